@@ -1,0 +1,69 @@
+// Messages on the agent's Unix socket, `<run-dir>/agent.sock`, SOCK_SEQPACKET: one message per packet, each a
+// MessageHeader and its body. The agent knows the peer's uid and pid by SO_PEERCRED and believes no field in their place.
+//
+//   plugin -> agent  kHello + telemetry fd          agent -> plugin  kPolicy + policy fd, or kReject
+//   plugin -> agent  (closes when the process ends)
+//   hook   -> agent  kEnvironmentRequest            agent -> hook    kEnvironmentReply
+//
+// A plugin whose agent goes away connects again and sends the same telemetry fd: that is how a restarted agent
+// re-adopts running jobs. File descriptors travel as SCM_RIGHTS.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::abi {
+
+inline constexpr uint32_t kSocketMagic = 0x54465741;  // "AWFT"
+inline constexpr uint16_t kSocketVersion = 1;
+inline constexpr char kSocketName[] = "agent.sock";
+
+enum class MessageType : uint16_t {
+  kHello = 1,
+  kPolicy = 2,
+  kReject = 3,
+  kEnvironmentRequest = 4,
+  kEnvironmentReply = 5,
+};
+
+struct MessageHeader {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t type;        ///< MessageType
+  uint32_t body_bytes;
+  uint32_t reserved;
+};
+
+struct Hello {
+  uint32_t segment_version;  ///< of the telemetry segment
+  int32_t rank;              ///< -1 if unknown
+  char job[64];              ///< NUL-terminated
+};
+
+/// Sent with the policy segment's descriptor.
+struct Policy {
+  uint32_t segment_version;
+  uint32_t reserved;
+};
+
+/// Why a hello was refused; the plugin logs it once and runs without an agent.
+struct Reject {
+  char reason[248];  ///< NUL-terminated
+};
+
+struct EnvironmentRequest {
+  char job[64];
+  char host[64];
+};
+
+/// `text` holds `bytes` bytes of KEY=VALUE lines: what the plan wants in the job's launch environment. Variables that
+/// the user has set already win over these.
+struct EnvironmentReply {
+  uint32_t found;  ///< 0: the agent knows no such job
+  uint32_t bytes;
+  char text[8184];
+};
+
+static_assert(sizeof(MessageHeader) == 16 && sizeof(Hello) == 72 && sizeof(Reject) == 248);
+static_assert(sizeof(EnvironmentReply) == 8192);
+
+}  // namespace weft::abi

@@ -1,0 +1,174 @@
+// The two shared-memory segments between a job's process (the plugin) and the host's agent.
+//
+//   telemetry  one per process: created, sealed and written by the plugin, mapped read-only by the agent
+//   policy     one per job and host: created and written by the agent, mapped read-only by the plugin
+//
+// Each starts with a SegmentHeader whose directory names the sections that follow; a reader skips sections it does not
+// know. Everything is fixed-width and trivially copyable, holds no pointer, and neither side ever waits for the other:
+// the writer drops and counts. Each side treats the other's memory as untrusted input: bounds, enumerations and the
+// directory are checked on every attach (ValidateSegment), values where they are used.
+//
+// Fields that change while the segment is shared are std::atomic; each is written by exactly one thread, so relaxed
+// loads and stores suffice except where a comment says acquire/release.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::abi {
+
+inline constexpr uint32_t kTelemetryMagic = 0x4C544657;  // "WFTL"
+inline constexpr uint32_t kPolicyMagic = 0x4C505657;     // "WVPL"
+inline constexpr uint32_t kSegmentVersion = 1;
+inline constexpr uint32_t kMaxSections = 8;
+inline constexpr uint32_t kMaxFlows = 256;   ///< flow slots per process, policy entries per job and host
+inline constexpr uint32_t kMaxLanes = 8;     ///< TCP connections (or QPs) of one flow
+inline constexpr uint32_t kBurstRing = 64;   ///< entries of a flow's burst ring, a power of two
+inline constexpr uint32_t kHistogramBuckets = 32;
+
+enum class SectionKind : uint32_t { kProcess = 1, kFlows = 2, kPolicy = 3 };
+
+/// Where one section lies: `entry_count` entries of `entry_bytes` bytes each, `offset` bytes from the segment's start.
+struct Section {
+  uint32_t kind;
+  uint32_t version;
+  uint64_t offset;
+  uint32_t entry_bytes;
+  uint32_t entry_count;
+};
+
+struct SegmentHeader {
+  uint32_t magic;
+  uint32_t version;
+  uint64_t total_bytes;
+  uint32_t section_count;
+  uint32_t reserved;
+  Section sections[kMaxSections];
+};
+static_assert(sizeof(Section) == 24 && sizeof(SegmentHeader) == 216);
+
+// --- telemetry -------------------------------------------------------------------------------------------------------
+
+/// Who the process is. Written once, before the segment is passed on.
+struct ProcessInfo {
+  char job[64];       ///< NUL-terminated job id; empty if the launcher gave none
+  int32_t pid;
+  int32_t rank;       ///< rank in the job, -1 if unknown
+  int32_t world;      ///< ranks of the job, -1 if unknown
+  int32_t net_version;///< N of the ncclNetPlugin_vN in use
+  std::atomic<uint64_t> flows_dropped;   ///< flows that found no free slot
+  std::atomic<uint64_t> policy_epoch;    ///< newest epoch that the plugin has read
+  std::atomic<uint64_t> policy_rejected; ///< policy entries refused because a value was out of range
+};
+static_assert(sizeof(ProcessInfo) == 104);
+
+enum class SlotState : uint32_t { kFree = 0, kOpen = 1, kClosed = 2 };
+enum class Direction : uint32_t { kSend = 0, kReceive = 1 };
+enum class LaneState : uint32_t { kNone = 0, kConnecting = 1, kActive = 2, kFailed = 3 };
+
+/// One connection of a flow. `source_port` is written before `state` becomes kConnecting (release).
+struct LaneTelemetry {
+  std::atomic<uint32_t> state;        ///< LaneState
+  std::atomic<uint32_t> source_port;  ///< of the sender
+  std::atomic<uint64_t> bytes;        ///< payload and chunk headers handed to, or taken from, the kernel
+  std::atomic<uint64_t> wire_bytes;   ///< IP bytes on the wire, retransmissions included (TCP_INFO, sampled at 10 Hz)
+  std::atomic<uint64_t> retransmits;  ///< segments (TCP_INFO, sampled)
+  std::atomic<uint32_t> rtt_us;       ///< smoothed (TCP_INFO, sampled)
+  std::atomic<uint32_t> weight;       ///< in force now
+};
+static_assert(sizeof(LaneTelemetry) == 40);
+
+/// One burst: a run of chunks without a gap of more than 2 ms. Times are CLOCK_MONOTONIC nanoseconds of the host.
+struct Burst {
+  std::atomic<uint64_t> start_ns;
+  std::atomic<uint64_t> end_ns;
+  std::atomic<uint64_t> bytes;
+};
+
+/// One flow: a send or receive communicator of the plugin. Identity is constant from the moment `state` is kOpen
+/// (store-release by the plugin, load-acquire by the agent) until the slot's `generation` changes.
+struct alignas(64) FlowSlot {
+  std::atomic<uint32_t> state;       ///< SlotState
+  std::atomic<uint32_t> generation;  ///< +1 each time the slot is taken; odd while identity is being written
+  uint64_t flow;                     ///< random, equal at both ends
+  uint64_t comm;                     ///< NCCL's commId (v11+), else 0
+  uint32_t direction;                ///< Direction
+  uint32_t ordinal;                  ///< how many connections this process had opened to this peer before
+  int32_t rank;                      ///< own rank, -1 if unknown
+  int32_t peer_rank;                 ///< from the handle, -1 if unknown
+  uint32_t device;                   ///< index of the NIC
+  uint32_t family;                   ///< 4 or 6
+  uint8_t local_address[16];         ///< IPv4 in the first four bytes
+  uint8_t peer_address[16];
+  uint16_t peer_port;                ///< port that the receiver listens on, host byte order
+  uint16_t reserved16;
+  uint32_t reserved32;
+
+  // Data thread only.
+  alignas(64) std::atomic<uint64_t> messages;     ///< completed
+  std::atomic<uint64_t> bytes;                    ///< payload of completed messages
+  std::atomic<uint64_t> wait_peer_ns;             ///< had a request, the other side gave nothing to do
+  std::atomic<uint64_t> wait_wire_ns;             ///< had bytes, the kernel's socket buffer was full
+  std::atomic<uint64_t> last_progress_ns;
+  std::atomic<uint64_t> policy_epoch;             ///< epoch whose entry this flow runs
+  std::atomic<uint64_t> burst_count;              ///< bursts completed; entry i is bursts[i % kBurstRing] (release)
+  std::atomic<uint64_t> histogram[kHistogramBuckets];  ///< completion time, bucket i: [2^i, 2^(i+1)) us, 0 from 0
+  Burst bursts[kBurstRing];
+
+  alignas(64) LaneTelemetry lanes[kMaxLanes];
+};
+static_assert(offsetof(FlowSlot, messages) == 128 && sizeof(Burst) == 24);
+static_assert(offsetof(FlowSlot, lanes) == 1984 && sizeof(FlowSlot) == 2304);
+
+// --- policy ----------------------------------------------------------------------------------------------------------
+
+/// What one lane should be. A lane with a new source port is opened in the background and carries data once connected.
+struct LanePolicy {
+  uint16_t source_port;  ///< 0: end of the list
+  uint16_t reserved;
+  uint32_t weight;       ///< share of the flow's bytes relative to the other lanes; 0 keeps the lane open and idle
+};
+
+/// What one flow should do. Paths and weights persist; `traffic_class` and `pacing_bps` lapse at `lease_until_ns`.
+struct FlowPolicy {
+  uint64_t flow;
+  LanePolicy lanes[kMaxLanes];
+  uint64_t pacing_bps;      ///< 0: open
+  uint64_t lease_until_ns;  ///< CLOCK_MONOTONIC of the host
+  uint32_t traffic_class;   ///< TOS byte: DSCP << 2; the two ECN bits are ignored
+  uint32_t reserved;
+};
+static_assert(sizeof(LanePolicy) == 8 && sizeof(FlowPolicy) == 96);
+
+/// The policy section's only entry: a seqlock over the table. The writer makes `sequence` odd, writes, makes it even,
+/// then stores `epoch` (release). A reader that sees a new epoch copies what it needs between two equal even reads of
+/// `sequence` (see seqlock.h) and otherwise keeps what it has.
+struct PolicyTable {
+  alignas(64) std::atomic<uint64_t> epoch;  ///< 0: nothing written yet
+  std::atomic<uint64_t> sequence;
+  std::atomic<uint32_t> count;              ///< entries in use
+  uint32_t reserved;
+  alignas(64) FlowPolicy flows[kMaxFlows];
+};
+static_assert(sizeof(PolicyTable) == 64 + kMaxFlows * sizeof(FlowPolicy));
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+// --- layout ----------------------------------------------------------------------------------------------------------
+
+struct TelemetrySegment {
+  alignas(64) SegmentHeader header;
+  alignas(64) ProcessInfo process;
+  alignas(64) FlowSlot flows[kMaxFlows];
+};
+struct PolicySegment {
+  alignas(64) SegmentHeader header;
+  alignas(64) PolicyTable table;
+};
+
+/// What is wrong with a mapped segment of `mapped_bytes` bytes, or nullptr if it can be used as `magic` of
+/// kSegmentVersion: header, total size, directory bounds and entry sizes. The text is constant and names the check.
+const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t magic);
+
+}  // namespace weft::abi

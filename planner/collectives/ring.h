@@ -1,0 +1,27 @@
+// Ring algorithms: schedules to execute and closed forms to plan with. Rank r sends to r+1. Steps and bytes on the wire
+// per rank, S the full buffer, n ranks:
+//
+//   all-reduce 2(n-1) steps, 2(n-1)/n S    all-gather, reduce-scatter n-1 steps, (n-1)/n S
+//   broadcast  n-1 hops, S (pipelined)     all-to-all n-1 steps, (n-1)/n S (pairwise, direct)
+//
+// Source: Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005.
+#pragma once
+
+#include "common/units.h"
+#include "planner/collectives/schedule.h"
+
+namespace weft::planner {
+
+/// The ring schedule of `collective` over `ranks` ranks; all-to-all is pairwise, send/recv is rank 0 to rank 1.
+/// `root` is the broadcast's. Errors: kInvalidArgument when ranks < 1, root out of range, or ranks != 2 for send/recv.
+[[nodiscard]] Result<Schedule> RingSchedule(Collective collective, int32_t ranks, RankId root = RankId(0));
+
+/// Time of the collective when every link of the ring gives `rate` and a step costs `latency`. `bytes` is the full
+/// buffer; `slice` the pipelining grain of the broadcast.
+Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecond rate, Seconds latency,
+                 Bytes slice = Bytes(512 << 10));
+
+/// Factor from algbw to busbw, as nccl-tests count it: 2(n-1)/n, (n-1)/n or 1.
+double BusBandwidthFactor(Collective collective, int32_t ranks);
+
+}  // namespace weft::planner

@@ -1,0 +1,61 @@
+// Layer 4: which share of each flow's bytes takes which of its candidate paths, for the flows of all jobs together.
+//
+// Given links l of capacity C_l, flows f with candidate paths p ∈ P_f, the choice maximises the least served flow:
+// find shares x_fp ≥ 0, Σ_p x_fp = 1, so that max_l (Σ_fp: l ∈ p  d_f x_fp) / C_l is least (the fractional
+// multi-commodity bound), preferring whole flows on one path where that costs nothing, and the present shares where a
+// change would gain less than the cost of switching.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/units.h"
+#include "planner/network/topology.h"
+
+namespace weft::planner {
+
+/// One way from source to destination.
+struct CandidatePath {
+  std::vector<LinkId> links;
+};
+
+/// One flow of one job. `demand` is what it would send while it communicates if nothing held it back (its line rate is
+/// a sound choice for a collective's flow); `intensity` orders jobs when they cannot all be served alike.
+struct FlowDemand {
+  uint64_t key = 0;       ///< the caller's name for it; ties are broken by it
+  std::string job;
+  BitsPerSecond demand;
+  double intensity = 1;   ///< FLOPs per second of communication, relative (Crux, SIGCOMM'24, section 4.1)
+  std::vector<CandidatePath> paths;
+  std::vector<double> present_shares;  ///< per path, sum 1; empty: the flow is new
+};
+
+struct FlowProblem {
+  Topology topology;
+  std::vector<FlowDemand> flows;
+  double switching_gain = 0.05;  ///< least relative gain of the worst flow's rate that justifies moving anything
+  int node_budget = 100'000;     ///< local-search evaluations; past it the answer says complete = false
+};
+
+struct FlowShare {
+  uint64_t key = 0;
+  std::vector<double> shares;      ///< per candidate path, sum 1
+  BitsPerSecond predicted_rate;    ///< max-min fair, all flows busy at once
+};
+
+struct FlowPlan {
+  std::vector<FlowShare> flows;    ///< in the order of the problem
+  double bottleneck_before = 0;    ///< max over links of load / capacity with the present shares
+  double bottleneck_after = 0;
+  double bottleneck_bound = 0;     ///< fractional optimum
+  bool changed = false;            ///< any share differs from the present one
+  bool complete = true;
+  std::vector<std::string> why;    ///< one line per flow that moved, and per flow that stayed on a loaded link
+};
+
+/// Solves `problem`. A function: same input, same answer, byte for byte. Requires: every flow has at least one path.
+FlowPlan ChoosePaths(const FlowProblem& problem);
+
+}  // namespace weft::planner

@@ -1,0 +1,27 @@
+// Per-layer floating-point work, parameter and activation bytes of a ModelSpec for one micro-batch.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/units.h"
+#include "planner/workload/model_spec.h"
+
+namespace weft::planner {
+
+enum class Recompute { kNone, kFull };
+
+struct LayerCost {
+  std::string name;             ///< "embedding", "layer0" …, "head"
+  int64_t parameters = 0;
+  Flops forward;                ///< one micro-batch, causal attention counted whole
+  Flops backward;               ///< 2 × forward
+  Bytes activations;            ///< kept for backward, one micro-batch
+};
+
+/// Costs of all layers in order of execution. A tied head has parameters 0 and its own work.
+/// Source: arXiv 2205.05198, sections 4 (activations, equations 1 and 2) and appendix A (work).
+std::vector<LayerCost> LayerCosts(const ModelSpec& model, int64_t sequence, int64_t micro_batch, int bytes_per_element,
+                                  Recompute recompute = Recompute::kNone);
+
+}  // namespace weft::planner

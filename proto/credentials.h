@@ -1,0 +1,32 @@
+// Credentials of every gRPC channel and server of Weft, made here and nowhere else, so that turning mTLS on is a change
+// of configuration. Without certificate files both sides are plaintext, which is meant for one machine and for tests.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "common/result.h"
+
+namespace grpc {
+class ChannelCredentials;
+class ServerCredentials;
+}  // namespace grpc
+
+namespace weft::rpc {
+
+/// Paths of PEM files. All three or none.
+struct TlsFiles {
+  std::string certificate;  ///< own chain; its name says the role (agent of host H, submitter, operator, viewer)
+  std::string key;
+  std::string authority;    ///< what the other side's certificate must be signed by
+
+  bool empty() const { return certificate.empty() && key.empty() && authority.empty(); }
+};
+
+/// Errors: kInvalidArgument when only some files are named, kNotFound when one cannot be read.
+[[nodiscard]] Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files);
+
+/// The server requires and checks a client certificate whenever it has one of its own. Errors: as above.
+[[nodiscard]] Result<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files);
+
+}  // namespace weft::rpc

@@ -1,0 +1,71 @@
+// Collectives of one job's ranks over any ncclNet plugin, on host memory: what NCCL's kernels do on a GPU, an
+// interpreter of planner::Schedule does here. The plugin is loaded by dlopen exactly as NCCL would.
+//
+//   WEFT_ASSIGN_OR_RETURN(auto plugin, NetPlugin::Load("libnccl-net-weft.so"));
+//   WEFT_ASSIGN_OR_RETURN(auto bootstrap, Bootstrap::Join({.rank = RankId(0), .world = 4, .address = "10.0.0.1:4000"}));
+//   WEFT_ASSIGN_OR_RETURN(auto comm, Communicator::Create(*plugin, *bootstrap, {}));
+//   WEFT_RETURN_IF_ERROR(comm->AllReduce(gradients));
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "collectives/bootstrap.h"
+#include "collectives/net_plugin.h"
+#include "common/ids.h"
+#include "common/result.h"
+#include "common/units.h"
+#include "planner/collectives/schedule.h"
+
+namespace weft::collectives {
+
+enum class DataType : uint8_t { kInt32, kFloat32 };
+inline constexpr size_t ElementBytes(DataType) { return 4; }
+
+struct CommunicatorOptions {
+  int device = 0;                       ///< NIC of the plugin
+  Bytes slice{512 << 10};               ///< pipelining grain; smaller: earlier overlap, more messages
+  Seconds stall_timeout{60};            ///< a step without progress for so long fails the collective
+};
+
+/// The ranks' connections. One thread at a time; a failed collective leaves the communicator unusable (every later call
+/// returns the same error), since the ranks no longer agree on what was sent.
+class Communicator {
+ public:
+  /// Connects lazily: a pair of ranks is connected when a schedule first needs it (collectively, all ranks at once).
+  /// Requires: the same options on all ranks. Errors: kUnavailable when a peer cannot be reached, plugin errors.
+  [[nodiscard]] static Result<std::unique_ptr<Communicator>> Create(NetPlugin& plugin, Bootstrap& bootstrap,
+                                                                    const CommunicatorOptions& options);
+  ~Communicator();
+
+  RankId rank() const;
+  int world() const;
+  /// Payload handed to the plugin so far by this rank.
+  Bytes bytes_sent() const;
+
+  /// Runs `schedule`, the same on all ranks, on `input` and `output` (sizes as schedule.h says; `count` elements in the
+  /// full buffer, cut into chunks at element boundaries: chunk c covers elements [c·count/k, (c+1)·count/k)). `input` and
+  /// `output` may be the same memory where both hold all chunks. Blocks until this rank's part is done.
+  /// Errors: kInvalidArgument for sizes that do not fit; kUnavailable or kDeadlineExceeded naming the peer.
+  [[nodiscard]] Status Run(const planner::Schedule& schedule, DataType type, int64_t count, const void* input,
+                           void* output);
+
+  /// Ring all-reduce (sum) in place. The order of additions depends on position only, never on timing: results are
+  /// bit-identical from run to run.
+  [[nodiscard]] Status AllReduce(std::span<float> data);
+
+  /// Ring broadcast from `root`, in place.
+  [[nodiscard]] Status Broadcast(std::span<float> data, RankId root);
+
+  /// Returns when every rank has called it (a one-element all-reduce).
+  [[nodiscard]] Status Barrier();
+
+ private:
+  class Impl;
+  explicit Communicator(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::collectives

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Reads every #include of the tree and fails on an arrow that docs/architecture.md does not allow.
+
+usage: check_layers.py [ROOT]
+
+Three rules:
+  1. a folder includes only the folders that ALLOWED names for it;
+  2. a header that costs seconds to compile is included only where HEAVY says;
+  3. a header that others include holds none of the heavy ones.
+"""
+import pathlib
+import re
+import sys
+
+# folder -> folders that it may include besides itself. The longest matching prefix counts on both sides.
+ALLOWED = {
+    "common": [],
+    "planner/network": ["common"],
+    "planner/flows": ["common", "planner/network"],
+    "planner/collectives": ["common", "planner/flows", "planner/network"],
+    "planner/workload": ["common"],
+    "planner/cluster": ["common", "planner/workload", "planner/network", "planner/flows"],
+    "planner/tasks": ["common", "planner/workload", "planner/collectives", "planner/flows", "planner/network"],
+    "planner/parallelism": ["common", "planner/workload", "planner/cluster", "planner/tasks", "planner/collectives",
+                            "planner/network"],
+    "planner/search": ["common", "planner"],
+    "planner": ["common", "planner"],
+    "formats": ["common", "planner"],
+    "proto": ["common", "planner/planner.h", "formats"],
+    "controller": ["common", "proto", "formats", "planner/planner.h"],
+    "agent": ["common", "proto", "netplugin/abi"],
+    "netplugin/abi": [],
+    "netplugin": ["netplugin/abi"],
+    "collectives": ["common", "planner/collectives", "netplugin/abi"],
+    "runtime": ["common", "collectives", "formats", "planner/planner.h", "planner/workload"],
+    "scheduler": ["common", "proto", "netplugin/abi"],
+    "testbed": ["common"],
+    "cli": ["common", "proto", "formats", "planner/planner.h", "collectives", "testbed"],
+    "tests": None,  # anything
+    "bench": None,
+}
+
+# include prefix -> the only places that may have it, as path prefixes or exact files.
+HEAVY = {
+    "grpcpp/": ["proto/credentials.cc", "controller/service.cc", "controller/service.h", "controller/main.cc",
+                "agent/controller_client.cc", "cli/controller_client.cc", "scheduler/slurm/"],
+    "torch/": ["runtime/"],
+    "ATen/": ["runtime/"],
+    "yaml-cpp/": ["formats/", "controller/config.cc", "agent/config.cc"],
+    "CLI/": ["main.cc", "_main.cc"],
+    "httplib.h": ["controller/", "agent/"],
+    "prometheus/": ["controller/metrics", "agent/metrics", "controller/http", "agent/exporter"],
+}
+HEAVY_IN_HEADERS_ALLOWED = {"runtime/"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
+
+
+def folder_of(path, keys):
+    """The longest key that is a folder (or file) prefix of path."""
+    best = None
+    for key in keys:
+        if path == key or path.startswith(key + "/"):
+            if best is None or len(key) > len(best):
+                best = key
+    return best
+
+
+def is_test(path):
+    return path.name.endswith(("_test.cc", "_test.h", "_benchmark.cc")) or "testing" in path.parts
+
+
+def check_file(root, path):
+    relative = path.relative_to(root)
+    name = relative.as_posix()
+    source = folder_of(name, ALLOWED)
+    problems = []
+    for quote, target in INCLUDE.findall(path.read_text(errors="replace")):
+        for heavy, places in HEAVY.items():
+            if not target.startswith(heavy) or is_test(relative) or source in ("tests", "bench"):
+                continue
+            if not any(name.startswith(p) or (p.endswith("main.cc") and name.endswith(p)) for p in places):
+                problems.append(f"{name}: includes <{target}>, allowed only in {', '.join(places)}")
+            elif name.endswith(".h") and not any(name.startswith(p) for p in HEAVY_IN_HEADERS_ALLOWED):
+                if not (name == "controller/service.h"):
+                    problems.append(f"{name}: a header includes <{target}>; hide it in a source file")
+        if quote != '"' or "/" not in target:
+            continue
+        top = target.split("/")[0]
+        if not (root / top).is_dir() or ALLOWED.get(source, None) is None or is_test(relative):
+            continue
+        own = target == source or target.startswith(source + "/")
+        # A folder's own prefix does not include sub-folders that have a row of their own.
+        own = own and folder_of(target, ALLOWED) == source
+        if own or any(target == a or target.startswith(a + "/") for a in ALLOWED[source]):
+            continue
+        problems.append(f"{name}: {source} must not include \"{target}\"")
+    return problems
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
+    problems, files, heavy_files = [], 0, {}
+    for top in sorted({key.split("/")[0] for key in ALLOWED}):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix not in (".h", ".cc", ".c"):
+                continue
+            files += 1
+            problems += check_file(root, path)
+            for _, target in INCLUDE.findall(path.read_text(errors="replace")):
+                for heavy in HEAVY:
+                    if target.startswith(heavy):
+                        heavy_files.setdefault(heavy, set()).add(path)
+    for problem in problems:
+        print(problem)
+    counts = ", ".join(f"{heavy} {len(paths)}" for heavy, paths in sorted(heavy_files.items()))
+    print(f"{files} files, {len(problems)} forbidden includes; sources that see: {counts}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+// `weft perf`: how fast and how right a net plugin carries collectives, on host memory, without a GPU. The ranks are
+// forked on this machine, or (--rank, --world, --rendezvous) one process each on several hosts.
+#pragma once
+
+#include <string>
+
+namespace weft::cli {
+
+/// The command line of `weft perf`, as written; RunPerf checks it.
+struct PerfOptions {
+  std::string collective = "allreduce";
+  int ranks = 2;                   ///< forked local processes; unused with `rank`
+  std::string bytes = "1KiB:64MiB";  ///< of the full buffer: one size, or least:most by factors of two
+  int iterations = 20;
+  int warmup = 3;
+  bool check = false;              ///< compare every element of every iteration
+  std::string plugin;              ///< empty: ours, beside this program or by the loader's search path
+  std::string algorithm = "ring";
+  std::string slice = "512KiB";    ///< pipelining grain
+  int net_version = 12;            ///< newest net table to use
+  std::string output = "table";    ///< table or json
+  std::string timeout = "60s";     ///< a collective without progress for so long has failed
+
+  int rank = -1;                   ///< this process is that rank of `world`; rank 0 prints
+  int world = 0;
+  std::string rendezvous;          ///< "host:port" of rank 0
+};
+
+/// Measures and prints to stdout. Returns the exit status of the program; the reason of a failure is one line on stderr.
+int RunPerf(const PerfOptions& options);
+
+}  // namespace weft::cli

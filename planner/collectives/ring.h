@@ -12,12 +12,13 @@
 
 namespace weft::planner {
 
-/// The ring schedule of `collective` over `ranks` ranks; all-to-all is pairwise, send/recv is rank 0 to rank 1.
+/// The ring schedule of `collective` over `ranks` ranks; all-to-all is pairwise, send/recv is rank 0 to rank 1. Input and
+/// output may be the same memory for all-reduce and broadcast, not for all-to-all. One rank only copies.
 /// `root` is the broadcast's. Errors: kInvalidArgument when ranks < 1, root out of range, or ranks != 2 for send/recv.
 [[nodiscard]] Result<Schedule> RingSchedule(Collective collective, int32_t ranks, RankId root = RankId(0));
 
 /// Time of the collective when every link of the ring gives `rate` and a step costs `latency`. `bytes` is the full
-/// buffer; `slice` the pipelining grain of the broadcast.
+/// buffer; `slice` the pipelining grain of the broadcast. Requires: ranks ≥ 1, rate > 0, slice > 0.
 Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecond rate, Seconds latency,
                  Bytes slice = Bytes(512 << 10));
 

@@ -16,7 +16,11 @@
 // Chunk indices are positions in the named buffer. Scratch has `scratch_chunks` chunks. Sends and receives between one
 // ordered pair of ranks match in the order in which they stand in the two ranks' step lists. Every chunk may be cut
 // further into slices: each step then runs slice by slice and waits only for the same slice of what it depends on,
-// which is what pipelines a ring.
+// which is what pipelines a ring. Slice i of every chunk and of every scratch chunk is the same range of offsets, so that
+// slices of different chunks never overlap in a reused scratch chunk; a chunk too short for slice i has it empty.
+//
+// Steps of one rank run in any order and at the same time, as far as `needs` lets them and pairs of ranks stay in order.
+// Input is never written.
 #pragma once
 
 #include <cstdint>
@@ -71,10 +75,13 @@ struct Schedule {
   std::vector<std::vector<Step>> ranks;
 
   int32_t rank_count() const { return static_cast<int32_t>(ranks.size()); }
+  /// Chunks of each rank's input and output, by the table above (the broadcast's for its root).
+  int32_t input_chunks() const;
+  int32_t output_chunks() const;
 };
 
 /// Whether `schedule` can run at all: chunk indices in range, needs earlier than their step, peers in range, as many
-/// sends from a to b as receives at b from a, and no deadlock when sends block until received.
+/// sends from a to b as receives at b from a, and no deadlock when a send is not done before it is received.
 /// Errors: kInvalidArgument naming rank and step. Complexity: O(steps).
 [[nodiscard]] Status ValidateSchedule(const Schedule& schedule);
 

@@ -1,0 +1,181 @@
+#include "cli/demo/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "common/parse_units.h"
+
+namespace weft::cli {
+namespace {
+
+using nlohmann::json;
+
+std::string Time(Seconds time) { return time.count() > 0 ? fmt::format("{:.3f} s", time.count()) : "-"; }
+
+std::string OverBound(Seconds time, Seconds bound) {
+  if (time.count() <= 0 || bound.count() <= 0) return "-";
+  return fmt::format("{:+.1f} %", (time / bound - 1) * 100);
+}
+
+json JobJson(const JobReport& job) {
+  json draws = json::array();
+  for (const Seconds draw : job.default_draws) draws.push_back(draw.count());
+  return {{"name", job.name},
+          {"ranks", job.ranks},
+          {"model", job.model},
+          {"scaling", job.scaling},
+          {"compute_s", job.compute.count()},
+          {"communication_share", job.communication_share},
+          {"alone_s", job.alone.count()},
+          {"default_s", job.default_mean().count()},
+          {"default_draws_s", draws},
+          {"weft_s", job.weft.count()},
+          {"bound_s", job.bound.count()},
+          {"weft_after_fault_s", job.weft_faulted.count()},
+          {"bound_after_fault_s", job.bound_faulted.count()},
+          {"steps", job.steps},
+          {"bytes_sent", job.bytes_sent},
+          {"first_loss", job.first_loss},
+          {"final_loss", job.final_loss},
+          {"bound_formula", job.bound_formula},
+          {"bound_formula_after_fault", job.bound_formula_faulted}};
+}
+
+void PrintJobs(const DemoReport& report) {
+  fmt::print("\n{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} | {:>10} {:>9} {:>8} | {:>6} {:>15}\n", "job", "compute",
+             "alone", "default", "Weft", "bound", "", "Weft fault", "bound", "", "comm", "loss");
+  for (const JobReport& job : report.jobs) {
+    fmt::print("{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} | {:>10} {:>9} {:>8} | {:>4.0f} % {:>6.3f} -> {:.3f}\n",
+               job.name, Time(job.compute), Time(job.alone), Time(job.default_mean()), Time(job.weft),
+               Time(job.bound), OverBound(job.weft, job.bound), Time(job.weft_faulted), Time(job.bound_faulted),
+               OverBound(job.weft_faulted, job.bound_faulted), job.communication_share * 100, job.first_loss,
+               job.final_loss);
+  }
+  for (const JobReport& job : report.jobs) {
+    std::string draws;
+    for (const Seconds draw : job.default_draws) draws += fmt::format("{}{}", draws.empty() ? "" : ", ", Time(draw));
+    fmt::print("{}: default draws {}; model {}, {}\n", job.name, draws, job.model, fmt::join(job.scaling, ", "));
+  }
+  fmt::print("\nbound\n");
+  for (const JobReport& job : report.jobs) {
+    fmt::print("  {}\n  after the faults: {}\n", job.bound_formula, job.bound_formula_faulted);
+  }
+}
+
+void PrintLinks(const DemoReport& report) {
+  fmt::print("\nlinks between switches (use by the agents' flow counters, of the line rate)\n");
+  std::vector<std::string> phases;
+  for (const auto& link : report.links) {
+    if (std::find(phases.begin(), phases.end(), link.phase) == phases.end()) phases.push_back(link.phase);
+  }
+  for (const auto& phase : phases) {
+    fmt::print("  {:<14}", phase);
+    for (const auto& link : report.links) {
+      if (link.phase == phase) fmt::print(" {}->{} {:.0f} %", link.from, link.to, link.measured_utilisation * 100);
+    }
+    fmt::print("\n");
+  }
+  fmt::print("  against the switches' own counters: worst disagreement {:.1f} %\n",
+             report.worst_link_disagreement * 100);
+}
+
+}  // namespace
+
+Seconds JobReport::default_mean() const {
+  Seconds sum{0};
+  for (const Seconds draw : default_draws) sum += draw;
+  return default_draws.empty() ? sum : sum / static_cast<double>(default_draws.size());
+}
+
+void PrintTable(const DemoReport& report) {
+  fmt::print("\nfabric: {} leaves x {} spines, {} hosts, links of {}, goodput of one flow {}\n", report.leaves,
+             report.spines, report.hosts, FormatRate(report.link_rate), FormatRate(report.goodput));
+  for (const auto& line : report.not_shown) fmt::print("not shown: {}\n", line);
+  PrintJobs(report);
+  if (!report.links.empty()) PrintLinks(report);
+  if (!report.events.empty()) fmt::print("\nwhat was done to the fabric\n");
+  for (const auto& event : report.events) fmt::print("  {}\n", event);
+  if (!report.decisions.empty()) fmt::print("\nwhat Weft decided, and why\n");
+  for (const auto& decision : report.decisions) {
+    fmt::print("  {:7.2f} s {:<9} {:<8} {}\n", decision.time_s, decision.kind, decision.job, decision.reason);
+  }
+  fmt::print("\n{} re-plans ({} after the faults), {} policy epochs, {} metrics scraped\npage: {}\n", report.replans,
+             report.replans_after_fault, report.policy_epochs, report.metrics_scraped,
+             report.page.empty() ? "-" : report.page);
+  for (const auto& line : Shortfalls(report)) fmt::print("fell short: {}\n", line);
+}
+
+void PrintJson(const DemoReport& report) {
+  json jobs = json::array(), links = json::array(), decisions = json::array();
+  for (const auto& job : report.jobs) jobs.push_back(JobJson(job));
+  for (const auto& link : report.links) {
+    links.push_back({{"phase", link.phase},
+                     {"from", link.from},
+                     {"to", link.to},
+                     {"utilisation", link.measured_utilisation},
+                     {"measured_bytes", link.measured_bytes},
+                     {"switch_bytes", link.switch_bytes}});
+  }
+  for (const auto& decision : report.decisions) {
+    decisions.push_back({{"time_s", decision.time_s},
+                         {"job", decision.job},
+                         {"kind", decision.kind},
+                         {"reason", decision.reason}});
+  }
+  const json out = {
+      {"fabric",
+       {{"leaves", report.leaves},
+        {"spines", report.spines},
+        {"hosts", report.hosts},
+        {"link_bps", report.link_rate.value()},
+        {"goodput_bps", report.goodput.value()},
+        {"namespaces", report.fabric_real}}},
+      {"jobs", jobs},
+      {"links", links},
+      {"link_disagreement", report.worst_link_disagreement},
+      {"events", report.events},
+      {"decisions", decisions},
+      {"controller",
+       {{"replans", report.replans},
+        {"replans_after_fault", report.replans_after_fault},
+        {"policy_epochs", report.policy_epochs},
+        {"page", report.page}}},
+      {"metrics_scraped", report.metrics_scraped},
+      {"not_shown", report.not_shown},
+      {"shortfalls", Shortfalls(report)}};
+  fmt::print("{}\n", out.dump(2));
+}
+
+std::vector<std::string> Shortfalls(const DemoReport& report) {
+  std::vector<std::string> lines;
+  const auto over = [&](const std::string& what, Seconds time, Seconds bound) {
+    if (bound.count() <= 0) return;
+    if (time.count() <= 0) {
+      lines.push_back(fmt::format("{}: not measured", what));
+    } else if (time / bound > 1.10) {
+      lines.push_back(fmt::format("{}: {:.1f} % over the bound, promised 10 %", what, (time / bound - 1) * 100));
+    }
+  };
+  for (const JobReport& job : report.jobs) {
+    over(job.name + " with Weft", job.weft, job.bound);
+    over(job.name + " with Weft after the faults", job.weft_faulted, job.bound_faulted);
+    if (job.final_loss >= job.first_loss) {
+      lines.push_back(fmt::format("{}: loss went from {} to {}", job.name, job.first_loss, job.final_loss));
+    }
+    if (job.communication_share < 0.4 || job.communication_share > 0.7) {
+      lines.push_back(fmt::format("{}: communication is {:.0f} % of an iteration alone, wanted 40 to 70 %", job.name,
+                                  job.communication_share * 100));
+    }
+  }
+  if (!report.fabric_real) return lines;
+  if (report.replans_after_fault < 1) lines.push_back("no re-plan moved a live connection after the faults");
+  if (report.worst_link_disagreement > 0.05) {
+    lines.push_back(fmt::format("link use disagrees with the switches' counters by {:.1f} %, promised 5 %",
+                                report.worst_link_disagreement * 100));
+  }
+  return lines;
+}
+
+}  // namespace weft::cli

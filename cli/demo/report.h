@@ -1,0 +1,67 @@
+// What the demo found, and how it is printed: a table for people, JSON with DESIGN's keys for scripts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/units.h"
+
+namespace weft::cli {
+
+/// One job over all phases. Iteration times are medians of its steps.
+struct JobReport {
+  std::string name, model;
+  int ranks = 0;
+  Seconds compute{0};      ///< communication off
+  Seconds alone{0};
+  std::vector<Seconds> default_draws;  ///< one per draw of kernel-chosen ports
+  Seconds weft{0};         ///< before the faults
+  Seconds bound{0};
+  Seconds weft_faulted{0}; ///< after the cable was slowed, the foreign flow started, and Weft re-planned
+  Seconds bound_faulted{0};
+  double communication_share = 0;  ///< communication time of one iteration over `alone`
+  int64_t steps = 0;       ///< of the Weft run
+  int64_t bytes_sent = 0;  ///< of the Weft run, all ranks
+  double first_loss = 0, final_loss = 0;
+  std::vector<std::string> scaling;
+  std::string bound_formula, bound_formula_faulted;
+
+  Seconds default_mean() const;
+};
+
+/// One directed switch-to-switch link in one phase.
+struct LinkReport {
+  std::string phase, from, to;
+  double measured_utilisation = 0;  ///< by the agents' flow counters, of the line rate, over the phase
+  int64_t measured_bytes = 0;       ///< by the agents' flow counters
+  int64_t switch_bytes = 0;         ///< by the switch's own counter
+};
+
+struct DecisionReport {
+  double time_s = 0;
+  std::string job, kind, reason;
+};
+
+struct DemoReport {
+  bool fabric_real = true;          ///< false: loopback fall-back
+  std::vector<std::string> not_shown;
+  int leaves = 0, spines = 0, hosts = 0;
+  BitsPerSecond link_rate, goodput;
+  std::vector<JobReport> jobs;
+  std::vector<LinkReport> links;
+  double worst_link_disagreement = 0;  ///< relative, links that carried at least 1 MiB
+  std::vector<DecisionReport> decisions;
+  int64_t replans = 0, replans_after_fault = 0, policy_epochs = 0;
+  int64_t metrics_scraped = 0;
+  std::string page;
+  std::vector<std::string> events;  ///< what was done to the fabric, with the time into the run
+};
+
+void PrintTable(const DemoReport& report);
+void PrintJson(const DemoReport& report);
+
+/// What fell short of the promises, one line each; empty when all was met.
+std::vector<std::string> Shortfalls(const DemoReport& report);
+
+}  // namespace weft::cli

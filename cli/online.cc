@@ -1,0 +1,114 @@
+#include "cli/online.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <functional>
+
+#include "common/exit_code.h"
+#include "common/parse_units.h"
+
+namespace weft::cli {
+namespace {
+
+int Complain(const Error& error) {
+  fmt::print(stderr, "weft: {}\n", error.message());
+  return ExitCodeOf(error);
+}
+
+void PrintJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  if (google::protobuf::util::MessageToJsonString(message, &text, options).ok()) fmt::print("{}", text);
+}
+
+void PrintPlan(const v1::JobPlan& plan) {
+  fmt::print("dp {}  micro-batch {}  bucket {}  predicted iteration {}  bound {}\n", plan.strategy().dp(),
+             plan.strategy().micro_batch(), FormatBytes(Bytes(plan.strategy().bucket_bytes())),
+             FormatDuration(Seconds(plan.predicted().iteration_s())), FormatDuration(Seconds(plan.lower_bound_s())));
+  for (int rank = 0; rank < plan.rank_hosts_size(); ++rank) {
+    fmt::print("{}rank {} on {}", rank == 0 ? "" : ", ", rank, plan.rank_hosts(rank));
+  }
+  if (plan.rank_hosts_size() > 0) fmt::print("\n");
+  for (const auto& reason : plan.why()) fmt::print("  {}\n", reason);
+}
+
+void PrintJob(const v1::JobStatus& job) {
+  fmt::print("{:<16} {:<10} flows {:<4} epoch {:<5} iteration {:<9} sending {}\n", job.spec().job_id(), job.state(),
+             job.flows(), job.policy_epoch(),
+             job.iteration_s() > 0 ? FormatDuration(Seconds(job.iteration_s())) : std::string("-"),
+             FormatRate(BitsPerSecond(job.send_rate_bps())));
+}
+
+void PrintDecision(const v1::Decision& decision) {
+  fmt::print("{:9.2f} s  {:<9} {:<12} {}\n", decision.time_s(), decision.kind(), decision.job_id(), decision.reason());
+}
+
+/// Connects, calls, and prints the answer as JSON or by `print`.
+template <typename Response>
+int Ask(const OnlineOptions& options, const std::function<Result<Response>(ControllerClient&)>& call,
+        const std::function<void(const Response&)>& print) {
+  auto client = ControllerClient::Connect(options.controller);
+  if (!client) return Complain(client.error());
+  auto response = call(**client);
+  if (!response) return Complain(response.error());
+  if (options.json) {
+    PrintJson(*response);
+  } else {
+    print(*response);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+int RunJobs(const OnlineOptions& options) {
+  return Ask<v1::ListJobsResponse>(
+      options, [](ControllerClient& client) { return client.ListJobs(); },
+      [](const v1::ListJobsResponse& response) {
+        if (response.jobs_size() == 0) fmt::print("no jobs\n");
+        for (const auto& job : response.jobs()) PrintJob(job);
+      });
+}
+
+int RunExplain(const OnlineOptions& options) {
+  return Ask<v1::ExplainJobResponse>(
+      options, [&](ControllerClient& client) { return client.ExplainJob(options.job); },
+      [](const v1::ExplainJobResponse& response) {
+        PrintJob(response.job());
+        PrintPlan(response.job().plan());
+        for (const auto& decision : response.decisions()) PrintDecision(decision);
+      });
+}
+
+int RunTopology(const OnlineOptions& options) {
+  return Ask<v1::GetTopologyResponse>(
+      options, [](ControllerClient& client) { return client.GetTopology(); },
+      [](const v1::GetTopologyResponse& response) {
+        for (const auto& host : response.hosts()) {
+          fmt::print("{:<16} {:<12} {}\n", host.host(), host.connected() ? "connected" : "lost",
+                     fmt::join(host.addresses(), " "));
+        }
+        fmt::print("{} links\n", response.links_size());
+      });
+}
+
+int RunLinks(const OnlineOptions& options) {
+  return Ask<v1::GetTopologyResponse>(
+      options, [](ControllerClient& client) { return client.GetTopology(); },
+      [](const v1::GetTopologyResponse& response) {
+        fmt::print("{:<16} {:<16} {:>14} {:>14} {:>14} {:>6}  jobs\n", "from", "to", "line rate", "available", "used",
+                   "use");
+        for (const auto& link : response.links()) {
+          fmt::print("{:<16} {:<16} {:>14} {:>14} {:>14} {:>5.0f}%  {}\n", link.from(), link.to(),
+                     FormatRate(BitsPerSecond(link.line_rate_bps())), FormatRate(BitsPerSecond(link.available_bps())),
+                     FormatRate(BitsPerSecond(link.used_bps())), link.utilisation() * 100,
+                     fmt::join(link.jobs(), " "));
+        }
+      });
+}
+
+}  // namespace weft::cli

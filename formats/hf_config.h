@@ -1,0 +1,21 @@
+// Hugging Face `config.json` of the GPT-2 and Llama families. Keys that costs do not depend on are ignored, as the file
+// holds many; those that are read must have the right type and a possible value.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/result.h"
+#include "planner/workload/model_spec.h"
+
+namespace weft::formats {
+
+/// Reads the file at `path`. Errors: kNotFound or kFailedPrecondition when it cannot be read; kInvalidArgument naming
+/// file, key, value and what was expected, or line and column of malformed JSON.
+[[nodiscard]] Result<planner::ModelSpec> ReadHfConfig(const std::string& path);
+
+/// The same from text; `source_name` stands for the file in messages. The model is named by `_name_or_path`, or else by
+/// its model_type. Errors: kInvalidArgument.
+[[nodiscard]] Result<planner::ModelSpec> ParseHfConfig(std::string_view text, std::string_view source_name);
+
+}  // namespace weft::formats

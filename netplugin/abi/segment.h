@@ -167,8 +167,14 @@ struct PolicySegment {
   alignas(64) PolicyTable table;
 };
 
+/// Writes the header and directory of an all-zero segment; everything else stays as it is.
+void InitTelemetryHeader(TelemetrySegment* segment);
+void InitPolicyHeader(PolicySegment* segment);
+
 /// What is wrong with a mapped segment of `mapped_bytes` bytes, or nullptr if it can be used as `magic` of
 /// kSegmentVersion: header, total size, directory bounds and entry sizes. The text is constant and names the check.
+/// A segment that passes is at least as large as TelemetrySegment or PolicySegment and has its known sections where
+/// those structs put them, so that it may be read through them even if its header changes afterwards.
 const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t magic);
 
 }  // namespace weft::abi

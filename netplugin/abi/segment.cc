@@ -1,0 +1,80 @@
+#include "netplugin/abi/segment.h"
+
+namespace weft::abi {
+namespace {
+
+/// Where version kSegmentVersion puts a section it knows.
+struct Expected {
+  SectionKind kind;
+  uint64_t offset;
+  uint32_t entry_bytes;
+  uint32_t entry_count;
+};
+
+constexpr Expected kTelemetrySections[] = {
+    {SectionKind::kProcess, offsetof(TelemetrySegment, process), sizeof(ProcessInfo), 1},
+    {SectionKind::kFlows, offsetof(TelemetrySegment, flows), sizeof(FlowSlot), kMaxFlows},
+};
+constexpr Expected kPolicySections[] = {
+    {SectionKind::kPolicy, offsetof(PolicySegment, table), sizeof(PolicyTable), 1},
+};
+
+template <size_t N>
+void WriteHeader(SegmentHeader* header, uint32_t magic, uint64_t total_bytes, const Expected (&sections)[N]) {
+  static_assert(N <= kMaxSections);
+  *header = {.magic = magic, .version = kSegmentVersion, .total_bytes = total_bytes, .section_count = N};
+  for (size_t i = 0; i < N; ++i) {
+    header->sections[i] = {static_cast<uint32_t>(sections[i].kind), 1, sections[i].offset, sections[i].entry_bytes,
+                           sections[i].entry_count};
+  }
+}
+
+template <size_t N>
+const char* CheckKnownSections(const SegmentHeader& header, const Expected (&expected)[N]) {
+  for (const Expected& want : expected) {
+    const Section* found = nullptr;
+    for (uint32_t i = 0; i < header.section_count && !found; ++i) {
+      if (header.sections[i].kind == static_cast<uint32_t>(want.kind)) found = &header.sections[i];
+    }
+    if (!found) return "a section that this version needs is missing";
+    if (found->entry_bytes != want.entry_bytes) return "a section's entry size is not this version's";
+    if (found->entry_count != want.entry_count) return "a section's entry count is not this version's";
+    if (found->offset != want.offset) return "a section is not where this version puts it";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void InitTelemetryHeader(TelemetrySegment* segment) {
+  WriteHeader(&segment->header, kTelemetryMagic, sizeof(TelemetrySegment), kTelemetrySections);
+}
+
+void InitPolicyHeader(PolicySegment* segment) {
+  WriteHeader(&segment->header, kPolicyMagic, sizeof(PolicySegment), kPolicySections);
+}
+
+const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t magic) {
+  if (mapped_bytes < sizeof(SegmentHeader)) return "the segment is smaller than its header";
+  // A copy: the other side may change its memory between two looks at it.
+  const SegmentHeader header = *static_cast<const SegmentHeader*>(data);
+  if (header.magic != magic) return "the magic number is wrong";
+  if (header.version != kSegmentVersion) return "the segment version is not supported";
+  if (header.total_bytes > mapped_bytes) return "the header claims more bytes than the segment has";
+  if (header.total_bytes < sizeof(SegmentHeader)) return "the header claims fewer bytes than the header has";
+  if (header.section_count > kMaxSections) return "the directory has too many sections";
+  for (uint32_t i = 0; i < header.section_count; ++i) {
+    const Section& section = header.sections[i];
+    const uint64_t bytes = uint64_t{section.entry_bytes} * section.entry_count;  // fits: 32 x 32 bits
+    if (section.offset < sizeof(SegmentHeader) || section.offset > header.total_bytes ||
+        bytes > header.total_bytes - section.offset) {
+      return "a section lies outside the segment";
+    }
+    if (section.offset % 8 != 0) return "a section is not aligned";
+  }
+  if (magic == kTelemetryMagic) return CheckKnownSections(header, kTelemetrySections);
+  if (magic == kPolicyMagic) return CheckKnownSections(header, kPolicySections);
+  return "the magic number is unknown";
+}
+
+}  // namespace weft::abi

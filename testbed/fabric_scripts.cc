@@ -1,0 +1,191 @@
+#include "testbed/fabric_scripts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weft::testbed {
+namespace {
+
+const FabricSwitch* FindSwitch(const std::vector<FabricSwitch>& tier, std::string_view name) {
+  const auto found = std::find_if(tier.begin(), tier.end(), [&](const FabricSwitch& s) { return s.name == name; });
+  return found == tier.end() ? nullptr : &*found;
+}
+
+const FabricHost* FindHost(const FabricPlan& plan, std::string_view name) {
+  const auto found =
+      std::find_if(plan.hosts.begin(), plan.hosts.end(), [&](const FabricHost& h) { return h.name == name; });
+  return found == plan.hosts.end() ? nullptr : &*found;
+}
+
+std::string PrefixLength(const CableEnd& end) { return end.subnet.substr(end.subnet.find('/')); }
+
+/// "10.2.0.0/16" of the leaf at `index`.
+std::string LeafPrefix(size_t index) { return fmt::format("10.{}.0.0/16", index + 1); }
+
+size_t SpineCable(const FabricPlan& plan, size_t leaf, size_t spine) {
+  return plan.hosts.size() + leaf * plan.spines.size() + spine;
+}
+
+void AppendConnectedRoutes(const FabricPlan& plan, const FabricSwitch& node, std::span<const CableState> cables,
+                           std::string& out) {
+  for (size_t i = 0; i < plan.cables.size(); ++i) {
+    if (!cables[i].up) continue;
+    for (const CableEnd* end : {&plan.cables[i].a, &plan.cables[i].b}) {
+      if (end->node != node.name) continue;
+      out += fmt::format("route replace {} dev {} scope link src {}\n", end->subnet, end->device, node.identity);
+    }
+  }
+}
+
+/// One route over all of `gateways`; none left: unreachable, so that senders hear of it instead of waiting.
+void AppendRoute(std::string_view prefix, std::string_view source, std::span<const std::string> gateways,
+                 std::string& out) {
+  if (gateways.empty()) {
+    out += fmt::format("route replace unreachable {}\n", prefix);
+    return;
+  }
+  out += fmt::format("route replace {} src {}", prefix, source);
+  for (const std::string& gateway : gateways) out += fmt::format(" nexthop via {}", gateway);
+  out += '\n';
+}
+
+std::string LeafRoutes(const FabricPlan& plan, size_t leaf, std::span<const CableState> cables) {
+  const FabricSwitch& node = plan.leaves[leaf];
+  std::string out;
+  AppendConnectedRoutes(plan, node, cables, out);
+  for (size_t remote = 0; remote < plan.leaves.size(); ++remote) {
+    if (remote == leaf) continue;
+    std::vector<std::string> gateways;
+    for (size_t spine = 0; spine < plan.spines.size(); ++spine) {
+      const size_t near = SpineCable(plan, leaf, spine);
+      const CableState& far = cables[SpineCable(plan, remote, spine)];
+      if (cables[near].up && (far.up || !far.known)) gateways.push_back(plan.cables[near].b.address);
+    }
+    AppendRoute(LeafPrefix(remote), node.identity, gateways, out);
+    AppendRoute(plan.leaves[remote].identity + "/32", node.identity, gateways, out);
+  }
+  for (size_t spine = 0; spine < plan.spines.size(); ++spine) {
+    const size_t near = SpineCable(plan, leaf, spine);
+    std::vector<std::string> gateways;
+    if (cables[near].up) gateways.push_back(plan.cables[near].b.address);
+    AppendRoute(plan.spines[spine].identity + "/32", node.identity, gateways, out);
+  }
+  return out;
+}
+
+std::string SpineRoutes(const FabricPlan& plan, size_t spine, std::span<const CableState> cables) {
+  const FabricSwitch& node = plan.spines[spine];
+  std::string out;
+  AppendConnectedRoutes(plan, node, cables, out);
+  for (size_t leaf = 0; leaf < plan.leaves.size(); ++leaf) {
+    const size_t cable = SpineCable(plan, leaf, spine);
+    std::vector<std::string> gateways;
+    if (cables[cable].up) gateways.push_back(plan.cables[cable].a.address);
+    AppendRoute(LeafPrefix(leaf), node.identity, gateways, out);
+    AppendRoute(plan.leaves[leaf].identity + "/32", node.identity, gateways, out);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string NamespaceScript(const FabricPlan& plan) {
+  std::string out;
+  for (const std::string& name : plan.Namespaces()) out += fmt::format("netns add {}\n", name);
+  return out;
+}
+
+std::string DeviceScript(const FabricPlan& plan) {
+  std::string out = fmt::format("link add {0} type bridge\naddress add {1}/24 dev {0}\nlink set {0} up\n", plan.bridge,
+                                plan.mgmt_gateway);
+  for (const FabricHost& host : plan.hosts) {
+    const std::string port = plan.BridgePort(host);
+    out += fmt::format("link add name {} type veth peer name mgmt0 netns {}\nlink set {} master {} up\n", port,
+                       host.netns, port, plan.bridge);
+  }
+  for (const Cable& cable : plan.cables) {
+    out += fmt::format("link add name {} netns {} type veth peer name {} netns {}\n", cable.a.device, cable.a.netns,
+                       cable.b.device, cable.b.netns);
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> Sysctls(const FabricPlan& plan, std::string_view node) {
+  // rp_filter would drop what comes back over another spine. IPv6 off: its neighbour discovery would show in counters.
+  std::vector<std::pair<std::string, std::string>> out{{"net/ipv4/conf/all/rp_filter", "0"},
+                                                       {"net/ipv4/conf/default/rp_filter", "0"},
+                                                       {"net/ipv6/conf/default/disable_ipv6", "1"}};
+  if (FindHost(plan, node) != nullptr) return out;
+  out.emplace_back("net/ipv4/ip_forward", "1");
+  out.emplace_back("net/ipv4/fib_multipath_hash_policy", "1");
+  if (plan.options.hash_seed) {
+    out.emplace_back("net/ipv4/fib_multipath_hash_seed", std::to_string(*plan.options.hash_seed));
+  }
+  return out;
+}
+
+std::string AddressScript(const FabricPlan& plan, std::string_view node) {
+  std::string out = "link set lo up\n";
+  const FabricHost* host = FindHost(plan, node);
+  if (host != nullptr) {
+    out += fmt::format("address add {}/24 dev mgmt0\nlink set mgmt0 up\n", host->mgmt_address);
+  }
+  for (const auto* tier : {&plan.leaves, &plan.spines}) {
+    if (const FabricSwitch* found = FindSwitch(*tier, node)) {
+      out += fmt::format("address add {}/32 dev lo\n", found->identity);
+    }
+  }
+  for (const Cable& cable : plan.cables) {
+    for (const CableEnd* end : {&cable.a, &cable.b}) {
+      if (end->node != node) continue;
+      // A switch's own connected routes would carry the port's address as source: RouteScript makes them instead.
+      out += fmt::format("address add {}{} dev {}{}\nlink set {} up\n", end->address, PrefixLength(*end), end->device,
+                         host == nullptr ? " noprefixroute" : "", end->device);
+    }
+  }
+  return out;
+}
+
+std::string RouteScript(const FabricPlan& plan, std::string_view node, std::span<const CableState> cables) {
+  for (size_t i = 0; i < plan.leaves.size(); ++i) {
+    if (plan.leaves[i].name == node) return LeafRoutes(plan, i, cables);
+  }
+  for (size_t i = 0; i < plan.spines.size(); ++i) {
+    if (plan.spines[i].name == node) return SpineRoutes(plan, i, cables);
+  }
+  for (size_t i = 0; i < plan.hosts.size(); ++i) {
+    if (plan.hosts[i].name == node && cables[i].up) {
+      return fmt::format("route replace default via {} dev eth0\n", plan.hosts[i].gateway);
+    }
+  }
+  return "";
+}
+
+std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate) {
+  // Each class is guaranteed 1/200 of the port, so that the lower one never quite starves.
+  const auto bits = [](double value) { return fmt::format("{:.0f}bit", value); };
+  const std::string full = bits(rate.value());
+  const std::string guaranteed = bits(std::max(8e3, rate.value() / 200));
+  const std::string depth = "burst 64k cburst 64k quantum 3000";
+  return fmt::format(
+      "class {0} dev {1} parent 1: classid 1:1 htb rate {2} ceil {2} {4}\n"
+      "class {0} dev {1} parent 1:1 classid 1:10 htb prio 0 rate {3} ceil {2} {4}\n"
+      "class {0} dev {1} parent 1:1 classid 1:20 htb prio 1 rate {3} ceil {2} {4}\n",
+      verb, device, full, guaranteed, depth);
+}
+
+std::string ShapingScript(const FabricPlan& plan, std::string_view node) {
+  std::string out;
+  for (const FabricLink& link : plan.links) {
+    if (link.from != node) continue;
+    out += fmt::format("qdisc add dev {} root handle 1: htb default 20\n", link.device);
+    out += ClassScript("add", link.device, link.rate);
+    // DSCP 26 with any ECN bits, as NCCL's and RoCE's 0x68; the mask 0xfc leaves the two ECN bits out.
+    out += fmt::format(
+        "filter add dev {} parent 1: protocol ip prio 1 u32 match ip dsfield 0x68 0xfc classid 1:10\n", link.device);
+  }
+  return out;
+}
+
+}  // namespace weft::testbed

@@ -1,0 +1,76 @@
+// The demo's small cluster, all of it real: a namespace fabric, one controller, one agent per managed host, and
+// Prometheus where it is installed. System tests start the same one. Everything ends with the object.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/controller_client.h"
+#include "common/result.h"
+#include "common/units.h"
+#include "testbed/fabric.h"
+#include "testbed/process.h"
+
+namespace weft::cli {
+
+/// Where the built programs lie: `bin` and `lib` beside each other.
+struct Installation {
+  std::string bin, plugin, examples;
+
+  /// Beside the running executable. Errors: kNotFound naming what is missing.
+  [[nodiscard]] static Result<Installation> Find();
+};
+
+struct ClusterOptions {
+  testbed::FabricOptions fabric;
+  std::vector<std::string> managed_hosts;  ///< get an agent
+  std::string run_dir;                     ///< sockets, state and logs; must exist
+};
+
+/// Bytes of every switch-to-switch link so far, by "from->to" in fabric names.
+struct LinkBytes {
+  std::map<std::string, int64_t> measured;  ///< by the agents' flow counters, merged by the controller
+  std::map<std::string, int64_t> counted;   ///< by the switches themselves
+};
+
+class DemoCluster {
+ public:
+  /// Errors: those of the fabric and of the daemons, each with the end of its log.
+  [[nodiscard]] static Result<std::unique_ptr<DemoCluster>> Start(const Installation& installation,
+                                                                  const ClusterOptions& options);
+
+  testbed::Fabric& fabric() { return *fabric_; }
+  ControllerClient& client() { return *client_; }
+  const std::string& http() const { return http_; }              ///< "host:port" of page and metrics
+  const std::string& prometheus() const { return prometheus_; }  ///< "host:port", empty when not installed
+  const std::string& controller_address() const { return controller_address_; }
+  const Installation& installation() const { return installation_; }
+  std::string RunDirOf(const std::string& host) const { return options_.run_dir + "/" + host; }
+  const testbed::FabricHost& host(const std::string& name) const;
+
+  /// Both counts, read one right after the other.
+  [[nodiscard]] Result<LinkBytes> ReadLinks();
+  /// Names of all metrics that controller and agents serve now.
+  [[nodiscard]] Result<int64_t> CountMetrics();
+
+ private:
+  DemoCluster(Installation installation, ClusterOptions options)
+      : installation_(std::move(installation)), options_(std::move(options)) {}
+  Status StartController();
+  Status StartAgent(const testbed::FabricHost& host);
+  Status StartPrometheus();
+  Status AwaitAgents();
+
+  Installation installation_;
+  ClusterOptions options_;
+  std::unique_ptr<testbed::Fabric> fabric_;
+  std::vector<testbed::Process> daemons_;  // after the fabric: they end before it
+  std::unique_ptr<ControllerClient> client_;
+  std::string controller_address_, http_, prometheus_;
+  std::vector<std::string> agents_http_;
+};
+
+}  // namespace weft::cli

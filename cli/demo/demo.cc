@@ -1,0 +1,132 @@
+#include "cli/demo/demo.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+#include <filesystem>
+#include <stop_token>
+#include <thread>
+
+#include "cli/demo/phases.h"
+#include "cli/demo/report.h"
+#include "common/exit_code.h"
+#include "common/parse_units.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int kHostsPerLeaf = 5;  // two for each job, one that nobody manages
+
+/// Turns SIGINT and SIGTERM into a stop request. Made before any other thread, so that all of them inherit the mask.
+class Interrupt {
+ public:
+  Interrupt() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    watcher_ = std::jthread([this](const std::stop_token& done) {
+      const timespec wait{0, 100'000'000};
+      while (!done.stop_requested()) {
+        if (sigtimedwait(&signals_, nullptr, &wait) > 0) source_.request_stop();
+      }
+    });
+  }
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  sigset_t signals_{};
+  std::stop_source source_;
+  std::jthread watcher_;
+};
+
+/// The folder of sockets, state and logs; removed at the end unless the user named it.
+class WorkDirectory {
+ public:
+  static Result<WorkDirectory> Make(const std::string& keep) {
+    std::error_code error;
+    if (!keep.empty()) {
+      std::filesystem::create_directories(keep, error);
+      if (error) return Fail(Code::kInvalidArgument, fmt::format("--keep \"{}\": {}", keep, error.message()));
+      return WorkDirectory(std::filesystem::absolute(keep), false);
+    }
+    std::string path = "/tmp/weft-demo-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) return Fail(ErrnoError("make a temporary folder", errno));
+    return WorkDirectory(path, true);
+  }
+  WorkDirectory(WorkDirectory&& other) noexcept
+      : path_(std::move(other.path_)), remove_(std::exchange(other.remove_, false)) {}
+  ~WorkDirectory() {
+    std::error_code ignored;
+    if (remove_) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  WorkDirectory(std::string path, bool remove) : path_(std::move(path)), remove_(remove) {}
+  std::string path_;
+  bool remove_;
+};
+
+Result<DemoReport> Run(const DemoOptions& options, const std::stop_token& stop) {
+  WEFT_ASSIGN_OR_RETURN(const Seconds duration, ParseDuration(options.duration));
+  WEFT_ASSIGN_OR_RETURN(const BitsPerSecond link_rate, ParseRate(options.link_rate));
+  if (duration < Seconds(30)) {
+    return Fail(Code::kInvalidArgument, fmt::format("--duration \"{}\": expected 30s or more", options.duration));
+  }
+  if (options.output != "table" && options.output != "json") {
+    return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
+  }
+  if (options.draws < 1) return Fail(Code::kInvalidArgument, "--draws: expected 1 or more");
+  WEFT_ASSIGN_OR_RETURN(const Installation installation, Installation::Find());
+  WEFT_RETURN_IF_ERROR(testbed::CanBuildFabric());
+  WEFT_ASSIGN_OR_RETURN(const WorkDirectory work, WorkDirectory::Make(options.keep));
+
+  ClusterOptions cluster_options{.run_dir = work.path()};
+  cluster_options.fabric = {.leaves = 2, .spines = 2, .hosts_per_leaf = kHostsPerLeaf, .link_rate = link_rate};
+  for (const DemoJob& job : DemoJobs(kHostsPerLeaf)) {
+    cluster_options.managed_hosts.insert(cluster_options.managed_hosts.end(), job.hosts.begin(), job.hosts.end());
+  }
+  fmt::print(stderr, "demo: fabric, controller and {} agents coming up\n", cluster_options.managed_hosts.size());
+  WEFT_ASSIGN_OR_RETURN(auto cluster, DemoCluster::Start(installation, cluster_options));
+  fmt::print(stderr, "demo: page at http://{}/\n", cluster->http());
+
+  DemoReport report;
+  report.leaves = 2;
+  report.spines = 2;
+  report.hosts = 2 * kHostsPerLeaf;
+  report.link_rate = link_rate;
+  DemoPhases phases(*cluster,
+                    {.duration = duration,
+                     .link_rate = link_rate,
+                     .data = options.data,
+                     .draws = options.draws,
+                     .log_dir = work.path(),
+                     .at_end = options.at_end,
+                     .hosts_per_leaf = kHostsPerLeaf},
+                    stop);
+  WEFT_RETURN_IF_ERROR(phases.Run(report));
+  return report;
+}
+
+}  // namespace
+
+int RunDemo(const DemoOptions& options) {
+  const Interrupt interrupt;
+  const auto report = Run(options, interrupt.token());
+  if (!report) {
+    fmt::print(stderr, "weft demo: {}\n", report.error().message());
+    return ExitCodeOf(report.error());
+  }
+  if (options.output == "json") {
+    PrintJson(*report);
+  } else {
+    PrintTable(*report);
+  }
+  return kExitDone;
+}
+
+}  // namespace weft::cli

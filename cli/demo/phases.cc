@@ -1,0 +1,253 @@
+#include "cli/demo/phases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <condition_variable>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "common/clock.h"
+#include "common/parse_units.h"
+
+namespace weft::cli {
+namespace {
+
+using testbed::Output;
+
+constexpr Seconds kLinger{2};            // for the last counters to reach the controller
+
+Seconds Now() { return SystemClock().Now(); }
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+std::vector<DemoJob> DemoJobs(int hosts_per_leaf) {
+  const auto host = [&](int leaf, int index) { return fmt::format("h{}", (leaf - 1) * hosts_per_leaf + index); };
+  const auto arguments = [](std::string layers, std::string width, std::string batch, std::string sequence) {
+    return std::vector<std::string>{"--layers", layers, "--width", width, "--heads", "4", "--global-batch", batch,
+                                    "--seq", sequence, "--bucket", "256KiB", "--seed", "1", "--threads", "1"};
+  };
+  return {{"gpt-a", "gpt2.json", {host(1, 1), host(1, 2), host(2, 1), host(2, 2)}, 0,
+           arguments("2", "128", "16", "128"), 16, 128},
+          {"gpt-b", "distilgpt2.json", {host(1, 3), host(1, 4), host(2, 3), host(2, 4)}, 1,
+           arguments("2", "128", "16", "128"), 16, 128}};
+}
+
+DemoPhases::DemoPhases(DemoCluster& cluster, PhaseOptions options, std::stop_token stop)
+    : cluster_(cluster),
+      options_(std::move(options)),
+      stop_(std::move(stop)),
+      jobs_(DemoJobs(options_.hosts_per_leaf)),
+      start_(Now()) {}
+
+void DemoPhases::Progress(const std::string& text) {
+  fmt::print(stderr, "demo {:6.1f} s  {}\n", (Now() - start_).count(), text);
+}
+
+Status DemoPhases::WaitUntil(Seconds time) {
+  std::mutex mutex;
+  std::condition_variable_any condition;
+  std::unique_lock lock(mutex);
+  condition.wait_for(lock, stop_, std::max(Seconds(0), time - Now()), [] { return false; });
+  if (stop_.stop_requested()) return Fail(Code::kCancelled, "interrupted");
+  return Ok();
+}
+
+Status DemoPhases::Run(DemoReport& report) {
+  report_ = &report;
+  for (const DemoJob& job : jobs_) {
+    JobReport entry;
+    entry.name = job.name;
+    entry.ranks = static_cast<int>(job.hosts.size());
+    report.jobs.push_back(std::move(entry));
+  }
+  WEFT_RETURN_IF_ERROR(MeasureCompute());
+  WEFT_RETURN_IF_ERROR(MeasureGoodput());
+  WEFT_RETURN_IF_ERROR(RunAlone());
+  for (int draw = 0; draw < options_.draws; ++draw) WEFT_RETURN_IF_ERROR(RunDefault(draw));
+  WEFT_RETURN_IF_ERROR(RunWeft());
+  ComputeBounds();
+  return Ok();
+}
+
+Result<std::unique_ptr<TrainingJob>> DemoPhases::Launch(size_t index, Seconds duration, bool communication) {
+  const DemoJob& job = jobs_[index];
+  TrainingJobOptions options{.name = job.name,
+                             .hosts = job.hosts,
+                             .core = job.core,
+                             .arguments = job.arguments,
+                             .communication = communication,
+                             .rendezvous_port = next_port_++};
+  options.arguments.insert(options.arguments.end(),
+                           {"--config", cluster_.installation().examples + "/" + job.config, "--data", options_.data,
+                            "--duration", fmt::format("{:.3f}s", duration.count())});
+  return TrainingJob::Start(cluster_, options, options_.log_dir);
+}
+
+Result<std::vector<TrainingSummary>> DemoPhases::FinishAll(Jobs& jobs) {
+  std::vector<TrainingSummary> summaries;
+  for (auto& job : jobs) {
+    WEFT_ASSIGN_OR_RETURN(auto summary, job->Finish(options_.duration + Seconds(60), stop_));
+    summaries.push_back(std::move(summary));
+  }
+  return summaries;
+}
+
+Status DemoPhases::MeasureCompute() {
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    Progress(fmt::format("{}: compute alone, communication off", jobs_[i].name));
+    Jobs running;
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, options_.duration * 0.05, false));
+    running.push_back(std::move(started));
+    WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
+    std::vector<double> iteration, forward, backward, update;
+    for (const auto& step : running[0]->steps()) {
+      if (step.step < 2) continue;
+      iteration.push_back(step.iteration.count());
+      forward.push_back(step.forward.count());
+      backward.push_back(step.backward.count());
+      update.push_back(step.update.count());
+    }
+    if (iteration.empty()) return Fail(Code::kInternal, "measure compute: no steps; give a longer --duration");
+    JobReport& report = report_->jobs[i];
+    report.compute = Seconds(Median(iteration));
+    report.model = summaries[0].model;
+    report.scaling = summaries[0].scaling;
+    BoundJob bound{.name = jobs_[i].name, .hosts = jobs_[i].hosts, .iteration = {}};
+    bound.iteration.compute = report.compute;
+    bound.iteration.ranks = report.ranks;
+    bound.iteration.after_backward =
+        report.compute - Seconds(Median(forward)) - Seconds(Median(backward));
+    bound.iteration.buckets = planner::MakeBuckets(Bytes(summaries[0].gradient_bytes), Bytes(256 << 10),
+                                                   Seconds(Median(forward)), Seconds(Median(backward)));
+    bound_jobs_.push_back(std::move(bound));
+  }
+  return Ok();
+}
+
+Status DemoPhases::MeasureGoodput() {
+  Progress("goodput of one uncontended flow");
+  const auto& from = cluster_.host(jobs_[0].hosts.front());
+  const auto& to = cluster_.host(jobs_[0].hosts.back());
+  // A second's worth of the line rate per message.
+  const int64_t bytes = static_cast<int64_t>(options_.link_rate.bytes_per_second() / 2) & ~int64_t{4095};
+  std::vector<testbed::Process> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    WEFT_ASSIGN_OR_RETURN(
+        auto process,
+        testbed::Spawn({.argv = {cluster_.installation().bin + "/weft", "perf", "--collective", "sendrecv", "--bytes",
+                                 fmt::format("{}B", bytes), "--iterations", "5", "--warmup", "1", "--rank",
+                                 std::to_string(rank), "--world", "2", "--rendezvous",
+                                 fmt::format("{}:{}", from.mgmt_address, next_port_), "--plugin",
+                                 cluster_.installation().plugin, "--output", "json"},
+                        .environment = {{"NCCL_SOCKET_IFNAME", "=eth0"}, {"WEFT_RUN_DIR", options_.log_dir}},
+                        .netns = rank == 0 ? from.netns : to.netns,
+                        .cores = {rank},
+                        .out = rank == 0 ? Output::Pipe() : Output::Null(),
+                        .err = Output::File(fmt::format("{}/goodput-rank{}.log", options_.log_dir, rank))}));
+    ranks.push_back(std::move(process));
+  }
+  ++next_port_;
+  std::string text;
+  for (;;) {
+    WEFT_ASSIGN_OR_RETURN(const auto line, ranks[0].out_lines()->Next(Seconds(60), stop_));
+    if (!line) break;
+    text += *line;
+  }
+  for (auto& rank : ranks) {
+    WEFT_ASSIGN_OR_RETURN(const auto status, rank.Wait(Seconds(20), stop_));
+    if (!status.ok()) {
+      return Fail(Code::kFailedPrecondition,
+                  fmt::format("measure goodput: weft perf: {}; see {}/goodput-rank*.log", status.ToString(),
+                              options_.log_dir));
+    }
+  }
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || json["results"].empty()) return Fail(Code::kInternal, "measure goodput: no result");
+  report_->goodput = BitsPerSecond(json["results"][0].value("algbw_bps", 0.0));
+  Progress(fmt::format("goodput {} of {}", FormatRate(report_->goodput), FormatRate(options_.link_rate)));
+  return Ok();
+}
+
+Status DemoPhases::RunAlone() {
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    Progress(fmt::format("{}: alone, default settings", jobs_[i].name));
+    WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
+    const Seconds begin = Now();
+    Jobs running;
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, options_.duration * 0.1, true));
+    running.push_back(std::move(started));
+    WEFT_RETURN_IF_ERROR(FinishAll(running));
+    const auto steps = running[0]->steps();
+    const Seconds wall = Now() - begin;
+    if (steps.size() > 2) {
+      report_->jobs[i].alone = MedianIteration(steps, steps[1].time, Now()).value_or(Seconds(0));
+    }
+    WEFT_RETURN_IF_ERROR(AddLinks("alone " + jobs_[i].name, before, wall));
+  }
+  return Ok();
+}
+
+Status DemoPhases::RunDefault(int draw) {
+  Progress(fmt::format("both jobs, default settings, ports as the kernel chooses: draw {}", draw + 1));
+  WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
+  const Seconds begin = Now();
+  Jobs running;
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, options_.duration * 0.1, true));
+    running.push_back(std::move(started));
+  }
+  WEFT_RETURN_IF_ERROR(FinishAll(running));
+  const Seconds wall = Now() - begin;
+  // Only while both were training does an iteration say something about sharing.
+  Seconds from{0}, to{1e18};
+  for (const auto& job : running) {
+    const auto steps = job->steps();
+    if (steps.size() < 4) return Fail(Code::kInternal, "too few steps; give a longer --duration or a faster link");
+    from = std::max(from, steps[1].time);
+    to = std::min(to, steps.back().time + Seconds(1e-6));
+  }
+  for (size_t i = 0; i < running.size(); ++i) {
+    const auto median = MedianIteration(running[i]->steps(), from, to);
+    if (median) report_->jobs[i].default_draws.push_back(*median);
+  }
+  return AddLinks(fmt::format("default {}", draw + 1), before, wall);
+}
+
+Status DemoPhases::AddLinks(const std::string& phase, const LinkBytes& before, Seconds wall) {
+  WEFT_RETURN_IF_ERROR(WaitUntil(Now() + kLinger));
+  WEFT_ASSIGN_OR_RETURN(const LinkBytes after, cluster_.ReadLinks());
+  const auto difference = [](const auto& now, const auto& then, const std::string& key) {
+    const auto a = now.find(key), b = then.find(key);
+    return (a == now.end() ? 0 : a->second) - (b == then.end() ? 0 : b->second);
+  };
+  for (const auto& [key, ignored] : after.counted) {
+    const size_t arrow = key.find("->");
+    LinkReport link{.phase = phase,
+                    .from = key.substr(0, arrow),
+                    .to = key.substr(arrow + 2),
+                    .measured_bytes = difference(after.measured, before.measured, key),
+                    .switch_bytes = difference(after.counted, before.counted, key)};
+    link.measured_utilisation =
+        static_cast<double>(link.measured_bytes) * 8 / (options_.link_rate.value() * wall.count());
+    if (link.switch_bytes > (8 << 20) && phase != "Weft, faults") {
+      report_->worst_link_disagreement =
+          std::max(report_->worst_link_disagreement,
+                   std::abs(static_cast<double>(link.measured_bytes - link.switch_bytes)) /
+                       static_cast<double>(link.switch_bytes));
+    }
+    report_->links.push_back(std::move(link));
+  }
+  return Ok();
+}
+
+}  // namespace weft::cli

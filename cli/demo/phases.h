@@ -1,0 +1,78 @@
+// The demo's phases on a running cluster, in order; each adds what it measured to the report.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "cli/demo/bound.h"
+#include "cli/demo/cluster.h"
+#include "cli/demo/report.h"
+#include "cli/demo/training_job.h"
+#include "common/result.h"
+#include "common/units.h"
+
+namespace weft::cli {
+
+struct PhaseOptions {
+  Seconds duration{60};
+  BitsPerSecond link_rate;
+  std::string data;
+  int draws = 3;
+  std::string log_dir;
+  std::string at_end;
+  int hosts_per_leaf = 5;
+};
+
+/// A job of the demo, the same in every phase.
+struct DemoJob {
+  std::string name, config;             ///< config: file name below the examples
+  std::vector<std::string> hosts;
+  int core = 0;
+  std::vector<std::string> arguments;   ///< scaling, batch, bucket
+  int64_t global_batch = 0, sequence = 0;
+};
+
+/// The demo's two jobs on 2 leaves with `hosts_per_leaf` hosts; the last host of each leaf stays unmanaged.
+std::vector<DemoJob> DemoJobs(int hosts_per_leaf);
+
+class DemoPhases {
+ public:
+  DemoPhases(DemoCluster& cluster, PhaseOptions options, std::stop_token stop);
+
+  /// All phases. Errors: the first failure, with the phase's name in front; kCancelled.
+  [[nodiscard]] Status Run(DemoReport& report);
+
+ private:
+  using Jobs = std::vector<std::unique_ptr<TrainingJob>>;
+
+  Status MeasureCompute();
+  Status MeasureGoodput();
+  Status RunAlone();
+  Status RunDefault(int draw);
+  Status RunWeft();
+  Status BreakFabric();
+  Status FillDecisions(double fault_time_s);
+  Result<std::unique_ptr<TrainingJob>> Launch(size_t job, Seconds duration, bool communication);
+  Result<std::vector<TrainingSummary>> FinishAll(Jobs& jobs);
+  Status AddLinks(const std::string& phase, const LinkBytes& before, Seconds wall);
+  void ComputeBounds();
+  Status WaitUntil(Seconds time);
+  void Progress(const std::string& text);
+
+  DemoCluster& cluster_;
+  PhaseOptions options_;
+  std::stop_token stop_;
+  std::vector<DemoJob> jobs_;
+  DemoReport* report_ = nullptr;
+  std::vector<BoundJob> bound_jobs_;
+  std::vector<CableFactor> cables_;
+  std::vector<ForeignFlow> foreign_;
+  std::vector<testbed::Process> foreign_processes_;
+  int next_port_ = 29500;
+  Seconds start_{0};
+};
+
+}  // namespace weft::cli

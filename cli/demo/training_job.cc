@@ -1,0 +1,132 @@
+#include "cli/demo/training_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace weft::cli {
+namespace {
+
+using nlohmann::json;
+using testbed::Output;
+
+std::string LastLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line, last;
+  while (std::getline(file, line)) {
+    if (!line.empty()) last = line;
+  }
+  return last.empty() ? "no message" : last;
+}
+
+std::vector<std::string> Arguments(const DemoCluster& cluster, const TrainingJobOptions& options, size_t rank) {
+  const std::string rendezvous =
+      fmt::format("{}:{}", cluster.host(options.hosts[0]).mgmt_address, options.rendezvous_port);
+  std::vector<std::string> argv{cluster.installation().bin + "/weft-train",
+                                "--job", options.name,
+                                "--rank", std::to_string(rank),
+                                "--world", std::to_string(options.hosts.size()),
+                                "--rendezvous", rendezvous,
+                                "--plugin", cluster.installation().plugin,
+                                "--communication", options.communication ? "on" : "off",
+                                "--output", "json"};
+  argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
+  return argv;
+}
+
+TrainingStep ParseStep(const json& line) {
+  return {.step = line.value("step", int64_t{0}),
+          .loss = line.value("loss", 0.0),
+          .iteration = Seconds(line.value("iteration_s", 0.0)),
+          .forward = Seconds(line.value("forward_s", 0.0)),
+          .backward = Seconds(line.value("backward_s", 0.0)),
+          .update = Seconds(line.value("update_s", 0.0)),
+          .time = Seconds(line.value("time_s", 0.0))};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TrainingJob>> TrainingJob::Start(DemoCluster& cluster, const TrainingJobOptions& options,
+                                                        const std::string& log_directory) {
+  std::unique_ptr<TrainingJob> job(new TrainingJob(options));
+  for (size_t rank = 0; rank < options.hosts.size(); ++rank) {
+    const auto& host = cluster.host(options.hosts[rank]);
+    job->logs_.push_back(fmt::format("{}/{}-rank{}.log", log_directory, options.name, rank));
+    WEFT_ASSIGN_OR_RETURN(auto process,
+                          testbed::Spawn({.argv = Arguments(cluster, options, rank),
+                                          .environment = {{"NCCL_SOCKET_IFNAME", "=eth0"},
+                                                          {"WEFT_RUN_DIR", cluster.RunDirOf(host.name)},
+                                                          {"OMP_NUM_THREADS", "1"}},
+                                          .netns = host.netns,
+                                          .cores = {options.core},
+                                          .out = rank == 0 ? Output::Pipe() : Output::Null(),
+                                          .err = Output::File(job->logs_.back())}));
+    job->ranks_.push_back(std::move(process));
+  }
+  job->reader_ = std::jthread([raw = job.get()](const std::stop_token& stop) { raw->Read(stop); });
+  return job;
+}
+
+TrainingJob::~TrainingJob() {
+  reader_.request_stop();
+  for (auto& rank : ranks_) rank.Kill(SIGKILL);
+}
+
+void TrainingJob::Read(const std::stop_token& stop) {
+  for (;;) {
+    const auto line = ranks_[0].out_lines()->Next(testbed::kNoTimeout, stop);
+    if (!line || !line->has_value()) return;
+    const json parsed = json::parse(**line, nullptr, false);
+    if (!parsed.is_object()) continue;
+    const std::scoped_lock lock(mutex_);
+    if (parsed.contains("step")) steps_.push_back(ParseStep(parsed));
+    if (parsed.contains("job")) {
+      summary_.model = parsed["job"].value("model", "");
+      summary_.scaling = parsed["job"].value("scaling", std::vector<std::string>());
+    }
+    if (parsed.contains("summary")) {
+      const json& summary = parsed["summary"];
+      summary_.steps = summary.value("steps", int64_t{0});
+      summary_.ranks = summary.value("ranks", 0);
+      summary_.gradient_bytes = summary.value("gradient_bytes", int64_t{0});
+      summary_.bytes_sent = summary.value("bytes_sent", int64_t{0});
+      summary_.first_loss = summary.value("first_loss", 0.0);
+      summary_.final_loss = summary.value("final_loss", 0.0);
+    }
+  }
+}
+
+std::vector<TrainingStep> TrainingJob::steps() const {
+  const std::scoped_lock lock(mutex_);
+  return steps_;
+}
+
+Result<TrainingSummary> TrainingJob::Finish(Seconds timeout, const std::stop_token& stop) {
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const auto status = ranks_[rank].Wait(timeout, stop);
+    if (!status) return Fail(status.error().WithContext(fmt::format("job {} rank {}", options_.name, rank)));
+    if (!status->ok()) {
+      return Fail(Code::kFailedPrecondition, fmt::format("job {} rank {} on {}: {}: {}", options_.name, rank,
+                                                         options_.hosts[rank], status->ToString(),
+                                                         LastLine(logs_[rank])));
+    }
+  }
+  reader_.join();
+  const std::scoped_lock lock(mutex_);
+  return summary_;
+}
+
+std::optional<Seconds> MedianIteration(const std::vector<TrainingStep>& steps, Seconds from, Seconds to) {
+  std::vector<Seconds> times;
+  for (const auto& step : steps) {
+    if (step.time - step.iteration >= from && step.time < to) times.push_back(step.iteration);
+  }
+  if (times.size() < 2) return std::nullopt;
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,76 @@
+// One training job of the demo: a weft-train process per rank, each in its host's namespace, all pinned to one core.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/demo/cluster.h"
+#include "common/result.h"
+#include "common/units.h"
+#include "testbed/process.h"
+
+namespace weft::cli {
+
+struct TrainingJobOptions {
+  std::string name;                    ///< job id
+  std::vector<std::string> hosts;      ///< rank r runs on hosts[r]
+  int core = 0;
+  std::vector<std::string> arguments;  ///< of weft-train, the same on all ranks
+  bool communication = true;
+  int rendezvous_port = 29500;
+};
+
+/// A step as rank 0 reports it.
+struct TrainingStep {
+  int64_t step = 0;
+  double loss = 0;
+  Seconds iteration{0}, forward{0}, backward{0}, update{0};
+  Seconds time{0};  ///< CLOCK_MONOTONIC at its end
+};
+
+struct TrainingSummary {
+  std::string model;
+  std::vector<std::string> scaling;
+  int64_t steps = 0, gradient_bytes = 0, bytes_sent = 0;
+  int ranks = 0;
+  double first_loss = 0, final_loss = 0;
+};
+
+/// Ends its processes when it goes. Requires: destroyed on the thread that started it.
+class TrainingJob {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<TrainingJob>> Start(DemoCluster& cluster,
+                                                                  const TrainingJobOptions& options,
+                                                                  const std::string& log_directory);
+  ~TrainingJob();
+
+  const std::string& name() const { return options_.name; }
+  /// Steps so far. Threads: any.
+  std::vector<TrainingStep> steps() const;
+  /// Waits for all ranks. Errors: kFailedPrecondition with the last line of the first rank that failed;
+  /// kDeadlineExceeded; kCancelled.
+  [[nodiscard]] Result<TrainingSummary> Finish(Seconds timeout, const std::stop_token& stop);
+
+ private:
+  explicit TrainingJob(TrainingJobOptions options) : options_(std::move(options)) {}
+  void Read(const std::stop_token& stop);
+
+  TrainingJobOptions options_;
+  std::vector<testbed::Process> ranks_;
+  std::vector<std::string> logs_;
+  mutable std::mutex mutex_;
+  std::vector<TrainingStep> steps_;  // guarded by mutex_
+  TrainingSummary summary_;          // guarded by mutex_
+  std::jthread reader_;              // ends before the processes it reads from
+};
+
+/// Median iteration of the steps that end in [from, to); nullopt if there are fewer than two.
+std::optional<Seconds> MedianIteration(const std::vector<TrainingStep>& steps, Seconds from, Seconds to);
+
+}  // namespace weft::cli

@@ -1,0 +1,187 @@
+// The phase in which Weft decides: both jobs managed, then the fabric broken under them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "cli/demo/phases.h"
+#include "common/clock.h"
+#include "common/parse_units.h"
+
+namespace weft::cli {
+namespace {
+
+using testbed::Output;
+
+constexpr double kCableFactor = 0.5;   // of the rate that the slowed cable keeps
+constexpr double kForeignShare = 0.3;  // of a link that the foreign flow asks for
+constexpr int kForeignPort = 41999;
+constexpr Seconds kSettle{3};          // after a start: connections, probes, first plan
+constexpr Seconds kRecover{7};         // after the faults: measured, decided, moved
+
+Seconds Now() { return SystemClock().Now(); }
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds compute) {
+  v1::JobSpec spec;
+  spec.set_job_id(job.name);
+  spec.set_name(job.name);
+  spec.set_model_config_json(ReadText(examples + "/" + job.config));
+  spec.set_global_batch(job.global_batch);
+  spec.set_sequence(job.sequence);
+  spec.set_precision("fp32");
+  spec.set_gpus(static_cast<int64_t>(job.hosts.size()));
+  for (const auto& host : job.hosts) spec.add_hosts(host);
+  spec.set_framework("weft-train");
+  spec.set_measured_compute_s(compute.count());
+  return spec;
+}
+
+}  // namespace
+
+Status DemoPhases::BreakFabric() {
+  const BitsPerSecond slow = options_.link_rate * kCableFactor, foreign = report_->goodput * kForeignShare;
+  WEFT_RETURN_IF_ERROR(cluster_.fabric().SetCableRate("leaf1", "spine1", slow));
+  cables_.push_back({.leaf = 1, .spine = 1, .factor = kCableFactor});
+
+  const std::string from = fmt::format("h{}", options_.hosts_per_leaf);
+  const std::string to = fmt::format("h{}", 2 * options_.hosts_per_leaf);
+  WEFT_ASSIGN_OR_RETURN(auto server,
+                        testbed::Spawn({.argv = {"iperf3", "-s", "-1", "-p", "5201"},
+                                        .netns = cluster_.host(to).netns,
+                                        .out = Output::Pipe(),
+                                        .err = Output::SameAsOut()}));
+  WEFT_RETURN_IF_ERROR(server.out_lines()->Next(Seconds(5), stop_));  // it listens once it has said something
+  WEFT_ASSIGN_OR_RETURN(auto client,
+                        testbed::Spawn({.argv = {"iperf3", "-c", cluster_.host(to).data_address, "-p", "5201",
+                                                 "--cport", std::to_string(kForeignPort), "-t", "600", "-b",
+                                                 fmt::format("{:.0f}", foreign.value())},
+                                        .netns = cluster_.host(from).netns,
+                                        .out = Output::Null(),
+                                        .err = Output::File(options_.log_dir + "/iperf3.log")}));
+  WEFT_ASSIGN_OR_RETURN(const auto path, cluster_.fabric().PathOf({.source = from,
+                                                                   .destination = to,
+                                                                   .source_port = kForeignPort,
+                                                                   .destination_port = 5201}));
+  foreign_processes_.push_back(std::move(server));
+  foreign_processes_.push_back(std::move(client));
+  foreign_.push_back({.from = from, .to = to, .spine = std::stoi(path[2].substr(5)), .rate = foreign});
+  report_->events.push_back(fmt::format("cable leaf1-spine1 slowed from {} to {}, both directions",
+                                        FormatRate(options_.link_rate), FormatRate(slow)));
+  report_->events.push_back(fmt::format("foreign iperf3 flow of {} from {} to {}, over {} (TCP, not managed)",
+                                        FormatRate(foreign), from, to, path[2]));
+  for (const auto& event : report_->events) Progress(event);
+  return Ok();
+}
+
+Status DemoPhases::RunWeft() {
+  Progress("both jobs, Weft decides");
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(const auto submitted,
+                          cluster_.client().SubmitJob(SpecOf(jobs_[i], cluster_.installation().examples,
+                                                             report_->jobs[i].compute)));
+    const auto& hosts = submitted.plan().rank_hosts();
+    if (static_cast<size_t>(hosts.size()) == jobs_[i].hosts.size()) {
+      jobs_[i].hosts.assign(hosts.begin(), hosts.end());
+      bound_jobs_[i].hosts = jobs_[i].hosts;
+    }
+  }
+  WEFT_RETURN_IF_ERROR(cluster_.client().SetMode(v1::MODE_ENFORCE));
+  WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
+  const Seconds calm = std::max(options_.duration * 0.2, kSettle + Seconds(3));
+  const Seconds broken = std::max(options_.duration * 0.35, kRecover + Seconds(5));
+  Jobs running;
+  const Seconds begin = Now();
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, calm + broken + Seconds(2), true));
+    running.push_back(std::move(started));
+  }
+  // The clock of the phase starts when both jobs train.
+  for (const auto& job : running) {
+    while (job->steps().size() < 2) {
+      if (Now() - begin > Seconds(60)) return Fail(Code::kDeadlineExceeded, job->name() + " does not train");
+      WEFT_RETURN_IF_ERROR(WaitUntil(Now() + Seconds(0.1)));
+    }
+  }
+  const Seconds training = Now();
+  WEFT_RETURN_IF_ERROR(WaitUntil(training + calm));
+  WEFT_ASSIGN_OR_RETURN(const auto decisions, cluster_.client().ListDecisions());
+  const Seconds fault = Now();
+  WEFT_RETURN_IF_ERROR(BreakFabric());
+  WEFT_RETURN_IF_ERROR(WaitUntil(fault + broken));
+  const Seconds end = Now();
+  for (size_t i = 0; i < running.size(); ++i) {
+    const auto steps = running[i]->steps();
+    report_->jobs[i].weft = MedianIteration(steps, training + kSettle, fault).value_or(Seconds(0));
+    report_->jobs[i].weft_faulted = MedianIteration(steps, fault + kRecover, end).value_or(Seconds(0));
+  }
+  WEFT_RETURN_IF_ERROR(FillDecisions(static_cast<double>(decisions.replans())));
+  WEFT_ASSIGN_OR_RETURN(report_->metrics_scraped, cluster_.CountMetrics());
+  Status at_end = Ok();
+  if (!options_.at_end.empty()) {
+    Progress("running the command of --at-end");
+    WEFT_ASSIGN_OR_RETURN(auto command,
+                          testbed::Spawn({.argv = {"/bin/sh", "-c", options_.at_end},
+                                          .environment = {{"WEFT_PROMETHEUS", "http://" + cluster_.prometheus()},
+                                                          {"WEFT_HTTP", "http://" + cluster_.http()},
+                                                          {"WEFT_CONTROLLER", cluster_.controller_address()}},
+                                          .out = Output::Descriptor(2)}));
+    WEFT_ASSIGN_OR_RETURN(const auto status, command.Wait(Seconds(120), stop_));
+    if (!status.ok()) at_end = Fail(Code::kFailedPrecondition, "--at-end command: " + status.ToString());
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
+  foreign_processes_.clear();
+  for (size_t i = 0; i < summaries.size(); ++i) {
+    JobReport& report = report_->jobs[i];
+    report.steps = summaries[i].steps;
+    report.bytes_sent = summaries[i].bytes_sent;
+    report.first_loss = summaries[i].first_loss;
+    report.final_loss = summaries[i].final_loss;
+    WEFT_RETURN_IF_ERROR(cluster_.client().ReleaseJob(jobs_[i].name));
+  }
+  WEFT_RETURN_IF_ERROR(AddLinks("Weft", before, Now() - begin));
+  return at_end;
+}
+
+Status DemoPhases::FillDecisions(double replans_before_fault) {
+  WEFT_ASSIGN_OR_RETURN(const auto decisions, cluster_.client().ListDecisions());
+  report_->replans = decisions.replans();
+  report_->replans_after_fault = decisions.replans() - static_cast<int64_t>(replans_before_fault);
+  report_->policy_epochs = decisions.policy_epochs();
+  report_->page = "http://" + cluster_.http() + "/";
+  for (const auto& decision : decisions.decisions()) {
+    report_->decisions.push_back(
+        {decision.time_s(), decision.job_id(), decision.kind(), decision.reason()});
+  }
+  return Ok();
+}
+
+void DemoPhases::ComputeBounds() {
+  const BoundFabric fabric{.leaves = 2,
+                           .spines = 2,
+                           .hosts_per_leaf = options_.hosts_per_leaf,
+                           .goodput = report_->goodput};
+  const Bound calm = ComputeBound(fabric, bound_jobs_, {}, {});
+  const Bound broken = ComputeBound(fabric, bound_jobs_, cables_, foreign_);
+  for (size_t i = 0; i < bound_jobs_.size(); ++i) {
+    JobReport& job = report_->jobs[i];
+    job.bound = calm.iterations[i];
+    job.bound_faulted = broken.iterations[i];
+    job.bound_formula = ExplainBound(bound_jobs_[i], calm);
+    job.bound_formula_faulted = ExplainBound(bound_jobs_[i], broken);
+    if (job.alone.count() > 0) {
+      job.communication_share =
+          planner::PredictIteration(bound_jobs_[i].iteration, fabric.goodput).communication / job.alone;
+    }
+  }
+}
+
+}  // namespace weft::cli

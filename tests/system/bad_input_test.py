@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Bad input to every program: one clear line on stderr that names the cause, the promised exit status, nothing left."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
+from processes import Processes, check, free_ports, wait_until  # noqa: E402
+
+BIN = os.environ["WEFT_BIN"]
+PLUGIN = os.path.join(os.environ["WEFT_LIB"], "libnccl-net-weft.so")
+
+
+def run(*command, env=None, timeout=60):
+    return subprocess.run([os.path.join(BIN, command[0]), *map(str, command[1:])], capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, env=env, timeout=timeout, check=False)
+
+
+def expect(status, pieces, *command, lines=1):
+    done = run(*command)
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    shown = f"{' '.join(map(str, command))}: status {done.returncode}, stderr {done.stderr!r}"
+    check(done.returncode == status, f"expected status {status}: {shown}")
+    check(len(said) <= lines, f"expected one line: {shown}")
+    for piece in pieces:
+        check(piece in done.stderr, f"expected {piece!r}: {shown}")
+    print(f"ok {status}: {said[-1] if said else ''}")
+
+
+def weft(processes):
+    malformed = processes.write("malformed.json", '{"model_type": "gpt2", "n_layer": }')
+    unknown = processes.write("unknown.yaml", "version: 1\nname: x\nspeling: 1\n")
+    port = free_ports(1)[0]
+    plan = ["--cluster", "dgx-a100:1", "--global-batch", "8", "--seq", "128"]
+    expect(2, ["no-such-model"], "weft", "plan", "no-such-model", *plan)
+    expect(2, [malformed], "weft", "plan", malformed, *plan)
+    expect(2, ["dgx-x:1"], "weft", "plan", "gpt2", "--cluster", "dgx-x:1", "--global-batch", "8", "--seq", "128")
+    expect(2, [unknown, "speling"], "weft", "plan", "gpt2", "--cluster", unknown, "--global-batch", "8", "--seq", "128")
+    expect(2, ["64", "size"], "weft", "perf", "--bytes", "64")
+    expect(2, ["/nowhere.so"], "weft", "perf", "--plugin", "/nowhere.so")
+    expect(2, ["quicksort"], "weft", "perf", "--algorithm", "quicksort")
+    expect(2, ["--no-such-flag"], "weft", "perf", "--no-such-flag")
+    expect(1, [f"127.0.0.1:{port}", "cannot be reached"], "weft", "jobs", "--controller", f"127.0.0.1:{port}")
+    expect(2, ["10"], "weft", "demo", "--duration", "10")
+
+
+def daemons(processes):
+    state = processes.path("state")
+    bad = processes.write("controller.yaml", "version: 1\nlink_rat: 1Gbit/s\n")
+    expect(2, [bad, "link_rat"], "weft-controller", "--config", bad, "--check-config")
+    expect(2, ["/nowhere.yaml"], "weft-agent", "--config", "/nowhere.yaml", "--check-config")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        expect(1, [address], "weft-controller", "--listen", address, "--http", "127.0.0.1:0", "--state-dir", state, lines=4)
+        expect(1, [address], "weft-agent", "--host", "h", "--run-dir", processes.path("run"), "--controller",
+               "127.0.0.1:1", "--http", address, lines=4)
+
+
+def training(processes):
+    config = os.path.join(BIN, "examples", "gpt2.json")
+    malformed = processes.write("bad-config.json", "{")
+    common = ["--data", "/usr/share/common-licenses", "--steps", "1"]
+    expect(2, ["/nowhere.json"], "weft-train", "--config", "/nowhere.json", *common)
+    expect(2, [malformed], "weft-train", "--config", malformed, *common)
+    expect(2, ["/nowhere-text"], "weft-train", "--config", config, "--data", "/nowhere-text", "--steps", "1")
+
+
+def rank_that_dies(processes):
+    """The other ranks end with one line that names the rank; nothing is left behind."""
+    env = dict(os.environ, NCCL_SOCKET_IFNAME="lo", WEFT_RUN_DIR=processes.path("no-agent"))
+    port = free_ports(1)[0]
+    ranks = []
+    for rank in range(3):
+        with open(processes.path(f"replay-{rank}.log"), "wb") as log:
+            ranks.append(subprocess.Popen(
+                [os.path.join(BIN, "weft-replay"), "--rank", str(rank), "--world", "3", "--rendezvous", f"127.0.0.1:{port}",
+                 "--plugin", PLUGIN, "--compute", "20ms", "--bytes", "1MiB", "--duration", "60s"], env=env,
+                stdin=subprocess.DEVNULL, stdout=log if rank else subprocess.PIPE, stderr=log))
+    check(json.loads(ranks[0].stdout.readline()), "no first step")
+    ranks[1].send_signal(signal.SIGKILL)
+    ranks[1].wait()
+    began = time.monotonic()
+    for rank in (0, 2):
+        check(ranks[rank].wait(60) == 1, f"rank {rank} ended with {ranks[rank].returncode}, expected 1")
+        said = processes.log(f"replay-{rank}").strip().splitlines()
+        check("rank" in said[-1] or "peer" in said[-1], f"rank {rank} does not name the cause: {said}")
+        print(f"ok 1: {said[-1]} ({time.monotonic() - began:.1f} s)")
+    ranks[0].stdout.close()
+
+
+def main():
+    with Processes() as processes:
+        weft(processes)
+        daemons(processes)
+        training(processes)
+        rank_that_dies(processes)
+        wait_until(lambda: not processes.children, 1, "no child left")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Exception as failure:
+        print(f"FAIL: {failure}")
+        sys.exit(1)

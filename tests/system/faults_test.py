@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""kill -9 of agent and controller while a job trains: no step fails, losses are bit-identical to an undisturbed run, and
+the daemons rejoin and go on.
+
+Killed: the agent of one host in mid-training; the controller in mid-training; both at the moment at which a re-plan has
+been decided (a cable was slowed); and the agent of one host before a job starts there.
+"""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
+from processes import check, wait_until  # noqa: E402
+from weft_cluster import WeftCluster, require_fabric  # noqa: E402
+
+STEPS = 60
+
+
+def job_of(cluster, name):
+    jobs = [job for job in cluster.ask("jobs")["jobs"] if job["spec"]["job_id"] == name]
+    return jobs[0] if jobs else None
+
+
+def flows_of(cluster, name):
+    job = job_of(cluster, name)
+    return int(job["flows"]) if job else 0
+
+
+def wait_for_flows(cluster, name):
+    wait_until(lambda: flows_of(cluster, name) == len(cluster.hosts), 15, f"the controller to know the flows of {name}")
+
+
+def undisturbed(cluster):
+    job = cluster.start_job("calm", cluster.hosts, STEPS)
+    return job.finish()
+
+
+def kill_in_mid_training(cluster):
+    job = cluster.start_job("mid", cluster.hosts, STEPS)
+    job.wait_for_step(5)
+    wait_for_flows(cluster, "mid")
+    cluster.kill("agent-h1")
+    done = len(job.steps_done())
+    job.wait_for_step(done + 3)  # training goes on without it
+    cluster.start_agent("h1")
+    cluster.wait_for_agents()
+    wait_for_flows(cluster, "mid")
+    before = int(job_of(cluster, "mid")["policy_epoch"])
+    address = cluster.controller
+    cluster.kill("controller")
+    done = len(job.steps_done())
+    job.wait_for_step(done + 3)
+    cluster.start_controller(listen=address)
+    cluster.wait_for_agents()
+    wait_for_flows(cluster, "mid")
+    check(int(job_of(cluster, "mid")["policy_epoch"]) >= before, "a restarted controller went back to an older epoch")
+    check(len(job.steps_done()) < STEPS, "the job ended before both daemons were back: train more steps")
+    return job.finish()
+
+
+def kill_in_a_replan(cluster):
+    job = cluster.start_job("replan", cluster.hosts, STEPS)
+    job.wait_for_step(3)
+    wait_for_flows(cluster, "replan")
+    epoch = int(job_of(cluster, "replan")["policy_epoch"])
+    # Slow one spine and then the other, so that at least one of them carries the job's flows.
+    cluster.set_cable_rate("leaf1", "spine1", "8mbit")
+    wait_until(lambda: int(job_of(cluster, "replan")["policy_epoch"]) > epoch or len(job.steps_done()) > STEPS // 2, 40,
+               "a re-plan")
+    replanned = int(job_of(cluster, "replan")["policy_epoch"]) > epoch
+    address = cluster.controller
+    cluster.kill("agent-h1")
+    cluster.kill("controller")
+    done = len(job.steps_done())
+    job.wait_for_step(done + 2)
+    cluster.set_cable_rate("leaf1", "spine1", "60mbit")
+    cluster.start_controller(listen=address)
+    cluster.start_agent("h1")
+    cluster.wait_for_agents()
+    losses = job.finish()
+    check(replanned, "no re-plan came after a cable on the job's way was slowed to an eighth")
+    return losses
+
+
+def agent_dead_before_start(cluster):
+    cluster.kill("agent-h2")
+    job = cluster.start_job("early", cluster.hosts, STEPS)
+    losses = job.finish()
+    cluster.start_agent("h2")
+    cluster.wait_for_agents()
+    return losses
+
+
+def main():
+    require_fabric()
+    with WeftCluster(hosts_per_leaf=2) as cluster:
+        reference = undisturbed(cluster)
+        check(len(reference) == STEPS, f"{len(reference)} steps, expected {STEPS}")
+        check(reference[-1] < reference[0], "the loss does not go down")
+        for scenario in (kill_in_mid_training, kill_in_a_replan, agent_dead_before_start):
+            losses = scenario(cluster)
+            check(losses == reference, f"{scenario.__name__}: losses differ from the undisturbed run, first at step "
+                                       f"{next((i for i, (a, b) in enumerate(zip(losses, reference)) if a != b), '?')}")
+            print(f"{scenario.__name__}: {len(losses)} losses bit-identical", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Exception as failure:  # one line says which fact does not hold
+        print(f"FAIL: {failure}")
+        sys.exit(1)

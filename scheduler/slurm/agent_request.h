@@ -1,0 +1,35 @@
+// The SPANK plugin's side of the agent's socket: asks for what a job's plan wants in its launch environment.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/result.h"
+
+namespace weft::slurm {
+
+/// NAME and value, in the agent's order.
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+struct AgentRequest {
+  std::string socket_path;
+  std::string job;
+  std::string host;
+};
+
+/// The job's launch environment. The controller tells the agents about a job while Slurm already launches it, so an
+/// agent that does not know the job yet is asked again until the timeout.
+/// Errors: kNotFound: agent up, job unknown; kDeadlineExceeded: no answer; kDataLoss: malformed answer;
+/// kInvalidArgument: a name that does not fit into the request; kUnavailable: there is no agent.
+[[nodiscard]] Result<Environment> RequestEnvironment(const AgentRequest& request, std::chrono::milliseconds timeout);
+
+/// KEY=VALUE lines, each name a C identifier. Errors: kDataLoss naming the line.
+[[nodiscard]] Result<Environment> ParseEnvironment(std::string_view text);
+
+/// `pattern` with every "%n" replaced by the node's name.
+std::string ExpandNodeName(std::string_view pattern, std::string_view node);
+
+}  // namespace weft::slurm

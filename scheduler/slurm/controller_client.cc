@@ -1,0 +1,89 @@
+#include "scheduler/slurm/controller_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "proto/controller.grpc.pb.h"
+#include "proto/credentials.h"
+
+namespace weft::slurm {
+namespace {
+
+using Stub = v1::ControllerService::Stub;
+using Deadline = std::chrono::system_clock::time_point;
+
+Deadline DeadlineOf(const HookConfig& config) {
+  return std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(config.timeout);
+}
+
+Result<std::unique_ptr<Stub>> Connect(const HookConfig& config) {
+  WEFT_ASSIGN_OR_RETURN(const auto credentials,
+                        rpc::MakeChannelCredentials({.certificate = config.tls_certificate,
+                                                     .key = config.tls_key,
+                                                     .authority = config.tls_authority}));
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a proxy of slurmctld's environment is not meant for the cluster
+  return v1::ControllerService::NewStub(grpc::CreateCustomChannel(config.controller, credentials, arguments));
+}
+
+Error ErrorOf(const HookConfig& config, const grpc::Status& status) {
+  return Error(static_cast<Code>(status.error_code()), "controller " + config.controller + ": " + status.error_message());
+}
+
+v1::JobSpec SpecOf(const HookConfig& config, const HookJob& job) {
+  v1::JobSpec spec;
+  spec.set_job_id(job.id);
+  spec.set_name(job.name);
+  spec.set_model_config_json(job.model_json);
+  spec.set_global_batch(job.batch);
+  spec.set_sequence(job.sequence);
+  spec.set_precision(config.precision);
+  spec.set_gpus(static_cast<int64_t>(job.hosts.size()) * config.ranks_per_host);
+  spec.set_ranks_per_host(config.ranks_per_host);
+  for (const std::string& host : job.hosts) spec.add_hosts(host);
+  return spec;
+}
+
+grpc::Status Submit(Stub& stub, Deadline deadline, const v1::JobSpec& spec, v1::SubmitJobResponse& response) {
+  grpc::ClientContext context;
+  context.set_deadline(deadline);
+  v1::SubmitJobRequest request;
+  *request.mutable_spec() = spec;
+  return stub.SubmitJob(&context, request, &response);
+}
+
+grpc::Status Release(Stub& stub, Deadline deadline, const std::string& job_id) {
+  grpc::ClientContext context;
+  context.set_deadline(deadline);
+  v1::ReleaseJobRequest request;
+  request.set_job_id(job_id);
+  v1::ReleaseJobResponse response;
+  return stub.ReleaseJob(&context, request, &response);
+}
+
+}  // namespace
+
+Result<std::string> SubmitJob(const HookConfig& config, const HookJob& job) {
+  const Deadline deadline = DeadlineOf(config);
+  WEFT_ASSIGN_OR_RETURN(const auto stub, Connect(config));
+  const v1::JobSpec spec = SpecOf(config, job);
+  v1::SubmitJobResponse response;
+  grpc::Status status = Submit(*stub, deadline, spec, response);
+  if (status.error_code() == grpc::ALREADY_EXISTS) {
+    status = Release(*stub, deadline, job.id);
+    if (status.ok()) status = Submit(*stub, deadline, spec, response);
+  }
+  if (!status.ok()) return Fail(ErrorOf(config, status));
+  const v1::JobPlan& plan = response.plan();
+  return "dp=" + std::to_string(plan.strategy().dp()) + " hosts=" + std::to_string(job.hosts.size()) +
+         " predicted_iteration_s=" + std::to_string(plan.predicted().iteration_s()) +
+         " variables=" + std::to_string(plan.environment_size());
+}
+
+Status ReleaseJob(const HookConfig& config, const std::string& job_id) {
+  WEFT_ASSIGN_OR_RETURN(const auto stub, Connect(config));
+  const grpc::Status status = Release(*stub, DeadlineOf(config), job_id);
+  if (!status.ok()) return Fail(ErrorOf(config, status));
+  return Ok();
+}
+
+}  // namespace weft::slurm

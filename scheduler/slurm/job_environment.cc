@@ -1,0 +1,44 @@
+#include "scheduler/slurm/job_environment.h"
+
+#include <algorithm>
+
+#include "scheduler/slurm/hostlist.h"
+#include "scheduler/slurm/job_options.h"
+
+namespace weft::slurm {
+namespace {
+
+// Slurm hands an option's value on under its own name, with '-' as '_'.
+std::string OptionVariable(std::string option) {
+  std::replace(option.begin(), option.end(), '-', '_');
+  return std::string("SPANK__SLURM_SPANK_OPTION_") + kPluginName + "_" + option;
+}
+
+std::string Text(const GetVariable& get, const std::string& name) {
+  const char* value = get(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+Result<int64_t> OptionalCount(const GetVariable& get, const char* option) {
+  const std::string text = Text(get, OptionVariable(option));
+  if (text.empty()) return 0;
+  return ParseCount(option, text);
+}
+
+}  // namespace
+
+Result<HookJob> ReadHookJob(const GetVariable& get) {
+  HookJob job;
+  job.id = Text(get, "SLURM_JOB_ID");
+  if (job.id.empty()) return Fail(Code::kInvalidArgument, "SLURM_JOB_ID: not set, expected to be started by slurmctld");
+  job.name = Text(get, "SLURM_JOB_NAME");
+  job.model_json = Text(get, std::string("SPANK_") + kModelTextVariable);
+  auto hosts = ExpandHostlist(Text(get, "SLURM_JOB_NODELIST"));
+  if (!hosts) return Fail(hosts.error().WithContext("SLURM_JOB_NODELIST"));
+  job.hosts = std::move(*hosts);
+  WEFT_ASSIGN_OR_RETURN(job.batch, OptionalCount(get, kBatchOption));
+  WEFT_ASSIGN_OR_RETURN(job.sequence, OptionalCount(get, kSequenceOption));
+  return job;
+}
+
+}  // namespace weft::slurm

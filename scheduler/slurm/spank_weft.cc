@@ -1,0 +1,254 @@
+// The SPANK plugin: adds --weft-model, --weft-batch and --weft-seq, and puts the plan's environment into the job's.
+// It lives in sbatch, srun, slurmd and slurmstepd: no gRPC, no exception across its edge, nothing exported but the
+// callbacks, and it never waits longer than 300 ms.
+//
+//   plugstack.conf:  optional /usr/lib/weft/spank_weft.so run_dir=/run/weft
+//
+// `run_dir` is the agent's --run-dir; "%n" in it stands for the node's name.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <set>
+#include <string>
+
+// Slurm 22.05 declares the callbacks outside of its extern "C" block.
+extern "C" {
+#include <slurm/spank.h>
+}
+
+#include "netplugin/abi/agent_socket.h"
+#include "scheduler/slurm/agent_request.h"
+#include "scheduler/slurm/job_options.h"
+
+#define WEFT_SPANK_EXPORT extern "C" __attribute__((visibility("default")))
+
+WEFT_SPANK_EXPORT const char plugin_name[] = "weft";
+WEFT_SPANK_EXPORT const char plugin_type[] = "spank";
+WEFT_SPANK_EXPORT const unsigned int plugin_version = SLURM_VERSION_NUMBER;
+WEFT_SPANK_EXPORT const unsigned int spank_plugin_version = 1;
+
+namespace weft::slurm {
+namespace {
+
+constexpr int kRejected = -1;
+constexpr std::chrono::milliseconds kAgentTimeout{300};
+constexpr uint32_t kExternStep = 0xfffffffc;  // SLURM_EXTERN_CONT: holds a job's stray processes, launches nothing
+
+// "<job>:<names set, with commas>", set where a job's environment has been decided: once, in the batch script or, where
+// there is none, in the step. Without it a step could get the plan on one host and not on another, whose agent is away.
+constexpr char kDecided[] = "WEFT_SLURM_LAUNCH";
+
+struct State {
+  std::string run_dir = "/run/weft";
+  std::string model_text;
+  bool model = false, batch = false, sequence = false;
+};
+State& TheState() {
+  static State* state = new State;  // never destroyed: callbacks may come while the process ends
+  return *state;
+}
+
+// Nested in a job (srun in a batch script), options are inherited: their files were read where the job was submitted.
+bool Submitting() {
+  return spank_context() == S_CTX_ALLOCATOR || (spank_context() == S_CTX_LOCAL && std::getenv("SLURM_JOB_ID") == nullptr);
+}
+
+int Reject(const Error& error) {
+  slurm_error("weft: %s", error.message().c_str());
+  return kRejected;
+}
+
+int OnOption(int which, const char* argument, int remote) {
+  if (remote != 0 || !Submitting()) return 0;
+  State& state = TheState();
+  const std::string text = argument == nullptr ? "" : argument;
+  if (which == 0) {
+    auto model = ReadModelFile(text);
+    if (!model) return Reject(model.error());
+    state.model_text = std::move(*model);
+    state.model = true;
+    return 0;
+  }
+  const auto count = ParseCount(which == 1 ? kBatchOption : kSequenceOption, text);
+  if (!count) return Reject(count.error());
+  (which == 1 ? state.batch : state.sequence) = true;
+  return 0;
+}
+
+// Foreign code must not see an exception; the only ones that can come are of the kind of bad_alloc.
+template <typename Function>
+int Guarded(int on_exception, Function function) noexcept {
+  try {
+    return function();
+  } catch (const std::exception& exception) {
+    slurm_error("weft: %s", exception.what());
+  } catch (...) {
+    slurm_error("weft: unknown exception");
+  }
+  return on_exception;
+}
+
+int OptionCallback(int which, const char* argument, int remote) {
+  return Guarded(kRejected, [&] { return OnOption(which, argument, remote); });
+}
+
+spank_option* Options() {
+  static char model[] = "weft-model", batch[] = "weft-batch", sequence[] = "weft-seq";
+  static char path[] = "PATH", count[] = "N";
+  static char model_usage[] = "let Weft plan the job's communication for this model (a Hugging Face config.json)";
+  static char batch_usage[] = "sequences per optimizer step, of the whole job";
+  static char sequence_usage[] = "tokens per sequence";
+  static spank_option options[] = {{model, path, model_usage, 1, 0, OptionCallback},
+                                   {batch, count, batch_usage, 1, 1, OptionCallback},
+                                   {sequence, count, sequence_usage, 1, 2, OptionCallback}};
+  return options;
+}
+
+int Initialise(spank_t spank, int argc, char** argv) {
+  for (int i = 0; i < argc; ++i) {
+    if (std::strncmp(argv[i], "run_dir=", 8) != 0 || argv[i][8] != '/') {
+      slurm_error("weft: plugstack.conf: argument \"%s\", expected run_dir=/ABSOLUTE/PATH", argv[i]);
+      return kRejected;
+    }
+    TheState().run_dir = argv[i] + 8;
+  }
+  for (int i = 0; i < 3; ++i) {
+    if (spank_option_register(spank, &Options()[i]) != ESPANK_SUCCESS) {
+      slurm_error("weft: cannot register the option --%s", Options()[i].name);
+      return kRejected;
+    }
+  }
+  return 0;
+}
+
+// After all options are known, where the job is submitted: the model's text goes with the job.
+int FinishSubmission(spank_t spank) {
+  const State& state = TheState();
+  if (!Submitting()) return 0;
+  if (!state.model && (state.batch || state.sequence)) {
+    return Reject(Error(Code::kInvalidArgument, std::string("--") + (state.batch ? kBatchOption : kSequenceOption) +
+                                                    ": needs --" + kModelOption + " too"));
+  }
+  if (!state.model) return 0;
+  const auto status = spank_job_control_setenv(spank, kModelTextVariable, state.model_text.c_str(), 1);
+  if (status != ESPANK_SUCCESS) {
+    slurm_error("weft: hand the model to the job: %s", spank_strerror(status));
+    return kRejected;
+  }
+  return 0;
+}
+
+// A variable of the job's environment; nullopt if it is not set.
+std::optional<std::string> JobVariable(spank_t spank, const char* name) {
+  std::string value(16384, '\0');
+  const auto status = spank_getenv(spank, name, value.data(), static_cast<int>(value.size()));
+  if (status != ESPANK_SUCCESS && status != ESPANK_NOSPACE) return std::nullopt;
+  value.resize(::strnlen(value.data(), value.size()));
+  return value;
+}
+
+// This node's name as Slurm knows it: from slurmstepd's own environment. The job's environment would name the node that
+// srun ran on, and the machine's name is another one where several nodes share it.
+std::string NodeName() {
+  if (const char* name = std::getenv("SLURMD_NODENAME")) return name;
+  char name[256] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return std::string(name, std::strcspn(name, "."));
+}
+
+// The variable kDecided of the job's environment, taken apart.
+struct Decided {
+  std::string job;
+  std::set<std::string> names;
+};
+
+Decided ReadDecided(spank_t spank) {
+  const std::string text = JobVariable(spank, kDecided).value_or("");
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) return {};
+  Decided decided{.job = text.substr(0, colon), .names = {}};
+  for (size_t begin = colon + 1; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    decided.names.insert(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return decided;
+}
+
+std::string Joined(const std::set<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ",") + name;
+  return list;
+}
+
+struct Applied {
+  std::set<std::string> set, kept;
+};
+
+// `outer`: what this plugin set in an outer job whose environment leaked into this one (sbatch inside a batch script).
+// Those are not the user's own, so they do not win, and what this plan does not set again must not steer this job.
+Applied Apply(spank_t spank, const Environment& environment, const std::set<std::string>& outer) {
+  Applied applied;
+  for (const std::string& name : outer) spank_unsetenv(spank, name.c_str());
+  for (const auto& [name, value] : environment) {
+    const auto present = JobVariable(spank, name.c_str());
+    if (present && *present != value) {
+      applied.kept.insert(name);
+    } else if (spank_setenv(spank, name.c_str(), value.c_str(), 1) == ESPANK_SUCCESS) {
+      applied.set.insert(name);
+    }
+  }
+  return applied;
+}
+
+int PrepareStep(spank_t spank) {
+  uint32_t job = 0, step = 0, node_index = 0;
+  char* unused = nullptr;
+  if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return 0;
+  if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS || step == kExternStep) return 0;
+  spank_get_item(spank, S_JOB_NODEID, &node_index);
+  const std::string id = std::to_string(job);
+  const Decided decided = ReadDecided(spank);
+  if (decided.job == id) return 0;
+  if (spank_option_getopt(spank, &Options()[0], &unused) != ESPANK_SUCCESS) {
+    Apply(spank, {}, decided.names);
+    return 0;
+  }
+
+  const std::string node = NodeName();
+  const std::string socket_path = ExpandNodeName(TheState().run_dir, node) + "/" + abi::kSocketName;
+  const auto environment = RequestEnvironment({.socket_path = socket_path, .job = id, .host = node}, kAgentTimeout);
+  const Applied applied = Apply(spank, environment.value_or(Environment{}), decided.names);
+  const std::string set = Joined(applied.set), kept = Joined(applied.kept);
+  spank_setenv(spank, kDecided, (id + ":" + set).c_str(), 1);
+  if (!environment) {
+    slurm_spank_log("weft: job %s on %s is launched unchanged: %s", id.c_str(), node.c_str(),
+                    environment.error().message().c_str());
+  } else if (!kept.empty() && node_index == 0) {
+    slurm_spank_log("weft: job %s: your own setting wins over the plan's: %s", id.c_str(), kept.c_str());
+  }
+  slurm_info("weft: job %s: set \"%s\", kept \"%s\"", id.c_str(), set.c_str(), kept.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::slurm
+
+using namespace weft::slurm;
+
+WEFT_SPANK_EXPORT int slurm_spank_init(spank_t spank, int argc, char** argv) {
+  return Guarded(kRejected, [&] { return Initialise(spank, argc, argv); });
+}
+
+WEFT_SPANK_EXPORT int slurm_spank_init_post_opt(spank_t spank, int, char**) {
+  return Guarded(kRejected, [&] { return FinishSubmission(spank); });
+}
+
+// Never fails a launch: whatever happens here, the job runs as its user wrote it.
+WEFT_SPANK_EXPORT int slurm_spank_user_init(spank_t spank, int, char**) {
+  return Guarded(0, [&] { return PrepareStep(spank); });
+}

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""The Slurm hooks against a real Slurm cluster, a real controller and one real agent per node, all on loopback.
+
+Needs root (munged, slurmd). Environment: WEFT_BIN, WEFT_LIB (where the programs and spank_weft.so were built).
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+
+from daemons import Daemons  # noqa: E402
+from processes import SKIPPED, Failure, Processes, check, wait_until  # noqa: E402
+from slurm_cluster import SlurmCluster  # noqa: E402
+
+BIN = pathlib.Path(os.environ["WEFT_BIN"])
+LIB = pathlib.Path(os.environ["WEFT_LIB"])
+LAUNCH_BOUND_S = 3.0
+
+MODEL = {"model_type": "gpt2", "n_layer": 4, "n_embd": 128, "n_head": 4, "n_positions": 128, "vocab_size": 256}
+
+# Prints each task's environment and stays until the test says so.
+JOB = """\
+#!/bin/bash
+srun --ntasks-per-node=1 bash -c 'env | sort > {dir}/task-$SLURM_JOB_ID-$SLURM_PROCID.env; \
+mv {dir}/task-$SLURM_JOB_ID-$SLURM_PROCID.env {dir}/task-$SLURM_JOB_ID-$SLURM_PROCID'
+until [ -e {dir}/go ]; do read -t 0.05 < {dir}/never; done
+"""
+
+
+class Site:
+    """The cluster with Weft installed on it."""
+
+    def __init__(self, processes):
+        self.processes = processes
+        self.directory = processes.directory
+        self.hook_log = processes.path("hooks.txt")
+        self.model = processes.write("config.json", json.dumps(MODEL, indent=1))
+        self.script = processes.write("job.sh", JOB.format(dir=self.directory), mode=0o755)
+        os.mkfifo(processes.path("never"))
+        self.never = os.open(processes.path("never"), os.O_RDWR)  # keeps readers waiting instead of at end of file
+        self.daemons = Daemons(processes, BIN)
+        self.daemons.start_controller()
+        hooks = {}
+        for hook in ("prolog", "epilog"):  # Slurm passes no arguments, and a site's /etc/weft is not ours
+            hooks[hook] = processes.write(f"{hook}.sh", f"#!/bin/sh\nexec {BIN}/weft-slurm-{hook} "
+                                          f"--config {self.directory}/weft-slurm.conf\n", mode=0o755)
+        processes.write("weft-slurm.conf", f'controller = "{self.daemons.listen}"\nlog = "{self.hook_log}"\n')
+        self.slurm = SlurmCluster(processes, nodes=4,
+                                  plugstack=f"required {LIB}/spank_weft.so run_dir={self.directory}/run/%n\n",
+                                  extra=f"PrologSlurmctld={hooks['prolog']}\nEpilogSlurmctld={hooks['epilog']}")
+        for name in self.slurm.names:
+            self.daemons.start_agent(name, processes.path("run", name))
+        self.slurm.start()
+        self.daemons.wait_connected(*self.slurm.names)
+
+    def hook_lines(self, job):
+        if not os.path.exists(self.hook_log):
+            return []
+        with open(self.hook_log, encoding="utf-8") as file:
+            return [line for line in file.read().splitlines() if f"job {job} " in line]
+
+    def task_environment(self, job, rank):
+        path = self.processes.path(f"task-{job}-{rank}")
+        wait_until(lambda: os.path.exists(path), 20, f"task {rank} of job {job}")
+        with open(path, encoding="utf-8") as file:
+            return dict(line.split("=", 1) for line in file.read().splitlines() if "=" in line)
+
+    def finish_jobs(self, *jobs):
+        go = self.processes.write("go", "")
+        for _ in jobs:
+            os.write(self.never, b"\n")
+        for job in jobs:
+            self.slurm.wait_job(job)
+        os.remove(go)
+
+
+def planned_job_gets_its_environment(site):
+    """The tasks on every host see the plan's variables, and the controller lists the job until its epilog."""
+    job = site.slurm.submit(site.script, "-N4", f"--weft-model={site.model}", "--weft-batch=8", "--weft-seq=128",
+                            "--job-name=planned")
+    environments = [site.task_environment(job, rank) for rank in range(4)]
+    for rank, environment in enumerate(environments):
+        check(environment["SLURMD_NODENAME"] == f"n{rank + 1}", f"rank {rank} ran on {environment['SLURMD_NODENAME']}")
+        check(environment.get("WEFT_JOB_ID") == str(job), f"rank {rank}: WEFT_JOB_ID={environment.get('WEFT_JOB_ID')}")
+        check(environment.get("NCCL_NET_PLUGIN"), f"rank {rank} has no NCCL_NET_PLUGIN")
+    plans = {tuple(sorted((k, v) for k, v in e.items() if k.startswith(("WEFT_", "NCCL_")))) for e in environments}
+    check(len(plans) == 1, f"ranks disagree about the plan: {plans}")
+
+    listed = site.daemons.job(str(job))
+    check(listed, f"the controller does not list job {job}")
+    check(listed["spec"]["hosts"] == ["n1", "n2", "n3", "n4"], f"hosts {listed['spec']['hosts']}")
+    check(int(listed["spec"]["global_batch"]) == 8, f"batch {listed['spec']['global_batch']}")
+    site.finish_jobs(job)
+    wait_until(lambda: (site.daemons.job(str(job)) or {"state": "released"})["state"] == "released", 5,
+               f"the controller to release job {job}")
+    lines = wait_until(lambda: len(site.hook_lines(job)) == 2 and site.hook_lines(job), 5, "both hooks' lines")
+    check(" is planned: dp=4" in lines[0] and " is released" in lines[1], f"hook log: {lines}")
+    check("launched unchanged" not in site.slurm.output(job), site.slurm.output(job))
+
+
+def own_settings_win(site):
+    """A variable that the user set keeps its value everywhere, and the job's output says so once."""
+    job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=8",
+                            env={"NCCL_NET_PLUGIN": "mine"})
+    for rank in range(2):
+        environment = site.task_environment(job, rank)
+        check(environment["NCCL_NET_PLUGIN"] == "mine", f"rank {rank}: {environment['NCCL_NET_PLUGIN']}")
+        check(environment["WEFT_JOB_ID"] == str(job), f"rank {rank}: WEFT_JOB_ID={environment.get('WEFT_JOB_ID')}")
+    site.finish_jobs(job)
+    said = [line for line in site.slurm.output(job).splitlines() if "your own setting wins" in line]
+    check(len(said) == 1 and "NCCL_NET_PLUGIN" in said[0], f"the output has {said}")
+
+
+def settings_of_an_outer_job_do_not_leak(site):
+    """What the hook set in an outer job is nobody's own setting in a job submitted from inside it."""
+    outer = {"WEFT_SLURM_LAUNCH": "999:WEFT_JOB_ID,WEFT_OLD", "WEFT_JOB_ID": "999", "WEFT_OLD": "1"}
+    planned = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=8", env=outer)
+    plain = site.slurm.submit(site.script, "-N1", env=outer)
+    check(site.task_environment(planned, 1)["WEFT_JOB_ID"] == str(planned), "the outer job's WEFT_JOB_ID won")
+    for job in (planned, plain):
+        check("WEFT_OLD" not in site.task_environment(job, 0), f"job {job} still has the outer job's WEFT_OLD")
+    check("WEFT_JOB_ID" not in site.task_environment(plain, 0), "the plain job has the outer job's WEFT_JOB_ID")
+    site.finish_jobs(planned, plain)
+
+
+def plain_jobs_are_left_alone(site):
+    """A job without Weft's options has no variable of ours, no line in its output and no call of the controller."""
+    job = site.slurm.submit(site.script, "-N1")
+    environment = site.task_environment(job, 0)
+    ours = [name for name in environment if name.startswith(("WEFT_", "NCCL_"))]
+    check(not ours, f"variables {ours}")
+    check(site.daemons.job(str(job)) is None, "the controller lists it")
+    site.finish_jobs(job)
+    check("weft" not in site.slurm.output(job), site.slurm.output(job))
+    check(not site.hook_lines(job), f"hook log: {site.hook_lines(job)}")
+
+
+def srun_without_a_batch_script_is_planned_too(site):
+    result = site.slurm.run("srun", "-N2", f"--weft-model={site.model}", "--weft-batch=8", "bash", "-c",
+                            "echo $SLURM_JOB_ID $WEFT_JOB_ID")
+    for line in result.stdout.splitlines():
+        check(len(line.split()) == 2 and len(set(line.split())) == 1, f"srun printed {result.stdout!r}")
+    check(len(result.stdout.splitlines()) == 2, f"srun printed {result.stdout!r}")
+
+
+def bad_values_are_rejected(site):
+    """The command fails at once, with a message that names option, value and what was expected."""
+    not_json = site.processes.write("notes.txt", "hello\n")
+    cases = (
+        (["--weft-model=/nonexistent/config.json"], "--weft-model=/nonexistent/config.json: read the model file: No such"),
+        ([f"--weft-model={not_json}"], "not a JSON object"),
+        ([f"--weft-model={site.model}", "--weft-batch=eight"], "--weft-batch=eight: expected a whole number"),
+        ([f"--weft-model={site.model}", "--weft-batch=0"], "--weft-batch=0: expected a whole number"),
+        (["--weft-batch=8"], "--weft-batch: needs --weft-model too"),
+    )
+    for command in (("sbatch",), ("srun",)):
+        for options, message in cases:
+            result = site.slurm.run(*command, *options, site.script, check_status=False)
+            check(result.returncode != 0, f"{command[0]} {options} was accepted")
+            check(message in result.stderr, f"{command[0]} {options}: {result.stderr.strip()!r}")
+    queue = site.slurm.run("squeue", "--noheader")
+    check(not queue.stdout.strip(), f"a rejected job is in the queue: {queue.stdout}")
+    usage = site.slurm.run("sbatch", "--help").stdout
+    check("--weft-model=PATH" in usage and "--weft-batch=N" in usage, "the options are not in sbatch --help")
+
+
+def missing_agent_leaves_the_job_unchanged(site):
+    """The batch host's agent is away: no rank gets the plan, so that no two ranks disagree."""
+    site.daemons.stop_agent("n1", signal.SIGKILL)
+    job = site.slurm.submit(site.script, "-N2", "-w", "n1,n2", f"--weft-model={site.model}", "--weft-batch=8")
+    for rank in range(2):
+        check("WEFT_JOB_ID" not in site.task_environment(job, rank), f"rank {rank} has the plan")
+    site.finish_jobs(job)
+    said = [line for line in site.slurm.output(job).splitlines() if "launched unchanged" in line]
+    check(len(said) == 1 and "agent.sock" in said[0] and "on n1" in said[0], f"the output has {said}")
+    site.daemons.start_agent("n1", site.processes.path("run", "n1"))
+
+
+def dead_controller_leaves_the_job_unchanged(site):
+    """Within the bound of 3 s, with one line in the hook's log and one in the job's output."""
+    site.daemons.stop_controller(signal.SIGKILL)
+    started = time.monotonic()
+    environment = {"SLURM_JOB_ID": "4242", "SLURM_JOB_NODELIST": "n1", "SPANK_WEFT_MODEL_JSON": json.dumps(MODEL)}
+    hook = subprocess.run([site.processes.path("prolog.sh")], env=environment, capture_output=True, text=True,
+                          timeout=30, check=False)
+    check(hook.returncode == 0, f"prolog: exit {hook.returncode}")
+    check("job 4242 is launched unchanged: controller " in hook.stderr, f"prolog: {hook.stderr!r}")
+    check(time.monotonic() - started < LAUNCH_BOUND_S, f"prolog took {time.monotonic() - started:.1f} s")
+
+    job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=8")
+    for rank in range(2):
+        environment = site.task_environment(job, rank)
+        check("WEFT_JOB_ID" not in environment and "NCCL_NET_PLUGIN" not in environment, f"rank {rank} was changed")
+    site.finish_jobs(job)
+    said = [line for line in site.slurm.output(job).splitlines() if "launched unchanged" in line]
+    check(len(said) == 1, f"the output has {said}")
+    lines = wait_until(lambda: len(site.hook_lines(job)) == 2 and site.hook_lines(job), 5, "both hooks' lines")
+    check("launched unchanged" in lines[0] and "is not released" in lines[1], f"hook log: {lines}")
+
+
+FACTS = (
+    bad_values_are_rejected,
+    planned_job_gets_its_environment,
+    own_settings_win,
+    settings_of_an_outer_job_do_not_leak,
+    plain_jobs_are_left_alone,
+    srun_without_a_batch_script_is_planned_too,
+    missing_agent_leaves_the_job_unchanged,
+    dead_controller_leaves_the_job_unchanged,
+)
+
+
+def main():
+    if os.geteuid() != 0:
+        print("SKIP: a loopback Slurm cluster needs root")
+        return SKIPPED
+    for program in ("munged", "slurmctld", "slurmd", "sbatch"):
+        if not shutil.which(program):
+            print(f"SKIP: no {program}: install the packages of deploy/packages.txt")
+            return SKIPPED
+    started = time.monotonic()
+    with Processes("weft-slurm-") as processes:
+        try:
+            site = Site(processes)
+            print(f"cluster up after {time.monotonic() - started:.1f} s", flush=True)
+            for fact in FACTS:
+                fact_started = time.monotonic()
+                fact(site)
+                print(f"ok {fact.__name__} ({time.monotonic() - fact_started:.1f} s)", flush=True)
+        except Failure as failure:
+            processes.print_logs()
+            print(f"FAIL after {time.monotonic() - started:.1f} s: {failure}", flush=True)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

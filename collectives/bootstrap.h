@@ -11,6 +11,7 @@
 #include "common/ids.h"
 #include "common/result.h"
 #include "common/units.h"
+#include "common/unique_fd.h"
 
 namespace weft::collectives {
 
@@ -19,9 +20,21 @@ struct BootstrapOptions {
   int world = 1;
   std::string address;       ///< "host:port" of rank 0; ignored when world is 1
   Seconds timeout{60};       ///< for all ranks to be there, and for each exchange
+  int listener = -1;         ///< rank 0: a socket that OpenRendezvous made (taken over), instead of listening anew
 };
 
-/// The star of all ranks. One thread at a time.
+/// A listening socket whose port is known before any rank starts: for a parent that forks its ranks.
+struct Rendezvous {
+  UniqueFd listener;
+  std::string address;  ///< with the real port
+};
+
+/// Listens on `address`; port 0 lets the kernel choose. Errors: kInvalidArgument for a malformed address, kAlreadyExists
+/// when the port is in use.
+[[nodiscard]] Result<Rendezvous> OpenRendezvous(const std::string& address);
+
+/// The star of all ranks. One thread at a time. Its destructor says goodbye: only a rank that vanishes without counts as
+/// dead.
 class Bootstrap {
  public:
   /// Errors: kInvalidArgument for a malformed address, kAlreadyExists when rank 0's port is in use, kDeadlineExceeded
@@ -34,6 +47,13 @@ class Bootstrap {
 
   /// Every rank's blob, in order of rank. Collective. Errors: kUnavailable naming the rank that is gone.
   [[nodiscard]] Result<std::vector<std::vector<uint8_t>>> AllGather(std::span<const uint8_t> mine);
+
+  /// Whether, within `wait`, some rank is known to have died or to have failed; ranks that left in order are no failure.
+  /// Not collective, never blocks when `wait` is 0. Errors: kUnavailable naming the rank and, if it said so, why.
+  [[nodiscard]] Status CheckPeers(Seconds wait);
+
+  /// Tells all ranks that this one gives up, so that they can name the cause instead of waiting. Not collective.
+  void ReportFailure(const Error& error);
 
  private:
   class Impl;

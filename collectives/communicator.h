@@ -28,6 +28,8 @@ struct CommunicatorOptions {
   int device = 0;                       ///< NIC of the plugin
   Bytes slice{512 << 10};               ///< pipelining grain; smaller: earlier overlap, more messages
   Seconds stall_timeout{60};            ///< a step without progress for so long fails the collective
+  /// After so long without progress the poll loop naps between polls, and leaves the core to the computation.
+  Seconds idle_spin{200e-6};
 };
 
 /// The ranks' connections. One thread at a time; a failed collective leaves the communicator unusable (every later call
@@ -35,7 +37,8 @@ struct CommunicatorOptions {
 class Communicator {
  public:
   /// Connects lazily: a pair of ranks is connected when a schedule first needs it (collectively, all ranks at once).
-  /// Requires: the same options on all ranks. Errors: kUnavailable when a peer cannot be reached, plugin errors.
+  /// Requires: the same options on all ranks; `plugin` and `bootstrap` outlive the communicator.
+  /// Errors: kInvalidArgument for options out of range.
   [[nodiscard]] static Result<std::unique_ptr<Communicator>> Create(NetPlugin& plugin, Bootstrap& bootstrap,
                                                                     const CommunicatorOptions& options);
   ~Communicator();
@@ -47,8 +50,11 @@ class Communicator {
 
   /// Runs `schedule`, the same on all ranks, on `input` and `output` (sizes as schedule.h says; `count` elements in the
   /// full buffer, cut into chunks at element boundaries: chunk c covers elements [c·count/k, (c+1)·count/k)). `input` and
-  /// `output` may be the same memory where both hold all chunks. Blocks until this rank's part is done.
-  /// Errors: kInvalidArgument for sizes that do not fit; kUnavailable or kDeadlineExceeded naming the peer.
+  /// `output` may be the same memory where both hold all chunks; where they overlap in a way that the schedule cannot
+  /// bear, the input is copied first. Blocks until this rank's part is done. The buffers stay registered with the plugin
+  /// for the next run: call Forget before freeing them.
+  /// Errors: kInvalidArgument for sizes that do not fit (all-to-all: `count` not a multiple of the chunks), which leave
+  /// the communicator usable; kUnavailable or kDeadlineExceeded naming the peer.
   [[nodiscard]] Status Run(const planner::Schedule& schedule, DataType type, int64_t count, const void* input,
                            void* output);
 
@@ -58,6 +64,9 @@ class Communicator {
 
   /// Ring broadcast from `root`, in place.
   [[nodiscard]] Status Broadcast(std::span<float> data, RankId root);
+
+  /// Drops the plugin's registrations of memory that overlaps [data, data + bytes).
+  void Forget(const void* data, Bytes bytes);
 
   /// Returns when every rank has called it (a one-element all-reduce).
   [[nodiscard]] Status Barrier();

@@ -6,6 +6,10 @@
 #include <memory>
 
 #include "cli/perf.h"
+#ifdef WEFT_ONLINE
+#include "cli/demo/demo.h"
+#include "cli/online.h"
+#endif
 #include "common/exit_code.h"
 
 namespace weft::cli {
@@ -34,11 +38,53 @@ void AddPerf(CLI::App& app, int& exit_code) {
   perf->callback([options, &exit_code] { exit_code = RunPerf(*options); });
 }
 
+#ifdef WEFT_ONLINE
+void AddDemo(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<DemoOptions>();
+  CLI::App* demo = app.add_subcommand("demo", "the whole loop on one machine: plan, launch, enforce, measure, re-plan");
+  demo->add_option("--duration", options->duration, "of all measured phases together")->capture_default_str();
+  demo->add_option("--link-rate", options->link_rate, "of every cable")->capture_default_str();
+  demo->add_option("--draws", options->draws, "runs with kernel-chosen ports")->capture_default_str();
+  demo->add_option("--data", options->data, "text to train on, a file or a folder")->capture_default_str();
+  demo->add_option("--output", options->output, "table or json")->capture_default_str();
+  demo->add_option("--keep", options->keep, "folder to keep logs in");
+  demo->add_option("--at-end", options->at_end, "shell command to run while both jobs still train");
+  demo->callback([options, &exit_code] { exit_code = RunDemo(*options); });
+}
+
+CLI::App* AddOnline(CLI::App& app, int& exit_code, const char* name, const char* text,
+                    int (*run)(const OnlineOptions&), const char* argument = nullptr) {
+  auto options = std::make_shared<OnlineOptions>();
+  CLI::App* command = app.add_subcommand(name, text);
+  if (argument != nullptr) command->add_option(argument, options->job)->required();
+  command->add_option("--controller", options->controller.address, "HOST:PORT of the controller")
+      ->capture_default_str()->envname("WEFT_CONTROLLER");
+  command->add_option("--tls-certificate", options->controller.tls.certificate, "own certificate chain, PEM");
+  command->add_option("--tls-key", options->controller.tls.key, "own key, PEM");
+  command->add_option("--tls-authority", options->controller.tls.authority, "authority of the controller, PEM");
+  auto output = std::make_shared<std::string>("table");
+  command->add_option("--output", *output, "table or json")->check(CLI::IsMember({"table", "json"}));
+  command->callback([options, output, run, &exit_code] {
+    options->json = *output == "json";
+    exit_code = run(*options);
+  });
+  return command;
+}
+#endif
+
 int Main(int argc, char** argv) {
   CLI::App app("Weft: co-design of parallelism, collectives and flows for GPU training clusters", "weft");
   app.require_subcommand(1);
   int exit_code = kExitDone;
   AddPerf(app, exit_code);
+#ifdef WEFT_ONLINE
+  AddDemo(app, exit_code);
+  AddOnline(app, exit_code, "submit", "plan and register a job", RunSubmit, "JOB");
+  AddOnline(app, exit_code, "jobs", "what the controller manages", RunJobs);
+  AddOnline(app, exit_code, "explain", "a job's plan, and every decision about it", RunExplain, "JOB");
+  AddOnline(app, exit_code, "topo", "hosts and links as measured", RunTopology);
+  AddOnline(app, exit_code, "links", "links by load", RunLinks);
+#endif
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

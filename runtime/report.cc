@@ -1,0 +1,103 @@
+#include "runtime/report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "common/parse_units.h"
+
+namespace weft::runtime {
+namespace {
+
+/// Any bytes as a JSON string; what is not UTF-8 is replaced, never thrown at.
+std::string Quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string QuotedList(const std::vector<std::string>& texts) {
+  return nlohmann::json(texts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+/// JSON has no word for what is not finite.
+std::string Number(double value, const char* pattern) {
+  return std::isfinite(value) ? fmt::format(fmt::runtime(pattern), value) : "null";
+}
+
+}  // namespace
+
+Seconds MedianIteration(std::vector<Seconds> iterations) {
+  if (iterations.size() > kWarmUpSteps) iterations.erase(iterations.begin(), iterations.begin() + kWarmUpSteps);
+  if (iterations.empty()) return Seconds(0);
+  std::sort(iterations.begin(), iterations.end());
+  const size_t middle = iterations.size() / 2;
+  return iterations.size() % 2 == 1 ? iterations[middle] : (iterations[middle - 1] + iterations[middle]) / 2;
+}
+
+std::string JobLine(const JobFacts& job, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    return fmt::format(
+        R"({{"job":{{"model":{},"parameters":{},"gradient_bytes":{},"buckets":{},"ranks":{},"global_batch":{},)"
+        R"("sequence":{},"text_bytes":{},"communication":{},"plugin":{},"scaling":{}}}}})",
+        Quoted(job.model), job.parameters, job.gradient_bytes.count(), job.buckets, job.ranks, job.global_batch,
+        job.sequence, job.text.count(), job.communication, Quoted(job.plugin), QuotedList(job.scaling));
+  }
+  return fmt::format(
+      "model    {} with {} parameters{}\n"
+      "batch    {} samples of {} bytes over {} rank{}, from {} bytes of text\n"
+      "exchange {} of gradients per step in {} bucket{}{}\n"
+      "\n"
+      "{:>6} {:>9} {:>12} {:>12} {:>12}",
+      job.model, job.parameters, job.scaling.empty() ? "" : fmt::format("; scaled: {}", fmt::join(job.scaling, ", ")),
+      job.global_batch, job.sequence, job.ranks, job.ranks == 1 ? "" : "s", job.text.count(),
+      FormatBytes(job.gradient_bytes), job.buckets, job.buckets == 1 ? "" : "s",
+      !job.communication ? "; communication is off, each rank trains alone"
+      : job.plugin.empty() ? ""
+                           : fmt::format(" through {}", job.plugin),
+      "step", "loss", "iteration", "compute", "exposed");
+}
+
+std::string StepLine(const StepFacts& step, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    return fmt::format(R"({{"step":{},"loss":{},"iteration_s":{:.9f},"compute_s":{:.9f},"exposed_s":{:.9f},)"
+                       R"("time_s":{:.9f}}})",
+                       step.step, Number(step.loss, "{:.9g}"), step.iteration.count(), step.compute.count(),
+                       step.exposed.count(), step.time.count());
+  }
+  return fmt::format("{:>6} {:>9.5f} {:>12} {:>12} {:>12}", step.step, step.loss, FormatDuration(step.iteration),
+                     FormatDuration(step.compute), FormatDuration(step.exposed));
+}
+
+std::string Report::SummaryLine(Bytes bytes_sent) const {
+  const Seconds median = MedianIteration(iterations_);
+  if (format_ == OutputFormat::kJson) {
+    return fmt::format(
+        R"({{"summary":{{"steps":{},"ranks":{},"model":{},"iteration_s_median":{:.9f},"first_loss":{},)"
+        R"("final_loss":{},"bytes_sent":{},"gradient_bytes":{}}}}})",
+        iterations_.size(), job_.ranks, Quoted(job_.model), median.count(), Number(first_loss_, "{:.9g}"),
+        Number(final_loss_, "{:.9g}"), bytes_sent.count(), job_.gradient_bytes.count());
+  }
+  return fmt::format("\n{} step{}, median iteration {} (without the first {}), loss {:.5f} -> {:.5f}, rank 0 sent {} bytes",
+                     iterations_.size(), iterations_.size() == 1 ? "" : "s", FormatDuration(median), kWarmUpSteps,
+                     first_loss_, final_loss_, bytes_sent.count());
+}
+
+void Report::Start() { Print(JobLine(job_, format_)); }
+
+void Report::Step(const StepFacts& step) {
+  if (iterations_.empty()) first_loss_ = step.loss;
+  final_loss_ = step.loss;
+  iterations_.push_back(step.iteration);
+  Print(StepLine(step, format_));
+}
+
+void Report::Finish(Bytes bytes_sent) { Print(SummaryLine(bytes_sent)); }
+
+void Report::Print(const std::string& line) {
+  if (out_ == nullptr) return;
+  fmt::print(out_, "{}\n", line);
+  std::fflush(out_);
+}
+
+}  // namespace weft::runtime

@@ -1,0 +1,230 @@
+#include "runtime/train_job.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "collectives/bootstrap.h"
+#include "collectives/communicator.h"
+#include "collectives/net_plugin.h"
+#include "common/clock.h"
+#include "formats/hf_config.h"
+#include "runtime/bucket_exchange.h"
+#include "runtime/text_data.h"
+#include "runtime/trainer.h"
+
+namespace weft::runtime {
+namespace {
+
+/// The connections of this rank; empty for one rank, or with communication off. Members in the order in which they are
+/// needed: the communicator goes first.
+struct Connections {
+  std::unique_ptr<collectives::NetPlugin> plugin;
+  std::unique_ptr<collectives::Bootstrap> bootstrap;
+  std::unique_ptr<collectives::Communicator> communicator;
+};
+
+Status CheckOptions(const TrainOptions& options) {
+  const auto wrong = [](const std::string& message) { return Fail(Code::kInvalidArgument, message); };
+  if (options.world < 1 || options.rank < 0 || options.rank >= options.world) {
+    return wrong("rank " + std::to_string(options.rank) + " of world " + std::to_string(options.world) +
+                 ": expected 0 <= rank < world");
+  }
+  if (options.global_batch < 1 || options.global_batch % options.world != 0) {
+    return wrong("global batch " + std::to_string(options.global_batch) + " cannot be divided by world " +
+                 std::to_string(options.world) + ": expected a multiple of it");
+  }
+  if (options.sequence < 1) return wrong("sequence " + std::to_string(options.sequence) + ": expected at least 1");
+  if (!(options.learning_rate > 0)) {
+    return wrong("learning rate " + std::to_string(options.learning_rate) + ": expected more than 0");
+  }
+  if (options.threads < 1) return wrong("threads " + std::to_string(options.threads) + ": expected at least 1");
+  if (options.bucket.count() < 4) return wrong("bucket of less than one float: expected at least 4B");
+  if (!options.duration && options.steps < 1) return wrong("steps " + std::to_string(options.steps) + ": expected >= 1");
+  if (options.world > 1 && options.communication) {
+    if (options.plugin.empty()) return wrong("world " + std::to_string(options.world) + " needs --plugin");
+    if (options.rendezvous.empty()) return wrong("world " + std::to_string(options.world) + " needs --rendezvous");
+  }
+  return Ok();
+}
+
+/// Everything that must be the same on all ranks, as text that a person can compare.
+std::string Fingerprint(const TrainOptions& options, const planner::ModelSpec& model, const TextData& text) {
+  std::string print = model.name;
+  const auto add = [&](const char* name, const std::string& value) { print += std::string(", ") + name + " " + value; };
+  add("layers", std::to_string(model.layers));
+  add("width", std::to_string(model.hidden));
+  add("heads", std::to_string(model.heads));
+  add("MLP width", std::to_string(model.ffn_hidden));
+  add("positions", std::to_string(model.max_positions));
+  add("sequence", std::to_string(options.sequence));
+  add("global batch", std::to_string(options.global_batch));
+  if (!options.duration) add("steps", std::to_string(options.steps));
+  if (options.duration) add("duration", std::to_string(options.duration->count()) + " s");
+  add("learning rate", std::to_string(options.learning_rate));
+  add("seed", std::to_string(options.seed));
+  add("bucket", std::to_string(options.bucket.count()) + " B");
+  add("text digest", std::to_string(text.Digest()));
+  return print;
+}
+
+/// Ranks that were started differently would wait for each other's messages forever, or learn nonsense.
+Status CheckSameEverywhere(collectives::Bootstrap& bootstrap, const std::string& mine) {
+  const std::vector<uint8_t> bytes(mine.begin(), mine.end());
+  WEFT_ASSIGN_OR_RETURN(const auto all, bootstrap.AllGather(bytes));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    return Fail(Code::kInvalidArgument,
+                "ranks were started differently: rank 0 with \"" + std::string(all[0].begin(), all[0].end()) + "\", rank " +
+                    std::to_string(rank) + " with \"" + std::string(all[rank].begin(), all[rank].end()) + "\"");
+  }
+  return Ok();
+}
+
+Result<Connections> Connect(const TrainOptions& options, const std::string& fingerprint) {
+  Connections connections;
+  if (options.world == 1 || !options.communication) return connections;
+  WEFT_ASSIGN_OR_RETURN(connections.plugin, collectives::NetPlugin::Load(options.plugin));
+  WEFT_ASSIGN_OR_RETURN(connections.bootstrap, collectives::Bootstrap::Join({.rank = RankId(options.rank),
+                                                                             .world = options.world,
+                                                                             .address = options.rendezvous,
+                                                                             .timeout = options.stall_timeout}));
+  WEFT_RETURN_IF_ERROR(CheckSameEverywhere(*connections.bootstrap, fingerprint));
+  WEFT_ASSIGN_OR_RETURN(connections.communicator,
+                        collectives::Communicator::Create(*connections.plugin, *connections.bootstrap,
+                                                          {.stall_timeout = options.stall_timeout}));
+  // Connects the ring before the clock of the first step runs.
+  WEFT_RETURN_IF_ERROR(connections.communicator->Barrier());
+  return connections;
+}
+
+/// The loop's parts and what one step does with them.
+class Loop {
+ public:
+  Loop(const TrainOptions& options, const TextData& text, Trainer& trainer, BucketExchange& exchange)
+      : options_(options), text_(text), trainer_(trainer), exchange_(exchange), start_(clock_.Now()) {}
+
+  struct Outcome {
+    StepFacts facts;
+    bool last = false;
+  };
+
+  Result<Outcome> Step(int64_t step) {
+    const int64_t share = options_.global_batch / options_.world;
+    const Seconds begin = clock_.Now();
+    const std::vector<uint8_t> samples = text_.Samples({.seed = options_.seed,
+                                                        .step = step,
+                                                        .first = options_.rank * share,
+                                                        .count = share,
+                                                        .sequence = options_.sequence});
+    exchange_.Begin();
+    WEFT_ASSIGN_OR_RETURN(const float loss, trainer_.Forward(samples));
+    exchange_.SetContribution(loss, options_.rank == 0 && TimeIsUp());
+    WEFT_RETURN_IF_ERROR(trainer_.Backward());
+    const Seconds wait = clock_.Now();
+    WEFT_ASSIGN_OR_RETURN(const StepAgreement agreed, exchange_.Wait());
+    const Seconds exposed = clock_.Now() - wait;
+    WEFT_RETURN_IF_ERROR(trainer_.Update());
+    const Seconds end = clock_.Now();
+    // Without an exchange each rank is alone with its own clock.
+    const bool stop = options_.communication ? agreed.stop : TimeIsUp();
+    return Outcome{.facts = {.step = step,
+                             .loss = agreed.loss,
+                             .iteration = end - begin,
+                             .compute = end - begin - exposed,
+                             .exposed = exposed,
+                             .time = end},
+                   .last = options_.duration ? stop : step + 1 >= options_.steps};
+  }
+
+ private:
+  bool TimeIsUp() const { return options_.duration && clock_.Now() - start_ >= *options_.duration; }
+
+  const TrainOptions& options_;
+  const TextData& text_;
+  Trainer& trainer_;
+  BucketExchange& exchange_;
+  SystemClock clock_;
+  Seconds start_;
+};
+
+Status RunSteps(Loop& loop, Report& report) {
+  for (int64_t step = 0;; ++step) {
+    auto outcome = loop.Step(step);
+    if (!outcome) return Fail(outcome.error().WithContext("step " + std::to_string(step)));
+    report.Step(outcome->facts);
+    if (outcome->last) return Ok();
+  }
+}
+
+JobFacts FactsOf(const TrainOptions& options, const ScaledModel& scaled, const Trainer& trainer, const TextData& text) {
+  const auto& elements = trainer.gradient_elements();
+  const int64_t parameters = std::accumulate(elements.begin(), elements.end(), int64_t{0});
+  return {.model = scaled.model.name,
+          .scaling = scaled.changes,
+          .parameters = parameters,
+          .gradient_bytes = Bytes(parameters * static_cast<int64_t>(sizeof(float))),
+          .ranks = options.world,
+          .global_batch = options.global_batch,
+          .sequence = options.sequence,
+          .text = Bytes(static_cast<int64_t>(text.bytes().size())),
+          .communication = options.communication,
+          .plugin = ""};
+}
+
+Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextData& text, Trainer& trainer,
+                      std::span<float> memory, const Connections& connections) {
+  collectives::Communicator* communicator = connections.communicator.get();
+  BucketExchange::Reduce reduce;
+  if (communicator != nullptr) {
+    reduce = [communicator](std::span<float> bucket) { return communicator->AllReduce(bucket); };
+  }
+  BucketExchange exchange(trainer.gradient_elements(), options.bucket, options.world, memory, std::move(reduce));
+  std::vector<std::span<float>> gradients;
+  for (size_t i = 0; i < trainer.gradient_elements().size(); ++i) gradients.push_back(exchange.gradient(i));
+  trainer.BindGradients(gradients, [&exchange](size_t gradient) { exchange.GradientReady(gradient); });
+
+  facts.buckets = exchange.buckets().size();
+  if (connections.plugin) {
+    facts.plugin = connections.plugin->name() + " (net v" + std::to_string(connections.plugin->version()) + ")";
+  }
+  Report report(std::move(facts), options.output, options.rank == 0 ? stdout : nullptr);
+  report.Start();
+  Loop loop(options, text, trainer, exchange);
+  WEFT_RETURN_IF_ERROR(RunSteps(loop, report));
+  report.Finish(communicator != nullptr ? communicator->bytes_sent() : Bytes(0));
+  return Ok();
+}
+
+}  // namespace
+
+Status RunTraining(const TrainOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec published, formats::ReadHfConfig(options.config));
+  WEFT_ASSIGN_OR_RETURN(const ScaledModel scaled, ScaleModel(published, options.scaling));
+  WEFT_ASSIGN_OR_RETURN(const TextData text, TextData::Load(options.data));
+  if (static_cast<int64_t>(text.bytes().size()) <= options.sequence) {
+    return Fail(Code::kInvalidArgument, "text \"" + options.data + "\" has " + std::to_string(text.bytes().size()) +
+                                            " bytes, expected more than the sequence of " +
+                                            std::to_string(options.sequence));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                        Trainer::Create({.model = scaled.model,
+                                         .batch = options.global_batch / options.world,
+                                         .sequence = options.sequence,
+                                         .learning_rate = options.learning_rate,
+                                         .seed = options.seed,
+                                         .threads = options.threads}));
+  // Lent to the exchange, and registered with the plugin: freed after both.
+  std::vector<float> memory(BucketExchange::MemoryElements(trainer->gradient_elements()));
+  WEFT_ASSIGN_OR_RETURN(const Connections connections, Connect(options, Fingerprint(options, scaled.model, text)));
+  const Status trained = TrainConnected(options, FactsOf(options, scaled, *trainer, text), text, *trainer, memory,
+                                        connections);
+  // The exchange is gone, and its thread with it: the other ranks may be told why nothing more will come.
+  if (!trained && connections.bootstrap) connections.bootstrap->ReportFailure(trained.error());
+  return trained;
+}
+
+}  // namespace weft::runtime

@@ -1,0 +1,43 @@
+// One rank of a data-parallel training run, from reading the input to the summary: the loop that joins text, model and
+// exchange.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/result.h"
+#include "common/units.h"
+#include "runtime/model_scaling.h"
+#include "runtime/report.h"
+
+namespace weft::runtime {
+
+/// The effective command line; defaults are the program's.
+struct TrainOptions {
+  std::string config;                    ///< Hugging Face config.json of the GPT-2 family
+  ModelScaling scaling;
+  std::string data;                      ///< file or folder of text
+  int64_t sequence = 128;                ///< bytes per sample
+  int64_t global_batch = 8;              ///< samples per step, all ranks together
+  int64_t steps = 30;
+  std::optional<Seconds> duration;       ///< in place of steps: rank 0 decides the last one
+  double learning_rate = 1e-3;
+  uint64_t seed = 1;
+  Bytes bucket{1 << 20};
+  int rank = 0;
+  int world = 1;
+  std::string rendezvous;                ///< "host:port" where rank 0 listens
+  std::string plugin;                    ///< an ncclNet plugin
+  Seconds stall_timeout{60};             ///< of a collective without progress, and of the rendezvous
+  bool communication = true;             ///< false: the same work on this rank alone, to time compute
+  int threads = 1;
+  OutputFormat output = OutputFormat::kTable;
+};
+
+/// Trains until the end; rank 0 reports to stdout. Blocks.
+/// Errors: kInvalidArgument and kNotFound for what the caller must mend (files, sizes, ranks started differently), else
+/// the cause with the step in front. The other ranks' collectives fail with this rank's connections.
+[[nodiscard]] Status RunTraining(const TrainOptions& options);
+
+}  // namespace weft::runtime

@@ -1,0 +1,132 @@
+// weft-train: one rank of a data-parallel training run. README.md beside this file shows how to use it.
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "common/exit_code.h"
+#include "common/parse_units.h"
+#include "runtime/train_job.h"
+
+namespace {
+
+using weft::runtime::TrainOptions;
+
+/// What the signal handler prints, made before it is installed: a handler may not format.
+std::array<char, 64> g_stopped{};
+size_t g_stopped_bytes = 0;
+
+/// Neither an operation of LibTorch nor a collective can be interrupted, and everything that must be given back
+/// (connections, memory of the plugin) is the kernel's to take: so the process ends here.
+void StopNow(int signal_number) {
+  (void)!write(STDERR_FILENO, g_stopped.data(), g_stopped_bytes);
+  _exit(128 + signal_number);
+}
+
+void InstallSignals(int rank) {
+  const std::string line = "weft-train: rank " + std::to_string(rank) + ": stopped by a signal\n";
+  g_stopped_bytes = std::min(line.size(), g_stopped.size());
+  std::memcpy(g_stopped.data(), line.data(), g_stopped_bytes);
+  struct sigaction action {};
+  action.sa_handler = StopNow;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+/// Adds a flag that one of weft's parsers reads; a wrong value is told with the flag's name in front.
+template <typename T, typename Parser>
+CLI::Option* AddParsed(CLI::App& app, const std::string& flag, Parser parser, T& target, const std::string& text,
+                       const std::string& values) {
+  const auto read = [flag, parser, &target](const CLI::results_t& given) {
+    auto value = parser(given.at(0));
+    if (!value) throw CLI::ValidationError(flag, value.error().message());
+    target = *value;
+    return true;
+  };
+  return app.add_option(flag, read, text)->option_text(values);
+}
+
+/// Reads one of two words.
+template <typename T>
+auto OneOf(std::pair<const char*, T> first, std::pair<const char*, T> second) {
+  return [first, second](const std::string& word) -> weft::Result<T> {
+    if (word == first.first) return first.second;
+    if (word == second.first) return second.second;
+    return weft::Fail(weft::Code::kInvalidArgument,
+                      "\"" + word + "\": expected " + first.first + " or " + second.first);
+  };
+}
+
+struct Arguments {
+  TrainOptions options;
+  std::string job;
+};
+
+void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
+  app.add_option("--config", o.config, "Hugging Face config.json of the GPT-2 family")->required();
+  app.add_option("--layers", o.scaling.layers, "scale down: layers in place of the config's");
+  app.add_option("--width", o.scaling.width, "scale down: embedding width; the MLP follows");
+  app.add_option("--heads", o.scaling.heads, "scale down: attention heads");
+  app.add_option("--data", o.data, "text: a file, or a folder whose files are read in order of name")->required();
+  app.add_option("--seq", o.sequence, "bytes per sample")->capture_default_str();
+  app.add_option("--global-batch", o.global_batch, "samples per step over all ranks")->capture_default_str();
+  auto* steps = app.add_option("--steps", o.steps, "steps to train")->capture_default_str();
+  AddParsed(app, "--duration", weft::ParseDuration, o.duration, "in place of --steps: for so long", "TIME, as in 10s")
+      ->excludes(steps);
+  app.add_option("--lr", o.learning_rate, "learning rate of AdamW")->capture_default_str();
+  app.add_option("--seed", o.seed, "of parameters and batches")->capture_default_str();
+  app.add_option("--threads", o.threads, "threads of LibTorch")->capture_default_str();
+}
+
+void DeclareJob(CLI::App& app, Arguments& arguments) {
+  TrainOptions& o = arguments.options;
+  AddParsed(app, "--bucket", weft::ParseBytes, o.bucket, "gradients per message", "SIZE=1MiB");
+  app.add_option("--rank", o.rank, "this process")->envname("WEFT_RANK")->capture_default_str();
+  app.add_option("--world", o.world, "number of ranks")->envname("WEFT_WORLD")->capture_default_str();
+  app.add_option("--rendezvous", o.rendezvous, "HOST:PORT where rank 0 listens");
+  app.add_option("--plugin", o.plugin, "ncclNet plugin that carries the gradients, such as libnccl-net-weft.so");
+  AddParsed(app, "--stall-timeout", weft::ParseDuration, o.stall_timeout, "how long to wait for a peer", "TIME=60s");
+  app.add_option("--job", arguments.job, "name that the plugin announces to the agent")->envname("WEFT_JOB_ID");
+  AddParsed(app, "--communication", OneOf<bool>({"on", true}, {"off", false}), o.communication,
+            "off: the same compute without exchange", "on|off");
+  using weft::runtime::OutputFormat;
+  AddParsed(app, "--output", OneOf<OutputFormat>({"table", OutputFormat::kTable}, {"json", OutputFormat::kJson}),
+            o.output, "what rank 0 prints to stdout", "table|json");
+}
+
+/// For the plugin, which knows its job and rank by these. What is set already wins.
+void SetPluginEnvironment(const Arguments& arguments) {
+  if (!arguments.job.empty()) setenv("WEFT_JOB_ID", arguments.job.c_str(), 0);
+  setenv("WEFT_RANK", std::to_string(arguments.options.rank).c_str(), 0);
+  setenv("WEFT_WORLD", std::to_string(arguments.options.world).c_str(), 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Trains a small GPT on real text, data parallel over an ncclNet plugin."};
+  app.set_version_flag("--version", "weft-train " WEFT_VERSION);
+  Arguments arguments;
+  DeclareModelAndData(app, arguments.options);
+  DeclareJob(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "weft-train: %s\n", error.what());
+    return weft::kExitUsage;
+  }
+  SetPluginEnvironment(arguments);
+  InstallSignals(arguments.options.rank);
+  if (const weft::Status status = weft::runtime::RunTraining(arguments.options); !status) {
+    std::fprintf(stderr, "weft-train: rank %d: %s\n", arguments.options.rank, status.error().message().c_str());
+    return weft::ExitCodeOf(status.error());
+  }
+  return weft::kExitDone;
+}

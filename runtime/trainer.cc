@@ -1,0 +1,159 @@
+#include "runtime/trainer.h"
+
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/optim/adamw.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <new>
+#include <string>
+
+#include "common/check.h"
+#include "runtime/gpt.h"
+
+namespace weft::runtime {
+namespace {
+
+/// Calls back when a parameter's gradient has been added to its memory.
+class ReadyHook final : public torch::autograd::FunctionPostHook {
+ public:
+  ReadyHook(size_t gradient, const std::function<void(size_t)>* ready) : gradient_(gradient), ready_(ready) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    (*ready_)(gradient_);
+    return outputs;
+  }
+
+ private:
+  size_t gradient_;
+  const std::function<void(size_t)>* ready_;
+};
+
+/// Runs `body`; what LibTorch throws stops here.
+template <typename Body>
+Status Guarded(const char* what, Body&& body) {
+  try {
+    body();
+    return Ok();
+  } catch (const c10::Error& error) {
+    return Fail(Code::kInternal, std::string(what) + ": " + error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return Fail(Code::kResourceExhausted, std::string(what) + ": out of memory");
+  } catch (const std::exception& error) {
+    return Fail(Code::kInternal, std::string(what) + ": " + error.what());
+  }
+}
+
+Status CheckOptions(const TrainerOptions& options) {
+  const planner::ModelSpec& model = options.model;
+  const auto wrong = [&](const std::string& detail) {
+    return Fail(Code::kInvalidArgument, "build model \"" + model.name + "\": " + detail);
+  };
+  if (model.architecture != planner::Architecture::kGpt2) return wrong("not of the gpt2 family, the only one trained");
+  if (model.vocab != 256) return wrong("vocabulary " + std::to_string(model.vocab) + ", must be 256 (bytes)");
+  if (model.layers < 1 || model.hidden < 1 || model.heads < 1 || model.ffn_hidden < 1) {
+    return wrong("layers, width, heads and MLP width must be positive");
+  }
+  if (model.hidden % model.heads != 0) {
+    return wrong("width " + std::to_string(model.hidden) + " cannot be cut into " + std::to_string(model.heads) +
+                 " equal heads");
+  }
+  if (options.sequence < 1 || options.sequence > model.max_positions) {
+    return wrong("sequence " + std::to_string(options.sequence) + ", must be 1 to " +
+                 std::to_string(model.max_positions) + " (the model's positions)");
+  }
+  if (options.batch < 1 || options.threads < 1) return wrong("batch and threads must be positive");
+  return Ok();
+}
+
+}  // namespace
+
+class Trainer::Impl {
+ public:
+  explicit Impl(const TrainerOptions& options) : options_(options) {
+    at::set_num_threads(options.threads);
+    torch::manual_seed(options.seed);
+    gpt_ = Gpt(options.model);
+    InitialiseGpt(*gpt_, options.model.layers);
+    parameters_ = gpt_->parameters();
+    optimizer_ = std::make_unique<torch::optim::AdamW>(parameters_, torch::optim::AdamWOptions(options.learning_rate));
+    std::reverse(parameters_.begin(), parameters_.end());
+    for (const torch::Tensor& parameter : parameters_) elements_.push_back(parameter.numel());
+  }
+
+  const std::vector<int64_t>& elements() const { return elements_; }
+
+  void Bind(std::span<const std::span<float>> memory, std::function<void(size_t)> ready) {
+    WEFT_CHECK(memory.size() == parameters_.size() && accumulators_.empty(), "gradients are bound once, all of them");
+    ready_ = std::move(ready);
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      WEFT_CHECK(static_cast<int64_t>(memory[i].size()) == elements_[i], "gradient memory of another size");
+      parameters_[i].mutable_grad() = torch::from_blob(memory[i].data(), parameters_[i].sizes(), torch::kFloat32);
+      // Without the reference the accumulator, and the hook with it, would go after each backward.
+      accumulators_.push_back(torch::autograd::impl::grad_accumulator(parameters_[i]));
+      accumulators_.back()->add_post_hook(std::make_unique<ReadyHook>(i, &ready_));
+    }
+  }
+
+  float Forward(std::span<const uint8_t> samples) {
+    const int64_t length = options_.sequence + 1;
+    WEFT_CHECK(static_cast<int64_t>(samples.size()) == options_.batch * length, "samples of another shape");
+    const torch::Tensor tokens = torch::from_blob(const_cast<uint8_t*>(samples.data()), {options_.batch, length},
+                                                  torch::kUInt8)
+                                     .to(torch::kInt64);
+    loss_ = gpt_->Loss(tokens.slice(1, 0, options_.sequence), tokens.slice(1, 1, length));
+    return loss_.item<float>();
+  }
+
+  void Backward() {
+    loss_.backward();
+    loss_ = torch::Tensor();  // frees the graph
+  }
+
+  void Update() { optimizer_->step(); }
+
+ private:
+  TrainerOptions options_;
+  Gpt gpt_{nullptr};
+  std::vector<torch::Tensor> parameters_;  // in the order of gradients
+  std::vector<int64_t> elements_;
+  std::unique_ptr<torch::optim::AdamW> optimizer_;
+  std::function<void(size_t)> ready_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
+  torch::Tensor loss_;
+};
+
+Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Trainer::~Trainer() = default;
+
+Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainerOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  std::unique_ptr<Impl> impl;
+  WEFT_RETURN_IF_ERROR(Guarded("build model", [&] { impl = std::make_unique<Impl>(options); }));
+  return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
+}
+
+const std::vector<int64_t>& Trainer::gradient_elements() const { return impl_->elements(); }
+
+void Trainer::BindGradients(std::span<const std::span<float>> memory, std::function<void(size_t)> ready) {
+  impl_->Bind(memory, std::move(ready));
+}
+
+Result<float> Trainer::Forward(std::span<const uint8_t> samples) {
+  float loss = 0;
+  WEFT_RETURN_IF_ERROR(Guarded("forward", [&] { loss = impl_->Forward(samples); }));
+  return loss;
+}
+
+Status Trainer::Backward() {
+  return Guarded("backward", [&] { impl_->Backward(); });
+}
+
+Status Trainer::Update() {
+  return Guarded("optimizer step", [&] { impl_->Update(); });
+}
+
+}  // namespace weft::runtime

@@ -1,0 +1,62 @@
+// One rank's model, its gradients and its optimizer, as plain C++: LibTorch stays behind this header. Gradients live in
+// memory that the caller lends, so that they are exchanged where they are made, without a copy.
+//
+//   WEFT_ASSIGN_OR_RETURN(auto trainer, Trainer::Create({.model = spec, .batch = 2, .sequence = 128}));
+//   trainer->BindGradients(memory, [&](size_t i) { exchange.GradientReady(i); });
+//   WEFT_ASSIGN_OR_RETURN(const float loss, trainer->Forward(samples));
+//   WEFT_RETURN_IF_ERROR(trainer->Backward());   // calls back as gradients become complete
+//   WEFT_RETURN_IF_ERROR(trainer->Update());
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/result.h"
+#include "planner/workload/model_spec.h"
+
+namespace weft::runtime {
+
+/// GPT-2 family, fp32, no dropout. Bytes are the vocabulary: model.vocab must be 256.
+struct TrainerOptions {
+  planner::ModelSpec model;
+  int64_t batch = 1;           ///< samples of this rank per step
+  int64_t sequence = 128;      ///< tokens per sample, at most model.max_positions
+  double learning_rate = 1e-3; ///< of AdamW; its other settings are LibTorch's defaults
+  uint64_t seed = 1;           ///< all parameters follow from it
+  int threads = 1;             ///< of LibTorch, in each operation
+};
+
+/// Same options, same samples and same threads: the same bits. Threads: the one that created it.
+class Trainer {
+ public:
+  /// Errors: kInvalidArgument for a model outside the GPT-2 family, heads that do not divide the width, or a sequence
+  /// longer than the positions.
+  [[nodiscard]] static Result<std::unique_ptr<Trainer>> Create(const TrainerOptions& options);
+  ~Trainer();
+
+  /// Elements of each parameter's gradient, in the order in which backward completes them (last layer first).
+  const std::vector<int64_t>& gradient_elements() const;
+
+  /// Lends the memory of the gradients, in the order of gradient_elements(); backward adds to it, so it must be zero
+  /// before. `ready(i)` is called on the caller's thread, inside Backward(), when gradient i is complete.
+  /// Requires: once, sizes as gradient_elements(), memory that outlives the trainer.
+  void BindGradients(std::span<const std::span<float>> memory, std::function<void(size_t)> ready);
+
+  /// Mean loss (nats per byte) of `samples`, [batch × (sequence + 1)].
+  /// Errors: kResourceExhausted when memory runs out, kInternal for anything else that LibTorch throws.
+  [[nodiscard]] Result<float> Forward(std::span<const uint8_t> samples);
+  /// Gradients of the last Forward(). Requires: BindGradients(). Errors: as Forward().
+  [[nodiscard]] Status Backward();
+  /// One optimizer step with what the gradient memory now holds. Errors: as Forward().
+  [[nodiscard]] Status Update();
+
+ private:
+  class Impl;
+  explicit Trainer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace weft::runtime

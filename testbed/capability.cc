@@ -32,8 +32,8 @@ Status TryDevices() {
                                          "0x68 0xfc classid 1:20\n"},
                                kTimeout);
   if (!tc) return NotPossible("shape with HTB and u32", tc.error());
-  if (::access("/proc/sys/net/ipv4/fib_multipath_hash_policy", W_OK) != 0) {
-    return NotPossible("hash flows over paths", ErrnoError("/proc/sys/net/ipv4/fib_multipath_hash_policy", errno));
+  if (const char* fields = "/proc/sys/net/ipv4/fib_multipath_hash_fields"; ::access(fields, W_OK) != 0) {
+    return NotPossible("hash flows over paths (Linux 5.14 or later)", ErrnoError(fields, errno));
   }
   return Ok();
 }

@@ -1,6 +1,6 @@
 // A real leaf–spine network on one machine: one network namespace per host and switch, one veth pair per cable, ports
-// shaped by HTB with two DSCP classes, ECMP over all spines by the kernel's own 5-tuple hash. Demo, tests and bench use
-// it alike. The addressing plan is in fabric_plan.h; running programs inside is process.h's.
+// shaped by HTB with two DSCP classes, ECMP over all spines by the kernel's own 5-tuple hash (fib_multipath_hash_policy 3;
+// fabric_scripts.cc says why not 1). Demo, tests and bench use it alike. The addressing plan is in fabric_plan.h; running programs inside is process.h's.
 //
 //   WEFT_RETURN_IF_ERROR(CanBuildFabric());
 //   WEFT_ASSIGN_OR_RETURN(auto fabric, Fabric::Create({.link_rate = MegabitsPerSecond(200)}));

@@ -118,7 +118,11 @@ std::vector<std::pair<std::string, std::string>> Sysctls(const FabricPlan& plan,
                                                        {"net/ipv6/conf/default/disable_ipv6", "1"}};
   if (FindHost(plan, node) != nullptr) return out;
   out.emplace_back("net/ipv4/ip_forward", "1");
-  out.emplace_back("net/ipv4/fib_multipath_hash_policy", "1");
+  // Not policy 1, which takes a packet's ready-made hash where it has one: a TCP segment that was sent on this same kernel
+  // still carries its socket's (a random number per connection, drawn anew after a timeout), whatever its ports are, and
+  // a probe from a raw socket carries none. Policy 3 always computes from the fields named, as a switch does.
+  out.emplace_back("net/ipv4/fib_multipath_hash_fields", "55");  // 0x37: both addresses, protocol, both ports
+  out.emplace_back("net/ipv4/fib_multipath_hash_policy", "3");
   if (plan.options.hash_seed) {
     out.emplace_back("net/ipv4/fib_multipath_hash_seed", std::to_string(*plan.options.hash_seed));
   }

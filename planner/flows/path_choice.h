@@ -35,6 +35,7 @@ struct FlowDemand {
 struct FlowProblem {
   Topology topology;
   std::vector<FlowDemand> flows;
+  double split_gain = 0.05;      ///< least relative gain that justifies a flow on several paths at once
   double switching_gain = 0.05;  ///< least relative gain of the worst flow's rate that justifies moving anything
   int node_budget = 100'000;     ///< local-search evaluations; past it the answer says complete = false
 };
@@ -42,12 +43,14 @@ struct FlowProblem {
 struct FlowShare {
   uint64_t key = 0;
   std::vector<double> shares;      ///< per candidate path, sum 1
-  BitsPerSecond predicted_rate;    ///< max-min fair, all flows busy at once
+  std::vector<int32_t> weights;    ///< the shares as the smallest integers in their ratio (at most 64 where Weft chose them)
+  BitsPerSecond predicted_rate;    ///< max-min fair, all flows busy at once; striped flows keep strictly to their shares
 };
 
 struct FlowPlan {
   std::vector<FlowShare> flows;    ///< in the order of the problem
-  double bottleneck_before = 0;    ///< max over links of load / capacity with the present shares
+  double bottleneck_before = 0;    ///< max over links of load / capacity with the present shares; new flows count as
+                                   ///< spread evenly; infinite when a flow lies on a dead link but need not
   double bottleneck_after = 0;
   double bottleneck_bound = 0;     ///< fractional optimum
   bool changed = false;            ///< any share differs from the present one
@@ -55,7 +58,10 @@ struct FlowPlan {
   std::vector<std::string> why;    ///< one line per flow that moved, and per flow that stayed on a loaded link
 };
 
-/// Solves `problem`. A function: same input, same answer, byte for byte. Requires: every flow has at least one path.
+/// Solves `problem`: whole flows first (greedy by intensity, then local search on the worst links), unequal splits where
+/// they serve the worst flow better by more than split_gain. Flows without a usable path keep what they have and get rate
+/// 0. A function: same input, same answer, byte for byte. Requires: every flow has at least one path, a positive demand,
+/// and no present shares or one per path.
 FlowPlan ChoosePaths(const FlowProblem& problem);
 
 }  // namespace weft::planner

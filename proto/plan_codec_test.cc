@@ -1,0 +1,77 @@
+#include "proto/plan_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weft::proto {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(PlanCodec, StrategySurvivesTheRoundTrip) {
+  planner::Strategy strategy;
+  strategy.dp = 8;
+  strategy.tp = 4;
+  strategy.pp = 2;
+  strategy.micro_batch = 3;
+  strategy.zero_stage = 1;
+  strategy.recompute = planner::Recompute::kFull;
+  strategy.sequence_parallel = true;
+  strategy.bucket_bytes = Bytes(12345);
+  const Result<planner::Strategy> back = StrategyFromProto(ToProto(strategy));
+  ASSERT_TRUE(back.has_value()) << back.error().message();
+  EXPECT_EQ(*back, strategy);
+}
+
+TEST(PlanCodec, StrategyErrorsNameTheField) {
+  v1::Strategy message = ToProto(planner::Strategy());
+  message.set_pp(0);
+  const auto degree = StrategyFromProto(message);
+  ASSERT_FALSE(degree.has_value());
+  EXPECT_EQ(degree.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(degree.error().message(), HasSubstr("pp: 0"));
+  message = ToProto(planner::Strategy());
+  message.set_recompute("some");
+  const auto recompute = StrategyFromProto(message);
+  ASSERT_FALSE(recompute.has_value());
+  EXPECT_THAT(recompute.error().message(), HasSubstr("\"some\""));
+}
+
+TEST(PlanCodec, PlanKeepsUnitsAndLeavesTheLaunchAlone) {
+  planner::JobPlan plan;
+  plan.predicted.iteration = Seconds(1.5);
+  plan.predicted.memory.gradients = Bytes(1 << 20);
+  plan.lower_bound = Seconds(1.25);
+  plan.gap = 0.2;
+  plan.why = {"dp 4: four hosts"};
+  v1::JobPlan message;
+  message.add_rank_hosts("h1");
+  ToProto(plan, message);
+  EXPECT_DOUBLE_EQ(message.predicted().iteration_s(), 1.5);
+  EXPECT_EQ(message.predicted().gradient_bytes(), 1 << 20);
+  EXPECT_DOUBLE_EQ(message.lower_bound_s(), 1.25);
+  EXPECT_EQ(message.why(0), "dp 4: four hosts");
+  EXPECT_EQ(message.rank_hosts(0), "h1");
+}
+
+TEST(PlanCodec, JobSpecMeansWhatItSays) {
+  v1::JobSpec spec;
+  spec.set_job_id("17");
+  spec.set_global_batch(32);
+  spec.set_sequence(128);
+  spec.set_precision("fp32");
+  spec.set_gpus(4);
+  spec.set_measured_compute_s(0.5);
+  const auto job = JobSpecFromProto(spec, {});
+  ASSERT_TRUE(job.has_value()) << job.error().message();
+  EXPECT_EQ(job->name, "17");
+  EXPECT_EQ(job->precision, planner::Precision::kFp32);
+  EXPECT_EQ(job->measured_compute, Seconds(0.5));
+  spec.set_precision("fp8");
+  const auto refused = JobSpecFromProto(spec, {});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("\"fp8\", expected bf16 or fp32"));
+}
+
+}  // namespace
+}  // namespace weft::proto

@@ -42,6 +42,9 @@ constexpr uint32_t kExternStep = 0xfffffffc;  // SLURM_EXTERN_CONT: holds a job'
 // there is none, in the step. Without it a step could get the plan on one host and not on another, whose agent is away.
 constexpr char kDecided[] = "WEFT_SLURM_LAUNCH";
 
+// Where the plugin finds its host's agent. The plan names one place for all hosts; plugstack.conf knows this one's.
+constexpr char kRunDir[] = "WEFT_RUN_DIR";
+
 struct State {
   std::string run_dir = "/run/weft";
   std::string model_text;
@@ -191,10 +194,12 @@ struct Applied {
 
 // `outer`: what this plugin set in an outer job whose environment leaked into this one (sbatch inside a batch script).
 // Those are not the user's own, so they do not win, and what this plan does not set again must not steer this job.
-Applied Apply(spank_t spank, const Environment& environment, const std::set<std::string>& outer) {
+Applied Apply(spank_t spank, const Environment& environment, const std::set<std::string>& outer,
+              const std::string& run_dir) {
   Applied applied;
   for (const std::string& name : outer) spank_unsetenv(spank, name.c_str());
-  for (const auto& [name, value] : environment) {
+  for (const auto& [name, planned] : environment) {
+    const std::string& value = name == kRunDir ? run_dir : planned;
     const auto present = JobVariable(spank, name.c_str());
     if (present && *present != value) {
       applied.kept.insert(name);
@@ -213,16 +218,22 @@ int PrepareStep(spank_t spank) {
   spank_get_item(spank, S_JOB_NODEID, &node_index);
   const std::string id = std::to_string(job);
   const Decided decided = ReadDecided(spank);
-  if (decided.job == id) return 0;
+  const std::string node = NodeName();
+  const std::string run_dir = ExpandNodeName(TheState().run_dir, node);
+  if (decided.job == id) {
+    // The batch script's host has written its own path; where hosts share a machine, paths differ.
+    const bool differs = TheState().run_dir.find("%n") != std::string::npos;
+    if (differs && decided.names.contains(kRunDir)) spank_setenv(spank, kRunDir, run_dir.c_str(), 1);
+    return 0;
+  }
   if (spank_option_getopt(spank, &Options()[0], &unused) != ESPANK_SUCCESS) {
-    Apply(spank, {}, decided.names);
+    Apply(spank, {}, decided.names, run_dir);
     return 0;
   }
 
-  const std::string node = NodeName();
-  const std::string socket_path = ExpandNodeName(TheState().run_dir, node) + "/" + abi::kSocketName;
+  const std::string socket_path = run_dir + "/" + abi::kSocketName;
   const auto environment = RequestEnvironment({.socket_path = socket_path, .job = id, .host = node}, kAgentTimeout);
-  const Applied applied = Apply(spank, environment.value_or(Environment{}), decided.names);
+  const Applied applied = Apply(spank, environment.value_or(Environment{}), decided.names, run_dir);
   const std::string set = Joined(applied.set), kept = Joined(applied.kept);
   spank_setenv(spank, kDecided, (id + ":" + set).c_str(), 1);
   if (!environment) {

@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 
 from daemons import Daemons  # noqa: E402
-from processes import SKIPPED, Failure, Processes, check, wait_until  # noqa: E402
+from processes import Failure, Processes, check, skip, wait_until  # noqa: E402
 from slurm_cluster import SlurmCluster  # noqa: E402
 
 BIN = pathlib.Path(os.environ["WEFT_BIN"])
@@ -90,6 +90,9 @@ def planned_job_gets_its_environment(site):
         check(environment["SLURMD_NODENAME"] == f"n{rank + 1}", f"rank {rank} ran on {environment['SLURMD_NODENAME']}")
         check(environment.get("WEFT_JOB_ID") == str(job), f"rank {rank}: WEFT_JOB_ID={environment.get('WEFT_JOB_ID')}")
         check(environment.get("NCCL_NET_PLUGIN"), f"rank {rank} has no NCCL_NET_PLUGIN")
+        run_dir = site.processes.path("run", f"n{rank + 1}")
+        check(environment.get("WEFT_RUN_DIR") == run_dir, f"rank {rank}: WEFT_RUN_DIR={environment.get('WEFT_RUN_DIR')}")
+        del environment["WEFT_RUN_DIR"]
     plans = {tuple(sorted((k, v) for k, v in e.items() if k.startswith(("WEFT_", "NCCL_")))) for e in environments}
     check(len(plans) == 1, f"ranks disagree about the plan: {plans}")
 
@@ -219,12 +222,10 @@ FACTS = (
 
 def main():
     if os.geteuid() != 0:
-        print("SKIP: a loopback Slurm cluster needs root")
-        return SKIPPED
+        skip("slurm", "a loopback Slurm cluster needs root")
     for program in ("munged", "slurmctld", "slurmd", "sbatch"):
         if not shutil.which(program):
-            print(f"SKIP: no {program}: install the packages of deploy/packages.txt")
-            return SKIPPED
+            skip("slurm", f"no {program}: install the packages of deploy/packages.txt")
     started = time.monotonic()
     with Processes("weft-slurm-") as processes:
         try:

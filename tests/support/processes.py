@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -25,6 +26,15 @@ SKIPPED = 77
 
 class Failure(Exception):
     """A fact that does not hold; its text says which."""
+
+
+def skip(capability, why):
+    """Ends the test as skipped, or as failed where WEFT_REQUIRE (a list with commas) names the capability."""
+    if capability in os.environ.get("WEFT_REQUIRE", "").split(","):
+        print(f"FAIL: WEFT_REQUIRE asks for {capability}: {why}")
+        sys.exit(1)
+    print(f"skipped: {why}")
+    sys.exit(SKIPPED)
 
 
 def check(condition, message):

@@ -1,0 +1,64 @@
+// The plugin's only thread, one per process: it opens lanes, talks to the agent and samples the kernel's counters, so
+// that the data path (NCCL's own threads) never does. Nothing on the data path waits for it.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "netplugin/socket.h"
+
+namespace weft::net {
+
+struct Tick {
+  uint64_t now = 0;     ///< CLOCK_MONOTONIC, nanoseconds
+  bool sample = false;  ///< every 100 ms: read TCP_INFO
+};
+
+/// Something that the thread looks after. Both calls come from the thread and must not block.
+class BackgroundTask {
+ public:
+  virtual void Sweep(const Tick& tick) = 0;
+  /// Adds descriptors whose readiness shall start the next sweep early. They may be closed by others meanwhile: that
+  /// costs a sweep at worst.
+  virtual void Watch(std::vector<pollfd>*) {}
+
+ protected:
+  ~BackgroundTask() = default;
+};
+
+class Background {
+ public:
+  static constexpr uint64_t kSampleNs = 100'000'000;
+  static constexpr int kSweepMs = 50;
+
+  Background() = default;
+  ~Background() { Stop(); }
+
+  /// Does nothing when it runs already. Threads: one at a time with Stop().
+  void Start();
+  /// Joins. In a forked child, which has no such thread, it only forgets it.
+  void Stop();
+
+  /// After Remove() returned, no sweep of `task` runs or will run. Threads: any but the thread itself.
+  void Add(BackgroundTask* task);
+  void Remove(BackgroundTask* task);
+
+  /// Starts a sweep now. One system call. Threads: any.
+  void Wake();
+
+ private:
+  void Run(const std::stop_token& stop);
+
+  Fd event_;
+  int owner_pid_ = 0;
+  std::mutex mutex_;  // guards tasks_ and is held during a sweep
+  std::vector<BackgroundTask*> tasks_;
+  std::jthread thread_;
+};
+
+}  // namespace weft::net

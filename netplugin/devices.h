@@ -1,0 +1,39 @@
+// The NICs of this host as the plugin offers them: one device per interface that is up and has an address.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "netplugin/environment.h"
+#include "netplugin/socket.h"
+
+namespace weft::net {
+
+struct Device {
+  std::string name;      ///< of the interface
+  std::string pci_path;  ///< resolved sysfs path; empty: not on a PCI bus, or another device has it already
+  uint64_t guid = 0;     ///< unique on the host
+  int speed_mbps = 10000;
+  Address address;
+};
+
+/// One interface and address of the host, as getifaddrs gives them.
+struct Interface {
+  std::string name;
+  bool loopback = false;
+  Address address;
+};
+
+/// Whether `name` passes `filter` (syntax of NCCL_SOCKET_IFNAME; an empty filter passes everything).
+bool InterfaceMatches(std::string_view filter, std::string_view name);
+
+/// The interfaces to use, one address each, in the order given: those that pass environment.interfaces. Without a
+/// filter, container bridges ("docker...") are used only if nothing else is there, and loopback only if not even they.
+std::vector<Interface> ChooseInterfaces(const std::vector<Interface>& all, const Environment& environment);
+
+/// Reads the host's interfaces and, below `sysfs`, their speed and PCI path.
+std::vector<Device> FindDevices(const Environment& environment, const std::string& sysfs = "/sys/class/net");
+
+}  // namespace weft::net

@@ -1,0 +1,96 @@
+// The calls of the ncclNet interface on one implementation. What differs between versions 8 to 11 is in net_v8.cc to
+// net_v11.cc. All return NCCL codes; Guarded keeps exceptions inside the library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+
+#include "netplugin/abi/nccl_net.h"
+#include "netplugin/devices.h"
+
+namespace weft::net {
+
+inline constexpr char kName[] = "Weft";
+inline constexpr int kMaxComms = 65536;
+
+/// What v11 keeps per communicator; earlier versions have none.
+struct Context {
+  uint64_t comm_id = 0;
+  int traffic_class = nccl::kTrafficClassUndefined;
+};
+
+int Init(int net_version, nccl::Logger logger);                     // v8 to v10
+int InitContext(void** context, uint64_t comm_id, const nccl::CommConfig* config, nccl::Logger logger);  // v11
+int Finalize(void* context);
+
+int Devices(int* count);
+/// Device `dev`, or nullptr.
+const Device* GetDevice(int dev);
+
+int ListenWith(const Context& context, int dev, void* handle, void** listen_comm);
+int ConnectWith(const Context& context, int dev, void* handle, void** send_comm);
+int Accept(void* listen_comm, void** recv_comm, nccl::DeviceHandle** device_handle);
+
+int RegMr(void* comm, void* data, size_t size, int type, void** mhandle);
+int RegMrDmaBuf(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle);
+int DeregMr(void* comm, void* mhandle);
+
+int SendBytes(void* send_comm, void* data, uint64_t size, void** request);
+int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, void** request);
+int Flush(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request);
+int Test(void* request, int* done, int* sizes);
+
+int CloseSend(void* send_comm);
+int CloseRecv(void* recv_comm);
+int CloseListen(void* listen_comm);
+
+/// The fields that all versions of the properties have.
+template <typename Properties>
+int FillProperties(int dev, Properties* properties) {
+  const Device* device = GetDevice(dev);
+  if (!device || !properties) return nccl::kInvalidArgument;
+  *properties = {};
+  properties->name = const_cast<char*>(device->name.c_str());
+  properties->pci_path = device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
+  properties->guid = device->guid;
+  properties->ptr_support = nccl::kPtrHost;
+  properties->reg_is_global = 1;
+  properties->speed_mbps = device->speed_mbps;
+  properties->port = 0;
+  properties->latency_us = 0;
+  properties->max_comms = kMaxComms;
+  properties->max_recvs = 1;
+  properties->device_type = nccl::kNetDeviceHost;
+  return nccl::kSuccess;
+}
+
+/// The same, and what version 9 added.
+template <typename Properties>
+int FillPropertiesV9(int dev, Properties* properties) {
+  const int result = FillProperties(dev, properties);
+  if (result != nccl::kSuccess) return result;
+  properties->virtual_device = {1, {dev}};
+  properties->max_p2p_bytes = nccl::kMaxMessageBytes;
+  properties->max_coll_bytes = nccl::kMaxMessageBytes;
+  return nccl::kSuccess;
+}
+
+/// `Guarded<F>::Call` is F with every exception turned into an NCCL code.
+template <auto F>
+struct Guarded;
+
+template <typename... Arguments, int (*F)(Arguments...)>
+struct Guarded<F> {
+  static int Call(Arguments... arguments) noexcept {
+    try {
+      return F(arguments...);
+    } catch (const std::bad_alloc&) {
+      return nccl::kSystemError;
+    } catch (...) {
+      return nccl::kInternalError;
+    }
+  }
+};
+
+}  // namespace weft::net

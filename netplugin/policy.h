@@ -1,0 +1,80 @@
+// The job's policy segment as the process holds it: mapped read-only, replaced when a restarted agent sends another one,
+// never unmapped under a reader.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "netplugin/abi/segment.h"
+
+namespace weft::net {
+
+/// What is wrong with an entry, or nullptr: paths, weights, class, pacing and lease are each either plausible or the
+/// whole entry is refused. `now` is CLOCK_MONOTONIC in nanoseconds.
+const char* CheckFlowPolicy(const abi::FlowPolicy& entry, uint64_t now);
+
+/// Slowest pacing that is believed: below, a mistake would look like a hang.
+inline constexpr uint64_t kLeastPacingBps = 1'000'000;
+/// Longest lease that is believed: what is leased must lapse when the agent is gone.
+inline constexpr uint64_t kLongestLeaseNs = 60'000'000'000;
+inline constexpr uint32_t kLargestWeight = 1 << 20;
+
+/// One mapped segment, or the empty table that stands for none.
+class PolicyMapping {
+ public:
+  /// The empty table: epoch 0.
+  PolicyMapping();
+  ~PolicyMapping();
+  PolicyMapping(const PolicyMapping&) = delete;
+  PolicyMapping& operator=(const PolicyMapping&) = delete;
+
+  /// Maps `fd` after checking seals, size and header. On failure nullptr, and `why` says what was wrong.
+  static std::unique_ptr<PolicyMapping> Map(int fd, std::string* why);
+
+  const abi::PolicyTable& table() const { return segment_->table; }
+  /// Grows by one with each mapping that is put in force; 0 is the empty table.
+  uint64_t generation() const { return generation_; }
+
+ private:
+  friend class PolicyStore;
+  explicit PolicyMapping(const abi::PolicySegment* segment) : segment_(segment) {}
+
+  std::unique_ptr<abi::PolicySegment> empty_;
+  const abi::PolicySegment* segment_;
+  uint64_t generation_ = 0;
+};
+
+/// Which mapping is in force. A data thread reads current() without a lock; every reader publishes the generation of the
+/// mapping that it uses, and a mapping is unmapped when all have gone past it. Background thread except where noted.
+class PolicyStore {
+ public:
+  PolicyStore();
+
+  /// Never nullptr. A reader may use the result until it publishes a later generation (release). Threads: any; acquire,
+  /// so that the mapping's fields are there.
+  const PolicyMapping* current() const { return current_.load(std::memory_order_acquire); }
+
+  /// Puts `mapping` in force as soon as something was written to it; until then the present one stays.
+  void Offer(std::unique_ptr<PolicyMapping> mapping) { offered_ = std::move(mapping); }
+  /// The background thread's turn: puts an offered mapping in force, unmaps what nobody reads any more.
+  void Turn();
+
+  /// `generation` is what the reader publishes; set here to the present one. Threads: any.
+  void AddReader(std::atomic<uint64_t>* generation);
+  void RemoveReader(std::atomic<uint64_t>* generation);
+
+ private:
+  void Collect();
+
+  std::mutex mutex_;  // guards what follows; current_ is written under it
+  std::vector<std::unique_ptr<PolicyMapping>> kept_;  // ascending generation; the last is in force
+  std::vector<std::atomic<uint64_t>*> readers_;
+  std::unique_ptr<PolicyMapping> offered_;
+  std::atomic<const PolicyMapping*> current_;
+};
+
+}  // namespace weft::net

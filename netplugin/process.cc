@@ -1,0 +1,74 @@
+#include "netplugin/process.h"
+
+#include <mutex>
+
+#include "netplugin/log.h"
+
+namespace weft::net {
+namespace {
+
+std::mutex g_mutex;  // guards the counts and the creation
+Process* g_process = nullptr;
+int g_users = 0;
+bool g_permanent = false;
+// Release: the process is complete. Read without the mutex by every call.
+std::atomic<Process*> g_published{nullptr};
+
+}  // namespace
+
+/// Runs when the library is unloaded, or the program ends.
+struct Unload {
+  ~Unload() {
+    Process* process = g_published.exchange(nullptr);
+    if (!process) return;
+    process->background_.Stop();
+    if (process->open_comms.load(std::memory_order_relaxed) == 0) delete process;
+    // Otherwise other threads may be inside a call this very moment.
+  }
+};
+static Unload g_unload;
+
+Process::Process(int net_version)
+    : environment_(ReadEnvironment()),
+      devices_(FindDevices(environment_)),
+      telemetry_(Telemetry::Create(environment_, net_version)),
+      agent_(environment_, *telemetry_, policies_),
+      services_{environment_, *telemetry_, policies_, background_},
+      connector_(services_) {
+  for (const std::string& problem : environment_.problems) Log(nccl::kLogWarn, "%s", problem.c_str());
+  std::string names;
+  for (const Device& device : devices_) {
+    names += (names.empty() ? "" : ", ") + device.name + " " + device.address.Text();
+  }
+  Log(nccl::kLogInfo, "net v%d, job \"%s\", rank %d, devices: %s", net_version, environment_.job_id.c_str(),
+      environment_.rank, names.empty() ? "none" : names.c_str());
+  background_.Add(&agent_);
+}
+
+Process& Process::Acquire(int net_version, nccl::Logger logger, bool permanent) {
+  const std::lock_guard lock(g_mutex);
+  SetLogger(logger);
+  if (!g_process) {
+    g_process = new Process(net_version);
+    g_published.store(g_process, std::memory_order_release);
+  }
+  g_process->background_.Start();
+  if (permanent) {
+    g_permanent = true;
+  } else {
+    ++g_users;
+  }
+  return *g_process;
+}
+
+void Process::Release() {
+  const std::lock_guard lock(g_mutex);
+  if (g_users > 0) --g_users;
+  if (g_users > 0 || g_permanent || !g_process) return;
+  g_process->background_.Stop();
+  SetLogger(nullptr);
+}
+
+Process* Process::Get() { return g_published.load(std::memory_order_acquire); }
+
+}  // namespace weft::net

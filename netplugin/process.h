@@ -1,0 +1,55 @@
+// All that the plugin holds for this process, and how long: from the first init until the library is unloaded.
+//
+// With v11 NCCL calls finalize when its last communicator is gone, and may unmap the library right after; with v8 to
+// v10 it just unmaps it. So the thread is joined in the last finalize, and in any case in the library's destructor.
+// What communicators use is freed in the destructor too, unless some are still open (a process that simply exits while
+// other threads send): then it is left to the kernel.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "netplugin/agent_link.h"
+#include "netplugin/background.h"
+#include "netplugin/comm.h"
+#include "netplugin/connector.h"
+#include "netplugin/devices.h"
+#include "netplugin/environment.h"
+#include "netplugin/policy.h"
+#include "netplugin/telemetry.h"
+
+namespace weft::net {
+
+class Process {
+ public:
+  /// The first call creates it. `permanent`: no finalize will follow (v8 to v10). Threads: any.
+  static Process& Acquire(int net_version, nccl::Logger logger, bool permanent);
+  /// For each Acquire() that was not permanent. The last one joins the thread.
+  static void Release();
+  /// nullptr before the first init.
+  static Process* Get();
+
+  const Environment& environment() const { return environment_; }
+  const std::vector<Device>& devices() const { return devices_; }
+  const Services& services() const { return services_; }
+  Connector& connector() { return connector_; }
+
+  /// Communicators and listeners that are open. Relaxed: only read when no other thread is left.
+  std::atomic<int64_t> open_comms{0};
+
+ private:
+  friend struct Unload;
+  explicit Process(int net_version);
+
+  Environment environment_;
+  std::vector<Device> devices_;
+  std::unique_ptr<Telemetry> telemetry_;
+  PolicyStore policies_;
+  AgentLink agent_;
+  Background background_;  // ends before what it looks after
+  Services services_;
+  Connector connector_;
+};
+
+}  // namespace weft::net

@@ -1,0 +1,286 @@
+#include "netplugin/recv_comm.h"
+
+#include <sys/epoll.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "netplugin/listener.h"
+#include "netplugin/log.h"
+#include "netplugin/tcp_info.h"
+
+namespace weft::net {
+
+RecvComm::RecvComm(const Services& services, Setup setup)
+    : services_(services),
+      flow_(setup.identity.flow),
+      family_(setup.identity.peer.family),
+      peer_(setup.identity.peer),
+      listener_(std::move(setup.listener)),
+      recorder_(services.telemetry.Open(setup.identity)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  for (RecvRequest& request : requests_) request.comm = this;
+  Attach(0, &setup.lane0, setup.tos, false);
+  services_.background.Add(this);
+  listener_->AddFlow(this);
+}
+
+RecvComm::~RecvComm() {
+  listener_->RemoveFlow(this);
+  services_.background.Remove(this);
+  for (Lane& lane : lanes_) Fd(lane.fd).Reset();
+  services_.telemetry.Close(&recorder_.slot());
+}
+
+bool RecvComm::AttachLate(uint32_t index, Fd* fd, uint8_t tos) { return Attach(index, fd, tos, true); }
+
+bool RecvComm::Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge) {
+  Lane& lane = lanes_[index];
+  const std::lock_guard lock(lanes_mutex_);
+  if (lane.fd >= 0) return false;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = index;
+  // Lane 0 alone is read without asking.
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd->get(), &event) != 0 && acknowledge) return false;
+  lane = Lane{};
+  lane.port = PeerAddress(fd->get()).port;
+  lane.tos = tos;
+  lane.stage = std::make_unique<char[]>(kStageBytes);
+  SetTrafficClass(fd->get(), family_, tos);  // for the acknowledgements
+  lane.fd = fd->Release();
+  abi::LaneTelemetry& telemetry = recorder_.lane(index);
+  telemetry.source_port.store(lane.port, std::memory_order_relaxed);
+  telemetry.bytes.store(0, std::memory_order_relaxed);
+  telemetry.state.store(static_cast<uint32_t>(abi::LaneState::kActive), std::memory_order_release);
+  if (acknowledge) {
+    // Before the data thread may close the descriptor. The sender starts when it has this.
+    const LaneAck ack{kAckMagic, 1};
+    send(lane.fd, &ack, sizeof ack, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  open_.fetch_or(1u << index, std::memory_order_release);  // release: the lane is complete
+  return true;
+}
+
+int RecvComm::Receive(void* data, uint64_t size, Request** request) {
+  *request = nullptr;
+  if (error_ != nccl::kSuccess) return error_;
+  RecvRequest& slot = requests_[next_ % nccl::kMaxRequests];
+  if (!slot.taken) {
+    slot.size = size;
+    slot.posted_ns = NowNs();
+    slot.sequence = next_++;
+    slot.taken = true;
+    slot.done = slot.started = false;
+    slot.data = static_cast<char*>(data);
+    slot.received = slot.total = 0;
+    ++pending_;
+    *request = &slot;
+  }
+  Progress();
+  if (error_ != nccl::kSuccess) *request = nullptr;
+  return error_;
+}
+
+int RecvComm::Test(Request* request, int* done, int* size) {
+  if (!request->done && error_ == nccl::kSuccess) Progress();
+  *done = request->done ? 1 : 0;
+  if (!request->done) return error_;
+  if (size) *size = static_cast<int>(static_cast<RecvRequest*>(request)->total);
+  request->taken = false;
+  return nccl::kSuccess;
+}
+
+void RecvComm::Progress() {
+  const uint32_t open = open_.load(std::memory_order_acquire);
+  const uint32_t readable = ReadableLanes(open);
+  uint64_t moved = 0;
+  for (uint32_t left = open; left != 0 && error_ == nccl::kSuccess; left &= left - 1) {
+    const int index = std::countr_zero(left);
+    moved += Pump(lanes_[index], (readable >> index & 1) != 0);
+  }
+  if (moved > 0 || finished_count_ > 0) {
+    const uint64_t now = NowNs();
+    if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, now);
+    recorder_.Active(now, moved);
+    for (uint32_t i = 0; i < finished_count_; ++i) {
+      recorder_.Completed(finished_[i]->total, finished_[i]->posted_ns, now);
+      finished_[i]->done = true;
+    }
+    finished_count_ = 0;
+  } else if (pending_ > 0 && error_ == nccl::kSuccess) {
+    if (open_.load(std::memory_order_relaxed) == 0) Fail(nccl::kRemoteError, "the peer closed the connection");
+    if (!recorder_.waiting()) recorder_.WaitBegins(NowNs());
+  }
+}
+
+/// One lane is simply read; of several, one system call says which have something.
+uint32_t RecvComm::ReadableLanes(uint32_t open) {
+  if (std::popcount(open) <= 1) return open;
+  epoll_event events[abi::kMaxLanes];
+  const int count = epoll_wait(epoll_.get(), events, abi::kMaxLanes, 0);
+  uint32_t readable = 0;
+  for (int i = 0; i < count; ++i) readable |= 1u << events[i].data.u32;
+  return readable;
+}
+
+uint64_t RecvComm::Pump(Lane& lane, bool readable) {
+  uint64_t moved = 0;
+  int reads = 0;
+  while (error_ == nccl::kSuccess) {
+    if (!lane.in_payload) {
+      const Parsed parsed = Parse(lane);
+      if (parsed == Parsed::kStop) break;
+      if (parsed == Parsed::kChunkDone) continue;
+    }
+    if (!readable || reads++ == kReadsPerCall) break;
+    switch (Read(lane, &moved)) {
+      case ReadResult::kMore:
+        break;
+      case ReadResult::kDrained:
+        readable = false;
+        break;
+      case ReadResult::kStop:
+        return moved;
+    }
+    if (lane.in_payload && lane.left == 0) ChunkDone(lane);
+  }
+  return moved;
+}
+
+/// Looks at what the stage holds between chunks.
+RecvComm::Parsed RecvComm::Parse(Lane& lane) {
+  if (lane.end - lane.begin < sizeof(ChunkHeader)) return Parsed::kNeedBytes;
+  ChunkHeader& header = lane.header;
+  std::memcpy(&header, &lane.stage[lane.begin], sizeof header);
+  if (header.magic != kChunkMagic) {
+    Fail(nccl::kInternalError, "a chunk header has the wrong magic number");
+    return Parsed::kStop;
+  }
+  if (header.flags & kChunkCloseLane) {
+    CloseLane(lane);
+    return Parsed::kStop;
+  }
+  // Not posted yet: the sequence is at or after the next one, modulo 2^32.
+  if (static_cast<int32_t>(header.sequence - next_) >= 0) return Parsed::kStop;
+  RecvRequest* request = FindRequest(header);
+  if (!request) return Parsed::kStop;
+  lane.begin += sizeof header;
+  if (header.tos != lane.tos) {
+    SetTrafficClass(lane.fd, family_, header.tos);
+    lane.tos = header.tos;
+  }
+  lane.in_payload = true;
+  lane.to = request->data + header.offset;
+  const uint64_t staged = std::min<uint64_t>(header.length, lane.end - lane.begin);
+  if (staged > 0) std::memcpy(lane.to, &lane.stage[lane.begin], staged);
+  lane.begin += static_cast<uint32_t>(staged);
+  lane.to += staged;
+  lane.left = header.length - staged;
+  if (lane.left > 0) return Parsed::kPayload;
+  ChunkDone(lane);
+  return Parsed::kChunkDone;
+}
+
+/// The posted receive that a chunk belongs to; nullptr after Fail() if the header cannot be true.
+RecvComm::RecvRequest* RecvComm::FindRequest(const ChunkHeader& header) {
+  RecvRequest& request = requests_[header.sequence % nccl::kMaxRequests];
+  if (!request.taken || request.sequence != header.sequence || (request.started && request.received == request.total)) {
+    Fail(nccl::kInternalError, "a chunk belongs to a message that is complete");
+    return nullptr;
+  }
+  if (!request.started) {
+    request.started = true;
+    request.total = header.total;
+    if (header.total > request.size) {
+      Log(nccl::kLogWarn, "message %u of %llu bytes is longer than its receive of %llu bytes", header.sequence,
+          static_cast<unsigned long long>(header.total), static_cast<unsigned long long>(request.size));
+      Fail(nccl::kInternalError, "the sent message is longer than the posted receive");
+      return nullptr;
+    }
+  }
+  if (header.total != request.total || header.offset > header.total || header.length > header.total - header.offset ||
+      header.length > request.total - request.received) {
+    Fail(nccl::kInternalError, "a chunk lies outside its message");
+    return nullptr;
+  }
+  return &request;
+}
+
+void RecvComm::ChunkDone(Lane& lane) {
+  lane.in_payload = false;
+  RecvRequest& request = requests_[lane.header.sequence % nccl::kMaxRequests];
+  request.received += lane.header.length;
+  if (request.received < request.total) return;
+  finished_[finished_count_++] = &request;
+  --pending_;
+}
+
+RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
+  if (lane.begin > 0) {
+    std::memmove(lane.stage.get(), &lane.stage[lane.begin], lane.end - lane.begin);
+    lane.end -= lane.begin;
+    lane.begin = 0;
+  }
+  iovec parts[2];
+  size_t count = 0;
+  uint64_t asked = 0;
+  uint64_t stage_room = kStageBytes - lane.end;
+  if (lane.in_payload) {
+    parts[count++] = {lane.to, lane.left};
+    asked = lane.left;
+    if (lane.left >= kLongPayload) stage_room = sizeof(ChunkHeader);
+  }
+  parts[count++] = {&lane.stage[lane.end], stage_room};
+  asked += stage_room;
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = count;
+  const ssize_t got = recvmsg(lane.fd, &message, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::kStop;
+  if (got < 0) {
+    Fail(nccl::kRemoteError, std::strerror(errno));
+    return ReadResult::kStop;
+  }
+  if (got == 0) {
+    if (lane.in_payload || lane.end > 0) Fail(nccl::kRemoteError, "the peer closed the connection within a message");
+    CloseLane(lane);
+    return ReadResult::kStop;
+  }
+  const auto bytes = static_cast<uint64_t>(got);
+  Bump(recorder_.lane(Index(lane)).bytes, bytes);
+  const uint64_t payload = lane.in_payload ? std::min(bytes, lane.left) : 0;
+  lane.to += payload;
+  lane.left -= payload;
+  lane.end += static_cast<uint32_t>(bytes - payload);
+  *moved += bytes;
+  return bytes < asked ? ReadResult::kDrained : ReadResult::kMore;
+}
+
+void RecvComm::CloseLane(Lane& lane) {
+  const std::lock_guard lock(lanes_mutex_);
+  recorder_.lane(Index(lane)).state.store(static_cast<uint32_t>(abi::LaneState::kNone), std::memory_order_relaxed);
+  open_.fetch_and(~(1u << Index(lane)), std::memory_order_relaxed);
+  Fd(lane.fd).Reset();  // leaves the epoll set too
+  lane.fd = -1;         // from here on the index may be attached again
+}
+
+void RecvComm::Fail(int code, const char* what) {
+  if (error_ != nccl::kSuccess) return;  // said once
+  error_ = code;
+  Log(nccl::kLogWarn, "receive from rank %d at %s: %s", recorder_.slot().peer_rank, peer_.Text().c_str(), what);
+}
+
+void RecvComm::Sweep(const Tick& tick) {
+  if (!tick.sample) return;
+  const std::lock_guard lock(lanes_mutex_);
+  for (Lane& lane : lanes_) {
+    if (lane.fd >= 0) SampleTcpInfo(lane.fd, family_, abi::Direction::kReceive, &recorder_.lane(Index(lane)));
+  }
+  recorder_.CloseIdleBurst(tick.now);
+}
+
+}  // namespace weft::net

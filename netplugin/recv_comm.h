@@ -1,0 +1,111 @@
+// The receiving end of a flow: up to kMaxLanes connections, each a stream of chunks that say where they belong. A lane
+// whose next chunk belongs to a message that has no receive posted yet stays unread, so that TCP holds the sender back.
+//
+// Reading is arranged so that a steady stream costs one system call per wake-up: the rest of a payload goes straight to
+// its buffer and what follows it, at least the next header, to the lane's small stage.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "netplugin/comm.h"
+#include "netplugin/socket.h"
+#include "netplugin/wire.h"
+
+namespace weft::net {
+
+class Listener;
+
+class RecvComm final : public Comm, public BackgroundTask {
+ public:
+  struct Setup {
+    Fd lane0;
+    FlowIdentity identity;
+    uint8_t tos = 0;
+    /// Shared: the listening socket serves its listenComm and every flow that came through it, whichever lives longest.
+    std::shared_ptr<Listener> listener;
+  };
+
+  RecvComm(const Services& services, Setup setup);
+  ~RecvComm() override;
+
+  uint64_t flow() const { return flow_; }
+
+  /// irecv of one buffer: `*request` stays nullptr when the pool is full.
+  int Receive(void* data, uint64_t size, Request** request);
+  int Test(Request* request, int* done, int* size) override;
+
+  /// Takes over a late lane and acknowledges it; false if lane `index` is still in use. Threads: any but the data
+  /// thread.
+  bool AttachLate(uint32_t index, Fd* fd, uint8_t tos);
+
+  void Sweep(const Tick& tick) override;
+
+ private:
+  static constexpr uint32_t kStageBytes = 8192;
+  // With that much payload ahead a read takes only the next header along: more would have to be copied.
+  static constexpr uint64_t kLongPayload = 32768;
+  static constexpr int kReadsPerCall = 4;  // test() must return soon
+
+  struct RecvRequest : Request {
+    char* data = nullptr;
+    uint64_t received = 0;
+    uint64_t total = 0;
+    bool started = false;  // total is known
+  };
+
+  struct Lane {
+    int fd = -1;       // set before its bit in open_, closed by the data thread under lanes_mutex_
+    uint16_t port = 0;
+    uint8_t tos = 0;
+    uint32_t begin = 0, end = 0;  // of what the stage holds
+    bool in_payload = false;
+    ChunkHeader header{};
+    uint64_t left = 0;            // payload bytes of the chunk still to come
+    char* to = nullptr;
+    std::unique_ptr<char[]> stage;
+  };
+
+  // kStop: nothing to do with this lane now, or it is not ours any more.
+  enum class Parsed { kPayload, kChunkDone, kNeedBytes, kStop };
+
+  bool Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge);
+  void Progress();
+  uint32_t ReadableLanes(uint32_t open);
+  uint64_t Pump(Lane& lane, bool readable);
+  Parsed Parse(Lane& lane);
+  RecvRequest* FindRequest(const ChunkHeader& header);
+  void ChunkDone(Lane& lane);
+  // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
+  enum class ReadResult { kMore, kDrained, kStop };
+  ReadResult Read(Lane& lane, uint64_t* moved);
+  void CloseLane(Lane& lane);
+  void Fail(int code, const char* what);
+  uint32_t Index(const Lane& lane) const { return static_cast<uint32_t>(&lane - lanes_.data()); }
+
+  const Services services_;
+  const uint64_t flow_;
+  const int family_;
+  const Address peer_;
+  const std::shared_ptr<Listener> listener_;
+  FlowRecorder recorder_;
+  Fd epoll_;
+
+  std::mutex lanes_mutex_;
+  std::array<Lane, abi::kMaxLanes> lanes_;
+  // Bit i: lane i belongs to the data thread. Set with release by Attach(), cleared by the data thread.
+  std::atomic<uint32_t> open_{0};
+
+  // Data thread.
+  std::array<RecvRequest, nccl::kMaxRequests> requests_;
+  uint32_t next_ = 0;     // sequence of the next message to be posted
+  uint32_t pending_ = 0;  // posted and not complete
+  int error_ = nccl::kSuccess;
+  std::array<RecvRequest*, nccl::kMaxRequests> finished_{};
+  uint32_t finished_count_ = 0;
+};
+
+}  // namespace weft::net

@@ -1,0 +1,207 @@
+#include "netplugin/send_comm.h"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "netplugin/log.h"
+
+namespace weft::net {
+
+SendComm::SendComm(const Services& services, Setup setup)
+    : services_(services),
+      flow_(setup.identity.flow),
+      rank_(setup.identity.rank),
+      cookie_(setup.cookie),
+      listener_(setup.listener),
+      local_(setup.identity.local),
+      default_tos_(setup.traffic_class & 0xFC),
+      recorder_(services.telemetry.Open(setup.identity)),
+      tos_(default_tos_) {
+  for (SendRequest& request : requests_) request.comm = this;
+  Lane& lane = lanes_[0];
+  lane.fd = setup.lane0.Release();
+  lane.port = local_.port;
+  lane.tos = default_tos_;
+  lane.weight = 1;
+  weighted_[0] = 0;
+  weighted_count_ = 1;
+  recorder_.lane(0).source_port.store(lane.port, std::memory_order_relaxed);
+  recorder_.lane(0).weight.store(1, std::memory_order_relaxed);
+  SetLaneState(lane, abi::LaneState::kActive);
+  services_.policies.AddReader(&generation_in_use_);
+  services_.background.Add(this);
+}
+
+SendComm::~SendComm() {
+  services_.background.Remove(this);
+  services_.policies.RemoveReader(&generation_in_use_);
+  for (Lane& lane : lanes_) Fd(lane.fd).Reset();
+  services_.telemetry.Close(&recorder_.slot());
+}
+
+int SendComm::Send(const void* data, uint64_t size, Request** request) {
+  *request = nullptr;
+  if (error_ != nccl::kSuccess) return error_;
+  SendRequest& slot = requests_[next_ % nccl::kMaxRequests];
+  if (!slot.taken) {
+    slot.size = size;
+    slot.posted_ns = NowNs();
+    slot.sequence = next_++;
+    slot.taken = true;
+    slot.done = slot.all_dealt = false;
+    slot.data = static_cast<const char*>(data);
+    slot.dealt = 0;
+    slot.outstanding = 0;
+    *request = &slot;
+  }
+  Progress();
+  if (error_ != nccl::kSuccess) *request = nullptr;
+  return error_;
+}
+
+int SendComm::Test(Request* request, int* done, int* size) {
+  if (!request->done) {
+    if (error_ != nccl::kSuccess) return error_;
+    Progress();
+  }
+  // A message that the kernel took before another lane broke counts as sent, as it would have been a moment earlier.
+  *done = request->done ? 1 : 0;
+  if (!request->done) return error_;
+  if (size) *size = static_cast<int>(request->size);
+  request->taken = false;
+  return nccl::kSuccess;
+}
+
+void SendComm::Progress() {
+  // All that policy costs a message: three loads and compares.
+  const PolicyMapping* mapping = services_.policies.current();
+  const uint64_t epoch = mapping->table().epoch.load(std::memory_order_acquire);
+  const uint32_t attention = attention_.load(std::memory_order_acquire);
+  if (epoch != seen_epoch_ || mapping->generation() != seen_generation_ || attention != seen_attention_) {
+    ApplyPolicy(*mapping, epoch, attention);
+  }
+  Deal();
+  uint64_t moved = 0;
+  bool stuck = false;
+  for (uint32_t left = queued_lanes_; left != 0; left &= left - 1) {
+    Lane& lane = lanes_[std::countr_zero(left)];
+    moved += Flush(lane);
+    stuck = stuck || lane.queued > 0;
+  }
+  if (moved > 0) {
+    const uint64_t now = NowNs();
+    if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_wire_ns, now);
+    recorder_.Active(now, moved);
+    for (uint32_t i = 0; i < finished_count_; ++i) {
+      recorder_.Completed(finished_[i]->size, finished_[i]->posted_ns, now);
+      finished_[i]->done = true;
+    }
+    finished_count_ = 0;
+  } else if (stuck && !recorder_.waiting()) {
+    recorder_.WaitBegins(NowNs());
+  }
+}
+
+SendComm::Lane* SendComm::NextLane() {
+  Lane* best = &lanes_[weighted_[0]];
+  for (uint32_t i = 1; i < weighted_count_; ++i) {
+    Lane& lane = lanes_[weighted_[i]];
+    if (lane.served < best->served) best = &lane;
+  }
+  return best;
+}
+
+void SendComm::Push(Lane& lane, const Chunk& chunk) {
+  lane.queue[(lane.head + lane.queued) % kQueue] = chunk;
+  ++lane.queued;
+  queued_lanes_ |= 1u << Index(lane);
+}
+
+/// Gives bytes to lanes in the order of their weights, strictly: when the lane whose turn it is has a full queue, the
+/// others do not get its share.
+void SendComm::Deal() {
+  const uint32_t chunk_bytes = services_.environment.chunk_bytes;
+  const uint8_t tos = tos_.load(std::memory_order_relaxed);
+  while (deal_ != next_) {
+    SendRequest& request = requests_[deal_ % nccl::kMaxRequests];
+    Lane& lane = *NextLane();
+    if (lane.queued == kQueue) return;
+    const auto length = static_cast<uint32_t>(std::min<uint64_t>(chunk_bytes, request.size - request.dealt));
+    Push(lane, {{kChunkMagic, 0, tos, 0, request.sequence, length, request.dealt, request.size},
+                request.data + request.dealt,
+                &request});
+    lane.served += (sizeof(ChunkHeader) + length) / static_cast<double>(lane.weight);
+    request.dealt += length;
+    ++request.outstanding;
+    if (request.dealt == request.size) {
+      request.all_dealt = true;
+      ++deal_;
+    }
+  }
+}
+
+uint64_t SendComm::Flush(Lane& lane) {
+  iovec parts[2 * kQueue];
+  uint32_t count = 0;
+  uint64_t skip = lane.head_sent;
+  for (uint32_t i = 0; i < lane.queued; ++i) {
+    Chunk& chunk = lane.queue[(lane.head + i) % kQueue];
+    if (skip < sizeof chunk.header) {
+      parts[count++] = {reinterpret_cast<char*>(&chunk.header) + skip, sizeof chunk.header - skip};
+      skip = sizeof chunk.header;
+    }
+    const uint64_t payload_sent = skip - sizeof chunk.header;
+    if (chunk.header.length > payload_sent) {
+      parts[count++] = {const_cast<char*>(chunk.payload) + payload_sent, chunk.header.length - payload_sent};
+    }
+    skip = 0;
+  }
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = count;
+  const ssize_t sent = sendmsg(lane.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0) {
+    if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) return 0;
+    const bool only_closing = !lane.queue[lane.head].request;
+    if (!only_closing) {
+      Fail(lane, errno);
+    } else {  // it was to be given up anyway, and it holds nothing that anybody waits for
+      Sent(lane, sizeof(ChunkHeader));
+    }
+    return 0;
+  }
+  Sent(lane, static_cast<uint64_t>(sent));
+  return static_cast<uint64_t>(sent);
+}
+
+/// Takes what the kernel accepted off the lane's queue.
+void SendComm::Sent(Lane& lane, uint64_t bytes) {
+  Bump(recorder_.lane(Index(lane)).bytes, bytes);
+  lane.head_sent += bytes;
+  while (lane.queued > 0) {
+    Chunk& chunk = lane.queue[lane.head];
+    const uint64_t whole = sizeof chunk.header + chunk.header.length;
+    if (lane.head_sent < whole) return;
+    lane.head_sent -= whole;
+    lane.head = (lane.head + 1) % kQueue;
+    if (--lane.queued == 0) queued_lanes_ &= ~(1u << Index(lane));
+    if (!chunk.request) {
+      CloseLane(lane);
+      return;
+    }
+    if (--chunk.request->outstanding == 0 && chunk.request->all_dealt) finished_[finished_count_++] = chunk.request;
+  }
+}
+
+void SendComm::Fail(const Lane& lane, int error) {
+  if (error_ != nccl::kSuccess) return;  // said once
+  error_ = error == ENOMEM || error == EBADF ? nccl::kSystemError : nccl::kRemoteError;
+  Log(nccl::kLogWarn, "send to rank %d at %s from port %u: %s", recorder_.slot().peer_rank, listener_.Text().c_str(),
+      lane.port, std::strerror(error));
+}
+
+}  // namespace weft::net

@@ -1,0 +1,82 @@
+// The data thread's side of a flow's policy: which lanes carry how much.
+#include <cstring>
+
+#include "netplugin/abi/seqlock.h"
+#include "netplugin/send_comm.h"
+
+namespace weft::net {
+
+/// Called when the table, the mapping or a lane changed since the last look.
+void SendComm::ApplyPolicy(const PolicyMapping& mapping, uint64_t epoch, uint32_t attention) {
+  if (mapping.generation() != seen_generation_) {
+    // Release: every read of an older mapping is over by now.
+    generation_in_use_.store(mapping.generation(), std::memory_order_release);
+  }
+  if (epoch != seen_epoch_ || mapping.generation() != seen_generation_) {
+    if (!ReadWanted(mapping, epoch)) return;  // the writer is at it: ask again at the next message
+    seen_epoch_ = epoch;
+    seen_generation_ = mapping.generation();
+  }
+  seen_attention_ = attention;
+  for (Lane& lane : lanes_) {
+    if (lane.state.load(std::memory_order_acquire) != abi::LaneState::kActive || lane.weight > 0) continue;
+    if (!lane.retire.load(std::memory_order_relaxed) || lane.queued > 0) continue;
+    Push(lane, {{kChunkMagic, kChunkCloseLane, 0, 0, 0, 0, 0, 0}, nullptr, nullptr});
+  }
+  Reweigh();
+}
+
+bool SendComm::ReadWanted(const PolicyMapping& mapping, uint64_t epoch) {
+  abi::FlowPolicy entry;
+  const abi::PolicyRead result = abi::ReadFlowPolicy(mapping.table(), flow_, &entry);
+  if (result == abi::PolicyRead::kBusy) return false;
+  // What is refused is counted by the background thread, which reads the same entry.
+  if (result != abi::PolicyRead::kFound || CheckFlowPolicy(entry, NowNs())) return true;
+  recorder_.slot().policy_epoch.store(epoch, std::memory_order_relaxed);
+  // A renewed lease alone is no reason to hurry.
+  const uint64_t lease = entry.lease_until_ns;
+  entry.lease_until_ns = applied_.lease_until_ns;
+  const bool changed = std::memcmp(&entry, &applied_, sizeof entry) != 0;
+  entry.lease_until_ns = lease;
+  applied_ = entry;
+  if (changed) services_.background.Wake();  // to open lanes, mark and pace
+  return true;
+}
+
+/// Puts the wanted weights in force on the lanes that are there. When none of those is, the present ones go on.
+void SendComm::Reweigh() {
+  std::array<uint32_t, abi::kMaxLanes> weights{};
+  uint64_t total = 0;
+  for (Lane& lane : lanes_) {
+    if (lane.state.load(std::memory_order_acquire) != abi::LaneState::kActive) continue;
+    for (const abi::LanePolicy& wanted : applied_.lanes) {
+      if (wanted.source_port == 0) break;
+      if (wanted.source_port == lane.port && !lane.retire.load(std::memory_order_relaxed)) {
+        weights[Index(lane)] = wanted.weight;
+      }
+    }
+    total += weights[Index(lane)];
+  }
+  if (total == 0) return;
+  bool changed = false;
+  for (Lane& lane : lanes_) changed = changed || lane.weight != weights[Index(lane)];
+  if (!changed) return;
+  weighted_count_ = 0;
+  for (Lane& lane : lanes_) {
+    lane.weight = weights[Index(lane)];
+    lane.served = 0;
+    recorder_.lane(Index(lane)).weight.store(lane.weight, std::memory_order_relaxed);
+    if (lane.weight > 0) weighted_[weighted_count_++] = static_cast<uint8_t>(Index(lane));
+  }
+}
+
+void SendComm::CloseLane(Lane& lane) {
+  const std::lock_guard lock(lanes_mutex_);  // the background thread may be reading its options
+  Fd(lane.fd).Reset();
+  lane.fd = -1;
+  lane.head_sent = 0;
+  lane.retire.store(false, std::memory_order_relaxed);
+  SetLaneState(lane, abi::LaneState::kNone);  // release: from here on the background thread's
+}
+
+}  // namespace weft::net

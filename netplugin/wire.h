@@ -1,0 +1,70 @@
+// What the plugin puts on the wire and into NCCL's connect handle. Fixed-width, little-endian, no pointers; all of it is
+// untrusted when it arrives.
+//
+//   sender -> receiver, each lane:  LaneHello, then chunks: ChunkHeader and `length` bytes of payload
+//   receiver -> sender, late lanes: LaneAck before the first chunk; lane 0 needs none
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "netplugin/abi/nccl_net.h"
+
+namespace weft::net {
+
+inline constexpr uint32_t kHandleMagic = 0x4C484657;  // "WFHL"
+inline constexpr uint32_t kHelloMagic = 0x4E4C4657;   // "WFLN"
+inline constexpr uint32_t kAckMagic = 0x4B414657;     // "WFAK"
+inline constexpr uint32_t kChunkMagic = 0x4B434657;   // "WFCK"
+inline constexpr uint16_t kWireVersion = 1;
+
+/// What listen() fills in and NCCL carries to the peer. `ticket` is the connect state machine's: zero on the way, then
+/// the number of the pending connection of the process that connects (never a pointer: the bytes came from outside).
+struct Handle {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t family;      ///< 4 or 6
+  uint8_t address[16];
+  uint16_t port;
+  uint16_t reserved16;
+  int32_t rank;         ///< of the listener, -1 if unknown
+  uint64_t cookie;      ///< of the listener: a connection without it is dropped
+  uint64_t job_hash;    ///< 0: no job id
+  uint64_t ticket;
+};
+static_assert(sizeof(Handle) == 56 && sizeof(Handle) <= nccl::kHandleMaxBytes);
+
+struct LaneHello {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t lane;        ///< 0 opens the flow, 1 to 7 join it
+  uint64_t cookie;
+  uint64_t flow;
+  int32_t rank;         ///< of the sender, -1 if unknown
+  uint8_t tos;          ///< what the lane is marked with
+  uint8_t reserved[3];
+};
+static_assert(sizeof(LaneHello) == 32);
+
+struct LaneAck {
+  uint32_t magic;
+  uint32_t accepted;  ///< 0: the receiver closes the connection
+};
+static_assert(sizeof(LaneAck) == 8);
+
+inline constexpr uint8_t kChunkCloseLane = 1;  ///< flag: no chunk follows on this lane, it is given up (length 0)
+
+/// `length` bytes of message `sequence`, from `offset` on. A zero-byte message is one chunk of length 0.
+struct ChunkHeader {
+  uint32_t magic;
+  uint8_t flags;
+  uint8_t tos;        ///< what the receiver shall mark its acknowledgements with
+  uint16_t reserved;
+  uint32_t sequence;  ///< of the message, modulo 2^32
+  uint32_t length;
+  uint64_t offset;
+  uint64_t total;     ///< bytes of the message
+};
+static_assert(sizeof(ChunkHeader) == 32);
+
+}  // namespace weft::net

@@ -1,0 +1,72 @@
+#include "cli/perf.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "cli/perf_plan.h"
+#include "cli/perf_rank.h"
+#include "cli/perf_report.h"
+#include "cli/rank_processes.h"
+#include "collectives/bootstrap.h"
+#include "common/exit_code.h"
+
+namespace weft::cli {
+namespace {
+
+/// Rows as they come for people, one object at the end for scripts.
+RankOutcome MeasureAndPrint(const PerfPlan& plan, const PerfPlace& place) {
+  PerfObserver observer;
+  if (place.rank == 0 && !plan.json) {
+    observer.begin = [&](const PerfReport& report) { std::fputs(PerfTableHead(plan, report).c_str(), stdout); };
+    observer.row = [&](const PerfResult& result) {
+      std::fputs(PerfTableRow(plan, result).c_str(), stdout);
+      std::fflush(stdout);
+    };
+  }
+  const auto report = MeasureRank(plan, place, observer);
+  if (!report) return {report.error().exit_code, report.error().error.message()};
+  if (place.rank == 0 && plan.json) std::fputs(PerfJson(plan, *report).c_str(), stdout);
+  const bool wrong = std::any_of(report->results.begin(), report->results.end(),
+                                 [](const PerfResult& result) { return result.wrong != 0; });
+  if (wrong) return {kExitFailed, "elements are wrong: see the column"};
+  return {};
+}
+
+/// The plugin learns who it serves from its environment.
+void TellPlugin(int rank, int ranks) {
+  setenv("WEFT_RANK", std::to_string(rank).c_str(), 1);
+  setenv("WEFT_WORLD", std::to_string(ranks).c_str(), 1);
+}
+
+RankOutcome RunLocally(const PerfPlan& plan) {
+  setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+  auto rendezvous = collectives::OpenRendezvous("127.0.0.1:0");
+  if (!rendezvous) return {kExitFailed, rendezvous.error().message()};
+  return RunRankProcesses(plan.ranks, [&](int rank) {
+    TellPlugin(rank, plan.ranks);
+    const int listener = rank == 0 ? rendezvous->listener.release() : -1;
+    rendezvous->listener.reset();
+    return MeasureAndPrint(plan, {.rank = rank, .rendezvous = rendezvous->address, .listener = listener});
+  });
+}
+
+}  // namespace
+
+int RunPerf(const PerfOptions& options) {
+  const auto plan = CheckPerfOptions(options);
+  RankOutcome outcome;
+  if (!plan) {
+    outcome = {ExitCodeOf(plan.error()), plan.error().message()};
+  } else if (plan->rank >= 0) {
+    TellPlugin(plan->rank, plan->ranks);
+    outcome = MeasureAndPrint(*plan, {.rank = plan->rank, .rendezvous = plan->rendezvous});
+  } else {
+    outcome = RunLocally(*plan);
+  }
+  if (outcome.exit_code != kExitDone) std::fprintf(stderr, "weft perf: %s\n", outcome.message.c_str());
+  return outcome.exit_code;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,116 @@
+#include "cli/perf_plan.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "common/parse_units.h"
+#include "planner/collectives/ring.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int64_t kElementBytes = 4;
+
+tl::unexpected<Error> Bad(const std::string& message) { return Fail(Code::kInvalidArgument, message); }
+
+/// Ours: beside this program as installed or built, else wherever the loader finds it.
+std::string DefaultPlugin() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto beside = program.parent_path().parent_path() / "lib" / "libnccl-net-weft.so";
+  if (!error && std::filesystem::exists(beside, error)) return beside.string();
+  return "libnccl-net-weft.so";
+}
+
+/// Blocks of equal length where the collective needs them, as nccl-tests rounds; never nothing out of something.
+int64_t CountOf(Bytes size, const planner::Schedule& schedule) {
+  const int64_t count = size.count() / kElementBytes;
+  if (schedule.collective != planner::Collective::kAllToAll || count == 0) return count;
+  return std::max<int64_t>(1, count / schedule.chunk_count) * schedule.chunk_count;
+}
+
+Result<planner::Schedule> ScheduleOf(const PerfOptions& options, int ranks) {
+  auto collective = planner::ParseCollective(options.collective);
+  if (!collective) return Fail(collective.error().WithContext("--collective"));
+  if (options.algorithm != "ring") {
+    return Bad(fmt::format("--algorithm \"{}\": expected one of ring", options.algorithm));
+  }
+  auto schedule = planner::RingSchedule(*collective, ranks);
+  if (!schedule) return Fail(schedule.error().WithContext("--ranks"));
+  return schedule;
+}
+
+Status CheckPlace(const PerfOptions& options) {
+  const bool alone = options.rank >= 0 || options.world > 0 || !options.rendezvous.empty();
+  if (alone && (options.world < 1 || options.rank < 0 || options.rank >= options.world || options.rendezvous.empty())) {
+    return Bad(fmt::format("--rank {} --world {} --rendezvous \"{}\": expected all three, and a rank below the world",
+                           options.rank, options.world, options.rendezvous));
+  }
+  if (!alone && (options.ranks < 1 || options.ranks > 1024)) {
+    return Bad(fmt::format("--ranks {}: expected 1 to 1024", options.ranks));
+  }
+  return Ok();
+}
+
+Status CheckNumbers(const PerfOptions& options) {
+  if (options.iterations < 1) return Bad(fmt::format("--iterations {}: expected at least 1", options.iterations));
+  if (options.warmup < 0) return Bad(fmt::format("--warmup {}: expected at least 0", options.warmup));
+  if (options.net_version < 6 || options.net_version > 12) {
+    return Bad(fmt::format("--net-version {}: expected 6 to 12", options.net_version));
+  }
+  if (options.output != "table" && options.output != "json") {
+    return Bad(fmt::format("--output \"{}\": expected table or json", options.output));
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Result<std::vector<Bytes>> ParseSizes(const std::string& text) {
+  const size_t colon = text.find(':');
+  auto least = ParseBytes(text.substr(0, colon));
+  if (!least) return Fail(least.error().WithContext("--bytes"));
+  auto most = colon == std::string::npos ? least : ParseBytes(text.substr(colon + 1));
+  if (!most) return Fail(most.error().WithContext("--bytes"));
+  if (*least > *most) return Bad(fmt::format("--bytes \"{}\": expected the smaller size first", text));
+  if (*least < Bytes(1) && *most > *least) {
+    return Bad(fmt::format("--bytes \"{}\": a range by factors of two cannot begin at 0", text));
+  }
+  std::vector<Bytes> sizes;
+  for (Bytes size = *least; size <= *most && size >= *least; size = size * 2) {
+    sizes.push_back(size);
+    if (size.count() == 0) break;
+  }
+  return sizes;
+}
+
+Result<PerfPlan> CheckPerfOptions(const PerfOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckPlace(options));
+  WEFT_RETURN_IF_ERROR(CheckNumbers(options));
+  PerfPlan plan;
+  plan.rank = options.rank;
+  plan.ranks = options.rank >= 0 ? options.world : options.ranks;
+  plan.rendezvous = options.rendezvous;
+  WEFT_ASSIGN_OR_RETURN(plan.schedule, ScheduleOf(options, plan.ranks));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Bytes> sizes, ParseSizes(options.bytes));
+  for (const Bytes size : sizes) plan.counts.push_back(CountOf(size, plan.schedule));
+  auto slice = ParseBytes(options.slice);
+  if (!slice) return Fail(slice.error().WithContext("--slice"));
+  if (*slice < Bytes(kElementBytes)) return Bad(fmt::format("--slice \"{}\": expected at least 4B", options.slice));
+  auto timeout = ParseDuration(options.timeout);
+  if (!timeout) return Fail(timeout.error().WithContext("--timeout"));
+  if (*timeout <= Seconds(0)) return Bad(fmt::format("--timeout \"{}\": expected more than 0", options.timeout));
+  plan.slice = *slice;
+  plan.timeout = *timeout;
+  plan.iterations = options.iterations;
+  plan.warmup = options.warmup;
+  plan.check = options.check;
+  plan.net_version = options.net_version;
+  plan.json = options.output == "json";
+  plan.plugin = options.plugin.empty() ? DefaultPlugin() : options.plugin;
+  return plan;
+}
+
+}  // namespace weft::cli

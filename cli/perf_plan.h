@@ -1,0 +1,51 @@
+// What `weft perf` was asked to do, checked, and what it measured.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/perf.h"
+#include "common/result.h"
+#include "common/units.h"
+#include "planner/collectives/schedule.h"
+
+namespace weft::cli {
+
+struct PerfPlan {
+  planner::Schedule schedule;
+  int ranks = 0;
+  std::vector<int64_t> counts;  ///< float32 elements of the full buffer, ascending
+  int iterations = 0;
+  int warmup = 0;
+  bool check = false;
+  std::string plugin;
+  Bytes slice;
+  int net_version = 0;
+  bool json = false;
+  Seconds timeout{0};
+  int rank = -1;                ///< -1: fork all
+  std::string rendezvous;
+};
+
+struct PerfResult {
+  int64_t bytes = 0;
+  std::vector<double> times_s;  ///< of each timed run, the slowest rank's, ascending
+  int64_t wrong = 0;            ///< elements, over all ranks and runs, warm-up too
+};
+
+struct PerfReport {
+  std::string plugin_name;
+  std::string plugin_path;
+  int net_version = 0;
+  std::vector<PerfResult> results;
+};
+
+/// Errors: kInvalidArgument naming the option, its value and what was expected.
+[[nodiscard]] Result<PerfPlan> CheckPerfOptions(const PerfOptions& options);
+
+/// "1KiB" or "1KiB:64MiB", by factors of two; the last size is the upper end only when the factors hit it.
+[[nodiscard]] Result<std::vector<Bytes>> ParseSizes(const std::string& text);
+
+}  // namespace weft::cli

@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
+#include <algorithm>
 #include <utility>
 
+#include "collectives/net_plugin.h"
 #include "common/parse_units.h"
 #include "planner/collectives/ring.h"
 
@@ -14,15 +15,6 @@ namespace {
 constexpr int64_t kElementBytes = 4;
 
 tl::unexpected<Error> Bad(const std::string& message) { return Fail(Code::kInvalidArgument, message); }
-
-/// Ours: beside this program as installed or built, else wherever the loader finds it.
-std::string DefaultPlugin() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto beside = program.parent_path().parent_path() / "lib" / "libnccl-net-weft.so";
-  if (!error && std::filesystem::exists(beside, error)) return beside.string();
-  return "libnccl-net-weft.so";
-}
 
 /// Blocks of equal length where the collective needs them, as nccl-tests rounds; never nothing out of something.
 int64_t CountOf(Bytes size, const planner::Schedule& schedule) {
@@ -109,7 +101,7 @@ Result<PerfPlan> CheckPerfOptions(const PerfOptions& options) {
   plan.check = options.check;
   plan.net_version = options.net_version;
   plan.json = options.output == "json";
-  plan.plugin = options.plugin.empty() ? DefaultPlugin() : options.plugin;
+  plan.plugin = options.plugin.empty() ? collectives::DefaultPluginPath() : options.plugin;
   return plan;
 }
 

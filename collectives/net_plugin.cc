@@ -116,6 +116,14 @@ uint64_t CommIdOfEnvironment() {
   return hash;
 }
 
+std::string DefaultPluginPath() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto beside = program.parent_path().parent_path() / "lib" / "libnccl-net-weft.so";
+  if (!error && std::filesystem::exists(beside, error)) return beside.string();
+  return "libnccl-net-weft.so";
+}
+
 Result<std::unique_ptr<NetPlugin>> NetPlugin::Load(const std::string& path, int newest_version) {
   WEFT_ASSIGN_OR_RETURN(SharedObject library, Open(path));
   for (const Version& version : kVersions) {

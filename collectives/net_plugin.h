@@ -21,6 +21,9 @@ struct NetDevice {
   int max_recvs = 1;
 };
 
+/// Our own plugin: ../lib of the running program, as built and as installed, else the bare name for the loader to find.
+std::string DefaultPluginPath();
+
 /// A loaded plugin. Opaque comms and requests are the plugin's own. Calls never block where the plugin keeps its
 /// contract. Errors carry the plugin's name, the call and NCCL's result code by name.
 class NetPlugin {

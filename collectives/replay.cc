@@ -1,0 +1,155 @@
+#include "collectives/replay.h"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/communicator.h"
+
+namespace weft::collectives {
+namespace {
+
+/// CLOCK_MONOTONIC, which all processes of the host share: lines of several jobs can be laid side by side.
+double MonotonicSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+/// The stand-in for computation. A signal ends the process, and the sleep with it.
+void SleepUntil(double monotonic_s) {
+  double whole = 0;
+  const double fraction = std::modf(monotonic_s, &whole);
+  const timespec until{static_cast<time_t>(whole), static_cast<long>(fraction * 1e9)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+/// Whole numbers below 2^16, so that sums of up to 256 ranks are exact.
+float Value(int rank, int64_t position, int64_t step) {
+  const uint32_t x = (static_cast<uint32_t>(position) + 1) * 0x9E3779B1u ^
+                     (static_cast<uint32_t>(rank) * 0x85EBCA6Bu + static_cast<uint32_t>(step) * 0xC2B2AE35u);
+  return static_cast<float>(static_cast<int32_t>((x ^ x >> 15) & 0xFFFF));
+}
+
+class Replay {
+ public:
+  Replay(const ReplayOptions& options, Communicator& communicator)
+      : options_(options), communicator_(communicator), gradients_(static_cast<size_t>(options.bytes.count() / 4)) {}
+
+  Status Run() {
+    const double start_s = MonotonicSeconds();
+    bool more = true;
+    for (int64_t step = 0; more; ++step) {
+      const double began_s = MonotonicSeconds();
+      // Checking and filling belong to the computation: they hide in its sleep.
+      if (step > 0) WEFT_RETURN_IF_ERROR(Check(step - 1));
+      Fill(step);
+      SleepUntil(began_s + options_.compute.count());
+      WEFT_RETURN_IF_ERROR(Exchange());
+      WEFT_ASSIGN_OR_RETURN(more, GoesOn(step, start_s));
+      Report(step, began_s);
+      if (!more) WEFT_RETURN_IF_ERROR(Check(step));
+    }
+    Summarise();
+    return Ok();
+  }
+
+ private:
+  void Fill(int64_t step) {
+    const int rank = options_.rank.value();
+    for (size_t i = 0; i < gradients_.size(); ++i) gradients_[i] = Value(rank, static_cast<int64_t>(i), step);
+  }
+
+  Status Check(int64_t step) const {
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      float sum = 0;
+      for (int rank = 0; rank < options_.world; ++rank) sum += Value(rank, static_cast<int64_t>(i), step);
+      if (gradients_[i] != sum) {
+        return Fail(Code::kDataLoss, fmt::format("rank {}: step {}: element {} is {}, expected {}",
+                                                 options_.rank.value(), step, i, gradients_[i], sum));
+      }
+    }
+    return Ok();
+  }
+
+  Status Exchange() {
+    const size_t bucket = static_cast<size_t>(options_.bucket.count() / 4);
+    const std::span<float> all(gradients_);
+    for (size_t at = 0; at < all.size(); at += bucket) {
+      WEFT_RETURN_IF_ERROR(communicator_.AllReduce(all.subspan(at, std::min(bucket, all.size() - at))));
+    }
+    return Ok();
+  }
+
+  /// With a duration rank 0 decides, and all ranks take its word.
+  Result<bool> GoesOn(int64_t step, double start_s) {
+    if (options_.steps) return step + 1 < *options_.steps;
+    decision_ = MonotonicSeconds() - start_s < options_.duration->count() ? 1.0f : 0.0f;
+    WEFT_RETURN_IF_ERROR(communicator_.Broadcast(std::span(&decision_, 1), RankId(0)));
+    return decision_ != 0;
+  }
+
+  void Report(int64_t step, double began_s) {
+    const double now_s = MonotonicSeconds();
+    times_s_.push_back(now_s - began_s);
+    if (options_.rank.value() != 0) return;
+    fmt::print("{{\"step\":{},\"iteration_s\":{:.9f},\"time_s\":{:.9f}}}\n", step, times_s_.back(), now_s);
+    std::fflush(stdout);
+  }
+
+  void Summarise() {
+    if (options_.rank.value() != 0) return;
+    std::nth_element(times_s_.begin(), times_s_.begin() + static_cast<ptrdiff_t>(times_s_.size() / 2), times_s_.end());
+    fmt::print("{{\"summary\":{{\"steps\":{},\"ranks\":{},\"gradient_bytes\":{},\"bytes_sent\":{},"
+               "\"iteration_s_median\":{:.9f}}}}}\n",
+               times_s_.size(), options_.world, gradients_.size() * 4, communicator_.bytes_sent().count(),
+               times_s_[times_s_.size() / 2]);
+    std::fflush(stdout);
+  }
+
+  const ReplayOptions& options_;
+  Communicator& communicator_;
+  std::vector<float> gradients_;
+  std::vector<double> times_s_;
+  float decision_ = 0;  // a member, since its memory stays registered
+};
+
+Status CheckOptions(const ReplayOptions& options) {
+  if (options.bytes < Bytes(4)) {
+    return Fail(Code::kInvalidArgument, fmt::format("--bytes {}: expected at least 4B", options.bytes.count()));
+  }
+  if (options.bucket < Bytes(4)) {
+    return Fail(Code::kInvalidArgument, fmt::format("--bucket {}: expected at least 4B", options.bucket.count()));
+  }
+  if (options.steps.has_value() == options.duration.has_value()) {
+    return Fail(Code::kInvalidArgument, "expected one of --steps and --duration");
+  }
+  if (options.steps && *options.steps < 1) {
+    return Fail(Code::kInvalidArgument, fmt::format("--steps {}: expected at least 1", *options.steps));
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Status RunReplay(const ReplayOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  WEFT_ASSIGN_OR_RETURN(const auto plugin,
+                        NetPlugin::Load(options.plugin.empty() ? DefaultPluginPath() : options.plugin));
+  WEFT_ASSIGN_OR_RETURN(const auto bootstrap,
+                        Bootstrap::Join({.rank = options.rank, .world = options.world, .address = options.rendezvous,
+                                         .timeout = options.timeout}));
+  WEFT_ASSIGN_OR_RETURN(const auto communicator,
+                        Communicator::Create(*plugin, *bootstrap, {.stall_timeout = options.timeout}));
+  return Replay(options, *communicator).Run();
+}
+
+}  // namespace weft::collectives

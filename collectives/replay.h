@@ -1,0 +1,32 @@
+// The job `weft-replay`: timed sleep for the computation, real bytes for the gradients. For tests and demos of many jobs
+// on few cores; every sum is checked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/ids.h"
+#include "common/result.h"
+#include "common/units.h"
+
+namespace weft::collectives {
+
+struct ReplayOptions {
+  RankId rank{0};
+  int world = 1;
+  std::string rendezvous;            ///< "host:port" of rank 0
+  std::string plugin;                ///< empty: DefaultPluginPath()
+  Seconds compute{0.2};              ///< of each iteration
+  Bytes bytes{4 << 20};              ///< gradients of each iteration, cut into buckets
+  Bytes bucket{1 << 20};
+  std::optional<int64_t> steps;      ///< one of the two
+  std::optional<Seconds> duration;   ///< rank 0 ends the job at the first iteration boundary past it
+  Seconds timeout{60};
+};
+
+/// Runs this process's rank to the end. Rank 0 prints one JSON line per step and a summary to stdout.
+/// Errors: kInvalidArgument, kNotFound for wrong options; kDataLoss for a wrong sum; those of Communicator.
+[[nodiscard]] Status RunReplay(const ReplayOptions& options);
+
+}  // namespace weft::collectives

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/result.h"
@@ -30,7 +31,8 @@ namespace weft::planner {
 
 struct PlanOptions {
   int top = 1;                                ///< how many plans, best first
-  std::map<std::string, int64_t> fix;         ///< variable of Strategy -> value, e.g. {"dp", 4}, {"micro_batch", 1}
+  /// Variable of Strategy -> value, e.g. {"dp", 4}, {"micro_batch", 1}; recompute is 0 (none) or 1 (full).
+  std::map<std::string, int64_t> fix;
   int64_t node_budget = 1'000'000;            ///< strategies evaluated; past it `complete` is false
 };
 
@@ -55,11 +57,15 @@ struct JobPlan {
 struct PlanAnswer {
   std::vector<JobPlan> plans;                 ///< best first; empty: infeasible
   std::vector<std::string> infeasible;        ///< which constraint failed, and by how much
-  int64_t strategies = 0, evaluated = 0, pruned = 0;
+  int64_t strategies = 0;                     ///< legal ones, bucket sizes counted apart
+  int64_t evaluated = 0, pruned = 0;          ///< by simulation of the iteration; by memory or by lower bound
   bool complete = true;
 };
 
-/// Chooses a strategy for one job on one cluster. Errors: kInvalidArgument for a job or a fix that makes no sense
+/// "none" or "full".
+std::string_view RecomputeName(Recompute recompute);
+
+/// Chooses a strategy for one job on one cluster: the optimum of the modelled space, by branch and bound. Errors: kInvalidArgument for a job or a fix that makes no sense
 /// (names the field, its value and what was expected); a job that does not fit is an answer without plans.
 [[nodiscard]] Result<PlanAnswer> Plan(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options);
 

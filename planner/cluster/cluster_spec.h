@@ -23,7 +23,9 @@ struct ClusterSpec {
   double network_efficiency = 0.9;///< goodput over line rate of a long transfer
 };
 
-/// "dgx-v100", "dgx-a100", "dgx-h100" with `nodes` nodes; nullopt if unknown.
+/// "dgx-v100", "dgx-a100", "dgx-h100" with `nodes` nodes; nullopt if unknown. Sources in the .cc file.
 std::optional<ClusterSpec> FindClusterPreset(std::string_view name, int64_t nodes);
+/// The names that FindClusterPreset knows, for messages.
+std::string ClusterPresetNames();
 
 }  // namespace weft::planner

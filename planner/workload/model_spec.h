@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace weft::planner {
 
@@ -30,7 +32,20 @@ struct ModelSpec {
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
-/// Parameters of the whole model, embeddings included. Source: refs in docs/planner.md, arXiv 2104.04473 eq. (2) for GPT.
+/// Parameters of one transformer layer: attention, MLP and two norms.
+int64_t LayerParameterCount(const ModelSpec& model);
+
+/// Parameters of the embedding (token, and learned positions) and of the head (final norm, output matrix unless tied).
+int64_t EmbeddingParameterCount(const ModelSpec& model);
+int64_t HeadParameterCount(const ModelSpec& model);
+
+/// Parameters of the whole model, embeddings included. Source: arXiv 2104.04473 eq. (2) for GPT; for grouped queries and
+/// gated MLPs the matrices' shapes (arXiv 2407.21783, table 3).
 int64_t ParameterCount(const ModelSpec& model);
+
+/// A model by name: "gpt2", "llama3-8b", "llama3-70b"; nullopt if unknown. Sources in the .cc file.
+std::optional<ModelSpec> FindModelPreset(std::string_view name);
+/// The names that FindModelPreset knows, for messages: "gpt2, llama3-8b, llama3-70b".
+std::string ModelPresetNames();
 
 }  // namespace weft::planner

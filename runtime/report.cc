@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "common/parse_units.h"
@@ -83,21 +85,23 @@ std::string Report::SummaryLine(Bytes bytes_sent) const {
                      first_loss_, final_loss_, bytes_sent.count());
 }
 
-void Report::Start() { Print(JobLine(job_, format_)); }
+Status Report::Start() { return Print(JobLine(job_, format_)); }
 
-void Report::Step(const StepFacts& step) {
+Status Report::Step(const StepFacts& step) {
   if (iterations_.empty()) first_loss_ = step.loss;
   final_loss_ = step.loss;
   iterations_.push_back(step.iteration);
-  Print(StepLine(step, format_));
+  return Print(StepLine(step, format_));
 }
 
-void Report::Finish(Bytes bytes_sent) { Print(SummaryLine(bytes_sent)); }
+Status Report::Finish(Bytes bytes_sent) { return Print(SummaryLine(bytes_sent)); }
 
-void Report::Print(const std::string& line) {
-  if (out_ == nullptr) return;
-  fmt::print(out_, "{}\n", line);
-  std::fflush(out_);
+Status Report::Print(const std::string& line) {
+  if (out_ == nullptr) return Ok();
+  if (std::fputs((line + "\n").c_str(), out_) < 0 || std::fflush(out_) != 0) {
+    return Fail(ErrnoError("write the report", errno));
+  }
+  return Ok();
 }
 
 }  // namespace weft::runtime

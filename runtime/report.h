@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/result.h"
 #include "common/units.h"
 
 namespace weft::runtime {
@@ -49,21 +50,21 @@ Seconds MedianIteration(std::vector<Seconds> iterations);
 std::string JobLine(const JobFacts& job, OutputFormat format);
 std::string StepLine(const StepFacts& step, OutputFormat format);
 
-/// Collects steps and prints.
+/// Collects steps and prints. Errors of all calls: those of writing to `out`.
 class Report {
  public:
   /// `out` null prints nothing (ranks other than 0).
   Report(JobFacts job, OutputFormat format, std::FILE* out) : job_(std::move(job)), format_(format), out_(out) {}
 
-  void Start();
-  void Step(const StepFacts& step);
-  void Finish(Bytes bytes_sent);
+  [[nodiscard]] Status Start();
+  [[nodiscard]] Status Step(const StepFacts& step);
+  [[nodiscard]] Status Finish(Bytes bytes_sent);
 
   /// The summary line.
   std::string SummaryLine(Bytes bytes_sent) const;
 
  private:
-  void Print(const std::string& line);
+  Status Print(const std::string& line);
 
   JobFacts job_;
   OutputFormat format_;

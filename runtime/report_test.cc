@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cmath>
 #include <limits>
 
@@ -72,11 +73,21 @@ TEST(Report, TheSummaryHasFirstAndLastLossAndTheMedian) {
   Report report(Job(), OutputFormat::kJson, nullptr);
   const double times[] = {9, 9, 1, 2, 3};
   for (int i = 0; i < 5; ++i) {
-    report.Step({.step = i, .loss = 5.0f - static_cast<float>(i), .iteration = Seconds(times[i])});
+    ASSERT_TRUE(report.Step({.step = i, .loss = 5.0f - static_cast<float>(i), .iteration = Seconds(times[i])}));
   }
   EXPECT_EQ(report.SummaryLine(Bytes(77)),
             R"({"summary":{"steps":5,"ranks":4,"model":"gpt2","iteration_s_median":2.000000000,"first_loss":5,)"
             R"("final_loss":1,"bytes_sent":77,"gradient_bytes":40}})");
+}
+
+TEST(Report, AFullDiskIsAnError) {
+  std::FILE* full = std::fopen("/dev/full", "w");
+  ASSERT_NE(full, nullptr);
+  const Status printed = Report(Job(), OutputFormat::kTable, full).Start();
+  std::fclose(full);
+  ASSERT_FALSE(printed);
+  EXPECT_EQ(printed.error().code(), ErrnoError("", ENOSPC).code());
+  EXPECT_THAT(printed.error().message(), HasSubstr("write the report: No space left"));
 }
 
 }  // namespace

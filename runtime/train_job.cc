@@ -154,7 +154,7 @@ Status RunSteps(Loop& loop, Report& report) {
   for (int64_t step = 0;; ++step) {
     auto outcome = loop.Step(step);
     if (!outcome) return Fail(outcome.error().WithContext("step " + std::to_string(step)));
-    report.Step(outcome->facts);
+    WEFT_RETURN_IF_ERROR(report.Step(outcome->facts));
     if (outcome->last) return Ok();
   }
 }
@@ -191,11 +191,10 @@ Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextDat
     facts.plugin = connections.plugin->name() + " (net v" + std::to_string(connections.plugin->version()) + ")";
   }
   Report report(std::move(facts), options.output, options.rank == 0 ? stdout : nullptr);
-  report.Start();
+  WEFT_RETURN_IF_ERROR(report.Start());
   Loop loop(options, text, trainer, exchange);
   WEFT_RETURN_IF_ERROR(RunSteps(loop, report));
-  report.Finish(communicator != nullptr ? communicator->bytes_sent() : Bytes(0));
-  return Ok();
+  return report.Finish(communicator != nullptr ? communicator->bytes_sent() : Bytes(0));
 }
 
 }  // namespace

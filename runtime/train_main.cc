@@ -99,11 +99,12 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
             o.output, "what rank 0 prints to stdout", "table|json");
 }
 
-/// For the plugin, which knows its job and rank by these. What is set already wins.
+/// For the plugin, which knows its job and rank by these. The flags have taken what was set already as their default, so
+/// this changes a variable only where a flag says otherwise: program and plugin must not disagree.
 void SetPluginEnvironment(const Arguments& arguments) {
-  if (!arguments.job.empty()) setenv("WEFT_JOB_ID", arguments.job.c_str(), 0);
-  setenv("WEFT_RANK", std::to_string(arguments.options.rank).c_str(), 0);
-  setenv("WEFT_WORLD", std::to_string(arguments.options.world).c_str(), 0);
+  if (!arguments.job.empty()) setenv("WEFT_JOB_ID", arguments.job.c_str(), 1);
+  setenv("WEFT_RANK", std::to_string(arguments.options.rank).c_str(), 1);
+  setenv("WEFT_WORLD", std::to_string(arguments.options.world).c_str(), 1);
 }
 
 }  // namespace

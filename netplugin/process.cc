@@ -47,7 +47,7 @@ Process::Process(int net_version)
 
 Process& Process::Acquire(int net_version, nccl::Logger logger, bool permanent) {
   const std::lock_guard lock(g_mutex);
-  SetLogger(logger);
+  if (logger) SetLogger(logger);
   if (!g_process) {
     g_process = new Process(net_version);
     g_published.store(g_process, std::memory_order_release);

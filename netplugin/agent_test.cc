@@ -1,0 +1,382 @@
+// The built library with an agent: policies over real shared memory while data flows, on loopback.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "netplugin/testing/agent.h"
+#include "netplugin/testing/plugin.h"
+
+namespace weft::net::testing {
+namespace {
+
+using abi::LaneState;
+
+class AgentTest : public ::testing::Test {
+ protected:
+  AgentTest() {
+    char folder[] = "/tmp/weft-netplugin-XXXXXX";
+    run_dir_ = mkdtemp(folder);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("WEFT_RUN_DIR", run_dir_.c_str(), 1);
+    setenv("WEFT_JOB_ID", "job-7", 1);
+    setenv("WEFT_RANK", "5", 1);
+    setenv("WEFT_WORLD", "8", 1);
+    setenv("WEFT_CHUNK_BYTES", "16384", 1);
+    agent_ = std::make_unique<Agent>(run_dir_);
+    plugin_ = std::make_unique<Plugin>(11);
+    EXPECT_EQ(table().Init(&Plugin::Logger), nccl::kSuccess);
+    EXPECT_TRUE(agent_->Greet());
+    pair_ = MakePair(table());
+  }
+
+  ~AgentTest() override {
+    StopTraffic();
+    ClosePair(table(), pair_);
+    EXPECT_EQ(table().Finalize(), nccl::kSuccess);
+    EXPECT_TRUE(plugin_->Unload());
+    agent_.reset();
+    std::filesystem::remove_all(run_dir_);
+    unsetenv("WEFT_JOB_ID");
+    unsetenv("WEFT_CHUNK_BYTES");
+  }
+
+  Table& table() { return **plugin_; }
+  const abi::FlowSlot& flow() { return *FindFlow(agent_->telemetry(), abi::Direction::kSend); }
+
+  /// Messages of changing size, up to four in flight, every byte checked, until StopTraffic().
+  void StartTraffic() {
+    sender_ = std::thread([this] { SendLoop(); });
+    receiver_ = std::thread([this] { ReceiveLoop(); });
+  }
+  void StopTraffic() {
+    if (!sender_.joinable()) return;
+    stop_ = true;
+    sender_.join();
+    receiver_.join();
+    EXPECT_EQ(wrong_, 0);
+    EXPECT_EQ(sent_, received_);
+  }
+
+  /// A message's number is its order: sizes and bytes follow from it, so a swapped pair is seen.
+  static size_t SizeOf(uint64_t message) { return message % 7 == 3 ? 100 : 50000 + message % 5 * 40000; }
+
+  void SendLoop() {
+    std::array<std::vector<char>, 4> data;
+    std::array<void*, 4> requests{};
+    for (uint64_t m = 0;; ++m) {
+      void*& request = requests[m % 4];
+      int done = request == nullptr;
+      if (!Eventually([&] { return done || table().Test(request, &done, nullptr) != nccl::kSuccess; }) || !done) break;
+      request = nullptr;
+      const bool last = stop_;
+      Fill(&data[m % 4], last ? 0 : SizeOf(m), m);
+      Eventually([&] {
+        return table().Send(pair_.send, data[m % 4].data(), last ? 0 : SizeOf(m), &request) != nccl::kSuccess || request;
+      });
+      if (last) break;
+      ++sent_;
+    }
+    for (void* request : requests) {
+      int done = request == nullptr;
+      EXPECT_TRUE(Eventually([&] { return done || table().Test(request, &done, nullptr) != nccl::kSuccess; }));
+      EXPECT_TRUE(done);
+    }
+  }
+
+  void ReceiveLoop() {
+    std::vector<char> data(300000);
+    for (uint64_t m = 0;; ++m) {
+      int size = -1;
+      const int result = ReceiveAll(table(), pair_.recv, data.data(), data.size(), &size);
+      EXPECT_EQ(result, nccl::kSuccess);
+      if (result != nccl::kSuccess || size == 0) return;
+      const bool right = static_cast<size_t>(size) == SizeOf(m) && Check(data, SizeOf(m), m);
+      if (!right) ++wrong_;
+      ++received_;
+    }
+  }
+
+  const abi::LaneTelemetry* LaneOf(uint16_t port) {
+    for (const abi::LaneTelemetry& lane : flow().lanes) {
+      const uint32_t state = lane.state.load(std::memory_order_acquire);
+      if (state != static_cast<uint32_t>(LaneState::kNone) && lane.source_port.load() == port) return &lane;
+    }
+    return nullptr;
+  }
+  bool InForce(std::span<const WantedLane> lanes) {
+    for (const WantedLane& want : lanes) {
+      const abi::LaneTelemetry* lane = LaneOf(want.port);
+      if (!lane || lane->state.load() != static_cast<uint32_t>(LaneState::kActive)) return false;
+      if (lane->weight.load() != want.weight) return false;
+    }
+    return true;
+  }
+  /// Bytes per wanted lane while `total` more bytes flow.
+  std::vector<uint64_t> Carried(std::span<const WantedLane> lanes, uint64_t total) {
+    const auto bytes = [&] {
+      std::vector<uint64_t> result;
+      for (const WantedLane& want : lanes) result.push_back(LaneOf(want.port)->bytes.load());
+      return result;
+    };
+    const std::vector<uint64_t> before = bytes();
+    std::vector<uint64_t> carried;
+    EXPECT_TRUE(Eventually([&] {
+      carried = bytes();
+      uint64_t sum = 0;
+      for (size_t i = 0; i < carried.size(); ++i) sum += carried[i] -= before[i];
+      return sum >= total;
+    }));
+    return carried;
+  }
+  /// TOS of the sockets of this process whose local (or remote) port is `port`.
+  static int TosOf(uint16_t port, bool local) {
+    for (int fd = 0; fd < 1024; ++fd) {
+      const Address mine = LocalAddress(fd), other = PeerAddress(fd);
+      if ((local ? mine : other).port != port || other.port == 0) continue;
+      int tos = -1;
+      socklen_t length = sizeof tos;
+      getsockopt(fd, IPPROTO_IP, IP_TOS, &tos, &length);
+      return tos;
+    }
+    return -1;
+  }
+
+  std::string run_dir_;
+  std::unique_ptr<Agent> agent_;
+  std::unique_ptr<Plugin> plugin_;
+  Pair pair_;
+  std::thread sender_, receiver_;
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> sent_{0}, received_{0};
+  std::atomic<int> wrong_{0};
+};
+
+TEST_F(AgentTest, LearnsWhoTheProcessIsAndWhatItsFlowsAre) {
+  EXPECT_STREQ(agent_->hello().job, "job-7");
+  EXPECT_EQ(agent_->hello().rank, 5);
+  const abi::ProcessInfo& process = agent_->telemetry().process;
+  EXPECT_STREQ(process.job, "job-7");
+  EXPECT_EQ(process.world, 8);
+  EXPECT_EQ(process.net_version, 11);
+  EXPECT_TRUE(agent_->telemetry_is_read_only());
+  const abi::FlowSlot* receive = FindFlow(agent_->telemetry(), abi::Direction::kReceive);
+  ASSERT_NE(receive, nullptr);
+  EXPECT_EQ(flow().flow, receive->flow);
+  EXPECT_NE(flow().flow, 0u);
+  EXPECT_EQ(flow().comm, 0xC0FFEEu);
+  EXPECT_EQ(flow().peer_rank, 5);
+  EXPECT_EQ(flow().family, 4u);
+  EXPECT_EQ(flow().peer_address[0], 127);
+  EXPECT_EQ(flow().peer_port, receive->peer_port);
+  EXPECT_EQ(flow().lanes[0].source_port.load(), receive->lanes[0].source_port.load());
+  EXPECT_EQ(flow().lanes[0].state.load(), static_cast<uint32_t>(LaneState::kActive));
+}
+
+TEST_F(AgentTest, CountsMessagesBytesBurstsAndWire) {
+  std::vector<char> data(1000), got(1000);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(SendAll(table(), pair_.send, data.data(), data.size()), nccl::kSuccess);
+    ASSERT_EQ(ReceiveAll(table(), pair_.recv, got.data(), got.size(), nullptr), nccl::kSuccess);
+  }
+  const abi::FlowSlot* receive = FindFlow(agent_->telemetry(), abi::Direction::kReceive);
+  for (const abi::FlowSlot* slot : {&flow(), receive}) {
+    EXPECT_EQ(slot->messages.load(), 10u);
+    EXPECT_EQ(slot->bytes.load(), 10000u);
+    uint64_t counted = 0;
+    for (const auto& bucket : slot->histogram) counted += bucket.load();
+    EXPECT_EQ(counted, 10u);
+    // 10 chunks of 32 + 1000 bytes; on the wire also the hello and a header per packet.
+    EXPECT_EQ(slot->lanes[0].bytes.load(), 10320u);
+    EXPECT_TRUE(Eventually([&] { return slot->lanes[0].wire_bytes.load() >= 10320 + 32 + 10 * 52; }));
+    EXPECT_TRUE(Eventually([&] { return slot->burst_count.load(std::memory_order_acquire) > 0; }))
+        << "an idle flow's burst is closed";
+    EXPECT_LE(slot->bursts[0].start_ns.load(), slot->bursts[0].end_ns.load());
+  }
+}
+
+TEST_F(AgentTest, LanesFollowThePolicyWhileDataFlows) {
+  PolicyFile file;
+  ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+  StartTraffic();
+  const WantedLane two[] = {{FreePort(), 1}, {FreePort(), 3}};
+  file.Write(MakePolicy(flow().flow, two));
+  ASSERT_TRUE(Eventually([&] { return InForce(two); }));
+  std::vector<uint64_t> carried = Carried(two, 16 << 20);
+  EXPECT_NEAR(static_cast<double>(carried[1]) / static_cast<double>(carried[0]), 3.0, 0.3);
+  EXPECT_EQ(flow().lanes[0].weight.load(), 0u) << "the first lane's port is not in the policy";
+
+  const WantedLane four[] = {{two[1].port, 1}, {FreePort(), 2}, {FreePort(), 4}, {two[0].port, 1}};
+  file.Write(MakePolicy(flow().flow, four));
+  ASSERT_TRUE(Eventually([&] { return InForce(four); }));
+  EXPECT_EQ(flow().policy_epoch.load(), 2u);
+  carried = Carried(four, 32 << 20);
+  const auto sum = static_cast<double>(carried[0] + carried[1] + carried[2] + carried[3]);
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(static_cast<double>(carried[i]) / sum, four[i].weight / 8.0, 0.0125);
+
+  const WantedLane left[] = {{four[0].port, 1}, {four[1].port, 0}};
+  file.Write(MakePolicy(flow().flow, left));
+  ASSERT_TRUE(Eventually([&] { return InForce(left); }));
+  carried = Carried(left, 4 << 20);
+  EXPECT_LT(carried[1], 300000u) << "only what was queued before";
+  const WantedLane right[] = {{four[0].port, 0}, {four[1].port, 1}};
+  file.Write(MakePolicy(flow().flow, right));
+  ASSERT_TRUE(Eventually([&] { return InForce(right); }));
+  carried = Carried(right, 4 << 20);
+  EXPECT_LT(carried[0], 300000u);
+}
+
+TEST_F(AgentTest, RoomIsMadeWhenEveryPolicyNamesNewPorts) {
+  PolicyFile file;
+  ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+  StartTraffic();
+  for (int round = 0; round < 5; ++round) {  // 15 ports on at most 8 lanes
+    const WantedLane lanes[] = {{FreePort(), 1}, {FreePort(), 1}, {FreePort(), 1}};
+    file.Write(MakePolicy(flow().flow, lanes));
+    ASSERT_TRUE(Eventually([&] { return InForce(lanes); })) << "round " << round;
+  }
+}
+
+TEST_F(AgentTest, APortInUseFailsAloneAndIsTriedAgainWithTheNextEpoch) {
+  PolicyFile file;
+  ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+  StartTraffic();
+  const uint16_t port = FreePort();
+  auto taken = std::make_unique<Fd>(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_storage storage;
+  Address address;
+  address.family = AF_INET;
+  address.bytes[0] = 127;
+  address.bytes[3] = 1;
+  address.port = port;
+  const socklen_t length = address.ToSockaddr(&storage);
+  ASSERT_EQ(bind(taken->get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+  const WantedLane lanes[] = {{port, 1}, {FreePort(), 1}};
+  file.Write(MakePolicy(flow().flow, lanes));
+  ASSERT_TRUE(Eventually([&] {
+    const abi::LaneTelemetry* lane = LaneOf(port);
+    return lane && lane->state.load() == static_cast<uint32_t>(LaneState::kFailed);
+  }));
+  ASSERT_TRUE(Eventually([&] { return InForce({&lanes[1], 1}); })) << "the other lane carries all";
+  EXPECT_TRUE(Plugin::Logged("bind: Address already in use"));
+  taken.reset();
+  file.Write(MakePolicy(flow().flow, lanes));
+  EXPECT_TRUE(Eventually([&] { return InForce(lanes); }));
+}
+
+TEST_F(AgentTest, ClassAndPacingLapseWithTheirLease) {
+  PolicyFile file;
+  ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+  StartTraffic();
+  const auto port = static_cast<uint16_t>(flow().lanes[0].source_port.load());
+  const WantedLane lanes[] = {{port, 1}};
+  abi::FlowPolicy policy = MakePolicy(flow().flow, lanes);
+  policy.traffic_class = 0x68 | 3;  // the ECN bits are not ours
+  policy.lease_until_ns = NowNs() + 700'000'000;
+  file.Write(policy);
+  EXPECT_TRUE(Eventually([&] { return (TosOf(port, true) & 0xFC) == 0x68; }));
+  EXPECT_TRUE(Eventually([&] { return (TosOf(port, false) & 0xFC) == 0x68; })) << "the acknowledgements are marked too";
+  EXPECT_TRUE(Eventually([&] { return (TosOf(port, true) & 0xFC) == 0; })) << "after the lease";
+  EXPECT_TRUE(Eventually([&] { return (TosOf(port, false) & 0xFC) == 0; }));
+}
+
+TEST_F(AgentTest, EntriesOutOfRangeAreRefusedAndCounted) {
+  PolicyFile file;
+  ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+  StartTraffic();
+  const auto first = static_cast<uint16_t>(flow().lanes[0].source_port.load());
+  const WantedLane good[] = {{FreePort(), 2}, {first, 1}};
+  const auto& rejected = agent_->telemetry().process.policy_rejected;
+  file.Write(MakePolicy(flow().flow, good));
+  ASSERT_TRUE(Eventually([&] { return InForce(good); }));
+  EXPECT_EQ(rejected.load(), 0u);
+  abi::FlowPolicy bad = MakePolicy(flow().flow, good);
+  bad.traffic_class = 256;
+  bad.lanes[0].weight = 9;
+  file.Write(bad);
+  EXPECT_TRUE(Eventually([&] { return rejected.load() == 1; }));
+  EXPECT_TRUE(Plugin::Logged("the traffic class is above 255"));
+  // A count past the end of the table, as a writer gone mad would leave it.
+  file.segment().table.count.store(abi::kMaxFlows + 1);
+  file.segment().table.epoch.fetch_add(1);
+  EXPECT_TRUE(Eventually([&] { return rejected.load() == 2; }));
+  EXPECT_TRUE(Plugin::Logged("the table's entry count is out of range"));
+  Carried(good, 1 << 20);
+  EXPECT_TRUE(InForce(good)) << "nothing of it was taken";
+}
+
+TEST_F(AgentTest, CorruptSegmentsAreRefusedWithAReason) {
+  StartTraffic();
+  const auto& rejected = agent_->telemetry().process.policy_rejected;
+  const WantedLane lanes[] = {{FreePort(), 1}};
+  const std::pair<std::function<void(abi::PolicySegment&)>, const char*> cases[] = {
+      {[](auto& s) { s.header.magic ^= 1; }, "the magic number is wrong"},
+      {[](auto& s) { s.header.version = 99; }, "the segment version is not supported (version 99, this plugin reads 1)"},
+      {[](auto& s) { s.header.section_count = 9; }, "the directory has too many sections"},
+      {[](auto& s) { s.header.sections[0].offset = ~7ull; }, "a section lies outside the segment"},
+      {[](auto& s) { s.header.sections[0].entry_bytes = 64; }, "a section's entry size is not this version's"},
+      {[](auto& s) { s.table.count = 257; }, "the table claims 257 entries, at most 256 fit"},
+  };
+  uint64_t expected = 0;
+  for (const auto& [spoil, reason] : cases) {
+    PolicyFile file;
+    file.Write(MakePolicy(flow().flow, lanes));
+    spoil(file.segment());
+    ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+    ++expected;
+    EXPECT_TRUE(Eventually([&] { return rejected.load() == expected; })) << reason;
+    EXPECT_TRUE(Plugin::Logged(std::string("policy segment refused: ") + reason));
+  }
+  PolicyFile unsealed(false);
+  unsealed.Write(MakePolicy(flow().flow, lanes));
+  ASSERT_TRUE(agent_->SendPolicy(unsealed.fd()));
+  EXPECT_TRUE(Eventually([&] { return rejected.load() == expected + 1; }));
+  EXPECT_TRUE(Plugin::Logged("not sealed against shrinking"));
+  EXPECT_EQ(LaneOf(lanes[0].port), nullptr);
+  PolicyFile good;
+  good.Write(MakePolicy(flow().flow, lanes));
+  ASSERT_TRUE(agent_->SendPolicy(good.fd()));
+  EXPECT_TRUE(Eventually([&] { return InForce(lanes); })) << "and a good one is still taken";
+}
+
+TEST_F(AgentTest, AnAgentThatComesBackAdoptsTheProcess) {
+  PolicyFile file;
+  ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+  StartTraffic();
+  const WantedLane before[] = {{FreePort(), 1}, {FreePort(), 2}};
+  file.Write(MakePolicy(flow().flow, before));
+  ASSERT_TRUE(Eventually([&] { return InForce(before); }));
+  const ino_t inode = agent_->telemetry_inode();
+  const uint64_t id = flow().flow;
+
+  agent_ = nullptr;
+  agent_ = std::make_unique<Agent>(run_dir_);
+  ASSERT_TRUE(agent_->Greet());
+  EXPECT_EQ(agent_->telemetry_inode(), inode) << "the same telemetry";
+  EXPECT_EQ(flow().flow, id);
+  PolicyFile fresh;
+  ASSERT_TRUE(agent_->SendPolicy(fresh.fd()));
+  Carried(before, 8 << 20);
+  EXPECT_TRUE(InForce(before)) << "an empty policy changes nothing";
+  const WantedLane after[] = {{before[0].port, 5}, {FreePort(), 1}};
+  fresh.Write(MakePolicy(id, after));
+  EXPECT_TRUE(Eventually([&] { return InForce(after); }));
+}
+
+TEST_F(AgentTest, ARefusalIsSaidOnceAndTrainingGoesOn) {
+  StartTraffic();
+  ASSERT_TRUE(agent_->SendReject("job-7 belongs to another user"));
+  EXPECT_TRUE(Eventually([&] { return Plugin::Logged("the agent refused this process: job-7 belongs to another user"); }));
+  const uint64_t seen = received_;
+  EXPECT_TRUE(Eventually([&] { return received_ > seen + 100; }));
+}
+
+}  // namespace
+}  // namespace weft::net::testing

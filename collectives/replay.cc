@@ -146,7 +146,7 @@ Status RunReplay(const ReplayOptions& options) {
                         NetPlugin::Load(options.plugin.empty() ? DefaultPluginPath() : options.plugin));
   WEFT_ASSIGN_OR_RETURN(const auto bootstrap,
                         Bootstrap::Join({.rank = options.rank, .world = options.world, .address = options.rendezvous,
-                                         .timeout = options.timeout}));
+                                         .timeout = options.timeout, .listener = options.listener}));
   WEFT_ASSIGN_OR_RETURN(const auto communicator,
                         Communicator::Create(*plugin, *bootstrap, {.stall_timeout = options.timeout}));
   return Replay(options, *communicator).Run();

@@ -23,6 +23,7 @@ struct ReplayOptions {
   std::optional<int64_t> steps;      ///< one of the two
   std::optional<Seconds> duration;   ///< rank 0 ends the job at the first iteration boundary past it
   Seconds timeout{60};
+  int listener = -1;                 ///< as in BootstrapOptions
 };
 
 /// Runs this process's rank to the end. Rank 0 prints one JSON line per step and a summary to stdout.

@@ -79,7 +79,6 @@ int Main(int argc, char** argv) {
   AddPerf(app, exit_code);
 #ifdef WEFT_ONLINE
   AddDemo(app, exit_code);
-  AddOnline(app, exit_code, "submit", "plan and register a job", RunSubmit, "JOB");
   AddOnline(app, exit_code, "jobs", "what the controller manages", RunJobs);
   AddOnline(app, exit_code, "explain", "a job's plan, and every decision about it", RunExplain, "JOB");
   AddOnline(app, exit_code, "topo", "hosts and links as measured", RunTopology);

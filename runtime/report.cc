@@ -62,10 +62,11 @@ std::string JobLine(const JobFacts& job, OutputFormat format) {
 
 std::string StepLine(const StepFacts& step, OutputFormat format) {
   if (format == OutputFormat::kJson) {
-    return fmt::format(R"({{"step":{},"loss":{},"iteration_s":{:.9f},"compute_s":{:.9f},"exposed_s":{:.9f},)"
-                       R"("time_s":{:.9f}}})",
-                       step.step, Number(step.loss, "{:.9g}"), step.iteration.count(), step.compute.count(),
-                       step.exposed.count(), step.time.count());
+    return fmt::format(R"({{"step":{},"loss":{},"iteration_s":{:.9f},"forward_s":{:.9f},"backward_s":{:.9f},)"
+                       R"("update_s":{:.9f},"compute_s":{:.9f},"exposed_s":{:.9f},"time_s":{:.9f}}})",
+                       step.step, Number(step.loss, "{:.9g}"), step.iteration.count(), step.forward.count(),
+                       step.backward.count(), step.update.count(), step.compute.count(), step.exposed.count(),
+                       step.time.count());
   }
   return fmt::format("{:>6} {:>9.5f} {:>12} {:>12} {:>12}", step.step, step.loss, FormatDuration(step.iteration),
                      FormatDuration(step.compute), FormatDuration(step.exposed));

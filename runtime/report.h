@@ -35,6 +35,9 @@ struct StepFacts {
   int64_t step = 0;
   float loss = 0;  ///< mean over the global batch, nats per byte
   Seconds iteration{0};
+  Seconds forward{0};   ///< reading the batch included
+  Seconds backward{0};  ///< with what the communication thread takes from the same core
+  Seconds update{0};
   Seconds compute{0};
   Seconds exposed{0};
   Seconds time{0};  ///< CLOCK_MONOTONIC at the end of the step

@@ -56,12 +56,15 @@ TEST(StepLine, TheLossKeepsEveryBit) {
   const StepFacts step{.step = 3,
                        .loss = std::nextafter(1.0f, 2.0f),
                        .iteration = Seconds(0.25),
+                       .forward = Seconds(0.0625),
+                       .backward = Seconds(0.125),
+                       .update = Seconds(0.0125),
                        .compute = Seconds(0.2),
                        .exposed = Seconds(0.05),
                        .time = Seconds(12.5)};
   EXPECT_EQ(StepLine(step, OutputFormat::kJson),
-            R"({"step":3,"loss":1.00000012,"iteration_s":0.250000000,"compute_s":0.200000000,)"
-            R"("exposed_s":0.050000000,"time_s":12.500000000})");
+            R"({"step":3,"loss":1.00000012,"iteration_s":0.250000000,"forward_s":0.062500000,)"
+            R"("backward_s":0.125000000,"update_s":0.012500000,"compute_s":0.200000000,"exposed_s":0.050000000,"time_s":12.500000000})");
 }
 
 TEST(StepLine, ALossThatIsNotANumberIsNullInJson) {

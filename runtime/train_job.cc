@@ -121,11 +121,12 @@ class Loop {
                                                         .sequence = options_.sequence});
     exchange_.Begin();
     WEFT_ASSIGN_OR_RETURN(const float loss, trainer_.Forward(samples));
+    const Seconds forward = clock_.Now() - begin;
     exchange_.SetContribution(loss, options_.rank == 0 && TimeIsUp());
     WEFT_RETURN_IF_ERROR(trainer_.Backward());
     const Seconds wait = clock_.Now();
     WEFT_ASSIGN_OR_RETURN(const StepAgreement agreed, exchange_.Wait());
-    const Seconds exposed = clock_.Now() - wait;
+    const Seconds gathered = clock_.Now();
     WEFT_RETURN_IF_ERROR(trainer_.Update());
     const Seconds end = clock_.Now();
     // Without an exchange each rank is alone with its own clock.
@@ -133,8 +134,11 @@ class Loop {
     return Outcome{.facts = {.step = step,
                              .loss = agreed.loss,
                              .iteration = end - begin,
-                             .compute = end - begin - exposed,
-                             .exposed = exposed,
+                             .forward = forward,
+                             .backward = wait - begin - forward,
+                             .update = end - gathered,
+                             .compute = end - begin - (gathered - wait),
+                             .exposed = gathered - wait,
                              .time = end},
                    .last = options_.duration ? stop : step + 1 >= options_.steps};
   }

@@ -85,8 +85,12 @@ Result<DemoReport> Run(const DemoOptions& options, const std::stop_token& stop) 
   WEFT_RETURN_IF_ERROR(testbed::CanBuildFabric());
   WEFT_ASSIGN_OR_RETURN(const WorkDirectory work, WorkDirectory::Make(options.keep));
 
-  ClusterOptions cluster_options{.run_dir = work.path()};
-  cluster_options.fabric = {.leaves = 2, .spines = 2, .hosts_per_leaf = kHostsPerLeaf, .link_rate = link_rate};
+  ClusterOptions cluster_options;
+  cluster_options.run_dir = work.path();
+  cluster_options.fabric.leaves = 2;
+  cluster_options.fabric.spines = 2;
+  cluster_options.fabric.hosts_per_leaf = kHostsPerLeaf;
+  cluster_options.fabric.link_rate = link_rate;
   for (const DemoJob& job : DemoJobs(kHostsPerLeaf)) {
     cluster_options.managed_hosts.insert(cluster_options.managed_hosts.end(), job.hosts.begin(), job.hosts.end());
   }

@@ -79,10 +79,11 @@ class SlurmCluster:
         result = self.run("sinfo", "--noheader", "--Node", "--format=%N %T", check_status=False)
         return result.returncode == 0 and result.stdout.split().count("idle") == len(self.names)
 
-    def run(self, *command, check_status=True, env=None, timeout_s=30):
-        """Runs a Slurm command as a user would, and returns its CompletedProcess with text output."""
+    def run(self, *command, check_status=True, env=None, user=None, timeout_s=30):
+        """Runs a Slurm command as root or another user would; its CompletedProcess with text output."""
         result = subprocess.run(command, env={**self.environment, **(env or {})}, text=True, capture_output=True,
-                                timeout=timeout_s, cwd=self.processes.directory, check=False)
+                                timeout=timeout_s, cwd=self.processes.directory, check=False, user=user, group=user,
+                                extra_groups=None if user is None else [])
         if check_status:
             check(result.returncode == 0, f"{' '.join(command)}: exit {result.returncode}: {result.stderr.strip()}")
         return result

@@ -22,6 +22,7 @@ from slurm_cluster import SlurmCluster  # noqa: E402
 BIN = pathlib.Path(os.environ["WEFT_BIN"])
 LIB = pathlib.Path(os.environ["WEFT_LIB"])
 LAUNCH_BOUND_S = 3.0
+NOBODY = 65534
 
 MODEL = {"model_type": "gpt2", "n_layer": 4, "n_embd": 128, "n_head": 4, "n_positions": 128, "vocab_size": 256}
 
@@ -145,12 +146,16 @@ def plain_jobs_are_left_alone(site):
     check(not site.hook_lines(job), f"hook log: {site.hook_lines(job)}")
 
 
-def srun_without_a_batch_script_is_planned_too(site):
+def other_users_srun_without_a_batch_script_is_planned_too(site):
+    """The agent's socket is open to job owners, and a model file is read with its submitter's rights."""
     result = site.slurm.run("srun", "-N2", f"--weft-model={site.model}", "--weft-batch=8", "bash", "-c",
-                            "echo $SLURM_JOB_ID $WEFT_JOB_ID")
+                            "echo $SLURM_JOB_ID $WEFT_JOB_ID", user=NOBODY)
     for line in result.stdout.splitlines():
         check(len(line.split()) == 2 and len(set(line.split())) == 1, f"srun printed {result.stdout!r}")
     check(len(result.stdout.splitlines()) == 2, f"srun printed {result.stdout!r}")
+    secret = site.processes.write("secret.json", "{}", mode=0o600)
+    refused = site.slurm.run("srun", f"--weft-model={secret}", "true", user=NOBODY, check_status=False)
+    check(refused.returncode != 0 and "Permission denied" in refused.stderr, f"srun said {refused.stderr!r}")
 
 
 def bad_values_are_rejected(site):
@@ -214,7 +219,7 @@ FACTS = (
     own_settings_win,
     settings_of_an_outer_job_do_not_leak,
     plain_jobs_are_left_alone,
-    srun_without_a_batch_script_is_planned_too,
+    other_users_srun_without_a_batch_script_is_planned_too,
     missing_agent_leaves_the_job_unchanged,
     dead_controller_leaves_the_job_unchanged,
 )

@@ -6,10 +6,6 @@
 
 namespace weft::proto {
 
-const char* RecomputeName(planner::Recompute recompute) {
-  return recompute == planner::Recompute::kFull ? "full" : "none";
-}
-
 v1::Strategy ToProto(const planner::Strategy& strategy) {
   v1::Strategy message;
   message.set_dp(strategy.dp);
@@ -20,7 +16,7 @@ v1::Strategy ToProto(const planner::Strategy& strategy) {
   message.set_vpp(strategy.vpp);
   message.set_micro_batch(strategy.micro_batch);
   message.set_zero_stage(strategy.zero_stage);
-  message.set_recompute(RecomputeName(strategy.recompute));
+  message.set_recompute(std::string(planner::RecomputeName(strategy.recompute)));
   message.set_sequence_parallel(strategy.sequence_parallel);
   message.set_schedule(strategy.schedule);
   message.set_bucket_bytes(strategy.bucket_bytes.count());

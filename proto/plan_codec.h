@@ -7,9 +7,6 @@
 
 namespace weft::proto {
 
-/// "none", "full".
-const char* RecomputeName(planner::Recompute recompute);
-
 v1::Strategy ToProto(const planner::Strategy& strategy);
 v1::Prediction ToProto(const planner::Prediction& predicted);
 /// Strategy, prediction, bound, gap and reasons; the other fields of `out` stay.

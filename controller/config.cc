@@ -1,0 +1,267 @@
+#include "controller/config.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <charconv>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "common/parse_units.h"
+#include "formats/read_file.h"
+
+namespace weft::controller {
+namespace {
+
+/// Where in which file a value stands.
+std::string At(const std::string& source, const YAML::Node& node) {
+  return fmt::format("{}:{}", source, node.Mark().line + 1);
+}
+
+/// Reads one value; the error is the detail only, the caller says where.
+using Reader = std::function<Status(const std::string& value)>;
+
+Reader Text(std::string& out) {
+  return [&out](const std::string& value) -> Status {
+    out = value;
+    return Ok();
+  };
+}
+
+template <typename T>
+Reader Parsed(T& out, Result<T> (*parse)(std::string_view)) {
+  return [&out, parse](const std::string& value) -> Status {
+    WEFT_ASSIGN_OR_RETURN(out, parse(value));
+    return Ok();
+  };
+}
+
+/// A time above zero.
+Reader Duration(Seconds& out) {
+  return [&out](const std::string& value) -> Status {
+    WEFT_ASSIGN_OR_RETURN(const Seconds time, ParseDuration(value));
+    if (time.count() <= 0) return Fail(Code::kInvalidArgument, "expected a time above 0");
+    out = time;
+    return Ok();
+  };
+}
+
+/// A plain number in [least, most].
+template <typename T>
+Reader Number(T& out, T least, T most) {
+  return [&out, least, most](const std::string& value) -> Status {
+    T number{};
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || !(number >= least && number <= most)) {
+      return Fail(Code::kInvalidArgument, fmt::format("expected a number from {} to {}", least, most));
+    }
+    out = number;
+    return Ok();
+  };
+}
+
+/// Visits the entries of a map; each key once and none that is not in `readers` or `blocks`.
+Status ReadMap(const std::string& source, const YAML::Node& node, const std::string& prefix,
+               const std::map<std::string, Reader>& readers,
+               const std::map<std::string, std::function<Status(const YAML::Node&)>>& blocks = {}) {
+  if (!node.IsMap()) {
+    return Fail(Code::kInvalidArgument, fmt::format("{}: {}: expected a map of keys", At(source, node),
+                                                    prefix.empty() ? "the file" : prefix));
+  }
+  std::set<std::string> seen;
+  for (const auto& entry : node) {
+    const std::string key = entry.first.Scalar();
+    const std::string where = fmt::format("{}: {}{}{}", At(source, entry.first), prefix, prefix.empty() ? "" : ".", key);
+    if (!seen.insert(key).second) return Fail(Code::kInvalidArgument, where + ": the key is there twice");
+    if (const auto block = blocks.find(key); block != blocks.end()) {
+      WEFT_RETURN_IF_ERROR(block->second(entry.second));
+      continue;
+    }
+    const auto reader = readers.find(key);
+    if (reader == readers.end()) {
+      std::vector<std::string> known;
+      for (const auto& [name, unused] : readers) known.push_back(name);
+      for (const auto& [name, unused] : blocks) known.push_back(name);
+      return Fail(Code::kInvalidArgument, fmt::format("{}: unknown key, expected one of {}", where, fmt::join(known, ", ")));
+    }
+    if (!entry.second.IsScalar()) return Fail(Code::kInvalidArgument, where + ": expected one value");
+    if (const Status status = reader->second(entry.second.Scalar()); !status) {
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("{}: \"{}\": {}", where, entry.second.Scalar(), status.error().message()));
+    }
+  }
+  return Ok();
+}
+
+Status ReadLinks(const std::string& source, const YAML::Node& node, LinkRates& rates) {
+  if (!node.IsSequence()) {
+    return Fail(Code::kInvalidArgument,
+                At(source, node) + ": links: expected a list of maps with from, to and rate");
+  }
+  for (const YAML::Node& entry : node) {
+    std::string from;
+    std::string to;
+    BitsPerSecond rate;
+    WEFT_RETURN_IF_ERROR(ReadMap(source, entry, "links",
+                                 {{"from", Text(from)}, {"to", Text(to)}, {"rate", Parsed(rate, ParseRate)}}));
+    if (from.empty() || to.empty() || rate.value() <= 0) {
+      return Fail(Code::kInvalidArgument, At(source, entry) + ": links: expected from, to and rate");
+    }
+    if (!rates.overrides.insert({{from, to}, rate}).second) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: links: {} to {} is there twice", At(source, entry), from, to));
+    }
+  }
+  return Ok();
+}
+
+Status ReadCluster(const std::string& source, const YAML::Node& node, ControllerConfig& config) {
+  planner::ClusterSpec& cluster = config.planner.cluster;
+  const Reader preset = [&](const std::string& value) -> Status {
+    const auto found = planner::FindClusterPreset(value, 1);
+    if (!found) return Fail(Code::kInvalidArgument, "expected dgx-v100, dgx-a100 or dgx-h100");
+    cluster = *found;
+    config.cluster_rate_given = true;
+    return Ok();
+  };
+  // The preset comes first wherever it stands, so that the other keys change it and not the other way round.
+  if (node.IsMap() && node["preset"] && node["preset"].IsScalar()) {
+    if (const Status status = preset(node["preset"].Scalar()); !status) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: cluster.preset: \"{}\": {}", At(source, node["preset"]),
+                                                      node["preset"].Scalar(), status.error().message()));
+    }
+  }
+  const Reader device = [&](const std::string& value) -> Status {
+    const auto found = planner::FindDevice(value);
+    if (!found) return Fail(Code::kInvalidArgument, "expected v100-32, a100-40, a100-80, h100-80 or cpu");
+    cluster.device = *found;
+    return Ok();
+  };
+  const Reader nic_rate = [&](const std::string& value) -> Status {
+    WEFT_ASSIGN_OR_RETURN(cluster.nic_rate, ParseRate(value));
+    config.cluster_rate_given = true;
+    return Ok();
+  };
+  return ReadMap(source, node, "cluster",
+                 {{"preset", [](const std::string&) { return Ok(); }},
+                  {"device", device},
+                  {"gpus_per_node", Number<int64_t>(cluster.gpus_per_node, 1, 1024)},
+                  {"nic_rate", nic_rate},
+                  {"intra_node_rate", Parsed(cluster.intra_node_rate, ParseRate)},
+                  {"nic_latency", Duration(cluster.nic_latency)},
+                  {"intra_latency", Duration(cluster.intra_latency)},
+                  {"network_efficiency", Number<double>(cluster.network_efficiency, 0.1, 1)}});
+}
+
+Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerConfig& config) {
+  int version = 0;
+  CoreOptions& core = config.core;
+  const auto map = [&](const std::string& name, std::map<std::string, Reader> readers) {
+    return [&source, name, readers = std::move(readers)](const YAML::Node& node) {
+      return ReadMap(source, node, name, readers);
+    };
+  };
+  BitsPerSecond link_rate = core.rates.line_rate;
+  WEFT_RETURN_IF_ERROR(ReadMap(
+      source, root, "",
+      {{"version", Number<int>(version, 1, 1)},
+       {"cluster_name", Text(config.cluster_name)},
+       {"listen", Parsed(config.listen, ParseEndpoint)},
+       {"http", Parsed(config.http, ParseEndpoint)},
+       {"state_dir", Text(config.state_dir)},
+       {"run_dir", Text(config.planner.run_dir)},
+       {"mode", Parsed(core.mode, ParseMode)},
+       {"link_rate", Parsed(link_rate, ParseRate)},
+       {"sample_interval", Duration(core.sample_interval)}},
+      {{"links", [&](const YAML::Node& node) { return ReadLinks(source, node, core.rates); }},
+       {"cluster", [&](const YAML::Node& node) { return ReadCluster(source, node, config); }},
+       {"replan", map("replan", {{"interval", Duration(core.replan_interval)},
+                                 {"settle", Duration(core.settle)},
+                                 {"switching_gain", Number<double>(core.planning.switching_gain, 0, 1)},
+                                 {"idle_after", Duration(core.planning.idle_after)}})},
+       {"capacity", map("capacity", {{"window", Duration(core.monitor.window)},
+                                     {"windows", Number<int>(core.monitor.windows, 1, 100)},
+                                     {"explained", Number<double>(core.monitor.explained, 0.1, 0.99)},
+                                     {"recovery_interval", Duration(core.monitor.recovery_interval)}})},
+       {"tls", map("tls", {{"certificate", Text(config.tls.certificate)},
+                           {"key", Text(config.tls.key)},
+                           {"authority", Text(config.tls.authority)}})}}));
+  if (version != 1) return Fail(Code::kInvalidArgument, source + ":1: version: missing, expected version: 1");
+  SetLinkRate(config, link_rate);
+  return Ok();
+}
+
+}  // namespace
+
+ControllerConfig DefaultConfig() {
+  ControllerConfig config;
+  planner::ClusterSpec& cluster = config.planner.cluster;
+  cluster.name = "cpu hosts";
+  cluster.nodes = 1;
+  cluster.gpus_per_node = 1;
+  if (const auto cpu = planner::FindDevice("cpu")) cluster.device = *cpu;
+  cluster.intra_node_rate = GigabytesPerSecond(1);  // memory of one host; a job of one rank per host never uses it
+  cluster.intra_latency = Seconds(20e-6);
+  cluster.nic_latency = Seconds(200e-6);
+  SetLinkRate(config, config.core.rates.line_rate);
+  return config;
+}
+
+void SetLinkRate(ControllerConfig& config, BitsPerSecond rate) {
+  config.core.rates.line_rate = rate;
+  if (!config.cluster_rate_given) config.planner.cluster.nic_rate = rate;
+}
+
+Result<Endpoint> ParseEndpoint(std::string_view text) {
+  const auto wrong = [&] {
+    return Fail(Code::kInvalidArgument, fmt::format("\"{}\": expected host:port with a port from 0 to 65535", text));
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return wrong();
+  Endpoint endpoint{std::string(text.substr(0, colon)), -1};
+  const std::string_view port = text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  if (error != std::errc() || end != port.data() + port.size() || endpoint.port < 0 || endpoint.port > 65535) {
+    return wrong();
+  }
+  return endpoint;
+}
+
+Result<v1::Mode> ParseMode(std::string_view text) {
+  if (text == "observe") return v1::MODE_OBSERVE;
+  if (text == "enforce") return v1::MODE_ENFORCE;
+  return Fail(Code::kInvalidArgument, fmt::format("\"{}\": expected observe or enforce", text));
+}
+
+Result<ControllerConfig> ParseConfig(const std::string& text, const std::string& source_name) {
+  ControllerConfig config = DefaultConfig();
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (root.IsNull()) return Fail(Code::kInvalidArgument, source_name + ":1: the file is empty, expected version: 1");
+    WEFT_RETURN_IF_ERROR(ReadRoot(source_name, root, config));
+  } catch (const YAML::Exception& error) {
+    return Fail(Code::kInvalidArgument, fmt::format("{}:{}: {}", source_name, error.mark.line + 1, error.msg));
+  }
+  return config;
+}
+
+Result<ControllerConfig> ReadConfig(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path));
+  return ParseConfig(text, path);
+}
+
+std::string DescribeConfig(const ControllerConfig& config) {
+  const CoreOptions& core = config.core;
+  return fmt::format(
+      "cluster_name={} listen={} http={} state_dir={} mode={} link_rate_bps={:.0f} links={} sample_interval_s={} "
+      "replan_interval_s={} switching_gain={} capacity_window_s={} capacity_windows={} recovery_interval_s={} "
+      "nic_rate_bps={:.0f} device={} tls={}",
+      config.cluster_name, config.listen.text(), config.http.text(),
+      config.state_dir.empty() ? "none" : config.state_dir, core.mode == v1::MODE_OBSERVE ? "observe" : "enforce",
+      core.rates.line_rate.value(), core.rates.overrides.size(), core.sample_interval.count(),
+      core.replan_interval.count(), core.planning.switching_gain, core.monitor.window.count(), core.monitor.windows,
+      core.monitor.recovery_interval.count(), config.planner.cluster.nic_rate.value(),
+      config.planner.cluster.device.name, config.tls.empty() ? "off" : "on");
+}
+
+}  // namespace weft::controller

@@ -1,0 +1,55 @@
+// The controller's configuration: a YAML file, then flags over it. Keys are snake_case, quantities carry their unit, and
+// an unknown or doubled key is an error with file and line. controller.example.yaml names every key.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/result.h"
+#include "common/units.h"
+#include "controller/core.h"
+#include "controller/job_planner.h"
+#include "proto/credentials.h"
+
+namespace weft::controller {
+
+/// A place to listen at, "host:port"; port 0 lets the system choose.
+struct Endpoint {
+  std::string host = "127.0.0.1";
+  int port = 0;
+
+  std::string text() const { return host + ":" + std::to_string(port); }
+};
+
+struct ControllerConfig {
+  std::string cluster_name = "weft";
+  Endpoint listen{"127.0.0.1", 7070};   ///< gRPC
+  Endpoint http{"127.0.0.1", 7080};     ///< metrics, page, JSON
+  std::string state_dir;                ///< of the journal; empty: nothing survives a restart
+  CoreOptions core;                     ///< mode, link rates, measurement, planning
+  JobPlannerOptions planner;            ///< the machines that jobs are planned for
+  rpc::TlsFiles tls;
+  bool cluster_rate_given = false;      ///< else the planner's NIC rate is the link rate
+};
+
+/// Defaults: enforce, 100 Mbit/s links, jobs planned for CPU hosts with one NIC of the link rate.
+ControllerConfig DefaultConfig();
+
+/// "127.0.0.1:7070", "[::1]:0". Errors: kInvalidArgument naming the text.
+[[nodiscard]] Result<Endpoint> ParseEndpoint(std::string_view text);
+/// "observe", "enforce". Errors: kInvalidArgument.
+[[nodiscard]] Result<v1::Mode> ParseMode(std::string_view text);
+
+/// Defaults overlaid with the file at `path`. Errors: kNotFound when it is missing; kInvalidArgument naming file, line,
+/// key, value and what was expected.
+[[nodiscard]] Result<ControllerConfig> ReadConfig(const std::string& path);
+/// The same from text.
+[[nodiscard]] Result<ControllerConfig> ParseConfig(const std::string& text, const std::string& source_name);
+
+/// Sets the link rate, and with it the NIC rate that jobs are planned with unless the cluster block set that.
+void SetLinkRate(ControllerConfig& config, BitsPerSecond rate);
+
+/// One line of key=value: the configuration in force.
+std::string DescribeConfig(const ControllerConfig& config);
+
+}  // namespace weft::controller

@@ -1,0 +1,269 @@
+#include "controller/control_loop.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "common/log.h"
+
+namespace weft::controller {
+namespace {
+
+constexpr char kComponent[] = "controller";
+
+/// Grows with every start of a controller: agents compare it, nothing is computed from it.
+int64_t WallClockIncarnation() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> journal, Clock* clock, Metrics* metrics)
+    : options_(std::move(options)),
+      clock_(clock),
+      metrics_(metrics),
+      start_(clock->Now()),
+      incarnation_(WallClockIncarnation()),
+      journal_(std::move(journal)),
+      core_(options_.core) {}
+
+Status ControlLoop::Recover() {
+  const std::lock_guard lock(mutex_);
+  if (journal_ == nullptr) return Ok();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Event> events, journal_->Replay());
+  replaying_ = true;
+  for (const Event& event : events) Handle(event);
+  replaying_ = false;
+  LogInfo(kComponent, "journal replayed", {{"events", events.size()}, {"jobs", core_.Jobs().size()}});
+  return Ok();
+}
+
+template <typename Change>
+Status ControlLoop::KeepInJournal(const Change& change) {
+  if (journal_ == nullptr || replaying_) return Ok();
+  const Status status = journal_->Keep(change);
+  if (!status) {
+    ++journal_errors_;
+    LogError(kComponent, "journal not written", {{"error", status.error().message()}});
+  }
+  return status;
+}
+
+void ControlLoop::Handle(Event event) {
+  if (!replaying_) event.time = Now();
+  for (const Action& action : core_.Handle(event)) Carry(action);
+}
+
+void ControlLoop::SendTo(const std::string& host, v1::ControllerMessage message) {
+  const auto session = sessions_.find(host);
+  if (session != sessions_.end()) session->second->Send(std::move(message));
+}
+
+void ControlLoop::Carry(const Action& action) {
+  v1::ControllerMessage message;
+  if (const auto* policy = std::get_if<PushPolicy>(&action)) {
+    *message.mutable_policy() = policy->policy;
+    SendTo(policy->host, std::move(message));
+  } else if (const auto* launch = std::get_if<PushLaunch>(&action)) {
+    *message.mutable_launch() = launch->launch;
+    SendTo(launch->host, std::move(message));
+  } else if (const auto* ended = std::get_if<PushEnded>(&action)) {
+    *message.mutable_ended() = ended->ended;
+    SendTo(ended->host, std::move(message));
+  } else if (const auto* epoch = std::get_if<KeepEpoch>(&action)) {
+    // A policy goes out even if its epoch could not be kept: agents tell the epochs that they hold when they join.
+    static_cast<void>(KeepInJournal(*epoch));
+  } else if (const auto* record = std::get_if<Record>(&action); record != nullptr && !replaying_) {
+    const v1::Decision& decision = record->decision;
+    LogInfo(kComponent, "decided", {{"kind", decision.kind()}, {"job", decision.job_id()}, {"epoch", decision.epoch()},
+                                    {"reason", decision.reason()}});
+  }
+}
+
+Status ControlLoop::Join(const v1::Register& message, const std::shared_ptr<AgentOutbox>& outbox) {
+  const std::string& host = message.host();
+  if (host.empty() || host.size() > 255) {
+    return Fail(Code::kInvalidArgument, fmt::format("register: host \"{}\": expected 1 to 255 characters", host));
+  }
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<AgentOutbox>& session = sessions_[host];
+  if (session != nullptr) {
+    ++sessions_closed_;
+    if (message.incarnation() < core_.IncarnationOf(host)) {
+      return Fail(Code::kAborted, fmt::format("register: host \"{}\" incarnation {}: a session of incarnation {} is open",
+                                              host, message.incarnation(), core_.IncarnationOf(host)));
+    }
+    session->Close(Code::kAborted, fmt::format("host \"{}\" has a newer session", host));
+  }
+  session = outbox;
+  v1::ControllerMessage welcome;
+  welcome.mutable_welcome()->set_cluster(options_.cluster_name);
+  welcome.mutable_welcome()->set_controller_incarnation(incarnation_);
+  welcome.mutable_welcome()->set_sample_interval_s(options_.core.sample_interval.count());
+  outbox->Send(std::move(welcome));
+  LogInfo(kComponent, "agent joined", {{"host", host}, {"incarnation", message.incarnation()}});
+  Handle({.body = HostRegistered{message}});
+  return Ok();
+}
+
+void ControlLoop::Receive(const std::string& host, const AgentOutbox* outbox, v1::AgentMessage message) {
+  const Seconds begin = clock_->Now();
+  if (message.has_sample()) {
+    for (const v1::PolicyApplied& applied : message.sample().applied()) {
+      if (applied.delay_s() >= 0) metrics_->ObserveApplied(Seconds(applied.delay_s()));
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  const auto session = sessions_.find(host);
+  if (session == sessions_.end() || session->second.get() != outbox) return;
+  switch (message.kind_case()) {
+    case v1::AgentMessage::kSample:
+      Handle({.body = SampleReceived{host, std::move(*message.mutable_sample())}});
+      metrics_->ObserveSample(clock_->Now() - begin);
+      break;
+    case v1::AgentMessage::kPaths:
+      Handle({.body = PathsReceived{host, std::move(*message.mutable_paths())}});
+      break;
+    case v1::AgentMessage::kRegisterHost:  // interfaces changed; the session stays, and with it the host's name
+      if (message.register_host().host() == host) {
+        Handle({.body = HostRegistered{std::move(*message.mutable_register_host())}});
+      }
+      break;
+    case v1::AgentMessage::KIND_NOT_SET:
+      break;
+  }
+}
+
+void ControlLoop::Leave(const std::string& host, const AgentOutbox* outbox) {
+  const std::lock_guard lock(mutex_);
+  const auto session = sessions_.find(host);
+  if (session == sessions_.end() || session->second.get() != outbox) return;
+  sessions_.erase(session);
+  LogWarn(kComponent, "agent left", {{"host", host}});
+  Handle({.body = HostLost{host}});
+}
+
+Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec) {
+  PlacementView view;
+  {
+    const std::lock_guard lock(mutex_);
+    view = core_.Placement();
+  }
+  const Seconds begin = clock_->Now();
+  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner));
+  metrics_->ObservePlan(clock_->Now() - begin);
+  for (const std::string& error : planned.errors) planned.plan.add_why("not planned: " + error);
+  return std::move(planned.plan);
+}
+
+Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
+  const auto known = [&] {
+    const auto job = core_.FindJob(spec.job_id());
+    return job.has_value() && job->state() != "released" && job->has_plan();
+  };
+  PlacementView view;
+  {
+    const std::lock_guard lock(mutex_);
+    if (known()) return Fail(Code::kAlreadyExists, fmt::format("submit: job \"{}\" exists already", spec.job_id()));
+    view = core_.Placement();
+  }
+  // Outside the lock: samples and flow planning must not wait for a strategy search.
+  const Seconds begin = clock_->Now();
+  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner));
+  metrics_->ObservePlan(clock_->Now() - begin);
+  const JobSubmitted submitted{spec, planned.plan, planned.errors};
+  const std::lock_guard lock(mutex_);
+  if (known()) return Fail(Code::kAlreadyExists, fmt::format("submit: job \"{}\" exists already", spec.job_id()));
+  WEFT_RETURN_IF_ERROR(KeepInJournal(submitted));
+  Handle({.body = submitted});
+  for (const std::string& error : planned.errors) planned.plan.add_why("not planned: " + error);
+  return std::move(planned.plan);
+}
+
+Status ControlLoop::Release(const std::string& job_id) {
+  const std::lock_guard lock(mutex_);
+  const JobReleased released{job_id};
+  WEFT_RETURN_IF_ERROR(KeepInJournal(released));
+  Handle({.body = released});
+  return Ok();
+}
+
+Status ControlLoop::SetMode(v1::Mode mode) {
+  if (mode != v1::MODE_OBSERVE && mode != v1::MODE_ENFORCE) {
+    return Fail(Code::kInvalidArgument, fmt::format("mode {}: expected MODE_OBSERVE or MODE_ENFORCE", static_cast<int>(mode)));
+  }
+  const std::lock_guard lock(mutex_);
+  const ModeSet set{mode};
+  WEFT_RETURN_IF_ERROR(KeepInJournal(set));
+  Handle({.body = set});
+  return Ok();
+}
+
+std::vector<v1::JobStatus> ControlLoop::Jobs() const {
+  const std::lock_guard lock(mutex_);
+  return core_.Jobs();
+}
+
+Result<v1::ExplainJobResponse> ControlLoop::Explain(const std::string& job_id) const {
+  const std::lock_guard lock(mutex_);
+  std::optional<v1::JobStatus> job = core_.FindJob(job_id);
+  if (!job) return Fail(Code::kNotFound, fmt::format("explain: no job \"{}\"", job_id));
+  v1::ExplainJobResponse response;
+  *response.mutable_job() = std::move(*job);
+  for (const v1::Decision& decision : core_.decisions()) {
+    if (decision.job_id() == job_id || decision.job_id().empty()) *response.add_decisions() = decision;
+  }
+  return response;
+}
+
+v1::GetTopologyResponse ControlLoop::Topology() const {
+  const std::lock_guard lock(mutex_);
+  v1::GetTopologyResponse response;
+  for (v1::HostStatus& host : core_.Hosts()) *response.add_hosts() = std::move(host);
+  for (v1::LinkStatus& link : core_.Links()) *response.add_links() = std::move(link);
+  return response;
+}
+
+v1::ListDecisionsResponse ControlLoop::Decisions() const {
+  const std::lock_guard lock(mutex_);
+  v1::ListDecisionsResponse response;
+  for (const v1::Decision& decision : core_.decisions()) *response.add_decisions() = decision;
+  response.set_replans(core_.counters().replans);
+  response.set_policy_epochs(core_.counters().policy_epochs);
+  return response;
+}
+
+v1::Mode ControlLoop::mode() const {
+  const std::lock_guard lock(mutex_);
+  return core_.mode();
+}
+
+void ControlLoop::Tick() {
+  const std::lock_guard lock(mutex_);
+  const int64_t plans = core_.counters().plans;
+  const Seconds begin = clock_->Now();
+  Handle({.body = controller::Tick{}});
+  if (core_.counters().plans != plans) metrics_->ObserveReplan(clock_->Now() - begin);
+}
+
+std::string ControlLoop::MetricsText() const {
+  MetricsView view;
+  {
+    const std::lock_guard lock(mutex_);
+    view = {.jobs = core_.Jobs(),
+            .hosts = core_.Hosts(),
+            .links = core_.Links(),
+            .counters = core_.counters(),
+            .ignored = core_.ignored(),
+            .flows = core_.flow_count(),
+            .mode = core_.mode(),
+            .sessions_closed = sessions_closed_,
+            .journal_errors = journal_errors_,
+            .uptime = Now()};
+  }
+  return metrics_->Render(view);
+}
+
+}  // namespace weft::controller

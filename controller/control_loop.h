@@ -1,0 +1,97 @@
+// The thin shell around the core: one lock, the clock, the journal, the agents' outboxes. Everything that comes in from
+// gRPC, HTTP or the timer passes through here, one at a time, and what the core answers is carried out here.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/result.h"
+#include "controller/core.h"
+#include "controller/job_planner.h"
+#include "controller/journal.h"
+#include "controller/metrics.h"
+
+namespace weft::controller {
+
+/// The way to one agent. Threads: any. Neither call blocks nor calls back into the loop.
+class AgentOutbox {
+ public:
+  virtual ~AgentOutbox() = default;
+  virtual void Send(v1::ControllerMessage message) = 0;
+  /// Ends the session; the agent sees `code` and `reason`.
+  virtual void Close(Code code, const std::string& reason) = 0;
+};
+
+struct ControlLoopOptions {
+  CoreOptions core;
+  JobPlannerOptions planner;
+  std::string cluster_name;
+};
+
+/// Threads: any.
+class ControlLoop {
+ public:
+  /// `journal` may be null: nothing survives then. `clock` and `metrics` must outlive the loop.
+  ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> journal, Clock* clock, Metrics* metrics);
+
+  /// Takes in what the journal holds; before anything else. Errors: as Journal::Replay.
+  [[nodiscard]] Status Recover();
+
+  // --- agents ---
+  /// Begins a session and sends Welcome; a session that the host has already is ended. Errors: kAborted when the host's
+  /// present session is of a newer incarnation; kInvalidArgument without a host name.
+  [[nodiscard]] Status Join(const v1::Register& message, const std::shared_ptr<AgentOutbox>& outbox);
+  /// A message of the session; ignored if another session has replaced it.
+  void Receive(const std::string& host, const AgentOutbox* outbox, v1::AgentMessage message);
+  /// The session is over.
+  void Leave(const std::string& host, const AgentOutbox* outbox);
+
+  // --- hooks, tools, people ---
+  /// Errors: as PlanJob; kAlreadyExists for a job that is not released; kFailedPrecondition when the journal cannot take it.
+  [[nodiscard]] Result<v1::JobPlan> Submit(const v1::JobSpec& spec);
+  [[nodiscard]] Result<v1::JobPlan> Plan(const v1::JobSpec& spec);
+  [[nodiscard]] Status Release(const std::string& job_id);
+  /// Errors: kInvalidArgument for an unknown mode.
+  [[nodiscard]] Status SetMode(v1::Mode mode);
+  std::vector<v1::JobStatus> Jobs() const;
+  /// The job and what was decided about it, or about all jobs. Errors: kNotFound.
+  [[nodiscard]] Result<v1::ExplainJobResponse> Explain(const std::string& job_id) const;
+  v1::GetTopologyResponse Topology() const;
+  v1::ListDecisionsResponse Decisions() const;
+  v1::Mode mode() const;
+
+  void Tick();
+  /// The text of /metrics.
+  std::string MetricsText() const;
+  const std::string& cluster_name() const { return options_.cluster_name; }
+  /// Seconds since the loop was made.
+  Seconds Now() const { return clock_->Now() - start_; }
+
+ private:
+  void Handle(Event event);                 // holds mutex_
+  void Carry(const Action& action);         // holds mutex_
+  template <typename Change>
+  Status KeepInJournal(const Change& change);  // holds mutex_
+  void SendTo(const std::string& host, v1::ControllerMessage message);
+
+  const ControlLoopOptions options_;
+  Clock* const clock_;
+  Metrics* const metrics_;
+  const Seconds start_;
+  const int64_t incarnation_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::unique_ptr<Journal> journal_;
+  Core core_;
+  std::map<std::string, std::shared_ptr<AgentOutbox>> sessions_;
+  int64_t sessions_closed_ = 0;
+  int64_t journal_errors_ = 0;
+  bool replaying_ = false;
+};
+
+}  // namespace weft::controller

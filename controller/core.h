@@ -1,0 +1,144 @@
+// The controller's mind: a deterministic state machine without I/O, clock, threads or gRPC. Events in, actions out; the
+// same events give the same actions, byte for byte, whether they come from agents, from a journal or from a test.
+//
+//   Core core(options);
+//   for (const Action& action : core.Handle({.time = now, .body = SampleReceived{host, sample}})) ...
+//
+// What it does: keeps hosts, jobs, flows and the fabric that probes have shown; measures what every link carries; infers
+// what every link gives (link_monitor.h); and in mode "enforce" plans the paths of all flows together (flow_planner.h)
+// when flows, paths or capacities change or a shared link is full, at most once per `replan_interval`. It forgets
+// nothing on which a host still acts: a lost host's flows stay for `stale_after`, epochs for ever.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "controller/events.h"
+#include "controller/fabric_view.h"
+#include "controller/flow_planner.h"
+#include "controller/flow_table.h"
+#include "controller/job_table.h"
+#include "controller/link_monitor.h"
+#include "controller/rank_order.h"
+
+namespace weft::controller {
+
+struct CoreOptions {
+  v1::Mode mode = v1::MODE_ENFORCE;
+  LinkRates rates;
+  LinkMonitorOptions monitor;
+  FlowPlannerOptions planning;
+  Seconds sample_interval{0.2};  ///< at which agents report: how late a measurement can be
+  Seconds replan_interval{1};    ///< least time between two re-plans
+  Seconds settle{0.2};           ///< from the first change to the plan, so that changes that come together are one
+  Seconds stale_after{30};       ///< how long flows of a lost host count
+  Seconds quiet_after{60};       ///< how long an unsubmitted job without flows is kept
+};
+
+/// What only ever grows, for metrics.
+struct CoreCounters {
+  int64_t replans = 0;
+  int64_t policy_epochs = 0;
+  int64_t policies = 0;        ///< pushed
+  int64_t samples = 0;
+  int64_t path_reports = 0;
+  int64_t plans = 0;           ///< runs of the flow planner
+  std::map<std::string, int64_t> decisions;  ///< by kind
+};
+
+class Core {
+ public:
+  explicit Core(CoreOptions options);
+
+  /// Takes one event. Requires: event times do not go back (an earlier time counts as the present one).
+  std::vector<Action> Handle(const Event& event);
+
+  // What it knows, for the API; nothing here changes anything.
+  std::vector<v1::JobStatus> Jobs() const;
+  std::optional<v1::JobStatus> FindJob(const std::string& job_id) const;
+  std::vector<v1::HostStatus> Hosts() const;
+  std::vector<v1::LinkStatus> Links() const;
+  const std::deque<v1::Decision>& decisions() const { return decisions_; }
+  const CoreCounters& counters() const { return counters_; }
+  /// Reports, lanes and flows of agents that made no sense.
+  int64_t ignored() const { return ignored_ + table_.ignored(); }
+  int64_t flow_count() const { return static_cast<int64_t>(table_.flows().size()); }
+  v1::Mode mode() const { return mode_; }
+  /// The incarnation of the host's agent, -1 if the host was never here.
+  int64_t IncarnationOf(const std::string& host) const;
+  /// What planning a job needs to know of the present.
+  PlacementView Placement() const;
+
+ private:
+  struct Host {
+    bool connected = false;
+    std::vector<std::string> addresses;
+    int64_t incarnation = 0;
+    int64_t samples = 0;          ///< of this session
+    double host_time_s = 0;       ///< of the newest sample
+    double offset_s = 0;          ///< controller's time - host's time
+    double measured_s = 0;        ///< controller's time up to which samples have come
+  };
+  /// Newest slots whose samples must have come by now.
+  struct Window {
+    int64_t first = 0, last = -1;
+    double seconds = 0;
+  };
+
+  void On(const HostRegistered& event);
+  void On(const HostLost& event);
+  void On(const SampleReceived& event);
+  void On(const PathsReceived& event);
+  void On(const JobSubmitted& event);
+  void On(const JobReleased& event);
+  void On(const ModeSet& event);
+  void On(const EpochKnown& event);
+  void On(const Tick& event);
+
+  bool Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s);
+  void Touch(Change change, const std::string& trigger);
+  void ResumeHost(const std::string& host, const v1::Register& message);
+  void ReleaseQuietJobs();
+  void Measure();
+  void WatchActivity();
+  void MaybeReplan();
+  void Replan();
+  void Apply(const FlowDecision& decision);
+  void Announce(const FlowDecision& decision);
+  void PushPolicies(const std::set<std::string>& jobs, const std::set<std::pair<std::string, std::string>>& targets);
+  v1::JobPolicy PolicyOf(const std::string& job_id, const std::string& host) const;
+  void PushLaunchTo(const std::string& host, const Job& job);
+  void EndOnHosts(Job& job);
+  void Decide(const std::string& kind, const std::string& job_id, const std::string& reason);
+  std::string CollisionText() const;
+  Window LastSecond() const;
+  v1::JobStatus StatusOf(const std::string& job_id, const Job& job) const;
+
+  CoreOptions options_;
+  v1::Mode mode_;
+  double now_s_ = 0;
+  FabricView fabric_;
+  FlowTable table_;
+  LinkMonitor monitor_;
+  JobTable jobs_;
+  std::map<std::string, Host> hosts_;
+
+  std::vector<Action> actions_;            ///< of the event at hand
+  std::deque<v1::Decision> decisions_;
+  CoreCounters counters_;
+  int64_t ignored_ = 0;
+
+  int64_t judged_slot_ = -1;
+  std::set<uint64_t> active_;
+  double activity_s_ = 0;
+  double dirty_since_s_ = -1;              ///< -1: nothing changed since the last plan
+  std::vector<std::string> triggers_;
+  double next_plan_s_ = -1e300;
+  double collision_retry_s_ = -1e300;      ///< a collision that planning could not mend is not tried before
+};
+
+}  // namespace weft::controller

@@ -1,0 +1,186 @@
+// The deciding half of the core: measured slots to capacity changes and collisions, and those to new paths.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/parse_units.h"
+#include "controller/core.h"
+
+namespace weft::controller {
+namespace {
+
+constexpr int64_t kLongestCatchUp = SlotRing::kSlots / 2;  // slots judged at once after a pause of the timer
+constexpr double kCollisionRetry = 10;                     // seconds
+constexpr size_t kMovesNamed = 8;
+constexpr int kMaxLanes = 8;                               // of a flow, in the plugin's policy segment
+constexpr int kMaxFlowsPerHost = 256;                      // of a job, likewise
+
+}  // namespace
+
+Core::Window Core::LastSecond() const {
+  const double slot_s = options_.monitor.slot.count();
+  const double lag = options_.sample_interval.count() + 0.1;
+  Window window;
+  window.last = static_cast<int64_t>(std::floor((now_s_ - lag) / slot_s)) - 1;
+  const auto slots = std::max<int64_t>(1, std::llround(1 / slot_s));
+  window.first = window.last - slots + 1;
+  window.seconds = static_cast<double>(slots) * slot_s;
+  return window;
+}
+
+void Core::Measure() {
+  const int64_t newest = LastSecond().last - 1;  // its neighbour must have been measured too
+  judged_slot_ = std::max(judged_slot_, newest - kLongestCatchUp);
+  std::vector<CapacityChange> changes;
+  while (judged_slot_ < newest) {
+    const auto found = monitor_.Evaluate(table_, ++judged_slot_, Seconds(now_s_));
+    changes.insert(changes.end(), found.begin(), found.end());
+  }
+  const auto recovered = monitor_.Recover(Seconds(now_s_));
+  changes.insert(changes.end(), recovered.begin(), recovered.end());
+  for (const CapacityChange& change : changes) {
+    const std::string name = fabric_.topology().LinkName(change.link);
+    Decide("capacity", "", fmt::format("{}; planned with {} from now on", change.reason, FormatRate(change.after)));
+    Touch(Change::kPaths,
+          fmt::format("link {} gives {} in place of {}", name, FormatRate(change.after), FormatRate(change.before)));
+  }
+}
+
+void Core::WatchActivity() {
+  std::set<uint64_t> active;
+  for (const auto& [id, flow] : table_.flows()) {
+    if (IsActive(flow, Seconds(now_s_), options_.planning)) active.insert(id);
+  }
+  if (active == active_) return;
+  active_ = std::move(active);
+  Touch(Change::kFlows, "flows fell silent or send again");
+}
+
+std::string Core::CollisionText() const {
+  const Window window = LastSecond();
+  std::string text;
+  size_t named = 0;
+  for (const Collision& collision : monitor_.collisions()) {
+    if (!fabric_.IsBetweenSwitches(collision.link)) continue;  // a host's own cable has no way around it
+    if (++named > 2) break;
+    std::set<std::string> jobs;
+    for (const uint64_t id : collision.flows) {
+      const auto flow = table_.flows().find(id);
+      if (flow != table_.flows().end()) jobs.insert(flow->second.identity.job_id());
+    }
+    const double bytes = table_.links()[collision.link.index()].carried.Sum(window.first, window.last);
+    text += fmt::format("{}link {} carries {} of {} for {} flows of jobs {} that wait for it", text.empty() ? "" : ", ",
+                        fabric_.topology().LinkName(collision.link),
+                        FormatRate(BitsPerSecond(bytes * 8 / window.seconds)),
+                        FormatRate(monitor_.Available(collision.link)), collision.flows.size(), fmt::join(jobs, ", "));
+  }
+  return text;
+}
+
+void Core::MaybeReplan() {
+  if (mode_ != v1::MODE_ENFORCE || now_s_ < next_plan_s_) return;
+  const bool settled = dirty_since_s_ >= 0 && now_s_ - dirty_since_s_ >= options_.settle.count();
+  const std::string collision = CollisionText();
+  const bool collided = !collision.empty() && now_s_ >= collision_retry_s_;
+  if (!settled && !collided) return;
+  if (!collision.empty()) triggers_.insert(triggers_.begin(), collision);
+  Replan();
+}
+
+void Core::Replan() {
+  collision_retry_s_ = now_s_ + kCollisionRetry;
+  dirty_since_s_ = -1;
+  ++counters_.plans;
+  const FlowDecision decision =
+      PlanFlows(table_, fabric_, monitor_, jobs_.Weights(), Seconds(now_s_), options_.planning);
+  // A plan that changes nothing need not hold up the next: flows come before their probes do.
+  next_plan_s_ = now_s_ + (decision.moves.empty() ? options_.settle : options_.replan_interval).count();
+  if (!decision.moves.empty()) Apply(decision);
+  triggers_.clear();
+}
+
+void Core::Apply(const FlowDecision& decision) {
+  std::set<std::string> jobs;
+  std::set<std::pair<std::string, std::string>> targets;
+  for (const FlowMove& move : decision.moves) {
+    SendFlow* flow = table_.Find(move.flow);
+    flow->decided = move.weights;
+    if (move.shares_changed) monitor_.Forget(flow->id);
+    jobs.insert(flow->identity.job_id());
+    targets.insert({flow->identity.job_id(), flow->host});
+  }
+  PushPolicies(jobs, targets);
+  Announce(decision);
+}
+
+void Core::PushPolicies(const std::set<std::string>& jobs,
+                        const std::set<std::pair<std::string, std::string>>& targets) {
+  for (const std::string& job_id : jobs) {
+    actions_.push_back(KeepEpoch{job_id, jobs_.NextEpoch(job_id)});
+    ++counters_.policy_epochs;
+  }
+  for (const auto& [job_id, host] : targets) {
+    actions_.push_back(PushPolicy{host, PolicyOf(job_id, host)});
+    ++counters_.policies;
+    if (Job* job = jobs_.Find(job_id)) job->hosts.insert(host);
+  }
+}
+
+v1::JobPolicy Core::PolicyOf(const std::string& job_id, const std::string& host) const {
+  v1::JobPolicy policy;
+  policy.set_job_id(job_id);
+  policy.set_epoch(jobs_.EpochOf(job_id));
+  for (const uint64_t id : table_.FlowsOf(host)) {
+    const SendFlow& flow = table_.flows().at(id);
+    if (flow.identity.job_id() != job_id || flow.decided.empty()) continue;
+    if (policy.flows_size() >= kMaxFlowsPerHost) break;
+    v1::FlowPolicy* entry = policy.add_flows();
+    entry->set_flow(id);
+    const auto add = [&](int32_t port, int32_t weight) {
+      v1::LanePolicy* lane = entry->add_lanes();
+      lane->set_source_port(port);
+      lane->set_weight(weight);
+    };
+    for (const auto& [port, weight] : flow.decided) add(port, weight);
+    // Open lanes that no path needs stay open and idle: what is in flight on them arrives in its own time.
+    for (const auto& [port, lane] : flow.lanes) {
+      if (lane.active && !flow.decided.contains(port) && entry->lanes_size() < kMaxLanes) add(port, 0);
+    }
+  }
+  return policy;
+}
+
+void Core::Announce(const FlowDecision& decision) {
+  struct Group {
+    std::vector<std::string> texts;
+    std::set<std::string> jobs;
+    size_t moves = 0;
+  };
+  Group moved;
+  Group placed;
+  for (const FlowMove& move : decision.moves) {
+    const bool live_move = move.live && move.shares_changed;
+    if (!live_move && !move.first && !move.shares_changed) continue;  // only spare lanes changed
+    Group& group = live_move ? moved : placed;
+    ++group.moves;
+    group.jobs.insert(table_.Find(move.flow)->identity.job_id());
+    if (group.texts.size() < kMovesNamed) group.texts.push_back(move.text);
+  }
+  const auto decide = [&](const char* kind, const Group& group) {
+    const std::string more =
+        group.moves > group.texts.size() ? fmt::format("; and {} more", group.moves - group.texts.size()) : "";
+    Decide(kind, group.jobs.size() == 1 ? *group.jobs.begin() : "",
+           fmt::format("{}: {}{}; fullest link {:.0f} % of what it gives, before {:.0f} %, bound {:.0f} %",
+                       triggers_.empty() ? "the flows changed" : fmt::format("{}", fmt::join(triggers_, "; ")),
+                       fmt::join(group.texts, "; "), more, 100 * decision.bottleneck_after,
+                       100 * decision.bottleneck_before, 100 * decision.bottleneck_bound));
+  };
+  if (placed.moves > 0) decide("place", placed);
+  if (moved.moves > 0) {
+    ++counters_.replans;
+    decide("replan", moved);
+  }
+}
+
+}  // namespace weft::controller

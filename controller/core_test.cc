@@ -1,0 +1,495 @@
+// The core against scripted events and against a simulated cluster; no clock, no network.
+#include "controller/core.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "controller/testing/fake_cluster.h"
+
+namespace weft::controller {
+namespace {
+
+using testing::FakeCluster;
+using testing::FakeJob;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <typename T>
+std::vector<T> Of(const std::vector<Action>& actions) {
+  std::vector<T> found;
+  for (const Action& action : actions) {
+    if (const T* match = std::get_if<T>(&action)) found.push_back(*match);
+  }
+  return found;
+}
+
+std::vector<v1::Decision> DecisionsOf(const Core& core, const std::string& kind) {
+  std::vector<v1::Decision> found;
+  for (const v1::Decision& decision : core.decisions()) {
+    if (decision.kind() == kind) found.push_back(decision);
+  }
+  return found;
+}
+
+v1::LinkStatus LinkOf(const Core& core, const std::string& from, const std::string& to) {
+  for (const v1::LinkStatus& link : core.Links()) {
+    if (link.from() == from && link.to() == to) return link;
+  }
+  return {};
+}
+
+// Two 2-rank rings between two leaves, both over spine 1 at first; every link 100 Mbit/s. Alone, an iteration takes
+// 0.4 s + 12 MB / 100 Mbit/s = 0.4 + 0.96 = 1.36 s; in collision the communication takes twice as long.
+const FakeJob kJobA{.id = "a", .ring = {"h1", "h3"}};
+const FakeJob kJobB{.id = "b", .ring = {"h2", "h4"}};
+constexpr double kAlone = 1.36;
+
+CoreOptions Options(v1::Mode mode = v1::MODE_ENFORCE) {
+  CoreOptions options;
+  options.mode = mode;
+  options.rates.line_rate = MegabitsPerSecond(100);
+  return options;
+}
+
+void StartBoth(FakeCluster& cluster) {
+  cluster.RegisterAll();
+  cluster.Run(0.5);
+  cluster.Start(kJobA, 0);
+  cluster.Start(kJobB, 0);
+  cluster.Run(0.3);
+  cluster.Probe("a");
+  cluster.Probe("b");
+}
+
+TEST(Core, CollisionOfTwoJobsIsResolvedWithinASecond) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(1);
+  EXPECT_NE(cluster.Shares("a", "h1"), cluster.Shares("b", "h2"));
+  EXPECT_NE(cluster.Shares("a", "h3"), cluster.Shares("b", "h4"));
+  cluster.Run(12);
+  EXPECT_NEAR(cluster.Iteration("a", 6), kAlone, 0.05);
+  EXPECT_NEAR(cluster.Iteration("b", 6), kAlone, 0.05);
+  EXPECT_TRUE(DecisionsOf(core, "capacity").empty()) << DecisionsOf(core, "capacity").front().reason();
+}
+
+TEST(Core, ObservesACollisionAndMovesLiveConnectionsOnceItMay) {
+  Core core(Options(v1::MODE_OBSERVE));
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(8);
+  EXPECT_TRUE(Of<PushPolicy>(cluster.actions).empty());
+  EXPECT_GT(cluster.Iteration("a", 4), 1.8);
+  EXPECT_EQ(core.counters().replans, 0);
+  cluster.Send({.body = ModeSet{v1::MODE_ENFORCE}});
+  cluster.Run(1);
+  EXPECT_EQ(core.counters().replans, 1);
+  const auto replans = DecisionsOf(core, "replan");
+  ASSERT_EQ(replans.size(), 1u);
+  EXPECT_THAT(replans[0].reason(), HasSubstr("mode was set to enforce"));
+  EXPECT_THAT(replans[0].reason(), HasSubstr("over leaf1,spine1,leaf2 -> 100 % over leaf1,spine2,leaf2"));
+  cluster.Run(8);
+  EXPECT_NEAR(cluster.Iteration("a", 4), kAlone, 0.05);
+  EXPECT_EQ(core.counters().replans, 1);
+}
+
+TEST(Core, PolicyGivesEveryPathALaneAndKeepsThePresentPort) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  cluster.RegisterAll();
+  cluster.Run(0.5);
+  cluster.Start(kJobA, 0);
+  cluster.Run(0.3);
+  cluster.Probe("a");
+  cluster.Run(0.5);
+  const auto pushes = Of<PushPolicy>(cluster.actions);
+  ASSERT_EQ(pushes.size(), 2u);  // one per sending host
+  ASSERT_EQ(pushes[0].policy.flows_size(), 1);
+  const v1::FlowPolicy& flow = pushes[0].policy.flows(0);
+  ASSERT_EQ(flow.lanes_size(), 2);
+  EXPECT_EQ(flow.lanes(0).weight(), kWeightSum);  // the port it had, below the probed ones
+  EXPECT_LT(flow.lanes(0).source_port(), 41000);
+  EXPECT_EQ(flow.lanes(1).weight(), 0);
+  EXPECT_EQ(core.counters().replans, 0);
+}
+
+TEST(Core, LinkUseAgreesWithWhatTheLinksCarried) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(20);
+  for (const auto& [from, to] : {std::pair("leaf1", "spine1"), std::pair("spine2", "leaf1"), std::pair("h1", "leaf1")}) {
+    const double truth = cluster.Carried(from, to);
+    EXPECT_GT(truth, 0) << from << to;
+    EXPECT_NEAR(static_cast<double>(LinkOf(core, from, to).carried_bytes()), truth, 0.02 * truth) << from << to;
+  }
+}
+
+TEST(Core, SlowedCableIsFoundAndBothJobsShareWhatIsLeft) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  const int64_t replans = core.counters().replans;
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.Run(12);
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 50e6, 6e6);
+  EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
+  EXPECT_EQ(LinkOf(core, "h1", "leaf1").available_bps(), 100e6);
+  EXPECT_GT(core.counters().replans, replans);
+  ASSERT_FALSE(DecisionsOf(core, "capacity").empty());
+  EXPECT_THAT(DecisionsOf(core, "capacity")[0].reason(), HasSubstr("link leaf1->spine1 gave"));
+  // 150 Mbit/s for two flows of 100: 75 each, 0.4 + 96 / 75 = 1.68 s where the slow cable alone meant 2.32 s.
+  cluster.Run(8);
+  EXPECT_LT(cluster.Iteration("a", 6), 1.85);
+  EXPECT_LT(cluster.Iteration("b", 6), 1.85);
+}
+
+TEST(Core, ForeignTrafficIsAvoided) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 3, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  const std::vector<double> before = cluster.Shares("a", "h1");
+  const size_t spine = static_cast<size_t>(std::max_element(before.begin(), before.end()) - before.begin());
+  cluster.AddConstant("leaf1", fmt::format("spine{}", spine + 1), 30e6);
+  cluster.Run(20);
+  EXPECT_EQ(cluster.Shares("a", "h1")[spine], 0);  // the third spine is free
+  EXPECT_NEAR(cluster.Iteration("a", 6), kAlone, 0.06);
+  EXPECT_NEAR(cluster.Iteration("b", 6), kAlone, 0.06);
+}
+
+TEST(Core, SlowCableAndForeignStreamOnDifferentSpines) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.SetRate("spine1", "leaf1", 50e6);
+  cluster.AddForeign("spine2", "leaf2");
+  cluster.Run(30);
+  // h1, h2 -> leaf2: 50 over spine 1 and, beside a stream that takes its fair share, 50 or more over spine 2. Staying
+  // where they were, each job would be held to 50 Mbit/s at best: 0.4 + 96 / 50 = 2.32 s.
+  EXPECT_LT(cluster.Iteration("a", 10), 2.4);
+  EXPECT_LT(cluster.Iteration("b", 10), 2.4);
+  EXPECT_LT(LinkOf(core, "leaf1", "spine1").available_bps(), 70e6);
+  EXPECT_LE(core.counters().replans, 12) << "it flaps";
+}
+
+TEST(Core, SlowCableAndForeignStreamOnTheSameSpineLeadAwayFromIt) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.AddForeign("leaf1", "spine1");
+  cluster.Run(30);
+  // 25 Mbit/s left on spine 1, 100 on spine 2: 62.5 each at best, 0.4 + 96 / 62.5 = 1.94 s; 4.24 s for one without.
+  EXPECT_LT(cluster.Iteration("a", 10), 2.4);
+  EXPECT_LT(cluster.Iteration("b", 10), 2.4);
+}
+
+TEST(Core, SlowLinkSomewhereInARingDoesNotBlameTheOthers) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  cluster.RegisterAll();
+  cluster.Run(0.5);
+  cluster.Start({.id = "a", .ring = {"h1", "h2", "h3", "h4"}}, 0);  // crosses leaf1 -> leaf2 and back once each
+  cluster.Run(0.3);
+  cluster.Probe("a");
+  cluster.Run(5);
+  cluster.SetRate("h4", "leaf2", 60e6);  // no way around: all flows go at 60 Mbit/s
+  cluster.Run(20);
+  EXPECT_NEAR(LinkOf(core, "h1", "leaf1").available_bps(), 100e6, 1);
+  EXPECT_NEAR(LinkOf(core, "h2", "leaf1").available_bps(), 100e6, 1);
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 100e6, 1);
+}
+
+TEST(Core, CapacityComesBackAndEstimatesDoNotFlap) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.Run(20);
+  const size_t changes = DecisionsOf(core, "capacity").size();
+  EXPECT_LE(changes, 4u);
+  cluster.SetRate("leaf1", "spine1", 100e6);
+  cluster.Run(120);  // two tests
+  EXPECT_EQ(LinkOf(core, "leaf1", "spine1").available_bps(), 100e6);
+  EXPECT_NEAR(cluster.Iteration("a", 6), kAlone, 0.06);
+  EXPECT_NEAR(cluster.Iteration("b", 6), kAlone, 0.06);
+}
+
+TEST(Core, EndOfAJobGivesItsPathBack) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(5);
+  EXPECT_EQ(core.flow_count(), 4);
+  cluster.Finish("b");
+  cluster.Run(1);
+  EXPECT_EQ(core.flow_count(), 2);
+  cluster.Run(70);
+  for (const v1::JobStatus& job : core.Jobs()) {
+    EXPECT_EQ(job.state(), job.spec().job_id() == "b" ? "released" : "running");
+  }
+}
+
+TEST(Core, UnknownJobIsManaged) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(3);
+  const auto job = core.FindJob("a");
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->state(), "running");
+  EXPECT_EQ(job->flows(), 2);
+  EXPECT_GT(job->policy_epoch(), 0);
+}
+
+TEST(Core, EpochsGrowOverARestartWithoutAJournal) {
+  CoreOptions options = Options();
+  Core first(options);
+  FakeCluster before(first, 2, 2, 2);
+  StartBoth(before);
+  before.Run(3);
+  Core second(options);
+  FakeCluster cluster(second, 2, 2, 2);
+  for (const char* host : {"h1", "h2", "h3", "h4"}) cluster.Register(host, {{"a", 41}, {"b", 17}});
+  cluster.Run(0.5);
+  cluster.Start(kJobA, 0);
+  cluster.Start(kJobB, 0);
+  cluster.Run(0.3);
+  cluster.Probe("a");
+  cluster.Probe("b");
+  cluster.Run(2);
+  const auto pushes = Of<PushPolicy>(cluster.actions);
+  ASSERT_FALSE(pushes.empty());
+  for (const PushPolicy& push : pushes) EXPECT_GT(push.policy.epoch(), push.policy.job_id() == "a" ? 41 : 17);
+}
+
+TEST(Core, ReconnectedHostGetsThePolicyThatItMissed) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(3);
+  cluster.Send({.body = HostLost{"h1"}});
+  const size_t before = cluster.actions.size();
+  cluster.Register("h1");  // its agent lost everything
+  const std::vector<Action> answer(cluster.actions.begin() + static_cast<std::ptrdiff_t>(before), cluster.actions.end());
+  const auto pushes = Of<PushPolicy>(answer);
+  ASSERT_EQ(pushes.size(), 1u);
+  EXPECT_EQ(pushes[0].host, "h1");
+  EXPECT_EQ(pushes[0].policy.epoch(), core.FindJob("a")->policy_epoch());
+}
+
+TEST(Core, LostHostKeepsItsFlowsForAWhile) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(3);
+  cluster.Send({.body = HostLost{"h1"}});
+  for (int i = 0; i < 25; ++i) core.Handle({.time = Seconds(cluster.now() + i), .body = Tick{}});
+  EXPECT_EQ(core.flow_count(), 4);
+  for (int i = 25; i < 40; ++i) core.Handle({.time = Seconds(cluster.now() + i), .body = Tick{}});
+  EXPECT_EQ(core.flow_count(), 3);
+}
+
+TEST(Core, SubmittedJobReachesItsHostsAndIsEndedThere) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  cluster.Register("h1");
+  JobSubmitted submitted;
+  submitted.spec.set_job_id("42");
+  submitted.spec.add_hosts("h1");
+  submitted.spec.add_hosts("h2");
+  (*submitted.plan.mutable_environment())["WEFT_JOB_ID"] = "42";
+  cluster.Send({.body = submitted});
+  auto launches = Of<PushLaunch>(cluster.actions);
+  ASSERT_EQ(launches.size(), 1u);
+  EXPECT_EQ(launches[0].host, "h1");
+  cluster.Register("h2");  // late, still told
+  launches = Of<PushLaunch>(cluster.actions);
+  ASSERT_EQ(launches.size(), 2u);
+  EXPECT_EQ(launches[1].host, "h2");
+  EXPECT_EQ(launches[1].launch.environment().at("WEFT_JOB_ID"), "42");
+  EXPECT_EQ(core.FindJob("42")->state(), "planned");
+  cluster.Send({.body = JobReleased{"42"}});
+  cluster.Send({.body = JobReleased{"42"}});
+  EXPECT_EQ(Of<PushEnded>(cluster.actions).size(), 2u);
+  EXPECT_EQ(core.FindJob("42")->state(), "released");
+}
+
+TEST(Core, SameEventsGiveTheSameActions) {
+  std::vector<Event> events;
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  cluster.on_event = [&](const Event& event) { events.push_back(event); };
+  StartBoth(cluster);
+  cluster.Run(6);
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.Run(10);
+  Core again(Options());
+  std::vector<Action> actions;
+  for (const Event& event : events) {
+    for (Action& action : again.Handle(event)) actions.push_back(std::move(action));
+  }
+  ASSERT_GT(Of<PushPolicy>(actions).size(), 2u);
+  EXPECT_EQ(SerializeActions(actions), SerializeActions(cluster.actions));
+}
+
+class Nonsense {
+ public:
+  explicit Nonsense(uint32_t seed) : random_(seed) {}
+
+  Event Make(double time) {
+    switch (Pick(9)) {
+      case 0: return {Seconds(time), HostRegistered{Registration()}};
+      case 1: return {Seconds(time), HostLost{Host()}};
+      case 2: return {Seconds(time), JobReleased{Job()}};
+      case 3: return {Seconds(time), EpochKnown{Job(), Int()}};
+      case 4: return {Seconds(time), ModeSet{static_cast<v1::Mode>(Pick(4))}};
+      case 5: return {Seconds(time), PathsReceived{Host(), Paths()}};
+      case 6: return {Seconds(time), JobSubmitted{Spec(), {}, {}}};
+      case 7: return {Seconds(time), Tick{}};
+      default: return {Seconds(time), SampleReceived{Host(), Sample()}};
+    }
+  }
+
+ private:
+  int Pick(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
+  std::string Host() { return Pick(20) == 0 ? "" : fmt::format("h{}", Pick(4)); }
+  std::string Job() { return Pick(20) == 0 ? "" : fmt::format("job{}", Pick(3)); }
+  std::string Address() { return Pick(20) == 0 ? "" : fmt::format("addr{}", Pick(5)); }
+  uint64_t Flow() { return static_cast<uint64_t>(Pick(12)); }
+  int64_t Int() {
+    const int64_t values[] = {0, -1, 7, 1 << 20, INT64_MAX, INT64_MIN, static_cast<int64_t>(random_()) << 10};
+    return values[Pick(7)];
+  }
+  double Real() {
+    const double values[] = {0, -1, 1.5, 1e300, -1e300, NAN, INFINITY, 1e-300, static_cast<double>(Pick(1000))};
+    return values[Pick(9)];
+  }
+  v1::JobSpec Spec() {
+    v1::JobSpec spec;
+    spec.set_job_id(Job());
+    spec.add_hosts(Host());
+    return spec;
+  }
+  v1::Register Registration() {
+    v1::Register message;
+    message.set_host(Host());
+    message.set_incarnation(Int());
+    for (int i = Pick(3); i > 0; --i) message.add_interfaces()->add_addresses(Address());
+    v1::JobEpoch* policy = message.add_policies();
+    policy->set_job_id(Job());
+    policy->set_epoch(Int());
+    return message;
+  }
+  v1::PathReport Paths() {
+    v1::PathReport report;
+    report.set_flow(Flow());
+    report.set_local_address(Address());
+    report.set_peer_address(Address());
+    report.set_hop_count(Pick(4));
+    for (int i = Pick(6); i > 0; --i) {
+      v1::Path* path = report.add_paths();
+      path->set_source_port(Pick(3) == 0 ? static_cast<int32_t>(Int()) : 41000 + Pick(6));
+      path->set_complete(Pick(4) != 0);
+      for (int hop = Pick(4); hop > 0; --hop) path->add_hops(Pick(10) == 0 ? Host() : fmt::format("s{}", Pick(5)));
+    }
+    return report;
+  }
+  v1::HostSample Sample() {
+    v1::HostSample sample;
+    sample.set_time_s(Pick(3) == 0 ? Real() : time_ += 0.1);
+    for (int i = Pick(3); i > 0; --i) {
+      v1::FlowIdentity* identity = sample.add_opened();
+      identity->set_flow(Flow());
+      identity->set_job_id(Job());
+      identity->set_send(Pick(4) != 0);
+      identity->set_local_address(Address());
+      identity->set_peer_address(Address());
+    }
+    for (int i = Pick(4); i > 0; --i) {
+      v1::FlowCounters* counters = sample.add_counters();
+      counters->set_flow(Flow());
+      counters->set_send(Pick(4) != 0);
+      counters->set_wait_wire_s(Real());
+      counters->set_period_s(Real());
+      for (int lane = Pick(4); lane > 0; --lane) {
+        v1::LaneCounters* entry = counters->add_lanes();
+        entry->set_source_port(Pick(5) == 0 ? static_cast<int32_t>(Int()) : 41000 + Pick(6));
+        entry->set_weight(static_cast<int32_t>(Int()));
+        entry->set_state(Pick(5) == 0 ? "failed" : "active");
+        entry->set_wire_bytes(Pick(4) == 0 ? Int() : bytes_ += Pick(1 << 20));
+        entry->set_rtt_s(Real());
+      }
+    }
+    for (int i = Pick(2); i > 0; --i) sample.add_closed(Flow());
+    return sample;
+  }
+
+  std::mt19937 random_;
+  double time_ = 100;
+  int64_t bytes_ = 0;
+};
+
+TEST(Core, SurvivesRandomEventsAndStaysDeterministic) {
+  for (uint32_t seed = 1; seed <= 8; ++seed) {
+    Core one(Options());
+    Core two(Options());
+    Nonsense nonsense(seed);
+    double time = 0;
+    std::map<std::string, int64_t> epochs;
+    for (int i = 0; i < 3000; ++i) {
+      time += i % 50 == 0 ? -0.5 : 0.05;
+      const Event event = nonsense.Make(time);
+      const std::vector<Action> actions = one.Handle(event);
+      ASSERT_EQ(SerializeActions(actions), SerializeActions(two.Handle(event))) << "seed " << seed << " event " << i;
+      for (const KeepEpoch& kept : Of<KeepEpoch>(actions)) {
+        ASSERT_GT(kept.epoch, epochs[kept.job_id]) << "seed " << seed << " event " << i;
+        epochs[kept.job_id] = kept.epoch;
+      }
+      for (const PushPolicy& push : Of<PushPolicy>(actions)) {
+        for (const v1::FlowPolicy& flow : push.policy.flows()) {
+          int32_t sum = 0;
+          for (const v1::LanePolicy& lane : flow.lanes()) sum += lane.weight();
+          ASSERT_EQ(sum, kWeightSum);
+          ASSERT_LE(flow.lanes_size(), 8);
+        }
+      }
+    }
+    for (const v1::LinkStatus& link : one.Links()) {
+      ASSERT_GT(link.available_bps(), 0);
+      ASSERT_LE(link.available_bps(), link.line_rate_bps());
+      ASSERT_TRUE(std::isfinite(link.used_bps()));
+    }
+    one.Jobs();
+    one.Hosts();
+  }
+}
+
+TEST(RankOrder, RingNeighboursSitUnderOneLeaf) {
+  PlacementView view;
+  view.leaf = {{"h1", "leaf1"}, {"h2", "leaf1"}, {"h3", "leaf2"}, {"h4", "leaf2"}};
+  EXPECT_THAT(OrderHosts({"h1", "h3", "h2", "h4"}, view), ElementsAre("h1", "h2", "h3", "h4"));
+  // The ring closes: h2 and h1 are neighbours, so this order crosses twice as well and is kept.
+  EXPECT_THAT(OrderHosts({"h1", "h3", "h4", "h2"}, view), ElementsAre("h1", "h3", "h4", "h2"));
+  EXPECT_THAT(OrderHosts({"x", "y", "z"}, view), ElementsAre("x", "y", "z"));
+  EXPECT_TRUE(OrderHosts({}, view).empty());
+}
+
+TEST(Weights, AddUpByLargestRemainder) {
+  EXPECT_THAT(ToWeights({1, 0}), ElementsAre(16, 0));
+  EXPECT_THAT(ToWeights({2.0 / 3, 1.0 / 3}), ElementsAre(11, 5));
+  EXPECT_THAT(ToWeights({1.0 / 3, 1.0 / 3, 1.0 / 3}), ElementsAre(6, 5, 5));
+}
+
+}  // namespace
+}  // namespace weft::controller

@@ -1,0 +1,110 @@
+// What the core tells people and tools.
+#include <algorithm>
+
+#include "controller/core.h"
+
+namespace weft::controller {
+
+v1::JobStatus Core::StatusOf(const std::string& job_id, const Job& job) const {
+  v1::JobStatus status;
+  *status.mutable_spec() = job.spec;
+  *status.mutable_plan() = job.plan;
+  status.set_state(JobStateName(job.state));
+  status.set_policy_epoch(jobs_.EpochOf(job_id));
+  for (const std::string& error : job.planning_errors) status.add_planning_errors(error);
+  return status;
+}
+
+std::vector<v1::JobStatus> Core::Jobs() const {
+  struct Sums {
+    int64_t flows = 0;
+    double bytes = 0;
+    std::vector<double> periods;
+  };
+  const Window window = LastSecond();
+  std::map<std::string, Sums> sums;
+  for (const auto& [id, flow] : table_.flows()) {
+    Sums& sum = sums[flow.identity.job_id()];
+    ++sum.flows;
+    for (const auto& [port, lane] : flow.lanes) sum.bytes += lane.carried.Sum(window.first, window.last);
+    if (flow.period_s > 0) sum.periods.push_back(flow.period_s);
+  }
+  std::vector<v1::JobStatus> statuses;
+  for (const auto& [id, job] : jobs_.jobs()) {
+    v1::JobStatus& status = statuses.emplace_back(StatusOf(id, job));
+    Sums& sum = sums[id];
+    status.set_flows(sum.flows);
+    status.set_send_rate_bps(sum.bytes * 8 / window.seconds);
+    if (sum.periods.empty()) continue;
+    const auto middle = sum.periods.begin() + static_cast<std::ptrdiff_t>(sum.periods.size() / 2);
+    std::nth_element(sum.periods.begin(), middle, sum.periods.end());
+    status.set_iteration_s(*middle);
+  }
+  return statuses;
+}
+
+std::optional<v1::JobStatus> Core::FindJob(const std::string& job_id) const {
+  if (jobs_.Find(job_id) == nullptr) return std::nullopt;
+  for (v1::JobStatus& status : Jobs()) {
+    if (status.spec().job_id() == job_id) return std::move(status);
+  }
+  return std::nullopt;
+}
+
+std::vector<v1::HostStatus> Core::Hosts() const {
+  std::vector<v1::HostStatus> statuses;
+  for (const auto& [name, host] : hosts_) {
+    v1::HostStatus& status = statuses.emplace_back();
+    status.set_host(name);
+    status.set_connected(host.connected);
+    status.set_incarnation(host.incarnation);
+    for (const std::string& address : host.addresses) status.add_addresses(address);
+  }
+  return statuses;
+}
+
+std::vector<v1::LinkStatus> Core::Links() const {
+  const Window window = LastSecond();
+  const planner::Topology& topology = fabric_.topology();
+  std::vector<std::set<std::string>> jobs(topology.links().size());
+  for (const auto& [id, flow] : table_.flows()) {
+    for (const auto& [port, lane] : flow.lanes) {
+      const std::vector<LinkId>* path = flow.PathOf(port);
+      if (path == nullptr || lane.carried.Sum(window.first, window.last) <= 0) continue;
+      for (const LinkId link : *path) jobs[link.index()].insert(flow.identity.job_id());
+    }
+  }
+  std::vector<v1::LinkStatus> statuses;
+  for (size_t i = 0; i < topology.links().size(); ++i) {
+    const planner::Link& link = topology.links()[i];
+    v1::LinkStatus& status = statuses.emplace_back();
+    status.set_from(topology.node(link.from).name);
+    status.set_to(topology.node(link.to).name);
+    status.set_line_rate_bps(link.line_rate.value());
+    status.set_available_bps(monitor_.Available(LinkId(static_cast<int32_t>(i))).value());
+    if (i < table_.links().size()) {
+      const LinkUse& use = table_.links()[i];
+      status.set_used_bps(use.carried.Sum(window.first, window.last) * 8 / window.seconds);
+      status.set_carried_bytes(static_cast<int64_t>(use.carried_bytes));
+    }
+    status.set_utilisation(status.used_bps() / status.line_rate_bps());
+    for (const std::string& job : jobs[i]) status.add_jobs(job);
+  }
+  return statuses;
+}
+
+int64_t Core::IncarnationOf(const std::string& host) const {
+  const auto found = hosts_.find(host);
+  return found == hosts_.end() ? -1 : found->second.incarnation;
+}
+
+PlacementView Core::Placement() const {
+  PlacementView view;
+  for (const auto& [name, host] : hosts_) {
+    if (host.connected) view.connected.insert(name);
+    if (const std::string leaf = fabric_.LeafOf(name); !leaf.empty()) view.leaf[name] = leaf;
+  }
+  return view;
+}
+
+}  // namespace weft::controller

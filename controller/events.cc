@@ -1,0 +1,48 @@
+#include "controller/events.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+namespace weft::controller {
+namespace {
+
+void Append(const google::protobuf::MessageLite& message, std::string& out) {
+  google::protobuf::io::StringOutputStream stream(&out);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);  // else the order of map entries depends on their addresses
+  coded.WriteVarint64(message.ByteSizeLong());
+  message.SerializeToCodedStream(&coded);
+}
+
+struct Writer {
+  std::string& out;
+  void operator()(const PushPolicy& action) const {
+    out += "policy " + action.host + "\n";
+    Append(action.policy, out);
+  }
+  void operator()(const PushLaunch& action) const {
+    out += "launch " + action.host + "\n";
+    Append(action.launch, out);
+  }
+  void operator()(const PushEnded& action) const {
+    out += "ended " + action.host + "\n";
+    Append(action.ended, out);
+  }
+  void operator()(const Record& action) const {
+    out += "record\n";
+    Append(action.decision, out);
+  }
+  void operator()(const KeepEpoch& action) const {
+    out += "epoch " + action.job_id + " " + std::to_string(action.epoch) + "\n";
+  }
+};
+
+}  // namespace
+
+std::string SerializeActions(const std::vector<Action>& actions) {
+  std::string out;
+  for (const Action& action : actions) std::visit(Writer{out}, action);
+  return out;
+}
+
+}  // namespace weft::controller

@@ -1,0 +1,88 @@
+// What the core is told and what it answers. Every input of the controller is an Event with its time; every effect is an
+// Action. The shells turn gRPC messages, timers and the journal into the first and carry out the second, so that a test,
+// a replay and the running service drive the same machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "common/units.h"
+#include "proto/controller.pb.h"
+
+namespace weft::controller {
+
+/// An agent's session began, or began anew.
+struct HostRegistered {
+  v1::Register message;
+};
+/// The host's session ended and no other took its place.
+struct HostLost {
+  std::string host;
+};
+struct SampleReceived {
+  std::string host;
+  v1::HostSample sample;
+};
+struct PathsReceived {
+  std::string host;
+  v1::PathReport report;
+};
+/// A job was submitted and planned; `plan` is what the submitter was told. A plan that could not be made is empty and
+/// `planning_errors` say why: the job is still routed.
+struct JobSubmitted {
+  v1::JobSpec spec;
+  v1::JobPlan plan;
+  std::vector<std::string> planning_errors;
+};
+struct JobReleased {
+  std::string job_id;
+};
+struct ModeSet {
+  v1::Mode mode = v1::MODE_UNSPECIFIED;
+};
+/// From the journal: an epoch that an earlier life of the controller gave to the job.
+struct EpochKnown {
+  std::string job_id;
+  int64_t epoch = 0;
+};
+/// Time passed; about ten a second.
+struct Tick {};
+
+/// `time` is seconds since the controller started and never goes back; what a journal replays has time 0.
+struct Event {
+  Seconds time{0};
+  std::variant<HostRegistered, HostLost, SampleReceived, PathsReceived, JobSubmitted, JobReleased, ModeSet, EpochKnown,
+               Tick>
+      body;
+};
+
+struct PushPolicy {
+  std::string host;
+  v1::JobPolicy policy;
+};
+struct PushLaunch {
+  std::string host;
+  v1::JobLaunch launch;
+};
+struct PushEnded {
+  std::string host;
+  v1::JobEnded ended;
+};
+/// A decision to log. The core keeps the newest ones too.
+struct Record {
+  v1::Decision decision;
+};
+/// A job's epoch grew: to be durable before the policies of the same answer leave.
+struct KeepEpoch {
+  std::string job_id;
+  int64_t epoch = 0;
+};
+
+using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch>;
+
+/// All actions as bytes, equal exactly when the actions are equal: what replays are compared by.
+std::string SerializeActions(const std::vector<Action>& actions);
+
+}  // namespace weft::controller

@@ -1,0 +1,55 @@
+// The fabric as probes have shown it: hosts by the addresses that they registered, switches by the address they answer
+// probes from, and a directed link wherever a complete probe went from one to the next. No topology file; only rates are
+// configured. What no probe has crossed does not exist here.
+//
+// It takes a switch's answering address for its identity, so switches must answer from one address on all ports (a
+// loopback as preferred source, as operators set it for traceroute's sake).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/units.h"
+#include "planner/planner.h"
+
+namespace weft::controller {
+
+/// Configured rates: of every link, and of those that differ, by the names of their ends.
+struct LinkRates {
+  BitsPerSecond line_rate = MegabitsPerSecond(100);
+  std::map<std::pair<std::string, std::string>, BitsPerSecond> overrides;
+};
+
+class FabricView {
+ public:
+  explicit FabricView(LinkRates rates) : rates_(std::move(rates)) {}
+
+  /// Names the owner of these addresses; true if an address is new or changed hands, so that paths mean more than before.
+  bool SetHost(const std::string& host, std::span<const std::string> addresses);
+
+  /// The host that registered `address`, or nullptr.
+  const std::string* HostOf(const std::string& address) const;
+
+  /// The links of `from` -> hops -> `to`, added where they are new. Requires: no hop is empty.
+  std::vector<LinkId> AddPath(const std::string& from, std::span<const std::string> hops, const std::string& to);
+
+  /// The switch next to `host`, or empty if no probe of it was complete.
+  std::string LeafOf(const std::string& host) const;
+
+  const planner::Topology& topology() const { return topology_; }
+  bool IsBetweenSwitches(LinkId link) const;
+
+ private:
+  LinkRates rates_;
+  planner::Topology topology_;
+  std::unordered_map<std::string, std::string> host_by_address_;
+  std::map<std::string, std::string> leaf_by_host_;
+};
+
+}  // namespace weft::controller

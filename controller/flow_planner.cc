@@ -1,0 +1,197 @@
+#include "controller/flow_planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace weft::controller {
+namespace {
+
+/// Where the flow's bytes go by port: as decided, or as the plugin reports while nothing was decided.
+std::map<int32_t, double> PresentByPort(const SendFlow& flow) {
+  std::map<int32_t, double> shares;
+  double sum = 0;
+  if (!flow.decided.empty()) {
+    for (const auto& [port, weight] : flow.decided) {
+      const auto lane = flow.lanes.find(port);
+      if (lane != flow.lanes.end() && lane->second.failed) continue;  // the plugin has left it already
+      sum += shares[port] = weight;
+    }
+  } else {
+    for (const auto& [port, lane] : flow.lanes) {
+      if (lane.active) sum += shares[port] = lane.weight;
+    }
+  }
+  if (sum <= 0) return {};
+  for (auto& [port, share] : shares) share /= sum;
+  return shares;
+}
+
+/// How well a port stands for its path; larger is better.
+int PortRank(const SendFlow& flow, int32_t port, const std::map<int32_t, double>& present) {
+  const auto share = present.find(port);
+  if (share != present.end() && share->second > 0) return 3;
+  if (flow.decided.contains(port)) return 2;
+  const auto lane = flow.lanes.find(port);
+  return lane != flow.lanes.end() && lane->second.active ? 1 : 0;
+}
+
+std::string Describe(const std::vector<Candidate>& candidates, const std::vector<double>& shares) {
+  std::string text;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (shares[i] <= 0) continue;
+    if (!text.empty()) text += " + ";
+    const std::string way = candidates[i].hops.empty() ? "the cable" : fmt::format("{}", fmt::join(candidates[i].hops, ","));
+    text += fmt::format("{:.0f} % over {}", 100 * shares[i], way);
+  }
+  return text.empty() ? "a path not known" : text;
+}
+
+double LineRateOf(const FabricView& fabric, const std::vector<Candidate>& candidates) {
+  double rate = 0;
+  for (const Candidate& candidate : candidates) {
+    double least = 1e300;
+    for (const LinkId link : candidate.links) {
+      least = std::min(least, fabric.topology().link(link).line_rate.value());
+    }
+    rate = std::max(rate, least);
+  }
+  return rate;
+}
+
+struct Planned {
+  const SendFlow* flow = nullptr;
+  std::vector<Candidate> candidates;
+  bool fixed = false;  // counts as load, stays as it is
+};
+
+/// A flow that nobody may move keeps the path that takes most of its bytes.
+void KeepMain(Planned& planned) {
+  const auto main = std::max_element(planned.candidates.begin(), planned.candidates.end(),
+                                     [](const Candidate& a, const Candidate& b) { return a.present < b.present; });
+  planned.candidates = {*main};
+  planned.candidates.front().present = 1;
+}
+
+std::vector<Planned> CollectFlows(const FlowTable& table, const std::map<std::string, JobWeight>& jobs) {
+  std::vector<Planned> flows;
+  for (const auto& [id, flow] : table.flows()) {
+    Planned planned{.flow = &flow, .candidates = CandidatesOf(flow)};
+    if (planned.candidates.empty()) continue;
+    const auto job = jobs.find(flow.identity.job_id());
+    planned.fixed = flow.stale() || job == jobs.end() || !job->second.managed;
+    if (planned.fixed) KeepMain(planned);
+    flows.push_back(std::move(planned));
+  }
+  return flows;
+}
+
+FlowMove MakeMove(const Planned& planned, const std::vector<double>& shares) {
+  const SendFlow& flow = *planned.flow;
+  const std::vector<int32_t> weights = ToWeights(shares);
+  FlowMove move{.flow = flow.id, .live = flow.wire_bytes > 0, .first = flow.decided.empty()};
+  std::vector<double> before;
+  std::vector<double> after;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    move.weights[planned.candidates[i].port] = weights[i];
+    before.push_back(planned.candidates[i].present);
+    after.push_back(static_cast<double>(weights[i]) / kWeightSum);
+    move.shares_changed |= std::abs(after.back() - before.back()) > 0.5 / kWeightSum;
+  }
+  const std::string ways = move.shares_changed ? fmt::format("{} -> {}", Describe(planned.candidates, before),
+                                                             Describe(planned.candidates, after))
+                                               : "stays with " + Describe(planned.candidates, after);
+  move.text = fmt::format("flow {:x} of job {} ({} to {}): {}", flow.id, flow.identity.job_id(),
+                          flow.identity.local_address(), flow.identity.peer_address(), ways);
+  return move;
+}
+
+}  // namespace
+
+std::vector<Candidate> CandidatesOf(const SendFlow& flow) {
+  const std::map<int32_t, double> present = PresentByPort(flow);
+  std::map<std::vector<std::string>, Candidate> by_path;
+  for (const auto& [port, path] : flow.probed) {
+    if (path.links.empty()) continue;
+    const auto lane = flow.lanes.find(port);
+    if (lane != flow.lanes.end() && lane->second.failed) continue;
+    Candidate& candidate = by_path[path.hops];
+    const bool better = candidate.port == 0 || PortRank(flow, port, present) > PortRank(flow, candidate.port, present);
+    if (better) candidate.port = port;
+    candidate.hops = path.hops;
+    candidate.links = path.links;
+    if (const auto share = present.find(port); share != present.end()) candidate.present += share->second;
+  }
+  std::vector<Candidate> candidates;
+  for (auto& [hops, candidate] : by_path) candidates.push_back(std::move(candidate));
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
+    return PortRank(flow, a.port, present) > PortRank(flow, b.port, present);
+  });
+  if (candidates.size() > kMaxCandidates) candidates.resize(kMaxCandidates);
+  return candidates;
+}
+
+std::vector<int32_t> ToWeights(const std::vector<double>& shares) {
+  std::vector<int32_t> weights;
+  std::vector<std::pair<double, size_t>> rests;
+  int32_t sum = 0;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const double exact = std::clamp(shares[i], 0.0, 1.0) * kWeightSum;
+    weights.push_back(static_cast<int32_t>(exact + 1e-9));
+    sum += weights.back();
+    rests.emplace_back(weights.back() - exact, i);  // most negative first: the largest remainder
+  }
+  std::stable_sort(rests.begin(), rests.end(), [](const auto& a, const auto& b) { return a.first < b.first - 1e-9; });
+  for (size_t i = 0; sum < kWeightSum; ++i, ++sum) ++weights[rests[i % rests.size()].second];
+  return weights;
+}
+
+bool IsActive(const SendFlow& flow, Seconds now, const FlowPlannerOptions& options) {
+  return now.count() - flow.active_s < options.idle_after.count();
+}
+
+FlowDecision PlanFlows(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
+                       const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options) {
+  const std::vector<Planned> flows = CollectFlows(table, jobs);
+  planner::FlowProblem problem;
+  problem.topology = fabric.topology();
+  problem.switching_gain = options.switching_gain;
+  for (size_t i = 0; i < problem.topology.links().size(); ++i) {
+    const LinkId link(static_cast<int32_t>(i));
+    problem.topology.SetCapacity(link, monitor.Available(link));
+  }
+  for (const Planned& planned : flows) {
+    const SendFlow& flow = *planned.flow;
+    planner::FlowDemand demand;
+    demand.key = flow.id;
+    demand.job = flow.identity.job_id();
+    // A silent flow keeps a trace of demand, so that it is spread too, but never at the cost of one that sends.
+    const double line_rate = LineRateOf(fabric, planned.candidates);
+    demand.demand = BitsPerSecond(line_rate * (IsActive(flow, now, options) ? 1 : 0.01));
+    if (const auto job = jobs.find(demand.job); job != jobs.end()) demand.intensity = job->second.intensity;
+    double known = 0;
+    for (const Candidate& candidate : planned.candidates) known += candidate.present;
+    for (const Candidate& candidate : planned.candidates) {
+      demand.paths.push_back({candidate.links});
+      // Bytes on a lane of unknown path: the flow counts as new, since what would be kept is not known.
+      if (known > 0.5) demand.present_shares.push_back(candidate.present / known);
+    }
+    problem.flows.push_back(std::move(demand));
+  }
+  FlowDecision decision;
+  if (problem.flows.empty()) return decision;
+  const planner::FlowPlan plan = planner::ChoosePaths(problem);
+  decision.bottleneck_before = plan.bottleneck_before;
+  decision.bottleneck_after = plan.bottleneck_after;
+  decision.bottleneck_bound = plan.bottleneck_bound;
+  for (size_t i = 0; i < flows.size(); ++i) {
+    if (flows[i].fixed) continue;
+    FlowMove move = MakeMove(flows[i], plan.flows[i].shares);
+    if (move.weights != flows[i].flow->decided) decision.moves.push_back(std::move(move));
+  }
+  return decision;
+}
+
+}  // namespace weft::controller

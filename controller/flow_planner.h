@@ -1,0 +1,71 @@
+// From the flow table to the flows-only fast path of the planner and back: candidate paths from probed ports, one problem
+// for the flows of all jobs, shares to lane weights. Pure: what it returns, the core applies.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "controller/flow_table.h"
+#include "controller/link_monitor.h"
+#include "planner/planner.h"
+
+namespace weft::controller {
+
+/// Sum of the weights of a flow's lanes in a policy.
+inline constexpr int32_t kWeightSum = 16;
+/// Paths that a flow is given lanes for.
+inline constexpr size_t kMaxCandidates = 4;
+
+/// One way for a flow, and the port that stands for it.
+struct Candidate {
+  int32_t port = 0;
+  std::vector<std::string> hops;
+  std::vector<LinkId> links;
+  double present = 0;  ///< share of the flow's bytes that this way is given now; 0 if not known
+};
+
+/// How each job's flows count, from its plan.
+struct JobWeight {
+  bool managed = true;     ///< its flows may be moved
+  double intensity = 1;
+};
+
+struct FlowMove {
+  uint64_t flow = 0;
+  std::map<int32_t, int32_t> weights;  ///< source port -> weight, the whole policy of the flow
+  bool shares_changed = false;         ///< its bytes go another way than before, not only that lanes were added
+  bool live = false;                   ///< it had carried bytes
+  bool first = false;                  ///< it had no decision before
+  std::string text;                    ///< "flow 1a of job a (h1 to h3): 100 % over s1 -> 100 % over s2"
+};
+
+struct FlowDecision {
+  std::vector<FlowMove> moves;         ///< flows whose weights differ from what was decided, by flow id
+  double bottleneck_before = 0;        ///< largest load over capacity
+  double bottleneck_after = 0;
+  double bottleneck_bound = 0;
+};
+
+struct FlowPlannerOptions {
+  double switching_gain = 0.05;
+  /// A flow that was silent for so long does not count as load; it counts again with its first bytes.
+  Seconds idle_after{30};
+};
+
+/// The distinct paths of a flow's probed ports, at most kMaxCandidates. Of the ports of one path the one in use stands for
+/// it, then an open lane, then the least port; ports of failed lanes are left out. Paths in use come first, then by hops.
+std::vector<Candidate> CandidatesOf(const SendFlow& flow);
+
+/// Weights of sum kWeightSum for `shares` of sum 1, by largest remainder. Requires: shares not empty.
+std::vector<int32_t> ToWeights(const std::vector<double>& shares);
+
+/// Whether `flow` counts as load at `now`.
+bool IsActive(const SendFlow& flow, Seconds now, const FlowPlannerOptions& options);
+
+/// Plans all flows together. `jobs` has an entry per job; flows of unknown jobs are left as they are.
+FlowDecision PlanFlows(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
+                       const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options);
+
+}  // namespace weft::controller

@@ -1,0 +1,246 @@
+#include "controller/flow_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace weft::controller {
+namespace {
+
+constexpr size_t kMaxFlows = 500'000;
+constexpr size_t kMaxEarlyReports = 4096;
+constexpr int kMaxLanes = 64;    // a flow has at most 8 at a time; ports that it had before stay listed by the agent
+constexpr int kMaxPorts = 256;   // probed, per flow
+constexpr int kMaxHops = 16;
+constexpr size_t kMaxText = 256;
+constexpr double kMaxBytesPerSecond = 1e13;  // no host sends 80 Tbit/s: a counter that jumps so far is not one
+
+bool ValidPort(int32_t port) { return port > 0 && port <= 65535; }
+
+bool ValidHops(const v1::Path& path) {
+  if (path.hops_size() > kMaxHops) return false;
+  std::set<std::string> seen;
+  for (const std::string& hop : path.hops()) {
+    // A path that comes back to a switch is a loop or a route that changed between probes.
+    if (hop.empty() || hop.size() > kMaxText || !seen.insert(hop).second) return false;
+  }
+  return true;
+}
+
+bool ValidIdentity(const v1::FlowIdentity& identity) {
+  return identity.flow() != 0 && identity.job_id().size() <= kMaxText && !identity.local_address().empty() &&
+         identity.local_address().size() <= kMaxText && !identity.peer_address().empty() &&
+         identity.peer_address().size() <= kMaxText;
+}
+
+}  // namespace
+
+const std::vector<LinkId>* SendFlow::PathOf(int32_t port) const {
+  const auto found = probed.find(port);
+  return found == probed.end() || found->second.links.empty() ? nullptr : &found->second.links;
+}
+
+Change FlowTable::Ignore() {
+  ++ignored_;
+  return Change::kNone;
+}
+
+SendFlow* FlowTable::Find(uint64_t flow) {
+  const auto found = flows_.find(flow);
+  return found == flows_.end() ? nullptr : &found->second;
+}
+
+const std::set<uint64_t>& FlowTable::FlowsOf(const std::string& host) const {
+  static const std::set<uint64_t> kNone;
+  const auto found = by_host_.find(host);
+  return found == by_host_.end() ? kNone : found->second;
+}
+
+void FlowTable::Erase(uint64_t id) {
+  const auto found = flows_.find(id);
+  by_host_[found->second.host].erase(id);
+  fresh_.erase(id);
+  flows_.erase(found);
+}
+
+Change FlowTable::Open(const std::string& host, const v1::FlowIdentity& identity, bool fresh, double now_s) {
+  if (!ValidIdentity(identity)) return Ignore();
+  if (!identity.send()) return Change::kNone;  // the sender decides the path; its end is the one that is kept
+  if (SendFlow* known = Find(identity.flow())) {
+    if (known->host != host) return Ignore();  // no host speaks for another one's flow
+    const bool was_stale = known->stale();
+    known->stale_since_s = -1;
+    return was_stale ? Change::kFlows : Change::kNone;
+  }
+  if (flows_.size() >= kMaxFlows) return Ignore();
+  SendFlow& flow = flows_[identity.flow()];
+  flow.id = identity.flow();
+  flow.identity = identity;
+  flow.host = host;
+  by_host_[host].insert(flow.id);
+  flow.opened_s = flow.active_s = now_s;
+  if (fresh) fresh_.insert(flow.id);
+  if (const auto early = early_.find(flow.id); early != early_.end()) {
+    const EarlyReport report = std::move(early->second);
+    early_.erase(early);
+    AddPaths(report.host, report.report, now_s);
+  }
+  return Change::kFlows;
+}
+
+Change FlowTable::Close(const std::string& host, uint64_t id) {
+  const SendFlow* flow = Find(id);
+  if (flow == nullptr || flow->host != host) return Change::kNone;  // a receive flow, or closed before
+  Erase(id);
+  return Change::kFlows;
+}
+
+void FlowTable::EnsureLinks() {
+  if (links_.size() < fabric_->topology().links().size()) links_.resize(fabric_->topology().links().size());
+}
+
+void FlowTable::Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s) {
+  const std::vector<LinkId>* path = flow.PathOf(port);
+  if (path == nullptr) {
+    flow.lanes[port].unattributed += bytes;
+    return;
+  }
+  EnsureLinks();
+  for (const LinkId link : *path) {
+    links_[link.index()].carried_bytes += bytes;
+    links_[link.index()].carried.Add(from_s / slot_s_, to_s / slot_s_, bytes);
+  }
+}
+
+void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s) {
+  const int32_t port = counters.source_port();
+  if (!ValidPort(port) || counters.wire_bytes() < 0) return static_cast<void>(Ignore());
+  const auto known = flow.lanes.find(port);
+  if (known == flow.lanes.end() && flow.lanes.size() >= kMaxLanes) return static_cast<void>(Ignore());
+  const bool first_sight = known == flow.lanes.end();
+  Lane& lane = flow.lanes[port];
+  // A lane that appears later than its flow was opened since, so it counts from 0; so does all of a fresh flow.
+  const bool from_zero = first_sight && (flow.lanes.size() > 1 || fresh_.contains(flow.id));
+  const int64_t before = first_sight && !from_zero ? counters.wire_bytes() : lane.wire_bytes;
+  const int64_t delta = counters.wire_bytes() - before;
+  lane.weight = std::clamp(counters.weight(), 0, 1 << 20);
+  lane.active = counters.state() == "active";
+  lane.failed = counters.state() == "failed";
+  lane.rtt_s = std::isfinite(counters.rtt_s()) ? std::max(0.0, counters.rtt_s()) : 0;
+  lane.wire_bytes = counters.wire_bytes();
+  if (delta <= 0) return;  // idle, or a new connection from the same port began again at 0
+  if (static_cast<double>(delta) > kMaxBytesPerSecond * std::max(to_s - from_s, 1.0)) {
+    return static_cast<void>(Ignore());
+  }
+  const auto bytes = static_cast<double>(delta);
+  flow.wire_bytes += bytes;
+  flow.active_s = std::max(flow.active_s, to_s);
+  lane.carried.Add(from_s / slot_s_, to_s / slot_s_, bytes);
+  Attribute(flow, port, bytes, from_s, to_s);
+}
+
+Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s) {
+  if (!counters.send()) return Change::kNone;
+  SendFlow* flow = Find(counters.flow());
+  if (flow == nullptr || flow->host != host) return Ignore();
+  const bool was_stale = flow->stale();
+  flow->stale_since_s = -1;
+  bool failed_before = false;
+  bool failed_now = false;
+  for (const auto& [port, lane] : flow->lanes) failed_before |= lane.failed && flow->decided.contains(port);
+  const bool first_counters = flow->lanes.empty();
+  // Listing a flow's lanes for the first time must not make its second lane look newer than the flow.
+  if (first_counters && !fresh_.contains(flow->id)) {
+    for (const v1::LaneCounters& lane : counters.lanes()) {
+      if (ValidPort(lane.source_port()) && flow->lanes.size() < kMaxLanes) {
+        flow->lanes[lane.source_port()].wire_bytes = std::max<int64_t>(0, lane.wire_bytes());
+      }
+    }
+  }
+  for (const v1::LaneCounters& lane : counters.lanes()) CountLane(*flow, lane, from_s, to_s);
+  if (!flow->lanes.empty()) fresh_.erase(flow->id);
+  for (const auto& [port, lane] : flow->lanes) failed_now |= lane.failed && flow->decided.contains(port);
+  const double waited = counters.wait_wire_s();
+  if (std::isfinite(waited) && waited >= 0) {
+    const double delta = first_counters ? 0 : waited - flow->wait_wire_s;
+    if (delta > 0) flow->waited.Add(from_s / slot_s_, to_s / slot_s_, std::min(delta, to_s - from_s));
+    flow->wait_wire_s = waited;
+  }
+  if (std::isfinite(counters.period_s()) && counters.period_s() >= 0) flow->period_s = counters.period_s();
+  return was_stale || (failed_now && !failed_before) || first_counters ? Change::kFlows : Change::kNone;
+}
+
+bool FlowTable::Resolve(SendFlow& flow, int32_t port) {
+  ProbedPath& path = flow.probed[port];
+  const std::string* to = fabric_->HostOf(flow.identity.peer_address());
+  if (to == nullptr || *to == flow.host) return false;
+  path.links = fabric_->AddPath(flow.host, path.hops, *to);
+  EnsureLinks();
+  if (const auto lane = flow.lanes.find(port); lane != flow.lanes.end() && lane->second.unattributed > 0) {
+    for (const LinkId link : path.links) links_[link.index()].carried_bytes += lane->second.unattributed;
+    lane->second.unattributed = 0;
+  }
+  return true;
+}
+
+Change FlowTable::AddPaths(const std::string& host, const v1::PathReport& report, double now_s) {
+  SendFlow* flow = Find(report.flow());
+  if (flow == nullptr) {
+    if (report.flow() == 0 || early_.size() >= kMaxEarlyReports || report.ByteSizeLong() > 65536) return Ignore();
+    early_[report.flow()] = {host, now_s, report};
+    return Change::kNone;
+  }
+  if (flow->host != host || report.local_address() != flow->identity.local_address() ||
+      report.peer_address() != flow->identity.peer_address()) {
+    return Ignore();
+  }
+  bool changed = false;
+  for (const v1::Path& path : report.paths()) {
+    if (!path.complete()) continue;  // a hop that stays silent may be rate-limited: what was known stands
+    if (!ValidPort(path.source_port()) || !ValidHops(path) ||
+        (report.hop_count() > 0 && path.hops_size() != report.hop_count())) {
+      Ignore();
+      continue;
+    }
+    const auto known = flow->probed.find(path.source_port());
+    if (known == flow->probed.end() && flow->probed.size() >= kMaxPorts) {
+      Ignore();
+      continue;
+    }
+    const std::vector<std::string> hops(path.hops().begin(), path.hops().end());
+    if (known != flow->probed.end() && known->second.hops == hops) continue;
+    flow->probed[path.source_port()] = {hops, {}};
+    Resolve(*flow, path.source_port());
+    changed = true;
+  }
+  return changed ? Change::kPaths : Change::kNone;
+}
+
+bool FlowTable::ResolvePaths() {
+  bool any = false;
+  for (auto& [id, flow] : flows_) {
+    for (auto& [port, path] : flow.probed) {
+      if (path.links.empty()) any |= Resolve(flow, port);
+    }
+  }
+  return any;
+}
+
+void FlowTable::HostGone(const std::string& host, double now_s) {
+  for (const uint64_t id : FlowsOf(host)) {
+    SendFlow& flow = flows_.at(id);
+    if (!flow.stale()) flow.stale_since_s = now_s;
+  }
+}
+
+int FlowTable::Expire(double before_s) {
+  std::erase_if(early_, [&](const auto& entry) { return entry.second.received_s < before_s; });
+  std::vector<uint64_t> expired;
+  for (const auto& [id, flow] : flows_) {
+    if (flow.stale() && flow.stale_since_s < before_s) expired.push_back(id);
+  }
+  for (const uint64_t id : expired) Erase(id);
+  return static_cast<int>(expired.size());
+}
+
+}  // namespace weft::controller

@@ -1,0 +1,116 @@
+// The flows of all jobs as their senders report them: identity, lanes, the path that each probed source port takes, and
+// what was measured, by time slot. Input is what agents say and may be late, repeated or nonsense: it is checked here, and
+// what makes no sense is counted and ignored.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "controller/fabric_view.h"
+#include "controller/slot_ring.h"
+#include "proto/telemetry.pb.h"
+
+namespace weft::controller {
+
+/// One connection of a flow, by its source port.
+struct Lane {
+  int32_t weight = 0;         ///< in force in the plugin
+  bool active = false;
+  bool failed = false;
+  int64_t wire_bytes = 0;     ///< newest counter
+  double unattributed = 0;    ///< bytes carried before the lane's path was known
+  double rtt_s = 0;
+  SlotRing carried;           ///< bytes on the wire
+};
+
+/// Where a probe from one source port went.
+struct ProbedPath {
+  std::vector<std::string> hops;
+  std::vector<LinkId> links;  ///< empty while an end's address belongs to no host that has registered
+};
+
+/// A flow at its sender.
+struct SendFlow {
+  uint64_t id = 0;
+  v1::FlowIdentity identity;
+  std::string host;
+  double opened_s = 0;        ///< controller's time
+  double active_s = 0;        ///< when it last carried bytes
+  double stale_since_s = -1;  ///< its host went away; -1: it did not
+  std::map<int32_t, Lane> lanes;
+  std::map<int32_t, ProbedPath> probed;
+  std::map<int32_t, int32_t> decided;  ///< source port -> weight of the newest decision; empty: none yet
+  double wire_bytes = 0;      ///< seen since the flow became known
+  double wait_wire_s = 0;     ///< newest counter
+  SlotRing waited;            ///< seconds waited for the wire
+  double period_s = 0;        ///< iteration period, 0 if unknown
+
+  bool stale() const { return stale_since_s >= 0; }
+  /// Links of the lane with this port, or nullptr while unknown.
+  const std::vector<LinkId>* PathOf(int32_t port) const;
+};
+
+/// What measurement makes of a link.
+struct LinkUse {
+  double carried_bytes = 0;  ///< since the controller started
+  SlotRing carried;
+};
+
+/// What the core wants to know about a report that it passed on.
+enum class Change { kNone, kFlows, kPaths };
+
+class FlowTable {
+ public:
+  /// `slot_s` is the length of a measurement slot. `fabric` must outlive the table.
+  FlowTable(double slot_s, FabricView* fabric) : slot_s_(slot_s), fabric_(fabric) {}
+
+  /// A flow was opened (or is announced again by a restarted agent). `fresh`: it opened within this session, so that its
+  /// counters began at 0 in this controller's life.
+  Change Open(const std::string& host, const v1::FlowIdentity& identity, bool fresh, double now_s);
+  Change Close(const std::string& host, uint64_t flow);
+  /// Counters of a sample that covers (from_s, to_s] of the controller's time.
+  Change Count(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s);
+  Change AddPaths(const std::string& host, const v1::PathReport& report, double now_s);
+
+  void HostGone(const std::string& host, double now_s);
+  /// Forgets flows whose host has been away since before `before_s`, and early path reports. Returns how many flows went.
+  int Expire(double before_s);
+  /// Gives links to probed paths that had none, after hosts registered more addresses. True if any got some.
+  bool ResolvePaths();
+
+  const std::map<uint64_t, SendFlow>& flows() const { return flows_; }
+  SendFlow* Find(uint64_t flow);
+  /// Flows that `host` sends, by id.
+  const std::set<uint64_t>& FlowsOf(const std::string& host) const;
+  const std::vector<LinkUse>& links() const { return links_; }
+  int64_t ignored() const { return ignored_; }
+
+ private:
+  struct EarlyReport {
+    std::string host;
+    double received_s = 0;
+    v1::PathReport report;
+  };
+
+  Change Ignore();
+  void Erase(uint64_t flow);
+  void Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s);
+  void CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s);
+  bool Resolve(SendFlow& flow, int32_t port);
+  void EnsureLinks();
+
+  double slot_s_;
+  FabricView* fabric_;
+  std::map<uint64_t, SendFlow> flows_;
+  std::map<std::string, std::set<uint64_t>> by_host_;
+  std::set<uint64_t> fresh_;  ///< flows whose first counters count from 0
+  std::map<uint64_t, EarlyReport> early_;
+  std::vector<LinkUse> links_;
+  int64_t ignored_ = 0;
+};
+
+}  // namespace weft::controller

@@ -1,0 +1,116 @@
+#include "controller/job_planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "common/parse_units.h"
+#include "formats/hf_config.h"
+#include "proto/plan_codec.h"
+
+namespace weft::controller {
+namespace {
+
+bool ValidText(std::string_view text) {
+  return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+Status CheckSpec(const v1::JobSpec& spec) {
+  if (spec.job_id().empty() || spec.job_id().size() > 63 || !ValidText(spec.job_id())) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("job_id: \"{}\": expected 1 to 63 printable characters", spec.job_id()));
+  }
+  const std::pair<const char*, int64_t> numbers[] = {{"global_batch", spec.global_batch()},
+                                                     {"sequence", spec.sequence()},
+                                                     {"gpus", spec.gpus()},
+                                                     {"ranks_per_host", spec.ranks_per_host()}};
+  for (const auto& [name, value] : numbers) {
+    if (value < 0 || value > int64_t{1} << 40) {
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("job \"{}\": {}: {} is out of range, expected 0 or more", spec.job_id(), name, value));
+    }
+  }
+  if (spec.ranks_per_host() > 1024) {
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": ranks_per_host: {}, expected at most 1024",
+                                                    spec.job_id(), spec.ranks_per_host()));
+  }
+  std::set<std::string> seen;
+  for (const std::string& host : spec.hosts()) {
+    if (host.empty() || !ValidText(host) || !seen.insert(host).second) {
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("job \"{}\": hosts: \"{}\" is empty or named twice", spec.job_id(), host));
+    }
+  }
+  return Ok();
+}
+
+/// The strategy of the best plan, into `planned`; what stands in its way, into its errors.
+Status PlanStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
+  WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec model,
+                        formats::ParseHfConfig(spec.model_config_json(), "model_config_json"));
+  WEFT_ASSIGN_OR_RETURN(planner::JobSpec job, proto::JobSpecFromProto(spec, model));
+  planner::ClusterSpec cluster = options.cluster;
+  const int64_t per_node = std::max<int64_t>(spec.ranks_per_host(), 1);
+  if (spec.hosts_size() > 0) {
+    cluster.nodes = spec.hosts_size();
+    cluster.gpus_per_node = per_node;
+    if (job.gpus == 0) job.gpus = cluster.nodes * per_node;
+  }
+  planner::PlanOptions plan_options;
+  plan_options.node_budget = options.node_budget;
+  WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(job, cluster, plan_options));
+  if (answer.plans.empty()) {
+    for (const std::string& reason : answer.infeasible) planned.errors.push_back("no strategy fits: " + reason);
+    if (planned.errors.empty()) planned.errors.push_back("no strategy fits");
+    return Ok();
+  }
+  proto::ToProto(answer.plans.front(), planned.plan);
+  if (!answer.complete) planned.plan.add_why("the search ended at its budget: a better strategy may exist");
+  return Ok();
+}
+
+void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
+                v1::JobPlan& plan) {
+  auto& environment = *plan.mutable_environment();
+  environment["NCCL_NET_PLUGIN"] = "weft";
+  environment["WEFT_JOB_ID"] = spec.job_id();
+  environment["WEFT_RUN_DIR"] = options.run_dir;
+  std::vector<std::string> missing;
+  for (const std::string& host : spec.hosts()) {
+    if (!view.connected.contains(host)) missing.push_back(host);
+  }
+  // With NCCL_NET set, a rank that cannot load the plugin fails the job; without it, NCCL falls back by itself.
+  if (spec.hosts_size() > 0 && missing.empty()) {
+    environment["NCCL_NET"] = "Weft";
+  } else {
+    plan.add_why(missing.empty() ? std::string("NCCL_NET is not set: the job's hosts are not known")
+                                 : fmt::format("NCCL_NET is not set: no agent on {}", fmt::join(missing, ", ")));
+  }
+  if (plan.strategy().bucket_bytes() > 0) {
+    plan.add_arguments("--bucket");
+    plan.add_arguments(FormatBytes(Bytes(plan.strategy().bucket_bytes())));
+  }
+}
+
+}  // namespace
+
+Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckSpec(spec));
+  PlannedJob planned;
+  if (!spec.model_config_json().empty()) {
+    if (const Status status = PlanStrategy(spec, options, planned); !status) {
+      planned.errors.push_back(status.error().message());
+    }
+  }
+  const std::vector<std::string> given(spec.hosts().begin(), spec.hosts().end());
+  const std::vector<std::string> ordered = OrderHosts(given, view);
+  for (const std::string& host : ordered) {
+    for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);
+  }
+  if (ordered != given) planned.plan.add_why("ranks are ordered so that the ring crosses between leaves least often");
+  FillLaunch(spec, view, options, planned.plan);
+  return planned;
+}
+
+}  // namespace weft::controller

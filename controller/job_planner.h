@@ -1,0 +1,32 @@
+// Planning of a submitted job: the model's text to a strategy, its hosts to an order of ranks, and both to what the
+// launcher needs. Pure, and apart from the core: its answer enters the core as the event JobSubmitted.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "controller/rank_order.h"
+#include "planner/planner.h"
+#include "proto/job.pb.h"
+
+namespace weft::controller {
+
+struct JobPlannerOptions {
+  /// The kind of machine that jobs run on; nodes and gpus are set per job.
+  planner::ClusterSpec cluster;
+  std::string run_dir = "/run/weft";        ///< of the agents
+  int64_t node_budget = 200'000;            ///< so that the answer comes within a hook's patience
+};
+
+struct PlannedJob {
+  v1::JobPlan plan;
+  std::vector<std::string> errors;          ///< why there is no strategy; rank order and environment are there anyway
+};
+
+/// Plans `spec`. A job without a model, or with one that cannot be planned, still gets rank order and environment.
+/// Errors: kInvalidArgument naming the field for an empty job id, doubled hosts or negative numbers.
+[[nodiscard]] Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view,
+                                         const JobPlannerOptions& options);
+
+}  // namespace weft::controller

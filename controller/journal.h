@@ -1,0 +1,42 @@
+// What must survive a restart of the controller, in one SQLite file (WAL): jobs submitted and not yet released, the mode,
+// and the newest epoch of every job. Everything else comes back from the agents.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "controller/events.h"
+
+namespace weft::controller {
+
+/// Not thread-safe: one caller at a time.
+class Journal {
+ public:
+  static constexpr int kSchemaVersion = 1;
+
+  /// Opens or makes `state_dir`/controller.db; makes the folder if it is missing. Errors: kFailedPrecondition naming file
+  /// and cause when it cannot be opened, is held by another controller, or has another schema version.
+  [[nodiscard]] static Result<std::unique_ptr<Journal>> Open(const std::string& state_dir);
+  ~Journal();
+  Journal(const Journal&) = delete;
+  Journal& operator=(const Journal&) = delete;
+
+  /// What happened before, as events of time 0: mode, epochs, jobs in order of submission.
+  /// Errors: kDataLoss when a row cannot be read.
+  [[nodiscard]] Result<std::vector<Event>> Replay();
+
+  // Each returns once the change is in the log. Errors: kFailedPrecondition, e.g. a full disk.
+  [[nodiscard]] Status Keep(const JobSubmitted& job);
+  [[nodiscard]] Status Keep(const JobReleased& job);
+  [[nodiscard]] Status Keep(const ModeSet& mode);
+  [[nodiscard]] Status Keep(const KeepEpoch& epoch);
+
+ private:
+  class Database;
+  explicit Journal(std::unique_ptr<Database> database);
+  std::unique_ptr<Database> database_;
+};
+
+}  // namespace weft::controller

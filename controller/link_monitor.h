@@ -1,0 +1,136 @@
+// What a link gives, inferred from what flows get. The switches say nothing; the senders say two things about every flow:
+// how many bytes its lanes put on the wire, and how long it had bytes ready while the kernel's buffer was full ("waiting
+// for the wire"). From these, in slots of 0.2 s:
+//
+//   rate of a flow while it is limited   r_f = bytes / wait of the slot, if it waited at least 30 % of the slot; else the
+//                                        plain average. Dividing by the wait and not by the time is what tells a slow link
+//                                        from a ring that idles because a slow link elsewhere holds it up: the innocent
+//                                        flow waits less than it idles and shows the full rate while it waits.
+//   load of a link                       L_l = Σ r_f over the flows with bytes on it
+//
+// A limited flow is *explained* when some link of its lanes has L_l >= 80 % of what the link is believed to give: it waits
+// because that link is full. Of several lanes only those with the longest round trips count, since the queue stands before
+// the link that holds the flow. That is max-min fairness read backwards: every flow has a full link. A flow
+// without one, in `windows` consecutive windows, waits at a link that gives less than believed. Which one: not a link
+// that another flow found full meanwhile (exonerated); if other unexplained flows share links with it, one of the shared
+// ones; among the rest the links between switches, since only those can be avoided. The estimate of the culprits becomes the load seen.
+//
+// Recovery: more load than the estimate in two consecutive windows raises it. A link that nobody uses, or that is used only
+// beside another full one, shows nothing; so `recovery_interval` after it was last seen to be the one full link of a flow,
+// its estimate is raised by half, which lets flows try it. If it is lowered again soon, the next interval is twice as
+// long (up to 16 times). So it converges and does not flap, and a test of a link that is still slow costs its flows a
+// fifth of their rate for three windows.
+//
+// Limits. A deficit under 20 % is not seen. Foreign traffic that starts and stops faster than three windows is averaged.
+// Where a path has several equally suspect switch links, all of them are blamed until another flow exonerates one. A
+// receiver that reads too slowly looks like a slow wire. Two flows that alternate within one slot look like a higher
+// load, which errs towards not blaming. Kernel buffers that hold a good part of a burst hide part of a deficit.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/units.h"
+#include "controller/fabric_view.h"
+#include "controller/flow_table.h"
+
+namespace weft::controller {
+
+struct LinkMonitorOptions {
+  Seconds slot{0.2};
+  Seconds window{0.6};             ///< of waiting for the wire, per verdict
+  int windows = 3;                 ///< consecutive windows without explanation before a link is blamed
+  double explained = 0.8;          ///< load over estimate from which a link counts as full
+  double limited = 0.3;            ///< share of a slot that a flow must wait for the wire to be judged
+  Seconds recovery_interval{30};
+};
+
+/// An estimate changed.
+struct CapacityChange {
+  LinkId link;
+  BitsPerSecond before, after;
+  std::string reason;
+};
+
+/// A link that is full and shared: what a re-plan may resolve.
+struct Collision {
+  LinkId link;
+  BitsPerSecond load;
+  std::vector<uint64_t> flows;     ///< with bytes on it, ascending
+};
+
+class LinkMonitor {
+ public:
+  LinkMonitor(LinkMonitorOptions options, const FabricView* fabric) : options_(options), fabric_(fabric) {}
+
+  /// Judges `slot`; every slot once, ascending, when its neighbour slot + 1 has been measured too.
+  std::vector<CapacityChange> Evaluate(const FlowTable& table, int64_t slot, Seconds now);
+  /// Puts estimates back whose confirmation is overdue.
+  std::vector<CapacityChange> Recover(Seconds now);
+
+  /// What is believed to be left of the link for the flows that are managed.
+  BitsPerSecond Available(LinkId link) const;
+  /// Links that have been full and shared for the last three slots.
+  const std::vector<Collision>& collisions() const { return collisions_; }
+  /// The flow's traffic goes elsewhere now: what was seen of it proves nothing about its new path.
+  void Forget(uint64_t flow) { windows_.erase(flow); }
+
+ private:
+  struct LinkState {
+    BitsPerSecond available;
+    double exonerated_s = -1e300;
+    double confirmed_s = 0;        ///< when the lowered estimate was last seen to be right
+    double tested_s = -1e300;      ///< when its estimate was last raised as a test
+    double interval_s = 0;         ///< until the next test
+    int above = 0;                 ///< consecutive windows with more load than the estimate
+    int contended = 0;             ///< consecutive slots full and shared
+  };
+  struct LaneUse {
+    const std::vector<LinkId>* links = nullptr;
+    double bytes = 0;
+    double rtt_s = 0;
+  };
+  /// A flow in the slot under judgement.
+  struct FlowUse {
+    const SendFlow* flow = nullptr;
+    double waited = 0;             ///< share of the slot
+    bool interior = false;         ///< both neighbour slots are limited too: neither start nor drain of a burst
+    bool edge = false;             ///< next to a limited slot
+    std::vector<LaneUse> lanes;
+    double rate_scale = 1;         ///< bits per second while limited, for each byte of the slot
+  };
+  struct Sum {
+    double waited_s = 0;
+    std::map<LinkId, double> load; ///< bits
+  };
+  struct FlowWindow {
+    Sum interior, all;
+    double started_s = 0;
+    int deficits = 0;
+    double deficit_since_s = 0;
+    std::map<LinkId, double> seen; ///< load of the newest window, bits per second
+    std::vector<LinkId> suspects;  ///< links of the lanes with the longest round trips
+  };
+
+  LinkState& State(LinkId link);
+  std::vector<FlowUse> Collect(const FlowTable& table, int64_t slot) const;
+  std::vector<double> Loads(const std::vector<FlowUse>& uses) const;
+  void FindCollisions(const std::vector<FlowUse>& uses, const std::vector<double>& loads);
+  void Accumulate(const FlowUse& use, const std::vector<double>& loads, double now_s);
+  void CloseWindow(const FlowUse& use, const Sum& sum, FlowWindow& window, double now_s,
+                   std::vector<CapacityChange>& changes);
+  std::vector<LinkId> Culprits(uint64_t flow, const FlowWindow& window) const;
+  void Blame(const SendFlow& flow, FlowWindow& window, double now_s, std::vector<CapacityChange>& changes);
+  void Raise(LinkId link, double load, double now_s, std::vector<CapacityChange>& changes);
+
+  LinkMonitorOptions options_;
+  const FabricView* fabric_;
+  std::map<LinkId, LinkState> links_;
+  std::map<uint64_t, FlowWindow> windows_;
+  std::vector<Collision> collisions_;
+};
+
+}  // namespace weft::controller

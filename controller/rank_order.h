@@ -1,0 +1,21 @@
+// Which host holds which rank: rings are cheapest where neighbours share a leaf switch.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace weft::controller {
+
+/// What the controller knows about hosts when a job is planned.
+struct PlacementView {
+  std::set<std::string> connected;          ///< hosts whose agent is here
+  std::map<std::string, std::string> leaf;  ///< host -> first switch, where probes have shown it
+};
+
+/// Hosts of a job in an order of ranks in which the ring crosses between leaf switches least often; the given order where
+/// that is as good. A host whose leaf is unknown counts as a leaf of its own.
+std::vector<std::string> OrderHosts(const std::vector<std::string>& hosts, const PlacementView& view);
+
+}  // namespace weft::controller

@@ -1,0 +1,86 @@
+#include "controller/state_json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace weft::controller {
+namespace {
+
+using Json = nlohmann::json;
+
+template <typename T>
+Json List(const T& texts) {
+  Json list = Json::array();
+  for (const auto& text : texts) list.push_back(text);
+  return list;
+}
+
+Json ToJson(const v1::JobStatus& job) {
+  const v1::Strategy& strategy = job.plan().strategy();
+  return {{"job_id", job.spec().job_id()},
+          {"name", job.spec().name()},
+          {"state", job.state()},
+          {"policy_epoch", job.policy_epoch()},
+          {"flows", job.flows()},
+          {"iteration_s", job.iteration_s()},
+          {"predicted_iteration_s", job.plan().predicted().iteration_s()},
+          {"lower_bound_s", job.plan().lower_bound_s()},
+          {"send_rate_bps", job.send_rate_bps()},
+          {"rank_hosts", List(job.plan().rank_hosts())},
+          {"strategy", {{"dp", strategy.dp()}, {"micro_batch", strategy.micro_batch()},
+                        {"bucket_bytes", strategy.bucket_bytes()}}},
+          {"why", List(job.plan().why())},
+          {"planning_errors", List(job.planning_errors())}};
+}
+
+Json ToJson(const v1::HostStatus& host) {
+  return {{"host", host.host()},
+          {"connected", host.connected()},
+          {"addresses", List(host.addresses())},
+          {"incarnation", host.incarnation()}};
+}
+
+Json ToJson(const v1::LinkStatus& link) {
+  return {{"from", link.from()},
+          {"to", link.to()},
+          {"line_rate_bps", link.line_rate_bps()},
+          {"available_bps", link.available_bps()},
+          {"used_bps", link.used_bps()},
+          {"utilisation", link.utilisation()},
+          {"carried_bytes", link.carried_bytes()},
+          {"jobs", List(link.jobs())}};
+}
+
+Json ToJson(const v1::Decision& decision) {
+  return {{"time_s", decision.time_s()},
+          {"job_id", decision.job_id()},
+          {"kind", decision.kind()},
+          {"epoch", decision.epoch()},
+          {"reason", decision.reason()}};
+}
+
+template <typename T>
+Json ToJsonList(const T& messages) {
+  Json list = Json::array();
+  for (const auto& message : messages) list.push_back(ToJson(message));
+  return list;
+}
+
+}  // namespace
+
+std::string StateJson(const ControlLoop& loop) {
+  const v1::GetTopologyResponse topology = loop.Topology();
+  const v1::ListDecisionsResponse decisions = loop.Decisions();
+  const Json state = {{"cluster", loop.cluster_name()},
+                      {"mode", loop.mode() == v1::MODE_OBSERVE ? "observe" : "enforce"},
+                      {"uptime_s", loop.Now().count()},
+                      {"jobs", ToJsonList(loop.Jobs())},
+                      {"hosts", ToJsonList(topology.hosts())},
+                      {"links", ToJsonList(topology.links())},
+                      {"decisions", ToJsonList(decisions.decisions())},
+                      {"replans", decisions.replans()},
+                      {"policy_epochs", decisions.policy_epochs()}};
+  // Names come from agents: bytes that are no UTF-8 are shown as such and never fail the page.
+  return state.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace weft::controller

@@ -1,0 +1,311 @@
+#include "controller/testing/fake_cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft::controller::testing {
+namespace {
+
+constexpr int kBasePort = 41000;
+constexpr int kPorts = 8;
+constexpr double kStep = 0.01;
+constexpr int kSampleSteps = 20;
+constexpr double kHostZero = 5000;  // hosts' clocks begin elsewhere
+
+}  // namespace
+
+FakeCluster::FakeCluster(Core& core, int leaves, int spines, int hosts_per_leaf, double rate_bps)
+    : core_(core), spines_(spines), hosts_per_leaf_(hosts_per_leaf), rate_(rate_bps) {
+  for (int i = 1; i <= leaves * hosts_per_leaf; ++i) hosts_.push_back(fmt::format("h{}", i));
+}
+
+void FakeCluster::Send(Event event) {
+  event.time = Seconds(now_);
+  if (on_event) on_event(event);
+  for (Action& action : core_.Handle(event)) {
+    Apply(action);
+    actions.push_back(std::move(action));
+  }
+}
+
+void FakeCluster::Apply(const Action& action) {
+  const auto* push = std::get_if<PushPolicy>(&action);
+  if (push == nullptr) return;
+  int64_t& epoch = epochs[push->policy.job_id() + " " + push->host];
+  epoch = std::max(epoch, push->policy.epoch());
+  for (const v1::FlowPolicy& policy : push->policy.flows()) {
+    const auto flow = flows_.find(policy.flow());
+    if (flow == flows_.end() || flow->second.from != push->host) continue;
+    flow->second.weights.clear();
+    for (const v1::LanePolicy& lane : policy.lanes()) flow->second.weights[lane.source_port()] = lane.weight();
+  }
+}
+
+void FakeCluster::Register(const std::string& host, std::vector<std::pair<std::string, int64_t>> held) {
+  v1::Register message;
+  message.set_host(host);
+  message.set_incarnation(1 + registered_[host]);
+  message.add_interfaces()->add_addresses("addr-" + host);
+  for (const auto& [job, epoch] : held) {
+    v1::JobEpoch* policy = message.add_policies();
+    policy->set_job_id(job);
+    policy->set_epoch(epoch);
+  }
+  registered_[host] = true;
+  for (auto& [id, flow] : flows_) {
+    if (flow.from == host) flow.announced = false;
+  }
+  Send({.body = HostRegistered{message}});
+}
+
+void FakeCluster::RegisterAll() {
+  for (const std::string& host : hosts_) Register(host);
+}
+
+int FakeCluster::LeafOf(const std::string& host) const {
+  const auto at = std::find(hosts_.begin(), hosts_.end(), host) - hosts_.begin();
+  return static_cast<int>(at) / hosts_per_leaf_ + 1;
+}
+
+std::vector<std::string> FakeCluster::HopsOf(const Flow& flow, int port) const {
+  const int a = LeafOf(flow.from);
+  const int b = LeafOf(flow.to);
+  if (a == b) return {fmt::format("leaf{}", a)};
+  return {fmt::format("leaf{}", a), fmt::format("spine{}", port % spines_ + 1), fmt::format("leaf{}", b)};
+}
+
+std::vector<FakeCluster::LinkKey> FakeCluster::PathOf(const Flow& flow, int port) const {
+  std::vector<LinkKey> links;
+  std::string at = flow.from;
+  for (const std::string& hop : HopsOf(flow, port)) {
+    links.emplace_back(at, hop);
+    at = hop;
+  }
+  links.emplace_back(at, flow.to);
+  return links;
+}
+
+double FakeCluster::CapacityOf(const LinkKey& link) const {
+  const auto set = capacity_.find(link);
+  const auto taken = constant_.find(link);
+  return std::max(1e3, (set == capacity_.end() ? rate_ : set->second) - (taken == constant_.end() ? 0 : taken->second));
+}
+
+void FakeCluster::Start(const FakeJob& job, int spine) {
+  JobRun& run = jobs_[job.id];
+  run = JobRun{.job = job, .compute_left = job.compute_s, .started = now_};
+  for (size_t rank = 0; rank < job.ring.size(); ++rank) {
+    Flow flow{.id = next_flow_++, .job = job.id, .from = job.ring[rank], .to = job.ring[(rank + 1) % job.ring.size()]};
+    const int port = 30000 + static_cast<int>(flow.id) * spines_ + spine - 30000 % spines_;
+    flow.weights[port] = 1;
+    flow.wire[port] = flow.wire_read[port] = 0;
+    run.flows.push_back(flow.id);
+    flows_[flow.id] = flow;
+  }
+}
+
+void FakeCluster::Finish(const std::string& job_id) {
+  for (const uint64_t id : jobs_[job_id].flows) {
+    closed_[flows_[id].from].push_back(id);
+    flows_.erase(id);
+  }
+  jobs_.erase(job_id);
+}
+
+void FakeCluster::Probe(const std::string& job_id) {
+  for (const uint64_t id : jobs_[job_id].flows) {
+    const Flow& flow = flows_[id];
+    v1::PathReport report;
+    report.set_flow(id);
+    report.set_local_address("addr-" + flow.from);
+    report.set_peer_address("addr-" + flow.to);
+    report.set_hop_count(static_cast<int>(HopsOf(flow, 0).size()));
+    std::vector<int> ports;
+    for (const auto& [port, bytes] : flow.wire) ports.push_back(port);
+    for (int i = 0; i < kPorts; ++i) ports.push_back(kBasePort + i);
+    for (const int port : ports) {
+      v1::Path* path = report.add_paths();
+      path->set_source_port(port);
+      path->set_complete(true);
+      for (const std::string& hop : HopsOf(flow, port)) path->add_hops(hop);
+    }
+    Send({.body = PathsReceived{flow.from, report}});
+  }
+}
+
+std::map<FakeCluster::LinkKey, double> FakeCluster::LoadPerRate(const Flow& flow) const {
+  double sum = 0;
+  for (const auto& [port, weight] : flow.weights) sum += weight;
+  std::map<LinkKey, double> load;
+  for (const auto& [port, weight] : flow.weights) {
+    if (weight == 0) continue;
+    for (const LinkKey& link : PathOf(flow, port)) load[link] += weight / sum;
+  }
+  return load;
+}
+
+/// Rings are coupled, so a job is one variable: raise all jobs together, freeze those on a full link, go on.
+void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
+  std::map<JobRun*, std::map<LinkKey, double>> coefficient;
+  std::map<LinkKey, double> used;
+  for (JobRun* run : sending) {
+    for (const uint64_t id : run->flows) {
+      for (const auto& [link, load] : LoadPerRate(flows_[id])) coefficient[run][link] += load;
+    }
+  }
+  std::map<JobRun*, double> rates;
+  std::vector<JobRun*> open = sending;
+  std::map<LinkKey, int> foreign = foreign_;
+  while (!open.empty()) {
+    double raise = 1e300;
+    std::map<LinkKey, double> slope;
+    for (JobRun* run : open) {
+      for (const auto& [link, load] : coefficient[run]) slope[link] += load;
+    }
+    // One stream gets what one lane gets, so it grows as fast as the fastest lane on its link.
+    std::map<LinkKey, double> foreign_slope;
+    for (const auto& [link, count] : foreign) {
+      double fastest = 0;
+      for (JobRun* run : open) fastest = std::max(fastest, coefficient[run].contains(link) ? coefficient[run][link] : 0);
+      foreign_slope[link] = count * (fastest > 0 ? fastest : 1);
+      slope[link] += foreign_slope[link];
+    }
+    for (const auto& [link, s] : slope) {
+      if (s > 0) raise = std::min(raise, std::max(0.0, CapacityOf(link) - used[link]) / s);
+    }
+    for (const auto& [link, s] : slope) used[link] += s * raise;
+    for (JobRun* run : open) rates[run] += raise;
+    const auto full = [&](const LinkKey& link) { return used[link] >= CapacityOf(link) * (1 - 1e-9); };
+    std::erase_if(open, [&](JobRun* run) {
+      return std::any_of(coefficient[run].begin(), coefficient[run].end(),
+                         [&](const auto& entry) { return entry.second > 0 && full(entry.first); });
+    });
+    std::erase_if(foreign, [&](const auto& entry) { return full(entry.first); });
+  }
+  for (JobRun* run : sending) {
+    for (const uint64_t id : run->flows) {
+      Flow& flow = flows_[id];
+      flow.rate = rates[run];
+      flow.queued.clear();
+      for (const auto& [port, weight] : flow.weights) {
+        for (const LinkKey& link : PathOf(flow, port)) {
+          if (used[link] >= CapacityOf(link) * (1 - 1e-9)) flow.queued.insert(port);
+        }
+      }
+      flow.room = 1e300;  // what it could send if only it went faster
+      for (const auto& [link, load] : LoadPerRate(flow)) {
+        flow.room = std::min(flow.room, flow.rate + std::max(0.0, CapacityOf(link) - used[link]) / load);
+      }
+    }
+  }
+}
+
+void FakeCluster::Step(double dt) {
+  std::vector<JobRun*> sending;
+  for (auto& [id, run] : jobs_) {
+    if (run.compute_left > 1e-9) {
+      run.compute_left -= dt;
+      if (run.compute_left <= 1e-9) run.bytes_left = run.job.bytes;
+    } else {
+      sending.push_back(&run);
+    }
+  }
+  SolveRates(sending);
+  for (JobRun* run : sending) {
+    double moved = 0;
+    for (const uint64_t id : run->flows) {
+      Flow& flow = flows_[id];
+      moved = std::min(run->bytes_left, flow.rate / 8 * dt);
+      flow.wait_wire += dt * std::min(1.0, flow.rate / flow.room) * moved / (flow.rate / 8 * dt);
+      double sum = 0;
+      for (const auto& [port, weight] : flow.weights) sum += weight;
+      for (const auto& [port, weight] : flow.weights) flow.wire[port] += moved * weight / sum;
+      for (const auto& [link, load] : LoadPerRate(flow)) carried_[link] += moved * load;
+    }
+    run->bytes_left -= moved;
+    if (run->bytes_left > 1e-6) continue;
+    run->iterations.emplace_back(now_ + dt, now_ + dt - run->started);
+    run->started = now_ + dt;
+    run->compute_left = run->job.compute_s;
+  }
+}
+
+void FakeCluster::Sample(const std::string& host) {
+  v1::HostSample sample;
+  sample.set_time_s(now_ + kHostZero);
+  for (auto& [id, flow] : flows_) {
+    if (flow.from != host) continue;
+    if (!flow.announced) {
+      v1::FlowIdentity* identity = sample.add_opened();
+      identity->set_flow(id);
+      identity->set_job_id(flow.job);
+      identity->set_send(true);
+      identity->set_local_address("addr-" + flow.from);
+      identity->set_peer_address("addr-" + flow.to);
+      flow.announced = true;
+    }
+    v1::FlowCounters* counters = sample.add_counters();
+    counters->set_flow(id);
+    counters->set_send(true);
+    counters->set_wait_wire_s(flow.wait_wire);
+    for (const auto& [port, weight] : flow.weights) flow.wire.try_emplace(port, 0);
+    for (const auto& [port, bytes] : flow.wire) {
+      v1::LaneCounters* lane = counters->add_lanes();
+      lane->set_source_port(port);
+      const auto weight = flow.weights.find(port);
+      lane->set_weight(weight == flow.weights.end() ? 0 : weight->second);
+      lane->set_state("active");
+      lane->set_wire_bytes(static_cast<int64_t>(flow.wire_read[port]));
+      lane->set_rtt_s(flow.queued.contains(port) ? 0.02 : 0.002);
+    }
+  }
+  for (const uint64_t id : closed_[host]) sample.add_closed(id);
+  closed_[host].clear();
+  Send({.body = SampleReceived{host, sample}});
+}
+
+void FakeCluster::Run(double seconds) {
+  const int64_t until = steps_ + std::llround(seconds / kStep);
+  while (steps_ < until) {
+    Step(kStep);
+    now_ = static_cast<double>(++steps_) * kStep;
+    if (steps_ % 10 == 0) {
+      for (auto& [id, flow] : flows_) flow.wire_read = flow.wire;
+    }
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      if (registered_[hosts_[i]] && (steps_ + static_cast<int64_t>(i) * 3) % kSampleSteps == 0) Sample(hosts_[i]);
+    }
+    if (steps_ % 10 == 5) Send({.body = Tick{}});
+  }
+}
+
+double FakeCluster::Iteration(const std::string& job_id, double seconds) const {
+  double sum = 0;
+  int count = 0;
+  for (const auto& [end, duration] : jobs_.at(job_id).iterations) {
+    if (end < now_ - seconds) continue;
+    sum += duration;
+    ++count;
+  }
+  return count == 0 ? 1e300 : sum / count;
+}
+
+double FakeCluster::Carried(const std::string& from, const std::string& to) const {
+  const auto found = carried_.find({from, to});
+  return found == carried_.end() ? 0 : found->second;
+}
+
+std::vector<double> FakeCluster::Shares(const std::string& job_id, const std::string& host) const {
+  std::vector<double> shares(static_cast<size_t>(spines_));
+  for (const auto& [id, flow] : flows_) {
+    if (flow.job != job_id || flow.from != host) continue;
+    double sum = 0;
+    for (const auto& [port, weight] : flow.weights) sum += weight;
+    for (const auto& [port, weight] : flow.weights) shares[static_cast<size_t>(port % spines_)] += weight / sum;
+  }
+  return shares;
+}
+
+}  // namespace weft::controller::testing

@@ -1,0 +1,106 @@
+// A leaf-spine cluster with agents and jobs as the core sees them, simulated in steps of 10 ms: rings whose flows are
+// coupled (all go at the rate of the slowest), compute phases, shaped and slowed links, foreign traffic, counters that
+// are read at 10 Hz. Only messages go in and out: the core under test knows nothing else.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "controller/core.h"
+
+namespace weft::controller::testing {
+
+struct FakeJob {
+  std::string id;
+  std::vector<std::string> ring;   ///< hosts; rank r sends to rank r + 1
+  double compute_s = 0.4;
+  double bytes = 12e6;             ///< of every flow per iteration, on the wire
+};
+
+class FakeCluster {
+ public:
+  /// Hosts h1 .. under leaf1, the next under leaf2, and so on. Every link gives `rate_bps`.
+  FakeCluster(Core& core, int leaves, int spines, int hosts_per_leaf, double rate_bps = 100e6);
+
+  void Register(const std::string& host, std::vector<std::pair<std::string, int64_t>> held = {});
+  void RegisterAll();
+  /// Starts a job: its flows open with one lane each, from a port whose path goes over `spine` (0-based).
+  void Start(const FakeJob& job, int spine);
+  void Finish(const std::string& job_id);
+  /// Reports the probes of every flow of the job: 8 ports, port p over spine p % spines.
+  void Probe(const std::string& job_id);
+
+  void SetRate(const std::string& from, const std::string& to, double bps) { capacity_[{from, to}] = bps; }
+  /// A foreign stream that competes like one flow on this link.
+  void AddForeign(const std::string& from, const std::string& to) { foreign_[{from, to}] += 1; }
+  /// Traffic that takes `bps` of the link whatever happens.
+  void AddConstant(const std::string& from, const std::string& to, double bps) { constant_[{from, to}] += bps; }
+  void RemoveForeign() { foreign_.clear(), constant_.clear(); }
+
+  /// Lets `seconds` pass.
+  void Run(double seconds);
+  void Send(Event event);
+
+  double now() const { return now_; }
+  /// Mean duration of the job's iterations that ended in the last `seconds`.
+  double Iteration(const std::string& job_id, double seconds) const;
+  /// Bytes that the link carried for jobs.
+  double Carried(const std::string& from, const std::string& to) const;
+  /// Share of the flow from `host` of the job that goes over each spine.
+  std::vector<double> Shares(const std::string& job_id, const std::string& host) const;
+
+  std::vector<Action> actions;                       ///< everything the core answered
+  std::map<std::string, int64_t> epochs;             ///< newest per "job host"
+  std::function<void(const Event&)> on_event;        ///< sees every event before the core
+
+ private:
+  using LinkKey = std::pair<std::string, std::string>;
+  struct Flow {
+    uint64_t id = 0;
+    std::string job, from, to;
+    bool announced = false;
+    std::map<int, double> wire;                      ///< by port
+    std::map<int, double> wire_read;                 ///< as read at the last 100 ms
+    std::map<int, int> weights;
+    double wait_wire = 0;
+    double rate = 0, room = 0;
+    std::set<int> queued;                            ///< ports whose way has a full link
+  };
+  struct JobRun {
+    FakeJob job;
+    std::vector<uint64_t> flows;
+    double compute_left = 0, bytes_left = 0, started = 0;
+    std::vector<std::pair<double, double>> iterations;  ///< end, duration
+  };
+
+  int LeafOf(const std::string& host) const;
+  std::vector<LinkKey> PathOf(const Flow& flow, int port) const;
+  std::vector<std::string> HopsOf(const Flow& flow, int port) const;
+  double CapacityOf(const LinkKey& link) const;
+  void Step(double dt);
+  void SolveRates(const std::vector<JobRun*>& sending);
+  std::map<LinkKey, double> LoadPerRate(const Flow& flow) const;
+  void Sample(const std::string& host);
+  void Apply(const Action& action);
+
+  Core& core_;
+  int spines_;
+  int hosts_per_leaf_;
+  double rate_;
+  std::vector<std::string> hosts_;
+  std::map<std::string, bool> registered_;
+  std::map<LinkKey, double> capacity_, constant_, carried_;
+  std::map<LinkKey, int> foreign_;
+  std::map<uint64_t, Flow> flows_;
+  std::map<std::string, JobRun> jobs_;
+  std::map<std::string, std::vector<uint64_t>> closed_;
+  double now_ = 0;
+  int64_t steps_ = 0;
+  uint64_t next_flow_ = 1;
+};
+
+}  // namespace weft::controller::testing

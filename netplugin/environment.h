@@ -21,7 +21,7 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"WEFT_WORLD", "WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS, else unknown", "number of ranks of the job"},
     {"WEFT_RUN_DIR", "/run/weft", "folder of the agent's socket; empty: no agent is looked for"},
     {"WEFT_CHUNK_BYTES", "131072", "largest piece of a message that one lane carries at a time, 4096 to 16777216"},
-    {"WEFT_UNSENT_BYTES", "1048576",
+    {"WEFT_UNSENT_BYTES", "262144",
      "bytes that a lane may hold in the kernel unsent (TCP_NOTSENT_LOWAT), 4096 to 1073741824"},
     {"NCCL_SOCKET_IFNAME", "", "interfaces: comma list of prefixes, '=' first: exact names, '^' first: all but these"},
     {"NCCL_SOCKET_FAMILY", "", "AF_INET or AF_INET6: only addresses of this family"},
@@ -33,7 +33,7 @@ struct Environment {
   int world = -1;  ///< -1: unknown
   std::string run_dir = "/run/weft";
   uint32_t chunk_bytes = 128 << 10;
-  uint32_t unsent_bytes = 1 << 20;
+  uint32_t unsent_bytes = 256 << 10;
   std::string interfaces;
   int family = 0;  ///< AF_INET, AF_INET6, or 0: both
   /// Values that were refused, one line each with what holds in their place; logged at init.

@@ -1,5 +1,7 @@
 // The built library through its exported tables, on loopback, without an agent.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -291,6 +293,29 @@ TEST(Plugin, ItsThreadIsGoneWithTheLibrary) {
   EXPECT_EQ(threads(), before + 1);
   ASSERT_EQ(plugin->Finalize(), nccl::kSuccess);
   EXPECT_EQ(threads(), before) << "finalize joins it";
+}
+
+TEST(Plugin, AForkedChildNeitherHangsNorTouchesItsParentsConnections) {
+  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  setenv("WEFT_RUN_DIR", "", 1);
+  Plugin plugin(10);
+  ASSERT_EQ(plugin->Init(nullptr), nccl::kSuccess);
+  const Pair pair = MakePair(*plugin);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a join of a thread that the child does not have would never end
+    _exit(plugin.Unload() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  std::vector<char> data, got(508);
+  Fill(&data, 500, 1);
+  EXPECT_EQ(SendAll(*plugin, pair.send, data.data(), 500), nccl::kSuccess);
+  EXPECT_EQ(ReceiveAll(*plugin, pair.recv, got.data(), 500, nullptr), nccl::kSuccess);
+  EXPECT_TRUE(Check(got, 500, 1));
+  ClosePair(*plugin, pair);
 }
 
 }  // namespace

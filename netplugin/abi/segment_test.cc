@@ -1,0 +1,125 @@
+#include "netplugin/abi/segment.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "netplugin/abi/seqlock.h"
+
+namespace weft::abi {
+namespace {
+
+TEST(Segment, FreshHeadersAreValid) {
+  auto telemetry = std::make_unique<TelemetrySegment>();
+  InitTelemetryHeader(telemetry.get());
+  EXPECT_EQ(ValidateSegment(telemetry.get(), sizeof *telemetry, kTelemetryMagic), nullptr);
+  auto policy = std::make_unique<PolicySegment>();
+  InitPolicyHeader(policy.get());
+  EXPECT_EQ(ValidateSegment(policy.get(), sizeof *policy, kPolicyMagic), nullptr);
+  EXPECT_EQ(ValidateSegment(policy.get(), sizeof *policy + 4096, kPolicyMagic), nullptr) << "a larger mapping is fine";
+}
+
+TEST(Segment, UnknownSectionsAreSkipped) {
+  auto policy = std::make_unique<PolicySegment>();
+  InitPolicyHeader(policy.get());
+  policy->header.sections[1] = {77, 1, 216, 8, 2};
+  policy->header.section_count = 2;
+  EXPECT_EQ(ValidateSegment(policy.get(), sizeof *policy, kPolicyMagic), nullptr);
+}
+
+TEST(Segment, EverythingElseIsRefusedByName) {
+  const std::pair<std::function<void(SegmentHeader&)>, const char*> cases[] = {
+      {[](auto& h) { h.magic = kTelemetryMagic; }, "the magic number is wrong"},
+      {[](auto& h) { h.version = 2; }, "the segment version is not supported"},
+      {[](auto& h) { h.total_bytes += 1; }, "the header claims more bytes than the segment has"},
+      {[](auto& h) { h.total_bytes = 10; }, "the header claims fewer bytes than the header has"},
+      {[](auto& h) { h.section_count = kMaxSections + 1; }, "the directory has too many sections"},
+      {[](auto& h) { h.section_count = 0; }, "a section that this version needs is missing"},
+      {[](auto& h) { h.sections[0].offset = 0; }, "a section lies outside the segment"},
+      {[](auto& h) { h.sections[0].offset = UINT64_MAX - 7; }, "a section lies outside the segment"},
+      {[](auto& h) { h.sections[0].entry_count = UINT32_MAX; }, "a section lies outside the segment"},
+      {[](auto& h) { h.sections[0].entry_bytes = UINT32_MAX; }, "a section lies outside the segment"},
+      {[](auto& h) { h.sections[0].entry_bytes -= 8; }, "a section's entry size is not this version's"},
+      {[](auto& h) { h.sections[0].entry_count = 0; }, "a section's entry count is not this version's"},
+      {[](auto& h) { h.sections[0].offset -= 8; }, "a section is not where this version puts it"},
+      {[](auto& h) { h.sections[0].offset -= 3; }, "a section is not aligned"},
+  };
+  for (const auto& [spoil, expected] : cases) {
+    auto policy = std::make_unique<PolicySegment>();
+    InitPolicyHeader(policy.get());
+    spoil(policy->header);
+    EXPECT_STREQ(ValidateSegment(policy.get(), sizeof *policy, kPolicyMagic), expected);
+  }
+  SegmentHeader small{};
+  EXPECT_STREQ(ValidateSegment(&small, sizeof small - 1, kPolicyMagic), "the segment is smaller than its header");
+}
+
+FlowPolicy Entry(uint64_t flow, uint64_t value) {
+  FlowPolicy entry{};
+  entry.flow = flow;
+  entry.pacing_bps = entry.lease_until_ns = value;
+  entry.traffic_class = static_cast<uint32_t>(value);
+  for (LanePolicy& lane : entry.lanes) lane.weight = static_cast<uint32_t>(value);
+  return entry;
+}
+
+TEST(Seqlock, FindsWhatWasWritten) {
+  auto table = std::make_unique<PolicyTable>();
+  FlowPolicy out{};
+  EXPECT_EQ(ReadFlowPolicy(*table, 7, &out), PolicyRead::kAbsent);
+  const std::vector<FlowPolicy> flows = {Entry(6, 60), Entry(7, 70)};
+  EXPECT_EQ(WritePolicies(*table, flows), 2u);
+  EXPECT_EQ(table->epoch.load(), 1u);
+  EXPECT_EQ(ReadFlowPolicy(*table, 7, &out), PolicyRead::kFound);
+  EXPECT_EQ(out.pacing_bps, 70u);
+  EXPECT_EQ(ReadFlowPolicy(*table, 8, &out), PolicyRead::kAbsent);
+}
+
+TEST(Seqlock, AReaderGivesUpOnAWriterThatStopped) {
+  auto table = std::make_unique<PolicyTable>();
+  FlowPolicy out{};
+  table->sequence.store(5);
+  EXPECT_EQ(ReadFlowPolicy(*table, 7, &out), PolicyRead::kBusy);
+  const FlowPolicy entry = Entry(7, 1);
+  WritePolicies(*table, {&entry, 1});  // the next writer recovers
+  EXPECT_EQ(ReadFlowPolicy(*table, 7, &out), PolicyRead::kFound);
+}
+
+TEST(Seqlock, ACountPastTheTableIsCorrupt) {
+  auto table = std::make_unique<PolicyTable>();
+  table->count.store(kMaxFlows + 1);
+  FlowPolicy out{};
+  EXPECT_EQ(ReadFlowPolicy(*table, 7, &out), PolicyRead::kCorrupt);
+  const std::vector<FlowPolicy> many(kMaxFlows + 5, Entry(1, 1));
+  EXPECT_EQ(WritePolicies(*table, many), kMaxFlows) << "the writer keeps within it";
+}
+
+TEST(Seqlock, NoReaderSeesHalfAnEntry) {
+  auto table = std::make_unique<PolicyTable>();
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> found{0}, torn{0};
+  std::thread reader([&] {
+    while (!stop) {
+      FlowPolicy out{};
+      if (ReadFlowPolicy(*table, 7, &out) != PolicyRead::kFound) continue;
+      ++found;
+      const bool whole = out.lease_until_ns == out.pacing_bps && out.traffic_class == out.pacing_bps &&
+                         out.lanes[0].weight == out.pacing_bps && out.lanes[kMaxLanes - 1].weight == out.pacing_bps;
+      if (!whole) ++torn;
+    }
+  });
+  for (uint64_t value = 1; value < 2000 || found < 100; ++value) {
+    const FlowPolicy entry = Entry(7, value);
+    WritePolicies(*table, {&entry, 1});
+    if (value % 16 == 0) std::this_thread::yield();
+  }
+  stop = true;
+  reader.join();
+  EXPECT_EQ(torn, 0u);
+}
+
+}  // namespace
+}  // namespace weft::abi

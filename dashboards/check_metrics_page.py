@@ -7,7 +7,7 @@ that exists must be on the page.
 
 A metric of jobs or links has series only while there are jobs or links; --accept-declared is content with its TYPE line.
 --save keeps the present values. --changed-since says which metrics have changed since such a snapshot, and fails for
-one that has not unless its row on the page says "constant" and why.
+one that has not unless its row on the page says why: "constant ...", or a cell that begins with "no: ".
 
 Exit: 0 the page and Prometheus agree, 1 they do not, 2 wrong usage or a file cannot be read.
 """
@@ -62,7 +62,7 @@ def compare_values(metrics, known, before, after):
     for name, row in sorted(metrics):
         names = series_names(name, known)
         changed = any(before.get(part) != after.get(part) for part in names)
-        constant = "constant" in row.lower()
+        constant = "constant" in row or any(cell.strip().startswith("no: ") for cell in row.split("|"))
         state = "changed " if changed else "constant" if constant else "STUCK   "
         stuck += not changed and not constant
         print(f"{state} {name}")

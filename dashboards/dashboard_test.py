@@ -17,7 +17,7 @@ from processes import Failure, check, skip  # noqa: E402
 from prometheus_api import documented_metrics  # noqa: E402
 
 SOURCES = ["weft.jsonnet", "config.libsonnet", "lib/dashboard.libsonnet"]
-METRIC = re.compile(r"\bweft_[a-z0-9_]+")
+METRIC = re.compile(r"\bweft_(?:agent|controller)_[a-z0-9_]+")
 
 
 def run(*command):

@@ -105,7 +105,7 @@ def planned_job_gets_its_environment(site):
     wait_until(lambda: (site.daemons.job(str(job)) or {"state": "released"})["state"] == "released", 5,
                f"the controller to release job {job}")
     lines = wait_until(lambda: len(site.hook_lines(job)) == 2 and site.hook_lines(job), 5, "both hooks' lines")
-    check(" is planned: dp=4" in lines[0] and " is released" in lines[1], f"hook log: {lines}")
+    check(" is planned: dp=" in lines[0] and " hosts=4 " in lines[0] and " is released" in lines[1], f"hook log: {lines}")
     check("launched unchanged" not in site.slurm.output(job), site.slurm.output(job))
 
 

@@ -167,7 +167,7 @@ class Processes:
 
     def print_logs(self, lines=12):
         for name in sorted(entry for entry in os.listdir(self.directory) if entry.endswith(".log")):
-            tail = self.log(name[:-4]).splitlines()[-lines:]
+            tail = [line for line in self.log(name[:-4]).splitlines() if line.strip()][-lines:]
             print(f"--- {name}", *tail, sep="\n", flush=True)
 
     def close(self):

@@ -26,7 +26,8 @@ struct PerfOptions {
   std::string rendezvous;          ///< "host:port" of rank 0
 };
 
-/// Measures and prints to stdout. Returns the exit status of the program; the reason of a failure is one line on stderr.
+/// Measures and prints to stdout. Returns the exit status of the program; the reason of a failure is one line on
+/// stderr.
 int RunPerf(const PerfOptions& options);
 
 }  // namespace weft::cli

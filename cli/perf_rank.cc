@@ -32,7 +32,9 @@ class Buffer {
   Status Allocate(int64_t elements) {
     const size_t bytes = (static_cast<size_t>(elements) * sizeof(float) + 4096) / 4096 * 4096;
     data_ = static_cast<float*>(std::aligned_alloc(4096, bytes));
-    if (data_ == nullptr) return Fail(Code::kResourceExhausted, fmt::format("no memory for a buffer of {} bytes", bytes));
+    if (data_ == nullptr) {
+      return Fail(Code::kResourceExhausted, fmt::format("no memory for a buffer of {} bytes", bytes));
+    }
     std::memset(data_, 0, bytes);  // touched now, not in the first run
     return Ok();
   }
@@ -103,8 +105,8 @@ class Measurement {
     if (plan_.check) Fill(run);
     WEFT_RETURN_IF_ERROR(communicator_.Barrier());
     const auto start = Steady::now();
-    WEFT_RETURN_IF_ERROR(communicator_.Run(plan_.schedule, collectives::DataType::kFloat32, run.count, Input(run).data(),
-                                           Output(run).data()));
+    WEFT_RETURN_IF_ERROR(communicator_.Run(plan_.schedule, collectives::DataType::kFloat32, run.count,
+                                           Input(run).data(), Output(run).data()));
     const double time_s = SecondsSince(start);
     if (plan_.check) *wrong += CountWrong(run, Output(run));
     return time_s;

@@ -28,7 +28,8 @@ struct PerfObserver {
   std::function<void(const PerfResult&)> row = [](const PerfResult&) {};
 };
 
-/// Runs all sizes. The report is complete on every rank. Progress goes to stderr from rank 0 when it takes over a second.
+/// Runs all sizes. The report is complete on every rank. Progress goes to stderr from rank 0 when it takes over a
+/// second.
 [[nodiscard]] tl::expected<PerfReport, PerfFailure> MeasureRank(const PerfPlan& plan, const PerfPlace& place,
                                                                 const PerfObserver& observer);
 

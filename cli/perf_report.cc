@@ -35,10 +35,11 @@ double Percentile(const std::vector<double>& ascending, double share) {
 }
 
 std::string PerfTableHead(const PerfPlan& plan, const PerfReport& report) {
-  return fmt::format("# {} ({}), {} ranks, {} runs after {}, plugin {} (net v{}) {}\n{:>12} {:>12} {:>12} {:>14} {:>14} {:>8}\n",
-                     planner::CollectiveName(plan.schedule.collective), plan.schedule.algorithm, plan.ranks,
-                     plan.iterations, plan.warmup, report.plugin_name, report.net_version, report.plugin_path, "bytes",
-                     "median us", "p99 us", "algbw Gbit/s", "busbw Gbit/s", "wrong");
+  return fmt::format(
+      "# {} ({}), {} ranks, {} runs after {}, plugin {} (net v{}) {}\n{:>12} {:>12} {:>12} {:>14} {:>14} {:>8}\n",
+      planner::CollectiveName(plan.schedule.collective), plan.schedule.algorithm, plan.ranks, plan.iterations,
+      plan.warmup, report.plugin_name, report.net_version, report.plugin_path, "bytes", "median us", "p99 us",
+      "algbw Gbit/s", "busbw Gbit/s", "wrong");
 }
 
 std::string PerfTableRow(const PerfPlan& plan, const PerfResult& result) {

@@ -206,7 +206,8 @@ TEST(Perf, TheJsonHasTheAgreedKeysAndNothingIsWrong) {
     EXPECT_GT(row["time_us_median"], 0);
     // (n-1)/n
     EXPECT_NEAR(row["busbw_bps"].get<double>(), row["algbw_bps"].get<double>() * 2 / 3, 1);
-    EXPECT_NEAR(row["algbw_bps"].get<double>() * row["time_us_median"].get<double>() / 8e6, row["bytes"].get<double>(), 1e-3);
+    EXPECT_NEAR(row["algbw_bps"].get<double>() * row["time_us_median"].get<double>() / 8e6,
+                row["bytes"].get<double>(), 1e-3);
   }
   EXPECT_EQ(json["results"][2]["bytes"], 4096);
 }

@@ -29,12 +29,12 @@ struct Rendezvous {
   std::string address;  ///< with the real port
 };
 
-/// Listens on `address`; port 0 lets the kernel choose. Errors: kInvalidArgument for a malformed address, kAlreadyExists
-/// when the port is in use.
+/// Listens on `address`; port 0 lets the kernel choose. Errors: kInvalidArgument for a malformed address,
+/// kAlreadyExists when the port is in use.
 [[nodiscard]] Result<Rendezvous> OpenRendezvous(const std::string& address);
 
-/// The star of all ranks. One thread at a time. Its destructor says goodbye: only a rank that vanishes without counts as
-/// dead.
+/// The star of all ranks. One thread at a time. Its destructor says goodbye: only a rank that vanishes without counts
+/// as dead.
 class Bootstrap {
  public:
   /// Errors: kInvalidArgument for a malformed address, kAlreadyExists when rank 0's port is in use, kDeadlineExceeded
@@ -48,8 +48,9 @@ class Bootstrap {
   /// Every rank's blob, in order of rank. Collective. Errors: kUnavailable naming the rank that is gone.
   [[nodiscard]] Result<std::vector<std::vector<uint8_t>>> AllGather(std::span<const uint8_t> mine);
 
-  /// Whether, within `wait`, some rank is known to have died or to have failed; ranks that left in order are no failure.
-  /// Not collective, never blocks when `wait` is 0. Errors: kUnavailable naming the rank and, if it said so, why.
+  /// Whether, within `wait`, some rank is known to have died or to have failed; ranks that left in order are no
+  /// failure. Not collective, never blocks when `wait` is 0. Errors: kUnavailable naming the rank and, if it said so,
+  /// why.
   [[nodiscard]] Status CheckPeers(Seconds wait);
 
   /// Tells all ranks that this one gives up, so that they can name the cause instead of waiting. Not collective.

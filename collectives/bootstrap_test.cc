@@ -74,7 +74,9 @@ class RawMember {
     EXPECT_TRUE(wire::SendFrame(socket_.get(), wire::HelloFrame(hello), deadline));
   }
   Result<wire::Frame> Next() { return wire::ReceiveFrame(socket_.get(), wire::Deadline(Seconds(20))); }
-  void Say(const wire::Frame& frame) { EXPECT_TRUE(wire::SendFrame(socket_.get(), frame, wire::Deadline(Seconds(20)))); }
+  void Say(const wire::Frame& frame) {
+    EXPECT_TRUE(wire::SendFrame(socket_.get(), frame, wire::Deadline(Seconds(20))));
+  }
   void Die() { socket_.reset(); }
 
  private:

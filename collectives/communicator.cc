@@ -65,7 +65,9 @@ class Arena {
     constexpr size_t kPage = 4096;
     const size_t rounded = (bytes + kPage - 1) / kPage * kPage;
     void* fresh = std::aligned_alloc(kPage, rounded);
-    if (fresh == nullptr) return Fail(Code::kResourceExhausted, fmt::format("no memory for {} bytes of scratch", bytes));
+    if (fresh == nullptr) {
+      return Fail(Code::kResourceExhausted, fmt::format("no memory for {} bytes of scratch", bytes));
+    }
     std::free(std::exchange(data_, fresh));
     bytes_ = rounded;
     return Ok();
@@ -240,9 +242,9 @@ Result<std::unique_ptr<Communicator>> Communicator::Create(NetPlugin& plugin, Bo
                                                     options.device, plugin.name(), devices));
   }
   if (options.slice < Bytes(4) || options.stall_timeout <= Seconds(0)) {
-    return Fail(Code::kInvalidArgument, fmt::format("slice of {} bytes, timeout of {:g} s: expected at least 4 bytes and "
-                                                    "a positive time", options.slice.count(),
-                                                    options.stall_timeout.count()));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("slice of {} bytes, timeout of {:g} s: expected at least 4 bytes, a positive time",
+                            options.slice.count(), options.stall_timeout.count()));
   }
   return std::unique_ptr<Communicator>(new Communicator(std::make_unique<Impl>(plugin, bootstrap, options)));
 }

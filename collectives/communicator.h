@@ -2,7 +2,8 @@
 // interpreter of planner::Schedule does here. The plugin is loaded by dlopen exactly as NCCL would.
 //
 //   WEFT_ASSIGN_OR_RETURN(auto plugin, NetPlugin::Load("libnccl-net-weft.so"));
-//   WEFT_ASSIGN_OR_RETURN(auto bootstrap, Bootstrap::Join({.rank = RankId(0), .world = 4, .address = "10.0.0.1:4000"}));
+//   WEFT_ASSIGN_OR_RETURN(auto bootstrap,
+//                         Bootstrap::Join({.rank = RankId(0), .world = 4, .address = "10.0.0.1:4000"}));
 //   WEFT_ASSIGN_OR_RETURN(auto comm, Communicator::Create(*plugin, *bootstrap, {}));
 //   WEFT_RETURN_IF_ERROR(comm->AllReduce(gradients));
 #pragma once
@@ -48,11 +49,11 @@ class Communicator {
   /// Payload handed to the plugin so far by this rank.
   Bytes bytes_sent() const;
 
-  /// Runs `schedule`, the same on all ranks, on `input` and `output` (sizes as schedule.h says; `count` elements in the
-  /// full buffer, cut into chunks at element boundaries: chunk c covers elements [c·count/k, (c+1)·count/k)). `input` and
-  /// `output` may be the same memory where both hold all chunks; where they overlap in a way that the schedule cannot
-  /// bear, the input is copied first. Blocks until this rank's part is done. The buffers stay registered with the plugin
-  /// for the next run: call Forget before freeing them.
+  /// Runs `schedule`, the same on all ranks, on `input` and `output` (sizes as schedule.h says; `count` elements in
+  /// the full buffer, cut into chunks at element boundaries: chunk c covers elements [c·count/k, (c+1)·count/k)).
+  /// `input` and `output` may be the same memory where both hold all chunks; where they overlap in a way that the
+  /// schedule cannot bear, the input is copied first. Blocks until this rank's part is done. The buffers stay
+  /// registered with the plugin for the next run: call Forget before freeing them.
   /// Errors: kInvalidArgument for sizes that do not fit (all-to-all: `count` not a multiple of the chunks), which leave
   /// the communicator usable; kUnavailable or kDeadlineExceeded naming the peer.
   [[nodiscard]] Status Run(const planner::Schedule& schedule, DataType type, int64_t count, const void* input,

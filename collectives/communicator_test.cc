@@ -76,8 +76,8 @@ void RunAndCompare(Communicator& communicator, const Schedule& schedule, int64_t
   const auto status =
       communicator.Run(schedule, DataType::kInt32, count, expected.input.data(), output.data());
   ASSERT_TRUE(status) << status.error().message();
-  ASSERT_TRUE(output == expected.output) << planner::CollectiveName(schedule.collective) << " of " << count << " at rank "
-                                         << rank << " of " << communicator.world();
+  ASSERT_TRUE(output == expected.output) << planner::CollectiveName(schedule.collective) << " of " << count
+                                         << " at rank " << rank << " of " << communicator.world();
 }
 
 class AllCollectives : public ::testing::TestWithParam<int> {};
@@ -187,7 +187,8 @@ Schedule RecursiveDoubling(int ranks) {
   schedule.ranks.resize(static_cast<size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
     auto& steps = schedule.ranks[static_cast<size_t>(rank)];
-    steps.push_back({.kind = StepKind::kCopy, .source = {BufferKind::kInput, 0}, .destination = {BufferKind::kOutput, 0}});
+    steps.push_back(
+        {.kind = StepKind::kCopy, .source = {BufferKind::kInput, 0}, .destination = {BufferKind::kOutput, 0}});
     StepId whole(0);
     int32_t round = 0;
     for (int bit = 1; bit < ranks; bit <<= 1, ++round) {
@@ -229,8 +230,8 @@ TEST(Communicator, ATwoRankExchangeWorksInBothListOrders) {
 TEST(Communicator, AWrongCallLeavesItUsable) {
   RunRanks(2, [](Communicator& communicator) {
     std::vector<int32_t> data(8);
-    const auto odd = communicator.Run(*planner::RingSchedule(Collective::kAllToAll, 2), DataType::kInt32, 3, data.data(),
-                                      data.data());
+    const auto odd = communicator.Run(*planner::RingSchedule(Collective::kAllToAll, 2), DataType::kInt32, 3,
+                                      data.data(), data.data());
     ASSERT_FALSE(odd);
     EXPECT_EQ(odd.error().code(), Code::kInvalidArgument);
     const auto other = communicator.Run(*planner::RingSchedule(Collective::kAllReduce, 3), DataType::kInt32, 3,

@@ -100,8 +100,9 @@ class NetAdapter final : public NetPlugin {
       return Check("regMr", table_->reg_mr(comm, data, bytes, nccl::kPtrHost, mhandle));
     } else {
       if (bytes > static_cast<size_t>(std::numeric_limits<int>::max())) {
-        return Fail(Code::kInvalidArgument, fmt::format("net plugin \"{}\": regMr of {} bytes: net v{} takes at most {}",
-                                                        name_, bytes, kVersion, std::numeric_limits<int>::max()));
+        return Fail(Code::kInvalidArgument,
+                    fmt::format("net plugin \"{}\": regMr of {} bytes: net v{} takes at most {}", name_, bytes,
+                                kVersion, std::numeric_limits<int>::max()));
       }
       return Check("regMr", table_->reg_mr(comm, data, static_cast<int>(bytes), nccl::kPtrHost, mhandle));
     }
@@ -157,8 +158,8 @@ class NetAdapter final : public NetPlugin {
 
   Status CheckMessage(std::string_view call, size_t bytes) const {
     if (bytes <= largest_message_) [[likely]] return Ok();
-    return Fail(Code::kInvalidArgument, fmt::format("net plugin \"{}\": {} of {} bytes: net v{} takes at most {}", name_,
-                                                    call, bytes, kVersion, largest_message_));
+    return Fail(Code::kInvalidArgument, fmt::format("net plugin \"{}\": {} of {} bytes: net v{} takes at most {}",
+                                                    name_, call, bytes, kVersion, largest_message_));
   }
 
   Status AddDevice(int index);
@@ -201,8 +202,8 @@ Status NetAdapter<Table, kVersion>::AddDevice(int index) {
   if constexpr (kDeviceHandles) {
     if (properties.device_type != nccl::kNetDeviceHost) {
       return Fail(Code::kFailedPrecondition,
-                  fmt::format("net plugin \"{}\": device {} is of offload type {}, expected a host device", name_, index,
-                              properties.device_type));
+                  fmt::format("net plugin \"{}\": device {} is of offload type {}, expected a host device", name_,
+                              index, properties.device_type));
     }
   }
   if constexpr (kWide) {

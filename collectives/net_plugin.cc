@@ -56,8 +56,8 @@ std::string FileOf(const void* table, const std::string& path) {
 
 template <typename Table, int kVersion>
 Result<std::unique_ptr<NetPlugin>> Start(SharedObject library, void* table, const std::string& path) {
-  auto plugin =
-      std::make_unique<NetAdapter<Table, kVersion>>(std::move(library), static_cast<Table*>(table), FileOf(table, path));
+  auto plugin = std::make_unique<NetAdapter<Table, kVersion>>(std::move(library), static_cast<Table*>(table),
+                                                              FileOf(table, path));
   WEFT_RETURN_IF_ERROR(plugin->Init(&PluginLog));
   return std::unique_ptr<NetPlugin>(std::move(plugin));
 }

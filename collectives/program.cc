@@ -114,9 +114,9 @@ class Lengths {
     } else {
       const auto origin = origin_.find(place);
       if (known != length_.end() || (!receive && origin == origin_.end())) {
-        return Fail(Code::kInvalidArgument, fmt::format("schedule {}: rank {} step {}: reads scratch chunk {} that nothing "
-                                                        "has filled", schedule_.algorithm, place.rank, place.step,
-                                                        chunk.chunk));
+        return Fail(Code::kInvalidArgument,
+                    fmt::format("schedule {}: rank {} step {}: reads scratch chunk {} that nothing has filled",
+                                schedule_.algorithm, place.rank, place.step, chunk.chunk));
       }
       length_[place] = kInProgress;
       WEFT_ASSIGN_OR_RETURN(length, Length(receive ? SendOf(place) : origin->second));

@@ -96,8 +96,9 @@ TEST(Program, InPlaceAWriteWaitsForEarlierReadsOfItsChunk) {
 
 TEST(Program, SumsIntoOneChunkAreOrderedEvenWhereTheScheduleIsSilent) {
   Schedule sum{.collective = Collective::kAllReduce, .algorithm = "local", .chunk_count = 2};
-  sum.ranks = {{{.kind = StepKind::kReduce, .source = {BufferKind::kInput, 0}, .destination = {BufferKind::kOutput, 0}},
-                {.kind = StepKind::kReduce, .source = {BufferKind::kInput, 1}, .destination = {BufferKind::kOutput, 0}}}};
+  sum.ranks = {
+      {{.kind = StepKind::kReduce, .source = {BufferKind::kInput, 0}, .destination = {BufferKind::kOutput, 0}},
+       {.kind = StepKind::kReduce, .source = {BufferKind::kInput, 1}, .destination = {BufferKind::kOutput, 0}}}};
   EXPECT_THAT(Compiled(sum, 0, 4).steps[1].needs, ElementsAre(0));
 }
 
@@ -122,7 +123,8 @@ TEST(Program, ScratchThatNothingFilledIsNamed) {
 }
 
 TEST(Program, AllToAllWantsAMultipleOfItsChunks) {
-  const auto program = CompileProgram(*planner::RingSchedule(Collective::kAllToAll, 4), {.rank = RankId(0), .count = 6});
+  const auto program =
+      CompileProgram(*planner::RingSchedule(Collective::kAllToAll, 4), {.rank = RankId(0), .count = 6});
   ASSERT_FALSE(program);
   EXPECT_EQ(program.error().code(), Code::kInvalidArgument);
   EXPECT_THAT(program.error().message(), HasSubstr("6 elements: expected a multiple of 4"));

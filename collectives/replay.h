@@ -1,5 +1,5 @@
-// The job `weft-replay`: timed sleep for the computation, real bytes for the gradients. For tests and demos of many jobs
-// on few cores; every sum is checked.
+// The job `weft-replay`: timed sleep for the computation, real bytes for the gradients. For tests and demos of many
+// jobs on few cores; every sum is checked.
 #pragma once
 
 #include <cstdint>

@@ -40,8 +40,8 @@ class ScheduleRunner {
   ScheduleRunner(const Program& program, const RunBuffers& buffers, NetPlugin& plugin, Connections& connections,
                  const RunnerOptions& options);
 
-  /// Returns when this rank's steps are done. Errors: kUnavailable or kDeadlineExceeded naming the peer, step and bytes;
-  /// afterwards requests may be in flight: close the connections before the buffers go.
+  /// Returns when this rank's steps are done. Errors: kUnavailable or kDeadlineExceeded naming the peer, step and
+  /// bytes; afterwards requests may be in flight: close the connections before the buffers go.
   [[nodiscard]] Status Run();
 
   /// Payload handed to the plugin.

@@ -1,6 +1,6 @@
-// A net plugin for tests: every table from v6 to v12 over one TCP connection per pair on 127.0.0.1, driven by test(). It
-// is strict where a driver could be sloppy: memory must be registered, the context must be passed, at most eight requests
-// may be outstanding, and a connection is refused once before it is made, so that retries are exercised.
+// A net plugin for tests: every table from v6 to v12 over one TCP connection per pair on 127.0.0.1, driven by test().
+// It is strict where a driver could be sloppy: memory must be registered, the context must be passed, at most eight
+// requests may be outstanding, and a connection is refused once before it is made, so that retries are exercised.
 // WEFT_LOOPBACK_DEVICES sets the number of devices.
 
 #include <arpa/inet.h>

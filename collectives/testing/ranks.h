@@ -29,8 +29,11 @@ inline void RunRanks(int ranks, const std::function<void(Communicator&)>& body, 
   for (int rank = 0; rank < ranks; ++rank) {
     const int listener = rank == 0 ? rendezvous->listener.release() : -1;
     threads.emplace_back([&, rank, listener] {
-      auto bootstrap = Bootstrap::Join(
-          {.rank = RankId(rank), .world = ranks, .address = rendezvous->address, .timeout = Seconds(20), .listener = listener});
+      auto bootstrap = Bootstrap::Join({.rank = RankId(rank),
+                                        .world = ranks,
+                                        .address = rendezvous->address,
+                                        .timeout = Seconds(20),
+                                        .listener = listener});
       ASSERT_TRUE(bootstrap) << bootstrap.error().message();
       auto plugin = NetPlugin::Load(options.plugin, options.net_version);
       ASSERT_TRUE(plugin) << plugin.error().message();

@@ -56,12 +56,17 @@ def compare_presence(metrics, known, declared):
     return len(missing) + len(unknown)
 
 
+def differs(before, after):
+    """Whether a series has another value. One that was not there counts as 0: to appear is no change in itself."""
+    return any(before.get(series, 0) != after.get(series, 0) for series in before.keys() | after.keys())
+
+
 def compare_values(metrics, known, before, after):
     """Prints which metrics changed between two snapshots; the number that did not and should have."""
     stuck = 0
     for name, row in sorted(metrics):
         names = series_names(name, known)
-        changed = any(before.get(part) != after.get(part) for part in names)
+        changed = any(differs(before.get(part, {}), after.get(part, {})) for part in names)
         constant = "constant" in row or any(cell.strip().startswith("no: ") for cell in row.split("|"))
         state = "changed " if changed else "constant" if constant else "STUCK   "
         stuck += not changed and not constant

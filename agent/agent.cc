@@ -1,0 +1,364 @@
+#include "agent/agent.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+namespace weft::agent {
+namespace {
+
+// While a policy waits to be read, how closely and how long it is watched.
+constexpr Seconds kWatchInterval{0.005};
+constexpr uint64_t kWatchForNs = 1'000'000'000;
+constexpr Seconds kShortestReport{0.05};
+constexpr Seconds kLongestReport{10};
+
+uint64_t MonotonicNs() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+int64_t WallMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+v1::PathReport ToProto(const TraceReport& trace) {
+  v1::PathReport report;
+  report.set_flow(trace.flow);
+  report.set_local_address(FormatIpv4(trace.source));
+  report.set_peer_address(FormatIpv4(trace.destination));
+  report.set_peer_port(trace.destination_port);
+  report.set_hop_count(trace.hop_count);
+  for (const TracedPath& path : trace.paths) {
+    v1::Path* out = report.add_paths();
+    out->set_source_port(path.source_port);
+    for (const Ipv4 hop : path.hops) out->add_hops(hop == 0 ? "" : FormatIpv4(hop));
+    out->set_complete(path.complete);
+  }
+  return report;
+}
+
+}  // namespace
+
+Agent::Agent(const AgentConfig& config, const std::string& version)
+    : config_(config),
+      version_(version),
+      incarnation_(WallMs()),
+      metrics_(version, config.host),
+      report_interval_(config.report_interval),
+      policies_(MonotonicNs) {}
+
+Result<std::unique_ptr<Agent>> Agent::Start(const AgentConfig& config, const std::string& version) {
+  std::unique_ptr<Agent> agent(new Agent(config, version));
+  WEFT_ASSIGN_OR_RETURN(agent->interfaces_, DiscoverInterfaces(config.interfaces));
+  for (const InterfaceInfo& interface : agent->interfaces_) agent->interface_names_.push_back(interface.name);
+  WEFT_ASSIGN_OR_RETURN(agent->socket_, PluginSocket::Listen(config.run_dir, agent->MakePluginHandlers()));
+  Agent* const raw = agent.get();
+  WEFT_ASSIGN_OR_RETURN(agent->exporter_, Exporter::Start(config.http, [raw] { return raw->MetricsText(); }));
+
+  TracerOptions tracing;
+  tracing.max_candidates = config.probe_candidates;
+  tracing.reprobe_interval = config.reprobe_interval;
+  auto prober = PathProber::Start(tracing, [raw](const TraceReport& trace) { raw->OnTrace(trace); });
+  if (!prober) LogWarn("agent", "path probing is off", {{"reason", prober.error().message()}});
+  {
+    // The handlers wait for this lock until client_ and prober_ are in their places.
+    const std::lock_guard lock(agent->mutex_);
+    if (prober) agent->prober_ = std::move(*prober);
+    WEFT_ASSIGN_OR_RETURN(
+        agent->client_,
+        ControllerClient::Start(
+            {.address = config.controller, .tls = {config.tls_certificate, config.tls_key, config.tls_authority}},
+            agent->MakeControllerHandlers()));
+  }
+  agent->sampler_ = std::jthread([raw](const std::stop_token& stop) { raw->RunSampler(stop); });
+  return agent;
+}
+
+Agent::~Agent() {
+  // Whoever calls goes before whom it calls.
+  sampler_ = {};
+  socket_.reset();
+  exporter_.reset();
+  prober_.reset();
+  client_.reset();
+}
+
+PluginHandlers Agent::MakePluginHandlers() {
+  return {.attach = [this](const Peer& peer,
+                           std::unique_ptr<TelemetryMap> map) { return OnAttach(peer, std::move(map)); },
+          .detach = [this](const Peer& peer) { OnDetach(peer); },
+          .environment =
+              [this](const std::string& job, const std::string& host) {
+                const std::lock_guard lock(mutex_);
+                // Several hosts may share a machine; each answers for itself only.
+                const bool ours = host.empty() || host == config_.host;
+                auto text = ours ? policies_.Environment(job) : std::nullopt;
+                metrics_.AddEnvironmentRequest(text.has_value());
+                return text;
+              },
+          .rejected = [this](const char* label) { metrics_.AddRejectedPeer(label); }};
+}
+
+ControllerHandlers Agent::MakeControllerHandlers() {
+  return {.registration = [this] { return Registration(); },
+          .welcome = [this](const v1::Welcome& welcome) { OnWelcome(welcome); },
+          .policy = [this](const v1::JobPolicy& policy) { OnPolicy(policy); },
+          .launch =
+              [this](const v1::JobLaunch& launch) {
+                const std::lock_guard lock(mutex_);
+                if (const Status status = policies_.SetLaunch(launch); !status) {
+                  LogWarn("agent", "refused launch environment", {{"reason", status.error().message()}});
+                }
+              },
+          .ended =
+              [this](const std::string& job) {
+                const std::lock_guard lock(mutex_);
+                policies_.Ended(job);
+                LogInfo("agent", "job ended", {{"job", job}});
+              },
+          .lost = [] {}};
+}
+
+Result<UniqueFd> Agent::OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map) {
+  const std::lock_guard lock(mutex_);
+  WEFT_ASSIGN_OR_RETURN(UniqueFd policy, policies_.Attach(map->job(), peer.uid));
+  LogInfo("agent", "process attached",
+          {{"pid", peer.pid}, {"uid", peer.uid}, {"job", map->job()}, {"rank", map->process().rank}});
+  auto reader = std::make_unique<TelemetryReader>(*map);
+  processes_[peer.connection] = {peer, std::move(map), std::move(reader)};
+  metrics_.SetProcesses(static_cast<int64_t>(processes_.size()));
+  return policy;
+}
+
+void Agent::OnDetach(const Peer& peer) {
+  const std::lock_guard lock(mutex_);
+  const auto it = processes_.find(peer.connection);
+  if (it == processes_.end()) return;
+  Process& process = it->second;
+  process.reader->Sample();  // the last words
+  process.reader->Close();
+  metrics_.AddTraffic(process.map->job(), process.reader->TakeTraffic());
+  FollowFlows(process);
+  process.reader->Collect(&left_behind_);
+  policies_.Detach(process.map->job());
+  LogInfo("agent", "process gone", {{"pid", peer.pid}, {"job", process.map->job()}});
+  processes_.erase(it);
+  metrics_.SetProcesses(static_cast<int64_t>(processes_.size()));
+}
+
+v1::Register Agent::Registration() {
+  const std::lock_guard lock(mutex_);
+  v1::Register message;
+  message.set_host(config_.host);
+  message.set_agent_version(version_);
+  message.set_incarnation(incarnation_);
+  for (const InterfaceInfo& interface : interfaces_) {
+    v1::Interface* out = message.add_interfaces();
+    out->set_name(interface.name);
+    for (const std::string& address : interface.addresses) out->add_addresses(address);
+    out->set_speed_bps(interface.speed_bps);
+    out->set_up(interface.up);
+    out->set_mtu(interface.mtu);
+  }
+  // After a restart the segments are new, but the plugins still know how far the controller had come.
+  std::map<std::string, int64_t> epochs = policies_.Epochs();
+  for (const auto& [connection, process] : processes_) {
+    int64_t& epoch = epochs[process.map->job()];
+    epoch = std::max(epoch, process.reader->NewestEpoch());
+  }
+  for (const auto& [job, epoch] : epochs) {
+    if (epoch == 0) continue;
+    v1::JobEpoch* out = message.add_policies();
+    out->set_job_id(job);
+    out->set_epoch(epoch);
+  }
+  return message;
+}
+
+void Agent::OnWelcome(const v1::Welcome& welcome) {
+  const std::lock_guard lock(mutex_);
+  if (welcome.sample_interval_s() > 0) {
+    report_interval_ = std::clamp(Seconds(welcome.sample_interval_s()), kShortestReport, kLongestReport);
+  }
+  FullAccount account;
+  left_behind_.Clear();  // of flows that this session will never hear of
+  account.sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
+  ReadNics(&account.sample);
+  for (auto& [connection, process] : processes_) process.reader->Snapshot(&account.sample);
+  for (const auto& [flow, report] : paths_) account.reports.push_back(report);
+  client_->StartReporting(std::move(account));
+}
+
+void Agent::OnPolicy(const v1::JobPolicy& policy) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Status status = policies_.Apply(policy); !status) {
+      metrics_.AddRefusedPolicy();
+      LogWarn("agent", "refused policy", {{"reason", status.error().message()}});
+      return;
+    }
+    policy_came_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Agent::OnTrace(const TraceReport& trace) {
+  const std::lock_guard lock(mutex_);
+  const auto known = paths_.find(trace.flow);
+  if (known == paths_.end()) return;  // the flow has closed meanwhile
+  known->second = ToProto(trace);
+  client_->Report(known->second);
+  int64_t ports = 0;
+  for (const auto& [flow, report] : paths_) {
+    ports += std::count_if(report.paths().begin(), report.paths().end(), [](const v1::Path& p) { return p.complete(); });
+  }
+  metrics_.SetPathsKnown(ports);
+}
+
+std::string Agent::MetricsText() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (client_) {
+      const ControllerClientCounters counters = client_->counters();
+      metrics_.SetController(client_->connected(), counters.sessions, counters.samples_sent, counters.samples_merged);
+    }
+    if (prober_) {
+      const TracerCounters counters = prober_->counters();
+      metrics_.SetProbes(counters.sent, counters.answered, counters.silent_destinations);
+    }
+  }
+  return metrics_.Text();
+}
+
+void Agent::RunSampler(const std::stop_token& stop) {
+  const SystemClock clock;
+  Seconds next_sample = clock.Now(), next_report = clock.Now();
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    const Seconds now = clock.Now();
+    if (now >= next_sample || now >= next_report) {
+      SampleTelemetry();
+      next_sample = now + config_.sample_interval;
+    }
+    ObservePolicies();
+    if (now >= next_report) {
+      Report();
+      next_report = now + report_interval_;
+    }
+    Seconds wait = std::min(next_sample, next_report) - clock.Now();
+    if (policies_.Pending(kWatchForNs)) wait = std::min(wait, kWatchInterval);
+    changed_.wait_for(lock, stop, std::max(wait, Seconds(0)), [&] { return policy_came_; });
+    policy_came_ = false;
+  }
+}
+
+void Agent::SampleTelemetry() {
+  const uint64_t start = MonotonicNs();
+  int64_t sends = 0, receives = 0;
+  for (auto& [connection, process] : processes_) {
+    process.reader->Sample();
+    metrics_.AddTraffic(process.map->job(), process.reader->TakeTraffic());
+    FollowFlows(process);
+    sends += process.reader->open_flows(true);
+    receives += process.reader->open_flows(false);
+  }
+  metrics_.SetFlows(sends, receives);
+  metrics_.SetCollector("telemetry", true, Seconds(static_cast<double>(MonotonicNs() - start) * 1e-9));
+}
+
+void Agent::FollowFlows(Process& process) {
+  for (const SendFlow& flow : process.reader->TakeSendFlows()) StartTrace(flow);
+  for (const uint64_t flow : process.reader->TakeClosedSendFlows()) {
+    paths_.erase(flow);
+    if (prober_) prober_->Forget(flow);
+  }
+}
+
+void Agent::StartTrace(const SendFlow& flow) {
+  const std::optional<Ipv4> source = ParseIpv4(flow.local_address);
+  const std::optional<Ipv4> destination = ParseIpv4(flow.peer_address);
+  if (!source || !destination) {
+    if (!ipv6_said_) LogWarn("agent", "paths of IPv6 flows are not probed", {{"peer", flow.peer_address}});
+    ipv6_said_ = true;
+    return;
+  }
+  // The segment may name any address; probes go out under our own only.
+  if (!prober_ || flow.peer_port == 0 || !PortIsFree(*source, 0)) return;
+  paths_.try_emplace(flow.flow);
+  paths_[flow.flow].set_flow(flow.flow);
+  prober_->Track({.flow = flow.flow,
+                  .source = *source,
+                  .destination = *destination,
+                  .destination_port = flow.peer_port,
+                  .lanes = flow.lanes});
+}
+
+void Agent::ObservePolicies() {
+  std::map<std::string, int64_t> read;  // by all processes of the job
+  for (const auto& [connection, process] : processes_) {
+    const auto epoch = static_cast<int64_t>(process.map->process().policy_epoch.load(std::memory_order_relaxed));
+    const auto [it, is_new] = read.try_emplace(process.map->job(), epoch);
+    if (!is_new) it->second = std::min(it->second, epoch);
+  }
+  for (const auto& [job, epoch] : read) {
+    std::optional<v1::PolicyApplied> applied = policies_.Observe(job, epoch);
+    if (!applied) continue;
+    metrics_.AddPolicyApplied(Seconds(applied->delay_s()));
+    LogDebug("agent", "policy applied", {{"job", job}, {"epoch", applied->epoch()}, {"delay_s", applied->delay_s()}});
+    *left_behind_.add_applied() = std::move(*applied);
+  }
+}
+
+void Agent::ReadNics(v1::HostSample* sample) {
+  const uint64_t start = MonotonicNs();
+  const auto counters = ReadInterfaceBytes(interface_names_);
+  int64_t sent = 0, received = 0;
+  if (counters) {
+    for (const InterfaceBytes& entry : *counters) {
+      sent += entry.sent;
+      received += entry.received;
+      metrics_.SetNic(entry.name, entry.received, entry.sent);
+    }
+  }
+  metrics_.SetCollector("interfaces", counters.has_value(),
+                        Seconds(static_cast<double>(MonotonicNs() - start) * 1e-9));
+  sample->set_nic_tx_bytes(sent);
+  sample->set_nic_rx_bytes(received);
+}
+
+void Agent::Report() {
+  v1::HostSample sample;
+  sample.Swap(&left_behind_);
+  sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
+  for (auto& [connection, process] : processes_) process.reader->Collect(&sample);
+  ReadNics(&sample);
+  UpdateJobMetrics();
+  client_->Report(std::move(sample));
+}
+
+void Agent::UpdateJobMetrics() {
+  std::map<std::string, int64_t> jobs = policies_.Epochs();
+  std::map<std::string, Seconds> periods;
+  for (const auto& [connection, process] : processes_) {
+    jobs.try_emplace(process.map->job(), 0);
+    Seconds& period = periods[process.map->job()];
+    period = std::max(period, process.reader->Period());
+  }
+  for (const std::string& job : jobs_shown_) {
+    if (!jobs.contains(job)) metrics_.RemoveJob(job);
+  }
+  jobs_shown_.clear();
+  for (const auto& [job, epoch] : jobs) {
+    metrics_.SetJob(job, epoch, periods[job]);
+    jobs_shown_.insert(job);
+  }
+}
+
+}  // namespace weft::agent

@@ -1,0 +1,91 @@
+// The agent of one host: who calls whom. Threads: the plugin socket, the sampler (here), the path prober, the
+// controller's session, the metrics server. What they share lies behind one mutex; none holds it while it waits.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "agent/config.h"
+#include "agent/controller_client.h"
+#include "agent/exporter.h"
+#include "agent/interfaces.h"
+#include "agent/metrics.h"
+#include "agent/plugin_socket.h"
+#include "agent/policy_store.h"
+#include "agent/probe/prober.h"
+#include "agent/telemetry_reader.h"
+#include "common/result.h"
+
+namespace weft::agent {
+
+class Agent {
+ public:
+  /// Everything that can fail fails here; no controller need be there. Without CAP_NET_RAW it runs without probes.
+  /// Errors: those of DiscoverInterfaces, PluginSocket::Listen, Exporter::Start and ControllerClient::Start.
+  /// Requires: CheckConfig(config) holds.
+  [[nodiscard]] static Result<std::unique_ptr<Agent>> Start(const AgentConfig& config, const std::string& version);
+  ~Agent();
+
+  const std::string& socket_path() const { return socket_->path(); }
+  const std::string& http_address() const { return exporter_->address(); }
+
+ private:
+  struct Process {
+    Peer peer;
+    std::unique_ptr<TelemetryMap> map;
+    std::unique_ptr<TelemetryReader> reader;
+  };
+
+  Agent(const AgentConfig& config, const std::string& version);
+
+  PluginHandlers MakePluginHandlers();
+  ControllerHandlers MakeControllerHandlers();
+  Result<UniqueFd> OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map);
+  void OnDetach(const Peer& peer);
+  void OnWelcome(const v1::Welcome& welcome);
+  void OnPolicy(const v1::JobPolicy& policy);
+  void OnTrace(const TraceReport& trace);
+  v1::Register Registration();
+  std::string MetricsText();
+
+  void RunSampler(const std::stop_token& stop);
+  // The following with mutex_ held.
+  void SampleTelemetry();
+  void FollowFlows(Process& process);
+  void ObservePolicies();
+  void Report();
+  void ReadNics(v1::HostSample* sample);
+  void UpdateJobMetrics();
+  void StartTrace(const SendFlow& flow);
+
+  const AgentConfig config_;
+  const std::string version_;
+  const int64_t incarnation_;  // wall-clock milliseconds at the start
+  std::vector<InterfaceInfo> interfaces_;
+  std::vector<std::string> interface_names_;
+  Metrics metrics_;
+
+  std::mutex mutex_;  // guards what follows, up to the next blank line
+  std::condition_variable_any changed_;
+  bool policy_came_ = false;
+  Seconds report_interval_;
+  std::map<uint64_t, Process> processes_;  // by connection
+  PolicyStore policies_;
+  v1::HostSample left_behind_;             // news of processes that are gone, and policies applied
+  std::map<uint64_t, v1::PathReport> paths_;  // newest report of each open send flow
+  std::set<std::string> jobs_shown_;
+  bool ipv6_said_ = false;
+  std::unique_ptr<ControllerClient> client_;
+  std::unique_ptr<PathProber> prober_;
+
+  std::unique_ptr<Exporter> exporter_;
+  std::unique_ptr<PluginSocket> socket_;
+  std::jthread sampler_;
+};
+
+}  // namespace weft::agent

@@ -1,0 +1,279 @@
+// The whole agent against a real gRPC server and a plugin's side of the socket.
+#include "agent/agent.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <httplib.h>
+
+#include <deque>
+#include <fstream>
+#include <regex>
+
+#include "agent/testing_plugin.h"
+#include "netplugin/abi/seqlock.h"
+#include "proto/controller.grpc.pb.h"
+
+namespace weft::agent {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Takes one session at a time and keeps what came up.
+class TestController final : public v1::AgentService::Service {
+ public:
+  using Stream = grpc::ServerReaderWriter<v1::ControllerMessage, v1::AgentMessage>;
+
+  explicit TestController(const std::string& address = "127.0.0.1:0") {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~TestController() override {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+  }
+
+  std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
+
+  /// The first message (of those not yet taken) for which `wanted` holds, waiting at most 10 s.
+  std::optional<v1::AgentMessage> Await(const std::function<bool(const v1::AgentMessage&)>& wanted) {
+    std::unique_lock lock(mutex_);
+    std::optional<v1::AgentMessage> found;
+    came_.wait_for(lock, std::chrono::seconds(10), [&] {
+      while (!found && !messages_.empty()) {
+        if (wanted(messages_.front())) found = messages_.front();
+        messages_.pop_front();
+      }
+      return found.has_value();
+    });
+    return found;
+  }
+  void Send(const v1::ControllerMessage& message) {
+    std::unique_lock lock(mutex_);
+    came_.wait_for(lock, std::chrono::seconds(10), [&] { return stream_ != nullptr; });
+    if (stream_) stream_->Write(message);
+  }
+
+  grpc::Status Session(grpc::ServerContext*, Stream* stream) override {
+    v1::AgentMessage message;
+    while (stream->Read(&message)) {
+      const std::lock_guard lock(mutex_);
+      if (message.has_register_host()) {
+        v1::ControllerMessage welcome;
+        welcome.mutable_welcome()->set_cluster("test");
+        welcome.mutable_welcome()->set_sample_interval_s(0.05);
+        stream->Write(welcome);
+        stream_ = stream;
+      }
+      messages_.push_back(message);
+      came_.notify_all();
+    }
+    const std::lock_guard lock(mutex_);
+    stream_ = nullptr;
+    return grpc::Status::OK;
+  }
+
+ private:
+  int port_ = 0;
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::deque<v1::AgentMessage> messages_;
+  Stream* stream_ = nullptr;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+struct Fixture : ::testing::Test {
+  std::unique_ptr<Agent> Start(const std::string& controller, double sample_interval_s = 0.02) {
+    auto agent = Agent::Start({.host = "h1",
+                               .run_dir = dir.path,
+                               .controller = controller,
+                               .interfaces = {"lo"},
+                               .sample_interval = Seconds(sample_interval_s),
+                               .report_interval = Seconds(0.05)},
+                              "1.2.3");
+    EXPECT_TRUE(agent) << agent.error().message();
+    return agent ? std::move(*agent) : nullptr;
+  }
+  static std::string Scrape(const Agent& agent) {
+    const auto response = httplib::Client("http://" + agent.http_address()).Get("/metrics");
+    return response ? response->body : "";
+  }
+  static bool HasCounters(const v1::AgentMessage& m, uint64_t flow, int64_t bytes) {
+    for (const v1::FlowCounters& c : m.sample().counters()) {
+      if (c.flow() == flow && c.bytes() == bytes) return true;
+    }
+    return false;
+  }
+  TempDir dir;
+};
+using AgentTest = Fixture;
+
+v1::ControllerMessage PolicyFor(const std::string& job, int64_t epoch) {
+  v1::ControllerMessage message;
+  message.mutable_policy()->set_job_id(job);
+  message.mutable_policy()->set_epoch(epoch);
+  v1::FlowPolicy* flow = message.mutable_policy()->add_flows();
+  flow->set_flow(11);
+  v1::LanePolicy* lane = flow->add_lanes();
+  lane->set_source_port(20123);
+  lane->set_weight(1);
+  return message;
+}
+
+TEST_F(AgentTest, CarriesTelemetryUpAndPolicyDown) {
+  TestController controller;
+  const auto agent = Start(controller.address());
+  ASSERT_TRUE(agent);
+  const auto registered = controller.Await([](const auto& m) { return m.has_register_host(); });
+  ASSERT_TRUE(registered);
+  EXPECT_EQ(registered->register_host().host(), "h1");
+  EXPECT_EQ(registered->register_host().agent_version(), "1.2.3");
+  EXPECT_EQ(registered->register_host().interfaces(0).name(), "lo");
+
+  TestSegment segment;
+  TestPeer plugin(agent->socket_path());
+  plugin.SendHello("job-1", segment.fd.get());
+  const TestReply reply = plugin.Receive();
+  ASSERT_EQ(reply.type(), abi::MessageType::kPolicy) << reply.reason();
+  segment.Open(0, 11).bytes = 4242;
+  const auto opened = controller.Await([](const auto& m) { return m.sample().opened_size() == 1; });
+  ASSERT_TRUE(opened);
+  EXPECT_EQ(opened->sample().opened(0).job_id(), "job-1");
+  EXPECT_TRUE(HasCounters(*opened, 11, 4242));
+  EXPECT_GT(opened->sample().time_s(), 0);
+
+  controller.Send(PolicyFor("job-1", 6));
+  const void* const data = ::mmap(nullptr, sizeof(abi::PolicySegment), PROT_READ, MAP_SHARED, reply.fd.get(), 0);
+  ASSERT_NE(data, MAP_FAILED);
+  const abi::PolicyTable& table = static_cast<const abi::PolicySegment*>(data)->table;
+  while (table.epoch.load(std::memory_order_acquire) != 6) std::this_thread::yield();  // the plugin's part
+  abi::FlowPolicy flow{};
+  ASSERT_EQ(abi::ReadFlowPolicy(table, 11, &flow), abi::PolicyRead::kFound);
+  EXPECT_EQ(flow.lanes[0].source_port, 20123);
+  segment.segment->process.policy_epoch = 6;
+  const auto applied = controller.Await([](const auto& m) { return m.sample().applied_size() > 0; });
+  ASSERT_TRUE(applied);
+  EXPECT_EQ(applied->sample().applied(0).epoch(), 6);
+
+  const std::string metrics = Scrape(*agent);
+  EXPECT_THAT(metrics, HasSubstr("weft_agent_controller_connected 1"));
+  EXPECT_THAT(metrics, HasSubstr("weft_agent_processes_attached 1"));
+  EXPECT_THAT(metrics, HasSubstr("weft_agent_flow_bytes_total{direction=\"send\",weft_job=\"job-1\"} 4242"));
+  EXPECT_THAT(metrics, HasSubstr("weft_agent_policy_epoch{weft_job=\"job-1\"} 6"));
+  EXPECT_THAT(metrics, HasSubstr("weft_agent_policy_apply_delay_seconds_count 1"));
+
+  plugin = TestPeer("");  // the process dies
+  EXPECT_TRUE(controller.Await([](const auto& m) { return m.sample().closed_size() == 1; }));
+}
+
+TEST_F(AgentTest, LaunchEnvironmentReachesTheHook) {
+  TestController controller;
+  const auto agent = Start(controller.address());
+  ASSERT_TRUE(agent);
+  v1::ControllerMessage launch;
+  launch.mutable_launch()->set_job_id("job-7");
+  (*launch.mutable_launch()->mutable_environment())["NCCL_NET"] = "weft";
+  controller.Send(launch);
+  abi::EnvironmentReply body{};
+  for (int i = 0; i < 1000 && body.found == 0; ++i) {  // the launch is on its way
+    TestPeer hook(agent->socket_path());
+    abi::EnvironmentRequest request{};
+    std::strcpy(request.job, "job-7");
+    hook.SendMessage(abi::MessageType::kEnvironmentRequest, request);
+    const TestReply reply = hook.Receive();
+    ASSERT_EQ(reply.body.size(), sizeof body);
+    std::memcpy(&body, reply.body.data(), sizeof body);
+  }
+  EXPECT_EQ(std::string(body.text, body.bytes), "NCCL_NET=weft\n");
+}
+
+TEST_F(AgentTest, RestartedControllerGetsAFullAccount) {
+  auto controller = std::make_unique<TestController>();
+  const std::string address = controller->address();
+  const auto agent = Start(address);
+  ASSERT_TRUE(agent);
+  TestSegment segment;
+  TestPeer plugin(agent->socket_path());
+  plugin.SendHello("job-1", segment.fd.get());
+  ASSERT_EQ(plugin.Receive().type(), abi::MessageType::kPolicy);
+  segment.Open(0, 11).bytes = 100;
+  segment.segment->process.policy_epoch = 41;  // read from an agent that is no more
+  ASSERT_TRUE(controller->Await([](const auto& m) { return HasCounters(m, 11, 100); }));
+  controller.reset();
+  controller = std::make_unique<TestController>(address);
+  const auto registered = controller->Await([](const auto& m) { return m.has_register_host(); });
+  ASSERT_TRUE(registered);
+  ASSERT_EQ(registered->register_host().policies_size(), 1);
+  EXPECT_EQ(registered->register_host().policies(0).epoch(), 41) << "the controller must go on above";
+  const auto account = controller->Await([](const auto& m) { return m.sample().opened_size() == 1; });
+  ASSERT_TRUE(account);
+  EXPECT_TRUE(HasCounters(*account, 11, 100));
+}
+
+TEST_F(AgentTest, RunsWithoutAController) {
+  const auto agent = Start("127.0.0.1:1");
+  ASSERT_TRUE(agent);
+  TestSegment segment;
+  TestPeer plugin(agent->socket_path());
+  plugin.SendHello("job-1", segment.fd.get());
+  EXPECT_EQ(plugin.Receive().type(), abi::MessageType::kPolicy);
+  EXPECT_THAT(Scrape(*agent), HasSubstr("weft_agent_controller_connected 0"));
+  const auto health = httplib::Client("http://" + agent->http_address()).Get("/healthz");
+  ASSERT_TRUE(health);
+  EXPECT_EQ(health->status, 200);
+}
+
+TEST_F(AgentTest, TakenHttpPortAndDirectoryAreOneClearLine) {
+  const auto agent = Start("127.0.0.1:1");
+  ASSERT_TRUE(agent);
+  AgentConfig config{.host = "h2", .run_dir = dir.path + "/2", .controller = "127.0.0.1:1", .http = agent->http_address()};
+  const auto taken = Agent::Start(config, "1");
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(taken.error().message(), HasSubstr("serve metrics at " + agent->http_address()));
+  EXPECT_TRUE(std::filesystem::is_empty(dir.path + "/2"));
+  config.run_dir = dir.path;
+  const auto same = Agent::Start(config, "1");
+  ASSERT_FALSE(same);
+  EXPECT_EQ(same.error().code(), Code::kAlreadyExists);
+}
+
+TEST(Backoff, DoublesToItsLimitAndIsSpread) {
+  const Seconds first(0.2), longest(5);
+  EXPECT_DOUBLE_EQ(BackoffAfter(0, first, longest, 0).count(), 0.1);
+  EXPECT_NEAR(BackoffAfter(0, first, longest, 0.999999).count(), 0.2, 1e-6);
+  EXPECT_DOUBLE_EQ(BackoffAfter(2, first, longest, 0).count(), 0.4);
+  EXPECT_DOUBLE_EQ(BackoffAfter(1000, first, longest, 0).count(), 2.5);
+}
+
+/// Names in the first column of the table under `## Agent`.
+std::set<std::string> DocumentedMetrics() {
+  std::ifstream page(WEFT_SOURCE "/docs/metrics.md");
+  std::set<std::string> names;
+  bool ours = false;
+  const std::regex row(R"(^\|\s*`?(weft_[a-z_]+))");
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("## ")) ours = line == "## Agent";
+    std::smatch match;
+    if (ours && std::regex_search(line, match, row)) names.insert(match[1]);
+  }
+  return names;
+}
+
+TEST_F(AgentTest, EveryDocumentedMetricIsThereFromTheStartAndNoOther) {
+  const auto agent = Start("127.0.0.1:1");
+  ASSERT_TRUE(agent);
+  // The sampler's first turn has read the interfaces once the scrape shows one.
+  std::string text;
+  for (int i = 0; i < 1000 && text.find("weft_agent_nic_bytes_total") == std::string::npos; ++i) text = Scrape(*agent);
+  std::set<std::string> served;
+  const std::regex type(R"(# TYPE (\S+) )");
+  for (std::sregex_iterator it(text.begin(), text.end(), type), end; it != end; ++it) served.insert((*it)[1]);
+  EXPECT_EQ(served, DocumentedMetrics());
+  EXPECT_GE(served.size(), 15u);
+}
+
+}  // namespace
+}  // namespace weft::agent

@@ -1,0 +1,208 @@
+#include "agent/controller_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "agent/outbox.h"
+#include "common/log.h"
+#include "proto/controller.grpc.pb.h"
+
+namespace weft::agent {
+namespace {
+
+constexpr size_t kMostWaitingEvents = 100'000;
+constexpr int kKeepaliveMs = 30'000;
+
+using Stream = grpc::ClientReaderWriterInterface<v1::AgentMessage, v1::ControllerMessage>;
+
+grpc::ChannelArguments ChannelArguments() {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Our own backoff rules; gRPC's would outlive the channel in a shared pool.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
+class GrpcControllerClient final : public ControllerClient {
+ public:
+  GrpcControllerClient(ControllerClientOptions options, ControllerHandlers handlers,
+                       std::shared_ptr<grpc::ChannelCredentials> credentials)
+      : options_(std::move(options)),
+        handlers_(std::move(handlers)),
+        credentials_(std::move(credentials)),
+        thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+
+  void StartReporting(FullAccount account) override;
+  void Report(v1::HostSample sample) override;
+  void Report(v1::PathReport report) override;
+  bool connected() const override { return reporting_.load(std::memory_order_relaxed); }
+  ControllerClientCounters counters() const override;
+
+ private:
+  void Run(const std::stop_token& stop);
+  /// One session from connect to loss; whether it ever stood.
+  bool RunSession(const std::stop_token& stop, std::string* why);
+  void Write(Stream& stream, const std::stop_token& over);
+  void Dispatch(const v1::ControllerMessage& message);
+
+  const ControllerClientOptions options_;
+  const ControllerHandlers handlers_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+
+  mutable std::mutex mutex_;  // guards outbox_ and counters_
+  std::condition_variable_any changed_;
+  Outbox outbox_;
+  ControllerClientCounters counters_;
+  std::atomic<bool> reporting_{false};  // written under mutex_; read alone for display, so relaxed suffices there
+
+  std::jthread thread_;  // last: uses all of the above
+};
+
+void GrpcControllerClient::StartReporting(FullAccount account) {
+  {
+    const std::lock_guard lock(mutex_);
+    outbox_.Clear();
+    outbox_.Add(std::move(account.sample));
+    for (v1::PathReport& report : account.reports) outbox_.Add(std::move(report));
+    reporting_.store(true, std::memory_order_relaxed);
+    ++counters_.sessions;
+  }
+  changed_.notify_all();
+}
+
+void GrpcControllerClient::Report(v1::HostSample sample) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!reporting_.load(std::memory_order_relaxed)) return;
+    counters_.samples_merged += outbox_.Add(std::move(sample));
+  }
+  changed_.notify_all();
+}
+
+void GrpcControllerClient::Report(v1::PathReport report) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!reporting_.load(std::memory_order_relaxed)) return;
+    outbox_.Add(std::move(report));
+  }
+  changed_.notify_all();
+}
+
+ControllerClientCounters GrpcControllerClient::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+void GrpcControllerClient::Write(Stream& stream, const std::stop_token& over) {
+  for (;;) {
+    v1::AgentMessage message;
+    {
+      std::unique_lock lock(mutex_);
+      const bool some =
+          changed_.wait(lock, over, [&] { return reporting_.load(std::memory_order_relaxed) && !outbox_.empty(); });
+      if (!some || over.stop_requested()) return;
+      if (outbox_.events() > kMostWaitingEvents) return;  // ends the session; the next begins with a full account
+      message = outbox_.Take();
+      counters_.samples_sent += message.has_sample();
+    }
+    if (!stream.Write(message)) return;
+  }
+}
+
+void GrpcControllerClient::Dispatch(const v1::ControllerMessage& message) {
+  switch (message.kind_case()) {
+    case v1::ControllerMessage::kPolicy: return handlers_.policy(message.policy());
+    case v1::ControllerMessage::kLaunch: return handlers_.launch(message.launch());
+    case v1::ControllerMessage::kEnded: return handlers_.ended(message.ended().job_id());
+    case v1::ControllerMessage::kWelcome: return handlers_.welcome(message.welcome());
+    case v1::ControllerMessage::KIND_NOT_SET: return;  // a newer controller's message
+  }
+}
+
+bool GrpcControllerClient::RunSession(const std::stop_token& stop, std::string* why) {
+  const auto channel = grpc::CreateCustomChannel(options_.address, credentials_, ChannelArguments());
+  const auto stub = v1::AgentService::NewStub(channel);
+  grpc::ClientContext context;
+  const std::stop_callback cancel(stop, [&] { context.TryCancel(); });
+  const auto stream = stub->Session(&context);
+  v1::AgentMessage first;
+  *first.mutable_register_host() = handlers_.registration();
+  bool stood = false;
+  if (stream->Write(first)) {
+    // Whichever side ends first takes the other along.
+    std::jthread writer([&](const std::stop_token& over) {
+      Write(*stream, over);
+      context.TryCancel();
+    });
+    v1::ControllerMessage message;
+    while (stream->Read(&message)) {
+      if (!stood && message.has_welcome()) {
+        stood = true;
+        LogInfo("agent", "joined controller", {{"address", options_.address}, {"cluster", message.welcome().cluster()}});
+      }
+      Dispatch(message);
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    reporting_.store(false, std::memory_order_relaxed);
+    outbox_.Clear();
+  }
+  const grpc::Status status = stream->Finish();
+  *why = status.ok() ? "the controller ended the session" : status.error_message();
+  return stood;
+}
+
+void GrpcControllerClient::Run(const std::stop_token& stop) {
+  std::mt19937_64 random(std::random_device{}());
+  std::uniform_real_distribution<double> share(0, 1);
+  std::mutex pause_mutex;
+  std::condition_variable_any pause;
+  bool was_away = false;
+  for (int failures = 0; !stop.stop_requested();) {
+    std::string why;
+    const bool stood = RunSession(stop, &why);
+    if (stop.stop_requested()) return;
+    if (stood) {
+      failures = 0;
+      was_away = false;
+      handlers_.lost();
+    }
+    if (!was_away) {
+      LogWarn("agent", "no session with the controller; the last policies stay in force, trying again",
+              {{"address", options_.address}, {"reason", why}});
+    }
+    was_away = true;
+    const Seconds wait =
+        BackoffAfter(failures++, options_.first_backoff, options_.longest_backoff, share(random));
+    std::unique_lock lock(pause_mutex);
+    pause.wait_for(lock, stop, wait, [] { return false; });
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControllerClient>> ControllerClient::Start(ControllerClientOptions options,
+                                                                  ControllerHandlers handlers) {
+  WEFT_ASSIGN_OR_RETURN(auto credentials, rpc::MakeChannelCredentials(options.tls));
+  return std::make_unique<GrpcControllerClient>(std::move(options), std::move(handlers), std::move(credentials));
+}
+
+Seconds BackoffAfter(int attempt, Seconds first, Seconds longest, double random) {
+  const Seconds wait = std::min(longest, first * std::exp2(std::min(attempt, 30)));
+  return wait * (0.5 + 0.5 * random);
+}
+
+}  // namespace weft::agent

@@ -1,0 +1,54 @@
+// The agent's own metrics, each named in docs/metrics.md. Series that depend on a job come with the job and go with it;
+// one with an empty job is always there, for processes whose launcher gave no job id, so that every metric shows from
+// the first scrape on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "agent/telemetry_reader.h"
+#include "common/units.h"
+
+namespace prometheus {
+class Registry;
+}
+
+namespace weft::agent {
+
+/// Threads: any, except that of one metric no two threads may call the Set and Add functions at once.
+class Metrics {
+ public:
+  Metrics(const std::string& version, const std::string& host);
+  ~Metrics();
+
+  /// All metrics in the Prometheus text format.
+  std::string Text() const;
+
+  void SetController(bool connected, int64_t sessions, int64_t samples_sent, int64_t samples_merged);
+  void SetProbes(uint64_t sent, uint64_t answered, uint64_t silent_destinations);
+  void SetPathsKnown(int64_t ports);
+  void SetProcesses(int64_t attached);
+  void SetFlows(int64_t sends, int64_t receives);
+  void SetNic(const std::string& interface, int64_t received, int64_t sent);
+  void SetCollector(const std::string& collector, bool success, Seconds duration);
+
+  void AddRejectedPeer(const char* label);
+  void AddRefusedPolicy();
+  void AddEnvironmentRequest(bool found);
+  void AddPolicyApplied(Seconds delay);
+
+  /// Job-labelled series.
+  void AddTraffic(const std::string& job, const TrafficDelta& traffic);
+  void SetJob(const std::string& job, int64_t policy_epoch, Seconds period);
+  void RemoveJob(const std::string& job);
+
+ private:
+  struct Families;
+  struct JobSeries;
+  JobSeries& SeriesOf(const std::string& job);
+
+  std::unique_ptr<Families> families_;
+};
+
+}  // namespace weft::agent

@@ -1,0 +1,54 @@
+#include "agent/outbox.h"
+
+namespace weft::agent {
+
+bool Outbox::Add(v1::HostSample sample) {
+  const bool merged = sample_.has_value();
+  if (!merged) {
+    sample_.emplace();
+    counter_of_.clear();
+  }
+  for (v1::FlowIdentity& identity : *sample.mutable_opened()) *sample_->add_opened() = std::move(identity);
+  for (v1::FlowCounters& counters : *sample.mutable_counters()) {
+    const auto [it, is_new] =
+        counter_of_.try_emplace({counters.flow(), counters.send()}, sample_->counters_size());
+    if (is_new) sample_->add_counters();
+    *sample_->mutable_counters(it->second) = std::move(counters);
+  }
+  for (const uint64_t flow : sample.closed()) sample_->add_closed(flow);
+  for (v1::PolicyApplied& applied : *sample.mutable_applied()) *sample_->add_applied() = std::move(applied);
+  sample_->set_time_s(sample.time_s());
+  sample_->set_nic_tx_bytes(sample.nic_tx_bytes());
+  sample_->set_nic_rx_bytes(sample.nic_rx_bytes());
+  return merged;
+}
+
+void Outbox::Add(v1::PathReport report) {
+  const uint64_t flow = report.flow();
+  reports_[flow] = std::move(report);
+}
+
+void Outbox::Clear() {
+  sample_.reset();
+  counter_of_.clear();
+  reports_.clear();
+}
+
+v1::AgentMessage Outbox::Take() {
+  v1::AgentMessage message;
+  if (sample_) {
+    *message.mutable_sample() = std::move(*sample_);
+    sample_.reset();
+    counter_of_.clear();
+  } else {
+    *message.mutable_paths() = std::move(reports_.begin()->second);
+    reports_.erase(reports_.begin());
+  }
+  return message;
+}
+
+size_t Outbox::events() const {
+  return sample_ ? static_cast<size_t>(sample_->opened_size()) + static_cast<size_t>(sample_->closed_size()) : 0;
+}
+
+}  // namespace weft::agent

@@ -1,0 +1,35 @@
+// What waits to go to the controller. Bounded without losing what matters: counters are cumulative, so a newer one of a
+// flow replaces an older one that has not gone yet, and a newer path report the older; flows that opened or closed are
+// never dropped.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "proto/telemetry.pb.h"
+
+namespace weft::agent {
+
+/// Not thread-safe.
+class Outbox {
+ public:
+  /// Whether `sample` was merged into one that had not gone yet.
+  bool Add(v1::HostSample sample);
+  void Add(v1::PathReport report);
+  void Clear();
+  bool empty() const { return !sample_ && reports_.empty(); }
+  /// The next message: the sample first, since it names the flows that reports are about.
+  /// Requires: not empty.
+  v1::AgentMessage Take();
+  /// Opened and closed flows that wait. Past a bound the session had better start anew, with a full account.
+  size_t events() const;
+
+ private:
+  std::optional<v1::HostSample> sample_;
+  std::map<std::pair<uint64_t, bool>, int> counter_of_;  // (flow, send) -> index in sample_->counters
+  std::map<uint64_t, v1::PathReport> reports_;           // by flow
+};
+
+}  // namespace weft::agent

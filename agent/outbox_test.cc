@@ -1,0 +1,64 @@
+#include "agent/outbox.h"
+
+#include <gmock/gmock.h>
+
+namespace weft::agent {
+namespace {
+
+using ::testing::ElementsAre;
+
+v1::HostSample Sample(double time, uint64_t flow, int64_t bytes) {
+  v1::HostSample sample;
+  sample.set_time_s(time);
+  v1::FlowCounters* counters = sample.add_counters();
+  counters->set_flow(flow);
+  counters->set_bytes(bytes);
+  return sample;
+}
+
+TEST(Outbox, NewerCountersReplaceOlderAndEventsStay) {
+  Outbox outbox;
+  v1::HostSample first = Sample(1, 7, 100);
+  first.add_opened()->set_flow(7);
+  EXPECT_FALSE(outbox.Add(std::move(first)));
+  v1::HostSample second = Sample(2, 7, 300);
+  *second.add_counters() = Sample(2, 8, 5).counters(0);
+  second.add_closed(9);
+  second.add_applied()->set_epoch(4);
+  EXPECT_TRUE(outbox.Add(std::move(second)));
+  EXPECT_EQ(outbox.events(), 2u);
+  const v1::HostSample sent = outbox.Take().sample();
+  EXPECT_EQ(sent.time_s(), 2);
+  EXPECT_EQ(sent.opened(0).flow(), 7u);
+  ASSERT_EQ(sent.counters_size(), 2);
+  EXPECT_EQ(sent.counters(0).bytes(), 300);
+  EXPECT_THAT(sent.closed(), ElementsAre(9u));
+  EXPECT_EQ(sent.applied(0).epoch(), 4);
+  EXPECT_TRUE(outbox.empty());
+}
+
+TEST(Outbox, SendAndReceiveOfOneFlowAreTwo) {
+  Outbox outbox;
+  v1::HostSample both = Sample(1, 7, 100);
+  *both.add_counters() = both.counters(0);
+  both.mutable_counters(1)->set_send(true);
+  outbox.Add(std::move(both));
+  EXPECT_EQ(outbox.Take().sample().counters_size(), 2);
+}
+
+TEST(Outbox, NewestPathReportOfAFlowGoesAfterTheSample) {
+  Outbox outbox;
+  v1::PathReport report;
+  report.set_flow(1);
+  report.set_hop_count(1);
+  outbox.Add(report);
+  report.set_hop_count(3);
+  outbox.Add(report);
+  outbox.Add(Sample(1, 1, 1));
+  EXPECT_TRUE(outbox.Take().has_sample());
+  EXPECT_EQ(outbox.Take().paths().hop_count(), 3);
+  EXPECT_TRUE(outbox.empty());
+}
+
+}  // namespace
+}  // namespace weft::agent

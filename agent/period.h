@@ -1,0 +1,30 @@
+// The iteration period of a training job as one flow shows it: bursts come in groups (the buckets of one iteration), and
+// groups follow each other at the period. A new group begins after an idle gap longer than half of the second longest one
+// that the flow has lately shown, so that the pauses between buckets, and those that congestion makes, do not count,
+// and a checkpoint does no harm.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+
+#include "common/units.h"
+
+namespace weft::agent {
+
+class PeriodEstimator {
+ public:
+  /// A completed burst, in order of time. Requires: start <= end. One that starts before its predecessor is ignored.
+  void Add(uint64_t start_ns, uint64_t end_ns);
+
+  /// The median distance between the starts of groups; zero until four groups were seen, or while more than a
+  /// quarter of the distances are a fifth or more off their median (there is no period). Complexity: O(n log n) of at most 128 bursts.
+  Seconds Period() const;
+
+ private:
+  struct Interval {
+    uint64_t start_ns, end_ns;
+  };
+  std::deque<Interval> bursts_;
+};
+
+}  // namespace weft::agent

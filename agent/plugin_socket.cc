@@ -1,0 +1,310 @@
+#include "agent/plugin_socket.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "common/log.h"
+
+namespace weft::agent {
+namespace {
+
+using abi::MessageType;
+
+constexpr size_t kMostConnections = 1024;
+constexpr size_t kMostBodyBytes = 512;  // of what peers may send; replies are longer
+constexpr int kMostDescriptors = 8;     // room for more than the one that is asked for, so that none leaks
+
+/// One packet: header and body, with a descriptor if `fd` is not negative.
+Status Send(int socket, MessageType type, const void* body, uint32_t bytes, int fd) {
+  const abi::MessageHeader header{.magic = abi::kSocketMagic,
+                                  .version = abi::kSocketVersion,
+                                  .type = static_cast<uint16_t>(type),
+                                  .body_bytes = bytes};
+  iovec parts[] = {{const_cast<abi::MessageHeader*>(&header), sizeof header}, {const_cast<void*>(body), bytes}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
+  }
+  if (::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return Fail(ErrnoError("answer peer", errno));
+  return Ok();
+}
+
+struct Packet {
+  abi::MessageHeader header;
+  char body[kMostBodyBytes];
+};
+
+struct Received {
+  ssize_t bytes = 0;
+  bool truncated = false;
+  std::vector<UniqueFd> fds;
+};
+
+Received ReceivePacket(int socket, Packet* packet) {
+  iovec part{packet, sizeof *packet};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMostDescriptors)];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  Received received;
+  received.bytes = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (received.bytes < 0) return received;
+  received.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+      received.fds.emplace_back(fd);
+    }
+  }
+  return received;
+}
+
+Status CheckPacket(const Packet& packet, const Received& received) {
+  const auto bytes = static_cast<size_t>(received.bytes);
+  if (received.truncated || bytes < sizeof(abi::MessageHeader)) {
+    return Fail(Code::kInvalidArgument, "message is shorter than its header or longer than any known one");
+  }
+  const abi::MessageHeader& header = packet.header;
+  if (header.magic != abi::kSocketMagic) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("message magic 0x{:08x}, expected 0x{:08x}", header.magic, abi::kSocketMagic));
+  }
+  if (header.version != abi::kSocketVersion) {
+    return Fail(Code::kUnimplemented,
+                fmt::format("socket version {}, this agent speaks {}", header.version, abi::kSocketVersion));
+  }
+  if (header.body_bytes != bytes - sizeof header) {
+    return Fail(Code::kInvalidArgument, fmt::format("message body of {} bytes, the header says {}",
+                                                    bytes - sizeof header, header.body_bytes));
+  }
+  return Ok();
+}
+
+template <typename Body>
+Result<Body> ReadBody(const abi::MessageHeader& header, const char* body, const char* what) {
+  if (header.body_bytes != sizeof(Body)) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("{} of {} bytes, expected {}", what, header.body_bytes, sizeof(Body)));
+  }
+  Body out;
+  std::memcpy(&out, body, sizeof out);
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PluginSocket>> PluginSocket::Listen(const std::string& run_dir, PluginHandlers handlers) {
+  std::unique_ptr<PluginSocket> socket(new PluginSocket);
+  socket->handlers_ = std::move(handlers);
+  WEFT_RETURN_IF_ERROR(socket->Lock(run_dir));
+  WEFT_RETURN_IF_ERROR(socket->Bind());
+  socket->wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!socket->wake_) return Fail(ErrnoError("make eventfd", errno));
+  PluginSocket* const raw = socket.get();
+  socket->thread_ = std::jthread([raw](const std::stop_token& stop) { raw->Run(stop); });
+  return socket;
+}
+
+Status PluginSocket::Lock(const std::string& run_dir) {
+  std::error_code failed;
+  std::filesystem::create_directories(run_dir, failed);
+  if (failed) {
+    return Fail(Code::kFailedPrecondition, fmt::format("make run directory \"{}\": {}", run_dir, failed.message()));
+  }
+  const std::string path = run_dir + "/agent.lock";
+  for (;;) {
+    UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd) return Fail(ErrnoError("open \"" + path + "\"", errno));
+    if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      char owner[16] = "";
+      const ssize_t got = ::pread(fd.get(), owner, sizeof owner - 1, 0);
+      const std::string pid(owner, static_cast<size_t>(std::max<ssize_t>(got, 0)));
+      return Fail(Code::kAlreadyExists, fmt::format("another agent (pid {}) runs with run directory \"{}\"",
+                                                    pid.empty() ? "unknown" : pid, run_dir));
+    }
+    // A leaving agent may have removed the file between our open and our lock: then we hold a lock on nothing.
+    struct stat held{}, named{};
+    const bool same = ::fstat(fd.get(), &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
+                      held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+    if (!same) continue;
+    const std::string pid = std::to_string(::getpid());
+    if (::ftruncate(fd.get(), 0) != 0 || ::pwrite(fd.get(), pid.data(), pid.size(), 0) < 0) {
+      return Fail(ErrnoError("write \"" + path + "\"", errno));
+    }
+    lock_ = std::move(fd);
+    lock_path_ = path;
+    path_ = run_dir + "/" + abi::kSocketName;
+    return Ok();
+  }
+}
+
+Status PluginSocket::Bind() {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path_.size() >= sizeof address.sun_path) {
+    return Fail(Code::kFailedPrecondition, fmt::format("socket path \"{}\" has {} bytes, expected at most {}", path_,
+                                                       path_.size(), sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
+  ::unlink(path_.c_str());  // a dead agent's: we hold the lock
+  listener_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!listener_) return Fail(ErrnoError("make socket", errno));
+  if (::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::chmod(path_.c_str(), 0666) != 0 || ::listen(listener_.get(), 128) != 0) {
+    return Fail(ErrnoError("listen on \"" + path_ + "\"", errno));
+  }
+  return Ok();
+}
+
+PluginSocket::~PluginSocket() {
+  if (thread_.joinable()) {
+    thread_.request_stop();
+    ::eventfd_write(wake_.get(), 1);
+    thread_.join();
+  }
+  if (!lock_) return;  // not ours
+  ::unlink(path_.c_str());
+  ::unlink(lock_path_.c_str());
+}
+
+void PluginSocket::Run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    // At the limit new peers wait in the listen queue.
+    const bool full = connections_.size() >= kMostConnections || out_of_descriptors_;
+    if (full) fds[1].events = 0;
+    for (const auto& [fd, connection] : connections_) fds.push_back({fd, POLLIN, 0});
+    const int timeout_ms = out_of_descriptors_ ? 100 : -1;
+    out_of_descriptors_ = false;
+    if (::poll(fds.data(), fds.size(), timeout_ms) < 0 && errno != EINTR) {
+      LogError("agent", "plugin socket stopped", {{"error", ErrnoError("poll", errno).message()}});
+      return;
+    }
+    if (fds[0].revents != 0) continue;
+    for (size_t i = 2; i < fds.size(); ++i) {
+      if (fds[i].revents == 0) continue;
+      const auto it = connections_.find(fds[i].fd);
+      if (Receive(it->second)) continue;
+      Close(it->second);
+      connections_.erase(it);
+    }
+    if (fds[1].revents != 0) Accept();
+  }
+}
+
+void PluginSocket::Accept() {
+  UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd) {
+    out_of_descriptors_ = errno == EMFILE || errno == ENFILE;
+    return;
+  }
+  ucred credentials{};
+  socklen_t bytes = sizeof credentials;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return;
+  const int key = fd.get();
+  connections_[key] = {std::move(fd), {next_connection_++, credentials.pid, credentials.uid}, false};
+}
+
+void PluginSocket::Close(Connection& connection) {
+  if (connection.attached) handlers_.detach(connection.peer);
+  connection.attached = false;
+}
+
+bool PluginSocket::Receive(Connection& connection) {
+  Packet packet;
+  Received received = ReceivePacket(connection.fd.get(), &packet);
+  if (received.bytes < 0) return errno == EAGAIN || errno == EINTR;
+  if (received.bytes == 0) return false;
+  Status status = CheckPacket(packet, received);
+  if (status) {
+    UniqueFd fd = received.fds.size() == 1 ? std::move(received.fds[0]) : UniqueFd();
+    status = Handle(connection, packet.header, packet.body, std::move(fd));
+  }
+  if (status) return true;
+  const Error& error = status.error();
+  LogWarn("agent", "refused peer",
+          {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}, {"reason", error.message()}});
+  handlers_.rejected(RejectionLabel(error.code()));
+  abi::Reject reject{};
+  const size_t length = std::min(error.message().size(), sizeof reject.reason - 1);
+  std::memcpy(reject.reason, error.message().data(), length);
+  (void)Send(connection.fd.get(), MessageType::kReject, &reject, sizeof reject, -1);  // it is cut off either way
+  return false;
+}
+
+Status PluginSocket::Handle(Connection& connection, const abi::MessageHeader& header, const char* body, UniqueFd fd) {
+  switch (static_cast<MessageType>(header.type)) {
+    case MessageType::kHello: {
+      WEFT_ASSIGN_OR_RETURN(const auto hello, ReadBody<abi::Hello>(header, body, "hello"));
+      return HandleHello(connection, hello, std::move(fd));
+    }
+    case MessageType::kEnvironmentRequest: {
+      WEFT_ASSIGN_OR_RETURN(const auto request,
+                            ReadBody<abi::EnvironmentRequest>(header, body, "environment request"));
+      return HandleEnvironment(connection, request);
+    }
+    default:
+      return Fail(Code::kInvalidArgument, fmt::format("message type {} is not for the agent", header.type));
+  }
+}
+
+Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello, UniqueFd fd) {
+  if (connection.attached) return Fail(Code::kInvalidArgument, "second hello on one connection");
+  if (hello.segment_version != abi::kSegmentVersion) {
+    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {}",
+                                                  hello.segment_version, abi::kSegmentVersion));
+  }
+  if (!fd) return Fail(Code::kInvalidArgument, "hello without exactly one descriptor");
+  WEFT_ASSIGN_OR_RETURN(auto map, TelemetryMap::Attach(std::move(fd), connection.peer.pid));
+  const std::optional<std::string> job = CheckedJobId(hello.job, sizeof hello.job);
+  if (!job || *job != map->job()) {
+    return Fail(Code::kUnauthenticated, fmt::format("hello and telemetry segment name different jobs, the latter \"{}\"",
+                                                    map->job()));
+  }
+  WEFT_ASSIGN_OR_RETURN(const UniqueFd policy, handlers_.attach(connection.peer, std::move(map)));
+  connection.attached = true;
+  const abi::Policy answer{.segment_version = abi::kSegmentVersion};
+  return Send(connection.fd.get(), MessageType::kPolicy, &answer, sizeof answer, policy.get());
+}
+
+Status PluginSocket::HandleEnvironment(Connection& connection, const abi::EnvironmentRequest& request) {
+  const std::optional<std::string> job = CheckedJobId(request.job, sizeof request.job);
+  const std::optional<std::string> host = CheckedJobId(request.host, sizeof request.host);
+  if (!job || !host) return Fail(Code::kInvalidArgument, "environment request with a malformed job or host");
+  const std::optional<std::string> text = handlers_.environment(*job, *host);
+  abi::EnvironmentReply reply{};
+  if (text && text->size() <= sizeof reply.text) {
+    reply.found = 1;
+    reply.bytes = static_cast<uint32_t>(text->size());
+    std::memcpy(reply.text, text->data(), text->size());
+  }
+  return Send(connection.fd.get(), MessageType::kEnvironmentReply, &reply, sizeof reply, -1);
+}
+
+}  // namespace weft::agent

@@ -1,0 +1,82 @@
+// The agent's Unix socket: plugins bring their telemetry segment and get their job's policy segment, hooks ask for a
+// job's launch environment. Every message is untrusted; a peer that talks nonsense gets one reject and is cut off.
+// The socket's file belongs to whoever holds the lock beside it, so that two agents never share a run directory and a
+// dead one's file is simply replaced.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/telemetry_map.h"
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "netplugin/abi/agent_socket.h"
+
+namespace weft::agent {
+
+/// Who is at the other end, by SO_PEERCRED.
+struct Peer {
+  uint64_t connection = 0;  ///< unique in this agent's life
+  pid_t pid = 0;
+  uint32_t uid = 0;
+};
+
+/// Called on the socket's thread.
+struct PluginHandlers {
+  /// A process has come with a checked segment; the answer is its job's policy segment.
+  std::function<Result<UniqueFd>(const Peer&, std::unique_ptr<TelemetryMap>)> attach;
+  /// A process that `attach` has accepted is gone.
+  std::function<void(const Peer&)> detach;
+  /// KEY=VALUE lines for `job` on `host`, or nullopt.
+  std::function<std::optional<std::string>(const std::string& job, const std::string& host)> environment;
+  /// A peer was refused; `label` says why in a word.
+  std::function<void(const char* label)> rejected;
+};
+
+class PluginSocket {
+ public:
+  /// Makes `run_dir` if need be and listens on `run_dir`/agent.sock, open to all users.
+  /// Errors: kAlreadyExists when another agent lives there; kFailedPrecondition naming file and cause.
+  [[nodiscard]] static Result<std::unique_ptr<PluginSocket>> Listen(const std::string& run_dir,
+                                                                   PluginHandlers handlers);
+  /// Cuts all peers off (without `detach`) and removes the socket and its lock.
+  ~PluginSocket();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Connection {
+    UniqueFd fd;
+    Peer peer;
+    bool attached = false;
+  };
+
+  PluginSocket() = default;
+  Status Lock(const std::string& run_dir);
+  Status Bind();
+  void Run(const std::stop_token& stop);
+  void Accept();
+  /// False: the connection is to be closed.
+  bool Receive(Connection& connection);
+  Status Handle(Connection& connection, const abi::MessageHeader& header, const char* body, UniqueFd fd);
+  Status HandleHello(Connection& connection, const abi::Hello& hello, UniqueFd fd);
+  Status HandleEnvironment(Connection& connection, const abi::EnvironmentRequest& request);
+  void Close(Connection& connection);
+
+  PluginHandlers handlers_;
+  std::string path_, lock_path_;
+  UniqueFd lock_, listener_, wake_;
+  std::map<int, Connection> connections_;  // the thread's alone
+  uint64_t next_connection_ = 1;
+  bool out_of_descriptors_ = false;  // a moment's pause before the next accept
+  std::jthread thread_;
+};
+
+}  // namespace weft::agent

@@ -1,0 +1,190 @@
+#include "agent/plugin_socket.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <latch>
+#include <mutex>
+
+#include "agent/testing_plugin.h"
+
+namespace weft::agent {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class PluginSocketTest : public ::testing::Test {
+ protected:
+  PluginSocketTest() {
+    auto socket = PluginSocket::Listen(dir_.path + "/run", {
+        .attach = [this](const Peer& peer, std::unique_ptr<TelemetryMap> map) -> Result<UniqueFd> {
+          const std::lock_guard lock(mutex_);
+          peer_ = peer;
+          job_ = map->job();
+          maps_.push_back(std::move(map));
+          return UniqueFd(::memfd_create("policy", MFD_CLOEXEC));
+        },
+        .detach = [this](const Peer&) { detached_.count_down(); },
+        .environment = [](const std::string& job, const std::string& host) -> std::optional<std::string> {
+          if (job != "job-1" || host != "h1") return std::nullopt;
+          return "NCCL_NET=weft\nA=b\n";
+        },
+        .rejected = [this](const char* label) {
+          const std::lock_guard lock(mutex_);
+          labels_.push_back(label);
+        }});
+    EXPECT_TRUE(socket) << socket.error().message();
+    socket_ = std::move(*socket);
+  }
+
+  TestReply Hello(const TestSegment& segment, const std::string& job = "job-1") {
+    TestPeer peer(socket_->path());
+    peer.SendHello(job, segment.fd.get());
+    return peer.Receive();
+  }
+
+  TempDir dir_;
+  std::mutex mutex_;
+  Peer peer_;
+  std::string job_;
+  std::vector<std::string> labels_;
+  std::vector<std::unique_ptr<TelemetryMap>> maps_;
+  std::latch detached_{1};
+  std::unique_ptr<PluginSocket> socket_;
+};
+
+TEST_F(PluginSocketTest, HelloIsAnsweredWithAPolicySegment) {
+  const TestSegment segment;
+  {
+    TestPeer peer(socket_->path());
+    peer.SendHello("job-1", segment.fd.get());
+    const TestReply reply = peer.Receive();
+    EXPECT_EQ(reply.type(), abi::MessageType::kPolicy) << reply.reason();
+    EXPECT_TRUE(reply.fd);
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(peer_.pid, ::getpid());
+    EXPECT_EQ(peer_.uid, ::getuid());
+    EXPECT_EQ(job_, "job-1");
+  }
+  detached_.wait();  // the peer's end closes the process's part
+}
+
+TEST_F(PluginSocketTest, BadSegmentsAreRefusedWithTheReason) {
+  TestSegment other_version, other_pid, other_layout, other_magic, unterminated, strange("a b");
+  other_version.segment->header.version = 7;
+  other_pid.segment->process.pid = ::getpid() + 1;
+  other_layout.segment->header.sections[1].entry_bytes = 8;
+  other_magic.segment->header.magic = 1;
+  std::memset(unterminated.segment->process.job, 'x', sizeof unterminated.segment->process.job);
+  const TestSegment unsealed("job-1", 0), short_one("job-1", F_SEAL_SHRINK | F_SEAL_GROW, 4096);
+  EXPECT_EQ(Hello(other_version).reason(), "telemetry segment version 7, this agent speaks 1");
+  EXPECT_THAT(Hello(other_pid).reason(), HasSubstr("was sent by process " + std::to_string(::getpid())));
+  EXPECT_THAT(Hello(other_layout).reason(), HasSubstr("entry size"));
+  EXPECT_THAT(Hello(other_magic).reason(), HasSubstr("magic"));
+  EXPECT_THAT(Hello(unterminated).reason(), HasSubstr("job id"));
+  EXPECT_THAT(Hello(strange, "a b").reason(), HasSubstr("job id"));
+  EXPECT_THAT(Hello(unsealed).reason(), HasSubstr("seals 0x0, expected at least shrink and grow"));
+  EXPECT_THAT(Hello(short_one).reason(), HasSubstr("has 4096 bytes, expected at least"));
+  EXPECT_THAT(Hello(TestSegment(), "job-2").reason(), HasSubstr("different jobs"));
+  const std::lock_guard lock(mutex_);
+  EXPECT_THAT(labels_, ElementsAre("version", "identity", "layout", "layout", "layout", "layout", "seals", "layout",
+                                   "identity"));
+  EXPECT_TRUE(maps_.empty());
+}
+
+TEST_F(PluginSocketTest, BadMessagesAreRefusedAndCutOff) {
+  const auto reason = [&](const std::string& packet) {
+    TestPeer peer(socket_->path());
+    peer.Send(packet.data(), packet.size());
+    const std::string said = peer.Receive().reason();
+    EXPECT_EQ(peer.Receive().header.magic, 0u) << "still connected";
+    return said;
+  };
+  const auto packet = [](abi::MessageHeader header, size_t body) {
+    std::string text(sizeof header + body, '\0');
+    std::memcpy(text.data(), &header, sizeof header);
+    return text;
+  };
+  EXPECT_THAT(reason("short"), HasSubstr("shorter than its header"));
+  EXPECT_THAT(reason(std::string(4000, 'x')), HasSubstr("longer than any known"));
+  EXPECT_THAT(reason(packet({1, 1, 1, 0, 0}, 0)), HasSubstr("message magic 0x00000001"));
+  EXPECT_THAT(reason(packet({abi::kSocketMagic, 9, 1, 0, 0}, 0)), HasSubstr("socket version 9, this agent speaks 1"));
+  EXPECT_THAT(reason(packet({abi::kSocketMagic, 1, 1, 99, 0}, 72)), HasSubstr("body of 72 bytes, the header says 99"));
+  EXPECT_THAT(reason(packet({abi::kSocketMagic, 1, 1, 8, 0}, 8)), HasSubstr("hello of 8 bytes, expected 72"));
+  EXPECT_THAT(reason(packet({abi::kSocketMagic, 1, 77, 0, 0}, 0)), HasSubstr("message type 77"));
+  abi::MessageHeader hello{abi::kSocketMagic, 1, 1, sizeof(abi::Hello), 0};
+  std::string versionless = packet(hello, sizeof(abi::Hello));
+  EXPECT_THAT(reason(versionless), HasSubstr("telemetry segment version 0"));
+  versionless[sizeof hello] = 1;
+  EXPECT_THAT(reason(versionless), HasSubstr("hello without exactly one descriptor"));
+}
+
+TEST_F(PluginSocketTest, DescriptorThatIsNoMemfdIsRefused) {
+  TestPeer peer(socket_->path());
+  const UniqueFd file(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  peer.SendHello("job-1", file.get());
+  EXPECT_THAT(peer.Receive().reason(), HasSubstr("not a memfd"));
+}
+
+TEST_F(PluginSocketTest, SecondHelloOnAConnectionIsRefused) {
+  const TestSegment segment;
+  TestPeer peer(socket_->path());
+  peer.SendHello("job-1", segment.fd.get());
+  EXPECT_EQ(peer.Receive().type(), abi::MessageType::kPolicy);
+  peer.SendHello("job-1", segment.fd.get());
+  EXPECT_THAT(peer.Receive().reason(), HasSubstr("second hello"));
+}
+
+TEST_F(PluginSocketTest, EnvironmentOfAKnownJobIsHandedOut) {
+  const auto ask = [&](const char* job, const char* host) {
+    TestPeer peer(socket_->path());
+    abi::EnvironmentRequest request{};
+    std::strcpy(request.job, job);
+    std::strcpy(request.host, host);
+    peer.SendMessage(abi::MessageType::kEnvironmentRequest, request);
+    const TestReply reply = peer.Receive();
+    EXPECT_EQ(reply.type(), abi::MessageType::kEnvironmentReply);
+    abi::EnvironmentReply body{};
+    if (reply.body.size() == sizeof body) std::memcpy(&body, reply.body.data(), sizeof body);
+    return std::pair(body.found, std::string(body.text, body.bytes));
+  };
+  EXPECT_EQ(ask("job-1", "h1"), std::pair(1u, std::string("NCCL_NET=weft\nA=b\n")));
+  EXPECT_EQ(ask("job-1", "h2").first, 0u);
+  EXPECT_EQ(ask("job-2", "h1").first, 0u);
+}
+
+TEST_F(PluginSocketTest, SocketIsOpenToAllAndGoneAtTheEnd) {
+  const std::string path = socket_->path();
+  struct stat status{};
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0666u);
+  socket_.reset();
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path + "/run"));
+}
+
+TEST_F(PluginSocketTest, LiveAgentKeepsItsDirectory) {
+  const auto second = PluginSocket::Listen(dir_.path + "/run", {});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), Code::kAlreadyExists);
+  EXPECT_THAT(second.error().message(), HasSubstr("another agent (pid " + std::to_string(::getpid()) + ")"));
+  EXPECT_TRUE(TestPeer(socket_->path()).connected) << "the loser must leave the winner's socket alone";
+}
+
+TEST(PluginSocket, DeadAgentsSocketIsReplaced) {
+  TempDir dir;
+  const std::string path = dir.path + "/agent.sock";
+  {
+    const UniqueFd dead(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address{.sun_family = AF_UNIX};
+    std::strcpy(address.sun_path, path.c_str());
+    ASSERT_EQ(::bind(dead.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  ASSERT_FALSE(TestPeer(path).connected);
+  const auto socket = PluginSocket::Listen(dir.path, {.rejected = [](const char*) {}});
+  ASSERT_TRUE(socket) << socket.error().message();
+  EXPECT_TRUE(TestPeer(path).connected);
+}
+
+}  // namespace
+}  // namespace weft::agent

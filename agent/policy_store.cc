@@ -1,0 +1,232 @@
+#include "agent/policy_store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cmath>
+#include <new>
+#include <set>
+
+#include "netplugin/abi/agent_socket.h"
+#include "netplugin/abi/seqlock.h"
+
+namespace weft::agent {
+namespace {
+
+constexpr double kLongestLeaseS = 3600;
+constexpr size_t kMostJobs = 1024;
+
+Result<abi::FlowPolicy> ToFlowPolicy(const v1::FlowPolicy& flow, uint64_t now_ns) {
+  const auto refuse = [&](const std::string& what) {
+    return Fail(Code::kInvalidArgument, fmt::format("flow {:016x}: {}", flow.flow(), what));
+  };
+  abi::FlowPolicy out{};
+  out.flow = flow.flow();
+  if (static_cast<uint32_t>(flow.lanes_size()) > abi::kMaxLanes) {
+    return refuse(fmt::format("{} lanes, expected at most {}", flow.lanes_size(), abi::kMaxLanes));
+  }
+  std::set<int32_t> ports;
+  bool carries = flow.lanes_size() == 0;
+  for (int i = 0; i < flow.lanes_size(); ++i) {
+    const v1::LanePolicy& lane = flow.lanes(i);
+    if (lane.source_port() < 1 || lane.source_port() > 65535) {
+      return refuse(fmt::format("source port {}, expected 1 to 65535", lane.source_port()));
+    }
+    if (!ports.insert(lane.source_port()).second) {
+      return refuse(fmt::format("source port {} is named twice", lane.source_port()));
+    }
+    if (lane.weight() < 0) return refuse(fmt::format("weight {}, expected 0 or more", lane.weight()));
+    carries |= lane.weight() > 0;
+    out.lanes[i] = {.source_port = static_cast<uint16_t>(lane.source_port()),
+                    .weight = static_cast<uint32_t>(lane.weight())};
+  }
+  if (!carries) return refuse("no lane has a weight above 0");
+  if (flow.traffic_class() < 0 || flow.traffic_class() > 255) {
+    return refuse(fmt::format("traffic class {}, expected 0 to 255", flow.traffic_class()));
+  }
+  if (flow.pacing_bps() < 0) return refuse(fmt::format("pacing {} bit/s, expected 0 or more", flow.pacing_bps()));
+  if (!(flow.lease_s() >= 0 && flow.lease_s() <= kLongestLeaseS)) {
+    return refuse(fmt::format("lease {} s, expected 0 to {}", flow.lease_s(), kLongestLeaseS));
+  }
+  out.traffic_class = static_cast<uint32_t>(flow.traffic_class());
+  out.pacing_bps = static_cast<uint64_t>(flow.pacing_bps());
+  out.lease_until_ns = flow.lease_s() > 0 ? now_ns + static_cast<uint64_t>(flow.lease_s() * 1e9) : 0;
+  return out;
+}
+
+}  // namespace
+
+Result<PolicyMemory> PolicyMemory::Create(const std::string& name) {
+  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return Fail(ErrnoError("make policy segment", errno));
+  if (::ftruncate(fd.get(), sizeof(abi::PolicySegment)) != 0) {
+    return Fail(ErrnoError("size policy segment", errno));
+  }
+  void* const data =
+      ::mmap(nullptr, sizeof(abi::PolicySegment), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) return Fail(ErrnoError("map policy segment", errno));
+  PolicyMemory memory(std::move(fd), new (data) abi::PolicySegment{});
+  abi::InitPolicyHeader(memory.segment_);
+  // After this nobody, the agent's own later mappings included, can get a writable view.
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+  if (::fcntl(memory.fd_.get(), F_ADD_SEALS, kSeals) != 0) return Fail(ErrnoError("seal policy segment", errno));
+  return memory;
+}
+
+PolicyMemory::PolicyMemory(PolicyMemory&& other) noexcept
+    : fd_(std::move(other.fd_)), segment_(std::exchange(other.segment_, nullptr)) {}
+
+PolicyMemory::~PolicyMemory() {
+  if (segment_) ::munmap(segment_, sizeof *segment_);
+}
+
+Result<UniqueFd> PolicyMemory::Share() const {
+  UniqueFd copy(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) return Fail(ErrnoError("duplicate policy segment", errno));
+  return copy;
+}
+
+Result<std::vector<abi::FlowPolicy>> ToFlowPolicies(const v1::JobPolicy& policy, uint64_t now_ns) {
+  const std::string where = fmt::format("policy of job \"{}\", epoch {}", policy.job_id(), policy.epoch());
+  if (static_cast<uint32_t>(policy.flows_size()) > abi::kMaxFlows) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("{}: {} flows, expected at most {}", where, policy.flows_size(), abi::kMaxFlows));
+  }
+  if (policy.epoch() < 1) return Fail(Code::kInvalidArgument, where + ": expected an epoch above 0");
+  std::vector<abi::FlowPolicy> flows;
+  std::set<uint64_t> seen;
+  for (const v1::FlowPolicy& flow : policy.flows()) {
+    Result<abi::FlowPolicy> entry = ToFlowPolicy(flow, now_ns);
+    if (!entry) return Fail(entry.error().WithContext(where));
+    if (!seen.insert(flow.flow()).second) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: flow {:016x} is named twice", where, flow.flow()));
+    }
+    flows.push_back(*entry);
+  }
+  return flows;
+}
+
+Result<PolicyStore::Job*> PolicyStore::FindOrMake(const std::string& job) {
+  if (const auto it = jobs_.find(job); it != jobs_.end()) return &it->second;
+  if (jobs_.size() >= kMostJobs) {
+    return Fail(Code::kResourceExhausted, fmt::format("{} jobs on this host already, expected at most that", kMostJobs));
+  }
+  WEFT_ASSIGN_OR_RETURN(PolicyMemory memory, PolicyMemory::Create("weft-policy"));
+  return &jobs_.try_emplace(job, std::move(memory)).first->second;
+}
+
+Result<UniqueFd> PolicyStore::Attach(const std::string& job, uint32_t uid) {
+  WEFT_ASSIGN_OR_RETURN(Job* const entry, FindOrMake(job));
+  if (entry->processes > 0 && entry->uid != uid) {
+    return Fail(Code::kUnauthenticated,
+                fmt::format("job \"{}\" belongs to uid {} on this host, not to uid {}", job, entry->uid, uid));
+  }
+  Result<UniqueFd> shared = entry->memory.Share();
+  if (!shared) {
+    DropIfDone(job);
+    return shared;
+  }
+  entry->uid = uid;
+  ++entry->processes;
+  return shared;
+}
+
+void PolicyStore::Detach(const std::string& job) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return;
+  --it->second.processes;
+  DropIfDone(job);
+}
+
+void PolicyStore::DropIfDone(const std::string& job) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return;
+  // A job that the controller has never spoken of leaves nothing worth keeping.
+  if (it->second.processes <= 0 && (it->second.ended || it->second.epoch == 0)) jobs_.erase(it);
+}
+
+Status PolicyStore::Apply(const v1::JobPolicy& policy) {
+  const uint64_t now = now_ns_();
+  WEFT_ASSIGN_OR_RETURN(const std::vector<abi::FlowPolicy> flows, ToFlowPolicies(policy, now));
+  WEFT_ASSIGN_OR_RETURN(Job* const job, FindOrMake(policy.job_id()));
+  if (policy.epoch() <= job->epoch) {
+    return Fail(Code::kAborted, fmt::format("policy of job \"{}\": epoch {}, expected above {}", policy.job_id(),
+                                            policy.epoch(), job->epoch));
+  }
+  abi::PolicyTable& table = job->memory.table();
+  abi::WritePolicies(table, flows);
+  // WritePolicies counts by one; the controller's epoch may be further on. A reader between the two stores reads the
+  // same, whole table twice.
+  const auto epoch = static_cast<uint64_t>(policy.epoch());
+  if (table.epoch.load(std::memory_order_relaxed) != epoch) table.epoch.store(epoch, std::memory_order_release);
+  job->epoch = policy.epoch();
+  job->received_ns = now;
+  job->ended = false;
+  return Ok();
+}
+
+Status PolicyStore::SetLaunch(const v1::JobLaunch& launch) {
+  std::string text;
+  for (const auto& [key, value] : std::map<std::string, std::string>(launch.environment().begin(),
+                                                                     launch.environment().end())) {
+    const bool bad_key = key.empty() || key.find_first_of(std::string("=\n\0", 3)) != std::string::npos;
+    if (bad_key || value.find_first_of(std::string("\n\0", 2)) != std::string::npos) {
+      return Fail(Code::kInvalidArgument, fmt::format("launch environment of job \"{}\": variable \"{}\" has a name or "
+                                                      "value that no environment can hold", launch.job_id(), key));
+    }
+    text += key + "=" + value + "\n";
+  }
+  if (text.size() > sizeof(abi::EnvironmentReply::text)) {
+    return Fail(Code::kInvalidArgument, fmt::format("launch environment of job \"{}\": {} bytes, expected at most {}",
+                                                    launch.job_id(), text.size(), sizeof(abi::EnvironmentReply::text)));
+  }
+  environments_[launch.job_id()] = std::move(text);
+  return Ok();
+}
+
+void PolicyStore::Ended(const std::string& job) {
+  environments_.erase(job);
+  if (const auto it = jobs_.find(job); it != jobs_.end()) {
+    it->second.ended = true;
+    DropIfDone(job);
+  }
+}
+
+std::optional<std::string> PolicyStore::Environment(const std::string& job) const {
+  const auto it = environments_.find(job);
+  if (it == environments_.end()) return std::nullopt;
+  return it->second;
+}
+
+std::optional<v1::PolicyApplied> PolicyStore::Observe(const std::string& job, int64_t epoch) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return std::nullopt;
+  Job& entry = it->second;
+  if (entry.epoch == 0 || entry.applied == entry.epoch || epoch < entry.epoch) return std::nullopt;
+  entry.applied = entry.epoch;
+  v1::PolicyApplied applied;
+  applied.set_job_id(job);
+  applied.set_epoch(entry.epoch);
+  applied.set_delay_s(static_cast<double>(now_ns_() - entry.received_ns) * 1e-9);
+  return applied;
+}
+
+bool PolicyStore::Pending(uint64_t age_ns) const {
+  const uint64_t now = now_ns_();
+  for (const auto& [name, job] : jobs_) {
+    if (job.processes > 0 && job.applied != job.epoch && now - job.received_ns < age_ns) return true;
+  }
+  return false;
+}
+
+std::map<std::string, int64_t> PolicyStore::Epochs() const {
+  std::map<std::string, int64_t> epochs;
+  for (const auto& [name, job] : jobs_) {
+    if (job.epoch > 0) epochs[name] = job.epoch;
+  }
+  return epochs;
+}
+
+}  // namespace weft::agent

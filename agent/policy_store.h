@@ -1,0 +1,97 @@
+// What the controller has decided for the jobs of this host, and how it reaches their processes: one sealed policy
+// segment per job, written by a seqlock, and the launch environment that hooks ask for. Knows no socket and no gRPC.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "netplugin/abi/segment.h"
+#include "proto/controller.pb.h"
+
+namespace weft::agent {
+
+/// A policy segment in the making: the agent's writable mapping and the descriptor that processes get.
+class PolicyMemory {
+ public:
+  /// A memfd whose size and seals are fixed; nobody but this mapping can write to it.
+  /// Errors: kResourceExhausted, kFailedPrecondition from the kernel.
+  [[nodiscard]] static Result<PolicyMemory> Create(const std::string& name);
+  PolicyMemory(PolicyMemory&& other) noexcept;
+  PolicyMemory& operator=(PolicyMemory&&) = delete;
+  ~PolicyMemory();
+
+  abi::PolicyTable& table() { return segment_->table; }
+  /// A descriptor of its own for a process. Errors: kResourceExhausted.
+  [[nodiscard]] Result<UniqueFd> Share() const;
+
+ private:
+  PolicyMemory(UniqueFd fd, abi::PolicySegment* segment) : fd_(std::move(fd)), segment_(segment) {}
+
+  UniqueFd fd_;
+  abi::PolicySegment* segment_;
+};
+
+/// The entries of `policy` as the plugin reads them; leases end `lease_s` after `now_ns`.
+/// Errors: kInvalidArgument naming job, flow, value and what was expected. All or nothing.
+[[nodiscard]] Result<std::vector<abi::FlowPolicy>> ToFlowPolicies(const v1::JobPolicy& policy, uint64_t now_ns);
+
+/// Not thread-safe.
+class PolicyStore {
+ public:
+  /// `now_ns` is the host's CLOCK_MONOTONIC, which leases are written in.
+  explicit PolicyStore(std::function<uint64_t()> now_ns) : now_ns_(std::move(now_ns)) {}
+
+  /// A process of `job` has come: the segment for it. A job belongs to the user of its first process.
+  /// Errors: kUnauthenticated for another user's; kResourceExhausted.
+  [[nodiscard]] Result<UniqueFd> Attach(const std::string& job, uint32_t uid);
+  /// It has gone.
+  void Detach(const std::string& job);
+
+  /// Writes a job's policy into its segment. Errors: kInvalidArgument as ToFlowPolicies, kAborted for an epoch that is
+  /// not above the present one; the present policy then stays.
+  [[nodiscard]] Status Apply(const v1::JobPolicy& policy);
+  /// Errors: kInvalidArgument for text that no environment can hold, or more than fits a reply.
+  [[nodiscard]] Status SetLaunch(const v1::JobLaunch& launch);
+  /// Forgets the job, at once or when its last process goes.
+  void Ended(const std::string& job);
+
+  /// `KEY=VALUE` lines; nullopt if the controller has said nothing about the job.
+  std::optional<std::string> Environment(const std::string& job) const;
+
+  /// The processes of `job` have all read `epoch`: what has been applied by that, if it is news.
+  std::optional<v1::PolicyApplied> Observe(const std::string& job, int64_t epoch);
+  /// Whether an epoch not older than `age_ns` waits to be read by attached processes.
+  bool Pending(uint64_t age_ns) const;
+
+  /// Epoch in each job's segment.
+  std::map<std::string, int64_t> Epochs() const;
+  int64_t jobs() const { return static_cast<int64_t>(jobs_.size()); }
+
+ private:
+  struct Job {
+    explicit Job(PolicyMemory made) : memory(std::move(made)) {}
+    PolicyMemory memory;
+    uint32_t uid = 0;
+    int processes = 0;
+    bool ended = false;
+    int64_t epoch = 0;
+    int64_t applied = 0;       // newest epoch that has been reported as applied
+    uint64_t received_ns = 0;  // of `epoch`
+  };
+
+  Result<Job*> FindOrMake(const std::string& job);
+  void DropIfDone(const std::string& job);
+
+  const std::function<uint64_t()> now_ns_;
+  std::map<std::string, Job> jobs_;
+  std::map<std::string, std::string> environments_;
+};
+
+}  // namespace weft::agent

@@ -1,0 +1,184 @@
+#include "agent/policy_store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+
+#include <cmath>
+
+#include "netplugin/abi/seqlock.h"
+
+namespace weft::agent {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+/// What the plugin does with the descriptor it gets.
+struct Mapped {
+  explicit Mapped(const UniqueFd& fd)
+      : data(::mmap(nullptr, sizeof(abi::PolicySegment), PROT_READ, MAP_SHARED, fd.get(), 0)) {}
+  ~Mapped() { ::munmap(data, sizeof(abi::PolicySegment)); }
+  const abi::PolicyTable& table() const { return static_cast<const abi::PolicySegment*>(data)->table; }
+  void* data;
+};
+
+v1::JobPolicy Policy(int64_t epoch, uint64_t flow = 7) {
+  v1::JobPolicy policy;
+  policy.set_job_id("a");
+  policy.set_epoch(epoch);
+  v1::FlowPolicy* entry = policy.add_flows();
+  entry->set_flow(flow);
+  v1::LanePolicy* lane = entry->add_lanes();
+  lane->set_source_port(20001);
+  lane->set_weight(3);
+  entry->set_traffic_class(0x68);
+  entry->set_pacing_bps(5'000'000);
+  entry->set_lease_s(2.5);
+  return policy;
+}
+
+class PolicyStoreTest : public ::testing::Test {
+ protected:
+  uint64_t now_ = 100 * kSecond;
+  PolicyStore store_{[this] { return now_; }};
+};
+
+TEST_F(PolicyStoreTest, ProcessReadsThePolicyThroughItsDescriptor) {
+  const auto fd = store_.Attach("a", 1000);
+  ASSERT_TRUE(fd) << fd.error().message();
+  const Mapped mapped(*fd);
+  EXPECT_EQ(abi::ValidateSegment(mapped.data, sizeof(abi::PolicySegment), abi::kPolicyMagic), nullptr);
+  EXPECT_EQ(mapped.table().epoch, 0u);
+  ASSERT_TRUE(store_.Apply(Policy(12)));
+  EXPECT_EQ(mapped.table().epoch, 12u) << "the controller's epoch, not a count";
+  abi::FlowPolicy flow{};
+  ASSERT_EQ(abi::ReadFlowPolicy(mapped.table(), 7, &flow), abi::PolicyRead::kFound);
+  EXPECT_EQ(flow.lanes[0].source_port, 20001);
+  EXPECT_EQ(flow.lanes[0].weight, 3u);
+  EXPECT_EQ(flow.traffic_class, 0x68u);
+  EXPECT_EQ(flow.pacing_bps, 5'000'000u);
+  EXPECT_EQ(flow.lease_until_ns, 102 * kSecond + kSecond / 2);
+  ASSERT_TRUE(store_.Apply(Policy(13, 8)));
+  EXPECT_EQ(abi::ReadFlowPolicy(mapped.table(), 7, &flow), abi::PolicyRead::kAbsent) << "a policy replaces the last";
+}
+
+TEST_F(PolicyStoreTest, NobodyElseCanWriteTheSegment) {
+  const auto fd = store_.Attach("a", 1000);
+  ASSERT_TRUE(fd);
+  EXPECT_EQ(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd->get(), 0), MAP_FAILED);
+  EXPECT_NE(::ftruncate(fd->get(), 0), 0);
+  EXPECT_LT(::pwrite(fd->get(), "x", 1, 0), 0);
+}
+
+TEST_F(PolicyStoreTest, PolicyThatCameFirstIsThereForALaterProcess) {
+  ASSERT_TRUE(store_.Apply(Policy(3)));
+  const auto fd = store_.Attach("a", 1000);
+  ASSERT_TRUE(fd);
+  EXPECT_EQ(Mapped(*fd).table().epoch, 3u);
+}
+
+TEST_F(PolicyStoreTest, EpochsOnlyGrow) {
+  ASSERT_TRUE(store_.Apply(Policy(5)));
+  for (const int64_t epoch : {5, 4}) {
+    const Status status = store_.Apply(Policy(epoch));
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code(), Code::kAborted);
+    EXPECT_THAT(status.error().message(), HasSubstr("expected above 5"));
+  }
+  EXPECT_EQ(store_.Epochs().at("a"), 5);
+}
+
+TEST_F(PolicyStoreTest, BadPoliciesAreRefusedWholeAndNamed) {
+  ASSERT_TRUE(store_.Apply(Policy(1)));
+  const auto refused = [&](auto change, const char* says) {
+    v1::JobPolicy policy = Policy(9);
+    change(policy, *policy.mutable_flows(0));
+    const Status status = store_.Apply(policy);
+    ASSERT_FALSE(status) << says;
+    EXPECT_EQ(status.error().code(), Code::kInvalidArgument) << says;
+    EXPECT_THAT(status.error().message(), HasSubstr(says));
+  };
+  using P = v1::JobPolicy;
+  using F = v1::FlowPolicy;
+  refused([](P&, F& f) { f.mutable_lanes(0)->set_source_port(0); }, "flow 0000000000000007: source port 0");
+  refused([](P&, F& f) { f.mutable_lanes(0)->set_source_port(65536); }, "source port 65536, expected 1 to 65535");
+  refused([](P&, F& f) { *f.add_lanes() = f.lanes(0); }, "source port 20001 is named twice");
+  refused([](P&, F& f) { f.mutable_lanes(0)->set_weight(-1); }, "weight -1");
+  refused([](P&, F& f) { f.mutable_lanes(0)->set_weight(0); }, "no lane has a weight above 0");
+  refused([](P&, F& f) { f.set_traffic_class(256); }, "traffic class 256");
+  refused([](P&, F& f) { f.set_pacing_bps(-5); }, "pacing -5 bit/s");
+  refused([](P&, F& f) { f.set_lease_s(NAN); }, "lease nan s");
+  refused([](P&, F& f) { f.set_lease_s(1e9); }, "expected 0 to 3600");
+  refused([](P& p, F&) { p.set_epoch(0); }, "expected an epoch above 0");
+  refused([](P& p, F&) { *p.add_flows() = p.flows(0); }, "flow 0000000000000007 is named twice");
+  refused([](P&, F& f) {
+    for (int i = 0; i < 8; ++i) f.add_lanes()->set_source_port(i + 1);
+  }, "9 lanes, expected at most 8");
+  refused([](P& p, F&) {
+    for (int i = 0; i < 256; ++i) p.add_flows()->set_flow(100 + static_cast<uint64_t>(i));
+  }, "257 flows, expected at most 256");
+  EXPECT_EQ(store_.Epochs().at("a"), 1);
+}
+
+TEST_F(PolicyStoreTest, JobBelongsToItsFirstUser) {
+  ASSERT_TRUE(store_.Attach("a", 1000));
+  const auto other = store_.Attach("a", 1001);
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code(), Code::kUnauthenticated);
+  EXPECT_THAT(other.error().message(), HasSubstr("belongs to uid 1000"));
+  store_.Detach("a");
+  EXPECT_TRUE(store_.Attach("a", 1001));
+}
+
+TEST_F(PolicyStoreTest, EndedJobGoesWithItsLastProcess) {
+  ASSERT_TRUE(store_.Attach("a", 1000));
+  ASSERT_TRUE(store_.Apply(Policy(1)));
+  store_.Ended("a");
+  EXPECT_EQ(store_.jobs(), 1);
+  store_.Detach("a");
+  EXPECT_EQ(store_.jobs(), 0);
+  ASSERT_TRUE(store_.Apply(Policy(2)));
+  store_.Ended("a");
+  EXPECT_EQ(store_.jobs(), 0);
+  ASSERT_TRUE(store_.Attach("unheard-of", 1000));
+  store_.Detach("unheard-of");
+  EXPECT_EQ(store_.jobs(), 0);
+}
+
+TEST_F(PolicyStoreTest, ApplicationIsReportedOnceWithItsDelay) {
+  ASSERT_TRUE(store_.Attach("a", 1000));
+  EXPECT_FALSE(store_.Pending(kSecond));
+  ASSERT_TRUE(store_.Apply(Policy(5)));
+  EXPECT_TRUE(store_.Pending(kSecond));
+  EXPECT_FALSE(store_.Observe("a", 4).has_value());
+  now_ += kSecond / 4;
+  const auto applied = store_.Observe("a", 5);
+  ASSERT_TRUE(applied.has_value());
+  EXPECT_EQ(applied->epoch(), 5);
+  EXPECT_NEAR(applied->delay_s(), 0.25, 1e-9);
+  EXPECT_FALSE(store_.Observe("a", 5).has_value());
+  EXPECT_FALSE(store_.Pending(kSecond));
+}
+
+TEST_F(PolicyStoreTest, LaunchEnvironmentIsKeptUntilTheJobEnds) {
+  v1::JobLaunch launch;
+  launch.set_job_id("a");
+  (*launch.mutable_environment())["NCCL_NET"] = "weft";
+  (*launch.mutable_environment())["A"] = "";
+  ASSERT_TRUE(store_.SetLaunch(launch));
+  EXPECT_EQ(store_.Environment("a"), "A=\nNCCL_NET=weft\n");
+  EXPECT_FALSE(store_.Environment("b").has_value());
+  (*launch.mutable_environment())["A"] = "x\nLD_PRELOAD=y";
+  const Status status = store_.SetLaunch(launch);
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message(), HasSubstr("variable \"A\""));
+  (*launch.mutable_environment())["A"] = std::string(8200, 'x');
+  EXPECT_THAT(store_.SetLaunch(launch).error().message(), HasSubstr("expected at most 8184"));
+  store_.Ended("a");
+  EXPECT_FALSE(store_.Environment("a").has_value());
+}
+
+}  // namespace
+}  // namespace weft::agent

@@ -1,0 +1,46 @@
+#include "agent/probe/budget.h"
+
+#include <algorithm>
+
+namespace weft::agent {
+
+double ProbeBudget::Rate(const Bucket& bucket) const {
+  return options_.rate_per_s * static_cast<double>(std::max<size_t>(1, bucket.switches.size()));
+}
+
+ProbeBudget::Bucket& ProbeBudget::Filled(const ProbePlace& place, Seconds now) {
+  auto [it, is_new] = buckets_.try_emplace(place);
+  Bucket& bucket = it->second;
+  if (is_new) {
+    bucket.tokens = options_.burst;
+  } else {
+    const double most = options_.burst * static_cast<double>(std::max<size_t>(1, bucket.switches.size()));
+    const double more = std::max(0.0, (now - bucket.filled).count()) * Rate(bucket);
+    bucket.tokens = std::min(most, bucket.tokens + more);
+  }
+  bucket.filled = now;
+  return bucket;
+}
+
+bool ProbeBudget::Take(const ProbePlace& place, Seconds now) {
+  Bucket& bucket = Filled(place, now);
+  if (bucket.tokens < 1) return false;
+  bucket.tokens -= 1;
+  return true;
+}
+
+Seconds ProbeBudget::ReadyAt(const ProbePlace& place, Seconds now) {
+  const Bucket& bucket = Filled(place, now);
+  if (bucket.tokens >= 1) return now;
+  // A little late rather than a little early: an early caller would come back at once, again and again.
+  return now + Seconds((1 - bucket.tokens) / Rate(bucket) + 1e-6);
+}
+
+void ProbeBudget::Answered(const ProbePlace& place, Ipv4 from) {
+  const auto it = buckets_.find(place);
+  if (it == buckets_.end() || !it->second.switches.insert(from).second) return;
+  // The second switch and every further one brings its own burst, less what chance has already sent its way.
+  if (it->second.switches.size() > 1) it->second.tokens += std::max(0, options_.burst - 2);
+}
+
+}  // namespace weft::agent

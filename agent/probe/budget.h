@@ -1,0 +1,64 @@
+// How fast probes may go out. A router answers only so many of a host's probes (Linux: a burst of 6 per asking address,
+// then one per second, and real switches are no more generous), and what it does not answer is lost effort. So probes
+// that end at one place share a token bucket. Probes with the TTL of a middle hop end at any of several switches, not
+// known beforehand: each new one that is seen to answer there adds its own allowance to that bucket.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <set>
+
+#include "agent/probe/packet.h"
+#include "common/units.h"
+
+namespace weft::agent {
+
+struct TracerOptions {
+  int max_candidates = 12;        ///< ports tried per flow beside those of its lanes
+  int single_path_ports = 6;      ///< so many ports on one path: there is no other
+  int burst = 6;                  ///< probes at once per switch
+  double rate_per_s = 1;          ///< then so many per second and switch
+  int attempts = 4;               ///< per port and hop
+  Seconds answer_timeout{1};
+  Seconds destination_retry{60};  ///< after a destination that did not answer
+  Seconds cache_age{300};         ///< a path of the same four-tuple is believed so long
+  Seconds reprobe_interval{0};    ///< every flow again so often; 0: never
+  bool exhaustive = false;        ///< all candidates, whatever has been found
+};
+
+/// Where probes end: at hop `ttl` of a source's way to anywhere (`destination` 0) or to one destination.
+struct ProbePlace {
+  Ipv4 source = 0;
+  Ipv4 destination = 0;
+  int ttl = 0;
+
+  friend auto operator<=>(const ProbePlace&, const ProbePlace&) = default;
+};
+
+/// Token buckets, one per place. Not thread-safe.
+class ProbeBudget {
+ public:
+  explicit ProbeBudget(const TracerOptions& options) : options_(options) {}
+
+  /// Takes a token if there is one.
+  bool Take(const ProbePlace& place, Seconds now);
+  /// When Take() will succeed again, if nobody else takes.
+  Seconds ReadyAt(const ProbePlace& place, Seconds now);
+  /// `from` answered a probe that ended at `place`.
+  void Answered(const ProbePlace& place, Ipv4 from);
+
+ private:
+  struct Bucket {
+    double tokens = 0;
+    Seconds filled{0};
+    std::set<Ipv4> switches;
+  };
+
+  Bucket& Filled(const ProbePlace& place, Seconds now);
+  double Rate(const Bucket& bucket) const;
+
+  const TracerOptions options_;
+  std::map<ProbePlace, Bucket> buckets_;
+};
+
+}  // namespace weft::agent

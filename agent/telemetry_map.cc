@@ -1,0 +1,116 @@
+#include "agent/telemetry_map.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+namespace weft::agent {
+namespace {
+
+constexpr int kNeededSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+/// A segment that could shrink would kill the agent (SIGBUS) at its next look.
+Status CheckSeals(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return Fail(Code::kFailedPrecondition, "telemetry segment is not a memfd with seals");
+  if ((seals & kNeededSeals) != kNeededSeals) {
+    return Fail(Code::kFailedPrecondition,
+                fmt::format("telemetry segment has seals 0x{:x}, expected at least shrink and grow (0x{:x})", seals,
+                            kNeededSeals));
+  }
+  return Ok();
+}
+
+Result<uint64_t> CheckSize(int fd) {
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) return Fail(ErrnoError("look at telemetry segment", errno));
+  const auto bytes = static_cast<uint64_t>(status.st_size);
+  if (bytes < sizeof(abi::TelemetrySegment)) {
+    // The header decides first: another version may have another size.
+    abi::SegmentHeader header{};
+    const bool readable = ::pread(fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
+    if (!readable || header.magic != abi::kTelemetryMagic || header.version == abi::kSegmentVersion) {
+      return Fail(Code::kInvalidArgument, fmt::format("telemetry segment has {} bytes, expected at least {}", bytes,
+                                                      sizeof(abi::TelemetrySegment)));
+    }
+  }
+  return bytes;
+}
+
+Status CheckHeader(const void* data, uint64_t bytes) {
+  abi::SegmentHeader header;
+  std::memcpy(&header, data, sizeof header);
+  if (header.magic == abi::kTelemetryMagic && header.version != abi::kSegmentVersion) {
+    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {}", header.version,
+                                                  abi::kSegmentVersion));
+  }
+  if (const char* wrong = abi::ValidateSegment(data, bytes, abi::kTelemetryMagic)) {
+    return Fail(Code::kInvalidArgument, fmt::format("telemetry segment: {}", wrong));
+  }
+  return Ok();
+}
+
+}  // namespace
+
+std::optional<std::string> CheckedJobId(const char* field, size_t bytes) {
+  const size_t length = ::strnlen(field, bytes);
+  if (length == bytes) return std::nullopt;
+  std::string job(field, length);
+  constexpr std::string_view kAlsoAllowed = "._:@/+-";
+  for (const char c : job) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && kAlsoAllowed.find(c) == std::string_view::npos) {
+      return std::nullopt;
+    }
+  }
+  return job;
+}
+
+const char* RejectionLabel(Code code) {
+  switch (code) {
+    case Code::kUnimplemented: return "version";
+    case Code::kFailedPrecondition: return "seals";
+    case Code::kInvalidArgument: return "layout";
+    case Code::kUnauthenticated: return "identity";
+    default: return "system";
+  }
+}
+
+Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, pid_t peer) {
+  WEFT_RETURN_IF_ERROR(CheckSeals(fd.get()));
+  WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, CheckSize(fd.get()));
+  // Only what this version needs is mapped, whatever size the sender has chosen.
+  const size_t mapped = std::min<uint64_t>(bytes, sizeof(abi::TelemetrySegment));
+  void* const data = ::mmap(nullptr, mapped, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) {
+    return Fail(Code::kResourceExhausted, ErrnoError("map telemetry segment", errno).message());
+  }
+  std::unique_ptr<TelemetryMap> map(new TelemetryMap(data, mapped));
+  WEFT_RETURN_IF_ERROR(CheckHeader(data, mapped));
+  // ValidateSegment holds the sections to this version's layout, so the struct's own offsets are the directory's.
+  const auto* segment = static_cast<const abi::TelemetrySegment*>(data);
+  map->process_ = &segment->process;
+  map->slots_ = segment->flows;
+  map->pid_ = segment->process.pid;
+  if (map->pid_ != peer) {
+    return Fail(Code::kUnauthenticated,
+                fmt::format("telemetry segment of process {} was sent by process {}", map->pid_, peer));
+  }
+  char job[sizeof segment->process.job];
+  std::memcpy(job, segment->process.job, sizeof job);
+  std::optional<std::string> checked = CheckedJobId(job, sizeof job);
+  if (!checked) {
+    return Fail(Code::kInvalidArgument, "telemetry segment: the job id is not 63 letters, digits and ._:@/+- at most");
+  }
+  map->job_ = std::move(*checked);
+  return map;
+}
+
+TelemetryMap::~TelemetryMap() { ::munmap(const_cast<void*>(data_), bytes_); }
+
+}  // namespace weft::agent

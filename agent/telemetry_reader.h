@@ -1,0 +1,95 @@
+// Turns one process's telemetry segment into what the controller is told: flows that opened, counters that changed,
+// flows that closed. Everything in the segment is untrusted: identity is copied between two equal even generations,
+// enumerations and times are checked, counters never run backwards in what comes out.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/period.h"
+#include "agent/telemetry_map.h"
+#include "proto/telemetry.pb.h"
+
+namespace weft::agent {
+
+/// What a process has moved since the last time it was asked; index 0 sends, 1 receives.
+struct TrafficDelta {
+  int64_t bytes[2] = {};
+  int64_t wire_bytes[2] = {};
+  int64_t retransmits = 0;
+  double wait_peer_s = 0;
+  double wait_wire_s = 0;
+  int64_t bursts_lost = 0;    ///< overwritten before they were read
+  int64_t slots_invalid = 0;  ///< flow slots with nonsense in them
+};
+
+/// A send flow whose paths are wanted.
+struct SendFlow {
+  uint64_t flow = 0;
+  std::string local_address;
+  std::string peer_address;
+  uint16_t peer_port = 0;
+  std::vector<uint16_t> lanes;  ///< source ports
+};
+
+/// Not thread-safe. One per attached process.
+class TelemetryReader {
+ public:
+  /// Requires: `map` outlives the reader.
+  explicit TelemetryReader(const TelemetryMap& map);
+
+  /// Reads every slot. Complexity: O(slots), about 64 KiB touched.
+  void Sample();
+  /// The process is gone: what is open closes.
+  void Close();
+
+  /// Adds the news since the last Collect to `sample`.
+  void Collect(v1::HostSample* sample);
+  /// Adds every open flow with its counters to `sample`; the next Collect says only what came later.
+  void Snapshot(v1::HostSample* sample);
+  /// New send flows, and those with new lanes, since the last call.
+  std::vector<SendFlow> TakeSendFlows();
+  /// Send flows that closed since the last call.
+  std::vector<uint64_t> TakeClosedSendFlows();
+  TrafficDelta TakeTraffic();
+
+  int64_t open_flows(bool send) const;
+  /// Newest epoch that the plugin has read or runs.
+  int64_t NewestEpoch() const;
+  /// The median period of the flows that have one; zero if none.
+  Seconds Period() const;
+
+ private:
+  struct Slot {
+    bool tracked = false;        // identity is known and it is not closed
+    uint32_t generation = 0;     // of the tracked flow, or of the last one that closed
+    bool seen = false;           // `generation` means something
+    bool opened_told = false, dirty = false, lanes_new = false;
+    v1::FlowIdentity identity;
+    v1::FlowCounters counters;
+    uint64_t bursts_read = 0;
+    double busy_s = 0, burst_bytes = 0;
+    PeriodEstimator period;
+  };
+
+  void SampleSlot(uint32_t index);
+  bool CopyIdentity(const abi::FlowSlot& from, uint32_t generation, v1::FlowIdentity* identity) const;
+  void ReadCounters(const abi::FlowSlot& from, Slot& slot);
+  void ReadLanes(const abi::FlowSlot& from, const v1::FlowCounters& before, v1::FlowCounters* now);
+  void ReadBursts(const abi::FlowSlot& from, Slot& slot);
+  void CountTraffic(const Slot& slot, const v1::FlowCounters& now);
+  void CloseSlot(Slot& slot);
+
+  const TelemetryMap& map_;
+  std::vector<Slot> slots_;
+  std::vector<v1::FlowIdentity> opened_;   // of flows that opened and closed between two Collects
+  std::vector<v1::FlowCounters> last_;     // last counters of closed flows
+  std::vector<uint64_t> closed_;
+  std::vector<uint64_t> closed_sends_;
+  TrafficDelta traffic_;
+};
+
+}  // namespace weft::agent

@@ -3,86 +3,22 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <httplib.h>
 
-#include <deque>
+#include <filesystem>
 #include <fstream>
 #include <regex>
+#include <set>
+#include <thread>
 
+#include "agent/testing_controller.h"
 #include "agent/testing_plugin.h"
 #include "netplugin/abi/seqlock.h"
-#include "proto/controller.grpc.pb.h"
 
 namespace weft::agent {
 namespace {
 
 using ::testing::HasSubstr;
-
-/// Takes one session at a time and keeps what came up.
-class TestController final : public v1::AgentService::Service {
- public:
-  using Stream = grpc::ServerReaderWriter<v1::ControllerMessage, v1::AgentMessage>;
-
-  explicit TestController(const std::string& address = "127.0.0.1:0") {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-  }
-  ~TestController() override {
-    server_->Shutdown(std::chrono::system_clock::now());
-    server_->Wait();
-  }
-
-  std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
-
-  /// The first message (of those not yet taken) for which `wanted` holds, waiting at most 10 s.
-  std::optional<v1::AgentMessage> Await(const std::function<bool(const v1::AgentMessage&)>& wanted) {
-    std::unique_lock lock(mutex_);
-    std::optional<v1::AgentMessage> found;
-    came_.wait_for(lock, std::chrono::seconds(10), [&] {
-      while (!found && !messages_.empty()) {
-        if (wanted(messages_.front())) found = messages_.front();
-        messages_.pop_front();
-      }
-      return found.has_value();
-    });
-    return found;
-  }
-  void Send(const v1::ControllerMessage& message) {
-    std::unique_lock lock(mutex_);
-    came_.wait_for(lock, std::chrono::seconds(10), [&] { return stream_ != nullptr; });
-    if (stream_) stream_->Write(message);
-  }
-
-  grpc::Status Session(grpc::ServerContext*, Stream* stream) override {
-    v1::AgentMessage message;
-    while (stream->Read(&message)) {
-      const std::lock_guard lock(mutex_);
-      if (message.has_register_host()) {
-        v1::ControllerMessage welcome;
-        welcome.mutable_welcome()->set_cluster("test");
-        welcome.mutable_welcome()->set_sample_interval_s(0.05);
-        stream->Write(welcome);
-        stream_ = stream;
-      }
-      messages_.push_back(message);
-      came_.notify_all();
-    }
-    const std::lock_guard lock(mutex_);
-    stream_ = nullptr;
-    return grpc::Status::OK;
-  }
-
- private:
-  int port_ = 0;
-  std::mutex mutex_;
-  std::condition_variable came_;
-  std::deque<v1::AgentMessage> messages_;
-  Stream* stream_ = nullptr;
-  std::unique_ptr<grpc::Server> server_;
-};
 
 struct Fixture : ::testing::Test {
   std::unique_ptr<Agent> Start(const std::string& controller, double sample_interval_s = 0.02) {

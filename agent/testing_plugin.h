@@ -53,9 +53,10 @@ struct TestSegment {
 
   UniqueFd Share() const { return UniqueFd(::dup(fd.get())); }
 
-  /// Takes slot `index` as the plugin does: odd generation, identity, even generation, open.
+  /// Takes slot `index` as the plugin does: odd generation, identity, even generation, open. Without `loopback` the
+  /// addresses stay what the test has put there.
   abi::FlowSlot& Open(uint32_t index, uint64_t flow, abi::Direction direction = abi::Direction::kSend,
-                      uint16_t lane_port = 41001) {
+                      uint16_t lane_port = 41001, bool loopback = true) {
     abi::FlowSlot& slot = segment->flows[index];
     slot.generation.fetch_add(1);
     slot.flow = flow;
@@ -63,9 +64,9 @@ struct TestSegment {
     slot.rank = 3;
     slot.peer_rank = 4;
     slot.family = 4;
-    const uint8_t local[4] = {127, 0, 0, 1}, peer[4] = {127, 0, 0, 1};
-    std::memcpy(slot.local_address, local, 4);
-    std::memcpy(slot.peer_address, peer, 4);
+    const uint8_t here[4] = {127, 0, 0, 1};
+    if (loopback) std::memcpy(slot.local_address, here, 4);
+    if (loopback) std::memcpy(slot.peer_address, here, 4);
     slot.peer_port = 29500;
     slot.lanes[0].source_port = lane_port;
     slot.lanes[0].state = static_cast<uint32_t>(abi::LaneState::kActive);

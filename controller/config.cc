@@ -72,7 +72,8 @@ Status ReadMap(const std::string& source, const YAML::Node& node, const std::str
   std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.Scalar();
-    const std::string where = fmt::format("{}: {}{}{}", At(source, entry.first), prefix, prefix.empty() ? "" : ".", key);
+    const std::string where =
+        fmt::format("{}: {}{}{}", At(source, entry.first), prefix, prefix.empty() ? "" : ".", key);
     if (!seen.insert(key).second) return Fail(Code::kInvalidArgument, where + ": the key is there twice");
     if (const auto block = blocks.find(key); block != blocks.end()) {
       WEFT_RETURN_IF_ERROR(block->second(entry.second));
@@ -83,7 +84,8 @@ Status ReadMap(const std::string& source, const YAML::Node& node, const std::str
       std::vector<std::string> known;
       for (const auto& [name, unused] : readers) known.push_back(name);
       for (const auto& [name, unused] : blocks) known.push_back(name);
-      return Fail(Code::kInvalidArgument, fmt::format("{}: unknown key, expected one of {}", where, fmt::join(known, ", ")));
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("{}: unknown key, expected one of {}", where, fmt::join(known, ", ")));
     }
     if (!entry.second.IsScalar()) return Fail(Code::kInvalidArgument, where + ": expected one value");
     if (const Status status = reader->second(entry.second.Scalar()); !status) {
@@ -109,7 +111,8 @@ Status ReadLinks(const std::string& source, const YAML::Node& node, LinkRates& r
       return Fail(Code::kInvalidArgument, At(source, entry) + ": links: expected from, to and rate");
     }
     if (!rates.overrides.insert({{from, to}, rate}).second) {
-      return Fail(Code::kInvalidArgument, fmt::format("{}: links: {} to {} is there twice", At(source, entry), from, to));
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("{}: links: {} to {} is there twice", At(source, entry), from, to));
     }
   }
   return Ok();

@@ -1,5 +1,5 @@
-// The controller's configuration: a YAML file, then flags over it. Keys are snake_case, quantities carry their unit, and
-// an unknown or doubled key is an error with file and line. controller.example.yaml names every key.
+// The controller's configuration: a YAML file, then flags over it. Keys are snake_case, quantities carry their unit,
+// and an unknown or doubled key is an error with file and line. controller.example.yaml names every key.
 #pragma once
 
 #include <string>

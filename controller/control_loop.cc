@@ -92,8 +92,9 @@ Status ControlLoop::Join(const v1::Register& message, const std::shared_ptr<Agen
   if (session != nullptr) {
     ++sessions_closed_;
     if (message.incarnation() < core_.IncarnationOf(host)) {
-      return Fail(Code::kAborted, fmt::format("register: host \"{}\" incarnation {}: a session of incarnation {} is open",
-                                              host, message.incarnation(), core_.IncarnationOf(host)));
+      return Fail(Code::kAborted,
+                  fmt::format("register: host \"{}\" incarnation {}: a session of incarnation {} is open", host,
+                              message.incarnation(), core_.IncarnationOf(host)));
     }
     session->Close(Code::kAborted, fmt::format("host \"{}\" has a newer session", host));
   }
@@ -192,7 +193,8 @@ Status ControlLoop::Release(const std::string& job_id) {
 
 Status ControlLoop::SetMode(v1::Mode mode) {
   if (mode != v1::MODE_OBSERVE && mode != v1::MODE_ENFORCE) {
-    return Fail(Code::kInvalidArgument, fmt::format("mode {}: expected MODE_OBSERVE or MODE_ENFORCE", static_cast<int>(mode)));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("mode {}: expected MODE_OBSERVE or MODE_ENFORCE", static_cast<int>(mode)));
   }
   const std::lock_guard lock(mutex_);
   const ModeSet set{mode};

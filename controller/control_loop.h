@@ -52,7 +52,8 @@ class ControlLoop {
   void Leave(const std::string& host, const AgentOutbox* outbox);
 
   // --- hooks, tools, people ---
-  /// Errors: as PlanJob; kAlreadyExists for a job that is not released; kFailedPrecondition when the journal cannot take it.
+  /// Errors: as PlanJob; kAlreadyExists for a job that is not released; kFailedPrecondition when the journal cannot
+  /// take it.
   [[nodiscard]] Result<v1::JobPlan> Submit(const v1::JobSpec& spec);
   [[nodiscard]] Result<v1::JobPlan> Plan(const v1::JobSpec& spec);
   [[nodiscard]] Status Release(const std::string& job_id);

@@ -171,7 +171,8 @@ void Core::On(const SampleReceived& event) {
   } else {
     ++ignored_;
   }
-  for (const uint64_t flow : sample.closed()) Touch(table_.Close(event.host, flow), "flows ended on host " + event.host);
+  for (const uint64_t flow : sample.closed())
+    Touch(table_.Close(event.host, flow), "flows ended on host " + event.host);
 }
 
 void Core::On(const PathsReceived& event) {

@@ -4,10 +4,11 @@
 //   Core core(options);
 //   for (const Action& action : core.Handle({.time = now, .body = SampleReceived{host, sample}})) ...
 //
-// What it does: keeps hosts, jobs, flows and the fabric that probes have shown; measures what every link carries; infers
-// what every link gives (link_monitor.h); and in mode "enforce" plans the paths of all flows together (flow_planner.h)
-// when flows, paths or capacities change or a shared link is full, at most once per `replan_interval`. It forgets
-// nothing on which a host still acts: a lost host's flows stay for `stale_after`, epochs for ever.
+// What it does: keeps hosts, jobs, flows and the fabric that probes have shown; measures what every link carries;
+// infers what every link gives (link_monitor.h); and in mode "enforce" plans the paths of all flows together
+// (flow_planner.h) when flows, paths or capacities change or a shared link is full, at most once per
+// `replan_interval`. It forgets nothing on which a host still acts: a lost host's flows stay for `stale_after`,
+// epochs for ever.
 #pragma once
 
 #include <deque>

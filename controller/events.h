@@ -1,6 +1,6 @@
-// What the core is told and what it answers. Every input of the controller is an Event with its time; every effect is an
-// Action. The shells turn gRPC messages, timers and the journal into the first and carry out the second, so that a test,
-// a replay and the running service drive the same machine.
+// What the core is told and what it answers. Every input of the controller is an Event with its time; every effect is
+// an Action. The shells turn gRPC messages, timers and the journal into the first and carry out the second, so that a
+// test, a replay and the running service drive the same machine.
 #pragma once
 
 #include <cstdint>

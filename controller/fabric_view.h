@@ -1,6 +1,6 @@
-// The fabric as probes have shown it: hosts by the addresses that they registered, switches by the address they answer
-// probes from, and a directed link wherever a complete probe went from one to the next. No topology file; only rates are
-// configured. What no probe has crossed does not exist here.
+// The fabric as probes have shown it: hosts by the addresses that they registered, switches by the address they
+// answer probes from, and a directed link wherever a complete probe went from one to the next. No topology file; only
+// rates are configured. What no probe has crossed does not exist here.
 //
 // It takes a switch's answering address for its identity, so switches must answer from one address on all ports (a
 // loopback as preferred source, as operators set it for traceroute's sake).
@@ -30,7 +30,8 @@ class FabricView {
  public:
   explicit FabricView(LinkRates rates) : rates_(std::move(rates)) {}
 
-  /// Names the owner of these addresses; true if an address is new or changed hands, so that paths mean more than before.
+  /// Names the owner of these addresses; true if an address is new or changed hands, so that paths mean more than
+  /// before.
   bool SetHost(const std::string& host, std::span<const std::string> addresses);
 
   /// The host that registered `address`, or nullptr.

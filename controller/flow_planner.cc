@@ -43,7 +43,8 @@ std::string Describe(const std::vector<Candidate>& candidates, const std::vector
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (shares[i] <= 0) continue;
     if (!text.empty()) text += " + ";
-    const std::string way = candidates[i].hops.empty() ? "the cable" : fmt::format("{}", fmt::join(candidates[i].hops, ","));
+    const std::string way =
+        candidates[i].hops.empty() ? "the cable" : fmt::format("{}", fmt::join(candidates[i].hops, ","));
     text += fmt::format("{:.0f} % over {}", 100 * shares[i], way);
   }
   return text.empty() ? "a path not known" : text;

@@ -1,5 +1,5 @@
-// From the flow table to the flows-only fast path of the planner and back: candidate paths from probed ports, one problem
-// for the flows of all jobs, shares to lane weights. Pure: what it returns, the core applies.
+// From the flow table to the flows-only fast path of the planner and back: candidate paths from probed ports, one
+// problem for the flows of all jobs, shares to lane weights. Pure: what it returns, the core applies.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,9 @@ struct FlowPlannerOptions {
   Seconds idle_after{30};
 };
 
-/// The distinct paths of a flow's probed ports, at most kMaxCandidates. Of the ports of one path the one in use stands for
-/// it, then an open lane, then the least port; ports of failed lanes are left out. Paths in use come first, then by hops.
+/// The distinct paths of a flow's probed ports, at most kMaxCandidates. Of the ports of one path the one in use
+/// stands for it, then an open lane, then the least port; ports of failed lanes are left out. Paths in use come
+/// first, then by hops.
 std::vector<Candidate> CandidatesOf(const SendFlow& flow);
 
 /// Weights of sum kWeightSum for `shares` of sum 1, by largest remainder. Requires: shares not empty.

@@ -1,6 +1,6 @@
-// The flows of all jobs as their senders report them: identity, lanes, the path that each probed source port takes, and
-// what was measured, by time slot. Input is what agents say and may be late, repeated or nonsense: it is checked here, and
-// what makes no sense is counted and ignored.
+// The flows of all jobs as their senders report them: identity, lanes, the path that each probed source port takes,
+// and what was measured, by time slot. Input is what agents say and may be late, repeated or nonsense: it is checked
+// here, and what makes no sense is counted and ignored.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +68,8 @@ class FlowTable {
   /// `slot_s` is the length of a measurement slot. `fabric` must outlive the table.
   FlowTable(double slot_s, FabricView* fabric) : slot_s_(slot_s), fabric_(fabric) {}
 
-  /// A flow was opened (or is announced again by a restarted agent). `fresh`: it opened within this session, so that its
-  /// counters began at 0 in this controller's life.
+  /// A flow was opened (or is announced again by a restarted agent). `fresh`: it opened within this session, so that
+  /// its counters began at 0 in this controller's life.
   Change Open(const std::string& host, const v1::FlowIdentity& identity, bool fresh, double now_s);
   Change Close(const std::string& host, uint64_t flow);
   /// Counters of a sample that covers (from_s, to_s] of the controller's time.
@@ -77,7 +77,8 @@ class FlowTable {
   Change AddPaths(const std::string& host, const v1::PathReport& report, double now_s);
 
   void HostGone(const std::string& host, double now_s);
-  /// Forgets flows whose host has been away since before `before_s`, and early path reports. Returns how many flows went.
+  /// Forgets flows whose host has been away since before `before_s`, and early path reports. Returns how many flows
+  /// went.
   int Expire(double before_s);
   /// Gives links to probed paths that had none, after hosts registered more addresses. True if any got some.
   bool ResolvePaths();

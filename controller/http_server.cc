@@ -15,7 +15,8 @@ namespace weft::controller {
 namespace {
 
 constexpr size_t kThreads = 4;
-constexpr char kPolicy[] = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
+constexpr char kPolicy[] =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
 
 /// Without SO_REUSEPORT, which the library sets by default: a second controller must not share the port.
 void OnlyReuseAddress(socket_t socket) {

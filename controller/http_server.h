@@ -11,8 +11,8 @@ namespace weft::controller {
 
 class HttpServer {
  public:
-  /// Serves at `endpoint` until destroyed; `loop` must outlive the server. Errors: kFailedPrecondition naming the address
-  /// when it cannot be listened at.
+  /// Serves at `endpoint` until destroyed; `loop` must outlive the server. Errors: kFailedPrecondition naming the
+  /// address when it cannot be listened at.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> Start(const Endpoint& endpoint, const ControlLoop* loop);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;

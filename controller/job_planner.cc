@@ -59,6 +59,8 @@ Status PlanStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, P
   }
   planner::PlanOptions plan_options;
   plan_options.node_budget = options.node_budget;
+  // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
+  if (spec.hosts_size() > 0) plan_options.fix["dp"] = job.gpus;
   WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(job, cluster, plan_options));
   if (answer.plans.empty()) {
     for (const std::string& reason : answer.infeasible) planned.errors.push_back("no strategy fits: " + reason);

@@ -1,5 +1,5 @@
-// The jobs that the controller knows: submitted ones with their plan, and unknown ones whose flows appeared. Epochs live
-// here too, and outlive their jobs: a job's epoch only ever grows, over restarts of the controller as well.
+// The jobs that the controller knows: submitted ones with their plan, and unknown ones whose flows appeared. Epochs
+// live here too, and outlive their jobs: a job's epoch only ever grows, over restarts of the controller as well.
 #pragma once
 
 #include <cstdint>

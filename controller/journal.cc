@@ -47,7 +47,7 @@ class Journal::Database {
     if (sqlite3_open_v2(path_.c_str(), &handle_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr) != SQLITE_OK) {
       return Error("open");
     }
-    sqlite3_busy_timeout(handle_, 1000);  // the last owner may still be on its way out
+    sqlite3_busy_timeout(handle_, 300);  // the last owner may still be on its way out
     // EXCLUSIVE: a second controller on the same state would give out the same epochs.
     WEFT_RETURN_IF_ERROR(Run("PRAGMA locking_mode=EXCLUSIVE"));
     WEFT_RETURN_IF_ERROR(Run("PRAGMA journal_mode=WAL"));
@@ -56,7 +56,7 @@ class Journal::Database {
   }
 
   Status Run(const char* sql) {
-    return sqlite3_exec(handle_, sql, nullptr, nullptr, nullptr) == SQLITE_OK ? Ok() : Error("write");
+    return sqlite3_exec(handle_, sql, nullptr, nullptr, nullptr) == SQLITE_OK ? Ok() : Error("open");
   }
 
   /// Runs one statement with `values` bound; `row` is called for each row of the answer.
@@ -125,9 +125,10 @@ Result<std::unique_ptr<Journal>> Journal::Open(const std::string& state_dir) {
     const std::string sql = fmt::format("BEGIN;{}PRAGMA user_version={};COMMIT;", kSchema, kSchemaVersion);
     WEFT_RETURN_IF_ERROR(database->Run(sql.c_str()));
   } else if (version != kSchemaVersion) {
-    return Fail(Code::kFailedPrecondition,
-                fmt::format("open journal \"{}\": schema version {}, expected {}; move the file away to start without it",
-                            database->path(), version, kSchemaVersion));
+    return Fail(
+        Code::kFailedPrecondition,
+        fmt::format("open journal \"{}\": schema version {}, expected {}; move the file away to start without it",
+                    database->path(), version, kSchemaVersion));
   }
   return std::unique_ptr<Journal>(new Journal(std::move(database)));
 }
@@ -146,7 +147,8 @@ Result<std::vector<Event>> Journal::Replay() {
   WEFT_RETURN_IF_ERROR(
       database_->Query("SELECT spec, plan, errors FROM jobs ORDER BY sequence", {}, [&](sqlite3_stmt* row) {
         JobSubmitted job;
-        intact &= job.spec.ParseFromString(Database::Bytes(row, 0)) && job.plan.ParseFromString(Database::Bytes(row, 1));
+        intact &=
+            job.spec.ParseFromString(Database::Bytes(row, 0)) && job.plan.ParseFromString(Database::Bytes(row, 1));
         job.planning_errors = SplitLines(Database::Bytes(row, 2));
         events.push_back({.body = std::move(job)});
       }));

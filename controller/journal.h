@@ -1,5 +1,5 @@
-// What must survive a restart of the controller, in one SQLite file (WAL): jobs submitted and not yet released, the mode,
-// and the newest epoch of every job. Everything else comes back from the agents.
+// What must survive a restart of the controller, in one SQLite file (WAL): jobs submitted and not yet released, the
+// mode, and the newest epoch of every job. Everything else comes back from the agents.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ class Journal {
  public:
   static constexpr int kSchemaVersion = 1;
 
-  /// Opens or makes `state_dir`/controller.db; makes the folder if it is missing. Errors: kFailedPrecondition naming file
-  /// and cause when it cannot be opened, is held by another controller, or has another schema version.
+  /// Opens or makes `state_dir`/controller.db; makes the folder if it is missing. Errors: kFailedPrecondition naming
+  /// file and cause when it cannot be opened, is held by another controller, or has another schema version.
   [[nodiscard]] static Result<std::unique_ptr<Journal>> Open(const std::string& state_dir);
   ~Journal();
   Journal(const Journal&) = delete;

@@ -1,30 +1,32 @@
-// What a link gives, inferred from what flows get. The switches say nothing; the senders say two things about every flow:
-// how many bytes its lanes put on the wire, and how long it had bytes ready while the kernel's buffer was full ("waiting
-// for the wire"). From these, in slots of 0.2 s:
+// What a link gives, inferred from what flows get. The switches say nothing; the senders say two things about every
+// flow: how many bytes its lanes put on the wire, and how long it had bytes ready while the kernel's buffer was full
+// ("waiting for the wire"). From these, in slots of 0.2 s:
 //
-//   rate of a flow while it is limited   r_f = bytes / wait of the slot, if it waited at least 30 % of the slot; else the
-//                                        plain average. Dividing by the wait and not by the time is what tells a slow link
-//                                        from a ring that idles because a slow link elsewhere holds it up: the innocent
-//                                        flow waits less than it idles and shows the full rate while it waits.
-//   load of a link                       L_l = Σ r_f over the flows with bytes on it
+//   rate of a flow   r_f = bytes / wait of the slot, if it waited at least 30 % of the slot; else the plain average
+//   load of a link   L_l = Σ r_f over the flows with bytes on it
 //
-// A limited flow is *explained* when some link of its lanes has L_l >= 80 % of what the link is believed to give: it waits
-// because that link is full. Of several lanes only those with the longest round trips count, since the queue stands before
-// the link that holds the flow. That is max-min fairness read backwards: every flow has a full link. A flow
-// without one, in `windows` consecutive windows, waits at a link that gives less than believed. Which one: not a link
-// that another flow found full meanwhile (exonerated); if other unexplained flows share links with it, one of the shared
-// ones; among the rest the links between switches, since only those can be avoided. The estimate of the culprits becomes the load seen.
+// Dividing by the wait and not by the time is what tells a slow link from a ring that idles because a slow link
+// elsewhere holds it up: the innocent flow idles without waiting, and shows the full rate while it does wait.
 //
-// Recovery: more load than the estimate in two consecutive windows raises it. A link that nobody uses, or that is used only
-// beside another full one, shows nothing; so `recovery_interval` after it was last seen to be the one full link of a flow,
-// its estimate is raised by half, which lets flows try it. If it is lowered again soon, the next interval is twice as
-// long (up to 16 times). So it converges and does not flap, and a test of a link that is still slow costs its flows a
-// fifth of their rate for three windows.
+// A limited flow is *explained* when some link of its lanes has L_l >= 80 % of what the link is believed to give: it
+// waits because that link is full. Of several lanes only those with the longest round trips count, since the queue
+// stands before the link that holds the flow. That is max-min fairness read backwards: every flow has a full link. A
+// flow without one, in `windows` consecutive windows, waits at a link that gives less than believed. Which one: not a
+// link that another flow found full meanwhile (exonerated); if other unexplained flows share links with it, one of
+// the shared ones; among the rest the links between switches, since only those can be avoided. The estimate of the
+// culprits becomes the load seen.
 //
-// Limits. A deficit under 20 % is not seen. Foreign traffic that starts and stops faster than three windows is averaged.
-// Where a path has several equally suspect switch links, all of them are blamed until another flow exonerates one. A
-// receiver that reads too slowly looks like a slow wire. Two flows that alternate within one slot look like a higher
-// load, which errs towards not blaming. Kernel buffers that hold a good part of a burst hide part of a deficit.
+// Recovery: more load than the estimate in two consecutive windows raises it. A link that nobody uses, or that is
+// used only beside another full one, shows nothing; so `recovery_interval` after it was last seen to be the one full
+// link of a flow, its estimate is raised by half, which lets flows try it. If it is lowered again soon, the next
+// interval is twice as long (up to 16 times). So it converges and does not flap, and a test of a link that is still
+// slow costs its flows a fifth of their rate for three windows.
+//
+// Limits. A deficit under 20 % is not seen. Foreign traffic that starts and stops faster than three windows is
+// averaged. Where a path has several equally suspect switch links, all of them are blamed until another flow
+// exonerates one. A receiver that reads too slowly looks like a slow wire. Two flows that alternate within one slot
+// look like a higher load, which errs towards not blaming. Kernel buffers that hold a good part of a burst hide part
+// of a deficit.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The controller's metrics, named in docs/metrics.md. Counted things are counted as they happen, the rest is read from the
-// core at a scrape. prometheus-cpp's registry and text format are used, its HTTP server is not.
+// The controller's metrics, named in docs/metrics.md. Counted things are counted as they happen, the rest is read
+// from the core at a scrape. prometheus-cpp's registry and text format are used, its HTTP server is not.
 #pragma once
 
 #include <memory>

@@ -36,7 +36,8 @@ meter { width: 8rem; }
 <caption>Measured iteration time beside the planned one</caption>
 <thead><tr><th scope="col">Job</th><th scope="col">State</th><th scope="col" class="number">Flows</th>
 <th scope="col" class="number">Iteration</th><th scope="col" class="number">Planned</th>
-<th scope="col" class="number">Sends</th><th scope="col" class="number">Epoch</th><th scope="col">Ranks on</th></tr></thead>
+<th scope="col" class="number">Sends</th><th scope="col" class="number">Epoch</th>
+<th scope="col">Ranks on</th></tr></thead>
 <tbody id="jobs"></tbody>
 </table></div>
 </section>
@@ -105,13 +106,13 @@ const show = (state) => {
   fill("links", [...state.links].sort((a, b) => b.utilisation - a.utilisation).slice(0, 200).map((l) => [l.from, l.to,
     meter(l), {number: rate(l.used_bps)}, {number: rate(l.available_bps)}, {number: rate(l.line_rate_bps)},
     l.jobs.join(", ")]));
-  fill("decisions", [...state.decisions].reverse().slice(0, 100).map((d) => [{number: d.time_s.toFixed(1) + " s"}, d.kind,
-    d.job_id || "all", {number: d.epoch}, d.reason]));
+  fill("decisions", [...state.decisions].reverse().slice(0, 100).map((d) => [
+    {number: d.time_s.toFixed(1) + " s"}, d.kind, d.job_id || "all", {number: d.epoch}, d.reason]));
   fill("hosts", state.hosts.map((h) => [h.host, h.connected ? "connected" : "away", h.addresses.join(", ")]));
   const status = document.getElementById("status");
   status.className = "";
-  status.textContent = "cluster " + state.cluster + ", mode " + state.mode + ", up " + state.uptime_s.toFixed(0) + " s, " +
-    state.replans + " re-plans, " + state.policy_epochs + " policy epochs";
+  status.textContent = "cluster " + state.cluster + ", mode " + state.mode + ", up " +
+    state.uptime_s.toFixed(0) + " s, " + state.replans + " re-plans, " + state.policy_epochs + " policy epochs";
 };
 const refresh = async () => {
   try {

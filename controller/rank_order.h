@@ -14,8 +14,8 @@ struct PlacementView {
   std::map<std::string, std::string> leaf;  ///< host -> first switch, where probes have shown it
 };
 
-/// Hosts of a job in an order of ranks in which the ring crosses between leaf switches least often; the given order where
-/// that is as good. A host whose leaf is unknown counts as a leaf of its own.
+/// Hosts of a job in an order of ranks in which the ring crosses between leaf switches least often; the given order
+/// where that is as good. A host whose leaf is unknown counts as a leaf of its own.
 std::vector<std::string> OrderHosts(const std::vector<std::string>& hosts, const PlacementView& view);
 
 }  // namespace weft::controller

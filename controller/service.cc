@@ -1,6 +1,7 @@
 #include "controller/service.h"
 
 #include <fmt/format.h>
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
@@ -8,12 +9,16 @@
 #include <mutex>
 #include <utility>
 
+#include "common/log.h"
 #include "proto/controller.grpc.pb.h"
 
 namespace weft::controller {
 namespace {
 
 constexpr size_t kMaxQueued = 1024;
+
+/// gRPC's own complaints, e.g. about a port in use: what matters of them is said by whoever handles the error.
+void LogForGrpc(gpr_log_func_args* args) { LogDebug("grpc", args->message); }
 
 grpc::Status ToGrpc(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code()), error.message()};
@@ -160,10 +165,12 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
   using Reactor = grpc::ServerUnaryReactor*;
 
   Reactor SubmitJob(Context context, const v1::SubmitJobRequest* request, v1::SubmitJobResponse* response) override {
-    return Answer(context, loop_->Submit(request->spec()), [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
+    return Answer(context, loop_->Submit(request->spec()),
+                  [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
   }
   Reactor PlanJob(Context context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
-    return Answer(context, loop_->Plan(request->spec()), [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
+    return Answer(context, loop_->Plan(request->spec()),
+                  [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
   }
   Reactor ReleaseJob(Context context, const v1::ReleaseJobRequest* request, v1::ReleaseJobResponse*) override {
     return Done(context, ToGrpc(loop_->Release(request->job_id())));
@@ -220,6 +227,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Endpoint& endpoint, 
                                                       ControlLoop* loop) {
   WEFT_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeServerCredentials(tls));
   auto impl = std::make_unique<Impl>(loop);
+  gpr_set_log_function(LogForGrpc);
   grpc::ServerBuilder builder;
   // Without this a second controller would share the port and take half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -1,5 +1,5 @@
-// The gRPC face: one reactor per agent session with an outbox of bounded length and at most one write in flight, and the
-// unary calls of hooks, tools and people. All work is the loop's.
+// The gRPC face: one reactor per agent session with an outbox of bounded length and at most one write in flight, and
+// the unary calls of hooks, tools and people. All work is the loop's.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace weft::controller {
 
 class GrpcServer {
  public:
-  /// Serves at `endpoint` until destroyed; `loop` must outlive the server. Errors: kFailedPrecondition naming the address
-  /// when it cannot be listened at; as MakeServerCredentials for `tls`.
+  /// Serves at `endpoint` until destroyed; `loop` must outlive the server. Errors: kFailedPrecondition naming the
+  /// address when it cannot be listened at; as MakeServerCredentials for `tls`.
   [[nodiscard]] static Result<std::unique_ptr<GrpcServer>> Start(const Endpoint& endpoint, const rpc::TlsFiles& tls,
                                                                  ControlLoop* loop);
   /// Ends all sessions; takes at most about a second.

@@ -34,7 +34,9 @@ class SlotRing {
   }
 
   /// What fell into `slot`; 0 for slots that are forgotten or still to come.
-  double At(int64_t slot) const { return slot > newest_ - kSlots && slot <= newest_ && slot >= 0 ? amounts_[Index(slot)] : 0; }
+  double At(int64_t slot) const {
+    return slot > newest_ - kSlots && slot <= newest_ && slot >= 0 ? amounts_[Index(slot)] : 0;
+  }
 
   /// Sum over the slots first .. last.
   double Sum(int64_t first, int64_t last) const {

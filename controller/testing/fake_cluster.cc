@@ -168,7 +168,8 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
     std::map<LinkKey, double> foreign_slope;
     for (const auto& [link, count] : foreign) {
       double fastest = 0;
-      for (JobRun* run : open) fastest = std::max(fastest, coefficient[run].contains(link) ? coefficient[run][link] : 0);
+      for (JobRun* run : open)
+        fastest = std::max(fastest, coefficient[run].contains(link) ? coefficient[run][link] : 0);
       foreign_slope[link] = count * (fastest > 0 ? fastest : 1);
       slope[link] += foreign_slope[link];
     }

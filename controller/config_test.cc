@@ -1,0 +1,101 @@
+#include "controller/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/read_file.h"
+
+namespace weft::controller {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(Config, DefaultsPlanCpuHostsAtTheLinkRate) {
+  const auto config = ParseConfig("version: 1\n", "c.yaml");
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->listen.text(), "127.0.0.1:7070");
+  EXPECT_EQ(config->core.mode, v1::MODE_ENFORCE);
+  EXPECT_EQ(config->core.rates.line_rate, MegabitsPerSecond(100));
+  EXPECT_EQ(config->planner.cluster.nic_rate, MegabitsPerSecond(100));
+  EXPECT_EQ(config->planner.cluster.device.name, "cpu");
+}
+
+TEST(Config, ReadsWhatItIsTold) {
+  const auto config = ParseConfig(
+      "version: 1\nmode: observe\nlink_rate: 400Gbit/s\nlinks:\n  - {from: a, to: b, rate: 10Gbit/s}\n"
+      "replan: {interval: 2s, switching_gain: 0.1}\ncapacity:\n  recovery_interval: 1min\n",
+      "c.yaml");
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->core.mode, v1::MODE_OBSERVE);
+  EXPECT_EQ(config->core.rates.line_rate, GigabitsPerSecond(400));
+  EXPECT_EQ(config->core.rates.overrides.at({"a", "b"}), GigabitsPerSecond(10));
+  EXPECT_EQ(config->core.replan_interval, Seconds(2));
+  EXPECT_EQ(config->core.planning.switching_gain, 0.1);
+  EXPECT_EQ(config->core.monitor.recovery_interval, Seconds(60));
+  EXPECT_EQ(config->planner.cluster.nic_rate, GigabitsPerSecond(400));
+}
+
+TEST(Config, ErrorsNameFileLineKeyAndValue) {
+  const struct {
+    const char* text;
+    const char* where;
+    const char* what;
+  } cases[] = {
+      {"", "c.yaml:1", "empty"},
+      {"mode: observe\n", "c.yaml", "version: missing"},
+      {"version: 2\n", "c.yaml:1", "\"2\""},
+      {"version: 1\nlink_rat: 1Gbit/s\n", "c.yaml:2: link_rat", "unknown key"},
+      {"version: 1\nmode: observe\nmode: enforce\n", "c.yaml:3: mode", "twice"},
+      {"version: 1\nlink_rate: 100\n", "c.yaml:2: link_rate: \"100\"", "unit"},
+      {"version: 1\nmode: watch\n", "c.yaml:2: mode", "expected observe or enforce"},
+      {"version: 1\nlisten: nowhere\n", "c.yaml:2: listen", "expected host:port"},
+      {"version: 1\nreplan:\n  intervall: 1s\n", "c.yaml:3: replan.intervall", "unknown key"},
+      {"version: 1\nreplan: {switching_gain: 7}\n", "c.yaml:2: replan.switching_gain: \"7\"", "from 0 to 1"},
+      {"version: 1\nlinks:\n  - {from: a, to: b}\n", "c.yaml:3: links", "expected from, to and rate"},
+      {"version: 1\ncluster: {device: abacus}\n", "c.yaml:2: cluster.device: \"abacus\"", "cpu"},
+      {"version: 1\nlinks: [\n", "c.yaml:", ""},
+      {"- 1\n", "c.yaml:1", "expected a map"},
+  };
+  for (const auto& test : cases) {
+    const auto config = ParseConfig(test.text, "c.yaml");
+    ASSERT_FALSE(config.has_value()) << test.text;
+    EXPECT_EQ(config.error().code(), Code::kInvalidArgument) << test.text;
+    EXPECT_THAT(config.error().message(), AllOf(HasSubstr(test.where), HasSubstr(test.what))) << test.text;
+  }
+}
+
+TEST(Config, MissingFileIsNotFound) {
+  const auto config = ReadConfig("/no/such/controller.yaml");
+  ASSERT_FALSE(config.has_value());
+  EXPECT_EQ(config.error().code(), Code::kNotFound);
+  EXPECT_THAT(config.error().message(), HasSubstr("/no/such/controller.yaml"));
+}
+
+TEST(Config, ExampleNamesEveryKeyWithItsDefault) {
+  const auto example = ReadConfig(WEFT_SOURCE_DIR "/controller/controller.example.yaml");
+  ASSERT_TRUE(example.has_value()) << example.error().message();
+  ControllerConfig defaults = DefaultConfig();
+  defaults.state_dir = example->state_dir;
+  defaults.core.rates.overrides = example->core.rates.overrides;
+  EXPECT_EQ(DescribeConfig(*example), DescribeConfig(defaults));
+  EXPECT_EQ(example->core.monitor.explained, defaults.core.monitor.explained);
+  EXPECT_EQ(example->core.settle, defaults.core.settle);
+  EXPECT_EQ(example->planner.run_dir, defaults.planner.run_dir);
+  EXPECT_DOUBLE_EQ(example->planner.cluster.nic_latency.count(), defaults.planner.cluster.nic_latency.count());
+  EXPECT_EQ(example->planner.cluster.intra_node_rate, defaults.planner.cluster.intra_node_rate);
+  EXPECT_EQ(example->planner.cluster.network_efficiency, defaults.planner.cluster.network_efficiency);
+}
+
+TEST(Endpoint, KnowsHostsAndPorts) {
+  EXPECT_EQ(ParseEndpoint("[::1]:0")->host, "[::1]");
+  EXPECT_EQ(ParseEndpoint("h1:7070")->port, 7070);
+  for (const char* text : {"", "h1", ":1", "h1:", "h1:x", "h1:70000", "h1:-1"}) {
+    const auto endpoint = ParseEndpoint(text);
+    ASSERT_FALSE(endpoint.has_value()) << text;
+    EXPECT_EQ(endpoint.error().code(), Code::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace weft::controller

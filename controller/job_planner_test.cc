@@ -1,0 +1,104 @@
+#include "controller/job_planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "controller/config.h"
+
+namespace weft::controller {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kSmallGpt2[] =
+    R"({"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":2,"vocab_size":256,"n_positions":128})";
+
+v1::JobSpec Spec() {
+  v1::JobSpec spec;
+  spec.set_job_id("7");
+  spec.set_model_config_json(kSmallGpt2);
+  spec.set_global_batch(8);
+  spec.set_sequence(64);
+  spec.set_precision("fp32");
+  for (const char* host : {"h1", "h3", "h2", "h4"}) spec.add_hosts(host);
+  return spec;
+}
+
+PlacementView View() {
+  PlacementView view;
+  view.connected = {"h1", "h2", "h3", "h4"};
+  view.leaf = {{"h1", "leaf1"}, {"h2", "leaf1"}, {"h3", "leaf2"}, {"h4", "leaf2"}};
+  return view;
+}
+
+TEST(JobPlanner, PlansStrategyRanksAndLaunch) {
+  const auto planned = PlanJob(Spec(), View(), DefaultConfig().planner);
+  ASSERT_TRUE(planned.has_value()) << planned.error().message();
+  EXPECT_THAT(planned->errors, ElementsAre());
+  const v1::JobPlan& plan = planned->plan;
+  EXPECT_EQ(plan.strategy().dp(), 4);
+  EXPECT_GT(plan.predicted().iteration_s(), 0);
+  EXPECT_LE(plan.lower_bound_s(), plan.predicted().iteration_s());
+  EXPECT_THAT(plan.rank_hosts(), ElementsAre("h1", "h2", "h3", "h4"));
+  EXPECT_EQ(plan.environment().at("NCCL_NET_PLUGIN"), "weft");
+  EXPECT_EQ(plan.environment().at("NCCL_NET"), "Weft");
+  EXPECT_EQ(plan.environment().at("WEFT_JOB_ID"), "7");
+  ASSERT_EQ(plan.arguments_size(), 2);
+  EXPECT_EQ(plan.arguments(0), "--bucket");
+}
+
+TEST(JobPlanner, NetIsForcedOnlyWhereEveryHostHasAnAgent) {
+  PlacementView view = View();
+  view.connected.erase("h3");
+  const auto planned = PlanJob(Spec(), view, DefaultConfig().planner);
+  ASSERT_TRUE(planned.has_value());
+  EXPECT_FALSE(planned->plan.environment().contains("NCCL_NET"));
+  EXPECT_THAT(planned->plan.why(), ::testing::Contains(HasSubstr("no agent on h3")));
+}
+
+TEST(JobPlanner, JobWithoutAUsableModelIsStillRouted) {
+  v1::JobSpec spec = Spec();
+  spec.set_model_config_json("{");
+  const auto planned = PlanJob(spec, View(), DefaultConfig().planner);
+  ASSERT_TRUE(planned.has_value());
+  ASSERT_EQ(planned->errors.size(), 1u);
+  EXPECT_THAT(planned->errors[0], HasSubstr("model_config_json"));
+  EXPECT_FALSE(planned->plan.has_strategy());
+  EXPECT_EQ(planned->plan.rank_hosts_size(), 4);
+  spec.clear_model_config_json();
+  EXPECT_THAT(PlanJob(spec, View(), DefaultConfig().planner)->errors, ElementsAre());
+}
+
+TEST(JobPlanner, SeveralRanksPerHostStayTogether) {
+  v1::JobSpec spec = Spec();
+  spec.clear_model_config_json();
+  spec.set_ranks_per_host(2);
+  const auto planned = PlanJob(spec, View(), DefaultConfig().planner);
+  ASSERT_TRUE(planned.has_value());
+  EXPECT_THAT(planned->plan.rank_hosts(), ElementsAre("h1", "h1", "h2", "h2", "h3", "h3", "h4", "h4"));
+}
+
+TEST(JobPlanner, NonsenseIsRefusedByName) {
+  const auto expect = [](const v1::JobSpec& spec, const char* piece) {
+    const auto planned = PlanJob(spec, {}, DefaultConfig().planner);
+    ASSERT_FALSE(planned.has_value()) << piece;
+    EXPECT_EQ(planned.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(planned.error().message(), HasSubstr(piece));
+  };
+  v1::JobSpec spec = Spec();
+  spec.clear_job_id();
+  expect(spec, "job_id");
+  spec = Spec();
+  spec.add_hosts("h1");
+  expect(spec, "\"h1\" is empty or named twice");
+  spec = Spec();
+  spec.set_gpus(-1);
+  expect(spec, "gpus: -1");
+  spec = Spec();
+  spec.set_ranks_per_host(1'000'000);
+  expect(spec, "ranks_per_host");
+}
+
+}  // namespace
+}  // namespace weft::controller

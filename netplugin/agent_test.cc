@@ -237,7 +237,7 @@ TEST_F(AgentTest, RoomIsMadeWhenEveryPolicyNamesNewPorts) {
   PolicyFile file;
   ASSERT_TRUE(agent_->SendPolicy(file.fd()));
   StartTraffic();
-  for (int round = 0; round < 5; ++round) {  // 15 ports on at most 8 lanes
+  for (int round = 0; round < 12; ++round) {  // 36 ports on at most 8 lanes
     const WantedLane lanes[] = {{FreePort(), 1}, {FreePort(), 1}, {FreePort(), 1}};
     file.Write(MakePolicy(flow().flow, lanes));
     ASSERT_TRUE(Eventually([&] { return InForce(lanes); })) << "round " << round;

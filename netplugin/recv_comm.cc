@@ -119,7 +119,7 @@ void RecvComm::Progress() {
 
 /// One lane is simply read; of several, one system call says which have something.
 uint32_t RecvComm::ReadableLanes(uint32_t open) {
-  if (std::popcount(open) <= 1) return open;
+  if ((open & (open - 1)) == 0) return open;
   epoll_event events[abi::kMaxLanes];
   const int count = epoll_wait(epoll_.get(), events, abi::kMaxLanes, 0);
   uint32_t readable = 0;

@@ -74,6 +74,7 @@ class SendComm final : public Comm, public BackgroundTask {
     // Data thread.
     uint32_t weight = 0;
     double served = 0;  // bytes / weight since the weights last changed
+    bool closing = false;  // its last chunk is queued
     uint32_t head = 0, queued = 0;
     uint64_t head_sent = 0;  // bytes of the head chunk, header included, that the kernel has
     Chunk queue[kQueue];
@@ -92,6 +93,7 @@ class SendComm final : public Comm, public BackgroundTask {
   void ApplyPolicy(const PolicyMapping& mapping, uint64_t epoch, uint32_t attention);
   bool ReadWanted(const PolicyMapping& mapping, uint64_t epoch);
   void Reweigh();
+  bool CloseRetired();
   void CloseLane(Lane& lane);
 
   // send_lanes.cc: background thread.

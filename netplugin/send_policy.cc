@@ -17,13 +17,24 @@ void SendComm::ApplyPolicy(const PolicyMapping& mapping, uint64_t epoch, uint32_
     seen_epoch_ = epoch;
     seen_generation_ = mapping.generation();
   }
-  seen_attention_ = attention;
-  for (Lane& lane : lanes_) {
-    if (lane.state.load(std::memory_order_acquire) != abi::LaneState::kActive || lane.weight > 0) continue;
-    if (!lane.retire.load(std::memory_order_relaxed) || lane.queued > 0) continue;
-    Push(lane, {{kChunkMagic, kChunkCloseLane, 0, 0, 0, 0, 0, 0}, nullptr, nullptr});
-  }
   Reweigh();
+  if (CloseRetired()) seen_attention_ = attention;
+}
+
+/// Queues the last chunk of each lane that is to be given up, behind what it still holds. False: ask again.
+bool SendComm::CloseRetired() {
+  bool all = true;
+  for (Lane& lane : lanes_) {
+    if (lane.state.load(std::memory_order_acquire) != abi::LaneState::kActive || lane.closing) continue;
+    if (!lane.retire.load(std::memory_order_relaxed)) continue;
+    if (lane.weight > 0 || lane.queued == kQueue) {
+      all = false;
+      continue;
+    }
+    Push(lane, {{kChunkMagic, kChunkCloseLane, 0, 0, 0, 0, 0, 0}, nullptr, nullptr});
+    lane.closing = true;
+  }
+  return all;
 }
 
 bool SendComm::ReadWanted(const PolicyMapping& mapping, uint64_t epoch) {
@@ -75,6 +86,7 @@ void SendComm::CloseLane(Lane& lane) {
   Fd(lane.fd).Reset();
   lane.fd = -1;
   lane.head_sent = 0;
+  lane.closing = false;
   lane.retire.store(false, std::memory_order_relaxed);
   SetLaneState(lane, abi::LaneState::kNone);  // release: from here on the background thread's
 }

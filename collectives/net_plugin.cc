@@ -10,12 +10,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <string_view>
 
 #include "collectives/net_adapter.h"
 
 namespace weft::collectives {
 namespace {
+
+// Around the dynamic loader's calls: its own lock is invisible to the thread sanitizer, which then sees a race in the
+// names that it hands out when ranks of one process load at once.
+std::mutex loader_mutex;
 
 /// The logger that a plugin gets: warnings always, the rest when NCCL_DEBUG asks for it, as NCCL does.
 void PluginLog(int level, unsigned long, const char*, int, const char* format, ...) {
@@ -38,6 +43,7 @@ Result<SharedObject> Open(const std::string& path) {
   if (path.find('/') != std::string::npos && !std::filesystem::exists(path)) {
     return Fail(Code::kNotFound, fmt::format("net plugin \"{}\": no such file", path));
   }
+  const std::lock_guard lock(loader_mutex);
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const std::string reason = dlerror();
@@ -50,6 +56,7 @@ Result<SharedObject> Open(const std::string& path) {
 
 /// The file that `table` was mapped from: what "libnccl-net.so" really is.
 std::string FileOf(const void* table, const std::string& path) {
+  const std::lock_guard lock(loader_mutex);
   Dl_info info{};
   return dladdr(table, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : path;
 }
@@ -76,7 +83,9 @@ constexpr Version kVersions[] = {
 }  // namespace
 
 SharedObject::~SharedObject() {
-  if (handle_ != nullptr) dlclose(handle_);
+  if (handle_ == nullptr) return;
+  const std::lock_guard lock(loader_mutex);
+  dlclose(handle_);
 }
 
 void* SharedObject::Symbol(const std::string& name) const { return dlsym(handle_, name.c_str()); }

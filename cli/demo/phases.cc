@@ -18,6 +18,7 @@ namespace {
 
 using testbed::Output;
 
+constexpr int64_t kGlobalBatch = 48;   // sets compute against communication: 40 to 70 % of an iteration alone
 constexpr Seconds kLinger{2};            // for the last counters to reach the controller
 
 Seconds Now() { return SystemClock().Now(); }
@@ -32,14 +33,19 @@ double Median(std::vector<double> values) {
 
 std::vector<DemoJob> DemoJobs(int hosts_per_leaf) {
   const auto host = [&](int leaf, int index) { return fmt::format("h{}", (leaf - 1) * hosts_per_leaf + index); };
-  const auto arguments = [](std::string layers, std::string width, std::string batch, std::string sequence) {
-    return std::vector<std::string>{"--layers", layers, "--width", width, "--heads", "4", "--global-batch", batch,
-                                    "--seq", sequence, "--bucket", "256KiB", "--seed", "1", "--threads", "1"};
-  };
-  return {{"gpt-a", "gpt2.json", {host(1, 1), host(1, 2), host(2, 1), host(2, 2)}, 0,
-           arguments("2", "128", "16", "128"), 16, 128},
-          {"gpt-b", "distilgpt2.json", {host(1, 3), host(1, 4), host(2, 3), host(2, 4)}, 1,
-           arguments("2", "128", "16", "128"), 16, 128}};
+  DemoJob a{.name = "gpt-a", .config = "gpt2.json", .hosts = {host(1, 1), host(1, 2), host(2, 1), host(2, 2)}};
+  DemoJob b{.name = "gpt-b", .config = "distilgpt2.json", .hosts = {host(1, 3), host(1, 4), host(2, 3), host(2, 4)}};
+  a.core = 0;
+  b.core = 1;
+  a.global_batch = b.global_batch = kGlobalBatch;
+  return {a, b};
+}
+
+std::vector<std::string> DemoJob::Arguments() const {
+  return {"--layers",       std::to_string(layers),       "--width",   std::to_string(width),
+          "--heads",        std::to_string(heads),        "--seq",     std::to_string(sequence),
+          "--global-batch", std::to_string(global_batch), "--bucket",  FormatBytes(bucket),
+          "--seed",         "1",                          "--threads", "1"};
 }
 
 DemoPhases::DemoPhases(DemoCluster& cluster, PhaseOptions options, std::stop_token stop)
@@ -79,12 +85,13 @@ Status DemoPhases::Run(DemoReport& report) {
   return Ok();
 }
 
-Result<std::unique_ptr<TrainingJob>> DemoPhases::Launch(size_t index, Seconds duration, bool communication) {
+Result<std::unique_ptr<TrainingJob>> DemoPhases::Launch(size_t index, const std::string& suffix, Seconds duration,
+                                                        bool communication) {
   const DemoJob& job = jobs_[index];
-  TrainingJobOptions options{.name = job.name,
+  TrainingJobOptions options{.name = job.name + suffix,
                              .hosts = job.hosts,
                              .core = job.core,
-                             .arguments = job.arguments,
+                             .arguments = job.Arguments(),
                              .communication = communication,
                              .rendezvous_port = next_port_++};
   options.arguments.insert(options.arguments.end(),
@@ -106,7 +113,7 @@ Status DemoPhases::MeasureCompute() {
   for (size_t i = 0; i < jobs_.size(); ++i) {
     Progress(fmt::format("{}: compute alone, communication off", jobs_[i].name));
     Jobs running;
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, options_.duration * 0.05, false));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "-compute", options_.duration * 0.05, false));
     running.push_back(std::move(started));
     WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
     std::vector<double> iteration, forward, backward, update;
@@ -127,7 +134,7 @@ Status DemoPhases::MeasureCompute() {
     bound.iteration.ranks = report.ranks;
     bound.iteration.after_backward =
         report.compute - Seconds(Median(forward)) - Seconds(Median(backward));
-    bound.iteration.buckets = planner::MakeBuckets(Bytes(summaries[0].gradient_bytes), Bytes(256 << 10),
+    bound.iteration.buckets = planner::MakeBuckets(Bytes(summaries[0].gradient_bytes), jobs_[i].bucket,
                                                    Seconds(Median(forward)), Seconds(Median(backward)));
     bound_jobs_.push_back(std::move(bound));
   }
@@ -184,7 +191,7 @@ Status DemoPhases::RunAlone() {
     WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
     const Seconds begin = Now();
     Jobs running;
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, options_.duration * 0.1, true));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "-alone", options_.duration * 0.1, true));
     running.push_back(std::move(started));
     WEFT_RETURN_IF_ERROR(FinishAll(running));
     const auto steps = running[0]->steps();
@@ -203,7 +210,7 @@ Status DemoPhases::RunDefault(int draw) {
   const Seconds begin = Now();
   Jobs running;
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, options_.duration * 0.1, true));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, fmt::format("-default{}", draw + 1), options_.duration * 0.1, true));
     running.push_back(std::move(started));
   }
   WEFT_RETURN_IF_ERROR(FinishAll(running));

@@ -31,8 +31,12 @@ struct DemoJob {
   std::string name, config;             ///< config: file name below the examples
   std::vector<std::string> hosts;
   int core = 0;
-  std::vector<std::string> arguments;   ///< scaling, batch, bucket
-  int64_t global_batch = 0, sequence = 0;
+  int64_t layers = 2, width = 128, heads = 4;
+  int64_t global_batch = 0, sequence = 128;
+  Bytes bucket{256 << 10};              ///< gradient bucket, the same in all phases
+
+  /// Of weft-train.
+  std::vector<std::string> Arguments() const;
 };
 
 /// The demo's two jobs on 2 leaves with `hosts_per_leaf` hosts; the last host of each leaf stays unmanaged.
@@ -55,7 +59,8 @@ class DemoPhases {
   Status RunWeft();
   Status BreakFabric();
   Status FillDecisions(double fault_time_s);
-  Result<std::unique_ptr<TrainingJob>> Launch(size_t job, Seconds duration, bool communication);
+  Result<std::unique_ptr<TrainingJob>> Launch(size_t job, const std::string& suffix, Seconds duration,
+                                              bool communication);
   Result<std::vector<TrainingSummary>> FinishAll(Jobs& jobs);
   Status AddLinks(const std::string& phase, const LinkBytes& before, Seconds wall);
   void ComputeBounds();

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
+#include <nlohmann/json.hpp>
 
 #include "cli/demo/phases.h"
 #include "common/clock.h"
@@ -23,18 +23,23 @@ constexpr Seconds kRecover{7};         // after the faults: measured, decided, m
 
 Seconds Now() { return SystemClock().Now(); }
 
-std::string ReadText(const std::string& path) {
+/// The published config.json with the demo's scaling put in: what is trained, and so what is to be planned.
+std::string ScaledConfig(const std::string& path, const DemoJob& job) {
   std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
+  config["n_layer"] = job.layers;
+  config["n_embd"] = job.width;
+  config["n_head"] = job.heads;
+  config["n_inner"] = nullptr;
+  config["vocab_size"] = 256;
+  return config.dump();
 }
 
 v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds compute) {
   v1::JobSpec spec;
   spec.set_job_id(job.name);
   spec.set_name(job.name);
-  spec.set_model_config_json(ReadText(examples + "/" + job.config));
+  spec.set_model_config_json(ScaledConfig(examples + "/" + job.config, job));
   spec.set_global_batch(job.global_batch);
   spec.set_sequence(job.sequence);
   spec.set_precision("fp32");
@@ -55,7 +60,7 @@ Status DemoPhases::BreakFabric() {
   const std::string from = fmt::format("h{}", options_.hosts_per_leaf);
   const std::string to = fmt::format("h{}", 2 * options_.hosts_per_leaf);
   WEFT_ASSIGN_OR_RETURN(auto server,
-                        testbed::Spawn({.argv = {"iperf3", "-s", "-1", "-p", "5201"},
+                        testbed::Spawn({.argv = {"iperf3", "-s", "-1", "-p", "5201", "--forceflush"},
                                         .netns = cluster_.host(to).netns,
                                         .out = Output::Pipe(),
                                         .err = Output::SameAsOut()}));
@@ -101,7 +106,7 @@ Status DemoPhases::RunWeft() {
   Jobs running;
   const Seconds begin = Now();
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, calm + broken + Seconds(2), true));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "", calm + broken + Seconds(2), true));
     running.push_back(std::move(started));
   }
   // The clock of the phase starts when both jobs train.

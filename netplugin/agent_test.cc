@@ -119,6 +119,17 @@ class AgentTest : public ::testing::Test {
     }
     return true;
   }
+  /// The lanes as telemetry shows them, and the log: what to look at when one is missing.
+  std::string Describe() {
+    std::string text;
+    for (const abi::LaneTelemetry& lane : flow().lanes) {
+      text.append("\n  port ").append(std::to_string(lane.source_port.load()));
+      text.append(" state ").append(std::to_string(lane.state.load()));
+      text.append(" weight ").append(std::to_string(lane.weight.load()));
+    }
+    for (const std::string& line : Plugin::Lines()) text.append("\n  ").append(line);
+    return text;
+  }
   /// Bytes per wanted lane while `total` more bytes flow.
   std::vector<uint64_t> Carried(std::span<const WantedLane> lanes, uint64_t total) {
     const auto bytes = [&] {
@@ -240,7 +251,7 @@ TEST_F(AgentTest, RoomIsMadeWhenEveryPolicyNamesNewPorts) {
   for (int round = 0; round < 12; ++round) {  // 36 ports on at most 8 lanes
     const WantedLane lanes[] = {{FreePort(), 1}, {FreePort(), 1}, {FreePort(), 1}};
     file.Write(MakePolicy(flow().flow, lanes));
-    ASSERT_TRUE(Eventually([&] { return InForce(lanes); })) << "round " << round;
+    ASSERT_TRUE(Eventually([&] { return InForce(lanes); })) << "round " << round << Describe();
   }
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <set>
 
 #include "netplugin/abi/seqlock.h"
 
@@ -114,15 +115,19 @@ bool Agent::SendReject(const std::string& reason) {
 }
 
 uint16_t FreePort() {
-  const Fd fd(socket(AF_INET, SOCK_STREAM, 0));
-  Address address;
-  address.family = AF_INET;
-  address.bytes[0] = 127;
-  address.bytes[3] = 1;
-  sockaddr_storage storage;
-  const socklen_t length = address.ToSockaddr(&storage);
-  EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
-  return LocalAddress(fd.get()).port;
+  static std::set<uint16_t> given;  // the kernel may well offer a port twice in a row
+  while (true) {
+    const Fd fd(socket(AF_INET, SOCK_STREAM, 0));
+    Address address;
+    address.family = AF_INET;
+    address.bytes[0] = 127;
+    address.bytes[3] = 1;
+    sockaddr_storage storage;
+    const socklen_t length = address.ToSockaddr(&storage);
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+    const uint16_t port = LocalAddress(fd.get()).port;
+    if (given.insert(port).second) return port;
+  }
 }
 
 const abi::FlowSlot* FindFlow(const abi::TelemetrySegment& telemetry, abi::Direction direction) {

@@ -63,7 +63,7 @@ class Agent {
   bool telemetry_read_only_ = false;
 };
 
-/// A port of 127.0.0.1 that nobody uses now.
+/// A port of 127.0.0.1 that nobody uses now, a different one each time. Threads: one at a time.
 uint16_t FreePort();
 
 /// The open flow of that direction; nullptr if there is none.

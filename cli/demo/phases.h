@@ -62,7 +62,8 @@ class DemoPhases {
   Result<std::unique_ptr<TrainingJob>> Launch(size_t job, const std::string& suffix, Seconds duration,
                                               bool communication);
   Result<std::vector<TrainingSummary>> FinishAll(Jobs& jobs);
-  Status AddLinks(const std::string& phase, const LinkBytes& before, Seconds wall);
+  /// Link use since `before`; compared with the switches since `compare_since`, if given (the links must be quiet).
+  Status AddLinks(const std::string& phase, const LinkBytes& before, Seconds wall, const LinkBytes* compare_since);
   void ComputeBounds();
   Status WaitUntil(Seconds time);
   void Progress(const std::string& text);

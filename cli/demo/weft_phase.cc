@@ -19,7 +19,7 @@ constexpr double kCableFactor = 0.5;   // of the rate that the slowed cable keep
 constexpr double kForeignShare = 0.3;  // of a link that the foreign flow asks for
 constexpr int kForeignPort = 41999;
 constexpr Seconds kSettle{3};          // after a start: connections, probes, first plan
-constexpr Seconds kRecover{7};         // after the faults: measured, decided, moved
+constexpr Seconds kRecover{10};        // after the faults: measured, decided, moved
 
 Seconds Now() { return SystemClock().Now(); }
 
@@ -118,6 +118,8 @@ Status DemoPhases::RunWeft() {
   }
   const Seconds training = Now();
   WEFT_RETURN_IF_ERROR(WaitUntil(training + calm));
+  WEFT_RETURN_IF_ERROR(AddLinks("Weft", before, Now() - begin, nullptr));
+  WEFT_ASSIGN_OR_RETURN(const LinkBytes calm_links, cluster_.ReadLinks());
   WEFT_ASSIGN_OR_RETURN(const auto decisions, cluster_.client().ListDecisions());
   const Seconds fault = Now();
   WEFT_RETURN_IF_ERROR(BreakFabric());
@@ -125,7 +127,7 @@ Status DemoPhases::RunWeft() {
   const Seconds end = Now();
   for (size_t i = 0; i < running.size(); ++i) {
     const auto steps = running[i]->steps();
-    report_->jobs[i].weft = MedianIteration(steps, training + kSettle, fault).value_or(Seconds(0));
+    report_->jobs[i].weft = MedianIteration(steps, training + kSettle, training + calm).value_or(Seconds(0));
     report_->jobs[i].weft_faulted = MedianIteration(steps, fault + kRecover, end).value_or(Seconds(0));
   }
   WEFT_RETURN_IF_ERROR(FillDecisions(static_cast<double>(decisions.replans())));
@@ -152,7 +154,7 @@ Status DemoPhases::RunWeft() {
     report.final_loss = summaries[i].final_loss;
     WEFT_RETURN_IF_ERROR(cluster_.client().ReleaseJob(jobs_[i].name));
   }
-  WEFT_RETURN_IF_ERROR(AddLinks("Weft", before, Now() - begin));
+  WEFT_RETURN_IF_ERROR(AddLinks("Weft, faults", calm_links, Now() - fault, &before));
   return at_end;
 }
 

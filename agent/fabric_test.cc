@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "agent/testing_controller.h"
-#include "agent/testing_plugin.h"
+#include "agent/testing/controller.h"
+#include "agent/testing/plugin.h"
 #include "testbed/fabric.h"
 #include "testbed/process.h"
 #include "testbed/require_fabric.h"

@@ -6,7 +6,7 @@
 #include <latch>
 #include <mutex>
 
-#include "agent/testing_plugin.h"
+#include "agent/testing/plugin.h"
 
 namespace weft::agent {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "agent/testing_plugin.h"
+#include "agent/testing/plugin.h"
 
 namespace weft::agent {
 namespace {

@@ -214,7 +214,9 @@ void TelemetryReader::ReadCounters(const abi::FlowSlot& from, Slot& slot) {
   now.set_messages(std::max(Load(from.messages), before.messages()));
   now.set_bytes(std::max(Load(from.bytes), before.bytes()));
   now.set_wait_peer_s(std::max(LoadSeconds(from.wait_peer_ns), before.wait_peer_s()));
-  now.set_wait_wire_s(std::max(LoadSeconds(from.wait_wire_ns), before.wait_wire_s()));
+  // A socket buffer takes whole bursts without filling up, so what TCP itself saw comes first.
+  const double wire_s = std::max(LoadSeconds(from.wait_wire_ns), LoadSeconds(from.wire_busy_ns));
+  now.set_wait_wire_s(std::max(wire_s, before.wait_wire_s()));
   now.set_policy_epoch(Load(from.policy_epoch));
   ReadBursts(from, slot);
   now.set_bursts(ToInt64(slot.bursts_read));

@@ -70,6 +70,7 @@ class SendComm final : public Comm, public BackgroundTask {
     uint16_t logged_port = 0;
     uint8_t tos = 0;
     uint64_t pacing_bps = 0;
+    uint64_t busy_us = 0;  // newest sample
 
     // Data thread.
     uint32_t weight = 0;

@@ -28,10 +28,16 @@ void SendComm::Sweep(const Tick& tick) {
   }
   MarkAndPace(tick.now);
   if (!tick.sample) return;
+  uint64_t busy_us = 0;  // lanes are busy at the same time: the busiest one speaks for the flow
   for (Lane& lane : lanes_) {
     if (lane.state.load(std::memory_order_acquire) != LaneState::kActive) continue;
-    SampleTcpInfo(lane.fd, listener_.family, abi::Direction::kSend, &recorder_.lane(Index(lane)));
+    const uint64_t total = SampleTcpInfo(lane.fd, listener_.family, abi::Direction::kSend, &recorder_.lane(Index(lane)));
+    // A lane that was opened anew counts from zero again.
+    busy_us = std::max(busy_us, total >= lane.busy_us ? total - lane.busy_us : total);
+    lane.busy_us = total;
   }
+  std::atomic<uint64_t>& busy = recorder_.slot().wire_busy_ns;
+  busy.store(busy.load(std::memory_order_relaxed) + busy_us * 1000, std::memory_order_relaxed);
   recorder_.CloseIdleBurst(tick.now);
 }
 

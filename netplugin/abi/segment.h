@@ -117,9 +117,13 @@ struct alignas(64) FlowSlot {
   Burst bursts[kBurstRing];
 
   alignas(64) LaneTelemetry lanes[kMaxLanes];
+
+  // Background thread only, sampled at 10 Hz.
+  alignas(64) std::atomic<uint64_t> wire_busy_ns;  ///< some lane had bytes that the peer had not acknowledged, and the
+                                                   ///< peer's window was open: waiting for the wire, as TCP sees it
 };
 static_assert(offsetof(FlowSlot, messages) == 128 && sizeof(Burst) == 24);
-static_assert(offsetof(FlowSlot, lanes) == 1984 && sizeof(FlowSlot) == 2304);
+static_assert(offsetof(FlowSlot, lanes) == 1984 && sizeof(FlowSlot) == 2368);
 
 // --- policy ----------------------------------------------------------------------------------------------------------
 

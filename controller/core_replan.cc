@@ -106,7 +106,7 @@ void Core::Apply(const FlowDecision& decision) {
   for (const FlowMove& move : decision.moves) {
     SendFlow* flow = table_.Find(move.flow);
     flow->decided = move.weights;
-    if (move.shares_changed) monitor_.Forget(flow->id);
+    if (move.shares_changed) monitor_.Forget(flow->id, Seconds(now_s_));
     jobs.insert(flow->identity.job_id());
     targets.insert({flow->identity.job_id(), flow->host});
   }

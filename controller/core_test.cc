@@ -148,6 +148,22 @@ TEST(Core, SlowedCableIsFoundAndBothJobsShareWhatIsLeft) {
   EXPECT_LT(cluster.Iteration("b", 6), 1.85);
 }
 
+TEST(Core, CableSlowedInBothDirectionsIsFoundOnBoth) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  for (const auto& [from, to] : {std::pair("leaf1", "spine1"), std::pair("spine1", "leaf1")}) {
+    cluster.SetRate(from, to, 50e6);
+  }
+  cluster.Run(15);
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 50e6, 6e6);
+  EXPECT_NEAR(LinkOf(core, "spine1", "leaf1").available_bps(), 50e6, 6e6);
+  cluster.Run(5);
+  EXPECT_LT(cluster.Iteration("a", 5), 1.85);
+  EXPECT_LT(cluster.Iteration("b", 5), 1.85);
+}
+
 TEST(Core, ForeignTrafficIsAvoided) {
   Core core(Options());
   FakeCluster cluster(core, 2, 3, 2);

@@ -5,13 +5,19 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "common/parse_units.h"
 
 namespace weft::controller {
 namespace {
 
-constexpr double kWindowLife = 15;         // seconds: what is older belongs to another phase of the job
+constexpr double kLookLife = 20;           // seconds: what is older belongs to another phase of the job
+constexpr double kStandingQueue = 0.05;    // round trip over slot
+constexpr double kInsideBurst = 0.3;       // bytes of the lesser neighbour slot over those of the slot
+constexpr double kPlateau = 0.6;           // bytes of the slot over those of the greater neighbour: else it is an edge
+constexpr double kRttGain = 0.2;           // of a new round trip in the usual one
+constexpr double kQueueGrew = 1.5;         // round trip over the usual one
 constexpr double kQueueingLane = 0.5;      // of the longest round trip
 constexpr double kLeastAvailable = 0.02;   // of the line rate: 0 would make paths impossible and ratios infinite
 constexpr double kAbove = 1.08;            // of the estimate
@@ -19,6 +25,12 @@ constexpr double kTestStep = 1.5;          // enough to be seen as a deficit if 
 constexpr double kRestored = 0.95;         // of the line rate
 constexpr int kMaxBackoff = 16;
 constexpr int kContendedSlots = 3;
+
+double BytesOf(const SendFlow& flow, int64_t slot) {
+  double bytes = 0;
+  for (const auto& [port, lane] : flow.lanes) bytes += lane.carried.At(slot);
+  return bytes;
+}
 
 }  // namespace
 
@@ -34,6 +46,11 @@ LinkMonitor::LinkState& LinkMonitor::State(LinkId link) {
 BitsPerSecond LinkMonitor::Available(LinkId link) const {
   const auto found = links_.find(link);
   return found == links_.end() ? fabric_->topology().link(link).line_rate : found->second.available;
+}
+
+void LinkMonitor::Forget(uint64_t flow, Seconds now) {
+  FlowWindow& window = windows_[flow];
+  window = FlowWindow{.usual_rtt_s = window.usual_rtt_s, .since_s = now.count()};
 }
 
 std::vector<LinkMonitor::FlowUse> LinkMonitor::Collect(const FlowTable& table, int64_t slot) const {
@@ -54,11 +71,15 @@ std::vector<LinkMonitor::FlowUse> LinkMonitor::Collect(const FlowTable& table, i
       use.lanes.push_back({links, bytes, lane.rtt_s});
     }
     if (use.lanes.empty()) continue;
+    for (const LaneUse& lane : use.lanes) use.rtt_s = std::max(use.rtt_s, lane.rtt_s);
     const auto limited = [&](int64_t i) { return flow.waited.At(i) >= options_.limited * slot_s; };
-    use.waited = std::min(1.0, flow.waited.At(slot) / slot_s);
-    use.interior = limited(slot - 1) && limited(slot) && limited(slot + 1);
-    use.edge = limited(slot - 1) || limited(slot) || limited(slot + 1);
-    use.rate_scale = 8 / slot_s / (limited(slot) ? use.waited : 1.0);
+    const bool queue_stands = use.rtt_s >= kStandingQueue * slot_s;
+    use.limited = limited(slot);
+    if (use.limited && !queue_stands) use.busy = std::min(1.0, flow.waited.At(slot) / slot_s);
+    const double here = BytesOf(flow, slot);
+    const auto [fewer, more] = std::minmax({BytesOf(flow, slot - 1), BytesOf(flow, slot + 1)});
+    const bool inside_burst = fewer >= kInsideBurst * here && here >= kPlateau * more;
+    use.plateau = queue_stands ? inside_burst : limited(slot - 1) && limited(slot) && limited(slot + 1);
     uses.push_back(std::move(use));
   }
   return uses;
@@ -67,8 +88,9 @@ std::vector<LinkMonitor::FlowUse> LinkMonitor::Collect(const FlowTable& table, i
 std::vector<double> LinkMonitor::Loads(const std::vector<FlowUse>& uses) const {
   std::vector<double> loads(fabric_->topology().links().size());
   for (const FlowUse& use : uses) {
+    const double busy_s = use.busy * options_.slot.count();
     for (const LaneUse& lane : use.lanes) {
-      for (const LinkId link : *lane.links) loads[link.index()] += lane.bytes * use.rate_scale;
+      for (const LinkId link : *lane.links) loads[link.index()] += lane.bytes * 8 / busy_s;
     }
   }
   return loads;
@@ -85,7 +107,7 @@ void LinkMonitor::FindCollisions(const std::vector<FlowUse>& uses, const std::ve
       for (const LinkId link : *lane.links) {
         Shared& entry = shared[link];
         if (entry.flows.empty() || entry.flows.back() != use.flow->id) entry.flows.push_back(use.flow->id);
-        entry.limiting |= use.waited >= options_.limited;
+        entry.limiting |= use.limited;
       }
     }
   }
@@ -102,29 +124,37 @@ void LinkMonitor::FindCollisions(const std::vector<FlowUse>& uses, const std::ve
   }
 }
 
-void LinkMonitor::Accumulate(const FlowUse& use, const std::vector<double>& loads, double now_s) {
-  const auto [entry, added] = windows_.try_emplace(use.flow->id);
-  FlowWindow& window = entry->second;
-  if (added || now_s - window.started_s > kWindowLife) window = FlowWindow{.started_s = now_s};
-  const double waited_s = use.waited * options_.slot.count();
+void LinkMonitor::Accumulate(const FlowUse& use, const std::vector<double>& loads, double now_s,
+                             std::vector<CapacityChange>& changes) {
+  FlowWindow& window = windows_[use.flow->id];
+  Look& next = window.next;
+  const double busy_s = use.busy * options_.slot.count();
   std::set<LinkId> links;
-  double longest = 0;
-  for (const LaneUse& lane : use.lanes) longest = std::max(longest, lane.rtt_s);
-  window.suspects.clear();
   for (const LaneUse& lane : use.lanes) {
     links.insert(lane.links->begin(), lane.links->end());
-    if (lane.rtt_s >= kQueueingLane * longest) {
-      window.suspects.insert(window.suspects.end(), lane.links->begin(), lane.links->end());
-    }
+    if (lane.rtt_s >= kQueueingLane * use.rtt_s) next.queued.insert(lane.links->begin(), lane.links->end());
   }
-  // What a burst's start and drain carry without waiting is put to the wait between them.
-  const double weight = use.waited >= options_.limited ? waited_s : options_.slot.count();
-  for (const LinkId link : links) {
-    window.all.load[link] += loads[link.index()] * weight;
-    if (use.interior) window.interior.load[link] += loads[link.index()] * waited_s;
+  for (const LinkId link : links) next.load[link] += loads[link.index()] * busy_s;
+  next.busy_s += busy_s;
+  if (next.busy_s < options_.window.count() - 1e-9) return;
+  for (auto& [link, bits] : next.load) bits /= next.busy_s;
+  next.time_s = now_s;
+  window.looks.push_back(std::exchange(next, Look()));
+  const auto is_old = [&](const Look& look) {
+    return now_s - look.time_s > kLookLife || look.load.size() != window.looks.back().load.size();
+  };
+  while (static_cast<int>(window.looks.size()) > options_.windows || is_old(window.looks.front())) {
+    window.looks.pop_front();
   }
-  window.all.waited_s += waited_s;
-  if (use.interior) window.interior.waited_s += waited_s;
+  Judge(use, window, now_s, changes);
+}
+
+bool LinkMonitor::IsFull(const FlowUse& use, const std::vector<double>& loads) const {
+  return std::any_of(use.lanes.begin(), use.lanes.end(), [&](const LaneUse& lane) {
+    return std::any_of(lane.links->begin(), lane.links->end(), [&](LinkId link) {
+      return loads[link.index()] >= options_.explained * Available(link).value();
+    });
+  });
 }
 
 std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_t slot, Seconds now) {
@@ -132,61 +162,66 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
   const std::vector<FlowUse> uses = Collect(table, slot);
   const std::vector<double> loads = Loads(uses);
   FindCollisions(uses, loads);
+  const double slot_begin_s = static_cast<double>(slot) * options_.slot.count();
   for (const FlowUse& use : uses) {
-    if (!use.edge) continue;
-    Accumulate(use, loads, now.count());
+    if (!use.plateau) continue;
     FlowWindow& window = windows_[use.flow->id];
-    const double need = options_.window.count();
-    if (window.interior.waited_s >= need) {
-      CloseWindow(use, window.interior, window, now.count(), changes);
-    } else if (window.all.waited_s >= 2 * need) {  // bursts of one or two slots have no interior
-      CloseWindow(use, window.all, window, now.count(), changes);
-    }
+    const bool full = IsFull(use, loads);
+    if (full) window.usual_rtt_s += (window.usual_rtt_s > 0 ? kRttGain : 1) * (use.rtt_s - window.usual_rtt_s);
+    const bool queue_grew = window.usual_rtt_s > 0 && use.rtt_s >= kQueueGrew * window.usual_rtt_s;
+    const bool judged = full || use.limited || queue_grew;
+    if (judged && slot_begin_s >= window.since_s) Accumulate(use, loads, now.count(), changes);
   }
   std::erase_if(windows_, [&](const auto& entry) { return !table.flows().contains(entry.first); });
   return changes;
 }
 
-void LinkMonitor::CloseWindow(const FlowUse& use, const Sum& sum, FlowWindow& window, double now_s,
-                              std::vector<CapacityChange>& changes) {
-  window.seen.clear();
+LinkMonitor::Summary LinkMonitor::Summarize(const FlowWindow& window, size_t first) {
+  Summary summary;
+  for (size_t i = first; i < window.looks.size(); ++i) {
+    const Look& look = window.looks[i];
+    for (const auto& [link, load] : look.load) {
+      summary.load[link] += load / static_cast<double>(window.looks.size() - first);
+    }
+    summary.queued.insert(look.queued.begin(), look.queued.end());
+  }
+  return summary;
+}
+
+bool LinkMonitor::IsUnexplained(const FlowWindow& window) const {
+  const auto explains = [&](const Look& look, LinkId link, double load) {
+    // A full link on a lane without a queue is full of others' bytes: it does not hold this flow.
+    return look.queued.contains(link) && load >= options_.explained * Available(link).value();
+  };
+  // Each look for itself: two links that were full in turn look like two idle ones on average.
+  return std::none_of(window.looks.begin(), window.looks.end(), [&](const Look& look) {
+    return std::any_of(look.load.begin(), look.load.end(),
+                       [&](const auto& entry) { return explains(look, entry.first, entry.second); });
+  });
+}
+
+void LinkMonitor::Judge(const FlowUse& use, FlowWindow& window, double now_s, std::vector<CapacityChange>& changes) {
+  const Summary summary = Summarize(window);
   int full = 0;
   LinkState* last_full = nullptr;
-  for (const auto& [link, bits] : sum.load) {
-    const double load = bits / sum.waited_s;
-    window.seen[link] = load;
+  for (const auto& [link, load] : summary.load) {
     LinkState& state = State(link);
-    // A full link on a lane without a queue is full of others' bytes: it does not hold this flow.
-    if (std::find(window.suspects.begin(), window.suspects.end(), link) == window.suspects.end()) continue;
-    if (load >= options_.explained * state.available.value()) {
-      ++full;
-      last_full = &state;
-      state.exonerated_s = now_s;
-    }
+    if (!summary.queued.contains(link) || load < options_.explained * state.available.value()) continue;
+    ++full;
+    last_full = &state;
+    state.exonerated_s = now_s;
   }
   // Only a link that alone explains the wait is known to be the one: beside another full link it may give more by now.
   if (full == 1) last_full->confirmed_s = now_s;
-  for (const auto& [link, load] : window.seen) Raise(link, load, now_s, changes);
-  window.interior = window.all = Sum();
-  window.started_s = now_s;
-  if (full > 0) {
-    window.deficits = 0;
-    return;
-  }
-  if (window.deficits == 0) window.deficit_since_s = now_s;
-  if (++window.deficits >= options_.windows) Blame(*use.flow, window, now_s, changes);
+  if (static_cast<int>(window.looks.size()) < options_.windows) return;
+  for (const auto& [link, load] : summary.load) Raise(link, load, now_s, changes);
+  if (full == 0 && IsUnexplained(window)) Blame(*use.flow, window, now_s, changes);
 }
 
 void LinkMonitor::Raise(LinkId link, double load, double now_s, std::vector<CapacityChange>& changes) {
   LinkState& state = State(link);
   const BitsPerSecond line = fabric_->topology().link(link).line_rate;
-  if (state.available >= line) return;
-  if (load < kAbove * state.available.value()) {
-    state.above = 0;
-    return;
-  }
-  if (++state.above < 2) return;
-  state.above = 0;
+  if (state.available >= line || load < kAbove * state.available.value()) return;
   const BitsPerSecond before = state.available;
   state.available = load >= kRestored * line.value() ? line : BitsPerSecond(load);
   state.confirmed_s = now_s;
@@ -197,21 +232,22 @@ void LinkMonitor::Raise(LinkId link, double load, double now_s, std::vector<Capa
 }
 
 std::vector<LinkId> LinkMonitor::Culprits(uint64_t flow, const FlowWindow& window) const {
-  const auto suspects_of = [&](const FlowWindow& of) {
+  // Not since the first look: what was full when the trouble began may have been full just before it.
+  const double since_s = window.looks[window.looks.size() / 2].time_s;
+  const auto suspects_of = [&](const Summary& summary) {
     std::vector<LinkId> links;
-    for (const LinkId link : of.suspects) {
+    for (const LinkId link : summary.queued) {
       const auto state = links_.find(link);
-      const bool exonerated = state != links_.end() && state->second.exonerated_s >= window.deficit_since_s;
-      if (of.seen.contains(link) && !exonerated) links.push_back(link);
+      const bool exonerated = state != links_.end() && state->second.exonerated_s >= since_s;
+      if (summary.load.contains(link) && !exonerated) links.push_back(link);
     }
-    std::sort(links.begin(), links.end());
-    links.erase(std::unique(links.begin(), links.end()), links.end());
     return links;
   };
-  std::vector<LinkId> links = suspects_of(window);
+  std::vector<LinkId> links = suspects_of(Summarize(window));
   for (const auto& [other, of] : windows_) {
-    if (other == flow || of.deficits + 1 < options_.windows) continue;
-    const std::vector<LinkId> theirs = suspects_of(of);
+    if (other == flow || of.looks.empty() || static_cast<int>(of.looks.size()) + 1 < options_.windows) continue;
+    if (!IsUnexplained(of)) continue;
+    const std::vector<LinkId> theirs = suspects_of(Summarize(of));
     std::vector<LinkId> both;
     std::set_intersection(links.begin(), links.end(), theirs.begin(), theirs.end(), std::back_inserter(both));
     if (!both.empty()) links = std::move(both);
@@ -222,13 +258,15 @@ std::vector<LinkId> LinkMonitor::Culprits(uint64_t flow, const FlowWindow& windo
   return between.empty() ? links : between;
 }
 
-void LinkMonitor::Blame(const SendFlow& flow, FlowWindow& window, double now_s, std::vector<CapacityChange>& changes) {
+void LinkMonitor::Blame(const SendFlow& flow, const FlowWindow& window, double now_s, std::vector<CapacityChange>& changes) {
   const std::vector<LinkId> culprits = Culprits(flow.id, window);
+  // Without the first look, part of which may be older than the trouble.
+  const Summary summary = Summarize(window, window.looks.size() > 1 ? 1 : 0);
   for (const LinkId link : culprits) {
     LinkState& state = State(link);
     const BitsPerSecond line = fabric_->topology().link(link).line_rate;
     const BitsPerSecond before = state.available;
-    const BitsPerSecond seen(std::max(window.seen.at(link), kLeastAvailable * line.value()));
+    const BitsPerSecond seen(std::max(summary.load.at(link), kLeastAvailable * line.value()));
     // Lowered again soon after a test: the link has not recovered, so the next test can wait longer.
     const double base = options_.recovery_interval.count();
     const bool soon = now_s - state.tested_s < state.interval_s;
@@ -236,21 +274,21 @@ void LinkMonitor::Blame(const SendFlow& flow, FlowWindow& window, double now_s, 
     state.tested_s = -1e300;
     state.available = seen;
     state.confirmed_s = now_s;
-    state.above = 0;
     changes.push_back({link, before, seen,
                        fmt::format("link {} gave {} where {} was expected, in {} windows in which flow {:x} of job {} "
                                    "({} to {}) waited for the wire and none of its other links was full",
                                    fabric_->topology().LinkName(link), FormatRate(seen), FormatRate(before),
-                                   window.deficits, flow.id, flow.identity.job_id(), flow.identity.local_address(),
+                                   window.looks.size(), flow.id, flow.identity.job_id(), flow.identity.local_address(),
                                    flow.identity.peer_address())});
   }
   // The same evidence must not be used twice: whoever shared these links is judged again against the new estimate.
+  const uint64_t id = flow.id;
   for (auto& [other, of] : windows_) {
-    const bool shares = std::any_of(culprits.begin(), culprits.end(),
-                                    [&](LinkId link) { return of.seen.contains(link); });
-    if (shares) of.deficits = 0;
+    const std::map<LinkId, double> theirs = Summarize(of).load;
+    const bool shares =
+        std::any_of(culprits.begin(), culprits.end(), [&](LinkId link) { return theirs.contains(link); });
+    if (shares || other == id) of.looks.clear();
   }
-  window.deficits = 0;
 }
 
 std::vector<CapacityChange> LinkMonitor::Recover(Seconds now) {

@@ -19,10 +19,15 @@ constexpr double kPlateau = 0.6;           // bytes of the slot over those of th
 constexpr double kRttGain = 0.2;           // of a new round trip in the usual one
 constexpr double kQueueGrew = 1.5;         // round trip over the usual one
 constexpr double kQueueingLane = 0.5;      // of the longest round trip
+constexpr double kWorstLane = 0.85;        // of the longest round trip
+constexpr double kHeldGain = 0.3;          // of a new slot in how much a flow is held
+constexpr double kHeldAlike = 0.75;        // of the most held flow of the job
+constexpr double kHeldLife = 3;            // seconds
 constexpr double kLeastAvailable = 0.02;   // of the line rate: 0 would make paths impossible and ratios infinite
-constexpr double kAbove = 1.08;            // of the estimate
+constexpr double kAbove = 1.1;             // of the estimate
+constexpr double kHeadroom = 1.1;          // over the load seen, when that is above the estimate: fewer steps up
 constexpr double kTestStep = 1.5;          // enough to be seen as a deficit if it is not there
-constexpr double kRestored = 0.95;         // of the line rate
+constexpr double kRestored = 0.9;          // of the line rate
 constexpr int kMaxBackoff = 16;
 constexpr int kContendedSlots = 3;
 
@@ -50,7 +55,7 @@ BitsPerSecond LinkMonitor::Available(LinkId link) const {
 
 void LinkMonitor::Forget(uint64_t flow, Seconds now) {
   FlowWindow& window = windows_[flow];
-  window = FlowWindow{.usual_rtt_s = window.usual_rtt_s, .since_s = now.count()};
+  window = FlowWindow{.job = window.job, .usual_rtt_s = window.usual_rtt_s, .since_s = now.count()};
 }
 
 std::vector<LinkMonitor::FlowUse> LinkMonitor::Collect(const FlowTable& table, int64_t slot) const {
@@ -73,9 +78,10 @@ std::vector<LinkMonitor::FlowUse> LinkMonitor::Collect(const FlowTable& table, i
     if (use.lanes.empty()) continue;
     for (const LaneUse& lane : use.lanes) use.rtt_s = std::max(use.rtt_s, lane.rtt_s);
     const auto limited = [&](int64_t i) { return flow.waited.At(i) >= options_.limited * slot_s; };
+    use.waited = std::min(1.0, flow.waited.At(slot) / slot_s);
     const bool queue_stands = use.rtt_s >= kStandingQueue * slot_s;
     use.limited = limited(slot);
-    if (use.limited && !queue_stands) use.busy = std::min(1.0, flow.waited.At(slot) / slot_s);
+    if (use.limited && !queue_stands) use.busy = use.waited;
     const double here = BytesOf(flow, slot);
     const auto [fewer, more] = std::minmax({BytesOf(flow, slot - 1), BytesOf(flow, slot + 1)});
     const bool inside_burst = fewer >= kInsideBurst * here && here >= kPlateau * more;
@@ -133,6 +139,7 @@ void LinkMonitor::Accumulate(const FlowUse& use, const std::vector<double>& load
   for (const LaneUse& lane : use.lanes) {
     links.insert(lane.links->begin(), lane.links->end());
     if (lane.rtt_s >= kQueueingLane * use.rtt_s) next.queued.insert(lane.links->begin(), lane.links->end());
+    if (lane.rtt_s >= kWorstLane * use.rtt_s) next.worst.insert(lane.links->begin(), lane.links->end());
   }
   for (const LinkId link : links) next.load[link] += loads[link.index()] * busy_s;
   next.busy_s += busy_s;
@@ -147,6 +154,26 @@ void LinkMonitor::Accumulate(const FlowUse& use, const std::vector<double>& load
     window.looks.pop_front();
   }
   Judge(use, window, now_s, changes);
+}
+
+/// Takes note of how much the flow is held, and says whether the slot proves anything about its path.
+bool LinkMonitor::IsJudged(const FlowUse& use, const std::vector<double>& loads, double now_s) {
+  FlowWindow& window = windows_[use.flow->id];
+  window.job = use.flow->identity.job_id();
+  const bool full = IsFull(use, loads);
+  if (full) window.usual_rtt_s += (window.usual_rtt_s > 0 ? kRttGain : 1) * (use.rtt_s - window.usual_rtt_s);
+  const double growth = window.usual_rtt_s > 0 ? use.rtt_s / window.usual_rtt_s : 1;
+  const bool recent = now_s - window.held_at_s < kHeldLife;
+  window.held += (recent ? kHeldGain : 1) * (growth * (1 + use.waited) - window.held);
+  window.held_at_s = now_s;
+  return full || use.limited || growth >= kQueueGrew;
+}
+
+bool LinkMonitor::HoldsItsJob(const FlowWindow& window, double now_s) const {
+  return std::none_of(windows_.begin(), windows_.end(), [&](const auto& entry) {
+    const FlowWindow& other = entry.second;
+    return other.job == window.job && now_s - other.held_at_s < kHeldLife && window.held < kHeldAlike * other.held;
+  });
 }
 
 bool LinkMonitor::IsFull(const FlowUse& use, const std::vector<double>& loads) const {
@@ -164,13 +191,8 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
   FindCollisions(uses, loads);
   const double slot_begin_s = static_cast<double>(slot) * options_.slot.count();
   for (const FlowUse& use : uses) {
-    if (!use.plateau) continue;
-    FlowWindow& window = windows_[use.flow->id];
-    const bool full = IsFull(use, loads);
-    if (full) window.usual_rtt_s += (window.usual_rtt_s > 0 ? kRttGain : 1) * (use.rtt_s - window.usual_rtt_s);
-    const bool queue_grew = window.usual_rtt_s > 0 && use.rtt_s >= kQueueGrew * window.usual_rtt_s;
-    const bool judged = full || use.limited || queue_grew;
-    if (judged && slot_begin_s >= window.since_s) Accumulate(use, loads, now.count(), changes);
+    if (!use.plateau || !IsJudged(use, loads, now.count())) continue;
+    if (slot_begin_s >= windows_[use.flow->id].since_s) Accumulate(use, loads, now.count(), changes);
   }
   std::erase_if(windows_, [&](const auto& entry) { return !table.flows().contains(entry.first); });
   return changes;
@@ -184,6 +206,7 @@ LinkMonitor::Summary LinkMonitor::Summarize(const FlowWindow& window, size_t fir
       summary.load[link] += load / static_cast<double>(window.looks.size() - first);
     }
     summary.queued.insert(look.queued.begin(), look.queued.end());
+    summary.worst.insert(look.worst.begin(), look.worst.end());
   }
   return summary;
 }
@@ -215,7 +238,7 @@ void LinkMonitor::Judge(const FlowUse& use, FlowWindow& window, double now_s, st
   if (full == 1) last_full->confirmed_s = now_s;
   if (static_cast<int>(window.looks.size()) < options_.windows) return;
   for (const auto& [link, load] : summary.load) Raise(link, load, now_s, changes);
-  if (full == 0 && IsUnexplained(window)) Blame(*use.flow, window, now_s, changes);
+  if (full == 0 && IsUnexplained(window) && HoldsItsJob(window, now_s)) Blame(*use.flow, window, now_s, changes);
 }
 
 void LinkMonitor::Raise(LinkId link, double load, double now_s, std::vector<CapacityChange>& changes) {
@@ -223,7 +246,7 @@ void LinkMonitor::Raise(LinkId link, double load, double now_s, std::vector<Capa
   const BitsPerSecond line = fabric_->topology().link(link).line_rate;
   if (state.available >= line || load < kAbove * state.available.value()) return;
   const BitsPerSecond before = state.available;
-  state.available = load >= kRestored * line.value() ? line : BitsPerSecond(load);
+  state.available = load >= kRestored * line.value() ? line : std::min(line, BitsPerSecond(load * kHeadroom));
   state.confirmed_s = now_s;
   changes.push_back({link, before, state.available,
                      fmt::format("link {} carried {}, more than the {} it was planned with",
@@ -236,7 +259,7 @@ std::vector<LinkId> LinkMonitor::Culprits(uint64_t flow, const FlowWindow& windo
   const double since_s = window.looks[window.looks.size() / 2].time_s;
   const auto suspects_of = [&](const Summary& summary) {
     std::vector<LinkId> links;
-    for (const LinkId link : summary.queued) {
+    for (const LinkId link : summary.worst) {
       const auto state = links_.find(link);
       const bool exonerated = state != links_.end() && state->second.exonerated_s >= since_s;
       if (summary.load.contains(link) && !exonerated) links.push_back(link);

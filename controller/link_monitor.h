@@ -16,12 +16,13 @@
 // the start and the end of a burst, are not judged.
 //
 // A limited flow is *explained* when some link of its lanes has L_l >= 80 % of what the link is believed to give: it
-// waits because that link is full. Of several lanes only those with the longest round trips count, since the queue
-// stands before the link that holds the flow. That is max-min fairness read backwards: every flow has a full link. A
-// flow without one, in each of `windows` consecutive windows, waits at a link that gives less than believed. Which
-// one: not a link that another flow found full meanwhile (exonerated); if other unexplained flows share links with
-// it, one of the shared ones; among the rest the links between switches, since only those can be avoided. The
-// estimate of the culprits becomes the load seen in those windows.
+// waits because that link is full. Of several lanes only those with long round trips count, since the queue stands
+// before the link that holds the flow. That is max-min fairness read backwards: every flow has a full link. A flow
+// without one, in each of `windows` consecutive windows, waits at a link that gives less than believed. Which one:
+// none at all while another flow of the job is held clearly more, for that one holds the ring; not a link that
+// another flow found full meanwhile (exonerated); if other unexplained flows share links with it, one of the shared
+// ones; among the rest the links between switches, since only those can be avoided. The estimate of the culprits
+// becomes the load seen in those windows.
 //
 // Recovery: more load than the estimate, on average of as many windows, raises it. A link that nobody uses, or that is
 // used only beside another full one, shows nothing; so `recovery_interval` after it was last seen to be the one full
@@ -109,6 +110,7 @@ class LinkMonitor {
     bool limited = false;
     bool plateau = false;          ///< inside a burst, neither its start nor its end
     double rtt_s = 0;              ///< longest of its lanes
+    double waited = 0;             ///< share of the slot
     double busy = 1;               ///< share of the slot in which its wire was busy
     std::vector<LaneUse> lanes;
   };
@@ -117,9 +119,13 @@ class LinkMonitor {
     double time_s = 0;
     double busy_s = 0;
     std::map<LinkId, double> load;
-    std::set<LinkId> queued;       ///< links of the lanes with the longest round trips
+    std::set<LinkId> queued;       ///< links of the lanes before which a queue stands
+    std::set<LinkId> worst;        ///< of those, the links of the lanes with the longest round trips
   };
   struct FlowWindow {
+    std::string job;
+    double held = 0;               ///< how much it is held by its own path: growth of the round trip, and waiting
+    double held_at_s = 0;
     double usual_rtt_s = 0;        ///< while a link of its own was full; 0: not seen yet
     double since_s = 0;            ///< before it the flow's bytes went another way
     Look next;                     ///< in the making: bits instead of rates
@@ -129,6 +135,7 @@ class LinkMonitor {
   struct Summary {
     std::map<LinkId, double> load; ///< mean
     std::set<LinkId> queued;       ///< in any
+    std::set<LinkId> worst;
   };
 
   LinkState& State(LinkId link);
@@ -138,6 +145,8 @@ class LinkMonitor {
   void Accumulate(const FlowUse& use, const std::vector<double>& loads, double now_s,
                   std::vector<CapacityChange>& changes);
   void Judge(const FlowUse& use, FlowWindow& window, double now_s, std::vector<CapacityChange>& changes);
+  bool IsJudged(const FlowUse& use, const std::vector<double>& loads, double now_s);
+  bool HoldsItsJob(const FlowWindow& window, double now_s) const;
   bool IsFull(const FlowUse& use, const std::vector<double>& loads) const;
   static Summary Summarize(const FlowWindow& window, size_t first = 0);
   bool IsUnexplained(const FlowWindow& window) const;

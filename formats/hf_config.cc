@@ -188,4 +188,30 @@ Result<ModelSpec> ReadHfConfig(const std::string& path) {
   return ParseHfConfig(text, path);
 }
 
+Result<ModelSpec> ResolveModel(const std::string& name) {
+  if (auto preset = planner::FindModelPreset(name)) return *preset;
+  Result<ModelSpec> read = ReadHfConfig(name);
+  if (!read && read.error().code() == Code::kNotFound) {
+    return Fail(Code::kNotFound, fmt::format("model \"{}\": no such file, and no preset: expected a config.json or one of {}",
+                                             name, planner::ModelPresetNames()));
+  }
+  return read;
+}
+
+std::string WriteHfConfig(const ModelSpec& model) {
+  json object = {{"_name_or_path", model.name}, {"vocab_size", model.vocab},
+                 {"tie_word_embeddings", model.tied_embeddings}};
+  if (model.architecture == planner::Architecture::kGpt2) {
+    object.update({{"model_type", "gpt2"}, {"n_layer", model.layers}, {"n_embd", model.hidden}, {"n_head", model.heads},
+                   {"n_inner", model.ffn_hidden}, {"n_positions", model.max_positions}});
+  } else {
+    object.update({{"model_type", "llama"}, {"num_hidden_layers", model.layers}, {"hidden_size", model.hidden},
+                   {"num_attention_heads", model.heads}, {"num_key_value_heads", model.kv_heads},
+                   {"head_dim", model.head_dim}, {"intermediate_size", model.ffn_hidden},
+                   {"max_position_embeddings", model.max_positions}, {"attention_bias", model.attention_bias},
+                   {"mlp_bias", model.mlp_bias}});
+  }
+  return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 }  // namespace weft::formats

@@ -18,4 +18,11 @@ namespace weft::formats {
 /// its model_type. Errors: kInvalidArgument.
 [[nodiscard]] Result<planner::ModelSpec> ParseHfConfig(std::string_view text, std::string_view source_name);
 
+/// MODEL of the command line: a preset's name (planner::FindModelPreset) or a config.json file.
+/// Errors: as ReadHfConfig; kNotFound names the presets.
+[[nodiscard]] Result<planner::ModelSpec> ResolveModel(const std::string& name);
+
+/// A config.json from which ParseHfConfig reads the same spec.
+std::string WriteHfConfig(const planner::ModelSpec& model);
+
 }  // namespace weft::formats

@@ -107,6 +107,20 @@ TEST(HfConfig, RefusesWhatIsNoObject) {
   }
 }
 
+TEST(HfConfig, WhatIsWrittenIsReadBack) {
+  for (const char* name : {"gpt2", "llama3-8b", "llama3-70b"}) {
+    const ModelSpec model = ResolveModel(name).value();
+    EXPECT_EQ(ParseHfConfig(WriteHfConfig(model), "c").value(), model);
+  }
+}
+
+TEST(HfConfig, AnUnknownModelIsNotFoundWithThePresets) {
+  const Result<ModelSpec> model = ResolveModel("gpt17");
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code(), Code::kNotFound);
+  EXPECT_THAT(model.error().message(), HasSubstr("expected a config.json or one of gpt2, llama3-8b"));
+}
+
 TEST(HfConfig, AMissingFileIsNotFound) {
   const Result<ModelSpec> model = ReadHfConfig("/nonexistent/config.json");
   ASSERT_FALSE(model);

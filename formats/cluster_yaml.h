@@ -1,0 +1,33 @@
+// The machines of a cluster as a YAML file:
+//
+//   version: 1
+//   name: lab
+//   nodes: 4
+//   gpus_per_node: 8
+//   device: a100-80            # planner/workload/device_spec.h
+//   device_memory: 80GiB       # optional, in place of the device's own
+//   device_efficiency: 0.47    # optional: share of peak over a whole layer
+//   intra_node_rate: 300GB/s   # per GPU and direction
+//   nic_rate: 1.6Tbit/s        # per node and direction, all NICs together
+//   intra_latency: 4us         # optional, as are the two below
+//   nic_latency: 12us
+//   network_efficiency: 0.92
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/result.h"
+#include "planner/cluster/cluster_spec.h"
+
+namespace weft::formats {
+
+/// Errors: kNotFound for a missing file; kInvalidArgument naming file, line, key, value and what was expected.
+[[nodiscard]] Result<planner::ClusterSpec> ReadClusterYaml(const std::string& path);
+[[nodiscard]] Result<planner::ClusterSpec> ParseClusterYaml(std::string_view text, std::string_view source_name);
+
+/// CLUSTER of the command line: "dgx-a100:384" (preset and number of nodes) or a YAML file.
+/// Errors: as above; kInvalidArgument for a preset without a count or with a wrong one; kNotFound naming the presets.
+[[nodiscard]] Result<planner::ClusterSpec> ResolveCluster(const std::string& name);
+
+}  // namespace weft::formats

@@ -1,0 +1,71 @@
+#include "formats/job_yaml.h"
+
+#include <fmt/format.h>
+
+#include "formats/hf_config.h"
+#include "formats/read_file.h"
+#include "formats/yaml_fields.h"
+
+namespace weft::formats {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 32;
+
+/// The model's spec and config.json text, from a preset's name or a file beside the job's.
+Status ReadModel(const std::string& name, const std::string& folder, JobFile* file) {
+  if (const auto preset = planner::FindModelPreset(name)) {
+    file->job.model = *preset;
+    file->model_config_json = WriteHfConfig(*preset);
+    return Ok();
+  }
+  const std::string path = name.starts_with('/') || folder.empty() ? name : folder + "/" + name;
+  WEFT_ASSIGN_OR_RETURN(file->model_config_json, ReadFile(path));
+  WEFT_ASSIGN_OR_RETURN(file->job.model, ParseHfConfig(file->model_config_json, path));
+  return Ok();
+}
+
+}  // namespace
+
+Result<planner::Precision> ParsePrecision(std::string_view text) {
+  if (text == "bf16") return planner::Precision::kBf16;
+  if (text == "fp32") return planner::Precision::kFp32;
+  return Fail(Code::kInvalidArgument, fmt::format("precision \"{}\", expected bf16 or fp32", text));
+}
+
+Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name, const std::string& folder) {
+  WEFT_ASSIGN_OR_RETURN(const YamlValue root, ParseYaml(text, source_name));
+  YamlFields fields(root, source_name);
+  JobFile file;
+  file.job.name = fields.Text("name");
+  const std::string model = fields.Text("model");
+  file.job.global_batch = fields.Integer("global_batch", 1, kMost);
+  file.job.sequence = fields.Integer("sequence", 1, kMost);
+  const Result<planner::Precision> precision = ParsePrecision(fields.Text("precision", "bf16"));
+  if (!precision) fields.Reject("precision", precision.error().message());
+  file.job.precision = precision.value_or(planner::Precision::kBf16);
+  file.hosts = fields.TextList("hosts");
+  file.ranks_per_host = fields.Integer("ranks_per_host", 1, 1024, 1);
+  const int64_t ranks = static_cast<int64_t>(file.hosts.size()) * file.ranks_per_host;
+  file.job.gpus = fields.Integer("gpus", 1, kMost, ranks);
+  if (ranks > 0 && file.job.gpus != ranks) {
+    fields.Reject("gpus", fmt::format("value {}, expected {}: {} hosts with {} ranks each", file.job.gpus, ranks,
+                                      file.hosts.size(), file.ranks_per_host));
+  }
+  file.framework = fields.Text("framework", "");
+  if (const Seconds measured = fields.Duration("measured_compute", Seconds(0)); measured.count() > 0) {
+    file.job.measured_compute = measured;
+  }
+  WEFT_RETURN_IF_ERROR(fields.Finish());
+  if (Status read = ReadModel(model, folder, &file); !read) {
+    return Fail(read.error().WithContext(fmt::format("{}: key \"model\"", source_name)));
+  }
+  return file;
+}
+
+Result<JobFile> ReadJobYaml(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const size_t slash = path.rfind('/');
+  return ParseJobYaml(text, path, slash == path.npos ? "" : path.substr(0, slash));
+}
+
+}  // namespace weft::formats

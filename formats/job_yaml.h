@@ -1,0 +1,44 @@
+// JOB.yaml of `weft submit`:
+//
+//   version: 1
+//   name: pretrain
+//   model: config.json         # a Hugging Face config.json, relative to this file, or a preset's name
+//   global_batch: 64           # sequences per optimizer step
+//   sequence: 1024             # tokens per sequence
+//   precision: bf16            # optional: bf16 or fp32
+//   hosts: [h1, h2]            # optional, in order
+//   ranks_per_host: 1          # optional
+//   gpus: 2                    # optional: hosts × ranks_per_host, or all of the cluster
+//   framework: weft-train      # optional, informative
+//   measured_compute: 250ms    # optional: one iteration with communication off
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "planner/workload/job_spec.h"
+
+namespace weft::formats {
+
+struct JobFile {
+  planner::JobSpec job;
+  std::string model_config_json;   ///< of the model, as read or written from the preset
+  std::vector<std::string> hosts;
+  int64_t ranks_per_host = 1;
+  std::string framework;
+};
+
+/// Errors: kNotFound for a missing file (the job's or its model's); kInvalidArgument naming file, line, key, value and
+/// what was expected.
+[[nodiscard]] Result<JobFile> ReadJobYaml(const std::string& path);
+
+/// The same from text; the model's path is relative to `folder`.
+[[nodiscard]] Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name,
+                                           const std::string& folder);
+
+/// "bf16" or "fp32". Errors: kInvalidArgument.
+[[nodiscard]] Result<planner::Precision> ParsePrecision(std::string_view text);
+
+}  // namespace weft::formats

@@ -1,0 +1,162 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "formats/cluster_yaml.h"
+#include "formats/job_yaml.h"
+
+namespace weft::formats {
+namespace {
+
+using namespace literals;
+using planner::ClusterSpec;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kCluster = R"(version: 1
+name: lab
+nodes: 4
+gpus_per_node: 8
+device: a100-80
+device_memory: 40GiB
+intra_node_rate: 300GB/s
+nic_rate: 800Gbit/s   # all four NICs
+nic_latency: 10us
+)";
+
+constexpr const char* kJob = R"(version: 1
+name: pretrain
+model: gpt2
+global_batch: 64
+sequence: 512
+precision: fp32
+hosts: [h1, h2]
+measured_compute: 250ms
+)";
+
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+template <typename T>
+std::string Message(const Result<T>& result) {
+  if (result) return "accepted";
+  EXPECT_EQ(result.error().code(), Code::kInvalidArgument);
+  return result.error().message();
+}
+
+TEST(ClusterYaml, IsReadWithUnitsAndDefaults) {
+  const ClusterSpec cluster = ParseClusterYaml(kCluster, "lab.yaml").value();
+  EXPECT_EQ(cluster.name, "lab");
+  EXPECT_EQ(cluster.nodes, 4);
+  EXPECT_EQ(cluster.gpus_per_node, 8);
+  EXPECT_EQ(cluster.device.name, "a100-80");
+  EXPECT_EQ(cluster.device.memory, 40_GiB);
+  EXPECT_DOUBLE_EQ(cluster.intra_node_rate.value(), 2.4e12);
+  EXPECT_DOUBLE_EQ(cluster.nic_rate.value(), 8e11);
+  EXPECT_DOUBLE_EQ(cluster.nic_latency.count(), 1e-5);
+  EXPECT_DOUBLE_EQ(cluster.intra_latency.count(), 4e-6);
+}
+
+struct Fault {
+  const char* from;
+  const char* to;
+  const char* message;
+};
+
+TEST(ClusterYaml, EachFaultNamesFileLineKeyAndExpectation) {
+  const Fault faults[] = {
+      {"version: 1\n", "", "key \"version\": missing"},
+      {"version: 1", "version: 2", "lab.yaml:1: key \"version\": value 2, expected an integer from 1 to 1"},
+      {"nodes: 4", "nodes: four", "lab.yaml:3: key \"nodes\": value four, expected an integer from 1"},
+      {"nodes: 4", "nodes: 4\nnodes: 5", "lab.yaml:4: key \"nodes\": stands twice"},
+      {"nodes: 4", "nodez: 4", "key \"nodes\": missing"},
+      {"nodes: 4", "nodes: 4\ncolour: red", "lab.yaml:4: key \"colour\": unknown, expected one of device"},
+      {"nodes: 4", "nodes: [4]", "lab.yaml:3: key \"nodes\": expected a single value"},
+      {"nodes: 4", "nodes: 4: 5", "lab.yaml:3:9: illegal map value"},
+      {"300GB/s", "300", "lab.yaml:7: key \"intra_node_rate\": "},
+      {"40GiB", "1GiB", "lab.yaml:6: key \"device_memory\": expected more than the 2048 MiB"},
+      {"a100-80", "b100", "lab.yaml:5: key \"device\": value \"b100\", expected one of v100-32"},
+      {"nic_latency: 10us", "network_efficiency: 1.5", "value 1.5, expected a number from 0.01 to 1"},
+  };
+  for (const Fault& fault : faults) {
+    EXPECT_THAT(Message(ParseClusterYaml(Replaced(kCluster, fault.from, fault.to), "lab.yaml")),
+                HasSubstr(fault.message));
+  }
+  EXPECT_THAT(Message(ParseClusterYaml("[1, 2]", "lab.yaml")), HasSubstr("expected a map"));
+  EXPECT_THAT(Message(ParseClusterYaml("", "lab.yaml")), HasSubstr("0 YAML documents"));
+  EXPECT_THAT(Message(ParseClusterYaml("a: 1\n---\na: 1", "lab.yaml")), HasSubstr("2 YAML documents"));
+}
+
+TEST(ClusterYaml, AliasesThatExplodeAreRefused) {
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 9; ++i) {
+    const std::string before = std::to_string(i - 1), self = std::to_string(i);
+    bomb.append("a").append(self).append(": &a").append(self).append(" [*a").append(before);
+    for (int j = 1; j < 10; ++j) bomb.append(", *a").append(before);
+    bomb.append("]\n");
+  }
+  EXPECT_THAT(Message(ParseClusterYaml(bomb, "bomb.yaml")), HasSubstr("more than 100000 values"));
+}
+
+TEST(ResolveCluster, TakesPresetsWithACountAndFiles) {
+  EXPECT_EQ(ResolveCluster("dgx-a100:384").value().nodes, 384);
+  for (const char* name : {"dgx-a100", "dgx-a100:", "dgx-a100:0", "dgx-a100:4x", "dgx-a100:-1"}) {
+    EXPECT_THAT(Message(ResolveCluster(name)), HasSubstr("expected dgx-a100:N with N from 1")) << name;
+  }
+  const Result<ClusterSpec> unknown = ResolveCluster("dgx-b900:4");
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().code(), Code::kNotFound);
+  EXPECT_THAT(unknown.error().message(), HasSubstr("one of dgx-v100, dgx-a100, dgx-h100 with a number of nodes"));
+  const std::string path = testing::TempDir() + "/weft_cluster_test.yaml";
+  std::ofstream(path) << kCluster;
+  EXPECT_EQ(ResolveCluster(path).value().name, "lab");
+  std::remove(path.c_str());
+}
+
+TEST(JobYaml, IsReadWithItsModel) {
+  const JobFile file = ParseJobYaml(kJob, "job.yaml", "").value();
+  EXPECT_EQ(file.job.name, "pretrain");
+  EXPECT_EQ(file.job.model.layers, 12);
+  EXPECT_EQ(file.job.gpus, 2);
+  EXPECT_EQ(file.job.precision, planner::Precision::kFp32);
+  EXPECT_THAT(file.hosts, ElementsAre("h1", "h2"));
+  EXPECT_EQ(file.job.measured_compute, Seconds(0.25));
+  EXPECT_THAT(file.model_config_json, HasSubstr("\"n_layer\": 12"));
+}
+
+TEST(JobYaml, TheModelsPathIsRelativeToTheFile) {
+  const std::string folder = testing::TempDir();
+  std::ofstream(folder + "/weft_job_model.json") << R"({"model_type": "gpt2", "n_layer": 3, "n_embd": 8, "n_head": 2,
+      "n_positions": 16, "vocab_size": 256})";
+  std::ofstream(folder + "/weft_job.yaml") << Replaced(kJob, "model: gpt2", "model: weft_job_model.json");
+  EXPECT_EQ(ReadJobYaml(folder + "/weft_job.yaml").value().job.model.layers, 3);
+  std::remove((folder + "/weft_job_model.json").c_str());
+  const Result<JobFile> missing = ReadJobYaml(folder + "/weft_job.yaml");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code(), Code::kNotFound);
+  EXPECT_THAT(missing.error().message(), HasSubstr("key \"model\""));
+  std::remove((folder + "/weft_job.yaml").c_str());
+}
+
+TEST(JobYaml, EachFaultNamesFileLineKeyAndExpectation) {
+  const Fault faults[] = {
+      {"precision: fp32", "precision: fp8", "job.yaml:6: key \"precision\": precision \"fp8\", expected bf16 or fp32"},
+      {"hosts: [h1, h2]", "hosts: h1", "job.yaml:7: key \"hosts\": expected a list"},
+      {"hosts: [h1, h2]", "hosts: [h1, [h2]]", "job.yaml:7: key \"hosts\": an item that is no word"},
+      {"hosts: [h1, h2]", "hosts: [h1, h2]\ngpus: 3", "job.yaml:8: key \"gpus\": value 3, expected 2: 2 hosts"},
+      {"global_batch: 64", "global_batch: 0", "job.yaml:4: key \"global_batch\": value 0"},
+      {"250ms", "250", "job.yaml:8: key \"measured_compute\": "},
+      {"sequence: 512\n", "", "key \"sequence\": missing"},
+  };
+  for (const Fault& fault : faults) {
+    EXPECT_THAT(Message(ParseJobYaml(Replaced(kJob, fault.from, fault.to), "job.yaml", "")), HasSubstr(fault.message));
+  }
+}
+
+}  // namespace
+}  // namespace weft::formats

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/perf.h"
+#include "cli/plan.h"
 #ifdef WEFT_ONLINE
 #include "cli/demo/demo.h"
 #include "cli/online.h"
@@ -36,6 +37,21 @@ void AddPerf(CLI::App& app, int& exit_code) {
   perf->add_option("--world", options->world, "number of ranks, with --rank");
   perf->add_option("--rendezvous", options->rendezvous, "HOST:PORT of rank 0, with --rank");
   perf->callback([options, &exit_code] { exit_code = RunPerf(*options); });
+}
+
+void AddPlan(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<PlanCommandOptions>();
+  CLI::App* plan = app.add_subcommand("plan", "choose the fastest parallel configuration that fits");
+  plan->add_option("MODEL", options->model, "config.json, or a preset such as gpt2 or llama3-8b")->required();
+  plan->add_option("--cluster", options->cluster, "PRESET:NODES such as dgx-a100:4, or a YAML file")->required();
+  plan->add_option("--global-batch", options->global_batch, "sequences per optimizer step")->required();
+  plan->add_option("--seq", options->sequence, "tokens per sequence")->required();
+  plan->add_option("--gpus", options->gpus, "of the job; 0: at most all of the cluster")->capture_default_str();
+  plan->add_option("--precision", options->precision, "bf16 or fp32")->capture_default_str();
+  plan->add_option("--top", options->top, "plans to print, best first")->capture_default_str();
+  plan->add_option("--fix", options->fix, "values to keep, e.g. dp=8,micro_batch=1");
+  plan->add_option("--output", options->output, "table or json")->capture_default_str();
+  plan->callback([options, &exit_code] { exit_code = RunPlan(*options); });
 }
 
 #ifdef WEFT_ONLINE
@@ -77,8 +93,10 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = kExitDone;
   AddPerf(app, exit_code);
+  AddPlan(app, exit_code);
 #ifdef WEFT_ONLINE
   AddDemo(app, exit_code);
+  AddOnline(app, exit_code, "submit", "plan and register a job", RunSubmit, "JOB");
   AddOnline(app, exit_code, "jobs", "what the controller manages", RunJobs);
   AddOnline(app, exit_code, "explain", "a job's plan, and every decision about it", RunExplain, "JOB");
   AddOnline(app, exit_code, "topo", "hosts and links as measured", RunTopology);

@@ -7,6 +7,7 @@
 
 #include "common/exit_code.h"
 #include "common/parse_units.h"
+#include "formats/job_yaml.h"
 
 namespace weft::cli {
 namespace {
@@ -63,7 +64,32 @@ int Ask(const OnlineOptions& options, const std::function<Result<Response>(Contr
   return kExitDone;
 }
 
+Result<v1::JobSpec> ReadJob(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const formats::JobFile file, formats::ReadJobYaml(path));
+  v1::JobSpec spec;
+  spec.set_job_id(file.job.name);
+  spec.set_name(file.job.name);
+  spec.set_model_config_json(file.model_config_json);
+  spec.set_global_batch(file.job.global_batch);
+  spec.set_sequence(file.job.sequence);
+  spec.set_precision(file.job.precision == planner::Precision::kBf16 ? "bf16" : "fp32");
+  spec.set_gpus(file.job.gpus);
+  for (const auto& host : file.hosts) spec.add_hosts(host);
+  spec.set_ranks_per_host(file.ranks_per_host);
+  spec.set_framework(file.framework);
+  if (file.job.measured_compute) spec.set_measured_compute_s(file.job.measured_compute->count());
+  return spec;
+}
+
 }  // namespace
+
+int RunSubmit(const OnlineOptions& options) {
+  const auto spec = ReadJob(options.job);
+  if (!spec) return Complain(spec.error());
+  return Ask<v1::SubmitJobResponse>(
+      options, [&](ControllerClient& client) { return client.SubmitJob(*spec); },
+      [](const v1::SubmitJobResponse& response) { PrintPlan(response.plan()); });
+}
 
 int RunJobs(const OnlineOptions& options) {
   return Ask<v1::ListJobsResponse>(

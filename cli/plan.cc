@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "common/clock.h"
@@ -12,32 +11,34 @@
 #include "formats/cluster_yaml.h"
 #include "formats/hf_config.h"
 #include "formats/job_yaml.h"
+#include "planner/planner.h"
 
 namespace weft::cli {
 namespace {
 
-using nlohmann::ordered_json;
-using planner::JobPlan;
-using planner::PlanAnswer;
-using planner::Strategy;
+using nlohmann::json;
 
-Result<int64_t> ParseFixValue(const std::string& name, const std::string& text) {
-  if (name == "recompute" && text == "none") return 0;
-  if (name == "recompute" && text == "full") return 1;
-  if (name == "bucket_bytes") {
-    WEFT_ASSIGN_OR_RETURN(const Bytes bytes, ParseBytes(text));
-    return bytes.count();
+Result<std::map<std::string, int64_t>> ParseFix(std::string_view text) {
+  std::map<std::string, int64_t> fix;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view item = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    const size_t equals = item.find('=');
+    int64_t value = 0;
+    const std::string_view number = equals == std::string_view::npos ? "" : item.substr(equals + 1);
+    const auto [end, status] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (number.empty() || status != std::errc() || end != number.data() + number.size()) {
+      return Fail(Code::kInvalidArgument, fmt::format("--fix \"{}\": expected NAME=NUMBER, e.g. dp=8", item));
+    }
+    if (!fix.emplace(item.substr(0, equals), value).second) {
+      return Fail(Code::kInvalidArgument, fmt::format("--fix \"{}\": named twice", item));
+    }
   }
-  int64_t value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (name == "recompute" || parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) {
-    return Fail(Code::kInvalidArgument, fmt::format("value \"{}\", expected {}", text,
-                                                    name == "recompute" ? "none or full" : "an integer"));
-  }
-  return value;
+  return fix;
 }
 
-ordered_json StrategyJson(const Strategy& s) {
+json StrategyJson(const planner::Strategy& s) {
   return {{"dp", s.dp},
           {"tp", s.tp},
           {"pp", s.pp},
@@ -52,7 +53,7 @@ ordered_json StrategyJson(const Strategy& s) {
           {"bucket_bytes", s.bucket_bytes.count()}};
 }
 
-ordered_json JobPlanJson(const JobPlan& plan) {
+json PlanJson(const planner::JobPlan& plan) {
   const planner::Prediction& p = plan.predicted;
   return {{"strategy", StrategyJson(plan.strategy)},
           {"predicted",
@@ -73,104 +74,80 @@ ordered_json JobPlanJson(const JobPlan& plan) {
           {"why", plan.why}};
 }
 
-double PerSecond(const PlanAnswer& answer, Seconds taken) {
-  return taken.count() > 0 ? static_cast<double>(answer.evaluated + answer.pruned) / taken.count() : 0;
+void PrintPlanJson(const planner::PlanAnswer& answer, Seconds time) {
+  json plans = json::array();
+  for (const auto& plan : answer.plans) plans.push_back(PlanJson(plan));
+  const json out = {{"plans", plans},
+                    {"infeasible", answer.infeasible},
+                    {"complete", answer.complete},
+                    {"search",
+                     {{"strategies", answer.strategies},
+                      {"evaluated", answer.evaluated},
+                      {"pruned", answer.pruned},
+                      {"seconds", time.count()},
+                      {"threads", 1},
+                      {"strategies_per_second", static_cast<double>(answer.strategies) / time.count()}}}};
+  fmt::print("{}\n", out.dump(2));
 }
 
-Result<PlanAnswer> Answer(const PlanArguments& arguments, Seconds* taken) {
-  if (arguments.output != "table" && arguments.output != "json") {
-    return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\", expected table or json", arguments.output));
+void PrintPlanTable(const planner::PlanAnswer& answer, Seconds time) {
+  if (!answer.plans.empty()) {
+    fmt::print("{:>4} {:>4} {:>11} {:>9} {:>10} {:>10} {:>10} {:>7} {:>8} {:>10} {:>6}\n", "#", "dp", "micro-batch",
+               "recompute", "bucket", "iteration", "exposed", "MFU", "tokens/s", "memory", "gap");
   }
-  if (arguments.top < 1) return Fail(Code::kInvalidArgument, fmt::format("--top {}, expected at least 1", arguments.top));
-  planner::JobSpec job{.global_batch = arguments.global_batch, .sequence = arguments.sequence, .gpus = arguments.gpus};
-  WEFT_ASSIGN_OR_RETURN(job.model, formats::ResolveModel(arguments.model));
-  WEFT_ASSIGN_OR_RETURN(job.precision, formats::ParsePrecision(arguments.precision));
+  int number = 0;
+  for (const auto& plan : answer.plans) {
+    const auto& p = plan.predicted;
+    fmt::print("{:>4} {:>4} {:>11} {:>9} {:>10} {:>10} {:>10} {:>5.1f} % {:>8.0f} {:>6.1f} GiB {:>4.1f} %\n", ++number,
+               plan.strategy.dp, plan.strategy.micro_batch, planner::RecomputeName(plan.strategy.recompute),
+               FormatBytes(plan.strategy.bucket_bytes), FormatDuration(p.iteration),
+               FormatDuration(p.exposed_communication), p.mfu * 100, p.tokens_per_s,
+               static_cast<double>(p.memory.total().count()) / 0x1p30, plan.gap * 100);
+  }
+  for (const auto& plan : answer.plans) {
+    for (const auto& reason : plan.why) fmt::print("  {}\n", reason);
+    break;  // the reasons of the best one
+  }
+  fmt::print(stderr, "{} strategies, {} evaluated, {} pruned in {}{}\n", answer.strategies, answer.evaluated,
+             answer.pruned, FormatDuration(time), answer.complete ? "" : "; stopped at the budget, not proved optimal");
+}
+
+Result<int> Run(const PlanCommandOptions& options) {
+  if (options.output != "table" && options.output != "json") {
+    return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
+  }
+  planner::JobSpec job;
+  WEFT_ASSIGN_OR_RETURN(job.model, formats::ResolveModel(options.model));
+  WEFT_ASSIGN_OR_RETURN(const planner::ClusterSpec cluster, formats::ResolveCluster(options.cluster));
+  WEFT_ASSIGN_OR_RETURN(job.precision, formats::ParsePrecision(options.precision));
   job.name = job.model.name;
-  WEFT_ASSIGN_OR_RETURN(const planner::ClusterSpec cluster, formats::ResolveCluster(arguments.cluster));
-  planner::PlanOptions options{.top = arguments.top};
-  WEFT_ASSIGN_OR_RETURN(options.fix, ParseFix(arguments.fix));
+  job.global_batch = options.global_batch;
+  job.sequence = options.sequence;
+  job.gpus = options.gpus;
+  planner::PlanOptions plan_options;
+  plan_options.top = options.top;
+  WEFT_ASSIGN_OR_RETURN(plan_options.fix, ParseFix(options.fix));
   const SystemClock clock;
-  const Seconds start = clock.Now();
-  WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, planner::Plan(job, cluster, options));
-  *taken = clock.Now() - start;
-  return answer;
+  const Seconds begin = clock.Now();
+  WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(job, cluster, plan_options));
+  const Seconds time = std::max(clock.Now() - begin, Seconds(1e-9));
+  if (options.output == "json") {
+    PrintPlanJson(answer, time);
+  } else {
+    PrintPlanTable(answer, time);
+  }
+  if (!answer.plans.empty()) return kExitDone;
+  for (const auto& reason : answer.infeasible) fmt::print(stderr, "weft plan: no feasible plan: {}\n", reason);
+  return kExitInfeasible;
 }
 
 }  // namespace
 
-Result<std::map<std::string, int64_t>> ParseFix(const std::string& text) {
-  std::map<std::string, int64_t> fix;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t equals = part.find('=');
-    if (equals == part.npos || equals == 0) {
-      return Fail(Code::kInvalidArgument, fmt::format("--fix \"{}\": expected NAME=VALUE, as in dp=8", part));
-    }
-    const std::string name = part.substr(0, equals);
-    const Result<int64_t> value = ParseFixValue(name, part.substr(equals + 1));
-    if (!value) return Fail(value.error().WithContext(fmt::format("--fix {}", name)));
-    if (!fix.emplace(name, *value).second) {
-      return Fail(Code::kInvalidArgument, fmt::format("--fix {}: stands twice", name));
-    }
-  }
-  return fix;
-}
-
-std::string PlanJson(const PlanAnswer& answer, Seconds taken) {
-  ordered_json plans = ordered_json::array();
-  for (const JobPlan& plan : answer.plans) plans.push_back(JobPlanJson(plan));
-  ordered_json root = {{"plans", plans},
-                       {"search",
-                        {{"strategies", answer.strategies},
-                         {"evaluated", answer.evaluated},
-                         {"pruned", answer.pruned},
-                         {"seconds", taken.count()},
-                         {"threads", 1},
-                         {"strategies_per_second", PerSecond(answer, taken)},
-                         {"complete", answer.complete}}}};
-  if (!answer.infeasible.empty()) root["infeasible"] = answer.infeasible;
-  return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-}
-
-std::string PlanTable(const PlanAnswer& answer, Seconds taken) {
-  std::string text = fmt::format("{:>4} {:>6} {:>11} {:>9} {:>9} {:>11} {:>12} {:>6} {:>11} {:>10} {:>8}\n", "rank", "dp",
-                                 "micro_batch", "recompute", "bucket", "iteration", "tokens/s", "MFU", "exposed", "memory",
-                                 "gap");
-  int rank = 0;
-  for (const JobPlan& plan : answer.plans) {
-    const Strategy& s = plan.strategy;
-    const planner::Prediction& p = plan.predicted;
-    text += fmt::format("{:>4} {:>6} {:>11} {:>9} {:>9} {:>11} {:>12.0f} {:>5.1f}% {:>11} {:>6.1f} GiB {:>7.1f}%\n", ++rank,
-                        s.dp, s.micro_batch, planner::RecomputeName(s.recompute), FormatBytes(s.bucket_bytes),
-                        FormatDuration(p.iteration), p.tokens_per_s, 100 * p.mfu, FormatDuration(p.exposed_communication),
-                        static_cast<double>(p.memory.total().count()) / static_cast<double>(int64_t{1} << 30),
-                        100 * plan.gap);
-  }
-  if (!answer.plans.empty()) {
-    text += "\nwhy the first:\n";
-    for (const std::string& line : answer.plans.front().why) text += "  " + line + "\n";
-  }
-  text += fmt::format("\n{} strategies, {} evaluated, {} pruned, {}\n", answer.strategies, answer.evaluated, answer.pruned,
-                      FormatDuration(taken));
-  return text;
-}
-
-int RunPlan(const PlanArguments& arguments) {
-  Seconds taken{0};
-  const Result<PlanAnswer> answer = Answer(arguments, &taken);
-  if (!answer) {
-    fmt::print(stderr, "weft plan: {}\n", answer.error().message());
-    return ExitCodeOf(answer.error());
-  }
-  const bool json = arguments.output == "json";
-  if (json || !answer->plans.empty()) fmt::print("{}", json ? PlanJson(*answer, taken) : PlanTable(*answer, taken));
-  if (!answer->complete) fmt::print(stderr, "weft plan: the search ended at its budget, a better strategy may exist\n");
-  if (!answer->plans.empty()) return kExitDone;
-  fmt::print(stderr, "weft plan: no strategy fits\n");
-  for (const std::string& reason : answer->infeasible) fmt::print(stderr, "  {}\n", reason);
-  return kExitInfeasible;
+int RunPlan(const PlanCommandOptions& options) {
+  const auto status = Run(options);
+  if (status) return *status;
+  fmt::print(stderr, "weft plan: {}\n", status.error().message());
+  return ExitCodeOf(status.error());
 }
 
 }  // namespace weft::cli

@@ -1,11 +1,13 @@
-// The bound that the demo holds its measurements against: the best that any controller could reach on this fabric.
+// The bound that the demo holds its measurements against: the simulated optimum on this fabric.
 //
-//   bound = iteration of the timeline (planner/tasks/timeline.h) with
-//     compute   measured with communication off, on the same core
-//     rate      goodput of one uncontended flow, measured, divided by the least link utilisation that any split of the
-//               flows over the paths can reach (fractional multi-commodity optimum of planner/flows/path_choice.h)
+//   compute    of each job, measured with communication off, on the same core
+//   timeline   of planner/tasks/timeline.h: buckets become ready in backward and go one after another
+//   rate       of the jobs that communicate at a moment: the measured goodput of one uncontended flow, divided by the least
+//              link utilisation that any split of their flows over the paths reaches (the fractional multi-commodity
+//              optimum of planner/flows/path_choice.h), solved anew for every set of jobs
 //
-// Nothing in it is fitted to the runs that it judges.
+// The jobs' iterations run against each other as events; of all phases between the jobs the best is taken. Nothing in it is
+// fitted to the runs that it judges.
 #pragma once
 
 #include <string>
@@ -44,12 +46,13 @@ struct BoundJob {
 };
 
 struct Bound {
-  double utilisation = 0;   ///< least possible maximum over links when every flow asks for `goodput`
-  BitsPerSecond rate;       ///< that the worst flow then gets
-  std::vector<Seconds> iterations;  ///< per job
+  double utilisation = 0;           ///< least possible maximum over links when every flow of all jobs asks for `goodput`
+  BitsPerSecond shared_rate;        ///< that the worst flow gets while all jobs communicate
+  std::vector<BitsPerSecond> alone_rates;  ///< per job, while no other communicates
+  std::vector<Seconds> iterations;  ///< per job, mean in the steady state
 };
 
-/// Solves the flow problem of all `jobs` at once. Requires: hosts exist in `fabric`.
+/// Requires: hosts exist in `fabric`; at most 8 jobs. Complexity: 2^jobs flow problems, then a few thousand events.
 Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs,
                    const std::vector<CableFactor>& cables, const std::vector<ForeignFlow>& foreign);
 

@@ -33,7 +33,8 @@ def expect(status, pieces, *command, lines=1):
 
 def weft(processes):
     malformed = processes.write("malformed.json", '{"model_type": "gpt2", "n_layer": }')
-    unknown = processes.write("unknown.yaml", "version: 1\nname: x\nspeling: 1\n")
+    unknown = processes.write("unknown.yaml", "version: 1\nname: x\nnodes: 1\ngpus_per_node: 1\ndevice: cpu\n"
+                              "intra_node_rate: 1GB/s\nnic_rate: 1Gbit/s\nspeling: 1\n")
     port = free_ports(1)[0]
     plan = ["--cluster", "dgx-a100:1", "--global-batch", "8", "--seq", "128"]
     expect(2, ["no-such-model"], "weft", "plan", "no-such-model", *plan)

@@ -1,0 +1,51 @@
+#include "cli/demo/bound.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::cli {
+namespace {
+
+// Four ranks, two under each leaf: one flow in each direction across the spines.
+BoundJob Job(const std::string& name, std::vector<std::string> hosts) {
+  BoundJob job{.name = name, .hosts = std::move(hosts), .iteration = {}};
+  job.iteration.compute = Seconds(0.3);
+  job.iteration.after_backward = Seconds(0.01);
+  job.iteration.ranks = 4;
+  job.iteration.buckets = planner::MakeBuckets(Bytes(2'000'000), Bytes(250'000), Seconds(0.1), Seconds(0.19));
+  return job;
+}
+
+const BoundFabric kFabric{.leaves = 2, .spines = 2, .hosts_per_leaf = 5, .goodput = MegabitsPerSecond(80)};
+
+std::vector<BoundJob> TwoJobs() {
+  return {Job("a", {"h1", "h2", "h6", "h7"}), Job("b", {"h3", "h4", "h8", "h9"})};
+}
+
+TEST(Bound, TwoJobsOnTwoSpinesDoNotDisturbEachOther) {
+  const auto jobs = TwoJobs();
+  const Bound bound = ComputeBound(kFabric, jobs, {}, {});
+  EXPECT_NEAR(bound.utilisation, 1, 1e-3);
+  const Seconds alone = planner::PredictIteration(jobs[0].iteration, kFabric.goodput).iteration;
+  EXPECT_NEAR(bound.iterations[0].count(), alone.count(), 1e-9);
+  EXPECT_NEAR(bound.iterations[1].count(), alone.count(), 1e-9);
+}
+
+TEST(Bound, ASlowCableAndAForeignFlowLeaveWhatTheCutLetsThrough) {
+  // leaf1 -> leaf2: half of one spine less 24 Mbit/s, all of the other: 16 + 80 = 96 Mbit/s for two flows: 48 each.
+  const auto jobs = TwoJobs();
+  const Bound bound = ComputeBound(kFabric, jobs, {{.leaf = 1, .spine = 1, .factor = 0.5}},
+                                   {{.from = "h5", .to = "h10", .spine = 1, .rate = MegabitsPerSecond(24)}});
+  EXPECT_NEAR(bound.shared_rate.value(), 48e6, 0.5e6);
+  EXPECT_NEAR(bound.alone_rates[0].value(), 80e6, 1e3);
+  // No schedule beats the cut: each iteration of both jobs puts 2 x 3 MB over it. None is worse than lock step, in which
+  // both always share.
+  const double cut = 2 * 3e6 * 8 / 96e6;
+  const double lock_step = planner::PredictIteration(jobs[0].iteration, bound.shared_rate).iteration.count();
+  for (const Seconds iteration : bound.iterations) {
+    EXPECT_GE(iteration.count(), cut - 1e-6);
+    EXPECT_LE(iteration.count(), lock_step + 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace weft::cli

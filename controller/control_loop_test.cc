@@ -1,0 +1,101 @@
+// The shell around the core without its servers: sessions, replacement, and calls from many threads at once.
+#include "controller/control_loop.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "controller/config.h"
+
+namespace weft::controller {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CountingOutbox final : public AgentOutbox {
+ public:
+  // Relaxed: counts, read after the threads are joined.
+  void Send(v1::ControllerMessage message) override {
+    if (message.has_policy()) policies.fetch_add(1, std::memory_order_relaxed);
+  }
+  void Close(Code, const std::string&) override { closed.fetch_add(1, std::memory_order_relaxed); }
+
+  std::atomic<int> policies = 0;
+  std::atomic<int> closed = 0;
+};
+
+v1::Register Registration(const std::string& host, int64_t incarnation) {
+  v1::Register message;
+  message.set_host(host);
+  message.set_incarnation(incarnation);
+  message.add_interfaces()->add_addresses("addr-" + host);
+  return message;
+}
+
+ControlLoopOptions Options() {
+  const ControllerConfig config = DefaultConfig();
+  return {config.core, config.planner, "test"};
+}
+
+TEST(ControlLoop, OnlyThePresentSessionIsHeard) {
+  SystemClock clock;
+  Metrics metrics;
+  ControlLoop loop(Options(), nullptr, &clock, &metrics);
+  const auto first = std::make_shared<CountingOutbox>();
+  const auto second = std::make_shared<CountingOutbox>();
+  ASSERT_TRUE(loop.Join(Registration("h1", 1), first));
+  ASSERT_TRUE(loop.Join(Registration("h1", 1), second));  // the same agent after a broken connection
+  EXPECT_EQ(first->closed, 1);
+  loop.Leave("h1", first.get());
+  EXPECT_TRUE(loop.Topology().hosts(0).connected());
+  loop.Leave("h1", second.get());
+  EXPECT_FALSE(loop.Topology().hosts(0).connected());
+  const Status nameless = loop.Join(v1::Register(), first);
+  ASSERT_FALSE(nameless);
+  EXPECT_THAT(nameless.error().message(), HasSubstr("expected 1 to 255 characters"));
+}
+
+TEST(ControlLoop, TakesEverythingFromManyThreads) {
+  SystemClock clock;
+  Metrics metrics;
+  ControlLoop loop(Options(), nullptr, &clock, &metrics);
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&loop, t] {
+      const std::string host = fmt::format("h{}", t);
+      const auto outbox = std::make_shared<CountingOutbox>();
+      if (!loop.Join(Registration(host, 1), outbox)) return;
+      for (int i = 1; i <= 50; ++i) {
+        v1::AgentMessage message;
+        message.mutable_sample()->set_time_s(i);
+        v1::FlowIdentity* identity = message.mutable_sample()->add_opened();
+        identity->set_flow(static_cast<uint64_t>(100 * t + i));
+        identity->set_send(true);
+        identity->set_job_id("j");
+        identity->set_local_address("addr-" + host);
+        identity->set_peer_address("addr-h0");
+        loop.Receive(host, outbox.get(), std::move(message));
+        loop.Tick();
+      }
+    });
+  }
+  threads.emplace_back([&loop] {
+    for (int i = 0; i < 50; ++i) {
+      v1::JobSpec spec;
+      spec.set_job_id(fmt::format("s{}", i));
+      EXPECT_TRUE(loop.Submit(spec).has_value());
+      EXPECT_TRUE(loop.Release(spec.job_id()).has_value());
+      EXPECT_THAT(loop.MetricsText(), HasSubstr("weft_controller_flows"));
+      loop.Jobs();
+      loop.Decisions();
+    }
+  });
+  threads.clear();  // joins
+  EXPECT_THAT(loop.MetricsText(), HasSubstr("weft_controller_samples_total 200"));
+}
+
+}  // namespace
+}  // namespace weft::controller

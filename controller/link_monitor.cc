@@ -30,6 +30,7 @@ constexpr double kTestStep = 1.5;          // enough to be seen as a deficit if 
 constexpr double kRestored = 0.9;          // of the line rate
 constexpr int kMaxBackoff = 16;
 constexpr int kContendedSlots = 3;
+constexpr double kProbing = 10;            // seconds that a new flow's probes may take before it is judged without
 
 double BytesOf(const SendFlow& flow, int64_t slot) {
   double bytes = 0;
@@ -184,11 +185,23 @@ bool LinkMonitor::IsFull(const FlowUse& use, const std::vector<double>& loads) c
   });
 }
 
+bool LinkMonitor::HasUnlocatedFlow(const FlowTable& table, int64_t slot, double now_s) {
+  return std::any_of(table.flows().begin(), table.flows().end(), [&](const auto& entry) {
+    const SendFlow& flow = entry.second;
+    if (flow.stale() || now_s - flow.opened_s > kProbing) return false;
+    return std::any_of(flow.lanes.begin(), flow.lanes.end(), [&](const auto& lane) {
+      return lane.second.carried.At(slot) > 0 && flow.PathOf(lane.first) == nullptr;
+    });
+  });
+}
+
 std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_t slot, Seconds now) {
   std::vector<CapacityChange> changes;
   const std::vector<FlowUse> uses = Collect(table, slot);
   const std::vector<double> loads = Loads(uses);
   FindCollisions(uses, loads);
+  // A young flow whose probes are still out may be what fills a link: until its path is known nobody is judged.
+  if (HasUnlocatedFlow(table, slot, now.count())) return changes;
   const double slot_begin_s = static_cast<double>(slot) * options_.slot.count();
   for (const FlowUse& use : uses) {
     if (!use.plateau || !IsJudged(use, loads, now.count())) continue;

@@ -139,6 +139,8 @@ class LinkMonitor {
   };
 
   LinkState& State(LinkId link);
+  /// Whether a flow that is still being probed carried bytes in `slot` on a path that is not known yet.
+  static bool HasUnlocatedFlow(const FlowTable& table, int64_t slot, double now_s);
   std::vector<FlowUse> Collect(const FlowTable& table, int64_t slot) const;
   std::vector<double> Loads(const std::vector<FlowUse>& uses) const;
   void FindCollisions(const std::vector<FlowUse>& uses, const std::vector<double>& loads);

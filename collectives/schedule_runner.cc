@@ -17,7 +17,8 @@ using planner::StepKind;
 namespace {
 
 constexpr std::chrono::milliseconds kPeerCheckPeriod{20};
-constexpr timespec kNap{0, 50'000};
+constexpr std::chrono::nanoseconds kShortestNap{50'000};
+constexpr std::chrono::nanoseconds kLongestNap{500'000};
 
 bool Travels(const ProgramStep& step) { return step.kind == StepKind::kSend || step.kind == StepKind::kRecv; }
 size_t IndexOf(BufferKind buffer) { return static_cast<size_t>(buffer); }
@@ -205,8 +206,12 @@ Status ScheduleRunner::Idle() {
     if (options_.check_peers) WEFT_RETURN_IF_ERROR(options_.check_peers());
     if (now - idle_since_ > options_.stall_timeout) return Fail(StallError());
   }
-  if (now - idle_since_ > options_.idle_spin) {
-    nanosleep(&kNap, nullptr);
+  const auto idle = now - idle_since_;
+  if (idle > options_.idle_spin) {
+    // A nap is a quarter of the wait so far: it costs little latency, and long waits cost the core few wake-ups.
+    const auto nap = std::clamp<std::chrono::nanoseconds>(idle / 4, kShortestNap, kLongestNap);
+    const timespec sleep{0, static_cast<long>(nap.count())};
+    nanosleep(&sleep, nullptr);
   } else {
     sched_yield();
   }

@@ -31,9 +31,9 @@ struct DemoJob {
   std::string name, config;             ///< config: file name below the examples
   std::vector<std::string> hosts;
   int core = 0;
-  int64_t layers = 2, width = 128, heads = 4;
+  int64_t layers = 2, width = 64, heads = 4;
   int64_t global_batch = 0, sequence = 128;
-  Bytes bucket{256 << 10};              ///< gradient bucket, the same in all phases
+  Bytes bucket{128 << 10};              ///< gradient bucket, the same in all phases
 
   /// Of weft-train.
   std::vector<std::string> Arguments() const;

@@ -18,7 +18,7 @@ namespace {
 
 using testbed::Output;
 
-constexpr int64_t kGlobalBatch = 96;   // sets compute against communication: 40 to 70 % of an iteration alone
+constexpr int64_t kGlobalBatch = 112;   // sets compute against communication: 40 to 70 % of an iteration alone
 constexpr Seconds kLinger{2};            // for the last counters to reach the controller
 
 Seconds Now() { return SystemClock().Now(); }

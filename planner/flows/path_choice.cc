@@ -115,8 +115,13 @@ class PathChooser {
 
   /// `whole`, or the fractional solution in small integers where that serves clearly better.
   Answer Split(const Answer& whole, const FractionalResult& fractional) {
+    // Compared by the fullest link, not by what flows get: a stray sliver of a fractional share can hold its flow to the
+    // rate of a crowded link, and says nothing about the same split without it.
+    const auto reaches = [&](const Answer& answer, double gain) {
+      return Bottleneck(instance_, answer.shares) <= fractional.bottleneck * (1 + gain);
+    };
+    if (reaches(whole, problem_.split_gain)) return whole;
     const Answer ideal = Judge(fractional.shares);
-    if (!ClearlyBetter(whole.served, ideal.served, problem_.split_gain)) return whole;
     Answer best = whole;
     for (const int32_t units : kSplitUnits) {
       LocalSearch search(instance_, units, 1, RoundShares(fractional.shares, units));
@@ -125,7 +130,7 @@ class PathChooser {
       search.Sparsify(kSparseSlack, &budget_);
       Answer split = Judge(search.AsShares());
       if (ClearlyBetter(best.served, split.served, kAnyGain)) best = std::move(split);
-      if (!ClearlyBetter(best.served, ideal.served, kRoundingLoss)) break;
+      if (reaches(best, kRoundingLoss) && !ClearlyBetter(best.served, ideal.served, kRoundingLoss)) break;
     }
     return ClearlyBetter(whole.served, best.served, problem_.split_gain / 2) ? best : whole;
   }

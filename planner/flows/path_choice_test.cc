@@ -84,6 +84,22 @@ TEST(ChoosePaths, UnequalSpinesAreSharedBySplittingUnequally) {
 }
 
 // The same in both directions at once, as two all-reducing jobs load it.
+// Links that give somewhat less than the rest are split around as well: with f of C left on spine 1 two flows share
+// (1 + f) C, and each can have (1 + f) / 2 C; whole paths leave one of them with f C.
+TEST(ChoosePaths, MildlySlowLinksAreSplitAroundToo) {
+  for (const double left : {0.5, 0.55, 0.6, 0.65, 0.7, 0.75}) {
+    FlowProblem problem = Collision();
+    problem.flows[1].present_shares = {0, 1};
+    Slow(&problem.topology, "leaf1", "spine1", left);
+    Slow(&problem.topology, "spine1", "leaf2", left);
+    const FlowPlan plan = ChoosePaths(problem);
+    double worst = 1e300;
+    for (const FlowShare& flow : plan.flows) worst = std::min(worst, flow.predicted_rate.value());
+    EXPECT_TRUE(plan.changed) << left;
+    EXPECT_NEAR(worst, (1 + left) / 2 * kRate, 0.04 * kRate) << left;
+  }
+}
+
 TEST(ChoosePaths, BothDirectionsOfTwoJobsGetTheirFairShare) {
   FlowProblem problem{.topology = LeafSpine(2, 2, 2, BitsPerSecond(kRate))};
   Slow(&problem.topology, "leaf1", "spine1", 0.2);

@@ -251,6 +251,9 @@ void LinkMonitor::Judge(const FlowUse& use, FlowWindow& window, double now_s, st
   if (full == 1) last_full->confirmed_s = now_s;
   if (static_cast<int>(window.looks.size()) < options_.windows) return;
   for (const auto& [link, load] : summary.load) Raise(link, load, now_s, changes);
+  // A striped flow runs at the pace of its slowest lane over that lane's share: what its other lanes carry says how it is
+  // split, not what their links give. It may raise an estimate, never lower one.
+  if (use.lanes.size() > 1) return;
   if (full == 0 && IsUnexplained(window) && HoldsItsJob(window, now_s)) Blame(*use.flow, window, now_s, changes);
 }
 

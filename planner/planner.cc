@@ -149,7 +149,8 @@ class Search {
     std::optional<Candidate> smallest;
     bool any_micro_batch = false;
     for (const Recompute recompute : {Recompute::kNone, Recompute::kFull}) {
-      if (Fixed("recompute").value_or(static_cast<int64_t>(recompute)) != static_cast<int64_t>(recompute)) continue;
+      const int64_t number = recompute == Recompute::kFull ? 1 : 0;
+      if (Fixed("recompute").value_or(number) != number) continue;
       for (const int64_t dp : degrees_) {
         for (const int64_t micro_batch : Divisors(job_.global_batch / dp)) {
           if (Fixed("micro_batch").value_or(micro_batch) != micro_batch) continue;

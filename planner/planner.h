@@ -62,7 +62,7 @@ struct PlanAnswer {
   bool complete = true;
 };
 
-/// "none" or "full".
+/// "none", "selective" or "full".
 std::string_view RecomputeName(Recompute recompute);
 
 /// Chooses a strategy for one job on one cluster: the optimum of the modelled space, by branch and bound. Errors: kInvalidArgument for a job or a fix that makes no sense

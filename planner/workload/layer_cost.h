@@ -1,6 +1,7 @@
 // Per-layer floating-point work, parameter and activation bytes of a ModelSpec for one micro-batch.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,8 @@
 
 namespace weft::planner {
 
-enum class Recompute { kNone, kFull };
+/// What of a layer's forward pass runs again in the backward pass: nothing, attention's core, all of it.
+enum class Recompute : uint8_t { kNone, kSelective, kFull };
 
 struct LayerCost {
   std::string name;             ///< "embedding", "layer0" …, "head"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/read_file.h"
+#include "planner/workload/model_presets.h"
 
 namespace weft::formats {
 namespace {
@@ -123,9 +124,13 @@ Result<ModelSpec> ReadLlama(Fields fields) {
   model.max_positions = fields.Integer("max_position_embeddings", 1, kMaxPositions);
   model.gated_mlp = true;
   model.rms_norm = true;
+  model.dropout = false;
+  model.flash_attention = true;
+  if (model.kv_heads < model.heads) model.attention = planner::Attention::kGroupedQuery;
   model.learned_positions = false;
   model.tied_embeddings = fields.Boolean("tie_word_embeddings", false);
   model.attention_bias = fields.Boolean("attention_bias", false);
+  model.attention_output_bias = model.attention_bias;
   model.mlp_bias = fields.Boolean("mlp_bias", false);
   return fields.Finish(model);
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/parallelism/data_parallel.h"
+#include "planner/workload/model_presets.h"
 
 namespace weft::planner {
 namespace {

@@ -185,7 +185,7 @@ Seconds DataParallelBound(const JobSpec& job, const ClusterSpec& cluster, int64_
 Flops ModelFlops(const JobSpec& job) { return Forward(job, 1) * (3 * static_cast<double>(job.global_batch)); }
 
 FlopsPerSecond PeakRate(const DeviceSpec& device, Precision precision) {
-  return precision == Precision::kFp32 ? device.peak_fp32 : device.peak_bf16;
+  return device.Peak(precision);
 }
 
 }  // namespace weft::planner

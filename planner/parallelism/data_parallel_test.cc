@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/collectives/ring.h"
+#include "planner/workload/model_presets.h"
 
 namespace weft::planner {
 namespace {

@@ -50,7 +50,7 @@ std::vector<LayerCost> LayerCosts(const ModelSpec& model, int64_t sequence, int6
   costs.push_back({.name = "embedding", .parameters = EmbeddingParameterCount(model), .activations = WholeBytes(mask)});
   const double kept = recompute == Recompute::kFull ? s.element * s.tokens * s.hidden : LayerActivations(model, s);
   for (int64_t layer = 0; layer < model.layers; ++layer) {
-    costs.push_back({.name = "layer" + std::to_string(layer), .parameters = LayerParameterCount(model),
+    costs.push_back({.name = "layer" + std::to_string(layer), .parameters = LayerParameterCount(model, layer),
                      .forward = LayerForward(model, s), .backward = 2 * LayerForward(model, s),
                      .activations = WholeBytes(kept)});
   }

@@ -4,6 +4,7 @@
 #include "planner/cluster/cluster_spec.h"
 #include "planner/workload/device_spec.h"
 #include "planner/workload/layer_cost.h"
+#include "planner/workload/model_presets.h"
 #include "planner/workload/model_spec.h"
 
 namespace weft::planner {
@@ -88,8 +89,8 @@ TEST(ClusterSpec, PresetsHaveTheirNodesAndRates) {
   EXPECT_EQ(cluster.gpus_per_node, 8);
   EXPECT_EQ(cluster.device.name, "a100-80");
   EXPECT_DOUBLE_EQ(cluster.nic_rate.value(), 1.6e12);
-  EXPECT_FALSE(FindClusterPreset("dgx-b200", 1));
-  EXPECT_EQ(ClusterPresetNames(), "dgx-v100, dgx-a100, dgx-h100");
+  EXPECT_FALSE(FindClusterPreset("dgx-b900", 1));
+  EXPECT_EQ(ClusterPresetNames(), "dgx-v100, dgx-a100, dgx-h100, dgx-h200, dgx-b200, gb200-nvl72");
 }
 
 }  // namespace

@@ -8,7 +8,8 @@ namespace weft::planner {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr size_t kNarrow = 64;  // states per step of the first pass
+// States per step: narrow passes find an answer that is often within the tolerance, the last one proves it.
+constexpr size_t kWidths[] = {8, 64, 512, std::numeric_limits<size_t>::max()};
 
 struct Option {
   double time;
@@ -102,12 +103,14 @@ class Problem {
   /// The relaxation of what is left when group `first` has `left` items to go and later groups have all of theirs.
   struct Rest {
     std::vector<double> memory, time;  // bought so far, ascending
+    std::vector<double> rate;          // from each corner on
     double base_time = 0;
     int64_t base_memory = 0;
   };
   void FillRest(size_t first, int64_t left, Rest& rest) const {
     rest.memory.assign(1, 0.0);
     rest.time.assign(1, 0.0);
+    rest.rate.clear();
     rest.base_time = 0;
     rest.base_memory = 0;
     const auto count = [&](size_t group) { return group == first ? left : items_[group].count; };
@@ -121,6 +124,7 @@ class Problem {
       const auto times = static_cast<double>(count(segment.group));
       rest.memory.push_back(rest.memory.back() + segment.memory * times);
       rest.time.push_back(rest.time.back() + segment.time * times);
+      rest.rate.push_back(segment.rate);
     }
   }
 
@@ -131,15 +135,15 @@ class Problem {
   bool possible_ = true;
 };
 
-/// Least time of the rest within `memory` bytes; `place` only grows while memory only shrinks or the reverse.
-double Relaxed(const Problem::Rest& rest, int64_t memory) {
+/// Least time of the rest within `memory` bytes. `place` is a hint: start at the last corner, pass it on to calls with
+/// less and less memory.
+double Relaxed(const Problem::Rest& rest, int64_t memory, size_t& place) {
   const double spare = static_cast<double>(memory - rest.base_memory);
   if (spare < 0) return kInfinity;
-  const auto at = std::upper_bound(rest.memory.begin(), rest.memory.end(), spare);
-  const size_t i = static_cast<size_t>(at - rest.memory.begin()) - 1;
-  double bought = rest.time[i];
-  if (i + 1 < rest.memory.size()) {
-    bought += (spare - rest.memory[i]) / (rest.memory[i + 1] - rest.memory[i]) * (rest.time[i + 1] - rest.time[i]);
+  while (rest.memory[place] > spare) --place;
+  double bought = rest.time[place];
+  if (place + 1 < rest.memory.size()) {
+    bought += (spare - rest.memory[place]) * rest.rate[place];
   }
   return rest.base_time - bought;
 }
@@ -148,7 +152,8 @@ double Relaxed(const Problem& problem) {
   if (!problem.possible()) return kInfinity;
   Problem::Rest rest;
   problem.FillRest(0, problem.items().empty() ? 0 : problem.items().front().count, rest);
-  return Relaxed(rest, problem.budget());
+  size_t place = rest.memory.size() - 1;
+  return Relaxed(rest, problem.budget(), place);
 }
 
 struct State {
@@ -179,6 +184,7 @@ class Pass {
 
   int64_t states() const { return states_; }
   bool complete() const { return complete_; }
+  bool narrowed() const { return narrowed_; }
   double time() const { return layers_.back().back().time; }
   int64_t memory() const { return layers_.back().back().memory; }
 
@@ -203,25 +209,28 @@ class Pass {
     const std::vector<State>& from = layers_.back();
     const std::vector<Option>& options = problem_.items()[group].options;
     std::vector<State> next;
-    for (size_t i = 0; i < from.size(); ++i) {
-      for (size_t k = 0; k < options.size(); ++k) {
+    const auto before = [](const State& a, const State& b) {
+      if (a.memory != b.memory) return a.memory < b.memory;
+      if (a.time != b.time) return a.time < b.time;
+      return a.parent != b.parent ? a.parent < b.parent : a.option < b.option;
+    };
+    for (size_t k = 0; k < options.size(); ++k) {
+      const auto run = static_cast<std::ptrdiff_t>(next.size());
+      size_t place = rest_.memory.size() - 1;
+      for (size_t i = 0; i < from.size(); ++i) {
         const int64_t memory = from[i].memory + options[k].memory;
         const double time = from[i].time + options[k].time;
-        const double bound = time + Relaxed(rest_, problem_.budget() - memory);
-        if (bound == kInfinity) break;  // larger options do not fit either
+        const double bound = time + Relaxed(rest_, problem_.budget() - memory, place);
+        if (bound == kInfinity) break;  // what holds more does not fit either
         if (bound < cut_) next.push_back({memory, time, static_cast<uint32_t>(i), static_cast<uint32_t>(k), bound});
       }
+      std::inplace_merge(next.begin(), next.begin() + run, next.end(), before);
     }
     states_ += static_cast<int64_t>(from.size() * options.size());
     if (states_ > most_states_) {
       complete_ = false;
       return false;
     }
-    std::sort(next.begin(), next.end(), [](const State& a, const State& b) {
-      if (a.memory != b.memory) return a.memory < b.memory;
-      if (a.time != b.time) return a.time < b.time;
-      return a.parent != b.parent ? a.parent < b.parent : a.option < b.option;
-    });
     size_t kept = 0;
     for (const State& state : next) {
       if (kept == 0 || state.time < next[kept - 1].time) next[kept++] = state;
@@ -233,8 +242,9 @@ class Pass {
     return true;
   }
 
-  void Narrow(std::vector<State>& states) const {
+  void Narrow(std::vector<State>& states) {
     if (states.size() <= width_) return;
+    narrowed_ = true;
     // Equal bounds are common (every byte buys the same time): then what is fullest is nearest to an answer.
     std::stable_sort(states.begin(), states.end(), [](const State& a, const State& b) {
       return a.bound != b.bound ? a.bound < b.bound : a.memory > b.memory;
@@ -248,7 +258,7 @@ class Pass {
   int64_t most_states_;
   double cut_ = kInfinity;
   int64_t states_ = 0;
-  bool complete_ = true;
+  bool complete_ = true, narrowed_ = false;
   Problem::Rest rest_;
   std::vector<std::vector<State>> layers_;
 };
@@ -290,17 +300,20 @@ KnapsackAnswer SolveChoiceKnapsack(std::span<const ChoiceGroup> groups, int64_t 
   for (const Case& at : cases) {
     if (at.bound >= answer.time * (1 - limits.tolerance)) break;
     const Problem problem(groups, budget, at.peak);
-    for (const size_t width : {kNarrow, std::numeric_limits<size_t>::max()}) {
+    for (const size_t width : kWidths) {
       if (at.bound >= answer.time * (1 - limits.tolerance)) break;
       Pass pass(problem, width, limits.states - answer.states);
       const bool found = pass.Run(answer.time, limits.tolerance);
       answer.states += pass.states();
       answer.complete = answer.complete && pass.complete();
+      const bool proved = !pass.narrowed();
+      if (!found && proved) break;
       if (!found) continue;
       answer.feasible = true;
       answer.time = pass.time();
       answer.memory = pass.memory() + at.peak;
       answer.taken = pass.Taken(groups);
+      if (proved) break;
     }
   }
   if (answer.complete && answer.feasible) {

@@ -87,7 +87,7 @@ Result<PipelineEstimate> ClosedFormPipeline(const PipelineProblem& problem) {
       break;
     case ScheduleKind::kZbH1:
       time = t.m * t.both_max + (t.p - 1) * (t.forward_max + t.data_max - t.weight_max) + in_flight_hops;
-      exact = t.equal && no_hops && t.m >= t.p && t.forward_max >= t.weight_max;
+      exact = t.equal && no_hops && t.m >= t.p && t.weight_max <= std::min(t.forward_max, t.data_max);
       break;
     case ScheduleKind::kZbH2:
       time = t.m * t.both_max + (t.p - 1) * std::max(0.0, t.forward_max + t.data_max - 2 * t.weight_max) +

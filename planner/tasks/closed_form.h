@@ -19,7 +19,8 @@ struct PipelineEstimate {
 ///   1f1b          Σ(F+B) + (m-1) max(F+B) + 2τ(m(p-1)/p + p-2)                 exact for equal stages and p | m (τ < F)
 ///   eager-1f1b    Σ(F+B) + (m-1) max(F+B) + 2(p-1)τ                            exact for equal stages
 ///   interleaved   Σ(F+B)/v + (m - 1/v) max(F+B) + 2τ(pv-1)                     exact for equal stages (τ < F/v)
-///   zb-h1         m max(F+D+W) + (p-1)(F+D-W) + hops as 1f1b                   exact for equal stages, m ≥ p, F ≥ W, no hops
+///   zb-h1         m max(F+D+W) + (p-1)(F+D-W) + hops as 1f1b                   exact for equal stages, m ≥ p, W ≤ F,
+///                                                                              W ≤ D, no hops
 ///   zb-h2         m max(F+D+W) + (p-1) max(0, F+D-2W) + hops as eager-1f1b     exact for equal stages, m ≥ 2p-1,
 ///                                                                              W ≤ F, W ≤ D, no hops
 ///   zb-v          m max(F+D+W) + hops of one way down and up                   exact for F = D = W, m ≥ 2p-1, no hops

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "cli/demo/free_port.h"
 #include "common/check.h"
 
 namespace weft::cli {
@@ -155,7 +156,9 @@ Status DemoCluster::StartPrometheus() {
   for (size_t i = 0; i < agents_http_.size(); ++i) file << (i ? ", " : "") << '"' << agents_http_[i] << '"';
   file << "]\n";
   file.close();
-  const std::string address = gateway_ + ":9090";
+  // Debian's own Prometheus, where it runs, has port 9090 of all addresses.
+  WEFT_ASSIGN_OR_RETURN(const int port, FreePort(gateway_));
+  const std::string address = fmt::format("{}:{}", gateway_, port);
   auto started = testbed::Spawn({.argv = {"/usr/bin/prometheus", "--config.file=" + config,
                                           "--storage.tsdb.path=" + options_.run_dir + "/prometheus",
                                           "--web.listen-address=" + address},
@@ -163,8 +166,17 @@ Status DemoCluster::StartPrometheus() {
                                  .err = Output::File(options_.run_dir + "/prometheus.log")});
   if (!started) return Fail(started.error());
   daemons_.push_back(std::move(*started));
-  prometheus_ = address;
-  return Ok();
+  httplib::Client client("http://" + address);
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    if (!daemons_.back().Running()) break;
+    if (const auto ready = client.Get("/-/ready"); ready && ready->status == 200) {
+      prometheus_ = address;
+      return Ok();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return Fail(Code::kFailedPrecondition,
+              fmt::format("start Prometheus at {}: {}", address, LastLine(options_.run_dir + "/prometheus.log")));
 }
 
 Result<LinkBytes> DemoCluster::ReadLinks() {

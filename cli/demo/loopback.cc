@@ -1,9 +1,6 @@
 #include "cli/demo/loopback.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,11 +8,11 @@
 #include <thread>
 
 #include "cli/demo/at_end.h"
+#include "cli/demo/free_port.h"
 #include "cli/demo/phases.h"
 #include "cli/demo/training_job.h"
 #include "common/clock.h"
 #include "common/parse_units.h"
-#include "common/unique_fd.h"
 
 namespace weft::cli {
 namespace {
@@ -24,20 +21,6 @@ namespace {
 constexpr double kComputeShare = 0.08, kAloneShare = 0.2, kTogetherShare = 0.4;
 
 Seconds Now() { return SystemClock().Now(); }
-
-/// A port that is free at `address` now.
-Result<int> FreePort(const std::string& address) {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in where{};
-  where.sin_family = AF_INET;
-  socklen_t size = sizeof where;
-  if (!fd || ::inet_pton(AF_INET, address.c_str(), &where.sin_addr) != 1 ||
-      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&where), size) != 0 ||
-      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&where), &size) != 0) {
-    return Fail(ErrnoError(fmt::format("find a free port at {}", address), errno));
-  }
-  return ntohs(where.sin_port);
-}
 
 class LoopbackPhases {
  public:

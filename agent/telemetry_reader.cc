@@ -160,6 +160,8 @@ void TelemetryReader::ReadLanes(const abi::FlowSlot& from, const v1::FlowCounter
     out->set_bytes(std::max(Load(lane.bytes), old ? old->bytes() : 0));
     out->set_wire_bytes(std::max(Load(lane.wire_bytes), old ? old->wire_bytes() : 0));
     out->set_retransmits(std::max(Load(lane.retransmits), old ? old->retransmits() : 0));
+    out->set_backlog_s(std::max(LoadSeconds(lane.backlog_ns), old ? old->backlog_s() : 0));
+    out->set_backlog_bytes(std::max(Load(lane.backlog_bytes), old ? old->backlog_bytes() : 0));
     out->set_rtt_s(lane.rtt_us.load(std::memory_order_relaxed) * 1e-6);
   }
 }

@@ -148,6 +148,23 @@ TEST(Core, SlowedCableIsFoundAndBothJobsShareWhatIsLeft) {
   EXPECT_LT(cluster.Iteration("b", 6), 1.85);
 }
 
+TEST(Core, EstimateOfASlowedCableFollowsWhatItGivesToAStripedFlow) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  cluster.SetRate("leaf1", "spine1", 60e6);
+  cluster.Run(12);
+  ASSERT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 60e6, 8e6);
+  cluster.SetRate("leaf1", "spine1", 30e6);  // its lanes are striped by now
+  cluster.Run(12);
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 30e6, 6e6);
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.Run(80);  // now the other spine holds the jobs: what this one gives shows only when it is tested
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 50e6, 8e6);
+  EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
+}
+
 TEST(Core, CableSlowedInBothDirectionsIsFoundOnBoth) {
   Core core(Options());
   FakeCluster cluster(core, 2, 2, 2);

@@ -112,6 +112,21 @@ void FlowTable::Attribute(SendFlow& flow, int32_t port, double bytes, double fro
   }
 }
 
+void FlowTable::CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool from_zero, double from_s, double to_s,
+                             double slot_s) {
+  const double total_s = counters.backlog_s();
+  const int64_t total_bytes = counters.backlog_bytes();
+  if (!std::isfinite(total_s) || total_s < 0 || total_bytes < 0) return;
+  const double seconds = std::min(total_s - lane.backlog_s, to_s - from_s);
+  const auto bytes = static_cast<double>(total_bytes - lane.backlog_bytes);
+  lane.backlog_s = total_s;
+  lane.backlog_bytes = total_bytes;
+  const bool sensible = seconds > 0 && bytes >= 0 && bytes <= kMaxBytesPerSecond * std::max(to_s - from_s, 1.0);
+  if (!from_zero || !sensible) return;
+  lane.backlog.Add(from_s / slot_s, to_s / slot_s, seconds);
+  lane.acknowledged.Add(from_s / slot_s, to_s / slot_s, bytes);
+}
+
 void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s) {
   const int32_t port = counters.source_port();
   if (!ValidPort(port) || counters.wire_bytes() < 0) return static_cast<void>(Ignore());
@@ -128,6 +143,7 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
   lane.failed = counters.state() == "failed";
   lane.rtt_s = std::isfinite(counters.rtt_s()) ? std::max(0.0, counters.rtt_s()) : 0;
   lane.wire_bytes = counters.wire_bytes();
+  CountBacklog(lane, counters, !first_sight || from_zero, from_s, to_s, slot_s_);
   if (delta <= 0) return;  // idle, or a new connection from the same port began again at 0
   if (static_cast<double>(delta) > kMaxBytesPerSecond * std::max(to_s - from_s, 1.0)) {
     return static_cast<void>(Ignore());
@@ -160,12 +176,6 @@ Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counter
   for (const v1::LaneCounters& lane : counters.lanes()) CountLane(*flow, lane, from_s, to_s);
   if (!flow->lanes.empty()) fresh_.erase(flow->id);
   for (const auto& [port, lane] : flow->lanes) failed_now |= lane.failed && flow->decided.contains(port);
-  const double waited = counters.wait_wire_s();
-  if (std::isfinite(waited) && waited >= 0) {
-    const double delta = first_counters ? 0 : waited - flow->wait_wire_s;
-    if (delta > 0) flow->waited.Add(from_s / slot_s_, to_s / slot_s_, std::min(delta, to_s - from_s));
-    flow->wait_wire_s = waited;
-  }
   if (std::isfinite(counters.period_s()) && counters.period_s() >= 0) flow->period_s = counters.period_s();
   return was_stale || (failed_now && !failed_before) || first_counters ? Change::kFlows : Change::kNone;
 }

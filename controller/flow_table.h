@@ -25,6 +25,10 @@ struct Lane {
   double unattributed = 0;    ///< bytes carried before the lane's path was known
   double rtt_s = 0;
   SlotRing carried;           ///< bytes on the wire
+  double backlog_s = 0;       ///< newest counter
+  int64_t backlog_bytes = 0;  ///< newest counter
+  SlotRing backlog;           ///< seconds in which a backlog stood before the wire
+  SlotRing acknowledged;      ///< bytes on the wire that were delivered in that time
 };
 
 /// Where a probe from one source port went.
@@ -45,8 +49,6 @@ struct SendFlow {
   std::map<int32_t, ProbedPath> probed;
   std::map<int32_t, int32_t> decided;  ///< source port -> weight of the newest decision; empty: none yet
   double wire_bytes = 0;      ///< seen since the flow became known
-  double wait_wire_s = 0;     ///< newest counter
-  SlotRing waited;            ///< seconds waited for the wire
   double period_s = 0;        ///< iteration period, 0 if unknown
 
   bool stale() const { return stale_since_s >= 0; }
@@ -100,6 +102,8 @@ class FlowTable {
   Change Ignore();
   void Erase(uint64_t flow);
   void Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s);
+  static void CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool from_zero, double from_s, double to_s,
+                           double slot_s);
   void CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s);
   bool Resolve(SendFlow& flow, int32_t port);
   void EnsureLinks();

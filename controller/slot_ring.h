@@ -1,4 +1,4 @@
-// Amounts by time slot: how many bytes a link carried, or how many seconds a flow waited, in each of the last slots.
+// Amounts by time slot: how many bytes a link carried, or how long a lane had a backlog, in each of the last slots.
 // Adding costs the slots that the span covers and asking costs one look, so that a controller of many hosts never
 // searches a history.
 #pragma once

@@ -16,7 +16,7 @@ namespace weft::net {
 
 struct Tick {
   uint64_t now = 0;     ///< CLOCK_MONOTONIC, nanoseconds
-  bool sample = false;  ///< every 100 ms: read TCP_INFO
+  bool sample = false;  ///< every 25 ms: read TCP_INFO
 };
 
 /// Something that the thread looks after. Both calls come from the thread and must not block.
@@ -33,8 +33,8 @@ class BackgroundTask {
 
 class Background {
  public:
-  static constexpr uint64_t kSampleNs = 100'000'000;
-  static constexpr int kSweepMs = 50;
+  static constexpr uint64_t kSampleNs = 24'000'000;
+  static constexpr int kSweepMs = 25;
 
   Background() = default;
   ~Background() { Stop(); }

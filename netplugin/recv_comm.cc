@@ -278,7 +278,7 @@ void RecvComm::Sweep(const Tick& tick) {
   if (!tick.sample) return;
   const std::lock_guard lock(lanes_mutex_);
   for (Lane& lane : lanes_) {
-    if (lane.fd >= 0) SampleTcpInfo(lane.fd, family_, abi::Direction::kReceive, &recorder_.lane(Index(lane)));
+    if (lane.fd >= 0) SampleTcpInfo(lane.fd, family_, abi::Direction::kReceive, tick.now, &recorder_.lane(Index(lane)));
   }
   recorder_.CloseIdleBurst(tick.now);
 }

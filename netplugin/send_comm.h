@@ -14,6 +14,7 @@
 
 #include "netplugin/comm.h"
 #include "netplugin/socket.h"
+#include "netplugin/tcp_info.h"
 #include "netplugin/wire.h"
 
 namespace weft::net {
@@ -70,7 +71,7 @@ class SendComm final : public Comm, public BackgroundTask {
     uint16_t logged_port = 0;
     uint8_t tos = 0;
     uint64_t pacing_bps = 0;
-    uint64_t busy_us = 0;  // newest sample
+    TcpMoment moment;      // newest sample
 
     // Data thread.
     uint32_t weight = 0;

@@ -6,7 +6,6 @@
 #include "netplugin/abi/seqlock.h"
 #include "netplugin/log.h"
 #include "netplugin/send_comm.h"
-#include "netplugin/tcp_info.h"
 
 namespace weft::net {
 
@@ -31,10 +30,13 @@ void SendComm::Sweep(const Tick& tick) {
   uint64_t busy_us = 0;  // lanes are busy at the same time: the busiest one speaks for the flow
   for (Lane& lane : lanes_) {
     if (lane.state.load(std::memory_order_acquire) != LaneState::kActive) continue;
-    const uint64_t total = SampleTcpInfo(lane.fd, listener_.family, abi::Direction::kSend, &recorder_.lane(Index(lane)));
+    abi::LaneTelemetry* telemetry = &recorder_.lane(Index(lane));
+    const TcpMoment moment = SampleTcpInfo(lane.fd, listener_.family, abi::Direction::kSend, tick.now, telemetry);
+    CountBacklog(lane.moment, moment, listener_.family, telemetry);
     // A lane that was opened anew counts from zero again.
-    busy_us = std::max(busy_us, total >= lane.busy_us ? total - lane.busy_us : total);
-    lane.busy_us = total;
+    const uint64_t before_us = moment.busy_us >= lane.moment.busy_us ? lane.moment.busy_us : 0;
+    busy_us = std::max(busy_us, moment.busy_us - before_us);
+    lane.moment = moment;
   }
   std::atomic<uint64_t>& busy = recorder_.slot().wire_busy_ns;
   busy.store(busy.load(std::memory_order_relaxed) + busy_us * 1000, std::memory_order_relaxed);
@@ -124,6 +126,7 @@ void SendComm::BeginLane(Lane& lane, uint16_t port, uint64_t now) {
   lane.deadline = now + kOpenTimeoutNs;
   lane.tos = tos_.load(std::memory_order_relaxed);
   lane.pacing_bps = 0;
+  lane.moment = {};
   recorder_.lane(Index(lane)).bytes.store(0, std::memory_order_relaxed);  // nobody sends on it now
   Fd fd = OpenTcp(listener_.family);
   if (!fd.valid()) return FailLane(lane, "socket", errno);

@@ -6,10 +6,22 @@
 
 namespace weft::net {
 
+/// A sending connection as TCP saw it at one moment.
+struct TcpMoment {
+  uint64_t time_ns = 0;      ///< 0: never looked at
+  uint64_t busy_us = 0;      ///< since it was opened: had bytes unacknowledged while the peer's window was open
+  uint64_t acked_bytes = 0;  ///< payload
+  uint64_t segment = 1;      ///< payload bytes of a full segment
+  bool backlog = false;      ///< more bytes stand before the wire than one acknowledgement covers
+};
+
 /// Fills wire_bytes, retransmits and rtt_us of `lane` from TCP_INFO of `fd`. wire_bytes counts whole IP packets in the
 /// direction of the flow: payload, retransmitted payload, and 52 bytes (72 with IPv6) of IP and TCP header per segment.
-/// Returns the microseconds since the connection was opened in which it had bytes that the peer had not acknowledged
-/// while the peer's window was open; 0 where TCP_INFO cannot be read.
-uint64_t SampleTcpInfo(int fd, int family, abi::Direction direction, abi::LaneTelemetry* lane);
+/// Returns what TCP says at `now`; a moment of time 0 where TCP_INFO cannot be read.
+TcpMoment SampleTcpInfo(int fd, int family, abi::Direction direction, uint64_t now, abi::LaneTelemetry* lane);
+
+/// Adds the time from `before` to `now` to the lane's backlog counters if a backlog stood all the while: at both ends,
+/// and TCP was busy and held by nothing but the wire in between.
+void CountBacklog(const TcpMoment& before, const TcpMoment& now, int family, abi::LaneTelemetry* lane);
 
 }  // namespace weft::net

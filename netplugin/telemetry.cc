@@ -47,7 +47,7 @@ void ResetCounters(abi::FlowSlot* slot) {
   for (auto& lane : slot->lanes) {
     lane.state.store(0, std::memory_order_relaxed);
     lane.source_port.store(0, std::memory_order_relaxed);
-    for (auto* counter : {&lane.bytes, &lane.wire_bytes, &lane.retransmits}) {
+    for (auto* counter : {&lane.bytes, &lane.wire_bytes, &lane.retransmits, &lane.backlog_ns, &lane.backlog_bytes}) {
       counter->store(0, std::memory_order_relaxed);
     }
     lane.rtt_us.store(0, std::memory_order_relaxed);

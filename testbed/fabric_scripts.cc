@@ -116,7 +116,12 @@ std::vector<std::pair<std::string, std::string>> Sysctls(const FabricPlan& plan,
   std::vector<std::pair<std::string, std::string>> out{{"net/ipv4/conf/all/rp_filter", "0"},
                                                        {"net/ipv4/conf/default/rp_filter", "0"},
                                                        {"net/ipv6/conf/default/disable_ipv6", "1"}};
-  if (FindHost(plan, node) != nullptr) return out;
+  if (FindHost(plan, node) != nullptr) {
+    // The same on every machine, whose default may be anything, and the one that a namespace may always choose: it keeps
+    // the links that it is given full and shares them as one expects.
+    out.emplace_back("net/ipv4/tcp_congestion_control", "reno");
+    return out;
+  }
   out.emplace_back("net/ipv4/ip_forward", "1");
   // Not policy 1, which takes a packet's ready-made hash where it has one: a TCP segment that was sent on this same kernel
   // still carries its socket's (a random number per connection, drawn anew after a timeout), whatever its ports are, and
@@ -166,6 +171,9 @@ std::string RouteScript(const FabricPlan& plan, std::string_view node, std::span
   return "";
 }
 
+constexpr double kQueueSeconds = 0.2;         // at line rate
+constexpr double kLeastQueueBytes = 256 << 10;  // four of the kernel's super-packets
+
 std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate) {
   // Each class is guaranteed 1/200 of the port, so that the lower one never quite starves.
   const auto bits = [](double value) { return fmt::format("{:.0f}bit", value); };
@@ -185,6 +193,11 @@ std::string ShapingScript(const FabricPlan& plan, std::string_view node) {
     if (link.from != node) continue;
     out += fmt::format("qdisc add dev {} root handle 1: htb default 20\n", link.device);
     out += ClassScript("add", link.device, link.rate);
+    // The default, a thousand packets of up to 64 KiB each, would be seconds of queue.
+    const double limit = std::max(kLeastQueueBytes, link.rate.value() / 8 * kQueueSeconds);
+    for (const char* parent : {"10", "20"}) {
+      out += fmt::format("qdisc add dev {0} parent 1:{1} handle {1}: bfifo limit {2:.0f}\n", link.device, parent, limit);
+    }
     // DSCP 26 with any ECN bits, as NCCL's and RoCE's 0x68; the mask 0xfc leaves the two ECN bits out.
     out += fmt::format(
         "filter add dev {} parent 1: protocol ip prio 1 u32 match ip dsfield 0x68 0xfc classid 1:10\n", link.device);

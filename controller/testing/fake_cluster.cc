@@ -222,7 +222,12 @@ void FakeCluster::Step(double dt) {
       flow.wait_wire += dt * std::min(1.0, flow.rate / flow.room) * moved / (flow.rate / 8 * dt);
       double sum = 0;
       for (const auto& [port, weight] : flow.weights) sum += weight;
-      for (const auto& [port, weight] : flow.weights) flow.wire[port] += moved * weight / sum;
+      for (const auto& [port, weight] : flow.weights) {
+        flow.wire[port] += moved * weight / sum;
+        if (!flow.queued.contains(port)) continue;
+        flow.backlog_s[port] += dt * moved / (flow.rate / 8 * dt);
+        flow.backlog_bytes[port] += moved * weight / sum;
+      }
       for (const auto& [link, load] : LoadPerRate(flow)) carried_[link] += moved * load;
     }
     run->bytes_left -= moved;
@@ -259,6 +264,8 @@ void FakeCluster::Sample(const std::string& host) {
       lane->set_weight(weight == flow.weights.end() ? 0 : weight->second);
       lane->set_state("active");
       lane->set_wire_bytes(static_cast<int64_t>(flow.wire_read[port]));
+      lane->set_backlog_s(flow.backlog_s_read[port]);
+      lane->set_backlog_bytes(static_cast<int64_t>(flow.backlog_bytes_read[port]));
       lane->set_rtt_s(flow.queued.contains(port) ? 0.02 : 0.002);
     }
   }
@@ -273,7 +280,11 @@ void FakeCluster::Run(double seconds) {
     Step(kStep);
     now_ = static_cast<double>(++steps_) * kStep;
     if (steps_ % 10 == 0) {
-      for (auto& [id, flow] : flows_) flow.wire_read = flow.wire;
+      for (auto& [id, flow] : flows_) {
+        flow.wire_read = flow.wire;
+        flow.backlog_s_read = flow.backlog_s;
+        flow.backlog_bytes_read = flow.backlog_bytes;
+      }
     }
     for (size_t i = 0; i < hosts_.size(); ++i) {
       if (registered_[hosts_[i]] && (steps_ + static_cast<int64_t>(i) * 3) % kSampleSteps == 0) Sample(hosts_[i]);

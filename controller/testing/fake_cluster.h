@@ -65,6 +65,8 @@ class FakeCluster {
     bool announced = false;
     std::map<int, double> wire;                      ///< by port
     std::map<int, double> wire_read;                 ///< as read at the last 100 ms
+    std::map<int, double> backlog_s, backlog_bytes;  ///< by port
+    std::map<int, double> backlog_s_read, backlog_bytes_read;
     std::map<int, int> weights;
     double wait_wire = 0;
     double rate = 0, room = 0;

@@ -72,12 +72,16 @@ struct LaneTelemetry {
   std::atomic<uint32_t> state;        ///< LaneState
   std::atomic<uint32_t> source_port;  ///< of the sender
   std::atomic<uint64_t> bytes;        ///< payload and chunk headers handed to, or taken from, the kernel
-  std::atomic<uint64_t> wire_bytes;   ///< IP bytes on the wire, retransmissions included (TCP_INFO, sampled at 10 Hz)
+  std::atomic<uint64_t> wire_bytes;   ///< IP bytes on the wire, retransmissions included (TCP_INFO, sampled)
   std::atomic<uint64_t> retransmits;  ///< segments (TCP_INFO, sampled)
   std::atomic<uint32_t> rtt_us;       ///< smoothed (TCP_INFO, sampled)
   std::atomic<uint32_t> weight;       ///< in force now
+  /// Time without a gap in which a backlog of the sender's bytes stood before the wire, and what the peer acknowledged in
+  /// it, as bytes on the wire: their ratio is what the path gives this lane (TCP_INFO, sampled; sender only).
+  std::atomic<uint64_t> backlog_ns;
+  std::atomic<uint64_t> backlog_bytes;
 };
-static_assert(sizeof(LaneTelemetry) == 40);
+static_assert(sizeof(LaneTelemetry) == 56);
 
 /// One burst: a run of chunks without a gap of more than 2 ms. Times are CLOCK_MONOTONIC nanoseconds of the host.
 struct Burst {
@@ -118,12 +122,12 @@ struct alignas(64) FlowSlot {
 
   alignas(64) LaneTelemetry lanes[kMaxLanes];
 
-  // Background thread only, sampled at 10 Hz.
+  // Background thread only, sampled.
   alignas(64) std::atomic<uint64_t> wire_busy_ns;  ///< some lane had bytes that the peer had not acknowledged, and the
                                                    ///< peer's window was open: waiting for the wire, as TCP sees it
 };
 static_assert(offsetof(FlowSlot, messages) == 128 && sizeof(Burst) == 24);
-static_assert(offsetof(FlowSlot, lanes) == 1984 && sizeof(FlowSlot) == 2368);
+static_assert(offsetof(FlowSlot, lanes) == 1984 && sizeof(FlowSlot) == 2496);
 
 // --- policy ----------------------------------------------------------------------------------------------------------
 

@@ -159,7 +159,8 @@ DataParallelTime PredictDataParallel(const JobSpec& job, const ClusterSpec& clus
   if (fix_bucket || strategy.dp == 1) {
     consider(strategy.bucket_bytes);
   } else {
-    for (const Bytes bucket : kBuckets) consider(bucket);
+    // A bucket is never larger than what there is to exchange.
+    for (const Bytes bucket : kBuckets) consider(std::min(bucket, gradients));
   }
   return best;
 }

@@ -35,7 +35,7 @@ PipelineEstimate Formula(const PipelineProblem& problem) {
   return *estimate;
 }
 
-// (m + p - 1)(F + B): the formula of parallelism.md section 9 for flushes, whatever F : B.
+// (m + p - 1)(F + B): what a flush costs, whatever F : B. Source: arXiv 2104.04473, section 2.2.
 TEST(ClosedFormPipeline, GpipeAnd1F1BTakeMPlusPMinusOnePasses) {
   for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kEager1F1B}) {
     for (const int64_t p : {1, 2, 3, 8, 16}) {
@@ -72,8 +72,8 @@ TEST(ClosedFormPipeline, InterleavingDividesTheBubbleByTheChunks) {
   }
 }
 
-// Section 19: 1F1B p = 8, m = 64: 9.86 % of the total; interleaved v = 3: 3.52 %.
-TEST(ClosedFormPipeline, BubbleSharesAreThePublishedOnes) {
+// 1F1B p = 8, m = 64: 7/71 = 9.86 % of the total; interleaved v = 3: (7/3)/(64 + 7/3) = 3.52 %.
+TEST(ClosedFormPipeline, BubbleSharesAreTheKnownOnes) {
   const auto plain = Equal(8, 1, 1, 1), chunked = Equal(24, 1, 1, 1);
   const PipelineEstimate a = Formula({.stages = plain, .micro_batches = 64});
   EXPECT_NEAR(a.bubble / a.iteration, 0.0986, 5e-5);
@@ -120,7 +120,7 @@ TEST(ClosedFormPipeline, UnequalGpipeIsExact) {
   }
 }
 
-// Σ(F+B) + (m-1) max(F+B) is never too low for unequal 1F1B, and (section 9) about 0.8 % too high in the mean for ±10 %.
+// Σ(F+B) + (m-1) max(F+B) is never too low for unequal 1F1B, and about 1 % too high in the mean for ±10 %.
 TEST(ClosedFormPipeline, UnequalOneForwardOneBackwardIsBoundedByTheCommonEstimate) {
   std::mt19937 random(11);
   std::uniform_real_distribution<double> vary(0.9, 1.1);
@@ -161,7 +161,7 @@ TEST(ClosedFormPipeline, PlainOneForwardOneBackwardPaysTheWayInEveryMicroBatch) 
       }
     }
   }
-  // The example of section 9: m = 64, p = 8, τ = 0.1 F costs 12.4 F, not 1.4.
+  // m = 64, p = 8, τ = 0.1 F costs 12.4 F, not 1.4.
   const auto stages = Equal(8, 1, 1, 1);
   const std::vector<Seconds> hops = {Seconds(0.1)};
   EXPECT_NEAR(Iteration({.stages = stages, .micro_batches = 64, .hops = hops}) - 71 * 3, 12.4, kTolerance);

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "planner/tasks/closed_form.h"
+#include "planner/tasks/pipeline_order.h"
 
 namespace weft::planner {
 namespace {
@@ -314,7 +315,31 @@ TEST(SimulatePipeline, AScratchCarriesNothingFromOneProblemToTheNext) {
   }
 }
 
-// The table of parallelism.md section 4.4, at p = 8, m = 64.
+TEST(StageOrder, IsWhatTheWrittenOutSchedulesSay) {
+  std::mt19937 random(12);
+  for (int round = 0; round < 300; ++round) {
+    const Case c = RandomCase(random, 0);
+    for (int64_t i = 0; i < c.p; ++i) {
+      const std::vector<Step> want = Order(c.kind, i, c.p, c.m, c.v);
+      const std::vector<StagePass> got = StageOrder(c.kind, i, c.p, c.m, c.v);
+      ASSERT_EQ(got.size(), want.size()) << c.name();
+      for (size_t n = 0; n < want.size(); ++n) {
+        const PassKind kind = want[n].kind == 'F'   ? PassKind::kForward
+                              : want[n].kind == 'D' ? PassKind::kData
+                                                    : PassKind::kWeight;
+        ASSERT_EQ(got[n], (StagePass{kind, static_cast<int32_t>(want[n].chunk), want[n].micro_batch}))
+            << c.name() << " stage " << i << " pass " << n;
+      }
+      for (int64_t chunk = 0; chunk < c.v; ++chunk) {
+        const StageChunk place = PlaceOf(c.kind, VirtualStage(c.kind, i, chunk, c.p), c.p);
+        EXPECT_EQ(place.stage, i);
+        EXPECT_EQ(place.chunk, chunk);
+      }
+    }
+  }
+}
+
+// What each schedule holds, as its paper says, at p = 8, m = 64.
 TEST(InFlight, IsWhatTheTableOfSchedulesSays) {
   for (int64_t i = 0; i < 8; ++i) {
     EXPECT_EQ(InFlight(ScheduleKind::kGpipe, i, 8, 64, 1), 64);

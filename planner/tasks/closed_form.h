@@ -26,7 +26,7 @@ struct PipelineEstimate {
 ///   zb-v          m max(F+D+W) + hops of one way down and up                   exact for F = D = W, m ≥ 2p-1, no hops
 /// Blocking sends lengthen every F and B by τ. "Equal" includes chunks.
 /// Errors: as SimulatePipeline. Complexity: O(p·v).
-/// Source: arXiv 2104.04473 section 2.2, 2401.10241 table 1, 2211.05322; the delay terms are derived by simulation.
+/// Source: arXiv 2104.04473 section 2.2, 2401.10241, 2211.05322; the delay terms are derived by simulation.
 [[nodiscard]] Result<PipelineEstimate> ClosedFormPipeline(const PipelineProblem& problem);
 
 /// What SimulatePipeline refuses, refused. For files of this folder.

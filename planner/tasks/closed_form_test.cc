@@ -82,7 +82,7 @@ TEST(ClosedFormPipeline, BubbleSharesAreTheKnownOnes) {
   EXPECT_NEAR(b.bubble / b.iteration, 0.0352, 5e-5);
 }
 
-// (p-1)(F + D - W), (p-1)(F + D - 2W) and none: table 1 of arXiv 2401.10241.
+// (p-1)(F + D - W), (p-1)(F + D - 2W) and none: arXiv 2401.10241.
 TEST(ClosedFormPipeline, ZeroBubbleSchedulesLeaveWhatTheirPaperSays) {
   for (const int64_t p : {1, 2, 4, 8, 16}) {
     for (const int64_t m : {2 * p - 1, 2 * p, 4 * p, 12 * p + 1}) {

@@ -45,7 +45,7 @@ std::vector<StagePass> WarmUpThenAlternate(ScheduleKind schedule, int64_t stage,
   return order;
 }
 
-/// ZB-V on stage i. Source: the handcrafted schedule of arXiv 2401.10241, section 6, for F = D = W:
+/// ZB-V on stage i. Source: the handcrafted schedule of arXiv 2401.10241, for F = D = W:
 ///   warm-up   2(p-i)-1 forwards of chunk 0; i times a forward of chunk 1 and of chunk 0;
 ///             p-i times forward, data gradient, weight gradient of chunk 1
 ///   steady    forward, D, W of chunk 0, then of chunk 1, until no forward is left

@@ -20,6 +20,7 @@
 #include "planner/network/max_min.h"
 #include "planner/network/simulation.h"
 #include "planner/network/topology.h"
+#include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/tasks/timeline.h"
 #include "planner/workload/device_spec.h"

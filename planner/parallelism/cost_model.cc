@@ -51,6 +51,10 @@ CostModel::Scratch::~Scratch() = default;
 CostModel::Scratch::Scratch(Scratch&&) noexcept = default;
 CostModel::Scratch& CostModel::Scratch::operator=(Scratch&&) noexcept = default;
 
+void CostModel::Scratch::Clear() {
+  for (LayerEntry& slot : tables_->slots) slot.used = false;
+}
+
 CostModel::CostModel(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 CostModel::CostModel(CostModel&&) noexcept = default;
 CostModel& CostModel::operator=(CostModel&&) noexcept = default;
@@ -105,6 +109,22 @@ bool CostModel::Fits(const Strategy& s, Scratch& scratch, MemoryUse* worst) cons
   }
   if (worst != nullptr) *worst = most;
   return static_cast<double>(most.total().count()) <= impl_->usable;
+}
+
+LayerSeconds CostModel::OneLayer(const Strategy& s, Scratch& scratch) const {
+  const LayerEntry& entry = scratch.tables_->Find(*impl_, KeyOf(s));
+  const LayerTime& layer = impl_->mixtures_before.back() == impl_->job.model.layers ? entry.mixture : entry.dense;
+  double backward = layer.backward_data.total() + layer.backward_weight.total();
+  if (s.recompute == Recompute::kFull) backward += layer.forward.total();
+  if (s.recompute == Recompute::kSelective) backward += layer.core.total();
+  return {Seconds(layer.forward.total()), Seconds(backward)};
+}
+
+Bytes CostModel::PeakBytes(const MemoryUse& memory, bool whole_process) const {
+  const double state = static_cast<double>((memory.parameters + memory.gradients + memory.optimizer).count());
+  const double rest = static_cast<double>((memory.activations + memory.transient).count());
+  const double peak = state + rest * impl_->machine.fragmentation + (whole_process ? impl_->machine.context_bytes : 0);
+  return Bytes(static_cast<int64_t>(peak));
 }
 
 Bytes CostModel::usable_memory() const { return Bytes(static_cast<int64_t>(impl_->usable)); }

@@ -46,6 +46,11 @@ struct Estimate {
   Seconds exposed_communication() const { return tensor + context + expert + data + pipeline; }
 };
 
+/// One transformer layer and micro-batch, exposed communication and recomputation included.
+struct LayerSeconds {
+  Seconds forward{0}, backward{0};
+};
+
 /// One line of what a stage hands to the network model: `count` operations of `bytes` (the full tensor) over groups of
 /// `group` ranks. Source: table 11.1 of docs/fidelity.md.
 struct CensusLine {
@@ -81,6 +86,9 @@ class CostModel {
     ~Scratch();
     Scratch(Scratch&&) noexcept;
     Scratch& operator=(Scratch&&) noexcept;
+
+    /// Forgets all tables: needed before another model uses the scratch.
+    void Clear();
 
    private:
     friend class CostModel;
@@ -120,6 +128,13 @@ class CostModel {
 
   /// What stage `stage` hands to the network model. Requires: a legal strategy, 0 ≤ stage < pp.
   std::vector<CensusLine> Census(const Strategy& strategy, int64_t stage) const;
+
+  /// One dense layer (a mixture layer where all are). Requires: a legal strategy.
+  LayerSeconds OneLayer(const Strategy& strategy, Scratch& scratch) const;
+
+  /// What an allocator (or nvidia-smi, which also sees context, communicators and cache) reports as the peak of a stage
+  /// that needs `memory`.
+  Bytes PeakBytes(const MemoryUse& memory, bool whole_process) const;
 
   /// What of the device a job may use.
   Bytes usable_memory() const;

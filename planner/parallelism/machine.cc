@@ -152,6 +152,8 @@ Result<Machine> MakeMachine(const ClusterSpec& cluster, Precision precision, con
   m.tensor_hidden = get(software, "tensor_hidden");
   m.expert_hidden = get(software, "expert_hidden");
   m.interference = get(software, "interference");
+  m.fragmentation = get("memory", "fragmentation");
+  m.context_bytes = get("memory", "context");
   m.step_host = get(software, "step_host");
   m.micro_batch_host = get(software, "micro_batch_host");
   const double needed[] = {m.gemm_rate, m.gemm16_rate, m.flash_rate, m.memory_rate, m.intra_rate, m.direct_intra_rate,
@@ -163,7 +165,7 @@ Result<Machine> MakeMachine(const ClusterSpec& cluster, Precision precision, con
                               device.name, stack.name, rate));
     }
   }
-  const double others[] = {m.ramp_depth, m.wave, m.launch, m.intra_latency, m.nic_latency, m.host_per_kernel,
+  const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.intra_latency, m.nic_latency, m.host_per_kernel,
                            m.mixture_host, m.elementwise, m.tensor_hidden, m.expert_hidden, m.interference, m.step_host,
                            m.micro_batch_host};
   for (const double value : others) {

@@ -38,6 +38,8 @@ struct Machine {
   double tensor_hidden = 0;      ///< share of tp communication behind GEMMs
   double expert_hidden = 0;      ///< share of ep communication behind other work
   double interference = 0;       ///< share of overlapped communication that slows computation
+  double fragmentation = 1;      ///< of allocated over asked activations
+  double context_bytes = 0;      ///< of driver, libraries and communicators, outside the allocator
   double step_host = 0;          ///< s per iteration
   double micro_batch_host = 0;   ///< s per micro-batch
 };

@@ -22,6 +22,7 @@
 #include "planner/network/topology.h"
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/strategy.h"
+#include "planner/parallelism/variables.h"
 #include "planner/tasks/timeline.h"
 #include "planner/workload/device_spec.h"
 #include "planner/workload/job_spec.h"

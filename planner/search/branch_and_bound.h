@@ -22,19 +22,12 @@
 
 namespace weft::planner {
 
-/// What a leaf is worth: `value` is minimised; `second` is the other axis of the front, e.g. memory.
-struct LeafValue {
-  double value = 0;
-  double second = 0;
-  bool feasible = true;
-};
-
 /// A tree of decisions. Node is copyable; Scratch is one thread's memory.
 ///   Roots(out)            appends the first decisions: what threads share between them; some hundreds are good.
 ///   IsLeaf(node)
 ///   Children(node, out)   appends the children; never called for a leaf.
-///   Bound(node, scratch)  no feasible leaf below has a value under it (up to 1e-12, relative).
-///   Evaluate(leaf, scratch)
+///   Bound(node, scratch)  no feasible leaf below has a value under it (up to 1e-12, relative); +infinity: none is feasible.
+///   Evaluate(leaf, scratch)  {value, second, feasible}: value is minimised; second is the front's other axis, e.g. memory.
 ///   Leaves(node)          how many leaves the subtree has: for the statistics of what was cut.
 ///   Before(a, b)          a strict total order of leaves: which comes first when values are equal.
 template <typename S>
@@ -44,7 +37,9 @@ concept SearchSpace = requires(const S& space, const typename S::Node& node, typ
   { space.IsLeaf(node) } -> std::convertible_to<bool>;
   space.Children(node, out);
   { space.Bound(node, scratch) } -> std::convertible_to<double>;
-  { space.Evaluate(node, scratch) } -> std::convertible_to<LeafValue>;
+  { space.Evaluate(node, scratch).value } -> std::convertible_to<double>;
+  { space.Evaluate(node, scratch).second } -> std::convertible_to<double>;
+  { space.Evaluate(node, scratch).feasible } -> std::convertible_to<bool>;
   { space.Leaves(node) } -> std::convertible_to<int64_t>;
   { space.Before(node, node) } -> std::convertible_to<bool>;
 };
@@ -141,7 +136,9 @@ class BranchAndBound {
   /// final one would not cut, no earlier one cuts.
   double Cut() const { return cut_.load(std::memory_order_relaxed); }
 
-  bool Above(double bound, double cut) const { return !options_.exhaustive && bound * (1 - 1e-12) > cut; }
+  bool Above(double bound, double cut) const {
+    return !options_.exhaustive && (bound * (1 - 1e-12) > cut || bound == std::numeric_limits<double>::infinity());
+  }
 
   bool Ended(const std::stop_token& stop) {
     return stop.stop_requested() || spent_.load(std::memory_order_relaxed) >= options_.node_budget;
@@ -185,7 +182,7 @@ class BranchAndBound {
   void Price(const Node& leaf, Local& local, Scratch& scratch) {
     spent_.fetch_add(1, std::memory_order_relaxed);
     ++local.statistics.evaluated;
-    const LeafValue value = space_.Evaluate(leaf, scratch);
+    const auto value = space_.Evaluate(leaf, scratch);
     if (!value.feasible) {
       ++local.statistics.infeasible;
       if (best_value_.load(std::memory_order_relaxed) < std::numeric_limits<double>::infinity()) return;

@@ -9,6 +9,11 @@
 namespace weft::planner {
 namespace {
 
+struct LeafValue {
+  double value = 0, second = 0;
+  bool feasible = true;
+};
+
 /// Some variables with few values each; a leaf's value is a table entry, a node's bound the least below it, made worse.
 struct TableSpace {
   using Node = std::vector<int>;

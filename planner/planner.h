@@ -64,9 +64,6 @@ struct PlanAnswer {
   bool complete = true;
 };
 
-/// "none", "selective" or "full".
-std::string_view RecomputeName(Recompute recompute);
-
 /// Chooses a strategy for one job on one cluster: the optimum of the modelled space, by branch and bound. Errors: kInvalidArgument for a job or a fix that makes no sense
 /// (names the field, its value and what was expected); a job that does not fit is an answer without plans.
 [[nodiscard]] Result<PlanAnswer> Plan(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options);

@@ -12,6 +12,8 @@
 namespace weft::controller {
 namespace {
 
+constexpr size_t kMaxOrderText = 4096;  // half of what an agent hands to a hook
+
 bool ValidText(std::string_view text) {
   return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
@@ -110,8 +112,17 @@ Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, c
   for (const std::string& host : ordered) {
     for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);
   }
-  if (ordered != given) planned.plan.add_why("ranks are ordered so that the ring crosses between leaves least often");
   FillLaunch(spec, view, options, planned.plan);
+  if (ordered != given) {
+    planned.plan.add_why("ranks are ordered so that the ring crosses between leaves least often");
+    // For the hooks: a batch system has an order of its own, which holds where this is not said.
+    const std::string order = fmt::format("{}", fmt::join(ordered, ","));
+    if (order.size() <= kMaxOrderText) {
+      (*planned.plan.mutable_environment())["WEFT_HOST_ORDER"] = order;
+    } else {
+      planned.plan.add_why("the order of ranks is too long for the launch environment: the batch system's own holds");
+    }
+  }
   return planned;
 }
 

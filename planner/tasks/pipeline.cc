@@ -139,11 +139,14 @@ PipelineTime Collect(ScheduleKind schedule, PipelineScratch::Tables& tables) {
   }
   for (size_t k = 0; k < tables.chunks.size(); ++k) {
     const ChunkTicks& ticks = tables.chunks[k];
-    tables.chunk_use[k] = {ToSeconds(ticks.first_forward), ToSeconds(ticks.first_backward_end),
-                           ToSeconds(ticks.last_backward), ToSeconds(ticks.gradients_ready)};
+    const Tick from = SplitsBackward(schedule) ? ticks.gradients_ready - tables.costs[k].weight : ticks.last_backward;
+    tables.chunk_use[k] = {.first_forward = ToSeconds(ticks.first_forward),
+                           .first_backward_end = ToSeconds(ticks.first_backward_end),
+                           .last_backward = ToSeconds(ticks.last_backward),
+                           .gradients_from = ToSeconds(from),
+                           .gradients_ready = ToSeconds(ticks.gradients_ready)};
   }
-  const bool no_barrier = schedule == ScheduleKind::kZbH2 || schedule == ScheduleKind::kZbV;
-  time.iteration = no_barrier ? longest : time.makespan;
+  time.iteration = HasBarrier(schedule) ? time.makespan : longest;
   time.stages = tables.stage_use;
   time.chunks = tables.chunk_use;
   time.operations = (SplitsBackward(schedule) ? 3 : 2) * tables.p * tables.v * tables.m;

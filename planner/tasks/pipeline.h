@@ -53,8 +53,9 @@ struct StageUse {
 struct ChunkUse {
   Seconds first_forward{0};       ///< starts: its parameters must be there
   Seconds first_backward_end{0};  ///< the first micro-batch's gradients exist
-  Seconds last_backward{0};       ///< the last micro-batch's backward pass starts: buckets become final from here on
-  Seconds gradients_ready{0};     ///< its last weight gradient ends
+  Seconds last_backward{0};       ///< the last micro-batch's backward pass starts
+  Seconds gradients_from{0};      ///< the pass starts that makes its gradients final, one layer after another
+  Seconds gradients_ready{0};     ///< that pass ends
 };
 
 /// The spans lie in the scratch and last until its next use.

@@ -142,7 +142,10 @@ Reference Simulate(const PipelineProblem& problem) {
         if (step.kind == 'F' && j == 0) chunk.first_forward = Seconds(start);
         if (step.kind == 'D' && j == 0) chunk.first_backward_end = Seconds(end);
         if (step.kind == 'D' && j == m - 1) chunk.last_backward = Seconds(start);
-        if (step.kind == (split ? 'W' : 'D') && j == m - 1) chunk.gradients_ready = Seconds(end);
+        if (step.kind == (split ? 'W' : 'D') && j == m - 1) {
+          chunk.gradients_from = Seconds(start);
+          chunk.gradients_ready = Seconds(end);
+        }
         result.stages[s].busy += Seconds(free[s] - start);
         ++next[s];
         progress = true;
@@ -228,6 +231,7 @@ TEST(SimulatePipeline, AgreesWithTheObviousSimulatorOnRandomPipelines) {
       ASSERT_NEAR(a.first_forward.count(), b.first_forward.count(), 1e-9) << c.name() << " chunk " << k;
       ASSERT_NEAR(a.first_backward_end.count(), b.first_backward_end.count(), 1e-9) << c.name() << " chunk " << k;
       ASSERT_NEAR(a.last_backward.count(), b.last_backward.count(), 1e-9) << c.name() << " chunk " << k;
+      ASSERT_NEAR(a.gradients_from.count(), b.gradients_from.count(), 1e-9) << c.name() << " chunk " << k;
       ASSERT_NEAR(a.gradients_ready.count(), b.gradients_ready.count(), 1e-9) << c.name() << " chunk " << k;
     }
   }

@@ -35,4 +35,8 @@ constexpr bool SplitsBackward(ScheduleKind kind) {
   return kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbH2 || kind == ScheduleKind::kZbV;
 }
 
+/// Whether an iteration ends for all stages at once. Without, each stage steps when it is done and the step is checked
+/// afterwards. Source: arXiv 2401.10241.
+constexpr bool HasBarrier(ScheduleKind kind) { return kind != ScheduleKind::kZbH2 && kind != ScheduleKind::kZbV; }
+
 }  // namespace weft::planner

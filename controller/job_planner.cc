@@ -61,6 +61,8 @@ Status PlanStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, P
   }
   planner::PlanOptions plan_options;
   plan_options.node_budget = options.node_budget;
+  // The launch arguments below are weft-train's: it splits the batch and nothing else.
+  plan_options.framework = planner::Framework::kWeftTrain;
   // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
   if (spec.hosts_size() > 0) plan_options.fix["dp"] = job.gpus;
   WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(job, cluster, plan_options));

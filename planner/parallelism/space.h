@@ -67,6 +67,8 @@ class StrategySpace {
   /// Fewer ways of splitting first: pp, tp, cp, ep, recomputation, ZeRO, then all variables.
   bool Before(const Node& a, const Node& b) const;
 
+  /// Whether a legal strategy is one that the fixed variables and the framework allow.
+  bool Contains(const Strategy& strategy) const { return Allowed(strategy) && Agrees(strategy, options_.fixed); }
   /// The strategy of the space that needs least memory; nullopt if the space is empty. For saying by how much nothing fits.
   std::optional<Strategy> Leanest(Scratch& scratch) const;
 

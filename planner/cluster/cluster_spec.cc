@@ -19,11 +19,12 @@ struct Preset {
   int64_t gpus_per_node;
   double intra_gigabytes;
   double nic_gigabits;
+  int64_t hosts_per_node = 1;
 };
 constexpr std::array kPresets = {
     Preset{"dgx-v100", "v100-32", 8, 150, 4 * 100},     Preset{"dgx-a100", "a100-80", 8, 300, 8 * 200},
     Preset{"dgx-h100", "h100-80", 8, 450, 8 * 400},     Preset{"dgx-h200", "h200", 8, 450, 8 * 400},
-    Preset{"dgx-b200", "b200", 8, 900, 8 * 400},        Preset{"gb200-nvl72", "gb200", 72, 900, 72 * 400},
+    Preset{"dgx-b200", "b200", 8, 900, 8 * 400},        Preset{"gb200-nvl72", "gb200", 72, 900, 72 * 400, 18},
 };
 
 /// `device` and `other` at once: every rate and amount the lesser, every time the longer.
@@ -87,7 +88,8 @@ std::optional<ClusterSpec> FindClusterPreset(std::string_view name, int64_t node
                        .nic_rate = GigabitsPerSecond(preset.nic_gigabits),
                        .intra_latency = Seconds(4e-6),
                        .nic_latency = Seconds(12e-6),
-                       .network_efficiency = 0.92};
+                       .network_efficiency = 0.92,
+                       .hosts_per_node = preset.hosts_per_node};
   }
   return std::nullopt;
 }

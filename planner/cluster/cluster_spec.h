@@ -42,11 +42,13 @@ struct ClusterSpec {
   std::vector<NodeGroup> groups;  ///< two or more where nodes differ, else empty; read through Groups()
   BitsPerSecond between_groups_rate;  ///< per node and direction between groups; 0: the slower group's nic_rate
   Seconds between_groups_latency{0};  ///< 0: the longer nic_latency
+  int64_t hosts_per_node = 1;         ///< operating systems that make one node: 18 in an NVL72 rack
 
   /// The groups, in order of rank; one, made of the fields above, for a homogeneous cluster.
   std::vector<NodeGroup> Groups() const;
   bool heterogeneous() const { return groups.size() > 1; }
   int64_t TotalGpus() const;
+  int64_t GpusPerHost() const { return gpus_per_node / hosts_per_node; }
 };
 
 /// A cluster of `groups` (at least one), the common fields computed as said above.

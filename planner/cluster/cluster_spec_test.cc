@@ -21,6 +21,7 @@ TEST(ClusterSpec, ARackOfSeventyTwoIsOneNode) {
   const ClusterSpec cluster = FindClusterPreset("gb200-nvl72", 2).value();
   EXPECT_EQ(cluster.TotalGpus(), 144);
   EXPECT_DOUBLE_EQ(cluster.nic_rate.value(), 72 * 400e9);
+  EXPECT_EQ(cluster.GpusPerHost(), 4);
 }
 
 TEST(ClusterSpec, AHomogeneousClusterIsOneGroup) {

@@ -3,11 +3,12 @@
 that exists must be on the page.
 
     check_metrics_page.py --prometheus URL [--docs docs/metrics.md] [--save SNAPSHOT] [--changed-since SNAPSHOT]
-                          [--accept-declared]
+                          [--changed-within TIME] [--accept-declared]
 
 A metric of jobs or links has series only while there are jobs or links; --accept-declared is content with its TYPE line.
 --save keeps the present values. --changed-since says which metrics have changed since such a snapshot, and fails for
 one that has not unless its row on the page says why: "constant ...", or a cell that begins with "no: ".
+--changed-within does the same over all scrapes of the last TIME ("30m"): it also sees what rose and fell again.
 
 Exit: 0 the page and Prometheus agree, 1 they do not, 2 wrong usage or a file cannot be read.
 """
@@ -61,12 +62,20 @@ def differs(before, after):
     return any(before.get(series, 0) != after.get(series, 0) for series in before.keys() | after.keys())
 
 
-def compare_values(metrics, known, before, after):
-    """Prints which metrics changed between two snapshots; the number that did not and should have."""
+def moved_within(prometheus, metrics, known, window):
+    """The names of all series that had two different values in the window."""
+    names = [part for name, _ in metrics for part in series_names(name, known)]
+    return {name for name in names
+            if any(value > 0 for _, value in prometheus.query(f"max_over_time({name}[{window}]) - "
+                                                              f"min_over_time({name}[{window}])"))}
+
+
+def compare_values(metrics, known, changed_part):
+    """Prints which metrics changed, given which series did; the number that did not and should have."""
     stuck = 0
     for name, row in sorted(metrics):
         names = series_names(name, known)
-        changed = any(differs(before.get(part, {}), after.get(part, {})) for part in names)
+        changed = any(changed_part(part) for part in names)
         constant = "constant" in row or any(cell.strip().startswith("no: ") for cell in row.split("|"))
         state = "changed " if changed else "constant" if constant else "STUCK   "
         stuck += not changed and not constant
@@ -81,6 +90,7 @@ def main():
     parser.add_argument("--accept-declared", action="store_true")
     parser.add_argument("--save", type=pathlib.Path, metavar="SNAPSHOT")
     parser.add_argument("--changed-since", type=pathlib.Path, metavar="SNAPSHOT")
+    parser.add_argument("--changed-within", metavar="TIME")
     arguments = parser.parse_args()
     prometheus = Prometheus(arguments.prometheus)
     try:
@@ -97,6 +107,7 @@ def main():
         names = [part for name, _ in metrics for part in series_names(name, known)]
         wanted = before is not None or arguments.save is not None
         after = snapshot(prometheus, names) if wanted else {}
+        moved = moved_within(prometheus, metrics, known, arguments.changed_within) if arguments.changed_within else None
     except ApiError as error:
         print(f"check_metrics_page: {error}", file=sys.stderr)
         return 1
@@ -104,7 +115,10 @@ def main():
         arguments.save.write_text(json.dumps(after), encoding="utf-8")
     disagreements = compare_presence(metrics, known, declared)
     if before is not None:
-        disagreements += compare_values(metrics, known, before, after)
+        disagreements += compare_values(metrics, known,
+                                        lambda part: differs(before.get(part, {}), after.get(part, {})))
+    if moved is not None:
+        disagreements += compare_values(metrics, known, lambda part: part in moved)
     return 1 if disagreements else 0
 
 

@@ -12,13 +12,27 @@ using formats::ValidationCase;
 using planner::CostModel;
 using planner::Recompute;
 
-/// Runs whose recomputation is not stated: the least that fits, or all of it if nothing does.
+/// Runs whose recomputation is not stated: none, attention's core, or the fewest layers of each stage that let it fit; all
+/// of them if nothing fits.
 void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scratch& scratch) {
   if (!row.recompute_unknown) return;
-  for (const Recompute choice : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+  for (const Recompute choice : {Recompute::kNone, Recompute::kSelective}) {
     row.strategy.recompute = choice;
     if (model.Fits(row.strategy, scratch)) return;
   }
+  // Grace hosts take activations over the chip-to-chip link, about as fast as they arise.
+  if (row.cluster.device.name.starts_with("gb")) {
+    row.strategy.recompute = Recompute::kNone;
+    row.defaults.push_back("activations that do not fit are offloaded to the host");
+    return;
+  }
+  row.strategy.recompute = Recompute::kFull;
+  const int64_t layers = (row.job.model.layers + row.strategy.pp - 1) / row.strategy.pp;
+  for (int64_t count = 1; count < layers; ++count) {
+    row.strategy.recompute_layers = count;
+    if (model.Fits(row.strategy, scratch)) return;
+  }
+  row.strategy.recompute_layers = -1;
 }
 
 /// Bytes of a stage's layers alone: what the figures of arXiv 2205.05198 show.

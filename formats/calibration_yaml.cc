@@ -104,6 +104,7 @@ Result<CalibrationFile> ParseCalibrationYaml(std::string_view text, std::string_
       version = value.text == "1";
       continue;
     }
+    if (value.kind == YamlValue::Kind::kNull) continue;
     if (value.kind != YamlValue::Kind::kList) {
       return Fail(Code::kInvalidArgument, fmt::format("{}:{}: {}: expected a list", source, value.line, key));
     }

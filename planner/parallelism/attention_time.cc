@@ -79,7 +79,7 @@ double ContextForward(const JobSpec& job, const Machine& m, const LayerKey& key,
 void AddAttentionCore(LayerTime& layer, const JobSpec& job, const Machine& m, const SoftwareStack& stack,
                       const LayerKey& key) {
   const Sizes sizes = SizesOf(job, key);
-  const bool keeps_scores = job.model.KeepsScores() && !stack.flash_attention;
+  const bool keeps_scores = KeepsScores(job.model, stack);
   const Core core = keeps_scores ? Unfused(m, sizes, job.model.KeepsDropoutMasks())
                                  : Fused(m, sizes, job, static_cast<double>(key.tp));
   layer.core.compute = core.forward;

@@ -123,7 +123,7 @@ LayerSeconds CostModel::OneLayer(const Strategy& s, Scratch& scratch) const {
 Bytes CostModel::PeakBytes(const MemoryUse& memory, bool whole_process) const {
   const double state = static_cast<double>((memory.parameters + memory.gradients + memory.optimizer).count());
   const double rest = static_cast<double>((memory.activations + memory.transient).count());
-  const double peak = state + rest * impl_->machine.fragmentation + (whole_process ? impl_->machine.context_bytes : 0);
+  const double peak = state + impl_->machine.buffers + rest * impl_->machine.fragmentation + (whole_process ? impl_->machine.context_bytes : 0);
   return Bytes(static_cast<int64_t>(peak));
 }
 

@@ -62,7 +62,8 @@ DataTime ComputeDataTime(const Machine& m, const Strategy& s, const StateBytes& 
     if (s.zero_stage == 1 || s.zero_stage == 2) {
       const Group within{std::min(shards, group.size), group.stride};
       const double parameter_bytes = parameters * 2;
-      time.parameters += GatherTime(m, within, parameter_bytes / calls) * calls;
+      const double gathers = std::max(1.0, parameter_bytes / m.parameter_bucket);
+      time.parameters += GatherTime(m, within, parameter_bytes / gathers) * gathers;
     }
   };
   const bool per_micro_batch = s.zero_stage == 3 && !s.keep_after_forward;

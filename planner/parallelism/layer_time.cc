@@ -22,6 +22,7 @@ Linear LinearTime(const Machine& m, double tokens, double in, double out) {
   time.data = GemmTime(m, m.gemm_rate, {tokens, in, out}, bytes, m.element);
   // The weight gradient is added to an fp32 accumulator: read and written.
   time.weight = GemmTime(m, m.gemm_rate, {in, out, tokens}, bytes, 8);
+  if (m.adds_gradients) time.weight += in * out * (2 * m.element + 6) / m.memory_rate + m.launch;
   if (m.narrow) {
     // Casts of the input and, backward, of the output's gradient: read 16 bits, write the narrow copy and its transpose.
     time.forward += tokens * in * 4 / m.memory_rate + m.launch;
@@ -102,6 +103,26 @@ void AddAttentionLinears(LayerTime& layer, const JobSpec& job, const Machine& m,
   Add(layer, LinearTime(m, tokens, heads * width / t, hidden));
 }
 
+/// Norms, activation and the latents' up-projection once more: what is recomputed where attention is fused.
+double CheapForward(const JobSpec& job, const Machine& m, const LayerKey& key, bool mixture) {
+  const ModelSpec& model = job.model;
+  const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
+  const double inner = static_cast<double>(mixture ? model.experts_per_token * model.expert_ffn_hidden +
+                                                         model.shared_experts * model.shared_expert_ffn_hidden
+                                                   : model.ffn_hidden);
+  const double width = static_cast<double>(model.hidden) / (key.sequence_parallel ? t : 1);
+  double time = tokens * m.element * (4 * width + 3 * inner / t) * m.elementwise / m.memory_rate + 4 * m.launch;
+  if (model.attention == Attention::kLatent) {
+    const double heads = static_cast<double>(model.heads) / t;
+    const double q = heads * static_cast<double>(model.qk_nope_head_dim + model.qk_rope_head_dim);
+    const double kv = heads * static_cast<double>(model.qk_nope_head_dim + model.v_head_dim);
+    const double bytes = m.narrow ? 1 : m.element;
+    time += GemmTime(m, m.gemm_rate, {tokens, q, static_cast<double>(model.q_lora_rank)}, bytes, m.element) +
+            GemmTime(m, m.gemm_rate, {tokens, kv, static_cast<double>(model.kv_lora_rank)}, bytes, m.element);
+  }
+  return time;
+}
+
 /// No pass is faster than the host that starts its kernels.
 void HostFloor(const Machine& m, PassTime& pass, double kernels) {
   pass.compute = std::max(pass.compute, kernels * m.host_per_kernel);
@@ -137,7 +158,8 @@ LayerTime ComputeLayerTime(const JobSpec& job, const Machine& m, const SoftwareS
   AddStreams(layer, job, m, key);
   AddAttentionCore(layer, job, m, stack, key);
   if (mixture) AddMixture(layer, job, m, key);
-  const double kernels = job.model.KeepsScores() && !stack.flash_attention ? kKernelsUnfused : kKernels;
+  if (!KeepsScores(job.model, stack)) layer.core.compute = CheapForward(job, m, key, mixture);
+  const double kernels = KeepsScores(job.model, stack) ? kKernelsUnfused : kKernels;
   HostFloor(m, layer.forward, kernels);
   HostFloor(m, layer.backward_data, kernels * 1.4);
   HostFloor(m, layer.backward_weight, 4);

@@ -33,7 +33,7 @@ struct LayerTime {
   PassTime forward;
   PassTime backward_data;    ///< data gradients
   PassTime backward_weight;  ///< weight gradients, what a split backward may postpone
-  PassTime core;             ///< attention's core forward: what selective recomputation repeats
+  PassTime core;             ///< what selective recomputation repeats: attention's core, or norms and activations
 };
 
 /// All that a layer's time depends on.

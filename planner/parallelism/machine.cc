@@ -18,7 +18,7 @@ struct Processors {
 };
 constexpr std::array kProcessors = {
     Processors{"v100", "v100", 80},      Processors{"a100", "a100", 108},       Processors{"h100-pcie", "h100", 114},
-    Processors{"h100", "h100", 132},     Processors{"h800", "h100", 132},       Processors{"h200", "h100", 132},
+    Processors{"h100-96", "h100.96", 132}, Processors{"h100", "h100", 132},     Processors{"h800", "h100", 132},       Processors{"h200", "h100", 132},
     Processors{"gb200", "blackwell", 148}, Processors{"b200", "blackwell", 148}, Processors{"gb300", "blackwell", 148},
     Processors{"b300", "blackwell", 148}, Processors{"l40s", "l40s", 142},      Processors{"p40", "p40", 30},
     Processors{"cpu", "cpu", 1},
@@ -42,7 +42,7 @@ double Alignment(double extent) {
   const auto whole = static_cast<int64_t>(extent);
   if (whole % 64 == 0) return 1;
   if (whole % 8 == 0) return 0.93;
-  return whole % 2 == 0 ? 0.45 : 0.3;
+  return 0.12;
 }
 
 struct Reach {
@@ -62,8 +62,14 @@ double RingRate(const Machine& machine, const Reach& reach) {
   return reach.inside > 1 ? std::min(machine.intra_rate, out) : out;
 }
 
+/// Latency of a ring that passes through every rank, node after node.
 double Steps(const Machine& machine, const Reach& reach) {
-  return (reach.inside - 1) * machine.intra_latency + (reach.outside - 1) * machine.nic_latency;
+  return reach.outside * (reach.inside - 1) * machine.intra_latency + (reach.outside - 1) * machine.nic_latency;
+}
+
+/// Latency of a double tree between nodes over chains inside them.
+double TreeSteps(const Machine& machine, const Reach& reach) {
+  return (reach.inside - 1) * machine.intra_latency + std::ceil(std::log2(reach.outside)) * machine.nic_latency;
 }
 
 }  // namespace
@@ -96,7 +102,13 @@ double GatherTime(const Machine& machine, const Group& group, double bytes) {
 }
 
 double AllReduceTime(const Machine& machine, const Group& group, double bytes) {
-  return 2 * GatherTime(machine, group, bytes);
+  if (group.size <= 1) return 0;
+  const Reach reach = ReachOf(machine, group);
+  const double ring = 2 * GatherTime(machine, group, bytes);
+  if (reach.outside <= 2) return ring;
+  // A tree sends every byte up and down once, at a rate somewhat below the ring's.
+  const double tree = 2 * TreeSteps(machine, reach) + 2 * bytes / (0.85 * RingRate(machine, reach));
+  return std::min(ring, tree);
 }
 
 double AllToAllTime(const Machine& machine, const Group& group, double bytes) {
@@ -106,7 +118,9 @@ double AllToAllTime(const Machine& machine, const Group& group, double bytes) {
   // Peers inside the node are reached by NVLink, the others by this GPU's share of the NICs; both at once.
   const double inside = bytes * (reach.inside - 1) / n / machine.direct_intra_rate;
   const double outside = bytes * (n - reach.inside) / n / machine.nic_rate;
-  return Steps(machine, {std::min(reach.inside, 8.0), std::min(reach.outside, 8.0)}) + std::max(inside, outside);
+  // All peers are written at once; set-up grows with their number.
+  const double setup = machine.intra_latency + (reach.outside > 1 ? machine.nic_latency : 0) + 0.05 * machine.intra_latency * n;
+  return setup + std::max(inside, outside);
 }
 
 double SendTime(const Machine& machine, int64_t stride, double bytes) {
@@ -142,15 +156,21 @@ Result<Machine> MakeMachine(const ClusterSpec& cluster, Precision precision, con
   m.gpus_per_node = cluster.gpus_per_node;
   m.intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "efficiency");
   m.direct_intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "direct");
+  // Fewer NICs than GPUs, 100 Gbit/s each: RoCE and Omni-Path clusters of 2021; else one InfiniBand port per GPU.
+  const double nic_gigabits = cluster.nic_rate.value() / 1e9 / static_cast<double>(cluster.gpus_per_node);
+  const char* const nic = nic_gigabits < 100 ? "link.nic.shared" : "link.nic";
   m.nic_rate = cluster.nic_rate.bytes_per_second() / static_cast<double>(cluster.gpus_per_node) *
-               get("link.nic", "efficiency");
+               get(nic, "efficiency");
   m.intra_latency = cluster.intra_latency.count() * get(link, "latency");
-  m.nic_latency = cluster.nic_latency.count() * get("link.nic", "latency");
+  m.nic_latency = cluster.nic_latency.count() * get(nic, "latency");
   m.host_per_kernel = get(software, "host_per_kernel");
   m.mixture_host = get(software, "mixture_host");
   m.elementwise = get(software, "elementwise");
   m.tensor_hidden = get(software, "tensor_hidden");
   m.expert_hidden = get(software, "expert_hidden");
+  m.adds_gradients = stack.adds_gradients;
+  m.parameter_bucket = stack.parameter_bucket;
+  m.buffers = get(software, "buffers");
   m.interference = get(software, "interference");
   m.fragmentation = get("memory", "fragmentation");
   m.context_bytes = get("memory", "context");
@@ -165,7 +185,7 @@ Result<Machine> MakeMachine(const ClusterSpec& cluster, Precision precision, con
                               device.name, stack.name, rate));
     }
   }
-  const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.intra_latency, m.nic_latency, m.host_per_kernel,
+  const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.buffers, m.intra_latency, m.nic_latency, m.host_per_kernel,
                            m.mixture_host, m.elementwise, m.tensor_hidden, m.expert_hidden, m.interference, m.step_host,
                            m.micro_batch_host};
   for (const double value : others) {

@@ -37,6 +37,9 @@ struct Machine {
   double elementwise = 1;        ///< traffic of unfused kernels over the least traffic
   double tensor_hidden = 0;      ///< share of tp communication behind GEMMs
   double expert_hidden = 0;      ///< share of ep communication behind other work
+  bool adds_gradients = false;
+  double parameter_bucket = 160e6;  ///< bytes
+  double buffers = 0;            ///< bytes that the stack keeps beside state and activations
   double interference = 0;       ///< share of overlapped communication that slows computation
   double fragmentation = 1;      ///< of allocated over asked activations
   double context_bytes = 0;      ///< of driver, libraries and communicators, outside the allocator

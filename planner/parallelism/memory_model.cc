@@ -15,30 +15,48 @@ double Tokens(const JobSpec& job, const LayerKey& key) {
 }
 
 /// Values of attention that tp divides, per token: queries, keys, values, output; latents are not divided.
-double AttentionBytes(const ModelSpec& model, double t, double w, bool fused) {
+double AttentionBytes(const ModelSpec& model, double t, double w, double input, bool fused) {
   const double heads = static_cast<double>(model.heads);
   const double log_sums = fused ? 4 * heads / t : 0;
   if (model.attention == Attention::kLatent) {
     const double latents = w * static_cast<double>(model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim);
-    const double wide = w * static_cast<double>(2 * model.QueryWidth() + 2 * model.ValueWidth()) / t;
+    const double wide = (w * static_cast<double>(2 * model.QueryWidth() + model.ValueWidth()) +
+                         input * static_cast<double>(model.ValueWidth())) / t;
     return latents + wide + log_sums;
   }
   const double kv = std::max(static_cast<double>(model.kv_heads) / t, 1.0) * static_cast<double>(model.head_dim);
-  return w * 2 * heads * static_cast<double>(model.head_dim) / t + w * 2 * kv + log_sums;
+  return (w + input) * heads * static_cast<double>(model.head_dim) / t + w * 2 * kv + log_sums;
 }
 
-double MlpBytes(double inner, bool gated, double w) { return w * inner * (gated ? 3 : 2); }
+/// The inputs of the activation and its product, which is the second product's input and narrow where that is.
+double MlpBytes(double inner, bool gated, double w, double input) { return inner * (w * (gated ? 2 : 1) + input); }
 
 /// Router logits, the copies as dispatched, inside the experts, and as combined; shared experts.
-double MixtureBytes(const ModelSpec& model, const LayerKey& key, double w) {
+double MixtureBytes(const ModelSpec& model, const LayerKey& key, double w, double input) {
   const double t = static_cast<double>(key.tp), etp = static_cast<double>(key.etp);
   const double copies = static_cast<double>(model.experts_per_token) * etp / t;
   const double inner = static_cast<double>(model.expert_ffn_hidden) / etp;
   const double hidden = static_cast<double>(model.hidden);
-  const double routed = copies * (w * 2 * hidden + MlpBytes(inner, model.gated_mlp, w));
+  // The combine's weights are folded into the activation: the copies' outputs are not kept.
+  const double routed = copies * (input * hidden + MlpBytes(inner, model.gated_mlp, w, input));
   const double shared = MlpBytes(static_cast<double>(model.shared_experts * model.shared_expert_ffn_hidden) / t,
-                                 model.gated_mlp, w);
+                                 model.gated_mlp, w, input);
   return 4 * static_cast<double>(model.experts) / t + routed + shared;
+}
+
+/// Per token, what Megatron-core's selective modules drop: norms' outputs, activation products, queries, keys and values
+/// that are projected up from latents.
+double CheapBytes(const ModelSpec& model, const LayerKey& key, double input, double spread, bool mixture) {
+  const double t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
+  double bytes = 2 * input * hidden / spread;
+  if (mixture) {
+    bytes += input * static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) / t;
+    bytes += input * static_cast<double>(model.shared_experts * model.shared_expert_ffn_hidden) / t;
+  } else {
+    bytes += input * static_cast<double>(model.ffn_hidden) / t;
+  }
+  if (model.attention == Attention::kLatent) bytes += 2 * static_cast<double>(2 * model.QueryWidth() + model.ValueWidth()) / t;
+  return bytes;
 }
 
 }  // namespace
@@ -50,6 +68,8 @@ StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_
       if (precision == Precision::kFp16) return {2, 6, 12, 2, 2};
       return {2, 4, 12, 2, gradients_16bit ? 2.0 : 4.0};
     case StateScheme::kZeroPaper: return {2, 2, 12, 2, 2};
+    case StateScheme::kDeepSpeed: return {2, precision == Precision::kFp16 ? 2.0 : 6.0, 16, 2, 2};
+    case StateScheme::kInternEvo: return {2, 2, 16, 2, 2};
     case StateScheme::kFp32Master: return {4, 4, 8, 2, gradients_16bit ? 2.0 : 4.0};
     case StateScheme::kPure16: return {4, 4, 8, 2, 2};
   }
@@ -60,12 +80,16 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   const ModelSpec& model = job.model;
   const double w = StorageBytes(job.precision), t = static_cast<double>(key.tp), tokens = Tokens(job, key);
   const double hidden = static_cast<double>(model.hidden);
-  const bool scores = model.KeepsScores() && !stack.flash_attention;
+  const bool scores = KeepsScores(model, stack);
   const bool all_split = key.sequence_parallel || key.tensor_mode != TensorMode::k1D;
   const double spread = all_split ? t : 1;
-  double bytes = (4 * w * hidden + (model.KeepsDropoutMasks() ? 2 * hidden : 0)) / spread;
-  bytes += AttentionBytes(model, t, w, !scores);
-  bytes += mixture ? MixtureBytes(model, key, w) : MlpBytes(static_cast<double>(model.ffn_hidden) / t, model.gated_mlp, w);
+  // What a narrow product reads is kept as it reads it.
+  const bool narrow = job.precision == Precision::kFp8 || job.precision == Precision::kFp4;
+  const double input = narrow ? 1 : w;
+  double bytes = ((2 * w + 2 * input) * hidden + (model.KeepsDropoutMasks() ? 2 * hidden : 0)) / spread;
+  bytes += AttentionBytes(model, t, w, input, !scores);
+  bytes += mixture ? MixtureBytes(model, key, w, input)
+                   : MlpBytes(static_cast<double>(model.ffn_hidden) / t, model.gated_mlp, w, input);
   LayerBytes layer;
   layer.selective = tokens * bytes;
   layer.none = layer.selective;
@@ -73,6 +97,8 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
     const double per_score = w + (model.KeepsDropoutMasks() ? 1 + w : 0);
     layer.none += per_score * tokens * static_cast<double>(job.sequence * model.heads) / t;
   }
+  // With fused attention there are no scores to drop, but norms, activation and latent projections are cheap to repeat.
+  if (!scores) layer.selective -= tokens * CheapBytes(model, key, input, spread, mixture);
   layer.full = tokens * w * hidden / spread;
   return layer;
 }

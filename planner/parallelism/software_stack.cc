@@ -8,23 +8,37 @@ namespace {
 // Sources: megatron-2021, arXiv 2104.04473 section 5 and Megatron-LM at its date (no gradient overlap, scatter-gather
 // sends, fused softmax); megatron-2022, arXiv 2205.05198 (adds sequence parallelism); megatron-deepspeed, the BLOOM
 // chronicle (ZeRO-1, fp16); zero-bubble, arXiv 2401.10241's Megatron fork; megascale, arXiv 2402.15627; the others their
-// documentation (overlap_grad_reduce, overlap_param_gather, FSDP prefetch).
+// documentation (overlap_grad_reduce, overlap_param_gather, FSDP prefetch); NeMo's recipes keep and send 16-bit gradients.
+// "sinks": before 26.06 attention with learned sinks had no fused kernel.
 constexpr std::array kStacks = {
-    SoftwareStack{.name = "megatron-2021", .blocking_sends = true, .flash_attention = false, .sequence_parallel = false},
+    SoftwareStack{.name = "megatron-2021", .blocking_sends = true, .flash_attention = false, .sequence_parallel = false,
+                  .adds_gradients = true},
     SoftwareStack{.name = "megatron-2022", .blocking_sends = true, .flash_attention = false},
-    SoftwareStack{.name = "megatron-deepspeed", .blocking_sends = true, .flash_attention = false,
-                  .sequence_parallel = false, .gradients_16bit = true},
-    SoftwareStack{.name = "megatron-2023", .blocking_sends = true, .flash_attention = true},
-    SoftwareStack{.name = "zero-bubble", .blocking_sends = false, .flash_attention = true},
+    SoftwareStack{.name = "megatron-deepspeed", .state = StateScheme::kDeepSpeed, .blocking_sends = true,
+                  .flash_attention = false, .sequence_parallel = false, .gradients_16bit = true, .adds_gradients = true},
+    SoftwareStack{.name = "megatron-2023", .blocking_sends = true, .flash_attention = false},
+    SoftwareStack{.name = "zero-bubble", .blocking_sends = false, .flash_attention = false},
     SoftwareStack{.name = "megascale", .overlaps_gradients = true, .overlaps_parameters = true},
     SoftwareStack{.name = "nemo-2022", .flash_attention = false},
     SoftwareStack{.name = "megatron-core", .overlaps_gradients = true, .overlaps_parameters = true, .fused_loss = true},
-    SoftwareStack{.name = "nemo-2024", .overlaps_gradients = true, .overlaps_parameters = true, .fused_loss = true},
-    SoftwareStack{.name = "nemo-2025", .overlaps_gradients = true, .overlaps_parameters = true, .fused_loss = true},
-    SoftwareStack{.name = "nemo-2026", .overlaps_gradients = true, .overlaps_parameters = true, .fused_loss = true},
-    SoftwareStack{.name = "nemo-2026-06", .overlaps_gradients = true, .overlaps_parameters = true, .fused_loss = true},
-    SoftwareStack{.name = "internevo", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
-                  .overlaps_parameters = true, .gradients_16bit = true},
+    SoftwareStack{.name = "nemo-2024", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
+                  .overlaps_parameters = true, .gradients_16bit = true, .fused_loss = true},
+    SoftwareStack{.name = "nemo-2025", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
+                  .overlaps_parameters = true, .gradients_16bit = true, .fused_loss = true},
+    SoftwareStack{.name = "nemo-2025-09", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
+                  .overlaps_parameters = true, .gradients_16bit = true, .fused_loss = true},
+    SoftwareStack{.name = "nemo-2026", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
+                  .overlaps_parameters = true, .gradients_16bit = true, .fused_loss = true},
+    SoftwareStack{.name = "nemo-2026-06", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
+                  .overlaps_parameters = true, .gradients_16bit = true, .fused_loss = true},
+    SoftwareStack{.name = "nemo-2025-09.sinks", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
+                  .overlaps_parameters = true, .flash_attention = false, .unfused_always = true, .gradients_16bit = true,
+                  .fused_loss = true},
+    SoftwareStack{.name = "nemo-2026.sinks", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
+                  .overlaps_parameters = true, .flash_attention = false, .unfused_always = true, .gradients_16bit = true,
+                  .fused_loss = true},
+    SoftwareStack{.name = "internevo", .state = StateScheme::kInternEvo, .overlaps_gradients = true, .gradients_16bit = true,
+                  .adds_gradients = true, .parameter_bucket = 32e6},
     SoftwareStack{.name = "llm-foundry", .state = StateScheme::kFp32Master, .overlaps_gradients = true},
     SoftwareStack{.name = "llm-foundry-pure", .state = StateScheme::kPure16, .overlaps_gradients = true,
                   .gradients_16bit = true},
@@ -36,6 +50,10 @@ constexpr std::array kStacks = {
 };
 
 }  // namespace
+
+bool KeepsScores(const ModelSpec& model, const SoftwareStack& stack) {
+  return !stack.flash_attention && (!model.flash_attention || stack.unfused_always);
+}
 
 std::optional<SoftwareStack> FindSoftwareStack(std::string_view name) {
   for (const SoftwareStack& stack : kStacks) {

@@ -7,6 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "planner/workload/model_spec.h"
+
 namespace weft::planner {
 
 /// Bytes per parameter of the training state. Source: parallelism references in memory_model.h.
@@ -14,6 +16,8 @@ enum class StateScheme {
   kMegatron,       ///< 16-bit parameters, fp32 gradients, fp32 master and moments: 2 + 4 + 12 (fp16: gradients 2 + 4)
   kZeroPaper,      ///< 16-bit parameters and gradients, fp32 master and moments: 2 + 2 + 12
   kFp32Master,     ///< FSDP mixed precision: the fp32 shards are the parameters, 16-bit copies are gathered: 4 + 4 + 8
+  kDeepSpeed,      ///< ZeRO-1 with fp32 gradient shard: 2 + 2 + 16; bf16 keeps an fp32 gradient sum as well: 2 + 6 + 16
+  kInternEvo,      ///< as kZeroPaper with fp32 copies of the gradient shard: 2 + 2 + 16
   kPure16,         ///< FSDP "pure": 16-bit gathered, reduced and kept gradients, fp32 master: as kFp32Master with 16-bit comm
 };
 
@@ -24,10 +28,16 @@ struct SoftwareStack {
   bool overlaps_parameters = false;   ///< ZeRO-1 parameter gather behind the next forward
   bool blocking_sends = false;        ///< pipeline messages on the critical path of every pass
   bool flash_attention = true;        ///< where the model does not say
+  bool unfused_always = false;        ///< not even for models that want fused attention: its kernels lack a feature
   bool sequence_parallel = true;      ///< with tensor parallelism, where a row does not say
   bool gradients_16bit = false;       ///< exchanged in 16 bits
   bool fused_loss = false;            ///< no fp32 copy of the logits
+  bool adds_gradients = false;        ///< a kernel of its own adds each weight gradient to the fp32 (fp16) buffer
+  double parameter_bucket = 160e6;    ///< bytes of one parameter gather after the step
 };
+
+/// Whether a run of the model keeps attention's scores: unfused kernels.
+bool KeepsScores(const ModelSpec& model, const SoftwareStack& stack);
 
 /// The stack of that name, nullopt if unknown.
 std::optional<SoftwareStack> FindSoftwareStack(std::string_view name);

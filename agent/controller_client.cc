@@ -162,6 +162,7 @@ bool GrpcControllerClient::RunSession(const std::stop_token& stop, std::string* 
   }
   const grpc::Status status = stream->Finish();
   *why = status.ok() ? "the controller ended the session" : status.error_message();
+  if (status.error_code() == grpc::UNAVAILABLE && !stood) *why = rpc::ExplainNoConnection(options_.tls, *why);
   return stood;
 }
 

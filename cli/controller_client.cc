@@ -28,7 +28,8 @@ class ControllerClient::Impl {
                                                                        : static_cast<Code>(status.error_code());
     const bool unreachable = code == Code::kUnavailable || code == Code::kDeadlineExceeded;
     return Fail(code, fmt::format("{} at controller {}: {}", name, address_.address,
-                                  unreachable ? "cannot be reached: " + status.error_message()
+                                  unreachable ? "cannot be reached: " + rpc::ExplainNoConnection(address_.tls,
+                                                                                                status.error_message())
                                               : status.error_message()));
   }
 

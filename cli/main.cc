@@ -7,6 +7,7 @@
 
 #include "cli/perf.h"
 #include "cli/plan.h"
+#include "cli/validate.h"
 #ifdef WEFT_ONLINE
 #include "cli/demo/demo.h"
 #include "cli/online.h"
@@ -54,6 +55,16 @@ void AddPlan(CLI::App& app, int& exit_code) {
   plan->callback([options, &exit_code] { exit_code = RunPlan(*options); });
 }
 
+void AddValidate(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<ValidateOptions>();
+  CLI::App* validate = app.add_subcommand("validate", "compare predictions with tables of published measurements");
+  validate->add_option("TABLE", options->tables, "CSV files")->required();
+  validate->add_option("--calibration", options->calibration, "constants, YAML (default: those compiled in)");
+  validate->add_flag("--rows", options->rows, "print every row");
+  validate->add_option("--output", options->output, "table or json")->capture_default_str();
+  validate->callback([options, &exit_code] { exit_code = RunValidate(*options); });
+}
+
 #ifdef WEFT_ONLINE
 void AddDemo(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<DemoOptions>();
@@ -94,6 +105,7 @@ int Main(int argc, char** argv) {
   int exit_code = kExitDone;
   AddPerf(app, exit_code);
   AddPlan(app, exit_code);
+  AddValidate(app, exit_code);
 #ifdef WEFT_ONLINE
   AddDemo(app, exit_code);
   AddOnline(app, exit_code, "submit", "plan and register a job", RunSubmit, "JOB");

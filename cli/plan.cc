@@ -49,7 +49,7 @@ json StrategyJson(const planner::Strategy& s) {
           {"zero_stage", s.zero_stage},
           {"recompute", planner::RecomputeName(s.recompute)},
           {"sequence_parallel", s.sequence_parallel},
-          {"schedule", s.schedule},
+          {"schedule", planner::ScheduleName(s.schedule)},
           {"bucket_bytes", s.bucket_bytes.count()}};
 }
 

@@ -12,6 +12,8 @@
 namespace weft::controller {
 namespace {
 
+constexpr size_t kMaxOrderText = 4096;  // half of what an agent hands to a hook
+
 bool ValidText(std::string_view text) {
   return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
@@ -59,6 +61,8 @@ Status PlanStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, P
   }
   planner::PlanOptions plan_options;
   plan_options.node_budget = options.node_budget;
+  // The launch arguments below are weft-train's: it splits the batch and nothing else.
+  plan_options.framework = planner::Framework::kWeftTrain;
   // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
   if (spec.hosts_size() > 0) plan_options.fix["dp"] = job.gpus;
   WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(job, cluster, plan_options));
@@ -110,8 +114,17 @@ Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, c
   for (const std::string& host : ordered) {
     for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);
   }
-  if (ordered != given) planned.plan.add_why("ranks are ordered so that the ring crosses between leaves least often");
   FillLaunch(spec, view, options, planned.plan);
+  if (ordered != given) {
+    planned.plan.add_why("ranks are ordered so that the ring crosses between leaves least often");
+    // For the hooks: a batch system has an order of its own, which holds where this is not said.
+    const std::string order = fmt::format("{}", fmt::join(ordered, ","));
+    if (order.size() <= kMaxOrderText) {
+      (*planned.plan.mutable_environment())["WEFT_HOST_ORDER"] = order;
+    } else {
+      planned.plan.add_why("the order of ranks is too long for the launch environment: the batch system's own holds");
+    }
+  }
   return planned;
 }
 

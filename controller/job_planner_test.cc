@@ -79,6 +79,17 @@ TEST(JobPlanner, SeveralRanksPerHostStayTogether) {
   EXPECT_THAT(planned->plan.rank_hosts(), ElementsAre("h1", "h1", "h2", "h2", "h3", "h3", "h4", "h4"));
 }
 
+TEST(JobPlanner, AnOrderThatIsNotTheGivenOneIsHandedToTheHooks) {
+  const auto ordered = PlanJob(Spec(), View(), DefaultConfig().planner);
+  ASSERT_TRUE(ordered.has_value());
+  EXPECT_EQ(ordered->plan.environment().at("WEFT_HOST_ORDER"), "h1,h2,h3,h4");
+  PlacementView unknown = View();
+  unknown.leaf.clear();
+  const auto as_given = PlanJob(Spec(), unknown, DefaultConfig().planner);
+  ASSERT_TRUE(as_given.has_value());
+  EXPECT_FALSE(as_given->plan.environment().contains("WEFT_HOST_ORDER"));
+}
+
 TEST(JobPlanner, NonsenseIsRefusedByName) {
   const auto expect = [](const v1::JobSpec& spec, const char* piece) {
     const auto planned = PlanJob(spec, {}, DefaultConfig().planner);

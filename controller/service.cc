@@ -1,7 +1,6 @@
 #include "controller/service.h"
 
 #include <fmt/format.h>
-#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
@@ -16,9 +15,6 @@ namespace weft::controller {
 namespace {
 
 constexpr size_t kMaxQueued = 1024;
-
-/// gRPC's own complaints, e.g. about a port in use: what matters of them is said by whoever handles the error.
-void LogForGrpc(gpr_log_func_args* args) { LogDebug("grpc", args->message); }
 
 grpc::Status ToGrpc(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code()), error.message()};
@@ -227,7 +223,6 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Endpoint& endpoint, 
                                                       ControlLoop* loop) {
   WEFT_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeServerCredentials(tls));
   auto impl = std::make_unique<Impl>(loop);
-  gpr_set_log_function(LogForGrpc);
   grpc::ServerBuilder builder;
   // Without this a second controller would share the port and take half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -2,185 +2,207 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <vector>
 
+#include "formats/cnn3d_config.h"
+#include "formats/json_fields.h"
+#include "formats/one_line.h"
 #include "formats/read_file.h"
+#include "planner/workload/model_presets.h"
 
 namespace weft::formats {
 namespace {
 
 using nlohmann::json;
+using planner::Architecture;
+using planner::Attention;
 using planner::ModelSpec;
 
-// Far above any model there is, and small enough that no product of three of them leaves 63 bits.
+// Far above any model there is; a model at all of these limits at once is refused by CheckSize.
 constexpr int64_t kMaxLayers = 10'000;
 constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxExperts = 1 << 16;
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxPositions = 1 << 28;
 
-/// Keeps the first error, so that a reader can list its fields without a branch after each.
-class Fields {
- public:
-  Fields(const json& object, std::string_view source) : object_(object), source_(source) {}
-
-  bool Has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
-
-  int64_t Integer(const char* key, int64_t least, int64_t most) {
-    if (!Has(key)) {
-      Reject(fmt::format("key \"{}\": {}, expected an integer from {} to {}", key,
-                         object_.contains(key) ? "null" : "missing", least, most));
-      return least;
-    }
-    const json& value = object_.at(key);
-    if (!value.is_number_integer() || value > most || value < least) {
-      Reject(fmt::format("key \"{}\": value {}, expected an integer from {} to {}", key, Shown(value), least, most));
-      return least;
-    }
-    return value.get<int64_t>();
-  }
-  int64_t Integer(const char* key, int64_t least, int64_t most, int64_t otherwise) {
-    return Has(key) ? Integer(key, least, most) : otherwise;
-  }
-  bool Boolean(const char* key, bool otherwise) {
-    if (!Has(key)) return otherwise;
-    if (!object_.at(key).is_boolean()) {
-      Reject(fmt::format("key \"{}\": value {}, expected true or false", key, Shown(object_.at(key))));
-      return otherwise;
-    }
-    return object_.at(key).get<bool>();
-  }
-  std::string Text(const char* key, const std::string& otherwise) {
-    if (!Has(key)) return otherwise;
-    if (!object_.at(key).is_string()) {
-      Reject(fmt::format("key \"{}\": value {}, expected a string", key, Shown(object_.at(key))));
-      return otherwise;
-    }
-    return object_.at(key).get<std::string>();
-  }
-  void Divides(const char* key, int64_t divisor, const char* of, int64_t dividend) {
-    if (dividend % divisor != 0) {
-      Reject(fmt::format("key \"{}\": value {}, expected a divisor of {} = {}", key, divisor, of, dividend));
-    }
-  }
-
-  Result<ModelSpec> Finish(ModelSpec model) const {
-    if (!error_.empty()) return Fail(Code::kInvalidArgument, error_);
-    return model;
-  }
-
- private:
-  static std::string Shown(const json& value) {
-    std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-    return text.size() > 60 ? text.substr(0, 57) + "..." : text;
-  }
-  void Reject(const std::string& what) {
-    if (error_.empty()) error_ = fmt::format("{}: {}", source_, what);
-  }
-
-  const json& object_;
-  std::string_view source_;
-  std::string error_;
-};
-
-Result<ModelSpec> ReadGpt2(Fields fields) {
-  ModelSpec model;
-  model.architecture = planner::Architecture::kGpt2;
-  model.name = fields.Text("_name_or_path", "");
-  if (model.name.empty()) model.name = "gpt2";
-  model.layers = fields.Integer("n_layer", 1, kMaxLayers);
-  model.hidden = fields.Integer("n_embd", 1, kMaxWidth);
-  model.heads = fields.Integer("n_head", 1, kMaxWidth);
-  fields.Divides("n_head", model.heads, "n_embd", model.hidden);
-  model.kv_heads = model.heads;
-  model.head_dim = model.hidden / model.heads;
-  model.ffn_hidden = fields.Integer("n_inner", 1, 4 * kMaxWidth, 4 * model.hidden);
-  model.vocab = fields.Integer("vocab_size", 1, kMaxVocab);
-  model.max_positions = fields.Integer("n_positions", 1, kMaxPositions);
-  model.tied_embeddings = fields.Boolean("tie_word_embeddings", true);
-  return fields.Finish(model);
+/// Refuses a model whose parameters would not fit 63 bits a few times over.
+void CheckSize(const ModelSpec& model, JsonFields& fields) {
+  const auto real = [](int64_t n) { return static_cast<double>(n); };
+  const double h = real(model.hidden);
+  const double heads = real(model.heads) * (real(model.head_dim) + real(model.qk_nope_head_dim) +
+                                            real(model.qk_rope_head_dim) + real(model.v_head_dim));
+  const double widest = std::max({h, real(model.q_lora_rank), real(model.kv_lora_rank)});
+  const double experts = real(model.experts) * real(model.expert_ffn_hidden) +
+                         real(model.shared_experts) * real(model.shared_expert_ffn_hidden);
+  const double layer = 4 * heads * widest + 3 * h * (real(model.ffn_hidden) + experts + real(model.experts)) + 2 * h * widest;
+  const double all = real(model.layers) * layer + h * (2 * real(model.vocab) + real(model.max_positions));
+  if (all > 1e17) fields.Reject(fmt::format("about {:.0e} parameters, expected fewer than 1e17", all));
 }
 
-Result<ModelSpec> ReadLlama(Fields fields) {
-  ModelSpec model;
-  model.architecture = planner::Architecture::kLlama;
-  model.name = fields.Text("_name_or_path", "");
-  if (model.name.empty()) model.name = "llama";
-  model.layers = fields.Integer("num_hidden_layers", 1, kMaxLayers);
-  model.hidden = fields.Integer("hidden_size", 1, kMaxWidth);
-  model.heads = fields.Integer("num_attention_heads", 1, kMaxWidth);
-  model.kv_heads = fields.Integer("num_key_value_heads", 1, kMaxWidth, model.heads);
-  fields.Divides("num_key_value_heads", model.kv_heads, "num_attention_heads", model.heads);
-  if (fields.Has("head_dim")) {
-    model.head_dim = fields.Integer("head_dim", 1, kMaxWidth);
+void ReadGpt2(JsonFields& fields, ModelSpec* model) {
+  model->architecture = Architecture::kGpt2;
+  model->layers = fields.Integer("n_layer", 1, kMaxLayers);
+  model->hidden = fields.Integer("n_embd", 1, kMaxWidth);
+  model->heads = fields.Integer("n_head", 1, kMaxWidth);
+  fields.Divides("n_head", model->heads, "n_embd", model->hidden);
+  model->kv_heads = model->heads;
+  model->head_dim = model->hidden / model->heads;
+  model->ffn_hidden = fields.Integer("n_inner", 1, 4 * kMaxWidth, 4 * model->hidden);
+  model->vocab = fields.Integer("vocab_size", 1, kMaxVocab);
+  model->max_positions = fields.Integer("n_positions", 1, kMaxPositions);
+  model->tied_embeddings = fields.Boolean("tie_word_embeddings", true);
+  model->dropout = fields.Number("attn_pdrop", 0, 1, 0.1) > 0 || fields.Number("resid_pdrop", 0, 1, 0.1) > 0;
+  model->flash_attention = fields.Text("_attn_implementation", "eager") != "eager";
+}
+
+/// What all families since Llama share: RMS norms, rotary positions, SwiGLU, fused attention, no dropout.
+void ReadModern(JsonFields& fields, ModelSpec* model) {
+  model->layers = fields.Integer("num_hidden_layers", 1, kMaxLayers);
+  model->hidden = fields.Integer("hidden_size", 1, kMaxWidth);
+  model->heads = fields.Integer("num_attention_heads", 1, kMaxWidth);
+  model->vocab = fields.Integer("vocab_size", 1, kMaxVocab);
+  model->max_positions = fields.Integer("max_position_embeddings", 1, kMaxPositions);
+  model->tied_embeddings = fields.Boolean("tie_word_embeddings", false);
+  model->gated_mlp = model->rms_norm = model->flash_attention = true;
+  model->dropout = model->learned_positions = model->mlp_bias = false;
+  model->attention_bias = model->attention_output_bias = false;
+}
+
+void ReadHeads(JsonFields& fields, ModelSpec* model, int64_t head_dim) {
+  model->kv_heads = fields.Integer("num_key_value_heads", 1, kMaxWidth, model->heads);
+  fields.Divides("num_key_value_heads", model->kv_heads, "num_attention_heads", model->heads);
+  if (model->kv_heads < model->heads) model->attention = Attention::kGroupedQuery;
+  if (fields.Has("head_dim") || head_dim > 0) {
+    model->head_dim = fields.Integer("head_dim", 1, kMaxWidth, head_dim);
   } else {
-    fields.Divides("num_attention_heads", model.heads, "hidden_size", model.hidden);
-    model.head_dim = model.hidden / model.heads;
+    fields.Divides("num_attention_heads", model->heads, "hidden_size", model->hidden);
+    model->head_dim = model->hidden / model->heads;
   }
-  model.ffn_hidden = fields.Integer("intermediate_size", 1, 4 * kMaxWidth);
-  model.vocab = fields.Integer("vocab_size", 1, kMaxVocab);
-  model.max_positions = fields.Integer("max_position_embeddings", 1, kMaxPositions);
-  model.gated_mlp = true;
-  model.rms_norm = true;
-  model.learned_positions = false;
-  model.tied_embeddings = fields.Boolean("tie_word_embeddings", false);
-  model.attention_bias = fields.Boolean("attention_bias", false);
-  model.mlp_bias = fields.Boolean("mlp_bias", false);
-  return fields.Finish(model);
+}
+
+/// llama and mistral; also the dense part of what follows.
+void ReadLlama(JsonFields& fields, ModelSpec* model) {
+  model->architecture = Architecture::kLlama;
+  ReadModern(fields, model);
+  ReadHeads(fields, model, 0);
+  model->ffn_hidden = fields.Integer("intermediate_size", 1, 4 * kMaxWidth);
+  model->attention_bias = model->attention_output_bias = fields.Boolean("attention_bias", false);
+  model->mlp_bias = fields.Boolean("mlp_bias", false);
+}
+
+void ReadQwen2(JsonFields& fields, ModelSpec* model) {
+  ReadLlama(fields, model);
+  model->attention_bias = true;  // Q, K and V always have one, the output never
+  model->attention_output_bias = false;
+}
+
+void ReadQwen3(JsonFields& fields, ModelSpec* model) {
+  model->architecture = Architecture::kLlama;
+  ReadModern(fields, model);
+  ReadHeads(fields, model, 128);
+  model->ffn_hidden = fields.Integer("intermediate_size", 1, 4 * kMaxWidth);
+  model->attention_bias = model->attention_output_bias = fields.Boolean("attention_bias", false);
+  model->query_key_norm = true;
+}
+
+void ReadExperts(JsonFields& fields, const char* count, ModelSpec* model) {
+  model->experts = fields.Integer(count, 1, kMaxExperts);
+  model->experts_per_token = fields.Integer("num_experts_per_tok", 1, kMaxExperts);
+  if (model->experts_per_token > model->experts) {
+    fields.Reject("num_experts_per_tok", fmt::format("value {}, expected at most {} = {}", model->experts_per_token, count,
+                                                     model->experts));
+  }
+}
+
+void ReadMixtral(JsonFields& fields, ModelSpec* model) {
+  ReadLlama(fields, model);
+  model->architecture = Architecture::kMixtral;
+  ReadExperts(fields, "num_local_experts", model);
+  model->expert_ffn_hidden = model->ffn_hidden;
+}
+
+void ReadQwenExperts(JsonFields& fields, ModelSpec* model) {
+  model->architecture = Architecture::kQwenMoe;
+  ReadExperts(fields, "num_experts", model);
+  model->expert_ffn_hidden = fields.Integer("moe_intermediate_size", 1, 4 * kMaxWidth);
+  model->moe_layer_period = fields.Integer("decoder_sparse_step", 1, kMaxLayers, 1);
+  model->first_dense_layers = fields.CountUp("mlp_only_layers", model->layers);
+}
+
+void ReadQwen2Moe(JsonFields& fields, ModelSpec* model) {
+  ReadQwen2(fields, model);
+  ReadQwenExperts(fields, model);
+  model->shared_experts = 1;
+  model->shared_expert_ffn_hidden = fields.Integer("shared_expert_intermediate_size", 1, 4 * kMaxWidth);
+  model->shared_expert_gate = true;
+}
+
+void ReadQwen3Moe(JsonFields& fields, ModelSpec* model) {
+  ReadQwen3(fields, model);
+  ReadQwenExperts(fields, model);
+}
+
+void ReadDeepSeek(JsonFields& fields, ModelSpec* model) {
+  model->architecture = Architecture::kDeepSeek;
+  ReadModern(fields, model);
+  model->kv_heads = model->heads;
+  model->attention = Attention::kLatent;
+  model->q_lora_rank = fields.Integer("q_lora_rank", 1, kMaxWidth, 0);
+  model->kv_lora_rank = fields.Integer("kv_lora_rank", 1, kMaxWidth);
+  model->qk_nope_head_dim = fields.Integer("qk_nope_head_dim", 1, kMaxWidth);
+  model->qk_rope_head_dim = fields.Integer("qk_rope_head_dim", 1, kMaxWidth);
+  model->v_head_dim = model->head_dim = fields.Integer("v_head_dim", 1, kMaxWidth);
+  model->attention_bias = model->attention_output_bias = fields.Boolean("attention_bias", false);
+  model->ffn_hidden = fields.Integer("intermediate_size", 1, 4 * kMaxWidth);
+  if (!fields.Has("n_routed_experts")) return;  // the family's class allows a dense model
+  ReadExperts(fields, "n_routed_experts", model);
+  model->expert_ffn_hidden = fields.Integer("moe_intermediate_size", 1, 4 * kMaxWidth);
+  model->shared_experts = fields.Integer("n_shared_experts", 0, kMaxExperts, 0);
+  model->shared_expert_ffn_hidden = model->shared_experts > 0 ? model->expert_ffn_hidden : 0;
+  model->first_dense_layers = fields.Integer("first_k_dense_replace", 0, model->layers, 0);
+  model->moe_layer_period = fields.Integer("moe_layer_freq", 1, kMaxLayers, 1);
 }
 
 struct Family {
   std::string_view model_type;
-  Result<ModelSpec> (*read)(Fields fields);
+  void (*read)(JsonFields& fields, ModelSpec* model);
 };
-constexpr Family kFamilies[] = {{"gpt2", ReadGpt2}, {"llama", ReadLlama}};
-
-/// The parsed object; a key that stands twice in one object is an error, since readers differ in which one they take.
-Result<json> ParseObject(std::string_view text, std::string_view source) {
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  const json::parser_callback_t note_keys = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second && twice.empty()) {
-      twice = value.get<std::string>();
-    }
-    return true;
-  };
-  try {
-    json object = json::parse(text, note_keys);
-    if (!twice.empty()) return Fail(Code::kInvalidArgument, fmt::format("{}: key \"{}\": stands twice", source, twice));
-    if (!object.is_object()) {
-      return Fail(Code::kInvalidArgument, fmt::format("{}: a JSON {}, expected an object", source, object.type_name()));
-    }
-    return object;
-  } catch (const json::parse_error& error) {
-    // "[json.exception.parse_error.101] parse error at line 3, column 5: ...": the code in front tells users nothing.
-    const std::string_view what = error.what();
-    const size_t bracket = what.find("] ");
-    return Fail(Code::kInvalidArgument,
-                fmt::format("{}: {}", source, bracket == what.npos ? what : what.substr(bracket + 2)));
-  }
-}
+constexpr Family kFamilies[] = {
+    {"gpt2", ReadGpt2},           {"llama", ReadLlama},          {"mistral", ReadLlama},     {"mixtral", ReadMixtral},
+    {"qwen2", ReadQwen2},         {"qwen2_moe", ReadQwen2Moe},   {"qwen3", ReadQwen3},       {"qwen3_moe", ReadQwen3Moe},
+    {"deepseek_v2", ReadDeepSeek}, {"deepseek_v3", ReadDeepSeek},
+};
 
 }  // namespace
 
 Result<ModelSpec> ParseHfConfig(std::string_view text, std::string_view source_name) {
-  WEFT_ASSIGN_OR_RETURN(const json object, ParseObject(text, source_name));
-  const json type = object.value("model_type", json());
+  if (text.starts_with("PK\x03\x04")) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("{}: a zip archive, perhaps of TorchScript, expected the model's config.json", source_name));
+  }
+  WEFT_ASSIGN_OR_RETURN(const json object, ParseJsonObject(text, source_name));
+  JsonFields fields(object, source_name);
+  const std::string type = fields.Text("model_type", "");
+  WEFT_RETURN_IF_ERROR(fields.Finish());
+  if (type == kCnn3dModelType) return ReadCnn3d(object, source_name);
   std::string known;
   for (const Family& family : kFamilies) {
-    if (type.is_string() && type.get<std::string>() == family.model_type) {
-      return family.read(Fields(object, source_name));
+    if (type == family.model_type) {
+      ModelSpec model;
+      model.name = fields.Text("_name_or_path", "");
+      if (model.name.empty()) model.name = type;
+      family.read(fields, &model);
+      if (!fields.failed()) CheckSize(model, fields);
+      WEFT_RETURN_IF_ERROR(fields.Finish());
+      return model;
     }
-    known += (known.empty() ? "" : ", ") + std::string(family.model_type);
+    known += std::string(family.model_type) + ", ";
   }
-  return Fail(Code::kInvalidArgument,
-              fmt::format("{}: key \"model_type\": {}, expected one of {}", source_name,
-                          type.is_null() ? std::string("missing")
-                                         : "value " + type.dump(-1, ' ', false, json::error_handler_t::replace),
-                          known));
+  fields.Reject("model_type", fmt::format("{}, expected one of {}{}",
+                                          type.empty() ? "missing" : "value \"" + OneLine(type, 60) + "\"", known,
+                                          kCnn3dModelType));
+  return Fail(fields.Finish().error());
 }
 
 Result<ModelSpec> ReadHfConfig(const std::string& path) {
@@ -196,22 +218,6 @@ Result<ModelSpec> ResolveModel(const std::string& name) {
                                              name, planner::ModelPresetNames()));
   }
   return read;
-}
-
-std::string WriteHfConfig(const ModelSpec& model) {
-  json object = {{"_name_or_path", model.name}, {"vocab_size", model.vocab},
-                 {"tie_word_embeddings", model.tied_embeddings}};
-  if (model.architecture == planner::Architecture::kGpt2) {
-    object.update({{"model_type", "gpt2"}, {"n_layer", model.layers}, {"n_embd", model.hidden}, {"n_head", model.heads},
-                   {"n_inner", model.ffn_hidden}, {"n_positions", model.max_positions}});
-  } else {
-    object.update({{"model_type", "llama"}, {"num_hidden_layers", model.layers}, {"hidden_size", model.hidden},
-                   {"num_attention_heads", model.heads}, {"num_key_value_heads", model.kv_heads},
-                   {"head_dim", model.head_dim}, {"intermediate_size", model.ffn_hidden},
-                   {"max_position_embeddings", model.max_positions}, {"attention_bias", model.attention_bias},
-                   {"mlp_bias", model.mlp_bias}});
-  }
-  return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace weft::formats

@@ -1,5 +1,6 @@
-// Hugging Face `config.json` of the GPT-2 and Llama families. Keys that costs do not depend on are ignored, as the file
-// holds many; those that are read must have the right type and a possible value.
+// Hugging Face `config.json`: gpt2, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, deepseek_v2, deepseek_v3,
+// and this project's own "weft-cnn3d" (cnn3d_config.h). Keys that costs do not depend on are ignored, as the file holds
+// many; those that are read must have the right type and a possible value. Multi-token prediction modules are left out.
 #pragma once
 
 #include <string>
@@ -22,7 +23,7 @@ namespace weft::formats {
 /// Errors: as ReadHfConfig; kNotFound names the presets.
 [[nodiscard]] Result<planner::ModelSpec> ResolveModel(const std::string& name);
 
-/// A config.json from which ParseHfConfig reads the same spec.
+/// A config.json from which ParseHfConfig reads the same spec. Requires: a spec that some family can say.
 std::string WriteHfConfig(const planner::ModelSpec& model);
 
 }  // namespace weft::formats

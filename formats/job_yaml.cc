@@ -5,6 +5,7 @@
 #include "formats/hf_config.h"
 #include "formats/read_file.h"
 #include "formats/yaml_fields.h"
+#include "planner/workload/model_presets.h"
 
 namespace weft::formats {
 namespace {

@@ -1,18 +1,46 @@
 #include "formats/yaml_fields.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <charconv>
-#include <cmath>
+#include <exception>
+#include <sstream>
 
 #include "common/parse_units.h"
+#include "formats/one_line.h"
 
 namespace weft::formats {
 namespace {
 
 constexpr int kMostValues = 100'000;
 constexpr int kMostDepth = 64;
+
+/// Looks at a document without building it.
+class Nothing : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+/// 0, 1, or 2 for more. YAML::LoadAll cannot be asked: on text that no document may start with (a comma) it takes no step
+/// and collects empty documents until memory runs out.
+int CountDocuments(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Nothing nothing;
+  int documents = 0;
+  while (documents < 2 && parser.HandleNextDocument(nothing)) ++documents;
+  return documents;
+}
 
 class TreeCopy {
  public:
@@ -55,7 +83,8 @@ class TreeCopy {
       }
       const std::string key = entry.first.Scalar();
       if (!keys.insert(key).second) {
-        return Fail(Code::kInvalidArgument, fmt::format("{}:{}: key \"{}\": stands twice", source_, line, key));
+        return Fail(Code::kInvalidArgument, fmt::format("{}:{}: key \"{}\": stands twice", source_, line,
+                                                        OneLine(key, 60)));
       }
       WEFT_ASSIGN_OR_RETURN(YamlValue copy, Copy(entry.second, depth + 1));
       if (copy.line < line) copy.line = line;  // an absent value has no place of its own
@@ -72,15 +101,17 @@ class TreeCopy {
 
 Result<YamlValue> ParseYaml(std::string_view text, std::string_view source) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() != 1) {
-      return Fail(Code::kInvalidArgument,
-                  fmt::format("{}: {} YAML documents, expected 1", source, documents.size()));
+    const std::string owned(text);
+    if (const int documents = CountDocuments(owned); documents != 1) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: {} YAML document, expected 1", source,
+                                                      documents == 0 ? "no" : "more than one"));
     }
-    return TreeCopy(source).Copy(documents[0], 0);
+    return TreeCopy(source).Copy(YAML::Load(owned), 0);
   } catch (const YAML::Exception& error) {
     return Fail(Code::kInvalidArgument, fmt::format("{}:{}:{}: {}", source, error.mark.line + 1, error.mark.column + 1,
-                                                    error.msg));
+                                                    OneLine(error.msg)));
+  } catch (const std::exception& error) {
+    return Fail(Code::kInvalidArgument, fmt::format("{}: malformed YAML: {}", source, OneLine(error.what())));
   }
 }
 
@@ -96,7 +127,7 @@ const YamlValue* YamlFields::Find(std::string_view key) const {
 }
 
 void YamlFields::RejectAt(int line, const std::string& what) {
-  if (!error_) error_ = fmt::format("{}:{}: {}", source_, line, what);
+  if (!error_) error_ = fmt::format("{}:{}: {}", source_, line, OneLine(what, 400));
 }
 
 void YamlFields::Reject(std::string_view key, std::string_view what) {

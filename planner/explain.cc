@@ -67,8 +67,6 @@ std::string WhyNotRunnerUp(const Candidate& chosen, const Candidate& other) {
 
 }  // namespace
 
-std::string_view RecomputeName(Recompute recompute) { return recompute == Recompute::kFull ? "full" : "none"; }
-
 std::string Describe(const Strategy& strategy) {
   return fmt::format("dp={}, micro_batch={}, recompute={}, bucket={}", strategy.dp, strategy.micro_batch,
                      RecomputeName(strategy.recompute), FormatBytes(strategy.bucket_bytes));

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +22,11 @@
 #include "planner/network/max_min.h"
 #include "planner/network/simulation.h"
 #include "planner/network/topology.h"
+#include "planner/parallelism/cost_model.h"
+#include "planner/parallelism/cost_model.h"
+#include "planner/parallelism/space.h"
 #include "planner/parallelism/strategy.h"
+#include "planner/parallelism/variables.h"
 #include "planner/tasks/timeline.h"
 #include "planner/workload/device_spec.h"
 #include "planner/workload/job_spec.h"
@@ -31,9 +37,11 @@ namespace weft::planner {
 
 struct PlanOptions {
   int top = 1;                                ///< how many plans, best first
-  /// Variable of Strategy -> value, e.g. {"dp", 4}, {"micro_batch", 1}; recompute is 0 (none) or 1 (full).
-  std::map<std::string, int64_t> fix;
+  FixedVariables fix;                         ///< variables of Strategy that keep their value: ParseFixed()
+  Framework framework = Framework::kAny;      ///< what will run the job; kWeftTrain: see data_parallel_plan.h
   int64_t node_budget = 1'000'000;            ///< strategies evaluated; past it `complete` is false
+  bool exhaustive = false;                    ///< evaluate every strategy, cut nothing: the proof of the search itself
+  double front_slack = 0;                     ///< > 0: also the front of time and memory, up to (1 + slack) · best time
 };
 
 struct Prediction {
@@ -43,30 +51,68 @@ struct Prediction {
   double mfu = 0;
   Seconds exposed_communication{0};
   Seconds bubble{0};
-  MemoryUse memory;
+  MemoryUse memory;                           ///< of the worst stage
+  Estimate parts;                             ///< where the iteration goes; zero for kWeftTrain
 };
 
 struct JobPlan {
   Strategy strategy;
   Prediction predicted;
-  Seconds lower_bound{0};
+  Seconds lower_bound{0};                     ///< no strategy of the space is faster: proved
   double gap = 0;                             ///< (predicted - bound) / bound
   std::vector<std::string> why;               ///< why each setting, and why the runner-up lost
 };
 
+struct FrontPoint {
+  Strategy strategy;
+  Seconds iteration{0};
+  Bytes memory;
+};
+
 struct PlanAnswer {
   std::vector<JobPlan> plans;                 ///< best first; empty: infeasible
+  std::vector<FrontPoint> front;              ///< ascending time, descending memory; if asked for
   std::vector<std::string> infeasible;        ///< which constraint failed, and by how much
-  int64_t strategies = 0;                     ///< legal ones, bucket sizes counted apart
-  int64_t evaluated = 0, pruned = 0;          ///< by simulation of the iteration; by memory or by lower bound
+  int64_t strategies = 0;                     ///< legal ones
+  int64_t evaluated = 0;                      ///< time and memory of every stage computed
+  int64_t pruned = 0;                         ///< ruled out by a bound on time or memory
+  Seconds ideal{0};                           ///< bound without looking: no bubble, recomputation or exposed gradients
   bool complete = true;
 };
 
-/// "none" or "full".
-std::string_view RecomputeName(Recompute recompute);
+struct PlanProgress {
+  int64_t evaluated = 0;
+  std::optional<Seconds> best;                ///< iteration of the best plan until now
+};
 
-/// Chooses a strategy for one job on one cluster: the optimum of the modelled space, by branch and bound. Errors: kInvalidArgument for a job or a fix that makes no sense
-/// (names the field, its value and what was expected); a job that does not fit is an answer without plans.
+/// A search that the caller's threads drive: Make, then Work() from as many threads as are at hand, then Finish(). The
+/// plans are the same for any number of threads.
+class PlanSearch {
+ public:
+  class Impl;  ///< internal to planner
+
+  /// Errors: as Plan().
+  [[nodiscard]] static Result<PlanSearch> Make(const JobSpec& job, const ClusterSpec& cluster,
+                                               const PlanOptions& options);
+  PlanSearch(PlanSearch&&) noexcept;
+  PlanSearch& operator=(PlanSearch&&) noexcept;
+  ~PlanSearch();
+
+  /// Searches until the optimum is proved, the budget is spent or `stop` asks. Threads: any number at once.
+  void Work(const std::stop_token& stop = {});
+  /// Threads: any, also while Work() runs.
+  PlanProgress Progress() const;
+  /// Requires: every Work() has returned.
+  PlanAnswer Finish();
+
+ private:
+  explicit PlanSearch(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Chooses a strategy for one job on one cluster: the optimum of the modelled space, by branch and bound, on the caller's
+/// thread. Errors: kInvalidArgument for a job or a fix that makes no sense (names the field, its value and what was
+/// expected); a job that does not fit is an answer without plans.
 [[nodiscard]] Result<PlanAnswer> Plan(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options);
 
 }  // namespace weft::planner

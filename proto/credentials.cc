@@ -1,17 +1,20 @@
 #include "proto/credentials.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
 
 #include <fstream>
 #include <sstream>
 
+#include "common/log.h"
+#include "proto/tls_texts.h"
+
 namespace weft::rpc {
 namespace {
 
-struct TlsTexts {
-  std::string certificate, key, authority;
-};
+/// gRPC's own complaints, e.g. about a port in use: what matters of them is said by whoever handles the error.
+void LogForGrpc(gpr_log_func_args* args) { LogDebug("grpc", args->message); }
 
 Result<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -28,12 +31,14 @@ Result<TlsTexts> ReadAll(const TlsFiles& files) {
   WEFT_ASSIGN_OR_RETURN(texts.certificate, ReadFile(files.certificate));
   WEFT_ASSIGN_OR_RETURN(texts.key, ReadFile(files.key));
   WEFT_ASSIGN_OR_RETURN(texts.authority, ReadFile(files.authority));
+  WEFT_RETURN_IF_ERROR(CheckTlsTexts(files, texts));
   return texts;
 }
 
 }  // namespace
 
 Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files) {
+  gpr_set_log_function(LogForGrpc);
   if (files.empty()) return grpc::InsecureChannelCredentials();
   WEFT_ASSIGN_OR_RETURN(const TlsTexts texts, ReadAll(files));
   grpc::SslCredentialsOptions options;
@@ -44,12 +49,36 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const T
 }
 
 Result<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files) {
+  gpr_set_log_function(LogForGrpc);
   if (files.empty()) return grpc::InsecureServerCredentials();
   WEFT_ASSIGN_OR_RETURN(const TlsTexts texts, ReadAll(files));
   grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   options.pem_root_certs = texts.authority;
   options.pem_key_cert_pairs.push_back({texts.key, texts.certificate});
   return grpc::SslServerCredentials(options);
+}
+
+std::string ExplainNoConnection(const TlsFiles& own, const std::string& grpc_message) {
+  const auto says = [&](const char* piece) { return grpc_message.find(piece) != std::string::npos; };
+  if (own.empty()) {
+    // A TLS server hangs up on what is no handshake.
+    return says("Socket closed") ? "the connection was closed at once; if TLS is on there, certificate, key and authority "
+                                   "are needed here"
+                                 : grpc_message;
+  }
+  if (const size_t peer = grpc_message.find("Peer name "); peer != std::string::npos) {
+    return "the certificate shown there is for another host (" + grpc_message.substr(peer) + ")";
+  }
+  if (says("certificate verify failed")) {
+    return "the certificate shown there is out of date or not signed by \"" + own.authority + "\"";
+  }
+  if (says("wrong version number")) return "no TLS is spoken there, but certificates are given here";
+  // Under TLS 1.3 the client is done before the server judges its certificate: all it sees is the end.
+  if (says("Socket closed") || says("Connection reset") || says("alert")) {
+    return "the certificate \"" + own.certificate + "\" is not accepted there; it must be signed by the authority "
+           "configured there";
+  }
+  return grpc_message;
 }
 
 }  // namespace weft::rpc

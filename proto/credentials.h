@@ -23,10 +23,15 @@ struct TlsFiles {
   bool empty() const { return certificate.empty() && key.empty() && authority.empty(); }
 };
 
-/// Errors: kInvalidArgument when only some files are named, kNotFound when one cannot be read.
+/// Errors: kInvalidArgument when only some files are named, kNotFound when one cannot be read, and those of CheckTlsTexts.
+/// The process's log of gRPC goes to debug from then on: whoever handles an error says it, once.
 [[nodiscard]] Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files);
 
 /// The server requires and checks a client certificate whenever it has one of its own. Errors: as above.
 [[nodiscard]] Result<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files);
+
+/// What gRPC says when no connection came about, made clear: which certificate was refused by whom, or that one side
+/// speaks TLS and the other does not. Text that says nothing about this is returned as it is.
+std::string ExplainNoConnection(const TlsFiles& own, const std::string& grpc_message);
 
 }  // namespace weft::rpc

@@ -18,7 +18,7 @@ v1::Strategy ToProto(const planner::Strategy& strategy) {
   message.set_zero_stage(strategy.zero_stage);
   message.set_recompute(std::string(planner::RecomputeName(strategy.recompute)));
   message.set_sequence_parallel(strategy.sequence_parallel);
-  message.set_schedule(strategy.schedule);
+  message.set_schedule(std::string(planner::ScheduleName(strategy.schedule)));
   message.set_bucket_bytes(strategy.bucket_bytes.count());
   return message;
 }
@@ -74,14 +74,18 @@ Result<planner::Strategy> StrategyFromProto(const v1::Strategy& message) {
   strategy.micro_batch = message.micro_batch();
   strategy.zero_stage = message.zero_stage();
   strategy.sequence_parallel = message.sequence_parallel();
-  strategy.schedule = message.schedule();
   strategy.bucket_bytes = Bytes(message.bucket_bytes());
   if (message.recompute() == "full") {
     strategy.recompute = planner::Recompute::kFull;
+  } else if (message.recompute() == "selective") {
+    strategy.recompute = planner::Recompute::kSelective;
   } else if (message.recompute() != "none") {
     return Fail(Code::kInvalidArgument,
-                "strategy: recompute: \"" + message.recompute() + "\", expected none or full");
+                "strategy: recompute: \"" + message.recompute() + "\", expected none, selective or full");
   }
+  auto schedule = planner::ParseSchedule(message.schedule());
+  if (!schedule) return Fail(schedule.error().WithContext("strategy"));
+  strategy.schedule = *schedule;
   return strategy;
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "cli/demo/free_port.h"
 #include "common/check.h"
 
 namespace weft::cli {
@@ -68,7 +69,7 @@ Result<Installation> Installation::Find() {
 Result<std::unique_ptr<DemoCluster>> DemoCluster::Start(const Installation& installation,
                                                         const ClusterOptions& options) {
   std::unique_ptr<DemoCluster> cluster(new DemoCluster(installation, options));
-  WEFT_ASSIGN_OR_RETURN(cluster->fabric_, testbed::Fabric::Create(options.fabric));
+  WEFT_RETURN_IF_ERROR(cluster->MakeHosts());
   WEFT_RETURN_IF_ERROR(cluster->StartController());
   for (const auto& name : options.managed_hosts) WEFT_RETURN_IF_ERROR(cluster->StartAgent(cluster->host(name)));
   WEFT_RETURN_IF_ERROR(cluster->AwaitAgents());
@@ -76,19 +77,41 @@ Result<std::unique_ptr<DemoCluster>> DemoCluster::Start(const Installation& inst
   return cluster;
 }
 
+Status DemoCluster::MakeHosts() {
+  if (!options_.loopback) {
+    WEFT_ASSIGN_OR_RETURN(fabric_, testbed::Fabric::Create(options_.fabric));
+    hosts_ = {fabric_->hosts().begin(), fabric_->hosts().end()};
+    gateway_ = fabric_->mgmt_gateway();
+    return Ok();
+  }
+  // A network of its own in 127.0.0.0/8, by the process's number, so that two demos may stand side by side.
+  const std::string network = fmt::format("127.{}.{}", 1 + (::getpid() >> 8) % 254, ::getpid() & 0xff);
+  gateway_ = network + ".1";
+  for (const auto& name : options_.managed_hosts) {
+    const std::string address = fmt::format("{}.{}", network, hosts_.size() + 2);
+    hosts_.push_back({.name = name,
+                      .netns = "",
+                      .leaf = "",
+                      .data_address = "127.0.0.1",
+                      .gateway = "",
+                      .mgmt_address = address});
+  }
+  return Ok();
+}
+
 const testbed::FabricHost& DemoCluster::host(const std::string& name) const {
-  for (const auto& host : fabric_->hosts()) {
+  for (const auto& host : hosts_) {
     if (host.name == name) return host;
   }
   CheckFailed(__FILE__, __LINE__, "host exists", name);
 }
 
 Status DemoCluster::StartController() {
-  const std::string gateway = fabric_->mgmt_gateway(), state = options_.run_dir + "/controller";
+  const std::string state = options_.run_dir + "/controller";
   WEFT_ASSIGN_OR_RETURN(
       auto started,
       StartDaemon("controller",
-                  {installation_.bin + "/weft-controller", "--listen", gateway + ":0", "--http", gateway + ":0",
+                  {installation_.bin + "/weft-controller", "--listen", gateway_ + ":0", "--http", gateway_ + ":0",
                    "--state-dir", state, "--mode", "observe", "--link-rate",
                    fmt::format("{:.0f}bit/s", options_.fabric.link_rate.value())},
                   "", options_.run_dir + "/controller.log"));
@@ -100,15 +123,16 @@ Status DemoCluster::StartController() {
 }
 
 Status DemoCluster::StartAgent(const testbed::FabricHost& host) {
-  const std::string http = fmt::format("{}:{}", host.mgmt_address, kAgentHttpPort);
+  // A host of the fabric has its ports to itself; on loopback the port could be somebody else's.
+  const std::string http = fmt::format("{}:{}", host.mgmt_address, options_.loopback ? 0 : kAgentHttpPort);
   WEFT_ASSIGN_OR_RETURN(auto started,
                         StartDaemon("agent of " + host.name,
                                     {installation_.bin + "/weft-agent", "--host", host.name, "--run-dir",
                                      RunDirOf(host.name), "--controller", controller_address_, "--http", http,
-                                     "--interfaces", "eth0"},
+                                     "--interfaces", interface()},
                                     host.netns, fmt::format("{}/agent-{}.log", options_.run_dir, host.name)));
   daemons_.push_back(std::move(started.first));
-  agents_http_.push_back(http);
+  agents_http_.push_back(started.second.value("http", http));
   return Ok();
 }
 
@@ -132,7 +156,9 @@ Status DemoCluster::StartPrometheus() {
   for (size_t i = 0; i < agents_http_.size(); ++i) file << (i ? ", " : "") << '"' << agents_http_[i] << '"';
   file << "]\n";
   file.close();
-  const std::string address = fabric_->mgmt_gateway() + ":9090";
+  // Debian's own Prometheus, where it runs, has port 9090 of all addresses.
+  WEFT_ASSIGN_OR_RETURN(const int port, FreePort(gateway_));
+  const std::string address = fmt::format("{}:{}", gateway_, port);
   auto started = testbed::Spawn({.argv = {"/usr/bin/prometheus", "--config.file=" + config,
                                           "--storage.tsdb.path=" + options_.run_dir + "/prometheus",
                                           "--web.listen-address=" + address},
@@ -140,8 +166,17 @@ Status DemoCluster::StartPrometheus() {
                                  .err = Output::File(options_.run_dir + "/prometheus.log")});
   if (!started) return Fail(started.error());
   daemons_.push_back(std::move(*started));
-  prometheus_ = address;
-  return Ok();
+  httplib::Client client("http://" + address);
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    if (!daemons_.back().Running()) break;
+    if (const auto ready = client.Get("/-/ready"); ready && ready->status == 200) {
+      prometheus_ = address;
+      return Ok();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return Fail(Code::kFailedPrecondition,
+              fmt::format("start Prometheus at {}: {}", address, LastLine(options_.run_dir + "/prometheus.log")));
 }
 
 Result<LinkBytes> DemoCluster::ReadLinks() {

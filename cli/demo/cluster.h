@@ -1,5 +1,6 @@
 // The demo's small cluster, all of it real: a namespace fabric, one controller, one agent per managed host, and
-// Prometheus where it is installed. System tests start the same one. Everything ends with the object.
+// Prometheus where it is installed. Where no fabric can be built the same daemons stand on loopback: every "host" then has
+// its agent, its run directory and an address in 127.0.0.0/8, but no wire of its own. Everything ends with the object.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,7 @@ struct ClusterOptions {
   testbed::FabricOptions fabric;
   std::vector<std::string> managed_hosts;  ///< get an agent
   std::string run_dir;                     ///< sockets, state and logs; must exist
+  bool loopback = false;                   ///< no fabric: `managed_hosts` are processes of this machine
 };
 
 /// Bytes of every switch-to-switch link so far, by "from->to" in fabric names.
@@ -42,16 +44,20 @@ class DemoCluster {
   [[nodiscard]] static Result<std::unique_ptr<DemoCluster>> Start(const Installation& installation,
                                                                   const ClusterOptions& options);
 
+  /// Requires: not on loopback.
   testbed::Fabric& fabric() { return *fabric_; }
   ControllerClient& client() { return *client_; }
   const std::string& http() const { return http_; }              ///< "host:port" of page and metrics
   const std::string& prometheus() const { return prometheus_; }  ///< "host:port", empty when not installed
+  const std::vector<std::string>& agents_http() const { return agents_http_; }  ///< "host:port" of their metrics
   const std::string& controller_address() const { return controller_address_; }
   const Installation& installation() const { return installation_; }
+  /// The interface that carries the jobs' data on every host.
+  const char* interface() const { return options_.loopback ? "lo" : "eth0"; }
   std::string RunDirOf(const std::string& host) const { return options_.run_dir + "/" + host; }
   const testbed::FabricHost& host(const std::string& name) const;
 
-  /// Both counts, read one right after the other.
+  /// Both counts, read one right after the other. Requires: not on loopback.
   [[nodiscard]] Result<LinkBytes> ReadLinks();
   /// Names of all metrics that controller and agents serve now.
   [[nodiscard]] Result<int64_t> CountMetrics();
@@ -59,6 +65,7 @@ class DemoCluster {
  private:
   DemoCluster(Installation installation, ClusterOptions options)
       : installation_(std::move(installation)), options_(std::move(options)) {}
+  Status MakeHosts();
   Status StartController();
   Status StartAgent(const testbed::FabricHost& host);
   Status StartPrometheus();
@@ -66,7 +73,9 @@ class DemoCluster {
 
   Installation installation_;
   ClusterOptions options_;
-  std::unique_ptr<testbed::Fabric> fabric_;
+  std::unique_ptr<testbed::Fabric> fabric_;  // null on loopback
+  std::vector<testbed::FabricHost> hosts_;
+  std::string gateway_;  // where controller and Prometheus listen; every host reaches it
   std::vector<testbed::Process> daemons_;  // after the fabric: they end before it
   std::unique_ptr<ControllerClient> client_;
   std::string controller_address_, http_, prometheus_;

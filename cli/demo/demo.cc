@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "cli/demo/loopback.h"
 #include "cli/demo/phases.h"
 #include "cli/demo/report.h"
 #include "common/exit_code.h"
@@ -71,6 +72,71 @@ class WorkDirectory {
   bool remove_;
 };
 
+/// The options as they were understood.
+struct Plan {
+  Installation installation;
+  Seconds duration;
+  BitsPerSecond link_rate;
+  std::string work;
+};
+
+ClusterOptions OptionsOfCluster(const Plan& plan) {
+  ClusterOptions options;
+  options.run_dir = plan.work;
+  options.fabric.leaves = 2;
+  options.fabric.spines = 2;
+  options.fabric.hosts_per_leaf = kHostsPerLeaf;
+  options.fabric.link_rate = plan.link_rate;
+  for (const DemoJob& job : DemoJobs(kHostsPerLeaf)) {
+    options.managed_hosts.insert(options.managed_hosts.end(), job.hosts.begin(), job.hosts.end());
+  }
+  return options;
+}
+
+Result<DemoReport> RunOnFabric(const DemoOptions& options, const Plan& plan, const std::stop_token& stop) {
+  const ClusterOptions cluster_options = OptionsOfCluster(plan);
+  fmt::print(stderr, "demo: fabric, controller and {} agents coming up\n", cluster_options.managed_hosts.size());
+  WEFT_ASSIGN_OR_RETURN(auto cluster, DemoCluster::Start(plan.installation, cluster_options));
+  fmt::print(stderr, "demo: page at http://{}/\n", cluster->http());
+
+  DemoReport report;
+  report.leaves = 2;
+  report.spines = 2;
+  report.hosts = 2 * kHostsPerLeaf;
+  report.link_rate = plan.link_rate;
+  DemoPhases phases(*cluster,
+                    {.duration = plan.duration,
+                     .link_rate = plan.link_rate,
+                     .data = options.data,
+                     .draws = options.draws,
+                     .log_dir = plan.work,
+                     .at_end = options.at_end,
+                     .hosts_per_leaf = kHostsPerLeaf},
+                    stop);
+  WEFT_RETURN_IF_ERROR(phases.Run(report));
+  return report;
+}
+
+Result<DemoReport> RunOnLoopback(const DemoOptions& options, const Plan& plan, const std::string& why,
+                                 const std::stop_token& stop) {
+  ClusterOptions cluster_options = OptionsOfCluster(plan);
+  cluster_options.loopback = true;
+  WEFT_ASSIGN_OR_RETURN(auto cluster, DemoCluster::Start(plan.installation, cluster_options));
+  fmt::print(stderr, "demo: page at http://{}/\n", cluster->http());
+  DemoReport report;
+  report.fabric_real = false;
+  report.hosts = static_cast<int>(cluster_options.managed_hosts.size());
+  report.not_shown.push_back(why);
+  WEFT_RETURN_IF_ERROR(RunLoopback(*cluster,
+                                   {.duration = plan.duration,
+                                    .data = options.data,
+                                    .log_dir = plan.work,
+                                    .at_end = options.at_end,
+                                    .hosts_per_leaf = kHostsPerLeaf},
+                                   stop, report));
+  return report;
+}
+
 Result<DemoReport> Run(const DemoOptions& options, const std::stop_token& stop) {
   WEFT_ASSIGN_OR_RETURN(const Seconds duration, ParseDuration(options.duration));
   WEFT_ASSIGN_OR_RETURN(const BitsPerSecond link_rate, ParseRate(options.link_rate));
@@ -82,38 +148,13 @@ Result<DemoReport> Run(const DemoOptions& options, const std::stop_token& stop) 
   }
   if (options.draws < 1) return Fail(Code::kInvalidArgument, "--draws: expected 1 or more");
   WEFT_ASSIGN_OR_RETURN(const Installation installation, Installation::Find());
-  WEFT_RETURN_IF_ERROR(testbed::CanBuildFabric());
   WEFT_ASSIGN_OR_RETURN(const WorkDirectory work, WorkDirectory::Make(options.keep));
-
-  ClusterOptions cluster_options;
-  cluster_options.run_dir = work.path();
-  cluster_options.fabric.leaves = 2;
-  cluster_options.fabric.spines = 2;
-  cluster_options.fabric.hosts_per_leaf = kHostsPerLeaf;
-  cluster_options.fabric.link_rate = link_rate;
-  for (const DemoJob& job : DemoJobs(kHostsPerLeaf)) {
-    cluster_options.managed_hosts.insert(cluster_options.managed_hosts.end(), job.hosts.begin(), job.hosts.end());
+  const Plan plan{installation, duration, link_rate, work.path()};
+  if (const Status can = testbed::CanBuildFabric(); !can) {
+    fmt::print(stderr, "demo: {}; falling back to loopback\n", can.error().message());
+    return RunOnLoopback(options, plan, can.error().message(), stop);
   }
-  fmt::print(stderr, "demo: fabric, controller and {} agents coming up\n", cluster_options.managed_hosts.size());
-  WEFT_ASSIGN_OR_RETURN(auto cluster, DemoCluster::Start(installation, cluster_options));
-  fmt::print(stderr, "demo: page at http://{}/\n", cluster->http());
-
-  DemoReport report;
-  report.leaves = 2;
-  report.spines = 2;
-  report.hosts = 2 * kHostsPerLeaf;
-  report.link_rate = link_rate;
-  DemoPhases phases(*cluster,
-                    {.duration = duration,
-                     .link_rate = link_rate,
-                     .data = options.data,
-                     .draws = options.draws,
-                     .log_dir = work.path(),
-                     .at_end = options.at_end,
-                     .hosts_per_leaf = kHostsPerLeaf},
-                    stop);
-  WEFT_RETURN_IF_ERROR(phases.Run(report));
-  return report;
+  return RunOnFabric(options, plan, stop);
 }
 
 }  // namespace
@@ -122,7 +163,9 @@ int RunDemo(const DemoOptions& options) {
   const Interrupt interrupt;
   const auto report = Run(options, interrupt.token());
   if (!report) {
-    fmt::print(stderr, "weft demo: {}\n", report.error().message());
+    // Where it was when the signal came says nothing to the one who sent it.
+    const bool interrupted = report.error().code() == Code::kCancelled;
+    fmt::print(stderr, "weft demo: {}\n", interrupted ? "interrupted" : report.error().message());
     return ExitCodeOf(report.error());
   }
   if (options.output == "json") {

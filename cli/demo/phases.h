@@ -42,6 +42,9 @@ struct DemoJob {
 /// The demo's two jobs on 2 leaves with `hosts_per_leaf` hosts; the last host of each leaf stays unmanaged.
 std::vector<DemoJob> DemoJobs(int hosts_per_leaf);
 
+/// The job as it is submitted to the controller: the scaled model, and its measured compute time.
+v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds compute);
+
 class DemoPhases {
  public:
   DemoPhases(DemoCluster& cluster, PhaseOptions options, std::stop_token stop);

@@ -14,10 +14,19 @@ using nlohmann::json;
 
 std::string Time(Seconds time) { return time.count() > 0 ? fmt::format("{:.3f} s", time.count()) : "-"; }
 
+std::string Share(double share) { return share > 0 ? fmt::format("{:.0f} %", share * 100) : "-"; }
+
 std::string OverBound(Seconds time, Seconds bound) {
   if (time.count() <= 0 || bound.count() <= 0) return "-";
   return fmt::format("{:+.1f} %", (time / bound - 1) * 100);
 }
+
+/// null for what was not measured.
+json Number(double value) { return value > 0 ? json(value) : json(nullptr); }
+json Number(Seconds time) { return Number(time.count()); }
+
+/// Loopback has no second path: nothing can collide there, and nothing can be moved.
+json Counted(const DemoReport& report, int64_t count) { return report.fabric_real ? json(count) : json(nullptr); }
 
 json JobJson(const JobReport& job) {
   json draws = json::array();
@@ -26,15 +35,15 @@ json JobJson(const JobReport& job) {
           {"ranks", job.ranks},
           {"model", job.model},
           {"scaling", job.scaling},
-          {"compute_s", job.compute.count()},
-          {"communication_share", job.communication_share},
-          {"alone_s", job.alone.count()},
-          {"default_s", job.default_mean().count()},
+          {"compute_s", Number(job.compute)},
+          {"communication_share", Number(job.communication_share)},
+          {"alone_s", Number(job.alone)},
+          {"default_s", Number(job.default_mean())},
           {"default_draws_s", draws},
-          {"weft_s", job.weft.count()},
-          {"bound_s", job.bound.count()},
-          {"weft_after_fault_s", job.weft_faulted.count()},
-          {"bound_after_fault_s", job.bound_faulted.count()},
+          {"weft_s", Number(job.weft)},
+          {"bound_s", Number(job.bound)},
+          {"weft_after_fault_s", Number(job.weft_faulted)},
+          {"bound_after_fault_s", Number(job.bound_faulted)},
           {"steps", job.steps},
           {"bytes_sent", job.bytes_sent},
           {"first_loss", job.first_loss},
@@ -47,17 +56,18 @@ void PrintJobs(const DemoReport& report) {
   fmt::print("\n{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} | {:>10} {:>9} {:>8} | {:>6} {:>15}\n", "job", "compute",
              "alone", "default", "Weft", "bound", "", "Weft fault", "bound", "", "comm", "loss");
   for (const JobReport& job : report.jobs) {
-    fmt::print("{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} | {:>10} {:>9} {:>8} | {:>4.0f} % {:>6.3f} -> {:.3f}\n",
+    fmt::print("{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} | {:>10} {:>9} {:>8} | {:>6} {:>6.3f} -> {:.3f}\n",
                job.name, Time(job.compute), Time(job.alone), Time(job.default_mean()), Time(job.weft),
                Time(job.bound), OverBound(job.weft, job.bound), Time(job.weft_faulted), Time(job.bound_faulted),
-               OverBound(job.weft_faulted, job.bound_faulted), job.communication_share * 100, job.first_loss,
-               job.final_loss);
+               OverBound(job.weft_faulted, job.bound_faulted), Share(job.communication_share),
+               job.first_loss, job.final_loss);
   }
   for (const JobReport& job : report.jobs) {
     std::string draws;
     for (const Seconds draw : job.default_draws) draws += fmt::format("{}{}", draws.empty() ? "" : ", ", Time(draw));
     fmt::print("{}: default draws {}; model {}, {}\n", job.name, draws, job.model, fmt::join(job.scaling, ", "));
   }
+  if (!report.fabric_real) return;
   fmt::print("\nbound\n");
   for (const JobReport& job : report.jobs) {
     fmt::print("  {}\n  after the faults: {}\n", job.bound_formula, job.bound_formula_faulted);
@@ -90,20 +100,28 @@ Seconds JobReport::default_mean() const {
 }
 
 void PrintTable(const DemoReport& report) {
-  fmt::print("\nfabric: {} leaves x {} spines, {} hosts, links of {}, goodput of one flow {}\n", report.leaves,
-             report.spines, report.hosts, FormatRate(report.link_rate), FormatRate(report.goodput));
+  if (report.fabric_real) {
+    fmt::print("\nfabric: {} leaves x {} spines, {} hosts, links of {}, goodput of one flow {}\n", report.leaves,
+               report.spines, report.hosts, FormatRate(report.link_rate), FormatRate(report.goodput));
+  } else {
+    fmt::print("\nno fabric: {} hosts on loopback; \"default\" is both jobs together\n", report.hosts);
+  }
   for (const auto& line : report.not_shown) fmt::print("not shown: {}\n", line);
   PrintJobs(report);
   if (!report.links.empty()) PrintLinks(report);
-  if (!report.events.empty()) fmt::print("\nwhat was done to the fabric\n");
+  if (!report.events.empty()) {
+    fmt::print("\n{}\n", report.fabric_real ? "what was done to the fabric" : "what the controller saw");
+  }
   for (const auto& event : report.events) fmt::print("  {}\n", event);
   if (!report.decisions.empty()) fmt::print("\nwhat Weft decided, and why\n");
   for (const auto& decision : report.decisions) {
     fmt::print("  {:7.2f} s {:<9} {:<8} {}\n", decision.time_s, decision.kind, decision.job, decision.reason);
   }
-  fmt::print("\n{} re-plans ({} after the faults), {} policy epochs, {} metrics scraped\npage: {}\n", report.replans,
-             report.replans_after_fault, report.policy_epochs, report.metrics_scraped,
-             report.page.empty() ? "-" : report.page);
+  const std::string replans = report.fabric_real ? fmt::format("{} re-plans ({} after the faults), ", report.replans,
+                                                               report.replans_after_fault)
+                                                 : "";
+  fmt::print("\n{}{} policy epochs, {} metrics scraped\npage: {}\n", replans, report.policy_epochs,
+             report.metrics_scraped, report.page.empty() ? "-" : report.page);
   for (const auto& line : Shortfalls(report)) fmt::print("fell short: {}\n", line);
 }
 
@@ -129,17 +147,17 @@ void PrintJson(const DemoReport& report) {
        {{"leaves", report.leaves},
         {"spines", report.spines},
         {"hosts", report.hosts},
-        {"link_bps", report.link_rate.value()},
-        {"goodput_bps", report.goodput.value()},
+        {"link_bps", Number(report.link_rate.value())},
+        {"goodput_bps", Number(report.goodput.value())},
         {"namespaces", report.fabric_real}}},
       {"jobs", jobs},
       {"links", links},
-      {"link_disagreement", report.worst_link_disagreement},
+      {"link_disagreement", report.fabric_real ? json(report.worst_link_disagreement) : json(nullptr)},
       {"events", report.events},
       {"decisions", decisions},
       {"controller",
-       {{"replans", report.replans},
-        {"replans_after_fault", report.replans_after_fault},
+       {{"replans", Counted(report, report.replans)},
+        {"replans_after_fault", Counted(report, report.replans_after_fault)},
         {"policy_epochs", report.policy_epochs},
         {"page", report.page}}},
       {"metrics_scraped", report.metrics_scraped},
@@ -164,7 +182,7 @@ std::vector<std::string> Shortfalls(const DemoReport& report) {
     if (job.final_loss >= job.first_loss) {
       lines.push_back(fmt::format("{}: loss went from {} to {}", job.name, job.first_loss, job.final_loss));
     }
-    if (job.communication_share < 0.4 || job.communication_share > 0.7) {
+    if (report.fabric_real && (job.communication_share < 0.4 || job.communication_share > 0.7)) {
       lines.push_back(fmt::format("{}: communication is {:.0f} % of an iteration alone, wanted 40 to 70 %", job.name,
                                   job.communication_share * 100));
     }

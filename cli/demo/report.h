@@ -9,7 +9,7 @@
 
 namespace weft::cli {
 
-/// One job over all phases. Iteration times are medians of its steps.
+/// One job over all phases. Iteration times are medians of its steps; 0: not measured, which JSON says as null.
 struct JobReport {
   std::string name, model;
   int ranks = 0;
@@ -55,7 +55,7 @@ struct DemoReport {
   int64_t replans = 0, replans_after_fault = 0, policy_epochs = 0;
   int64_t metrics_scraped = 0;
   std::string page;
-  std::vector<std::string> events;  ///< what was done to the fabric, with the time into the run
+  std::vector<std::string> events;  ///< what was done to the fabric; on loopback what the controller saw of the jobs
 };
 
 void PrintTable(const DemoReport& report);

@@ -57,7 +57,7 @@ Result<std::unique_ptr<TrainingJob>> TrainingJob::Start(DemoCluster& cluster, co
     job->logs_.push_back(fmt::format("{}/{}-rank{}.log", log_directory, options.name, rank));
     WEFT_ASSIGN_OR_RETURN(auto process,
                           testbed::Spawn({.argv = Arguments(cluster, options, rank),
-                                          .environment = {{"NCCL_SOCKET_IFNAME", "=eth0"},
+                                          .environment = {{"NCCL_SOCKET_IFNAME", fmt::format("={}", cluster.interface())},
                                                           {"WEFT_RUN_DIR", cluster.RunDirOf(host.name)},
                                                           {"OMP_NUM_THREADS", "1"}},
                                           .netns = host.netns,

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cli/demo/at_end.h"
 #include "cli/demo/phases.h"
 #include "common/clock.h"
 #include "common/parse_units.h"
@@ -35,6 +36,8 @@ std::string ScaledConfig(const std::string& path, const DemoJob& job) {
   return config.dump();
 }
 
+}  // namespace
+
 v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds compute) {
   v1::JobSpec spec;
   spec.set_job_id(job.name);
@@ -49,8 +52,6 @@ v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds comp
   spec.set_measured_compute_s(compute.count());
   return spec;
 }
-
-}  // namespace
 
 Status DemoPhases::BreakFabric() {
   const BitsPerSecond slow = options_.link_rate * kCableFactor, foreign = report_->goodput * kForeignShare;
@@ -135,14 +136,7 @@ Status DemoPhases::RunWeft() {
   Status at_end = Ok();
   if (!options_.at_end.empty()) {
     Progress("running the command of --at-end");
-    WEFT_ASSIGN_OR_RETURN(auto command,
-                          testbed::Spawn({.argv = {"/bin/sh", "-c", options_.at_end},
-                                          .environment = {{"WEFT_PROMETHEUS", "http://" + cluster_.prometheus()},
-                                                          {"WEFT_HTTP", "http://" + cluster_.http()},
-                                                          {"WEFT_CONTROLLER", cluster_.controller_address()}},
-                                          .out = Output::Descriptor(2)}));
-    WEFT_ASSIGN_OR_RETURN(const auto status, command.Wait(Seconds(120), stop_));
-    if (!status.ok()) at_end = Fail(Code::kFailedPrecondition, "--at-end command: " + status.ToString());
+    at_end = RunAtEnd(cluster_, options_.at_end, stop_);
   }
   WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
   foreign_processes_.clear();

@@ -159,7 +159,8 @@ DataParallelTime PredictDataParallel(const JobSpec& job, const ClusterSpec& clus
   if (fix_bucket || strategy.dp == 1) {
     consider(strategy.bucket_bytes);
   } else {
-    for (const Bytes bucket : kBuckets) consider(bucket);
+    // A bucket is never larger than what there is to exchange.
+    for (const Bytes bucket : kBuckets) consider(std::min(bucket, gradients));
   }
   return best;
 }
@@ -185,7 +186,7 @@ Seconds DataParallelBound(const JobSpec& job, const ClusterSpec& cluster, int64_
 Flops ModelFlops(const JobSpec& job) { return Forward(job, 1) * (3 * static_cast<double>(job.global_batch)); }
 
 FlopsPerSecond PeakRate(const DeviceSpec& device, Precision precision) {
-  return precision == Precision::kFp32 ? device.peak_fp32 : device.peak_bf16;
+  return device.Peak(precision);
 }
 
 }  // namespace weft::planner

@@ -47,7 +47,7 @@ struct DataParallelTime {
   Seconds compute{0};            ///< of an iteration, communication off
   Seconds after_backward{0};     ///< optimizer
   IterationPrediction predicted;
-  Bytes bucket;                  ///< given, or the best of a fixed list
+  Bytes bucket;                  ///< given, or the best of a fixed list that ends at all gradients
   AllReduceCost all_reduce;      ///< of one such bucket
 };
 

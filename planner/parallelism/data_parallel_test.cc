@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/collectives/ring.h"
+#include "planner/workload/model_presets.h"
 
 namespace weft::planner {
 namespace {
@@ -99,6 +100,26 @@ TEST(DataParallelBound, NeverExceedsThePrediction) {
       }
     }
   }
+}
+
+// A plan once said "bucket 400 MiB" for a model with less than a mebibyte of gradients.
+TEST(PredictDataParallel, NoBucketIsLargerThanTheGradients) {
+  JobSpec job = Gpt2Job();
+  job.model.layers = 2;
+  job.model.hidden = 64;
+  job.model.heads = job.model.kv_heads = 4;
+  job.model.head_dim = 16;
+  job.model.ffn_hidden = 256;
+  job.model.vocab = 1000;
+  const ClusterSpec cluster = FindClusterPreset("dgx-a100", 2).value();
+  ASSERT_LT(GradientBytes(job), Bytes(1 << 20));
+  const Strategy strategy{.dp = 16, .micro_batch = 4};
+  const DataParallelTime time = PredictDataParallel(job, cluster, strategy, false);
+  EXPECT_EQ(time.bucket, GradientBytes(job));
+  // One bucket of all gradients: what a larger one would have meant.
+  Strategy large = strategy;
+  large.bucket_bytes = Bytes(400 << 20);
+  EXPECT_EQ(PredictDataParallel(job, cluster, large, true).predicted.iteration, time.predicted.iteration);
 }
 
 }  // namespace

@@ -1,51 +1,122 @@
-// A transformer as its config.json describes it: what costs are computed from. GPT-2 and Llama families in this version;
-// formats/hf_config.h makes one.
+// A model as its config.json describes it: what costs are computed from. Decoder-only transformers (dense, with grouped
+// queries or latent attention, mixtures of experts) and 3D convolutional networks. formats/hf_config.h makes one;
+// model_presets.h names some.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 namespace weft::planner {
 
-enum class Architecture { kGpt2, kLlama };
+/// Families that differ in more than sizes. kLlama also stands for mistral, qwen2 and qwen3.
+enum class Architecture { kGpt2, kLlama, kMixtral, kQwenMoe, kDeepSeek, kCnn3d };
+
+/// kMultiHead: as many key/value heads as query heads; kGroupedQuery: fewer; kLatent: keys and values from a narrow latent.
+enum class Attention { kMultiHead, kGroupedQuery, kLatent };
+
+enum class Cnn3dKind { kConvolution, kTransposedConvolution, kPooling, kDense };
+
+/// One layer of a 3D CNN on 'same' padding: the output's extent is ceil(extent / stride), of a transposed convolution
+/// extent · stride. A dense layer flattens its input.
+struct Cnn3dLayer {
+  Cnn3dKind kind = Cnn3dKind::kConvolution;
+  int64_t in_channels = 0;
+  int64_t out_channels = 0;                  ///< of a dense layer: its outputs
+  std::array<int64_t, 3> kernel{1, 1, 1};    ///< depth, height, width
+  std::array<int64_t, 3> stride{1, 1, 1};
+  std::array<int64_t, 3> extent{1, 1, 1};    ///< of the input: depth, height, width
+  bool bias = true;
+  bool normalised = false;                   ///< batch or group norm behind it: 2 parameters per channel
+
+  std::array<int64_t, 3> OutputExtent() const;
+  friend bool operator==(const Cnn3dLayer&, const Cnn3dLayer&) = default;
+};
 
 struct ModelSpec {
   std::string name;
   Architecture architecture = Architecture::kGpt2;
   int64_t layers = 0;
   int64_t hidden = 0;
-  int64_t heads = 0;
+  int64_t heads = 0;               ///< query heads
   int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t ffn_hidden = 0;
+  int64_t head_dim = 0;            ///< of query, key and value; latent attention has the three below instead
+  int64_t ffn_hidden = 0;          ///< of dense layers
   int64_t vocab = 0;
   int64_t max_positions = 0;
   bool gated_mlp = false;          ///< SwiGLU: three matrices in place of two
   bool tied_embeddings = true;
-  bool attention_bias = true;
+  bool attention_bias = true;      ///< of Q, K and V
   bool mlp_bias = true;
   bool learned_positions = true;
   bool rms_norm = false;
+  bool attention_output_bias = true;  ///< counts only together with attention_bias
+  bool query_key_norm = false;        ///< RMSNorm over each head of Q and K, head_dim wide (qwen3)
+
+  bool dropout = true;             ///< masks are kept; counts only for architecture kGpt2, see KeepsDropoutMasks()
+  bool flash_attention = false;    ///< no scores are kept; every family but kGpt2 has it, see KeepsScores()
+
+  Attention attention = Attention::kMultiHead;
+  int64_t q_lora_rank = 0;         ///< kLatent: width of the query's latent, 0 without one
+  int64_t kv_lora_rank = 0;        ///< kLatent: width of the latent of keys and values
+  int64_t qk_nope_head_dim = 0;    ///< kLatent: of a query or key head, the part without rotation
+  int64_t qk_rope_head_dim = 0;    ///< kLatent: the rotated part, of keys shared by all heads
+  int64_t v_head_dim = 0;          ///< kLatent: of a value head
+
+  int64_t experts = 0;             ///< routed experts of a mixture layer; 0: no mixture
+  int64_t experts_per_token = 0;
+  int64_t expert_ffn_hidden = 0;   ///< of one routed expert
+  int64_t shared_experts = 0;      ///< run for every token
+  int64_t shared_expert_ffn_hidden = 0;  ///< of one shared expert
+  bool shared_expert_gate = false; ///< a hidden-wide gate on the shared experts' output (qwen2_moe)
+  int64_t first_dense_layers = 0;  ///< this many layers at the start have a dense MLP
+  int64_t moe_layer_period = 1;    ///< every such layer is a mixture: see IsMoeLayer()
+
+  std::vector<Cnn3dLayer> cnn_layers;  ///< kCnn3d only, `layers` of them; the sizes above are then 0
+
+  bool IsMoe() const { return experts > 0; }
+  bool IsCnn() const { return architecture == Architecture::kCnn3d; }
+  /// Whether layer `layer` (from 0) routes to experts: qwen counts its period from 1, deepseek from 0.
+  bool IsMoeLayer(int64_t layer) const;
+  int64_t MoeLayers() const;
+  bool KeepsDropoutMasks() const { return architecture == Architecture::kGpt2 && dropout; }
+  bool KeepsScores() const { return architecture == Architecture::kGpt2 && !flash_attention; }
+
+  /// Widths of all heads together as they enter the core of attention: queries (and full keys), values.
+  int64_t QueryWidth() const;
+  int64_t ValueWidth() const;
 
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
-/// Parameters of one transformer layer: attention, MLP and two norms.
-int64_t LayerParameterCount(const ModelSpec& model);
+/// Parameters of the parts of one transformer layer, biases included. Of a dense layer router, routed and shared are 0, of
+/// a mixture layer mlp is. `norms` holds both layer norms, and those of Q, K and the latents.
+/// Source: parameter shapes of arXiv 2104.04473 section 5.1 (GPT), 2407.21783 table 3, 2401.04088, 2412.19437 section 2.1.
+struct LayerParameters {
+  int64_t attention = 0;
+  int64_t mlp = 0;
+  int64_t router = 0;      ///< and the shared experts' gate
+  int64_t routed = 0;      ///< all experts
+  int64_t shared = 0;
+  int64_t norms = 0;
+  int64_t total() const { return attention + mlp + router + routed + shared + norms; }
+};
+LayerParameters LayerParametersOf(const ModelSpec& model, int64_t layer);
 
-/// Parameters of the embedding (token, and learned positions) and of the head (final norm, output matrix unless tied).
+/// Parameters of layer `layer`, of a CNN too.
+int64_t LayerParameterCount(const ModelSpec& model, int64_t layer = 0);
+
+/// Parameters of the embedding (token, and learned positions) and of the head (final norm, output matrix unless tied);
+/// 0 for a CNN.
 int64_t EmbeddingParameterCount(const ModelSpec& model);
 int64_t HeadParameterCount(const ModelSpec& model);
 
-/// Parameters of the whole model, embeddings included. Source: arXiv 2104.04473 eq. (2) for GPT; for grouped queries and
-/// gated MLPs the matrices' shapes (arXiv 2407.21783, table 3).
+/// Parameters of the whole model, embeddings included, multi-token prediction modules excluded. Source: arXiv 2104.04473
+/// eq. (2) for GPT; for the others the matrices' shapes.
 int64_t ParameterCount(const ModelSpec& model);
 
-/// A model by name: "gpt2", "llama3-8b", "llama3-70b"; nullopt if unknown. Sources in the .cc file.
-std::optional<ModelSpec> FindModelPreset(std::string_view name);
-/// The names that FindModelPreset knows, for messages: "gpt2, llama3-8b, llama3-70b".
-std::string ModelPresetNames();
+/// Of these, what one token passes: experts_per_token of the routed experts, and everything else.
+int64_t ActiveParameterCount(const ModelSpec& model);
 
 }  // namespace weft::planner

@@ -15,18 +15,23 @@ Deadline DeadlineOf(const HookConfig& config) {
   return std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(config.timeout);
 }
 
+rpc::TlsFiles TlsOf(const HookConfig& config) {
+  return {.certificate = config.tls_certificate, .key = config.tls_key, .authority = config.tls_authority};
+}
+
 Result<std::unique_ptr<Stub>> Connect(const HookConfig& config) {
-  WEFT_ASSIGN_OR_RETURN(const auto credentials,
-                        rpc::MakeChannelCredentials({.certificate = config.tls_certificate,
-                                                     .key = config.tls_key,
-                                                     .authority = config.tls_authority}));
+  WEFT_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(TlsOf(config)));
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a proxy of slurmctld's environment is not meant for the cluster
   return v1::ControllerService::NewStub(grpc::CreateCustomChannel(config.controller, credentials, arguments));
 }
 
 Error ErrorOf(const HookConfig& config, const grpc::Status& status) {
-  return Error(static_cast<Code>(status.error_code()), "controller " + config.controller + ": " + status.error_message());
+  const bool unreachable = status.error_code() == grpc::UNAVAILABLE;
+  return Error(static_cast<Code>(status.error_code()),
+               "controller " + config.controller + ": " +
+                   (unreachable ? rpc::ExplainNoConnection(TlsOf(config), status.error_message())
+                                : status.error_message()));
 }
 
 v1::JobSpec SpecOf(const HookConfig& config, const HookJob& job) {

@@ -5,9 +5,11 @@
 //   plugstack.conf:  optional /usr/lib/weft/spank_weft.so run_dir=/run/weft
 //
 // `run_dir` is the agent's --run-dir; "%n" in it stands for the node's name.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -20,9 +22,11 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
+#include "common/unique_fd.h"
 #include "netplugin/abi/agent_socket.h"
 #include "scheduler/slurm/agent_request.h"
 #include "scheduler/slurm/job_options.h"
+#include "scheduler/slurm/rank_order.h"
 
 #define WEFT_SPANK_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -36,6 +40,7 @@ namespace {
 
 constexpr int kRejected = -1;
 constexpr std::chrono::milliseconds kAgentTimeout{300};
+constexpr uint32_t kBatchStep = 0xfffffffb;   // SLURM_BATCH_SCRIPT
 constexpr uint32_t kExternStep = 0xfffffffc;  // SLURM_EXTERN_CONT: holds a job's stray processes, launches nothing
 
 // "<job>:<names set, with commas>", set where a job's environment has been decided: once, in the batch script or, where
@@ -45,8 +50,12 @@ constexpr char kDecided[] = "WEFT_SLURM_LAUNCH";
 // Where the plugin finds its host's agent. The plan names one place for all hosts; plugstack.conf knows this one's.
 constexpr char kRunDir[] = "WEFT_RUN_DIR";
 
+// Set to "off" by a user who wants Slurm's own order of ranks.
+constexpr char kRankOrder[] = "WEFT_RANK_ORDER";
+
 struct State {
   std::string run_dir = "/run/weft";
+  std::string host_file;  // to remove at the end of the batch step
   std::string model_text;
   bool model = false, batch = false, sequence = false;
 };
@@ -210,6 +219,40 @@ Applied Apply(spank_t spank, const Environment& environment, const std::set<std:
   return applied;
 }
 
+// The job's own file; its user's, and nobody else's, because the step has taken the user's rights by now.
+Result<std::string> WriteHostFile(const std::string& job, const std::string& text) {
+  const std::string path = "/tmp/weft-ranks-" + job;
+  ::unlink(path.c_str());  // of the same job before it was requeued
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return Fail(ErrnoError("write \"" + path + "\"", errno));
+  }
+  return path;
+}
+
+// srun takes an order of hosts only by a host file, which these two variables give to every srun of the batch script.
+void ApplyRankOrder(spank_t spank, const std::string& job, const std::string& order, Applied* applied) {
+  if (JobVariable(spank, kRankOrder).value_or("") == "off") return;
+  for (const char* own : {"SLURM_HOSTFILE", "SLURM_DISTRIBUTION"}) {
+    if (!JobVariable(spank, own)) continue;
+    applied->kept.insert(own);
+    return;
+  }
+  const auto text = MakeHostFile(order, {.nodes = JobVariable(spank, "SLURM_JOB_NODELIST").value_or(""),
+                                         .tasks_per_node = JobVariable(spank, "SLURM_NTASKS_PER_NODE").value_or(""),
+                                         .tasks = JobVariable(spank, "SLURM_NTASKS").value_or("")});
+  const auto path = text ? WriteHostFile(job, *text) : Fail(text.error());
+  if (!path) {
+    slurm_spank_log("weft: job %s: ranks keep Slurm's order: %s", job.c_str(), path.error().message().c_str());
+    return;
+  }
+  TheState().host_file = *path;
+  spank_setenv(spank, "SLURM_HOSTFILE", path->c_str(), 1);
+  spank_setenv(spank, "SLURM_DISTRIBUTION", "arbitrary", 1);
+  applied->set.insert({"SLURM_HOSTFILE", "SLURM_DISTRIBUTION"});
+  slurm_spank_log("weft: job %s: ranks are on %s in this order; %s=off keeps Slurm's", job.c_str(), order.c_str(), kRankOrder);
+}
+
 int PrepareStep(spank_t spank) {
   uint32_t job = 0, step = 0, node_index = 0;
   char* unused = nullptr;
@@ -233,7 +276,10 @@ int PrepareStep(spank_t spank) {
 
   const std::string socket_path = run_dir + "/" + abi::kSocketName;
   const auto environment = RequestEnvironment({.socket_path = socket_path, .job = id, .host = node}, kAgentTimeout);
-  const Applied applied = Apply(spank, environment.value_or(Environment{}), decided.names, run_dir);
+  Applied applied = Apply(spank, environment.value_or(Environment{}), decided.names, run_dir);
+  if (const auto order = JobVariable(spank, kHostOrder); step == kBatchStep && order && applied.set.contains(kHostOrder)) {
+    ApplyRankOrder(spank, id, *order, &applied);
+  }
   const std::string set = Joined(applied.set), kept = Joined(applied.kept);
   spank_setenv(spank, kDecided, (id + ":" + set).c_str(), 1);
   if (!environment) {
@@ -262,4 +308,11 @@ WEFT_SPANK_EXPORT int slurm_spank_init_post_opt(spank_t spank, int, char**) {
 // Never fails a launch: whatever happens here, the job runs as its user wrote it.
 WEFT_SPANK_EXPORT int slurm_spank_user_init(spank_t spank, int, char**) {
   return Guarded(0, [&] { return PrepareStep(spank); });
+}
+
+WEFT_SPANK_EXPORT int slurm_spank_exit(spank_t, int, char**) {
+  return Guarded(0, [] {
+    if (!TheState().host_file.empty()) ::unlink(TheState().host_file.c_str());
+    return 0;
+  });
 }

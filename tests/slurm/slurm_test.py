@@ -9,8 +9,11 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
@@ -179,6 +182,71 @@ def bad_values_are_rejected(site):
     check("--weft-model=PATH" in usage and "--weft-batch=N" in usage, "the options are not in sbatch --help")
 
 
+class AgentWithAnOrder:
+    """In place of a host's agent: answers every hook with a plan that orders the hosts. Only where probes have seen leaf
+    switches does the controller order hosts, and loopback has none."""
+
+    HEADER = struct.Struct("=IHHII")  # netplugin/abi/agent_socket.h
+    MAGIC, VERSION, REQUEST, REPLY, TEXT_BYTES = 0x54465741, 1, 4, 5, 8184
+
+    def __init__(self, run_dir, order):
+        self.order = order
+        path = os.path.join(run_dir, "agent.sock")
+        if os.path.exists(path):
+            os.remove(path)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(path)
+        os.chmod(path, 0o666)
+        self.listener.listen()
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self):
+        while True:
+            try:
+                peer, _ = self.listener.accept()
+            except OSError:
+                return  # closed
+            with peer:
+                request = peer.recv(65536)
+                magic, _, kind, _, _ = self.HEADER.unpack_from(request)
+                if magic != self.MAGIC or kind != self.REQUEST:
+                    continue
+                job = request[self.HEADER.size:self.HEADER.size + 64].split(b"\0", 1)[0].decode()
+                text = f"WEFT_JOB_ID={job}\nWEFT_HOST_ORDER={','.join(self.order)}\n".encode()
+                body = struct.pack("=II", 1, len(text)) + text.ljust(self.TEXT_BYTES, b"\0")
+                peer.send(self.HEADER.pack(self.MAGIC, self.VERSION, self.REPLY, len(body), 0) + body)
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+
+
+def ranks_land_on_the_planned_hosts(site):
+    """Rank r runs on the plan's r-th host where the job fixes its tasks per node, and nothing but the order changes."""
+    order = ["n1", "n4", "n2", "n3"]
+    site.daemons.stop_agent("n1")
+    agent = AgentWithAnOrder(site.processes.path("run", "n1"), order)
+    options = ["-N4", f"--weft-model={site.model}", "--weft-batch=8"]
+    cases = ((["--ntasks-per-node=1"], None, order, "ranks are on n1,n4,n2,n3 in this order"),
+             (["--ntasks=4"], None, order, "ranks are on n1,n4,n2,n3 in this order"),
+             ([], None, sorted(order), "ranks keep Slurm's order: the job does not fix its tasks per node"),
+             (["--ntasks-per-node=1"], {"WEFT_RANK_ORDER": "off"}, sorted(order), None),
+             (["--ntasks-per-node=1", "--distribution=cyclic"], None, sorted(order), "your own setting wins"))
+    for further, environment, hosts, line in cases:
+        job = site.slurm.submit(site.script, *options, *further, env=environment)
+        ran = [site.task_environment(job, rank)["SLURMD_NODENAME"] for rank in range(4)]
+        check(ran == hosts, f"{further} {environment}: ranks 0 to 3 ran on {ran}, expected {hosts}")
+        check(not os.path.exists(site.processes.path(f"task-{job}-4")), f"{further}: more than four tasks started")
+        site.finish_jobs(job)
+        said = [text for text in site.slurm.output(job).splitlines() if "weft:" in text]
+        check((line is None and not said) or (len(said) == 1 and line in said[0]), f"{further}: the output has {said}")
+        wait_until(lambda: not os.path.exists(f"/tmp/weft-ranks-{job}"), 5, f"job {job}'s host file to go")
+    agent.close()
+    site.daemons.start_agent("n1", site.processes.path("run", "n1"))
+
+
 def missing_agent_leaves_the_job_unchanged(site):
     """The batch host's agent is away: no rank gets the plan, so that no two ranks disagree."""
     site.daemons.stop_agent("n1", signal.SIGKILL)
@@ -220,6 +288,7 @@ FACTS = (
     settings_of_an_outer_job_do_not_leak,
     plain_jobs_are_left_alone,
     other_users_srun_without_a_batch_script_is_planned_too,
+    ranks_land_on_the_planned_hosts,
     missing_agent_leaves_the_job_unchanged,
     dead_controller_leaves_the_job_unchanged,
 )

@@ -2,6 +2,7 @@
 """Bad input to every program: one clear line on stderr that names the cause, the promised exit status, nothing left."""
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
 from processes import Processes, check, free_ports, wait_until  # noqa: E402
 
 BIN = os.environ["WEFT_BIN"]
+LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+ (debug|info|warn) ")
 PLUGIN = os.path.join(os.environ["WEFT_LIB"], "libnccl-net-weft.so")
 
 
@@ -50,17 +52,54 @@ def weft(processes):
 
 
 def daemons(processes):
-    state = processes.path("state")
     bad = processes.write("controller.yaml", "version: 1\nlink_rat: 1Gbit/s\n")
     expect(2, [bad, "link_rat"], "weft-controller", "--config", bad, "--check-config")
     expect(2, ["/nowhere.yaml"], "weft-agent", "--config", "/nowhere.yaml", "--check-config")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        expect(1, [address], "weft-controller", "--listen", address, "--http", "127.0.0.1:0", "--state-dir", state, lines=4)
-        expect(1, [address], "weft-agent", "--host", "h", "--run-dir", processes.path("run"), "--controller",
-               "127.0.0.1:1", "--http", address, lines=4)
+
+
+def expect_refused(pieces, *command):
+    """Status 1, one line besides the log's, which names the cause; nothing on stdout, for nothing is ready."""
+    done = run(*command)
+    said = [line for line in done.stderr.splitlines() if not LOG_LINE.match(line)]
+    shown = f"{' '.join(map(str, command))}: status {done.returncode}, stdout {done.stdout!r}, stderr {done.stderr!r}"
+    check(done.returncode == 1 and not done.stdout, f"expected status 1 and no ready line: {shown}")
+    check(len(said) == 1 and " error " not in done.stderr, f"expected one line: {shown}")
+    for piece in pieces:
+        check(piece in said[0], f"expected {piece!r}: {shown}")
+    print(f"ok 1: {said[0]}")
+
+
+def ports_in_use(processes):
+    """Of every port that a daemon or rank 0 listens at. What was refused holds nothing that a second try would need."""
+    state, run_dir = processes.path("state"), processes.path("run")
+    controller = ["weft-controller", "--state-dir", state]
+    agent = ["weft-agent", "--host", "h", "--interfaces", "lo", "--run-dir", run_dir, "--controller", "127.0.0.1:1"]
+    for bound in ("127.0.0.1", "0.0.0.0"):
+        with socket.socket() as taken:
+            taken.bind((bound, 0))
+            taken.listen()
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            in_use = [address, "is another program listening"]
+            expect_refused(in_use, *controller, "--listen", address, "--http", "127.0.0.1:0")
+            expect_refused([*in_use, "HTTP"], *controller, "--listen", "127.0.0.1:0", "--http", address)
+            expect_refused([address, "is the port in use"], *agent, "--http", address)
+            check(not os.path.exists(os.path.join(run_dir, "agent.sock")), "the refused agent left its socket")
+            ranks = ["--rank", "0", "--world", "2", "--rendezvous", address, "--plugin", PLUGIN]
+            in_use = [address, "in use"]
+            expect_refused(in_use, "weft-replay", *ranks, "--duration", "1s")
+            expect_refused(in_use, "weft", "perf", "--collective", "allreduce", "--bytes", "1KiB", *ranks)
+            expect_refused([*in_use, "rank 0"], "weft-train", *ranks, "--config", os.path.join(BIN, "examples", "gpt2.json"),
+                           "--data", "/usr/share/common-licenses", "--layers", "1", "--width", "64", "--heads", "4",
+                           "--steps", "1")
+    ready = processes.start_ready("controller", [os.path.join(BIN, controller[0]), *controller[1:], "--listen",
+                                                 "127.0.0.1:0", "--http", "127.0.0.1:0"])
+    expect_refused([state], *controller, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    expect_refused([ready["listen"]], *controller[:1], "--listen", ready["listen"], "--http", "127.0.0.1:0")
+    processes.start_ready("agent", [os.path.join(BIN, agent[0]), *agent[1:], "--http", "127.0.0.1:0"])
+    expect_refused([run_dir, "another agent"], *agent, "--http", "127.0.0.1:0")
+    processes.check_alive()
+    for name in ("agent", "controller"):
+        check(processes.stop(name) == 0, f"the {name} did not end well")
 
 
 def training(processes):
@@ -99,6 +138,7 @@ def main():
     with Processes() as processes:
         weft(processes)
         daemons(processes)
+        ports_in_use(processes)
         training(processes)
         rank_that_dies(processes)
         wait_until(lambda: not processes.children, 1, "no child left")

@@ -1,0 +1,156 @@
+#include "cli/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/validate_summary.h"
+#include "common/exit_code.h"
+#include "formats/calibration_yaml.h"
+#include "formats/read_file.h"
+
+namespace weft::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Skipped {
+  std::string file;
+  int64_t row = 0;
+  std::string reason;
+};
+
+struct Validation {
+  std::vector<RowPrediction> rows;
+  std::vector<Skipped> skipped;
+};
+
+bool IsCalibration(const formats::CalibrationFile& file, const std::string& table, const formats::ValidationRow& row) {
+  return std::any_of(file.rows.begin(), file.rows.end(), [&](const formats::CalibrationRow& known) {
+    return known.file == table && known.line == row.line && std::abs(known.value - row.value) <= 1e-9 * known.value;
+  });
+}
+
+Status AddTable(const std::string& path, const formats::CalibrationFile& calibration, Validation& all) {
+  WEFT_ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path));
+  const std::string file = std::filesystem::path(path).filename().string();
+  if (!formats::IsTrainingTable(text)) {
+    all.skipped.push_back({file, 0, "no table of training measurements: no column measured_metric"});
+    return Ok();
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto rows, formats::ParseValidationCsv(text, path));
+  for (const formats::ValidationRow& row : rows) {
+    auto prediction = PredictRow(row, file, calibration.calibration);
+    if (!prediction) {
+      all.skipped.push_back({file, row.line, prediction.error().message()});
+      continue;
+    }
+    prediction->calibration = IsCalibration(calibration, file, row);
+    all.rows.push_back(*std::move(prediction));
+  }
+  return Ok();
+}
+
+ErrorSummary CompleteTimes(const std::vector<RowPrediction>& rows) {
+  std::vector<double> errors;
+  for (const RowPrediction& row : rows) {
+    if (row.complete && !row.calibration) errors.push_back(std::abs(row.error()));
+  }
+  return Summarise(std::move(errors));
+}
+
+json PartsJson(const planner::Estimate& e) {
+  return {{"compute", e.compute.count()},   {"tensor", e.tensor.count()},       {"context", e.context.count()},
+          {"expert", e.expert.count()},     {"data", e.data.count()},           {"pipeline", e.pipeline.count()},
+          {"bubble", e.bubble.count()},     {"optimizer", e.optimizer.count()}, {"overhead", e.overhead.count()},
+          {"memory", e.memory.total().count()}};
+}
+
+json ErrorsJson(const ErrorSummary& s) {
+  return {{"rows", s.rows}, {"mape", s.mean}, {"median", s.median}, {"p90", s.p90}, {"worst", s.worst}};
+}
+
+void PrintJson(const Validation& all) {
+  json rows = json::array(), skipped = json::array(), files = json::array();
+  for (const RowPrediction& row : all.rows) {
+    rows.push_back({{"file", row.file}, {"line", row.line}, {"source", row.source}, {"model", row.model},
+                    {"metric", row.metric}, {"class", row.kind}, {"bytes", nullptr}, {"measured", row.measured},
+                    {"predicted", row.predicted}, {"error", row.error()}, {"calibration", row.calibration},
+                    {"complete", row.complete}, {"feasible", row.feasible}, {"defaults", row.defaults},
+                    {"setting", row.setting}, {"parts", PartsJson(row.estimate)}});
+  }
+  for (const Skipped& row : all.skipped) skipped.push_back({{"file", row.file}, {"row", row.row}, {"reason", row.reason}});
+  for (const FileSummary& file : SummariseFiles(all.rows)) {
+    json entry = ErrorsJson(file.errors);
+    entry["file"] = file.file;
+    entry["class"] = file.kind;
+    const bool ordered = file.order.sweeps > 0;
+    entry["sweeps"] = file.order.sweeps;
+    entry["kendall_tau"] = ordered ? json(file.order.kendall_tau) : json(nullptr);
+    entry["regret"] = ordered ? json(file.order.regret) : json(nullptr);
+    files.push_back(std::move(entry));
+  }
+  json summary = ErrorsJson(CompleteTimes(all.rows));
+  const OrderSummary order = SummariseOrder(all.rows);
+  summary["sweeps"] = order.sweeps;
+  summary["kendall_tau"] = order.kendall_tau;
+  summary["regret"] = order.regret;
+  fmt::print("{}\n", json{{"rows", rows}, {"skipped", skipped}, {"by_file", files}, {"summary", summary}}.dump(1));
+}
+
+void PrintRows(const Validation& all) {
+  for (const RowPrediction& row : all.rows) {
+    fmt::print("{:<28} {:>4} {:<22} {:<26} {:>12.5g} {:>12.5g} {:>+7.1f} %{}\n", row.file, row.line, row.model, row.metric,
+               row.measured, row.predicted, 100 * row.error(), row.calibration ? "  calibration" : "");
+  }
+}
+
+void PrintTable(const Validation& all, bool rows) {
+  if (rows) PrintRows(all);
+  fmt::print("{:<28} {:<7} {:>5} {:>8} {:>8} {:>8} {:>6} {:>8}\n", "file", "class", "rows", "median", "p90", "worst", "tau",
+             "regret");
+  for (const FileSummary& file : SummariseFiles(all.rows)) {
+    fmt::print("{:<28} {:<7} {:>5} {:>6.1f} % {:>6.1f} % {:>6.1f} %", file.file, file.kind, file.errors.rows,
+               100 * file.errors.median, 100 * file.errors.p90, 100 * file.errors.worst);
+    if (file.order.sweeps > 0) fmt::print(" {:>6.2f} {:>6.1f} %", file.order.kendall_tau, 100 * file.order.regret);
+    fmt::print("\n");
+  }
+  const ErrorSummary total = CompleteTimes(all.rows);
+  const OrderSummary order = SummariseOrder(all.rows);
+  fmt::print("{:<28} {:<7} {:>5} {:>6.1f} % {:>6.1f} % {:>6.1f} % {:>6.2f} {:>6.1f} %\n", "all with a complete setting",
+             "time", total.rows, 100 * total.median, 100 * total.p90, 100 * total.worst, order.kendall_tau,
+             100 * order.regret);
+  for (const Skipped& row : all.skipped) fmt::print("skipped {}:{}: {}\n", row.file, row.row, row.reason);
+}
+
+Result<int> Run(const ValidateOptions& options) {
+  if (options.output != "table" && options.output != "json") {
+    return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
+  }
+  formats::CalibrationFile calibration = formats::DefaultCalibrationFile();
+  if (!options.calibration.empty()) {
+    WEFT_ASSIGN_OR_RETURN(calibration, formats::ReadCalibrationYaml(options.calibration));
+  }
+  Validation all;
+  for (const std::string& path : options.tables) WEFT_RETURN_IF_ERROR(AddTable(path, calibration, all));
+  if (options.output == "json") {
+    PrintJson(all);
+  } else {
+    PrintTable(all, options.rows);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+int RunValidate(const ValidateOptions& options) {
+  const auto status = Run(options);
+  if (status) return *status;
+  fmt::print(stderr, "weft validate: {}\n", status.error().message());
+  return ExitCodeOf(status.error());
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,19 @@
+// `weft validate TABLE.csv…`: predicts every row of tables of published training measurements and compares. A row is
+// predicted or skipped with a reason, never dropped.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft::cli {
+
+struct ValidateOptions {
+  std::vector<std::string> tables;
+  std::string output = "table";   ///< or json
+  std::string calibration;        ///< YAML file; empty: what is compiled in
+  bool rows = false;              ///< table: every row, not only the summaries
+};
+
+int RunValidate(const ValidateOptions& options);
+
+}  // namespace weft::cli

@@ -1,0 +1,107 @@
+#include "cli/validate_predict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weft::cli {
+namespace {
+
+using formats::MetricKind;
+using formats::ValidationCase;
+using planner::CostModel;
+using planner::Recompute;
+
+/// Runs whose recomputation is not stated: the least that fits, or all of it if nothing does.
+void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scratch& scratch) {
+  if (!row.recompute_unknown) return;
+  for (const Recompute choice : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    row.strategy.recompute = choice;
+    if (model.Fits(row.strategy, scratch)) return;
+  }
+}
+
+/// Bytes of a stage's layers alone: what the figures of arXiv 2205.05198 show.
+double LayerStateBytes(const ValidationCase& row) {
+  const double layers = static_cast<double>(row.job.model.layers) / static_cast<double>(row.strategy.pp);
+  return 18 * layers * static_cast<double>(planner::LayerParameterCount(row.job.model)) /
+         static_cast<double>(row.strategy.tp);
+}
+
+double FirstStageActivations(const CostModel& model, const planner::Strategy& strategy, CostModel::Scratch& scratch) {
+  std::vector<planner::MemoryUse> stages(static_cast<size_t>(strategy.pp));
+  model.EvaluateMemory(strategy, stages, scratch);
+  return static_cast<double>(stages[0].activations.count());
+}
+
+Result<double> PredictPart(const CostModel& model, const ValidationCase& row, const std::string& metric,
+                           CostModel::Scratch& scratch) {
+  if (metric == "param_optimizer_memory") return LayerStateBytes(row) / 0x1p30;
+  const double activations = FirstStageActivations(model, row.strategy, scratch);
+  if (metric == "activation_memory") return activations / 0x1p30;
+  if (metric == "activation_memory_vs_tp_baseline") {
+    planner::Strategy baseline = row.strategy;
+    baseline.sequence_parallel = false;
+    baseline.recompute = Recompute::kNone;
+    return 100 * activations / FirstStageActivations(model, baseline, scratch);
+  }
+  const planner::LayerSeconds layer = model.OneLayer(row.strategy, scratch);
+  if (metric == "layer_forward_time") return 1e3 * layer.forward.count();
+  if (metric == "layer_backward_time") return 1e3 * layer.backward.count();
+  return Fail(Code::kFailedPrecondition, fmt::format("metric {} is not predicted", metric));
+}
+
+std::string SweepOf(const formats::ValidationRow& row) {
+  return fmt::format("{} {} {} {} {} {} {}", row.model, row.gpu, row.gpus.value_or(0), row.global_batch.value_or(0),
+                     row.seq.value_or(0), row.metric, formats::Note(row.notes, "precision"));
+}
+
+std::string SettingOf(const ValidationCase& row) {
+  const planner::Strategy& s = row.strategy;
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", row.job.model.layers, row.job.model.hidden,
+                     row.job.model.heads, row.stack, s.tp, s.pp, s.dp, s.cp, s.ep, s.vpp, s.micro_batch, s.zero_stage,
+                     s.shard_group, static_cast<int>(s.recompute), s.sequence_parallel, static_cast<int>(s.schedule));
+}
+
+std::string_view KindName(const ValidationCase& row, const std::string& metric) {
+  if (row.kind == MetricKind::kFits) return "fits";
+  if (row.kind == MetricKind::kMemory || metric.find("memory") != std::string::npos) return "memory";
+  return "time";
+}
+
+}  // namespace
+
+Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_view file,
+                                 const planner::Calibration& calibration) {
+  WEFT_ASSIGN_OR_RETURN(ValidationCase question, formats::MakeValidationCase(row));
+  WEFT_ASSIGN_OR_RETURN(const CostModel model,
+                        CostModel::Make(question.job, question.cluster, calibration, {.stack = question.stack}));
+  if (auto why = model.WhyIllegal(question.strategy)) return Fail(Code::kFailedPrecondition, *why);
+  static thread_local CostModel::Scratch scratch;
+  scratch.Clear();
+  ChooseRecompute(model, question, scratch);
+  RowPrediction out{.file = std::string(file), .source = row.source, .model = row.model, .metric = row.metric,
+                    .line = row.line, .measured = question.measured};
+  out.kind = KindName(question, row.metric);
+  out.estimate = model.Evaluate(question.strategy, scratch);
+  out.feasible = out.estimate.fits;
+  out.defaults = question.defaults;
+  out.sweep = SweepOf(row);
+  out.setting = SettingOf(question);
+  out.complete = question.kind == MetricKind::kTime && row.tp && row.pp && row.dp && row.micro_batch &&
+                 row.global_batch && row.seq && row.layers && row.hidden;
+  switch (question.kind) {
+    case MetricKind::kTime: out.predicted = out.estimate.iteration.count(); break;
+    case MetricKind::kFits: out.predicted = out.feasible ? 1 : 0; break;
+    case MetricKind::kMemory:
+      out.predicted = static_cast<double>(model.PeakBytes(out.estimate.memory, row.metric == "peak_memory_nvidia_smi").count());
+      break;
+    case MetricKind::kPart: {
+      WEFT_ASSIGN_OR_RETURN(out.predicted, PredictPart(model, question, row.metric, scratch));
+      break;
+    }
+  }
+  return out;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,34 @@
+// One row's prediction. Internal to cli/validate*.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "formats/validation_case.h"
+#include "planner/planner.h"
+
+namespace weft::cli {
+
+struct RowPrediction {
+  std::string file, source, model, metric;
+  int64_t line = 0;
+  std::string kind;        ///< "time", "memory" or "fits"
+  double measured = 0, predicted = 0;
+  bool calibration = false;
+  bool complete = false;   ///< a time row with tp, pp, dp, micro-batch, global batch, seq, layers and hidden
+  std::string sweep;       ///< rows of equal sweep compete with each other
+  std::string setting;     ///< rows of equal setting are repetitions
+  std::vector<std::string> defaults;
+  planner::Estimate estimate;
+  bool feasible = true;
+
+  double error() const { return measured == 0 ? predicted - measured : predicted / measured - 1; }
+};
+
+/// Errors: with the reason why the row cannot be predicted.
+[[nodiscard]] Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_view file,
+                                               const planner::Calibration& calibration);
+
+}  // namespace weft::cli

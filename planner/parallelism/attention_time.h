@@ -1,0 +1,15 @@
+// Attention's core, scores to weighted values, and the communication that context parallelism adds to it.
+#pragma once
+
+#include "planner/parallelism/layer_time.h"
+
+namespace weft::planner {
+
+/// Adds forward, backward and `core` of attention's core. A model that keeps scores under a stack without fused attention
+/// pays for scores, softmax and dropout as separate kernels; fused attention repeats the scores in its backward pass,
+/// 2.5 times the forward's work. Ring steps hide behind the block that is computed meanwhile.
+/// Source: arXiv 2205.05198 appendix A; arXiv 2205.14135 (fused attention); arXiv 2310.01889 (ring).
+void AddAttentionCore(LayerTime& layer, const JobSpec& job, const Machine& machine, const SoftwareStack& stack,
+                      const LayerKey& key);
+
+}  // namespace weft::planner

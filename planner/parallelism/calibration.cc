@@ -1,0 +1,58 @@
+#include "planner/parallelism/calibration.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace weft::planner {
+namespace {
+
+std::vector<CalibrationConstant> Defaults() {
+  return {
+#include "planner/parallelism/calibration_defaults.inc"
+  };
+}
+
+bool ByName(const CalibrationConstant& a, const CalibrationConstant& b) { return a.name < b.name; }
+
+}  // namespace
+
+Calibration::Calibration() : Calibration(Defaults()) {}
+
+Calibration::Calibration(std::vector<CalibrationConstant> constants) : constants_(std::move(constants)) {
+  std::sort(constants_.begin(), constants_.end(), ByName);
+}
+
+const CalibrationConstant* Calibration::Find(std::string_view name) const {
+  const auto at = std::lower_bound(constants_.begin(), constants_.end(), name,
+                                   [](const CalibrationConstant& c, std::string_view n) { return c.name < n; });
+  return at != constants_.end() && at->name == name ? &*at : nullptr;
+}
+
+double Calibration::Get(std::string_view prefix, std::string_view name) const {
+  for (;;) {
+    if (const auto* found = Find(fmt::format("{}.{}", prefix, name))) return found->value;
+    const size_t dot = prefix.rfind('.');
+    if (dot == std::string_view::npos) return std::numeric_limits<double>::quiet_NaN();
+    prefix = prefix.substr(0, dot);
+  }
+}
+
+Status Calibration::Set(std::string_view name, double value) {
+  const auto* found = Find(name);
+  if (found == nullptr) return Fail(Code::kNotFound, fmt::format("calibration: \"{}\" is no constant", name));
+  if (!(value >= found->least && value <= found->most)) {
+    return Fail(Code::kInvalidArgument, fmt::format("calibration: {}: {}, expected {} to {}", name, value, found->least,
+                                                    found->most));
+  }
+  constants_[static_cast<size_t>(found - constants_.data())].value = value;
+  return Ok();
+}
+
+int64_t Calibration::FittedCount() const {
+  return std::count_if(constants_.begin(), constants_.end(), [](const CalibrationConstant& c) { return c.fitted; });
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,118 @@
+// CostModel::Evaluate and its bound: the pipeline's closed forms, data parallelism's exposed part, the parts' account.
+#include <algorithm>
+
+#include "planner/parallelism/cost_tables.h"
+
+namespace weft::planner {
+namespace {
+
+struct PipelineSums {
+  double forward = 0, backward = 0, all = 0;          // over stages
+  double most_forward = 0, most_backward = 0, most = 0;
+  double weight_of_most = 0;
+  int64_t slowest = 0;
+};
+
+/// Section 9's closed forms: time from the first forward to the last backward, without messages.
+double PipelineSpan(const Strategy& s, const PipelineSums& sums, double m) {
+  const double p = static_cast<double>(s.pp), v = static_cast<double>(s.vpp);
+  if (s.pp == 1) return m * sums.all;
+  const double mean = sums.all / p;
+  switch (s.schedule) {
+    case ScheduleKind::kGpipe:
+      return sums.forward + sums.backward + (m - 1) * (sums.most_forward + sums.most_backward);
+    case ScheduleKind::k1F1B:
+    case ScheduleKind::kEager1F1B: return sums.all + (m - 1) * sums.most;
+    case ScheduleKind::kInterleaved: return sums.all / v + (m - 1 / v) * sums.most;
+    case ScheduleKind::kZbH1: return m * sums.most + (p - 1) * std::max(0.0, mean - 2 * sums.weight_of_most);
+    case ScheduleKind::kZbH2: return m * sums.most + (p - 1) * std::max(0.0, mean - 3 * sums.weight_of_most);
+    case ScheduleKind::kZbV: return m * sums.most;
+  }
+  return 0;
+}
+
+/// What messages add: section 9's delay rules. Overlapped sends cost only the way through the pipeline.
+double HopsExposed(const Strategy& s, const SoftwareStack& stack, double hop, double m) {
+  if (s.pp == 1) return 0;
+  const double p = static_cast<double>(s.pp), v = static_cast<double>(s.vpp);
+  const double blocking = stack.blocking_sends ? 2 * hop * m * v : 0;
+  switch (s.schedule) {
+    case ScheduleKind::kGpipe:
+    case ScheduleKind::kEager1F1B:
+    case ScheduleKind::kZbH2: return 2 * (p - 1) * hop + blocking;
+    case ScheduleKind::kInterleaved: return 2 * hop * (p * v - 1) + blocking;
+    case ScheduleKind::k1F1B:
+    case ScheduleKind::kZbH1: return 2 * hop * (m * (p - 1) / p + p - 2) + blocking;
+    case ScheduleKind::kZbV: return 2 * hop * (2 * p - 1) + blocking;
+  }
+  return 0;
+}
+
+/// Exposed gradients and parameters of one stage whose last backward and first forward take B and F.
+double DataExposed(const Strategy& s, const SoftwareStack& stack, const Machine& m, const DataTime& data, double forward,
+                   double backward) {
+  // With chunks all but the last one's gradients are final earlier.
+  const double window = s.vpp > 1 ? backward * static_cast<double>(s.vpp) : backward;
+  double exposed = data.gradients + data.parameters;
+  if (stack.overlaps_gradients) {
+    exposed += std::max(data.tail, data.gradients - window) + m.interference * std::min(data.gradients, window) - data.gradients;
+  }
+  if (stack.overlaps_parameters) {
+    exposed += std::max(0.0, data.parameters - forward) + m.interference * std::min(data.parameters, forward) - data.parameters;
+  }
+  return exposed;
+}
+
+}  // namespace
+
+Estimate CostModel::Evaluate(const Strategy& s, Scratch& scratch) const {
+  const Impl& impl = *impl_;
+  const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
+  const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
+  const double m = static_cast<double>(micro_batches);
+  Estimate estimate;
+  PipelineSums sums;
+  StagePasses slowest;
+  double data_exposed = 0, optimizer = 0;
+  for (int64_t i = 0; i < s.pp; ++i) {
+    const MemoryUse memory = impl.Memory(s, entry, i, micro_batches);
+    if (i == 0 || memory.total() > estimate.memory.total()) {
+      estimate.memory = memory;
+      estimate.worst_stage = i;
+    }
+    const StagePasses passes = impl.Passes(s, entry, i);
+    const double forward = passes.F(), backward = passes.B();
+    sums.forward += forward;
+    sums.backward += backward;
+    sums.most_forward = std::max(sums.most_forward, forward);
+    sums.most_backward = std::max(sums.most_backward, backward);
+    if (forward + backward > sums.most) {
+      sums.most = forward + backward;
+      sums.weight_of_most = passes.weight;
+      sums.slowest = i;
+      slowest = passes;
+    }
+    if (i != 0 && i != s.pp - 1 && i != s.pp / 2) continue;  // stages between the ends exchange alike
+    const DataTime data = ComputeDataTime(impl.machine, s, impl.state, impl.Shape(s, entry, i));
+    data_exposed = std::max(data_exposed, DataExposed(s, impl.stack, impl.machine, data, forward, backward));
+    optimizer = std::max(optimizer, data.optimizer);
+  }
+  sums.all = sums.forward + sums.backward;
+  const double span = PipelineSpan(s, sums, m);
+  const double hops = HopsExposed(s, impl.stack, impl.HopTime(s), m);
+  const double overhead = impl.machine.step_host + m * impl.machine.micro_batch_host;
+  estimate.compute = Seconds(m * (slowest.forward.compute + slowest.backward.compute));
+  estimate.tensor = Seconds(m * (slowest.forward.tensor + slowest.backward.tensor));
+  estimate.context = Seconds(m * (slowest.forward.context + slowest.backward.context));
+  estimate.expert = Seconds(m * (slowest.forward.expert + slowest.backward.expert));
+  estimate.data = Seconds(m * (slowest.forward_data + slowest.backward_data) + data_exposed);
+  estimate.pipeline = Seconds(hops);
+  estimate.bubble = Seconds(span - m * sums.most);
+  estimate.optimizer = Seconds(optimizer);
+  estimate.overhead = Seconds(overhead);
+  estimate.iteration = Seconds(span + hops + data_exposed + optimizer + overhead);
+  estimate.fits = static_cast<double>(estimate.memory.total().count()) <= impl.usable;
+  return estimate;
+}
+
+}  // namespace weft::planner

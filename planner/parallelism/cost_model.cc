@@ -1,0 +1,136 @@
+#include "planner/parallelism/cost_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "planner/parallelism/cost_tables.h"
+#include "planner/parallelism/legality.h"
+
+namespace weft::planner {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 40;
+
+Status CheckSizes(const JobSpec& job, const ClusterSpec& cluster) {
+  const ModelSpec& model = job.model;
+  struct Size {
+    const char* name;
+    int64_t value;
+  };
+  const Size sizes[] = {{"model layers", model.layers},       {"model hidden width", model.hidden},
+                        {"model heads", model.heads},         {"model key/value heads", model.kv_heads},
+                        {"model head width", model.head_dim}, {"model vocabulary", model.vocab},
+                        {"global_batch", job.global_batch},   {"sequence", job.sequence},
+                        {"cluster nodes", cluster.nodes},     {"cluster GPUs per node", cluster.gpus_per_node}};
+  for (const Size& size : sizes) {
+    const bool of_transformer = size.name[0] == 'm' && size.name[6] != 'l';
+    if (model.IsCnn() && of_transformer) continue;
+    if (size.value < 1 || size.value > kMost) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: {}, expected a positive number", size.name, size.value));
+    }
+  }
+  return Ok();
+}
+
+/// Work of one layer, forward, one sequence; attention counted whole. Source: arXiv 2205.05198 appendix A.
+double LayerFlops(const ModelSpec& model, int64_t layer, double sequence) {
+  const LayerParameters p = LayerParametersOf(model, layer);
+  double active = static_cast<double>(p.attention + p.mlp + p.router + p.shared);
+  if (p.routed > 0) {
+    active += static_cast<double>(p.routed) * static_cast<double>(model.experts_per_token) / static_cast<double>(model.experts);
+  }
+  return 2 * sequence * active + 2 * sequence * sequence * static_cast<double>(model.QueryWidth() + model.ValueWidth());
+}
+
+}  // namespace
+
+CostModel::Scratch::Scratch() : tables_(std::make_unique<Tables>()) {}
+CostModel::Scratch::~Scratch() = default;
+CostModel::Scratch::Scratch(Scratch&&) noexcept = default;
+CostModel::Scratch& CostModel::Scratch::operator=(Scratch&&) noexcept = default;
+
+void CostModel::Scratch::Clear() {
+  for (LayerEntry& slot : tables_->slots) slot.used = false;
+}
+
+CostModel::CostModel(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+CostModel::CostModel(CostModel&&) noexcept = default;
+CostModel& CostModel::operator=(CostModel&&) noexcept = default;
+CostModel::~CostModel() = default;
+
+Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster, const Calibration& calibration,
+                                  const CostOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckSizes(job, cluster));
+  const auto stack = FindSoftwareStack(options.stack);
+  if (!stack) return Fail(Code::kInvalidArgument, fmt::format("stack \"{}\": unknown", options.stack));
+  auto impl = std::make_unique<Impl>();
+  impl->job = job;
+  if (impl->job.gpus == 0) impl->job.gpus = cluster.TotalGpus();
+  impl->cluster = cluster;
+  impl->stack = *stack;
+  WEFT_ASSIGN_OR_RETURN(impl->machine, MakeMachine(cluster, job.precision, *stack, calibration));
+  impl->state = StateBytesOf(stack->state, job.precision, stack->gradients_16bit);
+  impl->stage_layers = options.stage_layers;
+  impl->usable = static_cast<double>((cluster.device.memory - cluster.device.reserved).count());
+  impl->mixtures_before.assign(1, 0);
+  const double sequence = static_cast<double>(job.sequence);
+  double flops = 2 * sequence * static_cast<double>(job.model.hidden * job.model.vocab);
+  for (int64_t layer = 0; layer < job.model.layers; ++layer) {
+    impl->mixtures_before.push_back(impl->mixtures_before.back() + (job.model.IsMoeLayer(layer) ? 1 : 0));
+    flops += LayerFlops(job.model, layer, sequence);
+  }
+  impl->model_flops = 3 * flops * static_cast<double>(job.global_batch);
+  return CostModel(std::move(impl));
+}
+
+std::optional<std::string> CostModel::WhyIllegal(const Strategy& strategy) const {
+  return planner::WhyIllegal(impl_->job, impl_->job.gpus, strategy);
+}
+
+bool CostModel::IsLegal(const Strategy& strategy) const {
+  return CheckLegal(impl_->job, impl_->job.gpus, strategy) == Rule::kLegal;
+}
+
+void CostModel::EvaluateMemory(const Strategy& s, std::span<MemoryUse> stages, Scratch& scratch) const {
+  const LayerEntry& entry = scratch.tables_->Find(*impl_, KeyOf(s));
+  const int64_t m = MicroBatches(s, impl_->job.global_batch);
+  for (int64_t i = 0; i < s.pp; ++i) stages[static_cast<size_t>(i)] = impl_->Memory(s, entry, i, m);
+}
+
+bool CostModel::Fits(const Strategy& s, Scratch& scratch, MemoryUse* worst) const {
+  const LayerEntry& entry = scratch.tables_->Find(*impl_, KeyOf(s));
+  const int64_t m = MicroBatches(s, impl_->job.global_batch);
+  MemoryUse most;
+  for (int64_t i = 0; i < s.pp; ++i) {
+    const MemoryUse memory = impl_->Memory(s, entry, i, m);
+    if (memory.total() > most.total()) most = memory;
+  }
+  if (worst != nullptr) *worst = most;
+  return static_cast<double>(most.total().count()) <= impl_->usable;
+}
+
+LayerSeconds CostModel::OneLayer(const Strategy& s, Scratch& scratch) const {
+  const LayerEntry& entry = scratch.tables_->Find(*impl_, KeyOf(s));
+  const LayerTime& layer = impl_->mixtures_before.back() == impl_->job.model.layers ? entry.mixture : entry.dense;
+  double backward = layer.backward_data.total() + layer.backward_weight.total();
+  if (s.recompute == Recompute::kFull) backward += layer.forward.total();
+  if (s.recompute == Recompute::kSelective) backward += layer.core.total();
+  return {Seconds(layer.forward.total()), Seconds(backward)};
+}
+
+Bytes CostModel::PeakBytes(const MemoryUse& memory, bool whole_process) const {
+  const double state = static_cast<double>((memory.parameters + memory.gradients + memory.optimizer).count());
+  const double rest = static_cast<double>((memory.activations + memory.transient).count());
+  const double peak = state + rest * impl_->machine.fragmentation + (whole_process ? impl_->machine.context_bytes : 0);
+  return Bytes(static_cast<int64_t>(peak));
+}
+
+Bytes CostModel::usable_memory() const { return Bytes(static_cast<int64_t>(impl_->usable)); }
+Flops CostModel::model_flops() const { return Flops(impl_->model_flops); }
+const JobSpec& CostModel::job() const { return impl_->job; }
+const ClusterSpec& CostModel::cluster() const { return impl_->cluster; }
+const SoftwareStack& CostModel::stack() const { return impl_->stack; }
+
+}  // namespace weft::planner

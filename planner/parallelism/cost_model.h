@@ -1,0 +1,153 @@
+// What an iteration of a strategy costs in time and memory: closed forms over per-layer tables (layer_time.h,
+// memory_model.h), made for asking a million times. Everything that a strategy shares with others (a layer at a given
+// tp, cp, ep, micro-batch …) is computed once per Scratch; a call allocates nothing.
+//
+//   const CostModel model = CostModel::Make(job, cluster).value();
+//   CostModel::Scratch scratch;
+//   if (!model.WhyIllegal(strategy)) Estimate estimate = model.Evaluate(strategy, scratch);
+//
+// Leaves out: input pipeline, checkpoints, evaluation, foreign traffic on the fabric.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "common/units.h"
+#include "planner/cluster/cluster_spec.h"
+#include "planner/parallelism/calibration.h"
+#include "planner/parallelism/software_stack.h"
+#include "planner/parallelism/strategy.h"
+#include "planner/workload/job_spec.h"
+
+namespace weft::planner {
+
+/// Where an iteration goes. The parts add up to `iteration`.
+struct Estimate {
+  Seconds iteration{0};
+  Seconds compute{0};        ///< of the slowest stage, recomputation included
+  Seconds tensor{0};         ///< exposed communication of tp
+  Seconds context{0};        ///< of cp
+  Seconds expert{0};         ///< of ep and etp
+  Seconds data{0};           ///< of dp: gradients, ZeRO gathers
+  Seconds pipeline{0};       ///< of pp: messages on the critical path
+  Seconds bubble{0};         ///< idle time of the slowest stage
+  Seconds optimizer{0};
+  Seconds overhead{0};       ///< host, per iteration
+  MemoryUse memory;          ///< of the worst stage
+  int64_t worst_stage = 0;
+  bool fits = false;         ///< every stage fits the device
+
+  Seconds exposed_communication() const { return tensor + context + expert + data + pipeline; }
+};
+
+/// One transformer layer and micro-batch, exposed communication and recomputation included.
+struct LayerSeconds {
+  Seconds forward{0}, backward{0};
+};
+
+/// One line of what a stage hands to the network model: `count` operations of `bytes` (the full tensor) over groups of
+/// `group` ranks. Source: table 11.1 of docs/fidelity.md.
+struct CensusLine {
+  enum class Type { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendReceive };
+  std::string_view what;         ///< "tensor forward", "gradients" …
+  Type type = Type::kAllReduce;
+  int64_t group = 1;             ///< ranks
+  int64_t stride = 1;            ///< between neighbours of the group, in ranks
+  Bytes bytes;
+  double count = 0;              ///< per micro-batch, or per iteration
+  bool per_iteration = false;
+  std::string_view hides_behind; ///< "" if nothing
+};
+
+/// Which variables of a prefix are decided, for LowerBound.
+enum class Decided : uint32_t {
+  kTp = 1, kPp = 2, kDp = 4, kCp = 8, kEp = 16, kEtp = 32, kVpp = 64, kMicroBatch = 128, kZero = 256, kRecompute = 512,
+};
+using DecidedMask = uint32_t;
+constexpr DecidedMask Bit(Decided variable) { return static_cast<DecidedMask>(variable); }
+
+struct CostOptions {
+  std::string_view stack = kDefaultStack;
+  std::vector<int64_t> stage_layers;  ///< layers of each stage; empty: as even as embedding and head allow
+};
+
+class CostModel {
+ public:
+  /// Tables of one thread. Copies nothing from the model: valid for the model that filled it first only.
+  class Scratch {
+   public:
+    Scratch();
+    ~Scratch();
+    Scratch(Scratch&&) noexcept;
+    Scratch& operator=(Scratch&&) noexcept;
+
+    /// Forgets all tables: needed before another model uses the scratch.
+    void Clear();
+
+   private:
+    friend class CostModel;
+    struct Tables;
+    std::unique_ptr<Tables> tables_;
+  };
+
+  /// Errors: kInvalidArgument for a job or cluster with impossible sizes (named), or an unknown stack.
+  [[nodiscard]] static Result<CostModel> Make(const JobSpec& job, const ClusterSpec& cluster,
+                                              const Calibration& calibration = Calibration(),
+                                              const CostOptions& options = {});
+
+  CostModel(CostModel&&) noexcept;
+  CostModel& operator=(CostModel&&) noexcept;
+  ~CostModel();
+
+  /// nullopt if legal, else the first rule broken with its values. Cheap when legal; only a refusal allocates.
+  std::optional<std::string> WhyIllegal(const Strategy& strategy) const;
+  /// The same answer without words, for inner loops.
+  bool IsLegal(const Strategy& strategy) const;
+
+  /// Memory of every stage. Requires: a legal strategy and stages.size() == pp.
+  void EvaluateMemory(const Strategy& strategy, std::span<MemoryUse> stages, Scratch& scratch) const;
+
+  /// Whether every stage fits; the worst stage's memory goes to `worst`. Requires: a legal strategy.
+  bool Fits(const Strategy& strategy, Scratch& scratch, MemoryUse* worst = nullptr) const;
+
+  /// Time by closed forms and memory of every stage. Requires: a legal strategy. Complexity: O(pp), no allocation once
+  /// the strategy's layer tables are in `scratch`.
+  Estimate Evaluate(const Strategy& strategy, Scratch& scratch) const;
+
+  /// The same with the pipeline schedule simulated exactly (planner/tasks/pipeline.h), for stages that differ.
+  Estimate EvaluateSimulated(const Strategy& strategy, Scratch& scratch) const;
+
+  /// No strategy that agrees with `prefix` in the decided variables has an iteration below this.
+  Seconds LowerBound(const Strategy& prefix, DecidedMask decided, Scratch& scratch) const;
+
+  /// What stage `stage` hands to the network model. Requires: a legal strategy, 0 ≤ stage < pp.
+  std::vector<CensusLine> Census(const Strategy& strategy, int64_t stage) const;
+
+  /// One dense layer (a mixture layer where all are). Requires: a legal strategy.
+  LayerSeconds OneLayer(const Strategy& strategy, Scratch& scratch) const;
+
+  /// What an allocator (or nvidia-smi, which also sees context, communicators and cache) reports as the peak of a stage
+  /// that needs `memory`.
+  Bytes PeakBytes(const MemoryUse& memory, bool whole_process) const;
+
+  /// What of the device a job may use.
+  Bytes usable_memory() const;
+  /// Model FLOPs of one iteration: forward and backward, recomputation not counted.
+  Flops model_flops() const;
+  const JobSpec& job() const;
+  const ClusterSpec& cluster() const;
+  const SoftwareStack& stack() const;
+
+ private:
+  struct Impl;
+  explicit CostModel(std::unique_ptr<const Impl> impl);
+  std::unique_ptr<const Impl> impl_;
+};
+
+}  // namespace weft::planner

@@ -1,0 +1,155 @@
+#include "planner/parallelism/cost_tables.h"
+
+#include <algorithm>
+
+#include "planner/parallelism/partition.h"
+
+namespace weft::planner {
+namespace {
+
+uint64_t Hash(const LayerKey& key) {
+  const uint64_t parts[] = {static_cast<uint64_t>(key.tp), static_cast<uint64_t>(key.cp), static_cast<uint64_t>(key.ep),
+                            static_cast<uint64_t>(key.etp), static_cast<uint64_t>(key.micro_batch),
+                            static_cast<uint64_t>(key.tensor_depth),
+                            static_cast<uint64_t>(key.sequence_parallel) | static_cast<uint64_t>(key.tensor_mode) << 1 |
+                                static_cast<uint64_t>(key.context_mode) << 4};
+  uint64_t hash = 0x9e3779b97f4a7c15u;
+  for (const uint64_t part : parts) {
+    hash = (hash ^ part) * 0xff51afd7ed558ccdu;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+/// ZeRO-3: a unit is gathered while the one before it computes; what does not fit is seen, and what overlaps slows.
+double Exposed(const Machine& m, double communication, double compute) {
+  return std::max(0.0, communication - compute) + m.interference * std::min(communication, compute);
+}
+
+/// Of the layers' forward pass, the share that runs again.
+double RecomputedShare(const Strategy& s, double layers) {
+  if (s.recompute == Recompute::kNone || layers == 0) return 0;
+  return s.recompute_layers < 0 ? 1 : std::min(1.0, static_cast<double>(s.recompute_layers) / layers);
+}
+
+}  // namespace
+
+const LayerEntry& CostModel::Scratch::Tables::Find(const Impl& impl, const LayerKey& key) {
+  LayerEntry& slot = slots[Hash(key) % kSlots];
+  if (!slot.used || !(slot.key == key)) slot = impl.MakeEntry(key);
+  return slot;
+}
+
+int64_t CostModel::Impl::LayersBefore(const Strategy& s, int64_t stage) const {
+  if (static_cast<int64_t>(stage_layers.size()) != s.pp) {
+    return stage == s.pp ? job.model.layers : StageBegin(job.model.layers, s.pp, stage);
+  }
+  int64_t before = 0;
+  for (int64_t i = 0; i < stage; ++i) before += stage_layers[static_cast<size_t>(i)];
+  return before;
+}
+
+LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
+  const ModelSpec& model = job.model;
+  LayerEntry entry;
+  entry.key = key;
+  entry.used = true;
+  entry.edge = ComputeEdgeTime(job, machine, stack, key);
+  const double t = static_cast<double>(key.tp), h = static_cast<double>(model.hidden);
+  const double norm_split = key.tensor_mode == TensorMode::k1D ? 1 : t;
+  const int64_t mixtures = mixtures_before.back();
+  for (const bool mixture : {false, true}) {
+    if (mixture ? mixtures == 0 : mixtures == model.layers) continue;
+    int64_t example = 0;
+    while (model.IsMoeLayer(example) != mixture) ++example;
+    const LayerParameters parameters = LayerParametersOf(model, example);
+    // Norms, router and the latents' projections are whole on every rank; counted split where they are small.
+    const double split = static_cast<double>(parameters.attention + parameters.mlp + parameters.shared) / t;
+    const double whole = static_cast<double>(parameters.router) + static_cast<double>(parameters.norms) / norm_split;
+    (mixture ? entry.mixture_dense_parameters : entry.dense_parameters) = split + whole;
+    if (mixture) entry.expert_parameters = static_cast<double>(parameters.routed) / static_cast<double>(key.ep * key.etp);
+    (mixture ? entry.mixture : entry.dense) = ComputeLayerTime(job, machine, stack, key, mixture);
+    (mixture ? entry.mixture_bytes : entry.dense_bytes) = ComputeLayerBytes(job, stack, key, mixture);
+  }
+  const double table = static_cast<double>(model.vocab) * h / t;
+  entry.embedding_parameters = table + (model.learned_positions ? static_cast<double>(model.max_positions) * h / norm_split : 0);
+  entry.head_parameters = table + static_cast<double>(model.rms_norm ? model.hidden : 2 * model.hidden) / norm_split;
+  return entry;
+}
+
+StageShape CostModel::Impl::Shape(const Strategy& s, const LayerEntry& entry, int64_t stage) const {
+  const int64_t begin = LayersBefore(s, stage), end = LayersBefore(s, stage + 1);
+  const double mixtures = static_cast<double>(mixtures_before[static_cast<size_t>(end)] -
+                                              mixtures_before[static_cast<size_t>(begin)]);
+  StageShape shape;
+  shape.mixture_layers = mixtures;
+  shape.dense_layers = static_cast<double>(end - begin) - mixtures;
+  shape.dense_parameters = shape.dense_layers * entry.dense_parameters + mixtures * entry.mixture_dense_parameters;
+  shape.expert_parameters = mixtures * entry.expert_parameters;
+  shape.first = stage == 0;
+  shape.last = stage == s.pp - 1;
+  if (shape.first) shape.edge_parameters += entry.embedding_parameters;
+  // With one stage a tied head is the embedding itself.
+  if (shape.last) {
+    shape.edge_parameters += entry.head_parameters;
+    if (shape.first && job.model.tied_embeddings) {
+      shape.edge_parameters -= static_cast<double>(job.model.vocab * job.model.hidden) / static_cast<double>(s.tp);
+    }
+  }
+  shape.unit_parameters = std::max({entry.dense_parameters, entry.mixture_dense_parameters + entry.expert_parameters,
+                                    shape.last ? entry.head_parameters : 0.0});
+  return shape;
+}
+
+MemoryUse CostModel::Impl::Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches) const {
+  return StageMemory(job, stack, s, state, entry.dense_bytes, entry.mixture_bytes, Shape(s, entry, stage), stage,
+                     micro_batches);
+}
+
+StagePasses CostModel::Impl::Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const {
+  const StageShape shape = Shape(s, entry, stage);
+  const double dense = shape.dense_layers, mixture = shape.mixture_layers;
+  StagePasses passes;
+  passes.forward = dense * entry.dense.forward + mixture * entry.mixture.forward;
+  const PassTime weight = dense * entry.dense.backward_weight + mixture * entry.mixture.backward_weight;
+  passes.backward = dense * entry.dense.backward_data + mixture * entry.mixture.backward_data + weight;
+  passes.weight = weight.total();
+  const double share = RecomputedShare(s, dense + mixture);
+  if (s.recompute == Recompute::kFull) passes.backward += share * passes.forward;
+  if (s.recompute == Recompute::kSelective) {
+    passes.backward += share * (dense * entry.dense.core + mixture * entry.mixture.core);
+  }
+  if (s.zero_stage == 3 && s.dp * s.cp > 1 && dense + mixture > 0) {
+    const double layers = dense + mixture;
+    const UnitTime unit =
+        ComputeUnitTime(machine, s, state, (shape.dense_parameters + shape.expert_parameters) / layers);
+    const double forward = passes.forward.total() / layers, backward = passes.backward.total() / layers;
+    if (!s.keep_after_forward) {
+      passes.forward_data = layers * Exposed(machine, unit.gather, forward);
+      passes.backward_data = layers * Exposed(machine, unit.gather + unit.scatter, backward);
+    }
+  }
+  if (shape.first) {
+    passes.forward += entry.edge.embedding_forward;
+    passes.backward += entry.edge.embedding_backward;
+  }
+  if (shape.last) {
+    passes.forward += entry.edge.head_forward;
+    passes.backward += entry.edge.head_backward_data + entry.edge.head_backward_weight;
+    passes.weight += entry.edge.head_backward_weight.total();
+  }
+  return passes;
+}
+
+double CostModel::Impl::HopTime(const Strategy& s) const {
+  if (s.pp == 1) return 0;
+  const double tokens = static_cast<double>(s.micro_batch * job.sequence) / static_cast<double>(s.cp);
+  // Each rank sends its 1/t (sequence parallelism, or scatter-gather over the NICs) and gathers by NVLink.
+  const double bytes = machine.element * tokens * static_cast<double>(job.model.hidden) / static_cast<double>(s.tp);
+  const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp;
+  double time = SendTime(machine, stride, bytes);
+  if (s.tp > 1 && !s.sequence_parallel) time += GatherTime(machine, {s.tp, 1}, bytes * static_cast<double>(s.tp));
+  return time;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,67 @@
+// What the cost model keeps: the job's constants, and per thread the layers' times and bytes by key. Internal to
+// cost_model*.cc.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/parallelism/cost_model.h"
+#include "planner/parallelism/data_time.h"
+#include "planner/parallelism/layer_time.h"
+#include "planner/parallelism/machine.h"
+#include "planner/parallelism/memory_model.h"
+#include "planner/tasks/pipeline.h"
+
+namespace weft::planner {
+
+/// All that strategies with one LayerKey share.
+struct LayerEntry {
+  LayerKey key;
+  bool used = false;
+  LayerTime dense, mixture;
+  EdgeTime edge;
+  LayerBytes dense_bytes, mixture_bytes;
+  double dense_parameters = 0, mixture_dense_parameters = 0, expert_parameters = 0;  ///< of one layer, on one rank
+  double embedding_parameters = 0, head_parameters = 0;                              ///< on one rank
+};
+
+/// One stage, one micro-batch.
+struct StagePasses {
+  PassTime forward, backward;  ///< backward holds data, weight and recomputation
+  double weight = 0;           ///< of backward, weight gradients
+  double forward_data = 0, backward_data = 0;  ///< exposed ZeRO-3 gathers and scatters
+
+  double F() const { return forward.total() + forward_data; }
+  double B() const { return backward.total() + backward_data; }
+};
+
+struct CostModel::Impl {
+  JobSpec job;
+  ClusterSpec cluster;
+  SoftwareStack stack;
+  Machine machine;
+  StateBytes state;
+  std::vector<int64_t> stage_layers;     ///< as CostOptions
+  std::vector<int64_t> mixtures_before;  ///< [layers + 1]
+  double usable = 0;
+  double model_flops = 0;
+  double least_layer_flops = 0;
+
+  int64_t LayersBefore(const Strategy& s, int64_t stage) const;
+  LayerEntry MakeEntry(const LayerKey& key) const;
+  StageShape Shape(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
+  MemoryUse Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches) const;
+  StagePasses Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
+  double HopTime(const Strategy& s) const;
+};
+
+struct CostModel::Scratch::Tables {
+  static constexpr size_t kSlots = size_t{1} << 12;
+  std::vector<LayerEntry> slots = std::vector<LayerEntry>(kSlots);
+  PipelineScratch pipeline;
+  std::vector<StageTime> stages;
+
+  const LayerEntry& Find(const Impl& impl, const LayerKey& key);
+};
+
+}  // namespace weft::planner

@@ -1,0 +1,93 @@
+#include "planner/parallelism/data_time.h"
+
+#include <algorithm>
+
+namespace weft::planner {
+namespace {
+
+// Read and written per parameter by Adam: gradient 4, master and moments 12 each way, parameter 2.
+constexpr double kOptimizerTraffic = 30;
+
+/// Reduce-scatter in the node, all-reduce between nodes, all-gather in the node.
+double HierarchicalAllReduce(const Machine& m, const Group& group, double bytes) {
+  const int64_t inside = std::min(group.size, std::max<int64_t>(1, m.gpus_per_node / group.stride));
+  if (inside <= 1 || inside == group.size) return AllReduceTime(m, group, bytes);
+  const Group outer{group.size / inside, group.stride * inside};
+  return 2 * GatherTime(m, {inside, group.stride}, bytes) + AllReduceTime(m, outer, bytes / static_cast<double>(inside));
+}
+
+/// As many servers as replicas, beside them: every rank pushes and pulls all but its own share.
+double ParameterServer(const Machine& m, const Group& group, double bytes) {
+  const double n = static_cast<double>(group.size);
+  const bool inside = group.size * group.stride <= m.gpus_per_node;
+  const double rate = inside ? m.direct_intra_rate : m.nic_rate;
+  return 2 * ((inside ? m.intra_latency : m.nic_latency) + bytes * (n - 1) / n / rate);
+}
+
+double ReduceAll(const Machine& m, const Strategy& s, const Group& group, double bytes) {
+  switch (s.data_sync) {
+    case DataSync::kRing: return AllReduceTime(m, group, bytes);
+    case DataSync::kHierarchical: return std::min(AllReduceTime(m, group, bytes), HierarchicalAllReduce(m, group, bytes));
+    case DataSync::kParameterServer: return ParameterServer(m, group, bytes);
+  }
+  return 0;
+}
+
+/// Calls pay their latency each.
+double Buckets(const Strategy& s, double bytes) {
+  return std::max(1.0, bytes / static_cast<double>(s.bucket_bytes.count()));
+}
+
+}  // namespace
+
+Group ReplicaGroup(const Strategy& s) {
+  const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp && s.dp > 1 && s.cp == 1 ? s.tp * s.pp : s.tp;
+  return {s.dp * s.cp, stride};
+}
+
+DataTime ComputeDataTime(const Machine& m, const Strategy& s, const StateBytes& state, const StageShape& shape) {
+  DataTime time;
+  const double plain = shape.dense_parameters + shape.edge_parameters, experts = shape.expert_parameters;
+  const Group dense = ReplicaGroup(s);
+  const Group expert{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp};
+  const int64_t shards = s.shard_group > 0 ? s.shard_group : dense.size;
+  const auto exchange = [&](const Group& group, double parameters) {
+    if (group.size <= 1 || parameters == 0) return;
+    const double bytes = parameters * state.gradient_sent;
+    const double calls = Buckets(s, bytes);
+    const bool scatter = s.zero_stage >= 1 && shards >= group.size;
+    const auto cost = [&](double size) { return scatter ? GatherTime(m, group, size) : ReduceAll(m, s, group, size); };
+    time.gradients += calls * cost(bytes / calls);
+    time.tail = std::max(time.tail, cost(bytes / calls));
+    if (s.zero_stage == 1 || s.zero_stage == 2) {
+      const Group within{std::min(shards, group.size), group.stride};
+      const double parameter_bytes = parameters * 2;
+      time.parameters += GatherTime(m, within, parameter_bytes / calls) * calls;
+    }
+  };
+  const bool per_micro_batch = s.zero_stage == 3 && !s.keep_after_forward;
+  if (!per_micro_batch) {
+    exchange(dense, plain);
+    exchange(expert, experts);
+  }
+  const double local = s.zero_stage >= 1 ? static_cast<double>(shards) : 1;
+  const double local_experts = std::min(local, static_cast<double>(expert.size));
+  time.optimizer = kOptimizerTraffic * (plain / local + experts / local_experts) / m.memory_rate;
+  return time;
+}
+
+UnitTime ComputeUnitTime(const Machine& m, const Strategy& s, const StateBytes& state, double unit_parameters) {
+  const Group all = ReplicaGroup(s);
+  const int64_t shards = s.shard_group > 0 ? s.shard_group : all.size;
+  const Group within{shards, all.stride};
+  UnitTime unit;
+  unit.gather = GatherTime(m, within, unit_parameters * state.gathered);
+  unit.scatter = GatherTime(m, within, unit_parameters * state.gradient_sent);
+  if (shards < all.size) {
+    unit.scatter += AllReduceTime(m, {all.size / shards, all.stride * shards},
+                                  unit_parameters * state.gradient_sent / static_cast<double>(shards));
+  }
+  return unit;
+}
+
+}  // namespace weft::planner

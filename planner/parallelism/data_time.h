@@ -1,0 +1,29 @@
+// Exchange of gradients and parameters between replicas: all-reduce, ZeRO, HSDP, parameter servers; what of it hides.
+#pragma once
+
+#include "planner/parallelism/machine.h"
+#include "planner/parallelism/memory_model.h"
+#include "planner/parallelism/strategy.h"
+
+namespace weft::planner {
+
+/// Once per iteration, seconds; of one stage.
+struct DataTime {
+  double gradients = 0;   ///< behind the last backward pass, as far as it overlaps
+  double parameters = 0;  ///< ZeRO-1 and 2: gathered after the step
+  double tail = 0;        ///< of `gradients`, the last bucket: never hidden
+  double optimizer = 0;   ///< the step's memory traffic
+};
+DataTime ComputeDataTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, const StageShape& shape);
+
+/// ZeRO-3 (not kept after forward): per layer and micro-batch.
+struct UnitTime {
+  double gather = 0;   ///< of one unit's parameters
+  double scatter = 0;  ///< of its gradient, and HSDP's sum over replicas
+};
+UnitTime ComputeUnitTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, double unit_parameters);
+
+/// The replicas of one parameter as a communicator.
+Group ReplicaGroup(const Strategy& strategy);
+
+}  // namespace weft::planner

@@ -1,0 +1,179 @@
+#include "planner/parallelism/layer_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planner/parallelism/attention_time.h"
+#include "planner/parallelism/mixture_time.h"
+#include "planner/parallelism/tensor_grid.h"
+
+namespace weft::planner {
+namespace {
+
+/// One linear layer in its three products.
+struct Linear {
+  double forward = 0, data = 0, weight = 0;
+};
+
+Linear LinearTime(const Machine& m, double tokens, double in, double out) {
+  const double bytes = m.narrow ? 1 : m.element;
+  Linear time;
+  time.forward = GemmTime(m, m.gemm_rate, {tokens, out, in}, bytes, m.element);
+  time.data = GemmTime(m, m.gemm_rate, {tokens, in, out}, bytes, m.element);
+  // The weight gradient is added to an fp32 accumulator: read and written.
+  time.weight = GemmTime(m, m.gemm_rate, {in, out, tokens}, bytes, 8);
+  if (m.narrow) {
+    // Casts of the input and, backward, of the output's gradient: read 16 bits, write the narrow copy and its transpose.
+    time.forward += tokens * in * 4 / m.memory_rate + m.launch;
+    time.data += tokens * out * 4 / m.memory_rate + m.launch;
+  }
+  return time;
+}
+
+void Add(LayerTime& layer, const Linear& linear) {
+  layer.forward.compute += linear.forward;
+  layer.backward_data.compute += linear.data;
+  layer.backward_weight.compute += linear.weight;
+}
+
+/// Bytes that norms, residual sums and dropout move per token and unit of width, forward: two norms (read, write) and two
+/// residual sums (read two, write one), each of `element` bytes, and a mask of one byte for each dropout.
+double StreamBytes(const Machine& m, bool dropout) { return 2 * 2 * m.element + 2 * 3 * m.element + (dropout ? 2 : 0); }
+
+// A gradient pass reads the saved input as well as the gradient.
+constexpr double kBackwardStreams = 2;
+// Kernels of one dense layer's forward pass with and without fused attention; backward has about twice as many.
+constexpr double kKernels = 14, kKernelsUnfused = 18;
+
+double Tokens(const JobSpec& job, const LayerKey& key) {
+  return static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp);
+}
+
+/// Collectives round attention and MLP, 1D. Without sequence parallelism an all-reduce each, with it a gather before and a
+/// scatter behind; backward the same volume, and the stored shard's gather hides behind the data gradient.
+double TensorCommunication(const JobSpec& job, const Machine& m, const LayerKey& key) {
+  const double bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden);
+  return 2 * AllReduceTime(m, {key.tp, 1}, bytes) * (1 - m.tensor_hidden);
+}
+
+void AddStreams(LayerTime& layer, const JobSpec& job, const Machine& m, const LayerKey& key) {
+  const ModelSpec& model = job.model;
+  const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
+  const bool all_split = key.sequence_parallel || key.tensor_mode != TensorMode::k1D;
+  const double width = static_cast<double>(model.hidden) / (all_split ? t : 1);
+  double bytes = StreamBytes(m, model.KeepsDropoutMasks()) * width;
+  if (!model.learned_positions) {  // rotation of queries and keys, read and written
+    bytes += 2 * m.element * static_cast<double>((model.heads + model.kv_heads) * model.head_dim) / t;
+  }
+  const double forward = tokens * bytes * m.elementwise / m.memory_rate;
+  layer.forward.compute += forward + 5 * m.launch;
+  layer.backward_data.compute += kBackwardStreams * forward + 8 * m.launch;
+}
+
+void AddDenseMlp(LayerTime& layer, const JobSpec& job, const Machine& m, double tokens, double t) {
+  const ModelSpec& model = job.model;
+  const double hidden = static_cast<double>(model.hidden), inner = static_cast<double>(model.ffn_hidden) / t;
+  Add(layer, LinearTime(m, tokens, hidden, model.gated_mlp ? 2 * inner : inner));
+  Add(layer, LinearTime(m, tokens, inner, hidden));
+  // Activation: read its one or two inputs, write the product.
+  const double activation = tokens * inner * m.element * (model.gated_mlp ? 3 : 2) * m.elementwise / m.memory_rate;
+  layer.forward.compute += activation + m.launch;
+  layer.backward_data.compute += kBackwardStreams * activation + m.launch;
+}
+
+void AddAttentionLinears(LayerTime& layer, const JobSpec& job, const Machine& m, double tokens, double t) {
+  const ModelSpec& model = job.model;
+  const double hidden = static_cast<double>(model.hidden);
+  const double heads = static_cast<double>(model.heads);
+  if (model.attention == Attention::kLatent) {
+    const double rq = static_cast<double>(model.q_lora_rank), rkv = static_cast<double>(model.kv_lora_rank);
+    const double dn = static_cast<double>(model.qk_nope_head_dim), dr = static_cast<double>(model.qk_rope_head_dim);
+    const double dv = static_cast<double>(model.v_head_dim);
+    if (rq > 0) Add(layer, LinearTime(m, tokens, hidden, rq));
+    Add(layer, LinearTime(m, tokens, rq > 0 ? rq : hidden, heads * (dn + dr) / t));
+    Add(layer, LinearTime(m, tokens, hidden, rkv + dr));
+    Add(layer, LinearTime(m, tokens, rkv, heads * (dn + dv) / t));
+    Add(layer, LinearTime(m, tokens, heads * dv / t, hidden));
+    return;
+  }
+  const double width = static_cast<double>(model.head_dim);
+  const double kv = std::max(static_cast<double>(model.kv_heads) / t, 1.0);
+  Add(layer, LinearTime(m, tokens, hidden, (heads / t + 2 * kv) * width));
+  Add(layer, LinearTime(m, tokens, heads * width / t, hidden));
+}
+
+/// No pass is faster than the host that starts its kernels.
+void HostFloor(const Machine& m, PassTime& pass, double kernels) {
+  pass.compute = std::max(pass.compute, kernels * m.host_per_kernel);
+}
+
+}  // namespace
+
+PassTime& PassTime::operator+=(const PassTime& o) {
+  compute += o.compute;
+  tensor += o.tensor;
+  context += o.context;
+  expert += o.expert;
+  return *this;
+}
+
+LayerKey KeyOf(const Strategy& s) {
+  return {s.tp, s.cp, s.ep, s.etp, s.micro_batch, s.sequence_parallel, s.tensor_mode, s.tensor_depth, s.context_mode};
+}
+
+LayerTime ComputeLayerTime(const JobSpec& job, const Machine& m, const SoftwareStack& stack, const LayerKey& key,
+                           bool mixture) {
+  LayerTime layer;
+  const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
+  if (key.tensor_mode != TensorMode::k1D) {
+    AddGridLinears(layer, job, m, key);
+  } else {
+    AddAttentionLinears(layer, job, m, tokens, t);
+    if (!mixture) AddDenseMlp(layer, job, m, tokens, t);
+    const double exposed = TensorCommunication(job, m, key);
+    layer.forward.tensor += exposed;
+    layer.backward_data.tensor += exposed;
+  }
+  AddStreams(layer, job, m, key);
+  AddAttentionCore(layer, job, m, stack, key);
+  if (mixture) AddMixture(layer, job, m, key);
+  const double kernels = job.model.KeepsScores() && !stack.flash_attention ? kKernelsUnfused : kKernels;
+  HostFloor(m, layer.forward, kernels);
+  HostFloor(m, layer.backward_data, kernels * 1.4);
+  HostFloor(m, layer.backward_weight, 4);
+  if (mixture) {
+    layer.forward.compute = std::max(layer.forward.total(), m.mixture_host) - layer.forward.total() + layer.forward.compute;
+    layer.backward_data.compute =
+        std::max(layer.backward_data.total(), 1.5 * m.mixture_host) - layer.backward_data.total() + layer.backward_data.compute;
+  }
+  return layer;
+}
+
+EdgeTime ComputeEdgeTime(const JobSpec& job, const Machine& m, const SoftwareStack& stack, const LayerKey& key) {
+  EdgeTime edge;
+  const ModelSpec& model = job.model;
+  const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
+  const double hidden = static_cast<double>(model.hidden), vocabulary = static_cast<double>(model.vocab) / t;
+  // Rows gathered and written; backward scatters fp32 gradients.
+  edge.embedding_forward.compute = tokens * hidden * 3 * m.element / m.memory_rate + 4 * m.launch;
+  edge.embedding_backward.compute = tokens * hidden * (m.element + 8) / m.memory_rate + 4 * m.launch;
+  // The logits are computed in 16 bits even by fp8 recipes.
+  edge.head_forward.compute = GemmTime(m, m.gemm16_rate, {tokens, vocabulary, hidden}, m.element, m.element);
+  edge.head_backward_data.compute = GemmTime(m, m.gemm16_rate, {tokens, hidden, vocabulary}, m.element, m.element);
+  edge.head_backward_weight.compute = GemmTime(m, m.gemm16_rate, {hidden, vocabulary, tokens}, m.element, 8);
+  // Loss: unfused an fp32 copy is written, and maximum, sum and exponential each pass over it; gradient in two passes.
+  const double logits = tokens * vocabulary / m.memory_rate;
+  edge.head_forward.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 20) + 6 * m.launch;
+  edge.head_backward_data.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 12) + 3 * m.launch;
+  if (key.tp > 1) {
+    const double gather = AllReduceTime(m, {key.tp, 1}, m.element * tokens * hidden);
+    const double loss = 3 * AllReduceTime(m, {key.tp, 1}, 4 * tokens);
+    edge.embedding_forward.tensor = gather;
+    edge.head_backward_data.tensor = gather;
+    edge.head_forward.tensor = loss;
+    if (key.sequence_parallel) edge.head_forward.tensor += gather / 2;
+  }
+  return edge;
+}
+
+}  // namespace weft::planner

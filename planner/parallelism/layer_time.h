@@ -1,0 +1,63 @@
+// How long one layer takes on one rank for one micro-batch, pass by pass, with the communication that cannot hide: a sum
+// over its kernels, each the larger of arithmetic and memory traffic, and over the collectives of tp, cp and ep.
+//
+// Kernels of a GPT or Llama layer: four matrix products, attention's core (fused, or scores, softmax and values), norms,
+// residual sums, activation. A mixture layer has router, dispatch, grouped products and combine in place of the MLP.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/parallelism/machine.h"
+#include "planner/parallelism/strategy.h"
+#include "planner/workload/job_spec.h"
+
+namespace weft::planner {
+
+/// Seconds of one pass.
+struct PassTime {
+  double compute = 0;  ///< kernels
+  double tensor = 0;   ///< exposed communication of tp
+  double context = 0;  ///< of cp
+  double expert = 0;   ///< of ep and etp
+
+  double total() const { return compute + tensor + context + expert; }
+  PassTime& operator+=(const PassTime& o);
+  friend PassTime operator+(PassTime a, const PassTime& b) { return a += b; }
+  friend PassTime operator*(double f, const PassTime& p) {
+    return {f * p.compute, f * p.tensor, f * p.context, f * p.expert};
+  }
+};
+
+/// One layer, one micro-batch.
+struct LayerTime {
+  PassTime forward;
+  PassTime backward_data;    ///< data gradients
+  PassTime backward_weight;  ///< weight gradients, what a split backward may postpone
+  PassTime core;             ///< attention's core forward: what selective recomputation repeats
+};
+
+/// All that a layer's time depends on.
+struct LayerKey {
+  int64_t tp = 1, cp = 1, ep = 1, etp = 1, micro_batch = 1;
+  bool sequence_parallel = false;
+  TensorMode tensor_mode = TensorMode::k1D;
+  int64_t tensor_depth = 1;
+  ContextMode context_mode = ContextMode::kRing;
+
+  friend bool operator==(const LayerKey&, const LayerKey&) = default;
+};
+LayerKey KeyOf(const Strategy& strategy);
+
+/// A dense layer, or a mixture layer of `job.model`. Requires: a legal key.
+/// Source: kernels and FLOPs, arXiv 2205.05198 appendix A; collectives, table 11.1 of docs/fidelity.md.
+LayerTime ComputeLayerTime(const JobSpec& job, const Machine& machine, const SoftwareStack& stack, const LayerKey& key,
+                           bool mixture);
+
+/// What the first and the last stage do besides.
+struct EdgeTime {
+  PassTime embedding_forward, embedding_backward;
+  PassTime head_forward, head_backward_data, head_backward_weight;  ///< final norm, logits, loss
+};
+EdgeTime ComputeEdgeTime(const JobSpec& job, const Machine& machine, const SoftwareStack& stack, const LayerKey& key);
+
+}  // namespace weft::planner

@@ -1,0 +1,137 @@
+#include "planner/parallelism/memory_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "planner/tasks/pipeline.h"
+
+namespace weft::planner {
+namespace {
+
+Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(std::llround(bytes))); }
+
+double Tokens(const JobSpec& job, const LayerKey& key) {
+  return static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp);
+}
+
+/// Values of attention that tp divides, per token: queries, keys, values, output; latents are not divided.
+double AttentionBytes(const ModelSpec& model, double t, double w, bool fused) {
+  const double heads = static_cast<double>(model.heads);
+  const double log_sums = fused ? 4 * heads / t : 0;
+  if (model.attention == Attention::kLatent) {
+    const double latents = w * static_cast<double>(model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim);
+    const double wide = w * static_cast<double>(2 * model.QueryWidth() + 2 * model.ValueWidth()) / t;
+    return latents + wide + log_sums;
+  }
+  const double kv = std::max(static_cast<double>(model.kv_heads) / t, 1.0) * static_cast<double>(model.head_dim);
+  return w * 2 * heads * static_cast<double>(model.head_dim) / t + w * 2 * kv + log_sums;
+}
+
+double MlpBytes(double inner, bool gated, double w) { return w * inner * (gated ? 3 : 2); }
+
+/// Router logits, the copies as dispatched, inside the experts, and as combined; shared experts.
+double MixtureBytes(const ModelSpec& model, const LayerKey& key, double w) {
+  const double t = static_cast<double>(key.tp), etp = static_cast<double>(key.etp);
+  const double copies = static_cast<double>(model.experts_per_token) * etp / t;
+  const double inner = static_cast<double>(model.expert_ffn_hidden) / etp;
+  const double hidden = static_cast<double>(model.hidden);
+  const double routed = copies * (w * 2 * hidden + MlpBytes(inner, model.gated_mlp, w));
+  const double shared = MlpBytes(static_cast<double>(model.shared_experts * model.shared_expert_ffn_hidden) / t,
+                                 model.gated_mlp, w);
+  return 4 * static_cast<double>(model.experts) / t + routed + shared;
+}
+
+}  // namespace
+
+StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_16bit) {
+  if (StorageBytes(precision) == 4) return {4, 4, 8, 4, 4};
+  switch (scheme) {
+    case StateScheme::kMegatron:
+      if (precision == Precision::kFp16) return {2, 6, 12, 2, 2};
+      return {2, 4, 12, 2, gradients_16bit ? 2.0 : 4.0};
+    case StateScheme::kZeroPaper: return {2, 2, 12, 2, 2};
+    case StateScheme::kFp32Master: return {4, 4, 8, 2, gradients_16bit ? 2.0 : 4.0};
+    case StateScheme::kPure16: return {4, 4, 8, 2, 2};
+  }
+  return {};
+}
+
+LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, const LayerKey& key, bool mixture) {
+  const ModelSpec& model = job.model;
+  const double w = StorageBytes(job.precision), t = static_cast<double>(key.tp), tokens = Tokens(job, key);
+  const double hidden = static_cast<double>(model.hidden);
+  const bool scores = model.KeepsScores() && !stack.flash_attention;
+  const bool all_split = key.sequence_parallel || key.tensor_mode != TensorMode::k1D;
+  const double spread = all_split ? t : 1;
+  double bytes = (4 * w * hidden + (model.KeepsDropoutMasks() ? 2 * hidden : 0)) / spread;
+  bytes += AttentionBytes(model, t, w, !scores);
+  bytes += mixture ? MixtureBytes(model, key, w) : MlpBytes(static_cast<double>(model.ffn_hidden) / t, model.gated_mlp, w);
+  LayerBytes layer;
+  layer.selective = tokens * bytes;
+  layer.none = layer.selective;
+  if (scores) {
+    const double per_score = w + (model.KeepsDropoutMasks() ? 1 + w : 0);
+    layer.none += per_score * tokens * static_cast<double>(job.sequence * model.heads) / t;
+  }
+  layer.full = tokens * w * hidden / spread;
+  return layer;
+}
+
+double MicroBatchesHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_t vpp, int64_t micro_batches) {
+  if (schedule == ScheduleKind::kInterleaved && micro_batches % pp != 0) {
+    // The classical form wants p | m; a partial last round holds no more than a whole one.
+    micro_batches += pp - micro_batches % pp;
+  }
+  return static_cast<double>(InFlight(schedule, stage, pp, micro_batches, vpp)) / static_cast<double>(vpp);
+}
+
+MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
+                      const LayerBytes& dense, const LayerBytes& mixture, const StageShape& shape, int64_t stage,
+                      int64_t micro_batches) {
+  const double replicas = static_cast<double>(s.dp * s.cp);
+  const double shards = s.shard_group > 0 ? static_cast<double>(s.shard_group) : replicas;
+  const double expert_shards = std::min(shards, std::max(1.0, static_cast<double>(ExpertDp(s))));
+  const double plain = shape.dense_parameters + shape.edge_parameters, experts = shape.expert_parameters;
+  const auto held = [&](int64_t from_stage) {
+    return s.zero_stage >= from_stage ? plain / shards + experts / expert_shards : plain + experts;
+  };
+  MemoryUse memory;
+  const bool kept = s.zero_stage == 3 && s.keep_after_forward;
+  memory.parameters = Whole(state.parameter * held(3) + (kept ? state.gathered * (plain + experts) : 0));
+  memory.gradients = Whole(state.gradient * held(2));
+  memory.optimizer = Whole(state.optimizer * held(1));
+
+  const double in_flight = MicroBatchesHeld(s.schedule, stage, s.pp, s.vpp, micro_batches);
+  const double layers = shape.dense_layers + shape.mixture_layers;
+  double chosen = shape.dense_layers * dense.At(s.recompute) + shape.mixture_layers * mixture.At(s.recompute);
+  if (s.recompute != Recompute::kNone && s.recompute_layers >= 0 && layers > 0) {
+    const double share = std::min(1.0, static_cast<double>(s.recompute_layers) / layers);
+    chosen = share * chosen + (1 - share) * (shape.dense_layers * dense.none + shape.mixture_layers * mixture.none);
+  }
+  memory.activations = Whole(in_flight * chosen);
+
+  const LayerKey key = KeyOf(s);
+  const double tokens = Tokens(job, key), t = static_cast<double>(s.tp), w = StorageBytes(job.precision);
+  const double spread = key.sequence_parallel || key.tensor_mode != TensorMode::k1D ? t : 1;
+  const double hidden = static_cast<double>(job.model.hidden);
+  double transient = 0;
+  // While a layer is recomputed all of it exists beside the inputs of the others.
+  if (s.recompute != Recompute::kNone) {
+    const LayerBytes& larger = mixture.none > dense.none && shape.mixture_layers > 0 ? mixture : dense;
+    transient += larger.none - larger.At(s.recompute);
+  }
+  if (shape.first && job.model.KeepsDropoutMasks()) transient += in_flight * tokens * hidden / spread;
+  if (shape.last && !job.model.IsCnn()) {
+    // The final norm's input and output, and the logits: 16 bits, an fp32 copy and its gradient unless fused.
+    const double logits = tokens * static_cast<double>(job.model.vocab) / t;
+    transient += tokens * 2 * w * hidden / spread + logits * (stack.fused_loss ? w : w + 4 + (s.tp > 1 ? 0 : 4));
+  }
+  if (s.zero_stage == 3 && !kept && shards > 1) {
+    // The unit in use, the one prefetched, and the gradient of one before it is reduced.
+    transient += shape.unit_parameters * (2 * state.gathered + state.gradient_sent);
+  }
+  memory.transient = Whole(transient);
+  return memory;
+}
+
+}  // namespace weft::planner

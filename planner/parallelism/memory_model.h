@@ -1,0 +1,57 @@
+// Bytes that one GPU holds: training state by scheme and ZeRO stage, activations by layer, what is in flight by pipeline
+// schedule, and what exists only for a while (gathered units, logits, the layer that is being recomputed).
+//
+// Activations follow arXiv 2205.05198 section 4 for GPT with dropout and unfused attention, and the same items one by one
+// for other families: norm inputs and outputs 2h each, Q, K, V and attention's output, the MLP's inner values, scores
+// where attention is not fused, one byte per dropped element.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/parallelism/layer_time.h"
+#include "planner/parallelism/software_stack.h"
+#include "planner/parallelism/strategy.h"
+#include "planner/workload/job_spec.h"
+
+namespace weft::planner {
+
+/// Bytes per parameter, by what ZeRO divides. Source: section 3 of the references; arXiv 1910.02054 (16), 2205.05198
+/// figure 1 (18), Megatron-LM's distributed optimizer (fp16: 20).
+struct StateBytes {
+  double parameter = 2, gradient = 4, optimizer = 12;
+  double gathered = 2;          ///< of a ZeRO-3 unit while it is in use
+  double gradient_sent = 4;     ///< of a gradient on the wire
+};
+StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_16bit);
+
+/// Activations of one layer and micro-batch on one rank.
+struct LayerBytes {
+  double none = 0;       ///< nothing recomputed
+  double selective = 0;  ///< without attention's scores
+  double full = 0;       ///< the layer's input only
+
+  double At(Recompute recompute) const {
+    return recompute == Recompute::kFull ? full : recompute == Recompute::kSelective ? selective : none;
+  }
+};
+LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, const LayerKey& key, bool mixture);
+
+/// Micro-batches whose activations stage `stage` (from 0) of `pp` holds at once, in units of the whole stage.
+double MicroBatchesHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_t vpp, int64_t micro_batches);
+
+/// What a stage is made of, on one rank.
+struct StageShape {
+  double dense_parameters = 0;      ///< of the layers, after tp
+  double expert_parameters = 0;     ///< after ep and etp
+  double edge_parameters = 0;       ///< embedding, head
+  double dense_layers = 0, mixture_layers = 0;
+  double unit_parameters = 0;       ///< of the largest ZeRO-3 unit
+  bool first = false, last = false;
+};
+
+/// Everything of one stage. Requires: a legal strategy.
+MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
+                      const LayerBytes& dense, const LayerBytes& mixture, const StageShape& shape, int64_t stage,
+                      int64_t micro_batches);
+
+}  // namespace weft::planner

@@ -1,0 +1,38 @@
+// What the training program does that neither model nor strategy says: what it overlaps, how it keeps its state, which
+// kernels it fuses. Only facts that its documentation or source states; what had to be measured is in calibration.h under
+// "stack.NAME".
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace weft::planner {
+
+/// Bytes per parameter of the training state. Source: parallelism references in memory_model.h.
+enum class StateScheme {
+  kMegatron,       ///< 16-bit parameters, fp32 gradients, fp32 master and moments: 2 + 4 + 12 (fp16: gradients 2 + 4)
+  kZeroPaper,      ///< 16-bit parameters and gradients, fp32 master and moments: 2 + 2 + 12
+  kFp32Master,     ///< FSDP mixed precision: the fp32 shards are the parameters, 16-bit copies are gathered: 4 + 4 + 8
+  kPure16,         ///< FSDP "pure": 16-bit gathered, reduced and kept gradients, fp32 master: as kFp32Master with 16-bit comm
+};
+
+struct SoftwareStack {
+  std::string_view name;
+  StateScheme state = StateScheme::kMegatron;
+  bool overlaps_gradients = false;    ///< gradient exchange behind the last backward
+  bool overlaps_parameters = false;   ///< ZeRO-1 parameter gather behind the next forward
+  bool blocking_sends = false;        ///< pipeline messages on the critical path of every pass
+  bool flash_attention = true;        ///< where the model does not say
+  bool sequence_parallel = true;      ///< with tensor parallelism, where a row does not say
+  bool gradients_16bit = false;       ///< exchanged in 16 bits
+  bool fused_loss = false;            ///< no fp32 copy of the logits
+};
+
+/// The stack of that name, nullopt if unknown.
+std::optional<SoftwareStack> FindSoftwareStack(std::string_view name);
+std::span<const SoftwareStack> AllSoftwareStacks();
+/// The stack whose costs `weft plan` predicts when nothing else is said.
+inline constexpr std::string_view kDefaultStack = "megatron-core";
+
+}  // namespace weft::planner

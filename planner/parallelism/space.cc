@@ -1,0 +1,342 @@
+#include "planner/parallelism/space.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <tuple>
+
+#include "planner/parallelism/data_parallel.h"
+#include "planner/parallelism/tensor_grid.h"
+
+namespace weft::planner {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int64_t kLeastTokens = 512;     // of a sequence on one context-parallel rank
+constexpr int64_t kMostChunks = 16;       // per stage
+constexpr std::array<std::string_view, 5> kFrameworks = {"any", "megatron", "torchtitan", "deepspeed", "weft-train"};
+
+bool OneDimensional(const Strategy& s) { return s.tensor_mode == TensorMode::k1D; }
+
+bool Supports(Framework framework, const Strategy& s) {
+  switch (framework) {
+    case Framework::kAny: return true;
+    case Framework::kMegatron:
+      return OneDimensional(s) && s.zero_stage <= 1 && s.data_sync != DataSync::kParameterServer &&
+             (s.schedule == ScheduleKind::k1F1B || s.schedule == ScheduleKind::kInterleaved);
+    case Framework::kTorchtitan:
+      return OneDimensional(s) && s.zero_stage != 1 && s.data_sync != DataSync::kParameterServer && s.etp == 1 &&
+             s.schedule != ScheduleKind::kEager1F1B;
+    case Framework::kDeepspeed:
+      return OneDimensional(s) && s.data_sync != DataSync::kParameterServer && s.schedule == ScheduleKind::k1F1B &&
+             (s.pp == 1 || s.zero_stage <= 1) && (s.cp == 1 || s.context_mode == ContextMode::kUlysses);
+    case Framework::kWeftTrain:
+      return s.tp == 1 && s.pp == 1 && s.cp == 1 && s.ep == 1 && s.zero_stage == 0 && s.recompute == Recompute::kNone;
+  }
+  return false;
+}
+
+/// Layers of the largest stage.
+int64_t LayersPerStage(const ModelSpec& model, const Strategy& s) { return (model.layers + s.pp - 1) / s.pp; }
+
+}  // namespace
+
+std::string_view FrameworkName(Framework framework) { return kFrameworks[static_cast<size_t>(framework)]; }
+
+std::optional<Framework> ParseFramework(std::string_view text) {
+  const auto found = std::find(kFrameworks.begin(), kFrameworks.end(), text);
+  if (found == kFrameworks.end()) return std::nullopt;
+  return static_cast<Framework>(found - kFrameworks.begin());
+}
+
+StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options)
+    : model_(model), options_(options), gpus_(model.job().gpus) {}
+
+bool StrategySpace::Allowed(const Strategy& s) const { return Supports(options_.framework, s); }
+
+namespace {
+
+/// The values of one variable that the search tries: the fixed one, if it is fixed and among them.
+bool Keeps(const FixedVariables& fixed, const char* name, int64_t value) {
+  const auto found = fixed.find(name);
+  return found == fixed.end() || found->second == value;
+}
+
+}  // namespace
+
+void StrategySpace::Roots(std::vector<Node>& out) const {
+  const JobSpec& job = model_.job();
+  for (const int64_t tp : Divisors(gpus_)) {
+    for (const int64_t cp : Divisors(gpus_ / tp)) {
+      if (cp > 1 && (job.sequence % (2 * cp) != 0 || job.sequence / cp < kLeastTokens)) break;
+      for (const int64_t pp : Divisors(gpus_ / tp / cp)) {
+        Strategy s;
+        s.tp = tp;
+        s.cp = cp;
+        s.pp = pp;
+        s.dp = gpus_ / tp / cp / pp;
+        const FixedVariables& fixed = options_.fixed;
+        if (!Keeps(fixed, "tp", tp) || !Keeps(fixed, "cp", cp) || !Keeps(fixed, "pp", pp) || !Keeps(fixed, "dp", s.dp)) {
+          continue;
+        }
+        if (job.global_batch % s.dp == 0) AddDegrees(s, out);
+      }
+    }
+  }
+}
+
+void StrategySpace::AddDegrees(Strategy s, std::vector<Node>& out) const {
+  const ModelSpec& model = model_.job().model;
+  if (!model.IsMoe()) return AddModes(s, out);
+  const int64_t ranks = s.tp * s.cp * s.dp;
+  for (const int64_t etp : {int64_t{1}, s.tp}) {
+    for (const int64_t ep : Divisors(model.experts)) {
+      if (ranks % (ep * etp) != 0) continue;
+      s.ep = ep;
+      s.etp = etp;
+      if (Keeps(options_.fixed, "ep", ep) && Keeps(options_.fixed, "etp", etp)) AddModes(s, out);
+    }
+    if (s.tp == 1) break;  // both are 1
+  }
+}
+
+void StrategySpace::AddModes(const Strategy& s, std::vector<Node>& out) const {
+  std::vector<Strategy> grids = {s};
+  for (const TensorMode mode : {TensorMode::k2D, TensorMode::k25D, TensorMode::k3D}) {
+    if (s.tp == 1) break;
+    for (const int64_t depth : mode == TensorMode::k25D ? Divisors(s.tp) : std::vector<int64_t>{1}) {
+      if (mode == TensorMode::k25D && (depth == 1 || depth == s.tp)) continue;
+      if (!GridSide(mode, s.tp, depth)) continue;
+      grids.push_back(s);
+      grids.back().tensor_mode = mode;
+      grids.back().tensor_depth = depth;
+    }
+  }
+  for (Strategy& grid : grids) {
+    if (!Keeps(options_.fixed, "tensor_mode", static_cast<int64_t>(grid.tensor_mode)) ||
+        !Keeps(options_.fixed, "tensor_depth", grid.tensor_depth)) {
+      continue;
+    }
+    for (const ContextMode mode : {ContextMode::kRing, ContextMode::kAllGather, ContextMode::kUlysses}) {
+      if (s.cp == 1 && mode != ContextMode::kRing) break;
+      if (!Keeps(options_.fixed, "context_mode", static_cast<int64_t>(mode))) continue;
+      grid.context_mode = mode;
+      if (Allowed(grid)) AddBatches(grid, out);
+    }
+  }
+}
+
+void StrategySpace::AddBatches(Strategy s, std::vector<Node>& out) const {
+  const JobSpec& job = model_.job();
+  std::vector<Strategy> recomputes, exchanges;
+  Recomputes(s, recomputes);
+  Exchanges(s, exchanges);
+  if (recomputes.empty() || exchanges.empty()) return;
+  for (const int64_t micro_batch : Divisors(job.global_batch / s.dp)) {
+    if (!Keeps(options_.fixed, "micro_batch", micro_batch)) continue;
+    for (const bool sequence_parallel : {false, true}) {
+      if (!Keeps(options_.fixed, "sequence_parallel", sequence_parallel ? 1 : 0)) continue;
+      s.micro_batch = micro_batch;
+      s.sequence_parallel = sequence_parallel;
+      if (!model_.IsLegal(s)) continue;
+      Node node{.strategy = s,
+                .level = 1,
+                .recomputes = static_cast<int32_t>(recomputes.size()),
+                .exchanges = static_cast<int32_t>(exchanges.size())};
+      if (Leaves(node) > 0) out.push_back(node);
+    }
+  }
+}
+
+void StrategySpace::Schedules(const Node& node, std::vector<Node>& out) const {
+  Strategy s = node.strategy;
+  const ModelSpec& model = model_.job().model;
+  const int64_t micro_batches = MicroBatches(s, model_.job().global_batch);
+  const auto add = [&](ScheduleKind kind, int64_t chunks) {
+    s.schedule = kind;
+    s.vpp = chunks;
+    for (const RankOrder order : {RankOrder::kTpCpEpDpPp, RankOrder::kTpCpPpDp}) {
+      if (order != RankOrder::kTpCpEpDpPp && (s.pp == 1 || s.dp == 1)) break;  // the same order
+      s.rank_order = order;
+      if (!Keeps(options_.fixed, "schedule", static_cast<int64_t>(kind)) || !Keeps(options_.fixed, "vpp", chunks) ||
+          !Keeps(options_.fixed, "rank_order", static_cast<int64_t>(order)) || !Allowed(s) || !model_.IsLegal(s)) {
+        continue;
+      }
+      Node child = node;
+      child.strategy = s;
+      child.level = 2;
+      out.push_back(child);
+    }
+  };
+  if (s.pp == 1) return add(ScheduleKind::k1F1B, 1);
+  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kEager1F1B,
+                                  ScheduleKind::kZbH1, ScheduleKind::kZbH2}) {
+    add(kind, 1);
+  }
+  if (2 * s.pp <= model.layers) add(ScheduleKind::kZbV, 2);
+  for (int64_t chunks = 2; chunks <= kMostChunks && chunks * s.pp <= model.layers; ++chunks) {
+    // Whole chunks; embedding and head may stand for a layer each.
+    const bool whole = model.layers % (chunks * s.pp) == 0 || (model.layers + 2) % (chunks * s.pp) == 0;
+    if (whole && micro_batches % s.pp == 0) add(ScheduleKind::kInterleaved, chunks);
+  }
+}
+
+void StrategySpace::Recomputes(const Strategy& from, std::vector<Strategy>& out) const {
+  Strategy s = from;
+  const auto add = [&](Recompute kind, int64_t layers) {
+    s.recompute = kind;
+    s.recompute_layers = layers;
+    if (Keeps(options_.fixed, "recompute", static_cast<int64_t>(kind)) &&
+        Keeps(options_.fixed, "recompute_layers", layers) && Allowed(s)) {
+      out.push_back(s);
+    }
+  };
+  add(Recompute::kNone, -1);
+  add(Recompute::kSelective, -1);
+  for (int64_t layers = 1; layers < LayersPerStage(model_.job().model, s); ++layers) add(Recompute::kFull, layers);
+  add(Recompute::kFull, -1);
+}
+
+void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) const {
+  Strategy s = from;
+  const int64_t replicas = s.dp * s.cp;
+  const int64_t per_node = std::max<int64_t>(1, model_.cluster().gpus_per_node / s.tp);
+  std::vector<int64_t> groups = {0};
+  for (const int64_t group : {per_node, 4 * per_node, 16 * per_node}) {
+    if (group > 1 && group < replicas && replicas % group == 0) groups.push_back(group);
+  }
+  const auto add = [&](int64_t stage, int64_t group, bool keep, DataSync sync) {
+    s.zero_stage = stage;
+    s.shard_group = group;
+    s.keep_after_forward = keep;
+    s.data_sync = sync;
+    if (!Keeps(options_.fixed, "zero_stage", stage) || !Keeps(options_.fixed, "shard_group", group) ||
+        !Keeps(options_.fixed, "keep_after_forward", keep ? 1 : 0) ||
+        !Keeps(options_.fixed, "data_sync", static_cast<int64_t>(sync)) || !Allowed(s)) {
+      return;
+    }
+    out.push_back(s);
+  };
+  if (replicas == 1) return add(0, 0, false, DataSync::kRing);
+  // What needs least memory first: then the question whether anything fits ends early.
+  for (const int64_t stage : {3, 2, 1, 0}) {
+    for (const int64_t group : groups) {
+      if (stage == 0 && group != 0) break;
+      for (const bool keep : {false, true}) {
+        if (keep ? stage != 3 : stage == 3 && s.pp > 1) continue;
+        add(stage, group, keep, DataSync::kRing);
+        add(stage, group, keep, DataSync::kHierarchical);
+        if (stage == 0) add(stage, group, keep, DataSync::kParameterServer);
+      }
+    }
+  }
+}
+
+void StrategySpace::Children(const Node& node, std::vector<Node>& out) const {
+  if (node.level == 1) return Schedules(node, out);
+  std::vector<Strategy> strategies;
+  if (node.level == 2) {
+    Recomputes(node.strategy, strategies);
+  } else {
+    Exchanges(node.strategy, strategies);
+  }
+  for (const Strategy& strategy : strategies) {
+    out.push_back(node);
+    out.back().strategy = strategy;
+    ++out.back().level;
+  }
+}
+
+int64_t StrategySpace::Leaves(const Node& node) const {
+  if (node.level == 4) return 1;
+  int64_t leaves = node.exchanges;
+  if (node.level <= 2) leaves *= node.recomputes;
+  if (node.level == 1) {
+    std::vector<Node> schedules;
+    Schedules(node, schedules);
+    leaves *= static_cast<int64_t>(schedules.size());
+  }
+  return leaves;
+}
+
+bool StrategySpace::AnyExchangeFits(const Strategy& s, Scratch& scratch) const {
+  std::vector<Strategy> exchanges;
+  Exchanges(s, exchanges);
+  return std::any_of(exchanges.begin(), exchanges.end(), [&](const Strategy& exchange) {
+    // Groups and ways of exchange never need less than all replicas together in a ring.
+    if (exchange.shard_group != 0 && !Fixed("shard_group")) return false;
+    if (exchange.data_sync != DataSync::kRing && !Fixed("data_sync")) return false;
+    return model_.Fits(exchange, scratch);
+  });
+}
+
+double StrategySpace::Bound(const Node& node, Scratch& scratch) const {
+  Strategy s = node.strategy;
+  // Sharded optimizer states are updated fastest, and ZeRO-1 adds nothing to the passes.
+  s.zero_stage = s.dp * s.cp > 1 ? 1 : 0;
+  const Estimate e = model_.Evaluate(s, scratch);
+  if (node.level == 1) {
+    // Stages of 1F1B: the span is their sum and m - 1 times the slowest. Any schedule works for m times their mean.
+    const double m = static_cast<double>(MicroBatches(s, model_.job().global_batch));
+    const double slowest = (e.compute + e.tensor + e.context + e.expert).count() / m;
+    const double mean = (slowest + e.bubble.count()) / static_cast<double>(s.pp);
+    return m * mean + e.overhead.count();
+  }
+  if (node.level == 2) {
+    // Memory falls or rises steadily with the number of layers recomputed: an extreme fits if any does.
+    Strategy extreme = node.strategy;
+    bool fits = false;
+    for (const Recompute kind : {Recompute::kFull, Recompute::kSelective, Recompute::kNone}) {
+      extreme.recompute = kind;
+      fits = fits || AnyExchangeFits(extreme, scratch);
+    }
+    if (!fits) return kInfinity;
+  } else if (!AnyExchangeFits(node.strategy, scratch)) {
+    return kInfinity;
+  }
+  return (e.iteration - e.data).count();
+}
+
+StrategySpace::Value StrategySpace::Evaluate(const Node& leaf, Scratch& scratch) const {
+  const Estimate e = model_.Evaluate(leaf.strategy, scratch);
+  return {e.iteration.count(), static_cast<double>(e.memory.total().count()), e.fits};
+}
+
+bool StrategySpace::Before(const Node& a, const Node& b) const {
+  const auto key = [](const Strategy& s) {
+    return std::tuple(s.pp, s.tp, s.cp, s.ep, s.etp, s.recompute, s.zero_stage, s.vpp, s.micro_batch);
+  };
+  const auto ka = key(a.strategy), kb = key(b.strategy);
+  return ka != kb ? ka < kb : a.strategy < b.strategy;
+}
+
+std::optional<Strategy> StrategySpace::Leanest(Scratch& scratch) const {
+  std::vector<Node> roots;
+  Roots(roots);
+  std::optional<Strategy> leanest;
+  Bytes least;
+  for (const Node& root : roots) {
+    // Larger micro-batches need more.
+    const bool smallest = root.strategy.micro_batch == 1 || Fixed("micro_batch") ||
+                          root.strategy.tensor_mode != TensorMode::k1D;
+    if (!smallest) continue;
+    std::vector<Node> schedules;
+    Schedules(root, schedules);
+    for (const Node& schedule : schedules) {
+      std::vector<Strategy> recomputes;
+      Recomputes(schedule.strategy, recomputes);
+      for (const Strategy& recompute : {recomputes.front(), recomputes.back()}) {
+        std::vector<Strategy> exchanges;
+        Exchanges(recompute, exchanges);
+        MemoryUse memory;
+        model_.Fits(exchanges.front(), scratch, &memory);
+        if (leanest && memory.total() >= least) continue;
+        least = memory.total();
+        leanest = exchanges.front();
+      }
+    }
+  }
+  return leanest;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,91 @@
+// The whole space of strategies for one job on one cluster, as a tree for search/branch_and_bound.h:
+//   degrees, tensor and context mode, experts, micro-batch, sequence parallelism    (the roots)
+//   schedule, chunks, rank order
+//   recomputation
+//   ZeRO stage, shard group, gradient exchange                                      (the leaves)
+// All leaves are legal (legality.h). Beyond legality the space is bounded: at least 512 tokens of a sequence per
+// context-parallel rank, experts split by tp or not at all inside an expert, interleaving in whole chunks and with
+// micro-batches that the stages divide, shard groups of a node or of 4 or 16 nodes.
+//
+// Bounds: a subtree's least time is that without recomputation, without exposed gradient exchange and, for a root, without
+// bubble; a subtree in which nothing fits the memory is unbounded.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "planner/parallelism/cost_model.h"
+#include "planner/parallelism/strategy.h"
+#include "planner/parallelism/variables.h"
+
+namespace weft::planner {
+
+/// Which program will run the job: what it cannot do is no strategy for it.
+enum class Framework {
+  kAny,         ///< the whole space
+  kMegatron,    ///< 1D, ZeRO-0 and -1, 1F1B and interleaved
+  kTorchtitan,  ///< 1D, ZeRO-0, -2 and -3, all schedules but eager 1F1B, no expert-tensor split
+  kDeepspeed,   ///< 1D, all ZeRO stages (with pipelines 0 and 1), 1F1B, no context parallelism but Ulysses
+  kWeftTrain,   ///< data parallel only
+};
+std::string_view FrameworkName(Framework framework);
+/// "any", "megatron", "torchtitan", "deepspeed", "weft-train"; nullopt otherwise.
+std::optional<Framework> ParseFramework(std::string_view text);
+
+struct SpaceOptions {
+  FixedVariables fixed;
+  Framework framework = Framework::kAny;
+};
+
+class StrategySpace {
+ public:
+  using Scratch = CostModel::Scratch;
+  struct Node {
+    Strategy strategy;        ///< what is not decided yet has the value that costs least
+    uint8_t level = 0;        ///< 1 to 4: root to leaf
+    int32_t recomputes = 0;   ///< choices of the third level below this root
+    int32_t exchanges = 0;    ///< of the fourth
+  };
+
+  struct Value {
+    double value = 0;         ///< seconds per iteration
+    double second = 0;        ///< bytes on the worst stage
+    bool feasible = true;     ///< every stage fits
+  };
+
+  /// The model must outlive the space.
+  StrategySpace(const CostModel& model, const SpaceOptions& options);
+
+  void Roots(std::vector<Node>& out) const;
+  bool IsLeaf(const Node& node) const { return node.level == 4; }
+  void Children(const Node& node, std::vector<Node>& out) const;
+  double Bound(const Node& node, Scratch& scratch) const;
+  Value Evaluate(const Node& leaf, Scratch& scratch) const;
+  int64_t Leaves(const Node& node) const;
+  /// Fewer ways of splitting first: pp, tp, cp, ep, recomputation, ZeRO, then all variables.
+  bool Before(const Node& a, const Node& b) const;
+
+  /// Whether a legal strategy is one that the fixed variables and the framework allow.
+  bool Contains(const Strategy& strategy) const { return Allowed(strategy) && Agrees(strategy, options_.fixed); }
+  /// The strategy of the space that needs least memory; nullopt if the space is empty. For saying by how much nothing fits.
+  std::optional<Strategy> Leanest(Scratch& scratch) const;
+
+ private:
+  bool Allowed(const Strategy& strategy) const;
+  bool Fixed(std::string_view name) const { return options_.fixed.contains(std::string(name)); }
+  void Schedules(const Node& node, std::vector<Node>& out) const;
+  void Recomputes(const Strategy& s, std::vector<Strategy>& out) const;
+  void Exchanges(const Strategy& s, std::vector<Strategy>& out) const;
+  void AddDegrees(Strategy s, std::vector<Node>& out) const;
+  void AddModes(const Strategy& s, std::vector<Node>& out) const;
+  void AddBatches(Strategy s, std::vector<Node>& out) const;
+  bool AnyExchangeFits(const Strategy& s, Scratch& scratch) const;
+
+  const CostModel& model_;
+  SpaceOptions options_;
+  int64_t gpus_ = 0;
+};
+
+}  // namespace weft::planner

@@ -1,0 +1,117 @@
+#include "planner/plan_search.h"
+
+#include <algorithm>
+
+#include "planner/reasons.h"
+
+namespace weft::planner {
+namespace {
+
+// Strategies that differ in name only tie; so many more are kept that others still fill the table.
+constexpr size_t kTies = 4;
+constexpr size_t kSpare = 8;
+
+size_t Kept(const PlanOptions& options) { return kTies * static_cast<size_t>(options.top) + kSpare; }
+
+}  // namespace
+
+void PlanSearch::Impl::Begin(CostModel model) {
+  model_.emplace(std::move(model));
+  space_.emplace(*model_, SpaceOptions{.fixed = options_.fix, .framework = options_.framework});
+  CostModel::Scratch scratch;
+  search_.emplace(*space_,
+                  SearchOptions{.keep = Kept(options_),
+                                .exhaustive = options_.exhaustive,
+                                .front_slack = options_.front_slack,
+                                .node_budget = options_.node_budget},
+                  scratch);
+}
+
+void PlanSearch::Impl::Work(const std::stop_token& stop) {
+  if (!search_) return;
+  CostModel::Scratch scratch;
+  search_->Work(scratch, stop);
+}
+
+PlanProgress PlanSearch::Impl::Progress() const {
+  PlanProgress progress;
+  if (!search_) return progress;
+  progress.evaluated = search_->EvaluatedSoFar();
+  const double best = search_->BestSoFar();
+  if (best < std::numeric_limits<double>::infinity()) progress.best = Seconds(best);
+  return progress;
+}
+
+PlanAnswer PlanSearch::Impl::Finish() {
+  if (answer_) return *answer_;
+  PlanAnswer answer;
+  const SearchStatistics& statistics = search_->statistics();
+  answer.evaluated = statistics.evaluated;
+  answer.pruned = statistics.pruned;
+  answer.strategies = statistics.evaluated + statistics.pruned + statistics.left;
+  answer.complete = statistics.complete();
+  CostModel::Scratch scratch;
+  if (search_->Best().empty()) {
+    answer.infeasible = WhyNothingFits(*model_, *space_, options_, scratch);
+    return answer;
+  }
+  answer.ideal = Seconds(search_->RootBound());
+  FillPlans(answer, scratch);
+  for (const Search::Found& found : search_->Front()) {
+    answer.front.push_back({found.leaf.strategy, Seconds(found.value), Bytes(static_cast<int64_t>(found.second))});
+  }
+  return answer;
+}
+
+void PlanSearch::Impl::FillPlans(PlanAnswer& answer, CostModel::Scratch& scratch) const {
+  const auto& best = search_->Best();
+  const size_t wanted = static_cast<size_t>(options_.top);
+  std::optional<size_t> runner_up;
+  for (size_t i = 0; i < best.size(); ++i) {
+    const bool tie = i > 0 && best[i].value == best[i - 1].value && best[i].second == best[i - 1].second;
+    if (tie) continue;
+    if (i > 0 && !runner_up) runner_up = i;
+    if (answer.plans.size() < wanted) answer.plans.push_back(MakePlan(best[i], scratch));
+  }
+  // Where only ties are left they fill the table.
+  for (size_t i = 1; i < best.size() && answer.plans.size() < wanted; ++i) {
+    const bool tie = best[i].value == best[i - 1].value && best[i].second == best[i - 1].second;
+    if (tie) answer.plans.push_back(MakePlan(best[i], scratch));
+  }
+  std::stable_sort(answer.plans.begin(), answer.plans.end(), [](const JobPlan& a, const JobPlan& b) {
+    return a.predicted.iteration < b.predicted.iteration;
+  });
+  const Reasons reasons(*model_, *space_, scratch);
+  for (size_t i = 0; i < answer.plans.size(); ++i) {
+    JobPlan& plan = answer.plans[i];
+    plan.why = i == 0 ? reasons.WhyBest(plan) : std::vector<std::string>{reasons.WhyLater(plan, answer.plans.front())};
+  }
+  JobPlan& first = answer.plans.front();
+  if (runner_up) first.why.push_back(reasons.WhyRunnerUp(first, best[*runner_up].leaf.strategy));
+  for (std::string& line : reasons.Rejected(first)) first.why.push_back(std::move(line));
+  first.why.push_back(reasons.Proof(answer));
+}
+
+JobPlan PlanSearch::Impl::MakePlan(const Search::Found& found, CostModel::Scratch& scratch) const {
+  JobPlan plan;
+  plan.strategy = found.leaf.strategy;
+  const Estimate estimate = model_->Evaluate(plan.strategy, scratch);
+  const JobSpec& job = model_->job();
+  Prediction& predicted = plan.predicted;
+  predicted.parts = estimate;
+  predicted.iteration = estimate.iteration;
+  predicted.exposed_communication = estimate.exposed_communication();
+  predicted.bubble = estimate.bubble;
+  predicted.memory = estimate.memory;
+  const double seconds = estimate.iteration.count();
+  predicted.tokens_per_s = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence) / seconds;
+  const double flops = model_->model_flops().count() / seconds / static_cast<double>(job.gpus);
+  predicted.tflops_per_gpu = flops / 1e12;
+  const double peak = model_->cluster().device.Peak(job.precision).value();
+  predicted.mfu = peak > 0 ? flops / peak : 0;
+  plan.lower_bound = Seconds(std::min(search_->ProvedBound(), seconds));
+  plan.gap = seconds / plan.lower_bound.count() - 1;
+  return plan;
+}
+
+}  // namespace weft::planner

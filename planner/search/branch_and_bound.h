@@ -1,0 +1,251 @@
+// Branch and bound over a tree of decisions that knows nothing of what is decided. The space says what the children of a
+// node are, bounds a node from below, and prices a leaf; the engine finds the `keep` best leaves, or the whole front of
+// (value, second value), and proves it: a subtree is left out only if its bound is above what is already known.
+//
+// It owns no thread: any number of threads call Work() at the same time, each with a Scratch of its own. Leaves that tie
+// rank by the space's total order, and what could tie is never cut, so that the answer is the same for any number of
+// threads and any timing, unless a budget or a stop request ends the search early.
+//
+//   BranchAndBound search(space, {.keep = 3});
+//   search.Work(scratch);                       // or from several threads
+//   for (const auto& found : search.Best()) use(found.leaf, found.value);
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <vector>
+
+namespace weft::planner {
+
+/// A tree of decisions. Node is copyable; Scratch is one thread's memory.
+///   Roots(out)            appends the first decisions: what threads share between them; some hundreds are good.
+///   IsLeaf(node)
+///   Children(node, out)   appends the children; never called for a leaf.
+///   Bound(node, scratch)  no feasible leaf below has a value under it (up to 1e-12, relative); +infinity: none is feasible.
+///   Evaluate(leaf, scratch)  {value, second, feasible}: value is minimised; second is the front's other axis, e.g. memory.
+///   Leaves(node)          how many leaves the subtree has: for the statistics of what was cut.
+///   Before(a, b)          a strict total order of leaves: which comes first when values are equal.
+template <typename S>
+concept SearchSpace = requires(const S& space, const typename S::Node& node, typename S::Scratch& scratch,
+                               std::vector<typename S::Node>& out) {
+  space.Roots(out);
+  { space.IsLeaf(node) } -> std::convertible_to<bool>;
+  space.Children(node, out);
+  { space.Bound(node, scratch) } -> std::convertible_to<double>;
+  { space.Evaluate(node, scratch).value } -> std::convertible_to<double>;
+  { space.Evaluate(node, scratch).second } -> std::convertible_to<double>;
+  { space.Evaluate(node, scratch).feasible } -> std::convertible_to<bool>;
+  { space.Leaves(node) } -> std::convertible_to<int64_t>;
+  { space.Before(node, node) } -> std::convertible_to<bool>;
+};
+
+struct SearchOptions {
+  size_t keep = 1;                    ///< best leaves wanted
+  bool exhaustive = false;            ///< evaluate every leaf, cut nothing
+  double front_slack = 0;             ///< > 0: also the front of (value, second) up to (1 + slack) · the best value
+  int64_t node_budget = std::numeric_limits<int64_t>::max();  ///< leaves evaluated
+};
+
+struct SearchStatistics {
+  int64_t evaluated = 0;              ///< leaves priced, infeasible ones included
+  int64_t infeasible = 0;             ///< of them
+  int64_t pruned = 0;                 ///< leaves that a bound ruled out
+  int64_t left = 0;                   ///< leaves that the budget or a stop request left undecided
+  bool complete() const { return left == 0; }
+};
+
+template <SearchSpace S>
+class BranchAndBound {
+ public:
+  using Node = typename S::Node;
+  using Scratch = typename S::Scratch;
+  struct Found {
+    Node leaf;
+    double value = 0, second = 0;
+  };
+
+  /// Bounds the roots. The space must outlive the search.
+  BranchAndBound(const S& space, const SearchOptions& options, Scratch& scratch) : space_(space), options_(options) {
+    std::vector<Node> nodes;
+    space_.Roots(nodes);
+    for (Node& node : nodes) roots_.push_back({space_.Bound(node, scratch), std::move(node)});
+    std::stable_sort(roots_.begin(), roots_.end(), [](const Bounded& a, const Bounded& b) { return a.bound < b.bound; });
+  }
+
+  /// Searches until nothing is left, the budget is spent or `stop` asks. Threads: any number at once.
+  void Work(Scratch& scratch, const std::stop_token& stop = {}) {
+    Local local;
+    // Roots are handed out by bound: the first ones find good answers, which cut the later ones.
+    for (size_t i = next_root_.fetch_add(1); i < roots_.size(); i = next_root_.fetch_add(1)) {
+      Visit(roots_[i].node, roots_[i].bound, 0, local, scratch, stop);
+    }
+    const std::lock_guard lock(mutex_);
+    statistics_.evaluated += local.statistics.evaluated;
+    statistics_.infeasible += local.statistics.infeasible;
+    statistics_.pruned += local.statistics.pruned;
+    statistics_.left += local.statistics.left;
+  }
+
+  /// Best first; at most `keep`. Requires: no Work() is running (as all below).
+  const std::vector<Found>& Best() const { return best_; }
+  /// The front by value: each later one has a smaller second value. Empty without front_slack.
+  std::vector<Found> Front() const {
+    std::vector<Found> front;
+    for (const Found& found : front_) {
+      if (!best_.empty() && found.value <= FrontLimit(best_.front().value)) front.push_back(found);
+    }
+    return front;
+  }
+  /// The infeasible leaf with the least second value, if no feasible leaf exists.
+  const std::optional<Found>& Nearest() const { return nearest_; }
+  const SearchStatistics& statistics() const { return statistics_; }
+  /// No feasible leaf of the whole space is below: by the roots' bounds alone.
+  double RootBound() const {
+    return roots_.empty() ? std::numeric_limits<double>::infinity() : roots_.front().bound;
+  }
+  /// The same by all that the search has done: the best value if it is complete.
+  double ProvedBound() const {
+    const double best = best_.empty() ? std::numeric_limits<double>::infinity() : best_.front().value;
+    return std::min(best, open_bound_);
+  }
+
+  /// Leaves priced until now and the best value. Threads: any, also while Work() runs.
+  int64_t EvaluatedSoFar() const { return spent_.load(std::memory_order_relaxed); }
+  double BestSoFar() const { return best_value_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Bounded {
+    double bound;
+    Node node;
+  };
+  /// One thread's.
+  struct Local {
+    SearchStatistics statistics;
+    std::vector<std::vector<Node>> children;    // [depth], kept to allocate once
+    std::vector<std::vector<Bounded>> bounded;
+  };
+
+  double FrontLimit(double best) const { return best * (1 + options_.front_slack); }
+
+  /// What is above this is of no interest. A relaxed read of an old value only cuts less: the value falls, and what the
+  /// final one would not cut, no earlier one cuts.
+  double Cut() const { return cut_.load(std::memory_order_relaxed); }
+
+  bool Above(double bound, double cut) const {
+    return !options_.exhaustive && (bound * (1 - 1e-12) > cut || bound == std::numeric_limits<double>::infinity());
+  }
+
+  bool Ended(const std::stop_token& stop) {
+    return stop.stop_requested() || spent_.load(std::memory_order_relaxed) >= options_.node_budget;
+  }
+
+  void Leave(const Node& node, double bound, Local& local) {
+    local.statistics.left += space_.Leaves(node);
+    const std::lock_guard lock(mutex_);
+    open_bound_ = std::min(open_bound_, bound);
+  }
+
+  void Visit(const Node& node, double bound, size_t depth, Local& local, Scratch& scratch,
+             const std::stop_token& stop) {
+    if (Above(bound, Cut())) {
+      local.statistics.pruned += space_.Leaves(node);
+      return;
+    }
+    if (Ended(stop)) return Leave(node, bound, local);
+    if (space_.IsLeaf(node)) return Price(node, local, scratch);
+    if (local.children.size() <= depth) {
+      local.children.resize(depth + 1);
+      local.bounded.resize(depth + 1);
+    }
+    local.children[depth].clear();
+    space_.Children(node, local.children[depth]);
+    // Below, deeper levels may grow the outer vectors: index anew after each call.
+    local.bounded[depth].clear();
+    for (Node& child : local.children[depth]) {
+      // A leaf's own price is its best bound.
+      const double own = options_.exhaustive || space_.IsLeaf(child) ? bound : space_.Bound(child, scratch);
+      local.bounded[depth].push_back({std::max(bound, own), std::move(child)});
+    }
+    std::stable_sort(local.bounded[depth].begin(), local.bounded[depth].end(),
+                     [](const Bounded& a, const Bounded& b) { return a.bound < b.bound; });
+    for (size_t i = 0; i < local.bounded[depth].size(); ++i) {
+      const Bounded child = local.bounded[depth][i];
+      Visit(child.node, child.bound, depth + 1, local, scratch, stop);
+    }
+  }
+
+  void Price(const Node& leaf, Local& local, Scratch& scratch) {
+    spent_.fetch_add(1, std::memory_order_relaxed);
+    ++local.statistics.evaluated;
+    const auto value = space_.Evaluate(leaf, scratch);
+    if (!value.feasible) {
+      ++local.statistics.infeasible;
+      if (best_value_.load(std::memory_order_relaxed) < std::numeric_limits<double>::infinity()) return;
+      const std::lock_guard lock(mutex_);
+      if (best_.empty()) OfferNearest({leaf, value.value, value.second});
+      return;
+    }
+    if (value.value > Cut()) return;
+    const std::lock_guard lock(mutex_);
+    Offer({leaf, value.value, value.second});
+  }
+
+  void OfferNearest(Found found) {
+    if (!nearest_ || found.second < nearest_->second ||
+        (found.second == nearest_->second && space_.Before(found.leaf, nearest_->leaf))) {
+      nearest_ = std::move(found);
+    }
+  }
+
+  void Offer(Found found) {
+    nearest_.reset();
+    if (options_.front_slack > 0) OfferToFront(found);
+    const auto better = [this](const Found& a, const Found& b) {
+      return a.value != b.value ? a.value < b.value : space_.Before(a.leaf, b.leaf);
+    };
+    best_.insert(std::upper_bound(best_.begin(), best_.end(), found, better), found);
+    if (best_.size() > options_.keep) best_.pop_back();
+    if (best_.empty()) return;
+    best_value_.store(best_.front().value, std::memory_order_relaxed);
+    double cut = best_.size() == options_.keep ? best_.back().value : std::numeric_limits<double>::infinity();
+    if (options_.front_slack > 0) cut = std::max(cut, FrontLimit(best_.front().value));
+    cut_.store(cut, std::memory_order_relaxed);
+  }
+
+  void OfferToFront(const Found& found) {
+    const auto dominates = [this](const Found& a, const Found& b) {
+      if (a.value == b.value && a.second == b.second) return space_.Before(a.leaf, b.leaf);
+      return a.value <= b.value && a.second <= b.second;
+    };
+    for (const Found& other : front_) {
+      if (dominates(other, found)) return;
+    }
+    std::erase_if(front_, [&](const Found& other) { return dominates(found, other); });
+    front_.insert(std::upper_bound(front_.begin(), front_.end(), found,
+                                   [](const Found& a, const Found& b) { return a.value < b.value; }),
+                  found);
+  }
+
+  const S& space_;
+  const SearchOptions options_;
+  std::vector<Bounded> roots_;  // ascending bound
+
+  // Between threads. Counters and cuts carry no other data with them: relaxed order suffices.
+  std::atomic<size_t> next_root_{0};
+  std::atomic<int64_t> spent_{0};
+  std::atomic<double> cut_{std::numeric_limits<double>::infinity()};
+  std::atomic<double> best_value_{std::numeric_limits<double>::infinity()};
+
+  std::mutex mutex_;  // guards all below
+  std::vector<Found> best_, front_;
+  std::optional<Found> nearest_;
+  SearchStatistics statistics_;
+  double open_bound_ = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace weft::planner

@@ -1,0 +1,78 @@
+#include "proto/tls_texts.h"
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <memory>
+
+namespace weft::rpc {
+namespace {
+
+template <auto Free>
+struct Freer {
+  template <typename T>
+  void operator()(T* object) const {
+    Free(object);
+  }
+};
+using Bio = std::unique_ptr<BIO, Freer<BIO_free>>;
+using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
+
+Bio Reader(const std::string& text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
+
+Certificate FirstCertificate(const std::string& text) {
+  return Certificate(PEM_read_bio_X509(Reader(text).get(), nullptr, nullptr, nullptr));
+}
+
+/// An encrypted key is not read: a daemon has nobody to ask for the password.
+Key PrivateKey(const std::string& text) {
+  char no_password[] = "";
+  return Key(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, nullptr, no_password));
+}
+
+std::string TimeText(const ASN1_TIME* time) {
+  const Bio out(BIO_new(BIO_s_mem()));
+  ASN1_TIME_print(out.get(), time);
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(out.get(), &data);
+  return std::string(data, static_cast<size_t>(size));
+}
+
+Status CheckDates(const std::string& file, const X509* certificate) {
+  const ASN1_TIME* const from = X509_get0_notBefore(certificate);
+  const ASN1_TIME* const to = X509_get0_notAfter(certificate);
+  if (X509_cmp_current_time(to) < 0) {
+    return Fail(Code::kFailedPrecondition, "TLS certificate \"" + file + "\": has expired on " + TimeText(to));
+  }
+  if (X509_cmp_current_time(from) > 0) {
+    return Fail(Code::kFailedPrecondition, "TLS certificate \"" + file + "\": is valid only from " + TimeText(from));
+  }
+  return Ok();
+}
+
+Status Check(const TlsFiles& files, const TlsTexts& texts) {
+  const auto wrong = [](const std::string& what, const std::string& file, const std::string& expected) {
+    return Fail(Code::kInvalidArgument, "TLS " + what + " \"" + file + "\": expected " + expected);
+  };
+  const Certificate certificate = FirstCertificate(texts.certificate);
+  if (!certificate) return wrong("certificate", files.certificate, "a PEM certificate");
+  const Key key = PrivateKey(texts.key);
+  if (!key) return wrong("key", files.key, "a PEM private key without a password");
+  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+    return wrong("key", files.key, "the key of \"" + files.certificate + "\"");
+  }
+  if (!FirstCertificate(texts.authority)) return wrong("authority", files.authority, "a PEM certificate");
+  return CheckDates(files.certificate, certificate.get());
+}
+
+}  // namespace
+
+Status CheckTlsTexts(const TlsFiles& files, const TlsTexts& texts) {
+  const Status status = Check(files, texts);
+  ERR_clear_error();  // the queue is the thread's, and gRPC reads it too
+  return status;
+}
+
+}  // namespace weft::rpc

@@ -130,6 +130,7 @@ class Communicator::Impl {
   std::map<std::pair<planner::Collective, RankId>, Ring> rings_;
   std::optional<Error> failed_;
   int64_t bytes_sent_ = 0;
+  std::chrono::nanoseconds usual_wait_{0};
   float barrier_token_ = 0;
 };
 
@@ -195,6 +196,7 @@ Status Communicator::Impl::Execute(const Program& program, DataType type, const 
                          .type = type,
                          .stall_timeout = options_.stall_timeout,
                          .idle_spin = options_.idle_spin,
+                         .usual_wait = &usual_wait_,
                          .check_peers = [this] { return bootstrap_.CheckPeers(Seconds(0)); }});
   const Status status = runner.Run();
   bytes_sent_ += runner.bytes_sent();

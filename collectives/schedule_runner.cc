@@ -17,8 +17,9 @@ using planner::StepKind;
 namespace {
 
 constexpr std::chrono::milliseconds kPeerCheckPeriod{20};
-constexpr std::chrono::nanoseconds kShortestNap{50'000};
-constexpr std::chrono::nanoseconds kLongestNap{500'000};
+constexpr std::chrono::nanoseconds kShortestNap{100'000};
+constexpr std::chrono::nanoseconds kLongestNap{2'000'000};
+constexpr std::chrono::nanoseconds kLongestFirstNap{10'000'000};
 
 bool Travels(const ProgramStep& step) { return step.kind == StepKind::kSend || step.kind == StepKind::kRecv; }
 size_t IndexOf(BufferKind buffer) { return static_cast<size_t>(buffer); }
@@ -194,6 +195,25 @@ Error ScheduleRunner::StallError() const {
                                                     options_.stall_timeout.count(), waiting));
 }
 
+/// Most of what a wait usually takes at once, then a quarter of the wait so far: a wake-up costs the computation on this
+/// core as much as the kernel's work for a whole slice does.
+std::chrono::nanoseconds ScheduleRunner::NextNap(std::chrono::nanoseconds idle) const {
+  const std::chrono::nanoseconds usual =
+      options_.usual_wait == nullptr ? std::chrono::nanoseconds(0) : *options_.usual_wait * 5 / 8;
+  if (usual > idle + kShortestNap) return std::min(usual - idle, kLongestFirstNap);
+  return std::clamp(idle / 4, kShortestNap, kLongestNap);
+}
+
+/// A wait is over: what is usual follows it, at once where it was shorter.
+void ScheduleRunner::EndWait() {
+  idle_ = false;
+  if (options_.usual_wait == nullptr) return;
+  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - idle_since_);
+  if (wait <= options_.idle_spin) return;
+  std::chrono::nanoseconds& usual = *options_.usual_wait;
+  usual = wait < usual ? wait : usual + (wait - usual) / 8;
+}
+
 Status ScheduleRunner::Idle() {
   const auto now = std::chrono::steady_clock::now();
   if (!idle_) {
@@ -208,9 +228,7 @@ Status ScheduleRunner::Idle() {
   }
   const auto idle = now - idle_since_;
   if (idle > options_.idle_spin) {
-    // A nap is a quarter of the wait so far: it costs little latency, and long waits cost the core few wake-ups.
-    const auto nap = std::clamp<std::chrono::nanoseconds>(idle / 4, kShortestNap, kLongestNap);
-    const timespec sleep{0, static_cast<long>(nap.count())};
+    const timespec sleep{0, static_cast<long>(NextNap(idle).count())};
     nanosleep(&sleep, nullptr);
   } else {
     sched_yield();
@@ -234,7 +252,7 @@ Status ScheduleRunner::Run() {
     }
     progress = RunLocal() || progress;
     if (progress) {
-      idle_ = false;
+      if (idle_) EndWait();
     } else {
       WEFT_RETURN_IF_ERROR(Idle());
     }

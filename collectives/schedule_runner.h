@@ -24,6 +24,8 @@ struct RunnerOptions {
   DataType type = DataType::kFloat32;
   Seconds stall_timeout{60};
   Seconds idle_spin{200e-6};
+  /// How long a wait past idle_spin usually takes; kept by the caller from run to run. Null: nothing is expected.
+  std::chrono::nanoseconds* usual_wait = nullptr;
   /// Asked now and then while idle; its error ends the run.
   std::function<Status()> check_peers;
 };
@@ -78,6 +80,8 @@ class ScheduleRunner {
   void Finish(int32_t step);
   void QueueLocal(int32_t step);
   Status Idle();
+  std::chrono::nanoseconds NextNap(std::chrono::nanoseconds idle) const;
+  void EndWait();
 
   int64_t SliceElements(const ProgramStep& step, int64_t slice) const;
   std::byte* At(const Operand& operand, int64_t slice) const;

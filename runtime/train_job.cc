@@ -95,9 +95,11 @@ Result<Connections> Connect(const TrainOptions& options, const std::string& fing
                                                                              .address = options.rendezvous,
                                                                              .timeout = options.stall_timeout}));
   WEFT_RETURN_IF_ERROR(CheckSameEverywhere(*connections.bootstrap, fingerprint));
-  WEFT_ASSIGN_OR_RETURN(connections.communicator,
-                        collectives::Communicator::Create(*connections.plugin, *connections.bootstrap,
-                                                          {.stall_timeout = options.stall_timeout, .idle_spin = Seconds(20e-6)}));
+  WEFT_ASSIGN_OR_RETURN(
+      connections.communicator,
+      collectives::Communicator::Create(
+          *connections.plugin, *connections.bootstrap,
+          {.stall_timeout = options.stall_timeout, .idle_spin = Seconds(20e-6)}));
   // Connects the ring before the clock of the first step runs.
   WEFT_RETURN_IF_ERROR(connections.communicator->Barrier());
   return connections;

@@ -66,7 +66,8 @@ Result<std::unique_ptr<TrainingJob>> TrainingJob::Start(DemoCluster& cluster, co
                                           .err = Output::File(job->logs_.back())}));
     job->ranks_.push_back(std::move(process));
   }
-  job->reader_ = std::jthread([raw = job.get()](const std::stop_token& stop) { raw->Read(stop); });
+  const std::string steps = fmt::format("{}/{}-steps.jsonl", log_directory, options.name);
+  job->reader_ = std::jthread([raw = job.get(), steps](const std::stop_token& stop) { raw->Read(steps, stop); });
   return job;
 }
 
@@ -75,10 +76,12 @@ TrainingJob::~TrainingJob() {
   for (auto& rank : ranks_) rank.Kill(SIGKILL);
 }
 
-void TrainingJob::Read(const std::stop_token& stop) {
+void TrainingJob::Read(const std::string& record, const std::stop_token& stop) {
+  std::ofstream out(record);
   for (;;) {
     const auto line = ranks_[0].out_lines()->Next(testbed::kNoTimeout, stop);
     if (!line || !line->has_value()) return;
+    out << **line << '\n';
     const json parsed = json::parse(**line, nullptr, false);
     if (!parsed.is_object()) continue;
     const std::scoped_lock lock(mutex_);

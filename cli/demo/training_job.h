@@ -59,7 +59,7 @@ class TrainingJob {
 
  private:
   explicit TrainingJob(TrainingJobOptions options) : options_(std::move(options)) {}
-  void Read(const std::stop_token& stop);
+  void Read(const std::string& record, const std::stop_token& stop);
 
   TrainingJobOptions options_;
   std::vector<testbed::Process> ranks_;

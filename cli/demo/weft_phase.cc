@@ -19,7 +19,7 @@ using testbed::Output;
 constexpr double kCableFactor = 0.5;   // of the rate that the slowed cable keeps
 constexpr double kForeignShare = 0.3;  // of a link that the foreign flow asks for
 constexpr int kForeignPort = 41999;
-constexpr Seconds kSettle{3};          // after a start: connections, probes, first plan
+constexpr Seconds kSettle{6};          // after a start: connections, probes, first plan
 constexpr Seconds kRecover{10};        // after the faults: measured, decided, moved
 
 Seconds Now() { return SystemClock().Now(); }
@@ -102,7 +102,7 @@ Status DemoPhases::RunWeft() {
   }
   WEFT_RETURN_IF_ERROR(cluster_.client().SetMode(v1::MODE_ENFORCE));
   WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
-  const Seconds calm = std::max(options_.duration * 0.2, kSettle + Seconds(3));
+  const Seconds calm = std::max(options_.duration * 0.3, kSettle + Seconds(3));
   const Seconds broken = std::max(options_.duration * 0.35, kRecover + Seconds(5));
   Jobs running;
   const Seconds begin = Now();

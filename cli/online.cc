@@ -72,7 +72,7 @@ Result<v1::JobSpec> ReadJob(const std::string& path) {
   spec.set_model_config_json(file.model_config_json);
   spec.set_global_batch(file.job.global_batch);
   spec.set_sequence(file.job.sequence);
-  spec.set_precision(file.job.precision == planner::Precision::kBf16 ? "bf16" : "fp32");
+  spec.set_precision(std::string(planner::PrecisionName(file.job.precision)));
   spec.set_gpus(file.job.gpus);
   for (const auto& host : file.hosts) spec.add_hosts(host);
   spec.set_ranks_per_host(file.ranks_per_host);

@@ -12,6 +12,17 @@
 //   intra_latency: 4us         # optional, as are the two below
 //   nic_latency: 12us
 //   network_efficiency: 0.92
+//   hosts_per_node: 1          # optional: 18 for an NVL72 rack, whose node is one NVLink domain
+//
+// Where nodes differ, `groups` stands in place of the keys of one kind of node:
+//
+//   version: 1
+//   name: old-and-new
+//   groups:
+//     - {nodes: 2, gpus_per_node: 8, device: h100-80, intra_node_rate: 450GB/s, nic_rate: 3.2Tbit/s}
+//     - {name: old, nodes: 4, gpus_per_node: 8, device: a100-80, intra_node_rate: 300GB/s, nic_rate: 1.6Tbit/s}
+//   between_groups_rate: 100Gbit/s    # optional: per node; the slower group's nic_rate
+//   between_groups_latency: 5ms       # optional: the longer nic_latency
 #pragma once
 
 #include <string>
@@ -26,7 +37,8 @@ namespace weft::formats {
 [[nodiscard]] Result<planner::ClusterSpec> ReadClusterYaml(const std::string& path);
 [[nodiscard]] Result<planner::ClusterSpec> ParseClusterYaml(std::string_view text, std::string_view source_name);
 
-/// CLUSTER of the command line: "dgx-a100:384" (preset and number of nodes) or a YAML file.
+/// CLUSTER of the command line: "dgx-a100:384" (preset and number of nodes), several of these joined by '+'
+/// ("dgx-h100:2+dgx-a100:4", one group each), or a YAML file.
 /// Errors: as above; kInvalidArgument for a preset without a count or with a wrong one; kNotFound naming the presets.
 [[nodiscard]] Result<planner::ClusterSpec> ResolveCluster(const std::string& name);
 

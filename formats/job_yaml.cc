@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "formats/hf_config.h"
+#include "formats/one_line.h"
 #include "formats/read_file.h"
 #include "formats/yaml_fields.h"
 #include "planner/workload/model_presets.h"
@@ -28,9 +29,9 @@ Status ReadModel(const std::string& name, const std::string& folder, JobFile* fi
 }  // namespace
 
 Result<planner::Precision> ParsePrecision(std::string_view text) {
-  if (text == "bf16") return planner::Precision::kBf16;
-  if (text == "fp32") return planner::Precision::kFp32;
-  return Fail(Code::kInvalidArgument, fmt::format("precision \"{}\", expected bf16 or fp32", text));
+  if (const auto precision = planner::FindPrecision(text)) return *precision;
+  return Fail(Code::kInvalidArgument,
+              fmt::format("precision \"{}\", expected one of {}", OneLine(text, 40), planner::PrecisionNames()));
 }
 
 Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name, const std::string& folder) {

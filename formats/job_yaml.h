@@ -5,7 +5,7 @@
 //   model: config.json         # a Hugging Face config.json, relative to this file, or a preset's name
 //   global_batch: 64           # sequences per optimizer step
 //   sequence: 1024             # tokens per sequence
-//   precision: bf16            # optional: bf16 or fp32
+//   precision: bf16            # optional: fp32, tf32, fp16, bf16, fp8, fp4
 //   hosts: [h1, h2]            # optional, in order
 //   ranks_per_host: 1          # optional
 //   gpus: 2                    # optional: hosts × ranks_per_host, or all of the cluster
@@ -38,7 +38,7 @@ struct JobFile {
 [[nodiscard]] Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name,
                                            const std::string& folder);
 
-/// "bf16" or "fp32". Errors: kInvalidArgument.
+/// "bf16", "fp32" … (planner/workload/precision.h). Errors: kInvalidArgument naming all.
 [[nodiscard]] Result<planner::Precision> ParsePrecision(std::string_view text);
 
 }  // namespace weft::formats

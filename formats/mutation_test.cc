@@ -60,7 +60,7 @@ TEST(Mutations, OfClusterFilesGiveAClusterOrOneClearLine) {
   Noise noise(2);
   int good = 0;
   for (int round = 0; round < 2000; ++round) {
-    const std::string text = Mutated(testing::kClusterFile, noise);
+    const std::string text = Mutated(round % 2 == 0 ? testing::kClusterFile : testing::kGroupsFile, noise);
     const Result<planner::ClusterSpec> cluster = ParseClusterYaml(text, "fuzz");
     if (!cluster) {
       ExpectOneClearLine(cluster.error(), text);

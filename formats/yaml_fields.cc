@@ -115,7 +115,8 @@ Result<YamlValue> ParseYaml(std::string_view text, std::string_view source) {
   }
 }
 
-YamlFields::YamlFields(const YamlValue& map, std::string_view source) : map_(map), source_(source) {
+YamlFields::YamlFields(const YamlValue& map, std::string_view source, std::string place)
+    : map_(map), source_(source), place_(std::move(place)) {
   if (map.kind != YamlValue::Kind::kMap) RejectAt(map.line, "expected a map of keys and values");
 }
 
@@ -132,14 +133,14 @@ void YamlFields::RejectAt(int line, const std::string& what) {
 
 void YamlFields::Reject(std::string_view key, std::string_view what) {
   const YamlValue* value = Find(key);
-  RejectAt(value != nullptr ? value->line : map_.line, fmt::format("key \"{}\": {}", key, what));
+  RejectAt(value != nullptr ? value->line : map_.line, fmt::format("key \"{}{}\": {}", place_, key, what));
 }
 
-const YamlValue* YamlFields::Scalar(std::string_view key, bool required) {
+const YamlValue* YamlFields::Scalar(std::string_view key, bool required, std::string_view expected) {
   asked_.emplace(key);
   const YamlValue* value = Find(key);
   if (value == nullptr) {
-    if (required) RejectAt(map_.line, fmt::format("key \"{}\": missing", key));
+    if (required) Reject(key, fmt::format("missing, expected {}", expected));
     return nullptr;
   }
   if (value->kind != YamlValue::Kind::kScalar) {
@@ -150,7 +151,7 @@ const YamlValue* YamlFields::Scalar(std::string_view key, bool required) {
 }
 
 std::string YamlFields::Text(std::string_view key) {
-  const YamlValue* value = Scalar(key, true);
+  const YamlValue* value = Scalar(key, true, "a word");
   if (value != nullptr && value->text.empty()) Reject(key, "empty");
   return value != nullptr ? value->text : std::string();
 }
@@ -161,7 +162,7 @@ std::string YamlFields::Text(std::string_view key, std::string otherwise) {
 }
 
 int64_t YamlFields::Integer(std::string_view key, int64_t least, int64_t most) {
-  const YamlValue* value = Scalar(key, true);
+  const YamlValue* value = Scalar(key, true, fmt::format("an integer from {} to {}", least, most));
   if (value == nullptr) return least;
   int64_t number = 0;
   const char* end = value->text.data() + value->text.size();
@@ -192,7 +193,7 @@ double YamlFields::Number(std::string_view key, double least, double most, doubl
 }
 
 BitsPerSecond YamlFields::Rate(std::string_view key) {
-  const YamlValue* value = Scalar(key, true);
+  const YamlValue* value = Scalar(key, true, "a rate such as 400Gbit/s");
   if (value == nullptr) return BitsPerSecond(1);
   const Result<BitsPerSecond> rate = ParseRate(value->text);
   if (!rate) Reject(key, rate.error().message());
@@ -231,13 +232,22 @@ std::vector<std::string> YamlFields::TextList(std::string_view key) {
   return texts;
 }
 
+const std::vector<YamlValue>& YamlFields::List(std::string_view key) {
+  static const std::vector<YamlValue> kNone;
+  asked_.emplace(key);
+  const YamlValue* value = Find(key);
+  if (value == nullptr) return kNone;
+  if (value->kind != YamlValue::Kind::kList) Reject(key, "expected a list");
+  return value->items;
+}
+
 Status YamlFields::Finish() {
-  if (!error_) Integer("version", 1, 1);
+  if (!error_ && place_.empty()) Integer("version", 1, 1);
   for (const auto& [name, value] : map_.fields) {
     if (asked_.contains(name)) continue;
     std::string known;
     for (const std::string& key : asked_) known += (known.empty() ? "" : ", ") + key;
-    RejectAt(value.line, fmt::format("key \"{}\": unknown, expected one of {}", name, known));
+    RejectAt(value.line, fmt::format("key \"{}{}\": unknown, expected one of {}", place_, name, known));
   }
   if (error_) return Fail(Code::kInvalidArgument, *error_);
   return Ok();

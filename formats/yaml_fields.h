@@ -31,7 +31,9 @@ struct YamlValue {
 /// Reads the fields of one map and keeps the first error, so that a reader lists its fields without a branch after each.
 class YamlFields {
  public:
-  YamlFields(const YamlValue& map, std::string_view source);
+  /// `place` is put in front of every key in messages: "groups[0].". A map with a place is part of a file and has no
+  /// `version` of its own.
+  YamlFields(const YamlValue& map, std::string_view source, std::string place = "");
 
   bool Has(std::string_view key) const { return Find(key) != nullptr; }
 
@@ -44,6 +46,7 @@ class YamlFields {
   Seconds Duration(std::string_view key, Seconds otherwise);
   Bytes Amount(std::string_view key, Bytes otherwise);
   std::vector<std::string> TextList(std::string_view key);      ///< empty when the key is not there
+  const std::vector<YamlValue>& List(std::string_view key);     ///< of anything; empty when the key is not there
 
   /// Reports `what` as the error of the value of `key`.
   void Reject(std::string_view key, std::string_view what);
@@ -53,11 +56,12 @@ class YamlFields {
 
  private:
   const YamlValue* Find(std::string_view key) const;
-  const YamlValue* Scalar(std::string_view key, bool required);
+  const YamlValue* Scalar(std::string_view key, bool required, std::string_view expected = "a value");
   void RejectAt(int line, const std::string& what);
 
   const YamlValue& map_;
   std::string source_;
+  std::string place_;
   std::set<std::string, std::less<>> asked_;
   std::optional<std::string> error_;
 };

@@ -94,6 +94,50 @@ TEST(ClusterYaml, EachFaultNamesFileLineKeyAndExpectation) {
   EXPECT_THAT(Message(ParseClusterYaml(", version: 1\n", "lab.yaml")), HasSubstr("more than one YAML document"));
 }
 
+constexpr const char* kGroups = R"(version: 1
+name: old-and-new
+groups:
+  - {nodes: 2, gpus_per_node: 8, device: h100-80, intra_node_rate: 450GB/s, nic_rate: 3.2Tbit/s}
+  - {name: old, nodes: 4, gpus_per_node: 4, device: v100-32, intra_node_rate: 150GB/s, nic_rate: 100Gbit/s, nic_latency: 20us}
+between_groups_rate: 10Gbit/s
+)";
+
+TEST(ClusterYaml, GroupsOfNodesMayDiffer) {
+  const ClusterSpec cluster = ParseClusterYaml(kGroups, "mixed.yaml").value();
+  ASSERT_EQ(cluster.groups.size(), 2u);
+  EXPECT_EQ(cluster.groups[0].name, "group0");
+  EXPECT_EQ(cluster.groups[1].name, "old");
+  EXPECT_EQ(cluster.TotalGpus(), 32);
+  EXPECT_EQ(cluster.device.memory, 32_GiB);
+  EXPECT_DOUBLE_EQ(cluster.nic_rate.value(), 1e11);
+  EXPECT_DOUBLE_EQ(cluster.nic_latency.count(), 2e-5);
+  EXPECT_DOUBLE_EQ(cluster.groups[0].nic_latency.count(), 12e-6);
+  EXPECT_DOUBLE_EQ(cluster.between_groups_rate.value(), 1e10);
+}
+
+TEST(ClusterYaml, EachFaultOfAGroupNamesItsPlace) {
+  const Fault faults[] = {
+      {"device: h100-80", "device: h100", "mixed.yaml:4: key \"groups[0].device\": value \"h100\", expected one of v100-16"},
+      {", nic_rate: 3.2Tbit/s", "", "mixed.yaml:4: key \"groups[0].nic_rate\": missing, expected a rate such as 400Gbit/s"},
+      {"name: old,", "colour: old,", "mixed.yaml:5: key \"groups[1].colour\": unknown, expected one of device"},
+      {"  - {nodes: 2", "  - 3\n  - {nodes: 2", "mixed.yaml:4: expected a map of keys and values"},
+      {"nic_rate: 100Gbit/s", "nic_rate: 0Gbit/s", "mixed.yaml:5: key \"groups[1].nic_rate\": "},
+      {"between_groups_rate", "nodes", "mixed.yaml:6: key \"nodes\": unknown, expected one of between_groups_latency"},
+  };
+  for (const Fault& fault : faults) {
+    EXPECT_THAT(Message(ParseClusterYaml(Replaced(kGroups, fault.from, fault.to), "mixed.yaml")), HasSubstr(fault.message));
+  }
+  EXPECT_THAT(Message(ParseClusterYaml("version: 1\nname: a\ngroups: []\n", "c")), HasSubstr("0 groups, expected 1 to 64"));
+  EXPECT_THAT(Message(ParseClusterYaml("version: 1\nname: a\ngroups: 3\n", "c")), HasSubstr("key \"groups\": expected a list"));
+}
+
+TEST(ClusterYaml, HostsDivideANode) {
+  const std::string rack = Replaced(kCluster, "gpus_per_node: 8", "gpus_per_node: 72\nhosts_per_node: 18");
+  EXPECT_EQ(ParseClusterYaml(rack, "c").value().GpusPerHost(), 4);
+  EXPECT_THAT(Message(ParseClusterYaml(Replaced(rack, "18", "17"), "c")),
+              HasSubstr("key \"hosts_per_node\": value 17, expected a divisor of gpus_per_node = 72"));
+}
+
 TEST(ClusterYaml, AliasesThatExplodeAreRefused) {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 9; ++i) {
@@ -110,6 +154,13 @@ TEST(ResolveCluster, TakesPresetsWithACountAndFiles) {
   for (const char* name : {"dgx-a100", "dgx-a100:", "dgx-a100:0", "dgx-a100:4x", "dgx-a100:-1"}) {
     EXPECT_THAT(Message(ResolveCluster(name)), HasSubstr("expected dgx-a100:N with N from 1")) << name;
   }
+  const ClusterSpec mixed = ResolveCluster("dgx-h100:2+dgx-a100:4").value();
+  EXPECT_EQ(mixed.name, "dgx-h100:2+dgx-a100:4");
+  ASSERT_EQ(mixed.groups.size(), 2u);
+  EXPECT_EQ(mixed.groups[1].device.name, "a100-80");
+  EXPECT_EQ(mixed.TotalGpus(), 48);
+  EXPECT_THAT(Message(ResolveCluster("dgx-h100:2+dgx-a100")), HasSubstr("expected dgx-a100:N with N from 1"));
+  EXPECT_EQ(ResolveCluster("dgx-h100:2+").error().code(), Code::kNotFound);
   const Result<ClusterSpec> unknown = ResolveCluster("dgx-b900:4");
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code(), Code::kNotFound);
@@ -147,7 +198,7 @@ TEST(JobYaml, TheModelsPathIsRelativeToTheFile) {
 
 TEST(JobYaml, EachFaultNamesFileLineKeyAndExpectation) {
   const Fault faults[] = {
-      {"precision: fp32", "precision: fp8", "job.yaml:6: key \"precision\": precision \"fp8\", expected bf16 or fp32"},
+      {"precision: fp32", "precision: int8", "job.yaml:6: key \"precision\": precision \"int8\", expected one of fp32, tf32, fp16, bf16, fp8, fp4"},
       {"hosts: [h1, h2]", "hosts: h1", "job.yaml:7: key \"hosts\": expected a list"},
       {"hosts: [h1, h2]", "hosts: [h1, [h2]]", "job.yaml:7: key \"hosts\": an item that is no word"},
       {"hosts: [h1, h2]", "hosts: [h1, h2]\ngpus: 3", "job.yaml:8: key \"gpus\": value 3, expected 2: 2 hosts"},

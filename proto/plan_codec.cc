@@ -96,10 +96,13 @@ Result<planner::JobSpec> JobSpecFromProto(const v1::JobSpec& spec, const planner
   job.global_batch = spec.global_batch();
   job.sequence = spec.sequence();
   job.gpus = spec.gpus();
-  if (spec.precision() == "fp32") {
-    job.precision = planner::Precision::kFp32;
-  } else if (!spec.precision().empty() && spec.precision() != "bf16") {
-    return Fail(Code::kInvalidArgument, "precision: \"" + spec.precision() + "\", expected bf16 or fp32");
+  if (!spec.precision().empty()) {
+    const auto precision = planner::FindPrecision(spec.precision());
+    if (!precision) {
+      return Fail(Code::kInvalidArgument,
+                  "precision: \"" + spec.precision() + "\", expected one of " + planner::PrecisionNames());
+    }
+    job.precision = *precision;
   }
   if (spec.measured_compute_s() < 0 || !std::isfinite(spec.measured_compute_s())) {
     return Fail(Code::kInvalidArgument, "measured_compute_s: " + std::to_string(spec.measured_compute_s()) +

@@ -67,10 +67,10 @@ TEST(PlanCodec, JobSpecMeansWhatItSays) {
   EXPECT_EQ(job->name, "17");
   EXPECT_EQ(job->precision, planner::Precision::kFp32);
   EXPECT_EQ(job->measured_compute, Seconds(0.5));
-  spec.set_precision("fp8");
+  spec.set_precision("int8");
   const auto refused = JobSpecFromProto(spec, {});
   ASSERT_FALSE(refused.has_value());
-  EXPECT_THAT(refused.error().message(), HasSubstr("\"fp8\", expected bf16 or fp32"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("\"int8\", expected one of fp32, tf32, fp16, bf16"));
 }
 
 }  // namespace

@@ -87,6 +87,15 @@ nic_latency: 12us
 network_efficiency: 0.92
 )";
 
+inline constexpr const char* kGroupsFile = R"(version: 1
+name: mixed
+groups:
+  - {nodes: 2, gpus_per_node: 8, device: h100-80, intra_node_rate: 450GB/s, nic_rate: 3.2Tbit/s}
+  - {name: old, nodes: 4, gpus_per_node: 8, device: v100-32, intra_node_rate: 150GB/s, nic_rate: 400Gbit/s}
+between_groups_rate: 10Gbit/s
+between_groups_latency: 5ms
+)";
+
 inline constexpr const char* kJobFile = R"(version: 1
 name: pretrain
 model: llama3-8b

@@ -45,10 +45,9 @@ std::string StackOf(const ValidationRow& row) {
   if (has(source, "2402.15627")) return "megatron-2023";
   if (has(source, "NeMo-Framework-Launcher")) return "nemo-2022";
   if (has(source, "NeMo 24") || has(source, "NeMo docs")) return "nemo-2024";
-  const bool sinks = row.model.starts_with("GPT-OSS");
   if (has(source, "26.06")) return "nemo-2026-06";
-  if (has(source, "(26.")) return sinks ? "nemo-2026.sinks" : "nemo-2026";
-  if (has(source, "Megatron-Bridge")) return sinks ? "nemo-2025-09.sinks" : "nemo-2025-09";
+  if (has(source, "(26.")) return "nemo-2026";
+  if (has(source, "Megatron-Bridge")) return "nemo-2025-09";
   if (has(source, "dgxc")) return "nemo-2025";
   if (has(source, "llm-foundry")) return Note(notes, "fsdp_mixed_precision") == "PURE" ? "llm-foundry-pure" : "llm-foundry";
   if (has(source, "torchtitan")) return has(notes, "eager") ? "torchtitan-eager" : "torchtitan";

@@ -163,10 +163,9 @@ LayerTime ComputeLayerTime(const JobSpec& job, const Machine& m, const SoftwareS
   HostFloor(m, layer.forward, kernels);
   HostFloor(m, layer.backward_data, kernels * 1.4);
   HostFloor(m, layer.backward_weight, 4);
-  if (mixture) {
-    layer.forward.compute = std::max(layer.forward.total(), m.mixture_host) - layer.forward.total() + layer.forward.compute;
-    layer.backward_data.compute =
-        std::max(layer.backward_data.total(), 1.5 * m.mixture_host) - layer.backward_data.total() + layer.backward_data.compute;
+  if (mixture) {  // routing decides sizes on the device; the host waits for them before it goes on
+    layer.forward.compute += m.mixture_host;
+    layer.backward_data.compute += m.mixture_host;
   }
   return layer;
 }

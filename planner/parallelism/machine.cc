@@ -132,7 +132,7 @@ Result<Machine> MakeMachine(const ClusterSpec& cluster, Precision precision, con
                             const Calibration& calibration) {
   const DeviceSpec& device = cluster.device;
   const std::string gpu = fmt::format("gpu.{}", DeviceFamily(device.name));
-  const std::string software = fmt::format("stack.{}", stack.name);
+  const std::string software = fmt::format("stack.{}.{}", stack.name, DeviceFamily(device.name));
   const char* const link = device.name.starts_with("v100") ? "link.nvlink2"
                            : cluster.gpus_per_node > 16    ? "link.nvl72"
                                                            : "link.nvlink";

@@ -33,7 +33,7 @@ struct Machine {
 
   // The stack.
   double host_per_kernel = 0;    ///< s that the host needs per kernel: the floor of a layer's time
-  double mixture_host = 0;       ///< s that the host needs per mixture layer and pass beyond its kernels
+  double mixture_host = 0;       ///< s that the host adds per mixture layer and pass: sizes known only on the device
   double elementwise = 1;        ///< traffic of unfused kernels over the least traffic
   double tensor_hidden = 0;      ///< share of tp communication behind GEMMs
   double expert_hidden = 0;      ///< share of ep communication behind other work

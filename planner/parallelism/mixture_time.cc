@@ -1,6 +1,7 @@
 #include "planner/parallelism/mixture_time.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weft::planner {
 namespace {
@@ -14,7 +15,8 @@ Routed RoutedOf(const JobSpec& job, const LayerKey& key) {
   const double tokens = static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp * key.tp);
   const double local = static_cast<double>(model.experts) / static_cast<double>(key.ep);
   const double copies = tokens * static_cast<double>(model.experts_per_token) * static_cast<double>(key.etp);
-  return {local, copies, copies / local};
+  // Kernels pad each expert's rows to the instructions' grid.
+  return {local, copies, std::ceil(copies / local / 64) * 64};
 }
 
 void AddExperts(LayerTime& layer, const Machine& m, const Routed& r, double hidden, double inner, bool gated) {

@@ -9,7 +9,6 @@ namespace {
 // sends, fused softmax); megatron-2022, arXiv 2205.05198 (adds sequence parallelism); megatron-deepspeed, the BLOOM
 // chronicle (ZeRO-1, fp16); zero-bubble, arXiv 2401.10241's Megatron fork; megascale, arXiv 2402.15627; the others their
 // documentation (overlap_grad_reduce, overlap_param_gather, FSDP prefetch); NeMo's recipes keep and send 16-bit gradients.
-// "sinks": before 26.06 attention with learned sinks had no fused kernel.
 constexpr std::array kStacks = {
     SoftwareStack{.name = "megatron-2021", .blocking_sends = true, .flash_attention = false, .sequence_parallel = false,
                   .adds_gradients = true},
@@ -31,12 +30,6 @@ constexpr std::array kStacks = {
                   .overlaps_parameters = true, .gradients_16bit = true, .fused_loss = true},
     SoftwareStack{.name = "nemo-2026-06", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
                   .overlaps_parameters = true, .gradients_16bit = true, .fused_loss = true},
-    SoftwareStack{.name = "nemo-2025-09.sinks", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
-                  .overlaps_parameters = true, .flash_attention = false, .unfused_always = true, .gradients_16bit = true,
-                  .fused_loss = true},
-    SoftwareStack{.name = "nemo-2026.sinks", .state = StateScheme::kZeroPaper, .overlaps_gradients = true,
-                  .overlaps_parameters = true, .flash_attention = false, .unfused_always = true, .gradients_16bit = true,
-                  .fused_loss = true},
     SoftwareStack{.name = "internevo", .state = StateScheme::kInternEvo, .overlaps_gradients = true, .gradients_16bit = true,
                   .adds_gradients = true, .parameter_bucket = 32e6},
     SoftwareStack{.name = "llm-foundry", .state = StateScheme::kFp32Master, .overlaps_gradients = true},
@@ -52,7 +45,7 @@ constexpr std::array kStacks = {
 }  // namespace
 
 bool KeepsScores(const ModelSpec& model, const SoftwareStack& stack) {
-  return !stack.flash_attention && (!model.flash_attention || stack.unfused_always);
+  return !stack.flash_attention && !model.flash_attention && model.architecture == Architecture::kGpt2;
 }
 
 std::optional<SoftwareStack> FindSoftwareStack(std::string_view name) {

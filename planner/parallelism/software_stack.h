@@ -28,7 +28,6 @@ struct SoftwareStack {
   bool overlaps_parameters = false;   ///< ZeRO-1 parameter gather behind the next forward
   bool blocking_sends = false;        ///< pipeline messages on the critical path of every pass
   bool flash_attention = true;        ///< where the model does not say
-  bool unfused_always = false;        ///< not even for models that want fused attention: its kernels lack a feature
   bool sequence_parallel = true;      ///< with tensor parallelism, where a row does not say
   bool gradients_16bit = false;       ///< exchanged in 16 bits
   bool fused_loss = false;            ///< no fp32 copy of the logits

@@ -47,10 +47,15 @@ void AddPlan(CLI::App& app, int& exit_code) {
   plan->add_option("--cluster", options->cluster, "PRESET:NODES such as dgx-a100:4, or a YAML file")->required();
   plan->add_option("--global-batch", options->global_batch, "sequences per optimizer step")->required();
   plan->add_option("--seq", options->sequence, "tokens per sequence")->required();
-  plan->add_option("--gpus", options->gpus, "of the job; 0: at most all of the cluster")->capture_default_str();
-  plan->add_option("--precision", options->precision, "bf16 or fp32")->capture_default_str();
+  plan->add_option("--gpus", options->gpus, "of the job; 0: all of the cluster")->capture_default_str();
+  plan->add_option("--precision", options->precision, "fp32, tf32, fp16, bf16, fp8 or fp4")->capture_default_str();
   plan->add_option("--top", options->top, "plans to print, best first")->capture_default_str();
-  plan->add_option("--fix", options->fix, "values to keep, e.g. dp=8,micro_batch=1");
+  plan->add_option("--fix", options->fix, "values to keep, e.g. tp=8,micro_batch=1,recompute=full");
+  plan->add_option("--framework", options->framework, "only what it can run: any, megatron, torchtitan, deepspeed, weft-train");
+  plan->add_option("--emit", options->emit, "also print the best plan for torchrun,megatron,torchtitan,deepspeed,nccl");
+  plan->add_option("--threads", options->threads, "0: one per core")->capture_default_str();
+  plan->add_flag("--exhaustive", options->exhaustive, "price every strategy instead of ruling out by bounds");
+  plan->add_option("--front", options->front, "also plans that need less memory, up to this share slower, e.g. 0.5");
   plan->add_option("--output", options->output, "table or json")->capture_default_str();
   plan->callback([options, &exit_code] { exit_code = RunPlan(*options); });
 }

@@ -2,13 +2,19 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <thread>
 
+#include "cli/plan_report.h"
 #include "common/clock.h"
 #include "common/exit_code.h"
 #include "common/parse_units.h"
 #include "formats/cluster_yaml.h"
+#include "formats/emit/emit.h"
 #include "formats/hf_config.h"
 #include "formats/job_yaml.h"
 #include "planner/planner.h"
@@ -16,126 +22,97 @@
 namespace weft::cli {
 namespace {
 
-using nlohmann::json;
+constexpr int kMostThreads = 256;
+constexpr std::chrono::seconds kReportEvery{1};
 
-Result<std::map<std::string, int64_t>> ParseFix(std::string_view text) {
-  std::map<std::string, int64_t> fix;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view item = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    const size_t equals = item.find('=');
-    int64_t value = 0;
-    const std::string_view number = equals == std::string_view::npos ? "" : item.substr(equals + 1);
-    const auto [end, status] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (number.empty() || status != std::errc() || end != number.data() + number.size()) {
-      return Fail(Code::kInvalidArgument, fmt::format("--fix \"{}\": expected NAME=NUMBER, e.g. dp=8", item));
-    }
-    if (!fix.emplace(item.substr(0, equals), value).second) {
-      return Fail(Code::kInvalidArgument, fmt::format("--fix \"{}\": named twice", item));
-    }
+/// Drives the search with `threads` threads; says on stderr how far it is whenever another second has gone.
+void Drive(planner::PlanSearch& search, int threads) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int running = threads;
+  std::vector<std::jthread> workers;
+  for (int i = 0; i < threads; ++i) {
+    workers.emplace_back([&] {
+      search.Work();
+      const std::lock_guard lock(mutex);
+      --running;
+      changed.notify_one();
+    });
   }
-  return fix;
+  std::unique_lock lock(mutex);
+  while (!changed.wait_for(lock, kReportEvery, [&] { return running == 0; })) {
+    const planner::PlanProgress progress = search.Progress();
+    fmt::print(stderr, "weft plan: {} strategies priced, best until now {}\n", progress.evaluated,
+               progress.best ? FormatDuration(*progress.best) : "none that fits");
+  }
 }
 
-json StrategyJson(const planner::Strategy& s) {
-  return {{"dp", s.dp},
-          {"tp", s.tp},
-          {"pp", s.pp},
-          {"cp", s.cp},
-          {"ep", s.ep},
-          {"vpp", s.vpp},
-          {"micro_batch", s.micro_batch},
-          {"zero_stage", s.zero_stage},
-          {"recompute", planner::RecomputeName(s.recompute)},
-          {"sequence_parallel", s.sequence_parallel},
-          {"schedule", planner::ScheduleName(s.schedule)},
-          {"bucket_bytes", s.bucket_bytes.count()}};
+/// The framework asked for, or the one whose files are to be written.
+Result<planner::Framework> ChooseFramework(const PlanCommandOptions& options,
+                                           const std::vector<formats::EmitTarget>& targets) {
+  if (!options.framework.empty()) {
+    if (const auto framework = planner::ParseFramework(options.framework)) return *framework;
+    return Fail(Code::kInvalidArgument, fmt::format("--framework \"{}\": expected any, megatron, torchtitan, deepspeed or "
+                                                    "weft-train", options.framework));
+  }
+  for (const formats::EmitTarget target : targets) {
+    const auto framework = planner::ParseFramework(formats::EmitTargetName(target));
+    if (framework) return *framework;
+  }
+  return planner::Framework::kAny;
 }
 
-json PlanJson(const planner::JobPlan& plan) {
-  const planner::Prediction& p = plan.predicted;
-  return {{"strategy", StrategyJson(plan.strategy)},
-          {"predicted",
-           {{"iteration_s", p.iteration.count()},
-            {"tokens_per_s", p.tokens_per_s},
-            {"tflops_per_gpu", p.tflops_per_gpu},
-            {"mfu", p.mfu},
-            {"exposed_communication_s", p.exposed_communication.count()},
-            {"bubble_s", p.bubble.count()},
-            {"memory_bytes",
-             {{"parameters", p.memory.parameters.count()},
-              {"gradients", p.memory.gradients.count()},
-              {"optimizer", p.memory.optimizer.count()},
-              {"activations", p.memory.activations.count()},
-              {"total", p.memory.total().count()}}}}},
-          {"lower_bound_s", plan.lower_bound.count()},
-          {"gap", plan.gap},
-          {"why", plan.why}};
-}
-
-void PrintPlanJson(const planner::PlanAnswer& answer, Seconds time) {
-  json plans = json::array();
-  for (const auto& plan : answer.plans) plans.push_back(PlanJson(plan));
-  const json out = {{"plans", plans},
-                    {"infeasible", answer.infeasible},
-                    {"complete", answer.complete},
-                    {"search",
-                     {{"strategies", answer.strategies},
-                      {"evaluated", answer.evaluated},
-                      {"pruned", answer.pruned},
-                      {"seconds", time.count()},
-                      {"threads", 1},
-                      {"strategies_per_second", static_cast<double>(answer.strategies) / time.count()}}}};
-  fmt::print("{}\n", out.dump(2));
-}
-
-void PrintPlanTable(const planner::PlanAnswer& answer, Seconds time) {
-  if (!answer.plans.empty()) {
-    fmt::print("{:>4} {:>4} {:>11} {:>9} {:>10} {:>10} {:>10} {:>7} {:>8} {:>10} {:>6}\n", "#", "dp", "micro-batch",
-               "recompute", "bucket", "iteration", "exposed", "MFU", "tokens/s", "memory", "gap");
-  }
-  int number = 0;
-  for (const auto& plan : answer.plans) {
-    const auto& p = plan.predicted;
-    fmt::print("{:>4} {:>4} {:>11} {:>9} {:>10} {:>10} {:>10} {:>5.1f} % {:>8.0f} {:>6.1f} GiB {:>4.1f} %\n", ++number,
-               plan.strategy.dp, plan.strategy.micro_batch, planner::RecomputeName(plan.strategy.recompute),
-               FormatBytes(plan.strategy.bucket_bytes), FormatDuration(p.iteration),
-               FormatDuration(p.exposed_communication), p.mfu * 100, p.tokens_per_s,
-               static_cast<double>(p.memory.total().count()) / 0x1p30, plan.gap * 100);
-  }
-  for (const auto& plan : answer.plans) {
-    for (const auto& reason : plan.why) fmt::print("  {}\n", reason);
-    break;  // the reasons of the best one
-  }
-  fmt::print(stderr, "{} strategies, {} evaluated, {} pruned in {}{}\n", answer.strategies, answer.evaluated,
-             answer.pruned, FormatDuration(time), answer.complete ? "" : "; stopped at the budget, not proved optimal");
+Result<planner::JobSpec> MakeJob(const PlanCommandOptions& options) {
+  planner::JobSpec job;
+  WEFT_ASSIGN_OR_RETURN(job.model, formats::ResolveModel(options.model));
+  WEFT_ASSIGN_OR_RETURN(job.precision, formats::ParsePrecision(options.precision));
+  job.name = job.model.name;
+  job.global_batch = options.global_batch;
+  job.sequence = options.sequence;
+  job.gpus = options.gpus;
+  return job;
 }
 
 Result<int> Run(const PlanCommandOptions& options) {
   if (options.output != "table" && options.output != "json") {
     return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
   }
-  planner::JobSpec job;
-  WEFT_ASSIGN_OR_RETURN(job.model, formats::ResolveModel(options.model));
+  if (options.threads < 0 || options.threads > kMostThreads) {
+    return Fail(Code::kInvalidArgument, fmt::format("--threads {}: expected 0 (all cores) to {}", options.threads,
+                                                    kMostThreads));
+  }
+  if (!(options.front >= 0 && options.front <= 100)) {
+    return Fail(Code::kInvalidArgument, fmt::format("--front {}: expected 0 to 100", options.front));
+  }
+  WEFT_ASSIGN_OR_RETURN(const planner::JobSpec job, MakeJob(options));
   WEFT_ASSIGN_OR_RETURN(const planner::ClusterSpec cluster, formats::ResolveCluster(options.cluster));
-  WEFT_ASSIGN_OR_RETURN(job.precision, formats::ParsePrecision(options.precision));
-  job.name = job.model.name;
-  job.global_batch = options.global_batch;
-  job.sequence = options.sequence;
-  job.gpus = options.gpus;
-  planner::PlanOptions plan_options;
-  plan_options.top = options.top;
-  WEFT_ASSIGN_OR_RETURN(plan_options.fix, ParseFix(options.fix));
+  std::vector<formats::EmitTarget> targets;
+  if (!options.emit.empty()) {
+    WEFT_ASSIGN_OR_RETURN(targets, formats::ParseEmitTargets(options.emit));
+  }
+  planner::PlanOptions plan_options{.top = options.top, .exhaustive = options.exhaustive, .front_slack = options.front};
+  WEFT_ASSIGN_OR_RETURN(plan_options.framework, ChooseFramework(options, targets));
+  WEFT_ASSIGN_OR_RETURN(plan_options.fix, planner::ParseFixed(options.fix));
+  plan_options.node_budget = std::numeric_limits<int64_t>::max();
+  const int threads = options.threads > 0 ? options.threads
+                                          : std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
   const SystemClock clock;
   const Seconds begin = clock.Now();
-  WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(job, cluster, plan_options));
-  const Seconds time = std::max(clock.Now() - begin, Seconds(1e-9));
-  if (options.output == "json") {
-    PrintPlanJson(answer, time);
-  } else {
-    PrintPlanTable(answer, time);
+  WEFT_ASSIGN_OR_RETURN(planner::PlanSearch search, planner::PlanSearch::Make(job, cluster, plan_options));
+  Drive(search, threads);
+  const planner::PlanAnswer answer = search.Finish();
+  PlanReport report{.job = job, .cluster = cluster, .answer = answer,
+                    .time = std::max(clock.Now() - begin, Seconds(1e-9)), .threads = threads, .emitted = {}};
+  if (!answer.plans.empty()) {
+    for (const formats::EmitTarget target : targets) {
+      planner::JobSpec whole = job;
+      if (whole.gpus == 0) whole.gpus = cluster.TotalGpus();
+      WEFT_ASSIGN_OR_RETURN(std::string text, formats::Emit(target, whole, cluster, answer.plans.front().strategy));
+      report.emitted.emplace_back(formats::EmitTargetName(target), std::move(text));
+    }
   }
+  fmt::print("{}", options.output == "json" ? PlanJsonText(report) : PlanTableText(report));
+  if (options.output == "table") fmt::print(stderr, "{}", SearchLine(report));
   if (!answer.plans.empty()) return kExitDone;
   for (const auto& reason : answer.infeasible) fmt::print(stderr, "weft plan: no feasible plan: {}\n", reason);
   return kExitInfeasible;

@@ -11,10 +11,15 @@ struct PlanCommandOptions {
   std::string cluster;            ///< "dgx-a100:4" or a YAML file
   int64_t global_batch = 0;       ///< sequences per optimizer step
   int64_t sequence = 0;           ///< tokens
-  int64_t gpus = 0;               ///< 0: at most all of the cluster
+  int64_t gpus = 0;               ///< 0: all of the cluster
   std::string precision = "bf16";
   int top = 1;
-  std::string fix;                ///< "dp=8,micro_batch=1"
+  std::string fix;                ///< "tp=8,micro_batch=1,recompute=full"
+  std::string framework;          ///< "any", "megatron", …; empty: what `emit` needs, else any
+  std::string emit;               ///< "torchrun,megatron,…"
+  int threads = 0;                ///< 0: one per core
+  bool exhaustive = false;        ///< price every strategy
+  double front = 0;               ///< > 0: also the front of time and memory, up to (1 + front) · best time
   std::string output = "table";   ///< or "json"
 };
 

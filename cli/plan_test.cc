@@ -23,7 +23,7 @@ struct Ran {
   int exit;
   std::string out, err;
 };
-Ran Run(const PlanCommandOptions& arguments) {
+Ran Call(const PlanCommandOptions& arguments) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   const int exit = RunPlan(arguments);
@@ -41,7 +41,7 @@ std::vector<std::string> Keys(const json& object) {
 TEST(RunPlan, PrintsTheContractsKeys) {
   PlanCommandOptions arguments = Gpt2();
   arguments.top = 2;
-  const Ran ran = Run(arguments);
+  const Ran ran = Call(arguments);
   EXPECT_EQ(ran.exit, kExitDone);
   EXPECT_EQ(ran.err, "");
   const json root = json::parse(ran.out);
@@ -69,7 +69,7 @@ TEST(RunPlan, PrintsTheContractsKeys) {
 
 // The parts of an iteration add up to it.
 TEST(RunPlan, PartsAddUpToTheIteration) {
-  const json plan = json::parse(Run(Gpt2()).out).at("plans").at(0);
+  const json plan = json::parse(Call(Gpt2()).out).at("plans").at(0);
   double sum = plan["predicted"]["bubble_s"].get<double>();
   for (const auto& [name, part] : plan["predicted"]["parts_s"].items()) sum += part.get<double>();
   EXPECT_NEAR(sum / plan["predicted"]["iteration_s"].get<double>(), 1, 1e-6);
@@ -79,7 +79,7 @@ TEST(RunPlan, PrintsATableThatExplainsItsColumns) {
   PlanCommandOptions arguments = Gpt2();
   arguments.output = "table";
   arguments.front = 0.5;
-  const Ran ran = Run(arguments);
+  const Ran ran = Call(arguments);
   EXPECT_EQ(ran.exit, kExitDone);
   EXPECT_THAT(ran.out, HasSubstr("gpt2 on dgx-a100: 16 a100-80, 64 sequences of 1024 tokens per step, bf16"));
   EXPECT_THAT(ran.out, HasSubstr("micro: sequences at a time"));
@@ -93,11 +93,11 @@ TEST(RunPlan, ThreadsAndExhaustiveSearchChangeNoPlan) {
   PlanCommandOptions arguments = Gpt2();
   arguments.cluster = "dgx-a100:1";
   arguments.fix = "schedule=1f1b,micro_batch=2";
-  const json one = json::parse(Run(arguments).out);
+  const json one = json::parse(Call(arguments).out);
   arguments.threads = 3;
-  EXPECT_EQ(json::parse(Run(arguments).out).at("plans"), one.at("plans"));
+  EXPECT_EQ(json::parse(Call(arguments).out).at("plans"), one.at("plans"));
   arguments.exhaustive = true;
-  const json all = json::parse(Run(arguments).out);
+  const json all = json::parse(Call(arguments).out);
   EXPECT_EQ(all["plans"][0]["strategy"], one["plans"][0]["strategy"]);
   EXPECT_EQ(all["search"]["evaluated"], one["search"]["strategies"]);
 }
@@ -105,7 +105,7 @@ TEST(RunPlan, ThreadsAndExhaustiveSearchChangeNoPlan) {
 TEST(RunPlan, EmitsWhatTheFrameworkCanRun) {
   PlanCommandOptions arguments = Gpt2();
   arguments.emit = "megatron,torchrun";
-  const Ran ran = Run(arguments);
+  const Ran ran = Call(arguments);
   ASSERT_EQ(ran.exit, kExitDone) << ran.err;
   const json root = json::parse(ran.out);
   EXPECT_THAT(root.at("emitted").at("megatron").get<std::string>(), HasSubstr("--tensor-model-parallel-size"));
@@ -115,7 +115,7 @@ TEST(RunPlan, EmitsWhatTheFrameworkCanRun) {
 TEST(RunPlan, NoPlanIsExitThreeWithTheReasons) {
   PlanCommandOptions arguments = Gpt2();
   arguments.model = "gpt3-175b";
-  const Ran ran = Run(arguments);
+  const Ran ran = Call(arguments);
   EXPECT_EQ(ran.exit, kExitInfeasible);
   EXPECT_THAT(ran.err, HasSubstr("no feasible plan: memory: the leanest strategy, "));
   EXPECT_THAT(ran.err, HasSubstr("of 78.0 GiB"));
@@ -123,7 +123,7 @@ TEST(RunPlan, NoPlanIsExitThreeWithTheReasons) {
   EXPECT_FALSE(json::parse(ran.out).at("infeasible").empty());
   arguments = Gpt2();
   arguments.fix = "tp=5";
-  const Ran illegal = Run(arguments);
+  const Ran illegal = Call(arguments);
   EXPECT_EQ(illegal.exit, kExitInfeasible);
   EXPECT_THAT(illegal.err, HasSubstr("the nearest legal choice is tp=4"));
 }
@@ -153,7 +153,7 @@ TEST(RunPlan, BadInputIsExitTwoWithOneLine) {
   for (const Fault& fault : faults) {
     PlanCommandOptions arguments = Gpt2();
     fault.make(&arguments);
-    const Ran ran = Run(arguments);
+    const Ran ran = Call(arguments);
     EXPECT_EQ(ran.exit, kExitUsage) << fault.message;
     EXPECT_THAT(ran.err, HasSubstr(fault.message));
     EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1);

@@ -76,6 +76,13 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
                         100 * (spent / e.iteration));
   }
   why.push_back(time);
+  std::string runs;
+  for (const Framework framework : {Framework::kMegatron, Framework::kTorchtitan, Framework::kDeepspeed}) {
+    if (Runs(framework, s)) runs += fmt::format("{}{}", runs.empty() ? "" : ", ", FrameworkName(framework));
+  }
+  why.push_back(runs.empty() ? "runs on: none of megatron, torchtitan and deepspeed; --framework keeps to what one of "
+                               "them can run"
+                             : "runs on: " + runs);
   return why;
 }
 

@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 5> kFrameworks = {"any", "megatron", "tor
 
 bool OneDimensional(const Strategy& s) { return s.tensor_mode == TensorMode::k1D; }
 
-bool Supports(Framework framework, const Strategy& s) {
+bool CanRun(Framework framework, const Strategy& s) {
   switch (framework) {
     case Framework::kAny: return true;
     case Framework::kMegatron:
@@ -41,6 +41,8 @@ int64_t LayersPerStage(const ModelSpec& model, const Strategy& s) { return (mode
 
 }  // namespace
 
+bool Runs(Framework framework, const Strategy& strategy) { return CanRun(framework, strategy); }
+
 std::string_view FrameworkName(Framework framework) { return kFrameworks[static_cast<size_t>(framework)]; }
 
 std::optional<Framework> ParseFramework(std::string_view text) {
@@ -52,7 +54,7 @@ std::optional<Framework> ParseFramework(std::string_view text) {
 StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options)
     : model_(model), options_(options), gpus_(model.job().gpus) {}
 
-bool StrategySpace::Allowed(const Strategy& s) const { return Supports(options_.framework, s); }
+bool StrategySpace::Allowed(const Strategy& s) const { return CanRun(options_.framework, s); }
 
 namespace {
 
@@ -169,11 +171,11 @@ void StrategySpace::Schedules(const Node& node, std::vector<Node>& out) const {
     }
   };
   if (s.pp == 1) return add(ScheduleKind::k1F1B, 1);
-  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kEager1F1B,
-                                  ScheduleKind::kZbH1, ScheduleKind::kZbH2}) {
-    add(kind, 1);
-  }
-  if (2 * s.pp <= model.layers) add(ScheduleKind::kZbV, 2);
+  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kEager1F1B}) add(kind, 1);
+  // With fewer micro-batches the warm-up of a zero-bubble schedule has nothing to fill it, and its closed form no meaning.
+  if (micro_batches >= s.pp) add(ScheduleKind::kZbH1, 1);
+  if (micro_batches >= 2 * s.pp - 1) add(ScheduleKind::kZbH2, 1);
+  if (micro_batches >= 2 * s.pp && 2 * s.pp <= model.layers) add(ScheduleKind::kZbV, 2);
   for (int64_t chunks = 2; chunks <= kMostChunks && chunks * s.pp <= model.layers; ++chunks) {
     // Whole chunks; embedding and head may stand for a layer each.
     const bool whole = model.layers % (chunks * s.pp) == 0 || (model.layers + 2) % (chunks * s.pp) == 0;

@@ -5,7 +5,8 @@
 //   ZeRO stage, shard group, gradient exchange                                      (the leaves)
 // All leaves are legal (legality.h). Beyond legality the space is bounded: at least 512 tokens of a sequence per
 // context-parallel rank, experts split by tp or not at all inside an expert, interleaving in whole chunks and with
-// micro-batches that the stages divide, shard groups of a node or of 4 or 16 nodes.
+// micro-batches that the stages divide, zero-bubble schedules with enough micro-batches to fill their warm-up, shard
+// groups of a node or of 4 or 16 nodes.
 //
 // Bounds: a subtree's least time is that without recomputation, without exposed gradient exchange and, for a root, without
 // bubble; a subtree in which nothing fits the memory is unbounded.
@@ -30,6 +31,8 @@ enum class Framework {
   kDeepspeed,   ///< 1D, all ZeRO stages (with pipelines 0 and 1), 1F1B, no context parallelism but Ulysses
   kWeftTrain,   ///< data parallel only
 };
+/// Whether it can run a legal strategy. Source: docs/planner.md, from the programs' documentation.
+bool Runs(Framework framework, const Strategy& strategy);
 std::string_view FrameworkName(Framework framework);
 /// "any", "megatron", "torchtitan", "deepspeed", "weft-train"; nullopt otherwise.
 std::optional<Framework> ParseFramework(std::string_view text);

@@ -1,0 +1,198 @@
+#include "cli/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/parse_units.h"
+
+namespace weft::cli {
+namespace {
+
+using nlohmann::json;
+
+double Gibibytes(Bytes amount) { return static_cast<double>(amount.count()) / 0x1p30; }
+
+json StrategyJson(const planner::Strategy& strategy) {
+  json out;
+  for (const planner::StrategyVariable& variable : planner::StrategyVariables()) {
+    const int64_t value = variable.get(strategy);
+    const bool flag = variable.name == "sequence_parallel" || variable.name == "keep_after_forward";
+    const std::string text = variable.print(value);
+    const bool word = variable.name == "bucket_bytes" ? false : text != fmt::format("{}", value);
+    if (flag) {
+      out[std::string(variable.name)] = value != 0;
+    } else if (word) {
+      out[std::string(variable.name)] = text;
+    } else {
+      out[std::string(variable.name)] = value;
+    }
+  }
+  return out;
+}
+
+json PlanJson(const planner::JobPlan& plan) {
+  const planner::Prediction& p = plan.predicted;
+  return {{"strategy", StrategyJson(plan.strategy)},
+          {"predicted",
+           {{"iteration_s", p.iteration.count()},
+            {"tokens_per_s", p.tokens_per_s},
+            {"tflops_per_gpu", p.tflops_per_gpu},
+            {"mfu", p.mfu},
+            {"exposed_communication_s", p.exposed_communication.count()},
+            {"bubble_s", p.bubble.count()},
+            {"parts_s",
+             {{"compute", p.parts.compute.count()},
+              {"tensor", p.parts.tensor.count()},
+              {"context", p.parts.context.count()},
+              {"expert", p.parts.expert.count()},
+              {"data", p.parts.data.count()},
+              {"pipeline", p.parts.pipeline.count()},
+              {"optimizer", p.parts.optimizer.count()},
+              {"overhead", p.parts.overhead.count()}}},
+            {"memory_bytes",
+             {{"parameters", p.memory.parameters.count()},
+              {"gradients", p.memory.gradients.count()},
+              {"optimizer", p.memory.optimizer.count()},
+              {"activations", p.memory.activations.count()},
+              {"buffers", p.memory.transient.count()},
+              {"total", p.memory.total().count()}}}}},
+          {"lower_bound_s", plan.lower_bound.count()},
+          {"gap", plan.gap},
+          {"why", plan.why}};
+}
+
+std::string RecomputeText(const planner::Strategy& s) {
+  if (s.recompute != planner::Recompute::kFull || s.recompute_layers < 0) {
+    return std::string(planner::RecomputeName(s.recompute));
+  }
+  return fmt::format("{} layers", s.recompute_layers);
+}
+
+std::string ZeroText(const planner::Strategy& s) {
+  return fmt::format("{}{}{}", s.zero_stage, s.keep_after_forward ? "k" : "",
+                     s.shard_group > 0 ? fmt::format("/{}", s.shard_group) : std::string());
+}
+
+std::string ScheduleText(const planner::Strategy& s) {
+  if (s.pp == 1) return "-";
+  return s.vpp > 1 ? fmt::format("{} x{}", planner::ScheduleName(s.schedule), s.vpp)
+                   : std::string(planner::ScheduleName(s.schedule));
+}
+
+std::string TensorText(const planner::Strategy& s) {
+  std::string text = fmt::format("{}", s.tp);
+  if (s.sequence_parallel) text += "+sp";
+  if (s.tensor_mode != planner::TensorMode::k1D) text += fmt::format(" {}", planner::TensorModeName(s.tensor_mode));
+  return text;
+}
+
+using Row = std::vector<std::string>;
+
+/// Columns as wide as they must be, right-aligned.
+std::string Aligned(const std::vector<Row>& rows) {
+  std::vector<size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) text += fmt::format("{}{:>{}}", i == 0 ? "  " : "   ", row[i], widths[i]);
+    text += '\n';
+  }
+  return text;
+}
+
+std::vector<Row> Rows(const PlanReport& report) {
+  const bool mixture = report.job.model.IsMoe();
+  std::vector<Row> rows = {{"#", "dp", "tp", "pp", "cp"}};
+  if (mixture) rows[0].push_back("ep");
+  for (const char* name : {"micro", "zero", "recompute", "schedule", "iteration", "tokens/s", "MFU", "exposed", "bubble",
+                           "memory", "gap"}) {
+    rows[0].push_back(name);
+  }
+  for (const planner::JobPlan& plan : report.answer.plans) {
+    const planner::Strategy& s = plan.strategy;
+    const planner::Prediction& p = plan.predicted;
+    Row row = {fmt::format("{}", rows.size()), fmt::format("{}", s.dp), TensorText(s), fmt::format("{}", s.pp),
+               fmt::format("{}", s.cp)};
+    if (mixture) row.push_back(s.etp > 1 ? fmt::format("{}x{}", s.ep, s.etp) : fmt::format("{}", s.ep));
+    for (std::string& cell : Row{fmt::format("{}", s.micro_batch), ZeroText(s), RecomputeText(s), ScheduleText(s),
+                                 FormatDuration(p.iteration), fmt::format("{:.0f}", p.tokens_per_s),
+                                 fmt::format("{:.1f} %", 100 * p.mfu),
+                                 fmt::format("{:.1f} %", 100 * (p.exposed_communication / p.iteration)),
+                                 fmt::format("{:.1f} %", 100 * (p.bubble / p.iteration)),
+                                 fmt::format("{:.1f} GiB", Gibibytes(p.memory.total())),
+                                 fmt::format("{:.1f} %", 100 * plan.gap)}) {
+      row.push_back(std::move(cell));
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string FrontText(const planner::PlanAnswer& answer) {
+  std::string text = "\nfaster or smaller, never both (each line needs less memory than the one above):\n";
+  std::vector<Row> rows = {{"iteration", "memory"}};
+  for (const planner::FrontPoint& point : answer.front) {
+    rows.push_back({FormatDuration(point.iteration), fmt::format("{:.1f} GiB", Gibibytes(point.memory)),
+                    planner::DescribeStrategy(point.strategy)});
+  }
+  return text + Aligned(rows);
+}
+
+}  // namespace
+
+std::string PlanJsonText(const PlanReport& report) {
+  const planner::PlanAnswer& answer = report.answer;
+  json plans = json::array(), front = json::array();
+  for (const auto& plan : answer.plans) plans.push_back(PlanJson(plan));
+  for (const auto& point : answer.front) {
+    front.push_back({{"strategy", StrategyJson(point.strategy)},
+                     {"iteration_s", point.iteration.count()},
+                     {"memory_bytes", point.memory.count()}});
+  }
+  json out = {{"plans", plans},
+              {"infeasible", answer.infeasible},
+              {"complete", answer.complete},
+              {"search",
+               {{"strategies", answer.strategies},
+                {"evaluated", answer.evaluated},
+                {"pruned", answer.pruned},
+                {"seconds", report.time.count()},
+                {"threads", report.threads},
+                {"strategies_per_second", static_cast<double>(answer.strategies) / report.time.count()}}}};
+  if (!front.empty()) out["front"] = front;
+  for (const auto& [target, text] : report.emitted) out["emitted"][target] = text;
+  return out.dump(2) + "\n";
+}
+
+std::string PlanTableText(const PlanReport& report) {
+  if (report.answer.plans.empty()) return "";
+  const planner::JobSpec& job = report.job;
+  std::string text = fmt::format("{} on {}: {} {}, {} sequences of {} tokens per step, {}\n\n", job.model.name,
+                                 report.cluster.name, job.gpus > 0 ? job.gpus : report.cluster.TotalGpus(),
+                                 report.cluster.device.name, job.global_batch, job.sequence,
+                                 planner::PrecisionName(job.precision));
+  text += Aligned(Rows(report));
+  text += "\n  dp, tp, pp, cp: GPUs that share the batch, each matrix (+sp: and the norms), the layers, each sequence\n";
+  if (job.model.IsMoe()) text += "  ep: GPUs that share the experts\n";
+  text += "  micro: sequences at a time; zero: how much of the training state is sharded (0 to 3, k: kept after forward)\n"
+          "  exposed, bubble: share of the iteration that waits for communication, for the pipeline; memory: fullest GPU\n"
+          "  gap: how much slower than what is proved to be the optimum\n\nwhy the first:\n";
+  for (const std::string& reason : report.answer.plans.front().why) text += "  " + reason + "\n";
+  if (!report.answer.front.empty()) text += FrontText(report.answer);
+  for (const auto& [target, content] : report.emitted) text += fmt::format("\n--- {} ---\n{}", target, content);
+  return text;
+}
+
+std::string SearchLine(const PlanReport& report) {
+  const planner::PlanAnswer& answer = report.answer;
+  return fmt::format("{} strategies, {} priced, {} ruled out by bounds in {} on {} thread{} ({:.3g} per second){}\n",
+                     answer.strategies, answer.evaluated, answer.pruned, FormatDuration(report.time), report.threads,
+                     report.threads == 1 ? "" : "s", static_cast<double>(answer.strategies) / report.time.count(),
+                     answer.complete ? "" : "; stopped at the budget, not proved optimal");
+}
+
+}  // namespace weft::cli

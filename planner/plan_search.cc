@@ -18,13 +18,11 @@ size_t Kept(const PlanOptions& options) { return kTies * static_cast<size_t>(opt
 void PlanSearch::Impl::Begin(CostModel model) {
   model_.emplace(std::move(model));
   space_.emplace(*model_, SpaceOptions{.fixed = options_.fix, .framework = options_.framework});
-  CostModel::Scratch scratch;
   search_.emplace(*space_,
                   SearchOptions{.keep = Kept(options_),
                                 .exhaustive = options_.exhaustive,
                                 .front_slack = options_.front_slack,
-                                .node_budget = options_.node_budget},
-                  scratch);
+                                .node_budget = options_.node_budget});
 }
 
 void PlanSearch::Impl::Work(const std::stop_token& stop) {

@@ -26,10 +26,12 @@ bool CanRun(Framework framework, const Strategy& s) {
              (s.schedule == ScheduleKind::k1F1B || s.schedule == ScheduleKind::kInterleaved);
     case Framework::kTorchtitan:
       return OneDimensional(s) && s.zero_stage != 1 && s.data_sync != DataSync::kParameterServer && s.etp == 1 &&
-             s.schedule != ScheduleKind::kEager1F1B;
+             s.schedule != ScheduleKind::kEager1F1B && s.schedule != ScheduleKind::kZbH1 &&
+             s.schedule != ScheduleKind::kZbH2;
     case Framework::kDeepspeed:
       return OneDimensional(s) && s.data_sync != DataSync::kParameterServer && s.schedule == ScheduleKind::k1F1B &&
-             (s.pp == 1 || s.zero_stage <= 1) && (s.cp == 1 || s.context_mode == ContextMode::kUlysses);
+             (s.pp == 1 || s.zero_stage <= 1) && (s.cp == 1 || s.context_mode == ContextMode::kUlysses) &&
+             (s.shard_group == 0 || s.shard_group == s.dp * s.cp);
     case Framework::kWeftTrain:
       return s.tp == 1 && s.pp == 1 && s.cp == 1 && s.ep == 1 && s.zero_stage == 0 && s.recompute == Recompute::kNone;
   }
@@ -69,40 +71,56 @@ bool Keeps(const FixedVariables& fixed, const char* name, int64_t value) {
 void StrategySpace::Roots(std::vector<Node>& out) const {
   const JobSpec& job = model_.job();
   for (const int64_t tp : Divisors(gpus_)) {
+    if (!Keeps(options_.fixed, "tp", tp)) continue;
     for (const int64_t cp : Divisors(gpus_ / tp)) {
       if (cp > 1 && (job.sequence % (2 * cp) != 0 || job.sequence / cp < kLeastTokens)) break;
-      for (const int64_t pp : Divisors(gpus_ / tp / cp)) {
-        Strategy s;
-        s.tp = tp;
-        s.cp = cp;
-        s.pp = pp;
-        s.dp = gpus_ / tp / cp / pp;
-        const FixedVariables& fixed = options_.fixed;
-        if (!Keeps(fixed, "tp", tp) || !Keeps(fixed, "cp", cp) || !Keeps(fixed, "pp", pp) || !Keeps(fixed, "dp", s.dp)) {
-          continue;
-        }
-        if (job.global_batch % s.dp == 0) AddDegrees(s, out);
-      }
+      if (!Keeps(options_.fixed, "cp", cp)) continue;
+      Strategy s;
+      s.tp = tp;
+      s.cp = cp;
+      const std::vector<Node> stages = Stages(s);
+      if (!stages.empty()) AddExperts(s, stages, out);
     }
   }
 }
 
-void StrategySpace::AddDegrees(Strategy s, std::vector<Node>& out) const {
+/// The choices of pp and dp, with the number of choices that each leaves to lower levels.
+std::vector<StrategySpace::Node> StrategySpace::Stages(Strategy s) const {
+  const int64_t rest = gpus_ / s.tp / s.cp;
+  std::vector<Node> stages;
+  std::vector<Strategy> recomputes, exchanges;
+  for (const int64_t pp : Divisors(rest)) {
+    s.pp = pp;
+    s.dp = rest / pp;
+    if (!Keeps(options_.fixed, "pp", pp) || !Keeps(options_.fixed, "dp", s.dp)) continue;
+    if (model_.job().global_batch % s.dp != 0 || pp > model_.job().model.layers + 2) continue;
+    recomputes.clear();
+    exchanges.clear();
+    Recomputes(s, recomputes);
+    Exchanges(s, exchanges);
+    stages.push_back({.strategy = s,
+                      .level = 1,
+                      .recomputes = static_cast<int32_t>(recomputes.size()),
+                      .exchanges = static_cast<int32_t>(exchanges.size())});
+    if (recomputes.empty() || exchanges.empty()) stages.pop_back();
+  }
+  return stages;
+}
+
+void StrategySpace::AddExperts(Strategy s, const std::vector<Node>& stages, std::vector<Node>& out) const {
   const ModelSpec& model = model_.job().model;
-  if (!model.IsMoe()) return AddModes(s, out);
-  const int64_t ranks = s.tp * s.cp * s.dp;
+  if (!model.IsMoe()) return AddModes(s, stages, out);
   for (const int64_t etp : {int64_t{1}, s.tp}) {
     for (const int64_t ep : Divisors(model.experts)) {
-      if (ranks % (ep * etp) != 0) continue;
       s.ep = ep;
       s.etp = etp;
-      if (Keeps(options_.fixed, "ep", ep) && Keeps(options_.fixed, "etp", etp)) AddModes(s, out);
+      if (Keeps(options_.fixed, "ep", ep) && Keeps(options_.fixed, "etp", etp)) AddModes(s, stages, out);
     }
     if (s.tp == 1) break;  // both are 1
   }
 }
 
-void StrategySpace::AddModes(const Strategy& s, std::vector<Node>& out) const {
+void StrategySpace::AddModes(const Strategy& s, const std::vector<Node>& stages, std::vector<Node>& out) const {
   std::vector<Strategy> grids = {s};
   for (const TensorMode mode : {TensorMode::k2D, TensorMode::k25D, TensorMode::k3D}) {
     if (s.tp == 1) break;
@@ -121,33 +139,39 @@ void StrategySpace::AddModes(const Strategy& s, std::vector<Node>& out) const {
     }
     for (const ContextMode mode : {ContextMode::kRing, ContextMode::kAllGather, ContextMode::kUlysses}) {
       if (s.cp == 1 && mode != ContextMode::kRing) break;
-      if (!Keeps(options_.fixed, "context_mode", static_cast<int64_t>(mode))) continue;
       grid.context_mode = mode;
-      if (Allowed(grid)) AddBatches(grid, out);
+      if (Keeps(options_.fixed, "context_mode", static_cast<int64_t>(mode))) AddBatches(grid, stages, out);
     }
   }
 }
 
-void StrategySpace::AddBatches(Strategy s, std::vector<Node>& out) const {
+void StrategySpace::AddBatches(const Strategy& from, const std::vector<Node>& stages, std::vector<Node>& out) const {
   const JobSpec& job = model_.job();
-  std::vector<Strategy> recomputes, exchanges;
-  Recomputes(s, recomputes);
-  Exchanges(s, exchanges);
-  if (recomputes.empty() || exchanges.empty()) return;
-  for (const int64_t micro_batch : Divisors(job.global_batch / s.dp)) {
+  // Stages vary fastest: roots that share a layer's costs lie together, so that these are computed once.
+  for (const int64_t micro_batch : Divisors(job.global_batch)) {
     if (!Keeps(options_.fixed, "micro_batch", micro_batch)) continue;
     for (const bool sequence_parallel : {false, true}) {
       if (!Keeps(options_.fixed, "sequence_parallel", sequence_parallel ? 1 : 0)) continue;
-      s.micro_batch = micro_batch;
-      s.sequence_parallel = sequence_parallel;
-      if (!model_.IsLegal(s)) continue;
-      Node node{.strategy = s,
-                .level = 1,
-                .recomputes = static_cast<int32_t>(recomputes.size()),
-                .exchanges = static_cast<int32_t>(exchanges.size())};
-      if (Leaves(node) > 0) out.push_back(node);
+      if (sequence_parallel && (from.tp == 1 || from.tensor_mode != TensorMode::k1D)) continue;
+      for (const Node& stage : stages) {
+        Node node = stage;
+        node.strategy = from;
+        node.strategy.pp = stage.strategy.pp;
+        node.strategy.dp = stage.strategy.dp;
+        node.strategy.micro_batch = micro_batch;
+        node.strategy.sequence_parallel = sequence_parallel;
+        if (!model_.IsLegal(node.strategy) || !Allowed(node.strategy)) continue;
+        node.schedules = CountSchedules(node);
+        if (node.schedules > 0) out.push_back(node);
+      }
     }
   }
+}
+
+int32_t StrategySpace::CountSchedules(const Node& root) const {
+  std::vector<Node> schedules;
+  Schedules(root, schedules);
+  return static_cast<int32_t>(schedules.size());
 }
 
 void StrategySpace::Schedules(const Node& node, std::vector<Node>& out) const {
@@ -253,11 +277,7 @@ int64_t StrategySpace::Leaves(const Node& node) const {
   if (node.level == 4) return 1;
   int64_t leaves = node.exchanges;
   if (node.level <= 2) leaves *= node.recomputes;
-  if (node.level == 1) {
-    std::vector<Node> schedules;
-    Schedules(node, schedules);
-    leaves *= static_cast<int64_t>(schedules.size());
-  }
+  if (node.level == 1) leaves *= node.schedules;
   return leaves;
 }
 

@@ -27,7 +27,7 @@ namespace weft::planner {
 enum class Framework {
   kAny,         ///< the whole space
   kMegatron,    ///< 1D, ZeRO-0 and -1, 1F1B and interleaved
-  kTorchtitan,  ///< 1D, ZeRO-0, -2 and -3, all schedules but eager 1F1B, no expert-tensor split
+  kTorchtitan,  ///< 1D, ZeRO-0, -2 and -3, GPipe, 1F1B, interleaved, ZB-V, no expert-tensor split
   kDeepspeed,   ///< 1D, all ZeRO stages (with pipelines 0 and 1), 1F1B, no context parallelism but Ulysses
   kWeftTrain,   ///< data parallel only
 };
@@ -48,7 +48,8 @@ class StrategySpace {
   struct Node {
     Strategy strategy;        ///< what is not decided yet has the value that costs least
     uint8_t level = 0;        ///< 1 to 4: root to leaf
-    int32_t recomputes = 0;   ///< choices of the third level below this root
+    int32_t schedules = 0;    ///< choices of the second level below this root
+    int32_t recomputes = 0;   ///< of the third
     int32_t exchanges = 0;    ///< of the fourth
   };
 
@@ -81,9 +82,11 @@ class StrategySpace {
   void Schedules(const Node& node, std::vector<Node>& out) const;
   void Recomputes(const Strategy& s, std::vector<Strategy>& out) const;
   void Exchanges(const Strategy& s, std::vector<Strategy>& out) const;
-  void AddDegrees(Strategy s, std::vector<Node>& out) const;
-  void AddModes(const Strategy& s, std::vector<Node>& out) const;
-  void AddBatches(Strategy s, std::vector<Node>& out) const;
+  std::vector<Node> Stages(Strategy s) const;
+  void AddExperts(Strategy s, const std::vector<Node>& stages, std::vector<Node>& out) const;
+  void AddModes(const Strategy& s, const std::vector<Node>& stages, std::vector<Node>& out) const;
+  void AddBatches(const Strategy& from, const std::vector<Node>& stages, std::vector<Node>& out) const;
+  int32_t CountSchedules(const Node& root) const;
   bool AnyExchangeFits(const Strategy& s, Scratch& scratch) const;
 
   const CostModel& model_;

@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <concepts>
+#include <condition_variable>
 #include <cstdint>
 #include <limits>
 #include <mutex>
@@ -69,16 +71,18 @@ class BranchAndBound {
     double value = 0, second = 0;
   };
 
-  /// Bounds the roots. The space must outlive the search.
-  BranchAndBound(const S& space, const SearchOptions& options, Scratch& scratch) : space_(space), options_(options) {
+  /// The space must outlive the search.
+  BranchAndBound(const S& space, const SearchOptions& options) : space_(space), options_(options) {
     std::vector<Node> nodes;
     space_.Roots(nodes);
-    for (Node& node : nodes) roots_.push_back({space_.Bound(node, scratch), std::move(node)});
-    std::stable_sort(roots_.begin(), roots_.end(), [](const Bounded& a, const Bounded& b) { return a.bound < b.bound; });
+    roots_.reserve(nodes.size());
+    for (Node& node : nodes) roots_.push_back({0, std::move(node)});
+    ordered_ = roots_.empty();
   }
 
   /// Searches until nothing is left, the budget is spent or `stop` asks. Threads: any number at once.
   void Work(Scratch& scratch, const std::stop_token& stop = {}) {
+    BoundRoots(scratch);
     Local local;
     // Roots are handed out by bound: the first ones find good answers, which cut the later ones.
     for (size_t i = next_root_.fetch_add(1); i < roots_.size(); i = next_root_.fetch_add(1)) {
@@ -104,7 +108,7 @@ class BranchAndBound {
   /// The infeasible leaf with the least second value, if no feasible leaf exists.
   const std::optional<Found>& Nearest() const { return nearest_; }
   const SearchStatistics& statistics() const { return statistics_; }
-  /// No feasible leaf of the whole space is below: by the roots' bounds alone.
+  /// No feasible leaf of the whole space is below: by the roots' bounds alone. Requires: Work() has run.
   double RootBound() const {
     return roots_.empty() ? std::numeric_limits<double>::infinity() : roots_.front().bound;
   }
@@ -129,6 +133,23 @@ class BranchAndBound {
     std::vector<std::vector<Node>> children;    // [depth], kept to allocate once
     std::vector<std::vector<Bounded>> bounded;
   };
+
+  /// All threads bound roots in chunks; the one that finishes last puts them in order, and the others wait for it.
+  void BoundRoots(Scratch& scratch) {
+    constexpr size_t kChunk = 512;
+    for (size_t i = next_bound_.fetch_add(kChunk); i < roots_.size(); i = next_bound_.fetch_add(kChunk)) {
+      const size_t end = std::min(i + kChunk, roots_.size());
+      for (size_t k = i; k < end; ++k) roots_[k].bound = space_.Bound(roots_[k].node, scratch);
+      const std::lock_guard lock(mutex_);
+      bounded_ += end - i;
+      if (bounded_ < roots_.size()) continue;
+      std::stable_sort(roots_.begin(), roots_.end(), [](const Bounded& a, const Bounded& b) { return a.bound < b.bound; });
+      ordered_ = true;
+      all_bounded_.notify_all();
+    }
+    std::unique_lock lock(mutex_);
+    all_bounded_.wait(lock, [this] { return ordered_; });
+  }
 
   double FrontLimit(double best) const { return best * (1 + options_.front_slack); }
 
@@ -233,15 +254,18 @@ class BranchAndBound {
 
   const S& space_;
   const SearchOptions options_;
-  std::vector<Bounded> roots_;  // ascending bound
+  std::vector<Bounded> roots_;  // ascending bound, once `ordered_`
 
   // Between threads. Counters and cuts carry no other data with them: relaxed order suffices.
-  std::atomic<size_t> next_root_{0};
+  std::atomic<size_t> next_bound_{0}, next_root_{0};
   std::atomic<int64_t> spent_{0};
   std::atomic<double> cut_{std::numeric_limits<double>::infinity()};
   std::atomic<double> best_value_{std::numeric_limits<double>::infinity()};
 
   std::mutex mutex_;  // guards all below
+  std::condition_variable all_bounded_;
+  size_t bounded_ = 0;
+  bool ordered_ = false;
   std::vector<Found> best_, front_;
   std::optional<Found> nearest_;
   SearchStatistics statistics_;

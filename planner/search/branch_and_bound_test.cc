@@ -79,9 +79,9 @@ TEST(BranchAndBound, EqualsSortingOnRandomTrees) {
     const TableSpace space = Random(random);
     const size_t keep = 1 + random() % 4;
     TableSpace::Scratch scratch;
-    Search search(space, {.keep = keep}, scratch);
+    Search search(space, {.keep = keep});
     search.Work(scratch);
-    Search all(space, {.keep = keep, .exhaustive = true}, scratch);
+    Search all(space, {.keep = keep, .exhaustive = true});
     all.Work(scratch);
     std::vector<std::pair<double, size_t>> sorted;
     for (size_t i = 0; i < space.leaves.size(); ++i) {
@@ -112,7 +112,7 @@ TEST(BranchAndBound, TheFrontIsThatOfAllLeavesWithinTheSlack) {
   for (int round = 0; round < 300; ++round) {
     const TableSpace space = Random(random);
     TableSpace::Scratch scratch;
-    Search search(space, {.keep = 1, .front_slack = 0.5}, scratch);
+    Search search(space, {.keep = 1, .front_slack = 0.5});
     search.Work(scratch);
     if (search.Best().empty()) continue;
     const double limit = search.Best()[0].value * 1.5;
@@ -137,7 +137,7 @@ TEST(BranchAndBound, AnyNumberOfThreadsFindsTheSame) {
   for (int round = 0; round < 50; ++round) {
     const TableSpace space = Random(random);
     TableSpace::Scratch scratch;
-    Search one(space, {.keep = 3, .front_slack = 0.3}, scratch), many(space, {.keep = 3, .front_slack = 0.3}, scratch);
+    Search one(space, {.keep = 3, .front_slack = 0.3}), many(space, {.keep = 3, .front_slack = 0.3});
     one.Work(scratch);
     {
       std::vector<std::jthread> threads;
@@ -159,7 +159,7 @@ TEST(BranchAndBound, NothingFeasibleNamesTheNearest) {
   std::mt19937 random(5);
   const TableSpace space = Random(random, false);
   TableSpace::Scratch scratch;
-  Search search(space, {}, scratch);
+  Search search(space, {});
   search.Work(scratch);
   EXPECT_TRUE(search.Best().empty());
   ASSERT_TRUE(search.Nearest().has_value());
@@ -171,7 +171,7 @@ TEST(BranchAndBound, ASpentBudgetOrAStopIsSaidAndTheBoundHolds) {
   TableSpace space = Random(random);
   while (space.leaves.size() < 100) space = Random(random);
   TableSpace::Scratch scratch;
-  Search whole(space, {}, scratch), cut(space, {.exhaustive = true, .node_budget = 20}, scratch);
+  Search whole(space, {}), cut(space, {.exhaustive = true, .node_budget = 20});
   whole.Work(scratch);
   cut.Work(scratch);
   EXPECT_FALSE(cut.statistics().complete());
@@ -180,7 +180,7 @@ TEST(BranchAndBound, ASpentBudgetOrAStopIsSaidAndTheBoundHolds) {
   EXPECT_LE(cut.ProvedBound(), whole.Best().at(0).value);
   std::stop_source stop;
   stop.request_stop();
-  Search stopped(space, {}, scratch);
+  Search stopped(space, {});
   stopped.Work(scratch, stop.get_token());
   EXPECT_EQ(stopped.statistics().evaluated, 0);
   EXPECT_EQ(stopped.statistics().left, static_cast<int64_t>(space.leaves.size()));

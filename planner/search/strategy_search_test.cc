@@ -64,7 +64,7 @@ TEST(StrategySearch, BranchAndBoundEqualsExhaustiveSearchOnRandomCases) {
     ASSERT_TRUE(model) << model.error().message();
     const StrategySpace space(*model, {});
     CostModel::Scratch scratch;
-    Search found(space, {.keep = 3}, scratch), all(space, {.keep = 3, .exhaustive = true}, scratch);
+    Search found(space, {.keep = 3}), all(space, {.keep = 3, .exhaustive = true});
     found.Work(scratch);
     all.Work(scratch);
     leaves += all.statistics().evaluated;

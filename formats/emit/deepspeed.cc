@@ -18,6 +18,7 @@ std::string Obstacle(const EmitInput& input) {
   if (s.tensor_mode != planner::TensorMode::k1D) {
     return fmt::format("tensor mode {}, expected 1d", planner::TensorModeName(s.tensor_mode));
   }
+  if (s.data_sync == planner::DataSync::kParameterServer) return "a parameter server, expected ring or hierarchical";
   if (s.pp > 1 && s.schedule != planner::ScheduleKind::k1F1B) {
     return fmt::format("schedule {}, expected 1f1b", planner::ScheduleName(s.schedule));
   }

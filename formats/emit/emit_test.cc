@@ -7,6 +7,7 @@
 #include <regex>
 #include <set>
 
+#include "planner/parallelism/space.h"
 #include "planner/workload/model_presets.h"
 
 namespace weft::formats {
@@ -43,7 +44,8 @@ const std::set<std::string> kTorchtitan = {
     "tensor_parallel_degree", "pipeline_parallel_degree", "pipeline_parallel_schedule",
     "pipeline_parallel_microbatch_size", "pipeline_parallel_layers_per_stage",
     "pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers", "context_parallel_degree",
-    "context_parallel_rotate_method", "expert_parallel_degree", "expert_tensor_parallel_degree", "mode"};
+    "context_parallel_rotate_method", "expert_parallel_degree", "expert_tensor_parallel_degree", "mode",
+    "selective_ac_option"};
 const std::set<std::string> kDeepSpeed = {
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16", "fp16", "enabled",
     "zero_optimization", "stage", "overlap_comm", "reduce_scatter", "contiguous_gradients", "reduce_bucket_size",
@@ -134,9 +136,19 @@ TEST(Emit, TorchtitanOfAHybridShardedModel) {
   for (const char* line : {"flavor = \"70B\"\n", "data_parallel_replicate_degree = 4\n", "data_parallel_shard_degree = 8\n",
                            "fsdp_reshard_after_forward = \"always\"\n", "tensor_parallel_degree = 8\n", "seq_len = 8192\n",
                            "local_batch_size = 1\n", "context_parallel_rotate_method = \"alltoall\"\n",
-                           "mode = \"selective\"\n"}) {
+                           "mode = \"selective\"\nselective_ac_option = \"op\"\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+}
+
+// 3 of the 8 layers of a stage become every second.
+TEST(Emit, TorchtitanRecomputesEveryFewLayers) {
+  const Strategy s{.dp = 4, .tp = 4, .pp = 4, .recompute = planner::Recompute::kFull, .recompute_layers = 3};
+  const std::string text = Text(EmitTarget::kTorchtitan, Job("llama3-8b", 64, 8192), Cluster("dgx-h100", 8), s);
+  ExpectSubset(Options(text, R"(^([a-z_0-9]+) = )"), kTorchtitan);
+  EXPECT_THAT(text, HasSubstr("mode = \"selective\"\nselective_ac_option = \"2\"\n"));
+  EXPECT_THAT(text, HasSubstr("pipeline_parallel_schedule = \"1F1B\"\npipeline_parallel_microbatch_size = 1\n"
+                              "pipeline_parallel_layers_per_stage = 8\n"));
 }
 
 // 126 layers, and embedding and head for one each: 128 over 16 stages of two chunks.
@@ -217,9 +229,8 @@ TEST(Emit, WhatATargetCannotRunIsNamed) {
       {EmitTarget::kMegatron, {.tp = 4, .tensor_mode = planner::TensorMode::k2D}, "megatron: tensor mode 2d, expected 1d"},
       {EmitTarget::kTorchtitan, {.dp = 2, .zero_stage = 1}, "torchtitan: zero_stage=1, expected 0"},
       {EmitTarget::kTorchtitan, {.pp = 2, .schedule = ScheduleKind::kZbH1}, "torchtitan: schedule zb-h1, expected gpipe"},
-      {EmitTarget::kTorchtitan, {.dp = 2, .cp = 2}, "torchtitan: zero_stage=0 shard_group=0 with cp=2"},
-      {EmitTarget::kTorchtitan, {.recompute = planner::Recompute::kFull, .recompute_layers = 2},
-       "torchtitan: recompute_layers=2, expected all layers"},
+      {EmitTarget::kTorchtitan, {.dp = 6, .cp = 2, .zero_stage = 3, .shard_group = 3},
+       "torchtitan: zero_stage=3 shard_group=3 with cp=2, expected shards over a multiple of cp"},
       {EmitTarget::kDeepSpeed, {.cp = 2}, "deepspeed: context mode ring, expected ulysses"},
       {EmitTarget::kDeepSpeed, {.pp = 2, .zero_stage = 2}, "deepspeed: zero_stage=2 with pp=2, expected 0 or 1"},
       {EmitTarget::kDeepSpeed, {.dp = 4, .zero_stage = 3, .shard_group = 2}, "deepspeed: shard_group=2, expected shards over"},
@@ -230,6 +241,50 @@ TEST(Emit, WhatATargetCannotRunIsNamed) {
     ASSERT_FALSE(text) << refusal.message;
     EXPECT_EQ(text.error().code(), Code::kInvalidArgument);
     EXPECT_THAT(text.error().message(), HasSubstr(refusal.message));
+  }
+}
+
+/// Every combination of some values of what frameworks differ in.
+std::vector<Strategy> Mixed() {
+  std::vector<Strategy> all;
+  for (const planner::ScheduleKind schedule : planner::kAllSchedules) {
+    for (int64_t zero = 0; zero <= 3; ++zero) {
+      for (const int64_t cp : {1, 4}) {
+        for (const int64_t group : {0, 2, 8}) {
+          for (const planner::ContextMode mode :
+               {planner::ContextMode::kRing, planner::ContextMode::kAllGather, planner::ContextMode::kUlysses}) {
+            for (const int64_t layers : {-1, 0, 3}) {
+              Strategy s{.dp = 8, .tp = 2, .pp = 4, .cp = cp, .zero_stage = zero, .shard_group = group,
+                         .recompute = planner::Recompute::kFull, .recompute_layers = layers, .context_mode = mode,
+                         .schedule = schedule};
+              s.vpp = schedule == planner::ScheduleKind::kInterleaved || schedule == planner::ScheduleKind::kZbV ? 2 : 1;
+              all.push_back(s);
+              s.pp = 1;
+              if (s.vpp == 1) all.push_back(s);
+            }
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+// What the search takes a framework to run, its writer must be able to say.
+TEST(Emit, WhatRunsCanBeWritten) {
+  const std::pair<planner::Framework, EmitTarget> pairs[] = {{planner::Framework::kMegatron, EmitTarget::kMegatron},
+                                                             {planner::Framework::kTorchtitan, EmitTarget::kTorchtitan},
+                                                             {planner::Framework::kDeepspeed, EmitTarget::kDeepSpeed}};
+  const JobSpec job = Job("llama3-8b", 64, 8192);
+  for (const auto& [framework, target] : pairs) {
+    int runs = 0;
+    for (const Strategy& s : Mixed()) {
+      if (!planner::Runs(framework, s)) continue;
+      ++runs;
+      const Result<std::string> text = Emit(target, job, Cluster("dgx-h100", 32), s);
+      EXPECT_TRUE(text) << text.error().message();
+    }
+    EXPECT_GT(runs, 10);
   }
 }
 

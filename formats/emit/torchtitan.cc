@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "formats/emit/writers.h"
+#include "planner/parallelism/partition.h"
 
 namespace weft::formats {
 namespace {
@@ -43,10 +44,11 @@ const char* ScheduleClass(planner::ScheduleKind kind) {
   return nullptr;
 }
 
-/// Degrees of replication and of sharding, of which torchtitan multiplies the second by cp. (0, 0): not possible.
+/// Degrees of replication and of sharding, of which torchtitan multiplies the second by cp: no copy is shared by fewer
+/// ranks than cp. (0, 0): not possible.
 std::pair<int64_t, int64_t> DataDegrees(const Strategy& s) {
-  if (s.zero_stage == 0) return s.cp == 1 ? std::pair(s.dp, int64_t{1}) : std::pair(int64_t{0}, int64_t{0});
   const int64_t group = s.shard_group > 0 ? s.shard_group : s.dp * s.cp;
+  if (s.zero_stage == 0 || group < s.cp) return {s.dp, 1};
   if (group % s.cp != 0 || s.dp % (group / s.cp) != 0) return {0, 0};
   return {s.dp / (group / s.cp), group / s.cp};
 }
@@ -68,9 +70,7 @@ std::string Obstacle(const EmitInput& input) {
   }
   if (s.cp > 1 && s.context_mode == planner::ContextMode::kUlysses) return "context mode ulysses, expected ring or all-gather";
   if (s.etp != 1 && s.etp != s.tp) return fmt::format("etp={}, expected 1 or tp={}", s.etp, s.tp);
-  if (s.recompute == planner::Recompute::kFull && s.recompute_layers >= 0) {
-    return fmt::format("recompute_layers={}, expected all layers", s.recompute_layers);
-  }
+  if (s.data_sync == planner::DataSync::kParameterServer) return "a parameter server, expected ring or hierarchical";
   if (input.job.precision == planner::Precision::kFp16 || input.job.precision == planner::Precision::kFp4) {
     return fmt::format("precision {}, expected bf16, fp8 or fp32", planner::PrecisionName(input.job.precision));
   }
@@ -82,6 +82,7 @@ std::string ParallelismTable(const EmitInput& input) {
   const auto [replicas, shards] = DataDegrees(s);
   std::string text = "[parallelism]\n";
   const auto add = [&text](std::string_view key, const auto& value) { text += fmt::format("{} = {}\n", key, value); };
+  if (s.cp > 1 && shards == 1) text += "# torchtitan shards parameters over the ranks of cp in any case\n";
   add("data_parallel_replicate_degree", replicas);
   add("data_parallel_shard_degree", shards);
   add("fsdp_reshard_after_forward", s.zero_stage == 3 && !s.keep_after_forward ? "\"always\"" : "\"never\"");
@@ -113,6 +114,23 @@ std::string ParallelismTable(const EmitInput& input) {
   return text;
 }
 
+/// Full recomputation of n of a stage's layers becomes that of every k-th, as many or more.
+std::string CheckpointTable(const EmitInput& input) {
+  const Strategy& s = input.strategy;
+  const int64_t layers = planner::StageLayers(input.job.model.layers, s.pp, s.pp / 2);
+  const bool some = s.recompute_layers > 0 && s.recompute_layers < layers;
+  switch (s.recompute_layers == 0 ? planner::Recompute::kNone : s.recompute) {
+    case planner::Recompute::kNone: break;
+    case planner::Recompute::kSelective:
+      return "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n";
+    case planner::Recompute::kFull:
+      if (!some) return "[activation_checkpoint]\nmode = \"full\"\n";
+      return fmt::format("[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"{}\"\n",
+                         layers / s.recompute_layers);
+  }
+  return "[activation_checkpoint]\nmode = \"none\"\n";
+}
+
 }  // namespace
 
 Result<std::string> EmitTorchtitan(const EmitInput& input) {
@@ -123,14 +141,11 @@ Result<std::string> EmitTorchtitan(const EmitInput& input) {
   // A pipeline cuts the local batch in micro-batches itself; without one, gradients accumulate over local batches.
   const int64_t local_batch = s.pp > 1 ? input.job.global_batch / s.dp : s.micro_batch;
   const bool wide = planner::StorageBytes(input.job.precision) == 4;
-  const char* recompute = s.recompute == planner::Recompute::kNone        ? "none"
-                          : s.recompute == planner::Recompute::kSelective ? "selective"
-                                                                          : "full";
   return fmt::format(
       "# {}\n{}\n[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n"
-      "mixed_precision_param = \"{}\"\n\n{}\n[activation_checkpoint]\nmode = \"{}\"\n",
+      "mixed_precision_param = \"{}\"\n\n{}\n{}",
       PlanSummary(input), ModelTable(input), local_batch, input.job.global_batch, input.job.sequence,
-      wide ? "float32" : "bfloat16", ParallelismTable(input), recompute);
+      wide ? "float32" : "bfloat16", ParallelismTable(input), CheckpointTable(input));
 }
 
 }  // namespace weft::formats

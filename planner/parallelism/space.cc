@@ -27,7 +27,8 @@ bool CanRun(Framework framework, const Strategy& s) {
     case Framework::kTorchtitan:
       return OneDimensional(s) && s.zero_stage != 1 && s.data_sync != DataSync::kParameterServer && s.etp == 1 &&
              s.schedule != ScheduleKind::kEager1F1B && s.schedule != ScheduleKind::kZbH1 &&
-             s.schedule != ScheduleKind::kZbH2;
+             s.schedule != ScheduleKind::kZbH2 && (s.cp == 1 || s.context_mode != ContextMode::kUlysses) &&
+             (s.shard_group < s.cp || s.shard_group % s.cp == 0);
     case Framework::kDeepspeed:
       return OneDimensional(s) && s.data_sync != DataSync::kParameterServer && s.schedule == ScheduleKind::k1F1B &&
              (s.pp == 1 || s.zero_stage <= 1) && (s.cp == 1 || s.context_mode == ContextMode::kUlysses) &&

@@ -12,20 +12,8 @@ using formats::ValidationCase;
 using planner::CostModel;
 using planner::Recompute;
 
-/// Runs whose recomputation is not stated: none, attention's core, or the fewest layers of each stage that let it fit; all
-/// of them if nothing fits.
-void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scratch& scratch) {
-  if (!row.recompute_unknown) return;
-  for (const Recompute choice : {Recompute::kNone, Recompute::kSelective}) {
-    row.strategy.recompute = choice;
-    if (model.Fits(row.strategy, scratch)) return;
-  }
-  // Grace hosts take activations over the chip-to-chip link, about as fast as they arise.
-  if (row.cluster.device.name.starts_with("gb")) {
-    row.strategy.recompute = Recompute::kNone;
-    row.defaults.push_back("activations that do not fit are offloaded to the host");
-    return;
-  }
+/// Full recomputation of as few layers per stage as needed, all of them if nothing fits.
+void FewestLayers(const CostModel& model, ValidationCase& row, CostModel::Scratch& scratch) {
   row.strategy.recompute = Recompute::kFull;
   const int64_t layers = (row.job.model.layers + row.strategy.pp - 1) / row.strategy.pp;
   for (int64_t count = 1; count < layers; ++count) {
@@ -33,6 +21,29 @@ void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scr
     if (model.Fits(row.strategy, scratch)) return;
   }
   row.strategy.recompute_layers = -1;
+}
+
+/// Runs whose recomputation is not stated: none, attention's core, or the fewest layers of each stage that let it fit; all
+/// of them if nothing fits.
+void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scratch& scratch) {
+  if (!row.recompute_unknown || (row.strategy.recompute != Recompute::kNone && model.Fits(row.strategy, scratch))) return;
+  if (row.strategy.recompute != Recompute::kNone) return FewestLayers(model, row, scratch);
+  for (const Recompute choice : {Recompute::kNone, Recompute::kSelective}) {
+    row.strategy.recompute = choice;
+    if (model.Fits(row.strategy, scratch)) return;
+  }
+  // Grace hosts take activations over the chip-to-chip link, about as fast as they arise.
+  if (row.zero_unknown && row.strategy.pp == 1) {
+    row.strategy.zero_stage = 3;
+    row.strategy.recompute = Recompute::kNone;
+    if (model.Fits(row.strategy, scratch)) return;
+  }
+  if (row.cluster.device.name.starts_with("gb")) {
+    row.strategy.recompute = Recompute::kNone;
+    row.defaults.push_back("activations that do not fit are offloaded to the host");
+    return;
+  }
+  FewestLayers(model, row, scratch);
 }
 
 /// Bytes of a stage's layers alone: what the figures of arXiv 2205.05198 show.

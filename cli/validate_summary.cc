@@ -54,7 +54,7 @@ OrderSummary SummariseOrder(std::span<const RowPrediction> rows) {
   }
   OrderSummary order;
   for (const auto& [name, settings] : sweeps) {
-    if (settings.size() < 3) continue;
+    if (settings.size() < 2) continue;
     std::vector<Point> points;
     for (const auto& [setting, point] : settings) {
       points.push_back({point.predicted, point.measured / static_cast<double>(point.count), 1});

@@ -21,7 +21,7 @@ struct OrderSummary {
   double kendall_tau = 0;  ///< mean over sweeps
   double regret = 0;       ///< mean over sweeps
 };
-/// Over sweeps of at least three settings; repetitions of one setting count once, by their mean. Kendall's tau-b.
+/// Over sweeps of at least two settings; repetitions of one setting count once, by their mean. Kendall's tau-b.
 /// Regret: measured time of the setting predicted best over the best measured, minus 1.
 OrderSummary SummariseOrder(std::span<const RowPrediction> rows);
 

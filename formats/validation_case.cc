@@ -131,7 +131,8 @@ void FillSharding(const ValidationRow& row, ValidationCase& out) {
   Strategy& s = out.strategy;
   if (row.zero_stage.empty()) {
     s.zero_stage = 1;
-    out.defaults.push_back("zero_stage=1");
+    out.zero_unknown = true;
+    out.defaults.push_back("zero_stage: 1, or 3 where nothing else fits");
   } else {
     s.zero_stage = row.zero_stage[0] - '0';
   }
@@ -151,6 +152,7 @@ void FillRecompute(const ValidationRow& row, ValidationCase& out) {
     // Megatron repeats attention's core; torchtitan and fms every second matrix product or block.
     s.recompute = sampled ? Recompute::kFull : Recompute::kSelective;
     if (sampled) s.recompute_layers = (out.job.model.layers / s.pp + 1) / 2;
+    out.recompute_unknown = out.stack == "fms-fsdp";  // every n-th block, n not stated: half, or as many as needed
   }
   if (row.recompute.empty()) {
     out.recompute_unknown = true;

@@ -22,6 +22,7 @@ struct ValidationCase {
   planner::Strategy strategy;
   std::string stack;
   bool recompute_unknown = false;      ///< the least that fits is meant
+  bool zero_unknown = false;           ///< 1, or 3 where nothing else fits
   MetricKind kind = MetricKind::kTime;
   double measured = 0;                 ///< s of an iteration, bytes, 0 or 1, or the metric's own unit (kPart)
   std::vector<std::string> defaults;   ///< "vpp=6: …"

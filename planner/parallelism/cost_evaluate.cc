@@ -93,7 +93,7 @@ Estimate CostModel::Evaluate(const Strategy& s, Scratch& scratch) const {
       slowest = passes;
     }
     if (i != 0 && i != s.pp - 1 && i != s.pp / 2) continue;  // stages between the ends exchange alike
-    const DataTime data = ComputeDataTime(impl.machine, s, impl.state, impl.Shape(s, entry, i));
+    const DataTime data = ComputeDataTime(impl.machine, s, impl.state, impl.Shape(s, entry, i), impl.job.model.IsCnn());
     data_exposed = std::max(data_exposed, DataExposed(s, impl.stack, impl.machine, data, forward, backward));
     optimizer = std::max(optimizer, data.optimizer);
   }

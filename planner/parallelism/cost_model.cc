@@ -7,6 +7,7 @@
 
 #include "planner/parallelism/cost_tables.h"
 #include "planner/parallelism/legality.h"
+#include "planner/parallelism/spatial_time.h"
 
 namespace weft::planner {
 namespace {
@@ -25,7 +26,7 @@ Status CheckSizes(const JobSpec& job, const ClusterSpec& cluster) {
                         {"global_batch", job.global_batch},   {"sequence", job.sequence},
                         {"cluster nodes", cluster.nodes},     {"cluster GPUs per node", cluster.gpus_per_node}};
   for (const Size& size : sizes) {
-    const bool of_transformer = size.name[0] == 'm' && size.name[6] != 'l';
+    const bool of_transformer = std::string_view(size.name).starts_with("model ") && size.value != model.layers;
     if (model.IsCnn() && of_transformer) continue;
     if (size.value < 1 || size.value > kMost) {
       return Fail(Code::kInvalidArgument, fmt::format("{}: {}, expected a positive number", size.name, size.value));
@@ -76,12 +77,19 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
   impl->usable = static_cast<double>((cluster.device.memory - cluster.device.reserved).count());
   impl->mixtures_before.assign(1, 0);
   const double sequence = static_cast<double>(job.sequence);
+  double masked = 0;
   double flops = 2 * sequence * static_cast<double>(job.model.hidden * job.model.vocab);
-  for (int64_t layer = 0; layer < job.model.layers; ++layer) {
+  if (job.model.IsCnn()) {
+    for (const Cnn3dLayer& layer : job.model.cnn_layers) flops += CnnForwardFlops(layer);
+    impl->mixtures_before.assign(static_cast<size_t>(job.model.layers + 1), 0);
+  }
+  for (int64_t layer = 0; !job.model.IsCnn() && layer < job.model.layers; ++layer) {
     impl->mixtures_before.push_back(impl->mixtures_before.back() + (job.model.IsMoeLayer(layer) ? 1 : 0));
     flops += LayerFlops(job.model, layer, sequence);
+    masked += sequence * sequence * static_cast<double>(job.model.QueryWidth() + job.model.ValueWidth());
   }
   impl->model_flops = 3 * flops * static_cast<double>(job.global_batch);
+  impl->least_flops = 3 * (flops - masked) * static_cast<double>(job.global_batch);
   return CostModel(std::move(impl));
 }
 
@@ -121,9 +129,10 @@ LayerSeconds CostModel::OneLayer(const Strategy& s, Scratch& scratch) const {
 }
 
 Bytes CostModel::PeakBytes(const MemoryUse& memory, bool whole_process) const {
-  const double state = static_cast<double>((memory.parameters + memory.gradients + memory.optimizer).count());
+  // An allocator counts what is asked for; the process also holds what it cannot give back, and what lies outside.
   const double rest = static_cast<double>((memory.activations + memory.transient).count());
-  const double peak = state + impl_->machine.buffers + rest * impl_->machine.fragmentation + (whole_process ? impl_->machine.context_bytes : 0);
+  double peak = static_cast<double>(memory.total().count()) + impl_->machine.buffers;
+  if (whole_process) peak += rest * (impl_->machine.fragmentation - 1) + impl_->machine.context_bytes;
   return Bytes(static_cast<int64_t>(peak));
 }
 

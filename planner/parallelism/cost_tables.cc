@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planner/parallelism/partition.h"
+#include "planner/parallelism/spatial_time.h"
 
 namespace weft::planner {
 namespace {
@@ -54,6 +55,10 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
   LayerEntry entry;
   entry.key = key;
   entry.used = true;
+  if (model.IsCnn()) {
+    MakeCnnEntry(entry);
+    return entry;
+  }
   entry.edge = ComputeEdgeTime(job, machine, stack, key);
   const double t = static_cast<double>(key.tp), h = static_cast<double>(model.hidden);
   const double norm_split = key.tensor_mode == TensorMode::k1D ? 1 : t;
@@ -75,6 +80,22 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
   entry.embedding_parameters = table + (model.learned_positions ? static_cast<double>(model.max_positions) * h / norm_split : 0);
   entry.head_parameters = table + static_cast<double>(model.rms_norm ? model.hidden : 2 * model.hidden) / norm_split;
   return entry;
+}
+
+void CostModel::Impl::MakeCnnEntry(LayerEntry& entry) const {
+  // Layers differ, and the table has room for one kind: the mean layer.
+  const double count = static_cast<double>(job.model.layers);
+  for (int64_t layer = 0; layer < job.model.layers; ++layer) {
+    const LayerTime time = ComputeSpatialTime(job, machine, entry.key, layer);
+    const LayerBytes bytes = ComputeSpatialBytes(job, entry.key, layer);
+    entry.dense.forward += 1 / count * time.forward;
+    entry.dense.backward_data += 1 / count * time.backward_data;
+    entry.dense.backward_weight += 1 / count * time.backward_weight;
+    entry.dense_bytes.none += bytes.none / count;
+    entry.dense_bytes.selective += bytes.selective / count;
+    entry.dense_bytes.full += bytes.full / count;
+    entry.dense_parameters += static_cast<double>(LayerParameterCount(job.model, layer)) / count;
+  }
 }
 
 StageShape CostModel::Impl::Shape(const Strategy& s, const LayerEntry& entry, int64_t stage) const {
@@ -145,7 +166,10 @@ double CostModel::Impl::HopTime(const Strategy& s) const {
   if (s.pp == 1) return 0;
   const double tokens = static_cast<double>(s.micro_batch * job.sequence) / static_cast<double>(s.cp);
   // Each rank sends its 1/t (sequence parallelism, or scatter-gather over the NICs) and gathers by NVLink.
-  const double bytes = machine.element * tokens * static_cast<double>(job.model.hidden) / static_cast<double>(s.tp);
+  double bytes = machine.element * tokens * static_cast<double>(job.model.hidden) / static_cast<double>(s.tp);
+  if (job.model.IsCnn()) {  // a layer's input, in the mean
+    bytes = ComputeSpatialBytes(job, KeyOf(s), job.model.layers / 2).full;
+  }
   const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp;
   double time = SendTime(machine, stride, bytes);
   if (s.tp > 1 && !s.sequence_parallel) time += GatherTime(machine, {s.tp, 1}, bytes * static_cast<double>(s.tp));

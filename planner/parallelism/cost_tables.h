@@ -45,10 +45,11 @@ struct CostModel::Impl {
   std::vector<int64_t> mixtures_before;  ///< [layers + 1]
   double usable = 0;
   double model_flops = 0;
-  double least_layer_flops = 0;
+  double least_flops = 0;                ///< of an iteration, masked halves of attention not counted
 
   int64_t LayersBefore(const Strategy& s, int64_t stage) const;
   LayerEntry MakeEntry(const LayerKey& key) const;
+  void MakeCnnEntry(LayerEntry& entry) const;
   StageShape Shape(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
   MemoryUse Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches) const;
   StagePasses Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const;

@@ -40,15 +40,17 @@ double Buckets(const Strategy& s, double bytes) {
 
 }  // namespace
 
-Group ReplicaGroup(const Strategy& s) {
+Group ReplicaGroup(const Strategy& s, bool spatial) {
+  if (spatial) return {s.dp * s.tp, 1};
   const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp && s.dp > 1 && s.cp == 1 ? s.tp * s.pp : s.tp;
   return {s.dp * s.cp, stride};
 }
 
-DataTime ComputeDataTime(const Machine& m, const Strategy& s, const StateBytes& state, const StageShape& shape) {
+DataTime ComputeDataTime(const Machine& m, const Strategy& s, const StateBytes& state, const StageShape& shape,
+                         bool spatial) {
   DataTime time;
   const double plain = shape.dense_parameters + shape.edge_parameters, experts = shape.expert_parameters;
-  const Group dense = ReplicaGroup(s);
+  const Group dense = ReplicaGroup(s, spatial);
   const Group expert{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp};
   const int64_t shards = s.shard_group > 0 ? s.shard_group : dense.size;
   const auto exchange = [&](const Group& group, double parameters) {

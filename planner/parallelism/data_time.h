@@ -14,7 +14,8 @@ struct DataTime {
   double tail = 0;        ///< of `gradients`, the last bucket: never hidden
   double optimizer = 0;   ///< the step's memory traffic
 };
-DataTime ComputeDataTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, const StageShape& shape);
+DataTime ComputeDataTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, const StageShape& shape,
+                         bool spatial = false);
 
 /// ZeRO-3 (not kept after forward): per layer and micro-batch.
 struct UnitTime {
@@ -23,7 +24,7 @@ struct UnitTime {
 };
 UnitTime ComputeUnitTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, double unit_parameters);
 
-/// The replicas of one parameter as a communicator.
-Group ReplicaGroup(const Strategy& strategy);
+/// The replicas of one parameter as a communicator. `spatial`: ranks that share a sample hold the same weights.
+Group ReplicaGroup(const Strategy& strategy, bool spatial = false);
 
 }  // namespace weft::planner

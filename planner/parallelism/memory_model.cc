@@ -68,7 +68,9 @@ StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_
       if (precision == Precision::kFp16) return {2, 6, 12, 2, 2};
       return {2, 4, 12, 2, gradients_16bit ? 2.0 : 4.0};
     case StateScheme::kZeroPaper: return {2, 2, 12, 2, 2};
-    case StateScheme::kDeepSpeed: return {2, precision == Precision::kFp16 ? 2.0 : 6.0, 16, 2, 2};
+    case StateScheme::kDeepSpeed:
+      if (precision == Precision::kFp16) return {2, 2, 16, 2, 2};
+      return {2, 6, 12, 2, 2, 2};
     case StateScheme::kInternEvo: return {2, 2, 16, 2, 2};
     case StateScheme::kFp32Master: return {4, 4, 8, 2, gradients_16bit ? 2.0 : 4.0};
     case StateScheme::kPure16: return {4, 4, 8, 2, 2};
@@ -140,7 +142,7 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   const double tokens = Tokens(job, key), t = static_cast<double>(s.tp), w = StorageBytes(job.precision);
   const double spread = key.sequence_parallel || key.tensor_mode != TensorMode::k1D ? t : 1;
   const double hidden = static_cast<double>(job.model.hidden);
-  double transient = 0;
+  double transient = replicas > 1 ? state.exchange_copy * (plain + experts) : 0;
   // While a layer is recomputed all of it exists beside the inputs of the others.
   if (s.recompute != Recompute::kNone) {
     const LayerBytes& larger = mixture.none > dense.none && shape.mixture_layers > 0 ? mixture : dense;

@@ -21,6 +21,7 @@ struct StateBytes {
   double parameter = 2, gradient = 4, optimizer = 12;
   double gathered = 2;          ///< of a ZeRO-3 unit while it is in use
   double gradient_sent = 4;     ///< of a gradient on the wire
+  double exchange_copy = 0;     ///< of gradients flattened for the exchange, where there are replicas
 };
 StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_16bit);
 

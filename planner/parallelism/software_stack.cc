@@ -32,13 +32,13 @@ constexpr std::array kStacks = {
                   .overlaps_parameters = true, .gradients_16bit = true, .fused_loss = true},
     SoftwareStack{.name = "internevo", .state = StateScheme::kInternEvo, .overlaps_gradients = true, .gradients_16bit = true,
                   .adds_gradients = true, .parameter_bucket = 32e6},
-    SoftwareStack{.name = "llm-foundry", .state = StateScheme::kFp32Master, .overlaps_gradients = true},
+    SoftwareStack{.name = "llm-foundry", .state = StateScheme::kFp32Master, .overlaps_gradients = true, .fused_loss = true},
     SoftwareStack{.name = "llm-foundry-pure", .state = StateScheme::kPure16, .overlaps_gradients = true,
-                  .gradients_16bit = true},
+                  .gradients_16bit = true, .fused_loss = true},
     SoftwareStack{.name = "torchtitan", .state = StateScheme::kFp32Master, .overlaps_gradients = true},
     SoftwareStack{.name = "torchtitan-eager", .state = StateScheme::kFp32Master, .overlaps_gradients = true},
     SoftwareStack{.name = "fms-fsdp", .state = StateScheme::kFp32Master, .overlaps_gradients = true,
-                  .gradients_16bit = true},
+                  .gradients_16bit = true, .fused_loss = true},
     SoftwareStack{.name = "torchgpipe", .state = StateScheme::kFp32Master, .blocking_sends = true},
 };
 

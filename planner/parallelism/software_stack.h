@@ -16,7 +16,7 @@ enum class StateScheme {
   kMegatron,       ///< 16-bit parameters, fp32 gradients, fp32 master and moments: 2 + 4 + 12 (fp16: gradients 2 + 4)
   kZeroPaper,      ///< 16-bit parameters and gradients, fp32 master and moments: 2 + 2 + 12
   kFp32Master,     ///< FSDP mixed precision: the fp32 shards are the parameters, 16-bit copies are gathered: 4 + 4 + 8
-  kDeepSpeed,      ///< ZeRO-1 with fp32 gradient shard: 2 + 2 + 16; bf16 keeps an fp32 gradient sum as well: 2 + 6 + 16
+  kDeepSpeed,      ///< fp16: 2 + 2 + 16 with an fp32 gradient shard; bf16: 2 + 6 + 12 with an fp32 sum, and a flat copy
   kInternEvo,      ///< as kZeroPaper with fp32 copies of the gradient shard: 2 + 2 + 16
   kPure16,         ///< FSDP "pure": 16-bit gathered, reduced and kept gradients, fp32 master: as kFp32Master with 16-bit comm
 };

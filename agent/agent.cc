@@ -87,7 +87,7 @@ Agent::~Agent() {
   socket_.reset();
   exporter_.reset();
   prober_.reset();
-  client_.reset();
+  if (client_) client_->Stop();  // its handlers use client_
 }
 
 PluginHandlers Agent::MakePluginHandlers() {
@@ -232,6 +232,7 @@ std::string Agent::MetricsText() {
     if (prober_) {
       const TracerCounters counters = prober_->counters();
       metrics_.SetProbes(counters.sent, counters.answered, counters.silent_destinations);
+      metrics_.SetCollector("probes", prober_->working(), Seconds(0));
     }
   }
   return metrics_.Text();

@@ -44,6 +44,10 @@ class GrpcControllerClient final : public ControllerClient {
         credentials_(std::move(credentials)),
         thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 
+  void Stop() override {
+    thread_.request_stop();
+    if (thread_.joinable()) thread_.join();
+  }
   void StartReporting(FullAccount account) override;
   void Report(v1::HostSample sample) override;
   void Report(v1::PathReport report) override;

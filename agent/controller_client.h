@@ -52,8 +52,11 @@ class ControllerClient {
   /// Starts trying; no controller need be there. Errors: those of MakeChannelCredentials.
   [[nodiscard]] static Result<std::unique_ptr<ControllerClient>> Start(ControllerClientOptions options,
                                                                       ControllerHandlers handlers);
-  /// Ends the session and waits for the threads.
   virtual ~ControllerClient() = default;
+
+  /// Ends the session and waits for the threads; no handler runs afterwards. The destructor does the same, but handlers
+  /// that use the owner's pointer to this must be over before that pointer goes.
+  virtual void Stop() = 0;
 
   // Threads: any, for all of these; without a session what is given is dropped, since the next begins with a full account.
   virtual void StartReporting(FullAccount account) = 0;

@@ -19,7 +19,7 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 using prometheus::Registry;
 
-constexpr const char* kCollectors[] = {"telemetry", "interfaces"};
+constexpr const char* kCollectors[] = {"telemetry", "interfaces", "probes"};
 constexpr const char* kRejections[] = {"version", "seals", "layout", "identity", "system"};
 
 Family<Counter>& MakeCounter(Registry& registry, const char* name, const char* help) {

@@ -15,7 +15,7 @@
 namespace weft::agent {
 namespace {
 
-constexpr double kLongestLeaseS = 3600;
+constexpr double kLongestLeaseS = static_cast<double>(abi::kLongestLeaseNs) * 1e-9;
 constexpr size_t kMostJobs = 1024;
 
 Result<abi::FlowPolicy> ToFlowPolicy(const v1::FlowPolicy& flow, uint64_t now_ns) {
@@ -37,7 +37,9 @@ Result<abi::FlowPolicy> ToFlowPolicy(const v1::FlowPolicy& flow, uint64_t now_ns
     if (!ports.insert(lane.source_port()).second) {
       return refuse(fmt::format("source port {} is named twice", lane.source_port()));
     }
-    if (lane.weight() < 0) return refuse(fmt::format("weight {}, expected 0 or more", lane.weight()));
+    if (lane.weight() < 0 || lane.weight() > static_cast<int64_t>(abi::kLargestWeight)) {
+      return refuse(fmt::format("weight {}, expected 0 to {}", lane.weight(), abi::kLargestWeight));
+    }
     carries |= lane.weight() > 0;
     out.lanes[i] = {.source_port = static_cast<uint16_t>(lane.source_port()),
                     .weight = static_cast<uint32_t>(lane.weight())};
@@ -46,7 +48,9 @@ Result<abi::FlowPolicy> ToFlowPolicy(const v1::FlowPolicy& flow, uint64_t now_ns
   if (flow.traffic_class() < 0 || flow.traffic_class() > 255) {
     return refuse(fmt::format("traffic class {}, expected 0 to 255", flow.traffic_class()));
   }
-  if (flow.pacing_bps() < 0) return refuse(fmt::format("pacing {} bit/s, expected 0 or more", flow.pacing_bps()));
+  if (flow.pacing_bps() != 0 && flow.pacing_bps() < static_cast<int64_t>(abi::kLeastPacingBps)) {
+    return refuse(fmt::format("pacing {} bit/s, expected 0 or at least {}", flow.pacing_bps(), abi::kLeastPacingBps));
+  }
   if (!(flow.lease_s() >= 0 && flow.lease_s() <= kLongestLeaseS)) {
     return refuse(fmt::format("lease {} s, expected 0 to {}", flow.lease_s(), kLongestLeaseS));
   }

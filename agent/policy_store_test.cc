@@ -110,7 +110,10 @@ TEST_F(PolicyStoreTest, BadPoliciesAreRefusedWholeAndNamed) {
   refused([](P&, F& f) { f.set_traffic_class(256); }, "traffic class 256");
   refused([](P&, F& f) { f.set_pacing_bps(-5); }, "pacing -5 bit/s");
   refused([](P&, F& f) { f.set_lease_s(NAN); }, "lease nan s");
-  refused([](P&, F& f) { f.set_lease_s(1e9); }, "expected 0 to 3600");
+  // What the plugin would refuse is refused here, with a reason that somebody reads.
+  refused([](P&, F& f) { f.set_lease_s(61); }, "lease 61 s, expected 0 to 60");
+  refused([](P&, F& f) { f.set_pacing_bps(1000); }, "pacing 1000 bit/s, expected 0 or at least 1000000");
+  refused([](P&, F& f) { f.mutable_lanes(0)->set_weight(1 << 21); }, "weight 2097152, expected 0 to 1048576");
   refused([](P& p, F&) { p.set_epoch(0); }, "expected an epoch above 0");
   refused([](P& p, F&) { *p.add_flows() = p.flows(0); }, "flow 0000000000000007 is named twice");
   refused([](P&, F& f) {

@@ -49,14 +49,20 @@ bool Equal(const v1::FlowCounters& a, const v1::FlowCounters& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
+/// a + b for amounts, none negative, that a hostile segment may have made anything: stays at the largest number.
+int64_t Saturating(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<int64_t>::max() : sum;
+}
+
 int64_t WireBytes(const v1::FlowCounters& counters) {
   int64_t sum = 0;
-  for (const v1::LaneCounters& lane : counters.lanes()) sum += lane.wire_bytes();
+  for (const v1::LaneCounters& lane : counters.lanes()) sum = Saturating(sum, lane.wire_bytes());
   return sum;
 }
 int64_t Retransmits(const v1::FlowCounters& counters) {
   int64_t sum = 0;
-  for (const v1::LaneCounters& lane : counters.lanes()) sum += lane.retransmits();
+  for (const v1::LaneCounters& lane : counters.lanes()) sum = Saturating(sum, lane.retransmits());
   return sum;
 }
 
@@ -195,15 +201,16 @@ void TelemetryReader::ReadBursts(const abi::FlowSlot& from, Slot& slot) {
   slot.busy_s += busy_s * scale;
   slot.burst_bytes += bytes * scale;
   slot.bursts_read = count;
-  traffic_.bursts_lost += ToInt64(lost);
+  traffic_.bursts_lost = Saturating(traffic_.bursts_lost, ToInt64(lost));
 }
 
 void TelemetryReader::CountTraffic(const Slot& slot, const v1::FlowCounters& now) {
   const v1::FlowCounters& before = slot.counters;
   const int direction = now.send() ? 0 : 1;
-  traffic_.bytes[direction] += now.bytes() - before.bytes();
-  traffic_.wire_bytes[direction] += std::max<int64_t>(0, WireBytes(now) - WireBytes(before));
-  traffic_.retransmits += std::max<int64_t>(0, Retransmits(now) - Retransmits(before));
+  const auto add = [](int64_t& to, int64_t by) { to = Saturating(to, std::max<int64_t>(0, by)); };
+  add(traffic_.bytes[direction], now.bytes() - before.bytes());
+  add(traffic_.wire_bytes[direction], WireBytes(now) - WireBytes(before));
+  add(traffic_.retransmits, Retransmits(now) - Retransmits(before));
   traffic_.wait_peer_s += now.wait_peer_s() - before.wait_peer_s();
   traffic_.wait_wire_s += now.wait_wire_s() - before.wait_wire_s();
 }

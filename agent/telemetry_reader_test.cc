@@ -125,6 +125,23 @@ TEST_F(TelemetryReaderTest, NonsenseIsCountedOnceAndLeftOut) {
   EXPECT_EQ(traffic.bytes[0], INT64_MAX);
 }
 
+TEST_F(TelemetryReaderTest, SumsOfNonsenseStayAtTheLargestNumber) {
+  for (uint32_t i = 0; i < 3; ++i) {
+    abi::FlowSlot& slot = segment_.Open(i, i + 1);
+    slot.bytes = ~0ull;
+    for (uint32_t l = 0; l < abi::kMaxLanes; ++l) {
+      slot.lanes[l].state = static_cast<uint32_t>(abi::LaneState::kActive);
+      slot.lanes[l].source_port = 1000 + l;
+      slot.lanes[l].wire_bytes = slot.lanes[l].retransmits = slot.lanes[l].backlog_bytes = ~0ull;
+    }
+  }
+  Take();
+  const TrafficDelta traffic = reader_->TakeTraffic();
+  EXPECT_EQ(traffic.bytes[0], INT64_MAX);
+  EXPECT_EQ(traffic.wire_bytes[0], INT64_MAX);
+  EXPECT_EQ(traffic.retransmits, INT64_MAX);
+}
+
 TEST_F(TelemetryReaderTest, BurstsAddUpAlsoWhenTheRingOverran) {
   abi::FlowSlot& slot = segment_.Open(0, 1);
   for (uint64_t i = 0; i < 10; ++i) Burst(slot, i * 1000, i * 1000 + 500, 100);

@@ -165,6 +165,25 @@ TEST(Core, EstimateOfASlowedCableFollowsWhatItGivesToAStripedFlow) {
   EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
 }
 
+TEST(Core, RouteThatChangesUnderALoadedLaneIsJudgedAnew) {
+  for (const double seconds : {0.3, 0.7, 1.1, 1.5, 1.9}) {  // wherever in the lane's windows it happens
+    CoreOptions slow = Options();
+    slow.monitor.windows = 9;
+    Core core(slow);
+    FakeCluster cluster(core, 2, 2, 2);
+    StartBoth(cluster);
+    cluster.Run(10);
+    for (const char* spine : {"spine1", "spine2"}) cluster.SetRate("leaf1", spine, 40e6);
+    cluster.Run(seconds);
+    cluster.Reroute();
+    cluster.Probe("a");
+    cluster.Probe("b");
+    cluster.Run(20);
+    EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 40e6, 6e6) << seconds;
+    EXPECT_NEAR(LinkOf(core, "leaf1", "spine2").available_bps(), 40e6, 6e6) << seconds;
+  }
+}
+
 TEST(Core, CableSlowedInBothDirectionsIsFoundOnBoth) {
   Core core(Options());
   FakeCluster cluster(core, 2, 2, 2);

@@ -131,6 +131,11 @@ bool LinkMonitor::HasUnlocatedFlow(const FlowTable& table, int64_t slot, double 
   });
 }
 
+bool LinkMonitor::SameLinks(const Look& a, const Look& b) {
+  return std::equal(a.load.begin(), a.load.end(), b.load.begin(), b.load.end(),
+                    [](const auto& x, const auto& y) { return x.first == y.first; });
+}
+
 std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_t slot, Seconds now) {
   std::vector<CapacityChange> changes;
   const double now_s = now.count();
@@ -146,6 +151,12 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
     const auto moved = moved_s_.find(use.key.first);
     if (use.backlog <= 0 || (moved != moved_s_.end() && slot_begin_s < moved->second + kMoving)) continue;
     LaneWindow& window = windows_[use.key];
+    // The lane's packets take another way than in the slot before: what was seen belongs to that one.
+    if (!window.next.load.empty() && !std::all_of(use.links->begin(), use.links->end(), [&](LinkId link) {
+          return window.next.load.contains(link);
+        })) {
+      window = LaneWindow();
+    }
     const double backlog_s = use.backlog * options_.slot.count();
     for (const LinkId link : *use.links) {
       const Load load = Seen(use, by_link.at(link), uses);
@@ -160,7 +171,7 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
     }
     window.looks.push_back(std::exchange(window.next, Look()));
     const auto is_old = [&](const Look& look) {
-      return now_s - look.time_s > kLookLife || look.load.size() != window.looks.back().load.size();
+      return now_s - look.time_s > kLookLife || !SameLinks(look, window.looks.back());
     };
     while (static_cast<int>(window.looks.size()) > options_.windows || is_old(window.looks.front())) {
       window.looks.pop_front();

@@ -121,6 +121,7 @@ class LinkMonitor {
   std::map<LinkId, std::vector<size_t>> ByLink(const std::vector<LaneUse>& uses) const;
   Load Seen(const LaneUse& lane, const std::vector<size_t>& on_link, const std::vector<LaneUse>& uses) const;
   void FindCollisions(const std::vector<LaneUse>& uses, const std::map<LinkId, std::vector<size_t>>& by_link);
+  static bool SameLinks(const Look& a, const Look& b);
   bool IsFull(LinkId link, const Load& load) const;
   bool IsUnexplained(const LaneWindow& window) const;
   void Judge(const LaneUse& use, LaneWindow& window, double now_s, std::vector<CapacityChange>& changes);

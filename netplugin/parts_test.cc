@@ -147,7 +147,7 @@ TEST(FlowPolicy, PlausibleEntriesPassAndOthersAreNamed) {
   good.lease_until_ns = now + 10'000'000'000;
   EXPECT_EQ(CheckFlowPolicy(good, now), nullptr);
   const std::pair<void (*)(abi::FlowPolicy&), const char*> cases[] = {
-      {[](auto& p) { p.lanes[0].weight = kLargestWeight + 1; }, "weight is above"},
+      {[](auto& p) { p.lanes[0].weight = abi::kLargestWeight + 1; }, "weight is above"},
       {[](auto& p) { p.lanes[1].source_port = 41001; }, "same source port"},
       {[](auto& p) { p.lanes[0].weight = 0; }, "no lane has a weight"},
       {[](auto& p) { p.traffic_class = 256; }, "traffic class is above 255"},

@@ -245,6 +245,52 @@ TEST_P(PluginTest, AStrangerOnTheListeningPortDisturbsNobody) {
   ClosePair(table(), pair);
 }
 
+TEST_P(PluginTest, TwoLanesThatClaimTheSameBytesAreRefused) {
+  char handle[nccl::kHandleMaxBytes];
+  void* listen = nullptr;
+  ASSERT_EQ(table().Listen(0, handle, &listen), nccl::kSuccess);
+  const auto* fields = reinterpret_cast<Handle*>(handle);
+  Address address;
+  address.family = AF_INET;
+  std::memcpy(address.bytes, fields->address, 16);
+  address.port = fields->port;
+  sockaddr_storage storage;
+  const socklen_t length = address.ToSockaddr(&storage);
+  const auto open_lane = [&](uint16_t lane) {
+    Fd fd(socket(AF_INET, SOCK_STREAM, 0));
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&storage), length), 0);
+    const LaneHello hello{kHelloMagic, kWireVersion, lane, fields->cookie, 77, 1, 0, {}};
+    EXPECT_EQ(send(fd.get(), &hello, sizeof hello, 0), static_cast<ssize_t>(sizeof hello));
+    return fd;
+  };
+  const Fd first = open_lane(0);
+  void* comm = nullptr;
+  ASSERT_TRUE(Eventually([&] { return table().Accept(listen, &comm) != nccl::kSuccess || comm != nullptr; }));
+  ASSERT_NE(comm, nullptr);
+  const Fd second = open_lane(1);
+  LaneAck ack{};
+  ASSERT_EQ(recv(second.get(), &ack, sizeof ack, MSG_WAITALL), static_cast<ssize_t>(sizeof ack));
+  std::vector<char> data(65536), got(65536);
+  void* request = nullptr;
+  ASSERT_TRUE(Eventually([&] {
+    return table().Receive(comm, got.data(), got.size(), &request) != nccl::kSuccess || request != nullptr;
+  }));
+  const ChunkHeader whole{kChunkMagic, 0, 0, 0, 0, 65536, 0, 65536};
+  int done = 0, size = 0, code = nccl::kSuccess;
+  ASSERT_EQ(send(first.get(), &whole, sizeof whole, 0), static_cast<ssize_t>(sizeof whole));
+  ASSERT_EQ(send(first.get(), data.data(), 100, 0), 100);
+  for (int i = 0; i < 1000 && code == nccl::kSuccess; ++i) code = table().Test(request, &done, &size);
+  ASSERT_EQ(code, nccl::kSuccess);
+  // What the first lane still owes would be written after the message was complete.
+  ASSERT_EQ(send(second.get(), &whole, sizeof whole, 0), static_cast<ssize_t>(sizeof whole));
+  ASSERT_EQ(send(second.get(), data.data(), data.size(), 0), static_cast<ssize_t>(data.size()));
+  EXPECT_TRUE(Eventually([&] { return (code = table().Test(request, &done, &size)) != nccl::kSuccess || done != 0; }));
+  EXPECT_EQ(code, nccl::kInternalError);
+  EXPECT_TRUE(Plugin::Logged("a chunk belongs to a message that is complete"));
+  EXPECT_EQ(table().CloseRecv(comm), nccl::kSuccess);
+  EXPECT_EQ(table().CloseListen(listen), nccl::kSuccess);
+}
+
 TEST_P(PluginTest, LivesWithoutALogger) {
   Plugin again(GetParam());
   EXPECT_EQ(again->Init(nullptr), nccl::kSuccess);

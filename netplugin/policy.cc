@@ -15,7 +15,7 @@ const char* CheckFlowPolicy(const abi::FlowPolicy& entry, uint64_t now) {
   uint32_t lanes = 0;
   for (; lanes < abi::kMaxLanes && entry.lanes[lanes].source_port != 0; ++lanes) {
     const abi::LanePolicy& lane = entry.lanes[lanes];
-    if (lane.weight > kLargestWeight) return "a lane's weight is above 1048576";
+    if (lane.weight > abi::kLargestWeight) return "a lane's weight is above 1048576";
     total_weight += lane.weight;
     for (uint32_t i = 0; i < lanes; ++i) {
       if (entry.lanes[i].source_port == lane.source_port) return "two lanes have the same source port";
@@ -23,8 +23,8 @@ const char* CheckFlowPolicy(const abi::FlowPolicy& entry, uint64_t now) {
   }
   if (lanes > 0 && total_weight == 0) return "no lane has a weight";
   if (entry.traffic_class > 255) return "the traffic class is above 255";
-  if (entry.pacing_bps != 0 && entry.pacing_bps < kLeastPacingBps) return "the pacing is below 1 Mbit/s";
-  if (entry.lease_until_ns > now && entry.lease_until_ns - now > kLongestLeaseNs) {
+  if (entry.pacing_bps != 0 && entry.pacing_bps < abi::kLeastPacingBps) return "the pacing is below 1 Mbit/s";
+  if (entry.lease_until_ns > now && entry.lease_until_ns - now > abi::kLongestLeaseNs) {
     return "the lease is longer than 60 s";
   }
   return nullptr;

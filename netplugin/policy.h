@@ -17,12 +17,6 @@ namespace weft::net {
 /// whole entry is refused. `now` is CLOCK_MONOTONIC in nanoseconds.
 const char* CheckFlowPolicy(const abi::FlowPolicy& entry, uint64_t now);
 
-/// Slowest pacing that is believed: below, a mistake would look like a hang.
-inline constexpr uint64_t kLeastPacingBps = 1'000'000;
-/// Longest lease that is believed: what is leased must lapse when the agent is gone.
-inline constexpr uint64_t kLongestLeaseNs = 60'000'000'000;
-inline constexpr uint32_t kLargestWeight = 1 << 20;
-
 /// One mapped segment, or the empty table that stands for none.
 class PolicyMapping {
  public:

@@ -76,7 +76,7 @@ int RecvComm::Receive(void* data, uint64_t size, Request** request) {
     slot.taken = true;
     slot.done = slot.started = false;
     slot.data = static_cast<char*>(data);
-    slot.received = slot.total = 0;
+    slot.assigned = slot.received = slot.total = 0;
     ++pending_;
     *request = &slot;
   }
@@ -188,7 +188,7 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
 /// The posted receive that a chunk belongs to; nullptr after Fail() if the header cannot be true.
 RecvComm::RecvRequest* RecvComm::FindRequest(const ChunkHeader& header) {
   RecvRequest& request = requests_[header.sequence % nccl::kMaxRequests];
-  if (!request.taken || request.sequence != header.sequence || (request.started && request.received == request.total)) {
+  if (!request.taken || request.sequence != header.sequence || (request.started && request.assigned == request.total)) {
     Fail(nccl::kInternalError, "a chunk belongs to a message that is complete");
     return nullptr;
   }
@@ -203,10 +203,13 @@ RecvComm::RecvRequest* RecvComm::FindRequest(const ChunkHeader& header) {
     }
   }
   if (header.total != request.total || header.offset > header.total || header.length > header.total - header.offset ||
-      header.length > request.total - request.received) {
+      header.length > request.total - request.assigned) {
     Fail(nccl::kInternalError, "a chunk lies outside its message");
     return nullptr;
   }
+  // Chunks on several lanes arrive at the same time: all of them count from the start, or two that claim the same bytes
+  // would complete the message while one is still being written.
+  request.assigned += header.length;
   return &request;
 }
 

@@ -52,6 +52,7 @@ class RecvComm final : public Comm, public BackgroundTask {
 
   struct RecvRequest : Request {
     char* data = nullptr;
+    uint64_t assigned = 0;  // bytes of chunks whose headers were accepted
     uint64_t received = 0;
     uint64_t total = 0;
     bool started = false;  // total is known

@@ -1,6 +1,7 @@
 #include "agent/probe/prober.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -16,6 +17,8 @@
 
 namespace weft::agent {
 namespace {
+
+constexpr int kRetryMs = 1000;  // after a turn that failed
 
 PortRange EphemeralPorts() {
   std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
@@ -122,9 +125,15 @@ void PathProber::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     ReadInbox(tracer);
     if (const Status turn = ProbeTurn(tracer, sockets_, wake_.get(), Seconds(3600)); !turn) {
-      LogError("agent", "path probing stopped", {{"error", turn.error().message()}});
-      return;
+      // Want of descriptors or of buffers passes.
+      if (failures_.fetch_add(1, std::memory_order_relaxed) == 0) {
+        LogError("agent", "path probing failed; trying again every second", {{"error", turn.error().message()}});
+      }
+      pollfd wake{wake_.get(), POLLIN, 0};
+      ::poll(&wake, 1, kRetryMs);
+      continue;
     }
+    failures_.store(0, std::memory_order_relaxed);
     for (const TraceReport& report : tracer.TakeReports(clock.Now())) on_report_(report);
     const TracerCounters& counters = tracer.counters();
     // Once: the metric tells how it goes on.

@@ -35,6 +35,8 @@ class PathProber {
   void Track(TraceTarget target);
   void Forget(uint64_t flow);
   TracerCounters counters() const;
+  /// Whether the last turn worked.
+  bool working() const { return failures_.load(std::memory_order_relaxed) == 0; }
 
  private:
   struct Forgotten {
@@ -57,6 +59,7 @@ class PathProber {
 
   // Copies for other threads; each is a number by itself, so relaxed order suffices.
   std::atomic<uint64_t> sent_{0}, answered_{0}, silent_{0};
+  std::atomic<int> failures_{0};  // in a row; written by the thread, read alone for display
 
   std::jthread thread_;  // last: uses all of the above
 };

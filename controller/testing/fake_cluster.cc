@@ -73,7 +73,7 @@ std::vector<std::string> FakeCluster::HopsOf(const Flow& flow, int port) const {
   const int a = LeafOf(flow.from);
   const int b = LeafOf(flow.to);
   if (a == b) return {fmt::format("leaf{}", a)};
-  return {fmt::format("leaf{}", a), fmt::format("spine{}", port % spines_ + 1), fmt::format("leaf{}", b)};
+  return {fmt::format("leaf{}", a), fmt::format("spine{}", (port + route_shift_) % spines_ + 1), fmt::format("leaf{}", b)};
 }
 
 std::vector<FakeCluster::LinkKey> FakeCluster::PathOf(const Flow& flow, int port) const {

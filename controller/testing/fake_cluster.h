@@ -31,6 +31,8 @@ class FakeCluster {
   /// Starts a job: its flows open with one lane each, from a port whose path goes over `spine` (0-based).
   void Start(const FakeJob& job, int spine);
   void Finish(const std::string& job_id);
+  /// From now on every port's packets take the next spine; nobody knows until somebody probes.
+  void Reroute() { ++route_shift_; }
   /// Reports the probes of every flow of the job: 8 ports, port p over spine p % spines.
   void Probe(const std::string& job_id);
 
@@ -91,6 +93,7 @@ class FakeCluster {
 
   Core& core_;
   int spines_;
+  int route_shift_ = 0;
   int hosts_per_leaf_;
   double rate_;
   std::vector<std::string> hosts_;

@@ -131,6 +131,11 @@ static_assert(offsetof(FlowSlot, lanes) == 1984 && sizeof(FlowSlot) == 2496);
 
 // --- policy ----------------------------------------------------------------------------------------------------------
 
+/// Limits of a plausible entry, the same for who writes and who reads it.
+inline constexpr uint32_t kLargestWeight = 1 << 20;
+inline constexpr uint64_t kLeastPacingBps = 1'000'000;          ///< below, a mistake would look like a hang
+inline constexpr uint64_t kLongestLeaseNs = 60'000'000'000;     ///< what is leased must lapse when the agent is gone
+
 /// What one lane should be. A lane with a new source port is opened in the background and carries data once connected.
 struct LanePolicy {
   uint16_t source_port;  ///< 0: end of the list

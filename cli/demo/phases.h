@@ -59,6 +59,7 @@ class DemoPhases {
   Status MeasureGoodput();
   Status RunAlone();
   Status RunDefault(int draw);
+  Status SubmitJobs();
   Status RunWeft();
   Status BreakFabric();
   Status FillDecisions(double fault_time_s);

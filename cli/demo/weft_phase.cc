@@ -88,8 +88,7 @@ Status DemoPhases::BreakFabric() {
   return Ok();
 }
 
-Status DemoPhases::RunWeft() {
-  Progress("both jobs, Weft decides");
+Status DemoPhases::SubmitJobs() {
   for (size_t i = 0; i < jobs_.size(); ++i) {
     WEFT_ASSIGN_OR_RETURN(const auto submitted,
                           cluster_.client().SubmitJob(SpecOf(jobs_[i], cluster_.installation().examples,
@@ -100,6 +99,12 @@ Status DemoPhases::RunWeft() {
       bound_jobs_[i].hosts = jobs_[i].hosts;
     }
   }
+  return Ok();
+}
+
+Status DemoPhases::RunWeft() {
+  Progress("both jobs, Weft decides");
+  WEFT_RETURN_IF_ERROR(SubmitJobs());
   WEFT_RETURN_IF_ERROR(cluster_.client().SetMode(v1::MODE_ENFORCE));
   WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
   const Seconds calm = std::max(options_.duration * 0.3, kSettle + Seconds(3));

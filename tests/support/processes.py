@@ -75,11 +75,11 @@ def _children_of(pid):
     return children
 
 
-def _descendants(pid):
+def descendants(pid):
     found = []
     try:
         for child in _children_of(pid):
-            found += [child] + _descendants(child)
+            found += [child] + descendants(child)
     except (FileNotFoundError, ProcessLookupError):
         pass
     return found
@@ -173,13 +173,13 @@ class Processes:
     def close(self):
         """Ends every child, what they left behind, and removes the directory."""
         for number, wait_s in ((signal.SIGTERM, 3), (signal.SIGKILL, 5)):
-            for pid in _descendants(os.getpid()):
+            for pid in descendants(os.getpid()):
                 try:
                     os.kill(pid, number)
                 except ProcessLookupError:
                     pass
             end = time.monotonic() + wait_s
-            while _descendants(os.getpid()) and time.monotonic() < end:
+            while descendants(os.getpid()) and time.monotonic() < end:
                 self._reap()
                 time.sleep(0.01)
         for child in self.children.values():

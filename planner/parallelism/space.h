@@ -86,7 +86,9 @@ class StrategySpace {
   void AddExperts(Strategy s, const std::vector<Node>& stages, std::vector<Node>& out) const;
   void AddModes(const Strategy& s, const std::vector<Node>& stages, std::vector<Node>& out) const;
   void AddBatches(const Strategy& from, const std::vector<Node>& stages, std::vector<Node>& out) const;
-  int32_t CountSchedules(const Node& root) const;
+  template <typename Use>
+  void ForEachSchedule(const Strategy& root, const Use& use) const;
+  int32_t CountSchedules(const Strategy& root) const;
   bool AnyExchangeFits(const Strategy& s, Scratch& scratch) const;
 
   const CostModel& model_;

@@ -76,8 +76,8 @@ Result<double> PredictPart(const CostModel& model, const ValidationCase& row, co
   return Fail(Code::kFailedPrecondition, fmt::format("metric {} is not predicted", metric));
 }
 
-std::string SweepOf(const formats::ValidationRow& row) {
-  return fmt::format("{} {} {} {} {} {} {}", row.model, row.gpu, row.gpus.value_or(0), row.global_batch.value_or(0),
+std::string SweepOf(const formats::ValidationRow& row, const std::string& stack) {
+  return fmt::format("{} {} {} {} {} {} {} {}", stack, row.model, row.gpu, row.gpus.value_or(0), row.global_batch.value_or(0),
                      row.seq.value_or(0), row.metric, formats::Note(row.notes, "precision"));
 }
 
@@ -111,8 +111,9 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
   out.estimate = model.Evaluate(question.strategy, scratch);
   out.feasible = out.estimate.fits;
   out.defaults = question.defaults;
-  out.sweep = SweepOf(row);
+  out.sweep = SweepOf(row, question.stack);
   out.setting = SettingOf(question);
+  if (question.kind != MetricKind::kTime) out.sweep.clear();
   out.complete = question.kind == MetricKind::kTime && row.tp && row.pp && row.dp && row.micro_batch &&
                  row.global_batch && row.seq && row.layers && row.hidden;
   switch (question.kind) {

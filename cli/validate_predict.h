@@ -18,7 +18,7 @@ struct RowPrediction {
   double measured = 0, predicted = 0;
   bool calibration = false;
   bool complete = false;   ///< a time row with tp, pp, dp, micro-batch, global batch, seq, layers and hidden
-  std::string sweep;       ///< rows of equal sweep compete with each other
+  std::string sweep;       ///< rows of equal sweep compete with each other; empty: with none
   std::string setting;     ///< rows of equal setting are repetitions
   std::vector<std::string> defaults;
   planner::Estimate estimate;

@@ -40,6 +40,7 @@ void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scr
   }
   if (row.cluster.device.name.starts_with("gb")) {
     row.strategy.recompute = Recompute::kNone;
+    row.offloaded = true;
     row.defaults.push_back("activations that do not fit are offloaded to the host");
     return;
   }
@@ -110,6 +111,10 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
   out.kind = KindName(question, row.metric);
   out.estimate = model.Evaluate(question.strategy, scratch);
   out.feasible = out.estimate.fits;
+  if (question.offloaded) {
+    const planner::MemoryUse& memory = out.estimate.memory;
+    out.feasible = memory.total() - memory.activations <= model.usable_memory();
+  }
   out.defaults = question.defaults;
   out.sweep = SweepOf(row, question.stack);
   out.setting = SettingOf(question);

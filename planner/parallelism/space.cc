@@ -31,7 +31,7 @@ bool CanRun(Framework framework, const Strategy& s) {
              (s.shard_group < s.cp || s.shard_group % s.cp == 0);
     case Framework::kDeepspeed:
       return OneDimensional(s) && s.data_sync != DataSync::kParameterServer && s.schedule == ScheduleKind::k1F1B &&
-             (s.pp == 1 || s.zero_stage <= 1) && (s.cp == 1 || s.context_mode == ContextMode::kUlysses) &&
+             s.shard_group == 0 && (s.pp == 1 || s.zero_stage <= 1) && (s.cp == 1 || s.context_mode == ContextMode::kUlysses) &&
              (s.shard_group == 0 || s.shard_group == s.dp * s.cp);
     case Framework::kWeftTrain:
       return s.tp == 1 && s.pp == 1 && s.cp == 1 && s.ep == 1 && s.zero_stage == 0 && s.recompute == Recompute::kNone;

@@ -83,9 +83,24 @@ void BM_Plan(benchmark::State& state, const Question& question) {
   state.counters["strategies"] = static_cast<double>(answer.strategies);
   state.counters["priced"] = static_cast<double>(answer.evaluated);
 }
-BENCHMARK_CAPTURE(BM_Plan, gpt3_175b, kGpt3)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(BM_Plan, llama3_405b, kLlama)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(BM_Plan, deepseek_v3, kDeepSeek)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_Plan, gpt3_175b, kGpt3)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_Plan, llama3_405b, kLlama)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_Plan, deepseek_v3, kDeepSeek)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(2)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 /// Until the first plan that fits is known.
 void BM_FirstPlan(benchmark::State& state, const Question& question) {

@@ -183,7 +183,9 @@ std::optional<GroupCosts> MeasureGroup(const JobSpec& job, const ClusterSpec& cl
     costs.usable = static_cast<double>(model->usable_memory().count());
   }
   const auto pass = [](const Estimate& e) { return (e.compute + e.tensor).count(); };
-  const auto state = [](const MemoryUse& m) { return static_cast<double>((m.parameters + m.gradients + m.optimizer).count()); };
+  const auto state = [](const MemoryUse& m) {
+    return static_cast<double>((m.parameters + m.gradients + m.optimizer).count());
+  };
   costs.layer = pass(estimates[1]) - pass(estimates[0]);
   costs.edges = std::max(0.0, pass(estimates[0]) - costs.layer);
   costs.layer_exchange = std::max(0.0, (estimates[1].data - estimates[0].data).count());
@@ -196,7 +198,8 @@ std::optional<GroupCosts> MeasureGroup(const JobSpec& job, const ClusterSpec& cl
 }
 
 /// What messages between stages add to plain 1F1B. Source: the delay rule of CostModel (cost_evaluate.cc).
-double Messages(const JobSpec& job, const ClusterSpec& cluster, const Strategy& s, int64_t stages, int64_t micro_batches) {
+double Messages(const JobSpec& job, const ClusterSpec& cluster, const Strategy& s, int64_t stages,
+                int64_t micro_batches) {
   const double tokens = static_cast<double>(s.micro_batch * job.sequence);
   const double bytes = StorageBytes(job.precision) * tokens * static_cast<double>(job.model.hidden);
   // All GPUs of a node send at once; tp ranks send a part each.
@@ -221,15 +224,16 @@ GroupPlan PlanOnePipeline(const JobSpec& job, const ClusterSpec& cluster, const 
   }
   const auto stages = static_cast<int64_t>(group_of.size());
   const int64_t micro_batches = job.global_batch / (s.dp * s.micro_batch);
-  const StagePartition cut = PartitionStages({job.model.layers, stages, micro_batches}, [&](int64_t stage, int64_t, int64_t count) {
-    const GroupCosts& c = costs[group_of[static_cast<size_t>(stage)]];
-    const auto layers = static_cast<double>(count);
-    const double edge = (stage == 0 || stage == stages - 1) ? 1 : 0;
-    const double held = static_cast<double>(std::min(micro_batches, stages - stage));
-    const double memory = layers * (c.layer_state + held * c.layer_activations) + edge * c.edge_memory;
-    // The head is what the edges cost; the embedding next to nothing.
-    return memory > c.usable ? kInfinity : layers * c.layer + (stage == stages - 1 ? c.edges : 0);
-  });
+  const StagePartition cut =
+      PartitionStages({job.model.layers, stages, micro_batches}, [&](int64_t stage, int64_t, int64_t count) {
+        const GroupCosts& c = costs[group_of[static_cast<size_t>(stage)]];
+        const auto layers = static_cast<double>(count);
+        const double edge = (stage == 0 || stage == stages - 1) ? 1 : 0;
+        const double held = static_cast<double>(std::min(micro_batches, stages - stage));
+        const double memory = layers * (c.layer_state + held * c.layer_activations) + edge * c.edge_memory;
+        // The head is what the edges cost; the embedding next to nothing.
+        return memory > c.usable ? kInfinity : layers * c.layer + (stage == stages - 1 ? c.edges : 0);
+      });
   if (!cut.feasible) return plan;
   double exchange = 0;
   for (size_t i = 0; i < group_of.size(); ++i) {
@@ -281,7 +285,8 @@ std::optional<GroupPlan> PlanPipelines(const JobSpec& job, const ClusterSpec& cl
 
 }  // namespace
 
-Result<std::optional<GroupPlan>> PlanGroups(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options) {
+Result<std::optional<GroupPlan>> PlanGroups(const JobSpec& job, const ClusterSpec& cluster,
+                                            const PlanOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckFixed(options.fix));
   std::optional<GroupPlan> shares = PlanShares(job, cluster, options);
   if (job.model.IsMoe() || job.model.IsCnn()) return shares;

@@ -31,7 +31,8 @@ bool CanRun(Framework framework, const Strategy& s) {
              (s.shard_group < s.cp || s.shard_group % s.cp == 0);
     case Framework::kDeepspeed:
       return OneDimensional(s) && s.data_sync != DataSync::kParameterServer && s.schedule == ScheduleKind::k1F1B &&
-             s.shard_group == 0 && (s.pp == 1 || s.zero_stage <= 1) && (s.cp == 1 || s.context_mode == ContextMode::kUlysses) &&
+             s.shard_group == 0 && (s.pp == 1 || s.zero_stage <= 1) &&
+             (s.cp == 1 || s.context_mode == ContextMode::kUlysses) &&
              (s.shard_group == 0 || s.shard_group == s.dp * s.cp);
     case Framework::kWeftTrain:
       return s.tp == 1 && s.pp == 1 && s.cp == 1 && s.ep == 1 && s.zero_stage == 0 && s.recompute == Recompute::kNone;
@@ -190,7 +191,8 @@ void StrategySpace::ForEachSchedule(const Strategy& root, const Use& use) const 
   };
   if (s.pp == 1) return add(ScheduleKind::k1F1B, 1);
   for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kEager1F1B}) add(kind, 1);
-  // With fewer micro-batches the warm-up of a zero-bubble schedule has nothing to fill it, and its closed form no meaning.
+  // With fewer micro-batches the warm-up of a zero-bubble schedule has nothing to fill it, and its closed form no
+  // meaning.
   if (micro_batches >= s.pp) add(ScheduleKind::kZbH1, 1);
   if (micro_batches >= 2 * s.pp - 1) add(ScheduleKind::kZbH2, 1);
   if (model.IsCnn()) return;

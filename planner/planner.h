@@ -123,9 +123,8 @@ class PlanSearch {
 };
 
 /// Chooses a strategy for one job on one cluster: the optimum of the modelled space, by branch and bound, on the
-/// caller's
-/// thread. Errors: kInvalidArgument for a job or a fix that makes no sense (names the field, its value and what was
-/// expected); a job that does not fit is an answer without plans.
+/// caller's thread. Errors: kInvalidArgument for a job or a fix that makes no sense (names the field, its value and
+/// what was expected); a job that does not fit is an answer without plans.
 [[nodiscard]] Result<PlanAnswer> Plan(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options);
 
 }  // namespace weft::planner

@@ -282,7 +282,7 @@ LayerPlan PlanPipeline(const JobSpec& job, const StageCosts& costs, int64_t pp, 
     }
     plan.stages.push_back(std::move(solved.stage));
   }
-  plan.iteration = Seconds(slowest + passes - slowest_pass);
+  plan.iteration = Seconds(slowest + std::max(0.0, passes - slowest_pass));
   return plan;
 }
 

@@ -1,12 +1,11 @@
 // Branch and bound over a tree of decisions that knows nothing of what is decided. The space says what the children
-// of a
-// node are, bounds a node from below, and prices a leaf; the engine finds the `keep` best leaves, or the whole front of
-// (value, second value), and proves it: a subtree is left out only if its bound is above what is already known.
+// of a node are, bounds a node from below, and prices a leaf; the engine finds the `keep` best leaves, or the whole
+// front of (value, second value), and proves it: a subtree is left out only if its bound is above what is already
+// known.
 //
 // It owns no thread: any number of threads call Work() at the same time, each with a Scratch of its own. Leaves that
-// tie
-// rank by the space's total order, and what could tie is never cut, so that the answer is the same for any number of
-// threads and any timing, unless a budget or a stop request ends the search early.
+// tie rank by the space's total order, and what could tie is never cut, so that the answer is the same for any number
+// of threads and any timing, unless a budget or a stop request ends the search early.
 //
 //   BranchAndBound search(space, {.keep = 3});
 //   search.Work(scratch);                       // or from several threads

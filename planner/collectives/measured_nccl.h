@@ -1,8 +1,9 @@
 // How long NCCL's own collectives take on hardware that people have: closed forms like algorithm.h's, with the few constants
-// that measurements of a link type give. Two paths compete, as in NCCL's protocols: `fast` starts early and loses bandwidth
+// that measurements of a link type give. Three paths compete, as in NCCL's protocols: `flags` is for the smallest (LL), `fast` starts early and loses bandwidth
 // (LL128, trees), `bulk` fills the wires after a longer start (Simple; rings, or sums in the NVSwitch where there is one).
 // With n ranks on M hosts of p, S bytes, h = log2 M:
 //
+//   flags  T = 0.52 of the fast start + S / (0.13 fast_share · B)              the smallest messages
 //   fast   T = base + 2 (p-1) step_fast + 2 h hop + S / (fast_share · B)
 //   bulk   T = base + 2 (n-1) step_bulk + 2 h hop + S / B                      rings
 //          T = switch_start + 2 h hop + S / B                                  sums in the NVSwitch, tree between hosts

@@ -3,15 +3,42 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
+#include <charconv>
+
 #include "proto/controller.grpc.pb.h"
 
 namespace weft::cli {
+namespace {
+
+constexpr int kMostBytes = 256 << 20;  // of one answer: all jobs or links of a large cluster are more than gRPC's 4 MiB
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a proxy of the environment leads out of the cluster
+  arguments.SetMaxReceiveMessageSize(kMostBytes);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+/// HOST:PORT, and nothing else that gRPC would try to resolve for seconds.
+Status CheckAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  const char* const end = address.data() + address.size();
+  const bool split = colon != address.npos && colon > 0;
+  const auto [read, error] = std::from_chars(split ? address.data() + colon + 1 : end, end, port);
+  const bool lone_ipv6 = split && address.find(':') != colon && address[colon - 1] != ']';
+  if (error == std::errc() && read == end && !lone_ipv6 && port > 0 && port <= 65535) return Ok();
+  return Fail(Code::kInvalidArgument, fmt::format("--controller \"{}\": expected HOST:PORT", address));
+}
+
+}  // namespace
 
 class ControllerClient::Impl {
  public:
   Impl(ControllerAddress address, const std::shared_ptr<grpc::ChannelCredentials>& credentials)
       : address_(std::move(address)),
-        stub_(v1::ControllerService::NewStub(grpc::CreateChannel(address_.address, credentials))) {}
+        stub_(v1::ControllerService::NewStub(MakeChannel(address_.address, credentials))) {}
 
   template <typename Request, typename Response>
   Result<Response> Call(const char* name,
@@ -42,6 +69,7 @@ ControllerClient::ControllerClient(std::unique_ptr<Impl> impl) : impl_(std::move
 ControllerClient::~ControllerClient() = default;
 
 Result<std::unique_ptr<ControllerClient>> ControllerClient::Connect(const ControllerAddress& address) {
+  WEFT_RETURN_IF_ERROR(CheckAddress(address.address));
   WEFT_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeChannelCredentials(address.tls));
   return std::unique_ptr<ControllerClient>(new ControllerClient(std::make_unique<Impl>(address, credentials)));
 }

@@ -22,11 +22,13 @@ struct ControllerAddress {
 /// Blocking calls. Errors: the controller's own code and text; kUnavailable when it cannot be reached within the timeout.
 class ControllerClient {
  public:
+  /// Calls nobody yet. Errors: kInvalidArgument for an address that is not HOST:PORT; as rpc::MakeChannelCredentials.
   [[nodiscard]] static Result<std::unique_ptr<ControllerClient>> Connect(const ControllerAddress& address);
   ~ControllerClient();
 
   [[nodiscard]] Result<v1::SubmitJobResponse> SubmitJob(const v1::JobSpec& spec);
   [[nodiscard]] Result<v1::PlanJobResponse> PlanJob(const v1::JobSpec& spec);
+  /// Ends a job; one that the controller does not know is no error.
   [[nodiscard]] Status ReleaseJob(const std::string& job_id);
   [[nodiscard]] Result<v1::ListJobsResponse> ListJobs();
   [[nodiscard]] Result<v1::ExplainJobResponse> ExplainJob(const std::string& job_id);

@@ -85,10 +85,11 @@ void AddDemo(CLI::App& app, int& exit_code) {
 }
 
 CLI::App* AddOnline(CLI::App& app, int& exit_code, const char* name, const char* text,
-                    int (*run)(const OnlineOptions&), const char* argument = nullptr) {
+                    int (*run)(const OnlineOptions&), const char* argument = nullptr,
+                    const char* argument_text = "") {
   auto options = std::make_shared<OnlineOptions>();
   CLI::App* command = app.add_subcommand(name, text);
-  if (argument != nullptr) command->add_option(argument, options->job)->required();
+  if (argument != nullptr) command->add_option(argument, options->job, argument_text)->required();
   command->add_option("--controller", options->controller.address, "HOST:PORT of the controller")
       ->capture_default_str()->envname("WEFT_CONTROLLER");
   command->add_option("--tls-certificate", options->controller.tls.certificate, "own certificate chain, PEM");
@@ -104,6 +105,14 @@ CLI::App* AddOnline(CLI::App& app, int& exit_code, const char* name, const char*
 }
 #endif
 
+/// The first word, if it should be a command and is none: CLI11 would only miss a command, or call it an argument.
+std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return "";
+  const std::string word = argv[1];
+  const auto named = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; });
+  return named.empty() ? word : "";
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Weft: co-design of parallelism, collectives and flows for GPU training clusters", "weft");
   app.require_subcommand(1);
@@ -113,13 +122,22 @@ int Main(int argc, char** argv) {
   AddValidate(app, exit_code);
 #ifdef WEFT_ONLINE
   AddDemo(app, exit_code);
-  AddOnline(app, exit_code, "submit", "plan and register a job", RunSubmit, "JOB");
+  AddOnline(app, exit_code, "submit", "plan and register a job", RunSubmit, "JOB",
+            "YAML file with version: 1, name, model, global_batch, sequence; docs/inputs.md has every key");
+  AddOnline(app, exit_code, "release", "end a job: hosts forget it, others get its paths", RunRelease, "JOB",
+            "its id, as `weft jobs` prints it");
   AddOnline(app, exit_code, "jobs", "what the controller manages", RunJobs);
-  AddOnline(app, exit_code, "explain", "a job's plan, and every decision about it", RunExplain, "JOB");
+  AddOnline(app, exit_code, "explain", "a job's plan, and every decision about it", RunExplain, "JOB",
+            "its id, as `weft jobs` prints it");
   AddOnline(app, exit_code, "topo", "hosts and links as measured", RunTopology);
   AddOnline(app, exit_code, "links", "links by load", RunLinks);
 #endif
+  app.set_version_flag("--version", "weft " WEFT_VERSION);
   try {
+    if (const std::string word = UnknownCommand(app, argc, argv); !word.empty()) {
+      std::fprintf(stderr, "weft: unknown command \"%s\" (see weft --help)\n", word.c_str());
+      return kExitUsage;
+    }
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);  // --help

@@ -1,10 +1,10 @@
 #include "cli/online.h"
 
 #include <fmt/format.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <functional>
 
+#include "cli/proto_json.h"
 #include "common/exit_code.h"
 #include "common/parse_units.h"
 #include "formats/job_yaml.h"
@@ -17,19 +17,21 @@ int Complain(const Error& error) {
   return ExitCodeOf(error);
 }
 
-void PrintJson(const google::protobuf::Message& message) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.always_print_primitive_fields = true;
-  options.preserve_proto_field_names = true;
-  std::string text;
-  if (google::protobuf::util::MessageToJsonString(message, &text, options).ok()) fmt::print("{}", text);
+/// Of what the controller answered: a job that it does not know is no mistake in the command line.
+int ComplainOfAnswer(const Error& error) {
+  fmt::print(stderr, "weft: {}\n", error.message());
+  return error.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
 }
 
-void PrintPlan(const v1::JobPlan& plan) {
+void PrintStrategy(const v1::JobPlan& plan) {
   fmt::print("dp {}  micro-batch {}  bucket {}  predicted iteration {}  bound {}\n", plan.strategy().dp(),
              plan.strategy().micro_batch(), FormatBytes(Bytes(plan.strategy().bucket_bytes())),
              FormatDuration(Seconds(plan.predicted().iteration_s())), FormatDuration(Seconds(plan.lower_bound_s())));
+}
+
+/// Without a strategy, what stands in its way is all that there is to say.
+void PrintPlan(const v1::JobPlan& plan) {
+  if (plan.has_strategy()) PrintStrategy(plan);
   for (int rank = 0; rank < plan.rank_hosts_size(); ++rank) {
     fmt::print("{}rank {} on {}", rank == 0 ? "" : ", ", rank, plan.rank_hosts(rank));
   }
@@ -55,9 +57,9 @@ int Ask(const OnlineOptions& options, const std::function<Result<Response>(Contr
   auto client = ControllerClient::Connect(options.controller);
   if (!client) return Complain(client.error());
   auto response = call(**client);
-  if (!response) return Complain(response.error());
+  if (!response) return ComplainOfAnswer(response.error());
   if (options.json) {
-    PrintJson(*response);
+    fmt::print("{}", ToJsonText(*response));
   } else {
     print(*response);
   }
@@ -86,9 +88,37 @@ Result<v1::JobSpec> ReadJob(const std::string& path) {
 int RunSubmit(const OnlineOptions& options) {
   const auto spec = ReadJob(options.job);
   if (!spec) return Complain(spec.error());
-  return Ask<v1::SubmitJobResponse>(
-      options, [&](ControllerClient& client) { return client.SubmitJob(*spec); },
-      [](const v1::SubmitJobResponse& response) { PrintPlan(response.plan()); });
+  bool planned = false;
+  const int asked = Ask<v1::SubmitJobResponse>(
+      options,
+      [&](ControllerClient& client) {
+        auto response = client.SubmitJob(*spec);
+        planned = response && response->plan().has_strategy();
+        return response;
+      },
+      [](const v1::SubmitJobResponse& response) {
+        if (response.plan().has_strategy()) return PrintPlan(response.plan());
+        for (const auto& reason : response.plan().why()) fmt::print("{}\n", reason);
+      });
+  if (asked != kExitDone || planned) return asked;
+  fmt::print(stderr, "weft: job \"{}\" has no feasible plan; its flows will be managed all the same\n", spec->job_id());
+  return kExitInfeasible;
+}
+
+int RunRelease(const OnlineOptions& options) {
+  return Ask<v1::ReleaseJobResponse>(
+      options,
+      [&](ControllerClient& client) -> Result<v1::ReleaseJobResponse> {
+        // Releasing is idempotent, so that hooks may repeat it; of a mistyped id a person wants to know.
+        const auto known = client.ExplainJob(options.job);
+        if (!known && known.error().code() == Code::kNotFound) {
+          return Fail(Code::kNotFound, fmt::format("controller {} has no job \"{}\"", options.controller.address,
+                                                   options.job));
+        }
+        WEFT_RETURN_IF_ERROR(client.ReleaseJob(options.job));
+        return v1::ReleaseJobResponse();
+      },
+      [&](const v1::ReleaseJobResponse&) { fmt::print("job {} is released\n", options.job); });
 }
 
 int RunJobs(const OnlineOptions& options) {

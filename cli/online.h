@@ -1,4 +1,4 @@
-// The subcommands that ask a running controller: submit, jobs, explain, topo, links. `--output json` prints the API's own
+// The subcommands that ask a running controller: submit, release, jobs, explain, topo, links. `--output json` prints the API's own
 // messages with their field names.
 #pragma once
 
@@ -11,11 +11,14 @@ namespace weft::cli {
 struct OnlineOptions {
   ControllerAddress controller;
   bool json = false;
-  std::string job;  ///< job id of explain, job file of submit
+  std::string job;  ///< job id of explain and release, job file of submit
 };
 
 /// Each returns the process's exit status (common/exit_code.h) and prints its own errors to stderr.
+/// kExitInfeasible where no strategy fits; the reasons are what it prints then.
 int RunSubmit(const OnlineOptions& options);
+/// Errors: kExitFailed for a job that the controller does not know.
+int RunRelease(const OnlineOptions& options);
 int RunJobs(const OnlineOptions& options);
 int RunExplain(const OnlineOptions& options);
 int RunTopology(const OnlineOptions& options);

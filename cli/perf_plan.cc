@@ -7,7 +7,7 @@
 
 #include "collectives/net_plugin.h"
 #include "common/parse_units.h"
-#include "planner/collectives/ring.h"
+#include "planner/collectives/algorithm.h"
 
 namespace weft::cli {
 namespace {
@@ -26,11 +26,11 @@ int64_t CountOf(Bytes size, const planner::Schedule& schedule) {
 Result<planner::Schedule> ScheduleOf(const PerfOptions& options, int ranks) {
   auto collective = planner::ParseCollective(options.collective);
   if (!collective) return Fail(collective.error().WithContext("--collective"));
-  if (options.algorithm != "ring") {
-    return Bad(fmt::format("--algorithm \"{}\": expected one of ring", options.algorithm));
-  }
-  auto schedule = planner::RingSchedule(*collective, ranks);
-  if (!schedule) return Fail(schedule.error().WithContext("--ranks"));
+  auto algorithm = planner::ParseAlgorithm(options.algorithm);
+  if (!algorithm) return Fail(algorithm.error().WithContext("--algorithm"));
+  auto schedule = planner::MakeSchedule(*algorithm, *collective, ranks);
+  const bool ring = algorithm->algorithm == planner::Algorithm::kRing;
+  if (!schedule) return Fail(schedule.error().WithContext(ring ? "--ranks" : "--algorithm"));
   return schedule;
 }
 

@@ -14,6 +14,7 @@
 #include "cli/perf_report.h"
 #include "cli/rank_processes.h"
 #include "common/exit_code.h"
+#include "planner/collectives/algorithm.h"
 
 namespace weft::cli {
 namespace {
@@ -55,7 +56,8 @@ TEST(PerfPlan, WhatCannotBeRunIsRefusedByTheNameOfItsOption) {
       {{.collective = "sendrecv", .ranks = 3}, "--ranks: ring sendrecv: 3 ranks"},
       {{.iterations = 0}, "--iterations 0"},
       {{.warmup = -1}, "--warmup -1"},
-      {{.algorithm = "tree"}, "--algorithm \"tree\": expected one of ring"},
+      {{.algorithm = "star"}, "--algorithm: algorithm \"star\": expected one of ring, tree"},
+      {{.collective = "alltoall", .algorithm = "tree"}, "--algorithm: algorithm \"tree\" for alltoall: expected one of"},
       {{.slice = "1B"}, "--slice \"1B\""},
       {{.net_version = 13}, "--net-version 13: expected 6 to 12"},
       {{.output = "xml"}, "--output \"xml\": expected table or json"},
@@ -232,6 +234,33 @@ TEST(Perf, AWrongSizeIsOneLineAndWrongUsage) {
   EXPECT_EQ(ran.exit_code, kExitUsage);
   EXPECT_THAT(ran.err, HasSubstr("weft perf: --bytes: size \"12\""));
   EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1);
+}
+
+// Real runs of every algorithm: forked ranks, a strict plugin, odd sizes, every element compared.
+TEST(PerfAlgorithms, EveryOneIsRightOverThePluginWithFourAndFiveRanks) {
+  for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+                                      Collective::kAllToAll, Collective::kBroadcast}) {
+    for (const planner::Algorithm algorithm : planner::AlgorithmsFor(collective)) {
+      for (const int ranks : {4, 5}) {
+        const std::string name(planner::AlgorithmName(algorithm));
+        const Ran ran = Perf({.collective = std::string(planner::CollectiveName(collective)), .ranks = ranks,
+                              .bytes = "40004B", .iterations = 1, .warmup = 0, .check = true,
+                              .plugin = WEFT_LOOPBACK_PLUGIN, .algorithm = name, .slice = "4KiB", .output = "json"});
+        ASSERT_EQ(ran.exit_code, kExitDone) << name << " " << planner::CollectiveName(collective) << ": " << ran.err;
+        const auto json = nlohmann::json::parse(ran.out);
+        EXPECT_EQ(json["results"][0]["wrong"], 0);
+        const bool renamed = algorithm == planner::Algorithm::kRing;  // a ring all-to-all is called pairwise
+        EXPECT_TRUE(renamed || json["algorithm"] == name) << json["algorithm"];
+      }
+    }
+  }
+}
+
+TEST(PerfAlgorithms, AParameterIsGivenBehindAColon) {
+  const Ran ran = Perf({.ranks = 6, .bytes = "4KiB", .iterations = 1, .warmup = 0, .check = true,
+                        .plugin = WEFT_LOOPBACK_PLUGIN, .algorithm = "torus:3"});
+  EXPECT_EQ(ran.exit_code, kExitDone) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("# allreduce (torus)"));
 }
 
 }  // namespace

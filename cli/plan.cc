@@ -52,8 +52,10 @@ Result<planner::Framework> ChooseFramework(const PlanCommandOptions& options,
                                            const std::vector<formats::EmitTarget>& targets) {
   if (!options.framework.empty()) {
     if (const auto framework = planner::ParseFramework(options.framework)) return *framework;
-    return Fail(Code::kInvalidArgument, fmt::format("--framework \"{}\": expected any, megatron, torchtitan, deepspeed or "
-                                                    "weft-train", options.framework));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--framework \"{}\": expected any, megatron, torchtitan, deepspeed or "
+                            "weft-train",
+                            options.framework));
   }
   for (const formats::EmitTarget target : targets) {
     const auto framework = planner::ParseFramework(formats::EmitTargetName(target));
@@ -94,8 +96,9 @@ Result<int> Run(const PlanCommandOptions& options) {
   WEFT_ASSIGN_OR_RETURN(plan_options.framework, ChooseFramework(options, targets));
   WEFT_ASSIGN_OR_RETURN(plan_options.fix, planner::ParseFixed(options.fix));
   plan_options.node_budget = std::numeric_limits<int64_t>::max();
-  const int threads = options.threads > 0 ? options.threads
-                                          : std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
+  const int threads = options.threads > 0
+                          ? options.threads
+                          : std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMostThreads);
   const SystemClock clock;
   const Seconds begin = clock.Now();
   WEFT_ASSIGN_OR_RETURN(planner::PlanSearch search, planner::PlanSearch::Make(job, cluster, plan_options));

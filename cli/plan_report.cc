@@ -31,9 +31,22 @@ json StrategyJson(const planner::Strategy& strategy) {
   return out;
 }
 
+json GroupsJson(const std::vector<planner::GroupShare>& groups) {
+  json out = json::array();
+  for (const planner::GroupShare& group : groups) {
+    out.push_back({{"name", group.name},
+                   {"gpus", group.gpus},
+                   {"sequences", group.sequences},
+                   {"stage_layers", group.layers},
+                   {"strategy", StrategyJson(group.strategy)},
+                   {"iteration_s", group.time.count()}});
+  }
+  return out;
+}
+
 json PlanJson(const planner::JobPlan& plan) {
   const planner::Prediction& p = plan.predicted;
-  return {{"strategy", StrategyJson(plan.strategy)},
+  json out = {{"strategy", StrategyJson(plan.strategy)},
           {"predicted",
            {{"iteration_s", p.iteration.count()},
             {"tokens_per_s", p.tokens_per_s},
@@ -60,6 +73,8 @@ json PlanJson(const planner::JobPlan& plan) {
           {"lower_bound_s", plan.lower_bound.count()},
           {"gap", plan.gap},
           {"why", plan.why}};
+  if (!plan.groups.empty()) out["groups"] = GroupsJson(plan.groups);
+  return out;
 }
 
 std::string RecomputeText(const planner::Strategy& s) {
@@ -108,23 +123,23 @@ std::vector<Row> Rows(const PlanReport& report) {
   const bool mixture = report.job.model.IsMoe();
   std::vector<Row> rows = {{"#", "dp", "tp", "pp", "cp"}};
   if (mixture) rows[0].push_back("ep");
-  for (const char* name : {"micro", "zero", "recompute", "schedule", "iteration", "tokens/s", "MFU", "exposed", "bubble",
-                           "memory", "gap"}) {
+  for (const char* name : {"micro", "zero", "recompute", "schedule", "iteration", "tokens/s", "MFU", "exposed",
+                           "bubble", "memory", "gap"}) {
     rows[0].push_back(name);
   }
   for (const planner::JobPlan& plan : report.answer.plans) {
     const planner::Strategy& s = plan.strategy;
     const planner::Prediction& p = plan.predicted;
-    Row row = {fmt::format("{}", rows.size()), fmt::format("{}", s.dp), TensorText(s), fmt::format("{}", s.pp),
-               fmt::format("{}", s.cp)};
+    Row row = {fmt::format("{}{}", rows.size(), plan.groups.empty() ? "" : "*"), fmt::format("{}", s.dp), TensorText(s),
+               fmt::format("{}", s.pp), fmt::format("{}", s.cp)};
     if (mixture) row.push_back(s.etp > 1 ? fmt::format("{}x{}", s.ep, s.etp) : fmt::format("{}", s.ep));
-    for (std::string& cell : Row{fmt::format("{}", s.micro_batch), ZeroText(s), RecomputeText(s), ScheduleText(s),
-                                 FormatDuration(p.iteration), fmt::format("{:.0f}", p.tokens_per_s),
-                                 fmt::format("{:.1f} %", 100 * p.mfu),
-                                 fmt::format("{:.1f} %", 100 * (p.exposed_communication / p.iteration)),
-                                 fmt::format("{:.1f} %", 100 * (p.bubble / p.iteration)),
-                                 fmt::format("{:.1f} GiB", Gibibytes(p.memory.total())),
-                                 fmt::format("{:.1f} %", 100 * plan.gap)}) {
+    for (std::string& cell :
+         Row{fmt::format("{}", s.micro_batch), ZeroText(s), RecomputeText(s), ScheduleText(s),
+             FormatDuration(p.iteration), fmt::format("{:.0f}", p.tokens_per_s), fmt::format("{:.1f} %", 100 * p.mfu),
+             fmt::format("{:.1f} %", 100 * (p.exposed_communication / p.iteration)),
+             fmt::format("{:.1f} %", 100 * (p.bubble / p.iteration)),
+             p.memory.total().count() > 0 ? fmt::format("{:.1f} GiB", Gibibytes(p.memory.total())) : "fits",
+             fmt::format("{:.1f} %", 100 * plan.gap)}) {
       row.push_back(std::move(cell));
     }
     rows.push_back(std::move(row));
@@ -176,11 +191,16 @@ std::string PlanTableText(const PlanReport& report) {
                                  report.cluster.device.name, job.global_batch, job.sequence,
                                  planner::PrecisionName(job.precision));
   text += Aligned(Rows(report));
-  text += "\n  dp, tp, pp, cp: GPUs that share the batch, each matrix (+sp: and the norms), the layers, each sequence\n";
+  text +=
+      "\n  dp, tp, pp, cp: GPUs that share the batch, each matrix (+sp: and the norms), the layers, each sequence\n";
   if (job.model.IsMoe()) text += "  ep: GPUs that share the experts\n";
-  text += "  micro: sequences at a time; zero: how much of the training state is sharded (0 to 3, k: kept after forward)\n"
-          "  exposed, bubble: share of the iteration that waits for communication, for the pipeline; memory: fullest GPU\n"
-          "  gap: how much slower than what is proved to be the optimum\n\nwhy the first:\n";
+  text +=
+      "  micro: sequences at a time; zero: how much of the training state is sharded (0 to 3, k: kept after forward)\n"
+      "  exposed, bubble: share of the iteration that waits for communication, for the pipeline; memory: fullest GPU\n"
+      "  gap: how much slower than what is proved to be the optimum\n";
+  if (!report.answer.plans.front().groups.empty())
+    text += "  *: of the first group of machines; each has its own, below\n";
+  text += "\nwhy the first:\n";
   for (const std::string& reason : report.answer.plans.front().why) text += "  " + reason + "\n";
   if (!report.answer.front.empty()) text += FrontText(report.answer);
   for (const auto& [target, content] : report.emitted) text += fmt::format("\n--- {} ---\n{}", target, content);

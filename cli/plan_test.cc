@@ -15,7 +15,8 @@ using testing::HasSubstr;
 using testing::IsSupersetOf;
 
 PlanCommandOptions Gpt2() {
-  return {.model = "gpt2", .cluster = "dgx-a100:2", .global_batch = 64, .sequence = 1024, .threads = 1, .output = "json"};
+  return {
+      .model = "gpt2", .cluster = "dgx-a100:2", .global_batch = 64, .sequence = 1024, .threads = 1, .output = "json"};
 }
 
 /// Runs the command with its output caught.
@@ -54,9 +55,8 @@ TEST(RunPlan, PrintsTheContractsKeys) {
   EXPECT_TRUE(plan["strategy"]["recompute"].is_string());
   EXPECT_TRUE(plan["strategy"]["sequence_parallel"].is_boolean());
   EXPECT_TRUE(plan["strategy"]["bucket_bytes"].is_number());
-  EXPECT_THAT(Keys(plan.at("predicted")),
-              IsSupersetOf({"iteration_s", "tokens_per_s", "tflops_per_gpu", "mfu", "exposed_communication_s", "bubble_s",
-                            "memory_bytes"}));
+  EXPECT_THAT(Keys(plan.at("predicted")), IsSupersetOf({"iteration_s", "tokens_per_s", "tflops_per_gpu", "mfu",
+                                                        "exposed_communication_s", "bubble_s", "memory_bytes"}));
   EXPECT_THAT(Keys(plan["predicted"].at("memory_bytes")),
               IsSupersetOf({"parameters", "gradients", "optimizer", "activations", "total"}));
   EXPECT_LE(plan.at("lower_bound_s").get<double>(), plan["predicted"]["iteration_s"].get<double>());

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "cli/validate_collectives.h"
 #include "cli/validate_summary.h"
 #include "common/exit_code.h"
 #include "formats/calibration_yaml.h"
+#include "formats/collectives_csv.h"
 #include "formats/read_file.h"
 
 namespace weft::cli {
@@ -37,6 +40,12 @@ bool IsCalibration(const formats::CalibrationFile& file, const std::string& tabl
 Status AddTable(const std::string& path, const formats::CalibrationFile& calibration, Validation& all) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path));
   const std::string file = std::filesystem::path(path).filename().string();
+  if (formats::IsCollectiveTable(text)) {
+    WEFT_ASSIGN_OR_RETURN(CollectivePredictions predictions, PredictCollectives(text, path));
+    for (const SkippedCollective& row : predictions.skipped) all.skipped.push_back({file, row.line, row.reason});
+    std::move(predictions.rows.begin(), predictions.rows.end(), std::back_inserter(all.rows));
+    return Ok();
+  }
   if (!formats::IsTrainingTable(text)) {
     all.skipped.push_back({file, 0, "no table of training measurements: no column measured_metric"});
     return Ok();
@@ -77,7 +86,7 @@ void PrintJson(const Validation& all) {
   json rows = json::array(), skipped = json::array(), files = json::array();
   for (const RowPrediction& row : all.rows) {
     rows.push_back({{"file", row.file}, {"line", row.line}, {"source", row.source}, {"model", row.model},
-                    {"metric", row.metric}, {"class", row.kind}, {"bytes", nullptr}, {"measured", row.measured},
+                    {"metric", row.metric}, {"class", row.kind}, {"bytes", row.bytes > 0 ? json(row.bytes) : json(nullptr)}, {"measured", row.measured},
                     {"predicted", row.predicted}, {"error", row.error()}, {"calibration", row.calibration},
                     {"complete", row.complete}, {"feasible", row.feasible}, {"defaults", row.defaults},
                     {"setting", row.setting}, {"parts", PartsJson(row.estimate)}});

@@ -40,6 +40,7 @@ void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scr
   }
   if (row.cluster.device.name.starts_with("gb")) {
     row.strategy.recompute = Recompute::kNone;
+    row.offloaded = true;
     row.defaults.push_back("activations that do not fit are offloaded to the host");
     return;
   }
@@ -76,8 +77,8 @@ Result<double> PredictPart(const CostModel& model, const ValidationCase& row, co
   return Fail(Code::kFailedPrecondition, fmt::format("metric {} is not predicted", metric));
 }
 
-std::string SweepOf(const formats::ValidationRow& row) {
-  return fmt::format("{} {} {} {} {} {} {}", row.model, row.gpu, row.gpus.value_or(0), row.global_batch.value_or(0),
+std::string SweepOf(const formats::ValidationRow& row, const std::string& stack) {
+  return fmt::format("{} {} {} {} {} {} {} {}", stack, row.model, row.gpu, row.gpus.value_or(0), row.global_batch.value_or(0),
                      row.seq.value_or(0), row.metric, formats::Note(row.notes, "precision"));
 }
 
@@ -110,9 +111,14 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
   out.kind = KindName(question, row.metric);
   out.estimate = model.Evaluate(question.strategy, scratch);
   out.feasible = out.estimate.fits;
+  if (question.offloaded) {
+    const planner::MemoryUse& memory = out.estimate.memory;
+    out.feasible = memory.total() - memory.activations <= model.usable_memory();
+  }
   out.defaults = question.defaults;
-  out.sweep = SweepOf(row);
+  out.sweep = SweepOf(row, question.stack);
   out.setting = SettingOf(question);
+  if (question.kind != MetricKind::kTime) out.sweep.clear();
   out.complete = question.kind == MetricKind::kTime && row.tp && row.pp && row.dp && row.micro_batch &&
                  row.global_batch && row.seq && row.layers && row.hidden;
   switch (question.kind) {

@@ -14,11 +14,12 @@ namespace weft::cli {
 struct RowPrediction {
   std::string file, source, model, metric;
   int64_t line = 0;
-  std::string kind;        ///< "time", "memory" or "fits"
+  int64_t bytes = 0;       ///< of a collective; 0: none
+  std::string kind;        ///< "time", "memory", "fits", "collective" or "collective-small"
   double measured = 0, predicted = 0;
   bool calibration = false;
   bool complete = false;   ///< a time row with tp, pp, dp, micro-batch, global batch, seq, layers and hidden
-  std::string sweep;       ///< rows of equal sweep compete with each other
+  std::string sweep;       ///< rows of equal sweep compete with each other; empty: with none
   std::string setting;     ///< rows of equal setting are repetitions
   std::vector<std::string> defaults;
   planner::Estimate estimate;

@@ -46,7 +46,7 @@ ErrorSummary Summarise(std::vector<double> errors) {
 OrderSummary SummariseOrder(std::span<const RowPrediction> rows) {
   std::map<std::string, std::map<std::string, Point>> sweeps;
   for (const RowPrediction& row : rows) {
-    if (row.kind != "time") continue;
+    if (row.kind != "time" || row.sweep.empty()) continue;
     Point& point = sweeps[row.file + row.sweep][row.setting];
     point.predicted = row.predicted;
     point.measured += row.measured;

@@ -78,6 +78,7 @@ Result<ModelSpec> ReadCnn3d(const json& config, std::string_view source) {
   JsonFields fields(config, source);
   ModelSpec model;
   model.architecture = planner::Architecture::kCnn3d;
+  model.max_positions = 1;  // a sample is a sequence of one
   model.name = fields.Text("_name_or_path", std::string(kCnn3dModelType));
   const json* input = fields.Object("input");
   const json* layers = fields.List("layers");

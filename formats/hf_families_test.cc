@@ -84,6 +84,7 @@ TEST(HfFamilies, ConvolutionsPassOnChannelsAndExtents) {
   const ModelSpec model = ParseHfConfig(Text("weft-cnn3d"), "c").value();
   ASSERT_EQ(model.layers, 5);
   EXPECT_EQ(model.name, "unet");
+  EXPECT_EQ(model.max_positions, 1) << "a sample is a sequence of one, as --seq 1 says";
   EXPECT_EQ(model.cnn_layers[2].extent, (std::array<int64_t, 3>{8, 16, 16}));
   EXPECT_EQ(model.cnn_layers[2].OutputExtent(), (std::array<int64_t, 3>{16, 32, 32}));
   EXPECT_EQ(model.cnn_layers[3].in_channels, 16);

@@ -22,6 +22,7 @@ struct ValidationCase {
   planner::Strategy strategy;
   std::string stack;
   bool recompute_unknown = false;      ///< the least that fits is meant
+  bool offloaded = false;              ///< activations that do not fit go to the host
   bool zero_unknown = false;           ///< 1, or 3 where nothing else fits
   MetricKind kind = MetricKind::kTime;
   double measured = 0;                 ///< s of an iteration, bytes, 0 or 1, or the metric's own unit (kPart)

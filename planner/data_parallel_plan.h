@@ -1,6 +1,6 @@
-// Planning for weft-train, which splits the batch and nothing else: dp, micro-batch, recomputation and bucket size, each
-// priced by the simulated iteration of data_parallel.h. Takes a measured compute time where the job has one, and may leave
-// GPUs idle where the batch does not divide by them.
+// Planning for weft-train, which splits the batch and nothing else: dp, micro-batch, recomputation and bucket size,
+// each priced by the simulated iteration of data_parallel.h. Takes a measured compute time where the job has one, and
+// may leave GPUs idle where the batch does not divide by them.
 #pragma once
 
 #include "planner/planner.h"

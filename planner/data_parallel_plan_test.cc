@@ -162,7 +162,8 @@ TEST(DataParallelPlan, ASpentBudgetIsSaid) {
 TEST(DataParallelPlan, TheSameQuestionHasTheSameAnswerByteForByte) {
   for (const int64_t nodes : {1, 3, 16}) {
     const PlanOptions options{.top = 5};
-    EXPECT_EQ(Text(PlanBatch(Gpt2Job(96), A100(nodes), options).value()), Text(PlanBatch(Gpt2Job(96), A100(nodes), options).value()));
+    EXPECT_EQ(Text(PlanBatch(Gpt2Job(96), A100(nodes), options).value()),
+              Text(PlanBatch(Gpt2Job(96), A100(nodes), options).value()));
   }
 }
 

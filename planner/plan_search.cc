@@ -1,7 +1,11 @@
 #include "planner/plan_search.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
+
+#include "common/parse_units.h"
 #include "planner/reasons.h"
 
 namespace weft::planner {
@@ -10,6 +14,17 @@ namespace {
 // Strategies that differ in name only tie; so many more are kept that others still fill the table.
 constexpr size_t kTies = 4;
 constexpr size_t kSpare = 8;
+
+/// Peak of the slowest GPU over the mean of all.
+double SlowestPeakShare(const CostModel& model) {
+  double sum = 0, least = 1e300;
+  for (const NodeGroup& group : model.cluster().Groups()) {
+    const double peak = group.device.Peak(model.job().precision).value();
+    sum += peak * static_cast<double>(group.gpus());
+    least = std::min(least, peak);
+  }
+  return sum > 0 ? least * static_cast<double>(model.cluster().TotalGpus()) / sum : 1;
+}
 
 size_t Kept(const PlanOptions& options) { return kTies * static_cast<size_t>(options.top) + kSpare; }
 
@@ -49,12 +64,17 @@ PlanAnswer PlanSearch::Impl::Finish() {
   answer.strategies = statistics.evaluated + statistics.pruned + statistics.left;
   answer.complete = statistics.complete();
   CostModel::Scratch scratch;
+  if (search_->Best().empty() && groups_) {
+    AddGroups(answer);
+    return answer;
+  }
   if (search_->Best().empty()) {
     answer.infeasible = WhyNothingFits(*model_, *space_, options_, scratch);
     return answer;
   }
   answer.ideal = Seconds(search_->RootBound());
   FillPlans(answer, scratch);
+  if (groups_) AddGroups(answer);
   for (const Search::Found& found : search_->Front()) {
     answer.front.push_back({found.leaf.strategy, Seconds(found.value), Bytes(static_cast<int64_t>(found.second))});
   }
@@ -94,22 +114,58 @@ JobPlan PlanSearch::Impl::MakePlan(const Search::Found& found, CostModel::Scratc
   JobPlan plan;
   plan.strategy = found.leaf.strategy;
   const Estimate estimate = model_->Evaluate(plan.strategy, scratch);
-  const JobSpec& job = model_->job();
   Prediction& predicted = plan.predicted;
   predicted.parts = estimate;
-  predicted.iteration = estimate.iteration;
   predicted.exposed_communication = estimate.exposed_communication();
   predicted.bubble = estimate.bubble;
   predicted.memory = estimate.memory;
-  const double seconds = estimate.iteration.count();
+  Predict(plan, estimate.iteration);
+  plan.lower_bound = Seconds(std::min(search_->ProvedBound(), estimate.iteration.count()));
+  plan.gap = estimate.iteration / plan.lower_bound - 1;
+  return plan;
+}
+
+void PlanSearch::Impl::Predict(JobPlan& plan, Seconds iteration) const {
+  const JobSpec& job = model_->job();
+  Prediction& predicted = plan.predicted;
+  predicted.iteration = iteration;
+  const double seconds = iteration.count();
   predicted.tokens_per_s = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence) / seconds;
   const double flops = model_->model_flops().count() / seconds / static_cast<double>(job.gpus);
   predicted.tflops_per_gpu = flops / 1e12;
-  const double peak = model_->cluster().device.Peak(job.precision).value();
+  double peak = 0;  // of all GPUs together
+  for (const NodeGroup& group : model_->cluster().Groups()) {
+    peak += group.device.Peak(job.precision).value() * static_cast<double>(group.gpus());
+  }
+  peak /= static_cast<double>(model_->cluster().TotalGpus());
   predicted.mfu = peak > 0 ? flops / peak : 0;
-  plan.lower_bound = Seconds(std::min(search_->ProvedBound(), seconds));
-  plan.gap = seconds / plan.lower_bound.count() - 1;
-  return plan;
+}
+
+void PlanSearch::Impl::AddGroups(PlanAnswer& answer) const {
+  if (!answer.plans.empty() && answer.plans.front().predicted.iteration <= groups_->iteration) {
+    answer.plans.front().why.push_back(fmt::format("groups treated differently would not be faster: {}",
+                                                   FormatDuration(groups_->iteration)));
+    return;
+  }
+  JobPlan plan;
+  plan.groups = groups_->groups;
+  plan.strategy = plan.groups.front().strategy;
+  Predict(plan, groups_->iteration);
+  for (const GroupShare& group : plan.groups) {
+    if (group.memory.total() > plan.predicted.memory.total()) plan.predicted.memory = group.memory;
+  }
+  plan.why = groups_->why;
+  // Together the groups are at most as fast as their peaks: scaled from what the slowest machines would need at best.
+  const double scale = SlowestPeakShare(*model_);
+  plan.lower_bound = Seconds(std::min(search_->RootBound() * scale, groups_->iteration.count()));
+  plan.gap = groups_->iteration / plan.lower_bound - 1;
+  plan.why.push_back(answer.plans.empty()
+                         ? std::string("treated alike, the groups have no plan that fits")
+                         : fmt::format("not all groups alike: {} (the slowest machine's pace)",
+                                       FormatDuration(answer.plans.front().predicted.iteration)));
+  plan.why.push_back("shares are a local optimum, not proved");
+  answer.plans.insert(answer.plans.begin(), std::move(plan));
+  if (answer.plans.size() > static_cast<size_t>(options_.top)) answer.plans.pop_back();
 }
 
 }  // namespace weft::planner

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "planner/group_plan.h"
 #include "planner/planner.h"
 #include "planner/search/branch_and_bound.h"
 
@@ -16,6 +17,8 @@ class PlanSearch::Impl {
   void Answered(PlanAnswer answer) { answer_ = std::move(answer); }
   /// A search is to be made.
   void Begin(CostModel model);
+  /// A plan that treats the cluster's groups differently competes with those that treat them alike.
+  void Compete(GroupPlan plan) { groups_ = std::move(plan); }
 
   void Work(const std::stop_token& stop);
   PlanProgress Progress() const;
@@ -26,7 +29,11 @@ class PlanSearch::Impl {
   void FillPlans(PlanAnswer& answer, CostModel::Scratch& scratch) const;
   JobPlan MakePlan(const Search::Found& found, CostModel::Scratch& scratch) const;
 
+  void AddGroups(PlanAnswer& answer) const;
+  void Predict(JobPlan& plan, Seconds iteration) const;
+
   PlanOptions options_;
+  std::optional<GroupPlan> groups_;
   std::optional<PlanAnswer> answer_;
   std::optional<CostModel> model_;
   std::optional<StrategySpace> space_;

@@ -72,6 +72,10 @@ Result<PlanSearch> PlanSearch::Make(const JobSpec& job, const ClusterSpec& clust
     WEFT_RETURN_IF_ERROR(Require(options.top >= 1, "top", options.top, "a positive number"));
     WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job, cluster));
     impl->Begin(std::move(model));
+    if (cluster.heterogeneous() && (job.gpus == 0 || job.gpus == cluster.TotalGpus())) {
+      WEFT_ASSIGN_OR_RETURN(std::optional<GroupPlan> groups, PlanGroups(job, cluster, options));
+      if (groups) impl->Compete(std::move(*groups));
+    }
   }
   return PlanSearch(std::move(impl));
 }

@@ -55,12 +55,24 @@ struct Prediction {
   Estimate parts;                             ///< where the iteration goes; zero for kWeftTrain
 };
 
+/// What one group of a heterogeneous cluster does.
+struct GroupShare {
+  std::string name;
+  int64_t gpus = 0;
+  int64_t sequences = 0;                      ///< of the global batch
+  std::vector<int64_t> layers;                ///< of its stages, where one pipeline runs through all groups
+  Strategy strategy;                          ///< inside the group
+  Seconds time{0};                            ///< its iteration, without the exchange between groups
+  MemoryUse memory;                           ///< of its fullest stage; zero for one pipeline through all groups
+};
+
 struct JobPlan {
-  Strategy strategy;
+  Strategy strategy;                          ///< of the first group, if there are several
   Prediction predicted;
-  Seconds lower_bound{0};                     ///< no strategy of the space is faster: proved
+  Seconds lower_bound{0};                     ///< no strategy of the space is faster: proved (groups: ideal throughput)
   double gap = 0;                             ///< (predicted - bound) / bound
   std::vector<std::string> why;               ///< why each setting, and why the runner-up lost
+  std::vector<GroupShare> groups;             ///< where groups of a heterogeneous cluster do different things
 };
 
 struct FrontPoint {
@@ -110,9 +122,9 @@ class PlanSearch {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Chooses a strategy for one job on one cluster: the optimum of the modelled space, by branch and bound, on the caller's
-/// thread. Errors: kInvalidArgument for a job or a fix that makes no sense (names the field, its value and what was
-/// expected); a job that does not fit is an answer without plans.
+/// Chooses a strategy for one job on one cluster: the optimum of the modelled space, by branch and bound, on the
+/// caller's thread. Errors: kInvalidArgument for a job or a fix that makes no sense (names the field, its value and
+/// what was expected); a job that does not fit is an answer without plans.
 [[nodiscard]] Result<PlanAnswer> Plan(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options);
 
 }  // namespace weft::planner

@@ -98,7 +98,8 @@ TEST(Plan, TheFrontTradesTimeForMemory) {
 }
 
 TEST(Plan, ExhaustiveSearchFindsTheSame) {
-  const PlanOptions fixed{.top = 2, .fix = ParseFixed("tp=2,micro_batch=1,schedule=1f1b").value(), .node_budget = 1 << 30};
+  const PlanOptions fixed{
+      .top = 2, .fix = ParseFixed("tp=2,micro_batch=1,schedule=1f1b").value(), .node_budget = 1 << 30};
   PlanOptions exhaustive = fixed;
   exhaustive.exhaustive = true;
   const JobSpec job = Job("llama3-8b", 32, 4096);
@@ -145,9 +146,12 @@ TEST(Plan, BadQuestionsAreErrorsThatNameFieldValueAndExpectation) {
     return answer.error().message();
   };
   EXPECT_THAT(message(Job("gpt2", 0, 1024), {}), HasSubstr("global_batch: 0, expected a positive number"));
-  EXPECT_THAT(message(Job("gpt2", 8, 4096), {}), HasSubstr("sequence: 4096, expected at most the 1024 positions of gpt2"));
-  EXPECT_THAT(message(Job("gpt2", 8, 1024), {.fix = {{"dq", 8}}}), HasSubstr("fix dq: unknown, expected one of dp, tp"));
-  EXPECT_THAT(message(Job("gpt2", 8, 1024), {.fix = {{"recompute", 9}}}), HasSubstr("expected none, selective or full"));
+  EXPECT_THAT(message(Job("gpt2", 8, 4096), {}),
+              HasSubstr("sequence: 4096, expected at most the 1024 positions of gpt2"));
+  EXPECT_THAT(message(Job("gpt2", 8, 1024), {.fix = {{"dq", 8}}}),
+              HasSubstr("fix dq: unknown, expected one of dp, tp"));
+  EXPECT_THAT(message(Job("gpt2", 8, 1024), {.fix = {{"recompute", 9}}}),
+              HasSubstr("expected none, selective or full"));
   EXPECT_THAT(message(Job("gpt2", 8, 1024), {.top = 0}), HasSubstr("top: 0"));
   JobSpec job = Job("gpt2", 8, 1024);
   job.model.heads = 0;

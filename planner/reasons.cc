@@ -46,9 +46,9 @@ std::string Increases(const Estimate& from, const Estimate& to) {
 }
 
 std::string MemoryParts(const MemoryUse& memory) {
-  return fmt::format("parameters {}, gradients {}, optimizer {}, activations {}, buffers {}", Gibibytes(memory.parameters),
-                     Gibibytes(memory.gradients), Gibibytes(memory.optimizer), Gibibytes(memory.activations),
-                     Gibibytes(memory.transient));
+  return fmt::format("parameters {}, gradients {}, optimizer {}, activations {}, buffers {}",
+                     Gibibytes(memory.parameters), Gibibytes(memory.gradients), Gibibytes(memory.optimizer),
+                     Gibibytes(memory.activations), Gibibytes(memory.transient));
 }
 
 std::string Print(const char* name, const Strategy& s) {
@@ -89,7 +89,8 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
 std::string Reasons::Against(const std::string& what, const Strategy& other, const Estimate& best) const {
   const Estimate e = model_.Evaluate(other, scratch_);
   if (!e.fits) {
-    return fmt::format("{}: does not fit, {} of {}", what, Gibibytes(e.memory.total()), Gibibytes(model_.usable_memory()));
+    return fmt::format("{}: does not fit, {} of {}", what, Gibibytes(e.memory.total()),
+                       Gibibytes(model_.usable_memory()));
   }
   const Seconds more = e.iteration - best.iteration;
   if (more.count() <= 0) return fmt::format("{}: as fast", what);
@@ -171,9 +172,10 @@ std::string Reasons::Proof(const PlanAnswer& answer) const {
     return fmt::format("not proved: the search was stopped; nothing can be below {}",
                        FormatDuration(answer.plans.front().lower_bound));
   }
-  return fmt::format("proved: none of {} legal strategies is faster ({} priced, {} ruled out by bounds); without bubble, "
-                     "recomputation and exposed exchange it would be {}", answer.strategies, answer.evaluated,
-                     answer.pruned, FormatDuration(answer.ideal));
+  return fmt::format(
+      "proved: none of {} legal strategies is faster ({} priced, {} ruled out by bounds); without bubble, "
+      "recomputation and exposed exchange it would be {}",
+      answer.strategies, answer.evaluated, answer.pruned, FormatDuration(answer.ideal));
 }
 
 namespace {
@@ -225,8 +227,9 @@ void NearestGpus(const CostModel& model, const PlanOptions& options, std::vector
       return;
     }
   }
-  lines.push_back(fmt::format("gpus={} with {} sequences leaves no legal strategy, nor does any number within 256 of it",
-                              gpus, model.job().global_batch));
+  lines.push_back(
+      fmt::format("gpus={} with {} sequences leaves no legal strategy, nor does any number within 256 of it", gpus,
+                  model.job().global_batch));
 }
 
 }  // namespace
@@ -250,13 +253,15 @@ std::vector<std::string> WhyNothingFits(const CostModel& model, const StrategySp
   const Bytes state = memory.parameters + memory.gradients + memory.optimizer;
   const Bytes rest = memory.total() - state;
   if (rest < model.usable_memory() && state.count() > 0) {
-    const double factor = static_cast<double>(state.count()) / static_cast<double>((model.usable_memory() - rest).count());
+    const double factor =
+        static_cast<double>(state.count()) / static_cast<double>((model.usable_memory() - rest).count());
     const auto needed = static_cast<int64_t>(std::ceil(factor * static_cast<double>(model.job().gpus)));
     lines.push_back(fmt::format("sharded over about {} GPUs in place of {} its state would fit", needed,
                                 model.job().gpus));
   } else {
-    lines.push_back("activations alone do not fit: a shorter sequence, more tensor or context parallelism, or GPUs with "
-                    "more memory do");
+    lines.push_back(
+        "activations alone do not fit: a shorter sequence, more tensor or context parallelism, or GPUs with "
+        "more memory do");
   }
   return lines;
 }

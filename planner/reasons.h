@@ -1,5 +1,5 @@
-// The sentences that go with a plan over the whole space: what each setting buys, what its neighbours would cost, how the
-// best of other kinds compare, what does not fit. Internal to planner.
+// The sentences that go with a plan over the whole space: what each setting buys, what its neighbours would cost, how
+// the best of other kinds compare, what does not fit. Internal to planner.
 #pragma once
 
 #include <string>

@@ -14,11 +14,12 @@ struct Problem {
   std::vector<std::vector<LinkId>> links;
   std::vector<double> weight;
   std::vector<double> cap;
+  std::vector<int32_t> priority;
 
   std::vector<MaxMinFlow> Flows() const {
     std::vector<MaxMinFlow> flows;
     for (size_t f = 0; f < links.size(); ++f) {
-      flows.push_back({.links = links[f], .weight = weight[f], .cap = BitsPerSecond(cap[f])});
+      flows.push_back({.links = links[f], .weight = weight[f], .cap = BitsPerSecond(cap[f]), .priority = priority[f]});
     }
     return flows;
   }
@@ -33,6 +34,7 @@ Problem Equal(std::vector<double> capacity, std::vector<std::vector<int>> links)
   }
   problem.weight.assign(links.size(), 1);
   problem.cap.assign(links.size(), 1e300);
+  problem.priority.assign(links.size(), 0);
   return problem;
 }
 
@@ -73,6 +75,23 @@ TEST(MaxMin, ADeadLinkGivesNothingAndAFlowWithoutLinksItsCap) {
   EXPECT_TRUE(Solve(Equal({1}, {})).empty());
 }
 
+// The first priority takes 10 of link 0, where the second then gets nothing; on link 1 it gets what the cap leaves, 6 - 2.
+TEST(MaxMin, ALowerPriorityGetsOnlyWhatIsLeft) {
+  Problem problem = Equal({10, 6}, {{0}, {0, 1}, {1}, {1}});
+  problem.cap = {1e300, 1e300, 2, 1e300};
+  problem.priority = {0, 1, 0, 7};
+  EXPECT_THAT(Solve(problem), ElementsAre(10, 0, 2, 4));
+}
+
+// 600 flows of 3 kinds are solved as 3 classes: 300·1 + 200·2 + 100·3 weights on a link of 1,000.
+TEST(MaxMin, ManyEqualFlowsGetWhatEachWouldGetAlone) {
+  std::vector<std::vector<int>> links(600, {0});
+  Problem problem = Equal({1000}, links);
+  for (size_t f = 0; f < 600; ++f) problem.weight[f] = f % 6 < 3 ? 1 : f % 6 < 5 ? 2 : 3;
+  const std::vector<double> rates = Solve(problem);
+  for (size_t f = 0; f < 600; ++f) ASSERT_DOUBLE_EQ(rates[f], problem.weight[f]) << f;
+}
+
 TEST(MaxMin, WeightsThatDifferByTwelveOrdersDoNotBreakIt) {
   Problem problem = Equal({1e9}, {{0}, {0}, {0}});
   problem.weight = {1e6, 1e-6, 1e-6};
@@ -80,8 +99,8 @@ TEST(MaxMin, WeightsThatDifferByTwelveOrdersDoNotBreakIt) {
   EXPECT_THAT(Solve(problem), ElementsAre(1e3, DoubleNear(5e8 - 500, 1), DoubleNear(5e8 - 500, 1)));
 }
 
-/// The definition, step by step: raise all free flows until the first link or cap is full, freeze, repeat.
-std::vector<double> Reference(const Problem& problem) {
+/// The definition for one priority, step by step: raise all free flows until the first link or cap is full, freeze, repeat.
+std::vector<double> OnePriority(const Problem& problem) {
   const size_t n = problem.links.size();
   std::vector<double> rate(n, 0);
   std::vector<bool> frozen(n, false);
@@ -117,7 +136,33 @@ std::vector<double> Reference(const Problem& problem) {
   }
 }
 
-Problem Random(std::mt19937* random) {
+/// Priority by priority, each on what the ones before it have left.
+std::vector<double> Reference(const Problem& problem) {
+  std::vector<double> rates(problem.links.size(), 0);
+  std::vector<BitsPerSecond> left = problem.capacity;
+  for (int32_t priority = 0; priority <= *std::max_element(problem.priority.begin(), problem.priority.end()); ++priority) {
+    Problem part{.capacity = left};
+    std::vector<size_t> members;
+    for (size_t f = 0; f < rates.size(); ++f) {
+      if (problem.priority[f] != priority) continue;
+      members.push_back(f);
+      part.links.push_back(problem.links[f]);
+      part.weight.push_back(problem.weight[f]);
+      part.cap.push_back(problem.cap[f]);
+    }
+    const std::vector<double> found = OnePriority(part);
+    for (size_t i = 0; i < members.size(); ++i) {
+      rates[members[i]] = found[i];
+      for (const LinkId l : part.links[i]) {
+        left[l.index()] = BitsPerSecond(std::max(0.0, left[l.index()].value() - found[i]));
+      }
+    }
+    for (BitsPerSecond& rest : left) rest = rest.value() < 1e-9 ? BitsPerSecond(0) : rest;
+  }
+  return rates;
+}
+
+Problem Random(std::mt19937* random, int priorities = 1) {
   const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(*random); };
   const int links = draw(1, 8), flows = draw(1, 14);
   Problem problem;
@@ -129,14 +174,15 @@ Problem Random(std::mt19937* random) {
     problem.links.push_back(path);
     problem.weight.push_back(draw(1, 4));
     problem.cap.push_back(draw(0, 2) == 0 ? draw(1, 6) : 1e300);
+    problem.priority.push_back(draw(0, priorities - 1));
   }
   return problem;
 }
 
 TEST(MaxMin, AgreesWithTheDefinitionOnRandomProblems) {
   std::mt19937 random(20240607);
-  for (int round = 0; round < 400; ++round) {
-    const Problem problem = Random(&random);
+  for (int round = 0; round < 3000; ++round) {
+    const Problem problem = Random(&random, 1 + round % 4);
     const std::vector<double> fast = Solve(problem), slow = Reference(problem);
     for (size_t f = 0; f < fast.size(); ++f) ASSERT_NEAR(fast[f], slow[f], 1e-6) << "round " << round << " flow " << f;
   }

@@ -43,8 +43,8 @@ struct KnapsackAnswer {
   std::vector<std::vector<int64_t>> taken;  ///< [group][choice]: how many items take it
 };
 
-/// The least time within `budget` bytes. Ties go to the smaller peak, then to what the fixed order of states finds first.
-/// Requires: times, memories and peaks ≥ 0, counts ≥ 0, no group without choices, sums below 2^62.
+/// The least time within `budget` bytes. Ties go to the smaller peak, then to what the fixed order of states finds
+/// first. Requires: times, memories and peaks ≥ 0, counts ≥ 0, no group without choices, sums below 2^62.
 /// Complexity: O(items · states · choices) per peak; the states left after cutting are few hundred in practice.
 /// Source: dynamic programming with bounds for multiple-choice knapsacks, Pisinger, EJOR 83 (1995), section 5.
 KnapsackAnswer SolveChoiceKnapsack(std::span<const ChoiceGroup> groups, int64_t budget, const KnapsackLimits& limits);

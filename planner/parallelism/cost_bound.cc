@@ -63,7 +63,7 @@ Estimate CostModel::EvaluateSimulated(const Strategy& s, Scratch& scratch) const
   const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
   const auto simulated = SimulatePipeline({.schedule = s.schedule, .stages = stages, .micro_batches = micro_batches,
                                            .chunks = s.vpp, .hops = std::span(&hop, 1),
-                                           .blocking_sends = impl.stack.blocking_sends},
+                                           .blocking_sends = BlockingSends(impl.stack, s.schedule)},
                                           scratch.tables_->pipeline);
   // Shapes that the simulator has no order for (interleaving with p not dividing m) keep the closed form.
   if (!simulated) return estimate;

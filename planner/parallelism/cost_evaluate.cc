@@ -35,7 +35,7 @@ double PipelineSpan(const Strategy& s, const PipelineSums& sums, double m) {
 double HopsExposed(const Strategy& s, const SoftwareStack& stack, double hop, double m) {
   if (s.pp == 1) return 0;
   const double p = static_cast<double>(s.pp), v = static_cast<double>(s.vpp);
-  const double blocking = stack.blocking_sends ? 2 * hop * m * v : 0;
+  const double blocking = BlockingSends(stack, s.schedule) ? 2 * hop * m * v : 0;
   switch (s.schedule) {
     case ScheduleKind::kGpipe:
     case ScheduleKind::kEager1F1B:

@@ -1,10 +1,10 @@
-// The exact inner problem of per-layer strategies (Galvatron): every layer of a chain takes one option with a time and an
-// amount of memory; two neighbours with different layouts pay for the re-layout between them; memory stays within a
-// budget; the total time is least.
+// The exact inner problem of per-layer strategies (Galvatron): every layer of a chain takes one option with a time
+// and an amount of memory; two neighbours with different layouts pay for the re-layout between them; memory stays
+// within a budget; the total time is least.
 //
-// Method: label setting over (option, memory, time) layer by layer. A label goes when another one with no more memory is
-// no later even after a re-layout, or when its Lagrangian bound (shortest path to the end with memory priced) reaches
-// the best answer known, which narrow first passes find.
+// Method: label setting over (option, memory, time) layer by layer. A label goes when another one with no more memory
+// is no later even after a re-layout, or when its Lagrangian bound (shortest path to the end with memory priced)
+// reaches the best answer known, which narrow first passes find.
 //
 //   const ChainAnswer answer = SolveLayerChain({{{options, 32}}, layouts, relayout, budget}, {});
 #pragma once

@@ -27,8 +27,12 @@ struct Priced {
 /// The model's parts at one width of a stage and one number of micro-batches.
 class StageCosts {
  public:
-  StageCosts(const JobSpec& job, const Machine& machine, const SoftwareStack& stack, int64_t gpus, int64_t micro_batches)
-      : job_(job), machine_(machine), stack_(stack), state_(StateBytesOf(stack.state, job.precision, stack.gradients_16bit)),
+  StageCosts(const JobSpec& job, const Machine& machine, const SoftwareStack& stack, int64_t gpus,
+             int64_t micro_batches)
+      : job_(job),
+        machine_(machine),
+        stack_(stack),
+        state_(StateBytesOf(stack.state, job.precision, stack.gradients_16bit)),
         micro_batches_(micro_batches) {
     const int64_t share = job.global_batch / micro_batches;
     for (const int64_t tp : Divisors(gpus)) {
@@ -246,8 +250,9 @@ Status Check(const JobSpec& job, const ClusterSpec& cluster, int64_t gpus) {
     return Fail(Code::kInvalidArgument, fmt::format("model \"{}\": expected a dense transformer", job.model.name));
   }
   if (job.model.layers < 1 || job.global_batch < 1 || job.sequence < 1) {
-    return Fail(Code::kInvalidArgument, fmt::format("layers {}, global_batch {}, sequence {}: expected positive numbers",
-                                                    job.model.layers, job.global_batch, job.sequence));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("layers {}, global_batch {}, sequence {}: expected positive numbers", job.model.layers,
+                            job.global_batch, job.sequence));
   }
   if (gpus < 1 || gpus > cluster.TotalGpus()) {
     return Fail(Code::kInvalidArgument, fmt::format("gpus: {}, expected 1 to the {} of cluster {}", gpus,
@@ -277,7 +282,7 @@ LayerPlan PlanPipeline(const JobSpec& job, const StageCosts& costs, int64_t pp, 
     }
     plan.stages.push_back(std::move(solved.stage));
   }
-  plan.iteration = Seconds(slowest + passes - slowest_pass);
+  plan.iteration = Seconds(slowest + std::max(0.0, passes - slowest_pass));
   return plan;
 }
 

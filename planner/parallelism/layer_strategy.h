@@ -1,6 +1,7 @@
-// A strategy for every layer (Galvatron): inside a pipeline stage each layer chooses tensor, Ulysses and data parallelism
-// over the stage's GPUs, whether its state is sharded (ZeRO-3) and whether it is recomputed; where neighbours differ the
-// activations are re-laid out. One pipeline degree and one number of micro-batches for all; the budget is the device's.
+// A strategy for every layer (Galvatron): inside a pipeline stage each layer chooses tensor, Ulysses and data
+// parallelism over the stage's GPUs, whether its state is sharded (ZeRO-3) and whether it is recomputed; where
+// neighbours differ the activations are re-laid out. One pipeline degree and one number of micro-batches for all; the
+// budget is the device's.
 //
 //   const LayerPlan plan = PlanLayers(job, cluster).value();
 //   for (const LayerStage& stage : plan.stages) for (const LayerRunPlan& run : stage.runs) ...
@@ -54,8 +55,9 @@ struct LayerPlanOptions {
   double tolerance = 1e-6;          ///< relative, per stage
 };
 
-/// The fastest plan. Each stage's own problem is solved exactly (layer_chain.h); an iteration is the slowest stage and one
-/// pass of a micro-batch through the others. Errors: kInvalidArgument for a mixture, a CNN or impossible sizes.
+/// The fastest plan. Each stage's own problem is solved exactly (layer_chain.h); an iteration is the slowest stage
+/// and one pass of a micro-batch through the others. Errors: kInvalidArgument for a mixture, a CNN or impossible
+/// sizes.
 /// Complexity: pp and micro-batches each at most their divisors, a chain per stage.
 /// Source: search space and outer loops, arXiv 2211.13878 sections 3 to 5; costs, layer_time.h and memory_model.h.
 [[nodiscard]] Result<LayerPlan> PlanLayers(const JobSpec& job, const ClusterSpec& cluster,

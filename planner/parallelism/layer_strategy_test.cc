@@ -12,7 +12,8 @@ using testing::HasSubstr;
 
 /// 32 layers of Llama 2 7B's shape on eight A100, of which `gib` each may be used.
 JobSpec Job(int64_t batch) {
-  JobSpec job{.name = "llama2-7b", .model = FindModelPreset("llama3-8b").value(), .global_batch = batch, .sequence = 4096};
+  JobSpec job{
+      .name = "llama2-7b", .model = FindModelPreset("llama3-8b").value(), .global_batch = batch, .sequence = 4096};
   job.model.kv_heads = job.model.heads;
   job.model.ffn_hidden = 11008;
   job.model.vocab = 32000;

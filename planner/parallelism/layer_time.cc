@@ -54,7 +54,9 @@ double Tokens(const JobSpec& job, const LayerKey& key) {
 /// scatter behind; backward the same volume, and the stored shard's gather hides behind the data gradient.
 double TensorCommunication(const JobSpec& job, const Machine& m, const LayerKey& key) {
   const double bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden);
-  return 2 * AllReduceTime(m, {key.tp, 1}, bytes) * (1 - m.tensor_hidden);
+  if (key.tp == 1) return 0;
+  const double jitter = m.tensor_jitter * static_cast<double>(key.tp - 1);
+  return 2 * (AllReduceTime(m, {key.tp, 1}, bytes) + jitter) * (1 - m.tensor_hidden);
 }
 
 void AddStreams(LayerTime& layer, const JobSpec& job, const Machine& m, const LayerKey& key) {

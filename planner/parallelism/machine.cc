@@ -19,8 +19,8 @@ struct Processors {
 constexpr std::array kProcessors = {
     Processors{"v100", "v100", 80},      Processors{"a100", "a100", 108},       Processors{"h100-pcie", "h100", 114},
     Processors{"h100-96", "h100.96", 132}, Processors{"h100", "h100", 132},     Processors{"h800", "h100", 132},       Processors{"h200", "h100", 132},
-    Processors{"gb200", "blackwell", 148}, Processors{"b200", "blackwell", 148}, Processors{"gb300", "blackwell", 148},
-    Processors{"b300", "blackwell", 148}, Processors{"l40s", "l40s", 142},      Processors{"p40", "p40", 30},
+    Processors{"gb200", "blackwell", 148}, Processors{"b200", "blackwell", 148}, Processors{"gb300", "blackwell.ultra", 148},
+    Processors{"b300", "blackwell.ultra", 148}, Processors{"l40s", "l40s", 142},      Processors{"p40", "p40", 30},
     Processors{"cpu", "cpu", 1},
 };
 
@@ -34,8 +34,8 @@ const Processors* FindProcessors(std::string_view device) {
 struct Tile {
   double m, n, efficiency;  // efficiency: of the largest tile's rate per multiprocessor
 };
-constexpr std::array kTiles = {Tile{256, 128, 1.0}, Tile{128, 256, 1.0}, Tile{128, 128, 0.95}, Tile{256, 64, 0.85},
-                               Tile{64, 256, 0.85}, Tile{128, 64, 0.75}, Tile{64, 128, 0.75},  Tile{64, 64, 0.6}};
+constexpr std::array kTiles = {Tile{256, 128, 1.0}, Tile{128, 256, 1.0}, Tile{128, 128, 0.88}, Tile{256, 64, 0.75},
+                               Tile{64, 256, 0.75}, Tile{128, 64, 0.62}, Tile{64, 128, 0.62},  Tile{64, 64, 0.45}};
 
 /// Instructions want operands in steps of 16 bytes; off that grid they load element by element.
 double Alignment(double extent) {
@@ -167,6 +167,7 @@ Result<Machine> MakeMachine(const ClusterSpec& cluster, Precision precision, con
   m.mixture_host = get(software, "mixture_host");
   m.elementwise = get(software, "elementwise");
   m.tensor_hidden = get(software, "tensor_hidden");
+  m.tensor_jitter = get(software, "tensor_jitter");
   m.expert_hidden = get(software, "expert_hidden");
   m.adds_gradients = stack.adds_gradients;
   m.parameter_bucket = stack.parameter_bucket;
@@ -186,7 +187,7 @@ Result<Machine> MakeMachine(const ClusterSpec& cluster, Precision precision, con
     }
   }
   const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.buffers, m.intra_latency, m.nic_latency, m.host_per_kernel,
-                           m.mixture_host, m.elementwise, m.tensor_hidden, m.expert_hidden, m.interference, m.step_host,
+                           m.mixture_host, m.elementwise, m.tensor_hidden, m.tensor_jitter, m.expert_hidden, m.interference, m.step_host,
                            m.micro_batch_host};
   for (const double value : others) {
     if (!(value >= 0)) {

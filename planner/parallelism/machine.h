@@ -36,6 +36,7 @@ struct Machine {
   double mixture_host = 0;       ///< s that the host adds per mixture layer and pass: sizes known only on the device
   double elementwise = 1;        ///< traffic of unfused kernels over the least traffic
   double tensor_hidden = 0;      ///< share of tp communication behind GEMMs
+  double tensor_jitter = 0;      ///< s per rank that a blocking collective of tp waits for the last one to start
   double expert_hidden = 0;      ///< share of ep communication behind other work
   bool adds_gradients = false;
   double parameter_bucket = 160e6;  ///< bytes

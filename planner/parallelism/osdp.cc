@@ -10,7 +10,8 @@
 namespace weft::planner {
 namespace {
 
-/// A ring over n ranks that moves S bytes `trips` times: once is an all-gather or a reduce-scatter, twice an all-reduce.
+/// A ring over n ranks that moves S bytes `trips` times: once is an all-gather or a reduce-scatter, twice an
+/// all-reduce.
 double Ring(double trips, int64_t ranks, double bytes, Seconds latency, BitsPerSecond rate) {
   const auto n = static_cast<double>(ranks);
   if (ranks <= 1) return 0;
@@ -49,8 +50,9 @@ Choice Cost(const OsdpProblem& problem, const OsdpOperator& op, const OsdpDecisi
     // Gathers and reduce-scatters stay in the group; the shards are then all-reduced between the groups.
     const int64_t g = problem.shard_group;
     choice.memory += decision.group_sharded * CeilDivide(state, g);
-    choice.time += in_group * (Ring(3, g, wire, problem.group_latency, problem.group_rate) +
-                               Ring(2, problem.ranks / g, wire / static_cast<double>(g), problem.latency, problem.rate));
+    choice.time +=
+        in_group * (Ring(3, g, wire, problem.group_latency, problem.group_rate) +
+                    Ring(2, problem.ranks / g, wire / static_cast<double>(g), problem.latency, problem.rate));
   }
   if (decision.replicated < decision.slices) choice.peak = elements * problem.gathered_bytes;
   return choice;

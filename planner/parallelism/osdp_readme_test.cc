@@ -1,7 +1,7 @@
-// The two cases that OSDP's README reports against FSDP. It states neither GPU nor sequence length, so only ratios can be
-// compared, and the number of tokens per sample has to be chosen; eight GPUs on PCIe 3 (10 GB/s ring) and 60 TFLOP/s stand
-// for the TITAN RTX machine of the paper. What makes the ratio is memory: FSDP gathers a whole layer with its gradient,
-// OSDP a slice of a matrix, and the batch takes what that leaves.
+// The two cases that OSDP's README reports against FSDP. It states neither GPU nor sequence length, so only ratios
+// can be compared, and the number of tokens per sample has to be chosen; eight GPUs on PCIe 3 (10 GB/s ring) and 60
+// TFLOP/s stand for the TITAN RTX machine of the paper. What makes the ratio is memory: FSDP gathers a whole layer
+// with its gradient, OSDP a slice of a matrix, and the batch takes what that leaves.
 // Source: Youhe-Jiang/IJCAI2023-OptimalShardedDataParallel and its earlier repository, README (table osdp.csv).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -219,8 +219,10 @@ TEST(Osdp, ThroughputIsTheBestOverAllBatchesOnRandomProblems) {
     const size_t n = 1 + random() % 12;
     int64_t state = 0;
     for (size_t i = 0; i < n; ++i) {
-      OsdpOperator op{.name = "op", .parameters = static_cast<int64_t>(1000 + random() % 100000),
-                      .activations = Bytes(random() % 200000), .compute = Seconds(1e-6 * static_cast<double>(random() % 90))};
+      OsdpOperator op{.name = "op",
+                      .parameters = static_cast<int64_t>(1000 + random() % 100000),
+                      .activations = Bytes(random() % 200000),
+                      .compute = Seconds(1e-6 * static_cast<double>(random() % 90))};
       state += op.parameters * 16;
       problem.operators.push_back(op);
     }
@@ -234,9 +236,10 @@ TEST(Osdp, ThroughputIsTheBestOverAllBatchesOnRandomProblems) {
         for (size_t i = 0; i < n; ++i) {
           const OsdpOperator& op = problem.operators[i];
           const bool replicated = (mask >> i & 1) != 0;
-          const double ring = static_cast<double>(ranks - 1) *
-                              (problem.latency.count() + static_cast<double>(op.parameters * 2) /
-                                                             static_cast<double>(ranks) / problem.rate.bytes_per_second());
+          const double ring =
+              static_cast<double>(ranks - 1) *
+              (problem.latency.count() +
+               static_cast<double>(op.parameters * 2) / static_cast<double>(ranks) / problem.rate.bytes_per_second());
           time += (replicated ? 2 : 3) * ring + op.compute.count() * static_cast<double>(batch);
           memory += replicated ? op.parameters * 16 : (op.parameters * 16 + ranks - 1) / ranks;
           memory += op.activations.count() * batch;

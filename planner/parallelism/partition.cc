@@ -14,6 +14,7 @@ int64_t StageLayers(int64_t layers, int64_t pp, int64_t stage) {
 
 int64_t StageBegin(int64_t layers, int64_t pp, int64_t stage) {
   if (stage == 0) return 0;
+  if (stage == pp) return layers;
   if (layers % pp != 0 && (layers + 2) % pp == 0) return stage * ((layers + 2) / pp) - 1;
   return stage * (layers / pp) + std::min(stage - 1, layers % pp);
 }

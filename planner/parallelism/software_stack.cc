@@ -16,7 +16,7 @@ constexpr std::array kStacks = {
     SoftwareStack{.name = "megatron-deepspeed", .state = StateScheme::kDeepSpeed, .blocking_sends = true,
                   .flash_attention = false, .sequence_parallel = false, .gradients_16bit = true, .adds_gradients = true},
     SoftwareStack{.name = "megatron-2023", .blocking_sends = true, .flash_attention = false},
-    SoftwareStack{.name = "zero-bubble", .blocking_sends = false, .flash_attention = false},
+    SoftwareStack{.name = "zero-bubble", .blocking_sends = true, .flash_attention = false},
     SoftwareStack{.name = "megascale", .overlaps_gradients = true, .overlaps_parameters = true},
     SoftwareStack{.name = "nemo-2022", .flash_attention = false},
     SoftwareStack{.name = "megatron-core", .overlaps_gradients = true, .overlaps_parameters = true, .fused_loss = true},

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "planner/tasks/schedule_kind.h"
 #include "planner/workload/model_spec.h"
 
 namespace weft::planner {
@@ -26,7 +27,7 @@ struct SoftwareStack {
   StateScheme state = StateScheme::kMegatron;
   bool overlaps_gradients = false;    ///< gradient exchange behind the last backward
   bool overlaps_parameters = false;   ///< ZeRO-1 parameter gather behind the next forward
-  bool blocking_sends = false;        ///< pipeline messages on the critical path of every pass
+  bool blocking_sends = false;        ///< pipeline messages on the critical path of every pass; split schedules never do
   bool flash_attention = true;        ///< where the model does not say
   bool sequence_parallel = true;      ///< with tensor parallelism, where a row does not say
   bool gradients_16bit = false;       ///< exchanged in 16 bits
@@ -34,6 +35,12 @@ struct SoftwareStack {
   bool adds_gradients = false;        ///< a kernel of its own adds each weight gradient to the fp32 (fp16) buffer
   double parameter_bucket = 160e6;    ///< bytes of one parameter gather after the step
 };
+
+/// Whether the sender of a pipeline message waits for it. Schedules that split the backward pass come with sends of their
+/// own that do not block.
+constexpr bool BlockingSends(const SoftwareStack& stack, ScheduleKind schedule) {
+  return stack.blocking_sends && !SplitsBackward(schedule);
+}
 
 /// Whether a run of the model keeps attention's scores: unfused kernels.
 bool KeepsScores(const ModelSpec& model, const SoftwareStack& stack);

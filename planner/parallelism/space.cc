@@ -31,7 +31,8 @@ bool CanRun(Framework framework, const Strategy& s) {
              (s.shard_group < s.cp || s.shard_group % s.cp == 0);
     case Framework::kDeepspeed:
       return OneDimensional(s) && s.data_sync != DataSync::kParameterServer && s.schedule == ScheduleKind::k1F1B &&
-             (s.pp == 1 || s.zero_stage <= 1) && (s.cp == 1 || s.context_mode == ContextMode::kUlysses) &&
+             s.shard_group == 0 && (s.pp == 1 || s.zero_stage <= 1) &&
+             (s.cp == 1 || s.context_mode == ContextMode::kUlysses) &&
              (s.shard_group == 0 || s.shard_group == s.dp * s.cp);
     case Framework::kWeftTrain:
       return s.tp == 1 && s.pp == 1 && s.cp == 1 && s.ep == 1 && s.zero_stage == 0 && s.recompute == Recompute::kNone;
@@ -61,8 +62,9 @@ bool StrategySpace::Allowed(const Strategy& s) const { return CanRun(options_.fr
 
 namespace {
 
-/// The values of one variable that the search tries: the fixed one, if it is fixed and among them.
+/// Whether a variable may have the value.
 bool Keeps(const FixedVariables& fixed, const char* name, int64_t value) {
+  if (fixed.empty()) return true;  // the common case, a million times
   const auto found = fixed.find(name);
   return found == fixed.end() || found->second == value;
 }
@@ -162,21 +164,17 @@ void StrategySpace::AddBatches(const Strategy& from, const std::vector<Node>& st
         node.strategy.micro_batch = micro_batch;
         node.strategy.sequence_parallel = sequence_parallel;
         if (!model_.IsLegal(node.strategy) || !Allowed(node.strategy)) continue;
-        node.schedules = CountSchedules(node);
+        node.schedules = CountSchedules(node.strategy);
         if (node.schedules > 0) out.push_back(node);
       }
     }
   }
 }
 
-int32_t StrategySpace::CountSchedules(const Node& root) const {
-  std::vector<Node> schedules;
-  Schedules(root, schedules);
-  return static_cast<int32_t>(schedules.size());
-}
-
-void StrategySpace::Schedules(const Node& node, std::vector<Node>& out) const {
-  Strategy s = node.strategy;
+/// Calls `use` with the root's strategy under every schedule. Legal by construction: chunks have a layer each.
+template <typename Use>
+void StrategySpace::ForEachSchedule(const Strategy& root, const Use& use) const {
+  Strategy s = root;
   const ModelSpec& model = model_.job().model;
   const int64_t micro_batches = MicroBatches(s, model_.job().global_batch);
   const auto add = [&](ScheduleKind kind, int64_t chunks) {
@@ -185,27 +183,40 @@ void StrategySpace::Schedules(const Node& node, std::vector<Node>& out) const {
     for (const RankOrder order : {RankOrder::kTpCpEpDpPp, RankOrder::kTpCpPpDp}) {
       if (order != RankOrder::kTpCpEpDpPp && (s.pp == 1 || s.dp == 1)) break;  // the same order
       s.rank_order = order;
-      if (!Keeps(options_.fixed, "schedule", static_cast<int64_t>(kind)) || !Keeps(options_.fixed, "vpp", chunks) ||
-          !Keeps(options_.fixed, "rank_order", static_cast<int64_t>(order)) || !Allowed(s) || !model_.IsLegal(s)) {
-        continue;
-      }
-      Node child = node;
-      child.strategy = s;
-      child.level = 2;
-      out.push_back(child);
+      const bool kept = Keeps(options_.fixed, "schedule", static_cast<int64_t>(kind)) &&
+                        Keeps(options_.fixed, "vpp", chunks) &&
+                        Keeps(options_.fixed, "rank_order", static_cast<int64_t>(order));
+      if (kept && Allowed(s)) use(s);
     }
   };
   if (s.pp == 1) return add(ScheduleKind::k1F1B, 1);
   for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kEager1F1B}) add(kind, 1);
-  // With fewer micro-batches the warm-up of a zero-bubble schedule has nothing to fill it, and its closed form no meaning.
+  // With fewer micro-batches the warm-up of a zero-bubble schedule has nothing to fill it, and its closed form no
+  // meaning.
   if (micro_batches >= s.pp) add(ScheduleKind::kZbH1, 1);
   if (micro_batches >= 2 * s.pp - 1) add(ScheduleKind::kZbH2, 1);
+  if (model.IsCnn()) return;
   if (micro_batches >= 2 * s.pp && 2 * s.pp <= model.layers) add(ScheduleKind::kZbV, 2);
+  if (micro_batches % s.pp != 0) return;
   for (int64_t chunks = 2; chunks <= kMostChunks && chunks * s.pp <= model.layers; ++chunks) {
     // Whole chunks; embedding and head may stand for a layer each.
     const bool whole = model.layers % (chunks * s.pp) == 0 || (model.layers + 2) % (chunks * s.pp) == 0;
-    if (whole && micro_batches % s.pp == 0) add(ScheduleKind::kInterleaved, chunks);
+    if (whole) add(ScheduleKind::kInterleaved, chunks);
   }
+}
+
+int32_t StrategySpace::CountSchedules(const Strategy& root) const {
+  int32_t count = 0;
+  ForEachSchedule(root, [&](const Strategy&) { ++count; });
+  return count;
+}
+
+void StrategySpace::Schedules(const Node& node, std::vector<Node>& out) const {
+  ForEachSchedule(node.strategy, [&](const Strategy& s) {
+    out.push_back(node);
+    out.back().strategy = s;
+    out.back().level = 2;
+  });
 }
 
 void StrategySpace::Recomputes(const Strategy& from, std::vector<Strategy>& out) const {

@@ -8,8 +8,8 @@
 // micro-batches that the stages divide, zero-bubble schedules with enough micro-batches to fill their warm-up, shard
 // groups of a node or of 4 or 16 nodes.
 //
-// Bounds: a subtree's least time is that without recomputation, without exposed gradient exchange and, for a root, without
-// bubble; a subtree in which nothing fits the memory is unbounded.
+// Bounds: a subtree's least time is that without recomputation, without exposed gradient exchange and, for a root,
+// without bubble; a subtree in which nothing fits the memory is unbounded.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,8 @@ class StrategySpace {
 
   /// Whether a legal strategy is one that the fixed variables and the framework allow.
   bool Contains(const Strategy& strategy) const { return Allowed(strategy) && Agrees(strategy, options_.fixed); }
-  /// The strategy of the space that needs least memory; nullopt if the space is empty. For saying by how much nothing fits.
+  /// The strategy of the space that needs least memory; nullopt if the space is empty. For saying by how much nothing
+  /// fits.
   std::optional<Strategy> Leanest(Scratch& scratch) const;
 
  private:
@@ -86,7 +87,9 @@ class StrategySpace {
   void AddExperts(Strategy s, const std::vector<Node>& stages, std::vector<Node>& out) const;
   void AddModes(const Strategy& s, const std::vector<Node>& stages, std::vector<Node>& out) const;
   void AddBatches(const Strategy& from, const std::vector<Node>& stages, std::vector<Node>& out) const;
-  int32_t CountSchedules(const Node& root) const;
+  template <typename Use>
+  void ForEachSchedule(const Strategy& root, const Use& use) const;
+  int32_t CountSchedules(const Strategy& root) const;
   bool AnyExchangeFits(const Strategy& s, Scratch& scratch) const;
 
   const CostModel& model_;

@@ -1,5 +1,5 @@
-// Where to cut a chain of layers into pipeline stages: an exact inner problem. Stage times come from the caller, who may
-// solve a problem of its own for each (how many layers must recompute so that the stage fits).
+// Where to cut a chain of layers into pipeline stages: an exact inner problem. Stage times come from the caller, who
+// may solve a problem of its own for each (how many layers must recompute so that the stage fits).
 //
 //   const StagePartition cut = PartitionStages({.layers = 96, .stages = 8, .micro_batches = 64}, cost);
 #pragma once
@@ -16,8 +16,8 @@ struct PartitionProblem {
   int64_t micro_batches = 1;
 };
 
-/// Seconds of forward and backward of one micro-batch on `stage` if it holds `count` layers from `first` on; infinity if
-/// they do not fit.
+/// Seconds of forward and backward of one micro-batch on `stage` if it holds `count` layers from `first` on; infinity
+/// if they do not fit.
 using StageTimeFunction = std::function<double(int64_t stage, int64_t first, int64_t count)>;
 
 struct StagePartition {

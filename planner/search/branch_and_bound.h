@@ -1,10 +1,11 @@
-// Branch and bound over a tree of decisions that knows nothing of what is decided. The space says what the children of a
-// node are, bounds a node from below, and prices a leaf; the engine finds the `keep` best leaves, or the whole front of
-// (value, second value), and proves it: a subtree is left out only if its bound is above what is already known.
+// Branch and bound over a tree of decisions that knows nothing of what is decided. The space says what the children
+// of a node are, bounds a node from below, and prices a leaf; the engine finds the `keep` best leaves, or the whole
+// front of (value, second value), and proves it: a subtree is left out only if its bound is above what is already
+// known.
 //
-// It owns no thread: any number of threads call Work() at the same time, each with a Scratch of its own. Leaves that tie
-// rank by the space's total order, and what could tie is never cut, so that the answer is the same for any number of
-// threads and any timing, unless a budget or a stop request ends the search early.
+// It owns no thread: any number of threads call Work() at the same time, each with a Scratch of its own. Leaves that
+// tie rank by the space's total order, and what could tie is never cut, so that the answer is the same for any number
+// of threads and any timing, unless a budget or a stop request ends the search early.
 //
 //   BranchAndBound search(space, {.keep = 3});
 //   search.Work(scratch);                       // or from several threads
@@ -28,8 +29,10 @@ namespace weft::planner {
 ///   Roots(out)            appends the first decisions: what threads share between them; some hundreds are good.
 ///   IsLeaf(node)
 ///   Children(node, out)   appends the children; never called for a leaf.
-///   Bound(node, scratch)  no feasible leaf below has a value under it (up to 1e-12, relative); +infinity: none is feasible.
-///   Evaluate(leaf, scratch)  {value, second, feasible}: value is minimised; second is the front's other axis, e.g. memory.
+///   Bound(node, scratch)  no feasible leaf below has a value under it (up to 1e-12, relative); +infinity: none is
+/// feasible.
+///   Evaluate(leaf, scratch)  {value, second, feasible}: value is minimised; second is the front's other axis, e.g.
+/// memory.
 ///   Leaves(node)          how many leaves the subtree has: for the statistics of what was cut.
 ///   Before(a, b)          a strict total order of leaves: which comes first when values are equal.
 template <typename S>
@@ -143,7 +146,8 @@ class BranchAndBound {
       const std::lock_guard lock(mutex_);
       bounded_ += end - i;
       if (bounded_ < roots_.size()) continue;
-      std::stable_sort(roots_.begin(), roots_.end(), [](const Bounded& a, const Bounded& b) { return a.bound < b.bound; });
+      std::stable_sort(roots_.begin(), roots_.end(),
+                       [](const Bounded& a, const Bounded& b) { return a.bound < b.bound; });
       ordered_ = true;
       all_bounded_.notify_all();
     }

@@ -44,7 +44,8 @@ JobSpec RandomJob(std::mt19937& random) {
 }
 
 ClusterSpec RandomCluster(std::mt19937& random) {
-  ClusterSpec cluster = FindClusterPreset(random() % 2 == 0 ? "dgx-a100" : "dgx-h100", 1 + static_cast<int64_t>(random() % 2)).value();
+  ClusterSpec cluster =
+      FindClusterPreset(random() % 2 == 0 ? "dgx-a100" : "dgx-h100", 1 + static_cast<int64_t>(random() % 2)).value();
   cluster.gpus_per_node = int64_t{1} << (random() % 3);
   // From far too little to plenty, and links from slow to fast.
   cluster.device.memory = cluster.device.reserved + Bytes(int64_t{1} << (26 + random() % 9));
@@ -110,9 +111,18 @@ TEST(StrategySearch, EveryLeafIsLegalDifferentAndCounted) {
 }
 
 TEST(StrategySearch, FixedVariablesAndFrameworksNarrowTheSpace) {
-  JobSpec job{.name = "job", .model = {.name = "m", .layers = 4, .hidden = 1024, .heads = 8, .kv_heads = 8, .head_dim = 128,
-                                       .ffn_hidden = 4096, .vocab = 50304, .max_positions = 2048},
-              .global_batch = 16, .sequence = 1024};
+  JobSpec job{.name = "job",
+              .model = {.name = "m",
+                        .layers = 4,
+                        .hidden = 1024,
+                        .heads = 8,
+                        .kv_heads = 8,
+                        .head_dim = 128,
+                        .ffn_hidden = 4096,
+                        .vocab = 50304,
+                        .max_positions = 2048},
+              .global_batch = 16,
+              .sequence = 1024};
   const auto model = CostModel::Make(job, FindClusterPreset("dgx-a100", 1).value());
   ASSERT_TRUE(model);
   const auto leaves = [&](const SpaceOptions& options) {
@@ -146,14 +156,16 @@ TEST(StrategySearch, FixedVariablesAndFrameworksNarrowTheSpace) {
 }
 
 TEST(ParseFixed, ReadsNumbersWordsAndAmounts) {
-  const FixedVariables fixed = ParseFixed("tp=8,recompute=full,schedule=zb-v,bucket_bytes=25MiB,sequence_parallel=true").value();
+  const FixedVariables fixed =
+      ParseFixed("tp=8,recompute=full,schedule=zb-v,bucket_bytes=25MiB,sequence_parallel=true").value();
   EXPECT_EQ(fixed.at("tp"), 8);
   EXPECT_EQ(fixed.at("recompute"), static_cast<int64_t>(Recompute::kFull));
   EXPECT_EQ(fixed.at("schedule"), static_cast<int64_t>(ScheduleKind::kZbV));
   EXPECT_EQ(fixed.at("bucket_bytes"), 25 << 20);
   EXPECT_EQ(fixed.at("sequence_parallel"), 1);
   EXPECT_TRUE(ParseFixed("").value().empty());
-  for (const char* bad : {"tp", "tp=", "tp=0", "tp=x", "zz=1", "recompute=some", "tp=2,tp=4", "zero_stage=4", ",tp=2"}) {
+  for (const char* bad :
+       {"tp", "tp=", "tp=0", "tp=x", "zz=1", "recompute=some", "tp=2,tp=4", "zero_stage=4", ",tp=2"}) {
     const auto result = ParseFixed(bad);
     ASSERT_FALSE(result) << bad;
     EXPECT_EQ(result.error().code(), Code::kInvalidArgument);

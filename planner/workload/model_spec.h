@@ -73,7 +73,7 @@ struct ModelSpec {
   int64_t first_dense_layers = 0;  ///< this many layers at the start have a dense MLP
   int64_t moe_layer_period = 1;    ///< every such layer is a mixture: see IsMoeLayer()
 
-  std::vector<Cnn3dLayer> cnn_layers;  ///< kCnn3d only, `layers` of them; the sizes above are then 0
+  std::vector<Cnn3dLayer> cnn_layers;  ///< kCnn3d only, `layers` of them; sizes above are then 0, max_positions 1
 
   bool IsMoe() const { return experts > 0; }
   bool IsCnn() const { return architecture == Architecture::kCnn3d; }

@@ -1,0 +1,216 @@
+// The online commands against a controller that answers what the test wants, over real gRPC.
+#include "cli/online.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cli/proto_json.h"
+#include "common/exit_code.h"
+#include "formats/job_yaml.h"
+#include "proto/controller.grpc.pb.h"
+
+namespace weft::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr char kExample[] = WEFT_SOURCE_DIR "/cli/job.example.yaml";
+
+/// Knows one job, "known".
+class FakeController final : public v1::ControllerService::Service {
+ public:
+  FakeController() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeController() override { server_->Shutdown(); }
+
+  OnlineOptions Options(const std::string& job = "") const {
+    OnlineOptions options;
+    options.controller.address = fmt::format("127.0.0.1:{}", port_);
+    options.controller.timeout = Seconds(20);
+    options.job = job;
+    return options;
+  }
+
+  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
+                         v1::SubmitJobResponse* response) override {
+    submitted = request->spec();
+    *response->mutable_plan() = plan;
+    return grpc::Status::OK;
+  }
+  grpc::Status ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
+                          v1::ReleaseJobResponse*) override {
+    released.push_back(request->job_id());
+    return grpc::Status::OK;
+  }
+  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse* response) override {
+    *response = jobs;
+    return grpc::Status::OK;
+  }
+  grpc::Status ExplainJob(grpc::ServerContext*, const v1::ExplainJobRequest* request,
+                          v1::ExplainJobResponse* response) override {
+    if (request->job_id() != "known") {
+      return {grpc::StatusCode::NOT_FOUND, fmt::format("no job \"{}\"", request->job_id())};
+    }
+    response->mutable_job()->mutable_spec()->set_job_id("known");
+    return grpc::Status::OK;
+  }
+
+  v1::JobPlan plan;
+  v1::ListJobsResponse jobs;
+  v1::JobSpec submitted;
+  std::vector<std::string> released;
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+struct Outcome {
+  int status = 0;
+  std::string out, err;
+};
+
+Outcome Call(int (*command)(const OnlineOptions&), const OnlineOptions& options) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.status = command(options);
+  std::fflush(stdout);
+  outcome.out = ::testing::internal::GetCapturedStdout();
+  outcome.err = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(Online, JobThatFitsNowhereIsItsReasonsAndStatusThree) {
+  FakeController controller;
+  controller.plan.add_why("not planned: no strategy fits: memory: 90 GiB of 80 GiB");
+  controller.plan.add_rank_hosts("h1");
+  const Outcome outcome = Call(RunSubmit, controller.Options(kExample));
+  EXPECT_EQ(outcome.status, kExitInfeasible);
+  EXPECT_EQ(outcome.out, "not planned: no strategy fits: memory: 90 GiB of 80 GiB\n");
+  EXPECT_THAT(outcome.err, HasSubstr("job \"pretrain\" has no feasible plan"));
+}
+
+TEST(Online, PlannedJobIsItsPlanAndStatusZero) {
+  FakeController controller;
+  controller.plan.mutable_strategy()->set_dp(4);
+  controller.plan.add_rank_hosts("h1");
+  const Outcome outcome = Call(RunSubmit, controller.Options(kExample));
+  EXPECT_EQ(outcome.status, kExitDone) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("dp 4"), HasSubstr("rank 0 on h1")));
+  EXPECT_EQ(controller.submitted.job_id(), "pretrain");
+  EXPECT_EQ(controller.submitted.hosts_size(), 4);
+}
+
+TEST(Online, ReleaseEndsAJobAndNamesOneThatDoesNotExist) {
+  FakeController controller;
+  const Outcome done = Call(RunRelease, controller.Options("known"));
+  EXPECT_EQ(done.status, kExitDone) << done.err;
+  EXPECT_EQ(done.out, "job known is released\n");
+  EXPECT_THAT(controller.released, ::testing::ElementsAre("known"));
+  const Outcome unknown = Call(RunRelease, controller.Options("nope"));
+  EXPECT_EQ(unknown.status, kExitFailed);
+  EXPECT_THAT(unknown.err, AllOf(HasSubstr("has no job \"nope\""), HasSubstr(controller.Options().controller.address)));
+  EXPECT_EQ(controller.released.size(), 1u);
+}
+
+TEST(Online, CorrectCallForAnUnknownJobIsNotWrongUsage) {
+  const FakeController controller;
+  const Outcome outcome = Call(RunExplain, controller.Options("nope"));
+  EXPECT_EQ(outcome.status, kExitFailed);
+  EXPECT_EQ(outcome.err, fmt::format("weft: explain job at controller {}: no job \"nope\"\n",
+                                     controller.Options().controller.address));
+}
+
+TEST(Online, AddressWithoutAPortIsWrongUsage) {
+  for (const char* address : {"foo", "foo:", ":7070", "foo:bar", "foo:0", "foo:70707", "::1", "fe80::1:7070", ""}) {
+    OnlineOptions options;
+    options.controller.address = address;
+    const Outcome outcome = Call(RunLinks, options);
+    EXPECT_EQ(outcome.status, kExitUsage) << address;
+    EXPECT_THAT(outcome.err, HasSubstr(fmt::format("\"{}\": expected HOST:PORT", address)));
+  }
+}
+
+TEST(Online, ProxyOfTheEnvironmentIsNotAsked) {
+  const FakeController controller;
+  setenv("http_proxy", "http://127.0.0.1:1", 1);
+  setenv("grpc_proxy", "http://127.0.0.1:1", 1);
+  const Outcome outcome = Call(RunJobs, controller.Options());
+  unsetenv("http_proxy");
+  unsetenv("grpc_proxy");
+  EXPECT_EQ(outcome.status, kExitDone) << outcome.err;
+  EXPECT_EQ(outcome.out, "no jobs\n");
+}
+
+TEST(Online, AnswerPastFourMebibytesIsTaken) {
+  FakeController controller;
+  for (int i = 0; i < 100; ++i) {
+    v1::JobStatus* job = controller.jobs.add_jobs();
+    job->mutable_spec()->set_job_id(fmt::format("job-{}", i));
+    job->mutable_plan()->add_why(std::string(64 << 10, 'x'));
+  }
+  const Outcome outcome = Call(RunJobs, controller.Options());
+  EXPECT_EQ(outcome.status, kExitDone) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("job-99"));
+}
+
+TEST(Online, JsonNumbersAreNumbers) {
+  FakeController controller;
+  v1::JobStatus* job = controller.jobs.add_jobs();
+  job->mutable_spec()->set_job_id("j");
+  job->mutable_spec()->set_global_batch(int64_t{1} << 40);
+  job->set_policy_epoch(7);
+  job->set_iteration_s(0.25);
+  (*job->mutable_plan()->mutable_environment())["B"] = "2";
+  (*job->mutable_plan()->mutable_environment())["A"] = "1";
+  OnlineOptions options = controller.Options();
+  options.json = true;
+  const Outcome outcome = Call(RunJobs, options);
+  ASSERT_EQ(outcome.status, kExitDone) << outcome.err;
+  const Json answer = Json::parse(outcome.out).at("jobs").at(0);
+  EXPECT_EQ(answer.at("spec").at("global_batch"), int64_t{1} << 40);
+  EXPECT_EQ(answer.at("policy_epoch"), 7);
+  EXPECT_EQ(answer.at("iteration_s"), 0.25);
+  EXPECT_EQ(answer.at("flows"), 0) << "fields at their default are there too";
+  EXPECT_EQ(answer.at("plan").at("environment").dump(), R"({"A":"1","B":"2"})");
+  EXPECT_FALSE(answer.at("plan").contains("strategy")) << "a message that is not set is not";
+}
+
+TEST(Online, JsonKnowsEnumerationsAndNumbersThatJsonLacks) {
+  v1::SetModeRequest mode;
+  mode.set_mode(v1::MODE_OBSERVE);
+  EXPECT_EQ(Json::parse(ToJsonText(mode)).at("mode"), "MODE_OBSERVE");
+  v1::LinkStatus link;
+  link.set_used_bps(std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(Json::parse(ToJsonText(link)).at("used_bps").is_null());
+  link.set_from("\xff");
+  EXPECT_EQ(Json::parse(ToJsonText(link)).at("from"), "\xEF\xBF\xBD");
+  v1::HostSample sample;
+  sample.add_closed(UINT64_MAX);
+  EXPECT_EQ(Json::parse(ToJsonText(sample)).at("closed").at(0), UINT64_MAX);
+}
+
+TEST(Online, ExampleJobFileIsReadAndHasEveryKey) {
+  const auto file = formats::ReadJobYaml(kExample);
+  ASSERT_TRUE(file.has_value()) << file.error().message();
+  EXPECT_EQ(file->job.gpus, 4);
+  EXPECT_EQ(file->framework, "weft-train");
+  EXPECT_TRUE(file->job.measured_compute.has_value());
+  EXPECT_THAT(file->model_config_json, HasSubstr("gpt2"));
+}
+
+}  // namespace
+}  // namespace weft::cli

@@ -1,0 +1,217 @@
+#include "planner/parallelism/cost_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "planner/parallelism/legality.h"
+#include "planner/workload/model_presets.h"
+
+namespace weft::planner {
+namespace {
+
+using testing::HasSubstr;
+
+JobSpec Job(const char* model, int64_t gpus, int64_t batch, int64_t sequence = 2048) {
+  return {.name = "j", .model = FindModelPreset(model).value(), .global_batch = batch, .sequence = sequence,
+          .precision = Precision::kBf16, .gpus = gpus};
+}
+
+CostModel Model(const JobSpec& job, const char* cluster = "dgx-a100") {
+  return CostModel::Make(job, FindClusterPreset(cluster, (job.gpus + 7) / 8).value()).value();
+}
+
+const CensusLine* Find(const std::vector<CensusLine>& census, std::string_view what) {
+  for (const CensusLine& line : census) {
+    if (line.what == what) return &line;
+  }
+  return nullptr;
+}
+
+/// Legal strategies of a job, drawn at random.
+std::vector<Strategy> Draw(const CostModel& model, int count, uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto pick = [&](const std::vector<int64_t>& of) { return of[random() % of.size()]; };
+  std::vector<Strategy> drawn;
+  const JobSpec& job = model.job();
+  for (int tries = 0; tries < 200'000 && static_cast<int>(drawn.size()) < count; ++tries) {
+    Strategy s{.tp = pick({1, 2, 4, 8}), .pp = pick({1, 2, 4, 8}), .cp = pick({1, 1, 2}), .ep = pick({1, 1, 2, 8}),
+               .vpp = pick({1, 1, 2, 3}), .micro_batch = pick({1, 2, 4}), .zero_stage = pick({0, 1, 2, 3})};
+    s.dp = job.gpus / (s.tp * s.pp * s.cp);
+    s.recompute = static_cast<Recompute>(random() % 3);
+    s.sequence_parallel = s.tp > 1 && random() % 2 == 0;
+    s.schedule = s.vpp > 1 ? ScheduleKind::kInterleaved
+                           : std::vector{ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kZbH1}[random() % 3];
+    s.keep_after_forward = s.zero_stage == 3 && s.pp > 1;
+    if (model.IsLegal(s)) drawn.push_back(s);
+  }
+  return drawn;
+}
+
+TEST(CostModel, PartsAddUpToTheIteration) {
+  for (const char* name : {"gpt3-175b", "llama3-8b", "mixtral-8x7b"}) {
+    const CostModel model = Model(Job(name, 64, 256));
+    CostModel::Scratch scratch;
+    const std::vector<Strategy> strategies = Draw(model, 300, 7);
+    ASSERT_EQ(strategies.size(), 300U);
+    for (const Strategy& s : strategies) {
+      const Estimate e = model.Evaluate(s, scratch);
+      const Seconds parts = e.compute + e.exposed_communication() + e.bubble + e.optimizer + e.overhead;
+      ASSERT_NEAR(parts / e.iteration, 1, 1e-9) << name;
+      ASSERT_GE(e.bubble.count(), -1e-9 * e.iteration.count()) << name;
+      ASSERT_GT(e.compute.count(), 0);
+    }
+  }
+}
+
+TEST(CostModel, EveryPrefixBoundIsBelowItsStrategies) {
+  constexpr DecidedMask kDegrees = Bit(Decided::kTp) | Bit(Decided::kPp) | Bit(Decided::kDp) | Bit(Decided::kCp) |
+                                   Bit(Decided::kEp) | Bit(Decided::kEtp) | Bit(Decided::kMicroBatch);
+  for (const char* name : {"gpt3-175b", "mixtral-8x7b"}) {
+    const CostModel model = Model(Job(name, 64, 256));
+    CostModel::Scratch scratch;
+    for (const Strategy& s : Draw(model, 300, 11)) {
+      const double iteration = model.Evaluate(s, scratch).iteration.count();
+      for (const DecidedMask mask : {DecidedMask{0}, kDegrees, kDegrees | Bit(Decided::kRecompute)}) {
+        ASSERT_LE(model.LowerBound(s, mask, scratch).count(), iteration * (1 + 1e-9)) << name << " mask " << mask;
+      }
+      ASSERT_GE(model.LowerBound(s, kDegrees, scratch), model.LowerBound(s, 0, scratch)) << "more is known";
+    }
+  }
+}
+
+TEST(CostModel, AnswersDoNotDependOnWhatWasAskedBefore) {
+  const CostModel model = Model(Job("llama3-8b", 64, 256));
+  CostModel::Scratch used;
+  const std::vector<Strategy> strategies = Draw(model, 100, 3);
+  for (const Strategy& s : strategies) model.Evaluate(s, used);
+  for (const Strategy& s : strategies) {
+    CostModel::Scratch fresh;
+    ASSERT_EQ(model.Evaluate(s, used).iteration, model.Evaluate(s, fresh).iteration);
+    ASSERT_EQ(model.Evaluate(s, used).memory.total(), model.Evaluate(s, fresh).memory.total());
+  }
+}
+
+// Equal stages without head or hops are what the closed form is exact for; with them it errs to the safe side.
+TEST(CostModel, TheSimulatedScheduleIsNoSlowerThanTheClosedForm) {
+  const CostModel model = Model(Job("gpt3-175b", 64, 64));
+  CostModel::Scratch scratch;
+  const Strategy s{.tp = 8, .pp = 8, .micro_batch = 1, .recompute = Recompute::kFull};
+  const Estimate closed = model.Evaluate(s, scratch), simulated = model.EvaluateSimulated(s, scratch);
+  EXPECT_LE(simulated.iteration, closed.iteration * (1 + 1e-9));
+  EXPECT_GT(simulated.iteration, closed.iteration * 0.97);
+  EXPECT_GE(simulated.iteration, simulated.compute);
+}
+
+TEST(CostModel, MoreBandwidthNeverCostsTime) {
+  const JobSpec job = Job("llama3-8b", 64, 256);
+  ClusterSpec slow = FindClusterPreset("dgx-a100", 8).value(), fast = slow;
+  fast.nic_rate = slow.nic_rate * 2;
+  fast.intra_node_rate = slow.intra_node_rate * 2;
+  const CostModel a = CostModel::Make(job, slow).value(), b = CostModel::Make(job, fast).value();
+  CostModel::Scratch scratch_a, scratch_b;
+  for (const Strategy& s : Draw(a, 200, 5)) {
+    ASSERT_LE(b.Evaluate(s, scratch_b).iteration, a.Evaluate(s, scratch_a).iteration);
+  }
+}
+
+TEST(CostModel, ExchangeSeenDependsOnWhatTheStackOverlaps) {
+  const JobSpec job = Job("llama3-8b", 64, 64);
+  const ClusterSpec cluster = FindClusterPreset("dgx-a100", 8).value();
+  CostModel::Scratch scratch, scratch2;
+  const Strategy s{.dp = 64, .micro_batch = 1, .zero_stage = 1};
+  const CostModel hidden = CostModel::Make(job, cluster, {}, {.stack = "megatron-core"}).value();
+  const CostModel seen = CostModel::Make(job, cluster, {}, {.stack = "megatron-2022"}).value();
+  EXPECT_LT(hidden.Evaluate(s, scratch).data, seen.Evaluate(s, scratch2).data * 0.7);
+}
+
+TEST(CostModel, RefusesImpossibleSizesByName) {
+  JobSpec job = Job("llama3-8b", 8, 64);
+  job.model.heads = 0;
+  const auto model = CostModel::Make(job, FindClusterPreset("dgx-a100", 1).value());
+  ASSERT_FALSE(model.has_value());
+  EXPECT_EQ(model.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(model.error().message(), HasSubstr("model heads: 0"));
+  const auto stack = CostModel::Make(Job("llama3-8b", 8, 64), FindClusterPreset("dgx-a100", 1).value(), {},
+                                     {.stack = "abacus"});
+  ASSERT_FALSE(stack.has_value());
+  EXPECT_THAT(stack.error().message(), HasSubstr("\"abacus\""));
+}
+
+TEST(Legality, NamesTheRuleAndTheValues) {
+  const CostModel model = Model(Job("llama3-8b", 64, 256));
+  const struct {
+    Strategy strategy;
+    const char* words;
+  } cases[] = {
+      {{.dp = 32}, "= 32, expected the job's 64"},
+      {{.dp = 0}, "degrees: dp=0"},
+      {{.dp = 64, .micro_batch = 3}, "dp=64 x micro_batch=3 does not divide the 256"},
+      {{.dp = 1, .tp = 64}, "tp=64 does not divide 32 heads"},
+      {{.dp = 1, .pp = 64}, "pp=64"},
+      {{.dp = 64, .vpp = 2}, "vpp=2 with pp=1"},
+      {{.dp = 64, .ep = 2}, "ep=2"},
+      {{.dp = 64, .zero_stage = 3, .shard_group = 24}, "shard_group=24"},
+      {{.dp = 8, .pp = 8, .zero_stage = 3}, "keep_after_forward"},
+      {{.dp = 64, .sequence_parallel = true}, "sequence_parallel"},
+      {{.dp = 8, .tp = 8, .tensor_mode = TensorMode::k2D}, "no such grid"},
+  };
+  for (const auto& expected : cases) {
+    const auto why = model.WhyIllegal(expected.strategy);
+    ASSERT_TRUE(why.has_value()) << expected.words;
+    EXPECT_THAT(*why, HasSubstr(expected.words));
+    EXPECT_FALSE(model.IsLegal(expected.strategy));
+  }
+  EXPECT_EQ(model.WhyIllegal({.dp = 64}), std::nullopt);
+  EXPECT_EQ(model.WhyIllegal({.dp = 16, .tp = 4, .micro_batch = 2, .tensor_mode = TensorMode::k2D}), std::nullopt);
+}
+
+// 16 · 7/8 · 2048 · 12288 bytes leave each GPU per layer: two gathers and two scatters of wTh each way, without the
+// stored shards' gathers, which hide. Messages are wTh / t: 48 MiB / 8.
+TEST(Census, TensorAndPipelineBytesAreThePapers) {
+  const CostModel model = Model(Job("gpt3-175b", 64, 64));
+  const Strategy s{.tp = 8, .pp = 8, .micro_batch = 1, .sequence_parallel = true};
+  const std::vector<CensusLine> census = model.Census(s, 3);
+  const CensusLine* gathers = Find(census, "tensor gathers");
+  const CensusLine* scatters = Find(census, "tensor scatters");
+  ASSERT_NE(gathers, nullptr);
+  ASSERT_NE(scatters, nullptr);
+  const double wire = (gathers->count + scatters->count) / 12 * 7 / 8 * static_cast<double>(gathers->bytes.count());
+  EXPECT_NEAR(wire / 0x1p20, 336, 1e-6);
+  EXPECT_EQ(gathers->group, 8);
+  const CensusLine* message = Find(census, "activations");
+  ASSERT_NE(message, nullptr);
+  EXPECT_EQ(message->bytes, Bytes(6 << 20));
+  EXPECT_EQ(message->stride, 8);
+  EXPECT_EQ(Find(model.Census(s, 7), "activations"), nullptr) << "the last stage hands nothing on";
+}
+
+// Three times w (d-1)/d of all parameters in units: 47.4 GB for 8 B parameters on 64 ranks, but for embedding and head.
+TEST(Census, ZeroThreeMovesThreeTimesTheParameters) {
+  const JobSpec job = Job("llama3-8b", 64, 64);
+  const CostModel model = CostModel::Make(job, FindClusterPreset("dgx-a100", 8).value(), {}, {.stack = "fms-fsdp"}).value();
+  const std::vector<CensusLine> census = model.Census({.dp = 64, .zero_stage = 3}, 0);
+  const CensusLine* parameters = Find(census, "unit parameters");
+  const CensusLine* gradients = Find(census, "unit gradients");
+  ASSERT_NE(parameters, nullptr);
+  ASSERT_NE(gradients, nullptr);
+  const double wire = (parameters->count * static_cast<double>(parameters->bytes.count()) +
+                       gradients->count * static_cast<double>(gradients->bytes.count())) * 63 / 64;
+  const double layers = 32 * static_cast<double>(LayerParameterCount(job.model));
+  EXPECT_NEAR(wire / (3 * 2 * 63.0 / 64 * layers), 1, 1e-6);
+}
+
+// Mixtral, T = 4096, t = 1: 2 · 4096 · 2 · 4096 bytes = 64 MiB held, four times per layer.
+TEST(Census, ExpertsExchangeTwiceEachWay) {
+  const CostModel model = Model(Job("mixtral-8x7b", 8, 64, 4096));
+  const std::vector<CensusLine> census = model.Census({.dp = 8, .ep = 8}, 0);
+  const CensusLine* exchange = Find(census, "expert dispatch and combine");
+  ASSERT_NE(exchange, nullptr);
+  EXPECT_EQ(exchange->bytes, Bytes(64 << 20));
+  EXPECT_EQ(exchange->count, 4 * 32);
+  EXPECT_EQ(exchange->type, CensusLine::Type::kAllToAll);
+}
+
+}  // namespace
+}  // namespace weft::planner

@@ -135,6 +135,10 @@ void FillSharding(const ValidationRow& row, ValidationCase& out) {
     out.defaults.push_back("zero_stage: 1, or 3 where nothing else fits");
   } else {
     s.zero_stage = row.zero_stage[0] - '0';
+    if (s.zero_stage == 2 && s.pp > 1) {
+      s.zero_stage = 1;
+      out.defaults.push_back("zero_stage 2 with a pipeline: gradients are reduced once per iteration, as with 1");
+    }
   }
   const int64_t group = NoteNumber(row, "zero1", 0);
   if (group > 0 && (s.dp * s.cp) % group == 0 && group < s.dp * s.cp) s.shard_group = group;

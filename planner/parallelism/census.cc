@@ -102,7 +102,7 @@ class CensusBuilder {
       const Group shards{s_.shard_group > 0 ? s_.shard_group : dense.size, dense.stride};
       Add("unit parameters", Type::kAllGather, shards, state.gathered * unit, (s_.keep_after_forward ? 1 : 2) * z_.layers,
           s_.keep_after_forward, "the unit before");
-      Add("unit gradients", Type::kReduceScatter, shards, state.gradient_sent * unit, z_.layers, s_.keep_after_forward,
+      Add("unit gradients", Type::kReduceScatter, shards, state.gradient_sent * unit, z_.layers, false,
           "the unit behind");
       return;
     }
@@ -124,7 +124,8 @@ class CensusBuilder {
       Add(gradients, Type::kAllReduce, group, state.gradient_sent * count, 1, true, "last backward");
       return;
     }
-    Add(gradients, Type::kReduceScatter, group, state.gradient_sent * count, 1, true, "last backward");
+    Add(gradients, Type::kReduceScatter, group, state.gradient_sent * count, 1, s_.zero_stage < 2,
+        s_.zero_stage < 2 ? "last backward" : "backward");
     Add(parameters, Type::kAllGather, group, 2 * count, 1, true, "first forward");
   }
 

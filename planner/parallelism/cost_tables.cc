@@ -140,16 +140,7 @@ StagePasses CostModel::Impl::Passes(const Strategy& s, const LayerEntry& entry, 
   if (s.recompute == Recompute::kSelective) {
     passes.backward += share * (dense * entry.dense.core + mixture * entry.mixture.core);
   }
-  if (s.zero_stage == 3 && s.dp * s.cp > 1 && dense + mixture > 0) {
-    const double layers = dense + mixture;
-    const UnitTime unit =
-        ComputeUnitTime(machine, s, state, (shape.dense_parameters + shape.expert_parameters) / layers);
-    const double forward = passes.forward.total() / layers, backward = passes.backward.total() / layers;
-    if (!s.keep_after_forward) {
-      passes.forward_data = layers * Exposed(machine, unit.gather, forward);
-      passes.backward_data = layers * Exposed(machine, unit.gather + unit.scatter, backward);
-    }
-  }
+  if (s.zero_stage >= 2 && s.dp * s.cp > 1 && dense + mixture > 0) AddUnits(s, shape, dense + mixture, passes);
   if (shape.first) {
     passes.forward += entry.edge.embedding_forward;
     passes.backward += entry.edge.embedding_backward;
@@ -160,6 +151,14 @@ StagePasses CostModel::Impl::Passes(const Strategy& s, const LayerEntry& entry, 
     passes.weight += entry.edge.head_backward_weight.total();
   }
   return passes;
+}
+
+void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const {
+  const UnitTime unit = ComputeUnitTime(machine, s, state, (shape.dense_parameters + shape.expert_parameters) / layers);
+  const double gather = s.zero_stage == 3 && !s.keep_after_forward ? unit.gather : 0;
+  passes.forward_data = layers * Exposed(machine, gather, passes.forward.total() / layers);
+  const double scatter = stack.overlaps_gradients ? unit.scatter : 0;
+  passes.backward_data = layers * (Exposed(machine, gather + scatter, passes.backward.total() / layers) + unit.scatter - scatter);
 }
 
 double CostModel::Impl::HopTime(const Strategy& s) const {

@@ -53,6 +53,7 @@ struct CostModel::Impl {
   StageShape Shape(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
   MemoryUse Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches) const;
   StagePasses Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
+  void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const;
   double HopTime(const Strategy& s) const;
 };
 

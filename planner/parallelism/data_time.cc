@@ -53,25 +53,31 @@ DataTime ComputeDataTime(const Machine& m, const Strategy& s, const StateBytes& 
   const Group dense = ReplicaGroup(s, spatial);
   const Group expert{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp};
   const int64_t shards = s.shard_group > 0 ? s.shard_group : dense.size;
-  const auto exchange = [&](const Group& group, double parameters) {
+  // Sharded gradients are reduced after every micro-batch, unit by unit: ComputeUnitTime has them.
+  const bool per_unit = s.zero_stage >= 2;
+  const auto exchange = [&](const Group& group, double parameters, bool units) {
     if (group.size <= 1 || parameters == 0) return;
     const double bytes = parameters * state.gradient_sent;
     const double calls = Buckets(s, bytes);
     const bool scatter = s.zero_stage >= 1 && shards >= group.size;
     const auto cost = [&](double size) { return scatter ? GatherTime(m, group, size) : ReduceAll(m, s, group, size); };
-    time.gradients += calls * cost(bytes / calls);
-    time.tail = std::max(time.tail, cost(bytes / calls));
-    if (s.zero_stage == 1 || s.zero_stage == 2) {
+    if (!units) {
+      time.gradients += calls * cost(bytes / calls);
+      time.tail = std::max(time.tail, cost(bytes / calls));
+    }
+    if (s.zero_stage == 1 || s.zero_stage == 2 || s.keep_after_forward) {
       const Group within{std::min(shards, group.size), group.stride};
       const double parameter_bytes = parameters * 2;
       const double gathers = std::max(1.0, parameter_bytes / m.parameter_bucket);
       time.parameters += GatherTime(m, within, parameter_bytes / gathers) * gathers;
     }
   };
-  const bool per_micro_batch = s.zero_stage == 3 && !s.keep_after_forward;
-  if (!per_micro_batch) {
-    exchange(dense, plain);
-    exchange(expert, experts);
+  if (s.zero_stage == 3 && !s.keep_after_forward) {
+    exchange(dense, shape.edge_parameters, false);
+  } else {
+    exchange(dense, shape.dense_parameters, per_unit);
+    exchange(dense, shape.edge_parameters, false);
+    exchange(expert, experts, per_unit);
   }
   const double local = s.zero_stage >= 1 ? static_cast<double>(shards) : 1;
   const double local_experts = std::min(local, static_cast<double>(expert.size));

@@ -10,14 +10,14 @@ namespace weft::planner {
 /// Once per iteration, seconds; of one stage.
 struct DataTime {
   double gradients = 0;   ///< behind the last backward pass, as far as it overlaps
-  double parameters = 0;  ///< ZeRO-1 and 2: gathered after the step
+  double parameters = 0;  ///< ZeRO-1, 2 and kept ZeRO-3: gathered after the step
   double tail = 0;        ///< of `gradients`, the last bucket: never hidden
   double optimizer = 0;   ///< the step's memory traffic
 };
 DataTime ComputeDataTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, const StageShape& shape,
                          bool spatial = false);
 
-/// ZeRO-3 (not kept after forward): per layer and micro-batch.
+/// Per layer and micro-batch: ZeRO-2 and 3 scatter gradients, ZeRO-3 gathers parameters unless they are kept.
 struct UnitTime {
   double gather = 0;   ///< of one unit's parameters
   double scatter = 0;  ///< of its gradient, and HSDP's sum over replicas

@@ -47,7 +47,7 @@ struct Strategy {
   int64_t micro_batch = 1;                  ///< sequences
   int64_t zero_stage = 0;                   ///< 0 to 3
   int64_t shard_group = 0;                  ///< ranks that share one copy of the state; 0: all of dp · cp, less: HSDP
-  bool keep_after_forward = false;          ///< ZeRO-3: one gather per micro-batch, parameters stay for the backward
+  bool keep_after_forward = false;          ///< ZeRO-3: one gather per iteration, parameters stay until its end
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = -1;            ///< of each stage, that recompute; -1: all
   bool sequence_parallel = false;

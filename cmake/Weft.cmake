@@ -49,6 +49,8 @@ function(weft_program name)
   target_link_libraries(${name} PRIVATE weft_flags ${ARG_DEPENDS})
 endfunction()
 
+add_custom_target(weft_unit_tests)  # all that ctest -L unit needs: what the sanitizers build
+
 function(weft_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
   if(NOT WEFT_BUILD_TESTS)
@@ -69,6 +71,9 @@ function(weft_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  if("unit" IN_LIST ARG_LABELS)
+    add_dependencies(weft_unit_tests ${name})
+  endif()
 endfunction()
 
 function(weft_system_test name)

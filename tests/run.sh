@@ -24,15 +24,15 @@ done
 
 bash deploy/install_packages.sh
 
-build() {  # preset, extra cmake arguments...
-  local preset=$1
-  shift
+build() {  # preset, target, extra cmake arguments...
+  local preset=$1 target=$2
+  shift 2
   mkdir -p build
   cmake --preset "$preset" -DWEFT_BUILD_TESTS=ON "$@" >"build/configure-$preset.log" 2>&1 || {
     cat "build/configure-$preset.log"
     exit 1
   }
-  cmake --build "build/$preset"
+  cmake --build "build/$preset" --target "$target"
 }
 
 run_tests() {  # preset, ctest arguments...
@@ -52,11 +52,11 @@ run_tests() {  # preset, ctest arguments...
 if ((sanitize)); then
   for preset in asan tsan; do
     echo "== $preset"
-    build "$preset" -DWEFT_REQUIRE_ALL=OFF
+    build "$preset" weft_unit_tests -DWEFT_REQUIRE_ALL=OFF
     run_tests "$preset" -L unit "${ctest_arguments[@]}"
   done
   exit 0
 fi
 
-build release -DWEFT_REQUIRE_ALL=ON
+build release all -DWEFT_REQUIRE_ALL=ON
 run_tests release "${ctest_arguments[@]}"

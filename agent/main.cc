@@ -169,8 +169,9 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    const int status = app.exit(e);
-    return status == 0 ? kExitDone : kExitUsage;
+    if (e.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(e);  // --help
+    fmt::print(stderr, "weft-agent: {} (see weft-agent --help)\n", e.what());
+    return kExitUsage;
   }
   return probing->parsed() ? RunProbe(probe) : RunAgent(flags);
 }

@@ -3,6 +3,8 @@
 # weft_test(name SOURCES ... [DEPENDS ...] [LABELS ...])               -> one GoogleTest binary, one ctest entry per folder
 # weft_system_test(name COMMAND ... [LABELS ...] [TIMEOUT s])          -> a script that exercises built programs
 
+include(GNUInstallDirs)
+
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
 
@@ -47,6 +49,8 @@ function(weft_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE weft_flags ${ARG_DEPENDS})
+  # A build folder may hold some of the programs only: what was not built is not installed, and no error.
+  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
 endfunction()
 
 add_custom_target(weft_unit_tests)  # all that ctest -L unit needs: what the sanitizers build

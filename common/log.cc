@@ -17,10 +17,21 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
+/// As --log-level calls them; spdlog's own name for one of them is another.
+const char* NameOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return "debug";
+    case LogLevel::kInfo: return "info";
+    case LogLevel::kWarn: return "warn";
+    case LogLevel::kError: return "error";
+  }
+  return "error";
+}
+
 spdlog::logger& Logger() {
   static const std::shared_ptr<spdlog::logger> logger = [] {
     auto made = std::make_shared<spdlog::logger>("weft", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %-5l %v");
+    made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %v");
     made->flush_on(spdlog::level::debug);
     return made;
   }();
@@ -50,7 +61,7 @@ void SetLogLevel(LogLevel level) { Logger().set_level(ToSpdlog(level)); }
 void Log(LogLevel level, std::string_view component, std::string_view text,
          std::initializer_list<LogField> fields) {
   if (!Logger().should_log(ToSpdlog(level))) return;
-  std::string line = fmt::format("{:<10} {}", component, text);
+  std::string line = fmt::format("{:<5} {:<10} {}", NameOf(level), component, text);
   for (const LogField& field : fields) line += fmt::format(" {}={}", field.key(), field.value());
   Logger().log(ToSpdlog(level), line);
 }

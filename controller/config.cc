@@ -182,6 +182,8 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
                                  {"settle", Duration(core.settle)},
                                  {"switching_gain", Number<double>(core.planning.switching_gain, 0, 1)},
                                  {"idle_after", Duration(core.planning.idle_after)}})},
+       {"release", map("release", {{"unsubmitted_after", Duration(core.quiet_after)},
+                                   {"submitted_after", Duration(core.submitted_quiet_after)}})},
        {"capacity", map("capacity", {{"window", Duration(core.monitor.window)},
                                      {"windows", Number<int>(core.monitor.windows, 1, 100)},
                                      {"explained", Number<double>(core.monitor.explained, 0.1, 0.99)},

@@ -75,6 +75,12 @@ void ControlLoop::Carry(const Action& action) {
   } else if (const auto* epoch = std::get_if<KeepEpoch>(&action)) {
     // A policy goes out even if its epoch could not be kept: agents tell the epochs that they hold when they join.
     static_cast<void>(KeepInJournal(*epoch));
+  } else if (const auto* forgotten = std::get_if<ForgetEpoch>(&action)) {
+    static_cast<void>(KeepInJournal(*forgotten));
+  } else if (const auto* started = std::get_if<KeepStarted>(&action)) {
+    static_cast<void>(KeepInJournal(*started));
+  } else if (const auto* released = std::get_if<KeepReleased>(&action)) {
+    static_cast<void>(KeepInJournal(*released));
   } else if (const auto* record = std::get_if<Record>(&action); record != nullptr && !replaying_) {
     const v1::Decision& decision = record->decision;
     LogInfo(kComponent, "decided", {{"kind", decision.kind()}, {"job", decision.job_id()}, {"epoch", decision.epoch()},
@@ -162,12 +168,13 @@ Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec) {
 Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
   const auto known = [&] {
     const auto job = core_.FindJob(spec.job_id());
-    return job.has_value() && job->state() != "released" && job->has_plan();
+    // One whose flows merely appeared may still be submitted, and one that could not be planned submitted again.
+    return job.has_value() && job->state() != "released" && job->has_plan() && job->planning_errors().empty();
   };
   PlacementView view;
   {
     const std::lock_guard lock(mutex_);
-    if (known()) return Fail(Code::kAlreadyExists, fmt::format("submit: job \"{}\" exists already", spec.job_id()));
+    if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));
     view = core_.Placement();
   }
   // Outside the lock: samples and flow planning must not wait for a strategy search.
@@ -176,7 +183,7 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
   metrics_->ObservePlan(clock_->Now() - begin);
   const JobSubmitted submitted{spec, planned.plan, planned.errors};
   const std::lock_guard lock(mutex_);
-  if (known()) return Fail(Code::kAlreadyExists, fmt::format("submit: job \"{}\" exists already", spec.job_id()));
+  if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));
   WEFT_RETURN_IF_ERROR(KeepInJournal(submitted));
   Handle({.body = submitted});
   for (const std::string& error : planned.errors) planned.plan.add_why("not planned: " + error);
@@ -211,7 +218,7 @@ std::vector<v1::JobStatus> ControlLoop::Jobs() const {
 Result<v1::ExplainJobResponse> ControlLoop::Explain(const std::string& job_id) const {
   const std::lock_guard lock(mutex_);
   std::optional<v1::JobStatus> job = core_.FindJob(job_id);
-  if (!job) return Fail(Code::kNotFound, fmt::format("explain: no job \"{}\"", job_id));
+  if (!job) return Fail(Code::kNotFound, fmt::format("no job \"{}\"", job_id));
   v1::ExplainJobResponse response;
   *response.mutable_job() = std::move(*job);
   for (const v1::Decision& decision : core_.decisions()) {

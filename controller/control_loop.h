@@ -52,7 +52,7 @@ class ControlLoop {
   void Leave(const std::string& host, const AgentOutbox* outbox);
 
   // --- hooks, tools, people ---
-  /// Errors: as PlanJob; kAlreadyExists for a job that is not released; kFailedPrecondition when the journal cannot
+  /// Errors: as PlanJob; kAlreadyExists for a job that is planned and not released; kFailedPrecondition when the journal cannot
   /// take it.
   [[nodiscard]] Result<v1::JobPlan> Submit(const v1::JobSpec& spec);
   [[nodiscard]] Result<v1::JobPlan> Plan(const v1::JobSpec& spec);

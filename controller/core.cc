@@ -79,48 +79,6 @@ void Core::On(const HostRegistered& event) {
   ResumeHost(name, message);
 }
 
-void Core::ResumeHost(const std::string& host, const v1::Register& message) {
-  std::map<std::string, int64_t> held;
-  for (const v1::JobEpoch& policy : message.policies()) held[policy.job_id()] = policy.epoch();
-  std::set<std::string> behind;
-  for (const auto& [job_id, epoch] : held) {
-    const Job* job = jobs_.Find(job_id);
-    if (job != nullptr && job->state == JobState::kReleased) {
-      v1::JobEnded ended;
-      ended.set_job_id(job_id);
-      actions_.push_back(PushEnded{host, std::move(ended)});
-    }
-    const int64_t known = jobs_.EpochOf(job_id);
-    jobs_.KnowEpoch(job_id, epoch);
-    if (jobs_.EpochOf(job_id) == known) continue;
-    actions_.push_back(KeepEpoch{job_id, jobs_.EpochOf(job_id)});
-    behind.insert(job_id);  // what the host holds was decided by a life of ours that is forgotten
-  }
-  for (const auto& [job_id, job] : jobs_.jobs()) {
-    const auto& members = job.spec.hosts();
-    if (!job.submitted || job.state == JobState::kReleased) continue;
-    if (std::find(members.begin(), members.end(), host) != members.end()) PushLaunchTo(host, job);
-  }
-  std::set<std::string> bump;
-  std::set<std::pair<std::string, std::string>> targets;
-  for (const uint64_t id : table_.FlowsOf(host)) {
-    const SendFlow* flow = table_.Find(id);
-    const std::string& job_id = flow->identity.job_id();
-    if (mode_ != v1::MODE_ENFORCE || flow->decided.empty()) continue;
-    if (behind.contains(job_id)) bump.insert(job_id);
-    if (behind.contains(job_id) || held[job_id] < jobs_.EpochOf(job_id)) targets.insert({job_id, host});
-  }
-  PushPolicies(bump, targets);
-}
-
-void Core::PushLaunchTo(const std::string& host, const Job& job) {
-  if (job.plan.environment().empty()) return;
-  v1::JobLaunch launch;
-  launch.set_job_id(job.spec.job_id());
-  *launch.mutable_environment() = job.plan.environment();
-  actions_.push_back(PushLaunch{host, std::move(launch)});
-}
-
 void Core::On(const HostLost& event) {
   const auto host = hosts_.find(event.host);
   if (host == hosts_.end()) return;
@@ -157,10 +115,12 @@ void Core::On(const SampleReceived& event) {
   for (const v1::FlowIdentity& identity : sample.opened()) {
     Touch(table_.Open(event.host, identity, host.samples > 0, now_s_),
           fmt::format("job {} has new flows", identity.job_id()));
+    host.unclaimed.erase(identity.job_id());  // of either direction: processes of the job live there
     if (const SendFlow* flow = table_.Find(identity.flow()); flow != nullptr && flow->host == event.host) {
-      if (Job* job = jobs_.Appear(flow->identity.job_id(), now_s_)) job->hosts.insert(event.host);
+      JobAppeared(flow->identity.job_id(), event.host);
     }
   }
+  LearnEpochs(event.host, sample);
   double from_s = 0;
   double to_s = 0;
   if (Align(host, sample, from_s, to_s)) {
@@ -185,58 +145,6 @@ void Core::On(const PathsReceived& event) {
   Touch(table_.AddPaths(event.host, event.report, now_s_), "probes of host " + event.host + " show other paths");
 }
 
-void Core::On(const JobSubmitted& event) {
-  const std::string& id = event.spec.job_id();
-  if (id.empty()) {
-    ++ignored_;
-    return;
-  }
-  const Job* before = jobs_.Find(id);
-  const bool running = before != nullptr && before->state == JobState::kRunning;
-  Job& job = jobs_.Submit(event.spec, event.plan, event.planning_errors);
-  if (running) job.state = JobState::kRunning;
-  job.flows_seen_s = now_s_;
-  std::string reason = job.planning_errors.empty() ? "" : "not planned: " + job.planning_errors.front();
-  if (job.plan.has_strategy()) {
-    const v1::Strategy& strategy = job.plan.strategy();
-    reason = fmt::format("dp {} micro-batch {} bucket {} bytes, {:.3g} s per iteration predicted", strategy.dp(),
-                         strategy.micro_batch(), strategy.bucket_bytes(), job.plan.predicted().iteration_s());
-  }
-  if (job.plan.rank_hosts_size() > 0) {
-    reason += fmt::format("{}ranks on {}", reason.empty() ? "" : "; ", fmt::join(job.plan.rank_hosts(), ", "));
-  }
-  Decide("plan", id, reason.empty() ? "nothing to plan" : reason);
-  for (const std::string& host : job.spec.hosts()) {
-    const auto found = hosts_.find(host);
-    if (found == hosts_.end() || !found->second.connected) continue;
-    job.hosts.insert(host);
-    PushLaunchTo(host, job);
-  }
-  Touch(Change::kFlows, "job " + id + " was submitted");
-}
-
-void Core::EndOnHosts(Job& job) {
-  job.state = JobState::kReleased;
-  job.released_s = now_s_;
-  std::set<std::string> hosts = job.hosts;
-  hosts.insert(job.spec.hosts().begin(), job.spec.hosts().end());
-  for (const std::string& host : hosts) {
-    const auto found = hosts_.find(host);
-    if (found == hosts_.end() || !found->second.connected) continue;
-    v1::JobEnded ended;
-    ended.set_job_id(job.spec.job_id());
-    actions_.push_back(PushEnded{host, std::move(ended)});
-  }
-}
-
-void Core::On(const JobReleased& event) {
-  Job* job = jobs_.Find(event.job_id);
-  if (job == nullptr || job->state == JobState::kReleased) return;
-  EndOnHosts(*job);
-  jobs_.Trim();
-  Touch(Change::kFlows, "job " + event.job_id + " was released");
-}
-
 void Core::On(const ModeSet& event) {
   if (event.mode != v1::MODE_OBSERVE && event.mode != v1::MODE_ENFORCE) {
     ++ignored_;
@@ -253,25 +161,14 @@ void Core::On(const ModeSet& event) {
 
 void Core::On(const EpochKnown& event) { jobs_.KnowEpoch(event.job_id, event.epoch); }
 
-void Core::ReleaseQuietJobs() {
-  for (const auto& [id, flow] : table_.flows()) {
-    if (Job* job = jobs_.Find(flow.identity.job_id())) job->flows_seen_s = now_s_;
-  }
-  std::vector<std::string> quiet;
-  for (const auto& [id, job] : jobs_.jobs()) {
-    if (job.submitted || job.state == JobState::kReleased) continue;
-    if (now_s_ - job.flows_seen_s > options_.quiet_after.count()) quiet.push_back(id);
-  }
-  for (const std::string& id : quiet) EndOnHosts(*jobs_.Find(id));
-  if (!quiet.empty()) jobs_.Trim();
-}
-
 void Core::On(const Tick&) {
   Measure();
   if (now_s_ - activity_s_ >= 1) {
     activity_s_ = now_s_;
     if (table_.Expire(now_s_ - options_.stale_after.count()) > 0) Touch(Change::kFlows, "flows of lost hosts expired");
     ReleaseQuietJobs();
+    EndUnclaimedJobs();
+    ForgetEpochs();
     WatchActivity();
   }
   MaybeReplan();

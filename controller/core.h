@@ -8,7 +8,7 @@
 // infers what every link gives (link_monitor.h); and in mode "enforce" plans the paths of all flows together
 // (flow_planner.h) when flows, paths or capacities change or a shared link is full, at most once per
 // `replan_interval`. It forgets nothing on which a host still acts: a lost host's flows stay for `stale_after`,
-// epochs for ever.
+// epochs until an hour after job and hosts are done with them.
 #pragma once
 
 #include <deque>
@@ -38,6 +38,8 @@ struct CoreOptions {
   Seconds settle{0.2};           ///< from the first change to the plan, so that changes that come together are one
   Seconds stale_after{30};       ///< how long flows of a lost host count
   Seconds quiet_after{60};       ///< how long an unsubmitted job without flows is kept
+  Seconds submitted_quiet_after{600};  ///< how long a submitted job is kept without flows, once it had some
+  Seconds epoch_kept{3600};      ///< how long the epoch of a job that nobody knows and no host holds is kept
 };
 
 /// What only ever grows, for metrics.
@@ -59,7 +61,7 @@ class Core {
   std::vector<Action> Handle(const Event& event);
 
   // What it knows, for the API; nothing here changes anything.
-  std::vector<v1::JobStatus> Jobs() const;
+  std::vector<v1::JobStatus> Jobs() const;  ///< without model_config_json
   std::optional<v1::JobStatus> FindJob(const std::string& job_id) const;
   std::vector<v1::HostStatus> Hosts() const;
   std::vector<v1::LinkStatus> Links() const;
@@ -83,6 +85,8 @@ class Core {
     double host_time_s = 0;       ///< of the newest sample
     double offset_s = 0;          ///< controller's time - host's time
     double measured_s = 0;        ///< controller's time up to which samples have come
+    std::set<std::string> held;   ///< jobs whose policy the host has
+    std::map<std::string, double> unclaimed;  ///< held jobs that we do not know, and since when
   };
   /// Newest slots whose samples must have come by now.
   struct Window {
@@ -103,7 +107,12 @@ class Core {
   bool Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s);
   void Touch(Change change, const std::string& trigger);
   void ResumeHost(const std::string& host, const v1::Register& message);
+  void Claim(const std::string& host, const std::string& job_id);
+  void JobAppeared(const std::string& job_id, const std::string& host);
+  void LearnEpochs(const std::string& host, const v1::HostSample& sample);
   void ReleaseQuietJobs();
+  void EndUnclaimedJobs();
+  void ForgetEpochs();
   void Measure();
   void WatchActivity();
   void MaybeReplan();
@@ -113,7 +122,8 @@ class Core {
   void PushPolicies(const std::set<std::string>& jobs, const std::set<std::pair<std::string, std::string>>& targets);
   v1::JobPolicy PolicyOf(const std::string& job_id, const std::string& host) const;
   void PushLaunchTo(const std::string& host, const Job& job);
-  void EndOnHosts(Job& job);
+  void PushEndTo(const std::string& host, const std::string& job_id);
+  void EndOnHosts(Job& job, bool by_silence, const std::string& reason);
   void Decide(const std::string& kind, const std::string& job_id, const std::string& reason);
   std::string CollisionText() const;
   Window LastSecond() const;
@@ -136,6 +146,7 @@ class Core {
   int64_t judged_slot_ = -1;
   std::set<uint64_t> active_;
   double activity_s_ = 0;
+  double next_forget_s_ = 0;
   double dirty_since_s_ = -1;              ///< -1: nothing changed since the last plan
   std::vector<std::string> triggers_;
   double next_plan_s_ = -1e300;

@@ -124,6 +124,7 @@ void Core::PushPolicies(const std::set<std::string>& jobs,
     actions_.push_back(PushPolicy{host, PolicyOf(job_id, host)});
     ++counters_.policies;
     if (Job* job = jobs_.Find(job_id)) job->hosts.insert(host);
+    hosts_.at(host).held.insert(job_id);
   }
 }
 

@@ -8,7 +8,7 @@ namespace weft::controller {
 v1::JobStatus Core::StatusOf(const std::string& job_id, const Job& job) const {
   v1::JobStatus status;
   *status.mutable_spec() = job.spec;
-  *status.mutable_plan() = job.plan;
+  if (job.submitted) *status.mutable_plan() = job.plan;
   status.set_state(JobStateName(job.state));
   status.set_policy_epoch(jobs_.EpochOf(job_id));
   for (const std::string& error : job.planning_errors) status.add_planning_errors(error);
@@ -44,9 +44,12 @@ std::vector<v1::JobStatus> Core::Jobs() const {
 }
 
 std::optional<v1::JobStatus> Core::FindJob(const std::string& job_id) const {
-  if (jobs_.Find(job_id) == nullptr) return std::nullopt;
+  const Job* job = jobs_.Find(job_id);
+  if (job == nullptr) return std::nullopt;
   for (v1::JobStatus& status : Jobs()) {
-    if (status.spec().job_id() == job_id) return std::move(status);
+    if (status.spec().job_id() != job_id) continue;
+    status.mutable_spec()->set_model_config_json(job->model_config_json);
+    return std::move(status);
   }
   return std::nullopt;
 }

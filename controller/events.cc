@@ -35,6 +35,9 @@ struct Writer {
   void operator()(const KeepEpoch& action) const {
     out += "epoch " + action.job_id + " " + std::to_string(action.epoch) + "\n";
   }
+  void operator()(const ForgetEpoch& action) const { out += "forget " + action.job_id + "\n"; }
+  void operator()(const KeepStarted& action) const { out += "started " + action.job_id + "\n"; }
+  void operator()(const KeepReleased& action) const { out += "released " + action.job_id + "\n"; }
 };
 
 }  // namespace

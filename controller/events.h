@@ -35,6 +35,7 @@ struct JobSubmitted {
   v1::JobSpec spec;
   v1::JobPlan plan;
   std::vector<std::string> planning_errors;
+  bool started = false;  ///< from the journal: its flows have been seen before
 };
 struct JobReleased {
   std::string job_id;
@@ -80,7 +81,20 @@ struct KeepEpoch {
   int64_t epoch = 0;
 };
 
-using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch>;
+/// Nobody needs the job's epoch any more.
+struct ForgetEpoch {
+  std::string job_id;
+};
+/// The first flows of a submitted job have come.
+struct KeepStarted {
+  std::string job_id;
+};
+/// A submitted job was released by the core itself.
+struct KeepReleased {
+  std::string job_id;
+};
+
+using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased>;
 
 /// All actions as bytes, equal exactly when the actions are equal: what replays are compared by.
 std::string SerializeActions(const std::vector<Action>& actions);

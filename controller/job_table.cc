@@ -37,6 +37,8 @@ const Job* JobTable::Find(const std::string& job_id) const { return const_cast<J
 Job& JobTable::Submit(const v1::JobSpec& spec, const v1::JobPlan& plan, const std::vector<std::string>& errors) {
   Job& job = jobs_[spec.job_id()];
   job = Job{.spec = spec, .plan = plan, .planning_errors = errors, .submitted = true};
+  job.model_config_json = std::move(*job.spec.mutable_model_config_json());
+  job.spec.clear_model_config_json();
   return job;
 }
 
@@ -48,7 +50,7 @@ Job* JobTable::Appear(const std::string& job_id, double now_s) {
     job = &jobs_[job_id];
     job->spec.set_job_id(job_id);
   }
-  if (job->state == JobState::kReleased && job->submitted) return nullptr;
+  if (job->state == JobState::kReleased && job->submitted && !job->fell_silent) return nullptr;
   job->state = JobState::kRunning;
   job->flows_seen_s = now_s;
   return job;
@@ -74,13 +76,31 @@ std::map<std::string, JobWeight> JobTable::Weights() const {
 
 int64_t JobTable::EpochOf(const std::string& job_id) const {
   const auto found = epochs_.find(job_id);
-  return found == epochs_.end() ? 0 : found->second;
+  return found == epochs_.end() ? 0 : found->second.value;
 }
 
 void JobTable::KnowEpoch(const std::string& job_id, int64_t epoch) {
   if (epoch <= 0 || epoch > kMaxEpoch) return;
-  int64_t& known = epochs_[job_id];
+  int64_t& known = epochs_[job_id].value;
   known = std::max(known, epoch);
+}
+
+std::vector<std::string> JobTable::TakeMissedEnds(const std::string& host) {
+  std::vector<std::string> missed;
+  for (auto& [id, job] : jobs_) {
+    if (job.state == JobState::kReleased && job.missed_end.erase(host) > 0) missed.push_back(id);
+  }
+  return missed;
+}
+
+std::vector<std::string> JobTable::ForgetEpochs(const std::set<std::string>& held, double now_s, double kept_s) {
+  std::vector<std::string> forgotten;
+  for (auto& [id, epoch] : epochs_) {
+    if (epoch.needed_s < 0 || jobs_.contains(id) || held.contains(id)) epoch.needed_s = now_s;
+    if (now_s - epoch.needed_s > kept_s) forgotten.push_back(id);
+  }
+  for (const std::string& id : forgotten) epochs_.erase(id);
+  return forgotten;
 }
 
 }  // namespace weft::controller

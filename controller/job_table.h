@@ -1,5 +1,6 @@
 // The jobs that the controller knows: submitted ones with their plan, and unknown ones whose flows appeared. Epochs
-// live here too, and outlive their jobs: a job's epoch only ever grows, over restarts of the controller as well.
+// live here too, and outlive their jobs: a job's epoch only ever grows, over restarts of the controller as well, for as
+// long as any host may hold one.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,13 @@ struct Job {
   std::vector<std::string> planning_errors;
   JobState state = JobState::kPlanned;
   bool submitted = false;           ///< else its flows appeared without a submission
+  bool started = false;             ///< a submitted one: it has had flows, in this life of the controller or before
+  bool fell_silent = false;         ///< released for want of flows, not on request
   double flows_seen_s = 0;          ///< when it last had flows
   double released_s = 0;
   std::set<std::string> hosts;      ///< that hold something of it
+  std::set<std::string> missed_end; ///< those that were away when it was released
+  std::string model_config_json;    ///< of the spec, kept apart: lists of jobs leave it out
 };
 
 class JobTable {
@@ -36,11 +41,14 @@ class JobTable {
 
   /// A planned job; replaces a released one of this id.
   Job& Submit(const v1::JobSpec& spec, const v1::JobPlan& plan, const std::vector<std::string>& errors);
-  /// The job whose flow appeared, made if it is unknown and revived if it had only gone quiet. Null for a released
-  /// submission and past the bound on jobs.
+  /// The job whose flow appeared, made if it is unknown and revived if it had only fallen silent. Null for a submission
+  /// that was released on request and past the bound on jobs.
   Job* Appear(const std::string& job_id, double now_s);
   /// Forgets released jobs but for the newest.
   void Trim();
+
+  /// Jobs whose end `host` has missed; told once.
+  std::vector<std::string> TakeMissedEnds(const std::string& host);
 
   const std::map<std::string, Job>& jobs() const { return jobs_; }
   std::map<std::string, JobWeight> Weights() const;
@@ -48,11 +56,17 @@ class JobTable {
   /// 0 for a job that never had one.
   int64_t EpochOf(const std::string& job_id) const;
   void KnowEpoch(const std::string& job_id, int64_t epoch);
-  int64_t NextEpoch(const std::string& job_id) { return ++epochs_[job_id]; }
+  int64_t NextEpoch(const std::string& job_id) { return ++epochs_[job_id].value; }
+  /// Drops and returns the epochs of jobs that for `kept_s` were neither in the table nor in `held`. Complexity: linear.
+  std::vector<std::string> ForgetEpochs(const std::set<std::string>& held, double now_s, double kept_s);
 
  private:
   std::map<std::string, Job> jobs_;
-  std::map<std::string, int64_t> epochs_;
+  struct Epoch {
+    int64_t value = 0;
+    double needed_s = -1;  ///< when it last was; -1: not looked at yet
+  };
+  std::map<std::string, Epoch> epochs_;
 };
 
 }  // namespace weft::controller

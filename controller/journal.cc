@@ -14,9 +14,13 @@ namespace {
 
 constexpr char kSchema[] =
     "CREATE TABLE jobs (sequence INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT UNIQUE NOT NULL, spec BLOB NOT NULL,"
-    " plan BLOB NOT NULL, errors TEXT NOT NULL);"
+    " plan BLOB NOT NULL, errors TEXT NOT NULL, started INTEGER NOT NULL DEFAULT 0);"
     "CREATE TABLE epochs (job_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;";
+
+// Version 1 did not know which jobs had started.
+constexpr char kFromVersion1[] = "BEGIN;ALTER TABLE jobs ADD COLUMN started INTEGER NOT NULL DEFAULT 0;"
+                                 "PRAGMA user_version=2;COMMIT;";
 
 using Value = std::variant<int64_t, std::string>;
 
@@ -124,6 +128,8 @@ Result<std::unique_ptr<Journal>> Journal::Open(const std::string& state_dir) {
   if (tables == 0 && version == 0) {
     const std::string sql = fmt::format("BEGIN;{}PRAGMA user_version={};COMMIT;", kSchema, kSchemaVersion);
     WEFT_RETURN_IF_ERROR(database->Run(sql.c_str()));
+  } else if (version == 1) {
+    WEFT_RETURN_IF_ERROR(database->Run(kFromVersion1));
   } else if (version != kSchemaVersion) {
     return Fail(
         Code::kFailedPrecondition,
@@ -145,11 +151,12 @@ Result<std::vector<Event>> Journal::Replay() {
     events.push_back({.body = EpochKnown{Database::Bytes(row, 0), sqlite3_column_int64(row, 1)}});
   }));
   WEFT_RETURN_IF_ERROR(
-      database_->Query("SELECT spec, plan, errors FROM jobs ORDER BY sequence", {}, [&](sqlite3_stmt* row) {
+      database_->Query("SELECT spec, plan, errors, started FROM jobs ORDER BY sequence", {}, [&](sqlite3_stmt* row) {
         JobSubmitted job;
         intact &=
             job.spec.ParseFromString(Database::Bytes(row, 0)) && job.plan.ParseFromString(Database::Bytes(row, 1));
         job.planning_errors = SplitLines(Database::Bytes(row, 2));
+        job.started = sqlite3_column_int(row, 3) != 0;
         events.push_back({.body = std::move(job)});
       }));
   if (!intact) {
@@ -176,5 +183,15 @@ Status Journal::Keep(const ModeSet& mode) {
 Status Journal::Keep(const KeepEpoch& epoch) {
   return database_->Execute("INSERT OR REPLACE INTO epochs (job_id, epoch) VALUES (?, ?)", {epoch.job_id, epoch.epoch});
 }
+
+Status Journal::Keep(const ForgetEpoch& epoch) {
+  return database_->Execute("DELETE FROM epochs WHERE job_id = ?", {epoch.job_id});
+}
+
+Status Journal::Keep(const KeepStarted& job) {
+  return database_->Execute("UPDATE jobs SET started = 1 WHERE job_id = ?", {job.job_id});
+}
+
+Status Journal::Keep(const KeepReleased& job) { return Keep(JobReleased{job.job_id}); }
 
 }  // namespace weft::controller

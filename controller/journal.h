@@ -1,5 +1,5 @@
 // What must survive a restart of the controller, in one SQLite file (WAL): jobs submitted and not yet released, the
-// mode, and the newest epoch of every job. Everything else comes back from the agents.
+// mode, and the newest epoch of every job that any host may hold. Everything else comes back from the agents.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ namespace weft::controller {
 /// Not thread-safe: one caller at a time.
 class Journal {
  public:
-  static constexpr int kSchemaVersion = 1;
+  static constexpr int kSchemaVersion = 2;
 
   /// Opens or makes `state_dir`/controller.db; makes the folder if it is missing. Errors: kFailedPrecondition naming
-  /// file and cause when it cannot be opened, is held by another controller, or has another schema version.
+  /// file and cause when it cannot be opened, is held by another controller, or has an unknown schema version.
   [[nodiscard]] static Result<std::unique_ptr<Journal>> Open(const std::string& state_dir);
   ~Journal();
   Journal(const Journal&) = delete;
@@ -32,6 +32,9 @@ class Journal {
   [[nodiscard]] Status Keep(const JobReleased& job);
   [[nodiscard]] Status Keep(const ModeSet& mode);
   [[nodiscard]] Status Keep(const KeepEpoch& epoch);
+  [[nodiscard]] Status Keep(const ForgetEpoch& epoch);
+  [[nodiscard]] Status Keep(const KeepStarted& job);
+  [[nodiscard]] Status Keep(const KeepReleased& job);
 
  private:
   class Database;

@@ -93,7 +93,53 @@ TEST(Journal, OtherSchemaVersionIsOneClearLine) {
   const auto journal = Journal::Open(dir.path());
   ASSERT_FALSE(journal.has_value());
   EXPECT_EQ(journal.error().code(), Code::kFailedPrecondition);
-  EXPECT_THAT(journal.error().message(), AllOf(HasSubstr("schema version 99, expected 1"), HasSubstr("controller.db")));
+  EXPECT_THAT(journal.error().message(), AllOf(HasSubstr("schema version 99, expected 2"), HasSubstr("controller.db")));
+}
+
+TEST(Journal, StartedJobsAndForgottenEpochsAreKept) {
+  const TempDir dir;
+  {
+    auto journal = Journal::Open(dir.path());
+    ASSERT_TRUE(journal.has_value());
+    for (const char* id : {"waits", "runs", "silent"}) ASSERT_TRUE((*journal)->Keep(MakeJob(id)));
+    ASSERT_TRUE((*journal)->Keep(KeepStarted{"runs"}));
+    ASSERT_TRUE((*journal)->Keep(KeepReleased{"silent"}));
+    ASSERT_TRUE((*journal)->Keep(KeepEpoch{"old", 3}));
+    ASSERT_TRUE((*journal)->Keep(KeepEpoch{"runs", 4}));
+    ASSERT_TRUE((*journal)->Keep(ForgetEpoch{"old"}));
+  }
+  auto journal = Journal::Open(dir.path());
+  ASSERT_TRUE(journal.has_value());
+  const auto events = (*journal)->Replay();
+  ASSERT_EQ(events->size(), 3u);
+  EXPECT_EQ(std::get<EpochKnown>((*events)[0].body).job_id, "runs");
+  EXPECT_FALSE(std::get<JobSubmitted>((*events)[1].body).started);
+  EXPECT_TRUE(std::get<JobSubmitted>((*events)[2].body).started);
+}
+
+TEST(Journal, FileOfVersionOneIsTakenOver) {
+  const TempDir dir;
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open((dir.path() + "/controller.db").c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database,
+                         "CREATE TABLE jobs (sequence INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT UNIQUE NOT NULL,"
+                         " spec BLOB NOT NULL, plan BLOB NOT NULL, errors TEXT NOT NULL);"
+                         "CREATE TABLE epochs (job_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;"
+                         "CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+                         "INSERT INTO jobs (job_id, spec, plan, errors) VALUES ('j', x'0a016a', x'', '');"
+                         "PRAGMA user_version=1",
+                         nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(database);
+  for (int open = 0; open < 2; ++open) {
+    auto journal = Journal::Open(dir.path());
+    ASSERT_TRUE(journal.has_value()) << journal.error().message();
+    const auto events = (*journal)->Replay();
+    ASSERT_TRUE(events.has_value()) << events.error().message();
+    ASSERT_EQ(events->size(), 1u);
+    const auto& job = std::get<JobSubmitted>((*events)[0].body);
+    EXPECT_EQ(job.spec.job_id(), "j");
+    EXPECT_FALSE(job.started);
+  }
 }
 
 TEST(Journal, FolderThatCannotBeMadeIsNamed) {

@@ -116,7 +116,9 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);  // --help
+    fmt::print(stderr, "weft-controller: {} (see weft-controller --help)\n", error.what());
+    return kExitUsage;
   }
   const Result<ControllerConfig> config = EffectiveConfig(flags);
   if (!config) return Report(config.error(), kExitUsage);

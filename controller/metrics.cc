@@ -176,7 +176,7 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   Advance(policies, static_cast<double>(counters.policies));
   Advance(sessions_closed, static_cast<double>(view.sessions_closed));
   Advance(journal_errors, static_cast<double>(view.journal_errors));
-  for (const char* kind : {"plan", "place", "replan", "capacity", "mode"}) {
+  for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode"}) {
     const auto count = counters.decisions.find(kind);
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));

@@ -213,7 +213,9 @@ TEST(Service, CallsAnswerWithCodes) {
   v1::ExplainJobRequest request;
   request.set_job_id("no such");
   v1::ExplainJobResponse response;
-  EXPECT_EQ(controller.people().ExplainJob(&explain, request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+  const grpc::Status unknown = controller.people().ExplainJob(&explain, request, &response);
+  EXPECT_EQ(unknown.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(unknown.error_message(), "no job \"no such\"");
   grpc::ClientContext mode;
   v1::SetModeResponse set;
   EXPECT_EQ(controller.people().SetMode(&mode, {}, &set).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
@@ -231,6 +233,18 @@ TEST(Service, NewerSessionReplacesTheOlderAndAnOlderIsRefused) {
   EXPECT_EQ(old.Read().kind_case(), v1::ControllerMessage::KIND_NOT_SET);
   EXPECT_THAT(old.Finish().error_message(), HasSubstr("incarnation 4"));
   EXPECT_TRUE(controller.loop().Topology().hosts(0).connected());
+}
+
+TEST(Service, JobThatCouldNotBePlannedMayBeSubmittedAgain) {
+  Running controller;
+  v1::JobSpec spec = Submission("j").spec();
+  spec.set_model_config_json("{");
+  ASSERT_TRUE(controller.loop().Submit(spec).has_value());
+  ASSERT_FALSE(controller.loop().Jobs().at(0).planning_errors().empty());
+  EXPECT_TRUE(controller.loop().Submit(spec).has_value());
+  spec.clear_model_config_json();
+  EXPECT_TRUE(controller.loop().Submit(spec).has_value());
+  EXPECT_EQ(controller.loop().Submit(spec).error().code(), Code::kAlreadyExists);
 }
 
 TEST(Service, SessionMustBeginWithRegister) {

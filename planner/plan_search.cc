@@ -107,6 +107,9 @@ void PlanSearch::Impl::FillPlans(PlanAnswer& answer, CostModel::Scratch& scratch
   JobPlan& first = answer.plans.front();
   if (runner_up) first.why.push_back(reasons.WhyRunnerUp(first, best[*runner_up].leaf.strategy));
   for (std::string& line : reasons.Rejected(first)) first.why.push_back(std::move(line));
+  std::vector<Strategy> close;
+  for (size_t i = 1; i < best.size(); ++i) close.push_back(best[i].leaf.strategy);
+  if (std::string line = reasons.Simulated(first, close); !line.empty()) first.why.push_back(std::move(line));
   first.why.push_back(reasons.Proof(answer));
 }
 

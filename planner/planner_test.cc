@@ -66,6 +66,14 @@ TEST(Plan, SaysWhyAndWhatItRejected) {
   EXPECT_THAT(why, Contains(HasSubstr("proved: none of ")));
 }
 
+TEST(Plan, APipelineIsSimulatedAsWell) {
+  const PlanAnswer answer = Plan(Job("llama3-70b", 256, 4096), Cluster("dgx-h100", 8),
+                                 {.fix = ParseFixed("pp=4,schedule=1f1b").value()}).value();
+  EXPECT_THAT(answer.plans.at(0).why, Contains(HasSubstr("simulated stage by stage: ")));
+  const PlanAnswer without = Plan(Job("gpt2", 64, 1024), Cluster("dgx-a100", 1), {.fix = {{"pp", 1}}}).value();
+  EXPECT_THAT(without.plans.at(0).why, testing::Not(Contains(HasSubstr("simulated"))));
+}
+
 TEST(Plan, ADpOnlyModelThatDoesNotFitIsNamed) {
   const PlanAnswer answer = Plan(Job("llama3-70b", 256, 4096), Cluster("dgx-h100", 8), {}).value();
   EXPECT_THAT(answer.plans.at(0).why, Contains(HasSubstr("not dp only: does not fit, ")));

@@ -167,6 +167,23 @@ std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
   return lines;
 }
 
+std::string Reasons::Simulated(const JobPlan& best, std::span<const Strategy> close) const {
+  if (best.strategy.pp == 1) return "";
+  const Seconds own = model_.EvaluateSimulated(best.strategy, scratch_).iteration;
+  std::string text = fmt::format("simulated stage by stage: {} ({:+.1f} % against the closed form)", FormatDuration(own),
+                                 100 * (own / best.predicted.iteration - 1));
+  const Strategy* ahead = nullptr;
+  Seconds least = own * (1 - 1e-3);  // less is no difference
+  for (const Strategy& other : close) {
+    const Seconds time = model_.EvaluateSimulated(other, scratch_).iteration;
+    if (time >= least) continue;
+    least = time;
+    ahead = &other;
+  }
+  if (ahead == nullptr) return text + "; no close plan comes out ahead";
+  return text + fmt::format("; {} comes out ahead: {}", DescribeStrategy(*ahead), FormatDuration(least));
+}
+
 std::string Reasons::Proof(const PlanAnswer& answer) const {
   if (!answer.complete) {
     return fmt::format("not proved: the search was stopped; nothing can be below {}",

@@ -167,6 +167,14 @@ std::function<void(const std::string&)> RateInto(Target& target) {
   };
 }
 
+/// The first word, if it should be a command and is none.
+std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return "";
+  const std::string word = argv[1];
+  const auto named = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; });
+  return named.empty() ? word : "";
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Leaf-spine fabrics of network namespaces, for demo, tests and experiments", "weft-testbed");
   app.require_subcommand(1);
@@ -190,7 +198,9 @@ int Main(int argc, char** argv) {
   add_output(up);
 
   CLI::App* down = app.add_subcommand("down", "remove a fabric, and what runs in it");
-  down->add_option("ID", arguments.id, "name of the fabric")->required();
+  auto* down_id = down->add_option_group("fabric")->require_option(1);
+  down_id->add_option("ID", arguments.id, "name of the fabric");
+  down_id->add_option("--id", arguments.id, "the same, as `up` takes it");
 
   CLI::App* list = app.add_subcommand("list", "show the fabrics of this machine");
   add_output(list);
@@ -200,10 +210,17 @@ int Main(int argc, char** argv) {
   exec->add_option("NODE", arguments.node, "h1, leaf1, spine1, ...")->required();
   exec->add_option("CMD", arguments.command, "command and its arguments")->required();
 
+  app.set_version_flag("--version", "weft-testbed " WEFT_VERSION);
+  if (const std::string word = UnknownCommand(app, argc, argv); !word.empty()) {
+    fmt::print(stderr, "weft-testbed: unknown command \"{}\" (see weft-testbed --help)\n", word);
+    return kExitUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitUsage;
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);  // --help
+    fmt::print(stderr, "weft-testbed: {} (see weft-testbed --help)\n", error.what());
+    return kExitUsage;
   }
   const sigset_t set = EndSignals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);

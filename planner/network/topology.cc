@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <limits>
+#include <queue>
 
 #include "common/check.h"
 
@@ -13,6 +13,26 @@ namespace {
 
 constexpr int kFar = std::numeric_limits<int>::max();
 
+/// Hops compared in halves, so that two over NVLink beat two over PCIe, and nothing beats a hop less of the same kind.
+int Length(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::kNetwork:
+    case LinkKind::kNvlink:
+      return 2;
+    case LinkKind::kPcie:
+      return 3;
+    case LinkKind::kCpuFabric:
+      return 4;
+  }
+  return kFar;
+}
+
+bool Forwards(NodeKind kind) { return kind != NodeKind::kHost && kind != NodeKind::kGpu; }
+
+uint64_t Ends(NodeId from, NodeId to) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(from.value())) << 32 | static_cast<uint32_t>(to.value());
+}
+
 }  // namespace
 
 NodeId Topology::AddNode(std::string_view name, NodeKind kind) {
@@ -20,24 +40,40 @@ NodeId Topology::AddNode(std::string_view name, NodeKind kind) {
   if (added) {
     nodes_.push_back({std::string(name), kind});
     out_.emplace_back();
+    in_.emplace_back();
   }
   return entry->second;
 }
 
-LinkId Topology::AddLink(NodeId from, NodeId to, BitsPerSecond rate) {
+LinkId Topology::AddLink(NodeId from, NodeId to, BitsPerSecond rate, LinkKind kind) {
   WEFT_CHECK(from.valid() && from.index() < nodes_.size() && to.valid() && to.index() < nodes_.size(),
              "a link between nodes that do not exist");
   WEFT_CHECK(rate.value() > 0, "a link without a rate");
-  if (const std::optional<LinkId> known = FindLink(from, to)) return *known;
   const LinkId id(static_cast<int32_t>(links_.size()));
-  links_.push_back({from, to, rate, rate});
+  const auto [entry, added] = by_ends_.try_emplace(Ends(from, to), id);
+  if (!added) return entry->second;
+  links_.push_back({.from = from, .to = to, .line_rate = rate, .capacity = rate, .kind = kind});
   out_[from.index()].push_back(id);
+  in_[to.index()].push_back(id);
   return id;
 }
 
-void Topology::AddCable(NodeId a, NodeId b, BitsPerSecond rate) {
-  AddLink(a, b, rate);
-  AddLink(b, a, rate);
+void Topology::AddCable(NodeId a, NodeId b, BitsPerSecond rate, LinkKind kind) {
+  AddLink(a, b, rate, kind);
+  AddLink(b, a, rate, kind);
+}
+
+void Topology::SetCapacity(LinkId link, BitsPerSecond capacity) {
+  WEFT_CHECK(capacity.value() >= 0, "a link with a negative capacity");
+  Link& changed = links_[link.index()];
+  changed.measured = capacity;
+  if (changed.health == LinkHealth::kUp) changed.capacity = capacity;
+}
+
+void Topology::SetHealth(LinkId link, LinkHealth health) {
+  Link& changed = links_[link.index()];
+  changed.health = health;
+  changed.capacity = health == LinkHealth::kUp ? changed.measured : BitsPerSecond(0);
 }
 
 std::optional<NodeId> Topology::FindNode(std::string_view name) const {
@@ -47,10 +83,9 @@ std::optional<NodeId> Topology::FindNode(std::string_view name) const {
 }
 
 std::optional<LinkId> Topology::FindLink(NodeId from, NodeId to) const {
-  for (const LinkId id : out_[from.index()]) {
-    if (links_[id.index()].to == to) return id;
-  }
-  return std::nullopt;
+  const auto found = by_ends_.find(Ends(from, to));
+  if (found == by_ends_.end()) return std::nullopt;
+  return found->second;
 }
 
 std::string Topology::LinkName(LinkId link) const {
@@ -59,20 +94,21 @@ std::string Topology::LinkName(LinkId link) const {
 }
 
 std::vector<std::vector<LinkId>> Topology::ShortestPaths(NodeId from, NodeId to, size_t limit) const {
-  // Hops left to `to`, found backwards; traffic does not pass through hosts.
-  std::vector<std::vector<NodeId>> in(nodes_.size());
-  for (const Link& link : links_) in[link.to.index()].push_back(link.from);
+  // The length left to `to`, found backwards; traffic does not pass through hosts.
   std::vector<int> hops(nodes_.size(), kFar);
+  using Reached = std::pair<int, NodeId>;
+  std::priority_queue<Reached, std::vector<Reached>, std::greater<>> queue;
   hops[to.index()] = 0;
-  std::deque<NodeId> queue = {to};
+  queue.push({0, to});
   while (!queue.empty()) {
-    const NodeId node = queue.front();
-    queue.pop_front();
-    if (node != to && nodes_[node.index()].kind == NodeKind::kHost) continue;
-    for (const NodeId before : in[node.index()]) {
-      if (hops[before.index()] != kFar) continue;
-      hops[before.index()] = hops[node.index()] + 1;
-      queue.push_back(before);
+    const auto [length, node] = queue.top();
+    queue.pop();
+    if (length > hops[node.index()] || (node != to && !Forwards(nodes_[node.index()].kind))) continue;
+    for (const LinkId id : in_[node.index()]) {
+      const Link& link = links_[id.index()];
+      if (length + Length(link.kind) >= hops[link.from.index()]) continue;
+      hops[link.from.index()] = length + Length(link.kind);
+      queue.push({hops[link.from.index()], link.from});
     }
   }
   std::vector<std::vector<LinkId>> paths;
@@ -93,8 +129,9 @@ std::vector<std::vector<LinkId>> Topology::ShortestPaths(NodeId from, NodeId to,
     }
     const LinkId id = out_[node.index()][next.back()++];
     const NodeId ahead = links_[id.index()].to;
-    const bool passable = ahead == to || nodes_[ahead.index()].kind == NodeKind::kSwitch;
-    if (!passable || hops[ahead.index()] != hops[node.index()] - 1) continue;
+    const bool passable = ahead == to || Forwards(nodes_[ahead.index()].kind);
+    if (!passable || hops[ahead.index()] == kFar) continue;
+    if (hops[ahead.index()] != hops[node.index()] - Length(links_[id.index()].kind)) continue;
     path.push_back(id);
     next.push_back(0);
     node = ahead;

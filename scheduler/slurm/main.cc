@@ -17,6 +17,7 @@
 #include <ctime>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "common/parse_units.h"
 #include "common/unique_fd.h"
@@ -74,14 +75,16 @@ void Hook::SayUnchanged(const std::string& job, const std::string& why) const {
 }
 
 // Last resort, should a name server or a file system hang where no deadline reaches.
+template <bool kEpilog>
 void OnTimeIsUp(int) {
-  constexpr char kLine[] = "weft slurm hook: time is up, the job is launched unchanged\n";
-  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kLine, sizeof(kLine) - 1);
+  constexpr std::string_view kLine = kEpilog ? "weft slurm epilog: time is up, the job is not released\n"
+                                             : "weft slurm prolog: time is up, the job is launched unchanged\n";
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kLine.data(), kLine.size());
   ::_exit(0);
 }
 
-void StartWatchdog() {
-  ::signal(SIGALRM, OnTimeIsUp);
+void StartWatchdog(bool epilog) {
+  ::signal(SIGALRM, epilog ? OnTimeIsUp<true> : OnTimeIsUp<false>);
   itimerval timer = {};
   timer.it_value.tv_sec = static_cast<time_t>(kLongestHook.count()) - 1;
   timer.it_value.tv_usec = 900'000;
@@ -147,8 +150,8 @@ void Hook::Run(int argc, char** argv) {
 }  // namespace weft::slurm
 
 int main(int argc, char** argv) {
-  weft::slurm::StartWatchdog();
-  const std::string name = std::filesystem::path(argv[0]).filename().string();
-  weft::slurm::Hook(name.find("epilog") != std::string::npos).Run(argc, argv);
+  const bool epilog = std::filesystem::path(argv[0]).filename().string().find("epilog") != std::string::npos;
+  weft::slurm::StartWatchdog(epilog);
+  weft::slurm::Hook(epilog).Run(argc, argv);
   return 0;
 }

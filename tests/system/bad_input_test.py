@@ -49,6 +49,13 @@ def weft(processes):
     expect(2, ["--no-such-flag"], "weft", "perf", "--no-such-flag")
     expect(1, [f"127.0.0.1:{port}", "cannot be reached"], "weft", "jobs", "--controller", f"127.0.0.1:{port}")
     expect(2, ["10"], "weft", "demo", "--duration", "10")
+    expect(2, ["frob"], "weft", "frob")
+    expect(2, ['"foo"', "expected HOST:PORT"], "weft", "links", "--controller", "foo")
+    expect(2, ["weft-testbed: ", "frob"], "weft-testbed", "frob")
+    expect(2, ["weft-testbed: ", "--leaves"], "weft-testbed", "up", "--leaves", "many")
+    expect(2, ["weft-testbed: ", "--id"], "weft-testbed", "down")
+    for option in ("--id", None):
+        expect(2, ["weft-testbed: ", "nosuch"], "weft-testbed", "down", *filter(None, [option]), "nosuch")
 
 
 def daemons(processes):

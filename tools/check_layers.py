@@ -47,6 +47,7 @@ HEAVY = {
     "torch/": ["runtime/"],
     "ATen/": ["runtime/"],
     "yaml-cpp/": ["formats/", "controller/config.cc", "agent/config.cc"],
+    "coin/": ["planner/cluster/linear_program.cc"],
     "CLI/": ["main.cc", "_main.cc"],
     "httplib.h": ["controller/", "agent/", "cli/demo/cluster.cc"],
     "openssl/": ["proto/tls_texts.cc"],

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Bad input to every program: one clear line on stderr that names the cause, the promised exit status, nothing left."""
+import glob
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from processes import Processes, check, free_ports, wait_until  # noqa: E402
+from processes import Processes, check, descendants, free_ports, wait_until  # noqa: E402
 
 BIN = os.environ["WEFT_BIN"]
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+ (debug|info|warn) ")
@@ -142,13 +143,16 @@ def rank_that_dies(processes):
 
 
 def main():
+    before = set(glob.glob("/tmp/weft-*"))
     with Processes() as processes:
         weft(processes)
         daemons(processes)
         ports_in_use(processes)
         training(processes)
         rank_that_dies(processes)
-        wait_until(lambda: not processes.children, 1, "no child left")
+        wait_until(lambda: not descendants(os.getpid()), 5, "no process left")
+    left = set(glob.glob("/tmp/weft-*")) - before
+    check(not left, f"left behind: {sorted(left)}")
     return 0
 
 

@@ -8,6 +8,7 @@ find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
+find_package(tinyxml2 REQUIRED)
 # The linear programmes of the planner's master problem; Debian's package has no CMake file.
 find_path(WEFT_CLP_INCLUDE coin/Clp_C_Interface.h REQUIRED)
 find_library(WEFT_CLP_LIBRARY Clp REQUIRED)

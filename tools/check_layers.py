@@ -48,6 +48,7 @@ HEAVY = {
     "ATen/": ["runtime/"],
     "yaml-cpp/": ["formats/", "controller/config.cc", "agent/config.cc"],
     "coin/": ["planner/cluster/linear_program.cc"],
+    "tinyxml2.h": ["formats/nccl_topology_xml.cc"],
     "CLI/": ["main.cc", "_main.cc"],
     "httplib.h": ["controller/", "agent/", "cli/demo/cluster.cc"],
     "openssl/": ["proto/tls_texts.cc"],

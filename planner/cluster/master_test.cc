@@ -1,5 +1,6 @@
 #include "planner/cluster/master.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ Configuration Config(double compute, double gigabytes, int64_t gpus = 1, double 
 
 MasterProblem Problem(std::vector<std::vector<Configuration>> pools) {
   MasterProblem problem{.cuts = {kCut}};
-  for (size_t j = 0; j < pools.size(); ++j) problem.jobs.push_back({.name = "j" + std::to_string(j)});
+  for (size_t j = 0; j < pools.size(); ++j) problem.jobs.push_back({.name = fmt::format("j{}", j)});
   problem.source = FromPools(std::move(pools));
   return problem;
 }

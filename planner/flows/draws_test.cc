@@ -1,5 +1,6 @@
 #include "planner/flows/draws.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +16,8 @@ FlowProblem Problem(size_t flows, uint32_t seed) {
   FlowProblem problem{.topology = LeafSpine(2, 4, 6, GigabitsPerSecond(1))};
   for (size_t f = 0; f < flows; ++f) {
     FlowDemand flow{.key = f, .job = "a", .demand = MegabitsPerSecond(static_cast<double>(300 + random() % 700))};
-    const NodeId from = *problem.topology.FindNode("h" + std::to_string(f + 1));
-    for (auto& path : problem.topology.ShortestPaths(from, *problem.topology.FindNode("h" + std::to_string(f + 7)))) {
+    const NodeId from = *problem.topology.FindNode(fmt::format("h{}", f + 1));
+    for (auto& path : problem.topology.ShortestPaths(from, *problem.topology.FindNode(fmt::format("h{}", f + 7)))) {
       flow.paths.push_back({std::move(path)});
     }
     problem.flows.push_back(std::move(flow));

@@ -1,6 +1,7 @@
 // How close the searches come to the optimum, on random small clusters (at most 20 hosts, 5 jobs, 3 classes) with every
 // enumeration inside the planner switched off, in the measure of periodic.h: GPU use. Prints the figures of docs/flows.md.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ struct Case {
 
 std::vector<CandidatePath> Paths(const Topology& topology, size_t from, size_t to) {
   std::vector<CandidatePath> paths;
-  const auto host = [&](size_t h) { return *topology.FindNode("h" + std::to_string(h + 1)); };
+  const auto host = [&](size_t h) { return *topology.FindNode(fmt::format("h{}", h + 1)); };
   for (auto& path : topology.ShortestPaths(host(from), host(to))) paths.push_back({std::move(path)});
   return paths;
 }

@@ -11,7 +11,7 @@
 // The bound does not rest on the solver: for any prices π, γ ≥ 0, no z is worth more than
 //   Σ_S π_S B(S) + γ G + Σ_j max(0, max_x (v_jx - Σ_S π_S b_jx(S) / T_x - γ g_x)).
 //
-// Source: Dantzig and Wolfe 1960 (columns on demand), Lasdon 1970 (the bound at any prices); cuts as in tier_cuts.h.
+// Source: Dantzig and Wolfe 1960 (columns on demand), Lasdon 1970 (the bound at any prices). The caller names the cuts and what each configuration puts on them.
 #pragma once
 
 #include <cstddef>

@@ -10,6 +10,13 @@
 namespace weft::planner {
 namespace {
 
+/// Columns of the head on one rank. Frameworks fill the vocabulary up, or one odd row would take the matrix off the
+/// instructions' grid (Megatron-LM: --make-vocab-size-divisible-by 128, times tp).
+double PaddedVocabulary(int64_t vocabulary, double t) {
+  constexpr double kGrid = 128;
+  return std::ceil(static_cast<double>(vocabulary) / (kGrid * t)) * kGrid;
+}
+
 /// One linear layer in its three products.
 struct Linear {
   double forward = 0, data = 0, weight = 0;
@@ -176,7 +183,7 @@ EdgeTime ComputeEdgeTime(const JobSpec& job, const Machine& m, const SoftwareSta
   EdgeTime edge;
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
-  const double hidden = static_cast<double>(model.hidden), vocabulary = static_cast<double>(model.vocab) / t;
+  const double hidden = static_cast<double>(model.hidden), vocabulary = PaddedVocabulary(model.vocab, t);
   // Rows gathered and written; backward scatters fp32 gradients.
   edge.embedding_forward.compute = tokens * hidden * 3 * m.element / m.memory_rate + 4 * m.launch;
   edge.embedding_backward.compute = tokens * hidden * (m.element + 8) / m.memory_rate + 4 * m.launch;

@@ -154,10 +154,12 @@ Result<std::vector<std::string>> Fabric::PathOf(const FlowTuple& flow) const {
     }
   }
   WEFT_ASSIGN_OR_RETURN(std::string leaf_netns, NamespaceOf(source->leaf));
+  // By number: a minimal system has no /etc/protocols that knows the names.
+  const char* protocol = flow.protocol == "udp" ? "17" : "6";
   WEFT_ASSIGN_OR_RETURN(
       const std::string answer,
       CheckCommand({.argv = {"ip", "-json", "route", "get", destination->data_address, "from", source->data_address,
-                             "iif", source->name, "ipproto", flow.protocol, "sport", std::to_string(flow.source_port),
+                             "iif", source->name, "ipproto", protocol, "sport", std::to_string(flow.source_port),
                              "dport", std::to_string(flow.destination_port)},
                     .netns = std::move(leaf_netns),
                     .own_sysfs = false},

@@ -132,8 +132,9 @@ Status DemoPhases::MeasureCompute() {
     BoundJob bound{.name = jobs_[i].name, .hosts = jobs_[i].hosts, .iteration = {}};
     bound.iteration.compute = report.compute;
     bound.iteration.ranks = report.ranks;
+    // Medians need not add up.
     bound.iteration.after_backward =
-        report.compute - Seconds(Median(forward)) - Seconds(Median(backward));
+        std::max(Seconds(0), report.compute - Seconds(Median(forward)) - Seconds(Median(backward)));
     bound.iteration.buckets = planner::MakeBuckets(Bytes(summaries[0].gradient_bytes), jobs_[i].bucket,
                                                    Seconds(Median(forward)), Seconds(Median(backward)));
     bound_jobs_.push_back(std::move(bound));

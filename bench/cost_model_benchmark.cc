@@ -45,31 +45,20 @@ std::vector<Strategy> Mixed(const CostModel& model) {
   return strategies;
 }
 
-void BM_CostModel_Evaluate(benchmark::State& state) {
+template <auto kEvaluate>
+void BM_CostModel(benchmark::State& state) {
   const CostModel model = Gpt3();
   const std::vector<Strategy> strategies = Mixed(model);
   CostModel::Scratch scratch;
   size_t next = 0;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(model.Evaluate(strategies[next], scratch));
+    benchmark::DoNotOptimize((model.*kEvaluate)(strategies[next], scratch));
     next = (next + 1) % strategies.size();
   }
   state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK(BM_CostModel_Evaluate);
-
-void BM_CostModel_EvaluateSimulated(benchmark::State& state) {
-  const CostModel model = Gpt3();
-  const std::vector<Strategy> strategies = Mixed(model);
-  CostModel::Scratch scratch;
-  size_t next = 0;
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(model.EvaluateSimulated(strategies[next], scratch));
-    next = (next + 1) % strategies.size();
-  }
-  state.SetItemsProcessed(state.iterations());
-}
-BENCHMARK(BM_CostModel_EvaluateSimulated);
+BENCHMARK(BM_CostModel<&CostModel::Evaluate>)->Name("BM_CostModel_Evaluate");
+BENCHMARK(BM_CostModel<&CostModel::EvaluateSimulated>)->Name("BM_CostModel_EvaluateSimulated");
 
 }  // namespace
 }  // namespace weft::planner

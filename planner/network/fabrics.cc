@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
-#include <limits>
+#include <cmath>
 
 #include "common/check.h"
+#include "planner/network/min_cut.h"
 
 namespace weft::planner {
 namespace {
@@ -34,46 +34,6 @@ std::vector<NodeId> AddSwitches(Topology* topology, const std::string& prefix, i
   std::vector<NodeId> switches;
   for (int i = 1; i <= count; ++i) switches.push_back(AddSwitch(topology, fmt::format("{}{}", prefix, i)));
   return switches;
-}
-
-/// Augmenting paths, shortest first.
-double MaxFlow(const Topology& topology, NodeId source, NodeId sink, std::vector<std::vector<LinkId>> out) {
-  std::vector<double> used(topology.links().size(), 0);
-  std::vector<std::vector<LinkId>> in(topology.nodes().size());
-  for (size_t l = 0; l < used.size(); ++l) in[topology.links()[l].to.index()].push_back(LinkId(static_cast<int32_t>(l)));
-  const auto room = [&](LinkId l) { return topology.link(l).capacity.value() - used[l.index()]; };
-  for (double total = 0;;) {
-    std::vector<int32_t> via(topology.nodes().size(), 0);  // link + 1 forwards, -(link + 1) backwards
-    std::deque<NodeId> queue = {source};
-    const auto reach = [&](NodeId node, int32_t by) {
-      if (node == source || via[node.index()] != 0) return;
-      via[node.index()] = by;
-      queue.push_back(node);
-    };
-    while (!queue.empty() && via[sink.index()] == 0) {
-      const NodeId node = queue.front();
-      queue.pop_front();
-      for (const LinkId l : out[node.index()]) {
-        if (room(l) > 1) reach(topology.link(l).to, l.value() + 1);
-      }
-      for (const LinkId l : in[node.index()]) {
-        if (used[l.index()] > 1) reach(topology.link(l).from, -(l.value() + 1));
-      }
-    }
-    if (via[sink.index()] == 0) return total;
-    double least = std::numeric_limits<double>::infinity();
-    const auto walk = [&](const auto& visit) {
-      for (NodeId node = sink; node != source;) {
-        const int32_t by = via[node.index()];
-        const LinkId l(std::abs(by) - 1);
-        visit(l, by > 0);
-        node = by > 0 ? topology.link(l).from : topology.link(l).to;
-      }
-    };
-    walk([&](LinkId l, bool forwards) { least = std::min(least, forwards ? room(l) : used[l.index()]); });
-    walk([&](LinkId l, bool forwards) { used[l.index()] += forwards ? least : -least; });
-    total += least;
-  }
 }
 
 }  // namespace
@@ -170,21 +130,21 @@ Cluster Torus(const TorusSpec& spec) {
 }
 
 BitsPerSecond Bisection(const Cluster& cluster) {
-  Topology graph = cluster.topology;
-  double all = 1;
-  for (const Link& link : graph.links()) all += link.capacity.value();
-  const NodeId source = graph.AddNode("(first half)", NodeKind::kSwitch), sink = graph.AddNode("(second half)", NodeKind::kSwitch);
+  const Topology& topology = cluster.topology;
+  const size_t first_half = topology.nodes().size(), second_half = first_half + 1;
+  MinCut cut(second_half + 1);
+  for (const Link& link : topology.links()) {
+    if (link.kind != LinkKind::kNetwork) continue;
+    cut.AddEdge(link.from.index(), link.to.index(), std::llround(link.capacity.value()));
+  }
   for (size_t h = 0; h < cluster.hosts.size(); ++h) {
-    const bool first = h < cluster.hosts.size() / 2;
     for (const NodeId port : cluster.hosts[h].ports) {
-      graph.AddLink(first ? source : port, first ? port : sink, BitsPerSecond(all));
+      if (h < cluster.hosts.size() / 2) cut.AddEdge(first_half, port.index(), MinCut::kUncuttable);
+      else cut.AddEdge(port.index(), second_half, MinCut::kUncuttable);
     }
   }
-  std::vector<std::vector<LinkId>> out(graph.nodes().size());
-  for (size_t l = 0; l < graph.links().size(); ++l) {
-    if (graph.links()[l].kind == LinkKind::kNetwork) out[graph.links()[l].from.index()].push_back(LinkId(static_cast<int32_t>(l)));
-  }
-  return BitsPerSecond(MaxFlow(graph, source, sink, std::move(out)));
+  cut.SourceSide(first_half, second_half);
+  return BitsPerSecond(static_cast<double>(cut.value()));
 }
 
 }  // namespace weft::planner

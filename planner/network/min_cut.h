@@ -1,4 +1,4 @@
-// Least cut of a directed graph with whole capacities, by Dinic's blocking flows. Internal to planner/flows.
+// Least cut of a directed graph with whole capacities, by Dinic's blocking flows.
 //
 // Source: Dinic 1970, Algorithm for solution of a problem of maximum flow in networks with power estimation.
 #pragma once
@@ -22,6 +22,9 @@ class MinCut {
   /// Complexity: O(nodes² · edges), far less on layered graphs.
   std::vector<bool> SourceSide(size_t source, size_t sink);
 
+  /// Of that cut: the greatest flow. Requires: SourceSide() was called, and some cut holds no uncuttable edge.
+  int64_t value() const { return value_; }
+
  private:
   struct Edge {
     size_t to;
@@ -31,6 +34,7 @@ class MinCut {
   bool Layer(size_t source, size_t sink);
   int64_t Push(size_t source, size_t sink);
 
+  int64_t value_ = 0;
   std::vector<Edge> edges_;                // edge e and its reverse e ^ 1
   std::vector<std::vector<size_t>> out_;
   std::vector<int32_t> depth_;

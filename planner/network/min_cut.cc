@@ -1,4 +1,4 @@
-#include "planner/flows/min_cut.h"
+#include "planner/network/min_cut.h"
 
 #include <algorithm>
 
@@ -58,8 +58,7 @@ int64_t MinCut::Push(size_t source, size_t sink) {
 std::vector<bool> MinCut::SourceSide(size_t source, size_t sink) {
   while (Layer(source, sink)) {
     next_.assign(out_.size(), 0);
-    while (Push(source, sink) > 0) {
-    }
+    while (const int64_t pushed = Push(source, sink)) value_ += pushed;
   }
   std::vector<bool> side(out_.size());
   for (size_t v = 0; v < side.size(); ++v) side[v] = depth_[v] >= 0;

@@ -16,6 +16,7 @@
 #include "common/result.h"
 #include "common/units.h"
 #include "planner/cluster/cluster_spec.h"
+#include "planner/cluster/scenario.h"
 #include "planner/collectives/ring.h"
 #include "planner/collectives/schedule.h"
 #include "planner/flows/path_choice.h"

@@ -131,6 +131,14 @@ static_assert(offsetof(FlowSlot, lanes) == 1984 && sizeof(FlowSlot) == 2496);
 
 // --- policy ----------------------------------------------------------------------------------------------------------
 
+/// What the profiler face asks NCCL to tell it, each level with all before it. Larger values count as kOff.
+enum class ProfileLevel : uint32_t {
+  kOff = 0,
+  kCollectives = 1,  ///< each collective and its network operations: order, duration, size
+  kSteps = 2,        ///< each network step: who waited for whom
+  kKernels = 3,      ///< also the GPU kernels of each channel
+};
+
 /// Limits of a plausible entry, the same for who writes and who reads it.
 inline constexpr uint32_t kLargestWeight = 1 << 20;
 inline constexpr uint64_t kLeastPacingBps = 1'000'000;          ///< below, a mistake would look like a hang
@@ -161,7 +169,10 @@ struct PolicyTable {
   alignas(64) std::atomic<uint64_t> epoch;  ///< 0: nothing written yet
   std::atomic<uint64_t> sequence;
   std::atomic<uint32_t> count;              ///< entries in use
-  uint32_t reserved;
+  /// ProfileLevel that the profiler face records at. Outside the seqlock: one word, true by itself (relaxed); it
+  /// lapses to the process's own level at `profile_until_ns`. Zero in a segment of an agent that does not know it.
+  std::atomic<uint32_t> profile;
+  std::atomic<uint64_t> profile_until_ns;   ///< CLOCK_MONOTONIC of the host
   alignas(64) FlowPolicy flows[kMaxFlows];
 };
 static_assert(sizeof(PolicyTable) == 64 + kMaxFlows * sizeof(FlowPolicy));

@@ -1,7 +1,9 @@
 // What send and receive communicators have in common.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "netplugin/abi/nccl_net.h"
 #include "netplugin/background.h"
@@ -31,13 +33,43 @@ struct Request {
   bool done = false;
 };
 
-/// One direction of one connection. Used by one of NCCL's threads at a time.
+/// One direction of one connection, over whatever transport: what NCCL holds as sendComm or recvComm is a `Comm*`. Used
+/// by one of NCCL's threads at a time. All return NCCL codes and never block. The defaults are a transport's that needs
+/// no registration.
 class Comm {
  public:
   virtual ~Comm() = default;
 
+  /// Contract of isend() and irecv() of one buffer: `*request` stays nullptr when it cannot be taken now. `tag` names
+  /// the sender's rank; `mhandle` is what RegMr() gave for memory that holds `data`.
+  virtual int Isend(const void*, uint64_t, int /*tag*/, void* /*mhandle*/, Request**) { return nccl::kInvalidUsage; }
+  virtual int Irecv(void*, uint64_t, int /*tag*/, void* /*mhandle*/, Request**) { return nccl::kInvalidUsage; }
+  /// Contract of iflush() of one buffer: nullptr in `*request` says that there is nothing to wait for.
+  virtual int Iflush(void*, uint64_t, void* /*mhandle*/, Request** request) {
+    *request = nullptr;
+    return nccl::kSuccess;
+  }
   /// Contract of test(): moves what can be moved, never blocks. Returns an NCCL code.
   virtual int Test(Request* request, int* done, int* size) = 0;
+
+  virtual int RegMr(void* /*data*/, size_t, int type, void** mhandle) {
+    if (type != nccl::kPtrHost) return nccl::kInvalidUsage;
+    *mhandle = this;  // host memory needs no registration; any value that is not nullptr will do
+    return nccl::kSuccess;
+  }
+  virtual int RegMrDmaBuf(void* /*data*/, size_t, int /*type*/, uint64_t /*offset*/, int /*fd*/, void** /*mhandle*/) {
+    return nccl::kInvalidUsage;
+  }
+  virtual int DeregMr(void* /*mhandle*/) { return nccl::kSuccess; }
+};
+
+/// What NCCL holds as listenComm.
+class ListenComm {
+ public:
+  virtual ~ListenComm() = default;
+
+  /// Contract of accept(): `*comm` stays nullptr until a peer is there; never blocks. Returns an NCCL code.
+  virtual int Accept(std::unique_ptr<Comm>* comm) = 0;
 };
 
 }  // namespace weft::net

@@ -2,21 +2,30 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "netplugin/abi/nccl_net.h"
 #include "netplugin/environment.h"
 #include "netplugin/socket.h"
 
 namespace weft::net {
+
+namespace rdma {
+class Port;
+}
 
 struct Device {
   std::string name;      ///< of the interface
   std::string pci_path;  ///< resolved sysfs path; empty: not on a PCI bus, or another device has it already
   uint64_t guid = 0;     ///< unique on the host
   int speed_mbps = 10000;
-  Address address;
+  Address address;       ///< RDMA: where queue pairs are agreed on, the first interface's
+  int port = 0;          ///< of the card, where several devices have one guid
+  int ptr_support = nccl::kPtrHost;
+  std::shared_ptr<rdma::Port> rdma;  ///< nullptr: TCP
 };
 
 /// One interface and address of the host, as getifaddrs gives them.

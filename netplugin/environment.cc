@@ -40,6 +40,54 @@ void ReadNumber(std::initializer_list<const char*> names, Integer least, Integer
                       " to " + std::to_string(most) + "; using " + std::to_string(*number));
 }
 
+void ReadFamily(const char* variable, int* family, std::vector<std::string>* problems) {
+  const char* name = nullptr;
+  const char* text = FirstSet({variable}, &name);
+  if (!text) return;
+  if (std::string_view(text) == "AF_INET") {
+    *family = AF_INET;
+  } else if (std::string_view(text) == "AF_INET6") {
+    *family = AF_INET6;
+  } else {
+    problems->push_back(std::string(variable) + "=\"" + text + "\": must be AF_INET or AF_INET6; using both");
+  }
+}
+
+void ReadTransport(Environment* environment) {
+  const char* name = nullptr;
+  const char* text = FirstSet({"WEFT_TRANSPORT"}, &name);
+  if (!text) return;
+  const std::string_view choice = text;
+  if (choice == "tcp") {
+    environment->transport = TransportChoice::kTcp;
+  } else if (choice == "rdma") {
+    environment->transport = TransportChoice::kRdma;
+  } else if (choice != "auto") {
+    environment->problems.push_back("WEFT_TRANSPORT=\"" + std::string(choice) +
+                                    "\": must be auto, tcp or rdma; using auto");
+  }
+}
+
+void ReadRdma(RdmaEnvironment* rdma, std::vector<std::string>* problems) {
+  const char* name = nullptr;
+  int disable = 0;
+  ReadNumber({"NCCL_IB_DISABLE"}, 0, 1, &disable, problems);
+  rdma->disabled = disable != 0;
+  if (const char* devices = FirstSet({"NCCL_IB_HCA"}, &name)) rdma->devices = devices;
+  ReadNumber({"WEFT_RDMA_SPLIT_BYTES"}, uint32_t{128}, uint32_t{1 << 30}, &rdma->split_bytes, problems);
+  ReadNumber({"WEFT_RDMA_RECOVERY_S"}, 1, 86400, &rdma->recovery_s, problems);
+  ReadNumber({"NCCL_IB_QPS_PER_CONNECTION"}, 1, 8, &rdma->queue_pairs, problems);
+  ReadNumber({"NCCL_IB_GID_INDEX"}, -1, 255, &rdma->gid_index, problems);
+  ReadFamily("NCCL_IB_ADDR_FAMILY", &rdma->family, problems);
+  ReadNumber({"NCCL_IB_TC"}, -1, 255, &rdma->traffic_class, problems);
+  ReadNumber({"NCCL_IB_FIFO_TC"}, -1, 255, &rdma->control_traffic_class, problems);
+  ReadNumber({"NCCL_IB_SL"}, 0, 15, &rdma->service_level, problems);
+  ReadNumber({"NCCL_IB_TIMEOUT"}, 1, 31, &rdma->timeout, problems);
+  ReadNumber({"NCCL_IB_RETRY_CNT"}, 0, 7, &rdma->retry_count, problems);
+  ReadNumber({"NCCL_IB_ADAPTIVE_ROUTING"}, -1, 1, &rdma->adaptive_routing, problems);
+  ReadNumber({"NCCL_IB_PCI_RELAXED_ORDERING"}, 0, 2, &rdma->relaxed_ordering, problems);
+}
+
 }  // namespace
 
 Environment ReadEnvironment() {
@@ -63,16 +111,9 @@ Environment ReadEnvironment() {
   // Set but empty is a value here: no agent.
   if (const char* run_dir = std::getenv("WEFT_RUN_DIR")) environment.run_dir = run_dir;
   if (const char* interfaces = FirstSet({"NCCL_SOCKET_IFNAME"}, &name)) environment.interfaces = interfaces;
-  if (const char* family = FirstSet({"NCCL_SOCKET_FAMILY"}, &name)) {
-    if (std::string_view(family) == "AF_INET") {
-      environment.family = AF_INET;
-    } else if (std::string_view(family) == "AF_INET6") {
-      environment.family = AF_INET6;
-    } else {
-      problems.push_back(std::string("NCCL_SOCKET_FAMILY=\"") + family +
-                         "\": must be AF_INET or AF_INET6; using both");
-    }
-  }
+  ReadFamily("NCCL_SOCKET_FAMILY", &environment.family, &problems);
+  ReadTransport(&environment);
+  ReadRdma(&environment.rdma, &problems);
   return environment;
 }
 

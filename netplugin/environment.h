@@ -25,6 +25,44 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
      "bytes that a lane may hold in the kernel unsent (TCP_NOTSENT_LOWAT), 4096 to 1073741824"},
     {"NCCL_SOCKET_IFNAME", "", "interfaces: comma list of prefixes, '=' first: exact names, '^' first: all but these"},
     {"NCCL_SOCKET_FAMILY", "", "AF_INET or AF_INET6: only addresses of this family"},
+    {"WEFT_TRANSPORT", "auto", "tcp, rdma, or auto: RDMA where a port is active, else TCP"},
+    {"WEFT_RDMA_SPLIT_BYTES", "65536",
+     "a message is split over queue pairs in parts of at least so many bytes, 128 to 1073741824"},
+    {"WEFT_RDMA_RECOVERY_S", "60", "a flow whose queue pairs fail is set up again and again for so long, 1 to 86400"},
+    {"NCCL_IB_DISABLE", "0", "1: no RDMA under auto"},
+    {"NCCL_IB_HCA", "",
+     "RDMA devices: comma list of prefixes with optional ':port', '=' first: exact, '^' first: all but these"},
+    {"NCCL_IB_QPS_PER_CONNECTION", "4", "queue pairs of a flow, 1 to 8"},
+    {"NCCL_IB_GID_INDEX", "-1", "entry of the GID table, -1: chosen, up to 255"},
+    {"NCCL_IB_ADDR_FAMILY", "AF_INET", "AF_INET or AF_INET6: family of the RoCE GID to prefer"},
+    {"NCCL_IB_TC", "-1", "traffic class of data, 0 to 255; -1: the communicator's, else 0"},
+    {"NCCL_IB_FIFO_TC", "-1", "traffic class of control writes, 0 to 255; -1: as data"},
+    {"NCCL_IB_SL", "0", "service level, 0 to 15; never derived from the traffic class"},
+    {"NCCL_IB_TIMEOUT", "17", "time until a packet is sent again, 4.096 us times 2 to the power of this, 1 to 31"},
+    {"NCCL_IB_RETRY_CNT", "7", "how often a packet is sent again until its queue pair fails, 0 to 7"},
+    {"NCCL_IB_ADAPTIVE_ROUTING", "-1",
+     "1: end long messages with a write of their own, 0: do not, -1: on InfiniBand only"},
+    {"NCCL_IB_PCI_RELAXED_ORDERING", "2", "0: off, 1: on, 2: where the library has it"},
+};
+
+enum class TransportChoice { kAuto, kTcp, kRdma };
+
+/// What the RDMA transport is told; -1 where a value is left to it.
+struct RdmaEnvironment {
+  bool disabled = false;
+  std::string devices;
+  uint32_t split_bytes = 64 << 10;
+  int recovery_s = 60;
+  int queue_pairs = 4;
+  int gid_index = -1;
+  int family = 0;  ///< AF_INET, AF_INET6; 0: IPv4 first
+  int traffic_class = -1;
+  int control_traffic_class = -1;
+  int service_level = 0;
+  int timeout = 17;
+  int retry_count = 7;
+  int adaptive_routing = -1;
+  int relaxed_ordering = 2;
 };
 
 struct Environment {
@@ -36,6 +74,8 @@ struct Environment {
   uint32_t unsent_bytes = 256 << 10;
   std::string interfaces;
   int family = 0;  ///< AF_INET, AF_INET6, or 0: both
+  TransportChoice transport = TransportChoice::kAuto;
+  RdmaEnvironment rdma;
   /// Values that were refused, one line each with what holds in their place; logged at init.
   std::vector<std::string> problems;
 };

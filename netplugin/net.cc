@@ -13,29 +13,56 @@
 namespace weft::net {
 namespace {
 
-/// What NCCL holds as listenComm.
-struct ListenComm {
-  std::shared_ptr<Listener> listener;
-  Context context;
-  uint32_t device;
+class TcpListenComm final : public ListenComm {
+ public:
+  TcpListenComm(std::shared_ptr<Listener> listener, const Context& context, int device)
+      : listener_(std::move(listener)), comm_id_(context.comm_id), device_(static_cast<uint32_t>(device)) {}
+  int Accept(std::unique_ptr<Comm>* comm) override;
+
+ private:
+  const std::shared_ptr<Listener> listener_;
+  const uint64_t comm_id_;
+  const uint32_t device_;
 };
+
+int TcpListenComm::Accept(std::unique_ptr<Comm>* comm) {
+  const std::unique_ptr<Arrival> arrival = listener_->TakeFlow();
+  if (!arrival) return nccl::kSuccess;  // ask again
+  const Process& process = *Process::Get();
+  RecvComm::Setup setup;
+  setup.identity = {.flow = arrival->hello.flow,
+                    .comm = comm_id_,
+                    .direction = abi::Direction::kReceive,
+                    .rank = process.environment().rank,
+                    .peer_rank = arrival->hello.rank,
+                    .device = device_,
+                    .local = listener_->address(),
+                    .peer = arrival->peer,
+                    .listen_port = listener_->address().port};
+  setup.lane0 = std::move(arrival->fd);
+  setup.tos = arrival->hello.tos;
+  setup.listener = listener_;
+  *comm = std::make_unique<RecvComm>(process.services(), std::move(setup));
+  return nccl::kSuccess;
+}
 
 uint8_t TrafficClass(const Context& context) {
   const int value = context.traffic_class;
   return value >= 0 && value <= 255 ? static_cast<uint8_t>(value & 0xFC) : 0;
 }
 
-/// Counts a communicator as open until it is deleted by Close().
-template <typename T>
+/// Counts what NCCL holds as open until it is deleted by Close(). A communicator is held as its base, so that the calls
+/// need not know its transport.
+template <typename Held, typename T>
 void* Opened(std::unique_ptr<T> comm) {
   Process::Get()->open_comms.fetch_add(1, std::memory_order_relaxed);
-  return comm.release();
+  return static_cast<Held*>(comm.release());
 }
 
-template <typename T>
+template <typename Held>
 int Close(void* comm) {
   if (!comm) return nccl::kSuccess;
-  delete static_cast<T*>(comm);
+  delete static_cast<Held*>(comm);
   if (Process* process = Process::Get()) process->open_comms.fetch_sub(1, std::memory_order_relaxed);
   return nccl::kSuccess;
 }
@@ -90,8 +117,7 @@ int ListenWith(const Context& context, int dev, void* handle, void** listen_comm
   const Handle made = MakeHandle(listener->address(), listener->cookie(), process.environment());
   std::memset(handle, 0, nccl::kHandleMaxBytes);
   std::memcpy(handle, &made, sizeof made);
-  *listen_comm = Opened(
-      std::make_unique<ListenComm>(ListenComm{std::move(listener), context, static_cast<uint32_t>(dev)}));
+  *listen_comm = Opened<ListenComm>(std::make_unique<TcpListenComm>(std::move(listener), context, dev));
   return nccl::kSuccess;
 }
 
@@ -110,64 +136,59 @@ int ConnectWith(const Context& context, int dev, void* handle, void** send_comm)
                                         .traffic_class = TrafficClass(context)},
                                        &comm);
   std::memcpy(handle, &copy, sizeof copy);
-  if (comm) *send_comm = Opened(std::move(comm));
+  if (comm) *send_comm = Opened<Comm>(std::move(comm));
   return result;
 }
 
 int Accept(void* listen_comm, void** recv_comm, nccl::DeviceHandle**) {
   if (!listen_comm || !recv_comm) return nccl::kInvalidArgument;
   *recv_comm = nullptr;
-  const auto& from = *static_cast<ListenComm*>(listen_comm);
-  const std::unique_ptr<Arrival> arrival = from.listener->TakeFlow();
-  if (!arrival) return nccl::kSuccess;  // ask again
-  const Process& process = *Process::Get();
-  RecvComm::Setup setup;
-  setup.identity = {.flow = arrival->hello.flow,
-                    .comm = from.context.comm_id,
-                    .direction = abi::Direction::kReceive,
-                    .rank = process.environment().rank,
-                    .peer_rank = arrival->hello.rank,
-                    .device = from.device,
-                    .local = from.listener->address(),
-                    .peer = arrival->peer,
-                    .listen_port = from.listener->address().port};
-  setup.lane0 = std::move(arrival->fd);
-  setup.tos = arrival->hello.tos;
-  setup.listener = from.listener;
-  *recv_comm = Opened(std::make_unique<RecvComm>(process.services(), std::move(setup)));
-  return nccl::kSuccess;
+  std::unique_ptr<Comm> comm;
+  const int result = static_cast<ListenComm*>(listen_comm)->Accept(&comm);
+  if (comm) *recv_comm = Opened<Comm>(std::move(comm));
+  return result;
 }
 
-int RegMr(void* comm, void*, size_t, int type, void** mhandle) {
+int RegMr(void* comm, void* data, size_t size, int type, void** mhandle) {
   if (!comm || !mhandle) return nccl::kInvalidArgument;
-  if (type != nccl::kPtrHost) return nccl::kInvalidUsage;
-  *mhandle = comm;  // host memory needs no registration; any value that is not nullptr will do
-  return nccl::kSuccess;
+  return static_cast<Comm*>(comm)->RegMr(data, size, type, mhandle);
 }
 
-int RegMrDmaBuf(void*, void*, size_t, int, uint64_t, int, void**) { return nccl::kInvalidUsage; }
+int RegMrDmaBuf(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle) {
+  if (!comm || !mhandle) return nccl::kInvalidArgument;
+  return static_cast<Comm*>(comm)->RegMrDmaBuf(data, size, type, offset, fd, mhandle);
+}
 
-int DeregMr(void*, void*) { return nccl::kSuccess; }
+int DeregMr(void* comm, void* mhandle) {
+  return comm && mhandle ? static_cast<Comm*>(comm)->DeregMr(mhandle) : int{nccl::kSuccess};
+}
 
-int SendBytes(void* send_comm, void* data, uint64_t size, void** request) {
+int SendBytes(void* send_comm, void* data, uint64_t size, int tag, void* mhandle, void** request) {
   if (!send_comm || !request || (!data && size > 0)) return nccl::kInvalidArgument;
   Request* made = nullptr;
-  const int result = static_cast<SendComm*>(send_comm)->Send(data, size, &made);
+  const int result = static_cast<Comm*>(send_comm)->Isend(data, size, tag, mhandle, &made);
   *request = made;
   return result;
 }
 
-int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, void** request) {
+int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request) {
   if (!recv_comm || !request || n != 1 || !data || (!data[0] && size > 0)) return nccl::kInvalidArgument;
   Request* made = nullptr;
-  const int result = static_cast<RecvComm*>(recv_comm)->Receive(data[0], size, &made);
+  const int result = static_cast<Comm*>(recv_comm)->Irecv(data[0], size, tags ? tags[0] : 0,
+                                                          mhandles ? mhandles[0] : nullptr, &made);
   *request = made;
   return result;
 }
 
-int Flush(void*, int, void**, int*, void**, void** request) {
-  if (request) *request = nullptr;  // host memory: nothing to do
-  return nccl::kSuccess;
+int Flush(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request) {
+  if (!recv_comm || !request) return nccl::kInvalidArgument;
+  *request = nullptr;
+  if (n != 1 || !data || !sizes || sizes[0] == 0) return nccl::kSuccess;
+  Request* made = nullptr;
+  const int result = static_cast<Comm*>(recv_comm)->Iflush(data[0], static_cast<uint64_t>(sizes[0]),
+                                                           mhandles ? mhandles[0] : nullptr, &made);
+  *request = made;
+  return result;
 }
 
 int Test(void* request, int* done, int* sizes) {
@@ -177,8 +198,8 @@ int Test(void* request, int* done, int* sizes) {
   return slot->comm->Test(slot, done, sizes);
 }
 
-int CloseSend(void* send_comm) { return Close<SendComm>(send_comm); }
-int CloseRecv(void* recv_comm) { return Close<RecvComm>(recv_comm); }
+int CloseSend(void* send_comm) { return Close<Comm>(send_comm); }
+int CloseRecv(void* recv_comm) { return Close<Comm>(recv_comm); }
 int CloseListen(void* listen_comm) { return Close<ListenComm>(listen_comm); }
 
 }  // namespace weft::net

@@ -36,8 +36,9 @@ int RegMr(void* comm, void* data, size_t size, int type, void** mhandle);
 int RegMrDmaBuf(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle);
 int DeregMr(void* comm, void* mhandle);
 
-int SendBytes(void* send_comm, void* data, uint64_t size, void** request);
-int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, void** request);
+int SendBytes(void* send_comm, void* data, uint64_t size, int tag, void* mhandle, void** request);
+/// `tags` and `mhandles` may be nullptr, as may the handle of an empty buffer.
+int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request);
 int Flush(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request);
 int Test(void* request, int* done, int* sizes);
 
@@ -54,10 +55,10 @@ int FillProperties(int dev, Properties* properties) {
   properties->name = const_cast<char*>(device->name.c_str());
   properties->pci_path = device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
   properties->guid = device->guid;
-  properties->ptr_support = nccl::kPtrHost;
+  properties->ptr_support = device->ptr_support;
   properties->reg_is_global = 1;
   properties->speed_mbps = device->speed_mbps;
-  properties->port = 0;
+  properties->port = device->port;
   properties->latency_us = 0;
   properties->max_comms = kMaxComms;
   properties->max_recvs = 1;

@@ -16,13 +16,14 @@ int ConnectV10(int dev, nccl::CommConfig* config, void* handle, void** comm, ncc
   return ConnectWith(context, dev, handle, comm);
 }
 
-int SendV10(void* comm, void* data, size_t size, int, void*, void*, void** request) {
-  return SendBytes(comm, data, size, request);
+int SendV10(void* comm, void* data, size_t size, int tag, void* mhandle, void*, void** request) {
+  return SendBytes(comm, data, size, tag, mhandle, request);
 }
 
-int ReceiveV10(void* comm, int n, void** data, size_t* sizes, int*, void**, void**, void** request) {
+int ReceiveV10(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void**,
+               void** request) {
   if (!sizes) return nccl::kInvalidArgument;
-  return ReceiveBytes(comm, n, data, sizes[0], request);
+  return ReceiveBytes(comm, n, data, sizes[0], tags, mhandles, request);
 }
 
 }  // namespace

@@ -24,13 +24,14 @@ int ConnectV11(void* context, int dev, void* handle, void** comm, nccl::DeviceHa
   return ConnectWith(*static_cast<Context*>(context), dev, handle, comm);
 }
 
-int SendV11(void* comm, void* data, size_t size, int, void*, void*, void** request) {
-  return SendBytes(comm, data, size, request);
+int SendV11(void* comm, void* data, size_t size, int tag, void* mhandle, void*, void** request) {
+  return SendBytes(comm, data, size, tag, mhandle, request);
 }
 
-int ReceiveV11(void* comm, int n, void** data, size_t* sizes, int*, void**, void**, void** request) {
+int ReceiveV11(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void**,
+               void** request) {
   if (!sizes) return nccl::kInvalidArgument;
-  return ReceiveBytes(comm, n, data, sizes[0], request);
+  return ReceiveBytes(comm, n, data, sizes[0], tags, mhandles, request);
 }
 
 }  // namespace

@@ -12,14 +12,15 @@ int ListenV8(int dev, void* handle, void** comm) { return ListenWith({}, dev, ha
 
 int ConnectV8(int dev, void* handle, void** comm, nccl::DeviceHandle**) { return ConnectWith({}, dev, handle, comm); }
 
-int SendV8(void* comm, void* data, int size, int, void*, void** request) {
+int SendV8(void* comm, void* data, int size, int tag, void* mhandle, void** request) {
   if (size < 0) return nccl::kInvalidArgument;
-  return SendBytes(comm, data, static_cast<uint64_t>(size), request);
+  return SendBytes(comm, data, static_cast<uint64_t>(size), tag, mhandle, request);
 }
 
-int ReceiveV8(void* comm, int n, void** data, int* sizes, int*, void**, void** request) {
+int ReceiveV8(void* comm, int n, void** data, int* sizes, int* tags, void** mhandles,
+              void** request) {
   if (!sizes || sizes[0] < 0) return nccl::kInvalidArgument;
-  return ReceiveBytes(comm, n, data, static_cast<uint64_t>(sizes[0]), request);
+  return ReceiveBytes(comm, n, data, static_cast<uint64_t>(sizes[0]), tags, mhandles, request);
 }
 
 }  // namespace

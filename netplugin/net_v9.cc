@@ -12,13 +12,14 @@ int ListenV9(int dev, void* handle, void** comm) { return ListenWith({}, dev, ha
 
 int ConnectV9(int dev, void* handle, void** comm, nccl::DeviceHandle**) { return ConnectWith({}, dev, handle, comm); }
 
-int SendV9(void* comm, void* data, size_t size, int, void*, void** request) {
-  return SendBytes(comm, data, size, request);
+int SendV9(void* comm, void* data, size_t size, int tag, void* mhandle, void** request) {
+  return SendBytes(comm, data, size, tag, mhandle, request);
 }
 
-int ReceiveV9(void* comm, int n, void** data, size_t* sizes, int*, void**, void** request) {
+int ReceiveV9(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles,
+              void** request) {
   if (!sizes) return nccl::kInvalidArgument;
-  return ReceiveBytes(comm, n, data, sizes[0], request);
+  return ReceiveBytes(comm, n, data, sizes[0], tags, mhandles, request);
 }
 
 }  // namespace

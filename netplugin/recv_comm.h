@@ -36,6 +36,7 @@ class RecvComm final : public Comm, public BackgroundTask {
 
   /// irecv of one buffer: `*request` stays nullptr when the pool is full.
   int Receive(void* data, uint64_t size, Request** request);
+  int Irecv(void* data, uint64_t size, int, void*, Request** request) override { return Receive(data, size, request); }
   int Test(Request* request, int* done, int* size) override;
 
   /// Takes over a late lane and acknowledges it; false if lane `index` is still in use. Threads: any but the data

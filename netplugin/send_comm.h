@@ -34,6 +34,9 @@ class SendComm final : public Comm, public BackgroundTask {
 
   /// isend: `*request` stays nullptr when the pool is full. `data` stays the caller's until test() says done.
   int Send(const void* data, uint64_t size, Request** request);
+  int Isend(const void* data, uint64_t size, int, void*, Request** request) override {
+    return Send(data, size, request);
+  }
   int Test(Request* request, int* done, int* size) override;
 
   void Sweep(const Tick& tick) override;

@@ -78,7 +78,7 @@ TEST_F(PluginSocketTest, BadSegmentsAreRefusedWithTheReason) {
   other_magic.segment->header.magic = 1;
   std::memset(unterminated.segment->process.job, 'x', sizeof unterminated.segment->process.job);
   const TestSegment unsealed("job-1", 0), short_one("job-1", F_SEAL_SHRINK | F_SEAL_GROW, 4096);
-  EXPECT_EQ(Hello(other_version).reason(), "telemetry segment version 7, this agent speaks 1");
+  EXPECT_EQ(Hello(other_version).reason(), "telemetry segment version 7, this agent speaks 2 and 1");
   EXPECT_THAT(Hello(other_pid).reason(), HasSubstr("was sent by process " + std::to_string(::getpid())));
   EXPECT_THAT(Hello(other_layout).reason(), HasSubstr("entry size"));
   EXPECT_THAT(Hello(other_magic).reason(), HasSubstr("magic"));

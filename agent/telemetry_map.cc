@@ -35,7 +35,8 @@ Result<uint64_t> CheckSize(int fd) {
     // The header decides first: another version may have another size.
     abi::SegmentHeader header{};
     const bool readable = ::pread(fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header);
-    if (!readable || header.magic != abi::kTelemetryMagic || header.version == abi::kSegmentVersion) {
+    if (!readable || header.magic != abi::kTelemetryMagic || header.version == abi::kSegmentVersion ||
+        header.version == abi::kPreviousSegmentVersion) {
       return Fail(Code::kInvalidArgument, fmt::format("telemetry segment has {} bytes, expected at least {}", bytes,
                                                       sizeof(abi::TelemetrySegment)));
     }
@@ -46,9 +47,10 @@ Result<uint64_t> CheckSize(int fd) {
 Status CheckHeader(const void* data, uint64_t bytes) {
   abi::SegmentHeader header;
   std::memcpy(&header, data, sizeof header);
-  if (header.magic == abi::kTelemetryMagic && header.version != abi::kSegmentVersion) {
-    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {}", header.version,
-                                                  abi::kSegmentVersion));
+  if (header.magic == abi::kTelemetryMagic && header.version != abi::kSegmentVersion &&
+      header.version != abi::kPreviousSegmentVersion) {
+    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {} and {}",
+                                                  header.version, abi::kSegmentVersion, abi::kPreviousSegmentVersion));
   }
   if (const char* wrong = abi::ValidateSegment(data, bytes, abi::kTelemetryMagic)) {
     return Fail(Code::kInvalidArgument, fmt::format("telemetry segment: {}", wrong));

@@ -329,7 +329,7 @@ TEST_F(AgentTest, CorruptSegmentsAreRefusedWithAReason) {
   const WantedLane lanes[] = {{FreePort(), 1}};
   const std::pair<std::function<void(abi::PolicySegment&)>, const char*> cases[] = {
       {[](auto& s) { s.header.magic ^= 1; }, "the magic number is wrong"},
-      {[](auto& s) { s.header.version = 99; }, "the segment version is not supported (version 99, this plugin reads 1)"},
+      {[](auto& s) { s.header.version = 99; }, "the segment version is not supported (version 99, this plugin reads 2)"},
       {[](auto& s) { s.header.section_count = 9; }, "the directory has too many sections"},
       {[](auto& s) { s.header.sections[0].offset = ~7ull; }, "a section lies outside the segment"},
       {[](auto& s) { s.header.sections[0].entry_bytes = 64; }, "a section's entry size is not this version's"},

@@ -18,11 +18,15 @@ constexpr Expected kTelemetrySections[] = {
 constexpr Expected kPolicySections[] = {
     {SectionKind::kPolicy, offsetof(PolicySegment, table), sizeof(PolicyTable), 1},
 };
+constexpr Expected kPolicySectionsV1[] = {
+    {SectionKind::kPolicy, offsetof(PolicySegmentV1, table), sizeof(PolicyTableV1), 1},
+};
 
 template <size_t N>
-void WriteHeader(SegmentHeader* header, uint32_t magic, uint64_t total_bytes, const Expected (&sections)[N]) {
+void WriteHeader(SegmentHeader* header, uint32_t magic, uint32_t version, uint64_t total_bytes,
+                 const Expected (&sections)[N]) {
   static_assert(N <= kMaxSections);
-  *header = {.magic = magic, .version = kSegmentVersion, .total_bytes = total_bytes, .section_count = N};
+  *header = {.magic = magic, .version = version, .total_bytes = total_bytes, .section_count = N};
   for (size_t i = 0; i < N; ++i) {
     header->sections[i] = {static_cast<uint32_t>(sections[i].kind), 1, sections[i].offset, sections[i].entry_bytes,
                            sections[i].entry_count};
@@ -47,11 +51,15 @@ const char* CheckKnownSections(const SegmentHeader& header, const Expected (&exp
 }  // namespace
 
 void InitTelemetryHeader(TelemetrySegment* segment) {
-  WriteHeader(&segment->header, kTelemetryMagic, sizeof(TelemetrySegment), kTelemetrySections);
+  WriteHeader(&segment->header, kTelemetryMagic, kSegmentVersion, sizeof(TelemetrySegment), kTelemetrySections);
 }
 
 void InitPolicyHeader(PolicySegment* segment) {
-  WriteHeader(&segment->header, kPolicyMagic, sizeof(PolicySegment), kPolicySections);
+  WriteHeader(&segment->header, kPolicyMagic, kSegmentVersion, sizeof(PolicySegment), kPolicySections);
+}
+
+void InitPolicyHeader(PolicySegmentV1* segment) {
+  WriteHeader(&segment->header, kPolicyMagic, kPreviousSegmentVersion, sizeof(PolicySegmentV1), kPolicySectionsV1);
 }
 
 const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t magic) {
@@ -59,7 +67,9 @@ const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t ma
   // A copy: the other side may change its memory between two looks at it.
   const SegmentHeader header = *static_cast<const SegmentHeader*>(data);
   if (header.magic != magic) return "the magic number is wrong";
-  if (header.version != kSegmentVersion) return "the segment version is not supported";
+  const bool readable = header.version == kSegmentVersion ||
+                        (magic == kTelemetryMagic && header.version == kPreviousSegmentVersion);
+  if (!readable) return "the segment version is not supported";
   if (header.total_bytes > mapped_bytes) return "the header claims more bytes than the segment has";
   if (header.total_bytes < sizeof(SegmentHeader)) return "the header claims fewer bytes than the header has";
   if (header.section_count > kMaxSections) return "the directory has too many sections";

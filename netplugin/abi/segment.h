@@ -20,7 +20,9 @@ namespace weft::abi {
 
 inline constexpr uint32_t kTelemetryMagic = 0x4C544657;  // "WFTL"
 inline constexpr uint32_t kPolicyMagic = 0x4C505657;     // "WVPL"
-inline constexpr uint32_t kSegmentVersion = 1;
+inline constexpr uint32_t kSegmentVersion = 2;
+/// What an agent serves besides: the same telemetry without the fields marked "version 2", policies without time windows.
+inline constexpr uint32_t kPreviousSegmentVersion = 1;
 inline constexpr uint32_t kMaxSections = 8;
 inline constexpr uint32_t kMaxFlows = 256;   ///< flow slots per process, policy entries per job and host
 inline constexpr uint32_t kMaxLanes = 8;     ///< TCP connections (or QPs) of one flow
@@ -119,14 +121,16 @@ struct alignas(64) FlowSlot {
   std::atomic<uint64_t> burst_count;              ///< bursts completed; entry i is bursts[i % kBurstRing] (release)
   std::atomic<uint64_t> histogram[kHistogramBuckets];  ///< completion time, bucket i: [2^i, 2^(i+1)) us, 0 from 0
   Burst bursts[kBurstRing];
+  std::atomic<uint64_t> gate_held_ns;             ///< version 2: had bytes, its time window was shut
 
   alignas(64) LaneTelemetry lanes[kMaxLanes];
 
   // Background thread only, sampled.
   alignas(64) std::atomic<uint64_t> wire_busy_ns;  ///< some lane had bytes that the peer had not acknowledged, and the
                                                    ///< peer's window was open: waiting for the wire, as TCP sees it
+  std::atomic<uint64_t> gate_holds;  ///< version 2: bursts that the time window held back. Data thread, once per burst
 };
-static_assert(offsetof(FlowSlot, messages) == 128 && sizeof(Burst) == 24);
+static_assert(offsetof(FlowSlot, messages) == 128 && sizeof(Burst) == 24 && offsetof(FlowSlot, gate_held_ns) == 1976);
 static_assert(offsetof(FlowSlot, lanes) == 1984 && sizeof(FlowSlot) == 2496);
 
 // --- policy ----------------------------------------------------------------------------------------------------------
@@ -143,6 +147,8 @@ enum class ProfileLevel : uint32_t {
 inline constexpr uint32_t kLargestWeight = 1 << 20;
 inline constexpr uint64_t kLeastPacingBps = 1'000'000;          ///< below, a mistake would look like a hang
 inline constexpr uint64_t kLongestLeaseNs = 60'000'000'000;     ///< what is leased must lapse when the agent is gone
+inline constexpr uint64_t kShortestWindowPeriodNs = 1'000'000;
+inline constexpr uint64_t kLongestWindowPeriodNs = 60'000'000'000;  ///< no send is held longer than one period
 
 /// What one lane should be. A lane with a new source port is opened in the background and carries data once connected.
 struct LanePolicy {
@@ -151,21 +157,37 @@ struct LanePolicy {
   uint32_t weight;       ///< share of the flow's bytes relative to the other lanes; 0 keeps the lane open and idle
 };
 
-/// What one flow should do. Paths and weights persist; `traffic_class` and `pacing_bps` lapse at `lease_until_ns`.
+/// What one flow should do. Paths and weights persist; class, pacing and window hold while the entry is leased: until the
+/// later of its `lease_until_ns` and the table's `renewed_until_ns`. An entry with `lease_until_ns` 0 was never leased.
+///
+/// The window: bursts may begin at any time t of the host's CLOCK_MONOTONIC with (t - window_offset_ns) mod
+/// window_period_ns < window_length_ns; one that would begin earlier is held until then, so never longer than a period.
+/// Whoever writes it takes the offset from starts of this flow's own bursts: hosts need no common clock.
 struct FlowPolicy {
   uint64_t flow;
   LanePolicy lanes[kMaxLanes];
-  uint64_t pacing_bps;      ///< 0: open
-  uint64_t lease_until_ns;  ///< CLOCK_MONOTONIC of the host
-  uint32_t traffic_class;   ///< TOS byte: DSCP << 2; the two ECN bits are ignored
+  uint64_t pacing_bps;        ///< 0: open
+  uint64_t lease_until_ns;    ///< CLOCK_MONOTONIC of the host
+  uint32_t traffic_class;     ///< TOS byte: DSCP << 2; the two ECN bits are ignored
   uint32_t reserved;
+  // From here on version 2.
+  uint64_t window_period_ns;  ///< of the job's iterations; 0: no window
+  uint64_t window_offset_ns;  ///< a time at which a window opens, past or future
+  uint64_t window_length_ns;  ///< 1 to window_period_ns
 };
-static_assert(sizeof(LanePolicy) == 8 && sizeof(FlowPolicy) == 96);
+static_assert(sizeof(LanePolicy) == 8 && sizeof(FlowPolicy) == 120);
+
+/// An entry of the previous version: the first bytes of a FlowPolicy.
+struct FlowPolicyV1 {
+  uint64_t words[12];
+};
+static_assert(offsetof(FlowPolicy, window_period_ns) == sizeof(FlowPolicyV1));
 
 /// The policy section's only entry: a seqlock over the table. The writer makes `sequence` odd, writes, makes it even,
 /// then stores `epoch` (release). A reader that sees a new epoch copies what it needs between two equal even reads of
 /// `sequence` (see seqlock.h) and otherwise keeps what it has.
-struct PolicyTable {
+template <typename Entry>
+struct PolicyTableOf {
   alignas(64) std::atomic<uint64_t> epoch;  ///< 0: nothing written yet
   std::atomic<uint64_t> sequence;
   std::atomic<uint32_t> count;              ///< entries in use
@@ -173,9 +195,15 @@ struct PolicyTable {
   /// lapses to the process's own level at `profile_until_ns`. Zero in a segment of an agent that does not know it.
   std::atomic<uint32_t> profile;
   std::atomic<uint64_t> profile_until_ns;   ///< CLOCK_MONOTONIC of the host
-  alignas(64) FlowPolicy flows[kMaxFlows];
+  /// Version 2: leases hold at least until then. Stored outside the seqlock while the controller lives, so that renewing
+  /// them makes no new epoch; more than kLongestLeaseNs ahead counts as nothing.
+  std::atomic<uint64_t> renewed_until_ns;
+  alignas(64) Entry flows[kMaxFlows];
 };
+using PolicyTable = PolicyTableOf<FlowPolicy>;
+using PolicyTableV1 = PolicyTableOf<FlowPolicyV1>;
 static_assert(sizeof(PolicyTable) == 64 + kMaxFlows * sizeof(FlowPolicy));
+static_assert(offsetof(PolicyTable, renewed_until_ns) == 32 && offsetof(PolicyTableV1, flows) == 64);
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
@@ -186,19 +214,25 @@ struct TelemetrySegment {
   alignas(64) ProcessInfo process;
   alignas(64) FlowSlot flows[kMaxFlows];
 };
-struct PolicySegment {
+template <typename Entry>
+struct PolicySegmentOf {
   alignas(64) SegmentHeader header;
-  alignas(64) PolicyTable table;
+  alignas(64) PolicyTableOf<Entry> table;
 };
+using PolicySegment = PolicySegmentOf<FlowPolicy>;
+using PolicySegmentV1 = PolicySegmentOf<FlowPolicyV1>;
+static_assert(sizeof(PolicySegmentV1) == 256 + 64 + 256 * 96, "plugins of version 1 have this number built in");
 
 /// Writes the header and directory of an all-zero segment; everything else stays as it is.
 void InitTelemetryHeader(TelemetrySegment* segment);
 void InitPolicyHeader(PolicySegment* segment);
+void InitPolicyHeader(PolicySegmentV1* segment);
 
-/// What is wrong with a mapped segment of `mapped_bytes` bytes, or nullptr if it can be used as `magic` of
-/// kSegmentVersion: header, total size, directory bounds and entry sizes. The text is constant and names the check.
-/// A segment that passes is at least as large as TelemetrySegment or PolicySegment and has its known sections where
-/// those structs put them, so that it may be read through them even if its header changes afterwards.
+/// What is wrong with a mapped segment of `mapped_bytes` bytes, or nullptr if it can be used as `magic`: version (telemetry
+/// also of kPreviousSegmentVersion, whose layout is the same), total size, directory bounds and entry sizes. The text is
+/// constant and names the check. A segment that passes is at least as large as TelemetrySegment or PolicySegment and has
+/// its known sections where those structs put them, so that it may be read through them even if its header changes
+/// afterwards.
 const char* ValidateSegment(const void* data, uint64_t mapped_bytes, uint32_t magic);
 
 }  // namespace weft::abi

@@ -30,10 +30,39 @@ TEST(Segment, UnknownSectionsAreSkipped) {
   EXPECT_EQ(ValidateSegment(policy.get(), sizeof *policy, kPolicyMagic), nullptr);
 }
 
+TEST(Segment, TelemetryOfThePreviousVersionIsReadable) {
+  auto telemetry = std::make_unique<TelemetrySegment>();
+  InitTelemetryHeader(telemetry.get());
+  telemetry->header.version = kPreviousSegmentVersion;
+  EXPECT_EQ(ValidateSegment(telemetry.get(), sizeof *telemetry, kTelemetryMagic), nullptr);
+  telemetry->header.version = 0;
+  EXPECT_STREQ(ValidateSegment(telemetry.get(), sizeof *telemetry, kTelemetryMagic),
+               "the segment version is not supported");
+}
+
+TEST(Segment, APluginOfThePreviousVersionFindsThePolicyWhereItWas) {
+  // The numbers that version 1 was built with, not this tree's.
+  auto policy = std::make_unique<PolicySegmentV1>();
+  InitPolicyHeader(policy.get());
+  EXPECT_EQ(policy->header.version, 1u);
+  EXPECT_EQ(policy->header.total_bytes, 24896u);
+  EXPECT_EQ(policy->header.sections[0].offset, 256u);
+  EXPECT_EQ(policy->header.sections[0].entry_bytes, 24640u);
+  FlowPolicy entries[2] = {};
+  entries[1].flow = 7;
+  entries[1].traffic_class = 0x68;
+  entries[1].window_period_ns = 1;
+  EXPECT_EQ(WritePolicies(policy->table, entries), 2u);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(policy.get());
+  EXPECT_EQ(bytes[256 + 64 + 96], 7) << "entries of 96 bytes";
+  EXPECT_EQ(bytes[256 + 64 + 96 + 88], 0x68);
+}
+
 TEST(Segment, EverythingElseIsRefusedByName) {
   const std::pair<std::function<void(SegmentHeader&)>, const char*> cases[] = {
       {[](auto& h) { h.magic = kTelemetryMagic; }, "the magic number is wrong"},
-      {[](auto& h) { h.version = 2; }, "the segment version is not supported"},
+      {[](auto& h) { h.version = 1; }, "the segment version is not supported"},
+      {[](auto& h) { h.version = 3; }, "the segment version is not supported"},
       {[](auto& h) { h.total_bytes += 1; }, "the header claims more bytes than the segment has"},
       {[](auto& h) { h.total_bytes = 10; }, "the header claims fewer bytes than the header has"},
       {[](auto& h) { h.section_count = kMaxSections + 1; }, "the directory has too many sections"},

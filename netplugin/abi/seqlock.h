@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <span>
 
 #include "netplugin/abi/segment.h"
@@ -18,7 +19,8 @@ namespace weft::abi {
 namespace seqlock_internal {
 // The entries are not made of 64-bit words by type; the attribute permits to see them so.
 using Word [[gnu::may_alias]] = uint64_t;
-inline constexpr size_t kEntryWords = sizeof(FlowPolicy) / sizeof(uint64_t);
+template <typename Entry>
+inline constexpr size_t kEntryWords = sizeof(Entry) / sizeof(uint64_t);
 static_assert(sizeof(FlowPolicy) % sizeof(uint64_t) == 0 && offsetof(FlowPolicy, flow) == 0);
 }  // namespace seqlock_internal
 
@@ -42,8 +44,8 @@ inline PolicyRead ReadFlowPolicy(const PolicyTable& table, uint64_t flow, FlowPo
     for (uint32_t i = 0; i < count && count <= kMaxFlows; ++i) {
       const auto* words = reinterpret_cast<const Word*>(&table.flows[i]);
       if (__atomic_load_n(&words[0], __ATOMIC_ACQUIRE) != flow) continue;
-      uint64_t copy[kEntryWords];
-      for (size_t w = 0; w < kEntryWords; ++w) copy[w] = __atomic_load_n(&words[w], __ATOMIC_ACQUIRE);
+      uint64_t copy[kEntryWords<FlowPolicy>];
+      for (size_t w = 0; w < std::size(copy); ++w) copy[w] = __atomic_load_n(&words[w], __ATOMIC_ACQUIRE);
       std::memcpy(out, copy, sizeof copy);
       result = PolicyRead::kFound;
       break;
@@ -53,9 +55,10 @@ inline PolicyRead ReadFlowPolicy(const PolicyTable& table, uint64_t flow, FlowPo
   return PolicyRead::kBusy;
 }
 
-/// Replaces the whole table by `flows` and announces it: `epoch` grows by one. Entries past kMaxFlows are left out; the
-/// return value is the number written. Threads: one writer per table.
-inline uint32_t WritePolicies(PolicyTable& table, std::span<const FlowPolicy> flows) {
+/// Replaces the whole table by `flows` and announces it: `epoch` grows by one. Entries past kMaxFlows are left out, and in a
+/// table of version 1 what its entries do not have; the return value is the number written. Threads: one writer per table.
+template <typename Entry>
+uint32_t WritePolicies(PolicyTableOf<Entry>& table, std::span<const FlowPolicy> flows) {
   using seqlock_internal::kEntryWords;
   using seqlock_internal::Word;
   const uint32_t count = flows.size() < kMaxFlows ? static_cast<uint32_t>(flows.size()) : kMaxFlows;
@@ -64,10 +67,10 @@ inline uint32_t WritePolicies(PolicyTable& table, std::span<const FlowPolicy> fl
   table.sequence.store(odd, std::memory_order_relaxed);
   table.count.store(count, std::memory_order_release);
   for (uint32_t i = 0; i < count; ++i) {
-    uint64_t copy[kEntryWords];
+    uint64_t copy[kEntryWords<Entry>];
     std::memcpy(copy, &flows[i], sizeof copy);
     auto* words = reinterpret_cast<Word*>(&table.flows[i]);
-    for (size_t w = 0; w < kEntryWords; ++w) __atomic_store_n(&words[w], copy[w], __ATOMIC_RELEASE);
+    for (size_t w = 0; w < std::size(copy); ++w) __atomic_store_n(&words[w], copy[w], __ATOMIC_RELEASE);
   }
   table.sequence.store(odd + 1, std::memory_order_release);
   table.epoch.store(table.epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release);

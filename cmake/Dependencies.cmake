@@ -17,6 +17,8 @@ add_library(weft_clp INTERFACE)
 target_include_directories(weft_clp SYSTEM INTERFACE ${WEFT_CLP_INCLUDE})
 target_link_libraries(weft_clp INTERFACE ${WEFT_CLP_LIBRARY} ${WEFT_COINUTILS_LIBRARY})
 add_library(weft::clp ALIAS weft_clp)
+# Types and constants of the RDMA transport; the library itself is opened at run time, where it is installed.
+find_path(WEFT_VERBS_INCLUDE infiniband/verbs.h REQUIRED)
 if(WEFT_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -7,6 +7,7 @@
 #include "netplugin/listener.h"
 #include "netplugin/log.h"
 #include "netplugin/process.h"
+#include "netplugin/rdma/transport.h"
 #include "netplugin/recv_comm.h"
 #include "netplugin/send_comm.h"
 
@@ -67,6 +68,24 @@ int Close(void* comm) {
   return nccl::kSuccess;
 }
 
+rdma::LocalEnd EndOf(const Context& context, int dev, const Device& device) {
+  return {static_cast<uint32_t>(dev), device.rdma, device.address, context.comm_id, TrafficClass(context)};
+}
+
+int ListenRdma(const Context& context, int dev, const Device& device, void* handle, void** listen_comm) {
+  Handle made;
+  auto listener = rdma::RdmaListenComm::Open(Process::Get()->services(), EndOf(context, dev, device), &made);
+  if (!listener) {
+    Log(nccl::kLogWarn, "listen for %s on %s: %s", device.name.c_str(), device.address.Text().c_str(),
+        std::strerror(errno));
+    return nccl::kSystemError;
+  }
+  std::memset(handle, 0, nccl::kHandleMaxBytes);
+  std::memcpy(handle, &made, sizeof made);
+  *listen_comm = Opened<ListenComm>(std::move(listener));
+  return nccl::kSuccess;
+}
+
 }  // namespace
 
 int Init(int net_version, nccl::Logger logger) {
@@ -108,6 +127,7 @@ int ListenWith(const Context& context, int dev, void* handle, void** listen_comm
   const Device* device = GetDevice(dev);
   if (!device || !handle || !listen_comm) return nccl::kInvalidArgument;
   Process& process = *Process::Get();
+  if (device->rdma) return ListenRdma(context, dev, *device, handle, listen_comm);
   auto listener = Listener::Open(device->address, process.services().background);
   if (!listener) {
     Log(nccl::kLogWarn, "listen on %s (%s): %s", device->name.c_str(), device->address.Text().c_str(),
@@ -127,6 +147,13 @@ int ConnectWith(const Context& context, int dev, void* handle, void** send_comm)
   *send_comm = nullptr;
   Handle copy;  // NCCL promises no alignment
   std::memcpy(&copy, handle, sizeof copy);
+  if (device->rdma) {
+    std::unique_ptr<Comm> comm;
+    const int result = Process::Get()->rdma_connector().Step(&copy, EndOf(context, dev, *device), &comm);
+    std::memcpy(handle, &copy, sizeof copy);
+    if (comm) *send_comm = Opened<Comm>(std::move(comm));
+    return result;
+  }
   std::unique_ptr<SendComm> comm;
   const int result =
       Process::Get()->connector().Step(&copy,

@@ -3,6 +3,8 @@
 #include <mutex>
 
 #include "netplugin/log.h"
+#include "netplugin/rdma/port.h"
+#include "netplugin/rdma/transport.h"
 
 namespace weft::net {
 namespace {
@@ -30,11 +32,12 @@ static Unload g_unload;
 
 Process::Process(int net_version)
     : environment_(ReadEnvironment()),
-      devices_(FindDevices(environment_)),
+      devices_(rdma::ChooseDevices(environment_)),
       telemetry_(Telemetry::Create(environment_, net_version)),
       agent_(environment_, *telemetry_, policies_),
       services_{environment_, *telemetry_, policies_, background_},
-      connector_(services_) {
+      connector_(services_),
+      rdma_connector_(std::make_unique<rdma::RdmaConnector>(services_)) {
   for (const std::string& problem : environment_.problems) Log(nccl::kLogWarn, "%s", problem.c_str());
   std::string names;
   for (const Device& device : devices_) {
@@ -43,6 +46,9 @@ Process::Process(int net_version)
   Log(nccl::kLogInfo, "net v%d, job \"%s\", rank %d, devices: %s", net_version, environment_.job_id.c_str(),
       environment_.rank, names.empty() ? "none" : names.c_str());
   background_.Add(&agent_);
+  for (const Device& device : devices_) {
+    if (device.rdma) background_.Add(device.rdma.get());
+  }
 }
 
 Process& Process::Acquire(int net_version, nccl::Logger logger, bool permanent) {

@@ -21,6 +21,10 @@
 
 namespace weft::net {
 
+namespace rdma {
+class RdmaConnector;
+}
+
 class Process {
  public:
   /// The first call creates it. `permanent`: no finalize will follow (v8 to v10). Threads: any.
@@ -34,6 +38,7 @@ class Process {
   const std::vector<Device>& devices() const { return devices_; }
   const Services& services() const { return services_; }
   Connector& connector() { return connector_; }
+  rdma::RdmaConnector& rdma_connector() { return *rdma_connector_; }
 
   /// Communicators and listeners that are open. Relaxed: only read when no other thread is left.
   std::atomic<int64_t> open_comms{0};
@@ -50,6 +55,7 @@ class Process {
   Background background_;  // ends before what it looks after
   Services services_;
   Connector connector_;
+  std::unique_ptr<rdma::RdmaConnector> rdma_connector_;
 };
 
 }  // namespace weft::net

@@ -1,0 +1,211 @@
+#include "netplugin/rdma/flow.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "netplugin/log.h"
+
+namespace weft::net::rdma {
+namespace {
+
+constexpr int kHoldTries = 20'000;
+
+}  // namespace
+
+bool ControlChannel::Send(const ControlMessage& message) {
+  const ssize_t sent = send(fd_.get(), &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent >= 0 && sent != static_cast<ssize_t>(sizeof message)) errno = EAGAIN;
+  return sent == static_cast<ssize_t>(sizeof message);
+}
+
+ControlChannel::Got ControlChannel::Receive(ControlMessage* message, const char** wrong) {
+  const ssize_t got = recv(fd_.get(), reinterpret_cast<char*>(&incoming_) + have_, sizeof incoming_ - have_,
+                           MSG_DONTWAIT);
+  if (got == 0) return Got::kClosed;
+  if (got < 0) return errno == EAGAIN || errno == EINTR ? Got::kNothing : Got::kClosed;
+  have_ += static_cast<uint32_t>(got);
+  if (have_ < sizeof incoming_) return Got::kNothing;
+  have_ = 0;
+  *wrong = CheckControlMessage(incoming_);
+  if (*wrong) return Got::kNonsense;
+  *message = incoming_;
+  return Got::kMessage;
+}
+
+void TuneControl(int fd, int patience_s) {
+  const int on = 1, idle_s = 5, probes = 3;
+  const int patience_ms = patience_s * 1000;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle_s, sizeof idle_s);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+  // A link that is down for less must not end the connection.
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof patience_ms);
+}
+
+Flow::Hold::Hold(Flow& flow, int tries) : flow_(flow) {
+  while (tries-- > 0 && !held_) {
+    held_ = !flow.held_.exchange(true, std::memory_order_acquire);
+    if (!held_ && tries > 0) __builtin_ia32_pause();
+  }
+}
+
+Flow::Hold::~Hold() {
+  if (held_) flow_.held_.store(false, std::memory_order_release);
+}
+
+Flow::Flow(const Services& services, Setup setup)
+    : services_(services),
+      flow_(setup.identity.flow),
+      peer_address_(setup.identity.peer),
+      recorder_(services.telemetry.Open(setup.identity)),
+      slot_(&recorder_.slot()),
+      control_(std::move(setup.control)),
+      pairs_(std::move(setup.pairs)),
+      peer_memory_(setup.peer.memory_address),
+      peer_memory_key_(setup.peer.memory_key) {
+  PublishLanes();
+}
+
+Flow::~Flow() { services_.telemetry.Close(&recorder_.slot()); }
+
+void Flow::PublishLanes() {
+  for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
+    abi::LaneTelemetry& telemetry = recorder_.lane(lane);
+    telemetry.source_port.store(pairs_->UdpPort(lane), std::memory_order_relaxed);
+    telemetry.state.store(static_cast<uint32_t>(abi::LaneState::kActive), std::memory_order_release);
+  }
+}
+
+const char* Flow::direction() const {
+  return recorder_.slot().direction == static_cast<uint32_t>(abi::Direction::kSend) ? "send to" : "receive from";
+}
+
+int Flow::RegMr(void* data, size_t size, int type, void** mhandle) {
+  const int known = pairs_->port()->ptr_support() & (nccl::kPtrHost | nccl::kPtrCuda);
+  if ((type & known) == 0 || type == nccl::kPtrDmaBuf) return nccl::kInvalidUsage;
+  MemoryRegion* region = pairs_->port()->Register(data, size);
+  if (!region) {
+    Log(nccl::kLogWarn, "register %zu bytes at %p with %s: %s", size, data, pairs_->port()->name().c_str(),
+        std::strerror(errno));
+    return nccl::kSystemError;
+  }
+  *mhandle = region;
+  return nccl::kSuccess;
+}
+
+int Flow::RegMrDmaBuf(void* data, size_t size, int, uint64_t offset, int fd, void** mhandle) {
+  MemoryRegion* region = pairs_->port()->RegisterDmaBuf(offset, size, reinterpret_cast<uint64_t>(data), fd);
+  if (!region) {
+    Log(nccl::kLogWarn, "register dma-buf %d of %zu bytes with %s: %s", fd, size, pairs_->port()->name().c_str(),
+        std::strerror(errno));
+    return errno == EOPNOTSUPP ? nccl::kInvalidUsage : nccl::kSystemError;
+  }
+  *mhandle = region;
+  return nccl::kSuccess;
+}
+
+int Flow::DeregMr(void* mhandle) {
+  pairs_->port()->Deregister(static_cast<MemoryRegion*>(mhandle));
+  return nccl::kSuccess;
+}
+
+void Flow::Poll() {
+  ibv_wc completions[16];
+  for (int round = 0; round < 4; ++round) {
+    const int count = pairs_->Poll(completions, 16);
+    for (int i = 0; i < count; ++i) OnCompletion(completions[i]);
+    if (count < 16) return;
+  }
+}
+
+void Flow::LaneFailed(uint32_t lane, ibv_wc_status status) {
+  if (state_ != State::kRunning || error_ != nccl::kSuccess) return;
+  if (peer_gone_) {
+    Fail(nccl::kRemoteError, "the peer is gone");
+    return;
+  }
+  state_ = State::kFailed;
+  failed_lane_ = lane;
+  failed_status_ = status;
+  if (failed_since_ == 0) failed_since_ = NowNs();
+  services_.background.Wake();
+}
+
+bool Flow::StopAndRestart(uint32_t generation) {
+  state_ = State::kWaiting;
+  pairs_->Stop([this](const ibv_wc& completion) { OnCompletion(completion); });
+  std::string why;
+  if (pairs_->Restart(generation, &why)) return true;
+  Fail(nccl::kSystemError, why.c_str());
+  return false;
+}
+
+ControlMessage Flow::Message(ControlType type) const {
+  ControlMessage message{};
+  message.magic = kControlMagic;
+  message.version = kRdmaWireVersion;
+  message.type = type;
+  message.rank = services_.environment.rank;
+  message.flow = flow_;
+  pairs_->Describe(&message);
+  return message;
+}
+
+bool Flow::Say(const ControlMessage& message) {
+  if (control_->Send(message)) return true;
+  Fail(nccl::kRemoteError, std::strerror(errno));
+  return false;
+}
+
+void Flow::Fail(int code, const char* what) {
+  if (error_ != nccl::kSuccess) return;  // said once
+  error_ = code;
+  Log(nccl::kLogWarn, "%s rank %d at %s over %s: %s", direction(), recorder_.slot().peer_rank,
+      peer_address_.Text().c_str(), pairs_->port()->name().c_str(), what);
+}
+
+void Flow::ReadControl() {
+  while (!peer_gone_ && error_ == nccl::kSuccess) {
+    ControlMessage message;
+    const char* wrong = nullptr;
+    switch (control_->Receive(&message, &wrong)) {
+      case ControlChannel::Got::kNothing:
+        return;
+      case ControlChannel::Got::kClosed:
+        peer_gone_ = true;
+        if (state_ != State::kRunning) Fail(nccl::kRemoteError, "the peer is gone while the flow was set up anew");
+        return;
+      case ControlChannel::Got::kNonsense:
+        Fail(nccl::kInternalError, wrong);
+        return;
+      case ControlChannel::Got::kMessage:
+        OnMessage(message);
+    }
+  }
+}
+
+void Flow::Sweep(const Tick& tick) {
+  if (tick.sample) recorder_.CloseIdleBurst(tick.now);
+  const Hold hold(*this, kHoldTries);
+  if (!hold) return;  // the next sweep
+  ReadControl();
+  if (error_ != nccl::kSuccess) return;
+  const uint64_t patience = static_cast<uint64_t>(services_.environment.rdma.recovery_s) * 1'000'000'000u;
+  if (failed_since_ != 0 && state_ != State::kRunning && tick.now > failed_since_ + patience) {
+    Fail(nccl::kRemoteError, "could not be set up anew in time (WEFT_RDMA_RECOVERY_S)");
+    return;
+  }
+  Work(tick);
+}
+
+void Flow::Watch(std::vector<pollfd>* fds) {
+  // Read without the hold: a stale value costs one sweep.
+  if (!__atomic_load_n(&peer_gone_, __ATOMIC_RELAXED)) fds->push_back({control_->fd(), POLLIN, 0});
+}
+
+}  // namespace weft::net::rdma

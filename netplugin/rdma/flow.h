@@ -1,0 +1,130 @@
+// What both ends of an RDMA flow have in common: the queue pairs, the TCP connection on which the ends agree about them,
+// and how a flow begins anew when a queue pair failed.
+//
+// Who may touch what: all state belongs to whoever holds the flow (Hold). NCCL's thread tries once and otherwise says
+// "not yet"; the background thread tries for some microseconds and otherwise comes again. Neither waits for the other.
+//
+// Beginning anew (and, the same way, changing traffic class or paths): the sender stops its queue pairs and says kReset;
+// the receiver stops its own, so that nothing can arrive any more, and answers which parts of which messages are there;
+// the sender writes the others again. A buffer that was given back to NCCL is never written to.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "netplugin/comm.h"
+#include "netplugin/rdma/queue_pairs.h"
+#include "netplugin/rdma/wire.h"
+#include "netplugin/socket.h"
+
+namespace weft::net::rdma {
+
+/// A connection of the rendezvous: whole ControlMessages in and out, never blocking.
+class ControlChannel {
+ public:
+  explicit ControlChannel(Fd fd) : fd_(std::move(fd)) {}
+
+  int fd() const { return fd_.get(); }
+  /// False (errno set) when the kernel does not take the whole message: it is small, so the peer is gone or stuck.
+  bool Send(const ControlMessage& message);
+  enum class Got { kNothing, kMessage, kClosed, kNonsense };
+  /// The next whole message. kNonsense: `*wrong` says what is wrong with it.
+  Got Receive(ControlMessage* message, const char** wrong);
+
+ private:
+  Fd fd_;
+  ControlMessage incoming_{};
+  uint32_t have_ = 0;
+};
+
+/// A TCP socket for a ControlChannel: notices within `patience_s` that the peer's host is gone.
+void TuneControl(int fd, int patience_s);
+
+class Flow : public Comm, public BackgroundTask {
+ public:
+  struct Setup {
+    FlowIdentity identity;
+    std::unique_ptr<ControlChannel> control;
+    std::unique_ptr<QueuePairs> pairs;
+    ControlMessage peer;  ///< its hello or welcome
+  };
+
+  int RegMr(void* data, size_t size, int type, void** mhandle) override;
+  int RegMrDmaBuf(void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle) override;
+  int DeregMr(void* mhandle) override;
+
+  const abi::FlowSlot* slot() const { return slot_; }
+
+  void Sweep(const Tick& tick) override;
+  void Watch(std::vector<pollfd>* fds) override;
+
+ protected:
+  enum class State : uint8_t {
+    kRunning,
+    kFailed,   ///< the data thread saw a failure; the background thread shall act
+    kWaiting,  ///< stopped, until the peer has answered
+  };
+
+  /// Tries to become the one who may touch the flow.
+  class Hold {
+   public:
+    explicit Hold(Flow& flow, int tries = 1);
+    ~Hold();
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    explicit operator bool() const { return held_; }
+
+   private:
+    Flow& flow_;
+    bool held_ = false;
+  };
+
+  Flow(const Services& services, Setup setup);
+  ~Flow() override;
+
+  /// Under the hold, on the background thread.
+  virtual void OnMessage(const ControlMessage& message) = 0;
+  virtual void Work(const Tick& tick) = 0;
+  /// Under the hold, on either thread.
+  virtual void OnCompletion(const ibv_wc& completion) = 0;
+
+  /// Takes what completed. Under the hold.
+  void Poll();
+  /// From a completion: leaves the rest to the background thread.
+  void LaneFailed(uint32_t lane, ibv_wc_status status);
+  /// Stops the pairs and sets them back; what completed meanwhile is counted.
+  bool StopAndRestart(uint32_t generation);
+  /// Says what is constant about this end.
+  ControlMessage Message(ControlType type) const;
+  bool Say(const ControlMessage& message);
+  void Fail(int code, const char* what);
+  /// Something got through: a failure before it is over.
+  void Progressed() { failed_since_ = 0; }
+  void PublishLanes();
+  const char* direction() const;
+
+  const Services services_;
+  const uint64_t flow_;
+  const Address peer_address_;
+  FlowRecorder recorder_;
+  const abi::FlowSlot* const slot_;
+  const std::unique_ptr<ControlChannel> control_;
+  const std::unique_ptr<QueuePairs> pairs_;
+  const uint64_t peer_memory_;
+  const uint32_t peer_memory_key_;
+
+  State state_ = State::kRunning;
+  int error_ = nccl::kSuccess;
+  bool peer_gone_ = false;
+  uint32_t failed_lane_ = 0;
+  ibv_wc_status failed_status_ = IBV_WC_SUCCESS;
+  uint64_t failed_since_ = 0;  ///< first failure without progress since; 0: none
+
+ private:
+  void ReadControl();
+
+  std::atomic<bool> held_{false};  // acquire and release: what one holder wrote the next one sees
+};
+
+}  // namespace weft::net::rdma

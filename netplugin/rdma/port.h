@@ -1,0 +1,116 @@
+// One port of an RDMA device, opened: what a flow needs to make queue pairs and to register memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "netplugin/background.h"
+#include "netplugin/devices.h"
+#include "netplugin/environment.h"
+#include "netplugin/rdma/path.h"
+#include "netplugin/rdma/verbs.h"
+#include "netplugin/rdma/wire.h"
+
+namespace weft::net::rdma {
+
+/// Registered pages; what NCCL holds as a memory handle. Good for every communicator of the port.
+struct MemoryRegion {
+  ibv_mr* mr = nullptr;
+  uint64_t begin = 0, end = 0;  // whole pages
+  uint32_t users = 0;
+};
+
+class Port final : public BackgroundTask {
+ public:
+  /// Opens port `number` of `device`. nullptr with the reason in `why`.
+  static std::shared_ptr<Port> Open(const Verbs& verbs, ibv_device* device, int number,
+                                    const RdmaEnvironment& environment, const std::string& sysfs, std::string* why);
+  ~Port();
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  const Verbs& verbs() const { return verbs_; }
+  const RdmaEnvironment& environment() const { return environment_; }
+  ibv_context* context() const { return context_; }
+  ibv_pd* pd() const { return pd_; }
+  const std::string& name() const { return name_; }  ///< "mlx5_0:1"
+  uint8_t number() const { return number_; }
+  int gid_index() const { return gid_index_; }
+  const PortInfo& info() const { return info_; }
+  PortRule rule() const { return rule_; }
+  bool mlx5() const { return mlx5_; }
+  bool ethernet() const { return info_.link == 2; }
+  bool adaptive_routing() const { return adaptive_routing_; }
+  uint64_t longest_write() const { return longest_write_; }
+  int speed_mbps() const { return speed_mbps_; }
+  uint64_t guid() const { return guid_; }
+  int ptr_support() const { return ptr_support_; }
+  int completions() const { return most_completions_; }  ///< entries that a completion queue may have
+
+  /// Relaxed: a hint, set and cleared by the device's own events.
+  bool down() const { return down_.load(std::memory_order_relaxed); }
+
+  /// Memory of [data, data + size), registered in whole pages and shared by reference count. nullptr (errno set) on
+  /// failure. Threads: any.
+  MemoryRegion* Register(void* data, size_t size);
+  /// By its dma-buf; not shared. nullptr (errno set) on failure.
+  MemoryRegion* RegisterDmaBuf(uint64_t offset, size_t size, uint64_t address, int fd);
+  void Deregister(MemoryRegion* region);
+
+  /// Reads the device's asynchronous events.
+  void Sweep(const Tick& tick) override;
+  void Watch(std::vector<pollfd>* fds) override;
+
+ private:
+  Port(const Verbs& verbs, const RdmaEnvironment& environment) : verbs_(verbs), environment_(environment) {}
+  bool Query(const std::string& sysfs, const std::string& device, std::string* why);
+  bool ChooseAddress(const ibv_port_attr& attributes, const std::string& sysfs, const std::string& device,
+                     std::string* why);
+  void FindMemoryKinds();
+  int Access() const;
+  ibv_mr* RegisterPages(uint64_t begin, uint64_t end);
+
+  const Verbs& verbs_;
+  const RdmaEnvironment environment_;
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  std::string name_;
+  uint8_t number_ = 1;
+  int gid_index_ = 0;
+  PortInfo info_{};
+  PortRule rule_ = PortRule::kNone;
+  bool mlx5_ = false;
+  bool adaptive_routing_ = false;
+  uint64_t longest_write_ = 0;
+  int speed_mbps_ = 0;
+  uint64_t guid_ = 0;
+  int ptr_support_ = nccl::kPtrHost;
+  int most_completions_ = 0;
+  std::atomic<bool> down_{false};
+
+  std::mutex mutex_;  // guards what follows; never taken on the data path
+  std::map<uint64_t, std::vector<std::unique_ptr<MemoryRegion>>> regions_;  // by begin
+};
+
+/// What there is of RDMA on this host.
+struct Ports {
+  bool present = false;  ///< an active port that the filter lets through, whether or not it can be used
+  std::vector<std::shared_ptr<Port>> usable;
+  std::string why;       ///< of what is present and not usable, the last reason
+};
+
+/// Looks at `sysfs` first: a host without RDMA pays a folder listing and loads nothing.
+Ports FindPorts(const RdmaEnvironment& environment, const std::string& sysfs = "/sys/class/infiniband");
+
+/// Whether port `number` of `device` passes `filter` (syntax of NCCL_IB_HCA; an empty filter passes everything).
+bool DeviceMatches(std::string_view filter, std::string_view device, int number);
+
+/// Speed of a port in Mbit/s from the verbs' codes of width and speed; 0 for codes that are not known.
+int SpeedOf(int active_width, int active_speed);
+
+}  // namespace weft::net::rdma

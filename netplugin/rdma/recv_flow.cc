@@ -1,0 +1,198 @@
+#include "netplugin/rdma/recv_flow.h"
+
+#include <arpa/inet.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+
+#include "netplugin/log.h"
+
+namespace weft::net::rdma {
+
+RecvFlow::RecvFlow(const Services& services, Setup setup) : Flow(services, std::move(setup)) {
+  for (RecvRequest& request : requests_) request.comm = this;
+  services_.background.Add(this);
+}
+
+RecvFlow::~RecvFlow() { services_.background.Remove(this); }
+
+int RecvFlow::Irecv(void* data, uint64_t size, int tag, void* mhandle, Request** request) {
+  *request = nullptr;
+  if (size > 0 && (!mhandle || !data)) return nccl::kInvalidArgument;
+  const Hold hold(*this);
+  if (!hold) return nccl::kSuccess;  // ask again
+  if (error_ != nccl::kSuccess) return error_;
+  RecvRequest& slot = requests_[next_ % kSlots];
+  if (!slot.taken) {
+    const auto* region = static_cast<const MemoryRegion*>(mhandle);
+    pairs_->memory().credits[next_ % kSlots] =
+        MakeCredit(next_, reinterpret_cast<uint64_t>(data), size, region ? region->mr->rkey : 0, tag);
+    slot.size = size;
+    slot.posted_ns = NowNs();
+    slot.sequence = next_++;
+    slot.taken = slot.used = true;
+    slot.done = slot.announced = false;
+    slot.total = 0;
+    slot.parts = slot.arrived = 0;
+    ++pending_;
+    ++unannounced_;
+    *request = &slot;
+  }
+  Announce();
+  Poll();
+  if (error_ != nccl::kSuccess) *request = nullptr;
+  return error_;
+}
+
+/// Tells the sender of buffers that it does not know yet, in order.
+void RecvFlow::Announce() {
+  if (unannounced_ == 0 || state_ != State::kRunning) return;
+  for (uint32_t sequence = next_ - kSlots; sequence != next_; ++sequence) {
+    const uint32_t index = sequence % kSlots;
+    RecvRequest& request = requests_[index];
+    if (!request.taken || request.done || request.announced || request.sequence != sequence) continue;
+    if (!pairs_->HasRoom(kControlLane)) return;
+    Write write;
+    write.id = {pairs_->generation(), static_cast<uint8_t>(kControlLane), static_cast<uint8_t>(index), 0, true, false};
+    write.from = &pairs_->memory().credits[index];
+    write.local_key = pairs_->memory_local_key();
+    write.length = sizeof(Credit);
+    write.to = peer_memory_ + offsetof(FlowMemory, credits) + index * sizeof(Credit);
+    write.remote_key = peer_memory_key_;
+    write.inlined = true;
+    if (!pairs_->Post(write)) {
+      if (errno != ENOMEM) LaneFailed(kControlLane, IBV_WC_GENERAL_ERR);
+      return;
+    }
+    request.announced = true;
+    --unannounced_;
+  }
+}
+
+int RecvFlow::Test(Request* request, int* done, int* size) {
+  *done = 0;
+  const Hold hold(*this);
+  if (!hold) return nccl::kSuccess;
+  if (!request->done && error_ == nccl::kSuccess) {
+    const bool gone = peer_gone_;
+    Announce();
+    Poll();
+    if (!request->done && gone && error_ == nccl::kSuccess) {
+      Fail(nccl::kRemoteError, "the peer closed the connection");
+    } else if (!request->done && !recorder_.waiting()) {
+      recorder_.WaitBegins(NowNs());
+    }
+  }
+  if (!request->done) return error_;
+  *done = 1;
+  if (size) *size = static_cast<int>(static_cast<RecvRequest*>(request)->total);
+  request->taken = false;
+  return nccl::kSuccess;
+}
+
+void RecvFlow::OnCompletion(const ibv_wc& completion) {
+  const WorkId id = WorkId::Unpack(completion.wr_id);
+  if (id.generation != pairs_->generation()) return;
+  if (completion.status != IBV_WC_SUCCESS) {
+    LaneFailed(id.lane, completion.status);
+    return;
+  }
+  if (!id.receive) return;  // a credit has arrived
+  PartArrived(id.lane, completion);
+  if (state_ == State::kRunning && !pairs_->PostReceive(id.lane)) LaneFailed(id.lane, IBV_WC_GENERAL_ERR);
+}
+
+void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
+  Immediate immediate;
+  if (completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM || !Decode(ntohl(completion.imm_data), &immediate)) {
+    Fail(nccl::kInternalError, "an immediate value that no sender makes");
+    return;
+  }
+  RecvRequest& request = requests_[immediate.sequence % kSlots];
+  const auto bit = static_cast<uint8_t>(1u << immediate.part);
+  if (!request.taken || request.done || static_cast<uint16_t>(request.sequence) != immediate.sequence ||
+      (request.arrived & bit) != 0 || (request.parts != 0 && request.parts != immediate.parts)) {
+    Fail(nccl::kInternalError, "a part belongs to no message that is awaited");
+    return;
+  }
+  const uint64_t length = Length(request, immediate, completion);
+  if (length > request.size - request.total) {
+    Fail(nccl::kInternalError, "the parts of a message are longer than its receive");
+    return;
+  }
+  request.total += length;
+  request.parts = immediate.parts;
+  request.arrived |= bit;
+  Progressed();
+  const uint64_t now = NowNs();
+  if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, now);
+  recorder_.Active(now, length);
+  Bump(recorder_.lane(lane).bytes, length);
+  if (std::popcount(request.arrived) < request.parts) return;
+  request.done = true;
+  --pending_;
+  recorder_.Completed(request.total, request.posted_ns, now);
+}
+
+uint64_t RecvFlow::Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion) {
+  if (!immediate.has_record) return completion.byte_len;
+  // The network wrote it before the completion that is being looked at.
+  const Record& record = pairs_->memory().records[request.sequence % kSlots][immediate.part];
+  if (record.sequence != request.sequence || record.part != immediate.part) {
+    Fail(nccl::kInternalError, "a part's record belongs to another part");
+  }
+  return record.bytes;
+}
+
+void RecvFlow::OnMessage(const ControlMessage& message) {
+  if (message.type == ControlType::kReset && message.generation == pairs_->generation() + 1) {
+    BeginAnew(message);
+  } else if (message.type == ControlType::kReady && state_ == State::kWaiting) {
+    state_ = State::kRunning;
+    asked_ = false;
+    if (pending_ == 0) Progressed();
+    // What the sender may have lost is said again; what it knows it does not take twice.
+    unannounced_ = 0;
+    for (RecvRequest& request : requests_) {
+      if (!request.taken || request.done) continue;
+      request.announced = false;
+      ++unannounced_;
+    }
+    Announce();
+  } else {
+    Fail(nccl::kInternalError, "the peer said something that does not fit");
+  }
+}
+
+void RecvFlow::BeginAnew(const ControlMessage& message) {
+  if (message.lanes != pairs_->lanes()) {
+    Fail(nccl::kInternalError, "the peer changed the number of queue pairs");
+    return;
+  }
+  if (failed_since_ == 0) failed_since_ = NowNs();
+  if (!StopAndRestart(message.generation) || error_ != nccl::kSuccess) return;
+  pairs_->SetTrafficClasses(message.port.traffic_class, message.port.control_traffic_class);
+  std::string why;
+  if (!pairs_->Connect(message, &why)) {
+    Fail(nccl::kSystemError, why.c_str());
+    return;
+  }
+  ControlMessage answer = Message(ControlType::kResetDone);
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    const RecvRequest& request = requests_[i];
+    answer.slots[i] = {request.sequence, request.used, request.used && request.done, request.arrived, 0};
+  }
+  Say(answer);
+}
+
+void RecvFlow::Work(const Tick&) {
+  // Only the sender can begin anew: it knows what it has written.
+  if (state_ != State::kFailed || asked_ || peer_gone_) return;
+  Log(nccl::kLogWarn, "receive from rank %d over %s: queue pair %u: %s; asking the sender to set the flow up anew",
+      recorder_.slot().peer_rank, pairs_->port()->name().c_str(), failed_lane_,
+      pairs_->port()->verbs().wc_status_str(failed_status_));
+  asked_ = Say(Message(ControlType::kPleaseReset));
+}
+
+}  // namespace weft::net::rdma

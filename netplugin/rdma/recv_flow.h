@@ -1,0 +1,46 @@
+// The receiving end of an RDMA flow: announces each posted buffer to the sender by a credit, and counts the parts that
+// the sender's immediate values say are there.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "netplugin/rdma/flow.h"
+
+namespace weft::net::rdma {
+
+class RecvFlow final : public Flow {
+ public:
+  /// Requires: the sender has said kReady, so that it can take credits.
+  RecvFlow(const Services& services, Setup setup);
+  ~RecvFlow() override;
+
+  int Irecv(void* data, uint64_t size, int tag, void* mhandle, Request** request) override;
+  int Test(Request* request, int* done, int* size) override;
+
+ private:
+  struct RecvRequest : Request {
+    uint64_t total = 0;    // bytes that arrived
+    uint8_t parts = 0;     // 0: none has arrived yet
+    uint8_t arrived = 0;   // bit i: part i
+    bool used = false;     // ever
+    bool announced = false;
+  };
+
+  void OnMessage(const ControlMessage& message) override;
+  void Work(const Tick& tick) override;
+  void OnCompletion(const ibv_wc& completion) override;
+
+  void Announce();
+  void PartArrived(uint32_t lane, const ibv_wc& completion);
+  uint64_t Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);
+  void BeginAnew(const ControlMessage& message);
+
+  std::array<RecvRequest, kSlots> requests_;
+  uint32_t next_ = 0;      // sequence of the next message
+  uint32_t pending_ = 0;   // posted and not complete
+  uint32_t unannounced_ = 0;
+  bool asked_ = false;     // kPleaseReset was said for this failure
+};
+
+}  // namespace weft::net::rdma

@@ -1,0 +1,300 @@
+#include "netplugin/rdma/send_flow.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "netplugin/log.h"
+
+namespace weft::net::rdma {
+namespace {
+
+/// Headers of one packet behind the IP header: UDP, BTH, ICRC. Those of the first one (RETH) are left out.
+constexpr uint64_t kPacketOverhead = 8 + 12 + 4;
+
+}  // namespace
+
+SendFlow::SendFlow(const Services& services, Setup setup, uint8_t traffic_class)
+    : Flow(services, std::move(setup)), own_class_(traffic_class) {
+  for (SendRequest& request : requests_) request.comm = this;
+  Reweigh(NowNs());
+  services_.background.Add(this);
+}
+
+SendFlow::~SendFlow() { services_.background.Remove(this); }
+
+int SendFlow::Isend(const void* data, uint64_t size, int, void* mhandle, Request** request) {
+  *request = nullptr;
+  const Hold hold(*this);
+  if (!hold) return nccl::kSuccess;  // ask again
+  Poll();
+  PostPending();
+  if (error_ != nccl::kSuccess) return error_;
+  if (state_ != State::kRunning) return nccl::kSuccess;
+  SendRequest& slot = requests_[next_ % kSlots];
+  Credit credit;
+  if (slot.taken || !ReadCredit(&pairs_->memory().credits[next_ % kSlots], next_, &credit)) {
+    if (peer_gone_) Fail(nccl::kRemoteError, "the peer closed the connection");
+    if (!slot.taken && !recorder_.waiting()) recorder_.WaitBegins(NowNs());
+    return error_;
+  }
+  if (Paced(size)) return nccl::kSuccess;
+  if (const int wrong = Accepts(data, size, mhandle, credit)) return wrong;
+  slot.size = size;
+  slot.posted_ns = NowNs();
+  slot.sequence = next_++;
+  slot.taken = true;
+  slot.done = false;
+  slot.data = static_cast<const char*>(data);
+  slot.local_key = mhandle ? static_cast<MemoryRegion*>(mhandle)->mr->lkey : 0;
+  slot.credit = credit;
+  Begin(slot);
+  *request = &slot;
+  return nccl::kSuccess;
+}
+
+int SendFlow::Accepts(const void* data, uint64_t size, void* mhandle, const Credit& credit) {
+  if (size > 0 && (!mhandle || !data)) return nccl::kInvalidArgument;
+  if (size <= credit.size) return nccl::kSuccess;
+  Log(nccl::kLogWarn, "message %u of %llu bytes is longer than its receive of %llu bytes", next_,
+      static_cast<unsigned long long>(size), static_cast<unsigned long long>(credit.size));
+  Fail(nccl::kInternalError, "the message is longer than the posted receive");
+  return error_;
+}
+
+/// True when the policy's rate says to wait.
+bool SendFlow::Paced(uint64_t size) {
+  if (pacing_bps_ == 0) return false;
+  const uint64_t now = NowNs();
+  if (now < paced_until_) return true;
+  const auto cost = static_cast<uint64_t>(static_cast<double>(size) * 8e9 / static_cast<double>(pacing_bps_));
+  paced_until_ = std::max(now, paced_until_) + cost;
+  return false;
+}
+
+void SendFlow::Begin(SendRequest& request) {
+  if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, request.posted_ns);
+  std::array<Part, kMaxParts> parts;
+  request.part_count = SplitMessage(request.size, services_.environment.rdma.split_bytes,
+                                    std::span(shares_).first(pairs_->lanes()), &parts);
+  request.parts_done = 0;
+  for (uint32_t i = 0; i < request.part_count; ++i) request.parts[i] = PostedPart{parts[i]};
+  if (outstanding_++ == 0) busy_since_ = request.posted_ns;
+  ++unposted_;
+  PostPending();
+}
+
+int SendFlow::Test(Request* request, int* done, int* size) {
+  *done = 0;
+  const Hold hold(*this);
+  if (!hold) return nccl::kSuccess;
+  if (!request->done) {
+    Poll();
+    PostPending();
+  }
+  if (!request->done) return error_;
+  *done = 1;
+  if (size) *size = static_cast<int>(request->size);
+  request->taken = false;
+  return nccl::kSuccess;
+}
+
+/// Hands out what found no room before, oldest first.
+void SendFlow::PostPending() {
+  if (unposted_ == 0 || state_ != State::kRunning || error_ != nccl::kSuccess) return;
+  uint32_t left = 0;
+  for (uint32_t sequence = next_ - kSlots; sequence != next_; ++sequence) {
+    SendRequest& request = requests_[sequence % kSlots];
+    if (!request.taken || request.done || request.sequence != sequence) continue;
+    bool all = true;
+    for (uint32_t part = 0; part < request.part_count; ++part) {
+      if (!request.parts[part].ended) all = PostPart(request, part) && all;
+    }
+    if (!all) ++left;
+  }
+  unposted_ = left;
+}
+
+bool SendFlow::PostPart(SendRequest& request, uint32_t index) {
+  PostedPart& part = request.parts[index];
+  while (!part.ended) {
+    if (!pairs_->HasRoom(part.lane)) return false;
+    Immediate immediate;
+    const Write write = NextWrite(request, index, &immediate);
+    if (!pairs_->Post(write)) {
+      if (errno != ENOMEM) LaneFailed(part.lane, IBV_WC_GENERAL_ERR);
+      return false;
+    }
+    part.ended = write.id.last;
+    if (write.immediate && write.immediate->has_record) continue;
+    part.posted += write.length;
+    abi::LaneTelemetry& lane = recorder_.lane(part.lane);
+    Bump(lane.bytes, write.length);
+    const uint64_t mtu = uint64_t{128} << pairs_->port()->info().mtu;
+    const uint64_t header = kPacketOverhead + (recorder_.slot().family == 6 ? 40 : 20);
+    Bump(lane.wire_bytes, write.length + std::max<uint64_t>(1, (write.length + mtu - 1) / mtu) * header);
+  }
+  return true;
+}
+
+/// The next write of a part: all of it with the immediate value where one write can carry it, else pieces and then a
+/// Record. Where packets may overtake each other the end must not be the last piece's own.
+Write SendFlow::NextWrite(SendRequest& request, uint32_t index, Immediate* immediate) {
+  const PostedPart& part = request.parts[index];
+  const uint32_t slot = request.sequence % kSlots;
+  const uint64_t longest = pairs_->port()->longest_write();
+  const bool record = part.length > longest ||
+                      (pairs_->port()->adaptive_routing() && part.length > kAdaptiveRoutingBytes);
+  *immediate = {static_cast<uint16_t>(request.sequence), static_cast<uint8_t>(request.part_count),
+                static_cast<uint8_t>(index), record};
+  Write write;
+  write.id = {pairs_->generation(), part.lane, static_cast<uint8_t>(slot), static_cast<uint8_t>(index), false, false};
+  if (record && part.posted == part.length) {
+    Record& from = pairs_->memory().records[slot][index];
+    from = {part.length, request.sequence, index};
+    write.from = &from;
+    write.local_key = pairs_->memory_local_key();
+    write.length = sizeof from;
+    write.to = peer_memory_ + offsetof(FlowMemory, records) + (slot * kMaxParts + index) * sizeof(Record);
+    write.remote_key = peer_memory_key_;
+    write.inlined = true;
+  } else {
+    write.from = request.data + part.offset + part.posted;
+    write.local_key = request.local_key;
+    write.length = std::min(part.length - part.posted, longest);
+    write.to = request.credit.address + part.offset + part.posted;
+    write.remote_key = request.credit.key;
+    if (record) return write;
+  }
+  write.immediate = immediate;
+  write.id.last = true;
+  return write;
+}
+
+void SendFlow::OnCompletion(const ibv_wc& completion) {
+  const WorkId id = WorkId::Unpack(completion.wr_id);
+  if (id.generation != pairs_->generation()) return;
+  if (completion.status != IBV_WC_SUCCESS) {
+    // Flushed ones only follow; the lane to blame said something else.
+    if (completion.status == IBV_WC_RETRY_EXC_ERR && id.lane < kMaxParts && !pairs_->port()->down()) {
+      suspect_until_[id.lane] = NowNs() + kSuspectNs;
+    }
+    LaneFailed(id.lane, completion.status);
+    return;
+  }
+  if (!id.last) return;
+  SendRequest& request = requests_[id.slot % kSlots];
+  PartDone(request, request.parts[id.part % kMaxParts]);
+}
+
+void SendFlow::PartDone(SendRequest& request, PostedPart& part) {
+  if (part.done || !request.taken || request.done) return;
+  part.done = part.ended = true;
+  Progressed();
+  const uint64_t now = NowNs();
+  recorder_.Active(now, part.length);
+  if (++request.parts_done < request.part_count) return;
+  request.done = true;
+  recorder_.Completed(request.size, request.posted_ns, now);
+  if (--outstanding_ == 0) Bump(recorder_.slot().wire_busy_ns, now - busy_since_);
+}
+
+void SendFlow::OnMessage(const ControlMessage& message) {
+  if (message.type == ControlType::kPleaseReset) {
+    if (message.generation != pairs_->generation()) return;  // of before
+    LaneFailed(kControlLane, IBV_WC_REM_OP_ERR);
+  } else if (message.type == ControlType::kResetDone && state_ == State::kWaiting &&
+             message.generation == pairs_->generation()) {
+    Resume(message);
+  } else {
+    Fail(nccl::kInternalError, "the peer said something that does not fit");
+  }
+}
+
+void SendFlow::Restart() {
+  if (state_ == State::kFailed) {
+    Log(nccl::kLogWarn, "send to rank %d over %s: queue pair %u (UDP port %u): %s; setting the flow up anew",
+        recorder_.slot().peer_rank, pairs_->port()->name().c_str(), failed_lane_, pairs_->UdpPort(failed_lane_),
+        pairs_->port()->verbs().wc_status_str(failed_status_));
+  }
+  if (failed_since_ == 0) failed_since_ = NowNs();
+  restart_wanted_ = false;
+  if (!StopAndRestart(pairs_->generation() + 1)) return;
+  const uint8_t data_class = WantedClass(NowNs());
+  const int control = services_.environment.rdma.control_traffic_class;
+  pairs_->SetTrafficClasses(data_class, control >= 0 ? static_cast<uint8_t>(control) : data_class);
+  Say(Message(ControlType::kReset));
+}
+
+/// The receiver has said what it has; all else is written again.
+void SendFlow::Resume(const ControlMessage& report) {
+  std::string why;
+  if (!pairs_->Connect(report, &why)) {
+    Fail(nccl::kSystemError, why.c_str());
+    return;
+  }
+  ApplyReport(report);
+  if (error_ != nccl::kSuccess || !Say(Message(ControlType::kReady))) return;
+  state_ = State::kRunning;
+  if (outstanding_ == 0) Progressed();  // otherwise the next acknowledgement will say so
+  PublishLanes();
+  Reweigh(NowNs());
+  Log(nccl::kLogInfo, "send to rank %d over %s: set up anew (%u), %u parts written again", recorder_.slot().peer_rank,
+      pairs_->port()->name().c_str(), pairs_->generation(), sent_again_);
+  // What the failed lanes held goes over the others while they are under suspicion.
+  uint32_t turn = 0;
+  unposted_ = 0;
+  for (SendRequest& request : requests_) {
+    if (!request.taken || request.done) continue;
+    ++unposted_;
+    for (uint32_t i = 0; i < request.part_count; ++i) {
+      PostedPart& part = request.parts[i];
+      for (uint32_t tries = 0; tries < kMaxParts && shares_[part.lane].weight == 0; ++tries) {
+        part.lane = static_cast<uint8_t>(turn++ % pairs_->lanes());
+      }
+    }
+  }
+  PostPending();
+}
+
+void SendFlow::ApplyReport(const ControlMessage& report) {
+  sent_again_ = 0;
+  for (SendRequest& request : requests_) {
+    if (!request.taken || request.done) continue;
+    const SlotReport& slot = report.slots[request.sequence % kSlots];
+    // The slot may already hold a later receive: then this message was complete and its buffer is gone.
+    const bool later = slot.used && static_cast<int32_t>(slot.sequence - request.sequence) > 0;
+    const bool same = slot.used && slot.sequence == request.sequence;
+    if (!later && !same) {
+      Fail(nccl::kInternalError, "the peer does not know a receive that it had announced");
+      return;
+    }
+    for (uint32_t i = 0; i < request.part_count; ++i) {
+      PostedPart& part = request.parts[i];
+      if (part.done) continue;
+      if (later || slot.complete || (slot.arrived >> i & 1)) {
+        PartDone(request, part);
+      } else {
+        part.posted = 0;
+        part.ended = false;
+        ++sent_again_;
+      }
+    }
+  }
+}
+
+void SendFlow::Work(const Tick& tick) {
+  if (ReadPolicy(tick.now)) ApplyPorts();
+  if (state_ != State::kRunning) {
+    if (state_ == State::kFailed) Restart();
+    return;
+  }
+  const bool leased = has_entry_ && tick.now < entry_.lease_until_ns;
+  pacing_bps_ = leased ? entry_.pacing_bps : 0;
+  Reweigh(tick.now);
+  if (WantedClass(tick.now) != pairs_->data_class()) restart_wanted_ = true;
+  if (restart_wanted_ && !peer_gone_) Restart();
+}
+
+}  // namespace weft::net::rdma

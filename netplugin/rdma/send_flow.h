@@ -1,0 +1,83 @@
+// The sending end of an RDMA flow: waits for a credit, cuts the message over the queue pairs by weight, writes it into
+// the receiver's buffer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "netplugin/rdma/flow.h"
+#include "netplugin/rdma/split.h"
+
+namespace weft::net::rdma {
+
+class SendFlow final : public Flow {
+ public:
+  /// `traffic_class`: of data, when no leased policy says otherwise.
+  SendFlow(const Services& services, Setup setup, uint8_t traffic_class);
+  ~SendFlow() override;
+
+  /// nullptr until the receiver has posted a buffer for it.
+  int Isend(const void* data, uint64_t size, int tag, void* mhandle, Request** request) override;
+  int Test(Request* request, int* done, int* size) override;
+
+ private:
+  static constexpr uint64_t kSuspectNs = 10'000'000'000;  // how long a lane that failed alone carries nothing
+  static constexpr uint64_t kAdaptiveRoutingBytes = 8192; // above, a write of its own ends the part
+
+  struct PostedPart : Part {
+    uint64_t posted = 0;  // bytes handed to the queue pair
+    bool ended = false;   // its last write, too
+    bool done = false;    // and acknowledged
+  };
+  struct SendRequest : Request {
+    const char* data = nullptr;
+    uint32_t local_key = 0;
+    Credit credit{};
+    uint32_t part_count = 0;
+    uint32_t parts_done = 0;
+    std::array<PostedPart, kMaxParts> parts{};
+  };
+
+  void OnMessage(const ControlMessage& message) override;
+  void Work(const Tick& tick) override;
+  void OnCompletion(const ibv_wc& completion) override;
+
+  int Accepts(const void* data, uint64_t size, void* mhandle, const Credit& credit);
+  void Begin(SendRequest& request);
+  void PostPending();
+  bool PostPart(SendRequest& request, uint32_t part);
+  Write NextWrite(SendRequest& request, uint32_t part, Immediate* immediate);
+  void PartDone(SendRequest& request, PostedPart& part);
+  void Resume(const ControlMessage& report);
+  void ApplyReport(const ControlMessage& report);
+  void Restart();
+  bool Paced(uint64_t size);
+
+  // send_flow_policy.cc: background thread, under the hold.
+  bool ReadPolicy(uint64_t now);
+  void ApplyPorts();
+  void Reweigh(uint64_t now);
+  bool Wanted(uint16_t port) const;
+  uint8_t WantedClass(uint64_t now) const;
+
+  const uint8_t own_class_;
+  std::array<SendRequest, kSlots> requests_;
+  uint32_t next_ = 0;         // sequence of the next message
+  uint32_t unposted_ = 0;     // requests with writes that found no room
+  uint32_t outstanding_ = 0;  // requests not done
+  uint64_t busy_since_ = 0;   // outstanding_ left 0
+  uint32_t sent_again_ = 0;
+  std::array<LaneShare, kMaxParts> shares_{};
+  std::array<uint64_t, kMaxParts> suspect_until_{};
+  uint64_t pacing_bps_ = 0;
+  uint64_t paced_until_ = 0;
+
+  // Policy.
+  abi::FlowPolicy entry_{};
+  bool has_entry_ = false;
+  bool restart_wanted_ = false;
+  bool ports_refused_ = false;  // said once
+  uint64_t entry_epoch_ = 0, entry_generation_ = 0;
+};
+
+}  // namespace weft::net::rdma

@@ -1,0 +1,103 @@
+// What the job's policy makes of a sending RDMA flow: weights at once, ports and traffic class by beginning anew.
+#include <algorithm>
+
+#include "netplugin/abi/seqlock.h"
+#include "netplugin/log.h"
+#include "netplugin/rdma/send_flow.h"
+
+namespace weft::net::rdma {
+
+/// True if there is a new entry of this flow. Counts what it refuses.
+bool SendFlow::ReadPolicy(uint64_t now) {
+  const PolicyMapping* mapping = services_.policies.current();
+  const uint64_t epoch = mapping->table().epoch.load(std::memory_order_acquire);
+  if (epoch == entry_epoch_ && mapping->generation() == entry_generation_) return false;
+  abi::FlowPolicy entry;
+  const abi::PolicyRead result = abi::ReadFlowPolicy(mapping->table(), flow_, &entry);
+  if (result == abi::PolicyRead::kBusy) return false;
+  entry_epoch_ = epoch;
+  entry_generation_ = mapping->generation();
+  const char* wrong = nullptr;
+  if (result == abi::PolicyRead::kCorrupt) wrong = "the table's entry count is out of range";
+  if (result == abi::PolicyRead::kFound) wrong = CheckFlowPolicy(entry, now);
+  if (wrong) {
+    Log(nccl::kLogWarn, "policy of epoch %llu for flow %016llx refused: %s; keeping the last one",
+        static_cast<unsigned long long>(epoch), static_cast<unsigned long long>(flow_), wrong);
+    Bump(services_.telemetry.process().policy_rejected, 1);  // this thread is its only writer
+    return false;
+  }
+  if (result != abi::PolicyRead::kFound) return false;
+  entry_ = entry;
+  has_entry_ = true;
+  recorder_.slot().policy_epoch.store(epoch, std::memory_order_relaxed);
+  return true;
+}
+
+bool SendFlow::Wanted(uint16_t port) const {
+  return std::ranges::any_of(entry_.lanes, [port](const auto& lane) { return port != 0 && lane.source_port == port; });
+}
+
+/// Gives ports that the policy names and no lane has to lanes whose port it does not name.
+void SendFlow::ApplyPorts() {
+  uint32_t lane = 0;
+  for (const abi::LanePolicy& wanted : entry_.lanes) {
+    const uint16_t port = wanted.source_port;
+    if (port == 0) break;
+    bool have = false;
+    for (uint32_t i = 0; i < pairs_->lanes(); ++i) have = have || pairs_->UdpPort(i) == port;
+    if (have) continue;
+    while (lane < pairs_->lanes() && Wanted(pairs_->UdpPort(lane))) ++lane;
+    if (pairs_->port()->rule() != PortRule::kFlowLabel || port < kFirstRocePort || lane == pairs_->lanes()) {
+      if (!ports_refused_) {
+        Log(nccl::kLogInfo, "send to rank %d over %s: UDP port %u cannot be had (%u queue pairs, ports from %u); the "
+            "policy is approximated", recorder_.slot().peer_rank, pairs_->port()->name().c_str(), port,
+            pairs_->lanes(), kFirstRocePort);
+      }
+      ports_refused_ = true;
+      continue;
+    }
+    if (!pairs_->MoveUdpPort(lane, port)) {
+      pairs_->SetUdpPort(lane, port);
+      restart_wanted_ = true;
+    }
+    ++lane;
+  }
+}
+
+/// Weights that are in force: the policy's on the lanes it names, all alike without one; none for a lane under suspicion
+/// while another can carry its share.
+void SendFlow::Reweigh(uint64_t now) {
+  std::array<uint32_t, kMaxParts> weights{};
+  uint64_t total = 0;
+  const auto weigh = [&](const auto& weight_of) {
+    total = 0;
+    for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) total += weights[lane] = weight_of(lane);
+    return total > 0;
+  };
+  const auto by_policy = [&](uint32_t lane) -> uint32_t {
+    for (const abi::LanePolicy& wanted : entry_.lanes) {
+      if (wanted.source_port == 0) break;
+      if (wanted.source_port == pairs_->UdpPort(lane)) return wanted.weight;
+    }
+    return 0;
+  };
+  const auto trusted = [&](uint32_t lane) { return suspect_until_[lane] <= now; };
+  const auto alike = [](uint32_t) -> uint32_t { return 1; };
+  (has_entry_ && weigh([&](uint32_t lane) { return trusted(lane) ? by_policy(lane) : 0; })) ||
+      weigh([&](uint32_t lane) { return trusted(lane) ? 1u : 0u; }) || weigh(alike);
+  for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
+    if (shares_[lane].weight == weights[lane]) continue;
+    shares_[lane].weight = weights[lane];
+    for (LaneShare& share : shares_) share.served = 0;
+    recorder_.lane(lane).weight.store(weights[lane], std::memory_order_relaxed);
+  }
+}
+
+uint8_t SendFlow::WantedClass(uint64_t now) const {
+  const int own = services_.environment.rdma.traffic_class;
+  if (own >= 0) return static_cast<uint8_t>(own);  // the user's
+  const bool leased = has_entry_ && now < entry_.lease_until_ns;
+  return leased ? static_cast<uint8_t>(entry_.traffic_class & 0xFC) : own_class_;
+}
+
+}  // namespace weft::net::rdma

@@ -82,7 +82,7 @@ void Flow::PublishLanes() {
 }
 
 const char* Flow::direction() const {
-  return recorder_.slot().direction == static_cast<uint32_t>(abi::Direction::kSend) ? "send to" : "receive from";
+  return slot_->direction == static_cast<uint32_t>(abi::Direction::kSend) ? "send to" : "receive from";
 }
 
 int Flow::RegMr(void* data, size_t size, int type, void** mhandle) {

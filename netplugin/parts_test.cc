@@ -145,6 +145,8 @@ TEST(FlowPolicy, PlausibleEntriesPassAndOthersAreNamed) {
   good.traffic_class = 255;
   good.pacing_bps = 1'000'000;
   good.lease_until_ns = now + 10'000'000'000;
+  good.window_period_ns = good.window_length_ns = 1'000'000;
+  good.window_offset_ns = UINT64_MAX;
   EXPECT_EQ(CheckFlowPolicy(good, now), nullptr);
   const std::pair<void (*)(abi::FlowPolicy&), const char*> cases[] = {
       {[](auto& p) { p.lanes[0].weight = abi::kLargestWeight + 1; }, "weight is above"},
@@ -153,6 +155,10 @@ TEST(FlowPolicy, PlausibleEntriesPassAndOthersAreNamed) {
       {[](auto& p) { p.traffic_class = 256; }, "traffic class is above 255"},
       {[](auto& p) { p.pacing_bps = 999'999; }, "pacing is below 1 Mbit/s"},
       {[](auto& p) { p.lease_until_ns = UINT64_MAX; }, "lease is longer than 60 s"},
+      {[](auto& p) { p.window_period_ns = 999'999; }, "period is not 1 ms to 60 s"},
+      {[](auto& p) { p.window_period_ns = 60'000'000'001; }, "period is not 1 ms to 60 s"},
+      {[](auto& p) { p.window_length_ns = 0; }, "length is 0 or above its period"},
+      {[](auto& p) { p.window_length_ns = 1'000'001; }, "length is 0 or above its period"},
   };
   for (const auto& [spoil, expected] : cases) {
     abi::FlowPolicy bad = good;
@@ -161,6 +167,21 @@ TEST(FlowPolicy, PlausibleEntriesPassAndOthersAreNamed) {
     ASSERT_NE(wrong, nullptr) << expected;
     EXPECT_NE(std::strstr(wrong, expected), nullptr) << wrong;
   }
+}
+
+TEST(FlowPolicy, ALeaseHoldsUntilItEndsOrWasLastRenewed) {
+  abi::FlowPolicy entry{};
+  auto table = std::make_unique<abi::PolicyTable>();
+  const uint64_t s = 1'000'000'000;
+  table->renewed_until_ns = 20 * s;
+  EXPECT_FALSE(Leased(entry, table.get(), s)) << "never leased";
+  entry.lease_until_ns = 10 * s;
+  EXPECT_TRUE(Leased(entry, nullptr, 10 * s - 1));
+  EXPECT_FALSE(Leased(entry, nullptr, 10 * s)) << "no longer in the table: nobody renews it";
+  EXPECT_TRUE(Leased(entry, table.get(), 20 * s - 1));
+  EXPECT_FALSE(Leased(entry, table.get(), 20 * s));
+  table->renewed_until_ns = UINT64_MAX;
+  EXPECT_FALSE(Leased(entry, table.get(), 20 * s)) << "further ahead than any lease may be";
 }
 
 /// A sealed memory file with a policy segment of that epoch.

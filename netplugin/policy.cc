@@ -27,6 +27,13 @@ const char* CheckFlowPolicy(const abi::FlowPolicy& entry, uint64_t now) {
   if (entry.lease_until_ns > now && entry.lease_until_ns - now > abi::kLongestLeaseNs) {
     return "the lease is longer than 60 s";
   }
+  if (entry.window_period_ns == 0) return nullptr;
+  if (entry.window_period_ns < abi::kShortestWindowPeriodNs || entry.window_period_ns > abi::kLongestWindowPeriodNs) {
+    return "the window's period is not 1 ms to 60 s";
+  }
+  if (entry.window_length_ns == 0 || entry.window_length_ns > entry.window_period_ns) {
+    return "the window's length is 0 or above its period";
+  }
   return nullptr;
 }
 

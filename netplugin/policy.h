@@ -13,9 +13,19 @@
 
 namespace weft::net {
 
-/// What is wrong with an entry, or nullptr: paths, weights, class, pacing and lease are each either plausible or the
+/// What is wrong with an entry, or nullptr: paths, weights, class, pacing, lease and window are each either plausible or the
 /// whole entry is refused. `now` is CLOCK_MONOTONIC in nanoseconds.
 const char* CheckFlowPolicy(const abi::FlowPolicy& entry, uint64_t now);
+
+/// Whether what is leased in `entry` applies at `now`. `table` is where it was found, nullptr if the newest table does not
+/// name it: then nobody renews it.
+inline bool Leased(const abi::FlowPolicy& entry, const abi::PolicyTable* table, uint64_t now) {
+  if (entry.lease_until_ns == 0) return false;
+  if (now < entry.lease_until_ns) return true;
+  // Relaxed: one number, true by itself.
+  const uint64_t renewed = table ? table->renewed_until_ns.load(std::memory_order_relaxed) : 0;
+  return now < renewed && renewed - now <= abi::kLongestLeaseNs;
+}
 
 /// One mapped segment, or the empty table that stands for none.
 class PolicyMapping {

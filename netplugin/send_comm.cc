@@ -77,14 +77,14 @@ int SendComm::Test(Request* request, int* done, int* size) {
 }
 
 void SendComm::Progress() {
-  // All that policy costs a message: three loads and compares.
+  // All that policy costs a message: three loads and compares, and one for the gate.
   const PolicyMapping* mapping = services_.policies.current();
   const uint64_t epoch = mapping->table().epoch.load(std::memory_order_acquire);
   const uint32_t attention = attention_.load(std::memory_order_acquire);
   if (epoch != seen_epoch_ || mapping->generation() != seen_generation_ || attention != seen_attention_) {
     ApplyPolicy(*mapping, epoch, attention);
   }
-  Deal();
+  if (!gate_.armed() || GateOpens(*mapping)) Deal();
   uint64_t moved = 0;
   bool stuck = false;
   for (uint32_t left = queued_lanes_; left != 0; left &= left - 1) {

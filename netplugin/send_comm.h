@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "netplugin/comm.h"
+#include "netplugin/gate.h"
 #include "netplugin/socket.h"
 #include "netplugin/tcp_info.h"
 #include "netplugin/wire.h"
@@ -95,6 +96,8 @@ class SendComm final : public Comm, public BackgroundTask {
   void Fail(const Lane& lane, int error);
 
   // send_policy.cc: data thread.
+  bool GateOpens(const PolicyMapping& mapping);
+  void CountHeld();
   void ApplyPolicy(const PolicyMapping& mapping, uint64_t epoch, uint32_t attention);
   bool ReadWanted(const PolicyMapping& mapping, uint64_t epoch);
   void Reweigh();
@@ -142,10 +145,13 @@ class SendComm final : public Comm, public BackgroundTask {
   uint64_t seen_epoch_ = 0, seen_generation_ = 0;
   uint32_t seen_attention_ = 0;
   abi::FlowPolicy applied_{};  // the entry whose weights are in force; no lanes: none yet
+  bool applied_listed_ = false;  // the newest table names it: its lease can be renewed
+  Gate gate_;
 
   // Background thread.
   abi::FlowPolicy entry_{};
   bool has_entry_ = false;
+  bool entry_listed_ = false;  // as applied_listed_
   uint64_t entry_epoch_ = 0, entry_generation_ = 0;
 };
 

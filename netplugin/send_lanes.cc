@@ -60,6 +60,7 @@ bool SendComm::ReadPolicy(uint64_t now) {
   if (result == abi::PolicyRead::kBusy) return false;
   entry_epoch_ = epoch;
   entry_generation_ = mapping->generation();
+  entry_listed_ = false;
   const char* wrong = nullptr;
   if (result == abi::PolicyRead::kCorrupt) wrong = "the table's entry count is out of range";
   if (result == abi::PolicyRead::kFound) wrong = CheckFlowPolicy(entry, now);
@@ -71,7 +72,7 @@ bool SendComm::ReadPolicy(uint64_t now) {
   }
   if (result != abi::PolicyRead::kFound) return false;
   entry_ = entry;
-  has_entry_ = true;
+  has_entry_ = entry_listed_ = true;
   return true;
 }
 
@@ -187,7 +188,8 @@ void SendComm::FailLane(Lane& lane, const char* what, int error) {
 
 /// Class and pacing are leased: without a valid lease they are the flow's own class and no pacing.
 void SendComm::MarkAndPace(uint64_t now) {
-  const bool leased = has_entry_ && now < entry_.lease_until_ns;
+  const abi::PolicyTable* table = entry_listed_ ? &services_.policies.current()->table() : nullptr;
+  const bool leased = has_entry_ && Leased(entry_, table, now);
   const auto tos = static_cast<uint8_t>(leased ? entry_.traffic_class & 0xFC : default_tos_);
   const uint64_t pacing = leased ? entry_.pacing_bps : 0;
   tos_.store(tos, std::memory_order_relaxed);

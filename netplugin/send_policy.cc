@@ -42,7 +42,9 @@ bool SendComm::ReadWanted(const PolicyMapping& mapping, uint64_t epoch) {
   const abi::PolicyRead result = abi::ReadFlowPolicy(mapping.table(), flow_, &entry);
   if (result == abi::PolicyRead::kBusy) return false;
   // What is refused is counted by the background thread, which reads the same entry.
-  if (result != abi::PolicyRead::kFound || CheckFlowPolicy(entry, NowNs())) return true;
+  const uint64_t now = NowNs();
+  applied_listed_ = result == abi::PolicyRead::kFound && !CheckFlowPolicy(entry, now);
+  if (!applied_listed_) return true;
   recorder_.slot().policy_epoch.store(epoch, std::memory_order_relaxed);
   // A renewed lease alone is no reason to hurry.
   const uint64_t lease = entry.lease_until_ns;
@@ -50,8 +52,31 @@ bool SendComm::ReadWanted(const PolicyMapping& mapping, uint64_t epoch) {
   const bool changed = std::memcmp(&entry, &applied_, sizeof entry) != 0;
   entry.lease_until_ns = lease;
   applied_ = entry;
+  gate_.Set(entry, now);
+  CountHeld();
   if (changed) services_.background.Wake();  // to open lanes, mark and pace
   return true;
+}
+
+/// Asked before chunks are dealt, while the flow has a time window.
+bool SendComm::GateOpens(const PolicyMapping& mapping) {
+  if (deal_ == next_) return true;  // nothing to hold
+  const uint64_t now = NowNs();
+  bool open = true;
+  if (Leased(applied_, applied_listed_ ? &mapping.table() : nullptr, now)) {
+    open = gate_.Opens(now, recorder_.last_active());
+  } else {
+    gate_.Release(now);
+  }
+  CountHeld();
+  return open;
+}
+
+void SendComm::CountHeld() {
+  uint64_t ns = 0;
+  if (!gate_.TakeHeld(&ns)) return;
+  Bump(recorder_.slot().gate_held_ns, ns);
+  Bump(recorder_.slot().gate_holds, 1);
 }
 
 /// Puts the wanted weights in force on the lanes that are there. When none of those is, the present ones go on.

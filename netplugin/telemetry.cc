@@ -40,7 +40,8 @@ void* MapPrivate(uint64_t bytes) {
 
 void ResetCounters(abi::FlowSlot* slot) {
   for (auto* counter : {&slot->messages, &slot->bytes, &slot->wait_peer_ns, &slot->wait_wire_ns,
-                        &slot->last_progress_ns, &slot->policy_epoch, &slot->burst_count, &slot->wire_busy_ns}) {
+                        &slot->last_progress_ns, &slot->policy_epoch, &slot->burst_count, &slot->wire_busy_ns,
+                        &slot->gate_held_ns, &slot->gate_holds}) {
     counter->store(0, std::memory_order_relaxed);
   }
   for (auto& bucket : slot->histogram) bucket.store(0, std::memory_order_relaxed);

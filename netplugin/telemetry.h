@@ -91,6 +91,9 @@ class FlowRecorder {
     Bump(slot_->histogram[bucket < abi::kHistogramBuckets ? bucket : abi::kHistogramBuckets - 1], 1);
   }
 
+  /// When bytes last moved, 0: never.
+  uint64_t last_active() const { return last_active_; }
+
   bool waiting() const { return waiting_since_ != 0; }
   void WaitBegins(uint64_t now) { waiting_since_ = now; }
   void WaitEnds(std::atomic<uint64_t>& counter, uint64_t now) {

@@ -13,6 +13,7 @@
 namespace weft::agent {
 namespace {
 
+constexpr uint64_t kMostMapped = 16 << 20;
 constexpr int kNeededSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 /// A segment that could shrink would kill the agent (SIGBUS) at its next look.
@@ -86,8 +87,8 @@ const char* RejectionLabel(Code code) {
 Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, pid_t peer) {
   WEFT_RETURN_IF_ERROR(CheckSeals(fd.get()));
   WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, CheckSize(fd.get()));
-  // Only what this version needs is mapped, whatever size the sender has chosen.
-  const size_t mapped = std::min<uint64_t>(bytes, sizeof(abi::TelemetrySegment));
+  // Sections that this version does not know may lie behind those it knows; beyond all reason nothing is mapped.
+  const size_t mapped = std::min(bytes, kMostMapped);
   void* const data = ::mmap(nullptr, mapped, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) {
     return Fail(Code::kResourceExhausted, ErrnoError("map telemetry segment", errno).message());
@@ -98,6 +99,7 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, pid_t pe
   const auto* segment = static_cast<const abi::TelemetrySegment*>(data);
   map->process_ = &segment->process;
   map->slots_ = segment->flows;
+  map->observations_ = abi::FindObservations(data, mapped);
   map->pid_ = segment->process.pid;
   if (map->pid_ != peer) {
     return Fail(Code::kUnauthenticated,

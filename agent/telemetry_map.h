@@ -9,6 +9,7 @@
 
 #include "common/result.h"
 #include "common/unique_fd.h"
+#include "netplugin/abi/observations.h"
 #include "netplugin/abi/segment.h"
 
 namespace weft::agent {
@@ -28,6 +29,8 @@ class TelemetryMap {
   const abi::ProcessInfo& process() const { return *process_; }
   /// Requires: index < abi::kMaxFlows.
   const abi::FlowSlot& slot(uint32_t index) const { return slots_[index]; }
+  /// What profiler, tuner and watchdog write; nullptr in the segment of a plugin that has none of them.
+  const abi::Observations* observations() const { return observations_; }
 
  private:
   TelemetryMap(const void* data, size_t bytes) : data_(data), bytes_(bytes) {}
@@ -36,6 +39,7 @@ class TelemetryMap {
   size_t bytes_;
   const abi::ProcessInfo* process_ = nullptr;
   const abi::FlowSlot* slots_ = nullptr;
+  const abi::Observations* observations_ = nullptr;
   std::string job_;
   pid_t pid_ = 0;
 };

@@ -1,6 +1,7 @@
 // What send and receive communicators have in common.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,6 +34,31 @@ struct Request {
   bool done = false;
 };
 
+/// What a communicator has taken and not yet finished, as the watchdog sees it. Counted by the thread that uses the
+/// communicator, read by the background thread; relaxed: only differences and standstill matter.
+struct InFlight {
+  std::atomic<uint64_t> posted{0}, done{0};  ///< requests
+  std::atomic<uint64_t> posted_bytes{0}, done_bytes{0};
+  std::atomic<bool> given_up{false};         ///< by the watchdog: every further call is a remote error
+
+  void Posted(uint64_t size) {
+    Bump(posted, 1);
+    Bump(posted_bytes, size);
+  }
+  void Done(uint64_t size) {
+    Bump(done, 1);
+    Bump(done_bytes, size);
+  }
+  uint64_t requests() const { return Difference(posted, done); }
+  uint64_t bytes() const { return Difference(posted_bytes, done_bytes); }
+
+ private:
+  static uint64_t Difference(const std::atomic<uint64_t>& more, const std::atomic<uint64_t>& less) {
+    const uint64_t small = less.load(std::memory_order_relaxed);  // first: the other one only grows
+    return more.load(std::memory_order_relaxed) - small;
+  }
+};
+
 /// One direction of one connection, over whatever transport: what NCCL holds as sendComm or recvComm is a `Comm*`. Used
 /// by one of NCCL's threads at a time. All return NCCL codes and never block. The defaults are a transport's that needs
 /// no registration.
@@ -61,6 +87,11 @@ class Comm {
     return nccl::kInvalidUsage;
   }
   virtual int DeregMr(void* /*mhandle*/) { return nccl::kSuccess; }
+
+  /// Its telemetry, from which the watchdog sees whether bytes move; nullptr: it is not watched.
+  virtual const abi::FlowSlot* slot() const { return nullptr; }
+
+  InFlight in_flight;  ///< counted where NCCL's calls come in (net.cc)
 };
 
 /// What NCCL holds as listenComm.

@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -88,6 +89,30 @@ void ReadRdma(RdmaEnvironment* rdma, std::vector<std::string>* problems) {
   ReadNumber({"NCCL_IB_PCI_RELAXED_ORDERING"}, 0, 2, &rdma->relaxed_ordering, problems);
 }
 
+/// The index of the variable's value among `choices`; `standard` if it is not set or none of them.
+template <size_t N>
+size_t ReadChoice(const char* variable, const char* const (&choices)[N], size_t standard,
+                  std::vector<std::string>* problems) {
+  const char* name = nullptr;
+  const char* text = FirstSet({variable}, &name);
+  if (!text) return standard;
+  std::string expected;
+  for (size_t i = 0; i < N; ++i) {
+    if (std::string_view(text) == choices[i]) return i;
+    expected += (i == 0 ? "" : i + 1 == N ? " or " : ", ") + std::string(choices[i]);
+  }
+  problems->push_back(std::string(variable) + "=\"" + text + "\": must be " + expected + "; using " +
+                      choices[standard]);
+  return standard;
+}
+
+void ReadStall(StallEnvironment* stall, std::vector<std::string>* problems) {
+  ReadNumber({"WEFT_STALL_SECONDS"}, 0u, 86400u, &stall->after_s, problems);
+  ReadNumber({"WEFT_STALL_ACTION_SECONDS"}, 1u, 86400u, &stall->action_after_s, problems);
+  stall->action_after_s = std::max(stall->action_after_s, stall->after_s);
+  stall->action = static_cast<StallAction>(ReadChoice("WEFT_STALL_ACTION", {"report", "error", "abort"}, 0, problems));
+}
+
 }  // namespace
 
 Environment ReadEnvironment() {
@@ -114,6 +139,9 @@ Environment ReadEnvironment() {
   ReadFamily("NCCL_SOCKET_FAMILY", &environment.family, &problems);
   ReadTransport(&environment);
   ReadRdma(&environment.rdma, &problems);
+  ReadStall(&environment.stall, &problems);
+  environment.profile = static_cast<abi::ProfileLevel>(
+      ReadChoice("WEFT_PROFILE", {"off", "collectives", "steps", "kernels"}, 0, &problems));
   return environment;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "netplugin/abi/segment.h"
+
 namespace weft::net {
 
 struct EnvironmentVariable {
@@ -25,6 +27,13 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
      "bytes that a lane may hold in the kernel unsent (TCP_NOTSENT_LOWAT), 4096 to 1073741824"},
     {"NCCL_SOCKET_IFNAME", "", "interfaces: comma list of prefixes, '=' first: exact names, '^' first: all but these"},
     {"NCCL_SOCKET_FAMILY", "", "AF_INET or AF_INET6: only addresses of this family"},
+    {"WEFT_COLLECTIVES", "", "collective table for the tuner face, the same on all ranks (abi/collective_table.h)"},
+    {"WEFT_FABRIC", "", "what the network gives: bandwidth:SHARE,latency_us:TIME, the same on all ranks"},
+    {"WEFT_NCCL_DEFAULTS", "", "NCCL_NAME=VALUE;... for what the user leaves unset, by the environment plugin"},
+    {"WEFT_PROFILE", "off", "off, collectives, steps or kernels: what the profiler face records without an agent"},
+    {"WEFT_STALL_SECONDS", "60", "a connection that stands still for so long is reported, 1 to 86400; 0: never"},
+    {"WEFT_STALL_ACTION", "report", "report, error (its requests fail) or abort (the process ends)"},
+    {"WEFT_STALL_ACTION_SECONDS", "600", "when the action is taken, at least WEFT_STALL_SECONDS, 1 to 86400"},
     {"WEFT_TRANSPORT", "auto", "tcp, rdma, or auto: RDMA where a port is active, else TCP"},
     {"WEFT_RDMA_SPLIT_BYTES", "65536",
      "a message is split over queue pairs in parts of at least so many bytes, 128 to 1073741824"},
@@ -43,6 +52,15 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"NCCL_IB_ADAPTIVE_ROUTING", "-1",
      "1: end long messages with a write of their own, 0: do not, -1: on InfiniBand only"},
     {"NCCL_IB_PCI_RELAXED_ORDERING", "2", "0: off, 1: on, 2: where the library has it"},
+};
+
+/// What becomes of a connection that stands still (watchdog.h).
+enum class StallAction { kReport, kError, kAbort };
+
+struct StallEnvironment {
+  uint32_t after_s = 60;  ///< 0: no watchdog
+  StallAction action = StallAction::kReport;
+  uint32_t action_after_s = 600;
 };
 
 enum class TransportChoice { kAuto, kTcp, kRdma };
@@ -76,6 +94,8 @@ struct Environment {
   int family = 0;  ///< AF_INET, AF_INET6, or 0: both
   TransportChoice transport = TransportChoice::kAuto;
   RdmaEnvironment rdma;
+  StallEnvironment stall;
+  abi::ProfileLevel profile = abi::ProfileLevel::kOff;
   /// Values that were refused, one line each with what holds in their place; logged at init.
   std::vector<std::string> problems;
 };

@@ -52,6 +52,13 @@ uint8_t TrafficClass(const Context& context) {
   return value >= 0 && value <= 255 ? static_cast<uint8_t>(value & 0xFC) : 0;
 }
 
+bool GivenUp(const Comm& comm) { return comm.in_flight.given_up.load(std::memory_order_relaxed); }
+
+void* Watch(void* comm) {
+  Process::Get()->watchdog().Add(static_cast<Comm*>(comm));
+  return comm;
+}
+
 /// Counts what NCCL holds as open until it is deleted by Close(). A communicator is held as its base, so that the calls
 /// need not know its transport.
 template <typename Held, typename T>
@@ -86,6 +93,12 @@ int ListenRdma(const Context& context, int dev, const Device& device, void* hand
   return nccl::kSuccess;
 }
 
+int CloseComm(void* comm) {
+  Process* process = Process::Get();
+  if (comm && process) process->watchdog().Remove(static_cast<Comm*>(comm));
+  return Close<Comm>(comm);
+}
+
 }  // namespace
 
 int Init(int net_version, nccl::Logger logger) {
@@ -93,12 +106,13 @@ int Init(int net_version, nccl::Logger logger) {
   return nccl::kSuccess;
 }
 
-int InitContext(void** context, uint64_t comm_id, const nccl::CommConfig* config, nccl::Logger logger) {
+int InitContext(int net_version, void** context, uint64_t comm_id, const nccl::CommConfig* config,
+                nccl::Logger logger) {
   if (!context) return nccl::kInvalidArgument;
   auto made = std::make_unique<Context>();
   made->comm_id = comm_id;
   if (config) made->traffic_class = config->traffic_class;
-  Process::Acquire(11, logger, false);
+  Process::Acquire(net_version, logger, false);
   *context = made.release();
   return nccl::kSuccess;
 }
@@ -151,7 +165,7 @@ int ConnectWith(const Context& context, int dev, void* handle, void** send_comm)
     std::unique_ptr<Comm> comm;
     const int result = Process::Get()->rdma_connector().Step(&copy, EndOf(context, dev, *device), &comm);
     std::memcpy(handle, &copy, sizeof copy);
-    if (comm) *send_comm = Opened<Comm>(std::move(comm));
+    if (comm) *send_comm = Watch(Opened<Comm>(std::move(comm)));
     return result;
   }
   std::unique_ptr<SendComm> comm;
@@ -163,7 +177,7 @@ int ConnectWith(const Context& context, int dev, void* handle, void** send_comm)
                                         .traffic_class = TrafficClass(context)},
                                        &comm);
   std::memcpy(handle, &copy, sizeof copy);
-  if (comm) *send_comm = Opened<Comm>(std::move(comm));
+  if (comm) *send_comm = Watch(Opened<Comm>(std::move(comm)));
   return result;
 }
 
@@ -172,7 +186,7 @@ int Accept(void* listen_comm, void** recv_comm, nccl::DeviceHandle**) {
   *recv_comm = nullptr;
   std::unique_ptr<Comm> comm;
   const int result = static_cast<ListenComm*>(listen_comm)->Accept(&comm);
-  if (comm) *recv_comm = Opened<Comm>(std::move(comm));
+  if (comm) *recv_comm = Watch(Opened<Comm>(std::move(comm)));
   return result;
 }
 
@@ -192,17 +206,22 @@ int DeregMr(void* comm, void* mhandle) {
 
 int SendBytes(void* send_comm, void* data, uint64_t size, int tag, void* mhandle, void** request) {
   if (!send_comm || !request || (!data && size > 0)) return nccl::kInvalidArgument;
+  auto& comm = *static_cast<Comm*>(send_comm);
   Request* made = nullptr;
-  const int result = static_cast<Comm*>(send_comm)->Isend(data, size, tag, mhandle, &made);
+  const int result = GivenUp(comm) ? int{nccl::kRemoteError} : comm.Isend(data, size, tag, mhandle, &made);
+  if (made) comm.in_flight.Posted(size);
   *request = made;
   return result;
 }
 
 int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request) {
   if (!recv_comm || !request || n != 1 || !data || (!data[0] && size > 0)) return nccl::kInvalidArgument;
+  auto& comm = *static_cast<Comm*>(recv_comm);
   Request* made = nullptr;
-  const int result = static_cast<Comm*>(recv_comm)->Irecv(data[0], size, tags ? tags[0] : 0,
-                                                          mhandles ? mhandles[0] : nullptr, &made);
+  const int result = GivenUp(comm) ? int{nccl::kRemoteError}
+                                   : comm.Irecv(data[0], size, tags ? tags[0] : 0, mhandles ? mhandles[0] : nullptr,
+                                                &made);
+  if (made) comm.in_flight.Posted(size);
   *request = made;
   return result;
 }
@@ -211,9 +230,11 @@ int Flush(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void
   if (!recv_comm || !request) return nccl::kInvalidArgument;
   *request = nullptr;
   if (n != 1 || !data || !sizes || sizes[0] == 0) return nccl::kSuccess;
+  auto& comm = *static_cast<Comm*>(recv_comm);
   Request* made = nullptr;
-  const int result = static_cast<Comm*>(recv_comm)->Iflush(data[0], static_cast<uint64_t>(sizes[0]),
-                                                           mhandles ? mhandles[0] : nullptr, &made);
+  const auto size = static_cast<uint64_t>(sizes[0]);
+  const int result = comm.Iflush(data[0], size, mhandles ? mhandles[0] : nullptr, &made);
+  if (made) comm.in_flight.Posted(made->size);
   *request = made;
   return result;
 }
@@ -222,11 +243,16 @@ int Test(void* request, int* done, int* sizes) {
   if (!request || !done) return nccl::kInvalidArgument;
   *done = 0;
   auto* slot = static_cast<Request*>(request);
-  return slot->comm->Test(slot, done, sizes);
+  Comm& comm = *slot->comm;
+  if (GivenUp(comm)) return nccl::kRemoteError;
+  const uint64_t size = slot->size;  // the slot is the communicator's again once it is done
+  const int result = comm.Test(slot, done, sizes);
+  if (*done != 0) comm.in_flight.Done(size);
+  return result;
 }
 
-int CloseSend(void* send_comm) { return Close<Comm>(send_comm); }
-int CloseRecv(void* recv_comm) { return Close<Comm>(recv_comm); }
+int CloseSend(void* send_comm) { return CloseComm(send_comm); }
+int CloseRecv(void* recv_comm) { return CloseComm(recv_comm); }
 int CloseListen(void* listen_comm) { return Close<ListenComm>(listen_comm); }
 
 }  // namespace weft::net

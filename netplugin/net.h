@@ -1,27 +1,28 @@
-// The calls of the ncclNet interface on one implementation. What differs between versions 8 to 11 is in net_v8.cc to
-// net_v11.cc. All return NCCL codes; Guarded keeps exceptions inside the library.
+// The calls of the ncclNet interface on one implementation. What differs between versions 7 to 12 is in net_v7.cc to
+// net_v12.cc. All return NCCL codes; Guarded keeps exceptions inside the library.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
 
 #include "netplugin/abi/nccl_net.h"
 #include "netplugin/devices.h"
+#include "netplugin/guarded.h"
 
 namespace weft::net {
 
 inline constexpr char kName[] = "Weft";
 inline constexpr int kMaxComms = 65536;
 
-/// What v11 keeps per communicator; earlier versions have none.
+/// What v11 and v12 keep per communicator; earlier versions have none.
 struct Context {
   uint64_t comm_id = 0;
   int traffic_class = nccl::kTrafficClassUndefined;
 };
 
-int Init(int net_version, nccl::Logger logger);                     // v8 to v10
-int InitContext(void** context, uint64_t comm_id, const nccl::CommConfig* config, nccl::Logger logger);  // v11
+int Init(int net_version, nccl::Logger logger);  // v7 to v10
+int InitContext(int net_version, void** context, uint64_t comm_id, const nccl::CommConfig* config,
+                nccl::Logger logger);  // v11 and v12
 int Finalize(void* context);
 
 int Devices(int* count);
@@ -56,7 +57,7 @@ int FillProperties(int dev, Properties* properties) {
   properties->pci_path = device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
   properties->guid = device->guid;
   properties->ptr_support = device->ptr_support;
-  properties->reg_is_global = 1;
+  if constexpr (requires { properties->reg_is_global; }) properties->reg_is_global = 1;
   properties->speed_mbps = device->speed_mbps;
   properties->port = device->port;
   properties->latency_us = 0;
@@ -76,22 +77,5 @@ int FillPropertiesV9(int dev, Properties* properties) {
   properties->max_coll_bytes = nccl::kMaxMessageBytes;
   return nccl::kSuccess;
 }
-
-/// `Guarded<F>::Call` is F with every exception turned into an NCCL code.
-template <auto F>
-struct Guarded;
-
-template <typename... Arguments, int (*F)(Arguments...)>
-struct Guarded<F> {
-  static int Call(Arguments... arguments) noexcept {
-    try {
-      return F(arguments...);
-    } catch (const std::bad_alloc&) {
-      return nccl::kSystemError;
-    } catch (...) {
-      return nccl::kInternalError;
-    }
-  }
-};
 
 }  // namespace weft::net

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <latch>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -37,7 +38,7 @@ class PluginTest : public ::testing::TestWithParam<int> {
   std::unique_ptr<Plugin> plugin_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Versions, PluginTest, ::testing::Values(8, 9, 10, 11),
+INSTANTIATE_TEST_SUITE_P(Versions, PluginTest, ::testing::Values(7, 8, 9, 10, 11, 12),
                          [](const auto& version) { return std::string("V").append(std::to_string(version.param)); });
 
 TEST_P(PluginTest, OffersLoopbackWhenAskedForIt) {
@@ -307,8 +308,38 @@ TEST(Plugin, ExportsItsTablesAndNothingElse) {
   char name[512];
   while (std::fscanf(pipe, "%511s%*[^\n]", name) == 1) names.insert(name);
   EXPECT_EQ(pclose(pipe), 0);
-  EXPECT_EQ(names, (std::set<std::string>{"ncclNetPlugin_v10", "ncclNetPlugin_v11", "ncclNetPlugin_v8",
-                                          "ncclNetPlugin_v9"}));
+  EXPECT_EQ(names, (std::set<std::string>{
+                       "ncclEnvPlugin_v1", "ncclEnvPlugin_v2", "ncclNetPlugin_v10", "ncclNetPlugin_v11",
+                       "ncclNetPlugin_v12", "ncclNetPlugin_v7", "ncclNetPlugin_v8", "ncclNetPlugin_v9",
+                       "ncclProfiler_v4", "ncclProfiler_v5", "ncclProfiler_v6", "ncclTunerPlugin_v4",
+                       "ncclTunerPlugin_v5", "ncclTunerPlugin_v6"}));
+}
+
+/// The C library's versions that the plugin asks for, as "GLIBC_2.17 memcpy".
+std::map<std::pair<int, int>, std::set<std::string>> GlibcVersions() {
+  std::map<std::pair<int, int>, std::set<std::string>> versions;
+  FILE* pipe = popen("objdump -T " WEFT_NETPLUGIN_FILE, "r");
+  EXPECT_NE(pipe, nullptr);
+  char line[1024];
+  while (pipe && std::fgets(line, sizeof line, pipe)) {
+    const char* at = std::strstr(line, "(GLIBC_");
+    const char* name = at ? std::strchr(at, ')') : nullptr;
+    int major = 0, minor = 0;
+    if (!name || std::sscanf(at, "(GLIBC_%d.%d", &major, &minor) != 2) continue;
+    versions[{major, minor}].insert(std::string(name + 1, std::strcspn(name, "\n") - 1));
+  }
+  EXPECT_EQ(pclose(pipe), 0);
+  return versions;
+}
+
+TEST(Plugin, LoadsWhereTheCLibraryIsAsOldAs234) {
+  const auto versions = GlibcVersions();
+  ASSERT_FALSE(versions.empty());
+  for (const auto& [version, names] : versions) {
+    std::string list;
+    for (const std::string& name : names) list += name;
+    EXPECT_LE(version, (std::pair{2, 34})) << "GLIBC_" << version.first << "." << version.second << ":" << list;
+  }
 }
 
 TEST(Plugin, AlsoLiesUnderNcclsDefaultNameInItsOwnFolder) {

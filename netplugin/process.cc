@@ -34,6 +34,9 @@ Process::Process(int net_version)
     : environment_(ReadEnvironment()),
       devices_(rdma::ChooseDevices(environment_)),
       telemetry_(Telemetry::Create(environment_, net_version)),
+      observer_(telemetry_->observations()),
+      watchdog_(observer_, environment_.stall),
+      profiler_(observer_, policies_, environment_.profile),
       agent_(environment_, *telemetry_, policies_),
       services_{environment_, *telemetry_, policies_, background_},
       connector_(services_),
@@ -46,6 +49,8 @@ Process::Process(int net_version)
   Log(nccl::kLogInfo, "net v%d, job \"%s\", rank %d, devices: %s", net_version, environment_.job_id.c_str(),
       environment_.rank, names.empty() ? "none" : names.c_str());
   background_.Add(&agent_);
+  background_.Add(&watchdog_);
+  background_.Add(&profiler_);
   for (const Device& device : devices_) {
     if (device.rdma) background_.Add(device.rdma.get());
   }
@@ -58,6 +63,9 @@ Process& Process::Acquire(int net_version, nccl::Logger logger, bool permanent) 
     g_process = new Process(net_version);
     g_published.store(g_process, std::memory_order_release);
   }
+  // The tuner or the profiler may have come first, where the net face is used without them.
+  int32_t& version = g_process->telemetry_->process().net_version;
+  if (version == 0) version = net_version;
   g_process->background_.Start();
   if (permanent) {
     g_permanent = true;

@@ -1,6 +1,6 @@
 // All that the plugin holds for this process, and how long: from the first init until the library is unloaded.
 //
-// With v11 NCCL calls finalize when its last communicator is gone, and may unmap the library right after; with v8 to
+// From v11 on NCCL calls finalize when its last communicator is gone, and may unmap the library right after; with v7 to
 // v10 it just unmaps it. So the thread is joined in the last finalize, and in any case in the library's destructor.
 // What communicators use is freed in the destructor too, unless some are still open (a process that simply exits while
 // other threads send): then it is left to the kernel.
@@ -16,8 +16,11 @@
 #include "netplugin/connector.h"
 #include "netplugin/devices.h"
 #include "netplugin/environment.h"
+#include "netplugin/observer.h"
 #include "netplugin/policy.h"
+#include "netplugin/profiler.h"
 #include "netplugin/telemetry.h"
+#include "netplugin/watchdog.h"
 
 namespace weft::net {
 
@@ -27,7 +30,8 @@ class RdmaConnector;
 
 class Process {
  public:
-  /// The first call creates it. `permanent`: no finalize will follow (v8 to v10). Threads: any.
+  /// The first call creates it. `permanent`: no finalize will follow (v7 to v10). `net_version` is 0 for the tuner and
+  /// the profiler face. Threads: any.
   static Process& Acquire(int net_version, nccl::Logger logger, bool permanent);
   /// For each Acquire() that was not permanent. The last one joins the thread.
   static void Release();
@@ -38,6 +42,9 @@ class Process {
   const std::vector<Device>& devices() const { return devices_; }
   const Services& services() const { return services_; }
   Connector& connector() { return connector_; }
+  Observer& observer() { return observer_; }
+  Profiler& profiler() { return profiler_; }
+  Watchdog& watchdog() { return watchdog_; }
   rdma::RdmaConnector& rdma_connector() { return *rdma_connector_; }
 
   /// Communicators and listeners that are open. Relaxed: only read when no other thread is left.
@@ -51,6 +58,9 @@ class Process {
   std::vector<Device> devices_;
   std::unique_ptr<Telemetry> telemetry_;
   PolicyStore policies_;
+  Observer observer_;
+  Watchdog watchdog_;
+  Profiler profiler_;
   AgentLink agent_;
   Background background_;  // ends before what it looks after
   Services services_;

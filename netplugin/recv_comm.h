@@ -38,6 +38,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   int Receive(void* data, uint64_t size, Request** request);
   int Irecv(void* data, uint64_t size, int, void*, Request** request) override { return Receive(data, size, request); }
   int Test(Request* request, int* done, int* size) override;
+  const abi::FlowSlot* slot() const override { return &recorder_.slot(); }
 
   /// Takes over a late lane and acknowledges it; false if lane `index` is still in use. Threads: any but the data
   /// thread.

@@ -39,6 +39,7 @@ class SendComm final : public Comm, public BackgroundTask {
     return Send(data, size, request);
   }
   int Test(Request* request, int* done, int* size) override;
+  const abi::FlowSlot* slot() const override { return &recorder_.slot(); }
 
   void Sweep(const Tick& tick) override;
   void Watch(std::vector<pollfd>* fds) override;

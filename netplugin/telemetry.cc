@@ -60,15 +60,17 @@ void ResetCounters(abi::FlowSlot* slot) {
 
 std::unique_ptr<Telemetry> Telemetry::Create(const Environment& environment, int net_version) {
   std::unique_ptr<Telemetry> telemetry(new Telemetry);
-  void* memory = MapSealed(sizeof(abi::TelemetrySegment), &telemetry->fd_);
+  void* memory = MapSealed(sizeof(abi::TelemetryFile), &telemetry->fd_);
   if (!memory) {
     Log(nccl::kLogWarn, "no sealed memory file for telemetry (%s); running without an agent", std::strerror(errno));
     telemetry->fd_.Reset();
-    memory = MapPrivate(sizeof(abi::TelemetrySegment));
+    memory = MapPrivate(sizeof(abi::TelemetryFile));
   }
   // All atomics are zero bits, which is what the kernel's pages hold.
-  telemetry->segment_ = static_cast<abi::TelemetrySegment*>(memory);
+  telemetry->file_ = static_cast<abi::TelemetryFile*>(memory);
+  telemetry->segment_ = &telemetry->file_->telemetry;
   abi::InitTelemetryHeader(telemetry->segment_);
+  abi::AddObservationSections(telemetry->file_);
   abi::ProcessInfo& process = telemetry->segment_->process;
   environment.job_id.copy(process.job, sizeof process.job - 1);
   process.pid = getpid();
@@ -78,7 +80,7 @@ std::unique_ptr<Telemetry> Telemetry::Create(const Environment& environment, int
   return telemetry;
 }
 
-Telemetry::~Telemetry() { munmap(segment_, sizeof(abi::TelemetrySegment)); }
+Telemetry::~Telemetry() { munmap(file_, sizeof(abi::TelemetryFile)); }
 
 abi::FlowSlot* Telemetry::TakeSlot() {
   if (used_ < abi::kMaxFlows) return &segment_->flows[used_++];

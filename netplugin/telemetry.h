@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "netplugin/abi/observations.h"
 #include "netplugin/abi/segment.h"
 #include "netplugin/environment.h"
 #include "netplugin/socket.h"
@@ -45,6 +46,8 @@ class Telemetry {
 
   int fd() const { return fd_.get(); }  ///< -1: no agent can see it
   abi::ProcessInfo& process() { return segment_->process; }
+  /// What observer.h hands out.
+  abi::Observations* observations() { return &file_->observations; }
 
   /// Takes a slot and publishes it. When all are open the flow gets a private one and is counted as dropped; closed
   /// slots are taken again oldest first, so that the agent sees final counters as long as possible. Threads: any.
@@ -56,7 +59,8 @@ class Telemetry {
   abi::FlowSlot* TakeSlot();
 
   Fd fd_;
-  abi::TelemetrySegment* segment_ = nullptr;
+  abi::TelemetryFile* file_ = nullptr;
+  abi::TelemetrySegment* segment_ = nullptr;  // its first part
   std::mutex mutex_;  // guards the rest
   uint32_t used_ = 0;  // slots taken at least once
   std::deque<abi::FlowSlot*> closed_;
@@ -73,6 +77,7 @@ class FlowRecorder {
   explicit FlowRecorder(abi::FlowSlot* slot) : slot_(slot) {}
 
   abi::FlowSlot& slot() { return *slot_; }
+  const abi::FlowSlot& slot() const { return *slot_; }
   abi::LaneTelemetry& lane(uint32_t index) { return slot_->lanes[index]; }
 
   /// `bytes` bytes moved.

@@ -41,7 +41,7 @@ Agent::Agent(const std::string& run_dir) : path_(run_dir + "/" + abi::kSocketNam
 }
 
 Agent::~Agent() {
-  if (telemetry_) munmap(const_cast<abi::TelemetrySegment*>(telemetry_), sizeof *telemetry_);
+  if (telemetry_) munmap(const_cast<abi::TelemetrySegment*>(telemetry_), telemetry_bytes_);
   unlink(path_.c_str());
 }
 
@@ -80,7 +80,9 @@ bool Agent::Greet() {
   void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return false;
   telemetry_ = static_cast<const abi::TelemetrySegment*>(memory);
-  return abi::ValidateSegment(memory, bytes, abi::kTelemetryMagic) == nullptr;
+  telemetry_bytes_ = bytes;
+  return abi::ValidateSegment(memory, bytes, abi::kTelemetryMagic) == nullptr &&
+         abi::FindObservations(memory, bytes) != nullptr;
 }
 
 bool Agent::Send(abi::MessageType type, const void* body, size_t bytes, int fd) {

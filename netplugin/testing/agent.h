@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "netplugin/abi/agent_socket.h"
+#include "netplugin/abi/observations.h"
 #include "netplugin/abi/segment.h"
 #include "netplugin/socket.h"
 
@@ -44,6 +45,8 @@ class Agent {
   bool Greet();
   const abi::Hello& hello() const { return hello_; }
   const abi::TelemetrySegment& telemetry() const { return *telemetry_; }
+  /// What profiler, tuner and watchdog write.
+  const abi::Observations& observations() const { return *abi::FindObservations(telemetry_, telemetry_bytes_); }
   ino_t telemetry_inode() const { return telemetry_inode_; }
 
   bool SendPolicy(int fd);
@@ -59,6 +62,7 @@ class Agent {
   Fd plugin_;
   abi::Hello hello_{};
   const abi::TelemetrySegment* telemetry_ = nullptr;
+  size_t telemetry_bytes_ = 0;
   ino_t telemetry_inode_ = 0;
   bool telemetry_read_only_ = false;
 };

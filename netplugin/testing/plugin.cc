@@ -20,6 +20,8 @@ std::vector<std::string> g_lines;
 template <typename T>
 inline constexpr int kVersion = 0;
 template <>
+inline constexpr int kVersion<nccl::NetV7> = 7;
+template <>
 inline constexpr int kVersion<nccl::NetV8> = 8;
 template <>
 inline constexpr int kVersion<nccl::NetV9> = 9;
@@ -27,6 +29,29 @@ template <>
 inline constexpr int kVersion<nccl::NetV10> = 10;
 template <>
 inline constexpr int kVersion<nccl::NetV11> = 11;
+template <>
+inline constexpr int kVersion<nccl::NetV12> = 12;
+
+template <int kVersion>
+struct PropertiesOf {
+  using Type = nccl::PropertiesV9;
+};
+template <>
+struct PropertiesOf<7> {
+  using Type = nccl::PropertiesV7;
+};
+template <>
+struct PropertiesOf<8> {
+  using Type = nccl::PropertiesV8;
+};
+template <>
+struct PropertiesOf<11> {
+  using Type = nccl::PropertiesV11;
+};
+template <>
+struct PropertiesOf<12> {
+  using Type = nccl::PropertiesV12;
+};
 
 template <typename Net>
 class TableOf final : public Table {
@@ -50,9 +75,7 @@ class TableOf final : public Table {
   }
   int Devices(int* count) override { return net_->devices(count); }
   int Properties(int dev, std::string* name, int* ptr_support, int* max_recvs) override {
-    using Properties = std::conditional_t<
-        kVersion<Net> == 8, nccl::PropertiesV8,
-        std::conditional_t<kVersion<Net> == 11, nccl::PropertiesV11, nccl::PropertiesV9>>;
+    using Properties = typename PropertiesOf<kVersion<Net>>::Type;
     Properties properties{};
     const int result = net_->get_properties(dev, &properties);
     if (result != nccl::kSuccess) return result;
@@ -66,6 +89,10 @@ class TableOf final : public Table {
     }
     if constexpr (kVersion<Net> >= 11) {
       EXPECT_EQ(properties.max_multi_request_size, 1);
+    }
+    if constexpr (kVersion<Net> >= 12) {
+      EXPECT_EQ(properties.rail_id, nccl::kIdUndefined);
+      EXPECT_EQ(properties.plane_id, nccl::kIdUndefined);
     }
     return result;
   }
@@ -85,7 +112,8 @@ class TableOf final : public Table {
     return net_->accept(listen, comm, &device);
   }
   int RegMr(void* comm, void* data, size_t size, void** mhandle) override {
-    return net_->reg_mr(comm, data, size, nccl::kPtrHost, mhandle);
+    if constexpr (kVersion<Net> == 7) return net_->reg_mr(comm, data, static_cast<int>(size), nccl::kPtrHost, mhandle);
+    else return net_->reg_mr(comm, data, size, nccl::kPtrHost, mhandle);
   }
   int Send(void* comm, const void* data, size_t size, void** request) override {
     auto* bytes = const_cast<void*>(data);
@@ -96,7 +124,7 @@ class TableOf final : public Table {
   int Receive(void* comm, void* data, size_t size, void** request) override {
     int tag = 0;
     void* mhandle = nullptr;
-    if constexpr (kVersion<Net> == 8) {
+    if constexpr (kVersion<Net> <= 8) {
       int sizes = static_cast<int>(size);
       return net_->irecv(comm, 1, &data, &sizes, &tag, &mhandle, request);
     } else {
@@ -124,21 +152,31 @@ bool Mapped() {
 
 }  // namespace
 
-Plugin::Plugin(int version) {
+Plugin::Plugin() {
   {
     const std::lock_guard lock(g_lines_mutex);
     g_lines.clear();
   }
   library_ = dlopen(WEFT_NETPLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(library_, nullptr) << dlerror();
+}
+
+const void* Plugin::Symbol(const std::string& name) {
+  const void* found = library_ ? dlsym(library_, name.c_str()) : nullptr;
+  EXPECT_NE(found, nullptr) << name;
+  return found;
+}
+
+Plugin::Plugin(int version) : Plugin() {
   if (!library_) return;
   const std::string symbol = "ncclNetPlugin_v" + std::to_string(version);
-  const void* found = dlsym(library_, symbol.c_str());
-  EXPECT_NE(found, nullptr) << symbol;
+  const void* found = Symbol(symbol);
+  if (version == 7) table_ = std::make_unique<TableOf<nccl::NetV7>>(static_cast<const nccl::NetV7*>(found));
   if (version == 8) table_ = std::make_unique<TableOf<nccl::NetV8>>(static_cast<const nccl::NetV8*>(found));
   if (version == 9) table_ = std::make_unique<TableOf<nccl::NetV9>>(static_cast<const nccl::NetV9*>(found));
   if (version == 10) table_ = std::make_unique<TableOf<nccl::NetV10>>(static_cast<const nccl::NetV10*>(found));
   if (version == 11) table_ = std::make_unique<TableOf<nccl::NetV11>>(static_cast<const nccl::NetV11*>(found));
+  if (version == 12) table_ = std::make_unique<TableOf<nccl::NetV12>>(static_cast<const nccl::NetV12*>(found));
 }
 
 Plugin::~Plugin() { Unload(); }

@@ -16,7 +16,7 @@ class Table {
   virtual ~Table() = default;
   virtual std::string Name() = 0;
   virtual int Init(nccl::Logger logger) = 0;
-  virtual int Finalize() = 0;  ///< v11; nothing before
+  virtual int Finalize() = 0;  ///< v11 and v12; nothing before
   virtual int Devices(int* count) = 0;
   virtual int Properties(int dev, std::string* name, int* ptr_support, int* max_recvs) = 0;
   virtual int Listen(int dev, void* handle, void** comm) = 0;
@@ -34,12 +34,21 @@ class Table {
 /// The library, loaded afresh: its environment is read again. Unloads at the end and tells whether that worked.
 class Plugin {
  public:
-  /// Version 8 to 11 of the table.
+  /// Without a net table.
+  Plugin();
+  /// Version 7 to 12 of the table.
   explicit Plugin(int version);
   ~Plugin();
 
   Table& operator*() { return *table_; }
   Table* operator->() { return table_.get(); }
+
+  /// An exported struct of that name; a missing one is a failure of the test.
+  const void* Symbol(const std::string& name);
+  template <typename Face>
+  const Face& Get(const std::string& name) {
+    return *static_cast<const Face*>(Symbol(name));
+  }
 
   /// dlclose now; true if the library is not mapped any more.
   bool Unload();

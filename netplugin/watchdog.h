@@ -1,0 +1,66 @@
+// Finds connections that have requests in flight and do not move, whatever their transport: reports each once to the log
+// and to the agent (abi::StallSlot), says when it moves again, and, if the user asked for it, gives it up.
+//
+// NCCL itself waits for ever: without this a dead peer is a silent hang. The data path pays two additions per message;
+// everything else happens on the background thread. Being held by a closed time window is no stall unless it lasts
+// longer than any window may.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "netplugin/background.h"
+#include "netplugin/comm.h"
+#include "netplugin/observer.h"
+
+namespace weft::net {
+
+/// What a flow's counters say at one moment.
+struct StallEvidence {
+  uint64_t retransmits = 0;
+  uint64_t wire_busy_ns = 0;
+  uint32_t usable_lanes = 0;
+};
+
+/// Why a flow of that direction stands still, from its counters when it last moved and `now`; `stalled_ns` in between.
+abi::StallCause CauseOf(abi::Direction direction, const StallEvidence& before, const StallEvidence& now,
+                        uint64_t stalled_ns);
+/// For a log line: "the peer does not read".
+const char* CauseText(abi::StallCause cause);
+
+class Watchdog final : public BackgroundTask {
+ public:
+  /// Both outlive the watchdog.
+  Watchdog(Observer& observer, const StallEnvironment& settings) : observer_(observer), settings_(settings) {}
+
+  /// After Remove() returned `comm` is not looked at any more. Threads: any.
+  void Add(Comm* comm);
+  void Remove(Comm* comm);
+
+  void Sweep(const Tick& tick) override;
+
+ private:
+  struct Watched {
+    Comm* comm;
+    const abi::FlowSlot* slot;
+    uint64_t moved = 0;            // sum of what grows with progress
+    uint64_t since_ns = 0;         // of the last progress, or of having nothing to do
+    StallEvidence evidence;        // then
+    abi::StallSlot* stall = nullptr;
+    bool said = false;
+  };
+
+  void Look(Watched& watched, uint64_t now);
+  void Begin(Watched& watched, uint64_t now);
+  void Update(Watched& watched, uint64_t now);
+  void Over(Watched& watched, uint64_t now, bool closed);
+  void GiveUp(Watched& watched, uint64_t now);
+
+  Observer& observer_;
+  const StallEnvironment& settings_;
+  std::mutex mutex_;  // guards watched_; never taken on the data path
+  std::vector<Watched> watched_;
+};
+
+}  // namespace weft::net

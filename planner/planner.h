@@ -20,6 +20,7 @@
 #include "planner/collectives/ring.h"
 #include "planner/collectives/schedule.h"
 #include "planner/flows/path_choice.h"
+#include "planner/joint_plan.h"
 #include "planner/network/max_min.h"
 #include "planner/network/simulation.h"
 #include "planner/network/topology.h"

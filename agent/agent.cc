@@ -128,7 +128,7 @@ ControllerHandlers Agent::MakeControllerHandlers() {
 
 Result<UniqueFd> Agent::OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map) {
   const std::lock_guard lock(mutex_);
-  WEFT_ASSIGN_OR_RETURN(UniqueFd policy, policies_.Attach(map->job(), peer.uid));
+  WEFT_ASSIGN_OR_RETURN(UniqueFd policy, policies_.Attach(map->job(), peer.uid, map->segment_version()));
   LogInfo("agent", "process attached",
           {{"pid", peer.pid}, {"uid", peer.uid}, {"job", map->job()}, {"rank", map->process().rank}});
   auto reader = std::make_unique<TelemetryReader>(*map);
@@ -246,6 +246,7 @@ void Agent::RunSampler(const std::stop_token& stop) {
     const Seconds now = clock.Now();
     if (now >= next_sample || now >= next_report) {
       SampleTelemetry();
+      if (client_->connected()) policies_.Renew();
       next_sample = now + config_.sample_interval;
     }
     ObservePolicies();

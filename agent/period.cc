@@ -28,8 +28,8 @@ void PeriodEstimator::Add(uint64_t start_ns, uint64_t end_ns) {
   if (bursts_.size() > kBursts) bursts_.pop_front();
 }
 
-Seconds PeriodEstimator::Period() const {
-  if (bursts_.size() < kLeastGroups) return Seconds(0);
+PeriodEstimator::Rhythm PeriodEstimator::Find() const {
+  if (bursts_.size() < kLeastGroups) return {};
   std::vector<double> gaps;
   for (size_t i = 1; i < bursts_.size(); ++i) {
     gaps.push_back(static_cast<double>(bursts_[i].start_ns - bursts_[i - 1].end_ns));
@@ -38,21 +38,24 @@ Seconds PeriodEstimator::Period() const {
   std::sort(sorted.begin(), sorted.end());
   // The longest may be a checkpoint. Without a third one of its kind the second longest says nothing about iterations.
   const double threshold = kGroupGapShare * sorted[sorted.size() - 2];
-  if (sorted[sorted.size() - 3] < threshold) return Seconds(0);
+  if (sorted[sorted.size() - 3] < threshold) return {};
 
   // The first burst may be the middle of a group: groups count from the first gap on.
   std::vector<double> starts;
+  uint64_t newest = 0;
   for (size_t i = 0; i < gaps.size(); ++i) {
-    if (gaps[i] >= threshold) starts.push_back(static_cast<double>(bursts_[i + 1].start_ns));
+    if (gaps[i] < threshold) continue;
+    newest = bursts_[i + 1].start_ns;
+    starts.push_back(static_cast<double>(newest));
   }
-  if (starts.size() < kLeastGroups) return Seconds(0);
+  if (starts.size() < kLeastGroups) return {};
   std::vector<double> periods;
   for (size_t i = 1; i < starts.size(); ++i) periods.push_back(starts[i] - starts[i - 1]);
   const double median = Quantile(periods, 0.5);
   std::vector<double> deviations;
   for (const double period : periods) deviations.push_back(std::abs(period - median));
-  if (Quantile(deviations, kSpreadQuantile) > kMostSpread * median) return Seconds(0);
-  return Seconds(median * 1e-9);
+  if (Quantile(deviations, kSpreadQuantile) > kMostSpread * median) return {};
+  return {Seconds(median * 1e-9), newest};
 }
 
 }  // namespace weft::agent

@@ -18,7 +18,13 @@ class PeriodEstimator {
 
   /// The median distance between the starts of groups; zero until four groups were seen, or while more than a
   /// quarter of the distances are a fifth or more off their median (there is no period). Complexity: O(n log n) of at most 128 bursts.
-  Seconds Period() const;
+  Seconds Period() const { return Find().period; }
+
+  struct Rhythm {
+    Seconds period{0};            ///< as Period()
+    uint64_t newest_start_ns = 0; ///< of the newest group; 0 where there is no period
+  };
+  Rhythm Find() const;
 
  private:
   struct Interval {

@@ -33,6 +33,11 @@ TEST(Period, IsTheIterationsWhateverTheBuckets) {
   }
 }
 
+TEST(Period, TheNewestIterationBeganWithItsFirstBucket) {
+  EXPECT_EQ(Training(10, 3, 0).Find().newest_start_ns, (1000 + 9 * 500) * kMs);
+  EXPECT_EQ(Training(3, 3, 0).Find().newest_start_ns, 0u) << "no period yet";
+}
+
 TEST(Period, SurvivesACheckpoint) { EXPECT_THAT(Training(12, 3, 0, 6).Period().count(), DoubleNear(0.5, 1e-9)); }
 
 TEST(Period, IsUnknownAtFirst) {

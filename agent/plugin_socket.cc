@@ -276,9 +276,10 @@ Status PluginSocket::Handle(Connection& connection, const abi::MessageHeader& he
 
 Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello, UniqueFd fd) {
   if (connection.attached) return Fail(Code::kInvalidArgument, "second hello on one connection");
-  if (hello.segment_version != abi::kSegmentVersion) {
-    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {}",
-                                                  hello.segment_version, abi::kSegmentVersion));
+  if (hello.segment_version != abi::kSegmentVersion && hello.segment_version != abi::kPreviousSegmentVersion) {
+    return Fail(Code::kUnimplemented, fmt::format("telemetry segment version {}, this agent speaks {} and {}",
+                                                  hello.segment_version, abi::kSegmentVersion,
+                                                  abi::kPreviousSegmentVersion));
   }
   if (!fd) return Fail(Code::kInvalidArgument, "hello without exactly one descriptor");
   WEFT_ASSIGN_OR_RETURN(auto map, TelemetryMap::Attach(std::move(fd), connection.peer.pid));
@@ -287,9 +288,13 @@ Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello
     return Fail(Code::kUnauthenticated, fmt::format("hello and telemetry segment name different jobs, the latter \"{}\"",
                                                     map->job()));
   }
+  if (map->segment_version() != hello.segment_version) {
+    return Fail(Code::kInvalidArgument, fmt::format("hello names segment version {}, the telemetry segment has {}",
+                                                    hello.segment_version, map->segment_version()));
+  }
   WEFT_ASSIGN_OR_RETURN(const UniqueFd policy, handlers_.attach(connection.peer, std::move(map)));
   connection.attached = true;
-  const abi::Policy answer{.segment_version = abi::kSegmentVersion};
+  const abi::Policy answer{.segment_version = hello.segment_version};
   return Send(connection.fd.get(), MessageType::kPolicy, &answer, sizeof answer, policy.get());
 }
 

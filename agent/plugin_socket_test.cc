@@ -70,6 +70,20 @@ TEST_F(PluginSocketTest, HelloIsAnsweredWithAPolicySegment) {
   detached_.wait();  // the peer's end closes the process's part
 }
 
+TEST_F(PluginSocketTest, AProcessOfThePreviousVersionIsAnsweredInItsVersion) {
+  const TestSegment segment;
+  segment.segment->header.version = abi::kPreviousSegmentVersion;
+  TestPeer peer(socket_->path());
+  peer.SendHello("job-1", segment.fd.get(), abi::kPreviousSegmentVersion);
+  const TestReply reply = peer.Receive();
+  ASSERT_EQ(reply.type(), abi::MessageType::kPolicy) << reply.reason();
+  uint32_t version = 0;
+  std::memcpy(&version, reply.body.data(), sizeof version);
+  EXPECT_EQ(version, abi::kPreviousSegmentVersion);
+  const std::lock_guard lock(mutex_);
+  EXPECT_EQ(maps_.front()->segment_version(), abi::kPreviousSegmentVersion);
+}
+
 TEST_F(PluginSocketTest, BadSegmentsAreRefusedWithTheReason) {
   TestSegment other_version, other_pid, other_layout, other_magic, unterminated, strange("a b");
   other_version.segment->header.version = 7;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <new>
@@ -17,6 +18,25 @@ namespace {
 
 constexpr double kLongestLeaseS = static_cast<double>(abi::kLongestLeaseNs) * 1e-9;
 constexpr size_t kMostJobs = 1024;
+
+constexpr double kShortestPeriodS = static_cast<double>(abi::kShortestWindowPeriodNs) / 1e9;
+constexpr double kLongestPeriodS = static_cast<double>(abi::kLongestWindowPeriodNs) / 1e9;
+constexpr double kLatestOffsetS = 1e9;  // thirty years of uptime; well within 64 bits of nanoseconds
+
+/// What is wrong with the window of `flow`, or nothing. Written so that a number that is none is wrong too.
+std::string WrongWindow(const v1::FlowPolicy& flow) {
+  const double period = flow.window_period_s(), offset = flow.window_offset_s(), length = flow.window_length_s();
+  if (!(period >= kShortestPeriodS && period <= kLongestPeriodS)) {
+    return fmt::format("window period {} s, expected 0 or {} to {}", period, kShortestPeriodS, kLongestPeriodS);
+  }
+  if (!(offset >= 0 && offset <= kLatestOffsetS)) {
+    return fmt::format("window offset {} s, expected 0 to {}", offset, kLatestOffsetS);
+  }
+  if (!(length > 0 && length <= period)) {
+    return fmt::format("window length {} s, expected above 0 and at most its period of {} s", length, period);
+  }
+  return "";
+}
 
 Result<abi::FlowPolicy> ToFlowPolicy(const v1::FlowPolicy& flow, uint64_t now_ns) {
   const auto refuse = [&](const std::string& what) {
@@ -57,22 +77,30 @@ Result<abi::FlowPolicy> ToFlowPolicy(const v1::FlowPolicy& flow, uint64_t now_ns
   out.traffic_class = static_cast<uint32_t>(flow.traffic_class());
   out.pacing_bps = static_cast<uint64_t>(flow.pacing_bps());
   out.lease_until_ns = flow.lease_s() > 0 ? now_ns + static_cast<uint64_t>(flow.lease_s() * 1e9) : 0;
+  if (flow.window_period_s() == 0) return out;
+  if (const std::string wrong = WrongWindow(flow); !wrong.empty()) return refuse(wrong);
+  out.window_period_ns = static_cast<uint64_t>(flow.window_period_s() * 1e9);
+  out.window_offset_ns = static_cast<uint64_t>(flow.window_offset_s() * 1e9);
+  out.window_length_ns = std::clamp<uint64_t>(static_cast<uint64_t>(flow.window_length_s() * 1e9), 1, out.window_period_ns);
   return out;
 }
 
 }  // namespace
 
-Result<PolicyMemory> PolicyMemory::Create(const std::string& name) {
+Result<PolicyMemory> PolicyMemory::Create(const std::string& name, uint32_t version) {
+  const bool previous = version == abi::kPreviousSegmentVersion;
+  const size_t bytes = previous ? sizeof(abi::PolicySegmentV1) : sizeof(abi::PolicySegment);
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return Fail(ErrnoError("make policy segment", errno));
-  if (::ftruncate(fd.get(), sizeof(abi::PolicySegment)) != 0) {
-    return Fail(ErrnoError("size policy segment", errno));
-  }
-  void* const data =
-      ::mmap(nullptr, sizeof(abi::PolicySegment), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return Fail(ErrnoError("size policy segment", errno));
+  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return Fail(ErrnoError("map policy segment", errno));
-  PolicyMemory memory(std::move(fd), new (data) abi::PolicySegment{});
-  abi::InitPolicyHeader(memory.segment_);
+  PolicyMemory memory(std::move(fd), data, version);
+  if (previous) {
+    abi::InitPolicyHeader(new (data) abi::PolicySegmentV1{});
+  } else {
+    abi::InitPolicyHeader(new (data) abi::PolicySegment{});
+  }
   // After this nobody, the agent's own later mappings included, can get a writable view.
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
   if (::fcntl(memory.fd_.get(), F_ADD_SEALS, kSeals) != 0) return Fail(ErrnoError("seal policy segment", errno));
@@ -80,10 +108,35 @@ Result<PolicyMemory> PolicyMemory::Create(const std::string& name) {
 }
 
 PolicyMemory::PolicyMemory(PolicyMemory&& other) noexcept
-    : fd_(std::move(other.fd_)), segment_(std::exchange(other.segment_, nullptr)) {}
+    : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), version_(other.version_) {}
 
 PolicyMemory::~PolicyMemory() {
-  if (segment_) ::munmap(segment_, sizeof *segment_);
+  if (!data_) return;
+  const bool previous = version_ == abi::kPreviousSegmentVersion;
+  ::munmap(data_, previous ? sizeof(abi::PolicySegmentV1) : sizeof(abi::PolicySegment));
+}
+
+template <typename Act>
+void PolicyMemory::WithTable(Act act) {
+  if (version_ == abi::kPreviousSegmentVersion) {
+    act(static_cast<abi::PolicySegmentV1*>(data_)->table);
+  } else {
+    act(static_cast<abi::PolicySegment*>(data_)->table);
+  }
+}
+
+void PolicyMemory::Write(const std::vector<abi::FlowPolicy>& flows, uint64_t epoch) {
+  WithTable([&](auto& table) {
+    abi::WritePolicies(table, flows);
+    // WritePolicies counts by one; the controller's epoch may be further on. A reader between the two stores reads the
+    // same, whole table twice.
+    if (table.epoch.load(std::memory_order_relaxed) != epoch) table.epoch.store(epoch, std::memory_order_release);
+  });
+}
+
+void PolicyMemory::Renew(uint64_t until_ns) {
+  // Relaxed: one number, true by itself.
+  WithTable([&](auto& table) { table.renewed_until_ns.store(until_ns, std::memory_order_relaxed); });
 }
 
 Result<UniqueFd> PolicyMemory::Share() const {
@@ -121,13 +174,13 @@ Result<PolicyStore::Job*> PolicyStore::FindOrMake(const std::string& job) {
   return &jobs_.try_emplace(job, std::move(memory)).first->second;
 }
 
-Result<UniqueFd> PolicyStore::Attach(const std::string& job, uint32_t uid) {
+Result<UniqueFd> PolicyStore::Attach(const std::string& job, uint32_t uid, uint32_t version) {
   WEFT_ASSIGN_OR_RETURN(Job* const entry, FindOrMake(job));
   if (entry->processes > 0 && entry->uid != uid) {
     return Fail(Code::kUnauthenticated,
                 fmt::format("job \"{}\" belongs to uid {} on this host, not to uid {}", job, entry->uid, uid));
   }
-  Result<UniqueFd> shared = entry->memory.Share();
+  Result<UniqueFd> shared = ShareVersion(*entry, version);
   if (!shared) {
     DropIfDone(job);
     return shared;
@@ -135,6 +188,16 @@ Result<UniqueFd> PolicyStore::Attach(const std::string& job, uint32_t uid) {
   entry->uid = uid;
   ++entry->processes;
   return shared;
+}
+
+Result<UniqueFd> PolicyStore::ShareVersion(Job& job, uint32_t version) {
+  if (version == abi::kSegmentVersion) return job.memory.Share();
+  if (!job.previous) {
+    WEFT_ASSIGN_OR_RETURN(PolicyMemory made, PolicyMemory::Create("weft-policy", abi::kPreviousSegmentVersion));
+    job.previous.emplace(std::move(made));
+    if (job.epoch > 0) job.previous->Write(job.flows, static_cast<uint64_t>(job.epoch));
+  }
+  return job.previous->Share();
 }
 
 void PolicyStore::Detach(const std::string& job) {
@@ -153,22 +216,27 @@ void PolicyStore::DropIfDone(const std::string& job) {
 
 Status PolicyStore::Apply(const v1::JobPolicy& policy) {
   const uint64_t now = now_ns_();
-  WEFT_ASSIGN_OR_RETURN(const std::vector<abi::FlowPolicy> flows, ToFlowPolicies(policy, now));
+  WEFT_ASSIGN_OR_RETURN(std::vector<abi::FlowPolicy> flows, ToFlowPolicies(policy, now));
   WEFT_ASSIGN_OR_RETURN(Job* const job, FindOrMake(policy.job_id()));
   if (policy.epoch() <= job->epoch) {
     return Fail(Code::kAborted, fmt::format("policy of job \"{}\": epoch {}, expected above {}", policy.job_id(),
                                             policy.epoch(), job->epoch));
   }
-  abi::PolicyTable& table = job->memory.table();
-  abi::WritePolicies(table, flows);
-  // WritePolicies counts by one; the controller's epoch may be further on. A reader between the two stores reads the
-  // same, whole table twice.
-  const auto epoch = static_cast<uint64_t>(policy.epoch());
-  if (table.epoch.load(std::memory_order_relaxed) != epoch) table.epoch.store(epoch, std::memory_order_release);
   job->epoch = policy.epoch();
+  job->flows = std::move(flows);
+  job->memory.Write(job->flows, static_cast<uint64_t>(job->epoch));
+  if (job->previous) job->previous->Write(job->flows, static_cast<uint64_t>(job->epoch));
   job->received_ns = now;
   job->ended = false;
   return Ok();
+}
+
+void PolicyStore::Renew() {
+  const uint64_t until = now_ns_() + kRenewedLeaseNs;
+  for (auto& [name, job] : jobs_) {
+    job.memory.Renew(until);
+    if (job.previous) job.previous->Renew(until);
+  }
 }
 
 Status PolicyStore::SetLaunch(const v1::JobLaunch& launch) {

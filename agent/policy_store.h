@@ -17,25 +17,34 @@
 
 namespace weft::agent {
 
+/// How long what is leased holds after the last Renew().
+inline constexpr uint64_t kRenewedLeaseNs = 10'000'000'000;
+
 /// A policy segment in the making: the agent's writable mapping and the descriptor that processes get.
 class PolicyMemory {
  public:
-  /// A memfd whose size and seals are fixed; nobody but this mapping can write to it.
-  /// Errors: kResourceExhausted, kFailedPrecondition from the kernel.
-  [[nodiscard]] static Result<PolicyMemory> Create(const std::string& name);
+  /// A memfd whose size and seals are fixed; nobody but this mapping can write to it. `version` is kSegmentVersion or
+  /// kPreviousSegmentVersion. Errors: kResourceExhausted, kFailedPrecondition from the kernel.
+  [[nodiscard]] static Result<PolicyMemory> Create(const std::string& name, uint32_t version = abi::kSegmentVersion);
   PolicyMemory(PolicyMemory&& other) noexcept;
   PolicyMemory& operator=(PolicyMemory&&) = delete;
   ~PolicyMemory();
 
-  abi::PolicyTable& table() { return segment_->table; }
+  /// Replaces all entries; the readers' epoch becomes `epoch`.
+  void Write(const std::vector<abi::FlowPolicy>& flows, uint64_t epoch);
+  /// What is leased holds until then at least. Plugins of the previous version do not look.
+  void Renew(uint64_t until_ns);
   /// A descriptor of its own for a process. Errors: kResourceExhausted.
   [[nodiscard]] Result<UniqueFd> Share() const;
 
  private:
-  PolicyMemory(UniqueFd fd, abi::PolicySegment* segment) : fd_(std::move(fd)), segment_(segment) {}
+  PolicyMemory(UniqueFd fd, void* data, uint32_t version) : fd_(std::move(fd)), data_(data), version_(version) {}
+  template <typename Act>
+  void WithTable(Act act);
 
   UniqueFd fd_;
-  abi::PolicySegment* segment_;
+  void* data_;
+  uint32_t version_;
 };
 
 /// The entries of `policy` as the plugin reads them; leases end `lease_s` after `now_ns`.
@@ -48,15 +57,18 @@ class PolicyStore {
   /// `now_ns` is the host's CLOCK_MONOTONIC, which leases are written in.
   explicit PolicyStore(std::function<uint64_t()> now_ns) : now_ns_(std::move(now_ns)) {}
 
-  /// A process of `job` has come: the segment for it. A job belongs to the user of its first process.
-  /// Errors: kUnauthenticated for another user's; kResourceExhausted.
-  [[nodiscard]] Result<UniqueFd> Attach(const std::string& job, uint32_t uid);
+  /// A process of `job` has come: the segment for it, in the version that it reads (present or previous). A job belongs to
+  /// the user of its first process. Errors: kUnauthenticated for another user's; kResourceExhausted.
+  [[nodiscard]] Result<UniqueFd> Attach(const std::string& job, uint32_t uid,
+                                        uint32_t version = abi::kSegmentVersion);
   /// It has gone.
   void Detach(const std::string& job);
 
   /// Writes a job's policy into its segment. Errors: kInvalidArgument as ToFlowPolicies, kAborted for an epoch that is
   /// not above the present one; the present policy then stays.
   [[nodiscard]] Status Apply(const v1::JobPolicy& policy);
+  /// The controller lives: leases of all jobs go on for kRenewedLeaseNs from now.
+  void Renew();
   /// Errors: kInvalidArgument for text that no environment can hold, or more than fits a reply.
   [[nodiscard]] Status SetLaunch(const v1::JobLaunch& launch);
   /// Forgets the job, at once or when its last process goes.
@@ -78,6 +90,8 @@ class PolicyStore {
   struct Job {
     explicit Job(PolicyMemory made) : memory(std::move(made)) {}
     PolicyMemory memory;
+    std::optional<PolicyMemory> previous;  // once a process of the previous version has come
+    std::vector<abi::FlowPolicy> flows;    // in force, for a segment that is made later
     uint32_t uid = 0;
     int processes = 0;
     bool ended = false;
@@ -86,6 +100,7 @@ class PolicyStore {
     uint64_t received_ns = 0;  // of `epoch`
   };
 
+  static Result<UniqueFd> ShareVersion(Job& job, uint32_t version);
   Result<Job*> FindOrMake(const std::string& job);
   void DropIfDone(const std::string& job);
 

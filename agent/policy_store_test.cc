@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "netplugin/abi/seqlock.h"
 
@@ -64,6 +65,59 @@ TEST_F(PolicyStoreTest, ProcessReadsThePolicyThroughItsDescriptor) {
   EXPECT_EQ(abi::ReadFlowPolicy(mapped.table(), 7, &flow), abi::PolicyRead::kAbsent) << "a policy replaces the last";
 }
 
+TEST_F(PolicyStoreTest, TheWindowIsWrittenInTheHostsNanoseconds) {
+  const auto fd = store_.Attach("a", 1000);
+  ASSERT_TRUE(fd);
+  v1::JobPolicy policy = Policy(1);
+  policy.mutable_flows(0)->set_window_period_s(0.5);
+  policy.mutable_flows(0)->set_window_offset_s(12.25);
+  policy.mutable_flows(0)->set_window_length_s(0.125);
+  ASSERT_TRUE(store_.Apply(policy));
+  abi::FlowPolicy flow{};
+  ASSERT_EQ(abi::ReadFlowPolicy(Mapped(*fd).table(), 7, &flow), abi::PolicyRead::kFound);
+  EXPECT_EQ(flow.window_period_ns, 500'000'000u);
+  EXPECT_EQ(flow.window_offset_ns, 12'250'000'000u);
+  EXPECT_EQ(flow.window_length_ns, 125'000'000u);
+}
+
+TEST_F(PolicyStoreTest, LeasesAreRenewedWithoutANewEpoch) {
+  const auto fd = store_.Attach("a", 1000);
+  ASSERT_TRUE(fd);
+  const Mapped mapped(*fd);
+  ASSERT_TRUE(store_.Apply(Policy(4)));
+  EXPECT_EQ(mapped.table().renewed_until_ns, 0u);
+  now_ += kSecond;
+  store_.Renew();
+  EXPECT_EQ(mapped.table().renewed_until_ns, 111 * kSecond);
+  EXPECT_EQ(mapped.table().epoch, 4u);
+}
+
+TEST_F(PolicyStoreTest, ProcessesOfBothVersionsReadTheSamePolicy) {
+  const auto now = store_.Attach("a", 1000);
+  ASSERT_TRUE(now);
+  ASSERT_TRUE(store_.Apply(Policy(4)));
+  const auto old = store_.Attach("a", 1000, abi::kPreviousSegmentVersion);
+  ASSERT_TRUE(old) << old.error().message();
+  void* const data = ::mmap(nullptr, sizeof(abi::PolicySegmentV1), PROT_READ, MAP_SHARED, old->get(), 0);
+  ASSERT_NE(data, MAP_FAILED);
+  const auto& segment = *static_cast<const abi::PolicySegmentV1*>(data);
+  EXPECT_EQ(segment.header.version, 1u);
+  EXPECT_EQ(segment.table.epoch, 4u) << "what was decided before it came";
+  abi::FlowPolicy flow{};
+  const auto entry = [&]() -> const abi::FlowPolicy& {
+    std::memcpy(&flow, &segment.table.flows[0], sizeof(abi::FlowPolicyV1));
+    return flow;
+  };
+  EXPECT_EQ(entry().traffic_class, 0x68u);
+  v1::JobPolicy next = Policy(5);
+  next.mutable_flows(0)->set_traffic_class(0);
+  ASSERT_TRUE(store_.Apply(next));
+  EXPECT_EQ(segment.table.epoch, 5u);
+  EXPECT_EQ(entry().traffic_class, 0u);
+  EXPECT_EQ(Mapped(*now).table().epoch, 5u);
+  ::munmap(data, sizeof(abi::PolicySegmentV1));
+}
+
 TEST_F(PolicyStoreTest, NobodyElseCanWriteTheSegment) {
   const auto fd = store_.Attach("a", 1000);
   ASSERT_TRUE(fd);
@@ -114,6 +168,16 @@ TEST_F(PolicyStoreTest, BadPoliciesAreRefusedWholeAndNamed) {
   refused([](P&, F& f) { f.set_lease_s(61); }, "lease 61 s, expected 0 to 60");
   refused([](P&, F& f) { f.set_pacing_bps(1000); }, "pacing 1000 bit/s, expected 0 or at least 1000000");
   refused([](P&, F& f) { f.mutable_lanes(0)->set_weight(1 << 21); }, "weight 2097152, expected 0 to 1048576");
+  const auto window = [](F& f, double period, double offset, double length) {
+    f.set_window_period_s(period);
+    f.set_window_offset_s(offset);
+    f.set_window_length_s(length);
+  };
+  refused([&](P&, F& f) { window(f, 0.0005, 0, 0.0005); }, "window period 0.0005 s, expected 0 or 0.001 to 60");
+  refused([&](P&, F& f) { window(f, NAN, 0, 1); }, "window period nan s");
+  refused([&](P&, F& f) { window(f, 1, -1, 1); }, "window offset -1 s, expected 0 to");
+  refused([&](P&, F& f) { window(f, 1, 0, 1.5); }, "window length 1.5 s, expected above 0 and at most its period of 1 s");
+  refused([&](P&, F& f) { window(f, 1, 0, 0); }, "window length 0 s");
   refused([](P& p, F&) { p.set_epoch(0); }, "expected an epoch above 0");
   refused([](P& p, F&) { *p.add_flows() = p.flows(0); }, "flow 0000000000000007 is named twice");
   refused([](P&, F& f) {

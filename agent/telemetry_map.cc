@@ -45,7 +45,8 @@ Result<uint64_t> CheckSize(int fd) {
   return bytes;
 }
 
-Status CheckHeader(const void* data, uint64_t bytes) {
+/// The version, if the segment can be read.
+Result<uint32_t> CheckHeader(const void* data, uint64_t bytes) {
   abi::SegmentHeader header;
   std::memcpy(&header, data, sizeof header);
   if (header.magic == abi::kTelemetryMagic && header.version != abi::kSegmentVersion &&
@@ -56,7 +57,7 @@ Status CheckHeader(const void* data, uint64_t bytes) {
   if (const char* wrong = abi::ValidateSegment(data, bytes, abi::kTelemetryMagic)) {
     return Fail(Code::kInvalidArgument, fmt::format("telemetry segment: {}", wrong));
   }
-  return Ok();
+  return header.version;
 }
 
 }  // namespace
@@ -94,7 +95,7 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, pid_t pe
     return Fail(Code::kResourceExhausted, ErrnoError("map telemetry segment", errno).message());
   }
   std::unique_ptr<TelemetryMap> map(new TelemetryMap(data, mapped));
-  WEFT_RETURN_IF_ERROR(CheckHeader(data, mapped));
+  WEFT_ASSIGN_OR_RETURN(map->version_, CheckHeader(data, mapped));
   // ValidateSegment holds the sections to this version's layout, so the struct's own offsets are the directory's.
   const auto* segment = static_cast<const abi::TelemetrySegment*>(data);
   map->process_ = &segment->process;

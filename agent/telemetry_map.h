@@ -26,6 +26,7 @@ class TelemetryMap {
 
   const std::string& job() const { return job_; }  ///< as checked at Attach; empty if the launcher gave none
   pid_t pid() const { return pid_; }
+  uint32_t segment_version() const { return version_; }  ///< abi::kSegmentVersion or kPreviousSegmentVersion
   const abi::ProcessInfo& process() const { return *process_; }
   /// Requires: index < abi::kMaxFlows.
   const abi::FlowSlot& slot(uint32_t index) const { return slots_[index]; }
@@ -42,6 +43,7 @@ class TelemetryMap {
   const abi::Observations* observations_ = nullptr;
   std::string job_;
   pid_t pid_ = 0;
+  uint32_t version_ = 0;
 };
 
 /// The job id in a NUL-terminated field of `bytes` bytes; nullopt if it is not terminated or holds a byte other than

@@ -231,7 +231,11 @@ void TelemetryReader::ReadCounters(const abi::FlowSlot& from, Slot& slot) {
   now.set_bursts(ToInt64(slot.bursts_read));
   now.set_burst_busy_s(slot.busy_s);
   now.set_burst_bytes(static_cast<int64_t>(std::min(slot.burst_bytes, 9.0e18)));
-  now.set_period_s(slot.period.Period().count());
+  const PeriodEstimator::Rhythm rhythm = slot.period.Find();
+  now.set_period_s(rhythm.period.count());
+  now.set_iteration_start_s(static_cast<double>(rhythm.newest_start_ns) * 1e-9);
+  now.set_gate_held_s(std::max(LoadSeconds(from.gate_held_ns), before.gate_held_s()));
+  now.set_gate_holds(std::max(Load(from.gate_holds), before.gate_holds()));
   ReadLanes(from, before, &now);
   const auto same_port = [](const v1::LaneCounters& a, const v1::LaneCounters& b) {
     return a.source_port() == b.source_port();

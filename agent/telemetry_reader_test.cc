@@ -162,7 +162,13 @@ TEST_F(TelemetryReaderTest, BurstsAddUpAlsoWhenTheRingOverran) {
 TEST_F(TelemetryReaderTest, PeriodIsFoundInBursts) {
   abi::FlowSlot& slot = segment_.Open(0, 1);
   for (uint64_t i = 1; i <= 8; ++i) Burst(slot, i * 400'000'000, i * 400'000'000 + 50'000'000, 1);
-  EXPECT_NEAR(Take().counters(0).period_s(), 0.4, 1e-9);
+  slot.gate_held_ns = 2'500'000'000;
+  slot.gate_holds = 3;
+  const v1::HostSample sample = Take();
+  EXPECT_NEAR(sample.counters(0).period_s(), 0.4, 1e-9);
+  EXPECT_NEAR(sample.counters(0).iteration_start_s(), 3.2, 1e-9);
+  EXPECT_EQ(sample.counters(0).gate_held_s(), 2.5);
+  EXPECT_EQ(sample.counters(0).gate_holds(), 3);
   EXPECT_NEAR(reader_->Period().count(), 0.4, 1e-9);
 }
 

@@ -27,7 +27,11 @@ ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> jo
       start_(clock->Now()),
       incarnation_(WallClockIncarnation()),
       journal_(std::move(journal)),
-      core_(options_.core) {}
+      core_(options_.core),
+      joint_worker_([this](const JobsPlanned& planned) {
+        const std::lock_guard lock(mutex_);
+        Handle({.body = planned});
+      }) {}
 
 Status ControlLoop::Recover() {
   const std::lock_guard lock(mutex_);
@@ -81,6 +85,8 @@ void ControlLoop::Carry(const Action& action) {
     static_cast<void>(KeepInJournal(*started));
   } else if (const auto* released = std::get_if<KeepReleased>(&action)) {
     static_cast<void>(KeepInJournal(*released));
+  } else if (const auto* question = std::get_if<PlanJobs>(&action)) {
+    joint_worker_.Ask(*question);
   } else if (const auto* record = std::get_if<Record>(&action); record != nullptr && !replaying_) {
     const v1::Decision& decision = record->decision;
     LogInfo(kComponent, "decided", {{"kind", decision.kind()}, {"job", decision.job_id()}, {"epoch", decision.epoch()},
@@ -224,6 +230,7 @@ Result<v1::ExplainJobResponse> ControlLoop::Explain(const std::string& job_id) c
   for (const v1::Decision& decision : core_.decisions()) {
     if (decision.job_id() == job_id || decision.job_id().empty()) *response.add_decisions() = decision;
   }
+  *response.mutable_cluster() = core_.outlook();
   return response;
 }
 
@@ -241,6 +248,7 @@ v1::ListDecisionsResponse ControlLoop::Decisions() const {
   for (const v1::Decision& decision : core_.decisions()) *response.add_decisions() = decision;
   response.set_replans(core_.counters().replans);
   response.set_policy_epochs(core_.counters().policy_epochs);
+  *response.mutable_cluster() = core_.outlook();
   return response;
 }
 
@@ -268,6 +276,7 @@ std::string ControlLoop::MetricsText() const {
             .ignored = core_.ignored(),
             .flows = core_.flow_count(),
             .mode = core_.mode(),
+            .outlook = core_.outlook(),
             .sessions_closed = sessions_closed_,
             .journal_errors = journal_errors_,
             .uptime = Now()};

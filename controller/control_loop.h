@@ -13,6 +13,7 @@
 #include "common/result.h"
 #include "controller/core.h"
 #include "controller/job_planner.h"
+#include "controller/joint_worker.h"
 #include "controller/journal.h"
 #include "controller/metrics.h"
 
@@ -93,6 +94,8 @@ class ControlLoop {
   int64_t sessions_closed_ = 0;
   int64_t journal_errors_ = 0;
   bool replaying_ = false;
+
+  JointWorker joint_worker_;  // the last member: its thread calls Handle
 };
 
 }  // namespace weft::controller

@@ -22,7 +22,10 @@ Core::Core(CoreOptions options)
       mode_(options_.mode == v1::MODE_UNSPECIFIED ? v1::MODE_ENFORCE : options_.mode),
       fabric_(options_.rates),
       table_(options_.monitor.slot.count(), &fabric_),
-      monitor_(options_.monitor, &fabric_) {}
+      monitor_(options_.monitor, &fabric_) {
+  if (options_.joint.dscp.empty()) options_.joint.dscp = {0};
+  options_.joint.planning.classes = static_cast<int32_t>(options_.joint.dscp.size());
+}
 
 std::vector<Action> Core::Handle(const Event& event) {
   actions_.clear();
@@ -51,6 +54,7 @@ void Core::Decide(const std::string& kind, const std::string& job_id, const std:
 void Core::Touch(Change change, const std::string& trigger) {
   if (change == Change::kNone) return;
   if (dirty_since_s_ < 0) dirty_since_s_ = now_s_;
+  if (joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
   const bool known = std::find(triggers_.begin(), triggers_.end(), trigger) != triggers_.end();
   if (!known && triggers_.size() < kMaxTriggers) triggers_.push_back(trigger);
 }
@@ -156,6 +160,7 @@ void Core::On(const ModeSet& event) {
   Decide("mode", "", enforce ? "mode enforce: flows are planned and policies pushed"
                              : "mode observe: nothing is pushed; hosts keep the paths and weights they have");
   triggers_.clear();  // what happened while nothing was planned is no longer news
+  planned_digest_ = 0;  // what was only reported is to be carried out, and the other way round
   if (enforce) Touch(Change::kFlows, "mode was set to enforce");
 }
 
@@ -170,8 +175,10 @@ void Core::On(const Tick&) {
     EndUnclaimedJobs();
     ForgetEpochs();
     WatchActivity();
+    WatchRhythms();
   }
   MaybeReplan();
+  MaybePlanJobs();
 }
 
 }  // namespace weft::controller

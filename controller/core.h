@@ -9,6 +9,10 @@
 // (flow_planner.h) when flows, paths or capacities change or a shared link is full, at most once per
 // `replan_interval`. It forgets nothing on which a host still acts: a lost host's flows stay for `stale_after`,
 // epochs until an hour after job and hosts are done with them.
+//
+// Beside that fast path it has all jobs planned together: traffic classes, time shifts, bounds (joint_problem.h). That can
+// take long, so it is asked for by an action and answered by an event; paths never wait for it. What was measured may be
+// different by then: an answer to any but the newest question is ignored.
 #pragma once
 
 #include <deque>
@@ -23,16 +27,31 @@
 #include "controller/flow_planner.h"
 #include "controller/flow_table.h"
 #include "controller/job_table.h"
+#include "controller/joint_problem.h"
 #include "controller/link_monitor.h"
 #include "controller/rank_order.h"
 
 namespace weft::controller {
+
+/// How all jobs are planned together.
+struct JointSettings {
+  /// DSCP of each traffic class, the one that switches serve first first; the last is the default class, in which the
+  /// traffic of jobs that are not raised goes on. One class: packets are not marked.
+  std::vector<int32_t> dscp{0};
+  Seconds lease{10};             ///< of raised classes and windows: what they hold after the last sign of the controller
+  Seconds interval{5};           ///< least time between two plans
+  Seconds settle{1};             ///< from the first change to the plan
+  double drift = 0.05;           ///< relative change of a job's measured period that calls for another plan
+  bool shifts = true;            ///< time windows may be given
+  planner::JointOptions planning;  ///< `classes` follows from dscp
+};
 
 struct CoreOptions {
   v1::Mode mode = v1::MODE_ENFORCE;
   LinkRates rates;
   LinkMonitorOptions monitor;
   FlowPlannerOptions planning;
+  JointSettings joint;
   Seconds sample_interval{0.2};  ///< at which agents report: how late a measurement can be
   Seconds replan_interval{1};    ///< least time between two re-plans
   Seconds settle{0.2};           ///< from the first change to the plan, so that changes that come together are one
@@ -50,6 +69,7 @@ struct CoreCounters {
   int64_t samples = 0;
   int64_t path_reports = 0;
   int64_t plans = 0;           ///< runs of the flow planner
+  int64_t joint_plans = 0;     ///< answers of PlanJobs that were taken in
   std::map<std::string, int64_t> decisions;  ///< by kind
 };
 
@@ -71,6 +91,8 @@ class Core {
   int64_t ignored() const { return ignored_ + table_.ignored(); }
   int64_t flow_count() const { return static_cast<int64_t>(table_.flows().size()); }
   v1::Mode mode() const { return mode_; }
+  /// How well all jobs do together, as last planned.
+  const v1::ClusterOutlook& outlook() const { return outlook_; }
   /// The incarnation of the host's agent, -1 if the host was never here.
   int64_t IncarnationOf(const std::string& host) const;
   /// What planning a job needs to know of the present.
@@ -102,6 +124,7 @@ class Core {
   void On(const JobReleased& event);
   void On(const ModeSet& event);
   void On(const EpochKnown& event);
+  void On(const JobsPlanned& event);
   void On(const Tick& event);
 
   bool Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s);
@@ -120,6 +143,18 @@ class Core {
   void Apply(const FlowDecision& decision);
   void Announce(const FlowDecision& decision);
   void PushPolicies(const std::set<std::string>& jobs, const std::set<std::pair<std::string, std::string>>& targets);
+  void WatchRhythms();
+  void WatchShift(const std::string& job_id, const JobRhythm& rhythm);
+  void MaybePlanJobs();
+  void TakeJoint(const JointInput& input, const planner::JointPlan& plan);
+  void TakeOutlook(const planner::JointPlan& plan);
+  bool TakeClass(const std::string& job_id, const v1::JointDecision& decision);
+  std::set<std::string> TakeShifts(const JointInput& input, const planner::JointPlan& plan);
+  std::optional<double> PhaseOf(const std::vector<uint64_t>& flows) const;
+  void SetWindows(const std::vector<uint64_t>& flows, const planner::JointJobPlan& plan, double delay_s);
+  void ClearWindows(const std::string& job_id);
+  void PushJobs(const std::set<std::string>& jobs);
+  int32_t DscpOf(const std::string& job_id) const;
   v1::JobPolicy PolicyOf(const std::string& job_id, const std::string& host) const;
   void PushLaunchTo(const std::string& host, const Job& job);
   void PushEndTo(const std::string& host, const std::string& job_id);
@@ -142,6 +177,26 @@ class Core {
   std::deque<v1::Decision> decisions_;
   CoreCounters counters_;
   int64_t ignored_ = 0;
+
+  struct JointState {
+    JointInForce force;
+    v1::JointDecision decision;
+    double period_s = 0;                   ///< measured when it was decided
+    double window_s = 0;                   ///< period of its time windows; 0: none
+  };
+  struct JointQuestion {
+    uint64_t digest = 0;
+    double asked_s = 0;
+    JointInput input;                      ///< without the problem, which the action carries
+    std::shared_ptr<const planner::JointProblem> problem;
+  };
+  std::map<std::string, JointState> joint_;
+  std::map<std::string, JobRhythm> rhythms_;
+  std::optional<JointQuestion> question_;  ///< that waits for its answer
+  uint64_t planned_digest_ = 0;            ///< of the newest answer
+  double joint_dirty_since_s_ = -1;
+  double next_joint_s_ = -1e300;
+  v1::ClusterOutlook outlook_;
 
   int64_t judged_slot_ = -1;
   std::set<uint64_t> active_;

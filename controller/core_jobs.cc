@@ -31,7 +31,7 @@ void Core::ResumeHost(const std::string& host, const v1::Register& message) {
   for (const uint64_t id : table_.FlowsOf(host)) {
     const SendFlow* flow = table_.Find(id);
     const std::string& job_id = flow->identity.job_id();
-    if (mode_ != v1::MODE_ENFORCE || flow->decided.empty()) continue;
+    if (mode_ != v1::MODE_ENFORCE || (flow->decided.empty() && DscpOf(job_id) == 0)) continue;
     if (behind.contains(job_id)) bump.insert(job_id);
     if (behind.contains(job_id) || held[job_id] < jobs_.EpochOf(job_id)) targets.insert({job_id, host});
   }
@@ -139,6 +139,8 @@ void Core::EndOnHosts(Job& job, bool by_silence, const std::string& reason) {
     }
   }
   Decide("release", job.spec.job_id(), reason);
+  joint_.erase(job.spec.job_id());
+  rhythms_.erase(job.spec.job_id());
 }
 
 void Core::On(const JobReleased& event) {

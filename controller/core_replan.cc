@@ -134,7 +134,9 @@ v1::JobPolicy Core::PolicyOf(const std::string& job_id, const std::string& host)
   policy.set_epoch(jobs_.EpochOf(job_id));
   for (const uint64_t id : table_.FlowsOf(host)) {
     const SendFlow& flow = table_.flows().at(id);
-    if (flow.identity.job_id() != job_id || flow.decided.empty()) continue;
+    const int32_t dscp = DscpOf(job_id);
+    const bool leased = dscp > 0 || flow.window.period_s > 0;
+    if (flow.identity.job_id() != job_id || (flow.decided.empty() && !leased)) continue;
     if (policy.flows_size() >= kMaxFlowsPerHost) break;
     v1::FlowPolicy* entry = policy.add_flows();
     entry->set_flow(id);
@@ -143,6 +145,14 @@ v1::JobPolicy Core::PolicyOf(const std::string& job_id, const std::string& host)
       lane->set_source_port(port);
       lane->set_weight(weight);
     };
+    if (leased) {
+      entry->set_traffic_class(dscp << 2);
+      entry->set_lease_s(options_.joint.lease.count());
+      entry->set_window_period_s(flow.window.period_s);
+      entry->set_window_offset_s(flow.window.offset_s);
+      entry->set_window_length_s(flow.window.length_s);
+    }
+    if (flow.decided.empty()) continue;  // no lanes: the plugin keeps those that it has
     for (const auto& [port, weight] : flow.decided) add(port, weight);
     // Open lanes that no path needs stay open and idle: what is in flight on them arrives in its own time.
     for (const auto& [port, lane] : flow.lanes) {

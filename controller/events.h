@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "common/units.h"
+#include "planner/planner.h"
 #include "proto/controller.pb.h"
 
 namespace weft::controller {
@@ -48,6 +50,11 @@ struct EpochKnown {
   std::string job_id;
   int64_t epoch = 0;
 };
+/// The answer to an action PlanJobs; one to any other digest than that of the newest is out of date and ignored.
+struct JobsPlanned {
+  uint64_t digest = 0;
+  std::shared_ptr<const planner::JointPlan> plan;
+};
 /// Time passed; about ten a second.
 struct Tick {};
 
@@ -55,7 +62,7 @@ struct Tick {};
 struct Event {
   Seconds time{0};
   std::variant<HostRegistered, HostLost, SampleReceived, PathsReceived, JobSubmitted, JobReleased, ModeSet, EpochKnown,
-               Tick>
+               JobsPlanned, Tick>
       body;
 };
 
@@ -94,7 +101,14 @@ struct KeepReleased {
   std::string job_id;
 };
 
-using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased>;
+/// All jobs are to be planned together, outside of the core since it can take long; JobsPlanned brings the answer.
+struct PlanJobs {
+  uint64_t digest = 0;
+  std::shared_ptr<const planner::JointProblem> problem;
+};
+
+using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased,
+                            PlanJobs>;
 
 /// All actions as bytes, equal exactly when the actions are equal: what replays are compared by.
 std::string SerializeActions(const std::vector<Action>& actions);

@@ -37,6 +37,21 @@ struct ProbedPath {
   std::vector<LinkId> links;  ///< empty while an end's address belongs to no host that has registered
 };
 
+/// What a flow sends on average, over windows of several periods: bytes on the wire and how long its bursts last.
+struct FlowMeter {
+  double since_s = -1;        ///< begin of the window in the making; -1: none
+  double bytes = 0;           ///< of the flow when that began
+  double burst_busy_s = 0;    ///< likewise
+  bool known = false;         ///< a whole window has been measured:
+  double bytes_per_s = 0;
+  double busy = 0;            ///< share of the time
+};
+
+/// When a flow's bursts may begin (netplugin/abi/segment.h), on its host's clock. Period 0: at any time.
+struct FlowWindow {
+  double period_s = 0, offset_s = 0, length_s = 0;
+};
+
 /// A flow at its sender.
 struct SendFlow {
   uint64_t id = 0;
@@ -50,6 +65,9 @@ struct SendFlow {
   std::map<int32_t, int32_t> decided;  ///< source port -> weight of the newest decision; empty: none yet
   double wire_bytes = 0;      ///< seen since the flow became known
   double period_s = 0;        ///< iteration period, 0 if unknown
+  double iteration_start_s = 0;  ///< first burst of the newest iteration, on the host's clock; 0 if unknown
+  FlowMeter meter;
+  FlowWindow window;          ///< of the newest decision
 
   bool stale() const { return stale_since_s >= 0; }
   /// Links of the lane with this port, or nullptr while unknown.
@@ -104,6 +122,7 @@ class FlowTable {
   void Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s);
   static void CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool from_zero, double from_s, double to_s,
                            double slot_s);
+  static void CountIterations(SendFlow& flow, const v1::FlowCounters& counters, double to_s);
   void CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s);
   bool Resolve(SendFlow& flow, int32_t port);
   void EnsureLinks();

@@ -100,6 +100,7 @@ struct Metrics::Impl {
   Counter& replans =
       OneCounter("weft_controller_replans_total", "Re-plans that moved at least one live connection.");
   Counter& plans = OneCounter("weft_controller_flow_plans_total", "Runs of the flow planner.");
+  Counter& joint_plans = OneCounter("weft_controller_joint_plans_total", "Plans of all jobs together that were taken in.");
   Counter& epochs = OneCounter("weft_controller_policy_epochs_total", "Policy epochs given to jobs.");
   Counter& policies = OneCounter("weft_controller_policies_total", "Policies pushed to hosts.");
   Series<Counter> decisions{MakeCounter("weft_controller_decisions_total", "Decisions by kind.")};
@@ -123,6 +124,17 @@ struct Metrics::Impl {
   Series<Gauge> iteration{MakeGauge("weft_controller_job_iteration_seconds", "Measured iteration period of the job.")};
   Series<Gauge> predicted{
       MakeGauge("weft_controller_job_predicted_iteration_seconds", "Planned iteration time of the job.")};
+  Series<Gauge> job_bound{MakeGauge("weft_controller_job_bound_iteration_seconds",
+                                    "Iteration time that no controller beats on the job's hosts.")};
+  Series<Gauge> job_gap{MakeGauge("weft_controller_job_gap_ratio",
+                                  "Iteration simulated with all jobs, over its bound, less 1.")};
+  Series<Gauge> job_class{MakeGauge("weft_controller_job_traffic_class", "Traffic class of the job, 0 is served first.")};
+  Series<Gauge> job_window{MakeGauge("weft_controller_job_window_seconds",
+                                     "How long the job's bursts may begin in each period, 0 at any time.")};
+  Series<Gauge> gpu_use{MakeGauge("weft_controller_gpu_use_ratio",
+                                  "Share of the modelled jobs' GPU time that is computed, simulated.")};
+  Gauge& gpu_gap = OneGauge("weft_controller_gpu_use_gap_ratio", "How far the simulated GPU use is below its bound.");
+  Gauge& modelled = OneGauge("weft_controller_jobs_modelled", "Jobs whose compute and bytes are known.");
   Series<Gauge> job_rate{
       MakeGauge("weft_controller_job_send_bytes_per_second", "Bytes on the wire by the job's flows, last second.")};
 
@@ -152,6 +164,16 @@ void Metrics::Impl::RefreshJobs(const std::vector<v1::JobStatus>& all) {
     if (job.plan().predicted().iteration_s() > 0) predicted.At(labels).Set(job.plan().predicted().iteration_s());
     job_rate.At(labels).Set(job.send_rate_bps() / 8);
   }
+  for (const v1::JobStatus& job : all) {
+    if (job.state() == "released" || !job.has_joint()) continue;
+    const Labels labels{{"weft_job", job.spec().job_id()}};
+    job_class.At(labels).Set(job.joint().traffic_class());
+    job_window.At(labels).Set(job.joint().window_s());
+    if (job.joint().bound_s() <= 0) continue;
+    job_bound.At(labels).Set(job.joint().bound_s());
+    job_gap.At(labels).Set(job.joint().gap());
+  }
+  for (Series<Gauge>* series : {&job_class, &job_window, &job_bound, &job_gap}) series->Sweep();
   for (const auto& [state, count] : by_state) jobs.At({{"state", state}}).Set(count);
   iteration.Sweep();
   predicted.Sweep();
@@ -176,7 +198,13 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   Advance(policies, static_cast<double>(counters.policies));
   Advance(sessions_closed, static_cast<double>(view.sessions_closed));
   Advance(journal_errors, static_cast<double>(view.journal_errors));
-  for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode"}) {
+  Advance(joint_plans, static_cast<double>(counters.joint_plans));
+  gpu_use.At({{"of", "plan"}}).Set(view.outlook.gpu_use());
+  gpu_use.At({{"of", "default"}}).Set(view.outlook.gpu_use_default());
+  gpu_use.At({{"of", "bound"}}).Set(view.outlook.gpu_use_bound());
+  gpu_gap.Set(view.outlook.gap());
+  modelled.Set(static_cast<double>(view.outlook.jobs()));
+  for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode", "class", "shift", "topology"}) {
     const auto count = counters.decisions.find(kind);
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));

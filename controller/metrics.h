@@ -20,6 +20,7 @@ struct MetricsView {
   int64_t ignored = 0;
   int64_t flows = 0;
   v1::Mode mode = v1::MODE_UNSPECIFIED;
+  v1::ClusterOutlook outlook;
   int64_t sessions_closed = 0;      ///< by us: too slow, or replaced
   int64_t journal_errors = 0;
   Seconds uptime{0};

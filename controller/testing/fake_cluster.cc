@@ -24,10 +24,15 @@ FakeCluster::FakeCluster(Core& core, int leaves, int spines, int hosts_per_leaf,
 void FakeCluster::Send(Event event) {
   event.time = Seconds(now_);
   if (on_event) on_event(event);
+  std::vector<JobsPlanned> answers;
   for (Action& action : core_.Handle(event)) {
     Apply(action);
+    if (const auto* question = std::get_if<PlanJobs>(&action)) {
+      answers.push_back({question->digest, std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question->problem))});
+    }
     actions.push_back(std::move(action));
   }
+  for (JobsPlanned& answer : answers) Send({.body = std::move(answer)});
 }
 
 void FakeCluster::Apply(const Action& action) {

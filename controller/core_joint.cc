@@ -1,0 +1,277 @@
+// The half of the core that has all jobs planned together: when it asks, and what it makes of the answer. Traffic classes
+// and time windows are leased: the agents renew them while this controller lives.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/parse_units.h"
+#include "controller/core.h"
+
+namespace weft::controller {
+namespace {
+
+constexpr double kAnswerTimeout = 120;   // seconds, after which a question counts as lost
+constexpr double kSameShift = 0.02;      // of the period: closer windows are not worth another epoch
+constexpr size_t kLinksNamed = 4;
+
+double Modulo(double value, double period) {
+  const double rest = std::fmod(value, period);
+  return rest < 0 ? rest + period : rest;
+}
+
+/// What was found out about a job, without its names in other tables.
+v1::JointDecision ToDecision(const planner::JointJobPlan& plan, const planner::JointJob& job) {
+  v1::JointDecision decision;
+  double bytes = 0;
+  for (const planner::JointFlow& flow : job.flows) bytes += static_cast<double>(flow.bytes.count());
+  decision.set_compute_s(job.compute.count());
+  decision.set_release_s(job.release.count());
+  decision.set_communication_s(plan.communication.count());
+  decision.set_bytes(static_cast<int64_t>(bytes));
+  decision.set_intensity(plan.intensity);
+  decision.set_correction(plan.correction);
+  decision.set_traffic_class(plan.traffic_class);
+  decision.set_predicted_s(plan.predicted.count());
+  decision.set_bound_s(plan.bound.count());
+  if (plan.bound.count() > 0) decision.set_gap(std::max(0.0, plan.predicted / plan.bound - 1));
+  for (const std::string& reason : plan.why) decision.add_why(reason);
+  for (const std::string& reason : plan.rejected) decision.add_rejected(reason);
+  return decision;
+}
+
+void AddContenders(const planner::JointJobPlan& plan, const planner::JointProblem& problem,
+                   const planner::JointPlan& all, v1::JointDecision& decision) {
+  for (const planner::JointContender& other : plan.meets) {
+    v1::Contender* contender = decision.add_meets();
+    contender->set_job_id(problem.jobs[other.job].name);
+    contender->set_intensity(all.jobs[other.job].intensity);
+    contender->set_traffic_class(all.jobs[other.job].traffic_class);
+    contender->set_link_count(static_cast<int64_t>(other.links.size()));
+    for (size_t i = 0; i < other.links.size() && i < kLinksNamed; ++i) {
+      contender->add_links(problem.topology.LinkName(other.links[i]));
+    }
+  }
+}
+
+}  // namespace
+
+int32_t Core::DscpOf(const std::string& job_id) const {
+  const std::vector<int32_t>& dscp = options_.joint.dscp;
+  const auto joint = joint_.find(job_id);
+  if (joint == joint_.end() || joint->second.force.traffic_class < 0) return 0;
+  const auto index = std::min(static_cast<size_t>(joint->second.force.traffic_class), dscp.size() - 1);
+  return dscp.size() < 2 ? 0 : dscp[index];
+}
+
+/// Follows the measured periods: one that moves away from what was planned with calls for another plan.
+void Core::WatchRhythms() {
+  const double drift = options_.joint.drift;
+  const std::map<std::string, double> periods = MeasuredPeriods(table_);
+  for (const auto& [id, job] : jobs_.jobs()) {
+    if (job.state == JobState::kReleased) continue;
+    const auto measured = periods.find(id);
+    JobRhythm& rhythm = rhythms_[id];
+    const bool was_steady = IsSteady(rhythm, now_s_ - 1);
+    if (measured == periods.end()) {
+      rhythm = JobRhythm();
+    } else if (!(std::abs(measured->second - rhythm.period_s) <= drift * rhythm.period_s)) {
+      rhythm = {measured->second, now_s_};
+    }
+    const auto joint = joint_.find(id);
+    const double planned_with = joint == joint_.end() ? 0 : joint->second.period_s;
+    const bool steady = IsSteady(rhythm, now_s_);
+    const bool drifted = steady && !(std::abs(rhythm.period_s - planned_with) <= drift * planned_with);
+    if ((drifted || (steady && !was_steady)) && joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
+    WatchShift(id, rhythm);
+  }
+}
+
+/// A job that has become slower than its windows come would wait for one whole period after the other: it is set free.
+void Core::WatchShift(const std::string& job_id, const JobRhythm& rhythm) {
+  const auto joint = joint_.find(job_id);
+  if (joint == joint_.end() || joint->second.window_s <= 0 || rhythm.period_s <= 0) return;
+  const double planned_s = joint->second.window_s;
+  if (std::abs(rhythm.period_s - planned_s) <= options_.joint.drift * planned_s) return;
+  ClearWindows(job_id);
+  PushJobs({job_id});
+  Decide("shift", job_id, fmt::format("time window taken back: its period is {}, the window was made for {}",
+                                      FormatDuration(Seconds(rhythm.period_s)), FormatDuration(Seconds(planned_s))));
+}
+
+void Core::MaybePlanJobs() {
+  if (question_ && now_s_ - question_->asked_s < kAnswerTimeout) return;
+  if (joint_dirty_since_s_ < 0 || now_s_ < next_joint_s_) return;
+  if (now_s_ - joint_dirty_since_s_ < options_.joint.settle.count()) return;
+  joint_dirty_since_s_ = -1;
+  next_joint_s_ = now_s_ + options_.joint.interval.count();
+  std::map<std::string, JointInForce> in_force;
+  for (const auto& [id, state] : joint_) in_force[id] = state.force;
+  JointQuestion question{.asked_s = now_s_, .input = {}, .problem = nullptr};
+  question.input = BuildJointProblem({.table = &table_, .fabric = &fabric_, .monitor = &monitor_, .jobs = &jobs_.jobs(),
+                                      .in_force = &in_force, .rhythms = &rhythms_, .now_s = now_s_},
+                                     options_.joint.planning);
+  if (!options_.joint.shifts) {
+    for (planner::JointJob& job : question.input.problem.jobs) job.stable = job.shifted = false;
+  }
+  question.problem = std::make_shared<const planner::JointProblem>(std::move(question.input.problem));
+  question.input.problem = {};
+  question.digest = planner::DigestOf(*question.problem);
+  if (question.digest == planned_digest_) return;  // nothing that matters has changed
+  actions_.push_back(PlanJobs{question.digest, question.problem});
+  question_ = std::move(question);
+}
+
+void Core::On(const JobsPlanned& event) {
+  const bool wanted = question_ && event.digest == question_->digest && event.plan != nullptr &&
+                      event.plan->jobs.size() == question_->problem->jobs.size();
+  if (!wanted) {
+    ++ignored_;
+    return;
+  }
+  JointQuestion question = std::move(*question_);
+  question_.reset();
+  planned_digest_ = event.digest;
+  ++counters_.joint_plans;
+  question.input.problem = *question.problem;
+  TakeOutlook(*event.plan);
+  TakeJoint(question.input, *event.plan);
+}
+
+void Core::TakeOutlook(const planner::JointPlan& plan) {
+  outlook_.Clear();
+  outlook_.set_jobs(plan.modelled);
+  outlook_.set_gpu_use(plan.gpu_use);
+  outlook_.set_gpu_use_default(plan.gpu_use_default);
+  outlook_.set_gpu_use_bound(plan.gpu_use_bound);
+  outlook_.set_gap(plan.gap);
+  outlook_.set_decided_s(now_s_);
+  outlook_.set_complete(plan.complete);
+  for (const std::string& note : plan.notes) outlook_.add_notes(note);
+}
+
+void Core::TakeJoint(const JointInput& input, const planner::JointPlan& plan) {
+  const bool enforce = mode_ == v1::MODE_ENFORCE;
+  std::set<std::string> changed;
+  for (const auto& [id, model] : input.models) {
+    const Job* job = jobs_.Find(id);
+    if (job == nullptr || job->state == JobState::kReleased) continue;
+    JointState& state = joint_[id];
+    const bool known = model.source != "none" && plan.jobs[model.place].modelled;
+    v1::JointDecision decision;
+    if (known) {
+      decision = ToDecision(plan.jobs[model.place], input.problem.jobs[model.place]);
+      AddContenders(plan.jobs[model.place], input.problem, plan, decision);
+    } else {
+      decision.set_traffic_class(state.force.traffic_class < 0 ? options_.joint.planning.classes - 1
+                                                               : state.force.traffic_class);
+      decision.add_why("not modelled: " + (model.missing.empty() ? "a link on its way is dead" : model.missing));
+    }
+    decision.set_model(known ? model.source : "none");
+    decision.set_classes(options_.joint.planning.classes);
+    decision.set_dscp(options_.joint.dscp[static_cast<size_t>(decision.traffic_class())]);
+    decision.set_decided_s(now_s_);
+    state.period_s = model.period_s;
+    if (known && enforce && TakeClass(id, decision)) changed.insert(id);
+    state.decision = std::move(decision);
+  }
+  if (enforce) changed.merge(TakeShifts(input, plan));
+  PushJobs(changed);
+}
+
+/// True if the job's packets are to be marked otherwise than before.
+bool Core::TakeClass(const std::string& job_id, const v1::JointDecision& decision) {
+  JointState& state = joint_[job_id];
+  const int32_t before = DscpOf(job_id);
+  const int32_t old_class = state.force.traffic_class;
+  state.force.traffic_class = decision.traffic_class();
+  if (DscpOf(job_id) == before) return false;
+  Decide("class", job_id,
+         fmt::format("class {} of {} (DSCP {}) in place of {}; {}", decision.traffic_class(), decision.classes(),
+                     decision.dscp(), old_class < 0 ? std::string("the default") : fmt::format("{}", old_class),
+                     fmt::join(decision.why(), "; ")));
+  return true;
+}
+
+/// When an iteration begins to send, in the controller's time; by the first of these flows that knows.
+std::optional<double> Core::PhaseOf(const std::vector<uint64_t>& flows) const {
+  for (const uint64_t id : flows) {
+    const SendFlow& flow = table_.flows().at(id);
+    if (!flow.stale() && flow.iteration_start_s > 0) return flow.iteration_start_s + hosts_.at(flow.host).offset_s;
+  }
+  return std::nullopt;
+}
+
+/// Gives each of the flows a window that opens `delay_s` after its own bursts begin now.
+void Core::SetWindows(const std::vector<uint64_t>& flows, const planner::JointJobPlan& plan, double delay_s) {
+  for (const uint64_t id : flows) {
+    SendFlow& flow = *table_.Find(id);
+    if (flow.iteration_start_s <= 0) continue;
+    flow.window = {plan.period.count(), flow.iteration_start_s + delay_s, plan.window.count()};
+  }
+}
+
+void Core::ClearWindows(const std::string& job_id) {
+  for (const auto& [id, unused] : table_.flows()) {
+    SendFlow& flow = *table_.Find(id);
+    if (flow.identity.job_id() == job_id) flow.window = {};
+  }
+  JointState& state = joint_[job_id];
+  state.force.shifted = false;
+  state.force.shift_s = state.window_s = 0;
+}
+
+/// Windows for the jobs that are to be shifted, from where their bursts are now: the first one stays, the others are held
+/// back until they stand to it as planned. Returns the jobs whose windows changed.
+std::set<std::string> Core::TakeShifts(const JointInput& input, const planner::JointPlan& plan) {
+  std::set<std::string> changed;
+  std::map<std::string, std::vector<uint64_t>> flows;
+  for (const auto& [id, flow] : table_.flows()) flows[flow.identity.job_id()].push_back(id);
+  std::optional<double> origin;
+  for (const auto& [id, model] : input.models) {
+    const auto found = joint_.find(id);
+    if (found == joint_.end() || model.source == "none") continue;
+    JointState& state = found->second;
+    const planner::JointJobPlan& job = plan.jobs[model.place];
+    const std::optional<double> phase = job.shifted ? PhaseOf(flows[id]) : std::nullopt;
+    if (!phase || !(job.period.count() > 0)) {
+      if (state.window_s <= 0) continue;
+      ClearWindows(id);
+      Decide("shift", id, "time window taken back: " + std::string(job.shifted ? "its bursts are not seen any more"
+                                                                              : "it no longer pays"));
+      changed.insert(id);
+      continue;
+    }
+    const double period = job.period.count();
+    if (!origin) origin = *phase - job.burst.count();
+    const double delay = Modulo(*origin + job.burst.count() - *phase, period);
+    state.decision.set_shift_s(delay);
+    state.decision.set_window_s(job.window.count());
+    const double moved = std::min(delay, period - delay);
+    const double tolerance = kSameShift * period;
+    if (state.window_s > 0 && std::abs(state.window_s - period) <= tolerance && moved <= tolerance) continue;
+    SetWindows(flows[id], job, delay);
+    state.force = {state.force.traffic_class, true, job.shift.count()};
+    state.window_s = period;
+    Decide("shift", id, fmt::format("bursts may begin for {} of every {}, {} later than now", FormatDuration(job.window),
+                                    FormatDuration(job.period), FormatDuration(Seconds(delay))));
+    changed.insert(id);
+  }
+  return changed;
+}
+
+/// New epochs of these jobs to all hosts that send for them.
+void Core::PushJobs(const std::set<std::string>& jobs) {
+  if (mode_ != v1::MODE_ENFORCE) return;
+  std::set<std::pair<std::string, std::string>> targets;
+  std::set<std::string> pushed;
+  for (const auto& [id, flow] : table_.flows()) {
+    const std::string& job_id = flow.identity.job_id();
+    if (!jobs.contains(job_id) || flow.stale()) continue;
+    targets.insert({job_id, flow.host});
+    pushed.insert(job_id);
+  }
+  PushPolicies(pushed, targets);
+}
+
+}  // namespace weft::controller

@@ -29,6 +29,7 @@ void AddPerf(CLI::App& app, int& exit_code) {
   perf->add_option("--warmup", options->warmup, "runs per size before the timed ones")->capture_default_str();
   perf->add_flag("--check", options->check, "compare every element of every run");
   perf->add_option("--plugin", options->plugin, "net plugin to load (default: libnccl-net-weft.so)");
+  perf->add_option("--transport", options->transport, "tcp, rdma or auto, of our plugin (default: WEFT_TRANSPORT)");
   perf->add_option("--algorithm", options->algorithm, "algorithm of the collective")->capture_default_str();
   perf->add_option("--slice", options->slice, "pipelining grain")->capture_default_str();
   perf->add_option("--net-version", options->net_version, "newest net table to use, 6 to 12")->capture_default_str();

@@ -56,6 +56,7 @@ RankOutcome RunLocally(const PerfPlan& plan) {
 
 int RunPerf(const PerfOptions& options) {
   const auto plan = CheckPerfOptions(options);
+  if (plan && !options.transport.empty()) setenv("WEFT_TRANSPORT", options.transport.c_str(), 1);
   RankOutcome outcome;
   if (!plan) {
     outcome = {ExitCodeOf(plan.error()), plan.error().message()};

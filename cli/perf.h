@@ -15,6 +15,7 @@ struct PerfOptions {
   int warmup = 3;
   bool check = false;              ///< compare every element of every iteration
   std::string plugin;              ///< empty: ours, beside this program or by the loader's search path
+  std::string transport;           ///< tcp, rdma, auto; empty: what the environment says (WEFT_TRANSPORT)
   std::string algorithm = "ring";  ///< NAME or NAME:NUMBER of planner/collectives/algorithm.h
   std::string slice = "512KiB";    ///< pipelining grain
   int net_version = 12;            ///< newest net table to use

@@ -52,6 +52,10 @@ Status CheckNumbers(const PerfOptions& options) {
   if (options.net_version < 6 || options.net_version > 12) {
     return Bad(fmt::format("--net-version {}: expected 6 to 12", options.net_version));
   }
+  if (!options.transport.empty() && options.transport != "tcp" && options.transport != "rdma" &&
+      options.transport != "auto") {
+    return Bad(fmt::format("--transport \"{}\": expected tcp, rdma or auto", options.transport));
+  }
   if (options.output != "table" && options.output != "json") {
     return Bad(fmt::format("--output \"{}\": expected table or json", options.output));
   }

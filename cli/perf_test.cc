@@ -60,6 +60,7 @@ TEST(PerfPlan, WhatCannotBeRunIsRefusedByTheNameOfItsOption) {
       {{.collective = "alltoall", .algorithm = "tree"}, "--algorithm: algorithm \"tree\" for alltoall: expected one of"},
       {{.slice = "1B"}, "--slice \"1B\""},
       {{.net_version = 13}, "--net-version 13: expected 6 to 12"},
+      {{.transport = "udp"}, "--transport \"udp\": expected tcp, rdma or auto"},
       {{.output = "xml"}, "--output \"xml\": expected table or json"},
       {{.timeout = "0s"}, "--timeout \"0s\""},
       {{.rank = 2, .world = 2, .rendezvous = "h:1"}, "--rank 2 --world 2"},

@@ -145,6 +145,23 @@ bool Flow::StopAndRestart(uint32_t generation) {
   return false;
 }
 
+void Flow::ConnectWhenPossible(const ControlMessage& peer) {
+  wanted_peer_ = peer;
+  connecting_ = true;
+  TryConnect();
+}
+
+void Flow::TryConnect() {
+  if (pairs_->port()->down()) return;
+  std::string why;
+  if (pairs_->Connect(wanted_peer_, &why)) {
+    connecting_ = false;
+    OnConnected(wanted_peer_);
+  } else if (std::string rewind; !pairs_->Rewind(&rewind)) {
+    Fail(nccl::kSystemError, (why + "; " + rewind).c_str());
+  }
+}
+
 ControlMessage Flow::Message(ControlType type) const {
   ControlMessage message{};
   message.magic = kControlMagic;
@@ -200,7 +217,8 @@ void Flow::Sweep(const Tick& tick) {
     Fail(nccl::kRemoteError, "could not be set up anew in time (WEFT_RDMA_RECOVERY_S)");
     return;
   }
-  Work(tick);
+  if (connecting_) TryConnect();
+  if (error_ == nccl::kSuccess) Work(tick);
 }
 
 void Flow::Watch(std::vector<pollfd>* fds) {

@@ -54,7 +54,7 @@ class Flow : public Comm, public BackgroundTask {
   int RegMrDmaBuf(void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle) override;
   int DeregMr(void* mhandle) override;
 
-  const abi::FlowSlot* slot() const { return slot_; }
+  const abi::FlowSlot* slot() const override { return slot_; }
 
   void Sweep(const Tick& tick) override;
   void Watch(std::vector<pollfd>* fds) override;
@@ -95,6 +95,10 @@ class Flow : public Comm, public BackgroundTask {
   void LaneFailed(uint32_t lane, ibv_wc_status status);
   /// Stops the pairs and sets them back; what completed meanwhile is counted.
   bool StopAndRestart(uint32_t generation);
+  /// From now on each sweep tries to connect to what `peer` describes, until it works: a port that is down, or a route
+  /// that is not back yet, is what a flow is set up anew for. Then OnConnected(peer).
+  void ConnectWhenPossible(const ControlMessage& peer);
+  virtual void OnConnected(const ControlMessage& peer) = 0;
   /// Says what is constant about this end.
   ControlMessage Message(ControlType type) const;
   bool Say(const ControlMessage& message);
@@ -123,7 +127,10 @@ class Flow : public Comm, public BackgroundTask {
 
  private:
   void ReadControl();
+  void TryConnect();
 
+  ControlMessage wanted_peer_{};
+  bool connecting_ = false;
   std::atomic<bool> held_{false};  // acquire and release: what one holder wrote the next one sees
 };
 

@@ -223,6 +223,10 @@ void QueuePairs::Pause() {
 bool QueuePairs::Restart(uint32_t generation, std::string* why) {
   generation_ = generation;
   ChoosePacketNumbers();
+  return Rewind(why);
+}
+
+bool QueuePairs::Rewind(std::string* why) {
   return ForEachLane([&](uint32_t lane) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_RESET;

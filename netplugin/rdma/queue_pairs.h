@@ -76,6 +76,7 @@ class QueuePairs {
   bool MoveUdpPort(uint32_t lane, uint16_t port);
   void SetTrafficClasses(uint8_t data, uint8_t control) { data_class_ = data, control_class_ = control; }
   uint8_t data_class() const { return data_class_; }
+  uint8_t control_class() const { return control_class_; }
 
   /// Takes all pairs from their start to ready-to-send against `peer`, and posts the receives. False with the reason in
   /// `why`.
@@ -99,6 +100,8 @@ class QueuePairs {
   }
   /// Back to the start, with new packet numbers; the next Connect() begins `generation`. False with the reason in `why`.
   bool Restart(uint32_t generation, std::string* why);
+  /// Back to the start after a Connect() that failed, for another try with the numbers that the peer knows.
+  bool Rewind(std::string* why);
 
   /// Up to `most` completions; counts what they free. Never blocks.
   int Poll(ibv_wc* completions, int most) {

@@ -173,11 +173,10 @@ void RecvFlow::BeginAnew(const ControlMessage& message) {
   if (failed_since_ == 0) failed_since_ = NowNs();
   if (!StopAndRestart(message.generation) || error_ != nccl::kSuccess) return;
   pairs_->SetTrafficClasses(message.port.traffic_class, message.port.control_traffic_class);
-  std::string why;
-  if (!pairs_->Connect(message, &why)) {
-    Fail(nccl::kSystemError, why.c_str());
-    return;
-  }
+  ConnectWhenPossible(message);
+}
+
+void RecvFlow::OnConnected(const ControlMessage&) {
   ControlMessage answer = Message(ControlType::kResetDone);
   for (uint32_t i = 0; i < kSlots; ++i) {
     const RecvRequest& request = requests_[i];

@@ -35,6 +35,7 @@ class RecvFlow final : public Flow {
   void PartArrived(uint32_t lane, const ibv_wc& completion);
   uint64_t Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);
   void BeginAnew(const ControlMessage& message);
+  void OnConnected(const ControlMessage& message) override;
 
   std::array<RecvRequest, kSlots> requests_;
   uint32_t next_ = 0;      // sequence of the next message

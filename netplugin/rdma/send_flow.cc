@@ -19,10 +19,23 @@ SendFlow::SendFlow(const Services& services, Setup setup, uint8_t traffic_class)
     : Flow(services, std::move(setup)), own_class_(traffic_class) {
   for (SendRequest& request : requests_) request.comm = this;
   Reweigh(NowNs());
+  LogPaths("connected");
   services_.background.Add(this);
 }
 
 SendFlow::~SendFlow() { services_.background.Remove(this); }
+
+/// One line per flow and change: what was asked of the network.
+void SendFlow::LogPaths(const char* what) const {
+  std::string ports;
+  for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
+    ports += (lane > 0 ? ", " : "") + std::to_string(pairs_->UdpPort(lane));
+  }
+  Log(nccl::kLogInfo, "flow %016llx to rank %d over %s %s: %u queue pairs, UDP ports %s, credits from %u, traffic class "
+      "%u, of credits %u, service level %u", static_cast<unsigned long long>(flow_), slot_->peer_rank,
+      pairs_->port()->name().c_str(), what, pairs_->lanes(), ports.c_str(), pairs_->UdpPort(kControlLane),
+      pairs_->data_class(), pairs_->control_class(), pairs_->port()->info().service_level);
+}
 
 int SendFlow::Isend(const void* data, uint64_t size, int, void* mhandle, Request** request) {
   *request = nullptr;
@@ -206,7 +219,7 @@ void SendFlow::OnMessage(const ControlMessage& message) {
     LaneFailed(kControlLane, IBV_WC_REM_OP_ERR);
   } else if (message.type == ControlType::kResetDone && state_ == State::kWaiting &&
              message.generation == pairs_->generation()) {
-    Resume(message);
+    ConnectWhenPossible(message);
   } else {
     Fail(nccl::kInternalError, "the peer said something that does not fit");
   }
@@ -228,20 +241,14 @@ void SendFlow::Restart() {
 }
 
 /// The receiver has said what it has; all else is written again.
-void SendFlow::Resume(const ControlMessage& report) {
-  std::string why;
-  if (!pairs_->Connect(report, &why)) {
-    Fail(nccl::kSystemError, why.c_str());
-    return;
-  }
+void SendFlow::OnConnected(const ControlMessage& report) {
   ApplyReport(report);
   if (error_ != nccl::kSuccess || !Say(Message(ControlType::kReady))) return;
   state_ = State::kRunning;
   if (outstanding_ == 0) Progressed();  // otherwise the next acknowledgement will say so
   PublishLanes();
   Reweigh(NowNs());
-  Log(nccl::kLogInfo, "send to rank %d over %s: set up anew (%u), %u parts written again", recorder_.slot().peer_rank,
-      pairs_->port()->name().c_str(), pairs_->generation(), sent_again_);
+  LogPaths(("set up anew, " + std::to_string(sent_again_) + " parts to write again").c_str());
   // What the failed lanes held goes over the others while they are under suspicion.
   uint32_t turn = 0;
   unposted_ = 0;

@@ -42,13 +42,14 @@ class SendFlow final : public Flow {
   void Work(const Tick& tick) override;
   void OnCompletion(const ibv_wc& completion) override;
 
+  void LogPaths(const char* what) const;
   int Accepts(const void* data, uint64_t size, void* mhandle, const Credit& credit);
   void Begin(SendRequest& request);
   void PostPending();
   bool PostPart(SendRequest& request, uint32_t part);
   Write NextWrite(SendRequest& request, uint32_t part, Immediate* immediate);
   void PartDone(SendRequest& request, PostedPart& part);
-  void Resume(const ControlMessage& report);
+  void OnConnected(const ControlMessage& report) override;
   void ApplyReport(const ControlMessage& report);
   void Restart();
   bool Paced(uint64_t size);

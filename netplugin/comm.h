@@ -90,6 +90,8 @@ class Comm {
 
   /// Its telemetry, from which the watchdog sees whether bytes move; nullptr: it is not watched.
   virtual const abi::FlowSlot* slot() const { return nullptr; }
+  /// How long the peer's host has not answered on any lane, as last sampled; UINT64_MAX: not known. Background thread.
+  virtual uint64_t SilentNs() const { return UINT64_MAX; }
 
   InFlight in_flight;  ///< counted where NCCL's calls come in (net.cc)
 };

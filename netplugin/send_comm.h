@@ -40,6 +40,7 @@ class SendComm final : public Comm, public BackgroundTask {
   }
   int Test(Request* request, int* done, int* size) override;
   const abi::FlowSlot* slot() const override { return &recorder_.slot(); }
+  uint64_t SilentNs() const override;
 
   void Sweep(const Tick& tick) override;
   void Watch(std::vector<pollfd>* fds) override;

@@ -43,6 +43,15 @@ void SendComm::Sweep(const Tick& tick) {
   recorder_.CloseIdleBurst(tick.now);
 }
 
+uint64_t SendComm::SilentNs() const {
+  uint64_t least = UINT64_MAX;
+  for (const Lane& lane : lanes_) {
+    const bool sampled = lane.state.load(std::memory_order_acquire) == LaneState::kActive && lane.moment.time_ns != 0;
+    if (sampled) least = std::min(least, lane.moment.silent_ns);
+  }
+  return least;
+}
+
 void SendComm::Watch(std::vector<pollfd>* fds) {
   for (const Lane& lane : lanes_) {
     if (lane.state.load(std::memory_order_relaxed) != LaneState::kConnecting) continue;

@@ -37,7 +37,8 @@ TcpMoment SampleTcpInfo(int fd, int family, abi::Direction direction, uint64_t n
           .busy_us = info.tcpi_busy_time - std::min<uint64_t>(info.tcpi_busy_time, info.tcpi_rwnd_limited),
           .acked_bytes = info.tcpi_bytes_acked,
           .segment = std::max<uint64_t>(1, info.tcpi_snd_mss),
-          .backlog = info.tcpi_unacked >= kBacklogSegments};
+          .backlog = info.tcpi_unacked >= kBacklogSegments,
+          .silent_ns = uint64_t{info.tcpi_last_ack_recv} * 1'000'000};
 }
 
 void CountBacklog(const TcpMoment& before, const TcpMoment& now, int family, abi::LaneTelemetry* lane) {

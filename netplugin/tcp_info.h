@@ -13,6 +13,7 @@ struct TcpMoment {
   uint64_t acked_bytes = 0;  ///< payload
   uint64_t segment = 1;      ///< payload bytes of a full segment
   bool backlog = false;      ///< more bytes stand before the wire than one acknowledgement covers
+  uint64_t silent_ns = 0;    ///< since the peer's host last acknowledged anything, be it that its window is closed
 };
 
 /// Fills wire_bytes, retransmits and rtt_us of `lane` from TCP_INFO of `fd`. wire_bytes counts whole IP packets in the

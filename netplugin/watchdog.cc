@@ -21,8 +21,9 @@ uint64_t Moved(const Comm& comm, const abi::FlowSlot& slot) {
   return sum;
 }
 
-StallEvidence EvidenceOf(const abi::FlowSlot& slot) {
+StallEvidence EvidenceOf(const Comm& comm, const abi::FlowSlot& slot) {
   StallEvidence evidence;
+  evidence.silent_ns = comm.SilentNs();
   evidence.wire_busy_ns = Load(slot.wire_busy_ns);
   for (const abi::LaneTelemetry& lane : slot.lanes) {
     evidence.retransmits += Load(lane.retransmits);
@@ -76,8 +77,14 @@ void FillIdentity(const Comm& comm, const abi::FlowSlot& slot, uint64_t since_ns
 abi::StallCause CauseOf(abi::Direction direction, const StallEvidence& before, const StallEvidence& now,
                         uint64_t stalled_ns) {
   if (now.usable_lanes == 0) return abi::StallCause::kNoLane;
-  if (now.retransmits > before.retransmits) return abi::StallCause::kNoAcknowledgement;
   if (direction == abi::Direction::kReceive) return abi::StallCause::kPeerSendsNothing;
+  // A host whose process does not read still answers the probes of its closed window. Their distance doubles: the newest
+  // answer is younger than half the time. Retransmissions alone say little: segments that met a full buffer are sent
+  // again too.
+  const bool known = now.silent_ns != UINT64_MAX;
+  if (known ? now.silent_ns > stalled_ns / 4 * 3 : now.retransmits > before.retransmits) {
+    return abi::StallCause::kNoAcknowledgement;
+  }
   // TCP counts as busy only while the receiver's window is open: a sender with bytes to send that is not busy waits for
   // the peer's process.
   const uint64_t busy = now.wire_busy_ns - std::min(now.wire_busy_ns, before.wire_busy_ns);
@@ -123,7 +130,7 @@ void Watchdog::Look(Watched& watched, uint64_t now) {
     if (watched.stall) Over(watched, now, false);
     watched.moved = moved;
     watched.since_ns = now;
-    watched.evidence = EvidenceOf(*watched.slot);
+    watched.evidence = EvidenceOf(*watched.comm, *watched.slot);
     watched.said = false;
     return;
   }
@@ -141,7 +148,7 @@ void Watchdog::Begin(Watched& watched, uint64_t now) {
   const abi::FlowSlot& slot = *watched.slot;
   const auto direction = static_cast<abi::Direction>(slot.direction);
   const uint64_t stalled = now - watched.since_ns;
-  const abi::StallCause cause = CauseOf(direction, watched.evidence, EvidenceOf(slot), stalled);
+  const abi::StallCause cause = CauseOf(direction, watched.evidence, EvidenceOf(*watched.comm, slot), stalled);
   abi::StallSlot spare{};  // where all slots hold open stalls: the log line is still said
   abi::StallSlot* stall = observer_.NewStall();
   FillIdentity(*watched.comm, slot, watched.since_ns, stall ? stall : &spare);
@@ -159,7 +166,7 @@ void Watchdog::Begin(Watched& watched, uint64_t now) {
 void Watchdog::Update(Watched& watched, uint64_t now) {
   abi::StallSlot& stall = *watched.stall;
   const auto direction = static_cast<abi::Direction>(watched.slot->direction);
-  const auto cause = CauseOf(direction, watched.evidence, EvidenceOf(*watched.slot), now - watched.since_ns);
+  const auto cause = CauseOf(direction, watched.evidence, EvidenceOf(*watched.comm, *watched.slot), now - watched.since_ns);
   stall.cause.store(static_cast<uint32_t>(cause), std::memory_order_relaxed);
   stall.until_ns.store(now, std::memory_order_relaxed);
 }

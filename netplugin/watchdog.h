@@ -18,6 +18,7 @@ namespace weft::net {
 
 /// What a flow's counters say at one moment.
 struct StallEvidence {
+  uint64_t silent_ns = UINT64_MAX;  ///< since the peer's host last acknowledged anything; UINT64_MAX: not known
   uint64_t retransmits = 0;
   uint64_t wire_busy_ns = 0;
   uint32_t usable_lanes = 0;

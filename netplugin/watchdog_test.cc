@@ -161,17 +161,19 @@ TEST_F(WatchdogTest, MoreStallsThanSlotsAreSurvived) {
 }
 
 TEST(StallCause, ComesFromTheCounters) {
-  const StallEvidence before{.retransmits = 5, .wire_busy_ns = 100, .usable_lanes = 2};
+  const StallEvidence before{.silent_ns = 0, .retransmits = 5, .wire_busy_ns = 100, .usable_lanes = 2};
   const uint64_t stalled = 10 * kSecond;
   const auto cause = [&](abi::Direction direction, const StallEvidence& now) {
     return CauseOf(direction, before, now, stalled);
   };
   using enum abi::Direction;
-  EXPECT_EQ(cause(kSend, {6, 100 + stalled, 2}), StallCause::kNoAcknowledgement);
-  EXPECT_EQ(cause(kSend, {5, 100, 2}), StallCause::kPeerDoesNotRead);
-  EXPECT_EQ(cause(kSend, {5, 100 + stalled, 2}), StallCause::kUnknown) << "waiting for the wire, nothing sent again";
-  EXPECT_EQ(cause(kReceive, {5, 100, 2}), StallCause::kPeerSendsNothing);
-  EXPECT_EQ(cause(kReceive, {5, 100, 0}), StallCause::kNoLane);
+  EXPECT_EQ(cause(kSend, {9 * kSecond, 6, 100 + stalled, 2}), StallCause::kNoAcknowledgement);
+  EXPECT_EQ(cause(kSend, {4 * kSecond, 6, 100, 2}), StallCause::kPeerDoesNotRead) << "its host answers";
+  EXPECT_EQ(cause(kSend, {4 * kSecond, 5, 100 + stalled, 2}), StallCause::kUnknown);
+  EXPECT_EQ(cause(kSend, {UINT64_MAX, 6, 100, 2}), StallCause::kNoAcknowledgement) << "a transport that cannot tell";
+  EXPECT_EQ(cause(kSend, {UINT64_MAX, 5, 100, 2}), StallCause::kPeerDoesNotRead);
+  EXPECT_EQ(cause(kReceive, {UINT64_MAX, 5, 100, 2}), StallCause::kPeerSendsNothing);
+  EXPECT_EQ(cause(kReceive, {UINT64_MAX, 5, 100, 0}), StallCause::kNoLane);
 }
 
 }  // namespace

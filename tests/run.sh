@@ -5,7 +5,8 @@
 #   bash tests/run.sh --sanitize    the unit tests under AddressSanitizer + UBSan, then under ThreadSanitizer
 #   bash tests/run.sh -- -L fabric  what follows "--" goes to ctest
 #
-# A test that lacks a capability of the machine (root, network namespaces, QEMU and a kernel package) is skipped and named at the end.
+# A test that lacks a capability of the machine (root, network namespaces, QEMU and a kernel package) is skipped and
+# named at the end.
 # WEFT_REQUIRE=fabric,roce,slurm,prometheus turns such a skip into a failure.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)

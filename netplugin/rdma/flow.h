@@ -1,12 +1,12 @@
-// What both ends of an RDMA flow have in common: the queue pairs, the TCP connection on which the ends agree about them,
-// and how a flow begins anew when a queue pair failed.
+// What both ends of an RDMA flow have in common: the queue pairs, the TCP connection on which the ends agree about
+// them, and how a flow begins anew when a queue pair failed.
 //
 // Who may touch what: all state belongs to whoever holds the flow (Hold). NCCL's thread tries once and otherwise says
 // "not yet"; the background thread tries for some microseconds and otherwise comes again. Neither waits for the other.
 //
-// Beginning anew (and, the same way, changing traffic class or paths): the sender stops its queue pairs and says kReset;
-// the receiver stops its own, so that nothing can arrive any more, and answers which parts of which messages are there;
-// the sender writes the others again. A buffer that was given back to NCCL is never written to.
+// Beginning anew (and, the same way, changing traffic class or paths): the sender stops its queue pairs and says
+// kReset; the receiver stops its own, so that nothing can arrive any more, and answers which parts of which messages
+// are there; the sender writes the others again. A buffer that was given back to NCCL is never written to.
 #pragma once
 
 #include <atomic>

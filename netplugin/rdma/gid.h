@@ -31,9 +31,9 @@ std::string GidText(const std::array<uint8_t, 16>& gid);
 /// Parses "0000:0000:0000:0000:0000:ffff:0a00:0001" as sysfs prints it.
 std::optional<std::array<uint8_t, 16>> ParseGid(const std::string& text);
 
-/// The entry to use; nothing if none will do. `ethernet`: RoCE v2 only, an entry of `family` (AF_INET, AF_INET6; 0: IPv4
-/// first) before the other family, routable before link-local, else the lowest index. InfiniBand: the lowest index. A
-/// `wanted` index of 0 and more is taken as it is, whatever its type.
+/// The entry to use; nothing if none will do. `ethernet`: RoCE v2 only, an entry of `family` (AF_INET, AF_INET6; 0:
+/// IPv4 first) before the other family, routable before link-local, else the lowest index. InfiniBand: the lowest
+/// index. A `wanted` index of 0 and more is taken as it is, whatever its type.
 std::optional<GidEntry> ChooseGid(std::span<const GidEntry> table, bool ethernet, int family, int wanted);
 
 }  // namespace weft::net::rdma

@@ -1,5 +1,5 @@
-// Which path a queue pair takes, as far as the sending host can say: RoCEv2 packets go to UDP port 4791, and their source
-// port is what switches hash.
+// Which path a queue pair takes, as far as the sending host can say: RoCEv2 packets go to UDP port 4791, and their
+// source port is what switches hash.
 #pragma once
 
 #include <array>
@@ -19,11 +19,13 @@ enum class PortRule : uint8_t {
   kPairNumber, ///< from a hash of the queue pair's own number, whatever the label (rdma_rxe before)
 };
 
-/// The port that `flow_label` (20 bits) makes. Source: Linux 5.6, include/rdma/ib_verbs.h, rdma_flow_label_to_udp_sport.
+/// The port that `flow_label` (20 bits) makes. Source: Linux 5.6, include/rdma/ib_verbs.h,
+/// rdma_flow_label_to_udp_sport.
 uint16_t PortOfFlowLabel(uint32_t flow_label);
 /// A label that makes `port`. Requires: port >= kFirstRocePort. Never 0, which would leave the choice to the device.
 uint32_t FlowLabelOfPort(uint16_t port);
-/// rdma_rxe before Linux 5.18: 0xC000 and the upper 14 bits of the pair's number times the golden ratio (hash_32 of linux/hash.h).
+/// rdma_rxe before Linux 5.18: 0xC000 and the upper 14 bits of the pair's number times the golden ratio (hash_32 of
+/// linux/hash.h).
 uint16_t PortOfPairNumber(uint32_t number);
 
 /// The ports that lanes 0 to count-1 of a flow ask for when nobody chose others: of the flow's own, so that flows of

@@ -50,7 +50,8 @@ bool QueuePairs::MakeMemory(std::string* why) {
   if (!memory) throw std::bad_alloc();
   std::memset(memory, 0, MemoryBytes());
   memory_ = new (memory) FlowMemory{};
-  memory_mr_ = port_->verbs().reg_mr(port_->pd(), memory, MemoryBytes(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  memory_mr_ = port_->verbs().reg_mr(port_->pd(), memory, MemoryBytes(),
+                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (memory_mr_) return true;
   Because(why, "register memory", errno);
   return false;

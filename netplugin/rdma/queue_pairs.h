@@ -78,8 +78,8 @@ class QueuePairs {
   uint8_t data_class() const { return data_class_; }
   uint8_t control_class() const { return control_class_; }
 
-  /// Takes all pairs from their start to ready-to-send against `peer`, and posts the receives. False with the reason in
-  /// `why`.
+  /// Takes all pairs from their start to ready-to-send against `peer`, and posts the receives. False with the reason
+  /// in `why`.
   bool Connect(const ControlMessage& peer, std::string* why);
 
   /// Ends all traffic at once and waits until every request that was posted has its completion, which it hands to
@@ -98,7 +98,8 @@ class QueuePairs {
       if (count <= 0) Pause();
     }
   }
-  /// Back to the start, with new packet numbers; the next Connect() begins `generation`. False with the reason in `why`.
+  /// Back to the start, with new packet numbers; the next Connect() begins `generation`. False with the reason in
+  /// `why`.
   bool Restart(uint32_t generation, std::string* why);
   /// Back to the start after a Connect() that failed, for another try with the numbers that the peer knows.
   bool Rewind(std::string* why);

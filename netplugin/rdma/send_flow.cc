@@ -31,8 +31,8 @@ void SendFlow::LogPaths(const char* what) const {
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
     ports += (lane > 0 ? ", " : "") + std::to_string(pairs_->UdpPort(lane));
   }
-  Log(nccl::kLogInfo, "flow %016llx to rank %d over %s %s: %u queue pairs, UDP ports %s, credits from %u, traffic class "
-      "%u, of credits %u, service level %u", static_cast<unsigned long long>(flow_), slot_->peer_rank,
+  Log(nccl::kLogInfo, "flow %016llx to rank %d over %s %s: %u queue pairs, UDP ports %s, credits from %u, traffic "
+      "class %u, of credits %u, service level %u", static_cast<unsigned long long>(flow_), slot_->peer_rank,
       pairs_->port()->name().c_str(), what, pairs_->lanes(), ports.c_str(), pairs_->UdpPort(kControlLane),
       pairs_->data_class(), pairs_->control_class(), pairs_->port()->info().service_level);
 }

@@ -64,8 +64,8 @@ void SendFlow::ApplyPorts() {
   }
 }
 
-/// Weights that are in force: the policy's on the lanes it names, all alike without one; none for a lane under suspicion
-/// while another can carry its share.
+/// Weights that are in force: the policy's on the lanes it names, all alike without one; none for a lane under
+/// suspicion while another can carry its share.
 void SendFlow::Reweigh(uint64_t now) {
   std::array<uint32_t, kMaxParts> weights{};
   uint64_t total = 0;

@@ -24,10 +24,11 @@ struct Part {
   uint8_t lane = 0;
 };
 
-/// Cuts `size` bytes into parts for the lanes with a weight, in proportion to their weights; every cut is a multiple of
-/// kLineBytes from the message's start. With less than `split_bytes` for each, fewer lanes get a part: those that were
-/// served least, so that small messages keep to the weights over time. A message of no bytes is one empty part.
-/// Returns how many of `parts` are set, at least 1. Requires: some weight is not 0. Complexity: O(lanes²), no allocation.
+/// Cuts `size` bytes into parts for the lanes with a weight, in proportion to their weights; every cut is a multiple
+/// of kLineBytes from the message's start. With less than `split_bytes` for each, fewer lanes get a part: those that
+/// were served least, so that small messages keep to the weights over time. A message of no bytes is one empty part.
+/// Returns how many of `parts` are set, at least 1. Requires: some weight is not 0. Complexity: O(lanes²), no
+/// allocation.
 uint32_t SplitMessage(uint64_t size, uint64_t split_bytes, std::span<LaneShare> lanes,
                       std::array<Part, kMaxParts>* parts);
 

@@ -63,8 +63,8 @@ class RdmaConnector {
  public:
   explicit RdmaConnector(const Services& services) : services_(services) {}
 
-  /// One step; never waits for the peer. `*comm` stays nullptr while the connection is under way. Returns an NCCL code.
-  /// Threads: any, one at a time per handle.
+  /// One step; never waits for the peer. `*comm` stays nullptr while the connection is under way. Returns an NCCL
+  /// code. Threads: any, one at a time per handle.
   int Step(Handle* handle, const LocalEnd& end, std::unique_ptr<Comm>* comm);
 
  private:
@@ -96,8 +96,8 @@ struct RdmaDevices {
 /// `meeting`: the address on which ends meet, of the first usable interface.
 RdmaDevices FindRdmaDevices(const RdmaEnvironment& environment, const std::vector<Device>& meeting);
 
-/// What the plugin offers: WEFT_TRANSPORT's choice; under auto RDMA where it is, and then nothing else: a cluster whose
-/// RDMA does not work through this plugin is better served by NCCL's own.
+/// What the plugin offers: WEFT_TRANSPORT's choice; under auto RDMA where it is, and then nothing else: a cluster
+/// whose RDMA does not work through this plugin is better served by NCCL's own.
 std::vector<Device> ChooseDevices(const Environment& environment);
 
 }  // namespace weft::net::rdma

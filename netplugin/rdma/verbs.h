@@ -1,6 +1,6 @@
-// libibverbs as far as the plugin uses it, found at run time: the plugin loads, and serves TCP, where it is not installed.
-// Types come from rdma-core's header; of its functions only those are called directly that the header defines in line
-// through a context's own table (ibv_post_send, ibv_post_recv, ibv_poll_cq).
+// libibverbs as far as the plugin uses it, found at run time: the plugin loads, and serves TCP, where it is not
+// installed. Types come from rdma-core's header; of its functions only those are called directly that the header
+// defines in line through a context's own table (ibv_post_send, ibv_post_recv, ibv_poll_cq).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -40,8 +40,8 @@ struct Verbs {
   int (*mlx5_modify_udp_sport)(ibv_qp* qp, uint16_t port) = nullptr;
 };
 
-/// The library of this process, loaded at the first call and kept. nullptr where it cannot be used; `why` then says what
-/// was missing. Threads: one at a time.
+/// The library of this process, loaded at the first call and kept. nullptr where it cannot be used; `why` then says
+/// what was missing. Threads: one at a time.
 const Verbs* LoadVerbs(std::string* why);
 
 }  // namespace weft::net::rdma

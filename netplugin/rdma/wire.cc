@@ -8,8 +8,8 @@ namespace {
 
 constexpr uint32_t kMost24Bits = 0xFFFFFF;
 
-/// Differs from what zeroed or half-written memory holds. No secret: it finds accidents, not attackers, who could write
-/// a valid line as well.
+/// Differs from what zeroed or half-written memory holds. No secret: it finds accidents, not attackers, who could
+/// write a valid line as well.
 uint32_t CheckOf(const Credit& credit) {
   uint64_t hash = 0x9E3779B97F4A7C15u ^ credit.sequence;
   for (const uint64_t word : {credit.address, credit.size,

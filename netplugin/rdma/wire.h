@@ -1,5 +1,5 @@
-// What the RDMA transport says to its peer: over a TCP connection of each flow (ControlMessage: who the queue pairs are,
-// and how to begin anew when they failed), and by RDMA writes (Credit, Record) and their immediate values.
+// What the RDMA transport says to its peer: over a TCP connection of each flow (ControlMessage: who the queue pairs
+// are, and how to begin anew when they failed), and by RDMA writes (Credit, Record) and their immediate values.
 // Fixed-width, little-endian, no pointers that are followed; all of it is untrusted when it arrives.
 //
 //   sender -> receiver: kHello            receiver -> sender: kWelcome       sender -> receiver: kReady
@@ -81,8 +81,9 @@ const char* CheckControlMessage(const ControlMessage& message);
 /// What is wrong with a handle that NCCL carried here, or nullptr. `job_hash`: of this process, 0 for none.
 const char* CheckRdmaHandle(const Handle& handle, uint64_t job_hash);
 
-/// A posted receive, written by the receiver into credits[sequence % kSlots] of the sender's memory. A cache line, with
-/// the sequence last; `check` covers the rest, so that a line of which a part is still on its way is not taken for whole.
+/// A posted receive, written by the receiver into credits[sequence % kSlots] of the sender's memory. A cache line,
+/// with the sequence last; `check` covers the rest, so that a line of which a part is still on its way is not taken
+/// for whole.
 struct alignas(64) Credit {
   uint64_t address;
   uint64_t size;      ///< room in bytes

@@ -11,8 +11,8 @@ port=9000
 bash "$testbed/roce_pair" up
 export WEFT_RUN_DIR='' NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO
 
-# perf NAME RANKS ARGUMENT...: even ranks on rxe0, odd ones on rxe1; NAME.json is rank 0's answer, NAME.N.log what rank N
-# said, NAME.status the exit statuses.
+# perf NAME RANKS ARGUMENT...: even ranks on rxe0, odd ones on rxe1; NAME.json is rank 0's answer, NAME.N.log what
+# rank N said, NAME.status the exit statuses.
 perf() {
   local name=$1 ranks=$2 rank pids=() status=0
   shift 2
@@ -54,8 +54,8 @@ capture wire6
 NCCL_IB_TC=40 NCCL_IB_GID_INDEX=0 perf wire6 2 --collective allreduce --bytes 512KiB --iterations 1 --warmup 0
 stop_capture wire6
 
-# The cable is down for longer than a queue pair waits: the flows must begin anew when it is back. Which of the collective's
-# steps this meets is left to chance; that it met one is seen in the logs.
+# The cable is down for longer than a queue pair waits: the flows must begin anew when it is back. Which of the
+# collective's steps this meets is left to chance; that it met one is seen in the logs.
 export NCCL_IB_TIMEOUT=13 NCCL_IB_RETRY_CNT=3
 perf link 2 --collective allreduce --bytes 1MiB --iterations 40 --warmup 0 &
 perf_pid=$!

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Real verbs over a kernel's RoCEv2: boots one virtual machine, lets inside.sh run, and judges what it found.
 
-Checked: every collective's numbers; that each queue pair left by the UDP source port that was asked for, data and credits
-in their own traffic class, over IPv4 and IPv6; that an all-reduce whose cable was down for longer than its queue pairs
-wait is finished and right.
+Checked: every collective's numbers; that each queue pair left by the UDP source port that was asked for, data and
+credits in their own traffic class, over IPv4 and IPv6; that an all-reduce whose cable was down for longer than its
+queue pairs wait is finished and right.
 """
 import ipaddress
 import json
@@ -39,7 +39,8 @@ def run_machine(share):
     command = [str(SOURCE / "testbed/roce_machine"), "--timeout", str(MACHINE_SECONDS), "--share", str(share), "--",
                "bash", str(SOURCE / "tests/roce/inside.sh"), str(SOURCE / "testbed"),
                os.environ["WEFT_BIN"] + "/weft", os.environ["WEFT_LIB"] + "/libnccl-net-weft.so"]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
 
 
 def check_perf(share, name):
@@ -105,12 +106,12 @@ def check_wire(share, name, version, data_class, control_class):
             check(len(asked) == int(count), f"{name}: {count} queue pairs share ports {asked}")
             mine = [p for p in seen if p[4] in asked]
             wrote = {p[4] for p in mine if 6 <= p[5] <= 11}
-            check(wrote == asked, f"{name}: rank {rank} to {peer}: asked for UDP ports {asked}, writes left from {wrote}")
+            check(wrote == asked, f"{name}: rank {rank} to {peer}: asked for UDP ports {asked}, used {wrote}")
             check({p[3] & 0xFC for p in mine} == {data_class & 0xFC}, f"{name}: data of rank {rank} in another class")
             check(len({p[6] for p in mine if 6 <= p[5] <= 11}) == len(asked), f"{name}: not one queue pair per port")
             check(int(tclass) == data_class and int(cclass) == control_class, f"{name}: log says {found.group(0)}")
     check(flows == 2, f"{name}: {flows} flows in the logs")
-    # Credits are 64-byte writes of the receiving side; they are what carries the control class, with their acknowledgements.
+    # Credits are 64-byte writes of the receiving side: they and their acknowledgements have the control class.
     credits = [p for p in seen if p[3] & 0xFC == control_class & 0xFC and 6 <= p[5] <= 11]
     check(control_class == data_class or len(credits) > 0, f"{name}: no credit in class {control_class}")
     print(f"{name}: {len(seen)} packets, {len({p[4] for p in seen})} UDP source ports, classes {sorted(classes)}")

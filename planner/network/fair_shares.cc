@@ -1,17 +1,18 @@
 #include "planner/network/fair_shares.h"
 
 #include <algorithm>
-#include <bit>
-#include <numeric>
+#include <limits>
 
 #include "common/check.h"
 #include "planner/network/filling.h"
 #include "planner/network/flow_classes.h"
 
+// Classes, their membership in rows, and who holds them. What updates do is in fair_shares_settle.cc.
+
 namespace weft::planner {
 namespace {
 
-constexpr int64_t kOrderLasts = 256;      // updates after which dirty rows are ordered by new levels
+constexpr double kUnsettled = std::numeric_limits<double>::quiet_NaN();
 
 size_t Index(int32_t id) { return static_cast<size_t>(id); }
 
@@ -22,17 +23,22 @@ FairShares::FairShares(std::span<const BitsPerSecond> capacity, FairShareOptions
       options_(options),
       tie_(std::max(kLevelTie, options.tolerance)),
       rows_(capacity.size() * priorities_),
-      level_(rows_.size(), kNoLevel),
+      foreign_(rows_.size() + 1, 0),
+      level_(rows_.size() + 1, kNoLevel),
+      taken_(rows_.size() + 1, 0),
+      up_(rows_.size() + 1, kNoLevel),
+      down_(rows_.size() + 1, 0),
+      seen_(rows_.size() + 1, kUnsettled),
       dirty_((rows_.size() + 63) / 64, 0),
       lowest_dirty_(dirty_.size()),
-      rank_(rows_.size()),
+      rank_(rows_.size() + 1, static_cast<int32_t>(rows_.size())),
       row_at_(rows_.size()) {
   WEFT_CHECK(options.priorities > 0, "no priorities");
-  for (size_t r = 0; r < rows_.size(); ++r) rows_[r].capacity = capacity[r / priorities_].value();
+  for (size_t r = 0; r < rows_.size(); ++r) capacity_.push_back(capacity[r / priorities_].value());
   Reorder();
 }
 
-// ---- classes and their membership in rows
+// ---- classes
 
 FairShares::ClassId FairShares::Add(const MaxMinFlow& flow, int32_t count) {
   WEFT_CHECK(flow.weight > 0 && count > 0, "a flow's weight or count is not positive");
@@ -80,7 +86,8 @@ FairShares::ClassId FairShares::NewEntry(const MaxMinFlow& flow) {
   const ClassId id = free_entries_.back();
   free_entries_.pop_back();
   Entry& entry = entries_[Index(id)];
-  entry = {.length = static_cast<int32_t>(flow.links.size()), .priority = flow.priority, .weight = flow.weight,
+  entry = {.length = static_cast<int32_t>(flow.links.size()), .priority = flow.priority, .stamp = entry.stamp,
+           .weight = flow.weight,
            .cap_level = flow.cap.value() < kNoCap ? flow.cap.value() / flow.weight : kNoLevel, .cap = flow.cap};
   if (free_crossings_.size() <= flow.links.size()) free_crossings_.resize(flow.links.size() + 1);
   std::vector<uint32_t>& free = free_crossings_[flow.links.size()];
@@ -91,7 +98,8 @@ FairShares::ClassId FairShares::NewEntry(const MaxMinFlow& flow) {
   entry.begin = free.back();
   free.pop_back();
   for (size_t i = 0; i < flow.links.size(); ++i) {
-    WEFT_CHECK(flow.links[i].valid() && flow.links[i].index() < rows_.size() / priorities_, "a flow over an unknown link");
+    WEFT_CHECK(flow.links[i].valid() && flow.links[i].index() < rows_.size() / priorities_,
+               "a flow over an unknown link");
     const size_t r = RowOf(flow.links[i], flow.priority);
     crossings_[entry.begin + i] = {static_cast<int32_t>(r), static_cast<uint32_t>(rows_[r].members.size())};
     rows_[r].members.push_back({id, static_cast<int32_t>(i)});
@@ -118,39 +126,73 @@ void FairShares::FreeEntry(ClassId id) {
 
 /// Takes the class out of all sums, and puts it back with its new count, held by what now looks lowest.
 void FairShares::Reweigh(ClassId id, int32_t count) {
-  Entry& entry = entries_[Index(id)];
-  if (entry.holder != kNobody) SetLevel(id, 0, entry.holder);
-  if (entry.holder >= 0) {
-    const Crossing crossing = crossings_[entry.begin + Index(entry.holder)];
-    MakeForeign(Index(crossing.row), crossing.slot);
-    MarkDirty(Index(crossing.row));
-  }
-  entry.holder = kNobody;
-  entry.level = 0;
-  entry.count = count;
+  Detach(id);
+  entries_[Index(id)].count = count;
   if (count > 0) PickHolder(id);
 }
 
 void FairShares::PickHolder(ClassId id) {
-  Entry& entry = entries_[Index(id)];
+  const Entry& entry = entries_[Index(id)];
   double lowest = entry.cap_level;
-  entry.holder = kCap;
+  int32_t holder = kCap;
   for (int32_t i = 0; i < entry.length; ++i) {
-    const Row& row = rows_[Index(crossings_[entry.begin + Index(i)].row)];
-    const double level = std::max(0.0, row.capacity - row.foreign) / (row.own_weight + TotalWeight(entry));
+    const size_t r = Index(crossings_[entry.begin + Index(i)].row);
+    const double level = std::max(0.0, Left(r)) / (rows_[r].own_weight + TotalWeight(entry));
     if (level >= lowest) continue;
     lowest = level;
-    entry.holder = i;
+    holder = i;
   }
-  ListChanged(id);
-  if (entry.holder == kCap) {
-    SetLevel(id, entry.cap_level, kCap);
-    return;
+  Attach(id, holder);
+}
+
+// ---- holders
+
+/// Gives the class, which nobody holds, to the row at `holder` of its path or to its cap.
+void FairShares::Attach(ClassId id, int32_t holder) {
+  Entry& entry = entries_[Index(id)];
+  ListEntry(id);
+  entry.holder = holder;
+  if (holder >= 0) {
+    const Crossing crossing = crossings_[entry.begin + Index(holder)];
+    const size_t r = Index(crossing.row);
+    if (rows_[r].own == 0) {
+      ListRow(r);
+      taken_[r] = 0;  // the first class starts from nothing, whatever the last one had
+    }
+    PutOwn(r, crossing.slot);
+    up_[r] = -kNoLevel;
+    seen_[r] = kUnsettled;
+    back_ = std::min(back_, Index(rank_[r]));
   }
-  const Crossing crossing = crossings_[entry.begin + Index(entry.holder)];
-  MakeOwn(Index(crossing.row), crossing.slot);
-  rows_[Index(crossing.row)].fresh = true;
-  MarkDirty(Index(crossing.row));
+  Take(entry, LevelOf(entry), holder);
+  if (holder != kCap) return;
+  for (int32_t i = 0; i < entry.length; ++i) {
+    double& down = down_[Index(crossings_[entry.begin + Index(i)].row)];
+    down = std::max(down, entry.cap_level);
+  }
+}
+
+void FairShares::Detach(ClassId id) {
+  Entry& entry = entries_[Index(id)];
+  if (entry.holder == kNobody) return;
+  Take(entry, -LevelOf(entry), entry.holder);
+  if (entry.holder >= 0) {
+    const Crossing crossing = crossings_[entry.begin + Index(entry.holder)];
+    TakeOwn(Index(crossing.row), crossing.slot);
+    seen_[Index(crossing.row)] = kUnsettled;
+  }
+  entry.holder = kNobody;
+}
+
+/// Adds level · weight to what the class takes on all rows of its path but `except`, its holder.
+void FairShares::Take(const Entry& entry, double level, int32_t except) {
+  if (entry.length == 0) return;
+  const double change = level * TotalWeight(entry);
+  const Crossing* crossing = &crossings_[entry.begin];
+  for (int32_t i = 0; i < entry.length; ++i, ++crossing) {
+    if (i != except) foreign_[Index(crossing->row)] += change;
+    Touch(Index(crossing->row));
+  }
 }
 
 void FairShares::SwapMembers(size_t row, uint32_t a, uint32_t b) {
@@ -163,25 +205,57 @@ void FairShares::SwapMembers(size_t row, uint32_t a, uint32_t b) {
   }
 }
 
-void FairShares::MakeOwn(size_t r, uint32_t slot) {
+/// Makes a member one of the row's own.
+void FairShares::PutOwn(size_t r, uint32_t slot) {
   Row& row = rows_[r];
-  row.own_weight += TotalWeight(entries_[Index(row.members[slot].entry)]);
+  const Entry& entry = entries_[Index(row.members[slot].entry)];
+  SwapMembers(r, slot, row.own);
+  row.weights.push_back(TotalWeight(entry));
+  row.own_weight += row.weights.back();
   row.own_peak = std::max(row.own_peak, row.own_weight);
-  SwapMembers(r, slot, row.own++);
+  row.capped += entry.cap_level < kNoLevel;
+  const auto others = static_cast<uint32_t>(entry.length - 1);
+  if (others > row.width) {
+    row.width = others;
+    row.others.resize((row.own + 1) * size_t{row.width});
+    for (uint32_t s = 0; s < row.own; ++s) WriteOthers(r, s);
+  }
+  row.others.resize((row.own + 1) * size_t{row.width});
+  WriteOthers(r, row.own++);
 }
 
-void FairShares::MakeForeign(size_t r, uint32_t slot) {
+/// Makes one of the row's own members an ordinary one.
+void FairShares::TakeOwn(size_t r, uint32_t slot) {
   Row& row = rows_[r];
-  row.own_weight -= TotalWeight(entries_[Index(row.members[slot].entry)]);
-  SwapMembers(r, slot, --row.own);
-  if (row.own == 0) {
-    row.own_weight = row.own_peak = 0;
-  } else if (row.own_weight < 1e-6 * row.own_peak) {
-    // What is left of a difference of nearly equal sums is rounding: add up again.
-    row.own_weight = 0;
-    for (uint32_t i = 0; i < row.own; ++i) row.own_weight += TotalWeight(entries_[Index(row.members[i].entry)]);
-    row.own_peak = row.own_weight;
+  const uint32_t last = --row.own;
+  row.capped -= entries_[Index(row.members[slot].entry)].cap_level < kNoLevel;
+  row.own_weight -= row.weights[slot];
+  row.weights[slot] = row.weights[last];
+  std::copy_n(row.others.begin() + last * int64_t{row.width}, row.width,
+              row.others.begin() + slot * int64_t{row.width});
+  row.weights.pop_back();
+  row.others.resize(last * size_t{row.width});
+  SwapMembers(r, slot, last);
+  // What is left of a difference of nearly equal sums is rounding: add up again.
+  if (row.own == 0 || row.own_weight < 1e-6 * row.own_peak) SumOwnWeight(&row);
+}
+
+void FairShares::WriteOthers(size_t r, uint32_t slot) {
+  Row& row = rows_[r];
+  const Member member = row.members[slot];
+  const Entry& entry = entries_[Index(member.entry)];
+  int32_t* other = row.others.data() + slot * size_t{row.width};
+  int32_t* const end = other + row.width;
+  for (int32_t i = 0; i < entry.length; ++i) {
+    if (i != member.position) *other++ = crossings_[entry.begin + Index(i)].row;
   }
+  std::fill(other, end, static_cast<int32_t>(rows_.size()));
+}
+
+void FairShares::SumOwnWeight(Row* row) const {
+  row->own_weight = 0;
+  for (const double weight : row->weights) row->own_weight += weight;
+  row->own_peak = row->own_weight;
 }
 
 void FairShares::SetCapacity(LinkId link, BitsPerSecond capacity) {
@@ -189,140 +263,53 @@ void FairShares::SetCapacity(LinkId link, BitsPerSecond capacity) {
   StartChanges();
   for (size_t p = 0; p < priorities_; ++p) {
     const size_t r = link.index() * priorities_ + p;
-    rows_[r].capacity = capacity.value();
+    capacity_[r] = capacity.value();
+    seen_[r] = kUnsettled;
     MarkDirty(r);
   }
 }
 
-// ---- dirty rows
-
-void FairShares::MarkDirty(size_t r) {
-  const Row& row = rows_[r];
-  // A row that holds nobody and has room stays what it is.
-  if (row.own == 0 && level_[r] == kNoLevel && row.foreign <= row.capacity * (1 + kLevelTie)) return;
-  const size_t word = Index(rank_[r]) / 64;
-  dirty_[word] |= uint64_t{1} << (rank_[r] % 64);
-  lowest_dirty_ = std::min(lowest_dirty_, word);
-}
-
-int32_t FairShares::PopDirty() {
-  while (lowest_dirty_ < dirty_.size() && dirty_[lowest_dirty_] == 0) ++lowest_dirty_;
-  if (lowest_dirty_ == dirty_.size()) return -1;
-  uint64_t& word = dirty_[lowest_dirty_];
-  const int bit = std::countr_zero(word);
-  word &= word - 1;
-  return row_at_[lowest_dirty_ * 64 + static_cast<size_t>(bit)];
-}
-
-void FairShares::Reorder() {
-  std::vector<int32_t> dirty_rows;
-  for (int32_t r = PopDirty(); r >= 0; r = PopDirty()) dirty_rows.push_back(r);
-  std::iota(row_at_.begin(), row_at_.end(), 0);
-  std::sort(row_at_.begin(), row_at_.end(), [&](int32_t a, int32_t b) {
-    const size_t pa = Index(a) % priorities_, pb = Index(b) % priorities_;
-    if (pa != pb) return pa < pb;
-    return level_[Index(a)] != level_[Index(b)] ? level_[Index(a)] < level_[Index(b)] : a < b;
-  });
-  for (size_t i = 0; i < row_at_.size(); ++i) rank_[Index(row_at_[i])] = static_cast<int32_t>(i);
-  lowest_dirty_ = dirty_.size();
-  for (const int32_t r : dirty_rows) {
-    dirty_[Index(rank_[Index(r)]) / 64] |= uint64_t{1} << (rank_[Index(r)] % 64);
-    lowest_dirty_ = 0;
-  }
-  updates_since_order_ = 0;
-}
-
-// ---- the update
+// ---- what changed
 
 void FairShares::StartChanges() {
   if (!reported_) return;
-  reported_ = false;
-  changed_.clear();
+  reported_ = listed_ = false;
+  moved_.clear();
+  changed_rows_.clear();
   ++stamp_;
 }
 
-void FairShares::Update() {
-  StartChanges();
-  const int64_t many = static_cast<int64_t>(entries_.size() - free_entries_.size()) / 4 + 16;
-  if (pending_adds_ > many) {
-    SolveAll();
-  } else {
-    if (++updates_since_order_ > kOrderLasts) Reorder();
-    int64_t budget = 20 * static_cast<int64_t>(rows_.size()) + 1000;
-    for (int32_t r = PopDirty(); r >= 0; r = PopDirty()) {
-      Settle(Index(r));
-      ++links_settled_;
-      if (--budget == 0) {
-        SolveAll();
-        break;
-      }
-    }
-  }
-  pending_adds_ = 0;
-  std::erase_if(changed_, [&](ClassId id) { return entries_[Index(id)].count == 0; });
-  reported_ = true;
-}
-
-void FairShares::ListChanged(int32_t id) {
+void FairShares::ListEntry(int32_t id) {
   Entry& entry = entries_[Index(id)];
   if (entry.stamp == stamp_) return;
   entry.stamp = stamp_;
-  changed_.push_back(id);
+  moved_.push_back(id);
 }
 
-// ---- complete solutions
-
-void FairShares::SolveAll() {
-  ++complete_solutions_;
-  std::fill(dirty_.begin(), dirty_.end(), 0);
-  std::vector<double> left(rows_.size() / priorities_);
-  for (size_t l = 0; l < left.size(); ++l) left[l] = rows_[l * priorities_].capacity;
-  for (int32_t p = 0; p < static_cast<int32_t>(priorities_); ++p) SolvePriority(p, &left);
-  for (size_t r = 0; r < rows_.size(); ++r) {
-    rows_[r].fresh = false;
-    Resum(r);
-  }
-  lowest_dirty_ = dirty_.size();
-  Reorder();
+void FairShares::ListRow(size_t r) {
+  Row& row = rows_[r];
+  if (row.stamp == stamp_) return;
+  row.stamp = stamp_;
+  row.before = taken_[r];
+  changed_rows_.push_back(static_cast<int32_t>(r));
 }
 
-void FairShares::SolvePriority(int32_t priority, std::vector<double>* left) {
-  FillingProblem problem{.capacity = *left};
-  std::vector<int32_t> ids;
-  for (size_t id = 0; id < entries_.size(); ++id) {
-    const Entry& entry = entries_[id];
-    if (entry.count == 0 || entry.priority != priority) continue;
-    for (int32_t i = 0; i < entry.length; ++i) {
-      problem.rows.push_back(crossings_[entry.begin + Index(i)].row / static_cast<int32_t>(priorities_));
-    }
-    problem.begin.push_back(static_cast<uint32_t>(problem.rows.size()));
-    problem.weight.push_back(TotalWeight(entry));
-    problem.cap.push_back(entry.cap_level);
-    ids.push_back(static_cast<int32_t>(id));
+std::span<const FairShares::ClassId> FairShares::changed() {
+  if (listed_) return changed_;
+  listed_ = true;
+  changed_.clear();
+  for (const ClassId id : moved_) {
+    if (entries_[Index(id)].count > 0) changed_.push_back(id);
   }
-  const FillingSolution solution = Fill(problem);
-  for (size_t l = 0; l < left->size(); ++l) {
-    const size_t r = l * priorities_ + Index(priority);
-    level_[r] = solution.row_level[l];
-    rows_[r].own = 0;
-  }
-  for (size_t e = 0; e < ids.size(); ++e) {
-    Entry& entry = entries_[Index(ids[e])];
-    if (entry.level != solution.level[e]) ListChanged(ids[e]);
-    entry.level = solution.level[e];
-    entry.holder = kCap;
-    for (int32_t i = 0; i < entry.length; ++i) {
-      const Crossing crossing = crossings_[entry.begin + Index(i)];
-      const int32_t link = crossing.row / static_cast<int32_t>(priorities_);
-      double& rest = (*left)[Index(link)];
-      rest = std::max(0.0, rest - entry.level * TotalWeight(entry));
-      if (solution.held_by[e] == link) entry.holder = i;
-    }
-    if (entry.holder >= 0) {
-      const Crossing crossing = crossings_[entry.begin + Index(entry.holder)];
-      SwapMembers(Index(crossing.row), crossing.slot, rows_[Index(crossing.row)].own++);
+  for (const int32_t r : changed_rows_) {
+    const Row& row = rows_[Index(r)];
+    if (row.before == taken_[Index(r)]) continue;
+    for (uint32_t slot = 0; slot < row.own; ++slot) {
+      const ClassId id = row.members[slot].entry;
+      if (entries_[Index(id)].stamp != stamp_) changed_.push_back(id);
     }
   }
+  return changed_;
 }
 
 }  // namespace weft::planner

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <random>
 
@@ -175,6 +176,41 @@ TEST(FairShares, AgreesWithACompleteSolutionAfterEveryChange) {
       for (size_t f = 0; f < expected.size(); ++f) {
         ASSERT_NEAR(churn.shares().rate(churn.flows()[f].id).value(), expected[f].value(), 1e-7)
             << "seed " << seed << " step " << step << " flow " << f;
+      }
+    }
+  }
+}
+
+// Updates that reach hundreds of links, which are settled in sweeps.
+TEST(FairShares, AgreesWithACompleteSolutionInLargeNetworks) {
+  for (uint32_t seed = 0; seed < 6; ++seed) {
+    Churn churn(seed, {.priorities = seed % 2 == 0 ? 1 : 2}, 400, 2000);
+    for (int f = 0; f < 1500; ++f) churn.Arrive();
+    churn.shares().Update();
+    for (int step = 0; step < 60; ++step) {
+      churn.Step();
+      churn.shares().Update();
+      if (step % 6 != 0) continue;
+      const std::vector<BitsPerSecond> expected = churn.Expected();
+      for (size_t f = 0; f < expected.size(); ++f) {
+        ASSERT_NEAR(churn.shares().rate(churn.flows()[f].id).value(), expected[f].value(), 1e-9)
+            << "seed " << seed << " step " << step << " flow " << f;
+      }
+    }
+  }
+}
+
+// What changed() lists is all that a listener needs to follow every rate.
+TEST(FairShares, ChangedLeavesOutNoRateThatChanged) {
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    Churn churn(seed, {.priorities = 2, .merge = false}, 12, 30);
+    std::map<FairShares::ClassId, double> known;
+    for (int step = 0; step < 60; ++step) {
+      churn.Step();
+      churn.shares().Update();
+      for (const FairShares::ClassId id : churn.shares().changed()) known[id] = churn.shares().rate(id).value();
+      for (const KnownFlow& flow : churn.flows()) {
+        ASSERT_EQ(known[flow.id], churn.shares().rate(flow.id).value()) << "seed " << seed << " step " << step;
       }
     }
   }

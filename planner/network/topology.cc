@@ -13,8 +13,14 @@ namespace {
 
 constexpr int kFar = std::numeric_limits<int>::max();
 
+uint64_t Ends(NodeId from, NodeId to) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(from.value())) << 32 | static_cast<uint32_t>(to.value());
+}
+
+}  // namespace
+
 /// Hops compared in halves, so that two over NVLink beat two over PCIe, and nothing beats a hop less of the same kind.
-int Length(LinkKind kind) {
+int32_t HopLength(LinkKind kind) {
   switch (kind) {
     case LinkKind::kNetwork:
     case LinkKind::kNvlink:
@@ -27,13 +33,7 @@ int Length(LinkKind kind) {
   return kFar;
 }
 
-bool Forwards(NodeKind kind) { return kind != NodeKind::kHost && kind != NodeKind::kGpu; }
-
-uint64_t Ends(NodeId from, NodeId to) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(from.value())) << 32 | static_cast<uint32_t>(to.value());
-}
-
-}  // namespace
+bool ForwardsTraffic(NodeKind kind) { return kind != NodeKind::kHost && kind != NodeKind::kGpu; }
 
 NodeId Topology::AddNode(std::string_view name, NodeKind kind) {
   const auto [entry, added] = by_name_.try_emplace(std::string(name), NodeId(static_cast<int32_t>(nodes_.size())));
@@ -103,11 +103,11 @@ std::vector<std::vector<LinkId>> Topology::ShortestPaths(NodeId from, NodeId to,
   while (!queue.empty()) {
     const auto [length, node] = queue.top();
     queue.pop();
-    if (length > hops[node.index()] || (node != to && !Forwards(nodes_[node.index()].kind))) continue;
+    if (length > hops[node.index()] || (node != to && !ForwardsTraffic(nodes_[node.index()].kind))) continue;
     for (const LinkId id : in_[node.index()]) {
       const Link& link = links_[id.index()];
-      if (length + Length(link.kind) >= hops[link.from.index()]) continue;
-      hops[link.from.index()] = length + Length(link.kind);
+      if (length + HopLength(link.kind) >= hops[link.from.index()]) continue;
+      hops[link.from.index()] = length + HopLength(link.kind);
       queue.push({hops[link.from.index()], link.from});
     }
   }
@@ -129,9 +129,9 @@ std::vector<std::vector<LinkId>> Topology::ShortestPaths(NodeId from, NodeId to,
     }
     const LinkId id = out_[node.index()][next.back()++];
     const NodeId ahead = links_[id.index()].to;
-    const bool passable = ahead == to || Forwards(nodes_[ahead.index()].kind);
+    const bool passable = ahead == to || ForwardsTraffic(nodes_[ahead.index()].kind);
     if (!passable || hops[ahead.index()] == kFar) continue;
-    if (hops[ahead.index()] != hops[node.index()] - Length(links_[id.index()].kind)) continue;
+    if (hops[ahead.index()] != hops[node.index()] - HopLength(links_[id.index()].kind)) continue;
     path.push_back(id);
     next.push_back(0);
     node = ahead;

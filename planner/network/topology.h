@@ -41,6 +41,11 @@ struct Link {
   BitsPerSecond measured = line_rate;
 };
 
+/// What a link counts in the length of a path: hops, and inside a server NVLink before PCIe before the sockets' link.
+int32_t HopLength(LinkKind kind);
+/// Whether traffic passes through such nodes.
+bool ForwardsTraffic(NodeKind kind);
+
 /// A directed multigraph of named nodes. Names are unique; ids are dense and in order of insertion.
 class Topology {
  public:

@@ -241,6 +241,11 @@ const std::vector<YamlValue>& YamlFields::List(std::string_view key) {
   return value->items;
 }
 
+const YamlValue* YamlFields::Value(std::string_view key) {
+  asked_.emplace(key);
+  return Find(key);
+}
+
 Status YamlFields::Finish() {
   if (!error_ && place_.empty()) Integer("version", 1, 1);
   for (const auto& [name, value] : map_.fields) {

@@ -47,9 +47,18 @@ class YamlFields {
   Bytes Amount(std::string_view key, Bytes otherwise);
   std::vector<std::string> TextList(std::string_view key);      ///< empty when the key is not there
   const std::vector<YamlValue>& List(std::string_view key);     ///< of anything; empty when the key is not there
+  const YamlValue* Value(std::string_view key);                 ///< of any kind; null when the key is not there
 
   /// Reports `what` as the error of the value of `key`.
   void Reject(std::string_view key, std::string_view what);
+  /// The same for a place of its own: an item of a list, two keys together.
+  void RejectAt(int line, const std::string& what);
+  /// Takes over the error of a part that was read with fields of its own.
+  void Adopt(const Error& error) {
+    if (!error_) error_ = error.message();
+  }
+
+  const std::string& place() const { return place_; }
 
   /// The first error: of a field, of `version` (must be 1), or a key that nobody asked for.
   [[nodiscard]] Status Finish();
@@ -57,7 +66,6 @@ class YamlFields {
  private:
   const YamlValue* Find(std::string_view key) const;
   const YamlValue* Scalar(std::string_view key, bool required, std::string_view expected = "a value");
-  void RejectAt(int line, const std::string& what);
 
   const YamlValue& map_;
   std::string source_;

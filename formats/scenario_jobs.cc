@@ -1,0 +1,278 @@
+#include "formats/scenario_jobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/hf_config.h"
+#include "formats/job_yaml.h"
+#include "formats/one_line.h"
+#include "formats/scenario_fabric.h"
+#include "formats/scenario_hosts.h"
+#include "planner/workload/model_presets.h"
+
+namespace weft::formats {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 32;
+constexpr int64_t kMostJobs = 10'000;
+
+/// What the keys of one job say, before its copies get hosts.
+struct JobKeys {
+  planner::ScenarioJob job;             ///< without flows
+  int64_t count = 1;
+  Seconds interval{0};
+  std::vector<std::string> names;       ///< of hosts; empty: `hosts` of them by `placement`
+  int64_t hosts = 0;
+  Placement placement = Placement::kPacked;
+  int64_t gpus_per_host = 1;
+  std::vector<planner::PairBytes> pairs;
+  bool has_model = false;
+  ScenarioModel model;
+};
+
+class JobReader {
+ public:
+  JobReader(std::string_view source, const std::string& folder, const ScenarioCluster& cluster, ScenarioFile* file)
+      : source_(source), folder_(folder), cluster_(cluster), file_(file), book_(cluster, file->scenario.seed) {}
+
+  Status Read(const YamlValue& item, size_t index) {
+    YamlFields fields(item, source_, fmt::format("jobs[{}].", index));
+    JobKeys keys;
+    ReadCommon(fields, &keys);
+    ReadHosts(fields, &keys);
+    keys.has_model = fields.Value("model") != nullptr;
+    if (keys.has_model) {
+      WEFT_RETURN_IF_ERROR(ReadModel(fields, &keys));
+    } else {
+      ReadProfile(fields, &keys);
+    }
+    WEFT_RETURN_IF_ERROR(fields.Finish());
+    return Add(fields, std::move(keys));
+  }
+
+ private:
+  void ReadCommon(YamlFields& fields, JobKeys* keys) {
+    keys->job.name = fields.Text("name");
+    if (!IsScenarioName(keys->job.name)) {
+      fields.Reject("name", fmt::format("value \"{}\", expected 1 to 63 letters, digits and -_./:", OneLine(keys->job.name, 60)));
+    }
+    keys->count = fields.Integer("count", 1, kMostJobs, 1);
+    keys->interval = fields.Duration("interval", Seconds(0));
+    keys->job.arrival = fields.Duration("arrival", Seconds(0));
+    if (keys->job.arrival >= file_->scenario.duration) {
+      fields.Reject("arrival", fmt::format("{} s, expected less than the duration, {} s", keys->job.arrival.count(),
+                                           file_->scenario.duration.count()));
+    }
+    keys->job.iterations = fields.Integer("iterations", 1, kMost, 0);
+    keys->gpus_per_host = fields.Integer("gpus_per_host", 1, cluster_.gpus_per_host, cluster_.gpus_per_host);
+  }
+
+  void ReadHosts(YamlFields& fields, JobKeys* keys) {
+    const YamlValue* hosts = fields.Value("hosts");
+    const std::string placement = fields.Text("placement", "packed");
+    const auto known = ParsePlacement(placement);
+    if (!known) fields.Reject("placement", fmt::format("value \"{}\", expected packed, spread or random", OneLine(placement, 40)));
+    keys->placement = known.value_or(Placement::kPacked);
+    if (hosts != nullptr && hosts->kind == YamlValue::Kind::kList) {
+      keys->names = fields.TextList("hosts");
+      if (keys->names.empty()) fields.Reject("hosts", "expected a list of at least one host");
+      if (fields.Has("placement")) fields.Reject("placement", "expected only where hosts is a number");
+      CheckNames(fields, "hosts", keys->names);
+    } else if (hosts != nullptr) {
+      keys->hosts = fields.Integer("hosts", 1, static_cast<int64_t>(cluster_.hosts.size()));
+    }
+  }
+
+  /// Every name is a host's or a GPU's, and stands once.
+  void CheckNames(YamlFields& fields, std::string_view key, const std::vector<std::string>& names) {
+    std::set<std::string_view> seen;
+    for (const std::string& name : names) {
+      if (!book_.Knows(name)) RejectName(fields, key, name);
+      if (!seen.insert(name).second) fields.Reject(key, fmt::format("host \"{}\" stands twice", OneLine(name, 60)));
+    }
+  }
+
+  void RejectName(YamlFields& fields, std::string_view key, const std::string& name) const {
+    fields.Reject(key, fmt::format("unknown host \"{}\", expected one of {} hosts from \"{}\" to \"{}\"", OneLine(name, 60),
+                                   cluster_.hosts.size(), cluster_.hosts.front().name, cluster_.hosts.back().name));
+  }
+
+  void ReadProfile(YamlFields& fields, JobKeys* keys) {
+    ReadPhases(fields, keys);
+    if (fields.Value("flows") != nullptr) {
+      for (const char* other : {"bytes", "pattern"}) {
+        if (fields.Value(other) != nullptr) fields.Reject(other, "expected only without flows");
+      }
+      ReadFlows(fields, keys);
+    } else {
+      ReadPattern(fields, keys);
+    }
+    const bool sends = std::ranges::any_of(keys->pairs, [](const planner::PairBytes& pair) { return pair.bytes.count() > 0; });
+    if (keys->job.compute.count() == 0 && !sends) fields.Reject("compute", "0 s and nothing to send, expected one of both");
+  }
+
+  void ReadPhases(YamlFields& fields, JobKeys* keys) {
+    if (fields.Value("compute") == nullptr) {
+      fields.Reject("compute", "missing, expected a duration such as 100ms, or a model in its place");
+    }
+    keys->job.compute = fields.Duration("compute", Seconds(0));
+    keys->job.release = fields.Duration("release", keys->job.compute);
+    if (keys->job.release > keys->job.compute) {
+      fields.Reject("release", fmt::format("{} s, expected at most compute, {} s", keys->job.release.count(),
+                                           keys->job.compute.count()));
+    }
+  }
+
+  void ReadPattern(YamlFields& fields, JobKeys* keys) {
+    if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
+    const Bytes bytes = fields.Amount("bytes", Bytes(0));
+    if (fields.Value("bytes") == nullptr) fields.Reject("bytes", "missing, expected a size such as 1GiB, or flows in its place");
+    const std::string name = fields.Text("pattern", "ring");
+    const auto pattern = planner::ParseTrafficPattern(name);
+    if (!pattern) fields.Reject("pattern", fmt::format("value \"{}\", expected ring, tree or all-to-all", OneLine(name, 40)));
+    const int64_t ends = keys->names.empty() ? keys->hosts : static_cast<int64_t>(keys->names.size());
+    if (pattern == planner::TrafficPattern::kAllToAll && ends * ends > static_cast<int64_t>(kMostScenarioFlows)) {
+      fields.Reject("hosts", fmt::format("{} hosts send to each other, expected at most {} flows", ends, kMostScenarioFlows));
+      return;
+    }
+    if (pattern && ends > 0) keys->pairs = planner::PatternTraffic(*pattern, static_cast<int32_t>(ends), bytes);
+  }
+
+  void ReadFlows(YamlFields& fields, JobKeys* keys) {
+    const bool listed = !keys->names.empty();
+    std::unordered_map<std::string, int32_t> ends;
+    for (const std::string& name : keys->names) ends.emplace(name, static_cast<int32_t>(ends.size()));
+    if (keys->hosts > 0) fields.Reject("hosts", "a number, expected a list of hosts, or none, where there are flows");
+    for (const YamlValue& item : fields.List("flows")) {
+      YamlFields flow(item, source_, fmt::format("{}flows[{}].", fields.place(), keys->pairs.size()));
+      planner::PairBytes pair;
+      for (const auto& [key, end] : {std::pair("from", &pair.from), std::pair("to", &pair.to)}) {
+        const std::string name = flow.Text(key);
+        if (listed && !ends.contains(name)) {
+          flow.Reject(key, fmt::format("host \"{}\", expected one of the job's hosts", OneLine(name, 60)));
+        }
+        const auto [found, added] = ends.emplace(name, static_cast<int32_t>(ends.size()));
+        if (added) keys->names.push_back(name);
+        *end = found->second;
+      }
+      if (pair.from == pair.to) flow.Reject("to", "expected another host than from");
+      if (flow.Value("bytes") == nullptr) flow.Reject("bytes", "missing, expected a size such as 1GiB");
+      pair.bytes = flow.Amount("bytes", Bytes(0));
+      if (const Status read = flow.Finish(); !read) return fields.Adopt(read.error());
+      keys->pairs.push_back(pair);
+    }
+    if (keys->pairs.empty()) return fields.Reject("flows", "expected a list of at least one flow");
+    if (!listed) CheckNames(fields, "flows", keys->names);
+  }
+
+  Status ReadModel(YamlFields& fields, JobKeys* keys) {
+    planner::JobSpec& spec = keys->model.spec;
+    spec.name = keys->job.name;
+    const std::string name = fields.Text("model");
+    spec.global_batch = fields.Integer("global_batch", 1, kMost);
+    spec.sequence = fields.Integer("sequence", 1, kMost);
+    const Result<planner::Precision> precision = ParsePrecision(fields.Text("precision", "bf16"));
+    if (!precision) fields.Reject("precision", precision.error().message());
+    spec.precision = precision.value_or(planner::Precision::kBf16);
+    Result<planner::FixedVariables> fix = planner::ParseFixed(fields.Text("fix", ""));
+    if (!fix) fields.Reject("fix", OneLine(fix.error().message()));
+    if (fix) keys->model.fix = std::move(*fix);
+    if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
+    if (!cluster_.machine) {
+      fields.Reject("model", fmt::format("value \"{}\", expected cluster.device to say what it runs on, one of {}",
+                                         OneLine(name, 60), planner::DeviceNames()));
+    }
+    WEFT_RETURN_IF_ERROR(fields.Finish());
+    keys->model.place = fmt::format("{}:{}: key \"{}model\"", source_, fields.Value("model")->line, fields.place());
+    const bool preset = planner::FindModelPreset(name).has_value() || name.starts_with('/') || folder_.empty();
+    Result<planner::ModelSpec> model = ResolveModel(preset ? name : folder_ + "/" + name);
+    if (!model) return Fail(model.error().WithContext(keys->model.place));
+    spec.model = std::move(*model);
+    return Ok();
+  }
+
+  std::vector<JobHost> TakeHosts(const JobKeys& keys) {
+    if (keys.names.empty()) return book_.Place(keys.hosts, keys.placement, keys.gpus_per_host);
+    std::vector<JobHost> hosts;
+    for (const std::string& name : keys.names) hosts.push_back(*book_.Take(name, keys.gpus_per_host));
+    return hosts;
+  }
+
+  /// The machines that a model is planned on: the job's hosts, the slowest of them where they differ.
+  Status SetCluster(YamlFields& fields, const std::vector<JobHost>& hosts, ScenarioModel* model) const {
+    model->cluster = *cluster_.machine;
+    model->cluster.nodes = static_cast<int64_t>(hosts.size());
+    model->cluster.gpus_per_node = hosts.front().gpus;
+    BitsPerSecond rate = cluster_.hosts[hosts.front().host].rate;
+    for (const JobHost& host : hosts) rate = std::min(rate, cluster_.hosts[host.host].rate);
+    // A host without network (a single server) still needs a positive rate to be a cluster of one.
+    model->cluster.nic_rate = rate.value() > 0 ? rate : model->cluster.intra_node_rate;
+    for (const JobHost& host : hosts) {
+      if (host.gpus == hosts.front().gpus) continue;
+      fields.Reject("hosts", fmt::format("{} and {} GPUs, expected hosts alike for a model", hosts.front().gpus, host.gpus));
+      return fields.Finish();
+    }
+    return Ok();
+  }
+
+  Status Add(YamlFields& fields, JobKeys keys) {
+    for (int64_t copy = 0; copy < keys.count; ++copy) {
+      planner::ScenarioJob job = keys.job;
+      if (keys.count > 1) job.name += fmt::format("-{}", copy + 1);
+      job.arrival += keys.interval * static_cast<double>(copy);
+      if (job.arrival >= file_->scenario.duration) {
+        fields.Reject("interval", fmt::format("copy {} arrives at {} s, expected less than the duration, {} s", copy + 1,
+                                              job.arrival.count(), file_->scenario.duration.count()));
+        return fields.Finish();
+      }
+      if (!names_.insert(job.name).second) {
+        fields.Reject("name", fmt::format("job \"{}\" stands twice", job.name));
+        return fields.Finish();
+      }
+      const std::vector<JobHost> hosts = TakeHosts(keys);
+      std::vector<planner::TrafficEnd> ends;
+      job.gpus = 0;
+      for (const JobHost& host : hosts) {
+        job.gpus += static_cast<double>(host.gpus);
+        ends.push_back(host.senders);
+      }
+      job.flows = planner::FlowsBetween(ends, keys.pairs);
+      flows_ += job.flows.size();
+      if (flows_ > kMostScenarioFlows || file_->scenario.jobs.size() >= static_cast<size_t>(kMostJobs)) {
+        fields.Reject("name", fmt::format("more than {} jobs or {} flows with this one", kMostJobs, kMostScenarioFlows));
+        return fields.Finish();
+      }
+      if (keys.has_model) {
+        WEFT_RETURN_IF_ERROR(SetCluster(fields, hosts, &keys.model));
+        keys.model.jobs.push_back(file_->scenario.jobs.size());
+        keys.model.ends.push_back(std::move(ends));
+      }
+      file_->scenario.jobs.push_back(std::move(job));
+    }
+    if (keys.has_model) file_->models.push_back(std::move(keys.model));
+    return Ok();
+  }
+
+  std::string source_;
+  const std::string& folder_;
+  const ScenarioCluster& cluster_;
+  ScenarioFile* file_;
+  HostBook book_;
+  std::set<std::string> names_;
+  size_t flows_ = 0;
+};
+
+}  // namespace
+
+Status ReadScenarioJobs(const std::vector<YamlValue>& items, std::string_view source, const std::string& folder,
+                        const ScenarioCluster& cluster, ScenarioFile* file) {
+  JobReader reader(source, folder, cluster, file);
+  for (size_t i = 0; i < items.size(); ++i) WEFT_RETURN_IF_ERROR(reader.Read(items[i], i));
+  return Ok();
+}
+
+}  // namespace weft::formats

@@ -1,0 +1,224 @@
+#include "formats/scenario_yaml.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/parse_units.h"
+#include "formats/one_line.h"
+#include "formats/read_file.h"
+#include "formats/scenario_cluster.h"
+#include "formats/scenario_jobs.h"
+#include "formats/yaml_fields.h"
+
+namespace weft::formats {
+namespace {
+
+using planner::Topology;
+
+void ReadPolicies(YamlFields& fields, ScenarioFile* file) {
+  for (const std::string& name : fields.TextList("policies")) {
+    const auto policy = planner::ParsePolicy(name);
+    if (!policy) {
+      return fields.Reject("policies", fmt::format("value \"{}\", expected some of ecmp, weft, crux, cassini, sincronia, optimal",
+                                                   OneLine(name, 40)));
+    }
+    if (std::ranges::find(file->policies, *policy) != file->policies.end()) {
+      return fields.Reject("policies", fmt::format("\"{}\" stands twice", name));
+    }
+    file->policies.push_back(*policy);
+  }
+  if (file->policies.empty()) file->policies = {planner::SimulationPolicy::kWeft};
+}
+
+void ReadScalars(YamlFields& fields, ScenarioFile* file) {
+  planner::Scenario& scenario = file->scenario;
+  scenario.name = fields.Text("name");
+  for (const char c : scenario.name) {
+    if (c < ' ' || c >= 0x7f) return fields.Reject("name", "expected printable characters");
+  }
+  if (fields.Value("duration") == nullptr) fields.Reject("duration", "missing, expected a duration such as 60s");
+  scenario.duration = fields.Duration("duration", Seconds(1));
+  if (!(scenario.duration.count() > 0 && scenario.duration <= std::chrono::hours(24 * 366))) {
+    fields.Reject("duration", fmt::format("{} s, expected more than 0 and at most a year", scenario.duration.count()));
+  }
+  scenario.seed = static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MAX, 1));
+  scenario.draws = static_cast<int32_t>(fields.Integer("draws", 1, 1024, 1));
+  scenario.classes = static_cast<int32_t>(fields.Integer("classes", 1, 64, 8));
+  ReadPolicies(fields, file);
+}
+
+/// "a->b" by its ends.
+std::optional<LinkId> FindNamedLink(const Topology& topology, std::string_view name) {
+  const size_t arrow = name.find("->");
+  if (arrow == name.npos) return std::nullopt;
+  const auto from = topology.FindNode(name.substr(0, arrow)), to = topology.FindNode(name.substr(arrow + 2));
+  return from && to ? topology.FindLink(*from, *to) : std::nullopt;
+}
+
+/// The links of the cable "a-b", both directions where both exist. Names may hold dashes: of all ways to read it those that
+/// name two nodes with a link count. Empty for none or for several.
+std::vector<LinkId> FindCable(const Topology& topology, std::string_view name) {
+  std::vector<LinkId> links;
+  for (size_t dash = name.find('-'); dash != name.npos; dash = name.find('-', dash + 1)) {
+    const auto a = topology.FindNode(name.substr(0, dash)), b = topology.FindNode(name.substr(dash + 1));
+    if (!a || !b) continue;
+    const auto there = topology.FindLink(*a, *b), back = topology.FindLink(*b, *a);
+    if (!there && !back) continue;
+    if (!links.empty()) return {};
+    if (there) links.push_back(*there);
+    if (back) links.push_back(*back);
+  }
+  return links;
+}
+
+class FaultReader {
+ public:
+  FaultReader(std::string_view source, planner::Scenario* scenario) : source_(source), scenario_(scenario) {}
+
+  Status Read(const YamlValue& item, size_t index) {
+    YamlFields fields(item, source_, fmt::format("faults[{}].", index));
+    if (fields.Value("at") == nullptr) fields.Reject("at", "missing, expected a time such as 10s");
+    const Seconds at = fields.Duration("at", Seconds(0));
+    if (at >= scenario_->duration) {
+      fields.Reject("at", fmt::format("{} s, expected less than the duration, {} s", at.count(), scenario_->duration.count()));
+    }
+    const std::vector<LinkId> links = Links(fields);
+    const std::string state = fields.Text("rate");
+    for (const LinkId link : links) {
+      scenario_->faults.push_back({.at = at, .link = link, .capacity = Capacity(fields, state, scenario_->topology.link(link))});
+    }
+    return fields.Finish();
+  }
+
+ private:
+  std::vector<LinkId> Links(YamlFields& fields) const {
+    const bool one = fields.Value("link") != nullptr, both = fields.Value("cable") != nullptr;
+    if (one == both) {
+      fields.Reject("link", "expected either a link such as leaf1->spine1 or a cable such as leaf1-spine1");
+      return {};
+    }
+    const char* key = one ? "link" : "cable";
+    const std::string name = fields.Text(key);
+    std::vector<LinkId> links;
+    if (both) links = FindCable(scenario_->topology, name);
+    if (one) {
+      if (const auto link = FindNamedLink(scenario_->topology, name)) links = {*link};
+    }
+    if (links.empty()) {
+      fields.Reject(key, fmt::format("unknown {} \"{}\", expected two nodes with a link, as in {}", key, OneLine(name, 80),
+                                     Example(both)));
+    }
+    return links;
+  }
+
+  std::string Example(bool cable) const {
+    const planner::Link& link = scenario_->topology.links().front();
+    return scenario_->topology.node(link.from).name + (cable ? "-" : "->") + scenario_->topology.node(link.to).name;
+  }
+
+  static BitsPerSecond Capacity(YamlFields& fields, const std::string& state, const planner::Link& link) {
+    if (state == "down") return BitsPerSecond(0);
+    if (state == "up") return link.line_rate;
+    const Result<BitsPerSecond> rate = ParseRate(state);
+    if (!rate) {
+      fields.Reject("rate", rate.error().message() + ", or down, or up");
+    } else if (*rate > link.line_rate) {
+      fields.Reject("rate", fmt::format("{}, expected at most the link's {}", FormatRate(*rate), FormatRate(link.line_rate)));
+    }
+    return rate.value_or(link.line_rate);
+  }
+
+  std::string source_;
+  planner::Scenario* scenario_;
+};
+
+/// Which nodes can be reached from `from`; nothing passes through a host or a GPU.
+std::vector<bool> Reached(const Topology& topology, const std::vector<std::vector<NodeId>>& next, NodeId from) {
+  std::vector<bool> reached(topology.nodes().size());
+  std::vector<NodeId> todo = {from};
+  reached[from.index()] = true;
+  while (!todo.empty()) {
+    const NodeId at = todo.back();
+    todo.pop_back();
+    const planner::NodeKind kind = topology.node(at).kind;
+    if (at != from && (kind == planner::NodeKind::kHost || kind == planner::NodeKind::kGpu)) continue;
+    for (const NodeId to : next[at.index()]) {
+      if (reached[to.index()]) continue;
+      reached[to.index()] = true;
+      todo.push_back(to);
+    }
+  }
+  return reached;
+}
+
+/// Errors: kInvalidArgument for two hosts of a job without a path, as only a list of links or a file can leave them.
+Status CheckConnected(const planner::Scenario& scenario, std::string_view source, int line) {
+  const Topology& topology = scenario.topology;
+  std::vector<std::vector<NodeId>> next(topology.nodes().size());
+  for (const planner::Link& link : topology.links()) next[link.from.index()].push_back(link.to);
+  std::map<NodeId, std::vector<bool>> reached;
+  for (const planner::ScenarioJob& job : scenario.jobs) {
+    for (const planner::ScenarioFlow& flow : job.flows) {
+      auto found = reached.find(flow.from);
+      if (found == reached.end()) {
+        if (reached.size() >= 1024) reached.clear();  // bounds memory; most jobs come back to few hosts
+        found = reached.emplace(flow.from, Reached(topology, next, flow.from)).first;
+      }
+      if (found->second[flow.to.index()]) continue;
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("{}:{}: key \"cluster\": no path from {} to {}, expected one as job \"{}\" sends there", source,
+                              line, topology.node(flow.from).name, topology.node(flow.to).name, job.name));
+    }
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Status ApplyProfile(const ScenarioModel& model, const planner::ModelProfile& profile, planner::Scenario* scenario) {
+  size_t flows = 0;
+  for (const planner::ScenarioJob& job : scenario->jobs) flows += job.flows.size();
+  for (size_t i = 0; i < model.jobs.size(); ++i) {
+    planner::ScenarioJob& job = scenario->jobs[model.jobs[i]];
+    job.compute = profile.compute;
+    job.release = profile.release;
+    job.flows = planner::FlowsBetween(model.ends[i], profile.between);
+    flows += job.flows.size();
+    if (flows <= kMostScenarioFlows) continue;
+    return Fail(Code::kInvalidArgument, fmt::format("{}: more than {} flows of all jobs", model.place, kMostScenarioFlows));
+  }
+  return Ok();
+}
+
+Result<ScenarioFile> ParseScenarioYaml(std::string_view text, std::string_view source_name, const std::string& folder,
+                                       std::optional<uint64_t> seed) {
+  WEFT_ASSIGN_OR_RETURN(const YamlValue root, ParseYaml(text, source_name));
+  YamlFields fields(root, source_name);
+  ScenarioFile file;
+  ReadScalars(fields, &file);
+  if (seed) file.scenario.seed = *seed;
+  const YamlValue* cluster_map = fields.Value("cluster");
+  if (cluster_map == nullptr) fields.Reject("cluster", "missing, expected a map with the key fabric");
+  const std::vector<YamlValue>& jobs = fields.List("jobs");
+  if (jobs.empty()) fields.Reject("jobs", "expected a list of at least one job");
+  const std::vector<YamlValue>& faults = fields.List("faults");
+  WEFT_RETURN_IF_ERROR(fields.Finish());
+  WEFT_ASSIGN_OR_RETURN(ScenarioCluster cluster, ReadScenarioCluster(*cluster_map, source_name, folder));
+  WEFT_RETURN_IF_ERROR(ReadScenarioJobs(jobs, source_name, folder, cluster, &file));
+  file.scenario.topology = std::move(cluster.topology);
+  if (!cluster.generated) WEFT_RETURN_IF_ERROR(CheckConnected(file.scenario, source_name, cluster_map->line));
+  FaultReader reader(source_name, &file.scenario);
+  for (size_t i = 0; i < faults.size(); ++i) WEFT_RETURN_IF_ERROR(reader.Read(faults[i], i));
+  return file;
+}
+
+Result<ScenarioFile> ReadScenarioYaml(const std::string& path, std::optional<uint64_t> seed) {
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const size_t slash = path.rfind('/');
+  return ParseScenarioYaml(text, path, slash == path.npos ? "" : path.substr(0, slash), seed);
+}
+
+}  // namespace weft::formats

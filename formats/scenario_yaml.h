@@ -1,0 +1,66 @@
+// SCENARIO.yaml of `weft simulate`: a cluster, the jobs that come and go on it, and the links that fail.
+//
+//   version: 1
+//   name: two-jobs
+//   duration: 60s               # simulated
+//   seed: 1                     # optional: of hashes, samples and random placement
+//   draws: 32                   # optional: hash seeds that the figures of ecmp are the mean of; 1
+//   classes: 8                  # optional: priority classes that the fabric has
+//   policies: [ecmp, weft]      # optional, unless the command line names others; weft
+//   cluster: {fabric: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4, host_rate: 100Gbit/s}   # scenario_cluster.h
+//   jobs:
+//     - {name: a, hosts: [h1, h5], compute: 100ms, release: 40ms, bytes: 1GiB, pattern: ring}
+//     - {name: b, hosts: 4, placement: spread, compute: 80ms, flows: [{from: h2, to: h6, bytes: 500MB}], arrival: 5s}
+//     - {name: c, hosts: 2, model: gpt2, global_batch: 64, sequence: 1024, iterations: 100}    # needs cluster.device
+//   faults:
+//     - {at: 10s, link: leaf1->spine1, rate: 10Gbit/s}
+//     - {at: 20s, cable: leaf1-spine1, rate: down}        # both directions; or up
+//
+// docs/simulate.md has every key.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "planner/cluster/scenario.h"
+#include "planner/model_profile.h"
+
+namespace weft::formats {
+
+/// A job, or several copies of one, that the planner has to profile before the scenario can run.
+struct ScenarioModel {
+  std::string place;                                   ///< "two-jobs.yaml:9: key "jobs[2].model"", for messages
+  planner::JobSpec spec;
+  planner::ClusterSpec cluster;                        ///< the job's hosts
+  planner::FixedVariables fix;
+  std::vector<size_t> jobs;                            ///< in the scenario
+  std::vector<std::vector<planner::TrafficEnd>> ends;  ///< of each of these jobs, in order of rank
+};
+
+struct ScenarioFile {
+  planner::Scenario scenario;                          ///< jobs with a model have no compute and no flows yet
+  std::vector<ScenarioModel> models;
+  std::vector<planner::SimulationPolicy> policies;     ///< at least one
+};
+
+/// Flows of all jobs together: what a simulation of minutes can hold.
+constexpr size_t kMostScenarioFlows = 500'000;
+
+/// Gives the jobs of `model` what the planner found out about them. Errors: kInvalidArgument past kMostScenarioFlows.
+[[nodiscard]] Status ApplyProfile(const ScenarioModel& model, const planner::ModelProfile& profile,
+                                   planner::Scenario* scenario);
+
+/// `seed`, where given, stands in place of the file's. Errors: kNotFound for a missing file (the scenario's, a model's, a
+/// topology's); kInvalidArgument naming file, line, key, value and what was expected.
+[[nodiscard]] Result<ScenarioFile> ReadScenarioYaml(const std::string& path, std::optional<uint64_t> seed = std::nullopt);
+
+/// The same from text; files that it names are relative to `folder`.
+[[nodiscard]] Result<ScenarioFile> ParseScenarioYaml(std::string_view text, std::string_view source_name,
+                                                     const std::string& folder,
+                                                     std::optional<uint64_t> seed = std::nullopt);
+
+}  // namespace weft::formats

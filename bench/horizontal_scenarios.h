@@ -1,0 +1,23 @@
+// Two kinds of shared clusters on which policies are compared, drawn from a seed.
+//
+// CassiniLike: 24 hosts with one GPU and one 50 Gbit/s NIC, 12 leaves of two hosts under one spine (13 switches), 2:1
+// oversubscribed; data-parallel jobs whose gradients travel around a ring, nothing overlapped.
+// Source of shape and models: CASSINI (NSDI'24, arXiv 2308.00852): 24 servers, 13 logical switches, 2:1, 50 Gbit/s; sizes of the
+// 13-model table; VGG16 computes 141 ms of 255 ms.
+//
+// CruxLike: 288 hosts of 8 GPUs and 4 x 200 Gbit/s, on two or three tiers, 2:1 oversubscribed above the leaves; 40 jobs, 10 %
+// of them with 128 GPUs or more, the largest with 512; more than 30 at any time; 8 classes.
+// Source of the distribution: Crux (SIGCOMM'24), its trace of 2,000+ GPUs.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/cluster/scenario.h"
+
+namespace weft::bench {
+
+planner::Scenario CassiniLike(uint64_t seed);
+/// `tiers`: 2 or 3.
+planner::Scenario CruxLike(uint64_t seed, int tiers);
+
+}  // namespace weft::bench

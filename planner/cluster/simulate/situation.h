@@ -1,0 +1,84 @@
+// What a policy knows when it is asked, and what it answers. Every policy of the simulator is one function from the first to
+// the second.
+// Internal to planner/cluster.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/units.h"
+#include "planner/cluster/simulate/fluid.h"
+#include "planner/flows/job_paths.h"
+#include "planner/network/topology.h"
+
+namespace weft::planner {
+
+/// The jobs present, with the paths that can be used now: dead links are left out wherever a flow has another way.
+struct Situation {
+  Topology topology;                         ///< capacities of now
+  std::vector<BitsPerSecond> capacity;       ///< the same, per link
+  std::vector<RoutableJob> jobs;
+  std::vector<std::string> names;
+  std::vector<uint64_t> keys;                ///< per job: what a hash sees of it, the same in every situation
+  std::vector<Seconds> alone;                ///< iteration on the best paths alone
+  std::vector<size_t> slots;                 ///< per job: its number in `state`
+  JobPaths present;                          ///< paths in use; empty for a job that has just arrived
+  const FluidSimulation* state = nullptr;
+  int32_t classes = 8;
+  uint64_t seed = 1;
+  int64_t evaluations = 400;
+  Seconds horizon{0};                        ///< until the end of the scenario
+};
+
+/// Per job: paths, class, gate; and what was decided, in words.
+struct Decision {
+  JobPaths paths;
+  std::vector<int32_t> classes;
+  std::vector<Gate> gates;
+  std::vector<std::string> why;
+  int64_t evaluations = 0;
+  bool complete = true;
+};
+
+/// Every flow on the path that a hash of (seed, job, flow) picks, one class, open gates.
+Decision DecideEcmp(const Situation& situation, uint64_t seed);
+
+/// Source: Crux (SIGCOMM'24), sections 4.1 to 4.3: jobs by falling intensity, each flow on the least congested path; priority
+/// k · intensity; K classes by the best cut of 10 sampled topological orders of the contention graph.
+Decision DecideCrux(const Situation& situation);
+/// The parts of the above: paths, and classes for jobs on given paths.
+JobPaths CruxPaths(const Situation& situation);
+std::vector<int32_t> CruxClasses(const Situation& situation, const std::vector<PeriodicJob>& jobs);
+
+/// Source: CASSINI (NSDI'24), sections 3 and 4: ten candidates (here: hash draws, since placements are given), every shared
+/// link's circle in steps of 5 degrees, candidates whose affinity graph has a loop dropped, the best mean score wins, shifts by
+/// traversal. Where all have loops the paper places elsewhere; here the links that close loops are left out.
+Decision DecideCassini(const Situation& situation);
+/// Gates for jobs on given paths, and the mean score of the shared links; `loops` says whether any link was left out.
+struct CassiniShifts {
+  std::vector<Gate> gates;
+  double score = 1;
+  bool loops = false;
+};
+CassiniShifts PlanCassiniShifts(const Situation& situation, const std::vector<PeriodicJob>& jobs);
+
+/// Source: Sincronia (SIGCOMM'18), section 4: BSSI order of the jobs' coflows over all links, unit weights; the first K - 1
+/// jobs get a class of their own, all others the last.
+Decision DecideSincronia(const Situation& situation);
+std::vector<int32_t> SincroniaClasses(const Situation& situation, const std::vector<PeriodicJob>& jobs);
+
+/// The best GPU use over all paths × classes. Errors: kResourceExhausted with the number of cases beyond 100 · evaluations.
+[[nodiscard]] Result<Decision> DecideOptimal(const Situation& situation);
+
+/// Weft: weft_policy.cc has the method.
+Decision DecideWeft(const Situation& situation);
+
+/// The jobs on the paths of a decision.
+std::vector<PeriodicJob> OnPaths(const Situation& situation, const JobPaths& paths);
+
+/// The path that a hash of (seed, key, flow) picks.
+size_t HashedPath(uint64_t seed, uint64_t key, size_t flow, size_t paths);
+
+}  // namespace weft::planner

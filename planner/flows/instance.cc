@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <queue>
 
 #include "common/check.h"
 
@@ -12,10 +13,144 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNotWorse = 1e-3;  // what the fractional solver may leave on the table
 
-/// What one flow puts on one link per unit of its rate.
+/// What one flow puts on one link per level.
 struct Crossing {
   int32_t flow;
   double share;
+};
+
+/// Progressive filling where a flow takes different amounts on different links. Links and demands wait in a heap by the
+/// level at which they hold somebody; a link's level only rises while others are held, so that a stale key is too small.
+class StripedFilling {
+ public:
+  StripedFilling(const Instance& instance, const Shares& shares)
+      : instance_(instance), links_(instance.capacity.size()), rate_(instance.flows.size(), 0),
+        speed_(instance.flows.size(), 0), begin_(1, 0) {
+    for (size_t l = 0; l < links_.size(); ++l) links_[l].left = instance.capacity[l];
+    for (size_t f = 0; f < instance.flows.size(); ++f) AddFlow(f, shares[f]);
+    Transpose();
+  }
+
+  std::vector<double> Run() {
+    std::vector<Key> keys;
+    for (size_t l = 0; l < links_.size(); ++l) {
+      if (links_[l].growing > 0) keys.push_back({LevelOf(l), l});
+    }
+    for (size_t f = 0; f < speed_.size(); ++f) {
+      if (speed_[f] > 0) keys.push_back({instance_.flows[f].demand / speed_[f], links_.size() + f});
+    }
+    std::priority_queue<Key, std::vector<Key>, std::greater<>> heap(std::greater<>(), std::move(keys));
+    while (!heap.empty()) {
+      const Key top = heap.top();
+      heap.pop();
+      if (top.index >= links_.size()) {
+        Hold(top.index - links_.size(), top.level);
+        continue;
+      }
+      if (links_[top.index].growing == 0) continue;
+      if (const double now = LevelOf(top.index); now > top.level) {
+        heap.push({now, top.index});
+        continue;
+      }
+      for (size_t i = by_link_begin_[top.index]; i < by_link_begin_[top.index + 1]; ++i) {
+        Hold(static_cast<size_t>(by_link_[i].flow), top.level);
+      }
+    }
+    return std::move(rate_);
+  }
+
+ private:
+  struct LinkState {
+    double left = 0, slope = 0, peak = 0;  // slope: what growing flows take per level; peak: when it was last summed
+    size_t growing = 0;
+  };
+  struct Key {
+    double level;
+    size_t index;  // past the links: a flow's demand
+    friend bool operator>(const Key& a, const Key& b) {
+      return a.level != b.level ? a.level > b.level : a.index > b.index;
+    }
+  };
+  struct OnLink {
+    size_t link;
+    double slope;
+  };
+
+  void AddFlow(size_t f, const std::vector<double>& shares) {
+    const InstanceFlow& flow = instance_.flows[f];
+    const double largest = *std::max_element(shares.begin(), shares.end());
+    if (!flow.usable.empty() && largest > 0) {
+      speed_[f] = 1 / largest;
+      for (size_t p = 0; p < flow.paths.size(); ++p) {
+        if (shares[p] > 0) AddPath(flow.paths[p], shares[p] * speed_[f]);
+      }
+    }
+    for (size_t i = begin_.back(); i < crossings_.size(); ++i) {
+      LinkState& link = links_[crossings_[i].link];
+      link.slope += crossings_[i].slope;
+      link.peak = link.slope;
+      ++link.growing;
+    }
+    begin_.push_back(crossings_.size());
+  }
+
+  /// Links that several paths of the flow cross are one crossing.
+  void AddPath(const PathLinks& path, double slope) {
+    const size_t before = crossings_.size();
+    for (const int32_t link : path) {
+      const auto l = static_cast<size_t>(link);
+      const auto there = std::find_if(crossings_.begin() + static_cast<std::ptrdiff_t>(begin_.back()),
+                                      crossings_.begin() + static_cast<std::ptrdiff_t>(before),
+                                      [&](const OnLink& c) { return c.link == l; });
+      if (there != crossings_.begin() + static_cast<std::ptrdiff_t>(before)) there->slope += slope;
+      else crossings_.push_back({l, slope});
+    }
+  }
+
+  void Transpose() {
+    by_link_begin_.assign(links_.size() + 1, 0);
+    for (const OnLink& c : crossings_) ++by_link_begin_[c.link + 1];
+    std::partial_sum(by_link_begin_.begin(), by_link_begin_.end(), by_link_begin_.begin());
+    std::vector<size_t> next(by_link_begin_.begin(), by_link_begin_.end() - 1);
+    by_link_.resize(crossings_.size());
+    for (size_t f = 0; f + 1 < begin_.size(); ++f) {
+      for (size_t i = begin_[f]; i < begin_[f + 1]; ++i) {
+        by_link_[next[crossings_[i].link]++] = {static_cast<int32_t>(f), crossings_[i].slope};
+      }
+    }
+  }
+
+  double LevelOf(size_t l) const { return std::max(0.0, links_[l].left) / links_[l].slope; }
+
+  void Hold(size_t f, double level) {
+    if (speed_[f] <= 0) return;
+    rate_[f] = level * speed_[f];
+    speed_[f] = 0;
+    for (size_t i = begin_[f]; i < begin_[f + 1]; ++i) {
+      LinkState& link = links_[crossings_[i].link];
+      link.left -= level * crossings_[i].slope;
+      link.slope -= crossings_[i].slope;
+      --link.growing;
+      // What is left of a difference of nearly equal sums is rounding: add up again.
+      if (link.growing > 0 && link.slope < 1e-6 * link.peak) Resum(crossings_[i].link);
+    }
+  }
+
+  void Resum(size_t l) {
+    links_[l].slope = 0;
+    for (size_t i = by_link_begin_[l]; i < by_link_begin_[l + 1]; ++i) {
+      if (speed_[static_cast<size_t>(by_link_[i].flow)] > 0) links_[l].slope += by_link_[i].share;
+    }
+    links_[l].peak = links_[l].slope;
+  }
+
+  const Instance& instance_;
+  std::vector<LinkState> links_;
+  std::vector<double> rate_, speed_;     // speed: rate per level, 1 / largest share; 0: held, or cannot be served
+  std::vector<size_t> begin_;            // of each flow's crossings
+  std::vector<OnLink> crossings_;
+  std::vector<size_t> by_link_begin_;
+  std::vector<Crossing> by_link_;
 };
 
 }  // namespace
@@ -75,60 +210,7 @@ double Bottleneck(const Instance& instance, const Shares& shares) {
 }
 
 std::vector<double> StripedRates(const Instance& instance, const Shares& shares) {
-  const size_t flows = instance.flows.size(), links = instance.capacity.size();
-  std::vector<double> rate(flows, 0), speed(flows, 0);  // speed: rate per unit of level, 1 / largest share
-  std::vector<std::vector<Crossing>> crossings(links);
-  for (size_t f = 0; f < flows; ++f) {
-    const InstanceFlow& flow = instance.flows[f];
-    const double largest = *std::max_element(shares[f].begin(), shares[f].end());
-    if (flow.usable.empty() || largest <= 0) continue;
-    speed[f] = 1 / largest;
-    for (size_t p = 0; p < flow.paths.size(); ++p) {
-      if (shares[f][p] <= 0) continue;
-      for (const int32_t link : flow.paths[p]) {
-        auto& on_link = crossings[static_cast<size_t>(link)];
-        if (!on_link.empty() && on_link.back().flow == static_cast<int32_t>(f)) {
-          on_link.back().share += shares[f][p];
-        } else {
-          on_link.push_back({static_cast<int32_t>(f), shares[f][p]});
-        }
-      }
-    }
-  }
-  std::vector<double> left = instance.capacity;
-  std::vector<bool> growing(flows);
-  for (size_t f = 0; f < flows; ++f) growing[f] = speed[f] > 0;
-  for (;;) {
-    // The lowest level at which a link is full or a flow has its demand.
-    double level = kInfinity;
-    for (size_t f = 0; f < flows; ++f) {
-      if (growing[f]) level = std::min(level, instance.flows[f].demand / speed[f]);
-    }
-    if (level == kInfinity) return rate;
-    std::vector<double> link_level(links, kInfinity);
-    for (size_t l = 0; l < links; ++l) {
-      double per_level = 0;
-      for (const Crossing& c : crossings[l]) {
-        if (growing[static_cast<size_t>(c.flow)]) per_level += c.share * speed[static_cast<size_t>(c.flow)];
-      }
-      if (per_level > 0) link_level[l] = std::max(0.0, left[l]) / per_level;
-      level = std::min(level, link_level[l]);
-    }
-    std::vector<bool> held(flows, false);
-    for (size_t f = 0; f < flows; ++f) held[f] = growing[f] && instance.flows[f].demand / speed[f] <= level;
-    for (size_t l = 0; l < links; ++l) {
-      if (link_level[l] > level * (1 + 1e-12)) continue;
-      for (const Crossing& c : crossings[l]) held[static_cast<size_t>(c.flow)] = true;
-    }
-    for (size_t f = 0; f < flows; ++f) {
-      if (!held[f] || !growing[f]) continue;
-      growing[f] = false;
-      rate[f] = level * speed[f];
-      for (size_t p = 0; p < shares[f].size(); ++p) {
-        for (const int32_t link : instance.flows[f].paths[p]) left[static_cast<size_t>(link)] -= rate[f] * shares[f][p];
-      }
-    }
-  }
+  return StripedFilling(instance, shares).Run();
 }
 
 std::vector<double> Served(const Instance& instance, const Shares& shares) {

@@ -56,20 +56,53 @@ std::vector<double> LocalSearch::Use(const Move* moves, size_t count) const {
   std::vector<double> use;
   for (const int32_t link : links) {
     const size_t l = static_cast<size_t>(link);
-    // A dead link is worse than any load; only flows that are leaving it are on it.
-    use.push_back(instance_.capacity[l] > 0 ? load_[l] / instance_.capacity[l] : load_[l] > 1e-6 ? 1e300 : 0);
+    use.push_back(UseAt(link, load_[l]));
   }
   std::sort(use.begin(), use.end(), std::greater<>());
   return use;
 }
 
-/// Makes the moves and takes them back unless they improve.
+double LocalSearch::UseAt(int32_t link, double load) const {
+  const double capacity = instance_.capacity[static_cast<size_t>(link)];
+  // A dead link is worse than any load; only flows that are leaving it are on it.
+  return capacity > 0 ? load / capacity : load > 1e-6 ? 1e300 : 0;
+}
+
+void LocalSearch::AddChange(const PathLinks& path, double load) {
+  for (const int32_t link : path) {
+    const auto there = std::find_if(change_.begin(), change_.end(), [&](const auto& c) { return c.first == link; });
+    if (there != change_.end()) there->second += load;
+    else change_.emplace_back(link, load);
+  }
+}
+
+/// Whether the loads that change_ adds make the links concerned lexically less used, worst first. Links that stay as they
+/// are would stand on both sides and never decide.
+bool LocalSearch::ChangeImproves() {
+  before_.clear();
+  after_.clear();
+  for (const auto& [link, load] : change_) {
+    if (load == 0) continue;
+    before_.push_back(UseAt(link, load_[static_cast<size_t>(link)]));
+    after_.push_back(UseAt(link, load_[static_cast<size_t>(link)] + load));
+  }
+  std::sort(before_.begin(), before_.end(), std::greater<>());
+  std::sort(after_.begin(), after_.end(), std::greater<>());
+  return Smaller(after_, before_);
+}
+
+/// Makes the moves if they improve.
 bool LocalSearch::Keep(const Move* moves, size_t count) {
-  const std::vector<double> before = Use(moves, count);
+  change_.clear();
+  for (size_t i = 0; i < count; ++i) {
+    const InstanceFlow& flow = instance_.flows[moves[i].flow];
+    const double load = flow.demand * moves[i].units / units_;
+    AddChange(flow.paths[moves[i].from], -load);
+    AddChange(flow.paths[moves[i].to], load);
+  }
+  if (!ChangeImproves()) return false;
   for (size_t i = 0; i < count; ++i) Apply(moves[i]);
-  if (Smaller(Use(moves, count), before)) return true;
-  for (size_t i = count; i > 0; --i) Apply({moves[i - 1].flow, moves[i - 1].to, moves[i - 1].from, moves[i - 1].units});
-  return false;
+  return true;
 }
 
 void LocalSearch::Place(size_t f) {
@@ -79,18 +112,14 @@ void LocalSearch::Place(size_t f) {
     return;
   }
   size_t best = flow.usable.front();
-  std::vector<double> best_use;
+  AddLoad(f, best, units_);
   for (const size_t p : flow.usable) {
-    // What differs between paths is all links of all of them: compare the whole flow's surroundings.
-    AddLoad(f, p, units_);
-    std::vector<Move> around;
-    for (const size_t other : flow.usable) around.push_back({f, p, other, 0});
-    std::vector<double> use = Use(around.data(), around.size());
-    AddLoad(f, p, -units_);
-    if (best_use.empty() || Smaller(use, best_use)) best = p, best_use = std::move(use);
+    if (p == best) continue;
+    const Move move{f, best, p, units_};
+    shares_[f][best] = units_;
+    if (Keep(&move, 1)) best = p;
   }
   shares_[f][best] = units_;
-  AddLoad(f, best, units_);
 }
 
 bool LocalSearch::ImproveFlow(size_t f, Budget* budget) {
@@ -111,10 +140,19 @@ bool LocalSearch::ImproveFlow(size_t f, Budget* budget) {
   return improved;
 }
 
-bool LocalSearch::TryPairs(const Move& first, const std::vector<bool>& movable, Budget* budget) {
+bool LocalSearch::TryPairs(const Move& first, const Users& users, Budget* budget) {
+  // Flows that are on the target path, in their order.
+  std::vector<size_t> places;
+  for (const int32_t link : instance_.flows[first.flow].paths[first.to]) {
+    const std::vector<size_t>& on_link = users[static_cast<size_t>(link)];
+    places.insert(places.end(), on_link.begin(), on_link.end());
+  }
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
   const PathLinks& target = instance_.flows[first.flow].paths[first.to];
-  for (const size_t g : instance_.order) {
-    if (g == first.flow || !movable[g]) continue;
+  for (const size_t place : places) {
+    const size_t g = instance_.order[place];
+    if (g == first.flow) continue;
     const InstanceFlow& other = instance_.flows[g];
     for (size_t from = 0; from < other.paths.size(); ++from) {
       if (shares_[g][from] == 0) continue;
@@ -133,12 +171,27 @@ bool LocalSearch::TryPairs(const Move& first, const std::vector<bool>& movable, 
   return false;
 }
 
+/// Per link: the places in the order of the movable flows that are on it.
+LocalSearch::Users LocalSearch::UsersOf(const std::vector<bool>& movable) const {
+  Users users(load_.size());
+  for (size_t place = 0; place < instance_.order.size(); ++place) {
+    const size_t f = instance_.order[place];
+    if (!movable[f] || instance_.flows[f].usable.empty()) continue;
+    for (size_t p = 0; p < shares_[f].size(); ++p) {
+      if (shares_[f][p] == 0) continue;
+      for (const int32_t link : instance_.flows[f].paths[p]) users[static_cast<size_t>(link)].push_back(place);
+    }
+  }
+  return users;
+}
+
 /// Moves a flow off the worst link together with one that makes room for it.
 bool LocalSearch::ImproveByPairs(const std::vector<bool>& movable, Budget* budget) {
   double worst = 0;
   for (size_t l = 0; l < load_.size(); ++l) {
     if (instance_.capacity[l] > 0) worst = std::max(worst, load_[l] / instance_.capacity[l]);
   }
+  const Users users = UsersOf(movable);
   for (const size_t f : instance_.order) {
     if (!movable[f]) continue;
     const InstanceFlow& flow = instance_.flows[f];
@@ -151,7 +204,7 @@ bool LocalSearch::ImproveByPairs(const std::vector<bool>& movable, Budget* budge
       if (!on_worst) continue;
       for (const size_t to : flow.usable) {
         if (to == from) continue;
-        if (TryPairs({f, from, to, shares_[f][from]}, movable, budget)) return true;
+        if (TryPairs({f, from, to, shares_[f][from]}, users, budget)) return true;
         if (budget->exhausted()) return false;
       }
     }

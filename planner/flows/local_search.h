@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "planner/flows/instance.h"
@@ -44,13 +45,20 @@ class LocalSearch {
   bool Keep(const Move* moves, size_t count);
   bool ImproveFlow(size_t f, Budget* budget);
   bool ImproveByPairs(const std::vector<bool>& movable, Budget* budget);
-  bool TryPairs(const Move& first, const std::vector<bool>& movable, Budget* budget);
+  using Users = std::vector<std::vector<size_t>>;
+  Users UsersOf(const std::vector<bool>& movable) const;
+  bool TryPairs(const Move& first, const Users& users, Budget* budget);
+  double UseAt(int32_t link, double load) const;
+  void AddChange(const PathLinks& path, double load);
+  bool ChangeImproves();
 
   const Instance& instance_;
   const int32_t units_;
   const int32_t grain_;
   std::vector<std::vector<int32_t>> shares_;
   std::vector<double> load_;
+  std::vector<std::pair<int32_t, double>> change_;   // load per link that a trial adds
+  std::vector<double> before_, after_;               // its links' utilisations
 };
 
 /// Whole units in the proportion of each flow's shares, by largest remainder.

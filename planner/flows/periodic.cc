@@ -1,6 +1,7 @@
 #include "planner/flows/periodic.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/check.h"
 
@@ -9,6 +10,13 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kRememberedJobs = 12;  // rates of 2^12 sets are remembered at most
+
+/// How late job j first starts in a phase, as a share of its iteration. Between any two jobs the differences of successive
+/// phases are multiples of the golden ratio, which fill the circle evenly however many phases there are.
+double LateBy(size_t j, int32_t phase) {
+  const double turns = 0.6180339887498949 * static_cast<double>(j) * phase;
+  return turns - std::floor(turns);
+}
 
 enum class Phase : uint8_t { kComputing, kSending, kFinishing };  // before release, sending, computing after sending
 
@@ -39,7 +47,7 @@ struct PeriodicSimulator::State {
   bool changed = true;                             // the set of sending jobs
   int64_t events = 0;
   double warm = 0;
-  std::vector<std::vector<double>> remembered;     // per set of sending jobs
+  std::vector<std::vector<double>>* remembered = nullptr;  // per set of sending jobs
 };
 
 PeriodicSimulator::PeriodicSimulator(std::span<const BitsPerSecond> capacity, std::span<const PeriodicJob> jobs,
@@ -52,7 +60,7 @@ PeriodicSimulator::PeriodicSimulator(std::span<const BitsPerSecond> capacity, st
   for (const PeriodicJob& job : jobs) {
     WEFT_CHECK(job.release.count() >= 0 && job.release <= job.compute, "a job whose communication starts after compute");
     Job made{job.gpus, job.compute.count(), job.release.count(), job.start.count(),
-             CommunicationAlone(capacity, job).count(), 0, {}};
+             CommunicationAlone(capacity, job).count(), 0, 0, {}};
     WEFT_CHECK(made.compute > 0 || made.alone > 0, "a job that neither computes nor sends");
     double largest = 0;
     for (const LinkLoad& load : job.loads) {
@@ -67,7 +75,8 @@ PeriodicSimulator::PeriodicSimulator(std::span<const BitsPerSecond> capacity, st
       made.shared.push_back({static_cast<size_t>(dense[l]), bits});
     }
     made.speed = largest > 0 ? 1 / largest : 0;
-    if (made.alone < kInfinity) slowest_ = std::max(slowest_, std::max(made.compute, made.release + made.alone));
+    made.period = made.alone < kInfinity ? std::max(made.compute, made.release + made.alone) : 0;
+    slowest_ = std::max(slowest_, made.period);
     jobs_.push_back(std::move(made));
   }
 }
@@ -123,16 +132,17 @@ void PeriodicSimulator::Rates(const std::vector<size_t>& sending, std::span<cons
 /// Takes the rates of the present set of sending jobs into use.
 void PeriodicSimulator::Refresh(State* state, std::span<const int32_t> classes) const {
   state->changed = false;
-  size_t set = 0;
-  if (!state->remembered.empty()) {
-    for (const size_t j : state->sending) set |= size_t{1} << j;
-    if (!state->remembered[set].empty()) {
-      state->rate = state->remembered[set];
-    }
-  }
-  if (state->remembered.empty() || state->remembered[set].empty()) {
+  if (state->remembered->empty()) {
     Rates(state->sending, classes, &state->rate);
-    if (!state->remembered.empty()) state->remembered[set] = state->rate;
+  } else {
+    size_t set = 0;
+    for (const size_t j : state->sending) set |= size_t{1} << j;
+    std::vector<double>& known = (*state->remembered)[set];
+    if (known.empty()) {
+      Rates(state->sending, classes, &state->rate);
+      known = state->rate;
+    }
+    state->rate = known;
   }
   for (const size_t j : state->sending) {
     state->due[j] = state->rate[j] > 0 ? state->now + state->left[j] / state->rate[j] : kInfinity;
@@ -190,10 +200,11 @@ SteadyState PeriodicSimulator::Measure(const State& state) const {
   return result;
 }
 
-SteadyState PeriodicSimulator::Run(std::span<const int32_t> classes) const {
+SteadyState PeriodicSimulator::RunPhase(std::span<const int32_t> classes, int32_t phase,
+                                        std::vector<std::vector<double>>* remembered) const {
   const size_t n = jobs_.size();
-  WEFT_CHECK(classes.size() == n, "not one class per job");
   State state;
+  state.remembered = remembered;
   state.phase.assign(n, Phase::kComputing);
   state.began.resize(n);
   state.due.resize(n);
@@ -203,12 +214,11 @@ SteadyState PeriodicSimulator::Run(std::span<const int32_t> classes) const {
   state.last.assign(n, -1);
   state.count.assign(n, 0);
   state.whole.assign(n, 0);
-  if (n <= kRememberedJobs) state.remembered.resize(size_t{1} << n);
   state.warm = options_.warmup * slowest_;
   const double horizon = state.warm + options_.measured * slowest_;
   for (size_t j = 0; j < n; ++j) {
-    state.began[j] = jobs_[j].start;
-    state.due[j] = jobs_[j].start + jobs_[j].release;
+    state.began[j] = jobs_[j].start + LateBy(j, phase) * jobs_[j].period;
+    state.due[j] = state.began[j] + jobs_[j].release;
   }
   for (;;) {
     if (state.changed) Refresh(&state, classes);
@@ -222,6 +232,29 @@ SteadyState PeriodicSimulator::Run(std::span<const int32_t> classes) const {
     Step(&state);
   }
   return Measure(state);
+}
+
+SteadyState PeriodicSimulator::Run(std::span<const int32_t> classes) const {
+  WEFT_CHECK(classes.size() == jobs_.size(), "not one class per job");
+  std::vector<std::vector<double>> remembered;
+  if (jobs_.size() <= kRememberedJobs) remembered.resize(size_t{1} << jobs_.size());
+  SteadyState mean = RunPhase(classes, 0, &remembered);
+  if (options_.phases <= 1) return mean;
+  std::vector<double> speed;
+  for (const Seconds iteration : mean.iteration) speed.push_back(1 / iteration.count());
+  for (int32_t phase = 1; phase < options_.phases; ++phase) {
+    const SteadyState state = RunPhase(classes, phase, &remembered);
+    mean.gpu_use += state.gpu_use;
+    mean.horizon += state.horizon;
+    mean.events += state.events;
+    for (size_t j = 0; j < speed.size(); ++j) {
+      speed[j] += 1 / state.iteration[j].count();
+      mean.whole[j] += state.whole[j];
+    }
+  }
+  mean.gpu_use /= options_.phases;
+  for (size_t j = 0; j < speed.size(); ++j) mean.iteration[j] = Seconds(options_.phases / speed[j]);
+  return mean;
 }
 
 }  // namespace weft::planner

@@ -40,6 +40,7 @@ Seconds CommunicationAlone(std::span<const BitsPerSecond> capacity, const Period
 /// Iteration time of the job alone.
 Seconds IterationAlone(std::span<const BitsPerSecond> capacity, const PeriodicJob& job);
 
+/// Over several phases: mean speeds and GPU use; counts and horizon are sums.
 struct SteadyState {
   std::vector<Seconds> iteration;   ///< mean per job; infinite where a job came to no end
   std::vector<int64_t> whole;       ///< iterations that began and ended inside [0, horizon]
@@ -51,6 +52,9 @@ struct SteadyState {
 struct PeriodicOptions {
   double warmup = 4;      ///< in iterations alone of the slowest job, not measured
   double measured = 20;   ///< in the same unit
+  /// So many sets of first starts are simulated and their mean is taken; 1: the jobs' own. In the steady state of few jobs
+  /// much depends on who happened to start when; an answer that only one set of starts makes good is luck.
+  int32_t phases = 1;
 };
 
 /// The jobs of one network; Run() may be called for many classes and orders. Requires: 0 ≤ release ≤ compute, start ≥ 0,
@@ -74,6 +78,7 @@ class PeriodicSimulator {
   struct Job {
     double gpus, compute, release, start;
     double alone;             // seconds of communication
+    double period;            // an iteration alone; 0 where it has no end
     double speed;             // iterations per bit of its largest flow
     std::vector<Load> shared; // on links that it shares
   };
@@ -84,6 +89,8 @@ class PeriodicSimulator {
   void Refresh(State* state, std::span<const int32_t> classes) const;
   void Step(State* state) const;
   SteadyState Measure(const State& state) const;
+  SteadyState RunPhase(std::span<const int32_t> classes, int32_t phase,
+                       std::vector<std::vector<double>>* remembered) const;
 
   PeriodicOptions options_;
   std::vector<double> capacity_;  // of shared links

@@ -297,8 +297,7 @@ void SendFlow::Work(const Tick& tick) {
     if (state_ == State::kFailed) Restart();
     return;
   }
-  const bool leased = has_entry_ && tick.now < entry_.lease_until_ns;
-  pacing_bps_ = leased ? entry_.pacing_bps : 0;
+  pacing_bps_ = PolicyLeased(tick.now) ? entry_.pacing_bps : 0;
   Reweigh(tick.now);
   if (WantedClass(tick.now) != pairs_->data_class()) restart_wanted_ = true;
   if (restart_wanted_ && !peer_gone_) Restart();

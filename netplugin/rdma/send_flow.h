@@ -59,6 +59,7 @@ class SendFlow final : public Flow {
   void ApplyPorts();
   void Reweigh(uint64_t now);
   bool Wanted(uint16_t port) const;
+  bool PolicyLeased(uint64_t now) const;
   uint8_t WantedClass(uint64_t now) const;
 
   const uint8_t own_class_;
@@ -76,6 +77,7 @@ class SendFlow final : public Flow {
   // Policy.
   abi::FlowPolicy entry_{};
   bool has_entry_ = false;
+  bool entry_listed_ = false;   // the newest table has it
   bool restart_wanted_ = false;
   bool ports_refused_ = false;  // said once
   uint64_t entry_epoch_ = 0, entry_generation_ = 0;

@@ -17,6 +17,7 @@ bool SendFlow::ReadPolicy(uint64_t now) {
   if (result == abi::PolicyRead::kBusy) return false;
   entry_epoch_ = epoch;
   entry_generation_ = mapping->generation();
+  entry_listed_ = false;
   const char* wrong = nullptr;
   if (result == abi::PolicyRead::kCorrupt) wrong = "the table's entry count is out of range";
   if (result == abi::PolicyRead::kFound) wrong = CheckFlowPolicy(entry, now);
@@ -28,7 +29,7 @@ bool SendFlow::ReadPolicy(uint64_t now) {
   }
   if (result != abi::PolicyRead::kFound) return false;
   entry_ = entry;
-  has_entry_ = true;
+  has_entry_ = entry_listed_ = true;
   recorder_.slot().policy_epoch.store(epoch, std::memory_order_relaxed);
   return true;
 }
@@ -93,11 +94,15 @@ void SendFlow::Reweigh(uint64_t now) {
   }
 }
 
+bool SendFlow::PolicyLeased(uint64_t now) const {
+  const abi::PolicyTable* table = entry_listed_ ? &services_.policies.current()->table() : nullptr;
+  return has_entry_ && Leased(entry_, table, now);
+}
+
 uint8_t SendFlow::WantedClass(uint64_t now) const {
   const int own = services_.environment.rdma.traffic_class;
   if (own >= 0) return static_cast<uint8_t>(own);  // the user's
-  const bool leased = has_entry_ && now < entry_.lease_until_ns;
-  return leased ? static_cast<uint8_t>(entry_.traffic_class & 0xFC) : own_class_;
+  return PolicyLeased(now) ? static_cast<uint8_t>(entry_.traffic_class & 0xFC) : own_class_;
 }
 
 }  // namespace weft::net::rdma

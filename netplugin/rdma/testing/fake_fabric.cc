@@ -1,0 +1,174 @@
+#include "netplugin/rdma/testing/fake_fabric.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "netplugin/rdma/testing/fake_calls.h"
+
+namespace weft::net::rdma::testing {
+
+FakeFabric::FakeFabric(int devices, uint64_t seed) : random_(seed) {
+  char folder[] = "/tmp/weft-fabric-XXXXXX";
+  sysfs_ = mkdtemp(folder);
+  for (int i = 0; i < devices; ++i) {
+    auto device = std::make_unique<Device>();
+    device->fabric = this;
+    device->index = i;
+    std::snprintf(device->name, sizeof device->name, "fake%d", i);
+    const std::string port = sysfs_ + "/" + device->name + "/ports/1";
+    std::filesystem::create_directories(port + "/gids");
+    std::filesystem::create_directories(port + "/gid_attrs/types");
+    for (int gid = 0; gid < 4; ++gid) {
+      std::ofstream(port + "/gids/" + std::to_string(gid)) << (gid == 3 ? "::ffff:10.0.0." + std::to_string(i + 1) : "::");
+      std::ofstream(port + "/gid_attrs/types/" + std::to_string(gid)) << "RoCE v2";
+    }
+    devices_.push_back(std::move(device));
+  }
+  verbs_ = Calls::Table();
+}
+
+FakeFabric::~FakeFabric() { std::filesystem::remove_all(sysfs_); }
+
+std::shared_ptr<Port> FakeFabric::OpenPort(int device, const RdmaEnvironment& environment, std::string* why) {
+  return Port::Open(verbs_, devices_[static_cast<size_t>(device)].get(), 1, environment, sysfs_, why);
+}
+
+void FakeFabric::FailWrites(uint32_t one_in) {
+  const std::lock_guard lock(mutex_);
+  fail_one_in_ = one_in;
+}
+
+void FakeFabric::BreakPath(uint16_t udp_port) {
+  const std::lock_guard lock(mutex_);
+  broken_port_ = udp_port;
+}
+
+void FakeFabric::SetPort(int device, bool up) {
+  const std::lock_guard lock(mutex_);
+  Device& changed = *devices_[static_cast<size_t>(device)];
+  changed.up = up;
+  for (Context* context : changed.contexts) {
+    ibv_async_event event{};
+    event.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+    event.element.port_num = 1;
+    context->events.push_back(event);
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(context->async_fd, &one, sizeof one);
+  }
+}
+
+FakeFabric::Counts FakeFabric::counts() {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+/// A few writes of random pairs: each pair's own in order.
+void FakeFabric::Pump() {
+  if (pairs_.empty()) return;
+  for (int n = static_cast<int>(random_() % 4); n > 0; --n) {
+    auto it = pairs_.begin();
+    std::advance(it, static_cast<std::ptrdiff_t>(random_() % pairs_.size()));
+    Pair& pair = *it->second;
+    if (pair.state == IBV_QPS_RTS && !pair.sends.empty()) Deliver(pair);
+  }
+}
+
+/// The oldest write of `pair`. False: it waits, for the receiver is not ready.
+bool FakeFabric::Deliver(Pair& pair) {
+  const Send& send = pair.sends.front();
+  const auto found = pairs_.find(pair.destination);
+  Pair* to = found == pairs_.end() ? nullptr : found->second;
+  const bool open = to && (to->state == IBV_QPS_RTR || to->state == IBV_QPS_RTS) && to->destination == pair.qp_num &&
+                    to->receive_number == pair.send_number && pair.owner->device_of->up && to->owner->device_of->up &&
+                    pair.udp_port != broken_port_;
+  const bool unlucky = fail_one_in_ > 0 && random_() % fail_one_in_ == 0;
+  const bool lost = unlucky && random_() % 2 == 0;
+  if (!open || (unlucky && !lost)) {
+    Fail(pair, IBV_WC_RETRY_EXC_ERR);
+    return true;
+  }
+  const bool immediate = send.request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  if (immediate && to->receives.empty()) return false;
+  const uint64_t length = send.request.num_sge > 0 ? send.piece.length : 0;
+  if (length > 0) {
+    const uint64_t target = send.request.wr.rdma.remote_addr;
+    const char* from = send.inlined.empty() ? reinterpret_cast<const char*>(send.piece.addr) : send.inlined.data();
+    if (!Reaches(*to->owner, send.request.wr.rdma.rkey, target, length) ||
+        (send.inlined.empty() && !Reaches(*pair.owner, send.piece.lkey, send.piece.addr, length))) {
+      ++counts_.access_errors;
+      Fail(pair, IBV_WC_REM_ACCESS_ERR);
+      return true;
+    }
+    std::memcpy(reinterpret_cast<char*>(target), from, length);
+  }
+  ++counts_.writes;
+  counts_.bytes_by_port[pair.udp_port] += length;
+  if (immediate) {
+    ibv_wc arrived{};
+    arrived.wr_id = to->receives.front();
+    arrived.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+    arrived.byte_len = static_cast<uint32_t>(length);
+    arrived.imm_data = send.request.imm_data;
+    arrived.qp_num = to->qp_num;
+    to->receives.pop_front();
+    Complete(to->recv_cq, arrived);
+  }
+  if (lost) {
+    ++counts_.lost_acknowledgements;
+    Fail(pair, IBV_WC_RETRY_EXC_ERR);
+    return true;
+  }
+  ibv_wc done{};
+  done.wr_id = send.request.wr_id;
+  done.opcode = IBV_WC_RDMA_WRITE;
+  done.qp_num = pair.qp_num;
+  pair.sends.pop_front();
+  Complete(pair.send_cq, done);
+  return true;
+}
+
+void FakeFabric::Fail(Pair& pair, ibv_wc_status status) {
+  ++counts_.failures;
+  ibv_wc failed{};
+  failed.wr_id = pair.sends.front().request.wr_id;
+  failed.status = status;
+  failed.qp_num = pair.qp_num;
+  pair.sends.pop_front();
+  Complete(pair.send_cq, failed);
+  pair.state = IBV_QPS_ERR;
+  Flush(pair);
+}
+
+void FakeFabric::Flush(Pair& pair) {
+  ibv_wc flushed{};
+  flushed.status = IBV_WC_WR_FLUSH_ERR;
+  flushed.qp_num = pair.qp_num;
+  for (; !pair.sends.empty(); pair.sends.pop_front()) {
+    flushed.wr_id = pair.sends.front().request.wr_id;
+    Complete(pair.send_cq, flushed);
+  }
+  for (; !pair.receives.empty(); pair.receives.pop_front()) {
+    flushed.wr_id = pair.receives.front();
+    Complete(pair.recv_cq, flushed);
+  }
+}
+
+void FakeFabric::Complete(ibv_cq* cq, const ibv_wc& completion) {
+  auto* queue = static_cast<Queue*>(cq);
+  if (queue->entries.size() >= queue->room) ++counts_.overruns;
+  queue->entries.push_back(completion);
+}
+
+bool FakeFabric::Reaches(const Context& context, uint32_t key, uint64_t address, uint64_t length) const {
+  const auto found = memory_.find(key);
+  if (found == memory_.end() || found->second->owner != &context) return false;
+  const auto begin = reinterpret_cast<uint64_t>(found->second->addr);
+  return address >= begin && length <= found->second->length && address - begin <= found->second->length - length;
+}
+
+}  // namespace weft::net::rdma::testing

@@ -7,6 +7,7 @@
 
 #include "cli/perf.h"
 #include "cli/plan.h"
+#include "cli/simulate.h"
 #include "cli/validate.h"
 #ifdef WEFT_ONLINE
 #include "cli/demo/demo.h"
@@ -59,6 +60,21 @@ void AddPlan(CLI::App& app, int& exit_code) {
   plan->add_option("--front", options->front, "also plans that need less memory, up to this share slower, e.g. 0.5");
   plan->add_option("--output", options->output, "table or json")->capture_default_str();
   plan->callback([options, &exit_code] { exit_code = RunPlan(*options); });
+}
+
+void AddSimulate(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<SimulateOptions>();
+  CLI::App* simulate = app.add_subcommand("simulate", "what a cluster, its jobs and its faults come to under a policy");
+  simulate->add_option("SCENARIO", options->scenario, "YAML file; docs/simulate.md has every key")->required();
+  simulate->add_option("--policy", options->policies,
+                       "ecmp, weft, crux, cassini, sincronia, optimal, several with commas, or all (default: the file's)");
+  simulate->add_option("--trace", options->trace, "Chrome trace to write; opens in Perfetto");
+  simulate->add_option("--plot", options->plot, "SVG of link use over time to write");
+  simulate->add_option("--plot-window", options->plot_window, "BEGIN:END of the plot, e.g. 1s:2s (default: all)");
+  simulate->add_option("--seed", options->seed, "of hashes, samples and random placement (default: the file's)");
+  simulate->add_option("--evaluations", options->evaluations, "plans that weft may try per decision")->capture_default_str();
+  simulate->add_option("--output", options->output, "table or json")->capture_default_str();
+  simulate->callback([options, &exit_code] { exit_code = RunSimulate(*options); });
 }
 
 void AddValidate(CLI::App& app, int& exit_code) {
@@ -120,6 +136,7 @@ int Main(int argc, char** argv) {
   int exit_code = kExitDone;
   AddPerf(app, exit_code);
   AddPlan(app, exit_code);
+  AddSimulate(app, exit_code);
   AddValidate(app, exit_code);
 #ifdef WEFT_ONLINE
   AddDemo(app, exit_code);

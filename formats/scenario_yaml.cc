@@ -45,7 +45,7 @@ void ReadScalars(YamlFields& fields, ScenarioFile* file) {
     fields.Reject("duration", fmt::format("{} s, expected more than 0 and at most a year", scenario.duration.count()));
   }
   scenario.seed = static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MAX, 1));
-  scenario.draws = static_cast<int32_t>(fields.Integer("draws", 1, 1024, 1));
+  scenario.draws = static_cast<int32_t>(fields.Integer("draws", 1, 1000, 1));
   scenario.classes = static_cast<int32_t>(fields.Integer("classes", 1, 64, 8));
   ReadPolicies(fields, file);
 }

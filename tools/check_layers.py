@@ -35,7 +35,8 @@ ALLOWED = {
     "runtime": ["common", "collectives", "formats", "planner/planner.h", "planner/workload"],
     "scheduler": ["common", "proto", "netplugin/abi"],
     "testbed": ["common"],
-    "cli": ["common", "proto", "formats", "planner/planner.h", "planner/collectives", "collectives", "testbed"],
+    "cli": ["common", "proto", "formats", "planner/planner.h", "planner/cluster/scenario.h", "planner/model_profile.h",
+            "planner/collectives", "collectives", "testbed"],
     "tests": None,  # anything
     "bench": None,
 }

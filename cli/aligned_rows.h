@@ -1,0 +1,14 @@
+// Tables for people: columns as wide as they must be.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft::cli {
+
+using AlignedRow = std::vector<std::string>;
+
+/// One line per row, indented; the first column to the left, the others to the right. Rows may be shorter than the first.
+std::string AlignedText(const std::vector<AlignedRow>& rows);
+
+}  // namespace weft::cli

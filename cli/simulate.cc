@@ -1,0 +1,208 @@
+#include "cli/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string_view>
+
+#include "cli/simulate_plot.h"
+#include "cli/simulate_report.h"
+#include "cli/simulate_trace.h"
+#include "common/clock.h"
+#include "common/exit_code.h"
+#include "common/parse_units.h"
+#include "formats/scenario_yaml.h"
+#include "planner/model_profile.h"
+
+namespace weft::cli {
+namespace {
+
+using planner::SimulationPolicy;
+
+constexpr SimulationPolicy kAll[] = {SimulationPolicy::kEcmp,      SimulationPolicy::kCassini, SimulationPolicy::kCrux,
+                                     SimulationPolicy::kSincronia, SimulationPolicy::kWeft,    SimulationPolicy::kOptimal};
+
+/// Which policies to run, and whether they were named: one of "all" that is too expensive is left out.
+struct Choice {
+  std::vector<SimulationPolicy> policies;
+  bool all = false;
+};
+
+Status AddPolicy(std::string_view word, Choice* choice) {
+  if (word == "all") {
+    choice->all = true;
+    return Ok();
+  }
+  const auto policy = planner::ParsePolicy(word);
+  if (!policy) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--policy \"{}\": expected ecmp, weft, crux, cassini, sincronia, optimal or all", word));
+  }
+  if (std::ranges::find(choice->policies, *policy) == choice->policies.end()) choice->policies.push_back(*policy);
+  return Ok();
+}
+
+Result<Choice> ChoosePolicies(const std::vector<std::string>& given, const std::vector<SimulationPolicy>& in_file) {
+  Choice choice;
+  for (const std::string& list : given) {
+    for (size_t begin = 0; begin <= list.size();) {
+      const size_t comma = std::min(list.find(',', begin), list.size());
+      WEFT_RETURN_IF_ERROR(AddPolicy(std::string_view(list).substr(begin, comma - begin), &choice));
+      begin = comma + 1;
+    }
+  }
+  if (choice.all) choice.policies.assign(std::begin(kAll), std::end(kAll));
+  if (choice.policies.empty()) choice.policies = in_file;
+  return choice;
+}
+
+struct Window {
+  Seconds begin{0}, end{0};
+};
+
+Result<Window> ParseWindow(const std::string& text, Seconds duration) {
+  if (text.empty()) return Window{Seconds(0), duration};
+  const size_t colon = text.find(':');
+  const Result<Seconds> begin = ParseDuration(text.substr(0, colon));
+  const Result<Seconds> end = ParseDuration(colon == text.npos ? "" : text.substr(colon + 1));
+  if (!begin || !end || *begin >= *end || *end > duration) {
+    return Fail(Code::kInvalidArgument, fmt::format("--plot-window \"{}\": expected BEGIN:END within {}, such as 1s:2s", text,
+                                                    FormatDuration(duration)));
+  }
+  return Window{*begin, *end};
+}
+
+/// `path`, with the policy before its extension where there are several.
+std::string PathFor(const std::string& path, SimulationPolicy policy, bool several) {
+  if (!several) return path;
+  const size_t slash = path.rfind('/'), dot = path.rfind('.');
+  const bool extension = dot != path.npos && (slash == path.npos || dot > slash);
+  const std::string stem = extension ? path.substr(0, dot) : path;
+  return fmt::format("{}.{}{}", stem, planner::PolicyName(policy), extension ? path.substr(dot) : "");
+}
+
+Status WriteText(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text << std::flush;
+  if (!file) return Fail(Code::kFailedPrecondition, fmt::format("{}: cannot be written, expected a writable file", path));
+  return Ok();
+}
+
+/// Plans the jobs that have a model. False, with the reasons on stderr, where one fits nowhere.
+Result<bool> PlanModels(formats::ScenarioFile* file, std::vector<std::pair<std::string, std::string>>* plans) {
+  for (const formats::ScenarioModel& model : file->models) {
+    const auto answer = planner::ProfileModel(model.spec, model.cluster, model.fix);
+    if (!answer) return Fail(answer.error().WithContext(model.place));
+    if (!answer->profile) {
+      for (const std::string& reason : answer->infeasible) {
+        fmt::print(stderr, "weft simulate: {}: no feasible plan: {}\n", model.place, reason);
+      }
+      return false;
+    }
+    WEFT_RETURN_IF_ERROR(formats::ApplyProfile(model, *answer->profile, &file->scenario));
+    const std::string strategy = planner::DescribeStrategy(answer->profile->plan.strategy);
+    for (const size_t job : model.jobs) plans->emplace_back(file->scenario.jobs[job].name, strategy);
+  }
+  return true;
+}
+
+/// Refuses what would run for hours or fill the memory: a simulation costs time per iteration, a trace memory.
+Status CheckSize(const planner::Scenario& scenario, const std::string& source, bool traced) {
+  const double most = traced ? 2e6 : 2e7;
+  BitsPerSecond fastest(1);
+  for (const planner::Link& link : scenario.topology.links()) fastest = std::max(fastest, link.line_rate);
+  double sum = 0;
+  for (const planner::ScenarioJob& job : scenario.jobs) {
+    Seconds iteration = job.compute;  // at least: no flow is faster than the fastest link
+    for (const planner::ScenarioFlow& flow : job.flows) iteration = std::max(iteration, job.release + flow.bytes / fastest);
+    double count = (scenario.duration - job.arrival) / iteration;
+    if (job.iterations > 0) count = std::min(count, static_cast<double>(job.iterations));
+    sum += count * scenario.draws;
+    if (sum <= most) continue;
+    return Fail(Code::kInvalidArgument,
+                fmt::format("{}: more than {:.3g} iterations with job \"{}\" ({:.3g} in each of {} draws), expected at most {:.3g}{}: "
+                            "simulate a shorter duration", source, sum, job.name, count, scenario.draws, most,
+                            traced ? " with a trace or plot" : ""));
+  }
+  return Ok();
+}
+
+class Runner {
+ public:
+  Runner(const SimulateOptions& options, const planner::Scenario& scenario, const Choice& choice, Window window)
+      : options_(options), scenario_(scenario), choice_(choice), window_(window) {}
+
+  Result<std::vector<PolicyRun>> RunAll() const {
+    std::vector<PolicyRun> runs;
+    const bool traced = !options_.trace.empty() || !options_.plot.empty();
+    for (const SimulationPolicy policy : choice_.policies) {
+      const SystemClock clock;
+      const Seconds begin = clock.Now();
+      Result<planner::SimulationReport> report =
+          planner::Simulate(scenario_, policy, {.trace = traced, .evaluations = options_.evaluations});
+      if (!report && choice_.all && report.error().code() == Code::kResourceExhausted) {
+        fmt::print(stderr, "weft simulate: {} left out: {}\n", planner::PolicyName(policy), report.error().message());
+        continue;
+      }
+      if (!report) return Fail(report.error().WithContext(options_.scenario));
+      PolicyRun run{.policy = policy, .report = std::move(*report), .time = clock.Now() - begin};
+      WEFT_RETURN_IF_ERROR(Write(run));
+      // The traces of many policies at once need not stay in memory.
+      run.report.link_samples = {};
+      run.report.phases = {};
+      runs.push_back(std::move(run));
+    }
+    return runs;
+  }
+
+ private:
+  Status Write(const PolicyRun& run) const {
+    const bool several = choice_.policies.size() > 1;
+    if (!options_.trace.empty()) {
+      WEFT_RETURN_IF_ERROR(WriteText(PathFor(options_.trace, run.policy, several), ChromeTraceText(scenario_, run.report)));
+    }
+    if (options_.plot.empty()) return Ok();
+    const PlotOptions plot{.title = fmt::format("{}: link use under {}", scenario_.name, planner::PolicyName(run.policy)),
+                           .begin = window_.begin, .end = window_.end};
+    return WriteText(PathFor(options_.plot, run.policy, several), LinkUsePlot(scenario_, run.report, plot));
+  }
+
+  const SimulateOptions& options_;
+  const planner::Scenario& scenario_;
+  const Choice& choice_;
+  Window window_;
+};
+
+Result<int> Run(const SimulateOptions& options) {
+  if (options.output != "table" && options.output != "json") {
+    return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
+  }
+  if (options.evaluations < 0 || options.evaluations > 1'000'000'000) {
+    return Fail(Code::kInvalidArgument, fmt::format("--evaluations {}: expected 0 to 1000000000", options.evaluations));
+  }
+  WEFT_RETURN_IF_ERROR(ChoosePolicies(options.policies, {}));  // a wrong word is said before a file is read
+  WEFT_ASSIGN_OR_RETURN(formats::ScenarioFile file, formats::ReadScenarioYaml(options.scenario, options.seed));
+  WEFT_ASSIGN_OR_RETURN(const Choice choice, ChoosePolicies(options.policies, file.policies));
+  WEFT_ASSIGN_OR_RETURN(const Window window, ParseWindow(options.plot_window, file.scenario.duration));
+  std::vector<std::pair<std::string, std::string>> plans;
+  WEFT_ASSIGN_OR_RETURN(const bool feasible, PlanModels(&file, &plans));
+  if (!feasible) return kExitInfeasible;
+  WEFT_RETURN_IF_ERROR(CheckSize(file.scenario, options.scenario, !options.trace.empty() || !options.plot.empty()));
+  WEFT_ASSIGN_OR_RETURN(std::vector<PolicyRun> runs, Runner(options, file.scenario, choice, window).RunAll());
+  const SimulateReport report{.scenario = file.scenario, .runs = std::move(runs), .plans = std::move(plans)};
+  for (const auto& [job, strategy] : report.plans) fmt::print(stderr, "weft simulate: {}: {}\n", job, strategy);
+  fmt::print("{}", options.output == "json" ? SimulateJsonText(report) : SimulateTableText(report));
+  return kExitDone;
+}
+
+}  // namespace
+
+int RunSimulate(const SimulateOptions& options) {
+  const auto status = Run(options);
+  if (status) return *status;
+  fmt::print(stderr, "weft simulate: {}\n", status.error().message());
+  return ExitCodeOf(status.error());
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,187 @@
+#include "cli/simulate_plot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "common/parse_units.h"
+
+namespace weft::cli {
+namespace {
+
+// Pixels.
+constexpr int kLeft = 190, kRight = 16, kTop = 40, kColumns = 720, kStrip = 34, kGap = 14, kBottom = 46;
+
+/// Mean and peak rate of one link per column of the plot.
+struct Strip {
+  LinkId link;
+  std::vector<double> mean, peak;
+};
+
+std::string Escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '&': out += "&amp;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+class Columns {
+ public:
+  explicit Columns(const PlotOptions& options) : begin_(options.begin.count()), width_((options.end - options.begin).count() / kColumns) {}
+
+  /// Adds a constant rate from `from` to `to`, in seconds.
+  void Add(double from, double to, double rate, Strip* strip) const {
+    const double first = std::max(0.0, (from - begin_) / width_), last = std::min<double>(kColumns, (to - begin_) / width_);
+    for (double at = first; at < last;) {
+      const auto column = static_cast<size_t>(at);
+      const double next = std::min(last, std::floor(at) + 1);
+      strip->mean[column] += rate * (next - at);
+      strip->peak[column] = std::max(strip->peak[column], rate);
+      at = next;
+    }
+  }
+
+ private:
+  double begin_, width_;
+};
+
+/// The busiest links: of the network where it carries anything, else whatever does.
+std::vector<Strip> BusyLinks(const planner::Scenario& scenario, const planner::SimulationReport& report, size_t most) {
+  std::vector<planner::SimulatedLink> links = report.links;
+  const auto inside = [&](const planner::SimulatedLink& link) {
+    return scenario.topology.link(link.link).kind != planner::LinkKind::kNetwork;
+  };
+  if (!std::ranges::all_of(links, inside)) std::erase_if(links, inside);
+  std::ranges::stable_sort(links, std::ranges::greater{}, &planner::SimulatedLink::utilisation);
+  std::vector<Strip> strips;
+  for (const planner::SimulatedLink& link : links) {
+    if (strips.size() == most) break;
+    strips.push_back({link.link, std::vector<double>(kColumns), std::vector<double>(kColumns)});
+  }
+  return strips;
+}
+
+void Fill(const planner::Scenario& scenario, const planner::SimulationReport& report, const PlotOptions& options,
+          std::vector<Strip>* strips) {
+  struct Level {
+    double since = 0, rate = 0;
+  };
+  std::map<LinkId, size_t> strip_of;
+  for (size_t i = 0; i < strips->size(); ++i) strip_of.emplace((*strips)[i].link, i);
+  std::vector<Level> levels(strips->size());
+  const Columns columns(options);
+  for (const planner::LinkSample& sample : report.link_samples) {
+    const auto found = strip_of.find(sample.link);
+    if (found == strip_of.end()) continue;
+    Level& level = levels[found->second];
+    columns.Add(level.since, sample.at.count(), level.rate, &(*strips)[found->second]);
+    level = {sample.at.count(), sample.rate.value()};
+  }
+  for (size_t i = 0; i < levels.size(); ++i) {
+    columns.Add(levels[i].since, scenario.duration.count(), levels[i].rate, &(*strips)[i]);
+  }
+}
+
+/// A step curve from the left to the right edge, closed along the bottom. `y` is the bottom.
+std::string StepPath(const std::vector<double>& values, double full, int y) {
+  std::string path = fmt::format("M{} {}", kLeft, y);
+  double last = -1;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double height = std::min(1.0, values[i] / full) * kStrip;
+    if (height == last) continue;
+    path += fmt::format("H{}V{:.4f}", kLeft + static_cast<int>(i), y - height);
+    last = height;
+  }
+  return path + fmt::format("H{}V{}Z", kLeft + kColumns, y);
+}
+
+std::string StripText(const planner::Scenario& scenario, const Strip& strip, int y) {
+  const double full = scenario.topology.link(strip.link).line_rate.value();
+  double mean = 0;
+  for (const double value : strip.mean) mean += value / kColumns;
+  const std::string name = Escaped(scenario.topology.LinkName(strip.link));
+  std::string text = fmt::format(R"(<g data-link="{}" data-rate="{:.17g}" data-mean="{:.17g}">)", name, full, mean) + "\n";
+  text += fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", kLeft - 8, y - kStrip / 2, name) + "\n";
+  text += fmt::format(R"(<text x="{}" y="{}" text-anchor="end" class="small">0 to {}, mean {:.0f} %</text>)", kLeft - 8,
+                      y - kStrip / 2 + 13, FormatRate(BitsPerSecond(full)), 100 * mean / full) + "\n";
+  text += fmt::format(R"(<path class="peak" d="{}"/>)", StepPath(strip.peak, full, y)) + "\n";
+  text += fmt::format(R"(<path class="mean" d="{}"/>)", StepPath(strip.mean, full, y)) + "\n";
+  text += fmt::format(R"(<path class="axis" d="M{} {}V{}H{}"/>)", kLeft, y - kStrip, y, kLeft + kColumns) + "\n</g>\n";
+  return text;
+}
+
+/// 1, 2 or 5 times a power of ten, so that there are about eight ticks.
+double TickStep(double range) {
+  const double raw = range / 8, power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= raw) return factor * power;
+  }
+  return 10 * power;
+}
+
+double Place(Seconds at, const PlotOptions& options) {
+  return kLeft + kColumns * ((at - options.begin) / (options.end - options.begin));
+}
+
+std::string TimeAxis(const PlotOptions& options, int y) {
+  std::string text;
+  const double range = (options.end - options.begin).count(), step = TickStep(range);
+  const bool milliseconds = range < 2;
+  const double first = std::max(0.0, std::ceil(options.begin.count() / step - 1e-9));  // no "-0"
+  for (double k = first; k * step <= options.end.count() + 1e-9 * range; ++k) {
+    const double x = Place(Seconds(k * step), options);
+    text += fmt::format(R"(<path class="axis" d="M{0:.2f} {1}v5"/><text x="{0:.2f}" y="{2}" text-anchor="middle">{3:.6g}</text>)", x,
+                        y, y + 18, k * step * (milliseconds ? 1e3 : 1)) + "\n";
+  }
+  return text + fmt::format(R"(<text x="{}" y="{}" text-anchor="middle">simulated time in {}</text>)", kLeft + kColumns / 2,
+                            y + 36, milliseconds ? "ms" : "s") + "\n";
+}
+
+std::string FaultLines(const planner::Scenario& scenario, const PlotOptions& options, int bottom) {
+  std::string text;
+  for (const planner::ScenarioFault& fault : scenario.faults) {
+    if (fault.at < options.begin || fault.at > options.end) continue;
+    const std::string what = fault.capacity.value() > 0 ? FormatRate(fault.capacity) : "down";
+    text += fmt::format(R"(<path class="fault" d="M{:.2f} {}V{}"><title>{} {}</title></path>)", Place(fault.at, options), kTop - 8,
+                        bottom, Escaped(scenario.topology.LinkName(fault.link)), what) + "\n";
+  }
+  return text;
+}
+
+// Mid tones on no background: contrast of at least 3 against white and against black.
+constexpr const char* kStyle =
+    "<style>text{font:12px sans-serif;fill:#7a7a7a}.small{font-size:10px}.title{font-size:14px}"
+    ".mean{fill:#3b82c4}.peak{fill:#3b82c4;fill-opacity:.3}.axis{stroke:#7a7a7a;fill:none}"
+    ".fault{stroke:#d9541e;fill:none;stroke-dasharray:4 3}</style>\n";
+
+}  // namespace
+
+std::string LinkUsePlot(const planner::Scenario& scenario, const planner::SimulationReport& report,
+                        const PlotOptions& options) {
+  std::vector<Strip> strips = BusyLinks(scenario, report, options.most_links);
+  Fill(scenario, report, options, &strips);
+  const int bottom = kTop + static_cast<int>(strips.size()) * (kStrip + kGap);
+  const int width = kLeft + kColumns + kRight, height = bottom + kBottom;
+  std::string text = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n", width, height);
+  text += kStyle;
+  text += fmt::format("<text x=\"{}\" y=\"18\" class=\"title\">{}</text>\n", kLeft, Escaped(options.title));
+  for (size_t i = 0; i < strips.size(); ++i) {
+    text += StripText(scenario, strips[i], kTop + static_cast<int>(i + 1) * (kStrip + kGap) - kGap);
+  }
+  text += FaultLines(scenario, options, bottom);
+  text += TimeAxis(options, bottom);
+  return text + "</svg>\n";
+}
+
+}  // namespace weft::cli

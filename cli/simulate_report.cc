@@ -1,0 +1,131 @@
+#include "cli/simulate_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/aligned_rows.h"
+#include "common/parse_units.h"
+
+namespace weft::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMostLinks = 12;      // of a table; JSON has all
+constexpr size_t kMostDecisions = 24;
+
+json RunJson(const SimulateReport& report, const PolicyRun& run) {
+  const planner::SimulationReport& r = run.report;
+  json jobs = json::array(), links = json::array();
+  for (const planner::SimulatedJob& job : r.jobs) {
+    // nlohmann writes infinity, a job that came to no end, as null.
+    jobs.push_back({{"name", job.name},
+                    {"iteration_s", job.iteration.count()},
+                    {"alone_s", job.alone.count()},
+                    {"bound_s", job.bound.count()},
+                    {"p99_iteration_s", job.p99_iteration.count()},
+                    {"iterations", job.iterations_done},
+                    {"slowdown", job.slowdown}});
+  }
+  for (const planner::SimulatedLink& link : r.links) {
+    links.push_back({{"name", report.scenario.topology.LinkName(link.link)}, {"utilisation", link.utilisation}});
+  }
+  return {{"policy", planner::PolicyName(run.policy)},
+          {"jobs", jobs},
+          {"links", links},
+          {"summary",
+           {{"mean_slowdown", r.mean_slowdown},
+            {"p99_slowdown", r.p99_slowdown},
+            {"gpu_utilisation", r.gpu_utilisation},
+            {"bound_gap", r.bound_gap},
+            {"bound_gpu_utilisation", r.bound_gpu_utilisation},
+            {"bound_mean_slowdown", r.bound_mean_slowdown}}},
+          {"solver",
+           {{"events", r.events}, {"seconds", run.time.count()}, {"evaluations", r.evaluations}, {"complete", r.complete}}},
+          {"decisions", r.decisions}};
+}
+
+std::string Time(Seconds time) { return std::isfinite(time.count()) ? FormatDuration(time) : "no end"; }
+std::string Factor(double factor) { return std::isfinite(factor) ? fmt::format("{:.3f}", factor) : "no end"; }
+std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string JobsText(const PolicyRun& run) {
+  std::vector<AlignedRow> rows = {{"job", "iteration", "alone", "bound", "slow-down", "p99 iteration", "iterations"}};
+  for (const planner::SimulatedJob& job : run.report.jobs) {
+    rows.push_back({job.name, Time(job.iteration), Time(job.alone), Time(job.bound), Factor(job.slowdown),
+                    Time(job.p99_iteration), fmt::format("{}", job.iterations_done)});
+  }
+  return AlignedText(rows);
+}
+
+/// The busiest links; those between switches or towards hosts, unless only servers' insides carry anything.
+std::string LinksText(const SimulateReport& report, const PolicyRun& run) {
+  std::vector<planner::SimulatedLink> links = run.report.links;
+  std::ranges::stable_sort(links, std::ranges::greater{}, &planner::SimulatedLink::utilisation);
+  std::vector<AlignedRow> rows = {{"busiest links", "used", "rate"}};
+  for (const planner::SimulatedLink& link : links) {
+    if (rows.size() > kMostLinks) break;
+    rows.push_back({report.scenario.topology.LinkName(link.link), Percent(link.utilisation),
+                    FormatRate(report.scenario.topology.link(link.link).line_rate)});
+  }
+  return AlignedText(rows);
+}
+
+std::string OneRun(const SimulateReport& report, const PolicyRun& run) {
+  const planner::SimulationReport& r = run.report;
+  std::string text = JobsText(run) + "\n" + LinksText(report, run);
+  text += fmt::format("\n  slow-down: mean {}, p99 {} (no policy stays below {} in the mean)\n", Factor(r.mean_slowdown),
+                      Factor(r.p99_slowdown), Factor(r.bound_mean_slowdown));
+  text += fmt::format("  GPUs compute {} of the time; no policy reaches more than {}: {} to gain\n", Percent(r.gpu_utilisation),
+                      Percent(r.bound_gpu_utilisation), Percent(r.bound_gap));
+  if (r.decisions.empty()) return text;
+  text += fmt::format("\nwhat {} decided:\n", planner::PolicyName(run.policy));
+  for (size_t i = 0; i < std::min(r.decisions.size(), kMostDecisions); ++i) text += "  " + r.decisions[i] + "\n";
+  if (r.decisions.size() > kMostDecisions) {
+    text += fmt::format("  … and {} more (--output json has all)\n", r.decisions.size() - kMostDecisions);
+  }
+  return text;
+}
+
+std::string Comparison(const SimulateReport& report) {
+  std::vector<AlignedRow> rows = {{"policy", "mean slow-down", "p99 slow-down", "GPU use", "gap to bound", "events", "plans tried",
+                                   "simulated in"}};
+  double use = 1, slowdown = 1;  // the bounds say the same for every policy, up to the work they did; the tightest counts
+  for (const PolicyRun& run : report.runs) {
+    const planner::SimulationReport& r = run.report;
+    use = std::min(use, r.bound_gpu_utilisation);
+    slowdown = std::max(slowdown, r.bound_mean_slowdown);
+    rows.push_back({std::string(planner::PolicyName(run.policy)), Factor(r.mean_slowdown), Factor(r.p99_slowdown),
+                    Percent(r.gpu_utilisation), Percent(r.bound_gap), fmt::format("{}", r.events),
+                    fmt::format("{}", r.evaluations), FormatDuration(run.time)});
+  }
+  rows.push_back({"bound", Factor(slowdown), "", Percent(use)});
+  return AlignedText(rows);
+}
+
+}  // namespace
+
+std::string SimulateJsonText(const SimulateReport& report) {
+  json out = RunJson(report, report.runs.front());
+  out["scenario"] = report.scenario.name;
+  out["duration_s"] = report.scenario.duration.count();
+  if (report.runs.size() > 1) {
+    json runs = json::array();
+    for (const PolicyRun& run : report.runs) runs.push_back(RunJson(report, run));
+    out["policies"] = std::move(runs);
+  }
+  for (const auto& [job, strategy] : report.plans) out["plans"][job] = strategy;
+  return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string SimulateTableText(const SimulateReport& report) {
+  const planner::Scenario& scenario = report.scenario;
+  std::string text = fmt::format("{}: {} jobs for {}", scenario.name, scenario.jobs.size(), FormatDuration(scenario.duration));
+  if (report.runs.size() > 1) return text + "\n\n" + Comparison(report);
+  return text + fmt::format(" under {}\n\n", planner::PolicyName(report.runs.front().policy)) + OneRun(report, report.runs.front());
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,32 @@
+// What `weft simulate` prints. The JSON keys are a contract: docs/simulate.md.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/units.h"
+#include "planner/cluster/scenario.h"
+
+namespace weft::cli {
+
+/// One policy's run.
+struct PolicyRun {
+  planner::SimulationPolicy policy = planner::SimulationPolicy::kWeft;
+  planner::SimulationReport report;
+  Seconds time{0};                    ///< that the simulation took
+};
+
+struct SimulateReport {
+  const planner::Scenario& scenario;
+  std::vector<PolicyRun> runs;        ///< at least one; the first is what the contract's keys are of
+  std::vector<std::pair<std::string, std::string>> plans;  ///< job with a model, its strategy
+};
+
+/// {"jobs", "links", "summary", "solver"} of the first run, and all runs under "policies". Infinite times are null.
+std::string SimulateJsonText(const SimulateReport& report);
+
+/// One run: jobs, busiest links, summary and decisions. Several: one line each, and the bound.
+std::string SimulateTableText(const SimulateReport& report);
+
+}  // namespace weft::cli

@@ -1,0 +1,97 @@
+#include "cli/simulate_trace.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "common/parse_units.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr int kLinks = 1, kJobs = 2;   // process ids
+
+/// Written event by event: a document in memory would take ten times the text.
+class TraceWriter {
+ public:
+  void Add(const std::string& event) {
+    text_ += text_.empty() ? "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" : ",\n";
+    text_ += event;
+  }
+
+  void AddName(std::string_view what, int process, size_t thread, std::string_view name) {
+    Add(fmt::format(R"({{"ph": "M", "name": "{}", "pid": {}, "tid": {}, "args": {{"name": {}}}}})", what, process, thread,
+                    Quoted(name)));
+  }
+
+  std::string Take() { return std::move(text_) + "\n]}\n"; }
+
+  static std::string Quoted(std::string_view text) {
+    return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  }
+
+  /// Microseconds, the unit of the format, to a thousandth of a nanosecond: integrals stay what they are.
+  static std::string Stamp(Seconds at) { return fmt::format("{:.6f}", at.count() * 1e6); }
+
+ private:
+  std::string text_;
+};
+
+void AddCounter(TraceWriter& writer, const std::string& quoted, Seconds at, double rate) {
+  writer.Add(fmt::format(R"({{"ph": "C", "name": {}, "pid": {}, "tid": 0, "ts": {}, "args": {{"bit/s": {:.17g}}}}})", quoted,
+                         kLinks, TraceWriter::Stamp(at), rate));
+}
+
+void AddLinks(TraceWriter& writer, const planner::Scenario& scenario, const planner::SimulationReport& report) {
+  std::vector<std::string> names(scenario.topology.links().size());
+  for (const planner::LinkSample& sample : report.link_samples) {
+    std::string& name = names[sample.link.index()];
+    if (name.empty()) {
+      name = TraceWriter::Quoted(scenario.topology.LinkName(sample.link));
+      if (sample.at.count() > 0) AddCounter(writer, name, Seconds(0), 0);
+    }
+    AddCounter(writer, name, sample.at, sample.rate.value());
+  }
+  for (const std::string& name : names) {
+    if (!name.empty()) AddCounter(writer, name, scenario.duration, 0);
+  }
+}
+
+std::string_view PhaseName(planner::PhaseKind kind) {
+  switch (kind) {
+    case planner::PhaseKind::kWaiting: return "wait";
+    case planner::PhaseKind::kComputing: return "compute";
+    case planner::PhaseKind::kSending: return "communicate";
+  }
+  return "";
+}
+
+void AddJobs(TraceWriter& writer, const planner::Scenario& scenario, const planner::SimulationReport& report) {
+  for (size_t j = 0; j < scenario.jobs.size(); ++j) writer.AddName("thread_name", kJobs, j + 1, scenario.jobs[j].name);
+  for (const planner::JobPhase& phase : report.phases) {
+    writer.Add(fmt::format(
+        R"({{"ph": "X", "name": "{}", "cat": "{}", "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{"iteration": {}}}}})",
+        PhaseName(phase.kind), PhaseName(phase.kind), kJobs, phase.job + 1, TraceWriter::Stamp(phase.begin),
+        TraceWriter::Stamp(phase.end - phase.begin), phase.iteration));
+  }
+}
+
+}  // namespace
+
+std::string ChromeTraceText(const planner::Scenario& scenario, const planner::SimulationReport& report) {
+  TraceWriter writer;
+  writer.AddName("process_name", kLinks, 0, "links");
+  writer.AddName("process_name", kJobs, 0, "jobs");
+  AddLinks(writer, scenario, report);
+  AddJobs(writer, scenario, report);
+  for (const planner::ScenarioFault& fault : scenario.faults) {
+    const std::string what = fault.capacity.value() > 0 ? FormatRate(fault.capacity) : "down";
+    writer.Add(fmt::format(R"({{"ph": "i", "s": "g", "name": {}, "cat": "fault", "pid": {}, "tid": 0, "ts": {}}})",
+                           TraceWriter::Quoted(scenario.topology.LinkName(fault.link) + " " + what), kLinks,
+                           TraceWriter::Stamp(fault.at)));
+  }
+  return writer.Take();
+}
+
+}  // namespace weft::cli

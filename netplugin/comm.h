@@ -35,28 +35,21 @@ struct Request {
 };
 
 /// What a communicator has taken and not yet finished, as the watchdog sees it. Counted by the thread that uses the
-/// communicator, read by the background thread; relaxed: only differences and standstill matter.
+/// communicator, read by the background thread; relaxed: nothing is published by it.
 struct InFlight {
-  std::atomic<uint64_t> posted{0}, done{0};  ///< requests
-  std::atomic<uint64_t> posted_bytes{0}, done_bytes{0};
-  std::atomic<bool> given_up{false};         ///< by the watchdog: every further call is a remote error
+  std::atomic<bool> given_up{false};  ///< by the watchdog: every further call is a remote error
 
-  void Posted(uint64_t size) {
-    Bump(posted, 1);
-    Bump(posted_bytes, size);
-  }
-  void Done(uint64_t size) {
-    Bump(done, 1);
-    Bump(done_bytes, size);
-  }
-  uint64_t requests() const { return Difference(posted, done); }
-  uint64_t bytes() const { return Difference(posted_bytes, done_bytes); }
+  void Posted(uint64_t size) { Bump(sum_, kOne + size); }
+  void Done(uint64_t size) { Bump(sum_, -(kOne + size)); }
+  uint64_t requests() const { return sum_.load(std::memory_order_relaxed) / kOne; }
+  uint64_t bytes() const { return sum_.load(std::memory_order_relaxed) % kOne; }
 
  private:
-  static uint64_t Difference(const std::atomic<uint64_t>& more, const std::atomic<uint64_t>& less) {
-    const uint64_t small = less.load(std::memory_order_relaxed);  // first: the other one only grows
-    return more.load(std::memory_order_relaxed) - small;
-  }
+  // Requests above 48 bits of bytes, so that a message costs one addition at each end: 32 requests of 1 TiB fit.
+  static constexpr uint64_t kOne = uint64_t{1} << 48;
+  static_assert(nccl::kMaxMessageBytes <= kOne / (2 * nccl::kMaxRequests));
+
+  std::atomic<uint64_t> sum_{0};
 };
 
 /// One direction of one connection, over whatever transport: what NCCL holds as sendComm or recvComm is a `Comm*`. Used

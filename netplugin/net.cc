@@ -207,8 +207,10 @@ int DeregMr(void* comm, void* mhandle) {
 int SendBytes(void* send_comm, void* data, uint64_t size, int tag, void* mhandle, void** request) {
   if (!send_comm || !request || (!data && size > 0)) return nccl::kInvalidArgument;
   auto& comm = *static_cast<Comm*>(send_comm);
+  *request = nullptr;
+  if (GivenUp(comm)) return nccl::kRemoteError;
   Request* made = nullptr;
-  const int result = GivenUp(comm) ? int{nccl::kRemoteError} : comm.Isend(data, size, tag, mhandle, &made);
+  const int result = comm.Isend(data, size, tag, mhandle, &made);
   if (made) comm.in_flight.Posted(size);
   *request = made;
   return result;
@@ -217,10 +219,11 @@ int SendBytes(void* send_comm, void* data, uint64_t size, int tag, void* mhandle
 int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request) {
   if (!recv_comm || !request || n != 1 || !data || (!data[0] && size > 0)) return nccl::kInvalidArgument;
   auto& comm = *static_cast<Comm*>(recv_comm);
+  *request = nullptr;
+  if (GivenUp(comm)) return nccl::kRemoteError;
   Request* made = nullptr;
-  const int result = GivenUp(comm) ? int{nccl::kRemoteError}
-                                   : comm.Irecv(data[0], size, tags ? tags[0] : 0, mhandles ? mhandles[0] : nullptr,
-                                                &made);
+  const int result =
+      comm.Irecv(data[0], size, tags ? tags[0] : 0, mhandles ? mhandles[0] : nullptr, &made);
   if (made) comm.in_flight.Posted(size);
   *request = made;
   return result;
@@ -244,10 +247,10 @@ int Test(void* request, int* done, int* sizes) {
   *done = 0;
   auto* slot = static_cast<Request*>(request);
   Comm& comm = *slot->comm;
-  if (GivenUp(comm)) return nccl::kRemoteError;
   const uint64_t size = slot->size;  // the slot is the communicator's again once it is done
   const int result = comm.Test(slot, done, sizes);
-  if (*done != 0) comm.in_flight.Done(size);
+  if (*done == 0) return GivenUp(comm) ? int{nccl::kRemoteError} : result;
+  comm.in_flight.Done(size);
   return result;
 }
 

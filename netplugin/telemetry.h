@@ -18,9 +18,14 @@
 
 namespace weft::net {
 
-/// Adds to a counter that only the calling thread writes: a plain load and store, no locked instruction.
+/// Adds to a counter that only the calling thread writes: a plain load and store, no locked instruction. On x86-64 in one
+/// instruction, which the compiler does not make of two atomic accesses; several of these are in every message.
 inline void Bump(std::atomic<uint64_t>& counter, uint64_t by) {
+#ifdef __x86_64__
+  asm("addq %1, %0" : "+m"(counter) : "re"(by) : "cc");
+#else
   counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+#endif
 }
 
 /// What is constant about a flow.

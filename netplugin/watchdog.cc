@@ -14,9 +14,9 @@ namespace {
 
 uint64_t Load(const std::atomic<uint64_t>& value) { return value.load(std::memory_order_relaxed); }
 
-/// Grows with every byte and every message.
+/// Changes with every byte and every message.
 uint64_t Moved(const Comm& comm, const abi::FlowSlot& slot) {
-  uint64_t sum = Load(comm.in_flight.posted) + Load(comm.in_flight.done) + Load(slot.bytes);
+  uint64_t sum = comm.in_flight.requests() + Load(slot.messages) + Load(slot.bytes);
   for (const abi::LaneTelemetry& lane : slot.lanes) sum += Load(lane.bytes);
   return sum;
 }

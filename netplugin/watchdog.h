@@ -45,7 +45,7 @@ class Watchdog final : public BackgroundTask {
   struct Watched {
     Comm* comm;
     const abi::FlowSlot* slot;
-    uint64_t moved = 0;            // sum of what grows with progress
+    uint64_t moved = 0;            // sum of what changes with progress
     uint64_t since_ns = 0;         // of the last progress, or of having nothing to do
     StallEvidence evidence;        // then
     abi::StallSlot* stall = nullptr;

@@ -181,8 +181,13 @@ Result<int> Run(const SimulateOptions& options) {
   if (options.evaluations < 0 || options.evaluations > 1'000'000'000) {
     return Fail(Code::kInvalidArgument, fmt::format("--evaluations {}: expected 0 to 1000000000", options.evaluations));
   }
+  if (options.seed && *options.seed < 0) {
+    return Fail(Code::kInvalidArgument, fmt::format("--seed {}: expected 0 or more", *options.seed));
+  }
   WEFT_RETURN_IF_ERROR(ChoosePolicies(options.policies, {}));  // a wrong word is said before a file is read
-  WEFT_ASSIGN_OR_RETURN(formats::ScenarioFile file, formats::ReadScenarioYaml(options.scenario, options.seed));
+  std::optional<uint64_t> seed;
+  if (options.seed) seed = static_cast<uint64_t>(*options.seed);
+  WEFT_ASSIGN_OR_RETURN(formats::ScenarioFile file, formats::ReadScenarioYaml(options.scenario, seed));
   WEFT_ASSIGN_OR_RETURN(const Choice choice, ChoosePolicies(options.policies, file.policies));
   WEFT_ASSIGN_OR_RETURN(const Window window, ParseWindow(options.plot_window, file.scenario.duration));
   std::vector<std::pair<std::string, std::string>> plans;

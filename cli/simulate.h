@@ -14,7 +14,7 @@ struct SimulateOptions {
   std::string trace;                   ///< Chrome trace to write; with several policies one each, "t.ecmp.json"
   std::string plot;                    ///< SVG to write, likewise
   std::string plot_window;             ///< "10s:12s" of the simulated time; empty: all of it
-  std::optional<uint64_t> seed;        ///< in place of the file's
+  std::optional<int64_t> seed;         ///< ≥ 0, in place of the file's
   int64_t evaluations = 400;           ///< plans that weft may simulate per decision
   std::string output = "table";        ///< or "json"
 };

@@ -134,6 +134,7 @@ TEST(LinkUsePlot, StripsHaveTheAreaOfTheReport) {
   ASSERT_EQ(document.Parse(text.c_str()), tinyxml2::XML_SUCCESS) << document.ErrorStr();
   std::map<std::string, double> means;
   for (const auto* g = document.RootElement()->FirstChildElement("g"); g != nullptr; g = g->NextSiblingElement("g")) {
+    if (g->Attribute("data-link") == nullptr) continue;
     const double rate = g->DoubleAttribute("data-rate"), mean = g->DoubleAttribute("data-mean");
     means[g->Attribute("data-link")] = mean;
     for (const auto* path = g->FirstChildElement("path"); path != nullptr; path = path->NextSiblingElement("path")) {
@@ -156,6 +157,28 @@ TEST(LinkUsePlot, StripsHaveTheAreaOfTheReport) {
   EXPECT_STREQ(document.RootElement()->FirstChildElement("text")->GetText(), "a & b <test>");
   EXPECT_THAT(text, HasSubstr("simulated time in s"));
   EXPECT_THAT(text, HasSubstr("class=\"fault\""));
+}
+
+// The share of the window in which a job communicates is what its phases add up to, drawn as the area of its strip.
+TEST(LinkUsePlot, JobsHaveStripsOfWhenTheyCommunicate) {
+  const planner::Scenario scenario = Shared();
+  const planner::SimulationReport report = Traced(scenario);
+  std::map<std::string, double> sending;
+  for (const planner::JobPhase& phase : report.phases) {
+    if (phase.kind == planner::PhaseKind::kSending) sending[scenario.jobs[phase.job].name] += (phase.end - phase.begin).count();
+  }
+  tinyxml2::XMLDocument document;
+  const std::string text = LinkUsePlot(scenario, report, {.title = "t", .begin = Seconds(0), .end = scenario.duration});
+  ASSERT_EQ(document.Parse(text.c_str()), tinyxml2::XML_SUCCESS);
+  int strips = 0;
+  for (const auto* g = document.RootElement()->FirstChildElement("g"); g != nullptr; g = g->NextSiblingElement("g")) {
+    if (g->Attribute("data-job") == nullptr) continue;
+    ++strips;
+    const double share = g->DoubleAttribute("data-share");
+    EXPECT_NEAR(share, sending.at(g->Attribute("data-job")) / 4, 1e-6);
+    EXPECT_NEAR(Area(g->FirstChildElement("path")->Attribute("d"), 720, 10), share, 1e-5);
+  }
+  EXPECT_EQ(strips, 2);
 }
 
 TEST(LinkUsePlot, ShowsTheWindowThatWasAskedFor) {

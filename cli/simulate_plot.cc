@@ -5,20 +5,24 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <vector>
 
+#include "cli/simulate_report.h"
 #include "common/parse_units.h"
 
 namespace weft::cli {
 namespace {
 
 // Pixels.
-constexpr int kLeft = 190, kRight = 16, kTop = 40, kColumns = 720, kStrip = 34, kGap = 14, kBottom = 46;
+constexpr int kLeft = 190, kRight = 16, kTop = 40, kColumns = 720, kStrip = 34, kGap = 14, kJobStrip = 10, kBottom = 46;
 
-/// Mean and peak rate of one link per column of the plot.
+/// Mean and peak of one quantity per column of the plot: of a link's rate, or of whether a job communicates.
 struct Strip {
   LinkId link;
-  std::vector<double> mean, peak;
+  std::vector<double> mean = std::vector<double>(kColumns), peak = mean;
+
+  double Mean() const { return std::accumulate(mean.begin(), mean.end(), 0.0) / kColumns; }
 };
 
 std::string Escaped(std::string_view text) {
@@ -55,18 +59,18 @@ class Columns {
   double begin_, width_;
 };
 
-/// The busiest links: of the network where it carries anything, else whatever does.
-std::vector<Strip> BusyLinks(const planner::Scenario& scenario, const planner::SimulationReport& report, size_t most) {
-  std::vector<planner::SimulatedLink> links = report.links;
-  const auto inside = [&](const planner::SimulatedLink& link) {
-    return scenario.topology.link(link.link).kind != planner::LinkKind::kNetwork;
-  };
-  if (!std::ranges::all_of(links, inside)) std::erase_if(links, inside);
-  std::ranges::stable_sort(links, std::ranges::greater{}, &planner::SimulatedLink::utilisation);
+std::vector<Strip> LinkStrips(const planner::Scenario& scenario, const planner::SimulationReport& report, size_t most) {
   std::vector<Strip> strips;
-  for (const planner::SimulatedLink& link : links) {
-    if (strips.size() == most) break;
-    strips.push_back({link.link, std::vector<double>(kColumns), std::vector<double>(kColumns)});
+  for (const planner::SimulatedLink& link : BusiestLinks(scenario, report, most)) strips.push_back({.link = link.link});
+  return strips;
+}
+
+std::vector<Strip> JobStrips(const planner::SimulationReport& report, const PlotOptions& options) {
+  std::vector<Strip> strips(std::min(report.jobs.size(), options.most_jobs));
+  const Columns columns(options);
+  for (const planner::JobPhase& phase : report.phases) {
+    if (phase.kind != planner::PhaseKind::kSending || phase.job >= strips.size()) continue;
+    columns.Add(phase.begin.count(), phase.end.count(), 1, &strips[phase.job]);
   }
   return strips;
 }
@@ -93,11 +97,11 @@ void Fill(const planner::Scenario& scenario, const planner::SimulationReport& re
 }
 
 /// A step curve from the left to the right edge, closed along the bottom. `y` is the bottom.
-std::string StepPath(const std::vector<double>& values, double full, int y) {
+std::string StepPath(const std::vector<double>& values, double full, int y, int tall) {
   std::string path = fmt::format("M{} {}", kLeft, y);
   double last = -1;
   for (size_t i = 0; i < values.size(); ++i) {
-    const double height = std::min(1.0, values[i] / full) * kStrip;
+    const double height = std::min(1.0, values[i] / full) * tall;
     if (height == last) continue;
     path += fmt::format("H{}V{:.4f}", kLeft + static_cast<int>(i), y - height);
     last = height;
@@ -107,17 +111,24 @@ std::string StepPath(const std::vector<double>& values, double full, int y) {
 
 std::string StripText(const planner::Scenario& scenario, const Strip& strip, int y) {
   const double full = scenario.topology.link(strip.link).line_rate.value();
-  double mean = 0;
-  for (const double value : strip.mean) mean += value / kColumns;
+  const double mean = strip.Mean();
   const std::string name = Escaped(scenario.topology.LinkName(strip.link));
   std::string text = fmt::format(R"(<g data-link="{}" data-rate="{:.17g}" data-mean="{:.17g}">)", name, full, mean) + "\n";
   text += fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", kLeft - 8, y - kStrip / 2, name) + "\n";
   text += fmt::format(R"(<text x="{}" y="{}" text-anchor="end" class="small">0 to {}, mean {:.0f} %</text>)", kLeft - 8,
                       y - kStrip / 2 + 13, FormatRate(BitsPerSecond(full)), 100 * mean / full) + "\n";
-  text += fmt::format(R"(<path class="peak" d="{}"/>)", StepPath(strip.peak, full, y)) + "\n";
-  text += fmt::format(R"(<path class="mean" d="{}"/>)", StepPath(strip.mean, full, y)) + "\n";
+  text += fmt::format(R"(<path class="peak" d="{}"/>)", StepPath(strip.peak, full, y, kStrip)) + "\n";
+  text += fmt::format(R"(<path class="mean" d="{}"/>)", StepPath(strip.mean, full, y, kStrip)) + "\n";
   text += fmt::format(R"(<path class="axis" d="M{} {}V{}H{}"/>)", kLeft, y - kStrip, y, kLeft + kColumns) + "\n</g>\n";
   return text;
+}
+
+std::string JobText(const std::string& job, const Strip& strip, int y) {
+  const std::string name = Escaped(job);
+  std::string text = fmt::format(R"(<g data-job="{}" data-share="{:.17g}">)", name, strip.Mean()) + "\n";
+  text += fmt::format(R"(<text x="{}" y="{}" text-anchor="end" class="small">{} communicates</text>)", kLeft - 8, y, name) + "\n";
+  text += fmt::format(R"(<path class="job" d="{}"/>)", StepPath(strip.mean, 1, y, kJobStrip)) + "\n";
+  return text + fmt::format(R"(<path class="axis" d="M{} {}H{}"/>)", kLeft, y, kLeft + kColumns) + "\n</g>\n";
 }
 
 /// 1, 2 or 5 times a power of ten, so that there are about eight ticks.
@@ -161,16 +172,18 @@ std::string FaultLines(const planner::Scenario& scenario, const PlotOptions& opt
 // Mid tones on no background: contrast of at least 3 against white and against black.
 constexpr const char* kStyle =
     "<style>text{font:12px sans-serif;fill:#7a7a7a}.small{font-size:10px}.title{font-size:14px}"
-    ".mean{fill:#3b82c4}.peak{fill:#3b82c4;fill-opacity:.3}.axis{stroke:#7a7a7a;fill:none}"
+    ".mean{fill:#3b82c4}.job{fill:#2f9e6e}.peak{fill:#3b82c4;fill-opacity:.3}.axis{stroke:#7a7a7a;fill:none}"
     ".fault{stroke:#d9541e;fill:none;stroke-dasharray:4 3}</style>\n";
 
 }  // namespace
 
 std::string LinkUsePlot(const planner::Scenario& scenario, const planner::SimulationReport& report,
                         const PlotOptions& options) {
-  std::vector<Strip> strips = BusyLinks(scenario, report, options.most_links);
+  std::vector<Strip> strips = LinkStrips(scenario, report, options.most_links);
   Fill(scenario, report, options, &strips);
-  const int bottom = kTop + static_cast<int>(strips.size()) * (kStrip + kGap);
+  const std::vector<Strip> jobs = JobStrips(report, options);
+  const int links_end = kTop + static_cast<int>(strips.size()) * (kStrip + kGap);
+  const int bottom = links_end + static_cast<int>(jobs.size()) * (kJobStrip + kGap / 2);
   const int width = kLeft + kColumns + kRight, height = bottom + kBottom;
   std::string text = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n", width, height);
@@ -178,6 +191,9 @@ std::string LinkUsePlot(const planner::Scenario& scenario, const planner::Simula
   text += fmt::format("<text x=\"{}\" y=\"18\" class=\"title\">{}</text>\n", kLeft, Escaped(options.title));
   for (size_t i = 0; i < strips.size(); ++i) {
     text += StripText(scenario, strips[i], kTop + static_cast<int>(i + 1) * (kStrip + kGap) - kGap);
+  }
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    text += JobText(scenario.jobs[j].name, jobs[j], links_end + static_cast<int>(j + 1) * (kJobStrip + kGap / 2) - kGap / 2);
   }
   text += FaultLines(scenario, options, bottom);
   text += TimeAxis(options, bottom);

@@ -61,13 +61,9 @@ std::string JobsText(const PolicyRun& run) {
   return AlignedText(rows);
 }
 
-/// The busiest links; those between switches or towards hosts, unless only servers' insides carry anything.
 std::string LinksText(const SimulateReport& report, const PolicyRun& run) {
-  std::vector<planner::SimulatedLink> links = run.report.links;
-  std::ranges::stable_sort(links, std::ranges::greater{}, &planner::SimulatedLink::utilisation);
   std::vector<AlignedRow> rows = {{"busiest links", "used", "rate"}};
-  for (const planner::SimulatedLink& link : links) {
-    if (rows.size() > kMostLinks) break;
+  for (const planner::SimulatedLink& link : BusiestLinks(report.scenario, run.report, kMostLinks)) {
     rows.push_back({report.scenario.topology.LinkName(link.link), Percent(link.utilisation),
                     FormatRate(report.scenario.topology.link(link.link).line_rate)});
   }
@@ -107,6 +103,18 @@ std::string Comparison(const SimulateReport& report) {
 }
 
 }  // namespace
+
+std::vector<planner::SimulatedLink> BusiestLinks(const planner::Scenario& scenario, const planner::SimulationReport& report,
+                                                 size_t most) {
+  std::vector<planner::SimulatedLink> links = report.links;
+  const auto inside = [&](const planner::SimulatedLink& link) {
+    return scenario.topology.link(link.link).kind != planner::LinkKind::kNetwork;
+  };
+  if (!std::ranges::all_of(links, inside)) std::erase_if(links, inside);
+  std::ranges::stable_sort(links, std::ranges::greater{}, &planner::SimulatedLink::utilisation);
+  if (links.size() > most) links.resize(most);
+  return links;
+}
 
 std::string SimulateJsonText(const SimulateReport& report) {
   json out = RunJson(report, report.runs.front());

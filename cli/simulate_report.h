@@ -1,6 +1,7 @@
 // What `weft simulate` prints. The JSON keys are a contract: docs/simulate.md.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,10 @@ struct SimulateReport {
   std::vector<PolicyRun> runs;        ///< at least one; the first is what the contract's keys are of
   std::vector<std::pair<std::string, std::string>> plans;  ///< job with a model, its strategy
 };
+
+/// The links with the highest utilisation, at most `most`: of the network where it carries anything, else of servers' insides.
+std::vector<planner::SimulatedLink> BusiestLinks(const planner::Scenario& scenario, const planner::SimulationReport& report,
+                                                 size_t most);
 
 /// {"jobs", "links", "summary", "solver"} of the first run, and all runs under "policies". Infinite times are null.
 std::string SimulateJsonText(const SimulateReport& report);

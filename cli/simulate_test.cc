@@ -10,6 +10,9 @@
 #include <sstream>
 
 #include "common/exit_code.h"
+#include "formats/cluster_yaml.h"
+#include "formats/hf_config.h"
+#include "planner/planner.h"
 
 namespace weft::cli {
 namespace {
@@ -146,6 +149,7 @@ TEST_F(RunSimulateTest, WrongUsageIsStatusTwoAndOneLine) {
       {{.scenario = good, .output = "xml"}, "--output \"xml\": expected table or json"},
       {{.scenario = good, .plot_window = "2s:1s"}, "--plot-window \"2s:1s\": expected BEGIN:END within 4 s"},
       {{.scenario = good, .plot_window = "1s"}, "--plot-window \"1s\""},
+      {{.scenario = good, .seed = -1}, "--seed -1: expected 0 or more"},
       {{.scenario = good, .evaluations = -1}, "--evaluations -1: expected 0 to"},
       {{.scenario = Path("none.yaml")}, "none.yaml: no such file"},
       {{.scenario = endless}, "endless.yaml: more than 3.46e+08 iterations with job \"a\" (1.73e+08 in each of 2 draws), expected"},
@@ -179,6 +183,32 @@ TEST_F(RunSimulateTest, AModelIsPlannedAndItsStrategyReported) {
   const json root = json::parse(ran.out);
   EXPECT_THAT(root.at("plans").at("a").get<std::string>(), HasSubstr("micro_batch="));
   EXPECT_GT(root["jobs"][0]["iteration_s"].get<double>(), 0);
+}
+
+// With a rail per NIC nothing is narrower than the NICs: alone, the job iterates as weft plan says.
+TEST_F(RunSimulateTest, AModelAloneIteratesAsPlanned) {
+  const Ran ran = Call({.scenario = Write(R"(version: 1
+name: rails
+duration: 10s
+cluster: {fabric: rail, server: dgx-a100, hosts: 4, spines: 4}
+jobs: [{name: a, hosts: 4, model: gpt2-xl, global_batch: 256, sequence: 1024}]
+)"), .policies = {"ecmp"}, .output = "json"});
+  ASSERT_EQ(ran.exit, kExitDone) << ran.err;
+  planner::JobSpec job{.name = "a", .model = formats::ResolveModel("gpt2-xl").value(), .global_batch = 256, .sequence = 1024};
+  const auto answer = planner::Plan(job, formats::ResolveCluster("dgx-a100:4").value(), {}).value();
+  const json root = json::parse(ran.out);
+  EXPECT_NEAR(root["jobs"][0]["alone_s"].get<double>() / answer.plans.at(0).predicted.iteration.count(), 1, 0.01);
+  EXPECT_NEAR(root["jobs"][0]["slowdown"].get<double>(), 1, 0.01) << "nobody else is there";
+}
+
+// Both ways from leaf to leaf are cut: what was sent before counts, what hangs has no end.
+TEST_F(RunSimulateTest, AJobThatHangsHasNoIterationTime) {
+  const std::string text = With(kScenario, "spines: 2", "spines: 1") + "faults: [{at: 0s, cable: leaf1-spine1, rate: down}]\n";
+  const std::string path = Write(text);
+  const json root = json::parse(Call({.scenario = path, .policies = {"ecmp"}, .output = "json"}).out);
+  EXPECT_TRUE(root["jobs"][0]["iteration_s"].is_null());
+  EXPECT_EQ(root["jobs"][0]["iterations"], 0);
+  EXPECT_THAT(Call({.scenario = path, .policies = {"ecmp"}}).out, HasSubstr("no end"));
 }
 
 // Every example is whole: it runs, jobs make progress, and nobody beats the bound.

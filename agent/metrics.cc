@@ -37,7 +37,7 @@ void RaiseTo(Counter& counter, double total) {
 }  // namespace
 
 struct Metrics::JobSeries {
-  Counter *bytes[2], *wire_bytes[2], *retransmits, *wait_peer, *wait_wire;
+  Counter *bytes[2], *wire_bytes[2], *retransmits, *wait_peer, *wait_wire, *wait_window;
   Gauge *epoch, *period;
 };
 
@@ -64,7 +64,7 @@ struct Metrics::Families {
   Family<Counter>& retransmits = MakeCounter(registry, "weft_agent_flow_retransmits_total",
                                              "TCP segments sent again");
   Family<Counter>& waits = MakeCounter(registry, "weft_agent_flow_wait_seconds_total",
-                                       "Time that flows waited for the peer or for the wire");
+                                       "Time that flows waited for the peer, the wire or their time window");
   Family<Gauge>& periods = MakeGauge(registry, "weft_agent_iteration_period_seconds",
                                      "Iteration period found in the job's bursts, 0 if none");
   Counter& bursts_lost = MakeCounter(registry, "weft_agent_bursts_lost_total",
@@ -162,6 +162,7 @@ Metrics::JobSeries& Metrics::SeriesOf(const std::string& job) {
                         .retransmits = &f.retransmits.Add({{"weft_job", job}}),
                         .wait_peer = &f.waits.Add({{"weft_job", job}, {"side", "peer"}}),
                         .wait_wire = &f.waits.Add({{"weft_job", job}, {"side", "wire"}}),
+                        .wait_window = &f.waits.Add({{"weft_job", job}, {"side", "window"}}),
                         .epoch = &f.epochs.Add({{"weft_job", job}}),
                         .period = &f.periods.Add({{"weft_job", job}})};
 }
@@ -175,6 +176,7 @@ void Metrics::AddTraffic(const std::string& job, const TrafficDelta& traffic) {
   series.retransmits->Increment(static_cast<double>(traffic.retransmits));
   series.wait_peer->Increment(traffic.wait_peer_s);
   series.wait_wire->Increment(traffic.wait_wire_s);
+  series.wait_window->Increment(traffic.gate_held_s);
   families_->bursts_lost.Increment(static_cast<double>(traffic.bursts_lost));
   families_->slots_invalid.Increment(static_cast<double>(traffic.slots_invalid));
 }
@@ -199,6 +201,7 @@ void Metrics::RemoveJob(const std::string& job) {
   f.retransmits.Remove(series.retransmits);
   f.waits.Remove(series.wait_peer);
   f.waits.Remove(series.wait_wire);
+  f.waits.Remove(series.wait_window);
   f.epochs.Remove(series.epoch);
   f.periods.Remove(series.period);
   f.jobs.erase(it);

@@ -213,6 +213,7 @@ void TelemetryReader::CountTraffic(const Slot& slot, const v1::FlowCounters& now
   add(traffic_.retransmits, Retransmits(now) - Retransmits(before));
   traffic_.wait_peer_s += now.wait_peer_s() - before.wait_peer_s();
   traffic_.wait_wire_s += now.wait_wire_s() - before.wait_wire_s();
+  traffic_.gate_held_s += now.gate_held_s() - before.gate_held_s();
 }
 
 void TelemetryReader::ReadCounters(const abi::FlowSlot& from, Slot& slot) {

@@ -22,6 +22,7 @@ struct TrafficDelta {
   int64_t retransmits = 0;
   double wait_peer_s = 0;
   double wait_wire_s = 0;
+  double gate_held_s = 0;     ///< for a time window to open
   int64_t bursts_lost = 0;    ///< overwritten before they were read
   int64_t slots_invalid = 0;  ///< flow slots with nonsense in them
 };

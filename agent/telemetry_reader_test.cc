@@ -169,6 +169,7 @@ TEST_F(TelemetryReaderTest, PeriodIsFoundInBursts) {
   EXPECT_NEAR(sample.counters(0).iteration_start_s(), 3.2, 1e-9);
   EXPECT_EQ(sample.counters(0).gate_held_s(), 2.5);
   EXPECT_EQ(sample.counters(0).gate_holds(), 3);
+  EXPECT_EQ(reader_->TakeTraffic().gate_held_s, 2.5);
   EXPECT_NEAR(reader_->Period().count(), 0.4, 1e-9);
 }
 

@@ -1,0 +1,95 @@
+#include "tests/real/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace weft::real {
+namespace {
+
+const testbed::FabricHost* FindHost(const testbed::Fabric& fabric, const std::string& name) {
+  const auto& hosts = fabric.hosts();
+  const auto found = std::find_if(hosts.begin(), hosts.end(), [&](const auto& host) { return host.name == name; });
+  return found == hosts.end() ? nullptr : &*found;
+}
+
+/// The whole lines of a file that is still being written.
+std::vector<std::string> LinesOf(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line) && !file.eof();) lines.push_back(line);
+  return lines;
+}
+
+std::string LastLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line, last = "no output";
+  while (std::getline(file, line)) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+}  // namespace
+
+std::string ReplayJob::LogOf(size_t rank) const { return fmt::format("{}-{}.log", log_, rank); }
+
+Result<ReplayJob> ReplayJob::Start(const testbed::Fabric& fabric, const Installation& installation,
+                                   const JobSpec& spec, int port, Seconds duration) {
+  ReplayJob job(spec, fmt::format("{}/{}", installation.run_dir, spec.name));
+  const testbed::FabricHost* first = FindHost(fabric, spec.hosts.front());
+  for (size_t rank = 0; rank < spec.hosts.size(); ++rank) {
+    const testbed::FabricHost* host = FindHost(fabric, spec.hosts[rank]);
+    if (!first || !host) return Fail(Code::kNotFound, fmt::format("job {}: no host \"{}\"", spec.name, spec.hosts[rank]));
+    testbed::ProcessOptions options{
+        .argv = {installation.bin + "/weft-replay", "--job", spec.name, "--rank", std::to_string(rank), "--world",
+                 std::to_string(spec.hosts.size()), "--rendezvous", fmt::format("{}:{}", first->mgmt_address, port),
+                 "--plugin", installation.plugin, "--compute", fmt::format("{:.0f}us", spec.compute.count() * 1e6),
+                 "--bytes", fmt::format("{}B", spec.bytes.count()), "--bucket", fmt::format("{}B", spec.bytes.count()),
+                 "--duration", fmt::format("{:.0f}ms", duration.count() * 1e3)},
+        .environment = {{"NCCL_SOCKET_IFNAME", "=eth0"}, {"WEFT_RUN_DIR", installation.RunDirOf(host->name)}},
+        .netns = host->netns,
+        .out = rank == 0 ? testbed::Output::File(job.log_ + ".out") : testbed::Output::Null(),
+        .err = testbed::Output::File(job.LogOf(rank))};
+    WEFT_ASSIGN_OR_RETURN(testbed::Process process, testbed::Spawn(options));
+    job.ranks_.push_back(std::move(process));
+  }
+  return job;
+}
+
+Result<std::vector<Step>> ReplayJob::Steps() {
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].Running()) continue;
+    WEFT_ASSIGN_OR_RETURN(const testbed::ExitStatus status, ranks_[rank].Wait());
+    if (!status.ok()) {
+      return Fail(Code::kUnavailable, fmt::format("job {}: rank {} ended with {}: {}", spec_.name, rank,
+                                                  status.ToString(), LastLine(LogOf(rank))));
+    }
+  }
+  std::vector<Step> steps;
+  for (const std::string& line : LinesOf(log_ + ".out")) {
+    const auto parsed = nlohmann::json::parse(line, nullptr, false);
+    if (!parsed.is_object()) return Fail(Code::kInternal, fmt::format("job {}: unexpected \"{}\"", spec_.name, line));
+    if (!parsed.contains("step")) continue;
+    const double end = parsed.value("time_s", 0.0);
+    steps.push_back({end - parsed.value("iteration_s", 0.0), end});
+  }
+  return steps;
+}
+
+Result<JobEnd> ReplayJob::Finish(Seconds timeout) {
+  for (testbed::Process& rank : ranks_) {
+    const auto ended = rank.Wait(timeout);
+    if (!ended) return Fail(ended.error().WithContext("job " + spec_.name));
+  }
+  WEFT_RETURN_IF_ERROR(Steps());  // says which rank failed, if one did
+  const auto summary = nlohmann::json::parse(LastLine(log_ + ".out"), nullptr, false);
+  if (!summary.is_object() || !summary.contains("summary")) {
+    return Fail(Code::kInternal, fmt::format("job {}: no summary at the end", spec_.name));
+  }
+  return JobEnd{summary["summary"].value("steps", int64_t{0}), summary["summary"].value("bytes_sent", int64_t{0})};
+}
+
+}  // namespace weft::real

@@ -1,0 +1,118 @@
+// real-fabric: three replayed jobs on a namespace fabric under plain ECMP, chosen paths, priorities and time shifts;
+// measured iteration times next to those of the planner's simulator, and the bursts before and after the shift.
+//
+//   real-fabric                          the ctest entry: 5 s per policy
+//   real-fabric --phase 40s --out DIR    for docs/performance.md: also traces as CSV and SVG
+//
+// Exits with 77 where no fabric can be built, 1 where a fact does not hold. No fact is about time: the errors against the
+// simulator are printed for people, since another program on the machine may spoil them.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "common/exit_code.h"
+#include "common/parse_units.h"
+#include "testbed/require_fabric.h"
+#include "tests/real/report.h"
+
+namespace weft::real {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSkipped = 77;
+constexpr double kPromise = 0.10;
+constexpr size_t kTogether = 0, kApart = 1;  // of Policies(): the same jobs on the same paths
+constexpr BitsPerSecond kLinkRate = MegabitsPerSecond(30);
+
+/// Three jobs of two hosts each, one on either leaf. Alone they communicate for 27 to 31 % of an iteration: on one spine
+/// their bursts just fit one after another.
+std::vector<JobSpec> Jobs() {
+  return {{.name = "a", .hosts = {"h1", "h4"}, .compute = Seconds(0.62), .bytes = Bytes(920'000)},
+          {.name = "b", .hosts = {"h2", "h5"}, .compute = Seconds(0.66), .bytes = Bytes(850'000)},
+          {.name = "c", .hosts = {"h3", "h6"}, .compute = Seconds(0.58), .bytes = Bytes(990'000)}};
+}
+
+struct Policy {
+  std::string name;
+  Decision decision;
+};
+
+/// Plain ECMP stands for the draw that puts all three jobs on one spine, one of four; forced, so that every run measures
+/// the same.
+std::vector<Policy> Policies(const Model& model) {
+  const std::vector<int32_t> alike(model.jobs.size(), 1);
+  const planner::JobPaths drawn = AllOver(model, 1);
+  const planner::JobPaths planned = planner::PlanJobPaths(model.topology, model.jobs).paths;
+  return {{"ecmp", {drawn, alike, std::nullopt}},
+          {"ecmp+shifts", {drawn, alike, PlanShifts(model, drawn)}},
+          {"ecmp+priorities", {drawn, PlanClasses(model, drawn), std::nullopt}},
+          {"paths", {planned, alike, std::nullopt}},
+          {"paths+priorities", {planned, PlanClasses(model, planned), std::nullopt}},
+          {"paths+shifts", {planned, alike, PlanShifts(model, planned)}}};
+}
+
+Result<std::vector<std::string>> RunAll(const Installation& installation, Seconds phase, const std::string& out) {
+  ExperimentOptions options;
+  options.fabric.hosts_per_leaf = 3;
+  options.fabric.link_rate = kLinkRate;
+  options.jobs = Jobs();
+  options.installation = installation;
+  options.phase = phase;
+  options.phases = 6;
+  WEFT_ASSIGN_OR_RETURN(const auto experiment, Experiment::Start(options));
+  fmt::print("goodput of one flow alone {}, links {}\n", FormatRate(experiment->goodput()), FormatRate(kLinkRate));
+  WEFT_RETURN_IF_ERROR(experiment->Launch());
+  std::vector<Outcome> outcomes;
+  for (const Policy& policy : Policies(experiment->model())) {
+    WEFT_ASSIGN_OR_RETURN(Outcome outcome, experiment->Run(policy.name, policy.decision));
+    fmt::print(stderr, "{}: measured\n", policy.name);
+    outcomes.push_back(std::move(outcome));
+  }
+  WEFT_ASSIGN_OR_RETURN(const Ending ending, experiment->Finish());
+  fmt::print("\n{}\n{}\n{}", Table(outcomes), Errors(outcomes, kPromise), Bursts(outcomes, kLinkRate, 100));
+  if (!out.empty()) WEFT_RETURN_IF_ERROR(WriteTraces(out, outcomes, kLinkRate));
+  return BrokenFacts(outcomes, kTogether, kApart, ending);
+}
+
+int Fails(const Error& error) {
+  fmt::print(stderr, "real-fabric: {}\n", error.message());
+  return ExitCodeOf(error);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Replayed jobs on a namespace fabric: measured against simulated", "real-fabric");
+  std::string phase_text = "5s", out;
+  app.add_option("--phase", phase_text, "measured time of each policy")->capture_default_str();
+  app.add_option("--out", out, "folder for the traces: CSV per policy, and bursts.svg")->check(CLI::ExistingDirectory);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);  // --help
+    return Fails(Error(Code::kInvalidArgument, error.what()));
+  }
+  const auto phase = ParseDuration(phase_text);
+  if (!phase) return Fails(phase.error());
+  if (const Status can = testbed::CanBuildFabric(); !can) {
+    fmt::print("skipped: {}\n", can.error().message());
+    return testbed::IsRequired("fabric") ? kExitFailed : kSkipped;
+  }
+  char folder[] = "/tmp/weft-real-XXXXXX";
+  if (::mkdtemp(folder) == nullptr) return Fails(ErrnoError("make a folder", errno));
+  const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
+  const Installation installation{bin, bin.parent_path() / "lib/libnccl-net-weft.so", folder};
+  const auto broken = RunAll(installation, *phase, out);
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+  if (!broken) return Fails(broken.error());
+  for (const std::string& fact : *broken) fmt::print("FAIL: {}\n", fact);
+  return broken->empty() ? kExitDone : kExitFailed;
+}
+
+}  // namespace
+}  // namespace weft::real
+
+int main(int argc, char** argv) { return weft::real::Main(argc, argv); }

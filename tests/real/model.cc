@@ -1,0 +1,163 @@
+#include "tests/real/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "common/check.h"
+#include "planner/flows/priority.h"
+#include "planner/flows/time_shift.h"
+
+namespace weft::real {
+namespace {
+
+// A gated job must be able to catch up: its period is longer than it needs by this much.
+constexpr double kPeriodMargin = 0.03;
+// How late a burst may begin and still go at once, of the period. Whoever comes later waits for the next window and loses
+// most of a period: right while jobs move into place, and dear once a rank has stumbled.
+constexpr double kTightShare = 0.125, kWideShare = 0.5;
+constexpr int32_t kClasses = 2;  // of the fabric
+
+NodeId Find(const planner::Topology& topology, const std::string& name) {
+  const auto node = topology.FindNode(name);
+  WEFT_CHECK(node.has_value(), name);
+  return *node;
+}
+
+/// A job that its gate holds to `period`: it computes, waits, and sends at the end.
+planner::PeriodicJob Held(const Model& model, planner::PeriodicJob job, Seconds period) {
+  job.compute = job.release = period - planner::CommunicationAlone(model.capacity, job);
+  return job;
+}
+
+std::vector<bool> Meeting(const std::vector<planner::PeriodicJob>& jobs) {
+  std::vector<size_t> order(jobs.size());
+  for (size_t j = 0; j < order.size(); ++j) order[j] = j;
+  std::vector<bool> meets(jobs.size(), false);
+  for (const planner::Contention& pair : planner::Contentions(jobs, order)) {
+    meets[pair.first] = meets[pair.second] = true;
+  }
+  return meets;
+}
+
+}  // namespace
+
+Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>& jobs, BitsPerSecond goodput) {
+  Model model;
+  model.topology = planner::LeafSpine(fabric.leaves, fabric.spines, fabric.hosts_per_leaf, goodput);
+  for (const planner::Link& link : model.topology.links()) model.capacity.push_back(link.capacity);
+  for (const JobSpec& spec : jobs) {
+    planner::RoutableJob job{.gpus = static_cast<double>(spec.hosts.size()), .compute = spec.compute,
+                             .release = spec.compute, .flows = {}};
+    const auto ranks = static_cast<int64_t>(spec.hosts.size());
+    for (size_t r = 0; r < spec.hosts.size(); ++r) {
+      // Ring all-reduce: every rank passes on 2 (n - 1) / n of the gradients.
+      planner::RoutableFlow flow{.bytes = Bytes(spec.bytes.count() * 2 * (ranks - 1) / ranks), .paths = {}};
+      const NodeId from = Find(model.topology, spec.hosts[r]);
+      const NodeId to = Find(model.topology, spec.hosts[(r + 1) % spec.hosts.size()]);
+      for (auto& path : model.topology.ShortestPaths(from, to)) flow.paths.push_back({std::move(path)});
+      job.flows.push_back(std::move(flow));
+    }
+    model.jobs.push_back(std::move(job));
+  }
+  return model;
+}
+
+std::string SpineOf(const Model& model, size_t job, size_t flow, size_t path) {
+  for (const LinkId link : model.jobs[job].flows[flow].paths[path].links) {
+    const std::string& to = model.topology.node(model.topology.link(link).to).name;
+    if (to.starts_with("spine")) return to;
+  }
+  return "";
+}
+
+planner::JobPaths AllOver(const Model& model, int spine) {
+  const std::string wanted = "spine" + std::to_string(spine);
+  planner::JobPaths paths;
+  for (size_t j = 0; j < model.jobs.size(); ++j) {
+    paths.emplace_back();
+    for (size_t f = 0; f < model.jobs[j].flows.size(); ++f) {
+      size_t path = 0;
+      while (path + 1 < model.jobs[j].flows[f].paths.size() && SpineOf(model, j, f, path) != wanted) ++path;
+      paths.back().push_back(path);
+    }
+  }
+  return paths;
+}
+
+std::vector<planner::PeriodicJob> OnPaths(const Model& model, const planner::JobPaths& paths) {
+  std::vector<planner::PeriodicJob> jobs;
+  for (size_t j = 0; j < model.jobs.size(); ++j) jobs.push_back(planner::OnPaths(model.jobs[j], paths[j]));
+  return jobs;
+}
+
+std::vector<int32_t> PlanClasses(const Model& model, const planner::JobPaths& paths) {
+  return planner::PlanPriorities(model.capacity, OnPaths(model, paths), {.classes = kClasses}).classes;
+}
+
+Shifts PlanShifts(const Model& model, const planner::JobPaths& paths) {
+  std::vector<planner::PeriodicJob> jobs = OnPaths(model, paths);
+  Shifts shifts{.period = Seconds(0), .gated = Meeting(jobs), .shift = {}, .tight = Seconds(0),
+                .wide = Seconds(0), .score = 1};
+  Seconds busy{0}, slowest{0};
+  int64_t gated = 0;
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    if (!shifts.gated[j]) continue;
+    ++gated;
+    busy += planner::CommunicationAlone(model.capacity, jobs[j]);
+    slowest = std::max(slowest, planner::IterationAlone(model.capacity, jobs[j]));
+  }
+  shifts.period = slowest * (1 + kPeriodMargin);
+  shifts.tight = shifts.period * kTightShare;
+  shifts.wide = shifts.period * kWideShare;
+  const Seconds padding = gated > 0 ? std::max(Seconds(0), (shifts.period - busy) / static_cast<double>(gated)) : busy;
+  std::vector<planner::ShiftJob> patterns;
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const planner::PeriodicJob held = Held(model, jobs[j], shifts.period);
+    planner::ShiftJob pattern = planner::PatternOf(model.capacity, shifts.gated[j] ? held : jobs[j]);
+    if (!shifts.gated[j]) pattern.uses.clear();
+    for (planner::LinkUse& use : pattern.uses) {
+      // The padding goes before the burst: a burst ends with its period, and may not wrap around.
+      planner::Burst& burst = use.bursts.front();
+      burst.begin = std::max(Seconds(0), burst.begin - padding);
+      burst.rate = model.capacity[use.link.index()];
+    }
+    patterns.push_back(std::move(pattern));
+  }
+  const planner::ShiftPlan plan = planner::PlanTimeShifts(model.capacity, patterns);
+  shifts.shift = plan.shift;
+  for (const planner::ShiftedLink& link : plan.links) shifts.score = std::min(shifts.score, link.score);
+  return shifts;
+}
+
+std::vector<Prediction> Predict(const Model& model, const Decision& decision, Seconds horizon) {
+  std::vector<planner::PeriodicJob> jobs = OnPaths(model, decision.paths);
+  Seconds slowest{0};
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    if (decision.shifts && decision.shifts->gated[j]) jobs[j] = Held(model, jobs[j], decision.shifts->period);
+    slowest = std::max(slowest, planner::IterationAlone(model.capacity, jobs[j]));
+  }
+  std::mt19937 random(1);
+  std::vector<double> sum(jobs.size(), 0), squares(jobs.size(), 0);
+  for (int draw = 0; draw < kPhaseDraws; ++draw) {
+    for (size_t j = 0; j < jobs.size(); ++j) {
+      const bool gated = decision.shifts && decision.shifts->gated[j];
+      const double share = static_cast<double>(random()) / static_cast<double>(std::mt19937::max());
+      jobs[j].start = gated ? decision.shifts->shift[j] : slowest * share;
+    }
+    const planner::PeriodicSimulator simulator(model.capacity, jobs, {.warmup = 0, .measured = horizon / slowest});
+    const planner::SteadyState state = simulator.Run(decision.classes);
+    for (size_t j = 0; j < jobs.size(); ++j) {
+      sum[j] += state.iteration[j].count();
+      squares[j] += state.iteration[j].count() * state.iteration[j].count();
+    }
+  }
+  std::vector<Prediction> predictions;
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const double mean = sum[j] / kPhaseDraws;
+    predictions.push_back({Seconds(mean), Seconds(std::sqrt(std::max(0.0, squares[j] / kPhaseDraws - mean * mean)))});
+  }
+  return predictions;
+}
+
+}  // namespace weft::real

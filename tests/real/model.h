@@ -1,0 +1,64 @@
+// The experiment as the planner sees it: which job puts how much on which link, what the planner decides, and what its
+// periodic simulator says will come of it. Rates are goodput: what one flow alone on the fabric was measured to move.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/units.h"
+#include "planner/flows/job_paths.h"
+#include "planner/flows/periodic.h"
+#include "planner/network/topology.h"
+#include "tests/real/job.h"
+
+namespace weft::real {
+
+struct Model {
+  planner::Topology topology;
+  std::vector<BitsPerSecond> capacity;        ///< by link
+  std::vector<planner::RoutableJob> jobs;     ///< flow r of a job: rank r to the next
+};
+
+Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>& jobs, BitsPerSecond goodput);
+
+/// Windows of one period for jobs that meet: job j's bursts begin `shift[j]` after its computation would let them.
+struct Shifts {
+  Seconds period{0};
+  std::vector<bool> gated;           ///< jobs that meet another one
+  std::vector<Seconds> shift;
+  Seconds tight{0}, wide{0};         ///< lengths of the windows while jobs move into place, and then
+  double score = 0;                  ///< least over the links where jobs meet; 1: nothing collides
+};
+
+/// All that is decided for the jobs together. Classes: 0 is served first, 1 is the default.
+struct Decision {
+  planner::JobPaths paths;
+  std::vector<int32_t> classes;
+  std::optional<Shifts> shifts;
+};
+
+/// Every flow over the spine of that number (1-based): a draw of the hash.
+planner::JobPaths AllOver(const Model& model, int spine);
+/// The spine that `path` of a flow crosses.
+std::string SpineOf(const Model& model, size_t job, size_t flow, size_t path);
+
+std::vector<planner::PeriodicJob> OnPaths(const Model& model, const planner::JobPaths& paths);
+
+/// The planner's classes for the jobs on these paths.
+std::vector<int32_t> PlanClasses(const Model& model, const planner::JobPaths& paths);
+/// The planner's shifts: bursts are padded, so that what is left of the period is shared out between them.
+Shifts PlanShifts(const Model& model, const planner::JobPaths& paths);
+
+struct Prediction {
+  Seconds mean{0};
+  Seconds spread{0};   ///< standard deviation between draws of the phases
+};
+
+/// Iteration of each job over `horizon`. Jobs without windows run against each other in phases that nobody chose, and few
+/// jobs of almost one period may keep them for long: mean and spread are over kPhaseDraws draws (a fixed seed). Jobs with
+/// windows begin where those let them.
+std::vector<Prediction> Predict(const Model& model, const Decision& decision, Seconds horizon);
+inline constexpr int kPhaseDraws = 200;
+
+}  // namespace weft::real

@@ -110,7 +110,8 @@ Result<int> Run(const PlanCommandOptions& options) {
     for (const formats::EmitTarget target : targets) {
       planner::JobSpec whole = job;
       if (whole.gpus == 0) whole.gpus = cluster.TotalGpus();
-      WEFT_ASSIGN_OR_RETURN(std::string text, formats::Emit(target, whole, cluster, answer.plans.front().strategy));
+      WEFT_ASSIGN_OR_RETURN(std::string text, formats::Emit(target, whole, cluster, answer.plans.front().strategy,
+                                                                     answer.plans.front().operators));
       report.emitted.emplace_back(formats::EmitTargetName(target), std::move(text));
     }
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "common/parse_units.h"
@@ -44,6 +45,31 @@ json GroupsJson(const std::vector<planner::GroupShare>& groups) {
   return out;
 }
 
+json DecisionJson(const planner::OperatorDecision& d) {
+  const int64_t whole = d.slices - d.sharded;
+  return {{"slices", d.slices}, {"sharded", d.sharded}, {"kept", d.kept ? whole : 0}, {"replicated", d.kept ? 0 : whole}};
+}
+
+/// How many operators do what, and, stage by stage, which: layers that decide alike, in slices of each operator.
+json OperatorsJson(const std::vector<planner::StageOperators>& stages) {
+  const planner::OperatorCount count = planner::CountOperators(stages);
+  json list = json::array();
+  for (const planner::StageOperators& stage : stages) {
+    json runs = json::array();
+    for (const planner::OperatorRun& run : stage.runs) {
+      runs.push_back({{"layers", run.layers},
+                      {"mixture", run.mixture},
+                      {"attention", DecisionJson(run.attention)},
+                      {run.mixture ? "experts" : "mlp", DecisionJson(run.mlp)}});
+    }
+    json entry = {{"layers", runs}};
+    if (stage.head) entry["head_slices"] = stage.head_slices;
+    list.push_back(std::move(entry));
+  }
+  return {{"replicated", count.replicated}, {"kept", count.kept}, {"sharded", count.sharded}, {"split", count.split},
+          {"stages", list}};
+}
+
 json PlanJson(const planner::JobPlan& plan) {
   const planner::Prediction& p = plan.predicted;
   json out = {{"strategy", StrategyJson(plan.strategy)},
@@ -73,6 +99,7 @@ json PlanJson(const planner::JobPlan& plan) {
           {"lower_bound_s", plan.lower_bound.count()},
           {"gap", plan.gap},
           {"why", plan.why}};
+  if (!plan.operators.empty()) out["operators"] = OperatorsJson(plan.operators);
   if (!plan.groups.empty()) out["groups"] = GroupsJson(plan.groups);
   return out;
 }
@@ -84,7 +111,20 @@ std::string RecomputeText(const planner::Strategy& s) {
   return fmt::format("{} layers", s.recompute_layers);
 }
 
-std::string ZeroText(const planner::Strategy& s) {
+std::string ZeroText(const planner::JobPlan& plan) {
+  const planner::Strategy& s = plan.strategy;
+  if (!plan.operators.empty()) {
+    const planner::OperatorCount count = planner::CountOperators(plan.operators);
+    std::string text = "osdp";
+    const auto add = [&](int64_t operators, char what) {
+      if (operators > 0) text += fmt::format(" {}{}", operators, what);
+    };
+    add(count.replicated, 'r');
+    add(count.kept, 'k');
+    add(count.sharded, 's');
+    add(count.split, 'x');
+    return text + (s.shard_group > 0 ? fmt::format("/{}", s.shard_group) : std::string());
+  }
   return fmt::format("{}{}{}", s.zero_stage, s.keep_after_forward ? "k" : "",
                      s.shard_group > 0 ? fmt::format("/{}", s.shard_group) : std::string());
 }
@@ -134,7 +174,7 @@ std::vector<Row> Rows(const PlanReport& report) {
                fmt::format("{}", s.pp), fmt::format("{}", s.cp)};
     if (mixture) row.push_back(s.etp > 1 ? fmt::format("{}x{}", s.ep, s.etp) : fmt::format("{}", s.ep));
     for (std::string& cell :
-         Row{fmt::format("{}", s.micro_batch), ZeroText(s), RecomputeText(s), ScheduleText(s),
+         Row{fmt::format("{}", s.micro_batch), ZeroText(plan), RecomputeText(s), ScheduleText(s),
              FormatDuration(p.iteration), fmt::format("{:.0f}", p.tokens_per_s), fmt::format("{:.1f} %", 100 * p.mfu),
              fmt::format("{:.1f} %", 100 * (p.exposed_communication / p.iteration)),
              fmt::format("{:.1f} %", 100 * (p.bubble / p.iteration)),
@@ -198,6 +238,10 @@ std::string PlanTableText(const PlanReport& report) {
       "  micro: sequences at a time; zero: how much of the training state is sharded (0 to 3, k: kept after forward)\n"
       "  exposed, bubble: share of the iteration that waits for communication, for the pipeline; memory: fullest GPU\n"
       "  gap: how much slower than what is proved to be the optimum\n";
+  const auto per_operator = [](const planner::JobPlan& plan) { return !plan.operators.empty(); };
+  if (std::any_of(report.answer.plans.begin(), report.answer.plans.end(), per_operator)) {
+    text += "  osdp: operators replicated (r), kept after forward (k), sharded (s), in slices that differ (x)\n";
+  }
   if (!report.answer.plans.front().groups.empty())
     text += "  *: of the first group of machines; each has its own, below\n";
   text += "\nwhy the first:\n";

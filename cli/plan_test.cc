@@ -67,6 +67,27 @@ TEST(RunPlan, PrintsTheContractsKeys) {
   }
 }
 
+TEST(RunPlan, ShardingPerOperatorIsCountedAndListed) {
+  PlanCommandOptions arguments = {.model = "llama3-8b", .cluster = "dgx-a100:1", .global_batch = 64, .sequence = 4096,
+                                  .fix = "tp=1,pp=1,cp=1,sharding=osdp,micro_batch=4,recompute=selective",
+                                  .emit = "torchtitan", .threads = 1, .output = "json"};
+  const json plan = json::parse(Call(arguments).out);
+  const json& first = plan.at("plans").at(0);
+  EXPECT_EQ(first["strategy"]["sharding"], "osdp");
+  EXPECT_EQ(first["strategy"]["zero_stage"], 3);
+  const json& operators = first.at("operators");
+  EXPECT_EQ(operators["replicated"].get<int64_t>() + operators["kept"].get<int64_t>() + operators["sharded"].get<int64_t>() +
+                operators["split"].get<int64_t>(), 66);
+  int64_t layers = 0;
+  for (const json& run : operators.at("stages").at(0).at("layers")) layers += run.at("layers").get<int64_t>();
+  EXPECT_EQ(layers, 32);
+  EXPECT_THAT(plan.at("emitted").at("torchtitan").get<std::string>(), HasSubstr("#   layers.0"));
+  arguments.output = "table";
+  const std::string table = Call(arguments).out;
+  EXPECT_THAT(table, HasSubstr("osdp "));
+  EXPECT_THAT(table, HasSubstr("osdp: operators replicated (r), kept after forward (k)"));
+}
+
 // The parts of an iteration add up to it.
 TEST(RunPlan, PartsAddUpToTheIteration) {
   const json plan = json::parse(Call(Gpt2()).out).at("plans").at(0);

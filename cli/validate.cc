@@ -82,6 +82,18 @@ json ErrorsJson(const ErrorSummary& s) {
   return {{"rows", s.rows}, {"mape", s.mean}, {"median", s.median}, {"p90", s.p90}, {"worst", s.worst}};
 }
 
+json SweepsJson(const std::vector<RowPrediction>& rows) {
+  json sweeps = json::array();
+  for (const SweepSummary& sweep : SummariseSweeps(rows)) {
+    sweeps.push_back({{"file", sweep.file}, {"sweep", sweep.sweep}, {"settings", sweep.settings},
+                      {"kendall_tau", sweep.kendall_tau}, {"distinct_pairs", sweep.distinct_pairs},
+                      {"kendall_tau_distinct", sweep.distinct_pairs > 0 ? json(sweep.distinct_tau) : json(nullptr)},
+                      {"regret", sweep.regret}, {"within_3_percent", sweep.regret <= kSmallRegret},
+                      {"picked_line", sweep.picked_line}, {"best_line", sweep.best_line}});
+  }
+  return sweeps;
+}
+
 void PrintJson(const Validation& all) {
   json rows = json::array(), skipped = json::array(), files = json::array();
   for (const RowPrediction& row : all.rows) {
@@ -100,6 +112,7 @@ void PrintJson(const Validation& all) {
     entry["sweeps"] = file.order.sweeps;
     entry["kendall_tau"] = ordered ? json(file.order.kendall_tau) : json(nullptr);
     entry["regret"] = ordered ? json(file.order.regret) : json(nullptr);
+    entry["sweeps_within_3_percent"] = file.order.small_regret;
     files.push_back(std::move(entry));
   }
   json summary = ErrorsJson(CompleteTimes(all.rows));
@@ -107,7 +120,12 @@ void PrintJson(const Validation& all) {
   summary["sweeps"] = order.sweeps;
   summary["kendall_tau"] = order.kendall_tau;
   summary["regret"] = order.regret;
-  fmt::print("{}\n", json{{"rows", rows}, {"skipped", skipped}, {"by_file", files}, {"summary", summary}}.dump(1));
+  summary["sweeps_within_3_percent"] = order.small_regret;
+  summary["sweeps_distinct"] = order.distinct_sweeps;
+  summary["kendall_tau_distinct"] = order.distinct_tau;
+  const json answer = {{"rows", rows}, {"skipped", skipped}, {"by_file", files}, {"sweeps", SweepsJson(all.rows)},
+                       {"summary", summary}};
+  fmt::print("{}\n", answer.dump(1));
 }
 
 void PrintRows(const Validation& all) {
@@ -132,6 +150,10 @@ void PrintTable(const Validation& all, bool rows) {
   fmt::print("{:<28} {:<7} {:>5} {:>6.1f} % {:>6.1f} % {:>6.1f} % {:>6.2f} {:>6.1f} %\n", "all with a complete setting",
              "time", total.rows, 100 * total.median, 100 * total.p90, 100 * total.worst, order.kendall_tau,
              100 * order.regret);
+  if (order.sweeps > 0) {
+    fmt::print("picked setting measured best or within 3 %: {} of {} sweeps; tau of pairs measured more than 2 % apart: "
+               "{:.2f} over {} sweeps\n", order.small_regret, order.sweeps, order.distinct_tau, order.distinct_sweeps);
+  }
   for (const Skipped& row : all.skipped) fmt::print("skipped {}:{}: {}\n", row.file, row.row, row.reason);
 }
 

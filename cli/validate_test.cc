@@ -54,6 +54,27 @@ TEST(SummariseOrder, AveragesRepetitionsAndSweeps) {
   EXPECT_NEAR(order.regret, 0.5, 1e-12) << "0 and 1";
 }
 
+// 10 and 10.1 are not told apart; of the two pairs that are, one is ordered alike: 0. All three: (1 - 2) / 3.
+TEST(SummariseSweeps, TellsEachSweepsRegretAndItsDistinctOrder) {
+  std::vector<RowPrediction> rows = {Point("a", "x", 10, 2), Point("a", "y", 10.1, 1), Point("a", "z", 20, 1.5),
+                                     Point("b", "x", 10, 2), Point("b", "y", 10.1, 1)};
+  for (size_t i = 0; i < rows.size(); ++i) rows[i].line = static_cast<int64_t>(i) + 2;
+  const std::vector<SweepSummary> sweeps = SummariseSweeps(rows);
+  ASSERT_EQ(sweeps.size(), 2U);
+  EXPECT_EQ(sweeps[0].settings, 3);
+  EXPECT_EQ(sweeps[0].distinct_pairs, 2);
+  EXPECT_NEAR(sweeps[0].distinct_tau, 0, 1e-12);
+  EXPECT_NEAR(sweeps[0].kendall_tau, -1.0 / 3, 1e-12);
+  EXPECT_NEAR(sweeps[0].regret, 0.01, 1e-12);
+  EXPECT_EQ(sweeps[0].picked_line, 3);
+  EXPECT_EQ(sweeps[0].best_line, 2);
+  EXPECT_EQ(sweeps[1].distinct_pairs, 0);
+  EXPECT_NEAR(sweeps[1].kendall_tau, -1, 1e-12);
+  const OrderSummary order = SummariseOrder(rows);
+  EXPECT_EQ(order.small_regret, 2);
+  EXPECT_EQ(order.distinct_sweeps, 1);
+}
+
 TEST(SummariseFiles, LeavesCalibrationRowsOut) {
   std::vector<RowPrediction> rows = {Point("a", "x", 10, 11), Point("a", "y", 10, 15)};
   rows[1].calibration = true;

@@ -105,6 +105,7 @@ void PlanSearch::Impl::FillPlans(PlanAnswer& answer, CostModel::Scratch& scratch
     plan.why = i == 0 ? reasons.WhyBest(plan) : std::vector<std::string>{reasons.WhyLater(plan, answer.plans.front())};
   }
   JobPlan& first = answer.plans.front();
+  for (std::string& line : reasons.Operators(first)) first.why.push_back(std::move(line));
   if (runner_up) first.why.push_back(reasons.WhyRunnerUp(first, best[*runner_up].leaf.strategy));
   for (std::string& line : reasons.Rejected(first)) first.why.push_back(std::move(line));
   std::vector<Strategy> close;
@@ -117,6 +118,7 @@ JobPlan PlanSearch::Impl::MakePlan(const Search::Found& found, CostModel::Scratc
   JobPlan plan;
   plan.strategy = found.leaf.strategy;
   const Estimate estimate = model_->Evaluate(plan.strategy, scratch);
+  plan.operators = model_->Operators(plan.strategy, scratch);
   Prediction& predicted = plan.predicted;
   predicted.parts = estimate;
   predicted.exposed_communication = estimate.exposed_communication();

@@ -70,7 +70,9 @@ Result<PlanSearch> PlanSearch::Make(const JobSpec& job, const ClusterSpec& clust
   } else {
     WEFT_RETURN_IF_ERROR(CheckFixed(options.fix));
     WEFT_RETURN_IF_ERROR(Require(options.top >= 1, "top", options.top, "a positive number"));
-    WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job, cluster));
+    // No framework runs an operator in slices.
+    const CostOptions costs{.split_operators = options.framework == Framework::kAny};
+    WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job, cluster, Calibration(), costs));
     impl->Begin(std::move(model));
     if (cluster.heterogeneous() && (job.gpus == 0 || job.gpus == cluster.TotalGpus())) {
       WEFT_ASSIGN_OR_RETURN(std::optional<GroupPlan> groups, PlanGroups(job, cluster, options));

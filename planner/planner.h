@@ -25,7 +25,6 @@
 #include "planner/network/simulation.h"
 #include "planner/network/topology.h"
 #include "planner/parallelism/cost_model.h"
-#include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/space.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/parallelism/variables.h"
@@ -74,6 +73,7 @@ struct JobPlan {
   Seconds lower_bound{0};                     ///< no strategy of the space is faster: proved (groups: ideal throughput)
   double gap = 0;                             ///< (predicted - bound) / bound
   std::vector<std::string> why;               ///< why each setting, and why the runner-up lost
+  std::vector<StageOperators> operators;      ///< sharding=osdp: what the operators of each stage do
   std::vector<GroupShare> groups;             ///< where groups of a heterogeneous cluster do different things
 };
 

@@ -45,7 +45,7 @@ TEST(Plan, ProvesTheOptimumOfTheWholeSpace) {
     EXPECT_EQ(GpuCount(plan.strategy), 32);
     EXPECT_LE(answer.plans[0].predicted.iteration, plan.predicted.iteration);
     EXPECT_EQ(plan.lower_bound, answer.plans[0].predicted.iteration);
-    EXPECT_LE(plan.predicted.memory.total(), Bytes(80'000'000'000));
+    EXPECT_LE(plan.predicted.memory.total(), Cluster("dgx-a100", 4).device.memory - Cluster("dgx-a100", 4).device.reserved);
     EXPECT_NEAR(plan.predicted.tokens_per_s * plan.predicted.iteration.count(), 128.0 * 8192, 1e-3);
     EXPECT_LT(plan.predicted.mfu, 1);
   }
@@ -72,6 +72,36 @@ TEST(Plan, APipelineIsSimulatedAsWell) {
   EXPECT_THAT(answer.plans.at(0).why, Contains(HasSubstr("simulated stage by stage: ")));
   const PlanAnswer without = Plan(Job("gpt2", 64, 1024), Cluster("dgx-a100", 1), {.fix = {{"pp", 1}}}).value();
   EXPECT_THAT(without.plans.at(0).why, testing::Not(Contains(HasSubstr("simulated"))));
+}
+
+// Between what fits and what is fastest: some operators stay whole after the forward pass, others are gathered again.
+TEST(Plan, ShardingPerOperatorFillsTheMemoryAndSaysWhatItGains) {
+  ClusterSpec cluster = Cluster("dgx-a100", 1);
+  cluster.intra_node_rate = GigabytesPerSecond(12);
+  const JobSpec job = Job("llama3-8b", 64, 4096);
+  const FixedVariables one = ParseFixed("tp=1,pp=1,cp=1,micro_batch=4,recompute=selective").value();
+  const JobPlan best = Plan(job, cluster, {.fix = one}).value().plans.at(0);
+  ASSERT_EQ(best.strategy.sharding, Sharding::kOperator);
+  EXPECT_EQ(best.strategy.zero_stage, 3);
+  const OperatorCount count = CountOperators(best.operators);
+  EXPECT_EQ(count.total(), 2 * 32 + 2);
+  EXPECT_GT(count.sharded, 0);
+  EXPECT_GT(count.kept + count.split, 0);
+  EXPECT_THAT(best.why, Contains(HasSubstr("operators (attention, MLP, embedding, head): of 66, ")));
+  EXPECT_THAT(best.why, Contains(HasSubstr("faster than zero_stage=3, the fastest uniform sharding that fits")));
+  FixedVariables uniform = one;
+  uniform["sharding"] = 0;
+  const JobPlan other = Plan(job, cluster, {.fix = uniform}).value().plans.at(0);
+  EXPECT_LT(best.predicted.iteration, other.predicted.iteration);
+  EXPECT_TRUE(other.operators.empty());
+  EXPECT_THAT(other.why, testing::Not(Contains(HasSubstr("operators (attention"))));
+  // A framework has no slices.
+  const JobPlan titan = Plan(job, cluster, {.fix = one, .framework = Framework::kTorchtitan}).value().plans.at(0);
+  EXPECT_EQ(titan.strategy.sharding, Sharding::kOperator);
+  EXPECT_EQ(CountOperators(titan.operators).split, 0);
+  EXPECT_THAT(titan.why, Contains(HasSubstr("runs on: torchtitan")));
+  EXPECT_LT(titan.predicted.iteration, other.predicted.iteration);
+  EXPECT_GE(titan.predicted.iteration, best.predicted.iteration);
 }
 
 TEST(Plan, ADpOnlyModelThatDoesNotFitIsNamed) {

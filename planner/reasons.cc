@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "common/parse_units.h"
@@ -77,13 +78,48 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
   }
   why.push_back(time);
   std::string runs;
+  const bool split = CountOperators(plan.operators).split > 0;
   for (const Framework framework : {Framework::kMegatron, Framework::kTorchtitan, Framework::kDeepspeed}) {
-    if (Runs(framework, s)) runs += fmt::format("{}{}", runs.empty() ? "" : ", ", FrameworkName(framework));
+    if (Runs(framework, s) && !split) runs += fmt::format("{}{}", runs.empty() ? "" : ", ", FrameworkName(framework));
   }
   why.push_back(runs.empty() ? "runs on: none of megatron, torchtitan and deepspeed; --framework keeps to what one of "
                                "them can run"
                              : "runs on: " + runs);
   return why;
+}
+
+std::vector<std::string> Reasons::Operators(const JobPlan& best) const {
+  if (best.operators.empty()) return {};
+  const OperatorCount count = CountOperators(best.operators);
+  std::vector<std::string> lines = {fmt::format(
+      "operators (attention, MLP, embedding, head): of {}, {} replicated, {} kept after the forward pass, {} sharded, {} "
+      "in slices",
+      count.total(), count.replicated, count.kept, count.sharded, count.split)};
+  std::optional<Estimate> least;
+  Strategy fastest;
+  for (int64_t stage = 0; stage <= 3; ++stage) {
+    for (const bool keep : {false, true}) {
+      Strategy other = best.strategy;
+      other.sharding = Sharding::kUniform;
+      other.zero_stage = stage;
+      other.keep_after_forward = keep;
+      if (stage == 0) other.shard_group = 0;
+      if ((keep && stage != 3) || !model_.IsLegal(other) || !Runs(space_.framework(), other)) continue;
+      const Estimate e = model_.Evaluate(other, scratch_);
+      if (!e.fits || (least && e.iteration >= least->iteration)) continue;
+      least = e;
+      fastest = other;
+    }
+  }
+  if (!least) {
+    lines.push_back("sharding=osdp: with these degrees no uniform sharding fits");
+    return lines;
+  }
+  const Seconds gain = least->iteration - best.predicted.parts.iteration;
+  lines.push_back(fmt::format("sharding=osdp: {} ({:.1f} %) faster than {}{}, the fastest uniform sharding that fits",
+                              FormatDuration(gain), 100 * (gain / least->iteration), Print("zero_stage", fastest),
+                              fastest.keep_after_forward ? " keep_after_forward=true" : ""));
+  return lines;
 }
 
 std::string Reasons::Against(const std::string& what, const Strategy& other, const Estimate& best) const {
@@ -131,7 +167,8 @@ std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
       other.sequence_parallel = other.tp > 1 && (s.sequence_parallel || s.tp == 1);
       if (other.pp == 1 || s.pp == 1) other.schedule = ScheduleKind::k1F1B;
       if (other.pp == 1 || s.pp == 1) other.vpp = 1;
-      if (other.zero_stage == 3) other.keep_after_forward = other.keep_after_forward || other.pp > 1;
+      const bool uniform = other.sharding == Sharding::kUniform;
+      if (other.zero_stage == 3 && uniform) other.keep_after_forward = other.keep_after_forward || other.pp > 1;
       other.shard_group = 0;
       const bool crosses = degree.value == &Strategy::tp && up && other.tp > node && s.tp <= node;
       add(Print(degree.name, other) + (crosses ? " crosses the node" : ""), other);
@@ -153,8 +190,15 @@ std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
     other.zero_stage = stage;
     other.shard_group = 0;
     other.keep_after_forward = stage == 3 && s.pp > 1;
-    if (stage != s.zero_stage && s.dp * s.cp > 1) add(Print("zero_stage", other), other);
+    other.sharding = Sharding::kUniform;
+    const bool same = stage == s.zero_stage && s.sharding == Sharding::kUniform;
+    if (!same && s.dp * s.cp > 1) add(Print("zero_stage", other), other);
   }
+  Strategy operators = s;
+  operators.zero_stage = 3;
+  operators.keep_after_forward = false;
+  operators.sharding = Sharding::kOperator;
+  add(Print("sharding", operators), operators);
   for (const ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kZbH1, ScheduleKind::kInterleaved}) {
     Strategy other = s;
     other.schedule = kind;

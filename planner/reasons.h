@@ -23,6 +23,8 @@ class Reasons {
   std::string WhyLater(const JobPlan& plan, const JobPlan& best) const;
   /// One line for every neighbour of the plan worth a word: "tp=16 crosses the node: +0.8 s, exposed tensor ...".
   std::vector<std::string> Rejected(const JobPlan& best) const;
+  /// sharding=osdp: how many operators do what, and what that gains over the fastest uniform sharding.
+  std::vector<std::string> Operators(const JobPlan& best) const;
   /// What the pipeline's exact simulation says of the plan, and of a close one if it then comes out ahead. Empty without
   /// a pipeline.
   std::string Simulated(const JobPlan& best, std::span<const Strategy> close) const;

@@ -19,6 +19,7 @@ std::string Obstacle(const EmitInput& input) {
     return fmt::format("tensor mode {}, expected 1d", planner::TensorModeName(s.tensor_mode));
   }
   if (s.data_sync == planner::DataSync::kParameterServer) return "a parameter server, expected ring or hierarchical";
+  if (s.sharding == planner::Sharding::kOperator) return "sharding osdp, expected uniform";
   if (s.pp > 1 && s.schedule != planner::ScheduleKind::k1F1B) {
     return fmt::format("schedule {}, expected 1f1b", planner::ScheduleName(s.schedule));
   }

@@ -6,6 +6,7 @@
 
 #include "formats/emit/writers.h"
 #include "formats/one_line.h"
+#include "planner/parallelism/partition.h"
 
 namespace weft::formats {
 namespace {
@@ -53,7 +54,51 @@ std::string PlanSummary(const EmitInput& input) {
   if (s.cp > 1) text += fmt::format(" cp={}", s.cp);
   if (s.ep > 1) text += fmt::format(" ep={}", s.ep);
   if (s.vpp > 1) text += fmt::format(" vpp={}", s.vpp);
-  return OneLine(text + fmt::format(" micro_batch={} zero_stage={}", s.micro_batch, s.zero_stage), 300);
+  return OneLine(text + fmt::format(" micro_batch={} zero_stage={}{}", s.micro_batch, s.zero_stage,
+                                     s.sharding == planner::Sharding::kOperator ? " sharding=osdp" : ""), 300);
+}
+
+namespace {
+
+/// "reshard_after_forward=True", or what comes nearest to it.
+std::string ModulePolicy(const planner::OperatorDecision& d) {
+  if (d.slices > 1) {
+    return fmt::format("reshard_after_forward=True  # planned: {} of {} slices; FSDP2 has no slices, so more is sharded",
+                       d.sharded, d.slices);
+  }
+  if (d.sharded > 0) return "reshard_after_forward=True";
+  return d.kept ? "reshard_after_forward=False" : "mesh with 1 shard: replicated";
+}
+
+}  // namespace
+
+std::string OperatorComments(const EmitInput& input) {
+  if (input.operators.empty()) return "";
+  const planner::Strategy& s = input.strategy;
+  const planner::OperatorCount count = planner::CountOperators(input.operators);
+  std::string text = fmt::format(
+      "# Sharding per operator: fully_shard() of FSDP2 on each module as follows, then on the root; {} replicated, {} kept,\n"
+      "# {} sharded, {} in slices. No option of a configuration file says this: it goes where the model is parallelised.\n",
+      count.replicated, count.kept, count.sharded, count.split);
+  int64_t stage_number = 0;
+  for (const planner::StageOperators& stage : input.operators) {
+    // With chunks a stage's layers do not lie together: they are counted, not named.
+    int64_t layer = s.vpp > 1 ? 0 : planner::StageBegin(input.job.model.layers, s.pp, stage_number);
+    if (s.pp > 1) text += fmt::format("# stage {}{}\n", stage_number, s.vpp > 1 ? ", its layers counted from 0" : "");
+    ++stage_number;
+    if (stage.embedding) text += "#   tok_embeddings: reshard_after_forward=True\n";
+    for (const planner::OperatorRun& run : stage.runs) {
+      const std::string layers = run.layers > 1 ? fmt::format("{}-{}", layer, layer + run.layers - 1) : fmt::format("{}", layer);
+      text += fmt::format("#   layers.{}.attention: {}\n#   layers.{}.{}: {}\n", layers, ModulePolicy(run.attention), layers,
+                          run.mixture ? "moe.experts" : "feed_forward", ModulePolicy(run.mlp));
+      layer += run.layers;
+    }
+    if (stage.head) {
+      text += fmt::format("#   output: {}\n",
+                          ModulePolicy({.slices = stage.head_slices, .sharded = stage.head_slices, .kept = false}));
+    }
+  }
+  return text;
 }
 
 tl::unexpected<Error> CannotEmit(EmitTarget target, std::string_view what) {
@@ -61,8 +106,9 @@ tl::unexpected<Error> CannotEmit(EmitTarget target, std::string_view what) {
 }
 
 Result<std::string> Emit(EmitTarget target, const planner::JobSpec& job, const planner::ClusterSpec& cluster,
-                         const planner::Strategy& strategy) {
-  return kWriters[static_cast<size_t>(target)].write({.job = job, .cluster = cluster, .strategy = strategy});
+                         const planner::Strategy& strategy, std::span<const planner::StageOperators> operators) {
+  return kWriters[static_cast<size_t>(target)].write(
+      {.job = job, .cluster = cluster, .strategy = strategy, .operators = operators});
 }
 
 }  // namespace weft::formats

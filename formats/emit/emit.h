@@ -3,12 +3,14 @@
 // error that says which part.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/result.h"
 #include "planner/cluster/cluster_spec.h"
+#include "planner/parallelism/operator_sharding.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
@@ -29,8 +31,11 @@ std::string_view EmitTargetName(EmitTarget target);
 [[nodiscard]] Result<std::vector<EmitTarget>> ParseEmitTargets(std::string_view text);
 
 /// The text for `target`, ending in a newline. Requires: a strategy that is legal for job and cluster.
-/// Errors: kInvalidArgument for what the target cannot run: "deepspeed: schedule zb-v, expected 1f1b".
+/// `operators`: of a strategy with sharding=osdp, what JobPlan::operators says; torchrun and torchtitan list it by module
+/// for FSDP2, and say what FSDP2 lacks. Errors: kInvalidArgument for what the target cannot run: "deepspeed: schedule
+/// zb-v, expected 1f1b".
 [[nodiscard]] Result<std::string> Emit(EmitTarget target, const planner::JobSpec& job, const planner::ClusterSpec& cluster,
-                                       const planner::Strategy& strategy);
+                                       const planner::Strategy& strategy,
+                                       std::span<const planner::StageOperators> operators = {});
 
 }  // namespace weft::formats

@@ -271,6 +271,36 @@ std::vector<Strategy> Mixed() {
 }
 
 // What the search takes a framework to run, its writer must be able to say.
+// A plan per operator as FSDP2's modules; what FSDP2 lacks is said, and who has no such choice refuses.
+TEST(Emit, ShardingPerOperatorIsListedByModule) {
+  const Strategy s{.dp = 4, .tp = 2, .pp = 2, .zero_stage = 3, .sharding = planner::Sharding::kOperator};
+  const planner::OperatorDecision sharded{.slices = 1, .sharded = 1, .kept = false}, replicated{}, kept{.kept = true},
+      half{.slices = 4, .sharded = 2, .kept = false};
+  const std::vector<planner::StageOperators> operators = {
+      {.runs = {{10, false, sharded, kept}, {6, false, replicated, half}}, .embedding = true},
+      {.runs = {{16, false, kept, kept}}, .head = true}};
+  const JobSpec job = Job("llama3-8b", 64, 4096);
+  for (const EmitTarget target : {EmitTarget::kTorchtitan, EmitTarget::kTorchrun}) {
+    const std::string text = Emit(target, job, Cluster("dgx-h100", 2), s, operators).value();
+    for (const char* line : {"#   tok_embeddings: reshard_after_forward=True\n",
+                             "# stage 0\n", "#   layers.0-9.attention: reshard_after_forward=True\n",
+                             "#   layers.0-9.feed_forward: reshard_after_forward=False\n",
+                             "#   layers.10-15.attention: mesh with 1 shard: replicated\n",
+                             "#   layers.10-15.feed_forward: reshard_after_forward=True  # planned: 2 of 4 slices; FSDP2 has "
+                             "no slices",
+                             "# stage 1\n#   layers.16-31.attention: reshard_after_forward=False\n",
+                             "#   output: reshard_after_forward=True\n", "6 replicated, 42 kept,\n# 12 sharded, 6 in slices"}) {
+      EXPECT_THAT(text, HasSubstr(line));
+    }
+  }
+  for (const EmitTarget target : {EmitTarget::kMegatron, EmitTarget::kDeepSpeed}) {
+    const Result<std::string> text = Emit(target, job, Cluster("dgx-h100", 2), s, operators);
+    ASSERT_FALSE(text);
+    EXPECT_EQ(text.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(text.error().message(), HasSubstr("sharding osdp, expected uniform"));
+  }
+}
+
 TEST(Emit, WhatRunsCanBeWritten) {
   const std::pair<planner::Framework, EmitTarget> pairs[] = {{planner::Framework::kMegatron, EmitTarget::kMegatron},
                                                              {planner::Framework::kTorchtitan, EmitTarget::kTorchtitan},

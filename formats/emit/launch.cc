@@ -15,12 +15,12 @@ Result<std::string> EmitTorchrun(const EmitInput& input) {
                       fmt::format("{} GPUs on hosts of {}, expected whole hosts", gpus, per_host));
   }
   return fmt::format(
-      "# {}\n"
+      "# {}\n{}"
       "# On every host, with MASTER_ADDR the name of one of them; behind it your script and its arguments.\n"
       "torchrun --nnodes={} --nproc-per-node={} --max-restarts=0 \\\n"
       "  --rdzv-id=\"${{JOB_ID:-weft}}\" --rdzv-backend=c10d --rdzv-endpoint=\"${{MASTER_ADDR:?}}:${{MASTER_PORT:-29500}}\" \\\n"
       "  \"$@\"\n",
-      PlanSummary(input), gpus / per_host, per_host);
+      PlanSummary(input), OperatorComments(input), gpus / per_host, per_host);
 }
 
 Result<std::string> EmitNccl(const EmitInput& input) {

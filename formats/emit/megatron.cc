@@ -170,6 +170,7 @@ Result<std::string> EmitMegatron(const EmitInput& input) {
   if (s.tensor_mode != planner::TensorMode::k1D) {
     return cannot(fmt::format("tensor mode {}, expected 1d", planner::TensorModeName(s.tensor_mode)));
   }
+  if (s.sharding == planner::Sharding::kOperator) return cannot("sharding osdp, expected uniform");
   const planner::ScheduleKind schedule = s.schedule;
   if (s.pp > 1 && schedule != planner::ScheduleKind::k1F1B && schedule != planner::ScheduleKind::kInterleaved) {
     return cannot(fmt::format("schedule {}, expected 1f1b or interleaved", planner::ScheduleName(schedule)));

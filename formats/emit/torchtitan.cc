@@ -85,6 +85,7 @@ std::string ParallelismTable(const EmitInput& input) {
   if (s.cp > 1 && shards == 1) text += "# torchtitan shards parameters over the ranks of cp in any case\n";
   add("data_parallel_replicate_degree", replicas);
   add("data_parallel_shard_degree", shards);
+  text += OperatorComments(input);
   add("fsdp_reshard_after_forward", s.zero_stage == 3 && !s.keep_after_forward ? "\"always\"" : "\"never\"");
   if (s.tp > 1 && !s.sequence_parallel) text += "# torchtitan runs sequence parallelism wherever it runs tensor parallelism\n";
   add("tensor_parallel_degree", s.tp);

@@ -9,7 +9,7 @@ namespace {
 struct PipelineSums {
   double forward = 0, backward = 0, all = 0;          // over stages
   double most_forward = 0, most_backward = 0, most = 0;
-  double weight_of_most = 0;
+  double most_weight = 0;
   int64_t slowest = 0;
 };
 
@@ -17,15 +17,17 @@ struct PipelineSums {
 double PipelineSpan(const Strategy& s, const PipelineSums& sums, double m) {
   const double p = static_cast<double>(s.pp), v = static_cast<double>(s.vpp);
   if (s.pp == 1) return m * sums.all;
-  const double mean = sums.all / p;
+  // The zero-bubble forms take the largest weight pass of all stages, not the slowest stage's: so that they rise with
+  // every stage's time, as pipelines do, whichever stage is the slowest then.
+  const double mean = sums.all / p, weight = sums.most_weight;
   switch (s.schedule) {
     case ScheduleKind::kGpipe:
       return sums.forward + sums.backward + (m - 1) * (sums.most_forward + sums.most_backward);
     case ScheduleKind::k1F1B:
     case ScheduleKind::kEager1F1B: return sums.all + (m - 1) * sums.most;
     case ScheduleKind::kInterleaved: return sums.all / v + (m - 1 / v) * sums.most;
-    case ScheduleKind::kZbH1: return m * sums.most + (p - 1) * std::max(0.0, mean - 2 * sums.weight_of_most);
-    case ScheduleKind::kZbH2: return m * sums.most + (p - 1) * std::max(0.0, mean - 3 * sums.weight_of_most);
+    case ScheduleKind::kZbH1: return m * sums.most + (p - 1) * std::max(0.0, mean - 2 * weight);
+    case ScheduleKind::kZbH2: return m * sums.most + (p - 1) * std::max(0.0, mean - 3 * weight);
     case ScheduleKind::kZbV: return m * sums.most;
   }
   return 0;
@@ -65,7 +67,8 @@ double DataExposed(const Strategy& s, const SoftwareStack& stack, const Machine&
 
 }  // namespace
 
-Estimate CostModel::Evaluate(const Strategy& s, Scratch& scratch) const {
+Estimate CostModel::EvaluateAsDecided(const Strategy& s, Scratch& scratch,
+                                      std::vector<StageOperators>* operators) const {
   const Impl& impl = *impl_;
   const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
   const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
@@ -74,28 +77,34 @@ Estimate CostModel::Evaluate(const Strategy& s, Scratch& scratch) const {
   PipelineSums sums;
   StagePasses slowest;
   double data_exposed = 0, optimizer = 0;
+  bool feasible = true;
   for (int64_t i = 0; i < s.pp; ++i) {
-    const MemoryUse memory = impl.Memory(s, entry, i, micro_batches);
-    if (i == 0 || memory.total() > estimate.memory.total()) {
-      estimate.memory = memory;
+    const StageCost stage = impl.Cost(s, entry, i, micro_batches, scratch.tables_->operators, operators);
+    feasible = feasible && stage.feasible;
+    if (i == 0 || stage.memory.total() > estimate.memory.total()) {
+      estimate.memory = stage.memory;
       estimate.worst_stage = i;
     }
-    const StagePasses passes = impl.Passes(s, entry, i);
+    const StagePasses& passes = stage.passes;
     const double forward = passes.F(), backward = passes.B();
     sums.forward += forward;
     sums.backward += backward;
+    sums.most_weight = std::max(sums.most_weight, passes.weight);
     sums.most_forward = std::max(sums.most_forward, forward);
     sums.most_backward = std::max(sums.most_backward, backward);
     if (forward + backward > sums.most) {
       sums.most = forward + backward;
-      sums.weight_of_most = passes.weight;
       sums.slowest = i;
       slowest = passes;
     }
-    if (i != 0 && i != s.pp - 1 && i != s.pp / 2) continue;  // stages between the ends exchange alike
-    const DataTime data = ComputeDataTime(impl.machine, s, impl.state, impl.Shape(s, entry, i), impl.job.model.IsCnn());
-    data_exposed = std::max(data_exposed, DataExposed(s, impl.stack, impl.machine, data, forward, backward));
-    optimizer = std::max(optimizer, data.optimizer);
+    // Stages between the ends exchange alike, unless each decides for itself.
+    const bool uniform = s.sharding == Sharding::kUniform;
+    if (uniform && i != 0 && i != s.pp - 1 && i != s.pp / 2) continue;
+    const DataTime data = ComputeDataTime(impl.machine, s, impl.state, uniform ? impl.Shape(s, entry, i) : stage.exchanged,
+                                          impl.job.model.IsCnn());
+    data_exposed =
+        std::max(data_exposed, stage.once + DataExposed(s, impl.stack, impl.machine, data, forward, backward));
+    optimizer = std::max(optimizer, stage.optimizer + data.optimizer);
   }
   sums.all = sums.forward + sums.backward;
   const double span = PipelineSpan(s, sums, m);
@@ -111,7 +120,8 @@ Estimate CostModel::Evaluate(const Strategy& s, Scratch& scratch) const {
   estimate.optimizer = Seconds(optimizer);
   estimate.overhead = Seconds(overhead);
   estimate.iteration = Seconds(span + hops + data_exposed + optimizer + overhead);
-  estimate.fits = static_cast<double>(estimate.memory.total().count()) <= impl.usable;
+  estimate.fits = static_cast<double>(estimate.memory.total().count()) <= impl.usable && feasible;
+  estimate.slowest_stage = sums.slowest;
   return estimate;
 }
 

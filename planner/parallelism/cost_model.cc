@@ -54,6 +54,7 @@ CostModel::Scratch& CostModel::Scratch::operator=(Scratch&&) noexcept = default;
 
 void CostModel::Scratch::Clear() {
   for (LayerEntry& slot : tables_->slots) slot.used = false;
+  tables_->operators.Clear();
 }
 
 CostModel::CostModel(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
@@ -74,10 +75,10 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
   WEFT_ASSIGN_OR_RETURN(impl->machine, MakeMachine(cluster, job.precision, *stack, calibration));
   impl->state = StateBytesOf(stack->state, job.precision, stack->gradients_16bit);
   impl->stage_layers = options.stage_layers;
+  impl->split_operators = options.split_operators;
   impl->usable = static_cast<double>((cluster.device.memory - cluster.device.reserved).count());
   impl->mixtures_before.assign(1, 0);
   const double sequence = static_cast<double>(job.sequence);
-  double masked = 0;
   double flops = 2 * sequence * static_cast<double>(job.model.hidden * job.model.vocab);
   if (job.model.IsCnn()) {
     for (const Cnn3dLayer& layer : job.model.cnn_layers) flops += CnnForwardFlops(layer);
@@ -86,10 +87,8 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
   for (int64_t layer = 0; !job.model.IsCnn() && layer < job.model.layers; ++layer) {
     impl->mixtures_before.push_back(impl->mixtures_before.back() + (job.model.IsMoeLayer(layer) ? 1 : 0));
     flops += LayerFlops(job.model, layer, sequence);
-    masked += sequence * sequence * static_cast<double>(job.model.QueryWidth() + job.model.ValueWidth());
   }
   impl->model_flops = 3 * flops * static_cast<double>(job.global_batch);
-  impl->least_flops = 3 * (flops - masked) * static_cast<double>(job.global_batch);
   return CostModel(std::move(impl));
 }
 
@@ -104,7 +103,9 @@ bool CostModel::IsLegal(const Strategy& strategy) const {
 void CostModel::EvaluateMemory(const Strategy& s, std::span<MemoryUse> stages, Scratch& scratch) const {
   const LayerEntry& entry = scratch.tables_->Find(*impl_, KeyOf(s));
   const int64_t m = MicroBatches(s, impl_->job.global_batch);
-  for (int64_t i = 0; i < s.pp; ++i) stages[static_cast<size_t>(i)] = impl_->Memory(s, entry, i, m);
+  for (int64_t i = 0; i < s.pp; ++i) {
+    stages[static_cast<size_t>(i)] = impl_->Cost(s, entry, i, m, scratch.tables_->operators).memory;
+  }
 }
 
 bool CostModel::Fits(const Strategy& s, Scratch& scratch, MemoryUse* worst) const {

@@ -21,6 +21,7 @@
 #include "common/units.h"
 #include "planner/cluster/cluster_spec.h"
 #include "planner/parallelism/calibration.h"
+#include "planner/parallelism/operator_sharding.h"
 #include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
@@ -41,6 +42,7 @@ struct Estimate {
   Seconds overhead{0};       ///< host, per iteration
   MemoryUse memory;          ///< of the worst stage
   int64_t worst_stage = 0;
+  int64_t slowest_stage = 0;
   bool fits = false;         ///< every stage fits the device
 
   Seconds exposed_communication() const { return tensor + context + expert + data + pipeline; }
@@ -65,16 +67,10 @@ struct CensusLine {
   std::string_view hides_behind; ///< "" if nothing
 };
 
-/// Which variables of a prefix are decided, for LowerBound.
-enum class Decided : uint32_t {
-  kTp = 1, kPp = 2, kDp = 4, kCp = 8, kEp = 16, kEtp = 32, kVpp = 64, kMicroBatch = 128, kZero = 256, kRecompute = 512,
-};
-using DecidedMask = uint32_t;
-constexpr DecidedMask Bit(Decided variable) { return static_cast<DecidedMask>(variable); }
-
 struct CostOptions {
   std::string_view stack = kDefaultStack;
-  std::vector<int64_t> stage_layers;  ///< layers of each stage; empty: as even as embedding and head allow
+  std::vector<int64_t> stage_layers = {};  ///< layers of each stage; empty: as even as embedding and head allow
+  bool split_operators = true;        ///< sharding per operator may cut operators in slices
 };
 
 class CostModel {
@@ -123,8 +119,12 @@ class CostModel {
   /// The same with the pipeline schedule simulated exactly (planner/tasks/pipeline.h), for stages that differ.
   Estimate EvaluateSimulated(const Strategy& strategy, Scratch& scratch) const;
 
-  /// No strategy that agrees with `prefix` in the decided variables has an iteration below this.
-  Seconds LowerBound(const Strategy& prefix, DecidedMask decided, Scratch& scratch) const;
+  /// What every stage's operators do under sharding=osdp; empty for other strategies. Requires: a legal strategy.
+  std::vector<StageOperators> Operators(const Strategy& strategy, Scratch& scratch) const;
+
+  /// Evaluate() of a strategy with sharding=osdp takes no less than this: by totals, or, `relaxed`, by the linear
+  /// relaxation of the operators' decisions (some microseconds). Requires: a legal one.
+  Seconds OperatorBound(const Strategy& strategy, bool relaxed, Scratch& scratch) const;
 
   /// What stage `stage` hands to the network model. Requires: a legal strategy, 0 ≤ stage < pp.
   std::vector<CensusLine> Census(const Strategy& strategy, int64_t stage) const;
@@ -147,6 +147,9 @@ class CostModel {
  private:
   struct Impl;
   explicit CostModel(std::unique_ptr<const Impl> impl);
+  /// `operators`: where the decisions of sharding=osdp go, if not null.
+  Estimate EvaluateAsDecided(const Strategy& strategy, Scratch& scratch,
+                             std::vector<StageOperators>* operators = nullptr) const;
   std::unique_ptr<const Impl> impl_;
 };
 

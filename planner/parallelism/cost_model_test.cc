@@ -65,22 +65,6 @@ TEST(CostModel, PartsAddUpToTheIteration) {
   }
 }
 
-TEST(CostModel, EveryPrefixBoundIsBelowItsStrategies) {
-  constexpr DecidedMask kDegrees = Bit(Decided::kTp) | Bit(Decided::kPp) | Bit(Decided::kDp) | Bit(Decided::kCp) |
-                                   Bit(Decided::kEp) | Bit(Decided::kEtp) | Bit(Decided::kMicroBatch);
-  for (const char* name : {"gpt3-175b", "mixtral-8x7b"}) {
-    const CostModel model = Model(Job(name, 64, 256));
-    CostModel::Scratch scratch;
-    for (const Strategy& s : Draw(model, 300, 11)) {
-      const double iteration = model.Evaluate(s, scratch).iteration.count();
-      for (const DecidedMask mask : {DecidedMask{0}, kDegrees, kDegrees | Bit(Decided::kRecompute)}) {
-        ASSERT_LE(model.LowerBound(s, mask, scratch).count(), iteration * (1 + 1e-9)) << name << " mask " << mask;
-      }
-      ASSERT_GE(model.LowerBound(s, kDegrees, scratch), model.LowerBound(s, 0, scratch)) << "more is known";
-    }
-  }
-}
-
 TEST(CostModel, AnswersDoNotDependOnWhatWasAskedBefore) {
   const CostModel model = Model(Job("llama3-8b", 64, 256));
   CostModel::Scratch used;

@@ -72,6 +72,7 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
     const double split = static_cast<double>(parameters.attention + parameters.mlp + parameters.shared) / t;
     const double whole = static_cast<double>(parameters.router) + static_cast<double>(parameters.norms) / norm_split;
     (mixture ? entry.mixture_dense_parameters : entry.dense_parameters) = split + whole;
+    if (!mixture) entry.attention_parameters = static_cast<double>(parameters.attention) / t + whole;
     if (mixture) entry.expert_parameters = static_cast<double>(parameters.routed) / static_cast<double>(key.ep * key.etp);
     (mixture ? entry.mixture : entry.dense) = ComputeLayerTime(job, machine, stack, key, mixture);
     (mixture ? entry.mixture_bytes : entry.dense_bytes) = ComputeLayerBytes(job, stack, key, mixture);
@@ -123,12 +124,13 @@ StageShape CostModel::Impl::Shape(const Strategy& s, const LayerEntry& entry, in
 }
 
 MemoryUse CostModel::Impl::Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches) const {
-  return StageMemory(job, stack, s, state, entry.dense_bytes, entry.mixture_bytes, Shape(s, entry, stage), stage,
-                     micro_batches);
+  StageShape shape = Shape(s, entry, stage);
+  // Decided per operator: the least that any decisions need.
+  if (s.sharding == Sharding::kOperator) shape.unit_parameters = LeanestUnit(s, entry, shape);
+  return StageMemory(job, stack, s, state, entry.dense_bytes, entry.mixture_bytes, shape, stage, micro_batches);
 }
 
-StagePasses CostModel::Impl::Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const {
-  const StageShape shape = Shape(s, entry, stage);
+StagePasses CostModel::Impl::LayerPasses(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const {
   const double dense = shape.dense_layers, mixture = shape.mixture_layers;
   StagePasses passes;
   passes.forward = dense * entry.dense.forward + mixture * entry.mixture.forward;
@@ -140,7 +142,10 @@ StagePasses CostModel::Impl::Passes(const Strategy& s, const LayerEntry& entry, 
   if (s.recompute == Recompute::kSelective) {
     passes.backward += share * (dense * entry.dense.core + mixture * entry.mixture.core);
   }
-  if (s.zero_stage >= 2 && s.dp * s.cp > 1 && dense + mixture > 0) AddUnits(s, shape, dense + mixture, passes);
+  return passes;
+}
+
+void CostModel::Impl::AddEdges(const LayerEntry& entry, const StageShape& shape, StagePasses& passes) const {
   if (shape.first) {
     passes.forward += entry.edge.embedding_forward;
     passes.backward += entry.edge.embedding_backward;
@@ -150,7 +155,24 @@ StagePasses CostModel::Impl::Passes(const Strategy& s, const LayerEntry& entry, 
     passes.backward += entry.edge.head_backward_data + entry.edge.head_backward_weight;
     passes.weight += entry.edge.head_backward_weight.total();
   }
+}
+
+StagePasses CostModel::Impl::Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const {
+  const StageShape shape = Shape(s, entry, stage);
+  const double layers = shape.dense_layers + shape.mixture_layers;
+  StagePasses passes = LayerPasses(s, entry, shape);
+  if (s.zero_stage >= 2 && s.dp * s.cp > 1 && layers > 0) AddUnits(s, shape, layers, passes);
+  AddEdges(entry, shape, passes);
   return passes;
+}
+
+StageCost CostModel::Impl::Cost(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
+                                OperatorSolver& solver, std::vector<StageOperators>* operators) const {
+  if (s.sharding == Sharding::kOperator) return OperatorCosts(s, entry, stage, micro_batches, solver, operators);
+  StageCost cost;
+  cost.passes = Passes(s, entry, stage);
+  cost.memory = Memory(s, entry, stage, micro_batches);
+  return cost;
 }
 
 void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const {

@@ -21,6 +21,7 @@ struct LayerEntry {
   LayerTime dense, mixture;
   EdgeTime edge;
   LayerBytes dense_bytes, mixture_bytes;
+  double attention_parameters = 0;  ///< of a dense layer, on one rank: attention and norms
   double dense_parameters = 0, mixture_dense_parameters = 0, expert_parameters = 0;  ///< of one layer, on one rank
   double embedding_parameters = 0, head_parameters = 0;                              ///< on one rank
 };
@@ -35,6 +36,16 @@ struct StagePasses {
   double B() const { return backward.total() + backward_data; }
 };
 
+/// One stage of a strategy, priced.
+struct StageCost {
+  StagePasses passes;
+  MemoryUse memory;
+  StageShape exchanged;      ///< sharding per operator: what the closed forms of data_time.h exchange and update
+  double once = 0;           ///< s per iteration, exposed, beside those
+  double optimizer = 0;      ///< s beside those
+  bool feasible = true;      ///< operators' decisions within the memory were found
+};
+
 struct CostModel::Impl {
   JobSpec job;
   ClusterSpec cluster;
@@ -43,9 +54,9 @@ struct CostModel::Impl {
   StateBytes state;
   std::vector<int64_t> stage_layers;     ///< as CostOptions
   std::vector<int64_t> mixtures_before;  ///< [layers + 1]
+  bool split_operators = true;
   double usable = 0;
   double model_flops = 0;
-  double least_flops = 0;                ///< of an iteration, masked halves of attention not counted
 
   int64_t LayersBefore(const Strategy& s, int64_t stage) const;
   LayerEntry MakeEntry(const LayerKey& key) const;
@@ -53,6 +64,16 @@ struct CostModel::Impl {
   StageShape Shape(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
   MemoryUse Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches) const;
   StagePasses Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
+  StagePasses LayerPasses(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
+  void AddEdges(const LayerEntry& entry, const StageShape& shape, StagePasses& passes) const;
+  StageCost Cost(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
+                 OperatorSolver& solver, std::vector<StageOperators>* operators = nullptr) const;
+  // Sharding per operator: cost_operators.cc.
+  OperatorProblem Operators(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
+                            MemoryUse* rest) const;
+  StageCost OperatorCosts(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
+                          OperatorSolver& solver, std::vector<StageOperators>* operators) const;
+  double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const;
   double HopTime(const Strategy& s) const;
 };
@@ -61,6 +82,7 @@ struct CostModel::Scratch::Tables {
   static constexpr size_t kSlots = size_t{1} << 12;
   std::vector<LayerEntry> slots = std::vector<LayerEntry>(kSlots);
   PipelineScratch pipeline;
+  OperatorSolver operators;
   std::vector<StageTime> stages;
 
   const LayerEntry& Find(const Impl& impl, const LayerKey& key);

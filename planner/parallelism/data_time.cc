@@ -46,6 +46,22 @@ Group ReplicaGroup(const Strategy& s, bool spatial) {
   return {s.dp * s.cp, stride};
 }
 
+double GradientSumTime(const Machine& m, const Strategy& s, const StateBytes& state, const Group& group, double parameters) {
+  if (group.size <= 1 || parameters <= 0) return 0;
+  const double bytes = parameters * state.gradient_sent, calls = Buckets(s, bytes);
+  return calls * ReduceAll(m, s, group, bytes / calls);
+}
+
+double ParameterGatherTime(const Machine& m, const Strategy& s, double parameters) {
+  const Group all = ReplicaGroup(s);
+  const Group within{s.shard_group > 0 ? std::min(s.shard_group, all.size) : all.size, all.stride};
+  if (within.size <= 1 || parameters <= 0) return 0;
+  const double bytes = parameters * 2, gathers = std::max(1.0, bytes / m.parameter_bucket);
+  return gathers * GatherTime(m, within, bytes / gathers);
+}
+
+double OptimizerTime(const Machine& m, double parameters) { return kOptimizerTraffic * parameters / m.memory_rate; }
+
 DataTime ComputeDataTime(const Machine& m, const Strategy& s, const StateBytes& state, const StageShape& shape,
                          bool spatial) {
   DataTime time;

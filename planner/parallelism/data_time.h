@@ -24,6 +24,14 @@ struct UnitTime {
 };
 UnitTime ComputeUnitTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, double unit_parameters);
 
+/// All-reduce of the gradients of `parameters` replicated ones in buckets; seconds, nothing hidden.
+double GradientSumTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, const Group& group,
+                       double parameters);
+/// Gather of `parameters` kept ones after the step; seconds, nothing hidden.
+double ParameterGatherTime(const Machine& machine, const Strategy& strategy, double parameters);
+/// The step's memory traffic for `parameters` local ones; seconds.
+double OptimizerTime(const Machine& machine, double parameters);
+
 /// The replicas of one parameter as a communicator. `spatial`: ranks that share a sample hold the same weights.
 Group ReplicaGroup(const Strategy& strategy, bool spatial = false);
 

@@ -56,7 +56,7 @@ Rule CheckLegal(const JobSpec& job, int64_t gpus, const Strategy& s) {
   if (job.global_batch % (s.dp * s.micro_batch) != 0) return Rule::kBatch;
   if (model.IsCnn()) {
     if (s.pp > model.layers) return Rule::kStages;
-    return ConvolutionFits(s) ? Rule::kLegal : Rule::kConvolution;
+    return ConvolutionFits(s) && s.sharding == Sharding::kUniform ? Rule::kLegal : Rule::kConvolution;
   }
   if (s.tensor_mode == TensorMode::k1D) {
     if (!HeadsDivide(model, s)) return Rule::kHeads;
@@ -69,7 +69,9 @@ Rule CheckLegal(const JobSpec& job, int64_t gpus, const Strategy& s) {
   if (s.cp > 1 && s.context_mode == ContextMode::kUlysses && model.heads % (s.cp * s.tp) != 0) return Rule::kContext;
   if (!ExpertsDivide(model, s)) return Rule::kExperts;
   if (s.shard_group > 0 && (s.dp * s.cp) % s.shard_group != 0) return Rule::kShard;
-  if (s.zero_stage == 3 && s.pp > 1 && !s.keep_after_forward) return Rule::kZeroPipeline;
+  const bool operators = s.sharding == Sharding::kOperator;
+  if (operators && (s.zero_stage != 3 || s.keep_after_forward || s.dp * s.cp == 1)) return Rule::kOperators;
+  if (s.zero_stage == 3 && s.pp > 1 && !s.keep_after_forward && !operators) return Rule::kZeroPipeline;
   if (!GridFits(model, s)) return Rule::kGrid;
   if (s.sequence_parallel && (s.tp == 1 || s.tensor_mode != TensorMode::k1D)) return Rule::kSequence;
   return Rule::kLegal;
@@ -111,6 +113,9 @@ std::optional<std::string> WhyIllegal(const JobSpec& job, int64_t gpus, const St
       return fmt::format("sharding: shard_group={} does not divide dp x cp = {}", s.shard_group, s.dp * s.cp);
     case Rule::kZeroPipeline:
       return "sharding: zero_stage=3 with pp > 1 gathers per micro-batch, expected keep_after_forward";
+    case Rule::kOperators:
+      return fmt::format("sharding: osdp with zero_stage={} keep_after_forward={} and dp x cp = {}, expected zero_stage=3, "
+                         "false and at least 2", s.zero_stage, s.keep_after_forward, s.dp * s.cp);
     case Rule::kGrid:
       return fmt::format("grid: {} with tp={} and depth {}: no such grid, or micro_batch={} or {} heads not divisible by "
                          "it", TensorModeName(s.tensor_mode), s.tp, s.tensor_depth, s.micro_batch, model.heads);

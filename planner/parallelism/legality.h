@@ -26,6 +26,7 @@ enum class Rule {
   kZeroPipeline,    ///< ZeRO-3 with pp > 1 keeps its parameters after the forward pass
   kGrid,            ///< 2D, 2.5D, 3D: tp has the shape of the grid, batch and heads divide, no experts
   kSequence,        ///< sequence parallelism needs tp > 1
+  kOperators,       ///< sharding per operator is a form of ZeRO-3 over at least two replicas, without keep_after_forward
   kConvolution,     ///< a CNN is split in space by tp only
 };
 

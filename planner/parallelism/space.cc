@@ -1,7 +1,6 @@
 #include "planner/parallelism/space.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <tuple>
 
@@ -14,51 +13,16 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kLeastTokens = 512;     // of a sequence on one context-parallel rank
 constexpr int64_t kMostChunks = 16;       // per stage
-constexpr std::array<std::string_view, 5> kFrameworks = {"any", "megatron", "torchtitan", "deepspeed", "weft-train"};
-
-bool OneDimensional(const Strategy& s) { return s.tensor_mode == TensorMode::k1D; }
-
-bool CanRun(Framework framework, const Strategy& s) {
-  switch (framework) {
-    case Framework::kAny: return true;
-    case Framework::kMegatron:
-      return OneDimensional(s) && s.zero_stage <= 1 && s.data_sync != DataSync::kParameterServer &&
-             (s.schedule == ScheduleKind::k1F1B || s.schedule == ScheduleKind::kInterleaved);
-    case Framework::kTorchtitan:
-      return OneDimensional(s) && s.zero_stage != 1 && s.data_sync != DataSync::kParameterServer && s.etp == 1 &&
-             s.schedule != ScheduleKind::kEager1F1B && s.schedule != ScheduleKind::kZbH1 &&
-             s.schedule != ScheduleKind::kZbH2 && (s.cp == 1 || s.context_mode != ContextMode::kUlysses) &&
-             (s.shard_group < s.cp || s.shard_group % s.cp == 0);
-    case Framework::kDeepspeed:
-      return OneDimensional(s) && s.data_sync != DataSync::kParameterServer && s.schedule == ScheduleKind::k1F1B &&
-             s.shard_group == 0 && (s.pp == 1 || s.zero_stage <= 1) &&
-             (s.cp == 1 || s.context_mode == ContextMode::kUlysses) &&
-             (s.shard_group == 0 || s.shard_group == s.dp * s.cp);
-    case Framework::kWeftTrain:
-      return s.tp == 1 && s.pp == 1 && s.cp == 1 && s.ep == 1 && s.zero_stage == 0 && s.recompute == Recompute::kNone;
-  }
-  return false;
-}
 
 /// Layers of the largest stage.
 int64_t LayersPerStage(const ModelSpec& model, const Strategy& s) { return (model.layers + s.pp - 1) / s.pp; }
 
 }  // namespace
 
-bool Runs(Framework framework, const Strategy& strategy) { return CanRun(framework, strategy); }
-
-std::string_view FrameworkName(Framework framework) { return kFrameworks[static_cast<size_t>(framework)]; }
-
-std::optional<Framework> ParseFramework(std::string_view text) {
-  const auto found = std::find(kFrameworks.begin(), kFrameworks.end(), text);
-  if (found == kFrameworks.end()) return std::nullopt;
-  return static_cast<Framework>(found - kFrameworks.begin());
-}
-
 StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options)
     : model_(model), options_(options), gpus_(model.job().gpus) {}
 
-bool StrategySpace::Allowed(const Strategy& s) const { return CanRun(options_.framework, s); }
+bool StrategySpace::Allowed(const Strategy& s) const { return Runs(options_.framework, s); }
 
 namespace {
 
@@ -101,10 +65,14 @@ std::vector<StrategySpace::Node> StrategySpace::Stages(Strategy s) const {
     exchanges.clear();
     Recomputes(s, recomputes);
     Exchanges(s, exchanges);
+    const auto uniform = std::count_if(exchanges.begin(), exchanges.end(), [](const Strategy& exchange) {
+      return exchange.sharding == Sharding::kUniform;
+    });
     stages.push_back({.strategy = s,
                       .level = 1,
                       .recomputes = static_cast<int32_t>(recomputes.size()),
-                      .exchanges = static_cast<int32_t>(exchanges.size())});
+                      .exchanges = static_cast<int32_t>(uniform),
+                      .operators = static_cast<int32_t>(static_cast<int64_t>(exchanges.size()) - uniform)});
     if (recomputes.empty() || exchanges.empty()) stages.pop_back();
   }
   return stages;
@@ -250,11 +218,13 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
     s.data_sync = sync;
     if (!Keeps(options_.fixed, "zero_stage", stage) || !Keeps(options_.fixed, "shard_group", group) ||
         !Keeps(options_.fixed, "keep_after_forward", keep ? 1 : 0) ||
-        !Keeps(options_.fixed, "data_sync", static_cast<int64_t>(sync)) || !Allowed(s)) {
+        !Keeps(options_.fixed, "data_sync", static_cast<int64_t>(sync)) ||
+        !Keeps(options_.fixed, "sharding", static_cast<int64_t>(s.sharding)) || !Allowed(s)) {
       return;
     }
     out.push_back(s);
   };
+  s.sharding = Sharding::kUniform;
   if (replicas == 1) return add(0, 0, false, DataSync::kRing);
   // What needs least memory first: then the question whether anything fits ends early.
   for (const int64_t stage : {3, 2, 1, 0}) {
@@ -268,36 +238,59 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
       }
     }
   }
+  if (model_.job().model.IsCnn()) return;
+  s.sharding = Sharding::kOperator;
+  for (const int64_t group : groups) {
+    add(3, group, false, DataSync::kRing);
+    add(3, group, false, DataSync::kHierarchical);
+  }
 }
 
 void StrategySpace::Children(const Node& node, std::vector<Node>& out) const {
   if (node.level == 1) return Schedules(node, out);
+  if (node.level >= 4) {
+    out.push_back(node);
+    ++out.back().level;
+    return;
+  }
   std::vector<Strategy> strategies;
   if (node.level == 2) {
     Recomputes(node.strategy, strategies);
   } else {
     Exchanges(node.strategy, strategies);
   }
-  for (const Strategy& strategy : strategies) {
+  const auto add = [&](const Strategy& strategy, Sharding sharding) {
     out.push_back(node);
     out.back().strategy = strategy;
+    out.back().strategy.sharding = sharding;
     ++out.back().level;
+  };
+  for (const Strategy& strategy : strategies) {
+    if (node.level == 3) {
+      if (strategy.sharding == node.strategy.sharding) add(strategy, strategy.sharding);
+      continue;
+    }
+    if (node.exchanges > 0) add(strategy, Sharding::kUniform);
+    if (node.operators > 0) add(strategy, Sharding::kOperator);
   }
 }
 
 int64_t StrategySpace::Leaves(const Node& node) const {
-  if (node.level == 4) return 1;
-  int64_t leaves = node.exchanges;
+  if (node.level >= 4) return 1;
+  const bool both = node.level < 3;
+  int64_t leaves = both || node.strategy.sharding == Sharding::kUniform ? node.exchanges : 0;
+  if (both || node.strategy.sharding == Sharding::kOperator) leaves += node.operators;
   if (node.level <= 2) leaves *= node.recomputes;
   if (node.level == 1) leaves *= node.schedules;
   return leaves;
 }
 
-bool StrategySpace::AnyExchangeFits(const Strategy& s, Scratch& scratch) const {
+bool StrategySpace::AnyExchangeFits(const Strategy& s, std::optional<Sharding> sharding, Scratch& scratch) const {
   std::vector<Strategy> exchanges;
   Exchanges(s, exchanges);
   return std::any_of(exchanges.begin(), exchanges.end(), [&](const Strategy& exchange) {
     // Groups and ways of exchange never need less than all replicas together in a ring.
+    if (sharding && exchange.sharding != *sharding) return false;
     if (exchange.shard_group != 0 && !Fixed("shard_group")) return false;
     if (exchange.data_sync != DataSync::kRing && !Fixed("data_sync")) return false;
     return model_.Fits(exchange, scratch);
@@ -306,6 +299,11 @@ bool StrategySpace::AnyExchangeFits(const Strategy& s, Scratch& scratch) const {
 
 double StrategySpace::Bound(const Node& node, Scratch& scratch) const {
   Strategy s = node.strategy;
+  if (node.level >= 4) {
+    if (node.level == 4 && !model_.Fits(s, scratch)) return kInfinity;
+    return model_.OperatorBound(s, node.level > 4, scratch).count();
+  }
+  s.sharding = Sharding::kUniform;
   // Sharded optimizer states are updated fastest, and ZeRO-1 adds nothing to the passes.
   s.zero_stage = s.dp * s.cp > 1 ? 1 : 0;
   const Estimate e = model_.Evaluate(s, scratch);
@@ -322,10 +320,10 @@ double StrategySpace::Bound(const Node& node, Scratch& scratch) const {
     bool fits = false;
     for (const Recompute kind : {Recompute::kFull, Recompute::kSelective, Recompute::kNone}) {
       extreme.recompute = kind;
-      fits = fits || AnyExchangeFits(extreme, scratch);
+      fits = fits || AnyExchangeFits(extreme, std::nullopt, scratch);
     }
     if (!fits) return kInfinity;
-  } else if (!AnyExchangeFits(node.strategy, scratch)) {
+  } else if (!AnyExchangeFits(node.strategy, node.strategy.sharding, scratch)) {
     return kInfinity;
   }
   return (e.iteration - e.data).count();
@@ -362,11 +360,14 @@ std::optional<Strategy> StrategySpace::Leanest(Scratch& scratch) const {
       for (const Strategy& recompute : {recomputes.front(), recomputes.back()}) {
         std::vector<Strategy> exchanges;
         Exchanges(recompute, exchanges);
-        MemoryUse memory;
-        model_.Fits(exchanges.front(), scratch, &memory);
-        if (leanest && memory.total() >= least) continue;
-        least = memory.total();
-        leanest = exchanges.front();
+        // The first shards most; the last, where it decides per operator, may gather in slices.
+        for (const Strategy& exchange : {exchanges.front(), exchanges.back()}) {
+          MemoryUse memory;
+          model_.Fits(exchange, scratch, &memory);
+          if (leanest && memory.total() >= least) continue;
+          least = memory.total();
+          leanest = exchange;
+        }
       }
     }
   }

@@ -1,8 +1,9 @@
 // The whole space of strategies for one job on one cluster, as a tree for search/branch_and_bound.h:
 //   degrees, tensor and context mode, experts, micro-batch, sequence parallelism    (the roots)
 //   schedule, chunks, rank order
-//   recomputation
+//   recomputation, one sharding for all operators or one for each
 //   ZeRO stage, shard group, gradient exchange                                      (the leaves)
+//   what each operator does, if they differ (OSDP): one leaf, bounded twice before it is priced, after all others
 // All leaves are legal (legality.h). Beyond legality the space is bounded: at least 512 tokens of a sequence per
 // context-parallel rank, experts split by tp or not at all inside an expert, interleaving in whole chunks and with
 // micro-batches that the stages divide, zero-bubble schedules with enough micro-batches to fill their warm-up, shard
@@ -47,10 +48,11 @@ class StrategySpace {
   using Scratch = CostModel::Scratch;
   struct Node {
     Strategy strategy;        ///< what is not decided yet has the value that costs least
-    uint8_t level = 0;        ///< 1 to 4: root to leaf
+    uint8_t level = 0;        ///< 1 to 4: root to leaf; 5 and 6: operators' decisions, bounded and priced
     int32_t schedules = 0;    ///< choices of the second level below this root
     int32_t recomputes = 0;   ///< of the third
-    int32_t exchanges = 0;    ///< of the fourth
+    int32_t exchanges = 0;    ///< of the fourth, below a uniform third one
+    int32_t operators = 0;    ///< of the fourth, below one that decides per operator
   };
 
   struct Value {
@@ -63,7 +65,11 @@ class StrategySpace {
   StrategySpace(const CostModel& model, const SpaceOptions& options);
 
   void Roots(std::vector<Node>& out) const;
-  bool IsLeaf(const Node& node) const { return node.level == 4; }
+  bool IsLeaf(const Node& node) const {
+    return node.level == (node.strategy.sharding == Sharding::kUniform ? 4 : 6);
+  }
+  /// Decisions per operator are dear to bound and to price: last.
+  bool Late(const Node& node) const { return node.level == 3 && node.strategy.sharding == Sharding::kOperator; }
   void Children(const Node& node, std::vector<Node>& out) const;
   double Bound(const Node& node, Scratch& scratch) const;
   Value Evaluate(const Node& leaf, Scratch& scratch) const;
@@ -73,6 +79,7 @@ class StrategySpace {
 
   /// Whether a legal strategy is one that the fixed variables and the framework allow.
   bool Contains(const Strategy& strategy) const { return Allowed(strategy) && Agrees(strategy, options_.fixed); }
+  Framework framework() const { return options_.framework; }
   /// The strategy of the space that needs least memory; nullopt if the space is empty. For saying by how much nothing
   /// fits.
   std::optional<Strategy> Leanest(Scratch& scratch) const;
@@ -90,7 +97,8 @@ class StrategySpace {
   template <typename Use>
   void ForEachSchedule(const Strategy& root, const Use& use) const;
   int32_t CountSchedules(const Strategy& root) const;
-  bool AnyExchangeFits(const Strategy& s, Scratch& scratch) const;
+  /// With one kind of sharding, or either.
+  bool AnyExchangeFits(const Strategy& s, std::optional<Sharding> sharding, Scratch& scratch) const;
 
   const CostModel& model_;
   SpaceOptions options_;

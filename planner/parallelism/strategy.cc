@@ -7,6 +7,7 @@ constexpr std::array<std::string_view, 4> kTensorModes = {"1d", "2d", "2.5d", "3
 constexpr std::array<std::string_view, 3> kContextModes = {"ring", "all-gather", "ulysses"};
 constexpr std::array<std::string_view, 3> kDataSyncs = {"ring", "hierarchical", "parameter-server"};
 constexpr std::array<std::string_view, 2> kRankOrders = {"tp-cp-ep-dp-pp", "tp-cp-pp-dp"};
+constexpr std::array<std::string_view, 2> kShardings = {"uniform", "osdp"};
 
 template <typename Enum, size_t N>
 std::optional<Enum> Parse(const std::array<std::string_view, N>& names, std::string_view text) {
@@ -22,10 +23,12 @@ std::string_view TensorModeName(TensorMode mode) { return kTensorModes[static_ca
 std::string_view ContextModeName(ContextMode mode) { return kContextModes[static_cast<size_t>(mode)]; }
 std::string_view DataSyncName(DataSync sync) { return kDataSyncs[static_cast<size_t>(sync)]; }
 std::string_view RankOrderName(RankOrder order) { return kRankOrders[static_cast<size_t>(order)]; }
+std::string_view ShardingName(Sharding sharding) { return kShardings[static_cast<size_t>(sharding)]; }
 
 std::optional<TensorMode> ParseTensorMode(std::string_view text) { return Parse<TensorMode>(kTensorModes, text); }
 std::optional<ContextMode> ParseContextMode(std::string_view text) { return Parse<ContextMode>(kContextModes, text); }
 std::optional<DataSync> ParseDataSync(std::string_view text) { return Parse<DataSync>(kDataSyncs, text); }
 std::optional<RankOrder> ParseRankOrder(std::string_view text) { return Parse<RankOrder>(kRankOrders, text); }
+std::optional<Sharding> ParseSharding(std::string_view text) { return Parse<Sharding>(kShardings, text); }
 
 }  // namespace weft::planner

@@ -36,6 +36,12 @@ enum class ContextMode : uint8_t {
 /// How gradients become the same on all replicas.
 enum class DataSync : uint8_t { kRing, kHierarchical, kParameterServer };
 
+/// What of ZeRO-3 is the same for all operators.
+enum class Sharding : uint8_t {
+  kUniform,   ///< all of it
+  kOperator,  ///< OSDP: each operator is replicated, kept or sharded, or cut in slices that are: operator_sharding.h
+};
+
 /// Which groups lie closest together, fastest first.
 enum class RankOrder : uint8_t {
   kTpCpEpDpPp,  ///< Megatron's default
@@ -58,6 +64,7 @@ struct Strategy {
   ScheduleKind schedule = ScheduleKind::k1F1B;
   RankOrder rank_order = RankOrder::kTpCpEpDpPp;
   Bytes bucket_bytes{25 << 20};
+  Sharding sharding = Sharding::kUniform;   ///< kOperator: with zero_stage 3
 
   friend auto operator<=>(const Strategy&, const Strategy&) = default;
 };
@@ -75,16 +82,18 @@ constexpr int64_t MicroBatches(const Strategy& s, int64_t global_batch) {
 }
 
 /// "1d", "2d", "2.5d", "3d"; "ring", "all-gather", "ulysses"; "ring", "hierarchical", "parameter-server";
-/// "tp-cp-ep-dp-pp", "tp-cp-pp-dp".
+/// "tp-cp-ep-dp-pp", "tp-cp-pp-dp"; "uniform", "osdp".
 std::string_view TensorModeName(TensorMode mode);
 std::string_view ContextModeName(ContextMode mode);
 std::string_view DataSyncName(DataSync sync);
 std::string_view RankOrderName(RankOrder order);
+std::string_view ShardingName(Sharding sharding);
 /// The value that the functions above write so; nullopt otherwise.
 std::optional<TensorMode> ParseTensorMode(std::string_view text);
 std::optional<ContextMode> ParseContextMode(std::string_view text);
 std::optional<DataSync> ParseDataSync(std::string_view text);
 std::optional<RankOrder> ParseRankOrder(std::string_view text);
+std::optional<Sharding> ParseSharding(std::string_view text);
 
 struct MemoryUse {
   Bytes parameters, gradients, optimizer, activations;

@@ -111,6 +111,8 @@ constexpr std::array kVariables = {
                      Set<&Strategy::data_sync>, ParseWord<ParseDataSync>, PrintWord<DataSync, DataSyncName>},
     StrategyVariable{"rank_order", "tp-cp-ep-dp-pp or tp-cp-pp-dp", 0, 1, Get<&Strategy::rank_order>,
                      Set<&Strategy::rank_order>, ParseWord<ParseRankOrder>, PrintWord<RankOrder, RankOrderName>},
+    StrategyVariable{"sharding", "uniform or osdp", 0, 1, Get<&Strategy::sharding>, Set<&Strategy::sharding>,
+                     ParseWord<ParseSharding>, PrintWord<Sharding, ShardingName>},
     StrategyVariable{"bucket_bytes", "an amount such as 25MiB", 1, kMost,
                      [](const Strategy& s) { return s.bucket_bytes.count(); },
                      [](Strategy& s, int64_t value) { s.bucket_bytes = Bytes(value); }, ParseAmount, PrintAmount},

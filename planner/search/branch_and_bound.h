@@ -34,6 +34,8 @@ namespace weft::planner {
 ///   Evaluate(leaf, scratch)  {value, second, feasible}: value is minimised; second is the front's other axis, e.g.
 /// memory.
 ///   Leaves(node)          how many leaves the subtree has: for the statistics of what was cut.
+///   Late(node)            whether the node waits until all others have been visited: what is dear to price is then cut by
+///                         good answers. Optional: none is late.
 ///   Before(a, b)          a strict total order of leaves: which comes first when values are equal.
 template <typename S>
 concept SearchSpace = requires(const S& space, const typename S::Node& node, typename S::Scratch& scratch,
@@ -48,6 +50,16 @@ concept SearchSpace = requires(const S& space, const typename S::Node& node, typ
   { space.Leaves(node) } -> std::convertible_to<int64_t>;
   { space.Before(node, node) } -> std::convertible_to<bool>;
 };
+
+/// Whether `space` wants the node to wait.
+template <typename S, typename Node>
+bool IsLate(const S& space, const Node& node) {
+  if constexpr (requires { { space.Late(node) } -> std::convertible_to<bool>; }) {
+    return space.Late(node);
+  } else {
+    return false;
+  }
+}
 
 struct SearchOptions {
   size_t keep = 1;                    ///< best leaves wanted
@@ -80,7 +92,7 @@ class BranchAndBound {
     space_.Roots(nodes);
     roots_.reserve(nodes.size());
     for (Node& node : nodes) roots_.push_back({0, std::move(node)});
-    ordered_ = roots_.empty();
+    ordered_ = late_ready_ = roots_.empty();
   }
 
   /// Searches until nothing is left, the budget is spent or `stop` asks. Threads: any number at once.
@@ -90,6 +102,11 @@ class BranchAndBound {
     // Roots are handed out by bound: the first ones find good answers, which cut the later ones.
     for (size_t i = next_root_.fetch_add(1); i < roots_.size(); i = next_root_.fetch_add(1)) {
       Visit(roots_[i].node, roots_[i].bound, 0, local, scratch, stop);
+      FinishRoot();
+    }
+    WaitForLate();
+    for (size_t i = next_late_.fetch_add(1); i < late_.size(); i = next_late_.fetch_add(1)) {
+      Enter(late_[i].node, late_[i].bound, 0, local, scratch, stop);
     }
     const std::lock_guard lock(mutex_);
     statistics_.evaluated += local.statistics.evaluated;
@@ -155,6 +172,22 @@ class BranchAndBound {
     all_bounded_.wait(lock, [this] { return ordered_; });
   }
 
+  /// The thread that finishes the last root orders what waits; the others wait for it.
+  void FinishRoot() {
+    const std::lock_guard lock(mutex_);
+    if (++finished_ < roots_.size()) return;
+    // By bound, then by the leaves' own order: threads found them in any order.
+    std::sort(late_.begin(), late_.end(), [this](const Bounded& a, const Bounded& b) {
+      return a.bound != b.bound ? a.bound < b.bound : space_.Before(a.node, b.node);
+    });
+    late_ready_ = true;
+    all_bounded_.notify_all();
+  }
+  void WaitForLate() {
+    std::unique_lock lock(mutex_);
+    all_bounded_.wait(lock, [this] { return late_ready_; });
+  }
+
   double FrontLimit(double best) const { return best * (1 + options_.front_slack); }
 
   /// What is above this is of no interest. A relaxed read of an old value only cuts less: the value falls, and what the
@@ -176,6 +209,21 @@ class BranchAndBound {
   }
 
   void Visit(const Node& node, double bound, size_t depth, Local& local, Scratch& scratch,
+             const std::stop_token& stop) {
+    if (Above(bound, Cut())) {
+      local.statistics.pruned += space_.Leaves(node);
+      return;
+    }
+    if (IsLate(space_, node)) {
+      const std::lock_guard lock(mutex_);
+      late_.push_back({bound, node});
+      return;
+    }
+    Enter(node, bound, depth, local, scratch, stop);
+  }
+
+  /// Visits a node that waits no longer.
+  void Enter(const Node& node, double bound, size_t depth, Local& local, Scratch& scratch,
              const std::stop_token& stop) {
     if (Above(bound, Cut())) {
       local.statistics.pruned += space_.Leaves(node);
@@ -259,9 +307,10 @@ class BranchAndBound {
   const S& space_;
   const SearchOptions options_;
   std::vector<Bounded> roots_;  // ascending bound, once `ordered_`
+  std::vector<Bounded> late_;   // the same, once `late_ready_`; before, guarded by the mutex
 
   // Between threads. Counters and cuts carry no other data with them: relaxed order suffices.
-  std::atomic<size_t> next_bound_{0}, next_root_{0};
+  std::atomic<size_t> next_bound_{0}, next_root_{0}, next_late_{0};
   std::atomic<int64_t> spent_{0};
   std::atomic<double> cut_{std::numeric_limits<double>::infinity()};
   std::atomic<double> best_value_{std::numeric_limits<double>::infinity()};
@@ -270,6 +319,8 @@ class BranchAndBound {
   std::condition_variable all_bounded_;
   size_t bounded_ = 0;
   bool ordered_ = false;
+  size_t finished_ = 0;  // roots
+  bool late_ready_ = false;
   std::vector<Found> best_, front_;
   std::optional<Found> nearest_;
   SearchStatistics statistics_;

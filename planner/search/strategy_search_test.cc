@@ -1,4 +1,5 @@
 // The strategy space under branch and bound: the bounds of parallelism/space.h never cut the optimum.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,10 +54,40 @@ ClusterSpec RandomCluster(std::mt19937& random) {
   return cluster;
 }
 
+/// The bounds on the way to a leaf, for a failure's message.
+std::string Way(const StrategySpace& space, const Strategy& leaf, CostModel::Scratch& scratch) {
+  std::vector<StrategySpace::Node> open;
+  space.Roots(open);
+  const auto leads = [&](const StrategySpace::Node& node) {
+    std::vector<StrategySpace::Node> below = {node};
+    while (!below.empty()) {
+      const StrategySpace::Node at = below.back();
+      below.pop_back();
+      if (space.IsLeaf(at)) {
+        if (at.strategy == leaf) return true;
+      } else {
+        space.Children(at, below);
+      }
+    }
+    return false;
+  };
+  std::string text;
+  while (!open.empty()) {
+    const auto next = std::find_if(open.begin(), open.end(), leads);
+    if (next == open.end()) return text + " no way";
+    const StrategySpace::Node node = *next;
+    open.clear();
+    if (space.IsLeaf(node)) break;
+    text += fmt::format(" {}", space.Bound(node, scratch));
+    space.Children(node, open);
+  }
+  return text;
+}
+
 TEST(StrategySearch, BranchAndBoundEqualsExhaustiveSearchOnRandomCases) {
   std::mt19937 random(41);
   CostModel::Scratch unused;
-  int cases = 0, infeasible = 0;
+  int cases = 0, infeasible = 0, per_operator = 0;
   int64_t pruned = 0, leaves = 0;
   while (cases < 500) {
     const JobSpec job = RandomJob(random);
@@ -74,15 +105,18 @@ TEST(StrategySearch, BranchAndBoundEqualsExhaustiveSearchOnRandomCases) {
     for (size_t i = 0; i < found.Best().size(); ++i) {
       ASSERT_EQ(found.Best()[i].value, all.Best()[i].value)
           << DescribeStrategy(found.Best()[i].leaf.strategy) << " against "
-          << DescribeStrategy(all.Best()[i].leaf.strategy);
+          << DescribeStrategy(all.Best()[i].leaf.strategy) << ", bounded by"
+          << Way(space, all.Best()[i].leaf.strategy, scratch);
       ASSERT_EQ(found.Best()[i].leaf.strategy, all.Best()[i].leaf.strategy);
     }
     pruned += found.statistics().pruned;
     infeasible += found.Best().empty() ? 1 : 0;
+    per_operator += !found.Best().empty() && found.Best()[0].leaf.strategy.sharding == Sharding::kOperator ? 1 : 0;
     ++cases;
   }
   EXPECT_GT(infeasible, 10);
   EXPECT_LT(infeasible, 400);
+  EXPECT_GT(per_operator, 20) << "sharding per operator wins where memory is scarce";
   EXPECT_GT(pruned, leaves / 2);
 }
 

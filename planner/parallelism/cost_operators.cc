@@ -1,0 +1,143 @@
+// Sharding per operator in the cost model: what each stage asks operator_sharding.h, and what its answer costs.
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "planner/parallelism/cost_tables.h"
+
+namespace weft::planner {
+namespace {
+
+// The solver's bytes are whole, layer by layer; so much is left between its sum and the stage's own account.
+constexpr double kRounding = 64;
+
+Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(bytes + 0.5)); }
+
+/// The same degrees with an exchange that adds nothing to the passes.
+Strategy HiddenExchange(Strategy s) {
+  s.sharding = Sharding::kUniform;
+  s.zero_stage = 1;
+  return s;
+}
+
+/// The uniform strategy that does the same as all decisions, if they are all alike and whole.
+std::optional<Strategy> UniformOf(const Strategy& s, const std::vector<StageOperators>& stages) {
+  std::optional<OperatorDecision> common;
+  for (const StageOperators& stage : stages) {
+    if (stage.head_slices > 1) return std::nullopt;
+    for (const OperatorRun& run : stage.runs) {
+      for (const OperatorDecision& decision : {run.attention, run.mlp}) {
+        if (decision.slices > 1 || (common && !(*common == decision))) return std::nullopt;
+        common = decision;
+      }
+    }
+  }
+  if (!common) return std::nullopt;
+  Strategy uniform = s;
+  uniform.sharding = Sharding::kUniform;
+  uniform.zero_stage = common->sharded > 0 || common->kept ? 3 : 0;
+  uniform.keep_after_forward = common->kept;
+  if (uniform.zero_stage == 0) uniform.shard_group = 0;
+  return uniform;
+}
+
+}  // namespace
+
+double CostModel::Impl::LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const {
+  double unit = 0;
+  const auto layer = [&](double count, double attention, double mlp) {
+    if (count > 0) unit = std::max(unit, split_operators ? std::max(attention, mlp) / 4 : attention + mlp);
+  };
+  layer(shape.dense_layers, entry.attention_parameters, entry.dense_parameters - entry.attention_parameters);
+  // Experts without replicas are whole in any case: nothing of them is gathered.
+  layer(shape.mixture_layers, entry.mixture_dense_parameters, ExpertDp(s) > 1 ? entry.expert_parameters : 0);
+  return std::max(unit, shape.last ? entry.head_parameters / (split_operators ? 8 : 1) : 0.0);
+}
+
+OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& entry, int64_t stage,
+                                           int64_t micro_batches, MemoryUse* rest) const {
+  StageShape shape = Shape(s, entry, stage);
+  const StagePasses passes = LayerPasses(s, entry, shape);
+  const double layers = std::max(1.0, shape.dense_layers + shape.mixture_layers);
+  OperatorProblem problem{.machine = &machine, .state = &state, .stack = &stack, .strategy = s,
+                          .micro_batches = micro_batches};
+  problem.forward = passes.forward.total() / layers;
+  problem.backward = passes.backward.total() / layers;
+  problem.dense = {static_cast<int64_t>(shape.dense_layers),
+                   {entry.attention_parameters, entry.dense_parameters - entry.attention_parameters}};
+  problem.mixture = {static_cast<int64_t>(shape.mixture_layers),
+                     {entry.mixture_dense_parameters, entry.expert_parameters}};
+  problem.head = shape.last ? entry.head_parameters : 0;
+  problem.may_split = split_operators;
+  // All but the layers' state and gathered units.
+  const double copies = state.exchange_copy * (shape.dense_parameters + shape.expert_parameters);
+  shape.dense_parameters = shape.expert_parameters = shape.unit_parameters = 0;
+  *rest = StageMemory(job, stack, s, state, entry.dense_bytes, entry.mixture_bytes, shape, stage, micro_batches);
+  rest->transient += Whole(copies);
+  problem.budget = static_cast<int64_t>(usable - kRounding) - rest->total().count();
+  return problem;
+}
+
+StageCost CostModel::Impl::OperatorCosts(const Strategy& s, const LayerEntry& entry, int64_t stage,
+                                         int64_t micro_batches, OperatorSolver& solver,
+                                         std::vector<StageOperators>* operators) const {
+  StageCost out;
+  const OperatorProblem problem = Operators(s, entry, stage, micro_batches, &out.memory);
+  OperatorStage solved = solver.Solve(problem);
+  const StageShape shape = Shape(s, entry, stage);
+  out.passes = LayerPasses(s, entry, shape);
+  AddEdges(entry, shape, out.passes);
+  out.passes.forward_data = solved.cost.forward;
+  out.passes.backward_data = solved.cost.backward;
+  out.memory.parameters += Whole(solved.cost.parameters);
+  out.memory.gradients += Whole(solved.cost.gradients);
+  out.memory.optimizer += Whole(solved.cost.optimizer_state);
+  out.memory.transient += Whole(solved.cost.peak);
+  out.exchanged = shape;
+  out.exchanged.dense_parameters = out.exchanged.expert_parameters = 0;
+  out.once = solved.cost.once;
+  out.optimizer = solved.cost.optimizer;
+  out.feasible = solved.feasible;
+  if (operators != nullptr) {
+    operators->push_back(std::move(solved.operators));
+    operators->back().embedding = shape.first;
+  }
+  return out;
+}
+
+std::vector<StageOperators> CostModel::Operators(const Strategy& s, Scratch& scratch) const {
+  std::vector<StageOperators> stages;
+  if (s.sharding == Sharding::kOperator) EvaluateAsDecided(s, scratch, &stages);
+  return stages;
+}
+
+Estimate CostModel::Evaluate(const Strategy& s, Scratch& scratch) const {
+  if (s.sharding == Sharding::kUniform) return EvaluateAsDecided(s, scratch);
+  std::vector<StageOperators> operators;
+  const Estimate estimate = EvaluateAsDecided(s, scratch, &operators);
+  if (!estimate.fits) return estimate;
+  // Decisions that are all alike are a ZeRO stage, whose own account pools what hides over the whole stage: they tie
+  // with it and never come out ahead of it.
+  const std::optional<Strategy> uniform = UniformOf(s, operators);
+  if (!uniform || !IsLegal(*uniform)) return estimate;
+  const Estimate same = EvaluateAsDecided(*uniform, scratch);
+  return same.iteration >= estimate.iteration && same.fits ? same : estimate;
+}
+
+Seconds CostModel::OperatorBound(const Strategy& s, bool relaxed, Scratch& scratch) const {
+  const Impl& impl = *impl_;
+  const Estimate e = EvaluateAsDecided(HiddenExchange(s), scratch);
+  const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
+  const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
+  MemoryUse rest;
+  const OperatorProblem problem = impl.Operators(s, entry, e.slowest_stage, micro_batches, &rest);
+  const double more = relaxed ? scratch.tables_->operators.Relaxed(problem) : QuickOperatorBound(problem);
+  if (s.schedule == ScheduleKind::kGpipe) {
+    // The slowest forward and backward passes may be of other stages: only m passes, the messages and the step.
+    return e.compute + e.tensor + e.context + e.expert + e.pipeline + e.overhead + Seconds(more);
+  }
+  // A pass of the slowest stage that takes x longer makes the pipeline at least m·x longer.
+  return e.iteration - e.data - e.optimizer + Seconds(more);
+}
+
+}  // namespace weft::planner

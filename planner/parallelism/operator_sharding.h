@@ -1,0 +1,154 @@
+// OSDP inside a strategy: what every operator of a pipeline stage does with its parameters. Three ways, and mixtures of
+// them by slices of an operator:
+//   replicated  whole on every rank; gradients are summed once per iteration        (ZeRO-0)
+//   kept        a shard, gathered once per iteration and kept until its end         (FSDP without resharding)
+//   sharded     a shard, gathered for every forward and every backward pass         (ZeRO-3)
+// Communication is priced as the cost model prices it for ZeRO stages: behind the computation of the layer as far as
+// that reaches, slowed by interference. A layer's operators are its attention (norms and router with it) and its MLP or
+// routed experts; embedding and head are sharded as under ZeRO-3, the head in slices where the gathered head is the
+// largest thing that exists.
+//
+// The least time that the stage's memory allows is a multiple-choice knapsack (choice_knapsack.h) over the ways of one
+// layer, with the number of equal layers as count.
+//
+//   OperatorSolver solver;
+//   const OperatorStage stage = solver.Solve({.machine = &machine, ...});
+//
+// Leaves out: slices' smaller matrix products, and other ZeRO stages per operator, which no framework offers.
+// Source: arXiv 2209.13258, sections 3 and 4; overlap as in cost_tables.cc.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "planner/parallelism/choice_knapsack.h"
+#include "planner/parallelism/machine.h"
+#include "planner/parallelism/memory_model.h"
+#include "planner/parallelism/software_stack.h"
+#include "planner/parallelism/strategy.h"
+
+namespace weft::planner {
+
+/// What one operator does: of `slices` equal slices `sharded` are gathered for every use; the others are kept, or
+/// replicated.
+struct OperatorDecision {
+  int64_t slices = 1;
+  int64_t sharded = 0;
+  bool kept = false;
+  friend bool operator==(const OperatorDecision&, const OperatorDecision&) = default;
+};
+
+/// Layers of a stage that decide alike.
+struct OperatorRun {
+  int64_t layers = 0;
+  bool mixture = false;
+  OperatorDecision attention, mlp;   ///< mlp: of a mixture layer, the routed experts
+  friend bool operator==(const OperatorRun&, const OperatorRun&) = default;
+};
+
+/// The decisions of one pipeline stage.
+struct StageOperators {
+  std::vector<OperatorRun> runs;
+  bool embedding = false, head = false;  ///< whether the stage has them: both are sharded
+  int64_t head_slices = 1;
+  friend bool operator==(const StageOperators&, const StageOperators&) = default;
+};
+
+/// How many operators of a plan do what. A split operator is one whose slices differ, or are gathered one by one.
+struct OperatorCount {
+  int64_t replicated = 0, kept = 0, sharded = 0, split = 0;
+  int64_t total() const { return replicated + kept + sharded + split; }
+};
+OperatorCount CountOperators(std::span<const StageOperators> stages);
+
+/// One stage's question. Pointers are not owned.
+struct OperatorProblem {
+  const Machine* machine = nullptr;
+  const StateBytes* state = nullptr;
+  const SoftwareStack* stack = nullptr;
+  Strategy strategy;
+  int64_t micro_batches = 1;
+  double forward = 0, backward = 0;   ///< s of one layer and micro-batch: what communication hides behind
+  struct Kind {
+    int64_t layers = 0;
+    std::array<double, 2> parts = {};   ///< parameters on one rank: attention, MLP (routed experts)
+    friend bool operator==(const Kind&, const Kind&) = default;
+  };
+  Kind dense = {}, mixture = {};
+  double head = 0;                    ///< parameters of the head on one rank; 0: not on this stage
+  int64_t budget = 0;                 ///< bytes for the layers' state and the gathered slices
+  bool may_split = true;
+};
+
+/// What a layer, or all layers of a stage, cost for their decisions.
+struct OperatorCost {
+  double forward = 0, backward = 0;   ///< s exposed per micro-batch
+  double once = 0;                    ///< s exposed per iteration
+  double optimizer = 0;               ///< s
+  double parameters = 0, gradients = 0, optimizer_state = 0;  ///< bytes
+  double peak = 0;                    ///< bytes of the largest gathered unit
+
+  double time(int64_t micro_batches) const {
+    return static_cast<double>(micro_batches) * (forward + backward) + once + optimizer;
+  }
+  double memory() const { return parameters + gradients + optimizer_state; }
+};
+
+/// One layer. Requires: slices that divide the operator, 0 ≤ sharded ≤ slices.
+OperatorCost CostOfLayer(const OperatorProblem& problem, bool mixture, const OperatorDecision& attention,
+                         const OperatorDecision& mlp);
+/// The head in `slices`: its peak, and what gathering slices adds to gathering it whole.
+OperatorCost CostOfHead(const OperatorProblem& problem, int64_t slices);
+
+struct OperatorStage {
+  bool feasible = false;
+  OperatorCost cost;                  ///< of all layers; memory without the peak
+  StageOperators operators;
+};
+
+/// Solves stages; keeps what stages of one kind share. One thread's.
+class OperatorSolver {
+ public:
+  /// `tolerance`: relative to the time of the decisions, which is a small part of an iteration.
+  explicit OperatorSolver(double tolerance = 1e-4) : tolerance_(tolerance) {}
+
+  /// The decisions of least time within the budget, to the tolerance; where nothing fits the leanest ones.
+  OperatorStage Solve(const OperatorProblem& problem);
+  /// No decisions within the budget take less: the linear relaxation. +infinity where nothing fits.
+  double Relaxed(const OperatorProblem& problem);
+  /// Forgets what it keeps.
+  void Clear() { kept_.clear(); }
+
+ private:
+  struct Kept;
+  const Kept& ChoicesOf(const OperatorProblem& problem, bool mixture);
+  std::vector<ChoiceGroup> Groups(const OperatorProblem& problem, std::array<Kept, 2>& kinds);
+
+  /// The undominated ways of one layer.
+  struct Way {
+    OperatorDecision attention, mlp;
+  };
+  struct Kept {
+    OperatorProblem key;
+    bool mixture = false;
+    std::vector<Choice> choices;
+    std::vector<Way> ways;
+  };
+  /// Whether all items' fastest choices fit: then nothing is to be decided.
+  static bool FastestFit(std::span<const ChoiceGroup> groups, int64_t budget, double* time);
+
+  double tolerance_;
+  std::vector<Kept> kept_;
+  size_t next_ = 0;
+};
+
+/// The same bound from bandwidths and totals alone, without looking at decisions. Complexity: O(1).
+/// Source: derived in operator_bound.cc.
+double QuickOperatorBound(const OperatorProblem& problem);
+
+/// Every layer sharded in as many slices as allowed: the least memory.
+OperatorCost LeanestOperators(const OperatorProblem& problem);
+
+}  // namespace weft::planner

@@ -218,6 +218,8 @@ void Flow::Sweep(const Tick& tick) {
     return;
   }
   if (connecting_) TryConnect();
+  // A failure must be seen although nobody tests a request this moment: the other end may wait for what got lost.
+  if (tick.sample) Poll();
   if (error_ == nccl::kSuccess) Work(tick);
 }
 

@@ -104,7 +104,9 @@ class Flow : public Comm, public BackgroundTask {
   bool Say(const ControlMessage& message);
   void Fail(int code, const char* what);
   /// Something got through: a failure before it is over.
-  void Progressed() { failed_since_ = 0; }
+  void Progressed() {
+    if (state_ == State::kRunning) failed_since_ = 0;
+  }
   void PublishLanes();
   const char* direction() const;
 

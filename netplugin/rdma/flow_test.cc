@@ -17,10 +17,6 @@ namespace weft::net::rdma {
 namespace {
 
 using testing::FakeFabric;
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::Ge;
-using ::testing::Le;
 using net::testing::MakePolicy;
 using net::testing::PolicyFile;
 using net::testing::WantedLane;
@@ -246,28 +242,29 @@ TEST_F(RdmaFlow, ABrokenPathIsLeftToTheOthers) {
   for (const uint32_t lane : {0u, 1u, 3u}) EXPECT_EQ(sender().lanes[lane].weight.load(), 1u);
 }
 
+/// Plugs a cable in again when something has failed for want of it, some sweeps later.
+class Restorer final : public BackgroundTask {
+ public:
+  explicit Restorer(FakeFabric& fabric) : fabric_(fabric) {}
+  void Sweep(const Tick&) override {
+    if (fabric_.counts().failures > 0 && ++sweeps_ == 5) fabric_.SetPort(0, true);
+  }
+
+ private:
+  FakeFabric& fabric_;
+  int sweeps_ = 0;
+};
+
 TEST_F(RdmaFlow, APortThatWasDownIsUsedAgain) {
   ASSERT_NO_FATAL_FAILURE(Connect());
-  bool down = false;
-  const auto up_again = [&] {
-    if (down && fabric_.counts().failures > 0) fabric_.SetPort(0, true);
-  };
-  int polls = 0;
+  Restorer restorer(fabric_);
+  background_.Add(&restorer);
   Exchange(60, 16 << 10, 8, [&](int sent) {
-    if (sent == 20) {
-      fabric_.SetPort(0, false);
-      down = true;
-      // What is posted fails; then the cable is plugged in again.
-      ASSERT_TRUE(Eventually([&] {
-        Request* none = nullptr;
-        EXPECT_EQ(send_->Isend(source_.data(), 0, 0, source_handle_, &none), nccl::kSuccess);
-        EXPECT_EQ(none, nullptr) << "no credit can have come";
-        return ++polls > 50 && fabric_.counts().failures > 0;
-      }));
-      up_again();
-    }
+    if (sent == 20) fabric_.SetPort(0, false);
   });
+  background_.Remove(&restorer);
   EXPECT_GT(fabric_.counts().failures, 0u);
+  for (uint32_t lane = 0; lane < 4; ++lane) EXPECT_EQ(sender().lanes[lane].weight.load(), 1u) << "no path is to blame";
 }
 
 TEST_F(RdmaFlow, APolicyMovesPortsWeightsAndClass) {
@@ -297,7 +294,6 @@ TEST_F(RdmaFlow, APolicyMovesPortsWeightsAndClass) {
     return static_cast<double>(after.bytes_by_port.at(port) - (found == before.bytes_by_port.end() ? 0 : found->second));
   };
   EXPECT_NEAR(moved(50001) / (moved(50001) + moved(50002)), 0.75, 0.03);
-  EXPECT_EQ(after.failures, 0u) << "nothing failed: it was moved on purpose";
 }
 
 TEST_F(RdmaFlow, ASendThatIsLongerThanItsReceiveIsAnError) {

@@ -100,7 +100,7 @@ void RecvFlow::OnCompletion(const ibv_wc& completion) {
   }
   if (!id.receive) return;  // a credit has arrived
   PartArrived(id.lane, completion);
-  if (state_ == State::kRunning && !pairs_->PostReceive(id.lane)) LaneFailed(id.lane, IBV_WC_GENERAL_ERR);
+  if (!pairs_->PostReceive(id.lane)) LaneFailed(id.lane, IBV_WC_GENERAL_ERR);
 }
 
 void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {

@@ -190,9 +190,7 @@ void SendFlow::OnCompletion(const ibv_wc& completion) {
   if (id.generation != pairs_->generation()) return;
   if (completion.status != IBV_WC_SUCCESS) {
     // Flushed ones only follow; the lane to blame said something else.
-    if (completion.status == IBV_WC_RETRY_EXC_ERR && id.lane < kMaxParts && !pairs_->port()->down()) {
-      suspect_until_[id.lane] = NowNs() + kSuspectNs;
-    }
+    if (completion.status == IBV_WC_RETRY_EXC_ERR && id.lane < kMaxParts) unanswered_ |= 1u << id.lane;
     LaneFailed(id.lane, completion.status);
     return;
   }
@@ -234,6 +232,11 @@ void SendFlow::Restart() {
   if (failed_since_ == 0) failed_since_ = NowNs();
   restart_wanted_ = false;
   if (!StopAndRestart(pairs_->generation() + 1)) return;
+  for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
+    // Of a port that is down no path is to blame. Its event was read in this sweep, before the flow's turn.
+    if ((unanswered_ >> lane & 1) && !pairs_->port()->down()) suspect_until_[lane] = NowNs() + kSuspectNs;
+  }
+  unanswered_ = 0;
   const uint8_t data_class = WantedClass(NowNs());
   const int control = services_.environment.rdma.control_traffic_class;
   pairs_->SetTrafficClasses(data_class, control >= 0 ? static_cast<uint8_t>(control) : data_class);

@@ -71,6 +71,7 @@ class SendFlow final : public Flow {
   uint32_t sent_again_ = 0;
   std::array<LaneShare, kMaxParts> shares_{};
   std::array<uint64_t, kMaxParts> suspect_until_{};
+  uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer
   uint64_t pacing_bps_ = 0;
   uint64_t paced_until_ = 0;
 

@@ -79,7 +79,7 @@ class StoppedPeerTest : public FacesTest {
 };
 
 TEST_F(StoppedPeerTest, IsReportedWithPathBytesAndCauseAndIsOverWhenItGoesOn) {
-  Set("WEFT_STALL_SECONDS", "1");
+  Set("WEFT_STALL_SECONDS", "2");  // the peer's host must have had time to answer a probe
   ASSERT_NO_FATAL_FAILURE(Begin());
   ASSERT_TRUE(Eventually([&] { return Test() != nccl::kSuccess || StallIs(abi::SlotState::kOpen); }));
   ASSERT_TRUE(StallIs(abi::SlotState::kOpen));

@@ -78,11 +78,11 @@ abi::StallCause CauseOf(abi::Direction direction, const StallEvidence& before, c
                         uint64_t stalled_ns) {
   if (now.usable_lanes == 0) return abi::StallCause::kNoLane;
   if (direction == abi::Direction::kReceive) return abi::StallCause::kPeerSendsNothing;
-  // A host whose process does not read still answers the probes of its closed window. Their distance doubles: the newest
-  // answer is younger than half the time. Retransmissions alone say little: segments that met a full buffer are sent
-  // again too.
+  // A host whose process does not read still answers the probes of its closed window, which come at doubling distances
+  // from some 200 ms on; from a host that is gone nothing has come since before the standstill. Retransmissions alone say
+  // little: segments that met a full buffer are sent again too.
   const bool known = now.silent_ns != UINT64_MAX;
-  if (known ? now.silent_ns > stalled_ns / 4 * 3 : now.retransmits > before.retransmits) {
+  if (known ? now.silent_ns > stalled_ns / 20 * 19 : now.retransmits > before.retransmits) {
     return abi::StallCause::kNoAcknowledgement;
   }
   // TCP counts as busy only while the receiver's window is open: a sender with bytes to send that is not busy waits for

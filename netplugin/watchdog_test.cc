@@ -168,8 +168,8 @@ TEST(StallCause, ComesFromTheCounters) {
     return CauseOf(direction, before, now, stalled);
   };
   using enum abi::Direction;
-  EXPECT_EQ(cause(kSend, {9 * kSecond, 6, 100 + stalled, 2}), StallCause::kNoAcknowledgement);
-  EXPECT_EQ(cause(kSend, {4 * kSecond, 6, 100, 2}), StallCause::kPeerDoesNotRead) << "its host answers";
+  EXPECT_EQ(cause(kSend, {11 * kSecond, 6, 100 + stalled, 2}), StallCause::kNoAcknowledgement);
+  EXPECT_EQ(cause(kSend, {9 * kSecond, 6, 100, 2}), StallCause::kPeerDoesNotRead) << "its host answers";
   EXPECT_EQ(cause(kSend, {4 * kSecond, 5, 100 + stalled, 2}), StallCause::kUnknown);
   EXPECT_EQ(cause(kSend, {UINT64_MAX, 6, 100, 2}), StallCause::kNoAcknowledgement) << "a transport that cannot tell";
   EXPECT_EQ(cause(kSend, {UINT64_MAX, 5, 100, 2}), StallCause::kPeerDoesNotRead);

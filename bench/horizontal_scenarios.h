@@ -1,7 +1,8 @@
 // Two kinds of shared clusters on which policies are compared, drawn from a seed.
 //
 // CassiniLike: 24 hosts with one GPU and one 50 Gbit/s NIC, 12 leaves of two hosts under one spine (13 switches), 2:1
-// oversubscribed; data-parallel jobs whose gradients travel around a ring, nothing overlapped.
+// oversubscribed; eight data-parallel jobs of two models, on three hosts each, wherever they were free; gradients travel around a
+// ring, nothing overlapped; every third job arrives later.
 // Source of shape and models: CASSINI (NSDI'24, arXiv 2308.00852): 24 servers, 13 logical switches, 2:1, 50 Gbit/s; sizes of the
 // 13-model table; VGG16 computes 141 ms of 255 ms.
 //

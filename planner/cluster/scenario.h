@@ -72,10 +72,18 @@ enum class SimulationPolicy : uint8_t {
 std::string_view PolicyName(SimulationPolicy policy);
 std::optional<SimulationPolicy> ParsePolicy(std::string_view name);
 
+/// What kWeft weighs.
+enum class SimulationObjective : uint8_t {
+  kBalanced,   ///< GPU use, mean and 99th-percentile slow-down, none given up for another without good reason
+  kGpuUse,     ///< GPU use alone: jobs of little weight may be held back for long, as Crux accepts
+};
+
 struct SimulationOptions {
   bool trace = false;               ///< fill link_samples and phases
-  /// Simulated plans at most, each time that kWeft decides; kOptimal enumerates up to 100 times as many.
-  int64_t evaluations = 400;
+  /// Simulated plans at most, each time that kWeft decides (and at most a million simulated events, which is less on large
+  /// clusters); kOptimal enumerates up to 10 times as many cases.
+  int64_t evaluations = 2000;
+  SimulationObjective objective = SimulationObjective::kBalanced;
 };
 
 /// From `at` on, the link carries `rate`, until its next sample.

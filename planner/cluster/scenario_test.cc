@@ -188,7 +188,7 @@ Scenario Random(uint32_t seed) {
   const int leaves = between(2, 4), per_leaf = between(2, 4);
   Scenario scenario{.name = fmt::format("random {}", seed),
                     .topology = LeafSpine(leaves, between(1, 3), per_leaf, GigabytesPerSecond(1)), .classes = between(1, 4),
-                    .seed = seed, .duration = Seconds(60)};
+                    .seed = seed, .duration = Seconds(30)};
   for (size_t l = 0; l < scenario.topology.links().size(); ++l) {
     if (between(0, 3) == 0) scenario.topology.SetCapacity(LinkId(static_cast<int32_t>(l)), GigabytesPerSecond(0.5));
   }

@@ -7,6 +7,9 @@
 namespace weft::planner {
 namespace {
 
+constexpr double kLongHorizon = 3;   // times what is simulated
+constexpr double kCounted = 0.75;   // of what is simulated counts where more follows
+
 void Distort(const Situation& situation, ProfileError error, FluidSimulation* fluid) {
   if (!(error.spread > 0)) return;
   std::mt19937_64 random(error.seed);
@@ -47,16 +50,21 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
   const Seconds until = fluid.now() + std::min(situation.horizon, iterations * slowest);
   while (fluid.Run(until)) {
   }
-  Outcome outcome;
+  const bool settle = situation.horizon > kLongHorizon * iterations * slowest;
+  const double settled = (until - kCounted * iterations * slowest).count();
+  Outcome outcome{.events = fluid.events()};
   std::vector<double> all;
   double computing = 0, gpus = 0, sum = 0;
   for (size_t j = 0; j < plan.jobs.size(); ++j) {
     const FluidProgress& progress = fluid.progress(situation.slots[j]);
     const double alone = Alone(situation, j, fluid);
-    const auto done = static_cast<double>(progress.durations.size());
+    size_t first = 0;
+    double begin = progress.begin;
+    for (; settle && begin < settled && first + 1 < progress.durations.size(); ++first) begin += progress.durations[first];
+    const auto done = static_cast<double>(progress.durations.size() - first);
     // A job that comes to no end counts as if it came to its end now: more would be a guess.
-    const double iteration = done > 0 ? (progress.end - progress.begin) / done : until.count() - progress.begin;
-    for (const double duration : progress.durations) all.push_back(duration / alone);
+    const double iteration = done > 0 ? (progress.end - begin) / done : until.count() - begin;
+    for (size_t i = first; i < progress.durations.size(); ++i) all.push_back(progress.durations[i] / alone);
     if (done == 0) all.push_back(std::max(1.0, iteration / alone));
     outcome.slowdown.push_back(done > 0 ? iteration / alone : std::max(1.0, iteration / alone));
     sum += outcome.slowdown.back();

@@ -24,6 +24,7 @@ struct Outcome {
   double mean_slowdown = 1;
   double p99_slowdown = 1;
   std::vector<double> slowdown;     ///< per job
+  int64_t events = 0;               ///< that it took to find out
 };
 
 /// Profiles that are wrong: every job's compute and bytes by factors of their own in [1 - spread, 1 + spread].
@@ -33,6 +34,7 @@ struct ProfileError {
 };
 
 /// Runs a fork of the situation's state for `iterations` of its slowest job alone, or to the scenario's end if that is nearer.
+/// Where much more time is left than that, the first quarter does not count: jobs wait for their new gates.
 Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double iterations, ProfileError error = {});
 
 }  // namespace weft::planner

@@ -9,7 +9,7 @@
 namespace weft::planner {
 namespace {
 
-constexpr double kCasesPerEvaluation = 100;
+constexpr double kCasesPerEvaluation = 10;
 
 /// The next combination of paths in lexical order; false after the last.
 bool NextPaths(const Situation& situation, JobPaths* paths) {

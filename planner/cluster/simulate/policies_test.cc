@@ -99,7 +99,7 @@ TEST(Sincronia, ClassesRunOutAtTheLast) {
 
 TEST(Optimal, RefusesWhatItCannotEnumerateAndSaysHowMuchItIs) {
   Bench bench(4, {Job(8, 1, 100), Job(8, 1, 100), Job(8, 1, 100)});
-  bench.situation.evaluations = 100;
+  bench.situation.evaluations = 1000;
   const Result<Decision> decision = DecideOptimal(bench.situation);  // (4 paths · 8 classes)^3
   ASSERT_FALSE(decision);
   EXPECT_EQ(decision.error().code(), Code::kResourceExhausted);

@@ -79,7 +79,7 @@ class ScenarioRun {
   /// `usable[job][flow]`: the numbers of the paths that the situation shows.
   Situation Look(const std::vector<size_t>& present, std::vector<std::vector<std::vector<size_t>>>* usable) const {
     Situation situation{.topology = topology_, .capacity = capacity_, .state = &fluid_, .classes = scenario_.classes,
-                        .seed = seed_, .evaluations = options_.evaluations,
+                        .seed = seed_, .evaluations = options_.evaluations, .objective = options_.objective,
                         .horizon = scenario_.duration - fluid_.now()};
     for (const size_t j : present) {
       const RoutableJob& all = prepared_.jobs[j].routable;

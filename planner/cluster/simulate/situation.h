@@ -28,7 +28,8 @@ struct Situation {
   const FluidSimulation* state = nullptr;
   int32_t classes = 8;
   uint64_t seed = 1;
-  int64_t evaluations = 400;
+  int64_t evaluations = 2000;
+  SimulationObjective objective = SimulationObjective::kBalanced;
   Seconds horizon{0};                        ///< until the end of the scenario
 };
 
@@ -69,7 +70,7 @@ CassiniShifts PlanCassiniShifts(const Situation& situation, const std::vector<Pe
 Decision DecideSincronia(const Situation& situation);
 std::vector<int32_t> SincroniaClasses(const Situation& situation, const std::vector<PeriodicJob>& jobs);
 
-/// The best GPU use over all paths × classes. Errors: kResourceExhausted with the number of cases beyond 100 · evaluations.
+/// The best GPU use over all paths × classes. Errors: kResourceExhausted with the number of cases beyond 10 · evaluations.
 [[nodiscard]] Result<Decision> DecideOptimal(const Situation& situation);
 
 /// Weft: weft_policy.cc has the method.

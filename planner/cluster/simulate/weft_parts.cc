@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "planner/flows/circle.h"
 #include "planner/flows/compression.h"
@@ -16,6 +17,7 @@ namespace weft::planner {
 namespace {
 
 constexpr int kRounds = 4;
+constexpr double kLeastLeft = 0.02;       // of a link, that the others leave at least
 constexpr size_t kMostShifted = 16;       // jobs of a group
 constexpr size_t kMostShiftLinks = 12;    // of all groups together
 constexpr CircleOptions kCircles{.most_repeats = 8, .exact_up_to = 3};
@@ -133,6 +135,80 @@ std::vector<double> MeanLoads(const Situation& situation, const JobPaths& paths)
   return load;
 }
 
+/// What SelfAwarePaths() does: flow by flow, with the loads of all others known.
+class SelfAwareChoice {
+ public:
+  SelfAwareChoice(const Situation& situation, JobPaths paths)
+      : situation_(situation), paths_(std::move(paths)), load_(MeanLoads(situation, paths_)), own_(load_.size(), 0) {}
+
+  JobPaths Run() {
+    for (int round = 0, moved = 1; round < kRounds && moved > 0; ++round) {
+      moved = 0;
+      for (size_t j = 0; j < paths_.size(); ++j) moved += PlaceJob(j);
+    }
+    return std::move(paths_);
+  }
+
+ private:
+  double Rate(size_t j, size_t f) const {
+    return static_cast<double>(situation_.jobs[j].flows[f].bytes.count()) * 8 / situation_.alone[j].count();
+  }
+  const std::vector<LinkId>& Links(size_t j, size_t f) const { return situation_.jobs[j].flows[f].paths[paths_[j][f]].links; }
+
+  int PlaceJob(size_t j) {
+    const size_t flows = paths_[j].size();
+    for (size_t f = 0; f < flows; ++f) {
+      for (const LinkId link : Links(j, f)) own_[link.index()] += Rate(j, f);
+    }
+    int moved = 0;
+    for (size_t f = 0; f < flows; ++f) moved += situation_.jobs[j].flows[f].paths.size() > 1 && PlaceFlow(j, f);
+    for (size_t f = 0; f < flows; ++f) {
+      for (const LinkId link : Links(j, f)) own_[link.index()] = 0;
+    }
+    return moved;
+  }
+
+  void Add(size_t j, size_t f, double rate) {
+    for (const LinkId link : Links(j, f)) {
+      load_[link.index()] += rate;
+      own_[link.index()] += rate;
+    }
+  }
+
+  bool PlaceFlow(size_t j, size_t f) {
+    const double rate = Rate(j, f);
+    const size_t old = paths_[j][f];
+    Add(j, f, -rate);
+    size_t best = old;
+    double least = Cost(j, f, old, rate) * (1 - 1e-9);
+    for (size_t p = 0; p < situation_.jobs[j].flows[f].paths.size(); ++p) {
+      const double cost = p == old ? kInfinity : Cost(j, f, p, rate);
+      if (cost < least) least = cost, best = p;
+    }
+    paths_[j][f] = best;
+    Add(j, f, rate);
+    return best != old;
+  }
+
+  /// The time that the job's own bytes take on the path's worst link, in units of its iteration; a little for all links.
+  double Cost(size_t j, size_t f, size_t path, double rate) const {
+    double worst = 0, sum = 0;
+    for (const LinkId link : situation_.jobs[j].flows[f].paths[path].links) {
+      const double capacity = situation_.capacity[link.index()].value();
+      const double others = std::max(0.0, load_[link.index()] - own_[link.index()]);
+      const double part =
+          capacity > 0 ? (own_[link.index()] + rate) / (capacity * std::max(kLeastLeft, 1 - others / capacity)) : 1e9;
+      worst = std::max(worst, part);
+      sum += part;
+    }
+    return worst + 1e-3 * sum;
+  }
+
+  const Situation& situation_;
+  JobPaths paths_;
+  std::vector<double> load_, own_;   // bits per second and link, in the mean: of all jobs, of the one being placed
+};
+
 }  // namespace
 
 JobPaths BalancedPaths(const Situation& situation) {
@@ -140,53 +216,7 @@ JobPaths BalancedPaths(const Situation& situation) {
 }
 
 JobPaths SelfAwarePaths(const Situation& situation, JobPaths start) {
-  std::vector<double> load = MeanLoads(situation, start), own(load.size(), 0);
-  for (int round = 0, moved = 1; round < kRounds && moved > 0; ++round) {
-    moved = 0;
-    for (size_t j = 0; j < start.size(); ++j) {
-      const std::vector<RoutableFlow>& flows = situation.jobs[j].flows;
-      const double period = situation.alone[j].count();
-      const auto shift = [&](size_t f, double sign) {
-        const double rate = sign * static_cast<double>(flows[f].bytes.count()) * 8 / period;
-        for (const LinkId link : flows[f].paths[start[j][f]].links) load[link.index()] += rate, own[link.index()] += rate;
-      };
-      for (size_t f = 0; f < flows.size(); ++f) shift(f, 1);   // into own; taken out of load again below
-      for (size_t f = 0; f < flows.size(); ++f) {
-        for (const LinkId link : flows[f].paths[start[j][f]].links) {
-          load[link.index()] -= static_cast<double>(flows[f].bytes.count()) * 8 / period;
-        }
-      }
-      for (size_t f = 0; f < flows.size(); ++f) {
-        if (flows[f].paths.size() < 2) continue;
-        shift(f, -1);
-        const double rate = static_cast<double>(flows[f].bytes.count()) * 8 / period;
-        const auto cost = [&](size_t p) {
-          double worst = 0, sum = 0;
-          for (const LinkId link : flows[f].paths[p].links) {
-            const double capacity = situation.capacity[link.index()].value();
-            const double mine = own[link.index()] + rate, others = std::max(0.0, load[link.index()] - own[link.index()]);
-            const double part = capacity > 0 ? mine / (capacity * std::max(0.02, 1 - others / capacity)) : 1e9;
-            worst = std::max(worst, part);
-            sum += part;
-          }
-          return worst + 1e-3 * sum;
-        };
-        size_t best = start[j][f];
-        double least = cost(best) * (1 - 1e-9);
-        for (size_t p = 0; p < flows[f].paths.size(); ++p) {
-          const double here = p == start[j][f] ? kInfinity : cost(p);
-          if (here < least) least = here, best = p;
-        }
-        moved += best != start[j][f];
-        start[j][f] = best;
-        shift(f, 1);
-      }
-      for (size_t f = 0; f < flows.size(); ++f) {
-        for (const LinkId link : flows[f].paths[start[j][f]].links) own[link.index()] = 0;
-      }
-    }
-  }
-  return start;
+  return SelfAwareChoice(situation, std::move(start)).Run();
 }
 
 JobPaths PresentPaths(const Situation& situation, const JobPaths& fallback) {

@@ -1,0 +1,97 @@
+// The search of Weft's policy: judges plans by running the present state forward, and improves the best by moves of classes,
+// gates and paths. Annealed where many moves are affordable, downhill otherwise.
+// Internal to planner/cluster.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planner/cluster/simulate/evaluate.h"
+#include "planner/cluster/simulate/situation.h"
+
+namespace weft::planner {
+
+/// Iterations of the slowest job that a plan is judged by.
+inline constexpr double kPlanHorizon = 20;
+
+/// What an outcome is worth against another: the sum of the logarithms of what it gains, weighed; what it loses counts `loss`
+/// times.
+struct ScoreWeights {
+  double gpu_use = 4, mean_slowdown = 1, p99_slowdown = 1;
+  double loss = 3;
+};
+ScoreWeights WeightsFor(SimulationObjective objective);
+double ScoreOf(const ScoreWeights& weights, const Outcome& outcome, const Outcome& reference);
+
+struct Candidate {
+  std::string name;
+  TrialPlan plan;
+  Outcome outcome;
+  double score = -1e300;
+};
+
+class WeftSearch {
+ public:
+  explicit WeftSearch(const Situation& situation);
+
+  /// What scores are relative to: the best values that the other policies' plans reach, each by itself.
+  void set_reference(Outcome reference) { reference_ = std::move(reference); }
+  const Outcome& reference() const { return reference_; }
+
+  /// The outcome and score of a plan; never refused.
+  Candidate Judge(std::string name, TrialPlan plan);
+  double Score(const Outcome& outcome) const { return ScoreOf(weights_, outcome, reference_); }
+  /// Keeps the candidate if it is the best, of all or of those without gates.
+  void Offer(Candidate candidate);
+  /// Judges and offers, unless the budget is spent. Returns whether the budget allowed it.
+  bool Try(std::string name, TrialPlan plan);
+  /// Nothing is left to gain: nobody waits for anybody.
+  bool Untouched() const;
+  /// Moves from the best plan until `share` of what is left of the budget is spent; without `gates` from the best plan that
+  /// holds nobody back, to others that do not.
+  void Improve(bool gates, double share);
+
+  const Candidate& best() const { return best_; }
+  const Candidate& best_open() const { return best_open_; }   ///< without gates
+  int64_t spent() const { return spent_; }
+
+ private:
+  /// Share of the budget that is spent, by plans or by events, whichever is more.
+  double Spent() const {
+    return std::max(static_cast<double>(spent_) / static_cast<double>(evaluations_),
+                    static_cast<double>(events_) / static_cast<double>(kMostEvents));
+  }
+  size_t Pick(size_t n) { return static_cast<size_t>(random_() % n); }
+  double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
+  size_t PickLoser();
+  bool Move(TrialPlan* plan, bool gates);
+  bool MoveClass(TrialPlan* plan);
+  bool MoveGate(TrialPlan* plan);
+  bool MovePath(TrialPlan* plan);
+  bool Align(TrialPlan* plan, size_t j);
+  std::vector<double> Overloads(const TrialPlan& plan) const;
+  std::vector<std::pair<size_t, size_t>> FlowsOver(const TrialPlan& plan, LinkId link) const;
+  size_t LeastAskedFor(const RoutableFlow& flow, size_t old, const std::vector<double>& overload);
+
+  /// Simulated events per decision: what keeps large clusters affordable.
+  static constexpr int64_t kMostEvents = 1'000'000;
+
+  const Situation& situation_;
+  const ScoreWeights weights_;
+  const int64_t evaluations_;
+  bool choices_ = false;                // some flow has several paths
+  Outcome reference_;
+  Candidate best_, best_open_, current_;
+  int64_t spent_ = 0, events_ = 0;
+  std::mt19937_64 random_;
+};
+
+/// Every period longer by a factor, which leaves room for what does not fit exactly.
+std::vector<Gate> Paced(const Situation& situation, std::vector<Gate> gates, double factor);
+
+}  // namespace weft::planner

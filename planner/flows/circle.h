@@ -50,6 +50,12 @@ struct CircleOptions {
   int32_t most_repeats = 12;          ///< of the job with the longest period
   double tolerance = 0.005;           ///< a perimeter that stretches no period by more is taken at once
   size_t exact_up_to = 4;             ///< jobs; above, insertion and moves of one job at a time
+  /// Of time_shift.h: of each job so many links are looked at, those on which most can collide; and so many times the
+  /// collisions of a link are summed before the search for all links together ends where it is. 0: no limit.
+  /// Links whose circle has more edges than `edges` are left out as well: many bursts of many periods average out.
+  size_t links_per_job = 0;
+  size_t edges = 0;
+  int64_t evaluations = 0;
 };
 
 /// The shortest perimeter within the tolerance, or the one that stretches least; periods only grow, since a host can delay a

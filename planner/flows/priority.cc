@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kMostCorrection = 16;
 constexpr double kGain = 1e-6;  // less is rounding
+constexpr size_t kCutEdges = 200'000;  // above, the least cut over contentions would take seconds
 
 std::vector<int32_t> PlaceInOrder(std::span<const size_t> order) {
   std::vector<int32_t> place(order.size());
@@ -61,6 +62,11 @@ class GroupPlanner {
     std::iota(plan.order.begin(), plan.order.end(), size_t{0});
     std::stable_sort(plan.order.begin(), plan.order.end(),
                      [&](size_t a, size_t b) { return intensity_[a] > intensity_[b]; });
+    if (!Simulates()) {
+      plan.classes = ByWorth(plan.order);
+      plan.complete = options_.evaluations == 0;
+      return plan;
+    }
     if (jobs_.size() > 1 && jobs_.size() <= options_.enumerate_up_to) {
       plan.order = EnumerateOrders(simulator_).order;
     } else if (options_.evaluations > 0) {
@@ -73,6 +79,28 @@ class GroupPlanner {
   }
 
  private:
+  bool Simulates() const { return jobs_.size() <= options_.simulate_up_to; }
+
+  /// Classes by the worth of contentions: exact for the order, or over all orders that agree where jobs meet if that is
+  /// affordable.
+  std::vector<int32_t> ByWorth(const std::vector<size_t>& order) const {
+    const CompressionProblem problem = Problem(order);
+    const bool small = problem.contentions.size() * static_cast<size_t>(options_.classes) <= kCutEdges;
+    return PerJob(order, small ? CompressPriorities(problem) : CompressOrder(problem));
+  }
+
+  CompressionProblem Problem(const std::vector<size_t>& order) const {
+    CompressionProblem problem{.contentions = Contentions(jobs_, order), .classes = options_.classes};
+    for (const size_t j : order) problem.weight.push_back(std::min(intensity_[j], 1e12));
+    return problem;
+  }
+
+  static std::vector<int32_t> PerJob(const std::vector<size_t>& order, const std::vector<int32_t>& by_place) {
+    std::vector<int32_t> classes(by_place.size());
+    for (size_t i = 0; i < by_place.size(); ++i) classes[order[i]] = by_place[i];
+    return classes;
+  }
+
   double Use(const std::vector<int32_t>& classes) const { return simulator_.Run(classes).gpu_use; }
   bool Spend() { return left_-- > 0; }
 
@@ -103,14 +131,7 @@ class GroupPlanner {
 
   /// Classes from the order: the exact compression by the worth of contentions, then moves by simulation.
   void Compress(PriorityPlan* plan) {
-    CompressionProblem problem{.contentions = Contentions(jobs_, plan->order), .classes = options_.classes};
-    for (const size_t j : plan->order) problem.weight.push_back(std::min(intensity_[j], 1e12));
-    const auto per_job = [&](const std::vector<int32_t>& by_place) {
-      std::vector<int32_t> classes(jobs_.size());
-      for (size_t i = 0; i < by_place.size(); ++i) classes[plan->order[i]] = by_place[i];
-      return classes;
-    };
-    plan->classes = per_job(CompressPriorities(problem));
+    plan->classes = ByWorth(plan->order);
     plan->gpu_use = Use(plan->classes);
     if (jobs_.size() < 2 || options_.evaluations == 0) return;
     if (jobs_.size() <= options_.enumerate_up_to && options_.classes <= 4) {
@@ -120,7 +141,7 @@ class GroupPlanner {
       plan->gpu_use = best.gpu_use;
       return;
     }
-    std::vector<int32_t> whole_order = per_job(CompressOrder(problem));
+    std::vector<int32_t> whole_order = PerJob(plan->order, CompressOrder(Problem(plan->order)));
     const double use = Use(whole_order);
     if (use > plan->gpu_use + kGain) plan->classes = std::move(whole_order), plan->gpu_use = use;
     ImproveClasses(plan);

@@ -35,6 +35,7 @@ struct PriorityOptions {
   int32_t classes = 8;            ///< that the fabric has
   int64_t evaluations = 400;      ///< simulations at most, per group of jobs that meet; 0: intensity alone
   size_t enumerate_up_to = 4;     ///< groups of so many jobs are enumerated, 0: never
+  size_t simulate_up_to = 64;     ///< larger groups get classes by intensity and contentions alone
   PeriodicOptions simulation;
 };
 
@@ -42,9 +43,9 @@ struct PriorityPlan {
   std::vector<size_t> order;        ///< jobs, the first is served first
   std::vector<int32_t> classes;     ///< per job, 0 is served first
   std::vector<double> intensity;    ///< corrected, per job
-  double gpu_use_order = 0;         ///< simulated, with one class per job
-  double gpu_use = 0;               ///< simulated, with `classes`
-  bool complete = true;             ///< no search was cut short
+  double gpu_use_order = 0;         ///< simulated, with one class per job; groups that are too large count as 0
+  double gpu_use = 0;               ///< simulated, with `classes`; likewise
+  bool complete = true;             ///< no search was cut short or left out
 };
 
 /// Plans group by group: jobs that never meet do not matter to each other. A function: same input, same answer.

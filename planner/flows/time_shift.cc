@@ -50,6 +50,9 @@ class ShiftPlanner {
   }
 
  private:
+  /// Whether the search must end where it is.
+  bool Spent() const { return options_.evaluations > 0 && evaluations_ > options_.evaluations; }
+
   void FindShared(std::span<const BitsPerSecond> capacity) {
     std::map<int32_t, std::vector<std::pair<size_t, const LinkUse*>>> users;
     for (size_t j = 0; j < jobs_.size(); ++j) {
@@ -57,25 +60,67 @@ class ShiftPlanner {
         if (!use.bursts.empty()) users[use.link.value()].emplace_back(j, &use);
       }
     }
+    std::vector<Collision> collisions;
     for (const auto& [link, uses] : users) {
-      const BitsPerSecond rate = capacity[static_cast<size_t>(link)];
+      const double rate = capacity[static_cast<size_t>(link)].value();
       double peak = 0;
-      SharedLink shared{.link = LinkId(link)};
-      std::vector<CommunicationPattern> patterns;
       for (const auto& [j, use] : uses) {
         double highest = 0;
         for (const Burst& burst : use->bursts) highest = std::max(highest, burst.rate.value());
         peak += highest;
+      }
+      if (uses.size() > 1 && peak > rate * (1 + kSame)) collisions.push_back({link, peak - rate, &uses});
+    }
+    LeaveOut(&collisions);
+    for (const Collision& collision : collisions) {
+      SharedLink shared{.link = LinkId(collision.link)};
+      std::vector<CommunicationPattern> patterns;
+      for (const auto& [j, use] : *collision.uses) {
         shared.jobs.push_back(j);
         patterns.push_back({jobs_[j].period, use->bursts});
       }
-      if (uses.size() < 2 || peak <= rate.value() * (1 + kSame)) continue;  // they fit at once
-      shared.circle = MakeCircle(rate, patterns, options_);
+      shared.circle = MakeCircle(capacity[static_cast<size_t>(collision.link)], patterns, options_);
+      if (options_.edges > 0 && Edges(shared.circle) > options_.edges) {
+        ++left_out_;
+        continue;
+      }
       shared.best = FitCircle(shared.circle, options_);
-      shared.before = CircleExcess(shared.circle, std::vector<double>(uses.size(), 0));
+      shared.before = CircleExcess(shared.circle, std::vector<double>(shared.jobs.size(), 0));
       for (const size_t j : shared.jobs) links_of_[j].push_back(links_.size());
       links_.push_back(std::move(shared));
     }
+  }
+
+  static size_t Edges(const LinkCircle& circle) {
+    size_t edges = 0;
+    for (const CircleJob& job : circle.jobs) edges += 2 * static_cast<size_t>(job.repeats) * job.bursts.size();
+    return edges;
+  }
+
+  using Uses = std::vector<std::pair<size_t, const LinkUse*>>;
+  struct Collision {
+    int32_t link;
+    double above;   // bits per second that can lie above capacity
+    const Uses* uses;
+  };
+
+  /// Keeps the links that are among the worst of one of their jobs.
+  void LeaveOut(std::vector<Collision>* collisions) {
+    if (options_.links_per_job == 0) return;
+    std::stable_sort(collisions->begin(), collisions->end(),
+                     [](const Collision& a, const Collision& b) { return a.above > b.above; });
+    std::vector<size_t> kept(jobs_.size(), 0);
+    const size_t all = collisions->size();
+    std::erase_if(*collisions, [&](const Collision& collision) {
+      const bool full = std::ranges::all_of(*collision.uses, [&](const auto& use) {
+        return kept[use.first] >= options_.links_per_job;
+      });
+      for (const auto& use : *collision.uses) kept[use.first] += !full;
+      return full;
+    });
+    std::sort(collisions->begin(), collisions->end(),
+              [](const Collision& a, const Collision& b) { return a.link < b.link; });
+    left_out_ = all - collisions->size();
   }
 
   size_t Root(size_t j) {
@@ -129,6 +174,7 @@ class ShiftPlanner {
   /// Mean excess per second on one link with the present phases.
   double Excess(size_t l) const {
     const SharedLink& shared = links_[l];
+    ++evaluations_;
     std::vector<double> rotation;
     for (size_t i = 0; i < shared.jobs.size(); ++i) {
       rotation.push_back(phase_[shared.jobs[i]] * shared.circle.jobs[i].period.count());
@@ -169,9 +215,10 @@ class ShiftPlanner {
 
   /// One job at a time to where its links collide least, while that helps.
   void Improve(const std::vector<size_t>& group) {
-    for (bool improved = true; improved;) {
+    for (bool improved = true; improved && !Spent();) {
       improved = false;
       for (const size_t j : group) {
+        if (Spent()) return;
         double best = ExcessAround(j), chosen = phase_[j];
         if (best <= Something()) continue;
         const double old = best;
@@ -199,7 +246,7 @@ class ShiftPlanner {
   void Perturb(const std::vector<size_t>& group) {
     std::vector<double> best = phase_;
     double least = Total(group);
-    for (bool improved = true; improved && least > Something();) {
+    for (bool improved = true; improved && least > Something() && !Spent();) {
       improved = false;
       for (const size_t j : group) {
         std::vector<size_t> others = group;
@@ -253,15 +300,17 @@ class ShiftPlanner {
       for (const double candidate : Candidates(j, placed)) {
         phase_[j] = candidate;
         Extend(group, links, count + 1, placed, best, least);
-        if (*least <= Something()) break;
+        if (*least <= Something() || Spent()) break;
       }
       (*placed)[j] = false;
       phase_[j] = old;
-      if (*least <= Something()) return;
+      if (*least <= Something() || Spent()) return;
     }
   }
 
   void Report(ShiftPlan* plan) const {
+    plan->links_left_out = left_out_;
+    plan->complete = !Spent();
     for (size_t j = 0; j < jobs_.size(); ++j) plan->shift.push_back(jobs_[j].period * phase_[j]);
     for (size_t l = 0; l < links_.size(); ++l) {
       const SharedLink& shared = links_[l];
@@ -281,6 +330,8 @@ class ShiftPlanner {
   std::vector<double> phase_;                   // shift / period
   std::vector<std::vector<size_t>> links_of_;   // indices of links_
   std::vector<size_t> group_;                   // union-find
+  size_t left_out_ = 0;
+  mutable int64_t evaluations_ = 0;             // of one link's excess
 };
 
 }  // namespace

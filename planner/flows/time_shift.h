@@ -49,6 +49,8 @@ struct ShiftPlan {
   double excess = 0;
   double excess_bound = 0;              ///< sum of the links' own optima
   bool loops = false;                   ///< the affinity graph has one
+  size_t links_left_out = 0;            ///< where jobs can collide, past CircleOptions::links_per_job
+  bool complete = true;                 ///< no search was cut short
 };
 
 /// Requires: every period > 0, bursts within it; capacities > 0 where used.

@@ -1,5 +1,5 @@
-// Whole RDMA flows over a fabric in memory that fails as hardware does. One thread plays NCCL on both ends; the plugin's
-// background thread is real.
+// Whole RDMA flows over a fabric in memory that fails as hardware does. One thread plays NCCL on both ends; the
+// plugin's background thread is real.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,8 +54,8 @@ class RdmaFlow : public ::testing::Test {
     services_ = std::make_unique<Services>(Services{environment_, *telemetry_, policies_, background_});
     std::string why;
     for (uint32_t i = 0; i < 2; ++i) {
-      ends_[i] = {.device = i, .port = fabric_.OpenPort(static_cast<int>(i), environment_.rdma, &why), .address = Loopback(),
-                  .comm_id = 1, .traffic_class = 0};
+      auto port = fabric_.OpenPort(static_cast<int>(i), environment_.rdma, &why);
+      ends_[i] = {.device = i, .port = port, .address = Loopback(), .comm_id = 1, .traffic_class = 0};
       ASSERT_TRUE(ends_[i].port) << why;
       background_.Add(ends_[i].port.get());
     }
@@ -218,7 +218,7 @@ TEST_F(RdmaFlow, UnderAdaptiveRoutingTheEndIsAWriteOfItsOwn) {
 
 TEST_F(RdmaFlow, FailedQueuePairsLoseNothingAndTouchNoFreeBuffer) {
   ASSERT_NO_FATAL_FAILURE(Connect());
-  fabric_.FailWrites(150);
+  fabric_.FailWrites(80);
   Exchange(600, 32 << 10, 32);
   const auto counts = fabric_.counts();
   EXPECT_GT(counts.failures, 5u);
@@ -227,7 +227,7 @@ TEST_F(RdmaFlow, FailedQueuePairsLoseNothingAndTouchNoFreeBuffer) {
 
 TEST_F(RdmaFlow, FailuresUnderAdaptiveRoutingLoseNothingEither) {
   ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.adaptive_routing = 1, rdma.queue_pairs = 3; }));
-  fabric_.FailWrites(200);
+  fabric_.FailWrites(100);
   Exchange(400, 48 << 10, 32);
   EXPECT_GT(fabric_.counts().failures, 3u);
 }
@@ -291,7 +291,8 @@ TEST_F(RdmaFlow, APolicyMovesPortsWeightsAndClass) {
   EXPECT_EQ(after.class_by_port.at(50002), 104);
   const auto moved = [&](uint16_t port) {
     const auto found = before.bytes_by_port.find(port);
-    return static_cast<double>(after.bytes_by_port.at(port) - (found == before.bytes_by_port.end() ? 0 : found->second));
+    const uint64_t then = found == before.bytes_by_port.end() ? 0 : found->second;
+    return static_cast<double>(after.bytes_by_port.at(port) - then);
   };
   EXPECT_NEAR(moved(50001) / (moved(50001) + moved(50002)), 0.75, 0.03);
 }

@@ -219,7 +219,14 @@ void Port::Deregister(MemoryRegion* region) {
   if (entry->second.empty()) regions_.erase(entry);
 }
 
-void Port::Sweep(const Tick&) {
+bool Port::WasDown(uint64_t now) const {
+  const uint64_t last = last_down_ns_.load(std::memory_order_relaxed);
+  const uint64_t tries = static_cast<uint64_t>(environment_.retry_count) + 1;
+  const uint64_t patience_ns = (uint64_t{4096} << environment_.timeout) * tries + 1'000'000'000;
+  return down() || (last != 0 && now < last + patience_ns);
+}
+
+void Port::Sweep(const Tick& tick) {
   ibv_async_event event;
   while (verbs_.get_async_event(context_, &event) == 0) {
     const bool of_port = event.event_type == IBV_EVENT_PORT_ERR || event.event_type == IBV_EVENT_PORT_ACTIVE;
@@ -227,6 +234,7 @@ void Port::Sweep(const Tick&) {
       const bool calm = event.event_type == IBV_EVENT_COMM_EST || event.event_type == IBV_EVENT_SQ_DRAINED ||
                         event.event_type == IBV_EVENT_GID_CHANGE;
       if (!calm) Log(nccl::kLogWarn, "%s: %s", name_.c_str(), verbs_.event_type_str(event.event_type));
+      if (of_port) last_down_ns_.store(tick.now, std::memory_order_relaxed);  // until now, in either case
       if (of_port) down_.store(event.event_type == IBV_EVENT_PORT_ERR, std::memory_order_relaxed);
       if (event.event_type == IBV_EVENT_DEVICE_FATAL) down_.store(true, std::memory_order_relaxed);
     }

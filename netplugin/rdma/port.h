@@ -54,6 +54,8 @@ class Port final : public BackgroundTask {
 
   /// Relaxed: a hint, set and cleared by the device's own events.
   bool down() const { return down_.load(std::memory_order_relaxed); }
+  /// Whether it was down at any time that can have failed a queue pair which fails at `now`.
+  bool WasDown(uint64_t now) const;
 
   /// Memory of [data, data + size), registered in whole pages and shared by reference count. nullptr (errno set) on
   /// failure. Threads: any.
@@ -92,6 +94,7 @@ class Port final : public BackgroundTask {
   int ptr_support_ = nccl::kPtrHost;
   int most_completions_ = 0;
   std::atomic<bool> down_{false};
+  std::atomic<uint64_t> last_down_ns_{0};  // relaxed, as down_; 0: never
 
   std::mutex mutex_;  // guards what follows; never taken on the data path
   std::map<uint64_t, std::vector<std::unique_ptr<MemoryRegion>>> regions_;  // by begin

@@ -232,12 +232,14 @@ void SendFlow::Restart() {
   if (failed_since_ == 0) failed_since_ = NowNs();
   restart_wanted_ = false;
   if (!StopAndRestart(pairs_->generation() + 1)) return;
+  const uint64_t now = NowNs();
+  pairs_->port()->Sweep({now, false});  // its event may have come after its own turn
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
-    // Of a port that is down no path is to blame. Its event was read in this sweep, before the flow's turn.
-    if ((unanswered_ >> lane & 1) && !pairs_->port()->down()) suspect_until_[lane] = NowNs() + kSuspectNs;
+    // Of a port that is down no path is to blame.
+    if ((unanswered_ >> lane & 1) && !pairs_->port()->WasDown(now)) suspect_until_[lane] = now + kSuspectNs;
   }
   unanswered_ = 0;
-  const uint8_t data_class = WantedClass(NowNs());
+  const uint8_t data_class = WantedClass(now);
   const int control = services_.environment.rdma.control_traffic_class;
   pairs_->SetTrafficClasses(data_class, control >= 0 ? static_cast<uint8_t>(control) : data_class);
   Say(Message(ControlType::kReset));

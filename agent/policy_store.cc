@@ -81,7 +81,8 @@ Result<abi::FlowPolicy> ToFlowPolicy(const v1::FlowPolicy& flow, uint64_t now_ns
   if (const std::string wrong = WrongWindow(flow); !wrong.empty()) return refuse(wrong);
   out.window_period_ns = static_cast<uint64_t>(flow.window_period_s() * 1e9);
   out.window_offset_ns = static_cast<uint64_t>(flow.window_offset_s() * 1e9);
-  out.window_length_ns = std::clamp<uint64_t>(static_cast<uint64_t>(flow.window_length_s() * 1e9), 1, out.window_period_ns);
+  const auto length = static_cast<uint64_t>(flow.window_length_s() * 1e9);
+  out.window_length_ns = std::clamp<uint64_t>(length, 1, out.window_period_ns);
   return out;
 }
 
@@ -237,6 +238,15 @@ void PolicyStore::Renew() {
     job.memory.Renew(until);
     if (job.previous) job.previous->Renew(until);
   }
+}
+
+void PolicyStore::SetProfile(const std::string& job, std::optional<abi::ProfileLevel> level, uint64_t until_ns) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return;
+  abi::PolicyTable& table = it->second.memory.table();
+  // A reader between the two stores sees a level for another time: for one look, 25 ms.
+  table.profile.store(static_cast<uint32_t>(level.value_or(abi::ProfileLevel::kOff)), std::memory_order_relaxed);
+  table.profile_until_ns.store(level ? until_ns : 0, std::memory_order_relaxed);
 }
 
 Status PolicyStore::SetLaunch(const v1::JobLaunch& launch) {

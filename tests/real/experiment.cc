@@ -94,7 +94,8 @@ Status Experiment::Launch() {
     jobs_.push_back(std::move(job));
     // Behind the spines: what a job has got, and not what it has offered.
     const auto& hosts = fabric_->hosts();
-    const auto to = std::find_if(hosts.begin(), hosts.end(), [&](const auto& host) { return host.name == spec.hosts[1]; });
+    const auto to = std::find_if(hosts.begin(), hosts.end(),
+                                 [&](const auto& host) { return host.name == spec.hosts[1]; });
     ports.push_back({spec.name, to->leaf, to->name});
   }
   WEFT_ASSIGN_OR_RETURN(sampler_, TraceSampler::Start(*fabric_, ports, kTraceInterval));
@@ -116,9 +117,10 @@ Status Experiment::AwaitFlows() {
   return Ok();
 }
 
-/// A source port whose packets the switches send over `spine`. The fabric itself is asked: finding ports by probes is the
-/// agent's business, and has its own tests.
-Result<uint16_t> Experiment::PortOver(const SendFlow& flow, const JobSpec& spec, size_t rank, const std::string& spine) {
+/// A source port whose packets the switches send over `spine`. The fabric itself is asked: finding ports by probes is
+/// the agent's business, and has its own tests.
+Result<uint16_t> Experiment::PortOver(const SendFlow& flow, const JobSpec& spec, size_t rank,
+                                      const std::string& spine) {
   if (const auto known = ports_.find({flow.identity.flow(), spine}); known != ports_.end()) return known->second;
   for (int tries = 0; tries < 64; ++tries) {
     const uint16_t port = next_port_++;
@@ -265,12 +267,15 @@ Result<Outcome> Experiment::Measure(const std::string& policy, const Decision& d
   for (size_t j = 0; j < jobs_.size(); ++j) {
     const JobSpec& spec = jobs_[j].spec();
     JobOutcome job{.name = spec.name, .spines = {}, .traffic_class = decision.classes[j]};
-    for (size_t f = 0; f < decision.paths[j].size(); ++f) job.spines.push_back(SpineOf(model_, j, f, decision.paths[j][f]));
+    for (size_t f = 0; f < decision.paths[j].size(); ++f) {
+      job.spines.push_back(SpineOf(model_, j, f, decision.paths[j][f]));
+    }
     job.alone = planner::IterationAlone(model_.capacity, on_paths[j]);
     WEFT_ASSIGN_OR_RETURN(const std::vector<Step> steps, jobs_[j].Steps());
     std::tie(job.measured, job.iterations) = MeanIteration(steps, from_s, to_s);
     if (job.iterations == 0) {
-      return Fail(Code::kDeadlineExceeded, fmt::format("job {} made no whole iteration in {:.1f} s", spec.name, to_s - from_s));
+      return Fail(Code::kDeadlineExceeded,
+                  fmt::format("job {} made no whole iteration in {:.1f} s", spec.name, to_s - from_s));
     }
     const auto [holds, held] = HeldSoFar(j);
     job.holds = holds - held_before_[j].first;

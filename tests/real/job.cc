@@ -42,7 +42,9 @@ Result<ReplayJob> ReplayJob::Start(const testbed::Fabric& fabric, const Installa
   const testbed::FabricHost* first = FindHost(fabric, spec.hosts.front());
   for (size_t rank = 0; rank < spec.hosts.size(); ++rank) {
     const testbed::FabricHost* host = FindHost(fabric, spec.hosts[rank]);
-    if (!first || !host) return Fail(Code::kNotFound, fmt::format("job {}: no host \"{}\"", spec.name, spec.hosts[rank]));
+    if (!first || !host) {
+      return Fail(Code::kNotFound, fmt::format("job {}: no host \"{}\"", spec.name, spec.hosts[rank]));
+    }
     testbed::ProcessOptions options{
         .argv = {installation.bin + "/weft-replay", "--job", spec.name, "--rank", std::to_string(rank), "--world",
                  std::to_string(spec.hosts.size()), "--rendezvous", fmt::format("{}:{}", first->mgmt_address, port),

@@ -39,10 +39,10 @@ std::string Table(const std::vector<Outcome>& outcomes) {
                                 "paths", "class", "alone", "measured", "simulated", "error", "iter", "holds", "held");
   for (const Outcome& outcome : outcomes) {
     for (const JobOutcome& job : outcome.jobs) {
-      out += fmt::format("{:<18} {:<4} {:<14} {:>5} {:>6.3f} s {:>7.3f} s {:>8.3f} ± {:>5.3f} s {:>+6.1f}% {:>5} {:>6} {:>6.2f} s\n",
+      out += fmt::format("{:<18} {:<4} {:<14} {:>5} {:>6.3f} s {:>7.3f} s {:>8.3f} ± {:>5.3f} s {:>+6.1f}% ",
                          outcome.policy, job.name, Joined(job.spines), job.traffic_class, job.alone.count(),
-                         job.measured.count(), job.simulated.count(), job.spread.count(), 100 * job.error(), job.iterations, job.holds,
-                         job.held.count());
+                         job.measured.count(), job.simulated.count(), job.spread.count(), 100 * job.error());
+      out += fmt::format("{:>5} {:>6} {:>6.2f} s\n", job.iterations, job.holds, job.held.count());
     }
   }
   return out;
@@ -53,7 +53,9 @@ std::string Bursts(const std::vector<Outcome>& outcomes, BitsPerSecond full, siz
   for (const Outcome& outcome : outcomes) {
     out += fmt::format("{}: {:.1f} % of the bytes left while another job sent more", outcome.policy,
                        100 * outcome.shared_bytes);
-    if (outcome.window_period.count() > 0) out += fmt::format("; windows every {:.3f} s", outcome.window_period.count());
+    if (outcome.window_period.count() > 0) {
+      out += fmt::format("; windows every {:.3f} s", outcome.window_period.count());
+    }
     out += fmt::format("\n{}", Ascii(Picture(outcome.trace), full, columns));
   }
   return out;
@@ -81,7 +83,8 @@ void CheckBytes(const Ending& ending, std::vector<std::string>* broken) {
   int64_t payload = 0;
   for (const JobEnd& job : ending.jobs) payload += job.bytes_sent;
   if (ending.sent_bytes < payload) {
-    broken->push_back(fmt::format("ports counted {} bytes, less than the {} that the jobs sent", ending.sent_bytes, payload));
+    broken->push_back(fmt::format("ports counted {} bytes, less than the {} that the jobs sent", ending.sent_bytes,
+                                  payload));
   }
   const double arrived = static_cast<double>(ending.arrived_bytes) / static_cast<double>(ending.sent_bytes);
   if (arrived < kLeastArrived || arrived > 1.001) {
@@ -125,8 +128,8 @@ std::vector<std::string> BrokenFacts(const std::vector<Outcome>& outcomes, size_
   for (const Outcome& outcome : outcomes) CheckMarks(outcome, &broken);
   const double before = outcomes[together].shared_bytes, after = outcomes[apart].shared_bytes;
   if (!(after < before / 2)) {
-    broken.push_back(fmt::format("bursts do not interleave: {:.1f} % of the bytes shared the wire without shifts, {:.1f} % "
-                                 "with them, expected less than half", 100 * before, 100 * after));
+    broken.push_back(fmt::format("bursts do not interleave: {:.1f} % of the bytes shared the wire without shifts, "
+                                 "{:.1f} % with them, expected less than half", 100 * before, 100 * after));
   }
   CheckGates(outcomes[apart], &broken);
   return broken;

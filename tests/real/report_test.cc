@@ -15,8 +15,8 @@ struct Case {
   Ending ending{.jobs = {{.steps = 5, .bytes_sent = 900}}, .rejected = 0, .sent_bytes = 1000, .arrived_bytes = 990};
 
   Case() {
-    apart.jobs.push_back({.name = "a", .spines = {"spine1"}, .traffic_class = 1, .measured = Seconds(1.05), .simulated = Seconds(1),
-                          .iterations = 4, .holds = 2, .held = Seconds(1.5)});
+    apart.jobs.push_back({.name = "a", .spines = {"spine1"}, .traffic_class = 1, .measured = Seconds(1.05),
+                          .simulated = Seconds(1), .iterations = 4, .holds = 2, .held = Seconds(1.5)});
   }
   std::vector<std::string> Broken() const { return BrokenFacts({together, apart}, 0, 1, ending); }
 };

@@ -52,7 +52,8 @@ Agent::Agent(const AgentConfig& config, const std::string& version)
       incarnation_(WallMs()),
       metrics_(version, config.host),
       report_interval_(config.report_interval),
-      policies_(MonotonicNs) {}
+      policies_(MonotonicNs),
+      profile_(config.run_dir + "/profile") {}
 
 Result<std::unique_ptr<Agent>> Agent::Start(const AgentConfig& config, const std::string& version) {
   std::unique_ptr<Agent> agent(new Agent(config, version));
@@ -132,7 +133,8 @@ Result<UniqueFd> Agent::OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap>
   LogInfo("agent", "process attached",
           {{"pid", peer.pid}, {"uid", peer.uid}, {"job", map->job()}, {"rank", map->process().rank}});
   auto reader = std::make_unique<TelemetryReader>(*map);
-  processes_[peer.connection] = {peer, std::move(map), std::move(reader)};
+  auto observations = std::make_unique<ObservationReader>(map->observations());
+  processes_[peer.connection] = {peer, std::move(map), std::move(reader), std::move(observations)};
   metrics_.SetProcesses(static_cast<int64_t>(processes_.size()));
   return policy;
 }
@@ -271,6 +273,7 @@ void Agent::SampleTelemetry() {
     sends += process.reader->open_flows(true);
     receives += process.reader->open_flows(false);
   }
+  Observe(start);
   metrics_.SetFlows(sends, receives);
   metrics_.SetCollector("telemetry", true, Seconds(static_cast<double>(MonotonicNs() - start) * 1e-9));
 }

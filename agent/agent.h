@@ -15,9 +15,11 @@
 #include "agent/exporter.h"
 #include "agent/interfaces.h"
 #include "agent/metrics.h"
+#include "agent/observation_reader.h"
 #include "agent/plugin_socket.h"
 #include "agent/policy_store.h"
 #include "agent/probe/prober.h"
+#include "agent/profile_switch.h"
 #include "agent/telemetry_reader.h"
 #include "common/result.h"
 
@@ -39,6 +41,7 @@ class Agent {
     Peer peer;
     std::unique_ptr<TelemetryMap> map;
     std::unique_ptr<TelemetryReader> reader;
+    std::unique_ptr<ObservationReader> observations;
   };
 
   Agent(const AgentConfig& config, const std::string& version);
@@ -57,6 +60,8 @@ class Agent {
   // The following with mutex_ held.
   void SampleTelemetry();
   void FollowFlows(Process& process);
+  void Observe(uint64_t now_ns);
+  void FindSlowRanks(uint64_t now_ns);
   void ObservePolicies();
   void Report();
   void ReadNics(v1::HostSample* sample);
@@ -79,6 +84,8 @@ class Agent {
   v1::HostSample left_behind_;             // news of processes that are gone, and policies applied
   std::map<uint64_t, v1::PathReport> paths_;  // newest report of each open send flow
   std::set<std::string> jobs_shown_;
+  ProfileSwitch profile_;
+  std::set<std::string> straggles_told_;
   bool ipv6_said_ = false;
   std::unique_ptr<ControllerClient> client_;
   std::unique_ptr<PathProber> prober_;

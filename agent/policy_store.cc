@@ -111,6 +111,14 @@ Result<PolicyMemory> PolicyMemory::Create(const std::string& name, uint32_t vers
 PolicyMemory::PolicyMemory(PolicyMemory&& other) noexcept
     : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), version_(other.version_) {}
 
+void PolicyMemory::SetProfile(abi::ProfileLevel level, uint64_t until_ns) {
+  WithTable([&](auto& table) {
+    // A reader between the two stores sees a level for another time: for one look, 25 ms.
+    table.profile.store(static_cast<uint32_t>(level), std::memory_order_relaxed);
+    table.profile_until_ns.store(until_ns, std::memory_order_relaxed);
+  });
+}
+
 PolicyMemory::~PolicyMemory() {
   if (!data_) return;
   const bool previous = version_ == abi::kPreviousSegmentVersion;
@@ -243,10 +251,11 @@ void PolicyStore::Renew() {
 void PolicyStore::SetProfile(const std::string& job, std::optional<abi::ProfileLevel> level, uint64_t until_ns) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return;
-  abi::PolicyTable& table = it->second.memory.table();
-  // A reader between the two stores sees a level for another time: for one look, 25 ms.
-  table.profile.store(static_cast<uint32_t>(level.value_or(abi::ProfileLevel::kOff)), std::memory_order_relaxed);
-  table.profile_until_ns.store(level ? until_ns : 0, std::memory_order_relaxed);
+  const auto write = [&](PolicyMemory& memory) {
+    memory.SetProfile(level.value_or(abi::ProfileLevel::kOff), level ? until_ns : 0);
+  };
+  write(it->second.memory);
+  if (it->second.previous) write(*it->second.previous);
 }
 
 Status PolicyStore::SetLaunch(const v1::JobLaunch& launch) {

@@ -34,6 +34,7 @@ class PolicyMemory {
   void Write(const std::vector<abi::FlowPolicy>& flows, uint64_t epoch);
   /// What is leased holds until then at least. Plugins of the previous version do not look.
   void Renew(uint64_t until_ns);
+  void SetProfile(abi::ProfileLevel level, uint64_t until_ns);
   /// A descriptor of its own for a process. Errors: kResourceExhausted.
   [[nodiscard]] Result<UniqueFd> Share() const;
 
@@ -67,6 +68,9 @@ class PolicyStore {
   /// Writes a job's policy into its segment. Errors: kInvalidArgument as ToFlowPolicies, kAborted for an epoch that is
   /// not above the present one; the present policy then stays.
   [[nodiscard]] Status Apply(const v1::JobPolicy& policy);
+  /// What the profiler faces of `job` record until `until_ns` (CLOCK_MONOTONIC); nullopt: their own level at once. It
+  /// reaches them once the controller has given the job a policy. Does nothing for a job without a segment.
+  void SetProfile(const std::string& job, std::optional<abi::ProfileLevel> level, uint64_t until_ns);
   /// The controller lives: leases of all jobs go on for kRenewedLeaseNs from now.
   void Renew();
   /// Errors: kInvalidArgument for text that no environment can hold, or more than fits a reply.

@@ -70,6 +70,20 @@ json OperatorsJson(const std::vector<planner::StageOperators>& stages) {
           {"stages", list}};
 }
 
+json LayersJson(const planner::LayerComparison& comparison) {
+  json stages = json::array();
+  for (const planner::LayerStage& stage : comparison.layers.stages) {
+    json runs = json::array();
+    for (const planner::LayerRunPlan& run : stage.runs) {
+      runs.push_back({{"layers", run.layers}, {"tp", run.strategy.tp}, {"cp", run.strategy.cp}, {"dp", run.strategy.dp},
+                      {"sharded", run.strategy.sharded}, {"recomputed", run.strategy.recomputed}});
+    }
+    stages.push_back(std::move(runs));
+  }
+  return {{"iteration_s", comparison.layers.iteration.count()}, {"uniform_s", comparison.uniform.count()},
+          {"pp", comparison.layers.pp}, {"micro_batches", comparison.layers.micro_batches}, {"stages", stages}};
+}
+
 json PlanJson(const planner::JobPlan& plan) {
   const planner::Prediction& p = plan.predicted;
   json out = {{"strategy", StrategyJson(plan.strategy)},
@@ -219,6 +233,7 @@ std::string PlanJsonText(const PlanReport& report) {
                 {"threads", report.threads},
                 {"strategies_per_second", static_cast<double>(answer.strategies) / report.time.count()}}}};
   if (!front.empty()) out["front"] = front;
+  if (answer.layers) out["layers"] = LayersJson(*answer.layers);
   for (const auto& [target, text] : report.emitted) out["emitted"][target] = text;
   return out.dump(2) + "\n";
 }

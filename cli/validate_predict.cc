@@ -23,6 +23,18 @@ void FewestLayers(const CostModel& model, ValidationCase& row, CostModel::Scratc
   row.strategy.recompute_layers = -1;
 }
 
+/// Interleaved runs whose chunks are not stated: one layer each where two do not fit, as fewer micro-batches are then in
+/// flight.
+void ChooseChunks(const CostModel& model, ValidationCase& row, CostModel::Scratch& scratch) {
+  planner::Strategy& s = row.strategy;
+  if (!row.chunks_unknown || s.schedule != planner::ScheduleKind::kInterleaved || model.Fits(s, scratch)) return;
+  planner::Strategy finer = s;
+  finer.vpp = (row.job.model.layers + s.pp - 1) / s.pp;
+  if (model.WhyIllegal(finer) || !model.Fits(finer, scratch)) return;
+  s = finer;
+  row.defaults.push_back(fmt::format("vpp={}: one layer per chunk, as two do not fit", s.vpp));
+}
+
 /// Runs whose recomputation is not stated: none, attention's core, or the fewest layers of each stage that let it fit; all
 /// of them if nothing fits.
 void ChooseRecompute(const CostModel& model, ValidationCase& row, CostModel::Scratch& scratch) {
@@ -105,6 +117,7 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
   if (auto why = model.WhyIllegal(question.strategy)) return Fail(Code::kFailedPrecondition, *why);
   static thread_local CostModel::Scratch scratch;
   scratch.Clear();
+  ChooseChunks(model, question, scratch);
   ChooseRecompute(model, question, scratch);
   RowPrediction out{.file = std::string(file), .source = row.source, .model = row.model, .metric = row.metric,
                     .line = row.line, .measured = question.measured};

@@ -135,10 +135,6 @@ void FillSharding(const ValidationRow& row, ValidationCase& out) {
     out.defaults.push_back("zero_stage: 1, or 3 where nothing else fits");
   } else {
     s.zero_stage = row.zero_stage[0] - '0';
-    if (s.zero_stage == 2 && s.pp > 1) {
-      s.zero_stage = 1;
-      out.defaults.push_back("zero_stage 2 with a pipeline: gradients are reduced once per iteration, as with 1");
-    }
   }
   const int64_t group = NoteNumber(row, "zero1", 0);
   if (group > 0 && (s.dp * s.cp) % group == 0 && group < s.dp * s.cp) s.shard_group = group;
@@ -176,6 +172,7 @@ Result<Strategy> StrategyOf(const ValidationRow& row, ValidationCase& out) {
   s.micro_batch = row.micro_batch.value_or(1);
   if (!row.micro_batch) out.defaults.push_back("micro_batch=1");
   s.vpp = row.vpp.value_or(DefaultChunks(s, out.job.model.layers));
+  out.chunks_unknown = !row.vpp && s.pp > 1;
   if (!row.vpp && s.pp > 1) out.defaults.push_back(fmt::format("vpp={}: two layers per chunk", s.vpp));
   if (s.pp == 1) s.vpp = 1;
   while (s.vpp > 1 && s.pp * s.vpp > out.job.model.layers + 2) --s.vpp;

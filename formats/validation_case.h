@@ -23,6 +23,7 @@ struct ValidationCase {
   std::string stack;
   bool recompute_unknown = false;      ///< the least that fits is meant
   bool offloaded = false;              ///< activations that do not fit go to the host
+  bool chunks_unknown = false;         ///< two layers per chunk, or one where two do not fit
   bool zero_unknown = false;           ///< 1, or 3 where nothing else fits
   MetricKind kind = MetricKind::kTime;
   double measured = 0;                 ///< s of an iteration, bytes, 0 or 1, or the metric's own unit (kPart)

@@ -74,6 +74,11 @@ PlanAnswer PlanSearch::Impl::Finish() {
   }
   answer.ideal = Seconds(search_->RootBound());
   FillPlans(answer, scratch);
+  // A fixed variable or a framework is one strategy for all layers.
+  if (options_.fix.empty() && options_.framework == Framework::kAny && !model_->cluster().heterogeneous()) {
+    answer.layers = CompareLayers(model_->job(), model_->cluster(), answer.plans.front().strategy);
+    if (answer.layers) answer.plans.front().why.push_back(DescribeLayers(*answer.layers));
+  }
   if (groups_) AddGroups(answer);
   for (const Search::Found& found : search_->Front()) {
     answer.front.push_back({found.leaf.strategy, Seconds(found.value), Bytes(static_cast<int64_t>(found.second))});

@@ -25,6 +25,7 @@
 #include "planner/network/simulation.h"
 #include "planner/network/topology.h"
 #include "planner/parallelism/cost_model.h"
+#include "planner/parallelism/layer_strategy.h"
 #include "planner/parallelism/space.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/parallelism/variables.h"
@@ -83,6 +84,13 @@ struct FrontPoint {
   Bytes memory;
 };
 
+/// A strategy for every layer (Galvatron) at the best plan's stages and micro-batches, held against one strategy for all
+/// layers in the same account: that of layer_strategy.h, which hides less than the plans' own.
+struct LayerComparison {
+  LayerPlan layers;
+  Seconds uniform{0};
+};
+
 struct PlanAnswer {
   std::vector<JobPlan> plans;                 ///< best first; empty: infeasible
   std::vector<FrontPoint> front;              ///< ascending time, descending memory; if asked for
@@ -92,6 +100,7 @@ struct PlanAnswer {
   int64_t pruned = 0;                         ///< ruled out by a bound on time or memory
   Seconds ideal{0};                           ///< bound without looking: no bubble, recomputation or exposed gradients
   bool complete = true;
+  std::optional<LayerComparison> layers;      ///< where strategies per layer are faster
 };
 
 struct PlanProgress {

@@ -2,6 +2,7 @@
 // the best of other kinds compare, what does not fit. Internal to planner.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +40,12 @@ class Reasons {
   const StrategySpace& space_;
   CostModel::Scratch& scratch_;
 };
+
+/// Strategies per layer at `best`'s stages and micro-batches, if the model is a dense transformer, a stage has 2 to 16 GPUs
+/// and they are at least 0.1 % faster than one for all layers.
+std::optional<LayerComparison> CompareLayers(const JobSpec& job, const ClusterSpec& cluster, const Strategy& best);
+/// "strategies per layer: ...".
+std::string DescribeLayers(const LayerComparison& comparison);
 
 /// Why a space has no strategy that fits: by how much the leanest one misses, or, where nothing is legal, the nearest
 /// choice that is.

@@ -55,6 +55,23 @@ def group_lines(rows):
     return [line for line in lines if line]
 
 
+def sweep_lines(answer):
+    """The table of sweeps, worst first."""
+    summary, sweeps = answer["summary"], answer["sweeps"]
+    text = ["## Sweeps", "",
+            f"The setting that is predicted best is the measured best, or within 3 % of it, in {summary['sweeps_within_3_percent']} of "
+            f"{summary['sweeps']} sweeps.",
+            "Tau of all pairs counts measurements that differ by less than their own repetitions do; over pairs measured more than 2 %",
+            f"apart (of which {summary['sweeps_distinct']} sweeps have some) it is {summary['kendall_tau_distinct']:.2f} in the mean.", "",
+            "| table | sweep (software, model, GPU, GPUs, batch, sequence, metric, precision) | settings | tau | tau, pairs > 2 % apart | "
+            "regret | picked, best (rows) |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    for s in sorted(sweeps, key=lambda s: (-s["regret"], s["kendall_tau"], s["file"], s["sweep"])):
+        distinct = "" if s["kendall_tau_distinct"] is None else f"{s['kendall_tau_distinct']:.2f}"
+        text.append(f"| {s['file']} | {s['sweep'].strip()} | {s['settings']} | {s['kendall_tau']:.2f} | {distinct} | {percent(s['regret'])} | "
+                    f"{s['picked_line']}, {s['best_line']} |")
+    return text + [""]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", default="weft")
@@ -75,9 +92,11 @@ def main():
              f"| median | {percent(summary['median'])} | 8 % |", f"| 90th percentile | {percent(summary['p90'])} | 20 % |",
              f"| mean | {percent(summary['mape'])} | |", f"| worst | {percent(summary['worst'])} | |",
              f"| Kendall's tau, mean over {summary['sweeps']} sweeps | {summary['kendall_tau']:.2f} | 0.85 |",
-             f"| regret, mean over sweeps | {percent(summary['regret'])} | 3 % |", ""]
+             f"| regret, mean over sweeps | {percent(summary['regret'])} | 3 % |",
+             f"| sweeps whose pick is within 3 % of the measured best | {summary['sweeps_within_3_percent']} of {summary['sweeps']} | all |", ""]
     text += ["A sweep is a set of settings of one model on the same number of GPUs with the same batch, sequence, precision and software;",
              "repetitions of a setting count once. Two settings suffice.", ""]
+    text += sweep_lines(answer)
     text += ["## By table", "", "| table | class | rows | median | 90th percentile | worst | tau | regret | target (median) |",
              "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     limits = [["file", "class", "rows", "median", "p90", "kendall_tau", "regret"]]

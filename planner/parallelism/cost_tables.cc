@@ -180,7 +180,10 @@ void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, doubl
   const double gather = s.zero_stage == 3 && !s.keep_after_forward ? unit.gather : 0;
   passes.forward_data = layers * Exposed(machine, gather, passes.forward.total() / layers);
   const double scatter = stack.overlaps_gradients ? unit.scatter : 0;
-  passes.backward_data = layers * (Exposed(machine, gather + scatter, passes.backward.total() / layers) + unit.scatter - scatter);
+  const double backward = passes.backward.total() / layers;
+  const double scattered = ReducesByRound(s) ? 1 / static_cast<double>(s.pp) : 1;  // share of micro-batches
+  passes.backward_data = layers * (scattered * (Exposed(machine, gather + scatter, backward) + unit.scatter - scatter) +
+                                   (1 - scattered) * Exposed(machine, gather, backward));
 }
 
 double CostModel::Impl::HopTime(const Strategy& s) const {

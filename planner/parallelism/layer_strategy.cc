@@ -53,6 +53,22 @@ class StageCosts {
     Relayouts();
   }
 
+  /// The same with one strategy for all layers; embedding and head keep its layout and sharding.
+  StageCosts Only(const LayerStrategy& strategy) const {
+    StageCosts costs = *this;
+    const auto others = [&](std::vector<Priced>& parts, bool with_recomputation) {
+      std::erase_if(parts, [&](const Priced& part) {
+        LayerStrategy wanted = strategy;
+        wanted.recomputed = with_recomputation && wanted.recomputed;
+        return part.strategy != wanted;
+      });
+    };
+    others(costs.layers_, true);
+    others(costs.first_, false);
+    others(costs.last_, false);
+    return costs;
+  }
+
   size_t layouts() const { return layouts_.size(); }
   const std::vector<Priced>& layers() const { return layers_; }
   const std::vector<Priced>& first() const { return first_; }
@@ -304,10 +320,17 @@ Result<LayerPlan> PlanLayers(const JobSpec& job, const ClusterSpec& cluster, con
       if (options.micro_batches != 0 && micro_batches != options.micro_batches) continue;
       const StageCosts costs(job, machine, stack, gpus / pp, micro_batches);
       if (costs.layouts() == 0) continue;
-      LayerPlan plan = PlanPipeline(job, costs, pp, micro_batches, budget, options.tolerance);
-      problems += plan.problems;
-      complete = complete && plan.complete;
-      if (plan.feasible && (!best.feasible || plan.iteration < best.iteration)) best = std::move(plan);
+      const auto offer = [&](const StageCosts& offered) {
+        LayerPlan plan = PlanPipeline(job, offered, pp, micro_batches, budget, options.tolerance);
+        problems += plan.problems;
+        complete = complete && plan.complete;
+        if (plan.feasible && (!best.feasible || plan.iteration < best.iteration)) best = std::move(plan);
+      };
+      if (!options.uniform) {
+        offer(costs);
+        continue;
+      }
+      for (const Priced& layer : costs.layers()) offer(costs.Only(layer.strategy));
     }
   }
   best.problems = problems;

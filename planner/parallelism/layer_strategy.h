@@ -53,6 +53,7 @@ struct LayerPlanOptions {
   int64_t pp = 0;                   ///< 0: the best of all
   int64_t micro_batches = 0;        ///< 0: the best of all
   double tolerance = 1e-6;          ///< relative, per stage
+  bool uniform = false;             ///< one strategy for all layers: what the others are to be held against
 };
 
 /// The fastest plan. Each stage's own problem is solved exactly (layer_chain.h); an iteration is the slowest stage

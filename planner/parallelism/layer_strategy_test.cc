@@ -56,6 +56,21 @@ TEST(LayerStrategy, LayersDifferWhereMemoryIsScarce) {
   EXPECT_GT(runs, 1u);
 }
 
+TEST(LayerStrategy, OneStrategyForAllIsNeverFasterAndOftenSlower) {
+  int slower = 0;
+  for (const int64_t gib : {18, 22, 26, 40, 78}) {
+    const LayerPlan free = PlanLayers(Job(16), Cluster(gib), Calibration(), {.pp = 1, .micro_batches = 2}).value();
+    const LayerPlan one =
+        PlanLayers(Job(16), Cluster(gib), Calibration(), {.pp = 1, .micro_batches = 2, .uniform = true}).value();
+    if (!one.feasible) continue;
+    ASSERT_TRUE(free.feasible);
+    for (const LayerStage& stage : one.stages) EXPECT_EQ(stage.runs.size(), 1u);
+    EXPECT_LE(free.iteration, one.iteration * (1 + 1e-5)) << gib;
+    slower += free.iteration < one.iteration * 0.999 ? 1 : 0;
+  }
+  EXPECT_GT(slower, 0);
+}
+
 TEST(LayerStrategy, FixedDegreesAreKeptAndNeverBeatTheBest) {
   const Seconds best = PlanLayers(Job(16), Cluster(36)).value().iteration;
   for (const int64_t pp : {1, 2, 4, 8}) {

@@ -128,6 +128,8 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   memory.parameters = Whole(state.parameter * held(3) + (kept ? state.gathered * (plain + experts) : 0));
   memory.gradients = Whole(state.gradient * held(2));
   memory.optimizer = Whole(state.optimizer * held(1));
+  // Interleaved, a chunk's gradients are summed over a round of micro-batches before they are scattered: whole until then.
+  if (ReducesByRound(s)) memory.gradients += Whole(state.gradient * (plain + experts) / static_cast<double>(s.vpp));
 
   const double in_flight = MicroBatchesHeld(s.schedule, stage, s.pp, s.vpp, micro_batches);
   const double layers = shape.dense_layers + shape.mixture_layers;

@@ -40,6 +40,12 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
 /// Micro-batches whose activations stage `stage` (from 0) of `pp` holds at once, in units of the whole stage.
 double MicroBatchesHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_t vpp, int64_t micro_batches);
 
+/// Whether sharded gradients are scattered once per round of pp micro-batches of a chunk, not for each: interleaving runs
+/// these one after another. Source: arXiv 2407.21783, section 3.3 (contiguous micro-batches), ZeRO-2 with pipelines.
+constexpr bool ReducesByRound(const Strategy& s) {
+  return s.zero_stage >= 2 && s.schedule == ScheduleKind::kInterleaved && s.sharding == Sharding::kUniform && s.dp * s.cp > 1;
+}
+
 /// What a stage is made of, on one rank.
 struct StageShape {
   double dense_parameters = 0;      ///< of the layers, after tp

@@ -113,6 +113,27 @@ TEST(StageMemory, ZeroDividesWhatItsStageSays) {
   }
 }
 
+// ZeRO-2 over three chunks: a third of the gradients is whole while a round of micro-batches is summed, 4·(1/3 + 1/8).
+TEST(StageMemory, InterleavedGradientsAreWholeForOneChunk) {
+  const CostModel model =
+      CostModel::Make(Job(64), FindClusterPreset("dgx-a100", 64).value(), {}, {.stack = "megatron-2022"}).value();
+  CostModel::Scratch scratch;
+  std::vector<MemoryUse> stages(8);
+  Strategy s = Interleaved();
+  s.dp = 8;
+  s.zero_stage = 1;
+  model.EvaluateMemory(s, stages, scratch);
+  const double whole = static_cast<double>(stages[3].gradients.count());
+  s.zero_stage = 2;
+  ASSERT_EQ(s.vpp, 3);
+  model.EvaluateMemory(s, stages, scratch);
+  EXPECT_NEAR(static_cast<double>(stages[3].gradients.count()) / whole, 1.0 / 3 + 1.0 / 8, 1e-6);
+  s.vpp = 1;
+  s.schedule = ScheduleKind::k1F1B;
+  model.EvaluateMemory(s, stages, scratch);
+  EXPECT_NEAR(static_cast<double>(stages[3].gradients.count()) / whole, 1.0 / 8, 1e-6);
+}
+
 // Section 9's table, p = 8.
 TEST(MicroBatchesHeld, FollowTheSchedule) {
   const auto held = [](ScheduleKind kind, int64_t stage, int64_t v, int64_t m) { return MicroBatchesHeld(kind, stage, 8, v, m); };

@@ -58,14 +58,14 @@ TEST_F(ObservationsTest, AStallIsToldOnceWhenItBeginsAndOnceWhenItIsOver) {
   EXPECT_THAT(news[0].ports, ElementsAre(41001, 41006));
   EXPECT_EQ(news[0].bytes, 4096u);
   EXPECT_EQ(news[0].cause, "peer does not read");
-  EXPECT_EQ(news[0].stalled_s, 60);
+  EXPECT_DOUBLE_EQ(news[0].stalled_s, 60);
   EXPECT_THAT(reader.TakeStalls(), IsEmpty());
   stall.until_ns.store(200 * kSecond);
   Set(stall.state, abi::SlotState::kClosed);
   news = reader.TakeStalls();
   ASSERT_EQ(news.size(), 1u);
   EXPECT_FALSE(news[0].begins);
-  EXPECT_EQ(news[0].stalled_s, 100);
+  EXPECT_DOUBLE_EQ(news[0].stalled_s, 100);
   EXPECT_THAT(reader.TakeStalls(), IsEmpty());
   Stall(3);
   EXPECT_EQ(reader.TakeStalls().size(), 1u) << "the slot is used again";
@@ -122,7 +122,7 @@ TEST(Straggles, NameWhoWaitsAndWhoHasNotCome) {
   EXPECT_EQ(found[0].sequence, 10u);
   EXPECT_THAT(found[0].waiting, ElementsAre(0, 2));
   EXPECT_THAT(found[0].behind, ElementsAre(1, 3));
-  EXPECT_EQ(found[0].waited_s, 15);
+  EXPECT_DOUBLE_EQ(found[0].waited_s, 15);
 }
 
 TEST(Straggles, AllInsideMeansThatTheCauseIsElsewhere) {

@@ -90,7 +90,7 @@ Status WriteText(const std::string& path, const std::string& text) {
 }
 
 /// Plans the jobs that have a model. False, with the reasons on stderr, where one fits nowhere.
-Result<bool> PlanModels(formats::ScenarioFile* file, std::vector<std::pair<std::string, std::string>>* plans) {
+Result<bool> PlanModels(formats::ScenarioFile* file, std::vector<ModelPlan>* plans) {
   for (const formats::ScenarioModel& model : file->models) {
     const auto answer = planner::ProfileModel(model.spec, model.cluster, model.fix);
     if (!answer) return Fail(answer.error().WithContext(model.place));
@@ -101,8 +101,11 @@ Result<bool> PlanModels(formats::ScenarioFile* file, std::vector<std::pair<std::
       return false;
     }
     WEFT_RETURN_IF_ERROR(formats::ApplyProfile(model, *answer->profile, &file->scenario));
-    const std::string strategy = planner::DescribeStrategy(answer->profile->plan.strategy);
-    for (const size_t job : model.jobs) plans->emplace_back(file->scenario.jobs[job].name, strategy);
+    const planner::JobPlan& plan = answer->profile->plan;
+    for (const size_t job : model.jobs) {
+      plans->push_back({.job = file->scenario.jobs[job].name, .strategy = planner::DescribeStrategy(plan.strategy),
+                        .predicted = plan.predicted.iteration});
+    }
   }
   return true;
 }
@@ -190,13 +193,15 @@ Result<int> Run(const SimulateOptions& options) {
   WEFT_ASSIGN_OR_RETURN(formats::ScenarioFile file, formats::ReadScenarioYaml(options.scenario, seed));
   WEFT_ASSIGN_OR_RETURN(const Choice choice, ChoosePolicies(options.policies, file.policies));
   WEFT_ASSIGN_OR_RETURN(const Window window, ParseWindow(options.plot_window, file.scenario.duration));
-  std::vector<std::pair<std::string, std::string>> plans;
+  std::vector<ModelPlan> plans;
   WEFT_ASSIGN_OR_RETURN(const bool feasible, PlanModels(&file, &plans));
   if (!feasible) return kExitInfeasible;
   WEFT_RETURN_IF_ERROR(CheckSize(file.scenario, options.scenario, !options.trace.empty() || !options.plot.empty()));
   WEFT_ASSIGN_OR_RETURN(std::vector<PolicyRun> runs, Runner(options, file.scenario, choice, window).RunAll());
   const SimulateReport report{.scenario = file.scenario, .runs = std::move(runs), .plans = std::move(plans)};
-  for (const auto& [job, strategy] : report.plans) fmt::print(stderr, "weft simulate: {}: {}\n", job, strategy);
+  for (const ModelPlan& plan : report.plans) {
+    fmt::print(stderr, "weft simulate: {}: planned {}, predicted {} alone\n", plan.job, plan.strategy, FormatDuration(plan.predicted));
+  }
   fmt::print("{}", options.output == "json" ? SimulateJsonText(report) : SimulateTableText(report));
   return kExitDone;
 }

@@ -125,7 +125,9 @@ std::string SimulateJsonText(const SimulateReport& report) {
     for (const PolicyRun& run : report.runs) runs.push_back(RunJson(report, run));
     out["policies"] = std::move(runs);
   }
-  for (const auto& [job, strategy] : report.plans) out["plans"][job] = strategy;
+  for (const ModelPlan& plan : report.plans) {
+    out["plans"].push_back({{"job", plan.job}, {"strategy", plan.strategy}, {"predicted_s", plan.predicted.count()}});
+  }
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

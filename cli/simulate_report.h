@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/units.h"
@@ -18,10 +17,17 @@ struct PolicyRun {
   Seconds time{0};                    ///< that the simulation took
 };
 
+/// What the planner chose for a job with a model.
+struct ModelPlan {
+  std::string job;
+  std::string strategy;
+  Seconds predicted{0};               ///< iteration on a fabric that is nowhere narrower than the hosts' NICs
+};
+
 struct SimulateReport {
   const planner::Scenario& scenario;
   std::vector<PolicyRun> runs;        ///< at least one; the first is what the contract's keys are of
-  std::vector<std::pair<std::string, std::string>> plans;  ///< job with a model, its strategy
+  std::vector<ModelPlan> plans;
 };
 
 /// The links with the highest utilisation, at most `most`: of the network where it carries anything, else of servers' insides.

@@ -181,7 +181,8 @@ TEST_F(RunSimulateTest, AModelIsPlannedAndItsStrategyReported) {
   const Ran ran = Call({.scenario = path, .policies = {"ecmp"}, .output = "json"});
   ASSERT_EQ(ran.exit, kExitDone) << ran.err;
   const json root = json::parse(ran.out);
-  EXPECT_THAT(root.at("plans").at("a").get<std::string>(), HasSubstr("micro_batch="));
+  EXPECT_THAT(root.at("plans").at(0).at("strategy").get<std::string>(), HasSubstr("micro_batch="));
+  EXPECT_EQ(root["plans"][0]["job"], "a");
   EXPECT_GT(root["jobs"][0]["iteration_s"].get<double>(), 0);
 }
 
@@ -198,6 +199,7 @@ jobs: [{name: a, hosts: 4, model: gpt2-xl, global_batch: 256, sequence: 1024}]
   const auto answer = planner::Plan(job, formats::ResolveCluster("dgx-a100:4").value(), {}).value();
   const json root = json::parse(ran.out);
   EXPECT_NEAR(root["jobs"][0]["alone_s"].get<double>() / answer.plans.at(0).predicted.iteration.count(), 1, 0.01);
+  EXPECT_EQ(root["plans"][0]["predicted_s"].get<double>(), answer.plans.at(0).predicted.iteration.count());
   EXPECT_NEAR(root["jobs"][0]["slowdown"].get<double>(), 1, 0.01) << "nobody else is there";
 }
 

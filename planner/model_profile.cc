@@ -45,7 +45,12 @@ int64_t StageOf(const Strategy& s, int64_t rank) {
 class LineTraffic {
  public:
   LineTraffic(const Strategy& strategy, const CensusLine& line, int64_t stage)
-      : strategy_(strategy), line_(line), stage_(stage), ranks_(GpuCount(strategy)) {}
+      : strategy_(strategy), line_(line), stage_(stage), ranks_(GpuCount(strategy)) {
+    const Group replicas = ReplicaGroup(strategy);
+    // Pipeline neighbours lie between replicas, but not between context neighbours: no single stride says so.
+    two_strides_ = strategy.rank_order == RankOrder::kTpCpPpDp && strategy.dp > 1 && strategy.cp > 1 &&
+                   line.group == replicas.size && line.stride == replicas.stride;
+  }
 
   void Add(int64_t rank, double operations, NodeTraffic* traffic) const {
     const double n = static_cast<double>(line_.group), bytes = operations * static_cast<double>(line_.bytes.count());
@@ -75,9 +80,19 @@ class LineTraffic {
   int64_t Next(int64_t rank) const {
     if (line_.what == "activations") return Wrapped(rank, line_.stride, stage_ + 1 < strategy_.pp);
     if (line_.what == "activation gradients") return Wrapped(rank, -line_.stride, stage_ > 0);
+    if (two_strides_) return NextReplica(rank);
     if (line_.what == "tied embedding") return stage_ == 0 ? rank + line_.stride : rank - line_.stride;
     const int64_t place = Place(rank);
     return place + 1 < line_.group ? rank + line_.stride : rank - place * line_.stride;
+  }
+
+  /// Along the context ranks of one replica, then on to the next replica.
+  int64_t NextReplica(int64_t rank) const {
+    const int64_t tp = strategy_.tp, cp = strategy_.cp, block = tp * cp * strategy_.pp;
+    const int64_t context = rank / tp % cp, replica = rank / block;
+    if (context + 1 < cp) return rank + tp;
+    const int64_t first = rank - context * tp;
+    return replica + 1 < strategy_.dp ? first + block : first - replica * block;
   }
 
   /// The neighbouring stage; past the end of the pipeline (chunks) the one at its other end.
@@ -92,6 +107,7 @@ class LineTraffic {
   const Strategy& strategy_;
   const CensusLine& line_;
   int64_t stage_, ranks_;
+  bool two_strides_ = false;
 };
 
 /// What of the prediction waits for communication that leaves a node.
@@ -116,13 +132,31 @@ Seconds AloneOverNics(const std::vector<PairBytes>& pairs, int64_t nodes, BitsPe
   return std::max(std::ranges::max(out), std::ranges::max(in)) / nic_rate;
 }
 
+/// What the census of one stage sends, and what it leaves to this file: with shards smaller than all replicas (HSDP) each
+/// shard's gradients are also summed over the groups of shards, after every micro-batch as the cost model has it.
+std::vector<CensusLine> LinesOf(const CostModel& model, const Strategy& s, int64_t stage) {
+  std::vector<CensusLine> lines = model.Census(s, stage);
+  const int64_t replicas = ReplicaGroup(s).size, shards = s.shard_group;
+  if (shards <= 0 || shards >= replicas) return lines;
+  const auto gradients = std::ranges::find(lines, "unit gradients", &CensusLine::what);
+  if (gradients == lines.end()) return lines;
+  CensusLine sums = *gradients;
+  sums.what = "sums over shard groups";
+  sums.type = CensusLine::Type::kAllReduce;
+  sums.group = replicas / shards;
+  sums.stride = gradients->stride * shards;
+  sums.bytes = gradients->bytes / shards;
+  lines.push_back(sums);
+  return lines;
+}
+
 }  // namespace
 
 std::vector<PairBytes> StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node) {
   NodeTraffic traffic(gpus_per_node);
   const auto micro_batches = static_cast<double>(MicroBatches(strategy, model.job().global_batch));
   for (int64_t stage = 0; stage < strategy.pp; ++stage) {
-    for (const CensusLine& line : model.Census(strategy, stage)) {
+    for (const CensusLine& line : LinesOf(model, strategy, stage)) {
       const double operations = line.count * (line.per_iteration ? 1 : micro_batches);
       const LineTraffic sent(strategy, line, stage);
       for (int64_t rank = 0; rank < GpuCount(strategy); ++rank) {
@@ -139,7 +173,9 @@ Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& c
   }
   JobSpec whole = job;
   whole.gpus = cluster.TotalGpus();
-  WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fix}));
+  FixedVariables fixed = fix;
+  fixed.try_emplace("sharding", static_cast<int64_t>(Sharding::kUniform));  // the census does not know operators
+  WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fixed}));
   if (answer.plans.empty()) return ModelProfileAnswer{.profile = std::nullopt, .infeasible = std::move(answer.infeasible)};
   WEFT_ASSIGN_OR_RETURN(const CostModel model, CostModel::Make(whole, cluster));
   ModelProfile profile{.plan = std::move(answer.plans.front())};

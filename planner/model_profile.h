@@ -9,8 +9,8 @@
 // a fabric that is nowhere narrower than the NICs the job alone iterates in T. Time of E beyond C is latency, which no other
 // job lengthens; it counts as compute.
 //
-// Leaves out: that communication between hosts may come in several bursts per iteration (it is one, at the end), and groups
-// of different machines.
+// Leaves out: that communication between hosts may come in several bursts per iteration (it is one, at the end); groups of
+// different machines; sharding per operator, unless it is asked for (what is sent then counts as if all were sharded).
 #pragma once
 
 #include <optional>

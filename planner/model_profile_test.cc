@@ -76,6 +76,42 @@ TEST(StrategyTraffic, ExpertsExchangeWhereTheirGroupsEnd) {
   EXPECT_NEAR(Matrix(StrategyTraffic(model, s, 8)).at({0, 1}) / (expert + dense), 1, 1e-5);
 }
 
+// tp = 2, cp = 2, pp = 4 fill two nodes of eight; the next replica lies two nodes on. Each node has two tensor ranks of two
+// stages: four rings over 2 · 4 ranks that leave it once.
+TEST(StrategyTraffic, ReplicasBehindThePipelineAreWholePipelinesApart) {
+  const CostModel model = CostModel::Make(On(Job("llama3-8b", 64, 2048), 64), Dgx(8)).value();
+  const Strategy s{.dp = 4, .tp = 2, .pp = 4, .cp = 2, .rank_order = RankOrder::kTpCpPpDp};
+  ASSERT_EQ(model.WhyIllegal(s), std::nullopt);
+  double gradients = 0;  // of stages 1 and 2, on one rank: the middle ones are alike
+  for (const CensusLine& line : model.Census(s, 1)) {
+    if (line.what == "gradients") gradients = static_cast<double>(line.bytes.count());
+  }
+  const auto matrix = Matrix(StrategyTraffic(model, s, 8));
+  const auto ring = [&](int from) { return matrix.at({from, (from + 2) % 8}); };
+  EXPECT_NEAR(ring(0), ring(2), 1);
+  EXPECT_NEAR(ring(6), ring(2), 1);
+  // Stages 0 and 3 have the embedding or the head besides.
+  EXPECT_GT(ring(0), 4 * 2 * 7.0 / 8 * gradients);
+  EXPECT_LT(ring(0), 2 * 4 * 2 * 7.0 / 8 * gradients);
+}
+
+// Shards stay inside a node of eight; each rank's eighth of the gradients goes round a ring of eight nodes, and eight ranks of
+// a node do so at once: 2 · 7/8 of all sharded gradients over each border.
+TEST(StrategyTraffic, ShardGroupsSumTheirGradientsOverNodes) {
+  const CostModel model = CostModel::Make(On(Job("llama3-8b", 64, 2048), 64), Dgx(8)).value();
+  const Strategy s{.dp = 64, .zero_stage = 3, .shard_group = 8};
+  ASSERT_EQ(model.WhyIllegal(s), std::nullopt);
+  double gradients = 0;
+  for (const CensusLine& line : model.Census(s, 0)) {
+    if (line.what == "unit gradients") gradients = line.count * static_cast<double>(line.bytes.count());
+  }
+  ASSERT_GT(gradients, 0);
+  const auto matrix = Matrix(StrategyTraffic(model, s, 8));
+  EXPECT_EQ(matrix.size(), 8u);
+  EXPECT_NEAR(matrix.at({0, 1}) / (2 * 7.0 / 8 * gradients), 1, 1e-4);
+  EXPECT_NEAR(matrix.at({7, 0}) / matrix.at({0, 1}), 1, 1e-9);
+}
+
 // compute + what is exposed of C is the prediction, so that the job alone iterates as planned.
 TEST(ProfileModel, AloneTheJobIteratesAsPredicted) {
   for (const char* name : {"gpt2-xl", "llama3-8b"}) {

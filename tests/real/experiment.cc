@@ -27,12 +27,15 @@ void Sleep(Seconds time) { std::this_thread::sleep_for(time); }
 const std::string& NextHost(const JobSpec& spec, size_t rank) { return spec.hosts[(rank + 1) % spec.hosts.size()]; }
 
 /// Mean over whole iterations from the end of the first that began at or after `from_s`; the number counted.
-std::pair<Seconds, int64_t> MeanIteration(const std::vector<Step>& steps, double from_s, double to_s) {
+std::pair<Seconds, int64_t> MeanIteration(const std::vector<Step>& steps, double from_s, double to_s, double* begin_s) {
   double first = 0, last = 0;
   int64_t count = -1;
   for (const Step& step : steps) {
     if (step.begin_s < from_s || step.end_s > to_s) continue;
-    if (count < 0) first = step.end_s;
+    if (count < 0) {
+      first = step.end_s;
+      *begin_s = step.begin_s;
+    }
     last = step.end_s;
     ++count;
   }
@@ -75,7 +78,8 @@ Status Experiment::Calibrate() {
                         ReplayJob::Start(*fabric_, options_.installation, spec, kFirstRendezvous, kCalibration));
   WEFT_RETURN_IF_ERROR(job.Finish(kCalibration + kPatience));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Step> steps, job.Steps());
-  const auto [iteration, count] = MeanIteration(steps, steps.front().end_s, steps.back().end_s);
+  double begin_s = 0;
+  const auto [iteration, count] = MeanIteration(steps, steps.front().end_s, steps.back().end_s, &begin_s);
   if (count < 3) return Fail(Code::kInternal, fmt::format("{} iterations within {} s", count, kCalibration.count()));
   const auto ranks = static_cast<int64_t>(spec.hosts.size());
   goodput_ = Bytes(spec.bytes.count() * 2 * (ranks - 1) / ranks) / iteration;
@@ -83,14 +87,13 @@ Status Experiment::Calibrate() {
 }
 
 Status Experiment::Launch() {
-  const Seconds length = (options_.phase + options_.settle + Seconds(0.5)) * static_cast<double>(options_.phases);
   WEFT_ASSIGN_OR_RETURN(sent_before_, PortBytes(true));
   WEFT_ASSIGN_OR_RETURN(arrived_before_, PortBytes(false));
   int port = kFirstRendezvous;
   std::vector<TraceSampler::Port> ports;
   for (const JobSpec& spec : options_.jobs) {
     WEFT_ASSIGN_OR_RETURN(ReplayJob job,
-                          ReplayJob::Start(*fabric_, options_.installation, spec, ++port, length + Seconds(2)));
+                          ReplayJob::Start(*fabric_, options_.installation, spec, ++port, Length() + Seconds(2)));
     jobs_.push_back(std::move(job));
     // Behind the spines: what a job has got, and not what it has offered.
     const auto& hosts = fabric_->hosts();
@@ -243,18 +246,43 @@ std::pair<int64_t, Seconds> Experiment::HeldSoFar(size_t j) {
   return {holds, held};
 }
 
-Result<Outcome> Experiment::Run(const std::string& policy, const Decision& decision) {
-  if (Status status = Apply(decision, /*in_place=*/false); !status) return Fail(status.error().WithContext(policy));
-  if (Status status = Wait(options_.settle); !status) return Fail(status.error().WithContext(policy));
-  if (decision.shifts) WEFT_RETURN_IF_ERROR(Apply(decision, /*in_place=*/true));
+Result<Outcome> Experiment::RunDraw(const std::string& policy, const Decision& decision, uint32_t draw) {
+  Decision placing = decision;
+  if (!decision.shifts) placing.shifts = DrawPhases(model_, decision.paths, draw);
+  WEFT_RETURN_IF_ERROR(Apply(placing, /*in_place=*/false));
+  WEFT_RETURN_IF_ERROR(Wait(options_.settle));
+  WEFT_RETURN_IF_ERROR(Apply(decision, /*in_place=*/true));
   const double from_s = MonotonicSeconds();
   WEFT_ASSIGN_OR_RETURN(ports_before_, FirstPorts());
   held_before_.clear();
   for (size_t j = 0; j < jobs_.size(); ++j) held_before_.push_back(HeldSoFar(j));
-  if (Status status = Wait(options_.phase); !status) return Fail(status.error().WithContext(policy));
-  auto outcome = Measure(policy, decision, from_s, MonotonicSeconds());
-  if (!outcome) return Fail(outcome.error().WithContext(policy));
-  return outcome;
+  WEFT_RETURN_IF_ERROR(Wait(decision.shifts ? options_.phase : options_.phase / options_.draws));
+  return Measure(policy, decision, from_s, MonotonicSeconds());
+}
+
+Result<Outcome> Experiment::Run(const std::string& policy, const Decision& decision) {
+  const int draws = decision.shifts ? 1 : options_.draws;
+  Outcome all;
+  for (int draw = 0; draw < draws; ++draw) {
+    auto outcome = RunDraw(policy, decision, static_cast<uint32_t>(draw));
+    if (!outcome) return Fail(outcome.error().WithContext(policy));
+    for (size_t j = 0; j < outcome->jobs.size() && draw > 0; ++j) {
+      outcome->jobs[j].measured += all.jobs[j].measured;
+      outcome->jobs[j].simulated += all.jobs[j].simulated;
+      outcome->jobs[j].iterations += all.jobs[j].iterations;
+    }
+    all = std::move(*outcome);  // the rest is of the last draw
+  }
+  for (JobOutcome& job : all.jobs) {
+    job.measured /= draws;
+    job.simulated /= draws;
+  }
+  return all;
+}
+
+Seconds Experiment::Length() const {
+  const Seconds once = options_.phase + (options_.settle + Seconds(0.5)) * static_cast<double>(options_.draws);
+  return once * static_cast<double>(options_.phases);
 }
 
 Result<Outcome> Experiment::Measure(const std::string& policy, const Decision& decision, double from_s, double to_s) {
@@ -263,7 +291,7 @@ Result<Outcome> Experiment::Measure(const std::string& policy, const Decision& d
   if (decision.shifts) outcome.window_period = decision.shifts->period;
   const std::vector<planner::PeriodicJob> on_paths = OnPaths(model_, decision.paths);
   WEFT_ASSIGN_OR_RETURN(const std::vector<testbed::LinkCounters> ports, FirstPorts());
-  const std::vector<Prediction> predictions = Predict(model_, decision, Seconds(to_s - from_s));
+  std::vector<double> begins(jobs_.size(), 0);
   for (size_t j = 0; j < jobs_.size(); ++j) {
     const JobSpec& spec = jobs_[j].spec();
     JobOutcome job{.name = spec.name, .spines = {}, .traffic_class = decision.classes[j]};
@@ -272,7 +300,7 @@ Result<Outcome> Experiment::Measure(const std::string& policy, const Decision& d
     }
     job.alone = planner::IterationAlone(model_.capacity, on_paths[j]);
     WEFT_ASSIGN_OR_RETURN(const std::vector<Step> steps, jobs_[j].Steps());
-    std::tie(job.measured, job.iterations) = MeanIteration(steps, from_s, to_s);
+    std::tie(job.measured, job.iterations) = MeanIteration(steps, from_s, to_s, &begins[j]);
     if (job.iterations == 0) {
       return Fail(Code::kDeadlineExceeded,
                   fmt::format("job {} made no whole iteration in {:.1f} s", spec.name, to_s - from_s));
@@ -283,10 +311,13 @@ Result<Outcome> Experiment::Measure(const std::string& policy, const Decision& d
     const auto sent = static_cast<double>(ports[j].bytes - ports_before_[j].bytes);
     job.marked = static_cast<double>(ports[j].priority_bytes - ports_before_[j].priority_bytes) / std::max(1.0, sent);
     by_spine[job.spines.front()].push_back(j);
-    job.simulated = predictions[j].mean;
-    job.spread = predictions[j].spread;
     outcome.jobs.push_back(std::move(job));
   }
+  const double start = *std::min_element(begins.begin(), begins.end());
+  std::vector<Seconds> starts;
+  for (const double begin : begins) starts.push_back(Seconds(begin - start));
+  const std::vector<Seconds> simulated = Predict(model_, decision, starts, Seconds(to_s - start));
+  for (size_t j = 0; j < simulated.size(); ++j) outcome.jobs[j].simulated = simulated[j];
   std::vector<std::vector<size_t>> groups;
   for (auto& [spine, members] : by_spine) groups.push_back(std::move(members));
   outcome.shared_bytes = SharedBytes(outcome.trace, groups);
@@ -322,8 +353,7 @@ Result<Ending> Experiment::Finish() {
   Ending ending;
   for (auto& [name, host] : hosts_) ending.rejected += host->rejected();
   for (ReplayJob& job : jobs_) {
-    const Seconds length = (options_.phase + options_.settle + Seconds(0.5)) * static_cast<double>(options_.phases);
-    WEFT_ASSIGN_OR_RETURN(const JobEnd end, job.Finish(length + kPatience));
+    WEFT_ASSIGN_OR_RETURN(const JobEnd end, job.Finish(Length() + kPatience));
     ending.jobs.push_back(end);
   }
   WEFT_ASSIGN_OR_RETURN(ending.sent_bytes, PortBytes(true));

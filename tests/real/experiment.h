@@ -25,7 +25,10 @@ struct ExperimentOptions {
   /// That a port holds, per class. The testbed's own 200 ms are as long as a burst here: whoever came first would be
   /// served first, and nothing be shared. Two of the kernel's largest packets are the least that keeps a port busy.
   Bytes queue{128 << 10};
-  Seconds phase{6};                ///< measured, of each decision
+  Seconds phase{6};                ///< measured, of each decision, all draws together
+  /// Of the phases that jobs without windows have to each other: few jobs of almost one period may keep theirs for long,
+  /// so that one draw says little. The gates set them, and then let go.
+  int draws = 1;
   Seconds settle{2};               ///< before that
   int phases = 1;                  ///< how many are to come: the jobs run so long
 };
@@ -35,9 +38,8 @@ struct JobOutcome {
   std::vector<std::string> spines;  ///< of its flows
   int traffic_class = 0;
   Seconds alone{0};                 ///< as the model has it
-  Seconds measured{0};              ///< mean over whole iterations
-  Seconds simulated{0};             ///< mean over the phases that the jobs may have to each other
-  Seconds spread{0};                ///< between those
+  Seconds measured{0};              ///< mean over whole iterations, and over the draws of phases
+  Seconds simulated{0};             ///< mean over the same draws
   int64_t iterations = 0;
   int64_t holds = 0;                ///< by the gates of all its flows
   Seconds held{0};
@@ -72,7 +74,7 @@ class Experiment {
 
   /// Starts the jobs and waits until their flows are there.
   [[nodiscard]] Status Launch();
-  /// Puts `decision` in force and measures. Errors: kDeadlineExceeded where it does not come into force or a job stands
+  /// Puts `decision` in force and measures, with windows once, without them once per draw of the phases. Errors: kDeadlineExceeded where it does not come into force or a job stands
   /// still.
   [[nodiscard]] Result<Outcome> Run(const std::string& policy, const Decision& decision);
   /// Lets the jobs end by themselves.
@@ -92,6 +94,8 @@ class Experiment {
   Status Wait(Seconds time);
   /// Holds and their time so far, by all gates of job `j`.
   std::pair<int64_t, Seconds> HeldSoFar(size_t j);
+  Seconds Length() const;
+  Result<Outcome> RunDraw(const std::string& policy, const Decision& decision, uint32_t draw);
   Result<Outcome> Measure(const std::string& policy, const Decision& decision, double from_s, double to_s);
   /// What the first hosts' ports have sent so far, by job.
   Result<std::vector<testbed::LinkCounters>> FirstPorts();

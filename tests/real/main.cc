@@ -2,7 +2,7 @@
 // measured iteration times next to those of the planner's simulator, and the bursts before and after the shift.
 //
 //   real-fabric                          the ctest entry: 5 s per policy
-//   real-fabric --phase 40s --out DIR    for docs/performance.md: also traces as CSV and SVG
+//   real-fabric --phase 40s --draws 5 --out DIR    for docs/performance.md: also traces as CSV and SVG
 //
 // Exits with 77 where no fabric can be built, 1 where a fact does not hold. No fact is about time: the errors against the
 // simulator are printed for people, since another program on the machine may spoil them.
@@ -55,13 +55,15 @@ std::vector<Policy> Policies(const Model& model) {
           {"paths+shifts", {planned, alike, PlanShifts(model, planned)}}};
 }
 
-Result<std::vector<std::string>> RunAll(const Installation& installation, Seconds phase, const std::string& out) {
+Result<std::vector<std::string>> RunAll(const Installation& installation, Seconds phase, int draws,
+                                        const std::string& out) {
   ExperimentOptions options;
   options.fabric.hosts_per_leaf = 3;
   options.fabric.link_rate = kLinkRate;
   options.jobs = Jobs();
   options.installation = installation;
   options.phase = phase;
+  options.draws = draws;
   options.phases = 6;
   WEFT_ASSIGN_OR_RETURN(const auto experiment, Experiment::Start(options));
   fmt::print("goodput of one flow alone {}, links {}\n", FormatRate(experiment->goodput()), FormatRate(kLinkRate));
@@ -87,6 +89,10 @@ int Main(int argc, char** argv) {
   CLI::App app("Replayed jobs on a namespace fabric: measured against simulated", "real-fabric");
   std::string phase_text = "5s", out;
   app.add_option("--phase", phase_text, "measured time of each policy")->capture_default_str();
+  int draws = 1;
+  app.add_option("--draws", draws, "of the phases between jobs, where no window sets them; the measured time is shared out")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
   app.add_option("--out", out, "folder for the traces: CSV per policy, and bursts.svg")->check(CLI::ExistingDirectory);
   try {
     app.parse(argc, argv);
@@ -104,7 +110,7 @@ int Main(int argc, char** argv) {
   if (::mkdtemp(folder) == nullptr) return Fails(ErrnoError("make a folder", errno));
   const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
   const Installation installation{bin, bin.parent_path() / "lib/libnccl-net-weft.so", folder};
-  const auto broken = RunAll(installation, *phase, out);
+  const auto broken = RunAll(installation, *phase, draws, out);
   std::error_code ignored;
   fs::remove_all(folder, ignored);
   if (!broken) return Fails(broken.error());

@@ -1,7 +1,6 @@
 #include "tests/real/model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <random>
 
 #include "common/check.h"
@@ -130,34 +129,32 @@ Shifts PlanShifts(const Model& model, const planner::JobPaths& paths) {
   return shifts;
 }
 
-std::vector<Prediction> Predict(const Model& model, const Decision& decision, Seconds horizon) {
+Shifts DrawPhases(const Model& model, const planner::JobPaths& paths, uint32_t seed) {
+  const std::vector<planner::PeriodicJob> jobs = OnPaths(model, paths);
+  Shifts shifts;
+  shifts.gated.assign(jobs.size(), true);
+  for (const planner::PeriodicJob& job : jobs) {
+    shifts.period = std::max(shifts.period, planner::IterationAlone(model.capacity, job) * (1 + kPeriodMargin));
+  }
+  shifts.tight = shifts.wide = shifts.period * kTightShare;
+  std::mt19937 random(seed);
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    shifts.shift.push_back(shifts.period * (static_cast<double>(random()) / static_cast<double>(std::mt19937::max())));
+  }
+  return shifts;
+}
+
+std::vector<Seconds> Predict(const Model& model, const Decision& decision, const std::vector<Seconds>& starts,
+                             Seconds horizon) {
   std::vector<planner::PeriodicJob> jobs = OnPaths(model, decision.paths);
   Seconds slowest{0};
   for (size_t j = 0; j < jobs.size(); ++j) {
     if (decision.shifts && decision.shifts->gated[j]) jobs[j] = Held(model, jobs[j], decision.shifts->period);
+    jobs[j].start = starts[j];
     slowest = std::max(slowest, planner::IterationAlone(model.capacity, jobs[j]));
   }
-  std::mt19937 random(1);
-  std::vector<double> sum(jobs.size(), 0), squares(jobs.size(), 0);
-  for (int draw = 0; draw < kPhaseDraws; ++draw) {
-    for (size_t j = 0; j < jobs.size(); ++j) {
-      const bool gated = decision.shifts && decision.shifts->gated[j];
-      const double share = static_cast<double>(random()) / static_cast<double>(std::mt19937::max());
-      jobs[j].start = gated ? decision.shifts->shift[j] : slowest * share;
-    }
-    const planner::PeriodicSimulator simulator(model.capacity, jobs, {.warmup = 0, .measured = horizon / slowest});
-    const planner::SteadyState state = simulator.Run(decision.classes);
-    for (size_t j = 0; j < jobs.size(); ++j) {
-      sum[j] += state.iteration[j].count();
-      squares[j] += state.iteration[j].count() * state.iteration[j].count();
-    }
-  }
-  std::vector<Prediction> predictions;
-  for (size_t j = 0; j < jobs.size(); ++j) {
-    const double mean = sum[j] / kPhaseDraws;
-    predictions.push_back({Seconds(mean), Seconds(std::sqrt(std::max(0.0, squares[j] / kPhaseDraws - mean * mean)))});
-  }
-  return predictions;
+  const planner::PeriodicSimulator simulator(model.capacity, jobs, {.warmup = 0, .measured = horizon / slowest});
+  return simulator.Run(decision.classes).iteration;
 }
 
 }  // namespace weft::real

@@ -50,15 +50,12 @@ std::vector<int32_t> PlanClasses(const Model& model, const planner::JobPaths& pa
 /// The planner's shifts: bursts are padded, so that what is left of the period is shared out between them.
 Shifts PlanShifts(const Model& model, const planner::JobPaths& paths);
 
-struct Prediction {
-  Seconds mean{0};
-  Seconds spread{0};   ///< standard deviation between draws of the phases
-};
+/// Windows of one period that put every job into a phase of its own choice of `seed`, whether it meets another or not.
+Shifts DrawPhases(const Model& model, const planner::JobPaths& paths, uint32_t seed);
 
-/// Iteration of each job over `horizon`. Jobs without windows run against each other in phases that nobody chose, and few
-/// jobs of almost one period may keep them for long: mean and spread are over kPhaseDraws draws (a fixed seed). Jobs with
-/// windows begin where those let them.
-std::vector<Prediction> Predict(const Model& model, const Decision& decision, Seconds horizon);
-inline constexpr int kPhaseDraws = 200;
+/// Mean iteration of each job when job j begins an iteration `starts[j]` from now, over the whole iterations that end
+/// within `horizon`, the first not counted.
+std::vector<Seconds> Predict(const Model& model, const Decision& decision, const std::vector<Seconds>& starts,
+                             Seconds horizon);
 
 }  // namespace weft::real

@@ -35,13 +35,13 @@ Status Write(const std::string& path, const std::string& text) {
 }  // namespace
 
 std::string Table(const std::vector<Outcome>& outcomes) {
-  std::string out = fmt::format("{:<18} {:<4} {:<14} {:>5} {:>8} {:>9} {:>18} {:>7} {:>5} {:>6} {:>8}\n", "policy", "job",
+  std::string out = fmt::format("{:<18} {:<4} {:<14} {:>5} {:>8} {:>9} {:>10} {:>7} {:>5} {:>6} {:>8}\n", "policy", "job",
                                 "paths", "class", "alone", "measured", "simulated", "error", "iter", "holds", "held");
   for (const Outcome& outcome : outcomes) {
     for (const JobOutcome& job : outcome.jobs) {
-      out += fmt::format("{:<18} {:<4} {:<14} {:>5} {:>6.3f} s {:>7.3f} s {:>8.3f} ± {:>5.3f} s {:>+6.1f}% ",
+      out += fmt::format("{:<18} {:<4} {:<14} {:>5} {:>6.3f} s {:>7.3f} s {:>8.3f} s {:>+6.1f}% ",
                          outcome.policy, job.name, Joined(job.spines), job.traffic_class, job.alone.count(),
-                         job.measured.count(), job.simulated.count(), job.spread.count(), 100 * job.error());
+                         job.measured.count(), job.simulated.count(), 100 * job.error());
       out += fmt::format("{:>5} {:>6} {:>6.2f} s\n", job.iterations, job.holds, job.held.count());
     }
   }

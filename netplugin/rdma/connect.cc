@@ -99,8 +99,9 @@ int RdmaConnector::SayHello(const Handle& handle, const LocalEnd& end, Pending* 
   pending->flow = RandomBits();
   pending->pairs = QueuePairs::Make(end.port, lanes, false, &why);
   if (!pending->pairs) return Refused(handle, nccl::kSystemError, why.c_str());
-  const auto ports = DefaultPorts(pending->flow, kMaxParts + 1);
-  for (uint32_t lane = 0; lane <= kControlLane; ++lane) pending->pairs->SetUdpPort(lane, ports[lane]);
+  const auto ports = SpreadPorts(pending->flow, lanes, end.port->path_probe());
+  for (uint32_t lane = 0; lane < lanes; ++lane) pending->pairs->SetUdpPort(lane, ports[lane]);
+  pending->pairs->SetUdpPort(kControlLane, ports[lanes]);
   pending->traffic_class = end.traffic_class;
   const int own = environment.traffic_class;
   const uint8_t data_class = own >= 0 ? static_cast<uint8_t>(own) : end.traffic_class;

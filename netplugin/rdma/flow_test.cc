@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <set>
 
 #include "netplugin/rdma/testing/fake_fabric.h"
 #include "netplugin/rdma/transport.h"
@@ -57,6 +58,7 @@ class RdmaFlow : public ::testing::Test {
       auto port = fabric_.OpenPort(static_cast<int>(i), environment_.rdma, &why);
       ends_[i] = {.device = i, .port = port, .address = Loopback(), .comm_id = 1, .traffic_class = 0};
       ASSERT_TRUE(ends_[i].port) << why;
+      ends_[i].port->set_path_probe(probe_);
       background_.Add(ends_[i].port.get());
     }
     background_.Add(&turner_);
@@ -102,6 +104,7 @@ class RdmaFlow : public ::testing::Test {
   PolicyStore policies_;
   Background background_;
   Turner turner_{policies_};
+  PathProbe probe_;
   std::unique_ptr<Services> services_;
   LocalEnd ends_[2];
   std::unique_ptr<Comm> send_, recv_;
@@ -202,6 +205,17 @@ TEST_F(RdmaFlow, BytesGoByTheFlowsOwnPortsAlike) {
     EXPECT_EQ(counts.bytes_by_port.at(port), sender().lanes[lane].bytes.load());
     EXPECT_NEAR(static_cast<double>(counts.bytes_by_port.at(port)) / static_cast<double>(total), 0.25, 0.02);
   }
+}
+
+TEST_F(RdmaFlow, KnownPathsAreSpreadOver) {
+  probe_ = [](uint16_t port) { return port % 4; };
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  std::set<uint32_t> paths;
+  for (uint32_t lane = 0; lane < 4; ++lane) paths.insert(sender().lanes[lane].source_port.load() % 4);
+  // Of sixteen ports some may have no fourth path among them; what there is must be used.
+  std::set<uint32_t> possible;
+  for (const uint16_t port : DefaultPorts(sender().flow, 16)) possible.insert(port % 4);
+  EXPECT_EQ(paths, possible);
 }
 
 TEST_F(RdmaFlow, LongPartsGoInPiecesAndEndWithARecord) {

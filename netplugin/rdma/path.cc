@@ -33,6 +33,16 @@ std::vector<uint16_t> DefaultPorts(uint64_t flow, uint32_t count) {
   return ports;
 }
 
+std::vector<uint16_t> SpreadPorts(uint64_t flow, uint32_t lanes, const PathProbe& probe) {
+  const std::vector<uint16_t> candidates = DefaultPorts(flow, 4 * lanes + 1);
+  std::vector<uint16_t> ports;
+  for (const uint32_t i : ChoosePairs(std::span(candidates).first(4 * lanes), lanes, probe)) {
+    ports.push_back(candidates[i]);
+  }
+  ports.push_back(candidates.back());
+  return ports;
+}
+
 std::vector<uint32_t> ChoosePairs(std::span<const uint16_t> ports, uint32_t wanted, const PathProbe& probe) {
   std::map<int, uint32_t> on_path;
   std::map<uint16_t, uint32_t> on_port;

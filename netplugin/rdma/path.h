@@ -41,4 +41,8 @@ using PathProbe = std::function<int(uint16_t port)>;
 /// ascending, min(wanted, ports.size()) of them.
 std::vector<uint32_t> ChoosePairs(std::span<const uint16_t> ports, uint32_t wanted, const PathProbe& probe);
 
+/// The ports that a new flow's `lanes` data pairs ask for, and after them its control pair's: of four times as many of
+/// the flow's own, those that ChoosePairs keeps. Without a probe they are DefaultPorts().
+std::vector<uint16_t> SpreadPorts(uint64_t flow, uint32_t lanes, const PathProbe& probe);
+
 }  // namespace weft::net::rdma

@@ -52,6 +52,10 @@ class Port final : public BackgroundTask {
   int ptr_support() const { return ptr_support_; }
   int completions() const { return most_completions_; }  ///< entries that a completion queue may have
 
+  /// What is known of the paths from this port, asked when a flow is made; nothing by default. Set before the first flow.
+  const PathProbe& path_probe() const { return path_probe_; }
+  void set_path_probe(PathProbe probe) { path_probe_ = std::move(probe); }
+
   /// Relaxed: a hint, set and cleared by the device's own events.
   bool down() const { return down_.load(std::memory_order_relaxed); }
   /// Whether it was down at any time that can have failed a queue pair which fails at `now`.
@@ -93,6 +97,7 @@ class Port final : public BackgroundTask {
   uint64_t guid_ = 0;
   int ptr_support_ = nccl::kPtrHost;
   int most_completions_ = 0;
+  PathProbe path_probe_;
   std::atomic<bool> down_{false};
   std::atomic<uint64_t> last_down_ns_{0};  // relaxed, as down_; 0: never
 

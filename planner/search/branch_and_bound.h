@@ -106,7 +106,11 @@ class BranchAndBound {
     }
     WaitForLate();
     for (size_t i = next_late_.fetch_add(1); i < late_.size(); i = next_late_.fetch_add(1)) {
-      Enter(late_[i].node, late_[i].bound, 0, local, scratch, stop);
+      // Only now bounded by itself: most are cut by what they inherit.
+      const Node& node = late_[i].node;
+      double bound = late_[i].bound;
+      if (!options_.exhaustive && !Above(bound, Cut())) bound = std::max(bound, space_.Bound(node, scratch));
+      Enter(node, bound, 0, local, scratch, stop);
     }
     const std::lock_guard lock(mutex_);
     statistics_.evaluated += local.statistics.evaluated;
@@ -240,8 +244,9 @@ class BranchAndBound {
     // Below, deeper levels may grow the outer vectors: index anew after each call.
     local.bounded[depth].clear();
     for (Node& child : local.children[depth]) {
-      // A leaf's own price is its best bound.
-      const double own = options_.exhaustive || space_.IsLeaf(child) ? bound : space_.Bound(child, scratch);
+      // A leaf's own price is its best bound; what waits is bounded when its turn comes.
+      const bool later = options_.exhaustive || space_.IsLeaf(child) || IsLate(space_, child);
+      const double own = later ? bound : space_.Bound(child, scratch);
       local.bounded[depth].push_back({std::max(bound, own), std::move(child)});
     }
     std::stable_sort(local.bounded[depth].begin(), local.bounded[depth].end(),

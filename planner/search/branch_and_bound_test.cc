@@ -72,6 +72,62 @@ TableSpace Random(std::mt19937& random, bool some_feasible = true) {
 
 using Search = BranchAndBound<TableSpace>;
 
+/// The same, where every second node of a depth waits until all others have been visited.
+struct LateSpace : TableSpace {
+  size_t depth = 2;
+  bool Late(const Node& node) const { return node.size() == depth && node.back() % 2 == 1; }
+};
+static_assert(SearchSpace<LateSpace>);
+
+TEST(BranchAndBound, WhatWaitsChangesNothing) {
+  std::mt19937 random(23);
+  for (int round = 0; round < 500; ++round) {
+    LateSpace late;
+    static_cast<TableSpace&>(late) = Random(random);
+    late.depth = 1 + random() % late.sizes.size();
+    const TableSpace& plain = late;
+    const SearchOptions options{.keep = 1 + random() % 4, .exhaustive = random() % 4 == 0, .front_slack = random() % 2 * 0.5};
+    Search one(plain, options);
+    BranchAndBound<LateSpace> other(late, options);
+    TableSpace::Scratch scratch;
+    one.Work(scratch);
+    {
+      std::vector<std::jthread> threads;
+      for (size_t i = 0; i < 1 + random() % 3; ++i) {
+        threads.emplace_back([&other] {
+          TableSpace::Scratch own;
+          other.Work(own);
+        });
+      }
+    }
+    ASSERT_EQ(other.Best().size(), one.Best().size());
+    for (size_t i = 0; i < one.Best().size(); ++i) ASSERT_EQ(other.Best()[i].leaf, one.Best()[i].leaf);
+    ASSERT_EQ(other.Front().size(), one.Front().size());
+    const SearchStatistics& all = other.statistics();
+    ASSERT_EQ(all.evaluated + all.pruned, one.statistics().evaluated + one.statistics().pruned);
+    ASSERT_TRUE(all.complete());
+  }
+}
+
+// A budget that ends the search while nodes wait: they are counted as left, and the bound holds.
+TEST(BranchAndBound, ABudgetLeavesWhatWaits) {
+  std::mt19937 random(29);
+  for (int round = 0; round < 200; ++round) {
+    LateSpace late;
+    static_cast<TableSpace&>(late) = Random(random);
+    late.depth = 1;
+    TableSpace::Scratch scratch;
+    BranchAndBound<LateSpace> whole(late, {}), cut(late, {.node_budget = 1 + static_cast<int64_t>(random() % 4)});
+    whole.Work(scratch);
+    cut.Work(scratch);
+    const SearchStatistics& all = cut.statistics();
+    ASSERT_EQ(all.evaluated + all.pruned + all.left, whole.statistics().evaluated + whole.statistics().pruned);
+    if (!whole.Best().empty()) {
+      ASSERT_LE(cut.ProvedBound(), whole.Best()[0].value);
+    }
+  }
+}
+
 TEST(BranchAndBound, EqualsSortingOnRandomTrees) {
   std::mt19937 random(2);
   int64_t pruned = 0;

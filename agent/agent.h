@@ -61,7 +61,8 @@ class Agent {
   void SampleTelemetry();
   void FollowFlows(Process& process);
   void Observe(uint64_t now_ns);
-  void FindSlowRanks(uint64_t now_ns);
+  /// Ranks of this host that others wait for, by job.
+  std::map<std::string, int64_t> FindSlowRanks(uint64_t now_ns);
   void ObservePolicies();
   void Report();
   void ReadNics(v1::HostSample* sample);

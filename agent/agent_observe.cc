@@ -41,24 +41,29 @@ void Agent::Observe(uint64_t now_ns) {
     }
   }
   if (!profile_.Due(now_ns)) return;
-  FindSlowRanks(now_ns);
+  std::map<std::string, int64_t> stalled, behind = FindSlowRanks(now_ns);
   for (const auto& [connection, process] : processes_) {
-    const std::string& job = process.map->job();
+    stalled[process.map->job()] += process.observations->open_stalls();
+  }
+  for (const auto& [job, connections] : stalled) {
+    metrics_.SetTrouble(job, connections, behind[job]);
     policies_.SetProfile(job, profile_.Level(job, now_ns), now_ns + ProfileSwitch::kLeaseNs);
   }
 }
 
-void Agent::FindSlowRanks(uint64_t now_ns) {
+std::map<std::string, int64_t> Agent::FindSlowRanks(uint64_t now_ns) {
   std::map<std::string, std::vector<RankProgress>> jobs;
   for (const auto& [connection, process] : processes_) {
     process.observations->AppendProgress(&jobs[process.map->job()]);
   }
   std::set<std::string> standing;
+  std::map<std::string, int64_t> behind;
   for (const auto& [job, progress] : jobs) {
     for (const Straggle& straggle : FindStraggles(progress, now_ns, kStraggleS)) {
       const std::string key = job + "/" + std::to_string(straggle.comm) + "/" + straggle.operation + "/" +
                               std::to_string(straggle.sequence);
       standing.insert(key);
+      behind[job] += static_cast<int64_t>(straggle.behind.size());
       profile_.Trouble(job, now_ns);
       if (straggles_told_.contains(key)) continue;
       LogWarn("agent", straggle.behind.empty() ? "collective does not end; every rank of this host is in it"
@@ -69,6 +74,7 @@ void Agent::FindSlowRanks(uint64_t now_ns) {
     }
   }
   straggles_told_ = std::move(standing);
+  return behind;
 }
 
 }  // namespace weft::agent

@@ -38,7 +38,7 @@ void RaiseTo(Counter& counter, double total) {
 
 struct Metrics::JobSeries {
   Counter *bytes[2], *wire_bytes[2], *retransmits, *wait_peer, *wait_wire, *wait_window;
-  Gauge *epoch, *period;
+  Gauge *epoch, *period, *stalled, *behind;
 };
 
 struct Metrics::Families {
@@ -67,6 +67,10 @@ struct Metrics::Families {
                                        "Time that flows waited for the peer, the wire or their time window");
   Family<Gauge>& periods = MakeGauge(registry, "weft_agent_iteration_period_seconds",
                                      "Iteration period found in the job's bursts, 0 if none");
+  Family<Gauge>& stalled = MakeGauge(registry, "weft_agent_connections_stalled",
+                                     "Connections with requests in flight that stand still");
+  Family<Gauge>& behind = MakeGauge(registry, "weft_agent_ranks_behind",
+                                    "Ranks of this host that have not come to a collective that others are in");
   Counter& bursts_lost = MakeCounter(registry, "weft_agent_bursts_lost_total",
                                      "Bursts overwritten before they were read").Add({});
   Counter& slots_invalid = MakeCounter(registry, "weft_agent_slots_invalid_total",
@@ -164,7 +168,9 @@ Metrics::JobSeries& Metrics::SeriesOf(const std::string& job) {
                         .wait_wire = &f.waits.Add({{"weft_job", job}, {"side", "wire"}}),
                         .wait_window = &f.waits.Add({{"weft_job", job}, {"side", "window"}}),
                         .epoch = &f.epochs.Add({{"weft_job", job}}),
-                        .period = &f.periods.Add({{"weft_job", job}})};
+                        .period = &f.periods.Add({{"weft_job", job}}),
+                        .stalled = &f.stalled.Add({{"weft_job", job}}),
+                        .behind = &f.behind.Add({{"weft_job", job}})};
 }
 
 void Metrics::AddTraffic(const std::string& job, const TrafficDelta& traffic) {
@@ -187,6 +193,12 @@ void Metrics::SetJob(const std::string& job, int64_t policy_epoch, Seconds perio
   series.period->Set(period.count());
 }
 
+void Metrics::SetTrouble(const std::string& job, int64_t stalled, int64_t behind) {
+  JobSeries& series = SeriesOf(job);
+  series.stalled->Set(static_cast<double>(stalled));
+  series.behind->Set(static_cast<double>(behind));
+}
+
 void Metrics::RemoveJob(const std::string& job) {
   if (job.empty()) return;
   Families& f = *families_;
@@ -204,6 +216,8 @@ void Metrics::RemoveJob(const std::string& job) {
   f.waits.Remove(series.wait_window);
   f.epochs.Remove(series.epoch);
   f.periods.Remove(series.period);
+  f.stalled.Remove(series.stalled);
+  f.behind.Remove(series.behind);
   f.jobs.erase(it);
 }
 

@@ -58,6 +58,8 @@ class ObservationReader {
 
   /// What is new since the last call.
   std::vector<StallNews> TakeStalls();
+  /// Stalls whose beginning was told and whose end was not.
+  int64_t open_stalls() const { return static_cast<int64_t>(told_.size()); }
   /// Appends every open communicator whose rank is known.
   void AppendProgress(std::vector<RankProgress>* progress) const;
 

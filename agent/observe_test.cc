@@ -1,6 +1,7 @@
 // The agent with a plugin's segment in which something stands still: what it logs, and what it writes back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
 
 #include <chrono>
 #include <fstream>
@@ -64,6 +65,10 @@ class ObserveTest : public ::testing::Test {
   }
   ~ObserveTest() override { ::munmap(const_cast<abi::PolicySegment*>(policy_), sizeof *policy_); }
 
+  bool Scraped(const std::string& line) {
+    const auto response = httplib::Client("http://" + agent_->http_address()).Get("/metrics");
+    return response && response->body.find(line) != std::string::npos;
+  }
   bool Asked(ProfileLevel level) {
     return policy_->table.profile.load() == static_cast<uint32_t>(level) &&
            policy_->table.profile_until_ns.load() > NowNs();
@@ -101,6 +106,8 @@ TEST_F(ObserveTest, AConnectionThatStandsStillIsLoggedAndItsJobWatchedClosely) {
   stall.cause.store(static_cast<uint32_t>(abi::StallCause::kNoAcknowledgement));
   stall.state.store(static_cast<uint32_t>(abi::SlotState::kOpen), std::memory_order_release);
   EXPECT_TRUE(Eventually([&] { return Asked(ProfileLevel::kSteps); }));
+  EXPECT_TRUE(Eventually([&] { return Scraped("weft_agent_connections_stalled{weft_job=\"job-1\"} 1"); }));
+  EXPECT_TRUE(Scraped("weft_agent_ranks_behind{weft_job=\"job-1\"} 0"));
   const std::string log = ::testing::internal::GetCapturedStderr();
   for (const char* piece : {"connection stands still", "job=job-1", "rank=1", "peer_rank=2", "10.0.0.0:4000", "41001",
                             "no acknowledgement", "stalled_s=60"}) {

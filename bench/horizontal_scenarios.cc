@@ -41,9 +41,10 @@ struct Model {
   double compute_s;
 };
 
-// Sizes: CASSINI's 13-model table (recalled there, used as shape). Compute: VGG16 as published, 141 ms. No other is published:
-// the other vision models' is VGG16's by the ratio of forward multiply-adds (torchvision: VGG11 7.6, VGG16 15.5, VGG19
-// 19.6, ResNet50 4.1, WideResNet101 22.8 G), the language models' is VGG16's by the ratio of gradient bytes.
+// Sizes: CASSINI's 13-model table (recalled there, used as shape). Compute: VGG16 as published, 141 ms. No other is
+// published: the other vision models' is VGG16's by the ratio of forward multiply-adds (torchvision: VGG11 7.6, VGG16
+// 15.5, VGG19 19.6, ResNet50 4.1, WideResNet101 22.8 G), the language models' is VGG16's by the ratio of gradient
+// bytes.
 constexpr Model kCassiniModels[] = {
     {"vgg16", 528, 0.141},         {"vgg11", 507, 0.069},  {"vgg19", 549, 0.178},   {"resnet50", 98, 0.037},
     {"wideresnet101", 243, 0.207}, {"bert", 450, 0.120},   {"roberta", 800, 0.214}, {"camembert", 266, 0.071},
@@ -52,9 +53,10 @@ constexpr Model kCassiniModels[] = {
 // VGG16's published 114 ms of communication are what a ring of three takes: 4/3 of 528 MB at 50 Gbit/s.
 constexpr size_t kRingHosts = 3;
 
-// fp16 gradients of models that such a cluster trains: 340 M, 1.3 B, 2.7 B, 6.7 B parameters. Compute follows from the share of
-// communication that a job has alone, which is drawn: 25 to 55 %.
-constexpr Model kLanguageModels[] = {{"bert", 680, 0}, {"gpt-1.3b", 2600, 0}, {"gpt-2.7b", 5400, 0}, {"gpt-6.7b", 13400, 0}};
+// fp16 gradients of models that such a cluster trains: 340 M, 1.3 B, 2.7 B, 6.7 B parameters. Compute follows from
+// the share of communication that a job has alone, which is drawn: 25 to 55 %.
+constexpr Model kLanguageModels[] = {
+    {"bert", 680, 0}, {"gpt-1.3b", 2600, 0}, {"gpt-2.7b", 5400, 0}, {"gpt-6.7b", 13400, 0}};
 
 /// A ring all-reduce of `bytes` over the hosts, on `channels` connections per pair.
 void AddRing(const std::vector<NodeId>& hosts, int64_t bytes, int channels, ScenarioJob* job) {
@@ -116,17 +118,19 @@ Scenario CassiniLike(uint64_t seed) {
   return scenario;
 }
 
-Scenario CruxLike(uint64_t seed, int tiers) {
+Scenario CruxLike(uint64_t seed, int tiers, int oversubscription) {
   Draw draw(seed);
   std::vector<NodeId> free;
-  Scenario scenario{.name = fmt::format("crux-like, {} tiers, seed {}", tiers, seed), .classes = 8,
+  Scenario scenario{.name = fmt::format("crux-like, {} tiers, {}:1, seed {}", tiers, oversubscription, seed),
+                    .classes = 8,
                     .seed = seed, .draws = 4, .duration = Seconds(60)};
   if (tiers == 2) {
-    scenario.topology = TwoTiers(16, 18, 18, GigabitsPerSecond(800), GigabitsPerSecond(400), &free);
+    scenario.topology = TwoTiers(16, 36 / oversubscription, 18, GigabitsPerSecond(800), GigabitsPerSecond(400), &free);
   } else {
     const planner::Cluster cluster = planner::ThreeTierClos(
-        {.pods = 4, .leaves_per_pod = 4, .aggregations_per_pod = 9, .cores_per_aggregation = 2, .hosts_per_leaf = 18,
-         .host_rate = GigabitsPerSecond(800), .fabric_rate = GigabitsPerSecond(800), .core_rate = GigabitsPerSecond(800)});
+        {.pods = 4, .leaves_per_pod = 4, .aggregations_per_pod = 18 / oversubscription, .cores_per_aggregation = 2,
+         .hosts_per_leaf = 18, .host_rate = GigabitsPerSecond(800), .fabric_rate = GigabitsPerSecond(800),
+         .core_rate = GigabitsPerSecond(800)});
     scenario.topology = cluster.topology;
     for (const planner::ClusterHost& host : cluster.hosts) free.push_back(host.gpus[0]);
   }

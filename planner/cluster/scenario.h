@@ -1,9 +1,9 @@
 // What-if: a cluster, the jobs that come and go on it, the links that fail, and what a policy makes of all that.
 //
-// Every job computes, then (from its release on) sends its bytes in lock step over one path per flow, and starts over when
-// both are done; links are shared fairly inside a class and strictly between classes (flows/periodic.h has the model). A
-// policy decides paths, classes and time shifts. It is asked again whenever a job arrives or leaves and whenever a link
-// changes, as the controller would be.
+// Every job computes, then (from its release on) sends its bytes in lock step over one path per flow, and starts over
+// when both are done; links are shared fairly inside a class and strictly between classes (flows/periodic.h has the
+// model). A policy decides paths, classes and time shifts. It is asked again whenever a job arrives or leaves and
+// whenever a link changes, as the controller would be.
 //
 //   Scenario scenario{.name = "two jobs", .topology = LeafSpine(2, 2, 2, GigabitsPerSecond(50)), .jobs = {...}};
 //   const Result<SimulationReport> report = Simulate(scenario, SimulationPolicy::kWeft, {});
@@ -41,7 +41,8 @@ struct ScenarioJob {
   std::vector<ScenarioFlow> flows;
 };
 
-/// From `at` on, the link (one direction) gives `capacity`; 0: it is down. A later fault of the same link replaces it.
+/// From `at` on, the link (one direction) gives `capacity`; 0: it is down. A later fault of the same link replaces
+/// it.
 struct ScenarioFault {
   Seconds at{0};
   LinkId link;
@@ -80,8 +81,8 @@ enum class SimulationObjective : uint8_t {
 
 struct SimulationOptions {
   bool trace = false;               ///< fill link_samples and phases
-  /// Simulated plans at most, each time that kWeft decides (and at most a million simulated events, which is less on large
-  /// clusters); kOptimal enumerates up to 10 times as many cases.
+  /// Simulated plans at most, each time that kWeft decides (and at most a million simulated events, which is less on
+  /// large clusters); kOptimal enumerates up to 10 times as many cases.
   int64_t evaluations = 2000;
   SimulationObjective objective = SimulationObjective::kBalanced;
 };
@@ -110,7 +111,8 @@ struct SimulatedJob {
   std::string name;
   /// Mean over the iterations that it finished; infinite where it finished none in twice its time alone.
   Seconds iteration{0};
-  Seconds alone{0};                 ///< iteration with the network (as it is at the start) to itself, on its best paths
+  /// iteration with the network (as it is at the start) to itself, on its best paths
+  Seconds alone{0};
   Seconds bound{0};                 ///< no policy is faster, whatever the others do: compute and cuts
   Seconds p99_iteration{0};
   int64_t iterations_done = 0;
@@ -135,13 +137,14 @@ struct SimulationReport {
   int64_t evaluations = 0;          ///< plans simulated by the policy to decide
   bool complete = true;             ///< no search of the policy was cut short by its budget
   std::vector<std::string> decisions; ///< what the policy decided and why: paths, classes, shifts
-  std::vector<LinkSample> link_samples; ///< ascending in time; if asked for. Of the first draw where draws are averaged
+  /// ascending in time; if asked for. Of the first draw where draws are averaged
+  std::vector<LinkSample> link_samples;
   std::vector<JobPhase> phases;     ///< in order of their end; if asked for
 };
 
 /// Runs `scenario` under `policy`. A function: same input, same answer, byte for byte.
-/// Errors: kInvalidArgument names the job, flow, fault or field, its value and what was expected (no jobs, a duration that
-/// is not positive, release after compute, two ends without a path, a node or link that does not exist …);
+/// Errors: kInvalidArgument names the job, flow, fault or field, its value and what was expected (no jobs, a duration
+/// that is not positive, release after compute, two ends without a path, a node or link that does not exist …);
 /// kResourceExhausted for kOptimal where there are too many cases, with their number.
 [[nodiscard]] Result<SimulationReport> Simulate(const Scenario& scenario, SimulationPolicy policy,
                                                 const SimulationOptions& options = {});

@@ -197,7 +197,9 @@ class SlowdownDual {
       const double length = kFirstStep / (1 + step / kSettling);
       for (size_t e = 0; e < epochs_.size(); ++e) {
         for (double& slope : slope_[e]) slope = std::clamp(slope, -1.0, 1.0);
-        for (size_t l = 0; l < price_[e].size(); ++l) price_[e][l] = std::max(0.0, price_[e][l] + length * slope_[e][l]);
+        for (size_t l = 0; l < price_[e].size(); ++l) {
+          price_[e][l] = std::max(0.0, price_[e][l] + length * slope_[e][l]);
+        }
       }
     }
     const auto jobs = static_cast<double>(std::count(cost_.begin(), cost_.end(), 1.0));
@@ -237,7 +239,8 @@ class SlowdownDual {
     return load.bytes / epoch.fastest[part.place].count() / epoch.rate[load.cut];
   }
 
-  /// min over z of 1 / Σ share z + Σ price z: speed is bought where it is cheapest until it costs more than it is worth.
+  /// min over z of 1 / Σ share z + Σ price z: speed is bought where it is cheapest until it costs more than it is
+  /// worth.
   double Cheapest(size_t j) {
     std::vector<Part>& parts = parts_[j];
     for (Part& part : parts) {

@@ -1,12 +1,12 @@
 // What no policy can beat: the bytes that jobs must carry over cuts, and the best that all of them together can do.
 //
-// Cuts: every host or GPU by itself, everything below a leaf, below a pod …, in both directions, and every link that all
-// paths of a flow cross. While nothing comes, goes or changes, iteration rates r_j satisfy Σ b_j(S) r_j ≤ B(S) and
-// r_j ≤ 1 / T_j, whatever the policy; GPU use and mean slow-down are bounded over that set.
+// Cuts: every host or GPU by itself, everything below a leaf, below a pod …, in both directions, and every link that
+// all paths of a flow cross. While nothing comes, goes or changes, iteration rates r_j satisfy Σ b_j(S) r_j ≤ B(S)
+// and r_j ≤ 1 / T_j, whatever the policy; GPU use and mean slow-down are bounded over that set.
 //
 // Source: co-design literature calls this the tier-cut programme; GPU use is SolveMaster()'s bound. Mean slow-down is
-// min Σ c_j / z_j over the same set, a convex programme, bounded from below by its Lagrangian dual at any prices (weak
-// duality), so that nothing rests on how well the prices are.
+// min Σ c_j / z_j over the same set, a convex programme, bounded from below by its Lagrangian dual at any prices
+// (weak duality), so that nothing rests on how well the prices are.
 // Internal to planner/cluster.
 #pragma once
 

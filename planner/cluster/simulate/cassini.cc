@@ -43,7 +43,9 @@ double Score(const SharedCircle& shared) {
   double excess = 0;
   for (size_t a = 0; a < kAngles; ++a) {
     double demand = 0;
-    for (size_t i = 0; i < shared.jobs.size(); ++i) demand += shared.demand[i][(a + kAngles - shared.rotation[i]) % kAngles];
+    for (size_t i = 0; i < shared.jobs.size(); ++i) {
+      demand += shared.demand[i][(a + kAngles - shared.rotation[i]) % kAngles];
+    }
     excess += std::max(0.0, demand - shared.circle.capacity.value());
   }
   return 1 - excess / (kAngles * shared.circle.capacity.value());
@@ -105,7 +107,9 @@ std::vector<SharedCircle> SharedCircles(const Situation& situation, const std::v
   for (const auto& [who, overload] : worst) {
     SharedCircle shared{.jobs = who};
     std::vector<CommunicationPattern> on_link;
-    for (const auto& [j, u] : users[overload.second]) on_link.push_back({patterns[j].period, patterns[j].uses[u].bursts});
+    for (const auto& [j, u] : users[overload.second]) {
+      on_link.push_back({patterns[j].period, patterns[j].uses[u].bursts});
+    }
     shared.circle = MakeCircle(situation.capacity[static_cast<size_t>(overload.second)], on_link);
     for (const CircleJob& job : shared.circle.jobs) {
       shared.demand.push_back(Sample(job, shared.circle.perimeter.count()));
@@ -201,12 +205,14 @@ Decision DecideCassini(const Situation& situation) {
     loops = shifts.loops;
     chosen = c;
   }
-  best.why.push_back(fmt::format("candidate {} of {}: mean score of its shared links {:.4f}; {} with loops{}", chosen + 1,
-                                 kCandidates, score, dropped, loops ? ", all, so links that close them are left out" : ""));
+  best.why.push_back(fmt::format("candidate {} of {}: mean score of its shared links {:.4f}; {} with loops{}",
+                                 chosen + 1, kCandidates, score, dropped,
+                                 loops ? ", all, so links that close them are left out" : ""));
   for (size_t j = 0; j < situation.jobs.size(); ++j) {
     if (!(best.gates[j].period.count() > 0)) continue;
     best.why.push_back(fmt::format("{}: shifted by {:.4f} s of its period {:.4f} s", situation.names[j],
-                                   (best.gates[j].first - situation.state->now()).count(), best.gates[j].period.count()));
+                                   (best.gates[j].first - situation.state->now()).count(),
+                                   best.gates[j].period.count()));
   }
   return best;
 }

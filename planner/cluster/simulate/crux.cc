@@ -48,7 +48,8 @@ std::vector<size_t> SampleOrder(size_t n, const std::vector<Contention>& content
 }  // namespace
 
 JobPaths CruxPaths(const Situation& situation) {
-  // Intensity needs the time of communication, which needs paths: the paper measures it, here it is that of the best paths.
+  // Intensity needs the time of communication, which needs paths: the paper measures it, here it is that of the best
+  // paths.
   std::vector<double> intensity;
   for (size_t j = 0; j < situation.jobs.size(); ++j) {
     const RoutableJob& job = situation.jobs[j];

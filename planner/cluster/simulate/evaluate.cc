@@ -60,7 +60,9 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
     const double alone = Alone(situation, j, fluid);
     size_t first = 0;
     double begin = progress.begin;
-    for (; settle && begin < settled && first + 1 < progress.durations.size(); ++first) begin += progress.durations[first];
+    for (; settle && begin < settled && first + 1 < progress.durations.size(); ++first) {
+      begin += progress.durations[first];
+    }
     const auto done = static_cast<double>(progress.durations.size() - first);
     // A job that comes to no end counts as if it came to its end now: more would be a guess.
     const double iteration = done > 0 ? (progress.end - begin) / done : until.count() - begin;

@@ -33,8 +33,9 @@ struct ProfileError {
   double spread = 0;
 };
 
-/// Runs a fork of the situation's state for `iterations` of its slowest job alone, or to the scenario's end if that is nearer.
-/// Where much more time is left than that, the first quarter does not count: jobs wait for their new gates.
+/// Runs a fork of the situation's state for `iterations` of its slowest job alone, or to the scenario's end if that
+/// is nearer. Where much more time is left than that, the first quarter does not count: jobs wait for their new
+/// gates.
 Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double iterations, ProfileError error = {});
 
 }  // namespace weft::planner

@@ -1,14 +1,15 @@
-// Jobs that compute, send and start over on one network, event by event, while jobs come and go, links change and plans are
-// replaced: the model of flows/periodic.h (lock step inside a job, strict classes, fair inside a class) with a memory.
+// Jobs that compute, send and start over on one network, event by event, while jobs come and go, links change and
+// plans are replaced: the model of flows/periodic.h (lock step inside a job, strict classes, fair inside a class)
+// with a memory.
 //
 //   FluidSimulation fluid(capacity);
 //   fluid.Add({.gpus = 8, .compute = Seconds(0.1), .release = Seconds(0.1)});
 //   fluid.Apply({{loads, 0, {}}});
 //   while (fluid.Run(until)) ...      // true: a job has left
 //
-// Only links that can be full hold anybody: those that two jobs use whose rates alone exceed the capacity together. Jobs
-// that such links tie together, directly or through others, form a group; an event reaches its own group only, and rates are
-// remembered per group and set of sending jobs.
+// Only links that can be full hold anybody: those that two jobs use whose rates alone exceed the capacity together.
+// Jobs that such links tie together, directly or through others, form a group; an event reaches its own group only,
+// and rates are remembered per group and set of sending jobs.
 // Internal to planner/cluster.
 #pragma once
 
@@ -26,12 +27,13 @@
 
 namespace weft::planner {
 
-/// When a job may begin iterations: at first + k · period, up to kGateTolerance of a period late. A job that keeps missing
-/// its openings is no longer held: its gate lapses until the next plan.
+/// When a job may begin iterations: at first + k · period, up to kGateTolerance of a period late. A job that keeps
+/// missing its openings is no longer held: its gate lapses until the next plan.
 struct Gate {
   Seconds period{0};                ///< 0: always open
   Seconds first{0};                 ///< time of one opening
-  Seconds slack{0};                 ///< wait per iteration that is planned, since the period is longer than the iteration
+  /// wait per iteration that is planned, since the period is longer than the iteration
+  Seconds slack{0};
 };
 /// Source: CASSINI (NSDI'24), section 4: hosts re-align beyond 5 % of the iteration.
 inline constexpr double kGateTolerance = 0.05;
@@ -66,20 +68,23 @@ class FluidSimulation {
  public:
   explicit FluidSimulation(std::span<const BitsPerSecond> capacity);
 
-  /// Begins its first iteration now. Returns its number: 0, 1, … Call Apply() before Run(). Requires: 0 ≤ release ≤ compute,
-  /// compute > 0 or bytes to send.
+  /// Begins its first iteration now. Returns its number: 0, 1, … Call Apply() before Run(). Requires: 0 ≤ release ≤
+  /// compute, compute > 0 or bytes to send.
   size_t Add(const FluidJob& job);
   /// Takes effect with Apply().
   void SetCapacity(LinkId link, BitsPerSecond capacity) { capacity_[link.index()] = capacity; }
-  /// One setting per job added; those of jobs that left are ignored. An iteration under way goes on with what it has left.
+  /// One setting per job added; those of jobs that left are ignored. An iteration under way goes on with what it has
+  /// left.
   void Apply(std::vector<FluidSetting> settings);
-  /// Until the time, or until a job has left: then true. Complexity: O(events · (jobs + contended loads of the group)).
+  /// Until the time, or until a job has left: then true. Complexity: O(events · (jobs + contended loads of the
+  /// group)).
   bool Run(Seconds until);
 
   /// A copy that counts from now on, without a trace.
   FluidSimulation Fork() const;
 
-  /// Multiplies what a job computes and sends from its next phase on: a profile that was wrong. Takes effect with Apply().
+  /// Multiplies what a job computes and sends from its next phase on: a profile that was wrong. Takes effect with
+  /// Apply().
   void Distort(size_t job, double compute, double bytes);
 
   /// The factors of Distort() on compute and bytes.

@@ -15,8 +15,8 @@ constexpr size_t kMaskBits = 64;     // of a set of sending members
 
 }  // namespace
 
-/// Links that can be full, as (job, bits) of their users, with their capacities; of links with the same users and bits the
-/// smallest only.
+/// Links that can be full, as (job, bits) of their users, with their capacities; of links with the same users and
+/// bits the smallest only.
 std::vector<std::vector<std::pair<size_t, double>>> FluidSimulation::ContendedLinks(
     std::vector<double>* capacity) const {
   std::vector<std::vector<std::pair<size_t, double>>> users(capacity_.size());

@@ -135,7 +135,9 @@ TEST(Fluid, AgreesWithThePeriodicSimulator) {
       PeriodicJob job{.gpus = 8, .compute = Seconds(0.01 * between(5, 60))};
       job.release = job.compute * (between(0, 2) / 2.0);
       for (int32_t l = 0; l < 3; ++l) {
-        if (between(0, 1) == 1) job.loads.push_back({LinkId(l), Bytes(1'000'000 * int64_t{between(10, 300)}), 1.0 * between(1, 3)});
+        if (between(0, 1) == 0) continue;
+        const Bytes bytes(1'000'000 * int64_t{between(10, 300)});
+        job.loads.push_back({LinkId(l), bytes, 1.0 * between(1, 3)});
       }
       classes.push_back(between(0, 2));
       fluid.Add({job.gpus, job.compute, job.release});

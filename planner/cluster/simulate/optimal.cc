@@ -35,8 +35,8 @@ Result<Decision> DecideOptimal(const Situation& situation) {
   const double limit = kCasesPerEvaluation * static_cast<double>(situation.evaluations);
   if (cases > limit) {
     return Fail(Code::kResourceExhausted,
-                fmt::format("policy optimal: {:.4g} cases of paths and classes for {} jobs at {:.6g} s, must be at most "
-                            "{:.6g}", cases, situation.jobs.size(), situation.state->now().count(), limit));
+                fmt::format("policy optimal: {:.4g} cases of paths and classes for {} jobs at {:.6g} s, must be at "
+                            "most {:.6g}", cases, situation.jobs.size(), situation.state->now().count(), limit));
   }
   JobPaths paths = decision.paths;
   double best = -1;

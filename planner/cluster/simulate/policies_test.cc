@@ -44,7 +44,8 @@ struct Bench {
 };
 
 RoutableJob Job(double gpus, double compute, int64_t megabytes) {
-  return {.gpus = gpus, .compute = Seconds(compute), .release = Seconds(compute), .flows = {{Bytes(megabytes * 1'000'000), {}}}};
+  return {.gpus = gpus, .compute = Seconds(compute), .release = Seconds(compute),
+          .flows = {{Bytes(megabytes * 1'000'000), {}}}};
 }
 
 TEST(Ecmp, FlowsKeepTheirPathsWhateverElseIsThere) {

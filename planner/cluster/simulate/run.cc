@@ -127,7 +127,8 @@ class ScenarioRun {
       WEFT_ASSIGN_OR_RETURN(const Decision decision, Ask(situation));
       for (size_t i = 0; i < present.size(); ++i) {
         const size_t j = present[i];
-        settings[slot_[j]] = {OnPaths(situation.jobs[i], decision.paths[i]).loads, decision.classes[i], decision.gates[i]};
+        settings[slot_[j]] = {OnPaths(situation.jobs[i], decision.paths[i]).loads, decision.classes[i],
+                              decision.gates[i]};
         paths_[j].clear();
         for (size_t f = 0; f < decision.paths[i].size(); ++f) paths_[j].push_back(usable[i][f][decision.paths[i][f]]);
       }

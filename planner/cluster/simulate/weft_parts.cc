@@ -59,8 +59,8 @@ std::vector<Collision> Collisions(const Situation& situation, const std::vector<
   return result;
 }
 
-/// The collisions that tie no two jobs together that others tie already, the worst first: shifts of a graph without loops are
-/// cheap to plan, and the simulation judges what was left out.
+/// The collisions that tie no two jobs together that others tie already, the worst first: shifts of a graph without
+/// loops are cheap to plan, and the simulation judges what was left out.
 std::vector<Collision> WithoutLoops(size_t jobs, const std::vector<Collision>& collisions) {
   std::vector<size_t> group(jobs);
   std::iota(group.begin(), group.end(), size_t{0});
@@ -153,7 +153,9 @@ class SelfAwareChoice {
   double Rate(size_t j, size_t f) const {
     return static_cast<double>(situation_.jobs[j].flows[f].bytes.count()) * 8 / situation_.alone[j].count();
   }
-  const std::vector<LinkId>& Links(size_t j, size_t f) const { return situation_.jobs[j].flows[f].paths[paths_[j][f]].links; }
+  const std::vector<LinkId>& Links(size_t j, size_t f) const {
+    return situation_.jobs[j].flows[f].paths[paths_[j][f]].links;
+  }
 
   int PlaceJob(size_t j) {
     const size_t flows = paths_[j].size();
@@ -190,7 +192,8 @@ class SelfAwareChoice {
     return best != old;
   }
 
-  /// The time that the job's own bytes take on the path's worst link, in units of its iteration; a little for all links.
+  /// The time that the job's own bytes take on the path's worst link, in units of its iteration; a little for all
+  /// links.
   double Cost(size_t j, size_t f, size_t path, double rate) const {
     double worst = 0, sum = 0;
     for (const LinkId link : situation_.jobs[j].flows[f].paths[path].links) {

@@ -11,8 +11,9 @@ namespace weft::planner {
 /// Balanced by mean load: path_choice.h's greedy choice and local search, whole flows.
 JobPaths BalancedPaths(const Situation& situation);
 
-/// Balanced by what holds a job while it sends: a flow's cost on a link is the time that its own job's bytes take there, over
-/// what the others leave in the mean. From `start`, flow by flow, a few rounds. Complexity: O(rounds · paths · hops).
+/// Balanced by what holds a job while it sends: a flow's cost on a link is the time that its own job's bytes take
+/// there, over what the others leave in the mean. From `start`, flow by flow, a few rounds. Complexity: O(rounds ·
+/// paths · hops).
 JobPaths SelfAwarePaths(const Situation& situation, JobPaths start);
 
 /// The paths in use, those of `fallback` for jobs that have just arrived.

@@ -1,15 +1,16 @@
-// Weft's own policy. It puts candidate plans together from paths × classes × time shifts (its own parts and those of every
-// policy that it is compared with), runs each forward in the simulator from the present state, improves the best by moves,
-// and keeps it only if it stands up to wrong profiles.
+// Weft's own policy. It puts candidate plans together from paths × classes × time shifts (its own parts and those of
+// every policy that it is compared with), runs each forward in the simulator from the present state, improves the
+// best by moves, and keeps it only if it stands up to wrong profiles.
 //
-// What is best: GPU use, mean and 99th-percentile slow-down, each relative to the best that the other policies' plans would
-// reach from here; the score is ScoreOf() in weft_search.h.
+// What is best: GPU use, mean and 99th-percentile slow-down, each relative to the best that the other policies' plans
+// would reach from here; the score is ScoreOf() in weft_search.h.
 //
-// Safety: with all profiles off by up to 20 %, a plan that serves worse than hashed paths in the mean over 32 seeds gives way to
-// the best plan without shifts, and that to hashed paths.
+// Safety: with all profiles off by up to 20 %, a plan that serves worse than hashed paths in the mean over 32 seeds
+// gives way to the best plan without shifts, and that to hashed paths.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "planner/cluster/simulate/evaluate.h"
@@ -25,6 +26,7 @@ constexpr double kGuardHorizon = 16;     // iterations of the slowest job
 constexpr double kSwitchingGain = 0.002; // of the score, that a plan must gain over the present one
 constexpr double kSpread = 0.2;
 constexpr int kHashSeeds = 32, kWorlds = 4;
+constexpr size_t kMostPaths = 6;
 constexpr double kTolerated = 0.005;     // loss of score against hashed paths that counts as none
 
 class WeftPlanner {
@@ -32,13 +34,13 @@ class WeftPlanner {
   explicit WeftPlanner(const Situation& situation) : situation_(situation), search_(situation) {}
 
   Decision Run() {
+    FindPaths();
+    if (std::optional<Decision> easy = NobodyWaits()) return *std::move(easy);
     AddReferences();
     AddPresent();
-    if (!search_.Untouched()) {
-      AddCombinations();
-      search_.Improve(true, 0.6);
-      search_.Improve(false, 1);
-    }
+    AddCombinations();
+    search_.Improve(true, 0.6);
+    search_.Improve(false, 1);
     best_ = search_.best();
     if (!present_.name.empty() && best_.score <= present_.score + kSwitchingGain) best_ = present_;
     Decision decision = Guard();
@@ -49,6 +51,29 @@ class WeftPlanner {
   }
 
  private:
+  void FindPaths() {
+    const JobPaths aware = SelfAwarePaths(situation_, CruxPaths(situation_));
+    paths_.emplace_back("self-aware", aware);
+    const bool any = std::any_of(situation_.present.begin(), situation_.present.end(),
+                                 [](const auto& flows) { return !flows.empty(); });
+    if (any) paths_.emplace_back("present", PresentPaths(situation_, aware));
+  }
+
+  /// On a network that has room nothing needs to be decided but paths: those in use, with as little change as can be.
+  std::optional<Decision> NobodyWaits() {
+    const size_t n = situation_.jobs.size();
+    for (size_t i = paths_.size(); i-- > 0;) {
+      const auto& [name, paths] = paths_[i];
+      const TrialPlan plan{paths, OnPaths(situation_, paths), std::vector<int32_t>(n, 0), std::vector<Gate>(n)};
+      best_ = search_.Judge(name, plan);
+      if (!WeftSearch::Untouched(best_.outcome)) continue;
+      Decision decision{paths, plan.classes, plan.gates, {}, search_.spent()};
+      decision.why.push_back(fmt::format("{} paths, one class: nobody waits for anybody", name));
+      return decision;
+    }
+    return std::nullopt;
+  }
+
   /// What the other policies would decide. Their best values are what scores are relative to.
   void AddReferences() {
     std::pair<const char*, Decision> others[] = {{"ecmp", DecideEcmp(situation_, situation_.seed)},
@@ -71,25 +96,21 @@ class WeftPlanner {
       if (candidate.name != "sincronia") paths_.emplace_back(candidate.name, candidate.plan.paths);  // ecmp's paths
       search_.Offer(std::move(candidate));
     }
+    if (paths_.size() < kMostPaths) {
+      paths_.emplace_back("balanced", SelfAwarePaths(situation_, BalancedPaths(situation_)));
+    }
   }
 
+  /// What runs now, with the jobs that have just arrived in the first class and without gates.
   void AddPresent() {
-    const JobPaths aware = SelfAwarePaths(situation_, CruxPaths(situation_));
-    const bool any = std::any_of(situation_.present.begin(), situation_.present.end(),
-                                 [](const auto& flows) { return !flows.empty(); });
-    if (any) {
-      const JobPaths paths = PresentPaths(situation_, aware);
-      paths_.insert(paths_.begin(), {"present", paths});
-      TrialPlan plan{paths, OnPaths(situation_, paths), {}, {}};
-      for (const size_t slot : situation_.slots) {
-        plan.classes.push_back(situation_.state->setting(slot).priority);
-        plan.gates.push_back(situation_.state->setting(slot).gate);
-      }
-      present_ = search_.Judge("present", std::move(plan));
-      search_.Offer(present_);
+    if (paths_[1].first != "present") return;
+    TrialPlan plan{paths_[1].second, OnPaths(situation_, paths_[1].second), {}, {}};
+    for (const size_t slot : situation_.slots) {
+      plan.classes.push_back(situation_.state->setting(slot).priority);
+      plan.gates.push_back(situation_.state->setting(slot).gate);
     }
-    paths_.insert(paths_.begin(), {"self-aware", aware});
-    if (paths_.size() < 6) paths_.emplace_back("balanced", SelfAwarePaths(situation_, BalancedPaths(situation_)));
+    present_ = search_.Judge("present", std::move(plan));
+    search_.Offer(present_);
   }
 
   std::vector<std::pair<std::string, std::vector<int32_t>>> ClassChoices(const std::vector<PeriodicJob>& jobs) const {
@@ -152,7 +173,8 @@ class WeftPlanner {
       hashed.gpu_use += outcome.gpu_use / kHashSeeds;
       hashed.mean_slowdown += outcome.mean_slowdown / kHashSeeds;
     }
-    const std::pair<Candidate, const char*> ladder[] = {{best_, ""}, {search_.best_open(), "; the best without shifts"}};
+    const std::pair<Candidate, const char*> ladder[] = {{best_, ""},
+                                                        {search_.best_open(), "; the best without shifts"}};
     for (const auto& [candidate, what] : ladder) {
       const Outcome robust = Robust(candidate.plan, kWorlds);
       ScoreWeights weights = WeightsFor(situation_.objective);
@@ -175,14 +197,15 @@ class WeftPlanner {
     decision->why.insert(decision->why.begin(),
                          fmt::format("{}: GPU use {:.4f}, mean slow-down {:.4f}, 99th percentile {:.4f}; best of the "
                                      "others {:.4f}, {:.4f}, {:.4f}", best_.name, best_.outcome.gpu_use,
-                                     best_.outcome.mean_slowdown, best_.outcome.p99_slowdown, search_.reference().gpu_use,
-                                     search_.reference().mean_slowdown, search_.reference().p99_slowdown));
+                                     best_.outcome.mean_slowdown, best_.outcome.p99_slowdown,
+                                     search_.reference().gpu_use, search_.reference().mean_slowdown,
+                                     search_.reference().p99_slowdown));
     for (size_t j = 0; j < situation_.jobs.size(); ++j) {
       const Gate& gate = decision->gates[j];
       std::string line = fmt::format("{}: class {}", situation_.names[j], decision->classes[j]);
       if (gate.period.count() > 0) {
-        line += fmt::format(", begins {:.4f} s from now and every {:.4f} s", (gate.first - situation_.state->now()).count(),
-                            gate.period.count());
+        line += fmt::format(", begins {:.4f} s from now and every {:.4f} s",
+                            (gate.first - situation_.state->now()).count(), gate.period.count());
       }
       decision->why.push_back(std::move(line));
     }

@@ -25,7 +25,9 @@ std::vector<Gate> Paced(const Situation& situation, std::vector<Gate> gates, dou
 
 ScoreWeights WeightsFor(SimulationObjective objective) {
   // Slow-downs break ties where GPU use is all that counts.
-  if (objective == SimulationObjective::kGpuUse) return {.gpu_use = 1, .mean_slowdown = 0.01, .p99_slowdown = 0, .loss = 1};
+  if (objective == SimulationObjective::kGpuUse) {
+    return {.gpu_use = 1, .mean_slowdown = 0.01, .p99_slowdown = 0, .loss = 1};
+  }
   return {};
 }
 
@@ -40,7 +42,8 @@ double ScoreOf(const ScoreWeights& weights, const Outcome& outcome, const Outcom
 }
 
 WeftSearch::WeftSearch(const Situation& situation)
-    : situation_(situation), weights_(WeightsFor(situation.objective)), evaluations_(std::max<int64_t>(situation.evaluations, 8)), random_(situation.seed) {
+    : situation_(situation), weights_(WeightsFor(situation.objective)),
+      evaluations_(std::max<int64_t>(situation.evaluations, 8)), random_(situation.seed) {
   for (const RoutableJob& job : situation.jobs) {
     for (const RoutableFlow& flow : job.flows) choices_ |= flow.paths.size() > 1;
   }
@@ -68,8 +71,8 @@ bool WeftSearch::Try(std::string name, TrialPlan plan) {
   return true;
 }
 
-bool WeftSearch::Untouched() const {
-  return best_.outcome.p99_slowdown <= kUntouched && best_.outcome.mean_slowdown <= kUntouched;
+bool WeftSearch::Untouched(const Outcome& outcome) {
+  return outcome.p99_slowdown <= kUntouched && outcome.mean_slowdown <= kUntouched;
 }
 
 /// A job that loses by contention, the more likely the more GPU time it loses.
@@ -123,10 +126,15 @@ bool WeftSearch::MoveGate(TrialPlan* plan) {
   const size_t kind = Pick(8);
   if (kind == 0 || (kind < 4 && !(gate.period.count() > 0))) return Align(plan, j);
   if (!(gate.period.count() > 0)) return false;
-  if (kind == 1) gate = {};
-  else if (kind == 2) plan->gates = Paced(situation_, std::move(plan->gates), 1 + 0.01 * static_cast<double>(1 + Pick(3)));
-  else if (kind == 3) plan->gates = Paced(situation_, std::move(plan->gates), 0.99);
-  else gate.first += gate.period * (kind < 6 ? Uniform() : 0.06 * (Uniform() - 0.5));
+  if (kind == 1) {
+    gate = {};
+  } else if (kind == 2) {
+    plan->gates = Paced(situation_, std::move(plan->gates), 1 + 0.01 * static_cast<double>(1 + Pick(3)));
+  } else if (kind == 3) {
+    plan->gates = Paced(situation_, std::move(plan->gates), 0.99);
+  } else {
+    gate.first += gate.period * (kind < 6 ? Uniform() : 0.06 * (Uniform() - 0.5));
+  }
   return true;
 }
 
@@ -205,7 +213,7 @@ void WeftSearch::Improve(bool gates, double share) {
   current_ = gates ? best_ : best_open_;
   double best = current_.score;
   // A move that changes nothing costs no evaluation, so attempts are limited as well.
-  for (double attempts = 8 * moves; attempts > 0 && Spent() < end && !Untouched(); --attempts) {
+  for (double attempts = 8 * moves; attempts > 0 && Spent() < end && !Untouched(best_.outcome); --attempts) {
     TrialPlan plan = current_.plan;
     bool moved = Move(&plan, gates);
     if (Pick(3) == 0) moved |= Move(&plan, gates);

@@ -1,5 +1,5 @@
-// The search of Weft's policy: judges plans by running the present state forward, and improves the best by moves of classes,
-// gates and paths. Annealed where many moves are affordable, downhill otherwise.
+// The search of Weft's policy: judges plans by running the present state forward, and improves the best by moves of
+// classes, gates and paths. Annealed where many moves are affordable, downhill otherwise.
 // Internal to planner/cluster.
 #pragma once
 
@@ -19,8 +19,8 @@ namespace weft::planner {
 /// Iterations of the slowest job that a plan is judged by.
 inline constexpr double kPlanHorizon = 20;
 
-/// What an outcome is worth against another: the sum of the logarithms of what it gains, weighed; what it loses counts `loss`
-/// times.
+/// What an outcome is worth against another: the sum of the logarithms of what it gains, weighed; what it loses
+/// counts `loss` times.
 struct ScoreWeights {
   double gpu_use = 4, mean_slowdown = 1, p99_slowdown = 1;
   double loss = 3;
@@ -51,9 +51,9 @@ class WeftSearch {
   /// Judges and offers, unless the budget is spent. Returns whether the budget allowed it.
   bool Try(std::string name, TrialPlan plan);
   /// Nothing is left to gain: nobody waits for anybody.
-  bool Untouched() const;
-  /// Moves from the best plan until `share` of what is left of the budget is spent; without `gates` from the best plan that
-  /// holds nobody back, to others that do not.
+  static bool Untouched(const Outcome& outcome);
+  /// Moves from the best plan until `share` of what is left of the budget is spent; without `gates` from the best
+  /// plan that holds nobody back, to others that do not.
   void Improve(bool gates, double share);
 
   const Candidate& best() const { return best_; }

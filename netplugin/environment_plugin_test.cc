@@ -6,6 +6,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 
 namespace weft::net {
 namespace {
@@ -82,13 +83,38 @@ TEST(NcclDefaults, OneMistakeRefusesAll) {
       {"NCCL_A=1;", "expected NCCL_NAME=VALUE"},
       {"NCCL_A=1;NCCL_A=2", "expected each name once"},
       {many, "at most 64 names"},
-      {"NCCL_A=" + std::string(5000, 'x'), "at most 4096 bytes"},
+      {std::string("NCCL_A=").append(5000, 'x'), "at most 4096 bytes"},
   };
   for (const auto& [text, expected] : cases) {
     std::string problem;
     EXPECT_THAT(ParseNcclDefaults(text, &problem), IsEmpty()) << text;
     EXPECT_THAT(problem, HasSubstr(expected));
     EXPECT_THAT(problem, HasSubstr("all of it is refused"));
+  }
+}
+
+TEST(NcclDefaults, AMutatedTextIsReadWholeOrRefusedWhole) {
+  std::mt19937 random(7);
+  const std::string alphabet = "NCL_=;Aa0 \n\xff";
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = "NCCL_A=1;NCCL_B_2=x=y;NCCL_C=";
+    for (uint32_t i = 0; i <= random() % 4; ++i) {
+      const size_t at = random() % text.size();
+      const char c = alphabet[random() % alphabet.size()];
+      if (random() % 3 == 0) text.insert(at, 1, c);
+      else if (random() % 2 == 0) text[at] = c;
+      else text.erase(at, 1);
+    }
+    std::string problem, again;
+    const NcclDefaults defaults = ParseNcclDefaults(text, &problem);
+    EXPECT_EQ(defaults.empty(), !problem.empty()) << text;
+    for (const auto& [name, value] : defaults) {
+      EXPECT_TRUE(name.starts_with("NCCL_") && name.find('=') == std::string::npos) << text;
+      again.append(again.empty() ? "" : ";").append(name).append("=").append(value);
+    }
+    if (problem.empty()) {
+      EXPECT_EQ(again, text) << "nothing of it is lost";
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <memory>
+#include <random>
 #include <set>
 #include <thread>
 #include <vector>
@@ -330,6 +331,32 @@ TEST(Observations, AreFoundByTheDirectoryOrNotAtAll) {
     EXPECT_EQ(abi::FindObservations(file.get(), sizeof *file), nullptr);
     file->telemetry.header = good;
   }
+}
+
+TEST(Observations, AMutatedDirectoryLeadsNowhereElse) {
+  std::mt19937_64 random(11);
+  auto file = std::make_unique<abi::TelemetryFile>();
+  abi::InitTelemetryHeader(&file->telemetry);
+  abi::AddObservationSections(file.get());
+  const abi::SegmentHeader good = file->telemetry.header;
+  const auto* begin = reinterpret_cast<const char*>(file.get());
+  int refused = 0;
+  for (int round = 0; round < 20000; ++round) {
+    auto* bytes = reinterpret_cast<unsigned char*>(&file->telemetry.header);
+    for (uint32_t i = 0; i <= random() % 3; ++i) bytes[random() % sizeof good] = static_cast<unsigned char>(random());
+    const uint64_t mapped = random() % 2 == 0 ? sizeof *file : random() % sizeof *file;
+    const abi::Observations* found = abi::FindObservations(file.get(), std::max(mapped, uint64_t{sizeof good}));
+    if (found) {
+      const auto offset = static_cast<uint64_t>(reinterpret_cast<const char*>(found) - begin);
+      EXPECT_LE(offset + sizeof *found, mapped);
+      EXPECT_EQ(offset % alignof(abi::Observations), 0u);
+    } else {
+      ++refused;
+    }
+    file->telemetry.header = good;
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_LT(refused, 20000) << "some bytes do not matter";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <random>
 
 namespace weft::net {
 namespace {
@@ -188,6 +189,22 @@ TEST_F(TunerEnvironment, AFabricOutOfRangeIsRefused) {
   EXPECT_EQ(plan.fabric.bandwidth, 0.25);
   EXPECT_EQ(plan.fabric.latency_us, 12.5);
   EXPECT_TRUE(plan.problems.empty());
+}
+
+TEST_F(TunerEnvironment, AMutatedFabricIsInRangeOrTheDefault) {
+  std::mt19937 random(5);
+  const std::string alphabet = "0123456789.:,-e bandwidthlatency_us";
+  for (int round = 0; round < 5000; ++round) {
+    std::string text = "bandwidth:0.5,latency_us:10";
+    for (uint32_t i = 0; i <= random() % 3; ++i) text[random() % text.size()] = alphabet[random() % alphabet.size()];
+    setenv("WEFT_FABRIC", text.c_str(), 1);
+    const TunerPlan plan = ReadTunerPlan();
+    EXPECT_TRUE(plan.fabric.bandwidth >= 0.01 && plan.fabric.bandwidth <= 1) << text;
+    EXPECT_TRUE(plan.fabric.latency_us >= 0 && plan.fabric.latency_us <= 10000) << text;
+    if (!plan.problems.empty()) {
+      EXPECT_TRUE(plan.fabric.bandwidth == 1 && plan.fabric.latency_us == 0) << text;
+    }
+  }
 }
 
 TEST(TunerConstants, ASlowerFabricTouchesOnlyWhatCrossesIt) {

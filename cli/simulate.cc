@@ -20,8 +20,9 @@ namespace {
 
 using planner::SimulationPolicy;
 
-constexpr SimulationPolicy kAll[] = {SimulationPolicy::kEcmp,      SimulationPolicy::kCassini, SimulationPolicy::kCrux,
-                                     SimulationPolicy::kSincronia, SimulationPolicy::kWeft,    SimulationPolicy::kOptimal};
+constexpr SimulationPolicy kAll[] = {SimulationPolicy::kEcmp, SimulationPolicy::kCassini,
+                                     SimulationPolicy::kCrux, SimulationPolicy::kSincronia,
+                                     SimulationPolicy::kWeft, SimulationPolicy::kOptimal};
 
 /// Which policies to run, and whether they were named: one of "all" that is too expensive is left out.
 struct Choice {
@@ -67,8 +68,8 @@ Result<Window> ParseWindow(const std::string& text, Seconds duration) {
   const Result<Seconds> begin = ParseDuration(text.substr(0, colon));
   const Result<Seconds> end = ParseDuration(colon == text.npos ? "" : text.substr(colon + 1));
   if (!begin || !end || *begin >= *end || *end > duration) {
-    return Fail(Code::kInvalidArgument, fmt::format("--plot-window \"{}\": expected BEGIN:END within {}, such as 1s:2s", text,
-                                                    FormatDuration(duration)));
+    return Fail(Code::kInvalidArgument, fmt::format("--plot-window \"{}\": expected BEGIN:END within {}, such as 1s:2s",
+                                                    text, FormatDuration(duration)));
   }
   return Window{*begin, *end};
 }
@@ -85,7 +86,9 @@ std::string PathFor(const std::string& path, SimulationPolicy policy, bool sever
 Status WriteText(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text << std::flush;
-  if (!file) return Fail(Code::kFailedPrecondition, fmt::format("{}: cannot be written, expected a writable file", path));
+  if (!file) {
+    return Fail(Code::kFailedPrecondition, fmt::format("{}: cannot be written, expected a writable file", path));
+  }
   return Ok();
 }
 
@@ -118,15 +121,18 @@ Status CheckSize(const planner::Scenario& scenario, const std::string& source, b
   double sum = 0;
   for (const planner::ScenarioJob& job : scenario.jobs) {
     Seconds iteration = job.compute;  // at least: no flow is faster than the fastest link
-    for (const planner::ScenarioFlow& flow : job.flows) iteration = std::max(iteration, job.release + flow.bytes / fastest);
+    for (const planner::ScenarioFlow& flow : job.flows)
+      iteration = std::max(iteration, job.release + flow.bytes / fastest);
     double count = (scenario.duration - job.arrival) / iteration;
     if (job.iterations > 0) count = std::min(count, static_cast<double>(job.iterations));
     sum += count * scenario.draws;
     if (sum <= most) continue;
-    return Fail(Code::kInvalidArgument,
-                fmt::format("{}: more than {:.3g} iterations with job \"{}\" ({:.3g} in each of {} draws), expected at most {:.3g}{}: "
-                            "simulate a shorter duration", source, sum, job.name, count, scenario.draws, most,
-                            traced ? " with a trace or plot" : ""));
+    return Fail(
+        Code::kInvalidArgument,
+        fmt::format(
+            "{}: more than {:.3g} iterations with job \"{}\" ({:.3g} in each of {} draws), expected at most {:.3g}{}: "
+            "simulate a shorter duration",
+            source, sum, job.name, count, scenario.draws, most, traced ? " with a trace or plot" : ""));
   }
   return Ok();
 }
@@ -163,11 +169,14 @@ class Runner {
   Status Write(const PolicyRun& run) const {
     const bool several = choice_.policies.size() > 1;
     if (!options_.trace.empty()) {
-      WEFT_RETURN_IF_ERROR(WriteText(PathFor(options_.trace, run.policy, several), ChromeTraceText(scenario_, run.report)));
+      WEFT_RETURN_IF_ERROR(
+          WriteText(PathFor(options_.trace, run.policy, several), ChromeTraceText(scenario_, run.report)));
     }
     if (options_.plot.empty()) return Ok();
-    const PlotOptions plot{.title = fmt::format("{}: link use under {}", scenario_.name, planner::PolicyName(run.policy)),
-                           .begin = window_.begin, .end = window_.end};
+    const PlotOptions plot{
+        .title = fmt::format("{}: link use under {}", scenario_.name, planner::PolicyName(run.policy)),
+        .begin = window_.begin,
+        .end = window_.end};
     return WriteText(PathFor(options_.plot, run.policy, several), LinkUsePlot(scenario_, run.report, plot));
   }
 
@@ -200,7 +209,8 @@ Result<int> Run(const SimulateOptions& options) {
   WEFT_ASSIGN_OR_RETURN(std::vector<PolicyRun> runs, Runner(options, file.scenario, choice, window).RunAll());
   const SimulateReport report{.scenario = file.scenario, .runs = std::move(runs), .plans = std::move(plans)};
   for (const ModelPlan& plan : report.plans) {
-    fmt::print(stderr, "weft simulate: {}: planned {}, predicted {} alone\n", plan.job, plan.strategy, FormatDuration(plan.predicted));
+    fmt::print(stderr, "weft simulate: {}: planned {}, predicted {} alone\n", plan.job, plan.strategy,
+               FormatDuration(plan.predicted));
   }
   fmt::print("{}", options.output == "json" ? SimulateJsonText(report) : SimulateTableText(report));
   return kExitDone;

@@ -19,7 +19,8 @@ struct SimulateOptions {
   std::string output = "table";        ///< or "json"
 };
 
-/// Prints the report. Returns the exit status: kExitInfeasible with the reasons when a job's model has no feasible plan.
+/// Prints the report. Returns the exit status: kExitInfeasible with the reasons when a job's model has no feasible
+/// plan.
 int RunSimulate(const SimulateOptions& options);
 
 }  // namespace weft::cli

@@ -129,7 +129,8 @@ double Area(const std::string& path, double columns, double height) {
 TEST(LinkUsePlot, StripsHaveTheAreaOfTheReport) {
   const planner::Scenario scenario = Shared();
   const planner::SimulationReport report = Traced(scenario);
-  const std::string text = LinkUsePlot(scenario, report, {.title = "a & b <test>", .begin = Seconds(0), .end = scenario.duration});
+  const std::string text =
+      LinkUsePlot(scenario, report, {.title = "a & b <test>", .begin = Seconds(0), .end = scenario.duration});
   tinyxml2::XMLDocument document;
   ASSERT_EQ(document.Parse(text.c_str()), tinyxml2::XML_SUCCESS) << document.ErrorStr();
   std::map<std::string, double> means;
@@ -165,7 +166,9 @@ TEST(LinkUsePlot, JobsHaveStripsOfWhenTheyCommunicate) {
   const planner::SimulationReport report = Traced(scenario);
   std::map<std::string, double> sending;
   for (const planner::JobPhase& phase : report.phases) {
-    if (phase.kind == planner::PhaseKind::kSending) sending[scenario.jobs[phase.job].name] += (phase.end - phase.begin).count();
+    if (phase.kind == planner::PhaseKind::kSending) {
+      sending[scenario.jobs[phase.job].name] += (phase.end - phase.begin).count();
+    }
   }
   tinyxml2::XMLDocument document;
   const std::string text = LinkUsePlot(scenario, report, {.title = "t", .begin = Seconds(0), .end = scenario.duration});
@@ -187,7 +190,9 @@ TEST(LinkUsePlot, ShowsTheWindowThatWasAskedFor) {
   // Before 60 ms nobody sends; a window there is empty, and one after is not.
   const auto mean = [&](double begin, double end) {
     tinyxml2::XMLDocument document;
-    document.Parse(LinkUsePlot(scenario, report, {.title = "t", .begin = Seconds(begin), .end = Seconds(end), .most_links = 1}).c_str());
+    document.Parse(
+        LinkUsePlot(scenario, report, {.title = "t", .begin = Seconds(begin), .end = Seconds(end), .most_links = 1})
+            .c_str());
     return document.RootElement()->FirstChildElement("g")->DoubleAttribute("data-mean");
   };
   EXPECT_EQ(mean(0, 0.06), 0);

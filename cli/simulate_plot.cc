@@ -41,11 +41,13 @@ std::string Escaped(std::string_view text) {
 
 class Columns {
  public:
-  explicit Columns(const PlotOptions& options) : begin_(options.begin.count()), width_((options.end - options.begin).count() / kColumns) {}
+  explicit Columns(const PlotOptions& options)
+      : begin_(options.begin.count()), width_((options.end - options.begin).count() / kColumns) {}
 
   /// Adds a constant rate from `from` to `to`, in seconds.
   void Add(double from, double to, double rate, Strip* strip) const {
-    const double first = std::max(0.0, (from - begin_) / width_), last = std::min<double>(kColumns, (to - begin_) / width_);
+    const double first = std::max(0.0, (from - begin_) / width_),
+                 last = std::min<double>(kColumns, (to - begin_) / width_);
     for (double at = first; at < last;) {
       const auto column = static_cast<size_t>(at);
       const double next = std::min(last, std::floor(at) + 1);
@@ -113,7 +115,8 @@ std::string StripText(const planner::Scenario& scenario, const Strip& strip, int
   const double full = scenario.topology.link(strip.link).line_rate.value();
   const double mean = strip.Mean();
   const std::string name = Escaped(scenario.topology.LinkName(strip.link));
-  std::string text = fmt::format(R"(<g data-link="{}" data-rate="{:.17g}" data-mean="{:.17g}">)", name, full, mean) + "\n";
+  std::string text =
+      fmt::format(R"(<g data-link="{}" data-rate="{:.17g}" data-mean="{:.17g}">)", name, full, mean) + "\n";
   text += fmt::format(R"(<text x="{}" y="{}" text-anchor="end">{}</text>)", kLeft - 8, y - kStrip / 2, name) + "\n";
   text += fmt::format(R"(<text x="{}" y="{}" text-anchor="end" class="small">0 to {}, mean {:.0f} %</text>)", kLeft - 8,
                       y - kStrip / 2 + 13, FormatRate(BitsPerSecond(full)), 100 * mean / full) + "\n";
@@ -126,7 +129,9 @@ std::string StripText(const planner::Scenario& scenario, const Strip& strip, int
 std::string JobText(const std::string& job, const Strip& strip, int y) {
   const std::string name = Escaped(job);
   std::string text = fmt::format(R"(<g data-job="{}" data-share="{:.17g}">)", name, strip.Mean()) + "\n";
-  text += fmt::format(R"(<text x="{}" y="{}" text-anchor="end" class="small">{} communicates</text>)", kLeft - 8, y, name) + "\n";
+  text +=
+      fmt::format(R"(<text x="{}" y="{}" text-anchor="end" class="small">{} communicates</text>)", kLeft - 8, y, name) +
+      "\n";
   text += fmt::format(R"(<path class="job" d="{}"/>)", StepPath(strip.mean, 1, y, kJobStrip)) + "\n";
   return text + fmt::format(R"(<path class="axis" d="M{} {}H{}"/>)", kLeft, y, kLeft + kColumns) + "\n</g>\n";
 }
@@ -151,11 +156,16 @@ std::string TimeAxis(const PlotOptions& options, int y) {
   const double first = std::max(0.0, std::ceil(options.begin.count() / step - 1e-9));  // no "-0"
   for (double k = first; k * step <= options.end.count() + 1e-9 * range; ++k) {
     const double x = Place(Seconds(k * step), options);
-    text += fmt::format(R"(<path class="axis" d="M{0:.2f} {1}v5"/><text x="{0:.2f}" y="{2}" text-anchor="middle">{3:.6g}</text>)", x,
-                        y, y + 18, k * step * (milliseconds ? 1e3 : 1)) + "\n";
+    text +=
+        fmt::format(
+            R"(<path class="axis" d="M{0:.2f} {1}v5"/><text x="{0:.2f}" y="{2}" text-anchor="middle">{3:.6g}</text>)",
+            x, y, y + 18, k * step * (milliseconds ? 1e3 : 1)) +
+        "\n";
   }
-  return text + fmt::format(R"(<text x="{}" y="{}" text-anchor="middle">simulated time in {}</text>)", kLeft + kColumns / 2,
-                            y + 36, milliseconds ? "ms" : "s") + "\n";
+  return text +
+         fmt::format(R"(<text x="{}" y="{}" text-anchor="middle">simulated time in {}</text>)", kLeft + kColumns / 2,
+                     y + 36, milliseconds ? "ms" : "s") +
+         "\n";
 }
 
 std::string FaultLines(const planner::Scenario& scenario, const PlotOptions& options, int bottom) {
@@ -163,8 +173,10 @@ std::string FaultLines(const planner::Scenario& scenario, const PlotOptions& opt
   for (const planner::ScenarioFault& fault : scenario.faults) {
     if (fault.at < options.begin || fault.at > options.end) continue;
     const std::string what = fault.capacity.value() > 0 ? FormatRate(fault.capacity) : "down";
-    text += fmt::format(R"(<path class="fault" d="M{:.2f} {}V{}"><title>{} {}</title></path>)", Place(fault.at, options), kTop - 8,
-                        bottom, Escaped(scenario.topology.LinkName(fault.link)), what) + "\n";
+    text +=
+        fmt::format(R"(<path class="fault" d="M{:.2f} {}V{}"><title>{} {}</title></path>)", Place(fault.at, options),
+                    kTop - 8, bottom, Escaped(scenario.topology.LinkName(fault.link)), what) +
+        "\n";
   }
   return text;
 }
@@ -185,15 +197,17 @@ std::string LinkUsePlot(const planner::Scenario& scenario, const planner::Simula
   const int links_end = kTop + static_cast<int>(strips.size()) * (kStrip + kGap);
   const int bottom = links_end + static_cast<int>(jobs.size()) * (kJobStrip + kGap / 2);
   const int width = kLeft + kColumns + kRight, height = bottom + kBottom;
-  std::string text = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n", width, height);
+  std::string text =
+      fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\">\n",
+                  width, height);
   text += kStyle;
   text += fmt::format("<text x=\"{}\" y=\"18\" class=\"title\">{}</text>\n", kLeft, Escaped(options.title));
   for (size_t i = 0; i < strips.size(); ++i) {
     text += StripText(scenario, strips[i], kTop + static_cast<int>(i + 1) * (kStrip + kGap) - kGap);
   }
   for (size_t j = 0; j < jobs.size(); ++j) {
-    text += JobText(scenario.jobs[j].name, jobs[j], links_end + static_cast<int>(j + 1) * (kJobStrip + kGap / 2) - kGap / 2);
+    text += JobText(scenario.jobs[j].name, jobs[j],
+                    links_end + static_cast<int>(j + 1) * (kJobStrip + kGap / 2) - kGap / 2);
   }
   text += FaultLines(scenario, options, bottom);
   text += TimeAxis(options, bottom);

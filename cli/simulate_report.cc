@@ -33,19 +33,20 @@ json RunJson(const SimulateReport& report, const PolicyRun& run) {
   for (const planner::SimulatedLink& link : r.links) {
     links.push_back({{"name", report.scenario.topology.LinkName(link.link)}, {"utilisation", link.utilisation}});
   }
-  return {{"policy", planner::PolicyName(run.policy)},
-          {"jobs", jobs},
-          {"links", links},
-          {"summary",
-           {{"mean_slowdown", r.mean_slowdown},
-            {"p99_slowdown", r.p99_slowdown},
-            {"gpu_utilisation", r.gpu_utilisation},
-            {"bound_gap", r.bound_gap},
-            {"bound_gpu_utilisation", r.bound_gpu_utilisation},
-            {"bound_mean_slowdown", r.bound_mean_slowdown}}},
-          {"solver",
-           {{"events", r.events}, {"seconds", run.time.count()}, {"evaluations", r.evaluations}, {"complete", r.complete}}},
-          {"decisions", r.decisions}};
+  return {
+      {"policy", planner::PolicyName(run.policy)},
+      {"jobs", jobs},
+      {"links", links},
+      {"summary",
+       {{"mean_slowdown", r.mean_slowdown},
+        {"p99_slowdown", r.p99_slowdown},
+        {"gpu_utilisation", r.gpu_utilisation},
+        {"bound_gap", r.bound_gap},
+        {"bound_gpu_utilisation", r.bound_gpu_utilisation},
+        {"bound_mean_slowdown", r.bound_mean_slowdown}}},
+      {"solver",
+       {{"events", r.events}, {"seconds", run.time.count()}, {"evaluations", r.evaluations}, {"complete", r.complete}}},
+      {"decisions", r.decisions}};
 }
 
 std::string Time(Seconds time) { return std::isfinite(time.count()) ? FormatDuration(time) : "no end"; }
@@ -73,10 +74,10 @@ std::string LinksText(const SimulateReport& report, const PolicyRun& run) {
 std::string OneRun(const SimulateReport& report, const PolicyRun& run) {
   const planner::SimulationReport& r = run.report;
   std::string text = JobsText(run) + "\n" + LinksText(report, run);
-  text += fmt::format("\n  slow-down: mean {}, p99 {} (no policy stays below {} in the mean)\n", Factor(r.mean_slowdown),
-                      Factor(r.p99_slowdown), Factor(r.bound_mean_slowdown));
-  text += fmt::format("  GPUs compute {} of the time; no policy reaches more than {}: {} to gain\n", Percent(r.gpu_utilisation),
-                      Percent(r.bound_gpu_utilisation), Percent(r.bound_gap));
+  text += fmt::format("\n  slow-down: mean {}, p99 {} (no policy stays below {} in the mean)\n",
+                      Factor(r.mean_slowdown), Factor(r.p99_slowdown), Factor(r.bound_mean_slowdown));
+  text += fmt::format("  GPUs compute {} of the time; no policy reaches more than {}: {} to gain\n",
+                      Percent(r.gpu_utilisation), Percent(r.bound_gpu_utilisation), Percent(r.bound_gap));
   if (r.decisions.empty()) return text;
   text += fmt::format("\nwhat {} decided:\n", planner::PolicyName(run.policy));
   for (size_t i = 0; i < std::min(r.decisions.size(), kMostDecisions); ++i) text += "  " + r.decisions[i] + "\n";
@@ -87,9 +88,10 @@ std::string OneRun(const SimulateReport& report, const PolicyRun& run) {
 }
 
 std::string Comparison(const SimulateReport& report) {
-  std::vector<AlignedRow> rows = {{"policy", "mean slow-down", "p99 slow-down", "GPU use", "gap to bound", "events", "plans tried",
-                                   "simulated in"}};
-  double use = 1, slowdown = 1;  // the bounds say the same for every policy, up to the work they did; the tightest counts
+  std::vector<AlignedRow> rows = {{"policy", "mean slow-down", "p99 slow-down", "GPU use", "gap to bound", "events",
+                                   "plans tried", "simulated in"}};
+  double use = 1,
+         slowdown = 1;  // the bounds say the same for every policy, up to the work they did; the tightest counts
   for (const PolicyRun& run : report.runs) {
     const planner::SimulationReport& r = run.report;
     use = std::min(use, r.bound_gpu_utilisation);
@@ -104,8 +106,8 @@ std::string Comparison(const SimulateReport& report) {
 
 }  // namespace
 
-std::vector<planner::SimulatedLink> BusiestLinks(const planner::Scenario& scenario, const planner::SimulationReport& report,
-                                                 size_t most) {
+std::vector<planner::SimulatedLink> BusiestLinks(const planner::Scenario& scenario,
+                                                 const planner::SimulationReport& report, size_t most) {
   std::vector<planner::SimulatedLink> links = report.links;
   const auto inside = [&](const planner::SimulatedLink& link) {
     return scenario.topology.link(link.link).kind != planner::LinkKind::kNetwork;
@@ -133,9 +135,11 @@ std::string SimulateJsonText(const SimulateReport& report) {
 
 std::string SimulateTableText(const SimulateReport& report) {
   const planner::Scenario& scenario = report.scenario;
-  std::string text = fmt::format("{}: {} jobs for {}", scenario.name, scenario.jobs.size(), FormatDuration(scenario.duration));
+  std::string text =
+      fmt::format("{}: {} jobs for {}", scenario.name, scenario.jobs.size(), FormatDuration(scenario.duration));
   if (report.runs.size() > 1) return text + "\n\n" + Comparison(report);
-  return text + fmt::format(" under {}\n\n", planner::PolicyName(report.runs.front().policy)) + OneRun(report, report.runs.front());
+  return text + fmt::format(" under {}\n\n", planner::PolicyName(report.runs.front().policy)) +
+         OneRun(report, report.runs.front());
 }
 
 }  // namespace weft::cli

@@ -30,9 +30,10 @@ struct SimulateReport {
   std::vector<ModelPlan> plans;
 };
 
-/// The links with the highest utilisation, at most `most`: of the network where it carries anything, else of servers' insides.
-std::vector<planner::SimulatedLink> BusiestLinks(const planner::Scenario& scenario, const planner::SimulationReport& report,
-                                                 size_t most);
+/// The links with the highest utilisation, at most `most`: of the network where it carries anything, else of servers'
+/// insides.
+std::vector<planner::SimulatedLink> BusiestLinks(const planner::Scenario& scenario,
+                                                 const planner::SimulationReport& report, size_t most);
 
 /// {"jobs", "links", "summary", "solver"} of the first run, and all runs under "policies". Infinite times are null.
 std::string SimulateJsonText(const SimulateReport& report);

@@ -152,7 +152,8 @@ TEST_F(RunSimulateTest, WrongUsageIsStatusTwoAndOneLine) {
       {{.scenario = good, .seed = -1}, "--seed -1: expected 0 or more"},
       {{.scenario = good, .evaluations = -1}, "--evaluations -1: expected 0 to"},
       {{.scenario = Path("none.yaml")}, "none.yaml: no such file"},
-      {{.scenario = endless}, "endless.yaml: more than 3.46e+08 iterations with job \"a\" (1.73e+08 in each of 2 draws), expected"},
+      {{.scenario = endless},
+       "endless.yaml: more than 3.46e+08 iterations with job \"a\" (1.73e+08 in each of 2 draws), expected"},
       {{.scenario = bad}, "bad.yaml:5: key \"cluster.host_rate\": rate \"0Gbit/s\": expected a positive"},
   };
   for (const auto& one : kCases) {
@@ -177,7 +178,8 @@ TEST_F(RunSimulateTest, AModelThatFitsNowhereIsStatusThree) {
 
 TEST_F(RunSimulateTest, AModelIsPlannedAndItsStrategyReported) {
   const std::string job = "- {name: a, hosts: [h1, h3], compute: 100ms, bytes: 50MB}";
-  const std::string path = Write(With(kScenario, job, "- {name: a, hosts: [h1, h3], model: gpt2, global_batch: 8, sequence: 1024}"));
+  const std::string path =
+      Write(With(kScenario, job, "- {name: a, hosts: [h1, h3], model: gpt2, global_batch: 8, sequence: 1024}"));
   const Ran ran = Call({.scenario = path, .policies = {"ecmp"}, .output = "json"});
   ASSERT_EQ(ran.exit, kExitDone) << ran.err;
   const json root = json::parse(ran.out);
@@ -195,7 +197,8 @@ cluster: {fabric: rail, server: dgx-a100, hosts: 4, spines: 4}
 jobs: [{name: a, hosts: 4, model: gpt2-xl, global_batch: 256, sequence: 1024}]
 )"), .policies = {"ecmp"}, .output = "json"});
   ASSERT_EQ(ran.exit, kExitDone) << ran.err;
-  planner::JobSpec job{.name = "a", .model = formats::ResolveModel("gpt2-xl").value(), .global_batch = 256, .sequence = 1024};
+  planner::JobSpec job{
+      .name = "a", .model = formats::ResolveModel("gpt2-xl").value(), .global_batch = 256, .sequence = 1024};
   const auto answer = planner::Plan(job, formats::ResolveCluster("dgx-a100:4").value(), {}).value();
   const json root = json::parse(ran.out);
   EXPECT_NEAR(root["jobs"][0]["alone_s"].get<double>() / answer.plans.at(0).predicted.iteration.count(), 1, 0.01);
@@ -205,7 +208,8 @@ jobs: [{name: a, hosts: 4, model: gpt2-xl, global_batch: 256, sequence: 1024}]
 
 // Both ways from leaf to leaf are cut: what was sent before counts, what hangs has no end.
 TEST_F(RunSimulateTest, AJobThatHangsHasNoIterationTime) {
-  const std::string text = With(kScenario, "spines: 2", "spines: 1") + "faults: [{at: 0s, cable: leaf1-spine1, rate: down}]\n";
+  const std::string text =
+      With(kScenario, "spines: 2", "spines: 1") + "faults: [{at: 0s, cable: leaf1-spine1, rate: down}]\n";
   const std::string path = Write(text);
   const json root = json::parse(Call({.scenario = path, .policies = {"ecmp"}, .output = "json"}).out);
   EXPECT_TRUE(root["jobs"][0]["iteration_s"].is_null());
@@ -218,12 +222,14 @@ TEST_F(RunSimulateTest, ExamplesRun) {
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(WEFT_SCENARIOS)) {
     ++examples;
-    const Ran ran = Call({.scenario = entry.path().string(), .policies = {"ecmp,weft"}, .evaluations = 40, .output = "json"});
+    const Ran ran =
+        Call({.scenario = entry.path().string(), .policies = {"ecmp,weft"}, .evaluations = 40, .output = "json"});
     ASSERT_EQ(ran.exit, kExitDone) << entry.path() << ran.err;
     for (const json& run : json::parse(ran.out).at("policies")) {
       for (const json& job : run.at("jobs")) {
         EXPECT_TRUE(job.at("iteration_s").is_number()) << entry.path() << job;
-        EXPECT_GE(job.at("iteration_s").get<double>(), job.at("bound_s").get<double>() * (1 - 1e-6)) << entry.path() << job;
+        EXPECT_GE(job.at("iteration_s").get<double>(), job.at("bound_s").get<double>() * (1 - 1e-6))
+            << entry.path() << job;
       }
       EXPECT_GE(run.at("summary").at("bound_gap").get<double>(), -1e-6) << entry.path();
     }

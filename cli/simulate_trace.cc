@@ -21,8 +21,8 @@ class TraceWriter {
   }
 
   void AddName(std::string_view what, int process, size_t thread, std::string_view name) {
-    Add(fmt::format(R"({{"ph": "M", "name": "{}", "pid": {}, "tid": {}, "args": {{"name": {}}}}})", what, process, thread,
-                    Quoted(name)));
+    Add(fmt::format(R"({{"ph": "M", "name": "{}", "pid": {}, "tid": {}, "args": {{"name": {}}}}})", what, process,
+                    thread, Quoted(name)));
   }
 
   std::string Take() { return std::move(text_) + "\n]}\n"; }
@@ -39,8 +39,8 @@ class TraceWriter {
 };
 
 void AddCounter(TraceWriter& writer, const std::string& quoted, Seconds at, double rate) {
-  writer.Add(fmt::format(R"({{"ph": "C", "name": {}, "pid": {}, "tid": 0, "ts": {}, "args": {{"bit/s": {:.17g}}}}})", quoted,
-                         kLinks, TraceWriter::Stamp(at), rate));
+  writer.Add(fmt::format(R"({{"ph": "C", "name": {}, "pid": {}, "tid": 0, "ts": {}, "args": {{"bit/s": {:.17g}}}}})",
+                         quoted, kLinks, TraceWriter::Stamp(at), rate));
 }
 
 void AddLinks(TraceWriter& writer, const planner::Scenario& scenario, const planner::SimulationReport& report) {

@@ -37,8 +37,9 @@ void ReadServer(YamlFields& fields, Machine* machine) {
     return fields.Reject("server", fmt::format("value \"{}\", expected one of {}", OneLine(name, 60), names));
   }
   machine->server = preset->make();
-  // A job's library ties each GPU to one NIC. Where several hang on one PCIe switch the shortest paths would leave the choice to
-  // the hash, and GPUs of one job would collide inside their host: so every NIC gets a switch, with its own GPUs below it.
+  // A job's library ties each GPU to one NIC. Where several hang on one PCIe switch the shortest paths would leave the
+  // choice to the hash, and GPUs of one job would collide inside their host: so every NIC gets a switch, with its own
+  // GPUs below it.
   machine->server->pcie_switches = std::max(machine->server->pcie_switches, machine->server->nics);
   machine->spec = planner::FindClusterPreset(name, 1);
   machine->gpus_per_host = machine->server->gpus;
@@ -52,14 +53,16 @@ void ReadDevice(YamlFields& fields, bool count_gpus, Machine* machine) {
   const bool several = machine->gpus_per_host > 1 || !count_gpus;
   const bool rated = fields.Value("intra_node_rate") != nullptr;
   // A single GPU sends nothing inside its host: any rate will do.
-  spec.intra_node_rate = rated || (several && !device.empty()) ? fields.Rate("intra_node_rate") : GigabitsPerSecond(1000);
+  spec.intra_node_rate =
+      rated || (several && !device.empty()) ? fields.Rate("intra_node_rate") : GigabitsPerSecond(1000);
   spec.intra_latency = fields.Duration("intra_latency", Seconds(4e-6));
   spec.nic_latency = fields.Duration("nic_latency", Seconds(12e-6));
   spec.network_efficiency = fields.Number("network_efficiency", 0.01, 1, 0.92);
   if (device.empty()) return;
   const auto known = planner::FindDevice(device);
   if (!known) {
-    return fields.Reject("device", fmt::format("value \"{}\", expected one of {}", OneLine(device, 60), planner::DeviceNames()));
+    return fields.Reject("device",
+                         fmt::format("value \"{}\", expected one of {}", OneLine(device, 60), planner::DeviceNames()));
   }
   spec.device = *known;
   machine->spec = std::move(spec);
@@ -84,7 +87,8 @@ ScenarioCluster Finished(BuiltFabric built, const Machine& machine, bool generat
   ScenarioCluster cluster{.topology = {}, .hosts = {}, .gpus_per_host = machine.gpus_per_host, .machine = machine.spec,
                           .generated = generated};
   for (size_t h = 0; h < built.names.size(); ++h) {
-    cluster.hosts.push_back({.name = std::move(built.names[h]), .senders = built.cluster.hosts[h].gpus, .rate = {}, .leaf = {}});
+    cluster.hosts.push_back(
+        {.name = std::move(built.names[h]), .senders = built.cluster.hosts[h].gpus, .rate = {}, .leaf = {}});
   }
   FindPorts(built.cluster, &cluster.hosts);
   cluster.topology = std::move(built.cluster.topology);

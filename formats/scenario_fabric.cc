@@ -59,7 +59,8 @@ Cluster BuildLeafSpine(const LeafSpineSizes& sizes, const std::optional<planner:
   Cluster cluster;
   planner::Topology& topology = cluster.topology;
   std::vector<NodeId> spines;
-  for (int64_t s = 1; s <= sizes.spines; ++s) spines.push_back(topology.AddNode(fmt::format("spine{}", s), NodeKind::kSwitch));
+  for (int64_t s = 1; s <= sizes.spines; ++s)
+    spines.push_back(topology.AddNode(fmt::format("spine{}", s), NodeKind::kSwitch));
   for (int64_t l = 1; l <= sizes.leaves; ++l) {
     const NodeId leaf = topology.AddNode(fmt::format("leaf{}", l), NodeKind::kSwitch);
     for (const NodeId spine : spines) topology.AddCable(leaf, spine, sizes.fabric_rate);
@@ -113,7 +114,8 @@ FabricBuilder ReadRail(FabricInput& in) {
   spec.hosts = Whole(in.fields.Integer("hosts", 1, kMostHosts));
   spec.rails = Whole(in.fields.Integer("rails", 1, 64, in.server ? in.server->nics : 8));
   if (in.server && spec.rails != in.server->nics) {
-    in.fields.Reject("rails", fmt::format("value {}, expected {}, as many as the server has NICs", spec.rails, in.server->nics));
+    in.fields.Reject("rails",
+                     fmt::format("value {}, expected {}, as many as the server has NICs", spec.rails, in.server->nics));
   }
   spec.hosts_per_group = Whole(in.fields.Integer("hosts_per_group", 1, kMostHosts, spec.hosts));
   spec.spines = Whole(Count(in, "spines"));
@@ -153,7 +155,9 @@ FabricBuilder ReadTorus(FabricInput& in) {
     spec.extent.push_back(extent);
     hosts = std::min(hosts * extent, kMostCables + 1);
   }
-  if (spec.extent.empty() || spec.extent.size() > 8) in.fields.Reject("extent", "expected a list of 1 to 8 sizes, as in [4, 4]");
+  if (spec.extent.empty() || spec.extent.size() > 8) {
+    in.fields.Reject("extent", "expected a list of 1 to 8 sizes, as in [4, 4]");
+  }
   spec.rate = in.fields.Rate("rate");
   Bound(in, "extent", hosts, hosts * (1 + static_cast<int64_t>(spec.extent.size())));
   return [spec] { return Named(planner::Torus(spec)); };

@@ -1,5 +1,5 @@
-// The kinds of fabric that a scenario's `cluster` may name: which keys each has, and how the graph is made of them. Internal
-// to formats/ (scenario_cluster.h lists the keys).
+// The kinds of fabric that a scenario's `cluster` may name: which keys each has, and how the graph is made of them.
+// Internal to formats/ (scenario_cluster.h lists the keys).
 #pragma once
 
 #include <functional>

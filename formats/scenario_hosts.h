@@ -1,5 +1,5 @@
-// Which hosts and GPUs the jobs of a scenario get. Hosts are shared only when all have a job already: a job gets the hosts
-// with the fewest jobs before it, and in them the GPUs with the fewest. Internal to formats/.
+// Which hosts and GPUs the jobs of a scenario get. Hosts are shared only when all have a job already: a job gets the
+// hosts with the fewest jobs before it, and in them the GPUs with the fewest. Internal to formats/.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,9 @@ class LinkListReader {
     hosts_ = in_.fields.TextList("hosts");
     if (hosts_.empty()) in_.fields.Reject("hosts", "expected a list of at least one host");
     for (const std::string& host : hosts_) {
-      if (!IsScenarioName(host)) in_.fields.Reject("hosts", fmt::format("name \"{}\", {}", OneLine(host, 60), kNameRule));
+      if (!IsScenarioName(host)) {
+        in_.fields.Reject("hosts", fmt::format("name \"{}\", {}", OneLine(host, 60), kNameRule));
+      }
       if (!names_.insert(host).second) in_.fields.Reject("hosts", fmt::format("host \"{}\" stands twice", host));
     }
   }
@@ -49,7 +51,9 @@ class LinkListReader {
       if (const Status read = ReadLink(item); !read) return in_.fields.Adopt(read.error());
     }
     for (const std::string& host : hosts_) {
-      if (!joined_.contains(host)) in_.fields.Reject("hosts", fmt::format("host \"{}\" has no link", OneLine(host, 60)));
+      if (!joined_.contains(host)) {
+        in_.fields.Reject("hosts", fmt::format("host \"{}\" has no link", OneLine(host, 60)));
+      }
     }
   }
 
@@ -61,7 +65,8 @@ class LinkListReader {
       built.cluster.hosts.push_back({.ports = {node}, .gpus = {node}});
     }
     for (const ListedLink& link : links_) {
-      const NodeId from = topology.AddNode(link.from, NodeKind::kSwitch), to = topology.AddNode(link.to, NodeKind::kSwitch);
+      const NodeId from = topology.AddNode(link.from, NodeKind::kSwitch),
+                   to = topology.AddNode(link.to, NodeKind::kSwitch);
       topology.AddLink(from, to, link.rate);
       if (link.directions == 2) topology.AddLink(to, from, link.rate);
     }
@@ -77,11 +82,14 @@ class LinkListReader {
       const std::string& name = key == std::string_view("from") ? link.from : link.to;
       if (!IsScenarioName(name)) fields.Reject(key, fmt::format("name \"{}\", {}", OneLine(name, 60), kNameRule));
     }
-    if (link.from == link.to) fields.Reject("to", fmt::format("value {}, expected another node than from", OneLine(link.to, 60)));
+    if (link.from == link.to) {
+      fields.Reject("to", fmt::format("value {}, expected another node than from", OneLine(link.to, 60)));
+    }
     const bool known = !ends_.emplace(link.from, link.to).second;
     if (known || (link.directions == 2 && !ends_.emplace(link.to, link.from).second)) {
-      fields.Reject("to", fmt::format("the link {}->{} stands twice (a link has both directions unless directions is 1)",
-                                      OneLine(link.from, 60), OneLine(link.to, 60)));
+      fields.Reject("to",
+                    fmt::format("the link {}->{} stands twice (a link has both directions unless directions is 1)",
+                                OneLine(link.from, 60), OneLine(link.to, 60)));
     }
     WEFT_RETURN_IF_ERROR(fields.Finish());
     joined_.insert(link.from);
@@ -113,11 +121,15 @@ Result<BuiltFabric> BuildSlurm(const std::string& path, BitsPerSecond rate, std:
       built.names.push_back(host);
     }
   }
-  if (built.names.empty()) return Fail(Code::kInvalidArgument, fmt::format("{}: no switch has Nodes, expected hosts", path));
+  if (built.names.empty()) {
+    return Fail(Code::kInvalidArgument, fmt::format("{}: no switch has Nodes, expected hosts", path));
+  }
   if (roots.size() > 1 && !core_rate) {
-    return Fail(Code::kInvalidArgument,
-                fmt::format("{}: {} and {} are not connected, expected one tree, or core_rate in the scenario, the rate of "
-                            "cables to a switch above both", path, roots[0], roots[1]));
+    return Fail(
+        Code::kInvalidArgument,
+        fmt::format("{}: {} and {} are not connected, expected one tree, or core_rate in the scenario, the rate of "
+                    "cables to a switch above both",
+                    path, roots[0], roots[1]));
   }
   if (roots.size() > 1) {
     const NodeId core = topology.AddNode("core", NodeKind::kSwitch);

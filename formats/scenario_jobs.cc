@@ -58,7 +58,8 @@ class JobReader {
   void ReadCommon(YamlFields& fields, JobKeys* keys) {
     keys->job.name = fields.Text("name");
     if (!IsScenarioName(keys->job.name)) {
-      fields.Reject("name", fmt::format("value \"{}\", expected 1 to 63 letters, digits and -_./:", OneLine(keys->job.name, 60)));
+      fields.Reject(
+          "name", fmt::format("value \"{}\", expected 1 to 63 letters, digits and -_./:", OneLine(keys->job.name, 60)));
     }
     keys->count = fields.Integer("count", 1, kMostJobs, 1);
     keys->interval = fields.Duration("interval", Seconds(0));
@@ -75,7 +76,10 @@ class JobReader {
     const YamlValue* hosts = fields.Value("hosts");
     const std::string placement = fields.Text("placement", "packed");
     const auto known = ParsePlacement(placement);
-    if (!known) fields.Reject("placement", fmt::format("value \"{}\", expected packed, spread or random", OneLine(placement, 40)));
+    if (!known) {
+      fields.Reject("placement",
+                    fmt::format("value \"{}\", expected packed, spread or random", OneLine(placement, 40)));
+    }
     keys->placement = known.value_or(Placement::kPacked);
     if (hosts != nullptr && hosts->kind == YamlValue::Kind::kList) {
       keys->names = fields.TextList("hosts");
@@ -97,8 +101,9 @@ class JobReader {
   }
 
   void RejectName(YamlFields& fields, std::string_view key, const std::string& name) const {
-    fields.Reject(key, fmt::format("unknown host \"{}\", expected one of {} hosts from \"{}\" to \"{}\"", OneLine(name, 60),
-                                   cluster_.hosts.size(), cluster_.hosts.front().name, cluster_.hosts.back().name));
+    fields.Reject(key,
+                  fmt::format("unknown host \"{}\", expected one of {} hosts from \"{}\" to \"{}\"", OneLine(name, 60),
+                              cluster_.hosts.size(), cluster_.hosts.front().name, cluster_.hosts.back().name));
   }
 
   void ReadProfile(YamlFields& fields, JobKeys* keys) {
@@ -111,8 +116,11 @@ class JobReader {
     } else {
       ReadPattern(fields, keys);
     }
-    const bool sends = std::ranges::any_of(keys->pairs, [](const planner::PairBytes& pair) { return pair.bytes.count() > 0; });
-    if (keys->job.compute.count() == 0 && !sends) fields.Reject("compute", "0 s and nothing to send, expected one of both");
+    const bool sends =
+        std::ranges::any_of(keys->pairs, [](const planner::PairBytes& pair) { return pair.bytes.count() > 0; });
+    if (keys->job.compute.count() == 0 && !sends) {
+      fields.Reject("compute", "0 s and nothing to send, expected one of both");
+    }
   }
 
   void ReadPhases(YamlFields& fields, JobKeys* keys) {
@@ -130,13 +138,18 @@ class JobReader {
   void ReadPattern(YamlFields& fields, JobKeys* keys) {
     if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
     const Bytes bytes = fields.Amount("bytes", Bytes(0));
-    if (fields.Value("bytes") == nullptr) fields.Reject("bytes", "missing, expected a size such as 1GiB, or flows in its place");
+    if (fields.Value("bytes") == nullptr) {
+      fields.Reject("bytes", "missing, expected a size such as 1GiB, or flows in its place");
+    }
     const std::string name = fields.Text("pattern", "ring");
     const auto pattern = planner::ParseTrafficPattern(name);
-    if (!pattern) fields.Reject("pattern", fmt::format("value \"{}\", expected ring, tree or all-to-all", OneLine(name, 40)));
+    if (!pattern) {
+      fields.Reject("pattern", fmt::format("value \"{}\", expected ring, tree or all-to-all", OneLine(name, 40)));
+    }
     const int64_t ends = keys->names.empty() ? keys->hosts : static_cast<int64_t>(keys->names.size());
     if (pattern == planner::TrafficPattern::kAllToAll && ends * ends > static_cast<int64_t>(kMostScenarioFlows)) {
-      fields.Reject("hosts", fmt::format("{} hosts send to each other, expected at most {} flows", ends, kMostScenarioFlows));
+      fields.Reject("hosts",
+                    fmt::format("{} hosts send to each other, expected at most {} flows", ends, kMostScenarioFlows));
       return;
     }
     if (pattern && ends > 0) keys->pairs = planner::PatternTraffic(*pattern, static_cast<int32_t>(ends), bytes);
@@ -213,7 +226,8 @@ class JobReader {
     model->cluster.nic_rate = rate.value() > 0 ? rate : model->cluster.intra_node_rate;
     for (const JobHost& host : hosts) {
       if (host.gpus == hosts.front().gpus) continue;
-      fields.Reject("hosts", fmt::format("{} and {} GPUs, expected hosts alike for a model", hosts.front().gpus, host.gpus));
+      fields.Reject("hosts",
+                    fmt::format("{} and {} GPUs, expected hosts alike for a model", hosts.front().gpus, host.gpus));
       return fields.Finish();
     }
     return Ok();
@@ -225,8 +239,8 @@ class JobReader {
       if (keys.count > 1) job.name += fmt::format("-{}", copy + 1);
       job.arrival += keys.interval * static_cast<double>(copy);
       if (job.arrival >= file_->scenario.duration) {
-        fields.Reject("interval", fmt::format("copy {} arrives at {} s, expected less than the duration, {} s", copy + 1,
-                                              job.arrival.count(), file_->scenario.duration.count()));
+        fields.Reject("interval", fmt::format("copy {} arrives at {} s, expected less than the duration, {} s",
+                                              copy + 1, job.arrival.count(), file_->scenario.duration.count()));
         return fields.Finish();
       }
       if (!names_.insert(job.name).second) {
@@ -243,7 +257,8 @@ class JobReader {
       job.flows = planner::FlowsBetween(ends, keys.pairs);
       flows_ += job.flows.size();
       if (flows_ > kMostScenarioFlows || file_->scenario.jobs.size() >= static_cast<size_t>(kMostJobs)) {
-        fields.Reject("name", fmt::format("more than {} jobs or {} flows with this one", kMostJobs, kMostScenarioFlows));
+        fields.Reject("name",
+                      fmt::format("more than {} jobs or {} flows with this one", kMostJobs, kMostScenarioFlows));
         return fields.Finish();
       }
       if (keys.has_model) {

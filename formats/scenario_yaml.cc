@@ -22,8 +22,9 @@ void ReadPolicies(YamlFields& fields, ScenarioFile* file) {
   for (const std::string& name : fields.TextList("policies")) {
     const auto policy = planner::ParsePolicy(name);
     if (!policy) {
-      return fields.Reject("policies", fmt::format("value \"{}\", expected some of ecmp, weft, crux, cassini, sincronia, optimal",
-                                                   OneLine(name, 40)));
+      return fields.Reject("policies",
+                           fmt::format("value \"{}\", expected some of ecmp, weft, crux, cassini, sincronia, optimal",
+                                       OneLine(name, 40)));
     }
     if (std::ranges::find(file->policies, *policy) != file->policies.end()) {
       return fields.Reject("policies", fmt::format("\"{}\" stands twice", name));
@@ -58,8 +59,8 @@ std::optional<LinkId> FindNamedLink(const Topology& topology, std::string_view n
   return from && to ? topology.FindLink(*from, *to) : std::nullopt;
 }
 
-/// The links of the cable "a-b", both directions where both exist. Names may hold dashes: of all ways to read it those that
-/// name two nodes with a link count. Empty for none or for several.
+/// The links of the cable "a-b", both directions where both exist. Names may hold dashes: of all ways to read it those
+/// that name two nodes with a link count. Empty for none or for several.
 std::vector<LinkId> FindCable(const Topology& topology, std::string_view name) {
   std::vector<LinkId> links;
   for (size_t dash = name.find('-'); dash != name.npos; dash = name.find('-', dash + 1)) {
@@ -83,12 +84,14 @@ class FaultReader {
     if (fields.Value("at") == nullptr) fields.Reject("at", "missing, expected a time such as 10s");
     const Seconds at = fields.Duration("at", Seconds(0));
     if (at >= scenario_->duration) {
-      fields.Reject("at", fmt::format("{} s, expected less than the duration, {} s", at.count(), scenario_->duration.count()));
+      fields.Reject(
+          "at", fmt::format("{} s, expected less than the duration, {} s", at.count(), scenario_->duration.count()));
     }
     const std::vector<LinkId> links = Links(fields);
     const std::string state = fields.Text("rate");
     for (const LinkId link : links) {
-      scenario_->faults.push_back({.at = at, .link = link, .capacity = Capacity(fields, state, scenario_->topology.link(link))});
+      scenario_->faults.push_back(
+          {.at = at, .link = link, .capacity = Capacity(fields, state, scenario_->topology.link(link))});
     }
     return fields.Finish();
   }
@@ -108,8 +111,8 @@ class FaultReader {
       if (const auto link = FindNamedLink(scenario_->topology, name)) links = {*link};
     }
     if (links.empty()) {
-      fields.Reject(key, fmt::format("unknown {} \"{}\", expected two nodes with a link, as in {}", key, OneLine(name, 80),
-                                     Example(both)));
+      fields.Reject(key, fmt::format("unknown {} \"{}\", expected two nodes with a link, as in {}", key,
+                                     OneLine(name, 80), Example(both)));
     }
     return links;
   }
@@ -126,7 +129,8 @@ class FaultReader {
     if (!rate) {
       fields.Reject("rate", rate.error().message() + ", or down, or up");
     } else if (*rate > link.line_rate) {
-      fields.Reject("rate", fmt::format("{}, expected at most the link's {}", FormatRate(*rate), FormatRate(link.line_rate)));
+      fields.Reject("rate",
+                    fmt::format("{}, expected at most the link's {}", FormatRate(*rate), FormatRate(link.line_rate)));
     }
     return rate.value_or(link.line_rate);
   }
@@ -169,8 +173,8 @@ Status CheckConnected(const planner::Scenario& scenario, std::string_view source
       }
       if (found->second[flow.to.index()]) continue;
       return Fail(Code::kInvalidArgument,
-                  fmt::format("{}:{}: key \"cluster\": no path from {} to {}, expected one as job \"{}\" sends there", source,
-                              line, topology.node(flow.from).name, topology.node(flow.to).name, job.name));
+                  fmt::format("{}:{}: key \"cluster\": no path from {} to {}, expected one as job \"{}\" sends there",
+                              source, line, topology.node(flow.from).name, topology.node(flow.to).name, job.name));
     }
   }
   return Ok();
@@ -188,7 +192,8 @@ Status ApplyProfile(const ScenarioModel& model, const planner::ModelProfile& pro
     job.flows = planner::FlowsBetween(model.ends[i], profile.between);
     flows += job.flows.size();
     if (flows <= kMostScenarioFlows) continue;
-    return Fail(Code::kInvalidArgument, fmt::format("{}: more than {} flows of all jobs", model.place, kMostScenarioFlows));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("{}: more than {} flows of all jobs", model.place, kMostScenarioFlows));
   }
   return Ok();
 }

@@ -54,9 +54,10 @@ constexpr size_t kMostScenarioFlows = 500'000;
 [[nodiscard]] Status ApplyProfile(const ScenarioModel& model, const planner::ModelProfile& profile,
                                    planner::Scenario* scenario);
 
-/// `seed`, where given, stands in place of the file's. Errors: kNotFound for a missing file (the scenario's, a model's, a
-/// topology's); kInvalidArgument naming file, line, key, value and what was expected.
-[[nodiscard]] Result<ScenarioFile> ReadScenarioYaml(const std::string& path, std::optional<uint64_t> seed = std::nullopt);
+/// `seed`, where given, stands in place of the file's. Errors: kNotFound for a missing file (the scenario's, a model's,
+/// a topology's); kInvalidArgument naming file, line, key, value and what was expected.
+[[nodiscard]] Result<ScenarioFile> ReadScenarioYaml(const std::string& path,
+                                                    std::optional<uint64_t> seed = std::nullopt);
 
 /// The same from text; files that it names are relative to `folder`.
 [[nodiscard]] Result<ScenarioFile> ParseScenarioYaml(std::string_view text, std::string_view source_name,

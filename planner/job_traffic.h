@@ -39,12 +39,12 @@ enum class TrafficPattern : uint8_t {
 /// "ring", "tree", "all-to-all"; nullopt for another word.
 std::optional<TrafficPattern> ParseTrafficPattern(std::string_view text);
 
-/// `bytes` is the buffer on each of `ends` hosts. By rising (from, to); empty for one end. Requires: ends ≥ 1, bytes ≥ 0.
-/// Source: ring, Patarasuk and Yuan 2009; trees, planner/collectives/tree.h. Complexity: O(result).
+/// `bytes` is the buffer on each of `ends` hosts. By rising (from, to); empty for one end. Requires: ends ≥ 1, bytes ≥
+/// 0. Source: ring, Patarasuk and Yuan 2009; trees, planner/collectives/tree.h. Complexity: O(result).
 std::vector<PairBytes> PatternTraffic(TrafficPattern pattern, int32_t ends, Bytes bytes);
 
-/// GPU i of one end sends to GPU i of the other, each an equal part of the pair's bytes, as a rail-wise collective does;
-/// ends of different size take turns. Requires: pairs between ends that exist and are not empty.
+/// GPU i of one end sends to GPU i of the other, each an equal part of the pair's bytes, as a rail-wise collective
+/// does; ends of different size take turns. Requires: pairs between ends that exist and are not empty.
 std::vector<ScenarioFlow> FlowsBetween(std::span<const TrafficEnd> ends, std::span<const PairBytes> pairs);
 
 }  // namespace weft::planner

@@ -13,9 +13,11 @@ using ::testing::ElementsAre;
 
 // Four ends, 2 · 3/4 of 1024 bytes on every hop.
 TEST(PatternTraffic, RingSendsToTheNextOneOnly) {
-  EXPECT_THAT(PatternTraffic(TrafficPattern::kRing, 4, 1024_B),
-              ElementsAre(PairBytes{0, 1, 1536_B}, PairBytes{1, 2, 1536_B}, PairBytes{2, 3, 1536_B}, PairBytes{3, 0, 1536_B}));
-  EXPECT_THAT(PatternTraffic(TrafficPattern::kRing, 2, 1024_B), ElementsAre(PairBytes{0, 1, 1024_B}, PairBytes{1, 0, 1024_B}));
+  EXPECT_THAT(
+      PatternTraffic(TrafficPattern::kRing, 4, 1024_B),
+      ElementsAre(PairBytes{0, 1, 1536_B}, PairBytes{1, 2, 1536_B}, PairBytes{2, 3, 1536_B}, PairBytes{3, 0, 1536_B}));
+  EXPECT_THAT(PatternTraffic(TrafficPattern::kRing, 2, 1024_B),
+              ElementsAre(PairBytes{0, 1, 1024_B}, PairBytes{1, 0, 1024_B}));
   EXPECT_TRUE(PatternTraffic(TrafficPattern::kRing, 1, 1024_B).empty());
 }
 
@@ -46,7 +48,8 @@ TEST(PatternTraffic, HugeBuffersDoNotOverflow) {
 }
 
 TEST(FlowsBetween, SpreadsAPairOverTheGpusWithoutLosingAByte) {
-  const std::vector<TrafficEnd> ends = {{NodeId(0), NodeId(1), NodeId(2)}, {NodeId(10), NodeId(11), NodeId(12)}, {NodeId(20)}};
+  const std::vector<TrafficEnd> ends = {
+      {NodeId(0), NodeId(1), NodeId(2)}, {NodeId(10), NodeId(11), NodeId(12)}, {NodeId(20)}};
   const std::vector<PairBytes> pairs = {{0, 1, 100_B}, {1, 2, 7_B}};
   const std::vector<ScenarioFlow> flows = FlowsBetween(ends, pairs);
   ASSERT_EQ(flows.size(), 6u);

@@ -75,8 +75,8 @@ class LineTraffic {
  private:
   int64_t Place(int64_t rank) const { return rank / line_.stride % line_.group; }
 
-  /// The rank that comes after `rank` in its group. Groups of two are pairs of stages, named from the sender's side where
-  /// they hand on activations, from the first stage where both hold the embedding.
+  /// The rank that comes after `rank` in its group. Groups of two are pairs of stages, named from the sender's side
+  /// where they hand on activations, from the first stage where both hold the embedding.
   int64_t Next(int64_t rank) const {
     if (line_.what == "activations") return Wrapped(rank, line_.stride, stage_ + 1 < strategy_.pp);
     if (line_.what == "activation gradients") return Wrapped(rank, -line_.stride, stage_ > 0);
@@ -132,8 +132,8 @@ Seconds AloneOverNics(const std::vector<PairBytes>& pairs, int64_t nodes, BitsPe
   return std::max(std::ranges::max(out), std::ranges::max(in)) / nic_rate;
 }
 
-/// What the census of one stage sends, and what it leaves to this file: with shards smaller than all replicas (HSDP) each
-/// shard's gradients are also summed over the groups of shards, after every micro-batch as the cost model has it.
+/// What the census of one stage sends, and what it leaves to this file: with shards smaller than all replicas (HSDP)
+/// each shard's gradients are also summed over the groups of shards, after every micro-batch as the cost model has it.
 std::vector<CensusLine> LinesOf(const CostModel& model, const Strategy& s, int64_t stage) {
   std::vector<CensusLine> lines = model.Census(s, stage);
   const int64_t replicas = ReplicaGroup(s).size, shards = s.shard_group;
@@ -176,7 +176,9 @@ Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& c
   FixedVariables fixed = fix;
   fixed.try_emplace("sharding", static_cast<int64_t>(Sharding::kUniform));  // the census does not know operators
   WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fixed}));
-  if (answer.plans.empty()) return ModelProfileAnswer{.profile = std::nullopt, .infeasible = std::move(answer.infeasible)};
+  if (answer.plans.empty()) {
+    return ModelProfileAnswer{.profile = std::nullopt, .infeasible = std::move(answer.infeasible)};
+  }
   WEFT_ASSIGN_OR_RETURN(const CostModel model, CostModel::Make(whole, cluster));
   ModelProfile profile{.plan = std::move(answer.plans.front())};
   const Strategy& strategy = profile.plan.strategy;

@@ -4,13 +4,14 @@
 //   const ModelProfileAnswer answer = ProfileModel(job, cluster).value();
 //   if (answer.profile) scenario_job.compute = answer.profile->compute;
 //
-// Let T be the predicted iteration, E what of it waits for communication between hosts, and C how long the bytes between
-// hosts take over the hosts' own NICs. Then compute = T - min(E, C) and release = compute - (C - min(E, C)), at least 0: on
-// a fabric that is nowhere narrower than the NICs the job alone iterates in T. Time of E beyond C is latency, which no other
-// job lengthens; it counts as compute.
+// Let T be the predicted iteration, E what of it waits for communication between hosts, and C how long the bytes
+// between hosts take over the hosts' own NICs. Then compute = T - min(E, C) and release = compute - (C - min(E, C)), at
+// least 0: on a fabric that is nowhere narrower than the NICs the job alone iterates in T. Time of E beyond C is
+// latency, which no other job lengthens; it counts as compute.
 //
-// Leaves out: that communication between hosts may come in several bursts per iteration (it is one, at the end); groups of
-// different machines; sharding per operator, unless it is asked for (what is sent then counts as if all were sharded).
+// Leaves out: that communication between hosts may come in several bursts per iteration (it is one, at the end); groups
+// of different machines; sharding per operator, unless it is asked for (what is sent then counts as if all were
+// sharded).
 #pragma once
 
 #include <optional>
@@ -36,8 +37,8 @@ struct ModelProfileAnswer {
   std::vector<std::string> infeasible;
 };
 
-/// Plans `job` on all GPUs of `cluster`, one node after another. Collectives over hosts count as rings in order of rank,
-/// all-to-alls as direct. Requires: a cluster of one kind of node. Errors: as Plan().
+/// Plans `job` on all GPUs of `cluster`, one node after another. Collectives over hosts count as rings in order of
+/// rank, all-to-alls as direct. Requires: a cluster of one kind of node. Errors: as Plan().
 [[nodiscard]] Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& cluster,
                                                       const FixedVariables& fix = {});
 

@@ -58,8 +58,9 @@ TEST(StrategyTraffic, PipelinesTalkToTheirNeighbours) {
   }
 }
 
-// Each of 16 ranks holds S and sends S/8 to each of its eight experts' ranks. On nodes of four these are two nodes: 4 · 4
-// pairs of ranks. On nodes of eight they are one node, and what crosses are gradients: one ring of all, eight rings of two.
+// Each of 16 ranks holds S and sends S/8 to each of its eight experts' ranks. On nodes of four these are two nodes: 4 ·
+// 4 pairs of ranks. On nodes of eight they are one node, and what crosses are gradients: one ring of all, eight rings
+// of two.
 TEST(StrategyTraffic, ExpertsExchangeWhereTheirGroupsEnd) {
   const CostModel model = CostModel::Make(On(Job("mixtral-8x7b", 16, 4096), 16), Dgx(2)).value();
   const Strategy s{.dp = 16, .ep = 8};
@@ -76,8 +77,8 @@ TEST(StrategyTraffic, ExpertsExchangeWhereTheirGroupsEnd) {
   EXPECT_NEAR(Matrix(StrategyTraffic(model, s, 8)).at({0, 1}) / (expert + dense), 1, 1e-5);
 }
 
-// tp = 2, cp = 2, pp = 4 fill two nodes of eight; the next replica lies two nodes on. Each node has two tensor ranks of two
-// stages: four rings over 2 · 4 ranks that leave it once.
+// tp = 2, cp = 2, pp = 4 fill two nodes of eight; the next replica lies two nodes on. Each node has two tensor ranks of
+// two stages: four rings over 2 · 4 ranks that leave it once.
 TEST(StrategyTraffic, ReplicasBehindThePipelineAreWholePipelinesApart) {
   const CostModel model = CostModel::Make(On(Job("llama3-8b", 64, 2048), 64), Dgx(8)).value();
   const Strategy s{.dp = 4, .tp = 2, .pp = 4, .cp = 2, .rank_order = RankOrder::kTpCpPpDp};
@@ -95,8 +96,8 @@ TEST(StrategyTraffic, ReplicasBehindThePipelineAreWholePipelinesApart) {
   EXPECT_LT(ring(0), 2 * 4 * 2 * 7.0 / 8 * gradients);
 }
 
-// Shards stay inside a node of eight; each rank's eighth of the gradients goes round a ring of eight nodes, and eight ranks of
-// a node do so at once: 2 · 7/8 of all sharded gradients over each border.
+// Shards stay inside a node of eight; each rank's eighth of the gradients goes round a ring of eight nodes, and eight
+// ranks of a node do so at once: 2 · 7/8 of all sharded gradients over each border.
 TEST(StrategyTraffic, ShardGroupsSumTheirGradientsOverNodes) {
   const CostModel model = CostModel::Make(On(Job("llama3-8b", 64, 2048), 64), Dgx(8)).value();
   const Strategy s{.dp = 64, .zero_stage = 3, .shard_group = 8};
@@ -146,8 +147,9 @@ TEST(ProfileModel, SaysWhyNothingFits) {
   const ModelProfileAnswer answer = ProfileModel(Job("gpt3-175b", 8, 2048), Dgx(1)).value();
   EXPECT_FALSE(answer.profile);
   ASSERT_FALSE(answer.infeasible.empty());
-  const Result<ModelProfileAnswer> mixed = ProfileModel(
-      Job("gpt2", 8, 1024), MakeCluster("mixed", {Dgx(1).Groups()[0], FindClusterPreset("dgx-v100", 1)->Groups()[0]}, 0.9));
+  const Result<ModelProfileAnswer> mixed =
+      ProfileModel(Job("gpt2", 8, 1024),
+                   MakeCluster("mixed", {Dgx(1).Groups()[0], FindClusterPreset("dgx-v100", 1)->Groups()[0]}, 0.9));
   ASSERT_FALSE(mixed);
   EXPECT_EQ(mixed.error().code(), Code::kInvalidArgument);
   EXPECT_THAT(mixed.error().message(), ::testing::HasSubstr("several kinds of nodes"));

@@ -42,8 +42,8 @@ std::string DescribeLayers(const LayerComparison& comparison) {
   for (const LayerRunPlan& run : most->runs) {
     runs += fmt::format("{}{} x ({})", runs.empty() ? "" : ", ", run.layers, Describe(run.strategy));
   }
-  return fmt::format("strategies per layer, with nothing but units hidden: {} against {} with one for all ({:.1f} % less); "
-                     "stage {} of {}: {}", FormatDuration(plan.iteration), FormatDuration(comparison.uniform),
+  return fmt::format("strategies per layer, in an account of their own (full or no recomputation, only gathered units "
+                     "hidden): {} against {} with one for all ({:.1f} % less); stage {} of {}: {}", FormatDuration(plan.iteration), FormatDuration(comparison.uniform),
                      100 * (1 - plan.iteration / comparison.uniform), most - plan.stages.data() + 1, plan.pp, runs);
 }
 

@@ -104,6 +104,23 @@ TEST(Plan, ShardingPerOperatorFillsTheMemoryAndSaysWhatItGains) {
   EXPECT_GE(titan.predicted.iteration, best.predicted.iteration);
 }
 
+// 8 A100 do not hold all activations of 64 sequences, nor need they recompute all: mixing wins. A fix is for all layers.
+TEST(Plan, StrategiesPerLayerAreComparedWhereTheyWin) {
+  const JobSpec job = Job("llama3-8b", 64, 4096);
+  const PlanAnswer answer = Plan(job, Cluster("dgx-a100", 1), {}).value();
+  ASSERT_TRUE(answer.layers.has_value());
+  EXPECT_LT(answer.layers->layers.iteration, answer.layers->uniform);
+  EXPECT_EQ(answer.layers->layers.pp, answer.plans.at(0).strategy.pp);
+  int64_t layers = 0;
+  for (const LayerStage& stage : answer.layers->layers.stages) {
+    for (const LayerRunPlan& run : stage.runs) layers += run.layers;
+  }
+  EXPECT_EQ(layers, 32);
+  EXPECT_THAT(answer.plans[0].why, Contains(HasSubstr("strategies per layer, in an account of their own")));
+  EXPECT_FALSE(Plan(job, Cluster("dgx-a100", 1), {.fix = {{"tp", 1}}}).value().layers.has_value());
+  EXPECT_FALSE(Plan(Job("mixtral-8x7b", 64, 4096), Cluster("dgx-a100", 4), {}).value().layers.has_value());
+}
+
 TEST(Plan, ADpOnlyModelThatDoesNotFitIsNamed) {
   const PlanAnswer answer = Plan(Job("llama3-70b", 256, 4096), Cluster("dgx-h100", 8), {}).value();
   EXPECT_THAT(answer.plans.at(0).why, Contains(HasSubstr("not dp only: does not fit, ")));

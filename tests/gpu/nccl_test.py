@@ -19,10 +19,12 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 import telemetry
 
@@ -60,31 +62,43 @@ def environment_of(rank, world, port, folder, net, extra):
     return values
 
 
+def tail(file):
+    file.seek(0)
+    return file.read()[-4000:]
+
+
 def run_ranks(world, net, plan, folder, extra=None):
-    """Runs one job; what rank 0 said. Raises RuntimeError with the end of a failed rank's output."""
+    """Runs one job; what rank 0 said. Raises RuntimeError with the end of what the rank said that failed first."""
     port = free_port()
-    logs, children = [], []
+    outputs, logs, children = [], [], []
     for rank in range(world):
-        log = tempfile.TemporaryFile("w+")
-        children.append(subprocess.Popen([sys.executable, str(HERE / "worker.py"), json.dumps(plan)], text=True,
-                                         stdout=subprocess.PIPE if rank == 0 else log, stderr=log,
+        outputs.append(tempfile.TemporaryFile("w+"))
+        logs.append(tempfile.TemporaryFile("w+"))
+        children.append(subprocess.Popen([sys.executable, str(HERE / "worker.py"), json.dumps(plan)],
+                                         stdout=outputs[rank], stderr=logs[rank],
                                          env=environment_of(rank, world, port, folder, net, extra or {})))
-        logs.append(log)
+    what = f"{world} ranks over {net}"
+    deadline = time.monotonic() + TIMEOUT_S
     try:
-        output, _ = children[0].communicate(timeout=TIMEOUT_S)
-        statuses = [child.wait(timeout=60) for child in children]
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"{world} ranks over {net}: not done after {error.timeout} s") from error
+        while any(child.poll() is None for child in children):
+            failed = [rank for rank, child in enumerate(children) if child.poll()]
+            if failed:  # the others wait for it
+                break
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{what}: not done after {TIMEOUT_S} s; rank 0 said:\n{tail(logs[0])}")
+            time.sleep(0.1)
     finally:
         for child in children:
             if child.poll() is None:
                 child.kill()
-                child.wait()
-    for rank, status in enumerate(statuses):
-        if status != 0:
-            logs[rank].seek(0)
-            raise RuntimeError(f"{world} ranks over {net}: rank {rank} ended with {status}:\n{logs[rank].read()[-4000:]}")
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    for rank, child in enumerate(children):
+        # What was killed here died of its neighbour.
+        if child.wait() not in (0, -signal.SIGKILL):
+            raise RuntimeError(f"{what}: rank {rank} ended with {child.returncode}:\n{tail(logs[rank])}")
+    if any(child.returncode for child in children):
+        raise RuntimeError(f"{what}: killed from outside; rank 0 said:\n{tail(logs[0])}")
+    outputs[0].seek(0)
+    return [json.loads(line) for line in outputs[0] if line.startswith("{")]
 
 
 class Report:

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <random>
+#include <span>
+#include <utility>
 
 #include "planner/flows/priority.h"
 
@@ -9,6 +12,7 @@ namespace weft::planner {
 namespace {
 
 constexpr double kGain = 1e-6;
+constexpr uint32_t kDraws = 24;  // starts from drawn paths
 
 std::vector<BitsPerSecond> Capacities(const Topology& topology) {
   std::vector<BitsPerSecond> capacity;
@@ -44,6 +48,106 @@ JobPaths Balanced(const Topology& topology, const std::vector<RoutableJob>& jobs
   return paths;
 }
 
+/// Simulations, counted, and the moves that they judge.
+class PathSearch {
+ public:
+  PathSearch(const Topology& topology, const std::vector<RoutableJob>& jobs, const JobPathOptions& options)
+      : topology_(topology), jobs_(jobs), simulation_(options.simulation), left_(options.evaluations) {}
+
+  int64_t left() const { return left_; }
+
+  double Use(const JobPaths& paths) {
+    --left_;
+    return GpuUse(topology_, jobs_, paths, simulation_);
+  }
+
+  /// Moves one flow at a time while that helps.
+  void MoveSingly(JobPathPlan* plan) {
+    for (bool improved = left_ > 0; improved;) {
+      improved = false;
+      for (const Move& move : Moves(*plan)) improved |= Try({&move, 1}, plan);
+    }
+  }
+
+  /// One move of two flows that helps. A job in lock step is no faster before the last of its flows is out of the way.
+  bool MovePair(JobPathPlan* plan) {
+    const std::vector<Move> moves = Moves(*plan);
+    for (size_t a = 0; a < moves.size(); ++a) {
+      for (size_t b = a + 1; b < moves.size() && left_ > 0; ++b) {
+        const Move both[2] = {moves[a], moves[b]};
+        const bool same_flow = both[0].job == both[1].job && both[0].flow == both[1].flow;
+        if (!same_flow && Try(both, plan)) return true;
+      }
+    }
+    return false;
+  }
+
+  /// Single moves from paths that are drawn at random, the same in every run.
+  void StartAnew(uint32_t draw, JobPathPlan* plan) {
+    std::mt19937 random(draw);
+    JobPathPlan trial = *plan;
+    for (size_t j = 0; j < jobs_.size(); ++j) {
+      for (size_t f = 0; f < jobs_[j].flows.size(); ++f) trial.paths[j][f] = random() % jobs_[j].flows[f].paths.size();
+    }
+    trial.gpu_use = Use(trial.paths);
+    MoveSingly(&trial);
+    if (trial.gpu_use > plan->gpu_use + kGain) *plan = std::move(trial);
+  }
+
+  /// All flows of one job on their n-th paths, for every job and n, and single moves from there.
+  bool TurnJob(JobPathPlan* plan) {
+    for (size_t j = 0; j < jobs_.size(); ++j) {
+      size_t most = 0;
+      for (const RoutableFlow& flow : jobs_[j].flows) most = std::max(most, flow.paths.size());
+      for (size_t n = 0; n < most && left_ > 0; ++n) {
+        JobPathPlan trial = *plan;
+        for (size_t f = 0; f < jobs_[j].flows.size(); ++f) trial.paths[j][f] = n % jobs_[j].flows[f].paths.size();
+        if (trial.paths == plan->paths) continue;
+        trial.gpu_use = Use(trial.paths);
+        MoveSingly(&trial);
+        if (trial.gpu_use <= plan->gpu_use + kGain) continue;
+        *plan = std::move(trial);
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  struct Move {
+    size_t job, flow, path;
+  };
+
+  /// Every other path of every flow.
+  std::vector<Move> Moves(const JobPathPlan& plan) const {
+    std::vector<Move> moves;
+    for (size_t j = 0; j < jobs_.size(); ++j) {
+      for (size_t f = 0; f < jobs_[j].flows.size(); ++f) {
+        for (size_t p = 0; p < jobs_[j].flows[f].paths.size(); ++p) {
+          if (plan.paths[j][f] != p) moves.push_back({j, f, p});
+        }
+      }
+    }
+    return moves;
+  }
+
+  bool Try(std::span<const Move> moves, JobPathPlan* plan) {
+    if (left_ <= 0) return false;
+    JobPaths paths = plan->paths;
+    for (const Move& move : moves) paths[move.job][move.flow] = move.path;
+    const double value = Use(paths);
+    if (value <= plan->gpu_use + kGain) return false;
+    plan->gpu_use = value;
+    plan->paths = std::move(paths);
+    return true;
+  }
+
+  const Topology& topology_;
+  const std::vector<RoutableJob>& jobs_;
+  const PeriodicOptions simulation_;
+  int64_t left_;
+};
+
 }  // namespace
 
 PeriodicJob OnPaths(const RoutableJob& job, const std::vector<size_t>& paths) {
@@ -69,31 +173,14 @@ double GpuUse(const Topology& topology, const std::vector<RoutableJob>& jobs, co
 
 JobPathPlan PlanJobPaths(const Topology& topology, const std::vector<RoutableJob>& jobs,
                          const JobPathOptions& options) {
+  PathSearch search(topology, jobs, options);
   JobPathPlan plan{.paths = Balanced(topology, jobs)};
-  int64_t left = options.evaluations;
-  const auto use = [&](const JobPaths& paths) { return GpuUse(topology, jobs, paths, options.simulation); };
-  plan.gpu_use = plan.gpu_use_balanced = use(plan.paths);
-  for (bool improved = left > 0; improved;) {
-    improved = false;
-    for (size_t j = 0; j < jobs.size(); ++j) {
-      for (size_t f = 0; f < jobs[j].flows.size(); ++f) {
-        for (size_t p = 0; p < jobs[j].flows[f].paths.size(); ++p) {
-          if (plan.paths[j][f] == p) continue;
-          if (left-- <= 0) {
-            plan.complete = false;
-            return plan;
-          }
-          JobPaths trial = plan.paths;
-          trial[j][f] = p;
-          const double value = use(trial);
-          if (value <= plan.gpu_use + kGain) continue;
-          plan.gpu_use = value;
-          plan.paths = std::move(trial);
-          improved = true;
-        }
-      }
-    }
-  }
+  plan.gpu_use = plan.gpu_use_balanced = search.Use(plan.paths);
+  do {
+    search.MoveSingly(&plan);
+  } while (search.left() > 0 && (search.TurnJob(&plan) || search.MovePair(&plan)));
+  for (uint32_t draw = 0; draw < kDraws && search.left() > 0; ++draw) search.StartAnew(draw, &plan);
+  plan.complete = search.left() > 0 || options.evaluations <= 0;
   return plan;
 }
 

@@ -1,5 +1,6 @@
 // One whole path for every flow of every job, so that the cluster computes most: the paths of path_choice.h first (by
-// intensity, then local search on the most loaded links), then flows are moved while the simulated GPU use rises.
+// intensity, then local search on the most loaded links), then moves while the simulated GPU use rises: of one flow, of
+// all flows of a job to their n-th paths, of two flows at once, and from a few drawn starts.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +40,7 @@ struct JobPathPlan {
 };
 
 struct JobPathOptions {
-  int64_t evaluations = 300; ///< simulations at most
+  int64_t evaluations = 1000;  ///< simulations at most
   PeriodicOptions simulation;
 };
 

@@ -94,6 +94,7 @@ int Flow::RegMr(void* data, size_t size, int type, void** mhandle) {
         std::strerror(errno));
     return nccl::kSystemError;
   }
+  region->of_gpu = type == nccl::kPtrCuda;
   *mhandle = region;
   return nccl::kSuccess;
 }
@@ -206,6 +207,18 @@ void Flow::ReadControl() {
   }
 }
 
+/// A device must end every write within what it was told to wait. One that does not (rdma_rxe forgets a pair now and
+/// then when its cable was down) is treated as one that failed.
+void Flow::LookForStandstill(uint64_t now) {
+  const int lane = pairs_->BusyLane();
+  if (state_ != State::kRunning || lane < 0 || pairs_->completed() != seen_completed_) {
+    seen_completed_ = pairs_->completed();
+    moved_ns_ = now;
+  } else if (now > moved_ns_ + 2 * pairs_->port()->PatienceNs() + 1'000'000'000) {
+    LaneFailed(static_cast<uint32_t>(lane), IBV_WC_RESP_TIMEOUT_ERR);
+  }
+}
+
 void Flow::Sweep(const Tick& tick) {
   if (tick.sample) recorder_.CloseIdleBurst(tick.now);
   const Hold hold(*this, kHoldTries);
@@ -219,7 +232,10 @@ void Flow::Sweep(const Tick& tick) {
   }
   if (connecting_) TryConnect();
   // A failure must be seen although nobody tests a request this moment: the other end may wait for what got lost.
-  if (tick.sample) Poll();
+  if (tick.sample) {
+    Poll();
+    LookForStandstill(tick.now);
+  }
   if (error_ == nccl::kSuccess) Work(tick);
 }
 

@@ -130,6 +130,10 @@ class Flow : public Comm, public BackgroundTask {
  private:
   void ReadControl();
   void TryConnect();
+  void LookForStandstill(uint64_t now);
+
+  uint64_t seen_completed_ = 0;
+  uint64_t moved_ns_ = 0;  ///< when completed() last grew, or nothing was in flight
 
   ControlMessage wanted_peer_{};
   bool connecting_ = false;

@@ -281,6 +281,14 @@ TEST_F(RdmaFlow, APortThatWasDownIsUsedAgain) {
   for (uint32_t lane = 0; lane < 4; ++lane) EXPECT_EQ(sender().lanes[lane].weight.load(), 1u) << "no path is to blame";
 }
 
+TEST_F(RdmaFlow, ADeviceThatForgetsAPairIsReminded) {
+  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.timeout = 8, rdma.retry_count = 0; }));
+  Exchange(60, 16 << 10, 8, [&](int sent) {
+    if (sent == 20) fabric_.ForgetNextPair();
+  });
+  EXPECT_GT(fabric_.counts().writes, 60u);
+}
+
 TEST_F(RdmaFlow, APolicyMovesPortsWeightsAndClass) {
   PolicyFile file;
   std::string why;
@@ -309,6 +317,30 @@ TEST_F(RdmaFlow, APolicyMovesPortsWeightsAndClass) {
     return static_cast<double>(after.bytes_by_port.at(port) - then);
   };
   EXPECT_NEAR(moved(50001) / (moved(50001) + moved(50002)), 0.75, 0.03);
+}
+
+TEST_F(RdmaFlow, MemoryOfAGpuIsFlushedByAReadAndTheHostsIsNot) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  void* gpu = nullptr;  // on this fabric a descriptor is as good as a GPU
+  ASSERT_EQ(recv_->RegMrDmaBuf(target_.data(), kRoom, nccl::kPtrDmaBuf, 0, 1, &gpu), nccl::kSuccess);
+  Request* request = nullptr;
+  ASSERT_EQ(recv_->Iflush(target_.data(), 100, target_handle_, &request), nccl::kSuccess);
+  EXPECT_EQ(request, nullptr);
+  Request* flushes[3] = {};
+  for (Request*& flush : flushes) {
+    ASSERT_EQ(recv_->Iflush(target_.data() + 64, 100, gpu, &flush), nccl::kSuccess);
+    ASSERT_NE(flush, nullptr);
+  }
+  for (Request* flush : flushes) {
+    int done = 0, size = -1;
+    ASSERT_TRUE(Eventually([&] {
+      EXPECT_EQ(recv_->Test(flush, &done, &size), nccl::kSuccess);
+      return done != 0 || HasFailure();
+    }));
+    EXPECT_EQ(size, 0);
+  }
+  EXPECT_EQ(fabric_.counts().reads, 3u);
+  EXPECT_EQ(recv_->DeregMr(gpu), nccl::kSuccess);
 }
 
 TEST_F(RdmaFlow, ASendThatIsLongerThanItsReceiveIsAnError) {

@@ -105,7 +105,8 @@ bool Port::Query(const std::string& sysfs, const std::string& device, std::strin
     return false;
   }
   guid_ = attributes.sys_image_guid;
-  longest_write_ = std::clamp<uint64_t>(port.max_msg_sz, 1 << 20, 1 << 30);
+  // Each write's end is a sign of life: none may take longer than a slow link's patience.
+  longest_write_ = std::clamp<uint64_t>(port.max_msg_sz, 1 << 20, 64 << 20);
   most_completions_ = attributes.max_cqe;
   speed_mbps_ = SpeedOf(port.active_width, port.active_speed);
   if (speed_mbps_ == 0) speed_mbps_ = kEthernetSpeedUnknownMbps;
@@ -205,7 +206,7 @@ MemoryRegion* Port::RegisterDmaBuf(uint64_t offset, size_t size, uint64_t addres
   const std::lock_guard lock(mutex_);
   auto& all = regions_[address];
   // An end of 0 fits no request of Register(): this memory is the GPU's, not this process's.
-  all.push_back(std::make_unique<MemoryRegion>(MemoryRegion{mr, address, 0, 1}));
+  all.push_back(std::make_unique<MemoryRegion>(MemoryRegion{mr, address, 0, 1, true}));
   return all.back().get();
 }
 
@@ -221,9 +222,7 @@ void Port::Deregister(MemoryRegion* region) {
 
 bool Port::WasDown(uint64_t now) const {
   const uint64_t last = last_down_ns_.load(std::memory_order_relaxed);
-  const uint64_t tries = static_cast<uint64_t>(environment_.retry_count) + 1;
-  const uint64_t patience_ns = (uint64_t{4096} << environment_.timeout) * tries + 1'000'000'000;
-  return down() || (last != 0 && now < last + patience_ns);
+  return down() || (last != 0 && now < last + PatienceNs() + 1'000'000'000);
 }
 
 void Port::Sweep(const Tick& tick) {

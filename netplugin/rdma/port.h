@@ -23,6 +23,7 @@ struct MemoryRegion {
   ibv_mr* mr = nullptr;
   uint64_t begin = 0, end = 0;  // whole pages
   uint32_t users = 0;
+  bool of_gpu = false;  // what is written to it must be flushed before the GPU reads it
 };
 
 class Port final : public BackgroundTask {
@@ -52,12 +53,17 @@ class Port final : public BackgroundTask {
   int ptr_support() const { return ptr_support_; }
   int completions() const { return most_completions_; }  ///< entries that a completion queue may have
 
-  /// What is known of the paths from this port, asked when a flow is made; nothing by default. Set before the first flow.
+  /// What is known of the paths from this port, asked when a flow is made; nothing by default. Set before the first
+  /// flow.
   const PathProbe& path_probe() const { return path_probe_; }
   void set_path_probe(PathProbe probe) { path_probe_ = std::move(probe); }
 
   /// Relaxed: a hint, set and cleared by the device's own events.
   bool down() const { return down_.load(std::memory_order_relaxed); }
+  /// How long a queue pair may wait for an answer until it must fail.
+  uint64_t PatienceNs() const {
+    return (uint64_t{4096} << environment_.timeout) * (static_cast<uint64_t>(environment_.retry_count) + 1);
+  }
   /// Whether it was down at any time that can have failed a queue pair which fails at `now`.
   bool WasDown(uint64_t now) const;
 

@@ -240,7 +240,17 @@ bool QueuePairs::Rewind(std::string* why) {
   });
 }
 
+int QueuePairs::BusyLane() const {
+  int busy = -1;
+  ForEachLane([&](uint32_t lane) {
+    if (in_flight_[lane] > 0) busy = static_cast<int>(lane);
+    return busy < 0;
+  });
+  return busy;
+}
+
 void QueuePairs::Finished(const ibv_wc& completion) {
+  ++completed_;
   const WorkId id = WorkId::Unpack(completion.wr_id);
   if (id.generation != generation_ || id.lane > kControlLane) return;
   uint32_t& counter = id.receive ? receives_posted_[id.lane] : in_flight_[id.lane];

@@ -112,6 +112,10 @@ class QueuePairs {
   }
   /// Whether a lane takes another write now.
   bool HasRoom(uint32_t lane) const { return in_flight_[lane] < Depth(lane); }
+  /// The first lane with a write in flight; -1: none has.
+  int BusyLane() const;
+  /// Completions so far, of any kind.
+  uint64_t completed() const { return completed_; }
   /// False (errno set) when the device refuses. Requires: HasRoom(lane).
   bool Post(const Write& write);
   /// Gives a used receive request back to a lane.
@@ -151,6 +155,7 @@ class QueuePairs {
   uint32_t generation_ = 0;
   uint8_t data_class_ = 0, control_class_ = 0;
   uint64_t stop_deadline_ = 0;
+  uint64_t completed_ = 0;
   std::array<ibv_qp*, kAllLanes> pairs_{};
   std::array<uint32_t, kAllLanes> packet_numbers_{};
   std::array<uint32_t, kAllLanes> peer_numbers_{};

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstddef>
@@ -12,6 +13,11 @@ namespace weft::net::rdma {
 
 RecvFlow::RecvFlow(const Services& services, Setup setup) : Flow(services, std::move(setup)) {
   for (RecvRequest& request : requests_) request.comm = this;
+  for (Request& request : flushes_) request.comm = this;
+  const bool reaches_gpu = (pairs_->port()->ptr_support() & (nccl::kPtrCuda | nccl::kPtrDmaBuf)) != 0;
+  if (std::string why; reaches_gpu && !(flusher_ = Flusher::Make(pairs_->port(), &why))) {
+    Log(nccl::kLogWarn, "%s: %s; memory of a GPU cannot be flushed", pairs_->port()->name().c_str(), why.c_str());
+  }
   services_.background.Add(this);
 }
 
@@ -70,8 +76,38 @@ void RecvFlow::Announce() {
   }
 }
 
+int RecvFlow::Iflush(void* data, uint64_t size, void* mhandle, Request** request) {
+  *request = nullptr;
+  const auto* region = static_cast<const MemoryRegion*>(mhandle);
+  if (!region || !region->of_gpu || size == 0) return nccl::kSuccess;  // nothing to wait for
+  if (!flusher_) return nccl::kSystemError;
+  const auto free = std::ranges::find(flushes_, false, &Request::taken);
+  if (free == flushes_.end()) return nccl::kInternalError;  // more than NCCL ever has
+  const auto slot = static_cast<uint32_t>(free - flushes_.begin());
+  if (!flusher_->Start(reinterpret_cast<uint64_t>(data), region->mr->rkey, slot)) return nccl::kSystemError;
+  free->taken = true;
+  free->done = false;
+  free->size = 0;
+  *request = &*free;
+  return nccl::kSuccess;
+}
+
+int RecvFlow::TestFlush(Request* request, int* done, int* size) {
+  if (!request->done && !flusher_->Poll([this](uint32_t slot) { flushes_[slot % Flusher::kDepth].done = true; })) {
+    Log(nccl::kLogWarn, "flush through %s failed", pairs_->port()->name().c_str());
+    return nccl::kSystemError;
+  }
+  if (!request->done) return nccl::kSuccess;
+  *done = 1;
+  if (size) *size = 0;
+  request->taken = false;
+  return nccl::kSuccess;
+}
+
 int RecvFlow::Test(Request* request, int* done, int* size) {
   *done = 0;
+  const bool flush = request >= flushes_.data() && request < flushes_.data() + flushes_.size();
+  if (flush) return TestFlush(request, done, size);
   const Hold hold(*this);
   if (!hold) return nccl::kSuccess;
   if (!request->done && error_ == nccl::kSuccess) {

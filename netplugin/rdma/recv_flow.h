@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "netplugin/rdma/flow.h"
+#include "netplugin/rdma/flusher.h"
 
 namespace weft::net::rdma {
 
@@ -16,6 +17,8 @@ class RecvFlow final : public Flow {
   ~RecvFlow() override;
 
   int Irecv(void* data, uint64_t size, int tag, void* mhandle, Request** request) override;
+  /// Only for memory of a GPU.
+  int Iflush(void* data, uint64_t size, void* mhandle, Request** request) override;
   int Test(Request* request, int* done, int* size) override;
 
  private:
@@ -26,6 +29,8 @@ class RecvFlow final : public Flow {
     bool used = false;     // ever
     bool announced = false;
   };
+
+  int TestFlush(Request* request, int* done, int* size);
 
   void OnMessage(const ControlMessage& message) override;
   void Work(const Tick& tick) override;
@@ -38,6 +43,9 @@ class RecvFlow final : public Flow {
   void OnConnected(const ControlMessage& message) override;
 
   std::array<RecvRequest, kSlots> requests_;
+  // NCCL's thread alone.
+  std::unique_ptr<Flusher> flusher_;  // where the port can reach a GPU's memory
+  std::array<Request, Flusher::kDepth> flushes_;
   uint32_t next_ = 0;      // sequence of the next message
   uint32_t pending_ = 0;   // posted and not complete
   uint32_t unannounced_ = 0;

@@ -2,14 +2,16 @@
 # What roce_test.py runs inside the machine: every collective over two RDMA devices, what they put on the wire, and a
 # cable that is pulled. Everything that it finds goes to /run/share.
 #
-#   inside.sh TESTBED_FOLDER WEFT PLUGIN
+#   inside.sh TESTBED_FOLDER WEFT PLUGIN DEVICE_TEST
 set -euo pipefail
-testbed=$1 weft=$2 plugin=$3
+testbed=$1 weft=$2 plugin=$3 device_test=$4
 share=/run/share
 port=9000
 
 bash "$testbed/roce_pair" up
 export WEFT_RUN_DIR='' NCCL_SOCKET_IFNAME=lo NCCL_DEBUG=INFO
+
+if "$device_test" --gtest_brief=1 >"$share/device.log" 2>&1; then echo 0 >"$share/device.status"; fi
 
 # perf NAME RANKS ARGUMENT...: even ranks on rxe0, odd ones on rxe1; NAME.json is rank 0's answer, NAME.N.log what
 # rank N said, NAME.status the exit statuses.

@@ -38,7 +38,8 @@ def read(share, name):
 def run_machine(share):
     command = [str(SOURCE / "testbed/roce_machine"), "--timeout", str(MACHINE_SECONDS), "--share", str(share), "--",
                "bash", str(SOURCE / "tests/roce/inside.sh"), str(SOURCE / "testbed"),
-               os.environ["WEFT_BIN"] + "/weft", os.environ["WEFT_LIB"] + "/libnccl-net-weft.so"]
+               os.environ["WEFT_BIN"] + "/weft", os.environ["WEFT_LIB"] + "/libnccl-net-weft.so",
+               os.environ["WEFT_BIN"] + "/roce_device_test"]
     return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True)
 
@@ -124,6 +125,7 @@ def main():
         if done.returncode == SKIPPED:
             skip("roce", done.stdout.strip())
         check(done.returncode == 0, f"the machine's command ended with {done.returncode}:\n{done.stdout}")
+        check(read(share, "device.status").strip() == "0", "roce_device_test:\n" + read(share, "device.log"))
         for name in COLLECTIVES:
             check_perf(share, name)
         check_perf(share, "wire4")

@@ -17,6 +17,7 @@ Verbs Calls::Table() {
   verbs.alloc_pd = &Calls::AllocatePd;
   verbs.dealloc_pd = &Calls::FreePd;
   verbs.reg_mr = &Calls::Register;
+  verbs.reg_dmabuf_mr = &RegisterDmaBuf;
   verbs.dereg_mr = &Calls::Deregister;
   verbs.create_cq = &Calls::CreateQueue;
   verbs.destroy_cq = &Calls::DestroyQueue;
@@ -50,6 +51,7 @@ int Calls::Modify(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   pair->state = to;
   if (to == IBV_QPS_ERR) fabric.Flush(*pair);
   if (to == IBV_QPS_RESET) {
+    pair->forgotten = false;
     pair->sends.clear();
     pair->receives.clear();
     // Some providers take the pair's completions out of the queue, others leave them there.

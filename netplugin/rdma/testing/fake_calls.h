@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <deque>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct FakeFabric::Pair : ibv_qp {
   uint32_t destination = 0, send_number = 0, receive_number = 0;
   uint16_t udp_port = 0;
   uint8_t traffic_class = 0;
+  bool forgotten = false;
   std::deque<Send> sends;
   std::deque<uint64_t> receives;
 };
@@ -113,6 +115,13 @@ struct Calls {
     owner->fabric->memory_[memory->rkey] = memory;
     return memory;
   }
+  static ibv_mr* RegisterDmaBuf(ibv_pd* pd, uint64_t, size_t size, uint64_t address, int fd, int access) {
+    if (fd < 0) {
+      errno = EBADF;
+      return nullptr;
+    }
+    return Register(pd, reinterpret_cast<void*>(address), size, access);
+  }
   static int Deregister(ibv_mr* mr) {
     auto* memory = static_cast<F::Memory*>(mr);
     {
@@ -168,7 +177,9 @@ struct Calls {
     return 0;
   }
   static void Acknowledge(ibv_async_event*) {}
-  static const char* StatusText(ibv_wc_status status) { return status == IBV_WC_RETRY_EXC_ERR ? "no answer" : "failed"; }
+  static const char* StatusText(ibv_wc_status status) {
+    return status == IBV_WC_RETRY_EXC_ERR ? "no answer" : "failed";
+  }
   static const char* EventText(ibv_event_type) { return "port event"; }
 };
 

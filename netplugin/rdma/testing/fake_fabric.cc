@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "netplugin/rdma/testing/fake_calls.h"
 
@@ -24,8 +25,9 @@ FakeFabric::FakeFabric(int devices, uint64_t seed) : random_(seed) {
     std::filesystem::create_directories(port + "/gids");
     std::filesystem::create_directories(port + "/gid_attrs/types");
     for (int gid = 0; gid < 4; ++gid) {
-      std::ofstream(port + "/gids/" + std::to_string(gid)) << (gid == 3 ? "::ffff:10.0.0." + std::to_string(i + 1) : "::");
-      std::ofstream(port + "/gid_attrs/types/" + std::to_string(gid)) << "RoCE v2";
+      const std::string number = std::to_string(gid);
+      std::ofstream(port + "/gids/" + number) << (gid == 3 ? "::ffff:10.0.0." + std::to_string(i + 1) : "::");
+      std::ofstream(port + "/gid_attrs/types/" + number) << "RoCE v2";
     }
     devices_.push_back(std::move(device));
   }
@@ -46,6 +48,11 @@ void FakeFabric::FailWrites(uint32_t one_in) {
 void FakeFabric::BreakPath(uint16_t udp_port) {
   const std::lock_guard lock(mutex_);
   broken_port_ = udp_port;
+}
+
+void FakeFabric::ForgetNextPair() {
+  const std::lock_guard lock(mutex_);
+  forget_ = true;
 }
 
 void FakeFabric::SetPort(int device, bool up) {
@@ -74,7 +81,9 @@ void FakeFabric::Pump() {
     auto it = pairs_.begin();
     std::advance(it, static_cast<std::ptrdiff_t>(random_() % pairs_.size()));
     Pair& pair = *it->second;
-    if (pair.state == IBV_QPS_RTS && !pair.sends.empty()) Deliver(pair);
+    if (pair.state != IBV_QPS_RTS || pair.sends.empty() || pair.forgotten) continue;
+    pair.forgotten = std::exchange(forget_, false);
+    if (!pair.forgotten) Deliver(pair);
   }
 }
 
@@ -104,7 +113,10 @@ bool FakeFabric::Deliver(Pair& pair) {
       Fail(pair, IBV_WC_REM_ACCESS_ERR);
       return true;
     }
-    std::memcpy(reinterpret_cast<char*>(target), from, length);
+    const bool read = send.request.opcode == IBV_WR_RDMA_READ;
+    char* to_byte = reinterpret_cast<char*>(read ? send.piece.addr : target);
+    std::memcpy(to_byte, read ? reinterpret_cast<const char*>(target) : from, length);
+    counts_.reads += read ? 1 : 0;
   }
   ++counts_.writes;
   counts_.bytes_by_port[pair.udp_port] += length;

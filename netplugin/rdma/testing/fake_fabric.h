@@ -1,6 +1,6 @@
-// An RDMA fabric in memory for tests: devices behind the same function table that libibverbs fills, reliable queue pairs
-// that execute in order of their own but in random order among each other, memory keys that are checked, and failures
-// as hardware has them: before a write was carried out, or after, with only the acknowledgement lost.
+// An RDMA fabric in memory for tests: devices behind the same function table that libibverbs fills, reliable queue
+// pairs that execute in order of their own but in random order among each other, memory keys that are checked, and
+// failures as hardware has them: before a write was carried out, or after, with only the acknowledgement lost.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,15 @@ class FakeFabric {
   void FailWrites(uint32_t one_in);
   /// All writes that leave through `udp_port` fail: a path that is broken. 0: none.
   void BreakPath(uint16_t udp_port);
+  /// The next write is never carried out and never fails, nor does what its queue pair is given after it.
+  void ForgetNextPair();
   /// Nothing gets anywhere until it is up again; what is posted meanwhile fails.
   void SetPort(int device, bool up);
 
   /// What went over the fabric.
   struct Counts {
     uint64_t writes = 0;
+    uint64_t reads = 0;
     uint64_t failures = 0;
     uint64_t lost_acknowledgements = 0;
     uint64_t access_errors = 0;   ///< writes outside registered memory
@@ -71,6 +74,7 @@ class FakeFabric {
   uint32_t last_key_ = 0x100;
   uint32_t fail_one_in_ = 0;
   uint16_t broken_port_ = 0;
+  bool forget_ = false;
   Counts counts_;
 };
 

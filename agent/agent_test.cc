@@ -89,6 +89,7 @@ TEST_F(AgentTest, CarriesTelemetryUpAndPolicyDown) {
   abi::FlowPolicy flow{};
   ASSERT_EQ(abi::ReadFlowPolicy(table, 11, &flow), abi::PolicyRead::kFound);
   EXPECT_EQ(flow.lanes[0].source_port, 20123);
+  while (table.renewed_until_ns.load() == 0) std::this_thread::yield();  // the session stands: leases go on
   segment.segment->process.policy_epoch = 6;
   const auto applied = controller.Await([](const auto& m) { return m.sample().applied_size() > 0; });
   ASSERT_TRUE(applied);
@@ -98,6 +99,7 @@ TEST_F(AgentTest, CarriesTelemetryUpAndPolicyDown) {
   EXPECT_THAT(metrics, HasSubstr("weft_agent_controller_connected 1"));
   EXPECT_THAT(metrics, HasSubstr("weft_agent_processes_attached 1"));
   EXPECT_THAT(metrics, HasSubstr("weft_agent_flow_bytes_total{direction=\"send\",weft_job=\"job-1\"} 4242"));
+  EXPECT_THAT(metrics, HasSubstr("weft_agent_flow_wait_seconds_total{side=\"window\",weft_job=\"job-1\"} 0"));
   EXPECT_THAT(metrics, HasSubstr("weft_agent_policy_epoch{weft_job=\"job-1\"} 6"));
   EXPECT_THAT(metrics, HasSubstr("weft_agent_policy_apply_delay_seconds_count 1"));
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "cli/explain_text.h"
 #include "cli/proto_json.h"
 #include "common/exit_code.h"
 #include "common/parse_units.h"
@@ -44,10 +45,6 @@ void PrintJob(const v1::JobStatus& job) {
              job.flows(), job.policy_epoch(),
              job.iteration_s() > 0 ? FormatDuration(Seconds(job.iteration_s())) : std::string("-"),
              FormatRate(BitsPerSecond(job.send_rate_bps())));
-}
-
-void PrintDecision(const v1::Decision& decision) {
-  fmt::print("{:9.2f} s  {:<9} {:<12} {}\n", decision.time_s(), decision.kind(), decision.job_id(), decision.reason());
 }
 
 /// Connects, calls, and prints the answer as JSON or by `print`.
@@ -134,9 +131,7 @@ int RunExplain(const OnlineOptions& options) {
   return Ask<v1::ExplainJobResponse>(
       options, [&](ControllerClient& client) { return client.ExplainJob(options.job); },
       [](const v1::ExplainJobResponse& response) {
-        PrintJob(response.job());
-        PrintPlan(response.job().plan());
-        for (const auto& decision : response.decisions()) PrintDecision(decision);
+        fmt::print("{}", ExplainText(response));
       });
 }
 

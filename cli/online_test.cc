@@ -63,12 +63,14 @@ class FakeController final : public v1::ControllerService::Service {
     if (request->job_id() != "known") {
       return {grpc::StatusCode::NOT_FOUND, fmt::format("no job \"{}\"", request->job_id())};
     }
+    *response = explained;
     response->mutable_job()->mutable_spec()->set_job_id("known");
     return grpc::Status::OK;
   }
 
   v1::JobPlan plan;
   v1::ListJobsResponse jobs;
+  v1::ExplainJobResponse explained;
   v1::JobSpec submitted;
   std::vector<std::string> released;
 
@@ -112,6 +114,57 @@ TEST(Online, PlannedJobIsItsPlanAndStatusZero) {
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("dp 4"), HasSubstr("rank 0 on h1")));
   EXPECT_EQ(controller.submitted.job_id(), "pretrain");
   EXPECT_EQ(controller.submitted.hosts_size(), 4);
+}
+
+TEST(Online, ExplainGivesTheReasonsFromStrategyToPaths) {
+  FakeController controller;
+  v1::JobStatus& job = *controller.explained.mutable_job();
+  job.mutable_plan()->mutable_strategy()->set_dp(4);
+  job.mutable_plan()->add_why("dp=4: all GPUs of the job");
+  v1::CollectiveChoice* choice = job.mutable_plan()->add_collectives();
+  choice->set_collective("allreduce");
+  choice->set_algorithm("tree");
+  choice->set_why("tree 10 us, ring 20 us");
+  v1::JointDecision& joint = *job.mutable_joint();
+  joint.set_model("measured");
+  joint.set_classes(2);
+  joint.set_dscp(26);
+  joint.set_predicted_s(1.5);
+  joint.set_bound_s(1.2);
+  joint.set_gap(0.25);
+  joint.add_why("class 0 of 2: before the jobs that it meets");
+  joint.add_why("meets b (intensity 1, class 1) on leaf1->spine1");
+  joint.add_rejected("time shifts: 0 of 2 jobs have a measured, stable period");
+  v1::Decision* decision = controller.explained.add_decisions();
+  decision->set_kind("replan");
+  decision->set_reason("flow 1: 100 % over spine1 -> 100 % over spine2");
+  v1::ClusterOutlook& cluster = *controller.explained.mutable_cluster();
+  cluster.set_decided_s(3);
+  cluster.set_gpu_use(0.7);
+  cluster.set_gpu_use_bound(0.8);
+  cluster.set_gap(0.125);
+  const Outcome outcome = Call(RunExplain, controller.Options("known"));
+  EXPECT_EQ(outcome.status, kExitDone) << outcome.err;
+  for (const char* piece :
+       {"dp 4", "dp=4: all GPUs of the job", "tree 10 us, ring 20 us", "class 0 of 2 (DSCP 26), model measured",
+        "1.5 s predicted with all jobs, 1.2 s bound, gap 25.0 %", "meets b (intensity 1, class 1) on leaf1->spine1",
+        "rejected: time shifts: 0 of 2", "100 % over spine1 -> 100 % over spine2", "bound 80.0 %, gap 12.5 %"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(piece));
+  }
+  OnlineOptions json = controller.Options("known");
+  json.json = true;
+  const Json answer = Json::parse(Call(RunExplain, json).out);
+  EXPECT_EQ(answer["job"]["joint"]["gap"], 0.25);
+  EXPECT_EQ(answer["job"]["joint"]["rejected"][0], joint.rejected(0));
+  EXPECT_EQ(answer["cluster"]["gpu_use_bound"], 0.8);
+}
+
+TEST(Online, ExplainOfAnUnknownJobIsOneClearError) {
+  FakeController controller;
+  const Outcome outcome = Call(RunExplain, controller.Options("nobody"));
+  EXPECT_EQ(outcome.status, kExitFailed);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, HasSubstr("no job \"nobody\""));
 }
 
 TEST(Online, ReleaseEndsAJobAndNamesOneThatDoesNotExist) {

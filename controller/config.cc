@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <map>
@@ -13,6 +14,8 @@
 
 namespace weft::controller {
 namespace {
+
+constexpr size_t kMostClasses = 8;
 
 /// Where in which file a value stands.
 std::string At(const std::string& source, const YAML::Node& node) {
@@ -33,6 +36,14 @@ template <typename T>
 Reader Parsed(T& out, Result<T> (*parse)(std::string_view)) {
   return [&out, parse](const std::string& value) -> Status {
     WEFT_ASSIGN_OR_RETURN(out, parse(value));
+    return Ok();
+  };
+}
+
+Reader Switch(bool& out) {
+  return [&out](const std::string& value) -> Status {
+    if (value != "on" && value != "off") return Fail(Code::kInvalidArgument, "expected on or off");
+    out = value == "on";
     return Ok();
   };
 }
@@ -118,6 +129,50 @@ Status ReadLinks(const std::string& source, const YAML::Node& node, LinkRates& r
   return Ok();
 }
 
+/// DSCP per traffic class, the first served first.
+Status ReadClasses(const std::string& source, const YAML::Node& node, std::vector<int32_t>& dscp) {
+  if (!node.IsSequence() || node.size() < 1 || node.size() > kMostClasses) {
+    return Fail(Code::kInvalidArgument, fmt::format("{}: classes: expected a list of 1 to {} DSCP values, the class that is "
+                                                    "served first first", At(source, node), kMostClasses));
+  }
+  std::vector<int32_t> values;
+  for (const YAML::Node& entry : node) {
+    int32_t value = 0;
+    const Status status = entry.IsScalar() ? Number<int32_t>(value, 0, 63)(entry.Scalar())
+                                           : Fail(Code::kInvalidArgument, "expected a number from 0 to 63");
+    if (!status) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: classes: \"{}\": {}", At(source, entry),
+                                                      entry.IsScalar() ? entry.Scalar() : "", status.error().message()));
+    }
+    if (std::find(values.begin(), values.end(), value) != values.end()) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: classes: DSCP {} is there twice", At(source, entry), value));
+    }
+    values.push_back(value);
+  }
+  dscp = std::move(values);
+  return Ok();
+}
+
+Status ReadTopology(const std::string& source, const YAML::Node& node, std::vector<TopologyFile>& files) {
+  if (!node.IsSequence()) {
+    return Fail(Code::kInvalidArgument, At(source, node) + ": topology: expected a list of maps with format and file");
+  }
+  for (const YAML::Node& entry : node) {
+    TopologyFile file;
+    WEFT_RETURN_IF_ERROR(ReadMap(source, entry, "topology",
+                                 {{"format", Parsed(file.format, ParseTopologyFormat)},
+                                  {"file", Text(file.path)},
+                                  {"host", Text(file.host)}}));
+    const bool of_host = file.format != TopologyFormat::kSlurm;
+    if (file.path.empty() || file.format == TopologyFormat::kNone || of_host == file.host.empty()) {
+      return Fail(Code::kInvalidArgument, At(source, entry) + ": topology: expected format and file, and host for nccl and "
+                                                              "lldp only");
+    }
+    files.push_back(std::move(file));
+  }
+  return Ok();
+}
+
 Status ReadCluster(const std::string& source, const YAML::Node& node, ControllerConfig& config) {
   planner::ClusterSpec& cluster = config.planner.cluster;
   const Reader preset = [&](const std::string& value) -> Status {
@@ -177,6 +232,16 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
        {"link_rate", Parsed(link_rate, ParseRate)},
        {"sample_interval", Duration(core.sample_interval)}},
       {{"links", [&](const YAML::Node& node) { return ReadLinks(source, node, core.rates); }},
+       {"classes", [&](const YAML::Node& node) { return ReadClasses(source, node, core.joint.dscp); }},
+       {"topology", [&](const YAML::Node& node) { return ReadTopology(source, node, config.topology); }},
+       {"joint", map("joint", {{"interval", Duration(core.joint.interval)},
+                               {"settle", Duration(core.joint.settle)},
+                               {"lease", Duration(core.joint.lease)},
+                               {"drift", Number<double>(core.joint.drift, 0.001, 1)},
+                               {"class_gain", Number<double>(core.joint.planning.class_gain, 0, 1)},
+                               {"shift_gain", Number<double>(core.joint.planning.shift_gain, 0, 1)},
+                               {"profile_error", Number<double>(core.joint.planning.profile_error, 0, 0.9)},
+                               {"time_shifts", Switch(core.joint.shifts)}})},
        {"cluster", [&](const YAML::Node& node) { return ReadCluster(source, node, config); }},
        {"replan", map("replan", {{"interval", Duration(core.replan_interval)},
                                  {"settle", Duration(core.settle)},
@@ -260,12 +325,13 @@ std::string DescribeConfig(const ControllerConfig& config) {
   return fmt::format(
       "cluster_name={} listen={} http={} state_dir={} mode={} link_rate_bps={:.0f} links={} sample_interval_s={} "
       "replan_interval_s={} switching_gain={} capacity_window_s={} capacity_windows={} recovery_interval_s={} "
-      "nic_rate_bps={:.0f} device={} tls={}",
+      "classes_dscp={} joint_interval_s={} lease_s={} time_shifts={} topology_files={} nic_rate_bps={:.0f} device={} tls={}",
       config.cluster_name, config.listen.text(), config.http.text(),
       config.state_dir.empty() ? "none" : config.state_dir, core.mode == v1::MODE_OBSERVE ? "observe" : "enforce",
       core.rates.line_rate.value(), core.rates.overrides.size(), core.sample_interval.count(),
       core.replan_interval.count(), core.planning.switching_gain, core.monitor.window.count(), core.monitor.windows,
-      core.monitor.recovery_interval.count(), config.planner.cluster.nic_rate.value(),
+      core.monitor.recovery_interval.count(), fmt::join(core.joint.dscp, ","), core.joint.interval.count(),
+      core.joint.lease.count(), core.joint.shifts ? "on" : "off", config.topology.size(), config.planner.cluster.nic_rate.value(),
       config.planner.cluster.device.name, config.tls.empty() ? "off" : "on");
 }
 

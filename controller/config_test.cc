@@ -36,6 +36,21 @@ TEST(Config, ReadsWhatItIsTold) {
   EXPECT_EQ(config->planner.cluster.nic_rate, GigabitsPerSecond(400));
 }
 
+TEST(Config, ReadsClassesJointPlanningAndTopologyFiles) {
+  const auto config = ParseConfig(
+      "version: 1\nclasses: [46, 26, 0]\njoint: {interval: 3s, class_gain: 0.02, time_shifts: off}\n"
+      "topology:\n  - {format: slurm, file: /etc/t.conf}\n  - {format: nccl, file: x.xml, host: h1}\n",
+      "c.yaml");
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->core.joint.dscp, (std::vector<int32_t>{46, 26, 0}));
+  EXPECT_EQ(config->core.joint.interval, Seconds(3));
+  EXPECT_EQ(config->core.joint.planning.class_gain, 0.02);
+  EXPECT_FALSE(config->core.joint.shifts);
+  ASSERT_EQ(config->topology.size(), 2u);
+  EXPECT_EQ(config->topology[1].host, "h1");
+  EXPECT_EQ(DefaultConfig().core.joint.dscp, std::vector<int32_t>{0}) << "nothing is marked unless the site says so";
+}
+
 TEST(Config, ErrorsNameFileLineKeyAndValue) {
   const struct {
     const char* text;
@@ -54,6 +69,12 @@ TEST(Config, ErrorsNameFileLineKeyAndValue) {
       {"version: 1\nreplan: {switching_gain: 7}\n", "c.yaml:2: replan.switching_gain: \"7\"", "from 0 to 1"},
       {"version: 1\nlinks:\n  - {from: a, to: b}\n", "c.yaml:3: links", "expected from, to and rate"},
       {"version: 1\ncluster: {device: abacus}\n", "c.yaml:2: cluster.device: \"abacus\"", "cpu"},
+      {"version: 1\nclasses: 26\n", "c.yaml:2: classes", "list of 1 to 8 DSCP values"},
+      {"version: 1\nclasses: [26, 64]\n", "c.yaml:2: classes: \"64\"", "from 0 to 63"},
+      {"version: 1\nclasses: [26, 26]\n", "c.yaml:2: classes", "DSCP 26 is there twice"},
+      {"version: 1\njoint: {time_shifts: maybe}\n", "c.yaml:2: joint.time_shifts: \"maybe\"", "on or off"},
+      {"version: 1\ntopology:\n  - {format: xml, file: f}\n", "c.yaml:3: topology.format: \"xml\"", "slurm, lldp or nccl"},
+      {"version: 1\ntopology:\n  - {format: lldp, file: f}\n", "c.yaml:3: topology", "host for nccl and lldp only"},
       {"version: 1\nlinks: [\n", "c.yaml:", ""},
       {"- 1\n", "c.yaml:1", "expected a map"},
   };

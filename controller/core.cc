@@ -176,6 +176,7 @@ void Core::On(const Tick&) {
     ForgetEpochs();
     WatchActivity();
     WatchRhythms();
+    WatchTopology();
   }
   MaybeReplan();
   MaybePlanJobs();

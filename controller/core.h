@@ -30,6 +30,7 @@
 #include "controller/joint_problem.h"
 #include "controller/link_monitor.h"
 #include "controller/rank_order.h"
+#include "controller/topology_files.h"
 
 namespace weft::controller {
 
@@ -42,7 +43,7 @@ struct JointSettings {
   Seconds interval{5};           ///< least time between two plans
   Seconds settle{1};             ///< from the first change to the plan
   double drift = 0.05;           ///< relative change of a job's measured period that calls for another plan
-  bool shifts = true;            ///< time windows may be given
+  bool shifts = false;           ///< time windows may be given: off until they have proved themselves on the site
   planner::JointOptions planning;  ///< `classes` follows from dscp
 };
 
@@ -52,6 +53,7 @@ struct CoreOptions {
   LinkMonitorOptions monitor;
   FlowPlannerOptions planning;
   JointSettings joint;
+  ImportedTopology imported;     ///< what files say of the fabric
   Seconds sample_interval{0.2};  ///< at which agents report: how late a measurement can be
   Seconds replan_interval{1};    ///< least time between two re-plans
   Seconds settle{0.2};           ///< from the first change to the plan, so that changes that come together are one
@@ -143,6 +145,7 @@ class Core {
   void Apply(const FlowDecision& decision);
   void Announce(const FlowDecision& decision);
   void PushPolicies(const std::set<std::string>& jobs, const std::set<std::pair<std::string, std::string>>& targets);
+  void WatchTopology();
   void WatchRhythms();
   void WatchShift(const std::string& job_id, const JobRhythm& rhythm);
   void MaybePlanJobs();
@@ -151,7 +154,8 @@ class Core {
   bool TakeClass(const std::string& job_id, const v1::JointDecision& decision);
   std::set<std::string> TakeShifts(const JointInput& input, const planner::JointPlan& plan);
   std::optional<double> PhaseOf(const std::vector<uint64_t>& flows) const;
-  void SetWindows(const std::vector<uint64_t>& flows, const planner::JointJobPlan& plan, double delay_s);
+  void SetWindows(const std::vector<uint64_t>& flows, const planner::JointJobPlan& plan, double phase_s,
+                  double delay_s);
   void ClearWindows(const std::string& job_id);
   void PushJobs(const std::set<std::string>& jobs);
   int32_t DscpOf(const std::string& job_id) const;
@@ -162,6 +166,7 @@ class Core {
   void Decide(const std::string& kind, const std::string& job_id, const std::string& reason);
   std::string CollisionText() const;
   Window LastSecond() const;
+  std::optional<BitsPerSecond> HostRate(const std::string& host) const;
   v1::JobStatus StatusOf(const std::string& job_id, const Job& job) const;
 
   CoreOptions options_;
@@ -183,6 +188,7 @@ class Core {
     v1::JointDecision decision;
     double period_s = 0;                   ///< measured when it was decided
     double window_s = 0;                   ///< period of its time windows; 0: none
+    double window_since_s = 0;
   };
   struct JointQuestion {
     uint64_t digest = 0;
@@ -196,6 +202,8 @@ class Core {
   uint64_t planned_digest_ = 0;            ///< of the newest answer
   double joint_dirty_since_s_ = -1;
   double next_joint_s_ = -1e300;
+  std::set<std::string> conflicts_;        ///< of topology sources, that were reported
+  size_t compared_links_ = 0;              ///< of the fabric when its sources were last compared
   v1::ClusterOutlook outlook_;
 
   int64_t judged_slot_ = -1;

@@ -12,8 +12,10 @@ namespace weft::controller {
 namespace {
 
 constexpr double kAnswerTimeout = 120;   // seconds, after which a question counts as lost
-constexpr double kSameShift = 0.02;      // of the period: closer windows are not worth another epoch
+constexpr double kSameShift = 0.1;      // of the period: closer windows are not worth another epoch
+constexpr double kGracePeriods = 10;     // in which iterations fall in with a new window, and prove nothing about it
 constexpr size_t kLinksNamed = 4;
+constexpr size_t kMostConflicts = 100;
 
 double Modulo(double value, double period) {
   const double rest = std::fmod(value, period);
@@ -73,15 +75,15 @@ void Core::WatchRhythms() {
     const auto measured = periods.find(id);
     JobRhythm& rhythm = rhythms_[id];
     const bool was_steady = IsSteady(rhythm, now_s_ - 1);
-    if (measured == periods.end()) {
-      rhythm = JobRhythm();
-    } else if (!(std::abs(measured->second - rhythm.period_s) <= drift * rhythm.period_s)) {
-      rhythm = {measured->second, now_s_};
-    }
     const auto joint = joint_.find(id);
+    if (joint != joint_.end() && joint->second.window_s > 0 &&
+        now_s_ < joint->second.window_since_s + kGracePeriods * joint->second.window_s) {
+      continue;
+    }
+    Follow(rhythm, measured == periods.end() ? 0 : measured->second, drift, now_s_);
     const double planned_with = joint == joint_.end() ? 0 : joint->second.period_s;
     const bool steady = IsSteady(rhythm, now_s_);
-    const bool drifted = steady && !(std::abs(rhythm.period_s - planned_with) <= drift * planned_with);
+    const bool drifted = rhythm.period_s > 0 && !(std::abs(rhythm.period_s - planned_with) <= drift * planned_with);
     if ((drifted || (steady && !was_steady)) && joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
     WatchShift(id, rhythm);
   }
@@ -97,6 +99,28 @@ void Core::WatchShift(const std::string& job_id, const JobRhythm& rhythm) {
   PushJobs({job_id});
   Decide("shift", job_id, fmt::format("time window taken back: its period is {}, the window was made for {}",
                                       FormatDuration(Seconds(rhythm.period_s)), FormatDuration(Seconds(planned_s))));
+}
+
+/// Compares what probes found with what files say, when there is more of it.
+void Core::WatchTopology() {
+  const size_t links = fabric_.topology().links().size();
+  if (options_.imported.empty() || links == compared_links_) return;
+  compared_links_ = links;
+  std::map<std::string, std::string> probed;
+  std::map<std::string, BitsPerSecond> configured;
+  for (const auto& [name, host] : hosts_) {
+    const std::string leaf = fabric_.LeafOf(name);
+    if (leaf.empty()) continue;
+    probed[name] = leaf;
+    const auto from = fabric_.topology().FindNode(name), to = fabric_.topology().FindNode(leaf);
+    if (!from || !to) continue;
+    if (const auto link = fabric_.topology().FindLink(*from, *to)) configured[name] = fabric_.topology().link(*link).line_rate;
+  }
+  std::vector<std::string> found = options_.imported.conflicts;
+  for (std::string& conflict : TopologyConflicts(options_.imported, probed, configured)) found.push_back(std::move(conflict));
+  for (const std::string& conflict : found) {
+    if (conflicts_.size() < kMostConflicts && conflicts_.insert(conflict).second) Decide("topology", "", conflict);
+  }
 }
 
 void Core::MaybePlanJobs() {
@@ -148,6 +172,7 @@ void Core::TakeOutlook(const planner::JointPlan& plan) {
   outlook_.set_decided_s(now_s_);
   outlook_.set_complete(plan.complete);
   for (const std::string& note : plan.notes) outlook_.add_notes(note);
+  for (const std::string& conflict : conflicts_) outlook_.add_notes("topology: " + conflict);
 }
 
 void Core::TakeJoint(const JointInput& input, const planner::JointPlan& plan) {
@@ -171,7 +196,7 @@ void Core::TakeJoint(const JointInput& input, const planner::JointPlan& plan) {
     decision.set_classes(options_.joint.planning.classes);
     decision.set_dscp(options_.joint.dscp[static_cast<size_t>(decision.traffic_class())]);
     decision.set_decided_s(now_s_);
-    state.period_s = model.period_s;
+    state.period_s = model.source == "measured" ? model.period_s : 0;  // else asked again once it is measured
     if (known && enforce && TakeClass(id, decision)) changed.insert(id);
     state.decision = std::move(decision);
   }
@@ -188,7 +213,9 @@ bool Core::TakeClass(const std::string& job_id, const v1::JointDecision& decisio
   if (DscpOf(job_id) == before) return false;
   Decide("class", job_id,
          fmt::format("class {} of {} (DSCP {}) in place of {}; {}", decision.traffic_class(), decision.classes(),
-                     decision.dscp(), old_class < 0 ? std::string("the default") : fmt::format("{}", old_class),
+                     decision.dscp(),
+                     old_class < 0 || old_class == decision.classes() - 1 ? std::string("the default")
+                                                                         : fmt::format("{}", old_class),
                      fmt::join(decision.why(), "; ")));
   return true;
 }
@@ -202,12 +229,16 @@ std::optional<double> Core::PhaseOf(const std::vector<uint64_t>& flows) const {
   return std::nullopt;
 }
 
-/// Gives each of the flows a window that opens `delay_s` after its own bursts begin now.
-void Core::SetWindows(const std::vector<uint64_t>& flows, const planner::JointJobPlan& plan, double delay_s) {
+/// Gives each of the flows a window that opens `delay_s` after its own bursts begin now. Hosts report at different times, so
+/// that a flow's newest iteration may be an earlier one than that of `phase_s`: it is moved on by whole periods as they are.
+void Core::SetWindows(const std::vector<uint64_t>& flows, const planner::JointJobPlan& plan, double phase_s,
+                      double delay_s) {
   for (const uint64_t id : flows) {
     SendFlow& flow = *table_.Find(id);
-    if (flow.iteration_start_s <= 0) continue;
-    flow.window = {plan.period.count(), flow.iteration_start_s + delay_s, plan.window.count()};
+    if (flow.iteration_start_s <= 0 || flow.period_s <= 0) continue;
+    const double behind = phase_s - (flow.iteration_start_s + hosts_.at(flow.host).offset_s);
+    const double start_s = flow.iteration_start_s + std::round(behind / flow.period_s) * flow.period_s;
+    flow.window = {plan.period.count(), std::max(0.0, start_s + delay_s), plan.window.count()};
   }
 }
 
@@ -250,9 +281,12 @@ std::set<std::string> Core::TakeShifts(const JointInput& input, const planner::J
     const double moved = std::min(delay, period - delay);
     const double tolerance = kSameShift * period;
     if (state.window_s > 0 && std::abs(state.window_s - period) <= tolerance && moved <= tolerance) continue;
-    SetWindows(flows[id], job, delay);
-    state.force = {state.force.traffic_class, true, job.shift.count()};
-    state.window_s = period;
+    SetWindows(flows[id], job, *phase, delay);
+    const planner::JointJob& job_model = input.problem.jobs[model.place];
+    state.force = {state.force.traffic_class, true, job.shift.count(), job_model.compute.count(), job_model.release.count()};
+    state.window_s = state.period_s = period;
+    state.window_since_s = now_s_;
+    rhythms_[id] = {period, now_s_};  // which is expected from now on
     Decide("shift", id, fmt::format("bursts may begin for {} of every {}, {} later than now", FormatDuration(job.window),
                                     FormatDuration(job.period), FormatDuration(Seconds(delay))));
     changed.insert(id);

@@ -104,11 +104,25 @@ int64_t Core::IncarnationOf(const std::string& host) const {
   return found == hosts_.end() ? -1 : found->second.incarnation;
 }
 
+/// What the link from the host to its switch gives; nothing before a probe has shown it.
+std::optional<BitsPerSecond> Core::HostRate(const std::string& host) const {
+  const auto from = fabric_.topology().FindNode(host), to = fabric_.topology().FindNode(fabric_.LeafOf(host));
+  if (!from || !to) return std::nullopt;
+  const auto link = fabric_.topology().FindLink(*from, *to);
+  if (!link) return std::nullopt;
+  return monitor_.Available(*link);
+}
+
 PlacementView Core::Placement() const {
   PlacementView view;
   for (const auto& [name, host] : hosts_) {
     if (host.connected) view.connected.insert(name);
-    if (const std::string leaf = fabric_.LeafOf(name); !leaf.empty()) view.leaf[name] = leaf;
+    if (const std::string leaf = fabric_.LeafOf(name); !leaf.empty()) {
+      view.leaf[name] = leaf;
+    } else if (const auto imported = options_.imported.leaf.find(name); imported != options_.imported.leaf.end()) {
+      view.leaf[name] = imported->second.name;
+    }
+    if (const auto rate = HostRate(name)) view.rate[name] = *rate;
   }
   return view;
 }

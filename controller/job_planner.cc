@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "common/parse_units.h"
+#include "controller/job_collectives.h"
 #include "formats/hf_config.h"
+#include "netplugin/abi/collective_table.h"
 #include "proto/plan_codec.h"
 
 namespace weft::controller {
@@ -99,6 +102,37 @@ void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPla
   }
 }
 
+bool UsesNccl(const std::string& framework) {
+  return framework == "torchrun" || framework == "megatron" || framework == "torchtitan" || framework == "deepspeed";
+}
+
+/// What the slowest of the job's hosts can send, if probes have shown all of them.
+std::optional<BitsPerSecond> NodeRate(const v1::JobSpec& spec, const PlacementView& view) {
+  std::optional<BitsPerSecond> least;
+  for (const std::string& host : spec.hosts()) {
+    const auto rate = view.rate.find(host);
+    if (rate == view.rate.end()) return std::nullopt;
+    least = least ? std::min(*least, rate->second) : rate->second;
+  }
+  return least;
+}
+
+/// The table of the communicator over all ranks, in the plan and in the launch environment.
+void FillCollectives(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
+                     v1::JobPlan& plan) {
+  const bool own = spec.framework() == "weft-train";
+  if (spec.hosts_size() < 2 || (!own && !UsesNccl(spec.framework()))) return;
+  CollectiveJob job{.ranks = spec.hosts_size() * std::max<int64_t>(spec.ranks_per_host(), 1), .nodes = spec.hosts_size(),
+                    .own_runtime = own, .cluster = options.cluster, .node_rate = NodeRate(spec, view)};
+  const auto choices = ChooseCollectives(job);
+  if (!choices) return plan.add_why("no collective table: " + choices.error().message());
+  if (choices->empty()) return plan.add_why("no collective table: the library's own choices are within 10 % of the best");
+  const Result<std::string> text = CollectiveTableText(*choices);
+  if (!text) return plan.add_why("no collective table: " + text.error().message());
+  for (const v1::CollectiveChoice& choice : *choices) *plan.add_collectives() = choice;
+  (*plan.mutable_environment())[abi::kCollectivesVariable] = *text;
+}
+
 }  // namespace
 
 Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
@@ -115,6 +149,7 @@ Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, c
     for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);
   }
   FillLaunch(spec, view, options, planned.plan);
+  FillCollectives(spec, view, options, planned.plan);
   if (ordered != given) {
     planned.plan.add_why("ranks are ordered so that the ring crosses between leaves least often");
     // For the hooks: a batch system has an order of its own, which holds where this is not said.

@@ -47,9 +47,15 @@ class Modeller {
   }
 
   /// "measured", "plan" or "none".
-  std::string Run(double period_s) {
+  std::string Run(double period_s, const JointInForce& force) {
     if (!TakeFlows()) return "none";
-    if (Measure(period_s)) return "measured";
+    if (Measure(period_s)) {
+      if (force.shifted && force.release_s > 0) {
+        made_.release = std::min(made_.release, Seconds(force.release_s));
+        made_.compute = std::clamp(Seconds(force.compute_s), made_.release, std::max(made_.compute, made_.release));
+      }
+      return "measured";
+    }
     if (TakePlan()) return "plan";
     return "none";
   }
@@ -156,6 +162,19 @@ std::map<std::string, double> MeasuredPeriods(const FlowTable& table) {
   return medians;
 }
 
+void Follow(JobRhythm& rhythm, double measured_s, double drift, double now_s) {
+  if (!Plausible(measured_s)) {
+    rhythm = JobRhythm();
+    return;
+  }
+  if (rhythm.period_s <= 0 || std::abs(measured_s - rhythm.period_s) > 0.5 * rhythm.period_s) {
+    rhythm = {measured_s, now_s};  // another job than before
+    return;
+  }
+  if (std::abs(measured_s - rhythm.period_s) > drift * rhythm.period_s) rhythm.steady_since_s = now_s;
+  rhythm.period_s += (measured_s - rhythm.period_s) * std::min(1.0, 1 / (kSteadyPeriods * measured_s));
+}
+
 bool IsSteady(const JobRhythm& rhythm, double now_s) {
   return rhythm.period_s > 0 &&
          now_s - rhythm.steady_since_s >= std::max(kSteadySeconds, kSteadyPeriods * rhythm.period_s);
@@ -177,21 +196,21 @@ JointInput BuildJointProblem(const JointView& view, const planner::JointOptions&
     if (job.state == JobState::kReleased) continue;
     const auto rhythm = view.rhythms->find(id);
     const JobRhythm known = rhythm == view.rhythms->end() ? JobRhythm() : rhythm->second;
+    const auto found = view.in_force->find(id);
+    const JointInForce force = found == view.in_force->end() ? JointInForce() : found->second;
     Modeller modeller(view, id, job, flows[id]);
     JobModel& model = input.models[id];
     model.period_s = known.period_s;
-    model.source = modeller.Run(known.period_s);
+    model.source = modeller.Run(known.period_s, force);
     if (model.source == "none") {
       model.missing = modeller.missing();
       continue;
     }
     planner::JointJob made = modeller.Take();
-    made.stable = model.source == "measured" && IsSteady(known, view.now_s);
-    if (const auto force = view.in_force->find(id); force != view.in_force->end()) {
-      made.present_class = force->second.traffic_class;
-      made.shifted = force->second.shifted;
-      made.present_shift = Seconds(force->second.shift_s);
-    }
+    made.shifted = force.shifted && model.source == "measured";
+    made.stable = model.source == "measured" && (made.shifted || IsSteady(known, view.now_s));
+    made.present_class = force.traffic_class;
+    made.present_shift = Seconds(force.shift_s);
     model.place = input.problem.jobs.size();
     input.problem.jobs.push_back(std::move(made));
   }

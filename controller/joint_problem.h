@@ -21,8 +21,8 @@ namespace weft::controller {
 
 /// What is in force for a job, and how its period has behaved.
 struct JobRhythm {
-  double period_s = 0;          ///< measured, median over its flows; 0: none
-  double steady_since_s = 0;    ///< since when it has stayed within the drift
+  double period_s = 0;          ///< measured, median over its flows, mean over some eight periods; 0: none
+  double steady_since_s = 0;    ///< since when no measurement was further from that than the drift
 };
 
 /// Where a job's model comes from.
@@ -37,6 +37,8 @@ struct JointInForce {
   int32_t traffic_class = -1;
   bool shifted = false;
   double shift_s = 0;
+  double compute_s = 0;         ///< where shifted: the model that it was decided with, since windows hold iterations up
+  double release_s = 0;
 };
 
 struct JointInput {
@@ -57,6 +59,9 @@ struct JointView {
 
 /// Median of the measured periods of each job's flows, where any has one. Complexity: linear.
 std::map<std::string, double> MeasuredPeriods(const FlowTable& table);
+
+/// Takes in a measurement; 0: there is no period any more. Called about once a second.
+void Follow(JobRhythm& rhythm, double measured_s, double drift, double now_s);
 
 /// Whether a period has held still for long enough to shift bursts by it.
 bool IsSteady(const JobRhythm& rhythm, double now_s);

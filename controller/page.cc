@@ -41,6 +41,17 @@ meter { width: 8rem; }
 <tbody id="jobs"></tbody>
 </table></div>
 </section>
+<section aria-labelledby="why-heading">
+<h2 id="why-heading">Why</h2>
+<p id="outlook">no plan of all jobs yet</p>
+<div class="scroll"><table>
+<caption>What was decided for each job together with the others; the reasons, and what was rejected</caption>
+<thead><tr><th scope="col">Job</th><th scope="col">Class</th><th scope="col" class="number">Predicted</th>
+<th scope="col" class="number">Bound</th><th scope="col" class="number">Gap</th><th scope="col" class="number">Shift</th>
+<th scope="col">Reasons</th></tr></thead>
+<tbody id="why"></tbody>
+</table></div>
+</section>
 <section aria-labelledby="links-heading">
 <h2 id="links-heading">Links</h2>
 <div class="scroll"><table>
@@ -99,7 +110,41 @@ const meter = (link) => {
   bar.setAttribute("aria-label", "load of " + link.from + " to " + link.to);
   return bar;
 };
+const percent = (ratio) => (100 * ratio).toFixed(1) + " %";
+const reasons = (job) => {
+  const details = document.createElement("details");
+  const summary = document.createElement("summary");
+  const joint = job.joint || {model: "none", why: ["not planned together with the others yet"], rejected: []};
+  summary.textContent = joint.why.length > 1 ? joint.why[1] : joint.why[0] || "";
+  details.append(summary);
+  for (const text of [...job.why, ...joint.why, ...joint.rejected.map((r) => "rejected: " + r)]) {
+    const line = document.createElement("div");
+    line.textContent = text;
+    details.append(line);
+  }
+  return details;
+};
+const open = new Set();
+const explain = (job) => {
+  const details = reasons(job);
+  details.open = open.has(job.job_id);
+  details.addEventListener("toggle", () => details.open ? open.add(job.job_id) : open.delete(job.job_id));
+  return details;
+};
+const showWhy = (state) => {
+  fill("why", state.jobs.filter((j) => j.state !== "released").map((j) => [j.job_id,
+    j.joint ? j.joint.traffic_class + " of " + j.joint.classes + " (DSCP " + j.joint.dscp + ")" : "–",
+    {number: time(j.joint ? j.joint.predicted_s : 0)}, {number: time(j.joint ? j.joint.bound_s : 0)},
+    {number: j.joint && j.joint.bound_s > 0 ? percent(j.joint.gap) : "–"}, {number: time(j.joint ? j.joint.shift_s : 0)},
+    explain(j)]));
+  const all = state.outlook;
+  document.getElementById("outlook").textContent = all.decided_s > 0 ? "GPU use of " + all.jobs + " modelled jobs " +
+    percent(all.gpu_use) + ", over plain ECMP " + percent(all.gpu_use_default) + ", bound " +
+    percent(all.gpu_use_bound) + ", gap " + percent(all.gap) + (all.notes.length ? "; " + all.notes.join("; ") : "")
+    : "no plan of all jobs yet";
+};
 const show = (state) => {
+  showWhy(state);
   fill("jobs", state.jobs.map((j) => [j.name ? j.job_id + " (" + j.name + ")" : j.job_id, j.state, {number: j.flows},
     {number: time(j.iteration_s)}, {number: time(j.predicted_iteration_s)}, {number: rate(j.send_rate_bps)},
     {number: j.policy_epoch}, j.rank_hosts.join(", ")]));

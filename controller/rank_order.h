@@ -6,12 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "common/units.h"
+
 namespace weft::controller {
 
 /// What the controller knows about hosts when a job is planned.
 struct PlacementView {
   std::set<std::string> connected;          ///< hosts whose agent is here
-  std::map<std::string, std::string> leaf;  ///< host -> first switch, where probes have shown it
+  std::map<std::string, std::string> leaf;  ///< host -> first switch, where probes have shown it or a file says it
+  std::map<std::string, BitsPerSecond> rate;  ///< host -> what its link to that switch gives, where probes have shown it
 };
 
 /// Hosts of a job in an order of ranks in which the ring crosses between leaf switches least often; the given order

@@ -14,6 +14,22 @@ Json List(const T& texts) {
   return list;
 }
 
+/// Why the job has what it has: what `weft explain` prints, for the page.
+Json Explained(const v1::JointDecision& joint) {
+  return {{"model", joint.model()},
+          {"traffic_class", joint.traffic_class()},
+          {"classes", joint.classes()},
+          {"dscp", joint.dscp()},
+          {"intensity", joint.intensity()},
+          {"shift_s", joint.shift_s()},
+          {"window_s", joint.window_s()},
+          {"predicted_s", joint.predicted_s()},
+          {"bound_s", joint.bound_s()},
+          {"gap", joint.gap()},
+          {"why", List(joint.why())},
+          {"rejected", List(joint.rejected())}};
+}
+
 Json ToJson(const v1::JobStatus& job) {
   const v1::Strategy& strategy = job.plan().strategy();
   return {{"job_id", job.spec().job_id()},
@@ -29,7 +45,18 @@ Json ToJson(const v1::JobStatus& job) {
           {"strategy", {{"dp", strategy.dp()}, {"micro_batch", strategy.micro_batch()},
                         {"bucket_bytes", strategy.bucket_bytes()}}},
           {"why", List(job.plan().why())},
+          {"joint", job.has_joint() ? Explained(job.joint()) : Json()},
           {"planning_errors", List(job.planning_errors())}};
+}
+
+Json ToJson(const v1::ClusterOutlook& cluster) {
+  return {{"jobs", cluster.jobs()},
+          {"gpu_use", cluster.gpu_use()},
+          {"gpu_use_default", cluster.gpu_use_default()},
+          {"gpu_use_bound", cluster.gpu_use_bound()},
+          {"gap", cluster.gap()},
+          {"decided_s", cluster.decided_s()},
+          {"notes", List(cluster.notes())}};
 }
 
 Json ToJson(const v1::HostStatus& host) {
@@ -77,6 +104,7 @@ std::string StateJson(const ControlLoop& loop) {
                       {"hosts", ToJsonList(topology.hosts())},
                       {"links", ToJsonList(topology.links())},
                       {"decisions", ToJsonList(decisions.decisions())},
+                      {"outlook", ToJson(decisions.cluster())},
                       {"replans", decisions.replans()},
                       {"policy_epochs", decisions.policy_epochs()}};
   // Names come from agents: bytes that are no UTF-8 are shown as such and never fail the page.

@@ -18,7 +18,9 @@ namespace {
 
 constexpr double kNotWorse = 1e-3;        // relative: less is rounding of a finite simulation
 constexpr double kWindowSlack = 0.05;     // of the period, that a window is open longer than its bursts take
+constexpr double kGuard = 0.04;           // of the period, that is kept between the bursts of two jobs
 constexpr double kMostStretch = 0.05;     // of a period, that a window may delay an iteration by
+constexpr double kCycleSlack = 0.03;      // of the cycle: a job that is slower than its windows come would miss them
 
 /// Patterns of wrong compute times that an answer must stand: all slow, all fast, and neighbours wrong in opposite ways.
 std::vector<std::vector<double>> Errors(size_t jobs, double error) {
@@ -31,6 +33,14 @@ std::vector<std::vector<double>> Errors(size_t jobs, double error) {
     if (jobs == 1 && patterns.size() == 2) break;
   }
   return patterns;
+}
+
+/// The pattern with bursts that seem to begin earlier, so that they do not follow each other without a pause.
+ShiftJob Guarded(ShiftJob job) {
+  for (LinkUse& use : job.uses) {
+    for (Burst& burst : use.bursts) burst.begin = std::max(Seconds(0), burst.begin - kGuard * job.period);
+  }
+  return job;
 }
 
 class GroupPlanner {
@@ -61,7 +71,7 @@ class GroupPlanner {
       const JointJob& job = problem_.jobs[j];
       const bool known = job.present_class >= 0 && job.present_class < options_.classes;
       choice.classes.push_back(known ? job.present_class : Default());
-      choice.shifted.push_back(job.shifted && job.stable);
+      choice.shifted.push_back(job.shifted);
       choice.shift.push_back(choice.shifted.back() ? job.present_shift : Seconds(0));
     }
     Lower(&choice.classes);
@@ -101,7 +111,7 @@ class GroupPlanner {
     }
     for (size_t i = 0; i < n; ++i) {
       if (!choice->shifted[i]) continue;
-      const double stretch = cycle / std::round(longest / alone[i]) - alone[i];
+      const double stretch = (1 + kCycleSlack) * cycle / std::round(longest / alone[i]) - alone[i];
       if (stretch > kMostStretch * alone[i]) return false;
       choice->stretch[i] = Seconds(stretch);
     }
@@ -133,7 +143,7 @@ class GroupPlanner {
     for (size_t i = 0; i < stable.size(); ++i) {
       stable[i] = problem_.jobs[world_.members()[i]].stable;
       if (!stable[i]) continue;
-      jobs.push_back(PatternOf(world_.capacity(), world_.jobs()[i]));
+      jobs.push_back(Guarded(PatternOf(world_.capacity(), world_.jobs()[i])));
       members.push_back(i);
     }
     if (jobs.size() < 2) {

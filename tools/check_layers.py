@@ -27,7 +27,7 @@ ALLOWED = {
     "planner": ["common", "planner"],
     "formats": ["common", "planner"],
     "proto": ["common", "planner/planner.h", "formats"],
-    "controller": ["common", "proto", "formats", "planner/planner.h"],
+    "controller": ["common", "proto", "formats", "planner/planner.h", "planner/collectives", "netplugin/abi"],
     "agent": ["common", "proto", "netplugin/abi"],
     "netplugin/abi": [],
     "netplugin": ["netplugin/abi"],

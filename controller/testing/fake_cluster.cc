@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace weft::controller::testing {
 namespace {
@@ -43,6 +44,11 @@ void FakeCluster::Apply(const Action& action) {
   for (const v1::FlowPolicy& policy : push->policy.flows()) {
     const auto flow = flows_.find(policy.flow());
     if (flow == flows_.end() || flow->second.from != push->host) continue;
+    flow->second.tos = policy.lease_s() > 0 ? policy.traffic_class() : 0;
+    flow->second.window_period = policy.window_period_s();
+    flow->second.window_offset = policy.window_offset_s();
+    flow->second.window_length = policy.window_length_s();
+    if (policy.lanes_size() == 0) continue;  // it keeps those that it has
     flow->second.weights.clear();
     for (const v1::LanePolicy& lane : policy.lanes()) flow->second.weights[lane.source_port()] = lane.weight();
   }
@@ -151,18 +157,18 @@ std::map<FakeCluster::LinkKey, double> FakeCluster::LoadPerRate(const Flow& flow
   return load;
 }
 
-/// Rings are coupled, so a job is one variable: raise all jobs together, freeze those on a full link, go on.
-void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
-  std::map<JobRun*, std::map<LinkKey, double>> coefficient;
-  std::map<LinkKey, double> used;
-  for (JobRun* run : sending) {
-    for (const uint64_t id : run->flows) {
-      for (const auto& [link, load] : LoadPerRate(flows_[id])) coefficient[run][link] += load;
-    }
-  }
-  std::map<JobRun*, double> rates;
-  std::vector<JobRun*> open = sending;
-  std::map<LinkKey, int> foreign = foreign_;
+/// Which of the priorities the job's packets have; all of one job have the same.
+size_t FakeCluster::RankOf(const JobRun& run) const {
+  const int tos = flows_.at(run.flows.front()).tos;
+  return static_cast<size_t>(std::find(priorities.begin(), priorities.end(), tos) - priorities.begin());
+}
+
+/// Raises jobs of one priority on what those before them left. Foreign streams belong to the last.
+void FakeCluster::FillRates(std::vector<JobRun*> open, bool last,
+                            std::map<JobRun*, std::map<LinkKey, double>>& coefficient,
+                            std::map<LinkKey, double>& used, std::map<JobRun*, double>& rates) {
+  std::map<LinkKey, int> foreign;
+  if (last) foreign = foreign_;
   while (!open.empty()) {
     double raise = 1e300;
     std::map<LinkKey, double> slope;
@@ -190,6 +196,25 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
     });
     std::erase_if(foreign, [&](const auto& entry) { return full(entry.first); });
   }
+}
+
+/// Rings are coupled, so a job is one variable: raise all jobs together, freeze those on a full link, go on.
+void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
+  std::map<JobRun*, std::map<LinkKey, double>> coefficient;
+  std::map<LinkKey, double> used;
+  for (JobRun* run : sending) {
+    for (const uint64_t id : run->flows) {
+      for (const auto& [link, load] : LoadPerRate(flows_[id])) coefficient[run][link] += load;
+    }
+  }
+  std::map<JobRun*, double> rates;
+  for (size_t rank = 0; rank <= priorities.size(); ++rank) {
+    std::vector<JobRun*> open;
+    for (JobRun* run : sending) {
+      if (RankOf(*run) == rank) open.push_back(run);
+    }
+    FillRates(std::move(open), rank == priorities.size(), coefficient, used, rates);
+  }
   for (JobRun* run : sending) {
     for (const uint64_t id : run->flows) {
       Flow& flow = flows_[id];
@@ -208,13 +233,26 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
   }
 }
 
+/// All flows of the job may begin: a ring goes on when its last member does.
+bool FakeCluster::GateOpen(const JobRun& run) const {
+  return std::all_of(run.flows.begin(), run.flows.end(), [&](uint64_t id) {
+    const Flow& flow = flows_.at(id);
+    if (flow.window_period <= 0) return true;
+    const double at = std::fmod(now_ + kHostZero - flow.window_offset, flow.window_period);
+    return (at < 0 ? at + flow.window_period : at) < flow.window_length;
+  });
+}
+
 void FakeCluster::Step(double dt) {
   std::vector<JobRun*> sending;
   for (auto& [id, run] : jobs_) {
     if (run.compute_left > 1e-9) {
       run.compute_left -= dt;
-      if (run.compute_left <= 1e-9) run.bytes_left = run.job.bytes;
-    } else {
+      run.held = run.compute_left <= 1e-9;
+      if (run.held) run.bytes_left = run.job.bytes;
+    } else if (!run.held || GateOpen(run)) {
+      if (std::exchange(run.held, false)) run.burst_start = now_;
+      run.busy += dt;
       sending.push_back(&run);
     }
   }
@@ -223,6 +261,7 @@ void FakeCluster::Step(double dt) {
     double moved = 0;
     for (const uint64_t id : run->flows) {
       Flow& flow = flows_[id];
+      if (flow.rate <= 0) continue;  // those before it leave it nothing
       moved = std::min(run->bytes_left, flow.rate / 8 * dt);
       flow.wait_wire += dt * std::min(1.0, flow.rate / flow.room) * moved / (flow.rate / 8 * dt);
       double sum = 0;
@@ -243,6 +282,16 @@ void FakeCluster::Step(double dt) {
   }
 }
 
+/// What an agent finds out about a flow's iterations, once there were four.
+void FakeCluster::FillBurst(const Flow& flow, v1::FlowCounters& counters) const {
+  const JobRun& run = jobs_.at(flow.job);
+  counters.set_burst_busy_s(run.busy);
+  const size_t count = run.iterations.size();
+  if (count < 4) return;
+  counters.set_period_s((run.iterations[count - 1].first - run.iterations[count - 4].first) / 3);
+  counters.set_iteration_start_s(run.burst_start + kHostZero);
+}
+
 void FakeCluster::Sample(const std::string& host) {
   v1::HostSample sample;
   sample.set_time_s(now_ + kHostZero);
@@ -261,6 +310,7 @@ void FakeCluster::Sample(const std::string& host) {
     counters->set_flow(id);
     counters->set_send(true);
     counters->set_wait_wire_s(flow.wait_wire);
+    if (measures_periods) FillBurst(flow, *counters);
     for (const auto& [port, weight] : flow.weights) flow.wire.try_emplace(port, 0);
     for (const auto& [port, bytes] : flow.wire) {
       v1::LaneCounters* lane = counters->add_lanes();
@@ -312,6 +362,19 @@ double FakeCluster::Iteration(const std::string& job_id, double seconds) const {
 double FakeCluster::Carried(const std::string& from, const std::string& to) const {
   const auto found = carried_.find({from, to});
   return found == carried_.end() ? 0 : found->second;
+}
+
+int FakeCluster::TosOf(const std::string& job_id, const std::string& host) const {
+  for (const auto& [id, flow] : flows_) {
+    if (flow.job == job_id && flow.from == host) return flow.tos;
+  }
+  return -1;
+}
+
+bool FakeCluster::HasWindow(const std::string& job_id, const std::string& host) const {
+  return std::any_of(flows_.begin(), flows_.end(), [&](const auto& entry) {
+    return entry.second.job == job_id && entry.second.from == host && entry.second.window_period > 0;
+  });
 }
 
 std::vector<double> FakeCluster::Shares(const std::string& job_id, const std::string& host) const {

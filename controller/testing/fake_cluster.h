@@ -55,6 +55,13 @@ class FakeCluster {
   /// Share of the flow from `host` of the job that goes over each spine.
   std::vector<double> Shares(const std::string& job_id, const std::string& host) const;
 
+  /// TOS byte in force for the job's flow from `host`.
+  int TosOf(const std::string& job_id, const std::string& host) const;
+  /// Whether the job's flow from `host` has a time window.
+  bool HasWindow(const std::string& job_id, const std::string& host) const;
+
+  bool measures_periods = false;                     ///< agents report periods and bursts
+  std::vector<int> priorities;                       ///< TOS bytes that links serve strictly first, in this order
   std::vector<Action> actions;                       ///< everything the core answered
   std::map<std::string, int64_t> epochs;             ///< newest per "job host"
   std::function<void(const Event&)> on_event;        ///< sees every event before the core
@@ -71,6 +78,8 @@ class FakeCluster {
     std::map<int, double> backlog_s_read, backlog_bytes_read;
     std::map<int, int> weights;
     double wait_wire = 0;
+    int tos = 0;
+    double window_period = 0, window_offset = 0, window_length = 0;  ///< on the host's clock
     double rate = 0, room = 0;
     std::set<int> queued;                            ///< ports whose way has a full link
   };
@@ -78,6 +87,8 @@ class FakeCluster {
     FakeJob job;
     std::vector<uint64_t> flows;
     double compute_left = 0, bytes_left = 0, started = 0;
+    bool held = false;                               ///< it waits for its window
+    double burst_start = 0, busy = 0;
     std::vector<std::pair<double, double>> iterations;  ///< end, duration
   };
 
@@ -86,6 +97,11 @@ class FakeCluster {
   std::vector<std::string> HopsOf(const Flow& flow, int port) const;
   double CapacityOf(const LinkKey& link) const;
   void Step(double dt);
+  bool GateOpen(const JobRun& run) const;
+  size_t RankOf(const JobRun& run) const;
+  void FillBurst(const Flow& flow, v1::FlowCounters& counters) const;
+  void FillRates(std::vector<JobRun*> open, bool last, std::map<JobRun*, std::map<LinkKey, double>>& coefficient,
+                 std::map<LinkKey, double>& used, std::map<JobRun*, double>& rates);
   void SolveRates(const std::vector<JobRun*>& sending);
   std::map<LinkKey, double> LoadPerRate(const Flow& flow) const;
   void Sample(const std::string& host);

@@ -1,0 +1,174 @@
+// All jobs planned together by the core, against a simulated cluster whose links serve classes strictly and whose senders
+// keep their time windows.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "controller/core.h"
+#include "controller/testing/fake_cluster.h"
+
+namespace weft::controller {
+namespace {
+
+using testing::FakeCluster;
+using testing::FakeJob;
+using ::testing::HasSubstr;
+
+constexpr int kRaised = 26 << 2;
+
+// Over the one spine, 100 Mbit/s: alone "big" takes 1.2 s + 0.4 s, "small" 0.6 s + 1.2 s.
+const FakeJob kBig{.id = "big", .ring = {"h1", "h3"}, .compute_s = 1.2, .bytes = 5e6};
+const FakeJob kSmall{.id = "small", .ring = {"h2", "h4"}, .compute_s = 0.6, .bytes = 15e6};
+
+CoreOptions Options(std::vector<int32_t> dscp) {
+  CoreOptions options;
+  options.joint.dscp = std::move(dscp);
+  return options;
+}
+
+JobSubmitted Submission(const std::string& id, int64_t gpus) {
+  JobSubmitted submitted;
+  submitted.spec.set_job_id(id);
+  submitted.spec.set_gpus(gpus);
+  return submitted;
+}
+
+std::vector<std::string> ReasonsOf(const Core& core, const std::string& kind) {
+  std::vector<std::string> reasons;
+  for (const v1::Decision& decision : core.decisions()) {
+    if (decision.kind() == kind) reasons.push_back(decision.job_id() + ": " + decision.reason());
+  }
+  return reasons;
+}
+
+std::string Joined(const google::protobuf::RepeatedPtrField<std::string>& lines) {
+  return fmt::format("{}", fmt::join(lines, "\n"));
+}
+
+/// Both jobs over one spine, with agents that measure.
+void Start(FakeCluster& cluster, const FakeJob& a, const FakeJob& b, int64_t gpus_a, int64_t gpus_b) {
+  cluster.measures_periods = true;
+  cluster.RegisterAll();
+  cluster.Send({.body = Submission(a.id, gpus_a)});
+  cluster.Send({.body = Submission(b.id, gpus_b)});
+  cluster.Run(0.5);
+  cluster.Start(a, 0);
+  cluster.Start(b, 0);
+  cluster.Run(0.3);
+  cluster.Probe(a.id);
+  cluster.Probe(b.id);
+}
+
+TEST(CoreJoint, ClassOfTheIntensiveJobReachesItsPolicy) {
+  Core core(Options({26, 0}));
+  FakeCluster cluster(core, 2, 1, 2);
+  cluster.priorities = {kRaised};
+  Start(cluster, kBig, kSmall, 8, 1);
+  cluster.Run(60);
+  EXPECT_EQ(cluster.TosOf("big", "h1"), kRaised);
+  EXPECT_EQ(cluster.TosOf("big", "h3"), kRaised);
+  EXPECT_EQ(cluster.TosOf("small", "h2"), 0);
+  EXPECT_NEAR(cluster.Iteration("big", 15), 1.6, 0.05) << "as fast as alone";
+  const auto classes = ReasonsOf(core, "class");
+  ASSERT_EQ(classes.size(), 1u);
+  EXPECT_THAT(classes[0], HasSubstr("big: class 0 of 2 (DSCP 26) in place of the default"));
+  EXPECT_THAT(classes[0], HasSubstr("meets small (intensity"));
+}
+
+TEST(CoreJoint, StatusHasModelReasonsBoundAndGap) {
+  Core core(Options({26, 0}));
+  FakeCluster cluster(core, 2, 1, 2);
+  cluster.priorities = {kRaised};
+  Start(cluster, kBig, kSmall, 8, 1);
+  cluster.Run(60);
+  const v1::JointDecision joint = core.FindJob("small")->joint();
+  EXPECT_EQ(joint.model(), "measured");
+  EXPECT_EQ(joint.traffic_class(), 1);
+  EXPECT_EQ(joint.classes(), 2);
+  EXPECT_NEAR(joint.compute_s(), 0.6, 0.15);
+  EXPECT_NEAR(static_cast<double>(joint.bytes()), 30e6, 2e6);
+  EXPECT_NEAR(joint.bound_s(), 1.8, 0.15);
+  EXPECT_GE(joint.gap(), 0);
+  ASSERT_EQ(joint.meets_size(), 1);
+  EXPECT_EQ(joint.meets(0).job_id(), "big");
+  EXPECT_GT(joint.meets(0).intensity(), joint.intensity());
+  EXPECT_THAT(Joined(joint.why()), HasSubstr("after jobs to which going first is worth more"));
+  EXPECT_THAT(Joined(joint.why()), HasSubstr("bound"));
+  EXPECT_EQ(core.outlook().jobs(), 2);
+  EXPECT_GT(core.outlook().gpu_use(), core.outlook().gpu_use_default());
+  EXPECT_LE(core.outlook().gpu_use(), core.outlook().gpu_use_bound() * (1 + 1e-6));
+}
+
+TEST(CoreJoint, WithOneClassNothingIsMarkedAndTheBoundIsStillReported) {
+  Core core(Options({0}));
+  FakeCluster cluster(core, 2, 1, 2);
+  Start(cluster, kBig, kSmall, 8, 1);
+  cluster.Run(30);
+  EXPECT_EQ(cluster.TosOf("big", "h1"), 0);
+  EXPECT_TRUE(ReasonsOf(core, "class").empty());
+  EXPECT_GT(core.outlook().gpu_use_bound(), 0);
+  EXPECT_THAT(Joined(core.FindJob("big")->joint().why()), HasSubstr("the fabric has one class"));
+}
+
+TEST(CoreJoint, ObservedJobsAreExplainedAndNotMarked) {
+  CoreOptions options = Options({26, 0});
+  options.mode = v1::MODE_OBSERVE;
+  Core core(options);
+  FakeCluster cluster(core, 2, 1, 2);
+  Start(cluster, kBig, kSmall, 8, 1);
+  cluster.Run(40);
+  EXPECT_EQ(cluster.TosOf("big", "h1"), 0);
+  EXPECT_EQ(core.FindJob("big")->joint().traffic_class(), 0) << "what would be decided";
+  cluster.Send({.body = ModeSet{v1::MODE_ENFORCE}});
+  cluster.Run(10);
+  EXPECT_EQ(cluster.TosOf("big", "h1"), kRaised);
+}
+
+TEST(CoreJoint, SlowLinkMovesPathsAtOnceAndThePlanFollowsIt) {
+  Core core(Options({26, 0}));
+  FakeCluster cluster(core, 2, 2, 2);
+  cluster.priorities = {kRaised};
+  Start(cluster, kBig, kSmall, 8, 1);
+  cluster.Run(40);
+  ASSERT_EQ(core.FindJob("big")->joint().model(), "measured");
+  EXPECT_EQ(core.FindJob("big")->joint().meets_size(), 0) << "on two spines they do not meet";
+  const double slowed_s = cluster.now();
+  for (const char* leaf : {"leaf1", "leaf2"}) {
+    cluster.SetRate(leaf, "spine2", 20e6);
+    cluster.SetRate("spine2", leaf, 20e6);
+  }
+  cluster.Run(60);
+  EXPECT_FALSE(ReasonsOf(core, "capacity").empty());
+  const v1::JointDecision joint = core.FindJob("big")->joint();
+  EXPECT_GT(joint.decided_s(), slowed_s);
+  ASSERT_EQ(joint.meets_size(), 1) << "most of it goes over the good spine now";
+  EXPECT_GT(joint.gap(), 0.05) << "which its hosts' cables would not call for";
+  EXPECT_LT(cluster.Iteration("big", 15), 2.0);
+}
+
+TEST(CoreJoint, ReleasedJobIsForgotten) {
+  Core core(Options({26, 0}));
+  FakeCluster cluster(core, 2, 1, 2);
+  Start(cluster, kBig, kSmall, 8, 1);
+  cluster.Run(40);
+  cluster.Finish("small");
+  cluster.Send({.body = JobReleased{"small"}});
+  cluster.Run(20);
+  EXPECT_EQ(core.outlook().jobs(), 1);
+  EXPECT_EQ(cluster.TosOf("big", "h1"), 0) << "it meets nobody any more";
+  EXPECT_FALSE(core.FindJob("small")->has_joint());
+}
+
+TEST(CoreJoint, AnswersToOldQuestionsAreIgnored) {
+  Core core(Options({26, 0}));
+  FakeCluster cluster(core, 2, 1, 2);
+  cluster.RegisterAll();
+  const int64_t before = core.ignored();
+  cluster.Send({.body = JobsPlanned{7, std::make_shared<const planner::JointPlan>()}});
+  cluster.Send({.body = JobsPlanned{7, nullptr}});
+  EXPECT_EQ(core.ignored(), before + 2);
+  EXPECT_EQ(core.counters().joint_plans, 0);
+}
+
+}  // namespace
+}  // namespace weft::controller

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <random>
 
 namespace weft::planner {
 namespace {
 
 constexpr double kMostCorrection = 16;
 constexpr double kGain = 1e-6;  // less is rounding
+constexpr uint32_t kDraws = 8;  // starts from drawn orders and classes
+constexpr size_t kDrawnUpTo = 12;
 constexpr size_t kCutEdges = 200'000;  // above, the least cut over contentions would take seconds
 
 std::vector<int32_t> PlaceInOrder(std::span<const size_t> order) {
@@ -70,15 +73,20 @@ class GroupPlanner {
     if (jobs_.size() > 1 && jobs_.size() <= options_.enumerate_up_to) {
       plan.order = EnumerateOrders(simulator_).order;
     } else if (options_.evaluations > 0) {
-      ImproveOrder(&plan);
+      ImproveOrder(&plan.order);
+      complete_ &= left_ >= 0;
+      DrawOrders(&plan.order);
     }
     plan.gpu_use_order = Use(PlaceInOrder(plan.order));
+    left_ = options_.evaluations;
     Compress(&plan);
-    plan.complete = left_ >= 0 || options_.evaluations == 0;
+    plan.complete = complete_;
     return plan;
   }
 
  private:
+  /// In large groups each simulation is dear and one descent takes them all.
+  uint32_t Draws() const { return jobs_.size() <= kDrawnUpTo ? kDraws : 0; }
   bool Simulates() const { return jobs_.size() <= options_.simulate_up_to; }
 
   /// Classes by the worth of contentions: exact for the order, or over all orders that agree where jobs meet if that is
@@ -104,29 +112,45 @@ class GroupPlanner {
   double Use(const std::vector<int32_t>& classes) const { return simulator_.Run(classes).gpu_use; }
   bool Spend() { return left_-- > 0; }
 
-  /// Takes a job out and puts it elsewhere, near first, while that helps.
-  void ImproveOrder(PriorityPlan* plan) {
-    double best = Use(PlaceInOrder(plan->order));
+  /// The same from a few orders drawn at random, the same in every run: loops of jobs that yield to each other have orders
+  /// that no single move leads to.
+  void DrawOrders(std::vector<size_t>* order) {
+    double best = Use(PlaceInOrder(*order));
+    for (uint32_t draw = 0; draw < Draws() && left_ > 0; ++draw) {
+      std::mt19937 random(draw);
+      std::vector<size_t> trial = *order;
+      for (size_t i = trial.size(); i > 1; --i) std::swap(trial[i - 1], trial[random() % i]);
+      const double use = ImproveOrder(&trial);
+      if (use <= best + kGain) continue;
+      best = use;
+      *order = std::move(trial);
+    }
+  }
+
+  /// Takes a job out and puts it elsewhere, near first, while that helps. Returns the GPU use.
+  double ImproveOrder(std::vector<size_t>* order) {
+    double best = Use(PlaceInOrder(*order));
     for (bool improved = true; improved;) {
       improved = false;
-      for (size_t distance = 1; distance < plan->order.size(); ++distance) {
-        for (size_t at = 0; at + distance < plan->order.size(); ++at) {
+      for (size_t distance = 1; distance < order->size(); ++distance) {
+        for (size_t at = 0; at + distance < order->size(); ++at) {
           for (const bool up : {true, false}) {
             if (distance == 1 && !up) continue;  // the same swap
-            std::vector<size_t> trial = plan->order;
+            std::vector<size_t> trial = (*order);
             const auto begin = trial.begin() + static_cast<int64_t>(at);
             const auto end = begin + static_cast<int64_t>(distance) + 1;
             std::rotate(begin, up ? end - 1 : begin + 1, end);
-            if (!Spend()) return;
+            if (!Spend()) return best;
             const double use = Use(PlaceInOrder(trial));
             if (use <= best + kGain) continue;
             best = use;
-            plan->order = std::move(trial);
+            (*order) = std::move(trial);
             improved = true;
           }
         }
       }
     }
+    return best;
   }
 
   /// Classes from the order: the exact compression by the worth of contentions, then moves by simulation.
@@ -145,6 +169,15 @@ class GroupPlanner {
     const double use = Use(whole_order);
     if (use > plan->gpu_use + kGain) plan->classes = std::move(whole_order), plan->gpu_use = use;
     ImproveClasses(plan);
+    complete_ &= left_ >= 0;
+    for (uint32_t draw = 0; draw < Draws() && left_ > 0; ++draw) {
+      std::mt19937 random(draw);
+      PriorityPlan trial = *plan;
+      for (int32_t& c : trial.classes) c = static_cast<int32_t>(random() % static_cast<uint32_t>(options_.classes));
+      trial.gpu_use = Use(trial.classes);
+      ImproveClasses(&trial);
+      if (trial.gpu_use > plan->gpu_use + kGain) *plan = std::move(trial);
+    }
   }
 
   bool Try(std::vector<int32_t> classes, PriorityPlan* plan) {
@@ -182,6 +215,7 @@ class GroupPlanner {
   const PriorityOptions& options_;
   const PeriodicSimulator simulator_;
   int64_t left_;
+  bool complete_ = true;
 };
 
 }  // namespace

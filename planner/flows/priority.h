@@ -33,7 +33,8 @@ std::vector<Contention> Contentions(std::span<const PeriodicJob> jobs, std::span
 
 struct PriorityOptions {
   int32_t classes = 8;            ///< that the fabric has
-  int64_t evaluations = 400;      ///< simulations at most, per group of jobs that meet; 0: intensity alone
+  int64_t evaluations = 400;      ///< simulations at most, per group of jobs that meet, for the
+                                  ///< order, and again for the classes; 0: intensity alone
   size_t enumerate_up_to = 4;     ///< groups of so many jobs are enumerated, 0: never
   size_t simulate_up_to = 64;     ///< larger groups get classes by intensity and contentions alone
   PeriodicOptions simulation;
@@ -45,7 +46,7 @@ struct PriorityPlan {
   std::vector<double> intensity;    ///< corrected, per job
   double gpu_use_order = 0;         ///< simulated, with one class per job; groups that are too large count as 0
   double gpu_use = 0;               ///< simulated, with `classes`; likewise
-  bool complete = true;             ///< no search was cut short or left out
+  bool complete = true;             ///< no search was left out or cut short before its first local optimum
 };
 
 /// Plans group by group: jobs that never meet do not matter to each other. A function: same input, same answer.

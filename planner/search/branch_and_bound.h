@@ -105,11 +105,12 @@ class BranchAndBound {
       FinishRoot();
     }
     WaitForLate();
+    local.late = true;
     for (size_t i = next_late_.fetch_add(1); i < late_.size(); i = next_late_.fetch_add(1)) {
       // Only now bounded by itself: most are cut by what they inherit.
       const Node& node = late_[i].node;
       double bound = late_[i].bound;
-      if (!options_.exhaustive && !Above(bound, Cut())) bound = std::max(bound, space_.Bound(node, scratch));
+      if (!options_.exhaustive && !Above(bound, Cut(local))) bound = std::max(bound, space_.Bound(node, scratch));
       Enter(node, bound, 0, local, scratch, stop);
     }
     const std::lock_guard lock(mutex_);
@@ -121,10 +122,14 @@ class BranchAndBound {
 
   /// Best first; at most `keep`. Requires: no Work() is running (as all below).
   const std::vector<Found>& Best() const { return best_; }
-  /// The front by value: each later one has a smaller second value. Empty without front_slack.
+  /// The front by value: each later one has a smaller second value. Of leaves below late nodes it knows those among the
+  /// best. Empty without front_slack.
   std::vector<Found> Front() const {
-    std::vector<Found> front;
-    for (const Found& found : front_) {
+    std::vector<Found> all = front_, front;
+    if (options_.front_slack > 0) {
+      for (const Found& found : best_) OfferToFront(found, all);
+    }
+    for (const Found& found : all) {
       if (!best_.empty() && found.value <= FrontLimit(best_.front().value)) front.push_back(found);
     }
     return front;
@@ -154,6 +159,7 @@ class BranchAndBound {
   /// One thread's.
   struct Local {
     SearchStatistics statistics;
+    bool late = false;                          // visiting what waited
     std::vector<std::vector<Node>> children;    // [depth], kept to allocate once
     std::vector<std::vector<Bounded>> bounded;
   };
@@ -196,7 +202,7 @@ class BranchAndBound {
 
   /// What is above this is of no interest. A relaxed read of an old value only cuts less: the value falls, and what the
   /// final one would not cut, no earlier one cuts.
-  double Cut() const { return cut_.load(std::memory_order_relaxed); }
+  double Cut(const Local& local) const { return (local.late ? top_cut_ : cut_).load(std::memory_order_relaxed); }
 
   bool Above(double bound, double cut) const {
     return !options_.exhaustive && (bound * (1 - 1e-12) > cut || bound == std::numeric_limits<double>::infinity());
@@ -214,7 +220,7 @@ class BranchAndBound {
 
   void Visit(const Node& node, double bound, size_t depth, Local& local, Scratch& scratch,
              const std::stop_token& stop) {
-    if (Above(bound, Cut())) {
+    if (Above(bound, Cut(local))) {
       local.statistics.pruned += space_.Leaves(node);
       return;
     }
@@ -229,7 +235,7 @@ class BranchAndBound {
   /// Visits a node that waits no longer.
   void Enter(const Node& node, double bound, size_t depth, Local& local, Scratch& scratch,
              const std::stop_token& stop) {
-    if (Above(bound, Cut())) {
+    if (Above(bound, Cut(local))) {
       local.statistics.pruned += space_.Leaves(node);
       return;
     }
@@ -268,9 +274,9 @@ class BranchAndBound {
       if (best_.empty()) OfferNearest({leaf, value.value, value.second});
       return;
     }
-    if (value.value > Cut()) return;
+    if (value.value > Cut(local)) return;
     const std::lock_guard lock(mutex_);
-    Offer({leaf, value.value, value.second});
+    Offer({leaf, value.value, value.second}, local.late);
   }
 
   void OfferNearest(Found found) {
@@ -280,9 +286,9 @@ class BranchAndBound {
     }
   }
 
-  void Offer(Found found) {
+  void Offer(Found found, bool late) {
     nearest_.reset();
-    if (options_.front_slack > 0) OfferToFront(found);
+    if (options_.front_slack > 0 && !late) OfferToFront(found, front_);
     const auto better = [this](const Found& a, const Found& b) {
       return a.value != b.value ? a.value < b.value : space_.Before(a.leaf, b.leaf);
     };
@@ -291,22 +297,24 @@ class BranchAndBound {
     if (best_.empty()) return;
     best_value_.store(best_.front().value, std::memory_order_relaxed);
     double cut = best_.size() == options_.keep ? best_.back().value : std::numeric_limits<double>::infinity();
+    top_cut_.store(cut, std::memory_order_relaxed);
     if (options_.front_slack > 0) cut = std::max(cut, FrontLimit(best_.front().value));
     cut_.store(cut, std::memory_order_relaxed);
   }
 
-  void OfferToFront(const Found& found) {
+  void OfferToFront(const Found& found, std::vector<Found>& front) const {
     const auto dominates = [this](const Found& a, const Found& b) {
       if (a.value == b.value && a.second == b.second) return space_.Before(a.leaf, b.leaf);
       return a.value <= b.value && a.second <= b.second;
     };
-    for (const Found& other : front_) {
-      if (dominates(other, found)) return;
+    for (const Found& other : front) {
+      const bool same = other.value == found.value && other.second == found.second;
+      if (same ? !space_.Before(found.leaf, other.leaf) : dominates(other, found)) return;  // itself included
     }
-    std::erase_if(front_, [&](const Found& other) { return dominates(found, other); });
-    front_.insert(std::upper_bound(front_.begin(), front_.end(), found,
-                                   [](const Found& a, const Found& b) { return a.value < b.value; }),
-                  found);
+    std::erase_if(front, [&](const Found& other) { return dominates(found, other); });
+    front.insert(std::upper_bound(front.begin(), front.end(), found,
+                                  [](const Found& a, const Found& b) { return a.value < b.value; }),
+                 found);
   }
 
   const S& space_;
@@ -317,7 +325,8 @@ class BranchAndBound {
   // Between threads. Counters and cuts carry no other data with them: relaxed order suffices.
   std::atomic<size_t> next_bound_{0}, next_root_{0}, next_late_{0};
   std::atomic<int64_t> spent_{0};
-  std::atomic<double> cut_{std::numeric_limits<double>::infinity()};
+  std::atomic<double> cut_{std::numeric_limits<double>::infinity()};      // with the front
+  std::atomic<double> top_cut_{std::numeric_limits<double>::infinity()};  // of the `keep` best alone
   std::atomic<double> best_value_{std::numeric_limits<double>::infinity()};
 
   std::mutex mutex_;  // guards all below

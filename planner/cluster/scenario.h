@@ -81,9 +81,9 @@ enum class SimulationObjective : uint8_t {
 
 struct SimulationOptions {
   bool trace = false;               ///< fill link_samples and phases
-  /// Simulated plans at most, each time that kWeft decides (and at most a million simulated events, which is less on
-  /// large clusters); kOptimal enumerates up to 10 times as many cases.
-  int64_t evaluations = 2000;
+  /// Simulated plans at most, each time that kWeft decides (on large clusters fewer: work is bounded to about 4 s);
+  /// kOptimal enumerates up to 10 times as many cases.
+  int64_t evaluations = 4000;
   SimulationObjective objective = SimulationObjective::kBalanced;
 };
 

@@ -293,7 +293,7 @@ TEST(Simulate, WeftNeverBeatsTheBoundEither) {
 TEST(Simulate, WeftIsAsGoodAsEnumeration) {
   double ratio = 0;
   int cases = 0;
-  for (uint32_t seed = 0; cases < 40; ++seed) {
+  for (uint32_t seed = 0; cases < 20; ++seed) {
     Scenario scenario = Random(seed);
     scenario.classes = 3;
     const Result<SimulationReport> optimal = Simulate(scenario, SimulationPolicy::kOptimal, {.evaluations = 200});

@@ -52,7 +52,7 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
   }
   const bool settle = situation.horizon > kLongHorizon * iterations * slowest;
   const double settled = (until - kCounted * iterations * slowest).count();
-  Outcome outcome{.events = fluid.events()};
+  Outcome outcome{.work = fluid.work()};
   std::vector<double> all;
   double computing = 0, gpus = 0, sum = 0;
   for (size_t j = 0; j < plan.jobs.size(); ++j) {

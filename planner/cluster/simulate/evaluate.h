@@ -24,7 +24,7 @@ struct Outcome {
   double mean_slowdown = 1;
   double p99_slowdown = 1;
   std::vector<double> slowdown;     ///< per job
-  int64_t events = 0;               ///< that it took to find out
+  int64_t work = 0;                 ///< that it took to find out: FluidSimulation::work()
 };
 
 /// Profiles that are wrong: every job's compute and bytes by factors of their own in [1 - spread, 1 + spread].

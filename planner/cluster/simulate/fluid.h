@@ -97,6 +97,8 @@ class FluidSimulation {
   const FluidProgress& progress(size_t job) const { return progress_[job]; }
   const FluidSetting& setting(size_t job) const { return settings_[job]; }
   int64_t events() const { return events_; }
+  /// What running it has cost, in units of one event of a small group.
+  int64_t work() const { return events_ + solved_; }
   std::vector<double> LinkBits() const;       ///< carried until now, per link
   void set_trace(FluidTrace* trace) { trace_ = trace; }
 
@@ -135,7 +137,7 @@ class FluidSimulation {
   void Regate(size_t j);
   void BuildGroups();
   std::vector<std::vector<std::pair<size_t, double>>> ContendedLinks(std::vector<double>* capacity) const;
-  void Solve(const Group& group, std::vector<double>* rate) const;
+  void Solve(const Group& group, std::vector<double>* rate);
   void FillClass(const Group& group, std::span<const size_t> places, std::vector<double>* left,
                  std::vector<double>* rate) const;
   void Refresh(Group* group);
@@ -162,6 +164,7 @@ class FluidSimulation {
   FluidTrace* trace_ = nullptr;
   double now_ = 0;
   int64_t events_ = 0;
+  int64_t solved_ = 0;                // members² / 8 of every rate solution
 };
 
 }  // namespace weft::planner

@@ -122,7 +122,8 @@ void FluidSimulation::FillClass(const Group& group, std::span<const size_t> plac
   }
 }
 
-void FluidSimulation::Solve(const Group& group, std::vector<double>* rate) const {
+void FluidSimulation::Solve(const Group& group, std::vector<double>* rate) {
+  solved_ += static_cast<int64_t>(group.members.size() * group.members.size()) / 8;
   rate->assign(group.members.size(), 0);
   std::vector<double> left = group.capacity;
   std::vector<size_t> places;

@@ -6,7 +6,7 @@
 // would reach from here; the score is ScoreOf() in weft_search.h.
 //
 // Safety: with all profiles off by up to 20 %, a plan that serves worse than hashed paths in the mean over 32 seeds
-// gives way to the best plan without shifts, and that to hashed paths.
+// gives way to the next best one, and in the end to hashed paths.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 namespace weft::planner {
 namespace {
 
+constexpr double kFinalHorizon = 100;    // iterations of the slowest job
 constexpr double kGuardHorizon = 16;     // iterations of the slowest job
 constexpr double kSwitchingGain = 0.002; // of the score, that a plan must gain over the present one
 constexpr double kSpread = 0.2;
@@ -41,8 +42,7 @@ class WeftPlanner {
     AddCombinations();
     search_.Improve(true, 0.6);
     search_.Improve(false, 1);
-    best_ = search_.best();
-    if (!present_.name.empty() && best_.score <= present_.score + kSwitchingGain) best_ = present_;
+    Decide();
     Decision decision = Guard();
     decision.evaluations = search_.spent() + guarded_;
     decision.complete = !cut_short_;
@@ -65,8 +65,7 @@ class WeftPlanner {
     for (size_t i = paths_.size(); i-- > 0;) {
       const auto& [name, paths] = paths_[i];
       const TrialPlan plan{paths, OnPaths(situation_, paths), std::vector<int32_t>(n, 0), std::vector<Gate>(n)};
-      best_ = search_.Judge(name, plan);
-      if (!WeftSearch::Untouched(best_.outcome)) continue;
+      if (!WeftSearch::Untouched(search_.Judge(name, plan).outcome)) continue;
       Decision decision{paths, plan.classes, plan.gates, {}, search_.spent()};
       decision.why.push_back(fmt::format("{} paths, one class: nobody waits for anybody", name));
       return decision;
@@ -80,25 +79,44 @@ class WeftPlanner {
                                                  {"crux", DecideCrux(situation_)},
                                                  {"cassini", DecideCassini(situation_)},
                                                  {"sincronia", DecideSincronia(situation_)}};
-    std::vector<Candidate> judged;
-    Outcome reference;
-    for (auto& [name, decision] : others) {
-      judged.push_back(search_.Judge(name, MakeTrial(situation_, decision)));
-      const Outcome& outcome = judged.back().outcome;
-      if (judged.size() == 1) reference = outcome;
-      reference.gpu_use = std::max(reference.gpu_use, outcome.gpu_use);
-      reference.mean_slowdown = std::min(reference.mean_slowdown, outcome.mean_slowdown);
-      reference.p99_slowdown = std::min(reference.p99_slowdown, outcome.p99_slowdown);
-    }
-    search_.set_reference(reference);
-    for (Candidate& candidate : judged) {
+    for (auto& [name, decision] : others) others_.push_back(search_.Judge(name, MakeTrial(situation_, decision)));
+    search_.set_reference(BestOfOthers());
+    for (Candidate& candidate : others_) {
       candidate.score = search_.Score(candidate.outcome);
       if (candidate.name != "sincronia") paths_.emplace_back(candidate.name, candidate.plan.paths);  // ecmp's paths
-      search_.Offer(std::move(candidate));
+      search_.Offer(candidate);
     }
     if (paths_.size() < kMostPaths) {
       paths_.emplace_back("balanced", SelfAwarePaths(situation_, BalancedPaths(situation_)));
     }
+  }
+
+  /// The best of the others in each figure by itself.
+  Outcome BestOfOthers() const {
+    Outcome best = others_[0].outcome;
+    for (const Candidate& other : others_) {
+      best.gpu_use = std::max(best.gpu_use, other.outcome.gpu_use);
+      best.mean_slowdown = std::min(best.mean_slowdown, other.outcome.mean_slowdown);
+      best.p99_slowdown = std::min(best.p99_slowdown, other.outcome.p99_slowdown);
+    }
+    return best;
+  }
+
+  /// The best few, judged again over a longer time: what only fits the next 20 iterations is no plan.
+  void Decide() {
+    for (Candidate& other : others_) other = search_.Judge(other.name, std::move(other.plan), kFinalHorizon);
+    search_.set_reference(BestOfOthers());
+    std::vector<Candidate> finalists = search_.Finalists();
+    finalists.insert(finalists.end(), others_.begin(), others_.end());
+    if (!present_.name.empty()) finalists.push_back(present_);
+    for (Candidate& finalist : finalists) {
+      finalist = search_.Judge(std::move(finalist.name), std::move(finalist.plan), kFinalHorizon);
+      // What runs now is not given up for as good as nothing.
+      if (finalist.name == present_.name) finalist.score += kSwitchingGain;
+    }
+    std::stable_sort(finalists.begin(), finalists.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
+    finalists_ = std::move(finalists);
   }
 
   /// What runs now, with the jobs that have just arrived in the first class and without gates.
@@ -163,7 +181,7 @@ class WeftPlanner {
     return mean;
   }
 
-  /// The best plan, or as much of it as is no worse than hashed paths when profiles are wrong.
+  /// The best finalist that is no worse than hashed paths when profiles are wrong.
   Decision Guard() {
     Outcome hashed{.gpu_use = 0, .mean_slowdown = 0, .p99_slowdown = 0};
     for (uint64_t seed = 0; seed < kHashSeeds; ++seed) {
@@ -173,21 +191,21 @@ class WeftPlanner {
       hashed.gpu_use += outcome.gpu_use / kHashSeeds;
       hashed.mean_slowdown += outcome.mean_slowdown / kHashSeeds;
     }
-    const std::pair<Candidate, const char*> ladder[] = {{best_, ""},
-                                                        {search_.best_open(), "; the best without shifts"}};
-    for (const auto& [candidate, what] : ladder) {
-      const Outcome robust = Robust(candidate.plan, kWorlds);
+    for (size_t i = 0; i < finalists_.size(); ++i) {
+      best_ = finalists_[i];
+      const Outcome robust = Robust(best_.plan, kWorlds);
       ScoreWeights weights = WeightsFor(situation_.objective);
       weights.p99_slowdown = 0;  // of a few wrong worlds it says little
       weights.loss = 1;
       if (ScoreOf(weights, robust, hashed) < -kTolerated) continue;
-      best_ = candidate;
-      Decision decision{candidate.plan.paths, candidate.plan.classes, candidate.plan.gates, {}};
+      Decision decision{best_.plan.paths, best_.plan.classes, best_.plan.gates, {}};
       decision.why.push_back(fmt::format("with profiles off by {:.0f} %: GPU use {:.4f}, mean slow-down {:.4f}; hashed "
-                                         "paths {:.4f}, {:.4f} over {} seeds{}", 100 * kSpread, robust.gpu_use,
-                                         robust.mean_slowdown, hashed.gpu_use, hashed.mean_slowdown, kHashSeeds, what));
+                                         "paths {:.4f}, {:.4f} over {} seeds", 100 * kSpread, robust.gpu_use,
+                                         robust.mean_slowdown, hashed.gpu_use, hashed.mean_slowdown, kHashSeeds));
+      if (i > 0) decision.why.push_back(fmt::format("{} better plans would be worse than these when profiles are off", i));
       return decision;
     }
+    best_ = {.name = "hashed paths", .outcome = others_[0].outcome};
     Decision fallback = DecideEcmp(situation_, situation_.seed);
     fallback.why.push_back("no part of the plan is as good as hashed paths when profiles are off: hashed paths it is");
     return fallback;
@@ -214,6 +232,8 @@ class WeftPlanner {
   const Situation& situation_;
   WeftSearch search_;
   std::vector<std::pair<std::string, JobPaths>> paths_;   // candidates
+  std::vector<Candidate> others_;                         // what the other policies would do
+  std::vector<Candidate> finalists_;                      // by falling score
   Candidate best_, present_;                              // present_ without a name: nothing runs yet
   int64_t guarded_ = 0;
   bool cut_short_ = false;

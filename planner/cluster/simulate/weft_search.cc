@@ -10,6 +10,7 @@ constexpr double kGain = 1e-6;
 constexpr double kUntouched = 1.0005;        // slow-downs below which nothing is left to gain
 constexpr double kWorthAnnealing = 200;      // moves
 constexpr double kFirstTemperature = 0.04;   // of the score
+constexpr size_t kRemembered = 6;             // finalists with gates, and without
 constexpr double kPaces[] = {1, 1.02, 1.05, 1.1, 1.2};
 
 }  // namespace
@@ -41,6 +42,10 @@ double ScoreOf(const ScoreWeights& weights, const Outcome& outcome, const Outcom
          weights.p99_slowdown * worth(reference.p99_slowdown, outcome.p99_slowdown);
 }
 
+bool IsOpen(const TrialPlan& plan) {
+  return std::none_of(plan.gates.begin(), plan.gates.end(), [](const Gate& gate) { return gate.period.count() > 0; });
+}
+
 WeftSearch::WeftSearch(const Situation& situation)
     : situation_(situation), weights_(WeightsFor(situation.objective)),
       evaluations_(std::max<int64_t>(situation.evaluations, 8)), random_(situation.seed) {
@@ -49,20 +54,30 @@ WeftSearch::WeftSearch(const Situation& situation)
   }
 }
 
-Candidate WeftSearch::Judge(std::string name, TrialPlan plan) {
+Candidate WeftSearch::Judge(std::string name, TrialPlan plan, double iterations) {
   Candidate candidate{std::move(name), std::move(plan), {}, 0};
-  candidate.outcome = Evaluate(situation_, candidate.plan, kPlanHorizon);
+  candidate.outcome = Evaluate(situation_, candidate.plan, iterations);
   candidate.score = Score(candidate.outcome);
   ++spent_;
-  events_ += candidate.outcome.events;
+  work_ += candidate.outcome.work;
   return candidate;
 }
 
 void WeftSearch::Offer(Candidate candidate) {
-  const bool open = std::none_of(candidate.plan.gates.begin(), candidate.plan.gates.end(),
-                                 [](const Gate& gate) { return gate.period.count() > 0; });
-  if (open && candidate.score > best_open_.score + kGain) best_open_ = candidate;
-  if (candidate.score > best_.score + kGain) best_ = std::move(candidate);
+  const auto keep = [](const Candidate& better, Candidate* best, std::vector<Candidate>* history) {
+    if (better.score <= best->score + kGain) return;
+    *best = better;
+    if (history->size() == kRemembered) history->erase(history->begin());
+    history->push_back(better);
+  };
+  if (IsOpen(candidate.plan)) keep(candidate, &best_open_, &history_open_);
+  keep(candidate, &best_, &history_);
+}
+
+std::vector<Candidate> WeftSearch::Finalists() const {
+  std::vector<Candidate> finalists = history_;
+  finalists.insert(finalists.end(), history_open_.begin(), history_open_.end());
+  return finalists;
 }
 
 bool WeftSearch::Try(std::string name, TrialPlan plan) {

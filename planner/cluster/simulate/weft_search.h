@@ -22,11 +22,14 @@ inline constexpr double kPlanHorizon = 20;
 /// What an outcome is worth against another: the sum of the logarithms of what it gains, weighed; what it loses
 /// counts `loss` times.
 struct ScoreWeights {
-  double gpu_use = 4, mean_slowdown = 1, p99_slowdown = 1;
+  double gpu_use = 4, mean_slowdown = 1, p99_slowdown = 2;
   double loss = 3;
 };
 ScoreWeights WeightsFor(SimulationObjective objective);
 double ScoreOf(const ScoreWeights& weights, const Outcome& outcome, const Outcome& reference);
+
+/// Whether the plan holds nobody back.
+bool IsOpen(const TrialPlan& plan);
 
 struct Candidate {
   std::string name;
@@ -44,7 +47,7 @@ class WeftSearch {
   const Outcome& reference() const { return reference_; }
 
   /// The outcome and score of a plan; never refused.
-  Candidate Judge(std::string name, TrialPlan plan);
+  Candidate Judge(std::string name, TrialPlan plan, double iterations = kPlanHorizon);
   double Score(const Outcome& outcome) const { return ScoreOf(weights_, outcome, reference_); }
   /// Keeps the candidate if it is the best, of all or of those without gates.
   void Offer(Candidate candidate);
@@ -57,14 +60,15 @@ class WeftSearch {
   void Improve(bool gates, double share);
 
   const Candidate& best() const { return best_; }
-  const Candidate& best_open() const { return best_open_; }   ///< without gates
+  /// Those that were the best for a time, of all or of those without gates: the last few of each.
+  std::vector<Candidate> Finalists() const;
   int64_t spent() const { return spent_; }
 
  private:
-  /// Share of the budget that is spent, by plans or by events, whichever is more.
+  /// Share of the budget that is spent, by plans or by their work, whichever is more.
   double Spent() const {
     return std::max(static_cast<double>(spent_) / static_cast<double>(evaluations_),
-                    static_cast<double>(events_) / static_cast<double>(kMostEvents));
+                    static_cast<double>(work_) / static_cast<double>(kMostWork));
   }
   size_t Pick(size_t n) { return static_cast<size_t>(random_() % n); }
   double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
@@ -78,8 +82,8 @@ class WeftSearch {
   std::vector<std::pair<size_t, size_t>> FlowsOver(const TrialPlan& plan, LinkId link) const;
   size_t LeastAskedFor(const RoutableFlow& flow, size_t old, const std::vector<double>& overload);
 
-  /// Simulated events per decision: what keeps large clusters affordable.
-  static constexpr int64_t kMostEvents = 1'000'000;
+  /// Per decision, about 4 s: what keeps large clusters affordable.
+  static constexpr int64_t kMostWork = 80'000'000;
 
   const Situation& situation_;
   const ScoreWeights weights_;
@@ -87,7 +91,8 @@ class WeftSearch {
   bool choices_ = false;                // some flow has several paths
   Outcome reference_;
   Candidate best_, best_open_, current_;
-  int64_t spent_ = 0, events_ = 0;
+  std::vector<Candidate> history_, history_open_;
+  int64_t spent_ = 0, work_ = 0;
   std::mt19937_64 random_;
 };
 

@@ -7,7 +7,7 @@
 // sizes of the 13-model table; VGG16 computes 141 ms of 255 ms.
 //
 // CruxLike: 288 hosts of 8 GPUs and 4 x 200 Gbit/s, on two or three tiers, oversubscribed above the leaves; 40 jobs,
-// 10 % of them with 128 GPUs or more, the largest with 512; more than 30 at any time; 8 classes.
+// 10 % of them with 128 GPUs or more, the largest with 512; never fewer than 30 at once; 8 classes.
 // Source of the distribution: Crux (SIGCOMM'24), its trace of 2,000+ GPUs.
 #pragma once
 

@@ -188,9 +188,10 @@ std::vector<CutLoad> FabricCuts::Loads(std::span<const CutTransfer> transfers) c
   return Collect(bytes);
 }
 
-// n ranks, s of them inside. All-gather of M: the outside must have the s M/n from inside, once at least, and the inside
-// the (n-s) M/n from outside. Reduce-scatter is its mirror: a sum of the inside's parts for each chunk that is kept
-// outside must leave. All-reduce: M of sums each way. All-to-all: each of s ranks has M/n for each of the n-s others.
+// n ranks, s of them inside. All-gather of M: the outside must have the s M/n from inside, once at least, and the
+// inside the (n-s) M/n from outside. Reduce-scatter is its mirror: a sum of the inside's parts for each chunk that
+// is kept outside must leave. All-reduce: M of sums each way. All-to-all: each of s ranks has M/n for each of the
+// n-s others.
 std::vector<CutLoad> FabricCuts::Loads(GroupExchange exchange, double bytes, std::span<const NodeId> members) const {
   std::map<int32_t, double> inside;
   for (const NodeId member : members) {

@@ -1,18 +1,19 @@
-// The cuts of a network that can bind a cluster, for SolveMaster(): what lies below a NIC, a host, a leaf, a pod …, found in
-// any topology and not by the names of its generators.
+// The cuts of a network that can bind a cluster, for SolveMaster(): what lies below a NIC, a host, a leaf, a pod …,
+// found in any topology and not by the names of its generators.
 //
 //   const FabricCuts cuts(topology);
 //   problem.cuts = cuts.Capacities();
 //   configuration.loads = cuts.Loads(transfers);
 //
-// A node's height is its distance from the nearest end point (GPU or host). The nodes up to a height fall into connected
-// parts: end points, servers, what hangs on one leaf, pods, in the end everything. Each part that is not everything is a
-// cut in both directions. Parts of one height are disjoint and lie within those of the next, so that the cuts form a
-// forest and a transfer crosses those on the two ways up to where both ends are together.
+// A node's height is its distance from the nearest end point (GPU or host). The nodes up to a height fall into
+// connected parts: end points, servers, what hangs on one leaf, pods, in the end everything. Each part that is not
+// everything is a cut in both directions. Parts of one height are disjoint and lie within those of the next, so
+// that the cuts form a forest and a transfer crosses those on the two ways up to where both ends are together.
 //
-// In a Clos fabric whose switches of one tier are alike no other set of nodes is a tighter cut: the capacity and demand of
-// a union are at most sums of those of its parts. A spine is no cut at all while paths may be chosen: nothing starts there.
-// Where cables failed or in a torus other sets may bind earlier; these cuts are then still a bound, only a looser one.
+// In a Clos fabric whose switches of one tier are alike no other set of nodes is a tighter cut: the capacity and
+// demand of a union are at most sums of those of its parts. A spine is no cut at all while paths may be chosen:
+// nothing starts there. Where cables failed or in a torus other sets may bind earlier; these cuts are then still a
+// bound, only a looser one.
 //
 // Source: what crosses per collective is derived in the .cc file.
 #pragma once
@@ -61,8 +62,9 @@ class FabricCuts {
   /// Requires: ends are hosts or GPUs of the topology, bytes ≥ 0. Complexity: O(transfers · heights).
   std::vector<CutLoad> Loads(std::span<const CutTransfer> transfers) const;
 
-  /// The least that must cross each cut when `members`, one rank each, exchange a full buffer of `bytes` (the gathered or
-  /// reduced one; for all-to-all each rank's own). Requires: as Loads. Complexity: O(members · heights).
+  /// The least that must cross each cut when `members`, one rank each, exchange a full buffer of `bytes` (the
+  /// gathered or reduced one; for all-to-all each rank's own). Requires: as Loads. Complexity: O(members ·
+  /// heights).
   std::vector<CutLoad> Loads(GroupExchange exchange, double bytes, std::span<const NodeId> members) const;
 
  private:

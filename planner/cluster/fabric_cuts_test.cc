@@ -20,7 +20,8 @@ std::vector<NodeId> EndPoints(const Cluster& cluster) {
 }
 
 const FabricCut& Named(const FabricCuts& cuts, std::string_view name) {
-  const auto found = std::find_if(cuts.cuts().begin(), cuts.cuts().end(), [&](const FabricCut& c) { return c.name == name; });
+  const auto found = std::find_if(cuts.cuts().begin(), cuts.cuts().end(),
+                                  [&](const FabricCut& c) { return c.name == name; });
   EXPECT_NE(found, cuts.cuts().end()) << name;
   return *found;
 }
@@ -75,7 +76,8 @@ TEST(FabricCuts, AreHostsLeavesAndPodsOfAThreeTierClos) {
 
 // GPUs leave a DGX through 8 NICs of 400 Gbit/s: a tighter cut than NVLink and PCIe around the same GPUs.
 TEST(FabricCuts, AServerIsAsTightAsItsNics) {
-  const Cluster cluster = RailOptimised({.hosts = 4, .rails = 8, .hosts_per_group = 2, .spines = 2, .server = DgxH100()});
+  const Cluster cluster =
+      RailOptimised({.hosts = 4, .rails = 8, .hosts_per_group = 2, .spines = 2, .server = DgxH100()});
   const FabricCuts cuts(cluster.topology);
   const FabricCut* server = nullptr;
   for (const FabricCut& cut : cuts.cuts()) {
@@ -153,13 +155,14 @@ TEST(FabricCuts, TransfersCrossWhatLiesBetweenTheirEnds) {
     return names;
   };
   EXPECT_THAT(crossed(ends[0], ends[1]), ElementsAre("out of h1", "into h2"));
-  EXPECT_THAT(crossed(ends[0], ends[2]), ElementsAre("out of h1", "into h3", "out of below leaf1-1", "into below leaf1-2"));
+  EXPECT_THAT(crossed(ends[0], ends[2]),
+              ElementsAre("out of h1", "into h3", "out of below leaf1-1", "into below leaf1-2"));
   EXPECT_EQ(crossed(ends[0], ends[7]).size(), 6u);
   EXPECT_TRUE(crossed(ends[3], ends[3]).empty());
 }
 
-// Three ranks of four lie below leaf1, so that M = 8 bytes are: all-gather 3/4 out, 1/4 in; reduce-scatter the mirror;
-// all-reduce all of it both ways; all-to-all of 8 bytes per rank 3 · 1 · 8 / 4.
+// Three ranks of four lie below leaf1, so that M = 8 bytes are: all-gather 3/4 out, 1/4 in; reduce-scatter the
+// mirror; all-reduce all of it both ways; all-to-all of 8 bytes per rank 3 · 1 · 8 / 4.
 TEST(FabricCuts, CollectivesCrossWhatTheirMembersLackOrHave) {
   const Cluster cluster = ThreeTierClos({.pods = 1, .leaves_per_pod = 2, .hosts_per_leaf = 3});
   const FabricCuts cuts(cluster.topology);

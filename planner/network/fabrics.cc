@@ -41,9 +41,11 @@ std::vector<NodeId> AddSwitches(Topology* topology, const std::string& prefix, i
 Cluster ThreeTierClos(const ThreeTierSpec& spec) {
   Cluster cluster;
   Topology* topology = &cluster.topology;
-  const std::vector<NodeId> cores = AddSwitches(topology, "core", spec.aggregations_per_pod * spec.cores_per_aggregation);
+  const std::vector<NodeId> cores =
+      AddSwitches(topology, "core", spec.aggregations_per_pod * spec.cores_per_aggregation);
   for (int pod = 1; pod <= spec.pods; ++pod) {
-    const std::vector<NodeId> aggregations = AddSwitches(topology, fmt::format("agg{}-", pod), spec.aggregations_per_pod);
+    const std::vector<NodeId> aggregations =
+        AddSwitches(topology, fmt::format("agg{}-", pod), spec.aggregations_per_pod);
     const std::vector<NodeId> leaves = AddSwitches(topology, fmt::format("leaf{}-", pod), spec.leaves_per_pod);
     Join(topology, leaves, aggregations, spec.fabric_rate);
     for (size_t j = 0; j < aggregations.size(); ++j) {

@@ -1,5 +1,6 @@
-// Whole clusters as one graph: fabrics of the kinds that GPU clusters are built with, with plain hosts or whole servers at
-// their edge. Names are stable, so that a plan for a generated cluster can be read: "leaf1", "spine1", "h1" … count from 1.
+// Whole clusters as one graph: fabrics of the kinds that GPU clusters are built with, with plain hosts or whole
+// servers at their edge. Names are stable, so that a plan for a generated cluster can be read: "leaf1", "spine1",
+// "h1" … count from 1.
 //
 //   const Cluster cluster = RailOptimised({.hosts = 64, .rails = 8, .spines = 8, .server = DgxH100()});
 //   cluster.topology.ShortestPaths(cluster.hosts[0].gpus[3], cluster.hosts[40].gpus[3]);
@@ -13,7 +14,8 @@
 
 namespace weft::planner {
 
-/// A host at the edge of a fabric: its ports in order of rail, and what sends: the GPUs, or the host itself if it is plain.
+/// A host at the edge of a fabric: its ports in order of rail, and what sends: the GPUs, or the host itself if it
+/// is plain.
 struct ClusterHost {
   std::vector<NodeId> ports;
   std::vector<NodeId> gpus;
@@ -24,7 +26,8 @@ struct Cluster {
   std::vector<ClusterHost> hosts;
 };
 
-/// Pods of leaves and aggregation switches, joined by cores: switch j of every pod goes to cores j · cores_per_aggregation …
+/// Pods of leaves and aggregation switches, joined by cores: switch j of every pod goes to cores j ·
+/// cores_per_aggregation …
 struct ThreeTierSpec {
   int pods = 4;
   int leaves_per_pod = 2;
@@ -38,7 +41,8 @@ struct ThreeTierSpec {
 };
 Cluster ThreeTierClos(const ThreeTierSpec& spec);
 
-/// NIC i of every host of a group goes to leaf i of the group ("rail1-3": group 1, rail 3); all leaves go to all spines.
+/// NIC i of every host of a group goes to leaf i of the group ("rail1-3": group 1, rail 3); all leaves go to all
+/// spines.
 struct RailSpec {
   int hosts = 8;
   int rails = 8;                                         ///< NICs per host; of a server: its NICs
@@ -62,16 +66,16 @@ struct DualPlaneSpec {
 };
 Cluster DualPlane(const DualPlaneSpec& spec);
 
-/// A torus of routers ("r0-1-2" by its coordinates), one plain host each, with wrap-around cables in every dimension of more
-/// than two. A host's own link carries what all links of its router do.
+/// A torus of routers ("r0-1-2" by its coordinates), one plain host each, with wrap-around cables in every
+/// dimension of more than two. A host's own link carries what all links of its router do.
 struct TorusSpec {
   std::vector<int> extent = {4, 4};
   BitsPerSecond rate = GigabitsPerSecond(400);
 };
 Cluster Torus(const TorusSpec& spec);
 
-/// Capacity from the hosts [0, n/2) to the others: the least cut that separates them, each host counting as one unit of
-/// which nothing is lost inside. Complexity: O(paths · links), a maximal flow.
+/// Capacity from the hosts [0, n/2) to the others: the least cut that separates them, each host counting as one
+/// unit of which nothing is lost inside. Complexity: O(paths · links), a maximal flow.
 BitsPerSecond Bisection(const Cluster& cluster);
 
 }  // namespace weft::planner

@@ -6,18 +6,20 @@
 //   shares.Update();
 //   shares.rate(a);
 //
-// How: the solution is a choice, for every class, of the link (or cap) that holds it. Given that choice, a link's level
-// (rate per weight of the classes that it holds) is (capacity - what the others take) / (weight that it holds). A change
-// makes a few links dirty. Dirty links are taken in ascending order of level: each takes classes from links with a higher
-// level where its own level fell, gives classes to links with a lower level where it rose, settles its level, and hands
-// the difference to the other links of its classes. At rest every class is held by the lowest link of its path and every
-// holding link is full, which is max-min's definition. Should that not come to rest soon, all is filled anew.
+// How: the solution is a choice, for every class, of the link (or cap) that holds it. Given that choice, a link's
+// level (rate per weight of the classes that it holds) is (capacity - what the others take) / (weight that it
+// holds). A change makes a few links dirty. Dirty links are taken in ascending order of level: each takes classes
+// from links with a higher level where its own level fell, gives classes to links with a lower level where it rose,
+// settles its level, and hands the difference to the other links of its classes. At rest every class is held by the
+// lowest link of its path and every holding link is full, which is max-min's definition. Should that not come to
+// rest soon, all is filled anew.
 //
-// Rates are kept per link, not per class: a class has the level of its holder. A link that settles adds one number to the
-// sums of the links that its classes cross, from one array of its own; no class is looked at unless it may change hands.
-// Whether that may be is known from two thresholds per link: `up`, below which a link's level meets no other link of the
-// classes that it holds, and `down`, above which it meets none of those held elsewhere. A pair of links needs no look at
-// each other while up(holder) ≤ down(other); whoever passes its own threshold looks at its classes and sets both anew.
+// Rates are kept per link, not per class: a class has the level of its holder. A link that settles adds one number
+// to the sums of the links that its classes cross, from one array of its own; no class is looked at unless it may
+// change hands. Whether that may be is known from two thresholds per link: `up`, below which a link's level meets
+// no other link of the classes that it holds, and `down`, above which it meets none of those held elsewhere. A pair
+// of links needs no look at each other while up(holder) ≤ down(other); whoever passes its own threshold looks at
+// its classes and sets both anew.
 //
 // Source: the bottleneck characterisation is Bertsekas and Gallager, section 6.5.2; the update is derived above.
 #pragma once
@@ -35,8 +37,8 @@ namespace weft::planner {
 struct FairShareOptions {
   int32_t priorities = 1;    ///< flows have priorities 0 … priorities - 1
   /// Relative change of a link's level below which the classes that it holds keep their rates until more has come
-  /// together. The default is exact up to rounding. 1e-4 leaves links up to that share above or below their capacity and
-  /// confines an arrival to its neighbourhood.
+  /// together. The default is exact up to rounding. 1e-4 leaves links up to that share above or below their
+  /// capacity and confines an arrival to its neighbourhood.
   double tolerance = 1e-12;
   bool merge = true;         ///< equal flows share one class
 };
@@ -48,14 +50,16 @@ class FairShares {
 
   explicit FairShares(std::span<const BitsPerSecond> capacity, FairShareOptions options = {});
 
-  /// Adds `count` equal flows and returns their class: a known one if merging. Requires: weight > 0, priority in range.
+  /// Adds `count` equal flows and returns their class: a known one if merging. Requires: weight > 0, priority in
+  /// range.
   ClassId Add(const MaxMinFlow& flow, int32_t count = 1);
-  /// Takes `count` flows of the class away; the id is free again when none is left. Requires: count ≤ flows in the class.
+  /// Takes `count` flows of the class away; the id is free again when none is left. Requires: count ≤ flows in the
+  /// class.
   void Remove(ClassId id, int32_t count = 1);
   void SetCapacity(LinkId link, BitsPerSecond capacity);
 
-  /// Brings the rates up to date with all changes since the last call. Complexity: O(Σ flows of the links reached), at most
-  /// a few complete solutions.
+  /// Brings the rates up to date with all changes since the last call. Complexity: O(Σ flows of the links reached),
+  /// at most a few complete solutions.
   void Update();
 
   /// Of one flow of the class. Requires: Update() since the last change. Complexity: O(1).
@@ -97,8 +101,9 @@ class FairShares {
     int32_t entry;
     int32_t position;          // of the row in the entry's path
   };
-  /// One link for one priority. Members [0, own) are held here; what settling needs of them lies in arrays of its own:
-  /// weights[slot], and others[slot * width ..] the other rows of the path, filled up with the row that is none.
+  /// One link for one priority. Members [0, own) are held here; what settling needs of them lies in arrays of its
+  /// own: weights[slot], and others[slot * width ..] the other rows of the path, filled up with the row that is
+  /// none.
   struct Row {
     double own_weight = 0;
     double own_peak = 0;       // own_weight when it was last summed
@@ -165,8 +170,8 @@ class FairShares {
   FairShareOptions options_;
   double tie_;                              // levels that close are one level: no class changes hands
   std::vector<Row> rows_;
-  // Per row, each in an array of its own, as settling one row reads or writes a few of them for many others. The one past
-  // the last row is the row that is none.
+  // Per row, each in an array of its own, as settling one row reads or writes a few of them for many others. The
+  // one past the last row is the row that is none.
   std::vector<double> capacity_;
   std::vector<double> foreign_;             // what members held elsewhere take
   std::vector<double> level_;               // infinite: holds nobody

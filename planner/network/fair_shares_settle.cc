@@ -167,8 +167,8 @@ double FairShares::LowestElsewhere(size_t r, uint32_t slot, int32_t* where) cons
   return lowest;
 }
 
-/// Hands classes that another link or their cap holds below `level` to it. What they leave lifts the level, so that more
-/// may follow. Returns the level; the row may hold nobody afterwards.
+/// Hands classes that another link or their cap holds below `level` to it. What they leave lifts the level, so that
+/// more may follow. Returns the level; the row may hold nobody afterwards.
 double FairShares::GiveAway(size_t r, double level) {
   const Row& row = rows_[r];
   double lowest = kNoLevel;
@@ -206,7 +206,8 @@ void FairShares::Certify(size_t r, double level, double lowest) {
   rows_[r].first = first;
 }
 
-/// Takes over classes that are held above `level`, highest first, until the level is no lower than what the others have.
+/// Takes over classes that are held above `level`, highest first, until the level is no lower than what the others
+/// have.
 double FairShares::TakeOver(size_t r, double level) {
   Row& row = rows_[r];
   gains_.clear();

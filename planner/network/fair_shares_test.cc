@@ -164,8 +164,8 @@ class Churn {
   std::optional<FairShares> shares_;
 };
 
-// 1,200 lives of 40 changes, with and without priorities and merging: after each update the rates are those of a solution
-// from nothing.
+// 1,200 lives of 40 changes, with and without priorities and merging: after each update the rates are those of a
+// solution from nothing.
 TEST(FairShares, AgreesWithACompleteSolutionAfterEveryChange) {
   for (uint32_t seed = 0; seed < 1200; ++seed) {
     Churn churn(seed, {.priorities = seed % 2 == 0 ? 1 : 3, .merge = seed % 3 != 0}, 10, 20);
@@ -231,7 +231,8 @@ TEST(FairShares, UpdatesAreLocalRatherThanComplete) {
   EXPECT_LE(complete, 20 + updates / 100);
 }
 
-// With a tolerance t each link's level lags by at most t, and so do the rates, here within 20 t of their exact values.
+// With a tolerance t each link's level lags by at most t, and so do the rates, here within 20 t of their exact
+// values.
 TEST(FairShares, AToleranceIsKept) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     Churn churn(seed, {.tolerance = 1e-3}, 40, 120);
@@ -242,7 +243,8 @@ TEST(FairShares, AToleranceIsKept) {
       const std::vector<BitsPerSecond> expected = churn.Expected();
       for (size_t f = 0; f < expected.size(); ++f) {
         const double rate = churn.shares().rate(churn.flows()[f].id).value();
-        ASSERT_NEAR(rate, expected[f].value(), 0.02 * (0.01 + expected[f].value())) << "seed " << seed << " step " << step;
+        ASSERT_NEAR(rate, expected[f].value(), 0.02 * (0.01 + expected[f].value()))
+            << "seed " << seed << " step " << step;
       }
     }
   }

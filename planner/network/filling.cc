@@ -5,8 +5,8 @@
 namespace weft::planner {
 namespace {
 
-/// A row's filling level: the level at which it is full. Levels only rise while entries freeze, so a key that has become
-/// stale is too small, never too large: it is brought up to date when it comes to the top.
+/// A row's filling level: the level at which it is full. Levels only rise while entries freeze, so a key that has
+/// become stale is too small, never too large: it is brought up to date when it comes to the top.
 struct Key {
   double level;
   int32_t row;  // past the rows: the cap of entry `row - rows`

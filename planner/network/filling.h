@@ -1,8 +1,8 @@
-// Progressive filling over plain arrays: the one implementation behind MaxMinRates() and the full solutions of FairShares.
-// Internal to planner/network.
+// Progressive filling over plain arrays: the one implementation behind MaxMinRates() and the full solutions of
+// FairShares. Internal to planner/network.
 //
-// A row is one capacity; an entry crosses rows and grows with its weight until a row or its own cap holds it. The level of
-// an entry is its rate per weight; the level of a row is the common level of the entries that it holds.
+// A row is one capacity; an entry crosses rows and grows with its weight until a row or its own cap holds it. The
+// level of an entry is its rate per weight; the level of a row is the common level of the entries that it holds.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Equal flows as one: flows with the same links in the same order, weight, cap and priority get the same rate, so that a
-// solver needs them once, with a count. Internal to planner/network.
+// Equal flows as one: flows with the same links in the same order, weight, cap and priority get the same rate, so
+// that a solver needs them once, with a count. Internal to planner/network.
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,8 @@ constexpr double kTogether = 4e-12;
 /// Times are seconds, amounts bytes, rates bytes per second.
 class LaneEvents {
  public:
-  LaneEvents(std::span<const BitsPerSecond> capacity, std::span<const TransferLane> lanes, std::span<const LaneRate> rates,
-             const std::vector<bool>& chosen, SimulationResult* result)
+  LaneEvents(std::span<const BitsPerSecond> capacity, std::span<const TransferLane> lanes,
+             std::span<const LaneRate> rates, const std::vector<bool>& chosen, SimulationResult* result)
       : lanes_(lanes), rates_(rates), chosen_(chosen), result_(result), shares_(capacity, Options(lanes)),
         state_(lanes.size()), dependents_(lanes.size()) {
     for (size_t i = 0; i < lanes.size(); ++i) {
@@ -125,7 +125,8 @@ class LaneEvents {
       state.rate = rates_[Index(lane)].peak;
     } else if (state.share < 0) {
       state.rate = 0;
-      state.share = shares_.Add({.links = data.links, .weight = data.weight, .cap = data.cap, .priority = data.priority});
+      state.share =
+          shares_.Add({.links = data.links, .weight = data.weight, .cap = data.cap, .priority = data.priority});
       if (lane_of_share_.size() <= Index(state.share)) lane_of_share_.resize(Index(state.share) + 1);
       lane_of_share_[Index(state.share)] = lane;
       reshare_ = true;
@@ -138,7 +139,9 @@ class LaneEvents {
     SetEnd(state);
   }
 
-  void SetEnd(const State& state) { end_[Index(state.place)] = state.rate > 0 ? state.since + state.left / state.rate : kNever; }
+  void SetEnd(const State& state) {
+    end_[Index(state.place)] = state.rate > 0 ? state.since + state.left / state.rate : kNever;
+  }
 
   void End(int32_t lane) {
     State& state = state_[Index(lane)];

@@ -14,7 +14,8 @@ struct LaneRate {
   bool shared = false;  ///< some link of it may be full; otherwise its rate is always `peak`
 };
 
-/// Whether each lane's links may be full: the peaks of all lanes of a link exceed its capacity. Complexity: O(Σ|links|).
+/// Whether each lane's links may be full: the peaks of all lanes of a link exceed its capacity. Complexity:
+/// O(Σ|links|).
 std::vector<LaneRate> LaneRates(std::span<const BitsPerSecond> capacity, std::span<const TransferLane> lanes);
 
 /// Runs the lanes with `chosen[lane]` to their end, which depend on chosen lanes only, and writes their finish times.

@@ -1,6 +1,6 @@
 // Weighted max-min fair rates with strict priorities and rate caps, by progressive filling: raise all rates of the
-// highest priority in proportion to their weights; when a link is full, freeze the flows that cross it; go on with the rest,
-// then with the next priority on what is left. A flow's rate cap is a private link.
+// highest priority in proportion to their weights; when a link is full, freeze the flows that cross it; go on with
+// the rest, then with the next priority on what is left. A flow's rate cap is a private link.
 //
 // For rates that follow arrivals, departures and capacity changes see fair_shares.h.
 //
@@ -24,9 +24,9 @@ struct MaxMinFlow {
   int32_t priority = 0;              ///< ≥ 0; 0 is served first, a higher number only on what is left
 };
 
-/// Rates in the order of `flows`. `capacity[l]` belongs to LinkId(l); a flow without links gets its cap. Equal flows (same
-/// links in the same order, weight, cap and priority) are solved as one where they are many.
-/// Requires: weights > 0, capacities ≥ 0. Complexity: O((Σ|links| + priorities · L) log L).
+/// Rates in the order of `flows`. `capacity[l]` belongs to LinkId(l); a flow without links gets its cap. Equal
+/// flows (same links in the same order, weight, cap and priority) are solved as one where they are many. Requires:
+/// weights > 0, capacities ≥ 0. Complexity: O((Σ|links| + priorities · L) log L).
 std::vector<BitsPerSecond> MaxMinRates(std::span<const BitsPerSecond> capacity, std::span<const MaxMinFlow> flows);
 
 }  // namespace weft::planner

@@ -75,7 +75,8 @@ TEST(MaxMin, ADeadLinkGivesNothingAndAFlowWithoutLinksItsCap) {
   EXPECT_TRUE(Solve(Equal({1}, {})).empty());
 }
 
-// The first priority takes 10 of link 0, where the second then gets nothing; on link 1 it gets what the cap leaves, 6 - 2.
+// The first priority takes 10 of link 0, where the second then gets nothing; on link 1 it gets what the cap leaves,
+// 6 - 2.
 TEST(MaxMin, ALowerPriorityGetsOnlyWhatIsLeft) {
   Problem problem = Equal({10, 6}, {{0}, {0, 1}, {1}, {1}});
   problem.cap = {1e300, 1e300, 2, 1e300};
@@ -99,7 +100,8 @@ TEST(MaxMin, WeightsThatDifferByTwelveOrdersDoNotBreakIt) {
   EXPECT_THAT(Solve(problem), ElementsAre(1e3, DoubleNear(5e8 - 500, 1), DoubleNear(5e8 - 500, 1)));
 }
 
-/// The definition for one priority, step by step: raise all free flows until the first link or cap is full, freeze, repeat.
+/// The definition for one priority, step by step: raise all free flows until the first link or cap is full, freeze,
+/// repeat.
 std::vector<double> OnePriority(const Problem& problem) {
   const size_t n = problem.links.size();
   std::vector<double> rate(n, 0);
@@ -140,7 +142,8 @@ std::vector<double> OnePriority(const Problem& problem) {
 std::vector<double> Reference(const Problem& problem) {
   std::vector<double> rates(problem.links.size(), 0);
   std::vector<BitsPerSecond> left = problem.capacity;
-  for (int32_t priority = 0; priority <= *std::max_element(problem.priority.begin(), problem.priority.end()); ++priority) {
+  const int32_t last = *std::max_element(problem.priority.begin(), problem.priority.end());
+  for (int32_t priority = 0; priority <= last; ++priority) {
     Problem part{.capacity = left};
     std::vector<size_t> members;
     for (size_t f = 0; f < rates.size(); ++f) {

@@ -1,6 +1,6 @@
-// Shortest paths for many pairs of one topology: what Topology::ShortestPaths() says, for hundreds of thousands of pairs
-// per second. End points with a single cable have their switch's paths with a link before and one behind, and paths between
-// two switches are found once.
+// Shortest paths for many pairs of one topology: what Topology::ShortestPaths() says, for hundreds of thousands of
+// pairs per second. End points with a single cable have their switch's paths with a link before and one behind, and
+// paths between two switches are found once.
 //
 //   PathCatalog catalog(topology);
 //   for (...) paths = catalog.Paths(from, to);
@@ -20,11 +20,13 @@ class PathCatalog {
  public:
   using Path = std::vector<LinkId>;
 
-  /// `topology` must outlive the catalogue and stay as it is but for capacities and health; at most `limit` paths per pair.
+  /// `topology` must outlive the catalogue and stay as it is but for capacities and health; at most `limit` paths
+  /// per pair.
   explicit PathCatalog(const Topology& topology, size_t limit = 64);
 
-  /// topology.ShortestPaths(from, to, limit). Complexity: O(paths · hops) where both ends have one cable and their switches
-  /// were asked for before; a search among the switches once per switch of a destination; else as ShortestPaths.
+  /// topology.ShortestPaths(from, to, limit). Complexity: O(paths · hops) where both ends have one cable and their
+  /// switches were asked for before; a search among the switches once per switch of a destination; else as
+  /// ShortestPaths.
   std::vector<Path> Paths(NodeId from, NodeId to);
 
  private:

@@ -39,7 +39,8 @@ TEST(PathCatalog, SaysWhatShortestPathsSaysOnEveryFabric) {
 }
 
 TEST(PathCatalog, SaysWhatShortestPathsSaysAmongServers) {
-  const Cluster cluster = RailOptimised({.hosts = 2, .rails = 4, .hosts_per_group = 1, .spines = 2, .server = DgxV100()});
+  const Cluster cluster =
+      RailOptimised({.hosts = 2, .rails = 4, .hosts_per_group = 1, .spines = 2, .server = DgxV100()});
   std::vector<NodeId> ends = cluster.hosts[0].gpus;
   ends.insert(ends.end(), cluster.hosts[1].gpus.begin(), cluster.hosts[1].gpus.end());
   ends.push_back(cluster.hosts[0].ports[1]);

@@ -8,14 +8,17 @@ namespace weft::planner {
 namespace {
 
 /// `count` nodes "<server>/<what>0" …
-std::vector<NodeId> AddNodes(Topology* topology, std::string_view server, std::string_view what, int count, NodeKind kind) {
+std::vector<NodeId> AddNodes(Topology* topology, std::string_view server, std::string_view what, int count,
+                             NodeKind kind) {
   std::vector<NodeId> nodes;
   for (int i = 0; i < count; ++i) nodes.push_back(topology->AddNode(fmt::format("{}/{}{}", server, what, i), kind));
   return nodes;
 }
 
 /// The one of `parents` that the i-th of `count` equal parts hangs on.
-NodeId ParentOf(size_t i, size_t count, const std::vector<NodeId>& parents) { return parents[i * parents.size() / count]; }
+NodeId ParentOf(size_t i, size_t count, const std::vector<NodeId>& parents) {
+  return parents[i * parents.size() / count];
+}
 
 void AddNvlink(Topology* topology, std::string_view server, const ServerSpec& spec, const std::vector<NodeId>& gpus) {
   if (spec.nvlink.value() <= 0) return;
@@ -54,7 +57,9 @@ Server AddServer(Topology* topology, std::string_view name, const ServerSpec& sp
     topology->AddCable(pcie[i], ParentOf(i, pcie.size(), cpus), spec.pcie, LinkKind::kPcie);
   }
   for (size_t i = 0; i < cpus.size(); ++i) {
-    for (size_t j = i + 1; j < cpus.size(); ++j) topology->AddCable(cpus[i], cpus[j], spec.cpu_fabric, LinkKind::kCpuFabric);
+    for (size_t j = i + 1; j < cpus.size(); ++j) {
+      topology->AddCable(cpus[i], cpus[j], spec.cpu_fabric, LinkKind::kCpuFabric);
+    }
   }
   return server;
 }

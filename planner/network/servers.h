@@ -1,4 +1,5 @@
-// The inside of a GPU server as part of the one graph: GPUs, NVLink (switched or direct), PCIe switches, sockets and NICs.
+// The inside of a GPU server as part of the one graph: GPUs, NVLink (switched or direct), PCIe switches, sockets
+// and NICs.
 //
 //   Topology topology;
 //   const Server server = AddServer(&topology, "n1", DgxH100());

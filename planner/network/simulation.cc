@@ -141,8 +141,8 @@ SimulationResult SimulateFlows(std::span<const BitsPerSecond> capacity, std::spa
   std::vector<TransferLane> lanes;
   lanes.reserve(flows.size());
   for (const SimulatedFlow& flow : flows) {
-    lanes.push_back({.links = flow.links, .bytes = flow.bytes, .start = flow.start, .weight = flow.weight, .cap = flow.cap,
-                     .priority = flow.priority});
+    lanes.push_back({.links = flow.links, .bytes = flow.bytes, .start = flow.start, .weight = flow.weight,
+                     .cap = flow.cap, .priority = flow.priority});
   }
   return SimulateLanes(capacity, lanes);
 }

@@ -109,7 +109,8 @@ TEST(Lanes, ARingTakesTheAlphaBetaTime) {
   }
 }
 
-// The slow lane paces all: 14 · (0.5 + 20 / 5) = 63 s for itself; whoever waits for its last but one step ends earlier.
+// The slow lane paces all: 14 · (0.5 + 20 / 5) = 63 s for itself; whoever waits for its last but one step ends
+// earlier.
 TEST(Lanes, ASlowLinkPacesTheWholeRing) {
   std::vector<BitsPerSecond> capacity(8, kByte * 10);
   capacity[2] = kByte * 5;
@@ -192,7 +193,8 @@ std::vector<double> SimulateObviously(std::span<const BitsPerSecond> capacity, s
         continue;
       }
       who.push_back(f);
-      sharing.push_back({.links = flows[f].links, .weight = flows[f].weight, .cap = flows[f].cap, .priority = flows[f].priority});
+      sharing.push_back({.links = flows[f].links, .weight = flows[f].weight, .cap = flows[f].cap,
+                         .priority = flows[f].priority});
     }
     const std::vector<BitsPerSecond> rates = MaxMinRates(capacity, sharing);
     for (size_t i = 0; i < who.size(); ++i) {

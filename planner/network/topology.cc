@@ -19,7 +19,8 @@ uint64_t Ends(NodeId from, NodeId to) {
 
 }  // namespace
 
-/// Hops compared in halves, so that two over NVLink beat two over PCIe, and nothing beats a hop less of the same kind.
+/// Hops compared in halves, so that two over NVLink beat two over PCIe, and nothing beats a hop less of the same
+/// kind.
 int32_t HopLength(LinkKind kind) {
   switch (kind) {
     case LinkKind::kNetwork:

@@ -1,6 +1,6 @@
-// Everything that bytes cross as one directed graph, from GPU to spine: hosts or what is in them, switches, and one link
-// per direction of a cable. Capacities are what is available, which telemetry may hold below what the cable was sold as.
-// Whole fabrics are built by fabrics.h, the inside of servers by servers.h.
+// Everything that bytes cross as one directed graph, from GPU to spine: hosts or what is in them, switches, and one
+// link per direction of a cable. Capacities are what is available, which telemetry may hold below what the cable
+// was sold as. Whole fabrics are built by fabrics.h, the inside of servers by servers.h.
 //
 // Leaves out: queues and buffers (the simulation is fluid).
 #pragma once
@@ -30,8 +30,8 @@ struct Node {
   NodeKind kind = NodeKind::kSwitch;
 };
 
-/// One direction of a cable. `capacity` is the rate planned with, 0 while the link is down; `line_rate` what the cable is
-/// configured for; `measured` what the link gives while it is up.
+/// One direction of a cable. `capacity` is the rate planned with, 0 while the link is down; `line_rate` what the
+/// cable is configured for; `measured` what the link gives while it is up.
 struct Link {
   NodeId from, to;
   BitsPerSecond line_rate;
@@ -72,10 +72,10 @@ class Topology {
   const Link& link(LinkId id) const { return links_[id.index()]; }
   const Node& node(NodeId id) const { return nodes_[id.index()]; }
 
-  /// All shortest paths from one host or GPU to another, each a list of links, in lexical order of their link ids; at most
-  /// `limit`. Empty if there is none. Fewest hops count; inside a server NVLink is preferred to PCIe and PCIe to the link
-  /// between sockets. Links that are down count as any other: a path over one is a path that may come back.
-  /// Complexity: O((nodes + links) log nodes + paths · hops).
+  /// All shortest paths from one host or GPU to another, each a list of links, in lexical order of their link ids;
+  /// at most `limit`. Empty if there is none. Fewest hops count; inside a server NVLink is preferred to PCIe and
+  /// PCIe to the link between sockets. Links that are down count as any other: a path over one is a path that may
+  /// come back. Complexity: O((nodes + links) log nodes + paths · hops).
   std::vector<std::vector<LinkId>> ShortestPaths(NodeId from, NodeId to, size_t limit = 64) const;
 
  private:

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <utility>
 
+#include "formats/one_line.h"
 #include "formats/scenario_import.h"
 
 namespace weft::formats {
@@ -149,7 +150,8 @@ FabricBuilder ReadTorus(FabricInput& in) {
     int extent = 0;
     const auto parsed = std::from_chars(text.data(), text.data() + text.size(), extent);
     if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || extent < 1 || extent > kMostHosts) {
-      in.fields.Reject("extent", fmt::format("value {}, expected a list of integers from 1 to {}", text, kMostHosts));
+      in.fields.Reject("extent", fmt::format("value {}, expected a list of integers from 1 to {}",
+                                             OneLine(text, 40), kMostHosts));
       break;
     }
     spec.extent.push_back(extent);

@@ -260,6 +260,8 @@ TEST(ScenarioYaml, ErrorsOfTheClusterNameLineKeyValueAndWhatWasExpected) {
        "s.yaml:5: key \"cluster\": no path from b to a, expected one as job \"one\" sends there"},
       {testing::kScenarioTorus, "[3, 2]", "[3, 0]",
        "key \"cluster.extent\": value 0, expected a list of integers from 1 to"},
+      {testing::kScenarioTorus, "[3, 2]", "[3, \"x\xc3\xa9\\e[0m\"]",
+       "key \"cluster.extent\": value x???[0m, expected a list of integers from 1 to"},
       {testing::kScenarioTorus, "[3, 2]", "[]", "key \"cluster.extent\": expected a list of 1 to 8 sizes"},
   });
 }

@@ -215,15 +215,18 @@ class JobReader {
     return hosts;
   }
 
-  /// The machines that a model is planned on: the job's hosts, the slowest of them where they differ.
+  /// The machines that a model is planned on: the job's hosts, the slowest of them where they differ, over all copies
+  /// since one plan serves them all.
   Status SetCluster(YamlFields& fields, const std::vector<JobHost>& hosts, ScenarioModel* model) const {
+    const BitsPerSecond before = model->cluster.nic_rate;
     model->cluster = *cluster_.machine;
     model->cluster.nodes = static_cast<int64_t>(hosts.size());
     model->cluster.gpus_per_node = hosts.front().gpus;
     BitsPerSecond rate = cluster_.hosts[hosts.front().host].rate;
     for (const JobHost& host : hosts) rate = std::min(rate, cluster_.hosts[host.host].rate);
     // A host without network (a single server) still needs a positive rate to be a cluster of one.
-    model->cluster.nic_rate = rate.value() > 0 ? rate : model->cluster.intra_node_rate;
+    if (!(rate.value() > 0)) rate = cluster_.machine->intra_node_rate;
+    model->cluster.nic_rate = model->jobs.empty() ? rate : std::min(before, rate);
     for (const JobHost& host : hosts) {
       if (host.gpus == hosts.front().gpus) continue;
       fields.Reject("hosts",

@@ -1,7 +1,10 @@
 // Clusters of scenario files whose parts differ from each other, or are named like what the reader adds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "formats/scenario_yaml.h"
@@ -39,6 +42,29 @@ TEST(ScenarioCluster, CopiesOfAModelArePlannedOnTheSlowestHostsOfAll) {
     EXPECT_EQ(read->models[0].cluster.nodes, 2);
     EXPECT_EQ(read->models[0].cluster.nic_rate, GigabitsPerSecond(10)) << hosts;
   }
+}
+
+TEST(ScenarioCluster, TheSwitchAboveSlurmsRootsTakesANameThatIsFree) {
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / ("weft_scenario_core_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "t.conf") << "SwitchName=core Nodes=n1\nSwitchName=s2 Nodes=core2\n";
+  const Result<ScenarioFile> read = ParseScenarioYaml(R"(version: 1
+name: roots
+duration: 5s
+cluster: {fabric: slurm, file: t.conf, rate: 100Gbit/s, core_rate: 50Gbit/s}
+jobs: [{name: one, hosts: [n1, core2], compute: 10ms, bytes: 10MB}]
+)",
+                                                      "s.yaml", folder.string());
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(read) << read.error().message();
+  const planner::Topology& topology = read->scenario.topology;
+  ASSERT_TRUE(topology.FindNode("core3"));
+  EXPECT_EQ(topology.node(*topology.FindNode("core3")).kind, planner::NodeKind::kSwitch);
+  EXPECT_THAT(topology.links(), SizeIs(8)) << "four cables";
+  for (const planner::Link& link : topology.links()) EXPECT_NE(link.from, link.to);
+  const planner::ScenarioFlow& flow = read->scenario.jobs[0].flows[0];
+  EXPECT_THAT(topology.ShortestPaths(flow.from, flow.to)[0], SizeIs(4));
 }
 
 }  // namespace

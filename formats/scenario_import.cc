@@ -132,7 +132,10 @@ Result<BuiltFabric> BuildSlurm(const std::string& path, BitsPerSecond rate, std:
                     path, roots[0], roots[1]));
   }
   if (roots.size() > 1) {
-    const NodeId core = topology.AddNode("core", NodeKind::kSwitch);
+    // AddNode() gives the node that has the name already: a host or switch of the file may be called core.
+    std::string name = "core";
+    for (int n = 2; topology.FindNode(name); ++n) name = fmt::format("core{}", n);
+    const NodeId core = topology.AddNode(name, NodeKind::kSwitch);
     for (const std::string& root : roots) topology.AddCable(*topology.FindNode(root), core, *core_rate);
   }
   return built;

@@ -51,17 +51,21 @@ double Score(const SharedCircle& shared) {
   return 1 - excess / (kAngles * shared.circle.capacity.value());
 }
 
-/// The best rotation of job i, all others as they are.
+/// Job i to its best rotation, all others as they are. Returns whether the score is higher than any before, be it with
+/// i where it was: others may have turned since.
 bool Turn(SharedCircle* shared, size_t i) {
-  const size_t old = shared->rotation[i];
-  size_t best = old;
+  size_t best = shared->rotation[i];
+  bool better = false;
   for (size_t turn = 0; turn < shared->turns[i]; ++turn) {
     shared->rotation[i] = turn;
     const double score = Score(*shared);
-    if (score > shared->score + 1e-12) shared->score = score, best = turn;
+    if (score <= shared->score + 1e-12) continue;
+    shared->score = score;
+    best = turn;
+    better = true;
   }
   shared->rotation[i] = best;
-  return best != old;
+  return better;
 }
 
 void Fit(SharedCircle* shared) {

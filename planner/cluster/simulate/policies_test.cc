@@ -88,6 +88,19 @@ TEST(Cassini, PeriodsOfTwoToOneFitOneCircle) {
   EXPECT_LT(Evaluate(bench.situation, MakeTrial(bench.situation, decision), 40).mean_slowdown, 1.02);
 }
 
+TEST(Cassini, TheSecondOfThreeTurnsThoughTheThirdIsWellWhereItIs) {
+  // The first two send in the last 0.3 s of 1 s, the third from 0.35 s on: only the second one has to turn.
+  RoutableJob third = Job(8, 1, 300);
+  third.release = Seconds(0.35);
+  const Bench bench(1, {Job(8, 0.7, 300), Job(8, 0.7, 300), third});
+  const JobPaths paths(3, {0});
+  const CassiniShifts shifts = PlanCassiniShifts(bench.situation, OnPaths(bench.situation, paths));
+  EXPECT_NEAR(shifts.score, 1, 1e-9);
+  EXPECT_GT(shifts.gates[1].first.count(), 0.1);
+  const Decision decision = DecideCassini(bench.situation);
+  EXPECT_LT(Evaluate(bench.situation, MakeTrial(bench.situation, decision), 40).mean_slowdown, 1.01);
+}
+
 TEST(Sincronia, TheCoflowThatHoldsTheBottleneckLongestIsLast) {
   const Bench bench(1, {Job(8, 1, 300), Job(8, 1, 100), Job(8, 1, 200)});
   EXPECT_THAT(DecideSincronia(bench.situation).classes, ElementsAre(2, 0, 1));

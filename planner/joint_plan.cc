@@ -20,6 +20,8 @@ constexpr double kNotWorse = 1e-3;        // relative: less is rounding of a fin
 constexpr double kWindowSlack = 0.05;     // of the period, that a window is open longer than its bursts take
 constexpr double kGuard = 0.04;           // of the period, that is kept between the bursts of two jobs
 constexpr double kMostStretch = 0.05;     // of a period, that a window may delay an iteration by
+/// So that an answer comes within seconds: bursts of periods in no small ratio average out, and need no window.
+constexpr CircleOptions kCircles{.evaluations = 20'000, .edges = 256};
 constexpr double kCycleSlack = 0.03;      // of the cycle: a job that is slower than its windows come would miss them
 
 /// Patterns of wrong compute times that an answer must stand: all slow, all fast, and neighbours wrong in opposite ways.
@@ -151,7 +153,13 @@ class GroupPlanner {
                                              jobs.size(), stable.size()));
       return;
     }
-    const ShiftPlan found = PlanTimeShifts(world_.capacity(), jobs);
+    const ShiftPlan found = PlanTimeShifts(world_.capacity(), jobs, kCircles);
+    plan_->complete &= found.complete;
+    if (found.links_left_out > 0) {
+      report_.rejected.push_back(fmt::format("time shifts: {} links left out, the periods of their jobs have "
+                                             "too many bursts in common", found.links_left_out));
+    }
+    if (found.links.empty() && found.links_left_out > 0) return;
     if (found.links.empty()) {
       report_.rejected.push_back("time shifts: no two jobs with a stable period overfill a link");
       return;

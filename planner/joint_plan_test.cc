@@ -149,6 +149,22 @@ TEST(JointPlan, NoSimulatedPlanBeatsTheBound) {
   }
 }
 
+// Periods 100 : 97 : 89 : 1: on a common circle the last job alone has hundreds of bursts. They share
+// the two hops over the spine, both ways.
+TEST(JointPlan, PeriodsInNoSmallRatioAreLeftOutOfTimeShifts) {
+  JointProblem problem{.topology = LeafSpine(2, 1, 4, MegabitsPerSecond(100)), .jobs = {}, .options = {.classes = 2}};
+  problem.options.hash_seeds = 2;
+  const double periods[] = {10, 9.7, 8.9, 0.1};
+  for (int j = 0; j < 4; ++j) {
+    JointJob job = Pair(problem.topology, fmt::format("job{}", j), 1 + j, 5 + j, 0.6 * periods[j], 0.4 * periods[j], 0);
+    job.stable = true;
+    problem.jobs.push_back(std::move(job));
+  }
+  const JointPlan plan = PlanJointly(problem);
+  EXPECT_THAT(Joined(plan.jobs[0].rejected), HasSubstr("time shifts: 4 links left out"));
+  for (const JointJobPlan& job : plan.jobs) EXPECT_FALSE(job.shifted);
+}
+
 TEST(JointPlan, DeadLinksAreNamedAndJobsOverThemAreLeftOut) {
   JointProblem problem = BigAndSmall();
   problem.topology.SetCapacity(*problem.topology.FindLink(Host(problem.topology, 2), *problem.topology.FindNode("leaf1")),

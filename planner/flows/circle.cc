@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/check.h"
 
@@ -53,11 +54,20 @@ double ExcessOf(const LinkCircle& circle, std::span<const size_t> placed, std::s
   return excess + std::max(0.0, demand - capacity) * (circle.perimeter.count() - from);
 }
 
+/// What a search may still spend.
+struct Budget {
+  int64_t left;
+
+  explicit Budget(int64_t evaluations)
+      : left(evaluations > 0 ? evaluations : std::numeric_limits<int64_t>::max()) {}
+  bool Spent() const { return left <= 0; }
+};
+
 /// Branch and bound over the trees of meetings that tie all jobs to job 0.
 class ExactFit {
  public:
-  explicit ExactFit(const LinkCircle& circle)
-      : circle_(circle), rotation_(circle.jobs.size(), 0), best_(rotation_), used_(circle.jobs.size(), false),
+  ExactFit(const LinkCircle& circle, int64_t evaluations)
+      : circle_(circle), budget_(evaluations), rotation_(circle.jobs.size(), 0), best_(rotation_), used_(circle.jobs.size(), false),
         nothing_(kSame * circle.capacity.value() * circle.perimeter.count()) {}
 
   CircleFit Run() {
@@ -66,12 +76,14 @@ class ExactFit {
       used_[0] = true;
       Extend();
     }
-    return {best_, least_ < std::numeric_limits<double>::infinity() ? least_ : 0, 1, true};
+    const bool whole = least_ <= nothing_ || !budget_.Spent();
+    return {best_, least_ < std::numeric_limits<double>::infinity() ? least_ : CircleExcess(circle_, best_), 1, whole, whole};
   }
 
  private:
   /// One more job only adds demand, so a part that is no better than the best whole need not be finished.
   void Extend() {
+    --budget_.left;
     const double excess = ExcessOf(circle_, placed_, rotation_, &edges_);
     if (excess >= least_ - nothing_) return;
     if (placed_.size() == circle_.jobs.size()) {
@@ -95,16 +107,17 @@ class ExactFit {
       for (const double candidate : candidates) {
         rotation_[j] = candidate;
         Extend();
-        if (least_ <= nothing_) break;
+        if (least_ <= nothing_ || budget_.Spent()) break;
       }
       rotation_[j] = 0;
       placed_.pop_back();
       used_[j] = false;
-      if (least_ <= nothing_) return;
+      if (least_ <= nothing_ || budget_.Spent()) return;
     }
   }
 
   const LinkCircle& circle_;
+  Budget budget_;
   std::vector<double> rotation_, best_;
   std::vector<bool> used_;
   std::vector<size_t> placed_;
@@ -114,9 +127,10 @@ class ExactFit {
 };
 
 /// Jobs by falling traffic, each where it fits best; then one job at a time is moved while that helps.
-CircleFit GreedyFit(const LinkCircle& circle) {
+CircleFit GreedyFit(const LinkCircle& circle, int64_t evaluations) {
   const size_t n = circle.jobs.size();
   CircleFit fit{std::vector<double>(n, 0), 0, 1, false};
+  Budget budget(evaluations);
   std::vector<size_t> order(n), placed;
   std::vector<double> traffic(n, 0);
   for (size_t j = 0; j < n; ++j) {
@@ -134,6 +148,7 @@ CircleFit GreedyFit(const LinkCircle& circle) {
     for (const size_t k : placed) {
       if (k == j) continue;
       for (const double candidate : Meetings(circle, j, k, fit.rotation[k])) {
+        if (budget.left-- <= 0) break;
         fit.rotation[j] = candidate;
         const double excess = ExcessOf(circle, placed, fit.rotation, &edges);
         if (excess < best - something) best = excess, chosen = candidate;
@@ -146,13 +161,14 @@ CircleFit GreedyFit(const LinkCircle& circle) {
     placed.push_back(j);
     improve(j, ExcessOf(circle, placed, fit.rotation, &edges));
   }
-  for (bool improved = true; improved;) {
+  for (bool improved = true; improved && !budget.Spent();) {
     improved = false;
     for (const size_t j : order) improved |= improve(j, ExcessOf(circle, placed, fit.rotation, &edges));
   }
   const double turn = n > 0 ? fit.rotation[0] : 0;
   for (size_t j = 0; j < n; ++j) fit.rotation[j] = Modulo(fit.rotation[j] - turn, circle.jobs[j].period.count());
   fit.excess = ExcessOf(circle, placed, fit.rotation, &edges);
+  fit.complete = !budget.Spent();
   return fit;
 }
 
@@ -171,7 +187,8 @@ LinkCircle MakeCircle(BitsPerSecond capacity, std::span<const CommunicationPatte
   for (int32_t turns = 1; turns <= options.most_repeats && least > options.tolerance; ++turns) {
     double perimeter = 0;
     for (size_t j = 0; j < jobs.size(); ++j) {
-      repeats[j] = static_cast<int32_t>(turns * longest / jobs[j].period.count() * (1 + kSame));
+      const double ratio = std::min(longest / jobs[j].period.count(), kMostPeriodRatio);  // in range of what counts them
+      repeats[j] = static_cast<int32_t>(turns * ratio * (1 + kSame));
       // The nearest number of repeats may need all others to grow a little, which can be less than this one's growth.
       const double more = (repeats[j] + 1) * jobs[j].period.count() / (turns * longest) - 1;
       if (more <= options.tolerance) ++repeats[j];
@@ -226,7 +243,13 @@ std::vector<double> Meetings(const LinkCircle& circle, size_t j, size_t k, doubl
 }
 
 CircleFit FitCircle(const LinkCircle& circle, const CircleOptions& options) {
-  CircleFit fit = circle.jobs.size() <= options.exact_up_to ? ExactFit(circle).Run() : GreedyFit(circle);
+  const bool small = circle.jobs.size() <= options.exact_up_to;
+  CircleFit fit = small ? ExactFit(circle, options.evaluations).Run() : GreedyFit(circle, options.evaluations);
+  if (small && !fit.complete) {  // the first trees of many need not be good ones
+    CircleFit greedy = GreedyFit(circle, options.evaluations);
+    greedy.complete = false;
+    if (greedy.excess < fit.excess) fit = std::move(greedy);
+  }
   fit.score = CircleScore(circle, fit.excess);
   return fit;
 }

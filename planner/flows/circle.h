@@ -50,16 +50,21 @@ struct CircleOptions {
   int32_t most_repeats = 12;          ///< of the job with the longest period
   double tolerance = 0.005;           ///< a perimeter that stretches no period by more is taken at once
   size_t exact_up_to = 4;             ///< jobs; above, insertion and moves of one job at a time
-  /// Of time_shift.h: of each job so many links are looked at, those on which most can collide; and so many times the
-  /// collisions of a link are summed before the search for all links together ends where it is. 0: no limit.
+  /// So many times the collisions of a link are summed before a search ends where it is. 0: no limit. PlanTimeShifts
+  /// (time_shift.h) spends it twice at most: on the circles of all links, then on all links together.
+  int64_t evaluations = 0;
+  /// Of time_shift.h: of each job so many links are looked at, those on which most can collide. 0: no limit.
   /// Links whose circle has more edges than `edges` are left out as well: many bursts of many periods average out.
   size_t links_per_job = 0;
   size_t edges = 0;
-  int64_t evaluations = 0;
 };
 
+/// Jobs whose periods are further apart have no circle worth its edges: to the slower one the faster one is a constant load.
+inline constexpr double kMostPeriodRatio = 1e4;
+
 /// The shortest perimeter within the tolerance, or the one that stretches least; periods only grow, since a host can delay a
-/// burst but not hurry it. Bursts keep their lengths. Requires: periods > 0, capacity > 0.
+/// burst but not hurry it. Bursts keep their lengths. No job gets more repeats than `most_repeats` of one that is
+/// kMostPeriodRatio times slower: beyond that ratio `stretch` is large. Requires: periods > 0, capacity > 0.
 LinkCircle MakeCircle(BitsPerSecond capacity, std::span<const CommunicationPattern> jobs, const CircleOptions& options = {});
 
 /// ∫ max(0, demand - capacity) over the circle, in bits, with job j late by rotation[j] seconds.
@@ -74,9 +79,11 @@ struct CircleFit {
   double excess = 0;                  ///< bits per perimeter
   double score = 1;
   bool exact = true;
+  bool complete = true;               ///< the search was not cut short by `evaluations`
 };
 
-/// Rotations of least excess: exactly for up to `exact_up_to` jobs. Ties go to the first found in a fixed order.
+/// Rotations of least excess: exactly for up to `exact_up_to` jobs, if that takes no more than `evaluations`. Ties go to the
+/// first found in a fixed order.
 CircleFit FitCircle(const LinkCircle& circle, const CircleOptions& options = {});
 
 /// Rotations of job j, in [0, its period), at which one of its edges meets one of job k's, which is late by `rotation`.

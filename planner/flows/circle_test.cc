@@ -57,6 +57,19 @@ TEST(MakeCircle, StretchesPeriodsThatAreNearlyInARatio) {
   for (const CircleJob& job : circle.jobs) EXPECT_GE(job.period.count(), 1);
 }
 
+// 1 h is 3.6e9 times 1 us, more than a count of repeats holds.
+TEST(MakeCircle, PeriodsFarApartGetAFiniteCircleThatStretchesMuch) {
+  const std::vector<CommunicationPattern> jobs{Pattern(3600, 0, 1), Pattern(1e-6, 0, 5e-7)};
+  const LinkCircle circle = MakeCircle(kLink, jobs);
+  EXPECT_GE(circle.perimeter.count(), 3600);
+  EXPECT_GT(circle.stretch, 100);
+  for (const CircleJob& job : circle.jobs) {
+    EXPECT_GE(job.repeats, 1);
+    EXPECT_LE(job.repeats, 12 * kMostPeriodRatio + 1);
+    EXPECT_NEAR(job.repeats * job.period.count(), circle.perimeter.count(), 1e-6);
+  }
+}
+
 // Half the circle each, at rest both on the same half: 100 bit/s too many for 1 s of 2 s; score 1 - 100 / 200.
 TEST(FitCircle, TwoHalvesFitWithHalfATurn) {
   const std::vector<CommunicationPattern> jobs{Pattern(2, 0, 1), Pattern(2, 0, 1)};
@@ -111,6 +124,29 @@ TEST(FitCircle, EqualsBruteForceForFourJobsOnAGridOfTheirEdges) {
     std::vector<double> rotation(4, 0);
     EXPECT_NEAR(FitCircle(circle).excess, BruteForce(circle, 1, &rotation), 1e-6) << seed;
   }
+}
+
+// Four jobs with hundreds of bursts on one circle: all trees of their meetings would take hours.
+TEST(FitCircle, EndsWithinItsEvaluationsAndIsNoWorseThanAtRest) {
+  const std::vector<CommunicationPattern> jobs{Pattern(100, 0, 40), Pattern(97, 0, 40), Pattern(89, 0, 40),
+                                               Pattern(1, 0, 0.4)};
+  const LinkCircle circle = MakeCircle(kLink, jobs);
+  for (const size_t exact_up_to : {4u, 0u}) {
+    const CircleFit fit = FitCircle(circle, {.exact_up_to = exact_up_to, .evaluations = 50});
+    EXPECT_FALSE(fit.complete) << exact_up_to;
+    EXPECT_FALSE(fit.exact) << exact_up_to;
+    ASSERT_EQ(fit.rotation.size(), 4u);
+    EXPECT_NEAR(CircleExcess(circle, fit.rotation), fit.excess, 1e-6 * fit.excess);
+    EXPECT_LE(fit.excess, CircleExcess(circle, std::vector<double>(4, 0)) * (1 + 1e-9)) << exact_up_to;
+  }
+}
+
+TEST(FitCircle, IsCompleteAndTheSameWhereTheEvaluationsSuffice) {
+  const LinkCircle circle = Random(3, 3);
+  const CircleFit free = FitCircle(circle), limited = FitCircle(circle, {.evaluations = 1'000'000});
+  EXPECT_TRUE(limited.complete);
+  EXPECT_TRUE(limited.exact);
+  EXPECT_EQ(limited.rotation, free.rotation);
 }
 
 TEST(FitCircle, TheGreedyFitIsCloseToTheExactOne) {

@@ -10,6 +10,7 @@ namespace weft::planner {
 namespace {
 
 constexpr double kSame = 1e-9;
+constexpr int64_t kLeastEvaluations = 100;  // for the circle of each link
 constexpr size_t kPerturbed = 12;  // jobs of a group for which moving one job by force is tried as well
 
 /// A link on which jobs can collide, and its circle.
@@ -72,6 +73,9 @@ class ShiftPlanner {
       if (uses.size() > 1 && peak > rate * (1 + kSame)) collisions.push_back({link, peak - rate, &uses});
     }
     LeaveOut(&collisions);
+    CircleOptions circles = options_;  // the links share what may be spent
+    const auto count = static_cast<int64_t>(std::max<size_t>(1, collisions.size()));
+    if (circles.evaluations > 0) circles.evaluations = std::max(kLeastEvaluations, circles.evaluations / count);
     for (const Collision& collision : collisions) {
       SharedLink shared{.link = LinkId(collision.link)};
       std::vector<CommunicationPattern> patterns;
@@ -79,12 +83,19 @@ class ShiftPlanner {
         shared.jobs.push_back(j);
         patterns.push_back({jobs_[j].period, use->bursts});
       }
+      const auto [fastest, slowest] = std::ranges::minmax(
+          patterns, [](const auto& a, const auto& b) { return a.period < b.period; });
+      if (slowest.period.count() > kMostPeriodRatio * fastest.period.count()) {
+        ++left_out_;
+        continue;
+      }
       shared.circle = MakeCircle(capacity[static_cast<size_t>(collision.link)], patterns, options_);
       if (options_.edges > 0 && Edges(shared.circle) > options_.edges) {
         ++left_out_;
         continue;
       }
-      shared.best = FitCircle(shared.circle, options_);
+      shared.best = FitCircle(shared.circle, circles);
+      cut_short_ |= !shared.best.complete;
       shared.before = CircleExcess(shared.circle, std::vector<double>(shared.jobs.size(), 0));
       for (const size_t j : shared.jobs) links_of_[j].push_back(links_.size());
       links_.push_back(std::move(shared));
@@ -223,6 +234,7 @@ class ShiftPlanner {
         if (best <= Something()) continue;
         const double old = best;
         for (const double candidate : Candidates(j, nullptr)) {
+          if (Spent()) break;
           phase_[j] = candidate;
           const double excess = ExcessAround(j);
           if (excess < best - Something()) best = excess, chosen = candidate;
@@ -253,6 +265,7 @@ class ShiftPlanner {
         others.erase(std::find(others.begin(), others.end(), j));
         phase_ = best;
         for (const double candidate : Candidates(j, nullptr)) {
+          if (Spent()) break;
           phase_ = best;
           phase_[j] = candidate;
           Improve(others);
@@ -262,9 +275,9 @@ class ShiftPlanner {
           least = excess;
           best = phase_;
           improved = true;
-          if (least <= Something()) break;
+          if (least <= Something() || Spent()) break;
         }
-        if (least <= Something()) break;
+        if (least <= Something() || Spent()) break;
       }
     }
     phase_ = best;
@@ -310,7 +323,7 @@ class ShiftPlanner {
 
   void Report(ShiftPlan* plan) const {
     plan->links_left_out = left_out_;
-    plan->complete = !Spent();
+    plan->complete = !Spent() && !cut_short_;
     for (size_t j = 0; j < jobs_.size(); ++j) plan->shift.push_back(jobs_[j].period * phase_[j]);
     for (size_t l = 0; l < links_.size(); ++l) {
       const SharedLink& shared = links_[l];
@@ -331,6 +344,7 @@ class ShiftPlanner {
   std::vector<std::vector<size_t>> links_of_;   // indices of links_
   std::vector<size_t> group_;                   // union-find
   size_t left_out_ = 0;
+  bool cut_short_ = false;                      // of some circle's search
   mutable int64_t evaluations_ = 0;             // of one link's excess
 };
 

@@ -49,7 +49,7 @@ struct ShiftPlan {
   double excess = 0;
   double excess_bound = 0;              ///< sum of the links' own optima
   bool loops = false;                   ///< the affinity graph has one
-  size_t links_left_out = 0;            ///< where jobs can collide, past CircleOptions::links_per_job
+  size_t links_left_out = 0;            ///< where jobs can collide, past CircleOptions or kMostPeriodRatio
   bool complete = true;                 ///< no search was cut short
 };
 

@@ -120,6 +120,15 @@ TEST(PlanTimeShifts, LargerLoopsAreNearBruteForce) {
   EXPECT_LE(found, best * 1.05 + 1e-3);
 }
 
+TEST(PlanTimeShifts, LinksOfPeriodsFarApartAreLeftOut) {
+  const std::vector<ShiftJob> jobs{Job(3600, 0.5, {0}), Job(1e-6, 0.5, {0}), Job(1, 0.5, {1}), Job(1, 0.5, {1})};
+  const ShiftPlan plan = PlanTimeShifts(Links(2), jobs);
+  EXPECT_EQ(plan.links_left_out, 1u);
+  ASSERT_EQ(plan.links.size(), 1u);
+  EXPECT_EQ(plan.links[0].link, LinkId(1));
+  EXPECT_NEAR(plan.links[0].score, 1, 1e-9);
+}
+
 // The shifts of real jobs are what makes them interleave in the simulation.
 TEST(PlanTimeShifts, ShiftsTakeAwayContentionInTheSimulation) {
   const BitsPerSecond link = GigabytesPerSecond(1);

@@ -20,7 +20,7 @@ constexpr int kRounds = 4;
 constexpr double kLeastLeft = 0.02;       // of a link, that the others leave at least
 constexpr size_t kMostShifted = 16;       // jobs of a group
 constexpr size_t kMostShiftLinks = 12;    // of all groups together
-constexpr CircleOptions kCircles{.most_repeats = 8, .exact_up_to = 3};
+constexpr CircleOptions kCircles{.most_repeats = 8, .exact_up_to = 3, .evaluations = 20'000, .edges = 256};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double Bits(const LinkLoad& load) { return static_cast<double>(load.bytes.count()) * 8; }

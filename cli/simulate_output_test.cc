@@ -202,5 +202,18 @@ TEST(LinkUsePlot, ShowsTheWindowThatWasAskedFor) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("class=\"fault\"")));
 }
 
+// 999.9999999999999 s is 5·10^16 steps of the axis, where a double plus 1 is the same double.
+TEST(LinkUsePlot, ANarrowWindowFarFromZeroHasFewTicks) {
+  planner::Scenario scenario = Shared();
+  const planner::SimulationReport report = Traced(scenario);
+  scenario.duration = Seconds(1000);
+  const std::string text =
+      LinkUsePlot(scenario, report, {.title = "t", .begin = Seconds(999.9999999999999), .end = Seconds(1000)});
+  size_t ticks = 0;
+  for (size_t at = text.find("v5\"/>"); at != text.npos; at = text.find("v5\"/>", at + 1)) ++ticks;
+  EXPECT_GE(ticks, 1u);
+  EXPECT_LE(ticks, 20u);
+}
+
 }  // namespace
 }  // namespace weft::cli

@@ -136,6 +136,8 @@ std::string JobText(const std::string& job, const Strip& strip, int y) {
   return text + fmt::format(R"(<path class="axis" d="M{} {}H{}"/>)", kLeft, y, kLeft + kColumns) + "\n</g>\n";
 }
 
+constexpr int kMostTicks = 20;
+
 /// 1, 2 or 5 times a power of ten, so that there are about eight ticks.
 double TickStep(double range) {
   const double raw = range / 8, power = std::pow(10, std::floor(std::log10(raw)));
@@ -154,12 +156,15 @@ std::string TimeAxis(const PlotOptions& options, int y) {
   const double range = (options.end - options.begin).count(), step = TickStep(range);
   const bool milliseconds = range < 2;
   const double first = std::max(0.0, std::ceil(options.begin.count() / step - 1e-9));  // no "-0"
-  for (double k = first; k * step <= options.end.count() + 1e-9 * range; ++k) {
-    const double x = Place(Seconds(k * step), options);
+  // Counted apart from `first`, which in a narrow window far from 0 is so large that adding 1 would not change it.
+  for (int tick = 0; tick < kMostTicks; ++tick) {
+    const double at = (first + tick) * step;
+    if (at > options.end.count() + 1e-9 * range) break;
+    const double x = Place(Seconds(at), options);
     text +=
         fmt::format(
             R"(<path class="axis" d="M{0:.2f} {1}v5"/><text x="{0:.2f}" y="{2}" text-anchor="middle">{3:.6g}</text>)",
-            x, y, y + 18, k * step * (milliseconds ? 1e3 : 1)) +
+            x, y, y + 18, at * (milliseconds ? 1e3 : 1)) +
         "\n";
   }
   return text +

@@ -23,6 +23,8 @@ namespace weft::planner {
 namespace {
 
 constexpr double kFinalHorizon = 100;    // iterations of the slowest job
+constexpr double kDriftHorizon = 1000;   // iterations of the slowest job, where periods that differ little drift
+constexpr int64_t kMostDriftWork = 2'000'000;  // of one plan judged so long, beyond which the search stays with less
 constexpr double kGuardHorizon = 16;     // iterations of the slowest job
 constexpr double kSwitchingGain = 0.002; // of the score, that a plan must gain over the present one
 constexpr double kSpread = 0.2;
@@ -60,12 +62,21 @@ class WeftPlanner {
   }
 
   /// On a network that has room nothing needs to be decided but paths: those in use, with as little change as can be.
+  /// Jobs whose bursts only happen to miss each other now may drift into each other later: they are watched for longer,
+  /// and so are all plans if that comes true.
   std::optional<Decision> NobodyWaits() {
     const size_t n = situation_.jobs.size();
     for (size_t i = paths_.size(); i-- > 0;) {
       const auto& [name, paths] = paths_[i];
       const TrialPlan plan{paths, OnPaths(situation_, paths), std::vector<int32_t>(n, 0), std::vector<Gate>(n)};
       if (!WeftSearch::Untouched(search_.Judge(name, plan).outcome)) continue;
+      if (search_.CanCollide(plan)) {
+        const Outcome later = search_.Judge(name, plan, kDriftHorizon).outcome;
+        if (!WeftSearch::Untouched(later)) {
+          if (later.work <= kMostDriftWork) search_.set_horizon(kDriftHorizon);
+          continue;
+        }
+      }
       Decision decision{paths, plan.classes, plan.gates, {}, search_.spent()};
       decision.why.push_back(fmt::format("{} paths, one class: nobody waits for anybody", name));
       return decision;
@@ -104,13 +115,14 @@ class WeftPlanner {
 
   /// The best few, judged again over a longer time: what only fits the next 20 iterations is no plan.
   void Decide() {
-    for (Candidate& other : others_) other = search_.Judge(other.name, std::move(other.plan), kFinalHorizon);
+    const double horizon = std::max(kFinalHorizon, search_.horizon());
+    for (Candidate& other : others_) other = search_.Judge(other.name, std::move(other.plan), horizon);
     search_.set_reference(BestOfOthers());
     std::vector<Candidate> finalists = search_.Finalists();
     finalists.insert(finalists.end(), others_.begin(), others_.end());
     if (!present_.name.empty()) finalists.push_back(present_);
     for (Candidate& finalist : finalists) {
-      finalist = search_.Judge(std::move(finalist.name), std::move(finalist.plan), kFinalHorizon);
+      finalist = search_.Judge(std::move(finalist.name), std::move(finalist.plan), horizon);
       // What runs now is not given up for as good as nothing.
       if (finalist.name == present_.name) finalist.score += kSwitchingGain;
     }

@@ -8,6 +8,7 @@ namespace {
 
 constexpr double kGain = 1e-6;
 constexpr double kUntouched = 1.0005;        // slow-downs below which nothing is left to gain
+constexpr double kRounding = 1e-9;
 constexpr double kWorthAnnealing = 200;      // moves
 constexpr double kFirstTemperature = 0.04;   // of the score
 constexpr size_t kRemembered = 6;             // finalists with gates, and without
@@ -166,6 +167,11 @@ std::vector<double> WeftSearch::Overloads(const TrialPlan& plan) const {
     }
   }
   return overload;
+}
+
+bool WeftSearch::CanCollide(const TrialPlan& plan) const {
+  const std::vector<double> overload = Overloads(plan);
+  return std::any_of(overload.begin(), overload.end(), [](double asked) { return asked > 1 + kRounding; });
 }
 
 /// (job, flow) of the flows over a link that could go elsewhere.

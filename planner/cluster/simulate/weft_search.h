@@ -16,7 +16,7 @@
 
 namespace weft::planner {
 
-/// Iterations of the slowest job that a plan is judged by.
+/// Iterations of the slowest job that a plan is judged by, unless set_horizon() says otherwise.
 inline constexpr double kPlanHorizon = 20;
 
 /// What an outcome is worth against another: the sum of the logarithms of what it gains, weighed; what it loses
@@ -46,8 +46,13 @@ class WeftSearch {
   void set_reference(Outcome reference) { reference_ = std::move(reference); }
   const Outcome& reference() const { return reference_; }
 
+  /// Iterations of the slowest job that plans are judged by from now on.
+  void set_horizon(double iterations) { horizon_ = iterations; }
+  double horizon() const { return horizon_; }
+
   /// The outcome and score of a plan; never refused.
-  Candidate Judge(std::string name, TrialPlan plan, double iterations = kPlanHorizon);
+  Candidate Judge(std::string name, TrialPlan plan) { return Judge(std::move(name), std::move(plan), horizon_); }
+  Candidate Judge(std::string name, TrialPlan plan, double iterations);
   double Score(const Outcome& outcome) const { return ScoreOf(weights_, outcome, reference_); }
   /// Keeps the candidate if it is the best, of all or of those without gates.
   void Offer(Candidate candidate);
@@ -55,6 +60,8 @@ class WeftSearch {
   bool Try(std::string name, TrialPlan plan);
   /// Nothing is left to gain: nobody waits for anybody.
   static bool Untouched(const Outcome& outcome);
+  /// Some link is asked for more than it has when all jobs of the plan send at once.
+  bool CanCollide(const TrialPlan& plan) const;
   /// Moves from the best plan until `share` of what is left of the budget is spent; without `gates` from the best
   /// plan that holds nobody back, to others that do not.
   void Improve(bool gates, double share);
@@ -88,6 +95,7 @@ class WeftSearch {
   const Situation& situation_;
   const ScoreWeights weights_;
   const int64_t evaluations_;
+  double horizon_ = kPlanHorizon;       // iterations
   bool choices_ = false;                // some flow has several paths
   Outcome reference_;
   Candidate best_, best_open_, current_;

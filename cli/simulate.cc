@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 #include <string_view>
 
 #include "cli/simulate_plot.h"
@@ -14,6 +15,7 @@
 #include "common/parse_units.h"
 #include "formats/scenario_yaml.h"
 #include "planner/model_profile.h"
+#include "planner/network/path_catalog.h"
 
 namespace weft::cli {
 namespace {
@@ -23,6 +25,9 @@ using planner::SimulationPolicy;
 constexpr SimulationPolicy kAll[] = {SimulationPolicy::kEcmp, SimulationPolicy::kCassini,
                                      SimulationPolicy::kCrux, SimulationPolicy::kSincronia,
                                      SimulationPolicy::kWeft, SimulationPolicy::kOptimal};
+
+/// Rates of links over time: 24 bytes each in memory, about 100 as text.
+constexpr double kMostSamples = 1e7;
 
 /// Which policies to run, and whether they were named: one of "all" that is too expensive is left out.
 struct Choice {
@@ -62,6 +67,9 @@ struct Window {
   Seconds begin{0}, end{0};
 };
 
+/// Of the duration: below it, times that doubles hold differ by too much of the window.
+constexpr double kNarrowestWindow = 1e-9;
+
 Result<Window> ParseWindow(const std::string& text, Seconds duration) {
   if (text.empty()) return Window{Seconds(0), duration};
   const size_t colon = text.find(':');
@@ -70,6 +78,11 @@ Result<Window> ParseWindow(const std::string& text, Seconds duration) {
   if (!begin || !end || *begin >= *end || *end > duration) {
     return Fail(Code::kInvalidArgument, fmt::format("--plot-window \"{}\": expected BEGIN:END within {}, such as 1s:2s",
                                                     text, FormatDuration(duration)));
+  }
+  if (!(*end - *begin >= kNarrowestWindow * duration)) {
+    return Fail(Code::kInvalidArgument, fmt::format("--plot-window \"{}\": {:.3g} s wide, expected at least {:g} of {}",
+                                                    text, (*end - *begin).count(), kNarrowestWindow,
+                                                    FormatDuration(duration)));
   }
   return Window{*begin, *end};
 }
@@ -113,26 +126,56 @@ Result<bool> PlanModels(formats::ScenarioFile* file, std::vector<ModelPlan>* pla
   return true;
 }
 
-/// Refuses what would run for hours or fill the memory: a simulation costs time per iteration, a trace memory.
+/// Links that the job's flows cross, flows with several paths spread over them as hashing does. At most `most`.
+size_t LinksCrossed(const planner::ScenarioJob& job, size_t most, planner::PathCatalog* catalog) {
+  std::set<LinkId> links;
+  for (size_t f = 0; f < job.flows.size() && links.size() < most; ++f) {
+    const std::vector<planner::PathCatalog::Path> paths = catalog->Paths(job.flows[f].from, job.flows[f].to);
+    if (!paths.empty()) links.insert(paths[f % paths.size()].begin(), paths[f % paths.size()].end());
+  }
+  return std::min(links.size(), most);
+}
+
+/// Iterations of the job in one draw, if no flow is faster than the fastest link.
+double MostIterations(const planner::ScenarioJob& job, Seconds duration, BitsPerSecond fastest) {
+  Seconds iteration = job.compute;
+  for (const planner::ScenarioFlow& flow : job.flows) {
+    iteration = std::max(iteration, job.release + flow.bytes / fastest);
+  }
+  const double count = (duration - job.arrival) / iteration;
+  return job.iterations > 0 ? std::min(count, static_cast<double>(job.iterations)) : count;
+}
+
+/// Refuses more iterations than a simulation of one policy gets through in minutes; and for a trace, which has two
+/// samples per iteration of every link that the job crosses, more of these than fit into some gigabytes with their
+/// text. Both are estimates from the jobs alone, without contention: a job whose rate changes while it sends has more
+/// samples than that, and what the policy itself takes to decide is not counted.
 Status CheckSize(const planner::Scenario& scenario, const std::string& source, bool traced) {
   const double most = traced ? 2e6 : 2e7;
+  const size_t links = scenario.topology.links().size();
   BitsPerSecond fastest(1);
   for (const planner::Link& link : scenario.topology.links()) fastest = std::max(fastest, link.line_rate);
-  double sum = 0;
+  planner::PathCatalog catalog(scenario.topology);
+  double sum = 0, samples = 0;
   for (const planner::ScenarioJob& job : scenario.jobs) {
-    Seconds iteration = job.compute;  // at least: no flow is faster than the fastest link
-    for (const planner::ScenarioFlow& flow : job.flows)
-      iteration = std::max(iteration, job.release + flow.bytes / fastest);
-    double count = (scenario.duration - job.arrival) / iteration;
-    if (job.iterations > 0) count = std::min(count, static_cast<double>(job.iterations));
+    const double count = MostIterations(job, scenario.duration, fastest);
     sum += count * scenario.draws;
-    if (sum <= most) continue;
-    return Fail(
-        Code::kInvalidArgument,
-        fmt::format(
-            "{}: more than {:.3g} iterations with job \"{}\" ({:.3g} in each of {} draws), expected at most {:.3g}{}: "
-            "simulate a shorter duration",
-            source, sum, job.name, count, scenario.draws, most, traced ? " with a trace or plot" : ""));
+    if (sum > most) {
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("{}: more than {:.3g} iterations with job \"{}\" ({:.3g} in each of {} draws), expected "
+                              "at most {:.3g}{}: simulate a shorter duration",
+                              source, sum, job.name, count, scenario.draws, most,
+                              traced ? " with a trace or plot" : ""));
+    }
+    if (!traced) continue;
+    const size_t crossed = LinksCrossed(job, links, &catalog);
+    samples += 2 * count * static_cast<double>(crossed);  // of the first draw only
+    if (samples <= kMostSamples) continue;
+    return Fail(Code::kInvalidArgument,
+                fmt::format("{}: more than {:.3g} changes of link rates with job \"{}\" ({:.3g} iterations over {} "
+                            "links), expected at most {:.3g} with a trace or plot: simulate a shorter duration, or "
+                            "without --trace and --plot",
+                            source, samples, job.name, count, crossed, kMostSamples));
   }
   return Ok();
 }

@@ -149,6 +149,8 @@ TEST_F(RunSimulateTest, WrongUsageIsStatusTwoAndOneLine) {
       {{.scenario = good, .output = "xml"}, "--output \"xml\": expected table or json"},
       {{.scenario = good, .plot_window = "2s:1s"}, "--plot-window \"2s:1s\": expected BEGIN:END within 4 s"},
       {{.scenario = good, .plot_window = "1s"}, "--plot-window \"1s\""},
+      {{.scenario = good, .plot_window = "3.9999999999999s:4s"},
+       "--plot-window \"3.9999999999999s:4s\": 9.99e-14 s wide, expected at least 1e-09 of 4 s"},
       {{.scenario = good, .seed = -1}, "--seed -1: expected 0 or more"},
       {{.scenario = good, .evaluations = -1}, "--evaluations -1: expected 0 to"},
       {{.scenario = Path("none.yaml")}, "none.yaml: no such file"},
@@ -164,6 +166,28 @@ TEST_F(RunSimulateTest, WrongUsageIsStatusTwoAndOneLine) {
     EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
   }
   EXPECT_EQ(Call({.scenario = good, .policies = {"ecmp"}, .trace = "/nonexistent/t.json"}).exit, kExitFailed);
+}
+
+// Two hundred hosts in a ring cross 400 links: 20,000 iterations are few, their samples are many.
+TEST_F(RunSimulateTest, ATraceOfTooManySamplesIsRefusedAndTheSameWithoutTraceIsNot) {
+  const std::string path = Write(R"(version: 1
+name: wide
+duration: DURATION
+cluster: {fabric: leaf-spine, leaves: 1, spines: 1, hosts_per_leaf: 200, host_rate: 10Gbit/s}
+jobs: [{name: ring, hosts: 200, compute: 100ms, bytes: 1MB}]
+)");
+  const std::string text = ReadAll(path);
+  const std::string large = Write(With(text, "DURATION", "2000s"), "large.yaml");
+  const Ran refused = Call({.scenario = large, .policies = {"ecmp"}, .trace = Path("t.json")});
+  EXPECT_EQ(refused.exit, kExitUsage);
+  EXPECT_THAT(refused.err, HasSubstr("large.yaml: more than 1.57e+07 changes of link rates with job \"ring\" "
+                                     "(1.97e+04 iterations over 400 links), expected at most 1e+07 with a trace or "
+                                     "plot: simulate a shorter duration, or without --trace and --plot\n"));
+  EXPECT_FALSE(std::filesystem::exists(Path("t.json")));
+  EXPECT_EQ(Call({.scenario = large, .policies = {"ecmp"}, .plot = Path("p.svg")}).exit, kExitUsage);
+  EXPECT_EQ(Call({.scenario = large, .policies = {"ecmp"}}).exit, kExitDone);
+  const std::string small = Write(With(text, "DURATION", "2s"), "small.yaml");
+  EXPECT_EQ(Call({.scenario = small, .policies = {"ecmp"}, .trace = Path("t.json")}).exit, kExitDone);
 }
 
 TEST_F(RunSimulateTest, AModelThatFitsNowhereIsStatusThree) {

@@ -161,7 +161,9 @@ void Core::On(const ModeSet& event) {
                              : "mode observe: nothing is pushed; hosts keep the paths and weights they have");
   triggers_.clear();  // what happened while nothing was planned is no longer news
   planned_digest_ = 0;  // what was only reported is to be carried out, and the other way round
-  if (enforce) Touch(Change::kFlows, "mode was set to enforce");
+  if (!enforce) return;
+  PushAllJobs();
+  Touch(Change::kFlows, "mode was set to enforce");
 }
 
 void Core::On(const EpochKnown& event) { jobs_.KnowEpoch(event.job_id, event.epoch); }

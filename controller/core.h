@@ -154,9 +154,10 @@ class Core {
   bool TakeClass(const std::string& job_id, const v1::JointDecision& decision);
   std::set<std::string> TakeShifts(const JointInput& input, const planner::JointPlan& plan);
   std::optional<double> PhaseOf(const std::vector<uint64_t>& flows) const;
-  void SetWindows(const std::vector<uint64_t>& flows, const planner::JointJobPlan& plan, double phase_s,
-                  double delay_s);
+  void SetWindows(const std::vector<uint64_t>& flows, double phase_s, double delay_s, const FlowWindow& window);
+  bool JoinWindows(const std::vector<uint64_t>& flows, double period_s);
   void ClearWindows(const std::string& job_id);
+  void PushAllJobs();
   void PushJobs(const std::set<std::string>& jobs);
   int32_t DscpOf(const std::string& job_id) const;
   v1::JobPolicy PolicyOf(const std::string& job_id, const std::string& host) const;

@@ -83,22 +83,25 @@ void Core::WatchRhythms() {
     Follow(rhythm, measured == periods.end() ? 0 : measured->second, drift, now_s_);
     const double planned_with = joint == joint_.end() ? 0 : joint->second.period_s;
     const bool steady = IsSteady(rhythm, now_s_);
-    const bool drifted = rhythm.period_s > 0 && !(std::abs(rhythm.period_s - planned_with) <= drift * planned_with);
+    const bool drifted = std::abs(rhythm.period_s - planned_with) > drift * planned_with;  // also if there is none any more
     if ((drifted || (steady && !was_steady)) && joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
     WatchShift(id, rhythm);
   }
 }
 
-/// A job that has become slower than its windows come would wait for one whole period after the other: it is set free.
+/// A job that has become slower than its windows come would wait for one whole period after the other, and of one without
+/// a period nobody knows: it is set free. While nothing is pushed hosts keep their windows, which is not to be forgotten.
 void Core::WatchShift(const std::string& job_id, const JobRhythm& rhythm) {
   const auto joint = joint_.find(job_id);
-  if (joint == joint_.end() || joint->second.window_s <= 0 || rhythm.period_s <= 0) return;
+  if (mode_ != v1::MODE_ENFORCE || joint == joint_.end() || joint->second.window_s <= 0) return;
   const double planned_s = joint->second.window_s;
-  if (std::abs(rhythm.period_s - planned_s) <= options_.joint.drift * planned_s) return;
+  if (rhythm.period_s > 0 && std::abs(rhythm.period_s - planned_s) <= options_.joint.drift * planned_s) return;
   ClearWindows(job_id);
   PushJobs({job_id});
-  Decide("shift", job_id, fmt::format("time window taken back: its period is {}, the window was made for {}",
-                                      FormatDuration(Seconds(rhythm.period_s)), FormatDuration(Seconds(planned_s))));
+  const std::string now = rhythm.period_s > 0 ? "its period is " + FormatDuration(Seconds(rhythm.period_s))
+                                              : "it has no steady period any more";
+  Decide("shift", job_id, fmt::format("time window taken back: {}, the window was made for {}", now,
+                                      FormatDuration(Seconds(planned_s))));
 }
 
 /// Compares what probes found with what files say, when there is more of it.
@@ -231,15 +234,35 @@ std::optional<double> Core::PhaseOf(const std::vector<uint64_t>& flows) const {
 
 /// Gives each of the flows a window that opens `delay_s` after its own bursts begin now. Hosts report at different times, so
 /// that a flow's newest iteration may be an earlier one than that of `phase_s`: it is moved on by whole periods as they are.
-void Core::SetWindows(const std::vector<uint64_t>& flows, const planner::JointJobPlan& plan, double phase_s,
-                      double delay_s) {
+/// A flow whose phase is not known may begin at any time.
+void Core::SetWindows(const std::vector<uint64_t>& flows, double phase_s, double delay_s, const FlowWindow& window) {
   for (const uint64_t id : flows) {
     SendFlow& flow = *table_.Find(id);
+    flow.window = {};
     if (flow.iteration_start_s <= 0 || flow.period_s <= 0) continue;
     const double behind = phase_s - (flow.iteration_start_s + hosts_.at(flow.host).offset_s);
     const double start_s = flow.iteration_start_s + std::round(behind / flow.period_s) * flow.period_s;
-    flow.window = {plan.period.count(), std::max(0.0, start_s + delay_s), plan.window.count()};
+    flow.window = {window.period_s, std::max(0.0, start_s + delay_s), window.length_s};
   }
+}
+
+/// Gives flows of a job whose shift stays, but which have another window or none since they opened later, one that opens as
+/// long after their bursts as those of the others do. True if a window changed.
+bool Core::JoinWindows(const std::vector<uint64_t>& flows, double period_s) {
+  const SendFlow* model = nullptr;
+  std::vector<uint64_t> others;
+  for (const uint64_t id : flows) {
+    const SendFlow& flow = table_.flows().at(id);
+    if (flow.window.period_s != period_s) {
+      if (flow.window.period_s > 0 || (flow.iteration_start_s > 0 && flow.period_s > 0)) others.push_back(id);
+    } else if (model == nullptr && !flow.stale() && flow.iteration_start_s > 0) {
+      model = &flow;
+    }
+  }
+  if (model == nullptr || others.empty()) return false;
+  const double delay_s = Modulo(model->window.offset_s - model->iteration_start_s, period_s);
+  SetWindows(others, model->iteration_start_s + hosts_.at(model->host).offset_s, delay_s, model->window);
+  return true;
 }
 
 void Core::ClearWindows(const std::string& job_id) {
@@ -261,15 +284,17 @@ std::set<std::string> Core::TakeShifts(const JointInput& input, const planner::J
   std::optional<double> origin;
   for (const auto& [id, model] : input.models) {
     const auto found = joint_.find(id);
-    if (found == joint_.end() || model.source == "none") continue;
+    if (found == joint_.end()) continue;
     JointState& state = found->second;
-    const planner::JointJobPlan& job = plan.jobs[model.place];
+    const bool known = model.source != "none";
+    const planner::JointJobPlan job = known ? plan.jobs[model.place] : planner::JointJobPlan();
     const std::optional<double> phase = job.shifted ? PhaseOf(flows[id]) : std::nullopt;
     if (!phase || !(job.period.count() > 0)) {
       if (state.window_s <= 0) continue;
       ClearWindows(id);
-      Decide("shift", id, "time window taken back: " + std::string(job.shifted ? "its bursts are not seen any more"
-                                                                              : "it no longer pays"));
+      Decide("shift", id, "time window taken back: " + (!known        ? "not modelled: " + model.missing
+                                                        : job.shifted ? std::string("its bursts are not seen any more")
+                                                                      : std::string("it no longer pays")));
       changed.insert(id);
       continue;
     }
@@ -280,8 +305,11 @@ std::set<std::string> Core::TakeShifts(const JointInput& input, const planner::J
     state.decision.set_window_s(job.window.count());
     const double moved = std::min(delay, period - delay);
     const double tolerance = kSameShift * period;
-    if (state.window_s > 0 && std::abs(state.window_s - period) <= tolerance && moved <= tolerance) continue;
-    SetWindows(flows[id], job, *phase, delay);
+    if (state.window_s > 0 && std::abs(state.window_s - period) <= tolerance && moved <= tolerance) {
+      if (JoinWindows(flows[id], state.window_s)) changed.insert(id);
+      continue;
+    }
+    SetWindows(flows[id], *phase, delay, {period, 0, job.window.count()});
     const planner::JointJob& job_model = input.problem.jobs[model.place];
     state.force = {state.force.traffic_class, true, job.shift.count(), job_model.compute.count(), job_model.release.count()};
     state.window_s = state.period_s = period;
@@ -292,6 +320,15 @@ std::set<std::string> Core::TakeShifts(const JointInput& input, const planner::J
     changed.insert(id);
   }
   return changed;
+}
+
+/// All that was decided for classes and windows again: hosts may have missed some of it while nothing was pushed.
+void Core::PushAllJobs() {
+  std::set<std::string> jobs;
+  for (const auto& [id, state] : joint_) {
+    if (state.force.traffic_class >= 0 || state.window_s > 0) jobs.insert(id);
+  }
+  PushJobs(jobs);
 }
 
 /// New epochs of these jobs to all hosts that send for them.

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <variant>
+
 #include "controller/core.h"
 #include "controller/testing/fake_cluster.h"
 
@@ -13,6 +16,7 @@ namespace {
 using testing::FakeCluster;
 using testing::FakeJob;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int kRaised = 26 << 2;
 
@@ -39,6 +43,15 @@ std::vector<std::string> ReasonsOf(const Core& core, const std::string& kind) {
     if (decision.kind() == kind) reasons.push_back(decision.job_id() + ": " + decision.reason());
   }
   return reasons;
+}
+
+template <typename T>
+std::vector<T> Of(const std::vector<Action>& actions) {
+  std::vector<T> found;
+  for (const Action& action : actions) {
+    if (const auto* one = std::get_if<T>(&action)) found.push_back(*one);
+  }
+  return found;
 }
 
 std::string Joined(const google::protobuf::RepeatedPtrField<std::string>& lines) {
@@ -159,7 +172,7 @@ TEST(CoreJoint, ReleasedJobIsForgotten) {
   EXPECT_FALSE(core.FindJob("small")->has_joint());
 }
 
-TEST(CoreJoint, AnswersToOldQuestionsAreIgnored) {
+TEST(CoreJoint, AnswersThatNobodyAskedForAreIgnored) {
   Core core(Options({26, 0}));
   FakeCluster cluster(core, 2, 1, 2);
   cluster.RegisterAll();
@@ -168,6 +181,103 @@ TEST(CoreJoint, AnswersToOldQuestionsAreIgnored) {
   cluster.Send({.body = JobsPlanned{7, nullptr}});
   EXPECT_EQ(core.ignored(), before + 2);
   EXPECT_EQ(core.counters().joint_plans, 0);
+}
+
+JobsPlanned AnswerTo(const PlanJobs& question) {
+  return {question.digest, std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question.problem))};
+}
+
+TEST(CoreJoint, AnswersToOldQuestionsAreIgnored) {
+  Core core(Options({26, 0}));
+  FakeCluster cluster(core, 2, 1, 2);
+  Start(cluster, kBig, kSmall, 8, 1);
+  cluster.Run(40);
+  const int64_t plans = core.counters().joint_plans;
+  cluster.answers = false;
+  cluster.actions.clear();
+  for (const char* leaf : {"leaf1", "leaf2"}) {
+    cluster.SetRate(leaf, "spine1", 50e6);
+    cluster.SetRate("spine1", leaf, 50e6);
+  }
+  cluster.Run(60);
+  ASSERT_EQ(Of<PlanJobs>(cluster.actions).size(), 1u) << "one question waits for its answer";
+  cluster.Run(120);
+  const std::vector<PlanJobs> questions = Of<PlanJobs>(cluster.actions);
+  ASSERT_EQ(questions.size(), 2u) << "the first counts as lost";
+  ASSERT_NE(questions[0].digest, questions[1].digest);
+  ASSERT_EQ(questions[0].problem->jobs.size(), questions[1].problem->jobs.size());
+  const int64_t before = core.ignored();
+  cluster.Send({.body = AnswerTo(questions[0])});
+  EXPECT_EQ(core.ignored(), before + 1);
+  EXPECT_EQ(core.counters().joint_plans, plans);
+  cluster.Send({.body = AnswerTo(questions[1])});
+  EXPECT_EQ(core.ignored(), before + 1);
+  EXPECT_EQ(core.counters().joint_plans, plans + 1);
+}
+
+// Alone 1.2 s + 0.4 s each: their bursts have room beside each other, and without windows they fall on each other.
+const FakeJob kLeft{.id = "left", .ring = {"h1", "h3"}, .compute_s = 1.2, .bytes = 5e6};
+const FakeJob kRight{.id = "right", .ring = {"h2", "h4"}, .compute_s = 1.2, .bytes = 5e6};
+
+/// A cluster in which windows may be given, run until "right" has one.
+struct Shifted {
+  Shifted() : core(WithShifts()), cluster(core, 2, 1, 2) {
+    Start(cluster, kLeft, kRight, 1, 1);
+    for (int i = 0; i < 120 && !HasWindows(); ++i) cluster.Run(0.5);
+  }
+  static CoreOptions WithShifts() {
+    CoreOptions options = Options({0});
+    options.joint.shifts = true;
+    return options;
+  }
+  bool HasWindows() const {
+    return cluster.HasWindow("right", "h2") && cluster.HasWindow("right", "h4") && cluster.HasWindow("left", "h1");
+  }
+  bool HasAnyWindow() const {
+    return cluster.HasWindow("right", "h2") || cluster.HasWindow("right", "h4") || cluster.HasWindow("left", "h1") ||
+           cluster.HasWindow("left", "h3");
+  }
+  std::string Reasons() const { return fmt::format("{}", fmt::join(ReasonsOf(core, "shift"), "\n")); }
+
+  Core core;
+  FakeCluster cluster;
+};
+
+TEST(CoreJoint, WindowsAreGivenAndTakenBackWhenThePeriodIsLost) {
+  Shifted shifted;
+  ASSERT_TRUE(shifted.HasWindows());
+  EXPECT_THAT(shifted.Reasons(), HasSubstr("right: bursts may begin for "));
+  EXPECT_GT(shifted.core.FindJob("right")->joint().window_s(), 0);
+  shifted.cluster.measures_periods = false;
+  shifted.cluster.Run(30);
+  EXPECT_FALSE(shifted.HasAnyWindow());
+  EXPECT_THAT(shifted.Reasons(), HasSubstr("right: time window taken back: it has no steady period any more, the window"));
+}
+
+TEST(CoreJoint, WindowsOfJobsThatAreNotModelledAnyMoreAreTakenBackAtTheNextPlan) {
+  Shifted shifted;
+  ASSERT_TRUE(shifted.HasWindows());
+  shifted.cluster.measures_periods = false;
+  shifted.cluster.Send({.body = Submission("third", 1)});
+  shifted.cluster.AddFlow("right", "h2", "h4");
+  shifted.cluster.Run(8);  // within the time in which rhythms are not judged
+  EXPECT_FALSE(shifted.cluster.HasWindow("right", "h2"));
+  EXPECT_THAT(shifted.Reasons(), HasSubstr("right: time window taken back: not modelled: "));
+}
+
+TEST(CoreJoint, WindowsThatHostsKeepWhileObservedAreTakenBackOnceEnforced) {
+  Shifted shifted;
+  ASSERT_TRUE(shifted.HasWindows());
+  shifted.cluster.Send({.body = ModeSet{v1::MODE_OBSERVE}});
+  shifted.cluster.measures_periods = false;
+  shifted.cluster.Run(30);
+  EXPECT_TRUE(shifted.HasWindows()) << "nothing is pushed";
+  EXPECT_THAT(shifted.Reasons(), Not(HasSubstr("taken back")));
+  shifted.cluster.actions.clear();
+  shifted.cluster.Send({.body = ModeSet{v1::MODE_ENFORCE}});
+  EXPECT_EQ(Of<PushPolicy>(shifted.cluster.actions).size(), 4u) << "of both jobs to both of their hosts";
+  shifted.cluster.Run(3);
+  EXPECT_FALSE(shifted.HasAnyWindow());
 }
 
 }  // namespace

@@ -25,15 +25,15 @@ FakeCluster::FakeCluster(Core& core, int leaves, int spines, int hosts_per_leaf,
 void FakeCluster::Send(Event event) {
   event.time = Seconds(now_);
   if (on_event) on_event(event);
-  std::vector<JobsPlanned> answers;
+  std::vector<JobsPlanned> ready;
   for (Action& action : core_.Handle(event)) {
     Apply(action);
-    if (const auto* question = std::get_if<PlanJobs>(&action)) {
-      answers.push_back({question->digest, std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question->problem))});
+    if (const auto* question = std::get_if<PlanJobs>(&action); question != nullptr && answers) {
+      ready.push_back({question->digest, std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question->problem))});
     }
     actions.push_back(std::move(action));
   }
-  for (JobsPlanned& answer : answers) Send({.body = std::move(answer)});
+  for (JobsPlanned& answer : ready) Send({.body = std::move(answer)});
 }
 
 void FakeCluster::Apply(const Action& action) {
@@ -108,13 +108,21 @@ void FakeCluster::Start(const FakeJob& job, int spine) {
   JobRun& run = jobs_[job.id];
   run = JobRun{.job = job, .compute_left = job.compute_s, .started = now_};
   for (size_t rank = 0; rank < job.ring.size(); ++rank) {
-    Flow flow{.id = next_flow_++, .job = job.id, .from = job.ring[rank], .to = job.ring[(rank + 1) % job.ring.size()]};
-    const int port = 30000 + static_cast<int>(flow.id) * spines_ + spine - 30000 % spines_;
-    flow.weights[port] = 1;
-    flow.wire[port] = flow.wire_read[port] = 0;
-    run.flows.push_back(flow.id);
-    flows_[flow.id] = flow;
+    Open(run, job.ring[rank], job.ring[(rank + 1) % job.ring.size()], spine);
   }
+}
+
+void FakeCluster::Open(JobRun& run, const std::string& from, const std::string& to, int spine) {
+  Flow flow{.id = next_flow_++, .job = run.job.id, .from = from, .to = to};
+  const int port = 30000 + static_cast<int>(flow.id) * spines_ + spine - 30000 % spines_;
+  flow.weights[port] = 1;
+  flow.wire[port] = flow.wire_read[port] = 0;
+  run.flows.push_back(flow.id);
+  flows_[flow.id] = flow;
+}
+
+void FakeCluster::AddFlow(const std::string& job_id, const std::string& from, const std::string& to) {
+  Open(jobs_.at(job_id), from, to, 0);
 }
 
 void FakeCluster::Finish(const std::string& job_id) {

@@ -31,6 +31,8 @@ class FakeCluster {
   /// Starts a job: its flows open with one lane each, from a port whose path goes over `spine` (0-based).
   void Start(const FakeJob& job, int spine);
   void Finish(const std::string& job_id);
+  /// One more flow of a running job, from `from` to `to`, for as many bytes as each of the others.
+  void AddFlow(const std::string& job_id, const std::string& from, const std::string& to);
   /// From now on every port's packets take the next spine; nobody knows until somebody probes.
   void Reroute() { ++route_shift_; }
   /// Reports the probes of every flow of the job: 8 ports, port p over spine p % spines.
@@ -61,6 +63,7 @@ class FakeCluster {
   bool HasWindow(const std::string& job_id, const std::string& host) const;
 
   bool measures_periods = false;                     ///< agents report periods and bursts
+  bool answers = true;                               ///< to the core's questions, at once
   std::vector<int> priorities;                       ///< TOS bytes that links serve strictly first, in this order
   std::vector<Action> actions;                       ///< everything the core answered
   std::map<std::string, int64_t> epochs;             ///< newest per "job host"
@@ -96,6 +99,7 @@ class FakeCluster {
   std::vector<LinkKey> PathOf(const Flow& flow, int port) const;
   std::vector<std::string> HopsOf(const Flow& flow, int port) const;
   double CapacityOf(const LinkKey& link) const;
+  void Open(JobRun& run, const std::string& from, const std::string& to, int spine);
   void Step(double dt);
   bool GateOpen(const JobRun& run) const;
   size_t RankOf(const JobRun& run) const;

@@ -280,5 +280,21 @@ TEST(CoreJoint, WindowsThatHostsKeepWhileObservedAreTakenBackOnceEnforced) {
   EXPECT_FALSE(shifted.HasAnyWindow());
 }
 
+// Its bytes go where the job's others don't, so that the job stays as fast as its windows come.
+TEST(CoreJoint, FlowsThatOpenLaterGetWindowsLikeTheOthers) {
+  Core core(Shifted::WithShifts());
+  FakeCluster cluster(core, 2, 1, 3);
+  Start(cluster, {.id = "left", .ring = {"h1", "h4"}, .compute_s = 1.2, .bytes = 5e6},
+        {.id = "right", .ring = {"h2", "h5"}, .compute_s = 1.2, .bytes = 5e6}, 1, 1);
+  for (int i = 0; i < 120 && !cluster.HasWindow("right", "h2"); ++i) cluster.Run(0.5);
+  ASSERT_TRUE(cluster.HasWindow("right", "h2"));
+  cluster.AddFlow("right", "h3", "h1");
+  cluster.Run(0.5);
+  cluster.Probe("right");
+  for (int i = 0; i < 160 && !cluster.HasWindow("right", "h3"); ++i) cluster.Run(0.5);
+  EXPECT_TRUE(cluster.HasWindow("right", "h3")) << fmt::format("{}", fmt::join(ReasonsOf(core, "shift"), "\n"));
+  EXPECT_TRUE(cluster.HasWindow("right", "h2"));
+}
+
 }  // namespace
 }  // namespace weft::controller

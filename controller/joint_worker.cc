@@ -12,6 +12,10 @@ JointWorker::~JointWorker() = default;
 void JointWorker::Ask(PlanJobs question) {
   {
     const std::lock_guard lock(mutex_);
+    if (busy_with_ == question.digest) {
+      waiting_.reset();
+      return;
+    }
     waiting_ = std::move(question);
   }
   changed_.notify_all();
@@ -24,9 +28,14 @@ void JointWorker::Run(const std::stop_token& stop) {
       std::unique_lock lock(mutex_);
       if (!changed_.wait(lock, stop, [this] { return waiting_.has_value(); })) return;
       question = *std::exchange(waiting_, std::nullopt);
+      busy_with_ = question.digest;
     }
     auto plan = std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question.problem));
     if (stop.stop_requested()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      busy_with_.reset();
+    }
     answer_({question.digest, std::move(plan)});
   }
 }

@@ -24,7 +24,8 @@ class JointWorker {
   JointWorker(const JointWorker&) = delete;
   JointWorker& operator=(const JointWorker&) = delete;
 
-  /// Plans `question` next; one that still waits is dropped for it. Threads: any. Does not block.
+  /// Plans `question` next; one that still waits is dropped for it, and one whose answer is in the
+  /// making is not planned again. Threads: any. Does not block.
   void Ask(PlanJobs question);
 
  private:
@@ -33,8 +34,9 @@ class JointWorker {
   const Answer answer_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::optional<PlanJobs> waiting_;  // guarded by mutex_
-  std::jthread thread_;              // the last member: it uses the others
+  std::optional<PlanJobs> waiting_;    // guarded by mutex_
+  std::optional<uint64_t> busy_with_;  // digest of the question in the making; guarded by mutex_
+  std::jthread thread_;                // the last member: it uses the others
 };
 
 }  // namespace weft::controller

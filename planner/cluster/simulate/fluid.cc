@@ -18,6 +18,11 @@ constexpr int32_t kMissLimit = 4;
 FluidSimulation::FluidSimulation(std::span<const BitsPerSecond> capacity)
     : capacity_(capacity.begin(), capacity.end()), link_bits_(capacity.size(), 0), link_rate_(capacity.size(), 0) {}
 
+void FluidSimulation::set_trace(FluidTrace* trace) {
+  trace_ = trace;
+  last_sample_.assign(trace != nullptr ? capacity_.size() : 0, std::numeric_limits<size_t>::max());
+}
+
 size_t FluidSimulation::Add(const FluidJob& job) {
   WEFT_CHECK(job.release.count() >= 0 && job.release <= job.compute, "a job whose communication starts after compute");
   const size_t j = jobs_.size();
@@ -129,11 +134,12 @@ void FluidSimulation::NoteRate(size_t j, double change) {
     rate += change * bits;
     if (std::abs(rate) < kSame * capacity_[load.link.index()].value()) rate = 0;
     // The last word of an instant counts.
-    for (size_t s = trace_->samples.size(); s-- > 0 && trace_->samples[s].at.count() == now_;) {
-      if (trace_->samples[s].link != load.link) continue;
-      trace_->samples.erase(trace_->samples.begin() + static_cast<std::ptrdiff_t>(s));
-      break;
+    size_t& last = last_sample_[load.link.index()];
+    if (last < trace_->samples.size() && trace_->samples[last].at.count() == now_) {
+      trace_->samples[last].rate = BitsPerSecond(rate);
+      continue;
     }
+    last = trace_->samples.size();
     trace_->samples.push_back({load.link, now(), BitsPerSecond(rate)});
   }
 }

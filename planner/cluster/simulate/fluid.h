@@ -100,7 +100,8 @@ class FluidSimulation {
   /// What running it has cost, in units of one event of a small group.
   int64_t work() const { return events_ + solved_; }
   std::vector<double> LinkBits() const;       ///< carried until now, per link
-  void set_trace(FluidTrace* trace) { trace_ = trace; }
+  /// Requires: what the trace holds is only ever added to here.
+  void set_trace(FluidTrace* trace);
 
  private:
   enum class Phase : uint8_t { kWaiting, kComputing, kSending, kFinishing, kGone };
@@ -161,6 +162,7 @@ class FluidSimulation {
   std::vector<size_t> dirty_;         // groups
   std::vector<double> link_bits_;     // until the last Apply()
   std::vector<double> link_rate_;     // while tracing
+  std::vector<size_t> last_sample_;   // per link, in the trace; while tracing
   FluidTrace* trace_ = nullptr;
   double now_ = 0;
   int64_t events_ = 0;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
+#include <utility>
 
 namespace weft::planner {
 namespace {
@@ -141,6 +143,41 @@ TEST(Fluid, AgreesWithThePeriodicSimulator) {
       }
       classes.push_back(between(0, 2));
       fluid.Add({job.gpus, job.compute, job.release});
+// Four jobs begin to send at one instant and change each other's rates: each link keeps the last word of it.
+TEST(Fluid, TheTraceHasOneSamplePerLinkAndInstant) {
+  const std::vector<BitsPerSecond> capacity(3, GigabytesPerSecond(1));
+  FluidSimulation fluid(capacity);
+  FluidTrace trace;
+  fluid.set_trace(&trace);
+  std::vector<FluidSetting> settings;
+  for (int j = 0; j < 4; ++j) {
+    fluid.Add({.compute = Seconds(0.2), .release = Seconds(0.2)});
+    settings.push_back({{{LinkId(0), Bytes(100'000'000)}, {LinkId(1), Bytes(50'000'000)}}, 0, {}});
+    if (j == 3) settings.back().loads.push_back({LinkId(2), Bytes(10'000'000)});
+  }
+  fluid.Apply(settings);
+  fluid.Run(Seconds(0.5));
+  fluid.Apply(settings);  // all rates to 0 and back, while they send
+  fluid.Run(Seconds(6));
+  std::set<std::pair<int32_t, double>> seen;
+  double sent[3] = {}, since[3] = {}, rate[3] = {}, before = 0;
+  for (const LinkSample& sample : trace.samples) {
+    const size_t l = sample.link.index();
+    const double at = sample.at.count();
+    EXPECT_TRUE(seen.emplace(sample.link.value(), at).second) << "link " << l << " twice at " << at << " s";
+    EXPECT_GE(at, before);
+    before = at;
+    sent[l] += rate[l] * (at - since[l]);
+    since[l] = at;
+    rate[l] = sample.rate.value();
+  }
+  for (size_t l = 0; l < 3; ++l) {
+    sent[l] += rate[l] * (6 - since[l]);
+    EXPECT_GT(sent[l], 0);
+    EXPECT_NEAR(sent[l], fluid.LinkBits()[l], 1e-6 * sent[l]);
+  }
+}
+
       settings.push_back({job.loads, classes.back()});
       jobs.push_back(std::move(job));
     }

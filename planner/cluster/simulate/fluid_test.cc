@@ -121,28 +121,6 @@ TEST(Fluid, TheTraceAccountsForEverySecondAndEveryByte) {
   EXPECT_NEAR(sent, fluid.LinkBits()[0], 1e-6 * sent);
 }
 
-/// Against PeriodicSimulator, which was written apart from it and knows no groups.
-TEST(Fluid, AgreesWithThePeriodicSimulator) {
-  for (uint32_t seed = 0; seed < 60; ++seed) {
-    std::mt19937 random(seed);
-    const auto between = [&](int low, int high) {
-      return low + static_cast<int>(random() % static_cast<uint32_t>(high - low + 1));
-    };
-    const std::vector<BitsPerSecond> capacity{GigabytesPerSecond(1), GigabytesPerSecond(2), GigabytesPerSecond(0.5)};
-    std::vector<PeriodicJob> jobs;
-    std::vector<int32_t> classes;
-    FluidSimulation fluid(capacity);
-    std::vector<FluidSetting> settings;
-    for (int j = between(2, 6); j > 0; --j) {
-      PeriodicJob job{.gpus = 8, .compute = Seconds(0.01 * between(5, 60))};
-      job.release = job.compute * (between(0, 2) / 2.0);
-      for (int32_t l = 0; l < 3; ++l) {
-        if (between(0, 1) == 0) continue;
-        const Bytes bytes(1'000'000 * int64_t{between(10, 300)});
-        job.loads.push_back({LinkId(l), bytes, 1.0 * between(1, 3)});
-      }
-      classes.push_back(between(0, 2));
-      fluid.Add({job.gpus, job.compute, job.release});
 // Four jobs begin to send at one instant and change each other's rates: each link keeps the last word of it.
 TEST(Fluid, TheTraceHasOneSamplePerLinkAndInstant) {
   const std::vector<BitsPerSecond> capacity(3, GigabytesPerSecond(1));
@@ -178,6 +156,28 @@ TEST(Fluid, TheTraceHasOneSamplePerLinkAndInstant) {
   }
 }
 
+/// Against PeriodicSimulator, which was written apart from it and knows no groups.
+TEST(Fluid, AgreesWithThePeriodicSimulator) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    std::mt19937 random(seed);
+    const auto between = [&](int low, int high) {
+      return low + static_cast<int>(random() % static_cast<uint32_t>(high - low + 1));
+    };
+    const std::vector<BitsPerSecond> capacity{GigabytesPerSecond(1), GigabytesPerSecond(2), GigabytesPerSecond(0.5)};
+    std::vector<PeriodicJob> jobs;
+    std::vector<int32_t> classes;
+    FluidSimulation fluid(capacity);
+    std::vector<FluidSetting> settings;
+    for (int j = between(2, 6); j > 0; --j) {
+      PeriodicJob job{.gpus = 8, .compute = Seconds(0.01 * between(5, 60))};
+      job.release = job.compute * (between(0, 2) / 2.0);
+      for (int32_t l = 0; l < 3; ++l) {
+        if (between(0, 1) == 0) continue;
+        const Bytes bytes(1'000'000 * int64_t{between(10, 300)});
+        job.loads.push_back({LinkId(l), bytes, 1.0 * between(1, 3)});
+      }
+      classes.push_back(between(0, 2));
+      fluid.Add({job.gpus, job.compute, job.release});
       settings.push_back({job.loads, classes.back()});
       jobs.push_back(std::move(job));
     }

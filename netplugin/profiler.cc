@@ -147,6 +147,8 @@ uint64_t Profiler::StartOperation(const Context& context, const EventStart& star
   Event* event = pool_.Take(EventKind::kOperation);
   if (!event) {
     Count(context.slot->events_dropped);
+    // Nobody will see its end; left open, it would make the rank look hung for ever.
+    Count(counters.finished);
     return 0;
   }
   event->slot = context.slot;

@@ -188,6 +188,7 @@ TEST_F(ProfilerTest, AFullPoolDropsAndCounts) {
   EXPECT_EQ(StartAllReduce(99999, kMs), 0u);
   EXPECT_EQ(slot().events_dropped.load(), 1u);
   EXPECT_EQ(counters().last_started.load(), 99999u) << "the order is known all the same";
+  EXPECT_EQ(counters().finished.load(), 1u) << "what is not followed must not look hung";
   profiler_.Stop(handles[5], 2 * kMs);
   Sweep(2 * kMs + Profiler::kAloneNs);
   EXPECT_NE(StartAllReduce(100000, kMs), 0u) << "one is free again";

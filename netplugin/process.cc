@@ -21,11 +21,15 @@ std::atomic<Process*> g_published{nullptr};
 /// Runs when the library is unloaded, or the program ends.
 struct Unload {
   ~Unload() {
-    Process* process = g_published.exchange(nullptr);
-    if (!process) return;
-    process->background_.Stop();
-    if (process->open_comms.load(std::memory_order_relaxed) == 0) delete process;
-    // Otherwise other threads may be inside a call this very moment.
+    g_published.store(nullptr);
+    // Whoever holds it is inside Acquire() or Release() while the program ends: then the process is in use.
+    const std::unique_lock lock(g_mutex, std::try_to_lock);
+    if (!lock || !g_process) return;
+    g_process->background_.Stop();
+    // Otherwise other threads may be inside a call this very moment, or a tuner's or profiler's context is open still.
+    if (g_process->open_comms.load(std::memory_order_relaxed) > 0 || g_users > 0) return;
+    delete g_process;
+    g_process = nullptr;
   }
 };
 static Unload g_unload;

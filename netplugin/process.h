@@ -3,7 +3,7 @@
 // From v11 on NCCL calls finalize when its last communicator is gone, and may unmap the library right after; with v7 to
 // v10 it just unmaps it. So the thread is joined in the last finalize, and in any case in the library's destructor.
 // What communicators use is freed in the destructor too, unless some are still open (a process that simply exits while
-// other threads send): then it is left to the kernel.
+// other threads send, or has a tuner or profiler context open): then it is left to the kernel.
 #pragma once
 
 #include <atomic>

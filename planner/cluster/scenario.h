@@ -30,6 +30,9 @@ struct ScenarioFlow {
   Bytes bytes;
 };
 
+/// What the flows of one job may carry together in an iteration, so that sums of them stay exact.
+inline constexpr Bytes kMostJobBytes{int64_t{1} << 62};
+
 /// A training job. Iterations last max(compute, release + communication).
 struct ScenarioJob {
   std::string name;
@@ -81,8 +84,9 @@ enum class SimulationObjective : uint8_t {
 
 struct SimulationOptions {
   bool trace = false;               ///< fill link_samples and phases
-  /// Simulated plans at most, each time that kWeft decides (on large clusters fewer: work is bounded to about 4 s);
-  /// kOptimal enumerates up to 10 times as many cases.
+  /// Plans that kWeft's search simulates at most, each time that it decides; on large clusters fewer, since no search
+  /// is begun or gone on with after about 4 s worth of simulated events. What the other policies would do, the final
+  /// round and the guard are simulated besides, whatever the budget. kOptimal enumerates up to 10 times as many cases.
   int64_t evaluations = 4000;
   SimulationObjective objective = SimulationObjective::kBalanced;
 };
@@ -111,7 +115,7 @@ struct SimulatedJob {
   std::string name;
   /// Mean over the iterations that it finished; infinite where it finished none in twice its time alone.
   Seconds iteration{0};
-  /// iteration with the network (as it is at the start) to itself, on its best paths
+  /// iteration with the network to itself, on its best paths, every link at the best capacity that it ever has
   Seconds alone{0};
   Seconds bound{0};                 ///< no policy is faster, whatever the others do: compute and cuts
   Seconds p99_iteration{0};

@@ -54,6 +54,18 @@ TEST(Simulate, TwoJobsOnOneLinkShareItUnderEcmpAndInterleaveUnderWeft) {
   EXPECT_LT(weft->bound_gap, 0.03);
 }
 
+TEST(Simulate, WeftSeesBurstsDriftIntoEachOther) {
+  // Periods of 100 and 100.1 ms, bursts 30 ms apart when both are there: they meet after 300 iterations.
+  Scenario scenario = Pairs(1, 2, 0.07, 30);
+  scenario.jobs[1].compute = scenario.jobs[1].release = Seconds(0.0701);
+  scenario.jobs[1].arrival = Seconds(0.04);
+  const Result<SimulationReport> ecmp = Simulate(scenario, SimulationPolicy::kEcmp);
+  const Result<SimulationReport> weft = Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = 100});
+  ASSERT_TRUE(ecmp && weft);
+  EXPECT_GT(ecmp->mean_slowdown, 1.05);
+  EXPECT_LT(weft->mean_slowdown, 1.01);
+}
+
 TEST(Simulate, TheBoundsOfTwoJobsThatNeedAllOfALink) {
   // z1 + z2 ≤ 1 with as good as no compute: GPU use is the same for any split, mean slow-down is least at one half
   // each.
@@ -151,6 +163,8 @@ TEST(Simulate, NamesWhatIsWrong) {
       {[](Scenario* s) { s->jobs[0].arrival = Seconds(100); }, "job \"job1\": arrival 100 s, must be 0 to below"},
       {[](Scenario* s) { s->jobs[0].iterations = -1; }, "job \"job1\": -1 iterations, must not be negative"},
       {[](Scenario* s) { s->jobs[0].flows[1].bytes = Bytes(0); }, "job \"job1\": flow 2: 0 bytes, must be positive"},
+      {[](Scenario* s) { for (ScenarioFlow& flow : s->jobs[0].flows) flow.bytes = Bytes((int64_t{1} << 61) + 1); },
+       "job \"job1\": flow 2: 2305843009213693953 bytes, all flows of a job together must be at most"},
       {[](Scenario* s) { s->jobs[0].flows[0].to = NodeId(99); }, "job \"job1\": flow 1: node 99, must be one of"},
       {[](Scenario* s) { s->jobs[0].flows[0].to = s->jobs[0].flows[0].from; }, "flow 1: from \"h1\" to itself"},
       {[](Scenario* s) { s->jobs[0].flows[0].to = *s->topology.FindNode("leaf1"); },

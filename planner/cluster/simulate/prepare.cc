@@ -72,9 +72,15 @@ Status CheckJob(const Scenario& scenario, const ScenarioJob& job) {
   }
   if (job.iterations < 0) return Wrong(fmt::format("{} iterations, must not be negative", job.iterations));
   if (job.flows.empty() && job.compute.count() == 0) return Wrong("neither computes nor sends");
+  Bytes left = kMostJobBytes;
   for (size_t f = 0; f < job.flows.size(); ++f) {
     const Status checked = CheckFlow(scenario.topology, job.flows[f]);
     if (!checked) return Fail(checked.error().WithContext(fmt::format("flow {}", f + 1)));
+    if (job.flows[f].bytes > left) {
+      return Wrong(fmt::format("flow {}: {} bytes, all flows of a job together must be at most {}", f + 1,
+                               job.flows[f].bytes.count(), kMostJobBytes.count()));
+    }
+    left -= job.flows[f].bytes;
   }
   return Ok();
 }

@@ -275,6 +275,7 @@ class SlowdownDual {
 
 std::vector<ScenarioCut> MakeCuts(const Scenario& scenario, const PreparedScenario& prepared) {
   std::vector<ScenarioCut> cuts;
+  if (scenario.topology.nodes().empty()) return cuts;
   const std::vector<int> level = Levels(scenario.topology);
   const int highest = *std::max_element(level.begin(), level.end());
   for (int tier = 0; tier < std::max(1, highest); ++tier) {

@@ -12,6 +12,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSame = 1e-9;
 constexpr size_t kMaskBits = 64;     // of a set of sending members
+constexpr size_t kMostSets = 4096;   // whose rates a group remembers
 
 }  // namespace
 
@@ -152,6 +153,7 @@ void FluidSimulation::Refresh(Group* group) {
   std::vector<double> solved;
   const std::vector<double>* rates = &solved;
   if (remember) {
+    if (group->rates.size() >= kMostSets && !group->rates.contains(set)) group->rates.clear();
     std::vector<double>& known = group->rates[set];
     if (known.empty()) Solve(*group, &known);
     rates = &known;

@@ -35,6 +35,28 @@ TEST(Fluid, StrictPriorityHoldsTheOtherBack) {
   EXPECT_NEAR(fluid.progress(0).durations.at(0), 0.4, 1e-9);
 }
 
+TEST(Fluid, WhatItForgetsOfTheRatesItSolvesAgain) {
+  // 14 periods that fit nowhere pass through more sets of sending jobs than are remembered; Apply() forgets all.
+  FluidSimulation once(kOneLink);
+  std::vector<FluidSetting> settings;
+  for (int j = 0; j < 14; ++j) {
+    once.Add({.compute = Seconds(0.1 + 0.00731 * j), .release = Seconds(0.1 + 0.00731 * j)});
+    settings.push_back(Sends(7, j % 3));
+  }
+  FluidSimulation often = once;
+  once.Apply(settings);
+  once.Run(Seconds(400));
+  for (int i = 1; i <= 40; ++i) {
+    often.Apply(settings);
+    often.Run(Seconds(10.0 * i));
+  }
+  for (size_t j = 0; j < 14; ++j) {
+    EXPECT_NEAR(static_cast<double>(once.progress(j).durations.size()),
+                static_cast<double>(often.progress(j).durations.size()), 1);
+  }
+  EXPECT_NEAR(once.LinkBits()[0] / often.LinkBits()[0], 1, 1e-3);
+}
+
 TEST(Fluid, AFaultStretchesTheIterationUnderWay) {
   // 100 MB from 0.2 s on; at 0.25 s half is left and the link gives a tenth: 0.5 s more.
   FluidSimulation fluid(kOneLink);

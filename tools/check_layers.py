@@ -36,7 +36,7 @@ ALLOWED = {
     "scheduler": ["common", "proto", "netplugin/abi"],
     "testbed": ["common"],
     "cli": ["common", "proto", "formats", "planner/planner.h", "planner/cluster/scenario.h", "planner/model_profile.h",
-            "planner/collectives", "collectives", "testbed"],
+            "planner/network/path_catalog.h", "planner/collectives", "collectives", "testbed"],
     "tests": None,  # anything
     "bench": None,
 }

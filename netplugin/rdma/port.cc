@@ -227,6 +227,7 @@ bool Port::WasDown(uint64_t now) const {
 
 void Port::Sweep(const Tick& tick) {
   ibv_async_event event;
+  errno = 0;
   while (verbs_.get_async_event(context_, &event) == 0) {
     const bool of_port = event.event_type == IBV_EVENT_PORT_ERR || event.event_type == IBV_EVENT_PORT_ACTIVE;
     if (!of_port || event.element.port_num == number_) {
@@ -238,9 +239,14 @@ void Port::Sweep(const Tick& tick) {
       if (event.event_type == IBV_EVENT_DEVICE_FATAL) down_.store(true, std::memory_order_relaxed);
     }
     verbs_.ack_async_event(&event);
+    errno = 0;
   }
+  // A descriptor that is ready for ever and cannot be read would start sweep after sweep.
+  if (errno != 0 && errno != EAGAIN && errno != EINTR) events_over_ = true;
 }
 
-void Port::Watch(std::vector<pollfd>* fds) { fds->push_back({context_->async_fd, POLLIN, 0}); }
+void Port::Watch(std::vector<pollfd>* fds) {
+  if (!events_over_) fds->push_back({context_->async_fd, POLLIN, 0});
+}
 
 }  // namespace weft::net::rdma

@@ -104,6 +104,7 @@ class Port final : public BackgroundTask {
   int ptr_support_ = nccl::kPtrHost;
   int most_completions_ = 0;
   PathProbe path_probe_;
+  bool events_over_ = false;  // the background thread alone
   std::atomic<bool> down_{false};
   std::atomic<uint64_t> last_down_ns_{0};  // relaxed, as down_; 0: never
 

@@ -117,7 +117,8 @@ int Flow::DeregMr(void* mhandle) {
 
 void Flow::Poll() {
   ibv_wc completions[16];
-  for (int round = 0; round < 4; ++round) {
+  // What arrived before the peer went is there: no request may be failed while its completion waits in the queue.
+  for (int round = 0; round < 4 || peer_gone_ || error_ != nccl::kSuccess; ++round) {
     const int count = pairs_->Poll(completions, 16);
     for (int i = 0; i < count; ++i) OnCompletion(completions[i]);
     if (count < 16) return;
@@ -240,8 +241,10 @@ void Flow::Sweep(const Tick& tick) {
 }
 
 void Flow::Watch(std::vector<pollfd>* fds) {
-  // Read without the hold: a stale value costs one sweep.
-  if (!__atomic_load_n(&peer_gone_, __ATOMIC_RELAXED)) fds->push_back({control_->fd(), POLLIN, 0});
+  // Read without the hold: a stale value costs one sweep. After an error nobody reads the connection any more, and what
+  // came on it would start sweep after sweep.
+  if (__atomic_load_n(&peer_gone_, __ATOMIC_RELAXED)) return;
+  if (__atomic_load_n(&error_, __ATOMIC_RELAXED) == nccl::kSuccess) fds->push_back({control_->fd(), POLLIN, 0});
 }
 
 }  // namespace weft::net::rdma

@@ -89,7 +89,7 @@ class Flow : public Comm, public BackgroundTask {
   /// Under the hold, on either thread.
   virtual void OnCompletion(const ibv_wc& completion) = 0;
 
-  /// Takes what completed. Under the hold.
+  /// Takes what completed: some of it, or all when nothing good can follow. Under the hold.
   void Poll();
   /// From a completion: leaves the rest to the background thread.
   void LaneFailed(uint32_t lane, ibv_wc_status status);
@@ -133,7 +133,7 @@ class Flow : public Comm, public BackgroundTask {
   void LookForStandstill(uint64_t now);
 
   uint64_t seen_completed_ = 0;
-  uint64_t moved_ns_ = 0;  ///< when completed() last grew, or nothing was in flight
+  uint64_t moved_ns_ = NowNs();  ///< when completed() last grew, or nothing was in flight
 
   ControlMessage wanted_peer_{};
   bool connecting_ = false;

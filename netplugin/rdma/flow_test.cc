@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "netplugin/log.h"
 #include "netplugin/rdma/testing/fake_fabric.h"
 #include "netplugin/rdma/transport.h"
 #include "netplugin/testing/agent.h"
@@ -62,7 +63,7 @@ class RdmaFlow : public ::testing::Test {
       background_.Add(ends_[i].port.get());
     }
     background_.Add(&turner_);
-    background_.Start();
+    if (in_background_) background_.Start();
     Handle handle{};
     const auto listen = RdmaListenComm::Open(*services_, ends_[1], &handle);
     ASSERT_TRUE(listen);
@@ -96,6 +97,8 @@ class RdmaFlow : public ::testing::Test {
   /// marked when its receive is done, and must keep the mark until it is used again.
   void Exchange(int count, size_t largest, int window, const std::function<void(int)>& meanwhile = [](int) {});
 
+  static BackgroundTask& TaskOf(Comm& comm) { return dynamic_cast<BackgroundTask&>(comm); }
+
   const abi::FlowSlot& sender() { return *send_->slot(); }
 
   FakeFabric fabric_{2, 17};
@@ -103,6 +106,7 @@ class RdmaFlow : public ::testing::Test {
   std::unique_ptr<Telemetry> telemetry_;
   PolicyStore policies_;
   Background background_;
+  bool in_background_ = true;  // false: the test sweeps itself
   Turner turner_{policies_};
   PathProbe probe_;
   std::unique_ptr<Services> services_;
@@ -357,6 +361,66 @@ TEST_F(RdmaFlow, ASendThatIsLongerThanItsReceiveIsAnError) {
   }));
   EXPECT_EQ(code, nccl::kInternalError);
   EXPECT_EQ(send, nullptr);
+  std::vector<pollfd> fds;
+  TaskOf(*recv_).Watch(&fds);
+  EXPECT_EQ(fds.size(), 1u);
+  TaskOf(*send_).Watch(&fds);
+  EXPECT_EQ(fds.size(), 1u) << "nobody reads the connection of a flow that failed";
+}
+
+std::string g_warnings;
+
+void KeepWarning(int level, unsigned long, const char*, int, const char* format, ...) {
+  if (level == nccl::kLogWarn) g_warnings += format;
+}
+
+TEST_F(RdmaFlow, AWriteBeforeTheFirstSampleIsNoStandstill) {
+  in_background_ = false;
+  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.timeout = 1, rdma.retry_count = 0; }));
+  fabric_.ForgetNextPair();  // so that the credit is in flight still
+  Request* receive = nullptr;
+  ASSERT_EQ(recv_->Irecv(target_.data(), 100, 0, target_handle_, &receive), nccl::kSuccess);
+  g_warnings.clear();
+  SetLogger(&KeepWarning);
+  const uint64_t now = NowNs();
+  TaskOf(*recv_).Sweep({now, true});
+  EXPECT_EQ(g_warnings, "") << "the flow is young, not stuck";
+  TaskOf(*recv_).Sweep({now + 60'000'000'000, true});
+  SetLogger(nullptr);
+  EXPECT_NE(g_warnings, "") << "a minute later it is";
+}
+
+TEST_F(RdmaFlow, WhatArrivedBeforeTheSenderWentIsGivenOut) {
+  in_background_ = false;
+  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.queue_pairs = 8; }));
+  constexpr size_t kCount = 32, kBytes = 8 * 4096;
+  Request* receives[kCount] = {};
+  for (size_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ(recv_->Irecv(&target_[i * kBytes], kBytes, 0, target_handle_, &receives[i]), nccl::kSuccess);
+    ASSERT_NE(receives[i], nullptr);
+  }
+  Request* sends[kCount] = {};
+  for (size_t i = 0; i < kCount; ++i) {
+    ASSERT_TRUE(Eventually([&] {
+      EXPECT_EQ(send_->Isend(&source_[i * kBytes], kBytes, 0, source_handle_, &sends[i]), nccl::kSuccess);
+      return sends[i] != nullptr || HasFailure();
+    }));
+  }
+  for (Request* send : sends) {
+    int done = 0;
+    ASSERT_TRUE(Eventually([&] {
+      EXPECT_EQ(send_->Test(send, &done, nullptr), nccl::kSuccess);
+      return done != 0 || HasFailure();
+    }));
+  }
+  send_.reset();
+  TaskOf(*recv_).Sweep({NowNs(), false});  // sees the end of the connection, takes no completion
+  for (size_t i = kCount; i-- > 0;) {      // the last one is furthest back in the queue
+    int done = 0, size = 0;
+    EXPECT_EQ(recv_->Test(receives[i], &done, &size), nccl::kSuccess) << i;
+    EXPECT_EQ(done, 1) << i;
+    EXPECT_EQ(static_cast<size_t>(size), kBytes) << i;
+  }
 }
 
 TEST_F(RdmaFlow, MemoryWithoutAHandleIsRefused) {

@@ -110,13 +110,12 @@ int RecvFlow::Test(Request* request, int* done, int* size) {
   if (flush) return TestFlush(request, done, size);
   const Hold hold(*this);
   if (!hold) return nccl::kSuccess;
-  if (!request->done && error_ == nccl::kSuccess) {
-    const bool gone = peer_gone_;
-    Announce();
-    Poll();
-    if (!request->done && gone && error_ == nccl::kSuccess) {
+  if (!request->done) {
+    if (error_ == nccl::kSuccess) Announce();
+    Poll();  // after an error too: the data may have arrived before it
+    if (!request->done && peer_gone_ && error_ == nccl::kSuccess) {
       Fail(nccl::kRemoteError, "the peer closed the connection");
-    } else if (!request->done && !recorder_.waiting()) {
+    } else if (error_ == nccl::kSuccess && !request->done && !recorder_.waiting()) {
       recorder_.WaitBegins(NowNs());
     }
   }
@@ -152,7 +151,12 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
     Fail(nccl::kInternalError, "a part belongs to no message that is awaited");
     return;
   }
-  const uint64_t length = Length(request, immediate, completion);
+  const std::optional<uint64_t> got = Length(request, immediate, completion);
+  if (!got) {
+    Fail(nccl::kInternalError, "a part's record belongs to another part");
+    return;
+  }
+  const uint64_t length = *got;
   if (length > request.size - request.total) {
     Fail(nccl::kInternalError, "the parts of a message are longer than its receive");
     return;
@@ -171,13 +175,13 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
   recorder_.Completed(request.total, request.posted_ns, now);
 }
 
-uint64_t RecvFlow::Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion) {
+/// nullopt: the record is none of this part's.
+std::optional<uint64_t> RecvFlow::Length(const RecvRequest& request, const Immediate& immediate,
+                                         const ibv_wc& completion) {
   if (!immediate.has_record) return completion.byte_len;
   // The network wrote it before the completion that is being looked at.
   const Record& record = pairs_->memory().records[request.sequence % kSlots][immediate.part];
-  if (record.sequence != request.sequence || record.part != immediate.part) {
-    Fail(nccl::kInternalError, "a part's record belongs to another part");
-  }
+  if (record.sequence != request.sequence || record.part != immediate.part) return std::nullopt;
   return record.bytes;
 }
 

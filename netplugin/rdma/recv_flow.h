@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "netplugin/rdma/flow.h"
 #include "netplugin/rdma/flusher.h"
@@ -38,7 +39,7 @@ class RecvFlow final : public Flow {
 
   void Announce();
   void PartArrived(uint32_t lane, const ibv_wc& completion);
-  uint64_t Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);
+  std::optional<uint64_t> Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);
   void BeginAnew(const ControlMessage& message);
   void OnConnected(const ControlMessage& message) override;
 

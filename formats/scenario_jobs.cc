@@ -116,11 +116,27 @@ class JobReader {
     } else {
       ReadPattern(fields, keys);
     }
+    CheckSum(fields, *keys);
     const bool sends =
         std::ranges::any_of(keys->pairs, [](const planner::PairBytes& pair) { return pair.bytes.count() > 0; });
     if (keys->job.compute.count() == 0 && !sends) {
       fields.Reject("compute", "0 s and nothing to send, expected one of both");
     }
+  }
+
+  static void CheckSum(YamlFields& fields, const JobKeys& keys) {
+    double sum = 0;                      // the exact one may overflow
+    bool fits = true;
+    Bytes left = planner::kMostJobBytes;
+    for (const planner::PairBytes& pair : keys.pairs) {
+      sum += static_cast<double>(pair.bytes.count());
+      fits &= pair.bytes <= left;
+      if (fits) left -= pair.bytes;
+    }
+    if (fits) return;
+    fields.Reject(fields.Value("flows") != nullptr ? "flows" : "bytes",
+                  fmt::format("{:.4g} bytes per iteration between all hosts, expected at most {:.4g}", sum,
+                              static_cast<double>(planner::kMostJobBytes.count())));
   }
 
   void ReadPhases(YamlFields& fields, JobKeys* keys) {

@@ -275,6 +275,8 @@ TEST(ScenarioYaml, ErrorsOfJobsNameLineKeyValueAndWhatWasExpected) {
       {kScenarioLeafSpine, "name: a", "name: a b", "key \"jobs[0].name\": value \"a b\", expected 1 to 63 letters"},
       {kScenarioLeafSpine, "bytes: 1GiB", "bytes: -1GiB",
        "key \"jobs[0].bytes\": size \"-1GiB\": expected a non-negative"},
+      {kScenarioLeafSpine, "bytes: 1GiB", "bytes: 4000000TB",
+       "key \"jobs[0].bytes\": 8e+18 bytes per iteration between all hosts, expected at most 4.612e+18"},
       {kScenarioLeafSpine, "bytes: 1GiB", "byte: 1GiB", "key \"jobs[0].bytes\": missing, expected a size such as 1GiB"},
       {kScenarioLeafSpine, "compute: 100ms", "compute: -1s",
        "key \"jobs[0].compute\": duration \"-1s\": expected a non-negative"},

@@ -9,7 +9,7 @@
 //
 // Only links that can be full hold anybody: those that two jobs use whose rates alone exceed the capacity together.
 // Jobs that such links tie together, directly or through others, form a group; an event reaches its own group only,
-// and rates are remembered per group and set of sending jobs.
+// and rates are remembered per group and set of sending jobs, a few thousand sets at a time.
 // Internal to planner/cluster.
 #pragma once
 

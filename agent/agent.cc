@@ -16,6 +16,8 @@ constexpr Seconds kWatchInterval{0.005};
 constexpr uint64_t kWatchForNs = 1'000'000'000;
 constexpr Seconds kShortestReport{0.05};
 constexpr Seconds kLongestReport{10};
+// However seldom samples and reports are: leases hold for kRenewedLeaseNs only.
+constexpr Seconds kRenewInterval{1};
 
 uint64_t MonotonicNs() {
   timespec now{};
@@ -242,21 +244,24 @@ std::string Agent::MetricsText() {
 
 void Agent::RunSampler(const std::stop_token& stop) {
   const SystemClock clock;
-  Seconds next_sample = clock.Now(), next_report = clock.Now();
+  Seconds next_sample = clock.Now(), next_report = next_sample, next_renewal = next_sample;
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const Seconds now = clock.Now();
     if (now >= next_sample || now >= next_report) {
       SampleTelemetry();
-      if (client_->connected()) policies_.Renew();
       next_sample = now + config_.sample_interval;
+    }
+    if (now >= next_renewal) {
+      if (client_->connected()) policies_.Renew();
+      next_renewal = now + std::min(kRenewInterval, config_.sample_interval);
     }
     ObservePolicies();
     if (now >= next_report) {
       Report();
       next_report = now + report_interval_;
     }
-    Seconds wait = std::min(next_sample, next_report) - clock.Now();
+    Seconds wait = std::min({next_sample, next_report, next_renewal}) - clock.Now();
     if (policies_.Pending(kWatchForNs)) wait = std::min(wait, kWatchInterval);
     changed_.wait_for(lock, stop, std::max(wait, Seconds(0)), [&] { return policy_came_; });
     policy_came_ = false;

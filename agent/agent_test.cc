@@ -22,13 +22,14 @@ namespace {
 using ::testing::HasSubstr;
 
 struct Fixture : ::testing::Test {
-  std::unique_ptr<Agent> Start(const std::string& controller, double sample_interval_s = 0.02) {
+  std::unique_ptr<Agent> Start(const std::string& controller, double sample_interval_s = 0.02,
+                               double report_interval_s = 0.05) {
     auto agent = Agent::Start({.host = "h1",
                                .run_dir = dir.path,
                                .controller = controller,
                                .interfaces = {"lo"},
                                .sample_interval = Seconds(sample_interval_s),
-                               .report_interval = Seconds(0.05)},
+                               .report_interval = Seconds(report_interval_s)},
                               "1.2.3");
     EXPECT_TRUE(agent) << agent.error().message();
     return agent ? std::move(*agent) : nullptr;
@@ -105,6 +106,32 @@ TEST_F(AgentTest, CarriesTelemetryUpAndPolicyDown) {
 
   plugin = TestPeer("");  // the process dies
   EXPECT_TRUE(controller.Await([](const auto& m) { return m.sample().closed_size() == 1; }));
+}
+
+TEST_F(AgentTest, LeasesGoOnBetweenSamplesThatAreFarApart) {
+  TestController controller;
+  const auto agent = Start(controller.address(), 60, 60);
+  ASSERT_TRUE(agent);
+  ASSERT_TRUE(controller.Await([](const auto& m) { return m.has_register_host(); }));
+  TestSegment segment;
+  TestPeer plugin(agent->socket_path());
+  plugin.SendHello("job-1", segment.fd.get());
+  const TestReply reply = plugin.Receive();
+  ASSERT_EQ(reply.type(), abi::MessageType::kPolicy) << reply.reason();
+  controller.Send(PolicyFor("job-1", 6));
+  const void* const data = ::mmap(nullptr, sizeof(abi::PolicySegment), PROT_READ, MAP_SHARED, reply.fd.get(), 0);
+  ASSERT_NE(data, MAP_FAILED);
+  const abi::PolicyTable& table = static_cast<const abi::PolicySegment*>(data)->table;
+  const auto renewed_after = [&](uint64_t before) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (table.renewed_until_ns.load() <= before) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  };
+  ASSERT_TRUE(renewed_after(0));
+  EXPECT_TRUE(renewed_after(table.renewed_until_ns.load())) << "and again, long before the next sample";
 }
 
 TEST_F(AgentTest, LaunchEnvironmentReachesTheHook) {

@@ -103,7 +103,7 @@ PriorityOptions Classes() { return {.classes = 8}; }
 
 /// The worst links of each job; exact circles only where that is cheap.
 CircleOptions Shifts() {
-  return {.most_repeats = 3, .exact_up_to = 2, .links_per_job = 2, .edges = 48, .evaluations = 100'000};
+  return {.most_repeats = 3, .exact_up_to = 2, .evaluations = 100'000, .links_per_job = 2, .edges = 48};
 }
 
 std::vector<ShiftJob> Patterns(const std::vector<BitsPerSecond>& capacity, const std::vector<PeriodicJob>& jobs) {

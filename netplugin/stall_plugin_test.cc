@@ -100,7 +100,7 @@ TEST_F(StoppedPeerTest, IsReportedWithPathBytesAndCauseAndIsOverWhenItGoesOn) {
   EXPECT_TRUE(Eventually([&] { return Test() != nccl::kSuccess || done_; }));
   EXPECT_EQ(done_, 1) << "nothing was lost";
   EXPECT_TRUE(Eventually([&] { return StallIs(abi::SlotState::kClosed); }));
-  EXPECT_TRUE(Plugin::Logged("moves again after"));
+  EXPECT_TRUE(Eventually([] { return Plugin::Logged("moves again after"); })) << "said after the slot is closed";
   int status = 0;
   ASSERT_EQ(waitpid(peer_, &status, 0), peer_);
   peer_ = 0;

@@ -32,7 +32,9 @@ def check_report(report):
         # Which way is better is a matter of fact, by how much is reported above.
         check(job["weft_after_fault_s"] < 1.5 * job["bound_after_fault_s"], f"{job['name']}: did not recover")
     total = {key: sum(job[key] for job in report["jobs"]) for key in ("alone_s", "default_s", "weft_s")}
-    check(total["default_s"] > 1.05 * total["alone_s"], f"default ECMP did not collide in three draws: {total}")
+    # A draw collides in neither direction with a chance of 1 in 4: all six do not with one of 1 in 4096 (three: 1 in 64).
+    worst = {d: sum(job["default_draws_s"][d] for job in report["jobs"]) for d in range(6)}
+    check(max(worst.values()) > 1.05 * total["alone_s"], f"default ECMP did not collide in six draws: {total}")
     check(total["weft_s"] < total["default_s"], f"Weft is slower than default ECMP: {total}")
     check(report["controller"]["replans_after_fault"] >= 1, "no re-plan moved a live connection after the faults")
     check(report["link_disagreement"] <= 0.05,
@@ -49,7 +51,7 @@ def main():
     at_end = (f"{python} {SOURCE}/dashboards/check_dashboard.py --prometheus $WEFT_PROMETHEUS && "
               f"{python} {SOURCE}/dashboards/check_metrics_page.py --prometheus $WEFT_PROMETHEUS "
               f"--docs {SOURCE}/docs/metrics.md --changed-within 30m")
-    done = subprocess.run([os.path.join(BIN, "weft"), "demo", "--output", "json", "--at-end", at_end],
+    done = subprocess.run([os.path.join(BIN, "weft"), "demo", "--output", "json", "--draws", "6", "--at-end", at_end],
                           stdout=subprocess.PIPE, text=True, timeout=600, check=False)
     check(done.returncode == 0, f"weft demo ended with {done.returncode}")
     report = json.loads(done.stdout)

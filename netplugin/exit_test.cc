@@ -30,7 +30,7 @@ TEST(ProcessExit, LeavesWhatOpenContextsUse) {
   const auto end = [] {
     int mask = 0;
     if (OpenProfiler(&g_latecomer.profiler, &mask, {.comm = 1, .rank = 0, .ranks = 2, .nodes = 2}, nullptr) != 0 ||
-        OpenTuner(&g_latecomer.tuner, 1, 2, 2, nullptr, nullptr) != 0) {
+        OpenTuner(&g_latecomer.tuner, 1, 2, 2, nullptr, nullptr, nullptr) != 0) {
       _exit(1);
     }
     std::exit(0);

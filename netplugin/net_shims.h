@@ -1,29 +1,75 @@
-// What two neighbouring versions of the net interface share: int sizes (7 and 8), contexts (11 and 12).
+// The net interface's versions over one implementation: what each version's calls look like (V7 to V12), each as the
+// difference to a neighbour, and the table that NCCL wants, filled from them.
 #pragma once
 
 #include "netplugin/net.h"
 
 namespace weft::net::shims {
 
-inline int Send(void* comm, void* data, int size, int tag, void* mhandle, void** request) {
-  if (size < 0) return nccl::kInvalidArgument;
-  return SendBytes(comm, data, static_cast<uint64_t>(size), tag, mhandle, request);
-}
+/// NCCL 2.20 to 2.23: int sizes.
+struct V8 {
+  static int Init(nccl::Logger logger) { return net::Init(8, logger); }
+  static int PropertiesOf(int dev, nccl::PropertiesV8* properties) { return FillProperties(dev, properties); }
+  static int Listen(int dev, void* handle, void** comm) { return ListenWith({}, dev, handle, comm); }
+  static int Connect(int dev, void* handle, void** comm, nccl::DeviceHandle**) {
+    return ConnectWith({}, dev, handle, comm);
+  }
+  static int RegMr(void* comm, void* data, size_t size, int type, void** mhandle) {
+    return net::RegMr(comm, data, size, type, mhandle);
+  }
+  static int Send(void* comm, void* data, int size, int tag, void* mhandle, void** request) {
+    if (size < 0) return nccl::kInvalidArgument;
+    return SendBytes(comm, data, static_cast<uint64_t>(size), tag, mhandle, request);
+  }
+  static int Receive(void* comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request) {
+    if (!sizes || sizes[0] < 0) return nccl::kInvalidArgument;
+    return ReceiveBytes(comm, n, data, static_cast<uint64_t>(sizes[0]), tags, mhandles, request);
+  }
+};
 
-inline int Receive(void* comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request) {
-  if (!sizes || sizes[0] < 0) return nccl::kInvalidArgument;
-  return ReceiveBytes(comm, n, data, static_cast<uint64_t>(sizes[0]), tags, mhandles, request);
-}
+/// NCCL 2.19: int sizes of memory to register too; the properties do not say whether a registration is global.
+struct V7 : V8 {
+  static int Init(nccl::Logger logger) { return net::Init(7, logger); }
+  static int PropertiesOf(int dev, nccl::PropertiesV7* properties) { return FillProperties(dev, properties); }
+  static int RegMr(void* comm, void* data, int size, int type, void** mhandle) {
+    if (size < 0) return nccl::kInvalidArgument;
+    return net::RegMr(comm, data, static_cast<size_t>(size), type, mhandle);
+  }
+};
 
-inline int Listen(int dev, void* handle, void** comm) { return ListenWith({}, dev, handle, comm); }
+/// NCCL 2.24 and 2.25: size_t sizes, virtual devices.
+struct V9 : V8 {
+  static int Init(nccl::Logger logger) { return net::Init(9, logger); }
+  static int PropertiesOf(int dev, nccl::PropertiesV9* properties) { return FillPropertiesV9(dev, properties); }
+  static int Send(void* comm, void* data, size_t size, int tag, void* mhandle, void** request) {
+    return SendBytes(comm, data, size, tag, mhandle, request);
+  }
+  static int Receive(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void** request) {
+    if (!sizes) return nccl::kInvalidArgument;
+    return ReceiveBytes(comm, n, data, sizes[0], tags, mhandles, request);
+  }
+};
 
-inline int Connect(int dev, void* handle, void** comm, nccl::DeviceHandle**) {
-  return ConnectWith({}, dev, handle, comm);
-}
+/// NCCL 2.26 and 2.27: traffic class, profiler.
+struct V10 : V9 {
+  static int Init(nccl::Logger logger, nccl::ProfilerCallback) { return net::Init(10, logger); }
+  static int Connect(int dev, nccl::CommConfig* config, void* handle, void** comm, nccl::DeviceHandle**) {
+    Context context;
+    if (config) context.traffic_class = config->traffic_class;
+    return ConnectWith(context, dev, handle, comm);
+  }
+  static int Send(void* comm, void* data, size_t size, int tag, void* mhandle, void*, void** request) {
+    return V9::Send(comm, data, size, tag, mhandle, request);
+  }
+  static int Receive(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void**,
+                     void** request) {
+    return V9::Receive(comm, n, data, sizes, tags, mhandles, request);
+  }
+};
 
-/// Version 11 or 12, by its properties and virtual devices.
+/// NCCL 2.28 and later: contexts, finalize. Version 11, or 12 (2.30): eight members of a virtual device, rail and plane.
 template <int kVersion, typename Properties>
-struct WithContext {
+struct WithContext : V10 {
   static int Init(void** context, uint64_t comm_id, nccl::CommConfig* config, nccl::Logger logger,
                   nccl::ProfilerCallback) {
     return InitContext(kVersion, context, comm_id, config, logger);
@@ -46,42 +92,34 @@ struct WithContext {
     if (!context) return nccl::kInvalidArgument;
     return ConnectWith(*static_cast<Context*>(context), dev, handle, comm);
   }
-  static int Send(void* comm, void* data, size_t size, int tag, void* mhandle, void*, void** request) {
-    return SendBytes(comm, data, size, tag, mhandle, request);
-  }
-  static int Receive(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void**,
-                     void** request) {
-    if (!sizes) return nccl::kInvalidArgument;
-    return ReceiveBytes(comm, n, data, sizes[0], tags, mhandles, request);
-  }
-
-  template <typename Net>
-  static constexpr Net Table() {
-    return {
-        .name = kName,
-        .init = &Guarded<&Init>::Call,
-        .devices = &Guarded<&Devices>::Call,
-        .get_properties = &Guarded<&PropertiesOf>::Call,
-        .listen = &Guarded<&Listen>::Call,
-        .connect = &Guarded<&Connect>::Call,
-        .accept = &Guarded<&Accept>::Call,
-        .reg_mr = &Guarded<&RegMr>::Call,
-        .reg_mr_dma_buf = &Guarded<&RegMrDmaBuf>::Call,
-        .dereg_mr = &Guarded<&DeregMr>::Call,
-        .isend = &Guarded<&Send>::Call,
-        .irecv = &Guarded<&Receive>::Call,
-        .iflush = &Guarded<&Flush>::Call,
-        .test = &Guarded<&Test>::Call,
-        .close_send = &Guarded<&CloseSend>::Call,
-        .close_recv = &Guarded<&CloseRecv>::Call,
-        .close_listen = &Guarded<&CloseListen>::Call,
-        .get_device_mr = nullptr,  // no device offload
-        .irecv_consumed = nullptr,
-        .make_vdevice = nullptr,  // NICs are not merged: a flow has its own lanes
-        .finalize = &Guarded<&Finalize>::Call,
-        .set_net_attr = nullptr,
-    };
-  }
 };
+using V11 = WithContext<11, nccl::PropertiesV11>;
+using V12 = WithContext<12, nccl::PropertiesV12>;
+
+/// The table `Net` of the version whose calls are in `Calls`. What is not named stays nullptr: no device offload, and
+/// NICs are not merged, since a flow has its own lanes.
+template <typename Net, typename Calls>
+constexpr Net Table() {
+  Net table{};
+  table.name = kName;
+  table.init = &Guarded<&Calls::Init>::Call;
+  table.devices = &Guarded<&Devices>::Call;
+  table.get_properties = &Guarded<&Calls::PropertiesOf>::Call;
+  table.listen = &Guarded<&Calls::Listen>::Call;
+  table.connect = &Guarded<&Calls::Connect>::Call;
+  table.accept = &Guarded<&Accept>::Call;
+  table.reg_mr = &Guarded<&Calls::RegMr>::Call;
+  table.reg_mr_dma_buf = &Guarded<&RegMrDmaBuf>::Call;
+  table.dereg_mr = &Guarded<&DeregMr>::Call;
+  table.isend = &Guarded<&Calls::Send>::Call;
+  table.irecv = &Guarded<&Calls::Receive>::Call;
+  table.iflush = &Guarded<&Flush>::Call;
+  table.test = &Guarded<&Test>::Call;
+  table.close_send = &Guarded<&CloseSend>::Call;
+  table.close_recv = &Guarded<&CloseRecv>::Call;
+  table.close_listen = &Guarded<&CloseListen>::Call;
+  if constexpr (requires { table.finalize; }) table.finalize = &Guarded<&Finalize>::Call;
+  return table;
+}
 
 }  // namespace weft::net::shims

@@ -77,8 +77,9 @@ int OfferedProtocol(const CostTable& table, int algorithm, abi::CollectiveProtoc
   return best;
 }
 
+/// Never destroyed: a program may end while a thread of NCCL still asks.
 const TunerPlan& ProcessPlan() {
-  static const TunerPlan plan = ReadTunerPlan();
+  static const TunerPlan& plan = *new TunerPlan(ReadTunerPlan());
   return plan;
 }
 
@@ -183,7 +184,7 @@ void AdaptConstants(const FabricFactors& fabric, nccl::TunerConstants* constants
 }
 
 int OpenTuner(void** context, uint64_t comm_id, size_t ranks, size_t nodes, nccl::Logger logger,
-              nccl::TunerConstants* constants) {
+              nccl::NvlDomainInfo*, nccl::TunerConstants* constants) {
   if (!context) return nccl::kInvalidArgument;
   Process& process = Process::Acquire(0, logger, false);
   const TunerPlan& plan = ProcessPlan();

@@ -73,9 +73,10 @@ class Tuner {
 /// A communicator on one node keeps its constants: the rows for one node are not touched, and it uses no network.
 void AdaptConstants(const FabricFactors& fabric, nccl::TunerConstants* constants);
 
-/// The faces, for the tables of tuner_v4.cc to tuner_v6.cc. `context` is a Tuner.
+/// The faces, for the tables of tuner_v4.cc to tuner_v6.cc, in the shape of version 5. `context` is a Tuner.
+/// `constants` may be nullptr.
 int OpenTuner(void** context, uint64_t comm_id, size_t ranks, size_t nodes, nccl::Logger logger,
-              nccl::TunerConstants* constants);
+              nccl::NvlDomainInfo* domains, nccl::TunerConstants* constants);
 int TuneCollective(void* context, int function, size_t bytes, int pipelined_operations, float** costs, int algorithms,
                    int protocols, int registered, int* channels);
 int CloseTuner(void* context);

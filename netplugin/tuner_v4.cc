@@ -6,7 +6,7 @@ namespace weft::net {
 namespace {
 
 int InitV4(size_t ranks, size_t nodes, nccl::Logger logger, void** context) {
-  return OpenTuner(context, 0, ranks, nodes, logger, nullptr);
+  return OpenTuner(context, 0, ranks, nodes, logger, nullptr, nullptr);
 }
 
 }  // namespace

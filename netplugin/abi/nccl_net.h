@@ -188,15 +188,17 @@ struct NetV6 {
   int (*close_listen)(void* listen_comm);
 };
 
-struct NetV7 {
+/// v7 and v8 differ only in the properties and in the type of a registration's size.
+template <typename Properties, typename RegisterSize>
+struct NetIntSizes {
   const char* name;
   int (*init)(Logger logger);
   int (*devices)(int* count);
-  int (*get_properties)(int dev, PropertiesV7* properties);
+  int (*get_properties)(int dev, Properties* properties);
   int (*listen)(int dev, void* handle, void** listen_comm);
   int (*connect)(int dev, void* handle, void** send_comm, DeviceHandle** device_handle);
   int (*accept)(void* listen_comm, void** recv_comm, DeviceHandle** device_handle);
-  int (*reg_mr)(void* comm, void* data, int size, int type, void** mhandle);
+  int (*reg_mr)(void* comm, void* data, RegisterSize size, int type, void** mhandle);
   int (*reg_mr_dma_buf)(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle);
   int (*dereg_mr)(void* comm, void* mhandle);
   int (*isend)(void* send_comm, void* data, int size, int tag, void* mhandle, void** request);
@@ -209,28 +211,8 @@ struct NetV7 {
   int (*get_device_mr)(void* comm, void* mhandle, void** device_mhandle);
   int (*irecv_consumed)(void* recv_comm, int n, void* request);
 };
-
-struct NetV8 {
-  const char* name;
-  int (*init)(Logger logger);
-  int (*devices)(int* count);
-  int (*get_properties)(int dev, PropertiesV8* properties);
-  int (*listen)(int dev, void* handle, void** listen_comm);
-  int (*connect)(int dev, void* handle, void** send_comm, DeviceHandle** device_handle);
-  int (*accept)(void* listen_comm, void** recv_comm, DeviceHandle** device_handle);
-  int (*reg_mr)(void* comm, void* data, size_t size, int type, void** mhandle);
-  int (*reg_mr_dma_buf)(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** mhandle);
-  int (*dereg_mr)(void* comm, void* mhandle);
-  int (*isend)(void* send_comm, void* data, int size, int tag, void* mhandle, void** request);
-  int (*irecv)(void* recv_comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request);
-  int (*iflush)(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request);
-  int (*test)(void* request, int* done, int* sizes);
-  int (*close_send)(void* send_comm);
-  int (*close_recv)(void* recv_comm);
-  int (*close_listen)(void* listen_comm);
-  int (*get_device_mr)(void* comm, void* mhandle, void** device_mhandle);
-  int (*irecv_consumed)(void* recv_comm, int n, void* request);
-};
+using NetV7 = NetIntSizes<PropertiesV7, int>;
+using NetV8 = NetIntSizes<PropertiesV8, size_t>;
 
 struct NetV9 {
   const char* name;

@@ -190,54 +190,38 @@ struct CeBatchEvent {
   bool use_intra_sync;
 };
 
-struct ProfilerDescriptorV1 {
+template <typename CollEvent, typename P2pEvent>
+struct ProfilerDescriptorPlain {
   uint8_t type;
   void* parent;
   int rank;
   union {
-    CollEventV1 coll;
-    P2pEventV1 p2p;
+    CollEvent coll;
+    P2pEvent p2p;
     ProxyOpEvent proxy_op;
     ProxyStepEvent proxy_step;
   };
 };
-struct ProfilerDescriptorV2 {
+using ProfilerDescriptorV1 = ProfilerDescriptorPlain<CollEventV1, P2pEventV1>;
+using ProfilerDescriptorV2 = ProfilerDescriptorPlain<CollEventV2, P2pEventV2>;
+
+template <typename CollEvent, typename P2pEvent, typename KernelEvent>
+struct ProfilerDescriptorWithKernels {
   uint8_t type;
   void* parent;
   int rank;
   union {
-    CollEventV2 coll;
-    P2pEventV2 p2p;
+    CollEvent coll;
+    P2pEvent p2p;
     ProxyOpEvent proxy_op;
     ProxyStepEvent proxy_step;
-  };
-};
-struct ProfilerDescriptorV3 {
-  uint8_t type;
-  void* parent;
-  int rank;
-  union {
-    CollEventV3 coll;
-    P2pEventV2 p2p;
-    ProxyOpEvent proxy_op;
-    ProxyStepEvent proxy_step;
-    KernelChEventV3 kernel;
+    KernelEvent kernel;
     NetPluginEvent net;
   };
 };
-struct ProfilerDescriptorV4 {
-  uint8_t type;
-  void* parent;
-  int rank;
-  union {
-    CollEventV4 coll;
-    P2pEventV4 p2p;
-    ProxyOpEvent proxy_op;
-    ProxyStepEvent proxy_step;
-    KernelChEvent kernel;
-    NetPluginEvent net;
-  };
-};
+using ProfilerDescriptorV3 = ProfilerDescriptorWithKernels<CollEventV3, P2pEventV2, KernelChEventV3>;
+using ProfilerDescriptorV4 = ProfilerDescriptorWithKernels<CollEventV4, P2pEventV4, KernelChEvent>;
+
 struct ProfilerDescriptorV5 {
   uint64_t type;
   void* parent;

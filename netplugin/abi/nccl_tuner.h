@@ -41,18 +41,26 @@ struct TunerConstants {
   double channel_nvls_tree_bandwidths[kComputeCapabilities][kNodeScales];
 };
 
+/// `init` of versions 2 to 4, and since 5.
+using TunerInit = int (*)(size_t ranks, size_t nodes, Logger logger, void** context);
+using TunerInitWithId = int (*)(void** context, uint64_t comm_id, size_t ranks, size_t nodes, Logger logger,
+                                NvlDomainInfo* domains, TunerConstants* constants);
+/// `get_coll_info` since version 4. `costs` is declared float** but is one contiguous float[algorithms][protocols], in
+/// microseconds; version 3 has it too, without `registered`.
+using TunerChoice = int (*)(void* context, int function, size_t bytes, int pipelined_operations, float** costs,
+                            int algorithms, int protocols, int registered, int* channels);
+
 struct TunerV2 {
   const char* name;
-  int (*init)(size_t ranks, size_t nodes, Logger logger, void** context);
+  TunerInit init;
   int (*get_coll_info)(void* context, int function, size_t bytes, int collnet, int nvls, int pipelined_operations,
                        int* algorithm, int* protocol, int* channels);
   int (*destroy)(void* context);
 };
 
-/// `costs` is declared float** but is one contiguous float[algorithms][protocols], in microseconds.
 struct TunerV3 {
   const char* name;
-  int (*init)(size_t ranks, size_t nodes, Logger logger, void** context);
+  TunerInit init;
   int (*get_coll_info)(void* context, int function, size_t bytes, int pipelined_operations, float** costs,
                        int algorithms, int protocols, int* channels);
   int (*destroy)(void* context);
@@ -60,27 +68,22 @@ struct TunerV3 {
 
 struct TunerV4 {
   const char* name;
-  int (*init)(size_t ranks, size_t nodes, Logger logger, void** context);
-  int (*get_coll_info)(void* context, int function, size_t bytes, int pipelined_operations, float** costs,
-                       int algorithms, int protocols, int registered, int* channels);
+  TunerInit init;
+  TunerChoice get_coll_info;
   int (*destroy)(void* context);
 };
 
 struct TunerV5 {
   const char* name;
-  int (*init)(void** context, uint64_t comm_id, size_t ranks, size_t nodes, Logger logger, NvlDomainInfo* domains,
-              TunerConstants* constants);
-  int (*get_coll_info)(void* context, int function, size_t bytes, int pipelined_operations, float** costs,
-                       int algorithms, int protocols, int registered, int* channels);
+  TunerInitWithId init;
+  TunerChoice get_coll_info;
   int (*finalize)(void* context);
 };
 
 struct TunerV6 {
   const char* name;
-  int (*init)(void** context, uint64_t comm_id, size_t ranks, size_t nodes, Logger logger, NvlDomainInfo* domains,
-              TunerConstants* constants);
-  int (*get_coll_info)(void* context, int function, size_t bytes, int pipelined_operations, float** costs,
-                       int algorithms, int protocols, int registered, int* channels);
+  TunerInitWithId init;
+  TunerChoice get_coll_info;
   int (*finalize)(void* context);
   /// May be nullptr: NCCL's own chunk size.
   int (*get_chunk_size)(void* context, int function, size_t bytes, int algorithm, int protocol, int channels,

@@ -249,7 +249,8 @@ TEST_F(RunSimulateTest, ExamplesRun) {
     const Ran ran =
         Call({.scenario = entry.path().string(), .policies = {"ecmp,weft"}, .evaluations = 40, .output = "json"});
     ASSERT_EQ(ran.exit, kExitDone) << entry.path() << ran.err;
-    for (const json& run : json::parse(ran.out).at("policies")) {
+    const json root = json::parse(ran.out);  // named: a temporary would be gone inside the loop
+    for (const json& run : root.at("policies")) {
       for (const json& job : run.at("jobs")) {
         EXPECT_TRUE(job.at("iteration_s").is_number()) << entry.path() << job;
         EXPECT_GE(job.at("iteration_s").get<double>(), job.at("bound_s").get<double>() * (1 - 1e-6))

@@ -115,22 +115,30 @@ class TableOf final : public Table {
     if constexpr (kVersion<Net> == 7) return net_->reg_mr(comm, data, static_cast<int>(size), nccl::kPtrHost, mhandle);
     else return net_->reg_mr(comm, data, size, nccl::kPtrHost, mhandle);
   }
-  int Send(void* comm, const void* data, size_t size, void** request) override {
+  int DeregMr(void* comm, void* mhandle) override { return net_->dereg_mr(comm, mhandle); }
+  int Isend(void* comm, const void* data, size_t size, int tag, void* mhandle, void** request) override {
     auto* bytes = const_cast<void*>(data);
-    if constexpr (kVersion<Net> >= 10) return net_->isend(comm, bytes, size, 0, nullptr, nullptr, request);
-    else if constexpr (kVersion<Net> == 9) return net_->isend(comm, bytes, size, 0, nullptr, request);
-    else return net_->isend(comm, bytes, static_cast<int>(size), 0, nullptr, request);
+    if constexpr (kVersion<Net> >= 10) return net_->isend(comm, bytes, size, tag, mhandle, nullptr, request);
+    else if constexpr (kVersion<Net> == 9) return net_->isend(comm, bytes, size, tag, mhandle, request);
+    else return net_->isend(comm, bytes, static_cast<int>(size), tag, mhandle, request);
+  }
+  int Irecv(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void** request) override {
+    if constexpr (kVersion<Net> <= 8) {
+      int narrow[kMostGrouped];
+      for (int i = 0; i < n; ++i) narrow[i] = static_cast<int>(sizes[i]);
+      return net_->irecv(comm, n, data, narrow, tags, mhandles, request);
+    } else {
+      if constexpr (kVersion<Net> >= 10) return net_->irecv(comm, n, data, sizes, tags, mhandles, nullptr, request);
+      else return net_->irecv(comm, n, data, sizes, tags, mhandles, request);
+    }
+  }
+  int Send(void* comm, const void* data, size_t size, void** request) override {
+    return Isend(comm, data, size, 0, nullptr, request);
   }
   int Receive(void* comm, void* data, size_t size, void** request) override {
     int tag = 0;
     void* mhandle = nullptr;
-    if constexpr (kVersion<Net> <= 8) {
-      int sizes = static_cast<int>(size);
-      return net_->irecv(comm, 1, &data, &sizes, &tag, &mhandle, request);
-    } else {
-      if constexpr (kVersion<Net> >= 10) return net_->irecv(comm, 1, &data, &size, &tag, &mhandle, nullptr, request);
-      else return net_->irecv(comm, 1, &data, &size, &tag, &mhandle, request);
-    }
+    return Irecv(comm, 1, &data, &size, &tag, &mhandle, request);
   }
   int Test(void* request, int* done, int* size) override { return net_->test(request, done, size); }
   int CloseSend(void* comm) override { return net_->close_send(comm); }

@@ -10,6 +10,8 @@
 
 namespace weft::net::testing {
 
+inline constexpr int kMostGrouped = 8;
+
 /// One exported table behind common signatures. Return values are NCCL codes.
 class Table {
  public:
@@ -25,6 +27,10 @@ class Table {
   virtual int RegMr(void* comm, void* data, size_t size, void** mhandle) = 0;
   virtual int Send(void* comm, const void* data, size_t size, void** request) = 0;
   virtual int Receive(void* comm, void* data, size_t size, void** request) = 0;
+  virtual int DeregMr(void* comm, void* mhandle) = 0;
+  /// isend and irecv with all that NCCL passes; `n` up to kMostGrouped.
+  virtual int Isend(void* comm, const void* data, size_t size, int tag, void* mhandle, void** request) = 0;
+  virtual int Irecv(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void** request) = 0;
   virtual int Test(void* request, int* done, int* size) = 0;
   virtual int CloseSend(void* comm) = 0;
   virtual int CloseRecv(void* comm) = 0;

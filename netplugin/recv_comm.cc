@@ -41,15 +41,16 @@ bool RecvComm::Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge) {
   Lane& lane = lanes_[index];
   const std::lock_guard lock(lanes_mutex_);
   if (lane.fd >= 0) return false;
-  if (!WatchLanes(index, fd->get())) return false;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u32 = index;
+  // Lane 0 alone is read without asking.
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd->get(), &event) != 0 && acknowledge) return false;
   lane = Lane{};
   lane.port = PeerAddress(fd->get()).port;
   lane.tos = tos;
   lane.stage = std::make_unique<char[]>(kStageBytes);
   SetTrafficClass(fd->get(), family_, tos);  // for the acknowledgements
-#ifdef V2
-  { int zero = 0; setsockopt(fd->get(), 6, 12, &zero, sizeof zero); }
-#endif
   lane.fd = fd->Release();
   abi::LaneTelemetry& telemetry = recorder_.lane(index);
   telemetry.source_port.store(lane.port, std::memory_order_relaxed);
@@ -62,24 +63,6 @@ bool RecvComm::Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge) {
   }
   open_.fetch_or(1u << index, std::memory_order_release);  // release: the lane is complete
   return true;
-}
-
-/// A lane that is alone is read without asking, and is not watched either: what watches a socket costs every packet that
-/// arrives. With the second lane both are.
-bool RecvComm::WatchLanes(uint32_t index, int fd) {
-  const auto watch = [this](uint32_t lane, int lane_fd) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u32 = lane;
-    return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane_fd, &event) == 0 || errno == EEXIST;
-  };
-  bool alone = true;
-  for (uint32_t other = 0; other < lanes_.size(); ++other) {
-    if (lanes_[other].fd < 0) continue;
-    alone = false;
-    if (!watch(other, lanes_[other].fd)) return false;
-  }
-  return alone || watch(index, fd);
 }
 
 int RecvComm::Receive(void* data, uint64_t size, Request** request) {
@@ -245,19 +228,21 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
     lane.end -= lane.begin;
     lane.begin = 0;
   }
-  uint64_t asked = kStageBytes - lane.end;
-  ssize_t got;
+  iovec parts[2];
+  size_t count = 0;
+  uint64_t asked = 0;
+  uint64_t stage_room = kStageBytes - lane.end;
   if (lane.in_payload) {
-    if (lane.left >= kLongPayload) asked = sizeof(ChunkHeader);
-    iovec parts[2] = {{lane.to, lane.left}, {&lane.stage[lane.end], asked}};
-    asked += lane.left;
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    got = recvmsg(lane.fd, &message, MSG_DONTWAIT);
-  } else {  // the cheaper call, and the one that most often finds nothing
-    got = recv(lane.fd, &lane.stage[lane.end], asked, MSG_DONTWAIT);
+    parts[count++] = {lane.to, lane.left};
+    asked = lane.left;
+    if (lane.left >= kLongPayload) stage_room = sizeof(ChunkHeader);
   }
+  parts[count++] = {&lane.stage[lane.end], stage_room};
+  asked += stage_room;
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = count;
+  const ssize_t got = recvmsg(lane.fd, &message, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::kStop;
   // A sender that closes before it has read the acknowledgement of a late lane resets that lane, which carried nothing.
   const bool unused = got < 0 && errno == ECONNRESET &&
@@ -299,9 +284,6 @@ void RecvComm::Sweep(const Tick& tick) {
   if (!tick.sample) return;
   const std::lock_guard lock(lanes_mutex_);
   for (Lane& lane : lanes_) {
-#ifdef V2
-    { int zero = 0; if (lane.fd >= 0) setsockopt(lane.fd, 6, 12, &zero, sizeof zero); }
-#endif
     if (lane.fd >= 0) SampleTcpInfo(lane.fd, family_, abi::Direction::kReceive, tick.now, &recorder_.lane(Index(lane)));
   }
   recorder_.CloseIdleBurst(tick.now);

@@ -6,27 +6,65 @@
 
 #include <algorithm>
 #include <csignal>
+#include <exception>
 
 #include "netplugin/log.h"
 
 namespace weft::net {
 
+namespace {
+
+/// The application's signals are not for a thread that it does not know: those started in this scope block them all.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+// Relaxed: the agent reads it as one word, and Start() and Stop() are ordered with the thread by its start and join.
+void Background::SetState(abi::BackgroundState state) {
+  slot_.state.store(static_cast<uint32_t>(state), std::memory_order_relaxed);
+}
+
 void Background::Start() {
-  if (thread_.joinable()) return;
+  if (thread_.joinable()) {
+    if (slot_.state.load(std::memory_order_relaxed) == static_cast<uint32_t>(abi::BackgroundState::kRuns)) return;
+    thread_.join();
+  }
   if (!event_.valid()) event_.Reset(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   owner_pid_ = getpid();
-  // The application's signals are not for a thread that it does not know.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::jthread([this](const std::stop_token& stop) {
-    try {
-      Run(stop);
-    } catch (...) {
-      Log(nccl::kLogWarn, "background thread ended: out of memory; flows keep the lanes and weights they have");
-    }
-  });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  SetState(abi::BackgroundState::kRuns);
+  try {
+    const SignalsBlocked blocked;
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      try {
+        Run(stop);
+      } catch (const std::exception& error) {
+        Died(error.what());
+      } catch (...) {
+        Died("unknown error");
+      }
+    });
+  } catch (...) {
+    SetState(abi::BackgroundState::kFailed);
+    throw;
+  }
+}
+
+void Background::Died(const char* why) {
+  SetState(abi::BackgroundState::kFailed);
+  Log(nccl::kLogWarn, "background thread ended: %s; flows keep the lanes and weights they have", why);
 }
 
 void Background::Stop() {
@@ -38,6 +76,7 @@ void Background::Stop() {
   thread_.request_stop();
   Wake();
   thread_.join();
+  SetState(abi::BackgroundState::kNone);
 }
 
 void Background::Add(BackgroundTask* task) {
@@ -66,6 +105,7 @@ void Background::Run(const std::stop_token& stop) {
       const uint64_t now = NowNs();
       const Tick tick{now, now >= next_sample};
       if (tick.sample) next_sample = now + kSampleNs;
+      slot_.swept_ns.store(now, std::memory_order_relaxed);
       for (BackgroundTask* task : tasks_) task->Sweep(tick);
       for (BackgroundTask* task : tasks_) task->Watch(&watched);
     }

@@ -4,12 +4,14 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <stop_token>
 #include <thread>
 #include <vector>
 
+#include "netplugin/abi/observations.h"
 #include "netplugin/socket.h"
 
 namespace weft::net {
@@ -31,15 +33,19 @@ class BackgroundTask {
   ~BackgroundTask() = default;
 };
 
+/// An error in a sweep (memory that cannot be had) ends it: that is logged and shown in `slot`, and the next Start() begins
+/// anew.
 class Background {
  public:
   static constexpr uint64_t kSampleNs = 24'000'000;
   static constexpr int kSweepMs = 25;
 
-  Background() = default;
+  /// `slot` tells the agent how the thread is, and outlives this; nullptr: nobody is told.
+  explicit Background(abi::BackgroundSlot* slot = nullptr) : slot_(slot ? *slot : own_slot_) {}
   ~Background() { Stop(); }
 
-  /// Does nothing when it runs already. Threads: one at a time with Stop().
+  /// Does nothing when it runs already; one that an error ended is started anew. Throws std::system_error where the
+  /// kernel grants no thread. Threads: one at a time with Stop().
   void Start();
   /// Joins. In a forked child, which has no such thread, it only forgets it.
   void Stop();
@@ -53,7 +59,11 @@ class Background {
 
  private:
   void Run(const std::stop_token& stop);
+  void SetState(abi::BackgroundState state);
+  void Died(const char* why);
 
+  abi::BackgroundSlot own_slot_{};
+  abi::BackgroundSlot& slot_;
   Fd event_;
   int owner_pid_ = 0;
   std::mutex mutex_;  // guards tasks_ and is held during a sweep

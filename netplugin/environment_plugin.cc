@@ -9,7 +9,8 @@ namespace weft::net {
 namespace {
 
 std::mutex g_mutex;  // guards the pointer; the values behind it are constant
-std::unique_ptr<const NcclDefaults> g_defaults;
+// Owned; freed by CloseEnvironment() alone: NCCL may still ask while the program ends.
+const NcclDefaults* g_defaults = nullptr;
 
 bool ValidName(std::string_view name) {
   constexpr std::string_view kPrefix = "NCCL_";
@@ -59,13 +60,14 @@ int OpenEnvironment(nccl::Logger logger) {
                             : name + "=" + value + " by the plan");
   }
   const std::lock_guard lock(g_mutex);
-  if (!g_defaults) g_defaults = std::move(defaults);  // values that were given out stay
+  if (!g_defaults) g_defaults = defaults.release();  // values that were given out stay
   return nccl::kSuccess;
 }
 
 int CloseEnvironment() {
   const std::lock_guard lock(g_mutex);
-  g_defaults.reset();
+  delete g_defaults;
+  g_defaults = nullptr;
   return nccl::kSuccess;
 }
 

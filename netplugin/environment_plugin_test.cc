@@ -3,32 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <random>
+
+#include "netplugin/testing/log_capture.h"
 
 namespace weft::net {
 namespace {
 
+using testing::LogCapture;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-std::string g_log;
-void Logger(int, unsigned long, const char*, int, const char* format, ...) {
-  char text[600];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  g_log.append(text).append("\n");
-}
-
 class EnvironmentPlugin : public ::testing::Test {
  protected:
   EnvironmentPlugin() {
-    g_log.clear();
+    LogCapture::Clear();
     unsetenv("NCCL_MAX_CTAS");
     unsetenv("NCCL_IB_TC");
   }
@@ -42,13 +34,13 @@ class EnvironmentPlugin : public ::testing::Test {
 TEST_F(EnvironmentPlugin, ThePlanFillsWhatTheUserLeavesUnset) {
   setenv(kDefaultsVariable, "NCCL_MAX_CTAS=8;NCCL_IB_TC=104", 1);
   setenv("NCCL_IB_TC", "26", 1);
-  ASSERT_EQ(OpenEnvironment(&Logger), nccl::kSuccess);
+  ASSERT_EQ(OpenEnvironment(&LogCapture::Logger), nccl::kSuccess);
   EXPECT_STREQ(GetVariable("NCCL_MAX_CTAS"), "8");
   EXPECT_STREQ(GetVariable("NCCL_IB_TC"), "26");
   EXPECT_EQ(GetVariable("NCCL_NO_SUCH"), nullptr);
   EXPECT_EQ(GetVariable(nullptr), nullptr);
-  EXPECT_THAT(g_log, HasSubstr("NCCL_MAX_CTAS=8 by the plan"));
-  EXPECT_THAT(g_log, HasSubstr("NCCL_IB_TC=26 is the user's; the plan would have 104"));
+  EXPECT_THAT(LogCapture::Lines(), ElementsAre(HasSubstr("NCCL_MAX_CTAS=8 by the plan"),
+                                               HasSubstr("NCCL_IB_TC=26 is the user's; the plan would have 104")));
 }
 
 TEST_F(EnvironmentPlugin, ValuesStayWhatTheyWereUntilTheEnd) {

@@ -42,6 +42,7 @@ Process::Process(int net_version)
       watchdog_(observer_, environment_.stall),
       profiler_(observer_, policies_, environment_.profile),
       agent_(environment_, *telemetry_, policies_),
+      background_(telemetry_->background()),
       services_{environment_, *telemetry_, policies_, background_},
       connector_(services_),
       rdma_connector_(std::make_unique<rdma::RdmaConnector>(services_)) {

@@ -318,10 +318,15 @@ TEST(Observations, AreFoundByTheDirectoryOrNotAtAll) {
   auto file = std::make_unique<abi::TelemetryFile>();
   abi::InitTelemetryHeader(&file->telemetry);
   EXPECT_EQ(abi::FindObservations(file.get(), sizeof *file), nullptr) << "a plugin without them";
+  EXPECT_EQ(abi::FindBackground(file.get(), sizeof *file), nullptr);
   abi::AddObservationSections(file.get());
   EXPECT_EQ(abi::ValidateSegment(file.get(), sizeof *file, abi::kTelemetryMagic), nullptr);
   EXPECT_EQ(abi::FindObservations(file.get(), sizeof *file), &file->observations);
-  EXPECT_EQ(abi::FindObservations(file.get(), sizeof *file - 1), nullptr) << "not wholly mapped";
+  EXPECT_EQ(abi::FindBackground(file.get(), sizeof *file), &file->background);
+  constexpr uint64_t kBehind = offsetof(abi::TelemetryFile, background);
+  EXPECT_EQ(abi::FindObservations(file.get(), kBehind), &file->observations) << "of a plugin that has no more";
+  EXPECT_EQ(abi::FindObservations(file.get(), kBehind - 1), nullptr) << "not wholly mapped";
+  EXPECT_EQ(abi::FindBackground(file.get(), sizeof *file - 1), nullptr);
   const abi::SegmentHeader good = file->telemetry.header;
   for (const auto spoil : {+[](abi::SegmentHeader& h) { h.sections[2].offset += 8; },
                            +[](abi::SegmentHeader& h) { h.sections[2].offset = ~0ull - 63; },
@@ -330,6 +335,14 @@ TEST(Observations, AreFoundByTheDirectoryOrNotAtAll) {
                            +[](abi::SegmentHeader& h) { h.section_count = 99; }}) {
     spoil(file->telemetry.header);
     EXPECT_EQ(abi::FindObservations(file.get(), sizeof *file), nullptr);
+    file->telemetry.header = good;
+  }
+  for (const auto spoil : {+[](abi::SegmentHeader& h) { h.sections[4].offset += 8; },
+                           +[](abi::SegmentHeader& h) { h.sections[4].entry_bytes = 16; },
+                           +[](abi::SegmentHeader& h) { h.sections[4].version = 2; },
+                           +[](abi::SegmentHeader& h) { h.section_count = 99; }}) {
+    spoil(file->telemetry.header);
+    EXPECT_EQ(abi::FindBackground(file.get(), sizeof *file), nullptr);
     file->telemetry.header = good;
   }
 }
@@ -353,6 +366,10 @@ TEST(Observations, AMutatedDirectoryLeadsNowhereElse) {
       EXPECT_EQ(offset % alignof(abi::Observations), 0u);
     } else {
       ++refused;
+    }
+    const abi::BackgroundSlot* background = abi::FindBackground(file.get(), std::max(mapped, uint64_t{sizeof good}));
+    if (background) {
+      EXPECT_LE(static_cast<uint64_t>(reinterpret_cast<const char*>(background + 1) - begin), mapped);
     }
     file->telemetry.header = good;
   }

@@ -53,6 +53,7 @@ class Telemetry {
   abi::ProcessInfo& process() { return segment_->process; }
   /// What observer.h hands out.
   abi::Observations* observations() { return &file_->observations; }
+  abi::BackgroundSlot* background() { return &file_->background; }
 
   /// Takes a slot and publishes it. When all are open the flow gets a private one and is counted as dropped; closed
   /// slots are taken again oldest first, so that the agent sees final counters as long as possible. Threads: any.

@@ -114,6 +114,10 @@ void Watchdog::Remove(Comm* comm) {
   const auto it = std::ranges::find(watched_, comm, &Watched::comm);
   if (it == watched_.end()) return;
   if (it->stall) Over(*it, NowNs(), true);
+  if (it->unlogged > 0) {
+    Log(nccl::kLogInfo, "flow with rank %d at %s was closed; it stood still %llu times more than was logged",
+        it->slot->peer_rank, PeerText(*it->slot).c_str(), static_cast<unsigned long long>(it->unlogged));
+  }
   watched_.erase(it);
 }
 
@@ -152,15 +156,30 @@ void Watchdog::Begin(Watched& watched, uint64_t now) {
   abi::StallSlot spare{};  // where all slots hold open stalls: the log line is still said
   abi::StallSlot* stall = observer_.NewStall();
   FillIdentity(*watched.comm, slot, watched.since_ns, stall ? stall : &spare);
-  Log(nccl::kLogWarn, "%s rank %d at %s has not moved for %.1f s: %s; %llu requests with %llu bytes in flight, ports %s",
-      direction == abi::Direction::kSend ? "send to" : "receive from", slot.peer_rank, PeerText(slot).c_str(),
-      Seconds(stalled), CauseText(cause), static_cast<unsigned long long>(watched.comm->in_flight.requests()),
-      static_cast<unsigned long long>(watched.comm->in_flight.bytes()), PortsText(stall ? *stall : spare).c_str());
+  LogBegin(watched, now, cause, stall ? *stall : spare);
   if (!stall) return;
   stall->cause.store(static_cast<uint32_t>(cause), std::memory_order_relaxed);
   stall->until_ns.store(now, std::memory_order_relaxed);
   watched.stall = stall;
   Observer::Publish(stall);
+}
+
+void Watchdog::LogBegin(Watched& watched, uint64_t now, abi::StallCause cause, const abi::StallSlot& stall) {
+  watched.logged = now >= watched.next_log_ns;
+  if (!watched.logged) {
+    ++watched.unlogged;
+    return;
+  }
+  const abi::FlowSlot& slot = *watched.slot;
+  const std::string again = watched.unlogged == 0 ? "" : "; " + std::to_string(watched.unlogged) + " times more before";
+  Log(nccl::kLogWarn,
+      "%s rank %d at %s has not moved for %.1f s: %s; %llu requests with %llu bytes in flight, ports %s%s",
+      slot.direction == static_cast<uint32_t>(abi::Direction::kSend) ? "send to" : "receive from", slot.peer_rank,
+      PeerText(slot).c_str(), Seconds(now - watched.since_ns), CauseText(cause),
+      static_cast<unsigned long long>(watched.comm->in_flight.requests()),
+      static_cast<unsigned long long>(watched.comm->in_flight.bytes()), PortsText(stall).c_str(), again.c_str());
+  watched.next_log_ns = now + kLogEveryNs;
+  watched.unlogged = 0;
 }
 
 void Watchdog::Update(Watched& watched, uint64_t now) {
@@ -175,6 +194,7 @@ void Watchdog::Over(Watched& watched, uint64_t now, bool closed) {
   watched.stall->until_ns.store(now, std::memory_order_relaxed);
   watched.stall->state.store(static_cast<uint32_t>(abi::SlotState::kClosed), std::memory_order_release);
   watched.stall = nullptr;
+  if (!watched.logged) return;
   Log(nccl::kLogInfo, "flow with rank %d at %s %s after %.1f s", watched.slot->peer_rank,
       PeerText(*watched.slot).c_str(), closed ? "was closed" : "moves again", Seconds(now - watched.since_ns));
 }

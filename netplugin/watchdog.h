@@ -1,5 +1,6 @@
 // Finds connections that have requests in flight and do not move, whatever their transport: reports each once to the log
-// and to the agent (abi::StallSlot), says when it moves again, and, if the user asked for it, gives it up.
+// and to the agent (abi::StallSlot), says when it moves again, and, if the user asked for it, gives it up. A connection that
+// stands still again and again is logged once a minute, with the number of times that were left out.
 //
 // NCCL itself waits for ever: without this a dead peer is a silent hang. The data path pays two additions per message;
 // everything else happens on the background thread. Being held by a closed time window is no stall unless it lasts
@@ -32,6 +33,8 @@ const char* CauseText(abi::StallCause cause);
 
 class Watchdog final : public BackgroundTask {
  public:
+  static constexpr uint64_t kLogEveryNs = 60'000'000'000;
+
   /// Both outlive the watchdog.
   Watchdog(Observer& observer, const StallEnvironment& settings) : observer_(observer), settings_(settings) {}
 
@@ -49,11 +52,16 @@ class Watchdog final : public BackgroundTask {
     uint64_t since_ns = 0;         // of the last progress, or of having nothing to do
     StallEvidence evidence;        // then
     abi::StallSlot* stall = nullptr;
-    bool said = false;
+    bool said = false;             // the present standstill, to the agent
+    bool logged = false;           // and to the log
+    uint64_t next_log_ns = 0;      // a connection has a line a minute at most
+    uint64_t unlogged = 0;         // standstills since then
   };
 
   void Look(Watched& watched, uint64_t now);
   void Begin(Watched& watched, uint64_t now);
+  /// The line of a beginning, or one more that is left out.
+  void LogBegin(Watched& watched, uint64_t now, abi::StallCause cause, const abi::StallSlot& stall);
   void Update(Watched& watched, uint64_t now);
   void Over(Watched& watched, uint64_t now, bool closed);
   void GiveUp(Watched& watched, uint64_t now);

@@ -1,14 +1,21 @@
 #include "netplugin/watchdog.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <memory>
 
+#include "netplugin/log.h"
+#include "netplugin/testing/log_capture.h"
+
 namespace weft::net {
 namespace {
 
 using abi::StallCause;
+using testing::LogCapture;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 
@@ -72,6 +79,31 @@ TEST_F(WatchdogTest, AConnectionThatDoesNotMoveIsReportedOnceWithItsPathAndBytes
   EXPECT_EQ(stall(1).state.load(), State(abi::SlotState::kOpen)) << "a new stall is a new report";
   watchdog_.Remove(&comm);
   EXPECT_EQ(stall(1).state.load(), State(abi::SlotState::kClosed));
+}
+
+TEST_F(WatchdogTest, AConnectionThatStallsAgainAndAgainIsLoggedOnceAMinute) {
+  LogCapture::Clear();
+  SetLogger(&LogCapture::Logger);
+  FakeComm comm(abi::Direction::kSend);
+  watchdog_.Add(&comm);
+  comm.in_flight.Posted(1000);
+  const auto stall_and_move = [&](double from) {
+    comm.slot_.lanes[0].bytes.fetch_add(1);
+    Sweep(from);
+    Sweep(from + 10);
+    comm.slot_.lanes[0].bytes.fetch_add(1);
+    Sweep(from + 11);
+  };
+  for (const double from : {100.0, 115.0, 130.0, 145.0}) stall_and_move(from);
+  EXPECT_THAT(LogCapture::Lines(), ElementsAre(HasSubstr("send to rank 3"), HasSubstr("moves again")));
+  EXPECT_EQ(stall(3).state.load(), State(abi::SlotState::kClosed)) << "the agent is told of each";
+  stall_and_move(160);  // the minute since 110 s is over
+  stall_and_move(175);
+  watchdog_.Remove(&comm);
+  SetLogger(nullptr);
+  EXPECT_THAT(LogCapture::Lines(), ElementsAre(HasSubstr("send to rank 3"), HasSubstr("moves again"),
+                                   HasSubstr("41003; 3 times more before"), HasSubstr("moves again"),
+                                   HasSubstr("stood still 1 times more than was logged")));
 }
 
 TEST_F(WatchdogTest, AnIdleConnectionIsNoStall) {

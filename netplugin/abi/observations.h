@@ -1,9 +1,10 @@
-// What the profiler face, the tuner face and the watchdog tell the agent: two further sections of the telemetry segment,
-// behind those of segment.h. A reader finds them by the directory (FindObservations); one that does not know them skips
-// them, and a segment without them is whole.
+// What the profiler face, the tuner face, the watchdog and the background thread tell the agent: further sections of the
+// telemetry segment, behind those of segment.h. A reader finds them by the directory (FindObservations, FindBackground); one
+// that does not know them skips them, and a segment without them is whole.
 //
 //   communicators  one slot per communicator of the process: how far each collective has come, who waited for whom
 //   stalls         one slot per connection that stood still: to whom, over which ports, with how much in flight
+//   background     whether the thread that reads policies and samples is still there
 //
 // Everything is fixed-width and bounded; counters are relaxed. The application's and the progress thread of one
 // communicator both count here, so they add with fetch_add, a few times per collective; nobody waits.
@@ -19,6 +20,7 @@ namespace weft::abi {
 
 inline constexpr uint32_t kCommunicatorsSection = 16;  ///< Section::kind
 inline constexpr uint32_t kStallsSection = 17;
+inline constexpr uint32_t kBackgroundSection = 18;
 inline constexpr uint32_t kMaxCommunicators = 64;      ///< slots per process
 inline constexpr uint32_t kMaxStalls = 64;
 inline constexpr uint32_t kMaxPeers = 32;              ///< peers of a communicator that are told apart
@@ -140,17 +142,34 @@ struct Observations {
   StallSlot stalls[kMaxStalls];
 };
 
+enum class BackgroundState : uint32_t {
+  kNone = 0,     ///< not started yet, or joined
+  kRuns = 1,
+  kFailed = 2,   ///< ended by an error: flows keep their lanes and weights, no policy is read and nothing is sampled
+};
+
+/// The plugin's background thread. Written by it alone, and by whoever starts and joins it.
+struct alignas(64) BackgroundSlot {
+  std::atomic<uint32_t> state;           ///< BackgroundState
+  uint32_t reserved;
+  std::atomic<uint64_t> swept_ns;        ///< when its newest round began, every 25 ms or sooner; CLOCK_MONOTONIC
+};
+static_assert(sizeof(BackgroundSlot) == 64);
+
 /// The whole of what a plugin of this version shares.
 struct TelemetryFile {
   TelemetrySegment telemetry;
   alignas(64) Observations observations;
+  BackgroundSlot background;
 };
 
-/// Adds both sections to the header that InitTelemetryHeader() has written. Requires: the memory is a TelemetryFile.
+/// Adds the sections to the header that InitTelemetryHeader() has written. Requires: the memory is a TelemetryFile.
 void AddObservationSections(TelemetryFile* file);
 
 /// The sections in a telemetry segment that ValidateSegment() has passed and of which `mapped_bytes` bytes are mapped;
 /// nullptr if one is missing, of another size, or not wholly mapped.
 const Observations* FindObservations(const void* data, uint64_t mapped_bytes);
+/// Likewise.
+const BackgroundSlot* FindBackground(const void* data, uint64_t mapped_bytes);
 
 }  // namespace weft::abi

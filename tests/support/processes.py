@@ -37,6 +37,15 @@ def skip(capability, why):
     sys.exit(SKIPPED)
 
 
+def run_test(main):
+    """Runs main() and ends the program with its result; one line says which fact does not hold."""
+    try:
+        sys.exit(main())
+    except Exception as failure:  # also what a broken fact made fail
+        print(f"FAIL: {failure}")
+        sys.exit(1)
+
+
 def check(condition, message):
     if not condition:
         raise Failure(message)

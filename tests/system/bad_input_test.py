@@ -11,7 +11,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from processes import Processes, check, descendants, free_ports, wait_until  # noqa: E402
+from processes import Processes, check, descendants, free_ports, run_test, wait_until  # noqa: E402
 
 BIN = os.environ["WEFT_BIN"]
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+ (debug|info|warn) ")
@@ -157,8 +157,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Exception as failure:
-        print(f"FAIL: {failure}")
-        sys.exit(1)
+    run_test(main)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from processes import Failure, check  # noqa: E402
+from processes import Failure, check, run_test  # noqa: E402
 from weft_cluster import require_fabric  # noqa: E402
 
 SOURCE, BIN = os.environ["WEFT_SOURCE"], os.environ["WEFT_BIN"]
@@ -64,8 +64,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Exception as failure:
-        print(f"FAIL: {failure}")
-        sys.exit(1)
+    run_test(main)

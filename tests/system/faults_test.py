@@ -9,7 +9,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from processes import check, wait_until  # noqa: E402
+from processes import check, run_test, wait_until  # noqa: E402
 from weft_cluster import WeftCluster, require_fabric  # noqa: E402
 
 STEPS = 100
@@ -129,8 +129,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Exception as failure:  # one line says which fact does not hold
-        print(f"FAIL: {failure}")
-        sys.exit(1)
+    run_test(main)

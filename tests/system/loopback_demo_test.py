@@ -12,7 +12,7 @@ import sys
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from processes import Processes, check, wait_until  # noqa: E402
+from processes import Processes, check, run_test, wait_until  # noqa: E402
 
 NOBODY = 65534
 PROGRAMS = ("weft", "weft-controller", "weft-agent", "weft-train")
@@ -145,8 +145,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Exception as failure:
-        print(f"FAIL: {failure}")
-        sys.exit(1)
+    run_test(main)

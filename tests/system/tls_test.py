@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from processes import Processes, check, free_ports, wait_until  # noqa: E402
+from processes import Processes, check, free_ports, run_test, wait_until  # noqa: E402
 
 BIN = pathlib.Path(os.environ["WEFT_BIN"])
 EXAMPLES = BIN / "examples"
@@ -164,8 +164,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Exception as failure:
-        print(f"FAIL: {failure}")
-        sys.exit(1)
+    run_test(main)

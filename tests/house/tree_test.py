@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The repository's own rules that no compiler looks at hold, and a fault of each kind is found: links in its pages, length
+of its files, blanks at line ends, the package list, shell scripts.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(os.environ["WEFT_SOURCE"])
+CODE = {".cc", ".h", ".py", ".sh", ".cmake"}
+TEXT = CODE | {".md", ".txt", ".yaml", ".yml", ".proto", ".jsonnet", ".libsonnet"}
+MOST_LINES = 400
+REASON = "Long because"  # in the first lines of a file that may be longer
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def files(root):
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders
+                      if name not in ("build", "__pycache__") and (name == ".ci" or not name.startswith("."))]
+        for name in names:
+            yield pathlib.Path(folder, name)
+
+
+def text_faults(path, name, text):
+    lines = text.splitlines()
+    if path.suffix in CODE and len(lines) > MOST_LINES and REASON not in "\n".join(lines[:20]):
+        yield f"{name}: {len(lines)} lines, expected at most {MOST_LINES} or a line \"{REASON} ...\" at its top"
+    for number, line in enumerate(lines, 1):
+        if line != line.rstrip():
+            yield f"{name}:{number}: blanks at the end of the line"
+        if "\t" in line:
+            yield f"{name}:{number}: a tab"
+    if text and not text.endswith("\n"):
+        yield f"{name}: no newline at its end"
+    if path.suffix == ".md":
+        for target in LINK.findall(text):
+            if "://" not in target and not (path.parent / target).exists():
+                yield f"{name}: links to {target}, which is not there"
+
+
+def package_faults(text):
+    for group in text.split("\n\n"):
+        packages = [line for line in group.splitlines() if not line.startswith("#")]
+        if packages != sorted(packages):
+            yield f"deploy/packages.txt: not in order: {' '.join(packages)}"
+
+
+def script_faults(scripts):
+    if not shutil.which("shellcheck"):
+        print("shellcheck is not installed: the scripts are not looked at")
+        return
+    done = subprocess.run(["shellcheck", "--external-sources", "--format=gcc", *scripts], capture_output=True, text=True,
+                          check=False)
+    yield from done.stdout.splitlines() + done.stderr.splitlines()
+
+
+def tree_faults(root):
+    scripts = []
+    for path in files(root):
+        if path.suffix not in TEXT and path.suffix != "":
+            continue
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        if re.match(r"#!.*\b(ba|da)?sh\b", text):
+            scripts.append(path)
+        if path.suffix in TEXT:
+            yield from text_faults(path, path.relative_to(root), text)
+    yield from package_faults((root / "deploy" / "packages.txt").read_text(encoding="utf-8"))
+    if scripts:
+        yield from script_faults(scripts)
+
+
+PLANTED = {
+    "long.cc": ("int a;\n" * 401, "long.cc: 401 lines"),
+    "blank.md": ("a \n", "blank.md:1: blanks at the end"),
+    "tab.py": ("if a:\n\tb()\n", "tab.py:2: a tab"),
+    "cut.h": ("int a;", "cut.h: no newline"),
+    "link.md": ("[there](there.md), [not](gone.md#part), [far](https://example.org/)\n", "link.md: links to gone.md"),
+    "there.md": ("fine\n", None),
+    "reason.cc": ("// Long because it is a table.\n" + "int a;\n" * 401, None),
+    "deploy/packages.txt": ("# one\nb\n\n# two\na\nd\nc\n", "not in order: a d c"),
+}
+
+
+def planted_faults_are_found():
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        (root / "deploy").mkdir()
+        for name, (text, _) in PLANTED.items():
+            (root / name).write_text(text, encoding="utf-8")
+        found = list(tree_faults(root))
+    expected = [piece for _, piece in PLANTED.values() if piece]
+    for piece in expected:
+        if sum(piece in fault for fault in found) != 1:
+            yield f"a planted fault is not found once: {piece}: {found}"
+    if len(found) != len(expected):
+        yield f"{len(found)} faults found where {len(expected)} were planted: {found}"
+
+
+def main():
+    faults = list(tree_faults(SOURCE)) + list(planted_faults_are_found())
+    for fault in faults:
+        print("FAIL:", fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

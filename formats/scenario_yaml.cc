@@ -142,17 +142,17 @@ class FaultReader {
 /// Which nodes can be reached from `from`; nothing passes through a host or a GPU.
 std::vector<bool> Reached(const Topology& topology, const std::vector<std::vector<NodeId>>& next, NodeId from) {
   std::vector<bool> reached(topology.nodes().size());
-  std::vector<NodeId> todo = {from};
+  std::vector<NodeId> frontier = {from};
   reached[from.index()] = true;
-  while (!todo.empty()) {
-    const NodeId at = todo.back();
-    todo.pop_back();
+  while (!frontier.empty()) {
+    const NodeId at = frontier.back();
+    frontier.pop_back();
     const planner::NodeKind kind = topology.node(at).kind;
     if (at != from && (kind == planner::NodeKind::kHost || kind == planner::NodeKind::kGpu)) continue;
     for (const NodeId to : next[at.index()]) {
       if (reached[to.index()]) continue;
       reached[to.index()] = true;
-      todo.push_back(to);
+      frontier.push_back(to);
     }
   }
   return reached;

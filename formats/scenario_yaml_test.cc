@@ -11,6 +11,7 @@
 #include "formats/testing/config_corpus.h"
 #include "formats/testing/scenario_corpus.h"
 #include "formats/testing/topology_corpus.h"
+#include "formats/testing/with.h"
 
 namespace weft::formats {
 namespace {
@@ -21,27 +22,14 @@ using planner::SimulationPolicy;
 using testing::kScenarioLeafSpine;
 using testing::kScenarioLinks;
 using testing::kScenarioServers;
+using testing::With;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-/// `text` with the first `old` in it replaced.
-std::string With(std::string text, std::string_view old, std::string_view replacement) {
-  const size_t at = text.find(old);
-  EXPECT_NE(at, std::string::npos) << old;
-  return at == std::string::npos ? text : text.replace(at, old.size(), replacement);
-}
 
 ScenarioFile Read(const std::string& text) {
   Result<ScenarioFile> read = ParseScenarioYaml(text, "s.yaml", "");
   EXPECT_TRUE(read) << read.error().message();
   return read ? std::move(*read) : ScenarioFile{};
-}
-
-std::string Message(const std::string& text) {
-  const Result<ScenarioFile> read = ParseScenarioYaml(text, "s.yaml", "");
-  if (read) return "accepted";
-  EXPECT_EQ(read.error().code(), Code::kInvalidArgument) << read.error().message();
-  return read.error().message();
 }
 
 std::string Name(const planner::Scenario& scenario, NodeId node) { return scenario.topology.node(node).name; }
@@ -215,128 +203,6 @@ TEST(ScenarioYaml, AFileThatIsNotThereIsNotFound) {
   EXPECT_EQ(model.error().code(), Code::kNotFound);
   EXPECT_THAT(model.error().message(), HasSubstr("key \"jobs[0].model\": model \"/nonexistent/gtp2\": no such file"));
   EXPECT_EQ(ReadScenarioYaml("/nonexistent/s.yaml").error().code(), Code::kNotFound);
-}
-
-struct Refusal {
-  const char *text, *old, *replacement, *message;
-};
-
-void ExpectRefused(std::initializer_list<Refusal> cases) {
-  for (const Refusal& one : cases) {
-    EXPECT_THAT(Message(With(one.text, one.old, one.replacement)), HasSubstr(one.message)) << one.replacement;
-  }
-}
-
-TEST(ScenarioYaml, ErrorsOfTheClusterNameLineKeyValueAndWhatWasExpected) {
-  ExpectRefused({
-      {kScenarioLeafSpine, "leaf-spine", "tree",
-       "s.yaml:8: key \"cluster.fabric\": value \"tree\", expected one of leaf-spine, "},
-      {kScenarioLeafSpine, "leaves: 2", "leaves: 0", "key \"cluster.leaves\": value 0, expected an integer from 1 to"},
-      {kScenarioLeafSpine, "leaves: 2", "leaves: -2",
-       "key \"cluster.leaves\": value -2, expected an integer from 1 to"},
-      {kScenarioLeafSpine, "leaves: 2", "leafs: 2", "key \"cluster.leaves\": missing, expected an integer"},
-      {kScenarioLeafSpine, "spines: 2,", "spines: 2, cores: 1,", "key \"cluster.cores\": unknown, expected one of"},
-      {kScenarioLeafSpine, "host_rate: 100Gbit/s", "host_rate: 0Gbit/s",
-       "key \"cluster.host_rate\": rate \"0Gbit/s\": expected a positive"},
-      {kScenarioLeafSpine, "host_rate: 100Gbit/s", "host_rate: 100",
-       "key \"cluster.host_rate\": rate \"100\": expected a positive"},
-      {kScenarioLeafSpine, "leaves: 2, spines: 2", "leaves: 9999, spines: 9999", "expected at most 65536 and 250000"},
-      {kScenarioServers, "dgx-a100", "dgx-z9",
-       "s.yaml:6: key \"cluster.server\": value \"dgx-z9\", expected one of dgx-v100, dgx-a100"},
-      {kScenarioServers, "hosts: 4", "hosts: 4\n  rails: 4",
-       "key \"cluster.rails\": value 4, expected 8, as many as the server has"},
-      {kScenarioLinks, "to: s-1, rate: 10Gbit/s", "to: s-1, rate: 0bit/s",
-       "key \"cluster.links[0].rate\": rate \"0bit/s\""},
-      {kScenarioLinks, "from: s-1, to: b", "from: s-1, to: s-1",
-       "s.yaml:15: key \"cluster.links[1].to\": value s-1, expected another"},
-      {kScenarioLinks, "from: s-1, to: b", "from: s-1, to: a",
-       "key \"cluster.links[1].to\": the link s-1->a stands twice"},
-      {kScenarioLinks, "[a, b]", "[a, b, c]", "s.yaml:6: key \"cluster.hosts\": host \"c\" has no link"},
-      {kScenarioLinks, "[a, b]", "[a, a]", "key \"cluster.hosts\": host \"a\" stands twice"},
-      {kScenarioLinks, "device: a100-80", "device: a1", "key \"cluster.device\": value \"a1\", expected one of"},
-      {kScenarioLinks, "  intra_node_rate: 300GB/s\n", "", "key \"cluster.intra_node_rate\": missing"},
-      // Two islands; and a way there without a way back.
-      {kScenarioLinks, "from: b, to: s-2, rate: 10Gbit/s", "from: b, to: s-3, rate: 10Gbit/s",
-       "s.yaml:5: key \"cluster\": no path from b to a, expected one as job \"one\" sends there"},
-      {testing::kScenarioTorus, "[3, 2]", "[3, 0]",
-       "key \"cluster.extent\": value 0, expected a list of integers from 1 to"},
-      {testing::kScenarioTorus, "[3, 2]", "[3, \"x\xc3\xa9\\e[0m\"]",
-       "key \"cluster.extent\": value x???[0m, expected a list of integers from 1 to"},
-      {testing::kScenarioTorus, "[3, 2]", "[]", "key \"cluster.extent\": expected a list of 1 to 8 sizes"},
-  });
-}
-
-TEST(ScenarioYaml, ErrorsOfJobsNameLineKeyValueAndWhatWasExpected) {
-  ExpectRefused({
-      {kScenarioLeafSpine, "[h1, h3]", "[h1, h9]",
-       "s.yaml:10: key \"jobs[0].hosts\": unknown host \"h9\", expected one of 4 hosts from \"h1\" to \"h4\""},
-      {kScenarioLeafSpine, "[h1, h3]", "[h1, h1]", "key \"jobs[0].hosts\": host \"h1\" stands twice"},
-      {kScenarioLeafSpine, "name: b", "name: a", "s.yaml:11: key \"jobs[1].name\": job \"a\" stands twice"},
-      {kScenarioLeafSpine, "name: a", "name: a b", "key \"jobs[0].name\": value \"a b\", expected 1 to 63 letters"},
-      {kScenarioLeafSpine, "bytes: 1GiB", "bytes: -1GiB",
-       "key \"jobs[0].bytes\": size \"-1GiB\": expected a non-negative"},
-      {kScenarioLeafSpine, "bytes: 1GiB", "bytes: 4000000TB",
-       "key \"jobs[0].bytes\": 8e+18 bytes per iteration between all hosts, expected at most 4.612e+18"},
-      {kScenarioLeafSpine, "bytes: 1GiB", "byte: 1GiB", "key \"jobs[0].bytes\": missing, expected a size such as 1GiB"},
-      {kScenarioLeafSpine, "compute: 100ms", "compute: -1s",
-       "key \"jobs[0].compute\": duration \"-1s\": expected a non-negative"},
-      {kScenarioLeafSpine, "compute: 100ms, ", "",
-       "key \"jobs[0].compute\": missing, expected a duration such as 100ms"},
-      {kScenarioLeafSpine, "release: 40ms", "release: 140ms",
-       "key \"jobs[0].release\": 0.14 s, expected at most compute, 0.1 s"},
-      {kScenarioLeafSpine, "100ms, release: 40ms, bytes: 1GiB", "0s, bytes: 0B",
-       "key \"jobs[0].compute\": 0 s and nothing to send"},
-      {kScenarioLeafSpine, "all-to-all", "gossip",
-       "key \"jobs[1].pattern\": value \"gossip\", expected ring, tree or all-to-all"},
-      {kScenarioLeafSpine, "spread", "near",
-       "key \"jobs[1].placement\": value \"near\", expected packed, spread or random"},
-      {kScenarioLeafSpine, "hosts: 2", "hosts: 5", "key \"jobs[1].hosts\": value 5, expected an integer from 1 to 4"},
-      {kScenarioLeafSpine, "arrival: 5s", "arrival: 20s",
-       "key \"jobs[1].arrival\": 20 s, expected less than the duration, 20 s"},
-      {kScenarioLeafSpine, "to: h4, bytes", "to: h2, bytes",
-       "s.yaml:15: key \"jobs[2].flows[0].to\": expected another host than from"},
-      {kScenarioLeafSpine, "to: h4, bytes", "to: x, bytes", "key \"jobs[2].flows\": unknown host \"x\""},
-      {kScenarioLeafSpine, "    compute: 50ms", "    bytes: 1GB\n    compute: 50ms",
-       "key \"jobs[2].bytes\": expected only without flows"},
-      {kScenarioLeafSpine, "hosts: [h1, h3]", "priority: 1, hosts: [h1, h3]",
-       "key \"jobs[0].priority\": unknown, expected one of"},
-      {kScenarioServers, "gpus_per_host: 4", "gpus_per_host: 9",
-       "key \"jobs[1].gpus_per_host\": value 9, expected an integer from 1 to 8"},
-      {kScenarioServers, "precision: bf16", "precision: int1",
-       "key \"jobs[0].precision\": precision \"int1\", expected one of"},
-      {kScenarioServers, "zero_stage=1", "zero=1", "key \"jobs[0].fix\": "},
-      {kScenarioServers, "interval: 1s", "interval: 60s",
-       "key \"jobs[1].interval\": copy 2 arrives at 60 s, expected less than"},
-      {kScenarioLeafSpine, "hosts: [h1, h3], compute: 100ms, release: 40ms, bytes: 1GiB",
-       "hosts: [h1, h3], model: gpt2, global_batch: 8, sequence: 128",
-       "key \"jobs[0].model\": value \"gpt2\", expected cluster.device"},
-  });
-}
-
-TEST(ScenarioYaml, OtherErrorsNameLineKeyValueAndWhatWasExpected) {
-  ExpectRefused({
-      {kScenarioLeafSpine, "duration: 20s", "duration: 0s", "s.yaml:3: key \"duration\": 0 s, expected more than 0"},
-      {kScenarioLeafSpine, "duration: 20s\n", "", "key \"duration\": missing, expected a duration such as 60s"},
-      {kScenarioLeafSpine, "[ecmp, weft]", "[ecmp, fast]",
-       "s.yaml:7: key \"policies\": value \"fast\", expected some of ecmp, weft"},
-      {kScenarioLeafSpine, "[ecmp, weft]", "[ecmp, ecmp]", "key \"policies\": \"ecmp\" stands twice"},
-      {kScenarioLeafSpine, "classes: 3", "classes: 0", "key \"classes\": value 0, expected an integer from 1 to 64"},
-      {kScenarioLeafSpine, "version: 1", "version: 2", "key \"version\": value 2, expected an integer from 1 to 1"},
-      {kScenarioLeafSpine, "at: 10s", "at: 30s",
-       "s.yaml:18: key \"faults[0].at\": 30 s, expected less than the duration, 20 s"},
-      {kScenarioLeafSpine, "leaf1->spine1", "leaf1->leaf2",
-       "key \"faults[0].link\": unknown link \"leaf1->leaf2\", expected two nodes"},
-      {kScenarioLeafSpine, "cable: leaf1-spine1, rate: down", "cable: leaf1-x, rate: down",
-       "key \"faults[1].cable\": unknown cable \"leaf1-x\""},
-      {kScenarioLeafSpine, "rate: 10Gbit/s", "rate: 0Gbit/s",
-       "key \"faults[0].rate\": rate \"0Gbit/s\": expected a positive number"},
-      {kScenarioLeafSpine, "rate: 10Gbit/s", "rate: 60Gbit/s",
-       "key \"faults[0].rate\": 60 Gbit/s, expected at most the link's 50 Gbit/s"},
-      {kScenarioLeafSpine, "link: leaf1->spine1, rate", "rate", "key \"faults[0].link\": expected either a link"},
-      {kScenarioLeafSpine, "rate: down", "rates: down", "key \"faults[1].rate\": missing"},
-  });
-  EXPECT_THAT(Message("version: 1\nname: x\nduration: 1s\n"), HasSubstr("key \"cluster\": missing"));
-  EXPECT_THAT(Message("jobs: [a"), HasSubstr("s.yaml:"));
 }
 
 /// Executions in all; WEFT_FUZZ_EXECUTIONS=1000000 makes the long run that docs/network.md records.

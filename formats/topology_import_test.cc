@@ -9,6 +9,7 @@
 #include "formats/slurm_topology.h"
 #include "formats/testing/config_corpus.h"
 #include "formats/testing/topology_corpus.h"
+#include "formats/testing/with.h"
 
 namespace weft::formats {
 namespace {
@@ -21,18 +22,12 @@ using testing::kNcclMesh;
 using testing::kNcclTopology;
 using testing::kSlurmBlocks;
 using testing::kSlurmTree;
+using testing::With;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const planner::Link& LinkOf(const planner::Topology& topology, const char* from, const char* to) {
   return topology.link(topology.FindLink(*topology.FindNode(from), *topology.FindNode(to)).value());
-}
-
-/// `text` with the first `old` in it replaced.
-std::string With(std::string text, std::string_view old, std::string_view replacement) {
-  const size_t at = text.find(old);
-  EXPECT_NE(at, std::string::npos) << old;
-  return at == std::string::npos ? text : text.replace(at, old.size(), replacement);
 }
 
 TEST(NcclTopologyXml, BecomesAServer) {

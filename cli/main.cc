@@ -23,12 +23,19 @@ void AddPerf(CLI::App& app, int& exit_code) {
   CLI::App* perf = app.add_subcommand("perf", "time and check collectives over a net plugin, on host memory");
   perf->add_option("--collective", options->collective,
                    "sendrecv, allreduce, allgather, reducescatter, alltoall or broadcast")->capture_default_str();
-  perf->add_option("--ranks", options->ranks, "local processes to fork")->capture_default_str();
-  perf->add_option("--bytes", options->bytes, "full buffer: one size, or LEAST:MOST by factors of two")
+  perf->add_option("--ranks", options->ranks, "local processes to fork; sendrecv goes from 0 to 1, 2 to 3, ...")
+      ->capture_default_str();
+  perf->add_option("--bytes", options->bytes, "full buffer: sizes with commas, or LEAST:MOST by factors of two")
       ->capture_default_str();
   perf->add_option("--iterations", options->iterations, "timed runs per size")->capture_default_str();
   perf->add_option("--warmup", options->warmup, "runs per size before the timed ones")->capture_default_str();
   perf->add_flag("--check", options->check, "compare every element of every run");
+  perf->add_flag("--bidirectional", options->bidirectional, "sendrecv: both ranks of a pair send at once");
+  perf->add_flag("--ping-pong", options->ping_pong, "sendrecv: there and back; times are half round trips");
+  perf->add_option("--connections", options->connections, "sendrecv: of each pair, in each direction")
+      ->capture_default_str();
+  perf->add_option("--messages", options->messages, "sendrecv: of each run, back to back; times are per message")
+      ->capture_default_str();
   perf->add_option("--plugin", options->plugin, "net plugin to load (default: libnccl-net-weft.so)");
   perf->add_option("--transport", options->transport, "tcp, rdma or auto, of our plugin (default: WEFT_TRANSPORT)");
   perf->add_option("--algorithm", options->algorithm, "algorithm of the collective")->capture_default_str();

@@ -9,11 +9,15 @@ namespace weft::cli {
 /// The command line of `weft perf`, as written; RunPerf checks it.
 struct PerfOptions {
   std::string collective = "allreduce";
-  int ranks = 2;                   ///< forked local processes; unused with `rank`
-  std::string bytes = "1KiB:64MiB";  ///< of the full buffer: one size, or least:most by factors of two
+  int ranks = 2;                   ///< forked local processes; unused with `rank`. sendrecv: 0 to 1, 2 to 3, ...
+  std::string bytes = "1KiB:64MiB";  ///< of the full buffer: a list of sizes, or of least:most by factors of two
   int iterations = 20;
   int warmup = 3;
   bool check = false;              ///< compare every element of every iteration
+  bool bidirectional = false;      ///< sendrecv: both ranks of a pair send at once
+  bool ping_pong = false;          ///< sendrecv: there and back; times are half round trips
+  int connections = 1;             ///< sendrecv: of each pair, in each direction
+  int messages = 1;                ///< sendrecv: of each run, back to back; times are per message
   std::string plugin;              ///< empty: ours, beside this program or by the loader's search path
   std::string transport;           ///< tcp, rdma, auto; empty: what the environment says (WEFT_TRANSPORT)
   std::string algorithm = "ring";  ///< NAME or NAME:NUMBER of planner/collectives/algorithm.h

@@ -70,7 +70,8 @@ int64_t CountWrong(const PerfRun& run, std::span<const float> output) {
     case Collective::kAllReduce: return WrongSum(run, output, 0);
     case Collective::kReduceScatter: return WrongSum(run, output, PieceBegin(run.rank, run));
     case Collective::kBroadcast: return WrongFrom(output, Seed(0, run.iteration), 0);
-    case Collective::kSendRecv: return run.rank == 0 ? 0 : WrongFrom(output, Seed(0, run.iteration), 0);
+    case Collective::kSendRecv:
+      return run.rank == run.from ? 0 : WrongFrom(output, Seed(run.from, run.iteration), 0);
     case Collective::kAllGather:
       for (int from = 0; from < run.ranks; ++from) {
         const int64_t begin = PieceBegin(from, run);

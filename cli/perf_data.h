@@ -16,6 +16,7 @@ struct PerfRun {
   int rank;
   int64_t count;       ///< elements of the full buffer
   uint32_t iteration;  ///< of all runs, warm-up too
+  int from = 0;        ///< sendrecv: whose input comes; `rank` itself when nothing does
 };
 
 /// Elements of this rank's input and output.

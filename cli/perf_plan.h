@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/perf.h"
+#include "cli/perf_flows.h"
 #include "common/result.h"
 #include "common/units.h"
 #include "planner/collectives/schedule.h"
@@ -22,6 +23,9 @@ struct PerfPlan {
   bool check = false;
   std::string plugin;
   Bytes slice;
+  FlowPattern pattern = FlowPattern::kOneWay;  ///< of sendrecv, with the next two
+  int connections = 1;
+  int messages = 1;
   int net_version = 0;
   bool json = false;
   Seconds timeout{0};
@@ -31,7 +35,9 @@ struct PerfPlan {
 
 struct PerfResult {
   int64_t bytes = 0;
-  std::vector<double> times_s;  ///< of each timed run, the slowest rank's, ascending
+  std::vector<double> times_s;  ///< of each timed run, the slowest rank's, ascending; per message; half of a round trip
+  double cpu_s = 0;             ///< user and system time of all ranks in the timed runs
+  int64_t sent = 0;             ///< payload that all ranks handed to the plugin in the timed runs
   int64_t wrong = 0;            ///< elements, over all ranks and runs, warm-up too
 };
 
@@ -42,10 +48,14 @@ struct PerfReport {
   std::vector<PerfResult> results;
 };
 
+/// How many flows of one message size move at the same time: 1 unless it is a sendrecv of many.
+int64_t ConcurrentFlows(const PerfPlan& plan);
+
 /// Errors: kInvalidArgument naming the option, its value and what was expected.
 [[nodiscard]] Result<PerfPlan> CheckPerfOptions(const PerfOptions& options);
 
-/// "1KiB" or "1KiB:64MiB", by factors of two; the last size is the upper end only when the factors hit it.
+/// A comma list of "1KiB" or "1KiB:64MiB", ascending. Ranges go by factors of two; their last size is the upper end
+/// only when the factors hit it.
 [[nodiscard]] Result<std::vector<Bytes>> ParseSizes(const std::string& text);
 
 }  // namespace weft::cli

@@ -7,10 +7,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <limits>
+#include <optional>
 #include <span>
 
 #include "cli/perf_data.h"
+#include "cli/perf_flows.h"
 #include "collectives/communicator.h"
 #include "common/exit_code.h"
 #include "common/parse_units.h"
@@ -24,6 +27,13 @@ using collectives::NetPlugin;
 using Steady = std::chrono::steady_clock;
 
 double SecondsSince(Steady::time_point start) { return std::chrono::duration<double>(Steady::now() - start).count(); }
+
+/// User and system time of all threads of this process.
+double CpuSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 /// Page-aligned memory of one rank, allocated once at the largest size.
 class Buffer {
@@ -49,14 +59,24 @@ std::vector<uint8_t> Fingerprint(const PerfPlan& plan) {
   const std::string text =
       fmt::format("{} {} {} {} {} {} {}", planner::CollectiveName(plan.schedule.collective), plan.ranks,
                   plan.counts.front(), plan.counts.back(), plan.iterations, plan.warmup,
-                  fmt::format("{} {} {}", plan.check, plan.slice.count(), plan.schedule.algorithm));
+                  fmt::format("{} {} {} {} {} {}", plan.check, plan.slice.count(), plan.schedule.algorithm,
+                              static_cast<int>(plan.pattern), plan.connections, plan.messages));
   return {text.begin(), text.end()};
 }
 
+/// What one rank says of one size.
+struct Share {
+  int64_t wrong = 0;
+  int64_t sent = 0;
+  double cpu_s = 0;
+};
+
 class Measurement {
  public:
-  Measurement(const PerfPlan& plan, Bootstrap& bootstrap, Communicator& communicator)
-      : plan_(plan), bootstrap_(bootstrap), communicator_(communicator), rank_(communicator.rank().value()) {}
+  /// `flows` is there for a sendrecv, which it carries; the communicator then only keeps the ranks together.
+  Measurement(const PerfPlan& plan, Bootstrap& bootstrap, Communicator& communicator, FlowExchange* flows)
+      : plan_(plan), bootstrap_(bootstrap), communicator_(communicator), flows_(flows),
+        rank_(communicator.rank().value()) {}
 
   Status Prepare() {
     WEFT_ASSIGN_OR_RETURN(const auto told, bootstrap_.AllGather(Fingerprint(plan_)));
@@ -70,21 +90,29 @@ class Measurement {
   }
 
   Result<PerfResult> Measure(int64_t count) {
-    PerfResult result{.bytes = count * static_cast<int64_t>(sizeof(float))};
+    Share share;
     std::vector<double> times;
     if (!plan_.check) Fill(RunOf(count, 0));
+    WEFT_RETURN_IF_ERROR(communicator_.Barrier());
     for (int i = 0; i < plan_.warmup + plan_.iterations; ++i) {
-      WEFT_ASSIGN_OR_RETURN(const double time_s, RunOnce(RunOf(count, runs_++), &result.wrong));
-      if (i >= plan_.warmup) times.push_back(time_s);
+      const Share before = share;
+      WEFT_ASSIGN_OR_RETURN(const double time_s, RunOnce(RunOf(count, runs_++), &share));
+      if (i >= plan_.warmup) {
+        times.push_back(time_s);
+      } else {
+        share = {.wrong = share.wrong, .sent = before.sent, .cpu_s = before.cpu_s};
+      }
       Report(count, i + 1);
     }
-    WEFT_RETURN_IF_ERROR(Combine(times, &result));
-    return result;
+    return Combine(count, times, share);
   }
 
  private:
+  /// The connections of a sendrecv each have their own part of one buffer.
   PerfRun RunOf(int64_t count, uint32_t iteration) const {
-    return {plan_.schedule.collective, plan_.ranks, rank_, count, iteration};
+    if (flows_ == nullptr) return {plan_.schedule.collective, plan_.ranks, rank_, count, iteration};
+    const int from = FlowReceives(plan_.pattern, rank_) ? FlowPeer(rank_) : rank_;
+    return {plan_.schedule.collective, plan_.ranks, rank_, count * plan_.connections, iteration, from};
   }
   /// Where input and output both hold the whole buffer and the schedule allows it, as training does it.
   bool InPlace() const {
@@ -101,38 +129,62 @@ class Measurement {
     FillInput(run, Input(run));
   }
 
-  Result<double> RunOnce(const PerfRun& run, int64_t* wrong) {
-    if (plan_.check) Fill(run);
-    WEFT_RETURN_IF_ERROR(communicator_.Barrier());
-    const auto start = Steady::now();
-    WEFT_RETURN_IF_ERROR(communicator_.Run(plan_.schedule, collectives::DataType::kFloat32, run.count,
-                                           Input(run).data(), Output(run).data()));
-    const double time_s = SecondsSince(start);
-    if (plan_.check) *wrong += CountWrong(run, Output(run));
-    return time_s;
+  Status Carry(const PerfRun& run) {
+    float* input = Input(run).data();
+    float* output = Output(run).data();
+    if (flows_ == nullptr) {
+      return communicator_.Run(plan_.schedule, collectives::DataType::kFloat32, run.count, input, output);
+    }
+    const int64_t bytes = run.count / plan_.connections * static_cast<int64_t>(sizeof(float));
+    return flows_->Run(reinterpret_cast<std::byte*>(input), reinterpret_cast<std::byte*>(output), bytes,
+                       plan_.messages);
   }
 
-  /// The time of a run is that of its slowest rank; wrong elements add up.
-  Status Combine(const std::vector<double>& times, PerfResult* result) {
-    std::vector<uint8_t> mine(sizeof(int64_t) + times.size() * sizeof(double));
-    std::memcpy(mine.data(), &result->wrong, sizeof(int64_t));
-    std::memcpy(mine.data() + sizeof(int64_t), times.data(), times.size() * sizeof(double));
+  int64_t Sent() const { return flows_ == nullptr ? communicator_.bytes_sent().count() : flows_->bytes_sent(); }
+
+  /// The time of one message as this rank sees it.
+  Result<double> RunOnce(const PerfRun& run, Share* share) {
+    const bool ping_pong = plan_.pattern == FlowPattern::kPingPong;
+    if (plan_.check) Fill(run);
+    // A ping that waits for its answer keeps the ranks together as it is; a barrier before it would only leave the
+    // other rank still on its way when the ping comes.
+    if (plan_.check || !ping_pong) WEFT_RETURN_IF_ERROR(communicator_.Barrier());
+    const int64_t sent = Sent();
+    const double cpu_s = CpuSeconds();
+    const auto start = Steady::now();
+    WEFT_RETURN_IF_ERROR(Carry(run));
+    const double time_s = SecondsSince(start);
+    share->cpu_s += CpuSeconds() - cpu_s;
+    share->sent += Sent() - sent;
+    if (plan_.check) share->wrong += CountWrong(run, Output(run));
+    // Who answers does not know when the ping was sent.
+    if (ping_pong) return rank_ % 2 == 0 ? time_s / 2 / plan_.messages : 0;
+    return time_s / plan_.messages;
+  }
+
+  /// The time of a run is that of its slowest rank; all else adds up.
+  Result<PerfResult> Combine(int64_t count, const std::vector<double>& times, const Share& share) {
+    std::vector<uint8_t> mine(sizeof share + times.size() * sizeof(double));
+    std::memcpy(mine.data(), &share, sizeof share);
+    std::memcpy(mine.data() + sizeof share, times.data(), times.size() * sizeof(double));
     WEFT_ASSIGN_OR_RETURN(const auto all, bootstrap_.AllGather(mine));
-    result->wrong = 0;
-    result->times_s.assign(times.size(), 0);
+    PerfResult result{.bytes = count * static_cast<int64_t>(sizeof(float)),
+                      .times_s = std::vector<double>(times.size(), 0)};
     for (const auto& blob : all) {
       if (blob.size() != mine.size()) return Fail(Code::kInternal, "a rank timed another number of runs");
-      int64_t wrong = 0;
-      std::memcpy(&wrong, blob.data(), sizeof wrong);
-      result->wrong += wrong;
+      Share theirs;
+      std::memcpy(&theirs, blob.data(), sizeof theirs);
+      result.wrong += theirs.wrong;
+      result.sent += theirs.sent;
+      result.cpu_s += theirs.cpu_s;
       for (size_t i = 0; i < times.size(); ++i) {
         double time_s = 0;
-        std::memcpy(&time_s, blob.data() + sizeof(int64_t) + i * sizeof(double), sizeof time_s);
-        result->times_s[i] = std::max(result->times_s[i], time_s);
+        std::memcpy(&time_s, blob.data() + sizeof theirs + i * sizeof(double), sizeof time_s);
+        result.times_s[i] = std::max(result.times_s[i], time_s);
       }
     }
-    std::sort(result->times_s.begin(), result->times_s.end());
-    return Ok();
+    std::sort(result.times_s.begin(), result.times_s.end());
+    return result;
   }
 
   void Report(int64_t count, int done) {
@@ -145,6 +197,7 @@ class Measurement {
   const PerfPlan& plan_;
   Bootstrap& bootstrap_;
   Communicator& communicator_;
+  FlowExchange* const flows_;
   const int rank_;
   Buffer input_;
   Buffer output_;
@@ -180,7 +233,13 @@ tl::expected<PerfReport, PerfFailure> MeasureRank(const PerfPlan& plan, const Pe
   auto communicator =
       Communicator::Create(**plugin, **bootstrap, {.slice = plan.slice, .stall_timeout = plan.timeout});
   if (!communicator) return setup_failed(communicator.error());
-  Measurement measurement(plan, **bootstrap, **communicator);
+  std::optional<FlowExchange> flows;
+  if (plan.schedule.collective == planner::Collective::kSendRecv) {
+    flows.emplace(**plugin, **bootstrap, FlowOptions{.pattern = plan.pattern, .connections = plan.connections,
+                                                     .slice = plan.slice, .stall_timeout = plan.timeout});
+    if (auto opened = flows->Open(); !opened) return tl::unexpected<PerfFailure>(PerfFailure{opened.error(), kExitFailed});
+  }
+  Measurement measurement(plan, **bootstrap, **communicator, flows ? &*flows : nullptr);
   auto report = MeasureAll(plan, **plugin, &measurement, observer);
   if (!report) return tl::unexpected<PerfFailure>(PerfFailure{report.error(), kExitFailed});
   return std::move(*report);

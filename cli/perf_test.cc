@@ -8,11 +8,15 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "cli/perf_data.h"
+#include "cli/perf_flows.h"
 #include "cli/perf_plan.h"
 #include "cli/perf_report.h"
 #include "cli/rank_processes.h"
+#include "collectives/bootstrap.h"
+#include "collectives/net_plugin.h"
 #include "common/exit_code.h"
 #include "planner/collectives/algorithm.h"
 
@@ -38,10 +42,12 @@ TEST(PerfSizes, ARangeGoesByFactorsOfTwo) {
   EXPECT_THAT(SizesOf("1KiB:8KiB"), ElementsAre(1024, 2048, 4096, 8192));
   EXPECT_THAT(SizesOf("3KiB:8KiB"), ElementsAre(3072, 6144));
   EXPECT_THAT(SizesOf("0"), ElementsAre(0));
+  EXPECT_THAT(SizesOf("8B,1KiB:2KiB,1MiB"), ElementsAre(8, 1024, 2048, 1048576));
 }
 
 TEST(PerfSizes, WhatIsNoSizeIsRefused) {
-  for (const char* text : {"", "12", "1KiB:", ":1KiB", "1XB", "2KiB:1KiB", "0:1KiB", "-1KiB", "1KiB:2KiB:4KiB"}) {
+  for (const char* text : {"", "12", "1KiB:", ":1KiB", "1XB", "2KiB:1KiB", "0:1KiB", "-1KiB", "1KiB:2KiB:4KiB", "8B,",
+                           "8B,8B", "1KiB:4KiB,2KiB"}) {
     const auto sizes = ParseSizes(text);
     ASSERT_FALSE(sizes) << text;
     EXPECT_EQ(sizes.error().code(), Code::kInvalidArgument) << text;
@@ -53,7 +59,11 @@ TEST(PerfPlan, WhatCannotBeRunIsRefusedByTheNameOfItsOption) {
   const std::pair<PerfOptions, const char*> cases[] = {
       {{.collective = "sum"}, "--collective: collective \"sum\""},
       {{.ranks = 0}, "--ranks 0: expected 1 to 1024"},
-      {{.collective = "sendrecv", .ranks = 3}, "--ranks: ring sendrecv: 3 ranks"},
+      {{.collective = "sendrecv", .ranks = 3}, "--ranks 3: sendrecv goes in pairs, expected an even number"},
+      {{.collective = "sendrecv", .connections = 0}, "--connections 0: expected 1 to 1024"},
+      {{.collective = "sendrecv", .messages = 0}, "--messages 0: expected at least 1"},
+      {{.collective = "sendrecv", .bidirectional = true, .ping_pong = true}, "--bidirectional and --ping-pong"},
+      {{.collective = "alltoall", .messages = 2}, "--collective alltoall: --connections, --messages"},
       {{.iterations = 0}, "--iterations 0"},
       {{.warmup = -1}, "--warmup -1"},
       {{.algorithm = "star"}, "--algorithm: algorithm \"star\": expected one of ring, tree"},
@@ -142,6 +152,15 @@ TEST_P(PerfData, EveryWrongElementCountsAndNoRightOne) {
   }
 }
 
+TEST(PerfData, ASendrecvIsComparedWithItsOwnSender) {
+  const PerfRun sender{Collective::kSendRecv, 4, 2, 50, 1, 2}, receiver{Collective::kSendRecv, 4, 3, 50, 1, 2};
+  std::vector<float> data(50);
+  FillInput(sender, data);
+  EXPECT_EQ(CountWrong(receiver, data), 0);
+  EXPECT_EQ(CountWrong({Collective::kSendRecv, 4, 2, 50, 1, 3}, data), 50);
+  EXPECT_EQ(CountWrong(sender, std::vector<float>(50)), 0);  // nothing comes to it
+}
+
 TEST(PerfReport, PercentilesAreOfTheNearestRank) {
   EXPECT_EQ(Percentile({1, 2, 3, 4}, 0.5), 2);
   EXPECT_EQ(Percentile({1, 2, 3, 4}, 0.99), 4);
@@ -220,6 +239,8 @@ TEST(Perf, TheTableHasARowPerSize) {
                         .plugin = WEFT_LOOPBACK_PLUGIN});
   ASSERT_EQ(ran.exit_code, kExitDone) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("# alltoall (pairwise), 2 ranks, 1 runs after 0, plugin loopback12 (net v12)"));
+  EXPECT_THAT(ran.out, HasSubstr("max us"));
+  EXPECT_THAT(ran.out, HasSubstr("CPU s/GB"));
   EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 4);
 }
 
@@ -235,6 +256,81 @@ TEST(Perf, AWrongSizeIsOneLineAndWrongUsage) {
   EXPECT_EQ(ran.exit_code, kExitUsage);
   EXPECT_THAT(ran.err, HasSubstr("weft perf: --bytes: size \"12\""));
   EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1);
+}
+
+/// A sendrecv over the strict plugin, every element of every run compared.
+nlohmann::json Exchange(PerfOptions options) {
+  options.collective = "sendrecv";
+  options.iterations = 2;
+  options.warmup = 1;
+  options.check = true;
+  options.plugin = WEFT_LOOPBACK_PLUGIN;
+  options.slice = "4KiB";
+  options.output = "json";
+  const Ran ran = Perf(options);
+  EXPECT_EQ(ran.exit_code, kExitDone) << ran.err;
+  return ran.exit_code == kExitDone ? nlohmann::json::parse(ran.out) : nlohmann::json();
+}
+
+// What was sent is 2 timed runs of messages × bytes, in as many directions, connections and pairs as were asked for.
+TEST(PerfFlows, EveryPatternDeliversEachConnectionItsOwnData) {
+  const struct {
+    const char* name;
+    PerfOptions options;
+    int64_t flows, directions;
+  } cases[] = {
+      {"one way", {.ranks = 2, .bytes = "40004B"}, 1, 1},
+      {"one way", {.ranks = 6, .bytes = "4B", .messages = 20}, 3, 1},
+      {"one way", {.ranks = 2, .bytes = "20004B", .connections = 9, .messages = 3}, 9, 1},
+      {"both ways", {.ranks = 4, .bytes = "40004B", .bidirectional = true, .connections = 2}, 8, 1},
+      {"ping-pong", {.ranks = 4, .bytes = "8B", .ping_pong = true}, 2, 2},
+      {"ping-pong", {.ranks = 2, .bytes = "40004B", .ping_pong = true, .connections = 3, .messages = 3}, 3, 2},
+  };
+  for (const auto& [name, options, flows, directions] : cases) {
+    const auto json = Exchange(options);
+    ASSERT_EQ(json["results"].size(), 1u) << name;
+    const auto& row = json["results"][0];
+    EXPECT_EQ(json["pattern"], name);
+    EXPECT_EQ(json["connections"], options.connections);
+    EXPECT_EQ(row["wrong"], 0) << name;
+    EXPECT_EQ(row["sent_bytes"], 2 * options.messages * row["bytes"].get<int64_t>() * flows * directions) << name;
+    EXPECT_NEAR(row["busbw_bps"].get<double>(), row["algbw_bps"].get<double>() * static_cast<double>(flows), 1);
+    EXPECT_GE(row["time_us_max"], row["time_us_p99"]);
+    EXPECT_GE(row["time_us_p99"], row["time_us_median"]);
+    EXPECT_GT(row["cpu_s_per_gb"], 0);
+  }
+}
+
+TEST(PerfFlows, NothingIsSentOfNoBytes) {
+  const auto json = Exchange({.bytes = "0", .ping_pong = true});
+  ASSERT_EQ(json["results"].size(), 1u);
+  EXPECT_EQ(json["results"][0]["sent_bytes"], 0);
+  EXPECT_EQ(json["results"][0]["cpu_s_per_gb"], nullptr);
+}
+
+/// A communicator's other half: rank 1 of two threads leaves after the connections are made.
+TEST(PerfFlows, APeerThatLeavesIsNamed) {
+  auto rendezvous = collectives::OpenRendezvous("127.0.0.1:0");
+  ASSERT_TRUE(rendezvous);
+  const auto rank = [&](int number, auto&& body) {
+    auto plugin = collectives::NetPlugin::Load(WEFT_LOOPBACK_PLUGIN);
+    ASSERT_TRUE(plugin);
+    auto bootstrap = collectives::Bootstrap::Join(
+        {.rank = RankId(number), .world = 2, .address = rendezvous->address,
+         .listener = number == 0 ? rendezvous->listener.release() : -1});
+    ASSERT_TRUE(bootstrap);
+    FlowExchange flows(**plugin, **bootstrap, {.pattern = FlowPattern::kPingPong, .connections = 2});
+    ASSERT_TRUE(flows.Open());
+    body(flows);
+  };
+  const std::jthread leaver([&] { rank(1, [](FlowExchange&) {}); });
+  rank(0, [](FlowExchange& flows) {
+    std::byte input[2], output[2];
+    const Status status = flows.Run(input, output, 1, 1);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code(), Code::kUnavailable);
+    EXPECT_THAT(status.error().message(), HasSubstr("rank 0: with rank 1: "));
+  });
 }
 
 // Real runs of every algorithm: forked ranks, a strict plugin, odd sizes, every element compared.

@@ -139,10 +139,10 @@ class NetAdapter final : public NetPlugin {
 
   Status Test(void* request, bool* done, size_t* bytes) override {
     int finished = 0;
-    int size = 0;
+    int size = -1;
     WEFT_RETURN_IF_ERROR(Check("test", table_->test(request, &finished, &size)));
     *done = finished != 0;
-    if (bytes != nullptr) *bytes = static_cast<size_t>(static_cast<unsigned>(size));
+    if (bytes != nullptr) *bytes = size == -1 ? kBytesUnknown : static_cast<size_t>(static_cast<unsigned>(size));
     return Ok();
   }
 

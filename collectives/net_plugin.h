@@ -21,6 +21,9 @@ struct NetDevice {
   int max_recvs = 1;
 };
 
+/// What Test says of a receive whose plugin does not tell how much arrived (google/nccl-fastsocket does not).
+inline constexpr size_t kBytesUnknown = static_cast<size_t>(-1);
+
 /// Our own plugin: ../lib of the running program, as built and as installed, else the bare name for the loader to find.
 std::string DefaultPluginPath();
 
@@ -49,7 +52,8 @@ class NetPlugin {
                                     void** request) = 0;
   [[nodiscard]] virtual Status Receive(void* recv_comm, void* data, size_t bytes, int tag, void* mhandle,
                                        void** request) = 0;
-  /// `bytes` (may be null) is what arrived, of a receive.
+  /// `bytes` (may be null) is what arrived, of a finished receive, or kBytesUnknown. Ask for the oldest request of a
+  /// connection first: some plugins answer no other.
   [[nodiscard]] virtual Status Test(void* request, bool* done, size_t* bytes) = 0;
   [[nodiscard]] virtual Status CloseSend(void* comm) = 0;
   [[nodiscard]] virtual Status CloseReceive(void* comm) = 0;

@@ -102,6 +102,28 @@ TEST(NetPlugin, AFailedCallNamesPluginCallAndCode) {
   EXPECT_TRUE(plugin->CloseListen(pair.listen));
 }
 
+TEST(NetPlugin, AReceiveOfAPluginThatTellsNoSizeIsOfUnknownLength) {
+  setenv("WEFT_LOOPBACK_SILENT", "1", 1);
+  const auto plugin = LoadOrFail(6);
+  ASSERT_TRUE(plugin);
+  const Pair pair = ConnectPair(*plugin);
+  char sent = 'w', got = '.';
+  void *send_memory = nullptr, *receive_memory = nullptr, *send = nullptr, *receive = nullptr;
+  ASSERT_TRUE(plugin->Register(pair.send, &sent, 1, &send_memory));
+  ASSERT_TRUE(plugin->Register(pair.receive, &got, 1, &receive_memory));
+  ASSERT_TRUE(plugin->Receive(pair.receive, &got, 1, 0, receive_memory, &receive));
+  ASSERT_TRUE(plugin->Send(pair.send, &sent, 1, 0, send_memory, &send));
+  size_t bytes = 0;
+  for (bool done = false; !done;) ASSERT_TRUE(plugin->Test(send, &done, nullptr));
+  for (bool done = false; !done;) ASSERT_TRUE(plugin->Test(receive, &done, &bytes));
+  unsetenv("WEFT_LOOPBACK_SILENT");
+  EXPECT_EQ(bytes, kBytesUnknown);
+  EXPECT_EQ(got, sent);
+  EXPECT_TRUE(plugin->CloseSend(pair.send));
+  EXPECT_TRUE(plugin->CloseReceive(pair.receive));
+  EXPECT_TRUE(plugin->CloseListen(pair.listen));
+}
+
 TEST(NetPlugin, AMissingFileIsNotFound) {
   const auto plugin = NetPlugin::Load("/nonexistent/libnccl-net-x.so");
   ASSERT_FALSE(plugin);

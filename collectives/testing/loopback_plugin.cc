@@ -1,7 +1,7 @@
 // A net plugin for tests: every table from v6 to v12 over one TCP connection per pair on 127.0.0.1, driven by test().
 // It is strict where a driver could be sloppy: memory must be registered, the context must be passed, at most eight
 // requests may be outstanding, and a connection is refused once before it is made, so that retries are exercised.
-// WEFT_LOOPBACK_DEVICES sets the number of devices.
+// WEFT_LOOPBACK_DEVICES sets the number of devices; with WEFT_LOOPBACK_SILENT test() does not say how much arrived.
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -187,7 +187,7 @@ int Test(void* request, int* done, int* sizes) {
   }
   if (!asked->done) return kSuccess;
   *done = 1;
-  if (sizes != nullptr) *sizes = static_cast<int>(asked->size);
+  if (sizes != nullptr && std::getenv("WEFT_LOOPBACK_SILENT") == nullptr) *sizes = static_cast<int>(asked->size);
   --asked->comm->outstanding;
   delete asked;
   return kSuccess;

@@ -135,7 +135,7 @@ Result<UniqueFd> Agent::OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap>
   LogInfo("agent", "process attached",
           {{"pid", peer.pid}, {"uid", peer.uid}, {"job", map->job()}, {"rank", map->process().rank}});
   auto reader = std::make_unique<TelemetryReader>(*map);
-  auto observations = std::make_unique<ObservationReader>(map->observations());
+  auto observations = std::make_unique<ObservationReader>(map->observations(), map->background());
   processes_[peer.connection] = {peer, std::move(map), std::move(reader), std::move(observations)};
   metrics_.SetProcesses(static_cast<int64_t>(processes_.size()));
   return policy;

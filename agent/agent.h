@@ -21,6 +21,7 @@
 #include "agent/probe/prober.h"
 #include "agent/profile_switch.h"
 #include "agent/telemetry_reader.h"
+#include "common/log_budget.h"
 #include "common/result.h"
 
 namespace weft::agent {
@@ -61,6 +62,8 @@ class Agent {
   void SampleTelemetry();
   void FollowFlows(Process& process);
   void Observe(uint64_t now_ns);
+  void ObserveStalls(const Process& process, uint64_t now_ns);
+  void ObserveSilence(const Process& process, uint64_t now_ns);
   /// Ranks of this host that others wait for, by job.
   std::map<std::string, int64_t> FindSlowRanks(uint64_t now_ns);
   void ObservePolicies();
@@ -87,6 +90,7 @@ class Agent {
   std::set<std::string> jobs_shown_;
   ProfileSwitch profile_;
   std::set<std::string> straggles_told_;
+  LogBudget trouble_lines_{20};            // by job: what plugins say decides how often there is something to log
   bool ipv6_said_ = false;
   std::unique_ptr<ControllerClient> client_;
   std::unique_ptr<PathProber> prober_;

@@ -1,6 +1,7 @@
-// The agent's ear for what the plugins' watchdogs and profiler faces say: it logs standing connections and ranks that others
-// wait for, and has the job in trouble watched more closely.
+// The agent's ear for what the plugins' watchdogs and profiler faces say: it logs standing connections and ranks that
+// others wait for, and has the job in trouble watched more closely. A job has so many lines a minute; the rest are counted.
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "agent/agent.h"
@@ -24,31 +25,56 @@ std::string Join(const Numbers& numbers) {
 }  // namespace
 
 void Agent::Observe(uint64_t now_ns) {
-  for (auto& [connection, process] : processes_) {
-    const std::string& job = process.map->job();
-    for (const StallNews& stall : process.observations->TakeStalls()) {
-      if (!stall.begins) {
-        LogInfo("agent", "connection moves again or was closed",
-                {{"job", job}, {"rank", stall.rank}, {"peer_rank", stall.peer_rank}, {"stalled_s", stall.stalled_s}});
-        continue;
-      }
-      LogWarn("agent", "connection stands still",
-              {{"job", job}, {"rank", stall.rank}, {"peer_rank", stall.peer_rank}, {"peer", stall.peer},
-               {"direction", stall.send ? "send" : "receive"}, {"ports", Join(stall.ports)},
-               {"in_flight_bytes", stall.bytes}, {"requests", stall.requests}, {"cause", stall.cause},
-               {"stalled_s", stall.stalled_s}});
-      profile_.Trouble(job, now_ns);
-    }
+  for (const auto& [connection, process] : processes_) {
+    ObserveStalls(process, now_ns);
+    ObserveSilence(process, now_ns);
+  }
+  for (const auto& [job, lines] : trouble_lines_.TakeLeftOut(now_ns)) {
+    LogWarn("agent", "left out lines about a job in trouble", {{"job", job}, {"lines", lines}});
   }
   if (!profile_.Due(now_ns)) return;
-  std::map<std::string, int64_t> stalled, behind = FindSlowRanks(now_ns);
+  std::map<std::string, int64_t> stalled, silent, behind = FindSlowRanks(now_ns);
   for (const auto& [connection, process] : processes_) {
     stalled[process.map->job()] += process.observations->open_stalls();
+    silent[process.map->job()] += process.observations->silent();
   }
   for (const auto& [job, connections] : stalled) {
-    metrics_.SetTrouble(job, connections, behind[job]);
+    metrics_.SetTrouble(job, connections, behind[job], silent[job]);
     policies_.SetProfile(job, profile_.Level(job, now_ns), now_ns + ProfileSwitch::kLeaseNs);
   }
+}
+
+void Agent::ObserveStalls(const Process& process, uint64_t now_ns) {
+  const std::string& job = process.map->job();
+  for (const StallNews& stall : process.observations->TakeStalls()) {
+    if (stall.begins) profile_.Trouble(job, now_ns);
+    if (!trouble_lines_.Take(job, now_ns)) continue;
+    if (!stall.begins) {
+      LogInfo("agent", "connection moves again or was closed",
+              {{"job", job}, {"rank", stall.rank}, {"peer_rank", stall.peer_rank}, {"stalled_s", stall.stalled_s}});
+      continue;
+    }
+    LogWarn("agent", "connection stands still",
+            {{"job", job}, {"rank", stall.rank}, {"peer_rank", stall.peer_rank}, {"peer", stall.peer},
+             {"direction", stall.send ? "send" : "receive"}, {"ports", Join(stall.ports)},
+             {"in_flight_bytes", stall.bytes}, {"requests", stall.requests}, {"cause", stall.cause},
+             {"stalled_s", stall.stalled_s}});
+  }
+}
+
+void Agent::ObserveSilence(const Process& process, uint64_t now_ns) {
+  const std::optional<SilenceNews> news = process.observations->TakeSilence(now_ns);
+  const std::string& job = process.map->job();
+  if (!news || !trouble_lines_.Take(job, now_ns)) return;
+  if (!news->begins) {
+    LogInfo("agent", "plugin's background thread is back", {{"job", job}, {"pid", process.peer.pid}});
+    return;
+  }
+  LogWarn("agent",
+          news->failed ? "plugin's background thread has failed: no policy, no samples and no watchdog there"
+                       : "plugin's background thread makes no rounds; its process may be stopped",
+          {{"job", job}, {"pid", process.peer.pid}, {"rank", process.map->process().rank},
+           {"silent_s", news->silent_s}});
 }
 
 std::map<std::string, int64_t> Agent::FindSlowRanks(uint64_t now_ns) {
@@ -65,7 +91,7 @@ std::map<std::string, int64_t> Agent::FindSlowRanks(uint64_t now_ns) {
       standing.insert(key);
       behind[job] += static_cast<int64_t>(straggle.behind.size());
       profile_.Trouble(job, now_ns);
-      if (straggles_told_.contains(key)) continue;
+      if (straggles_told_.contains(key) || !trouble_lines_.Take(job, now_ns)) continue;
       LogWarn("agent", straggle.behind.empty() ? "collective does not end; every rank of this host is in it"
                                                : "ranks have not come to a collective that others are in",
               {{"job", job}, {"communicator", straggle.comm}, {"ranks", straggle.ranks},

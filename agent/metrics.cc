@@ -38,7 +38,7 @@ void RaiseTo(Counter& counter, double total) {
 
 struct Metrics::JobSeries {
   Counter *bytes[2], *wire_bytes[2], *retransmits, *wait_peer, *wait_wire, *wait_window;
-  Gauge *epoch, *period, *stalled, *behind;
+  Gauge *epoch, *period, *stalled, *behind, *silent;
 };
 
 struct Metrics::Families {
@@ -71,6 +71,8 @@ struct Metrics::Families {
                                      "Connections with requests in flight that stand still");
   Family<Gauge>& behind = MakeGauge(registry, "weft_agent_ranks_behind",
                                     "Ranks of this host that have not come to a collective that others are in");
+  Family<Gauge>& plugins_silent = MakeGauge(registry, "weft_agent_plugins_silent",
+                                            "Processes whose plugin's background thread failed or makes no rounds");
   Counter& bursts_lost = MakeCounter(registry, "weft_agent_bursts_lost_total",
                                      "Bursts overwritten before they were read").Add({});
   Counter& slots_invalid = MakeCounter(registry, "weft_agent_slots_invalid_total",
@@ -170,7 +172,8 @@ Metrics::JobSeries& Metrics::SeriesOf(const std::string& job) {
                         .epoch = &f.epochs.Add({{"weft_job", job}}),
                         .period = &f.periods.Add({{"weft_job", job}}),
                         .stalled = &f.stalled.Add({{"weft_job", job}}),
-                        .behind = &f.behind.Add({{"weft_job", job}})};
+                        .behind = &f.behind.Add({{"weft_job", job}}),
+                        .silent = &f.plugins_silent.Add({{"weft_job", job}})};
 }
 
 void Metrics::AddTraffic(const std::string& job, const TrafficDelta& traffic) {
@@ -193,10 +196,11 @@ void Metrics::SetJob(const std::string& job, int64_t policy_epoch, Seconds perio
   series.period->Set(period.count());
 }
 
-void Metrics::SetTrouble(const std::string& job, int64_t stalled, int64_t behind) {
+void Metrics::SetTrouble(const std::string& job, int64_t stalled, int64_t behind, int64_t silent) {
   JobSeries& series = SeriesOf(job);
   series.stalled->Set(static_cast<double>(stalled));
   series.behind->Set(static_cast<double>(behind));
+  series.silent->Set(static_cast<double>(silent));
 }
 
 void Metrics::RemoveJob(const std::string& job) {
@@ -218,6 +222,7 @@ void Metrics::RemoveJob(const std::string& job) {
   f.periods.Remove(series.period);
   f.stalled.Remove(series.stalled);
   f.behind.Remove(series.behind);
+  f.plugins_silent.Remove(series.silent);
   f.jobs.erase(it);
 }
 

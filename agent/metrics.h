@@ -41,8 +41,8 @@ class Metrics {
   /// Job-labelled series.
   void AddTraffic(const std::string& job, const TrafficDelta& traffic);
   void SetJob(const std::string& job, int64_t policy_epoch, Seconds period);
-  /// Connections that stand still now, and ranks of this host that others wait for.
-  void SetTrouble(const std::string& job, int64_t stalled, int64_t behind);
+  /// Connections that stand still now, ranks of this host that others wait for, and processes whose plugin is silent.
+  void SetTrouble(const std::string& job, int64_t stalled, int64_t behind, int64_t silent);
   void RemoveJob(const std::string& job);
 
  private:

@@ -76,6 +76,18 @@ std::vector<StallNews> ObservationReader::TakeStalls() {
   return result;
 }
 
+std::optional<SilenceNews> ObservationReader::TakeSilence(uint64_t now_ns) {
+  if (!background_) return std::nullopt;
+  const auto state = static_cast<abi::BackgroundState>(background_->state.load(std::memory_order_relaxed));
+  const uint64_t swept = background_->swept_ns.load(std::memory_order_relaxed);
+  const uint64_t since = now_ns - std::min(now_ns, swept);
+  const bool failed = state == abi::BackgroundState::kFailed;
+  const bool silent = failed || (state == abi::BackgroundState::kRuns && swept != 0 && since >= kSilentNs);
+  if (silent == silent_) return std::nullopt;
+  silent_ = silent;
+  return SilenceNews{.begins = silent, .failed = failed, .silent_s = static_cast<double>(since) * 1e-9};
+}
+
 void ObservationReader::AppendProgress(std::vector<RankProgress>* progress) const {
   if (!observations_) return;
   for (const abi::CommunicatorSlot& slot : observations_->communicators) {

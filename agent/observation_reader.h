@@ -1,10 +1,11 @@
-// What a process's profiler face and watchdog have to say (netplugin/abi/observations.h): connections that stand still, and
-// how far each rank has come in each collective. Read as untrusted as the rest of the segment: identity between two equal
-// even generations, enumerations checked.
+// What a process's profiler face and watchdog have to say (netplugin/abi/observations.h): connections that stand still,
+// how far each rank has come in each collective, and whether the plugin's background thread is there to say it. Read as
+// untrusted as the rest of the segment: identity between two equal even generations, enumerations checked.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,13 @@ struct StallNews {
   std::string cause;                ///< "peer does not read", "no acknowledgement", …
   double stalled_s = 0;
   bool given_up = false;
+};
+
+/// A plugin whose background thread has fallen silent, or is back.
+struct SilenceNews {
+  bool begins = false;
+  bool failed = false;              ///< ended by an error; else it has made no round for kSilentNs
+  double silent_s = 0;
 };
 
 /// How far one rank has come with one kind of operation of a communicator.
@@ -53,18 +61,26 @@ std::vector<Straggle> FindStraggles(const std::vector<RankProgress>& progress, u
 /// Not thread-safe. One per attached process.
 class ObservationReader {
  public:
-  /// `observations` may be nullptr (a plugin without them) and outlives the reader.
-  explicit ObservationReader(const abi::Observations* observations) : observations_(observations) {}
+  static constexpr uint64_t kSilentNs = 10'000'000'000;
+
+  /// Either may be nullptr (a plugin without it); both outlive the reader.
+  explicit ObservationReader(const abi::Observations* observations, const abi::BackgroundSlot* background = nullptr)
+      : observations_(observations), background_(background) {}
 
   /// What is new since the last call.
   std::vector<StallNews> TakeStalls();
   /// Stalls whose beginning was told and whose end was not.
   int64_t open_stalls() const { return static_cast<int64_t>(told_.size()); }
+  /// Each silence once when it begins and once when it is over; `now_ns` is CLOCK_MONOTONIC.
+  std::optional<SilenceNews> TakeSilence(uint64_t now_ns);
+  bool silent() const { return silent_; }
   /// Appends every open communicator whose rank is known.
   void AppendProgress(std::vector<RankProgress>* progress) const;
 
  private:
   const abi::Observations* observations_;
+  const abi::BackgroundSlot* background_;
+  bool silent_ = false;
   std::map<uint32_t, uint32_t> told_;  // slot to the generation whose beginning was told
 };
 

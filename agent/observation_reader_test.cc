@@ -47,6 +47,38 @@ struct ObservationsTest : ::testing::Test {
   ObservationReader reader{observations.get()};
 };
 
+TEST(Silence, IsToldWhenItBeginsAndWhenItIsOver) {
+  abi::BackgroundSlot slot{};
+  ObservationReader reader(nullptr, &slot);
+  const auto set = [&](abi::BackgroundState state, uint64_t swept_ns) {
+    slot.state.store(static_cast<uint32_t>(state));
+    slot.swept_ns.store(swept_ns);
+  };
+  EXPECT_FALSE(reader.TakeSilence(1000 * kSecond)) << "not started yet";
+  set(abi::BackgroundState::kRuns, 0);
+  EXPECT_FALSE(reader.TakeSilence(1000 * kSecond)) << "its first round is to come";
+  set(abi::BackgroundState::kRuns, 991 * kSecond);
+  EXPECT_FALSE(reader.TakeSilence(1000 * kSecond));
+  const auto begins = reader.TakeSilence(1001 * kSecond);
+  ASSERT_TRUE(begins);
+  EXPECT_TRUE(begins->begins);
+  EXPECT_FALSE(begins->failed);
+  EXPECT_DOUBLE_EQ(begins->silent_s, 10);
+  EXPECT_TRUE(reader.silent());
+  EXPECT_FALSE(reader.TakeSilence(1002 * kSecond)) << "once";
+  set(abi::BackgroundState::kRuns, 1003 * kSecond);
+  const auto over = reader.TakeSilence(1002 * kSecond);  // a round after the agent took the time is no silence
+  ASSERT_TRUE(over);
+  EXPECT_FALSE(over->begins);
+  set(abi::BackgroundState::kNone, 1);
+  EXPECT_FALSE(reader.TakeSilence(2000 * kSecond)) << "joined on purpose";
+  set(abi::BackgroundState::kFailed, 1999 * kSecond);
+  const auto failed = reader.TakeSilence(2000 * kSecond);
+  ASSERT_TRUE(failed);
+  EXPECT_TRUE(failed->failed);
+  EXPECT_FALSE(ObservationReader(nullptr).TakeSilence(kSecond)) << "a plugin that does not say";
+}
+
 TEST_F(ObservationsTest, AStallIsToldOnceWhenItBeginsAndOnceWhenItIsOver) {
   EXPECT_THAT(reader.TakeStalls(), IsEmpty());
   abi::StallSlot& stall = Stall(3);

@@ -115,5 +115,28 @@ TEST_F(ObserveTest, AConnectionThatStandsStillIsLoggedAndItsJobWatchedClosely) {
   }
 }
 
+TEST_F(ObserveTest, AJobInTroubleHasSoManyLinesAMinute) {
+  ::testing::internal::CaptureStderr();
+  for (abi::StallSlot& stall : segment_.file->observations.stalls) {
+    stall.generation.store(2);
+    stall.family = 4;
+    stall.state.store(static_cast<uint32_t>(abi::SlotState::kOpen), std::memory_order_release);
+  }
+  EXPECT_TRUE(Eventually([&] { return Scraped("weft_agent_connections_stalled{weft_job=\"job-1\"} 64"); }));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string piece = "connection stands still";
+  int lines = 0;
+  for (size_t at = log.find(piece); at != std::string::npos; at = log.find(piece, at + 1)) ++lines;
+  EXPECT_EQ(lines, 20) << "64 are counted";
+}
+
+TEST_F(ObserveTest, AFailedBackgroundThreadIsLoggedAndCounted) {
+  EXPECT_TRUE(Eventually([&] { return Scraped("weft_agent_plugins_silent{weft_job=\"job-1\"} 0"); }));
+  ::testing::internal::CaptureStderr();
+  segment_.file->background.state.store(static_cast<uint32_t>(abi::BackgroundState::kFailed));
+  EXPECT_TRUE(Eventually([&] { return Scraped("weft_agent_plugins_silent{weft_job=\"job-1\"} 1"); }));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("background thread has failed"));
+}
+
 }  // namespace
 }  // namespace weft::agent

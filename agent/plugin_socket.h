@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/telemetry_map.h"
+#include "common/log_budget.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "netplugin/abi/agent_socket.h"
@@ -75,6 +76,7 @@ class PluginSocket {
   UniqueFd lock_, listener_, wake_;
   std::map<int, Connection> connections_;  // the thread's alone
   uint64_t next_connection_ = 1;
+  LogBudget refusal_lines_{20};            // by what is wrong: anybody on the host may connect, again and again
   bool out_of_descriptors_ = false;  // a moment's pause before the next accept
   std::jthread thread_;
 };

@@ -107,6 +107,17 @@ TEST_F(PluginSocketTest, BadSegmentsAreRefusedWithTheReason) {
   EXPECT_TRUE(maps_.empty());
 }
 
+TEST_F(PluginSocketTest, WhoIsRefusedAgainAndAgainFillsNoLog) {
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 50; ++i) EXPECT_THAT(Hello(TestSegment(), "job-2").reason(), HasSubstr("different jobs"));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  int lines = 0;
+  for (size_t at = log.find("refused peer"); at != std::string::npos; at = log.find("refused peer", at + 1)) ++lines;
+  EXPECT_EQ(lines, 20);
+  const std::lock_guard lock(mutex_);
+  EXPECT_EQ(labels_.size(), 50u) << "all are counted";
+}
+
 TEST_F(PluginSocketTest, BadMessagesAreRefusedAndCutOff) {
   const auto reason = [&](const std::string& packet) {
     TestPeer peer(socket_->path());

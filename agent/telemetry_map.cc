@@ -101,6 +101,7 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, pid_t pe
   map->process_ = &segment->process;
   map->slots_ = segment->flows;
   map->observations_ = abi::FindObservations(data, mapped);
+  map->background_ = abi::FindBackground(data, mapped);
   map->pid_ = segment->process.pid;
   if (map->pid_ != peer) {
     return Fail(Code::kUnauthenticated,

@@ -32,6 +32,8 @@ class TelemetryMap {
   const abi::FlowSlot& slot(uint32_t index) const { return slots_[index]; }
   /// What profiler, tuner and watchdog write; nullptr in the segment of a plugin that has none of them.
   const abi::Observations* observations() const { return observations_; }
+  /// How the plugin's background thread is; nullptr in the segment of a plugin that does not say.
+  const abi::BackgroundSlot* background() const { return background_; }
 
  private:
   TelemetryMap(const void* data, size_t bytes) : data_(data), bytes_(bytes) {}
@@ -41,6 +43,7 @@ class TelemetryMap {
   const abi::ProcessInfo* process_ = nullptr;
   const abi::FlowSlot* slots_ = nullptr;
   const abi::Observations* observations_ = nullptr;
+  const abi::BackgroundSlot* background_ = nullptr;
   std::string job_;
   pid_t pid_ = 0;
   uint32_t version_ = 0;

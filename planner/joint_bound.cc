@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
+#include "planner/cluster/fabric_cuts.h"
 #include "planner/cluster/master.h"
 
 namespace weft::planner {
@@ -12,70 +12,42 @@ namespace {
 
 constexpr size_t kCutsNamed = 4;
 
-BitsPerSecond Leaving(const Topology& topology, const std::vector<bool>& inside) {
-  double sum = 0;
-  for (const Link& link : topology.links()) {
-    if (inside[link.from.index()] && !inside[link.to.index()]) sum += link.capacity.value();
-  }
-  return BitsPerSecond(sum);
+/// "out of h1", "into all below leaf1": `index` is that of FabricCuts::Capacities().
+std::string NameOf(const FabricCuts& cuts, size_t index) {
+  const FabricCut& cut = cuts.cuts()[index / 2];
+  return fmt::format("{} {}{}", index % 2 == 0 ? "out of" : "into", cut.name.starts_with("below ") ? "all " : "", cut.name);
 }
 
-/// Both directions of one set of nodes.
-void AddBoth(const Topology& topology, const std::string& what, std::vector<bool> inside, std::vector<TierCut>* cuts) {
-  std::vector<bool> outside(inside.size());
-  for (size_t i = 0; i < inside.size(); ++i) outside[i] = !inside[i];
-  const BitsPerSecond out = Leaving(topology, inside), in = Leaving(topology, outside);
-  cuts->push_back({"out of " + what, std::move(inside), out});
-  cuts->push_back({"into " + what, std::move(outside), in});
-}
-
-bool IsEndpoint(const Node& node) { return node.kind == NodeKind::kHost || node.kind == NodeKind::kGpu; }
-
-/// Bytes per iteration of `job` that must cross `cut`, whatever path they take.
-double BytesOver(const TierCut& cut, const JointJob& job) {
-  double bytes = 0;
+/// What `job` must send over each cut per iteration, whatever path its flows take.
+std::vector<CutLoad> LoadsOf(const FabricCuts& cuts, const JointJob& job) {
+  std::vector<CutTransfer> transfers;
   for (const JointFlow& flow : job.flows) {
-    if (cut.inside[flow.from.index()] && !cut.inside[flow.to.index()]) bytes += static_cast<double>(flow.bytes.count());
+    if (flow.bytes.count() > 0) transfers.push_back({flow.from, flow.to, static_cast<double>(flow.bytes.count())});
   }
-  return bytes;
+  return cuts.Loads(transfers);
+}
+
+/// The cuts whose capacity is worth something, the dearest first.
+std::vector<std::string> Tight(const FabricCuts& cuts, const std::vector<BitsPerSecond>& capacity,
+                               const std::vector<double>& price) {
+  std::vector<size_t> order;
+  for (size_t c = 0; c < price.size(); ++c) {
+    if (price[c] > 0) order.push_back(c);
+  }
+  const auto worth = [&](size_t c) { return price[c] * capacity[c].bytes_per_second(); };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return worth(a) > worth(b); });
+  if (order.size() > kCutsNamed) order.resize(kCutsNamed);
+  std::vector<std::string> names;
+  for (const size_t c : order) names.push_back(NameOf(cuts, c));
+  return names;
 }
 
 }  // namespace
 
-std::vector<TierCut> TierCuts(const Topology& topology) {
-  const size_t n = topology.nodes().size();
-  std::vector<std::set<size_t>> neighbours(n);
-  for (const Link& link : topology.links()) {
-    neighbours[link.from.index()].insert(link.to.index());
-    neighbours[link.to.index()].insert(link.from.index());
-  }
-  std::vector<TierCut> cuts;
-  std::set<std::vector<bool>> seen;
-  for (size_t i = 0; i < n; ++i) {
-    const Node& node = topology.node(NodeId(static_cast<int32_t>(i)));
-    std::vector<bool> inside(n, false);
-    inside[i] = true;
-    std::string what = node.name;
-    if (!IsEndpoint(node)) {
-      bool any = false;
-      for (const size_t neighbour : neighbours[i]) {
-        const bool hangs = IsEndpoint(topology.node(NodeId(static_cast<int32_t>(neighbour)))) &&
-                           neighbours[neighbour].size() == 1;
-        if (hangs) inside[neighbour] = any = true;
-      }
-      if (!any) continue;  // no traffic starts or ends there
-      what = "the hosts of " + node.name;
-    }
-    if (std::find(inside.begin(), inside.end(), false) == inside.end()) continue;
-    if (seen.insert(inside).second) AddBoth(topology, what, std::move(inside), &cuts);
-  }
-  return cuts;
-}
-
 Result<JointBound> BoundJointly(const JointProblem& problem, const std::vector<bool>& modelled) {
-  const std::vector<TierCut> cuts = TierCuts(problem.topology);
+  const FabricCuts cuts(problem.topology);
   MasterProblem master;
-  for (const TierCut& cut : cuts) master.cuts.push_back(cut.capacity);
+  master.cuts = cuts.Capacities();
   std::vector<std::vector<Configuration>> pools;
   JointBound bound;
   bound.alone.assign(problem.jobs.size(), Seconds(0));
@@ -84,17 +56,14 @@ Result<JointBound> BoundJointly(const JointProblem& problem, const std::vector<b
     if (!modelled[j]) continue;
     const JointJob& job = problem.jobs[j];
     Configuration configuration{.name = "as it runs", .gpus = std::max<int64_t>(1, job.gpus), .compute = job.compute,
-                                .loads = {}};
+                                .loads = LoadsOf(cuts, job)};
     double longest = 0;
-    for (size_t c = 0; c < cuts.size(); ++c) {
-      const double bytes = BytesOver(cuts[c], job);
-      if (bytes <= 0) continue;
-      if (!(cuts[c].capacity.value() > 0)) {
-        return Fail(Code::kFailedPrecondition,
-                    fmt::format("bound: job \"{}\" sends {:.0f} bytes {}, which has no capacity", job.name, bytes, cuts[c].name));
+    for (const CutLoad& load : configuration.loads) {
+      if (!(master.cuts[load.cut].value() > 0)) {
+        return Fail(Code::kFailedPrecondition, fmt::format("bound: job \"{}\" sends {:.0f} bytes {}, which has no capacity",
+                                                           job.name, load.bytes, NameOf(cuts, load.cut)));
       }
-      configuration.loads.push_back({c, bytes});
-      longest = std::max(longest, bytes / cuts[c].capacity.bytes_per_second());
+      longest = std::max(longest, load.bytes / master.cuts[load.cut].bytes_per_second());
     }
     configuration.iteration = std::max(job.compute, job.release + Seconds(longest));
     bound.alone[j] = configuration.iteration;
@@ -107,16 +76,7 @@ Result<JointBound> BoundJointly(const JointProblem& problem, const std::vector<b
   master.moves = 0;  // one configuration each: there is nothing to round
   WEFT_ASSIGN_OR_RETURN(const MasterAnswer answer, SolveMaster(master));
   bound.gpu_use = answer.bound / gpus;
-  std::vector<size_t> order;
-  for (size_t c = 0; c < cuts.size(); ++c) {
-    if (answer.cut_price[c] > 0) order.push_back(c);
-  }
-  const auto worth = [&](size_t c) { return answer.cut_price[c] * cuts[c].capacity.bytes_per_second(); };
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return worth(a) > worth(b); });
-  for (const size_t c : order) {
-    if (bound.tight.size() == kCutsNamed) break;
-    bound.tight.push_back(cuts[c].name);
-  }
+  bound.tight = Tight(cuts, master.cuts, answer.cut_price);
   return bound;
 }
 

@@ -192,16 +192,52 @@ TEST(JointPlan, NoJobsIsNoPlan) {
   EXPECT_EQ(plan.gpu_use, 0);
 }
 
-// leaf1 and its two hosts reach the rest over two spines: 200 Mbit/s; a host over one cable.
-TEST(TierCuts, HostsAndLeavesHaveTheirCutsBothWays) {
-  const Topology topology = LeafSpine(2, 2, 2, MegabitsPerSecond(100));
-  std::map<std::string, double> capacity;
-  for (const TierCut& cut : TierCuts(topology)) capacity[cut.name] = cut.capacity.value();
-  EXPECT_EQ(capacity.size(), 2u * (4 + 2));
-  EXPECT_EQ(capacity["out of h1"], 100e6);
-  EXPECT_EQ(capacity["into h4"], 100e6);
-  EXPECT_EQ(capacity["out of the hosts of leaf1"], 200e6);
-  EXPECT_EQ(capacity["into the hosts of leaf2"], 200e6);
+/// Two pods of two leaves with a host each. All cables give 1 Gbit/s, those between pods and core 100 Mbit/s.
+Topology NarrowPods() {
+  Topology topology;
+  const NodeId core = topology.AddNode("core", NodeKind::kSwitch);
+  for (int pod = 1, host = 1; pod <= 2; ++pod) {
+    const NodeId top = topology.AddNode(fmt::format("pod{}", pod), NodeKind::kSwitch);
+    topology.AddCable(top, core, MegabitsPerSecond(100));
+    for (int i = 0; i < 2; ++i, ++host) {
+      const NodeId leaf = topology.AddNode(fmt::format("leaf{}", host), NodeKind::kSwitch);
+      topology.AddCable(leaf, top, MegabitsPerSecond(1000));
+      topology.AddCable(topology.AddNode(fmt::format("h{}", host), NodeKind::kHost), leaf, MegabitsPerSecond(1000));
+    }
+  }
+  return topology;
+}
+
+// Each job computes for 0.5 s and then sends for 1 s between the pods, which both share: one iteration per second in all,
+// where each alone would make 1 / 1.5 s. Cuts around hosts and leaves would let both run as if alone.
+TEST(JointBound, JobsThatMeetOnlyAbovePodsAreBoundByTheirCut) {
+  JointProblem problem{.topology = NarrowPods(), .jobs = {}, .options = {.classes = 1}};
+  problem.jobs = {Pair(problem.topology, "a", 1, 3, 0.5, 1), Pair(problem.topology, "b", 2, 4, 0.5, 1)};
+  const Result<JointBound> bound = BoundJointly(problem, {true, true});
+  ASSERT_TRUE(bound) << bound.error().message();
+  EXPECT_NEAR(bound->alone[0].count(), 1.5, 1e-9);
+  EXPECT_NEAR(bound->gpu_use, 0.5 * 1 / 2, 1e-6);
+  EXPECT_THAT(bound->tight, Contains(HasSubstr("all below pod")));
+}
+
+TEST(JointBound, BytesOverACutWithoutCapacityAreAnErrorThatNamesJobAndCut) {
+  JointProblem problem{.topology = NarrowPods(), .jobs = {}, .options = {.classes = 1}};
+  problem.jobs = {Pair(problem.topology, "a", 1, 3, 0.5, 1)};
+  problem.topology.SetCapacity(*problem.topology.FindLink(*problem.topology.FindNode("pod1"), *problem.topology.FindNode("core")),
+                               BitsPerSecond(0));
+  const Result<JointBound> bound = BoundJointly(problem, {true});
+  ASSERT_FALSE(bound);
+  EXPECT_EQ(bound.error().code(), Code::kFailedPrecondition);
+  EXPECT_THAT(bound.error().message(), HasSubstr("job \"a\" sends 12500000 bytes out of all below pod1"));
+}
+
+TEST(JointBound, JobsThatAreNotModelledDoNotCount) {
+  JointProblem problem{.topology = NarrowPods(), .jobs = {}, .options = {.classes = 1}};
+  problem.jobs = {Pair(problem.topology, "a", 1, 3, 0.5, 1), Pair(problem.topology, "b", 2, 4, 0.5, 1)};
+  const Result<JointBound> bound = BoundJointly(problem, {false, true});
+  ASSERT_TRUE(bound) << bound.error().message();
+  EXPECT_EQ(bound->alone[0].count(), 0);
+  EXPECT_NEAR(bound->gpu_use, 0.5 / 1.5, 1e-6);
 }
 
 }  // namespace

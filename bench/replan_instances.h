@@ -33,20 +33,20 @@ struct ReplanInstance {
   size_t flows = 0;
 };
 
+inline constexpr int kRails = 8, kHostsPerGroup = 32;
+
 struct ReplanShape {
   int groups = 64;            ///< of 32 hosts, each with a leaf per rail
   int spines = 16;            ///< 32 NICs below a leaf, so 2 : 1 with 16 spines of the NICs' rate
   std::vector<std::pair<int, int>> sizes = {{512, 6}, {128, 40}, {64, 54}, {24, 100}, {4, 368}, {2, 432}};
 };
 
-inline ReplanInstance MakeReplanInstance(const ReplanShape& shape = {}, uint32_t seed = 1) {
-  constexpr int kRails = 8, kHostsPerGroup = 32;
-  const BitsPerSecond rate = GigabitsPerSecond(400);
-  ReplanInstance instance;
-  Topology& topology = instance.topology;
+/// Groups of hosts, a leaf per rail and group, all leaves under all spines. Returns the NICs in order of host and rail; each
+/// stands for its GPU.
+inline std::vector<NodeId> AddRailFabric(Topology& topology, const ReplanShape& shape, BitsPerSecond rate) {
   std::vector<NodeId> spines;
   for (int s = 1; s <= shape.spines; ++s) spines.push_back(topology.AddNode(fmt::format("spine{}", s), NodeKind::kSwitch));
-  std::vector<NodeId> gpus;  // in order of host and rail, the NIC of each stands for it
+  std::vector<NodeId> gpus;
   for (int g = 0; g < shape.groups; ++g) {
     std::vector<NodeId> leaves;
     for (int r = 0; r < kRails; ++r) {
@@ -61,6 +61,13 @@ inline ReplanInstance MakeReplanInstance(const ReplanShape& shape = {}, uint32_t
       }
     }
   }
+  return gpus;
+}
+
+inline ReplanInstance MakeReplanInstance(const ReplanShape& shape = {}, uint32_t seed = 1) {
+  const BitsPerSecond rate = GigabitsPerSecond(400);
+  ReplanInstance instance;
+  const std::vector<NodeId> gpus = AddRailFabric(instance.topology, shape, rate);
   // Jobs take whole rows of rails on as many hosts as they need, at least two; hosts in random order, as after months.
   std::mt19937 random(seed);
   std::vector<size_t> hosts(gpus.size() / kRails);

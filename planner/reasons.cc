@@ -148,12 +148,9 @@ void Reasons::AddNeighbour(const std::string& what, const Strategy& other, const
   lines.push_back("not " + Against(what, other, best.predicted.parts));
 }
 
-std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
-  std::vector<std::string> lines;
+void Reasons::AddDegrees(const JobPlan& best, std::vector<std::string>& lines) const {
   const Strategy& s = best.strategy;
   const int64_t node = model_.cluster().gpus_per_node;
-  const auto add = [&](const std::string& what, const Strategy& other) { AddNeighbour(what, other, best, lines); };
-  // Degrees: what one takes or gives, data parallelism gives or takes.
   struct Degree {
     const char* name;
     int64_t Strategy::* value;
@@ -171,9 +168,16 @@ std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
       if (other.zero_stage == 3 && uniform) other.keep_after_forward = other.keep_after_forward || other.pp > 1;
       other.shard_group = 0;
       const bool crosses = degree.value == &Strategy::tp && up && other.tp > node && s.tp <= node;
-      add(Print(degree.name, other) + (crosses ? " crosses the node" : ""), other);
+      AddNeighbour(Print(degree.name, other) + (crosses ? " crosses the node" : ""), other, best, lines);
     }
   }
+}
+
+std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
+  std::vector<std::string> lines;
+  const Strategy& s = best.strategy;
+  const auto add = [&](const std::string& what, const Strategy& other) { AddNeighbour(what, other, best, lines); };
+  AddDegrees(best, lines);
   for (const int64_t micro_batch : {s.micro_batch / 2, s.micro_batch * 2}) {
     Strategy other = s;
     other.micro_batch = micro_batch;

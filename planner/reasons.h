@@ -35,6 +35,8 @@ class Reasons {
   std::string Against(const std::string& what, const Strategy& other, const Estimate& best) const;
   void AddNeighbour(const std::string& what, const Strategy& other, const JobPlan& best,
                     std::vector<std::string>& lines) const;
+  /// What one more or one less of a degree would cost, data parallelism giving or taking.
+  void AddDegrees(const JobPlan& best, std::vector<std::string>& lines) const;
 
   const CostModel& model_;
   const StrategySpace& space_;

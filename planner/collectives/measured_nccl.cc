@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "planner/collectives/ring.h"
+
 namespace weft::planner {
 namespace {
 
@@ -57,19 +59,6 @@ auto Find(const Known& known, std::string_view name, std::string_view what)
   return Fail(Code::kNotFound, fmt::format("{} \"{}\": expected one of {}", what, name, names));
 }
 
-/// Bytes over bus bandwidth: busbw = bytes · factor / time, as nccl-tests define it.
-double BusFactor(Collective collective, double n) {
-  switch (collective) {
-    case Collective::kAllReduce: return 2 * (n - 1) / n;
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll: return (n - 1) / n;
-    case Collective::kSendRecv:
-    case Collective::kBroadcast: return 1;
-  }
-  return 1;
-}
-
 // Half of what the smallest messages carry are flags (LL), which arrive sooner: tree all-reduce on two hosts of 8 H100 has
 // 25.2 against 48.5 us and 19.5 against 146.8 GB/s in NCCL 2.30's own table.
 constexpr double kFlagStart = 25.2 / 48.5;
@@ -82,7 +71,7 @@ class Model {
       : c_(c), collective_(collective), bytes_(bytes), n_(c.ranks()) {}
 
   double Time() const {
-    const double ring = RingBus() / BusFactor(collective_, n_);
+    const double ring = RingBus() / BusBandwidthFactor(collective_, c_.ranks());
     const double share = std::max(1e-9, c_.hosts > 1 ? c_.network.fast_share : c_.link.fast_share);
     const double steps = collective_ == Collective::kSendRecv ? 0.5 : 1;
     const double start = Hops() + c_.link.base + 2 * (c_.gpus_per_host - 1) * c_.link.step_fast * steps;
@@ -117,7 +106,7 @@ class Model {
   }
 
   double SwitchRate() const {
-    const double inside = c_.link.switch_bus * 1e3 / BusFactor(Collective::kAllReduce, c_.gpus_per_host);
+    const double inside = c_.link.switch_bus * 1e3 / BusBandwidthFactor(Collective::kAllReduce, c_.gpus_per_host);
     // Between hosts the sum passes the switch's ports once more: 0.92 of the rate, in H100 runs on two hosts.
     return c_.hosts == 1 ? inside : std::min(0.92 * inside, NicRate());
   }

@@ -5,16 +5,13 @@
 
 #include <algorithm>
 
+#include "planner/network/testing/link_names.h"
+
 namespace weft::planner {
 namespace {
 
-using testing::ElementsAre;
-
-std::vector<std::string> Names(const Topology& topology, const std::vector<LinkId>& path) {
-  std::vector<std::string> names;
-  for (const LinkId link : path) names.push_back(topology.LinkName(link));
-  return names;
-}
+using testing::Names;
+using ::testing::ElementsAre;
 
 int64_t Count(const Topology& topology, NodeKind kind) {
   return std::ranges::count(topology.nodes(), kind, &Node::kind);

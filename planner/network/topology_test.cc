@@ -3,16 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "planner/network/testing/link_names.h"
+
 namespace weft::planner {
 namespace {
 
-using testing::ElementsAre;
-
-std::vector<std::string> Names(const Topology& topology, const std::vector<LinkId>& path) {
-  std::vector<std::string> names;
-  for (const LinkId link : path) names.push_back(topology.LinkName(link));
-  return names;
-}
+using testing::Names;
+using ::testing::ElementsAre;
 
 NodeId At(const Topology& topology, const char* name) { return topology.FindNode(name).value(); }
 

@@ -60,7 +60,8 @@ BucketExchange::BucketExchange(std::span<const int64_t> parameter_elements, Byte
       ranks_(ranks),
       reduce_(std::move(reduce)),
       memory_(memory),
-      pending_(buckets_.size()) {
+      pending_(buckets_.size()),
+      ready_(buckets_.size()) {
   WEFT_CHECK(memory.size() == MemoryElements(parameter_elements), "memory of another size");
   float* next = memory_.data();
   for (const int64_t elements : parameter_elements) {
@@ -105,7 +106,10 @@ void BucketExchange::GradientReady(size_t parameter) {
   --pending_[bucket];
   const size_t before = next_;
   while (next_ < buckets_.size() && pending_[next_] == 0) ++next_;
-  if (next_ == before || !reduce_) return;
+  if (next_ == before) return;
+  std::fill(ready_.begin() + static_cast<std::ptrdiff_t>(before), ready_.begin() + static_cast<std::ptrdiff_t>(next_),
+            clock_.Now());
+  if (!reduce_) return;
   {
     const std::lock_guard lock(mutex_);
     submitted_ = next_;

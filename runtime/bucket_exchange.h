@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/result.h"
 #include "common/units.h"
 
@@ -67,6 +68,8 @@ class BucketExchange {
   BucketExchange& operator=(const BucketExchange&) = delete;
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// When the last gradient of each bucket and of those before it was there in the newest step (CLOCK_MONOTONIC).
+  const std::vector<Seconds>& ready() const { return ready_; }
   /// Where the gradient of a parameter lies; stays in place for the life of the exchange.
   std::span<float> gradient(size_t parameter);
 
@@ -100,6 +103,8 @@ class BucketExchange {
   // The caller's thread only.
   std::vector<size_t> pending_;  // by bucket: gradients that are not ready
   size_t next_ = 0;              // first bucket that is not submitted
+  std::vector<Seconds> ready_;   // by bucket
+  SystemClock clock_;
 
   std::mutex mutex_;
   std::condition_variable_any changed_;

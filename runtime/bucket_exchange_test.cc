@@ -105,6 +105,25 @@ TEST(BucketExchange, BucketsGoInTheirOrderWhateverTheOrderOfGradients) {
   EXPECT_THAT(ranks.WaitFor(3), ElementsAre(1, 2, 3 + 2));  // loss and stop ride on the last
 }
 
+TEST(BucketExchange, ABucketIsReadyWithItsLastGradientAndThoseOfTheBucketsBefore) {
+  const std::vector<int64_t> elements = {1, 1, 1};
+  std::vector<float> memory(BucketExchange::MemoryElements(elements), -1.0f);
+  BucketExchange exchange(elements, Bytes(4), 1, memory, nullptr);
+  const SystemClock clock;
+  exchange.Begin();
+  exchange.SetContribution(0, false);
+  exchange.GradientReady(0);
+  const Seconds first = clock.Now();
+  exchange.GradientReady(2);  // waits for bucket 1
+  const Seconds second = clock.Now();
+  exchange.GradientReady(1);
+  ASSERT_TRUE(exchange.Wait());
+  ASSERT_EQ(exchange.ready().size(), 3u);
+  EXPECT_LE(exchange.ready()[0], first);
+  EXPECT_GE(exchange.ready()[1], second);
+  EXPECT_EQ(exchange.ready()[2], exchange.ready()[1]);
+}
+
 TEST(BucketExchange, OneRankThatWishesToStopStopsAll) {
   // Seven other ranks contribute 0.
   const std::vector<int64_t> elements = {1};

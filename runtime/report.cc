@@ -27,6 +27,18 @@ std::string Number(double value, const char* pattern) {
   return std::isfinite(value) ? fmt::format(fmt::runtime(pattern), value) : "null";
 }
 
+std::string Counts(const std::vector<Bytes>& sizes) {
+  std::vector<int64_t> counts;
+  for (const Bytes size : sizes) counts.push_back(size.count());
+  return fmt::format("{}", fmt::join(counts, ","));
+}
+
+std::string Times(const std::vector<Seconds>& times) {
+  std::vector<double> counts;
+  for (const Seconds time : times) counts.push_back(time.count());
+  return fmt::format("{:.9f}", fmt::join(counts, ","));
+}
+
 }  // namespace
 
 Seconds MedianIteration(std::vector<Seconds> iterations) {
@@ -40,9 +52,9 @@ Seconds MedianIteration(std::vector<Seconds> iterations) {
 std::string JobLine(const JobFacts& job, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     return fmt::format(
-        R"({{"job":{{"model":{},"parameters":{},"gradient_bytes":{},"buckets":{},"ranks":{},"global_batch":{},)"
+        R"({{"job":{{"model":{},"parameters":{},"gradient_bytes":{},"bucket_bytes":[{}],"ranks":{},"global_batch":{},)"
         R"("sequence":{},"text_bytes":{},"communication":{},"plugin":{},"scaling":{}}}}})",
-        Quoted(job.model), job.parameters, job.gradient_bytes.count(), job.buckets, job.ranks, job.global_batch,
+        Quoted(job.model), job.parameters, job.gradient_bytes.count(), Counts(job.bucket_bytes), job.ranks, job.global_batch,
         job.sequence, job.text.count(), job.communication, Quoted(job.plugin), QuotedList(job.scaling));
   }
   return fmt::format(
@@ -53,7 +65,7 @@ std::string JobLine(const JobFacts& job, OutputFormat format) {
       "{:>6} {:>9} {:>12} {:>12} {:>12}",
       job.model, job.parameters, job.scaling.empty() ? "" : fmt::format("; scaled: {}", fmt::join(job.scaling, ", ")),
       job.global_batch, job.sequence, job.ranks, job.ranks == 1 ? "" : "s", job.text.count(),
-      FormatBytes(job.gradient_bytes), job.buckets, job.buckets == 1 ? "" : "s",
+      FormatBytes(job.gradient_bytes), job.bucket_bytes.size(), job.bucket_bytes.size() == 1 ? "" : "s",
       !job.communication ? "; communication is off, each rank trains alone"
       : job.plugin.empty() ? ""
                            : fmt::format(" through {}", job.plugin),
@@ -63,10 +75,10 @@ std::string JobLine(const JobFacts& job, OutputFormat format) {
 std::string StepLine(const StepFacts& step, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     return fmt::format(R"({{"step":{},"loss":{},"iteration_s":{:.9f},"forward_s":{:.9f},"backward_s":{:.9f},)"
-                       R"("update_s":{:.9f},"compute_s":{:.9f},"exposed_s":{:.9f},"time_s":{:.9f}}})",
+                       R"("update_s":{:.9f},"compute_s":{:.9f},"exposed_s":{:.9f},"time_s":{:.9f},"ready_s":[{}]}})",
                        step.step, Number(step.loss, "{:.9g}"), step.iteration.count(), step.forward.count(),
                        step.backward.count(), step.update.count(), step.compute.count(), step.exposed.count(),
-                       step.time.count());
+                       step.time.count(), Times(step.ready));
   }
   return fmt::format("{:>6} {:>9.5f} {:>12} {:>12} {:>12}", step.step, step.loss, FormatDuration(step.iteration),
                      FormatDuration(step.compute), FormatDuration(step.exposed));

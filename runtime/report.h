@@ -21,7 +21,7 @@ struct JobFacts {
   std::vector<std::string> scaling;  ///< what differs from the published model
   int64_t parameters = 0;
   Bytes gradient_bytes;              ///< exchanged per step and rank, before the algorithm's factor
-  size_t buckets = 0;
+  std::vector<Bytes> bucket_bytes;   ///< gradients only, in the order in which they are exchanged
   int ranks = 1;
   int64_t global_batch = 0;
   int64_t sequence = 0;
@@ -41,6 +41,7 @@ struct StepFacts {
   Seconds compute{0};
   Seconds exposed{0};
   Seconds time{0};  ///< CLOCK_MONOTONIC at the end of the step
+  std::vector<Seconds> ready;  ///< since the step's begin: each bucket's gradients, and those before it, were there
 };
 
 /// The first steps warm caches and connections up; medians leave them out.

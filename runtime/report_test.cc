@@ -17,7 +17,7 @@ JobFacts Job() {
           .scaling = {"layers 12 -> 2", "width \"768\""},
           .parameters = 10,
           .gradient_bytes = Bytes(40),
-          .buckets = 3,
+          .bucket_bytes = {Bytes(16), Bytes(24)},
           .ranks = 4,
           .global_batch = 8,
           .sequence = 128,
@@ -36,7 +36,7 @@ TEST(MedianIteration, OfFewStepsTakesAll) {
 
 TEST(JobLine, JsonHasTheContractsKeys) {
   EXPECT_EQ(JobLine(Job(), OutputFormat::kJson),
-            R"({"job":{"model":"gpt2","parameters":10,"gradient_bytes":40,"buckets":3,"ranks":4,"global_batch":8,)"
+            R"({"job":{"model":"gpt2","parameters":10,"gradient_bytes":40,"bucket_bytes":[16,24],"ranks":4,"global_batch":8,)"
             R"("sequence":128,"text_bytes":1000,"communication":true,"plugin":"",)"
             R"("scaling":["layers 12 -> 2","width \"768\""]}})");
 }
@@ -61,10 +61,12 @@ TEST(StepLine, TheLossKeepsEveryBit) {
                        .update = Seconds(0.0125),
                        .compute = Seconds(0.2),
                        .exposed = Seconds(0.05),
-                       .time = Seconds(12.5)};
+                       .time = Seconds(12.5),
+                       .ready = {Seconds(0.125), Seconds(0.1875)}};
   EXPECT_EQ(StepLine(step, OutputFormat::kJson),
             R"({"step":3,"loss":1.00000012,"iteration_s":0.250000000,"forward_s":0.062500000,)"
-            R"("backward_s":0.125000000,"update_s":0.012500000,"compute_s":0.200000000,"exposed_s":0.050000000,"time_s":12.500000000})");
+            R"("backward_s":0.125000000,"update_s":0.012500000,"compute_s":0.200000000,"exposed_s":0.050000000,"time_s":12.500000000,)"
+            R"("ready_s":[0.125000000,0.187500000]})");
 }
 
 TEST(StepLine, ALossThatIsNotANumberIsNullInJson) {

@@ -136,6 +136,8 @@ class Loop {
     const Seconds end = clock_.Now();
     // Without an exchange each rank is alone with its own clock.
     const bool stop = options_.communication ? agreed.stop : TimeIsUp();
+    std::vector<Seconds> ready;
+    for (const Seconds time : exchange_.ready()) ready.push_back(time - begin);
     return Outcome{.facts = {.step = step,
                              .loss = agreed.loss,
                              .iteration = end - begin,
@@ -144,7 +146,8 @@ class Loop {
                              .update = end - gathered,
                              .compute = end - begin - (gathered - wait),
                              .exposed = gathered - wait,
-                             .time = end},
+                             .time = end,
+                             .ready = std::move(ready)},
                    .last = options_.duration ? stop : step + 1 >= options_.steps};
   }
 
@@ -202,7 +205,9 @@ Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextDat
   for (size_t i = 0; i < trainer.gradient_elements().size(); ++i) gradients.push_back(exchange.gradient(i));
   trainer.BindGradients(gradients, [&exchange](size_t gradient) { exchange.GradientReady(gradient); });
 
-  facts.buckets = exchange.buckets().size();
+  for (const Bucket& bucket : exchange.buckets()) {
+    facts.bucket_bytes.emplace_back(bucket.elements * static_cast<int64_t>(sizeof(float)));
+  }
   if (connections.plugin) {
     facts.plugin = connections.plugin->name() + " (net v" + std::to_string(connections.plugin->version()) + ")";
   }

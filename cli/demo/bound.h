@@ -1,7 +1,7 @@
 // The bound that the demo holds its measurements against: the simulated optimum on this fabric.
 //
 //   compute    of each job, measured with communication off, on the same core
-//   timeline   of planner/tasks/timeline.h: buckets become ready in backward and go one after another
+//   timeline   of planner/tasks/timeline.h: buckets go one after another, each once it was ready in that measurement
 //   rate       of the jobs that communicate at a moment: the measured goodput of one uncontended flow, divided by the least
 //              link utilisation that any split of their flows over the paths reaches (the fractional multi-commodity
 //              optimum of planner/flows/path_choice.h), solved anew for every set of jobs

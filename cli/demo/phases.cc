@@ -116,13 +116,14 @@ Status DemoPhases::MeasureCompute() {
     WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "-compute", options_.duration * 0.05, false));
     running.push_back(std::move(started));
     WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
-    std::vector<double> iteration, forward, backward, update;
+    std::vector<double> iteration, forward, backward;
+    std::vector<std::vector<double>> ready(summaries[0].bucket_bytes.size());
     for (const auto& step : running[0]->steps()) {
       if (step.step < 2) continue;
       iteration.push_back(step.iteration.count());
       forward.push_back(step.forward.count());
       backward.push_back(step.backward.count());
-      update.push_back(step.update.count());
+      for (size_t b = 0; b < std::min(ready.size(), step.ready.size()); ++b) ready[b].push_back(step.ready[b].count());
     }
     if (iteration.empty()) return Fail(Code::kInternal, "measure compute: no steps; give a longer --duration");
     JobReport& report = report_->jobs[i];
@@ -135,8 +136,9 @@ Status DemoPhases::MeasureCompute() {
     // Medians need not add up.
     bound.iteration.after_backward =
         std::max(Seconds(0), report.compute - Seconds(Median(forward)) - Seconds(Median(backward)));
-    bound.iteration.buckets = planner::MakeBuckets(Bytes(summaries[0].gradient_bytes), jobs_[i].bucket,
-                                                   Seconds(Median(forward)), Seconds(Median(backward)));
+    for (size_t b = 0; b < ready.size(); ++b) {
+      bound.iteration.buckets.push_back({Bytes(summaries[0].bucket_bytes[b]), Seconds(Median(ready[b]))});
+    }
     bound_jobs_.push_back(std::move(bound));
   }
   return Ok();

@@ -38,13 +38,16 @@ std::vector<std::string> Arguments(const DemoCluster& cluster, const TrainingJob
 }
 
 TrainingStep ParseStep(const json& line) {
+  std::vector<Seconds> ready;
+  for (const double time : line.value("ready_s", std::vector<double>())) ready.emplace_back(time);
   return {.step = line.value("step", int64_t{0}),
           .loss = line.value("loss", 0.0),
           .iteration = Seconds(line.value("iteration_s", 0.0)),
           .forward = Seconds(line.value("forward_s", 0.0)),
           .backward = Seconds(line.value("backward_s", 0.0)),
           .update = Seconds(line.value("update_s", 0.0)),
-          .time = Seconds(line.value("time_s", 0.0))};
+          .time = Seconds(line.value("time_s", 0.0)),
+          .ready = std::move(ready)};
 }
 
 }  // namespace
@@ -88,6 +91,7 @@ void TrainingJob::Read(const std::string& record, const std::stop_token& stop) {
     if (parsed.contains("step")) steps_.push_back(ParseStep(parsed));
     if (parsed.contains("job")) {
       summary_.model = parsed["job"].value("model", "");
+      summary_.bucket_bytes = parsed["job"].value("bucket_bytes", std::vector<int64_t>());
       summary_.scaling = parsed["job"].value("scaling", std::vector<std::string>());
     }
     if (parsed.contains("summary")) {

@@ -32,11 +32,13 @@ struct TrainingStep {
   double loss = 0;
   Seconds iteration{0}, forward{0}, backward{0}, update{0};
   Seconds time{0};  ///< CLOCK_MONOTONIC at its end
+  std::vector<Seconds> ready;  ///< of each bucket, since the step's begin
 };
 
 struct TrainingSummary {
   std::string model;
   std::vector<std::string> scaling;
+  std::vector<int64_t> bucket_bytes;  ///< in the order in which they are exchanged
   int64_t steps = 0, gradient_bytes = 0, bytes_sent = 0;
   int ranks = 0;
   double first_loss = 0, final_loss = 0;

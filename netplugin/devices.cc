@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -56,7 +57,7 @@ uint64_t Hash(std::string_view text) {
 
 }  // namespace
 
-bool InterfaceMatches(std::string_view filter, std::string_view name) {
+bool MatchesFilter(std::string_view filter, std::string_view name, int port) {
   if (filter.empty()) return true;
   const bool exclude = filter.front() == '^';
   if (exclude) filter.remove_prefix(1);
@@ -65,10 +66,14 @@ bool InterfaceMatches(std::string_view filter, std::string_view name) {
   bool listed = false;
   while (!filter.empty()) {
     const size_t comma = std::min(filter.find(','), filter.size());
-    std::string_view item = filter.substr(0, comma);
+    const std::string_view item = filter.substr(0, comma);
     filter.remove_prefix(std::min(comma + 1, filter.size()));
-    item = item.substr(0, item.find(':'));  // "eth0:port" names a port, which TCP devices do not have
-    if (!item.empty() && (exact ? name == item : name.starts_with(item))) listed = true;
+    const size_t colon = std::min(item.find(':'), item.size());
+    int item_port = 0;  // any
+    if (colon < item.size()) std::from_chars(item.data() + colon + 1, item.data() + item.size(), item_port);
+    const std::string_view wanted = item.substr(0, colon);
+    if (wanted.empty() || (port != 0 && item_port != 0 && item_port != port)) continue;
+    listed = listed || (exact ? name == wanted : name.starts_with(wanted));
   }
   return listed != exclude;
 }
@@ -78,7 +83,7 @@ std::vector<Interface> ChooseInterfaces(const std::vector<Interface>& all, const
   std::vector<Interface> ranked[kRanks];
   for (const Interface& i : all) {
     if (environment.family != 0 && i.address.family != environment.family) continue;
-    if (!InterfaceMatches(environment.interfaces, i.name)) continue;
+    if (!MatchesFilter(environment.interfaces, i.name)) continue;
     const bool excluding = environment.interfaces.starts_with('^');
     const bool asked_for = !environment.interfaces.empty() && !excluding;
     const Rank rank = asked_for                      ? kReal

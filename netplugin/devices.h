@@ -35,8 +35,9 @@ struct Interface {
   Address address;
 };
 
-/// Whether `name` passes `filter` (syntax of NCCL_SOCKET_IFNAME; an empty filter passes everything).
-bool InterfaceMatches(std::string_view filter, std::string_view name);
+/// Whether `name` passes `filter`, in the syntax of NCCL_SOCKET_IFNAME and NCCL_IB_HCA; an empty filter passes everything.
+/// `port`: of an RDMA device, from 1; 0: `name` has no ports, and what the filter says of them is ignored.
+bool MatchesFilter(std::string_view filter, std::string_view name, int port = 0);
 
 /// The interfaces to use, one address each, in the order given: those that pass environment.interfaces. Without a
 /// filter, container bridges ("docker...") are used only if nothing else is there, and loopback only if not even they.

@@ -84,7 +84,7 @@ TEST(Devices, FilterSpeaksNcclsSyntax) {
       {"^eth", "ib0", true},      {"^=eth0,=lo", "eth1", true},  {"^docker,lo", "lo", false}, {"eth0:4000", "eth0", true},
       {"lo", "lo", true},         {"=", "eth0", false},          {",,", "eth0", false},
   };
-  for (const auto& c : cases) EXPECT_EQ(InterfaceMatches(c.filter, c.name), c.matches) << c.filter << " " << c.name;
+  for (const auto& c : cases) EXPECT_EQ(MatchesFilter(c.filter, c.name), c.matches) << c.filter << " " << c.name;
 }
 
 Interface Make(const char* name, int family, bool loopback = false) {

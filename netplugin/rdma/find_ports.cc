@@ -31,7 +31,7 @@ std::vector<int> ActivePorts(const fs::path& device, const std::string& filter) 
   for (const auto& port : fs::directory_iterator(device / "ports", error)) {
     const int number = NumberOf(port.path());
     if (number >= 1 && number <= 255 && IsActive(port.path()) &&
-        DeviceMatches(filter, device.filename().native(), number)) {
+        MatchesFilter(filter, device.filename().native(), number)) {
       numbers.push_back(number);
     }
   }
@@ -40,27 +40,6 @@ std::vector<int> ActivePorts(const fs::path& device, const std::string& filter) 
 }
 
 }  // namespace
-
-bool DeviceMatches(std::string_view filter, std::string_view device, int number) {
-  if (filter.empty()) return true;
-  const bool exclude = filter.front() == '^';
-  if (exclude) filter.remove_prefix(1);
-  const bool exact = !filter.empty() && filter.front() == '=';
-  if (exact) filter.remove_prefix(1);
-  bool listed = false;
-  while (!filter.empty()) {
-    const size_t comma = std::min(filter.find(','), filter.size());
-    std::string_view item = filter.substr(0, comma);
-    filter.remove_prefix(std::min(comma + 1, filter.size()));
-    const size_t colon = std::min(item.find(':'), item.size());
-    int port = 0;
-    if (colon < item.size()) std::from_chars(item.data() + colon + 1, item.data() + item.size(), port);
-    const std::string_view name = item.substr(0, colon);
-    if (name.empty() || (port != 0 && port != number)) continue;
-    listed = listed || (exact ? device == name : device.starts_with(name));
-  }
-  return listed != exclude;
-}
 
 Ports FindPorts(const RdmaEnvironment& environment, const std::string& sysfs) {
   Ports ports;

@@ -207,14 +207,14 @@ TEST(RdmaPorts, AnActivePortThatCannotBeUsedIsPresent) {
 }
 
 TEST(RdmaPorts, TheFilterIsNcclsOwn) {
-  EXPECT_TRUE(DeviceMatches("", "mlx5_0", 1));
-  EXPECT_TRUE(DeviceMatches("mlx5", "mlx5_0", 1));
-  EXPECT_TRUE(DeviceMatches("irdma,mlx5_0:2", "mlx5_0", 2));
-  EXPECT_FALSE(DeviceMatches("irdma,mlx5_0:2", "mlx5_0", 1));
-  EXPECT_FALSE(DeviceMatches("=mlx5", "mlx5_0", 1));
-  EXPECT_TRUE(DeviceMatches("=mlx5_0", "mlx5_0", 1));
-  EXPECT_FALSE(DeviceMatches("^mlx5", "mlx5_0", 1));
-  EXPECT_TRUE(DeviceMatches("^=mlx5_1", "mlx5_0", 1));
+  EXPECT_TRUE(MatchesFilter("", "mlx5_0", 1));
+  EXPECT_TRUE(MatchesFilter("mlx5", "mlx5_0", 1));
+  EXPECT_TRUE(MatchesFilter("irdma,mlx5_0:2", "mlx5_0", 2));
+  EXPECT_FALSE(MatchesFilter("irdma,mlx5_0:2", "mlx5_0", 1));
+  EXPECT_FALSE(MatchesFilter("=mlx5", "mlx5_0", 1));
+  EXPECT_TRUE(MatchesFilter("=mlx5_0", "mlx5_0", 1));
+  EXPECT_FALSE(MatchesFilter("^mlx5", "mlx5_0", 1));
+  EXPECT_TRUE(MatchesFilter("^=mlx5_1", "mlx5_0", 1));
 }
 
 TEST(RdmaPorts, SpeedIsLanesTimesRate) {

@@ -122,9 +122,6 @@ struct Ports {
 /// Looks at `sysfs` first: a host without RDMA pays a folder listing and loads nothing.
 Ports FindPorts(const RdmaEnvironment& environment, const std::string& sysfs = "/sys/class/infiniband");
 
-/// Whether port `number` of `device` passes `filter` (syntax of NCCL_IB_HCA; an empty filter passes everything).
-bool DeviceMatches(std::string_view filter, std::string_view device, int number);
-
 /// Speed of a port in Mbit/s from the verbs' codes of width and speed; 0 for codes that are not known.
 int SpeedOf(int active_width, int active_speed);
 

@@ -7,11 +7,15 @@
 // Exits with 77 where no fabric can be built, 1 where a fact does not hold. No fact is about time: the errors against the
 // simulator are printed for people, since another program on the machine may spoil them.
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 
 #include "common/exit_code.h"
 #include "common/parse_units.h"
@@ -85,6 +89,39 @@ int Fails(const Error& error) {
   return ExitCodeOf(error);
 }
 
+/// Runs `work` in a child, with a folder that is gone afterwards however the child ends: by itself, by a signal that this
+/// process gets, by a crash. A fabric looks after itself when its owner dies. Returns the exit status.
+int InChild(const std::function<int(const std::string& folder)>& work) {
+  sigset_t signals, before;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, &before);
+  char folder[] = "/tmp/weft-real-XXXXXX";
+  if (::mkdtemp(folder) == nullptr) return Fails(ErrnoError("make a folder", errno));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    const int status = work(folder);
+    std::fflush(nullptr);
+    ::_exit(status);
+  }
+  int signal = SIGCHLD, status = 0;
+  if (child > 0) {
+    while (sigwait(&signals, &signal) != 0) {
+    }
+    if (signal != SIGCHLD) ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+  }
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+  if (child < 0) return Fails(ErrnoError("fork", errno));
+  if (signal != SIGCHLD) return 128 + signal;
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  fmt::print(stderr, "real-fabric: killed by signal {}\n", WTERMSIG(status));
+  return kExitFailed;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Replayed jobs on a namespace fabric: measured against simulated", "real-fabric");
   std::string phase_text = "5s", out;
@@ -106,16 +143,14 @@ int Main(int argc, char** argv) {
     fmt::print("skipped: {}\n", can.error().message());
     return testbed::IsRequired("fabric") ? kExitFailed : kSkipped;
   }
-  char folder[] = "/tmp/weft-real-XXXXXX";
-  if (::mkdtemp(folder) == nullptr) return Fails(ErrnoError("make a folder", errno));
-  const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
-  const Installation installation{bin, bin.parent_path() / "lib/libnccl-net-weft.so", folder};
-  const auto broken = RunAll(installation, *phase, draws, out);
-  std::error_code ignored;
-  fs::remove_all(folder, ignored);
-  if (!broken) return Fails(broken.error());
-  for (const std::string& fact : *broken) fmt::print("FAIL: {}\n", fact);
-  return broken->empty() ? kExitDone : kExitFailed;
+  return InChild([&](const std::string& folder) -> int {
+    const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
+    const Installation installation{bin, bin.parent_path() / "lib/libnccl-net-weft.so", folder};
+    const auto broken = RunAll(installation, *phase, draws, out);
+    if (!broken) return Fails(broken.error());
+    for (const std::string& fact : *broken) fmt::print("FAIL: {}\n", fact);
+    return broken->empty() ? kExitDone : kExitFailed;
+  });
 }
 
 }  // namespace

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""real-fabric leaves nothing in /tmp, whether a signal ends it or its experiment crashes.
+
+    interrupted_test.py REAL_FABRIC
+
+Skipped (77) where real-fabric itself skips.
+"""
+
+import glob
+import os
+import signal
+import subprocess
+import sys
+import time
+
+PATIENCE_S = 30
+
+
+def folders():
+    return set(glob.glob("/tmp/weft-real-*"))
+
+
+def experiment_of(pid):
+    """The child that runs the experiment, or None while there is none."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+        found = children.read().split()
+    return int(found[0]) if found else None
+
+
+def run_and_end(program, end):
+    """Starts `program`, calls `end` with its process once its agents listen, and returns (status, folders left)."""
+    before = folders()
+    process = subprocess.Popen([program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + PATIENCE_S
+    while process.poll() is None and not any(glob.glob(f"{folder}/*") for folder in folders() - before):
+        if time.monotonic() > deadline:
+            process.kill()
+            sys.exit("no file in the folder of the experiment after 30 s")
+        time.sleep(0.02)
+    if process.poll() == 77:
+        print("skipped: no fabric can be built here")
+        sys.exit(77)
+    end(process)
+    return process.wait(PATIENCE_S), folders() - before
+
+
+def main():
+    program = sys.argv[1]
+    cases = [
+        ("SIGTERM", lambda process: process.send_signal(signal.SIGTERM), 128 + signal.SIGTERM),
+        ("SIGINT", lambda process: process.send_signal(signal.SIGINT), 128 + signal.SIGINT),
+        ("crash", lambda process: os.kill(experiment_of(process.pid), signal.SIGKILL), 1),
+    ]
+    for name, end, expected in cases:
+        status, left = run_and_end(program, end)
+        if status != expected:
+            sys.exit(f"{name}: exit status {status}, expected {expected}")
+        if left:
+            sys.exit(f"{name}: left behind {sorted(left)}")
+        print(f"{name}: status {status}, nothing left behind")
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,7 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "tests/validation"
 
-TARGETS = {  # file -> half of calculon's median absolute error on the same rows, or the issue's own figure
+TARGETS = {  # file -> half of calculon's median absolute error on the same rows, or a figure set beforehand
     "megatron_sc21_table1.csv": 0.072, "nemo_a100_launcher.csv": 0.122, "bloom_a100.csv": 0.158,
 }
 

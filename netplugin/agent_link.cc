@@ -151,6 +151,7 @@ void AgentLink::Sweep(const Tick& tick) {
   if (!fd_.valid() && tick.now >= retry_at_) Connect(tick.now);
   while (fd_.valid() && Receive(tick.now)) {
   }
+  telemetry_.observed.store(fd_.valid(), std::memory_order_relaxed);
   policies_.Turn();
   telemetry_.process().policy_epoch.store(policies_.current()->table().epoch.load(std::memory_order_relaxed),
                                           std::memory_order_relaxed);

@@ -41,11 +41,7 @@ bool RecvComm::Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge) {
   Lane& lane = lanes_[index];
   const std::lock_guard lock(lanes_mutex_);
   if (lane.fd >= 0) return false;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u32 = index;
-  // Lane 0 alone is read without asking.
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd->get(), &event) != 0 && acknowledge) return false;
+  if (!WatchLanes(index, fd->get())) return false;
   lane = Lane{};
   lane.port = PeerAddress(fd->get()).port;
   lane.tos = tos;
@@ -63,6 +59,24 @@ bool RecvComm::Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge) {
   }
   open_.fetch_or(1u << index, std::memory_order_release);  // release: the lane is complete
   return true;
+}
+
+/// A lane that is alone is read without asking, and is not watched either: what watches a socket costs every packet that
+/// arrives. With the second lane both are.
+bool RecvComm::WatchLanes(uint32_t index, int fd) {
+  const auto watch = [this](uint32_t lane, int lane_fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u32 = lane;
+    return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, lane_fd, &event) == 0 || errno == EEXIST;
+  };
+  bool alone = true;
+  for (uint32_t other = 0; other < lanes_.size(); ++other) {
+    if (lanes_[other].fd < 0) continue;
+    alone = false;
+    if (!watch(other, lanes_[other].fd)) return false;
+  }
+  return alone || watch(index, fd);
 }
 
 int RecvComm::Receive(void* data, uint64_t size, Request** request) {
@@ -112,9 +126,24 @@ void RecvComm::Progress() {
     }
     finished_count_ = 0;
   } else if (pending_ > 0 && error_ == nccl::kSuccess) {
-    if (open_.load(std::memory_order_relaxed) == 0) Fail(nccl::kRemoteError, "the peer closed the connection");
+    const uint32_t left = open_.load(std::memory_order_relaxed);
+    if (left == 0) Fail(nccl::kRemoteError, "the peer closed the connection");
+    // Not while a lane is there that was attached a moment ago.
+    if (left != 0 && lane_lost_ && (left & ~open) == 0 && NothingCanCome(left)) {
+      Fail(nccl::kRemoteError, "a lane broke with a part of a message");
+    }
     if (!recorder_.waiting()) recorder_.WaitBegins(NowNs());
   }
+}
+
+/// Whether the next chunk of each open lane belongs to a message that is not posted yet. Chunks of one lane come in the
+/// order of their messages: then a posted message that is not whole never will be.
+bool RecvComm::NothingCanCome(uint32_t open) const {
+  for (uint32_t left = open; left != 0; left &= left - 1) {
+    const Lane& lane = lanes_[std::countr_zero(left)];
+    if (lane.in_payload || lane.end - lane.begin < sizeof(ChunkHeader)) return false;
+  }
+  return true;
 }
 
 /// One lane is simply read; of several, one system call says which have something.
@@ -213,8 +242,20 @@ RecvComm::RecvRequest* RecvComm::FindRequest(const ChunkHeader& header) {
   return &request;
 }
 
+/// Decides whether acknowledgements wait.
+void RecvComm::CountChunk(Lane& lane) {
+  if (lane.header.length > kShortChunk || services_.telemetry.observed.load(std::memory_order_relaxed)) {
+    if (lane.short_chunks >= kShortChunks) SetLateAcknowledgements(lane.fd, false);
+    lane.short_chunks = 0;
+  } else if (++lane.short_chunks % kReminder == kShortChunks) {
+    // Said again now and then: the kernel leaves that mode by itself after a pause, and nothing tells.
+    SetLateAcknowledgements(lane.fd, true);
+  }
+}
+
 void RecvComm::ChunkDone(Lane& lane) {
   lane.in_payload = false;
+  CountChunk(lane);
   RecvRequest& request = requests_[lane.header.sequence % nccl::kMaxRequests];
   request.received += lane.header.length;
   if (request.received < request.total) return;
@@ -228,21 +269,20 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
     lane.end -= lane.begin;
     lane.begin = 0;
   }
-  iovec parts[2];
-  size_t count = 0;
-  uint64_t asked = 0;
-  uint64_t stage_room = kStageBytes - lane.end;
+  // The last chunk's length is the best guess at the next one's.
+  uint64_t asked = (lane.header.length <= kStagedChunk ? kStageBytes : kStageRead) - lane.end;
+  ssize_t got;
   if (lane.in_payload) {
-    parts[count++] = {lane.to, lane.left};
-    asked = lane.left;
-    if (lane.left >= kLongPayload) stage_room = sizeof(ChunkHeader);
+    if (lane.left >= kLongPayload) asked = sizeof(ChunkHeader);
+    iovec parts[2] = {{lane.to, lane.left}, {&lane.stage[lane.end], asked}};
+    asked += lane.left;
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    got = recvmsg(lane.fd, &message, MSG_DONTWAIT);
+  } else {  // the cheaper call, and the one that most often finds nothing
+    got = recv(lane.fd, &lane.stage[lane.end], asked, MSG_DONTWAIT);
   }
-  parts[count++] = {&lane.stage[lane.end], stage_room};
-  asked += stage_room;
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = count;
-  const ssize_t got = recvmsg(lane.fd, &message, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::kStop;
   // A sender that closes before it has read the acknowledgement of a late lane resets that lane, which carried nothing.
   const bool unused = got < 0 && errno == ECONNRESET &&
@@ -253,6 +293,7 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   }
   if (got <= 0) {
     if (lane.in_payload || lane.end > 0) Fail(nccl::kRemoteError, "the peer closed the connection within a message");
+    lane_lost_ = lane_lost_ || !unused;  // no last chunk said that it was given up
     CloseLane(lane);
     return ReadResult::kStop;
   }

@@ -3,6 +3,10 @@
 //
 // Reading is arranged so that a steady stream costs one system call per wake-up: the rest of a payload goes straight to
 // its buffer and what follows it, at least the next header, to the lane's small stage.
+//
+// The kernel acknowledges a short message in the call that reads it, which costs the reader as much as the read. While
+// chunks are short the lane asks it to let acknowledgements wait for a full segment, or 40 ms. The sender's kernel counts
+// a lane as busy until then and its round trips as that long, so that this is left alone while an agent reads its counts.
 #pragma once
 
 #include <array>
@@ -47,10 +51,17 @@ class RecvComm final : public Comm, public BackgroundTask {
   void Sweep(const Tick& tick) override;
 
  private:
-  static constexpr uint32_t kStageBytes = 8192;
+  static constexpr uint32_t kStageBytes = 32768;
+  // How much of it a read between chunks asks for: all of it after chunks that fit, else little, as what is staged must
+  // be copied.
+  static constexpr uint32_t kStageRead = 8192;
+  static constexpr uint32_t kStagedChunk = 24576;
   // With that much payload ahead a read takes only the next header along: more would have to be copied.
   static constexpr uint64_t kLongPayload = 32768;
   static constexpr int kReadsPerCall = 4;  // test() must return soon
+  static constexpr uint32_t kShortChunk = 65536;
+  static constexpr uint32_t kShortChunks = 8;  // in a row, until acknowledgements wait; said again after kReminder more
+  static constexpr uint32_t kReminder = 64;
 
   struct RecvRequest : Request {
     char* data = nullptr;
@@ -70,18 +81,22 @@ class RecvComm final : public Comm, public BackgroundTask {
     uint64_t left = 0;            // payload bytes of the chunk still to come
     char* to = nullptr;
     std::unique_ptr<char[]> stage;
+    uint32_t short_chunks = 0;  // in a row; from kShortChunks on acknowledgements wait
   };
 
   // kStop: nothing to do with this lane now, or it is not ours any more.
   enum class Parsed { kPayload, kChunkDone, kNeedBytes, kStop };
 
   bool Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge);
+  bool WatchLanes(uint32_t index, int fd);
   void Progress();
   uint32_t ReadableLanes(uint32_t open);
+  bool NothingCanCome(uint32_t open) const;
   uint64_t Pump(Lane& lane, bool readable);
   Parsed Parse(Lane& lane);
   RecvRequest* FindRequest(const ChunkHeader& header);
   void ChunkDone(Lane& lane);
+  void CountChunk(Lane& lane);
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
   ReadResult Read(Lane& lane, uint64_t* moved);
@@ -106,6 +121,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   std::array<RecvRequest, nccl::kMaxRequests> requests_;
   uint32_t next_ = 0;     // sequence of the next message to be posted
   uint32_t pending_ = 0;  // posted and not complete
+  bool lane_lost_ = false;  // one was closed without its last chunk: all are, or what it carried may be missing
   int error_ = nccl::kSuccess;
   std::array<RecvRequest*, nccl::kMaxRequests> finished_{};
   uint32_t finished_count_ = 0;

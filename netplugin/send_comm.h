@@ -47,6 +47,8 @@ class SendComm final : public Comm, public BackgroundTask {
 
  private:
   static constexpr uint32_t kQueue = 8;  // chunks that one system call may carry
+  static constexpr uint32_t kEagerBytes = 1024;         // payload that is copied behind its header
+  static constexpr uint32_t kLoneLaneChunk = 1 << 20;   // of a flow without a policy, at least
   static constexpr uint64_t kOpenTimeoutNs = 5'000'000'000;
 
   struct SendRequest : Request {
@@ -77,6 +79,7 @@ class SendComm final : public Comm, public BackgroundTask {
     uint16_t logged_port = 0;
     uint8_t tos = 0;
     uint64_t pacing_bps = 0;
+    bool limited = false;  // what it holds unsent
     TcpMoment moment;      // newest sample
 
     // Data thread.
@@ -94,6 +97,7 @@ class SendComm final : public Comm, public BackgroundTask {
   Lane* NextLane();
   void Push(Lane& lane, const Chunk& chunk);
   uint64_t Flush(Lane& lane);
+  ssize_t Write(Lane& lane);
   void Sent(Lane& lane, uint64_t bytes);
   void Fail(const Lane& lane, int error);
 
@@ -114,6 +118,7 @@ class SendComm final : public Comm, public BackgroundTask {
   void BeginLane(Lane& lane, uint16_t port, uint64_t now);
   void DriveLane(Lane& lane, uint64_t now);
   void FailLane(Lane& lane, const char* what, int error);
+  void LimitUnsent(Lane& lane);
   void MarkAndPace(uint64_t now);
   void SetLaneState(Lane& lane, abi::LaneState state);
   uint32_t Index(const Lane& lane) const { return static_cast<uint32_t>(&lane - lanes_.data()); }

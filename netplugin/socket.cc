@@ -99,6 +99,11 @@ void SetUnsentLimit(int fd, uint32_t bytes) {
   setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
 }
 
+void SetLateAcknowledgements(int fd, bool late) {
+  const int at_once = late ? 0 : 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once);
+}
+
 uint64_t RandomBits() {
   uint64_t bits = 0;
   if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {

@@ -69,6 +69,10 @@ void SetPacing(int fd, uint64_t bits_per_second);
 /// Bytes that the kernel takes ahead of what it has sent: bounds what stays on the old path after a re-path.
 void SetUnsentLimit(int fd, uint32_t bytes);
 
+/// Late: what arrives is acknowledged with what is sent back, when more than a segment waits, or after 40 ms, in place of
+/// whenever a read empties the socket. The kernel goes back by itself when nothing was said for 40 ms. Best effort.
+void SetLateAcknowledgements(int fd, bool late);
+
 /// 64 bits from the kernel's generator.
 uint64_t RandomBits();
 

@@ -51,6 +51,8 @@ class Telemetry {
 
   int fd() const { return fd_.get(); }  ///< -1: no agent can see it
   abi::ProcessInfo& process() { return segment_->process; }
+  /// An agent reads the segment at present. Written by the background thread; relaxed: nothing is published by it.
+  std::atomic<bool> observed{false};
   /// What observer.h hands out.
   abi::Observations* observations() { return &file_->observations; }
   abi::BackgroundSlot* background() { return &file_->background; }

@@ -57,7 +57,8 @@ int FillProperties(int dev, Properties* properties) {
   properties->pci_path = device->pci_path.empty() ? nullptr : const_cast<char*>(device->pci_path.c_str());
   properties->guid = device->guid;
   properties->ptr_support = device->ptr_support;
-  if constexpr (requires { properties->reg_is_global; }) properties->reg_is_global = 1;
+  // Over TCP there is nothing to share, and a driver that reads "global" may send more than the receive has room for.
+  if constexpr (requires { properties->reg_is_global; }) properties->reg_is_global = device->rdma != nullptr;
   properties->speed_mbps = device->speed_mbps;
   properties->port = device->port;
   properties->latency_us = 0;

@@ -82,6 +82,9 @@ class TableOf final : public Table {
     *name = properties.name;
     *ptr_support = properties.ptr_support;
     *max_recvs = properties.max_recvs;
+    if constexpr (kVersion<Net> >= 8) {
+      EXPECT_EQ(properties.reg_is_global, 0);  // TCP, as NCCL's own Socket says
+    }
     if constexpr (kVersion<Net> >= 9) {
       EXPECT_EQ(properties.max_p2p_bytes, nccl::kMaxMessageBytes);
       EXPECT_EQ(properties.virtual_device.ndevs, 1);

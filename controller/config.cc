@@ -211,6 +211,15 @@ Status ReadCluster(const std::string& source, const YAML::Node& node, Controller
                   {"network_efficiency", Number<double>(cluster.network_efficiency, 0.1, 1)}});
 }
 
+std::map<std::string, Reader> ReductionReaders(ReductionOptions& reduction) {
+  return {{"cpu_sum_rate", Parsed(reduction.cpu_sum, ParseRate)},
+          {"spare_machines", Number<int32_t>(reduction.spare_machines, 0, 1'000'000)},
+          {"switch_trees", Number<int32_t>(reduction.switches.trees, 0, 1'000'000)},
+          {"switch_levels", Number<int32_t>(reduction.switches.levels, 1, 16)},
+          {"switch_tree_rate", Parsed(reduction.switches.tree_rate, ParseRate)},
+          {"switch_hop_latency", Duration(reduction.switches.hop_latency)}};
+}
+
 Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerConfig& config) {
   int version = 0;
   CoreOptions& core = config.core;
@@ -243,6 +252,7 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
                                {"profile_error", Number<double>(core.joint.planning.profile_error, 0, 0.9)},
                                {"time_shifts", Switch(core.joint.shifts)}})},
        {"cluster", [&](const YAML::Node& node) { return ReadCluster(source, node, config); }},
+       {"reduction", map("reduction", ReductionReaders(config.planner.reduction))},
        {"replan", map("replan", {{"interval", Duration(core.replan_interval)},
                                  {"settle", Duration(core.settle)},
                                  {"switching_gain", Number<double>(core.planning.switching_gain, 0, 1)},

@@ -43,7 +43,7 @@ struct JointSettings {
   Seconds interval{5};           ///< least time between two plans
   Seconds settle{1};             ///< from the first change to the plan
   double drift = 0.05;           ///< relative change of a job's measured period that calls for another plan
-  bool shifts = false;           ///< time windows may be given: off until they have proved themselves on the site
+  bool shifts = true;            ///< time windows may be given
   planner::JointOptions planning;  ///< `classes` follows from dscp
 };
 
@@ -152,11 +152,8 @@ class Core {
   void TakeJoint(const JointInput& input, const planner::JointPlan& plan);
   void TakeOutlook(const planner::JointPlan& plan);
   bool TakeClass(const std::string& job_id, const v1::JointDecision& decision);
-  std::set<std::string> TakeShifts(const JointInput& input, const planner::JointPlan& plan);
-  std::optional<double> PhaseOf(const std::vector<uint64_t>& flows) const;
-  void SetWindows(const std::vector<uint64_t>& flows, double phase_s, double delay_s, const FlowWindow& window);
-  bool JoinWindows(const std::vector<uint64_t>& flows, double period_s);
-  void ClearWindows(const std::string& job_id);
+  void TakeBackWindows(const std::string& job_id, const std::string& why, bool failed);
+  bool MayTryAgain(const std::string& job_id) const;
   void PushAllJobs();
   void PushJobs(const std::set<std::string>& jobs);
   int32_t DscpOf(const std::string& job_id) const;
@@ -184,12 +181,35 @@ class Core {
   CoreCounters counters_;
   int64_t ignored_ = 0;
 
+  /// A job that is to have windows.
+  struct Shifting {
+    std::string job;
+    const planner::JointJobPlan* plan = nullptr;
+    std::vector<uint64_t> flows;
+    double phase_s = 0;                    ///< when one of its bursts began, in our time
+  };
+  std::set<std::string> TakeShifts(const JointInput& input, const planner::JointPlan& plan);
+  bool AreInPlace(const std::vector<Shifting>& group) const;
+  std::set<std::string> ShiftGroup(const std::vector<Shifting>& group);
+  std::optional<double> PhaseOf(const std::vector<uint64_t>& flows) const;
+  void GiveWindow(SendFlow& flow, const FlowWindow& window, double phase_s);
+  bool JoinWindows(const Shifting& job);
+  void KeepInStep();
+  void ClearWindows(const std::string& job_id);
+  double MeanPeriod(const std::string& job_id, double since_s) const;
+  void Widen(const std::string& job_id);
+
+  /// What is in force for a job, and how it came to be.
   struct JointState {
     JointInForce force;
     v1::JointDecision decision;
     double period_s = 0;                   ///< measured when it was decided
-    double window_s = 0;                   ///< period of its time windows; 0: none
+    FlowWindow window;                     ///< of its flows, the offset in our time; period 0: none
     double window_since_s = 0;
+    bool placing = false;                  ///< windows are short, so that bursts fall in with them
+    double before_s = 0;                   ///< period of its iterations before it had windows
+    int failures = 0;                      ///< windows, one after the other, that did it no good
+    bool too_short_told = false;           ///< that it can't keep up with them, since they were given
   };
   struct JointQuestion {
     uint64_t digest = 0;
@@ -199,6 +219,9 @@ class Core {
   };
   std::map<std::string, JointState> joint_;
   std::map<std::string, JobRhythm> rhythms_;
+  std::map<std::string, KeptModel> kept_;  ///< what jobs were last modelled with
+  double joint_looked_s_ = 0;              ///< when the problem of all jobs was last made
+  double step_checked_s_ = 0;
   std::optional<JointQuestion> question_;  ///< that waits for its answer
   uint64_t planned_digest_ = 0;            ///< of the newest answer
   double joint_dirty_since_s_ = -1;

@@ -12,15 +12,10 @@ namespace weft::controller {
 namespace {
 
 constexpr double kAnswerTimeout = 120;   // seconds, after which a question counts as lost
-constexpr double kSameShift = 0.1;      // of the period: closer windows are not worth another epoch
-constexpr double kGracePeriods = 10;     // in which iterations fall in with a new window, and prove nothing about it
+constexpr double kGracePeriods = 20;     // until agents' medians are of iterations with new windows
+constexpr double kLookAgain = 60;        // seconds, after which jobs with windows are looked at anew
 constexpr size_t kLinksNamed = 4;
 constexpr size_t kMostConflicts = 100;
-
-double Modulo(double value, double period) {
-  const double rest = std::fmod(value, period);
-  return rest < 0 ? rest + period : rest;
-}
 
 /// What was found out about a job, without its names in other tables.
 v1::JointDecision ToDecision(const planner::JointJobPlan& plan, const planner::JointJob& job) {
@@ -40,6 +35,14 @@ v1::JointDecision ToDecision(const planner::JointJobPlan& plan, const planner::J
   for (const std::string& reason : plan.why) decision.add_why(reason);
   for (const std::string& reason : plan.rejected) decision.add_rejected(reason);
   return decision;
+}
+
+/// Where there is nothing to choose, that is no want of probes.
+void AddSinglePaths(const planner::JointJob& job, v1::JointDecision& decision) {
+  const auto single = std::count_if(job.flows.begin(), job.flows.end(), [](const auto& flow) { return flow.paths.size() == 1; });
+  if (single == 0) return;
+  decision.add_why(fmt::format("{} of {} flows have one path only: both hosts hang on one switch, or all probed ports go one way",
+                               single, job.flows.size()));
 }
 
 void AddContenders(const planner::JointJobPlan& plan, const planner::JointProblem& problem,
@@ -70,38 +73,28 @@ int32_t Core::DscpOf(const std::string& job_id) const {
 void Core::WatchRhythms() {
   const double drift = options_.joint.drift;
   const std::map<std::string, double> periods = MeasuredPeriods(table_);
+  bool shifted = false, dirty = false;
   for (const auto& [id, job] : jobs_.jobs()) {
     if (job.state == JobState::kReleased) continue;
     const auto measured = periods.find(id);
     JobRhythm& rhythm = rhythms_[id];
     const bool was_steady = IsSteady(rhythm, now_s_ - 1);
     const auto joint = joint_.find(id);
-    if (joint != joint_.end() && joint->second.window_s > 0 &&
-        now_s_ < joint->second.window_since_s + kGracePeriods * joint->second.window_s) {
-      continue;
-    }
+    const double window_s = joint == joint_.end() ? 0 : joint->second.window.period_s;
+    shifted |= window_s > 0;
+    if (window_s > 0) Widen(id);
+    if (window_s > 0 && now_s_ < joint->second.window_since_s + kGracePeriods * window_s) continue;
     Follow(rhythm, measured == periods.end() ? 0 : measured->second, drift, now_s_);
     const double planned_with = joint == joint_.end() ? 0 : joint->second.period_s;
     const bool steady = IsSteady(rhythm, now_s_);
     const bool drifted = std::abs(rhythm.period_s - planned_with) > drift * planned_with;  // also if there is none any more
-    if ((drifted || (steady && !was_steady)) && joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
+    dirty |= drifted || (steady && !was_steady) || MayTryAgain(id);
     WatchShift(id, rhythm);
   }
-}
-
-/// A job that has become slower than its windows come would wait for one whole period after the other, and of one without
-/// a period nobody knows: it is set free. While nothing is pushed hosts keep their windows, which is not to be forgotten.
-void Core::WatchShift(const std::string& job_id, const JobRhythm& rhythm) {
-  const auto joint = joint_.find(job_id);
-  if (mode_ != v1::MODE_ENFORCE || joint == joint_.end() || joint->second.window_s <= 0) return;
-  const double planned_s = joint->second.window_s;
-  if (rhythm.period_s > 0 && std::abs(rhythm.period_s - planned_s) <= options_.joint.drift * planned_s) return;
-  ClearWindows(job_id);
-  PushJobs({job_id});
-  const std::string now = rhythm.period_s > 0 ? "its period is " + FormatDuration(Seconds(rhythm.period_s))
-                                              : "it has no steady period any more";
-  Decide("shift", job_id, fmt::format("time window taken back: {}, the window was made for {}", now,
-                                      FormatDuration(Seconds(planned_s))));
+  // What a job does between windows can change without a change of its period, which the windows hold.
+  dirty |= shifted && now_s_ - joint_looked_s_ >= kLookAgain;
+  if (dirty && joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
+  KeepInStep();
 }
 
 /// Compares what probes found with what files say, when there is more of it.
@@ -136,8 +129,11 @@ void Core::MaybePlanJobs() {
   for (const auto& [id, state] : joint_) in_force[id] = state.force;
   JointQuestion question{.asked_s = now_s_, .input = {}, .problem = nullptr};
   question.input = BuildJointProblem({.table = &table_, .fabric = &fabric_, .monitor = &monitor_, .jobs = &jobs_.jobs(),
-                                      .in_force = &in_force, .rhythms = &rhythms_, .now_s = now_s_},
+                                      .in_force = &in_force, .rhythms = &rhythms_, .kept = &kept_,
+                                      .drift = options_.joint.drift, .now_s = now_s_},
                                      options_.joint.planning);
+  joint_looked_s_ = now_s_;
+  for (const auto& [id, model] : question.input.kept) kept_[id] = model;
   if (!options_.joint.shifts) {
     for (planner::JointJob& job : question.input.problem.jobs) job.stable = job.shifted = false;
   }
@@ -189,6 +185,7 @@ void Core::TakeJoint(const JointInput& input, const planner::JointPlan& plan) {
     v1::JointDecision decision;
     if (known) {
       decision = ToDecision(plan.jobs[model.place], input.problem.jobs[model.place]);
+      AddSinglePaths(input.problem.jobs[model.place], decision);
       AddContenders(plan.jobs[model.place], input.problem, plan, decision);
     } else {
       decision.set_traffic_class(state.force.traffic_class < 0 ? options_.joint.planning.classes - 1
@@ -201,6 +198,10 @@ void Core::TakeJoint(const JointInput& input, const planner::JointPlan& plan) {
     decision.set_decided_s(now_s_);
     state.period_s = model.source == "measured" ? model.period_s : 0;  // else asked again once it is measured
     if (known && enforce && TakeClass(id, decision)) changed.insert(id);
+    if (state.window.period_s > 0) {
+      decision.set_shift_s(state.decision.shift_s());
+      decision.set_window_s(state.decision.window_s());
+    }
     state.decision = std::move(decision);
   }
   if (enforce) changed.merge(TakeShifts(input, plan));
@@ -223,110 +224,11 @@ bool Core::TakeClass(const std::string& job_id, const v1::JointDecision& decisio
   return true;
 }
 
-/// When an iteration begins to send, in the controller's time; by the first of these flows that knows.
-std::optional<double> Core::PhaseOf(const std::vector<uint64_t>& flows) const {
-  for (const uint64_t id : flows) {
-    const SendFlow& flow = table_.flows().at(id);
-    if (!flow.stale() && flow.iteration_start_s > 0) return flow.iteration_start_s + hosts_.at(flow.host).offset_s;
-  }
-  return std::nullopt;
-}
-
-/// Gives each of the flows a window that opens `delay_s` after its own bursts begin now. Hosts report at different times, so
-/// that a flow's newest iteration may be an earlier one than that of `phase_s`: it is moved on by whole periods as they are.
-/// A flow whose phase is not known may begin at any time.
-void Core::SetWindows(const std::vector<uint64_t>& flows, double phase_s, double delay_s, const FlowWindow& window) {
-  for (const uint64_t id : flows) {
-    SendFlow& flow = *table_.Find(id);
-    flow.window = {};
-    if (flow.iteration_start_s <= 0 || flow.period_s <= 0) continue;
-    const double behind = phase_s - (flow.iteration_start_s + hosts_.at(flow.host).offset_s);
-    const double start_s = flow.iteration_start_s + std::round(behind / flow.period_s) * flow.period_s;
-    flow.window = {window.period_s, std::max(0.0, start_s + delay_s), window.length_s};
-  }
-}
-
-/// Gives flows of a job whose shift stays, but which have another window or none since they opened later, one that opens as
-/// long after their bursts as those of the others do. True if a window changed.
-bool Core::JoinWindows(const std::vector<uint64_t>& flows, double period_s) {
-  const SendFlow* model = nullptr;
-  std::vector<uint64_t> others;
-  for (const uint64_t id : flows) {
-    const SendFlow& flow = table_.flows().at(id);
-    if (flow.window.period_s != period_s) {
-      if (flow.window.period_s > 0 || (flow.iteration_start_s > 0 && flow.period_s > 0)) others.push_back(id);
-    } else if (model == nullptr && !flow.stale() && flow.iteration_start_s > 0) {
-      model = &flow;
-    }
-  }
-  if (model == nullptr || others.empty()) return false;
-  const double delay_s = Modulo(model->window.offset_s - model->iteration_start_s, period_s);
-  SetWindows(others, model->iteration_start_s + hosts_.at(model->host).offset_s, delay_s, model->window);
-  return true;
-}
-
-void Core::ClearWindows(const std::string& job_id) {
-  for (const auto& [id, unused] : table_.flows()) {
-    SendFlow& flow = *table_.Find(id);
-    if (flow.identity.job_id() == job_id) flow.window = {};
-  }
-  JointState& state = joint_[job_id];
-  state.force.shifted = false;
-  state.force.shift_s = state.window_s = 0;
-}
-
-/// Windows for the jobs that are to be shifted, from where their bursts are now: the first one stays, the others are held
-/// back until they stand to it as planned. Returns the jobs whose windows changed.
-std::set<std::string> Core::TakeShifts(const JointInput& input, const planner::JointPlan& plan) {
-  std::set<std::string> changed;
-  std::map<std::string, std::vector<uint64_t>> flows;
-  for (const auto& [id, flow] : table_.flows()) flows[flow.identity.job_id()].push_back(id);
-  std::optional<double> origin;
-  for (const auto& [id, model] : input.models) {
-    const auto found = joint_.find(id);
-    if (found == joint_.end()) continue;
-    JointState& state = found->second;
-    const bool known = model.source != "none";
-    const planner::JointJobPlan job = known ? plan.jobs[model.place] : planner::JointJobPlan();
-    const std::optional<double> phase = job.shifted ? PhaseOf(flows[id]) : std::nullopt;
-    if (!phase || !(job.period.count() > 0)) {
-      if (state.window_s <= 0) continue;
-      ClearWindows(id);
-      Decide("shift", id, "time window taken back: " + (!known        ? "not modelled: " + model.missing
-                                                        : job.shifted ? std::string("its bursts are not seen any more")
-                                                                      : std::string("it no longer pays")));
-      changed.insert(id);
-      continue;
-    }
-    const double period = job.period.count();
-    if (!origin) origin = *phase - job.burst.count();
-    const double delay = Modulo(*origin + job.burst.count() - *phase, period);
-    state.decision.set_shift_s(delay);
-    state.decision.set_window_s(job.window.count());
-    const double moved = std::min(delay, period - delay);
-    const double tolerance = kSameShift * period;
-    if (state.window_s > 0 && std::abs(state.window_s - period) <= tolerance && moved <= tolerance) {
-      if (JoinWindows(flows[id], state.window_s)) changed.insert(id);
-      continue;
-    }
-    SetWindows(flows[id], *phase, delay, {period, 0, job.window.count()});
-    const planner::JointJob& job_model = input.problem.jobs[model.place];
-    state.force = {state.force.traffic_class, true, job.shift.count(), job_model.compute.count(), job_model.release.count()};
-    state.window_s = state.period_s = period;
-    state.window_since_s = now_s_;
-    rhythms_[id] = {period, now_s_};  // which is expected from now on
-    Decide("shift", id, fmt::format("bursts may begin for {} of every {}, {} later than now", FormatDuration(job.window),
-                                    FormatDuration(job.period), FormatDuration(Seconds(delay))));
-    changed.insert(id);
-  }
-  return changed;
-}
-
 /// All that was decided for classes and windows again: hosts may have missed some of it while nothing was pushed.
 void Core::PushAllJobs() {
   std::set<std::string> jobs;
   for (const auto& [id, state] : joint_) {
-    if (state.force.traffic_class >= 0 || state.window_s > 0) jobs.insert(id);
+    if (state.force.traffic_class >= 0 || state.window.period_s > 0) jobs.insert(id);
   }
   PushJobs(jobs);
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "controller/core.h"
+#include "controller/job_reduction.h"
 
 namespace weft::controller {
 
@@ -123,6 +124,15 @@ PlacementView Core::Placement() const {
       view.leaf[name] = imported->second.name;
     }
     if (const auto rate = HostRate(name)) view.rate[name] = *rate;
+  }
+  view.topology = fabric_.topology();
+  for (size_t i = 0; i < view.topology.links().size(); ++i) {
+    const LinkId link(static_cast<int32_t>(i));
+    view.topology.SetCapacity(link, monitor_.Available(link));
+  }
+  for (const auto& [id, job] : jobs_.jobs()) {
+    const auto tree = job.plan.environment().find(kTreeVariable);
+    if (job.state != JobState::kReleased && tree != job.plan.environment().end() && tree->second == "1") view.tree_jobs.insert(id);
   }
   return view;
 }

@@ -13,7 +13,7 @@ constexpr int kMaxLanes = 64;    // a flow has at most 8 at a time; ports that i
 constexpr int kMaxPorts = 256;   // probed, per flow
 constexpr int kMaxHops = 16;
 constexpr size_t kMaxText = 256;
-constexpr double kMeteredPeriods = 8;  // of a window that a flow's average is taken over, at least
+constexpr int64_t kMeteredIterations = 8;  // that a flow's average is taken over, at least
 constexpr double kMeteredSeconds = 2;
 constexpr double kMaxBytesPerSecond = 1e13;  // no host sends 80 Tbit/s: a counter that jumps so far is not one
 
@@ -157,26 +157,39 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
   Attribute(flow, port, bytes, from_s, to_s);
 }
 
-void FlowTable::CountIterations(SendFlow& flow, const v1::FlowCounters& counters, double to_s) {
+void FlowTable::CountIterations(SendFlow& flow, const v1::FlowCounters& counters) {
   const double start = counters.iteration_start_s();
   flow.iteration_start_s = std::isfinite(start) && start > 0 ? start : 0;
   if (std::isfinite(counters.period_s()) && counters.period_s() >= 0) flow.period_s = counters.period_s();
   FlowMeter& meter = flow.meter;
-  const double busy_s = counters.burst_busy_s();
-  if (!(flow.period_s > 0) || !std::isfinite(busy_s) || busy_s < 0) {
+  const double busy_s = counters.burst_busy_s(), held_s = counters.gate_held_s();
+  const bool sensible = flow.period_s > 0 && flow.iteration_start_s > 0 && std::isfinite(busy_s) && busy_s >= 0 &&
+                        std::isfinite(held_s) && held_s >= 0;
+  if (!sensible) {
     meter = FlowMeter();
     return;
   }
-  const double elapsed = to_s - meter.since_s;
-  if (meter.since_s >= 0 && busy_s >= meter.burst_busy_s) {
-    if (elapsed < std::max(kMeteredSeconds, kMeteredPeriods * flow.period_s)) return;
+  const double since_s = flow.iteration_start_s - meter.newest_s;
+  if (meter.begin_s > 0 && since_s == 0) return;  // the iteration is not over
+  const bool follows = meter.begin_s > 0 && since_s > 0 && busy_s >= meter.busy_s && held_s >= meter.held_s;
+  if (follows) {
+    meter.newest_s = flow.iteration_start_s;
+    meter.iterations += std::max<int64_t>(1, std::llround(since_s / flow.period_s));
+    const double length_s = meter.newest_s - meter.begin_s;
+    if (meter.iterations < kMeteredIterations || length_s < kMeteredSeconds) return;
+    const auto iterations = static_cast<double>(meter.iterations);
     meter.known = true;
-    meter.bytes_per_s = (flow.wire_bytes - meter.bytes) / elapsed;
-    meter.busy = std::clamp((busy_s - meter.burst_busy_s) / elapsed, 0.0, 1.0);
+    meter.since_s = meter.begin_s;
+    meter.period_s = length_s / iterations;
+    meter.bytes_each = (flow.wire_bytes - meter.bytes) / iterations;
+    meter.busy_each_s = std::min(meter.period_s, (busy_s - meter.busy_s) / iterations);
+    meter.held_each_s = std::min(meter.period_s - meter.busy_each_s, (held_s - meter.held_s) / iterations);
   }
-  meter.since_s = to_s;
+  meter.begin_s = meter.newest_s = flow.iteration_start_s;
+  meter.iterations = 0;
   meter.bytes = flow.wire_bytes;
-  meter.burst_busy_s = busy_s;
+  meter.busy_s = busy_s;
+  meter.held_s = held_s;
 }
 
 Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s) {
@@ -200,7 +213,7 @@ Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counter
   for (const v1::LaneCounters& lane : counters.lanes()) CountLane(*flow, lane, from_s, to_s);
   if (!flow->lanes.empty()) fresh_.erase(flow->id);
   for (const auto& [port, lane] : flow->lanes) failed_now |= lane.failed && flow->decided.contains(port);
-  CountIterations(*flow, counters, to_s);
+  CountIterations(*flow, counters);
   return was_stale || (failed_now && !failed_before) || first_counters ? Change::kFlows : Change::kNone;
 }
 

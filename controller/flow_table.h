@@ -37,19 +37,25 @@ struct ProbedPath {
   std::vector<LinkId> links;  ///< empty while an end's address belongs to no host that has registered
 };
 
-/// What a flow sends on average, over windows of several periods: bytes on the wire and how long its bursts last.
+/// What a flow does in an iteration, in the mean over the newest whole iterations that were measured. All of it is of the
+/// same iterations: a burst that one number counts and the other leaves out would look like a job that changes.
 struct FlowMeter {
-  double since_s = -1;        ///< begin of the window in the making; -1: none
-  double bytes = 0;           ///< of the flow when that began
-  double burst_busy_s = 0;    ///< likewise
-  bool known = false;         ///< a whole window has been measured:
-  double bytes_per_s = 0;
-  double busy = 0;            ///< share of the time
+  double begin_s = 0;         ///< start of the first iteration of the window in the making, on the host's clock; 0: none
+  double newest_s = 0;        ///< start of the newest one
+  int64_t iterations = 0;     ///< between the two
+  double bytes = 0, busy_s = 0, held_s = 0;  ///< the flow's counters when the window began
+  bool known = false;         ///< a whole window has been measured;
+  double since_s = 0;         ///< when it began, on the host's clock; per iteration:
+  double period_s = 0;
+  double bytes_each = 0;      ///< on the wire
+  double busy_each_s = 0;     ///< that bursts lasted
+  double held_each_s = 0;     ///< that the time window held them back
 };
 
 /// When a flow's bursts may begin (netplugin/abi/segment.h), on its host's clock. Period 0: at any time.
 struct FlowWindow {
   double period_s = 0, offset_s = 0, length_s = 0;
+  double lead_s = 0;          ///< that its bursts begin later than its job's
 };
 
 /// A flow at its sender.
@@ -122,7 +128,7 @@ class FlowTable {
   void Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s);
   static void CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool from_zero, double from_s, double to_s,
                            double slot_s);
-  static void CountIterations(SendFlow& flow, const v1::FlowCounters& counters, double to_s);
+  static void CountIterations(SendFlow& flow, const v1::FlowCounters& counters);
   void CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s);
   bool Resolve(SendFlow& flow, int32_t port);
   void EnsureLinks();

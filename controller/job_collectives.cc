@@ -6,6 +6,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "common/parse_units.h"
 #include "netplugin/abi/collective_table.h"
 #include "planner/collectives/choice.h"
 #include "planner/collectives/nccl_model.h"
@@ -58,6 +59,27 @@ BitsPerSecond NodeRate(const CollectiveJob& job) {
   return BitsPerSecond(job.cluster.nic_rate.value() * std::min(per_node, static_cast<double>(job.cluster.gpus_per_node)));
 }
 
+/// `spec` in place of the ring, if that is faster by enough.
+Wish WishFor(const planner::AlgorithmSpec& spec, Seconds time, Seconds ring, Bytes bytes, const std::string& where) {
+  Wish wish{.algorithm = planner::ToString(spec)};
+  wish.why = fmt::format("{} {:.4g} us, ring {:.4g} us at {} bytes{}", wish.algorithm, 1e6 * time.count(), 1e6 * ring.count(),
+                         bytes.count(), where);
+  std::replace(wish.algorithm.begin(), wish.algorithm.end(), ':', '.');
+  return wish;
+}
+
+/// Of a sorted list the first that `fits` and the ring.
+template <typename Cost, typename Fits>
+std::pair<const Cost*, const Cost*> BestAndRing(const std::vector<Cost>& costs, const Fits& fits) {
+  const Cost *best = nullptr, *ring = nullptr;
+  for (const Cost& cost : costs) {
+    if (cost.spec.algorithm == planner::Algorithm::kRing) ring = &cost;
+    if (best == nullptr && fits(cost)) best = &cost;
+  }
+  return {best, ring};
+}
+
+/// What pays more: another schedule, on equal links, or levels, on the links that there are.
 Result<Wish> OwnWish(const CollectiveJob& job, Collective collective, Bytes bytes) {
   const auto per_node = static_cast<int32_t>(job.ranks / job.nodes);
   planner::CommunicatorShape shape;
@@ -66,14 +88,28 @@ Result<Wish> OwnWish(const CollectiveJob& job, Collective collective, Bytes byte
   shape.inner = {job.cluster.intra_latency, job.cluster.intra_node_rate};
   shape.outer = {job.cluster.nic_latency, NodeRate(job) / static_cast<double>(per_node)};
   WEFT_ASSIGN_OR_RETURN(const std::vector<planner::AlgorithmCost> costs, planner::Choose(collective, shape, bytes));
-  const auto ring = std::find_if(costs.begin(), costs.end(),
-                                 [](const auto& cost) { return cost.spec.algorithm == planner::Algorithm::kRing; });
-  const planner::AlgorithmCost& best = costs.front();
-  if (ring == costs.end() || best.time.count() * (1 + kGain) >= ring->time.count()) return Wish{};
-  Wish wish{.algorithm = planner::ToString(best.spec)};
-  wish.why = fmt::format("{} {:.4g} us, ring {:.4g} us at {} bytes", wish.algorithm, 1e6 * best.time.count(),
-                         1e6 * ring->time.count(), bytes.count());
-  std::replace(wish.algorithm.begin(), wish.algorithm.end(), ':', '.');
+  const auto [schedule, ring] = BestAndRing(costs, [&](const planner::AlgorithmCost& cost) {
+    const bool levels = cost.spec.algorithm == planner::Algorithm::kHierarchical || cost.spec.algorithm == planner::Algorithm::kTorus;
+    return job.fabric == nullptr || !levels;
+  });
+  Wish wish;
+  double gain = 1 + kGain;
+  if (schedule != nullptr && ring != nullptr && ring->time.count() > gain * schedule->time.count()) {
+    gain = ring->time / schedule->time;
+    wish = WishFor(schedule->spec, schedule->time, ring->time, bytes, "");
+  }
+  if (job.fabric == nullptr) return wish;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<planner::GroupingCost> groupings,
+                        planner::ChooseGrouping(job.fabric->topology, job.fabric->ranks, collective, bytes,
+                                                {job.cluster.intra_latency, job.cluster.nic_latency}));
+  const auto [levels, flat] = BestAndRing(groupings, [](const planner::GroupingCost& cost) {
+    return cost.spec.algorithm == planner::Algorithm::kHierarchical;
+  });
+  if (levels != nullptr && flat != nullptr && flat->time.count() > gain * levels->time.count()) {
+    wish = WishFor(levels->spec, levels->time, flat->time, bytes,
+                   fmt::format(" on the links that probes have shown: a rank gets {} inside its group and {} between groups",
+                               FormatRate(levels->inner), FormatRate(levels->outer)));
+  }
   return wish;
 }
 

@@ -1,7 +1,8 @@
 // The collective table of a submitted job: what its communicator should use per collective and size, as the text that travels
 // in its launch environment (netplugin/abi/collective_table.h) and as the plan shows it.
 //
-// An entry is made only where it pays: our own runtime runs a ring unless another schedule is faster by a tenth; NCCL keeps
+// An entry is made only where it pays: our own runtime runs a ring unless another schedule is faster by a tenth (levels are
+// weighed on the links that probes have shown, planner/collectives/grouping.h, where the ranks are on them); NCCL keeps
 // its own choice unless what the network between nodes really gives makes another cell of its table faster by a tenth.
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "controller/job_reduction.h"
 #include "planner/planner.h"
 #include "proto/job.pb.h"
 
@@ -20,6 +22,7 @@ struct CollectiveJob {
   int64_t nodes = 0;                   ///< ranks is a multiple of it
   bool own_runtime = true;             ///< weft-train; else NCCL
   planner::ClusterSpec cluster;        ///< the machines
+  const RankFabric* fabric = nullptr;  ///< where the ranks are; null: on equal links. For our own runtime
   std::optional<BitsPerSecond> node_rate;  ///< that a node can send to the others at; none: what its NICs give
 };
 

@@ -15,6 +15,7 @@
 namespace weft::controller {
 namespace {
 
+constexpr int64_t kMostRanksOnFabric = 64;  // of which all pairs are looked at within a hook's patience
 constexpr size_t kMaxOrderText = 4096;  // half of what an agent hands to a hook
 
 bool ValidText(std::string_view text) {
@@ -117,13 +118,40 @@ std::optional<BitsPerSecond> NodeRate(const v1::JobSpec& spec, const PlacementVi
   return least;
 }
 
+/// Who sums the gradients: GPUs, CPUs or switches.
+void FillReduction(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, v1::JobPlan& plan) {
+  const ReductionOptions& site = options.reduction;
+  if (spec.hosts_size() < 2 || (site.switches.trees <= 0 && !(site.cpu_sum.value() > 0))) return;
+  const int64_t gradients = plan.predicted().gradient_bytes();
+  if (gradients <= 0) return plan.add_why("place of sums: not decided, what the job sums is not known");
+  ReductionJob job;
+  job.hosts = spec.hosts_size();
+  job.ranks_per_host = static_cast<int32_t>(std::max<int64_t>(spec.ranks_per_host(), 1));
+  job.nccl = UsesNccl(spec.framework());
+  job.gradients = Bytes(gradients);
+  job.cluster = options.cluster;
+  job.node_rate = NodeRate(spec, view).value_or(options.cluster.nic_rate);
+  job.trees_held = static_cast<int32_t>(view.tree_jobs.size() - view.tree_jobs.count(spec.job_id()));
+  const Result<ReductionDecision> decision = DecideReduction(job, site);
+  if (!decision) return plan.add_why("place of sums: not decided: " + decision.error().message());
+  for (const std::string& why : decision->why) plan.add_why(why);
+  if (decision->has_switches) (*plan.mutable_environment())[kTreeVariable] = decision->tree ? "1" : "0";
+}
+
 /// The table of the communicator over all ranks, in the plan and in the launch environment.
-void FillCollectives(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
-                     v1::JobPlan& plan) {
+void FillCollectives(const v1::JobSpec& spec, const std::vector<std::string>& ordered, const PlacementView& view,
+                     const JobPlannerOptions& options, v1::JobPlan& plan) {
   const bool own = spec.framework() == "weft-train";
   if (spec.hosts_size() < 2 || (!own && !UsesNccl(spec.framework()))) return;
   CollectiveJob job{.ranks = spec.hosts_size() * std::max<int64_t>(spec.ranks_per_host(), 1), .nodes = spec.hosts_size(),
                     .own_runtime = own, .cluster = options.cluster, .node_rate = NodeRate(spec, view)};
+  std::optional<RankFabric> fabric;
+  if (own && job.ranks <= kMostRanksOnFabric) {
+    Result<RankFabric> placed = PlaceRanks(view.topology, ordered, job.ranks / job.nodes, options.cluster);
+    if (placed) fabric = std::move(*placed);
+    else plan.add_why("levels of collectives: chosen on equal links: " + placed.error().message());
+  }
+  if (fabric) job.fabric = &*fabric;
   const auto choices = ChooseCollectives(job);
   if (!choices) return plan.add_why("no collective table: " + choices.error().message());
   if (choices->empty()) return plan.add_why("no collective table: the library's own choices are within 10 % of the best");
@@ -149,7 +177,8 @@ Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, c
     for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);
   }
   FillLaunch(spec, view, options, planned.plan);
-  FillCollectives(spec, view, options, planned.plan);
+  FillReduction(spec, view, options, planned.plan);
+  FillCollectives(spec, ordered, view, options, planned.plan);
   if (ordered != given) {
     planned.plan.add_why("ranks are ordered so that the ring crosses between leaves least often");
     // For the hooks: a batch system has an order of its own, which holds where this is not said.

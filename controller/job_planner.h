@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "controller/job_reduction.h"
 #include "controller/rank_order.h"
 #include "planner/planner.h"
 #include "proto/job.pb.h"
@@ -15,6 +16,7 @@ namespace weft::controller {
 struct JobPlannerOptions {
   /// The kind of machine that jobs run on; nodes and gpus are set per job.
   planner::ClusterSpec cluster;
+  ReductionOptions reduction;               ///< what the site can sum on besides GPUs
   std::string run_dir = "/run/weft";        ///< of the agents
   int64_t node_budget = 200'000;            ///< so that the answer comes within a hook's patience
 };

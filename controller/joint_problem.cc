@@ -13,9 +13,15 @@ namespace {
 
 constexpr double kShortestIteration = 1e-4;  // seconds: below it a period is noise
 constexpr double kLongestIteration = 1e5;
-constexpr double kSteadyPeriods = 8;
+constexpr double kSteadyPeriods = 16;       // as many as an agent's period is the median of
 constexpr double kSteadySeconds = 5;
+constexpr size_t kNewest = 9;                // measurements, a second apart, that a period is the median of
 constexpr int64_t kMostBytes = int64_t{1} << 50;  // of one flow and iteration
+// Of the links' rates, that bursts reach alone: what is measured below that is taken for a burst that was in the way of
+// others, and then the middle between the two is assumed until it is known.
+constexpr double kLeastEfficiency = 0.85;
+constexpr double kUnknownEfficiency = 0.95;
+constexpr double kSameEfficiency = 0.02;
 constexpr int64_t kMostGpus = 1 << 20;
 
 bool Plausible(double iteration_s) { return iteration_s >= kShortestIteration && iteration_s <= kLongestIteration; }
@@ -47,13 +53,10 @@ class Modeller {
   }
 
   /// "measured", "plan" or "none".
-  std::string Run(double period_s, const JointInForce& force) {
+  std::string Run(double period_s, const JointInForce& force, const KeptModel* kept) {
     if (!TakeFlows()) return "none";
-    if (Measure(period_s)) {
-      if (force.shifted && force.release_s > 0) {
-        made_.release = std::min(made_.release, Seconds(force.release_s));
-        made_.compute = std::clamp(Seconds(force.compute_s), made_.release, std::max(made_.compute, made_.release));
-      }
+    if (Measure(period_s, kept != nullptr)) {
+      Keep(kept, force.shifted);
       return "measured";
     }
     if (TakePlan()) return "plan";
@@ -61,6 +64,7 @@ class Modeller {
   }
   planner::JointJob Take() { return std::move(made_); }
   const std::string& missing() const { return missing_; }
+  const KeptModel& kept() const { return kept_; }
 
  private:
   bool Miss(std::string what) {
@@ -72,6 +76,11 @@ class Modeller {
   /// errs towards less traffic, and its bound stays one.
   bool TakeFlows() {
     if (flows_.empty()) return Miss("it has no flows yet");
+    const auto inside = [&](const SendFlow* flow) {
+      const std::string* to = view_.fabric->HostOf(flow->identity.peer_address());
+      return to != nullptr && *to == flow->host;
+    };
+    if (std::all_of(flows_.begin(), flows_.end(), inside)) return Miss("its flows stay on one host, no link carries them");
     const auto& topology = view_.fabric->topology();
     const auto node = [&](const std::string* host) { return host == nullptr ? std::nullopt : topology.FindNode(*host); };
     std::erase_if(flows_, [&](const SendFlow* flow) {
@@ -95,19 +104,87 @@ class Modeller {
     return true;
   }
 
-  bool Measure(double period_s) {
+  /// By the flow whose bursts last longest: others of the job wait for it. Where the job was measured before, flows that
+  /// opened since are left out until they are.
+  bool Measure(double period_s, bool before) {
     if (!Plausible(period_s)) return Miss("no iteration period was found in its traffic");
-    double busy = 0;
-    for (size_t i = 0; i < flows_.size(); ++i) {
-      const FlowMeter& meter = flows_[i]->meter;
-      if (!meter.known) return Miss("its traffic was not measured for eight periods yet");
-      busy = std::max(busy, meter.busy);
-      made_.flows[i].bytes = Bytes(std::clamp<int64_t>(std::llround(meter.bytes_per_s * period_s), 0, kMostBytes));
+    const FlowMeter* longest = nullptr;
+    for (const SendFlow* flow : flows_) {
+      const FlowMeter& meter = flow->meter;
+      if (!meter.known && before) continue;
+      if (!meter.known) return Miss("its traffic was not measured for eight iterations yet");
+      if (longest == nullptr || meter.busy_each_s > longest->busy_each_s) longest = &meter;
+      kept_.bytes[flow->id] = std::clamp<int64_t>(std::llround(meter.bytes_each), 0, kMostBytes);
     }
-    const double planned = PlannedCompute();
-    made_.release = Seconds(period_s * (1 - std::clamp(busy, 0.0, 1.0)));
-    made_.compute = Seconds(std::max(made_.release.count(), std::min(planned, period_s)));
+    if (longest == nullptr) return Miss("its traffic was not measured for eight iterations yet");
+    kept_.period_s = longest->period_s;
+    kept_.release_s = std::max(0.0, longest->period_s - longest->busy_each_s - longest->held_each_s);
+    kept_.compute_s = std::max(kept_.release_s, std::min(PlannedCompute(), longest->period_s));
+    kept_.least_burst_s = longest->busy_each_s;
     return true;
+  }
+
+  /// Whether what was measured is what it was when `old` was kept, up to `drift` of an iteration.
+  bool SameAs(const KeptModel& old, double drift) const {
+    const double tolerance_s = drift * old.period_s;
+    if (std::abs(kept_.release_s - old.release_s) > tolerance_s || std::abs(kept_.compute_s - old.compute_s) > tolerance_s) {
+      return false;
+    }
+    return SameBytes(old, drift);
+  }
+  bool SameBytes(const KeptModel& old, double drift) const {
+    double most = 0;
+    for (const auto& [flow, bytes] : old.bytes) most = std::max(most, static_cast<double>(bytes));
+    return std::equal(kept_.bytes.begin(), kept_.bytes.end(), old.bytes.begin(), old.bytes.end(),
+                      [&](const auto& a, const auto& b) {
+                        return a.first == b.first && std::abs(static_cast<double>(a.second - b.second)) <= drift * most;
+                      });
+  }
+
+  /// Settles what the model is: the old one, as long as it is good enough. What a job does between windows, where it comes
+  /// late or waits, differs a little from what it does without.
+  void Keep(const KeptModel* old, bool shifted) {
+    const double drift = shifted ? 2 * view_.drift : view_.drift;
+    const double now_s = kept_.least_burst_s;
+    if (old != nullptr && old->least_burst_s > 0 && SameBytes(*old, drift)) {
+      kept_.efficiency = old->efficiency;
+      // Between windows nobody is in the way, so that the newest is the best; else the shortest is.
+      if (!shifted) kept_.least_burst_s = std::min(now_s, old->least_burst_s);
+    } else {
+      kept_.efficiency = 0;
+    }
+    if (old != nullptr && SameAs(*old, drift)) {
+      kept_.release_s = old->release_s;
+      kept_.compute_s = old->compute_s;
+      kept_.bytes = old->bytes;
+      if (std::abs(kept_.period_s - old->period_s) <= view_.drift / 2 * old->period_s) kept_.period_s = old->period_s;
+    }
+    for (size_t i = 0; i < flows_.size(); ++i) {
+      const auto known = kept_.bytes.find(flows_[i]->id);
+      made_.flows[i].bytes = Bytes(known == kept_.bytes.end() ? 0 : known->second);
+    }
+    made_.release = Seconds(kept_.release_s);
+    made_.compute = Seconds(kept_.compute_s);
+    made_.measured = Seconds(kept_.period_s);
+    const double seen = kept_.least_burst_s > 0 ? std::min(1.0, OnPaths() / kept_.least_burst_s) : 0;
+    const double efficiency = seen < kLeastEfficiency ? kUnknownEfficiency : seen;
+    if (std::abs(efficiency - kept_.efficiency) > kSameEfficiency) kept_.efficiency = efficiency;
+    made_.efficiency = kept_.efficiency;
+  }
+
+  /// Seconds that the job's bytes take alone at the links' rates.
+  double OnPaths() const {
+    std::map<LinkId, double> bytes_on;
+    for (const planner::JointFlow& flow : made_.flows) {
+      for (size_t p = 0; p < flow.paths.size(); ++p) {
+        for (const LinkId link : flow.paths[p].links) bytes_on[link] += static_cast<double>(flow.bytes.count()) * flow.shares[p];
+      }
+    }
+    double alone = 0;
+    for (const auto& [link, bytes] : bytes_on) {
+      alone = std::max(alone, bytes / std::max(1.0, view_.monitor->Available(link).bytes_per_second()));
+    }
+    return alone;
   }
 
   /// Compute per iteration as planned or timed, 0 if unknown.
@@ -128,22 +205,13 @@ class Modeller {
     if (compute <= 0 || ranks < 2 || gradients <= 0 || gradients > 1e15) return Miss(missing_ + ", and no plan says what it sends");
     std::map<std::pair<std::string, int32_t>, int> siblings;
     for (const SendFlow* flow : flows_) ++siblings[{flow->host, flow->identity.rank()}];
-    std::map<LinkId, double> bytes_on;
     for (size_t i = 0; i < flows_.size(); ++i) {
       const double share = siblings[{flows_[i]->host, flows_[i]->identity.rank()}];
-      const double bytes = 2 * (ranks - 1) / ranks * gradients / share;
-      made_.flows[i].bytes = Bytes(static_cast<int64_t>(bytes));
-      for (size_t p = 0; p < made_.flows[i].paths.size(); ++p) {
-        for (const LinkId link : made_.flows[i].paths[p].links) bytes_on[link] += bytes * made_.flows[i].shares[p];
-      }
-    }
-    double alone = 0;
-    for (const auto& [link, bytes] : bytes_on) {
-      alone = std::max(alone, bytes / std::max(1.0, view_.monitor->Available(link).bytes_per_second()));
+      made_.flows[i].bytes = Bytes(static_cast<int64_t>(2 * (ranks - 1) / ranks * gradients / share));
     }
     made_.compute = Seconds(compute);
     // So that it is alone as fast as planned: what the plan hides behind compute is hidden here too.
-    made_.release = Seconds(std::clamp(predicted.iteration_s() - alone, 0.0, compute));
+    made_.release = Seconds(std::clamp(predicted.iteration_s() - OnPaths(), 0.0, compute));
     return true;
   }
 
@@ -151,6 +219,7 @@ class Modeller {
   const Job& job_;
   std::vector<const SendFlow*> flows_;
   planner::JointJob made_;
+  KeptModel kept_;
   std::string missing_;
 };
 
@@ -172,11 +241,14 @@ void Follow(JobRhythm& rhythm, double measured_s, double drift, double now_s) {
     return;
   }
   if (rhythm.period_s <= 0 || std::abs(measured_s - rhythm.period_s) > 0.5 * rhythm.period_s) {
-    rhythm = {measured_s, now_s};  // another job than before
+    rhythm = {measured_s, now_s, {measured_s}};  // another job than before
     return;
   }
+  rhythm.newest.push_back(measured_s);
+  if (rhythm.newest.size() > kNewest) rhythm.newest.pop_front();
+  std::vector<double> values(rhythm.newest.begin(), rhythm.newest.end());
+  rhythm.period_s = Median(values);
   if (std::abs(measured_s - rhythm.period_s) > drift * rhythm.period_s) rhythm.steady_since_s = now_s;
-  rhythm.period_s += (measured_s - rhythm.period_s) * std::min(1.0, 1 / (kSteadyPeriods * measured_s));
 }
 
 bool IsSteady(const JobRhythm& rhythm, double now_s) {
@@ -202,17 +274,21 @@ JointInput BuildJointProblem(const JointView& view, const planner::JointOptions&
     const JobRhythm known = rhythm == view.rhythms->end() ? JobRhythm() : rhythm->second;
     const auto found = view.in_force->find(id);
     const JointInForce force = found == view.in_force->end() ? JointInForce() : found->second;
+    const auto kept = view.kept->find(id);
     Modeller modeller(view, id, job, flows[id]);
     JobModel& model = input.models[id];
     model.period_s = known.period_s;
-    model.source = modeller.Run(known.period_s, force);
+    model.source = modeller.Run(known.period_s, force, kept == view.kept->end() ? nullptr : &kept->second);
+    if (model.source == "measured") input.kept[id] = modeller.kept();
     if (model.source == "none") {
       model.missing = modeller.missing();
       continue;
     }
     planner::JointJob made = modeller.Take();
     made.shifted = force.shifted && model.source == "measured";
-    made.stable = model.source == "measured" && (made.shifted || IsSteady(known, view.now_s));
+    made.stable = model.source == "measured" && (made.shifted || IsSteady(known, view.now_s)) &&
+                  view.now_s >= force.not_before_s;
+    if (!made.stable || made.shifted) made.measured = Seconds(0);
     made.present_class = force.traffic_class;
     made.present_shift = Seconds(force.shift_s);
     model.place = input.problem.jobs.size();

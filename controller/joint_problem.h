@@ -2,11 +2,15 @@
 // iteration of each job, its flows with the ways that they have and take.
 //
 // A job whose period and bytes its agents have measured is modelled by these; a submitted one that is not yet measured by
-// its plan; any other is not modelled and keeps the default class. Measured: a flow's bytes over at least eight periods, and
-// how long its bursts lasted of that time; the rest of the period is what the job computes before it sends, whatever
-// congestion it sends in.
+// its plan; any other is not modelled and keeps the default class. Measured: a flow's bytes in the mean over at least eight
+// whole iterations, how long its bursts lasted and how long its time window held them back in the same ones; the rest of an
+// iteration is what the job computes before it sends, whatever congestion it sends in and whatever windows it has.
+//
+// A model stays as it is while what is measured is nearly the same (KeptModel): otherwise each plan would change what the
+// next one is made from, and windows would never come to rest.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,10 +23,20 @@
 
 namespace weft::controller {
 
-/// What is in force for a job, and how its period has behaved.
+/// How a job's period behaves.
 struct JobRhythm {
-  double period_s = 0;          ///< measured, median over its flows, mean over some eight periods; 0: none
+  double period_s = 0;          ///< median of the newest measurements, each a median over its flows; 0: none
   double steady_since_s = 0;    ///< since when no measurement was further from that than the drift
+  std::deque<double> newest;    ///< measurements
+};
+
+/// What a job was last modelled with.
+struct KeptModel {
+  double compute_s = 0, release_s = 0;
+  double period_s = 0;                  ///< measured
+  std::map<uint64_t, int64_t> bytes;    ///< by flow
+  double least_burst_s = 0;             ///< the shortest mean burst that it had with these bytes; 0: unknown
+  double efficiency = 1;                ///< of the links' rates, that its bursts reach when nothing is in their way
 };
 
 /// Where a job's model comes from.
@@ -37,16 +51,16 @@ struct JointInForce {
   int32_t traffic_class = -1;
   bool shifted = false;
   double shift_s = 0;
-  double compute_s = 0;         ///< where shifted: the model that it was decided with, since windows hold iterations up
-  double release_s = 0;
+  double not_before_s = 0;      ///< until then it gets no windows: the last ones did it no good
 };
 
 struct JointInput {
   planner::JointProblem problem;
   std::map<std::string, JobModel> models;   ///< by job id
+  std::map<std::string, KeptModel> kept;    ///< of jobs with a measured model: the next view's
 };
 
-/// `steady[job]`: its measured period holds still. `in_force`: present classes and shifts.
+/// `in_force`: present classes and shifts.
 struct JointView {
   const FlowTable* table = nullptr;
   const FabricView* fabric = nullptr;
@@ -54,6 +68,8 @@ struct JointView {
   const std::map<std::string, Job>* jobs = nullptr;
   const std::map<std::string, JointInForce>* in_force = nullptr;
   const std::map<std::string, JobRhythm>* rhythms = nullptr;
+  const std::map<std::string, KeptModel>* kept = nullptr;
+  double drift = 0.05;          ///< relative change of what is measured from which on it is not the same any more
   double now_s = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/units.h"
+#include "planner/planner.h"
 
 namespace weft::controller {
 
@@ -15,6 +16,8 @@ struct PlacementView {
   std::set<std::string> connected;          ///< hosts whose agent is here
   std::map<std::string, std::string> leaf;  ///< host -> first switch, where probes have shown it or a file says it
   std::map<std::string, BitsPerSecond> rate;  ///< host -> what its link to that switch gives, where probes have shown it
+  planner::Topology topology;               ///< what probes have shown, with what each link gives now
+  std::set<std::string> tree_jobs;          ///< jobs that hold a tree of the switches (job_reduction.h)
 };
 
 /// Hosts of a job in an order of ranks in which the ring crosses between leaf switches least often; the given order

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 #include "planner/flows/priority.h"
@@ -17,12 +17,19 @@ namespace weft::planner {
 namespace {
 
 constexpr double kNotWorse = 1e-3;        // relative: less is rounding of a finite simulation
-constexpr double kWindowSlack = 0.05;     // of the period, that a window is open longer than its bursts take
-constexpr double kGuard = 0.04;           // of the period, that is kept between the bursts of two jobs
-constexpr double kMostStretch = 0.05;     // of a period, that a window may delay an iteration by
+/// Pauses between the bursts of two jobs, of the period: the longest that lets all bursts fit beside each other is kept. A
+/// burst that comes later than that runs into the next one, which makes both later still: it had better wait for its next turn.
+constexpr double kGuards[] = {0.2, 0.12, 0.08, 0.04};
+constexpr double kLeastGuard = kGuards[std::size(kGuards) - 1];
+constexpr double kFits = 0.999;           // score of a link from which on bursts fit
+constexpr double kWindowSlack = 0.02;     // of the period, that a window is open longer than that pause
+constexpr double kMostStretch = 0.05;     // of a period, that a window may delay an iteration by,
+constexpr double kKeptStretch = 0.1;      // and one that is in force: models of jobs that have windows move a little
 /// So that an answer comes within seconds: bursts of periods in no small ratio average out, and need no window.
 constexpr CircleOptions kCircles{.evaluations = 20'000, .edges = 256};
-constexpr double kCycleSlack = 0.03;      // of the cycle: a job that is slower than its windows come would miss them
+/// Of the cycle, since a job that is slower than its windows come would miss them. Iterations that vary by a share s are then
+/// late by s² / (2 · slack) in the mean, a random walk with a drift; where pauses are short it has to be stronger.
+constexpr double kCycleSlack = 0.015, kShortPauseSlack = 0.03;
 
 /// Patterns of wrong compute times that an answer must stand: all slow, all fast, and neighbours wrong in opposite ways.
 std::vector<std::vector<double>> Errors(size_t jobs, double error) {
@@ -37,12 +44,18 @@ std::vector<std::vector<double>> Errors(size_t jobs, double error) {
   return patterns;
 }
 
-/// The pattern with bursts that seem to begin earlier, so that they do not follow each other without a pause.
-ShiftJob Guarded(ShiftJob job) {
-  for (LinkUse& use : job.uses) {
-    for (Burst& burst : use.bursts) burst.begin = std::max(Seconds(0), burst.begin - kGuard * job.period);
+/// The patterns with bursts that seem to begin earlier, so that they do not follow each other without a pause.
+std::vector<ShiftJob> Guarded(std::vector<ShiftJob> jobs, double guard) {
+  for (ShiftJob& job : jobs) {
+    for (LinkUse& use : job.uses) {
+      for (Burst& burst : use.bursts) burst.begin = std::max(Seconds(0), burst.begin - guard * job.period);
+    }
   }
-  return job;
+  return jobs;
+}
+
+bool Fits(const ShiftPlan& plan) {
+  return std::all_of(plan.links.begin(), plan.links.end(), [](const ShiftedLink& link) { return link.score >= kFits; });
 }
 
 class GroupPlanner {
@@ -57,6 +70,7 @@ class GroupPlanner {
     choice_ = present;
     if (world_.members().size() > 1) {
       TryClasses();
+      DropShifts();
       TryShifts();
     }
     KeepSafe();
@@ -77,8 +91,32 @@ class GroupPlanner {
       choice.shift.push_back(choice.shifted.back() ? job.present_shift : Seconds(0));
     }
     Lower(&choice.classes);
-    if (!FindCycle(&choice)) choice.shifted.assign(choice.shifted.size(), false);
+    // One alone has nobody to keep out of the way of.
+    const bool several = std::count(choice.shifted.begin(), choice.shifted.end(), true) > 1;
+    if (!several || !FindCycle(&choice, kKeptStretch, kCycleSlack)) choice = Unshifted(std::move(choice));
     return choice;
+  }
+
+  static JointChoice Unshifted(JointChoice choice) {
+    const size_t n = choice.classes.size();
+    choice.shifted.assign(n, false);
+    choice.shift = choice.stretch = std::vector<Seconds>(n, Seconds(0));
+    return choice;
+  }
+
+  static bool HasShifts(const JointChoice& choice) {
+    return std::find(choice.shifted.begin(), choice.shifted.end(), true) != choice.shifted.end();
+  }
+
+  /// GPU use that the measured iterations come to; 0 where one is not known.
+  double MeasuredUse() const {
+    double sum = 0;
+    for (size_t i = 0; i < world_.members().size(); ++i) {
+      const JointJob& job = problem_.jobs[world_.members()[i]];
+      if (!(job.measured.count() > 0)) return 0;
+      sum += world_.jobs()[i].gpus * std::min(1.0, job.compute / job.measured);
+    }
+    return sum / world_.gpus();
   }
 
   /// The same order in the lowest classes, so that nothing is raised above foreign traffic without need; jobs that meet nobody
@@ -97,7 +135,7 @@ class GroupPlanner {
   }
 
   /// Stretches the shifted jobs to periods with a common cycle; false if some period would grow too much.
-  bool FindCycle(JointChoice* choice) const {
+  bool FindCycle(JointChoice* choice, double most_stretch, double slack) const {
     const size_t n = world_.jobs().size();
     choice->stretch.assign(n, Seconds(0));
     std::vector<double> alone(n, 0);
@@ -113,8 +151,8 @@ class GroupPlanner {
     }
     for (size_t i = 0; i < n; ++i) {
       if (!choice->shifted[i]) continue;
-      const double stretch = (1 + kCycleSlack) * cycle / std::round(longest / alone[i]) - alone[i];
-      if (stretch > kMostStretch * alone[i]) return false;
+      const double stretch = (1 + slack) * cycle / std::round(longest / alone[i]) - alone[i];
+      if (stretch > most_stretch * alone[i]) return false;
       choice->stretch[i] = Seconds(stretch);
     }
     return true;
@@ -135,7 +173,19 @@ class GroupPlanner {
     trial.classes = found.classes;
     Lower(&trial.classes);
     if (trial.classes == choice_.classes) return;
-    Take(std::move(trial), options_.class_gain, "classes by corrected intensity");
+    Take(std::move(trial), options_.class_gain, "classes by corrected intensity", report_.use);
+  }
+
+  /// Windows cost each job their slack: where much would be gained without them, they go.
+  void DropShifts() {
+    if (!HasShifts(choice_)) return;
+    JointChoice free = Unshifted(choice_);
+    const double use = world_.Run(free).gpu_use;
+    if (use <= report_.use * (1 + options_.shift_gain)) return;
+    report_.taken.push_back(fmt::format("no time shifts any more: simulated GPU use {:.1f} %, with them {:.1f} %", 100 * use,
+                                        100 * report_.use));
+    report_.use = use;
+    choice_ = std::move(free);
   }
 
   void TryShifts() {
@@ -145,7 +195,7 @@ class GroupPlanner {
     for (size_t i = 0; i < stable.size(); ++i) {
       stable[i] = problem_.jobs[world_.members()[i]].stable;
       if (!stable[i]) continue;
-      jobs.push_back(Guarded(PatternOf(world_.capacity(), world_.jobs()[i])));
+      jobs.push_back(PatternOf(world_.capacity(), world_.jobs()[i]));
       members.push_back(i);
     }
     if (jobs.size() < 2) {
@@ -153,7 +203,7 @@ class GroupPlanner {
                                              jobs.size(), stable.size()));
       return;
     }
-    const ShiftPlan found = PlanTimeShifts(world_.capacity(), jobs, kCircles);
+    const ShiftPlan found = WithPauses(jobs);
     plan_->complete &= found.complete;
     if (found.links_left_out > 0) {
       report_.rejected.push_back(fmt::format("time shifts: {} links left out, the periods of their jobs have "
@@ -164,40 +214,83 @@ class GroupPlanner {
       report_.rejected.push_back("time shifts: no two jobs with a stable period overfill a link");
       return;
     }
-    JointChoice trial = choice_;
-    for (size_t i = 0; i < members.size(); ++i) {
-      trial.shifted[members[i]] = true;
-      trial.shift[members[i]] = found.shift[i];
+    if (!Fits(found)) {
+      report_.rejected.push_back(fmt::format("time shifts: bursts do not fit beside each other with pauses of {:.0f} % of a "
+                                             "period", 100 * guard_));
+      return;
     }
-    if (!FindCycle(&trial)) {
+    TakeShifts(jobs, members, found);
+  }
+
+  /// Shifts with the longest pauses that fit, which guard_ then says.
+  ShiftPlan WithPauses(const std::vector<ShiftJob>& jobs) {
+    ShiftPlan found;
+    for (const double guard : kGuards) {
+      guard_ = guard;
+      found = PlanTimeShifts(world_.capacity(), Guarded(jobs, guard), kCircles);
+      if (Fits(found)) break;
+    }
+    return found;
+  }
+
+  void TakeShifts(const std::vector<ShiftJob>& jobs, const std::vector<size_t>& members, const ShiftPlan& found) {
+    std::set<LinkId> colliding;
+    for (const ShiftedLink& link : found.links) colliding.insert(link.link);
+    if (const std::string in_the_way = InTheWay(colliding); !in_the_way.empty()) {
+      report_.rejected.push_back("time shifts: " + in_the_way + " loads the same links and has no steady period");
+      return;
+    }
+    JointChoice trial = Unshifted(choice_);
+    for (size_t i = 0; i < members.size(); ++i) {
+      const bool concerned = std::any_of(jobs[i].uses.begin(), jobs[i].uses.end(),
+                                         [&](const LinkUse& use) { return colliding.contains(use.link); });
+      trial.shifted[members[i]] = concerned;
+      if (concerned) trial.shift[members[i]] = found.shift[i];
+    }
+    if (!FindCycle(&trial, kMostStretch, guard_ > kLeastGuard ? kCycleSlack : kShortPauseSlack)) {
       report_.rejected.push_back(fmt::format("time shifts: the periods have no common cycle within {:.0f} %",
                                              100 * kMostStretch));
       return;
     }
     report_.shift_links = found.links;
-    Take(std::move(trial), options_.shift_gain, "time shifts");
+    const double measured = HasShifts(choice_) ? 0 : MeasuredUse();
+    Take(std::move(trial), options_.shift_gain, "time shifts", measured > 0 ? measured : report_.use,
+         measured > 0 ? " as measured" : "");
   }
 
-  /// The trial becomes the choice if it is worth the change.
-  void Take(JointChoice trial, double gain, const char* what) {
+  /// A job without a steady period whose bursts on one of these links are longer than pauses are; empty: none.
+  std::string InTheWay(const std::set<LinkId>& links) const {
+    for (size_t i = 0; i < world_.members().size(); ++i) {
+      const JointJob& job = problem_.jobs[world_.members()[i]];
+      if (job.stable) continue;
+      for (const LinkLoad& load : world_.jobs()[i].loads) {
+        if (!links.contains(load.link)) continue;
+        const double burst_s = static_cast<double>(load.bytes.count()) / world_.capacity()[load.link.index()].bytes_per_second();
+        if (burst_s > kLeastGuard * IterationAlone(world_.capacity(), world_.jobs()[i]).count()) return job.name;
+      }
+    }
+    return "";
+  }
+
+  /// The trial becomes the choice if it is worth the change from the present GPU use `now`.
+  void Take(JointChoice trial, double gain, const char* what, double now, const char* how_known = "") {
     const double use = world_.Run(trial).gpu_use;
-    if (use > report_.use * (1 + gain)) {
-      report_.taken.push_back(fmt::format("{}: simulated GPU use {:.1f} % in place of {:.1f} %", what, 100 * use,
-                                          100 * report_.use));
+    if (use > now * (1 + gain)) {
+      report_.taken.push_back(fmt::format("{}: simulated GPU use {:.1f} % in place of {:.1f} %{}", what, 100 * use, 100 * now,
+                                          how_known));
       report_.use = use;
       choice_ = std::move(trial);
       return;
     }
-    report_.rejected.push_back(fmt::format("{}: simulated GPU use {:.1f} % against {:.1f} % now, expected {:.0f} % more "
-                                           "to be worth the change", what, 100 * use, 100 * report_.use, 100 * gain));
+    report_.rejected.push_back(fmt::format("{}: simulated GPU use {:.1f} % against {:.1f} % now{}, expected {:.0f} % more "
+                                           "to be worth the change", what, 100 * use, 100 * now, how_known, 100 * gain));
   }
 
   /// How far the choice leads plain ECMP where it leads least; relative. A job whose period is not what its window was made
   /// for is set free by whoever measures it, so with wrong times nothing is shifted.
   double Margin(const JointChoice& choice, const std::vector<std::vector<double>>& errors,
                 const std::vector<double>& ecmp) const {
-    JointChoice unshifted = choice;
-    unshifted.shifted.assign(choice.shifted.size(), false);
+    const JointChoice unshifted = Unshifted(choice);
     double worst = report_.use_default > 0 ? world_.Run(choice).gpu_use / report_.use_default - 1 : 0;
     for (size_t e = 0; e < errors.size(); ++e) {
       if (ecmp[e] > 0) worst = std::min(worst, world_.Run(unshifted, errors[e]).gpu_use / ecmp[e] - 1);
@@ -210,12 +303,9 @@ class GroupPlanner {
     const std::vector<std::vector<double>> errors = Errors(world_.members().size(), options_.profile_error);
     std::vector<double> ecmp;
     for (const std::vector<double>& factor : errors) ecmp.push_back(world_.Ecmp(factor));
-    JointChoice plain{std::vector<int32_t>(choice_.classes.size(), Default()),
-                      std::vector<bool>(choice_.classes.size(), false),
-                      std::vector<Seconds>(choice_.classes.size(), Seconds(0)),
-                      std::vector<Seconds>(choice_.classes.size(), Seconds(0))};
-    JointChoice unshifted = plain;
-    unshifted.classes = choice_.classes;
+    const JointChoice unshifted = Unshifted(choice_);
+    JointChoice plain = unshifted;
+    plain.classes.assign(choice_.classes.size(), Default());
     const std::pair<JointChoice, const char*> steps[] = {
         {choice_, "classes and shifts"}, {unshifted, "classes"}, {plain, "paths"}};
     for (const auto& [choice, what] : steps) {
@@ -241,6 +331,7 @@ class GroupPlanner {
     for (size_t i = 0; i < world_.members().size(); ++i) {
       JointJobPlan& job = plan_->jobs[world_.members()[i]];
       job.modelled = true;
+      job.group = world_.members().front();
       job.traffic_class = choice_.classes[i];
       job.shifted = choice_.shifted[i];
       job.shift = choice_.shift[i];
@@ -252,7 +343,7 @@ class GroupPlanner {
       if (job.shifted) {
         const PeriodicJob& model = world_.jobs()[i];
         job.period = IterationAlone(world_.capacity(), model) + choice_.stretch[i];
-        job.window = std::min(job.period, job.communication + kWindowSlack * job.period);
+        job.window = (guard_ + kWindowSlack) * job.period;
         job.burst = job.shift + model.release + choice_.stretch[i];
       }
     }
@@ -266,41 +357,7 @@ class GroupPlanner {
   JointPlan* plan_;
   JointChoice choice_;
   GroupReport report_;
-};
-
-class Digest {
- public:
-  void Add(uint64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      hash_ ^= value >> shift & 0xFF;
-      hash_ *= 0x100000001B3;
-    }
-  }
-  void Add(double value) { Add(std::bit_cast<uint64_t>(value)); }
-  void Add(const std::string& text) {
-    Add(static_cast<uint64_t>(text.size()));
-    for (const char c : text) Add(static_cast<uint64_t>(static_cast<unsigned char>(c)));
-  }
-  void Add(const JointJob& job) {
-    Add(job.name);
-    for (const int64_t value : {job.gpus, int64_t{job.stable}, int64_t{job.present_class}, int64_t{job.shifted}}) {
-      Add(static_cast<uint64_t>(value));
-    }
-    for (const Seconds time : {job.compute, job.release, job.present_shift}) Add(time.count());
-    for (const JointFlow& flow : job.flows) {
-      Add(static_cast<uint64_t>(flow.bytes.count()));
-      Add(static_cast<uint64_t>(flow.from.value()) << 32 | static_cast<uint32_t>(flow.to.value()));
-      for (const CandidatePath& path : flow.paths) {
-        Add(static_cast<uint64_t>(path.links.size()));
-        for (const LinkId link : path.links) Add(static_cast<uint64_t>(link.value()));
-      }
-      for (const double share : flow.shares) Add(share);
-    }
-  }
-  uint64_t value() const { return hash_; }
-
- private:
-  uint64_t hash_ = 0xCBF29CE484222325;
+  double guard_ = kLeastGuard;   ///< pause between bursts, of the period
 };
 
 }  // namespace
@@ -329,20 +386,6 @@ JointPlan PlanJointly(const JointProblem& problem) {
   }
   AddBoundReasons(problem, &plan);
   return plan;
-}
-
-uint64_t DigestOf(const JointProblem& problem) {
-  Digest digest;
-  for (const Node& node : problem.topology.nodes()) digest.Add(node.name);
-  for (const Link& link : problem.topology.links()) {
-    digest.Add(static_cast<uint64_t>(link.from.value()) << 32 | static_cast<uint32_t>(link.to.value()));
-    digest.Add(link.capacity.value());
-  }
-  for (const JointJob& job : problem.jobs) digest.Add(job);
-  const JointOptions& options = problem.options;
-  digest.Add(static_cast<uint64_t>(options.classes) << 32 | static_cast<uint32_t>(options.hash_seeds));
-  for (const double value : {options.class_gain, options.shift_gain, options.profile_error}) digest.Add(value);
-  return digest.value();
 }
 
 }  // namespace weft::planner

@@ -7,6 +7,8 @@
 // What is decided is decided by simulation (flows/periodic.h), and only for good: classes and shifts replace the present
 // ones only where the simulated GPU use rises by more than switching costs, and only if with every compute time wrong by
 // `profile_error`, in several patterns, the answer still does no worse than flows hashed over their paths in one class.
+// First shifts must beat what the measured iterations come to, where all are known: bursts that keep out of each other's
+// way by themselves need none. Shifts in force stay until the jobs would do better without them by as much.
 //
 // Leaves out: the paths themselves (flows/path_choice.h has chosen them), and jobs whose compute and bytes are not known.
 #pragma once
@@ -36,6 +38,8 @@ struct JointJob {
   int64_t gpus = 1;
   Seconds compute{0};
   Seconds release{0};                 ///< 0 ≤ release ≤ compute
+  double efficiency = 1;              ///< of the links' rates, that its bursts reach alone; in (0, 1]. Not of the bound
+  Seconds measured{0};                ///< its iterations now, without windows; 0: not known
   bool stable = false;                ///< measured, and its period holds: it may be shifted
   int32_t present_class = -1;         ///< -1: none yet, which is the default class
   bool shifted = false;               ///< it has a time window now ...
@@ -66,6 +70,7 @@ struct JointContender {
 struct JointJobPlan {
   bool modelled = false;              ///< else class, shift and times say nothing
   int32_t traffic_class = 0;          ///< 0 is served first
+  size_t group = 0;                   ///< jobs that could meet have the same
   bool shifted = false;
   Seconds shift{0};                   ///< of its iterations against the others', in [0, period)
   Seconds period{0};                  ///< of its windows, where shifted: a common cycle of the group or a part of it
@@ -95,7 +100,7 @@ struct JointPlan {
 };
 
 /// A function: same input, same answer. Requires: valid ids, at least one path and one share per path for every flow, shares
-/// ≥ 0 of sum 1, bytes ≥ 0, finite times. Jobs that neither compute nor send are not modelled.
+/// ≥ 0 of sum 1, bytes ≥ 0, finite times, efficiencies in (0, 1]. Jobs that neither compute nor send are not modelled.
 /// Complexity: per group of jobs that could meet, a few hundred simulations of it; one linear programme.
 JointPlan PlanJointly(const JointProblem& problem);
 

@@ -17,6 +17,11 @@ uint64_t Mix(uint64_t x) {  // splitmix64, Steele 2014
   return x ^ (x >> 31);
 }
 
+/// What the flow sends, as bytes at the links' full rates.
+double BytesAtRate(const JointJob& job, const JointFlow& flow) {
+  return static_cast<double>(flow.bytes.count()) / job.efficiency;
+}
+
 PeriodicJob Bare(const JointJob& job) {
   return {.gpus = static_cast<double>(std::max<int64_t>(1, job.gpus)), .compute = job.compute, .release = job.release,
           .loads = {}};
@@ -47,7 +52,7 @@ double IterationOnPaths(const JointProblem& problem, const JointJob& job) {
   Loads loads;
   for (const JointFlow& flow : job.flows) {
     for (size_t p = 0; p < flow.paths.size(); ++p) {
-      if (flow.shares[p] > 0) loads.Add(flow.paths[p], flow.shares[p] * static_cast<double>(flow.bytes.count()));
+      if (flow.shares[p] > 0) loads.Add(flow.paths[p], flow.shares[p] * BytesAtRate(job, flow));
     }
   }
   for (const LinkLoad& load : loads.Take()) {
@@ -126,7 +131,7 @@ PeriodicJob JointWorld::OnShares(const JointJob& job) const {
   Loads loads;
   for (const JointFlow& flow : job.flows) {
     for (size_t p = 0; p < flow.paths.size(); ++p) {
-      if (flow.shares[p] > 0) loads.Add(flow.paths[p], flow.shares[p] * static_cast<double>(flow.bytes.count()));
+      if (flow.shares[p] > 0) loads.Add(flow.paths[p], flow.shares[p] * BytesAtRate(job, flow));
     }
   }
   made.loads = loads.Take();
@@ -138,7 +143,7 @@ PeriodicJob JointWorld::OnHash(const JointJob& job, uint64_t seed) const {
   Loads loads;
   for (size_t f = 0; f < job.flows.size(); ++f) {
     const JointFlow& flow = job.flows[f];
-    loads.Add(flow.paths[Mix(seed + f) % flow.paths.size()], static_cast<double>(flow.bytes.count()));
+    loads.Add(flow.paths[Mix(seed + f) % flow.paths.size()], BytesAtRate(job, flow));
   }
   made.loads = loads.Take();
   return made;

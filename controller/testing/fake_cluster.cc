@@ -14,6 +14,9 @@ constexpr int kPorts = 8;
 constexpr double kStep = 0.01;
 constexpr int kSampleSteps = 20;
 constexpr double kHostZero = 5000;  // hosts' clocks begin elsewhere
+constexpr size_t kMedianOf = 16;    // distances of bursts, that an agent's period is the median of
+
+uint64_t Nanoseconds(double seconds) { return static_cast<uint64_t>(std::llround(seconds * 1e9)); }
 
 }  // namespace
 
@@ -45,9 +48,11 @@ void FakeCluster::Apply(const Action& action) {
     const auto flow = flows_.find(policy.flow());
     if (flow == flows_.end() || flow->second.from != push->host) continue;
     flow->second.tos = policy.lease_s() > 0 ? policy.traffic_class() : 0;
-    flow->second.window_period = policy.window_period_s();
-    flow->second.window_offset = policy.window_offset_s();
-    flow->second.window_length = policy.window_length_s();
+    abi::FlowPolicy entry{};
+    entry.window_period_ns = Nanoseconds(policy.window_period_s());
+    entry.window_offset_ns = Nanoseconds(policy.window_offset_s());
+    entry.window_length_ns = Nanoseconds(policy.window_length_s());
+    flow->second.gate.Set(entry, ClockNs(push->host));
     if (policy.lanes_size() == 0) continue;  // it keeps those that it has
     flow->second.weights.clear();
     for (const v1::LanePolicy& lane : policy.lanes()) flow->second.weights[lane.source_port()] = lane.weight();
@@ -106,14 +111,19 @@ double FakeCluster::CapacityOf(const LinkKey& link) const {
 
 void FakeCluster::Start(const FakeJob& job, int spine) {
   JobRun& run = jobs_[job.id];
-  run = JobRun{.job = job, .compute_left = job.compute_s, .started = now_};
+  run = JobRun{.job = job, .flows = {}, .compute_left = job.compute_s, .started = now_, .iterations = {}};
   for (size_t rank = 0; rank < job.ring.size(); ++rank) {
     Open(run, job.ring[rank], job.ring[(rank + 1) % job.ring.size()], spine);
   }
 }
 
 void FakeCluster::Open(JobRun& run, const std::string& from, const std::string& to, int spine) {
-  Flow flow{.id = next_flow_++, .job = run.job.id, .from = from, .to = to};
+  Flow flow;
+  flow.id = next_flow_++;
+  flow.job = run.job.id;
+  flow.from = from;
+  flow.to = to;
+  flow.burst_start = now_;  // where the job is sending at this moment
   const int port = 30000 + static_cast<int>(flow.id) * spines_ + spine - 30000 % spines_;
   flow.weights[port] = 1;
   flow.wire[port] = flow.wire_read[port] = 0;
@@ -226,7 +236,7 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
   for (JobRun* run : sending) {
     for (const uint64_t id : run->flows) {
       Flow& flow = flows_[id];
-      flow.rate = rates[run];
+      flow.rate = rates[run] * run->job.efficiency;
       flow.queued.clear();
       for (const auto& [port, weight] : flow.weights) {
         for (const LinkKey& link : PathOf(flow, port)) {
@@ -241,14 +251,48 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
   }
 }
 
-/// All flows of the job may begin: a ring goes on when its last member does.
-bool FakeCluster::GateOpen(const JobRun& run) const {
-  return std::all_of(run.flows.begin(), run.flows.end(), [&](uint64_t id) {
-    const Flow& flow = flows_.at(id);
-    if (flow.window_period <= 0) return true;
-    const double at = std::fmod(now_ + kHostZero - flow.window_offset, flow.window_period);
-    return (at < 0 ? at + flow.window_period : at) < flow.window_length;
-  });
+double FakeCluster::Uniform() { return static_cast<double>(random_() >> 8) / static_cast<double>(1u << 24); }
+
+double FakeCluster::ClockOf(const std::string& host) const {
+  const auto drifting = clocks_.find(host);
+  if (drifting == clocks_.end()) return now_ + kHostZero;
+  return now_ + kHostZero + drifting->second.first + now_ * drifting->second.second;
+}
+
+void FakeCluster::SetClockDrift(const std::string& host, double drift) {
+  const double gained = ClockOf(host) - now_ - kHostZero;
+  clocks_[host] = {gained - now_ * drift, drift};
+}
+
+/// Lets flows begin whose gates open. True once all have: a ring goes on when its last member does.
+bool FakeCluster::OpenGates(JobRun& run) {
+  bool all = true;
+  for (const uint64_t id : run.flows) {
+    Flow& flow = flows_.at(id);
+    if (!flow.open) {
+      const uint64_t now_ns = ClockNs(flow.from);
+      flow.open = !flow.gate.armed() || flow.gate.Opens(now_ns, flow.progress_ns);
+      uint64_t held_ns = 0;
+      if (flow.gate.TakeHeld(&held_ns)) flow.held += static_cast<double>(held_ns) * 1e-9;
+      if (flow.open) flow.burst_start = now_;
+    }
+    all = all && flow.open;
+  }
+  return all;
+}
+
+void FakeCluster::EndIteration(JobRun& run) {
+  const double end = now_ + kStep;
+  run.iterations.emplace_back(end, end - run.started);
+  run.started = end;
+  run.compute_left = run.job.compute_s * (1 + run.job.noise * (2 * Uniform() - 1));
+  for (const uint64_t id : run.flows) {
+    Flow& flow = flows_.at(id);
+    flow.busy += end - flow.burst_start;
+    flow.starts.push_back(flow.burst_start + ClockOf(flow.from) - now_);
+    if (flow.starts.size() > kMedianOf + 1) flow.starts.pop_front();
+    flow.progress_ns = ClockNs(flow.from);
+  }
 }
 
 void FakeCluster::Step(double dt) {
@@ -257,10 +301,11 @@ void FakeCluster::Step(double dt) {
     if (run.compute_left > 1e-9) {
       run.compute_left -= dt;
       run.held = run.compute_left <= 1e-9;
-      if (run.held) run.bytes_left = run.job.bytes;
-    } else if (!run.held || GateOpen(run)) {
-      if (std::exchange(run.held, false)) run.burst_start = now_;
-      run.busy += dt;
+      if (!run.held) continue;
+      run.bytes_left = run.job.bytes;
+      for (const uint64_t flow : run.flows) flows_.at(flow).open = false;
+    } else if (!run.held || OpenGates(run)) {
+      run.held = false;
       sending.push_back(&run);
     }
   }
@@ -284,25 +329,25 @@ void FakeCluster::Step(double dt) {
     }
     run->bytes_left -= moved;
     if (run->bytes_left > 1e-6) continue;
-    run->iterations.emplace_back(now_ + dt, now_ + dt - run->started);
-    run->started = now_ + dt;
-    run->compute_left = run->job.compute_s;
+    EndIteration(*run);
   }
 }
 
 /// What an agent finds out about a flow's iterations, once there were four.
 void FakeCluster::FillBurst(const Flow& flow, v1::FlowCounters& counters) const {
-  const JobRun& run = jobs_.at(flow.job);
-  counters.set_burst_busy_s(run.busy);
-  const size_t count = run.iterations.size();
-  if (count < 4) return;
-  counters.set_period_s((run.iterations[count - 1].first - run.iterations[count - 4].first) / 3);
-  counters.set_iteration_start_s(run.burst_start + kHostZero);
+  counters.set_burst_busy_s(flow.busy);
+  counters.set_gate_held_s(flow.held);
+  if (flow.starts.size() < 4) return;
+  std::vector<double> distances;
+  for (size_t i = 1; i < flow.starts.size(); ++i) distances.push_back(flow.starts[i] - flow.starts[i - 1]);
+  std::nth_element(distances.begin(), distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2), distances.end());
+  counters.set_period_s(distances[distances.size() / 2]);
+  counters.set_iteration_start_s(flow.starts.back());
 }
 
 void FakeCluster::Sample(const std::string& host) {
   v1::HostSample sample;
-  sample.set_time_s(now_ + kHostZero);
+  sample.set_time_s(ClockOf(host) - (most_delay_s > 0 ? most_delay_s * Uniform() : 0));
   for (auto& [id, flow] : flows_) {
     if (flow.from != host) continue;
     if (!flow.announced) {
@@ -367,6 +412,10 @@ double FakeCluster::Iteration(const std::string& job_id, double seconds) const {
   return count == 0 ? 1e300 : sum / count;
 }
 
+const std::vector<std::pair<double, double>>& FakeCluster::Iterations(const std::string& job_id) const {
+  return jobs_.at(job_id).iterations;
+}
+
 double FakeCluster::Carried(const std::string& from, const std::string& to) const {
   const auto found = carried_.find({from, to});
   return found == carried_.end() ? 0 : found->second;
@@ -381,7 +430,7 @@ int FakeCluster::TosOf(const std::string& job_id, const std::string& host) const
 
 bool FakeCluster::HasWindow(const std::string& job_id, const std::string& host) const {
   return std::any_of(flows_.begin(), flows_.end(), [&](const auto& entry) {
-    return entry.second.job == job_id && entry.second.from == host && entry.second.window_period > 0;
+    return entry.second.job == job_id && entry.second.from == host && entry.second.gate.armed();
   });
 }
 

@@ -1,16 +1,20 @@
 // A leaf-spine cluster with agents and jobs as the core sees them, simulated in steps of 10 ms: rings whose flows are
 // coupled (all go at the rate of the slowest), compute phases, shaped and slowed links, foreign traffic, counters that
-// are read at 10 Hz. Only messages go in and out: the core under test knows nothing else.
+// are read at 10 Hz. Bursts are held by the plugin's own gate, each flow's on the clock of its host. Only messages go in and
+// out: the core under test knows nothing else.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "controller/core.h"
+#include "netplugin/gate.h"
 
 namespace weft::controller::testing {
 
@@ -19,6 +23,8 @@ struct FakeJob {
   std::vector<std::string> ring;   ///< hosts; rank r sends to rank r + 1
   double compute_s = 0.4;
   double bytes = 12e6;             ///< of every flow per iteration, on the wire
+  double noise = 0;                ///< relative: each iteration's compute is drawn from compute · [1 - noise, 1 + noise]
+  double efficiency = 1;           ///< of the rate that it is given, that its bursts reach
 };
 
 class FakeCluster {
@@ -59,10 +65,17 @@ class FakeCluster {
 
   /// TOS byte in force for the job's flow from `host`.
   int TosOf(const std::string& job_id, const std::string& host) const;
+  /// Every iteration of the job so far: when it ended, and how long it took.
+  const std::vector<std::pair<double, double>>& Iterations(const std::string& job_id) const;
+  /// How much longer the job computes from its next iteration on.
+  void SetCompute(const std::string& job_id, double compute_s) { jobs_.at(job_id).job.compute_s = compute_s; }
+  /// The host's clock gains so many seconds per second from now on.
+  void SetClockDrift(const std::string& host, double drift);
   /// Whether the job's flow from `host` has a time window.
   bool HasWindow(const std::string& job_id, const std::string& host) const;
 
   bool measures_periods = false;                     ///< agents report periods and bursts
+  double most_delay_s = 0;                           ///< of samples on their way, drawn anew for each
   bool answers = true;                               ///< to the core's questions, at once
   std::vector<int> priorities;                       ///< TOS bytes that links serve strictly first, in this order
   std::vector<Action> actions;                       ///< everything the core answered
@@ -82,7 +95,11 @@ class FakeCluster {
     std::map<int, int> weights;
     double wait_wire = 0;
     int tos = 0;
-    double window_period = 0, window_offset = 0, window_length = 0;  ///< on the host's clock
+    net::Gate gate;
+    bool open = true;                                ///< its gate has let the burst at hand through
+    uint64_t progress_ns = 0;                        ///< when it last moved bytes, on the host's clock
+    double burst_start = 0, busy = 0, held = 0;
+    std::deque<double> starts;                       ///< of bursts that are over
     double rate = 0, room = 0;
     std::set<int> queued;                            ///< ports whose way has a full link
   };
@@ -90,8 +107,7 @@ class FakeCluster {
     FakeJob job;
     std::vector<uint64_t> flows;
     double compute_left = 0, bytes_left = 0, started = 0;
-    bool held = false;                               ///< it waits for its window
-    double burst_start = 0, busy = 0;
+    bool held = false;                               ///< some of its flows wait for their windows
     std::vector<std::pair<double, double>> iterations;  ///< end, duration
   };
 
@@ -101,7 +117,11 @@ class FakeCluster {
   double CapacityOf(const LinkKey& link) const;
   void Open(JobRun& run, const std::string& from, const std::string& to, int spine);
   void Step(double dt);
-  bool GateOpen(const JobRun& run) const;
+  bool OpenGates(JobRun& run);
+  void EndIteration(JobRun& run);
+  double Uniform();
+  double ClockOf(const std::string& host) const;
+  uint64_t ClockNs(const std::string& host) const { return static_cast<uint64_t>(ClockOf(host) * 1e9); }
   size_t RankOf(const JobRun& run) const;
   void FillBurst(const Flow& flow, v1::FlowCounters& counters) const;
   void FillRates(std::vector<JobRun*> open, bool last, std::map<JobRun*, std::map<LinkKey, double>>& coefficient,
@@ -123,6 +143,8 @@ class FakeCluster {
   std::map<uint64_t, Flow> flows_;
   std::map<std::string, JobRun> jobs_;
   std::map<std::string, std::vector<uint64_t>> closed_;
+  std::map<std::string, std::pair<double, double>> clocks_;  ///< of those that drift: offset at time 0, gain per second
+  std::mt19937 random_{1};
   double now_ = 0;
   int64_t steps_ = 0;
   uint64_t next_flow_ = 1;

@@ -14,6 +14,7 @@
 #include "cli/online.h"
 #endif
 #include "common/exit_code.h"
+#include "common/unknown_command.h"
 
 namespace weft::cli {
 namespace {
@@ -128,14 +129,6 @@ CLI::App* AddOnline(CLI::App& app, int& exit_code, const char* name, const char*
   return command;
 }
 #endif
-
-/// The first word, if it should be a command and is none: CLI11 would only miss a command, or call it an argument.
-std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return "";
-  const std::string word = argv[1];
-  const auto named = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; });
-  return named.empty() ? word : "";
-}
 
 int Main(int argc, char** argv) {
   CLI::App app("Weft: co-design of parallelism, collectives and flows for GPU training clusters", "weft");

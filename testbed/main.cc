@@ -13,6 +13,7 @@
 
 #include "common/exit_code.h"
 #include "common/parse_units.h"
+#include "common/unknown_command.h"
 #include "testbed/fabric.h"
 #include "testbed/net_namespace.h"
 
@@ -165,14 +166,6 @@ std::function<void(const std::string&)> RateInto(Target& target) {
     if (!rate) throw CLI::ValidationError(rate.error().message());
     target = *rate;
   };
-}
-
-/// The first word, if it should be a command and is none.
-std::string UnknownCommand(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return "";
-  const std::string word = argv[1];
-  const auto named = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; });
-  return named.empty() ? word : "";
 }
 
 int Main(int argc, char** argv) {

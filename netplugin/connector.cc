@@ -11,17 +11,6 @@
 namespace weft::net {
 namespace {
 
-/// What is wrong with a handle that came from outside, or nullptr.
-const char* CheckHandle(const Handle& handle, const Environment& environment) {
-  if (handle.magic != kHandleMagic) return "not a handle of this plugin";
-  if (handle.version != kWireVersion) return "a handle of another version of this plugin";
-  if (handle.family != 4 && handle.family != 6) return "a handle with an unknown address family";
-  if (handle.port == 0) return "a handle without a port";
-  const uint64_t job = JobHash(environment.job_id);
-  if (job != 0 && handle.job_hash != 0 && handle.job_hash != job) return "a handle of another job (WEFT_JOB_ID)";
-  return nullptr;
-}
-
 Address PeerOf(const Handle& handle) {
   Address address;
   address.family = handle.family == 6 ? AF_INET6 : AF_INET;
@@ -31,6 +20,17 @@ Address PeerOf(const Handle& handle) {
 }
 
 }  // namespace
+
+const char* CheckHandle(const Handle& handle, uint64_t job_hash) {
+  if (handle.magic != kHandleMagic) return "not a handle of this plugin";
+  if (handle.version != kWireVersion) return "a handle of another version of this plugin";
+  if (handle.family != 4 && handle.family != 6) return "a handle with an unknown address family";
+  if (handle.port == 0) return "a handle without a port";
+  if (job_hash != 0 && handle.job_hash != 0 && handle.job_hash != job_hash) {
+    return "a handle of another job (WEFT_JOB_ID)";
+  }
+  return nullptr;
+}
 
 uint64_t JobHash(const std::string& job) {
   if (job.empty()) return 0;
@@ -60,6 +60,7 @@ int Connector::Start(Handle* handle, const Options& options) {
     return nccl::kSystemError;
   }
   SetTrafficClass(fd.get(), peer.family, options.traffic_class);
+  SetUnsentLimit(fd.get(), services_.environment.unsent_bytes);
   sockaddr_storage storage;
   // Leave from the chosen NIC, with a port of the kernel's choice at connect time. Not where it cannot work.
   if (options.local.family == peer.family && options.local.loopback() == peer.loopback()) {
@@ -86,7 +87,7 @@ int Connector::Start(Handle* handle, const Options& options) {
 }
 
 int Connector::Step(Handle* handle, const Options& options, std::unique_ptr<SendComm>* comm) {
-  if (const char* wrong = CheckHandle(*handle, services_.environment)) {
+  if (const char* wrong = CheckHandle(*handle, JobHash(services_.environment.job_id))) {
     Log(nccl::kLogWarn, "connect: %s (magic %08x, version %u)", wrong, handle->magic, handle->version);
     return nccl::kInvalidArgument;
   }

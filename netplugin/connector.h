@@ -16,6 +16,9 @@ namespace weft::net {
 /// FNV-1a of a job id; 0 for none.
 uint64_t JobHash(const std::string& job);
 
+/// What is wrong with a handle that NCCL carried here, or nullptr. `job_hash`: of this process, 0 for none.
+const char* CheckHandle(const Handle& handle, uint64_t job_hash);
+
 /// Fills what listen() gives away.
 Handle MakeHandle(const Address& address, uint64_t cookie, const Environment& environment);
 

@@ -8,6 +8,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "netplugin/abi/seqlock.h"
+#include "netplugin/log.h"
+#include "netplugin/telemetry.h"
+
 namespace weft::net {
 
 const char* CheckFlowPolicy(const abi::FlowPolicy& entry, uint64_t now) {
@@ -106,6 +110,35 @@ void PolicyStore::Collect() {
   uint64_t oldest = kept_.back()->generation();
   for (const auto* reader : readers_) oldest = std::min(oldest, reader->load(std::memory_order_acquire));
   std::erase_if(kept_, [oldest](const auto& mapping) { return mapping->generation() < oldest; });
+}
+
+bool FlowEntry::Read(const PolicyStore& store, uint64_t flow, uint64_t now, std::atomic<uint64_t>& rejected) {
+  const PolicyMapping* mapping = store.current();
+  const uint64_t epoch = mapping->table().epoch.load(std::memory_order_acquire);
+  if (epoch == epoch_ && mapping->generation() == generation_) return false;
+  abi::FlowPolicy entry;
+  const abi::PolicyRead result = abi::ReadFlowPolicy(mapping->table(), flow, &entry);
+  if (result == abi::PolicyRead::kBusy) return false;  // the writer is at it: the next time
+  epoch_ = epoch;
+  generation_ = mapping->generation();
+  listed_ = false;
+  const char* wrong = nullptr;
+  if (result == abi::PolicyRead::kCorrupt) wrong = "the table's entry count is out of range";
+  if (result == abi::PolicyRead::kFound) wrong = CheckFlowPolicy(entry, now);
+  if (wrong) {
+    Log(nccl::kLogWarn, "policy of epoch %llu for flow %016llx refused: %s; keeping the last one",
+        static_cast<unsigned long long>(epoch), static_cast<unsigned long long>(flow), wrong);
+    Bump(rejected, 1);
+    return false;
+  }
+  if (result != abi::PolicyRead::kFound) return false;
+  policy_ = entry;
+  present_ = listed_ = true;
+  return true;
+}
+
+bool FlowEntry::Leased(const PolicyStore& store, uint64_t now) const {
+  return present_ && net::Leased(policy_, listed_ ? &store.current()->table() : nullptr, now);
 }
 
 }  // namespace weft::net

@@ -81,4 +81,25 @@ class PolicyStore {
   std::atomic<const PolicyMapping*> current_;
 };
 
+/// The newest good entry of one flow, as the thread that looks after the flow reads it. What is refused leaves the entry
+/// before it in force. Not thread-safe.
+class FlowEntry {
+ public:
+  /// True if there is a new entry of `flow`. One that is refused is logged, and counted in `rejected`, whose only writer
+  /// the calling thread is.
+  bool Read(const PolicyStore& store, uint64_t flow, uint64_t now, std::atomic<uint64_t>& rejected);
+
+  bool present() const { return present_; }
+  const abi::FlowPolicy& policy() const { return policy_; }  ///< all zero before the first one
+  uint64_t epoch() const { return epoch_; }                  ///< of the newest table that was looked at
+  /// Whether what is leased in it applies at `now`.
+  bool Leased(const PolicyStore& store, uint64_t now) const;
+
+ private:
+  abi::FlowPolicy policy_{};
+  bool present_ = false;
+  bool listed_ = false;  // the newest table names it: its lease can be renewed
+  uint64_t epoch_ = 0, generation_ = 0;
+};
+
 }  // namespace weft::net

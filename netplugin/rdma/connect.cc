@@ -31,6 +31,7 @@ int RdmaConnector::Step(Handle* handle, const LocalEnd& end, std::unique_ptr<Com
     Log(nccl::kLogWarn, "connect: %s (magic %08x, version %u)", wrong, handle->magic, handle->version);
     return nccl::kInvalidArgument;
   }
+  Collect(NowNs());
   std::unique_ptr<Pending> pending;
   if (handle->ticket == 0) {
     pending = std::make_unique<Pending>();
@@ -61,9 +62,24 @@ int RdmaConnector::Step(Handle* handle, const LocalEnd& end, std::unique_ptr<Com
     handle->ticket = 0;
     return code;
   }
+  pending->asked_ns = NowNs();
   const std::lock_guard lock(mutex_);
   under_way_.emplace(handle->ticket, std::move(pending));
   return code;
+}
+
+size_t RdmaConnector::Collect(uint64_t now) {
+  std::vector<std::unique_ptr<Pending>> abandoned;  // before the lock: their queue pairs are given back after it
+  const std::lock_guard lock(mutex_);
+  for (auto it = under_way_.begin(); it != under_way_.end();) {
+    if (now < it->second->asked_ns + kAbandonedNs) {
+      ++it;
+      continue;
+    }
+    abandoned.push_back(std::move(it->second));
+    it = under_way_.erase(it);
+  }
+  return under_way_.size();
 }
 
 int RdmaConnector::Start(Handle* handle, const LocalEnd& end, Pending* pending) {

@@ -13,6 +13,7 @@ namespace weft::net::rdma {
 namespace {
 
 constexpr int kHoldTries = 20'000;
+constexpr uint64_t kStopHereNs = 500'000;
 
 }  // namespace
 
@@ -138,13 +139,34 @@ void Flow::LaneFailed(uint32_t lane, ibv_wc_status status) {
   services_.background.Wake();
 }
 
-bool Flow::StopAndRestart(uint32_t generation) {
+void Flow::Stop(uint32_t generation) {
   state_ = State::kWaiting;
-  pairs_->Stop([this](const ibv_wc& completion) { OnCompletion(completion); });
+  stopping_ = true;
+  next_generation_ = generation;
+  pairs_->BeginStop();
+  // Most devices end what was posted at once. What takes longer is looked at in the sweeps to come: others wait for this
+  // thread.
+  const uint64_t until = NowNs() + kStopHereNs;
+  do {
+    ContinueStop();
+  } while (stopping_ && NowNs() < until);
+}
+
+void Flow::ContinueStop() {
+  ibv_wc completions[16];
+  int count = 0;
+  do {
+    count = pairs_->Poll(completions, 16);
+    for (int i = 0; i < count; ++i) OnCompletion(completions[i]);
+  } while (count == 16);
+  if (error_ != nccl::kSuccess || !pairs_->Stopped()) return;
+  stopping_ = false;
   std::string why;
-  if (pairs_->Restart(generation, &why)) return true;
-  Fail(nccl::kSystemError, why.c_str());
-  return false;
+  if (pairs_->Restart(next_generation_, &why)) {
+    OnStopped();
+  } else {
+    Fail(nccl::kSystemError, why.c_str());
+  }
 }
 
 void Flow::ConnectWhenPossible(const ControlMessage& peer) {
@@ -221,7 +243,10 @@ void Flow::LookForStandstill(uint64_t now) {
 }
 
 void Flow::Sweep(const Tick& tick) {
-  if (tick.sample) recorder_.CloseIdleBurst(tick.now);
+  if (tick.sample) {
+    recorder_.CloseIdleBurst(tick.now);
+    Sample(tick.now);
+  }
   const Hold hold(*this, kHoldTries);
   if (!hold) return;  // the next sweep
   ReadControl();
@@ -231,6 +256,7 @@ void Flow::Sweep(const Tick& tick) {
     Fail(nccl::kRemoteError, "could not be set up anew in time (WEFT_RDMA_RECOVERY_S)");
     return;
   }
+  if (stopping_) ContinueStop();
   if (connecting_) TryConnect();
   // A failure must be seen although nobody tests a request this moment: the other end may wait for what got lost.
   if (tick.sample) {

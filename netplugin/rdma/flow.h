@@ -86,6 +86,8 @@ class Flow : public Comm, public BackgroundTask {
   /// Under the hold, on the background thread.
   virtual void OnMessage(const ControlMessage& message) = 0;
   virtual void Work(const Tick& tick) = 0;
+  /// Each sweep that samples, without the hold.
+  virtual void Sample(uint64_t /*now*/) {}
   /// Under the hold, on either thread.
   virtual void OnCompletion(const ibv_wc& completion) = 0;
 
@@ -93,8 +95,10 @@ class Flow : public Comm, public BackgroundTask {
   void Poll();
   /// From a completion: leaves the rest to the background thread.
   void LaneFailed(uint32_t lane, ibv_wc_status status);
-  /// Stops the pairs and sets them back; what completed meanwhile is counted.
-  bool StopAndRestart(uint32_t generation);
+  /// Stops the pairs and, once all that was posted has ended, sets them back for `generation`: then OnStopped(), in this
+  /// call if the device is quick, else in a sweep to come. What completes meanwhile is counted.
+  void Stop(uint32_t generation);
+  virtual void OnStopped() = 0;
   /// From now on each sweep tries to connect to what `peer` describes, until it works: a port that is down, or a route
   /// that is not back yet, is what a flow is set up anew for. Then OnConnected(peer).
   void ConnectWhenPossible(const ControlMessage& peer);
@@ -130,10 +134,14 @@ class Flow : public Comm, public BackgroundTask {
  private:
   void ReadControl();
   void TryConnect();
+  void ContinueStop();
   void LookForStandstill(uint64_t now);
 
   uint64_t seen_completed_ = 0;
   uint64_t moved_ns_ = NowNs();  ///< when completed() last grew, or nothing was in flight
+
+  bool stopping_ = false;
+  uint32_t next_generation_ = 0;
 
   ControlMessage wanted_peer_{};
   bool connecting_ = false;

@@ -3,13 +3,18 @@
 #include <cerrno>
 #include <cstring>
 
+#include "netplugin/socket.h"
+
 namespace weft::net::rdma {
 
 std::unique_ptr<Flusher> Flusher::Make(std::shared_ptr<Port> port, std::string* why) {
   std::unique_ptr<Flusher> made(new Flusher(std::move(port)));
   const Verbs& verbs = made->port_->verbs();
-  made->mr_ = verbs.reg_mr(made->port_->pd(), &made->byte_, sizeof made->byte_, IBV_ACCESS_LOCAL_WRITE);
-  made->cq_ = verbs.create_cq(made->port_->context(), kDepth, nullptr, nullptr, 0);
+  if (made->landing_.Allocate(1)) {
+    made->mr_ = verbs.reg_mr(made->port_->pd(), made->landing_.data(), made->landing_.size(), IBV_ACCESS_LOCAL_WRITE);
+  }
+  // Twice: completions of a connection that failed may lie there still when it is set up anew.
+  made->cq_ = verbs.create_cq(made->port_->context(), 2 * kDepth, nullptr, nullptr, 0);
   if (made->mr_ && made->cq_) {
     ibv_qp_init_attr attributes{};
     attributes.send_cq = attributes.recv_cq = made->cq_;
@@ -66,23 +71,49 @@ bool Flusher::Connect(std::string* why) {
          modify(send, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-bool Flusher::Start(uint64_t address, uint32_t key, uint32_t slot) {
+void Flusher::Start(uint64_t address, uint32_t key, uint32_t slot) {
+  reads_[slot] = {address, key, true};
+  if (broken_since_ == 0 && !Post(slot)) Broke();
+}
+
+bool Flusher::Post(uint32_t slot) {
   ibv_sge piece{};
-  piece.addr = reinterpret_cast<uint64_t>(&byte_);
-  piece.length = sizeof byte_;
+  piece.addr = reinterpret_cast<uint64_t>(landing_.data());
+  piece.length = 1;
   piece.lkey = mr_->lkey;
   ibv_send_wr request{};
-  request.wr_id = slot;
+  request.wr_id = generation_ << 32 | slot;
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_READ;
   request.send_flags = IBV_SEND_SIGNALED;
-  request.wr.rdma.remote_addr = address;
-  request.wr.rdma.rkey = key;
+  request.wr.rdma.remote_addr = reads_[slot].address;
+  request.wr.rdma.rkey = reads_[slot].key;
   ibv_send_wr* refused = nullptr;
-  const int error = ibv_post_send(pair_, &request, &refused);
-  errno = error;
-  return error == 0;
+  return ibv_post_send(pair_, &request, &refused) == 0;
+}
+
+void Flusher::Broke() {
+  if (broken_since_ != 0) return;
+  broken_since_ = NowNs();
+  next_repair_ = 0;
+}
+
+bool Flusher::Repair() {
+  const uint64_t now = NowNs();
+  if (now > broken_since_ + static_cast<uint64_t>(port_->environment().recovery_s) * 1'000'000'000u) return false;
+  if (now < next_repair_ || port_->down()) return true;
+  next_repair_ = now + kRepairEveryNs;
+  ibv_qp_attr reset{};
+  reset.qp_state = IBV_QPS_RESET;
+  std::string why;
+  ++generation_;
+  if (port_->verbs().modify_qp(pair_, &reset, IBV_QP_STATE) != 0 || !Connect(&why)) return true;
+  for (uint32_t slot = 0; slot < kDepth; ++slot) {
+    if (reads_[slot].under_way && !Post(slot)) return true;
+  }
+  broken_since_ = 0;
+  return true;
 }
 
 }  // namespace weft::net::rdma

@@ -4,12 +4,14 @@
 
 #include <sys/socket.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <set>
 
 #include "netplugin/rdma/gid.h"
+#include "netplugin/rdma/own_pages.h"
 #include "netplugin/rdma/path.h"
 #include "netplugin/rdma/port.h"
 #include "netplugin/rdma/split.h"
@@ -122,6 +124,28 @@ TEST(RdmaPath, PairsAreKeptOnePerPathFirst) {
   EXPECT_EQ(ChoosePairs(ports, 9, probe).size(), 6u);
   // Without a probe different ports are what may differ.
   EXPECT_THAT(ChoosePairs(std::vector<uint16_t>{7, 7, 8}, 2, nullptr), ElementsAre(0, 2));
+}
+
+/// What the kernel says of the mapping that begins at `address`: "VmFlags" of /proc/self/smaps.
+std::string FlagsOf(const void* address) {
+  char begin[32];
+  std::snprintf(begin, sizeof begin, "%lx-", reinterpret_cast<unsigned long>(address));
+  std::ifstream maps("/proc/self/smaps");
+  bool found = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.starts_with(begin)) found = true;
+    if (found && line.starts_with("VmFlags:")) return line + " ";
+  }
+  return "";
+}
+
+TEST(RdmaOwnPages, AreWholeZeroedAndNotForAForkedChild) {
+  OwnPages pages;
+  ASSERT_TRUE(pages.Allocate(5000));
+  EXPECT_EQ(pages.size(), 8192u);
+  EXPECT_EQ(reinterpret_cast<uint64_t>(pages.data()) % 4096, 0u);
+  EXPECT_EQ(static_cast<char*>(pages.data())[8191], 0);
+  EXPECT_THAT(FlagsOf(pages.data()), HasSubstr(" dc ")) << "do not copy on fork";
 }
 
 GidEntry Gid(int index, const char* text, GidType type) { return {index, *ParseGid(text), type}; }

@@ -1,11 +1,9 @@
 #include "netplugin/rdma/queue_pairs.h"
 
 #include <arpa/inet.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -18,10 +16,7 @@ constexpr uint64_t kStopPatienceNs = 100'000'000;
 constexpr uint8_t kHopLimit = 255;
 constexpr uint8_t kReceiverNotReadyTimer = 12;  // 0.64 ms
 constexpr uint8_t kRetryWhenNotReady = 7;       // for ever
-constexpr size_t kPage = 4096;
 constexpr uint32_t kInline = sizeof(Credit);
-
-size_t MemoryBytes() { return (sizeof(FlowMemory) + kPage - 1) / kPage * kPage; }
 
 void Because(std::string* why, const char* what, int error) { *why = std::string(what) + ": " + std::strerror(error); }
 
@@ -42,15 +37,12 @@ QueuePairs::~QueuePairs() {
   }
   if (cq_) verbs.destroy_cq(cq_);
   if (memory_mr_) verbs.dereg_mr(memory_mr_);
-  std::free(memory_);
 }
 
 bool QueuePairs::MakeMemory(std::string* why) {
-  void* memory = std::aligned_alloc(kPage, MemoryBytes());
-  if (!memory) throw std::bad_alloc();
-  std::memset(memory, 0, MemoryBytes());
-  memory_ = new (memory) FlowMemory{};
-  memory_mr_ = port_->verbs().reg_mr(port_->pd(), memory, MemoryBytes(),
+  if (!pages_.Allocate(sizeof(FlowMemory))) throw std::bad_alloc();
+  memory_ = new (pages_.data()) FlowMemory{};
+  memory_mr_ = port_->verbs().reg_mr(port_->pd(), pages_.data(), pages_.size(),
                                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (memory_mr_) return true;
   Because(why, "register memory", errno);
@@ -211,14 +203,9 @@ void QueuePairs::BeginStop() {
   stop_deadline_ = NowNs() + kStopPatienceNs;
 }
 
-bool QueuePairs::Stopped() {
+bool QueuePairs::Stopped() const {
   const bool open = !ForEachLane([&](uint32_t lane) { return in_flight_[lane] == 0 && receives_posted_[lane] == 0; });
   return !open || NowNs() > stop_deadline_;
-}
-
-void QueuePairs::Pause() {
-  const timespec nap{0, 50'000};  // the device flushes by itself; the background thread has time
-  nanosleep(&nap, nullptr);
 }
 
 bool QueuePairs::Restart(uint32_t generation, std::string* why) {

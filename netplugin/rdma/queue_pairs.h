@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "netplugin/rdma/own_pages.h"
 #include "netplugin/rdma/port.h"
 #include "netplugin/rdma/verbs.h"
 #include "netplugin/rdma/wire.h"
@@ -82,22 +83,10 @@ class QueuePairs {
   /// in `why`.
   bool Connect(const ControlMessage& peer, std::string* why);
 
-  /// Ends all traffic at once and waits until every request that was posted has its completion, which it hands to
-  /// `each` (in what state the request ended does not matter to it: see wc.status). Afterwards the peer can write no
-  /// more. Takes up to 100 ms: never on a data thread.
-  template <typename Each>
-  void Stop(const Each& each) {
-    BeginStop();
-    ibv_wc completions[16];
-    while (!Stopped()) {
-      const int count = ibv_poll_cq(cq_, 16, completions);
-      for (int i = 0; i < count; ++i) {
-        Finished(completions[i]);
-        each(completions[i]);
-      }
-      if (count <= 0) Pause();
-    }
-  }
+  /// Ends all traffic at once: every request that was posted gets its completion, which Poll() hands out.
+  void BeginStop();
+  /// Whether all of them have it, or 100 ms have passed since BeginStop(). Afterwards the peer can write no more.
+  bool Stopped() const;
   /// Back to the start, with new packet numbers; the next Connect() begins `generation`. False with the reason in
   /// `why`.
   bool Restart(uint32_t generation, std::string* why);
@@ -129,9 +118,6 @@ class QueuePairs {
   bool ToInit(ibv_qp* qp, std::string* why);
   bool ToReady(uint32_t lane, const ControlMessage& peer, std::string* why);
   void ChoosePacketNumbers();
-  void BeginStop();
-  bool Stopped();
-  static void Pause();
   void Finished(const ibv_wc& completion);
   uint32_t Depth(uint32_t lane) const { return lane == kControlLane ? 2 * kSlots : kDataDepth; }
   /// Calls `f` for the lanes that exist, the control lane last.
@@ -148,7 +134,8 @@ class QueuePairs {
   const std::shared_ptr<Port> port_;
   const uint32_t lanes_;
   const bool receives_;
-  FlowMemory* memory_ = nullptr;
+  OwnPages pages_;
+  FlowMemory* memory_ = nullptr;  // in pages_
   ibv_mr* memory_mr_ = nullptr;
   ibv_cq* cq_ = nullptr;
   uint32_t longest_inline_ = 0;

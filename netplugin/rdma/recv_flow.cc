@@ -84,7 +84,7 @@ int RecvFlow::Iflush(void* data, uint64_t size, void* mhandle, Request** request
   const auto free = std::ranges::find(flushes_, false, &Request::taken);
   if (free == flushes_.end()) return nccl::kInternalError;  // more than NCCL ever has
   const auto slot = static_cast<uint32_t>(free - flushes_.begin());
-  if (!flusher_->Start(reinterpret_cast<uint64_t>(data), region->mr->rkey, slot)) return nccl::kSystemError;
+  flusher_->Start(reinterpret_cast<uint64_t>(data), region->mr->rkey, slot);
   free->taken = true;
   free->done = false;
   free->size = 0;
@@ -94,7 +94,8 @@ int RecvFlow::Iflush(void* data, uint64_t size, void* mhandle, Request** request
 
 int RecvFlow::TestFlush(Request* request, int* done, int* size) {
   if (!request->done && !flusher_->Poll([this](uint32_t slot) { flushes_[slot % Flusher::kDepth].done = true; })) {
-    Log(nccl::kLogWarn, "flush through %s failed", pairs_->port()->name().c_str());
+    Log(nccl::kLogWarn, "flush through %s: the queue pair could not be set up anew in time (WEFT_RDMA_RECOVERY_S)",
+        pairs_->port()->name().c_str());
     return nccl::kSystemError;
   }
   if (!request->done) return nccl::kSuccess;
@@ -211,9 +212,13 @@ void RecvFlow::BeginAnew(const ControlMessage& message) {
     return;
   }
   if (failed_since_ == 0) failed_since_ = NowNs();
-  if (!StopAndRestart(message.generation) || error_ != nccl::kSuccess) return;
-  pairs_->SetTrafficClasses(message.port.traffic_class, message.port.control_traffic_class);
-  ConnectWhenPossible(message);
+  reset_ = message;
+  Stop(message.generation);
+}
+
+void RecvFlow::OnStopped() {
+  pairs_->SetTrafficClasses(reset_.port.traffic_class, reset_.port.control_traffic_class);
+  ConnectWhenPossible(reset_);
 }
 
 void RecvFlow::OnConnected(const ControlMessage&) {

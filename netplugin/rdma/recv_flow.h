@@ -41,6 +41,7 @@ class RecvFlow final : public Flow {
   void PartArrived(uint32_t lane, const ibv_wc& completion);
   std::optional<uint64_t> Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);
   void BeginAnew(const ControlMessage& message);
+  void OnStopped() override;
   void OnConnected(const ControlMessage& message) override;
 
   std::array<RecvRequest, kSlots> requests_;
@@ -50,6 +51,7 @@ class RecvFlow final : public Flow {
   uint32_t next_ = 0;      // sequence of the next message
   uint32_t pending_ = 0;   // posted and not complete
   uint32_t unannounced_ = 0;
+  ControlMessage reset_{};  // the sender's word that is being followed
   bool asked_ = false;     // kPleaseReset was said for this failure
 };
 

@@ -52,6 +52,7 @@ int SendFlow::Isend(const void* data, uint64_t size, int, void* mhandle, Request
     if (!slot.taken && !recorder_.waiting()) recorder_.WaitBegins(NowNs());
     return error_;
   }
+  if (gate_.armed() && !GateOpens()) return nccl::kSuccess;  // held: ask again
   if (Paced(size)) return nccl::kSuccess;
   if (const int wrong = Accepts(data, size, mhandle, credit)) return wrong;
   slot.size = size;
@@ -231,7 +232,10 @@ void SendFlow::Restart() {
   }
   if (failed_since_ == 0) failed_since_ = NowNs();
   restart_wanted_ = false;
-  if (!StopAndRestart(pairs_->generation() + 1)) return;
+  Stop(pairs_->generation() + 1);
+}
+
+void SendFlow::OnStopped() {
   const uint64_t now = NowNs();
   pairs_->port()->Sweep({now, false});  // its event may have come after its own turn
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
@@ -296,13 +300,19 @@ void SendFlow::ApplyReport(const ControlMessage& report) {
   }
 }
 
+void SendFlow::Sample(uint64_t now) {
+  const uint64_t last = slot_->last_progress_ns.load(std::memory_order_relaxed);
+  silent_ns_ = now - std::min(now, last);
+}
+
 void SendFlow::Work(const Tick& tick) {
   if (ReadPolicy(tick.now)) ApplyPorts();
   if (state_ != State::kRunning) {
     if (state_ == State::kFailed) Restart();
     return;
   }
-  pacing_bps_ = PolicyLeased(tick.now) ? entry_.pacing_bps : 0;
+  window_leased_ = PolicyLeased(tick.now);
+  pacing_bps_ = window_leased_ ? entry_.policy().pacing_bps : 0;
   Reweigh(tick.now);
   if (WantedClass(tick.now) != pairs_->data_class()) restart_wanted_ = true;
   if (restart_wanted_ && !peer_gone_) Restart();

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "netplugin/gate.h"
+#include "netplugin/policy.h"
 #include "netplugin/rdma/flow.h"
 #include "netplugin/rdma/split.h"
 
@@ -19,6 +21,9 @@ class SendFlow final : public Flow {
   /// nullptr until the receiver has posted a buffer for it.
   int Isend(const void* data, uint64_t size, int tag, void* mhandle, Request** request) override;
   int Test(Request* request, int* done, int* size) override;
+  /// Since the peer's NIC last acknowledged a part: a send that is in flight has a buffer to go to, so that nothing else
+  /// can be late.
+  uint64_t SilentNs() const override { return silent_ns_; }
 
  private:
   static constexpr uint64_t kSuspectNs = 10'000'000'000;  // how long a lane that failed alone carries nothing
@@ -38,6 +43,7 @@ class SendFlow final : public Flow {
     std::array<PostedPart, kMaxParts> parts{};
   };
 
+  void Sample(uint64_t now) override;
   void OnMessage(const ControlMessage& message) override;
   void Work(const Tick& tick) override;
   void OnCompletion(const ibv_wc& completion) override;
@@ -52,14 +58,17 @@ class SendFlow final : public Flow {
   void OnConnected(const ControlMessage& report) override;
   void ApplyReport(const ControlMessage& report);
   void Restart();
+  void OnStopped() override;
   bool Paced(uint64_t size);
+  bool GateOpens();
 
   // send_flow_policy.cc: background thread, under the hold.
   bool ReadPolicy(uint64_t now);
+  void CountHeld();
   void ApplyPorts();
   void Reweigh(uint64_t now);
   bool Wanted(uint16_t port) const;
-  bool PolicyLeased(uint64_t now) const;
+  bool PolicyLeased(uint64_t now) const { return entry_.Leased(services_.policies, now); }
   uint8_t WantedClass(uint64_t now) const;
 
   const uint8_t own_class_;
@@ -72,16 +81,16 @@ class SendFlow final : public Flow {
   std::array<LaneShare, kMaxParts> shares_{};
   std::array<uint64_t, kMaxParts> suspect_until_{};
   uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer
+  uint64_t silent_ns_ = UINT64_MAX;  // background thread
   uint64_t pacing_bps_ = 0;
   uint64_t paced_until_ = 0;
 
   // Policy.
-  abi::FlowPolicy entry_{};
-  bool has_entry_ = false;
-  bool entry_listed_ = false;   // the newest table has it
+  FlowEntry entry_;
+  Gate gate_;                   // the time window
+  bool window_leased_ = false;  // as of the last sweep
   bool restart_wanted_ = false;
   bool ports_refused_ = false;  // said once
-  uint64_t entry_epoch_ = 0, entry_generation_ = 0;
 };
 
 }  // namespace weft::net::rdma

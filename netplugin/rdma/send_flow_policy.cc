@@ -1,47 +1,49 @@
 // What the job's policy makes of a sending RDMA flow: weights at once, ports and traffic class by beginning anew.
 #include <algorithm>
 
-#include "netplugin/abi/seqlock.h"
 #include "netplugin/log.h"
 #include "netplugin/rdma/send_flow.h"
 
 namespace weft::net::rdma {
 
-/// True if there is a new entry of this flow. Counts what it refuses.
 bool SendFlow::ReadPolicy(uint64_t now) {
-  const PolicyMapping* mapping = services_.policies.current();
-  const uint64_t epoch = mapping->table().epoch.load(std::memory_order_acquire);
-  if (epoch == entry_epoch_ && mapping->generation() == entry_generation_) return false;
-  abi::FlowPolicy entry;
-  const abi::PolicyRead result = abi::ReadFlowPolicy(mapping->table(), flow_, &entry);
-  if (result == abi::PolicyRead::kBusy) return false;
-  entry_epoch_ = epoch;
-  entry_generation_ = mapping->generation();
-  entry_listed_ = false;
-  const char* wrong = nullptr;
-  if (result == abi::PolicyRead::kCorrupt) wrong = "the table's entry count is out of range";
-  if (result == abi::PolicyRead::kFound) wrong = CheckFlowPolicy(entry, now);
-  if (wrong) {
-    Log(nccl::kLogWarn, "policy of epoch %llu for flow %016llx refused: %s; keeping the last one",
-        static_cast<unsigned long long>(epoch), static_cast<unsigned long long>(flow_), wrong);
-    Bump(services_.telemetry.process().policy_rejected, 1);  // this thread is its only writer
-    return false;
-  }
-  if (result != abi::PolicyRead::kFound) return false;
-  entry_ = entry;
-  has_entry_ = entry_listed_ = true;
-  recorder_.slot().policy_epoch.store(epoch, std::memory_order_relaxed);
+  if (!entry_.Read(services_.policies, flow_, now, services_.telemetry.process().policy_rejected)) return false;
+  recorder_.slot().policy_epoch.store(entry_.epoch(), std::memory_order_relaxed);
+  gate_.Set(entry_.policy(), now);
+  CountHeld();
   return true;
 }
 
+/// Asked before a message is cut, while the flow has a time window. False: the burst is early. NCCL's thread.
+bool SendFlow::GateOpens() {
+  const uint64_t now = NowNs();
+  bool open = true;
+  if (window_leased_) {
+    open = gate_.Opens(now, recorder_.last_active());
+  } else {
+    gate_.Release(now);
+  }
+  // The peer has done its part: from here on the time is the gate's.
+  if (!open && recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, now);
+  CountHeld();
+  return open;
+}
+
+void SendFlow::CountHeld() {
+  uint64_t ns = 0;
+  if (!gate_.TakeHeld(&ns)) return;
+  Bump(recorder_.slot().gate_held_ns, ns);
+  Bump(recorder_.slot().gate_holds, 1);
+}
+
 bool SendFlow::Wanted(uint16_t port) const {
-  return std::ranges::any_of(entry_.lanes, [port](const auto& lane) { return port != 0 && lane.source_port == port; });
+  return std::ranges::any_of(entry_.policy().lanes, [port](const auto& lane) { return port != 0 && lane.source_port == port; });
 }
 
 /// Gives ports that the policy names and no lane has to lanes whose port it does not name.
 void SendFlow::ApplyPorts() {
   uint32_t lane = 0;
-  for (const abi::LanePolicy& wanted : entry_.lanes) {
+  for (const abi::LanePolicy& wanted : entry_.policy().lanes) {
     const uint16_t port = wanted.source_port;
     if (port == 0) break;
     bool have = false;
@@ -76,7 +78,7 @@ void SendFlow::Reweigh(uint64_t now) {
     return total > 0;
   };
   const auto by_policy = [&](uint32_t lane) -> uint32_t {
-    for (const abi::LanePolicy& wanted : entry_.lanes) {
+    for (const abi::LanePolicy& wanted : entry_.policy().lanes) {
       if (wanted.source_port == 0) break;
       if (wanted.source_port == pairs_->UdpPort(lane)) return wanted.weight;
     }
@@ -84,7 +86,7 @@ void SendFlow::Reweigh(uint64_t now) {
   };
   const auto trusted = [&](uint32_t lane) { return suspect_until_[lane] <= now; };
   const auto alike = [](uint32_t) -> uint32_t { return 1; };
-  (has_entry_ && weigh([&](uint32_t lane) { return trusted(lane) ? by_policy(lane) : 0; })) ||
+  (entry_.present() && weigh([&](uint32_t lane) { return trusted(lane) ? by_policy(lane) : 0; })) ||
       weigh([&](uint32_t lane) { return trusted(lane) ? 1u : 0u; }) || weigh(alike);
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
     if (shares_[lane].weight == weights[lane]) continue;
@@ -94,15 +96,10 @@ void SendFlow::Reweigh(uint64_t now) {
   }
 }
 
-bool SendFlow::PolicyLeased(uint64_t now) const {
-  const abi::PolicyTable* table = entry_listed_ ? &services_.policies.current()->table() : nullptr;
-  return has_entry_ && Leased(entry_, table, now);
-}
-
 uint8_t SendFlow::WantedClass(uint64_t now) const {
   const int own = services_.environment.rdma.traffic_class;
   if (own >= 0) return static_cast<uint8_t>(own);  // the user's
-  return PolicyLeased(now) ? static_cast<uint8_t>(entry_.traffic_class & 0xFC) : own_class_;
+  return PolicyLeased(now) ? static_cast<uint8_t>(entry_.policy().traffic_class & 0xFC) : own_class_;
 }
 
 }  // namespace weft::net::rdma

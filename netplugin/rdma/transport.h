@@ -67,8 +67,15 @@ class RdmaConnector {
   /// code. Threads: any, one at a time per handle.
   int Step(Handle* handle, const LocalEnd& end, std::unique_ptr<Comm>* comm);
 
+  /// Gives up what nobody has asked for in the last five minutes: NCCL never says that it has abandoned a connect. Each
+  /// Step() does so. Returns how many are under way. Threads: any.
+  size_t Collect(uint64_t now);
+
  private:
+  static constexpr uint64_t kAbandonedNs = 300'000'000'000;
+
   struct Pending {
+    uint64_t asked_ns = 0;  // when Step() last had it
     std::unique_ptr<ControlChannel> control;
     std::unique_ptr<QueuePairs> pairs;  // set once the hello was sent
     uint64_t flow = 0;

@@ -1,5 +1,5 @@
 // What the peer says is checked before it is used: messages, handles, credits and immediate values, and mutants of
-// them.
+// them. WEFT_FUZZ_ROUNDS asks for more mutants.
 #include "netplugin/rdma/wire.h"
 
 #include <gmock/gmock.h>
@@ -8,9 +8,13 @@
 #include <cstring>
 #include <random>
 
+#include "netplugin/testing/fuzz.h"
+
 namespace weft::net::rdma {
 namespace {
 
+using net::testing::FuzzRounds;
+using net::testing::Spoil;
 using ::testing::HasSubstr;
 
 ControlMessage GoodMessage(ControlType type = ControlType::kHello) {
@@ -75,15 +79,10 @@ TEST(RdmaControlMessage, ASlotReportMustBelongToItsSlot) {
 TEST(RdmaControlMessage, MutantsAreRefusedOrHarmless) {
   std::mt19937_64 random(7);
   int passed = 0;
-  for (int round = 0; round < 200'000; ++round) {
+  const int rounds = FuzzRounds(200'000);
+  for (int round = 0; round < rounds; ++round) {
     ControlMessage message = GoodMessage(static_cast<ControlType>(1 + round % 6));
-    unsigned char bytes[sizeof message];
-    std::memcpy(bytes, &message, sizeof message);
-    for (uint64_t n = 1 + random() % 8; n > 0; --n) {
-      unsigned char& byte = bytes[random() % sizeof bytes];
-      byte = static_cast<unsigned char>(random() % 2 ? random() : byte ^ 1u << random() % 8);
-    }
-    std::memcpy(&message, bytes, sizeof message);
+    Spoil(&message, random, 8);
     if (CheckControlMessage(message)) continue;
     ++passed;
     if (message.type == ControlType::kReady || message.type == ControlType::kPleaseReset) continue;
@@ -97,8 +96,8 @@ TEST(RdmaControlMessage, MutantsAreRefusedOrHarmless) {
       if (message.slots[i].used) { ASSERT_EQ(message.slots[i].sequence % kSlots, i); }
     }
   }
-  EXPECT_GT(passed, 1000);  // the mutations are small enough to reach behind the first checks
-  EXPECT_LT(passed, 199'000);
+  EXPECT_GT(passed, rounds / 200);  // the mutations are small enough to reach behind the first checks
+  EXPECT_LT(passed, rounds - rounds / 200);
 }
 
 Handle GoodHandle() {
@@ -130,6 +129,24 @@ TEST(RdmaHandle, EachFieldThatCannotBeIsNamed) {
   }
 }
 
+TEST(RdmaHandle, MutantsThatPassNameAPeerOfThisJob) {
+  std::mt19937_64 random(3);
+  int passed = 0;
+  const int rounds = FuzzRounds(100'000);
+  for (int round = 0; round < rounds; ++round) {
+    Handle handle = GoodHandle();
+    Spoil(&handle, random, 8);
+    if (CheckRdmaHandle(handle, 5)) continue;
+    ++passed;
+    ASSERT_EQ(handle.magic, kRdmaHandleMagic);
+    ASSERT_TRUE(handle.family == 4 || handle.family == 6);
+    ASSERT_NE(handle.port, 0);
+    ASSERT_TRUE(handle.job_hash == 5 || handle.job_hash == 0);
+  }
+  EXPECT_GT(passed, rounds / 100);
+  EXPECT_LT(passed, rounds / 10 * 9);
+}
+
 TEST(RdmaCredit, IsReadOnlyWhenAllOfItIsThere) {
   const Credit credit = MakeCredit(77, 0x7F0000001000, 1 << 20, 0xABCD, 3);
   Credit read;
@@ -147,7 +164,7 @@ TEST(RdmaCredit, IsReadOnlyWhenAllOfItIsThere) {
 /// The network may have written a part of the line when the sequence is seen: any prefix or suffix of the old line.
 TEST(RdmaCredit, AHalfWrittenLineIsNoCredit) {
   std::mt19937_64 random(3);
-  for (int round = 0; round < 20'000; ++round) {
+  for (int round = FuzzRounds(20'000); round > 0; --round) {
     const auto sequence = static_cast<uint32_t>(random());
     const Credit old = MakeCredit(sequence - kSlots, random(), random() % (1u << 30), 5, 1);
     const Credit now = MakeCredit(sequence, random(), random() % (1u << 30), 6, 2);
@@ -162,7 +179,7 @@ TEST(RdmaCredit, AHalfWrittenLineIsNoCredit) {
 TEST(RdmaCredit, MutantsDoNotPass) {
   std::mt19937_64 random(5);
   int passed = 0;
-  for (int round = 0; round < 100'000; ++round) {
+  for (int round = FuzzRounds(100'000); round > 0; --round) {
     Credit credit = MakeCredit(9, random(), 4096, 1, 1);
     auto* bytes = reinterpret_cast<unsigned char*>(&credit);
     const size_t place = random() % 24;  // what the check covers
@@ -192,7 +209,7 @@ TEST(RdmaImmediate, EveryValueOfASenderComesBack) {
 
 TEST(RdmaImmediate, AnyOtherValueIsRefused) {
   std::mt19937 random(1);
-  for (int round = 0; round < 100'000; ++round) {
+  for (int round = FuzzRounds(100'000); round > 0; --round) {
     const uint32_t value = random();
     Immediate out;
     const bool good = Decode(value, &out);

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <cstdlib>
+#include <ctime>
 
 namespace weft::net::fire {
 namespace {
@@ -14,7 +15,7 @@ bool Run(const std::string& command, std::string* why) {
 }
 
 std::string In(pid_t process, const std::string& command) {
-  return "nsenter --target " + std::to_string(process) + " --net " + command;
+  return "nsenter --target " + std::to_string(process) + " --net -- " + command;
 }
 
 }  // namespace
@@ -35,6 +36,16 @@ bool Cable::Lay(std::array<pid_t, 2> processes, std::string* why) {
     }
   }
   holder_ = processes[0];
+  // The kernel says a little later that the link is there; without it there is no device.
+  for (const pid_t process : processes) {
+    const std::string look = In(process, "ip link show " + name + " | grep -q 'state UP'");
+    int tries = 0;
+    while (!Run(look, why) && ++tries < 500) {
+      const timespec nap{0, 10'000'000};
+      nanosleep(&nap, nullptr);
+    }
+    if (tries == 500) return false;
+  }
   return true;
 }
 

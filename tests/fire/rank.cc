@@ -51,6 +51,12 @@ void Describe(const std::vector<std::unique_ptr<EndBase>>& ends) {
   for (const std::string& line : g_lines) std::fprintf(stderr, "  log: %s\n", line.c_str());
 }
 
+int GiveUp(const char* call, int code) {
+  std::fprintf(stderr, "%s: code %d\n", call, code);
+  Describe({});
+  return 1;
+}
+
 /// True if all ends came to their end without a failure.
 bool Drive(std::vector<std::unique_ptr<EndBase>>& ends, Control& control, Report& report) {
   uint64_t rounds = 0;
@@ -81,11 +87,13 @@ int RunRank(const RankSettings& rank, Settings settings, Control& control) {
   std::vector<std::unique_ptr<testing::Plugin>> plugins;
   for (int version = kOldestTable; version <= kNewestTable; ++version) {
     plugins.push_back(std::make_unique<testing::Plugin>(version));
-    if ((**plugins.back()).Init(&KeepLine) != nccl::kSuccess) return 1;
+    const int code = (**plugins.back()).Init(&KeepLine);
+    if (code != nccl::kSuccess) return GiveUp("init", code);
   }
   std::string name;
   int kinds = 0, most_grouped = 1;
-  if ((**plugins.back()).Properties(0, &name, &kinds, &most_grouped) != nccl::kSuccess) return 1;
+  const int code = (**plugins.back()).Properties(0, &name, &kinds, &most_grouped);
+  if (code != nccl::kSuccess) return GiveUp("getProperties", code);
   settings.most_grouped = static_cast<uint32_t>(most_grouped);
   bool good = false;
   {

@@ -8,27 +8,25 @@
 namespace weft::net::rdma::testing {
 
 Verbs Calls::Table() {
-  Verbs verbs;
-  verbs.get_device_name = &Calls::Name;
-  verbs.open_device = &Calls::Open;
-  verbs.close_device = &Calls::Close;
-  verbs.query_device = &Calls::QueryDevice;
-  verbs.query_port = &Calls::QueryPort;
-  verbs.alloc_pd = &Calls::AllocatePd;
-  verbs.dealloc_pd = &Calls::FreePd;
-  verbs.reg_mr = &Calls::Register;
-  verbs.reg_dmabuf_mr = &RegisterDmaBuf;
-  verbs.dereg_mr = &Calls::Deregister;
-  verbs.create_cq = &Calls::CreateQueue;
-  verbs.destroy_cq = &Calls::DestroyQueue;
-  verbs.create_qp = &Calls::CreatePair;
-  verbs.destroy_qp = &Calls::DestroyPair;
-  verbs.modify_qp = &Calls::Modify;
-  verbs.get_async_event = &Calls::NextEvent;
-  verbs.ack_async_event = &Calls::Acknowledge;
-  verbs.wc_status_str = &Calls::StatusText;
-  verbs.event_type_str = &Calls::EventText;
-  return verbs;
+  return {.get_device_name = &Name,
+          .open_device = &Open,
+          .close_device = &Close,
+          .query_device = &QueryDevice,
+          .query_port = &QueryPort,
+          .alloc_pd = &AllocatePd,
+          .dealloc_pd = &FreePd,
+          .reg_mr = &Register,
+          .dereg_mr = &Deregister,
+          .create_cq = &CreateQueue,
+          .destroy_cq = &DestroyQueue,
+          .create_qp = &CreatePair,
+          .destroy_qp = &DestroyPair,
+          .modify_qp = &Modify,
+          .get_async_event = &NextEvent,
+          .ack_async_event = &Acknowledge,
+          .wc_status_str = &StatusText,
+          .event_type_str = &EventText,
+          .reg_dmabuf_mr = &RegisterDmaBuf};
 }
 
 int Calls::Modify(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {

@@ -55,6 +55,14 @@ void FakeFabric::ForgetNextPair() {
   forget_ = true;
 }
 
+void FakeFabric::HoldFlushes(bool hold) {
+  const std::lock_guard lock(mutex_);
+  hold_flushes_ = hold;
+  for (const auto& [number, pair] : pairs_) {
+    if (pair->state == IBV_QPS_ERR) Flush(*pair);
+  }
+}
+
 void FakeFabric::SetPort(int device, bool up) {
   const std::lock_guard lock(mutex_);
   Device& changed = *devices_[static_cast<size_t>(device)];
@@ -157,6 +165,7 @@ void FakeFabric::Fail(Pair& pair, ibv_wc_status status) {
 }
 
 void FakeFabric::Flush(Pair& pair) {
+  if (hold_flushes_) return;
   ibv_wc flushed{};
   flushed.status = IBV_WC_WR_FLUSH_ERR;
   flushed.qp_num = pair.qp_num;

@@ -31,6 +31,8 @@ class FakeFabric {
   void BreakPath(uint16_t udp_port);
   /// The next write is never carried out and never fails, nor does what its queue pair is given after it.
   void ForgetNextPair();
+  /// While true, what a failed pair had been given stays without a completion: a device that is slow to stop.
+  void HoldFlushes(bool hold);
   /// Nothing gets anywhere until it is up again; what is posted meanwhile fails.
   void SetPort(int device, bool up);
 
@@ -75,6 +77,7 @@ class FakeFabric {
   uint32_t fail_one_in_ = 0;
   uint16_t broken_port_ = 0;
   bool forget_ = false;
+  bool hold_flushes_ = false;
   Counts counts_;
 };
 

@@ -1,0 +1,96 @@
+// How fast the jobs of a FakeCluster send: max-min fair between jobs, strict between priorities.
+#include <algorithm>
+#include <utility>
+
+#include "controller/testing/fake_cluster.h"
+
+namespace weft::controller::testing {
+
+std::map<FakeCluster::LinkKey, double> FakeCluster::LoadPerRate(const Flow& flow) const {
+  double sum = 0;
+  for (const auto& [port, weight] : flow.weights) sum += weight;
+  std::map<LinkKey, double> load;
+  for (const auto& [port, weight] : flow.weights) {
+    if (weight == 0) continue;
+    for (const LinkKey& link : PathOf(flow, port)) load[link] += weight / sum;
+  }
+  return load;
+}
+
+/// Which of the priorities the job's packets have; all of one job have the same.
+size_t FakeCluster::RankOf(const JobRun& run) const {
+  const int tos = flows_.at(run.flows.front()).tos;
+  return static_cast<size_t>(std::find(priorities.begin(), priorities.end(), tos) - priorities.begin());
+}
+
+/// Raises jobs of one priority on what those before them left. Foreign streams belong to the last.
+void FakeCluster::FillRates(std::vector<JobRun*> open, bool last,
+                            std::map<JobRun*, std::map<LinkKey, double>>& coefficient,
+                            std::map<LinkKey, double>& used, std::map<JobRun*, double>& rates) {
+  std::map<LinkKey, int> foreign;
+  if (last) foreign = foreign_;
+  while (!open.empty()) {
+    double raise = 1e300;
+    std::map<LinkKey, double> slope;
+    for (JobRun* run : open) {
+      for (const auto& [link, load] : coefficient[run]) slope[link] += load;
+    }
+    // One stream gets what one lane gets, so it grows as fast as the fastest lane on its link.
+    std::map<LinkKey, double> foreign_slope;
+    for (const auto& [link, count] : foreign) {
+      double fastest = 0;
+      for (JobRun* run : open)
+        fastest = std::max(fastest, coefficient[run].contains(link) ? coefficient[run][link] : 0);
+      foreign_slope[link] = count * (fastest > 0 ? fastest : 1);
+      slope[link] += foreign_slope[link];
+    }
+    for (const auto& [link, s] : slope) {
+      if (s > 0) raise = std::min(raise, std::max(0.0, CapacityOf(link) - used[link]) / s);
+    }
+    for (const auto& [link, s] : slope) used[link] += s * raise;
+    for (JobRun* run : open) rates[run] += raise;
+    const auto full = [&](const LinkKey& link) { return used[link] >= CapacityOf(link) * (1 - 1e-9); };
+    std::erase_if(open, [&](JobRun* run) {
+      return std::any_of(coefficient[run].begin(), coefficient[run].end(),
+                         [&](const auto& entry) { return entry.second > 0 && full(entry.first); });
+    });
+    std::erase_if(foreign, [&](const auto& entry) { return full(entry.first); });
+  }
+}
+
+/// Rings are coupled, so a job is one variable: raise all jobs together, freeze those on a full link, go on.
+void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
+  std::map<JobRun*, std::map<LinkKey, double>> coefficient;
+  std::map<LinkKey, double> used;
+  for (JobRun* run : sending) {
+    for (const uint64_t id : run->flows) {
+      for (const auto& [link, load] : LoadPerRate(flows_[id])) coefficient[run][link] += load;
+    }
+  }
+  std::map<JobRun*, double> rates;
+  for (size_t rank = 0; rank <= priorities.size(); ++rank) {
+    std::vector<JobRun*> open;
+    for (JobRun* run : sending) {
+      if (RankOf(*run) == rank) open.push_back(run);
+    }
+    FillRates(std::move(open), rank == priorities.size(), coefficient, used, rates);
+  }
+  for (JobRun* run : sending) {
+    for (const uint64_t id : run->flows) {
+      Flow& flow = flows_[id];
+      flow.rate = rates[run] * run->job.efficiency;
+      flow.queued.clear();
+      for (const auto& [port, weight] : flow.weights) {
+        for (const LinkKey& link : PathOf(flow, port)) {
+          if (used[link] >= CapacityOf(link) * (1 - 1e-9)) flow.queued.insert(port);
+        }
+      }
+      flow.room = 1e300;  // what it could send if only it went faster
+      for (const auto& [link, load] : LoadPerRate(flow)) {
+        flow.room = std::min(flow.room, flow.rate + std::max(0.0, CapacityOf(link) - used[link]) / load);
+      }
+    }
+  }
+}
+
+}  // namespace weft::controller::testing

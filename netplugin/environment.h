@@ -22,7 +22,9 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"WEFT_RANK", "RANK, OMPI_COMM_WORLD_RANK or SLURM_PROCID, else unknown", "rank of this process in the job"},
     {"WEFT_WORLD", "WORLD_SIZE, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS, else unknown", "number of ranks of the job"},
     {"WEFT_RUN_DIR", "/run/weft", "folder of the agent's socket; empty: no agent is looked for"},
-    {"WEFT_CHUNK_BYTES", "131072", "largest piece of a message that one lane carries at a time, 4096 to 16777216"},
+    {"WEFT_CHUNK_BYTES", "131072",
+     "largest piece of a message that one lane carries at a time, 4096 to 16777216; until a policy names lanes 1048576 "
+     "if that is more"},
     {"WEFT_UNSENT_BYTES", "262144",
      "bytes that a lane may hold in the kernel unsent (TCP_NOTSENT_LOWAT), 4096 to 1073741824"},
     {"NCCL_SOCKET_IFNAME", "", "interfaces: comma list of prefixes, '=' first: exact names, '^' first: all but these"},

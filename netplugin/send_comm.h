@@ -79,7 +79,6 @@ class SendComm final : public Comm, public BackgroundTask {
     uint16_t logged_port = 0;
     uint8_t tos = 0;
     uint64_t pacing_bps = 0;
-    bool limited = false;  // what it holds unsent
     TcpMoment moment;      // newest sample
 
     // Data thread.
@@ -118,7 +117,6 @@ class SendComm final : public Comm, public BackgroundTask {
   void BeginLane(Lane& lane, uint16_t port, uint64_t now);
   void DriveLane(Lane& lane, uint64_t now);
   void FailLane(Lane& lane, const char* what, int error);
-  void LimitUnsent(Lane& lane);
   void MarkAndPace(uint64_t now);
   void SetLaneState(Lane& lane, abi::LaneState state);
   uint32_t Index(const Lane& lane) const { return static_cast<uint32_t>(&lane - lanes_.data()); }

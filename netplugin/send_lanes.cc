@@ -144,7 +144,7 @@ void SendComm::BeginLane(Lane& lane, uint16_t port, uint64_t now) {
   const int on = 1;
   setsockopt(lane.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   SetTrafficClass(lane.fd, listener_.family, lane.tos);  // before connect: the SYN is marked too
-  LimitUnsent(lane);
+  SetUnsentLimit(lane.fd, services_.environment.unsent_bytes);
   Address source = local_;
   source.port = port;
   sockaddr_storage storage;
@@ -195,13 +195,6 @@ void SendComm::FailLane(Lane& lane, const char* what, int error) {
       listener_.Text().c_str(), lane.port, what, std::strerror(error));
 }
 
-/// Where paths may change, little should wait in the kernel for the old one. A flow that never had a policy fills the
-/// socket's buffer instead: on fast paths the limit costs up to half of the rate.
-void SendComm::LimitUnsent(Lane& lane) {
-  SetUnsentLimit(lane.fd, services_.environment.unsent_bytes);
-  lane.limited = true;
-}
-
 /// Class and pacing are leased: without a valid lease they are the flow's own class and no pacing.
 void SendComm::MarkAndPace(uint64_t now) {
   const abi::PolicyTable* table = entry_listed_ ? &services_.policies.current()->table() : nullptr;
@@ -221,7 +214,6 @@ void SendComm::MarkAndPace(uint64_t now) {
     if (lane.state.load(std::memory_order_acquire) != LaneState::kActive) continue;
     if (lane.tos != tos) SetTrafficClass(lane.fd, listener_.family, tos);
     lane.tos = tos;
-    if (has_entry_ && !lane.limited) LimitUnsent(lane);
     // A lane without weight is idle; it gets the whole so that what it still holds drains.
     const double share = weights[Index(lane)] == 0 ? 1.0 : static_cast<double>(weights[Index(lane)]) / total;
     const auto rate = static_cast<uint64_t>(share * static_cast<double>(pacing));

@@ -1,9 +1,10 @@
-// The watchdog of the built library, with a peer in a process of its own that is stopped.
+// The built library with a peer that is stopped, in a process of its own, or gone.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <utility>
 
 #include "netplugin/testing/faces_fixture.h"
 
@@ -122,6 +123,34 @@ TEST_F(StoppedPeerTest, FailsItsRequestsIfTheUserAskedForIt) {
   EXPECT_TRUE(Plugin::Logged("its requests fail (WEFT_STALL_ACTION)"));
   EXPECT_EQ(stall().aborted.load(), 1u);
   End();
+}
+
+// As many requests as there are may be posted to a peer that has gone; each of them fails in its own test.
+TEST(ClosedPlugin, ThatThePeerHasGoneIsToldByTestAndNotBeforeRequestsRunOut) {
+  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  setenv("WEFT_RUN_DIR", "", 1);
+  for (const int version : {7, 12}) {
+    Plugin plugin(version);
+    ASSERT_EQ(plugin->Init(nullptr), nccl::kSuccess);
+    Pair to = MakePair(*plugin), from = MakePair(*plugin);
+    std::vector<char> data(1 << 20);
+    EXPECT_EQ(plugin->CloseRecv(std::exchange(to.recv, nullptr)), nccl::kSuccess);
+    EXPECT_EQ(plugin->CloseSend(std::exchange(from.send, nullptr)), nccl::kSuccess);
+    void *send = nullptr, *receive = nullptr;
+    for (int i = 0; i < nccl::kMaxRequests; ++i) {
+      ASSERT_EQ(plugin->Send(to.send, data.data(), data.size(), &send), nccl::kSuccess) << i;
+      ASSERT_EQ(plugin->Receive(from.recv, data.data(), data.size(), &receive), nccl::kSuccess) << i;
+      ASSERT_TRUE(send != nullptr && receive != nullptr) << i;
+    }
+    int done = 0;
+    EXPECT_TRUE(Eventually([&] { return plugin->Test(send, &done, nullptr) == nccl::kRemoteError; }));
+    EXPECT_TRUE(Eventually([&] { return plugin->Test(receive, &done, nullptr) == nccl::kRemoteError; }));
+    EXPECT_EQ(plugin->Send(to.send, data.data(), 1, &send), nccl::kRemoteError);
+    EXPECT_EQ(plugin->Receive(from.recv, data.data(), 1, &receive), nccl::kRemoteError);
+    ClosePair(*plugin, to);
+    ClosePair(*plugin, from);
+    EXPECT_EQ(plugin->Finalize(), nccl::kSuccess);
+  }
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ int Compare(const Kind& kind, int seeds, int64_t evaluations) {
 
 int Main(int argc, char** argv) {
   const int seeds = argc > 1 ? std::atoi(argv[1]) : 5;
-  const int64_t evaluations = argc > 2 ? std::atoll(argv[2]) : 200;
+  const int64_t evaluations = argc > 2 ? std::atoll(argv[2]) : planner::kDefaultEvaluations;
   if (seeds < 1 || evaluations < 1) {
     fmt::print(stderr, "usage: horizontal [SEEDS [EVALUATIONS [PART OF A SCENARIO'S NAME]]]\n");
     return 2;

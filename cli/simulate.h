@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "planner/cluster/scenario.h"
+
 namespace weft::cli {
 
 struct SimulateOptions {
@@ -15,7 +17,7 @@ struct SimulateOptions {
   std::string plot;                    ///< SVG to write, likewise
   std::string plot_window;             ///< "10s:12s" of the simulated time; empty: all of it
   std::optional<int64_t> seed;         ///< ≥ 0, in place of the file's
-  int64_t evaluations = 400;           ///< plans that weft may simulate per decision
+  int64_t evaluations = planner::kDefaultEvaluations;  ///< plans that weft may simulate per decision
   std::string output = "table";        ///< or "json"
 };
 

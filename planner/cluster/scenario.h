@@ -11,6 +11,7 @@
 // Leaves out: latency, the order of transfers inside one iteration, and the time that a policy takes to decide.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -82,12 +83,20 @@ enum class SimulationObjective : uint8_t {
   kGpuUse,     ///< GPU use alone: jobs of little weight may be held back for long, as Crux accepts
 };
 
+/// Of kWeft, per decision, unless told otherwise: plans that it simulates, and events of all of them together.
+inline constexpr int64_t kDefaultEvaluations = 12'000, kDefaultWork = 20'000'000;
+
+/// Lines of SimulationReport::decisions at most.
+inline constexpr size_t kMostDecisionLines = 2000;
+
 struct SimulationOptions {
   bool trace = false;               ///< fill link_samples and phases
-  /// Plans that kWeft's search simulates at most, each time that it decides; on large clusters fewer, since no search
-  /// is begun or gone on with after about 4 s worth of simulated events. What the other policies would do, the final
-  /// round and the guard are simulated besides, whatever the budget. kOptimal enumerates up to 10 times as many cases.
-  int64_t evaluations = 4000;
+  /// Plans that kWeft's search simulates at most, each time that it decides; kOptimal enumerates 10 times as many cases.
+  int64_t evaluations = kDefaultEvaluations;
+  /// Simulated events that kWeft may spend, each time that it decides, on plans, on what the other policies would do
+  /// and on the guard together; 10⁷ are about a second. Where they are few for so many jobs, plans are judged by
+  /// fewer iterations, but not by less than a tenth of the usual 20.
+  int64_t work = kDefaultWork;
   SimulationObjective objective = SimulationObjective::kBalanced;
 };
 
@@ -140,7 +149,9 @@ struct SimulationReport {
   int64_t events = 0;               ///< phases that ended, in the run that is reported
   int64_t evaluations = 0;          ///< plans simulated by the policy to decide
   bool complete = true;             ///< no search of the policy was cut short by its budget
-  std::vector<std::string> decisions; ///< what the policy decided and why: paths, classes, shifts
+  /// what the policy decided and why: paths, classes, shifts; of a long list the middle is left out, and one line
+  /// says how much of it
+  std::vector<std::string> decisions;
   /// ascending in time; if asked for. Of the first draw where draws are averaged
   std::vector<LinkSample> link_samples;
   std::vector<JobPhase> phases;     ///< in order of their end; if asked for

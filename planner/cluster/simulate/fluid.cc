@@ -156,9 +156,22 @@ double FluidSimulation::Opening(Job* job, const Gate& gate) const {
   if (!(period > 0) || job->misses >= kMissLimit) return now_;
   const double turns = std::ceil((now_ - gate.first.count()) / period - kGateTolerance);
   const double opening = std::max(now_, gate.first.count() + turns * period);
-  const bool missed = opening - now_ > gate.slack.count() + 2 * kGateTolerance * period;
+  const bool missed = opening - now_ > gate.slack.count() + kGateTolerance * period;
   job->misses = missed ? job->misses + kMissCost : std::max(0, job->misses - 1);
   return opening;
+}
+
+/// Ends what was planned for the group of job j. A job that waits for an opening still waits for that one.
+void FluidSimulation::Withdraw(size_t j) {
+  Group& group = groups_[static_cast<size_t>(jobs_[j].group)];
+  for (const size_t k : group.members) {
+    settings_[k].gate = {};
+    settings_[k].priority = 0;
+  }
+  std::sort(group.by_class.begin(), group.by_class.end());
+  group.rates.clear();
+  if (!group.dirty) dirty_.push_back(static_cast<size_t>(jobs_[j].group));
+  group.dirty = true;
 }
 
 void FluidSimulation::BeginIteration(size_t j) {
@@ -212,7 +225,9 @@ bool FluidSimulation::EndIteration(size_t j) {
     due_[j] = kInfinity;
     return true;
   }
+  const bool held = settings_[j].gate.period.count() > 0;
   const double opening = Opening(&job, settings_[j].gate);
+  if (held && job.misses >= kMissLimit) Withdraw(j);
   if (opening <= now_) {
     BeginIteration(j);
   } else {

@@ -28,7 +28,8 @@
 namespace weft::planner {
 
 /// When a job may begin iterations: at first + k · period, up to kGateTolerance of a period late. A job that keeps
-/// missing its openings is no longer held: its gate lapses until the next plan.
+/// missing its openings, by coming late or by waiting longer than planned, shows that the plan was made for other
+/// profiles: until the next plan neither it nor anybody in its group is held, and all of them share one class.
 struct Gate {
   Seconds period{0};                ///< 0: always open
   Seconds first{0};                 ///< time of one opening
@@ -97,13 +98,14 @@ class FluidSimulation {
   const FluidProgress& progress(size_t job) const { return progress_[job]; }
   const FluidSetting& setting(size_t job) const { return settings_[job]; }
   int64_t events() const { return events_; }
-  /// What running it has cost, in units of one event of a small group.
-  int64_t work() const { return events_ + solved_; }
+  /// What running it has cost, in units of one event of a small group: some 50 ns.
+  int64_t work() const { return events_ + solved_ / kStepsPerEvent; }
   std::vector<double> LinkBits() const;       ///< carried until now, per link
   /// Requires: what the trace holds is only ever added to here.
   void set_trace(FluidTrace* trace);
 
  private:
+  static constexpr int64_t kStepsPerEvent = 16;
   enum class Phase : uint8_t { kWaiting, kComputing, kSending, kFinishing, kGone };
   struct Job {
     FluidJob spec;
@@ -131,6 +133,7 @@ class FluidSimulation {
     std::vector<size_t> by_class;     // places of members, the first class first
     std::vector<double> capacity;
     std::vector<std::vector<Load>> loads;  // per member
+    std::vector<std::vector<size_t>> users;  // per link: places of members
     std::unordered_map<uint64_t, std::vector<double>> rates;  // by set of sending members
     bool dirty = false;
   };
@@ -139,8 +142,8 @@ class FluidSimulation {
   void BuildGroups();
   std::vector<std::vector<std::pair<size_t, double>>> ContendedLinks(std::vector<double>* capacity) const;
   void Solve(const Group& group, std::vector<double>* rate);
-  void FillClass(const Group& group, std::span<const size_t> places, std::vector<double>* left,
-                 std::vector<double>* rate) const;
+  void FillClass(const Group& group, std::span<const size_t> places, std::vector<double>* rate);
+  void Freeze(const Group& group, size_t member, double rate);
   void Refresh(Group* group);
   void Advance(Job* job) const;
   void SetRate(size_t j, double rate);
@@ -150,6 +153,7 @@ class FluidSimulation {
   bool EndIteration(size_t j);
   bool EndPhase(size_t j);
   double Opening(Job* job, const Gate& gate) const;
+  void Withdraw(size_t j);
   void Note(size_t j, PhaseKind kind) const;
   void NoteRate(size_t j, double change);
 
@@ -166,7 +170,12 @@ class FluidSimulation {
   FluidTrace* trace_ = nullptr;
   double now_ = 0;
   int64_t events_ = 0;
-  int64_t solved_ = 0;                // members² / 8 of every rate solution
+  int64_t solved_ = 0;                // steps of all rate solutions
+  struct Filling {                    // of the links of one group, while its rates are solved
+    std::vector<double> left, demand; // bits per second; what growing members ask for at level 1
+    std::vector<int32_t> growing;     // members
+    std::vector<size_t> active;       // links with any
+  } filling_;
 };
 
 }  // namespace weft::planner

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSame = 1e-9;
-constexpr size_t kMaskBits = 64;     // of a set of sending members
+constexpr size_t kMaskBits = 24;     // of a set of sending members: sets of larger groups hardly ever come back
 constexpr size_t kMostSets = 4096;   // whose rates a group remembers
 
 }  // namespace
@@ -75,7 +75,11 @@ void FluidSimulation::BuildGroups() {
   }
   for (size_t l = 0; l < links.size(); ++l) {
     Group& group = groups_[static_cast<size_t>(jobs_[links[l][0].first].group)];
-    for (const auto& [j, bits] : links[l]) group.loads[jobs_[j].member].push_back({group.capacity.size(), bits});
+    group.users.emplace_back();
+    for (const auto& [j, bits] : links[l]) {
+      group.loads[jobs_[j].member].push_back({group.capacity.size(), bits});
+      group.users.back().push_back(jobs_[j].member);
+    }
     group.capacity.push_back(capacity[l]);
   }
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -90,43 +94,62 @@ void FluidSimulation::BuildGroups() {
   }
 }
 
-/// Raises the rates of `places` together until links or their own pace hold all of them.
-void FluidSimulation::FillClass(const Group& group, std::span<const size_t> places, std::vector<double>* left,
-                                std::vector<double>* rate) const {
-  std::vector<size_t> growing(places.begin(), places.end()), still;
-  std::vector<double> demand(group.capacity.size());
+/// The member grows no further: its rate is the same on all of its links from now on.
+void FluidSimulation::Freeze(const Group& group, size_t member, double rate) {
+  const double speed = jobs_[group.members[member]].speed;
+  for (const Load& load : group.loads[member]) {
+    filling_.left[load.link] -= load.bits * rate;
+    filling_.demand[load.link] -= load.bits * speed;
+    --filling_.growing[load.link];
+  }
+  solved_ += static_cast<int64_t>(group.loads[member].size());
+}
+
+/// Raises the rates of `places` together, progressive filling: at each round the members that a full link or their own
+/// pace holds stay behind. A rate below 0 is not known yet.
+void FluidSimulation::FillClass(const Group& group, std::span<const size_t> places, std::vector<double>* rate) {
+  Filling& f = filling_;
+  f.active.clear();
+  for (const size_t m : places) {
+    for (const Load& load : group.loads[m]) {
+      if (f.growing[load.link]++ == 0) f.active.push_back(load.link), f.demand[load.link] = 0;
+      f.demand[load.link] += load.bits * jobs_[group.members[m]].speed;
+    }
+    solved_ += static_cast<int64_t>(group.loads[m].size());
+  }
+  std::vector<size_t> growing(places.begin(), places.end());
   while (!growing.empty()) {
-    std::fill(demand.begin(), demand.end(), 0.0);
+    solved_ += static_cast<int64_t>(f.active.size() + growing.size());
+    const auto pace = [&](size_t m) { return 1 / (jobs_[group.members[m]].alone * jobs_[group.members[m]].speed); };
     double level = kInfinity;
-    for (const size_t m : growing) {
-      const Job& job = jobs_[group.members[m]];
-      for (const Load& load : group.loads[m]) demand[load.link] += load.bits * job.speed;
-      level = std::min(level, 1 / (job.alone * job.speed));
-    }
-    for (size_t l = 0; l < demand.size(); ++l) {
-      if (demand[l] > 0) level = std::min(level, std::max(0.0, (*left)[l]) / demand[l]);
-    }
+    for (const size_t m : growing) level = std::min(level, pace(m));
+    for (const size_t l : f.active) level = std::min(level, std::max(0.0, f.left[l]) / f.demand[l]);
     const double reached = level * (1 + 1e-12);
-    still.clear();
+    const auto hold = [&](size_t m) {
+      if ((*rate)[m] < 0) (*rate)[m] = level * jobs_[group.members[m]].speed;
+    };
     for (const size_t m : growing) {
-      const Job& job = jobs_[group.members[m]];
-      bool held = 1 / (job.alone * job.speed) <= reached;
-      for (const Load& load : group.loads[m]) held |= std::max(0.0, (*left)[load.link]) <= reached * demand[load.link];
-      if (held) (*rate)[m] = level * job.speed;
-      else still.push_back(m);
+      if (pace(m) <= reached) hold(m);
     }
-    for (const size_t m : growing) {
-      if ((*rate)[m] < 0) continue;
-      for (const Load& load : group.loads[m]) (*left)[load.link] -= load.bits * (*rate)[m];
+    for (const size_t l : f.active) {
+      if (std::max(0.0, f.left[l]) > reached * f.demand[l]) continue;
+      for (const size_t m : group.users[l]) hold(m);
     }
-    growing.swap(still);
+    std::erase_if(growing, [&](size_t m) {
+      if ((*rate)[m] < 0) return false;
+      Freeze(group, m, (*rate)[m]);
+      return true;
+    });
+    std::erase_if(f.active, [&](size_t l) { return f.growing[l] == 0; });
   }
 }
 
 void FluidSimulation::Solve(const Group& group, std::vector<double>* rate) {
-  solved_ += static_cast<int64_t>(group.members.size() * group.members.size()) / 8;
+  solved_ += static_cast<int64_t>(group.members.size() + group.capacity.size());
   rate->assign(group.members.size(), 0);
-  std::vector<double> left = group.capacity;
+  filling_.left = group.capacity;
+  filling_.demand.assign(group.capacity.size(), 0);
+  filling_.growing.assign(group.capacity.size(), 0);
   std::vector<size_t> places;
   for (size_t i = 0; i < group.by_class.size();) {
     places.clear();
@@ -138,7 +161,7 @@ void FluidSimulation::Solve(const Group& group, std::vector<double>* rate) {
       (*rate)[m] = -1;  // not known yet
       places.push_back(m);
     }
-    FillClass(group, places, &left, rate);
+    FillClass(group, places, rate);
   }
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "planner/cluster/simulate/decision_log.h"
+
 namespace weft::planner {
 namespace {
 
@@ -79,7 +81,8 @@ class ScenarioRun {
   /// `usable[job][flow]`: the numbers of the paths that the situation shows.
   Situation Look(const std::vector<size_t>& present, std::vector<std::vector<std::vector<size_t>>>* usable) const {
     Situation situation{.topology = topology_, .capacity = capacity_, .state = &fluid_, .classes = scenario_.classes,
-                        .seed = seed_, .evaluations = options_.evaluations, .objective = options_.objective,
+                        .seed = seed_, .evaluations = options_.evaluations, .work = options_.work,
+                        .objective = options_.objective,
                         .horizon = scenario_.duration - fluid_.now()};
     for (const size_t j : present) {
       const RoutableJob& all = prepared_.jobs[j].routable;
@@ -141,8 +144,8 @@ class ScenarioRun {
   void Report(const std::vector<std::string>& reasons, const Decision& decision) {
     std::string what = fmt::format("at {:.6g} s: {}", fluid_.now().count(), reasons[0]);
     if (reasons.size() > 1) what += fmt::format(" and {} more changes", reasons.size() - 1);
-    record_.decisions.push_back(std::move(what));
-    for (const std::string& why : decision.why) record_.decisions.push_back("  " + why);
+    log_.Add(std::move(what));
+    for (const std::string& why : decision.why) log_.Add("  " + why);
     record_.evaluations += decision.evaluations;
     record_.complete &= decision.complete;
   }
@@ -163,6 +166,7 @@ class ScenarioRun {
     for (const size_t slot : slot_) record_.jobs.push_back(fluid_.progress(slot));
     record_.carried = fluid_.LinkBits();
     record_.events = fluid_.events();
+    record_.decisions = std::move(log_).Take();
     for (JobPhase& phase : record_.trace.phases) phase.job = of_slot_[phase.job];
   }
 
@@ -178,6 +182,7 @@ class ScenarioRun {
   std::vector<BitsPerSecond> capacity_;
   std::vector<Seconds> times_;            // of arrivals and faults
   std::vector<std::string> left_;         // jobs, since the last decision
+  DecisionLog log_{kMostDecisionLines};
   RunRecord record_;
 };
 

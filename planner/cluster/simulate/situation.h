@@ -28,7 +28,8 @@ struct Situation {
   const FluidSimulation* state = nullptr;
   int32_t classes = 8;
   uint64_t seed = 1;
-  int64_t evaluations = 2000;
+  int64_t evaluations = kDefaultEvaluations;
+  int64_t work = kDefaultWork;
   SimulationObjective objective = SimulationObjective::kBalanced;
   Seconds horizon{0};                        ///< until the end of the scenario
 };

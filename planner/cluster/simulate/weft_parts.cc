@@ -21,6 +21,8 @@ constexpr double kLeastLeft = 0.02;       // of a link, that the others leave at
 constexpr size_t kMostShifted = 16;       // jobs of a group
 constexpr size_t kMostShiftLinks = 12;    // of all groups together
 constexpr CircleOptions kCircles{.most_repeats = 8, .exact_up_to = 3, .evaluations = 20'000, .edges = 256};
+constexpr CircleOptions kJointCircles{.most_repeats = 8, .exact_up_to = 3, .evaluations = 6'000, .edges = 256};
+constexpr double kAlike = 1.05;           // ratio of periods of jobs of one family
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double Bits(const LinkLoad& load) { return static_cast<double>(load.bytes.count()) * 8; }
@@ -32,15 +34,33 @@ struct Collision {
   double overload = 0;   // their rates alone, together, over the capacity
 };
 
-/// The worst link of every set of jobs, by falling overload.
-std::vector<Collision> Collisions(const Situation& situation, const std::vector<PeriodicJob>& jobs) {
-  std::map<int32_t, Collision> by_link;
+/// Jobs of almost one period have one number.
+std::vector<int32_t> Families(const Situation& situation, const std::vector<PeriodicJob>& jobs) {
+  std::vector<size_t> order(jobs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::vector<double> period;
+  for (const PeriodicJob& job : jobs) period.push_back(IterationAlone(situation.capacity, job).count());
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return period[a] < period[b]; });
+  std::vector<int32_t> family(jobs.size(), 0);
+  double first = 0;
+  int32_t number = 0;
+  for (const size_t j : order) {
+    if (period[j] > first * kAlike) first = period[j], ++number;
+    family[j] = number;
+  }
+  return family;
+}
+
+/// The worst link of every set of jobs, by falling overload; of jobs of one family only, where families are given.
+std::vector<Collision> Collisions(const Situation& situation, const std::vector<PeriodicJob>& jobs,
+                                  const std::vector<int32_t>& family = {}) {
+  std::map<std::pair<int32_t, int32_t>, Collision> by_link;
   for (size_t j = 0; j < jobs.size(); ++j) {
     const double alone = CommunicationAlone(situation.capacity, jobs[j]).count();
     if (!(alone > 0) || !(alone < kInfinity)) continue;
     for (const LinkLoad& load : jobs[j].loads) {
       if (load.bytes.count() == 0) continue;
-      Collision& collision = by_link[load.link.value()];
+      Collision& collision = by_link[{load.link.value(), family.empty() ? 0 : family[j]}];
       collision.link = load.link;
       collision.jobs.push_back(j);
       collision.overload += Bits(load) / alone / situation.capacity[load.link.index()].value();
@@ -230,18 +250,20 @@ JobPaths PresentPaths(const Situation& situation, const JobPaths& fallback) {
   return paths;
 }
 
-std::vector<Gate> InterleavingGates(const Situation& situation, const std::vector<PeriodicJob>& jobs) {
+std::vector<Gate> InterleavingGates(const Situation& situation, const std::vector<PeriodicJob>& jobs,
+                                    const InterleaveOptions& options) {
   std::vector<Gate> gates(jobs.size());
-  const std::vector<Collision> collisions = Collisions(situation, jobs);
+  const std::vector<Collision> collisions =
+      options.alike ? Collisions(situation, jobs, Families(situation, jobs)) : Collisions(situation, jobs);
   std::vector<double> period(jobs.size(), 0);
   for (const std::vector<size_t>& group : GroupsOf(jobs.size(), collisions)) {
     if (group.size() > kMostShifted) continue;
     const std::vector<double> common = CommonPeriods(situation, jobs, group, collisions);
-    for (const size_t j : group) period[j] = common[j];
+    for (const size_t j : group) period[j] = common[j] * options.stretch;
   }
   std::vector<ShiftJob> patterns(jobs.size());
   for (size_t j = 0; j < jobs.size(); ++j) patterns[j].period = Seconds(period[j] > 0 ? period[j] : 1);
-  for (const Collision& collision : WithoutLoops(jobs.size(), collisions)) {
+  for (const Collision& collision : options.loops ? collisions : WithoutLoops(jobs.size(), collisions)) {
     if (period[collision.jobs[0]] == 0) continue;
     for (const size_t j : collision.jobs) {
       const Seconds alone = CommunicationAlone(situation.capacity, jobs[j]);
@@ -251,7 +273,7 @@ std::vector<Gate> InterleavingGates(const Situation& situation, const std::vecto
       }
     }
   }
-  const ShiftPlan plan = PlanTimeShifts(situation.capacity, patterns, kCircles);
+  const ShiftPlan plan = PlanTimeShifts(situation.capacity, patterns, options.loops ? kJointCircles : kCircles);
   for (size_t j = 0; j < jobs.size(); ++j) {
     if (period[j] == 0) continue;
     const Seconds alone = IterationAlone(situation.capacity, jobs[j]);

@@ -19,10 +19,18 @@ JobPaths SelfAwarePaths(const Situation& situation, JobPaths start);
 /// The paths in use, those of `fallback` for jobs that have just arrived.
 JobPaths PresentPaths(const Situation& situation, const JobPaths& fallback);
 
+/// How InterleavingGates() goes about it.
+struct InterleaveOptions {
+  double stretch = 1;      ///< of the common periods: room for what does not fit
+  bool loops = false;      ///< links that close loops of the affinity graph count as well
+  bool alike = false;      ///< only jobs of almost one period are shifted against each other, all others are left open
+};
+
 /// Gates for jobs that can collide: periods of a group stretched to fill one circle (so that what interleaves goes on
 /// interleaving), at least so long that its busiest link could carry all of them; shifts by PlanTimeShifts()
 /// over the links that are overloaded most. Open gates for all others, and where a group is too large to be shifted.
-std::vector<Gate> InterleavingGates(const Situation& situation, const std::vector<PeriodicJob>& jobs);
+std::vector<Gate> InterleavingGates(const Situation& situation, const std::vector<PeriodicJob>& jobs,
+                                    const InterleaveOptions& options = {});
 
 /// Classes by any value: the jobs of the largest value first, compressed exactly with these values as weights.
 std::vector<int32_t> ClassesBy(const Situation& situation, const std::vector<PeriodicJob>& jobs,

@@ -22,15 +22,22 @@
 namespace weft::planner {
 namespace {
 
-constexpr double kFinalHorizon = 100;    // iterations of the slowest job
 constexpr double kDriftHorizon = 1000;   // iterations of the slowest job, where periods that differ little drift
-constexpr int64_t kMostDriftWork = 2'000'000;  // of one plan judged so long, beyond which the search stays with less
-constexpr double kGuardHorizon = 16;     // iterations of the slowest job
+constexpr double kDriftShare = 0.1;      // of the work that one plan judged so long may take
+constexpr int64_t kDriftPlans = 40;      // that must be affordable for all to be judged so long
+constexpr double kPlans = 200;           // that can be judged for all the work: where not, they are judged by less time
+constexpr double kShortest = 0.1;        // of the usual time
+constexpr size_t kMostGuarded = 8;       // finalists
+constexpr double kStretches[] = {1, 1.02, 1.06, 1.12, 1.2, 1.28, 1.36};
+constexpr double kStretchesAlike[] = {1, 1.06, 1.15, 1.25};
+constexpr double kGuardHorizon = 32;     // iterations of the slowest job
 constexpr double kSwitchingGain = 0.002; // of the score, that a plan must gain over the present one
 constexpr double kSpread = 0.2;
 constexpr int kHashSeeds = 32, kWorlds = 4;
 constexpr size_t kMostPaths = 6;
-constexpr double kTolerated = 0.005;     // loss of score against hashed paths that counts as none
+constexpr size_t kMostShifted = 2;       // sets of paths that all kinds of shifts are planned for
+constexpr const char* kPresent = "present";
+constexpr double kTolerated = 0.02;      // loss of score against hashed paths that counts as none
 
 class WeftPlanner {
  public:
@@ -42,9 +49,10 @@ class WeftPlanner {
     AddReferences();
     AddPresent();
     AddCombinations();
-    search_.Improve(true, 0.6);
-    search_.Improve(false, 1);
-    Decide();
+    search_.Improve(WeftSearch::From::kBest, 0.35);
+    search_.Improve(WeftSearch::From::kFinalist, 0.5);
+    search_.Improve(WeftSearch::From::kOpen, 1);
+    RankFinalists();
     Decision decision = Guard();
     decision.evaluations = search_.spent() + guarded_;
     decision.complete = !cut_short_;
@@ -58,22 +66,29 @@ class WeftPlanner {
     paths_.emplace_back("self-aware", aware);
     const bool any = std::any_of(situation_.present.begin(), situation_.present.end(),
                                  [](const auto& flows) { return !flows.empty(); });
-    if (any) paths_.emplace_back("present", PresentPaths(situation_, aware));
+    if (any) paths_.emplace_back(kPresent, PresentPaths(situation_, aware));
   }
 
   /// On a network that has room nothing needs to be decided but paths: those in use, with as little change as can be.
   /// Jobs whose bursts only happen to miss each other now may drift into each other later: they are watched for longer,
-  /// and so are all plans if that comes true.
+  /// and so are all plans if that comes true and is affordable.
   std::optional<Decision> NobodyWaits() {
     const size_t n = situation_.jobs.size();
     for (size_t i = paths_.size(); i-- > 0;) {
       const auto& [name, paths] = paths_[i];
       const TrialPlan plan{paths, OnPaths(situation_, paths), std::vector<int32_t>(n, 0), std::vector<Gate>(n)};
-      if (!WeftSearch::Untouched(search_.Judge(name, plan).outcome)) continue;
+      const Outcome soon = search_.Judge(name, plan).outcome;
+      FitBudget(soon.work);
+      if (!WeftSearch::Untouched(soon)) continue;
       if (search_.CanCollide(plan)) {
-        const Outcome later = search_.Judge(name, plan, kDriftHorizon).outcome;
+        const double most = kDriftShare * static_cast<double>(situation_.work);
+        const double horizon =
+            std::min(kDriftHorizon, search_.horizon() * std::max(1.0, most / static_cast<double>(soon.work + 1)));
+        const Outcome later = search_.Judge(name, plan, horizon).outcome;
         if (!WeftSearch::Untouched(later)) {
-          if (later.work <= kMostDriftWork) search_.set_horizon(kDriftHorizon);
+          if (kDriftPlans * later.work <= situation_.work) {
+            search_.set_horizon(horizon, std::max(horizon, search_.final_horizon()));
+          }
           continue;
         }
       }
@@ -84,6 +99,15 @@ class WeftPlanner {
     return std::nullopt;
   }
 
+  /// Shorter horizons where `work`, of one plan, says that too few plans would fit the budget. All of the references,
+  /// the guard and the finalists together take about half of it then.
+  void FitBudget(int64_t work) {
+    if (scale_ < 1 || search_.horizon() > kPlanHorizon) return;
+    scale_ = std::clamp(static_cast<double>(situation_.work) / (kPlans * static_cast<double>(work + 1)), kShortest, 1.0);
+    search_.set_horizon(kPlanHorizon * scale_, kFinalHorizon * scale_);
+    cut_short_ |= scale_ < 1;
+  }
+
   /// What the other policies would decide. Their best values are what scores are relative to.
   void AddReferences() {
     std::pair<const char*, Decision> others[] = {{"ecmp", DecideEcmp(situation_, situation_.seed)},
@@ -91,7 +115,12 @@ class WeftPlanner {
                                                  {"cassini", DecideCassini(situation_)},
                                                  {"sincronia", DecideSincronia(situation_)}};
     for (auto& [name, decision] : others) others_.push_back(search_.Judge(name, MakeTrial(situation_, decision)));
-    search_.set_reference(BestOfOthers());
+    search_.set_reference(BestOf(others_));
+    for (const Candidate& other : others_) {
+      long_others_.push_back(search_.Judge(other.name, other.plan, search_.final_horizon()));
+    }
+    search_.set_final_reference(BestOf(long_others_));
+    for (Candidate& other : long_others_) other.score = search_.FinalScore(other.outcome);
     for (Candidate& candidate : others_) {
       candidate.score = search_.Score(candidate.outcome);
       if (candidate.name != "sincronia") paths_.emplace_back(candidate.name, candidate.plan.paths);  // ecmp's paths
@@ -102,45 +131,39 @@ class WeftPlanner {
     }
   }
 
-  /// The best of the others in each figure by itself.
-  Outcome BestOfOthers() const {
-    Outcome best = others_[0].outcome;
-    for (const Candidate& other : others_) {
-      best.gpu_use = std::max(best.gpu_use, other.outcome.gpu_use);
-      best.mean_slowdown = std::min(best.mean_slowdown, other.outcome.mean_slowdown);
-      best.p99_slowdown = std::min(best.p99_slowdown, other.outcome.p99_slowdown);
+  /// The best of all in each figure by itself.
+  static Outcome BestOf(const std::vector<Candidate>& candidates) {
+    Outcome best = candidates[0].outcome;
+    for (const Candidate& candidate : candidates) {
+      best.gpu_use = std::max(best.gpu_use, candidate.outcome.gpu_use);
+      best.mean_slowdown = std::min(best.mean_slowdown, candidate.outcome.mean_slowdown);
+      best.p99_slowdown = std::min(best.p99_slowdown, candidate.outcome.p99_slowdown);
     }
     return best;
   }
 
-  /// The best few, judged again over a longer time: what only fits the next 20 iterations is no plan.
-  void Decide() {
-    const double horizon = std::max(kFinalHorizon, search_.horizon());
-    for (Candidate& other : others_) other = search_.Judge(other.name, std::move(other.plan), horizon);
-    search_.set_reference(BestOfOthers());
-    std::vector<Candidate> finalists = search_.Finalists();
-    finalists.insert(finalists.end(), others_.begin(), others_.end());
-    if (!present_.name.empty()) finalists.push_back(present_);
-    for (Candidate& finalist : finalists) {
-      finalist = search_.Judge(std::move(finalist.name), std::move(finalist.plan), horizon);
-      // What runs now is not given up for as good as nothing.
-      if (finalist.name == present_.name) finalist.score += kSwitchingGain;
+  /// Who may be chosen, the best over the final horizon first.
+  void RankFinalists() {
+    finalists_ = search_.finalists();
+    finalists_.insert(finalists_.end(), long_others_.begin(), long_others_.end());
+    for (Candidate& finalist : finalists_) {
+      if (finalist.name == kPresent) finalist.score += kSwitchingGain;  // not given up for as good as nothing
     }
-    std::stable_sort(finalists.begin(), finalists.end(),
+    std::stable_sort(finalists_.begin(), finalists_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
-    finalists_ = std::move(finalists);
   }
 
   /// What runs now, with the jobs that have just arrived in the first class and without gates.
   void AddPresent() {
-    if (paths_[1].first != "present") return;
+    if (paths_[1].first != kPresent) return;
     TrialPlan plan{paths_[1].second, OnPaths(situation_, paths_[1].second), {}, {}};
     for (const size_t slot : situation_.slots) {
       plan.classes.push_back(situation_.state->setting(slot).priority);
       plan.gates.push_back(situation_.state->setting(slot).gate);
     }
-    present_ = search_.Judge("present", std::move(plan));
-    search_.Offer(present_);
+    const Candidate present = search_.Judge(kPresent, std::move(plan));
+    search_.Offer(present);
+    search_.Confirm(present);
   }
 
   std::vector<std::pair<std::string, std::vector<int32_t>>> ClassChoices(const std::vector<PeriodicJob>& jobs) const {
@@ -159,22 +182,34 @@ class WeftPlanner {
             {"coflow order", SincroniaClasses(situation_, jobs)}};
   }
 
-  std::vector<std::pair<std::string, std::vector<Gate>>> GateChoices(const std::vector<PeriodicJob>& jobs) const {
+  std::vector<std::pair<std::string, std::vector<Gate>>> GateChoices(const std::vector<PeriodicJob>& jobs,
+                                                                   bool all) const {
     std::vector<std::pair<std::string, std::vector<Gate>>> choices{{"no shifts", std::vector<Gate>(jobs.size())}};
     choices.emplace_back("shifts", InterleavingGates(situation_, jobs));
     choices.emplace_back("paced shifts", Paced(situation_, choices.back().second, 1.02));
+    if (!all) return choices;
+    for (const double stretch : kStretches) {
+      choices.emplace_back(fmt::format("joint shifts, periods x {}", stretch),
+                           InterleavingGates(situation_, jobs, {stretch, true, false}));
+    }
+    for (const double stretch : kStretchesAlike) {
+      choices.emplace_back(fmt::format("shifts among equals, periods x {}", stretch),
+                           InterleavingGates(situation_, jobs, {stretch, true, true}));
+    }
     choices.emplace_back("circle shifts", PlanCassiniShifts(situation_, jobs).gates);
     return choices;
   }
 
   void AddCombinations() {
+    std::vector<JobPaths> seen;
     for (const auto& [path_name, paths] : paths_) {
+      if (std::find(seen.begin(), seen.end(), paths) != seen.end()) continue;
+      seen.push_back(paths);
       const std::vector<PeriodicJob> jobs = OnPaths(situation_, paths);
       const auto classes = ClassChoices(jobs);
-      const auto gates = GateChoices(jobs);
+      const auto gates = GateChoices(jobs, seen.size() <= kMostShifted);
       for (size_t c = 0; c < classes.size(); ++c) {
         for (size_t g = 0; g < gates.size(); ++g) {
-          if (c > 1 && g > 1) continue;  // the rest is reached by moves
           cut_short_ |= !search_.Try(fmt::format("{} paths, {}, {}", path_name, classes[c].first, gates[g].first),
                                      {paths, jobs, classes[c].second, gates[g].second});
         }
@@ -186,7 +221,7 @@ class WeftPlanner {
     Outcome mean{.gpu_use = 0, .mean_slowdown = 0, .p99_slowdown = 0};
     for (uint64_t world = 0; world < worlds; ++world) {
       ++guarded_;
-      const Outcome outcome = Evaluate(situation_, plan, kGuardHorizon, {world + 1, kSpread});
+      const Outcome outcome = Evaluate(situation_, plan, scale_ * kGuardHorizon, {world + 1, kSpread});
       mean.gpu_use += outcome.gpu_use / static_cast<double>(worlds);
       mean.mean_slowdown += outcome.mean_slowdown / static_cast<double>(worlds);
     }
@@ -199,11 +234,11 @@ class WeftPlanner {
     for (uint64_t seed = 0; seed < kHashSeeds; ++seed) {
       ++guarded_;
       const TrialPlan plan = MakeTrial(situation_, DecideEcmp(situation_, situation_.seed + seed));
-      const Outcome outcome = Evaluate(situation_, plan, kGuardHorizon, {seed % kWorlds + 1, kSpread});
+      const Outcome outcome = Evaluate(situation_, plan, scale_ * kGuardHorizon, {seed % kWorlds + 1, kSpread});
       hashed.gpu_use += outcome.gpu_use / kHashSeeds;
       hashed.mean_slowdown += outcome.mean_slowdown / kHashSeeds;
     }
-    for (size_t i = 0; i < finalists_.size(); ++i) {
+    for (size_t i = 0; i < std::min(finalists_.size(), kMostGuarded); ++i) {
       best_ = finalists_[i];
       const Outcome robust = Robust(best_.plan, kWorlds);
       ScoreWeights weights = WeightsFor(situation_.objective);
@@ -217,7 +252,7 @@ class WeftPlanner {
       if (i > 0) decision.why.push_back(fmt::format("{} better plans would be worse than these when profiles are off", i));
       return decision;
     }
-    best_ = {.name = "hashed paths", .outcome = others_[0].outcome};
+    best_ = {.name = "hashed paths", .outcome = long_others_[0].outcome};
     Decision fallback = DecideEcmp(situation_, situation_.seed);
     fallback.why.push_back("no part of the plan is as good as hashed paths when profiles are off: hashed paths it is");
     return fallback;
@@ -228,8 +263,8 @@ class WeftPlanner {
                          fmt::format("{}: GPU use {:.4f}, mean slow-down {:.4f}, 99th percentile {:.4f}; best of the "
                                      "others {:.4f}, {:.4f}, {:.4f}", best_.name, best_.outcome.gpu_use,
                                      best_.outcome.mean_slowdown, best_.outcome.p99_slowdown,
-                                     search_.reference().gpu_use, search_.reference().mean_slowdown,
-                                     search_.reference().p99_slowdown));
+                                     search_.final_reference().gpu_use, search_.final_reference().mean_slowdown,
+                                     search_.final_reference().p99_slowdown));
     for (size_t j = 0; j < situation_.jobs.size(); ++j) {
       const Gate& gate = decision->gates[j];
       std::string line = fmt::format("{}: class {}", situation_.names[j], decision->classes[j]);
@@ -244,9 +279,10 @@ class WeftPlanner {
   const Situation& situation_;
   WeftSearch search_;
   std::vector<std::pair<std::string, JobPaths>> paths_;   // candidates
-  std::vector<Candidate> others_;                         // what the other policies would do
+  std::vector<Candidate> others_, long_others_;           // what the other policies would do, soon and in the long run
   std::vector<Candidate> finalists_;                      // by falling score
-  Candidate best_, present_;                              // present_ without a name: nothing runs yet
+  Candidate best_;
+  double scale_ = 1;                                      // of all horizons, to fit the budget
   int64_t guarded_ = 0;
   bool cut_short_ = false;
 };

@@ -10,8 +10,9 @@ constexpr double kGain = 1e-6;
 constexpr double kUntouched = 1.0005;        // slow-downs below which nothing is left to gain
 constexpr double kRounding = 1e-9;
 constexpr double kWorthAnnealing = 200;      // moves
-constexpr double kFirstTemperature = 0.04;   // of the score
-constexpr size_t kRemembered = 6;             // finalists with gates, and without
+constexpr double kFirstTemperature = 0.2;   // of the score
+constexpr size_t kRemembered = 12;            // finalists
+constexpr int kConfirmEvery = 25;             // plans taken while annealing
 constexpr double kPaces[] = {1, 1.02, 1.05, 1.1, 1.2};
 
 }  // namespace
@@ -49,7 +50,8 @@ bool IsOpen(const TrialPlan& plan) {
 
 WeftSearch::WeftSearch(const Situation& situation)
     : situation_(situation), weights_(WeightsFor(situation.objective)),
-      evaluations_(std::max<int64_t>(situation.evaluations, 8)), random_(situation.seed) {
+      evaluations_(std::max<int64_t>(situation.evaluations, 8)),
+      most_work_(std::max<int64_t>(situation.work, 1)), random_(situation.seed) {
   for (const RoutableJob& job : situation.jobs) {
     for (const RoutableFlow& flow : job.flows) choices_ |= flow.paths.size() > 1;
   }
@@ -65,20 +67,24 @@ Candidate WeftSearch::Judge(std::string name, TrialPlan plan, double iterations)
 }
 
 void WeftSearch::Offer(Candidate candidate) {
-  const auto keep = [](const Candidate& better, Candidate* best, std::vector<Candidate>* history) {
-    if (better.score <= best->score + kGain) return;
+  const auto keep = [](const Candidate& better, Candidate* best) {
+    if (better.score <= best->score + kGain) return false;
     *best = better;
-    if (history->size() == kRemembered) history->erase(history->begin());
-    history->push_back(better);
+    return true;
   };
-  if (IsOpen(candidate.plan)) keep(candidate, &best_open_, &history_open_);
-  keep(candidate, &best_, &history_);
+  bool kept = IsOpen(candidate.plan) && keep(candidate, &best_open_);
+  kept |= keep(candidate, &best_);
+  if (kept) Confirm(candidate);
 }
 
-std::vector<Candidate> WeftSearch::Finalists() const {
-  std::vector<Candidate> finalists = history_;
-  finalists.insert(finalists.end(), history_open_.begin(), history_open_.end());
-  return finalists;
+void WeftSearch::Confirm(const Candidate& candidate) {
+  Candidate longer = Judge(candidate.name, candidate.plan, final_horizon_);
+  longer.score = FinalScore(longer.outcome);
+  const auto at = std::find_if(finalists_.begin(), finalists_.end(),
+                               [&](const Candidate& other) { return other.score < longer.score; });
+  if (at != finalists_.begin() && std::prev(at)->score < longer.score + kGain) return;  // the same once more
+  finalists_.insert(at, std::move(longer));
+  if (finalists_.size() > kRemembered) finalists_.pop_back();
 }
 
 bool WeftSearch::Try(std::string name, TrialPlan plan) {
@@ -131,7 +137,8 @@ bool WeftSearch::Align(TrialPlan* plan, size_t j) {
                       Seconds(theirs) - IterationAlone(situation_.capacity, plan->jobs[k])};
   }
   const double parts = static_cast<double>(1 + Pick(3));
-  const double period = std::ceil(alone / theirs * parts * (1 - 1e-9)) / parts * theirs;
+  const double rarer = Pick(6) == 0 ? static_cast<double>(2 + Pick(2)) : 1;  // where a link is too small for all
+  const double period = std::ceil(alone / theirs * parts * (1 - 1e-9)) / parts * theirs * rarer;
   plan->gates[j] = {Seconds(period), situation_.state->now() + Seconds(period * Uniform()), Seconds(period - alone)};
   return true;
 }
@@ -227,30 +234,36 @@ bool WeftSearch::Move(TrialPlan* plan, bool gates) {
   return kind == 0 ? MoveClass(plan) : choices_ && kind < 3 ? MovePath(plan) : MoveGate(plan);
 }
 
-void WeftSearch::Improve(bool gates, double share) {
+/// A better plan always, a worse one the more likely the less it loses.
+bool WeftSearch::Accepts(const Candidate& candidate, double temperature) {
+  return candidate.score > current_.score + kGain ||
+         candidate.score >= current_.score + temperature * std::log(Uniform() + 1e-300);
+}
+
+void WeftSearch::Improve(From from, double share) {
   const double begin = Spent(), end = begin + share * (1 - begin);
   const double moves = (end - begin) * static_cast<double>(evaluations_);
   const double first = moves >= kWorthAnnealing ? kFirstTemperature : 0;
-  current_ = gates ? best_ : best_open_;
+  current_ = from == From::kOpen ? best_open_ : best_;
+  if (from == From::kFinalist) current_ = Judge(finalists_.front().name, finalists_.front().plan);
   double best = current_.score;
+  int taken = 0;
   // A move that changes nothing costs no evaluation, so attempts are limited as well.
   for (double attempts = 8 * moves; attempts > 0 && Spent() < end && !Untouched(best_.outcome); --attempts) {
     TrialPlan plan = current_.plan;
-    bool moved = Move(&plan, gates);
-    if (Pick(3) == 0) moved |= Move(&plan, gates);
+    bool moved = Move(&plan, from != From::kOpen);
+    if (Pick(3) == 0) moved |= Move(&plan, from != From::kOpen);
     if (!moved) continue;
     Candidate candidate = Judge(current_.name, std::move(plan));
-    const double left = std::max(0.0, end - Spent()) / (end - begin), temperature = first * left * left;
-    if (candidate.score <= current_.score + kGain &&
-        candidate.score < current_.score + temperature * std::log(Uniform() + 1e-300)) {
-      continue;
-    }
+    const double left = std::max(0.0, end - Spent()) / (end - begin);
+    if (!Accepts(candidate, first * left * left)) continue;
     current_ = std::move(candidate);
+    Candidate named = current_;
+    named.name += ", then moves";
+    if (++taken % kConfirmEvery == 0) Confirm(named);
     if (current_.score <= best + kGain) continue;
     best = current_.score;
-    Candidate improved = current_;
-    improved.name += ", then moves";
-    Offer(std::move(improved));
+    Offer(std::move(named));
   }
 }
 

@@ -16,13 +16,13 @@
 
 namespace weft::planner {
 
-/// Iterations of the slowest job that a plan is judged by, unless set_horizon() says otherwise.
-inline constexpr double kPlanHorizon = 20;
+/// Iterations of the slowest job that a plan is judged by, and a finalist, unless set_horizon() says otherwise.
+inline constexpr double kPlanHorizon = 20, kFinalHorizon = 100;
 
 /// What an outcome is worth against another: the sum of the logarithms of what it gains, weighed; what it loses
 /// counts `loss` times.
 struct ScoreWeights {
-  double gpu_use = 4, mean_slowdown = 1, p99_slowdown = 2;
+  double gpu_use = 6, mean_slowdown = 1, p99_slowdown = 2.5;
   double loss = 3;
 };
 ScoreWeights WeightsFor(SimulationObjective objective);
@@ -46,41 +46,53 @@ class WeftSearch {
   void set_reference(Outcome reference) { reference_ = std::move(reference); }
   const Outcome& reference() const { return reference_; }
 
-  /// Iterations of the slowest job that plans are judged by from now on.
-  void set_horizon(double iterations) { horizon_ = iterations; }
+  /// Iterations of the slowest job that plans, and finalists, are judged by from now on.
+  void set_horizon(double plan, double final) { horizon_ = plan, final_horizon_ = final; }
   double horizon() const { return horizon_; }
+  double final_horizon() const { return final_horizon_; }
 
   /// The outcome and score of a plan; never refused.
   Candidate Judge(std::string name, TrialPlan plan) { return Judge(std::move(name), std::move(plan), horizon_); }
   Candidate Judge(std::string name, TrialPlan plan, double iterations);
   double Score(const Outcome& outcome) const { return ScoreOf(weights_, outcome, reference_); }
-  /// Keeps the candidate if it is the best, of all or of those without gates.
+  /// Keeps and confirms the candidate if it is the best, of all or of those without gates.
   void Offer(Candidate candidate);
+  /// What the other policies' plans reach over the final horizon.
+  void set_final_reference(Outcome reference) { final_reference_ = std::move(reference); }
+  const Outcome& final_reference() const { return final_reference_; }
+  double FinalScore(const Outcome& outcome) const { return ScoreOf(weights_, outcome, final_reference_); }
+  /// Judges the plan over the final horizon and remembers it if it is among the best few there: what only fits the next
+  /// few iterations is no plan.
+  void Confirm(const Candidate& candidate);
   /// Judges and offers, unless the budget is spent. Returns whether the budget allowed it.
   bool Try(std::string name, TrialPlan plan);
   /// Nothing is left to gain: nobody waits for anybody.
   static bool Untouched(const Outcome& outcome);
   /// Some link is asked for more than it has when all jobs of the plan send at once.
   bool CanCollide(const TrialPlan& plan) const;
-  /// Moves from the best plan until `share` of what is left of the budget is spent; without `gates` from the best
-  /// plan that holds nobody back, to others that do not.
-  void Improve(bool gates, double share);
+  enum class From : uint8_t {
+    kBest,       ///< the best plan
+    kFinalist,   ///< the best over the final horizon
+    kOpen,       ///< the best that holds nobody back, to others that do not
+  };
+  /// Moves from there until `share` of what is left of the budget is spent.
+  void Improve(From from, double share);
 
-  const Candidate& best() const { return best_; }
-  /// Those that were the best for a time, of all or of those without gates: the last few of each.
-  std::vector<Candidate> Finalists() const;
+  /// The best few over the final horizon, by falling score, with their outcomes there.
+  const std::vector<Candidate>& finalists() const { return finalists_; }
   int64_t spent() const { return spent_; }
 
  private:
   /// Share of the budget that is spent, by plans or by their work, whichever is more.
   double Spent() const {
     return std::max(static_cast<double>(spent_) / static_cast<double>(evaluations_),
-                    static_cast<double>(work_) / static_cast<double>(kMostWork));
+                    static_cast<double>(work_) / static_cast<double>(most_work_));
   }
   size_t Pick(size_t n) { return static_cast<size_t>(random_() % n); }
   double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
   size_t PickLoser();
   bool Move(TrialPlan* plan, bool gates);
+  bool Accepts(const Candidate& candidate, double temperature);
   bool MoveClass(TrialPlan* plan);
   bool MoveGate(TrialPlan* plan);
   bool MovePath(TrialPlan* plan);
@@ -89,17 +101,14 @@ class WeftSearch {
   std::vector<std::pair<size_t, size_t>> FlowsOver(const TrialPlan& plan, LinkId link) const;
   size_t LeastAskedFor(const RoutableFlow& flow, size_t old, const std::vector<double>& overload);
 
-  /// Per decision, about 4 s: what keeps large clusters affordable.
-  static constexpr int64_t kMostWork = 80'000'000;
-
   const Situation& situation_;
   const ScoreWeights weights_;
-  const int64_t evaluations_;
-  double horizon_ = kPlanHorizon;       // iterations
+  const int64_t evaluations_, most_work_;
+  double horizon_ = kPlanHorizon, final_horizon_ = kFinalHorizon;   // iterations
   bool choices_ = false;                // some flow has several paths
-  Outcome reference_;
+  Outcome reference_, final_reference_;
   Candidate best_, best_open_, current_;
-  std::vector<Candidate> history_, history_open_;
+  std::vector<Candidate> finalists_;    // by falling score over the final horizon
   int64_t spent_ = 0, work_ = 0;
   std::mt19937_64 random_;
 };

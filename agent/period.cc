@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t kBursts = 128;
 constexpr size_t kLeastGroups = 4;
+constexpr size_t kNewestPeriods = 16;
 constexpr double kGroupGapShare = 0.5;
 constexpr double kSpreadQuantile = 0.75;
 constexpr double kMostSpread = 0.2;
@@ -50,7 +51,8 @@ PeriodEstimator::Rhythm PeriodEstimator::Find() const {
   }
   if (starts.size() < kLeastGroups) return {};
   std::vector<double> periods;
-  for (size_t i = 1; i < starts.size(); ++i) periods.push_back(starts[i] - starts[i - 1]);
+  const size_t first = starts.size() > kNewestPeriods ? starts.size() - kNewestPeriods : 1;
+  for (size_t i = first; i < starts.size(); ++i) periods.push_back(starts[i] - starts[i - 1]);
   const double median = Quantile(periods, 0.5);
   std::vector<double> deviations;
   for (const double period : periods) deviations.push_back(std::abs(period - median));

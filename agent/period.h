@@ -16,8 +16,9 @@ class PeriodEstimator {
   /// A completed burst, in order of time. Requires: start <= end. One that starts before its predecessor is ignored.
   void Add(uint64_t start_ns, uint64_t end_ns);
 
-  /// The median distance between the starts of groups; zero until four groups were seen, or while more than a
-  /// quarter of the distances are a fifth or more off their median (there is no period). Complexity: O(n log n) of at most 128 bursts.
+  /// The median of the newest 16 distances between the starts of groups, so that eight iterations show that a job has another
+  /// period; zero until four groups were seen, or while more than a quarter of these distances are a fifth or more off their
+  /// median (there is no period). Complexity: O(n log n) of at most 128 bursts.
   Seconds Period() const { return Find().period; }
 
   struct Rhythm {

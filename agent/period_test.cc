@@ -40,6 +40,14 @@ TEST(Period, TheNewestIterationBeganWithItsFirstBucket) {
 
 TEST(Period, SurvivesACheckpoint) { EXPECT_THAT(Training(12, 3, 0, 6).Period().count(), DoubleNear(0.5, 1e-9)); }
 
+// With one burst per iteration 128 of them are remembered: a median of all would tell only after 64 iterations.
+TEST(Period, FollowsAJobThatChangedWithinAFewIterations) {
+  PeriodEstimator estimator = Training(100, 1, 0);
+  uint64_t at = (1000 + 100 * 500) * kMs;
+  for (int i = 0; i < 10; ++i, at += 600 * kMs) estimator.Add(at, at + 20 * kMs);
+  EXPECT_THAT(estimator.Period().count(), DoubleNear(0.6, 1e-9));
+}
+
 TEST(Period, IsUnknownAtFirst) {
   EXPECT_EQ(PeriodEstimator().Period().count(), 0);
   EXPECT_EQ(Training(3, 3, 0).Period().count(), 0);

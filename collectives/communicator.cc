@@ -6,13 +6,15 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "collectives/connections.h"
 #include "collectives/program.h"
 #include "collectives/schedule_runner.h"
-#include "planner/collectives/ring.h"
+#include "collectives/table_choice.h"
+#include "planner/collectives/algorithm.h"
 
 namespace weft::collectives {
 namespace {
@@ -88,8 +90,8 @@ bool Overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
 
 class Communicator::Impl {
  public:
-  Impl(NetPlugin& plugin, Bootstrap& bootstrap, const CommunicatorOptions& options)
-      : plugin_(plugin), bootstrap_(bootstrap), options_(options),
+  Impl(NetPlugin& plugin, Bootstrap& bootstrap, const CommunicatorOptions& options, const TableChoice& choice)
+      : plugin_(plugin), bootstrap_(bootstrap), options_(options), choice_(choice),
         connections_(plugin, bootstrap, options.device) {}
 
   RankId rank() const { return bootstrap_.rank(); }
@@ -99,7 +101,7 @@ class Communicator::Impl {
   std::span<float> barrier_token() { return {&barrier_token_, 1}; }
 
   Status Run(const Schedule& schedule, uint64_t digest, DataType type, int64_t count, const void* input, void* output);
-  Status RunRing(planner::Collective collective, std::span<float> data, RankId root);
+  Status RunChosen(planner::Collective collective, std::span<float> data, RankId root);
   void Forget(const void* data, size_t bytes) { connections_.Forget(data, bytes); }
 
  private:
@@ -109,7 +111,7 @@ class Communicator::Impl {
     bool in_place;
     friend auto operator<=>(const ProgramKey&, const ProgramKey&) = default;
   };
-  struct Ring {
+  struct Known {
     Schedule schedule;
     uint64_t digest;
   };
@@ -123,11 +125,12 @@ class Communicator::Impl {
   NetPlugin& plugin_;
   Bootstrap& bootstrap_;
   const CommunicatorOptions options_;
+  const TableChoice choice_;
   Arena scratch_;
   Arena staging_;
   Connections connections_;  // after the arenas: closed before they go
   std::map<ProgramKey, Program> programs_;
-  std::map<std::pair<planner::Collective, RankId>, Ring> rings_;
+  std::map<std::tuple<planner::AlgorithmSpec, planner::Collective, RankId>, Known> schedules_;
   std::optional<Error> failed_;
   int64_t bytes_sent_ = 0;
   std::chrono::nanoseconds usual_wait_{0};
@@ -222,14 +225,16 @@ Status Communicator::Impl::Run(const Schedule& schedule, uint64_t digest, DataTy
   return Ok();
 }
 
-Status Communicator::Impl::RunRing(planner::Collective collective, std::span<float> data, RankId root) {
-  auto ring = rings_.find({collective, root});
-  if (ring == rings_.end()) {
-    WEFT_ASSIGN_OR_RETURN(Schedule schedule, planner::RingSchedule(collective, world(), root));
+Status Communicator::Impl::RunChosen(planner::Collective collective, std::span<float> data, RankId root) {
+  const Bytes bytes(static_cast<int64_t>(data.size_bytes()));
+  const planner::AlgorithmSpec spec = root == RankId(0) ? choice_.For(collective, bytes) : planner::AlgorithmSpec{};
+  auto known = schedules_.find({spec, collective, root});
+  if (known == schedules_.end()) {
+    WEFT_ASSIGN_OR_RETURN(Schedule schedule, planner::MakeSchedule(spec, collective, world(), root));
     const uint64_t digest = DigestOf(schedule);
-    ring = rings_.emplace(std::pair{collective, root}, Ring{std::move(schedule), digest}).first;
+    known = schedules_.emplace(std::tuple{spec, collective, root}, Known{std::move(schedule), digest}).first;
   }
-  return Run(ring->second.schedule, ring->second.digest, DataType::kFloat32, static_cast<int64_t>(data.size()),
+  return Run(known->second.schedule, known->second.digest, DataType::kFloat32, static_cast<int64_t>(data.size()),
              data.data(), data.data());
 }
 
@@ -248,7 +253,8 @@ Result<std::unique_ptr<Communicator>> Communicator::Create(NetPlugin& plugin, Bo
                 fmt::format("slice of {} bytes, timeout of {:g} s: expected at least 4 bytes, a positive time",
                             options.slice.count(), options.stall_timeout.count()));
   }
-  return std::unique_ptr<Communicator>(new Communicator(std::make_unique<Impl>(plugin, bootstrap, options)));
+  WEFT_ASSIGN_OR_RETURN(const TableChoice choice, TableChoice::Parse(options.table, bootstrap.world()));
+  return std::unique_ptr<Communicator>(new Communicator(std::make_unique<Impl>(plugin, bootstrap, options, choice)));
 }
 
 RankId Communicator::rank() const { return impl_->rank(); }
@@ -261,11 +267,11 @@ Status Communicator::Run(const planner::Schedule& schedule, DataType type, int64
 }
 
 Status Communicator::AllReduce(std::span<float> data) {
-  return impl_->RunRing(planner::Collective::kAllReduce, data, RankId(0));
+  return impl_->RunChosen(planner::Collective::kAllReduce, data, RankId(0));
 }
 
 Status Communicator::Broadcast(std::span<float> data, RankId root) {
-  return impl_->RunRing(planner::Collective::kBroadcast, data, root);
+  return impl_->RunChosen(planner::Collective::kBroadcast, data, root);
 }
 
 void Communicator::Forget(const void* data, Bytes bytes) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "collectives/bootstrap.h"
 #include "collectives/net_plugin.h"
@@ -31,6 +32,8 @@ struct CommunicatorOptions {
   Seconds stall_timeout{60};            ///< a step without progress for so long fails the collective
   /// After so long without progress the poll loop naps between polls, and leaves the core to the computation.
   Seconds idle_spin{200e-6};
+  /// A collective table (table_choice.h), for AllReduce() and Broadcast(); empty: rings.
+  std::string table;
 };
 
 /// The ranks' connections. One thread at a time; a failed collective leaves the communicator unusable (every later call
@@ -39,7 +42,7 @@ class Communicator {
  public:
   /// Connects lazily: a pair of ranks is connected when a schedule first needs it (collectively, all ranks at once).
   /// Requires: the same options on all ranks; `plugin` and `bootstrap` outlive the communicator.
-  /// Errors: kInvalidArgument for options out of range.
+  /// Errors: kInvalidArgument for options out of range, or as TableChoice::Parse.
   [[nodiscard]] static Result<std::unique_ptr<Communicator>> Create(NetPlugin& plugin, Bootstrap& bootstrap,
                                                                     const CommunicatorOptions& options);
   ~Communicator();
@@ -59,11 +62,11 @@ class Communicator {
   [[nodiscard]] Status Run(const planner::Schedule& schedule, DataType type, int64_t count, const void* input,
                            void* output);
 
-  /// Ring all-reduce (sum) in place. The order of additions depends on position only, never on timing: results are
-  /// bit-identical from run to run.
+  /// All-reduce (sum) in place, by the table's algorithm for its size. The order of additions depends on position only,
+  /// never on timing: results are bit-identical from run to run and on all ranks.
   [[nodiscard]] Status AllReduce(std::span<float> data);
 
-  /// Ring broadcast from `root`, in place.
+  /// Broadcast from `root`, in place; by the table's algorithm for its size where `root` is 0, else a ring.
   [[nodiscard]] Status Broadcast(std::span<float> data, RankId root);
 
   /// Drops the plugin's registrations of memory that overlaps [data, data + bytes).

@@ -148,7 +148,7 @@ Status RunReplay(const ReplayOptions& options) {
                         Bootstrap::Join({.rank = options.rank, .world = options.world, .address = options.rendezvous,
                                          .timeout = options.timeout, .listener = options.listener}));
   WEFT_ASSIGN_OR_RETURN(const auto communicator,
-                        Communicator::Create(*plugin, *bootstrap, {.stall_timeout = options.timeout}));
+                        Communicator::Create(*plugin, *bootstrap, {.stall_timeout = options.timeout, .table = options.table}));
   return Replay(options, *communicator).Run();
 }
 

@@ -23,6 +23,7 @@ struct ReplayOptions {
   std::optional<int64_t> steps;      ///< one of the two
   std::optional<Seconds> duration;   ///< rank 0 ends the job at the first iteration boundary past it
   Seconds timeout{60};
+  std::string table;                 ///< as CommunicatorOptions::table
   int listener = -1;                 ///< as in BootstrapOptions
 };
 

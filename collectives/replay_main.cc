@@ -24,6 +24,8 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--world", line.options.world, "number of ranks")->capture_default_str();
   app.add_option("--rendezvous", line.options.rendezvous, "HOST:PORT where rank 0 listens");
   app.add_option("--plugin", line.options.plugin, "net plugin to load (default: libnccl-net-weft.so)");
+  app.add_option("--collectives", line.options.table, "collective table, the same on all ranks; where none fits: a ring")
+      ->envname("WEFT_COLLECTIVES");
   app.add_option("--job", line.job, "job id for the plugin");
   app.add_option("--compute", line.compute, "sleep of each iteration")->capture_default_str();
   app.add_option("--bytes", line.bytes, "gradients of each iteration")->capture_default_str();

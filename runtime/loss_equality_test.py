@@ -39,6 +39,9 @@ def main():
         alone = train(processes, "alone", 1, arguments)
         first = train(processes, "first", 4, arguments)
         again = train(processes, "again", 4, arguments)
+        table = ["--collectives", "1;4:allreduce:0-65535:halving-doubling:-:0;4:allreduce:65536-:hierarchical.2:-:0"]
+        chosen = train(processes, "chosen", 4, [*arguments, *table])
+        chosen_again = train(processes, "chosen-again", 4, [*arguments, *table])
         bounded = train(processes, "bounded", 4, [*SMALL, "--duration", "200ms"])
     for lines, ranks in ((alone, 1), (first, 4), (again, 4)):
         check_shape(lines, ranks)
@@ -49,6 +52,12 @@ def main():
     check(0 < worst, "4 ranks add in another order than 1 process: equal bits mean that one run was compared with itself")
     check(worst <= TOLERANCE, f"worst difference {worst}, expected at most {TOLERANCE}")
     check(losses(first) == losses(again), "two runs of 4 ranks differ")
+    check(first[0]["job"]["collectives"] == "" and chosen[0]["job"]["collectives"] != "", "which table was followed is not said")
+    check(losses(chosen) == losses(chosen_again), "two runs of 4 ranks with one table differ")
+    check(losses(chosen) != losses(first), "the table changes nothing: it was not followed")
+    off = max(abs(a - b) for a, b in zip(losses(alone), losses(chosen), strict=True))
+    check(off <= TOLERANCE, f"worst difference with a table {off}, expected at most {TOLERANCE}")
+    print(f"with halving-doubling and two levels in place of the ring the loss differs by {off:.3g} at most")
     print("two runs of 4 ranks are bit-identical")
     check(len(losses(bounded)) >= 1, "a run with a duration made no step")
     print(f"all ranks agreed to stop after step {len(losses(bounded)) - 1} of a run of 200 ms")

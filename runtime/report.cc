@@ -53,9 +53,10 @@ std::string JobLine(const JobFacts& job, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     return fmt::format(
         R"({{"job":{{"model":{},"parameters":{},"gradient_bytes":{},"bucket_bytes":[{}],"ranks":{},"global_batch":{},)"
-        R"("sequence":{},"text_bytes":{},"communication":{},"plugin":{},"scaling":{}}}}})",
+        R"("sequence":{},"text_bytes":{},"communication":{},"plugin":{},"collectives":{},"scaling":{}}}}})",
         Quoted(job.model), job.parameters, job.gradient_bytes.count(), Counts(job.bucket_bytes), job.ranks, job.global_batch,
-        job.sequence, job.text.count(), job.communication, Quoted(job.plugin), QuotedList(job.scaling));
+        job.sequence, job.text.count(), job.communication, Quoted(job.plugin),
+        Quoted(job.collectives), QuotedList(job.scaling));
   }
   return fmt::format(
       "model    {} with {} parameters{}\n"
@@ -68,7 +69,7 @@ std::string JobLine(const JobFacts& job, OutputFormat format) {
       FormatBytes(job.gradient_bytes), job.bucket_bytes.size(), job.bucket_bytes.size() == 1 ? "" : "s",
       !job.communication ? "; communication is off, each rank trains alone"
       : job.plugin.empty() ? ""
-                           : fmt::format(" through {}", job.plugin),
+                           : fmt::format(" through {}{}", job.plugin, job.collectives.empty() ? "" : ", by the job's collective table"),
       "step", "loss", "iteration", "compute", "exposed");
 }
 

@@ -28,6 +28,7 @@ struct JobFacts {
   Bytes text;
   bool communication = true;
   std::string plugin;                ///< name and version; empty without one
+  std::string collectives;           ///< the table that the gradients follow; empty: rings
 };
 
 /// One step. `compute` is the iteration without what was waited for communication after backward (`exposed`).

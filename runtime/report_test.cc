@@ -37,7 +37,7 @@ TEST(MedianIteration, OfFewStepsTakesAll) {
 TEST(JobLine, JsonHasTheContractsKeys) {
   EXPECT_EQ(JobLine(Job(), OutputFormat::kJson),
             R"({"job":{"model":"gpt2","parameters":10,"gradient_bytes":40,"bucket_bytes":[16,24],"ranks":4,"global_batch":8,)"
-            R"("sequence":128,"text_bytes":1000,"communication":true,"plugin":"",)"
+            R"("sequence":128,"text_bytes":1000,"communication":true,"plugin":"","collectives":"",)"
             R"("scaling":["layers 12 -> 2","width \"768\""]}})");
 }
 

@@ -70,6 +70,7 @@ std::string Fingerprint(const TrainOptions& options, const planner::ModelSpec& m
   add("seed", std::to_string(options.seed));
   add("bucket", std::to_string(options.bucket.count()) + " B");
   add("text digest", std::to_string(text.Digest()));
+  if (!options.collectives.empty()) add("collective table", options.collectives);
   return print;
 }
 
@@ -99,8 +100,8 @@ Result<Connections> Connect(const TrainOptions& options, const std::string& fing
       connections.communicator,
       collectives::Communicator::Create(
           *connections.plugin, *connections.bootstrap,
-          {.stall_timeout = options.stall_timeout, .idle_spin = Seconds(20e-6)}));
-  // Connects the ring before the clock of the first step runs.
+          {.stall_timeout = options.stall_timeout, .idle_spin = Seconds(20e-6), .table = options.collectives}));
+  // Connects the ring, or what the table has for so few bytes, before the clock of the first step runs.
   WEFT_RETURN_IF_ERROR(connections.communicator->Barrier());
   return connections;
 }
@@ -190,7 +191,8 @@ JobFacts FactsOf(const TrainOptions& options, const ScaledModel& scaled, const T
           .sequence = options.sequence,
           .text = Bytes(static_cast<int64_t>(text.bytes().size())),
           .communication = options.communication,
-          .plugin = ""};
+          .plugin = "",
+          .collectives = ""};
 }
 
 Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextData& text, Trainer& trainer,
@@ -208,6 +210,7 @@ Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextDat
   for (const Bucket& bucket : exchange.buckets()) {
     facts.bucket_bytes.emplace_back(bucket.elements * static_cast<int64_t>(sizeof(float)));
   }
+  if (communicator != nullptr) facts.collectives = options.collectives;
   if (connections.plugin) {
     facts.plugin = connections.plugin->name() + " (net v" + std::to_string(connections.plugin->version()) + ")";
   }

@@ -30,6 +30,7 @@ struct TrainOptions {
   std::string rendezvous;                ///< "host:port" where rank 0 listens
   std::string plugin;                    ///< an ncclNet plugin
   Seconds stall_timeout{60};             ///< of a collective without progress, and of the rendezvous
+  std::string collectives;               ///< collective table (netplugin/abi/collective_table.h); empty: rings
   bool communication = true;             ///< false: the same work on this rank alone, to time compute
   int threads = 1;
   OutputFormat output = OutputFormat::kTable;

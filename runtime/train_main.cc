@@ -90,6 +90,8 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
   app.add_option("--world", o.world, "number of ranks")->envname("WEFT_WORLD")->capture_default_str();
   app.add_option("--rendezvous", o.rendezvous, "HOST:PORT where rank 0 listens");
   app.add_option("--plugin", o.plugin, "ncclNet plugin that carries the gradients, such as libnccl-net-weft.so");
+  app.add_option("--collectives", o.collectives, "collective table, the same on all ranks; where none fits: a ring")
+      ->envname("WEFT_COLLECTIVES");
   AddParsed(app, "--stall-timeout", weft::ParseDuration, o.stall_timeout, "how long to wait for a peer", "TIME=60s");
   app.add_option("--job", arguments.job, "name that the plugin announces to the agent")->envname("WEFT_JOB_ID");
   AddParsed(app, "--communication", OneOf<bool>({"on", true}, {"off", false}), o.communication,

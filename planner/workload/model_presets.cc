@@ -34,9 +34,10 @@ ModelSpec Modern(const char* name, Architecture architecture) {
   return model;
 }
 
-// arXiv 2407.21783, table 3; vocabulary and positions of meta-llama's config.json.
-ModelSpec Llama3(const char* name, int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
-  ModelSpec model = Modern(name, Architecture::kLlama);
+/// With eight key and value heads of width 128, as the two families below have them.
+ModelSpec GroupedQuery(const char* name, Architecture architecture, int64_t layers, int64_t hidden, int64_t heads,
+                       int64_t ffn) {
+  ModelSpec model = Modern(name, architecture);
   model.layers = layers;
   model.hidden = hidden;
   model.heads = heads;
@@ -44,6 +45,12 @@ ModelSpec Llama3(const char* name, int64_t layers, int64_t hidden, int64_t heads
   model.attention = Attention::kGroupedQuery;
   model.head_dim = 128;
   model.ffn_hidden = ffn;
+  return model;
+}
+
+// arXiv 2407.21783, table 3; vocabulary and positions of meta-llama's config.json.
+ModelSpec Llama3(const char* name, int64_t layers, int64_t hidden, int64_t heads, int64_t ffn) {
+  ModelSpec model = GroupedQuery(name, Architecture::kLlama, layers, hidden, heads, ffn);
   model.vocab = 128256;
   model.max_positions = 8192;
   return model;
@@ -52,14 +59,7 @@ ModelSpec Llama3(const char* name, int64_t layers, int64_t hidden, int64_t heads
 // arXiv 2401.04088, table 1, and mistralai's config.json files.
 ModelSpec Mixtral(const char* name, int64_t layers, int64_t hidden, int64_t heads, int64_t ffn, int64_t vocab,
                   int64_t positions) {
-  ModelSpec model = Modern(name, Architecture::kMixtral);
-  model.layers = layers;
-  model.hidden = hidden;
-  model.heads = heads;
-  model.kv_heads = 8;
-  model.attention = Attention::kGroupedQuery;
-  model.head_dim = 128;
-  model.ffn_hidden = ffn;
+  ModelSpec model = GroupedQuery(name, Architecture::kMixtral, layers, hidden, heads, ffn);
   model.vocab = vocab;
   model.max_positions = positions;
   model.experts = 8;

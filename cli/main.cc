@@ -31,6 +31,7 @@ void AddPerf(CLI::App& app, int& exit_code) {
   perf->add_option("--iterations", options->iterations, "timed runs per size")->capture_default_str();
   perf->add_option("--warmup", options->warmup, "runs per size before the timed ones")->capture_default_str();
   perf->add_flag("--check", options->check, "compare every element of every run");
+  perf->add_flag("--pin", options->pin, "bind each rank's thread to a core, in turns, but no thread of the plugin");
   perf->add_flag("--bidirectional", options->bidirectional, "sendrecv: both ranks of a pair send at once");
   perf->add_flag("--ping-pong", options->ping_pong, "sendrecv: there and back; times are half round trips");
   perf->add_option("--connections", options->connections, "sendrecv: of each pair, in each direction")

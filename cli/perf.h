@@ -14,6 +14,7 @@ struct PerfOptions {
   int iterations = 20;
   int warmup = 3;
   bool check = false;              ///< compare every element of every iteration
+  bool pin = false;                ///< bind each rank's thread to a core of its own, in turns; not the plugin's threads
   bool bidirectional = false;      ///< sendrecv: both ranks of a pair send at once
   bool ping_pong = false;          ///< sendrecv: there and back; times are half round trips
   int connections = 1;             ///< sendrecv: of each pair, in each direction

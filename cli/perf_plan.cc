@@ -146,6 +146,7 @@ Result<PerfPlan> CheckPerfOptions(const PerfOptions& options) {
   plan.iterations = options.iterations;
   plan.warmup = options.warmup;
   plan.check = options.check;
+  plan.pin = options.pin;
   if (options.bidirectional) plan.pattern = FlowPattern::kBothWays;
   if (options.ping_pong) plan.pattern = FlowPattern::kPingPong;
   plan.connections = options.connections;

@@ -21,6 +21,7 @@ struct PerfPlan {
   int iterations = 0;
   int warmup = 0;
   bool check = false;
+  bool pin = false;
   std::string plugin;
   Bytes slice;
   FlowPattern pattern = FlowPattern::kOneWay;  ///< of sendrecv, with the next two

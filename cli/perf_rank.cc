@@ -1,6 +1,8 @@
 #include "cli/perf_rank.h"
 
 #include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,9 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <span>
+#include <system_error>
 
 #include "cli/perf_data.h"
 #include "cli/perf_flows.h"
@@ -34,6 +38,30 @@ double CpuSeconds() {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
+
+/// Binds the calling thread to the core that is the rank's turn, and lets the threads that it has made meanwhile, which
+/// are the plugin's and inherit the binding, run on all cores that the process had.
+class Pin {
+ public:
+  Pin() { sched_getaffinity(0, sizeof all_, &all_); }
+
+  void Apply(int rank) const {
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    int turn = rank % std::max(1, CPU_COUNT(&all_));
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(core, &all_) && turn-- == 0) CPU_SET(core, &own);
+    }
+    std::error_code gone;  // a thread may end meanwhile
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task", gone)) {
+      const pid_t id = std::atoi(thread.path().filename().c_str());
+      sched_setaffinity(id, sizeof all_, id == getpid() ? &own : &all_);
+    }
+  }
+
+ private:
+  cpu_set_t all_;
+};
 
 /// Page-aligned memory of one rank, allocated once at the largest size.
 class Buffer {
@@ -95,6 +123,7 @@ class Measurement {
     if (!plan_.check) Fill(RunOf(count, 0));
     WEFT_RETURN_IF_ERROR(communicator_.Barrier());
     for (int i = 0; i < plan_.warmup + plan_.iterations; ++i) {
+      if (plan_.pin && (i == 0 || i == plan_.warmup)) pin_.Apply(rank_);
       const Share before = share;
       WEFT_ASSIGN_OR_RETURN(const double time_s, RunOnce(RunOf(count, runs_++), &share));
       if (i >= plan_.warmup) {
@@ -199,6 +228,7 @@ class Measurement {
   Communicator& communicator_;
   FlowExchange* const flows_;
   const int rank_;
+  const Pin pin_;
   Buffer input_;
   Buffer output_;
   uint32_t runs_ = 0;

@@ -301,6 +301,13 @@ TEST(PerfFlows, EveryPatternDeliversEachConnectionItsOwnData) {
   }
 }
 
+TEST(PerfFlows, PinnedRanksDeliverTheSame) {
+  const auto json = Exchange({.ranks = 4, .bytes = "8B,4KiB", .pin = true, .bidirectional = true});
+  ASSERT_EQ(json["results"].size(), 2u);
+  EXPECT_EQ(json["results"][1]["wrong"], 0);
+  EXPECT_EQ(json["results"][1]["sent_bytes"], 2 * 4096 * 4);
+}
+
 TEST(PerfFlows, NothingIsSentOfNoBytes) {
   const auto json = Exchange({.bytes = "0", .ping_pong = true});
   ASSERT_EQ(json["results"].size(), 1u);

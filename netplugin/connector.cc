@@ -61,7 +61,6 @@ int Connector::Start(Handle* handle, const Options& options) {
   }
   SetTrafficClass(fd.get(), peer.family, options.traffic_class);
   SetUnsentLimit(fd.get(), services_.environment.unsent_bytes);
-  SetUnsentLimit(fd.get(), services_.environment.unsent_bytes);
   sockaddr_storage storage;
   // Leave from the chosen NIC, with a port of the kernel's choice at connect time. Not where it cannot work.
   if (options.local.family == peer.family && options.local.loopback() == peer.loopback()) {

@@ -11,7 +11,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSame = 1e-9;
 constexpr int32_t kMissCost = 2;     // an opening in time pays one back
-constexpr int32_t kMissLimit = 4;
+constexpr int32_t kMissLimit = 8;    // four in a row
 
 }  // namespace
 

@@ -93,9 +93,9 @@ struct SimulationOptions {
   bool trace = false;               ///< fill link_samples and phases
   /// Plans that kWeft's search simulates at most, each time that it decides; kOptimal enumerates 10 times as many cases.
   int64_t evaluations = kDefaultEvaluations;
-  /// Simulated events that kWeft may spend, each time that it decides, on plans, on what the other policies would do
-  /// and on the guard together; 10⁷ are about a second. Where they are few for so many jobs, plans are judged by
-  /// fewer iterations, but not by less than a tenth of the usual 20.
+  /// Simulated events that kWeft's search may spend, each time that it decides, what the other policies would do
+  /// included; 10⁷ are about a second. Where they are few for so many jobs, plans are judged by fewer iterations, but
+  /// not by less than a tenth of the usual 20. The guard comes on top.
   int64_t work = kDefaultWork;
   SimulationObjective objective = SimulationObjective::kBalanced;
 };

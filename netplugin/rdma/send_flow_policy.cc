@@ -37,7 +37,8 @@ void SendFlow::CountHeld() {
 }
 
 bool SendFlow::Wanted(uint16_t port) const {
-  return std::ranges::any_of(entry_.policy().lanes, [port](const auto& lane) { return port != 0 && lane.source_port == port; });
+  return port != 0 && std::ranges::any_of(entry_.policy().lanes,
+                                          [port](const auto& lane) { return lane.source_port == port; });
 }
 
 /// Gives ports that the policy names and no lane has to lanes whose port it does not name.

@@ -189,12 +189,13 @@ RunResult RunFire(const RunSettings& settings) {
   FireRun run(settings);
   const RunResult result = run.Go();
   const ChaosCounts& c = result.chaos;
-  std::printf("fire: %" PRIu64 " messages, %" PRIu64 " bytes in %.1f s; %" PRIu64 " lives, %" PRIu64
-              " cut short, %" PRIu64 " errors that were due, %" PRIu64 " grouped receives; %" PRIu64 " re-paths (%" PRIu64
-              " entries, %" PRIu64 " nonsense, %" PRIu64 " refused), %" PRIu64 " agents, %" PRIu64 " sockets shut, %" PRIu64
-              " stops, %" PRIu64 " pulls\n",
-              result.messages, result.bytes, result.seconds, result.lives, result.cut_short, result.errors,
-              result.groups, c.repaths, c.entries, c.nonsense, result.refused, c.agents, c.sockets_shut, c.stops, c.pulls);
+  std::printf("fire: %" PRIu64 " messages, %" PRIu64 " bytes in %.1f s; %" PRIu64 " lives, %" PRIu64 " cut short, ",
+              result.messages, result.bytes, result.seconds, result.lives, result.cut_short);
+  std::printf("%" PRIu64 " errors that were due, %" PRIu64 " grouped receives; ", result.errors, result.groups);
+  std::printf("%" PRIu64 " re-paths (%" PRIu64 " entries, %" PRIu64 " nonsense, %" PRIu64 " refused), ", c.repaths,
+              c.entries, c.nonsense, result.refused);
+  std::printf("%" PRIu64 " agents, %" PRIu64 " sockets shut, %" PRIu64 " stops, %" PRIu64 " pulls\n", c.agents,
+              c.sockets_shut, c.stops, c.pulls);
   return result;
 }
 

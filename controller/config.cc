@@ -248,7 +248,7 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
                                {"lease", Duration(core.joint.lease)},
                                {"drift", Number<double>(core.joint.drift, 0.001, 1)},
                                {"class_gain", Number<double>(core.joint.planning.class_gain, 0, 1)},
-                               {"shift_gain", Number<double>(core.joint.planning.shift_gain, 0, 1)},
+                               {"shift_gain", Number<double>(core.joint.planning.shift_gain, -1, 1)},
                                {"profile_error", Number<double>(core.joint.planning.profile_error, 0, 0.9)},
                                {"time_shifts", Switch(core.joint.shifts)}})},
        {"cluster", [&](const YAML::Node& node) { return ReadCluster(source, node, config); }},

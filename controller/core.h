@@ -43,7 +43,7 @@ struct JointSettings {
   Seconds interval{5};           ///< least time between two plans
   Seconds settle{1};             ///< from the first change to the plan
   double drift = 0.05;           ///< relative change of a job's measured period that calls for another plan
-  bool shifts = true;            ///< time windows may be given
+  bool shifts = false;           ///< time windows may be given: off until they have proved themselves on the site
   planner::JointOptions planning;  ///< `classes` follows from dscp
 };
 
@@ -196,7 +196,11 @@ class Core {
   bool JoinWindows(const Shifting& job);
   void KeepInStep();
   void ClearWindows(const std::string& job_id);
-  double MeanPeriod(const std::string& job_id, double since_s) const;
+  struct Pace {
+    double period_s = 0;                   ///< mean; 0: not measured
+    double held_s = 0;                     ///< of an iteration, by the window that holds least
+  };
+  Pace PaceOf(const std::string& job_id, double since_s) const;
   void Widen(const std::string& job_id);
 
   /// What is in force for a job, and how it came to be.
@@ -209,7 +213,7 @@ class Core {
     bool placing = false;                  ///< windows are short, so that bursts fall in with them
     double before_s = 0;                   ///< period of its iterations before it had windows
     int failures = 0;                      ///< windows, one after the other, that did it no good
-    bool too_short_told = false;           ///< that it can't keep up with them, since they were given
+    bool misfit_told = false;              ///< that they come too soon or too late for it, since they were given
   };
   struct JointQuestion {
     uint64_t digest = 0;

@@ -18,7 +18,8 @@ constexpr double kSameShift = 0.1;       // of the period: windows that are clos
 constexpr double kTooLong = 0.03;        // of the period: windows that come later than needed by less stay,
 constexpr double kTooShort = 0.01;       // and those that come earlier than needed by less
 constexpr double kSameRatio = 1e-3;      // of two periods
-constexpr double kSlower = 0.005;        // of the period, from which on a job can't keep up with its windows
+constexpr double kSlower = 0.005;        // of the period, from which on a job can't keep up with its windows,
+constexpr double kHeld = 0.035;          // and the mean hold, from which on they come later than it needs
 constexpr double kWorse = 0.02;          // of the period, by which iterations may last longer than planned
 constexpr double kTight = 0.04;          // of the period: how long windows are open while bursts fall in with them,
 constexpr double kPlacingPeriods = 4;    // for so many periods
@@ -110,18 +111,22 @@ bool Core::MayTryAgain(const std::string& job_id) const {
   return at_s > 0 && now_s_ >= at_s && joint_looked_s_ < at_s;
 }
 
-/// How long iterations last in the mean of those that began after `since_s` and were measured; 0: none yet. A median would not
-/// show the turns that a job loses now and then.
-double Core::MeanPeriod(const std::string& job_id, double since_s) const {
+/// Iterations that began after `since_s` and were measured. The mean, since a median would not show the turns that a job
+/// loses now and then.
+Core::Pace Core::PaceOf(const std::string& job_id, double since_s) const {
   std::vector<double> means;
+  Pace pace{.period_s = 0, .held_s = 1e300};
   for (const auto& [id, flow] : table_.flows()) {
     if (flow.identity.job_id() != job_id || flow.stale() || !flow.meter.known) continue;
-    if (flow.meter.since_s + hosts_.at(flow.host).offset_s >= since_s) means.push_back(flow.meter.period_s);
+    if (flow.meter.since_s + hosts_.at(flow.host).offset_s < since_s) continue;
+    means.push_back(flow.meter.period_s);
+    pace.held_s = std::min(pace.held_s, flow.meter.held_each_s);
   }
-  if (means.empty()) return 0;
+  if (means.empty()) return {};
   const auto middle = means.begin() + static_cast<std::ptrdiff_t>(means.size() / 2);
   std::nth_element(means.begin(), middle, means.end());
-  return *middle;
+  pace.period_s = *middle;
+  return pace;
 }
 
 /// Bursts have fallen in with their windows: from now on one that is a little late may go at once.
@@ -150,8 +155,8 @@ void Core::WatchShift(const std::string& job_id, const JobRhythm& rhythm) {
                     /*failed=*/false);
     return PushJobs({job_id});
   }
-  const double mean_s = MeanPeriod(job_id, state.window_since_s + kPlacingPeriods * planned_s);
-  const double now_s = mean_s > 0 ? mean_s : rhythm.period_s;
+  const Pace pace = PaceOf(job_id, state.window_since_s + kPlacingPeriods * planned_s);
+  const double now_s = pace.period_s > 0 ? pace.period_s : rhythm.period_s;
   const double change = now_s / planned_s - 1;
   const bool useless = change > kWorse && now_s > state.before_s;
   if (std::abs(change) > options_.joint.drift || useless) {
@@ -161,9 +166,9 @@ void Core::WatchShift(const std::string& job_id, const JobRhythm& rhythm) {
     return PushJobs({job_id});
   }
   if (now_s_ - state.window_since_s > kProvenPeriods * planned_s) state.failures = 0;
-  if (change <= kSlower || state.too_short_told) return;
-  state.too_short_told = true;
-  kept_.erase(job_id);  // what it was modelled with is too little: what is measured now counts
+  if (state.misfit_told || (change <= kSlower && pace.held_s <= kHeld * planned_s)) return;
+  state.misfit_told = true;
+  kept_.erase(job_id);  // what it was modelled with was too little or too much: what is measured now counts
   if (joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
 }
 
@@ -255,7 +260,7 @@ std::set<std::string> Core::ShiftGroup(const std::vector<Shifting>& group) {
     const double period_s = job.plan->period.count(), length_s = job.plan->window.count();
     double delay_s = Modulo(origin_s + job.plan->burst.count() - job.phase_s, period_s);
     if (delay_s > (1 - kSameShift) * period_s) delay_s -= period_s;  // it comes a little late, and need not lose a turn
-    if (state.window.period_s <= 0) state.before_s = std::max(rhythms_[job.job].period_s, MeanPeriod(job.job, 0));
+    if (state.window.period_s <= 0) state.before_s = std::max(rhythms_[job.job].period_s, PaceOf(job.job, 0).period_s);
     state.placing = true;
     state.window = {period_s, job.phase_s + delay_s, length_s, 0};
     for (const uint64_t id : job.flows) GiveWindow(*table_.Find(id), state.window, job.phase_s);
@@ -263,7 +268,7 @@ std::set<std::string> Core::ShiftGroup(const std::vector<Shifting>& group) {
     state.force.shift_s = job.plan->shift.count();
     state.period_s = period_s;
     state.window_since_s = now_s_;
-    state.too_short_told = false;
+    state.misfit_told = false;
     state.decision.set_shift_s(delay_s);
     state.decision.set_window_s(length_s);
     rhythms_[job.job] = {period_s, now_s_, {}};  // which is expected from now on

@@ -76,7 +76,7 @@ v1::JobSpec Spec(const std::string& id, const std::string& framework) {
   spec.set_job_id(id);
   spec.set_model_config_json(
       R"({"model_type":"gpt2","n_layer":12,"n_embd":768,"n_head":12,"vocab_size":256,"n_positions":1024})");
-  spec.set_global_batch(16);
+  spec.set_global_batch(24);
   spec.set_sequence(512);
   spec.set_precision("fp32");
   spec.set_framework(framework);

@@ -181,7 +181,7 @@ class GroupPlanner {
     if (!HasShifts(choice_)) return;
     JointChoice free = Unshifted(choice_);
     const double use = world_.Run(free).gpu_use;
-    if (use <= report_.use * (1 + options_.shift_gain)) return;
+    if (use <= report_.use * (1 + std::max(0.0, options_.shift_gain))) return;
     report_.taken.push_back(fmt::format("no time shifts any more: simulated GPU use {:.1f} %, with them {:.1f} %", 100 * use,
                                         100 * report_.use));
     report_.use = use;

@@ -38,7 +38,7 @@ struct JointJob {
   int64_t gpus = 1;
   Seconds compute{0};
   Seconds release{0};                 ///< 0 ≤ release ≤ compute
-  double efficiency = 1;              ///< of the links' rates, that its bursts reach alone; in (0, 1]. Not of the bound
+  double efficiency = 1;              ///< of the links' capacity, that its bursts reach alone; > 0. Not of the bound
   Seconds measured{0};                ///< its iterations now, without windows; 0: not known
   bool stable = false;                ///< measured, and its period holds: it may be shifted
   int32_t present_class = -1;         ///< -1: none yet, which is the default class
@@ -100,7 +100,7 @@ struct JointPlan {
 };
 
 /// A function: same input, same answer. Requires: valid ids, at least one path and one share per path for every flow, shares
-/// ≥ 0 of sum 1, bytes ≥ 0, finite times, efficiencies in (0, 1]. Jobs that neither compute nor send are not modelled.
+/// ≥ 0 of sum 1, bytes ≥ 0, finite times, efficiencies > 0. Jobs that neither compute nor send are not modelled.
 /// Complexity: per group of jobs that could meet, a few hundred simulations of it; one linear programme.
 JointPlan PlanJointly(const JointProblem& problem);
 

@@ -77,16 +77,29 @@ class Place:
                 raise RuntimeError(run.stderr.strip())
             return json.loads(run.stdout)
         self.port = BASE_PORT + (self.port + 1 - BASE_PORT) % 10000
-        processes = []
-        for rank in range(ranks):
-            place = ["--rank", str(rank), "--world", str(ranks), "--rendezvous", f"10.91.0.1:{self.port}"]
-            processes.append(subprocess.Popen([*self.inside(rank % 2), *command, *place], env=environment, text=True,
-                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-        answers = [process.communicate(timeout=120) for process in processes]
+        with ended_together() as processes:
+            for rank in range(ranks):
+                place = ["--rank", str(rank), "--world", str(ranks), "--rendezvous", f"10.91.0.1:{self.port}"]
+                processes.append(subprocess.Popen([*self.inside(rank % 2), *command, *place], env=environment, text=True,
+                                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+            answers = [process.communicate(timeout=120) for process in processes]
         failed = [err.strip() for process, (_, err) in zip(processes, answers) if process.returncode != 0]
         if failed:
             raise RuntimeError(failed[0])
         return json.loads(answers[0][0])
+
+
+@contextlib.contextmanager
+def ended_together():
+    """A list of processes that are gone afterwards: ranks of a failed case would take the cores of those after it."""
+    processes = []
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
 
 
 def ip(*arguments):
@@ -229,12 +242,13 @@ def iperf3(options):
     with Place(options.place) as place:
         address = "127.0.0.1" if options.place == "loopback" else "10.91.0.1"
         for streams in (1, 2, 4):
-            server = subprocess.Popen([*place.inside(0), "iperf3", "-s", "-1", "-p", str(place.port)],
-                                      stdout=subprocess.DEVNULL)
-            time.sleep(0.3)
-            client = subprocess.run([*place.inside(1), "iperf3", "-c", address, "-p", str(place.port), "-t", "3", "-P",
-                                     str(streams), "--json"], capture_output=True, text=True, check=True)
-            server.wait()
+            with ended_together() as servers:
+                servers.append(subprocess.Popen([*place.inside(0), "iperf3", "-s", "-1", "-p", str(place.port)],
+                                                stdout=subprocess.DEVNULL))
+                time.sleep(0.3)
+                client = subprocess.run([*place.inside(1), "iperf3", "-c", address, "-p", str(place.port), "-t", "3",
+                                         "-P", str(streams), "--json"], capture_output=True, text=True, check=True)
+                servers[0].wait()
             rate = json.loads(client.stdout)["end"]["sum_received"]["bits_per_second"]
             print(f"{options.place}: {streams} streams: {rate / 8e9:.2f} GB/s")
 

@@ -16,9 +16,12 @@ class PeriodEstimator {
   /// A completed burst, in order of time. Requires: start <= end. One that starts before its predecessor is ignored.
   void Add(uint64_t start_ns, uint64_t end_ns);
 
-  /// The median of the newest 16 distances between the starts of groups, so that eight iterations show that a job has another
-  /// period; zero until four groups were seen, or while more than a quarter of these distances are a fifth or more off their
-  /// median (there is no period). Complexity: O(n log n) of at most 128 bursts.
+  /// The median of the newest 16 distances between the starts of groups; zero until four groups were seen, or while more
+  /// than a quarter of these distances are over a fifth off their median (there is no period). A job's new period shows
+  /// after eight or nine iterations when it differs by less than a fifth. When it differs by more, there is none from the
+  /// fifth new iteration to the eleventh, and from the twelfth on it is the new one. Idle gaps that shrink below half of the
+  /// former ones look like pauses between buckets: the former period stays until those are no longer among the newest 128
+  /// bursts. Complexity: O(n log n) of at most 128 bursts.
   Seconds Period() const { return Find().period; }
 
   struct Rhythm {

@@ -48,6 +48,28 @@ TEST(Period, FollowsAJobThatChangedWithinAFewIterations) {
   EXPECT_THAT(estimator.Period().count(), DoubleNear(0.6, 1e-9));
 }
 
+// Of the newest 16 distances a quarter may be off: up to four are the new ones, or all but four.
+TEST(Period, OfAJobThatChangedByMoreThanAFifthIsUnknownUntilTwelveIterations) {
+  PeriodEstimator estimator = Training(100, 1, 0);
+  uint64_t at = (1000 + 100 * 500) * kMs;
+  estimator.Add(at, at + 20 * kMs);  // ends the last one of 500 ms
+  for (int changed = 1; changed <= 16; ++changed) {
+    at += 800 * kMs;
+    estimator.Add(at, at + 20 * kMs);
+    const double expected = changed <= 4 ? 0.5 : changed < 12 ? 0 : 0.8;
+    EXPECT_THAT(estimator.Period().count(), DoubleNear(expected, 1e-9)) << changed;
+  }
+}
+
+TEST(Period, OfAJobThatIdlesLessThanHalfAsLongIsTheFormerOneForAWindow) {
+  PeriodEstimator estimator = Training(100, 1, 0);
+  uint64_t at = (1000 + 100 * 500) * kMs;
+  for (int i = 0; i < 100; ++i, at += 200 * kMs) estimator.Add(at, at + 20 * kMs);
+  EXPECT_THAT(estimator.Period().count(), DoubleNear(0.5, 1e-9));
+  for (int i = 0; i < 30; ++i, at += 200 * kMs) estimator.Add(at, at + 20 * kMs);
+  EXPECT_THAT(estimator.Period().count(), DoubleNear(0.2, 1e-9));
+}
+
 TEST(Period, IsUnknownAtFirst) {
   EXPECT_EQ(PeriodEstimator().Period().count(), 0);
   EXPECT_EQ(Training(3, 3, 0).Period().count(), 0);

@@ -16,12 +16,14 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -175,6 +177,16 @@ bool Parse(int argc, char** argv, Options* options) {
   return (options->stream || pattern == "pingpong") && options->rounds > 0;
 }
 
+/// The first process ends with the second: a signal also reaches it where it blocks, in accept() or in a plugin.
+void EndWithChild(int, siginfo_t* info, void*) {
+  if (info->si_code == CLD_EXITED && info->si_status == 0) return;
+  constexpr std::string_view kKilled = "socket_loop: the second process was killed\n";
+  if (info->si_code != CLD_EXITED) {  // one that exits by itself has said why
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kKilled.data(), kKilled.size());
+  }
+  _exit(1);
+}
+
 int Main(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) {
@@ -186,8 +198,17 @@ int Main(int argc, char** argv) {
   void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return 1;
   auto* shared = static_cast<Shared*>(memory);
+  struct sigaction ends {};
+  ends.sa_sigaction = EndWithChild;
+  ends.sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP;
+  sigaction(SIGCHLD, &ends, nullptr);
+  const pid_t parent = getpid();
   const pid_t child = fork();
+  if (child < 0) return 1;
   if (child == 0) {
+    signal(SIGCHLD, SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) return 1;  // gone before it could say so
     if (!options.netns.empty()) {
       const int fd = open(("/var/run/netns/" + options.netns).c_str(), O_RDONLY | O_CLOEXEC);
       if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) Die(shared, "enter network namespace " + options.netns);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -57,6 +58,15 @@ std::optional<abi::CollectiveOp> TheirsOf(planner::Collective collective) {
   return std::nullopt;
 }
 
+/// Whether there is a schedule for the entry's algorithm and collective, if perhaps not for its parameter.
+bool Runs(const abi::CollectiveEntry& entry) {
+  const auto collective = OursOf(entry.collective);
+  const auto algorithm = OursOf(entry.algorithm);
+  if (!collective || !algorithm) return false;
+  const std::vector<Algorithm> known = planner::AlgorithmsFor(*collective);
+  return std::find(known.begin(), known.end(), *algorithm) != known.end();
+}
+
 planner::AlgorithmSpec SpecOf(const abi::CollectiveEntry& entry) {
   return {OursOf(entry.algorithm).value_or(Algorithm::kRing), static_cast<int32_t>(entry.parameter)};
 }
@@ -80,9 +90,8 @@ Result<TableChoice> TableChoice::Parse(std::string_view text, int world) {
     const bool for_us = entry.members == abi::MembersKind::kAny ||
                         (entry.members == abi::MembersKind::kRanks && entry.ranks == static_cast<uint32_t>(world)) ||
                         (entry.members == abi::MembersKind::kHash && entry.members_hash == choice.members_);
-    const auto collective = OursOf(entry.collective);
-    if (!for_us || !collective || !OursOf(entry.algorithm)) continue;
-    if (const auto schedule = planner::MakeSchedule(SpecOf(entry), *collective, world); !schedule) {
+    if (!for_us || !Runs(entry)) continue;
+    if (const auto schedule = planner::MakeSchedule(SpecOf(entry), *OursOf(entry.collective), world); !schedule) {
       return Fail(schedule.error().WithContext(fmt::format("{}: entry {}", abi::kCollectivesVariable, i + 1)));
     }
     choice.table_.entries[choice.table_.count++] = entry;

@@ -4,8 +4,9 @@
 //   WEFT_ASSIGN_OR_RETURN(const TableChoice choice, TableChoice::Parse(getenv("WEFT_COLLECTIVES"), world));
 //   const planner::AlgorithmSpec spec = choice.For(planner::Collective::kAllReduce, Bytes(4096));
 //
-// Entries for NCCL's own algorithms (NVLS, CollNet, PAT) are passed over, as the grammar says. Protocol and channels say
-// nothing here: there is one protocol, and a channel per pair of ranks.
+// Entries for NCCL's own algorithms (NVLS, CollNet, PAT), and those for a collective that ours has no schedule for (an
+// all-gather by tree), are passed over, as the grammar says. Protocol and channels say nothing here: there is one protocol,
+// and a channel per pair of ranks.
 #pragma once
 
 #include <string>
@@ -24,7 +25,7 @@ class TableChoice {
   TableChoice() = default;
 
   /// For a communicator over all ranks, 0 to world - 1; an empty text is no table. Errors: kInvalidArgument for a text with
-  /// any mistake, naming its offset and what was expected, or for an algorithm that does not run on so many ranks: as all
+  /// any mistake, naming its offset and what was expected, or for a parameter that does not fit so many ranks: as all
   /// ranks have one table, all refuse it.
   [[nodiscard]] static Result<TableChoice> Parse(std::string_view text, int world);
 

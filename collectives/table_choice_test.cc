@@ -40,6 +40,13 @@ TEST(TableChoice, EntriesThatOnlyNcclCanRunArePassedOver) {
   EXPECT_EQ(Chosen("1;4x2:allreduce:0-:tree:ll:0", 4, 1), AlgorithmSpec{}) << "how many nodes there are nobody knows";
 }
 
+TEST(TableChoice, AnEntryForACollectiveThatItsAlgorithmDoesNotDoIsPassedOver) {
+  const std::string table = "1;*:allgather:0-:tree:ll:0;*:allgather:0-:halving-doubling:-:0;*:allreduce:0-:tree:-:0";
+  EXPECT_EQ(Chosen(table, 4, 1, Collective::kAllGather).algorithm, Algorithm::kHalvingDoubling);
+  EXPECT_EQ(Chosen(table, 4, 1).algorithm, Algorithm::kTree);
+  EXPECT_EQ(Chosen("1;*:alltoall:0-:ps.2:-:0", 4, 1, Collective::kAllToAll), AlgorithmSpec{});
+}
+
 TEST(TableChoice, MistakesAreNamedWithTheirPlace) {
   const auto garbled = TableChoice::Parse("1;4:allreduce:0-:star:-:0", 4);
   ASSERT_FALSE(garbled);

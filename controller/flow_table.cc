@@ -157,16 +157,17 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
   Attribute(flow, port, bytes, from_s, to_s);
 }
 
-void FlowTable::CountIterations(SendFlow& flow, const v1::FlowCounters& counters) {
+void FlowTable::CountIterations(SendFlow& flow, const v1::FlowCounters& counters, double to_s) {
   const double start = counters.iteration_start_s();
   flow.iteration_start_s = std::isfinite(start) && start > 0 ? start : 0;
   if (std::isfinite(counters.period_s()) && counters.period_s() >= 0) flow.period_s = counters.period_s();
   FlowMeter& meter = flow.meter;
+  const double passed_s = std::max(0.0, to_s - std::exchange(meter.seen_s, to_s));
   const double busy_s = counters.burst_busy_s(), held_s = counters.gate_held_s();
   const bool sensible = flow.period_s > 0 && flow.iteration_start_s > 0 && std::isfinite(busy_s) && busy_s >= 0 &&
                         std::isfinite(held_s) && held_s >= 0;
   if (!sensible) {
-    meter = FlowMeter();
+    meter = {.seen_s = to_s};
     return;
   }
   const double since_s = flow.iteration_start_s - meter.newest_s;
@@ -174,7 +175,9 @@ void FlowTable::CountIterations(SendFlow& flow, const v1::FlowCounters& counters
   const bool follows = meter.begin_s > 0 && since_s > 0 && busy_s >= meter.busy_s && held_s >= meter.held_s;
   if (follows) {
     meter.newest_s = flow.iteration_start_s;
-    meter.iterations += std::max<int64_t>(1, std::llround(since_s / flow.period_s));
+    // Samples that did not come hide iterations. A turn that the job lost looks the same by its length, and is one iteration.
+    const int64_t most = 1 + static_cast<int64_t>(std::min(1e6, passed_s / flow.period_s));
+    meter.iterations += std::clamp<int64_t>(std::llround(since_s / flow.period_s), 1, most);
     const double length_s = meter.newest_s - meter.begin_s;
     if (meter.iterations < kMeteredIterations || length_s < kMeteredSeconds) return;
     const auto iterations = static_cast<double>(meter.iterations);
@@ -213,7 +216,7 @@ Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counter
   for (const v1::LaneCounters& lane : counters.lanes()) CountLane(*flow, lane, from_s, to_s);
   if (!flow->lanes.empty()) fresh_.erase(flow->id);
   for (const auto& [port, lane] : flow->lanes) failed_now |= lane.failed && flow->decided.contains(port);
-  CountIterations(*flow, counters);
+  CountIterations(*flow, counters, to_s);
   return was_stale || (failed_now && !failed_before) || first_counters ? Change::kFlows : Change::kNone;
 }
 

@@ -43,6 +43,7 @@ struct FlowMeter {
   double begin_s = 0;         ///< start of the first iteration of the window in the making, on the host's clock; 0: none
   double newest_s = 0;        ///< start of the newest one
   int64_t iterations = 0;     ///< between the two
+  double seen_s = 0;          ///< up to when samples have come, in the controller's time
   double bytes = 0, busy_s = 0, held_s = 0;  ///< the flow's counters when the window began
   bool known = false;         ///< a whole window has been measured;
   double since_s = 0;         ///< when it began, on the host's clock; per iteration:
@@ -128,7 +129,7 @@ class FlowTable {
   void Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s);
   static void CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool from_zero, double from_s, double to_s,
                            double slot_s);
-  static void CountIterations(SendFlow& flow, const v1::FlowCounters& counters);
+  static void CountIterations(SendFlow& flow, const v1::FlowCounters& counters, double to_s);
   void CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s);
   bool Resolve(SendFlow& flow, int32_t port);
   void EnsureLinks();

@@ -211,12 +211,15 @@ std::set<std::string> Core::TakeShifts(const JointInput& input, const planner::J
     TakeBackWindows(id, why, failed && now_s_ - state.window_since_s < kProvenPeriods * state.window.period_s);
     changed.insert(id);
   };
+  // The answer may have been asked for before the job's windows were taken back.
+  const auto waits = [&](const std::string& id) { return now_s_ < joint_.at(id).force.not_before_s; };
   for (const auto& [id, model] : input.models) {
     if (!joint_.contains(id)) continue;
     const planner::JointJobPlan* job = model.source == "none" ? nullptr : &plan.jobs[model.place];
     const std::optional<double> phase = PhaseOf(flows[id]);
     if (job == nullptr) take_back(id, "not modelled: " + model.missing, false);
-    else if (!job->shifted || !(job->period.count() > 0)) take_back(id, "it no longer pays", true);
+    else if (!job->modelled) take_back(id, "a link on its way is dead", false);
+    else if (!job->shifted || !(job->period.count() > 0) || waits(id)) take_back(id, "it no longer pays", true);
     else if (!phase) take_back(id, "its bursts are not seen any more", false);
     else groups[job->group].push_back({id, job, flows[id], *phase});
   }

@@ -152,7 +152,12 @@ void FillCollectives(const v1::JobSpec& spec, const std::vector<std::string>& or
     else plan.add_why("levels of collectives: chosen on equal links: " + placed.error().message());
   }
   if (fabric) job.fabric = &*fabric;
-  const auto choices = ChooseCollectives(job);
+  auto choices = ChooseCollectives(job);
+  if (!choices && job.fabric != nullptr) {  // a dead link, or islands that no probe has joined yet
+    plan.add_why("levels of collectives: chosen on equal links: " + choices.error().message());
+    job.fabric = nullptr;
+    choices = ChooseCollectives(job);
+  }
   if (!choices) return plan.add_why("no collective table: " + choices.error().message());
   if (choices->empty()) return plan.add_why("no collective table: the library's own choices are within 10 % of the best");
   const Result<std::string> text = CollectiveTableText(*choices);

@@ -25,6 +25,9 @@ constexpr double kFits = 0.999;           // score of a link from which on burst
 constexpr double kWindowSlack = 0.02;     // of the period, that a window is open longer than that pause
 constexpr double kMostStretch = 0.05;     // of a period, that a window may delay an iteration by,
 constexpr double kKeptStretch = 0.1;      // and one that is in force: models of jobs that have windows move a little
+/// Of the period, that a job has to pause between its bursts. The gate (netplugin/gate.h) tells this pause from those inside an
+/// iteration by its length: it is more than (period - window) / 2, which is half of a period while windows are short.
+constexpr double kLeastPause = 0.5;
 /// So that an answer comes within seconds: bursts of periods in no small ratio average out, and need no window.
 constexpr CircleOptions kCircles{.evaluations = 20'000, .edges = 256};
 /// Of the cycle, since a job that is slower than its windows come would miss them. Iterations that vary by a share s are then
@@ -106,17 +109,6 @@ class GroupPlanner {
 
   static bool HasShifts(const JointChoice& choice) {
     return std::find(choice.shifted.begin(), choice.shifted.end(), true) != choice.shifted.end();
-  }
-
-  /// GPU use that the measured iterations come to; 0 where one is not known.
-  double MeasuredUse() const {
-    double sum = 0;
-    for (size_t i = 0; i < world_.members().size(); ++i) {
-      const JointJob& job = problem_.jobs[world_.members()[i]];
-      if (!(job.measured.count() > 0)) return 0;
-      sum += world_.jobs()[i].gpus * std::min(1.0, job.compute / job.measured);
-    }
-    return sum / world_.gpus();
   }
 
   /// The same order in the lowest classes, so that nothing is raised above foreign traffic without need; jobs that meet nobody
@@ -252,10 +244,26 @@ class GroupPlanner {
                                              100 * kMostStretch));
       return;
     }
+    if (const std::string held_never = WithoutPause(trial); !held_never.empty()) {
+      report_.rejected.push_back(fmt::format("time shifts: {} pauses for less than {:.0f} % of its period, by which windows tell "
+                                             "where its bursts begin", held_never, 100 * kLeastPause));
+      return;
+    }
     report_.shift_links = found.links;
-    const double measured = HasShifts(choice_) ? 0 : MeasuredUse();
+    const double measured = HasShifts(choice_) ? 0 : world_.MeasuredUse();
     Take(std::move(trial), options_.shift_gain, "time shifts", measured > 0 ? measured : report_.use,
          measured > 0 ? " as measured" : "");
+  }
+
+  /// A shifted job that no window would hold; empty: none.
+  std::string WithoutPause(const JointChoice& choice) const {
+    for (size_t i = 0; i < world_.members().size(); ++i) {
+      if (!choice.shifted[i]) continue;
+      const Seconds alone = IterationAlone(world_.capacity(), world_.jobs()[i]);
+      const Seconds pause = alone - CommunicationAlone(world_.capacity(), world_.jobs()[i]);
+      if (pause <= kLeastPause * (alone + choice.stretch[i])) return problem_.jobs[world_.members()[i]].name;
+    }
+    return "";
   }
 
   /// A job without a steady period whose bursts on one of these links are longer than pauses are; empty: none.

@@ -182,4 +182,14 @@ double JointWorld::Ecmp(const std::vector<double>& factor) const {
   return sum / static_cast<double>(hashed_.size());
 }
 
+double JointWorld::MeasuredUse() const {
+  double sum = 0;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const JointJob& job = problem_.jobs[members_[i]];
+    if (!(job.measured.count() > 0)) return 0;
+    sum += jobs_[i].gpus * std::min(1.0, job.compute / job.measured);
+  }
+  return sum / gpus_;
+}
+
 }  // namespace weft::planner

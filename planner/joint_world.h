@@ -36,6 +36,8 @@ class JointWorld {
   SteadyState Run(const JointChoice& choice, const std::vector<double>& factor = {}) const;
   /// Simulated GPU use of plain ECMP in one class, mean over the hash seeds.
   double Ecmp(const std::vector<double>& factor = {}) const;
+  /// GPU use that the measured iterations come to; 0 where one is not known.
+  double MeasuredUse() const;
 
  private:
   PeriodicJob OnShares(const JointJob& job) const;

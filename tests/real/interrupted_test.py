@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""real-fabric leaves nothing in /tmp, whether a signal ends it or its experiment crashes.
+"""real-fabric leaves nothing in its folder for temporary files, whether a signal ends it or its experiment crashes.
 
     interrupted_test.py REAL_FABRIC
 
@@ -11,13 +11,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 PATIENCE_S = 30
-
-
-def folders():
-    return set(glob.glob("/tmp/weft-real-*"))
 
 
 def experiment_of(pid):
@@ -27,21 +24,26 @@ def experiment_of(pid):
     return int(found[0]) if found else None
 
 
-def run_and_end(program, end):
-    """Starts `program`, calls `end` with its process once its agents listen, and returns (status, folders left)."""
-    before = folders()
-    process = subprocess.Popen([program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + PATIENCE_S
-    while process.poll() is None and not any(glob.glob(f"{folder}/*") for folder in folders() - before):
-        if time.monotonic() > deadline:
-            process.kill()
-            sys.exit("no file in the folder of the experiment after 30 s")
-        time.sleep(0.02)
-    if process.poll() == 77:
-        print("skipped: no fabric can be built here")
-        sys.exit(77)
-    end(process)
-    return process.wait(PATIENCE_S), folders() - before
+def run_and_end(program, end, folder):
+    """Starts `program` with its temporary files in `folder`, calls `end` with its process once its agents listen, and
+    returns its exit status.
+    """
+    process = subprocess.Popen([program], env=os.environ | {"TMPDIR": folder}, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while process.poll() is None and not glob.glob(f"{folder}/weft-real-*/*"):
+            if time.monotonic() > deadline:
+                sys.exit(f"no file in the folder of the experiment after {PATIENCE_S} s")
+            time.sleep(0.02)
+        if process.poll() == 77:
+            print("skipped: no fabric can be built here")
+            sys.exit(77)
+        end(process)
+        return process.wait(PATIENCE_S)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def main():
@@ -52,11 +54,14 @@ def main():
         ("crash", lambda process: os.kill(experiment_of(process.pid), signal.SIGKILL), 1),
     ]
     for name, end, expected in cases:
-        status, left = run_and_end(program, end)
+        # One of its own, since another checkout's run may have folders beside ours.
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            status = run_and_end(program, end, folder)
+            left = os.listdir(folder)
         if status != expected:
             sys.exit(f"{name}: exit status {status}, expected {expected}")
         if left:
-            sys.exit(f"{name}: left behind {sorted(left)}")
+            sys.exit(f"{name}: left behind {left}")
         print(f"{name}: status {status}, nothing left behind")
 
 

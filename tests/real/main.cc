@@ -89,6 +89,17 @@ int Fails(const Error& error) {
   return ExitCodeOf(error);
 }
 
+/// What the experiment started is told to die when it dies, and may until then still write here: tried again for a second.
+void RemoveFolder(const fs::path& folder) {
+  std::error_code error;
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    fs::remove_all(folder, error);
+    if (!error) return;
+    ::usleep(20'000);
+  }
+  fmt::print(stderr, "real-fabric: left behind {}: {}\n", folder.string(), error.message());
+}
+
 /// Runs `work` in a child, with a folder that is gone afterwards however the child ends: by itself, by a signal that this
 /// process gets, by a crash. A fabric looks after itself when its owner dies. Returns the exit status.
 int InChild(const std::function<int(const std::string& folder)>& work) {
@@ -96,8 +107,10 @@ int InChild(const std::function<int(const std::string& folder)>& work) {
   sigemptyset(&signals);
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, &before);
-  char folder[] = "/tmp/weft-real-XXXXXX";
-  if (::mkdtemp(folder) == nullptr) return Fails(ErrnoError("make a folder", errno));
+  std::error_code error;
+  std::string folder = (fs::temp_directory_path(error) / "weft-real-XXXXXX").string();
+  if (error) return Fails(Error(Code::kInvalidArgument, fmt::format("folder for temporary files: {}", error.message())));
+  if (::mkdtemp(folder.data()) == nullptr) return Fails(ErrnoError("make the folder " + folder, errno));
   const pid_t child = ::fork();
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -113,8 +126,7 @@ int InChild(const std::function<int(const std::string& folder)>& work) {
     if (signal != SIGCHLD) ::kill(child, SIGKILL);
     ::waitpid(child, &status, 0);
   }
-  std::error_code ignored;
-  fs::remove_all(folder, ignored);
+  RemoveFolder(folder);
   if (child < 0) return Fails(ErrnoError("fork", errno));
   if (signal != SIGCHLD) return 128 + signal;
   if (WIFEXITED(status)) return WEXITSTATUS(status);

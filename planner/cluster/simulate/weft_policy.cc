@@ -27,7 +27,7 @@ constexpr double kDriftShare = 0.1;      // of the work that one plan judged so 
 constexpr int64_t kDriftPlans = 40;      // that must be affordable for all to be judged so long
 constexpr double kPlans = 200;           // that can be judged for all the work: where not, they are judged by less time
 constexpr double kShortest = 0.1;        // of the usual time
-constexpr size_t kMostGuarded = 8;       // finalists
+constexpr size_t kMostGuarded = 8;       // finalists, before only those of another kind are tried
 constexpr double kStretches[] = {1, 1.02, 1.06, 1.12, 1.2, 1.28, 1.36};
 constexpr double kStretchesAlike[] = {1, 1.06, 1.15, 1.25};
 constexpr double kGuardHorizon = 32;     // iterations of the slowest job
@@ -145,10 +145,16 @@ class WeftPlanner {
   /// Who may be chosen, the best over the final horizon first.
   void RankFinalists() {
     finalists_ = search_.finalists();
-    finalists_.insert(finalists_.end(), long_others_.begin(), long_others_.end());
-    for (Candidate& finalist : finalists_) {
-      if (finalist.name == kPresent) finalist.score += kSwitchingGain;  // not given up for as good as nothing
+    // The list is short: plans better by next to nothing drive these out of it.
+    if (std::none_of(finalists_.begin(), finalists_.end(), [](const Candidate& c) { return IsOpen(c.plan); })) {
+      finalists_.push_back(search_.open_finalist());
     }
+    std::erase_if(finalists_, [](const Candidate& finalist) { return finalist.name == kPresent; });
+    if (present_) {
+      finalists_.push_back(*present_);
+      finalists_.back().score += kSwitchingGain;  // not given up for as good as nothing
+    }
+    finalists_.insert(finalists_.end(), long_others_.begin(), long_others_.end());
     std::stable_sort(finalists_.begin(), finalists_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
   }
@@ -163,7 +169,7 @@ class WeftPlanner {
     }
     const Candidate present = search_.Judge(kPresent, std::move(plan));
     search_.Offer(present);
-    search_.Confirm(present);
+    present_ = search_.Confirm(present);
   }
 
   std::vector<std::pair<std::string, std::vector<int32_t>>> ClassChoices(const std::vector<PeriodicJob>& jobs) const {
@@ -228,6 +234,21 @@ class WeftPlanner {
     return mean;
   }
 
+  /// The finalists that the guard tries, in order: the first few, and since plans that differ by a few moves fail
+  /// together, after them what differs from all of those: the best open plan, what runs now, the other policies' plans.
+  std::vector<size_t> Guarded() const {
+    const auto is_open = [](const Candidate& finalist) { return IsOpen(finalist.plan); };
+    const auto open = std::find_if(finalists_.begin(), finalists_.end(), is_open) - finalists_.begin();
+    std::vector<size_t> guarded;
+    for (size_t i = 0; i < finalists_.size(); ++i) {
+      const std::string& name = finalists_[i].name;
+      const bool other = std::any_of(long_others_.begin(), long_others_.end(),
+                                     [&](const Candidate& candidate) { return candidate.name == name; });
+      if (i < kMostGuarded || i == static_cast<size_t>(open) || name == kPresent || other) guarded.push_back(i);
+    }
+    return guarded;
+  }
+
   /// The best finalist that is no worse than hashed paths when profiles are wrong.
   Decision Guard() {
     Outcome hashed{.gpu_use = 0, .mean_slowdown = 0, .p99_slowdown = 0};
@@ -238,18 +259,24 @@ class WeftPlanner {
       hashed.gpu_use += outcome.gpu_use / kHashSeeds;
       hashed.mean_slowdown += outcome.mean_slowdown / kHashSeeds;
     }
-    for (size_t i = 0; i < std::min(finalists_.size(), kMostGuarded); ++i) {
+    int64_t refused = 0;
+    for (const size_t i : Guarded()) {
       best_ = finalists_[i];
       const Outcome robust = Robust(best_.plan, kWorlds);
       ScoreWeights weights = WeightsFor(situation_.objective);
       weights.p99_slowdown = 0;  // of a few wrong worlds it says little
       weights.loss = 1;
-      if (ScoreOf(weights, robust, hashed) < -kTolerated) continue;
+      if (ScoreOf(weights, robust, hashed) < -kTolerated) {
+        ++refused;
+        continue;
+      }
       Decision decision{best_.plan.paths, best_.plan.classes, best_.plan.gates, {}};
       decision.why.push_back(fmt::format("with profiles off by {:.0f} %: GPU use {:.4f}, mean slow-down {:.4f}; hashed "
                                          "paths {:.4f}, {:.4f} over {} seeds", 100 * kSpread, robust.gpu_use,
                                          robust.mean_slowdown, hashed.gpu_use, hashed.mean_slowdown, kHashSeeds));
-      if (i > 0) decision.why.push_back(fmt::format("{} better plans would be worse than these when profiles are off", i));
+      if (refused > 0) {
+        decision.why.push_back(fmt::format("{} better plans would be worse than these when profiles are off", refused));
+      }
       return decision;
     }
     best_ = {.name = "hashed paths", .outcome = long_others_[0].outcome};
@@ -281,6 +308,7 @@ class WeftPlanner {
   std::vector<std::pair<std::string, JobPaths>> paths_;   // candidates
   std::vector<Candidate> others_, long_others_;           // what the other policies would do, soon and in the long run
   std::vector<Candidate> finalists_;                      // by falling score
+  std::optional<Candidate> present_;                      // over the final horizon
   Candidate best_;
   double scale_ = 1;                                      // of all horizons, to fit the budget
   int64_t guarded_ = 0;

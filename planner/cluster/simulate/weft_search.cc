@@ -77,14 +77,16 @@ void WeftSearch::Offer(Candidate candidate) {
   if (kept) Confirm(candidate);
 }
 
-void WeftSearch::Confirm(const Candidate& candidate) {
+Candidate WeftSearch::Confirm(const Candidate& candidate) {
   Candidate longer = Judge(candidate.name, candidate.plan, final_horizon_);
   longer.score = FinalScore(longer.outcome);
+  if (IsOpen(longer.plan) && longer.score > open_finalist_.score) open_finalist_ = longer;
   const auto at = std::find_if(finalists_.begin(), finalists_.end(),
                                [&](const Candidate& other) { return other.score < longer.score; });
-  if (at != finalists_.begin() && std::prev(at)->score < longer.score + kGain) return;  // the same once more
-  finalists_.insert(at, std::move(longer));
+  if (at != finalists_.begin() && std::prev(at)->score < longer.score + kGain) return longer;  // the same once more
+  finalists_.insert(at, longer);
   if (finalists_.size() > kRemembered) finalists_.pop_back();
+  return longer;
 }
 
 bool WeftSearch::Try(std::string name, TrialPlan plan) {

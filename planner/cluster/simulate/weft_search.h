@@ -62,8 +62,8 @@ class WeftSearch {
   const Outcome& final_reference() const { return final_reference_; }
   double FinalScore(const Outcome& outcome) const { return ScoreOf(weights_, outcome, final_reference_); }
   /// Judges the plan over the final horizon and remembers it if it is among the best few there: what only fits the next
-  /// few iterations is no plan.
-  void Confirm(const Candidate& candidate);
+  /// few iterations is no plan. Returns the plan as judged, which others may drive out of the list later.
+  Candidate Confirm(const Candidate& candidate);
   /// Judges and offers, unless the budget is spent. Returns whether the budget allowed it.
   bool Try(std::string name, TrialPlan plan);
   /// Nothing is left to gain: nobody waits for anybody.
@@ -80,6 +80,8 @@ class WeftSearch {
 
   /// The best few over the final horizon, by falling score, with their outcomes there.
   const std::vector<Candidate>& finalists() const { return finalists_; }
+  /// The best over the final horizon that holds nobody back, whether or not it is among these.
+  const Candidate& open_finalist() const { return open_finalist_; }
   int64_t spent() const { return spent_; }
 
  private:
@@ -109,6 +111,7 @@ class WeftSearch {
   Outcome reference_, final_reference_;
   Candidate best_, best_open_, current_;
   std::vector<Candidate> finalists_;    // by falling score over the final horizon
+  Candidate open_finalist_;
   int64_t spent_ = 0, work_ = 0;
   std::mt19937_64 random_;
 };

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 /// Two leaves, `spines` paths between them, links of 1 GB/s; job j runs between the j-th hosts of both leaves.
 struct Bench {
@@ -157,6 +158,23 @@ TEST(Weft, IsAFunction) {
   EXPECT_EQ(a.paths, b.paths);
   EXPECT_EQ(a.classes, b.classes);
   EXPECT_EQ(a.why, b.why);
+}
+
+TEST(Weft, WhatRunsNowIsAmongTheFinalistsThoughAnotherPlanIsAsGood) {
+  // Here it is Crux's plan, which was confirmed before: what runs now was dropped as the same once more, and its bonus
+  // with it.
+  Bench bench(1, {Job(8, 0.5, 480), Job(8, 0.5, 480)});
+  bench.situation.evaluations = 200;
+  const Decision first = DecideWeft(bench.situation);
+  const std::vector<PeriodicJob> jobs = OnPaths(bench.situation, first.paths);
+  std::vector<FluidSetting> settings;
+  for (size_t j = 0; j < jobs.size(); ++j) settings.push_back({jobs[j].loads, first.classes[j], first.gates[j]});
+  bench.fluid->Apply(std::move(settings));
+  bench.situation.present = first.paths;
+  const Decision again = DecideWeft(bench.situation);
+  EXPECT_THAT(again.why.front(), StartsWith("present: "));
+  EXPECT_EQ(again.paths, first.paths);
+  EXPECT_EQ(again.classes, first.classes);
 }
 
 TEST(Evaluate, WrongProfilesDiffer) {

@@ -187,9 +187,11 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
   const Seconds begin = clock_->Now();
   WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner));
   metrics_->ObservePlan(clock_->Now() - begin);
-  const JobSubmitted submitted{spec, planned.plan, planned.errors};
   const std::lock_guard lock(mutex_);
   if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));
+  // Two jobs that are planned at the same time see the same trees free.
+  KeepTreeQuota(spec.job_id(), core_.TreeJobs(), options_.planner.reduction.switches.trees, &planned.plan);
+  const JobSubmitted submitted{spec, planned.plan, planned.errors};
   WEFT_RETURN_IF_ERROR(KeepInJournal(submitted));
   Handle({.body = submitted});
   for (const std::string& error : planned.errors) planned.plan.add_why("not planned: " + error);

@@ -97,6 +97,8 @@ class Core {
   const v1::ClusterOutlook& outlook() const { return outlook_; }
   /// The incarnation of the host's agent, -1 if the host was never here.
   int64_t IncarnationOf(const std::string& host) const;
+  /// Jobs that hold a tree of the switches (job_reduction.h).
+  std::set<std::string> TreeJobs() const;
   /// What planning a job needs to know of the present.
   PlacementView Placement() const;
 

@@ -130,11 +130,17 @@ PlacementView Core::Placement() const {
     const LinkId link(static_cast<int32_t>(i));
     view.topology.SetCapacity(link, monitor_.Available(link));
   }
+  view.tree_jobs = TreeJobs();
+  return view;
+}
+
+std::set<std::string> Core::TreeJobs() const {
+  std::set<std::string> holders;
   for (const auto& [id, job] : jobs_.jobs()) {
     const auto tree = job.plan.environment().find(kTreeVariable);
-    if (job.state != JobState::kReleased && tree != job.plan.environment().end() && tree->second == "1") view.tree_jobs.insert(id);
+    if (job.state != JobState::kReleased && tree != job.plan.environment().end() && tree->second == "1") holders.insert(id);
   }
-  return view;
+  return holders;
 }
 
 }  // namespace weft::controller

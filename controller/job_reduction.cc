@@ -75,6 +75,14 @@ Result<ReductionDecision> DecideReduction(const ReductionJob& job, const Reducti
   return decision;
 }
 
+void KeepTreeQuota(const std::string& job_id, const std::set<std::string>& holders, int32_t trees, v1::JobPlan* plan) {
+  const auto tree = plan->mutable_environment()->find(kTreeVariable);
+  if (tree == plan->mutable_environment()->end() || tree->second != "1") return;
+  if (static_cast<int64_t>(holders.size() - holders.count(job_id)) < trees) return;
+  tree->second = "0";
+  plan->add_why("reduction in the switches: no tree after all: other jobs got the last ones while this one was planned");
+}
+
 Result<RankFabric> PlaceRanks(const planner::Topology& fabric, const std::vector<std::string>& hosts, int64_t per_host,
                               const planner::ClusterSpec& cluster) {
   using planner::LinkKind;

@@ -7,6 +7,7 @@
 // (job_collectives.h) of our own runtime.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "planner/collectives/grouping.h"
 #include "planner/collectives/reduction_place.h"
 #include "planner/planner.h"
+#include "proto/job.pb.h"
 
 namespace weft::controller {
 
@@ -32,7 +34,6 @@ struct ReductionJob {
   int32_t ranks_per_host = 1;
   bool nccl = true;                     ///< else our own runtime
   Bytes gradients;                      ///< summed per iteration
-  Seconds iteration{0};                 ///< predicted; 0: not known
   planner::ClusterSpec cluster;
   BitsPerSecond node_rate;              ///< of a host's NICs together, as probes have shown it or as configured
   int32_t trees_held = 0;               ///< by other jobs
@@ -46,6 +47,9 @@ struct ReductionDecision {
 
 /// Errors: those of PlaceReduction. Requires: hosts ≥ 2, ranks_per_host ≥ 1.
 [[nodiscard]] Result<ReductionDecision> DecideReduction(const ReductionJob& job, const ReductionOptions& options);
+
+/// Takes the tree back that `plan` gives to the job, if by now other `holders` have all of the site's `trees`.
+void KeepTreeQuota(const std::string& job_id, const std::set<std::string>& holders, int32_t trees, v1::JobPlan* plan);
 
 /// The fabric as probes have shown it with the ranks of `hosts` on it, `per_host` on each in order; ranks of one host are
 /// joined by its inner links.

@@ -1,10 +1,9 @@
 #include "agent/agent.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 
+#include "agent/monotonic.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -18,12 +17,6 @@ constexpr Seconds kShortestReport{0.05};
 constexpr Seconds kLongestReport{10};
 // However seldom samples and reports are: leases hold for kRenewedLeaseNs only.
 constexpr Seconds kRenewInterval{1};
-
-uint64_t MonotonicNs() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 int64_t WallMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())

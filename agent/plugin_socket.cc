@@ -11,11 +11,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 
+#include "agent/monotonic.h"
 #include "common/log.h"
 
 namespace weft::agent {
@@ -28,10 +28,6 @@ constexpr size_t kMostBodyBytes = 512;  // of what peers may send; replies are l
 constexpr int kMostDescriptors = 8;     // room for more than the one that is asked for, so that none leaks
 
 /// One packet: header and body, with a descriptor if `fd` is not negative.
-uint64_t SteadyNs() {
-  return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
-}
-
 Status Send(int socket, MessageType type, const void* body, uint32_t bytes, int fd) {
   const abi::MessageHeader header{.magic = abi::kSocketMagic,
                                   .version = abi::kSocketVersion,
@@ -212,7 +208,7 @@ void PluginSocket::Run(const std::stop_token& stop) {
       return;
     }
     if (fds[0].revents != 0) continue;
-    for (const auto& [reason, lines] : refusal_lines_.TakeLeftOut(SteadyNs())) {
+    for (const auto& [reason, lines] : refusal_lines_.TakeLeftOut(MonotonicNs())) {
       LogWarn("agent", "left out lines about refused peers", {{"reason", reason}, {"lines", lines}});
     }
     for (size_t i = 2; i < fds.size(); ++i) {
@@ -256,7 +252,7 @@ bool PluginSocket::Receive(Connection& connection) {
   }
   if (status) return true;
   const Error& error = status.error();
-  if (refusal_lines_.Take(RejectionLabel(error.code()), SteadyNs())) {
+  if (refusal_lines_.Take(RejectionLabel(error.code()), MonotonicNs())) {
     LogWarn("agent", "refused peer",
             {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}, {"reason", error.message()}});
   }

@@ -247,7 +247,7 @@ TEST_F(RdmaFailures, AFlushThatFailedIsDoneAgain) {
 }
 
 TEST_F(RdmaFailures, AFlushThatCannotBeDoneIsAnErrorInTheEnd) {
-  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.recovery_s = 0; }));
+  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.recovery_s = 1; }));
   void* gpu = nullptr;
   ASSERT_EQ(recv_->RegMrDmaBuf(target_.data(), kRoom, nccl::kPtrDmaBuf, 0, 1, &gpu), nccl::kSuccess);
   fabric_.FailWrites(1);

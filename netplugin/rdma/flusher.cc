@@ -73,7 +73,7 @@ bool Flusher::Connect(std::string* why) {
 
 void Flusher::Start(uint64_t address, uint32_t key, uint32_t slot) {
   reads_[slot] = {address, key, true};
-  if (broken_since_ == 0 && !Post(slot)) Broke();
+  if (!broken_ && !Post(slot)) Broke();
 }
 
 bool Flusher::Post(uint32_t slot) {
@@ -94,9 +94,8 @@ bool Flusher::Post(uint32_t slot) {
 }
 
 void Flusher::Broke() {
-  if (broken_since_ != 0) return;
-  broken_since_ = NowNs();
-  next_repair_ = 0;
+  broken_ = true;
+  if (broken_since_ == 0) broken_since_ = NowNs();
 }
 
 bool Flusher::Repair() {
@@ -109,10 +108,14 @@ bool Flusher::Repair() {
   std::string why;
   ++generation_;
   if (port_->verbs().modify_qp(pair_, &reset, IBV_QP_STATE) != 0 || !Connect(&why)) return true;
+  bool posted = false;
   for (uint32_t slot = 0; slot < kDepth; ++slot) {
-    if (reads_[slot].under_way && !Post(slot)) return true;
+    if (!reads_[slot].under_way) continue;
+    if (!Post(slot)) return true;
+    posted = true;
   }
-  broken_since_ = 0;
+  broken_ = false;
+  if (!posted) broken_since_ = 0;  // nothing that could show it
   return true;
 }
 

@@ -31,8 +31,8 @@ class Flusher {
 
   /// Reads a byte at `address`; Poll() names `slot` when it is back. Requires: `slot` below kDepth, not under way.
   void Start(uint64_t address, uint32_t key, uint32_t slot);
-  /// Calls `done(slot)` for each read that is back. False when the pair has been broken for WEFT_RDMA_RECOVERY_S. Never
-  /// waits.
+  /// Calls `done(slot)` for each read that is back. False when the pair is broken and no read has come back since it broke
+  /// WEFT_RDMA_RECOVERY_S ago. Never waits.
   template <typename Done>
   bool Poll(const Done& done) {
     ibv_wc completions[8];
@@ -42,12 +42,13 @@ class Flusher {
       if (completions[i].wr_id >> 32 != generation_) continue;  // of before
       if (completions[i].status != IBV_WC_SUCCESS) {
         Broke();
-      } else if (std::exchange(reads_[slot].under_way, false)) {
-        done(slot);
+        continue;
       }
+      if (!broken_) broken_since_ = 0;
+      if (std::exchange(reads_[slot].under_way, false)) done(slot);
     }
     if (count < 0) Broke();
-    return broken_since_ == 0 || Repair();
+    return !broken_ || Repair();
   }
 
  private:
@@ -72,7 +73,10 @@ class Flusher {
   OwnPages landing_;  // where reads land; nobody looks at it
   std::array<Read, kDepth> reads_;
   uint64_t generation_ = 0;    // of the connection, in the upper half of a request's number
-  uint64_t broken_since_ = 0;  // 0: it is not
+  bool broken_ = false;        // until it is set up anew
+  // 0: it is whole. Set up anew is not whole: only a read that comes back shows that, and what can never be read would
+  // else be tried for ever.
+  uint64_t broken_since_ = 0;
   uint64_t next_repair_ = 0;
 };
 

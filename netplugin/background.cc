@@ -38,7 +38,9 @@ void Background::SetState(abi::BackgroundState state) {
 }
 
 void Background::Start() {
-  if (thread_.joinable()) {
+  if (thread_.joinable() && getpid() != owner_pid_) {
+    thread_.detach();  // of the process that this one was forked from, as in Stop()
+  } else if (thread_.joinable()) {
     if (slot_.state.load(std::memory_order_relaxed) == static_cast<uint32_t>(abi::BackgroundState::kRuns)) return;
     thread_.join();
   }

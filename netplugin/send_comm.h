@@ -110,8 +110,6 @@ class SendComm final : public Comm, public BackgroundTask {
   void CloseLane(Lane& lane);
 
   // send_lanes.cc: background thread.
-  bool ReadPolicy(uint64_t now);
-  uint32_t WantedWeight(uint16_t port) const;
   void OpenMissing(uint64_t now);
   Lane* FindSlot();
   void BeginLane(Lane& lane, uint16_t port, uint64_t now);
@@ -154,10 +152,7 @@ class SendComm final : public Comm, public BackgroundTask {
   Gate gate_;
 
   // Background thread.
-  abi::FlowPolicy entry_{};
-  bool has_entry_ = false;
-  bool entry_listed_ = false;  // as applied_listed_
-  uint64_t entry_epoch_ = 0, entry_generation_ = 0;
+  FlowEntry entry_;
 };
 
 }  // namespace weft::net

@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "netplugin/abi/seqlock.h"
 #include "netplugin/log.h"
 #include "netplugin/send_comm.h"
 
@@ -19,9 +18,10 @@ void SendComm::SetLaneState(Lane& lane, LaneState state) {
 }
 
 void SendComm::Sweep(const Tick& tick) {
-  const bool changed = ReadPolicy(tick.now);
+  // This thread is the counter's only writer.
+  entry_.Read(services_.policies, flow_, tick.now, services_.telemetry.process().policy_rejected);
   const std::lock_guard lock(lanes_mutex_);
-  if (changed || has_entry_) OpenMissing(tick.now);
+  if (entry_.present()) OpenMissing(tick.now);
   for (Lane& lane : lanes_) {
     if (lane.state.load(std::memory_order_relaxed) == LaneState::kConnecting) DriveLane(lane, tick.now);
   }
@@ -59,42 +59,8 @@ void SendComm::Watch(std::vector<pollfd>* fds) {
   }
 }
 
-/// True if there is a new entry of this flow. Counts what it refuses.
-bool SendComm::ReadPolicy(uint64_t now) {
-  const PolicyMapping* mapping = services_.policies.current();
-  const uint64_t epoch = mapping->table().epoch.load(std::memory_order_acquire);
-  if (epoch == entry_epoch_ && mapping->generation() == entry_generation_) return false;
-  abi::FlowPolicy entry;
-  const abi::PolicyRead result = abi::ReadFlowPolicy(mapping->table(), flow_, &entry);
-  if (result == abi::PolicyRead::kBusy) return false;
-  entry_epoch_ = epoch;
-  entry_generation_ = mapping->generation();
-  entry_listed_ = false;
-  const char* wrong = nullptr;
-  if (result == abi::PolicyRead::kCorrupt) wrong = "the table's entry count is out of range";
-  if (result == abi::PolicyRead::kFound) wrong = CheckFlowPolicy(entry, now);
-  if (wrong) {
-    Log(nccl::kLogWarn, "policy of epoch %llu for flow %016llx refused: %s; keeping the last one",
-        static_cast<unsigned long long>(epoch), static_cast<unsigned long long>(flow_), wrong);
-    Bump(services_.telemetry.process().policy_rejected, 1);  // this thread is its only writer
-    return false;
-  }
-  if (result != abi::PolicyRead::kFound) return false;
-  entry_ = entry;
-  has_entry_ = entry_listed_ = true;
-  return true;
-}
-
-uint32_t SendComm::WantedWeight(uint16_t port) const {
-  for (const abi::LanePolicy& wanted : entry_.lanes) {
-    if (wanted.source_port == 0) break;
-    if (wanted.source_port == port) return wanted.weight;
-  }
-  return 0;
-}
-
 void SendComm::OpenMissing(uint64_t now) {
-  for (const abi::LanePolicy& wanted : entry_.lanes) {
+  for (const abi::LanePolicy& wanted : entry_.policy().lanes) {
     if (wanted.source_port == 0) break;
     const auto same = std::ranges::find_if(lanes_, [&](const Lane& lane) {
       return lane.state.load(std::memory_order_acquire) != LaneState::kNone && lane.port == wanted.source_port;
@@ -102,7 +68,7 @@ void SendComm::OpenMissing(uint64_t now) {
     if (same != lanes_.end()) {
       const bool failed = same->state.load(std::memory_order_relaxed) == LaneState::kFailed;
       // A failed port is tried again when the controller asks for it again, that is once per epoch.
-      if (failed && same->failed_epoch != entry_epoch_) BeginLane(*same, wanted.source_port, now);
+      if (failed && same->failed_epoch != entry_.epoch()) BeginLane(*same, wanted.source_port, now);
     } else if (Lane* slot = FindSlot()) {
       BeginLane(*slot, wanted.source_port, now);
     }
@@ -112,7 +78,7 @@ void SendComm::OpenMissing(uint64_t now) {
 /// A free slot; or nullptr, and then an idle lane that the policy no longer names is being given up to make room.
 SendComm::Lane* SendComm::FindSlot() {
   const auto wanted = [this](const Lane& lane) {
-    return std::ranges::any_of(entry_.lanes, [&](const auto& want) { return want.source_port == lane.port; });
+    return std::ranges::any_of(entry_.policy().lanes, [&](const auto& want) { return want.source_port == lane.port; });
   };
   Lane* idle = nullptr;
   for (Lane& lane : lanes_) {
@@ -187,7 +153,7 @@ void SendComm::DriveLane(Lane& lane, uint64_t now) {
 void SendComm::FailLane(Lane& lane, const char* what, int error) {
   Fd(lane.fd).Reset();
   lane.fd = -1;
-  lane.failed_epoch = entry_epoch_;
+  lane.failed_epoch = entry_.epoch();
   SetLaneState(lane, LaneState::kFailed);
   if (lane.logged_port == lane.port) return;
   lane.logged_port = lane.port;
@@ -197,10 +163,9 @@ void SendComm::FailLane(Lane& lane, const char* what, int error) {
 
 /// Class and pacing are leased: without a valid lease they are the flow's own class and no pacing.
 void SendComm::MarkAndPace(uint64_t now) {
-  const abi::PolicyTable* table = entry_listed_ ? &services_.policies.current()->table() : nullptr;
-  const bool leased = has_entry_ && Leased(entry_, table, now);
-  const auto tos = static_cast<uint8_t>(leased ? entry_.traffic_class & 0xFC : default_tos_);
-  const uint64_t pacing = leased ? entry_.pacing_bps : 0;
+  const bool leased = entry_.Leased(services_.policies, now);
+  const auto tos = static_cast<uint8_t>(leased ? entry_.policy().traffic_class & 0xFC : default_tos_);
+  const uint64_t pacing = leased ? entry_.policy().pacing_bps : 0;
   tos_.store(tos, std::memory_order_relaxed);
   uint64_t total = 0;
   std::array<uint64_t, abi::kMaxLanes> weights{};

@@ -45,6 +45,11 @@ Agent::~Agent() {
   unlink(path_.c_str());
 }
 
+bool Agent::IsCalled() const {
+  pollfd ready{listener_.get(), POLLIN, 0};
+  return poll(&ready, 1, 0) == 1;
+}
+
 bool Agent::Greet() {
   pollfd ready{listener_.get(), POLLIN, 0};
   if (poll(&ready, 1, 30000) != 1) return false;

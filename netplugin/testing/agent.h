@@ -41,6 +41,8 @@ class Agent {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
+  /// Whether a plugin waits to be greeted. Never waits.
+  bool IsCalled() const;
   /// Waits for a plugin and takes its hello and telemetry. False after 30 s or if any of it is wrong.
   bool Greet();
   const abi::Hello& hello() const { return hello_; }

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 
@@ -26,14 +27,18 @@ std::vector<const abi::FlowSlot*> OpenSends(const abi::TelemetrySegment& telemet
   return open;
 }
 
-/// Shuts the TCP socket of `process` between these ports. False if there is none.
-bool Shut(pid_t process, uint16_t local, uint16_t peer) {
+/// Shuts the TCP socket of `process` between these ports. False if there is none. Sets `refused` where a process may not
+/// have another's sockets.
+bool Shut(pid_t process, uint16_t local, uint16_t peer, bool* refused) {
+  const auto check = [refused](int fd) { *refused = *refused || (fd < 0 && (errno == EPERM || errno == ENOSYS)); };
   const Fd handle(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+  check(handle.get());
   DIR* folder = opendir(("/proc/" + std::to_string(process) + "/fd").c_str());
   bool found = false;
   while (const dirent* entry = folder ? readdir(folder) : nullptr) {
     if (entry->d_name[0] == '.' || found) continue;
     const Fd fd(static_cast<int>(syscall(SYS_pidfd_getfd, handle.get(), std::atoi(entry->d_name), 0)));
+    check(fd.get());
     if (!fd.valid() || LocalAddress(fd.get()).port != local || PeerAddress(fd.get()).port != peer) continue;
     found = shutdown(fd.get(), SHUT_RDWR) == 0;
   }
@@ -92,10 +97,13 @@ void Chaos::Step(uint64_t now) {
   if (down_until_ != 0) control_.cable_down_ns.store(now, std::memory_order_relaxed);
   if (Due(now, settings_.shut_ms, &next_shut_)) ShutSocket(static_cast<uint32_t>(random_.Below(2)));
   if (stopped_ == 0 && Due(now, settings_.stop_ms, &next_stop_)) StopProcess(now);
-  if (cable_ && down_until_ == 0 && Due(now, settings_.cable_ms, &next_pull_)) PullCable(now);
-  if (stopped_ == 0 && Due(now, settings_.restart_agent_ms, &next_restart_)) {
-    RestartAgent(static_cast<uint32_t>(random_.Below(2)));
-  }
+  // Not after the end: a receiver whose sender never came waits until the cable has been whole for a while.
+  const bool pulls = cable_ && down_until_ == 0 && !control_.stop.load(std::memory_order_relaxed);
+  if (pulls && Due(now, settings_.cable_ms, &next_pull_)) PullCable(now);
+  if (control_.stop.load(std::memory_order_relaxed)) return;  // who has nothing more to do answers no agent
+  if (stopped_ != 0 || down_until_ != 0) return;
+  GreetNew();
+  if (Due(now, settings_.restart_agent_ms, &next_restart_)) RestartAgent(static_cast<uint32_t>(random_.Below(2)));
 }
 
 void Chaos::Calm() {
@@ -108,15 +116,31 @@ void Chaos::Calm() {
 uint64_t Chaos::refused() const {
   uint64_t sum = 0;
   for (uint32_t rank = 0; rank < 2; ++rank) {
-    if (greeted_[rank]) sum += agents_[rank]->telemetry().process.policy_rejected.load(std::memory_order_relaxed);
+    sum += greeted_[rank] ? agents_[rank]->telemetry().process.policy_rejected.load(std::memory_order_relaxed)
+                          : refused_[rank];
   }
   return sum;
+}
+
+bool Chaos::Complete() const {
+  const ChaosCounts& c = counts_;
+  const bool policies = c.lanes_used > 0 && refused() > 0;
+  return (policies || settings_.repath_ms == 0) && (c.agents > 2 || settings_.restart_agent_ms == 0) &&
+         (c.sockets_shut > 0 || c.shut_refused || settings_.shut_ms == 0) && (c.stops > 0 || settings_.stop_ms == 0) &&
+         (c.pulls > 0 || !cable_ || settings_.cable_ms == 0);
 }
 
 void Chaos::Repath(uint32_t rank) {
   if (!greeted_[rank]) return;
   std::vector<abi::FlowPolicy> entries;
-  for (const abi::FlowSlot* flow : OpenSends(agents_[rank]->telemetry())) entries.push_back(Policy(*flow));
+  for (const abi::FlowSlot* flow : OpenSends(agents_[rank]->telemetry())) {
+    entries.push_back(Policy(*flow));
+    for (const abi::LaneTelemetry& lane : flow->lanes) {
+      const uint32_t port = lane.source_port.load(std::memory_order_relaxed);
+      const bool named = port >= settings_.first_port && port < settings_.first_port + kPortBlocks * kPortsPerFlow;
+      if (named && lane.bytes.load(std::memory_order_relaxed) > 0) ++counts_.lanes_used;
+    }
+  }
   counts_.entries += entries.size();
   abi::WritePolicies(policies_[rank]->segment().table, entries);
 }
@@ -148,13 +172,23 @@ abi::FlowPolicy Chaos::Policy(const abi::FlowSlot& flow) {
   return policy;
 }
 
+/// The plugin looks for the new agent when it likes: nobody waits for it here.
+void Chaos::GreetNew() {
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    if (greeted_[rank] || !agents_[rank]->IsCalled()) continue;
+    if (!Greet(rank)) ++counts_.bad_greetings;
+  }
+}
+
 /// The agent that comes after has a segment of its own; the plugin keeps the old one until something is written.
 void Chaos::RestartAgent(uint32_t rank) {
+  if (!greeted_[rank]) return;  // the one before it has not been found yet
+  refused_[rank] = agents_[rank]->telemetry().process.policy_rejected.load(std::memory_order_relaxed);
+  greeted_[rank] = false;
   agents_[rank].reset();
   agents_[rank] = std::make_unique<testing::Agent>(run_dirs_[rank]);
   old_policies_[rank] = std::move(policies_[rank]);
   policies_[rank] = std::make_unique<testing::PolicyFile>();
-  Greet(rank);
 }
 
 void Chaos::ShutSocket(uint32_t rank) {
@@ -171,8 +205,8 @@ void Chaos::ShutSocket(uint32_t rank) {
     if (slot.listen_port.load(std::memory_order_relaxed) != flow.peer_port || life == kNoMore) continue;
     slot.hurt.store(life, std::memory_order_release);
     const bool at_sender = random_.OneIn(2);
-    const bool shut = at_sender ? Shut(processes_[rank], port, flow.peer_port)
-                                : Shut(processes_[1 - rank], flow.peer_port, port);
+    const bool shut = at_sender ? Shut(processes_[rank], port, flow.peer_port, &counts_.shut_refused)
+                                : Shut(processes_[1 - rank], flow.peer_port, port, &counts_.shut_refused);
     if (shut) ++counts_.sockets_shut;
     return;
   }

@@ -31,10 +31,13 @@ struct ChaosCounts {
   uint64_t repaths = 0;   ///< tables written
   uint64_t entries = 0;   ///< of flows, in them
   uint64_t nonsense = 0;  ///< of these, to be refused
-  uint64_t agents = 0;    ///< started
+  uint64_t agents = 0;    ///< greeted
+  uint64_t bad_greetings = 0;  ///< of plugins that called and then said or took something else
   uint64_t sockets_shut = 0;
   uint64_t stops = 0;
   uint64_t pulls = 0;
+  uint64_t lanes_used = 0;  ///< looks at a lane from a port that a policy named, with bytes sent on it
+  bool shut_refused = false;  ///< this process may not have the others' sockets: none is shut
 };
 
 class Chaos {
@@ -53,12 +56,15 @@ class Chaos {
   const ChaosCounts& counts() const { return counts_; }
   /// Entries that the plugins say they refused.
   uint64_t refused() const;
+  /// Whether everything that the settings ask for has been done to the processes at least once, or cannot be.
+  bool Complete() const;
 
  private:
   bool Due(uint64_t now, uint32_t every_ms, uint64_t* next);
   bool Greet(uint32_t rank);
   void Repath(uint32_t rank);
   abi::FlowPolicy Policy(const abi::FlowSlot& flow);
+  void GreetNew();
   void RestartAgent(uint32_t rank);
   void ShutSocket(uint32_t rank);
   void StopProcess(uint64_t now);
@@ -75,6 +81,7 @@ class Chaos {
   std::array<std::unique_ptr<testing::PolicyFile>, 2> policies_;
   std::array<std::unique_ptr<testing::PolicyFile>, 2> old_policies_;  // an agent that is gone wrote them
   std::array<bool, 2> greeted_{};
+  std::array<uint64_t, 2> refused_{};  // while an agent is not greeted: what the one before it saw
   uint64_t next_repath_ = 0, next_restart_ = 0, next_shut_ = 0, next_stop_ = 0, next_pull_ = 0;
   pid_t stopped_ = 0;
   uint64_t stopped_until_ = 0;

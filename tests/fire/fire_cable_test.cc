@@ -1,4 +1,4 @@
-// The same over a cable between two network namespaces that is pulled every second or so. Needs root.
+// The same over a cable between two network namespaces that is pulled every 0.4 s or so. Needs root.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

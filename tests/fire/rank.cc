@@ -51,8 +51,11 @@ void Describe(const std::vector<std::unique_ptr<EndBase>>& ends) {
   for (const std::string& line : g_lines) std::fprintf(stderr, "  log: %s\n", line.c_str());
 }
 
-int GiveUp(const char* call, int code) {
-  std::fprintf(stderr, "%s: code %d\n", call, code);
+/// Told, or the other rank would wait for this one.
+int GiveUp(Report& report, const char* call, int code) {
+  const std::string text = std::string(call) + ": code " + std::to_string(code);
+  text.copy(report.failure, sizeof report.failure - 1);
+  report.failed.store(true, std::memory_order_release);
   Describe({});
   return 1;
 }
@@ -83,17 +86,18 @@ bool Drive(std::vector<std::unique_ptr<EndBase>>& ends, Control& control, Report
 
 int RunRank(const RankSettings& rank, Settings settings, Control& control) {
   SetEnvironment(rank);
+  Report& report = control.reports[rank.rank];
   std::signal(SIGUSR1, [](int) { g_describe = 1; });
   std::vector<std::unique_ptr<testing::Plugin>> plugins;
   for (int version = kOldestTable; version <= kNewestTable; ++version) {
     plugins.push_back(std::make_unique<testing::Plugin>(version));
     const int code = (**plugins.back()).Init(&KeepLine);
-    if (code != nccl::kSuccess) return GiveUp("init", code);
+    if (code != nccl::kSuccess) return GiveUp(report, "init", code);
   }
   std::string name;
   int kinds = 0, most_grouped = 1;
   const int code = (**plugins.back()).Properties(0, &name, &kinds, &most_grouped);
-  if (code != nccl::kSuccess) return GiveUp("getProperties", code);
+  if (code != nccl::kSuccess) return GiveUp(report, "getProperties", code);
   settings.most_grouped = static_cast<uint32_t>(most_grouped);
   bool good = false;
   {
@@ -106,7 +110,7 @@ int RunRank(const RankSettings& rank, Settings settings, Control& control) {
         ends.push_back(std::make_unique<RecvEnd>(table, settings, control, rank.rank, i));
       }
     }
-    good = Drive(ends, control, control.reports[rank.rank]);
+    good = Drive(ends, control, report);
   }
   for (auto& plugin : plugins) (*plugin)->Finalize();
   return good ? 0 : 1;

@@ -8,7 +8,8 @@ namespace weft::net::fire {
 namespace {
 
 constexpr char kUntouched = 0x5A;
-constexpr uint64_t kNobodyComesNs = 1'000'000'000;
+/// What a sender left on its way comes up after TCP's retries, which wait 0.2, 0.6, 1.4, 3.0 and 6.2 s from the first.
+constexpr uint64_t kNobodyComesNs = 10'000'000'000;
 
 }  // namespace
 
@@ -81,7 +82,7 @@ bool RecvEnd::Accept(uint64_t now) {
   }
   if (!comm_) {
     if (!left) return false;
-    if (give_up_ns_ == 0) give_up_ns_ = now + kNobodyComesNs;
+    if (give_up_ns_ == 0 || CableWasDown(now)) give_up_ns_ = now + kNobodyComesNs;
     if (now < give_up_ns_) return false;
     // The sender came and went before it was let in. What it left may come up later: not to this listener.
     if (!ErrorIsDue(nccl::kRemoteError)) Failed("the sender has left and was never accepted");

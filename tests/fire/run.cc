@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <new>
@@ -21,6 +23,8 @@ namespace weft::net::fire {
 namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;
+/// A run with enough messages goes on until each kind of harm was done, but no longer than this.
+constexpr uint64_t kLongestChaosNs = 60'000'000'000;
 
 uint64_t NumberFrom(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
@@ -73,7 +77,12 @@ FireRun::FireRun(const RunSettings& settings) : settings_(settings) {
   control_ = new (memory) Control;
   for (std::string& run_dir : run_dirs_) {
     char folder[] = "/tmp/weft-fire-XXXXXX";
-    run_dir = mkdtemp(folder);
+    const char* made = mkdtemp(folder);
+    if (!made) {
+      ADD_FAILURE() << folder << ": " << std::strerror(errno);
+      return;
+    }
+    run_dir = made;
   }
   chaos_ = std::make_unique<Chaos>(settings_.chaos, settings_.traffic.seed + 1, *control_, run_dirs_,
                                    settings_.cable ? &cable_ : nullptr);
@@ -87,7 +96,9 @@ FireRun::~FireRun() {
     waitpid(process, nullptr, 0);
   }
   chaos_.reset();
-  for (const std::string& run_dir : run_dirs_) std::filesystem::remove_all(run_dir);
+  for (const std::string& run_dir : run_dirs_) {
+    if (!run_dir.empty()) std::filesystem::remove_all(run_dir);
+  }
   munmap(control_, sizeof *control_);
 }
 
@@ -110,6 +121,7 @@ void FireRun::Fork(uint32_t rank) {
 }
 
 bool FireRun::Prepare() {
+  if (!chaos_) return false;  // said already
   if (settings_.cable) {
     std::string why;
     for (const Gate& gate : isolated_) {
@@ -140,7 +152,9 @@ bool FireRun::Reap() {
 }
 
 void FireRun::Watch() {
-  uint64_t progress = 0, since = NowNs();
+  uint64_t progress = 0;
+  const uint64_t begun = NowNs();
+  uint64_t since = begun;
   bool calm = false;
   while (!Reap()) {
     const uint64_t now = NowNs();
@@ -155,7 +169,10 @@ void FireRun::Watch() {
       }
       since = now;
     }
-    if (Sum(&Report::messages) >= settings_.traffic.messages) control_->stop.store(true, std::memory_order_relaxed);
+    const bool complete = chaos_->Complete() || now > begun + kLongestChaosNs;
+    if (complete && Sum(&Report::messages) >= settings_.traffic.messages) {
+      control_->stop.store(true, std::memory_order_relaxed);
+    }
     if (running_ == 2) chaos_->Step(now);
     if (running_ < 2 && !calm) {
       chaos_->Calm();
@@ -196,6 +213,7 @@ RunResult RunFire(const RunSettings& settings) {
               c.entries, c.nonsense, result.refused);
   std::printf("%" PRIu64 " agents, %" PRIu64 " sockets shut, %" PRIu64 " stops, %" PRIu64 " pulls\n", c.agents,
               c.sockets_shut, c.stops, c.pulls);
+  EXPECT_EQ(c.bad_greetings, 0u);
   return result;
 }
 

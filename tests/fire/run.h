@@ -25,7 +25,8 @@ struct RunResult {
   ChaosCounts chaos;
 };
 
-/// Reports failures to GoogleTest; prints a summary line. Requires: one thread in this process.
+/// Runs on past the messages until chaos has done each thing once, for a minute at most. Reports failures to GoogleTest;
+/// prints a summary line. Requires: one thread in this process.
 RunResult RunFire(const RunSettings& settings);
 
 /// Messages that a test shall carry: WEFT_FIRE_MESSAGES, else `usual`.

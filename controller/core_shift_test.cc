@@ -77,6 +77,19 @@ struct Site {
     return periods;
   }
 
+  /// The newest question for a plan.
+  const PlanJobs* Question() const {
+    const PlanJobs* newest = nullptr;
+    for (const Action& action : cluster.actions) {
+      if (const auto* question = std::get_if<PlanJobs>(&action)) newest = question;
+    }
+    return newest;
+  }
+  void Answer(const planner::JointPlan& plan) {
+    const uint64_t digest = Question()->digest;
+    cluster.Send({.body = JobsPlanned{digest, std::make_shared<const planner::JointPlan>(plan)}});
+  }
+
   Core core;
   FakeCluster cluster;
   std::vector<std::string> names;
@@ -145,6 +158,56 @@ TEST(CoreShift, JobThatBecomesSlowerIsSetFreeAndGetsNewWindowsLater) {
   EXPECT_THAT(site.Story(), HasSubstr("none for the next 60 s"));
   EXPECT_TRUE(site.cluster.HasWindow("right", "h2")) << site.Story();
   for (const std::string& name : site.names) EXPECT_LT(site.cluster.Iteration(name, 200), 2.0 * 1.05) << site.Story();
+}
+
+// Every fifth burst of both comes 0.6 s late, misses its window and waits for the next one: two periods of 1.65 s in place of
+// one, so that the median of a job's periods stays what it was and the mean is 6/5 of it.
+TEST(CoreShift, JobThatLosesOneTurnInFiveIsSetFree) {
+  Site site(Alike(0.005), true);
+  site.cluster.Run(120);
+  ASSERT_TRUE(site.cluster.HasWindow("right", "h2")) << site.Story();
+  for (const std::string& name : site.names) site.cluster.SetStumble(name, 5, 0.6);
+  site.cluster.Run(100);
+  EXPECT_FALSE(site.Reasons("taken back").empty()) << site.Story();
+}
+
+// A plan may be asked for before windows are taken back and come after that.
+TEST(CoreShift, AnswerThatComesAfterWindowsWereTakenBackDoesNotGiveThemAgain) {
+  Site site(Alike(0.02), true);
+  site.cluster.Run(120);
+  ASSERT_TRUE(site.cluster.HasWindow("right", "h2")) << site.Story();
+  site.cluster.answers = false;
+  for (const std::string& name : site.names) site.cluster.SetCompute(name, 1.6);
+  site.cluster.Run(50);
+  ASSERT_EQ(site.Reasons("none for the next 60 s").size(), 2u) << site.Story();
+  const auto given = site.Reasons("bursts may begin").size();
+  ASSERT_TRUE(site.Question());
+  planner::JointPlan plan = planner::PlanJointly(*site.Question()->problem);
+  for (planner::JointJobPlan& job : plan.jobs) {
+    job.shifted = true;
+    job.period = Seconds(2.05);
+    job.window = Seconds(0.4);
+  }
+  plan.jobs[1].burst = Seconds(1);
+  site.Answer(plan);
+  EXPECT_EQ(site.Reasons("bursts may begin").size(), given) << site.Story();
+  EXPECT_FALSE(site.cluster.HasWindow("right", "h2"));
+}
+
+// That a link is dead says nothing of the windows: they need not wait once it is back.
+TEST(CoreShift, WindowsOfJobsThatCouldNotBeModelledAreNoFailedAttempt) {
+  Site site(Alike(0.02), true);
+  site.cluster.Run(120);
+  ASSERT_TRUE(site.cluster.HasWindow("right", "h2")) << site.Story();
+  site.cluster.answers = false;
+  for (const std::string& name : site.names) site.cluster.SetCompute(name, 0.9);  // so that it is asked again
+  site.cluster.Run(50);
+  ASSERT_TRUE(site.Question());
+  planner::JointPlan plan = planner::PlanJointly(*site.Question()->problem);
+  for (planner::JointJobPlan& job : plan.jobs) job = {};
+  site.Answer(plan);
+  EXPECT_EQ(site.Reasons("taken back: a link on its way is dead").size(), 2u) << site.Story();
+  EXPECT_TRUE(site.Reasons("none for the next").empty()) << site.Story();
 }
 
 // A job that computes for less time is held longer by windows that come as before: its period does not tell.

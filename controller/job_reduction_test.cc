@@ -122,6 +122,21 @@ TEST(JobReduction, PlannedJobHoldsItsTreeAndTheNextOneSeesIt) {
   EXPECT_FALSE(ours->plan.environment().contains(kTreeVariable));
 }
 
+// Both were planned from a view in which the only tree was free.
+TEST(JobReduction, OfTwoJobsPlannedAtOnceOnlyTheFirstKeepsTheLastTree) {
+  JobPlannerOptions options = DefaultConfig().planner;
+  options.reduction = WithTrees(1);
+  v1::JobPlan first = PlanJob(Spec("first", "torchrun"), TwoLeaves(), options)->plan;
+  v1::JobPlan second = PlanJob(Spec("second", "torchrun"), TwoLeaves(), options)->plan;
+  KeepTreeQuota("first", {}, 1, &first);
+  EXPECT_EQ(first.environment().at(kTreeVariable), "1");
+  KeepTreeQuota("second", {"first"}, 1, &second);
+  EXPECT_EQ(second.environment().at(kTreeVariable), "0");
+  EXPECT_THAT(second.why(), Contains(HasSubstr("no tree after all")));
+  KeepTreeQuota("first", {"first"}, 1, &first);
+  EXPECT_EQ(first.environment().at(kTreeVariable), "1") << "its own does not stand in its way";
+}
+
 // In a flat ring one flow crosses each uplink at 200 Mbit/s, and every step waits for it: 10 steps of S/6 at 200 Mbit/s. In two
 // levels only S/3 of each of three ranks' shares crosses.
 TEST(JobReduction, LevelsFollowTheLinksThatProbesHaveShown) {
@@ -143,6 +158,17 @@ TEST(JobReduction, LevelsFollowTheLinksThatProbesHaveShown) {
     const bool large = choice.least_bytes() >= (8 << 20);
     EXPECT_FALSE(large && choice.algorithm() == "hierarchical.3") << "large sizes gain nothing there";
   }
+  PlacementView apart;  // probes have shown both leaves and nothing between them
+  for (const auto& [host, leaf] : view.leaf) {
+    for (const auto& [name, kind] : {std::pair(leaf, planner::NodeKind::kSwitch), std::pair(host, planner::NodeKind::kHost)}) {
+      if (!apart.topology.FindNode(name)) apart.topology.AddNode(name, kind);
+    }
+    apart.topology.AddCable(*apart.topology.FindNode(host), *apart.topology.FindNode(leaf), MegabitsPerSecond(1000));
+  }
+  const auto islands = PlanJob(Spec("job", "weft-train"), apart, DefaultConfig().planner);
+  ASSERT_TRUE(islands);
+  EXPECT_GT(islands->plan.collectives_size(), 0);
+  EXPECT_THAT(islands->plan.why(), Contains(HasSubstr("levels of collectives: chosen on equal links: ")));
   PlacementView unknown = view;
   unknown.topology = {};
   const auto blind = PlanJob(Spec("job", "weft-train"), unknown, DefaultConfig().planner);

@@ -152,6 +152,17 @@ TEST(JointPlan, NoSimulatedPlanBeatsTheBound) {
 
 // Periods 100 : 97 : 89 : 1: on a common circle the last job alone has hundreds of bursts. They share
 // the two hops over the spine, both ways.
+// Sends for 0.6 and 0.25 of 2 s: they fit beside each other with pauses of 4 %, but the first one's pause of 0.8 s is shorter than
+// what the gate takes for a pause between iterations, so that only the other would ever be held.
+TEST(JointPlan, JobThatSendsForMostOfItsPeriodIsNotShifted) {
+  JointProblem problem{.topology = LeafSpine(2, 1, 2, MegabitsPerSecond(100)), .jobs = {}, .options = {.classes = 1}};
+  problem.jobs = {Pair(problem.topology, "most", 1, 3, 0.8, 1.2), Pair(problem.topology, "some", 2, 4, 1.5, 0.5)};
+  for (JointJob& job : problem.jobs) job.stable = true;
+  const JointPlan plan = PlanJointly(problem);
+  for (const JointJobPlan& job : plan.jobs) EXPECT_FALSE(job.shifted);
+  EXPECT_THAT(Joined(plan.jobs[0].rejected), HasSubstr("time shifts: most pauses for less than 50 % of its period"));
+}
+
 TEST(JointPlan, PeriodsInNoSmallRatioAreLeftOutOfTimeShifts) {
   JointProblem problem{.topology = LeafSpine(2, 1, 4, MegabitsPerSecond(100)), .jobs = {}, .options = {.classes = 2}};
   problem.options.hash_seeds = 2;

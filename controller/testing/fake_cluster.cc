@@ -199,6 +199,7 @@ void FakeCluster::EndIteration(JobRun& run) {
   run.iterations.emplace_back(end, end - run.started);
   run.started = end;
   run.compute_left = run.job.compute_s * (1 + run.job.noise * (2 * Uniform() - 1));
+  if (run.stumble.first > 0 && run.iterations.size() % run.stumble.first == 0) run.compute_left += run.stumble.second;
   for (const uint64_t id : run.flows) {
     Flow& flow = flows_.at(id);
     flow.busy += end - flow.burst_start;

@@ -69,6 +69,8 @@ class FakeCluster {
   const std::vector<std::pair<double, double>>& Iterations(const std::string& job_id) const;
   /// How much longer the job computes from its next iteration on.
   void SetCompute(const std::string& job_id, double compute_s) { jobs_.at(job_id).job.compute_s = compute_s; }
+  /// From its next iteration on every `every`-th one computes for `seconds` longer.
+  void SetStumble(const std::string& job_id, size_t every, double seconds) { jobs_.at(job_id).stumble = {every, seconds}; }
   /// The host's clock gains so many seconds per second from now on.
   void SetClockDrift(const std::string& host, double drift);
   /// Whether the job's flow from `host` has a time window.
@@ -107,6 +109,7 @@ class FakeCluster {
     FakeJob job;
     std::vector<uint64_t> flows;
     double compute_left = 0, bytes_left = 0, started = 0;
+    std::pair<size_t, double> stumble{0, 0};         ///< every so many iterations, by so many seconds
     bool held = false;                               ///< some of its flows wait for their windows
     std::vector<std::pair<double, double>> iterations;  ///< end, duration
   };

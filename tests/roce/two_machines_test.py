@@ -23,7 +23,10 @@ MACHINE_SECONDS = 180
 
 
 def run(*command):
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def namespaces():
@@ -62,7 +65,8 @@ def start_machine(rank, netns, share):
 
 def uplink_of(netns, port):
     """Ground truth: what the leaf's kernel answers for this source port."""
-    said = run("ip", "-n", netns, "route", "get", "10.2.250.2", "from", "10.1.250.2", "iif", "roce0", "ipproto", "udp",
+    udp = "17"  # its name is in /etc/protocols, which a minimal system does not have
+    said = run("ip", "-n", netns, "route", "get", "10.2.250.2", "from", "10.1.250.2", "iif", "roce0", "ipproto", udp,
                "sport", str(port), "dport", "4791").split()
     return said[said.index("dev") + 1]
 

@@ -119,6 +119,8 @@ TEST(NetPlugin, AReceiveOfAPluginThatTellsNoSizeIsOfUnknownLength) {
   unsetenv("WEFT_LOOPBACK_SILENT");
   EXPECT_EQ(bytes, kBytesUnknown);
   EXPECT_EQ(got, sent);
+  EXPECT_TRUE(plugin->Deregister(pair.send, send_memory));
+  EXPECT_TRUE(plugin->Deregister(pair.receive, receive_memory));
   EXPECT_TRUE(plugin->CloseSend(pair.send));
   EXPECT_TRUE(plugin->CloseReceive(pair.receive));
   EXPECT_TRUE(plugin->CloseListen(pair.listen));

@@ -23,9 +23,9 @@ void* InitTuner(const Tuner& tuner, nccl::TunerConstants* constants) {
   void* context = nullptr;
   if constexpr (kHasId<Tuner>) {
     nccl::NvlDomainInfo domains{4, 1, 1};
-    EXPECT_EQ(tuner.init(&context, 0xC0FFEE, 4, 4, &Plugin::Logger, &domains, constants), nccl::kSuccess);
+    EXPECT_EQ(tuner.init(&context, 0xC0FFEE, 4, 4, &LogCapture::Logger, &domains, constants), nccl::kSuccess);
   } else {
-    EXPECT_EQ(tuner.init(4, 4, &Plugin::Logger, &context), nccl::kSuccess);
+    EXPECT_EQ(tuner.init(4, 4, &LogCapture::Logger, &context), nccl::kSuccess);
   }
   EXPECT_NE(context, nullptr);
   return context;
@@ -132,9 +132,9 @@ template <typename Profiler>
 void* InitProfiler(const Profiler& profiler, int* mask) {
   void* context = nullptr;
   if constexpr (std::is_same_v<Profiler, nccl::ProfilerV4>) {
-    EXPECT_EQ(profiler.init(&context, mask, "world", 0xABC, 2, 2, 1, &Plugin::Logger), nccl::kSuccess);
+    EXPECT_EQ(profiler.init(&context, mask, "world", 0xABC, 2, 2, 1, &LogCapture::Logger), nccl::kSuccess);
   } else {
-    EXPECT_EQ(profiler.init(&context, 0xABC, mask, "world", 2, 2, 1, &Plugin::Logger), nccl::kSuccess);
+    EXPECT_EQ(profiler.init(&context, 0xABC, mask, "world", 2, 2, 1, &LogCapture::Logger), nccl::kSuccess);
   }
   EXPECT_NE(context, nullptr);
   return context;
@@ -244,7 +244,7 @@ TEST_F(ProfilerFaceTest, NetTunerAndProfilerShareOneProcess) {
   Set("WEFT_PROFILE", "collectives");
   plugin_ = std::make_unique<Plugin>(12);
   Plugin& plugin = *plugin_;
-  ASSERT_EQ(plugin->Init(&Plugin::Logger), nccl::kSuccess);
+  ASSERT_EQ(plugin->Init(&LogCapture::Logger), nccl::kSuccess);
   const auto& profiler = plugin.Get<nccl::ProfilerV6>("ncclProfiler_v6");
   const auto& tuner = plugin.Get<nccl::TunerV6>("ncclTunerPlugin_v6");
   int mask = 0;
@@ -270,7 +270,7 @@ void DriveEnvironment(const Face& face) {
   if constexpr (std::is_same_v<Face, nccl::EnvironmentV1>) {
     EXPECT_EQ(face.init(2, 28, 9, ""), nccl::kSuccess);
   } else {
-    EXPECT_EQ(face.init(2, 30, 7, "", &Plugin::Logger), nccl::kSuccess);
+    EXPECT_EQ(face.init(2, 30, 7, "", &LogCapture::Logger), nccl::kSuccess);
   }
   EXPECT_STREQ(face.get("NCCL_MAX_CTAS"), "8");
   EXPECT_STREQ(face.get("NCCL_ALGO"), "Ring") << "the user's own";

@@ -27,7 +27,7 @@ class PluginTest : public ::testing::TestWithParam<int> {
     setenv("WEFT_RANK", "3", 1);
     unsetenv("WEFT_CHUNK_BYTES");
     plugin_ = std::make_unique<Plugin>(GetParam());
-    EXPECT_EQ(table().Init(&Plugin::Logger), nccl::kSuccess);
+    EXPECT_EQ(table().Init(&LogCapture::Logger), nccl::kSuccess);
   }
   ~PluginTest() override {
     EXPECT_EQ(table().Finalize(), nccl::kSuccess);

@@ -52,7 +52,7 @@ class StoppedPeerTest : public FacesTest {
     char handle[nccl::kHandleMaxBytes];
     ASSERT_NO_FATAL_FAILURE(StartPeer(handle));
     plugin_ = std::make_unique<Plugin>(12);
-    ASSERT_EQ(table().Init(&Plugin::Logger), nccl::kSuccess);
+    ASSERT_EQ(table().Init(&LogCapture::Logger), nccl::kSuccess);
     ASSERT_TRUE(agent_->Greet());
     ASSERT_TRUE(Eventually([&] { return table().Connect(0, handle, &send_) != nccl::kSuccess || send_; }));
     int status = 0;

@@ -33,7 +33,7 @@ class AgentTest : public ::testing::Test {
     setenv("WEFT_CHUNK_BYTES", "16384", 1);
     agent_ = std::make_unique<Agent>(run_dir_);
     plugin_ = std::make_unique<Plugin>(11);
-    EXPECT_EQ(table().Init(&Plugin::Logger), nccl::kSuccess);
+    EXPECT_EQ(table().Init(&LogCapture::Logger), nccl::kSuccess);
     EXPECT_TRUE(agent_->Greet());
     pair_ = MakePair(table());
   }
@@ -128,7 +128,7 @@ class AgentTest : public ::testing::Test {
       text.append(" state ").append(std::to_string(lane.state.load()));
       text.append(" weight ").append(std::to_string(lane.weight.load()));
     }
-    for (const std::string& line : Plugin::Lines()) text.append("\n  ").append(line);
+    for (const std::string& line : LogCapture::Lines()) text.append("\n  ").append(line);
     return text;
   }
   /// Bytes per wanted lane while `total` more bytes flow.

@@ -3,19 +3,14 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <cstdarg>
 #include <cstring>
 #include <fstream>
-#include <mutex>
 #include <thread>
 
 #include "netplugin/socket.h"
 
 namespace weft::net::testing {
 namespace {
-
-std::mutex g_lines_mutex;
-std::vector<std::string> g_lines;
 
 template <typename T>
 inline constexpr int kVersion = 0;
@@ -164,10 +159,7 @@ bool Mapped() {
 }  // namespace
 
 Plugin::Plugin() {
-  {
-    const std::lock_guard lock(g_lines_mutex);
-    g_lines.clear();
-  }
+  LogCapture::Clear();
   library_ = dlopen(WEFT_NETPLUGIN_FILE, RTLD_NOW | RTLD_LOCAL);
   EXPECT_NE(library_, nullptr) << dlerror();
 }
@@ -198,23 +190,8 @@ bool Plugin::Unload() {
   return !Mapped();
 }
 
-void Plugin::Logger(int, unsigned long, const char*, int, const char* format, ...) {
-  char text[600];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  const std::lock_guard lock(g_lines_mutex);
-  g_lines.emplace_back(text);
-}
-
-std::vector<std::string> Plugin::Lines() {
-  const std::lock_guard lock(g_lines_mutex);
-  return g_lines;
-}
-
 bool Plugin::Logged(const std::string& piece) {
-  for (const std::string& line : Lines()) {
+  for (const std::string& line : LogCapture::Lines()) {
     if (line.find(piece) != std::string::npos) return true;
   }
   return false;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "netplugin/abi/nccl_net.h"
+#include "netplugin/testing/log_capture.h"
 
 namespace weft::net::testing {
 
@@ -59,10 +60,8 @@ class Plugin {
   /// dlclose now; true if the library is not mapped any more.
   bool Unload();
 
-  /// Lines logged through the plugin's logger so far, in this process.
-  static std::vector<std::string> Lines();
+  /// Whether LogCapture has a line with `piece` since the newest Plugin was made.
   static bool Logged(const std::string& piece);
-  static void Logger(int level, unsigned long flags, const char* file, int line, const char* format, ...);
 
  private:
   void* library_ = nullptr;

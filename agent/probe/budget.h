@@ -15,7 +15,8 @@ namespace weft::agent {
 
 struct TracerOptions {
   int max_candidates = 12;        ///< ports tried per flow beside those of its lanes
-  int single_path_ports = 6;      ///< so many ports on one path: there is no other
+  int single_path_ports = 12;     ///< so many ports on one path: there is no other
+  int first_report_ports = 6;     ///< so many on one path: worth a report, though the search goes on
   int burst = 6;                  ///< probes at once per switch
   double rate_per_s = 1;          ///< then so many per second and switch
   int attempts = 4;               ///< per port and hop

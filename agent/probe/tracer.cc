@@ -275,7 +275,8 @@ std::vector<TraceReport> PathTracer::TakeReports(Seconds now) {
     const bool finished = progress.unknown_lanes == 0 && progress.in_flight == 0;
     const bool has_first = progress.lanes_known > 0 || flow.target.lanes.empty();
     const bool news = progress.distinct > flow.reported_distinct || progress.lanes_known > flow.reported_lanes;
-    if (!finished && !(has_first && progress.distinct >= 2 && news)) continue;
+    const bool enough = progress.distinct >= 2 || progress.paths.size() >= static_cast<size_t>(options_.first_report_ports);
+    if (!finished && !(has_first && enough && news)) continue;
     flow.reported_distinct = progress.distinct;
     flow.reported_lanes = progress.lanes_known;
     flow.finished = finished;

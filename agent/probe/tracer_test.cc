@@ -121,14 +121,30 @@ TEST(PathTracer, FirstReportComesWithTheFirstAlternative) {
   EXPECT_EQ(ways.size(), 2u);
 }
 
-TEST(PathTracer, StopsAfterSixPortsWhenThereIsOneWay) {
+TEST(PathTracer, OneWayIsReportedAfterSixPortsAndBelievedAfterTwelve) {
   Trial run;
   run.fabric.spines = 1;
   PathTracer tracer(run.options, 1);
   tracer.Track(Target(1, {41001}), run.now);
   run.Until(tracer, Seconds(200));
-  ASSERT_THAT(run.reports, SizeIs(1));
+  ASSERT_THAT(run.reports, SizeIs(2));
   EXPECT_THAT(run.reports[0].paths, SizeIs(6));
+  EXPECT_FALSE(run.reports[0].finished);
+  EXPECT_THAT(run.reports[1].paths, SizeIs(12));
+  EXPECT_TRUE(run.reports[1].finished);
+}
+
+TEST(PathTracer, FindsTheSecondWayThoughNinePortsTakeTheFirst) {
+  Trial run;
+  PathTracer tracer(run.options, 1);
+  TraceTarget target = Target(1, {41000}, 0);
+  for (uint16_t i = 1; i <= 12; ++i) target.candidates.push_back(static_cast<uint16_t>(20000 + (i < 9 ? 2 : 1) * i));
+  tracer.Track(target, run.now);
+  run.Until(tracer, Seconds(200));
+  ASSERT_FALSE(run.reports.empty());
+  std::set<std::vector<Ipv4>> ways;
+  for (const TracedPath& path : run.reports.back().paths) ways.insert(path.hops);
+  EXPECT_THAT(ways, SizeIs(2));
 }
 
 TEST(PathTracer, BurstsStayWithinWhatSwitchesAnswer) {

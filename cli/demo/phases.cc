@@ -19,6 +19,7 @@ namespace {
 using testbed::Output;
 
 constexpr int64_t kGlobalBatch = 112;   // sets compute against communication: 40 to 70 % of an iteration alone
+constexpr double kComputeSlice = 0.06;  // of the duration, three times
 constexpr Seconds kLinger{2};            // for the last counters to reach the controller
 
 Seconds Now() { return SystemClock().Now(); }
@@ -80,7 +81,9 @@ Status DemoPhases::Run(DemoReport& report) {
   WEFT_RETURN_IF_ERROR(MeasureGoodput());
   WEFT_RETURN_IF_ERROR(RunAlone());
   for (int draw = 0; draw < options_.draws; ++draw) WEFT_RETURN_IF_ERROR(RunDefault(draw));
+  WEFT_RETURN_IF_ERROR(MeasureCompute());
   WEFT_RETURN_IF_ERROR(RunWeft());
+  WEFT_RETURN_IF_ERROR(MeasureCompute());
   ComputeBounds();
   return Ok();
 }
@@ -110,37 +113,50 @@ Result<std::vector<TrainingSummary>> DemoPhases::FinishAll(Jobs& jobs) {
 }
 
 Status DemoPhases::MeasureCompute() {
+  Progress("both jobs' compute, communication off");
+  // Together: a core is slower when its neighbour works, and in the phases to be compared both do.
+  Jobs running;
+  const std::string suffix = fmt::format("-compute{}", ++compute_slices_);
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    Progress(fmt::format("{}: compute alone, communication off", jobs_[i].name));
-    Jobs running;
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "-compute", options_.duration * 0.05, false));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, suffix, options_.duration * kComputeSlice, false));
     running.push_back(std::move(started));
-    WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
-    std::vector<double> iteration, forward, backward;
-    std::vector<std::vector<double>> ready(summaries[0].bucket_bytes.size());
-    for (const auto& step : running[0]->steps()) {
-      if (step.step < 2) continue;
-      iteration.push_back(step.iteration.count());
-      forward.push_back(step.forward.count());
-      backward.push_back(step.backward.count());
-      for (size_t b = 0; b < std::min(ready.size(), step.ready.size()); ++b) ready[b].push_back(step.ready[b].count());
-    }
-    if (iteration.empty()) return Fail(Code::kInternal, "measure compute: no steps; give a longer --duration");
-    JobReport& report = report_->jobs[i];
-    report.compute = Seconds(Median(iteration));
-    report.model = summaries[0].model;
-    report.scaling = summaries[0].scaling;
-    BoundJob bound{.name = jobs_[i].name, .hosts = jobs_[i].hosts, .iteration = {}};
-    bound.iteration.compute = report.compute;
-    bound.iteration.ranks = report.ranks;
-    // Medians need not add up.
-    bound.iteration.after_backward =
-        std::max(Seconds(0), report.compute - Seconds(Median(forward)) - Seconds(Median(backward)));
-    for (size_t b = 0; b < ready.size(); ++b) {
-      bound.iteration.buckets.push_back({Bytes(summaries[0].bucket_bytes[b]), Seconds(Median(ready[b]))});
-    }
-    bound_jobs_.push_back(std::move(bound));
   }
+  WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
+  compute_steps_.resize(jobs_.size());
+  bound_jobs_.resize(jobs_.size());
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    for (TrainingStep& step : running[i]->steps()) {
+      if (step.step >= 2) compute_steps_[i].push_back(std::move(step));
+    }
+    WEFT_RETURN_IF_ERROR(SetCompute(i, summaries[i]));
+  }
+  return Ok();
+}
+
+Status DemoPhases::SetCompute(size_t index, const TrainingSummary& summary) {
+  std::vector<double> iteration, forward, backward;
+  std::vector<std::vector<double>> ready(summary.bucket_bytes.size());
+  for (const TrainingStep& step : compute_steps_[index]) {
+    iteration.push_back(step.iteration.count());
+    forward.push_back(step.forward.count());
+    backward.push_back(step.backward.count());
+    for (size_t b = 0; b < std::min(ready.size(), step.ready.size()); ++b) ready[b].push_back(step.ready[b].count());
+  }
+  if (iteration.empty()) return Fail(Code::kInternal, "measure compute: no steps; give a longer --duration");
+  JobReport& report = report_->jobs[index];
+  report.compute = Seconds(Median(iteration));
+  report.model = summary.model;
+  report.scaling = summary.scaling;
+  BoundJob bound{.name = jobs_[index].name, .hosts = jobs_[index].hosts, .iteration = {}};
+  bound.iteration.compute = report.compute;
+  bound.iteration.ranks = report.ranks;
+  // Medians need not add up.
+  bound.iteration.after_backward =
+      std::max(Seconds(0), report.compute - Seconds(Median(forward)) - Seconds(Median(backward)));
+  for (size_t b = 0; b < ready.size(); ++b) {
+    bound.iteration.buckets.push_back({Bytes(summary.bucket_bytes[b]), Seconds(Median(ready[b]))});
+  }
+  bound_jobs_[index] = std::move(bound);
   return Ok();
 }
 

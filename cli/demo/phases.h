@@ -55,7 +55,9 @@ class DemoPhases {
  private:
   using Jobs = std::vector<std::unique_ptr<TrainingJob>>;
 
+  /// A slice: three of them over the demo, since the machine's speed drifts; each adds to what the former measured.
   Status MeasureCompute();
+  Status SetCompute(size_t job, const TrainingSummary& summary);
   Status MeasureGoodput();
   Status RunAlone();
   Status RunDefault(int draw);
@@ -78,6 +80,8 @@ class DemoPhases {
   std::vector<DemoJob> jobs_;
   DemoReport* report_ = nullptr;
   std::vector<BoundJob> bound_jobs_;
+  int compute_slices_ = 0;
+  std::vector<std::vector<TrainingStep>> compute_steps_;  ///< of each job, of all slices
   std::vector<CableFactor> cables_;
   std::vector<ForeignFlow> foreign_;
   std::vector<testbed::Process> foreign_processes_;

@@ -2,9 +2,11 @@
 
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <exception>
 
@@ -78,6 +80,7 @@ void Background::Stop() {
   thread_.request_stop();
   Wake();
   thread_.join();
+  lingering_.clear();
   SetState(abi::BackgroundState::kNone);
 }
 
@@ -96,6 +99,22 @@ void Background::Wake() {
   [[maybe_unused]] const ssize_t written = write(event_.get(), &one, sizeof one);
 }
 
+void Background::Linger(Fd fd) {
+  const std::lock_guard lock(mutex_);
+  lingering_.push_back({std::move(fd), NowNs() + kLingerNs});
+}
+
+void Background::DropClosed(uint64_t now) {
+  std::erase_if(lingering_, [now](const Lingering& lingering) {
+    char ignored[512];
+    ssize_t got;
+    do {
+      got = recv(lingering.fd.get(), ignored, sizeof ignored, MSG_DONTWAIT);
+    } while (got > 0);
+    return got == 0 || (errno != EAGAIN && errno != EINTR) || now >= lingering.until;
+  });
+}
+
 void Background::Run(const std::stop_token& stop) {
   pthread_setname_np(pthread_self(), "weft-background");
   std::vector<pollfd> watched;
@@ -109,6 +128,7 @@ void Background::Run(const std::stop_token& stop) {
       if (tick.sample) next_sample = now + kSampleNs;
       slot_.swept_ns.store(now, std::memory_order_relaxed);
       for (BackgroundTask* task : tasks_) task->Sweep(tick);
+      if (!lingering_.empty()) DropClosed(now);
       for (BackgroundTask* task : tasks_) task->Watch(&watched);
     }
     poll(watched.data(), watched.size(), kSweepMs);

@@ -39,6 +39,7 @@ class Background {
  public:
   static constexpr uint64_t kSampleNs = 24'000'000;
   static constexpr int kSweepMs = 25;
+  static constexpr uint64_t kLingerNs = 30'000'000'000;
 
   /// `slot` tells the agent how the thread is, and outlives this; nullptr: nobody is told.
   explicit Background(abi::BackgroundSlot* slot = nullptr) : slot_(slot ? *slot : own_slot_) {}
@@ -57,8 +58,19 @@ class Background {
   /// Starts a sweep now. One system call. Threads: any.
   void Wake();
 
+  /// Keeps a connection whose sending end is shut until the peer has closed its own, for `kLingerNs` at most and no
+  /// longer than the thread runs: what the peer still says is read, or the kernel would answer it by a reset, which
+  /// takes what is on its way to the peer along. Threads: any but the thread itself.
+  void Linger(Fd fd);
+
  private:
   void Run(const std::stop_token& stop);
+  struct Lingering {
+    Fd fd;
+    uint64_t until;
+  };
+
+  void DropClosed(uint64_t now);
   void SetState(abi::BackgroundState state);
   void Died(const char* why);
 
@@ -66,8 +78,9 @@ class Background {
   abi::BackgroundSlot& slot_;
   Fd event_;
   int owner_pid_ = 0;
-  std::mutex mutex_;  // guards tasks_ and is held during a sweep
+  std::mutex mutex_;  // guards tasks_ and lingering_ and is held during a sweep
   std::vector<BackgroundTask*> tasks_;
+  std::vector<Lingering> lingering_;
   std::jthread thread_;
 };
 

@@ -27,7 +27,7 @@ class Comm;
 /// What NCCL holds as a request: a slot of its communicator's pool.
 struct Request {
   Comm* comm = nullptr;
-  uint64_t size = 0;      ///< send: of the message; receive: of the buffer
+  uint64_t size = 0;      ///< send: of the message; receive: of the buffer, or of all buffers of a group
   uint64_t posted_ns = 0;
   uint32_t sequence = 0;  ///< of the message
   bool taken = false;     ///< from isend or irecv until test() said done
@@ -45,9 +45,9 @@ struct InFlight {
   uint64_t bytes() const { return sum_.load(std::memory_order_relaxed) % kOne; }
 
  private:
-  // Requests above 48 bits of bytes, so that a message costs one addition at each end: 32 requests of 1 TiB fit.
-  static constexpr uint64_t kOne = uint64_t{1} << 48;
-  static_assert(nccl::kMaxMessageBytes <= kOne / (2 * nccl::kMaxRequests));
+  // Requests above 50 bits of bytes, so that a message costs one addition at each end: 32 groups of 8 of 1 TiB fit.
+  static constexpr uint64_t kOne = uint64_t{1} << 50;
+  static_assert(kMaxRecvs * nccl::kMaxMessageBytes <= kOne / (2 * nccl::kMaxRequests));
 
   std::atomic<uint64_t> sum_{0};
 };
@@ -63,12 +63,16 @@ class Comm {
   /// the sender's rank; `mhandle` is what RegMr() gave for memory that holds `data`.
   virtual int Isend(const void*, uint64_t, int /*tag*/, void* /*mhandle*/, Request**) { return nccl::kInvalidUsage; }
   virtual int Irecv(void*, uint64_t, int /*tag*/, void* /*mhandle*/, Request**) { return nccl::kInvalidUsage; }
+  /// Contract of irecv() of 2 to kMaxRecvs buffers: each takes the next message of its tag.
+  virtual int IrecvGroup(int /*n*/, void** /*data*/, const uint64_t* /*sizes*/, const int* /*tags*/, Request**) {
+    return nccl::kInvalidUsage;
+  }
   /// Contract of iflush() of one buffer: nullptr in `*request` says that there is nothing to wait for.
   virtual int Iflush(void*, uint64_t, void* /*mhandle*/, Request** request) {
     *request = nullptr;
     return nccl::kSuccess;
   }
-  /// Contract of test(): moves what can be moved, never blocks. Returns an NCCL code.
+  /// Contract of test(): moves what can be moved, never blocks. `size`: one per buffer. Returns an NCCL code.
   virtual int Test(Request* request, int* done, int* size) = 0;
 
   virtual int RegMr(void* /*data*/, size_t, int type, void** mhandle) {

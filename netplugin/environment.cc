@@ -133,6 +133,7 @@ Environment ReadEnvironment() {
              &problems);
   ReadNumber({"WEFT_CHUNK_BYTES"}, uint32_t{4096}, uint32_t{16 << 20}, &environment.chunk_bytes, &problems);
   ReadNumber({"WEFT_UNSENT_BYTES"}, uint32_t{4096}, uint32_t{1 << 30}, &environment.unsent_bytes, &problems);
+  ReadNumber({"WEFT_MAX_RECVS"}, uint32_t{1}, uint32_t{kMaxRecvs}, &environment.max_recvs, &problems);
   // Set but empty is a value here: no agent.
   if (const char* run_dir = std::getenv("WEFT_RUN_DIR")) environment.run_dir = run_dir;
   if (const char* interfaces = FirstSet({"NCCL_SOCKET_IFNAME"}, &name)) environment.interfaces = interfaces;

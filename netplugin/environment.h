@@ -10,6 +10,8 @@
 
 namespace weft::net {
 
+inline constexpr int kMaxRecvs = 8;  ///< buffers of one irecv(), at most
+
 struct EnvironmentVariable {
   const char* name;
   const char* standard;  ///< the default, as text
@@ -27,6 +29,7 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
      "if that is more"},
     {"WEFT_UNSENT_BYTES", "262144",
      "bytes that a lane may hold in the kernel unsent (TCP_NOTSENT_LOWAT), 4096 to 1073741824"},
+    {"WEFT_MAX_RECVS", "8", "buffers that NCCL may group in one receive over TCP, 1 to 8; over RDMA it is 1"},
     {"NCCL_SOCKET_IFNAME", "", "interfaces: comma list of prefixes, '=' first: exact names, '^' first: all but these"},
     {"NCCL_SOCKET_FAMILY", "", "AF_INET or AF_INET6: only addresses of this family"},
     {"WEFT_COLLECTIVES", "", "collective table for the tuner face, the same on all ranks (abi/collective_table.h)"},
@@ -92,6 +95,7 @@ struct Environment {
   std::string run_dir = "/run/weft";
   uint32_t chunk_bytes = 128 << 10;
   uint32_t unsent_bytes = 256 << 10;
+  uint32_t max_recvs = 8;
   std::string interfaces;
   int family = 0;  ///< AF_INET, AF_INET6, or 0: both
   TransportChoice transport = TransportChoice::kAuto;

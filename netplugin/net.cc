@@ -137,6 +137,10 @@ const Device* GetDevice(int dev) {
   return &process->devices()[static_cast<size_t>(dev)];
 }
 
+int MaxRecvs(const Device& device) {
+  return device.rdma ? 1 : static_cast<int>(Process::Get()->environment().max_recvs);
+}
+
 int ListenWith(const Context& context, int dev, void* handle, void** listen_comm) {
   const Device* device = GetDevice(dev);
   if (!device || !handle || !listen_comm) return nccl::kInvalidArgument;
@@ -225,6 +229,21 @@ int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* 
   const int result =
       comm.Irecv(data[0], size, tags ? tags[0] : 0, mhandles ? mhandles[0] : nullptr, &made);
   if (made) comm.in_flight.Posted(size);
+  *request = made;
+  return result;
+}
+
+int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, const int* tags, void** request) {
+  if (!recv_comm || !request || n < 1 || n > kMaxRecvs || !data) return nccl::kInvalidArgument;
+  for (int i = 0; i < n; ++i) {
+    if ((!data[i] && sizes[i] > 0) || sizes[i] > nccl::kMaxMessageBytes) return nccl::kInvalidArgument;
+  }
+  auto& comm = *static_cast<Comm*>(recv_comm);
+  *request = nullptr;
+  if (GivenUp(comm)) return nccl::kRemoteError;
+  Request* made = nullptr;
+  const int result = comm.IrecvGroup(n, data, sizes, tags, &made);
+  if (made) comm.in_flight.Posted(made->size);
   *request = made;
   return result;
 }

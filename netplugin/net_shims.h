@@ -2,9 +2,26 @@
 // difference to a neighbour, and the table that NCCL wants, filled from them.
 #pragma once
 
+#include <type_traits>
+
+#include "netplugin/comm.h"
 #include "netplugin/net.h"
 
 namespace weft::net::shims {
+
+/// A group of buffers, whose sizes may be of either type.
+template <typename Size>
+int Group(void* comm, int n, void** data, const Size* sizes, const int* tags, void** request) {
+  if (!sizes || n > kMaxRecvs) return nccl::kInvalidArgument;
+  uint64_t wide[kMaxRecvs];
+  for (int i = 0; i < n; ++i) {
+    if constexpr (std::is_signed_v<Size>) {
+      if (sizes[i] < 0) return nccl::kInvalidArgument;
+    }
+    wide[i] = static_cast<uint64_t>(sizes[i]);
+  }
+  return ReceiveGroup(comm, n, data, wide, tags, request);
+}
 
 /// NCCL 2.20 to 2.23: int sizes.
 struct V8 {
@@ -22,6 +39,7 @@ struct V8 {
     return SendBytes(comm, data, static_cast<uint64_t>(size), tag, mhandle, request);
   }
   static int Receive(void* comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request) {
+    if (n > 1) [[unlikely]] return Group(comm, n, data, sizes, tags, request);
     if (!sizes || sizes[0] < 0) return nccl::kInvalidArgument;
     return ReceiveBytes(comm, n, data, static_cast<uint64_t>(sizes[0]), tags, mhandles, request);
   }
@@ -45,6 +63,7 @@ struct V9 : V8 {
     return SendBytes(comm, data, size, tag, mhandle, request);
   }
   static int Receive(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void** request) {
+    if (n > 1) [[unlikely]] return Group(comm, n, data, sizes, tags, request);
     if (!sizes) return nccl::kInvalidArgument;
     return ReceiveBytes(comm, n, data, sizes[0], tags, mhandles, request);
   }

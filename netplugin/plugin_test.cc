@@ -50,7 +50,7 @@ TEST_P(PluginTest, OffersLoopbackWhenAskedForIt) {
   ASSERT_EQ(table().Properties(0, &name, &ptr_support, &max_recvs), nccl::kSuccess);
   EXPECT_EQ(name, "lo");
   EXPECT_EQ(ptr_support, nccl::kPtrHost);
-  EXPECT_EQ(max_recvs, 1);
+  EXPECT_EQ(max_recvs, 8);
   EXPECT_EQ(table().Properties(1, &name, &ptr_support, &max_recvs), nccl::kInvalidArgument);
   EXPECT_EQ(table().Name(), "Weft");
 }
@@ -276,7 +276,7 @@ TEST_P(PluginTest, TwoLanesThatClaimTheSameBytesAreRefused) {
   ASSERT_TRUE(Eventually([&] {
     return table().Receive(comm, got.data(), got.size(), &request) != nccl::kSuccess || request != nullptr;
   }));
-  const ChunkHeader whole{kChunkMagic, 0, 0, 0, 0, 65536, 0, 65536};
+  const ChunkHeader whole{kChunkMagic, 0, 0, 0, 0, 65536, 0, 65536, 0, 0};
   int done = 0, size = 0, code = nccl::kSuccess;
   ASSERT_EQ(send(first.get(), &whole, sizeof whole, 0), static_cast<ssize_t>(sizeof whole));
   ASSERT_EQ(send(first.get(), data.data(), 100, 0), 100);

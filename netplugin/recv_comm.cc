@@ -22,7 +22,10 @@ RecvComm::RecvComm(const Services& services, Setup setup)
       listener_(std::move(setup.listener)),
       recorder_(services.telemetry.Open(setup.identity)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-  for (RecvRequest& request : requests_) request.comm = this;
+  for (RecvRequest& request : requests_) {
+    request.comm = this;
+    for (RecvPart& part : request.parts) part.owner = &request;
+  }
   Attach(0, &setup.lane0, setup.tos, false);
   services_.background.Add(this);
   listener_->AddFlow(this);
@@ -52,12 +55,13 @@ bool RecvComm::Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge) {
   telemetry.source_port.store(lane.port, std::memory_order_relaxed);
   telemetry.bytes.store(0, std::memory_order_relaxed);
   telemetry.state.store(static_cast<uint32_t>(abi::LaneState::kActive), std::memory_order_release);
+  // Before the sender may use it, or its last messages could be missed; release: the lane is complete.
+  open_.fetch_or(1u << index, std::memory_order_release);
   if (acknowledge) {
-    // Before the data thread may close the descriptor. The sender starts when it has this.
+    // The data thread cannot close the descriptor meanwhile. The sender starts when it has this.
     const LaneAck ack{kAckMagic, 1};
     send(lane.fd, &ack, sizeof ack, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
-  open_.fetch_or(1u << index, std::memory_order_release);  // release: the lane is complete
   return true;
 }
 
@@ -81,21 +85,32 @@ bool RecvComm::WatchLanes(uint32_t index, int fd) {
 
 /// That the peer has gone is told by test: ranks that leave with requests in flight, each in its own time, may post and
 /// close without an error, as over NCCL's own transports.
-int RecvComm::Receive(void* data, uint64_t size, Request** request) {
+int RecvComm::Receive(void* data, uint64_t size, int32_t tag, Request** request) {
   *request = nullptr;
   RecvRequest& slot = requests_[next_ % nccl::kMaxRequests];
   if (error_ != nccl::kSuccess && (error_ != nccl::kRemoteError || slot.taken)) [[unlikely]] return error_;
   if (!slot.taken) {
-    slot.size = size;
-    slot.posted_ns = NowNs();
-    slot.sequence = next_++;
-    slot.taken = true;
-    slot.done = slot.started = false;
-    slot.data = static_cast<char*>(data);
-    slot.assigned = slot.received = slot.total = 0;
-    ++pending_;
+    if (tag != tag_) [[unlikely]] NoteTag(tag);
+    slot.parts[0].Post(data, size, tag);
+    slot.count = 1;
+    Take(slot, size);
     *request = &slot;
   }
+  return Posted(request);
+}
+
+void RecvComm::Take(RecvRequest& slot, uint64_t size) {
+  slot.size = size;
+  slot.posted_ns = NowNs();
+  slot.sequence = next_++;
+  slot.taken = true;
+  slot.done = false;
+  slot.left = slot.count;
+  ++pending_;
+  if (matcher_) [[unlikely]] PostByTag(slot);
+}
+
+int RecvComm::Posted(Request** request) {
   if (error_ == nccl::kSuccess) Progress();
   if (error_ == nccl::kSuccess || (error_ == nccl::kRemoteError && *request != nullptr)) return nccl::kSuccess;
   *request = nullptr;
@@ -106,7 +121,10 @@ int RecvComm::Test(Request* request, int* done, int* size) {
   if (!request->done && error_ == nccl::kSuccess) Progress();
   *done = request->done ? 1 : 0;
   if (!request->done) return error_;
-  if (size) *size = static_cast<int>(static_cast<RecvRequest*>(request)->total);
+  if (size) {
+    const auto& slot = *static_cast<RecvRequest*>(request);
+    for (uint8_t i = 0; i < slot.count; ++i) size[i] = static_cast<int>(slot.parts[i].total);
+  }
   request->taken = false;
   return nccl::kSuccess;
 }
@@ -114,6 +132,7 @@ int RecvComm::Test(Request* request, int* done, int* size) {
 void RecvComm::Progress() {
   const uint32_t open = open_.load(std::memory_order_acquire);
   const uint32_t readable = ReadableLanes(open);
+  if (matcher_) [[unlikely]] matcher_->Notify(lanes_[0].fd);
   uint64_t moved = 0;
   for (uint32_t left = open; left != 0 && error_ == nccl::kSuccess; left &= left - 1) {
     const int index = std::countr_zero(left);
@@ -124,7 +143,7 @@ void RecvComm::Progress() {
     if (recorder_.waiting()) recorder_.WaitEnds(recorder_.slot().wait_peer_ns, now);
     recorder_.Active(now, moved);
     for (uint32_t i = 0; i < finished_count_; ++i) {
-      recorder_.Completed(finished_[i]->total, finished_[i]->posted_ns, now);
+      recorder_.Completed(finished_[i]->Received(), finished_[i]->posted_ns, now);
       finished_[i]->done = true;
     }
     finished_count_ = 0;
@@ -132,19 +151,22 @@ void RecvComm::Progress() {
     const uint32_t left = open_.load(std::memory_order_relaxed);
     if (left == 0) Fail(nccl::kRemoteError, "the peer closed the connection");
     // Not while a lane is there that was attached a moment ago.
-    if (left != 0 && lane_lost_ && (left & ~open) == 0 && NothingCanCome(left)) {
-      Fail(nccl::kRemoteError, "a lane broke with a part of a message");
+    if (left != 0 && (lane_lost_ || matcher_) && (left & ~open) == 0 && NothingCanCome(left)) {
+      Fail(nccl::kRemoteError, lane_lost_ ? "a lane broke with a part of a message" : "a message was left out");
     }
     if (!recorder_.waiting()) recorder_.WaitBegins(NowNs());
   }
 }
 
 /// Whether the next chunk of each open lane belongs to a message that is not posted yet. Chunks of one lane come in the
-/// order of their messages: then a posted message that is not whole never will be.
+/// order of their messages: then a posted message that is not whole never will be. Where tags decide, a lane may also
+/// wait for the tag of an earlier message, which is the next chunk of another lane.
 bool RecvComm::NothingCanCome(uint32_t open) const {
   for (uint32_t left = open; left != 0; left &= left - 1) {
     const Lane& lane = lanes_[std::countr_zero(left)];
     if (lane.in_payload || lane.end - lane.begin < sizeof(ChunkHeader)) return false;
+    // To be read in the next round, or the receive that it needs is to be posted.
+    if (matcher_ && static_cast<int32_t>(lane.header.sequence - matcher_->next()) <= 0) return false;
   }
   return true;
 }
@@ -196,17 +218,16 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
     CloseLane(lane);
     return Parsed::kStop;
   }
-  // Not posted yet: the sequence is at or after the next one, modulo 2^32.
-  if (static_cast<int32_t>(header.sequence - next_) >= 0) return Parsed::kStop;
-  RecvRequest* request = FindRequest(header);
-  if (!request) return Parsed::kStop;
+  RecvPart* part = header.tag == tag_ ? FindPart(header) : FindByTag(header);
+  if (!part) return Parsed::kStop;
   lane.begin += sizeof header;
   if (header.tos != lane.tos) {
     SetTrafficClass(lane.fd, family_, header.tos);
     lane.tos = header.tos;
   }
   lane.in_payload = true;
-  lane.to = request->data + header.offset;
+  lane.part = part;
+  lane.to = part->data + header.offset;
   const uint64_t staged = std::min<uint64_t>(header.length, lane.end - lane.begin);
   if (staged > 0) std::memcpy(lane.to, &lane.stage[lane.begin], staged);
   lane.begin += static_cast<uint32_t>(staged);
@@ -217,32 +238,44 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
   return Parsed::kChunkDone;
 }
 
-/// The posted receive that a chunk belongs to; nullptr after Fail() if the header cannot be true.
-RecvComm::RecvRequest* RecvComm::FindRequest(const ChunkHeader& header) {
+/// The buffer that a chunk belongs to; nullptr if its message is not posted yet, or after Fail() if the header cannot be
+/// true.
+RecvPart* RecvComm::FindPart(const ChunkHeader& header) {
+  // Not posted yet: the sequence is at or after the next one, modulo 2^32.
+  if (static_cast<int32_t>(header.sequence - next_) >= 0) return nullptr;
   RecvRequest& request = requests_[header.sequence % nccl::kMaxRequests];
-  if (!request.taken || request.sequence != header.sequence || (request.started && request.assigned == request.total)) {
+  if (!request.taken || request.sequence != header.sequence) {
     Fail(nccl::kInternalError, "a chunk belongs to a message that is complete");
     return nullptr;
   }
-  if (!request.started) {
-    request.started = true;
-    request.total = header.total;
-    if (header.total > request.size) {
+  return Accept(header, &request.parts[0]);
+}
+
+/// Counts the chunk to its message: `part`, or nullptr after Fail().
+RecvPart* RecvComm::Accept(const ChunkHeader& header, RecvPart* part) {
+  if (!part->started) {
+    part->started = true;
+    part->sequence = header.sequence;
+    part->total = header.total;
+    if (header.total > part->size) {
       Log(nccl::kLogWarn, "message %u of %llu bytes is longer than its receive of %llu bytes", header.sequence,
-          static_cast<unsigned long long>(header.total), static_cast<unsigned long long>(request.size));
+          static_cast<unsigned long long>(header.total), static_cast<unsigned long long>(part->size));
       Fail(nccl::kInternalError, "the sent message is longer than the posted receive");
       return nullptr;
     }
+  } else if (part->assigned == part->total) {
+    Fail(nccl::kInternalError, "a chunk belongs to a message that is complete");
+    return nullptr;
   }
-  if (header.total != request.total || header.offset > header.total || header.length > header.total - header.offset ||
-      header.length > request.total - request.assigned) {
+  if (header.total != part->total || header.offset > header.total || header.length > header.total - header.offset ||
+      header.length > part->total - part->assigned) {
     Fail(nccl::kInternalError, "a chunk lies outside its message");
     return nullptr;
   }
   // Chunks on several lanes arrive at the same time: all of them count from the start, or two that claim the same bytes
   // would complete the message while one is still being written.
-  request.assigned += header.length;
-  return &request;
+  part->assigned += header.length;
+  return part;
 }
 
 /// Decides whether acknowledgements wait.
@@ -259,10 +292,16 @@ void RecvComm::CountChunk(Lane& lane) {
 void RecvComm::ChunkDone(Lane& lane) {
   lane.in_payload = false;
   CountChunk(lane);
-  RecvRequest& request = requests_[lane.header.sequence % nccl::kMaxRequests];
-  request.received += lane.header.length;
-  if (request.received < request.total) return;
-  finished_[finished_count_++] = &request;
+  RecvPart* part = lane.part;
+  part->received += lane.header.length;
+  if (part->received < part->total) return;
+  if (matcher_) [[unlikely]] part = matcher_->Complete(part);
+  if (part) PartDone(*part);
+}
+
+void RecvComm::PartDone(const RecvPart& part) {
+  if (--part.owner->left > 0) return;
+  finished_[finished_count_++] = part.owner;
   --pending_;
 }
 

@@ -1,5 +1,6 @@
 // The receiving end of a flow: up to kMaxLanes connections, each a stream of chunks that say where they belong. A lane
 // whose next chunk belongs to a message that has no receive posted yet stays unread, so that TCP holds the sender back.
+// The n-th message goes to the n-th receive until receives are grouped or their tags differ (tag_matcher.h).
 //
 // Reading is arranged so that a steady stream costs one system call per wake-up: the rest of a payload goes straight to
 // its buffer and what follows it, at least the next header, to the lane's small stage.
@@ -15,8 +16,9 @@
 #include <memory>
 #include <mutex>
 
-#include "netplugin/comm.h"
+#include "netplugin/recv_request.h"
 #include "netplugin/socket.h"
+#include "netplugin/tag_matcher.h"
 #include "netplugin/wire.h"
 
 namespace weft::net {
@@ -38,9 +40,12 @@ class RecvComm final : public Comm, public BackgroundTask {
 
   uint64_t flow() const { return flow_; }
 
-  /// irecv of one buffer: `*request` stays nullptr when the pool is full.
-  int Receive(void* data, uint64_t size, Request** request);
-  int Irecv(void* data, uint64_t size, int, void*, Request** request) override { return Receive(data, size, request); }
+  /// irecv of one buffer: `*request` stays nullptr when the pool is full. IrecvGroup() likewise.
+  int Receive(void* data, uint64_t size, int32_t tag, Request** request);
+  int Irecv(void* data, uint64_t size, int tag, void*, Request** request) override {
+    return Receive(data, size, tag, request);
+  }
+  int IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, Request** request) override;
   int Test(Request* request, int* done, int* size) override;
   const abi::FlowSlot* slot() const override { return &recorder_.slot(); }
 
@@ -63,14 +68,6 @@ class RecvComm final : public Comm, public BackgroundTask {
   static constexpr uint32_t kShortChunks = 8;  // in a row, until acknowledgements wait; said again after kReminder more
   static constexpr uint32_t kReminder = 64;
 
-  struct RecvRequest : Request {
-    char* data = nullptr;
-    uint64_t assigned = 0;  // bytes of chunks whose headers were accepted
-    uint64_t received = 0;
-    uint64_t total = 0;
-    bool started = false;  // total is known
-  };
-
   struct Lane {
     int fd = -1;       // set before its bit in open_, closed by the data thread under lanes_mutex_
     uint16_t port = 0;
@@ -78,6 +75,7 @@ class RecvComm final : public Comm, public BackgroundTask {
     uint32_t begin = 0, end = 0;  // of what the stage holds
     bool in_payload = false;
     ChunkHeader header{};
+    RecvPart* part = nullptr;     // the chunk's
     uint64_t left = 0;            // payload bytes of the chunk still to come
     char* to = nullptr;
     std::unique_ptr<char[]> stage;
@@ -94,8 +92,18 @@ class RecvComm final : public Comm, public BackgroundTask {
   bool NothingCanCome(uint32_t open) const;
   uint64_t Pump(Lane& lane, bool readable);
   Parsed Parse(Lane& lane);
-  RecvRequest* FindRequest(const ChunkHeader& header);
+  RecvPart* FindPart(const ChunkHeader& header);
+  RecvPart* FindByTag(const ChunkHeader& header);
+  RecvPart* Accept(const ChunkHeader& header, RecvPart* part);
   void ChunkDone(Lane& lane);
+  void PartDone(const RecvPart& part);
+  void Take(RecvRequest& slot, uint64_t size);
+  int Posted(Request** request);
+
+  // recv_groups.cc: once tags decide.
+  void NoteTag(int32_t tag);
+  void MatchByTag();
+  void PostByTag(RecvRequest& request);
   void CountChunk(Lane& lane);
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
@@ -119,7 +127,9 @@ class RecvComm final : public Comm, public BackgroundTask {
 
   // Data thread.
   std::array<RecvRequest, nccl::kMaxRequests> requests_;
-  uint32_t next_ = 0;     // sequence of the next message to be posted
+  uint32_t next_ = 0;     // number of the next receive to be posted; until tags decide also of its message
+  int64_t tag_ = kNoTag;  // of all receives so far; kNoTag: there was none, or tags decide
+  std::unique_ptr<TagMatcher> matcher_;
   uint32_t pending_ = 0;  // posted and not complete
   bool lane_lost_ = false;  // one was closed without its last chunk: all are, or what it carried may be missing
   int error_ = nccl::kSuccess;

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "netplugin/log.h"
 
@@ -39,18 +40,25 @@ SendComm::SendComm(const Services& services, Setup setup)
 SendComm::~SendComm() {
   services_.background.Remove(this);
   services_.policies.RemoveReader(&generation_in_use_);
+  if (tags_ && error_ == nccl::kSuccess) {
+    // The receiver may still tell what it posts.
+    Fd lane0(std::exchange(lanes_[0].fd, -1));
+    shutdown(lane0.get(), SHUT_WR);
+    services_.background.Linger(std::move(lane0));
+  }
   for (Lane& lane : lanes_) Fd(lane.fd).Reset();
   services_.telemetry.Close(&recorder_.slot());
 }
 
 /// That the peer has gone is told by test: ranks that leave with requests in flight, each in its own time, may post and
 /// close without an error, as over NCCL's own transports.
-int SendComm::Send(const void* data, uint64_t size, Request** request) {
+int SendComm::Send(const void* data, uint64_t size, int32_t tag, Request** request) {
   *request = nullptr;
   SendRequest& slot = requests_[next_ % nccl::kMaxRequests];
   if (error_ != nccl::kSuccess && (error_ != nccl::kRemoteError || slot.taken)) [[unlikely]] return error_;
-  if (!slot.taken) {
+  if (!slot.taken && (tag == tag_ || CountTag(tag))) {
     slot.size = size;
+    slot.tag = tag;
     slot.posted_ns = NowNs();
     slot.sequence = next_++;
     slot.taken = true;
@@ -137,7 +145,7 @@ void SendComm::Deal() {
     Lane& lane = *NextLane();
     if (lane.queued == kQueue) return;
     const auto length = static_cast<uint32_t>(std::min<uint64_t>(chunk_bytes, request.size - request.dealt));
-    Push(lane, {{kChunkMagic, 0, tos, 0, request.sequence, length, request.dealt, request.size},
+    Push(lane, {{kChunkMagic, 0, tos, 0, request.sequence, length, request.dealt, request.size, request.tag, 0},
                 request.data + request.dealt,
                 &request});
     lane.served += (sizeof(ChunkHeader) + length) / static_cast<double>(lane.weight);

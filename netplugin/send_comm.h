@@ -15,6 +15,7 @@
 #include "netplugin/comm.h"
 #include "netplugin/gate.h"
 #include "netplugin/socket.h"
+#include "netplugin/tag_counts.h"
 #include "netplugin/tcp_info.h"
 #include "netplugin/wire.h"
 
@@ -33,10 +34,11 @@ class SendComm final : public Comm, public BackgroundTask {
   SendComm(const Services& services, Setup setup);
   ~SendComm() override;
 
-  /// isend: `*request` stays nullptr when the pool is full. `data` stays the caller's until test() says done.
-  int Send(const void* data, uint64_t size, Request** request);
-  int Isend(const void* data, uint64_t size, int, void*, Request** request) override {
-    return Send(data, size, request);
+  /// isend: `*request` stays nullptr when the pool is full, or when the receiver groups buffers, has asked not to be run
+  /// ahead of, and has none for `tag` now. `data` stays the caller's until test() says done.
+  int Send(const void* data, uint64_t size, int32_t tag, Request** request);
+  int Isend(const void* data, uint64_t size, int tag, void*, Request** request) override {
+    return Send(data, size, tag, request);
   }
   int Test(Request* request, int* done, int* size) override;
   const abi::FlowSlot* slot() const override { return &recorder_.slot(); }
@@ -53,6 +55,7 @@ class SendComm final : public Comm, public BackgroundTask {
 
   struct SendRequest : Request {
     const char* data = nullptr;
+    int32_t tag = 0;
     uint64_t dealt = 0;        // bytes given to lanes
     uint32_t outstanding = 0;  // chunks not yet taken by the kernel
     bool all_dealt = false;
@@ -90,6 +93,14 @@ class SendComm final : public Comm, public BackgroundTask {
     Chunk queue[kQueue];
   };
 
+  /// Once there is more than one tag, or the receiver has said what it posted.
+  struct Tags {
+    TagCounts sent, posted;
+    bool limited = false;  // by `posted`
+    uint32_t filled = 0;   // bytes of `notice`
+    PostedNotice notice{};
+  };
+
   // send_comm.cc: data thread.
   void Progress();
   void Deal();
@@ -99,6 +110,11 @@ class SendComm final : public Comm, public BackgroundTask {
   ssize_t Write(Lane& lane);
   void Sent(Lane& lane, uint64_t bytes);
   void Fail(const Lane& lane, int error);
+
+  // send_tags.cc: data thread.
+  bool CountTag(int32_t tag);
+  Tags& AllTags();
+  void ReadNotices();
 
   // send_policy.cc: data thread.
   bool GateOpens(const PolicyMapping& mapping);
@@ -133,11 +149,14 @@ class SendComm final : public Comm, public BackgroundTask {
   // Bumped (release) by the background thread when a lane changed, so that the data thread looks at all of them.
   std::atomic<uint32_t> attention_{0};
   std::atomic<uint8_t> tos_;  // relaxed: a hint for the receiver's acknowledgements
+  std::atomic<bool> noticed_{false};  // by the background thread: notices have come
   std::atomic<uint64_t> generation_in_use_{0};  // of the policy mapping that the data thread reads
 
   // Data thread.
   std::array<SendRequest, nccl::kMaxRequests> requests_;
   uint32_t next_ = 0;    // sequence of the next message
+  int64_t tag_ = kNoTag;  // of all messages so far; kNoTag: there was none, or they are counted in tags_
+  std::unique_ptr<Tags> tags_;
   uint32_t deal_ = 0;    // first message with bytes not yet dealt
   int error_ = nccl::kSuccess;
   std::array<uint8_t, abi::kMaxLanes> weighted_{};  // lanes with a weight

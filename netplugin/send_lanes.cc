@@ -37,6 +37,10 @@ void SendComm::Sweep(const Tick& tick) {
     const uint64_t before_us = moment.busy_us >= lane.moment.busy_us ? lane.moment.busy_us : 0;
     busy_us = std::max(busy_us, moment.busy_us - before_us);
     lane.moment = moment;
+    // Told from the kernel's count, as the socket is the data thread's to read. The end of a stream counts as one byte.
+    if (Index(lane) == 0 && moment.received_bytes >= sizeof(PostedNotice) && !noticed_.exchange(true)) {
+      attention_.fetch_add(1, std::memory_order_release);
+    }
   }
   std::atomic<uint64_t>& busy = recorder_.slot().wire_busy_ns;
   busy.store(busy.load(std::memory_order_relaxed) + busy_us * 1000, std::memory_order_relaxed);
@@ -86,6 +90,7 @@ SendComm::Lane* SendComm::FindSlot() {
     if (state == LaneState::kNone || (state == LaneState::kFailed && !wanted(lane))) return &lane;
     if (state != LaneState::kActive) continue;
     if (lane.retire.load(std::memory_order_relaxed)) return nullptr;  // one at a time
+    if (Index(lane) == 0) continue;  // what the receiver has to say comes this way
     if (!wanted(lane) && recorder_.lane(Index(lane)).weight.load(std::memory_order_relaxed) == 0) idle = &lane;
   }
   if (idle) {

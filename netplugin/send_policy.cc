@@ -17,6 +17,7 @@ void SendComm::ApplyPolicy(const PolicyMapping& mapping, uint64_t epoch, uint32_
     seen_epoch_ = epoch;
     seen_generation_ = mapping.generation();
   }
+  if (noticed_.load(std::memory_order_relaxed)) AllTags().limited = true;
   Reweigh();
   if (CloseRetired()) seen_attention_ = attention;
 }
@@ -31,7 +32,7 @@ bool SendComm::CloseRetired() {
       all = false;
       continue;
     }
-    Push(lane, {{kChunkMagic, kChunkCloseLane, 0, 0, 0, 0, 0, 0}, nullptr, nullptr});
+    Push(lane, {{kChunkMagic, kChunkCloseLane, 0, 0, 0, 0, 0, 0, 0, 0}, nullptr, nullptr});
     lane.closing = true;
   }
   return all;

@@ -36,6 +36,7 @@ TcpMoment SampleTcpInfo(int fd, int family, abi::Direction direction, uint64_t n
   return {.time_ns = now,
           .busy_us = info.tcpi_busy_time - std::min<uint64_t>(info.tcpi_busy_time, info.tcpi_rwnd_limited),
           .acked_bytes = info.tcpi_bytes_acked,
+          .received_bytes = info.tcpi_bytes_received,
           .segment = std::max<uint64_t>(1, info.tcpi_snd_mss),
           .backlog = info.tcpi_unacked >= kBacklogSegments,
           .silent_ns = uint64_t{info.tcpi_last_ack_recv} * 1'000'000};

@@ -11,6 +11,7 @@ struct TcpMoment {
   uint64_t time_ns = 0;      ///< 0: never looked at
   uint64_t busy_us = 0;      ///< since it was opened: had bytes unacknowledged while the peer's window was open
   uint64_t acked_bytes = 0;  ///< payload
+  uint64_t received_bytes = 0;  ///< payload, and one for the end of the stream
   uint64_t segment = 1;      ///< payload bytes of a full segment
   bool backlog = false;      ///< more bytes stand before the wire than one acknowledgement covers
   uint64_t silent_ns = 0;    ///< since the peer's host last acknowledged anything, be it that its window is closed

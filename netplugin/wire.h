@@ -3,6 +3,7 @@
 //
 //   sender -> receiver, each lane:  LaneHello, then chunks: ChunkHeader and `length` bytes of payload
 //   receiver -> sender, late lanes: LaneAck before the first chunk; lane 0 needs none
+//   receiver -> sender, lane 0:     PostedNotices, if the sender runs ahead of one of several tags
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ inline constexpr uint32_t kHandleMagic = 0x4C484657;  // "WFHL"
 inline constexpr uint32_t kHelloMagic = 0x4E4C4657;   // "WFLN"
 inline constexpr uint32_t kAckMagic = 0x4B414657;     // "WFAK"
 inline constexpr uint32_t kChunkMagic = 0x4B434657;   // "WFCK"
-inline constexpr uint16_t kWireVersion = 1;
+inline constexpr uint32_t kPostedMagic = 0x53504657;  // "WFPS"
+inline constexpr uint16_t kWireVersion = 2;
 
 /// What listen() fills in and NCCL carries to the peer. `ticket` is the connect state machine's: zero on the way, then
 /// the number of the pending connection of the process that connects (never a pointer: the bytes came from outside).
@@ -64,7 +66,18 @@ struct ChunkHeader {
   uint32_t length;
   uint64_t offset;
   uint64_t total;     ///< bytes of the message
+  int32_t tag;        ///< of the message
+  uint32_t reserved32;
 };
-static_assert(sizeof(ChunkHeader) == 32);
+static_assert(sizeof(ChunkHeader) == 40);
+
+/// `count` receives of `tag` have been posted since the flow began, modulo 2^32. Once one has come the sender takes no
+/// more messages of a tag than that.
+struct PostedNotice {
+  uint32_t magic;
+  int32_t tag;
+  uint32_t count;
+};
+static_assert(sizeof(PostedNotice) == 12);
 
 }  // namespace weft::net

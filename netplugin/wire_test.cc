@@ -91,7 +91,7 @@ class Lanes {
 };
 
 ChunkHeader Chunk(uint32_t sequence, uint32_t length, uint64_t offset, uint64_t total) {
-  return {kChunkMagic, 0, 0, 0, sequence, length, offset, total};
+  return {kChunkMagic, 0, 0, 0, sequence, length, offset, total, 0, 0};
 }
 
 TEST_F(WireTest, AMessageWhosePartWentWithItsLaneFailsTheFlow) {
@@ -99,7 +99,7 @@ TEST_F(WireTest, AMessageWhosePartWentWithItsLaneFailsTheFlow) {
   lanes.AddLane(1);
   char data[3][200];
   Request* requests[2];
-  for (int i = 0; i < 2; ++i) ASSERT_EQ(lanes.comm().Receive(data[i], 200, &requests[i]), nccl::kSuccess);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(lanes.comm().Receive(data[i], 200, 0, &requests[i]), nccl::kSuccess);
   lanes.Send(1, Chunk(0, 100, 0, 100), 'a');
   lanes.Send(0, Chunk(1, 100, 0, 200), 'b');
   lanes.Close(1);  // its half of message 1 never left
@@ -129,7 +129,7 @@ TEST_F(WireTest, ALaneThatIsResetBeforeItCarriedAnythingIsNoLoss) {
   Lanes lanes(services_, listener_);
   char data[100];
   Request* request;
-  ASSERT_EQ(lanes.comm().Receive(data, sizeof data, &request), nccl::kSuccess);
+  ASSERT_EQ(lanes.comm().Receive(data, sizeof data, 0, &request), nccl::kSuccess);
   ASSERT_TRUE(lanes.comm().AttachLate(1, &receiver, 0));  // sends the acknowledgement
   pollfd ready{sender.get(), POLLIN, 0};
   ASSERT_EQ(poll(&ready, 1, 5000), 1);
@@ -154,7 +154,7 @@ TEST_F(WireTest, MutantChunksWriteNothingOutsideTheirBuffers) {
     std::vector<char> memory(kGuard + 3 * kStep, kUntouched);
     Request* requests[3];
     for (size_t i = 0; i < 3; ++i) {
-      ASSERT_EQ(lanes.comm().Receive(&memory[kGuard + i * kStep], kRoom, &requests[i]), nccl::kSuccess);
+      ASSERT_EQ(lanes.comm().Receive(&memory[kGuard + i * kStep], kRoom, 0, &requests[i]), nccl::kSuccess);
     }
     ChunkHeader chunks[] = {Chunk(0, 100, 0, 250), Chunk(0, 150, 100, 250), Chunk(1, 0, 0, 0), Chunk(2, 300, 0, 300)};
     ChunkHeader& spoiled = chunks[random_() % 4];
@@ -263,7 +263,7 @@ TEST_F(WireTest, MutantAcknowledgementsFailOnlyTheirLane) {
     const auto state = static_cast<abi::LaneState>(comm.slot()->lanes[1].state.load());
     EXPECT_EQ(state, good ? abi::LaneState::kActive : abi::LaneState::kFailed) << round;
     Request* request = nullptr;
-    EXPECT_EQ(comm.Send("data", 4, &request), nccl::kSuccess);
+    EXPECT_EQ(comm.Send("data", 4, 0, &request), nccl::kSuccess);
     EXPECT_NE(request, nullptr);
   }
 }

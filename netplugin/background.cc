@@ -1,7 +1,9 @@
 #include "netplugin/background.h"
 
+#include <linux/sockios.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +17,11 @@
 namespace weft::net {
 
 namespace {
+
+int UnackedBytes(int fd) {
+  int bytes = 0;
+  return ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
 
 /// The application's signals are not for a thread that it does not know: those started in this scope block them all.
 class SignalsBlocked {
@@ -80,7 +87,7 @@ void Background::Stop() {
   thread_.request_stop();
   Wake();
   thread_.join();
-  lingering_.clear();
+  LetLast();
   SetState(abi::BackgroundState::kNone);
 }
 
@@ -99,9 +106,14 @@ void Background::Wake() {
   [[maybe_unused]] const ssize_t written = write(event_.get(), &one, sizeof one);
 }
 
-void Background::Linger(Fd fd) {
+void Background::Linger(Fd fd) noexcept try {
+  if (getpid() != owner_pid_) return;  // the parent's connection too: its end is not ours to say
   const std::lock_guard lock(mutex_);
+  shutdown(fd.get(), SHUT_WR);
+  if (slot_.state.load(std::memory_order_relaxed) != static_cast<uint32_t>(abi::BackgroundState::kRuns)) return;
   lingering_.push_back({std::move(fd), NowNs() + kLingerNs});
+} catch (...) {
+  // No memory: it is closed at once.
 }
 
 void Background::DropClosed(uint64_t now) {
@@ -111,8 +123,20 @@ void Background::DropClosed(uint64_t now) {
     do {
       got = recv(lingering.fd.get(), ignored, sizeof ignored, MSG_DONTWAIT);
     } while (got > 0);
-    return got == 0 || (errno != EAGAIN && errno != EINTR) || now >= lingering.until;
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return true;
+    return now >= lingering.until && (UnackedBytes(lingering.fd.get()) == 0 || now >= lingering.until + 9 * kLingerNs);
   });
+}
+
+/// At the end: what is on its way gets there.
+void Background::LetLast() {
+  const std::lock_guard lock(mutex_);
+  const auto on_its_way = [](const Lingering& lingering) { return UnackedBytes(lingering.fd.get()) > 0; };
+  for (int ms = 0; ms < kLastLingerMs && std::ranges::any_of(lingering_, on_its_way); ++ms) {
+    DropClosed(NowNs());
+    poll(nullptr, 0, 1);
+  }
+  lingering_.clear();
 }
 
 void Background::Run(const std::stop_token& stop) {

@@ -40,6 +40,7 @@ class Background {
   static constexpr uint64_t kSampleNs = 24'000'000;
   static constexpr int kSweepMs = 25;
   static constexpr uint64_t kLingerNs = 30'000'000'000;
+  static constexpr int kLastLingerMs = 1000;
 
   /// `slot` tells the agent how the thread is, and outlives this; nullptr: nobody is told.
   explicit Background(abi::BackgroundSlot* slot = nullptr) : slot_(slot ? *slot : own_slot_) {}
@@ -58,21 +59,23 @@ class Background {
   /// Starts a sweep now. One system call. Threads: any.
   void Wake();
 
-  /// Keeps a connection whose sending end is shut until the peer has closed its own, for `kLingerNs` at most and no
-  /// longer than the thread runs: what the peer still says is read, or the kernel would answer it by a reset, which
-  /// takes what is on its way to the peer along. Threads: any but the thread itself.
-  void Linger(Fd fd);
+  /// Ends the sending of a connection and keeps it until the peer has closed its own end: what the peer still says is
+  /// read, or the kernel would answer it by a reset, which takes what is on its way to the peer along. For `kLingerNs`,
+  /// ten times that if bytes are still on their way, and at the end of the thread for `kLastLingerMs` at most. Closes at
+  /// once where the thread does not run. Threads: any but the thread itself.
+  void Linger(Fd fd) noexcept;
 
  private:
   void Run(const std::stop_token& stop);
+  void DropClosed(uint64_t now);
+  void LetLast();
+  void SetState(abi::BackgroundState state);
+  void Died(const char* why);
+
   struct Lingering {
     Fd fd;
     uint64_t until;
   };
-
-  void DropClosed(uint64_t now);
-  void SetState(abi::BackgroundState state);
-  void Died(const char* why);
 
   abi::BackgroundSlot own_slot_{};
   abi::BackgroundSlot& slot_;

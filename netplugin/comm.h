@@ -63,8 +63,9 @@ class Comm {
   /// the sender's rank; `mhandle` is what RegMr() gave for memory that holds `data`.
   virtual int Isend(const void*, uint64_t, int /*tag*/, void* /*mhandle*/, Request**) { return nccl::kInvalidUsage; }
   virtual int Irecv(void*, uint64_t, int /*tag*/, void* /*mhandle*/, Request**) { return nccl::kInvalidUsage; }
-  /// Contract of irecv() of 2 to kMaxRecvs buffers: each takes the next message of its tag.
-  virtual int IrecvGroup(int /*n*/, void** /*data*/, const uint64_t* /*sizes*/, const int* /*tags*/, Request**) {
+  /// Contract of irecv() of 1 to kMaxRecvs buffers: each takes the next message of its tag.
+  virtual int IrecvGroup(int /*n*/, void** /*data*/, const uint64_t* /*sizes*/, const int* /*tags*/,
+                         void** /*mhandles*/, Request**) {
     return nccl::kInvalidUsage;
   }
   /// Contract of iflush() of one buffer: nullptr in `*request` says that there is nothing to wait for.

@@ -29,7 +29,7 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
      "if that is more"},
     {"WEFT_UNSENT_BYTES", "262144",
      "bytes that a lane may hold in the kernel unsent (TCP_NOTSENT_LOWAT), 4096 to 1073741824"},
-    {"WEFT_MAX_RECVS", "8", "buffers that NCCL may group in one receive over TCP, 1 to 8; over RDMA it is 1"},
+    {"WEFT_MAX_RECVS", "8", "buffers that NCCL may group in one receive, 1 to 8"},
     {"NCCL_SOCKET_IFNAME", "", "interfaces: comma list of prefixes, '=' first: exact names, '^' first: all but these"},
     {"NCCL_SOCKET_FAMILY", "", "AF_INET or AF_INET6: only addresses of this family"},
     {"WEFT_COLLECTIVES", "", "collective table for the tuner face, the same on all ranks (abi/collective_table.h)"},

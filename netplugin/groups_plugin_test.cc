@@ -1,15 +1,113 @@
 // Receives of several buffers and messages of several tags, through the exported tables.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <map>
 #include <random>
+#include <span>
 
-#include "netplugin/testing/plugin.h"
+#include "netplugin/testing/agent_fixture.h"
 
 namespace weft::net::testing {
 namespace {
+
+/// Random groups of receives, and the same messages in another order: of each tag as they are posted, across tags not.
+class Program {
+ public:
+  explicit Program(uint64_t seed) : random_(seed), seed_(seed) {
+    const bool single_first = seed % 2 == 0;  // receives go by number until the first other tag
+    std::map<int, std::deque<std::pair<size_t, size_t>>> wanted;  // of each tag: group and place
+    for (size_t g = 0; g < 60; ++g) {
+      const bool single = single_first && g < 12;
+      std::vector<int> tags(single ? 1 : 1 + random_() % kMostGrouped);
+      for (int& tag : tags) tag = single ? 0 : static_cast<int>(random_() % 4);
+      for (size_t i = 0; i < tags.size(); ++i) {
+        wanted[tags[i]].push_back({g, i});
+        order_.push_back(tags[i]);
+      }
+      groups_.push_back(std::move(tags));
+    }
+    // Neighbours are exchanged, far ones too: one tag runs ahead by up to some 40 messages.
+    const auto last = order_.size() - 1;
+    for (size_t i = 0; i <= last; ++i) std::swap(order_[i], order_[std::min<size_t>(last, i + random_() % 40)]);
+    for (size_t m = 0; m <= last; ++m) {
+      data_.emplace_back();
+      Fill(&data_[m], random_() % (random_() % 3 == 0 ? kRoom : 3000), m);
+      content_[wanted[order_[m]].front()] = m;
+      wanted[order_[m]].pop_front();
+    }
+  }
+
+  void Run(Table& table, const Pair& pair) {
+    ASSERT_TRUE(Eventually([&] {
+      SendOne(table, pair.send);
+      if (posted_.size() < groups_.size() && random_() % 3 == 0) PostOne(table, pair.recv);
+      TestOldest(table);
+      return ::testing::Test::HasFailure() || (tested_ == groups_.size() && sends_.empty());
+    })) << "seed " << seed_ << ": " << posted_.size() << " groups posted, " << tested_ << " complete, " << sent_ << " of "
+        << order_.size() << " messages sent";
+  }
+
+ private:
+  static constexpr size_t kRoom = 100'000;
+
+  struct Posted {
+    void* request = nullptr;
+    std::vector<std::vector<char>> room;
+  };
+
+  void SendOne(Table& table, void* comm) {
+    void* request = nullptr;
+    int done = 0;
+    if (sent_ < order_.size()) {
+      EXPECT_EQ(table.Isend(comm, data_[sent_].data(), data_[sent_].size(), order_[sent_], nullptr, &request),
+                nccl::kSuccess);
+    }
+    if (request) sends_.push_back(request), ++sent_;
+    while (!sends_.empty() && table.Test(sends_.front(), &done, nullptr) == nccl::kSuccess && done) sends_.pop_front();
+  }
+  void PostOne(Table& table, void* comm) {
+    std::vector<int>& tags = groups_[posted_.size()];
+    Posted group;
+    group.room.assign(tags.size(), std::vector<char>(kRoom + 8));
+    std::vector<void*> data, handles(tags.size(), nullptr);
+    std::vector<size_t> sizes(tags.size(), kRoom);
+    for (auto& room : group.room) data.push_back(room.data());
+    EXPECT_EQ(table.Irecv(comm, static_cast<int>(tags.size()), data.data(), sizes.data(), tags.data(), handles.data(),
+                          &group.request),
+              nccl::kSuccess);
+    if (group.request) posted_.push_back(std::move(group));
+  }
+  void TestOldest(Table& table) {
+    if (tested_ == posted_.size()) return;
+    int done = 0, got[kMostGrouped];
+    EXPECT_EQ(table.Test(posted_[tested_].request, &done, got), nccl::kSuccess);
+    if (!done) return;
+    for (size_t i = 0; i < groups_[tested_].size(); ++i) {
+      const uint64_t message = content_[{tested_, i}];
+      std::vector<char>& room = posted_[tested_].room[i];
+      const size_t size = data_[message].size();
+      ASSERT_EQ(got[i], static_cast<int>(size)) << "seed " << seed_ << " group " << tested_ << " buffer " << i;
+      ASSERT_TRUE(std::equal(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(size), data_[message].begin()))
+          << "seed " << seed_ << " group " << tested_ << " buffer " << i;
+      ASSERT_TRUE(std::all_of(room.begin() + static_cast<std::ptrdiff_t>(size), room.end(), [](char c) { return c == 0; }));
+      room = {};
+    }
+    ++tested_;
+  }
+
+  std::mt19937_64 random_;
+  const uint64_t seed_;
+  std::vector<std::vector<int>> groups_;  // tags
+  std::vector<int> order_;                // tags, as they are sent
+  std::vector<std::vector<char>> data_;
+  std::map<std::pair<size_t, size_t>, uint64_t> content_;  // of group and place: the message
+  std::vector<Posted> posted_;
+  std::deque<void*> sends_;
+  size_t sent_ = 0, tested_ = 0;
+};
 
 class GroupsTest : public ::testing::TestWithParam<int> {
  protected:
@@ -126,21 +224,24 @@ TEST_P(GroupsTest, RunningAheadOfOneTagEnds) {
   constexpr size_t kSize = 64 << 10;
   Group group;
   Post(&group, {1, 2}, kSize);
-  std::vector<char> data;
-  Fill(&data, kSize, 0);
-  std::deque<void*> sends;
+  std::deque<std::pair<void*, std::vector<char>>> sends;
+  const auto drop_sent = [&] {
+    while (!sends.empty() && Done(sends.front().first)) sends.pop_front();
+  };
   size_t sent = 0;
   int refused = 0;
   ASSERT_TRUE(Eventually([&] {
-    while (!sends.empty() && Done(sends.front())) sends.pop_front();
-    void* request = Send(data, kSize, 1);
-    if (request) {
-      sends.push_back(request);
+    drop_sent();
+    std::vector<char> data;
+    Fill(&data, kSize, sent);
+    if (void* request = Send(data, kSize, 1)) {
+      sends.emplace_back(request, std::move(data));
       ++sent;
+      refused = 0;
+    } else {
+      refused = sends.size() == nccl::kMaxRequests ? 0 : refused + 1;
     }
     EXPECT_FALSE(Done(group.request)) << "tag 2 was never sent";
-    const bool full = sends.size() == nccl::kMaxRequests;
-    refused = request || full ? 0 : refused + 1;
     return refused > 2000;
   })) << "sent " << sent;
   std::vector<char> last;
@@ -151,17 +252,18 @@ TEST_P(GroupsTest, RunningAheadOfOneTagEnds) {
   ASSERT_TRUE(Eventually([&] { return Done(group.request, sizes.data()); }));
   EXPECT_EQ(sizes[0], static_cast<int>(kSize));
   EXPECT_EQ(sizes[1], 1000);
+  EXPECT_TRUE(Check(group.room[0], kSize, 0));
   EXPECT_TRUE(Check(group.room[1], 1000, 9));
   // The rest is there when it is asked for, and then the sender may go on.
   for (size_t i = 1; i < sent; ++i) {
     Post(&group, {1}, kSize);
     ASSERT_TRUE(Eventually([&] { return Done(group.request); })) << i;
-    ASSERT_TRUE(Check(group.room[0], kSize, 0)) << i;
-    while (!sends.empty() && Done(sends.front())) sends.pop_front();
+    ASSERT_TRUE(Check(group.room[0], kSize, i)) << i;
+    drop_sent();
   }
   Post(&group, {1}, kSize);
   void* more = nullptr;
-  ASSERT_TRUE(Eventually([&] { return (more = Send(data, kSize, 1)) != nullptr; }));
+  ASSERT_TRUE(Eventually([&] { return (more = Send(last, 1000, 1)) != nullptr; }));
   ASSERT_TRUE(Eventually([&] { return Done(group.request); }));
   ASSERT_TRUE(Eventually([&] { return Done(more); }));
 }
@@ -182,61 +284,31 @@ TEST_P(GroupsTest, MessageLongerThanItsBufferIsAnErrorInAGroupToo) {
 }
 
 TEST_P(GroupsTest, AnyProgramThatTagsAllowEnds) {
-  // Random groups on one side, on the other the same messages: of each tag in order, across tags in any order.
-  for (uint64_t seed = 1; seed <= 8; ++seed) {
-    std::mt19937_64 random(seed);
-    std::vector<std::vector<int>> groups;
-    std::map<int, std::deque<std::pair<size_t, size_t>>> wanted;  // of each tag: group and place, in order of posting
-    std::vector<int> order;
-    for (size_t g = 0; g < 60; ++g) {
-      std::vector<int> tags(1 + random() % kMostGrouped);
-      for (int& tag : tags) tag = static_cast<int>(random() % 4);
-      for (size_t i = 0; i < tags.size(); ++i) {
-        wanted[tags[i]].push_back({g, i});
-        order.push_back(tags[i]);
-      }
-      groups.push_back(std::move(tags));
-    }
-    // Neighbours are exchanged, far ones too: one tag runs ahead by up to some 40 messages.
-    for (size_t i = 0; i < order.size(); ++i) std::swap(order[i], order[std::min(order.size() - 1, i + random() % 40)]);
-    std::map<std::pair<size_t, size_t>, uint64_t> content;
-    std::vector<std::vector<char>> data(order.size());
-    std::vector<size_t> sizes(order.size());
-    for (size_t m = 0; m < order.size(); ++m) {
-      sizes[m] = random() % (random() % 3 == 0 ? 100'000 : 3000);
-      Fill(&data[m], sizes[m], m);
-      content[wanted[order[m]].front()] = m;
-      wanted[order[m]].pop_front();
-    }
-    std::vector<Group> posted(groups.size());
-    std::deque<std::pair<size_t, void*>> receives;
-    std::deque<void*> sends;
-    size_t next_group = 0, next_message = 0;
+  // A flow that goes by tags stays with them: a program for either beginning.
+  Program(GetParam()).Run(table(), pair_);
+  for (uint64_t seed = 100; seed < 105; ++seed) Program(seed).Run(table(), pair_);
+}
+
+using GroupsOverLanes = AgentTest;
+
+TEST_F(GroupsOverLanes, AnyProgramThatTagsAllowEnds) {
+  PolicyFile file;
+  ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+  for (uint64_t seed = 1; seed <= 12 && !HasFailure(); ++seed) {
+    // A flow of its own for each, whose lanes overtake each other: weights far apart.
+    ClosePair(table(), pair_);
+    pair_ = MakePair(table());
+    const WantedLane lanes[] = {{FreePort(), 1}, {FreePort(), 7}, {FreePort(), 3}};
+    file.Write(MakePolicy(flow().flow, lanes));
+    // A first message, by which the sender looks at its policy.
+    std::vector<char> data(10);
+    int size = 0;
     ASSERT_TRUE(Eventually([&] {
-      if (next_message < order.size()) {
-        if (void* request = Send(data[next_message], sizes[next_message], order[next_message])) {
-          sends.push_back(request);
-          ++next_message;
-        }
-      }
-      while (!sends.empty() && Done(sends.front())) sends.pop_front();
-      if (next_group < groups.size() && random() % 3 == 0) {
-        Post(&posted[next_group], groups[next_group], 100'000);
-        if (posted[next_group].request) receives.push_back({next_group, posted[next_group].request}), ++next_group;
-      }
-      std::vector<int> got(kMostGrouped, -1);
-      while (!receives.empty() && Done(receives.front().second, got.data())) {
-        const size_t g = receives.front().first;
-        for (size_t i = 0; i < groups[g].size(); ++i) {
-          const uint64_t message = content[{g, i}];
-          EXPECT_EQ(got[i], static_cast<int>(sizes[message])) << seed << " " << g << " " << i;
-          EXPECT_TRUE(Check(posted[g].room[i], sizes[message], message)) << seed << " " << g << " " << i;
-        }
-        posted[g].room.clear();
-        receives.pop_front();
-      }
-      return next_group == groups.size() && receives.empty() && sends.empty();
-    })) << "seed " << seed << ": " << next_group << " groups posted, " << next_message << " of " << order.size() << " sent";
+      EXPECT_EQ(SendAll(table(), pair_.send, data.data(), 10), nccl::kSuccess);
+      EXPECT_EQ(ReceiveAll(table(), pair_.recv, data.data(), 10, &size), nccl::kSuccess);
+      return HasFailure() || InForce(lanes);
+    }));
+    Program(seed).Run(table(), pair_);
   }
 }
 

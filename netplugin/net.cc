@@ -137,9 +137,7 @@ const Device* GetDevice(int dev) {
   return &process->devices()[static_cast<size_t>(dev)];
 }
 
-int MaxRecvs(const Device& device) {
-  return device.rdma ? 1 : static_cast<int>(Process::Get()->environment().max_recvs);
-}
+int MaxRecvs() { return static_cast<int>(Process::Get()->environment().max_recvs); }
 
 int ListenWith(const Context& context, int dev, void* handle, void** listen_comm) {
   const Device* device = GetDevice(dev);
@@ -233,7 +231,8 @@ int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* 
   return result;
 }
 
-int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, const int* tags, void** request) {
+int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, const int* tags, void** mhandles,
+                 void** request) {
   if (!recv_comm || !request || n < 1 || n > kMaxRecvs || !data) return nccl::kInvalidArgument;
   for (int i = 0; i < n; ++i) {
     if ((!data[i] && sizes[i] > 0) || sizes[i] > nccl::kMaxMessageBytes) return nccl::kInvalidArgument;
@@ -242,7 +241,7 @@ int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, con
   *request = nullptr;
   if (GivenUp(comm)) return nccl::kRemoteError;
   Request* made = nullptr;
-  const int result = comm.IrecvGroup(n, data, sizes, tags, &made);
+  const int result = comm.IrecvGroup(n, data, sizes, tags, mhandles, &made);
   if (made) comm.in_flight.Posted(made->size);
   *request = made;
   return result;
@@ -251,11 +250,15 @@ int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, con
 int Flush(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request) {
   if (!recv_comm || !request) return nccl::kInvalidArgument;
   *request = nullptr;
-  if (n != 1 || !data || !sizes || sizes[0] == 0) return nccl::kSuccess;
+  if (!data || !sizes || n > kMaxRecvs) return nccl::kSuccess;
+  // Of a group one buffer will do: what is read back from one place has pushed all before it into memory.
+  int last = n - 1;
+  while (last >= 0 && sizes[last] == 0) --last;
+  if (last < 0) return nccl::kSuccess;
   auto& comm = *static_cast<Comm*>(recv_comm);
   Request* made = nullptr;
-  const auto size = static_cast<uint64_t>(sizes[0]);
-  const int result = comm.Iflush(data[0], size, mhandles ? mhandles[0] : nullptr, &made);
+  const int result =
+      comm.Iflush(data[last], static_cast<uint64_t>(sizes[last]), mhandles ? mhandles[last] : nullptr, &made);
   if (made) comm.in_flight.Posted(made->size);
   *request = made;
   return result;

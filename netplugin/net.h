@@ -29,7 +29,7 @@ int Devices(int* count);
 /// Device `dev`, or nullptr.
 const Device* GetDevice(int dev);
 /// Buffers that one receive may group: the properties' max_recvs.
-int MaxRecvs(const Device& device);
+int MaxRecvs();
 
 int ListenWith(const Context& context, int dev, void* handle, void** listen_comm);
 int ConnectWith(const Context& context, int dev, void* handle, void** send_comm);
@@ -42,8 +42,9 @@ int DeregMr(void* comm, void* mhandle);
 int SendBytes(void* send_comm, void* data, uint64_t size, int tag, void* mhandle, void** request);
 /// One buffer. `tags` and `mhandles` may be nullptr, as may the handle of an empty buffer.
 int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request);
-/// 1 to kMaxRecvs buffers, where the device has more than one.
-int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, const int* tags, void** request);
+/// 1 to kMaxRecvs buffers; likewise.
+int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, const int* tags, void** mhandles,
+                 void** request);
 int Flush(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request);
 int Test(void* request, int* done, int* sizes);
 
@@ -67,7 +68,7 @@ int FillProperties(int dev, Properties* properties) {
   properties->port = device->port;
   properties->latency_us = 0;
   properties->max_comms = kMaxComms;
-  properties->max_recvs = MaxRecvs(*device);
+  properties->max_recvs = MaxRecvs();
   properties->device_type = nccl::kNetDeviceHost;
   return nccl::kSuccess;
 }

@@ -11,7 +11,7 @@ namespace weft::net::shims {
 
 /// A group of buffers, whose sizes may be of either type.
 template <typename Size>
-int Group(void* comm, int n, void** data, const Size* sizes, const int* tags, void** request) {
+int Group(void* comm, int n, void** data, const Size* sizes, const int* tags, void** mhandles, void** request) {
   if (!sizes || n > kMaxRecvs) return nccl::kInvalidArgument;
   uint64_t wide[kMaxRecvs];
   for (int i = 0; i < n; ++i) {
@@ -20,7 +20,7 @@ int Group(void* comm, int n, void** data, const Size* sizes, const int* tags, vo
     }
     wide[i] = static_cast<uint64_t>(sizes[i]);
   }
-  return ReceiveGroup(comm, n, data, wide, tags, request);
+  return ReceiveGroup(comm, n, data, wide, tags, mhandles, request);
 }
 
 /// NCCL 2.20 to 2.23: int sizes.
@@ -39,7 +39,7 @@ struct V8 {
     return SendBytes(comm, data, static_cast<uint64_t>(size), tag, mhandle, request);
   }
   static int Receive(void* comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request) {
-    if (n > 1) [[unlikely]] return Group(comm, n, data, sizes, tags, request);
+    if (n > 1) [[unlikely]] return Group(comm, n, data, sizes, tags, mhandles, request);
     if (!sizes || sizes[0] < 0) return nccl::kInvalidArgument;
     return ReceiveBytes(comm, n, data, static_cast<uint64_t>(sizes[0]), tags, mhandles, request);
   }
@@ -63,7 +63,7 @@ struct V9 : V8 {
     return SendBytes(comm, data, size, tag, mhandle, request);
   }
   static int Receive(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void** request) {
-    if (n > 1) [[unlikely]] return Group(comm, n, data, sizes, tags, request);
+    if (n > 1) [[unlikely]] return Group(comm, n, data, sizes, tags, mhandles, request);
     if (!sizes) return nccl::kInvalidArgument;
     return ReceiveBytes(comm, n, data, sizes[0], tags, mhandles, request);
   }

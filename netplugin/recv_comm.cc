@@ -96,7 +96,7 @@ int RecvComm::Receive(void* data, uint64_t size, int32_t tag, Request** request)
     Take(slot, size);
     *request = &slot;
   }
-  return Posted(request);
+  return AfterPost(request);
 }
 
 void RecvComm::Take(RecvRequest& slot, uint64_t size) {
@@ -110,7 +110,7 @@ void RecvComm::Take(RecvRequest& slot, uint64_t size) {
   if (matcher_) [[unlikely]] PostByTag(slot);
 }
 
-int RecvComm::Posted(Request** request) {
+int RecvComm::AfterPost(Request** request) {
   if (error_ == nccl::kSuccess) Progress();
   if (error_ == nccl::kSuccess || (error_ == nccl::kRemoteError && *request != nullptr)) return nccl::kSuccess;
   *request = nullptr;
@@ -132,7 +132,7 @@ int RecvComm::Test(Request* request, int* done, int* size) {
 void RecvComm::Progress() {
   const uint32_t open = open_.load(std::memory_order_acquire);
   const uint32_t readable = ReadableLanes(open);
-  if (matcher_) [[unlikely]] matcher_->Notify(lanes_[0].fd);
+  if (matcher_) [[unlikely]] matcher_->Notify((open & 1) ? lanes_[0].fd : -1);
   uint64_t moved = 0;
   for (uint32_t left = open; left != 0 && error_ == nccl::kSuccess; left &= left - 1) {
     const int index = std::countr_zero(left);
@@ -160,13 +160,13 @@ void RecvComm::Progress() {
 
 /// Whether the next chunk of each open lane belongs to a message that is not posted yet. Chunks of one lane come in the
 /// order of their messages: then a posted message that is not whole never will be. Where tags decide, a lane may also
-/// wait for the tag of an earlier message, which is the next chunk of another lane.
+/// wait for the tag of an earlier message, which then is the next chunk of another lane.
 bool RecvComm::NothingCanCome(uint32_t open) const {
   for (uint32_t left = open; left != 0; left &= left - 1) {
     const Lane& lane = lanes_[std::countr_zero(left)];
     if (lane.in_payload || lane.end - lane.begin < sizeof(ChunkHeader)) return false;
-    // To be read in the next round, or the receive that it needs is to be posted.
-    if (matcher_ && static_cast<int32_t>(lane.header.sequence - matcher_->next()) <= 0) return false;
+    // To be read in the next round.
+    if (matcher_ && matcher_->MayTake(lane.header.sequence)) return false;
   }
   return true;
 }
@@ -218,7 +218,7 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
     CloseLane(lane);
     return Parsed::kStop;
   }
-  RecvPart* part = header.tag == tag_ ? FindPart(header) : FindByTag(header);
+  RecvPart* part = header.tag == tag_ && header.flags == 0 ? FindPart(header) : FindByTag(header);
   if (!part) return Parsed::kStop;
   lane.begin += sizeof header;
   if (header.tos != lane.tos) {
@@ -251,6 +251,12 @@ RecvPart* RecvComm::FindPart(const ChunkHeader& header) {
   return Accept(header, &request.parts[0]);
 }
 
+void RecvComm::TooLong(const RecvPart& part) {
+  Log(nccl::kLogWarn, "message %u of %llu bytes is longer than its receive of %llu bytes", part.sequence,
+      static_cast<unsigned long long>(part.total), static_cast<unsigned long long>(part.size));
+  Fail(nccl::kInternalError, "the sent message is longer than the posted receive");
+}
+
 /// Counts the chunk to its message: `part`, or nullptr after Fail().
 RecvPart* RecvComm::Accept(const ChunkHeader& header, RecvPart* part) {
   if (!part->started) {
@@ -258,9 +264,7 @@ RecvPart* RecvComm::Accept(const ChunkHeader& header, RecvPart* part) {
     part->sequence = header.sequence;
     part->total = header.total;
     if (header.total > part->size) {
-      Log(nccl::kLogWarn, "message %u of %llu bytes is longer than its receive of %llu bytes", header.sequence,
-          static_cast<unsigned long long>(header.total), static_cast<unsigned long long>(part->size));
-      Fail(nccl::kInternalError, "the sent message is longer than the posted receive");
+      TooLong(*part);
       return nullptr;
     }
   } else if (part->assigned == part->total) {

@@ -45,7 +45,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   int Irecv(void* data, uint64_t size, int tag, void*, Request** request) override {
     return Receive(data, size, tag, request);
   }
-  int IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, Request** request) override;
+  int IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, void**, Request** request) override;
   int Test(Request* request, int* done, int* size) override;
   const abi::FlowSlot* slot() const override { return &recorder_.slot(); }
 
@@ -93,23 +93,25 @@ class RecvComm final : public Comm, public BackgroundTask {
   uint64_t Pump(Lane& lane, bool readable);
   Parsed Parse(Lane& lane);
   RecvPart* FindPart(const ChunkHeader& header);
-  RecvPart* FindByTag(const ChunkHeader& header);
   RecvPart* Accept(const ChunkHeader& header, RecvPart* part);
+  void TooLong(const RecvPart& part);
   void ChunkDone(Lane& lane);
   void PartDone(const RecvPart& part);
   void Take(RecvRequest& slot, uint64_t size);
-  int Posted(Request** request);
-
-  // recv_groups.cc: once tags decide.
-  void NoteTag(int32_t tag);
-  void MatchByTag();
-  void PostByTag(RecvRequest& request);
+  int AfterPost(Request** request);
   void CountChunk(Lane& lane);
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
   ReadResult Read(Lane& lane, uint64_t* moved);
   void CloseLane(Lane& lane);
   void Fail(int code, const char* what);
+
+  // recv_groups.cc: once tags decide.
+  void NoteTag(int32_t tag);
+  void MatchByTag();
+  void PostByTag(RecvRequest& request);
+  RecvPart* FindByTag(const ChunkHeader& header);
+
   uint32_t Index(const Lane& lane) const { return static_cast<uint32_t>(&lane - lanes_.data()); }
 
   const Services services_;

@@ -1,12 +1,13 @@
 // The receiving end where tags decide which buffer a message goes to.
 #include <algorithm>
+#include <new>
 
 #include "netplugin/log.h"
 #include "netplugin/recv_comm.h"
 
 namespace weft::net {
 
-int RecvComm::IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, Request** request) {
+int RecvComm::IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, void**, Request** request) {
   *request = nullptr;
   RecvRequest& slot = requests_[next_ % nccl::kMaxRequests];
   if (error_ != nccl::kSuccess && (error_ != nccl::kRemoteError || slot.taken)) return error_;
@@ -21,7 +22,7 @@ int RecvComm::IrecvGroup(int n, void** data, const uint64_t* sizes, const int* t
     Take(slot, size);
     *request = &slot;
   }
-  return Posted(request);
+  return AfterPost(request);
 }
 
 /// A receive whose tag is not all former ones': it is the first, or from now on tags decide.
@@ -57,7 +58,7 @@ void RecvComm::MatchByTag() {
   tag_ = kNoTag;
 }
 
-void RecvComm::PostByTag(RecvRequest& request) {
+void RecvComm::PostByTag(RecvRequest& request) try {
   for (uint8_t i = 0; i < request.count; ++i) {
     switch (matcher_->Post(&request.parts[i])) {
       case TagMatcher::Posted::kWaits:
@@ -66,10 +67,11 @@ void RecvComm::PostByTag(RecvRequest& request) {
         PartDone(request.parts[i]);
         break;
       case TagMatcher::Posted::kTooLong:
-        Fail(nccl::kInternalError, "the sent message is longer than the posted receive");
-        return;
+        return TooLong(request.parts[i]);
     }
   }
+} catch (const std::bad_alloc&) {
+  Fail(nccl::kSystemError, "no memory to match receives by tag");
 }
 
 /// As FindPart().
@@ -86,6 +88,9 @@ RecvPart* RecvComm::FindByTag(const ChunkHeader& header) {
       return nullptr;
     case TagMatcher::Found::kWrong:
       Fail(nccl::kInternalError, "a chunk belongs to a message that is complete");
+      return nullptr;
+    case TagMatcher::Found::kTooMuch:
+      Fail(nccl::kRemoteError, "more than 1 GiB came before its receives and no word to the sender helped");
       return nullptr;
     case TagMatcher::Found::kNoMemory:
       Fail(nccl::kSystemError, "no memory for a message that came before its receive");

@@ -40,11 +40,8 @@ SendComm::SendComm(const Services& services, Setup setup)
 SendComm::~SendComm() {
   services_.background.Remove(this);
   services_.policies.RemoveReader(&generation_in_use_);
-  if (tags_ && error_ == nccl::kSuccess) {
-    // The receiver may still tell what it posts.
-    Fd lane0(std::exchange(lanes_[0].fd, -1));
-    shutdown(lane0.get(), SHUT_WR);
-    services_.background.Linger(std::move(lane0));
+  if (tags_ && error_ == nccl::kSuccess && lanes_[0].state.load(std::memory_order_acquire) == abi::LaneState::kActive) {
+    services_.background.Linger(Fd(std::exchange(lanes_[0].fd, -1)));  // the receiver may still tell what it posts
   }
   for (Lane& lane : lanes_) Fd(lane.fd).Reset();
   services_.telemetry.Close(&recorder_.slot());
@@ -59,6 +56,7 @@ int SendComm::Send(const void* data, uint64_t size, int32_t tag, Request** reque
   if (!slot.taken && (tag == tag_ || CountTag(tag))) {
     slot.size = size;
     slot.tag = tag;
+    slot.flags = tags_ ? kChunkTagged : 0;
     slot.posted_ns = NowNs();
     slot.sequence = next_++;
     slot.taken = true;
@@ -145,7 +143,7 @@ void SendComm::Deal() {
     Lane& lane = *NextLane();
     if (lane.queued == kQueue) return;
     const auto length = static_cast<uint32_t>(std::min<uint64_t>(chunk_bytes, request.size - request.dealt));
-    Push(lane, {{kChunkMagic, 0, tos, 0, request.sequence, length, request.dealt, request.size, request.tag, 0},
+    Push(lane, {{kChunkMagic, request.flags, tos, 0, request.sequence, length, request.dealt, request.size, request.tag, 0},
                 request.data + request.dealt,
                 &request});
     lane.served += (sizeof(ChunkHeader) + length) / static_cast<double>(lane.weight);

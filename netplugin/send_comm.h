@@ -56,6 +56,7 @@ class SendComm final : public Comm, public BackgroundTask {
   struct SendRequest : Request {
     const char* data = nullptr;
     int32_t tag = 0;
+    uint8_t flags = 0;         // of its chunks
     uint64_t dealt = 0;        // bytes given to lanes
     uint32_t outstanding = 0;  // chunks not yet taken by the kernel
     bool all_dealt = false;
@@ -97,8 +98,8 @@ class SendComm final : public Comm, public BackgroundTask {
   struct Tags {
     TagCounts sent, posted;
     bool limited = false;  // by `posted`
-    uint32_t filled = 0;   // bytes of `notice`
-    PostedNotice notice{};
+    uint32_t filled = 0;   // bytes of `notices`
+    std::array<PostedNotice, 32> notices{};
   };
 
   // send_comm.cc: data thread.
@@ -150,6 +151,7 @@ class SendComm final : public Comm, public BackgroundTask {
   std::atomic<uint32_t> attention_{0};
   std::atomic<uint8_t> tos_;  // relaxed: a hint for the receiver's acknowledgements
   std::atomic<bool> noticed_{false};  // by the background thread: notices have come
+  std::atomic<bool> tagged_{false};   // by the data thread: tags_ is there; relaxed, a lane is given up later or not
   std::atomic<uint64_t> generation_in_use_{0};  // of the policy mapping that the data thread reads
 
   // Data thread.

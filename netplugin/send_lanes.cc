@@ -90,7 +90,7 @@ SendComm::Lane* SendComm::FindSlot() {
     if (state == LaneState::kNone || (state == LaneState::kFailed && !wanted(lane))) return &lane;
     if (state != LaneState::kActive) continue;
     if (lane.retire.load(std::memory_order_relaxed)) return nullptr;  // one at a time
-    if (Index(lane) == 0) continue;  // what the receiver has to say comes this way
+    if (Index(lane) == 0 && tagged_.load(std::memory_order_relaxed)) continue;  // what the receiver says comes this way
     if (!wanted(lane) && recorder_.lane(Index(lane)).weight.load(std::memory_order_relaxed) == 0) idle = &lane;
   }
   if (idle) {

@@ -1,5 +1,6 @@
 // The sending end where a receiver groups buffers: how far it may run ahead of one tag.
 #include <cerrno>
+#include <cstring>
 
 #include "netplugin/send_comm.h"
 
@@ -12,9 +13,10 @@ bool SendComm::CountTag(int32_t tag) {
     return true;
   }
   Tags& tags = AllTags();
-  if (tags.limited) {
+  const auto used_up = [&] { return static_cast<int32_t>(tags.posted[tag] - tags.sent[tag]) <= 0; };
+  if (tags.limited && used_up()) {
     ReadNotices();
-    if (static_cast<int32_t>(tags.posted[tag] - tags.sent[tag]) <= 0) return false;
+    if (used_up()) return false;
   }
   ++tags.sent[tag];
   return true;
@@ -25,23 +27,29 @@ SendComm::Tags& SendComm::AllTags() {
     tags_ = std::make_unique<Tags>();
     if (tag_ != kNoTag) tags_->sent[static_cast<int32_t>(tag_)] = next_;
     tag_ = kNoTag;
+    tagged_.store(true, std::memory_order_relaxed);
   }
   return *tags_;
 }
 
 void SendComm::ReadNotices() {
+  constexpr size_t kMostTags = 1 << 16;
   Tags& tags = *tags_;
-  for (;;) {
-    const ssize_t got = recv(lanes_[0].fd, reinterpret_cast<char*>(&tags.notice) + tags.filled,
-                             sizeof tags.notice - tags.filled, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) return Fail(lanes_[0], got == 0 ? ECONNRESET : errno);
-    tags.filled += static_cast<uint32_t>(got);
-    if (tags.filled < sizeof tags.notice) continue;
-    tags.filled = 0;
-    if (tags.notice.magic != kPostedMagic) return Fail(lanes_[0], EPROTO);
-    tags.posted[tags.notice.tag] = tags.notice.count;
+  if (lanes_[0].state.load(std::memory_order_acquire) != abi::LaneState::kActive) return;
+  auto* bytes = reinterpret_cast<char*>(tags.notices.data());
+  const size_t room = sizeof tags.notices - tags.filled;
+  const ssize_t got = recv(lanes_[0].fd, bytes + tags.filled, room, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return Fail(lanes_[0], got == 0 ? ECONNRESET : errno);
+  tags.filled += static_cast<uint32_t>(got);
+  const size_t whole = tags.filled / sizeof(PostedNotice);
+  for (size_t i = 0; i < whole; ++i) {
+    const PostedNotice& notice = tags.notices[i];
+    if (notice.magic != kPostedMagic || tags.posted.size() > kMostTags) return Fail(lanes_[0], EPROTO);
+    tags.posted[notice.tag] = notice.count;
   }
+  tags.filled -= static_cast<uint32_t>(whole * sizeof(PostedNotice));
+  std::memmove(bytes, bytes + whole * sizeof(PostedNotice), tags.filled);
 }
 
 }  // namespace weft::net

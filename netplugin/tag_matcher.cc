@@ -9,6 +9,10 @@
 namespace weft::net {
 
 TagMatcher::TagMatcher(int64_t tag, uint32_t posted, uint32_t next) : next_(next) {
+  // What can throw afterwards changes nothing before it does.
+  waiting_.reserve(nccl::kMaxRequests * kMaxRecvs);
+  open_.reserve(2 * nccl::kMaxRequests * kMaxRecvs);
+  ahead_.reserve(nccl::kMaxRequests);
   if (tag != kNoTag) posted_[static_cast<int32_t>(tag)] = posted;
 }
 
@@ -27,10 +31,10 @@ TagMatcher::Posted TagMatcher::Post(RecvPart* part) {
     return Posted::kWaits;
   }
   Early& early = **found;
-  if (early.part.total > part->size) return Posted::kTooLong;
   part->started = true;
   part->sequence = early.part.sequence;
   part->total = early.part.total;
+  if (part->total > part->size) return Posted::kTooLong;
   early.target = part;
   return early.complete && Complete(&early.part) ? Posted::kComplete : Posted::kWaits;
 }
@@ -50,9 +54,8 @@ TagMatcher::Found TagMatcher::Find(const ChunkHeader& header, RecvPart** part) {
     waiting_.erase(waiting);
   } else if (waiting_.empty()) {
     return Found::kNotYet;
-  } else {
-    *part = TakeEarly(header);
-    if (*part == nullptr) return Found::kNoMemory;
+  } else if (const Found taken = TakeEarly(header, part); taken != Found::kPart) {
+    return taken;
   }
   (*part)->sequence = header.sequence;
   open_.push_back(*part);
@@ -62,32 +65,34 @@ TagMatcher::Found TagMatcher::Find(const ChunkHeader& header, RecvPart** part) {
   return Found::kPart;
 }
 
-RecvPart* TagMatcher::TakeEarly(const ChunkHeader& header) {
-  if (header.total > nccl::kMaxMessageBytes) return nullptr;
+TagMatcher::Found TagMatcher::TakeEarly(const ChunkHeader& header, RecvPart** part) {
+  if (header.total > kMostEarlyBytes || early_bytes_ > kMostEarlyBytes) return Found::kTooMuch;
+  open_.reserve(open_.size() + 1);
   auto early = std::make_unique<Early>();
   early->bytes.reset(new (std::nothrow) char[std::max<uint64_t>(1, header.total)]);
-  if (!early->bytes) return nullptr;
+  if (!early->bytes) return Found::kNoMemory;
   early->part.Post(early->bytes.get(), header.total, header.tag);
-  early_bytes_ += header.total;
-  early_.push_back(std::move(early));
-  if (early_bytes_ > kEarlyBytes && !telling_) {
+  if (early_bytes_ + header.total > kEarlyBytes && !telling_) {
     telling_ = true;
     for (const auto& [tag, posted] : posted_) Queue(tag, posted);
   }
-  return &early_.back()->part;
+  early_.push_back(std::move(early));
+  early_bytes_ += header.total + sizeof(Early);
+  *part = &early_.back()->part;
+  return Found::kPart;
 }
 
 RecvPart* TagMatcher::Complete(RecvPart* part) {
   std::erase(open_, part);
+  if (part->owner) return part;  // a posted one
   const auto found = std::ranges::find_if(early_, [&](const auto& early) { return &early->part == part; });
-  if (found == early_.end()) return part;
   Early& early = **found;
   early.complete = true;
   RecvPart* target = early.target;
   if (!target) return nullptr;
   if (part->total > 0) std::memcpy(target->data, part->data, part->total);
   target->received = target->assigned = part->total;
-  early_bytes_ -= part->total;
+  early_bytes_ -= part->total + sizeof(Early);
   early_.erase(found);
   return target;
 }
@@ -101,7 +106,7 @@ void TagMatcher::Queue(int32_t tag, uint32_t posted) {
 void TagMatcher::Notify(int fd) {
   if (unsent_.empty() || fd < 0) return;
   const ssize_t sent = send(fd, unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  // An error is the data's to find.
+  // An error shows again as the end of the stream, behind what has arrived before it.
   if (sent > 0) unsent_.erase(unsent_.begin(), unsent_.begin() + sent);
 }
 

@@ -19,8 +19,10 @@ namespace weft::net {
 
 class TagMatcher {
  public:
-  /// So many bytes taken in early are chance; more, and the sender is told what was posted.
+  /// So much taken in early is chance (what is kept of each message counts too); more, and the sender is told what was
+  /// posted. It learns of that within tens of milliseconds; much more is one that does not listen.
   static constexpr uint64_t kEarlyBytes = 1 << 20;
+  static constexpr uint64_t kMostEarlyBytes = 1 << 30;
 
   /// `posted` receives went by number alone: all of `tag`, unless it is kNoTag and there were none. `next` is the first
   /// message that none of them has a byte of.
@@ -35,7 +37,7 @@ class TagMatcher {
   /// A buffer that was posted now. kComplete: its message was here already.
   Posted Post(RecvPart* part);
 
-  enum class Found { kPart, kNotYet, kWrong, kNoMemory };
+  enum class Found { kPart, kNotYet, kWrong, kTooMuch, kNoMemory };
   /// Where a chunk belongs. kNotYet: leave it unread, since an earlier message's tag is not known yet, or nothing is
   /// posted that it could stand before. kWrong: its message is complete.
   Found Find(const ChunkHeader& header, RecvPart** part);
@@ -46,8 +48,11 @@ class TagMatcher {
   /// Sends what the sender must know, as much as the socket takes.
   void Notify(int fd);
 
-  /// The first message that has no buffer yet.
-  uint32_t next() const { return next_; }
+  /// Whether a chunk of message `sequence` that is not read yet may be, without a further receive.
+  bool MayTake(uint32_t sequence) const {
+    const auto distance = static_cast<int32_t>(sequence - next_);
+    return distance < 0 || (distance == 0 && !waiting_.empty());
+  }
 
  private:
   struct Early {
@@ -57,7 +62,7 @@ class TagMatcher {
     bool complete = false;
   };
 
-  RecvPart* TakeEarly(const ChunkHeader& header);
+  Found TakeEarly(const ChunkHeader& header, RecvPart** part);
   void Queue(int32_t tag, uint32_t posted);
 
   uint32_t next_;                    // first message that has no buffer yet

@@ -55,6 +55,7 @@ struct LaneAck {
 static_assert(sizeof(LaneAck) == 8);
 
 inline constexpr uint8_t kChunkCloseLane = 1;  ///< flag: no chunk follows on this lane, it is given up (length 0)
+inline constexpr uint8_t kChunkTagged = 2;     ///< flag: the messages up to this one are not all of one tag
 
 /// `length` bytes of message `sequence`, from `offset` on. A zero-byte message is one chunk of length 0.
 struct ChunkHeader {

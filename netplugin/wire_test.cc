@@ -114,6 +114,60 @@ TEST_F(WireTest, AMessageWhosePartWentWithItsLaneFailsTheFlow) {
   EXPECT_EQ(code, nccl::kRemoteError);
 }
 
+ChunkHeader Tagged(uint32_t sequence, int32_t tag, uint32_t length, uint64_t total) {
+  return {kChunkMagic, kChunkTagged, 0, 0, sequence, length, 0, total, tag, 0};
+}
+
+TEST_F(WireTest, AMessageWhosePartWentWithItsLaneFailsAFlowThatGoesByTagsToo) {
+  Lanes lanes(services_, listener_);
+  lanes.AddLane(1);
+  char memory[2][200];
+  void* data[] = {memory[0], memory[1]};
+  const uint64_t sizes[] = {200, 200};
+  const int tags[] = {1, 2};
+  Request* group = nullptr;
+  ASSERT_EQ(lanes.comm().IrecvGroup(2, data, sizes, tags, nullptr, &group), nccl::kSuccess);
+  lanes.Send(1, Tagged(0, 2, 100, 100), 'a');
+  lanes.Send(0, Tagged(1, 1, 100, 200), 'b');
+  lanes.Close(1);
+  int done = 0, got[2];
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(lanes.comm().Test(group, &done, got), nccl::kSuccess);
+  ASSERT_EQ(done, 0);
+  lanes.Send(0, Tagged(2, 1, 100, 100), 'c');
+  int code = nccl::kSuccess;
+  for (int i = 0; i < 4 && code == nccl::kSuccess; ++i) code = lanes.comm().Test(group, &done, got);
+  EXPECT_EQ(code, nccl::kRemoteError);
+}
+
+TEST_F(WireTest, AMessageOfATagDoesNotOvertakeOneOfAnotherTagToTheWrongBuffer) {
+  Lanes lanes(services_, listener_);
+  lanes.AddLane(1);
+  char data[3][100] = {};
+  Request* requests[3];
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(lanes.comm().Receive(data[i], 100, 1, &requests[i]), nccl::kSuccess);
+  // Tag 2 is on its way over the slow lane, and what was sent after it is here first.
+  lanes.Send(0, Tagged(1, 1, 100, 100), 'a');
+  lanes.Send(0, Tagged(2, 1, 100, 100), 'b');
+  int done = 0, size = 0;
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(lanes.comm().Test(requests[1], &done, &size), nccl::kSuccess);
+  ASSERT_EQ(done, 0) << "no one knows yet what came before";
+  const ChunkHeader first{kChunkMagic, 0, 0, 0, 0, 100, 0, 100, 2, 0};
+  lanes.Send(1, first, 'c');
+  for (int i = 0; i < 2; ++i) {
+    for (int tries = 0; tries < 4 && !done; ++tries) {
+      ASSERT_EQ(lanes.comm().Test(requests[i], &done, &size), nccl::kSuccess);
+    }
+    ASSERT_EQ(done, 1);
+    done = 0;
+  }
+  EXPECT_EQ(data[0][99], 'a');
+  EXPECT_EQ(data[1][99], 'b');
+  ASSERT_EQ(lanes.comm().Receive(data[2], 100, 2, &requests[2]), nccl::kSuccess);
+  EXPECT_EQ(lanes.comm().Test(requests[2], &done, &size), nccl::kSuccess);
+  EXPECT_EQ(done, 1);
+  EXPECT_EQ(data[2][99], 'c');
+}
+
 TEST_F(WireTest, ALaneThatIsResetBeforeItCarriedAnythingIsNoLoss) {
   Fd listening = OpenTcp(AF_INET);
   Address address = Loopback();

@@ -23,32 +23,66 @@ RecvFlow::RecvFlow(const Services& services, Setup setup) : Flow(services, std::
 
 RecvFlow::~RecvFlow() { services_.background.Remove(this); }
 
-int RecvFlow::Irecv(void* data, uint64_t size, int tag, void* mhandle, Request** request) {
+int RecvFlow::IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, void** mhandles,
+                         Request** request) {
   *request = nullptr;
-  if (size > 0 && (!mhandle || !data)) return nccl::kInvalidArgument;
+  for (int i = 0; i < n; ++i) {
+    if (sizes[i] > 0 && (!mhandles || !mhandles[i] || !data[i])) return nccl::kInvalidArgument;
+  }
   const Hold hold(*this);
   if (!hold) return nccl::kSuccess;  // ask again
   if (error_ != nccl::kSuccess) return error_;
-  RecvRequest& slot = requests_[next_ % kSlots];
-  if (!slot.taken) {
-    const auto* region = static_cast<const MemoryRegion*>(mhandle);
-    pairs_->memory().credits[next_ % kSlots] =
-        MakeCredit(next_, reinterpret_cast<uint64_t>(data), size, region ? region->mr->rkey : 0, tag);
-    slot.size = size;
-    slot.posted_ns = NowNs();
-    slot.sequence = next_++;
-    slot.taken = slot.used = true;
-    slot.done = slot.announced = false;
-    slot.total = 0;
-    slot.parts = slot.arrived = 0;
-    ++pending_;
-    ++unannounced_;
-    *request = &slot;
+  if (HasRoom(n)) {
+    RecvRequest& first = requests_[next_ % kSlots];
+    for (int i = 0; i < n; ++i) {
+      Post(data[i], sizes[i], tags ? tags[i] : 0, mhandles ? static_cast<const MemoryRegion*>(mhandles[i]) : nullptr);
+    }
+    first.count = static_cast<uint8_t>(n);
+    *request = &first;
   }
   Announce();
   Poll();
   if (error_ != nccl::kSuccess) *request = nullptr;
   return error_;
+}
+
+bool RecvFlow::HasRoom(int n) const {
+  for (uint32_t i = 0; i < static_cast<uint32_t>(n); ++i) {
+    if (requests_[(next_ + i) % kSlots].taken) return false;
+  }
+  return true;
+}
+
+void RecvFlow::Post(void* data, uint64_t size, int tag, const MemoryRegion* region) {
+  RecvRequest& slot = requests_[next_ % kSlots];
+  pairs_->memory().credits[next_ % kSlots] =
+      MakeCredit(next_, reinterpret_cast<uint64_t>(data), size, region ? region->mr->rkey : 0, tag);
+  slot.size = size;
+  slot.posted_ns = NowNs();
+  slot.sequence = next_++;
+  slot.taken = slot.used = true;
+  slot.done = slot.announced = false;
+  slot.total = 0;
+  slot.parts = slot.arrived = 0;
+  slot.count = 1;
+  ++pending_;
+  ++unannounced_;
+}
+
+bool RecvFlow::Complete(const RecvRequest& first) const {
+  for (uint32_t i = 0; i < first.count; ++i) {
+    if (!requests_[(first.sequence + i) % kSlots].done) return false;
+  }
+  return true;
+}
+
+/// Gives the buffers of a complete group back.
+void RecvFlow::Release(RecvRequest& first, int* sizes) {
+  for (uint32_t i = 0; i < first.count; ++i) {
+    RecvRequest& request = requests_[(first.sequence + i) % kSlots];
+    if (sizes) sizes[i] = static_cast<int>(request.total);
+    request.taken = false;
+  }
 }
 
 /// Tells the sender of buffers that it does not know yet, in order.
@@ -111,19 +145,18 @@ int RecvFlow::Test(Request* request, int* done, int* size) {
   if (flush) return TestFlush(request, done, size);
   const Hold hold(*this);
   if (!hold) return nccl::kSuccess;
-  if (!request->done) {
+  auto& first = *static_cast<RecvRequest*>(request);
+  if (!Complete(first)) {
     if (error_ == nccl::kSuccess) Announce();
     Poll();  // after an error too: the data may have arrived before it
-    if (!request->done && peer_gone_ && error_ == nccl::kSuccess) {
-      Fail(nccl::kRemoteError, "the peer closed the connection");
-    } else if (error_ == nccl::kSuccess && !request->done && !recorder_.waiting()) {
-      recorder_.WaitBegins(NowNs());
+    if (!Complete(first)) {
+      if (error_ == nccl::kSuccess && peer_gone_) Fail(nccl::kRemoteError, "the peer closed the connection");
+      if (error_ == nccl::kSuccess && !recorder_.waiting()) recorder_.WaitBegins(NowNs());
+      return error_;
     }
   }
-  if (!request->done) return error_;
   *done = 1;
-  if (size) *size = static_cast<int>(static_cast<RecvRequest*>(request)->total);
-  request->taken = false;
+  Release(first, size);
   return nccl::kSuccess;
 }
 

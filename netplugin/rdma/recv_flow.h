@@ -17,13 +17,19 @@ class RecvFlow final : public Flow {
   RecvFlow(const Services& services, Setup setup);
   ~RecvFlow() override;
 
-  int Irecv(void* data, uint64_t size, int tag, void* mhandle, Request** request) override;
+  int Irecv(void* data, uint64_t size, int tag, void* mhandle, Request** request) override {
+    return IrecvGroup(1, &data, &size, &tag, &mhandle, request);
+  }
+  int IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, void** mhandles,
+                 Request** request) override;
   /// Only for memory of a GPU.
   int Iflush(void* data, uint64_t size, void* mhandle, Request** request) override;
   int Test(Request* request, int* done, int* size) override;
 
  private:
+  /// A buffer; those of a group lie side by side, and the first is the group's request.
   struct RecvRequest : Request {
+    uint8_t count = 1;     // of the group
     uint64_t total = 0;    // bytes that arrived
     uint8_t parts = 0;     // 0: none has arrived yet
     uint8_t arrived = 0;   // bit i: part i
@@ -37,6 +43,10 @@ class RecvFlow final : public Flow {
   void Work(const Tick& tick) override;
   void OnCompletion(const ibv_wc& completion) override;
 
+  bool HasRoom(int n) const;
+  void Post(void* data, uint64_t size, int tag, const MemoryRegion* region);
+  bool Complete(const RecvRequest& first) const;
+  void Release(RecvRequest& first, int* sizes);
   void Announce();
   void PartArrived(uint32_t lane, const ibv_wc& completion);
   std::optional<uint64_t> Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);

@@ -37,7 +37,7 @@ void SendFlow::LogPaths(const char* what) const {
       pairs_->data_class(), pairs_->control_class(), pairs_->port()->info().service_level);
 }
 
-int SendFlow::Isend(const void* data, uint64_t size, int, void* mhandle, Request** request) {
+int SendFlow::Isend(const void* data, uint64_t size, int tag, void* mhandle, Request** request) {
   *request = nullptr;
   const Hold hold(*this);
   if (!hold) return nccl::kSuccess;  // ask again
@@ -45,19 +45,21 @@ int SendFlow::Isend(const void* data, uint64_t size, int, void* mhandle, Request
   PostPending();
   if (error_ != nccl::kSuccess) return error_;
   if (state_ != State::kRunning) return nccl::kSuccess;
-  SendRequest& slot = requests_[next_ % kSlots];
   Credit credit;
-  if (slot.taken || !ReadCredit(&pairs_->memory().credits[next_ % kSlots], next_, &credit)) {
+  const std::optional<uint32_t> sequence = FindCredit(tag, &credit);
+  if (!sequence) {
     if (peer_gone_) Fail(nccl::kRemoteError, "the peer closed the connection");
-    if (!slot.taken && !recorder_.waiting()) recorder_.WaitBegins(NowNs());
+    if (!requests_[next_ % kSlots].taken && !recorder_.waiting()) recorder_.WaitBegins(NowNs());
     return error_;
   }
+  SendRequest& slot = requests_[*sequence % kSlots];
   if (gate_.armed() && !GateOpens()) return nccl::kSuccess;  // held: ask again
   if (Paced(size)) return nccl::kSuccess;
   if (const int wrong = Accepts(data, size, mhandle, credit)) return wrong;
   slot.size = size;
   slot.posted_ns = NowNs();
-  slot.sequence = next_++;
+  slot.sequence = *sequence;
+  Take(*sequence);
   slot.taken = true;
   slot.done = false;
   slot.data = static_cast<const char*>(data);
@@ -68,10 +70,37 @@ int SendFlow::Isend(const void* data, uint64_t size, int, void* mhandle, Request
   return nccl::kSuccess;
 }
 
+/// The oldest receive of `tag` that no message was taken for. Credits come in order, so that the first one missing ends
+/// the search.
+std::optional<uint32_t> SendFlow::FindCredit(int32_t tag, Credit* credit) const {
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    const uint32_t sequence = next_ + i;
+    if (i > 0 && (ahead_ >> (i - 1) & 1)) continue;
+    if (requests_[sequence % kSlots].taken) return std::nullopt;  // not tested yet
+    if (!ReadCredit(&pairs_->memory().credits[sequence % kSlots], sequence, credit)) return std::nullopt;
+    if (credit->tag == tag) return sequence;
+  }
+  return std::nullopt;
+}
+
+void SendFlow::Take(uint32_t sequence) {
+  if (sequence - next_ >= end_ - next_) end_ = sequence + 1;
+  if (sequence != next_) {
+    ahead_ |= 1u << (sequence - next_ - 1);
+    return;
+  }
+  bool taken;
+  do {
+    ++next_;
+    taken = (ahead_ & 1) != 0;
+    ahead_ >>= 1;
+  } while (taken);
+}
+
 int SendFlow::Accepts(const void* data, uint64_t size, void* mhandle, const Credit& credit) {
   if (size > 0 && (!mhandle || !data)) return nccl::kInvalidArgument;
   if (size <= credit.size) return nccl::kSuccess;
-  Log(nccl::kLogWarn, "message %u of %llu bytes is longer than its receive of %llu bytes", next_,
+  Log(nccl::kLogWarn, "message %u of %llu bytes is longer than its receive of %llu bytes", credit.sequence,
       static_cast<unsigned long long>(size), static_cast<unsigned long long>(credit.size));
   Fail(nccl::kInternalError, "the message is longer than the posted receive");
   return error_;
@@ -118,7 +147,7 @@ int SendFlow::Test(Request* request, int* done, int* size) {
 void SendFlow::PostPending() {
   if (unposted_ == 0 || state_ != State::kRunning || error_ != nccl::kSuccess) return;
   uint32_t left = 0;
-  for (uint32_t sequence = next_ - kSlots; sequence != next_; ++sequence) {
+  for (uint32_t sequence = end_ - kSlots; sequence != end_; ++sequence) {
     SendRequest& request = requests_[sequence % kSlots];
     if (!request.taken || request.done || request.sequence != sequence) continue;
     bool all = true;

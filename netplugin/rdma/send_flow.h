@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 #include "netplugin/gate.h"
 #include "netplugin/policy.h"
@@ -18,7 +19,7 @@ class SendFlow final : public Flow {
   SendFlow(const Services& services, Setup setup, uint8_t traffic_class);
   ~SendFlow() override;
 
-  /// nullptr until the receiver has posted a buffer for it.
+  /// nullptr until the receiver has posted a buffer of that tag for it.
   int Isend(const void* data, uint64_t size, int tag, void* mhandle, Request** request) override;
   int Test(Request* request, int* done, int* size) override;
   /// Since the peer's NIC last acknowledged a part: a send that is in flight has a buffer to go to, so that nothing else
@@ -49,7 +50,9 @@ class SendFlow final : public Flow {
   void OnCompletion(const ibv_wc& completion) override;
 
   void LogPaths(const char* what) const;
+  std::optional<uint32_t> FindCredit(int32_t tag, Credit* credit) const;
   int Accepts(const void* data, uint64_t size, void* mhandle, const Credit& credit);
+  void Take(uint32_t sequence);
   void Begin(SendRequest& request);
   void PostPending();
   bool PostPart(SendRequest& request, uint32_t part);
@@ -73,7 +76,9 @@ class SendFlow final : public Flow {
 
   const uint8_t own_class_;
   std::array<SendRequest, kSlots> requests_;
-  uint32_t next_ = 0;         // sequence of the next message
+  uint32_t next_ = 0;         // first receive that no message was taken for
+  uint32_t ahead_ = 0;        // bit i: one was taken for receive next_ + 1 + i, whose tag came first
+  uint32_t end_ = 0;          // after the last receive that one was taken for
   uint32_t unposted_ = 0;     // requests with writes that found no room
   uint32_t outstanding_ = 0;  // requests not done
   uint64_t busy_since_ = 0;   // outstanding_ left 0

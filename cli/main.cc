@@ -82,6 +82,8 @@ void AddSimulate(CLI::App& app, int& exit_code) {
   simulate->add_option("--plot-window", options->plot_window, "BEGIN:END of the plot, e.g. 1s:2s (default: all)");
   simulate->add_option("--seed", options->seed, "of hashes, samples and random placement (default: the file's)");
   simulate->add_option("--evaluations", options->evaluations, "plans that weft may try per decision")->capture_default_str();
+  simulate->add_option("--objective", options->objective, "of weft: balanced, or gpu-use without regard for single jobs")
+      ->capture_default_str();
   simulate->add_option("--output", options->output, "table or json")->capture_default_str();
   simulate->callback([options, &exit_code] { exit_code = RunSimulate(*options); });
 }

@@ -191,8 +191,10 @@ class Runner {
     for (const SimulationPolicy policy : choice_.policies) {
       const SystemClock clock;
       const Seconds begin = clock.Now();
-      Result<planner::SimulationReport> report =
-          planner::Simulate(scenario_, policy, {.trace = traced, .evaluations = options_.evaluations});
+      const auto objective =
+          options_.objective == "gpu-use" ? planner::SimulationObjective::kGpuUse : planner::SimulationObjective::kBalanced;
+      Result<planner::SimulationReport> report = planner::Simulate(
+          scenario_, policy, {.trace = traced, .evaluations = options_.evaluations, .objective = objective});
       if (!report && choice_.all && report.error().code() == Code::kResourceExhausted) {
         fmt::print(stderr, "weft simulate: {} left out: {}\n", planner::PolicyName(policy), report.error().message());
         continue;
@@ -235,6 +237,9 @@ Result<int> Run(const SimulateOptions& options) {
   }
   if (options.evaluations < 0 || options.evaluations > 1'000'000'000) {
     return Fail(Code::kInvalidArgument, fmt::format("--evaluations {}: expected 0 to 1000000000", options.evaluations));
+  }
+  if (options.objective != "balanced" && options.objective != "gpu-use") {
+    return Fail(Code::kInvalidArgument, fmt::format("--objective \"{}\": expected balanced or gpu-use", options.objective));
   }
   if (options.seed && *options.seed < 0) {
     return Fail(Code::kInvalidArgument, fmt::format("--seed {}: expected 0 or more", *options.seed));

@@ -18,6 +18,7 @@ struct SimulateOptions {
   std::string plot_window;             ///< "10s:12s" of the simulated time; empty: all of it
   std::optional<int64_t> seed;         ///< ≥ 0, in place of the file's
   int64_t evaluations = planner::kDefaultEvaluations;  ///< plans that weft may simulate per decision
+  std::string objective = "balanced";  ///< of weft; or "gpu-use"
   std::string output = "table";        ///< or "json"
 };
 

@@ -153,6 +153,7 @@ TEST_F(RunSimulateTest, WrongUsageIsStatusTwoAndOneLine) {
        "--plot-window \"3.9999999999999s:4s\": 9.99e-14 s wide, expected at least 1e-09 of 4 s"},
       {{.scenario = good, .seed = -1}, "--seed -1: expected 0 or more"},
       {{.scenario = good, .evaluations = -1}, "--evaluations -1: expected 0 to"},
+      {{.scenario = good, .objective = "fast"}, "--objective \"fast\": expected balanced or gpu-use"},
       {{.scenario = Path("none.yaml")}, "none.yaml: no such file"},
       {{.scenario = endless},
        "endless.yaml: more than 3.46e+08 iterations with job \"a\" (1.73e+08 in each of 2 draws), expected"},

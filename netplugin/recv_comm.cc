@@ -214,6 +214,13 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
     Fail(nccl::kInternalError, "a chunk header has the wrong magic number");
     return Parsed::kStop;
   }
+  if (header.padding > 0) {  // all of such a chunk is staged before it is looked at
+    if (header.padding > kMostPadding || header.length > kPaddedBytes) {
+      Fail(nccl::kInternalError, "a chunk header has more padding than any sender gives");
+      return Parsed::kStop;
+    }
+    if (lane.end - lane.begin < sizeof header + header.length + header.padding) return Parsed::kNeedBytes;
+  }
   if (header.flags & kChunkCloseLane) {
     CloseLane(lane);
     return Parsed::kStop;
@@ -230,7 +237,7 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
   lane.to = part->data + header.offset;
   const uint64_t staged = std::min<uint64_t>(header.length, lane.end - lane.begin);
   if (staged > 0) std::memcpy(lane.to, &lane.stage[lane.begin], staged);
-  lane.begin += static_cast<uint32_t>(staged);
+  lane.begin += static_cast<uint32_t>(staged) + header.padding;
   lane.to += staged;
   lane.left = header.length - staged;
   if (lane.left > 0) return Parsed::kPayload;

@@ -158,15 +158,21 @@ void SendComm::Deal() {
 
 /// One system call for what the lane holds.
 ssize_t SendComm::Write(Lane& lane) {
-  const Chunk& first = lane.queue[lane.head];
+  Chunk& first = lane.queue[lane.head];
   if (lane.queued == 1 && lane.head_sent == 0 && first.header.length <= kEagerBytes) {
     // One piece costs the kernel less than two, by more than copying so little.
     char whole[sizeof first.header + kEagerBytes];
+    const size_t bare = sizeof first.header + first.header.length;
+    if (bare < kPaddedBytes) {
+      first.header.padding = static_cast<uint16_t>(kPaddedBytes - bare);
+      std::memset(whole + bare, 0, first.header.padding);
+    }
     std::memcpy(whole, &first.header, sizeof first.header);
     if (first.header.length > 0) std::memcpy(whole + sizeof first.header, first.payload, first.header.length);
-    return send(lane.fd, whole, sizeof first.header + first.header.length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return send(lane.fd, whole, bare + first.header.padding, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
-  iovec parts[2 * kQueue];
+  static constexpr char kPadding[kMostPadding] = {};
+  iovec parts[3 * kQueue];
   uint32_t count = 0;
   uint64_t skip = lane.head_sent;
   for (uint32_t i = 0; i < lane.queued; ++i) {
@@ -175,9 +181,13 @@ ssize_t SendComm::Write(Lane& lane) {
       parts[count++] = {reinterpret_cast<char*>(&chunk.header) + skip, sizeof chunk.header - skip};
       skip = sizeof chunk.header;
     }
-    const uint64_t payload_sent = skip - sizeof chunk.header;
-    if (chunk.header.length > payload_sent) {
-      parts[count++] = {const_cast<char*>(chunk.payload) + payload_sent, chunk.header.length - payload_sent};
+    uint64_t rest_sent = skip - sizeof chunk.header;
+    if (chunk.header.length > rest_sent) {
+      parts[count++] = {const_cast<char*>(chunk.payload) + rest_sent, chunk.header.length - rest_sent};
+    }
+    rest_sent -= std::min<uint64_t>(rest_sent, chunk.header.length);
+    if (chunk.header.padding > rest_sent) {
+      parts[count++] = {const_cast<char*>(kPadding), chunk.header.padding - rest_sent};
     }
     skip = 0;
   }
@@ -209,7 +219,7 @@ void SendComm::Sent(Lane& lane, uint64_t bytes) {
   lane.head_sent += bytes;
   while (lane.queued > 0) {
     Chunk& chunk = lane.queue[lane.head];
-    const uint64_t whole = sizeof chunk.header + chunk.header.length;
+    const uint64_t whole = sizeof chunk.header + chunk.header.length + chunk.header.padding;
     if (lane.head_sent < whole) return;
     lane.head_sent -= whole;
     lane.head = (lane.head + 1) % kQueue;

@@ -54,15 +54,22 @@ struct LaneAck {
 };
 static_assert(sizeof(LaneAck) == 8);
 
+/// Shorter chunks are padded to this, header included: the kernel acknowledges data of which the reader has taken two
+/// pieces in the call that reads the second, but what exceeds its least guess at a full segment, 536 bytes, when it
+/// arrives, which nobody waits for. Two chunks of this size do.
+inline constexpr uint32_t kPaddedBytes = 272;
+inline constexpr uint32_t kMostPadding = kPaddedBytes;
+
 inline constexpr uint8_t kChunkCloseLane = 1;  ///< flag: no chunk follows on this lane, it is given up (length 0)
 inline constexpr uint8_t kChunkTagged = 2;     ///< flag: the messages up to this one are not all of one tag
 
-/// `length` bytes of message `sequence`, from `offset` on. A zero-byte message is one chunk of length 0.
+/// `length` bytes of message `sequence`, from `offset` on, and `padding` bytes of no meaning behind them. A zero-byte
+/// message is one chunk of length 0.
 struct ChunkHeader {
   uint32_t magic;
   uint8_t flags;
   uint8_t tos;        ///< what the receiver shall mark its acknowledgements with
-  uint16_t reserved;
+  uint16_t padding;   ///< 0 to kMostPadding, and only where `length` is below kPaddedBytes
   uint32_t sequence;  ///< of the message, modulo 2^32
   uint32_t length;
   uint64_t offset;

@@ -237,10 +237,10 @@ std::string Reasons::Proof(const PlanAnswer& answer) const {
     return fmt::format("not proved: the search was stopped; nothing can be below {}",
                        FormatDuration(answer.plans.front().lower_bound));
   }
+  // How many were priced is not said: it changes with the threads' turns, and the same question shall have one answer.
   return fmt::format(
-      "proved: none of {} legal strategies is faster ({} priced, {} ruled out by bounds); without bubble, "
-      "recomputation and exposed exchange it would be {}",
-      answer.strategies, answer.evaluated, answer.pruned, FormatDuration(answer.ideal));
+      "proved: none of {} legal strategies is faster; without bubble, recomputation and exposed exchange it would be {}",
+      answer.strategies, FormatDuration(answer.ideal));
 }
 
 namespace {

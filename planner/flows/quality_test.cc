@@ -1,5 +1,6 @@
 // How close the searches come to the optimum, on random small clusters (at most 20 hosts, 5 jobs, 3 classes) with every
 // enumeration inside the planner switched off, in the measure of periodic.h: GPU use. Prints the figures of docs/flows.md.
+// WEFT_QUALITY_EFFORT=10 gives the cases with many jobs ten times the search.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 
 #include "planner/cluster/fabric_cuts.h"
@@ -114,14 +116,48 @@ struct Score {
   }
 };
 
+/// GPU use that no controller beats: the master problem over what must cross each cut, whatever the paths.
+double Bound(const Case& c) {
+  const FabricCuts cuts(c.topology);
+  MasterProblem problem{.cuts = cuts.Capacities()};
+  std::vector<std::vector<Configuration>> pools;
+  double gpus = 0;
+  for (const RoutableJob& job : c.jobs) {
+    std::vector<CutTransfer> transfers;
+    for (const RoutableFlow& flow : job.flows) {
+      const std::vector<LinkId>& path = flow.paths.front().links;
+      transfers.push_back({c.topology.link(path.front()).from, c.topology.link(path.back()).to,
+                           static_cast<double>(flow.bytes.count())});
+    }
+    Configuration only{.name = "only", .gpus = static_cast<int64_t>(job.gpus), .compute = job.compute,
+                       .iteration = job.compute, .loads = cuts.Loads(transfers)};
+    double send = 0;
+    for (const CutLoad& load : only.loads) {
+      send = std::max(send, load.bytes / problem.cuts[load.cut].bytes_per_second());
+    }
+    only.iteration = std::max(only.iteration, job.release + Seconds(send));
+    pools.push_back({std::move(only)});
+    problem.jobs.push_back({.name = "j"});
+    gpus += job.gpus;
+  }
+  problem.source = FromPools(std::move(pools));
+  const auto answer = SolveMaster(problem);
+  EXPECT_TRUE(answer) << answer.error().message();
+  return answer ? answer->bound / gpus : 1;
+}
+
 double PathsAgainstEnumeration(const PeriodicOptions& simulation, const char* name) {
   Score score;
+  double of_bound = 0;
   for (uint32_t seed = 0; score.cases < static_cast<int>(kCases); ++seed) {
     const Case c = Random(seed, 128);
     if (c.jobs.size() < 2) continue;
     const JobPathPlan plan = PlanJobPaths(c.topology, c.jobs, {.simulation = simulation});
-    score.Add(plan.gpu_use, plan.gpu_use_balanced, BestPaths(c, simulation));
+    const double best = BestPaths(c, simulation);
+    score.Add(plan.gpu_use, plan.gpu_use_balanced, best);
+    of_bound += best / Bound(c);
   }
+  std::printf("%s: the optimum is %.4f of the linear programme's bound\n", name, of_bound / score.cases);
   return score.Print(name, "balanced by load only");
 }
 
@@ -188,36 +224,6 @@ Case Crowd(uint32_t seed) {
   return made;
 }
 
-/// GPU use that no controller beats: the master problem over what must cross each cut, whatever the paths.
-double Bound(const Case& c) {
-  const FabricCuts cuts(c.topology);
-  MasterProblem problem{.cuts = cuts.Capacities()};
-  std::vector<std::vector<Configuration>> pools;
-  double gpus = 0;
-  for (const RoutableJob& job : c.jobs) {
-    std::vector<CutTransfer> transfers;
-    for (const RoutableFlow& flow : job.flows) {
-      const std::vector<LinkId>& path = flow.paths.front().links;
-      transfers.push_back({c.topology.link(path.front()).from, c.topology.link(path.back()).to,
-                           static_cast<double>(flow.bytes.count())});
-    }
-    Configuration only{.name = "only", .gpus = static_cast<int64_t>(job.gpus), .compute = job.compute,
-                       .iteration = job.compute, .loads = cuts.Loads(transfers)};
-    double send = 0;
-    for (const CutLoad& load : only.loads) {
-      send = std::max(send, load.bytes / problem.cuts[load.cut].bytes_per_second());
-    }
-    only.iteration = std::max(only.iteration, job.release + Seconds(send));
-    pools.push_back({std::move(only)});
-    problem.jobs.push_back({.name = "j"});
-    gpus += job.gpus;
-  }
-  problem.source = FromPools(std::move(pools));
-  const auto answer = SolveMaster(problem);
-  EXPECT_TRUE(answer) << answer.error().message();
-  return answer ? answer->bound / gpus : 1;
-}
-
 /// GPU use that nobody beats on these very paths: every link is a cut.
 double BoundOnPaths(const std::vector<BitsPerSecond>& capacity, const std::vector<PeriodicJob>& jobs) {
   MasterProblem problem{.cuts = capacity};
@@ -258,11 +264,13 @@ Planned Plan(const Case& c, int64_t effort) {
 // the chosen paths and ten times the search tell how much is due to the first two.
 TEST(Quality, ManyJobsComeNearTheBound) {
   constexpr uint32_t kCrowds = 100, kLonger = 6;
+  const char* wanted = std::getenv("WEFT_QUALITY_EFFORT");
+  const int64_t effort = wanted ? std::max(1, std::atoi(wanted)) : 1;
   double sum = 0, worst = 1, paths = 0, on_paths = 0, few = 0, longer = 0;
   for (uint32_t seed = 0; seed < kCrowds; ++seed) {
     const Case c = Crowd(seed);
     const double bound = Bound(c);
-    const Planned plan = Plan(c, 1);
+    const Planned plan = Plan(c, effort);
     EXPECT_LE(plan.on_paths, bound * (1 + 1e-6)) << seed;
     EXPECT_LE(plan.use, plan.on_paths * 1.05) << seed << ": simulated means may be half an iteration off";
     sum += plan.use / bound;
@@ -271,7 +279,7 @@ TEST(Quality, ManyJobsComeNearTheBound) {
     worst = std::min(worst, plan.use / bound);
     if (seed >= kLonger) continue;
     few += plan.use / bound;
-    longer += Plan(c, 10).use / bound;
+    longer += Plan(c, 10 * effort).use / bound;
   }
   std::printf("12 to 20 jobs: %u cases, mean %.4f, worst %.4f of the bound; bound on the chosen paths %.4f of it, use "
               "%.4f of that; the first %u cases: %.4f, with ten times the search %.4f\n", kCrowds, sum / kCrowds, worst,

@@ -6,22 +6,29 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 namespace weft::net {
 namespace {
 
 constexpr int kDefaultSpeedMbps = 10000;
 
-std::vector<Interface> ReadInterfaces() {
+constexpr int kCarrierMs = 2000;
+constexpr int kLookMs = 10;
+
+/// Those that are up; `running`: and have a carrier.
+std::vector<Interface> ReadInterfaces(bool running) {
+  const unsigned flags = running ? IFF_UP | IFF_RUNNING : IFF_UP;
   std::vector<Interface> result;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return result;
   for (const ifaddrs* i = list; i; i = i->ifa_next) {
-    if (!i->ifa_addr || (i->ifa_flags & (IFF_UP | IFF_RUNNING)) != (IFF_UP | IFF_RUNNING)) continue;
+    if (!i->ifa_addr || (i->ifa_flags & flags) != flags) continue;
     if (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6) continue;
     Interface found{i->ifa_name, (i->ifa_flags & IFF_LOOPBACK) != 0, FromSockaddr(i->ifa_addr)};
     // A link-local address means nothing without the peer's own interface number.
@@ -106,7 +113,14 @@ std::vector<Interface> ChooseInterfaces(const std::vector<Interface>& all, const
 
 std::vector<Device> FindDevices(const Environment& environment, const std::string& sysfs) {
   std::vector<Device> devices;
-  for (const Interface& i : ChooseInterfaces(ReadInterfaces(), environment)) {
+  std::vector<Interface> chosen = ChooseInterfaces(ReadInterfaces(true), environment);
+  // A cable that was plugged in, or a namespace that was made, a moment ago has no carrier yet.
+  for (int ms = 0; chosen.empty() && ms < kCarrierMs; ms += kLookMs) {
+    if (ChooseInterfaces(ReadInterfaces(false), environment).empty()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
+    chosen = ChooseInterfaces(ReadInterfaces(true), environment);
+  }
+  for (const Interface& i : chosen) {
     const std::string folder = sysfs + "/" + i.name;
     Device device{.name = i.name, .pci_path = ReadPciPath(folder), .speed_mbps = ReadSpeed(folder)};
     // NCCL wants each path once: a second port of the same card hangs off the processor instead.

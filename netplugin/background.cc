@@ -118,11 +118,12 @@ void Background::Linger(Fd fd) noexcept try {
 
 void Background::DropClosed(uint64_t now) {
   std::erase_if(lingering_, [now](const Lingering& lingering) {
-    char ignored[512];
-    ssize_t got;
-    do {
+    char ignored[4096];
+    ssize_t got = 1;
+    for (int reads = 0; got > 0 && reads < 4; ++reads) {
       got = recv(lingering.fd.get(), ignored, sizeof ignored, MSG_DONTWAIT);
-    } while (got > 0);
+    }
+    if (got > 0) return now >= lingering.until + 9 * kLingerNs;  // there is more
     if (got == 0 || (errno != EAGAIN && errno != EINTR)) return true;
     return now >= lingering.until && (UnackedBytes(lingering.fd.get()) == 0 || now >= lingering.until + 9 * kLingerNs);
   });

@@ -111,16 +111,28 @@ std::vector<Interface> ChooseInterfaces(const std::vector<Interface>& all, const
   return {};
 }
 
-std::vector<Device> FindDevices(const Environment& environment, const std::string& sysfs) {
-  std::vector<Device> devices;
+namespace {
+
+/// The interfaces to use. One whose cable was plugged in, or whose namespace was made, a moment ago has no carrier yet:
+/// where none of those that are wanted has one it is waited for, before bridges or loopback must do.
+std::vector<Interface> WaitForInterfaces(const Environment& environment) {
   std::vector<Interface> chosen = ChooseInterfaces(ReadInterfaces(true), environment);
-  // A cable that was plugged in, or a namespace that was made, a moment ago has no carrier yet.
-  for (int ms = 0; chosen.empty() && ms < kCarrierMs; ms += kLookMs) {
-    if (ChooseInterfaces(ReadInterfaces(false), environment).empty()) break;
+  const std::vector<Interface> wanted = ChooseInterfaces(ReadInterfaces(false), environment);
+  const auto is_wanted = [&wanted](const Interface& i) {
+    return std::ranges::find(wanted, i.name, &Interface::name) != wanted.end();
+  };
+  for (int ms = 0; !wanted.empty() && std::ranges::none_of(chosen, is_wanted) && ms < kCarrierMs; ms += kLookMs) {
     std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
     chosen = ChooseInterfaces(ReadInterfaces(true), environment);
   }
-  for (const Interface& i : chosen) {
+  return chosen;
+}
+
+}  // namespace
+
+std::vector<Device> FindDevices(const Environment& environment, const std::string& sysfs) {
+  std::vector<Device> devices;
+  for (const Interface& i : WaitForInterfaces(environment)) {
     const std::string folder = sysfs + "/" + i.name;
     Device device{.name = i.name, .pci_path = ReadPciPath(folder), .speed_mbps = ReadSpeed(folder)};
     // NCCL wants each path once: a second port of the same card hangs off the processor instead.

@@ -43,8 +43,8 @@ bool MatchesFilter(std::string_view filter, std::string_view name, int port = 0)
 /// filter, container bridges ("docker...") are used only if nothing else is there, and loopback only if not even they.
 std::vector<Interface> ChooseInterfaces(const std::vector<Interface>& all, const Environment& environment);
 
-/// Reads the host's interfaces and, below `sysfs`, their speed and PCI path. Waits up to 2 s for a carrier if no interface
-/// that is wanted and up has one.
+/// Reads the host's interfaces and, below `sysfs`, their speed and PCI path. Waits up to 2 s for a carrier if none of the
+/// interfaces to use that are up has one.
 std::vector<Device> FindDevices(const Environment& environment, const std::string& sysfs = "/sys/class/net");
 
 }  // namespace weft::net

@@ -164,7 +164,10 @@ void RecvComm::Progress() {
 bool RecvComm::NothingCanCome(uint32_t open) const {
   for (uint32_t left = open; left != 0; left &= left - 1) {
     const Lane& lane = lanes_[std::countr_zero(left)];
-    if (lane.in_payload || lane.end - lane.begin < sizeof(ChunkHeader)) return false;
+    const uint32_t staged = lane.end - lane.begin;
+    if (lane.in_payload || staged < sizeof(ChunkHeader)) return false;
+    // A padded chunk of which a part has come was not looked at.
+    if (lane.header.padding > 0 && staged < sizeof(ChunkHeader) + lane.header.length + lane.header.padding) return false;
     // To be read in the next round.
     if (matcher_ && matcher_->MayTake(lane.header.sequence)) return false;
   }

@@ -75,7 +75,7 @@ void RecvComm::PostByTag(RecvRequest& request) try {
 }
 
 /// As FindPart().
-RecvPart* RecvComm::FindByTag(const ChunkHeader& header) {
+RecvPart* RecvComm::FindByTag(const ChunkHeader& header) try {
   if (!matcher_) {
     if (tag_ == kNoTag || static_cast<int32_t>(header.sequence - next_) >= 0) return nullptr;  // not posted yet
     MatchByTag();
@@ -96,6 +96,9 @@ RecvPart* RecvComm::FindByTag(const ChunkHeader& header) {
       Fail(nccl::kSystemError, "no memory for a message that came before its receive");
       return nullptr;
   }
+  return nullptr;
+} catch (const std::bad_alloc&) {
+  Fail(nccl::kSystemError, "no memory to match messages by tag");
   return nullptr;
 }
 

@@ -205,7 +205,7 @@ uint64_t SendComm::Flush(Lane& lane) {
     if (!only_closing) {
       Fail(lane, errno);
     } else {  // it was to be given up anyway, and it holds nothing that anybody waits for
-      Sent(lane, sizeof(ChunkHeader));
+      Sent(lane, sizeof(ChunkHeader) + lane.queue[lane.head].header.padding);
     }
     return 0;
   }

@@ -66,7 +66,7 @@ TagMatcher::Found TagMatcher::Find(const ChunkHeader& header, RecvPart** part) {
 }
 
 TagMatcher::Found TagMatcher::TakeEarly(const ChunkHeader& header, RecvPart** part) {
-  if (header.total > kMostEarlyBytes || early_bytes_ > kMostEarlyBytes) return Found::kTooMuch;
+  if (header.total > kMostEarlyBytes || early_bytes_ + header.total > kMostEarlyBytes) return Found::kTooMuch;
   open_.reserve(open_.size() + 1);
   auto early = std::make_unique<Early>();
   early->bytes.reset(new (std::nothrow) char[std::max<uint64_t>(1, header.total)]);

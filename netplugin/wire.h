@@ -18,7 +18,7 @@ inline constexpr uint32_t kHelloMagic = 0x4E4C4657;   // "WFLN"
 inline constexpr uint32_t kAckMagic = 0x4B414657;     // "WFAK"
 inline constexpr uint32_t kChunkMagic = 0x4B434657;   // "WFCK"
 inline constexpr uint32_t kPostedMagic = 0x53504657;  // "WFPS"
-inline constexpr uint16_t kWireVersion = 2;
+inline constexpr uint16_t kWireVersion = 3;
 
 /// What listen() fills in and NCCL carries to the peer. `ticket` is the connect state machine's: zero on the way, then
 /// the number of the pending connection of the process that connects (never a pointer: the bytes came from outside).

@@ -139,6 +139,28 @@ TEST_F(WireTest, AMessageWhosePartWentWithItsLaneFailsAFlowThatGoesByTagsToo) {
   EXPECT_EQ(code, nccl::kRemoteError);
 }
 
+TEST_F(WireTest, HalfAPaddedChunkOnTheLastLaneIsNoLoss) {
+  Lanes lanes(services_, listener_);
+  lanes.AddLane(1);
+  char data[100] = {};
+  Request* request = nullptr;
+  ASSERT_EQ(lanes.comm().Receive(data, 100, 0, &request), nccl::kSuccess);
+  char chunk[kPaddedBytes] = {};
+  const ChunkHeader header{kChunkMagic, 0, 0, kPaddedBytes - sizeof(ChunkHeader) - 8, 0, 8, 0, 8, 0, 0};
+  std::memcpy(chunk, &header, sizeof header);
+  std::memset(chunk + sizeof header, 'p', 8);
+  lanes.Close(0);  // all was sent, and the sender has closed
+  lanes.Send(1, chunk, 100);
+  int done = 0, size = 0;
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(lanes.comm().Test(request, &done, &size), nccl::kSuccess) << i;
+  ASSERT_EQ(done, 0);
+  lanes.Send(1, chunk + 100, sizeof chunk - 100);
+  for (int i = 0; i < 4 && !done; ++i) ASSERT_EQ(lanes.comm().Test(request, &done, &size), nccl::kSuccess);
+  EXPECT_EQ(done, 1);
+  EXPECT_EQ(size, 8);
+  EXPECT_EQ(data[7], 'p');
+}
+
 TEST_F(WireTest, AMessageOfATagDoesNotOvertakeOneOfAnotherTagToTheWrongBuffer) {
   Lanes lanes(services_, listener_);
   lanes.AddLane(1);
@@ -337,7 +359,7 @@ TEST(TcpHandle, EachFieldThatCannotBeIsNamed) {
   EXPECT_EQ(CheckHandle(good, 0), nullptr);
   const std::pair<void (*)(Handle*), const char*> cases[] = {
       {[](Handle* h) { h->magic = 3; }, "not a handle"},
-      {[](Handle* h) { h->version = 3; }, "another version"},
+      {[](Handle* h) { h->version = kWireVersion + 1; }, "another version"},
       {[](Handle* h) { h->family = 5; }, "family"},
       {[](Handle* h) { h->port = 0; }, "without a port"},
       {[](Handle* h) { h->job_hash += 1; }, "another job"},

@@ -38,6 +38,7 @@ int RecvFlow::IrecvGroup(int n, void** data, const uint64_t* sizes, const int* t
       Post(data[i], sizes[i], tags ? tags[i] : 0, mhandles ? static_cast<const MemoryRegion*>(mhandles[i]) : nullptr);
     }
     first.count = static_cast<uint8_t>(n);
+    for (int i = 1; i < n; ++i) first.size += sizes[i];
     *request = &first;
   }
   Announce();
@@ -57,7 +58,7 @@ void RecvFlow::Post(void* data, uint64_t size, int tag, const MemoryRegion* regi
   RecvRequest& slot = requests_[next_ % kSlots];
   pairs_->memory().credits[next_ % kSlots] =
       MakeCredit(next_, reinterpret_cast<uint64_t>(data), size, region ? region->mr->rkey : 0, tag);
-  slot.size = size;
+  slot.size = slot.room = size;
   slot.posted_ns = NowNs();
   slot.sequence = next_++;
   slot.taken = slot.used = true;
@@ -191,7 +192,7 @@ void RecvFlow::PartArrived(uint32_t lane, const ibv_wc& completion) {
     return;
   }
   const uint64_t length = *got;
-  if (length > request.size - request.total) {
+  if (length > request.room - request.total) {
     Fail(nccl::kInternalError, "the parts of a message are longer than its receive");
     return;
   }

@@ -30,6 +30,7 @@ class RecvFlow final : public Flow {
   /// A buffer; those of a group lie side by side, and the first is the group's request.
   struct RecvRequest : Request {
     uint8_t count = 1;     // of the group
+    uint64_t room = 0;     // of the buffer
     uint64_t total = 0;    // bytes that arrived
     uint8_t parts = 0;     // 0: none has arrived yet
     uint8_t arrived = 0;   // bit i: part i

@@ -23,7 +23,7 @@ namespace weft::net::rdma {
 
 inline constexpr uint32_t kRdmaHandleMagic = 0x48524657;  // "WFRH"
 inline constexpr uint32_t kControlMagic = 0x54435246;     // "FRCT"
-inline constexpr uint16_t kRdmaWireVersion = 1;
+inline constexpr uint16_t kRdmaWireVersion = 2;
 inline constexpr uint32_t kSlots = nccl::kMaxRequests;    ///< messages in flight per flow
 inline constexpr uint32_t kMaxParts = abi::kMaxLanes;
 inline constexpr uint32_t kControlLane = abi::kMaxLanes;  ///< index of the queue pair that carries credits

@@ -12,6 +12,15 @@
 #include "netplugin/rdma/testing/fake_calls.h"
 
 namespace weft::net::rdma::testing {
+namespace {
+
+/// A credit is read while a NIC may be writing it, and its check tells: no sanitizer sees what a NIC does. Bytes by
+/// themselves, or the compiler would call memcpy, which the sanitizer watches.
+__attribute__((no_sanitize("thread"))) void WriteUnseen(volatile char* to, const char* from, uint64_t bytes) {
+  for (uint64_t i = 0; i < bytes; ++i) to[i] = from[i];
+}
+
+}  // namespace
 
 FakeFabric::FakeFabric(int devices, uint64_t seed) : random_(seed) {
   char folder[] = "/tmp/weft-fabric-XXXXXX";
@@ -123,7 +132,11 @@ bool FakeFabric::Deliver(Pair& pair) {
     }
     const bool read = send.request.opcode == IBV_WR_RDMA_READ;
     char* to_byte = reinterpret_cast<char*>(read ? send.piece.addr : target);
-    std::memcpy(to_byte, read ? reinterpret_cast<const char*>(target) : from, length);
+    if (send.inlined.size() == sizeof(Credit)) {
+      WriteUnseen(to_byte, from, length);
+    } else {
+      std::memcpy(to_byte, read ? reinterpret_cast<const char*>(target) : from, length);
+    }
     counts_.reads += read ? 1 : 0;
   }
   ++counts_.writes;

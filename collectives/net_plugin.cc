@@ -128,8 +128,13 @@ uint64_t CommIdOfEnvironment() {
 std::string DefaultPluginPath() {
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const auto beside = program.parent_path().parent_path() / "lib" / "libnccl-net-weft.so";
-  if (!error && std::filesystem::exists(beside, error)) return beside.string();
+  if (error) return "libnccl-net-weft.so";
+  const auto root = program.parent_path().parent_path();
+  // Beside the programs in a build folder, in a folder of its own where it was installed (CMAKE_INSTALL_LIBDIR).
+  for (const char* folder : {"lib", "lib/weft", "lib/x86_64-linux-gnu/weft", "lib/aarch64-linux-gnu/weft", "lib64/weft"}) {
+    const auto beside = root / folder / "libnccl-net-weft.so";
+    if (std::filesystem::exists(beside, error)) return beside.string();
+  }
   return "libnccl-net-weft.so";
 }
 

@@ -244,7 +244,11 @@ Status DemoPhases::RunDefault(int draw) {
   }
   for (size_t i = 0; i < running.size(); ++i) {
     const auto median = MedianIteration(running[i]->steps(), from, to);
-    if (median) report_->jobs[i].default_draws.push_back(*median);
+    if (!median) {
+      return Fail(Code::kInternal, fmt::format("default draw {}: {} has fewer than two iterations while both jobs train; "
+                                               "give a longer --duration or a quieter machine", draw + 1, jobs_[i].name));
+    }
+    report_->jobs[i].default_draws.push_back(*median);
   }
   return AddLinks(fmt::format("default {}", draw + 1), before, wall, &before);
 }

@@ -163,7 +163,8 @@ ssize_t SendComm::Write(Lane& lane) {
     // One piece costs the kernel less than two, by more than copying so little.
     char whole[sizeof first.header + kEagerBytes];
     const size_t bare = sizeof first.header + first.header.length;
-    if (bare < kPaddedBytes) {
+    // Where others are in flight nobody waits for this one alone, and the bytes would only cost.
+    if (bare < kPaddedBytes && in_flight.requests() == 0) {
       first.header.padding = static_cast<uint16_t>(kPaddedBytes - bare);
       std::memset(whole + bare, 0, first.header.padding);
     }

@@ -116,6 +116,15 @@ struct Score {
   }
 };
 
+/// The optimum of the master problem over one configuration per job, of `gpus` in all; 1 where it cannot be solved, which
+/// fails the test.
+double SolvedShare(MasterProblem problem, std::vector<std::vector<Configuration>> pools, double gpus) {
+  problem.source = FromPools(std::move(pools));
+  const auto answer = SolveMaster(problem);
+  EXPECT_TRUE(answer) << answer.error().message();
+  return answer ? answer->bound / gpus : 1;
+}
+
 /// GPU use that no controller beats: the master problem over what must cross each cut, whatever the paths.
 double Bound(const Case& c) {
   const FabricCuts cuts(c.topology);
@@ -140,10 +149,7 @@ double Bound(const Case& c) {
     problem.jobs.push_back({.name = "j"});
     gpus += job.gpus;
   }
-  problem.source = FromPools(std::move(pools));
-  const auto answer = SolveMaster(problem);
-  EXPECT_TRUE(answer) << answer.error().message();
-  return answer ? answer->bound / gpus : 1;
+  return SolvedShare(std::move(problem), std::move(pools), gpus);
 }
 
 double PathsAgainstEnumeration(const PeriodicOptions& simulation, const char* name) {
@@ -239,10 +245,7 @@ double BoundOnPaths(const std::vector<BitsPerSecond>& capacity, const std::vecto
     problem.jobs.push_back({.name = "j"});
     gpus += job.gpus;
   }
-  problem.source = FromPools(std::move(pools));
-  const auto answer = SolveMaster(problem);
-  EXPECT_TRUE(answer) << answer.error().message();
-  return answer ? answer->bound / gpus : 1;
+  return SolvedShare(std::move(problem), std::move(pools), gpus);
 }
 
 struct Planned {

@@ -64,6 +64,15 @@ TEST_F(FabricScripts, PortsHaveTwoPrioritiesUnderOneRate) {
   EXPECT_THAT(ShapingScript(plan_, "h1"), Not(HasSubstr("mgmt0")));        // management is never shaped
 }
 
+TEST_F(FabricScripts, HostsSendNoSuperPacketThatAPortHoldsForLong) {
+  EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 25512\n"));  // 1 ms of 200 Mbit/s
+  EXPECT_THAT(AddressScript(plan_, "leaf1"), Not(HasSubstr("gso_max_size")));
+  plan_.links[3].rate = BitsPerSecond(1e6);  // the slowest counts, two segments at least
+  EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 3512\n"));
+  for (FabricLink& link : plan_.links) link.rate = BitsPerSecond(1e11);
+  EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 65536\n"));
+}
+
 TEST_F(FabricScripts, OnlySwitchesForwardAndOnlyAGivenSeedIsSet) {
   const auto has = [&](std::string_view node, const std::string& path) {
     for (const auto& setting : Sysctls(plan_, node)) {

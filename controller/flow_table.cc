@@ -114,19 +114,32 @@ void FlowTable::Attribute(SendFlow& flow, int32_t port, double bytes, double fro
   }
 }
 
-void FlowTable::CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool from_zero, double from_s, double to_s,
-                             double slot_s) {
+void FlowTable::CountBacklog(Lane& lane, const v1::LaneCounters& counters, double from_s, double to_s) {
   const double total_s = counters.backlog_s();
   const int64_t total_bytes = counters.backlog_bytes();
-  if (!std::isfinite(total_s) || total_s < 0 || total_bytes < 0) return;
+  if (!std::isfinite(total_s) || total_s < 0 || total_bytes < 0) return static_cast<void>(Ignore());
   const double seconds = std::min(total_s - lane.backlog_s, to_s - from_s);
-  const auto bytes = static_cast<double>(total_bytes - lane.backlog_bytes);
+  const auto bytes = static_cast<double>(total_bytes) - static_cast<double>(lane.backlog_bytes);
   lane.backlog_s = total_s;
   lane.backlog_bytes = total_bytes;
   const bool sensible = seconds > 0 && bytes >= 0 && bytes <= kMaxBytesPerSecond * std::max(to_s - from_s, 1.0);
-  if (!from_zero || !sensible) return;
-  lane.backlog.Add(from_s / slot_s, to_s / slot_s, seconds);
-  lane.acknowledged.Add(from_s / slot_s, to_s / slot_s, bytes);
+  if (!std::exchange(lane.metered, true) || !sensible) return;
+  lane.backlog.Add(from_s / slot_s_, to_s / slot_s_, seconds);
+  lane.delivered.Add(from_s / slot_s_, to_s / slot_s_, bytes);
+}
+
+/// What the receiving end says: only what the sender cannot know.
+Change FlowTable::CountArrivals(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s) {
+  SendFlow* flow = Find(counters.flow());
+  if (flow == nullptr) return Change::kNone;  // its sender may be on a host without an agent, or not have spoken yet
+  const std::string* to = fabric_->HostOf(flow->identity.peer_address());
+  if (to == nullptr || *to != host) return Ignore();  // no host speaks for another one's flow
+  for (const v1::LaneCounters& of : counters.lanes()) {
+    if (const auto lane = flow->lanes.find(of.source_port()); lane != flow->lanes.end()) {
+      CountBacklog(lane->second, of, from_s, to_s);
+    }
+  }
+  return Change::kNone;
 }
 
 void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s) {
@@ -145,7 +158,6 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
   lane.failed = counters.state() == "failed";
   lane.rtt_s = std::isfinite(counters.rtt_s()) ? std::max(0.0, counters.rtt_s()) : 0;
   lane.wire_bytes = counters.wire_bytes();
-  CountBacklog(lane, counters, !first_sight || from_zero, from_s, to_s, slot_s_);
   if (delta <= 0) return;  // idle, or a new connection from the same port began again at 0
   if (static_cast<double>(delta) > kMaxBytesPerSecond * std::max(to_s - from_s, 1.0)) {
     return static_cast<void>(Ignore());
@@ -196,7 +208,7 @@ void FlowTable::CountIterations(SendFlow& flow, const v1::FlowCounters& counters
 }
 
 Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s) {
-  if (!counters.send()) return Change::kNone;
+  if (!counters.send()) return CountArrivals(host, counters, from_s, to_s);
   SendFlow* flow = Find(counters.flow());
   if (flow == nullptr || flow->host != host) return Ignore();
   const bool was_stale = flow->stale();

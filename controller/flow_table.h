@@ -25,10 +25,11 @@ struct Lane {
   double unattributed = 0;    ///< bytes carried before the lane's path was known
   double rtt_s = 0;
   SlotRing carried;           ///< bytes on the wire
+  bool metered = false;       ///< by its receiver: the two counters below are known
   double backlog_s = 0;       ///< newest counter
   int64_t backlog_bytes = 0;  ///< newest counter
-  SlotRing backlog;           ///< seconds in which a backlog stood before the wire
-  SlotRing acknowledged;      ///< bytes on the wire that were delivered in that time
+  SlotRing backlog;           ///< seconds in which its next bytes stood in a queue on their way
+  SlotRing delivered;         ///< bytes on the wire that arrived in that time
 };
 
 /// Where a probe from one source port went.
@@ -127,8 +128,8 @@ class FlowTable {
   Change Ignore();
   void Erase(uint64_t flow);
   void Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s);
-  static void CountBacklog(Lane& lane, const v1::LaneCounters& counters, bool from_zero, double from_s, double to_s,
-                           double slot_s);
+  void CountBacklog(Lane& lane, const v1::LaneCounters& counters, double from_s, double to_s);
+  Change CountArrivals(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s);
   static void CountIterations(SendFlow& flow, const v1::FlowCounters& counters, double to_s);
   void CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s);
   bool Resolve(SendFlow& flow, int32_t port);

@@ -58,7 +58,7 @@ std::vector<LinkMonitor::LaneUse> LinkMonitor::Collect(const FlowTable& table, i
       LaneUse use{.key = {id, port}, .flow = &flow, .links = links, .carried = carried};
       if (backlog_s >= kLeastBacklog * slot_s) {
         use.backlog = backlog_s / slot_s;
-        use.rate = lane.acknowledged.At(slot) * 8 / backlog_s;
+        use.rate = lane.delivered.At(slot) * 8 / backlog_s;
       }
       uses.push_back(use);
     }

@@ -1,7 +1,7 @@
-// What a link gives, inferred from what flows get. The switches say nothing; every lane's sender says two things: the
-// bytes that it put on the wire, and, for the time in which a backlog stood before the wire without a gap, how much the
-// peer acknowledged (netplugin/abi/segment.h). The second is the rate that the lane's path gave it, whatever the flow's
-// application did meanwhile. Judged in slots of 0.2 s:
+// What a link gives, inferred from what flows get. The switches say nothing; of every lane the sender says what it put on
+// the wire, and the receiver, for the time in which the next bytes stood in a queue on their way, how much arrived
+// (netplugin/arrival_meter.h). The second is the rate that the lane's path gave it, whatever the flow's application, the
+// acknowledgements and the processors at its ends did meanwhile. Judged in slots of 0.2 s:
 //
 //   rate of a lane        r = bytes / time of its backlog
 //   load that it sees     on each link of its path, r plus what the other lanes on that link sent while it was backlogged;

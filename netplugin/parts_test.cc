@@ -15,7 +15,6 @@
 #include "netplugin/devices.h"
 #include "netplugin/environment.h"
 #include "netplugin/policy.h"
-#include "netplugin/tcp_info.h"
 #include "netplugin/telemetry.h"
 #include "netplugin/wire.h"
 
@@ -250,27 +249,6 @@ TEST(Telemetry, ClosedSlotsAreTakenAgainOldestFirstAndTheRestIsCounted) {
   EXPECT_EQ(slots[9]->messages.load(), 0u);
   EXPECT_EQ(slots[9]->generation.load(), 4u);
   EXPECT_EQ(telemetry->Open(identity), slots[4]);
-}
-
-TEST(TcpInfo, OnlyAnIntervalWithoutAGapCountsAsBacklog) {
-  abi::LaneTelemetry lane{};
-  const auto count = [&](const TcpMoment& from, const TcpMoment& to) {
-    CountBacklog(from, to, AF_INET, &lane);
-    return lane.backlog_ns.exchange(0);
-  };
-  const TcpMoment from{.time_ns = 1'000'000, .busy_us = 500, .acked_bytes = 1000, .segment = 1000, .backlog = true};
-  TcpMoment to{.time_ns = 26'000'000, .busy_us = 25'500, .acked_bytes = 101'000, .segment = 1000, .backlog = true};
-  EXPECT_EQ(count(from, to), 25'000'000u);
-  EXPECT_EQ(lane.backlog_bytes.load(), 100'000u + 100 * 52);
-  to.busy_us = 20'000;  // the wire stood idle, or the receiver's window was closed, for a fifth of it
-  EXPECT_EQ(count(from, to), 0u);
-  to.busy_us = 25'500;
-  to.backlog = false;
-  EXPECT_EQ(count(from, to), 0u);
-  to.backlog = true;
-  EXPECT_EQ(count({}, to), 0u);
-  to.acked_bytes = 0;  // another connection
-  EXPECT_EQ(count(from, to), 0u);
 }
 
 TEST(FlowRecorder, AGapEndsABurst) {

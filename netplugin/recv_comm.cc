@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "netplugin/listener.h"
 #include "netplugin/log.h"
@@ -49,6 +50,7 @@ bool RecvComm::Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge) {
   lane.port = PeerAddress(fd->get()).port;
   lane.tos = tos;
   lane.stage = std::make_unique<char[]>(kStageBytes);
+  lane.wire_per_byte = WirePerByte(fd->get(), family_);
   SetTrafficClass(fd->get(), family_, tos);  // for the acknowledgements
   lane.fd = fd->Release();
   abi::LaneTelemetry& telemetry = recorder_.lane(index);
@@ -229,7 +231,15 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
     return Parsed::kStop;
   }
   RecvPart* part = header.tag == tag_ && header.flags == 0 ? FindPart(header) : FindByTag(header);
-  if (!part) return Parsed::kStop;
+  if (!part) {
+    lane.awaited = false;  // looked at again later: it will not have come then
+    return Parsed::kStop;
+  }
+  if (header.sent == 0) {
+    lane.unmetered += header.length;
+  } else {
+    MeterArrival(lane);
+  }
   lane.begin += sizeof header;
   if (header.tos != lane.tos) {
     SetTrafficClass(lane.fd, family_, header.tos);
@@ -246,6 +256,12 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
   if (lane.left > 0) return Parsed::kPayload;
   ChunkDone(lane);
   return Parsed::kChunkDone;
+}
+
+void RecvComm::MeterArrival(Lane& lane) {
+  const uint64_t bytes = sizeof(ChunkHeader) + lane.header.length + std::exchange(lane.unmetered, 0);
+  lane.meter.Arrived(NowNs(), lane.header.sent, static_cast<uint64_t>(static_cast<double>(bytes) * lane.wire_per_byte),
+                     std::exchange(lane.awaited, false), &recorder_.lane(Index(lane)));
 }
 
 /// The buffer that a chunk belongs to; nullptr if its message is not posted yet, or after Fail() if the header cannot be
@@ -339,7 +355,10 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   } else {  // the cheaper call, and the one that most often finds nothing
     got = recv(lane.fd, &lane.stage[lane.end], asked, MSG_DONTWAIT);
   }
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return ReadResult::kStop;
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    lane.drained = lane.drained || errno == EAGAIN;
+    return ReadResult::kStop;
+  }
   // A sender that closes before it has read the acknowledgement of a late lane resets that lane, which carried nothing.
   const bool unused = got < 0 && errno == ECONNRESET &&
                       recorder_.lane(Index(lane)).bytes.load(std::memory_order_relaxed) == 0;
@@ -354,13 +373,14 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
     return ReadResult::kStop;
   }
   const auto bytes = static_cast<uint64_t>(got);
+  lane.awaited = std::exchange(lane.drained, bytes < asked);
   Bump(recorder_.lane(Index(lane)).bytes, bytes);
   const uint64_t payload = lane.in_payload ? std::min(bytes, lane.left) : 0;
   lane.to += payload;
   lane.left -= payload;
   lane.end += static_cast<uint32_t>(bytes - payload);
   *moved += bytes;
-  return bytes < asked ? ReadResult::kDrained : ReadResult::kMore;
+  return lane.drained ? ReadResult::kDrained : ReadResult::kMore;
 }
 
 void RecvComm::CloseLane(Lane& lane) {

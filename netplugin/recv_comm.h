@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 
+#include "netplugin/arrival_meter.h"
 #include "netplugin/recv_request.h"
 #include "netplugin/socket.h"
 #include "netplugin/tag_matcher.h"
@@ -80,6 +81,11 @@ class RecvComm final : public Comm, public BackgroundTask {
     char* to = nullptr;
     std::unique_ptr<char[]> stage;
     uint32_t short_chunks = 0;  // in a row; from kShortChunks on acknowledgements wait
+    bool drained = true;        // the newest read took all there was
+    bool awaited = true;        // so did the one before: what the stage holds had not come when that was made
+    uint32_t unmetered = 0;     // bytes of chunks that did not say when they were sent, since one did
+    double wire_per_byte = 1;   // headers of segments included
+    ArrivalMeter meter;
   };
 
   // kStop: nothing to do with this lane now, or it is not ours any more.
@@ -100,6 +106,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   void Take(RecvRequest& slot, uint64_t size);
   int AfterPost(Request** request);
   void CountChunk(Lane& lane);
+  void MeterArrival(Lane& lane);
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
   ReadResult Read(Lane& lane, uint64_t* moved);

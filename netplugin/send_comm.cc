@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "netplugin/arrival_meter.h"
 #include "netplugin/log.h"
 
 namespace weft::net {
@@ -156,6 +157,15 @@ void SendComm::Deal() {
   }
 }
 
+/// Says in the headers that the kernel is about to be given when that was.
+void SendComm::StampChunks(Lane& lane) {
+  const uint32_t sent = SentTick(NowNs());
+  for (uint32_t i = lane.head_sent > 0 ? 1 : 0; i < lane.queued; ++i) {
+    ChunkHeader& header = lane.queue[(lane.head + i) % kQueue].header;
+    if (header.length >= kMeteredBytes) header.sent = sent;
+  }
+}
+
 /// One system call for what the lane holds.
 ssize_t SendComm::Write(Lane& lane) {
   Chunk& first = lane.queue[lane.head];
@@ -172,6 +182,7 @@ ssize_t SendComm::Write(Lane& lane) {
     if (first.header.length > 0) std::memcpy(whole + sizeof first.header, first.payload, first.header.length);
     return send(lane.fd, whole, bare + first.header.padding, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
+  if (services_.telemetry.observed.load(std::memory_order_relaxed)) StampChunks(lane);
   static constexpr char kPadding[kMostPadding] = {};
   iovec parts[3 * kQueue];
   uint32_t count = 0;

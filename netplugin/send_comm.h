@@ -109,6 +109,7 @@ class SendComm final : public Comm, public BackgroundTask {
   void Push(Lane& lane, const Chunk& chunk);
   uint64_t Flush(Lane& lane);
   ssize_t Write(Lane& lane);
+  void StampChunks(Lane& lane);
   void Sent(Lane& lane, uint64_t bytes);
   void Fail(const Lane& lane, int error);
 

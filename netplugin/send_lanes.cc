@@ -32,7 +32,6 @@ void SendComm::Sweep(const Tick& tick) {
     if (lane.state.load(std::memory_order_acquire) != LaneState::kActive) continue;
     abi::LaneTelemetry* telemetry = &recorder_.lane(Index(lane));
     const TcpMoment moment = SampleTcpInfo(lane.fd, listener_.family, abi::Direction::kSend, tick.now, telemetry);
-    CountBacklog(lane.moment, moment, listener_.family, telemetry);
     // A lane that was opened anew counts from zero again.
     const uint64_t before_us = moment.busy_us >= lane.moment.busy_us ? lane.moment.busy_us : 0;
     busy_us = std::max(busy_us, moment.busy_us - before_us);

@@ -10,10 +10,7 @@ namespace weft::net {
 struct TcpMoment {
   uint64_t time_ns = 0;      ///< 0: never looked at
   uint64_t busy_us = 0;      ///< since it was opened: had bytes unacknowledged while the peer's window was open
-  uint64_t acked_bytes = 0;  ///< payload
   uint64_t received_bytes = 0;  ///< payload, and one for the end of the stream
-  uint64_t segment = 1;      ///< payload bytes of a full segment
-  bool backlog = false;      ///< more bytes stand before the wire than one acknowledgement covers
   uint64_t silent_ns = 0;    ///< since the peer's host last acknowledged anything, be it that its window is closed
 };
 
@@ -22,8 +19,7 @@ struct TcpMoment {
 /// Returns what TCP says at `now`; a moment of time 0 where TCP_INFO cannot be read.
 TcpMoment SampleTcpInfo(int fd, int family, abi::Direction direction, uint64_t now, abi::LaneTelemetry* lane);
 
-/// Adds the time from `before` to `now` to the lane's backlog counters if a backlog stood all the while: at both ends,
-/// and TCP was busy and held by nothing but the wire in between.
-void CountBacklog(const TcpMoment& before, const TcpMoment& now, int family, abi::LaneTelemetry* lane);
+/// Bytes on the wire per byte of payload in full segments of the connection: IP and TCP headers added. 1 if TCP does not say.
+double WirePerByte(int fd, int family);
 
 }  // namespace weft::net

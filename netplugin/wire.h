@@ -75,7 +75,7 @@ struct ChunkHeader {
   uint64_t offset;
   uint64_t total;     ///< bytes of the message
   int32_t tag;        ///< of the message
-  uint32_t reserved32;
+  uint32_t sent;      ///< SentTick() of when the kernel was given it, 0: not said (arrival_meter.h)
 };
 static_assert(sizeof(ChunkHeader) == 40);
 

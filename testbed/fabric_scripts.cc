@@ -90,9 +90,10 @@ std::string SpineRoutes(const FabricPlan& plan, size_t spine, std::span<const Ca
 
 /// The largest super-packet, in bytes, that a host may hand to its port. A namespace's ports store and forward it whole,
 /// where a NIC would have cut it: 64 KiB over four hops of 25 Mbit/s arrive after 84 ms, which no fabric does to a chunk,
-/// and look like a queue. So no more than the slowest port sends in a millisecond, and never less than two segments.
+/// and look like a queue. So no more than the slowest port sends in four milliseconds (each packet costs the processors
+/// as much as a super-packet), and never less than two segments.
 int64_t SuperPacket(const FabricPlan& plan) {
-  constexpr double kLongest = 1e-3;  // seconds
+  constexpr double kLongest = 4e-3;  // seconds
   constexpr int64_t kHeaders = 512;  // the kernel sets aside room for the longest headers first
   int64_t bytes = 65536;
   for (const FabricLink& link : plan.links) {

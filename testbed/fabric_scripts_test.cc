@@ -65,12 +65,12 @@ TEST_F(FabricScripts, PortsHaveTwoPrioritiesUnderOneRate) {
 }
 
 TEST_F(FabricScripts, HostsSendNoSuperPacketThatAPortHoldsForLong) {
-  EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 25512\n"));  // 1 ms of 200 Mbit/s
+  EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 65536\n"));  // 2.6 ms of 200 Mbit/s
   EXPECT_THAT(AddressScript(plan_, "leaf1"), Not(HasSubstr("gso_max_size")));
+  plan_.links[2].rate = BitsPerSecond(25e6);
+  EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 13012\n"));  // 4 ms
   plan_.links[3].rate = BitsPerSecond(1e6);  // the slowest counts, two segments at least
   EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 3512\n"));
-  for (FabricLink& link : plan_.links) link.rate = BitsPerSecond(1e11);
-  EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 65536\n"));
 }
 
 TEST_F(FabricScripts, OnlySwitchesForwardAndOnlyAGivenSeedIsSet) {

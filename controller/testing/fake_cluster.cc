@@ -259,6 +259,18 @@ void FakeCluster::FillBurst(const Flow& flow, v1::FlowCounters& counters) const 
   counters.set_iteration_start_s(flow.starts.back());
 }
 
+/// What the receiver's agent says.
+void FakeCluster::FillArrivals(uint64_t id, const Flow& flow, v1::FlowCounters& counters) const {
+  counters.set_flow(id);
+  for (const auto& [port, seconds] : flow.backlog_s_read) {
+    v1::LaneCounters* lane = counters.add_lanes();
+    lane->set_source_port(port);
+    lane->set_state("active");
+    lane->set_backlog_s(seconds);
+    lane->set_backlog_bytes(static_cast<int64_t>(flow.backlog_bytes_read.at(port)));
+  }
+}
+
 void FakeCluster::Sample(const std::string& host) {
   v1::HostSample sample;
   sample.set_time_s(ClockOf(host) - (most_delay_s > 0 ? most_delay_s * Uniform() : 0));
@@ -286,10 +298,11 @@ void FakeCluster::Sample(const std::string& host) {
       lane->set_weight(weight == flow.weights.end() ? 0 : weight->second);
       lane->set_state("active");
       lane->set_wire_bytes(static_cast<int64_t>(flow.wire_read[port]));
-      lane->set_backlog_s(flow.backlog_s_read[port]);
-      lane->set_backlog_bytes(static_cast<int64_t>(flow.backlog_bytes_read[port]));
       lane->set_rtt_s(flow.queued.contains(port) ? 0.02 : 0.002);
     }
+  }
+  for (auto& [id, flow] : flows_) {
+    if (flow.to == host && flow.announced) FillArrivals(id, flow, *sample.add_counters());
   }
   for (const uint64_t id : closed_[host]) sample.add_closed(id);
   closed_[host].clear();

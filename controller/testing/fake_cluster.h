@@ -127,6 +127,7 @@ class FakeCluster {
   uint64_t ClockNs(const std::string& host) const { return static_cast<uint64_t>(ClockOf(host) * 1e9); }
   size_t RankOf(const JobRun& run) const;
   void FillBurst(const Flow& flow, v1::FlowCounters& counters) const;
+  void FillArrivals(uint64_t id, const Flow& flow, v1::FlowCounters& counters) const;
   void FillRates(std::vector<JobRun*> open, bool last, std::map<JobRun*, std::map<LinkKey, double>>& coefficient,
                  std::map<LinkKey, double>& used, std::map<JobRun*, double>& rates);
   void SolveRates(const std::vector<JobRun*>& sending);

@@ -78,8 +78,8 @@ struct LaneTelemetry {
   std::atomic<uint64_t> retransmits;  ///< segments (TCP_INFO, sampled)
   std::atomic<uint32_t> rtt_us;       ///< smoothed (TCP_INFO, sampled)
   std::atomic<uint32_t> weight;       ///< in force now
-  /// Time without a gap in which a backlog of the sender's bytes stood before the wire, and what the peer acknowledged in
-  /// it, as bytes on the wire: their ratio is what the path gives this lane (TCP_INFO, sampled; sender only).
+  /// Time in which the next chunk stood in a queue on its way all the while, and what arrived in it, as bytes on the wire:
+  /// their ratio is what the path gives this lane (receiver only; chunks that say when they were sent, see wire.h).
   std::atomic<uint64_t> backlog_ns;
   std::atomic<uint64_t> backlog_bytes;
 };

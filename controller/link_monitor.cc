@@ -14,7 +14,10 @@ namespace {
 constexpr double kLookLife = 20;           // seconds: what is older belongs to another phase of the job
 constexpr double kLeastBacklog = 0.1;      // of a slot: less says nothing
 constexpr double kLeastAvailable = 0.02;   // of the line rate: 0 would make paths impossible and ratios infinite
-constexpr double kFollow = 0.5;            // of the way to what is seen, per look
+// Of the way to what is seen, per look. What others leave of a link goes up and down, and a burst that meets a short queue
+// is served before those who wait their turn: planned is with what can be counted on, not with the mean.
+constexpr double kFollowUp = 0.1;
+constexpr double kFollowDown = 0.4;
 constexpr double kWorthTelling = 0.1;      // relative change of a followed estimate that a plan should know
 constexpr double kRestored = 0.9;          // of the line rate
 constexpr double kTestStep = 1.5;          // enough to be seen as a deficit if it is not there
@@ -217,7 +220,8 @@ void LinkMonitor::Follow(LinkId link, const Load& load, double now_s, std::vecto
   if (state.available >= line) return;
   state.confirmed_s = now_s;
   const double seen = std::clamp(state.available.value(), load.low, std::max(load.low, load.high));
-  const double next = state.available.value() + kFollow * (seen - state.available.value());
+  const double follow = seen > state.available.value() ? kFollowUp : kFollowDown;
+  const double next = state.available.value() + follow * (seen - state.available.value());
   state.available = next >= kRestored * line.value()
                         ? line
                         : BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value()));
@@ -265,22 +269,22 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
     LinkState& state = State(link);
     const BitsPerSecond line = fabric_->topology().link(link).line_rate;
     // Without the first look, part of which may be older than the trouble.
-    double sum = 0;
-    const size_t first = window.looks.size() > 1 ? 1 : 0;
-    for (size_t i = first; i < window.looks.size(); ++i) sum += window.looks[i].load.at(link).middle();
-    const double seen = sum / static_cast<double>(window.looks.size() - first);
+    double seen = window.looks.back().load.at(link).middle();
+    for (size_t i = 1; i < window.looks.size(); ++i) seen = std::min(seen, window.looks[i].load.at(link).middle());
     const BitsPerSecond before = state.available;
     // Lowered again soon after a test: the link has not recovered, so the next test can wait longer.
     const double base = options_.recovery_interval.count();
     const bool soon = now_s - state.tested_s < state.interval_s;
     state.interval_s = soon ? std::min(2 * state.interval_s, kMaxBackoff * base) : base;
     state.tested_s = -1e300;
-    state.available = state.announced = BitsPerSecond(std::clamp(seen, kLeastAvailable * line.value(), line.value()));
+    // A known deficit is followed, not believed anew.
+    const double next = before < kRestored * line ? before.value() + kFollowDown * (seen - before.value()) : seen;
+    state.available = state.announced = BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value()));
     state.confirmed_s = now_s;
     changes.push_back({link, before, state.available,
                        fmt::format("link {} gave {} where {} was expected, in {} windows in which flow {:x} of job {} "
                                    "({} to {}) had a backlog and none of its other links was full",
-                                   fabric_->topology().LinkName(link), FormatRate(state.available), FormatRate(before),
+                                   fabric_->topology().LinkName(link), FormatRate(BitsPerSecond(seen)), FormatRate(before),
                                    window.looks.size(), lane.key.first, lane.flow->identity.job_id(),
                                    lane.flow->identity.local_address(), lane.flow->identity.peer_address())});
   }

@@ -15,8 +15,8 @@
 // rest the links between switches, since only those can be avoided. The culprits' estimate becomes the load seen.
 //
 // A lowered estimate then follows what its lanes see: the link that is fullest for a backlogged lane is what holds it, so
-// an estimate outside [low, high] moves half of the way there with every window. At 90 % of the line rate it is the line
-// rate again.
+// an estimate outside [low, high] moves towards it with every window, faster down than up. At 90 % of the line rate it is
+// the line rate again.
 //
 // Recovery: a link that no backlogged lane uses shows nothing; so `recovery_interval` after it was last seen to hold a
 // lane, its estimate is raised by half, which lets flows try it. If it is lowered again soon, the next interval is twice
@@ -43,7 +43,7 @@ namespace weft::controller {
 
 struct LinkMonitorOptions {
   Seconds slot{0.2};
-  Seconds window{0.2};             ///< of backlog, per look at a lane
+  Seconds window{0.4};             ///< of backlog, per look at a lane
   int windows = 3;                 ///< consecutive windows that a verdict needs
   double explained = 0.8;          ///< load over estimate from which a link counts as full
   Seconds recovery_interval{30};

@@ -131,19 +131,24 @@ void SendComm::Push(Lane& lane, const Chunk& chunk) {
   queued_lanes_ |= 1u << Index(lane);
 }
 
+/// The largest chunk. Until a policy names lanes there is one, and nothing to deal: long chunks are read in fewer calls.
+uint32_t SendComm::ChunkBytes() const {
+  const bool dealing = applied_.lanes[0].source_port != 0;
+  return dealing ? services_.environment.chunk_bytes : std::max(kLoneLaneChunk, services_.environment.chunk_bytes);
+}
+
 /// Gives bytes to lanes in the order of their weights, strictly: when the lane whose turn it is has a full queue, the
 /// others do not get its share.
 void SendComm::Deal() {
-  // Until a policy names lanes there is one, and nothing to deal: long chunks are read in fewer calls.
-  const bool dealing = applied_.lanes[0].source_port != 0;
-  const uint32_t chunk_bytes =
-      dealing ? services_.environment.chunk_bytes : std::max(kLoneLaneChunk, services_.environment.chunk_bytes);
+  const uint32_t largest = ChunkBytes();
   const uint8_t tos = tos_.load(std::memory_order_relaxed);
   while (deal_ != next_) {
     SendRequest& request = requests_[deal_ % nccl::kMaxRequests];
     Lane& lane = *NextLane();
     if (lane.queued == kQueue) return;
-    const auto length = static_cast<uint32_t>(std::min<uint64_t>(chunk_bytes, request.size - request.dealt));
+    // Whoever waits for a message waits for its slowest part: each lane gets its share of every one.
+    const uint64_t part = weighted_count_ > 1 ? std::max<uint64_t>(kLeastPart, request.size / kParts) : largest;
+    const auto length = static_cast<uint32_t>(std::min({uint64_t{largest}, part, request.size - request.dealt}));
     Push(lane, {{kChunkMagic, request.flags, tos, 0, request.sequence, length, request.dealt, request.size, request.tag, 0},
                 request.data + request.dealt,
                 &request});
@@ -182,7 +187,8 @@ ssize_t SendComm::Write(Lane& lane) {
     if (first.header.length > 0) std::memcpy(whole + sizeof first.header, first.payload, first.header.length);
     return send(lane.fd, whole, bare + first.header.padding, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
-  if (services_.telemetry.observed.load(std::memory_order_relaxed)) StampChunks(lane);
+  const bool long_chunk = first.header.length >= kMeteredBytes;
+  if (long_chunk && services_.telemetry.observed.load(std::memory_order_relaxed)) StampChunks(lane);
   static constexpr char kPadding[kMostPadding] = {};
   iovec parts[3 * kQueue];
   uint32_t count = 0;

@@ -9,7 +9,7 @@ namespace weft::cli {
 
 struct DemoOptions {
   std::string duration = "60s";      ///< of all measured phases together; start-up comes on top
-  std::string link_rate = "25Mbit/s";
+  std::string link_rate = "15Mbit/s";
   std::string output = "table";      ///< or "json"
   std::string data = "/usr/share/common-licenses";
   int draws = 3;                     ///< of kernel-chosen ports, in the default phase

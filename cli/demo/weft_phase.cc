@@ -68,21 +68,22 @@ Status DemoPhases::BreakFabric() {
   WEFT_RETURN_IF_ERROR(server.out_lines()->Next(Seconds(5), stop_));  // it listens once it has said something
   WEFT_ASSIGN_OR_RETURN(auto client,
                         testbed::Spawn({.argv = {"iperf3", "-c", cluster_.host(to).data_address, "-p", "5201",
-                                                 "--cport", std::to_string(kForeignPort), "-t", "600", "-b",
-                                                 fmt::format("{:.0f}", foreign.value())},
+                                                 "--cport", std::to_string(kForeignPort), "-t", "600", "-u",
+                                                 "-b", fmt::format("{:.0f}", foreign.value())},
                                         .netns = cluster_.host(from).netns,
                                         .out = Output::Null(),
                                         .err = Output::File(options_.log_dir + "/iperf3.log")}));
   WEFT_ASSIGN_OR_RETURN(const auto path, cluster_.fabric().PathOf({.source = from,
                                                                    .destination = to,
                                                                    .source_port = kForeignPort,
-                                                                   .destination_port = 5201}));
+                                                                   .destination_port = 5201,
+                                                                   .protocol = "udp"}));
   foreign_processes_.push_back(std::move(server));
   foreign_processes_.push_back(std::move(client));
   foreign_.push_back({.from = from, .to = to, .spine = std::stoi(path[2].substr(5)), .rate = foreign});
   report_->events.push_back(fmt::format("cable leaf1-spine1 slowed from {} to {}, both directions",
                                         FormatRate(options_.link_rate), FormatRate(slow)));
-  report_->events.push_back(fmt::format("foreign iperf3 flow of {} from {} to {}, over {} (TCP, not managed)",
+  report_->events.push_back(fmt::format("foreign iperf3 flow of {} from {} to {}, over {} (UDP, not managed)",
                                         FormatRate(foreign), from, to, path[2]));
   for (const auto& event : report_->events) Progress(event);
   return Ok();

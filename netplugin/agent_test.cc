@@ -146,6 +146,26 @@ TEST_F(AgentTest, ClassAndPacingLapseWithTheirLease) {
   EXPECT_TRUE(Eventually([&] { return (TosOf(port, false) & 0xFC) == 0; }));
 }
 
+TEST_F(AgentTest, TheReceiverSeesWhatASlowPathGivesALane) {
+  PolicyFile file;
+  ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+  StartTraffic();
+  const auto port = static_cast<uint16_t>(flow().lanes[0].source_port.load());
+  const WantedLane lanes[] = {{port, 1}};
+  abi::FlowPolicy policy = MakePolicy(flow().flow, lanes);
+  policy.pacing_bps = 80'000'000;  // stands for the slow path
+  policy.lease_until_ns = NowNs() + 50'000'000'000;
+  file.Write(policy);
+  const abi::LaneTelemetry& lane = FindFlow(agent_->telemetry(), abi::Direction::kReceive)->lanes[0];
+  const auto waited = [&] { return lane.backlog_ns.load(); };
+  ASSERT_TRUE(Eventually([&] { return waited() > 100'000'000; })) << "what was there before it was slow has gone";
+  const uint64_t from_ns = waited(), from_bytes = lane.backlog_bytes.load();
+  ASSERT_TRUE(Eventually([&] { return waited() > from_ns + 500'000'000; }));
+  const double rate = static_cast<double>(lane.backlog_bytes.load() - from_bytes) * 8e9 /
+                      static_cast<double>(waited() - from_ns);
+  EXPECT_NEAR(rate, 80e6, 16e6);
+}
+
 TEST_F(AgentTest, EntriesOutOfRangeAreRefusedAndCounted) {
   PolicyFile file;
   ASSERT_TRUE(agent_->SendPolicy(file.fd()));

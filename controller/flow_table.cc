@@ -133,7 +133,8 @@ Change FlowTable::CountArrivals(const std::string& host, const v1::FlowCounters&
   SendFlow* flow = Find(counters.flow());
   if (flow == nullptr) return Change::kNone;  // its sender may be on a host without an agent, or not have spoken yet
   const std::string* to = fabric_->HostOf(flow->identity.peer_address());
-  if (to == nullptr || *to != host) return Ignore();  // no host speaks for another one's flow
+  if (to == nullptr) return Change::kNone;
+  if (*to != host) return Ignore();  // no host speaks for another one's flow
   for (const v1::LaneCounters& of : counters.lanes()) {
     if (const auto lane = flow->lanes.find(of.source_port()); lane != flow->lanes.end()) {
       CountBacklog(lane->second, of, from_s, to_s);

@@ -14,8 +14,10 @@
 
 namespace weft::net {
 
-/// Shorter chunks say nothing and cost nothing.
+/// Shorter chunks say nothing and cost nothing. Those between two that do count as the later one's bytes, up to
+/// kMostUnmetered.
 inline constexpr uint32_t kMeteredBytes = 8192;
+inline constexpr uint32_t kMostUnmetered = 1 << 20;
 
 /// `now` as chunk headers carry it: units of 1.024 us, modulo 2^32; never 0, which says nothing.
 inline uint32_t SentTick(uint64_t now) { return static_cast<uint32_t>(now >> 10) | 1; }
@@ -26,6 +28,8 @@ class ArrivalMeter {
   /// A chunk with SentTick `sent` begins to arrive at `now`; `awaited`: a moment ago nothing was there to be read. `bytes`:
   /// of it on the wire. Adds to the backlog counters of `lane`.
   void Arrived(uint64_t now, uint32_t sent, uint64_t bytes, bool awaited, abi::LaneTelemetry* lane);
+  /// Chunks have come that did not say when they were sent: the next one begins anew.
+  void Break() { newest_ns_ = 0; }
 
  private:
   static constexpr uint64_t kForgetNs = 10'000'000'000;  // delays before that may be another path's

@@ -96,6 +96,18 @@ TEST(ArrivalMeter, WhatOneSystemCallTookIsNoQueue) {
   EXPECT_EQ(path.seconds(), 0);
 }
 
+TEST(ArrivalMeter, AfterChunksWithoutATimeItBeginsAnew) {
+  ArrivalMeter meter;
+  abi::LaneTelemetry lane{};
+  // Sent almost at once, 20 ms for each to arrive: all but the first two would be a queue.
+  for (uint64_t i = 0; i < 50; ++i) {
+    if (i > 2) meter.Break();
+    meter.Arrived(kStart + i * 20 * kMs, SentTick(kStart + i * 4096), kChunk, true, &lane);
+  }
+  EXPECT_LE(lane.backlog_ns.load(), 20 * kMs);
+  EXPECT_GT(lane.backlog_ns.load(), 0u);
+}
+
 TEST(ArrivalMeter, TheClocksMayDriftAndTheRouteMayChange) {
   Path path(0.001);
   for (uint64_t i = 0; i < 1000; ++i) path.Send(kStart + i * 21 * kMs);

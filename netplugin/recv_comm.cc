@@ -212,7 +212,9 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
 }
 
 void RecvComm::MeterArrival(Lane& lane) {
-  const uint64_t bytes = sizeof(ChunkHeader) + lane.header.length + std::exchange(lane.unmetered, 0);
+  const uint32_t unmetered = std::exchange(lane.unmetered, 0);
+  if (unmetered > kMostUnmetered) lane.meter.Break();
+  const uint64_t bytes = sizeof(ChunkHeader) + lane.header.length + unmetered % kMostUnmetered;
   lane.meter.Arrived(NowNs(), lane.header.sent, static_cast<uint64_t>(static_cast<double>(bytes) * lane.wire_per_byte),
                      std::exchange(lane.awaited, false), &recorder_.lane(Index(lane)));
 }

@@ -118,8 +118,10 @@ void FlowTable::CountBacklog(Lane& lane, const v1::LaneCounters& counters, doubl
   const double total_s = counters.backlog_s();
   const int64_t total_bytes = counters.backlog_bytes();
   if (!std::isfinite(total_s) || total_s < 0 || total_bytes < 0) return static_cast<void>(Ignore());
-  const double seconds = std::min(total_s - lane.backlog_s, to_s - from_s);
-  const auto bytes = static_cast<double>(total_bytes) - static_cast<double>(lane.backlog_bytes);
+  const double whole_s = total_s - lane.backlog_s;
+  const double seconds = std::min(whole_s, to_s - from_s);  // a long chunk's wait may have begun before the sample
+  const double share = whole_s > 0 ? seconds / whole_s : 0;
+  const auto bytes = share * (static_cast<double>(total_bytes) - static_cast<double>(lane.backlog_bytes));
   lane.backlog_s = total_s;
   lane.backlog_bytes = total_bytes;
   const bool sensible = seconds > 0 && bytes >= 0 && bytes <= kMaxBytesPerSecond * std::max(to_s - from_s, 1.0);

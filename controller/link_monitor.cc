@@ -275,7 +275,11 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
     // Lowered again soon after a test: the link has not recovered, so the next test can wait longer.
     const double base = options_.recovery_interval.count();
     const bool soon = now_s - state.tested_s < state.interval_s;
-    state.interval_s = soon ? std::min(2 * state.interval_s, kMaxBackoff * base) : base;
+    if (soon) {
+      state.interval_s = std::min(2 * state.interval_s, kMaxBackoff * base);
+    } else if (before >= kRestored * line) {
+      state.interval_s = base;
+    }
     state.tested_s = -1e300;
     // A known deficit is followed, not believed anew.
     const double next = before < kRestored * line ? before.value() + kFollowDown * (seen - before.value()) : seen;

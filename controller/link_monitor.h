@@ -12,7 +12,8 @@
 // of its path is >= 80 % of what that link is believed to give. A lane without such a link, in each of `windows`
 // consecutive windows of backlog, waits at a link that gives less than believed. Which one: not a link that another lane
 // found full meanwhile (exonerated); if other unexplained lanes share links with it, one of the shared ones; among the
-// rest the links between switches, since only those can be avoided. The culprits' estimate becomes the load seen.
+// rest the links between switches, since only those can be avoided. The culprits' estimate becomes the least load seen, or
+// goes some of the way there if it was lowered before.
 //
 // A lowered estimate then follows what its lanes see: the link that is fullest for a backlogged lane is what holds it, so
 // an estimate outside [low, high] moves towards it with every window, faster down than up. At 90 % of the line rate it is

@@ -166,6 +166,38 @@ TEST_F(AgentTest, TheReceiverSeesWhatASlowPathGivesALane) {
   EXPECT_NEAR(rate, 80e6, 16e6);
 }
 
+TEST_F(AgentTest, AReceiverThatTakesItsTimeIsNoSlowPath) {
+  PolicyFile file;
+  ASSERT_TRUE(agent_->SendPolicy(file.fd()));
+  std::vector<char> data(9000), target(9000);
+  const auto send = [&] {
+    void* request = nullptr;
+    int done = 0;
+    ASSERT_TRUE(Eventually([&] {
+      if (!request) table().Send(pair_.send, data.data(), data.size(), &request);
+      return request && table().Test(request, &done, nullptr) == nccl::kSuccess && done;
+    }));
+  };
+  const auto receive = [&] {
+    int size = 0;
+    ASSERT_EQ(ReceiveAll(table(), pair_.recv, target.data(), target.size(), &size), nccl::kSuccess);
+  };
+  // Twice as many are sent as received: each waits in the socket for longer, and nothing of that is the wire's.
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_NO_FATAL_FAILURE(send());
+    if (i % 2 == 1) {
+      ASSERT_NO_FATAL_FAILURE(receive());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  }
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_NO_FATAL_FAILURE(receive());
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  }
+  const abi::LaneTelemetry& lane = FindFlow(agent_->telemetry(), abi::Direction::kReceive)->lanes[0];
+  EXPECT_LE(lane.backlog_ns.load(), 5'000'000u) << "of 90 ms";
+}
+
 TEST_F(AgentTest, EntriesOutOfRangeAreRefusedAndCounted) {
   PolicyFile file;
   ASSERT_TRUE(agent_->SendPolicy(file.fd()));

@@ -9,38 +9,29 @@ int64_t ArrivalMeter::Late(uint64_t now, uint32_t sent) {
   if (!begun_) {
     begun_ = true;
     base_ = ticks;
-    stretch_ns_ = now;
+    looked_ns_ = now;
   }
-  const int64_t delay = static_cast<int32_t>(ticks - base_);
-  if (now - stretch_ns_ > kForgetNs) {
-    least_before_ = least_;
-    least_ = delay;
-    stretch_ns_ = now;
-  }
-  least_ = std::min(least_, delay);
-  return delay - std::min(least_, least_before_);
+  const double delay = static_cast<int32_t>(ticks - base_);
+  least_ = std::min(delay, least_ + kForget * static_cast<double>((now - looked_ns_) >> 10));
+  looked_ns_ = now;
+  return static_cast<int64_t>(delay - least_);
 }
 
 void ArrivalMeter::Arrived(uint64_t now, uint32_t sent, uint64_t bytes, bool awaited, abi::LaneTelemetry* lane) {
-  if (begun_ && sent == sent_) {  // given to the kernel at once: the next one may have been its copying
-    newest_bytes_ += bytes;
-    return;
-  }
   const int64_t due_ns = static_cast<int64_t>(now) - (Late(now, sent) << 10);
-  const bool stood = newest_ns_ != 0 && due_ns <= static_cast<int64_t>(newest_ns_);
-  bytes_ = stood ? bytes_ + newest_bytes_ : 0;
-  if (!stood) anchor_ns_ = 0;
-  if (awaited) {
-    if (anchor_ns_ != 0) {
-      Bump(lane->backlog_ns, now - anchor_ns_);
-      Bump(lane->backlog_bytes, bytes_);
-    }
-    anchor_ns_ = now;
-    bytes_ = 0;
-  }
-  sent_ = sent;
-  newest_ns_ = now;
+  // What one system call took is not held against itself: the time in between may have been its copying.
+  const bool same = anchor_ns_ != 0 && sent == anchor_sent_;
+  if (!same && due_ns > static_cast<int64_t>(anchor_ns_)) anchor_ns_ = 0;
+  bytes_ = anchor_ns_ != 0 ? bytes_ + newest_bytes_ : 0;
   newest_bytes_ = bytes;
+  if (same || !awaited) return;
+  if (anchor_ns_ != 0) {
+    Bump(lane->backlog_ns, now - anchor_ns_);
+    Bump(lane->backlog_bytes, static_cast<uint64_t>(static_cast<double>(bytes_) * wire_per_byte_));
+  }
+  anchor_ns_ = now;
+  anchor_sent_ = sent;
+  bytes_ = 0;
 }
 
 }  // namespace weft::net

@@ -96,22 +96,38 @@ TEST(ArrivalMeter, WhatOneSystemCallTookIsNoQueue) {
   EXPECT_EQ(path.seconds(), 0);
 }
 
-TEST(ArrivalMeter, AfterChunksWithoutATimeItBeginsAnew) {
+TEST(ArrivalMeter, ChunksWithoutATimeCountWhereTheyCame) {
   ArrivalMeter meter;
   abi::LaneTelemetry lane{};
-  // Sent almost at once, 20 ms for each to arrive: all but the first two would be a queue.
   for (uint64_t i = 0; i < 50; ++i) {
-    if (i > 2) meter.Break();
     meter.Arrived(kStart + i * 20 * kMs, SentTick(kStart + i * 4096), kChunk, true, &lane);
+    if (i == 20) meter.Also(5 * kChunk);
   }
-  EXPECT_LE(lane.backlog_ns.load(), 20 * kMs);
-  EXPECT_GT(lane.backlog_ns.load(), 0u);
+  EXPECT_EQ(lane.backlog_ns.load(), 48 * 20 * kMs);
+  EXPECT_EQ(lane.backlog_bytes.load(), (48 + 5) * kChunk);
+}
+
+TEST(ArrivalMeter, AQueueThatNeverEmptiesIsMeasuredOn) {
+  Path path(0.001);
+  for (uint64_t i = 0; i < 6000; ++i) path.Send(kStart + (i < 20 ? i * 5 : 100 + (i - 20) * 20) * kMs);  // two minutes
+  EXPECT_GT(path.seconds(), 118);
+  EXPECT_NEAR(path.rate(), 0.001, 1e-5);
+}
+
+TEST(ArrivalMeter, AReaderThatFallsBehindIsNotTakenForTheWire) {
+  ArrivalMeter meter;
+  abi::LaneTelemetry lane{};
+  // A chunk every 5 ms, looked at every 10 ms: each has been there for longer, and none is waited for after the first.
+  for (uint64_t i = 0; i < 100; ++i) {
+    meter.Arrived(kStart + i * 10 * kMs, SentTick(kStart + i * 5 * kMs), kChunk, i == 0, &lane);
+  }
+  EXPECT_EQ(lane.backlog_ns.load(), 0u);
 }
 
 TEST(ArrivalMeter, TheClocksMayDriftAndTheRouteMayChange) {
   Path path(0.001);
   for (uint64_t i = 0; i < 1000; ++i) path.Send(kStart + i * 21 * kMs);
-  path.delay_ns = 33 * kMs;  // for good: after two stretches that is the least
+  path.delay_ns = 5 * kMs;  // for good: after 20 s that is the least
   for (uint64_t i = 1000; i < 2500; ++i) path.Send(kStart + i * 21 * kMs);
   const double after = path.seconds();
   for (uint64_t i = 2500; i < 3000; ++i) path.Send(kStart + i * 21 * kMs);

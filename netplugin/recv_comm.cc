@@ -61,7 +61,7 @@ void RecvComm::Take(RecvRequest& slot, uint64_t size) {
   slot.taken = true;
   slot.done = false;
   slot.left = slot.count;
-  ++pending_;
+  if (pending_++ == 0) ForgetArrivals(slot.posted_ns);
   if (matcher_) [[unlikely]] PostByTag(slot);
 }
 
@@ -183,16 +183,13 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
     CloseLane(lane);
     return Parsed::kStop;
   }
+  if (!std::exchange(lane.metered, true)) MeterArrival(lane);  // when it comes, and not when it is posted
   RecvPart* part = header.tag == tag_ && header.flags == 0 ? FindPart(header) : FindByTag(header);
   if (!part) {
-    lane.awaited = false;  // looked at again later: it will not have come then
+    lane.drained = false;  // what comes meanwhile will not be seen to come
     return Parsed::kStop;
   }
-  if (header.sent == 0) {
-    lane.unmetered += header.length;
-  } else {
-    MeterArrival(lane);
-  }
+  lane.metered = false;
   lane.begin += sizeof header;
   if (header.tos != lane.tos) {
     SetTrafficClass(lane.fd, family_, header.tos);
@@ -212,11 +209,20 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
 }
 
 void RecvComm::MeterArrival(Lane& lane) {
-  const uint32_t unmetered = std::exchange(lane.unmetered, 0);
-  if (unmetered > kMostUnmetered) lane.meter.Break();
-  const uint64_t bytes = sizeof(ChunkHeader) + lane.header.length + unmetered % kMostUnmetered;
-  lane.meter.Arrived(NowNs(), lane.header.sent, static_cast<uint64_t>(static_cast<double>(bytes) * lane.wire_per_byte),
-                     std::exchange(lane.awaited, false), &recorder_.lane(Index(lane)));
+  const uint64_t bytes = sizeof(ChunkHeader) + lane.header.length + lane.header.padding;
+  if (lane.header.sent == 0) {
+    lane.meter.Also(bytes);
+  } else {
+    lane.meter.Arrived(NowNs(), lane.header.sent, bytes, lane.awaited, &recorder_.lane(Index(lane)));
+  }
+}
+
+/// Nobody has read for a while: what is there now may have been for as long.
+void RecvComm::ForgetArrivals(uint64_t posted_ns) {
+  if (posted_ns - recorder_.last_active() < kPauseNs) return;
+  for (uint32_t left = open_.load(std::memory_order_acquire); left != 0; left &= left - 1) {
+    lanes_[std::countr_zero(left)].drained = false;
+  }
 }
 
 /// The buffer that a chunk belongs to; nullptr if its message is not posted yet, or after Fail() if the header cannot be

@@ -68,6 +68,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   static constexpr uint32_t kShortChunk = 65536;
   static constexpr uint32_t kShortChunks = 8;  // in a row, until acknowledgements wait; said again after kReminder more
   static constexpr uint32_t kReminder = 64;
+  static constexpr uint64_t kPauseNs = 1'000'000;  // without a receive: what came meanwhile was not seen to come
 
   struct Lane {
     int fd = -1;       // set before its bit in open_, closed by the data thread under lanes_mutex_
@@ -83,8 +84,7 @@ class RecvComm final : public Comm, public BackgroundTask {
     uint32_t short_chunks = 0;  // in a row; from kShortChunks on acknowledgements wait
     bool drained = true;        // the newest read took all there was
     bool awaited = true;        // so did the one before: what the stage holds had not come when that was made
-    uint32_t unmetered = 0;     // bytes of chunks that did not say when they were sent, since one did
-    double wire_per_byte = 1;   // headers of segments included
+    bool metered = false;       // the chunk whose header is staged, and not taken yet
     ArrivalMeter meter;
   };
 
@@ -107,6 +107,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   int AfterPost(Request** request);
   void CountChunk(Lane& lane);
   void MeterArrival(Lane& lane);
+  void ForgetArrivals(uint64_t posted_ns);
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
   ReadResult Read(Lane& lane, uint64_t* moved);

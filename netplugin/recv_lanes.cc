@@ -19,10 +19,14 @@ bool RecvComm::Attach(uint32_t index, Fd* fd, uint8_t tos, bool acknowledge) {
   lane.port = PeerAddress(fd->get()).port;
   lane.tos = tos;
   lane.stage = std::make_unique<char[]>(kStageBytes);
-  lane.wire_per_byte = WirePerByte(fd->get(), family_);
+  lane.meter = ArrivalMeter(WirePerByte(fd->get(), family_));
   SetTrafficClass(fd->get(), family_, tos);  // for the acknowledgements
   lane.fd = fd->Release();
   abi::LaneTelemetry& telemetry = recorder_.lane(index);
+  if (telemetry.source_port.load(std::memory_order_relaxed) != lane.port) {  // not that one's history
+    telemetry.backlog_ns.store(0, std::memory_order_relaxed);
+    telemetry.backlog_bytes.store(0, std::memory_order_relaxed);
+  }
   telemetry.source_port.store(lane.port, std::memory_order_relaxed);
   telemetry.bytes.store(0, std::memory_order_relaxed);
   telemetry.state.store(static_cast<uint32_t>(abi::LaneState::kActive), std::memory_order_release);

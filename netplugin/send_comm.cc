@@ -147,7 +147,7 @@ void SendComm::Deal() {
     Lane& lane = *NextLane();
     if (lane.queued == kQueue) return;
     // Whoever waits for a message waits for its slowest part: each lane gets its share of every one.
-    const uint64_t part = weighted_count_ > 1 ? std::max<uint64_t>(kLeastPart, request.size / kParts) : largest;
+    const uint64_t part = weighted_count_ > 1 ? std::max<uint64_t>(kLeastPart, (request.size + kParts - 1) / kParts) : largest;
     const auto length = static_cast<uint32_t>(std::min({uint64_t{largest}, part, request.size - request.dealt}));
     Push(lane, {{kChunkMagic, request.flags, tos, 0, request.sequence, length, request.dealt, request.size, request.tag, 0},
                 request.data + request.dealt,
@@ -187,7 +187,7 @@ ssize_t SendComm::Write(Lane& lane) {
     if (first.header.length > 0) std::memcpy(whole + sizeof first.header, first.payload, first.header.length);
     return send(lane.fd, whole, bare + first.header.padding, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
-  const bool long_chunk = first.header.length >= kMeteredBytes;
+  const bool long_chunk = first.header.length >= kMeteredBytes;  // those behind a short one do not say when
   if (long_chunk && services_.telemetry.observed.load(std::memory_order_relaxed)) StampChunks(lane);
   static constexpr char kPadding[kMostPadding] = {};
   iovec parts[3 * kQueue];

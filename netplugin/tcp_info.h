@@ -8,10 +8,10 @@ namespace weft::net {
 
 /// A sending connection as TCP saw it at one moment.
 struct TcpMoment {
-  uint64_t time_ns = 0;      ///< 0: never looked at
-  uint64_t busy_us = 0;      ///< since it was opened: had bytes unacknowledged while the peer's window was open
+  uint64_t time_ns = 0;         ///< 0: never looked at
+  uint64_t busy_us = 0;         ///< since it was opened: had bytes unacknowledged while the peer's window was open
   uint64_t received_bytes = 0;  ///< payload, and one for the end of the stream
-  uint64_t silent_ns = 0;    ///< since the peer's host last acknowledged anything, be it that its window is closed
+  uint64_t silent_ns = 0;       ///< since the peer's host last acknowledged anything, be it that its window is closed
 };
 
 /// Fills wire_bytes, retransmits and rtt_us of `lane` from TCP_INFO of `fd`. wire_bytes counts whole IP packets in the

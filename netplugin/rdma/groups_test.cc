@@ -157,7 +157,7 @@ TEST_F(RdmaGroups, AMessageWhoseTagIsNotPostedWaitsAndHoldsUpNobody) {
   int done = 0, got[2] = {-1, -1};
   EXPECT_EQ(recv_->Test(group, &done, got), nccl::kSuccess);
   EXPECT_EQ(done, 0);
-  ASSERT_TRUE(Eventually([&] { return send(1); })) << "its credit may come later than the other"'s";
+  ASSERT_TRUE(Eventually([&] { return send(1); })) << "its credit may come later than the other's";
   ASSERT_TRUE(Eventually([&] { return recv_->Test(group, &done, got) == nccl::kSuccess && done == 1; }));
   EXPECT_EQ(got[0], 10);
   EXPECT_EQ(got[1], 10);

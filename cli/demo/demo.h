@@ -8,7 +8,7 @@
 namespace weft::cli {
 
 struct DemoOptions {
-  std::string duration = "60s";      ///< of all measured phases together; start-up comes on top
+  std::string duration = "90s";      ///< of all measured phases together; start-up comes on top
   std::string link_rate = "15Mbit/s";
   std::string output = "table";      ///< or "json"
   std::string data = "/usr/share/common-licenses";

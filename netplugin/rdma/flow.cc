@@ -205,7 +205,7 @@ bool Flow::Say(const ControlMessage& message) {
 
 void Flow::Fail(int code, const char* what) {
   if (error_ != nccl::kSuccess) return;  // said once
-  error_ = code;
+  __atomic_store_n(&error_, code, __ATOMIC_RELAXED);  // Watch() looks at it
   Log(nccl::kLogWarn, "%s rank %d at %s over %s: %s", direction(), recorder_.slot().peer_rank,
       peer_address_.Text().c_str(), pairs_->port()->name().c_str(), what);
 }

@@ -134,9 +134,8 @@ TEST_F(AgentTest, ClassAndPacingLapseWithTheirLease) {
   PolicyFile file;
   ASSERT_TRUE(agent_->SendPolicy(file.fd()));
   StartTraffic();
-  const auto port = static_cast<uint16_t>(flow().lanes[0].source_port.load());
-  const WantedLane lanes[] = {{port, 1}};
-  abi::FlowPolicy policy = MakePolicy(flow().flow, lanes);
+  abi::FlowPolicy policy = KeepFirstLane();
+  const uint16_t port = policy.lanes[0].source_port;
   policy.traffic_class = 0x68 | 3;  // the ECN bits are not ours
   policy.lease_until_ns = NowNs() + 700'000'000;
   file.Write(policy);
@@ -150,9 +149,7 @@ TEST_F(AgentTest, TheReceiverSeesWhatASlowPathGivesALane) {
   PolicyFile file;
   ASSERT_TRUE(agent_->SendPolicy(file.fd()));
   StartTraffic();
-  const auto port = static_cast<uint16_t>(flow().lanes[0].source_port.load());
-  const WantedLane lanes[] = {{port, 1}};
-  abi::FlowPolicy policy = MakePolicy(flow().flow, lanes);
+  abi::FlowPolicy policy = KeepFirstLane();
   policy.pacing_bps = 80'000'000;  // stands for the slow path
   policy.lease_until_ns = NowNs() + 50'000'000'000;
   file.Write(policy);
@@ -182,20 +179,21 @@ TEST_F(AgentTest, AReceiverThatTakesItsTimeIsNoSlowPath) {
     int size = 0;
     ASSERT_EQ(ReceiveAll(table(), pair_.recv, target.data(), target.size(), &size), nccl::kSuccess);
   };
-  // Twice as many are sent as received: each waits in the socket for longer, and nothing of that is the wire's.
-  for (int i = 0; i < 20; ++i) {
+  // Twice as many are sent as received, and each step waits for the background thread to have seen the message on the
+  // wire: each is longer in the socket than the one before it, and nothing of that is the wire's. Few enough for the
+  // receiver's window.
+  const std::atomic<uint64_t>& on_wire = flow().lanes[0].wire_bytes;
+  for (int i = 0; i < 8; ++i) {
+    const uint64_t before = on_wire.load();
     ASSERT_NO_FATAL_FAILURE(send());
     if (i % 2 == 1) {
       ASSERT_NO_FATAL_FAILURE(receive());
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    ASSERT_TRUE(Eventually([&] { return on_wire.load() >= before + data.size(); }));
   }
-  for (int i = 0; i < 10; ++i) {
-    ASSERT_NO_FATAL_FAILURE(receive());
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
-  }
+  for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(receive());
   const abi::LaneTelemetry& lane = FindFlow(agent_->telemetry(), abi::Direction::kReceive)->lanes[0];
-  EXPECT_LE(lane.backlog_ns.load(), 5'000'000u) << "of 90 ms";
+  EXPECT_LE(lane.backlog_ns.load(), 5'000'000u);
 }
 
 TEST_F(AgentTest, EntriesOutOfRangeAreRefusedAndCounted) {

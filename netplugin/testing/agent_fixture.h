@@ -52,6 +52,12 @@ class AgentTest : public ::testing::Test {
   Table& table() { return **plugin_; }
   const abi::FlowSlot& flow() { return *FindFlow(agent_->telemetry(), abi::Direction::kSend); }
 
+  /// A policy that leaves the flow with the lane that it began with.
+  abi::FlowPolicy KeepFirstLane() {
+    const WantedLane lanes[] = {{static_cast<uint16_t>(flow().lanes[0].source_port.load()), 1}};
+    return MakePolicy(flow().flow, lanes);
+  }
+
   /// Messages of changing size, up to four in flight, every byte checked, until StopTraffic().
   void StartTraffic() {
     sender_ = std::thread([this] { SendLoop(); });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <cerrno>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -113,7 +114,7 @@ Status LoadConfigFile(const std::string& path, AgentConfig* config) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
-    return Fail(Code::kNotFound, fmt::format("read configuration \"{}\"", path));
+    return Fail(Code::kNotFound, ErrnoError(fmt::format("read configuration \"{}\"", path), errno).message());
   }
   return LoadConfigText(text.str(), path, config);
 }

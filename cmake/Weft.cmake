@@ -49,8 +49,12 @@ function(weft_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE weft_flags ${ARG_DEPENDS})
-  # A build folder may hold some of the programs only: what was not built is not installed, and no error.
-  install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+endfunction()
+
+# Programs of users, which bench/ and tests/ have none of. A build folder may hold some of them only: what was not built
+# is not installed, and no error.
+function(weft_install_programs)
+  install(TARGETS ${ARGN} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
 endfunction()
 
 add_custom_target(weft_unit_tests)  # all that ctest -L unit needs: what the sanitizers build

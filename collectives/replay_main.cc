@@ -68,6 +68,7 @@ int Main(int argc, char** argv) {
   CLI::App app("One rank of a job that sleeps for its computation and sends real bytes", "weft-replay");
   CommandLine line;
   Declare(app, line);
+  app.set_version_flag("--version", "weft-replay " WEFT_VERSION);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

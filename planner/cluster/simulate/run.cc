@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "common/parse_units.h"
 #include "planner/cluster/simulate/decision_log.h"
 
 namespace weft::planner {
@@ -66,7 +67,7 @@ class ScenarioRun {
       fluid_.SetCapacity(fault.link, fault.capacity);
       topology_.SetHealth(fault.link, LinkHealth::kUp);
       topology_.SetCapacity(fault.link, fault.capacity);
-      reasons->push_back(fmt::format("{} gives {:.6g} bits/s", topology_.LinkName(fault.link), fault.capacity.value()));
+      reasons->push_back(fmt::format("{} gives {}", topology_.LinkName(fault.link), FormatRate(fault.capacity)));
     }
   }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "formats/cluster_yaml.h"
@@ -113,6 +114,17 @@ TEST(ClusterYaml, GroupsOfNodesMayDiffer) {
   EXPECT_DOUBLE_EQ(cluster.nic_latency.count(), 2e-5);
   EXPECT_DOUBLE_EQ(cluster.groups[0].nic_latency.count(), 12e-6);
   EXPECT_DOUBLE_EQ(cluster.between_groups_rate.value(), 1e10);
+}
+
+TEST(ClusterYaml, ExamplesAreRead) {
+  size_t examples = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(WEFT_CLUSTERS)) {
+    const auto cluster = ReadClusterYaml(entry.path().string());
+    ASSERT_TRUE(cluster) << cluster.error().message();
+    EXPECT_EQ(cluster->name + ".yaml", entry.path().filename());
+    ++examples;
+  }
+  EXPECT_GE(examples, 2u);
 }
 
 TEST(ClusterYaml, EachFaultOfAGroupNamesItsPlace) {

@@ -20,6 +20,9 @@ using testbed::Output;
 
 constexpr int64_t kGlobalBatch = 112;   // sets compute against communication: 40 to 70 % of an iteration alone
 constexpr double kComputeSlice = 0.06;  // of the duration, three times
+constexpr double kDefaultSlice = 0.1;   // each job alone, each draw
+constexpr Seconds kLeastCompute{5};     // a few iterations of both jobs, however short the duration
+constexpr Seconds kLeastDefault{8};
 constexpr Seconds kLinger{2};            // for the last counters to reach the controller
 
 Seconds Now() { return SystemClock().Now(); }
@@ -118,7 +121,7 @@ Status DemoPhases::MeasureCompute() {
   Jobs running;
   const std::string suffix = fmt::format("-compute{}", ++compute_slices_);
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, suffix, options_.duration * kComputeSlice, false));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, suffix, std::max(options_.duration * kComputeSlice, kLeastCompute), false));
     running.push_back(std::move(started));
   }
   WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
@@ -210,7 +213,7 @@ Status DemoPhases::RunAlone() {
     WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
     const Seconds begin = Now();
     Jobs running;
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "-alone", options_.duration * 0.1, true));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "-alone", std::max(options_.duration * kDefaultSlice, kLeastDefault), true));
     running.push_back(std::move(started));
     WEFT_RETURN_IF_ERROR(FinishAll(running));
     const auto steps = running[0]->steps();
@@ -228,8 +231,9 @@ Status DemoPhases::RunDefault(int draw) {
   WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
   const Seconds begin = Now();
   Jobs running;
+  const Seconds length = std::max(options_.duration * kDefaultSlice, kLeastDefault);
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, fmt::format("-default{}", draw + 1), options_.duration * 0.1, true));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, fmt::format("-default{}", draw + 1), length, true));
     running.push_back(std::move(started));
   }
   WEFT_RETURN_IF_ERROR(FinishAll(running));

@@ -1,8 +1,11 @@
 #include "cli/online.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <functional>
+#include <map>
+#include <string>
 
 #include "cli/explain_text.h"
 #include "cli/proto_json.h"
@@ -38,6 +41,21 @@ void PrintPlan(const v1::JobPlan& plan) {
   }
   if (plan.rank_hosts_size() > 0) fmt::print("\n");
   for (const auto& reason : plan.why()) fmt::print("  {}\n", reason);
+}
+
+/// How the job is to be started.
+void PrintLaunch(const v1::JobPlan& plan) {
+  constexpr size_t kLongest = 200;  // of a value that a person would copy
+  if (plan.arguments_size() > 0) fmt::print("arguments: {}\n", fmt::join(plan.arguments(), " "));
+  const std::map<std::string, std::string> sorted(plan.environment().begin(), plan.environment().end());
+  if (!sorted.empty()) fmt::print("environment of every rank:\n");
+  for (const auto& [key, value] : sorted) {
+    if (value.size() > kLongest) {
+      fmt::print("  {}: {} characters, see --output json\n", key, value.size());
+    } else {
+      fmt::print("  {}={}\n", key, value);
+    }
+  }
 }
 
 void PrintJob(const v1::JobStatus& job) {
@@ -94,8 +112,12 @@ int RunSubmit(const OnlineOptions& options) {
         return response;
       },
       [](const v1::SubmitJobResponse& response) {
-        if (response.plan().has_strategy()) return PrintPlan(response.plan());
-        for (const auto& reason : response.plan().why()) fmt::print("{}\n", reason);
+        if (response.plan().has_strategy()) {
+          PrintPlan(response.plan());
+        } else {
+          for (const auto& reason : response.plan().why()) fmt::print("{}\n", reason);
+        }
+        PrintLaunch(response.plan());
       });
   if (asked != kExitDone || planned) return asked;
   fmt::print(stderr, "weft: job \"{}\" has no feasible plan; its flows will be managed all the same\n", spec->job_id());

@@ -109,8 +109,14 @@ TEST(Online, PlannedJobIsItsPlanAndStatusZero) {
   FakeController controller;
   controller.plan.mutable_strategy()->set_dp(4);
   controller.plan.add_rank_hosts("h1");
+  controller.plan.add_arguments("--micro-batch");
+  controller.plan.add_arguments("8");
+  (*controller.plan.mutable_environment())["WEFT_JOB_ID"] = "pretrain";
+  (*controller.plan.mutable_environment())["WEFT_COLLECTIVES"] = std::string(1000, 'x');
   const Outcome outcome = Call(RunSubmit, controller.Options(kExample));
   EXPECT_EQ(outcome.status, kExitDone) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("arguments: --micro-batch 8\nenvironment of every rank:\n"
+                                     "  WEFT_COLLECTIVES: 1000 characters, see --output json\n  WEFT_JOB_ID=pretrain\n"));
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("dp 4"), HasSubstr("rank 0 on h1")));
   EXPECT_EQ(controller.submitted.job_id(), "pretrain");
   EXPECT_EQ(controller.submitted.hosts_size(), 4);

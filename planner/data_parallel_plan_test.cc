@@ -12,6 +12,7 @@ namespace {
 
 using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 JobSpec Gpt2Job(int64_t batch = 64) {
   return {.name = "job", .model = FindModelPreset("gpt2").value(), .global_batch = batch, .sequence = 1024};
@@ -49,6 +50,15 @@ TEST(DataParallelPlan, UsesAllGpusWhereTheBatchDivides) {
   EXPECT_THAT(plan.why, Contains(HasSubstr("runner-up")));
   EXPECT_THAT(plan.why, Contains(HasSubstr("dp=16: all GPUs")));
   EXPECT_TRUE(answer.complete);
+}
+
+TEST(DataParallelPlan, ComputeThatTheDeviceCannotDoIsSaid) {
+  JobSpec job = Gpt2Job();
+  const auto doubt = Contains(HasSubstr("than a100-80 needs at its peak"));
+  job.measured_compute = Seconds(1e-4);
+  EXPECT_THAT(PlanBatch(job, A100(2), {}).value().plans.at(0).why, doubt);
+  job.measured_compute = Seconds(1);
+  EXPECT_THAT(PlanBatch(job, A100(2), {}).value().plans.at(0).why, Not(doubt));
 }
 
 TEST(DataParallelPlan, ADegreeMustDivideGpusAndBatch) {

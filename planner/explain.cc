@@ -85,6 +85,11 @@ std::vector<std::string> Why(const JobSpec& job, const ClusterSpec& cluster, con
                             FormatDuration(lower_bound), 100 * cluster.device.gemm_efficiency,
                             job.measured_compute ? " (as measured)" : ""));
   if (runner_up != nullptr) why.push_back(WhyNotRunnerUp(chosen, *runner_up));
+  const Seconds least = ModelFlops(job) / (PeakRate(cluster.device, job.precision) * static_cast<double>(job.gpus));
+  if (job.measured_compute && *job.measured_compute < least) {
+    why.push_back(fmt::format("measured compute of {} is less than {} needs at its peak, {}: is another device meant?",
+                              FormatDuration(*job.measured_compute), cluster.device.name, FormatDuration(least)));
+  }
   return why;
 }
 

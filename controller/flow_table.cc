@@ -16,6 +16,7 @@ constexpr size_t kMaxText = 256;
 constexpr int64_t kMeteredIterations = 8;  // that a flow's average is taken over, at least
 constexpr double kMeteredSeconds = 2;
 constexpr double kMaxBytesPerSecond = 1e13;  // no host sends 80 Tbit/s: a counter that jumps so far is not one
+constexpr double kLongestWait = 3600;        // seconds that one chunk may have waited
 
 bool ValidPort(int32_t port) { return port > 0 && port <= 65535; }
 
@@ -119,13 +120,18 @@ void FlowTable::CountBacklog(Lane& lane, const v1::LaneCounters& counters, doubl
   const int64_t total_bytes = counters.backlog_bytes();
   if (!std::isfinite(total_s) || total_s < 0 || total_bytes < 0) return static_cast<void>(Ignore());
   const double whole_s = total_s - lane.backlog_s;
+  const int64_t whole_bytes = total_bytes - lane.backlog_bytes;
+  // The two were not read at one moment: they go together with the next.
+  if (lane.metered && whole_s == 0 && whole_bytes > 0) return;
+  const double most_bytes = kMaxBytesPerSecond * std::max({to_s - from_s, whole_s, 1.0});
+  const bool sensible = whole_s <= kLongestWait && static_cast<double>(whole_bytes) <= most_bytes;
   const double seconds = std::min(whole_s, to_s - from_s);  // a long chunk's wait may have begun before the sample
   const double share = whole_s > 0 ? seconds / whole_s : 0;
-  const auto bytes = share * (static_cast<double>(total_bytes) - static_cast<double>(lane.backlog_bytes));
+  const double bytes = share * static_cast<double>(whole_bytes);
   lane.backlog_s = total_s;
   lane.backlog_bytes = total_bytes;
-  const bool sensible = seconds > 0 && bytes >= 0 && bytes <= kMaxBytesPerSecond * std::max(to_s - from_s, 1.0);
-  if (!std::exchange(lane.metered, true) || !sensible) return;
+  if (!std::exchange(lane.metered, true) || seconds <= 0 || bytes < 0) return;
+  if (!sensible) return static_cast<void>(Ignore());
   lane.backlog.Add(from_s / slot_s_, to_s / slot_s_, seconds);
   lane.delivered.Add(from_s / slot_s_, to_s / slot_s_, bytes);
 }

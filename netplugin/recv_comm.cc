@@ -61,7 +61,7 @@ void RecvComm::Take(RecvRequest& slot, uint64_t size) {
   slot.taken = true;
   slot.done = false;
   slot.left = slot.count;
-  if (pending_++ == 0) ForgetArrivals(slot.posted_ns);
+  ++pending_;
   if (matcher_) [[unlikely]] PostByTag(slot);
 }
 
@@ -110,6 +110,7 @@ void RecvComm::Progress() {
       Fail(nccl::kRemoteError, lane_lost_ ? "a lane broke with a part of a message" : "a message was left out");
     }
     if (!recorder_.waiting()) recorder_.WaitBegins(NowNs());
+    if (metering_) looked_ns_ = MeterNs();
   }
 }
 
@@ -148,7 +149,11 @@ uint64_t RecvComm::Pump(Lane& lane, bool readable) {
       if (parsed == Parsed::kStop) break;
       if (parsed == Parsed::kChunkDone) continue;
     }
-    if (!readable || reads++ == kReadsPerCall) break;
+    if (!readable) {
+      lane.drained = true;
+      break;
+    }
+    if (reads++ == kReadsPerCall) break;
     switch (Read(lane, &moved)) {
       case ReadResult::kMore:
         break;
@@ -210,19 +215,11 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
 
 void RecvComm::MeterArrival(Lane& lane) {
   const uint64_t bytes = sizeof(ChunkHeader) + lane.header.length + lane.header.padding;
-  if (lane.header.sent == 0) {
-    lane.meter.Also(bytes);
-  } else {
-    lane.meter.Arrived(NowNs(), lane.header.sent, bytes, lane.awaited, &recorder_.lane(Index(lane)));
-  }
-}
-
-/// Nobody has read for a while: what is there now may have been for as long.
-void RecvComm::ForgetArrivals(uint64_t posted_ns) {
-  if (posted_ns - recorder_.last_active() < kPauseNs) return;
-  for (uint32_t left = open_.load(std::memory_order_acquire); left != 0; left &= left - 1) {
-    lanes_[std::countr_zero(left)].drained = false;
-  }
+  metering_ = lane.header.sent != 0;
+  if (!metering_) return lane.meter.ArrivedUntimed(bytes);
+  const uint64_t now = MeterNs();
+  const uint64_t unseen_ns = lane.awaited ? now - looked_ns_ : ArrivalMeter::kUnknown;
+  lane.meter.Arrived(now, lane.header.sent, bytes, unseen_ns, &recorder_.lane(Index(lane)));
 }
 
 /// The buffer that a chunk belongs to; nullptr if its message is not posted yet, or after Fail() if the header cannot be
@@ -335,6 +332,8 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   }
   const auto bytes = static_cast<uint64_t>(got);
   lane.awaited = std::exchange(lane.drained, bytes < asked);
+  lane.unread = lane.awaited ? bytes : lane.unread + bytes;
+  if (lane.unread > window_.load(std::memory_order_relaxed)) lane.meter.Forget();
   Bump(recorder_.lane(Index(lane)).bytes, bytes);
   const uint64_t payload = lane.in_payload ? std::min(bytes, lane.left) : 0;
   lane.to += payload;

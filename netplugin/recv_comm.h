@@ -68,7 +68,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   static constexpr uint32_t kShortChunk = 65536;
   static constexpr uint32_t kShortChunks = 8;  // in a row, until acknowledgements wait; said again after kReminder more
   static constexpr uint32_t kReminder = 64;
-  static constexpr uint64_t kPauseNs = 1'000'000;  // without a receive: what came meanwhile was not seen to come
+  static constexpr uint64_t kLeastWindow = 32768;  // that a sender has for sure, until the kernel was asked
 
   struct Lane {
     int fd = -1;       // set before its bit in open_, closed by the data thread under lanes_mutex_
@@ -82,9 +82,10 @@ class RecvComm final : public Comm, public BackgroundTask {
     char* to = nullptr;
     std::unique_ptr<char[]> stage;
     uint32_t short_chunks = 0;  // in a row; from kShortChunks on acknowledgements wait
-    bool drained = true;        // the newest read took all there was
-    bool awaited = true;        // so did the one before: what the stage holds had not come when that was made
+    bool drained = true;        // nothing was left to be read at the newest look
+    bool awaited = true;        // nor at the one before: what the stage holds has come since
     bool metered = false;       // the chunk whose header is staged, and not taken yet
+    uint64_t unread = 0;        // bytes that have come while there was always something to be read
     ArrivalMeter meter;
   };
 
@@ -107,7 +108,6 @@ class RecvComm final : public Comm, public BackgroundTask {
   int AfterPost(Request** request);
   void CountChunk(Lane& lane);
   void MeterArrival(Lane& lane);
-  void ForgetArrivals(uint64_t posted_ns);
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
   ReadResult Read(Lane& lane, uint64_t* moved);
@@ -141,6 +141,9 @@ class RecvComm final : public Comm, public BackgroundTask {
   int64_t tag_ = kNoTag;  // of all receives so far; kNoTag: there was none, or tags decide
   std::unique_ptr<TagMatcher> matcher_;
   uint32_t pending_ = 0;  // posted and not complete
+  bool metering_ = false;      // chunks say when they were sent
+  uint64_t looked_ns_ = 0;     // the newest look that found nothing on any lane that is waited for, while metering_
+  std::atomic<uint64_t> window_{kLeastWindow};  // that the senders of all lanes have for sure; by the background thread
   bool lane_lost_ = false;  // one was closed without its last chunk: all are, or what it carried may be missing
   int error_ = nccl::kSuccess;
   std::array<RecvRequest*, nccl::kMaxRequests> finished_{};

@@ -1,6 +1,7 @@
 // The connections of a receiving flow: taking them over, watching, sampling and closing them.
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "netplugin/recv_comm.h"
@@ -69,9 +70,13 @@ void RecvComm::CloseLane(Lane& lane) {
 void RecvComm::Sweep(const Tick& tick) {
   if (!tick.sample) return;
   const std::lock_guard lock(lanes_mutex_);
+  uint64_t window = UINT64_MAX;
   for (Lane& lane : lanes_) {
-    if (lane.fd >= 0) SampleTcpInfo(lane.fd, family_, abi::Direction::kReceive, tick.now, &recorder_.lane(Index(lane)));
+    if (lane.fd < 0) continue;
+    SampleTcpInfo(lane.fd, family_, abi::Direction::kReceive, tick.now, &recorder_.lane(Index(lane)));
+    window = std::min(window, LeastWindow(lane.fd));
   }
+  window_.store(window, std::memory_order_relaxed);
   recorder_.CloseIdleBurst(tick.now);
 }
 

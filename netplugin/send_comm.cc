@@ -8,7 +8,6 @@
 #include <cstring>
 #include <utility>
 
-#include "netplugin/arrival_meter.h"
 #include "netplugin/log.h"
 
 namespace weft::net {
@@ -147,7 +146,8 @@ void SendComm::Deal() {
     Lane& lane = *NextLane();
     if (lane.queued == kQueue) return;
     // Whoever waits for a message waits for its slowest part: each lane gets its share of every one.
-    const uint64_t part = weighted_count_ > 1 ? std::max<uint64_t>(kLeastPart, (request.size + kParts - 1) / kParts) : largest;
+    const uint64_t share = std::max<uint64_t>(kLeastPart, (request.size + kParts - 1) / kParts);
+    const uint64_t part = weighted_count_ > 1 ? share : largest;
     const auto length = static_cast<uint32_t>(std::min({uint64_t{largest}, part, request.size - request.dealt}));
     Push(lane, {{kChunkMagic, request.flags, tos, 0, request.sequence, length, request.dealt, request.size, request.tag, 0},
                 request.data + request.dealt,
@@ -162,13 +162,16 @@ void SendComm::Deal() {
   }
 }
 
-/// Says in the headers that the kernel is about to be given when that was.
+/// While an agent looks: says in the headers that the kernel is about to be given when that was. Where it took less than it
+/// was offered they are written anew.
 void SendComm::StampChunks(Lane& lane) {
-  const uint32_t sent = SentTick(NowNs());
+  const uint32_t tick = services_.telemetry.observed.load(std::memory_order_relaxed) ? SentTick(MeterNs()) : 0;
+  if (tick == 0 && lane.stamp_from != 0) return;
   for (uint32_t i = lane.head_sent > 0 ? 1 : 0; i < lane.queued; ++i) {
     ChunkHeader& header = lane.queue[(lane.head + i) % kQueue].header;
-    if (header.length >= kMeteredBytes) header.sent = sent;
+    header.sent = header.length >= kMeteredBytes ? tick : 0;
   }
+  lane.stamp_from = tick != 0 && lane.queued > 1 ? 0 : kMeteredBytes;
 }
 
 /// One system call for what the lane holds.
@@ -187,8 +190,7 @@ ssize_t SendComm::Write(Lane& lane) {
     if (first.header.length > 0) std::memcpy(whole + sizeof first.header, first.payload, first.header.length);
     return send(lane.fd, whole, bare + first.header.padding, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
-  const bool long_chunk = first.header.length >= kMeteredBytes;  // those behind a short one do not say when
-  if (long_chunk && services_.telemetry.observed.load(std::memory_order_relaxed)) StampChunks(lane);
+  if (first.header.length >= lane.stamp_from) StampChunks(lane);  // those behind a short one do not say when
   static constexpr char kPadding[kMostPadding] = {};
   iovec parts[3 * kQueue];
   uint32_t count = 0;

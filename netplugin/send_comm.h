@@ -12,6 +12,7 @@
 #include <mutex>
 #include <vector>
 
+#include "netplugin/arrival_meter.h"
 #include "netplugin/comm.h"
 #include "netplugin/gate.h"
 #include "netplugin/socket.h"
@@ -52,7 +53,7 @@ class SendComm final : public Comm, public BackgroundTask {
   static constexpr uint32_t kEagerBytes = 1024;         // payload that is copied behind its header
   static constexpr uint32_t kLoneLaneChunk = 1 << 20;   // of a flow without a policy, at least
   static constexpr uint32_t kLeastPart = 8192;          // of a message that several lanes carry
-  static constexpr uint32_t kParts = 8;                 // of it, at least
+  static constexpr uint32_t kParts = 8;                 // of it, at least, if it has so many of these
   static constexpr uint64_t kOpenTimeoutNs = 5'000'000'000;
 
   struct SendRequest : Request {
@@ -90,6 +91,7 @@ class SendComm final : public Comm, public BackgroundTask {
     // Data thread.
     uint32_t weight = 0;
     double served = 0;  // bytes / weight since the weights last changed
+    uint32_t stamp_from = kMeteredBytes;  // length of the first chunk; 0: those behind it say when they were offered
     bool closing = false;  // its last chunk is queued
     uint32_t head = 0, queued = 0;
     uint64_t head_sent = 0;  // bytes of the head chunk, header included, that the kernel has

@@ -39,4 +39,11 @@ double WirePerByte(int fd, int family) {
   return 1 + static_cast<double>(HeaderBytes(family)) / segment;
 }
 
+uint64_t LeastWindow(int fd) {
+  int buffer = 0;
+  socklen_t length = sizeof buffer;
+  if (getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, &length) != 0 || buffer < 0) return 0;
+  return static_cast<uint64_t>(buffer) / 4;  // half of it is the kernel's own
+}
+
 }  // namespace weft::net

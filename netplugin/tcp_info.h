@@ -19,7 +19,12 @@ struct TcpMoment {
 /// Returns what TCP says at `now`; a moment of time 0 where TCP_INFO cannot be read.
 TcpMoment SampleTcpInfo(int fd, int family, abi::Direction direction, uint64_t now, abi::LaneTelemetry* lane);
 
-/// Bytes on the wire per byte of payload in full segments of the connection: IP and TCP headers added. 1 if TCP does not say.
+/// Bytes on the wire per byte of payload in full segments of the connection: IP and TCP headers added. 1 if TCP does not
+/// say.
 double WirePerByte(int fd, int family);
+
+/// Bytes that the peer may send though nothing is read: half of what the kernel's accounting lets the window be. 0 if TCP
+/// does not say.
+uint64_t LeastWindow(int fd);
 
 }  // namespace weft::net

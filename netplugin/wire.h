@@ -54,9 +54,9 @@ struct LaneAck {
 };
 static_assert(sizeof(LaneAck) == 8);
 
-/// A shorter chunk that is alone in flight is padded to this, header included: the kernel acknowledges data of which the reader has taken two
-/// pieces in the call that reads the second, but what exceeds its least guess at a full segment, 536 bytes, when it
-/// arrives, which nobody waits for. Two chunks of this size do.
+/// A shorter chunk that is alone in flight is padded to this, header included: the kernel acknowledges data of which the
+/// reader has taken two pieces in the call that reads the second, but what exceeds its least guess at a full segment, 536
+/// bytes, when it arrives, which nobody waits for. Two chunks of this size do.
 inline constexpr uint32_t kPaddedBytes = 272;
 inline constexpr uint32_t kMostPadding = kPaddedBytes;
 

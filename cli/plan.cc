@@ -17,6 +17,7 @@
 #include "formats/emit/emit.h"
 #include "formats/hf_config.h"
 #include "formats/job_yaml.h"
+#include "planner/parallelism/space.h"
 #include "planner/planner.h"
 
 namespace weft::cli {
@@ -64,6 +65,15 @@ Result<planner::Framework> ChooseFramework(const PlanCommandOptions& options,
   return planner::Framework::kAny;
 }
 
+/// The search keeps to one framework; files for another are written only where that can run the same plan.
+Status CheckRuns(formats::EmitTarget target, const planner::JobPlan& plan) {
+  const auto framework = planner::ParseFramework(formats::EmitTargetName(target));
+  if (!framework || planner::Runs(*framework, plan.strategy)) return Ok();
+  return Fail(Code::kInvalidArgument, fmt::format("--emit {}: the best plan that the first target or --framework can run is "
+                                                  "not one that {} can: ask for each alone",
+                                                  formats::EmitTargetName(target), formats::EmitTargetName(target)));
+}
+
 Result<planner::JobSpec> MakeJob(const PlanCommandOptions& options) {
   planner::JobSpec job;
   WEFT_ASSIGN_OR_RETURN(job.model, formats::ResolveModel(options.model));
@@ -108,6 +118,7 @@ Result<int> Run(const PlanCommandOptions& options) {
                     .time = std::max(clock.Now() - begin, Seconds(1e-9)), .threads = threads, .emitted = {}};
   if (!answer.plans.empty()) {
     for (const formats::EmitTarget target : targets) {
+      WEFT_RETURN_IF_ERROR(CheckRuns(target, answer.plans.front()));
       planner::JobSpec whole = job;
       if (whole.gpus == 0) whole.gpus = cluster.TotalGpus();
       WEFT_ASSIGN_OR_RETURN(std::string text, formats::Emit(target, whole, cluster, answer.plans.front().strategy,

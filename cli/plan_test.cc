@@ -167,6 +167,7 @@ TEST(RunPlan, BadInputIsExitTwoWithOneLine) {
       {[](PlanCommandOptions* a) { a->output = "xml"; }, "--output \"xml\": expected table or json"},
       {[](PlanCommandOptions* a) { a->framework = "jax"; }, "--framework \"jax\": expected any, megatron"},
       {[](PlanCommandOptions* a) { a->emit = "jax"; }, "jax"},
+      {[](PlanCommandOptions* a) { a->emit = "deepspeed,megatron", a->fix = "zero_stage=2"; }, "--emit megatron: the best plan"},
       {[](PlanCommandOptions* a) { a->threads = -1; }, "--threads -1: expected 0"},
       {[](PlanCommandOptions* a) { a->top = 0; }, "top: 0"},
       {[](PlanCommandOptions* a) { a->front = -1; }, "--front -1"},

@@ -167,6 +167,11 @@ Result<int> Run(const ValidateOptions& options) {
   }
   Validation all;
   for (const std::string& path : options.tables) WEFT_RETURN_IF_ERROR(AddTable(path, calibration, all));
+  if (all.rows.empty()) {
+    const std::string first = all.skipped.empty() ? "no rows" : fmt::format("{}: {}", all.skipped[0].file, all.skipped[0].reason);
+    return Fail(Code::kInvalidArgument, fmt::format("no row to compare, expected a table of measurements such as "
+                                                    "tests/validation/*.csv: {}", first));
+  }
   if (options.output == "json") {
     PrintJson(all);
   } else {

@@ -115,12 +115,11 @@ TEST_F(ValidateCommand, ListsEveryRowOrItsReason) {
   EXPECT_EQ(answer["summary"]["rows"], 1);
 }
 
-TEST_F(ValidateCommand, OtherTablesAreSkippedWithAReason) {
-  testing::internal::CaptureStdout();
-  ASSERT_EQ(RunValidate({.tables = {File("c.csv", "source,gpu,busbw\r\nx,y,1\r\n")}, .output = "json"}), kExitDone);
-  const auto answer = nlohmann::json::parse(testing::internal::GetCapturedStdout());
-  EXPECT_EQ(answer["rows"].size(), 0U);
-  EXPECT_THAT(answer["skipped"][0]["reason"].get<std::string>(), HasSubstr("measured_metric"));
+TEST_F(ValidateCommand, OtherTablesAloneAreAnErrorWithTheReason) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(RunValidate({.tables = {File("c.csv", "source,gpu,busbw\r\nx,y,1\r\n")}, .output = "json"}), kExitUsage);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no row to compare, expected a table of measurements such as "
+                                                                "tests/validation/*.csv: c.csv: no table of training"));
 }
 
 TEST_F(ValidateCommand, AMissingFileIsAnError) {

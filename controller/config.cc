@@ -16,6 +16,7 @@ namespace weft::controller {
 namespace {
 
 constexpr size_t kMostClasses = 8;
+constexpr Seconds kLongestLease{60};  // agents refuse more (netplugin/abi/segment.h)
 
 /// Where in which file a value stands.
 std::string At(const std::string& source, const YAML::Node& node) {
@@ -53,6 +54,17 @@ Reader Duration(Seconds& out) {
   return [&out](const std::string& value) -> Status {
     WEFT_ASSIGN_OR_RETURN(const Seconds time, ParseDuration(value));
     if (time.count() <= 0) return Fail(Code::kInvalidArgument, "expected a time above 0");
+    out = time;
+    return Ok();
+  };
+}
+
+/// A time above zero and up to `most`.
+Reader DurationUpTo(Seconds& out, Seconds most) {
+  return [&out, most](const std::string& value) -> Status {
+    Seconds time{0};
+    WEFT_RETURN_IF_ERROR(Duration(time)(value));
+    if (time > most) return Fail(Code::kInvalidArgument, fmt::format("expected at most {}", FormatDuration(most)));
     out = time;
     return Ok();
   };
@@ -245,7 +257,7 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
        {"topology", [&](const YAML::Node& node) { return ReadTopology(source, node, config.topology); }},
        {"joint", map("joint", {{"interval", Duration(core.joint.interval)},
                                {"settle", Duration(core.joint.settle)},
-                               {"lease", Duration(core.joint.lease)},
+                               {"lease", DurationUpTo(core.joint.lease, kLongestLease)},
                                {"drift", Number<double>(core.joint.drift, 0.001, 1)},
                                {"class_gain", Number<double>(core.joint.planning.class_gain, 0, 1)},
                                {"shift_gain", Number<double>(core.joint.planning.shift_gain, -1, 1)},

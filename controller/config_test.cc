@@ -73,6 +73,7 @@ TEST(Config, ErrorsNameFileLineKeyAndValue) {
       {"version: 1\nclasses: [26, 64]\n", "c.yaml:2: classes: \"64\"", "from 0 to 63"},
       {"version: 1\nclasses: [26, 26]\n", "c.yaml:2: classes", "DSCP 26 is there twice"},
       {"version: 1\njoint: {time_shifts: maybe}\n", "c.yaml:2: joint.time_shifts: \"maybe\"", "on or off"},
+      {"version: 1\njoint: {lease: 1h}\n", "c.yaml:2: joint.lease: \"1h\"", "expected at most 60 s"},
       {"version: 1\ntopology:\n  - {format: xml, file: f}\n", "c.yaml:3: topology.format: \"xml\"", "slurm, lldp or nccl"},
       {"version: 1\ntopology:\n  - {format: lldp, file: f}\n", "c.yaml:3: topology", "host for nccl and lldp only"},
       {"version: 1\nlinks: [\n", "c.yaml:", ""},

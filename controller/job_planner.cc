@@ -80,6 +80,10 @@ Status PlanStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, P
   return Ok();
 }
 
+bool UsesNccl(const std::string& framework) {
+  return framework == "torchrun" || framework == "megatron" || framework == "torchtitan" || framework == "deepspeed";
+}
+
 void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
                 v1::JobPlan& plan) {
   auto& environment = *plan.mutable_environment();
@@ -97,14 +101,16 @@ void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPla
     plan.add_why(missing.empty() ? std::string("NCCL_NET is not set: the job's hosts are not known")
                                  : fmt::format("NCCL_NET is not set: no agent on {}", fmt::join(missing, ", ")));
   }
-  if (plan.strategy().bucket_bytes() > 0) {
+  // Other frameworks have their own names for it: weft plan --emit writes these.
+  const bool ours = spec.framework().empty() || spec.framework() == "weft-train" || spec.framework() == "weft-replay";
+  if (!ours && !UsesNccl(spec.framework())) {
+    plan.add_why(fmt::format("framework \"{}\" is not known, expected weft-train, weft-replay, torchrun, megatron, torchtitan "
+                             "or deepspeed: no launch arguments and no collectives for it", spec.framework()));
+  }
+  if (ours && plan.strategy().bucket_bytes() > 0) {
     plan.add_arguments("--bucket");
     plan.add_arguments(FormatBytes(Bytes(plan.strategy().bucket_bytes())));
   }
-}
-
-bool UsesNccl(const std::string& framework) {
-  return framework == "torchrun" || framework == "megatron" || framework == "torchtitan" || framework == "deepspeed";
 }
 
 /// What the slowest of the job's hosts can send, if probes have shown all of them.

@@ -8,8 +8,10 @@
 namespace weft::controller {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kSmallGpt2[] =
     R"({"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":2,"vocab_size":256,"n_positions":128})";
@@ -48,13 +50,27 @@ TEST(JobPlanner, PlansStrategyRanksAndLaunch) {
   EXPECT_EQ(plan.arguments(0), "--bucket");
 }
 
+TEST(JobPlanner, ArgumentsAreThoseOfOurOwnPrograms) {
+  v1::JobSpec spec = Spec();
+  spec.set_framework("megatron");
+  auto planned = PlanJob(spec, View(), DefaultConfig().planner);
+  ASSERT_TRUE(planned.has_value());
+  EXPECT_EQ(planned->plan.arguments_size(), 0) << "it has other names for them";
+  EXPECT_THAT(planned->plan.why(), Not(Contains(HasSubstr("is not known"))));
+  spec.set_framework("abacus");
+  planned = PlanJob(spec, View(), DefaultConfig().planner);
+  ASSERT_TRUE(planned.has_value());
+  EXPECT_EQ(planned->plan.arguments_size(), 0);
+  EXPECT_THAT(planned->plan.why(), Contains(HasSubstr("framework \"abacus\" is not known, expected weft-train")));
+}
+
 TEST(JobPlanner, NetIsForcedOnlyWhereEveryHostHasAnAgent) {
   PlacementView view = View();
   view.connected.erase("h3");
   const auto planned = PlanJob(Spec(), view, DefaultConfig().planner);
   ASSERT_TRUE(planned.has_value());
   EXPECT_FALSE(planned->plan.environment().contains("NCCL_NET"));
-  EXPECT_THAT(planned->plan.why(), ::testing::Contains(HasSubstr("no agent on h3")));
+  EXPECT_THAT(planned->plan.why(), Contains(HasSubstr("no agent on h3")));
 }
 
 TEST(JobPlanner, JobWithoutAUsableModelIsStillRouted) {

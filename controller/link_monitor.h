@@ -1,7 +1,7 @@
 // What a link gives, inferred from what flows get. The switches say nothing; of every lane the sender says what it put on
 // the wire, and the receiver, for the time in which the next bytes stood in a queue on their way, how much arrived
-// (netplugin/arrival_meter.h). The second is the rate that the lane's path gave it, whatever the flow's application, the
-// acknowledgements and the processors at its ends did meanwhile. Judged in slots of 0.2 s:
+// (netplugin/arrival_meter.h). The second is the rate that the lane's path gave it, whatever the flow's application and the
+// acknowledgements did meanwhile. Judged in slots of 0.2 s:
 //
 //   rate of a lane        r = bytes / time of its backlog
 //   load that it sees     on each link of its path, r plus what the other lanes on that link sent while it was backlogged;
@@ -24,8 +24,9 @@
 // as long (up to 16 times). So it converges and does not flap.
 //
 // Limits. A deficit under 20 % of a healthy link is not seen. Where a path has several equally suspect switch links, all
-// of them are blamed until another lane exonerates one. A lane that its own pacing holds looks like a slow path, as does
-// a congestion control that leaves the wire idle while it has bytes.
+// of them are blamed until another lane exonerates one. A lane that its own pacing or the receiver's window holds looks
+// like a slow path, as does a congestion control that leaves the wire idle while it has bytes. Estimates are low rather
+// than right: the least of the looks, and down faster than up.
 #pragma once
 
 #include <cstdint>

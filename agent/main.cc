@@ -11,10 +11,12 @@
 
 #include "agent/agent.h"
 #include "agent/config.h"
+#include "agent/interfaces.h"
 #include "agent/probe/command.h"
 #include "common/exit_code.h"
 #include "common/log.h"
 #include "common/parse_units.h"
+#include "proto/credentials.h"
 
 namespace weft::agent {
 namespace {
@@ -93,6 +95,15 @@ void RaiseDescriptorLimit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/// What starting would be refused for: files and interfaces.
+Status CheckHost(const AgentConfig& config) {
+  if (const auto found = DiscoverInterfaces(config.interfaces); !found) return Fail(found.error());
+  const rpc::TlsFiles tls{config.tls_certificate, config.tls_key, config.tls_authority};
+  if (tls.empty()) return Ok();
+  if (const auto credentials = rpc::MakeChannelCredentials(tls); !credentials) return Fail(credentials.error());
+  return Ok();
+}
+
 int RunAgent(const Flags& flags) {
   const Result<AgentConfig> config = Effective(flags);
   if (!config) return Complain(config.error());
@@ -102,7 +113,10 @@ int RunAgent(const Flags& flags) {
                                                   {"error", LogLevel::kError}};
   SetLogLevel(levels.at(config->log_level));
   LogEffective(*config);
-  if (flags.check_config) return kExitDone;
+  if (flags.check_config) {
+    const Status can_start = CheckHost(*config);
+    return can_start ? kExitDone : Complain(can_start.error());
+  }
 
   // Blocked before the first thread starts, so that every thread inherits it and only sigwait sees them.
   sigset_t ends;

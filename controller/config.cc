@@ -187,6 +187,7 @@ Status ReadTopology(const std::string& source, const YAML::Node& node, std::vect
 
 Status ReadCluster(const std::string& source, const YAML::Node& node, ControllerConfig& config) {
   planner::ClusterSpec& cluster = config.planner.cluster;
+  config.cluster_given = true;
   const Reader preset = [&](const std::string& value) -> Status {
     const auto found = planner::FindClusterPreset(value, 1);
     if (!found) return Fail(Code::kInvalidArgument, "expected dgx-v100, dgx-a100 or dgx-h100");
@@ -280,6 +281,7 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
                            {"authority", Text(config.tls.authority)}})}}));
   if (version != 1) return Fail(Code::kInvalidArgument, source + ":1: version: missing, expected version: 1");
   SetLinkRate(config, link_rate);
+  config.link_rate_given = root["link_rate"].IsDefined();
   return Ok();
 }
 
@@ -296,11 +298,33 @@ ControllerConfig DefaultConfig() {
   cluster.intra_latency = Seconds(20e-6);
   cluster.nic_latency = Seconds(200e-6);
   SetLinkRate(config, config.core.rates.line_rate);
+  config.link_rate_given = false;
   return config;
+}
+
+std::vector<std::string> AssumptionsOf(const ControllerConfig& config) {
+  std::vector<std::string> lines;
+  if (!config.link_rate_given) {
+    lines.push_back(fmt::format("link_rate is not set: links are taken to carry {}", FormatRate(config.core.rates.line_rate)));
+  }
+  if (!config.cluster_given) {
+    const planner::ClusterSpec& cluster = config.planner.cluster;
+    lines.push_back(fmt::format("cluster is not set: jobs are planned for one {} per host behind {}", cluster.device.name,
+                                FormatRate(cluster.nic_rate)));
+  }
+  return lines;
+}
+
+Status CheckFiles(const ControllerConfig& config) {
+  if (const auto imported = ReadTopologyFiles(config.topology); !imported) return Fail(imported.error());
+  if (config.tls.empty()) return Ok();
+  if (const auto credentials = rpc::MakeServerCredentials(config.tls); !credentials) return Fail(credentials.error());
+  return Ok();
 }
 
 void SetLinkRate(ControllerConfig& config, BitsPerSecond rate) {
   config.core.rates.line_rate = rate;
+  config.link_rate_given = true;
   if (!config.cluster_rate_given) config.planner.cluster.nic_rate = rate;
 }
 

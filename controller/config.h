@@ -32,6 +32,7 @@ struct ControllerConfig {
   std::vector<TopologyFile> topology;   ///< read when the controller starts
   rpc::TlsFiles tls;
   bool cluster_rate_given = false;      ///< else the planner's NIC rate is the link rate
+  bool link_rate_given = false, cluster_given = false;
 };
 
 /// Defaults: enforce, 100 Mbit/s links, jobs planned for CPU hosts with one NIC of the link rate.
@@ -47,6 +48,11 @@ ControllerConfig DefaultConfig();
 [[nodiscard]] Result<ControllerConfig> ReadConfig(const std::string& path);
 /// The same from text.
 [[nodiscard]] Result<ControllerConfig> ParseConfig(const std::string& text, const std::string& source_name);
+
+/// What is assumed because the configuration does not say it, though plans depend on it: a line each.
+[[nodiscard]] std::vector<std::string> AssumptionsOf(const ControllerConfig& config);
+/// Reads the files that the configuration names. Errors: what starting with them would be refused for.
+[[nodiscard]] Status CheckFiles(const ControllerConfig& config);
 
 /// Sets the link rate, and with it the NIC rate that jobs are planned with unless the cluster block set that.
 void SetLinkRate(ControllerConfig& config, BitsPerSecond rate);

@@ -9,6 +9,7 @@ namespace weft::controller {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Config, DefaultsPlanCpuHostsAtTheLinkRate) {
@@ -85,6 +86,14 @@ TEST(Config, ErrorsNameFileLineKeyAndValue) {
     EXPECT_EQ(config.error().code(), Code::kInvalidArgument) << test.text;
     EXPECT_THAT(config.error().message(), AllOf(HasSubstr(test.where), HasSubstr(test.what))) << test.text;
   }
+}
+
+TEST(Config, SaysWhatItAssumes) {
+  const auto assumed = [](const char* text) { return AssumptionsOf(ParseConfig(text, "c.yaml").value()); };
+  EXPECT_THAT(assumed("version: 1\n"), ElementsAre("link_rate is not set: links are taken to carry 100 Mbit/s",
+                                                   "cluster is not set: jobs are planned for one cpu per host behind 100 Mbit/s"));
+  EXPECT_THAT(assumed("version: 1\nlink_rate: 1Gbit/s\n"), ElementsAre(HasSubstr("behind 1 Gbit/s")));
+  EXPECT_THAT(assumed("version: 1\nlink_rate: 1Gbit/s\ncluster: {preset: dgx-h100}\n"), ElementsAre());
 }
 
 TEST(Config, MissingFileIsNotFound) {

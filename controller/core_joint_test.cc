@@ -72,6 +72,21 @@ void Start(FakeCluster& cluster, const FakeJob& a, const FakeJob& b, int64_t gpu
   cluster.Probe(b.id);
 }
 
+// A chunk takes 10 ms at 100 Mbit/s: senders wait for more to send, and their bursts are over before the wire is done.
+TEST(CoreJoint, BurstsInPiecesAreAsLongAsTheWireIsBusy) {
+  Core core(Options({0}));
+  FakeCluster cluster(core, 2, 1, 2);
+  cluster.burst_share = 0.1;
+  Start(cluster, kBig, kSmall, 4, 4);
+  cluster.Run(40);
+  for (const FakeJob* job : {&kBig, &kSmall}) {
+    const v1::JointDecision joint = core.FindJob(job->id)->joint();
+    ASSERT_EQ(joint.model(), "measured");
+    EXPECT_NEAR(joint.release_s(), job->compute_s, 0.1 * job->compute_s) << job->id;
+    EXPECT_LE(joint.bound_s(), cluster.Iteration(job->id, 10) * 1.02) << job->id;
+  }
+}
+
 TEST(CoreJoint, ClassOfTheIntensiveJobReachesItsPolicy) {
   Core core(Options({26, 0}));
   FakeCluster cluster(core, 2, 1, 2);

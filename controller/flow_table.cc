@@ -184,16 +184,17 @@ void FlowTable::CountIterations(SendFlow& flow, const v1::FlowCounters& counters
   if (std::isfinite(counters.period_s()) && counters.period_s() >= 0) flow.period_s = counters.period_s();
   FlowMeter& meter = flow.meter;
   const double passed_s = std::max(0.0, to_s - std::exchange(meter.seen_s, to_s));
-  const double busy_s = counters.burst_busy_s(), held_s = counters.gate_held_s();
-  const bool sensible = flow.period_s > 0 && flow.iteration_start_s > 0 && std::isfinite(busy_s) && busy_s >= 0 &&
-                        std::isfinite(held_s) && held_s >= 0;
+  const double busy_s = counters.burst_busy_s(), wire_s = counters.wait_wire_s(), held_s = counters.gate_held_s();
+  const auto time = [](double value_s) { return std::isfinite(value_s) && value_s >= 0; };
+  const bool sensible = flow.period_s > 0 && flow.iteration_start_s > 0 && time(busy_s) && time(wire_s) && time(held_s);
   if (!sensible) {
     meter = {.seen_s = to_s};
     return;
   }
   const double since_s = flow.iteration_start_s - meter.newest_s;
   if (meter.begin_s > 0 && since_s == 0) return;  // the iteration is not over
-  const bool follows = meter.begin_s > 0 && since_s > 0 && busy_s >= meter.busy_s && held_s >= meter.held_s;
+  const bool follows = meter.begin_s > 0 && since_s > 0 && busy_s >= meter.busy_s && wire_s >= meter.wire_s &&
+                       held_s >= meter.held_s;
   if (follows) {
     meter.newest_s = flow.iteration_start_s;
     // Samples that did not come hide iterations. A turn that the job lost looks the same by its length, and is one iteration.
@@ -207,12 +208,14 @@ void FlowTable::CountIterations(SendFlow& flow, const v1::FlowCounters& counters
     meter.period_s = length_s / iterations;
     meter.bytes_each = (flow.wire_bytes - meter.bytes) / iterations;
     meter.busy_each_s = std::min(meter.period_s, (busy_s - meter.busy_s) / iterations);
+    meter.wire_each_s = std::min(meter.period_s, (wire_s - meter.wire_s) / iterations);
     meter.held_each_s = std::min(meter.period_s - meter.busy_each_s, (held_s - meter.held_s) / iterations);
   }
   meter.begin_s = meter.newest_s = flow.iteration_start_s;
   meter.iterations = 0;
   meter.bytes = flow.wire_bytes;
   meter.busy_s = busy_s;
+  meter.wire_s = wire_s;
   meter.held_s = held_s;
 }
 

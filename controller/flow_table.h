@@ -45,12 +45,13 @@ struct FlowMeter {
   double newest_s = 0;        ///< start of the newest one
   int64_t iterations = 0;     ///< between the two
   double seen_s = 0;          ///< up to when samples have come, in the controller's time
-  double bytes = 0, busy_s = 0, held_s = 0;  ///< the flow's counters when the window began
+  double bytes = 0, busy_s = 0, wire_s = 0, held_s = 0;  ///< the flow's counters when the window began
   bool known = false;         ///< a whole window has been measured;
   double since_s = 0;         ///< when it began, on the host's clock; per iteration:
   double period_s = 0;
   double bytes_each = 0;      ///< on the wire
   double busy_each_s = 0;     ///< that bursts lasted
+  double wire_each_s = 0;     ///< that TCP had bytes for which no acknowledgement had come
   double held_each_s = 0;     ///< that the time window held them back
 };
 

@@ -23,6 +23,10 @@ constexpr double kLeastEfficiency = 0.85;
 constexpr double kUnknownEfficiency = 0.95;
 constexpr double kSameEfficiency = 0.02;
 constexpr int64_t kMostGpus = 1 << 20;
+// A burst ends when nothing was handed to the wire for 2 ms. Where the wire takes longer for what it was handed last, a
+// chunk at least, bursts are seen in pieces, and too short.
+constexpr double kBurstGap = 0.002;
+constexpr double kChunkBytes = 128 << 10;
 
 bool Plausible(double iteration_s) { return iteration_s >= kShortestIteration && iteration_s <= kLongestIteration; }
 
@@ -109,19 +113,41 @@ class Modeller {
   bool Measure(double period_s, bool before) {
     if (!Plausible(period_s)) return Miss("no iteration period was found in its traffic");
     const FlowMeter* longest = nullptr;
-    for (const SendFlow* flow : flows_) {
-      const FlowMeter& meter = flow->meter;
+    double burst_s = 0;
+    for (size_t i = 0; i < flows_.size(); ++i) {
+      const FlowMeter& meter = flows_[i]->meter;
       if (!meter.known && before) continue;
       if (!meter.known) return Miss("its traffic was not measured for eight iterations yet");
-      if (longest == nullptr || meter.busy_each_s > longest->busy_each_s) longest = &meter;
-      kept_.bytes[flow->id] = std::clamp<int64_t>(std::llround(meter.bytes_each), 0, kMostBytes);
+      const double each_s = BurstOf(meter, made_.flows[i]);
+      if (longest == nullptr || each_s > burst_s) {
+        longest = &meter;
+        burst_s = each_s;
+      }
+      const int64_t bytes = std::clamp<int64_t>(std::llround(meter.bytes_each), 0, kMostBytes);
+      kept_.bytes[flows_[i]->id] = bytes;
+      made_.flows[i].bytes = Bytes(bytes);
     }
     if (longest == nullptr) return Miss("its traffic was not measured for eight iterations yet");
+    // Nothing is faster than its bytes at what its links give.
+    burst_s = std::min(std::max(burst_s, OnPaths()), longest->period_s);
     kept_.period_s = longest->period_s;
-    kept_.release_s = std::max(0.0, longest->period_s - longest->busy_each_s - longest->held_each_s);
+    kept_.release_s = std::max(0.0, longest->period_s - burst_s - longest->held_each_s);
     kept_.compute_s = std::max(kept_.release_s, std::min(PlannedCompute(), longest->period_s));
-    kept_.least_burst_s = longest->busy_each_s;
+    kept_.least_burst_s = burst_s;
     return true;
+  }
+
+  /// Seconds per iteration that the flow was sending. On slow links what TCP says, which counts the way back of the last
+  /// acknowledgements too.
+  double BurstOf(const FlowMeter& meter, const planner::JointFlow& flow) const {
+    double rate = 0;  // of the best path
+    for (const auto& path : flow.paths) {
+      double least = 1e300;
+      for (const LinkId link : path.links) least = std::min(least, view_.monitor->Available(link).bytes_per_second());
+      rate = std::max(rate, least);
+    }
+    if (kChunkBytes / std::max(1.0, rate) <= kBurstGap) return meter.busy_each_s;
+    return std::clamp(meter.wire_each_s, meter.busy_each_s, std::max(meter.busy_each_s, meter.period_s - meter.held_each_s));
   }
 
   /// Whether what was measured is what it was when `old` was kept, up to `drift` of an iteration.

@@ -3,8 +3,10 @@
 //
 // A job whose period and bytes its agents have measured is modelled by these; a submitted one that is not yet measured by
 // its plan; any other is not modelled and keeps the default class. Measured: a flow's bytes in the mean over at least eight
-// whole iterations, how long its bursts lasted and how long its time window held them back in the same ones; the rest of an
-// iteration is what the job computes before it sends, whatever congestion it sends in and whatever windows it has.
+// whole iterations, how long its bursts lasted (where links are so slow that a burst is seen in pieces, how long TCP had
+// bytes on their way; at least what its bytes take at what the links give) and how long its time window held them back in
+// the same ones; the rest of an iteration is what the job computes before it sends, whatever congestion it sends in and
+// whatever windows it has.
 //
 // A model stays as it is while what is measured is nearly the same (KeptModel): otherwise each plan would change what the
 // next one is made from, and windows would never come to rest.

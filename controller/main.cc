@@ -124,7 +124,9 @@ int Main(int argc, char** argv) {
   }
   const Result<ControllerConfig> config = EffectiveConfig(flags);
   if (!config) return Report(config.error(), kExitUsage);
+  for (const std::string& line : AssumptionsOf(*config)) LogWarn("controller", line);
   if (flags.check_config) {
+    if (const Status files = CheckFiles(*config); !files) return Report(files.error(), kExitUsage);
     fmt::print("{}\n", DescribeConfig(*config));
     return kExitDone;
   }

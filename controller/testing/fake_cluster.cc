@@ -249,7 +249,7 @@ void FakeCluster::Step(double dt) {
 
 /// What an agent finds out about a flow's iterations, once there were four.
 void FakeCluster::FillBurst(const Flow& flow, v1::FlowCounters& counters) const {
-  counters.set_burst_busy_s(flow.busy);
+  counters.set_burst_busy_s(flow.busy * burst_share);
   counters.set_gate_held_s(flow.held);
   if (flow.starts.size() < 4) return;
   std::vector<double> distances;

@@ -78,6 +78,7 @@ class FakeCluster {
 
   bool measures_periods = false;                     ///< agents report periods and bursts
   double most_delay_s = 0;                           ///< of samples on their way, drawn anew for each
+  double burst_share = 1;                            ///< of a burst, that its sender has something to hand to the wire
   bool answers = true;                               ///< to the core's questions, at once
   std::vector<int> priorities;                       ///< TOS bytes that links serve strictly first, in this order
   std::vector<Action> actions;                       ///< everything the core answered

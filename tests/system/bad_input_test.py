@@ -63,6 +63,11 @@ def daemons(processes):
     bad = processes.write("controller.yaml", "version: 1\nlink_rat: 1Gbit/s\n")
     expect(2, [bad, "link_rat"], "weft-controller", "--config", bad, "--check-config")
     expect(2, ["/nowhere.yaml"], "weft-agent", "--config", "/nowhere.yaml", "--check-config")
+    expect(2, ["/nowhere.pem"], "weft-controller", "--check-config", "--link-rate", "1Gbit/s",
+           *(f"--tls-{part}=/nowhere.pem" for part in ("certificate", "key", "authority")), lines=2)  # one: what it assumes
+    agent = ["weft-agent", "--check-config", "--host", "h", "--run-dir", "/tmp", "--controller", "127.0.0.1:1"]
+    expect(2, ["nosuch0"], *agent, "--interfaces", "nosuch0", lines=2)  # one: the configuration
+    expect(2, ["/nowhere.pem"], *agent, *(f"--tls-{part}=/nowhere.pem" for part in ("certificate", "key", "authority")), lines=2)
 
 
 def expect_refused(pieces, *command):

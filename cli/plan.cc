@@ -17,7 +17,6 @@
 #include "formats/emit/emit.h"
 #include "formats/hf_config.h"
 #include "formats/job_yaml.h"
-#include "planner/parallelism/space.h"
 #include "planner/planner.h"
 
 namespace weft::cli {

@@ -271,6 +271,31 @@ TEST(FlowRecorder, AGapEndsABurst) {
   EXPECT_EQ(slot.bursts[1].bytes.load(), 5u);
 }
 
+TEST(FlowRecorder, ABurstLastsWhileTheWireIsBusy) {
+  abi::FlowSlot slot{};
+  FlowRecorder recorder(&slot);
+  constexpr uint64_t ms = 1'000'000;
+  recorder.Active(100 * ms, 10);
+  recorder.Draining(170 * ms);
+  recorder.CloseIdleBurst(125 * ms);
+  recorder.Active(160 * ms, 10);  // more of it
+  recorder.Active(171 * ms, 10);  // the wire was hardly done with what there was
+  recorder.Draining(230 * ms);
+  recorder.CloseIdleBurst(231 * ms);
+  EXPECT_EQ(slot.burst_count.load(), 0u);
+  recorder.CloseIdleBurst(250 * ms);
+  ASSERT_EQ(slot.burst_count.load(), 1u);
+  EXPECT_EQ(slot.bursts[0].start_ns.load(), 100 * ms);
+  EXPECT_EQ(slot.bursts[0].end_ns.load(), 230 * ms);
+  EXPECT_EQ(slot.bursts[0].bytes.load(), 30u);
+  // What comes long after is another one, and the wire was not busy for longer than until then.
+  recorder.Active(300 * ms, 5);
+  recorder.Draining(330 * ms);
+  recorder.Active(340 * ms, 5);
+  ASSERT_EQ(slot.burst_count.load(), 2u);
+  EXPECT_EQ(slot.bursts[1].end_ns.load(), 330 * ms);
+}
+
 TEST(FlowRecorder, CompletionTimesFallIntoPowersOfTwoOfAMicrosecond) {
   abi::FlowSlot slot{};
   FlowRecorder recorder(&slot);

@@ -27,7 +27,7 @@ void SendComm::Sweep(const Tick& tick) {
   }
   MarkAndPace(tick.now);
   if (!tick.sample) return;
-  uint64_t busy_us = 0;  // lanes are busy at the same time: the busiest one speaks for the flow
+  uint64_t busy_us = 0, draining_ns = 0;  // lanes are busy at the same time: the busiest one speaks for the flow
   for (Lane& lane : lanes_) {
     if (lane.state.load(std::memory_order_acquire) != LaneState::kActive) continue;
     abi::LaneTelemetry* telemetry = &recorder_.lane(Index(lane));
@@ -35,6 +35,7 @@ void SendComm::Sweep(const Tick& tick) {
     // A lane that was opened anew counts from zero again.
     const uint64_t before_us = moment.busy_us >= lane.moment.busy_us ? lane.moment.busy_us : 0;
     busy_us = std::max(busy_us, moment.busy_us - before_us);
+    draining_ns = std::max(draining_ns, moment.draining_ns);
     lane.moment = moment;
     // Told from the kernel's count, as the socket is the data thread's to read. The end of a stream counts as one byte.
     if (Index(lane) == 0 && moment.received_bytes >= sizeof(PostedNotice) && !noticed_.exchange(true)) {
@@ -43,6 +44,7 @@ void SendComm::Sweep(const Tick& tick) {
   }
   std::atomic<uint64_t>& busy = recorder_.slot().wire_busy_ns;
   busy.store(busy.load(std::memory_order_relaxed) + busy_us * 1000, std::memory_order_relaxed);
+  if (draining_ns > 0) recorder_.Draining(tick.now + draining_ns);
   recorder_.CloseIdleBurst(tick.now);
 }
 

@@ -26,9 +26,12 @@ TcpMoment SampleTcpInfo(int fd, int family, abi::Direction direction, uint64_t n
   lane->wire_bytes.store(wire, std::memory_order_relaxed);
   lane->retransmits.store(info.tcpi_total_retrans, std::memory_order_relaxed);
   lane->rtt_us.store(info.tcpi_rtt, std::memory_order_relaxed);
+  const uint64_t held = info.tcpi_notsent_bytes + uint64_t{info.tcpi_unacked} * info.tcpi_snd_mss;
+  const double rate = static_cast<double>(info.tcpi_delivery_rate);  // bytes per second, 0: none known yet
   return {.time_ns = now,
           .busy_us = info.tcpi_busy_time - std::min<uint64_t>(info.tcpi_busy_time, info.tcpi_rwnd_limited),
           .received_bytes = info.tcpi_bytes_received,
+          .draining_ns = rate > 0 ? static_cast<uint64_t>(std::min(1.0, static_cast<double>(held) / rate) * 1e9) : 0,
           .silent_ns = uint64_t{info.tcpi_last_ack_recv} * 1'000'000};
 }
 

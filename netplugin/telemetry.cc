@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
@@ -126,19 +127,26 @@ void Telemetry::Close(abi::FlowSlot* slot) {
   if (std::erase_if(private_, is_this) == 0) closed_.push_back(slot);
 }
 
-void FlowRecorder::EmitBurst() {
+uint64_t FlowRecorder::BusyUntil(uint64_t now) const {
+  const uint64_t draining = std::min(now, draining_until_.load(std::memory_order_relaxed));
+  return std::max(slot_->last_progress_ns.load(std::memory_order_relaxed), draining);
+}
+
+void FlowRecorder::EmitBurst(uint64_t now) {
   const uint64_t count = slot_->burst_count.load(std::memory_order_relaxed);
   abi::Burst& burst = slot_->bursts[count % abi::kBurstRing];
   burst.start_ns.store(open_burst_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  burst.end_ns.store(slot_->last_progress_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  burst.end_ns.store(BusyUntil(now), std::memory_order_relaxed);
   burst.bytes.store(burst_bytes_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   slot_->burst_count.store(count + 1, std::memory_order_release);  // release: the entry is there
   open_burst_.store(0, std::memory_order_relaxed);
 }
 
 void FlowRecorder::StartBurst(uint64_t now) {
+  const bool open = open_burst_.load(std::memory_order_relaxed) != 0;
+  if (open && now <= draining_until_.load(std::memory_order_relaxed) + kBurstGapNs) return;  // it goes on
   if (burst_lock_.exchange(true, std::memory_order_acquire)) return;
-  if (open_burst_.load(std::memory_order_relaxed) != 0) EmitBurst();
+  if (open_burst_.load(std::memory_order_relaxed) != 0) EmitBurst(now);
   burst_bytes_.store(0, std::memory_order_relaxed);
   open_burst_.store(now, std::memory_order_relaxed);
   burst_lock_.store(false, std::memory_order_release);
@@ -146,11 +154,11 @@ void FlowRecorder::StartBurst(uint64_t now) {
 
 void FlowRecorder::CloseIdleBurst(uint64_t now) {
   const auto over = [&] {
-    const uint64_t last = slot_->last_progress_ns.load(std::memory_order_relaxed);
-    return open_burst_.load(std::memory_order_relaxed) != 0 && now > last && now - last > kBurstGapNs;
+    const uint64_t busy_until = BusyUntil(now);
+    return open_burst_.load(std::memory_order_relaxed) != 0 && now > busy_until && now - busy_until > kBurstGapNs;
   };
   if (!over() || burst_lock_.exchange(true, std::memory_order_acquire)) return;
-  if (over()) EmitBurst();
+  if (over()) EmitBurst(now);
   burst_lock_.store(false, std::memory_order_release);
 }
 

@@ -1,6 +1,7 @@
 // The process's telemetry segment (abi/segment.h): who may take a slot, and how the data thread writes its own.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -114,12 +115,17 @@ class FlowRecorder {
     waiting_since_ = 0;
   }
 
+  /// Background thread: what was handed to the kernel will be on its way until `until`. On slow links a burst goes on in
+  /// which nobody has anything to do for long.
+  void Draining(uint64_t until) { draining_until_.store(until, std::memory_order_relaxed); }
   /// Background thread: ends a burst that is over though nobody sends any more.
   void CloseIdleBurst(uint64_t now);
 
  private:
   void StartBurst(uint64_t now);
-  void EmitBurst();
+  void EmitBurst(uint64_t now);
+  /// When the wire was last busy, as far as is known at `now`.
+  uint64_t BusyUntil(uint64_t now) const;
 
   abi::FlowSlot* slot_;
   uint64_t last_active_ = 0;
@@ -129,6 +135,7 @@ class FlowRecorder {
   std::atomic<bool> burst_lock_{false};
   std::atomic<uint64_t> open_burst_{0};  // start time, 0: none
   std::atomic<uint64_t> burst_bytes_{0};
+  std::atomic<uint64_t> draining_until_{0};
 };
 
 }  // namespace weft::net

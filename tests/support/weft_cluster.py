@@ -72,9 +72,10 @@ class Job:
 
 
 class WeftCluster:
-    def __init__(self, hosts_per_leaf=2, spines=2, rate="60Mbit/s"):
+    def __init__(self, hosts_per_leaf=2, spines=2, rate="60Mbit/s", config=""):
         self.options = (hosts_per_leaf, spines, rate)
         self.rate = rate
+        self.config = config  # of the controller, beside what its options say
         self.processes = Processes()
         self.next_port = 29700
 
@@ -124,8 +125,9 @@ class WeftCluster:
 
     def start_controller(self, listen=None):
         gateway = self.fabric["mgmt_gateway"]
+        config = self.processes.write("controller.yaml", "version: 1\n" + self.config)
         ready = self.processes.start_ready(
-            "controller", [BIN / "weft-controller", "--listen", listen or f"{gateway}:0", "--http", f"{gateway}:0",
+            "controller", [BIN / "weft-controller", "--config", config, "--listen", listen or f"{gateway}:0", "--http", f"{gateway}:0",
                            "--state-dir", self.processes.path("controller-state"), "--mode", "enforce",
                            "--link-rate", self.rate])
         self.controller, self.http = ready["listen"], ready["http"]

@@ -4,11 +4,11 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cerrno>
-#include <fstream>
+#include <cstdio>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
-#include <sstream>
 
 #include "agent/exporter.h"
 #include "common/parse_units.h"
@@ -111,12 +111,15 @@ Status LoadConfigText(const std::string& text, const std::string& path, AgentCon
 }
 
 Status LoadConfigFile(const std::string& path, AgentConfig* config) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) {
-    return Fail(Code::kNotFound, ErrnoError(fmt::format("read configuration \"{}\"", path), errno).message());
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  std::string text;
+  char piece[4096];
+  for (size_t got = 0; file && (got = std::fread(piece, 1, sizeof piece, file.get())) > 0;) text.append(piece, got);
+  if (!file || std::ferror(file.get()) != 0) {
+    const int cause = errno;
+    return Fail(Code::kNotFound, ErrnoError(fmt::format("read configuration \"{}\"", path), cause).message());
   }
-  return LoadConfigText(text.str(), path, config);
+  return LoadConfigText(text, path, config);
 }
 
 Status CheckConfig(const AgentConfig& config) {

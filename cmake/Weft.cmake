@@ -1,5 +1,6 @@
 # weft_library(name SOURCES ... [DEPENDS ...] [PRIVATE_DEPENDS ...])  -> target weft_<name>, alias weft::<name>
 # weft_program(name SOURCES ... [DEPENDS ...])                         -> executable <name> in bin/
+# weft_install_programs(name ...)                                      -> installs programs that are for users
 # weft_test(name SOURCES ... [DEPENDS ...] [LABELS ...])               -> one GoogleTest binary, one ctest entry per folder
 # weft_system_test(name COMMAND ... [LABELS ...] [TIMEOUT s])          -> a script that exercises built programs
 

@@ -28,10 +28,11 @@ void ArrivalMeter::Arrived(uint64_t now, uint32_t sent, uint64_t bytes, uint64_t
   const int64_t due_ns = static_cast<int64_t>(now) - (Late(now, sent) << kTickShift);
   // What one system call took is not held against itself: the time in between may have been its copying.
   const bool same = anchor_ns_ != 0 && sent == anchor_sent_;
-  if (!same && due_ns + static_cast<int64_t>(kJitterNs) > static_cast<int64_t>(anchor_ns_)) anchor_ns_ = 0;
+  if (!same && due_ns + static_cast<int64_t>(kJitterNs) > static_cast<int64_t>(busy_until_ns_)) anchor_ns_ = 0;
   bytes_ = anchor_ns_ != 0 ? bytes_ + newest_bytes_ : 0;
   newest_bytes_ = bytes;
   if (same || unseen_ns == kUnknown) return;
+  busy_until_ns_ = std::max(anchor_ns_ != 0 ? busy_until_ns_ : 0, now - std::min(now, unseen_ns));
   if (anchor_ns_ == 0) return Anchor(now, sent, unseen_ns);
   const uint64_t passed_ns = now - anchor_ns_;
   if (passed_ns / kExact >= unseen_ns + anchor_unseen_ns_) {

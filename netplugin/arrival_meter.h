@@ -4,7 +4,7 @@
 // Each long chunk says when the kernel was given it, on the sender's clock. Against the least delay that the lane has seen
 // (the clocks' difference is in both) that is the time at which the chunk was due here. One that was due well before an
 // earlier one had come stood in a queue from then on: the time between the two is the wire's, and what came in it is what
-// the path gives. Counted from one arrival whose time is known to the next such: what a read finds beside it, or after
+// the path gives, over any number of chunks as long as that goes on. Counted from one arrival whose time is known to the next such: what a read finds beside it, or after
 // a pause of the reader, has been there for a while. Where the reader paused for so long that the sender may have had to
 // stop, nothing is known of the path.
 //
@@ -73,6 +73,7 @@ class ArrivalMeter {
   uint64_t looked_ns_ = 0;
   uint64_t newest_bytes_ = 0;  // of the newest chunk, and those since that did not say
   uint64_t anchor_ns_ = 0;     // an arrival whose time is known; 0: since then one has come that was not due yet
+  uint64_t busy_until_ns_ = 0; // the wire was, at least: the newest arrival whose time is known
   uint64_t anchor_unseen_ns_ = 0;
   uint32_t anchor_sent_ = 0;   // its tick
   uint64_t bytes_ = 0;         // from that one on, without newest_bytes_

@@ -182,6 +182,33 @@ TEST(ArrivalMeter, AReaderThatStallsAtTheEndOfABurstDoesNotChangeTheRate) {
   EXPECT_NEAR(static_cast<double>(lane.backlog_bytes.load()) / static_cast<double>(lane.backlog_ns.load()), 0.02, 0.002);
 }
 
+TEST(ArrivalMeter, ALongQueueIsMeasuredByAReaderThatLooksRarely) {
+  Path path(0.02);  // a chunk takes 1 ms
+  ArrivalMeter meter;
+  abi::LaneTelemetry lane{};
+  uint64_t looked = 0;
+  for (uint64_t i = 0; i < 2000; ++i) {  // 60 ms are queued all the time; somebody looks every 5 ms
+    const uint64_t sent = kStart + (i < 60 ? 0 : (i - 59)) * kMs, arrival = path.Send(sent);
+    const uint64_t seen = (arrival / (5 * kMs) + 1) * 5 * kMs;
+    meter.Arrived(seen, SentTick(sent), kChunk, seen != looked ? 5 * kMs : ArrivalMeter::kUnknown, &lane);
+    looked = seen;
+  }
+  EXPECT_GT(lane.backlog_ns.load(), 1700 * kMs);
+  EXPECT_NEAR(static_cast<double>(lane.backlog_bytes.load()) / static_cast<double>(lane.backlog_ns.load()), 0.02, 0.001);
+}
+
+TEST(ArrivalMeter, AReaderThatLooksRarelySeesNoQueueOnAnIdleWire) {
+  ArrivalMeter meter;
+  abi::LaneTelemetry lane{};
+  uint64_t looked = 0;
+  for (uint64_t i = 0; i < 2000; ++i) {  // a chunk every 4 ms, found up to 5 ms later
+    const uint64_t sent = kStart + i * 4 * kMs, seen = (sent / (5 * kMs) + 1) * 5 * kMs;
+    meter.Arrived(seen, SentTick(sent), kChunk, seen != looked ? 5 * kMs : ArrivalMeter::kUnknown, &lane);
+    looked = seen;
+  }
+  EXPECT_EQ(lane.backlog_ns.load(), 0u);
+}
+
 TEST(ArrivalMeter, CountingBeginsWhereAnArrivalIsKnownWell) {
   Path path(0.001);
   ArrivalMeter meter;

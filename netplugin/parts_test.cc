@@ -276,11 +276,11 @@ TEST(FlowRecorder, ABurstLastsWhileTheWireIsBusy) {
   FlowRecorder recorder(&slot);
   constexpr uint64_t ms = 1'000'000;
   recorder.Active(100 * ms, 10);
-  recorder.Draining(170 * ms);
+  recorder.Draining(125 * ms, 45 * ms);
   recorder.CloseIdleBurst(125 * ms);
   recorder.Active(160 * ms, 10);  // more of it
   recorder.Active(171 * ms, 10);  // the wire was hardly done with what there was
-  recorder.Draining(230 * ms);
+  recorder.Draining(175 * ms, 55 * ms);
   recorder.CloseIdleBurst(231 * ms);
   EXPECT_EQ(slot.burst_count.load(), 0u);
   recorder.CloseIdleBurst(250 * ms);
@@ -290,10 +290,16 @@ TEST(FlowRecorder, ABurstLastsWhileTheWireIsBusy) {
   EXPECT_EQ(slot.bursts[0].bytes.load(), 30u);
   // What comes long after is another one, and the wire was not busy for longer than until then.
   recorder.Active(300 * ms, 5);
-  recorder.Draining(330 * ms);
+  recorder.Draining(300 * ms, 30 * ms);
   recorder.Active(340 * ms, 5);
   ASSERT_EQ(slot.burst_count.load(), 2u);
   EXPECT_EQ(slot.bursts[1].end_ns.load(), 330 * ms);
+  // What was forecast may take less: then it is not waited for.
+  recorder.Draining(341 * ms, 90 * ms);
+  recorder.Draining(366 * ms, 0);
+  recorder.CloseIdleBurst(370 * ms);
+  ASSERT_EQ(slot.burst_count.load(), 3u);
+  EXPECT_EQ(slot.bursts[2].end_ns.load(), 366 * ms);
 }
 
 TEST(FlowRecorder, CompletionTimesFallIntoPowersOfTwoOfAMicrosecond) {

@@ -85,6 +85,7 @@ int RecvComm::Test(Request* request, int* done, int* size) {
 }
 
 void RecvComm::Progress() {
+  if (metering_) look_ns_ = MeterNs();
   const uint32_t open = open_.load(std::memory_order_acquire);
   const uint32_t readable = ReadableLanes(open);
   if (matcher_) [[unlikely]] matcher_->Notify((open & 1) ? lanes_[0].fd : -1);
@@ -110,7 +111,6 @@ void RecvComm::Progress() {
       Fail(nccl::kRemoteError, lane_lost_ ? "a lane broke with a part of a message" : "a message was left out");
     }
     if (!recorder_.waiting()) recorder_.WaitBegins(NowNs());
-    if (metering_) looked_ns_ = MeterNs();
   }
 }
 
@@ -150,7 +150,7 @@ uint64_t RecvComm::Pump(Lane& lane, bool readable) {
       if (parsed == Parsed::kChunkDone) continue;
     }
     if (!readable) {
-      lane.drained = true;
+      if (metering_) NoteEmpty(lane);
       break;
     }
     if (reads++ == kReadsPerCall) break;
@@ -215,11 +215,24 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
 
 void RecvComm::MeterArrival(Lane& lane) {
   const uint64_t bytes = sizeof(ChunkHeader) + lane.header.length + lane.header.padding;
-  metering_ = lane.header.sent != 0;
-  if (!metering_) return lane.meter.ArrivedUntimed(bytes);
+  if (lane.header.sent == 0) return lane.meter.ArrivedUntimed(bytes);
+  metering_ = true;
   const uint64_t now = MeterNs();
-  const uint64_t unseen_ns = lane.awaited ? now - looked_ns_ : ArrivalMeter::kUnknown;
+  const uint64_t unseen_ns = lane.came_after_ns != 0 ? now - lane.came_after_ns : ArrivalMeter::kUnknown;
   lane.meter.Arrived(now, lane.header.sent, bytes, unseen_ns, &recorder_.lane(Index(lane)));
+}
+
+void RecvComm::NoteRead(Lane& lane, uint64_t bytes, bool drained) {
+  lane.came_after_ns = lane.drained ? lane.looked_ns : 0;
+  lane.unread = lane.drained ? bytes : lane.unread + bytes;
+  if (lane.unread > window_.load(std::memory_order_relaxed)) lane.meter.Forget();
+  lane.drained = false;
+  if (drained) NoteEmpty(lane);
+}
+
+void RecvComm::NoteEmpty(Lane& lane) {
+  lane.drained = true;
+  lane.looked_ns = look_ns_;
 }
 
 /// The buffer that a chunk belongs to; nullptr if its message is not posted yet, or after Fail() if the header cannot be
@@ -314,7 +327,7 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
     got = recv(lane.fd, &lane.stage[lane.end], asked, MSG_DONTWAIT);
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-    lane.drained = lane.drained || errno == EAGAIN;
+    if (metering_ && errno == EAGAIN) NoteEmpty(lane);
     return ReadResult::kStop;
   }
   // A sender that closes before it has read the acknowledgement of a late lane resets that lane, which carried nothing.
@@ -331,16 +344,15 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
     return ReadResult::kStop;
   }
   const auto bytes = static_cast<uint64_t>(got);
-  lane.awaited = std::exchange(lane.drained, bytes < asked);
-  lane.unread = lane.awaited ? bytes : lane.unread + bytes;
-  if (lane.unread > window_.load(std::memory_order_relaxed)) lane.meter.Forget();
+  const bool drained = bytes < asked;
+  if (metering_) NoteRead(lane, bytes, drained);
   Bump(recorder_.lane(Index(lane)).bytes, bytes);
   const uint64_t payload = lane.in_payload ? std::min(bytes, lane.left) : 0;
   lane.to += payload;
   lane.left -= payload;
   lane.end += static_cast<uint32_t>(bytes - payload);
   *moved += bytes;
-  return lane.drained ? ReadResult::kDrained : ReadResult::kMore;
+  return drained ? ReadResult::kDrained : ReadResult::kMore;
 }
 
 void RecvComm::Fail(int code, const char* what) {

@@ -82,10 +82,12 @@ class RecvComm final : public Comm, public BackgroundTask {
     char* to = nullptr;
     std::unique_ptr<char[]> stage;
     uint32_t short_chunks = 0;  // in a row; from kShortChunks on acknowledgements wait
-    bool drained = true;        // nothing was left to be read at the newest look
-    bool awaited = true;        // nor at the one before: what the stage holds has come since
-    bool metered = false;       // the chunk whose header is staged, and not taken yet
-    uint64_t unread = 0;        // bytes that have come while there was always something to be read
+    bool metered = false;        // the chunk whose header is staged, and not taken yet
+    // While metering_:
+    bool drained = false;        // nothing was left to be read at the newest look,
+    uint64_t looked_ns = 0;      // which was not before this
+    uint64_t came_after_ns = 0;  // what the newest read has brought; 0: it may have been there for long
+    uint64_t unread = 0;         // bytes that have come while there was always something to be read
     ArrivalMeter meter;
   };
 
@@ -108,6 +110,8 @@ class RecvComm final : public Comm, public BackgroundTask {
   int AfterPost(Request** request);
   void CountChunk(Lane& lane);
   void MeterArrival(Lane& lane);
+  void NoteRead(Lane& lane, uint64_t bytes, bool drained);
+  void NoteEmpty(Lane& lane);
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
   ReadResult Read(Lane& lane, uint64_t* moved);
@@ -141,8 +145,8 @@ class RecvComm final : public Comm, public BackgroundTask {
   int64_t tag_ = kNoTag;  // of all receives so far; kNoTag: there was none, or tags decide
   std::unique_ptr<TagMatcher> matcher_;
   uint32_t pending_ = 0;  // posted and not complete
-  bool metering_ = false;      // chunks say when they were sent
-  uint64_t looked_ns_ = 0;     // the newest look that found nothing on any lane that is waited for, while metering_
+  bool metering_ = false;      // chunks have said when they were sent
+  uint64_t look_ns_ = 0;       // when the look under way began, while metering_
   std::atomic<uint64_t> window_{kLeastWindow};  // that the senders of all lanes have for sure; by the background thread
   bool lane_lost_ = false;  // one was closed without its last chunk: all are, or what it carried may be missing
   int error_ = nccl::kSuccess;

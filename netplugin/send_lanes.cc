@@ -35,7 +35,9 @@ void SendComm::Sweep(const Tick& tick) {
     // A lane that was opened anew counts from zero again.
     const uint64_t before_us = moment.busy_us >= lane.moment.busy_us ? lane.moment.busy_us : 0;
     busy_us = std::max(busy_us, moment.busy_us - before_us);
-    draining_ns = std::max(draining_ns, moment.draining_ns);
+    // A peer that does not read holds bytes back, not the wire.
+    const bool shut = 2000 * (moment.shut_us - std::min(moment.shut_us, lane.moment.shut_us)) > tick.now - lane.moment.time_ns;
+    if (!shut) draining_ns = std::max(draining_ns, moment.draining_ns);
     lane.moment = moment;
     // Told from the kernel's count, as the socket is the data thread's to read. The end of a stream counts as one byte.
     if (Index(lane) == 0 && moment.received_bytes >= sizeof(PostedNotice) && !noticed_.exchange(true)) {
@@ -44,7 +46,7 @@ void SendComm::Sweep(const Tick& tick) {
   }
   std::atomic<uint64_t>& busy = recorder_.slot().wire_busy_ns;
   busy.store(busy.load(std::memory_order_relaxed) + busy_us * 1000, std::memory_order_relaxed);
-  if (draining_ns > 0) recorder_.Draining(tick.now + draining_ns);
+  recorder_.Draining(tick.now, draining_ns);
   recorder_.CloseIdleBurst(tick.now);
 }
 

@@ -9,6 +9,8 @@
 namespace weft::net {
 namespace {
 
+constexpr double kForecast = 0.1;  // seconds: a few samples, each of which says it anew
+
 // The TCP header carries the 12 bytes of timestamps.
 uint64_t HeaderBytes(int family) { return family == AF_INET6 ? 72 : 52; }
 
@@ -31,7 +33,8 @@ TcpMoment SampleTcpInfo(int fd, int family, abi::Direction direction, uint64_t n
   return {.time_ns = now,
           .busy_us = info.tcpi_busy_time - std::min<uint64_t>(info.tcpi_busy_time, info.tcpi_rwnd_limited),
           .received_bytes = info.tcpi_bytes_received,
-          .draining_ns = rate > 0 ? static_cast<uint64_t>(std::min(1.0, static_cast<double>(held) / rate) * 1e9) : 0,
+          .shut_us = info.tcpi_rwnd_limited,
+          .draining_ns = rate > 0 ? static_cast<uint64_t>(std::min(kForecast, static_cast<double>(held) / rate) * 1e9) : 0,
           .silent_ns = uint64_t{info.tcpi_last_ack_recv} * 1'000'000};
 }
 

@@ -11,6 +11,7 @@ struct TcpMoment {
   uint64_t time_ns = 0;         ///< 0: never looked at
   uint64_t busy_us = 0;         ///< since it was opened: had bytes unacknowledged while the peer's window was open
   uint64_t received_bytes = 0;  ///< payload, and one for the end of the stream
+  uint64_t shut_us = 0;         ///< since it was opened: had bytes to send while the peer's window was shut
   uint64_t draining_ns = 0;     ///< until all that it holds is acknowledged, at the rate of the newest acknowledgements
   uint64_t silent_ns = 0;       ///< since the peer's host last acknowledged anything, be it that its window is closed
 };

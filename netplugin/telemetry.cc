@@ -127,6 +127,12 @@ void Telemetry::Close(abi::FlowSlot* slot) {
   if (std::erase_if(private_, is_this) == 0) closed_.push_back(slot);
 }
 
+void FlowRecorder::Draining(uint64_t now, uint64_t left) {
+  const uint64_t said = draining_until_.load(std::memory_order_relaxed);
+  // Where nothing is left the wire was busy until some time before, and not until what was said earlier.
+  draining_until_.store(left > 0 ? now + left : std::min(said, now), std::memory_order_relaxed);
+}
+
 uint64_t FlowRecorder::BusyUntil(uint64_t now) const {
   const uint64_t draining = std::min(now, draining_until_.load(std::memory_order_relaxed));
   return std::max(slot_->last_progress_ns.load(std::memory_order_relaxed), draining);

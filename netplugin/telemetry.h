@@ -115,9 +115,9 @@ class FlowRecorder {
     waiting_since_ = 0;
   }
 
-  /// Background thread: what was handed to the kernel will be on its way until `until`. On slow links a burst goes on in
-  /// which nobody has anything to do for long.
-  void Draining(uint64_t until) { draining_until_.store(until, std::memory_order_relaxed); }
+  /// Background thread: what was handed to the kernel will be on its way for `left` ns more, as far as is known at `now`.
+  /// On slow links a burst goes on in which nobody has anything to do for long.
+  void Draining(uint64_t now, uint64_t left);
   /// Background thread: ends a burst that is over though nobody sends any more.
   void CloseIdleBurst(uint64_t now);
 

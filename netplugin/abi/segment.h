@@ -85,7 +85,8 @@ struct LaneTelemetry {
 };
 static_assert(sizeof(LaneTelemetry) == 56);
 
-/// One burst: a run of chunks without a gap of more than 2 ms. Times are CLOCK_MONOTONIC nanoseconds of the host.
+/// One burst: a run of chunks without a gap of more than 2 ms in which the wire was idle. Times are CLOCK_MONOTONIC
+/// nanoseconds of the host.
 struct Burst {
   std::atomic<uint64_t> start_ns;
   std::atomic<uint64_t> end_ns;

@@ -4,9 +4,9 @@
 // Each long chunk says when the kernel was given it, on the sender's clock. Against the least delay that the lane has seen
 // (the clocks' difference is in both) that is the time at which the chunk was due here. One that was due well before an
 // earlier one had come stood in a queue from then on: the time between the two is the wire's, and what came in it is what
-// the path gives, over any number of chunks as long as that goes on. Counted from one arrival whose time is known to the next such: what a read finds beside it, or after
-// a pause of the reader, has been there for a while. Where the reader paused for so long that the sender may have had to
-// stop, nothing is known of the path.
+// the path gives, over any number of chunks as long as that goes on. Counted from one arrival whose time is known to the
+// next such: what a read finds beside it, or after a pause of the reader, has been there for a while. Where the reader
+// paused for so long that the sender may have had to stop, nothing is known of the path.
 //
 // Limits: queues of less than kJitterNs are not seen, which on links above some 10 Gbit/s are most of them; a queue that
 // stands for minutes is forgotten by kForget; a sender that is held by the receiver's window looks like a slow path.

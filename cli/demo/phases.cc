@@ -18,7 +18,7 @@ namespace {
 
 using testbed::Output;
 
-constexpr int64_t kGlobalBatch = 112;   // sets compute against communication: 40 to 70 % of an iteration alone
+constexpr int64_t kGlobalBatch = 176;   // sets compute against communication: 40 to 70 % of an iteration alone
 constexpr double kComputeSlice = 0.06;  // of the duration, three times
 constexpr double kDefaultSlice = 0.1;   // each job alone, each draw
 constexpr Seconds kLeastCompute{5};     // a few iterations of both jobs, however short the duration

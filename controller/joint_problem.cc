@@ -128,7 +128,7 @@ class Modeller {
       made_.flows[i].bytes = Bytes(bytes);
     }
     if (longest == nullptr) return Miss("its traffic was not measured for eight iterations yet");
-    // Nothing is faster than its bytes at what its links give, if that is not thought to be less than it is.
+    // Nothing is faster than its bytes at what its links give; where they are thought to give too little, TCP knows better.
     burst_s = std::max(burst_s, std::min(OnPaths(), longest->wire_each_s));
     kept_.period_s = longest->period_s;
     kept_.release_s = std::max(0.0, longest->period_s - burst_s - longest->held_each_s);

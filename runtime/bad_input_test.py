@@ -46,6 +46,8 @@ def wrong_input(processes):
         ([*base, "--duration", "10"], ["--duration", '"10"']),
         ([*base, "--communication", "maybe"], ["--communication", "maybe", "on or off"]),
         ([*base, "--steps", "0"], ["steps 0"]),
+        ([*base, "--duration", "1s", "--min-steps", "0"], ["min steps 0"]),
+        ([*base, "--min-steps", "3"], ["--min-steps", "--duration"]),
         ([*base, "--bogus", "1"], ["--bogus"]),
     ]
     for arguments, pieces in cases:

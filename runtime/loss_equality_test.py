@@ -43,6 +43,7 @@ def main():
         chosen = train(processes, "chosen", 4, [*arguments, *table])
         chosen_again = train(processes, "chosen-again", 4, [*arguments, *table])
         bounded = train(processes, "bounded", 4, [*SMALL, "--duration", "200ms"])
+        least = train(processes, "least", 4, [*SMALL, "--duration", "1ms", "--min-steps", "7"])
     for lines, ranks in ((alone, 1), (first, 4), (again, 4)):
         check_shape(lines, ranks)
     check_bytes(first, 4)
@@ -60,6 +61,7 @@ def main():
     print(f"with halving-doubling and two levels in place of the ring the loss differs by {off:.3g} at most")
     print("two runs of 4 ranks are bit-identical")
     check(len(losses(bounded)) >= 1, "a run with a duration made no step")
+    check(len(losses(least)) == 7, f"at least 7 steps in 1 ms: {len(losses(least))} were made")
     print(f"all ranks agreed to stop after step {len(losses(bounded)) - 1} of a run of 200 ms")
 
 

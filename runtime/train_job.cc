@@ -46,6 +46,7 @@ Status CheckOptions(const TrainOptions& options) {
   if (options.threads < 1) return wrong("threads " + std::to_string(options.threads) + ": expected at least 1");
   if (options.bucket.count() < 4) return wrong("bucket of less than one float: expected at least 4B");
   if (!options.duration && options.steps < 1) return wrong("steps " + std::to_string(options.steps) + ": expected >= 1");
+  if (options.min_steps < 1) return wrong("min steps " + std::to_string(options.min_steps) + ": expected >= 1");
   if (options.world > 1 && options.communication) {
     if (options.plugin.empty()) return wrong("world " + std::to_string(options.world) + " needs --plugin");
     if (options.rendezvous.empty()) return wrong("world " + std::to_string(options.world) + " needs --rendezvous");
@@ -66,6 +67,7 @@ std::string Fingerprint(const TrainOptions& options, const planner::ModelSpec& m
   add("global batch", std::to_string(options.global_batch));
   if (!options.duration) add("steps", std::to_string(options.steps));
   if (options.duration) add("duration", std::to_string(options.duration->count()) + " s");
+  if (options.min_steps > 1) add("min steps", std::to_string(options.min_steps));
   add("learning rate", std::to_string(options.learning_rate));
   add("seed", std::to_string(options.seed));
   add("bucket", std::to_string(options.bucket.count()) + " B");
@@ -128,7 +130,7 @@ class Loop {
     exchange_.Begin();
     WEFT_ASSIGN_OR_RETURN(const float loss, trainer_.Forward(samples));
     const Seconds forward = clock_.Now() - begin;
-    exchange_.SetContribution(loss, options_.rank == 0 && TimeIsUp());
+    exchange_.SetContribution(loss, options_.rank == 0 && TimeIsUp(step));
     WEFT_RETURN_IF_ERROR(trainer_.Backward());
     const Seconds wait = clock_.Now();
     WEFT_ASSIGN_OR_RETURN(const StepAgreement agreed, exchange_.Wait());
@@ -136,7 +138,7 @@ class Loop {
     WEFT_RETURN_IF_ERROR(trainer_.Update());
     const Seconds end = clock_.Now();
     // Without an exchange each rank is alone with its own clock.
-    const bool stop = options_.communication ? agreed.stop : TimeIsUp();
+    const bool stop = options_.communication ? agreed.stop : TimeIsUp(step);
     std::vector<Seconds> ready;
     for (const Seconds time : exchange_.ready()) ready.push_back(time - begin);
     return Outcome{.facts = {.step = step,
@@ -153,7 +155,10 @@ class Loop {
   }
 
  private:
-  bool TimeIsUp() const { return options_.duration && clock_.Now() - start_ >= *options_.duration; }
+  /// Whether `step` may be the last.
+  bool TimeIsUp(int64_t step) const {
+    return options_.duration && step + 1 >= options_.min_steps && clock_.Now() - start_ >= *options_.duration;
+  }
 
   const TrainOptions& options_;
   const TextData& text_;

@@ -22,6 +22,7 @@ struct TrainOptions {
   int64_t global_batch = 8;              ///< samples per step, all ranks together
   int64_t steps = 30;
   std::optional<Seconds> duration;       ///< in place of steps: rank 0 decides the last one
+  int64_t min_steps = 1;                 ///< with duration: the last one is not before this many, however slow they are
   double learning_rate = 1e-3;
   uint64_t seed = 1;
   Bytes bucket{1 << 20};

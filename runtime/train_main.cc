@@ -76,8 +76,12 @@ void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
   app.add_option("--seq", o.sequence, "bytes per sample")->capture_default_str();
   app.add_option("--global-batch", o.global_batch, "samples per step over all ranks")->capture_default_str();
   auto* steps = app.add_option("--steps", o.steps, "steps to train")->capture_default_str();
-  AddParsed(app, "--duration", weft::ParseDuration, o.duration, "in place of --steps: for so long", "TIME, as in 10s")
-      ->excludes(steps);
+  auto* duration = AddParsed(app, "--duration", weft::ParseDuration, o.duration, "in place of --steps: for so long",
+                             "TIME, as in 10s");
+  duration->excludes(steps);
+  app.add_option("--min-steps", o.min_steps, "with --duration: at least so many, however long they take")
+      ->needs(duration)
+      ->capture_default_str();
   app.add_option("--lr", o.learning_rate, "learning rate of AdamW")->capture_default_str();
   app.add_option("--seed", o.seed, "of parameters and batches")->capture_default_str();
   app.add_option("--threads", o.threads, "threads of LibTorch")->capture_default_str();

@@ -2,7 +2,8 @@
 """Runs every expression of a Grafana dashboard against a live Prometheus, as Grafana would, and fails where a panel
 would stay empty or show an error.
 
-    check_dashboard.py --prometheus http://127.0.0.1:9090 [--dashboard weft.json] [--rate-interval 15s] [--allow-empty]
+    check_dashboard.py --prometheus http://127.0.0.1:9090 [--dashboard weft.json] [--rate-interval 15s] [--window 60]
+                       [--allow-empty]
 
 Exit: 0 every expression has data, 1 some has not, 2 wrong usage or the dashboard cannot be read.
 """
@@ -55,12 +56,13 @@ def substitute(expression, values):
     return expression
 
 
-def ask(prometheus, expression):
-    """(number of series with a value, error text)"""
+def ask(prometheus, expression, window):
+    """(number of series with a value within the last `window` seconds, error text)"""
     if "$" in expression:
         return 0, f"unknown variable in {expression}"
     try:
-        return sum(not math.isnan(value) for _, value in prometheus.query(expression)), ""
+        series = prometheus.query_range(expression, window)
+        return sum(not all(math.isnan(value) for value in values) for _, values in series), ""
     except ApiError as error:
         return 0, str(error)
 
@@ -70,6 +72,8 @@ def main():
     parser.add_argument("--prometheus", required=True, metavar="URL")
     parser.add_argument("--dashboard", default=HERE / "weft.json", type=pathlib.Path)
     parser.add_argument("--rate-interval", default="15s", help="what Grafana would take: four scrape intervals")
+    parser.add_argument("--window", default=60.0, type=float, metavar="SECONDS",
+                        help="what a panel shows: a series with a value anywhere in it is there")
     parser.add_argument("--allow-empty", action="store_true", help="fail on errors only, and list what is empty")
     arguments = parser.parse_args()
     try:
@@ -87,7 +91,7 @@ def main():
              for name, metric, label in asked_variables] + expressions(dashboard)
     empty, failed = 0, 0
     for where, expression in asked:
-        count, error = ask(prometheus, substitute(expression, values))
+        count, error = ask(prometheus, substitute(expression, values), arguments.window)
         if where.startswith("annotation ") and not error:
             print(f"ok    {count:4d} series  {where} (may be empty: it marks moments): {expression}")
             continue

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -44,6 +45,12 @@ class Prometheus:
         if data["resultType"] == "scalar":
             return [({}, float(data["result"][1]))]
         return [(series["metric"], float(series["value"][1])) for series in data["result"]]
+
+    def query_range(self, expression, seconds):
+        """[(labels, [value, ...]), ...] of the last so many seconds, 31 moments of them."""
+        end = time.time()
+        data = self.get("query_range", query=expression, start=end - seconds, end=end, step=seconds / 30)
+        return [(series["metric"], [float(value) for _, value in series["values"]]) for series in data["result"]]
 
     def metric_names(self):
         """Names with series."""

@@ -71,12 +71,15 @@ void ReadTransport(Environment* environment) {
 
 void ReadRdma(RdmaEnvironment* rdma, std::vector<std::string>* problems) {
   const char* name = nullptr;
-  int disable = 0;
+  int disable = 0, failover = 1;
   ReadNumber({"NCCL_IB_DISABLE"}, 0, 1, &disable, problems);
   rdma->disabled = disable != 0;
   if (const char* devices = FirstSet({"NCCL_IB_HCA"}, &name)) rdma->devices = devices;
   ReadNumber({"WEFT_RDMA_SPLIT_BYTES"}, uint32_t{128}, uint32_t{1 << 30}, &rdma->split_bytes, problems);
   ReadNumber({"WEFT_RDMA_RECOVERY_S"}, 1, 86400, &rdma->recovery_s, problems);
+  ReadNumber({"WEFT_RDMA_FAILOVER"}, 0, 1, &failover, problems);
+  rdma->failover = failover != 0;
+  ReadNumber({"WEFT_RDMA_FAILBACK_S"}, 0, 86400, &rdma->failback_s, problems);
   ReadNumber({"NCCL_IB_QPS_PER_CONNECTION"}, 1, 8, &rdma->queue_pairs, problems);
   ReadNumber({"NCCL_IB_GID_INDEX"}, -1, 255, &rdma->gid_index, problems);
   ReadFamily("NCCL_IB_ADDR_FAMILY", &rdma->family, problems);

@@ -76,6 +76,8 @@ struct RdmaEnvironment {
   std::string devices;
   uint32_t split_bytes = 64 << 10;
   int recovery_s = 60;
+  bool failover = true;
+  int failback_s = 5;
   int queue_pairs = 4;
   int gid_index = -1;
   int family = 0;  ///< AF_INET, AF_INET6; 0: IPv4 first

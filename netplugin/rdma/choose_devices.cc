@@ -3,6 +3,7 @@
 
 #include "netplugin/log.h"
 #include "netplugin/rdma/gid.h"
+#include "netplugin/rdma/port_choice.h"
 #include "netplugin/rdma/transport.h"
 
 namespace weft::net::rdma {
@@ -22,10 +23,14 @@ RdmaDevices FindRdmaDevices(const RdmaEnvironment& environment, const std::vecto
     found.why = "no interface with an address where the ends could meet (NCCL_SOCKET_IFNAME)";
     return found;
   }
-  for (const std::shared_ptr<Port>& port : ports.usable) {
+  std::vector<std::string> paths;
+  for (const auto& port : ports.usable) paths.push_back(PciPath(port->name().substr(0, port->name().find(':'))));
+  SetStandbys(ports.usable, paths);
+  for (size_t i = 0; i < ports.usable.size(); ++i) {
+    const std::shared_ptr<Port>& port = ports.usable[i];
     Device device;
     device.name = port->name();
-    device.pci_path = PciPath(port->name().substr(0, port->name().find(':')));
+    device.pci_path = paths[i];
     for (const Device& other : found.devices) {
       if (other.pci_path == device.pci_path) device.pci_path.clear();  // NCCL wants each path once
     }

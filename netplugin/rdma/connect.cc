@@ -113,9 +113,11 @@ int RdmaConnector::SayHello(const Handle& handle, const LocalEnd& end, Pending* 
   const auto lanes = static_cast<uint32_t>(environment.queue_pairs);
   std::string why;
   pending->flow = RandomBits();
-  pending->pairs = QueuePairs::Make(end.port, lanes, false, &why);
+  PortChoice choice(end.port, pending->flow);
+  const std::shared_ptr<Port>& port = choice.Choose(*end.port, false, NowNs());
+  pending->pairs = QueuePairs::Make(port, lanes, false, &why);
   if (!pending->pairs) return Refused(handle, nccl::kSystemError, why.c_str());
-  const auto ports = SpreadPorts(pending->flow, lanes, end.port->path_probe());
+  const auto ports = SpreadPorts(pending->flow, lanes, port->path_probe());
   for (uint32_t lane = 0; lane < lanes; ++lane) pending->pairs->SetUdpPort(lane, ports[lane]);
   pending->pairs->SetUdpPort(kControlLane, ports[lanes]);
   pending->traffic_class = end.traffic_class;
@@ -131,6 +133,7 @@ int RdmaConnector::SayHello(const Handle& handle, const LocalEnd& end, Pending* 
   hello.cookie = handle.cookie;
   hello.flow = pending->flow;
   pending->pairs->Describe(&hello);
+  hello.port.others = static_cast<uint8_t>(choice.Others(*port));
   if (pending->control->Send(hello)) return nccl::kSuccess;
   return Refused(handle, nccl::kRemoteError, std::strerror(errno));
 }
@@ -159,6 +162,7 @@ int RdmaConnector::Finish(const Handle& handle, const LocalEnd& end, Pending* pe
                     .peer = PeerOf(handle),
                     .listen_port = handle.port};
   setup.control = std::move(pending->control);
+  setup.home = end.port;
   setup.pairs = std::move(pending->pairs);
   setup.peer = welcome;
   *comm = std::make_unique<SendFlow>(services_, std::move(setup), pending->traffic_class);

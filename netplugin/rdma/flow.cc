@@ -4,8 +4,11 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
+#include <utility>
 
 #include "netplugin/log.h"
 
@@ -66,9 +69,11 @@ Flow::Flow(const Services& services, Setup setup)
       recorder_(services.telemetry.Open(setup.identity)),
       slot_(&recorder_.slot()),
       control_(std::move(setup.control)),
+      ports_(std::move(setup.home), setup.identity.flow),
       pairs_(std::move(setup.pairs)),
       peer_memory_(setup.peer.memory_address),
-      peer_memory_key_(setup.peer.memory_key) {
+      peer_memory_key_(setup.peer.memory_key),
+      peer_others_(setup.peer.port.others) {
   PublishLanes();
 }
 
@@ -87,12 +92,12 @@ const char* Flow::direction() const {
 }
 
 int Flow::RegMr(void* data, size_t size, int type, void** mhandle) {
-  const int known = pairs_->port()->ptr_support() & (nccl::kPtrHost | nccl::kPtrCuda);
+  const std::shared_ptr<Port>& port = ports_.home();
+  const int known = port->ptr_support() & (nccl::kPtrHost | nccl::kPtrCuda);
   if ((type & known) == 0 || type == nccl::kPtrDmaBuf) return nccl::kInvalidUsage;
-  MemoryRegion* region = pairs_->port()->Register(data, size);
+  MemoryRegion* region = port->Register(data, size);
   if (!region) {
-    Log(nccl::kLogWarn, "register %zu bytes at %p with %s: %s", size, data, pairs_->port()->name().c_str(),
-        std::strerror(errno));
+    Log(nccl::kLogWarn, "register %zu bytes at %p with %s: %s", size, data, port->name().c_str(), std::strerror(errno));
     return nccl::kSystemError;
   }
   region->of_gpu = type == nccl::kPtrCuda;
@@ -101,9 +106,10 @@ int Flow::RegMr(void* data, size_t size, int type, void** mhandle) {
 }
 
 int Flow::RegMrDmaBuf(void* data, size_t size, int, uint64_t offset, int fd, void** mhandle) {
-  MemoryRegion* region = pairs_->port()->RegisterDmaBuf(offset, size, reinterpret_cast<uint64_t>(data), fd);
+  const std::shared_ptr<Port>& port = ports_.home();
+  MemoryRegion* region = port->RegisterDmaBuf(offset, size, reinterpret_cast<uint64_t>(data), fd);
   if (!region) {
-    Log(nccl::kLogWarn, "register dma-buf %d of %zu bytes with %s: %s", fd, size, pairs_->port()->name().c_str(),
+    Log(nccl::kLogWarn, "register dma-buf %d of %zu bytes with %s: %s", fd, size, port->name().c_str(),
         std::strerror(errno));
     return errno == EOPNOTSUPP ? nccl::kInvalidUsage : nccl::kSystemError;
   }
@@ -112,8 +118,14 @@ int Flow::RegMrDmaBuf(void* data, size_t size, int, uint64_t offset, int fd, voi
 }
 
 int Flow::DeregMr(void* mhandle) {
-  pairs_->port()->Deregister(static_cast<MemoryRegion*>(mhandle));
+  ports_.home()->Deregister(static_cast<MemoryRegion*>(mhandle));
   return nccl::kSuccess;
+}
+
+ibv_mr* Flow::Elsewhere(MemoryRegion* region) {
+  ibv_mr* mr = ports_.home()->Copy(region, pairs_->port());
+  if (!mr) Fail(nccl::kSystemError, (std::string("register memory with this port, too: ") + std::strerror(errno)).c_str());
+  return mr;
 }
 
 void Flow::Poll() {
@@ -142,6 +154,7 @@ void Flow::LaneFailed(uint32_t lane, ibv_wc_status status) {
 void Flow::Stop(uint32_t generation) {
   state_ = State::kWaiting;
   stopping_ = true;
+  connecting_ = false;
   next_generation_ = generation;
   pairs_->BeginStop();
   // Most devices end what was posted at once. What takes longer is looked at in the sweeps to come: others wait for this
@@ -161,17 +174,49 @@ void Flow::ContinueStop() {
   } while (count == 16);
   if (error_ != nccl::kSuccess || !pairs_->Stopped()) return;
   stopping_ = false;
+  const uint64_t now = NowNs();
+  pairs_->port()->Sweep({now, false});  // its event may come after this flow's turn
+  const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), std::exchange(distrusted_, false), now);
   std::string why;
-  if (pairs_->Restart(next_generation_, &why)) {
+  if (port == pairs_->port() ? pairs_->Restart(next_generation_, &why) : MoveTo(port, &why)) {
     OnStopped();
   } else {
     Fail(nccl::kSystemError, why.c_str());
   }
 }
 
+/// Queue pairs of the next generation on `port` in place of those of now, which have stopped; where that cannot be, those
+/// of now.
+bool Flow::MoveTo(const std::shared_ptr<Port>& port, std::string* why) {
+  auto pairs = QueuePairs::Make(port, pairs_->lanes(), pairs_->receives(), why);
+  if (!pairs || !pairs->Restart(next_generation_, why)) {
+    Log(nccl::kLogWarn, "%s rank %d: cannot move from %s to %s: %s", direction(), slot_->peer_rank,
+        pairs_->port()->name().c_str(), port->name().c_str(), why->c_str());
+    return pairs_->Restart(next_generation_, why);
+  }
+  Log(nccl::kLogWarn, "%s rank %d moves from %s (%s) to %s", direction(), slot_->peer_rank,
+      pairs_->port()->name().c_str(), pairs_->port()->down() ? "down" : "up", port->name().c_str());
+  pairs->AskAs(*pairs_);
+  pairs_ = std::move(pairs);
+  OnMoved();
+  return true;
+}
+
 void Flow::ConnectWhenPossible(const ControlMessage& peer) {
   wanted_peer_ = peer;
   connecting_ = true;
+  connecting_since_ = NowNs();
+  TryConnect();
+}
+
+void Flow::Relocate(bool distrusted) {
+  connecting_since_ = NowNs();
+  const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), distrusted, connecting_since_);
+  std::string why;
+  if (port != pairs_->port() && !MoveTo(port, &why)) {
+    Fail(nccl::kSystemError, why.c_str());
+    return;
+  }
   TryConnect();
 }
 
@@ -180,6 +225,9 @@ void Flow::TryConnect() {
   std::string why;
   if (pairs_->Connect(wanted_peer_, &why)) {
     connecting_ = false;
+    peer_memory_ = wanted_peer_.memory_address;
+    peer_memory_key_ = wanted_peer_.memory_key;
+    peer_others_ = wanted_peer_.port.others;
     OnConnected(wanted_peer_);
   } else if (std::string rewind; !pairs_->Rewind(&rewind)) {
     Fail(nccl::kSystemError, (why + "; " + rewind).c_str());
@@ -194,6 +242,7 @@ ControlMessage Flow::Message(ControlType type) const {
   message.rank = services_.environment.rank;
   message.flow = flow_;
   pairs_->Describe(&message);
+  message.port.others = static_cast<uint8_t>(std::min(ports_.Others(*pairs_->port()), 255u));
   return message;
 }
 

@@ -7,6 +7,10 @@
 // Beginning anew (and, the same way, changing traffic class or paths): the sender stops its queue pairs and says
 // kReset; the receiver stops its own, so that nothing can arrive any more, and answers which parts of which messages
 // are there; the sender writes the others again. A buffer that was given back to NCCL is never written to.
+//
+// While it is stopped each end may take queue pairs on another port of its host (port_choice.h): its own went down, or
+// came back, or nothing gets through although it is up. Then the ends change in turn until something does: the sender,
+// which sees it, says whose turn it is.
 #pragma once
 
 #include <atomic>
@@ -14,6 +18,7 @@
 #include <memory>
 
 #include "netplugin/comm.h"
+#include "netplugin/rdma/port_choice.h"
 #include "netplugin/rdma/queue_pairs.h"
 #include "netplugin/rdma/wire.h"
 #include "netplugin/socket.h"
@@ -46,6 +51,7 @@ class Flow : public Comm, public BackgroundTask {
   struct Setup {
     FlowIdentity identity;
     std::unique_ptr<ControlChannel> control;
+    std::shared_ptr<Port> home;  ///< the port of the device that NCCL asked for
     std::unique_ptr<QueuePairs> pairs;
     ControlMessage peer;  ///< its hello or welcome
   };
@@ -99,6 +105,10 @@ class Flow : public Comm, public BackgroundTask {
   /// call if the device is quick, else in a sweep to come. What completes meanwhile is counted.
   void Stop(uint32_t generation);
   virtual void OnStopped() = 0;
+  /// The pairs are on another port now, with memory of their own: keys of buffers in flight are others, too.
+  virtual void OnMoved() = 0;
+  /// Nothing gets through the present port: the coming stop shall change it.
+  void Distrust() { distrusted_ = true; }
   /// From now on each sweep tries to connect to what `peer` describes, until it works: a port that is down, or a route
   /// that is not back yet, is what a flow is set up anew for. Then OnConnected(peer).
   void ConnectWhenPossible(const ControlMessage& peer);
@@ -107,9 +117,22 @@ class Flow : public Comm, public BackgroundTask {
   ControlMessage Message(ControlType type) const;
   bool Say(const ControlMessage& message);
   void Fail(int code, const char* what);
+  /// `region` as the present port knows it; nullptr after Fail().
+  ibv_mr* On(MemoryRegion* region) {
+    return pairs_->port() == ports_.home() ? region->mr : Elsewhere(region);
+  }
+  /// Of the connection that is made, or is to be made once the pairs have stopped.
+  uint32_t AwaitedGeneration() const { return stopping_ ? next_generation_ : pairs_->generation(); }
+  /// Tries to connect, on another port from now on if there is a better one: while the peer has not been told of this
+  /// one. Requires: connecting().
+  void Relocate(bool distrusted);
+  bool stopping() const { return stopping_; }
+  bool connecting() const { return connecting_; }
+  /// For a second no connection could be made to where the peer says it is.
+  bool Unreachable(uint64_t now) const { return connecting_ && now > connecting_since_ + kUnreachableNs; }
   /// Something got through: a failure before it is over.
   void Progressed() {
-    if (state_ == State::kRunning) failed_since_ = 0;
+    if (state_ == State::kRunning) failed_since_ = fruitless_ = 0;
   }
   void PublishLanes();
   const char* direction() const;
@@ -120,9 +143,11 @@ class Flow : public Comm, public BackgroundTask {
   FlowRecorder recorder_;
   const abi::FlowSlot* const slot_;
   const std::unique_ptr<ControlChannel> control_;
-  const std::unique_ptr<QueuePairs> pairs_;
-  const uint64_t peer_memory_;
-  const uint32_t peer_memory_key_;
+  PortChoice ports_;
+  std::unique_ptr<QueuePairs> pairs_;
+  uint64_t peer_memory_;
+  uint32_t peer_memory_key_;
+  uint8_t peer_others_;        ///< ports that the peer could use in place of its own
 
   State state_ = State::kRunning;
   int error_ = nccl::kSuccess;
@@ -130,8 +155,13 @@ class Flow : public Comm, public BackgroundTask {
   uint32_t failed_lane_ = 0;
   ibv_wc_status failed_status_ = IBV_WC_SUCCESS;
   uint64_t failed_since_ = 0;  ///< first failure without progress since; 0: none
+  uint64_t fruitless_ = 0;     ///< failures without progress since
 
  private:
+  static constexpr uint64_t kUnreachableNs = 1'000'000'000;
+
+  ibv_mr* Elsewhere(MemoryRegion* region);
+  bool MoveTo(const std::shared_ptr<Port>& port, std::string* why);
   void ReadControl();
   void TryConnect();
   void ContinueStop();
@@ -145,6 +175,8 @@ class Flow : public Comm, public BackgroundTask {
 
   ControlMessage wanted_peer_{};
   bool connecting_ = false;
+  bool distrusted_ = false;
+  uint64_t connecting_since_ = 0;
   std::atomic<bool> held_{false};  // acquire and release: what one holder wrote the next one sees
 };
 

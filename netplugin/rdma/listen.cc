@@ -93,7 +93,9 @@ bool RdmaListenComm::Advance(Arrival& arrival, uint64_t now, std::unique_ptr<Com
 
 bool RdmaListenComm::Answer(Arrival& arrival) {
   std::string why;
-  arrival.pairs = QueuePairs::Make(end_.port, arrival.hello.lanes, true, &why);
+  PortChoice choice(end_.port, arrival.hello.flow);
+  const std::shared_ptr<Port>& port = choice.Choose(*end_.port, false, NowNs());
+  arrival.pairs = QueuePairs::Make(port, arrival.hello.lanes, true, &why);
   if (arrival.pairs) {
     // Acknowledgements and credits leave with ports of their own, which the other direction's policy does not touch.
     const auto ports = DefaultPorts(~arrival.hello.flow, kMaxParts + 1);
@@ -109,11 +111,12 @@ bool RdmaListenComm::Answer(Arrival& arrival) {
     welcome.rank = services_.environment.rank;
     welcome.flow = arrival.hello.flow;
     arrival.pairs->Describe(&welcome);
+    welcome.port.others = static_cast<uint8_t>(choice.Others(*port));
     if (arrival.control->Send(welcome)) return true;
     why = std::strerror(errno);
   }
   Log(nccl::kLogWarn, "accept from rank %d at %s over %s: %s", arrival.hello.rank, arrival.peer.Text().c_str(),
-      end_.port->name().c_str(), why.c_str());
+      port->name().c_str(), why.c_str());
   return false;
 }
 
@@ -129,6 +132,7 @@ std::unique_ptr<Comm> RdmaListenComm::Finish(Arrival& arrival) {
                     .peer = arrival.peer,
                     .listen_port = address_.port};
   setup.control = std::move(arrival.control);
+  setup.home = end_.port;
   setup.pairs = std::move(arrival.pairs);
   setup.peer = arrival.hello;
   return std::make_unique<RecvFlow>(services_, std::move(setup));

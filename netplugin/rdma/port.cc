@@ -85,7 +85,7 @@ std::shared_ptr<Port> Port::Open(const Verbs& verbs, ibv_device* device, int num
 
 Port::~Port() {
   for (auto& [begin, regions] : regions_) {
-    for (const auto& region : regions) verbs_.dereg_mr(region->mr);
+    for (const auto& region : regions) Release(*region);
   }
   if (pd_) verbs_.dealloc_pd(pd_);
   if (context_) verbs_.close_device(context_);
@@ -192,7 +192,12 @@ MemoryRegion* Port::Register(void* data, size_t size) {
     errno = error;
     return nullptr;
   }
-  same_begin.push_back(std::make_unique<MemoryRegion>(MemoryRegion{mr, begin, end, 1}));
+  auto region = std::make_unique<MemoryRegion>();
+  region->mr = mr;
+  region->begin = begin;
+  region->end = end;
+  region->users = 1;
+  same_begin.push_back(std::move(region));
   return same_begin.back().get();
 }
 
@@ -203,11 +208,42 @@ MemoryRegion* Port::RegisterDmaBuf(uint64_t offset, size_t size, uint64_t addres
   }
   ibv_mr* mr = verbs_.reg_dmabuf_mr(pd_, offset, size, address, fd, Access());
   if (!mr) return nullptr;
+  auto region = std::make_unique<MemoryRegion>();
+  region->mr = mr;
+  region->begin = address;  // an end of 0 fits no request of Register(): this memory is the GPU's, not this process's
+  region->users = 1;
+  region->of_gpu = true;
+  // NCCL closes its own when it has registered.
+  if (!standbys_.empty()) region->dma_buf = Fd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  region->offset = offset;
+  region->size = size;
   const std::lock_guard lock(mutex_);
   auto& all = regions_[address];
-  // An end of 0 fits no request of Register(): this memory is the GPU's, not this process's.
-  all.push_back(std::make_unique<MemoryRegion>(MemoryRegion{mr, address, 0, 1, true}));
+  all.push_back(std::move(region));
   return all.back().get();
+}
+
+ibv_mr* Port::Copy(MemoryRegion* region, const std::shared_ptr<Port>& other) {
+  const std::lock_guard lock(mutex_);
+  for (const MemoryRegion::Copy& copy : region->copies) {
+    if (copy.port == other) return copy.mr;
+  }
+  ibv_mr* mr = nullptr;
+  if (region->end != 0) {
+    mr = other->RegisterPages(region->begin, region->end);
+  } else if (region->dma_buf.valid() && other->verbs_.reg_dmabuf_mr) {
+    mr = other->verbs_.reg_dmabuf_mr(other->pd_, region->offset, region->size, region->begin, region->dma_buf.get(),
+                                     other->Access());
+  } else {
+    errno = EOPNOTSUPP;
+  }
+  if (mr) region->copies.push_back({other, mr});
+  return mr;
+}
+
+void Port::Release(MemoryRegion& region) {
+  for (const MemoryRegion::Copy& copy : region.copies) verbs_.dereg_mr(copy.mr);
+  verbs_.dereg_mr(region.mr);
 }
 
 void Port::Deregister(MemoryRegion* region) {
@@ -215,13 +251,13 @@ void Port::Deregister(MemoryRegion* region) {
   if (--region->users > 0) return;
   const auto entry = regions_.find(region->begin);
   if (entry == regions_.end()) return;
-  verbs_.dereg_mr(region->mr);
+  Release(*region);
   std::erase_if(entry->second, [region](const auto& held) { return held.get() == region; });
   if (entry->second.empty()) regions_.erase(entry);
 }
 
 bool Port::WasDown(uint64_t now) const {
-  const uint64_t last = last_down_ns_.load(std::memory_order_relaxed);
+  const uint64_t last = last_change_ns_.load(std::memory_order_relaxed);
   return down() || (last != 0 && now < last + PatienceNs() + 1'000'000'000);
 }
 
@@ -234,7 +270,7 @@ void Port::Sweep(const Tick& tick) {
       const bool calm = event.event_type == IBV_EVENT_COMM_EST || event.event_type == IBV_EVENT_SQ_DRAINED ||
                         event.event_type == IBV_EVENT_GID_CHANGE;
       if (!calm) Log(nccl::kLogWarn, "%s: %s", name_.c_str(), verbs_.event_type_str(event.event_type));
-      if (of_port) last_down_ns_.store(tick.now, std::memory_order_relaxed);  // until now, in either case
+      if (of_port) last_change_ns_.store(tick.now, std::memory_order_relaxed);  // until now, in either case
       if (of_port) down_.store(event.event_type == IBV_EVENT_PORT_ERR, std::memory_order_relaxed);
       if (event.event_type == IBV_EVENT_DEVICE_FATAL) down_.store(true, std::memory_order_relaxed);
     }

@@ -15,15 +15,27 @@
 #include "netplugin/rdma/path.h"
 #include "netplugin/rdma/verbs.h"
 #include "netplugin/rdma/wire.h"
+#include "netplugin/socket.h"
 
 namespace weft::net::rdma {
 
-/// Registered pages; what NCCL holds as a memory handle. Good for every communicator of the port.
+class Port;
+
+/// Registered memory; what NCCL holds as a memory handle. Good for every communicator of the port.
 struct MemoryRegion {
+  /// The same memory as another port knows it, whose flows have moved there.
+  struct Copy {
+    std::shared_ptr<Port> port;
+    ibv_mr* mr = nullptr;
+  };
+
   ibv_mr* mr = nullptr;
-  uint64_t begin = 0, end = 0;  // whole pages
+  uint64_t begin = 0, end = 0;  // whole pages; a dma-buf's end is 0
   uint32_t users = 0;
   bool of_gpu = false;  // what is written to it must be flushed before the GPU reads it
+  Fd dma_buf;           // held for the copies
+  uint64_t offset = 0, size = 0;  // in it
+  std::vector<Copy> copies;
 };
 
 class Port final : public BackgroundTask {
@@ -55,11 +67,22 @@ class Port final : public BackgroundTask {
 
   /// What is known of the paths from this port, asked when a flow is made; nothing by default. Set before the first
   /// flow.
+  /// A port that can take this one's flows over.
+  struct Standby {
+    std::weak_ptr<Port> port;
+    int distance = 0;  ///< on the PCI bus; 0: the same device
+  };
+  /// The nearest first; none by default. Set before the first flow.
+  const std::vector<Standby>& standbys() const { return standbys_; }
+  void set_standbys(std::vector<Standby> standbys) { standbys_ = std::move(standbys); }
+
   const PathProbe& path_probe() const { return path_probe_; }
   void set_path_probe(PathProbe probe) { path_probe_ = std::move(probe); }
 
   /// Relaxed: a hint, set and cleared by the device's own events.
   bool down() const { return down_.load(std::memory_order_relaxed); }
+  /// When the device last said that the port went down or came up; 0: never.
+  uint64_t last_change_ns() const { return last_change_ns_.load(std::memory_order_relaxed); }
   /// How long a queue pair may wait for an answer until it must fail.
   uint64_t PatienceNs() const {
     return (uint64_t{4096} << environment_.timeout) * (static_cast<uint64_t>(environment_.retry_count) + 1);
@@ -73,6 +96,9 @@ class Port final : public BackgroundTask {
   /// By its dma-buf; not shared. nullptr (errno set) on failure.
   MemoryRegion* RegisterDmaBuf(uint64_t offset, size_t size, uint64_t address, int fd);
   void Deregister(MemoryRegion* region);
+  /// This port's `region` as `other` knows it, registered there at the first call. nullptr (errno set) on failure.
+  /// Threads: any.
+  ibv_mr* Copy(MemoryRegion* region, const std::shared_ptr<Port>& other);
 
   /// Reads the device's asynchronous events.
   void Sweep(const Tick& tick) override;
@@ -86,6 +112,7 @@ class Port final : public BackgroundTask {
   void FindMemoryKinds();
   int Access() const;
   ibv_mr* RegisterPages(uint64_t begin, uint64_t end);
+  void Release(MemoryRegion& region);
 
   const Verbs& verbs_;
   const RdmaEnvironment environment_;
@@ -104,9 +131,10 @@ class Port final : public BackgroundTask {
   int ptr_support_ = nccl::kPtrHost;
   int most_completions_ = 0;
   PathProbe path_probe_;
+  std::vector<Standby> standbys_;
   bool events_over_ = false;  // the background thread alone
   std::atomic<bool> down_{false};
-  std::atomic<uint64_t> last_down_ns_{0};  // relaxed, as down_; 0: never
+  std::atomic<uint64_t> last_change_ns_{0};  // relaxed, as down_; 0: never
 
   std::mutex mutex_;  // guards what follows; never taken on the data path
   std::map<uint64_t, std::vector<std::unique_ptr<MemoryRegion>>> regions_;  // by begin

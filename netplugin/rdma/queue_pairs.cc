@@ -111,6 +111,12 @@ void QueuePairs::Describe(ControlMessage* message) const {
   });
 }
 
+void QueuePairs::AskAs(const QueuePairs& former) {
+  udp_ports_ = former.udp_ports_;
+  data_class_ = former.data_class_;
+  control_class_ = former.control_class_;
+}
+
 uint16_t QueuePairs::UdpPort(uint32_t lane) const {
   switch (port_->rule()) {
     case PortRule::kNone:

@@ -69,6 +69,9 @@ class QueuePairs {
   /// Fills port, queue pairs and memory of a message.
   void Describe(ControlMessage* message) const;
 
+  /// Asks of the network what `former`, the same flow's pairs on another port, asked.
+  void AskAs(const QueuePairs& former);
+  bool receives() const { return receives_; }
   /// What Connect() asks of the network for a lane.
   void SetUdpPort(uint32_t lane, uint16_t port) { udp_ports_[lane] = port; }
   /// The source port of what this end sends on a lane; 0 on InfiniBand. Valid once connected.

@@ -13,7 +13,9 @@ namespace weft::net::rdma {
 
 RecvFlow::RecvFlow(const Services& services, Setup setup) : Flow(services, std::move(setup)) {
   for (RecvRequest& request : requests_) request.comm = this;
-  for (Request& request : flushes_) request.comm = this;
+  for (FlushRequest& request : flushes_) request.comm = this;
+  arrives_at_.store(pairs_->port().get(), std::memory_order_relaxed);
+  flusher_port_ = pairs_->port().get();
   const bool reaches_gpu = (pairs_->port()->ptr_support() & (nccl::kPtrCuda | nccl::kPtrDmaBuf)) != 0;
   if (std::string why; reaches_gpu && !(flusher_ = Flusher::Make(pairs_->port(), &why))) {
     Log(nccl::kLogWarn, "%s: %s; memory of a GPU cannot be flushed", pairs_->port()->name().c_str(), why.c_str());
@@ -33,9 +35,18 @@ int RecvFlow::IrecvGroup(int n, void** data, const uint64_t* sizes, const int* t
   if (!hold) return nccl::kSuccess;  // ask again
   if (error_ != nccl::kSuccess) return error_;
   if (HasRoom(n)) {
+    std::array<uint32_t, kMaxRecvs> keys{};
+    for (int i = 0; i < n; ++i) {
+      if (!mhandles || !mhandles[i]) continue;
+      const ibv_mr* mr = On(static_cast<MemoryRegion*>(mhandles[i]));
+      if (!mr) return error_;
+      keys[static_cast<size_t>(i)] = mr->rkey;
+    }
     RecvRequest& first = requests_[next_ % kSlots];
     for (int i = 0; i < n; ++i) {
-      Post(data[i], sizes[i], tags ? tags[i] : 0, mhandles ? static_cast<const MemoryRegion*>(mhandles[i]) : nullptr);
+      auto* region = mhandles ? static_cast<MemoryRegion*>(mhandles[i]) : nullptr;
+      Post(data[i], sizes[i], tags ? tags[i] : 0, region,
+           keys[static_cast<size_t>(i)]);
     }
     first.count = static_cast<uint8_t>(n);
     for (int i = 1; i < n; ++i) first.size += sizes[i];
@@ -54,10 +65,13 @@ bool RecvFlow::HasRoom(int n) const {
   return true;
 }
 
-void RecvFlow::Post(void* data, uint64_t size, int tag, const MemoryRegion* region) {
+void RecvFlow::Post(void* data, uint64_t size, int tag, MemoryRegion* region, uint32_t key) {
   RecvRequest& slot = requests_[next_ % kSlots];
   pairs_->memory().credits[next_ % kSlots] =
-      MakeCredit(next_, reinterpret_cast<uint64_t>(data), size, region ? region->mr->rkey : 0, tag);
+      MakeCredit(next_, reinterpret_cast<uint64_t>(data), size, key, tag);
+  slot.data = data;
+  slot.region = region;
+  slot.tag = tag;
   slot.size = slot.room = size;
   slot.posted_ns = NowNs();
   slot.sequence = next_++;
@@ -113,13 +127,15 @@ void RecvFlow::Announce() {
 
 int RecvFlow::Iflush(void* data, uint64_t size, void* mhandle, Request** request) {
   *request = nullptr;
-  const auto* region = static_cast<const MemoryRegion*>(mhandle);
+  auto* region = static_cast<MemoryRegion*>(mhandle);
   if (!region || !region->of_gpu || size == 0) return nccl::kSuccess;  // nothing to wait for
   if (!flusher_) return nccl::kSystemError;
   const auto free = std::ranges::find(flushes_, false, &Request::taken);
   if (free == flushes_.end()) return nccl::kInternalError;  // more than NCCL ever has
-  const auto slot = static_cast<uint32_t>(free - flushes_.begin());
-  flusher_->Start(reinterpret_cast<uint64_t>(data), region->mr->rkey, slot);
+  FlushWhereDataArrive();
+  free->address = reinterpret_cast<uint64_t>(data);
+  free->region = region;
+  if (!StartFlush(*free)) return nccl::kSystemError;
   free->taken = true;
   free->done = false;
   free->size = 0;
@@ -127,7 +143,34 @@ int RecvFlow::Iflush(void* data, uint64_t size, void* mhandle, Request** request
   return nccl::kSuccess;
 }
 
+bool RecvFlow::StartFlush(const FlushRequest& flush) {
+  const std::shared_ptr<Port>& port = ports_.Find(flusher_port_);
+  const ibv_mr* mr = port == ports_.home() ? flush.region->mr : ports_.home()->Copy(flush.region, port);
+  if (!mr) return false;
+  flusher_->Start(flush.address, mr->rkey, static_cast<uint32_t>(&flush - flushes_.data()));
+  return true;
+}
+
+/// A flow that has moved writes through another NIC, so that reads must go that way, too; those under way are done again
+/// there. What cannot be made there now is tried again later, and meanwhile flushed where it was.
+void RecvFlow::FlushWhereDataArrive() {
+  const Port* port = arrives_at_.load(std::memory_order_acquire);
+  if (port == flusher_port_ || !flusher_) return;
+  const uint64_t now = NowNs();
+  if (now < follow_not_before_) return;
+  follow_not_before_ = now + 10'000'000;
+  std::string why;
+  auto flusher = Flusher::Make(ports_.Find(port), &why);
+  if (!flusher) return;
+  flusher_ = std::move(flusher);
+  flusher_port_ = port;
+  for (const FlushRequest& flush : flushes_) {
+    if (flush.taken && !flush.done && !StartFlush(flush)) follow_not_before_ = 0;
+  }
+}
+
 int RecvFlow::TestFlush(Request* request, int* done, int* size) {
+  FlushWhereDataArrive();
   if (!request->done && !flusher_->Poll([this](uint32_t slot) { flushes_[slot % Flusher::kDepth].done = true; })) {
     Log(nccl::kLogWarn, "flush through %s: the queue pair could not be set up anew in time (WEFT_RDMA_RECOVERY_S)",
         pairs_->port()->name().c_str());
@@ -142,7 +185,8 @@ int RecvFlow::TestFlush(Request* request, int* done, int* size) {
 
 int RecvFlow::Test(Request* request, int* done, int* size) {
   *done = 0;
-  const bool flush = request >= flushes_.data() && request < flushes_.data() + flushes_.size();
+  const bool flush = static_cast<void*>(request) >= flushes_.data() &&
+                     static_cast<void*>(request) < flushes_.data() + flushes_.size();
   if (flush) return TestFlush(request, done, size);
   const Hold hold(*this);
   if (!hold) return nccl::kSuccess;
@@ -221,11 +265,11 @@ std::optional<uint64_t> RecvFlow::Length(const RecvRequest& request, const Immed
 }
 
 void RecvFlow::OnMessage(const ControlMessage& message) {
-  if (message.type == ControlType::kReset && message.generation == pairs_->generation() + 1) {
+  if (message.type == ControlType::kReset && message.generation == AwaitedGeneration() + 1) {
     BeginAnew(message);
-  } else if (message.type == ControlType::kReady && state_ == State::kWaiting) {
+  } else if (message.type == ControlType::kReady && state_ == State::kWaiting && !stopping() && !connecting()) {
     state_ = State::kRunning;
-    asked_ = false;
+    asked_ = moving_ = false;
     if (pending_ == 0) Progressed();
     // What the sender may have lost is said again; what it knows it does not take twice.
     unannounced_ = 0;
@@ -247,6 +291,7 @@ void RecvFlow::BeginAnew(const ControlMessage& message) {
   }
   if (failed_since_ == 0) failed_since_ = NowNs();
   reset_ = message;
+  if (message.hint == Hint::kTakeAnotherPort) Distrust();
   Stop(message.generation);
 }
 
@@ -255,22 +300,54 @@ void RecvFlow::OnStopped() {
   ConnectWhenPossible(reset_);
 }
 
+/// The buffers that are awaited have other keys there.
+void RecvFlow::OnMoved() {
+  arrives_at_.store(pairs_->port().get(), std::memory_order_release);
+  for (const RecvRequest& request : requests_) {
+    if (!request.taken || request.done) continue;
+    const ibv_mr* mr = request.region ? On(request.region) : nullptr;
+    if (request.region && !mr) return;
+    pairs_->memory().credits[request.sequence % kSlots] =
+        MakeCredit(request.sequence, reinterpret_cast<uint64_t>(request.data), request.room, mr ? mr->rkey : 0, request.tag);
+  }
+}
+
 void RecvFlow::OnConnected(const ControlMessage&) {
   ControlMessage answer = Message(ControlType::kResetDone);
   for (uint32_t i = 0; i < kSlots; ++i) {
     const RecvRequest& request = requests_[i];
-    answer.slots[i] = {request.sequence, request.used, request.used && request.done, request.arrived, 0};
+    const bool awaited = request.taken && !request.done;
+    answer.slots[i] = {request.sequence, request.used, request.used && request.done, request.arrived, 0,
+                       awaited ? pairs_->memory().credits[i].key : 0};
   }
   Say(answer);
 }
 
-void RecvFlow::Work(const Tick&) {
+void RecvFlow::Work(const Tick& tick) {
+  if (peer_gone_) return;
+  const bool better = ports_.BetterThan(*pairs_->port(), tick.now);
+  if (state_ == State::kWaiting && connecting()) {  // the sender has not been told of this port yet
+    const bool unreachable = Unreachable(tick.now) && ports_.Others(*pairs_->port()) > 0;
+    if (better || unreachable) Relocate(unreachable);
+    return;
+  }
+  if (state_ == State::kRunning && better) {
+    state_ = State::kFailed;
+    if (failed_since_ == 0) failed_since_ = tick.now;
+    moving_ = true;
+  }
   // Only the sender can begin anew: it knows what it has written.
-  if (state_ != State::kFailed || asked_ || peer_gone_) return;
+  if (state_ != State::kFailed || asked_) return;
+  ControlMessage please = Message(ControlType::kPleaseReset);
+  if (moving_) {
+    please.hint = Hint::kNothingFailed;
+    asked_ = Say(please);
+    return;
+  }
   Log(nccl::kLogWarn, "receive from rank %d over %s: queue pair %u: %s; asking the sender to set the flow up anew",
       recorder_.slot().peer_rank, pairs_->port()->name().c_str(), failed_lane_,
       pairs_->port()->verbs().wc_status_str(failed_status_));
-  asked_ = Say(Message(ControlType::kPleaseReset));
+  asked_ = Say(please);
 }
 
 }  // namespace weft::net::rdma

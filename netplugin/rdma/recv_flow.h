@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 
@@ -29,6 +30,9 @@ class RecvFlow final : public Flow {
  private:
   /// A buffer; those of a group lie side by side, and the first is the group's request.
   struct RecvRequest : Request {
+    void* data = nullptr;
+    MemoryRegion* region = nullptr;
+    int tag = 0;
     uint8_t count = 1;     // of the group
     uint64_t room = 0;     // of the buffer
     uint64_t total = 0;    // bytes that arrived
@@ -38,14 +42,22 @@ class RecvFlow final : public Flow {
     bool announced = false;
   };
 
+  struct FlushRequest : Request {
+    uint64_t address = 0;
+    MemoryRegion* region = nullptr;
+  };
+
+  // NCCL's thread.
   int TestFlush(Request* request, int* done, int* size);
+  bool StartFlush(const FlushRequest& flush);
+  void FlushWhereDataArrive();
 
   void OnMessage(const ControlMessage& message) override;
   void Work(const Tick& tick) override;
   void OnCompletion(const ibv_wc& completion) override;
 
   bool HasRoom(int n) const;
-  void Post(void* data, uint64_t size, int tag, const MemoryRegion* region);
+  void Post(void* data, uint64_t size, int tag, MemoryRegion* region, uint32_t key);
   bool Complete(const RecvRequest& first) const;
   void Release(RecvRequest& first, int* sizes);
   void Announce();
@@ -53,17 +65,22 @@ class RecvFlow final : public Flow {
   std::optional<uint64_t> Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);
   void BeginAnew(const ControlMessage& message);
   void OnStopped() override;
+  void OnMoved() override;
   void OnConnected(const ControlMessage& message) override;
 
   std::array<RecvRequest, kSlots> requests_;
   // NCCL's thread alone.
   std::unique_ptr<Flusher> flusher_;  // where the port can reach a GPU's memory
-  std::array<Request, Flusher::kDepth> flushes_;
+  const Port* flusher_port_ = nullptr;
+  uint64_t follow_not_before_ = 0;
+  std::array<FlushRequest, Flusher::kDepth> flushes_;
   uint32_t next_ = 0;      // sequence of the next message
   uint32_t pending_ = 0;   // posted and not complete
   uint32_t unannounced_ = 0;
   ControlMessage reset_{};  // the sender's word that is being followed
   bool asked_ = false;     // kPleaseReset was said for this failure
+  bool moving_ = false;    // nothing failed: there is a better port
+  std::atomic<const Port*> arrives_at_;  // release: the background thread's word to NCCL's; one of ports_
 };
 
 }  // namespace weft::net::rdma

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "netplugin/log.h"
 
@@ -56,6 +57,9 @@ int SendFlow::Isend(const void* data, uint64_t size, int tag, void* mhandle, Req
   if (gate_.armed() && !GateOpens()) return nccl::kSuccess;  // held: ask again
   if (Paced(size)) return nccl::kSuccess;
   if (const int wrong = Accepts(data, size, mhandle, credit)) return wrong;
+  slot.region = static_cast<MemoryRegion*>(mhandle);
+  const ibv_mr* mr = slot.region ? On(slot.region) : nullptr;
+  if (slot.region && !mr) return error_;
   slot.size = size;
   slot.posted_ns = NowNs();
   slot.sequence = *sequence;
@@ -63,7 +67,7 @@ int SendFlow::Isend(const void* data, uint64_t size, int tag, void* mhandle, Req
   slot.taken = true;
   slot.done = false;
   slot.data = static_cast<const char*>(data);
-  slot.local_key = mhandle ? static_cast<MemoryRegion*>(mhandle)->mr->lkey : 0;
+  slot.local_key = mr ? mr->lkey : 0;
   slot.credit = credit;
   Begin(slot);
   *request = &slot;
@@ -243,11 +247,17 @@ void SendFlow::PartDone(SendRequest& request, PostedPart& part) {
 
 void SendFlow::OnMessage(const ControlMessage& message) {
   if (message.type == ControlType::kPleaseReset) {
-    if (message.generation != pairs_->generation()) return;  // of before
-    LaneFailed(kControlLane, IBV_WC_REM_OP_ERR);
+    if (message.generation != AwaitedGeneration()) return;  // of before
+    if (message.hint == Hint::kNothingFailed) {
+      restart_wanted_ = true;
+    } else {
+      LaneFailed(kControlLane, IBV_WC_REM_OP_ERR);
+    }
   } else if (message.type == ControlType::kResetDone && state_ == State::kWaiting &&
-             message.generation == pairs_->generation()) {
+             message.generation == AwaitedGeneration() && !stopping()) {
     ConnectWhenPossible(message);
+  } else if (message.type == ControlType::kResetDone && message.generation < AwaitedGeneration()) {
+    return;  // the answer to what was taken back since
   } else {
     Fail(nccl::kInternalError, "the peer said something that does not fit");
   }
@@ -255,18 +265,41 @@ void SendFlow::OnMessage(const ControlMessage& message) {
 
 void SendFlow::Restart() {
   if (state_ == State::kFailed) {
+    if (fruitless_++ > 0) TakeTurns();
     Log(nccl::kLogWarn, "send to rank %d over %s: queue pair %u (UDP port %u): %s; setting the flow up anew",
         recorder_.slot().peer_rank, pairs_->port()->name().c_str(), failed_lane_, pairs_->UdpPort(failed_lane_),
         pairs_->port()->verbs().wc_status_str(failed_status_));
   }
   if (failed_since_ == 0) failed_since_ = NowNs();
   restart_wanted_ = false;
-  Stop(pairs_->generation() + 1);
+  Stop(AwaitedGeneration() + 1);
+}
+
+/// Nothing has got through since the last time: one end tries another of its ports, then the other end, and so on, so that
+/// each pair of ports has its turn.
+void SendFlow::TakeTurns() {
+  const bool mine = ports_.Others(*pairs_->port()) > 0 && (!moved_last_ || peer_others_ == 0);
+  if (mine) Distrust();
+  else hint_ = Hint::kTakeAnotherPort;
+  moved_last_ = mine;
+}
+
+/// Other paths, and other keys for what is in flight.
+void SendFlow::OnMoved() {
+  moved_last_ = true;
+  unanswered_ = 0;
+  suspect_until_.fill(0);
+  for (SendRequest& request : requests_) {
+    if (!request.taken || request.done || !request.region) continue;
+    const ibv_mr* mr = On(request.region);
+    if (!mr) return;
+    request.local_key = mr->lkey;
+  }
 }
 
 void SendFlow::OnStopped() {
   const uint64_t now = NowNs();
-  pairs_->port()->Sweep({now, false});  // its event may have come after its own turn
+  if (error_ != nccl::kSuccess) return;
   for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
     // Of a port that is down no path is to blame.
     if ((unanswered_ >> lane & 1) && !pairs_->port()->WasDown(now)) suspect_until_[lane] = now + kSuspectNs;
@@ -275,12 +308,15 @@ void SendFlow::OnStopped() {
   const uint8_t data_class = WantedClass(now);
   const int control = services_.environment.rdma.control_traffic_class;
   pairs_->SetTrafficClasses(data_class, control >= 0 ? static_cast<uint8_t>(control) : data_class);
-  Say(Message(ControlType::kReset));
+  ControlMessage reset = Message(ControlType::kReset);
+  reset.hint = std::exchange(hint_, Hint::kNone);
+  Say(reset);
 }
 
 /// The receiver has said what it has; all else is written again.
 void SendFlow::OnConnected(const ControlMessage& report) {
   ApplyReport(report);
+  pairs_->memory().credits.fill({});  // their keys may be those of another port; the receiver writes all of them again
   if (error_ != nccl::kSuccess || !Say(Message(ControlType::kReady))) return;
   state_ = State::kRunning;
   if (outstanding_ == 0) Progressed();  // otherwise the next acknowledgement will say so
@@ -315,6 +351,7 @@ void SendFlow::ApplyReport(const ControlMessage& report) {
       Fail(nccl::kInternalError, "the peer does not know a receive that it had announced");
       return;
     }
+    if (same) request.credit.key = slot.key;
     for (uint32_t i = 0; i < request.part_count; ++i) {
       PostedPart& part = request.parts[i];
       if (part.done) continue;
@@ -337,14 +374,30 @@ void SendFlow::Sample(uint64_t now) {
 void SendFlow::Work(const Tick& tick) {
   if (ReadPolicy(tick.now)) ApplyPorts();
   if (state_ != State::kRunning) {
-    if (state_ == State::kFailed) Restart();
+    WorkWhileStopped(tick.now);
     return;
   }
   window_leased_ = PolicyLeased(tick.now);
   pacing_bps_ = window_leased_ ? entry_.policy().pacing_bps : 0;
   Reweigh(tick.now);
   if (WantedClass(tick.now) != pairs_->data_class()) restart_wanted_ = true;
+  if (ports_.BetterThan(*pairs_->port(), tick.now)) restart_wanted_ = true;
   if (restart_wanted_ && !peer_gone_) Restart();
+}
+
+void SendFlow::WorkWhileStopped(uint64_t now) {
+  if (state_ == State::kFailed) {
+    Restart();
+    return;
+  }
+  if (stopping()) return;
+  const uint32_t others = ports_.Others(*pairs_->port());
+  if (Unreachable(now) && others + peer_others_ > 0) {
+    TakeTurns();
+    Restart();
+  } else if (pairs_->port()->down() && others > 0) {
+    Restart();  // the peer knows this port, so that it must be told of another
+  }
 }
 
 }  // namespace weft::net::rdma

@@ -37,6 +37,7 @@ class SendFlow final : public Flow {
   };
   struct SendRequest : Request {
     const char* data = nullptr;
+    MemoryRegion* region = nullptr;
     uint32_t local_key = 0;
     Credit credit{};
     uint32_t part_count = 0;
@@ -62,6 +63,9 @@ class SendFlow final : public Flow {
   void ApplyReport(const ControlMessage& report);
   void Restart();
   void OnStopped() override;
+  void OnMoved() override;
+  void TakeTurns();
+  void WorkWhileStopped(uint64_t now);
   bool Paced(uint64_t size);
   bool GateOpens();
 
@@ -83,6 +87,8 @@ class SendFlow final : public Flow {
   uint32_t outstanding_ = 0;  // requests not done
   uint64_t busy_since_ = 0;   // outstanding_ left 0
   uint32_t sent_again_ = 0;
+  bool moved_last_ = false;   // this end's port was the last to be changed, not the peer's
+  Hint hint_ = Hint::kNone;   // of the kReset to come
   std::array<LaneShare, kMaxParts> shares_{};
   std::array<uint64_t, kMaxParts> suspect_until_{};
   uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer

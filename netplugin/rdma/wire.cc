@@ -47,9 +47,8 @@ const char* CheckControlMessage(const ControlMessage& message) {
   if (message.lanes < 1 || message.lanes > kMaxParts) return "the number of queue pairs is not within 1 and 8";
   if (const char* wrong = CheckPort(message.port)) return wrong;
   if (const char* wrong = CheckQueuePairs(message)) return wrong;
-  if (message.type == ControlType::kHello || message.type == ControlType::kWelcome) {
-    if (message.memory_address == 0) return "no memory address";
-  }
+  if (message.memory_address == 0) return "no memory address";
+  if (message.hint > Hint::kTakeAnotherPort) return "unknown hint";
   if (message.type == ControlType::kResetDone) {
     for (uint32_t i = 0; i < kSlots; ++i) {
       const SlotReport& slot = message.slots[i];

@@ -23,7 +23,7 @@ namespace weft::net::rdma {
 
 inline constexpr uint32_t kRdmaHandleMagic = 0x48524657;  // "WFRH"
 inline constexpr uint32_t kControlMagic = 0x54435246;     // "FRCT"
-inline constexpr uint16_t kRdmaWireVersion = 2;
+inline constexpr uint16_t kRdmaWireVersion = 3;
 inline constexpr uint32_t kSlots = nccl::kMaxRequests;    ///< messages in flight per flow
 inline constexpr uint32_t kMaxParts = abi::kMaxLanes;
 inline constexpr uint32_t kControlLane = abi::kMaxLanes;  ///< index of the queue pair that carries credits
@@ -44,7 +44,7 @@ struct PortInfo {
   uint8_t service_level;  ///< 0 to 15
   uint8_t traffic_class;          ///< of data, as the sender of the message wants it for both directions
   uint8_t control_traffic_class;
-  uint8_t reserved;
+  uint8_t others;                 ///< ports that this end could use in place of this one now
 };
 
 /// What the receiver knows of one of its slots when it begins anew.
@@ -54,6 +54,14 @@ struct SlotReport {
   uint8_t complete;  ///< the whole message is there, its buffer may be gone
   uint8_t arrived;   ///< bit i: part i is there
   uint8_t reserved;
+  uint32_t key;      ///< of the buffer, which is another one on another port; 0 of one that is complete
+};
+
+/// What a message asks for besides what its type says.
+enum class Hint : uint32_t {
+  kNone = 0,
+  kNothingFailed,    ///< kPleaseReset: the receiver wants another port
+  kTakeAnotherPort,  ///< kReset: nothing gets through, and it is the receiver's turn to change its port, if it has another
 };
 
 struct ControlMessage {
@@ -65,15 +73,15 @@ struct ControlMessage {
   int32_t rank;            ///< of who speaks, -1 if unknown
   uint64_t cookie;         ///< of the listener, in kHello
   uint64_t flow;
-  uint64_t memory_address; ///< kHello: the sender's FlowMemory; kWelcome: the receiver's
+  uint64_t memory_address; ///< of the FlowMemory of who speaks
   uint32_t memory_key;
-  uint32_t reserved;
+  Hint hint;
   PortInfo port;
   std::array<QueuePairInfo, kMaxParts + 1> queue_pairs;  ///< the last one is for control
   std::array<SlotReport, kSlots> slots;                  ///< kResetDone
 };
-static_assert(sizeof(PortInfo) == 24 && sizeof(SlotReport) == 8 && sizeof(QueuePairInfo) == 8);
-static_assert(sizeof(ControlMessage) == 48 + 24 + 72 + 256);
+static_assert(sizeof(PortInfo) == 24 && sizeof(SlotReport) == 12 && sizeof(QueuePairInfo) == 8);
+static_assert(sizeof(ControlMessage) == 48 + 24 + 72 + 384);
 
 /// What is wrong with a message that came from outside, or nullptr. `text` is constant and names the field.
 const char* CheckControlMessage(const ControlMessage& message);

@@ -116,7 +116,7 @@ TEST(RdmaHandle, EachFieldThatCannotBeIsNamed) {
   const std::pair<void (*)(Handle*), const char*> cases[] = {
       {[](Handle* h) { h->magic = kHandleMagic; }, "listens for TCP"},
       {[](Handle* h) { h->magic = 3; }, "not a handle"},
-      {[](Handle* h) { h->version = 3; }, "another version"},
+      {[](Handle* h) { h->version = kRdmaWireVersion + 1; }, "another version"},
       {[](Handle* h) { h->family = 5; }, "family"},
       {[](Handle* h) { h->port = 0; }, "without a port"},
       {[](Handle* h) { h->job_hash = 6; }, "another job"},

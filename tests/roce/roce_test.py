@@ -3,7 +3,7 @@
 
 Checked: every collective's numbers; that each queue pair left by the UDP source port that was asked for, data and
 credits in their own traffic class, over IPv4 and IPv6; that an all-reduce whose cable was down for longer than its
-queue pairs wait is finished and right.
+queue pairs wait is finished and right; that flows whose hosts have another device go on there meanwhile, and come back.
 """
 import ipaddress
 import json
@@ -137,6 +137,14 @@ def main():
         check("set up anew" in log, f"the cable that was down broke no queue pair:\n{log}")
         for line in log.splitlines():
             if "anew" in line or "port error" in line or "active" in line:
+                print(line)
+        check_perf(share, "failover")
+        log = read(share, "failover.0.log") + read(share, "failover.1.log")
+        steps = read(share, "failover.steps").split("\n")
+        check(steps[:3] == ["home", "moved", "home again"], f"the flows' bytes were seen at: {steps}\n{log}")
+        print("failover: bytes on", ", ".join(step for step in steps if step))
+        for line in log.splitlines():
+            if "moves from" in line:
                 print(line)
     print("failed:" if failures else "passed", *failures[:1])
     return 1 if failures else 0

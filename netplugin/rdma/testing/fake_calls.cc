@@ -36,6 +36,7 @@ int Calls::Modify(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   if (mask & IBV_QP_AV) {
     if (!pair->owner->device_of->up) return ENETUNREACH;
     pair->udp_port = PortOfFlowLabel(attributes->ah_attr.grh.flow_label);
+    pair->host = attributes->ah_attr.grh.dgid.raw[15];
     pair->traffic_class = attributes->ah_attr.grh.traffic_class;
     fabric.counts_.class_by_port[pair->udp_port] = pair->traffic_class;
   }

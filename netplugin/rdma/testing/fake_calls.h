@@ -44,6 +44,7 @@ struct FakeFabric::Pair : ibv_qp {
   Context* owner = nullptr;
   uint32_t send_room = 0, receive_room = 0;
   uint32_t destination = 0, send_number = 0, receive_number = 0;
+  uint8_t host = 0;  // last byte of the GID it sends to
   uint16_t udp_port = 0;
   uint8_t traffic_class = 0;
   bool forgotten = false;

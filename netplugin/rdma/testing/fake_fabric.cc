@@ -59,6 +59,12 @@ void FakeFabric::BreakPath(uint16_t udp_port) {
   broken_port_ = udp_port;
 }
 
+void FakeFabric::Cut(int a, int b) {
+  const std::lock_guard lock(mutex_);
+  cut_.insert({a, b});
+  cut_.insert({b, a});
+}
+
 void FakeFabric::ForgetNextPair() {
   const std::lock_guard lock(mutex_);
   forget_ = true;
@@ -88,6 +94,7 @@ void FakeFabric::SetPort(int device, bool up) {
 
 FakeFabric::Counts FakeFabric::counts() {
   const std::lock_guard lock(mutex_);
+  counts_.registered = memory_.size();
   return counts_;
 }
 
@@ -111,7 +118,8 @@ bool FakeFabric::Deliver(Pair& pair) {
   Pair* to = found == pairs_.end() ? nullptr : found->second;
   const bool open = to && (to->state == IBV_QPS_RTR || to->state == IBV_QPS_RTS) && to->destination == pair.qp_num &&
                     to->receive_number == pair.send_number && pair.owner->device_of->up && to->owner->device_of->up &&
-                    pair.udp_port != broken_port_;
+                    pair.host == to->owner->device_of->index + 1 && pair.udp_port != broken_port_ &&
+                    !cut_.contains({pair.owner->device_of->index, to->owner->device_of->index});
   const bool unlucky = fail_one_in_ > 0 && random_() % fail_one_in_ == 0;
   const bool lost = unlucky && random_() % 2 == 0;
   if (!open || (unlucky && !lost)) {
@@ -140,6 +148,7 @@ bool FakeFabric::Deliver(Pair& pair) {
     counts_.reads += read ? 1 : 0;
   }
   ++counts_.writes;
+  ++counts_.writes_by_device[pair.owner->device_of->index];
   counts_.bytes_by_port[pair.udp_port] += length;
   if (immediate) {
     ibv_wc arrived{};

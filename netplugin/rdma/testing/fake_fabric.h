@@ -9,7 +9,9 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "netplugin/rdma/port.h"
@@ -29,6 +31,8 @@ class FakeFabric {
   void FailWrites(uint32_t one_in);
   /// All writes that leave through `udp_port` fail: a path that is broken. 0: none.
   void BreakPath(uint16_t udp_port);
+  /// Nothing gets from one device to the other any more, though both are up.
+  void Cut(int a, int b);
   /// The next write is never carried out and never fails, nor does what its queue pair is given after it.
   void ForgetNextPair();
   /// While true, what a failed pair had been given stays without a completion: a device that is slow to stop.
@@ -42,8 +46,10 @@ class FakeFabric {
     uint64_t reads = 0;
     uint64_t failures = 0;
     uint64_t lost_acknowledgements = 0;
+    uint64_t registered = 0;      ///< memory regions that are there now
     uint64_t access_errors = 0;   ///< writes outside registered memory
     uint64_t overruns = 0;        ///< of a completion queue
+    std::map<int, uint64_t> writes_by_device;   ///< by whose they were
     std::map<uint16_t, uint64_t> bytes_by_port;
     std::map<uint16_t, uint8_t> class_by_port;
   };
@@ -76,6 +82,7 @@ class FakeFabric {
   uint32_t last_key_ = 0x100;
   uint32_t fail_one_in_ = 0;
   uint16_t broken_port_ = 0;
+  std::set<std::pair<int, int>> cut_;
   bool forget_ = false;
   bool hold_flushes_ = false;
   Counts counts_;

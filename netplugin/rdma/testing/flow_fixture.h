@@ -13,6 +13,7 @@
 
 #include "netplugin/log.h"
 #include "netplugin/rdma/testing/fake_fabric.h"
+#include "netplugin/rdma/port_choice.h"
 #include "netplugin/rdma/transport.h"
 #include "netplugin/testing/log_capture.h"
 
@@ -48,7 +49,7 @@ class FlowFixture : public ::testing::Test {
     SetLogger(&net::testing::LogCapture::Logger);
   }
 
-  /// Rank 0 on device 0 sends to rank 1 on device 1.
+  /// Rank 0 on device 0 sends to rank 1 on device 1. With `standbys_` they can move to devices 2 and 3.
   void Connect(const std::function<void(RdmaEnvironment&)>& change = [](RdmaEnvironment&) {}) {
     environment_.rdma.split_bytes = 4096;
     environment_.rdma.recovery_s = 20;
@@ -62,9 +63,22 @@ class FlowFixture : public ::testing::Test {
       ASSERT_TRUE(ends_[i].port) << why;
       ends_[i].port->set_path_probe(probe_);
       background_.Add(ends_[i].port.get());
+      if (!standbys_) continue;
+      const auto standby = fabric_.OpenPort(static_cast<int>(i) + 2, environment_.rdma, &why);
+      ASSERT_TRUE(standby) << why;
+      SetStandbys({ends_[i].port, standby}, {"", ""});
+      background_.Add(standby.get());
+      standby_ports_.push_back(standby);
     }
     background_.Add(&turner_);
     if (in_background_) background_.Start();
+    source_.resize(kRoom);
+    target_.assign(kRoom, kUntouched);
+    ASSERT_NO_FATAL_FAILURE(Meet());
+  }
+
+  /// The flow between the ends' ports.
+  void Meet() {
     Handle handle{};
     const auto listen = RdmaListenComm::Open(*services_, ends_[1], &handle);
     ASSERT_TRUE(listen);
@@ -74,8 +88,6 @@ class FlowFixture : public ::testing::Test {
       if (!recv_) { EXPECT_EQ(listen->Accept(&recv_), nccl::kSuccess); }
       return (send_ && recv_) || ::testing::Test::HasFailure();
     }));
-    source_.resize(kRoom);
-    target_.assign(kRoom, kUntouched);
     ASSERT_EQ(send_->RegMr(source_.data(), source_.size(), nccl::kPtrHost, &source_handle_), nccl::kSuccess);
     ASSERT_EQ(recv_->RegMr(target_.data(), target_.size(), nccl::kPtrHost, &target_handle_), nccl::kSuccess);
   }
@@ -110,7 +122,7 @@ class FlowFixture : public ::testing::Test {
 
   const abi::FlowSlot& sender() { return *send_->slot(); }
 
-  FakeFabric fabric_{2, 17};
+  FakeFabric fabric_{4, 17};
   Environment environment_;
   std::unique_ptr<Telemetry> telemetry_;
   PolicyStore policies_;
@@ -118,6 +130,8 @@ class FlowFixture : public ::testing::Test {
   bool in_background_ = true;  // false: the test sweeps itself
   Turner turner_{policies_};
   PathProbe probe_;
+  bool standbys_ = false;
+  std::vector<std::shared_ptr<Port>> standby_ports_;
   std::unique_ptr<Services> services_;
   LocalEnd ends_[2];
   std::unique_ptr<Comm> send_, recv_;

@@ -15,8 +15,9 @@ class RdmaFailover : public testing::FlowFixture {
   RdmaFailover() { standbys_ = true; }
 
   void Connect(int failback_s = 3600) {
-    FlowFixture::Connect([&](RdmaEnvironment& rdma) { rdma.failback_s = failback_s; });
+    FlowFixture::Connect([&](RdmaEnvironment& rdma) { rdma.failback_s = failback_s, rdma.recovery_s = recovery_s_; });
   }
+  int recovery_s_ = 20;
   uint64_t WritesOf(int device) { return fabric_.counts().writes_by_device[device]; }
   /// Exchanges, and expects that some of the bytes left by `sender` and the credits by `receiver`.
   void ExchangeOver(int sender, int receiver) {
@@ -109,6 +110,33 @@ TEST_F(RdmaFailover, WithoutAnotherPortItWaitsForItsOwn) {
   ASSERT_TRUE(Eventually([&] { return ends_[0].port->down(); }));
   fabric_.SetPort(0, true);
   ExchangeOver(0, 1);
+}
+
+TEST_F(RdmaFailover, AReceiveThatWaitsForLongerThanAFailureMayLastSurvivesBoth) {
+  recovery_s_ = 1;
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  Request *receive = nullptr, *send = nullptr;
+  ASSERT_TRUE(Eventually([&] {
+    EXPECT_EQ(recv_->Irecv(target_.data(), 100, 0, target_handle_, &receive), nccl::kSuccess);
+    return receive != nullptr || HasFailure();
+  }));
+  int done = 0;
+  for (const int down : {1, 3}) {
+    fabric_.SetPort(down, false);
+    const uint64_t until = NowNs() + 1'300'000'000;
+    ASSERT_TRUE(Eventually([&] {
+      EXPECT_EQ(recv_->Test(receive, &done, nullptr), nccl::kSuccess);
+      return NowNs() > until || HasFailure();
+    }));
+    fabric_.SetPort(down, true);
+  }
+  source_[5] = 'x';
+  ASSERT_TRUE(Eventually([&] {
+    if (!send) { EXPECT_EQ(send_->Isend(source_.data(), 100, 0, source_handle_, &send), nccl::kSuccess); }
+    EXPECT_EQ(recv_->Test(receive, &done, nullptr), nccl::kSuccess);
+    return done != 0 || HasFailure();
+  }));
+  EXPECT_EQ(target_[5], 'x');
 }
 
 TEST_F(RdmaFailover, AGpusMemoryIsFlushedWhereItsDataArrive) {

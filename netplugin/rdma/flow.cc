@@ -178,11 +178,10 @@ void Flow::ContinueStop() {
   pairs_->port()->Sweep({now, false});  // its event may come after this flow's turn
   const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), std::exchange(distrusted_, false), now);
   std::string why;
-  if (port == pairs_->port() ? pairs_->Restart(next_generation_, &why) : MoveTo(port, &why)) {
-    OnStopped();
-  } else {
+  if (!(port == pairs_->port() ? pairs_->Restart(next_generation_, &why) : MoveTo(port, &why))) {
     Fail(nccl::kSystemError, why.c_str());
   }
+  if (error_ == nccl::kSuccess) OnStopped();
 }
 
 /// Queue pairs of the next generation on `port` in place of those of now, which have stopped; where that cannot be, those
@@ -213,11 +212,8 @@ void Flow::Relocate(bool distrusted) {
   connecting_since_ = NowNs();
   const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), distrusted, connecting_since_);
   std::string why;
-  if (port != pairs_->port() && !MoveTo(port, &why)) {
-    Fail(nccl::kSystemError, why.c_str());
-    return;
-  }
-  TryConnect();
+  if (port != pairs_->port() && !MoveTo(port, &why)) Fail(nccl::kSystemError, why.c_str());
+  if (error_ == nccl::kSuccess) TryConnect();
 }
 
 void Flow::TryConnect() {

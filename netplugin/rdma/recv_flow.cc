@@ -212,7 +212,10 @@ void RecvFlow::OnCompletion(const ibv_wc& completion) {
     LaneFailed(id.lane, completion.status);
     return;
   }
-  if (!id.receive) return;  // a credit has arrived
+  if (!id.receive) {  // a credit has arrived; when the message will is the sender's business
+    Progressed();
+    return;
+  }
   PartArrived(id.lane, completion);
   if (!pairs_->PostReceive(id.lane)) LaneFailed(id.lane, IBV_WC_GENERAL_ERR);
 }

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 #include "netplugin/log.h"
 
@@ -263,109 +262,6 @@ void SendFlow::OnMessage(const ControlMessage& message) {
   }
 }
 
-void SendFlow::Restart() {
-  if (state_ == State::kFailed) {
-    if (fruitless_++ > 0) TakeTurns();
-    Log(nccl::kLogWarn, "send to rank %d over %s: queue pair %u (UDP port %u): %s; setting the flow up anew",
-        recorder_.slot().peer_rank, pairs_->port()->name().c_str(), failed_lane_, pairs_->UdpPort(failed_lane_),
-        pairs_->port()->verbs().wc_status_str(failed_status_));
-  }
-  if (failed_since_ == 0) failed_since_ = NowNs();
-  restart_wanted_ = false;
-  Stop(AwaitedGeneration() + 1);
-}
-
-/// Nothing has got through since the last time: one end tries another of its ports, then the other end, and so on, so that
-/// each pair of ports has its turn.
-void SendFlow::TakeTurns() {
-  const bool mine = ports_.Others(*pairs_->port()) > 0 && (!moved_last_ || peer_others_ == 0);
-  if (mine) Distrust();
-  else hint_ = Hint::kTakeAnotherPort;
-  moved_last_ = mine;
-}
-
-/// Other paths, and other keys for what is in flight.
-void SendFlow::OnMoved() {
-  moved_last_ = true;
-  unanswered_ = 0;
-  suspect_until_.fill(0);
-  for (SendRequest& request : requests_) {
-    if (!request.taken || request.done || !request.region) continue;
-    const ibv_mr* mr = On(request.region);
-    if (!mr) return;
-    request.local_key = mr->lkey;
-  }
-}
-
-void SendFlow::OnStopped() {
-  const uint64_t now = NowNs();
-  if (error_ != nccl::kSuccess) return;
-  for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
-    // Of a port that is down no path is to blame.
-    if ((unanswered_ >> lane & 1) && !pairs_->port()->WasDown(now)) suspect_until_[lane] = now + kSuspectNs;
-  }
-  unanswered_ = 0;
-  const uint8_t data_class = WantedClass(now);
-  const int control = services_.environment.rdma.control_traffic_class;
-  pairs_->SetTrafficClasses(data_class, control >= 0 ? static_cast<uint8_t>(control) : data_class);
-  ControlMessage reset = Message(ControlType::kReset);
-  reset.hint = std::exchange(hint_, Hint::kNone);
-  Say(reset);
-}
-
-/// The receiver has said what it has; all else is written again.
-void SendFlow::OnConnected(const ControlMessage& report) {
-  ApplyReport(report);
-  pairs_->memory().credits.fill({});  // their keys may be those of another port; the receiver writes all of them again
-  if (error_ != nccl::kSuccess || !Say(Message(ControlType::kReady))) return;
-  state_ = State::kRunning;
-  if (outstanding_ == 0) Progressed();  // otherwise the next acknowledgement will say so
-  PublishLanes();
-  Reweigh(NowNs());
-  LogPaths(("set up anew, " + std::to_string(sent_again_) + " parts to write again").c_str());
-  // What the failed lanes held goes over the others while they are under suspicion.
-  uint32_t turn = 0;
-  unposted_ = 0;
-  for (SendRequest& request : requests_) {
-    if (!request.taken || request.done) continue;
-    ++unposted_;
-    for (uint32_t i = 0; i < request.part_count; ++i) {
-      PostedPart& part = request.parts[i];
-      for (uint32_t tries = 0; tries < kMaxParts && shares_[part.lane].weight == 0; ++tries) {
-        part.lane = static_cast<uint8_t>(turn++ % pairs_->lanes());
-      }
-    }
-  }
-  PostPending();
-}
-
-void SendFlow::ApplyReport(const ControlMessage& report) {
-  sent_again_ = 0;
-  for (SendRequest& request : requests_) {
-    if (!request.taken || request.done) continue;
-    const SlotReport& slot = report.slots[request.sequence % kSlots];
-    // The slot may already hold a later receive: then this message was complete and its buffer is gone.
-    const bool later = slot.used && static_cast<int32_t>(slot.sequence - request.sequence) > 0;
-    const bool same = slot.used && slot.sequence == request.sequence;
-    if (!later && !same) {
-      Fail(nccl::kInternalError, "the peer does not know a receive that it had announced");
-      return;
-    }
-    if (same) request.credit.key = slot.key;
-    for (uint32_t i = 0; i < request.part_count; ++i) {
-      PostedPart& part = request.parts[i];
-      if (part.done) continue;
-      if (later || slot.complete || (slot.arrived >> i & 1)) {
-        PartDone(request, part);
-      } else {
-        part.posted = 0;
-        part.ended = false;
-        ++sent_again_;
-      }
-    }
-  }
-}
-
 void SendFlow::Sample(uint64_t now) {
   const uint64_t last = slot_->last_progress_ns.load(std::memory_order_relaxed);
   silent_ns_ = now - std::min(now, last);
@@ -383,21 +279,6 @@ void SendFlow::Work(const Tick& tick) {
   if (WantedClass(tick.now) != pairs_->data_class()) restart_wanted_ = true;
   if (ports_.BetterThan(*pairs_->port(), tick.now)) restart_wanted_ = true;
   if (restart_wanted_ && !peer_gone_) Restart();
-}
-
-void SendFlow::WorkWhileStopped(uint64_t now) {
-  if (state_ == State::kFailed) {
-    Restart();
-    return;
-  }
-  if (stopping()) return;
-  const uint32_t others = ports_.Others(*pairs_->port());
-  if (Unreachable(now) && others + peer_others_ > 0) {
-    TakeTurns();
-    Restart();
-  } else if (pairs_->port()->down() && others > 0) {
-    Restart();  // the peer knows this port, so that it must be told of another
-  }
 }
 
 }  // namespace weft::net::rdma

@@ -1,6 +1,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -114,7 +115,7 @@ int RdmaConnector::SayHello(const Handle& handle, const LocalEnd& end, Pending* 
   std::string why;
   pending->flow = RandomBits();
   PortChoice choice(end.port, pending->flow);
-  const std::shared_ptr<Port>& port = choice.Choose(*end.port, false, NowNs());
+  const std::shared_ptr<Port>& port = choice.Choose(*end.port, PortChoice::Reason::kOther, NowNs());
   pending->pairs = QueuePairs::Make(port, lanes, false, &why);
   if (!pending->pairs) return Refused(handle, nccl::kSystemError, why.c_str());
   const auto ports = SpreadPorts(pending->flow, lanes, port->path_probe());
@@ -133,7 +134,7 @@ int RdmaConnector::SayHello(const Handle& handle, const LocalEnd& end, Pending* 
   hello.cookie = handle.cookie;
   hello.flow = pending->flow;
   pending->pairs->Describe(&hello);
-  hello.port.others = static_cast<uint8_t>(choice.Others(*port));
+  hello.port.others = static_cast<uint8_t>(std::min(choice.Others(*port, NowNs()), 255u));
   if (pending->control->Send(hello)) return nccl::kSuccess;
   return Refused(handle, nccl::kRemoteError, std::strerror(errno));
 }

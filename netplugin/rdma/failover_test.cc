@@ -8,6 +8,7 @@ namespace weft::net::rdma {
 namespace {
 
 using testing::Eventually;
+using net::testing::LogCapture;
 using testing::kRoom;
 
 class RdmaFailover : public testing::FlowFixture {
@@ -103,6 +104,145 @@ TEST_F(RdmaFailover, PortsThatAreUpAndLeadNowhereAreLeftInTurn) {
   ExchangeOver(2, 3);
 }
 
+TEST_F(RdmaFailover, APathThatDiesWhileNothingIsSentIsLeftToo) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  Exchange(10, 4096, 4);
+  for (const auto& [a, b] : {std::pair{0, 1}, {0, 3}, {2, 1}}) fabric_.Cut(a, b);
+  Request *receive = nullptr, *send = nullptr;  // its credit is all there is to be lost
+  int done = 0;
+  ASSERT_TRUE(Eventually([&] {
+    if (!receive) { EXPECT_EQ(recv_->Irecv(target_.data(), 100, 0, target_handle_, &receive), nccl::kSuccess); }
+    if (receive) { EXPECT_EQ(recv_->Test(receive, &done, nullptr), nccl::kSuccess); }
+    if (!send) { EXPECT_EQ(send_->Isend(source_.data(), 100, 0, source_handle_, &send), nccl::kSuccess); }
+    return (send && done != 0) || HasFailure();
+  }));
+  EXPECT_GT(WritesOf(2), 0u);
+  EXPECT_GT(WritesOf(3), 0u);
+}
+
+/// Both rails, with no way from one to the other: whoever connects across is told, or finds out.
+class IsolatedRails : public RdmaFailover, public ::testing::WithParamInterface<bool> {
+ protected:
+  void Isolate() {
+    fabric_.Cut(0, 3, GetParam());
+    fabric_.Cut(2, 1, GetParam());
+  }
+};
+
+TEST_P(IsolatedRails, BothEndsMoveWhenOneMust) {
+  for (const int down : {0, 1}) {
+    SCOPED_TRACE(down);
+    if (down == 0) {
+      ASSERT_NO_FATAL_FAILURE(Connect(0));
+      Isolate();
+    }
+    Exchange(60, 16 << 10, 8, [&](int sent) {
+      if (sent == 20) fabric_.SetPort(down, false);
+    });
+    ExchangeOver(2, 3);
+    fabric_.SetPort(down, true);
+    const uint64_t before = WritesOf(1);
+    ASSERT_TRUE(Eventually([&] {
+      Exchange(5, 4096, 4);
+      return WritesOf(1) > before || HasFailure();
+    })) << "home again";
+    ExchangeOver(0, 1);
+  }
+}
+
+TEST_P(IsolatedRails, AnEndWithOnePortWaitsForTheOtherToComeBack) {
+  standby_of_[1] = false;
+  ASSERT_NO_FATAL_FAILURE(Connect(0));
+  Isolate();
+  const uint64_t begin = NowNs();
+  bool up = true;
+  Exchange(
+      60, 16 << 10, 8,
+      [&](int sent) {
+        if (sent == 20) fabric_.SetPort(0, up = false);
+      },
+      [&] {
+        if (!up && NowNs() > begin + 1'500'000'000) fabric_.SetPort(0, up = true);
+      });
+  ExchangeOver(0, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rails, IsolatedRails, ::testing::Bool(),
+                         [](const auto& rails) { return rails.param ? "Seen" : "Unseen"; });
+
+TEST_F(RdmaFailover, TheEndThatHasAnotherPortMovesAlone) {
+  standby_of_[1] = false;
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  Exchange(60, 16 << 10, 8, [&](int sent) {
+    if (sent == 20) fabric_.Cut(0, 1);
+  });
+  ExchangeOver(2, 1);
+}
+
+/// The other ports make no queue pairs, or register no memory.
+class PortsWithoutRoom : public RdmaFailover, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(PortsWithoutRoom, AreTriedNowAndThenAndTheFlowWaitsForItsOwn) {
+  ASSERT_NO_FATAL_FAILURE(Connect(0));
+  for (const int port : {2, 3}) fabric_.RunOut(port, GetParam(), !GetParam());
+  bool up = true;
+  uint64_t down_at = 0;
+  LogCapture::Clear();
+  Exchange(
+      60, 16 << 10, 8,
+      [&](int sent) {
+        if (sent != 20) return;
+        for (const int port : {0, 1}) fabric_.SetPort(port, up = false);
+        down_at = NowNs();
+      },
+      [&] {
+        if (up || NowNs() < down_at + 1'000'000'000) return;
+        for (const int port : {0, 1}) fabric_.SetPort(port, up = true);
+      });
+  size_t tries = 0;
+  for (const auto& line : LogCapture::Lines()) tries += line.find("cannot move") != std::string::npos ? 1 : 0;
+  EXPECT_GE(tries, 1u);
+  EXPECT_LE(tries, 2u) << "not in every sweep";
+  ExchangeOver(0, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, PortsWithoutRoom, ::testing::Bool(),
+                         [](const auto& room) { return room.param ? "Pairs" : "Memory"; });
+
+TEST_F(RdmaFailover, AHomeThatCannotBeReturnedToDisturbsNobody) {
+  ASSERT_NO_FATAL_FAILURE(Connect(0));
+  fabric_.SetPort(0, false);
+  ExchangeOver(2, 1);
+  fabric_.RunOut(0, true, false);
+  fabric_.SetPort(0, true);
+  LogCapture::Clear();
+  for (int i = 0; i < 20; ++i) ExchangeOver(2, 1);
+  size_t restarts = 0;
+  for (const auto& line : LogCapture::Lines()) restarts += line.find("set up anew") != std::string::npos ? 1 : 0;
+  EXPECT_LE(restarts, 2u);
+}
+
+TEST_F(RdmaFailover, MemoryThatIsFirstUsedElsewhereAndCannotBeRegisteredThereBringsTheFlowHome) {
+  ASSERT_NO_FATAL_FAILURE(Connect(0));
+  std::vector<char> more(4096);
+  void* handle = nullptr;
+  ASSERT_EQ(send_->RegMr(more.data(), more.size(), nccl::kPtrHost, &handle), nccl::kSuccess);
+  fabric_.SetPort(0, false);
+  ExchangeOver(2, 1);
+  fabric_.RunOut(2, false, true);
+  fabric_.SetPort(0, true);
+  ASSERT_TRUE(Eventually([&] { return !ends_[0].port->down(); }));
+  Request *receive = nullptr, *send = nullptr;
+  int done = 0;
+  ASSERT_TRUE(Eventually([&] {
+    if (!receive) { EXPECT_EQ(recv_->Irecv(target_.data(), 100, 0, target_handle_, &receive), nccl::kSuccess); }
+    if (receive) { EXPECT_EQ(recv_->Test(receive, &done, nullptr), nccl::kSuccess); }
+    if (!send) { EXPECT_EQ(send_->Isend(more.data(), 100, 0, handle, &send), nccl::kSuccess); }
+    return (send && done != 0) || HasFailure();
+  }));
+  EXPECT_EQ(send_->DeregMr(handle), nccl::kSuccess);
+}
+
 TEST_F(RdmaFailover, WithoutAnotherPortItWaitsForItsOwn) {
   standbys_ = false;
   ASSERT_NO_FATAL_FAILURE(Connect());
@@ -154,6 +294,24 @@ TEST_F(RdmaFailover, AGpusMemoryIsFlushedWhereItsDataArrive) {
     return done != 0 || HasFailure();
   })) << "its own port is down: only through the other one can it be read";
   EXPECT_EQ(fabric_.counts().access_errors, 0u);
+  EXPECT_EQ(recv_->DeregMr(gpu), nccl::kSuccess);
+}
+
+TEST_F(RdmaFailover, AFlushUnderWayIsDoneAgainWhereTheDataArriveNow) {
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  void* gpu = nullptr;
+  ASSERT_EQ(recv_->RegMrDmaBuf(target_.data(), kRoom, nccl::kPtrDmaBuf, 0, 1, &gpu), nccl::kSuccess);
+  fabric_.ForgetNextPair();
+  Request* flush = nullptr;
+  ASSERT_EQ(recv_->Iflush(target_.data(), 100, gpu, &flush), nccl::kSuccess);
+  int done = 0;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(recv_->Test(flush, &done, nullptr), nccl::kSuccess);
+  ASSERT_EQ(done, 0) << "its pair is forgotten";
+  fabric_.SetPort(1, false);
+  ASSERT_TRUE(Eventually([&] {
+    EXPECT_EQ(recv_->Test(flush, &done, nullptr), nccl::kSuccess);
+    return done != 0 || HasFailure();
+  }));
   EXPECT_EQ(recv_->DeregMr(gpu), nccl::kSuccess);
 }
 

@@ -123,9 +123,18 @@ int Flow::DeregMr(void* mhandle) {
 }
 
 ibv_mr* Flow::Elsewhere(MemoryRegion* region) {
-  ibv_mr* mr = ports_.home()->Copy(region, pairs_->port());
-  if (!mr) Fail(nccl::kSystemError, (std::string("register memory with this port, too: ") + std::strerror(errno)).c_str());
-  return mr;
+  const std::shared_ptr<Port>& port = pairs_->port();
+  if (ibv_mr* mr = ports_.home()->Copy(region, port)) return mr;
+  const std::string why = std::string("register memory with this port, too: ") + std::strerror(errno);
+  const uint64_t now = NowNs();
+  ports_.Refused(*port, now);
+  if (ports_.Others(*port, now) == 0) {
+    Fail(nccl::kSystemError, why.c_str());
+  } else {
+    Log(nccl::kLogWarn, "%s rank %d over %s: %s", direction(), slot_->peer_rank, port->name().c_str(), why.c_str());
+    WantAnotherPort();
+  }
+  return nullptr;
 }
 
 void Flow::Poll() {
@@ -176,22 +185,29 @@ void Flow::ContinueStop() {
   stopping_ = false;
   const uint64_t now = NowNs();
   pairs_->port()->Sweep({now, false});  // its event may come after this flow's turn
-  const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), std::exchange(distrusted_, false), now);
+  const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), std::exchange(reason_, PortChoice::Reason::kOther), now);
   std::string why;
-  if (!(port == pairs_->port() ? pairs_->Restart(next_generation_, &why) : MoveTo(port, &why))) {
+  if ((port != pairs_->port() && MoveTo(port, &why)) || pairs_->Restart(next_generation_, &why)) {
+    OnStopped();
+  } else {
     Fail(nccl::kSystemError, why.c_str());
   }
-  if (error_ == nccl::kSuccess) OnStopped();
 }
 
-/// Queue pairs of the next generation on `port` in place of those of now, which have stopped; where that cannot be, those
-/// of now.
+/// Queue pairs of the next generation on `port` in place of those of now, which have stopped. Where that cannot be those of
+/// now stay, and the port is left alone for a while.
 bool Flow::MoveTo(const std::shared_ptr<Port>& port, std::string* why) {
   auto pairs = QueuePairs::Make(port, pairs_->lanes(), pairs_->receives(), why);
-  if (!pairs || !pairs->Restart(next_generation_, why)) {
+  bool ready = pairs && pairs->Restart(next_generation_, why);
+  if (ready && !ReachesAllFrom(port)) {
+    *why = std::string("register memory: ") + std::strerror(errno);
+    ready = false;
+  }
+  if (!ready) {
     Log(nccl::kLogWarn, "%s rank %d: cannot move from %s to %s: %s", direction(), slot_->peer_rank,
         pairs_->port()->name().c_str(), port->name().c_str(), why->c_str());
-    return pairs_->Restart(next_generation_, why);
+    ports_.Refused(*port, NowNs());
+    return false;
   }
   Log(nccl::kLogWarn, "%s rank %d moves from %s (%s) to %s", direction(), slot_->peer_rank,
       pairs_->port()->name().c_str(), pairs_->port()->down() ? "down" : "up", port->name().c_str());
@@ -203,30 +219,38 @@ bool Flow::MoveTo(const std::shared_ptr<Port>& port, std::string* why) {
 
 void Flow::ConnectWhenPossible(const ControlMessage& peer) {
   wanted_peer_ = peer;
+  peer_others_ = peer.port.others;
   connecting_ = true;
   connecting_since_ = NowNs();
+  connect_not_before_ = 0;
+  connect_pause_ns_ = kTryAgainNs;
   TryConnect();
 }
 
-void Flow::Relocate(bool distrusted) {
-  connecting_since_ = NowNs();
-  const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), distrusted, connecting_since_);
+void Flow::Relocate(PortChoice::Reason reason) {
+  const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), reason, NowNs());
   std::string why;
-  if (port != pairs_->port() && !MoveTo(port, &why)) Fail(nccl::kSystemError, why.c_str());
-  if (error_ == nccl::kSuccess) TryConnect();
+  if (port != pairs_->port()) MoveTo(port, &why);
+  ConnectWhenPossible(ControlMessage(wanted_peer_));
 }
 
 void Flow::TryConnect() {
-  if (pairs_->port()->down()) return;
+  const uint64_t now = NowNs();
+  if (pairs_->port()->down()) connecting_since_ = now;  // the peer is not to blame
+  if (pairs_->port()->down() || now < connect_not_before_) return;
+  // To find out that nobody answers may take the kernel a while, and other flows wait for this thread.
+  connect_not_before_ = now + connect_pause_ns_;
+  connect_pause_ns_ = std::min(2 * connect_pause_ns_, kTryAgainLatestNs);
   std::string why;
   if (pairs_->Connect(wanted_peer_, &why)) {
     connecting_ = false;
     peer_memory_ = wanted_peer_.memory_address;
     peer_memory_key_ = wanted_peer_.memory_key;
-    peer_others_ = wanted_peer_.port.others;
     OnConnected(wanted_peer_);
   } else if (std::string rewind; !pairs_->Rewind(&rewind)) {
     Fail(nccl::kSystemError, (why + "; " + rewind).c_str());
+  } else {
+    why_not_ = std::move(why);
   }
 }
 
@@ -238,7 +262,7 @@ ControlMessage Flow::Message(ControlType type) const {
   message.rank = services_.environment.rank;
   message.flow = flow_;
   pairs_->Describe(&message);
-  message.port.others = static_cast<uint8_t>(std::min(ports_.Others(*pairs_->port()), 255u));
+  message.port.others = static_cast<uint8_t>(std::min(ports_.Others(*pairs_->port(), NowNs()), 255u));
   return message;
 }
 
@@ -298,7 +322,8 @@ void Flow::Sweep(const Tick& tick) {
   if (error_ != nccl::kSuccess) return;
   const uint64_t patience = static_cast<uint64_t>(services_.environment.rdma.recovery_s) * 1'000'000'000u;
   if (failed_since_ != 0 && state_ != State::kRunning && tick.now > failed_since_ + patience) {
-    Fail(nccl::kRemoteError, "could not be set up anew in time (WEFT_RDMA_RECOVERY_S)");
+    const std::string last = why_not_.empty() ? "" : "; " + why_not_;
+    Fail(nccl::kRemoteError, ("could not be set up anew in time (WEFT_RDMA_RECOVERY_S)" + last).c_str());
     return;
   }
   if (stopping_) ContinueStop();

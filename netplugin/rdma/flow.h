@@ -9,13 +9,14 @@
 // are there; the sender writes the others again. A buffer that was given back to NCCL is never written to.
 //
 // While it is stopped each end may take queue pairs on another port of its host (port_choice.h): its own went down, or
-// came back, or nothing gets through although it is up. Then the ends change in turn until something does: the sender,
-// which sees it, says whose turn it is.
+// came back, or nothing gets through although it is up. Then the ends change in turn until something does, and the sender
+// says whose turn it is.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "netplugin/comm.h"
 #include "netplugin/rdma/port_choice.h"
@@ -107,8 +108,10 @@ class Flow : public Comm, public BackgroundTask {
   virtual void OnStopped() = 0;
   /// The pairs are on another port now, with memory of their own: keys of buffers in flight are others, too.
   virtual void OnMoved() = 0;
-  /// Nothing gets through the present port: the coming stop shall change it.
-  void Distrust() { distrusted_ = true; }
+  /// Whether all buffers in flight could be registered with `port`.
+  virtual bool ReachesAllFrom(const std::shared_ptr<Port>& port) = 0;
+  /// What the coming stop is for.
+  void Because(PortChoice::Reason reason) { reason_ = reason; }
   /// From now on each sweep tries to connect to what `peer` describes, until it works: a port that is down, or a route
   /// that is not back yet, is what a flow is set up anew for. Then OnConnected(peer).
   void ConnectWhenPossible(const ControlMessage& peer);
@@ -117,15 +120,18 @@ class Flow : public Comm, public BackgroundTask {
   ControlMessage Message(ControlType type) const;
   bool Say(const ControlMessage& message);
   void Fail(int code, const char* what);
-  /// `region` as the present port knows it; nullptr after Fail().
+  /// `region` as the present port knows it; nullptr if it cannot: then the flow leaves this port, or fails if it can
+  /// use no other.
   ibv_mr* On(MemoryRegion* region) {
     return pairs_->port() == ports_.home() ? region->mr : Elsewhere(region);
   }
+  /// Tells the background thread that there is a better port.
+  virtual void WantAnotherPort() = 0;
   /// Of the connection that is made, or is to be made once the pairs have stopped.
   uint32_t AwaitedGeneration() const { return stopping_ ? next_generation_ : pairs_->generation(); }
   /// Tries to connect, on another port from now on if there is a better one: while the peer has not been told of this
   /// one. Requires: connecting().
-  void Relocate(bool distrusted);
+  void Relocate(PortChoice::Reason reason);
   bool stopping() const { return stopping_; }
   bool connecting() const { return connecting_; }
   /// For a second no connection could be made to where the peer says it is.
@@ -159,6 +165,7 @@ class Flow : public Comm, public BackgroundTask {
 
  private:
   static constexpr uint64_t kUnreachableNs = 1'000'000'000;
+  static constexpr uint64_t kTryAgainNs = 10'000'000, kTryAgainLatestNs = 320'000'000;
 
   ibv_mr* Elsewhere(MemoryRegion* region);
   bool MoveTo(const std::shared_ptr<Port>& port, std::string* why);
@@ -175,8 +182,10 @@ class Flow : public Comm, public BackgroundTask {
 
   ControlMessage wanted_peer_{};
   bool connecting_ = false;
-  bool distrusted_ = false;
+  PortChoice::Reason reason_ = PortChoice::Reason::kOther;
   uint64_t connecting_since_ = 0;
+  uint64_t connect_not_before_ = 0, connect_pause_ns_ = 0;  // between tries
+  std::string why_not_;                                     // of the last one
   std::atomic<bool> held_{false};  // acquire and release: what one holder wrote the next one sees
 };
 

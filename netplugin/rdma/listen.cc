@@ -94,7 +94,7 @@ bool RdmaListenComm::Advance(Arrival& arrival, uint64_t now, std::unique_ptr<Com
 bool RdmaListenComm::Answer(Arrival& arrival) {
   std::string why;
   PortChoice choice(end_.port, arrival.hello.flow);
-  const std::shared_ptr<Port>& port = choice.Choose(*end_.port, false, NowNs());
+  const std::shared_ptr<Port>& port = choice.Choose(*end_.port, PortChoice::Reason::kOther, NowNs());
   arrival.pairs = QueuePairs::Make(port, arrival.hello.lanes, true, &why);
   if (arrival.pairs) {
     // Acknowledgements and credits leave with ports of their own, which the other direction's policy does not touch.
@@ -111,7 +111,7 @@ bool RdmaListenComm::Answer(Arrival& arrival) {
     welcome.rank = services_.environment.rank;
     welcome.flow = arrival.hello.flow;
     arrival.pairs->Describe(&welcome);
-    welcome.port.others = static_cast<uint8_t>(choice.Others(*port));
+    welcome.port.others = static_cast<uint8_t>(std::min(choice.Others(*port, NowNs()), 255u));
     if (arrival.control->Send(welcome)) return true;
     why = std::strerror(errno);
   }

@@ -214,7 +214,7 @@ MemoryRegion* Port::RegisterDmaBuf(uint64_t offset, size_t size, uint64_t addres
   region->users = 1;
   region->of_gpu = true;
   // NCCL closes its own when it has registered.
-  if (!standbys_.empty()) region->dma_buf = Fd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!standbys_.empty()) region->dma_buf = Fd(fcntl(fd, F_DUPFD_CLOEXEC, 0));  // without it: on this port only
   region->offset = offset;
   region->size = size;
   const std::lock_guard lock(mutex_);
@@ -224,11 +224,20 @@ MemoryRegion* Port::RegisterDmaBuf(uint64_t offset, size_t size, uint64_t addres
 }
 
 ibv_mr* Port::Copy(MemoryRegion* region, const std::shared_ptr<Port>& other) {
-  const std::lock_guard lock(mutex_);
-  for (const MemoryRegion::Copy& copy : region->copies) {
-    if (copy.port == other) return copy.mr;
+  const MemoryRegion::Copy* last = region->last_copy.load(std::memory_order_acquire);
+  if (last && last->port == other) return last->mr;
+  const auto known = [&]() -> MemoryRegion::Copy* {
+    const auto found = std::ranges::find(region->copies, other, [](const auto& copy) { return copy->port; });
+    return found == region->copies.end() ? nullptr : found->get();
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto* copy = known()) {
+      region->last_copy.store(copy, std::memory_order_release);
+      return copy->mr;
+    }
   }
-  ibv_mr* mr = nullptr;
+  ibv_mr* mr = nullptr;  // made without the lock: it takes as long as the memory is large
   if (region->end != 0) {
     mr = other->RegisterPages(region->begin, region->end);
   } else if (region->dma_buf.valid() && other->verbs_.reg_dmabuf_mr) {
@@ -237,12 +246,21 @@ ibv_mr* Port::Copy(MemoryRegion* region, const std::shared_ptr<Port>& other) {
   } else {
     errno = EOPNOTSUPP;
   }
-  if (mr) region->copies.push_back({other, mr});
-  return mr;
+  if (!mr) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto* copy = known();
+  if (copy) {  // another flow's thread was faster
+    verbs_.dereg_mr(mr);
+  } else {
+    region->copies.push_back(std::make_unique<MemoryRegion::Copy>(MemoryRegion::Copy{other, mr}));
+    copy = region->copies.back().get();
+  }
+  region->last_copy.store(copy, std::memory_order_release);
+  return copy->mr;
 }
 
 void Port::Release(MemoryRegion& region) {
-  for (const MemoryRegion::Copy& copy : region.copies) verbs_.dereg_mr(copy.mr);
+  for (const auto& copy : region.copies) verbs_.dereg_mr(copy->mr);
   verbs_.dereg_mr(region.mr);
 }
 

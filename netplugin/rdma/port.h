@@ -23,7 +23,7 @@ class Port;
 
 /// Registered memory; what NCCL holds as a memory handle. Good for every communicator of the port.
 struct MemoryRegion {
-  /// The same memory as another port knows it, whose flows have moved there.
+  /// The same memory as another port knows it, to which flows have moved.
   struct Copy {
     std::shared_ptr<Port> port;
     ibv_mr* mr = nullptr;
@@ -35,7 +35,8 @@ struct MemoryRegion {
   bool of_gpu = false;  // what is written to it must be flushed before the GPU reads it
   Fd dma_buf;           // held for the copies
   uint64_t offset = 0, size = 0;  // in it
-  std::vector<Copy> copies;
+  std::vector<std::unique_ptr<Copy>> copies;   // guarded by the port's mutex
+  std::atomic<const Copy*> last_copy{nullptr};  // release: one of them, for who needs it with every message
 };
 
 class Port final : public BackgroundTask {
@@ -65,8 +66,6 @@ class Port final : public BackgroundTask {
   int ptr_support() const { return ptr_support_; }
   int completions() const { return most_completions_; }  ///< entries that a completion queue may have
 
-  /// What is known of the paths from this port, asked when a flow is made; nothing by default. Set before the first
-  /// flow.
   /// A port that can take this one's flows over.
   struct Standby {
     std::weak_ptr<Port> port;
@@ -76,6 +75,8 @@ class Port final : public BackgroundTask {
   const std::vector<Standby>& standbys() const { return standbys_; }
   void set_standbys(std::vector<Standby> standbys) { standbys_ = std::move(standbys); }
 
+  /// What is known of the paths from this port, asked when a flow is made; nothing by default. Set before the first
+  /// flow.
   const PathProbe& path_probe() const { return path_probe_; }
   void set_path_probe(PathProbe probe) { path_probe_ = std::move(probe); }
 
@@ -136,7 +137,7 @@ class Port final : public BackgroundTask {
   std::atomic<bool> down_{false};
   std::atomic<uint64_t> last_change_ns_{0};  // relaxed, as down_; 0: never
 
-  std::mutex mutex_;  // guards what follows; never taken on the data path
+  std::mutex mutex_;  // guards what follows; taken on the data path only when a region is first used on another port
   std::map<uint64_t, std::vector<std::unique_ptr<MemoryRegion>>> regions_;  // by begin
 };
 

@@ -20,61 +20,73 @@ bool CanReplace(const Port& home, const Port& other) {
 PortChoice::PortChoice(std::shared_ptr<Port> home, uint64_t flow)
     : rest_ns_(static_cast<uint64_t>(home->environment().failback_s) * 1'000'000'000u) {
   const auto standbys = home->standbys();
-  ports_.push_back(std::move(home));
+  ports_.push_back({std::move(home)});
   for (size_t begin = 0; begin < standbys.size();) {
     size_t end = begin;
     while (end < standbys.size() && standbys[end].distance == standbys[begin].distance) ++end;
     for (size_t i = 0; i < end - begin; ++i) {
       auto port = standbys[begin + (i + flow) % (end - begin)].port.lock();
-      if (port) ports_.push_back(std::move(port));
+      if (port) ports_.push_back({std::move(port)});
     }
     begin = end;
   }
 }
 
 size_t PortChoice::IndexOf(const Port* port) const {
-  return static_cast<size_t>(std::ranges::find(ports_, port, &std::shared_ptr<Port>::get) - ports_.begin());
+  const auto found = std::ranges::find_if(ports_, [port](const Candidate& other) { return other.port.get() == port; });
+  return static_cast<size_t>(found - ports_.begin());
 }
 
-uint32_t PortChoice::Others(const Port& current) const {
-  return static_cast<uint32_t>(
-      std::ranges::count_if(ports_, [&](const auto& port) { return port.get() != &current && !port->down(); }));
+uint32_t PortChoice::Others(const Port& current, uint64_t now) const {
+  uint32_t others = 0;
+  for (size_t i = 0; i < ports_.size(); ++i) others += ports_[i].port.get() != &current && Usable(i, now) ? 1 : 0;
+  return others;
 }
 
-bool PortChoice::HomeReady(uint64_t now) const {
-  return !home()->down() && now >= home_not_before_ && now >= home()->last_change_ns() + rest_ns_;
+bool PortChoice::HomeRested(uint64_t now, uint64_t at) const {
+  return Usable(0, now) && at >= home()->last_change_ns() + rest_ns_;
 }
 
 bool PortChoice::BetterThan(const Port& current, uint64_t now) const {
-  if (current.down()) return Others(current) > 0;
-  return &current != home().get() && HomeReady(now);
+  const size_t mine = IndexOf(&current);
+  if (!Usable(mine, now)) return Others(current, now) > 0;
+  return mine != 0 && now >= home_not_before_ && HomeRested(now, now);
 }
 
-const std::shared_ptr<Port>& PortChoice::Choose(const Port& current, bool distrusted, uint64_t now) {
+const std::shared_ptr<Port>& PortChoice::Choose(const Port& current, Reason reason, uint64_t now) {
   const size_t mine = IndexOf(&current);
-  if (current.down() || distrusted) {
-    for (size_t i = 1; i < ports_.size(); ++i) {
-      const auto& other = ports_[(mine + i) % ports_.size()];
-      if (other->down()) continue;
-      if (mine == 0) Leave(!current.down(), now);
-      return other;
-    }
-    return ports_[mine];
+  const bool distrusted = reason == Reason::kNothingGetsThrough;
+  if (!Usable(mine, now) || distrusted) {
+    const auto next = [&](bool home_too) -> size_t {
+      for (size_t i = 1; i < ports_.size(); ++i) {
+        const size_t other = (mine + i) % ports_.size();
+        if (Usable(other, now) && (other != 0 || home_too || now >= home_not_before_)) return other;
+      }
+      return mine;
+    };
+    size_t taken = next(false);
+    if (taken == mine) taken = next(true);
+    if (mine == 0 && taken != 0) Leave(distrusted && Usable(0, now), now);
+    if (mine != 0 && taken == 0) returned_ = now;
+    return ports_[taken].port;
   }
-  // The two ends of a cable see it come back at almost the same time: who is set up anew because of the other goes home in
-  // the same breath, lest the flow be moved twice, or meet a home that cannot be reached from here.
-  if (mine != 0 && HomeReady(now + rest_ns_ / 2)) {
+  // Where rails do not reach each other both ends must go home together. They see a cable come back at almost the same
+  // time, hence a little earlier than on one's own account; and who left home only because the peer had to has no reason
+  // to stay away.
+  const bool along = reason == Reason::kPeerMoves && now >= left_ + rest_ns_ / 2;
+  if (mine != 0 && (along || now >= home_not_before_) && HomeRested(now, now + rest_ns_ / 2)) {
     returned_ = now;
     return home();
   }
-  return ports_[mine];
+  return ports_[mine].port;
 }
 
 void PortChoice::Leave(bool distrusted, uint64_t now) {
   const uint64_t least = distrusted ? std::max(rest_ns_, kDistrustNs) : rest_ns_;
   const bool again = returned_ != 0 && now < returned_ + kLongestNs;
-  pause_ns_ = again ? std::min(2 * std::max(pause_ns_, least), std::max(least, kLongestNs)) : least;
-  home_not_before_ = now + pause_ns_;
+  strikes_ = again ? std::min(strikes_ + 1, 10u) : 0;
+  left_ = now;
+  home_not_before_ = now + std::min(least << strikes_, std::max(least, kLongestNs));
 }
 
 void SetStandbys(const std::vector<std::shared_ptr<Port>>& ports, const std::vector<std::string>& pci_paths) {

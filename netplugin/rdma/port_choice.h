@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "netplugin/rdma/port.h"
@@ -16,29 +17,46 @@ class PortChoice {
   /// Ports at one distance from home take turns by `flow`, so that the flows of a port that fails spread.
   PortChoice(std::shared_ptr<Port> home, uint64_t flow);
 
-  const std::shared_ptr<Port>& home() const { return ports_.front(); }
+  const std::shared_ptr<Port>& home() const { return ports_.front().port; }
   /// The one at `port`, which must be one of these. Threads: any.
-  const std::shared_ptr<Port>& Find(const Port* port) const { return ports_[IndexOf(port)]; }
-  /// Ports that are up and not `current`.
-  uint32_t Others(const Port& current) const;
-  /// Whether it is worth setting a flow up anew: `current` is down and another is not, or home can be used again.
+  const std::shared_ptr<Port>& Find(const Port* port) const { return ports_[IndexOf(port)].port; }
+  /// Ports that can be used and are not `current`.
+  uint32_t Others(const Port& current, uint64_t now) const;
+  /// Whether it is worth setting a flow up anew: `current` cannot be used and another can, or home can be used again.
   bool BetterThan(const Port& current, uint64_t now) const;
-  /// What to use from now on. `distrusted`: although it is up nothing gets through `current`.
-  const std::shared_ptr<Port>& Choose(const Port& current, bool distrusted, uint64_t now);
+
+  /// Why a flow is set up anew.
+  enum class Reason : uint8_t {
+    kOther,
+    kNothingGetsThrough,  ///< though the port is up: take another
+    kPeerMoves,           ///< the peer changes its port: home is taken again, if it may be reached now
+  };
+  /// What to use from now on.
+  const std::shared_ptr<Port>& Choose(const Port& current, Reason reason, uint64_t now);
+  /// It cannot be used although it is up: no resources. It is left alone for a while.
+  void Refused(const Port& port, uint64_t now) { ports_[IndexOf(&port)].not_before = now + kRefusedNs; }
 
  private:
-  static constexpr uint64_t kDistrustNs = 60'000'000'000;  // how long no path from home is tried again, at least
+  static constexpr uint64_t kDistrustNs = 60'000'000'000;  // how long home is left of which no path led anywhere, at least
   static constexpr uint64_t kLongestNs = 600'000'000'000;
+  static constexpr uint64_t kRefusedNs = 10'000'000'000;
+
+  struct Candidate {
+    std::shared_ptr<Port> port;
+    uint64_t not_before = 0;  // refused until then
+  };
 
   size_t IndexOf(const Port* port) const;
-  bool HomeReady(uint64_t now) const;
+  bool Usable(size_t i, uint64_t now) const { return !ports_[i].port->down() && now >= ports_[i].not_before; }
+  /// Whether home can be used and has been up for long enough at `at`.
+  bool HomeRested(uint64_t now, uint64_t at) const;
   void Leave(bool distrusted, uint64_t now);
 
-  std::vector<std::shared_ptr<Port>> ports_;  // home first
-  const uint64_t rest_ns_;                    // how long home must have been up again
-  uint64_t pause_ns_ = 0;                     // doubles while home fails again soon after each return
+  std::vector<Candidate> ports_;  // home first
+  const uint64_t rest_ns_;        // how long home must have been up again
+  uint32_t strikes_ = 0;          // how often home failed again soon after a return: each doubles the time away
   uint64_t home_not_before_ = 0;
-  uint64_t returned_ = 0;                     // 0: never
+  uint64_t left_ = 0, returned_ = 0;  // home; 0: never
 };
 
 /// Tells each port which others of `ports` can take its flows over: of its kind of link, reaching the memory that it

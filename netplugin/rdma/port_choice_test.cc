@@ -7,6 +7,8 @@
 namespace weft::net::rdma {
 namespace {
 
+using Reason = PortChoice::Reason;
+
 constexpr uint64_t kSecond = 1'000'000'000;
 
 class PortChoices : public ::testing::Test {
@@ -25,8 +27,8 @@ class PortChoices : public ::testing::Test {
     ports_[static_cast<size_t>(port)]->Sweep({now, false});
   }
   /// Index of what is chosen while `current` is used.
-  long Chosen(PortChoice& choice, size_t current, uint64_t now, bool distrusted = false) {
-    return std::ranges::find(ports_, choice.Choose(*ports_[current], distrusted, now)) - ports_.begin();
+  long Chosen(PortChoice& choice, size_t current, uint64_t now, PortChoice::Reason reason = PortChoice::Reason::kOther) {
+    return std::ranges::find(ports_, choice.Choose(*ports_[current], reason, now)) - ports_.begin();
   }
 
   RdmaEnvironment environment_;
@@ -42,7 +44,7 @@ TEST_F(PortChoices, HomeIsKeptWhileItIsUpOrNothingElseIs) {
   EXPECT_EQ(Chosen(choice, 0, now_), 0);
   Set(1, false, now_);
   Set(0, false, now_);
-  EXPECT_EQ(choice.Others(*ports_[0]), 0u);
+  EXPECT_EQ(choice.Others(*ports_[0], now_), 0u);
   EXPECT_FALSE(choice.BetterThan(*ports_[0], now_)) << "there is nowhere to go";
   EXPECT_EQ(Chosen(choice, 0, now_), 0);
 }
@@ -83,10 +85,38 @@ TEST_F(PortChoices, AHomeThatFailsAgainAndAgainIsLeftForLongerAndLonger) {
 TEST_F(PortChoices, WhatLeadsNowhereIsLeftThoughItIsUpAndForAMinute) {
   ASSERT_NO_FATAL_FAILURE(Open({"", ""}));
   PortChoice choice(ports_[0], 1);
-  EXPECT_EQ(Chosen(choice, 0, now_, true), 1);
+  EXPECT_EQ(Chosen(choice, 0, now_, Reason::kNothingGetsThrough), 1);
   EXPECT_FALSE(choice.BetterThan(*ports_[1], now_ + 59 * kSecond));
   EXPECT_TRUE(choice.BetterThan(*ports_[1], now_ + 60 * kSecond));
-  EXPECT_EQ(Chosen(choice, 1, now_ + kSecond, true), 0) << "nothing else is left";
+  EXPECT_EQ(Chosen(choice, 1, now_ + 10 * kSecond), 1) << "another reason to set the flow up anew changes nothing";
+  EXPECT_EQ(Chosen(choice, 1, now_ + 10 * kSecond, Reason::kPeerMoves), 0) << "it may have been the peer's fault";
+  EXPECT_EQ(Chosen(choice, 1, now_ + kSecond, Reason::kNothingGetsThrough), 0) << "nothing else is left";
+}
+
+TEST_F(PortChoices, AHomeThatIsDistrustedIsTheLastToBeTried) {
+  ASSERT_NO_FATAL_FAILURE(Open({"", "", ""}));
+  PortChoice choice(ports_[0], 0);
+  const auto first = static_cast<size_t>(Chosen(choice, 0, now_, Reason::kNothingGetsThrough));
+  const auto second = static_cast<size_t>(Chosen(choice, first, now_, Reason::kNothingGetsThrough));
+  EXPECT_EQ(first + second, 1u + 2u) << "each of the others once";
+  EXPECT_EQ(Chosen(choice, second, now_, Reason::kNothingGetsThrough), static_cast<long>(first));
+  EXPECT_EQ(Chosen(choice, second, now_ + 60 * kSecond, Reason::kNothingGetsThrough), 0);
+}
+
+TEST_F(PortChoices, APortThatRefusesIsLeftAloneForAWhile) {
+  ASSERT_NO_FATAL_FAILURE(Open({"", ""}));
+  PortChoice choice(ports_[0], 1);
+  Set(0, false, now_);
+  choice.Refused(*ports_[1], now_);
+  EXPECT_EQ(choice.Others(*ports_[0], now_), 0u);
+  EXPECT_FALSE(choice.BetterThan(*ports_[0], now_ + 9 * kSecond));
+  EXPECT_EQ(Chosen(choice, 0, now_), 0);
+  EXPECT_TRUE(choice.BetterThan(*ports_[0], now_ + 10 * kSecond));
+  ASSERT_EQ(Chosen(choice, 0, now_ + 10 * kSecond), 1);
+  Set(0, true, now_ + 11 * kSecond);
+  choice.Refused(*ports_[0], now_ + 16 * kSecond);
+  EXPECT_FALSE(choice.BetterThan(*ports_[1], now_ + 25 * kSecond)) << "home, too";
+  EXPECT_TRUE(choice.BetterThan(*ports_[1], now_ + 26 * kSecond));
 }
 
 TEST_F(PortChoices, TheNearestComesFirstAndEquallyNearOnesTakeTurns) {

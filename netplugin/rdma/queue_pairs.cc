@@ -40,7 +40,10 @@ QueuePairs::~QueuePairs() {
 }
 
 bool QueuePairs::MakeMemory(std::string* why) {
-  if (!pages_.Allocate(sizeof(FlowMemory))) throw std::bad_alloc();
+  if (!pages_.Allocate(sizeof(FlowMemory))) {
+    Because(why, "allocate memory", errno);
+    return false;
+  }
   memory_ = new (pages_.data()) FlowMemory{};
   memory_mr_ = port_->verbs().reg_mr(port_->pd(), pages_.data(), pages_.size(),
                                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);

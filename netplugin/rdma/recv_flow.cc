@@ -39,7 +39,7 @@ int RecvFlow::IrecvGroup(int n, void** data, const uint64_t* sizes, const int* t
     for (int i = 0; i < n; ++i) {
       if (!mhandles || !mhandles[i]) continue;
       const ibv_mr* mr = On(static_cast<MemoryRegion*>(mhandles[i]));
-      if (!mr) return error_;
+      if (!mr) return error_;  // ask again on another port
       keys[static_cast<size_t>(i)] = mr->rkey;
     }
     RecvRequest& first = requests_[next_ % kSlots];
@@ -132,48 +132,59 @@ int RecvFlow::Iflush(void* data, uint64_t size, void* mhandle, Request** request
   if (!flusher_) return nccl::kSystemError;
   const auto free = std::ranges::find(flushes_, false, &Request::taken);
   if (free == flushes_.end()) return nccl::kInternalError;  // more than NCCL ever has
-  FlushWhereDataArrive();
   free->address = reinterpret_cast<uint64_t>(data);
   free->region = region;
-  if (!StartFlush(*free)) return nccl::kSystemError;
+  free->posted_ns = NowNs();
   free->taken = true;
-  free->done = false;
+  free->done = free->started = false;
   free->size = 0;
+  StartFlushes();
   *request = &*free;
   return nccl::kSuccess;
 }
 
-bool RecvFlow::StartFlush(const FlushRequest& flush) {
+/// Starts what could not be started before.
+void RecvFlow::StartFlushes() {
+  if (!FlusherFollows()) return;
   const std::shared_ptr<Port>& port = ports_.Find(flusher_port_);
-  const ibv_mr* mr = port == ports_.home() ? flush.region->mr : ports_.home()->Copy(flush.region, port);
-  if (!mr) return false;
-  flusher_->Start(flush.address, mr->rkey, static_cast<uint32_t>(&flush - flushes_.data()));
-  return true;
-}
-
-/// A flow that has moved writes through another NIC, so that reads must go that way, too; those under way are done again
-/// there. What cannot be made there now is tried again later, and meanwhile flushed where it was.
-void RecvFlow::FlushWhereDataArrive() {
-  const Port* port = arrives_at_.load(std::memory_order_acquire);
-  if (port == flusher_port_ || !flusher_) return;
-  const uint64_t now = NowNs();
-  if (now < follow_not_before_) return;
-  follow_not_before_ = now + 10'000'000;
-  std::string why;
-  auto flusher = Flusher::Make(ports_.Find(port), &why);
-  if (!flusher) return;
-  flusher_ = std::move(flusher);
-  flusher_port_ = port;
-  for (const FlushRequest& flush : flushes_) {
-    if (flush.taken && !flush.done && !StartFlush(flush)) follow_not_before_ = 0;
+  for (FlushRequest& flush : flushes_) {
+    if (!flush.taken || flush.done || flush.started) continue;
+    const ibv_mr* mr = port == ports_.home() ? flush.region->mr : ports_.home()->Copy(flush.region, port);
+    if (!mr) continue;
+    flusher_->Start(flush.address, mr->rkey, static_cast<uint32_t>(&flush - flushes_.data()));
+    flush.started = true;
   }
 }
 
+/// Whether reads go through the NIC that data arrive by, which is another one when the flow has moved: only they follow its
+/// writes. Those under way are done again there. What the former NIC had written had all the time in which the flow was set
+/// up anew to get into memory.
+bool RecvFlow::FlusherFollows() {
+  const Port* port = arrives_at_.load(std::memory_order_acquire);
+  if (port == flusher_port_) return true;
+  const uint64_t now = NowNs();
+  if (now < follow_not_before_) return false;
+  std::string why;
+  auto flusher = Flusher::Make(ports_.Find(port), &why);
+  if (!flusher) {
+    follow_not_before_ = now + 10'000'000;
+    return false;
+  }
+  flusher_ = std::move(flusher);
+  flusher_port_ = port;
+  for (FlushRequest& flush : flushes_) flush.started = false;
+  return true;
+}
+
 int RecvFlow::TestFlush(Request* request, int* done, int* size) {
-  FlushWhereDataArrive();
-  if (!request->done && !flusher_->Poll([this](uint32_t slot) { flushes_[slot % Flusher::kDepth].done = true; })) {
+  StartFlushes();
+  const auto& flush = *static_cast<const FlushRequest*>(request);
+  const uint64_t patience = static_cast<uint64_t>(services_.environment.rdma.recovery_s) * 1'000'000'000u;
+  const bool late = !flush.started && NowNs() > flush.posted_ns + patience;
+  if (!request->done &&
+      (late || !flusher_->Poll([this](uint32_t slot) { flushes_[slot % Flusher::kDepth].done = true; }))) {
     Log(nccl::kLogWarn, "flush through %s: the queue pair could not be set up anew in time (WEFT_RDMA_RECOVERY_S)",
-        pairs_->port()->name().c_str());
+        flusher_port_->name().c_str());
     return nccl::kSystemError;
   }
   if (!request->done) return nccl::kSuccess;
@@ -270,9 +281,10 @@ std::optional<uint64_t> RecvFlow::Length(const RecvRequest& request, const Immed
 void RecvFlow::OnMessage(const ControlMessage& message) {
   if (message.type == ControlType::kReset && message.generation == AwaitedGeneration() + 1) {
     BeginAnew(message);
-  } else if (message.type == ControlType::kReady && state_ == State::kWaiting && !stopping() && !connecting()) {
+  } else if (message.type == ControlType::kReady && state_ == State::kWaiting && !stopping() && !connecting() &&
+             message.generation == pairs_->generation()) {
     state_ = State::kRunning;
-    asked_ = moving_ = false;
+    PublishLanes();
     if (pending_ == 0) Progressed();
     // What the sender may have lost is said again; what it knows it does not take twice.
     unannounced_ = 0;
@@ -294,13 +306,21 @@ void RecvFlow::BeginAnew(const ControlMessage& message) {
   }
   if (failed_since_ == 0) failed_since_ = NowNs();
   reset_ = message;
-  if (message.hint == Hint::kTakeAnotherPort) Distrust();
+  asked_ = moving_ = false;
+  if (message.hint == Hint::kTakeAnotherPort) Because(PortChoice::Reason::kNothingGetsThrough);
+  if (message.hint == Hint::kWentHome) Because(PortChoice::Reason::kPeerMoves);
   Stop(message.generation);
 }
 
 void RecvFlow::OnStopped() {
   pairs_->SetTrafficClasses(reset_.port.traffic_class, reset_.port.control_traffic_class);
   ConnectWhenPossible(reset_);
+}
+
+bool RecvFlow::ReachesAllFrom(const std::shared_ptr<Port>& port) {
+  return port == ports_.home() || std::ranges::all_of(requests_, [&](const RecvRequest& request) {
+           return !request.taken || request.done || !request.region || ports_.home()->Copy(request.region, port);
+         });
 }
 
 /// The buffers that are awaited have other keys there.
@@ -326,31 +346,45 @@ void RecvFlow::OnConnected(const ControlMessage&) {
   Say(answer);
 }
 
+/// NCCL's thread or the background's.
+void RecvFlow::WantAnotherPort() {
+  if (state_ != State::kRunning) return;
+  state_ = State::kFailed;
+  if (failed_since_ == 0) failed_since_ = NowNs();
+  moving_ = true;
+  services_.background.Wake();
+}
+
+void RecvFlow::AskToMove() {
+  ControlMessage please = Message(ControlType::kPleaseReset);
+  please.hint = Hint::kNothingFailed;
+  asked_ = Say(please);
+}
+
+/// Only the sender can begin anew: it knows what it has written.
 void RecvFlow::Work(const Tick& tick) {
-  if (peer_gone_) return;
+  if (peer_gone_ || stopping()) return;
   const bool better = ports_.BetterThan(*pairs_->port(), tick.now);
   if (state_ == State::kWaiting && connecting()) {  // the sender has not been told of this port yet
-    const bool unreachable = Unreachable(tick.now) && ports_.Others(*pairs_->port()) > 0;
-    if (better || unreachable) Relocate(unreachable);
+    const bool unreachable = Unreachable(tick.now) && ports_.Others(*pairs_->port(), tick.now) > 0;
+    using enum PortChoice::Reason;
+    if (better || unreachable) Relocate(better ? kOther : kNothingGetsThrough);
     return;
   }
-  if (state_ == State::kRunning && better) {
-    state_ = State::kFailed;
-    if (failed_since_ == 0) failed_since_ = tick.now;
-    moving_ = true;
+  if (better && !asked_) {
+    WantAnotherPort();
+    AskToMove();
+    return;
   }
-  // Only the sender can begin anew: it knows what it has written.
   if (state_ != State::kFailed || asked_) return;
-  ControlMessage please = Message(ControlType::kPleaseReset);
   if (moving_) {
-    please.hint = Hint::kNothingFailed;
-    asked_ = Say(please);
+    AskToMove();
     return;
   }
   Log(nccl::kLogWarn, "receive from rank %d over %s: queue pair %u: %s; asking the sender to set the flow up anew",
       recorder_.slot().peer_rank, pairs_->port()->name().c_str(), failed_lane_,
       pairs_->port()->verbs().wc_status_str(failed_status_));
-  asked_ = Say(please);
+  asked_ = Say(Message(ControlType::kPleaseReset));
 }
 
 }  // namespace weft::net::rdma

@@ -45,12 +45,13 @@ class RecvFlow final : public Flow {
   struct FlushRequest : Request {
     uint64_t address = 0;
     MemoryRegion* region = nullptr;
+    bool started = false;
   };
 
   // NCCL's thread.
   int TestFlush(Request* request, int* done, int* size);
-  bool StartFlush(const FlushRequest& flush);
-  void FlushWhereDataArrive();
+  void StartFlushes();
+  bool FlusherFollows();
 
   void OnMessage(const ControlMessage& message) override;
   void Work(const Tick& tick) override;
@@ -66,6 +67,9 @@ class RecvFlow final : public Flow {
   void BeginAnew(const ControlMessage& message);
   void OnStopped() override;
   void OnMoved() override;
+  bool ReachesAllFrom(const std::shared_ptr<Port>& port) override;
+  void WantAnotherPort() override;
+  void AskToMove();
   void OnConnected(const ControlMessage& message) override;
 
   std::array<RecvRequest, kSlots> requests_;

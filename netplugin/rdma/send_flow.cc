@@ -248,7 +248,7 @@ void SendFlow::OnMessage(const ControlMessage& message) {
   if (message.type == ControlType::kPleaseReset) {
     if (message.generation != AwaitedGeneration()) return;  // of before
     if (message.hint == Hint::kNothingFailed) {
-      restart_wanted_ = true;
+      restart_wanted_ = peer_moves_ = true;
     } else {
       LaneFailed(kControlLane, IBV_WC_REM_OP_ERR);
     }

@@ -28,6 +28,7 @@ class SendFlow final : public Flow {
 
  private:
   static constexpr uint64_t kSuspectNs = 10'000'000'000;  // how long a lane that failed alone carries nothing
+  static constexpr uint64_t kAnswerNs = 3'000'000'000;    // until a peer that does not answer cannot reach this port
   static constexpr uint64_t kAdaptiveRoutingBytes = 8192; // above, a write of its own ends the part
 
   struct PostedPart : Part {
@@ -64,6 +65,8 @@ class SendFlow final : public Flow {
   void Restart();
   void OnStopped() override;
   void OnMoved() override;
+  bool ReachesAllFrom(const std::shared_ptr<Port>& port) override;
+  void WantAnotherPort() override { restart_wanted_ = true; }
   void TakeTurns();
   void WorkWhileStopped(uint64_t now);
   bool Paced(uint64_t size);
@@ -89,6 +92,8 @@ class SendFlow final : public Flow {
   uint32_t sent_again_ = 0;
   bool moved_last_ = false;   // this end's port was the last to be changed, not the peer's
   Hint hint_ = Hint::kNone;   // of the kReset to come
+  bool peer_moves_ = false;   // it asked for a restart in order to change its port
+  uint64_t said_reset_ns_ = 0;
   std::array<LaneShare, kMaxParts> shares_{};
   std::array<uint64_t, kMaxParts> suspect_until_{};
   uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer

@@ -1,4 +1,5 @@
 // How a sending RDMA flow begins anew, on its own port or on another. Background thread, under the hold.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -15,22 +16,31 @@ void SendFlow::Restart() {
         pairs_->port()->verbs().wc_status_str(failed_status_));
   }
   if (failed_since_ == 0) failed_since_ = NowNs();
+  if (std::exchange(peer_moves_, false)) Because(PortChoice::Reason::kPeerMoves);
   restart_wanted_ = false;
   Stop(AwaitedGeneration() + 1);
 }
 
-/// Nothing has got through since the last time: one end tries another of its ports, then the other end, and so on, so that
-/// each pair of ports has its turn.
+/// Nothing has got through since the last time: one end tries another of its ports, then the other end, and so on.
 void SendFlow::TakeTurns() {
-  const bool mine = ports_.Others(*pairs_->port()) > 0 && (!moved_last_ || peer_others_ == 0);
-  if (mine) Distrust();
+  const bool mine = ports_.Others(*pairs_->port(), NowNs()) > 0 && (!moved_last_ || peer_others_ == 0);
+  if (mine) Because(PortChoice::Reason::kNothingGetsThrough);
   else hint_ = Hint::kTakeAnotherPort;
   moved_last_ = mine;
 }
 
+bool SendFlow::ReachesAllFrom(const std::shared_ptr<Port>& port) {
+  return port == ports_.home() || std::ranges::all_of(requests_, [&](const SendRequest& request) {
+           return !request.taken || request.done || !request.region || ports_.home()->Copy(request.region, port);
+         });
+}
+
 /// Other paths, and other keys for what is in flight.
 void SendFlow::OnMoved() {
-  moved_last_ = true;
+  const bool home = pairs_->port() == ports_.home();
+  moved_last_ = !home;
+  if (home && hint_ == Hint::kNone) hint_ = Hint::kWentHome;
+  if (home) fruitless_ = 1;  // if it leads nowhere still, the first failure shall tell
   unanswered_ = 0;
   suspect_until_.fill(0);
   for (SendRequest& request : requests_) {
@@ -53,6 +63,7 @@ void SendFlow::OnStopped() {
   pairs_->SetTrafficClasses(data_class, control >= 0 ? static_cast<uint8_t>(control) : data_class);
   ControlMessage reset = Message(ControlType::kReset);
   reset.hint = std::exchange(hint_, Hint::kNone);
+  said_reset_ns_ = now;
   Say(reset);
 }
 
@@ -62,7 +73,7 @@ void SendFlow::OnConnected(const ControlMessage& report) {
   pairs_->memory().credits.fill({});  // their keys may be those of another port; the receiver writes all of them again
   if (error_ != nccl::kSuccess || !Say(Message(ControlType::kReady))) return;
   state_ = State::kRunning;
-  if (outstanding_ == 0) Progressed();  // otherwise the next acknowledgement will say so
+  if (outstanding_ == 0) failed_since_ = 0;  // otherwise the next acknowledgement will say so
   PublishLanes();
   Reweigh(NowNs());
   LogPaths(("set up anew, " + std::to_string(sent_again_) + " parts to write again").c_str());
@@ -115,12 +126,18 @@ void SendFlow::WorkWhileStopped(uint64_t now) {
     return;
   }
   if (stopping()) return;
-  const uint32_t others = ports_.Others(*pairs_->port());
+  // The peer knows this port, so that it must be told of another.
+  if (peer_moves_ || ports_.BetterThan(*pairs_->port(), now)) {
+    Restart();
+    return;
+  }
+  const uint32_t others = ports_.Others(*pairs_->port(), now);
   if (Unreachable(now) && others + peer_others_ > 0) {
     TakeTurns();
     Restart();
-  } else if (pairs_->port()->down() && others > 0) {
-    Restart();  // the peer knows this port, so that it must be told of another
+  } else if (!connecting() && now > said_reset_ns_ + kAnswerNs && others > 0) {
+    Because(PortChoice::Reason::kNothingGetsThrough);
+    Restart();
   }
 }
 

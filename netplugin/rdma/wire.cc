@@ -43,12 +43,12 @@ const char* CheckControlMessage(const ControlMessage& message) {
   if (message.magic != kControlMagic) return "wrong magic number";
   if (message.version != kRdmaWireVersion) return "another version of this plugin";
   if (message.type < ControlType::kHello || message.type > ControlType::kResetDone) return "unknown type";
+  if (message.hint > Hint::kWentHome) return "unknown hint";
   if (message.type == ControlType::kReady || message.type == ControlType::kPleaseReset) return nullptr;
   if (message.lanes < 1 || message.lanes > kMaxParts) return "the number of queue pairs is not within 1 and 8";
   if (const char* wrong = CheckPort(message.port)) return wrong;
   if (const char* wrong = CheckQueuePairs(message)) return wrong;
   if (message.memory_address == 0) return "no memory address";
-  if (message.hint > Hint::kTakeAnotherPort) return "unknown hint";
   if (message.type == ControlType::kResetDone) {
     for (uint32_t i = 0; i < kSlots; ++i) {
       const SlotReport& slot = message.slots[i];

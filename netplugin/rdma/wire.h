@@ -62,6 +62,7 @@ enum class Hint : uint32_t {
   kNone = 0,
   kNothingFailed,    ///< kPleaseReset: the receiver wants another port
   kTakeAnotherPort,  ///< kReset: nothing gets through, and it is the receiver's turn to change its port, if it has another
+  kWentHome,         ///< kReset: the sender is on its home port again
 };
 
 struct ControlMessage {

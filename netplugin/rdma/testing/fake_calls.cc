@@ -35,8 +35,10 @@ int Calls::Modify(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
   const std::lock_guard lock(fabric.mutex_);
   if (mask & IBV_QP_AV) {
     if (!pair->owner->device_of->up) return ENETUNREACH;
+    const int host = attributes->ah_attr.grh.dgid.raw[15];
+    if (fabric.unroutable_.contains({pair->owner->device_of->index, host - 1})) return EHOSTUNREACH;
     pair->udp_port = PortOfFlowLabel(attributes->ah_attr.grh.flow_label);
-    pair->host = attributes->ah_attr.grh.dgid.raw[15];
+    pair->host = static_cast<uint8_t>(host);
     pair->traffic_class = attributes->ah_attr.grh.traffic_class;
     fabric.counts_.class_by_port[pair->udp_port] = pair->traffic_class;
   }

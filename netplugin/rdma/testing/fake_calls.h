@@ -16,6 +16,7 @@ struct FakeFabric::Device : ibv_device {
   FakeFabric* fabric = nullptr;
   int index = 0;
   bool up = true;
+  bool no_pairs = false, no_memory = false;
   std::vector<Context*> contexts;
 };
 
@@ -108,6 +109,10 @@ struct Calls {
   static ibv_mr* Register(ibv_pd* pd, void* data, size_t size, int) {
     auto* owner = static_cast<F::Context*>(pd->context);
     const std::lock_guard lock(owner->fabric->mutex_);
+    if (owner->device_of->no_memory) {
+      errno = ENOMEM;
+      return nullptr;
+    }
     auto* memory = new F::Memory{};
     memory->owner = owner;
     memory->addr = data;
@@ -145,6 +150,10 @@ struct Calls {
   static ibv_qp* CreatePair(ibv_pd* pd, ibv_qp_init_attr* attributes) {
     auto* owner = static_cast<F::Context*>(pd->context);
     const std::lock_guard lock(owner->fabric->mutex_);
+    if (owner->device_of->no_pairs) {
+      errno = ENOMEM;
+      return nullptr;
+    }
     auto* pair = new F::Pair{};
     pair->context = pd->context;
     pair->owner = owner;

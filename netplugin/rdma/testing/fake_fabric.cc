@@ -59,10 +59,20 @@ void FakeFabric::BreakPath(uint16_t udp_port) {
   broken_port_ = udp_port;
 }
 
-void FakeFabric::Cut(int a, int b) {
+void FakeFabric::Cut(int a, int b, bool seen) {
   const std::lock_guard lock(mutex_);
-  cut_.insert({a, b});
-  cut_.insert({b, a});
+  for (auto* set : {&cut_, &unroutable_}) {
+    if (set == &unroutable_ && !seen) continue;
+    set->insert({a, b});
+    set->insert({b, a});
+  }
+}
+
+void FakeFabric::RunOut(int device, bool of_pairs, bool of_memory) {
+  const std::lock_guard lock(mutex_);
+  Device& changed = *devices_[static_cast<size_t>(device)];
+  changed.no_pairs = of_pairs;
+  changed.no_memory = of_memory;
 }
 
 void FakeFabric::ForgetNextPair() {

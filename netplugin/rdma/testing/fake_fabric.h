@@ -31,8 +31,10 @@ class FakeFabric {
   void FailWrites(uint32_t one_in);
   /// All writes that leave through `udp_port` fail: a path that is broken. 0: none.
   void BreakPath(uint16_t udp_port);
-  /// Nothing gets from one device to the other any more, though both are up.
-  void Cut(int a, int b);
+  /// Nothing gets from one device to the other any more, though both are up. `seen`: who connects is told.
+  void Cut(int a, int b, bool seen = false);
+  /// The device makes no more queue pairs, or registers no more memory.
+  void RunOut(int device, bool of_pairs, bool of_memory);
   /// The next write is never carried out and never fails, nor does what its queue pair is given after it.
   void ForgetNextPair();
   /// While true, what a failed pair had been given stays without a completion: a device that is slow to stop.
@@ -82,7 +84,7 @@ class FakeFabric {
   uint32_t last_key_ = 0x100;
   uint32_t fail_one_in_ = 0;
   uint16_t broken_port_ = 0;
-  std::set<std::pair<int, int>> cut_;
+  std::set<std::pair<int, int>> cut_, unroutable_;
   bool forget_ = false;
   bool hold_flushes_ = false;
   Counts counts_;

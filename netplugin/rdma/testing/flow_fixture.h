@@ -49,7 +49,8 @@ class FlowFixture : public ::testing::Test {
     SetLogger(&net::testing::LogCapture::Logger);
   }
 
-  /// Rank 0 on device 0 sends to rank 1 on device 1. With `standbys_` they can move to devices 2 and 3.
+  /// Rank 0 on device 0 sends to rank 1 on device 1. With `standbys_` they can move to devices 2 and 3, if
+  /// `standby_of_` says so.
   void Connect(const std::function<void(RdmaEnvironment&)>& change = [](RdmaEnvironment&) {}) {
     environment_.rdma.split_bytes = 4096;
     environment_.rdma.recovery_s = 20;
@@ -63,7 +64,7 @@ class FlowFixture : public ::testing::Test {
       ASSERT_TRUE(ends_[i].port) << why;
       ends_[i].port->set_path_probe(probe_);
       background_.Add(ends_[i].port.get());
-      if (!standbys_) continue;
+      if (!standbys_ || !standby_of_[i]) continue;
       const auto standby = fabric_.OpenPort(static_cast<int>(i) + 2, environment_.rdma, &why);
       ASSERT_TRUE(standby) << why;
       SetStandbys({ends_[i].port, standby}, {"", ""});
@@ -131,6 +132,7 @@ class FlowFixture : public ::testing::Test {
   Turner turner_{policies_};
   PathProbe probe_;
   bool standbys_ = false;
+  bool standby_of_[2] = {true, true};
   std::vector<std::shared_ptr<Port>> standby_ports_;
   std::unique_ptr<Services> services_;
   LocalEnd ends_[2];

@@ -85,7 +85,7 @@ wait "$perf_pid"
 # Each rank has a second device: the flows go on there while the first cable is down, and come back when it is up again.
 bash "$testbed/roce_pair" up 1
 even='=rxe0,rxe2' odd='=rxe1,rxe3'
-WEFT_RDMA_FAILBACK_S=1 perf failover 2 --collective allreduce --bytes 1MiB --iterations 300 --warmup 0 &
+WEFT_RDMA_FAILBACK_S=1 perf failover 2 --collective allreduce --bytes 1MiB --iterations 200 --warmup 0 &
 perf_pid=$!
 {
   sends_on rdma0 && echo "home"

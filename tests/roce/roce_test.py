@@ -19,7 +19,7 @@ SOURCE = pathlib.Path(os.environ["WEFT_SOURCE"])
 sys.path.insert(0, str(SOURCE / "tests/support"))
 from processes import SKIPPED, skip  # noqa: E402
 COLLECTIVES = ("sendrecv", "allreduce", "allgather", "reducescatter", "broadcast", "alltoall")
-MACHINE_SECONDS = 180
+MACHINE_SECONDS = 400
 
 failures = []
 

@@ -64,6 +64,8 @@ class DemoPhases {
   Status MeasureGoodput();
   Status RunAlone();
   Status RunDefault(int draw);
+  /// False: too few iterations while both jobs trained.
+  Result<bool> TryDefault(int draw, Seconds length);
   Status SubmitJobs();
   Status RunWeft();
   Status BreakFabric();

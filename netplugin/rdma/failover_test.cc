@@ -120,6 +120,49 @@ TEST_F(RdmaFailover, APathThatDiesWhileNothingIsSentIsLeftToo) {
   EXPECT_GT(WritesOf(3), 0u);
 }
 
+/// One pair of ports works: the number says which of each end's two.
+class OnlyOnePair : public RdmaFailover, public ::testing::WithParamInterface<int> {};
+
+TEST_P(OnlyOnePair, IsFound) {
+  ASSERT_NO_FATAL_FAILURE(Connect(0));
+  const int sender = GetParam() / 2 * 2, receiver = GetParam() % 2 * 2 + 1;
+  Exchange(60, 16 << 10, 8, [&](int sent) {
+    if (sent != 20) return;
+    for (const auto& [a, b] : {std::pair{0, 1}, {0, 3}, {2, 1}, {2, 3}}) {
+      if (a != sender || b != receiver) fabric_.Cut(a, b);
+    }
+  });
+  ExchangeOver(sender, receiver);
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, OnlyOnePair, ::testing::Range(0, 4));
+
+TEST_F(RdmaFailover, APeerThatWaitsForItsOnlyPortIsWaitedFor) {
+  standby_of_[1] = false;
+  ASSERT_NO_FATAL_FAILURE(Connect(0));
+  LogCapture::Clear();
+  uint64_t down_at = 0;
+  bool up = true;
+  Exchange(
+      60, 16 << 10, 8,
+      [&](int sent) {
+        if (sent != 20) return;
+        fabric_.SetPort(1, up = false);
+        down_at = NowNs();
+      },
+      [&] {
+        if (!up && NowNs() > down_at + 3'500'000'000) fabric_.SetPort(1, up = true);
+      });
+  size_t moves = 0;
+  for (const auto& line : LogCapture::Lines()) moves += line.find("moves from") != std::string::npos ? 1 : 0;
+  EXPECT_LE(moves, 2u);
+  ASSERT_TRUE(Eventually([&] {
+    const uint64_t before = WritesOf(0);
+    Exchange(5, 4096, 4);
+    return WritesOf(0) > before || HasFailure();
+  })) << "at home again";
+}
+
 /// Both rails, with no way from one to the other: whoever connects across is told, or finds out.
 class IsolatedRails : public RdmaFailover, public ::testing::WithParamInterface<bool> {
  protected:
@@ -224,7 +267,7 @@ TEST_F(RdmaFailover, AHomeThatCannotBeReturnedToDisturbsNobody) {
 
 TEST_F(RdmaFailover, MemoryThatIsFirstUsedElsewhereAndCannotBeRegisteredThereBringsTheFlowHome) {
   ASSERT_NO_FATAL_FAILURE(Connect(0));
-  std::vector<char> more(4096);
+  std::vector<char> more(testing::FakeFabric::kLarge);
   void* handle = nullptr;
   ASSERT_EQ(send_->RegMr(more.data(), more.size(), nccl::kPtrHost, &handle), nccl::kSuccess);
   fabric_.SetPort(0, false);

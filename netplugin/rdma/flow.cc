@@ -124,14 +124,21 @@ int Flow::DeregMr(void* mhandle) {
 
 ibv_mr* Flow::Elsewhere(MemoryRegion* region) {
   const std::shared_ptr<Port>& port = pairs_->port();
-  if (ibv_mr* mr = ports_.home()->Copy(region, port)) return mr;
-  const std::string why = std::string("register memory with this port, too: ") + std::strerror(errno);
   const uint64_t now = NowNs();
-  ports_.Refused(*port, now);
-  if (ports_.Others(*port, now) == 0) {
-    Fail(nccl::kSystemError, why.c_str());
-  } else {
-    Log(nccl::kLogWarn, "%s rank %d over %s: %s", direction(), slot_->peer_rank, port->name().c_str(), why.c_str());
+  if (!ports_.IsRefused(*port, now)) {
+    if (ibv_mr* mr = ports_.home()->Copy(region, port)) {
+      unregistered_since_ = 0;
+      return mr;
+    }
+    Log(nccl::kLogWarn, "%s rank %d over %s: register memory with this port, too: %s", direction(), slot_->peer_rank,
+        port->name().c_str(), std::strerror(errno));
+    ports_.Refused(*port, now);
+    if (unregistered_since_ == 0) unregistered_since_ = now;
+  }
+  const uint64_t patience = static_cast<uint64_t>(services_.environment.rdma.recovery_s) * 1'000'000'000u;
+  if (unregistered_since_ != 0 && now > unregistered_since_ + patience) {
+    Fail(nccl::kSystemError, "memory cannot be registered with this port, and no other is up (WEFT_RDMA_RECOVERY_S)");
+  } else if (ports_.Others(*port, now) > 0) {
     WantAnotherPort();
   }
   return nullptr;
@@ -185,9 +192,10 @@ void Flow::ContinueStop() {
   stopping_ = false;
   const uint64_t now = NowNs();
   pairs_->port()->Sweep({now, false});  // its event may come after this flow's turn
-  const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), std::exchange(reason_, PortChoice::Reason::kOther), now);
+  const PortChoice::Reason reason = std::exchange(reason_, PortChoice::Reason::kOther);
+  const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), reason, now);
   std::string why;
-  if ((port != pairs_->port() && MoveTo(port, &why)) || pairs_->Restart(next_generation_, &why)) {
+  if ((port != pairs_->port() && MoveTo(port, reason, &why)) || pairs_->Restart(next_generation_, &why)) {
     OnStopped();
   } else {
     Fail(nccl::kSystemError, why.c_str());
@@ -196,7 +204,7 @@ void Flow::ContinueStop() {
 
 /// Queue pairs of the next generation on `port` in place of those of now, which have stopped. Where that cannot be those of
 /// now stay, and the port is left alone for a while.
-bool Flow::MoveTo(const std::shared_ptr<Port>& port, std::string* why) {
+bool Flow::MoveTo(const std::shared_ptr<Port>& port, PortChoice::Reason reason, std::string* why) {
   auto pairs = QueuePairs::Make(port, pairs_->lanes(), pairs_->receives(), why);
   bool ready = pairs && pairs->Restart(next_generation_, why);
   if (ready && !ReachesAllFrom(port)) {
@@ -212,8 +220,10 @@ bool Flow::MoveTo(const std::shared_ptr<Port>& port, std::string* why) {
   Log(nccl::kLogWarn, "%s rank %d moves from %s (%s) to %s", direction(), slot_->peer_rank,
       pairs_->port()->name().c_str(), pairs_->port()->down() ? "down" : "up", port->name().c_str());
   pairs->AskAs(*pairs_);
+  ports_.Moved(*pairs_->port(), *port, reason, NowNs());
+  unregistered_since_ = 0;
   pairs_ = std::move(pairs);
-  OnMoved();
+  OnMoved(reason);
   return true;
 }
 
@@ -230,7 +240,7 @@ void Flow::ConnectWhenPossible(const ControlMessage& peer) {
 void Flow::Relocate(PortChoice::Reason reason) {
   const std::shared_ptr<Port> port = ports_.Choose(*pairs_->port(), reason, NowNs());
   std::string why;
-  if (port != pairs_->port()) MoveTo(port, &why);
+  if (port != pairs_->port()) MoveTo(port, reason, &why);
   ConnectWhenPossible(ControlMessage(wanted_peer_));
 }
 
@@ -246,6 +256,7 @@ void Flow::TryConnect() {
     connecting_ = false;
     peer_memory_ = wanted_peer_.memory_address;
     peer_memory_key_ = wanted_peer_.memory_key;
+    why_not_.clear();
     OnConnected(wanted_peer_);
   } else if (std::string rewind; !pairs_->Rewind(&rewind)) {
     Fail(nccl::kSystemError, (why + "; " + rewind).c_str());

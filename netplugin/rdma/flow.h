@@ -107,7 +107,7 @@ class Flow : public Comm, public BackgroundTask {
   void Stop(uint32_t generation);
   virtual void OnStopped() = 0;
   /// The pairs are on another port now, with memory of their own: keys of buffers in flight are others, too.
-  virtual void OnMoved() = 0;
+  virtual void OnMoved(PortChoice::Reason reason) = 0;
   /// Whether all buffers in flight could be registered with `port`.
   virtual bool ReachesAllFrom(const std::shared_ptr<Port>& port) = 0;
   /// What the coming stop is for.
@@ -120,8 +120,8 @@ class Flow : public Comm, public BackgroundTask {
   ControlMessage Message(ControlType type) const;
   bool Say(const ControlMessage& message);
   void Fail(int code, const char* what);
-  /// `region` as the present port knows it; nullptr if it cannot: then the flow leaves this port, or fails if it can
-  /// use no other.
+  /// `region` as the present port knows it; nullptr if it cannot: then the flow leaves this port for another, or waits for
+  /// one, and fails when that takes too long.
   ibv_mr* On(MemoryRegion* region) {
     return pairs_->port() == ports_.home() ? region->mr : Elsewhere(region);
   }
@@ -168,7 +168,7 @@ class Flow : public Comm, public BackgroundTask {
   static constexpr uint64_t kTryAgainNs = 10'000'000, kTryAgainLatestNs = 320'000'000;
 
   ibv_mr* Elsewhere(MemoryRegion* region);
-  bool MoveTo(const std::shared_ptr<Port>& port, std::string* why);
+  bool MoveTo(const std::shared_ptr<Port>& port, PortChoice::Reason reason, std::string* why);
   void ReadControl();
   void TryConnect();
   void ContinueStop();
@@ -183,6 +183,7 @@ class Flow : public Comm, public BackgroundTask {
   ControlMessage wanted_peer_{};
   bool connecting_ = false;
   PortChoice::Reason reason_ = PortChoice::Reason::kOther;
+  uint64_t unregistered_since_ = 0;  // a buffer could not be used on this port; 0: all could
   uint64_t connecting_since_ = 0;
   uint64_t connect_not_before_ = 0, connect_pause_ns_ = 0;  // between tries
   std::string why_not_;                                     // of the last one

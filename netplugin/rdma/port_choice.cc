@@ -53,32 +53,37 @@ bool PortChoice::BetterThan(const Port& current, uint64_t now) const {
   return mine != 0 && now >= home_not_before_ && HomeRested(now, now);
 }
 
-const std::shared_ptr<Port>& PortChoice::Choose(const Port& current, Reason reason, uint64_t now) {
+const std::shared_ptr<Port>& PortChoice::Choose(const Port& current, Reason reason, uint64_t now) const {
   const size_t mine = IndexOf(&current);
-  const bool distrusted = reason == Reason::kNothingGetsThrough;
-  if (!Usable(mine, now) || distrusted) {
-    const auto next = [&](bool home_too) -> size_t {
-      for (size_t i = 1; i < ports_.size(); ++i) {
-        const size_t other = (mine + i) % ports_.size();
-        if (Usable(other, now) && (other != 0 || home_too || now >= home_not_before_)) return other;
-      }
-      return mine;
-    };
-    size_t taken = next(false);
-    if (taken == mine) taken = next(true);
-    if (mine == 0 && taken != 0) Leave(distrusted && Usable(0, now), now);
-    if (mine != 0 && taken == 0) returned_ = now;
-    return ports_[taken].port;
+  const auto next = [&](bool home_too) -> size_t {
+    for (size_t i = 1; i < ports_.size(); ++i) {
+      const size_t other = (mine + i) % ports_.size();
+      if (Usable(other, now) && (other != 0 || home_too || now >= home_not_before_)) return other;
+    }
+    return mine;
+  };
+  if (reason == Reason::kNothingGetsThrough) return ports_[next(true)].port;
+  if (!Usable(mine, now)) {
+    const size_t taken = next(false);
+    return ports_[taken != mine ? taken : next(true)].port;
   }
   // Where rails do not reach each other both ends must go home together. They see a cable come back at almost the same
   // time, hence a little earlier than on one's own account; and who left home only because the peer had to has no reason
   // to stay away.
-  const bool along = reason == Reason::kPeerMoves && now >= left_ + rest_ns_ / 2;
-  if (mine != 0 && (along || now >= home_not_before_) && HomeRested(now, now + rest_ns_ / 2)) {
-    returned_ = now;
-    return home();
-  }
-  return ports_[mine].port;
+  const bool along = reason == Reason::kPeerGoesHome && now >= left_ + rest_ns_ / 2;
+  const bool homewards = mine != 0 && (along || now >= home_not_before_) && HomeRested(now, now + rest_ns_ / 2);
+  return ports_[homewards ? 0 : mine].port;
+}
+
+void PortChoice::Moved(const Port& from, const Port& to, Reason reason, uint64_t now) {
+  ports_[IndexOf(&to)].refusals = 0;
+  if (&from == home().get()) Leave(reason == Reason::kNothingGetsThrough && Usable(0, now), now);
+  if (&to == home().get()) returned_ = now;
+}
+
+void PortChoice::Refused(const Port& port, uint64_t now) {
+  Candidate& refused = ports_[IndexOf(&port)];
+  refused.not_before = now + std::min(kRefusedNs << std::min(refused.refusals++, 10u), kLongestNs);
 }
 
 void PortChoice::Leave(bool distrusted, uint64_t now) {

@@ -29,12 +29,15 @@ class PortChoice {
   enum class Reason : uint8_t {
     kOther,
     kNothingGetsThrough,  ///< though the port is up: take another
-    kPeerMoves,           ///< the peer changes its port: home is taken again, if it may be reached now
+    kPeerGoesHome,        ///< to its own: home is taken again, if it may be reached now
   };
   /// What to use from now on.
-  const std::shared_ptr<Port>& Choose(const Port& current, Reason reason, uint64_t now);
-  /// It cannot be used although it is up: no resources. It is left alone for a while.
-  void Refused(const Port& port, uint64_t now) { ports_[IndexOf(&port)].not_before = now + kRefusedNs; }
+  const std::shared_ptr<Port>& Choose(const Port& current, Reason reason, uint64_t now) const;
+  /// Says that the flow has done so.
+  void Moved(const Port& from, const Port& to, Reason reason, uint64_t now);
+  /// It cannot be used although it is up: no resources. It is left alone for a while, longer each time.
+  void Refused(const Port& port, uint64_t now);
+  bool IsRefused(const Port& port, uint64_t now) const { return now < ports_[IndexOf(&port)].not_before; }
 
  private:
   static constexpr uint64_t kDistrustNs = 60'000'000'000;  // how long home is left of which no path led anywhere, at least
@@ -44,6 +47,7 @@ class PortChoice {
   struct Candidate {
     std::shared_ptr<Port> port;
     uint64_t not_before = 0;  // refused until then
+    uint32_t refusals = 0;    // since it was last used
   };
 
   size_t IndexOf(const Port* port) const;

@@ -26,9 +26,11 @@ class PortChoices : public ::testing::Test {
     fabric_.SetPort(port, up);
     ports_[static_cast<size_t>(port)]->Sweep({now, false});
   }
-  /// Index of what is chosen while `current` is used.
+  /// Index of what is chosen, and used then, while `current` is used.
   long Chosen(PortChoice& choice, size_t current, uint64_t now, PortChoice::Reason reason = PortChoice::Reason::kOther) {
-    return std::ranges::find(ports_, choice.Choose(*ports_[current], reason, now)) - ports_.begin();
+    const auto& port = choice.Choose(*ports_[current], reason, now);
+    if (port != ports_[current]) choice.Moved(*ports_[current], *port, reason, now);
+    return std::ranges::find(ports_, port) - ports_.begin();
   }
 
   RdmaEnvironment environment_;
@@ -89,18 +91,28 @@ TEST_F(PortChoices, WhatLeadsNowhereIsLeftThoughItIsUpAndForAMinute) {
   EXPECT_FALSE(choice.BetterThan(*ports_[1], now_ + 59 * kSecond));
   EXPECT_TRUE(choice.BetterThan(*ports_[1], now_ + 60 * kSecond));
   EXPECT_EQ(Chosen(choice, 1, now_ + 10 * kSecond), 1) << "another reason to set the flow up anew changes nothing";
-  EXPECT_EQ(Chosen(choice, 1, now_ + 10 * kSecond, Reason::kPeerMoves), 0) << "it may have been the peer's fault";
+  EXPECT_EQ(Chosen(choice, 1, now_ + 10 * kSecond, Reason::kPeerGoesHome), 0) << "it may have been the peer's fault";
   EXPECT_EQ(Chosen(choice, 1, now_ + kSecond, Reason::kNothingGetsThrough), 0) << "nothing else is left";
 }
 
-TEST_F(PortChoices, AHomeThatIsDistrustedIsTheLastToBeTried) {
+TEST_F(PortChoices, EachIsTriedInTurnWhereNothingGetsThrough) {
   ASSERT_NO_FATAL_FAILURE(Open({"", "", ""}));
   PortChoice choice(ports_[0], 0);
   const auto first = static_cast<size_t>(Chosen(choice, 0, now_, Reason::kNothingGetsThrough));
   const auto second = static_cast<size_t>(Chosen(choice, first, now_, Reason::kNothingGetsThrough));
   EXPECT_EQ(first + second, 1u + 2u) << "each of the others once";
-  EXPECT_EQ(Chosen(choice, second, now_, Reason::kNothingGetsThrough), static_cast<long>(first));
-  EXPECT_EQ(Chosen(choice, second, now_ + 60 * kSecond, Reason::kNothingGetsThrough), 0);
+  EXPECT_EQ(Chosen(choice, second, now_, Reason::kNothingGetsThrough), 0);
+}
+
+TEST_F(PortChoices, AHomeThatLedNowhereIsTheLastToBeTakenWhenAnotherGoesDown) {
+  ASSERT_NO_FATAL_FAILURE(Open({"", "", ""}));
+  PortChoice choice(ports_[0], 0);
+  const auto first = static_cast<size_t>(Chosen(choice, 0, now_, Reason::kNothingGetsThrough));
+  Set(static_cast<int>(first), false, now_);
+  const auto second = static_cast<size_t>(Chosen(choice, first, now_));
+  EXPECT_EQ(first + second, 1u + 2u);
+  Set(static_cast<int>(second), false, now_);
+  EXPECT_EQ(Chosen(choice, second, now_), 0);
 }
 
 TEST_F(PortChoices, APortThatRefusesIsLeftAloneForAWhile) {
@@ -114,9 +126,13 @@ TEST_F(PortChoices, APortThatRefusesIsLeftAloneForAWhile) {
   EXPECT_TRUE(choice.BetterThan(*ports_[0], now_ + 10 * kSecond));
   ASSERT_EQ(Chosen(choice, 0, now_ + 10 * kSecond), 1);
   Set(0, true, now_ + 11 * kSecond);
-  choice.Refused(*ports_[0], now_ + 16 * kSecond);
-  EXPECT_FALSE(choice.BetterThan(*ports_[1], now_ + 25 * kSecond)) << "home, too";
-  EXPECT_TRUE(choice.BetterThan(*ports_[1], now_ + 26 * kSecond));
+  now_ += 16 * kSecond;
+  for (const uint64_t pause : {10, 20, 40}) {
+    choice.Refused(*ports_[0], now_);
+    EXPECT_FALSE(choice.BetterThan(*ports_[1], now_ + (pause - 1) * kSecond)) << "home, too";
+    now_ += pause * kSecond;
+    EXPECT_TRUE(choice.BetterThan(*ports_[1], now_));
+  }
 }
 
 TEST_F(PortChoices, TheNearestComesFirstAndEquallyNearOnesTakeTurns) {

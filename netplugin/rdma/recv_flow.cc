@@ -308,7 +308,7 @@ void RecvFlow::BeginAnew(const ControlMessage& message) {
   reset_ = message;
   asked_ = moving_ = false;
   if (message.hint == Hint::kTakeAnotherPort) Because(PortChoice::Reason::kNothingGetsThrough);
-  if (message.hint == Hint::kWentHome) Because(PortChoice::Reason::kPeerMoves);
+  if (message.hint == Hint::kGoesHome) Because(PortChoice::Reason::kPeerGoesHome);
   Stop(message.generation);
 }
 
@@ -324,7 +324,7 @@ bool RecvFlow::ReachesAllFrom(const std::shared_ptr<Port>& port) {
 }
 
 /// The buffers that are awaited have other keys there.
-void RecvFlow::OnMoved() {
+void RecvFlow::OnMoved(PortChoice::Reason) {
   arrives_at_.store(pairs_->port().get(), std::memory_order_release);
   for (const RecvRequest& request : requests_) {
     if (!request.taken || request.done) continue;
@@ -357,7 +357,8 @@ void RecvFlow::WantAnotherPort() {
 
 void RecvFlow::AskToMove() {
   ControlMessage please = Message(ControlType::kPleaseReset);
-  please.hint = Hint::kNothingFailed;
+  const Port& port = *pairs_->port();
+  please.hint = port.down() || ports_.IsRefused(port, NowNs()) ? Hint::kNothingFailed : Hint::kGoesHome;
   asked_ = Say(please);
 }
 
@@ -368,7 +369,13 @@ void RecvFlow::Work(const Tick& tick) {
   if (state_ == State::kWaiting && connecting()) {  // the sender has not been told of this port yet
     const bool unreachable = Unreachable(tick.now) && ports_.Others(*pairs_->port(), tick.now) > 0;
     using enum PortChoice::Reason;
-    if (better || unreachable) Relocate(better ? kOther : kNothingGetsThrough);
+    if (better || unreachable) {
+      Relocate(better ? kOther : kNothingGetsThrough);
+    } else if (Unreachable(tick.now) && !asked_) {
+      ControlMessage please = Message(ControlType::kPleaseReset);
+      please.hint = Hint::kTakeAnotherPort;
+      asked_ = Say(please);
+    }
     return;
   }
   if (better && !asked_) {

@@ -66,7 +66,7 @@ class RecvFlow final : public Flow {
   std::optional<uint64_t> Length(const RecvRequest& request, const Immediate& immediate, const ibv_wc& completion);
   void BeginAnew(const ControlMessage& message);
   void OnStopped() override;
-  void OnMoved() override;
+  void OnMoved(PortChoice::Reason reason) override;
   bool ReachesAllFrom(const std::shared_ptr<Port>& port) override;
   void WantAnotherPort() override;
   void AskToMove();

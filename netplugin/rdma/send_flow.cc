@@ -54,11 +54,11 @@ int SendFlow::Isend(const void* data, uint64_t size, int tag, void* mhandle, Req
   }
   SendRequest& slot = requests_[*sequence % kSlots];
   if (gate_.armed() && !GateOpens()) return nccl::kSuccess;  // held: ask again
-  if (Paced(size)) return nccl::kSuccess;
   if (const int wrong = Accepts(data, size, mhandle, credit)) return wrong;
   slot.region = static_cast<MemoryRegion*>(mhandle);
   const ibv_mr* mr = slot.region ? On(slot.region) : nullptr;
-  if (slot.region && !mr) return error_;
+  if (slot.region && !mr) return error_;  // ask again on another port
+  if (Paced(size)) return nccl::kSuccess;
   slot.size = size;
   slot.posted_ns = NowNs();
   slot.sequence = *sequence;
@@ -247,8 +247,11 @@ void SendFlow::PartDone(SendRequest& request, PostedPart& part) {
 void SendFlow::OnMessage(const ControlMessage& message) {
   if (message.type == ControlType::kPleaseReset) {
     if (message.generation != AwaitedGeneration()) return;  // of before
-    if (message.hint == Hint::kNothingFailed) {
+    if (message.hint == Hint::kNothingFailed || message.hint == Hint::kGoesHome) {
       restart_wanted_ = peer_moves_ = true;
+      peer_goes_home_ = message.hint == Hint::kGoesHome;
+    } else if (message.hint == Hint::kTakeAnotherPort) {
+      out_of_reach_ = true;
     } else {
       LaneFailed(kControlLane, IBV_WC_REM_OP_ERR);
     }

@@ -28,7 +28,6 @@ class SendFlow final : public Flow {
 
  private:
   static constexpr uint64_t kSuspectNs = 10'000'000'000;  // how long a lane that failed alone carries nothing
-  static constexpr uint64_t kAnswerNs = 3'000'000'000;    // until a peer that does not answer cannot reach this port
   static constexpr uint64_t kAdaptiveRoutingBytes = 8192; // above, a write of its own ends the part
 
   struct PostedPart : Part {
@@ -64,7 +63,7 @@ class SendFlow final : public Flow {
   void ApplyReport(const ControlMessage& report);
   void Restart();
   void OnStopped() override;
-  void OnMoved() override;
+  void OnMoved(PortChoice::Reason reason) override;
   bool ReachesAllFrom(const std::shared_ptr<Port>& port) override;
   void WantAnotherPort() override { restart_wanted_ = true; }
   void TakeTurns();
@@ -93,7 +92,8 @@ class SendFlow final : public Flow {
   bool moved_last_ = false;   // this end's port was the last to be changed, not the peer's
   Hint hint_ = Hint::kNone;   // of the kReset to come
   bool peer_moves_ = false;   // it asked for a restart in order to change its port
-  uint64_t said_reset_ns_ = 0;
+  bool peer_goes_home_ = false;
+  bool out_of_reach_ = false; // of the peer: the port that the last kReset named
   std::array<LaneShare, kMaxParts> shares_{};
   std::array<uint64_t, kMaxParts> suspect_until_{};
   uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer

@@ -16,7 +16,8 @@ void SendFlow::Restart() {
         pairs_->port()->verbs().wc_status_str(failed_status_));
   }
   if (failed_since_ == 0) failed_since_ = NowNs();
-  if (std::exchange(peer_moves_, false)) Because(PortChoice::Reason::kPeerMoves);
+  if (std::exchange(peer_goes_home_, false)) Because(PortChoice::Reason::kPeerGoesHome);
+  peer_moves_ = out_of_reach_ = false;
   restart_wanted_ = false;
   Stop(AwaitedGeneration() + 1);
 }
@@ -36,11 +37,15 @@ bool SendFlow::ReachesAllFrom(const std::shared_ptr<Port>& port) {
 }
 
 /// Other paths, and other keys for what is in flight.
-void SendFlow::OnMoved() {
-  const bool home = pairs_->port() == ports_.home();
-  moved_last_ = !home;
-  if (home && hint_ == Hint::kNone) hint_ = Hint::kWentHome;
-  if (home) fruitless_ = 1;  // if it leads nowhere still, the first failure shall tell
+void SendFlow::OnMoved(PortChoice::Reason reason) {
+  using enum PortChoice::Reason;
+  if (reason != kNothingGetsThrough && pairs_->port() == ports_.home()) {
+    moved_last_ = false;
+    if (hint_ == Hint::kNone) hint_ = Hint::kGoesHome;
+    fruitless_ = 1;  // if it leads nowhere still, the first failure shall tell
+  } else {
+    moved_last_ = true;
+  }
   unanswered_ = 0;
   suspect_until_.fill(0);
   for (SendRequest& request : requests_) {
@@ -63,7 +68,6 @@ void SendFlow::OnStopped() {
   pairs_->SetTrafficClasses(data_class, control >= 0 ? static_cast<uint8_t>(control) : data_class);
   ControlMessage reset = Message(ControlType::kReset);
   reset.hint = std::exchange(hint_, Hint::kNone);
-  said_reset_ns_ = now;
   Say(reset);
 }
 
@@ -135,7 +139,7 @@ void SendFlow::WorkWhileStopped(uint64_t now) {
   if (Unreachable(now) && others + peer_others_ > 0) {
     TakeTurns();
     Restart();
-  } else if (!connecting() && now > said_reset_ns_ + kAnswerNs && others > 0) {
+  } else if (out_of_reach_ && others > 0) {
     Because(PortChoice::Reason::kNothingGetsThrough);
     Restart();
   }

@@ -43,7 +43,7 @@ const char* CheckControlMessage(const ControlMessage& message) {
   if (message.magic != kControlMagic) return "wrong magic number";
   if (message.version != kRdmaWireVersion) return "another version of this plugin";
   if (message.type < ControlType::kHello || message.type > ControlType::kResetDone) return "unknown type";
-  if (message.hint > Hint::kWentHome) return "unknown hint";
+  if (message.hint > Hint::kTakeAnotherPort) return "unknown hint";
   if (message.type == ControlType::kReady || message.type == ControlType::kPleaseReset) return nullptr;
   if (message.lanes < 1 || message.lanes > kMaxParts) return "the number of queue pairs is not within 1 and 8";
   if (const char* wrong = CheckPort(message.port)) return wrong;

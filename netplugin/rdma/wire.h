@@ -61,8 +61,9 @@ struct SlotReport {
 enum class Hint : uint32_t {
   kNone = 0,
   kNothingFailed,    ///< kPleaseReset: the receiver wants another port
-  kTakeAnotherPort,  ///< kReset: nothing gets through, and it is the receiver's turn to change its port, if it has another
-  kWentHome,         ///< kReset: the sender is on its home port again
+  kGoesHome,         ///< kPleaseReset, kReset: who speaks takes its home port again
+  kTakeAnotherPort,  ///< kReset: nothing gets through, and it is the receiver's turn to change its port, if it has another;
+                     ///< kPleaseReset: the port that the sender named cannot be reached
 };
 
 struct ControlMessage {

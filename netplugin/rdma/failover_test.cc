@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "netplugin/rdma/testing/flow_fixture.h"
+#include "netplugin/rdma/testing/failover_fixture.h"
 
 namespace weft::net::rdma {
 namespace {
@@ -11,23 +11,7 @@ using testing::Eventually;
 using net::testing::LogCapture;
 using testing::kRoom;
 
-class RdmaFailover : public testing::FlowFixture {
- protected:
-  RdmaFailover() { standbys_ = true; }
-
-  void Connect(int failback_s = 3600) {
-    FlowFixture::Connect([&](RdmaEnvironment& rdma) { rdma.failback_s = failback_s, rdma.recovery_s = recovery_s_; });
-  }
-  int recovery_s_ = 20;
-  uint64_t WritesOf(int device) { return fabric_.counts().writes_by_device[device]; }
-  /// Exchanges, and expects that some of the bytes left by `sender` and the credits by `receiver`.
-  void ExchangeOver(int sender, int receiver) {
-    const uint64_t sent = WritesOf(sender), announced = WritesOf(receiver);
-    Exchange(40, 16 << 10, 8);
-    EXPECT_GE(WritesOf(sender), sent + 40);
-    EXPECT_GE(WritesOf(receiver), announced + 40);
-  }
-};
+class RdmaFailover : public testing::FailoverFixture {};
 
 TEST_F(RdmaFailover, TheSendersPortGoesDown) {
   ASSERT_NO_FATAL_FAILURE(Connect());
@@ -92,51 +76,6 @@ TEST_F(RdmaFailover, AFlowIsMadeWhereAPortIsUp) {
   ExchangeOver(2, 3);
 }
 
-TEST_F(RdmaFailover, PortsThatAreUpAndLeadNowhereAreLeftInTurn) {
-  ASSERT_NO_FATAL_FAILURE(Connect());
-  Exchange(60, 16 << 10, 8, [&](int sent) {
-    if (sent == 20) {  // the two rails know nothing of each other any more, and the first one is dead
-      fabric_.Cut(0, 1);
-      fabric_.Cut(0, 3);
-      fabric_.Cut(2, 1);
-    }
-  });
-  ExchangeOver(2, 3);
-}
-
-TEST_F(RdmaFailover, APathThatDiesWhileNothingIsSentIsLeftToo) {
-  ASSERT_NO_FATAL_FAILURE(Connect());
-  Exchange(10, 4096, 4);
-  for (const auto& [a, b] : {std::pair{0, 1}, {0, 3}, {2, 1}}) fabric_.Cut(a, b);
-  Request *receive = nullptr, *send = nullptr;  // its credit is all there is to be lost
-  int done = 0;
-  ASSERT_TRUE(Eventually([&] {
-    if (!receive) { EXPECT_EQ(recv_->Irecv(target_.data(), 100, 0, target_handle_, &receive), nccl::kSuccess); }
-    if (receive) { EXPECT_EQ(recv_->Test(receive, &done, nullptr), nccl::kSuccess); }
-    if (!send) { EXPECT_EQ(send_->Isend(source_.data(), 100, 0, source_handle_, &send), nccl::kSuccess); }
-    return (send && done != 0) || HasFailure();
-  }));
-  EXPECT_GT(WritesOf(2), 0u);
-  EXPECT_GT(WritesOf(3), 0u);
-}
-
-/// One pair of ports works: the number says which of each end's two.
-class OnlyOnePair : public RdmaFailover, public ::testing::WithParamInterface<int> {};
-
-TEST_P(OnlyOnePair, IsFound) {
-  ASSERT_NO_FATAL_FAILURE(Connect(0));
-  const int sender = GetParam() / 2 * 2, receiver = GetParam() % 2 * 2 + 1;
-  Exchange(60, 16 << 10, 8, [&](int sent) {
-    if (sent != 20) return;
-    for (const auto& [a, b] : {std::pair{0, 1}, {0, 3}, {2, 1}, {2, 3}}) {
-      if (a != sender || b != receiver) fabric_.Cut(a, b);
-    }
-  });
-  ExchangeOver(sender, receiver);
-}
-
-INSTANTIATE_TEST_SUITE_P(Of, OnlyOnePair, ::testing::Range(0, 4));
-
 TEST_F(RdmaFailover, APeerThatWaitsForItsOnlyPortIsWaitedFor) {
   standby_of_[1] = false;
   ASSERT_NO_FATAL_FAILURE(Connect(0));
@@ -161,65 +100,6 @@ TEST_F(RdmaFailover, APeerThatWaitsForItsOnlyPortIsWaitedFor) {
     Exchange(5, 4096, 4);
     return WritesOf(0) > before || HasFailure();
   })) << "at home again";
-}
-
-/// Both rails, with no way from one to the other: whoever connects across is told, or finds out.
-class IsolatedRails : public RdmaFailover, public ::testing::WithParamInterface<bool> {
- protected:
-  void Isolate() {
-    fabric_.Cut(0, 3, GetParam());
-    fabric_.Cut(2, 1, GetParam());
-  }
-};
-
-TEST_P(IsolatedRails, BothEndsMoveWhenOneMust) {
-  for (const int down : {0, 1}) {
-    SCOPED_TRACE(down);
-    if (down == 0) {
-      ASSERT_NO_FATAL_FAILURE(Connect(0));
-      Isolate();
-    }
-    Exchange(60, 16 << 10, 8, [&](int sent) {
-      if (sent == 20) fabric_.SetPort(down, false);
-    });
-    ExchangeOver(2, 3);
-    fabric_.SetPort(down, true);
-    const uint64_t before = WritesOf(1);
-    ASSERT_TRUE(Eventually([&] {
-      Exchange(5, 4096, 4);
-      return WritesOf(1) > before || HasFailure();
-    })) << "home again";
-    ExchangeOver(0, 1);
-  }
-}
-
-TEST_P(IsolatedRails, AnEndWithOnePortWaitsForTheOtherToComeBack) {
-  standby_of_[1] = false;
-  ASSERT_NO_FATAL_FAILURE(Connect(0));
-  Isolate();
-  const uint64_t begin = NowNs();
-  bool up = true;
-  Exchange(
-      60, 16 << 10, 8,
-      [&](int sent) {
-        if (sent == 20) fabric_.SetPort(0, up = false);
-      },
-      [&] {
-        if (!up && NowNs() > begin + 1'500'000'000) fabric_.SetPort(0, up = true);
-      });
-  ExchangeOver(0, 1);
-}
-
-INSTANTIATE_TEST_SUITE_P(Rails, IsolatedRails, ::testing::Bool(),
-                         [](const auto& rails) { return rails.param ? "Seen" : "Unseen"; });
-
-TEST_F(RdmaFailover, TheEndThatHasAnotherPortMovesAlone) {
-  standby_of_[1] = false;
-  ASSERT_NO_FATAL_FAILURE(Connect());
-  Exchange(60, 16 << 10, 8, [&](int sent) {
-    if (sent == 20) fabric_.Cut(0, 1);
-  });
-  ExchangeOver(2, 1);
 }
 
 /// The other ports make no queue pairs, or register no memory.
@@ -283,6 +163,26 @@ TEST_F(RdmaFailover, MemoryThatIsFirstUsedElsewhereAndCannotBeRegisteredThereBri
     if (!send) { EXPECT_EQ(send_->Isend(more.data(), 100, 0, handle, &send), nccl::kSuccess); }
     return (send && done != 0) || HasFailure();
   }));
+  EXPECT_EQ(send_->DeregMr(handle), nccl::kSuccess);
+}
+
+TEST_F(RdmaFailover, MemoryThatCannotBeRegisteredAnywhereIsAnErrorInTheEnd) {
+  recovery_s_ = 1;
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  std::vector<char> more(testing::FakeFabric::kLarge);
+  void* handle = nullptr;
+  ASSERT_EQ(send_->RegMr(more.data(), more.size(), nccl::kPtrHost, &handle), nccl::kSuccess);
+  fabric_.SetPort(0, false);
+  ExchangeOver(2, 1);
+  fabric_.RunOut(2, false, true);
+  Request *receive = nullptr, *send = nullptr;
+  int code = nccl::kSuccess;
+  ASSERT_TRUE(Eventually([&] {
+    if (!receive) { EXPECT_EQ(recv_->Irecv(target_.data(), 100, 0, target_handle_, &receive), nccl::kSuccess); }
+    code = send_->Isend(more.data(), 100, 0, handle, &send);
+    return code != nccl::kSuccess || send;
+  }));
+  EXPECT_EQ(code, nccl::kSystemError);
   EXPECT_EQ(send_->DeregMr(handle), nccl::kSuccess);
 }
 

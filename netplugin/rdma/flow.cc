@@ -127,17 +127,18 @@ ibv_mr* Flow::Elsewhere(MemoryRegion* region) {
   const uint64_t now = NowNs();
   if (!ports_.IsRefused(*port, now)) {
     if (ibv_mr* mr = ports_.home()->Copy(region, port)) {
-      unregistered_since_ = 0;
+      if (unregistered_ == region) unregistered_ = nullptr;
       return mr;
     }
     Log(nccl::kLogWarn, "%s rank %d over %s: register memory with this port, too: %s", direction(), slot_->peer_rank,
         port->name().c_str(), std::strerror(errno));
     ports_.Refused(*port, now);
-    if (unregistered_since_ == 0) unregistered_since_ = now;
+    if (unregistered_ != region) unregistered_since_ = now;
+    unregistered_ = region;
   }
   const uint64_t patience = static_cast<uint64_t>(services_.environment.rdma.recovery_s) * 1'000'000'000u;
-  if (unregistered_since_ != 0 && now > unregistered_since_ + patience) {
-    Fail(nccl::kSystemError, "memory cannot be registered with this port, and no other is up (WEFT_RDMA_RECOVERY_S)");
+  if (unregistered_ && now > unregistered_since_ + patience) {
+    Fail(nccl::kSystemError, "memory cannot be registered where the flow can go (WEFT_RDMA_RECOVERY_S)");
   } else if (ports_.Others(*port, now) > 0) {
     WantAnotherPort();
   }
@@ -221,7 +222,7 @@ bool Flow::MoveTo(const std::shared_ptr<Port>& port, PortChoice::Reason reason, 
       pairs_->port()->name().c_str(), pairs_->port()->down() ? "down" : "up", port->name().c_str());
   pairs->AskAs(*pairs_);
   ports_.Moved(*pairs_->port(), *port, reason, NowNs());
-  unregistered_since_ = 0;
+  if (port == ports_.home()) unregistered_ = nullptr;
   pairs_ = std::move(pairs);
   OnMoved(reason);
   return true;

@@ -183,7 +183,8 @@ class Flow : public Comm, public BackgroundTask {
   ControlMessage wanted_peer_{};
   bool connecting_ = false;
   PortChoice::Reason reason_ = PortChoice::Reason::kOther;
-  uint64_t unregistered_since_ = 0;  // a buffer could not be used on this port; 0: all could
+  const MemoryRegion* unregistered_ = nullptr;  // that could not be used away from home
+  uint64_t unregistered_since_ = 0;
   uint64_t connecting_since_ = 0;
   uint64_t connect_not_before_ = 0, connect_pause_ns_ = 0;  // between tries
   std::string why_not_;                                     // of the last one

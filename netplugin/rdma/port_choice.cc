@@ -76,13 +76,13 @@ const std::shared_ptr<Port>& PortChoice::Choose(const Port& current, Reason reas
 }
 
 void PortChoice::Moved(const Port& from, const Port& to, Reason reason, uint64_t now) {
-  ports_[IndexOf(&to)].refusals = 0;
   if (&from == home().get()) Leave(reason == Reason::kNothingGetsThrough && Usable(0, now), now);
   if (&to == home().get()) returned_ = now;
 }
 
 void PortChoice::Refused(const Port& port, uint64_t now) {
   Candidate& refused = ports_[IndexOf(&port)];
+  if (now > refused.not_before + kLongestNs) refused.refusals = 0;
   refused.not_before = now + std::min(kRefusedNs << std::min(refused.refusals++, 10u), kLongestNs);
 }
 

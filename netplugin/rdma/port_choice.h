@@ -47,7 +47,7 @@ class PortChoice {
   struct Candidate {
     std::shared_ptr<Port> port;
     uint64_t not_before = 0;  // refused until then
-    uint32_t refusals = 0;    // since it was last used
+    uint32_t refusals = 0;    // one soon after another
   };
 
   size_t IndexOf(const Port* port) const;

@@ -125,75 +125,6 @@ void RecvFlow::Announce() {
   }
 }
 
-int RecvFlow::Iflush(void* data, uint64_t size, void* mhandle, Request** request) {
-  *request = nullptr;
-  auto* region = static_cast<MemoryRegion*>(mhandle);
-  if (!region || !region->of_gpu || size == 0) return nccl::kSuccess;  // nothing to wait for
-  if (!flusher_) return nccl::kSystemError;
-  const auto free = std::ranges::find(flushes_, false, &Request::taken);
-  if (free == flushes_.end()) return nccl::kInternalError;  // more than NCCL ever has
-  free->address = reinterpret_cast<uint64_t>(data);
-  free->region = region;
-  free->posted_ns = NowNs();
-  free->taken = true;
-  free->done = free->started = false;
-  free->size = 0;
-  StartFlushes();
-  *request = &*free;
-  return nccl::kSuccess;
-}
-
-/// Starts what could not be started before.
-void RecvFlow::StartFlushes() {
-  if (!FlusherFollows()) return;
-  const std::shared_ptr<Port>& port = ports_.Find(flusher_port_);
-  for (FlushRequest& flush : flushes_) {
-    if (!flush.taken || flush.done || flush.started) continue;
-    const ibv_mr* mr = port == ports_.home() ? flush.region->mr : ports_.home()->Copy(flush.region, port);
-    if (!mr) continue;
-    flusher_->Start(flush.address, mr->rkey, static_cast<uint32_t>(&flush - flushes_.data()));
-    flush.started = true;
-  }
-}
-
-/// Whether reads go through the NIC that data arrive by, which is another one when the flow has moved: only they follow its
-/// writes. Those under way are done again there. What the former NIC had written had all the time in which the flow was set
-/// up anew to get into memory.
-bool RecvFlow::FlusherFollows() {
-  const Port* port = arrives_at_.load(std::memory_order_acquire);
-  if (port == flusher_port_) return true;
-  const uint64_t now = NowNs();
-  if (now < follow_not_before_) return false;
-  std::string why;
-  auto flusher = Flusher::Make(ports_.Find(port), &why);
-  if (!flusher) {
-    follow_not_before_ = now + 10'000'000;
-    return false;
-  }
-  flusher_ = std::move(flusher);
-  flusher_port_ = port;
-  for (FlushRequest& flush : flushes_) flush.started = false;
-  return true;
-}
-
-int RecvFlow::TestFlush(Request* request, int* done, int* size) {
-  StartFlushes();
-  const auto& flush = *static_cast<const FlushRequest*>(request);
-  const uint64_t patience = static_cast<uint64_t>(services_.environment.rdma.recovery_s) * 1'000'000'000u;
-  const bool late = !flush.started && NowNs() > flush.posted_ns + patience;
-  if (!request->done &&
-      (late || !flusher_->Poll([this](uint32_t slot) { flushes_[slot % Flusher::kDepth].done = true; }))) {
-    Log(nccl::kLogWarn, "flush through %s: the queue pair could not be set up anew in time (WEFT_RDMA_RECOVERY_S)",
-        flusher_port_->name().c_str());
-    return nccl::kSystemError;
-  }
-  if (!request->done) return nccl::kSuccess;
-  *done = 1;
-  if (size) *size = 0;
-  request->taken = false;
-  return nccl::kSuccess;
-}
-
 int RecvFlow::Test(Request* request, int* done, int* size) {
   *done = 0;
   const bool flush = static_cast<void*>(request) >= flushes_.data() &&
@@ -306,6 +237,7 @@ void RecvFlow::BeginAnew(const ControlMessage& message) {
   }
   if (failed_since_ == 0) failed_since_ = NowNs();
   reset_ = message;
+  relocations_ = 0;
   asked_ = moving_ = false;
   if (message.hint == Hint::kTakeAnotherPort) Because(PortChoice::Reason::kNothingGetsThrough);
   if (message.hint == Hint::kGoesHome) Because(PortChoice::Reason::kPeerGoesHome);
@@ -336,6 +268,7 @@ void RecvFlow::OnMoved(PortChoice::Reason) {
 }
 
 void RecvFlow::OnConnected(const ControlMessage&) {
+  asked_ = false;  // for a port that can be reached: needless now
   ControlMessage answer = Message(ControlType::kResetDone);
   for (uint32_t i = 0; i < kSlots; ++i) {
     const RecvRequest& request = requests_[i];
@@ -367,14 +300,15 @@ void RecvFlow::Work(const Tick& tick) {
   if (peer_gone_ || stopping()) return;
   const bool better = ports_.BetterThan(*pairs_->port(), tick.now);
   if (state_ == State::kWaiting && connecting()) {  // the sender has not been told of this port yet
-    const bool unreachable = Unreachable(tick.now) && ports_.Others(*pairs_->port(), tick.now) > 0;
-    using enum PortChoice::Reason;
-    if (better || unreachable) {
-      Relocate(better ? kOther : kNothingGetsThrough);
-    } else if (Unreachable(tick.now) && !asked_) {
+    const uint32_t others = ports_.Others(*pairs_->port(), tick.now);
+    const bool unreachable = Unreachable(tick.now);
+    if (unreachable && relocations_ >= others && !asked_) {  // from none of its ports
       ControlMessage please = Message(ControlType::kPleaseReset);
       please.hint = Hint::kTakeAnotherPort;
       asked_ = Say(please);
+    } else if (better || (unreachable && others > 0)) {
+      ++relocations_;
+      Relocate(better ? PortChoice::Reason::kOther : PortChoice::Reason::kNothingGetsThrough);
     }
     return;
   }

@@ -76,13 +76,14 @@ class RecvFlow final : public Flow {
   // NCCL's thread alone.
   std::unique_ptr<Flusher> flusher_;  // where the port can reach a GPU's memory
   const Port* flusher_port_ = nullptr;
-  uint64_t follow_not_before_ = 0;
+  uint64_t follow_not_before_ = 0, start_not_before_ = 0;
   std::array<FlushRequest, Flusher::kDepth> flushes_;
   uint32_t next_ = 0;      // sequence of the next message
   uint32_t pending_ = 0;   // posted and not complete
   uint32_t unannounced_ = 0;
   ControlMessage reset_{};  // the sender's word that is being followed
   bool asked_ = false;     // kPleaseReset was said for this failure
+  uint32_t relocations_ = 0;  // of this end since the sender named its port, for it could not be reached
   bool moving_ = false;    // nothing failed: there is a better port
   std::atomic<const Port*> arrives_at_;  // release: the background thread's word to NCCL's; one of ports_
 };

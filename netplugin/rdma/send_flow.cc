@@ -257,6 +257,7 @@ void SendFlow::OnMessage(const ControlMessage& message) {
     }
   } else if (message.type == ControlType::kResetDone && state_ == State::kWaiting &&
              message.generation == AwaitedGeneration() && !stopping()) {
+    out_of_reach_ = false;
     ConnectWhenPossible(message);
   } else if (message.type == ControlType::kResetDone && message.generation < AwaitedGeneration()) {
     return;  // the answer to what was taken back since

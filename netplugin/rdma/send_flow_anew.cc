@@ -9,6 +9,7 @@
 namespace weft::net::rdma {
 
 void SendFlow::Restart() {
+  if (std::exchange(peer_goes_home_, false)) Because(PortChoice::Reason::kPeerGoesHome);  // unless it is this end's turn
   if (state_ == State::kFailed) {
     if (fruitless_++ > 0) TakeTurns();
     Log(nccl::kLogWarn, "send to rank %d over %s: queue pair %u (UDP port %u): %s; setting the flow up anew",
@@ -16,7 +17,6 @@ void SendFlow::Restart() {
         pairs_->port()->verbs().wc_status_str(failed_status_));
   }
   if (failed_since_ == 0) failed_since_ = NowNs();
-  if (std::exchange(peer_goes_home_, false)) Because(PortChoice::Reason::kPeerGoesHome);
   peer_moves_ = out_of_reach_ = false;
   restart_wanted_ = false;
   Stop(AwaitedGeneration() + 1);

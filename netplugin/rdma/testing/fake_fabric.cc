@@ -68,6 +68,12 @@ void FakeFabric::Cut(int a, int b, bool seen) {
   }
 }
 
+void FakeFabric::Mend() {
+  const std::lock_guard lock(mutex_);
+  cut_.clear();
+  unroutable_.clear();
+}
+
 void FakeFabric::RunOut(int device, bool of_pairs, bool of_memory) {
   const std::lock_guard lock(mutex_);
   Device& changed = *devices_[static_cast<size_t>(device)];

@@ -33,6 +33,8 @@ class FakeFabric {
   void BreakPath(uint16_t udp_port);
   /// Nothing gets from one device to the other any more, though both are up. `seen`: who connects is told.
   void Cut(int a, int b, bool seen = false);
+  /// Undoes all cuts.
+  void Mend();
   static constexpr size_t kLarge = 1 << 20;
   /// The device makes no more queue pairs, or registers no more memory in regions of kLarge and more.
   void RunOut(int device, bool of_pairs, bool of_memory);

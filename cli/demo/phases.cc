@@ -232,7 +232,7 @@ Status DemoPhases::RunDefault(int draw) {
   for (int tries = 0; tries < kDrawTries; ++tries, length = length * 2) {
     WEFT_ASSIGN_OR_RETURN(const bool measured, TryDefault(draw, length));
     if (measured) return Ok();
-    Progress("too few iterations while both jobs trained: the machine is slow; again, for longer");
+    if (tries + 1 < kDrawTries) Progress("too few iterations while both jobs trained: the machine is slow; again, for longer");
   }
   return Fail(Code::kInternal, fmt::format("default draw {}: a job has fewer than two iterations while both train; give a "
                                            "longer --duration or a quieter machine", draw + 1));

@@ -26,7 +26,7 @@ struct PhaseOptions {
   int hosts_per_leaf = 5;
 };
 
-/// Of every job of a phase, however slow the machine: medians of fewer say nothing.
+/// Of every job that is launched, however slow the machine: medians of fewer say nothing.
 constexpr int64_t kLeastSteps = 6;
 
 /// A job of the demo, the same in every phase.

@@ -123,6 +123,10 @@ Result<TrainingSummary> TrainingJob::Finish(Seconds timeout, const std::stop_tok
   }
   reader_.join();
   const std::scoped_lock lock(mutex_);
+  if (steps_.size() < 2) {
+    return Fail(Code::kInternal, fmt::format("{}: {} steps were reported, expected 2 and more; see {}", options_.name,
+                                             steps_.size(), logs_[0]));
+  }
   return summary_;
 }
 

@@ -55,8 +55,8 @@ class TrainingJob {
   const std::string& name() const { return options_.name; }
   /// Steps so far. Threads: any.
   std::vector<TrainingStep> steps() const;
-  /// Waits for all ranks. Errors: kFailedPrecondition with the last line of the first rank that failed;
-  /// kDeadlineExceeded; kCancelled.
+  /// Waits for all ranks; then there are at least two steps. Errors: kFailedPrecondition with the last line of the first
+  /// rank that failed; kInternal if fewer steps were reported; kDeadlineExceeded; kCancelled.
   [[nodiscard]] Result<TrainingSummary> Finish(Seconds timeout, const std::stop_token& stop);
 
  private:

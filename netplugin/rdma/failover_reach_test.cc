@@ -26,14 +26,7 @@ TEST_F(RdmaReach, APathThatDiesWhileNothingIsSentIsLeftToo) {
   ASSERT_NO_FATAL_FAILURE(Connect());
   Exchange(10, 4096, 4);
   for (const auto& [a, b] : {std::pair{0, 1}, {0, 3}, {2, 1}}) fabric_.Cut(a, b);
-  Request *receive = nullptr, *send = nullptr;  // its credit is all there is to be lost
-  int done = 0;
-  ASSERT_TRUE(Eventually([&] {
-    if (!receive) { EXPECT_EQ(recv_->Irecv(target_.data(), 100, 0, target_handle_, &receive), nccl::kSuccess); }
-    if (receive) { EXPECT_EQ(recv_->Test(receive, &done, nullptr), nccl::kSuccess); }
-    if (!send) { EXPECT_EQ(send_->Isend(source_.data(), 100, 0, source_handle_, &send), nccl::kSuccess); }
-    return (send && done != 0) || HasFailure();
-  }));
+  SendOne(source_.data(), source_handle_);  // its credit is all there is to be lost
   EXPECT_GT(WritesOf(2), 0u);
   EXPECT_GT(WritesOf(3), 0u);
 }
@@ -132,15 +125,9 @@ TEST_F(RdmaReach, APeerOutOfReachForAWhileIsForgotten) {
   // Later only a credit is lost: the receiver must ask again.
   const uint64_t failures = fabric_.counts().failures;
   fabric_.FailWrites(1);
-  Request *receive = nullptr, *send = nullptr;
-  int done = 0;
-  ASSERT_TRUE(Eventually([&] {
-    if (!receive) { EXPECT_EQ(recv_->Irecv(target_.data(), 100, 0, target_handle_, &receive), nccl::kSuccess); }
-    if (receive) { EXPECT_EQ(recv_->Test(receive, &done, nullptr), nccl::kSuccess); }
+  SendOne(source_.data(), source_handle_, [&] {
     if (fabric_.counts().failures > failures) fabric_.FailWrites(0);
-    if (!send) { EXPECT_EQ(send_->Isend(source_.data(), 100, 0, source_handle_, &send), nccl::kSuccess); }
-    return (send && done != 0) || HasFailure();
-  }));
+  });
 }
 
 }  // namespace

@@ -92,8 +92,7 @@ TEST_F(RdmaFailover, APeerThatWaitsForItsOnlyPortIsWaitedFor) {
       [&] {
         if (!up && NowNs() > down_at + 3'500'000'000) fabric_.SetPort(1, up = true);
       });
-  size_t moves = 0;
-  for (const auto& line : LogCapture::Lines()) moves += line.find("moves from") != std::string::npos ? 1 : 0;
+  const size_t moves = Logged("moves from");
   EXPECT_LE(moves, 2u);
   ASSERT_TRUE(Eventually([&] {
     const uint64_t before = WritesOf(0);
@@ -122,8 +121,7 @@ TEST_P(PortsWithoutRoom, AreTriedNowAndThenAndTheFlowWaitsForItsOwn) {
         if (up || NowNs() < down_at + 1'000'000'000) return;
         for (const int port : {0, 1}) fabric_.SetPort(port, up = true);
       });
-  size_t tries = 0;
-  for (const auto& line : LogCapture::Lines()) tries += line.find("cannot move") != std::string::npos ? 1 : 0;
+  const size_t tries = Logged("cannot move");
   EXPECT_GE(tries, 1u);
   EXPECT_LE(tries, 2u) << "not in every sweep";
   ExchangeOver(0, 1);
@@ -140,8 +138,7 @@ TEST_F(RdmaFailover, AHomeThatCannotBeReturnedToDisturbsNobody) {
   fabric_.SetPort(0, true);
   LogCapture::Clear();
   for (int i = 0; i < 20; ++i) ExchangeOver(2, 1);
-  size_t restarts = 0;
-  for (const auto& line : LogCapture::Lines()) restarts += line.find("set up anew") != std::string::npos ? 1 : 0;
+  const size_t restarts = Logged("set up anew");
   EXPECT_LE(restarts, 2u);
 }
 
@@ -155,14 +152,7 @@ TEST_F(RdmaFailover, MemoryThatIsFirstUsedElsewhereAndCannotBeRegisteredThereBri
   fabric_.RunOut(2, false, true);
   fabric_.SetPort(0, true);
   ASSERT_TRUE(Eventually([&] { return !ends_[0].port->down(); }));
-  Request *receive = nullptr, *send = nullptr;
-  int done = 0;
-  ASSERT_TRUE(Eventually([&] {
-    if (!receive) { EXPECT_EQ(recv_->Irecv(target_.data(), 100, 0, target_handle_, &receive), nccl::kSuccess); }
-    if (receive) { EXPECT_EQ(recv_->Test(receive, &done, nullptr), nccl::kSuccess); }
-    if (!send) { EXPECT_EQ(send_->Isend(more.data(), 100, 0, handle, &send), nccl::kSuccess); }
-    return (send && done != 0) || HasFailure();
-  }));
+  SendOne(more.data(), handle);
   EXPECT_EQ(send_->DeregMr(handle), nccl::kSuccess);
 }
 

@@ -52,9 +52,9 @@ TEST_F(AgentTest, CountsMessagesBytesBurstsAndWire) {
     uint64_t counted = 0;
     for (const auto& bucket : slot->histogram) counted += bucket.load();
     EXPECT_EQ(counted, 10u);
-    // 10 chunks of 40 + 1000 bytes; on the wire also the hello and a header per packet.
-    EXPECT_EQ(slot->lanes[0].bytes.load(), 10400u);
-    EXPECT_TRUE(Eventually([&] { return slot->lanes[0].wire_bytes.load() >= 10400 + 32 + 10 * 52; }));
+    // 10 chunks of 64 + 1000 + 24 bytes; on the wire also the hello and a header per packet.
+    EXPECT_EQ(slot->lanes[0].bytes.load(), 10880u);
+    EXPECT_TRUE(Eventually([&] { return slot->lanes[0].wire_bytes.load() >= 10880 + 32 + 10 * 52; }));
     EXPECT_TRUE(Eventually([&] { return slot->burst_count.load(std::memory_order_acquire) > 0; }))
         << "an idle flow's burst is closed";
     EXPECT_LE(slot->bursts[0].start_ns.load(), slot->bursts[0].end_ns.load());

@@ -122,8 +122,7 @@ bool RecvComm::NothingCanCome(uint32_t open) const {
     const Lane& lane = lanes_[std::countr_zero(left)];
     const uint32_t staged = lane.end - lane.begin;
     if (lane.in_payload || staged < sizeof(ChunkHeader)) return false;
-    // A padded chunk of which a part has come was not looked at.
-    if (lane.header.padding > 0 && staged < sizeof(ChunkHeader) + lane.header.length + lane.header.padding) return false;
+    if (staged < lane.header.StagedBytes()) return false;  // it was not looked at
     // To be read in the next round.
     if (matcher_ && matcher_->MayTake(lane.header.sequence)) return false;
   }
@@ -170,6 +169,9 @@ uint64_t RecvComm::Pump(Lane& lane, bool readable) {
 
 /// Looks at what the stage holds between chunks.
 RecvComm::Parsed RecvComm::Parse(Lane& lane) {
+  const uint32_t passed = std::min(lane.padding, lane.end - lane.begin);
+  lane.begin += passed;
+  lane.padding -= passed;
   if (lane.end - lane.begin < sizeof(ChunkHeader)) return Parsed::kNeedBytes;
   ChunkHeader& header = lane.header;
   std::memcpy(&header, &lane.stage[lane.begin], sizeof header);
@@ -177,13 +179,11 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
     Fail(nccl::kInternalError, "a chunk header has the wrong magic number");
     return Parsed::kStop;
   }
-  if (header.padding > 0) {  // all of such a chunk is staged before it is looked at
-    if (header.padding > kMostPadding || header.length > kPaddedBytes) {
-      Fail(nccl::kInternalError, "a chunk header has more padding than any sender gives");
-      return Parsed::kStop;
-    }
-    if (lane.end - lane.begin < sizeof header + header.length + header.padding) return Parsed::kNeedBytes;
+  if (header.padding > (header.length < kPaddedBytes ? kMostPadding : kLineBytes - 1)) {
+    Fail(nccl::kInternalError, "a chunk header has more padding than any sender gives");
+    return Parsed::kStop;
   }
+  if (lane.end - lane.begin < header.StagedBytes()) return Parsed::kNeedBytes;
   if (header.flags & kChunkCloseLane) {
     CloseLane(lane);
     return Parsed::kStop;
@@ -205,7 +205,8 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
   lane.to = part->data + header.offset;
   const uint64_t staged = std::min<uint64_t>(header.length, lane.end - lane.begin);
   if (staged > 0) std::memcpy(lane.to, &lane.stage[lane.begin], staged);
-  lane.begin += static_cast<uint32_t>(staged) + header.padding;
+  lane.begin += static_cast<uint32_t>(staged);
+  lane.padding = header.padding;
   lane.to += staged;
   lane.left = header.length - staged;
   if (lane.left > 0) return Parsed::kPayload;
@@ -316,7 +317,7 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   uint64_t asked = (lane.header.length <= kStagedChunk ? kStageBytes : kStageRead) - lane.end;
   ssize_t got;
   if (lane.in_payload) {
-    if (lane.left >= kLongPayload) asked = sizeof(ChunkHeader);
+    if (lane.left >= kLongPayload) asked = lane.padding + sizeof(ChunkHeader);
     iovec parts[2] = {{lane.to, lane.left}, {&lane.stage[lane.end], asked}};
     asked += lane.left;
     msghdr message{};

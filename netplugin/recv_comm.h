@@ -57,11 +57,11 @@ class RecvComm final : public Comm, public BackgroundTask {
   void Sweep(const Tick& tick) override;
 
  private:
-  static constexpr uint32_t kStageBytes = 32768;
+  static constexpr uint32_t kStageBytes = 49152;
   // How much of it a read between chunks asks for: all of it after chunks that fit, else little, as what is staged must
   // be copied.
   static constexpr uint32_t kStageRead = 8192;
-  static constexpr uint32_t kStagedChunk = 24576;
+  static constexpr uint32_t kStagedChunk = 40960;
   // With that much payload ahead a read takes only the next header along: more would have to be copied.
   static constexpr uint64_t kLongPayload = 32768;
   static constexpr int kReadsPerCall = 4;  // test() must return soon
@@ -79,6 +79,7 @@ class RecvComm final : public Comm, public BackgroundTask {
     ChunkHeader header{};
     RecvPart* part = nullptr;     // the chunk's
     uint64_t left = 0;            // payload bytes of the chunk still to come
+    uint32_t padding = 0;         // bytes behind the newest chunk still to be passed over
     char* to = nullptr;
     std::unique_ptr<char[]> stage;
     uint32_t short_chunks = 0;  // in a row; from kShortChunks on acknowledgements wait

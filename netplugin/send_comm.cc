@@ -146,13 +146,14 @@ void SendComm::Deal() {
     Lane& lane = *NextLane();
     if (lane.queued == kQueue) return;
     // Whoever waits for a message waits for its slowest part: each lane gets its share of every one.
-    const uint64_t share = std::max<uint64_t>(kLeastPart, (request.size + kParts - 1) / kParts);
+    const uint64_t share = std::max<uint64_t>(kLeastPart, (request.size / kParts + kLineBytes) / kLineBytes * kLineBytes);
     const uint64_t part = weighted_count_ > 1 ? share : largest;
     const auto length = static_cast<uint32_t>(std::min({uint64_t{largest}, part, request.size - request.dealt}));
-    Push(lane, {{kChunkMagic, request.flags, tos, 0, request.sequence, length, request.dealt, request.size, request.tag, 0},
+    const auto padding = static_cast<uint16_t>(-length % kLineBytes);
+    Push(lane, {{kChunkMagic, request.flags, tos, padding, request.sequence, length, request.dealt, request.size, request.tag, 0},
                 request.data + request.dealt,
                 &request});
-    lane.served += (sizeof(ChunkHeader) + length) / static_cast<double>(lane.weight);
+    lane.served += (sizeof(ChunkHeader) + length + padding) / static_cast<double>(lane.weight);
     request.dealt += length;
     ++request.outstanding;
     if (request.dealt == request.size) {
@@ -179,13 +180,11 @@ ssize_t SendComm::Write(Lane& lane) {
   Chunk& first = lane.queue[lane.head];
   if (lane.queued == 1 && lane.head_sent == 0 && first.header.length <= kEagerBytes) {
     // One piece costs the kernel less than two, by more than copying so little.
-    char whole[sizeof first.header + kEagerBytes];
+    char whole[sizeof first.header + kEagerBytes + kLineBytes];
     const size_t bare = sizeof first.header + first.header.length;
     // Where others are in flight nobody waits for this one alone, and the bytes would only cost.
-    if (bare < kPaddedBytes && in_flight.requests() == 0) {
-      first.header.padding = static_cast<uint16_t>(kPaddedBytes - bare);
-      std::memset(whole + bare, 0, first.header.padding);
-    }
+    if (bare < kPaddedBytes && in_flight.requests() == 0) first.header.padding = static_cast<uint16_t>(kPaddedBytes - bare);
+    std::memset(whole + bare, 0, first.header.padding);
     std::memcpy(whole, &first.header, sizeof first.header);
     if (first.header.length > 0) std::memcpy(whole + sizeof first.header, first.payload, first.header.length);
     return send(lane.fd, whole, bare + first.header.padding, MSG_NOSIGNAL | MSG_DONTWAIT);

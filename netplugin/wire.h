@@ -1,7 +1,7 @@
 // What the plugin puts on the wire and into NCCL's connect handle. Fixed-width, little-endian, no pointers; all of it is
 // untrusted when it arrives.
 //
-//   sender -> receiver, each lane:  LaneHello, then chunks: ChunkHeader and `length` bytes of payload
+//   sender -> receiver, each lane:  LaneHello, then chunks: ChunkHeader, `length` bytes of payload, `padding` bytes
 //   receiver -> sender, late lanes: LaneAck before the first chunk; lane 0 needs none
 //   receiver -> sender, lane 0:     PostedNotices, if the sender runs ahead of one of several tags
 #pragma once
@@ -18,7 +18,7 @@ inline constexpr uint32_t kHelloMagic = 0x4E4C4657;   // "WFLN"
 inline constexpr uint32_t kAckMagic = 0x4B414657;     // "WFAK"
 inline constexpr uint32_t kChunkMagic = 0x4B434657;   // "WFCK"
 inline constexpr uint32_t kPostedMagic = 0x53504657;  // "WFPS"
-inline constexpr uint16_t kWireVersion = 3;
+inline constexpr uint16_t kWireVersion = 4;
 
 /// What listen() fills in and NCCL carries to the peer. `ticket` is the connect state machine's: zero on the way, then
 /// the number of the pending connection of the process that connects (never a pointer: the bytes came from outside).
@@ -57,8 +57,13 @@ static_assert(sizeof(LaneAck) == 8);
 /// A shorter chunk that is alone in flight is padded to this, header included: the kernel acknowledges data of which the
 /// reader has taken two pieces in the call that reads the second, but what exceeds its least guess at a full segment, 536
 /// bytes, when it arrives, which nobody waits for. Two chunks of this size do.
-inline constexpr uint32_t kPaddedBytes = 272;
+inline constexpr uint32_t kPaddedBytes = 320;
 inline constexpr uint32_t kMostPadding = kPaddedBytes;
+
+/// Headers have this size, and what follows them is padded to a multiple of it. The kernel fills its pages with the bytes of
+/// a stream one behind the other, so that a payload begins there as many bytes into a cache line as all that went before it
+/// leaves over. Copies between that and a buffer at the beginning of a line take up to twice as long, on both sides.
+inline constexpr uint32_t kLineBytes = 64;
 
 inline constexpr uint8_t kChunkCloseLane = 1;  ///< flag: no chunk follows on this lane, it is given up (length 0)
 inline constexpr uint8_t kChunkTagged = 2;     ///< flag: the messages up to this one are not all of one tag
@@ -69,15 +74,22 @@ struct ChunkHeader {
   uint32_t magic;
   uint8_t flags;
   uint8_t tos;        ///< what the receiver shall mark its acknowledgements with
-  uint16_t padding;   ///< 0 to kMostPadding, and only where `length` is below kPaddedBytes
+  uint16_t padding;   ///< below kLineBytes, or where `length` is below kPaddedBytes up to kMostPadding
   uint32_t sequence;  ///< of the message, modulo 2^32
   uint32_t length;
   uint64_t offset;
   uint64_t total;     ///< bytes of the message
   int32_t tag;        ///< of the message
   uint32_t sent;      ///< SentTick() of when the kernel was given it, 0: not said (arrival_meter.h)
+  uint64_t reserved[3] = {};
+
+  /// Bytes, from the header on, that the receiver has together before it looks at any of them: all of a short chunk, so
+  /// that it is read and acknowledged as one.
+  uint32_t StagedBytes() const {
+    return sizeof(ChunkHeader) + (length < kPaddedBytes && padding > 0 ? length + padding : 0);
+  }
 };
-static_assert(sizeof(ChunkHeader) == 40);
+static_assert(sizeof(ChunkHeader) == kLineBytes);
 
 /// `count` receives of `tag` have been posted since the flow began, modulo 2^32. Once one has come the sender takes no
 /// more messages of a tag than that.

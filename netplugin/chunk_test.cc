@@ -2,15 +2,19 @@
 // WEFT_FUZZ_ROUNDS asks for more mutants.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "netplugin/recv_comm.h"
+#include "netplugin/send_comm.h"
 #include "netplugin/testing/fuzz.h"
 #include "netplugin/testing/wire_fixture.h"
 #include "netplugin/wire.h"
@@ -126,55 +130,112 @@ TEST_F(ChunkTest, HalfAPaddedChunkOnTheLastLaneIsNoLoss) {
   std::memcpy(chunk, &header, sizeof header);
   std::memset(chunk + sizeof header, 'p', 8);
   lanes.Close(0);  // all was sent, and the sender has closed
-  lanes.Send(1, chunk, 100);
+  const size_t most = sizeof chunk - 1;
+  lanes.Send(1, chunk, most);
   int done = 0, size = 0;
   for (int i = 0; i < 4; ++i) ASSERT_EQ(lanes.comm().Test(request, &done, &size), nccl::kSuccess) << i;
   ASSERT_EQ(done, 0);
-  lanes.Send(1, chunk + 100, sizeof chunk - 100);
+  lanes.Send(1, chunk + most, 1);
   for (int i = 0; i < 4 && !done; ++i) ASSERT_EQ(lanes.comm().Test(request, &done, &size), nccl::kSuccess);
   EXPECT_EQ(done, 1);
   EXPECT_EQ(size, 8);
   EXPECT_EQ(data[7], 'p');
 }
 
+/// Chunks that fit a lane's stage, and such of which the rest is read past it.
 TEST_F(ChunkTest, PaddingBehindALongChunkIsPassedOverWhereverItIsCut) {
-  constexpr uint32_t kLength = 1000, kPadding = kLineBytes - kLength % kLineBytes;
-  std::vector<char> stream;
-  for (uint32_t i = 0; i < 2; ++i) {
-    const ChunkHeader header{kChunkMagic, 0, 0, kPadding, i, kLength, 0, kLength, 0, 0};
-    const auto* bytes = reinterpret_cast<const char*>(&header);
-    stream.insert(stream.end(), bytes, bytes + sizeof header);
-    stream.insert(stream.end(), kLength, static_cast<char>('a' + i));
-    stream.insert(stream.end(), kPadding, '#');
-  }
-  ASSERT_EQ(stream.size() % kLineBytes, 0u);
-  for (size_t cut = 1; cut < stream.size(); cut += cut < 900 ? 97 : 1) {
-    Lanes lanes(services_, listener_);
-    std::vector<char> data(2 * kLength);
-    Request* requests[2];
-    for (int i = 0; i < 2; ++i) ASSERT_EQ(lanes.comm().Receive(&data[i * kLength], kLength, 0, &requests[i]), nccl::kSuccess);
-    lanes.Send(0, stream.data(), cut);
-    int done = 0, size = 0;
-    for (int i = 0; i < 4; ++i) ASSERT_EQ(lanes.comm().Test(requests[1], &done, &size), nccl::kSuccess);
-    EXPECT_EQ(done != 0, cut >= stream.size() - kPadding) << cut;
-    lanes.Send(0, stream.data() + cut, stream.size() - cut);
-    for (int i = 0; i < 2; ++i) {
-      done = 0;
-      for (int tries = 0; tries < 4 && !done; ++tries) ASSERT_EQ(lanes.comm().Test(requests[i], &done, &size), nccl::kSuccess);
-      ASSERT_EQ(done, 1) << cut;
-      EXPECT_EQ(std::count(&data[i * kLength], &data[i * kLength] + kLength, 'a' + i), kLength) << cut;
+  for (const uint32_t length : {1000u, 49000u}) {
+    const uint32_t padding = -length % kLineBytes;
+    std::vector<char> stream;
+    for (uint32_t i = 0; i < 3; ++i) {
+      const ChunkHeader header{kChunkMagic, 0, 0, static_cast<uint16_t>(padding), i, length, 0, length, 0, 0};
+      const auto* bytes = reinterpret_cast<const char*>(&header);
+      stream.insert(stream.end(), bytes, bytes + sizeof header);
+      stream.insert(stream.end(), length, static_cast<char>('a' + i));
+      stream.insert(stream.end(), padding, '#');
+    }
+    ASSERT_EQ(stream.size() % kLineBytes, 0u);
+    const size_t near_end = stream.size() - 200;
+    for (size_t cut = 1; cut < stream.size(); cut += cut < near_end ? length / 7 : 1) {
+      Lanes lanes(services_, listener_);
+      std::vector<char> data(3 * length);
+      Request* requests[3];
+      for (uint32_t i = 0; i < 3; ++i) ASSERT_EQ(lanes.comm().Receive(&data[i * length], length, 0, &requests[i]), nccl::kSuccess);
+      lanes.Send(0, stream.data(), cut);
+      int done = 0, size = 0;
+      for (int i = 0; i < 9; ++i) ASSERT_EQ(lanes.comm().Test(requests[2], &done, &size), nccl::kSuccess);
+      EXPECT_EQ(done != 0, cut >= stream.size() - padding) << length << ' ' << cut;
+      lanes.Send(0, stream.data() + cut, stream.size() - cut);
+      for (uint32_t i = 0; i < 3; ++i) {
+        done = 0;
+        for (int tries = 0; tries < 9 && !done; ++tries) ASSERT_EQ(lanes.comm().Test(requests[i], &done, &size), nccl::kSuccess);
+        ASSERT_EQ(done, 1) << length << ' ' << cut;
+        EXPECT_EQ(std::count(&data[i * length], &data[i * length] + length, 'a' + i), length) << cut;
+      }
     }
   }
 }
 
-TEST_F(ChunkTest, MorePaddingBehindALongChunkThanToTheNextLineIsRefused) {
-  Lanes lanes(services_, listener_);
-  std::vector<char> data(1000);
-  Request* request = nullptr;
-  ASSERT_EQ(lanes.comm().Receive(data.data(), data.size(), 0, &request), nccl::kSuccess);
-  lanes.Send(0, {kChunkMagic, 0, 0, kLineBytes, 0, 1000, 0, 1000, 0, 0}, 'x');
-  int done = 0, size = 0;
-  EXPECT_EQ(lanes.comm().Test(request, &done, &size), nccl::kInternalError);
+TEST_F(ChunkTest, MorePaddingThanAnySenderGivesIsRefused) {
+  for (const auto& [length, padding] : {std::pair{1000u, kLineBytes}, std::pair{8u, kMostPadding + 1}}) {
+    Lanes lanes(services_, listener_);
+    std::vector<char> data(length);
+    Request* request = nullptr;
+    ASSERT_EQ(lanes.comm().Receive(data.data(), length, 0, &request), nccl::kSuccess);
+    lanes.Send(0, {kChunkMagic, 0, 0, static_cast<uint16_t>(padding), 0, length, 0, length, 0, 0}, 'x');
+    int done = 0, size = 0;
+    EXPECT_EQ(lanes.comm().Test(request, &done, &size), nccl::kInternalError) << length;
+  }
+}
+
+/// A kernel that takes a message but for some of its padding: the receiver has all that it waits for, and so the sender is
+/// done. What comes after begins on a line.
+TEST_F(ChunkTest, ASenderWhosePaddingDoesNotFitIsDoneAndGoesOnBehindIt) {
+  int cut_within = 0;
+  for (uint32_t length = 4580; length < 4680; ++length) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    const Fd theirs(ends[1]);
+    const int room = 2420;  // of which the kernel takes 4712 bytes at a time
+    ASSERT_EQ(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+    SendComm::Setup setup;
+    setup.lane0 = Fd(ends[0]);
+    setup.identity.flow = 77;
+    setup.identity.peer = setup.identity.local = Loopback();
+    SendComm comm(services_, std::move(setup));
+    const std::vector<char> data(length, 'p');
+    Request* requests[2] = {};
+    for (Request*& request : requests) ASSERT_EQ(comm.Send(data.data(), length, 0, &request), nccl::kSuccess);
+    const size_t whole = (sizeof(ChunkHeader) + length + kLineBytes - 1) / kLineBytes * kLineBytes;
+    int done = 0, taken = 0;
+    ASSERT_EQ(comm.Test(requests[0], &done, nullptr), nccl::kSuccess);
+    ioctl(theirs.get(), FIONREAD, &taken);
+    cut_within += done && static_cast<size_t>(taken) < whole;
+    std::vector<char> stream(16384);
+    size_t got = 0;
+    const auto read_some = [&] {
+      const ssize_t more = recv(theirs.get(), &stream[got], 300, MSG_DONTWAIT);
+      got += more > 0 ? static_cast<size_t>(more) : 0;
+    };
+    for (done = 0; !done && got < 2 * whole; read_some()) ASSERT_EQ(comm.Test(requests[1], &done, nullptr), nccl::kSuccess);
+    ASSERT_EQ(done, 1) << length;
+    Request* last = nullptr;
+    ASSERT_EQ(comm.Send(data.data(), 8, 0, &last), nccl::kSuccess);
+    for (done = 0; !done && got < 3 * whole; read_some()) ASSERT_EQ(comm.Test(last, &done, nullptr), nccl::kSuccess);
+    for (int i = 0; i < 20; ++i) read_some();
+    ASSERT_GT(got, 2 * whole + sizeof(ChunkHeader)) << length;
+    for (uint32_t i = 0; i < 3; ++i) {
+      ChunkHeader header;
+      std::memcpy(&header, &stream[i * whole], sizeof header);
+      ASSERT_EQ(header.magic, kChunkMagic) << length << ' ' << i;
+      ASSERT_EQ(header.sequence, i);
+      const char* payload = &stream[i * whole] + sizeof header;
+      if (i < 2) {
+        ASSERT_EQ(std::count(payload, payload + length, 'p'), length);
+      }
+    }
+  }
+  EXPECT_GT(cut_within, 10);
 }
 
 TEST_F(ChunkTest, AMessageOfATagDoesNotOvertakeOneOfAnotherTagToTheWrongBuffer) {
@@ -236,7 +297,7 @@ TEST_F(ChunkTest, ALaneThatIsResetBeforeItCarriedAnythingIsNoLoss) {
 /// Three messages over two lanes of which one header is spoiled. Whatever it says: no byte outside the buffers, and the
 /// flow comes to an end.
 TEST_F(ChunkTest, MutantChunksWriteNothingOutsideTheirBuffers) {
-  constexpr size_t kRoom = 300, kGuard = 64, kStep = kRoom + kGuard;
+  constexpr size_t kRoom = 500, kGuard = 64, kStep = kRoom + kGuard;
   constexpr char kUntouched = 0x5A;
   int refused = 0, passed = 0;
   const int rounds = FuzzRounds(2'000);
@@ -248,13 +309,15 @@ TEST_F(ChunkTest, MutantChunksWriteNothingOutsideTheirBuffers) {
     for (size_t i = 0; i < 3; ++i) {
       ASSERT_EQ(lanes.comm().Receive(&memory[kGuard + i * kStep], kRoom, 0, &requests[i]), nccl::kSuccess);
     }
-    ChunkHeader chunks[] = {Chunk(0, 100, 0, 250), Chunk(0, 150, 100, 250), Chunk(1, 0, 0, 0), Chunk(2, 300, 0, 300)};
+    ChunkHeader chunks[] = {Chunk(0, 100, 0, 250), Chunk(0, 150, 100, 250), Chunk(1, 0, 0, 0), Chunk(2, 500, 0, 500)};
+    chunks[3].padding = 12;
     ChunkHeader& spoiled = chunks[random_() % 4];
-    const uint32_t bytes_after = spoiled.length;
-    Spoil(&spoiled, random_, 4, random_() % 4 == 0 ? 0 : 4);  // most of them behind the magic number
+    const uint32_t bytes_after = spoiled.length + spoiled.padding;
+    // Most of them behind the magic number, all of them before what nobody reads.
+    Spoil(&spoiled, random_, 4, random_() % 4 == 0 ? 0 : 4, offsetof(ChunkHeader, reserved));
     for (int i = 0; i < 4; ++i) {
       lanes.Send(i % 2, &chunks[i], sizeof chunks[i]);
-      const std::vector<char> payload(&chunks[i] == &spoiled ? bytes_after : chunks[i].length, 'p');
+      const std::vector<char> payload(&chunks[i] == &spoiled ? bytes_after : chunks[i].length + chunks[i].padding, 'p');
       lanes.Send(i % 2, payload.data(), payload.size());
     }
     lanes.Close(0);

@@ -146,7 +146,7 @@ void SendComm::Deal() {
     Lane& lane = *NextLane();
     if (lane.queued == kQueue) return;
     // Whoever waits for a message waits for its slowest part: each lane gets its share of every one.
-    const uint64_t share = std::max<uint64_t>(kLeastPart, (request.size / kParts + kLineBytes) / kLineBytes * kLineBytes);
+    const uint64_t share = std::max<uint64_t>(kLeastPart, (request.size + kParts * kLineBytes - 1) / (kParts * kLineBytes) * kLineBytes);
     const uint64_t part = weighted_count_ > 1 ? share : largest;
     const auto length = static_cast<uint32_t>(std::min({uint64_t{largest}, part, request.size - request.dealt}));
     const auto padding = static_cast<uint16_t>(-length % kLineBytes);
@@ -238,7 +238,12 @@ void SendComm::Sent(Lane& lane, uint64_t bytes) {
   lane.head_sent += bytes;
   while (lane.queued > 0) {
     Chunk& chunk = lane.queue[lane.head];
-    const uint64_t whole = sizeof chunk.header + chunk.header.length + chunk.header.padding;
+    const uint64_t bare = sizeof chunk.header + chunk.header.length, whole = bare + chunk.header.padding;
+    // The receiver does not wait for what is behind a long chunk, and may be gone before that is sent.
+    if (lane.head_sent < std::max<uint64_t>(bare, chunk.header.StagedBytes())) return;
+    if (chunk.request && !std::exchange(chunk.counted, true) && --chunk.request->outstanding == 0 && chunk.request->all_dealt) {
+      finished_[finished_count_++] = chunk.request;
+    }
     if (lane.head_sent < whole) return;
     lane.head_sent -= whole;
     lane.head = (lane.head + 1) % kQueue;
@@ -247,7 +252,6 @@ void SendComm::Sent(Lane& lane, uint64_t bytes) {
       CloseLane(lane);
       return;
     }
-    if (--chunk.request->outstanding == 0 && chunk.request->all_dealt) finished_[finished_count_++] = chunk.request;
   }
 }
 

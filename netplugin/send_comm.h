@@ -69,6 +69,7 @@ class SendComm final : public Comm, public BackgroundTask {
     ChunkHeader header;
     const char* payload;
     SendRequest* request;  // nullptr: the chunk closes the lane
+    bool counted = false;  // the kernel has all that the receiver waits for
   };
 
   struct Lane {

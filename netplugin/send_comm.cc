@@ -146,7 +146,8 @@ void SendComm::Deal() {
     Lane& lane = *NextLane();
     if (lane.queued == kQueue) return;
     // Whoever waits for a message waits for its slowest part: each lane gets its share of every one.
-    const uint64_t share = std::max<uint64_t>(kLeastPart, (request.size + kParts * kLineBytes - 1) / (kParts * kLineBytes) * kLineBytes);
+    const uint64_t lines = (request.size + kParts * kLineBytes - 1) / (kParts * kLineBytes);
+    const uint64_t share = std::max<uint64_t>(kLeastPart, lines * kLineBytes);
     const uint64_t part = weighted_count_ > 1 ? share : largest;
     const auto length = static_cast<uint32_t>(std::min({uint64_t{largest}, part, request.size - request.dealt}));
     const auto padding = static_cast<uint16_t>(-length % kLineBytes);

@@ -62,7 +62,7 @@ inline constexpr uint32_t kMostPadding = kPaddedBytes;
 
 /// Headers have this size, and what follows them is padded to a multiple of it. The kernel fills its pages with the bytes of
 /// a stream one behind the other, so that a payload begins there as many bytes into a cache line as all that went before it
-/// leaves over. Copies between that and a buffer at the beginning of a line take up to twice as long, on both sides.
+/// leaves over. Copies between that and a buffer at the beginning of a line take up to 1.6 times as long, on both sides.
 inline constexpr uint32_t kLineBytes = 64;
 
 inline constexpr uint8_t kChunkCloseLane = 1;  ///< flag: no chunk follows on this lane, it is given up (length 0)

@@ -313,7 +313,7 @@ TEST_F(RdmaFailures, MutantControlMessagesAreAnErrorAtMost) {
     const auto listen = RdmaListenComm::Open(*services_, ends_[1], &handle);
     ASSERT_TRUE(listen);
     Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    Address address = Loopback();
+    Address address = net::testing::Loopback();
     address.port = handle.port;
     sockaddr_storage storage;
     const socklen_t length = address.ToSockaddr(&storage);

@@ -16,6 +16,7 @@
 #include "netplugin/rdma/port_choice.h"
 #include "netplugin/rdma/transport.h"
 #include "netplugin/testing/log_capture.h"
+#include "netplugin/testing/wire_fixture.h"
 
 namespace weft::net::rdma::testing {
 
@@ -60,7 +61,7 @@ class FlowFixture : public ::testing::Test {
     std::string why;
     for (uint32_t i = 0; i < 2; ++i) {
       auto port = fabric_.OpenPort(static_cast<int>(i), environment_.rdma, &why);
-      ends_[i] = {.device = i, .port = port, .address = Loopback(), .comm_id = 1, .traffic_class = 0};
+      ends_[i] = {.device = i, .port = port, .address = net::testing::Loopback(), .comm_id = 1, .traffic_class = 0};
       ASSERT_TRUE(ends_[i].port) << why;
       ends_[i].port->set_path_probe(probe_);
       background_.Add(ends_[i].port.get());
@@ -102,14 +103,6 @@ class FlowFixture : public ::testing::Test {
     for (size_t i = lines.size() < 20 ? 0 : lines.size() - 20; HasFailure() && i < lines.size(); ++i) {
       std::fprintf(stderr, "log: %s\n", lines[i].c_str());
     }
-  }
-
-  static Address Loopback() {
-    Address address;
-    address.family = AF_INET;
-    address.bytes[0] = 127;
-    address.bytes[3] = 1;
-    return address;
   }
 
   /// `count` messages of up to `largest` bytes, `window` in flight, each into its own part of the target. A buffer is

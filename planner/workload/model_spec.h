@@ -1,5 +1,5 @@
-// A model as its config.json describes it: what costs are computed from. Decoder-only transformers (dense, with grouped
-// queries or latent attention, mixtures of experts) and 3D convolutional networks. formats/hf_config.h makes one;
+// A model as its config.json describes it: what costs are computed from, and its numerics. Transformers (decoders, dense or
+// mixtures of experts, encoders, of images) and 3D convolutional networks. formats/hf_config.h makes one;
 // model_presets.h names some.
 #pragma once
 
@@ -8,13 +8,29 @@
 #include <string>
 #include <vector>
 
+#include "planner/workload/model_numerics.h"
+
 namespace weft::planner {
 
-/// Families that differ in more than sizes. kLlama also stands for mistral, qwen2 and qwen3.
-enum class Architecture { kGpt2, kLlama, kMixtral, kQwenMoe, kDeepSeek, kCnn3d };
+/// Families that differ in more than sizes. kLlama also stands for mistral, phi3, qwen2, qwen3 and the text of qwen2_vl;
+/// kGemma for gemma2 and gemma3 (which norms its heads), kBert for roberta.
+enum class Architecture { kGpt2, kLlama, kMixtral, kQwenMoe, kDeepSeek, kCnn3d, kGemma, kGptOss, kLlama4, kBert, kVit, kDit };
 
 /// kMultiHead: as many key/value heads as query heads; kGroupedQuery: fewer; kLatent: keys and values from a narrow latent.
 enum class Attention { kMultiHead, kGroupedQuery, kLatent };
+
+/// kPre: before attention and MLP, and a final one; kPost: behind each residual sum, no final one (bert); kSandwich: before
+/// and behind both, and a final one (gemma2, gemma3).
+enum class NormPlacement { kPre, kPost, kSandwich };
+
+/// What a query of the layers in ModelSpec::local_layers sees: the last `attention_window` positions, or its own chunk of so
+/// many (llama4).
+enum class AttentionWindow { kNone, kSliding, kChunk };
+
+/// What stands at the end. kVocabulary: logits of every token; kMaskedLanguage: a dense layer, an activation, a norm and the
+/// logits with a bias (bert); kClasses: `classes` outputs of one token per sequence (vit); kPatches: `patch_outputs` of every
+/// token (dit); kNone: the final norm alone.
+enum class HeadKind { kVocabulary, kMaskedLanguage, kClasses, kPatches, kNone };
 
 enum class Cnn3dKind { kConvolution, kTransposedConvolution, kPooling, kDense };
 
@@ -73,6 +89,30 @@ struct ModelSpec {
   int64_t first_dense_layers = 0;  ///< this many layers at the start have a dense MLP
   int64_t moe_layer_period = 1;    ///< every such layer is a mixture: see IsMoeLayer()
 
+  bool causal = true;              ///< false: every token sees all (bert, vit, dit)
+  NormPlacement norm_placement = NormPlacement::kPre;
+  AttentionWindow window_kind = AttentionWindow::kNone;
+  int64_t attention_window = 0;    ///< positions; 0 with kNone
+  std::vector<bool> local_layers;  ///< one entry per layer: whether it has the window; empty with kNone
+  bool attention_sinks = false;    ///< a learned score per head that takes part in the softmax (gpt_oss)
+  bool router_bias = false;        ///< a parameter per expert (gpt_oss), not RouterNumerics::expert_bias
+  bool expert_mlp_bias = false;    ///< of the routed experts (gpt_oss); `mlp_bias` is of dense layers
+
+  HeadKind head = HeadKind::kVocabulary;
+  int64_t classes = 0;             ///< kClasses; with kMaskedLanguage those of a second head, 0 without one
+  bool pooler = false;             ///< a dense layer on one token per sequence (bert, vit)
+  int64_t token_types = 0;         ///< rows of bert's second embedding
+  bool embedding_norm = false;     ///< a norm behind the embeddings (bert)
+  int64_t reserved_positions = 0;  ///< rows of the learned positions that no token uses (roberta: 2)
+
+  int64_t image_tokens = 0;        ///< kVit, kDit: what a sequence must be; 0: text
+  int64_t patch_inputs = 0;        ///< kVit, kDit: channels × side² that the embedding takes in place of a token's row
+  int64_t patch_outputs = 0;       ///< kDit
+  int64_t condition_classes = 0;   ///< kDit: rows of the class embedding that every layer has of its own beside a time
+                                   ///< step's, and from both six vectors that scale and shift (diffusers' ada_norm_zero)
+
+  ModelNumerics numerics;
+
   std::vector<Cnn3dLayer> cnn_layers;  ///< kCnn3d only, `layers` of them; sizes above are then 0, max_positions 1
 
   bool IsMoe() const { return experts > 0; }
@@ -82,6 +122,13 @@ struct ModelSpec {
   int64_t MoeLayers() const;
   bool KeepsDropoutMasks() const { return architecture == Architecture::kGpt2 && dropout; }
   bool KeepsScores() const { return architecture == Architecture::kGpt2 && !flash_attention; }
+
+  bool IsImage() const { return image_tokens > 0; }
+  /// Whether queries and keys are rotated.
+  bool Rotates() const { return !learned_positions && numerics.rope.fraction > 0; }
+  /// Longest sequence that positions were made for.
+  int64_t UsablePositions() const { return max_positions - reserved_positions; }
+  bool IsLocalLayer(int64_t layer) const { return !local_layers.empty() && local_layers[static_cast<size_t>(layer)]; }
 
   /// Widths of all heads together as they enter the core of attention: queries (and full keys), values.
   int64_t QueryWidth() const;

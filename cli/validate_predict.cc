@@ -89,7 +89,7 @@ Result<double> PredictPart(const CostModel& model, const ValidationCase& row, co
   return Fail(Code::kFailedPrecondition, fmt::format("metric {} is not predicted", metric));
 }
 
-std::string SweepOf(const formats::ValidationRow& row, const std::string& stack) {
+std::string SweepOf(const formats::ValidationRow& row, std::string_view stack) {
   return fmt::format("{} {} {} {} {} {} {} {}", stack, row.model, row.gpu, row.gpus.value_or(0), row.global_batch.value_or(0),
                      row.seq.value_or(0), row.metric, formats::Note(row.notes, "precision"));
 }
@@ -97,7 +97,7 @@ std::string SweepOf(const formats::ValidationRow& row, const std::string& stack)
 std::string SettingOf(const ValidationCase& row) {
   const planner::Strategy& s = row.strategy;
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", row.job.model.layers, row.job.model.hidden,
-                     row.job.model.heads, row.stack, s.tp, s.pp, s.dp, s.cp, s.ep, s.vpp, s.micro_batch, s.zero_stage,
+                     row.job.model.heads, planner::FrameworkName(row.framework), s.tp, s.pp, s.dp, s.cp, s.ep, s.vpp, s.micro_batch, s.zero_stage,
                      s.shard_group, static_cast<int>(s.recompute), s.sequence_parallel, static_cast<int>(s.schedule));
 }
 
@@ -107,29 +107,40 @@ std::string_view KindName(const ValidationCase& row, const std::string& metric) 
   return "time";
 }
 
+/// Whether `weft plan` would call the setting feasible at its default risk; of what the row does not say, whether any choice
+/// is.
+Result<bool> IsFeasible(const ValidationCase& row, const planner::Calibration& calibration) {
+  WEFT_ASSIGN_OR_RETURN(const CostModel model,
+                        CostModel::Make(row.job, row.cluster, calibration, {.framework = row.framework}));
+  CostModel::Scratch scratch;
+  ValidationCase choice = row;
+  ChooseChunks(model, choice, scratch);
+  ChooseRecompute(model, choice, scratch);
+  planner::MemoryUse memory;
+  if (model.Fits(choice.strategy, scratch, &memory)) return true;
+  return choice.offloaded && memory.total() - memory.activations <= model.usable_memory();
+}
+
 }  // namespace
 
 Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_view file,
                                  const planner::Calibration& calibration) {
   WEFT_ASSIGN_OR_RETURN(ValidationCase question, formats::MakeValidationCase(row));
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
-                        CostModel::Make(question.job, question.cluster, calibration, {.stack = question.stack}));
+                        CostModel::Make(question.job, question.cluster, calibration, {.framework = question.framework, .risk = std::nullopt}));
   if (auto why = model.WhyIllegal(question.strategy)) return Fail(Code::kFailedPrecondition, *why);
   static thread_local CostModel::Scratch scratch;
   scratch.Clear();
+  const ValidationCase stated = question;
   ChooseChunks(model, question, scratch);
   ChooseRecompute(model, question, scratch);
   RowPrediction out{.file = std::string(file), .source = row.source, .model = row.model, .metric = row.metric,
                     .line = row.line, .measured = question.measured};
   out.kind = KindName(question, row.metric);
   out.estimate = model.Evaluate(question.strategy, scratch);
-  out.feasible = out.estimate.fits;
-  if (question.offloaded) {
-    const planner::MemoryUse& memory = out.estimate.memory;
-    out.feasible = memory.total() - memory.activations <= model.usable_memory();
-  }
+  WEFT_ASSIGN_OR_RETURN(out.feasible, IsFeasible(stated, calibration));
   out.defaults = question.defaults;
-  out.sweep = SweepOf(row, question.stack);
+  out.sweep = SweepOf(row, planner::FrameworkName(question.framework));
   out.setting = SettingOf(question);
   if (question.kind != MetricKind::kTime) out.sweep.clear();
   out.complete = question.kind == MetricKind::kTime && row.tp && row.pp && row.dp && row.micro_batch &&
@@ -138,7 +149,8 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
     case MetricKind::kTime: out.predicted = out.estimate.iteration.count(); break;
     case MetricKind::kFits: out.predicted = out.feasible ? 1 : 0; break;
     case MetricKind::kMemory:
-      out.predicted = static_cast<double>(model.PeakBytes(out.estimate.memory, row.metric == "peak_memory_nvidia_smi").count());
+      out.predicted = static_cast<double>(
+          (row.metric == "peak_memory_nvidia_smi" ? out.estimate.memory.total() : out.estimate.memory.allocated()).count());
       break;
     case MetricKind::kPart: {
       WEFT_ASSIGN_OR_RETURN(out.predicted, PredictPart(model, question, row.metric, scratch));

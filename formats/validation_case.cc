@@ -8,7 +8,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "planner/parallelism/software_stack.h"
+#include "planner/parallelism/memory_model.h"
 
 namespace weft::formats {
 namespace {
@@ -34,7 +34,7 @@ constexpr std::array kGpus = {
 };
 
 /// The source's software: what its text, name or the row's notes say.
-std::string StackOf(const ValidationRow& row) {
+std::string_view StackNameOf(const ValidationRow& row) {
   const std::string_view source = row.source, notes = row.notes;
   const auto has = [](std::string_view text, std::string_view what) { return text.find(what) != std::string_view::npos; };
   if (Note(notes, "system") == "MegaScale") return "megascale";
@@ -54,7 +54,7 @@ std::string StackOf(const ValidationRow& row) {
   if (has(source, "InternEvo")) return "internevo";
   if (has(source, "fms-fsdp")) return "fms-fsdp";
   if (has(source, "torchgpipe")) return "torchgpipe";
-  return std::string(planner::kDefaultStack);
+  return "megatron-core";
 }
 
 Precision PrecisionOf(const ValidationRow& row) {
@@ -138,21 +138,23 @@ void FillSharding(const ValidationRow& row, ValidationCase& out) {
   }
   const int64_t group = NoteNumber(row, "zero1", 0);
   if (group > 0 && (s.dp * s.cp) % group == 0 && group < s.dp * s.cp) s.shard_group = group;
-  const bool titan = out.stack.starts_with("torchtitan");
   if (s.zero_stage == 3 && s.pp > 1) s.keep_after_forward = true;
-  // A bucket of Megatron holds 40 M parameters at least, FSDP's units are layers; both of tens of MB and more.
-  s.bucket_bytes = Bytes(titan ? 100 << 20 : 160 << 20);
+  const planner::SoftwareStack stack = planner::StackOf(out.framework);
+  s.bucket_bytes = planner::DefaultBucket(
+      out.framework, s, planner::StateBytesOf(stack.state, out.job.precision, stack.gradients_16bit).gradient_sent);
 }
 
 void FillRecompute(const ValidationRow& row, ValidationCase& out) {
   Strategy& s = out.strategy;
-  const bool sampled = out.stack.starts_with("torchtitan") || out.stack == "fms-fsdp";
   if (row.recompute == "full") s.recompute = Recompute::kFull;
   if (row.recompute == "selective") {
-    // Megatron repeats attention's core; torchtitan and fms every second matrix product or block.
-    s.recompute = sampled ? Recompute::kFull : Recompute::kSelective;
-    if (sampled) s.recompute_layers = (out.job.model.layers / s.pp + 1) / 2;
-    out.recompute_unknown = out.stack == "fms-fsdp";  // every n-th block, n not stated: half, or as many as needed
+    s.recompute = Recompute::kSelective;
+    // Every n-th block, n not stated: half, or as many as needed.
+    if (planner::FrameworkName(out.framework) == "fms-fsdp") {
+      s.recompute = Recompute::kFull;
+      s.recompute_layers = (out.job.model.layers / s.pp + 1) / 2;
+      out.recompute_unknown = true;
+    }
   }
   if (row.recompute.empty()) {
     out.recompute_unknown = true;
@@ -177,7 +179,7 @@ Result<Strategy> StrategyOf(const ValidationRow& row, ValidationCase& out) {
   if (s.pp == 1) s.vpp = 1;
   while (s.vpp > 1 && s.pp * s.vpp > out.job.model.layers + 2) --s.vpp;
   s.schedule = ScheduleOf(row, s);
-  const auto stack = planner::FindSoftwareStack(out.stack).value();
+  const planner::SoftwareStack stack = planner::StackOf(out.framework);
   s.sequence_parallel = s.tp > 1 && row.seq_parallel.value_or(stack.sequence_parallel);
   if (!row.seq_parallel && s.tp > 1) out.defaults.push_back(fmt::format("sequence_parallel={}", s.sequence_parallel));
   if (s.cp > 1 && row.seq.value_or(0) % s.cp != 0) return Fail(Code::kFailedPrecondition, "cp does not divide seq");
@@ -229,7 +231,7 @@ Result<ValidationCase> MakeValidationCase(const ValidationRow& row) {
   WEFT_ASSIGN_OR_RETURN(out.job.model, ModelOfRow(row, out.defaults));
   WEFT_ASSIGN_OR_RETURN(out.cluster, ClusterOf(row));
   if (!row.seq) return Fail(Code::kFailedPrecondition, "sequence length not stated");
-  out.stack = StackOf(row);
+  out.framework = planner::FindFramework(StackNameOf(row) == "megatron-core" ? "megatron" : StackNameOf(row)).value();
   out.job.name = row.model;
   out.job.sequence = *row.seq;
   out.job.gpus = *row.gpus;

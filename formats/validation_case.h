@@ -8,6 +8,7 @@
 #include "common/result.h"
 #include "formats/validation_csv.h"
 #include "planner/cluster/cluster_spec.h"
+#include "planner/parallelism/framework.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
@@ -20,7 +21,7 @@ struct ValidationCase {
   planner::JobSpec job;
   planner::ClusterSpec cluster;
   planner::Strategy strategy;
-  std::string stack;
+  planner::Framework framework = planner::Framework::kAny;  ///< the stack that the row's source ran
   bool recompute_unknown = false;      ///< the least that fits is meant
   bool offloaded = false;              ///< activations that do not fit go to the host
   bool chunks_unknown = false;         ///< two layers per chunk, or one where two do not fit

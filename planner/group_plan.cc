@@ -273,7 +273,7 @@ std::optional<GroupPlan> PlanPipelines(const JobSpec& job, const ClusterSpec& cl
           s.recompute = recompute;
           Strategy whole = s;
           whole.pp = cluster.TotalGpus() / (tp * dp);
-          if (micro_batch > 8 || !Agrees(whole, options.fix) || !Runs(options.framework, whole)) continue;
+          if (micro_batch > 8 || !Agrees(whole, options.fix) || !Runs(options.framework, {job, cluster, whole})) continue;
           GroupPlan plan = PlanOnePipeline(job, cluster, s);
           if (plan.iteration.count() < kInfinity && (!best || plan.iteration < best->iteration)) best = std::move(plan);
         }

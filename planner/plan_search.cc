@@ -30,17 +30,25 @@ size_t Kept(const PlanOptions& options) { return kTies * static_cast<size_t>(opt
 
 }  // namespace
 
-void PlanSearch::Impl::Begin(CostModel model) {
+void PlanSearch::Impl::Begin(CostModel model, double most) {
   model_.emplace(std::move(model));
   space_.emplace(*model_, SpaceOptions{.fixed = options_.fix, .framework = options_.framework});
   search_.emplace(*space_,
                   SearchOptions{.keep = Kept(options_),
                                 .exhaustive = options_.exhaustive,
                                 .front_slack = options_.front_slack,
-                                .node_budget = options_.node_budget});
+                                .node_budget = options_.node_budget,
+                                .most = most});
+}
+
+void PlanSearch::Impl::SetProblem(const JobSpec& job, const ClusterSpec& cluster) {
+  job_ = job;
+  if (job_.gpus == 0) job_.gpus = cluster.TotalGpus();
+  cluster_ = cluster;
 }
 
 void PlanSearch::Impl::Work(const std::stop_token& stop) {
+  for (const auto& program : programs_) program->Work(stop);
   if (!search_) return;
   CostModel::Scratch scratch;
   search_->Work(scratch, stop);
@@ -48,6 +56,11 @@ void PlanSearch::Impl::Work(const std::stop_token& stop) {
 
 PlanProgress PlanSearch::Impl::Progress() const {
   PlanProgress progress;
+  for (const auto& program : programs_) {
+    const PlanProgress own = program->Progress();
+    progress.evaluated += own.evaluated;
+    if (own.best && (!progress.best || *own.best < *progress.best)) progress.best = own.best;
+  }
   if (!search_) return progress;
   progress.evaluated = search_->EvaluatedSoFar();
   const double best = search_->BestSoFar();
@@ -57,6 +70,7 @@ PlanProgress PlanSearch::Impl::Progress() const {
 
 PlanAnswer PlanSearch::Impl::Finish() {
   if (answer_) return *answer_;
+  if (!programs_.empty()) return FastestProgram();
   PlanAnswer answer;
   const SearchStatistics& statistics = search_->statistics();
   answer.evaluated = statistics.evaluated;
@@ -80,6 +94,7 @@ PlanAnswer PlanSearch::Impl::Finish() {
     if (answer.layers) answer.plans.front().why.push_back(DescribeLayers(*answer.layers));
   }
   if (groups_) AddGroups(answer);
+  if (options_.advise) Advise(answer);
   for (const Search::Found& found : search_->Front()) {
     answer.front.push_back({found.leaf.strategy, Seconds(found.value), Bytes(static_cast<int64_t>(found.second))});
   }
@@ -121,6 +136,7 @@ void PlanSearch::Impl::FillPlans(PlanAnswer& answer, CostModel::Scratch& scratch
 
 JobPlan PlanSearch::Impl::MakePlan(const Search::Found& found, CostModel::Scratch& scratch) const {
   JobPlan plan;
+  plan.framework = options_.framework;
   plan.strategy = found.leaf.strategy;
   const Estimate estimate = model_->Evaluate(plan.strategy, scratch);
   plan.operators = model_->Operators(plan.strategy, scratch);
@@ -129,6 +145,7 @@ JobPlan PlanSearch::Impl::MakePlan(const Search::Found& found, CostModel::Scratc
   predicted.exposed_communication = estimate.exposed_communication();
   predicted.bubble = estimate.bubble;
   predicted.memory = estimate.memory;
+  predicted.fits = FitProbability(model_->cluster().device, estimate.memory.total());
   Predict(plan, estimate.iteration);
   plan.lower_bound = Seconds(std::min(search_->ProvedBound(), estimate.iteration.count()));
   plan.gap = estimate.iteration / plan.lower_bound - 1;

@@ -1,7 +1,10 @@
 // What PlanSearch holds: cost model, space and search, or an answer that needed no search. Internal to planner.
 #pragma once
 
+#include <limits>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "planner/group_plan.h"
 #include "planner/planner.h"
@@ -12,11 +15,17 @@ namespace weft::planner {
 class PlanSearch::Impl {
  public:
   explicit Impl(const PlanOptions& options) : options_(options) {}
+  /// Requires: a job, a cluster and options that PlanSearch::Make() has checked.
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> Make(const JobSpec& job, const ClusterSpec& cluster,
+                                                          const PlanOptions& options);
 
   /// The answer is known.
   void Answered(PlanAnswer answer) { answer_ = std::move(answer); }
-  /// A search is to be made.
-  void Begin(CostModel model);
+  /// A search is to be made; strategies that take longer than `most` seconds are of no interest.
+  void Begin(CostModel model, double most = std::numeric_limits<double>::infinity());
+  /// One of several programs, of which the fastest plan is wanted.
+  void AddProgram(std::unique_ptr<Impl> program) { programs_.push_back(std::move(program)); }
+  void SetProblem(const JobSpec& job, const ClusterSpec& cluster);
   /// A plan that treats the cluster's groups differently competes with those that treat them alike.
   void Compete(GroupPlan plan) { groups_ = std::move(plan); }
 
@@ -32,7 +41,17 @@ class PlanSearch::Impl {
   void AddGroups(PlanAnswer& answer) const;
   void Predict(JobPlan& plan, Seconds iteration) const;
 
+  /// Of several programs' answers: program_choice.cc.
+  PlanAnswer FastestProgram();
+  void SayOthers(const std::vector<PlanAnswer>& answers, size_t best, PlanAnswer& answer) const;
+  void SayWholeSpace(PlanAnswer& answer) const;
+  void Advise(PlanAnswer& answer) const;
+  std::optional<JobPlan> FasterThan(const JobSpec& job, Framework rules, Framework prices, double most) const;
+
   PlanOptions options_;
+  JobSpec job_;
+  ClusterSpec cluster_;
+  std::vector<std::unique_ptr<Impl>> programs_;
   std::optional<GroupPlan> groups_;
   std::optional<PlanAnswer> answer_;
   std::optional<CostModel> model_;

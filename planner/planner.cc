@@ -59,26 +59,64 @@ Status CheckJob(const JobSpec& job, const ClusterSpec& cluster) {
   return Ok();
 }
 
+/// A precision that a device has no units for would be priced as the next wider one.
+Status CheckPrecision(const JobSpec& job, const ClusterSpec& cluster) {
+  const bool narrow = job.precision == Precision::kFp8 || job.precision == Precision::kFp4;
+  for (const NodeGroup& group : cluster.Groups()) {
+    if (!narrow || group.device.Supports(job.precision)) continue;
+    std::string known;
+    for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16, Precision::kFp8, Precision::kFp4}) {
+      if (group.device.Supports(precision)) known += fmt::format("{}{}", known.empty() ? "" : ", ", PrecisionName(precision));
+    }
+    return Fail(Code::kInvalidArgument, fmt::format("precision {}: {} has no units for it, expected one of {}",
+                                                    PrecisionName(job.precision), group.device.name, known));
+  }
+  return Ok();
+}
+
 }  // namespace
 
-Result<PlanSearch> PlanSearch::Make(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options) {
-  WEFT_RETURN_IF_ERROR(CheckJob(job, cluster));
+Result<std::unique_ptr<PlanSearch::Impl>> PlanSearch::Impl::Make(const JobSpec& job, const ClusterSpec& cluster,
+                                                                 const PlanOptions& options) {
   auto impl = std::make_unique<Impl>(options);
+  if (options.known_programs) {
+    for (const Framework framework : KnownFrameworks()) {
+      PlanOptions own = options;
+      own.known_programs = own.advise = false;
+      own.framework = framework;
+      WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Impl> program, Make(job, cluster, own));
+      impl->AddProgram(std::move(program));
+    }
+    impl->SetProblem(job, cluster);
+    return impl;
+  }
   if (options.framework == Framework::kWeftTrain) {
     WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, PlanDataParallel(job, cluster, options));
     impl->Answered(std::move(answer));
-  } else {
+    return impl;
+  }
+  const bool any = options.framework == Framework::kAny;
+  // No framework runs an operator in slices.
+  const CostOptions costs{.framework = options.framework, .split_operators = any, .risk = options.risk};
+  WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job, cluster, Calibration(), costs));
+  impl->Begin(std::move(model));
+  impl->SetProblem(job, cluster);
+  // No program's files say that one group of machines does something else than another.
+  if (any && cluster.heterogeneous() && (job.gpus == 0 || job.gpus == cluster.TotalGpus())) {
+    WEFT_ASSIGN_OR_RETURN(std::optional<GroupPlan> groups, PlanGroups(job, cluster, options));
+    if (groups) impl->Compete(std::move(*groups));
+  }
+  return impl;
+}
+
+Result<PlanSearch> PlanSearch::Make(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckJob(job, cluster));
+  if (options.framework != Framework::kWeftTrain) {
     WEFT_RETURN_IF_ERROR(CheckFixed(options.fix));
     WEFT_RETURN_IF_ERROR(Require(options.top >= 1, "top", options.top, "a positive number"));
-    // No framework runs an operator in slices.
-    const CostOptions costs{.split_operators = options.framework == Framework::kAny};
-    WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job, cluster, Calibration(), costs));
-    impl->Begin(std::move(model));
-    if (cluster.heterogeneous() && (job.gpus == 0 || job.gpus == cluster.TotalGpus())) {
-      WEFT_ASSIGN_OR_RETURN(std::optional<GroupPlan> groups, PlanGroups(job, cluster, options));
-      if (groups) impl->Compete(std::move(*groups));
-    }
+    WEFT_RETURN_IF_ERROR(CheckPrecision(job, cluster));
   }
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::Make(job, cluster, options));
   return PlanSearch(std::move(impl));
 }
 

@@ -41,7 +41,10 @@ struct PlanOptions {
   int top = 1;                                ///< how many plans, best first
   FixedVariables fix;                         ///< variables of Strategy that keep their value: ParseFixed()
   Framework framework = Framework::kAny;      ///< what will run the job; kWeftTrain: see data_parallel_plan.h
+  bool known_programs = false;                ///< in place of `framework`: the fastest that one of KnownFrameworks() runs
+  bool advise = false;                        ///< also say which number of GPUs or batch near the job's would be faster
   int64_t node_budget = 1'000'000;            ///< strategies evaluated; past it `complete` is false
+  std::optional<double> risk = kDefaultRisk;  ///< of running out of memory, at most; nullopt: the prediction has to fit
   bool exhaustive = false;                    ///< evaluate every strategy, cut nothing: the proof of the search itself
   double front_slack = 0;                     ///< > 0: also the front of time and memory, up to (1 + slack) · best time
 };
@@ -54,6 +57,7 @@ struct Prediction {
   Seconds exposed_communication{0};
   Seconds bubble{0};
   MemoryUse memory;                           ///< of the worst stage
+  double fits = 1;                            ///< probability that it does not run out of memory
   Estimate parts;                             ///< where the iteration goes; zero for kWeftTrain
 };
 
@@ -69,6 +73,7 @@ struct GroupShare {
 };
 
 struct JobPlan {
+  Framework framework = Framework::kAny;      ///< which program runs it, and how it was priced
   Strategy strategy;                          ///< of the first group, if there are several
   Prediction predicted;
   Seconds lower_bound{0};                     ///< no strategy of the space is faster: proved (groups: ideal throughput)

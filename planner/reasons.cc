@@ -47,9 +47,11 @@ std::string Increases(const Estimate& from, const Estimate& to) {
 }
 
 std::string MemoryParts(const MemoryUse& memory) {
-  return fmt::format("parameters {}, gradients {}, optimizer {}, activations {}, buffers {}",
+  return fmt::format("parameters {}, gradients {}, optimizer {}, activations {}, buffers {}, fragmentation {}, context and "
+                     "communicators {}",
                      Gibibytes(memory.parameters), Gibibytes(memory.gradients), Gibibytes(memory.optimizer),
-                     Gibibytes(memory.activations), Gibibytes(memory.transient));
+                     Gibibytes(memory.activations), Gibibytes(memory.transient), Gibibytes(memory.fragmentation),
+                     Gibibytes(memory.context));
 }
 
 std::string Print(const char* name, const Strategy& s) {
@@ -67,8 +69,13 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
   why.push_back(fmt::format("dp={} x tp={} x pp={} x cp={}: all {} GPUs; a replica takes {} of {} sequences in {} "
                             "micro-batches of {}", s.dp, s.tp, s.pp, s.cp, job.gpus, job.global_batch / s.dp,
                             job.global_batch, MicroBatches(s, job.global_batch), s.micro_batch));
-  why.push_back(fmt::format("memory: {} of {} usable on stage {} of {}, the fullest: {}", Gibibytes(e.memory.total()),
-                            Gibibytes(model_.usable_memory()), e.worst_stage + 1, s.pp, MemoryParts(e.memory)));
+  const DeviceSpec& device = model_.cluster().device;
+  why.push_back(fmt::format("memory: {} of {} ({:.0f} %) on stage {} of {}, the fullest: {}", Gibibytes(e.memory.total()),
+                            Gibibytes(device.memory), 100 * (e.memory.total() / device.memory), e.worst_stage + 1, s.pp,
+                            MemoryParts(e.memory)));
+  why.push_back(fmt::format("fits with a probability of {:.0f} %, by how far predictions of {} published runs were off; at "
+                            "most {} may be predicted", 100 * FitProbability(device, e.memory.total()), MemoryErrors().size(),
+                            Gibibytes(model_.usable_memory())));
   std::string time = "time:";
   for (const Part& part : kParts) {
     const Seconds spent = e.*part.time;
@@ -77,14 +84,18 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
                         100 * (spent / e.iteration));
   }
   why.push_back(time);
-  std::string runs;
-  const bool split = CountOperators(plan.operators).split > 0;
-  for (const Framework framework : {Framework::kMegatron, Framework::kTorchtitan, Framework::kDeepspeed}) {
-    if (Runs(framework, s) && !split) runs += fmt::format("{}{}", runs.empty() ? "" : ", ", FrameworkName(framework));
+  if (const FrameworkDescription& program = Describe(space_.framework()); program.runs()) {
+    why.push_back(fmt::format("runs on: {}", FrameworkTitle(space_.framework())));
+  } else {
+    std::string runs;
+    const bool split = CountOperators(plan.operators).split > 0;
+    for (const Framework framework : KnownFrameworks()) {
+      if (split || WhyCannotRun(framework, {job, model_.cluster(), s})) continue;
+      runs += fmt::format("{}{}", runs.empty() ? "" : ", ", FrameworkTitle(framework));
+    }
+    why.push_back(runs.empty() ? "runs on: no program that is described here; --framework keeps to what one of them can run"
+                               : "runs on: " + runs);
   }
-  why.push_back(runs.empty() ? "runs on: none of megatron, torchtitan and deepspeed; --framework keeps to what one of "
-                               "them can run"
-                             : "runs on: " + runs);
   return why;
 }
 
@@ -104,7 +115,7 @@ std::vector<std::string> Reasons::Operators(const JobPlan& best) const {
       other.zero_stage = stage;
       other.keep_after_forward = keep;
       if (stage == 0) other.shard_group = 0;
-      if ((keep && stage != 3) || !model_.IsLegal(other) || !Runs(space_.framework(), other)) continue;
+      if ((keep && stage != 3) || !model_.IsLegal(other) || !space_.Runs(other)) continue;
       const Estimate e = model_.Evaluate(other, scratch_);
       if (!e.fits || (least && e.iteration >= least->iteration)) continue;
       least = e;
@@ -239,8 +250,10 @@ std::string Reasons::Proof(const PlanAnswer& answer) const {
   }
   // How many were priced is not said: it changes with the threads' turns, and the same question shall have one answer.
   return fmt::format(
-      "proved: none of {} legal strategies is faster; without bubble, recomputation and exposed exchange it would be {}",
-      answer.strategies, FormatDuration(answer.ideal));
+      "proved of the model's formulas, which err (docs/fidelity.md): none of {} legal strategies{} is predicted faster; without "
+      "bubble, recomputation and exposed exchange it would be {}",
+      answer.strategies, space_.framework() == Framework::kAny ? "" : fmt::format(" of {}", FrameworkTitle(space_.framework())),
+      FormatDuration(answer.ideal));
 }
 
 namespace {
@@ -249,7 +262,8 @@ namespace {
 bool AnyLegal(const CostModel& model, int64_t gpus, const PlanOptions& options, std::set<Strategy>* roots = nullptr) {
   JobSpec job = model.job();
   job.gpus = gpus;
-  const Result<CostModel> other = CostModel::Make(job, model.cluster());
+  const Result<CostModel> other =
+      CostModel::Make(job, model.cluster(), Calibration(), {.framework = options.framework, .risk = options.risk});
   if (!other) return false;
   const StrategySpace space(*other, {.fixed = options.fix, .framework = options.framework});
   std::vector<StrategySpace::Node> nodes;
@@ -310,10 +324,10 @@ std::vector<std::string> WhyNothingFits(const CostModel& model, const StrategySp
   }
   MemoryUse memory;
   model.Fits(*leanest, scratch, &memory);
-  lines.push_back(fmt::format("memory: the leanest strategy, {}, needs {} of {} ({} of {} are reserved): {}",
+  lines.push_back(fmt::format("memory: the leanest strategy, {}, is predicted to need {}, and at most {} of {} with {} keep the "
+                              "risk of running out of memory: {}",
                               DescribeStrategy(*leanest), Gibibytes(memory.total()), Gibibytes(model.usable_memory()),
-                              Gibibytes(model.cluster().device.reserved), model.cluster().device.name,
-                              MemoryParts(memory)));
+                              model.cluster().device.name, Gibibytes(model.cluster().device.memory), MemoryParts(memory)));
   // What more GPUs of the same kind would do, where state is what fills the memory.
   const Bytes state = memory.parameters + memory.gradients + memory.optimizer;
   const Bytes rest = memory.total() - state;

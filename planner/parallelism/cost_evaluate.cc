@@ -56,7 +56,9 @@ double DataExposed(const Strategy& s, const SoftwareStack& stack, const Machine&
   // With chunks all but the last one's gradients are final earlier.
   const double window = s.vpp > 1 ? backward * static_cast<double>(s.vpp) : backward;
   double exposed = data.gradients + data.parameters;
-  if (stack.overlaps_gradients) {
+  // A pipeline of FSDP2 units sums whole gradients after the last backward pass.
+  const bool waits = (stack.replicas_wait && s.zero_stage == 0) || (GradientsStayWhole(stack, s) && s.vpp == 1);
+  if (stack.overlaps_gradients && !waits) {
     exposed += std::max(data.tail, data.gradients - window) + m.interference * std::min(data.gradients, window) - data.gradients;
   }
   if (stack.overlaps_parameters) {
@@ -100,7 +102,7 @@ Estimate CostModel::EvaluateAsDecided(const Strategy& s, Scratch& scratch,
     // Stages between the ends exchange alike, unless each decides for itself.
     const bool uniform = s.sharding == Sharding::kUniform;
     if (uniform && i != 0 && i != s.pp - 1 && i != s.pp / 2) continue;
-    const DataTime data = ComputeDataTime(impl.machine, s, impl.state, uniform ? impl.Shape(s, entry, i) : stage.exchanged,
+    const DataTime data = ComputeDataTime(impl.machine, impl.stack, s, impl.state, uniform ? impl.Shape(s, entry, i) : stage.exchanged,
                                           impl.job.model.IsCnn());
     data_exposed =
         std::max(data_exposed, stage.once + DataExposed(s, impl.stack, impl.machine, data, forward, backward));

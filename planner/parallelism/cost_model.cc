@@ -65,18 +65,21 @@ CostModel::~CostModel() = default;
 Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster, const Calibration& calibration,
                                   const CostOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckSizes(job, cluster));
-  const auto stack = FindSoftwareStack(options.stack);
-  if (!stack) return Fail(Code::kInvalidArgument, fmt::format("stack \"{}\": unknown", options.stack));
+  if (options.risk && !(*options.risk > 0 && *options.risk < 1)) {
+    return Fail(Code::kInvalidArgument, fmt::format("risk: {}, expected a probability above 0 and below 1", *options.risk));
+  }
+  const SoftwareStack stack = StackOf(options.framework);
   auto impl = std::make_unique<Impl>();
   impl->job = job;
   if (impl->job.gpus == 0) impl->job.gpus = cluster.TotalGpus();
   impl->cluster = cluster;
-  impl->stack = *stack;
-  WEFT_ASSIGN_OR_RETURN(impl->machine, MakeMachine(cluster, job.precision, *stack, calibration));
-  impl->state = StateBytesOf(stack->state, job.precision, stack->gradients_16bit);
+  impl->framework = options.framework;
+  impl->stack = stack;
+  WEFT_ASSIGN_OR_RETURN(impl->machine, MakeMachine(cluster, job.precision, stack, calibration));
+  impl->state = StateBytesOf(stack.state, job.precision, stack.gradients_16bit);
   impl->stage_layers = options.stage_layers;
   impl->split_operators = options.split_operators;
-  impl->usable = static_cast<double>((cluster.device.memory - cluster.device.reserved).count());
+  impl->usable = MemoryAllowance(cluster.device, options.risk);
   impl->mixtures_before.assign(1, 0);
   const double sequence = static_cast<double>(job.sequence);
   double flops = 2 * sequence * static_cast<double>(job.model.hidden * job.model.vocab);
@@ -129,18 +132,12 @@ LayerSeconds CostModel::OneLayer(const Strategy& s, Scratch& scratch) const {
   return {Seconds(layer.forward.total()), Seconds(backward)};
 }
 
-Bytes CostModel::PeakBytes(const MemoryUse& memory, bool whole_process) const {
-  // An allocator counts what is asked for; the process also holds what it cannot give back, and what lies outside.
-  const double rest = static_cast<double>((memory.activations + memory.transient).count());
-  double peak = static_cast<double>(memory.total().count()) + impl_->machine.buffers;
-  if (whole_process) peak += rest * (impl_->machine.fragmentation - 1) + impl_->machine.context_bytes;
-  return Bytes(static_cast<int64_t>(peak));
-}
-
 Bytes CostModel::usable_memory() const { return Bytes(static_cast<int64_t>(impl_->usable)); }
 Flops CostModel::model_flops() const { return Flops(impl_->model_flops); }
 const JobSpec& CostModel::job() const { return impl_->job; }
 const ClusterSpec& CostModel::cluster() const { return impl_->cluster; }
 const SoftwareStack& CostModel::stack() const { return impl_->stack; }
+Framework CostModel::framework() const { return impl_->framework; }
+double CostModel::gradient_bytes() const { return impl_->state.gradient_sent; }
 
 }  // namespace weft::planner

@@ -21,8 +21,9 @@
 #include "common/units.h"
 #include "planner/cluster/cluster_spec.h"
 #include "planner/parallelism/calibration.h"
+#include "planner/parallelism/framework.h"
+#include "planner/parallelism/memory_risk.h"
 #include "planner/parallelism/operator_sharding.h"
-#include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
@@ -43,7 +44,7 @@ struct Estimate {
   MemoryUse memory;          ///< of the worst stage
   int64_t worst_stage = 0;
   int64_t slowest_stage = 0;
-  bool fits = false;         ///< every stage fits the device
+  bool fits = false;         ///< every stage fits the device, at the risk that CostOptions allow
 
   Seconds exposed_communication() const { return tensor + context + expert + data + pipeline; }
 };
@@ -54,7 +55,7 @@ struct LayerSeconds {
 };
 
 /// One line of what a stage hands to the network model: `count` operations of `bytes` (the full tensor) over groups of
-/// `group` ranks. Source: table 11.1 of docs/fidelity.md.
+/// `group` ranks.
 struct CensusLine {
   enum class Type { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendReceive };
   std::string_view what;         ///< "tensor forward", "gradients" …
@@ -68,9 +69,10 @@ struct CensusLine {
 };
 
 struct CostOptions {
-  std::string_view stack = kDefaultStack;
+  Framework framework = Framework::kAny;   ///< whose stack is priced
   std::vector<int64_t> stage_layers = {};  ///< layers of each stage; empty: as even as embedding and head allow
   bool split_operators = true;        ///< sharding per operator may cut operators in slices
+  std::optional<double> risk = kDefaultRisk;  ///< of running out of memory, at most; nullopt: what is predicted has to fit
 };
 
 class CostModel {
@@ -92,7 +94,7 @@ class CostModel {
     std::unique_ptr<Tables> tables_;
   };
 
-  /// Errors: kInvalidArgument for a job or cluster with impossible sizes (named), or an unknown stack.
+  /// Errors: kInvalidArgument for a job or cluster with impossible sizes (named), or a risk that is no probability.
   [[nodiscard]] static Result<CostModel> Make(const JobSpec& job, const ClusterSpec& cluster,
                                               const Calibration& calibration = Calibration(),
                                               const CostOptions& options = {});
@@ -132,17 +134,16 @@ class CostModel {
   /// One dense layer (a mixture layer where all are). Requires: a legal strategy.
   LayerSeconds OneLayer(const Strategy& strategy, Scratch& scratch) const;
 
-  /// What an allocator (or nvidia-smi, which also sees context, communicators and cache) reports as the peak of a stage
-  /// that needs `memory`.
-  Bytes PeakBytes(const MemoryUse& memory, bool whole_process) const;
-
-  /// What of the device a job may use.
+  /// What a prediction may say, so that the risk of CostOptions is kept.
   Bytes usable_memory() const;
   /// Model FLOPs of one iteration: forward and backward, recomputation not counted.
   Flops model_flops() const;
   const JobSpec& job() const;
   const ClusterSpec& cluster() const;
   const SoftwareStack& stack() const;
+  Framework framework() const;
+  /// The bytes of a gradient on the wire: what bucket sizes in parameters are counted in.
+  double gradient_bytes() const;
 
  private:
   struct Impl;

@@ -72,7 +72,7 @@ OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& 
   // All but the layers' state and gathered units.
   const double copies = state.exchange_copy * (shape.dense_parameters + shape.expert_parameters);
   shape.dense_parameters = shape.expert_parameters = shape.unit_parameters = 0;
-  *rest = StageMemory(job, stack, s, state, entry.dense_bytes, entry.mixture_bytes, shape, stage, micro_batches);
+  *rest = WholeMemory(s, entry, shape, stage, micro_batches);
   rest->transient += Whole(copies);
   problem.budget = static_cast<int64_t>(usable - kRounding) - rest->total().count();
   return problem;
@@ -92,7 +92,9 @@ StageCost CostModel::Impl::OperatorCosts(const Strategy& s, const LayerEntry& en
   out.memory.parameters += Whole(solved.cost.parameters);
   out.memory.gradients += Whole(solved.cost.gradients);
   out.memory.optimizer += Whole(solved.cost.optimizer_state);
-  out.memory.transient += Whole(solved.cost.peak);
+  const double gathered = solved.cost.peak / machine.fragmentation;
+  out.memory.transient += Whole(gathered);
+  out.memory.fragmentation += Whole(solved.cost.peak - gathered);
   out.exchanged = shape;
   out.exchanged.dense_parameters = out.exchanged.expert_parameters = 0;
   out.once = solved.cost.once;

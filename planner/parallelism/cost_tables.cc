@@ -127,7 +127,17 @@ MemoryUse CostModel::Impl::Memory(const Strategy& s, const LayerEntry& entry, in
   StageShape shape = Shape(s, entry, stage);
   // Decided per operator: the least that any decisions need.
   if (s.sharding == Sharding::kOperator) shape.unit_parameters = LeanestUnit(s, entry, shape);
-  return StageMemory(job, stack, s, state, entry.dense_bytes, entry.mixture_bytes, shape, stage, micro_batches);
+  return WholeMemory(s, entry, shape, stage, micro_batches);
+}
+
+MemoryUse CostModel::Impl::WholeMemory(const Strategy& s, const LayerEntry& entry, const StageShape& shape, int64_t stage,
+                                       int64_t micro_batches) const {
+  MemoryUse memory = StageMemory(job, stack, s, state, entry.dense_bytes, entry.mixture_bytes, shape, stage, micro_batches);
+  const double varying = static_cast<double>((memory.activations + memory.transient).count());
+  memory.fragmentation = Bytes(static_cast<int64_t>(varying * (machine.fragmentation - 1)));
+  memory.transient += Bytes(static_cast<int64_t>(machine.buffers));
+  memory.context = Bytes(static_cast<int64_t>(machine.context_bytes));
+  return memory;
 }
 
 StagePasses CostModel::Impl::LayerPasses(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const {
@@ -176,12 +186,14 @@ StageCost CostModel::Impl::Cost(const Strategy& s, const LayerEntry& entry, int6
 }
 
 void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const {
-  const UnitTime unit = ComputeUnitTime(machine, s, state, (shape.dense_parameters + shape.expert_parameters) / layers);
+  UnitTime unit = ComputeUnitTime(machine, stack, s, state, (shape.dense_parameters + shape.expert_parameters) / layers);
   const double gather = s.zero_stage == 3 && !s.keep_after_forward ? unit.gather : 0;
-  passes.forward_data = layers * Exposed(machine, gather, passes.forward.total() / layers);
+  const double first = GathersEachPass(stack, s) ? unit.gather : gather;
+  passes.forward_data = layers * Exposed(machine, first, passes.forward.total() / layers);
+  if (GradientsStayWhole(stack, s)) unit.scatter = 0;  // once per iteration: data_time.h
   const double scatter = stack.overlaps_gradients ? unit.scatter : 0;
   const double backward = passes.backward.total() / layers;
-  const double scattered = ReducesByRound(s) ? 1 / static_cast<double>(s.pp) : 1;  // share of micro-batches
+  const double scattered = ReducesByRound(stack, s) ? 1 / static_cast<double>(s.pp) : 1;  // share of micro-batches
   passes.backward_data = layers * (scattered * (Exposed(machine, gather + scatter, backward) + unit.scatter - scatter) +
                                    (1 - scattered) * Exposed(machine, gather, backward));
 }

@@ -49,6 +49,7 @@ struct StageCost {
 struct CostModel::Impl {
   JobSpec job;
   ClusterSpec cluster;
+  Framework framework = Framework::kAny;
   SoftwareStack stack;
   Machine machine;
   StateBytes state;
@@ -61,6 +62,9 @@ struct CostModel::Impl {
   int64_t LayersBefore(const Strategy& s, int64_t stage) const;
   LayerEntry MakeEntry(const LayerKey& key) const;
   void MakeCnnEntry(LayerEntry& entry) const;
+  /// StageMemory() with the program's buffers, fragmentation and context.
+  MemoryUse WholeMemory(const Strategy& s, const LayerEntry& entry, const StageShape& shape, int64_t stage,
+                        int64_t micro_batches) const;
   StageShape Shape(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
   MemoryUse Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches) const;
   StagePasses Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const;

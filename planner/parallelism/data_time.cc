@@ -62,26 +62,26 @@ double ParameterGatherTime(const Machine& m, const Strategy& s, double parameter
 
 double OptimizerTime(const Machine& m, double parameters) { return kOptimizerTraffic * parameters / m.memory_rate; }
 
-DataTime ComputeDataTime(const Machine& m, const Strategy& s, const StateBytes& state, const StageShape& shape,
-                         bool spatial) {
+DataTime ComputeDataTime(const Machine& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
+                         const StageShape& shape, bool spatial) {
   DataTime time;
   const double plain = shape.dense_parameters + shape.edge_parameters, experts = shape.expert_parameters;
   const Group dense = ReplicaGroup(s, spatial);
   const Group expert{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp};
   const int64_t shards = s.shard_group > 0 ? s.shard_group : dense.size;
   // Sharded gradients are reduced after every micro-batch, unit by unit: ComputeUnitTime has them.
-  const bool per_unit = s.zero_stage >= 2;
+  const bool per_unit = s.zero_stage >= 2 && !GradientsStayWhole(stack, s);
   const auto exchange = [&](const Group& group, double parameters, bool units) {
     if (group.size <= 1 || parameters == 0) return;
     const double bytes = parameters * state.gradient_sent;
     const double calls = Buckets(s, bytes);
-    const bool scatter = s.zero_stage >= 1 && shards >= group.size;
+    const bool scatter = s.zero_stage >= 1 && shards >= group.size && !SumsShards(stack, s);
     const auto cost = [&](double size) { return scatter ? GatherTime(m, group, size) : ReduceAll(m, s, group, size); };
     if (!units) {
       time.gradients += calls * cost(bytes / calls);
       time.tail = std::max(time.tail, cost(bytes / calls));
     }
-    if (s.zero_stage == 1 || s.zero_stage == 2 || s.keep_after_forward) {
+    if (s.zero_stage == 1 || s.zero_stage == 2 || (s.keep_after_forward && !GathersEachPass(stack, s))) {
       const Group within{std::min(shards, group.size), group.stride};
       const double parameter_bytes = parameters * 2;
       const double gathers = std::max(1.0, parameter_bytes / m.parameter_bucket);
@@ -101,13 +101,15 @@ DataTime ComputeDataTime(const Machine& m, const Strategy& s, const StateBytes& 
   return time;
 }
 
-UnitTime ComputeUnitTime(const Machine& m, const Strategy& s, const StateBytes& state, double unit_parameters) {
+UnitTime ComputeUnitTime(const Machine& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
+                         double unit_parameters) {
   const Group all = ReplicaGroup(s);
   const int64_t shards = s.shard_group > 0 ? s.shard_group : all.size;
   const Group within{shards, all.stride};
   UnitTime unit;
   unit.gather = GatherTime(m, within, unit_parameters * state.gathered);
-  unit.scatter = GatherTime(m, within, unit_parameters * state.gradient_sent);
+  const double sent = unit_parameters * state.gradient_sent;
+  unit.scatter = SumsShards(stack, s) ? AllReduceTime(m, within, sent) : GatherTime(m, within, sent);
   if (shards < all.size) {
     unit.scatter += AllReduceTime(m, {all.size / shards, all.stride * shards},
                                   unit_parameters * state.gradient_sent / static_cast<double>(shards));

@@ -14,15 +14,16 @@ struct DataTime {
   double tail = 0;        ///< of `gradients`, the last bucket: never hidden
   double optimizer = 0;   ///< the step's memory traffic
 };
-DataTime ComputeDataTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, const StageShape& shape,
-                         bool spatial = false);
+DataTime ComputeDataTime(const Machine& machine, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
+                         const StageShape& shape, bool spatial = false);
 
 /// Per layer and micro-batch: ZeRO-2 and 3 scatter gradients, ZeRO-3 gathers parameters unless they are kept.
 struct UnitTime {
   double gather = 0;   ///< of one unit's parameters
   double scatter = 0;  ///< of its gradient, and HSDP's sum over replicas
 };
-UnitTime ComputeUnitTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, double unit_parameters);
+UnitTime ComputeUnitTime(const Machine& machine, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
+                         double unit_parameters);
 
 /// All-reduce of the gradients of `parameters` replicated ones in buckets; seconds, nothing hidden.
 double GradientSumTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, const Group& group,

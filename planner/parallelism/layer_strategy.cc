@@ -8,10 +8,12 @@
 
 #include "planner/parallelism/data_parallel.h"
 #include "planner/parallelism/data_time.h"
+#include "planner/parallelism/framework.h"
 #include "planner/parallelism/layer_chain.h"
 #include "planner/parallelism/layer_time.h"
 #include "planner/parallelism/machine.h"
 #include "planner/parallelism/memory_model.h"
+#include "planner/parallelism/memory_risk.h"
 
 namespace weft::planner {
 namespace {
@@ -126,10 +128,10 @@ class StageCosts {
     part.state = parameters * (state_.parameter + state_.gradient + state_.optimizer) / replicas;
     StageShape shape;
     shape.dense_parameters = shape.unit_parameters = parameters;
-    const DataTime data = ComputeDataTime(machine_, s, state_, shape);
+    const DataTime data = ComputeDataTime(machine_, stack_, s, state_, shape);
     part.exchange = data.optimizer;
     if (sharded) {
-      const UnitTime unit = ComputeUnitTime(machine_, s, state_, parameters);
+      const UnitTime unit = ComputeUnitTime(machine_, stack_, s, state_, parameters);
       part.pass += std::max(0.0, unit.gather - forward) + std::max(0.0, unit.gather + unit.scatter - backward);
       part.peak = parameters * (2 * state_.gathered + state_.gradient_sent);
     } else {
@@ -308,9 +310,9 @@ Result<LayerPlan> PlanLayers(const JobSpec& job, const ClusterSpec& cluster, con
                              const LayerPlanOptions& options) {
   const int64_t gpus = job.gpus > 0 ? job.gpus : cluster.TotalGpus();
   WEFT_RETURN_IF_ERROR(Check(job, cluster, gpus));
-  const SoftwareStack stack = *FindSoftwareStack(kDefaultStack);
+  const SoftwareStack stack = StackOf(Framework::kAny);
   WEFT_ASSIGN_OR_RETURN(const Machine machine, MakeMachine(cluster, job.precision, stack, calibration));
-  const int64_t budget = (cluster.device.memory - cluster.device.reserved).count();
+  const auto budget = static_cast<int64_t>(MemoryAllowance(cluster.device, kDefaultRisk) - machine.context_bytes);
   LayerPlan best;
   int64_t problems = 0;
   bool complete = true;

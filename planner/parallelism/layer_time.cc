@@ -112,16 +112,17 @@ void AddAttentionLinears(LayerTime& layer, const JobSpec& job, const Machine& m,
   Add(layer, LinearTime(m, tokens, heads * width / t, hidden));
 }
 
-/// Norms, activation and the latents' up-projection once more: what is recomputed where attention is fused.
-double CheapForward(const JobSpec& job, const Machine& m, const LayerKey& key, bool mixture) {
+/// What memory_model.cc's MegatronModules() drops, once more.
+double ModulesForward(const JobSpec& job, const Machine& m, const LayerKey& key, bool mixture) {
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
-  const double inner = static_cast<double>(mixture ? model.experts_per_token * model.expert_ffn_hidden +
-                                                         model.shared_experts * model.shared_expert_ffn_hidden
-                                                   : model.ffn_hidden);
   const double width = static_cast<double>(model.hidden) / (key.sequence_parallel ? t : 1);
-  double time = tokens * m.element * (4 * width + 3 * inner / t) * m.elementwise / m.memory_rate + 4 * m.launch;
-  if (model.attention == Attention::kLatent) {
+  const double inner = mixture ? static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) : 0;
+  const bool latent = model.attention == Attention::kLatent;
+  const double norms = (latent ? 1 : 0) + (mixture ? 1 : 0);
+  if (norms == 0) return 0;
+  double time = tokens * m.element * (2 * norms * width + 3 * inner / t) * m.elementwise / m.memory_rate + 2 * norms * m.launch;
+  if (latent) {
     const double heads = static_cast<double>(model.heads) / t;
     const double q = heads * static_cast<double>(model.qk_nope_head_dim + model.qk_rope_head_dim);
     const double kv = heads * static_cast<double>(model.qk_nope_head_dim + model.v_head_dim);
@@ -130,6 +131,20 @@ double CheapForward(const JobSpec& job, const Machine& m, const LayerKey& key, b
             GemmTime(m, m.gemm_rate, {tokens, kv, static_cast<double>(model.kv_lora_rank)}, bytes, m.element);
   }
   return time;
+}
+
+/// What memory_model.cc's SavedByOperator() does not keep: the second, fourth and sixth of a dense layer's products (keys,
+/// output, up), all experts, and the elementwise rest. Collectives' outputs are kept.
+double OtherProductsForward(const JobSpec& job, const Machine& m, const LayerKey& key, bool mixture, const LayerTime& layer,
+                            double core) {
+  const ModelSpec& model = job.model;
+  const double tokens = Tokens(job, key), t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
+  const double query = static_cast<double>(model.QueryWidth()) / t, inner = static_cast<double>(model.ffn_hidden) / t;
+  const double kv = static_cast<double>(std::max<int64_t>(1, model.kv_heads / key.tp) * model.head_dim);
+  const double kept_attention = LinearTime(m, tokens, hidden, query).forward + LinearTime(m, tokens, hidden, kv).forward;
+  const double kept_mlp =
+      mixture ? 0 : LinearTime(m, tokens, hidden, inner).forward + LinearTime(m, tokens, inner, hidden).forward;
+  return std::max(0.0, layer.forward.compute - core - kept_attention - kept_mlp);
 }
 
 /// No pass is faster than the host that starts its kernels.
@@ -165,9 +180,18 @@ LayerTime ComputeLayerTime(const JobSpec& job, const Machine& m, const SoftwareS
     layer.backward_data.tensor += exposed;
   }
   AddStreams(layer, job, m, key);
+  const double before = layer.forward.compute;
   AddAttentionCore(layer, job, m, stack, key);
+  const double core = layer.forward.compute - before;
   if (mixture) AddMixture(layer, job, m, key);
-  if (!KeepsScores(job.model, stack)) layer.core.compute = CheapForward(job, m, key, mixture);
+  if (!stack.selective.scores || !KeepsScores(job.model, stack)) layer.core = {};
+  if (stack.selective.cheap_modules && !KeepsScores(job.model, stack)) {
+    layer.core.compute = ModulesForward(job, m, key, mixture);
+  }
+  if (stack.selective.every_second_product) {
+    layer.core.compute = OtherProductsForward(job, m, key, mixture, layer, core);
+    layer.core.tensor = layer.forward.tensor / 2;  // gathers run again, what was scattered is kept
+  }
   const double kernels = KeepsScores(job.model, stack) ? kKernelsUnfused : kKernels;
   HostFloor(m, layer.forward, kernels);
   HostFloor(m, layer.backward_data, kernels * 1.4);

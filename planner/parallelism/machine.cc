@@ -174,7 +174,10 @@ Result<Machine> MakeMachine(const ClusterSpec& cluster, Precision precision, con
   m.buffers = get(software, "buffers");
   m.interference = get(software, "interference");
   m.fragmentation = get("memory", "fragmentation");
-  m.context_bytes = get("memory", "context");
+  // A device that reserves nothing is a host's processor: no driver, no communicators.
+  const bool has_context = device.reserved.count() > 0;
+  m.context_bytes = has_context ? std::max(get("memory", "context"), static_cast<double>(device.reserved.count())) : 0;
+  if (!has_context) m.fragmentation = 1;
   m.step_host = get(software, "step_host");
   m.micro_batch_host = get(software, "micro_batch_host");
   const double needed[] = {m.gemm_rate, m.gemm16_rate, m.flash_rate, m.memory_rate, m.intra_rate, m.direct_intra_rate,

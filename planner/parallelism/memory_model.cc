@@ -44,19 +44,39 @@ double MixtureBytes(const ModelSpec& model, const LayerKey& key, double w, doubl
   return 4 * static_cast<double>(model.experts) / t + routed + shared;
 }
 
-/// Per token, what Megatron-core's selective modules drop: norms' outputs, activation products, queries, keys and values
-/// that are projected up from latents.
-double CheapBytes(const ModelSpec& model, const LayerKey& key, double input, double spread, bool mixture) {
+/// Per token, what --recompute-modules frees: the norm before the experts and the one before latent attention, which are
+/// modules of their own (Transformer Engine fuses the others into the products behind them); the product of the experts'
+/// activation; queries, keys and values projected up from latents.
+/// Source: Megatron-LM core_v0.19.0, transformer_layer.py, models/gpt/gpt_layer_specs.py, transformer_config.py.
+double MegatronModules(const ModelSpec& model, const LayerKey& key, double input, double spread, bool mixture) {
   const double t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
-  double bytes = 2 * input * hidden / spread;
-  if (mixture) {
-    bytes += input * static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) / t;
-    bytes += input * static_cast<double>(model.shared_experts * model.shared_expert_ffn_hidden) / t;
-  } else {
-    bytes += input * static_cast<double>(model.ffn_hidden) / t;
-  }
-  if (model.attention == Attention::kLatent) bytes += 2 * static_cast<double>(2 * model.QueryWidth() + model.ValueWidth()) / t;
+  const bool latent = model.attention == Attention::kLatent;
+  double bytes = ((latent ? 1 : 0) + (mixture ? 1 : 0)) * input * hidden / spread;
+  if (mixture) bytes += input * static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) / t;
+  if (latent) bytes += 2 * static_cast<double>(2 * model.QueryWidth() + model.ValueWidth()) / t;
   return bytes;
+}
+
+/// Per token, what torch's selective checkpoints per operator keep: the layer's input, attention's output and log-sums, of
+/// the products in the order q, k, v, output, gate, up, down the first, third, fifth and seventh, and what tensor
+/// parallelism scatters. The last product is kept as it comes, before it is summed over tp. Of experts what was dispatched
+/// and combined; their products run again.
+/// Source: torchtitan v0.2.2, distributed/activation_checkpoint.py and models/llama3/infra/parallelize.py.
+double SavedByOperator(const ModelSpec& model, const LayerKey& key, double w, bool mixture) {
+  const double t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
+  const double query = static_cast<double>(model.QueryWidth()), value = static_cast<double>(model.ValueWidth());
+  const double kv = model.attention == Attention::kLatent ? query : static_cast<double>(model.kv_heads * model.head_dim);
+  const double attention = w * (query + kv + value) / t + 4 * static_cast<double>(model.heads) / t;
+  const double inner = static_cast<double>(mixture ? model.shared_experts * model.shared_expert_ffn_hidden : model.ffn_hidden);
+  double bytes = w * hidden / t + attention + w * inner / t + w * hidden + (key.tp > 1 ? 2 * w * hidden / t : 0);
+  if (mixture) bytes += 2 * w * hidden * static_cast<double>(model.experts_per_token) / t;
+  return bytes;
+}
+
+/// Per logit at the loss's peak: 16 bits; unless fused an fp32 copy, and without tp its gradient.
+double LossBytes(const SoftwareStack& stack, double w, int64_t tp) {
+  if (stack.loss_bytes > 0) return stack.loss_bytes;
+  return stack.fused_loss ? w : w + 4 + (tp > 1 ? 0 : 4);
 }
 
 }  // namespace
@@ -99,9 +119,10 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
     const double per_score = w + (model.KeepsDropoutMasks() ? 1 + w : 0);
     layer.none += per_score * tokens * static_cast<double>(job.sequence * model.heads) / t;
   }
-  // With fused attention there are no scores to drop, but norms, activation and latent projections are cheap to repeat.
-  if (!scores) layer.selective -= tokens * CheapBytes(model, key, input, spread, mixture);
-  layer.full = tokens * w * hidden / spread;
+  if (!stack.selective.scores) layer.selective = layer.none;
+  if (stack.selective.cheap_modules && !scores) layer.selective -= tokens * MegatronModules(model, key, input, spread, mixture);
+  if (stack.selective.every_second_product) layer.selective = tokens * SavedByOperator(model, key, w, mixture);
+  layer.full = tokens * stack.checkpoint_inputs * w * hidden / spread;
   return layer;
 }
 
@@ -126,10 +147,12 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   MemoryUse memory;
   const bool kept = s.zero_stage == 3 && s.keep_after_forward;
   memory.parameters = Whole(state.parameter * held(3) + (kept ? state.gathered * (plain + experts) : 0));
-  memory.gradients = Whole(state.gradient * held(2));
+  const bool whole = GradientsStayWhole(stack, s);
+  memory.gradients = Whole(state.gradient * (whole && !stack.accumulates_whole ? plain + experts : held(2)) +
+                           (whole && stack.accumulates_whole ? 2 * (plain + experts) : 0));
   memory.optimizer = Whole(state.optimizer * held(1));
   // Interleaved, a chunk's gradients are summed over a round of micro-batches before they are scattered: whole until then.
-  if (ReducesByRound(s)) memory.gradients += Whole(state.gradient * (plain + experts) / static_cast<double>(s.vpp));
+  if (ReducesByRound(stack, s)) memory.gradients += Whole(state.gradient * (plain + experts) / static_cast<double>(s.vpp));
 
   const double in_flight = MicroBatchesHeld(s.schedule, stage, s.pp, s.vpp, micro_batches);
   const double layers = shape.dense_layers + shape.mixture_layers;
@@ -154,7 +177,7 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   if (shape.last && !job.model.IsCnn()) {
     // The final norm's input and output, and the logits: 16 bits, an fp32 copy and its gradient unless fused.
     const double logits = tokens * static_cast<double>(job.model.vocab) / t;
-    transient += tokens * 2 * w * hidden / spread + logits * (stack.fused_loss ? w : w + 4 + (s.tp > 1 ? 0 : 4));
+    transient += tokens * 2 * w * hidden / spread + logits * LossBytes(stack, w, s.tp);
   }
   if (s.zero_stage == 3 && !kept && shards > 1) {
     // The unit in use, the one prefetched, and the gradient of one before it is reduced.

@@ -28,7 +28,7 @@ StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_
 /// Activations of one layer and micro-batch on one rank.
 struct LayerBytes {
   double none = 0;       ///< nothing recomputed
-  double selective = 0;  ///< without attention's scores
+  double selective = 0;  ///< without what SoftwareStack::selective drops
   double full = 0;       ///< the layer's input only
 
   double At(Recompute recompute) const {
@@ -42,8 +42,8 @@ double MicroBatchesHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_
 
 /// Whether sharded gradients are scattered once per round of pp micro-batches of a chunk, not for each: interleaving runs
 /// these one after another. Source: arXiv 2407.21783, section 3.3 (contiguous micro-batches), ZeRO-2 with pipelines.
-constexpr bool ReducesByRound(const Strategy& s) {
-  return s.zero_stage >= 2 && s.schedule == ScheduleKind::kInterleaved && s.sharding == Sharding::kUniform && s.dp * s.cp > 1;
+constexpr bool ReducesByRound(const SoftwareStack& stack, const Strategy& s) {
+  return !stack.fsdp_units && s.zero_stage >= 2 && s.schedule == ScheduleKind::kInterleaved && s.sharding == Sharding::kUniform && s.dp * s.cp > 1;
 }
 
 /// What a stage is made of, on one rank.
@@ -56,7 +56,8 @@ struct StageShape {
   bool first = false, last = false;
 };
 
-/// Everything of one stage. Requires: a legal strategy.
+/// All that the allocator is asked for on one stage; fragmentation and context are the cost model's to add. Requires: a
+/// legal strategy.
 MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
                       const LayerBytes& dense, const LayerBytes& mixture, const StageShape& shape, int64_t stage,
                       int64_t micro_batches);

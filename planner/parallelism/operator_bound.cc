@@ -27,7 +27,7 @@ Rates RatesOf(const OperatorProblem& p) {
     const OperatorProblem::Kind& kind = mixture ? p.mixture : p.dense;
     const double whole = kind.parts[0] + kind.parts[1];
     if (kind.layers == 0 || whole <= 0) continue;
-    const UnitTime unit = ComputeUnitTime(*p.machine, s, *p.state, whole);
+    const UnitTime unit = ComputeUnitTime(*p.machine, *p.stack, s, *p.state, whole);
     least.gather = std::min(least.gather, unit.gather / whole);
     least.scatter = std::min(least.scatter, unit.scatter / whole);
     least.fetch = std::min(least.fetch, ParameterGatherTime(*p.machine, s, whole) / whole);

@@ -58,7 +58,7 @@ void AddOperator(const OperatorProblem& p, bool experts, double parameters, cons
     return;
   }
   const double slice = parameters / static_cast<double>(d.slices);
-  const UnitTime unit = ComputeUnitTime(*p.machine, s, state, slice);
+  const UnitTime unit = ComputeUnitTime(*p.machine, *p.stack, s, state, slice);
   sums.gather += static_cast<double>(d.sharded) * unit.gather;
   sums.scatter += static_cast<double>(d.sharded) * unit.scatter;
   sums.unit = std::max(sums.unit, slice);
@@ -127,10 +127,10 @@ OperatorCost CostOfLayer(const OperatorProblem& p, bool mixture, const OperatorD
   AddOperator(p, false, kind.parts[0], attention, sums, flat_gather, flat_scatter, cost);
   AddOperator(p, mixture, kind.parts[1], mlp, sums, flat_gather, flat_scatter, cost);
   // What is not cut travels as one unit.
-  if (flat_gather > 0) sums.gather += ComputeUnitTime(m, p.strategy, *p.state, flat_gather).gather;
-  if (flat_scatter > 0) sums.scatter += ComputeUnitTime(m, p.strategy, *p.state, flat_scatter).scatter;
+  if (flat_gather > 0) sums.gather += ComputeUnitTime(m, *p.stack, p.strategy, *p.state, flat_gather).gather;
+  if (flat_scatter > 0) sums.scatter += ComputeUnitTime(m, *p.stack, p.strategy, *p.state, flat_scatter).scatter;
   sums.unit = std::max(sums.unit, flat_gather);
-  cost.peak = UnitPeak(*p.state, sums.unit);
+  cost.peak = m.fragmentation * UnitPeak(*p.state, sums.unit);
   const double hidden = p.stack->overlaps_gradients ? sums.scatter : 0;
   cost.forward = Exposed(m, sums.gather, p.forward);
   cost.backward = Exposed(m, sums.gather + hidden, p.backward) + sums.scatter - hidden;
@@ -145,9 +145,9 @@ OperatorCost CostOfLayer(const OperatorProblem& p, bool mixture, const OperatorD
 OperatorCost CostOfHead(const OperatorProblem& p, int64_t slices) {
   OperatorCost cost;
   const double slice = p.head / static_cast<double>(slices);
-  cost.peak = UnitPeak(*p.state, slice);
-  const UnitTime whole = ComputeUnitTime(*p.machine, p.strategy, *p.state, p.head);
-  const UnitTime one = ComputeUnitTime(*p.machine, p.strategy, *p.state, slice);
+  cost.peak = p.machine->fragmentation * UnitPeak(*p.state, slice);
+  const UnitTime whole = ComputeUnitTime(*p.machine, *p.stack, p.strategy, *p.state, p.head);
+  const UnitTime one = ComputeUnitTime(*p.machine, *p.stack, p.strategy, *p.state, slice);
   const double n = static_cast<double>(slices);
   cost.forward = std::max(0.0, n * one.gather - whole.gather);
   cost.backward = std::max(0.0, n * one.gather - whole.gather);

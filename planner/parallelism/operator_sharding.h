@@ -88,7 +88,7 @@ struct OperatorCost {
   double once = 0;                    ///< s exposed per iteration
   double optimizer = 0;               ///< s
   double parameters = 0, gradients = 0, optimizer_state = 0;  ///< bytes
-  double peak = 0;                    ///< bytes of the largest gathered unit
+  double peak = 0;                    ///< bytes of the largest gathered unit, with what it fragments
 
   double time(int64_t micro_batches) const {
     return static_cast<double>(micro_batches) * (forward + backward) + once + optimizer;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "planner/parallelism/strategy.h"
 #include "planner/tasks/schedule_kind.h"
 #include "planner/workload/model_spec.h"
 
@@ -22,6 +23,14 @@ enum class StateScheme {
   kPure16,         ///< FSDP "pure": 16-bit gathered, reduced and kept gradients, fp32 master: as kFp32Master with 16-bit comm
 };
 
+/// What recompute=selective drops after the forward pass and computes again in the backward pass. Sources: the programs'
+/// files in frameworks/.
+struct SelectiveRecompute {
+  bool scores = true;               ///< attention's core, where its scores are kept: fused attention keeps none
+  bool cheap_modules = false;       ///< what Megatron-LM can drop of experts and latents: see MegatronModules()
+  bool every_second_product = false;  ///< all but every second matrix product and attention: see SavedByOperator()
+};
+
 struct SoftwareStack {
   std::string_view name;
   StateScheme state = StateScheme::kMegatron;
@@ -34,6 +43,13 @@ struct SoftwareStack {
   bool fused_loss = false;            ///< no fp32 copy of the logits
   bool adds_gradients = false;        ///< a kernel of its own adds each weight gradient to the fp32 (fp16) buffer
   double parameter_bucket = 160e6;    ///< bytes of one parameter gather after the step
+  SelectiveRecompute selective = {};
+  bool fsdp_units = false;            ///< ZeRO-3 as FSDP2 does it: see GathersEachPass() and GradientsStayWhole()
+  bool accumulates_whole = false;     ///< FSDP2 units whose gradients are whole, in 16 bits, until the last micro-batch
+  double checkpoint_inputs = 1;       ///< tensors of hidden width that a fully recomputed layer keeps
+  double loss_bytes = 0;              ///< per logit at the loss's peak; 0: of a loss over tp ranks, see memory_model.cc
+  bool replicas_wait = false;         ///< ZeRO-0 exchanges its gradients after the backward pass, whatever else overlaps
+  bool sums_shards = false;           ///< ZeRO-1 and 2 sum gradients on every rank and keep a share, in place of a scatter
 };
 
 /// Whether the sender of a pipeline message waits for it. Schedules that split the backward pass come with sends of their
@@ -42,13 +58,27 @@ constexpr bool BlockingSends(const SoftwareStack& stack, ScheduleKind schedule) 
   return stack.blocking_sends && !SplitsBackward(schedule);
 }
 
+/// Whether parameters that are kept after the forward pass are gathered again for every micro-batch. FSDP2 shards a unit
+/// again after its backward pass, unless a pipeline tells it that more micro-batches follow.
+constexpr bool GathersEachPass(const SoftwareStack& stack, const Strategy& s) {
+  return stack.fsdp_units && s.zero_stage == 3 && s.keep_after_forward && s.pp == 1;
+}
+
+/// Whether sharded gradients are whole until the last micro-batch. PyTorch's pipelines let FSDP2 reduce only then.
+/// Source: torch.distributed.pipelining, stage.py, backward_maybe_with_nosync.
+constexpr bool GradientsStayWhole(const SoftwareStack& stack, const Strategy& s) {
+  return stack.fsdp_units && s.zero_stage >= 2 && (s.pp > 1 || stack.accumulates_whole) && s.dp * s.cp > 1;
+}
+
+/// Whether what ZeRO-1 or 2 shards is summed on every rank all the same.
+constexpr bool SumsShards(const SoftwareStack& stack, const Strategy& s) {
+  return stack.sums_shards && (s.zero_stage == 1 || s.zero_stage == 2);
+}
+
 /// Whether a run of the model keeps attention's scores: unfused kernels.
 bool KeepsScores(const ModelSpec& model, const SoftwareStack& stack);
 
 /// The stack of that name, nullopt if unknown.
 std::optional<SoftwareStack> FindSoftwareStack(std::string_view name);
 std::span<const SoftwareStack> AllSoftwareStacks();
-/// The stack whose costs `weft plan` predicts when nothing else is said.
-inline constexpr std::string_view kDefaultStack = "megatron-core";
-
 }  // namespace weft::planner

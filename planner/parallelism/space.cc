@@ -22,7 +22,15 @@ int64_t LayersPerStage(const ModelSpec& model, const Strategy& s) { return (mode
 StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options)
     : model_(model), options_(options), gpus_(model.job().gpus) {}
 
-bool StrategySpace::Allowed(const Strategy& s) const { return Runs(options_.framework, s); }
+bool StrategySpace::Allowed(const Strategy& s, bool exchange) const {
+  return RunsPart(options_.framework, {.job = model_.job(), .cluster = model_.cluster(), .strategy = s}, exchange);
+}
+
+Bytes StrategySpace::Bucket(const Strategy& s) const {
+  const auto fixed = options_.fixed.find("bucket_bytes");
+  if (fixed != options_.fixed.end()) return Bytes(fixed->second);
+  return DefaultBucket(options_.framework, s, model_.gradient_bytes());
+}
 
 namespace {
 
@@ -51,29 +59,16 @@ void StrategySpace::Roots(std::vector<Node>& out) const {
   }
 }
 
-/// The choices of pp and dp, with the number of choices that each leaves to lower levels.
+/// The choices of pp and dp.
 std::vector<StrategySpace::Node> StrategySpace::Stages(Strategy s) const {
   const int64_t rest = gpus_ / s.tp / s.cp;
   std::vector<Node> stages;
-  std::vector<Strategy> recomputes, exchanges;
   for (const int64_t pp : Divisors(rest)) {
     s.pp = pp;
     s.dp = rest / pp;
     if (!Keeps(options_.fixed, "pp", pp) || !Keeps(options_.fixed, "dp", s.dp)) continue;
     if (model_.job().global_batch % s.dp != 0 || pp > model_.job().model.layers + 2) continue;
-    recomputes.clear();
-    exchanges.clear();
-    Recomputes(s, recomputes);
-    Exchanges(s, exchanges);
-    const auto uniform = std::count_if(exchanges.begin(), exchanges.end(), [](const Strategy& exchange) {
-      return exchange.sharding == Sharding::kUniform;
-    });
-    stages.push_back({.strategy = s,
-                      .level = 1,
-                      .recomputes = static_cast<int32_t>(recomputes.size()),
-                      .exchanges = static_cast<int32_t>(uniform),
-                      .operators = static_cast<int32_t>(static_cast<int64_t>(exchanges.size()) - uniform)});
-    if (recomputes.empty() || exchanges.empty()) stages.pop_back();
+    stages.push_back({.strategy = s, .level = 1});
   }
   return stages;
 }
@@ -118,22 +113,35 @@ void StrategySpace::AddModes(const Strategy& s, const std::vector<Node>& stages,
 
 void StrategySpace::AddBatches(const Strategy& from, const std::vector<Node>& stages, std::vector<Node>& out) const {
   const JobSpec& job = model_.job();
+  std::vector<Node> nodes;
+  std::vector<Strategy> exchanges;
+  for (const Node& stage : stages) {
+    Node node = stage;
+    node.strategy = from;
+    node.strategy.pp = stage.strategy.pp;
+    node.strategy.dp = stage.strategy.dp;
+    node.strategy.bucket_bytes = Bucket(node.strategy);
+    exchanges.clear();
+    Exchanges(node.strategy, exchanges);
+    const auto uniform = std::count_if(exchanges.begin(), exchanges.end(), [](const Strategy& exchange) {
+      return exchange.sharding == Sharding::kUniform;
+    });
+    node.exchanges = static_cast<int32_t>(uniform);
+    node.operators = static_cast<int32_t>(static_cast<int64_t>(exchanges.size()) - uniform);
+    if (!exchanges.empty()) nodes.push_back(node);
+  }
   // Stages vary fastest: roots that share a layer's costs lie together, so that these are computed once.
   for (const int64_t micro_batch : Divisors(job.global_batch)) {
     if (!Keeps(options_.fixed, "micro_batch", micro_batch)) continue;
     for (const bool sequence_parallel : {false, true}) {
       if (!Keeps(options_.fixed, "sequence_parallel", sequence_parallel ? 1 : 0)) continue;
       if (sequence_parallel && (from.tp == 1 || from.tensor_mode != TensorMode::k1D)) continue;
-      for (const Node& stage : stages) {
-        Node node = stage;
-        node.strategy = from;
-        node.strategy.pp = stage.strategy.pp;
-        node.strategy.dp = stage.strategy.dp;
+      for (Node node : nodes) {
         node.strategy.micro_batch = micro_batch;
         node.strategy.sequence_parallel = sequence_parallel;
-        if (!model_.IsLegal(node.strategy) || !Allowed(node.strategy)) continue;
-        node.schedules = CountSchedules(node.strategy);
-        if (node.schedules > 0) out.push_back(node);
+        if (!model_.IsLegal(node.strategy)) continue;
+        node.passes = CountPasses(node.strategy);
+        if (node.passes > 0) out.push_back(node);
       }
     }
   }
@@ -154,7 +162,7 @@ void StrategySpace::ForEachSchedule(const Strategy& root, const Use& use) const 
       const bool kept = Keeps(options_.fixed, "schedule", static_cast<int64_t>(kind)) &&
                         Keeps(options_.fixed, "vpp", chunks) &&
                         Keeps(options_.fixed, "rank_order", static_cast<int64_t>(order));
-      if (kept && Allowed(s)) use(s);
+      if (kept && Allowed(s, false)) use(s);
     }
   };
   if (s.pp == 1) return add(ScheduleKind::k1F1B, 1);
@@ -173,18 +181,42 @@ void StrategySpace::ForEachSchedule(const Strategy& root, const Use& use) const 
   }
 }
 
-int32_t StrategySpace::CountSchedules(const Strategy& root) const {
+int32_t StrategySpace::CountPasses(const Strategy& root) const {
   int32_t count = 0;
-  ForEachSchedule(root, [&](const Strategy&) { ++count; });
+  ForEachSchedule(root, [&](const Strategy& s) { count += CountRecomputes(s); });
   return count;
 }
 
 void StrategySpace::Schedules(const Node& node, std::vector<Node>& out) const {
   ForEachSchedule(node.strategy, [&](const Strategy& s) {
+    const int32_t recomputes = CountRecomputes(s);
+    if (recomputes == 0) return;
     out.push_back(node);
     out.back().strategy = s;
     out.back().level = 2;
+    out.back().recomputes = recomputes;
   });
+}
+
+/// How many Recomputes() gives, without asking for each number of layers. No rule but RecomputesSome() knows the number.
+int32_t StrategySpace::CountRecomputes(const Strategy& from) const {
+  Strategy s = from;
+  int32_t count = 0;
+  for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    if (!Keeps(options_.fixed, "recompute", static_cast<int64_t>(kind))) continue;
+    s.recompute = kind;
+    if (!Allowed(s, false)) continue;
+    if (Keeps(options_.fixed, "recompute_layers", -1)) ++count;
+    if (kind != Recompute::kFull) continue;
+    const int64_t most = LayersPerStage(model_.job().model, s);
+    const auto fixed = options_.fixed.find("recompute_layers");
+    const bool one = fixed != options_.fixed.end();
+    for (int64_t layers = one ? std::max<int64_t>(1, fixed->second) : 1; layers < (one ? std::min(most, fixed->second + 1) : most);
+         ++layers) {
+      if (RecomputesSome(options_.framework, model_.job().model.layers, s, layers)) ++count;
+    }
+  }
+  return count;
 }
 
 void StrategySpace::Recomputes(const Strategy& from, std::vector<Strategy>& out) const {
@@ -193,13 +225,15 @@ void StrategySpace::Recomputes(const Strategy& from, std::vector<Strategy>& out)
     s.recompute = kind;
     s.recompute_layers = layers;
     if (Keeps(options_.fixed, "recompute", static_cast<int64_t>(kind)) &&
-        Keeps(options_.fixed, "recompute_layers", layers) && Allowed(s)) {
+        Keeps(options_.fixed, "recompute_layers", layers) && Allowed(s, false)) {
       out.push_back(s);
     }
   };
   add(Recompute::kNone, -1);
   add(Recompute::kSelective, -1);
-  for (int64_t layers = 1; layers < LayersPerStage(model_.job().model, s); ++layers) add(Recompute::kFull, layers);
+  for (int64_t layers = 1; layers < LayersPerStage(model_.job().model, s); ++layers) {
+    if (RecomputesSome(options_.framework, model_.job().model.layers, s, layers)) add(Recompute::kFull, layers);
+  }
   add(Recompute::kFull, -1);
 }
 
@@ -219,7 +253,7 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
     if (!Keeps(options_.fixed, "zero_stage", stage) || !Keeps(options_.fixed, "shard_group", group) ||
         !Keeps(options_.fixed, "keep_after_forward", keep ? 1 : 0) ||
         !Keeps(options_.fixed, "data_sync", static_cast<int64_t>(sync)) ||
-        !Keeps(options_.fixed, "sharding", static_cast<int64_t>(s.sharding)) || !Allowed(s)) {
+        !Keeps(options_.fixed, "sharding", static_cast<int64_t>(s.sharding)) || !Allowed(s, true)) {
       return;
     }
     out.push_back(s);
@@ -280,8 +314,8 @@ int64_t StrategySpace::Leaves(const Node& node) const {
   const bool both = node.level < 3;
   int64_t leaves = both || node.strategy.sharding == Sharding::kUniform ? node.exchanges : 0;
   if (both || node.strategy.sharding == Sharding::kOperator) leaves += node.operators;
-  if (node.level <= 2) leaves *= node.recomputes;
-  if (node.level == 1) leaves *= node.schedules;
+  if (node.level == 2) leaves *= node.recomputes;
+  if (node.level == 1) leaves *= node.passes;
   return leaves;
 }
 

@@ -19,28 +19,15 @@
 #include <vector>
 
 #include "planner/parallelism/cost_model.h"
+#include "planner/parallelism/framework.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/parallelism/variables.h"
 
 namespace weft::planner {
 
-/// Which program will run the job: what it cannot do is no strategy for it.
-enum class Framework {
-  kAny,         ///< the whole space
-  kMegatron,    ///< 1D, ZeRO-0 and -1, 1F1B and interleaved
-  kTorchtitan,  ///< 1D, ZeRO-0, -2 and -3, GPipe, 1F1B, interleaved, ZB-V, no expert-tensor split
-  kDeepspeed,   ///< 1D, all ZeRO stages (with pipelines 0 and 1), 1F1B, no context parallelism but Ulysses
-  kWeftTrain,   ///< data parallel only
-};
-/// Whether it can run a legal strategy. Source: docs/planner.md, from the programs' documentation.
-bool Runs(Framework framework, const Strategy& strategy);
-std::string_view FrameworkName(Framework framework);
-/// "any", "megatron", "torchtitan", "deepspeed", "weft-train"; nullopt otherwise.
-std::optional<Framework> ParseFramework(std::string_view text);
-
 struct SpaceOptions {
   FixedVariables fixed;
-  Framework framework = Framework::kAny;
+  Framework framework = Framework::kAny;  ///< what it cannot run is no strategy
 };
 
 class StrategySpace {
@@ -49,8 +36,8 @@ class StrategySpace {
   struct Node {
     Strategy strategy;        ///< what is not decided yet has the value that costs least
     uint8_t level = 0;        ///< 1 to 4: root to leaf; 5 and 6: operators' decisions, bounded and priced
-    int32_t schedules = 0;    ///< choices of the second level below this root
-    int32_t recomputes = 0;   ///< of the third
+    int32_t passes = 0;       ///< choices of the second and third level below a root
+    int32_t recomputes = 0;   ///< of the third below a schedule
     int32_t exchanges = 0;    ///< of the fourth, below a uniform third one
     int32_t operators = 0;    ///< of the fourth, below one that decides per operator
   };
@@ -78,17 +65,22 @@ class StrategySpace {
   bool Before(const Node& a, const Node& b) const;
 
   /// Whether a legal strategy is one that the fixed variables and the framework allow.
-  bool Contains(const Strategy& strategy) const { return Allowed(strategy) && Agrees(strategy, options_.fixed); }
+  bool Contains(const Strategy& strategy) const {
+    return Runs(strategy) && Agrees(strategy, options_.fixed);
+  }
+  /// Whether the framework can run a legal strategy, whatever is fixed.
+  bool Runs(const Strategy& strategy) const { return Allowed(strategy, false) && Allowed(strategy, true); }
   Framework framework() const { return options_.framework; }
   /// The strategy of the space that needs least memory; nullopt if the space is empty. For saying by how much nothing
   /// fits.
   std::optional<Strategy> Leanest(Scratch& scratch) const;
 
  private:
-  bool Allowed(const Strategy& strategy) const;
+  bool Allowed(const Strategy& strategy, bool exchange) const;
   bool Fixed(std::string_view name) const { return options_.fixed.contains(std::string(name)); }
   void Schedules(const Node& node, std::vector<Node>& out) const;
   void Recomputes(const Strategy& s, std::vector<Strategy>& out) const;
+  int32_t CountRecomputes(const Strategy& s) const;
   void Exchanges(const Strategy& s, std::vector<Strategy>& out) const;
   std::vector<Node> Stages(Strategy s) const;
   void AddExperts(Strategy s, const std::vector<Node>& stages, std::vector<Node>& out) const;
@@ -96,7 +88,8 @@ class StrategySpace {
   void AddBatches(const Strategy& from, const std::vector<Node>& stages, std::vector<Node>& out) const;
   template <typename Use>
   void ForEachSchedule(const Strategy& root, const Use& use) const;
-  int32_t CountSchedules(const Strategy& root) const;
+  int32_t CountPasses(const Strategy& root) const;
+  Bytes Bucket(const Strategy& s) const;
   /// With one kind of sharding, or either.
   bool AnyExchangeFits(const Strategy& s, std::optional<Sharding> sharding, Scratch& scratch) const;
 

@@ -95,10 +95,17 @@ std::optional<DataSync> ParseDataSync(std::string_view text);
 std::optional<RankOrder> ParseRankOrder(std::string_view text);
 std::optional<Sharding> ParseSharding(std::string_view text);
 
+/// What one GPU holds at its peak.
 struct MemoryUse {
   Bytes parameters, gradients, optimizer, activations;
-  Bytes transient;  ///< buckets, gathered units, logits: what exists only for a while
-  Bytes total() const { return parameters + gradients + optimizer + activations + transient; }
+  Bytes transient;      ///< buckets, gathered units, logits, the program's own buffers: what exists only for a while
+  Bytes fragmentation;  ///< what the caching allocator cannot give back
+  Bytes context;        ///< driver, libraries and communicators, outside the allocator
+
+  /// What the allocator is asked for: torch.cuda.max_memory_allocated().
+  Bytes allocated() const { return parameters + gradients + optimizer + activations + transient; }
+  /// What the process holds of the device, as nvidia-smi shows it.
+  Bytes total() const { return allocated() + fragmentation + context; }
 };
 
 }  // namespace weft::planner

@@ -66,6 +66,7 @@ struct SearchOptions {
   bool exhaustive = false;            ///< evaluate every leaf, cut nothing
   double front_slack = 0;             ///< > 0: also the front of (value, second) up to (1 + slack) · the best value
   int64_t node_budget = std::numeric_limits<int64_t>::max();  ///< leaves evaluated
+  double most = std::numeric_limits<double>::infinity();      ///< leaves above it are of no interest
 };
 
 struct SearchStatistics {
@@ -93,6 +94,7 @@ class BranchAndBound {
     roots_.reserve(nodes.size());
     for (Node& node : nodes) roots_.push_back({0, std::move(node)});
     ordered_ = late_ready_ = roots_.empty();
+    cut_ = top_cut_ = options.most;
   }
 
   /// Searches until nothing is left, the budget is spent or `stop` asks. Threads: any number at once.
@@ -296,7 +298,7 @@ class BranchAndBound {
     if (best_.size() > options_.keep) best_.pop_back();
     if (best_.empty()) return;
     best_value_.store(best_.front().value, std::memory_order_relaxed);
-    double cut = best_.size() == options_.keep ? best_.back().value : std::numeric_limits<double>::infinity();
+    double cut = best_.size() == options_.keep ? best_.back().value : options_.most;
     top_cut_.store(cut, std::memory_order_relaxed);
     if (options_.front_slack > 0) cut = std::max(cut, FrontLimit(best_.front().value));
     cut_.store(cut, std::memory_order_relaxed);

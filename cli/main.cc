@@ -62,8 +62,15 @@ void AddPlan(CLI::App& app, int& exit_code) {
   plan->add_option("--precision", options->precision, "fp32, tf32, fp16, bf16, fp8 or fp4")->capture_default_str();
   plan->add_option("--top", options->top, "plans to print, best first")->capture_default_str();
   plan->add_option("--fix", options->fix, "values to keep, e.g. tp=8,micro_batch=1,recompute=full");
-  plan->add_option("--framework", options->framework, "only what it can run: any, megatron, torchtitan, deepspeed, weft-train");
-  plan->add_option("--emit", options->emit, "also print the best plan for torchrun,megatron,torchtitan,deepspeed,nccl");
+  plan->add_option("--framework", options->framework,
+                   "only what it can run: megatron, torchtitan, deepspeed, megatron-bridge, accelerate, an older release such as "
+                   "megatron-0.15, weft-train, or any: the whole space (default: the fastest of megatron, torchtitan, deepspeed)");
+  plan->add_option("--risk", options->risk, "probability of running out of memory that a plan may have")->capture_default_str();
+  plan->add_option("--emit", options->emit,
+                   "print the best plan's files in place of the table: megatron, torchtitan, deepspeed, megatron-bridge, "
+                   "accelerate, environment, torchrun, nccl, several with commas");
+  plan->add_option("--emit-dir", options->emit_dir,
+                   "write all that starts the best plan into this folder: files, environment, scripts for torchrun and Slurm");
   plan->add_option("--threads", options->threads, "0: one per core")->capture_default_str();
   plan->add_flag("--exhaustive", options->exhaustive, "price every strategy instead of ruling out by bounds");
   plan->add_option("--front", options->front, "also plans that need less memory, up to this share slower, e.g. 0.5");

@@ -1,10 +1,13 @@
 #include "cli/plan.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <mutex>
 #include <thread>
@@ -40,37 +43,57 @@ void Drive(planner::PlanSearch& search, int threads) {
     });
   }
   std::unique_lock lock(mutex);
+  const bool person = isatty(STDERR_FILENO) != 0;  // in a pipe, progress would cut into what is read
   while (!changed.wait_for(lock, kReportEvery, [&] { return running == 0; })) {
+    if (!person) continue;
     const planner::PlanProgress progress = search.Progress();
     fmt::print(stderr, "weft plan: {} strategies priced, best until now {}\n", progress.evaluated,
                progress.best ? FormatDuration(*progress.best) : "none that fits");
   }
 }
 
-/// The framework asked for, or the one whose files are to be written.
-Result<planner::Framework> ChooseFramework(const PlanCommandOptions& options,
-                                           const std::vector<formats::EmitTarget>& targets) {
+/// The framework asked for, or the one whose files are to be written; nullopt: whichever known one is fastest.
+Result<std::optional<planner::Framework>> ChooseFramework(const PlanCommandOptions& options,
+                                                          const std::vector<formats::EmitTarget>& targets) {
   if (!options.framework.empty()) {
-    if (const auto framework = planner::ParseFramework(options.framework)) return *framework;
-    return Fail(Code::kInvalidArgument,
-                fmt::format("--framework \"{}\": expected any, megatron, torchtitan, deepspeed or "
-                            "weft-train",
-                            options.framework));
+    if (const auto framework = planner::ParseFramework(options.framework)) return framework;
+    return Fail(Code::kInvalidArgument, fmt::format("--framework \"{}\": expected one of {}", options.framework,
+                                                    planner::FrameworkNames()));
   }
   for (const formats::EmitTarget target : targets) {
-    const auto framework = planner::ParseFramework(formats::EmitTargetName(target));
-    if (framework) return *framework;
+    if (const auto framework = planner::ParseFramework(formats::EmitTargetName(target))) return framework;
   }
-  return planner::Framework::kAny;
+  return std::nullopt;
 }
 
-/// The search keeps to one framework; files for another are written only where that can run the same plan.
-Status CheckRuns(formats::EmitTarget target, const planner::JobPlan& plan) {
-  const auto framework = planner::ParseFramework(formats::EmitTargetName(target));
-  if (!framework || planner::Runs(*framework, plan.strategy)) return Ok();
-  return Fail(Code::kInvalidArgument, fmt::format("--emit {}: the best plan that the first target or --framework can run is "
-                                                  "not one that {} can: ask for each alone",
-                                                  formats::EmitTargetName(target), formats::EmitTargetName(target)));
+Status WriteFile(const std::filesystem::path& path, const formats::EmittedFile& file) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << file.content;
+  out.close();
+  if (!out) return Fail(Code::kUnavailable, fmt::format("--emit-dir: {}: cannot be written", path.string()));
+  std::error_code ignored;
+  if (file.executable) {
+    using std::filesystem::perms;
+    std::filesystem::permissions(path, perms::owner_exec | perms::group_exec | perms::others_exec,
+                                 std::filesystem::perm_options::add, ignored);
+  }
+  return Ok();
+}
+
+/// The best plan as a folder: its files and, as plan.json, what `--output json` prints.
+Status WriteFolder(const std::string& folder, const formats::EmitRequest& request, std::string plan_json) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<formats::EmittedFile> files, formats::EmitFolder(request));
+  files.push_back({.name = "plan.json", .content = std::move(plan_json)});
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return Fail(Code::kUnavailable, fmt::format("--emit-dir: {}: {}", folder, error.message()));
+  std::string names;
+  for (const formats::EmittedFile& file : files) {
+    WEFT_RETURN_IF_ERROR(WriteFile(std::filesystem::path(folder) / file.name, file));
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", file.name);
+  }
+  fmt::print(stderr, "weft plan: {}: {}\n", folder, names);
+  return Ok();
 }
 
 Result<planner::JobSpec> MakeJob(const PlanCommandOptions& options) {
@@ -82,6 +105,28 @@ Result<planner::JobSpec> MakeJob(const PlanCommandOptions& options) {
   job.sequence = options.sequence;
   job.gpus = options.gpus;
   return job;
+}
+
+/// Fills report.emitted and writes the folder, of the best plan.
+Status EmitBest(const PlanCommandOptions& options, const std::vector<formats::EmitTarget>& targets, PlanReport& report) {
+  const bool wanted = !targets.empty() || !options.emit_dir.empty();
+  if (report.answer.plans.empty() || !wanted) return Ok();
+  const planner::JobPlan& best = report.answer.plans.front();
+  if (!best.groups.empty()) {
+    return Fail(Code::kInvalidArgument,
+                "--emit: groups of machines that do different things cannot be written as one program's files: give "
+                "--framework, for one plan that all machines run at the slowest one's pace");
+  }
+  planner::JobSpec whole = report.job;
+  if (whole.gpus == 0) whole.gpus = report.cluster.TotalGpus();
+  const formats::EmitRequest request{.job = whole, .cluster = report.cluster, .strategy = best.strategy,
+                                     .framework = best.framework, .operators = best.operators};
+  for (const formats::EmitTarget target : targets) {
+    WEFT_ASSIGN_OR_RETURN(std::string text, formats::Emit(target, request));
+    report.emitted.emplace_back(formats::EmitTargetName(target), std::move(text));
+  }
+  if (options.emit_dir.empty()) return Ok();
+  return WriteFolder(options.emit_dir, request, PlanJsonText(report));
 }
 
 Result<int> Run(const PlanCommandOptions& options) {
@@ -101,8 +146,12 @@ Result<int> Run(const PlanCommandOptions& options) {
   if (!options.emit.empty()) {
     WEFT_ASSIGN_OR_RETURN(targets, formats::ParseEmitTargets(options.emit));
   }
-  planner::PlanOptions plan_options{.top = options.top, .exhaustive = options.exhaustive, .front_slack = options.front};
-  WEFT_ASSIGN_OR_RETURN(plan_options.framework, ChooseFramework(options, targets));
+  planner::PlanOptions plan_options{.top = options.top, .risk = options.risk, .exhaustive = options.exhaustive,
+                                    .front_slack = options.front};
+  WEFT_ASSIGN_OR_RETURN(const std::optional<planner::Framework> framework, ChooseFramework(options, targets));
+  plan_options.known_programs = !framework;
+  plan_options.framework = framework.value_or(planner::Framework::kAny);
+  plan_options.advise = options.fix.empty() && !options.exhaustive;
   WEFT_ASSIGN_OR_RETURN(plan_options.fix, planner::ParseFixed(options.fix));
   plan_options.node_budget = std::numeric_limits<int64_t>::max();
   const int threads = options.threads > 0
@@ -115,17 +164,15 @@ Result<int> Run(const PlanCommandOptions& options) {
   const planner::PlanAnswer answer = search.Finish();
   PlanReport report{.job = job, .cluster = cluster, .answer = answer,
                     .time = std::max(clock.Now() - begin, Seconds(1e-9)), .threads = threads, .emitted = {}};
-  if (!answer.plans.empty()) {
-    for (const formats::EmitTarget target : targets) {
-      WEFT_RETURN_IF_ERROR(CheckRuns(target, answer.plans.front()));
-      planner::JobSpec whole = job;
-      if (whole.gpus == 0) whole.gpus = cluster.TotalGpus();
-      WEFT_ASSIGN_OR_RETURN(std::string text, formats::Emit(target, whole, cluster, answer.plans.front().strategy,
-                                                                     answer.plans.front().operators));
-      report.emitted.emplace_back(formats::EmitTargetName(target), std::move(text));
-    }
+  WEFT_RETURN_IF_ERROR(EmitBest(options, targets, report));
+  // What is emitted as text takes the place of the table: it can go straight into a file.
+  if (options.output == "json") {
+    fmt::print("{}", PlanJsonText(report));
+  } else if (report.emitted.empty()) {
+    fmt::print("{}", PlanTableText(report));
+  } else {
+    fmt::print("{}", EmittedText(report));
   }
-  fmt::print("{}", options.output == "json" ? PlanJsonText(report) : PlanTableText(report));
   if (options.output == "table") fmt::print(stderr, "{}", SearchLine(report));
   if (!answer.plans.empty()) return kExitDone;
   for (const auto& reason : answer.infeasible) fmt::print(stderr, "weft plan: no feasible plan: {}\n", reason);

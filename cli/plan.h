@@ -15,8 +15,10 @@ struct PlanCommandOptions {
   std::string precision = "bf16";
   int top = 1;
   std::string fix;                ///< "tp=8,micro_batch=1,recompute=full"
-  std::string framework;          ///< "any", "megatron", …; empty: what `emit` needs, else any
+  std::string framework;          ///< "any", "megatron", …; empty: what `emit` needs, else the fastest of those known
+  double risk = 0.05;             ///< of running out of memory
   std::string emit;               ///< "torchrun,megatron,…"
+  std::string emit_dir;           ///< folder for the best plan's files
   int threads = 0;                ///< 0: one per core
   bool exhaustive = false;        ///< price every strategy
   double front = 0;               ///< > 0: also the front of time and memory, up to (1 + front) · best time

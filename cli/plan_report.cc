@@ -86,7 +86,10 @@ json LayersJson(const planner::LayerComparison& comparison) {
 
 json PlanJson(const planner::JobPlan& plan) {
   const planner::Prediction& p = plan.predicted;
-  json out = {{"strategy", StrategyJson(plan.strategy)},
+  json out = {{"framework", planner::FrameworkName(plan.framework)},
+          {"program", planner::FrameworkTitle(plan.framework)},
+          {"fits", p.fits},
+          {"strategy", StrategyJson(plan.strategy)},
           {"predicted",
            {{"iteration_s", p.iteration.count()},
             {"tokens_per_s", p.tokens_per_s},
@@ -109,6 +112,9 @@ json PlanJson(const planner::JobPlan& plan) {
               {"optimizer", p.memory.optimizer.count()},
               {"activations", p.memory.activations.count()},
               {"buffers", p.memory.transient.count()},
+              {"fragmentation", p.memory.fragmentation.count()},
+              {"context", p.memory.context.count()},
+              {"allocated", p.memory.allocated().count()},
               {"total", p.memory.total().count()}}}}},
           {"lower_bound_s", plan.lower_bound.count()},
           {"gap", plan.gap},
@@ -125,22 +131,12 @@ std::string RecomputeText(const planner::Strategy& s) {
   return fmt::format("{} layers", s.recompute_layers);
 }
 
+/// "1", "3 of 8", "3 kept": the ZeRO stage, over how many GPUs where not all, whether parameters stay after the forward pass.
 std::string ZeroText(const planner::JobPlan& plan) {
   const planner::Strategy& s = plan.strategy;
-  if (!plan.operators.empty()) {
-    const planner::OperatorCount count = planner::CountOperators(plan.operators);
-    std::string text = "osdp";
-    const auto add = [&](int64_t operators, char what) {
-      if (operators > 0) text += fmt::format(" {}{}", operators, what);
-    };
-    add(count.replicated, 'r');
-    add(count.kept, 'k');
-    add(count.sharded, 's');
-    add(count.split, 'x');
-    return text + (s.shard_group > 0 ? fmt::format("/{}", s.shard_group) : std::string());
-  }
-  return fmt::format("{}{}{}", s.zero_stage, s.keep_after_forward ? "k" : "",
-                     s.shard_group > 0 ? fmt::format("/{}", s.shard_group) : std::string());
+  const std::string group = s.shard_group > 0 ? fmt::format(" of {}", s.shard_group) : std::string();
+  if (!plan.operators.empty()) return "per operator" + group;
+  return fmt::format("{}{}{}", s.zero_stage, group, s.keep_after_forward ? " kept" : "");
 }
 
 std::string ScheduleText(const planner::Strategy& s) {
@@ -173,12 +169,19 @@ std::string Aligned(const std::vector<Row>& rows) {
   return text;
 }
 
+/// "62.1 GiB (78 %)", marked where little is left.
+std::string MemoryText(const PlanReport& report, const planner::MemoryUse& memory) {
+  if (memory.total().count() == 0) return "fits";
+  const double share = memory.total() / report.cluster.device.memory;
+  return fmt::format("{:.1f} GiB ({:.0f} %{})", Gibibytes(memory.total()), 100 * share, share > planner::kMarkedShare ? " !" : "");
+}
+
 std::vector<Row> Rows(const PlanReport& report) {
   const bool mixture = report.job.model.IsMoe();
   std::vector<Row> rows = {{"#", "dp", "tp", "pp", "cp"}};
   if (mixture) rows[0].push_back("ep");
   for (const char* name : {"micro", "zero", "recompute", "schedule", "iteration", "tokens/s", "MFU", "exposed",
-                           "bubble", "memory", "gap"}) {
+                           "bubble", "memory", "fits", "gap"}) {
     rows[0].push_back(name);
   }
   for (const planner::JobPlan& plan : report.answer.plans) {
@@ -192,7 +195,7 @@ std::vector<Row> Rows(const PlanReport& report) {
              FormatDuration(p.iteration), fmt::format("{:.0f}", p.tokens_per_s), fmt::format("{:.1f} %", 100 * p.mfu),
              fmt::format("{:.1f} %", 100 * (p.exposed_communication / p.iteration)),
              fmt::format("{:.1f} %", 100 * (p.bubble / p.iteration)),
-             p.memory.total().count() > 0 ? fmt::format("{:.1f} GiB", Gibibytes(p.memory.total())) : "fits",
+             MemoryText(report, p.memory), fmt::format("{:.0f} %", 100 * p.fits),
              fmt::format("{:.1f} %", 100 * plan.gap)}) {
       row.push_back(std::move(cell));
     }
@@ -211,6 +214,22 @@ std::string FrontText(const planner::PlanAnswer& answer) {
   return text + Aligned(rows);
 }
 
+/// " (8.03 B parameters)", active ones beside where experts make a difference.
+std::string ModelSize(const planner::ModelSpec& model) {
+  const auto billions = [](int64_t count) {
+    const auto value = static_cast<double>(count);
+    return value >= 1e9 ? fmt::format("{:.4g} B", value / 1e9) : fmt::format("{:.4g} M", value / 1e6);
+  };
+  std::string text = fmt::format(" ({} parameters", billions(planner::ParameterCount(model)));
+  if (model.IsMoe()) text += fmt::format(", {} active", billions(planner::ActiveParameterCount(model)));
+  return text + ")";
+}
+
+/// ", for Megatron-LM core_v0.19.0".
+std::string ProgramText(const planner::JobPlan& plan) {
+  return planner::Describe(plan.framework).runs() ? ", for " + planner::FrameworkTitle(plan.framework) : ", for any program";
+}
+
 }  // namespace
 
 std::string PlanJsonText(const PlanReport& report) {
@@ -222,7 +241,10 @@ std::string PlanJsonText(const PlanReport& report) {
                      {"iteration_s", point.iteration.count()},
                      {"memory_bytes", point.memory.count()}});
   }
-  json out = {{"plans", plans},
+  json out = {{"gpus", report.job.gpus > 0 ? report.job.gpus : report.cluster.TotalGpus()},
+              {"device", report.cluster.device.name},
+              {"model", {{"name", report.job.model.name}, {"parameters", planner::ParameterCount(report.job.model)}}},
+              {"plans", plans},
               {"infeasible", answer.infeasible},
               {"complete", answer.complete},
               {"search",
@@ -241,28 +263,35 @@ std::string PlanJsonText(const PlanReport& report) {
 std::string PlanTableText(const PlanReport& report) {
   if (report.answer.plans.empty()) return "";
   const planner::JobSpec& job = report.job;
-  std::string text = fmt::format("{} on {}: {} {}, {} sequences of {} tokens per step, {}\n\n", job.model.name,
+  const std::string size = job.model.IsCnn() ? std::string() : ModelSize(job.model);
+  std::string text = fmt::format("{}{} on {}: {} {}, {} sequences of {} tokens per step, {}{}\n\n", job.model.name, size,
                                  report.cluster.name, job.gpus > 0 ? job.gpus : report.cluster.TotalGpus(),
                                  report.cluster.device.name, job.global_batch, job.sequence,
-                                 planner::PrecisionName(job.precision));
+                                 planner::PrecisionName(job.precision), ProgramText(report.answer.plans.front()));
   text += Aligned(Rows(report));
   text +=
-      "\n  dp, tp, pp, cp: GPUs that share the batch, each matrix (+sp: and the norms), the layers, each sequence\n";
-  if (job.model.IsMoe()) text += "  ep: GPUs that share the experts\n";
+      "\n  dp, tp, pp, cp: degrees of data, tensor (+sp: with sequence parallelism), pipeline and context parallelism\n";
+  if (job.model.IsMoe()) text += "  ep: degree of expert parallelism (x: times expert-tensor parallelism)\n";
   text +=
-      "  micro: sequences at a time; zero: how much of the training state is sharded (0 to 3, k: kept after forward)\n"
-      "  exposed, bubble: share of the iteration that waits for communication, for the pipeline; memory: fullest GPU\n"
-      "  gap: how much slower than what is proved to be the optimum\n";
-  const auto per_operator = [](const planner::JobPlan& plan) { return !plan.operators.empty(); };
-  if (std::any_of(report.answer.plans.begin(), report.answer.plans.end(), per_operator)) {
-    text += "  osdp: operators replicated (r), kept after forward (k), sharded (s), in slices that differ (x)\n";
-  }
+      "  micro: sequences per micro-batch; zero: ZeRO stage (of N: sharded over N GPUs, not all; kept: parameters stay whole after\n"
+      "  the forward pass; per operator: each is replicated, kept or sharded, see below)\n"
+      "  exposed, bubble: share of the iteration that waits for communication, for the pipeline\n"
+      "  memory: of the fullest GPU, all that its process holds (!: more than 90 % of the device); fits: probability that it does not\n"
+      "  run out, by how far such predictions were off; gap: how much slower than the least that is possible in the model\n";
   if (!report.answer.plans.front().groups.empty())
     text += "  *: of the first group of machines; each has its own, below\n";
   text += "\nwhy the first:\n";
   for (const std::string& reason : report.answer.plans.front().why) text += "  " + reason + "\n";
   if (!report.answer.front.empty()) text += FrontText(report.answer);
-  for (const auto& [target, content] : report.emitted) text += fmt::format("\n--- {} ---\n{}", target, content);
+  return text;
+}
+
+std::string EmittedText(const PlanReport& report) {
+  if (report.emitted.size() == 1) return report.emitted.front().second;
+  std::string text;
+  for (const auto& [target, content] : report.emitted) {
+    text += fmt::format("{}# --- {} ---\n{}", text.empty() ? "" : "\n", target, content);
+  }
   return text;
 }
 

@@ -21,6 +21,8 @@ struct PlanReport {
 
 std::string PlanJsonText(const PlanReport& report);
 std::string PlanTableText(const PlanReport& report);
+/// What was emitted; several targets each under a comment line with its name.
+std::string EmittedText(const PlanReport& report);
 /// One line for stderr: how much was searched, and how fast.
 std::string SearchLine(const PlanReport& report);
 

@@ -11,16 +11,31 @@
 namespace weft::formats {
 namespace {
 
+using planner::Framework;
+
 struct Writer {
   EmitTarget target;
   std::string_view name;
-  Result<std::string> (*write)(const EmitInput& input);
+  Result<std::string> (*write)(const EmitRequest& request);
+  Framework newest, older;  ///< the program whose files these are; kAny: nobody's
 };
 constexpr Writer kWriters[] = {
-    {EmitTarget::kTorchrun, "torchrun", EmitTorchrun},    {EmitTarget::kMegatron, "megatron", EmitMegatron},
-    {EmitTarget::kTorchtitan, "torchtitan", EmitTorchtitan}, {EmitTarget::kDeepSpeed, "deepspeed", EmitDeepSpeed},
-    {EmitTarget::kNccl, "nccl", EmitNccl},
+    {EmitTarget::kTorchrun, "torchrun", EmitTorchrun, Framework::kAny, Framework::kAny},
+    {EmitTarget::kMegatron, "megatron", EmitMegatron, Framework::kMegatron, Framework::kMegatron015},
+    {EmitTarget::kTorchtitan, "torchtitan", EmitTorchtitan, Framework::kTorchtitan, Framework::kTorchtitan020},
+    {EmitTarget::kDeepSpeed, "deepspeed", EmitDeepSpeed, Framework::kDeepspeed, Framework::kDeepspeed018},
+    {EmitTarget::kNccl, "nccl", EmitNccl, Framework::kAny, Framework::kAny},
+    {EmitTarget::kEnvironment, "environment", EmitEnvironment, Framework::kAny, Framework::kAny},
+    {EmitTarget::kMegatronBridge, "megatron-bridge", EmitMegatronBridge, Framework::kMegatronBridge,
+     Framework::kMegatronBridge04},
+    {EmitTarget::kAccelerate, "accelerate", EmitAccelerate, Framework::kAccelerate, Framework::kAccelerate110},
 };
+
+std::string TargetNames() {
+  std::string names;
+  for (const Writer& writer : kWriters) names += fmt::format("{}{}", names.empty() ? "" : ", ", writer.name);
+  return names;
+}
 
 }  // namespace
 
@@ -36,8 +51,8 @@ Result<std::vector<EmitTarget>> ParseEmitTargets(std::string_view text) {
     const auto* found = std::find_if(std::begin(kWriters), std::end(kWriters),
                                      [&](const Writer& writer) { return writer.name == name; });
     if (found == std::end(kWriters)) {
-      return Fail(Code::kInvalidArgument, fmt::format("emit target \"{}\", expected some of torchrun, megatron, torchtitan, "
-                                                      "deepspeed, nccl, split by commas", OneLine(name, 40)));
+      return Fail(Code::kInvalidArgument, fmt::format("emit target \"{}\", expected some of {}, split by commas",
+                                                      OneLine(name, 40), TargetNames()));
     }
     if (std::find(targets.begin(), targets.end(), found->target) != targets.end()) {
       return Fail(Code::kInvalidArgument, fmt::format("emit target \"{}\": named twice", name));
@@ -47,10 +62,10 @@ Result<std::vector<EmitTarget>> ParseEmitTargets(std::string_view text) {
   return targets;
 }
 
-std::string PlanSummary(const EmitInput& input) {
-  const planner::Strategy& s = input.strategy;
-  std::string text = fmt::format("weft plan: {} on {}, {} GPUs: dp={} tp={} pp={}", input.job.model.name,
-                                 input.cluster.name, planner::GpuCount(s), s.dp, s.tp, s.pp);
+std::string PlanSummary(const EmitRequest& request) {
+  const planner::Strategy& s = request.strategy;
+  std::string text = fmt::format("weft plan: {} on {}, {} GPUs: dp={} tp={} pp={}", request.job.model.name,
+                                 request.cluster.name, planner::GpuCount(s), s.dp, s.tp, s.pp);
   if (s.cp > 1) text += fmt::format(" cp={}", s.cp);
   if (s.ep > 1) text += fmt::format(" ep={}", s.ep);
   if (s.vpp > 1) text += fmt::format(" vpp={}", s.vpp);
@@ -72,18 +87,18 @@ std::string ModulePolicy(const planner::OperatorDecision& d) {
 
 }  // namespace
 
-std::string OperatorComments(const EmitInput& input) {
-  if (input.operators.empty()) return "";
-  const planner::Strategy& s = input.strategy;
-  const planner::OperatorCount count = planner::CountOperators(input.operators);
+std::string OperatorComments(const EmitRequest& request) {
+  if (request.operators.empty()) return "";
+  const planner::Strategy& s = request.strategy;
+  const planner::OperatorCount count = planner::CountOperators(request.operators);
   std::string text = fmt::format(
       "# Sharding per operator: fully_shard() of FSDP2 on each module as follows, then on the root; {} replicated, {} kept,\n"
       "# {} sharded, {} in slices. No option of a configuration file says this: it goes where the model is parallelised.\n",
       count.replicated, count.kept, count.sharded, count.split);
   int64_t stage_number = 0;
-  for (const planner::StageOperators& stage : input.operators) {
+  for (const planner::StageOperators& stage : request.operators) {
     // With chunks a stage's layers do not lie together: they are counted, not named.
-    int64_t layer = s.vpp > 1 ? 0 : planner::StageBegin(input.job.model.layers, s.pp, stage_number);
+    int64_t layer = s.vpp > 1 ? 0 : planner::StageBegin(request.job.model.layers, s.pp, stage_number);
     if (s.pp > 1) text += fmt::format("# stage {}{}\n", stage_number, s.vpp > 1 ? ", its layers counted from 0" : "");
     ++stage_number;
     if (stage.embedding) text += "#   tok_embeddings: reshard_after_forward=True\n";
@@ -105,10 +120,25 @@ tl::unexpected<Error> CannotEmit(EmitTarget target, std::string_view what) {
   return Fail(Code::kInvalidArgument, fmt::format("{}: {}", EmitTargetName(target), what));
 }
 
-Result<std::string> Emit(EmitTarget target, const planner::JobSpec& job, const planner::ClusterSpec& cluster,
-                         const planner::Strategy& strategy, std::span<const planner::StageOperators> operators) {
-  return kWriters[static_cast<size_t>(target)].write(
-      {.job = job, .cluster = cluster, .strategy = strategy, .operators = operators});
+std::optional<EmitTarget> EmitTargetOf(Framework framework) {
+  for (const Writer& writer : kWriters) {
+    if (writer.newest != Framework::kAny && (writer.newest == framework || writer.older == framework)) return writer.target;
+  }
+  return std::nullopt;
+}
+
+Framework FrameworkOf(EmitTarget target, const EmitRequest& request) {
+  const Writer& writer = kWriters[static_cast<size_t>(target)];
+  return request.framework == writer.older ? writer.older : writer.newest;
+}
+
+Result<std::string> Emit(EmitTarget target, const EmitRequest& request) {
+  const Framework framework = FrameworkOf(target, request);
+  if (framework != Framework::kAny) {
+    const auto why = planner::WhyCannotRun(framework, {request.job, request.cluster, request.strategy});
+    if (why) return CannotEmit(target, *why);
+  }
+  return kWriters[static_cast<size_t>(target)].write(request);
 }
 
 }  // namespace weft::formats

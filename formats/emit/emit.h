@@ -1,6 +1,6 @@
-// A plan as the files and command lines that training frameworks take: what `weft plan --emit` prints. Only what the plan
-// decides is written; data, learning rate and checkpoints are the user's. A strategy that the framework cannot run is an
-// error that says which part.
+// A plan as the files and command lines that training frameworks take: what `weft plan --emit` and `--emit-dir` write. Only
+// what the plan decides and what the model computes is written; data, learning rate and checkpoints are the user's. What a
+// program cannot run is an error that says which part; the rules are those of planner/parallelism/framework.h.
 #pragma once
 
 #include <span>
@@ -10,6 +10,7 @@
 
 #include "common/result.h"
 #include "planner/cluster/cluster_spec.h"
+#include "planner/parallelism/framework.h"
 #include "planner/parallelism/operator_sharding.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
@@ -17,25 +18,49 @@
 namespace weft::formats {
 
 enum class EmitTarget {
-  kTorchrun,    ///< a shell line that starts one process per GPU; to be run once on every host
-  kMegatron,    ///< arguments of Megatron-LM's pretrain_gpt.py, one option a line
-  kTorchtitan,  ///< TOML of torchtitan 0.2
-  kDeepSpeed,   ///< JSON configuration of DeepSpeed
-  kNccl,        ///< KEY=VALUE lines as /etc/nccl.conf or NCCL_CONF_FILE take them
+  kTorchrun,        ///< a shell line that starts one process per GPU; to be run once on every host
+  kMegatron,        ///< arguments of Megatron-LM's pretrain_gpt.py, one option a line, values quoted for a shell
+  kTorchtitan,      ///< TOML
+  kDeepSpeed,       ///< JSON configuration
+  kNccl,            ///< KEY=VALUE lines as /etc/nccl.conf or NCCL_CONF_FILE take them
+  kEnvironment,     ///< KEY=VALUE lines that every rank needs besides
+  kMegatronBridge,  ///< overrides of a recipe, one a line
+  kAccelerate,      ///< YAML for `accelerate launch --config_file`
 };
 
-/// "torchrun", "megatron", "torchtitan", "deepspeed", "nccl".
+/// What all writers read. Requires: a strategy that is legal for job and cluster; job.gpus set.
+struct EmitRequest {
+  const planner::JobSpec& job;
+  const planner::ClusterSpec& cluster;
+  const planner::Strategy& strategy;
+  /// Whose files; one that a target does not belong to counts as the target's newest release.
+  planner::Framework framework = planner::Framework::kAny;
+  /// Of a strategy with sharding=osdp, what JobPlan::operators says.
+  std::span<const planner::StageOperators> operators = {};
+};
+
+/// "torchrun", "megatron", ...
 std::string_view EmitTargetName(EmitTarget target);
+/// The target that writes a program's own configuration; nullopt for programs that take none.
+std::optional<EmitTarget> EmitTargetOf(planner::Framework framework);
 
 /// Names split by commas, in order. Errors: kInvalidArgument naming an unknown or repeated one and what was expected.
 [[nodiscard]] Result<std::vector<EmitTarget>> ParseEmitTargets(std::string_view text);
 
-/// The text for `target`, ending in a newline. Requires: a strategy that is legal for job and cluster.
-/// `operators`: of a strategy with sharding=osdp, what JobPlan::operators says; torchrun and torchtitan list it by module
-/// for FSDP2, and say what FSDP2 lacks. Errors: kInvalidArgument for what the target cannot run: "deepspeed: schedule
-/// zb-v, expected 1f1b".
-[[nodiscard]] Result<std::string> Emit(EmitTarget target, const planner::JobSpec& job, const planner::ClusterSpec& cluster,
-                                       const planner::Strategy& strategy,
-                                       std::span<const planner::StageOperators> operators = {});
+/// The text for `target`, ending in a newline. Errors: kInvalidArgument for what the program cannot run:
+/// "deepspeed: pp=4, expected 1: …".
+[[nodiscard]] Result<std::string> Emit(EmitTarget target, const EmitRequest& request);
+
+struct EmittedFile {
+  std::string name;
+  std::string content;
+  bool executable = false;
+};
+
+/// Everything that starts the plan: the program's configuration, environment, NCCL's settings, what else the program must
+/// read (config.json, a module with the model's sizes, a training script), and one script each for torchrun and Slurm that
+/// start as they stand, on random data, and take the user's arguments behind. Errors: as Emit(), and for a framework without
+/// files of its own.
+[[nodiscard]] Result<std::vector<EmittedFile>> EmitFolder(const EmitRequest& request);
 
 }  // namespace weft::formats

@@ -8,27 +8,9 @@
 namespace weft::formats {
 namespace {
 
+using planner::Framework;
+using planner::ModelSpec;
 using planner::Strategy;
-
-constexpr std::pair<std::string_view, std::pair<std::string_view, std::string_view>> kFlavors[] = {
-    {"llama3-8b", {"llama3", "8B"}},
-    {"llama3-70b", {"llama3", "70B"}},
-    {"llama3-405b", {"llama3", "405B"}},
-    {"deepseek-v3", {"deepseek_v3", "671B"}},
-};
-
-std::string ModelTable(const EmitInput& input) {
-  std::string text = "[model]\n";
-  bool known = false;
-  for (const auto& [preset, flavor] : kFlavors) {
-    if (input.job.model.name != preset) continue;
-    known = true;
-    text += fmt::format("name = \"{}\"\nflavor = \"{}\"\n", flavor.first, flavor.second);
-  }
-  if (!known) text += "# name and flavor: those under which your model is registered\n";
-  if (input.job.precision == planner::Precision::kFp8) text += "converters = [\"float8\"]\n";
-  return text;
-}
 
 /// torchtitan's name of a schedule; nullptr for one that it lacks.
 const char* ScheduleClass(planner::ScheduleKind kind) {
@@ -44,81 +26,60 @@ const char* ScheduleClass(planner::ScheduleKind kind) {
   return nullptr;
 }
 
-/// Degrees of replication and of sharding, of which torchtitan multiplies the second by cp: no copy is shared by fewer
-/// ranks than cp. (0, 0): not possible.
+/// Degrees of replication and of sharding, of which torchtitan multiplies the second by cp.
 std::pair<int64_t, int64_t> DataDegrees(const Strategy& s) {
+  if (s.zero_stage == 0) return {s.dp, 1};
   const int64_t group = s.shard_group > 0 ? s.shard_group : s.dp * s.cp;
-  if (s.zero_stage == 0 || group < s.cp) return {s.dp, 1};
-  if (group % s.cp != 0 || s.dp % (group / s.cp) != 0) return {0, 0};
   return {s.dp / (group / s.cp), group / s.cp};
 }
 
-/// The first part of the strategy that torchtitan cannot run, or nothing.
-std::string Obstacle(const EmitInput& input) {
-  const Strategy& s = input.strategy;
-  if (input.job.model.IsCnn()) return "a 3D CNN, expected a transformer";
-  if (s.tensor_mode != planner::TensorMode::k1D) {
-    return fmt::format("tensor mode {}, expected 1d", planner::TensorModeName(s.tensor_mode));
+/// The modules of every chunk, so that stages are cut as they were priced.
+std::string StageModules(const ModelSpec& model, const Strategy& s) {
+  std::string text = "module_fqns_per_model_part = [\n";
+  const int64_t chunks = s.pp * s.vpp;
+  int64_t layer = 0;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    std::string modules = chunk == 0 ? "\"tok_embeddings\"" : "";
+    for (int64_t i = planner::StageLayers(model.layers, chunks, chunk); i > 0; --i) {
+      modules += fmt::format("{}\"layers.{}\"", modules.empty() ? "" : ", ", layer++);
+    }
+    if (chunk == chunks - 1) modules += ", \"norm\", \"output\"";
+    text += fmt::format("  [{}],\n", modules);
   }
-  if (s.zero_stage == 1) return "zero_stage=1, expected 0 (replicas), 2 (shards that stay) or 3";
-  if (s.pp > 1 && ScheduleClass(s.schedule) == nullptr) {
-    return fmt::format("schedule {}, expected gpipe, 1f1b, interleaved or zb-v", planner::ScheduleName(s.schedule));
-  }
-  if (DataDegrees(s).first == 0) {
-    return fmt::format("zero_stage={} shard_group={} with cp={}, expected shards over a multiple of cp", s.zero_stage,
-                       s.shard_group, s.cp);
-  }
-  if (s.cp > 1 && s.context_mode == planner::ContextMode::kUlysses) return "context mode ulysses, expected ring or all-gather";
-  if (s.etp != 1 && s.etp != s.tp) return fmt::format("etp={}, expected 1 or tp={}", s.etp, s.tp);
-  if (s.data_sync == planner::DataSync::kParameterServer) return "a parameter server, expected ring or hierarchical";
-  if (input.job.precision == planner::Precision::kFp16 || input.job.precision == planner::Precision::kFp4) {
-    return fmt::format("precision {}, expected bf16, fp8 or fp32", planner::PrecisionName(input.job.precision));
-  }
-  return "";
+  return text + "]\n";
 }
 
-std::string ParallelismTable(const EmitInput& input) {
-  const Strategy& s = input.strategy;
+std::string ParallelismTable(const EmitRequest& request, Framework framework) {
+  const Strategy& s = request.strategy;
   const auto [replicas, shards] = DataDegrees(s);
   std::string text = "[parallelism]\n";
   const auto add = [&text](std::string_view key, const auto& value) { text += fmt::format("{} = {}\n", key, value); };
-  if (s.cp > 1 && shards == 1) text += "# torchtitan shards parameters over the ranks of cp in any case\n";
   add("data_parallel_replicate_degree", replicas);
   add("data_parallel_shard_degree", shards);
-  text += OperatorComments(input);
+  text += OperatorComments(request);
   add("fsdp_reshard_after_forward", s.zero_stage == 3 && !s.keep_after_forward ? "\"always\"" : "\"never\"");
-  if (s.tp > 1 && !s.sequence_parallel) text += "# torchtitan runs sequence parallelism wherever it runs tensor parallelism\n";
   add("tensor_parallel_degree", s.tp);
   add("pipeline_parallel_degree", s.pp);
   if (s.pp > 1) {
     add("pipeline_parallel_schedule", fmt::format("\"{}\"", ScheduleClass(s.schedule)));
     add("pipeline_parallel_microbatch_size", s.micro_batch);
-    const int64_t chunks = s.pp * s.vpp;
-    if (input.job.model.layers % chunks == 0) {
-      add("pipeline_parallel_layers_per_stage", input.job.model.layers / chunks);
-      add("pipeline_parallel_first_stage_less_layers", 0);
-      add("pipeline_parallel_last_stage_less_layers", 0);
-    } else if ((input.job.model.layers + 2) % chunks == 0) {
-      add("pipeline_parallel_layers_per_stage", (input.job.model.layers + 2) / chunks);
-      add("pipeline_parallel_first_stage_less_layers", 1);
-      add("pipeline_parallel_last_stage_less_layers", 1);
-    }
+    text += StageModules(request.job.model, s);
   }
   add("context_parallel_degree", s.cp);
-  if (s.cp > 1) {
+  if (s.cp > 1 && framework == Framework::kTorchtitan020) {
     add("context_parallel_rotate_method", s.context_mode == planner::ContextMode::kRing ? "\"alltoall\"" : "\"allgather\"");
   }
-  if (input.job.model.IsMoe()) {
+  if (request.job.model.IsMoe()) {
     add("expert_parallel_degree", s.ep);
     add("expert_tensor_parallel_degree", s.etp);
   }
   return text;
 }
 
-/// Full recomputation of n of a stage's layers becomes that of every k-th, as many or more.
-std::string CheckpointTable(const EmitInput& input) {
-  const Strategy& s = input.strategy;
-  const int64_t layers = planner::StageLayers(input.job.model.layers, s.pp, s.pp / 2);
+/// Full recomputation of n of a stage's layers is that of every k-th: planner::RecomputesSome.
+std::string CheckpointTable(const EmitRequest& request) {
+  const Strategy& s = request.strategy;
+  const int64_t layers = request.job.model.layers / s.pp;
   const bool some = s.recompute_layers > 0 && s.recompute_layers < layers;
   switch (s.recompute_layers == 0 ? planner::Recompute::kNone : s.recompute) {
     case planner::Recompute::kNone: break;
@@ -132,21 +93,105 @@ std::string CheckpointTable(const EmitInput& input) {
   return "[activation_checkpoint]\nmode = \"none\"\n";
 }
 
+const char* PythonBool(bool value) { return value ? "True" : "False"; }
+
+std::string MoeArguments(const ModelSpec& model, Framework framework) {
+  const planner::RouterNumerics& router = model.numerics.router;
+  std::string text = fmt::format(
+      "MoEArgs(num_experts={}, num_shared_experts={}, top_k={}, score_func=\"{}\", route_norm={}, route_scale={}, "
+      "score_before_experts=False, use_grouped_mm=True, load_balance_coeff={}",
+      model.experts, model.shared_experts, model.experts_per_token,
+      router.score == planner::RouterScore::kSigmoid ? "sigmoid" : "softmax", PythonBool(router.normalise_top_k),
+      router.scaling_factor, router.expert_bias ? "1e-3" : "None");
+  if (router.groups > 1 && framework == Framework::kTorchtitan) {
+    text += fmt::format(", num_expert_groups={}, num_limited_groups={}", router.groups, router.groups_per_token);
+  }
+  return text + ")";
+}
+
+std::string Llama3Arguments(const ModelSpec& model) {
+  const planner::RopeNumerics& rope = model.numerics.rope;
+  const bool scaled = rope.scaling == planner::RopeScaling::kLlama3;
+  // The inner width is a rounded-up share of 8/3 of the hidden width: round up to the width itself.
+  return fmt::format(
+      "TransformerModelArgs(dim={}, n_layers={}, n_heads={}, n_kv_heads={}, vocab_size={}, ffn_dim_multiplier=1e-3, "
+      "multiple_of={}, norm_eps={}, rope_theta={}, rope_scaling_args=RoPEScalingArgs(scaling_factor={}, low_freq_factor={}, "
+      "high_freq_factor={}, original_max_position_embeddings={}))",
+      model.hidden, model.layers, model.heads, model.kv_heads, model.vocab, model.ffn_hidden, model.numerics.norm_epsilon,
+      rope.theta, scaled ? rope.factor : 1, scaled ? rope.low_frequency_factor : 1, scaled ? rope.high_frequency_factor : 4,
+      scaled && rope.original_positions > 0 ? rope.original_positions : 8192);
+}
+
+std::string Qwen3Arguments(const ModelSpec& model, Framework framework) {
+  std::string text = fmt::format(
+      "Qwen3ModelArgs(dim={}, n_layers={}, n_heads={}, n_kv_heads={}, vocab_size={}, head_dim={}, hidden_dim={}, norm_eps={}, "
+      "rope_theta={}, qk_norm=True, enable_weight_tying={}",
+      model.hidden, model.layers, model.heads, model.kv_heads, model.vocab, model.head_dim, model.ffn_hidden,
+      model.numerics.norm_epsilon, model.numerics.rope.theta, PythonBool(model.tied_embeddings));
+  if (model.IsMoe()) {
+    text += fmt::format(", moe_enabled=True, moe_inter_dim={}, moe_args={}", model.expert_ffn_hidden, MoeArguments(model, framework));
+  }
+  return text + ")";
+}
+
+std::string DeepSeekArguments(const ModelSpec& model, Framework framework) {
+  const planner::RopeNumerics& rope = model.numerics.rope;
+  const bool yarn = rope.scaling == planner::RopeScaling::kYarn;
+  return fmt::format(
+      "DeepSeekV3ModelArgs(vocab_size={}, dim={}, inter_dim={}, moe_inter_dim={}, n_layers={}, n_dense_layers={}, n_heads={}, "
+      "norm_eps={}, q_lora_rank={}, kv_lora_rank={}, qk_nope_head_dim={}, qk_rope_head_dim={}, v_head_dim={}, rope_theta={}, "
+      "rope_factor={}, original_seq_len={}, mscale={}, moe_args={})",
+      model.vocab, model.hidden, model.ffn_hidden, model.expert_ffn_hidden, model.layers, model.first_dense_layers, model.heads,
+      model.numerics.norm_epsilon, model.q_lora_rank, model.kv_lora_rank, model.qk_nope_head_dim, model.qk_rope_head_dim,
+      model.v_head_dim, rope.theta, yarn ? rope.factor : 1, yarn && rope.original_positions > 0 ? rope.original_positions : 4096,
+      yarn && rope.mscale > 0 ? rope.mscale : 1, MoeArguments(model, framework));
+}
+
 }  // namespace
 
-Result<std::string> EmitTorchtitan(const EmitInput& input) {
-  if (const std::string obstacle = Obstacle(input); !obstacle.empty()) {
-    return CannotEmit(EmitTarget::kTorchtitan, obstacle);
+std::string TorchtitanFlavor(const EmitRequest& request) {
+  const Framework framework = FrameworkOf(EmitTarget::kTorchtitan, request);
+  const std::string_view family = planner::TorchtitanFamily(request.job.model);
+  const ModelSpec& model = request.job.model;
+  std::string text = fmt::format("# {}\n# Registers the model's sizes and numerics as flavor \"weft\" of {}: [experimental] "
+                                 "custom_import names this module.\n", PlanSummary(request), family);
+  std::string arguments;
+  if (family == "llama3") {
+    text += "from torchtitan.models.llama3 import llama3_args\n"
+            "from torchtitan.models.llama3.model.args import RoPEScalingArgs, TransformerModelArgs\n\n";
+    arguments = Llama3Arguments(model);
+  } else if (family == "qwen3") {
+    text += "from torchtitan.models.moe import MoEArgs\nfrom torchtitan.models.qwen3 import qwen3_args\n"
+            "from torchtitan.models.qwen3.model.args import Qwen3ModelArgs\n\n";
+    arguments = Qwen3Arguments(model, framework);
+  } else {
+    text += "from torchtitan.models.deepseek_v3 import deepseekv3_args\n"
+            "from torchtitan.models.deepseek_v3.model.args import DeepSeekV3ModelArgs\nfrom torchtitan.models.moe import MoEArgs\n\n";
+    arguments = DeepSeekArguments(model, framework);
   }
-  const Strategy& s = input.strategy;
+  const char* table = family == "llama3" ? "llama3_args" : family == "qwen3" ? "qwen3_args" : "deepseekv3_args";
+  return text + fmt::format("{}[\"weft\"] = {}\n", table, arguments);
+}
+
+Result<std::string> EmitTorchtitan(const EmitRequest& request) {
+  const Framework framework = FrameworkOf(EmitTarget::kTorchtitan, request);
+  const Strategy& s = request.strategy;
   // A pipeline cuts the local batch in micro-batches itself; without one, gradients accumulate over local batches.
-  const int64_t local_batch = s.pp > 1 ? input.job.global_batch / s.dp : s.micro_batch;
-  const bool wide = planner::StorageBytes(input.job.precision) == 4;
+  const int64_t local_batch = s.pp > 1 ? request.job.global_batch / s.dp : s.micro_batch;
+  const bool wide = planner::StorageBytes(request.job.precision) == 4;
+  const bool narrow = request.job.precision == planner::Precision::kFp8;
+  // The loss and layers are compiled in the runs that the model's constants come from. Schedules that split the backward
+  // pass refuse compiled layers.
+  const bool compiled = s.pp == 1 || !planner::SplitsBackward(s.schedule);
   return fmt::format(
-      "# {}\n{}\n[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n"
-      "mixed_precision_param = \"{}\"\n\n{}\n{}",
-      PlanSummary(input), ModelTable(input), local_batch, input.job.global_batch, input.job.sequence,
-      wide ? "float32" : "bfloat16", ParallelismTable(input), CheckpointTable(input));
+      "# {}\n[model]\nname = \"{}\"\nflavor = \"weft\"  # of weft_flavor.py\n{}\n[experimental]\ncustom_import = \"weft_flavor\"\n\n"
+      "{}[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\nmixed_precision_param = \"{}\"\n\n"
+      "[compile]\nenable = {}\n\n{}\n{}",
+      PlanSummary(request), planner::TorchtitanFamily(request.job.model),
+      narrow ? "converters = [\"quantize.linear.float8\"]\n" : "",
+      narrow ? "[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n\n" : "", local_batch, request.job.global_batch,
+      request.job.sequence, wide ? "float32" : "bfloat16", compiled ? "true" : "false", ParallelismTable(request, framework),
+      CheckpointTable(request));
 }
 
 }  // namespace weft::formats

@@ -8,27 +8,28 @@
 
 namespace weft::formats {
 
-/// What one writer reads.
-struct EmitInput {
-  const planner::JobSpec& job;
-  const planner::ClusterSpec& cluster;
-  const planner::Strategy& strategy;
-  std::span<const planner::StageOperators> operators = {};
-};
-
 /// "weft plan: llama3-70b on dgx-h100, 64 GPUs: dp=2 tp=8 …", one printable line for a comment.
-std::string PlanSummary(const EmitInput& input);
+std::string PlanSummary(const EmitRequest& request);
 
 /// What each module does under sharding=osdp, as comment lines; "" otherwise.
-std::string OperatorComments(const EmitInput& input);
+std::string OperatorComments(const EmitRequest& request);
 
 /// kInvalidArgument, "TARGET: …".
 tl::unexpected<Error> CannotEmit(EmitTarget target, std::string_view what);
 
-[[nodiscard]] Result<std::string> EmitTorchrun(const EmitInput& input);
-[[nodiscard]] Result<std::string> EmitMegatron(const EmitInput& input);
-[[nodiscard]] Result<std::string> EmitTorchtitan(const EmitInput& input);
-[[nodiscard]] Result<std::string> EmitDeepSpeed(const EmitInput& input);
-[[nodiscard]] Result<std::string> EmitNccl(const EmitInput& input);
+/// The release whose files `target` writes: the request's framework if the target is its own, else the newest.
+planner::Framework FrameworkOf(EmitTarget target, const EmitRequest& request);
+
+[[nodiscard]] Result<std::string> EmitTorchrun(const EmitRequest& request);
+[[nodiscard]] Result<std::string> EmitMegatron(const EmitRequest& request);
+[[nodiscard]] Result<std::string> EmitTorchtitan(const EmitRequest& request);
+[[nodiscard]] Result<std::string> EmitDeepSpeed(const EmitRequest& request);
+[[nodiscard]] Result<std::string> EmitNccl(const EmitRequest& request);
+[[nodiscard]] Result<std::string> EmitEnvironment(const EmitRequest& request);
+[[nodiscard]] Result<std::string> EmitMegatronBridge(const EmitRequest& request);
+[[nodiscard]] Result<std::string> EmitAccelerate(const EmitRequest& request);
+
+/// torchtitan's Python module that registers the model's sizes and numerics as flavor "weft" of its family.
+std::string TorchtitanFlavor(const EmitRequest& request);
 
 }  // namespace weft::formats

@@ -126,7 +126,8 @@ Result<UniqueFd> Agent::OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap>
   const std::lock_guard lock(mutex_);
   WEFT_ASSIGN_OR_RETURN(UniqueFd policy, policies_.Attach(map->job(), peer.uid, map->segment_version()));
   LogInfo("agent", "process attached",
-          {{"pid", peer.pid}, {"uid", peer.uid}, {"job", map->job()}, {"rank", map->process().rank}});
+          {{"pid", peer.pid}, {"own_pid", map->stated_pid()}, {"uid", peer.uid}, {"job", map->job()},
+           {"rank", map->process().rank}});
   auto reader = std::make_unique<TelemetryReader>(*map);
   auto observations = std::make_unique<ObservationReader>(map->observations(), map->background());
   processes_[peer.connection] = {peer, std::move(map), std::move(reader), std::move(observations)};

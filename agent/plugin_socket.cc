@@ -123,6 +123,10 @@ Result<Body> ReadBody(const abi::MessageHeader& header, const char* body, const 
 Result<std::unique_ptr<PluginSocket>> PluginSocket::Listen(const std::string& run_dir, PluginHandlers handlers) {
   std::unique_ptr<PluginSocket> socket(new PluginSocket);
   socket->handlers_ = std::move(handlers);
+  if (!socket->users_.all_mapped()) {
+    LogWarn("agent", "runs in a user namespace that does not map all users: processes of the others are refused",
+            {{"next", "run it in the host's user namespace, or map the users of the jobs"}});
+  }
   WEFT_RETURN_IF_ERROR(socket->Lock(run_dir));
   WEFT_RETURN_IF_ERROR(socket->Bind());
   socket->wake_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -232,12 +236,12 @@ void PluginSocket::Accept() {
   socklen_t bytes = sizeof credentials;
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return;
   const int key = fd.get();
-  connections_[key] = {std::move(fd), {next_connection_++, credentials.pid, credentials.uid}, false};
+  connections_[key] = {std::move(fd), {{credentials.pid, credentials.uid}, next_connection_++}, std::nullopt};
 }
 
 void PluginSocket::Close(Connection& connection) {
   if (connection.attached) handlers_.detach(connection.peer);
-  connection.attached = false;
+  connection.attached.reset();
 }
 
 bool PluginSocket::Receive(Connection& connection) {
@@ -280,6 +284,21 @@ Status PluginSocket::Handle(Connection& connection, const abi::MessageHeader& he
   }
 }
 
+Status PluginSocket::CheckIdentity(const Connection& connection, const TelemetryMap& map) const {
+  const Peer& peer = connection.peer;
+  if (!users_.Tells(peer.uid)) {
+    return Fail(Code::kUnauthenticated,
+                fmt::format("the user of process {} is not mapped into the agent's user namespace (uid {} stands for all such "
+                            "users): run the agent outside, or map that user", peer.pid, peer.uid));
+  }
+  for (const auto& [fd, other] : connections_) {
+    if (other.attached != map.memory()) continue;
+    return Fail(Code::kUnauthenticated, fmt::format("telemetry segment was brought by process {} already, which still runs; "
+                                                    "process {} needs one of its own", other.peer.pid, peer.pid));
+  }
+  return Ok();
+}
+
 Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello, UniqueFd fd) {
   if (connection.attached) return Fail(Code::kInvalidArgument, "second hello on one connection");
   if (hello.segment_version != abi::kSegmentVersion && hello.segment_version != abi::kPreviousSegmentVersion) {
@@ -288,7 +307,8 @@ Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello
                                                   abi::kPreviousSegmentVersion));
   }
   if (!fd) return Fail(Code::kInvalidArgument, "hello without exactly one descriptor");
-  WEFT_ASSIGN_OR_RETURN(auto map, TelemetryMap::Attach(std::move(fd), connection.peer.pid));
+  WEFT_ASSIGN_OR_RETURN(auto map, TelemetryMap::Attach(std::move(fd), connection.peer));
+  WEFT_RETURN_IF_ERROR(CheckIdentity(connection, *map));
   const std::optional<std::string> job = CheckedJobId(hello.job, sizeof hello.job);
   if (!job || *job != map->job()) {
     return Fail(Code::kUnauthenticated, fmt::format("hello and telemetry segment name different jobs, the latter \"{}\"",
@@ -298,8 +318,9 @@ Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello
     return Fail(Code::kInvalidArgument, fmt::format("hello names segment version {}, the telemetry segment has {}",
                                                     hello.segment_version, map->segment_version()));
   }
+  const MemoryId memory = map->memory();
   WEFT_ASSIGN_OR_RETURN(const UniqueFd policy, handlers_.attach(connection.peer, std::move(map)));
-  connection.attached = true;
+  connection.attached = memory;
   const abi::Policy answer{.segment_version = hello.segment_version};
   return Send(connection.fd.get(), MessageType::kPolicy, &answer, sizeof answer, policy.get());
 }

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "agent/peer_users.h"
 #include "agent/telemetry_map.h"
 #include "common/log_budget.h"
 #include "common/result.h"
@@ -22,11 +23,9 @@
 
 namespace weft::agent {
 
-/// Who is at the other end, by SO_PEERCRED.
-struct Peer {
-  uint64_t connection = 0;  ///< unique in this agent's life
-  pid_t pid = 0;
-  uint32_t uid = 0;
+/// One connection's other end.
+struct Peer : PeerProcess {
+  uint64_t connection = 0;  ///< unique in this agent's life: what a process is known by, since pids may be hidden
 };
 
 /// Called on the socket's thread.
@@ -56,7 +55,7 @@ class PluginSocket {
   struct Connection {
     UniqueFd fd;
     Peer peer;
-    bool attached = false;
+    std::optional<MemoryId> attached;  // its telemetry
   };
 
   PluginSocket() = default;
@@ -68,9 +67,12 @@ class PluginSocket {
   bool Receive(Connection& connection);
   Status Handle(Connection& connection, const abi::MessageHeader& header, const char* body, UniqueFd fd);
   Status HandleHello(Connection& connection, const abi::Hello& hello, UniqueFd fd);
+  /// Whether `connection` may bring `map`: its user is one that can be told from others, and nobody has brought it before.
+  Status CheckIdentity(const Connection& connection, const TelemetryMap& map) const;
   Status HandleEnvironment(Connection& connection, const abi::EnvironmentRequest& request);
   void Close(Connection& connection);
 
+  const PeerUsers users_ = PeerUsers::Read();
   PluginHandlers handlers_;
   std::string path_, lock_path_;
   UniqueFd lock_, listener_, wake_;

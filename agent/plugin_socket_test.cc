@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
-#include <latch>
 #include <mutex>
+#include <semaphore>
 
 #include "agent/testing/plugin.h"
 
@@ -25,7 +25,7 @@ class PluginSocketTest : public ::testing::Test {
           maps_.push_back(std::move(map));
           return UniqueFd(::memfd_create("policy", MFD_CLOEXEC));
         },
-        .detach = [this](const Peer&) { detached_.count_down(); },
+        .detach = [this](const Peer&) { detached_.release(); },
         .environment = [](const std::string& job, const std::string& host) -> std::optional<std::string> {
           if (job != "job-1" || host != "h1") return std::nullopt;
           return "NCCL_NET=weft\nA=b\n";
@@ -50,7 +50,7 @@ class PluginSocketTest : public ::testing::Test {
   std::string job_;
   std::vector<std::string> labels_;
   std::vector<std::unique_ptr<TelemetryMap>> maps_;
-  std::latch detached_{1};
+  std::counting_semaphore<> detached_{0};
   std::unique_ptr<PluginSocket> socket_;
 };
 
@@ -67,7 +67,40 @@ TEST_F(PluginSocketTest, HelloIsAnsweredWithAPolicySegment) {
     EXPECT_EQ(peer_.uid, ::getuid());
     EXPECT_EQ(job_, "job-1");
   }
-  detached_.wait();  // the peer's end closes the process's part
+  detached_.acquire();  // the peer's end closes the process's part
+}
+
+TEST_F(PluginSocketTest, ThePidIsTheKernelsWhateverTheSegmentSays) {
+  const TestSegment segment;
+  segment.segment->process.pid = 1;  // as in a container
+  TestPeer peer(socket_->path());
+  peer.SendHello("job-1", segment.fd.get());
+  const TestReply reply = peer.Receive();
+  ASSERT_EQ(reply.type(), abi::MessageType::kPolicy) << reply.reason();
+  const std::lock_guard lock(mutex_);
+  EXPECT_EQ(maps_.front()->pid(), ::getpid());
+  EXPECT_EQ(maps_.front()->stated_pid(), 1);
+}
+
+TEST_F(PluginSocketTest, ASegmentIsOneProcessesAsLongAsThatRuns) {
+  const TestSegment segment;
+  {
+    TestPeer first(socket_->path());
+    first.SendHello("job-1", segment.fd.get());
+    ASSERT_EQ(first.Receive().type(), abi::MessageType::kPolicy);
+    EXPECT_THAT(Hello(segment).reason(), HasSubstr("was brought by process " + std::to_string(::getpid()) + " already"));
+  }
+  detached_.acquire();
+  EXPECT_EQ(Hello(segment).type(), abi::MessageType::kPolicy) << "it connects again";
+  EXPECT_EQ(Hello(TestSegment()).type(), abi::MessageType::kPolicy) << "another one is welcome at any time";
+}
+
+TEST(TelemetryMap, ASegmentOfAnotherUserIsRefused) {
+  const TestSegment segment;
+  const auto map = TelemetryMap::Attach(segment.Share(), {::getpid(), ::getuid() + 1});
+  ASSERT_FALSE(map);
+  EXPECT_EQ(map.error().code(), Code::kUnauthenticated);
+  EXPECT_THAT(map.error().message(), HasSubstr("was sent by uid " + std::to_string(::getuid() + 1)));
 }
 
 TEST_F(PluginSocketTest, AProcessOfThePreviousVersionIsAnsweredInItsVersion) {
@@ -85,15 +118,13 @@ TEST_F(PluginSocketTest, AProcessOfThePreviousVersionIsAnsweredInItsVersion) {
 }
 
 TEST_F(PluginSocketTest, BadSegmentsAreRefusedWithTheReason) {
-  TestSegment other_version, other_pid, other_layout, other_magic, unterminated, strange("a b");
+  TestSegment other_version, other_layout, other_magic, unterminated, strange("a b");
   other_version.segment->header.version = 7;
-  other_pid.segment->process.pid = ::getpid() + 1;
   other_layout.segment->header.sections[1].entry_bytes = 8;
   other_magic.segment->header.magic = 1;
   std::memset(unterminated.segment->process.job, 'x', sizeof unterminated.segment->process.job);
   const TestSegment unsealed("job-1", 0), short_one("job-1", F_SEAL_SHRINK | F_SEAL_GROW, 4096);
   EXPECT_EQ(Hello(other_version).reason(), "telemetry segment version 7, this agent speaks 2 and 1");
-  EXPECT_THAT(Hello(other_pid).reason(), HasSubstr("was sent by process " + std::to_string(::getpid())));
   EXPECT_THAT(Hello(other_layout).reason(), HasSubstr("entry size"));
   EXPECT_THAT(Hello(other_magic).reason(), HasSubstr("magic"));
   EXPECT_THAT(Hello(unterminated).reason(), HasSubstr("job id"));
@@ -102,7 +133,7 @@ TEST_F(PluginSocketTest, BadSegmentsAreRefusedWithTheReason) {
   EXPECT_THAT(Hello(short_one).reason(), HasSubstr("has 4096 bytes, expected at least"));
   EXPECT_THAT(Hello(TestSegment(), "job-2").reason(), HasSubstr("different jobs"));
   const std::lock_guard lock(mutex_);
-  EXPECT_THAT(labels_, ElementsAre("version", "identity", "layout", "layout", "layout", "layout", "seals", "layout",
+  EXPECT_THAT(labels_, ElementsAre("version", "layout", "layout", "layout", "layout", "seals", "layout",
                                    "identity"));
   EXPECT_TRUE(maps_.empty());
 }

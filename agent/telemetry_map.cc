@@ -28,9 +28,15 @@ Status CheckSeals(int fd) {
   return Ok();
 }
 
-Result<uint64_t> CheckSize(int fd) {
-  struct stat status{};
-  if (::fstat(fd, &status) != 0) return Fail(ErrnoError("look at telemetry segment", errno));
+/// A memfd belongs to the user that its maker was: that much the kernel vouches for. What the segment says of its process
+/// is no proof, and no process in a PID namespace of its own knows the number that the agent sees.
+Status CheckOwner(const struct stat& status, const PeerProcess& peer) {
+  if (status.st_uid == peer.uid) return Ok();
+  return Fail(Code::kUnauthenticated, fmt::format("telemetry segment of uid {} was sent by uid {} (process {}), expected "
+                                                  "a segment that the sender has made", status.st_uid, peer.uid, peer.pid));
+}
+
+Result<uint64_t> CheckSize(int fd, const struct stat& status) {
   const auto bytes = static_cast<uint64_t>(status.st_size);
   if (bytes < sizeof(abi::TelemetrySegment)) {
     // The header decides first: another version may have another size.
@@ -85,9 +91,12 @@ const char* RejectionLabel(Code code) {
   }
 }
 
-Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, pid_t peer) {
+Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, const PeerProcess& peer) {
   WEFT_RETURN_IF_ERROR(CheckSeals(fd.get()));
-  WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, CheckSize(fd.get()));
+  struct stat status{};
+  if (::fstat(fd.get(), &status) != 0) return Fail(ErrnoError("look at telemetry segment", errno));
+  WEFT_RETURN_IF_ERROR(CheckOwner(status, peer));
+  WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, CheckSize(fd.get(), status));
   // Sections that this version does not know may lie behind those it knows; beyond all reason nothing is mapped.
   const size_t mapped = std::min(bytes, kMostMapped);
   void* const data = ::mmap(nullptr, mapped, PROT_READ, MAP_SHARED, fd.get(), 0);
@@ -102,11 +111,9 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, pid_t pe
   map->slots_ = segment->flows;
   map->observations_ = abi::FindObservations(data, mapped);
   map->background_ = abi::FindBackground(data, mapped);
-  map->pid_ = segment->process.pid;
-  if (map->pid_ != peer) {
-    return Fail(Code::kUnauthenticated,
-                fmt::format("telemetry segment of process {} was sent by process {}", map->pid_, peer));
-  }
+  map->pid_ = peer.pid;
+  map->stated_pid_ = segment->process.pid;
+  map->memory_ = {status.st_dev, status.st_ino};
   char job[sizeof segment->process.job];
   std::memcpy(job, segment->process.job, sizeof job);
   std::optional<std::string> checked = CheckedJobId(job, sizeof job);

@@ -1,6 +1,7 @@
 // A process's telemetry segment as the agent sees it: mapped read-only, checked once, never believed afterwards.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <memory>
@@ -14,18 +15,34 @@
 
 namespace weft::agent {
 
+/// Who is at the other end of a connection, by SO_PEERCRED: as it was when it connected, in the agent's own namespaces.
+struct PeerProcess {
+  pid_t pid = 0;  ///< 0: the agent cannot see it, from a PID namespace that the peer is not in
+  uint32_t uid = 0;
+};
+
+/// Two descriptors with the same one share their memory.
+struct MemoryId {
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool operator==(const MemoryId&) const = default;
+};
+
 class TelemetryMap {
  public:
-  /// Maps the segment behind `fd` as sent by process `peer`. Errors, by what is wrong with it: kUnimplemented (another
+  /// Maps the segment behind `fd` as sent by `peer`. Errors, by what is wrong with it: kUnimplemented (another
   /// version), kFailedPrecondition (not sealed against shrinking and growing), kInvalidArgument (layout, job id),
-  /// kUnauthenticated (it says that it belongs to another process).
-  [[nodiscard]] static Result<std::unique_ptr<TelemetryMap>> Attach(UniqueFd fd, pid_t peer);
+  /// kUnauthenticated (another user has made it).
+  [[nodiscard]] static Result<std::unique_ptr<TelemetryMap>> Attach(UniqueFd fd, const PeerProcess& peer);
   ~TelemetryMap();
   TelemetryMap(const TelemetryMap&) = delete;
   TelemetryMap& operator=(const TelemetryMap&) = delete;
 
   const std::string& job() const { return job_; }  ///< as checked at Attach; empty if the launcher gave none
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return pid_; }  ///< the peer's, not what the segment says
+  /// What the process calls itself, in its own PID namespace or out of malice: for people to read, and nothing else.
+  int32_t stated_pid() const { return stated_pid_; }
+  const MemoryId& memory() const { return memory_; }
   uint32_t segment_version() const { return version_; }  ///< abi::kSegmentVersion or kPreviousSegmentVersion
   const abi::ProcessInfo& process() const { return *process_; }
   /// Requires: index < abi::kMaxFlows.
@@ -46,6 +63,8 @@ class TelemetryMap {
   const abi::BackgroundSlot* background_ = nullptr;
   std::string job_;
   pid_t pid_ = 0;
+  int32_t stated_pid_ = 0;
+  MemoryId memory_;
   uint32_t version_ = 0;
 };
 

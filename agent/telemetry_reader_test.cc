@@ -13,7 +13,7 @@ using ::testing::SizeIs;
 class TelemetryReaderTest : public ::testing::Test {
  protected:
   TelemetryReaderTest() {
-    auto map = TelemetryMap::Attach(segment_.Share(), ::getpid());
+    auto map = TelemetryMap::Attach(segment_.Share(), {::getpid(), ::getuid()});
     EXPECT_TRUE(map) << map.error().message();
     map_ = std::move(*map);
     reader_ = std::make_unique<TelemetryReader>(*map_);

@@ -187,7 +187,8 @@ Status NetAdapter<Table, kVersion>::Init(nccl::Logger logger) {
   started_ = true;
   int count = 0;
   WEFT_RETURN_IF_ERROR(Check("devices", table_->devices(&count)));
-  if (count < 1) return Fail(Code::kFailedPrecondition, fmt::format("net plugin \"{}\": has no device", name_));
+  if (count < 1) return Fail(Code::kFailedPrecondition, fmt::format("net plugin \"{}\": has no device, expected one at "
+                                                                          "least; what it logs above says why", name_));
   for (int index = 0; index < count; ++index) WEFT_RETURN_IF_ERROR(AddDevice(index));
   return Ok();
 }

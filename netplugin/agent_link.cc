@@ -1,10 +1,12 @@
 #include "netplugin/agent_link.h"
 
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "netplugin/log.h"
 
@@ -53,13 +55,41 @@ void AgentLink::Connect(uint64_t now) {
   }
   path.copy(address.sun_path, path.size());
   Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid() || connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return;
+  if (!fd.valid() || connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    if (errno != EAGAIN) TellNoAgent(path, errno);  // its queue is full: there is one
+    return;
+  }
   fd_ = std::move(fd);
   if (!SendHello()) {
     Drop(now + kRetryNs);
     return;
   }
   Log(nccl::kLogInfo, "connected to the agent at %s", path.c_str());
+  if (environment_.job_id.empty() && !std::exchange(job_told_, true)) {
+    Log(nccl::kLogWarn, "WEFT_JOB_ID is not set: all processes that name no job count as one; set it to the same on all ranks "
+                        "of a job (weft submit and Slurm's plugin do)");
+  }
+}
+
+void AgentLink::TellNoAgent(const std::string& path, int error) {
+  if (std::exchange(none_told_, true)) return;
+  const bool forbidden = error == EACCES || error == EPERM;
+  const char* next = forbidden ? "let this user open it: the folder needs mode 755, agent.sock 666"
+                     : error == ECONNREFUSED
+                         ? "nobody listens there any more: start weft-agent again"
+                         : "start weft-agent on this host; in a container, mount its folder (WEFT_RUN_DIR names it)";
+  Log(forbidden ? nccl::kLogWarn : nccl::kLogInfo,
+      "no agent at %s (%s): working with default settings, looking again every half second. To have one %s", path.c_str(),
+      std::strerror(error), next);
+}
+
+void AgentLink::TellPolicy() {
+  if (policy_told_ || policies_.current()->generation() == 0) return;
+  policy_told_ = true;
+  const abi::PolicyTable& table = policies_.current()->table();
+  Log(nccl::kLogInfo, "policy in force: epoch %llu, %u flows",
+      static_cast<unsigned long long>(table.epoch.load(std::memory_order_relaxed)),
+      table.count.load(std::memory_order_relaxed));
 }
 
 bool AgentLink::SendHello() {
@@ -124,7 +154,8 @@ void AgentLink::Handle(const abi::MessageHeader& header, const char* body, Fd fd
       std::string reason(body, strnlen(body, std::min<size_t>(header.body_bytes, sizeof(abi::Reject))));
       for (char& c : reason) c = c >= ' ' && c <= '~' ? c : '?';
       if (reason != last_reject_) {
-        Log(nccl::kLogWarn, "the agent refused this process: %s; running without an agent", reason.c_str());
+        Log(nccl::kLogWarn, "the agent refused this process: %s; working with default settings, asking again every 10 s",
+            reason.c_str());
       }
       last_reject_ = reason;
       Drop(now + kRetryRefusedNs);
@@ -144,15 +175,31 @@ void AgentLink::AdoptPolicy(int fd) {
     return;
   }
   policies_.Offer(std::move(mapping));
+  if (!std::exchange(attached_told_, true)) {
+    Log(nccl::kLogInfo, "attached: the agent reads this process's telemetry; its job's policy holds once the controller has "
+                        "decided");
+  }
 }
 
 void AgentLink::Sweep(const Tick& tick) {
-  if (environment_.run_dir.empty() || telemetry_.fd() < 0) return;
+  if (telemetry_.fd() < 0) return;
+  if (environment_.run_dir.empty()) {
+    if (!std::exchange(none_told_, true)) {
+      Log(nccl::kLogInfo, "WEFT_RUN_DIR is empty: no agent is looked for, working with default settings");
+    }
+    return;
+  }
+  // A forked child has its parent's segment and connection: they stay the parent's.
+  if (telemetry_.process().pid != getpid()) {
+    fd_.Reset();
+    return;
+  }
   if (!fd_.valid() && tick.now >= retry_at_) Connect(tick.now);
   while (fd_.valid() && Receive(tick.now)) {
   }
   telemetry_.observed.store(fd_.valid(), std::memory_order_relaxed);
   policies_.Turn();
+  TellPolicy();
   telemetry_.process().policy_epoch.store(policies_.current()->table().epoch.load(std::memory_order_relaxed),
                                           std::memory_order_relaxed);
 }

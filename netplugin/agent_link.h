@@ -26,12 +26,16 @@ class AgentLink final : public BackgroundTask {
 
  private:
   void Connect(uint64_t now);
+  /// Once: why there is no agent, and what to do.
+  void TellNoAgent(const std::string& path, int error);
   bool SendHello();
   /// One message; false when there is none now or the connection is gone.
   bool Receive(uint64_t now);
   void Handle(const abi::MessageHeader& header, const char* body, Fd fd, uint64_t now);
   void AdoptPolicy(int fd);
   void Drop(uint64_t retry_at);
+  /// Once: the first policy is in force.
+  void TellPolicy();
 
   const Environment& environment_;
   Telemetry& telemetry_;
@@ -39,6 +43,7 @@ class AgentLink final : public BackgroundTask {
   Fd fd_;
   uint64_t retry_at_ = 0;
   std::string last_reject_;
+  bool none_told_ = false, job_told_ = false, attached_told_ = false, policy_told_ = false;
 };
 
 }  // namespace weft::net

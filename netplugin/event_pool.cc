@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "netplugin/socket.h"
+
 namespace weft::net {
 namespace {
 
-// A handle has 48 bits of value: 32 of generation above 16 of index + 1.
+// A handle has 48 bits of value: 32 of generation above 16 of index + 1, the top one of which is never used; all of them
+// exclusive-or the pool's key, which has that bit.
 constexpr uint32_t kIndexBits = 16;
-static_assert(EventPool::kCapacity < (1u << kIndexBits));
+constexpr uint64_t kUnusedBit = 1u << (kIndexBits - 1);
+static_assert(EventPool::kCapacity < kUnusedBit);
 
 uint32_t Generation(uint64_t life) { return static_cast<uint32_t>(life >> 32); }
 
@@ -27,6 +31,10 @@ void Reset(Event* event) {
 }
 
 }  // namespace
+
+EventPool::EventPool() : events_(new Event[kCapacity]), key_((RandomBits() >> kIndexBits) | kUnusedBit) {}
+
+uint64_t EventPool::GenerationOf(uint64_t handle) const { return (handle ^ key_) >> kIndexBits; }
 
 Event* EventPool::Take(EventKind kind) {
   Event* event = nullptr;
@@ -64,12 +72,12 @@ void EventPool::Give(Event* event) {
 
 uint64_t EventPool::Handle(const Event* event) const {
   const uint64_t generation = Generation(event->life.load(std::memory_order_relaxed));
-  return generation << kIndexBits | (static_cast<uint64_t>(event - events_.get()) + 1);
+  return (generation << kIndexBits | (static_cast<uint64_t>(event - events_.get()) + 1)) ^ key_;
 }
 
 Event* EventPool::Find(uint64_t handle) {
-  const uint64_t index = handle & ((1u << kIndexBits) - 1);
-  const uint64_t generation = handle >> kIndexBits;
+  const uint64_t index = (handle ^ key_) & ((1u << kIndexBits) - 1);
+  const uint64_t generation = GenerationOf(handle);
   if (index == 0 || index > kCapacity || (generation & 1) == 0) return nullptr;
   Event* event = &events_[index - 1];
   return Generation(event->life.load(std::memory_order_acquire)) == generation ? event : nullptr;
@@ -80,7 +88,7 @@ Event* EventPool::AddChild(uint64_t handle) {
   if (!event) return nullptr;
   uint64_t life = event->life.load(std::memory_order_acquire);
   do {
-    if (Generation(life) != handle >> kIndexBits || (life & kChildren) == kChildren) return nullptr;
+    if (Generation(life) != GenerationOf(handle) || (life & kChildren) == kChildren) return nullptr;
   } while (!event->life.compare_exchange_weak(life, life + 1, std::memory_order_acq_rel, std::memory_order_acquire));
   event->children.fetch_add(1, std::memory_order_relaxed);
   return event;
@@ -91,7 +99,7 @@ bool EventPool::MarkStopped(uint64_t handle) {
   if (!event) return false;
   uint64_t life = event->life.load(std::memory_order_acquire);
   do {
-    if (Generation(life) != handle >> kIndexBits || (life & kStopped) != 0) return false;
+    if (Generation(life) != GenerationOf(handle) || (life & kStopped) != 0) return false;
   } while (!event->life.compare_exchange_weak(life, life | kStopped, std::memory_order_acq_rel,
                                               std::memory_order_acquire));
   return true;
@@ -107,7 +115,7 @@ bool EventPool::End(Event* event) {
 bool EventPool::EndNow(uint64_t handle, Event* event) {
   uint64_t life = event->life.load(std::memory_order_acquire);
   do {
-    if (Generation(life) != handle >> kIndexBits) return false;
+    if (Generation(life) != GenerationOf(handle)) return false;
   } while (!event->life.compare_exchange_weak(life, (uint64_t{Generation(life)} + 1) << 32, std::memory_order_acq_rel,
                                               std::memory_order_acquire));
   return true;

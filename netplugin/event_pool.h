@@ -2,7 +2,8 @@
 //
 // What NCCL holds as an event handle is an index and a generation, never an address: NCCL has been seen to stop events
 // twice, to change the state of stopped ones and to hand over parents that are gone (NVIDIA/nccl#1658, #1992, #2112), and
-// such a call finds another generation and does nothing.
+// such a call finds another generation and does nothing. Each pool has a key of its own in its handles: with PXN those of
+// another process come here, and where both run in containers both may be process 1.
 #pragma once
 
 #include <atomic>
@@ -49,7 +50,7 @@ class EventPool {
  public:
   static constexpr uint32_t kCapacity = 16384;
 
-  EventPool() : events_(new Event[kCapacity]) {}
+  EventPool();
 
   /// A live event, all its fields as in a new one; nullptr when all are taken. Complexity: O(1). Threads: any.
   Event* Take(EventKind kind);
@@ -80,7 +81,10 @@ class EventPool {
   static constexpr uint64_t kStopped = uint64_t{1} << 31;
   static constexpr uint64_t kChildren = kStopped - 1;
 
+  uint64_t GenerationOf(uint64_t handle) const;
+
   const std::unique_ptr<Event[]> events_;
+  const uint64_t key_;  // random
   // Head of the free list: a count that changes with every take (high) and index + 1 (low; 0: empty).
   std::atomic<uint64_t> free_{0};
   std::atomic<uint32_t> used_{0};

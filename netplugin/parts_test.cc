@@ -14,8 +14,10 @@
 
 #include "netplugin/devices.h"
 #include "netplugin/environment.h"
+#include "netplugin/log.h"
 #include "netplugin/policy.h"
 #include "netplugin/telemetry.h"
+#include "netplugin/testing/log_capture.h"
 #include "netplugin/wire.h"
 
 namespace weft::net {
@@ -114,6 +116,57 @@ TEST(Devices, RealInterfacesComeBeforeBridgesBeforeLoopback) {
   EXPECT_EQ(ChooseInterfaces(all, environment)[0].address.family, AF_INET6);
   environment.interfaces = "none";
   EXPECT_TRUE(ChooseInterfaces(all, environment).empty());
+}
+
+TEST(Devices, WhatIsNotUsedIsNamedWithTheReason) {
+  std::vector<Interface> all = {Make("lo", 0, true), Make("eth0", 0), Make("eth1", 0), Make("eth2", 0), Make("ib0", 0),
+                                Make("lo", AF_INET, true), Make("eth0", AF_INET), Make("docker0", AF_INET)};
+  all[2].up = all[2].carrier = false;
+  all[3].carrier = false;
+  Environment environment;
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(PassedOver(all, ChooseInterfaces(all, environment), environment),
+            (Texts{"lo (loopback, taken only where nothing else can be)", "eth1 (down)", "eth2 (no carrier)",
+                   "ib0 (no address)", "docker0 (container bridge, taken only where nothing but loopback can be)"}));
+  environment.interfaces = "ib0";
+  ASSERT_TRUE(ChooseInterfaces(all, environment).empty());
+  EXPECT_EQ(PassedOver(all, {}, environment),
+            (Texts{"lo (excluded by NCCL_SOCKET_IFNAME)", "eth0 (excluded by NCCL_SOCKET_IFNAME)", "eth1 (down)",
+                   "eth2 (no carrier)", "ib0 (no address)", "docker0 (excluded by NCCL_SOCKET_IFNAME)"}));
+  environment.interfaces = "";
+  environment.family = AF_INET6;
+  EXPECT_EQ(PassedOver(all, {}, environment)[1], "eth0 (no address of NCCL_SOCKET_FAMILY)");
+}
+
+TEST(Devices, WhereNoneIsLeftTheSettingsAndAWayOutAreNamed) {
+  const std::vector<Interface> all = {Make("lo", AF_INET, true), Make("eth0", AF_INET)};
+  Environment environment;
+  environment.interfaces = "ib0";
+  EXPECT_EQ(WhyNoInterface(all, environment).head,
+            "devices: none. NCCL_SOCKET_IFNAME=\"ib0\" leaves no interface that is up and has an address:");
+  EXPECT_EQ(WhyNoInterface(all, environment).next,
+            "let an interface through that can be used, such as NCCL_SOCKET_IFNAME=eth0, or unset NCCL_SOCKET_IFNAME");
+  environment.family = AF_INET6;
+  EXPECT_NE(WhyNoInterface(all, environment).head.find("\"ib0\" and NCCL_SOCKET_FAMILY=\"AF_INET6\" leave"), std::string::npos);
+  EXPECT_EQ(WhyNoInterface({}, environment).next, "bring an interface up and give it an address");
+}
+
+TEST(Log, AListIsBrokenBetweenItsEntriesAndCountedWhereItIsLong) {
+  testing::LogCapture::Clear();
+  SetLogger(&testing::LogCapture::Logger);
+  LogList(nccl::kLogInfo, "seen:", std::vector<std::string>(70, std::string(60, 'x')));
+  SetLogger(nullptr);
+  const std::vector<std::string> lines = testing::LogCapture::Lines();
+  ASSERT_GT(lines.size(), 1u);
+  size_t entries = 0;
+  for (const std::string& line : lines) {
+    for (size_t at = line.find(std::string(60, 'x')); at != std::string::npos; at = line.find(std::string(60, 'x'), at + 60)) {
+      ++entries;
+    }
+  }
+  EXPECT_EQ(entries, 64u);
+  EXPECT_TRUE(lines.front().starts_with("NET/Weft: seen: xx"));
+  EXPECT_TRUE(lines.back().ends_with("and 6 more"));
 }
 
 TEST(Devices, SpeedAndPciPathComeFromSysfs) {

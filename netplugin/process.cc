@@ -1,6 +1,9 @@
 #include "netplugin/process.h"
 
+#include <unistd.h>
+
 #include <mutex>
+#include <string>
 
 #include "netplugin/log.h"
 #include "netplugin/rdma/port.h"
@@ -34,8 +37,18 @@ struct Unload {
 };
 static Unload g_unload;
 
+/// The first lines of the log: who speaks, and which settings were refused.
+static Environment Announced(Environment environment, int net_version) {
+  const std::string face = net_version > 0 ? "net v" + std::to_string(net_version) : "tuner or profiler first";
+  const auto known = [](int number) { return number < 0 ? std::string("unknown") : std::to_string(number); };
+  Log(nccl::kLogInfo, "version %s, %s, job \"%s\", rank %s of %s, process %d", WEFT_VERSION, face.c_str(),
+      environment.job_id.c_str(), known(environment.rank).c_str(), known(environment.world).c_str(), getpid());
+  for (const std::string& problem : environment.problems) Log(nccl::kLogWarn, "%s", problem.c_str());
+  return environment;
+}
+
 Process::Process(int net_version)
-    : environment_(ReadEnvironment()),
+    : environment_(Announced(ReadEnvironment(), net_version)),
       devices_(rdma::ChooseDevices(environment_)),
       telemetry_(Telemetry::Create(environment_, net_version)),
       observer_(telemetry_->observations()),
@@ -46,13 +59,6 @@ Process::Process(int net_version)
       services_{environment_, *telemetry_, policies_, background_},
       connector_(services_),
       rdma_connector_(std::make_unique<rdma::RdmaConnector>(services_)) {
-  for (const std::string& problem : environment_.problems) Log(nccl::kLogWarn, "%s", problem.c_str());
-  std::string names;
-  for (const Device& device : devices_) {
-    names += (names.empty() ? "" : ", ") + device.name + " " + device.address.Text();
-  }
-  Log(nccl::kLogInfo, "net v%d, job \"%s\", rank %d, devices: %s", net_version, environment_.job_id.c_str(),
-      environment_.rank, names.empty() ? "none" : names.c_str());
   background_.Add(&agent_);
   background_.Add(&watchdog_);
   background_.Add(&profiler_);

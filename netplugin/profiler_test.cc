@@ -168,6 +168,14 @@ TEST_F(ProfilerTest, AnotherProcessesParentIsNotFollowed) {
   EXPECT_EQ(counters().busy_ns.load(), 0u) << "the collective of this process had no part in it";
 }
 
+TEST_F(ProfilerTest, NorIsThatOfOneWithTheSamePidInAnotherContainer) {
+  EventPool theirs, ours;
+  const uint64_t handle = theirs.Handle(theirs.Take(EventKind::kOperation));
+  const uint64_t own = ours.Handle(ours.Take(EventKind::kOperation));
+  EXPECT_NE(ours.Find(own), nullptr);
+  EXPECT_EQ(ours.AddChild(handle), nullptr) << "the first event of each, and yet not the same";
+}
+
 TEST_F(ProfilerTest, KernelsGiveTheTimeOnTheGpu) {
   const uint64_t coll = StartAllReduce(0, 0);
   profiler_.Stop(coll, 0);

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <sys/auxv.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -108,7 +109,10 @@ uint64_t RandomBits() {
   uint64_t bits = 0;
   if (getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {
     // Before the kernel's generator is seeded: unique enough for a flow id, which is no secret.
-    bits = (NowNs() ^ (static_cast<uint64_t>(getpid()) << 40)) * 0x9E3779B97F4A7C15u;
+    // Of processes that are 1 in their containers the kernel's random bytes of each program's start tell which.
+    uint64_t start = 0;
+    if (const auto* random = reinterpret_cast<const void*>(getauxval(AT_RANDOM))) std::memcpy(&start, random, sizeof start);
+    bits = (start ^ NowNs() ^ (static_cast<uint64_t>(getpid()) << 40)) * 0x9E3779B97F4A7C15u;
   }
   return bits;
 }

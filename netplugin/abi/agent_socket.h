@@ -1,5 +1,6 @@
 // Messages on the agent's Unix socket, `<run-dir>/agent.sock`, SOCK_SEQPACKET: one message per packet, each a
-// MessageHeader and its body. The agent knows the peer's uid and pid by SO_PEERCRED and believes no field in their place.
+// MessageHeader and its body. The agent knows the peer's uid and pid by SO_PEERCRED and believes no field in their place:
+// a process in a PID namespace of its own has another number there, and to the agent maybe none (0).
 //
 //   plugin -> agent  kHello + telemetry fd          agent -> plugin  kPolicy + policy fd, or kReject
 //   plugin -> agent  (closes when the process ends)

@@ -55,7 +55,7 @@ static_assert(sizeof(Section) == 24 && sizeof(SegmentHeader) == 216);
 /// Who the process is. Written once, before the segment is passed on.
 struct ProcessInfo {
   char job[64];       ///< NUL-terminated job id; empty if the launcher gave none
-  int32_t pid;
+  int32_t pid;        ///< in the process's own PID namespace: 1 in every other container. A label, which nobody relies on
   int32_t rank;       ///< rank in the job, -1 if unknown
   int32_t world;      ///< ranks of the job, -1 if unknown
   int32_t net_version;///< N of the ncclNetPlugin_vN in use

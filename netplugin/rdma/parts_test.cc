@@ -227,7 +227,12 @@ TEST(RdmaPorts, AnActivePortThatCannotBeUsedIsPresent) {
   EXPECT_THAT(ports.usable, IsEmpty());
   EXPECT_FALSE(ports.why.empty());
   EXPECT_FALSE(FindPorts({.devices = "nobody1"}, sysfs.path()).present);
-  EXPECT_FALSE(FindPorts({.devices = "^nobody0"}, sysfs.path()).present);
+  const Ports excluded = FindPorts({.devices = "^nobody0"}, sysfs.path());
+  EXPECT_FALSE(excluded.present);
+  EXPECT_TRUE(excluded.excluded);
+  EXPECT_THAT(excluded.why, HasSubstr("NCCL_IB_HCA=\"^nobody0\""));
+  EXPECT_THAT(excluded.passed_over, ::testing::ElementsAre("nobody0:1 (excluded by NCCL_IB_HCA)",
+                                                           "nobody1:1 (state \"1: DOWN\")"));
 }
 
 TEST(RdmaPorts, TheFilterIsNcclsOwn) {

@@ -146,6 +146,8 @@ struct Ports {
   bool present = false;  ///< an active port that the filter lets through, whether or not it can be used
   std::vector<std::shared_ptr<Port>> usable;
   std::string why;       ///< of what is present and not usable, the last reason
+  bool excluded = false;  ///< some active port is kept out by the filter
+  std::vector<std::string> passed_over;  ///< what is there and not usable, as "DEVICE:PORT (why not)"
 };
 
 /// Looks at `sysfs` first: a host without RDMA pays a folder listing and loads nothing.

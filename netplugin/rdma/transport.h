@@ -98,13 +98,15 @@ struct RdmaDevices {
   bool present = false;  ///< the host has active RDMA ports, whether or not they can be used
   std::vector<Device> devices;
   std::string why;
+  bool excluded = false;  ///< NCCL_IB_HCA keeps an active port out
+  std::vector<std::string> passed_over;  ///< ports that are there and not offered, as "DEVICE:PORT (why not)"
 };
 
 /// `meeting`: the address on which ends meet, of the first usable interface.
 RdmaDevices FindRdmaDevices(const RdmaEnvironment& environment, const std::vector<Device>& meeting);
 
 /// What the plugin offers: WEFT_TRANSPORT's choice; under auto RDMA where it is, and then nothing else: a cluster
-/// whose RDMA does not work through this plugin is better served by NCCL's own.
+/// whose RDMA does not work through this plugin is better served by NCCL's own. Logs what it took and what not.
 std::vector<Device> ChooseDevices(const Environment& environment);
 
 }  // namespace weft::net::rdma

@@ -88,11 +88,18 @@ void KeepUnused(const JsonFields& fields, std::string_view type, std::vector<std
   }
 }
 
+/// What transformers once wrote into every file.
+void ExpectOneStack(JsonFields& fields) {
+  fields.Expect("is_encoder_decoder", false);
+  fields.Expect("add_cross_attention", false);
+}
+
 void ReadFamily(JsonFields& fields, const HfFamily& family, HfModel* read) {
   ModelSpec& model = read->model;
   if (model.name.empty()) model.name = fields.Text("_name_or_path", "");
   if (model.name.empty()) model.name = family.model_type;
   family.read(fields, &model);
+  ExpectOneStack(fields);
   if (fields.Has("vision_config")) fields.Note("vision_config", "the vision tower is left out, the text model alone planned");
   if (!fields.failed()) CheckSize(model, fields);
   KeepUnused(fields, family.model_type, &read->unused);
@@ -110,6 +117,7 @@ void ReadInside(JsonFields& fields, const json& object, const HfFamily& family, 
   JsonFields inner(text, fields.source(), "text_config.");
   ReadFamily(inner, family, read);
   fields.Skip("tie_word_embeddings");
+  ExpectOneStack(fields);
   if (fields.Has("vision_config")) fields.Note("vision_config", "the vision tower is left out, the text model alone planned");
   KeepUnused(fields, type, &read->unused);
   fields.Adopt(inner);

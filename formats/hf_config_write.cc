@@ -97,11 +97,12 @@ json Dense(const ModelSpec& model) {
 
 json Gpt2(const ModelSpec& model) {
   const planner::ModelNumerics& numerics = model.numerics;
+  const double kept = model.dropout ? 1 : 0;  // a spec without dropout may carry its family's rates
   json object = {{"model_type", "gpt2"}, {"n_layer", model.layers}, {"n_embd", model.hidden}, {"n_head", model.heads},
                  {"n_inner", model.ffn_hidden}, {"n_positions", model.max_positions},
                  {"activation_function", ActivationName(numerics.activation)},
                  {"layer_norm_epsilon", numerics.norm_epsilon}, {"initializer_range", numerics.initializer_range},
-                 {"attn_pdrop", numerics.attention_dropout}, {"resid_pdrop", numerics.hidden_dropout},
+                 {"attn_pdrop", kept * numerics.attention_dropout}, {"resid_pdrop", kept * numerics.hidden_dropout},
                  {"embd_pdrop", numerics.embedding_dropout}};
   if (model.flash_attention) object["_attn_implementation"] = "flash_attention_2";
   return object;

@@ -38,7 +38,6 @@ void ReadGpt2(JsonFields& fields, ModelSpec* model) {
   fields.Expect("scale_attn_weights", true);
   fields.Expect("scale_attn_by_inverse_layer_idx", false);
   fields.Expect("reorder_and_upcast_attn", false);
-  fields.Expect("add_cross_attention", false);
 }
 
 void ReadLlamaBody(JsonFields& fields, ModelSpec* model) {

@@ -72,7 +72,6 @@ void ReadBertBody(JsonFields& fields, ModelSpec* model) {
     fields.Reject("position_embedding_type", fmt::format("value \"{}\", expected \"absolute\"", OneLine(kind, 60)));
   }
   fields.Expect("is_decoder", false);
-  fields.Expect("add_cross_attention", false);
 }
 
 void ReadBert(JsonFields& fields, ModelSpec* model) {

@@ -10,22 +10,28 @@ struct KnownKeys {
   std::string_view keys;
 };
 
-// A null or a false of a key that transformers once wrote into every file is the same as no such key.
 constexpr KnownKeys kKnown[] = {
     {"names the file or its code", "",
-     "_name_or_path architectures auto_map model_type _class_name _diffusers_version transformers_version name_or_path"},
+     "_name_or_path architectures auto_map model_type _class_name _diffusers_version transformers_version name_or_path "
+     "tokenizer_class _commit_hash"},
     {"which number stands for which token", "", "image_token_index vision_feature_layer boi_token_index eoi_token_index"},
-    {"how the checkpoint is stored", "", "torch_dtype dtype quantization_config unsloth_version unsloth_fixed torchscript"},
+    {"how the checkpoint is stored", "", "torch_dtype dtype quantization_config unsloth_version unsloth_fixed torchscript use_bfloat16"},
     {"how text is generated", "",
      "use_cache cache_implementation generation_config task_specific_params do_sample temperature top_k top_p max_length "
-     "min_length num_beams num_return_sequences repetition_penalty length_penalty no_repeat_ngram_size"},
+     "min_length num_beams num_beam_groups num_return_sequences repetition_penalty length_penalty no_repeat_ngram_size "
+     "diversity_penalty early_stopping typical_p bad_words_ids suppress_tokens begin_suppress_tokens remove_invalid_values "
+     "encoder_no_repeat_ngram_size exponential_decay_length_penalty prefix"},
     {"what a forward pass returns", "",
-     "output_attentions output_hidden_states output_router_logits return_dict output_past"},
+     "output_attentions output_hidden_states output_router_logits return_dict return_dict_in_generate output_past "
+     "output_scores"},
     {"the head of a classifier that is not trained", "",
      "id2label label2id num_labels problem_type finetuning_task classifier_dropout"},
-    {"how attention is implemented; gpt2 takes it", "", "_attn_implementation attn_implementation _flash_attn_2_enabled"},
+    {"how attention is implemented; gpt2 takes it", "",
+     "_attn_implementation attn_implementation _attn_implementation_autoset _flash_attn_2_enabled"},
     {"how inference is split", "", "pretraining_tp ep_size"},
-    {"how transformers saves memory", "", "gradient_checkpointing"},
+    {"how transformers saves memory", "", "gradient_checkpointing chunk_size_feed_forward"},
+    {"of models with a decoder beside an encoder", "",
+     "is_decoder tie_encoder_decoder cross_attention_hidden_size tf_legacy_loss pruned_heads"},
     {"repeats the tokenizer's limit", "", "model_max_length"},
     {"repeats n_positions", "gpt2", "n_ctx"},
     {"the head of a classifier that is not trained", "gpt2",

@@ -132,6 +132,15 @@ void ReadDeepSeek(JsonFields& fields, bool v3, ModelSpec* model) {
 void ReadDeepSeekV2(JsonFields& fields, ModelSpec* model) { ReadDeepSeek(fields, false, model); }
 void ReadDeepSeekV3(JsonFields& fields, ModelSpec* model) { ReadDeepSeek(fields, true, model); }
 
+/// What the family's class takes where a file says nothing of scaling.
+void SetGptOssRope(ModelSpec* model) {
+  planner::RopeNumerics& rope = model->numerics.rope;
+  rope.scaling = planner::RopeScaling::kYarn;
+  rope.factor = 32;
+  rope.original_positions = 4096;
+  rope.truncate = false;
+}
+
 /// Source: arXiv 2508.10925. The activation that the file calls silu is x·sigmoid(1.702 x), clamped, with an offset of one.
 void ReadGptOss(JsonFields& fields, ModelSpec* model) {
   model->architecture = Architecture::kGptOss;
@@ -153,6 +162,7 @@ void ReadGptOss(JsonFields& fields, ModelSpec* model) {
   model->expert_ffn_hidden = model->ffn_hidden;
   ReadAuxLoss(fields, 0.001, model);
   ReadRope(fields, {.theta = 150'000}, model);
+  if (!fields.Holds("rope_scaling") && !fields.Holds("rope_parameters")) SetGptOssRope(model);
   ReadWindow(fields, AttentionWindow::kSliding, "sliding_window", ReadWindowSize(fields, 128),
              [](int64_t layer) { return layer % 2 == 0; }, model);
 }

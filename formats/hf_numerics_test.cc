@@ -84,6 +84,10 @@ TEST(HfNumerics, GptOssHasSinksBiasesAndItsOwnActivation) {
   EXPECT_EQ(model.numerics.glu_limit, 7);
   EXPECT_EQ(model.numerics.glu_offset, 1);
   EXPECT_FALSE(model.numerics.rope.truncate);
+  std::string silent = Text("gpt-oss-20b");
+  const size_t begin = silent.find("\"rope_scaling\""), end = silent.find("},", begin);
+  silent.erase(begin, end + 2 - begin);
+  EXPECT_EQ(ParseHfConfig(silent, "c")->numerics, model.numerics) << "the class's own";
   EXPECT_EQ(model.attention_window, 128);
   EXPECT_TRUE(model.IsLocalLayer(0));
   EXPECT_FALSE(model.IsLocalLayer(1));

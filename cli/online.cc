@@ -83,6 +83,7 @@ int Ask(const OnlineOptions& options, const std::function<Result<Response>(Contr
 
 Result<v1::JobSpec> ReadJob(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const formats::JobFile file, formats::ReadJobYaml(path));
+  for (const std::string& warning : file.warnings) fmt::print(stderr, "warning: {}\n", warning);
   v1::JobSpec spec;
   spec.set_job_id(file.job.name);
   spec.set_name(file.job.name);

@@ -11,6 +11,7 @@
 #include <limits>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "cli/plan_report.h"
 #include "common/clock.h"
@@ -98,12 +99,15 @@ Status WriteFolder(const std::string& folder, const formats::EmitRequest& reques
 
 Result<planner::JobSpec> MakeJob(const PlanCommandOptions& options) {
   planner::JobSpec job;
-  WEFT_ASSIGN_OR_RETURN(job.model, formats::ResolveModel(options.model));
+  WEFT_ASSIGN_OR_RETURN(formats::HfModel read, formats::ResolveHfModel(options.model));
+  job.model = std::move(read.model);
   WEFT_ASSIGN_OR_RETURN(job.precision, formats::ParsePrecision(options.precision));
   job.name = job.model.name;
   job.global_batch = options.global_batch;
   job.sequence = options.sequence;
   job.gpus = options.gpus;
+  if (auto warning = formats::PositionsWarning(job.model, job.sequence)) read.warnings.push_back(std::move(*warning));
+  for (const std::string& warning : read.warnings) fmt::print(stderr, "warning: {}\n", warning);
   return job;
 }
 

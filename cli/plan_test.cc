@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "common/exit_code.h"
@@ -65,6 +67,20 @@ TEST(RunPlan, PrintsTheContractsKeys) {
   for (const char* key : {"strategies", "evaluated", "pruned", "seconds", "threads", "strategies_per_second"}) {
     EXPECT_TRUE(root.at("search").contains(key)) << key;
   }
+}
+
+TEST(RunPlan, WarnsOfKeysThatItDoesNotUseAndOfSequencesBeyondItsPositions) {
+  const std::string path = testing::TempDir() + "/weft_plan_model.json";
+  std::ofstream(path) << R"({"model_type": "llama", "_name_or_path": "tiny", "hidden_size": 64, "intermediate_size": 128,
+      "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 256, "max_position_embeddings": 512, "novelty": 1})";
+  PlanCommandOptions arguments = Gpt2();
+  arguments.model = path;
+  const Ran ran = Call(arguments);
+  std::remove(path.c_str());
+  EXPECT_EQ(ran.exit, kExitDone);
+  EXPECT_EQ(ran.err, "warning: " + path + ": keys not used: novelty\n" +
+                         "warning: tiny: sequences of 1024 tokens, made for max_position_embeddings = 512: expected "
+                         "rope_scaling, such as yarn, by a factor of 2\n");
 }
 
 TEST(RunPlan, ShardingPerOperatorIsCountedAndListed) {

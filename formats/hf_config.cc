@@ -1,11 +1,15 @@
 #include "formats/hf_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "formats/cnn3d_config.h"
+#include "formats/hf_reader.h"
 #include "formats/json_fields.h"
 #include "formats/one_line.h"
 #include "formats/read_file.h"
@@ -15,16 +19,7 @@ namespace weft::formats {
 namespace {
 
 using nlohmann::json;
-using planner::Architecture;
-using planner::Attention;
 using planner::ModelSpec;
-
-// Far above any model there is; a model at all of these limits at once is refused by CheckSize.
-constexpr int64_t kMaxLayers = 10'000;
-constexpr int64_t kMaxWidth = 1 << 20;
-constexpr int64_t kMaxExperts = 1 << 16;
-constexpr int64_t kMaxVocab = 1 << 24;
-constexpr int64_t kMaxPositions = 1 << 28;
 
 /// Refuses a model whose parameters would not fit 63 bits a few times over.
 void CheckSize(const ModelSpec& model, JsonFields& fields) {
@@ -36,188 +31,179 @@ void CheckSize(const ModelSpec& model, JsonFields& fields) {
   const double experts = real(model.experts) * real(model.expert_ffn_hidden) +
                          real(model.shared_experts) * real(model.shared_expert_ffn_hidden);
   const double layer = 4 * heads * widest + 3 * h * (real(model.ffn_hidden) + experts + real(model.experts)) + 2 * h * widest;
-  const double all = real(model.layers) * layer + h * (2 * real(model.vocab) + real(model.max_positions));
+  const double edges = 2 * real(model.vocab) + real(model.max_positions) + real(model.token_types) + real(model.classes) +
+                       real(model.patch_inputs) + real(model.patch_outputs);
+  const double modulation = real(model.layers) * (real(model.condition_classes) + (model.condition_classes > 0 ? 7 * h : 0));
+  const double all = real(model.layers) * layer + h * (edges + modulation);
   if (all > 1e17) fields.Reject(fmt::format("about {:.0e} parameters, expected fewer than 1e17", all));
 }
 
-void ReadGpt2(JsonFields& fields, ModelSpec* model) {
-  model->architecture = Architecture::kGpt2;
-  model->layers = fields.Integer("n_layer", 1, kMaxLayers);
-  model->hidden = fields.Integer("n_embd", 1, kMaxWidth);
-  model->heads = fields.Integer("n_head", 1, kMaxWidth);
-  fields.Divides("n_head", model->heads, "n_embd", model->hidden);
-  model->kv_heads = model->heads;
-  model->head_dim = model->hidden / model->heads;
-  model->ffn_hidden = fields.Integer("n_inner", 1, 4 * kMaxWidth, 4 * model->hidden);
-  model->vocab = fields.Integer("vocab_size", 1, kMaxVocab);
-  model->max_positions = fields.Integer("n_positions", 1, kMaxPositions);
-  model->tied_embeddings = fields.Boolean("tie_word_embeddings", true);
-  model->dropout = fields.Number("attn_pdrop", 0, 1, 0.1) > 0 || fields.Number("resid_pdrop", 0, 1, 0.1) > 0;
-  model->flash_attention = fields.Text("_attn_implementation", "eager") != "eager";
-}
-
-/// What all families since Llama share: RMS norms, rotary positions, SwiGLU, fused attention, no dropout.
-void ReadModern(JsonFields& fields, ModelSpec* model) {
-  model->layers = fields.Integer("num_hidden_layers", 1, kMaxLayers);
-  model->hidden = fields.Integer("hidden_size", 1, kMaxWidth);
-  model->heads = fields.Integer("num_attention_heads", 1, kMaxWidth);
-  model->vocab = fields.Integer("vocab_size", 1, kMaxVocab);
-  model->max_positions = fields.Integer("max_position_embeddings", 1, kMaxPositions);
-  model->tied_embeddings = fields.Boolean("tie_word_embeddings", false);
-  model->gated_mlp = model->rms_norm = model->flash_attention = true;
-  model->dropout = model->learned_positions = model->mlp_bias = false;
-  model->attention_bias = model->attention_output_bias = false;
-}
-
-void ReadHeads(JsonFields& fields, ModelSpec* model, int64_t head_dim) {
-  model->kv_heads = fields.Integer("num_key_value_heads", 1, kMaxWidth, model->heads);
-  fields.Divides("num_key_value_heads", model->kv_heads, "num_attention_heads", model->heads);
-  if (model->kv_heads < model->heads) model->attention = Attention::kGroupedQuery;
-  if (fields.Has("head_dim") || head_dim > 0) {
-    model->head_dim = fields.Integer("head_dim", 1, kMaxWidth, head_dim);
-  } else {
-    fields.Divides("num_attention_heads", model->heads, "hidden_size", model->hidden);
-    model->head_dim = model->hidden / model->heads;
-  }
-}
-
-/// llama and mistral; also the dense part of what follows.
-void ReadLlama(JsonFields& fields, ModelSpec* model) {
-  model->architecture = Architecture::kLlama;
-  ReadModern(fields, model);
-  ReadHeads(fields, model, 0);
-  model->ffn_hidden = fields.Integer("intermediate_size", 1, 4 * kMaxWidth);
-  model->attention_bias = model->attention_output_bias = fields.Boolean("attention_bias", false);
-  model->mlp_bias = fields.Boolean("mlp_bias", false);
-}
-
-void ReadQwen2(JsonFields& fields, ModelSpec* model) {
-  ReadLlama(fields, model);
-  model->attention_bias = true;  // Q, K and V always have one, the output never
-  model->attention_output_bias = false;
-}
-
-void ReadQwen3(JsonFields& fields, ModelSpec* model) {
-  model->architecture = Architecture::kLlama;
-  ReadModern(fields, model);
-  ReadHeads(fields, model, 128);
-  model->ffn_hidden = fields.Integer("intermediate_size", 1, 4 * kMaxWidth);
-  model->attention_bias = model->attention_output_bias = fields.Boolean("attention_bias", false);
-  model->query_key_norm = true;
-}
-
-void ReadExperts(JsonFields& fields, const char* count, ModelSpec* model) {
-  model->experts = fields.Integer(count, 1, kMaxExperts);
-  model->experts_per_token = fields.Integer("num_experts_per_tok", 1, kMaxExperts);
-  if (model->experts_per_token > model->experts) {
-    fields.Reject("num_experts_per_tok", fmt::format("value {}, expected at most {} = {}", model->experts_per_token, count,
-                                                     model->experts));
-  }
-}
-
-void ReadMixtral(JsonFields& fields, ModelSpec* model) {
-  ReadLlama(fields, model);
-  model->architecture = Architecture::kMixtral;
-  ReadExperts(fields, "num_local_experts", model);
-  model->expert_ffn_hidden = model->ffn_hidden;
-}
-
-void ReadQwenExperts(JsonFields& fields, ModelSpec* model) {
-  model->architecture = Architecture::kQwenMoe;
-  ReadExperts(fields, "num_experts", model);
-  model->expert_ffn_hidden = fields.Integer("moe_intermediate_size", 1, 4 * kMaxWidth);
-  model->moe_layer_period = fields.Integer("decoder_sparse_step", 1, kMaxLayers, 1);
-  model->first_dense_layers = fields.CountUp("mlp_only_layers", model->layers);
-}
-
-void ReadQwen2Moe(JsonFields& fields, ModelSpec* model) {
-  ReadQwen2(fields, model);
-  ReadQwenExperts(fields, model);
-  model->shared_experts = 1;
-  model->shared_expert_ffn_hidden = fields.Integer("shared_expert_intermediate_size", 1, 4 * kMaxWidth);
-  model->shared_expert_gate = true;
-}
-
-void ReadQwen3Moe(JsonFields& fields, ModelSpec* model) {
-  ReadQwen3(fields, model);
-  ReadQwenExperts(fields, model);
-}
-
-void ReadDeepSeek(JsonFields& fields, ModelSpec* model) {
-  model->architecture = Architecture::kDeepSeek;
-  ReadModern(fields, model);
-  model->kv_heads = model->heads;
-  model->attention = Attention::kLatent;
-  model->q_lora_rank = fields.Integer("q_lora_rank", 1, kMaxWidth, 0);
-  model->kv_lora_rank = fields.Integer("kv_lora_rank", 1, kMaxWidth);
-  model->qk_nope_head_dim = fields.Integer("qk_nope_head_dim", 1, kMaxWidth);
-  model->qk_rope_head_dim = fields.Integer("qk_rope_head_dim", 1, kMaxWidth);
-  model->v_head_dim = model->head_dim = fields.Integer("v_head_dim", 1, kMaxWidth);
-  model->attention_bias = model->attention_output_bias = fields.Boolean("attention_bias", false);
-  model->ffn_hidden = fields.Integer("intermediate_size", 1, 4 * kMaxWidth);
-  if (!fields.Has("n_routed_experts")) return;  // the family's class allows a dense model
-  ReadExperts(fields, "n_routed_experts", model);
-  model->expert_ffn_hidden = fields.Integer("moe_intermediate_size", 1, 4 * kMaxWidth);
-  model->shared_experts = fields.Integer("n_shared_experts", 0, kMaxExperts, 0);
-  model->shared_expert_ffn_hidden = model->shared_experts > 0 ? model->expert_ffn_hidden : 0;
-  model->first_dense_layers = fields.Integer("first_k_dense_replace", 0, model->layers, 0);
-  model->moe_layer_period = fields.Integer("moe_layer_freq", 1, kMaxLayers, 1);
-}
-
-struct Family {
+/// Configurations of several towers, and the family of the text model, which is planned.
+struct Composite {
   std::string_view model_type;
-  void (*read)(JsonFields& fields, ModelSpec* model);
+  std::string_view text_type;
 };
-constexpr Family kFamilies[] = {
-    {"gpt2", ReadGpt2},           {"llama", ReadLlama},          {"mistral", ReadLlama},     {"mixtral", ReadMixtral},
-    {"qwen2", ReadQwen2},         {"qwen2_moe", ReadQwen2Moe},   {"qwen3", ReadQwen3},       {"qwen3_moe", ReadQwen3Moe},
-    {"deepseek_v2", ReadDeepSeek}, {"deepseek_v3", ReadDeepSeek},
-};
+constexpr Composite kComposites[] = {{"gemma3", "gemma3_text"},
+                                     {"llama4", "llama4_text"},
+                                     {"qwen2_vl", "qwen2_vl_text"},
+                                     {"qwen2_5_vl", "qwen2_5_vl_text"}};
+
+std::string_view TextType(std::string_view model_type) {
+  for (const Composite& composite : kComposites) {
+    if (composite.model_type == model_type) return composite.text_type;
+  }
+  return model_type;
+}
+
+/// The reader of `type`; on failure nullptr, and an error that names all.
+const HfFamily* FindFamily(JsonFields& fields, std::string_view type) {
+  std::string known;
+  for (const std::span<const HfFamily> families : {DenseFamilies(), MixtureFamilies(), EncoderFamilies()}) {
+    for (const HfFamily& family : families) {
+      if (family.model_type == type) return &family;
+      known += std::string(family.model_type) + ", ";
+    }
+  }
+  for (const Composite& composite : kComposites) known += std::string(composite.model_type) + ", ";
+  fields.Reject("model_type", fmt::format("{}, expected one of {}{}",
+                                          type.empty() ? "missing" : "value \"" + OneLine(type, 60) + "\"", known,
+                                          kCnn3dModelType));
+  return nullptr;
+}
+
+/// The file's family: its model_type, or what diffusers has in its place.
+std::string FamilyName(JsonFields& fields) {
+  const std::string type = fields.Text("model_type", "");
+  const std::string name = fields.Text("_class_name", "");
+  const bool dit = name == kDitClass || (name == "Transformer2DModel" && fields.Text("norm_type", "") == "ada_norm_zero");
+  return type.empty() && dit ? std::string(kDitClass) : type;
+}
+
+/// Keeps of the unread keys those that may matter.
+void KeepUnused(const JsonFields& fields, std::string_view type, std::vector<std::string>* unused) {
+  for (const std::string& key : fields.Unread()) {
+    const size_t dot = key.rfind('.');
+    const std::string_view last = dot == key.npos ? std::string_view(key) : std::string_view(key).substr(dot + 1);
+    if (WhyIgnored(type, last).empty()) unused->push_back(OneLine(key, 60));
+  }
+}
+
+/// What transformers once wrote into every file.
+void ExpectOneStack(JsonFields& fields) {
+  fields.Expect("is_encoder_decoder", false);
+  fields.Expect("add_cross_attention", false);
+}
+
+void ReadFamily(JsonFields& fields, const HfFamily& family, HfModel* read) {
+  ModelSpec& model = read->model;
+  if (model.name.empty()) model.name = fields.Text("_name_or_path", "");
+  if (model.name.empty()) model.name = family.model_type;
+  family.read(fields, &model);
+  ExpectOneStack(fields);
+  if (fields.Has("vision_config")) fields.Note("vision_config", "the vision tower is left out, the text model alone planned");
+  if (!fields.failed()) CheckSize(model, fields);
+  KeepUnused(fields, family.model_type, &read->unused);
+}
+
+/// The text model's keys are in an object of their own.
+void ReadInside(JsonFields& fields, const json& object, const HfFamily& family, std::string_view type, HfModel* read) {
+  if (fields.Object("text_config") == nullptr) return;
+  json text = object.at("text_config");
+  if (!text.contains("tie_word_embeddings") && fields.Has("tie_word_embeddings")) {
+    text["tie_word_embeddings"] = object.at("tie_word_embeddings");
+  }
+  read->model.name = fields.Text("_name_or_path", "");
+  if (read->model.name.empty()) read->model.name = type;
+  JsonFields inner(text, fields.source(), "text_config.");
+  ReadFamily(inner, family, read);
+  fields.Skip("tie_word_embeddings");
+  ExpectOneStack(fields);
+  if (fields.Has("vision_config")) fields.Note("vision_config", "the vision tower is left out, the text model alone planned");
+  KeepUnused(fields, type, &read->unused);
+  fields.Adopt(inner);
+}
+
+/// One line for all keys, and one for every note.
+std::vector<std::string> Warnings(std::string_view source, const std::vector<std::string>& unused,
+                                  const std::vector<std::string>& notes) {
+  constexpr size_t kMostNamed = 24;
+  std::vector<std::string> warnings;
+  if (!unused.empty()) {
+    const size_t named = std::min(unused.size(), kMostNamed);
+    std::string line = fmt::format("{}: keys not used: {}", source,
+                                   fmt::join(unused.begin(), unused.begin() + static_cast<std::ptrdiff_t>(named), ", "));
+    if (named < unused.size()) line += fmt::format(" and {} more", unused.size() - named);
+    warnings.push_back(line);
+  }
+  for (const std::string& note : notes) warnings.push_back(fmt::format("{}: {}", source, note));
+  return warnings;
+}
 
 }  // namespace
 
-Result<ModelSpec> ParseHfConfig(std::string_view text, std::string_view source_name) {
+Result<HfModel> ParseHfModel(std::string_view text, std::string_view source_name) {
   if (text.starts_with("PK\x03\x04")) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("{}: a zip archive, perhaps of TorchScript, expected the model's config.json", source_name));
   }
   WEFT_ASSIGN_OR_RETURN(const json object, ParseJsonObject(text, source_name));
   JsonFields fields(object, source_name);
-  const std::string type = fields.Text("model_type", "");
+  const std::string type = FamilyName(fields);
   WEFT_RETURN_IF_ERROR(fields.Finish());
-  if (type == kCnn3dModelType) return ReadCnn3d(object, source_name);
-  std::string known;
-  for (const Family& family : kFamilies) {
-    if (type == family.model_type) {
-      ModelSpec model;
-      model.name = fields.Text("_name_or_path", "");
-      if (model.name.empty()) model.name = type;
-      family.read(fields, &model);
-      if (!fields.failed()) CheckSize(model, fields);
-      WEFT_RETURN_IF_ERROR(fields.Finish());
-      return model;
-    }
-    known += std::string(family.model_type) + ", ";
+  HfModel read;
+  if (type == kCnn3dModelType) {
+    WEFT_ASSIGN_OR_RETURN(read.model, ReadCnn3d(object, source_name));
+    return read;
   }
-  fields.Reject("model_type", fmt::format("{}, expected one of {}{}",
-                                          type.empty() ? "missing" : "value \"" + OneLine(type, 60) + "\"", known,
-                                          kCnn3dModelType));
-  return Fail(fields.Finish().error());
+  const HfFamily* family = FindFamily(fields, TextType(type));
+  WEFT_RETURN_IF_ERROR(fields.Finish());
+  if (TextType(type) != type && fields.Has("text_config")) {
+    ReadInside(fields, object, *family, type, &read);
+  } else {
+    ReadFamily(fields, *family, &read);
+  }
+  WEFT_RETURN_IF_ERROR(fields.Finish());
+  read.warnings = Warnings(source_name, read.unused, fields.notes());
+  return read;
 }
 
-Result<ModelSpec> ReadHfConfig(const std::string& path) {
+Result<HfModel> ReadHfModel(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  return ParseHfConfig(text, path);
+  return ParseHfModel(text, path);
 }
 
-Result<ModelSpec> ResolveModel(const std::string& name) {
-  if (auto preset = planner::FindModelPreset(name)) return *preset;
-  Result<ModelSpec> read = ReadHfConfig(name);
+Result<HfModel> ResolveHfModel(const std::string& name) {
+  if (auto preset = planner::FindModelPreset(name)) return HfModel{.model = std::move(*preset), .unused = {}, .warnings = {}};
+  Result<HfModel> read = ReadHfModel(name);
   if (!read && read.error().code() == Code::kNotFound) {
     return Fail(Code::kNotFound, fmt::format("model \"{}\": no such file, and no preset: expected a config.json or one of {}",
                                              name, planner::ModelPresetNames()));
   }
   return read;
+}
+
+Result<ModelSpec> ParseHfConfig(std::string_view text, std::string_view source_name) {
+  WEFT_ASSIGN_OR_RETURN(HfModel read, ParseHfModel(text, source_name));
+  return std::move(read.model);
+}
+
+Result<ModelSpec> ReadHfConfig(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(HfModel read, ReadHfModel(path));
+  return std::move(read.model);
+}
+
+Result<ModelSpec> ResolveModel(const std::string& name) {
+  WEFT_ASSIGN_OR_RETURN(HfModel read, ResolveHfModel(name));
+  return std::move(read.model);
+}
+
+std::optional<std::string> PositionsWarning(const ModelSpec& model, int64_t sequence) {
+  if (!model.Rotates() || model.IsCnn() || sequence <= model.max_positions) return std::nullopt;
+  const double factor = std::ceil(static_cast<double>(sequence) / static_cast<double>(model.max_positions));
+  const bool scaled = model.numerics.rope.scaling != planner::RopeScaling::kNone;
+  return fmt::format("{}: sequences of {} tokens, made for max_position_embeddings = {}: expected {} by a factor of {}",
+                     model.name, sequence, model.max_positions,
+                     scaled ? "rope_scaling to stretch further," : "rope_scaling, such as yarn,", factor);
 }
 
 }  // namespace weft::formats

@@ -1,4 +1,5 @@
 // Every family's config.json, by the published size of one of its checkpoints.
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@ using planner::Attention;
 using planner::ModelSpec;
 
 std::string Text(std::string_view name) {
-  for (const testing::ConfigSample& sample : testing::kModelConfigs) {
+  for (const testing::ConfigSample& sample : testing::ModelConfigs()) {
     if (sample.name == name) return sample.text;
   }
   ADD_FAILURE() << name;
@@ -29,17 +30,31 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
 }
 
 TEST(HfFamilies, HaveThePublishedParameterCounts) {
-  for (const testing::ConfigSample& sample : testing::kModelConfigs) {
+  for (const testing::ConfigSample& sample : testing::ModelConfigs()) {
     const Result<ModelSpec> model = ParseHfConfig(sample.text, sample.name);
     ASSERT_TRUE(model) << model.error().message();
     EXPECT_EQ(planner::ParameterCount(*model), sample.parameters) << sample.name;
   }
 }
 
+TEST(HfFamilies, EveryKeyIsUsedOrKnownNotToMatterOrNamed) {
+  for (const testing::ConfigSample& sample : testing::ModelConfigs()) {
+    const Result<HfModel> read = ParseHfModel(sample.text, "c");
+    ASSERT_TRUE(read) << read.error().message();
+    EXPECT_EQ(fmt::format("{}", fmt::join(read->unused, ", ")), sample.unused) << sample.name;
+    std::vector<std::string> expected;
+    if (*sample.unused != 0) expected.push_back(std::string("c: keys not used: ") + sample.unused);
+    if (*sample.note != 0) expected.push_back(std::string("c: ") + sample.note);
+    EXPECT_EQ(read->warnings, expected) << sample.name;
+  }
+}
+
 TEST(HfFamilies, WhatIsWrittenIsReadBack) {
-  for (const testing::ConfigSample& sample : testing::kModelConfigs) {
+  for (const testing::ConfigSample& sample : testing::ModelConfigs()) {
     const ModelSpec model = ParseHfConfig(sample.text, sample.name).value();
-    EXPECT_EQ(ParseHfConfig(WriteHfConfig(model), "written").value(), model) << WriteHfConfig(model);
+    const HfModel written = ParseHfModel(WriteHfConfig(model), "written").value();
+    EXPECT_EQ(written.model, model) << WriteHfConfig(model);
+    EXPECT_THAT(written.unused, ::testing::IsEmpty()) << WriteHfConfig(model);
   }
   for (const char* name : {"gpt2-xl", "gpt3-175b", "llama3-405b", "mixtral-8x22b", "deepseek-v3", "megatron-1008b"}) {
     const ModelSpec model = planner::FindModelPreset(name).value();
@@ -74,7 +89,8 @@ TEST(HfFamilies, DeepSeekLiteHasNoLatentQuery) {
 TEST(HfFamilies, Gpt2SaysWhetherItDropsOutAndKeepsScores) {
   const std::string text = Text("gpt2");
   EXPECT_TRUE(ParseHfConfig(text, "c")->KeepsDropoutMasks());
-  const std::string quiet = Replaced(text, "\"attn_pdrop\": 0.1", "\"attn_pdrop\": 0.0, \"resid_pdrop\": 0");
+  const std::string quiet = Replaced(Replaced(text, "\"attn_pdrop\": 0.1", "\"attn_pdrop\": 0.0"),
+                                     "\"resid_pdrop\": 0.1", "\"resid_pdrop\": 0");
   EXPECT_FALSE(ParseHfConfig(quiet, "c")->KeepsDropoutMasks());
   const std::string fused = Replaced(text, "\"n_head\"", "\"_attn_implementation\": \"sdpa\", \"n_head\"");
   EXPECT_FALSE(ParseHfConfig(fused, "c")->KeepsScores());
@@ -102,7 +118,7 @@ TEST(HfFamilies, EachFaultNamesFileKeyValueAndExpectation) {
   const Fault faults[] = {
       {"mixtral-8x7b", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9",
        "key \"num_experts_per_tok\": value 9, expected at most num_local_experts = 8"},
-      {"mixtral-8x7b", ", \"num_experts_per_tok\": 2", "", "key \"num_experts_per_tok\": missing, expected an integer from 1"},
+      {"mixtral-8x7b", "\"num_experts_per_tok\": 2", "\"x\": 0", "key \"num_experts_per_tok\": missing, expected an integer from 1"},
       {"mixtral-8x7b", "\"num_local_experts\": 8", "\"num_local_experts\": 0", "key \"num_local_experts\": value 0"},
       {"mistral-7b", "\"num_key_value_heads\": 8", "\"num_key_value_heads\": 5",
        "key \"num_key_value_heads\": value 5, expected a divisor of num_attention_heads = 32"},
@@ -113,7 +129,7 @@ TEST(HfFamilies, EachFaultNamesFileKeyValueAndExpectation) {
        "key \"mlp_only_layers\": value [3,5], expected at most 48 layers counted up from 0"},
       {"qwen1.5-moe-a2.7b", "\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0",
        "key \"decoder_sparse_step\": value 0, expected an integer from 1"},
-      {"deepseek-v2", "\"kv_lora_rank\": 512, ", "", "key \"kv_lora_rank\": missing, expected an integer from 1"},
+      {"deepseek-v2", "\"kv_lora_rank\": 512", "\"x\": 0", "key \"kv_lora_rank\": missing, expected an integer from 1"},
       {"deepseek-v2", "\"first_k_dense_replace\": 1", "\"first_k_dense_replace\": 61",
        "key \"first_k_dense_replace\": value 61, expected an integer from 0 to 60"},
       {"deepseek-v2", "\"n_routed_experts\": 160", "\"n_routed_experts\": [160]",

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "formats/hf_config.h"
 #include "formats/one_line.h"
 #include "formats/read_file.h"
@@ -22,7 +24,9 @@ Status ReadModel(const std::string& name, const std::string& folder, JobFile* fi
   }
   const std::string path = name.starts_with('/') || folder.empty() ? name : folder + "/" + name;
   WEFT_ASSIGN_OR_RETURN(file->model_config_json, ReadFile(path));
-  WEFT_ASSIGN_OR_RETURN(file->job.model, ParseHfConfig(file->model_config_json, path));
+  WEFT_ASSIGN_OR_RETURN(HfModel read, ParseHfModel(file->model_config_json, path));
+  file->job.model = std::move(read.model);
+  file->warnings = std::move(read.warnings);
   return Ok();
 }
 
@@ -61,6 +65,7 @@ Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name
   if (Status read = ReadModel(model, folder, &file); !read) {
     return Fail(read.error().WithContext(fmt::format("{}: key \"model\"", source_name)));
   }
+  if (auto warning = PositionsWarning(file.job.model, file.job.sequence)) file.warnings.push_back(std::move(*warning));
   return file;
 }
 

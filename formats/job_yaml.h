@@ -28,6 +28,7 @@ struct JobFile {
   std::vector<std::string> hosts;
   int64_t ranks_per_host = 1;
   std::string framework;
+  std::vector<std::string> warnings;   ///< one line each, about the model: HfModel::warnings and PositionsWarning()
 };
 
 /// Errors: kNotFound for a missing file (the job's or its model's); kInvalidArgument naming file, line, key, value and

@@ -26,6 +26,10 @@ bool IsIntegerWithin(const json& value, int64_t least, int64_t most) {
   return value.is_number_integer() && value.get<int64_t>() >= least && value.get<int64_t>() <= most;
 }
 
+bool IsNumberWithin(const json& value, double least, double most) {
+  return value.is_number() && value.get<double>() >= least && value.get<double>() <= most;
+}
+
 /// "[json.exception.parse_error.101] parse error at line 3, column 5: ...": the code in front tells users nothing.
 std::string WithoutCode(std::string_view what) {
   const size_t bracket = what.find("] ");
@@ -64,7 +68,17 @@ Result<json> ParseJsonObject(std::string_view text, std::string_view source) {
 JsonFields::JsonFields(const json& object, std::string_view source, std::string place)
     : object_(object), source_(source), place_(std::move(place)) {}
 
-bool JsonFields::Has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+bool JsonFields::Has(const char* key) const {
+  read_.insert(key);
+  return object_.contains(key) && !object_.at(key).is_null();
+}
+
+bool JsonFields::Holds(const char* key) const {
+  read_.insert(key);
+  return object_.contains(key);
+}
+
+bool JsonFields::IsNumber(const char* key) const { return Has(key) && object_.at(key).is_number(); }
 
 const json* JsonFields::Required(const char* key, std::string_view expected) {
   if (Has(key)) return &object_.at(key);
@@ -85,12 +99,17 @@ int64_t JsonFields::Integer(const char* key, int64_t least, int64_t most, int64_
   return Has(key) ? Integer(key, least, most) : otherwise;
 }
 
+double JsonFields::Number(const char* key, double least, double most) {
+  const std::string expected = fmt::format("a number from {} to {}", least, most);
+  const json* value = Required(key, expected);
+  if (value == nullptr) return least;
+  if (IsNumberWithin(*value, least, most)) return value->get<double>();
+  Reject(key, fmt::format("value {}, expected {}", Shown(*value), expected));
+  return least;
+}
+
 double JsonFields::Number(const char* key, double least, double most, double otherwise) {
-  if (!Has(key)) return otherwise;
-  const json& value = object_.at(key);
-  if (value.is_number() && value.get<double>() >= least && value.get<double>() <= most) return value.get<double>();
-  Reject(key, fmt::format("value {}, expected a number from {} to {}", Shown(value), least, most));
-  return otherwise;
+  return Has(key) ? Number(key, least, most) : otherwise;
 }
 
 bool JsonFields::Boolean(const char* key, bool otherwise) {
@@ -141,6 +160,45 @@ int64_t JsonFields::CountUp(const char* key, int64_t most) {
   return 0;
 }
 
+int64_t JsonFields::CountOf(const char* key, int64_t otherwise) {
+  if (!Has(key)) return otherwise;
+  const json* object = Object(key);
+  return object == nullptr || object->empty() ? otherwise : static_cast<int64_t>(object->size());
+}
+
+template <typename T, typename Good>
+std::vector<T> JsonFields::ListOf(const char* key, const Good& good, std::string_view expected) {
+  std::vector<T> values;
+  if (!Has(key)) return values;
+  const json& list = object_.at(key);
+  if (!list.is_array()) {
+    Reject(key, fmt::format("value {}, expected a list, each {}", Shown(list), expected));
+    return values;
+  }
+  for (const json& value : list) {
+    if (!good(value)) {
+      Reject(key, fmt::format("entry {}: value {}, expected {}", values.size(), Shown(value), expected));
+      return values;
+    }
+    values.push_back(value.get<T>());
+  }
+  return values;
+}
+
+std::vector<int64_t> JsonFields::Integers(const char* key, int64_t least, int64_t most) {
+  return ListOf<int64_t>(key, [=](const json& value) { return IsIntegerWithin(value, least, most); },
+                         fmt::format("an integer from {} to {}", least, most));
+}
+
+std::vector<double> JsonFields::Numbers(const char* key, double least, double most) {
+  return ListOf<double>(key, [=](const json& value) { return IsNumberWithin(value, least, most); },
+                        fmt::format("a number from {} to {}", least, most));
+}
+
+std::vector<std::string> JsonFields::Texts(const char* key) {
+  return ListOf<std::string>(key, [](const json& value) { return value.is_string(); }, "a string");
+}
+
 const json* JsonFields::List(const char* key) {
   const json* value = Required(key, "a list");
   if (value == nullptr || value->is_array()) return value;
@@ -159,6 +217,41 @@ void JsonFields::Divides(const char* key, int64_t divisor, const char* of, int64
   if (dividend % divisor != 0) {
     Reject(key, fmt::format("value {}, expected a divisor of {} = {}", divisor, of, dividend));
   }
+}
+
+std::optional<JsonFields> JsonFields::Inside(const char* key) {
+  if (!Has(key)) return std::nullopt;
+  const json* object = Object(key);
+  if (object == nullptr) return std::nullopt;
+  return JsonFields(*object, source_, place_ + key + ".");
+}
+
+void JsonFields::Skip(const char* key) { read_.insert(key); }
+
+void JsonFields::Expect(const char* key, bool planned) {
+  const bool value = Boolean(key, planned);
+  if (value != planned) Note(key, fmt::format("value {}, planned as {}", value, planned));
+}
+
+void JsonFields::Note(const char* key, std::string_view what) {
+  read_.insert(key);
+  notes_.push_back(fmt::format("key \"{}{}\": {}", place_, key, what));
+}
+
+void JsonFields::Adopt(const JsonFields& inner) {
+  if (error_.empty()) error_ = inner.error_;
+  const std::vector<std::string> unread = inner.Unread();
+  unread_inside_.insert(unread_inside_.end(), unread.begin(), unread.end());
+  notes_.insert(notes_.end(), inner.notes_.begin(), inner.notes_.end());
+}
+
+std::vector<std::string> JsonFields::Unread() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object_.items()) {
+    if (!value.is_null() && !read_.contains(key)) keys.push_back(place_ + key);
+  }
+  keys.insert(keys.end(), unread_inside_.begin(), unread_inside_.end());
+  return keys;
 }
 
 void JsonFields::Reject(const char* key, std::string_view what) {

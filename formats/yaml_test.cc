@@ -197,9 +197,11 @@ TEST(JobYaml, IsReadWithItsModel) {
 TEST(JobYaml, TheModelsPathIsRelativeToTheFile) {
   const std::string folder = testing::TempDir();
   std::ofstream(folder + "/weft_job_model.json") << R"({"model_type": "gpt2", "n_layer": 3, "n_embd": 8, "n_head": 2,
-      "n_positions": 16, "vocab_size": 256})";
+      "n_positions": 16, "vocab_size": 256, "unheard_of": 1})";
   std::ofstream(folder + "/weft_job.yaml") << Replaced(kJob, "model: gpt2", "model: weft_job_model.json");
-  EXPECT_EQ(ReadJobYaml(folder + "/weft_job.yaml").value().job.model.layers, 3);
+  const JobFile file = ReadJobYaml(folder + "/weft_job.yaml").value();
+  EXPECT_EQ(file.job.model.layers, 3);
+  EXPECT_THAT(file.warnings, ElementsAre(folder + "/weft_job_model.json: keys not used: unheard_of"));
   std::remove((folder + "/weft_job_model.json").c_str());
   const Result<JobFile> missing = ReadJobYaml(folder + "/weft_job.yaml");
   ASSERT_FALSE(missing);

@@ -32,7 +32,7 @@ Status CheckTransformer(const ModelSpec& model) {
                                  "model experts per token", model.experts_per_token,
                                  fmt::format("1 to the {} experts", model.experts)));
   }
-  WEFT_RETURN_IF_ERROR(Positive("model vocabulary", model.vocab));
+  if (!model.IsImage()) WEFT_RETURN_IF_ERROR(Positive("model vocabulary", model.vocab));
   return Ok();
 }
 
@@ -42,9 +42,13 @@ Status CheckJob(const JobSpec& job, const ClusterSpec& cluster) {
   if (!model.IsCnn()) WEFT_RETURN_IF_ERROR(CheckTransformer(model));
   WEFT_RETURN_IF_ERROR(Positive("global_batch", job.global_batch));
   WEFT_RETURN_IF_ERROR(Positive("sequence", job.sequence));
-  if (model.learned_positions) {
-    WEFT_RETURN_IF_ERROR(Require(job.sequence <= model.max_positions, "sequence", job.sequence,
-                                 fmt::format("at most the {} positions of {}", model.max_positions, model.name)));
+  if (model.IsImage()) {
+    WEFT_RETURN_IF_ERROR(Require(job.sequence == model.image_tokens, "sequence", job.sequence,
+                                 fmt::format("the {} tokens that {} makes of an image", model.image_tokens, model.name)));
+  } else if (model.learned_positions) {
+    const int64_t most = model.UsablePositions();
+    WEFT_RETURN_IF_ERROR(Require(job.sequence <= most, "sequence", job.sequence,
+                                 fmt::format("at most the {} positions of {}", most, model.name)));
   }
   WEFT_RETURN_IF_ERROR(Positive("cluster nodes", cluster.nodes));
   WEFT_RETURN_IF_ERROR(Positive("cluster GPUs per node", cluster.gpus_per_node));

@@ -203,6 +203,9 @@ TEST(Plan, BadQuestionsAreErrorsThatNameFieldValueAndExpectation) {
   EXPECT_THAT(message(Job("gpt2", 0, 1024), {}), HasSubstr("global_batch: 0, expected a positive number"));
   EXPECT_THAT(message(Job("gpt2", 8, 4096), {}),
               HasSubstr("sequence: 4096, expected at most the 1024 positions of gpt2"));
+  JobSpec image = Job("gpt2", 8, 256);
+  image.model.image_tokens = 197;
+  EXPECT_THAT(message(image, {}), HasSubstr("sequence: 256, expected the 197 tokens that gpt2 makes of an image"));
   EXPECT_THAT(message(Job("gpt2", 8, 1024), {.fix = {{"dq", 8}}}),
               HasSubstr("fix dq: unknown, expected one of dp, tp"));
   EXPECT_THAT(message(Job("gpt2", 8, 1024), {.fix = {{"recompute", 9}}}),

@@ -1,68 +1,19 @@
-// One valid configuration of each kind that formats/ reads, for tests of parsers: the keys of published files that matter,
-// and some that do not.
+// Valid configurations of each kind that formats/ reads, for tests of parsers.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "formats/testing/config_sample.h"
+#include "formats/testing/published_dense.h"
+#include "formats/testing/published_encoders.h"
+#include "formats/testing/published_gemma.h"
+#include "formats/testing/published_mixture.h"
+
 namespace weft::formats::testing {
 
-struct ConfigSample {
-  const char* name;
-  const char* text;
-  int64_t parameters;         ///< of the published checkpoint
-};
-
-inline constexpr ConfigSample kModelConfigs[] = {
-    {"gpt2", R"({"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_inner": null, "n_positions": 1024,
-      "attn_pdrop": 0.1, "task_specific_params": {"text-generation": {"do_sample": true}}, "vocab_size": 50257})",
-     124'439'808},
-    {"llama-2-7b", R"({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-      "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32000, "max_position_embeddings": 4096,
-      "rope_scaling": null, "tie_word_embeddings": false})",
-     6'738'415'616},
-    {"mistral-7b", R"({"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-      "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768,
-      "sliding_window": 4096})",
-     7'241'732'096},
-    {"mixtral-8x7b", R"({"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336,
-      "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
-      "max_position_embeddings": 32768, "num_local_experts": 8, "num_experts_per_tok": 2})",
-     46'702'792'704},
-    {"qwen2.5-0.5b", R"({"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
-      "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 32768,
-      "tie_word_embeddings": true, "use_sliding_window": false})",
-     494'032'768},
-    {"qwen2-7b", R"({"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
-      "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "max_position_embeddings": 131072})",
-     7'615'616'512},
-    {"qwen1.5-moe-a2.7b", R"({"model_type": "qwen2_moe", "hidden_size": 2048, "intermediate_size": 5632,
-      "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 151936,
-      "max_position_embeddings": 8192, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
-      "shared_expert_intermediate_size": 5632, "decoder_sparse_step": 1})",
-     14'315'784'192},
-    {"qwen3-8b", R"({"model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
-      "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
-      "max_position_embeddings": 40960, "attention_bias": false, "tie_word_embeddings": false})",
-     8'190'735'360},
-    {"qwen3-30b-a3b", R"({"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144,
-      "num_hidden_layers": 48, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
-      "vocab_size": 151936, "max_position_embeddings": 40960, "num_experts": 128, "num_experts_per_tok": 8,
-      "moe_intermediate_size": 768, "decoder_sparse_step": 1, "mlp_only_layers": []})",
-     30'532'122'624},
-    {"deepseek-v2-lite", R"({"model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944,
-      "num_hidden_layers": 27, "num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 102400,
-      "max_position_embeddings": 163840, "q_lora_rank": null, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-      "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2,
-      "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "moe_layer_freq": 1})",
-     15'706'484'224},
-    {"deepseek-v2", R"({"model_type": "deepseek_v2", "hidden_size": 5120, "intermediate_size": 12288,
-      "num_hidden_layers": 60, "num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 102400,
-      "max_position_embeddings": 163840, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-      "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 160, "n_shared_experts": 2, "n_group": 8,
-      "num_experts_per_tok": 6, "moe_intermediate_size": 1536, "first_k_dense_replace": 1, "moe_layer_freq": 1})",
-     235'741'434'880},
+inline constexpr ConfigSample kOwnConfigs[] = {
     {"weft-cnn3d", R"({"model_type": "weft-cnn3d", "_name_or_path": "unet", "input": {"channels": 2, "extent": [16, 32, 32]},
       "layers": [{"type": "convolution", "channels": 8, "kernel": 3, "norm": true},
                  {"type": "pooling", "kernel": 2, "stride": 2},
@@ -72,6 +23,18 @@ inline constexpr ConfigSample kModelConfigs[] = {
      // 2·8·27 + 8 + 16; 8·8·8; 16·4·27 + 4; 4·16·32·32·10 + 10
      456 + 512 + 1732 + 655370},
 };
+
+/// All models' configurations.
+inline std::vector<ConfigSample> ModelConfigs() {
+  std::vector<ConfigSample> all;
+  const auto add = [&all](const auto& samples) { all.insert(all.end(), std::begin(samples), std::end(samples)); };
+  add(kPublishedDense);
+  add(kPublishedGemma);
+  add(kPublishedMixtures);
+  add(kPublishedEncoders);
+  add(kOwnConfigs);
+  return all;
+}
 
 inline constexpr const char* kClusterFile = R"(version: 1
 name: lab

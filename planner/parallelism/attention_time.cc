@@ -24,8 +24,9 @@ Sizes SizesOf(const JobSpec& job, const LayerKey& key) {
 }
 
 Core Fused(const Machine& m, const Sizes& s, const JobSpec& job, double t) {
-  // Half of the blocks are masked and skipped.
-  const double work = s.batch * s.heads * s.tokens * s.keys * (s.query_width + s.value_width) * 2 * 0.5;
+  // Masked blocks are skipped: half of them, or all outside the window. Layers count as their mean.
+  const double share = MeanAttendedShare(job.model, s.keys);
+  const double work = s.batch * s.heads * s.tokens * s.keys * (s.query_width + s.value_width) * 2 * share;
   // Heads narrower than 128 fill the matrix units less.
   const double narrow = s.query_width < 96 ? 0.75 : 1;
   const double kv = static_cast<double>(job.model.kv_heads) / t * (s.query_width + s.value_width);

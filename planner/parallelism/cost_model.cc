@@ -28,6 +28,7 @@ Status CheckSizes(const JobSpec& job, const ClusterSpec& cluster) {
   for (const Size& size : sizes) {
     const bool of_transformer = std::string_view(size.name).starts_with("model ") && size.value != model.layers;
     if (model.IsCnn() && of_transformer) continue;
+    if (model.IsImage() && std::string_view(size.name) == "model vocabulary") continue;
     if (size.value < 1 || size.value > kMost) {
       return Fail(Code::kInvalidArgument, fmt::format("{}: {}, expected a positive number", size.name, size.value));
     }
@@ -42,7 +43,8 @@ double LayerFlops(const ModelSpec& model, int64_t layer, double sequence) {
   if (p.routed > 0) {
     active += static_cast<double>(p.routed) * static_cast<double>(model.experts_per_token) / static_cast<double>(model.experts);
   }
-  return 2 * sequence * active + 2 * sequence * sequence * static_cast<double>(model.QueryWidth() + model.ValueWidth());
+  const double pairs = sequence * CountedKeys(model, layer, sequence);
+  return 2 * sequence * active + 2 * pairs * static_cast<double>(model.QueryWidth() + model.ValueWidth());
 }
 
 }  // namespace
@@ -82,7 +84,8 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
   impl->usable = MemoryAllowance(cluster.device, options.risk);
   impl->mixtures_before.assign(1, 0);
   const double sequence = static_cast<double>(job.sequence);
-  double flops = 2 * sequence * static_cast<double>(job.model.hidden * job.model.vocab);
+  const double positions = HeadOnOnePosition(job.model) ? 1 : sequence;
+  double flops = 2 * positions * static_cast<double>(job.model.hidden * HeadOutputs(job.model));
   if (job.model.IsCnn()) {
     for (const Cnn3dLayer& layer : job.model.cnn_layers) flops += CnnForwardFlops(layer);
     impl->mixtures_before.assign(static_cast<size_t>(job.model.layers + 1), 0);

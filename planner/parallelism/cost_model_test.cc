@@ -49,6 +49,27 @@ std::vector<Strategy> Draw(const CostModel& model, int count, uint32_t seed) {
   return drawn;
 }
 
+// At 32768 tokens a window of 1024 in every layer leaves 1/16 of the pairs; without a mask there are twice as many.
+TEST(CostModel, AWindowIsFasterAndNoMaskSlower) {
+  CostModel::Scratch scratch;
+  const Strategy s{.dp = 8, .tp = 8, .recompute = Recompute::kFull, .sequence_parallel = true};
+  JobSpec job = Job("llama3-8b", 64, 64, 32768), windowed = job, open = job;
+  windowed.model.window_kind = AttentionWindow::kSliding;
+  windowed.model.attention_window = 1024;
+  windowed.model.local_layers.assign(32, true);
+  open.model.causal = false;
+  const double base = Model(job).Evaluate(s, scratch).compute.count();
+  scratch.Clear();
+  const double less = Model(windowed).Evaluate(s, scratch).compute.count();
+  scratch.Clear();
+  const double more = Model(open).Evaluate(s, scratch).compute.count();
+  // The core's share c of the causal model: less = base − c·15/16, more = base + c.
+  EXPECT_NEAR((base - less) / (more - base), 15.0 / 16, 0.02);
+  EXPECT_GT(Model(open).model_flops().count(), 0);
+  EXPECT_DOUBLE_EQ(Model(open).model_flops().count(), Model(job).model_flops().count()) << "causal counts whole";
+  EXPECT_LT(Model(windowed).model_flops().count(), Model(job).model_flops().count());
+}
+
 TEST(CostModel, PartsAddUpToTheIteration) {
   for (const char* name : {"gpt3-175b", "llama3-8b", "mixtral-8x7b"}) {
     const CostModel model = Model(Job(name, 64, 256));

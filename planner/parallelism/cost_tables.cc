@@ -60,7 +60,7 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
     return entry;
   }
   entry.edge = ComputeEdgeTime(job, machine, stack, key);
-  const double t = static_cast<double>(key.tp), h = static_cast<double>(model.hidden);
+  const double t = static_cast<double>(key.tp);
   const double norm_split = key.tensor_mode == TensorMode::k1D ? 1 : t;
   const int64_t mixtures = mixtures_before.back();
   for (const bool mixture : {false, true}) {
@@ -70,16 +70,22 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
     const LayerParameters parameters = LayerParametersOf(model, example);
     // Norms, router and the latents' projections are whole on every rank; counted split where they are small.
     const double split = static_cast<double>(parameters.attention + parameters.mlp + parameters.shared) / t;
-    const double whole = static_cast<double>(parameters.router) + static_cast<double>(parameters.norms) / norm_split;
+    const double whole = static_cast<double>(parameters.router + parameters.modulation) +
+                         static_cast<double>(parameters.norms) / norm_split;
     (mixture ? entry.mixture_dense_parameters : entry.dense_parameters) = split + whole;
     if (!mixture) entry.attention_parameters = static_cast<double>(parameters.attention) / t + whole;
     if (mixture) entry.expert_parameters = static_cast<double>(parameters.routed) / static_cast<double>(key.ep * key.etp);
     (mixture ? entry.mixture : entry.dense) = ComputeLayerTime(job, machine, stack, key, mixture);
     (mixture ? entry.mixture_bytes : entry.dense_bytes) = ComputeLayerBytes(job, stack, key, mixture);
   }
-  const double table = static_cast<double>(model.vocab) * h / t;
-  entry.embedding_parameters = table + (model.learned_positions ? static_cast<double>(model.max_positions) * h / norm_split : 0);
-  entry.head_parameters = table + static_cast<double>(model.rms_norm ? model.hidden : 2 * model.hidden) / norm_split;
+  // Tables are split by tp, and the rest (positions, norms) is whole; a tied head's table is counted here too, see Shape().
+  const int64_t table = model.vocab * model.hidden;
+  const auto edge = [&](int64_t all, bool has_table) {
+    const double split = static_cast<double>(has_table ? table : 0);
+    return static_cast<double>(table) / t + (static_cast<double>(all) - split) / norm_split;
+  };
+  entry.embedding_parameters = edge(EmbeddingParameterCount(model), true);
+  entry.head_parameters = edge(HeadParameterCount(model), !model.tied_embeddings);
   return entry;
 }
 

@@ -44,9 +44,12 @@ void Add(LayerTime& layer, const Linear& linear) {
   layer.backward_weight.compute += linear.weight;
 }
 
-/// Bytes that norms, residual sums and dropout move per token and unit of width, forward: two norms (read, write) and two
-/// residual sums (read two, write one), each of `element` bytes, and a mask of one byte for each dropout.
-double StreamBytes(const Machine& m, bool dropout) { return 2 * 2 * m.element + 2 * 3 * m.element + (dropout ? 2 : 0); }
+/// Bytes that norms, residual sums and dropout move per token and unit of width, forward: two or four norms (read, write) and
+/// two residual sums (read two, write one), each of `element` bytes, and a mask of one byte for each dropout.
+double StreamBytes(const Machine& m, const ModelSpec& model) {
+  const double norms = model.norm_placement == NormPlacement::kSandwich ? 4 : 2;
+  return norms * 2 * m.element + 2 * 3 * m.element + (model.KeepsDropoutMasks() ? 2 : 0);
+}
 
 // A gradient pass reads the saved input as well as the gradient.
 constexpr double kBackwardStreams = 2;
@@ -71,8 +74,8 @@ void AddStreams(LayerTime& layer, const JobSpec& job, const Machine& m, const La
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
   const bool all_split = key.sequence_parallel || key.tensor_mode != TensorMode::k1D;
   const double width = static_cast<double>(model.hidden) / (all_split ? t : 1);
-  double bytes = StreamBytes(m, model.KeepsDropoutMasks()) * width;
-  if (!model.learned_positions) {  // rotation of queries and keys, read and written
+  double bytes = StreamBytes(m, model) * width;
+  if (model.Rotates()) {  // rotation of queries and keys, read and written
     bytes += 2 * m.element * static_cast<double>((model.heads + model.kv_heads) * model.head_dim) / t;
   }
   const double forward = tokens * bytes * m.elementwise / m.memory_rate;
@@ -207,16 +210,31 @@ EdgeTime ComputeEdgeTime(const JobSpec& job, const Machine& m, const SoftwareSta
   EdgeTime edge;
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
-  const double hidden = static_cast<double>(model.hidden), vocabulary = PaddedVocabulary(model.vocab, t);
+  const double hidden = static_cast<double>(model.hidden);
+  const double outputs = PaddedVocabulary(HeadOutputs(model), t);
   // Rows gathered and written; backward scatters fp32 gradients.
   edge.embedding_forward.compute = tokens * hidden * 3 * m.element / m.memory_rate + 4 * m.launch;
   edge.embedding_backward.compute = tokens * hidden * (m.element + 8) / m.memory_rate + 4 * m.launch;
+  if (model.IsImage()) {  // patches are multiplied instead; nothing goes back into an image
+    const double patch = static_cast<double>(model.patch_inputs);
+    edge.embedding_forward.compute += GemmTime(m, m.gemm16_rate, {tokens, hidden, patch}, m.element, m.element);
+    edge.embedding_backward.compute += GemmTime(m, m.gemm16_rate, {patch, hidden, tokens}, m.element, 8);
+  }
+  const double positions = HeadOnOnePosition(model) ? static_cast<double>(key.micro_batch) : tokens;
   // The logits are computed in 16 bits even by fp8 recipes.
-  edge.head_forward.compute = GemmTime(m, m.gemm16_rate, {tokens, vocabulary, hidden}, m.element, m.element);
-  edge.head_backward_data.compute = GemmTime(m, m.gemm16_rate, {tokens, hidden, vocabulary}, m.element, m.element);
-  edge.head_backward_weight.compute = GemmTime(m, m.gemm16_rate, {hidden, vocabulary, tokens}, m.element, 8);
+  const auto product = [&](double rows, double columns, double depth, double out) {
+    return columns * depth > 0 ? GemmTime(m, m.gemm16_rate, {rows, columns, depth}, m.element, out) : 0.0;
+  };
+  edge.head_forward.compute = product(positions, outputs, hidden, m.element);
+  edge.head_backward_data.compute = product(positions, hidden, outputs, m.element);
+  edge.head_backward_weight.compute = product(hidden, outputs, positions, 8);
+  if (model.head == HeadKind::kMaskedLanguage) {
+    edge.head_forward.compute += product(positions, hidden, hidden, m.element);
+    edge.head_backward_data.compute += product(positions, hidden, hidden, m.element);
+    edge.head_backward_weight.compute += product(hidden, hidden, positions, 8);
+  }
   // Loss: unfused an fp32 copy is written, and maximum, sum and exponential each pass over it; gradient in two passes.
-  const double logits = tokens * vocabulary / m.memory_rate;
+  const double logits = positions * outputs / m.memory_rate;
   edge.head_forward.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 20) + 6 * m.launch;
   edge.head_backward_data.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 12) + 3 * m.launch;
   if (key.tp > 1) {

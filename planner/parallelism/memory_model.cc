@@ -109,6 +109,7 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   const bool narrow = job.precision == Precision::kFp8 || job.precision == Precision::kFp4;
   const double input = narrow ? 1 : w;
   double bytes = ((2 * w + 2 * input) * hidden + (model.KeepsDropoutMasks() ? 2 * hidden : 0)) / spread;
+  if (model.norm_placement == NormPlacement::kSandwich) bytes += 2 * w * hidden / spread;  // what the second norms take
   bytes += AttentionBytes(model, t, w, input, !scores);
   bytes += mixture ? MixtureBytes(model, key, w, input)
                    : MlpBytes(static_cast<double>(model.ffn_hidden) / t, model.gated_mlp, w, input);
@@ -176,7 +177,8 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   if (shape.first && job.model.KeepsDropoutMasks()) transient += in_flight * tokens * hidden / spread;
   if (shape.last && !job.model.IsCnn()) {
     // The final norm's input and output, and the logits: 16 bits, an fp32 copy and its gradient unless fused.
-    const double logits = tokens * static_cast<double>(job.model.vocab) / t;
+    const double positions = HeadOnOnePosition(job.model) ? static_cast<double>(s.micro_batch) : tokens;
+    const double logits = positions * static_cast<double>(HeadOutputs(job.model)) / t;
     transient += tokens * 2 * w * hidden / spread + logits * LossBytes(stack, w, s.tp);
   }
   if (s.zero_stage == 3 && !kept && shards > 1) {

@@ -4,18 +4,32 @@
 
 namespace weft::planner {
 
-Flops AttentionCoreForward(const ModelSpec& model, int64_t sequence, ScoreWork scores) {
+namespace {
+
+/// Of all layers, one sequence.
+double CoresForward(const ModelSpec& model, int64_t sequence, ScoreWork scores) {
+  double sum = 0;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    sum += AttentionCoreForward(model, sequence, scores, layer).count();
+  }
+  return sum;
+}
+
+}  // namespace
+
+Flops AttentionCoreForward(const ModelSpec& model, int64_t sequence, ScoreWork scores, int64_t layer) {
+  if (model.IsCnn()) return Flops(0);
   const auto s = static_cast<double>(sequence);
-  const double share = scores == ScoreWork::kCausalHalf ? 0.5 : 1;
-  return Flops(2 * s * s * static_cast<double>(model.QueryWidth() + model.ValueWidth()) * share);
+  const double share = scores == ScoreWork::kCausalHalf && model.causal ? 0.5 : 1;
+  const double keys = CountedKeys(model, layer, s);
+  return Flops(2 * s * keys * static_cast<double>(model.QueryWidth() + model.ValueWidth()) * share);
 }
 
 IterationFlops CountFlops(const ModelSpec& model, int64_t sequence, int64_t batch, Recompute recompute,
                           ScoreWork scores) {
   const std::vector<LayerCost> layers = LayerCosts(model, sequence, 1, 2);
-  const double cores = static_cast<double>(model.IsCnn() ? 0 : model.layers);
-  const double whole = AttentionCoreForward(model, sequence).count() * cores;
-  const double core = AttentionCoreForward(model, sequence, scores).count() * cores;
+  const double whole = CoresForward(model, sequence, ScoreWork::kWhole);
+  const double core = CoresForward(model, sequence, scores);
   double forward = core - whole;  // LayerCosts counts the core whole
   double repeated = core - whole;
   for (const LayerCost& layer : layers) {

@@ -23,8 +23,9 @@ struct IterationFlops {
 IterationFlops CountFlops(const ModelSpec& model, int64_t sequence, int64_t batch, Recompute recompute,
                           ScoreWork scores = ScoreWork::kWhole);
 
-/// Forward work of one sequence's scores and values, of one layer: 4 s² a dh, of latent attention 2 s² (query + value
-/// width). 0 for a CNN.
-Flops AttentionCoreForward(const ModelSpec& model, int64_t sequence, ScoreWork scores = ScoreWork::kWhole);
+/// Forward work of one sequence's scores and values, of layer `layer`: 4 s² a dh, of latent attention 2 s² (query + value
+/// width), with CountedKeys() for one s in a window. 0 for a CNN.
+Flops AttentionCoreForward(const ModelSpec& model, int64_t sequence, ScoreWork scores = ScoreWork::kWhole,
+                           int64_t layer = 0);
 
 }  // namespace weft::planner

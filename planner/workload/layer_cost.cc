@@ -44,12 +44,13 @@ double InnerWidth(const ModelSpec& model, bool mixture) {
                              model.shared_experts * model.shared_expert_ffn_hidden);
 }
 
-Flops LayerForward(const ModelSpec& model, const Sizes& s, bool mixture) {
+Flops LayerForward(const ModelSpec& model, const Sizes& s, int64_t layer) {
+  const bool mixture = model.IsMoeLayer(layer);
   double matrices = AttentionMatrices(model, s) + (model.gated_mlp ? 3 : 2) * s.hidden * InnerWidth(model, mixture);
   if (mixture) matrices += s.hidden * static_cast<double>(model.experts + (model.shared_expert_gate ? 1 : 0));
   // Scores and values: with values as wide as queries 4 s per query element.
   const double core_value = model.attention == Attention::kLatent ? s.value : s.query;
-  return Flops(2 * s.tokens * (matrices + s.sequence * (s.query + core_value)));
+  return Flops(2 * s.tokens * (matrices + CountedKeys(model, layer, s.sequence) * (s.query + core_value)));
 }
 
 /// Elements of one token kept by attention: Q, K, V, its output, and what the norms inside it take.
@@ -61,11 +62,13 @@ double AttentionElements(const ModelSpec& model, const Sizes& s) {
   return 2 * s.query + s.key + s.value + (model.query_key_norm ? s.query + s.key : 0);
 }
 
-/// Bytes kept of one layer. Elements: both norms' inputs and outputs, Q, K, V, the attention output, the MLP's inside; of a
-/// mixture the routed copies at the experts' edge too, and the router's logits in four bytes.
+/// Bytes kept of one layer. Elements: both norms' inputs and outputs (and the inputs of those behind attention and MLP), Q,
+/// K, V, the attention output, the MLP's inside; of a mixture the routed copies at the experts' edge too, and the router's
+/// logits in four bytes.
 double LayerActivations(const ModelSpec& model, const Sizes& s, bool mixture, Recompute recompute) {
   const double inside = (model.gated_mlp ? 3 : 2) * InnerWidth(model, mixture);
-  double elements = 4 * s.hidden + AttentionElements(model, s) + inside;
+  const double norms = model.norm_placement == NormPlacement::kSandwich ? 6 : 4;
+  double elements = norms * s.hidden + AttentionElements(model, s) + inside;
   double per_token = 0;
   if (mixture) {
     elements += 2 * static_cast<double>(model.experts_per_token) * s.hidden;
@@ -104,22 +107,34 @@ LayerCost CnnLayerCost(const ModelSpec& model, size_t index, double samples, dou
           .activations = WholeBytes(samples * element * kept)};
 }
 
+/// The output matrix at all tokens or one of a sequence, the dense layer before it, and what is kept: inputs of the final
+/// norm and of the output matrix, the logits in four bytes, the dense layer's output and its activation.
+LayerCost HeadCost(const ModelSpec& model, const Sizes& s) {
+  const auto outputs = static_cast<double>(HeadOutputs(model));
+  const double positions = HeadOnOnePosition(model) ? s.tokens / s.sequence : s.tokens;
+  const double dense = model.head == HeadKind::kMaskedLanguage ? s.hidden : 0;
+  const Flops work(2 * positions * s.hidden * (outputs + dense));
+  const double inputs = s.element * s.hidden * (s.tokens + positions) + 2 * s.element * positions * dense;
+  return {.name = "head", .parameters = HeadParameterCount(model), .forward = work, .backward = 2 * work,
+          .activations = WholeBytes(inputs + 4 * positions * outputs)};
+}
+
 std::vector<LayerCost> TransformerCosts(const ModelSpec& model, const Sizes& s, Recompute recompute) {
   std::vector<LayerCost> costs;
+  const auto patch = static_cast<double>(model.patch_inputs);
   const double mask = model.KeepsDropoutMasks() ? s.tokens * s.hidden : 0;
-  costs.push_back({.name = "embedding", .parameters = EmbeddingParameterCount(model), .activations = WholeBytes(mask)});
+  const Flops projection(2 * s.tokens * patch * s.hidden);  // an image has no gradient: backward is for the weights alone
+  costs.push_back({.name = "embedding", .parameters = EmbeddingParameterCount(model), .forward = projection,
+                   .backward = projection, .activations = WholeBytes(mask + s.element * s.tokens * patch)});
   for (int64_t layer = 0; layer < model.layers; ++layer) {
-    const bool mixture = model.IsMoeLayer(layer);
-    const Flops forward = LayerForward(model, s, mixture);
-    const double kept = recompute == Recompute::kFull ? s.element * s.tokens * s.hidden
-                                                      : LayerActivations(model, s, mixture, recompute);
+    const Flops forward = LayerForward(model, s, layer);
+    const double kept = recompute == Recompute::kFull
+                            ? s.element * s.tokens * s.hidden
+                            : LayerActivations(model, s, model.IsMoeLayer(layer), recompute);
     costs.push_back({.name = "layer" + std::to_string(layer), .parameters = LayerParameterCount(model, layer),
                      .forward = forward, .backward = 2 * forward, .activations = WholeBytes(kept)});
   }
-  // Inputs of the final norm and of the output matrix, and the logits in four bytes.
-  const Flops head(2 * s.tokens * s.hidden * s.vocab);
-  costs.push_back({.name = "head", .parameters = HeadParameterCount(model), .forward = head, .backward = 2 * head,
-                   .activations = WholeBytes(s.tokens * (2 * s.element * s.hidden + 4 * s.vocab))});
+  costs.push_back(HeadCost(model, s));
   return costs;
 }
 

@@ -71,7 +71,7 @@ struct ModelNumerics {
   double norm_epsilon = 1e-5;
   bool norm_weight_plus_one = false;   ///< norms multiply by 1 + weight (gemma)
   bool query_key_l2_norm = false;   ///< llama4: norm of rotated Q and K without weights; see ModelSpec::query_key_norm
-  double attention_scale = 0;       ///< on scores; 0: 1 / √(width of a query head)
+  double attention_scale_width = 0;   ///< scores are divided by its root; 0: the width of a query head
   double attention_softcap = 0;     ///< scores pass c·tanh(x / c) (gemma2); 0: not
   double logit_softcap = 0;         ///< so do the logits; 0: not
   double temperature_floor = 0;     ///< llama4: queries of layers without rotation grow by

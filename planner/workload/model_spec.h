@@ -14,7 +14,9 @@ namespace weft::planner {
 
 /// Families that differ in more than sizes. kLlama also stands for mistral, phi3, qwen2, qwen3 and the text of qwen2_vl;
 /// kGemma for gemma2 and gemma3 (which norms its heads), kBert for roberta.
-enum class Architecture { kGpt2, kLlama, kMixtral, kQwenMoe, kDeepSeek, kCnn3d, kGemma, kGptOss, kLlama4, kBert, kVit, kDit };
+enum class Architecture {
+  kGpt2, kLlama, kMixtral, kQwenMoe, kDeepSeek, kCnn3d, kGemma, kGptOss, kLlama4, kBert, kVit, kDit
+};
 
 /// kMultiHead: as many key/value heads as query heads; kGroupedQuery: fewer; kLatent: keys and values from a narrow latent.
 enum class Attention { kMultiHead, kGroupedQuery, kLatent };
@@ -28,8 +30,8 @@ enum class NormPlacement { kPre, kPost, kSandwich };
 enum class AttentionWindow { kNone, kSliding, kChunk };
 
 /// What stands at the end. kVocabulary: logits of every token; kMaskedLanguage: a dense layer, an activation, a norm and the
-/// logits with a bias (bert); kClasses: `classes` outputs of one token per sequence (vit); kPatches: `patch_outputs` of every
-/// token (dit); kNone: the final norm alone.
+/// logits with a bias (bert); kClasses: `classes` outputs of one token per sequence (vit); kPatches: `patch_outputs` of
+/// every token (dit); kNone: the final norm alone.
 enum class HeadKind { kVocabulary, kMaskedLanguage, kClasses, kPatches, kNone };
 
 enum class Cnn3dKind { kConvolution, kTransposedConvolution, kPooling, kDense };
@@ -70,7 +72,7 @@ struct ModelSpec {
   bool attention_output_bias = true;  ///< counts only together with attention_bias
   bool query_key_norm = false;        ///< RMSNorm over each head of Q and K, head_dim wide (qwen3)
 
-  bool dropout = true;             ///< masks are kept; counts only for architecture kGpt2, see KeepsDropoutMasks()
+  bool dropout = true;             ///< masks are kept; counts only for kGpt2 and kBert, see KeepsDropoutMasks()
   bool flash_attention = false;    ///< no scores are kept; every family but kGpt2 has it, see KeepsScores()
 
   Attention attention = Attention::kMultiHead;
@@ -120,7 +122,9 @@ struct ModelSpec {
   /// Whether layer `layer` (from 0) routes to experts: qwen counts its period from 1, deepseek from 0.
   bool IsMoeLayer(int64_t layer) const;
   int64_t MoeLayers() const;
-  bool KeepsDropoutMasks() const { return architecture == Architecture::kGpt2 && dropout; }
+  bool KeepsDropoutMasks() const {
+    return (architecture == Architecture::kGpt2 || architecture == Architecture::kBert) && dropout;
+  }
   bool KeepsScores() const { return architecture == Architecture::kGpt2 && !flash_attention; }
 
   bool IsImage() const { return image_tokens > 0; }
@@ -138,26 +142,44 @@ struct ModelSpec {
 };
 
 /// Parameters of the parts of one transformer layer, biases included. Of a dense layer router, routed and shared are 0, of
-/// a mixture layer mlp is. `norms` holds both layer norms, and those of Q, K and the latents.
-/// Source: parameter shapes of arXiv 2104.04473 section 5.1 (GPT), 2407.21783 table 3, 2401.04088, 2412.19437 section 2.1.
+/// a mixture layer mlp is. `norms` holds the layer norms, and those of Q, K and the latents.
+/// Source: parameter shapes of arXiv 2104.04473 section 5.1 (GPT), 2407.21783 table 3, 2401.04088, 2412.19437 section 2.1,
+/// 2408.00118 (gemma2), 2508.10925 (gpt-oss), 1810.04805 (BERT), 2010.11929 (ViT), 2212.09748 (DiT).
 struct LayerParameters {
-  int64_t attention = 0;
+  int64_t attention = 0;   ///< and the sinks
   int64_t mlp = 0;
   int64_t router = 0;      ///< and the shared experts' gate
   int64_t routed = 0;      ///< all experts
   int64_t shared = 0;
   int64_t norms = 0;
-  int64_t total() const { return attention + mlp + router + routed + shared + norms; }
+  int64_t modulation = 0;  ///< kDit: from the condition to six vectors, once per sample and not per token
+  int64_t total() const { return attention + mlp + router + routed + shared + norms + modulation; }
 };
 LayerParameters LayerParametersOf(const ModelSpec& model, int64_t layer);
 
 /// Parameters of layer `layer`, of a CNN too.
 int64_t LayerParameterCount(const ModelSpec& model, int64_t layer = 0);
 
-/// Parameters of the embedding (token, and learned positions) and of the head (final norm, output matrix unless tied);
-/// 0 for a CNN.
+/// Parameters of the embedding (tokens or patches, learned positions, what HeadKind and the members behind it add) and of the
+/// head (final norm, output matrix unless tied); 0 for a CNN.
 int64_t EmbeddingParameterCount(const ModelSpec& model);
 int64_t HeadParameterCount(const ModelSpec& model);
+
+/// Outputs of the head at each position that it stands at: logits, classes or a patch's values; 0 without one.
+int64_t HeadOutputs(const ModelSpec& model);
+
+/// Whether the head stands at one position of a sequence instead of all.
+bool HeadOnOnePosition(const ModelSpec& model);
+
+/// Pairs of query and key that layer `layer`'s attention computes in one sequence: s² where every token sees all, s²/2 under
+/// a causal mask, s·w − w²/2 in a sliding window of w < s, s·c/2 in chunks of c.
+double AttendedPairs(const ModelSpec& model, int64_t layer, double sequence);
+
+/// The same in the mean over the layers, of all s² pairs. Requires: no CNN.
+double MeanAttendedShare(const ModelSpec& model, double sequence);
+
+/// Keys per query where causal attention counts whole, as papers count work: twice its pairs, so s without a window.
+double CountedKeys(const ModelSpec& model, int64_t layer, double sequence);
 
 /// Parameters of the whole model, embeddings included, multi-token prediction modules excluded. Source: arXiv 2104.04473
 /// eq. (2) for GPT; for the others the matrices' shapes.

@@ -44,7 +44,7 @@ const char* MegatronLacks(const ModelSpec& m) {
   if (m.numerics.query_key_l2_norm || !m.numerics.rope.skipped_layers.empty()) {
     return "norms without weights or layers without rotation, which are not described";
   }
-  if (m.numerics.attention_scale != 0) return "a scale of its own for attention's scores, for which there is no option";
+  if (m.numerics.attention_scale_width != 0) return "a scale of its own for attention's scores, for which there is no option";
   if (!MegatronActivates(m)) return "its activation, for which there is no option (silu where gated; gelu or squared relu)";
   if (!MegatronRotates(m)) return "its rope scaling, for which there is no option";
   if (m.router_bias || m.expert_mlp_bias) return "biases of router or experts, which are not described";
@@ -58,7 +58,7 @@ const char* MegatronLacks(const ModelSpec& m) {
 std::string_view TorchtitanFamily(const ModelSpec& m) {
   if (!PlainDecoder(m) || !m.rms_norm || !m.gated_mlp || m.numerics.activation != Activation::kSilu) return "";
   if (m.attention_bias || m.mlp_bias || m.learned_positions || m.attention_sinks || m.router_bias || m.expert_mlp_bias) return "";
-  if (m.window_kind != AttentionWindow::kNone || m.numerics.query_key_l2_norm || m.numerics.attention_scale != 0) return "";
+  if (m.window_kind != AttentionWindow::kNone || m.numerics.query_key_l2_norm || m.numerics.attention_scale_width != 0) return "";
   const RopeNumerics& r = m.numerics.rope;
   if (r.fraction != 1 || !r.skipped_layers.empty() || m.shared_expert_gate) return "";
   if (m.attention == Attention::kLatent) return r.scaling == RopeScaling::kYarn || r.scaling == RopeScaling::kNone ? "deepseek_v3" : "";

@@ -36,6 +36,8 @@ Status CheckTransformer(const ModelSpec& model) {
   return Ok();
 }
 
+}  // namespace
+
 Status CheckJob(const JobSpec& job, const ClusterSpec& cluster) {
   const ModelSpec& model = job.model;
   WEFT_RETURN_IF_ERROR(Positive("model layers", model.layers));
@@ -58,8 +60,6 @@ Status CheckJob(const JobSpec& job, const ClusterSpec& cluster) {
   }
   return Ok();
 }
-
-}  // namespace
 
 Result<PlanSearch> PlanSearch::Make(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckJob(job, cluster));

@@ -87,6 +87,7 @@ Result<GivenPrice> PriceGiven(const JobSpec& job, const ClusterSpec& cluster, st
   WEFT_RETURN_IF_ERROR(CheckGiven(model, known, framework, strategy));
   GivenPrice price{.plan = {}, .usable = model.usable_memory()};
   price.plan.strategy = strategy;
+  price.framework_asked = known && *known != Framework::kAny;
   const bool simulated = known == Framework::kWeftTrain && !job.model.IsCnn() &&
                          GradientBytes(model.job()).count() / strategy.bucket_bytes.count() <= kMostBuckets;
   price.plan.predicted = simulated ? Simulated(model, strategy, price.fits) : ClosedForms(model, strategy, price.fits);

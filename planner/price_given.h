@@ -18,6 +18,7 @@ struct GivenPrice {
   JobPlan plan;                   ///< without bound and gap: nothing was searched
   Bytes usable;                   ///< of one device's memory
   bool fits = false;              ///< every stage, by the memory model
+  bool framework_asked = false;   ///< whether the framework has rules that the strategy keeps
 };
 
 /// `framework` is read by ParseFramework(); one that it does not know (none, a launcher such as torchrun) restricts nothing.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@ namespace {
 
 constexpr int kMostVariables = 64;
 constexpr size_t kLongestSource = 255;
+constexpr size_t kLongestWord = 63;
 constexpr size_t kLongestShown = 40;  // of what somebody sent, in a message
 
 bool IsLine(const std::string& text) {
@@ -140,7 +142,7 @@ Result<planner::Strategy> StrategyFromProto(const v1::GivenStrategy& message) {
       return BadGiven(Shown(given.name()) + ": unknown, expected one of " + planner::StrategyVariableNames());
     }
     if (!named.insert(given.name()).second) return BadGiven(given.name() + ": named twice");
-    const auto value = variable->parse(given.value());
+    const auto value = given.value().size() > kLongestWord ? std::nullopt : variable->parse(given.value());
     if (!value || *value < variable->least || *value > variable->most) {
       return BadGiven(given.name() + ": " + Shown(given.value()) + ", expected " + std::string(variable->values));
     }

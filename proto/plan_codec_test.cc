@@ -72,6 +72,7 @@ TEST(PlanCodec, GivenStrategyErrorsNameTheVariable) {
   EXPECT_THAT(message_of("tp", "8", 65), HasSubstr("65 variables, expected at most 64"));
   EXPECT_THAT(message_of("\n" + std::string(1000, 'n'), ""), HasSubstr("nnn...\": unknown"));
   EXPECT_THAT(message_of("bucket_bytes", "99999999999999999999GiB"), HasSubstr("expected an amount"));
+  EXPECT_THAT(message_of("tp", std::string(100, '0')), HasSubstr("0...\", expected a number"));
   v1::GivenStrategy message;
   message.set_source("a\nb");
   EXPECT_THAT(StrategyFromProto(message).error().message(), HasSubstr("source: \"a?b\", expected a line"));

@@ -1,6 +1,7 @@
 // Strategies that users give: what the controller takes, what it refuses, what it says.
 #include "controller/job_strategy.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +35,7 @@ v1::JobSpec Spec(int hosts) {
   spec.set_sequence(4096);
   spec.set_framework("megatron");
   spec.set_ranks_per_host(8);
-  for (int i = 1; i <= hosts; ++i) spec.add_hosts("h" + std::to_string(i));
+  for (int i = 1; i <= hosts; ++i) spec.add_hosts(fmt::format("h{}", i));
   return spec;
 }
 

@@ -20,20 +20,28 @@ void AddLines(const Lines& lines, std::string& text) {
   for (const auto& line : lines) text += fmt::format("  {}\n", line);
 }
 
+/// Who decided what, for a job that was submitted or not.
+std::string StrategyLine(const v1::JobStatus& job) {
+  const v1::JobPlan& plan = job.plan();
+  if (!job.has_plan()) return "none: the job was not submitted, or without a model that can be planned";
+  if (!plan.has_strategy()) return "none: managed, not planned";
+  if (plan.origin() == "given") {
+    const std::string& source = job.spec().given_strategy().source();
+    return fmt::format("given by the job's user ({}): {}", source.empty() ? "no file named" : source, GivenText(plan));
+  }
+  return fmt::format("dp {}  tp {}  pp {}  micro-batch {}  bucket {}: predicted {} per iteration alone, bound {}, gap {}",
+                     plan.strategy().dp(), std::max<int64_t>(1, plan.strategy().tp()),
+                     std::max<int64_t>(1, plan.strategy().pp()), plan.strategy().micro_batch(),
+                     FormatBytes(Bytes(plan.strategy().bucket_bytes())), Time(plan.predicted().iteration_s()),
+                     Time(plan.lower_bound_s()), Percent(plan.gap()));
+}
+
 void AddStrategy(const v1::JobStatus& job, std::string& text) {
   const v1::JobPlan& plan = job.plan();
-  text += "strategy\n";
-  if (plan.has_strategy()) {
-    text += fmt::format("  dp {}  tp {}  pp {}  micro-batch {}  bucket {}: predicted {} per iteration alone, bound {}, gap {}\n",
-                        plan.strategy().dp(), std::max<int64_t>(1, plan.strategy().tp()),
-                        std::max<int64_t>(1, plan.strategy().pp()), plan.strategy().micro_batch(),
-                        FormatBytes(Bytes(plan.strategy().bucket_bytes())), Time(plan.predicted().iteration_s()),
-                        Time(plan.lower_bound_s()), Percent(plan.gap()));
-  } else {
-    text += "  none: the job was not submitted, or without a model that can be planned\n";
-  }
+  text += fmt::format("strategy\n  {}\n", StrategyLine(job));
   AddLines(plan.why(), text);
-  for (const auto& error : job.planning_errors()) text += fmt::format("  not planned: {}\n", error);
+  const char* const what = plan.has_strategy() ? "" : "not planned: ";
+  for (const auto& error : job.planning_errors()) text += fmt::format("  {}{}\n", what, error);
   if (plan.rank_hosts_size() > 0) text += fmt::format("  ranks on {}\n", fmt::join(plan.rank_hosts(), ", "));
 }
 
@@ -91,6 +99,18 @@ void AddCluster(const v1::ClusterOutlook& cluster, std::string& text) {
 }
 
 }  // namespace
+
+std::string GivenText(const v1::JobPlan& plan) {
+  const v1::Prediction& p = plan.predicted();
+  std::string text = plan.strategy().text();
+  if (p.iteration_s() <= 0) return text + ": not priced";
+  const int64_t needed = p.parameter_bytes() + p.gradient_bytes() + p.optimizer_bytes() + p.activation_bytes() + p.buffer_bytes();
+  text += fmt::format(": predicted {} per iteration alone, {:.3g} tokens/s; memory {:.1f} GiB on the fullest GPU",
+                      Time(p.iteration_s()), p.tokens_per_s(), static_cast<double>(needed) / 0x1p30);
+  if (p.usable_bytes() <= 0) return text;
+  return text + fmt::format(" of {:.1f} GiB: {}", static_cast<double>(p.usable_bytes()) / 0x1p30,
+                            needed <= p.usable_bytes() ? "fits" : "does not fit");
+}
 
 std::string ExplainText(const v1::ExplainJobResponse& response) {
   const v1::JobStatus& job = response.job();

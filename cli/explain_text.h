@@ -6,11 +6,15 @@
 
 namespace weft::v1 {
 class ExplainJobResponse;
+class JobPlan;
 }
 
 namespace weft::cli {
 
 /// Lines of text, the last one ended.
 std::string ExplainText(const v1::ExplainJobResponse& response);
+
+/// A strategy that the user gave, its price and its memory, in a line.
+std::string GivenText(const v1::JobPlan& plan);
 
 }  // namespace weft::cli

@@ -12,6 +12,7 @@
 #ifdef WEFT_ONLINE
 #include "cli/demo/demo.h"
 #include "cli/online.h"
+#include "formats/given_strategy.h"
 #endif
 #include "common/exit_code.h"
 #include "common/unknown_command.h"
@@ -121,7 +122,7 @@ void AddDemo(CLI::App& app, int& exit_code) {
 
 CLI::App* AddOnline(CLI::App& app, int& exit_code, const char* name, const char* text,
                     int (*run)(const OnlineOptions&), const char* argument = nullptr,
-                    const char* argument_text = "") {
+                    const char* argument_text = "", void (*add_more)(CLI::App&, OnlineOptions&) = nullptr) {
   auto options = std::make_shared<OnlineOptions>();
   CLI::App* command = app.add_subcommand(name, text);
   if (argument != nullptr) command->add_option(argument, options->job, argument_text)->required();
@@ -130,6 +131,7 @@ CLI::App* AddOnline(CLI::App& app, int& exit_code, const char* name, const char*
   command->add_option("--tls-certificate", options->controller.tls.certificate, "own certificate chain, PEM");
   command->add_option("--tls-key", options->controller.tls.key, "own key, PEM");
   command->add_option("--tls-authority", options->controller.tls.authority, "authority of the controller, PEM");
+  if (add_more != nullptr) add_more(*command, *options);
   auto output = std::make_shared<std::string>("table");
   command->add_option("--output", *output, "table or json")->check(CLI::IsMember({"table", "json"}));
   command->callback([options, output, run, &exit_code] {
@@ -137,6 +139,13 @@ CLI::App* AddOnline(CLI::App& app, int& exit_code, const char* name, const char*
     exit_code = run(*options);
   });
   return command;
+}
+
+void AddPlanFile(CLI::App& submit, OnlineOptions& options) {
+  submit.add_option("--plan", options.plan,
+                    "JSON of weft plan: the job's strategy, in place of what JOB says; checked and priced, not searched");
+  submit.add_option("--plan-index", options.plan_index, "which of its plans; the first is 0")
+      ->capture_default_str()->check(CLI::Range(int64_t{0}, formats::kMostPlanIndex));
 }
 #endif
 
@@ -151,7 +160,7 @@ int Main(int argc, char** argv) {
 #ifdef WEFT_ONLINE
   AddDemo(app, exit_code);
   AddOnline(app, exit_code, "submit", "plan and register a job", RunSubmit, "JOB",
-            "YAML file with version: 1, name, model, global_batch, sequence; docs/inputs.md has every key");
+            "YAML file with version: 1, name, model, global_batch, sequence; docs/inputs.md has every key", AddPlanFile);
   AddOnline(app, exit_code, "release", "end a job: hosts forget it, others get its paths", RunRelease, "JOB",
             "its id, as `weft jobs` prints it");
   AddOnline(app, exit_code, "jobs", "what the controller manages", RunJobs);

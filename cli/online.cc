@@ -5,13 +5,17 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "cli/explain_text.h"
 #include "cli/proto_json.h"
 #include "common/exit_code.h"
 #include "common/parse_units.h"
+#include "formats/given_strategy.h"
 #include "formats/job_yaml.h"
+#include "proto/plan_codec.h"
 
 namespace weft::cli {
 namespace {
@@ -28,14 +32,14 @@ int ComplainOfAnswer(const Error& error) {
 }
 
 void PrintStrategy(const v1::JobPlan& plan) {
+  if (plan.origin() == "given") return fmt::print("your own strategy: {}\n", GivenText(plan));
   fmt::print("dp {}  micro-batch {}  bucket {}  predicted iteration {}  bound {}\n", plan.strategy().dp(),
              plan.strategy().micro_batch(), FormatBytes(Bytes(plan.strategy().bucket_bytes())),
              FormatDuration(Seconds(plan.predicted().iteration_s())), FormatDuration(Seconds(plan.lower_bound_s())));
 }
 
-/// Without a strategy, what stands in its way is all that there is to say.
 void PrintPlan(const v1::JobPlan& plan) {
-  if (plan.has_strategy()) PrintStrategy(plan);
+  PrintStrategy(plan);
   for (int rank = 0; rank < plan.rank_hosts_size(); ++rank) {
     fmt::print("{}rank {} on {}", rank == 0 ? "" : ", ", rank, plan.rank_hosts(rank));
   }
@@ -58,9 +62,16 @@ void PrintLaunch(const v1::JobPlan& plan) {
   }
 }
 
+/// Whose plan the job has.
+const char* PlanOf(const v1::JobStatus& job) {
+  if (!job.has_plan()) return "-";  // its connections came without a submission
+  if (!job.plan().has_strategy()) return "none";
+  return job.plan().origin() == "given" ? "own" : "weft";
+}
+
 void PrintJob(const v1::JobStatus& job) {
-  fmt::print("{:<16} {:<10} flows {:<4} epoch {:<5} iteration {:<9} sending {}\n", job.spec().job_id(), job.state(),
-             job.flows(), job.policy_epoch(),
+  fmt::print("{:<16} {:<10} plan {:<5} flows {:<4} epoch {:<5} iteration {:<9} sending {}\n", job.spec().job_id(), job.state(),
+             PlanOf(job), job.flows(), job.policy_epoch(),
              job.iteration_s() > 0 ? FormatDuration(Seconds(job.iteration_s())) : std::string("-"),
              FormatRate(BitsPerSecond(job.send_rate_bps())));
 }
@@ -81,9 +92,21 @@ int Ask(const OnlineOptions& options, const std::function<Result<Response>(Contr
   return kExitDone;
 }
 
-Result<v1::JobSpec> ReadJob(const std::string& path) {
-  WEFT_ASSIGN_OR_RETURN(const formats::JobFile file, formats::ReadJobYaml(path));
+/// What the command line says, else what the job's file says.
+Result<std::optional<formats::GivenStrategy>> StrategyOf(const OnlineOptions& options, const formats::JobFile& file) {
+  if (options.plan.empty()) return formats::StrategyOf(file);
+  WEFT_ASSIGN_OR_RETURN(formats::GivenStrategy given, formats::ReadPlanJson(options.plan, options.plan_index));
+  return std::optional<formats::GivenStrategy>(std::move(given));
+}
+
+Result<v1::JobSpec> ReadJob(const OnlineOptions& options) {
+  if (options.plan_index != 0 && options.plan.empty()) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--plan-index {}: without --plan, expected both or neither", options.plan_index));
+  }
+  WEFT_ASSIGN_OR_RETURN(const formats::JobFile file, formats::ReadJobYaml(options.job));
   for (const std::string& warning : file.warnings) fmt::print(stderr, "warning: {}\n", warning);
+  WEFT_ASSIGN_OR_RETURN(const std::optional<formats::GivenStrategy> given, StrategyOf(options, file));
   v1::JobSpec spec;
   spec.set_job_id(file.job.name);
   spec.set_name(file.job.name);
@@ -95,6 +118,7 @@ Result<v1::JobSpec> ReadJob(const std::string& path) {
   for (const auto& host : file.hosts) spec.add_hosts(host);
   spec.set_ranks_per_host(file.ranks_per_host);
   spec.set_framework(file.framework);
+  if (given) *spec.mutable_given_strategy() = proto::ToGivenProto(given->strategy, given->source);
   if (file.job.measured_compute) spec.set_measured_compute_s(file.job.measured_compute->count());
   return spec;
 }
@@ -102,27 +126,29 @@ Result<v1::JobSpec> ReadJob(const std::string& path) {
 }  // namespace
 
 int RunSubmit(const OnlineOptions& options) {
-  const auto spec = ReadJob(options.job);
+  const auto spec = ReadJob(options);
   if (!spec) return Complain(spec.error());
-  bool planned = false;
+  bool taken = true;
   const int asked = Ask<v1::SubmitJobResponse>(
       options,
       [&](ControllerClient& client) {
         auto response = client.SubmitJob(*spec);
-        planned = response && response->plan().has_strategy();
+        taken = !spec->has_given_strategy() || !response || response->plan().origin() == "given";
         return response;
       },
-      [](const v1::SubmitJobResponse& response) {
+      [&](const v1::SubmitJobResponse& response) {
         if (response.plan().has_strategy()) {
           PrintPlan(response.plan());
         } else {
-          for (const auto& reason : response.plan().why()) fmt::print("{}\n", reason);
+          fmt::print("job {} is managed, not planned\n", spec->job_id());
+          for (const auto& reason : response.plan().why()) fmt::print("  {}\n", reason);
         }
         PrintLaunch(response.plan());
       });
-  if (asked != kExitDone || planned) return asked;
-  fmt::print(stderr, "weft: job \"{}\" has no feasible plan; its flows will be managed all the same\n", spec->job_id());
-  return kExitInfeasible;
+  if (asked != kExitDone || taken) return asked;
+  fmt::print(stderr, "weft: job \"{}\" is submitted without its strategy: controller {} is older than this command and took no "
+             "notice of it\n", spec->job_id(), options.controller.address);
+  return kExitFailed;
 }
 
 int RunRelease(const OnlineOptions& options) {

@@ -2,6 +2,7 @@
 // messages with their field names.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "cli/controller_client.h"
@@ -12,10 +13,13 @@ struct OnlineOptions {
   ControllerAddress controller;
   bool json = false;
   std::string job;  ///< job id of explain and release, job file of submit
+  std::string plan;       ///< of submit: file of plans to take the job's strategy from, in place of what the job's file says
+  int64_t plan_index = 0; ///< which of its plans
 };
 
 /// Each returns the process's exit status (common/exit_code.h) and prints its own errors to stderr.
-/// kExitInfeasible where no strategy fits; the reasons are what it prints then.
+/// kExitDone for a job without a strategy too: it is managed, and what it prints says why it is not planned.
+/// kExitUsage for a strategy that the controller refuses; kExitFailed for a controller too old to take one.
 int RunSubmit(const OnlineOptions& options);
 /// Errors: kExitFailed for a job that the controller does not know.
 int RunRelease(const OnlineOptions& options);

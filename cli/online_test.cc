@@ -3,106 +3,41 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "cli/proto_json.h"
+#include "cli/testing/fake_controller.h"
 #include "common/exit_code.h"
 #include "formats/job_yaml.h"
-#include "proto/controller.grpc.pb.h"
 
 namespace weft::cli {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::Call;
+using testing::FakeController;
+using testing::Outcome;
 using Json = nlohmann::json;
 
 constexpr char kExample[] = WEFT_SOURCE_DIR "/cli/job.example.yaml";
 
-/// Knows one job, "known".
-class FakeController final : public v1::ControllerService::Service {
- public:
-  FakeController() {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-  }
-  ~FakeController() override { server_->Shutdown(); }
-
-  OnlineOptions Options(const std::string& job = "") const {
-    OnlineOptions options;
-    options.controller.address = fmt::format("127.0.0.1:{}", port_);
-    options.controller.timeout = Seconds(20);
-    options.job = job;
-    return options;
-  }
-
-  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
-                         v1::SubmitJobResponse* response) override {
-    submitted = request->spec();
-    *response->mutable_plan() = plan;
-    return grpc::Status::OK;
-  }
-  grpc::Status ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
-                          v1::ReleaseJobResponse*) override {
-    released.push_back(request->job_id());
-    return grpc::Status::OK;
-  }
-  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse* response) override {
-    *response = jobs;
-    return grpc::Status::OK;
-  }
-  grpc::Status ExplainJob(grpc::ServerContext*, const v1::ExplainJobRequest* request,
-                          v1::ExplainJobResponse* response) override {
-    if (request->job_id() != "known") {
-      return {grpc::StatusCode::NOT_FOUND, fmt::format("no job \"{}\"", request->job_id())};
-    }
-    *response = explained;
-    response->mutable_job()->mutable_spec()->set_job_id("known");
-    return grpc::Status::OK;
-  }
-
-  v1::JobPlan plan;
-  v1::ListJobsResponse jobs;
-  v1::ExplainJobResponse explained;
-  v1::JobSpec submitted;
-  std::vector<std::string> released;
-
- private:
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-};
-
-struct Outcome {
-  int status = 0;
-  std::string out, err;
-};
-
-Outcome Call(int (*command)(const OnlineOptions&), const OnlineOptions& options) {
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  Outcome outcome;
-  outcome.status = command(options);
-  std::fflush(stdout);
-  outcome.out = ::testing::internal::GetCapturedStdout();
-  outcome.err = ::testing::internal::GetCapturedStderr();
-  return outcome;
-}
-
-TEST(Online, JobThatFitsNowhereIsItsReasonsAndStatusThree) {
+TEST(Online, JobWithoutAStrategyIsManagedWithItsReasonsAndStatusZero) {
   FakeController controller;
   controller.plan.add_why("not planned: no strategy fits: memory: 90 GiB of 80 GiB");
   controller.plan.add_rank_hosts("h1");
+  (*controller.plan.mutable_environment())["WEFT_JOB_ID"] = "pretrain";
   const Outcome outcome = Call(RunSubmit, controller.Options(kExample));
-  EXPECT_EQ(outcome.status, kExitInfeasible);
-  EXPECT_EQ(outcome.out, "not planned: no strategy fits: memory: 90 GiB of 80 GiB\n");
-  EXPECT_THAT(outcome.err, HasSubstr("job \"pretrain\" has no feasible plan"));
+  EXPECT_EQ(outcome.status, kExitDone);
+  EXPECT_EQ(outcome.out, "job pretrain is managed, not planned\n  not planned: no strategy fits: memory: 90 GiB of 80 GiB\n"
+                         "environment of every rank:\n  WEFT_JOB_ID=pretrain\n");
+  EXPECT_EQ(outcome.err, "");
 }
 
 TEST(Online, PlannedJobIsItsPlanAndStatusZero) {
@@ -269,6 +204,17 @@ TEST(Online, ExampleJobFileIsReadAndHasEveryKey) {
   EXPECT_EQ(file->framework, "weft-train");
   EXPECT_TRUE(file->job.measured_compute.has_value());
   EXPECT_THAT(file->model_config_json, HasSubstr("gpt2"));
+  // The keys that stand for each other are comments there.
+  std::ifstream stream(kExample);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  for (const auto& [key, other] : {std::pair("# strategy:", "strategy:"), std::pair("# plan:", "plan:")}) {
+    std::string with = text;
+    ASSERT_NE(with.find(key), with.npos) << key;
+    with.replace(with.find(key), std::string_view(key).size(), other);
+    const auto read = formats::ParseJobYaml(with, "job.yaml", "");
+    ASSERT_TRUE(read.has_value()) << read.error().message();
+    EXPECT_TRUE(read->strategy.has_value() || read->plan == "plan.json");
+  }
 }
 
 }  // namespace

@@ -12,6 +12,12 @@ namespace {
 
 constexpr char kComponent[] = "controller";
 
+/// What the submitter is told; the job's status has it apart.
+void AddErrors(PlannedJob& planned) {
+  const char* const what = planned.plan.has_strategy() ? "" : "not planned: ";
+  for (const std::string& error : planned.errors) planned.plan.add_why(what + error);
+}
+
 /// Grows with every start of a controller: agents compare it, nothing is computed from it.
 int64_t WallClockIncarnation() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -167,7 +173,7 @@ Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec) {
   const Seconds begin = clock_->Now();
   WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner));
   metrics_->ObservePlan(clock_->Now() - begin);
-  for (const std::string& error : planned.errors) planned.plan.add_why("not planned: " + error);
+  AddErrors(planned);
   return std::move(planned.plan);
 }
 
@@ -194,7 +200,7 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
   const JobSubmitted submitted{spec, planned.plan, planned.errors};
   WEFT_RETURN_IF_ERROR(KeepInJournal(submitted));
   Handle({.body = submitted});
-  for (const std::string& error : planned.errors) planned.plan.add_why("not planned: " + error);
+  AddErrors(planned);
   return std::move(planned.plan);
 }
 

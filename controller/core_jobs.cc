@@ -7,6 +7,28 @@
 #include "controller/core.h"
 
 namespace weft::controller {
+namespace {
+
+/// What a submission came to, in a line.
+std::string PlanReason(const Job& job) {
+  const v1::JobPlan& plan = job.plan;
+  std::string reason = "managed, not planned";
+  if (plan.has_strategy()) {
+    const std::string time = plan.predicted().iteration_s() > 0
+                                 ? fmt::format("{:.3g} s per iteration predicted", plan.predicted().iteration_s())
+                                 : std::string("without a price");
+    reason = plan.origin() == "given"
+                 ? fmt::format("given by {}: {}, {}", job.spec.given_strategy().source(), plan.strategy().text(), time)
+                 : fmt::format("dp {} micro-batch {} bucket {} bytes, {}", plan.strategy().dp(), plan.strategy().micro_batch(),
+                               plan.strategy().bucket_bytes(), time);
+  } else if (!job.planning_errors.empty()) {
+    reason += ": " + job.planning_errors.front();
+  }
+  if (plan.rank_hosts_size() > 0) reason += fmt::format("; ranks on {}", fmt::join(plan.rank_hosts(), ", "));
+  return reason;
+}
+
+}  // namespace
 
 void Core::ResumeHost(const std::string& host, const v1::Register& message) {
   std::map<std::string, int64_t> held;
@@ -61,16 +83,7 @@ void Core::On(const JobSubmitted& event) {
   if (running && !event.started) actions_.push_back(KeepStarted{id});
   job.hosts = hosts;
   job.flows_seen_s = now_s_;
-  std::string reason = job.planning_errors.empty() ? "" : "not planned: " + job.planning_errors.front();
-  if (job.plan.has_strategy()) {
-    const v1::Strategy& strategy = job.plan.strategy();
-    reason = fmt::format("dp {} micro-batch {} bucket {} bytes, {:.3g} s per iteration predicted", strategy.dp(),
-                         strategy.micro_batch(), strategy.bucket_bytes(), job.plan.predicted().iteration_s());
-  }
-  if (job.plan.rank_hosts_size() > 0) {
-    reason += fmt::format("{}ranks on {}", reason.empty() ? "" : "; ", fmt::join(job.plan.rank_hosts(), ", "));
-  }
-  Decide("plan", id, reason.empty() ? "nothing to plan" : reason);
+  Decide("plan", id, PlanReason(job));
   for (const std::string& host : job.spec.hosts()) {
     const auto found = hosts_.find(host);
     if (found == hosts_.end() || !found->second.connected) continue;

@@ -101,7 +101,7 @@ TEST(CoreJobs, SubmittedJobMayWaitForItsFirstFlow) {
   cluster.RegisterAll();
   cluster.Send({.body = Submission()});
   cluster.Run(60);
-  EXPECT_EQ(core.FindJob("j")->state(), "planned");
+  EXPECT_EQ(core.FindJob("j")->state(), "managed");
 }
 
 TEST(CoreJobs, JobThatEndedWhileTheControllerWasAwayIsReleased) {
@@ -112,7 +112,7 @@ TEST(CoreJobs, JobThatEndedWhileTheControllerWasAwayIsReleased) {
   cluster.Register("h1", {{"j", 4}});
   cluster.Register("h2", {{"j", 4}});
   cluster.Run(15);
-  EXPECT_EQ(core.FindJob("j")->state(), "planned");
+  EXPECT_EQ(core.FindJob("j")->state(), "managed");
   cluster.Run(10);
   EXPECT_EQ(core.FindJob("j")->state(), "released");
   EXPECT_THAT(EndedOn(cluster.actions), ElementsAre("h1", "h2"));

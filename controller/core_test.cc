@@ -369,7 +369,7 @@ TEST(Core, SubmittedJobReachesItsHostsAndIsEndedThere) {
   ASSERT_EQ(launches.size(), 2u);
   EXPECT_EQ(launches[1].host, "h2");
   EXPECT_EQ(launches[1].launch.environment().at("WEFT_JOB_ID"), "42");
-  EXPECT_EQ(core.FindJob("42")->state(), "planned");
+  EXPECT_EQ(core.FindJob("42")->state(), "managed");
   cluster.Send({.body = JobReleased{"42"}});
   cluster.Send({.body = JobReleased{"42"}});
   EXPECT_EQ(Of<PushEnded>(cluster.actions).size(), 2u);

@@ -10,7 +10,7 @@ v1::JobStatus Core::StatusOf(const std::string& job_id, const Job& job) const {
   v1::JobStatus status;
   *status.mutable_spec() = job.spec;
   if (job.submitted) *status.mutable_plan() = job.plan;
-  status.set_state(JobStateName(job.state));
+  status.set_state(JobStateName(job));
   status.set_policy_epoch(jobs_.EpochOf(job_id));
   for (const std::string& error : job.planning_errors) status.add_planning_errors(error);
   if (const auto joint = joint_.find(job_id); joint != joint_.end() && joint->second.decision.decided_s() > 0) {

@@ -8,9 +8,8 @@
 
 #include "common/parse_units.h"
 #include "controller/job_collectives.h"
-#include "formats/hf_config.h"
+#include "controller/job_strategy.h"
 #include "netplugin/abi/collective_table.h"
-#include "proto/plan_codec.h"
 
 namespace weft::controller {
 namespace {
@@ -41,6 +40,10 @@ Status CheckSpec(const v1::JobSpec& spec) {
     return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": ranks_per_host: {}, expected at most 1024",
                                                     spec.job_id(), spec.ranks_per_host()));
   }
+  if (spec.framework().size() > 63 || !ValidText(spec.framework())) {
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": framework: {} characters, expected at most 63 printable ones",
+                                                    spec.job_id(), spec.framework().size()));
+  }
   std::set<std::string> seen;
   for (const std::string& host : spec.hosts()) {
     if (host.empty() || !ValidText(host) || !seen.insert(host).second) {
@@ -51,37 +54,20 @@ Status CheckSpec(const v1::JobSpec& spec) {
   return Ok();
 }
 
-/// The strategy of the best plan, into `planned`; what stands in its way, into its errors.
-Status PlanStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
-  WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec model,
-                        formats::ParseHfConfig(spec.model_config_json(), "model_config_json"));
-  WEFT_ASSIGN_OR_RETURN(planner::JobSpec job, proto::JobSpecFromProto(spec, model));
-  planner::ClusterSpec cluster = options.cluster;
-  const int64_t per_node = std::max<int64_t>(spec.ranks_per_host(), 1);
-  if (spec.hosts_size() > 0) {
-    cluster.nodes = spec.hosts_size();
-    cluster.gpus_per_node = per_node;
-    if (job.gpus == 0) job.gpus = cluster.nodes * per_node;
-  }
-  planner::PlanOptions plan_options;
-  plan_options.node_budget = options.node_budget;
-  // The launch arguments below are weft-train's: it splits the batch and nothing else.
-  plan_options.framework = planner::Framework::kWeftTrain;
-  // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
-  if (spec.hosts_size() > 0) plan_options.fix["dp"] = job.gpus;
-  WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(job, cluster, plan_options));
-  if (answer.plans.empty()) {
-    for (const std::string& reason : answer.infeasible) planned.errors.push_back("no strategy fits: " + reason);
-    if (planned.errors.empty()) planned.errors.push_back("no strategy fits");
-    return Ok();
-  }
-  proto::ToProto(answer.plans.front(), planned.plan);
-  if (!answer.complete) planned.plan.add_why("the search ended at its budget: a better strategy may exist");
-  return Ok();
-}
+/// What a job runs on, as far as its launch goes.
+struct Runner {
+  bool named = false;       ///< something that is known
+  bool own = false;         ///< weft-train, or a replay of it: the arguments of a plan are theirs
+  bool nccl = false;        ///< a program over NCCL
+};
 
-bool UsesNccl(const std::string& framework) {
-  return framework == "torchrun" || framework == "megatron" || framework == "torchtitan" || framework == "deepspeed";
+Runner RunnerOf(const std::string& framework) {
+  const auto known = planner::ParseFramework(framework);
+  const bool own = framework == "weft-train" || framework == "weft-replay";
+  const bool any = framework.empty() || framework == "any";
+  return {.named = known.has_value() || own || any || framework == "torchrun",
+          .own = own || any,
+          .nccl = framework == "torchrun" || (known.has_value() && !own && !any)};
 }
 
 void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
@@ -102,12 +88,12 @@ void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPla
                                  : fmt::format("NCCL_NET is not set: no agent on {}", fmt::join(missing, ", ")));
   }
   // Other frameworks have their own names for it: weft plan --emit writes these.
-  const bool ours = spec.framework().empty() || spec.framework() == "weft-train" || spec.framework() == "weft-replay";
-  if (!ours && !UsesNccl(spec.framework())) {
+  const Runner runner = RunnerOf(spec.framework());
+  if (!runner.named) {
     plan.add_why(fmt::format("framework \"{}\" is not known, expected weft-train, weft-replay, torchrun, megatron, torchtitan "
                              "or deepspeed: no launch arguments and no collectives for it", spec.framework()));
   }
-  if (ours && plan.strategy().bucket_bytes() > 0) {
+  if (runner.own && plan.strategy().bucket_bytes() > 0 && SumsWholeGradients(plan.strategy())) {
     plan.add_arguments("--bucket");
     plan.add_arguments(FormatBytes(Bytes(plan.strategy().bucket_bytes())));
   }
@@ -128,12 +114,15 @@ std::optional<BitsPerSecond> NodeRate(const v1::JobSpec& spec, const PlacementVi
 void FillReduction(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, v1::JobPlan& plan) {
   const ReductionOptions& site = options.reduction;
   if (spec.hosts_size() < 2 || (site.switches.trees <= 0 && !(site.cpu_sum.value() > 0))) return;
+  if (plan.has_strategy() && !SumsWholeGradients(plan.strategy())) {
+    return plan.add_why("place of sums: not decided, the strategy splits or shards what is summed");
+  }
   const int64_t gradients = plan.predicted().gradient_bytes();
   if (gradients <= 0) return plan.add_why("place of sums: not decided, what the job sums is not known");
   ReductionJob job;
   job.hosts = spec.hosts_size();
   job.ranks_per_host = static_cast<int32_t>(std::max<int64_t>(spec.ranks_per_host(), 1));
-  job.nccl = UsesNccl(spec.framework());
+  job.nccl = RunnerOf(spec.framework()).nccl;
   job.gradients = Bytes(gradients);
   job.cluster = options.cluster;
   job.node_rate = NodeRate(spec, view).value_or(options.cluster.nic_rate);
@@ -141,14 +130,14 @@ void FillReduction(const v1::JobSpec& spec, const PlacementView& view, const Job
   const Result<ReductionDecision> decision = DecideReduction(job, site);
   if (!decision) return plan.add_why("place of sums: not decided: " + decision.error().message());
   for (const std::string& why : decision->why) plan.add_why(why);
-  if (decision->has_switches) (*plan.mutable_environment())[kTreeVariable] = decision->tree ? "1" : "0";
+  if (decision->has_switches) (*plan.mutable_environment())[kTreeVariable] = std::string(decision->tree ? "1" : "0");
 }
 
 /// The table of the communicator over all ranks, in the plan and in the launch environment.
 void FillCollectives(const v1::JobSpec& spec, const std::vector<std::string>& ordered, const PlacementView& view,
                      const JobPlannerOptions& options, v1::JobPlan& plan) {
   const bool own = spec.framework() == "weft-train";
-  if (spec.hosts_size() < 2 || (!own && !UsesNccl(spec.framework()))) return;
+  if (spec.hosts_size() < 2 || (!own && !RunnerOf(spec.framework()).nccl)) return;
   CollectiveJob job{.ranks = spec.hosts_size() * std::max<int64_t>(spec.ranks_per_host(), 1), .nodes = spec.hosts_size(),
                     .own_runtime = own, .cluster = options.cluster, .node_rate = NodeRate(spec, view)};
   std::optional<RankFabric> fabric;
@@ -177,11 +166,7 @@ void FillCollectives(const v1::JobSpec& spec, const std::vector<std::string>& or
 Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckSpec(spec));
   PlannedJob planned;
-  if (!spec.model_config_json().empty()) {
-    if (const Status status = PlanStrategy(spec, options, planned); !status) {
-      planned.errors.push_back(status.error().message());
-    }
-  }
+  WEFT_RETURN_IF_ERROR(DecideStrategy(spec, options, planned));
   const std::vector<std::string> given(spec.hosts().begin(), spec.hosts().end());
   const std::vector<std::string> ordered = OrderHosts(given, view);
   for (const std::string& host : ordered) {

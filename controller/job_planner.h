@@ -26,8 +26,9 @@ struct PlannedJob {
   std::vector<std::string> errors;          ///< why there is no strategy; rank order and environment are there anyway
 };
 
-/// Plans `spec`. A job without a model, or with one that cannot be planned, still gets rank order and environment.
-/// Errors: kInvalidArgument naming the field for an empty job id, doubled hosts or negative numbers.
+/// Plans `spec`, or prices the strategy that it gives. A job without a model, or with one that cannot be planned, still gets
+/// rank order and environment. Errors: kInvalidArgument naming the field for an empty job id, doubled hosts or negative
+/// numbers; as DecideStrategy() for a given strategy that is refused.
 [[nodiscard]] Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view,
                                          const JobPlannerOptions& options);
 

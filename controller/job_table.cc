@@ -19,9 +19,9 @@ double IntensityOf(const v1::Prediction& predicted) {
 
 }  // namespace
 
-const char* JobStateName(JobState state) {
-  switch (state) {
-    case JobState::kPlanned: return "planned";
+const char* JobStateName(const Job& job) {
+  switch (job.state) {
+    case JobState::kPlanned: return job.plan.has_strategy() ? "planned" : "managed";
     case JobState::kRunning: return "running";
     case JobState::kReleased: return "released";
   }

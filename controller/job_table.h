@@ -16,9 +16,6 @@ namespace weft::controller {
 
 enum class JobState { kPlanned, kRunning, kReleased };
 
-/// "planned", "running", "released".
-const char* JobStateName(JobState state);
-
 struct Job {
   v1::JobSpec spec;
   v1::JobPlan plan;
@@ -33,6 +30,9 @@ struct Job {
   std::set<std::string> missed_end; ///< those that were away when it was released
   std::string model_config_json;    ///< of the spec, kept apart: lists of jobs leave it out
 };
+
+/// "planned", or "managed" where there is no strategy; "running", "released".
+const char* JobStateName(const Job& job);
 
 class JobTable {
  public:

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "controller/flow_planner.h"
+#include "controller/job_strategy.h"
 
 namespace weft::controller {
 namespace {
@@ -224,6 +225,9 @@ class Modeller {
 
   /// A ring all-reduce of the planned gradients, spread over the flows of each sender.
   bool TakePlan() {
+    if (job_.plan.has_strategy() && !SumsWholeGradients(job_.plan.strategy())) {
+      return Miss(missing_ + ", and what a strategy beyond plain data parallelism sends is not predicted");
+    }
     const v1::Prediction& predicted = job_.plan.predicted();
     const double compute = PlannedCompute();
     const auto ranks = static_cast<double>(job_.plan.strategy().dp());

@@ -155,7 +155,7 @@ void Metrics::Impl::RefreshLinks(const std::vector<v1::LinkStatus>& links) {
 }
 
 void Metrics::Impl::RefreshJobs(const std::vector<v1::JobStatus>& all) {
-  std::map<std::string, int> by_state{{"planned", 0}, {"running", 0}, {"released", 0}};
+  std::map<std::string, int> by_state{{"planned", 0}, {"managed", 0}, {"running", 0}, {"released", 0}};
   for (const v1::JobStatus& job : all) {
     ++by_state[job.state()];
     if (job.state() == "released") continue;  // its series go; its history is in the database

@@ -247,6 +247,36 @@ TEST(Service, JobThatCouldNotBePlannedMayBeSubmittedAgain) {
   EXPECT_EQ(controller.loop().Submit(spec).error().code(), Code::kAlreadyExists);
 }
 
+TEST(Service, GivenStrategySurvivesARestartAndAnIllegalOneIsRefused) {
+  const TempDir dir;
+  v1::SubmitJobRequest request = Submission("own");
+  request.mutable_spec()->set_model_config_json(
+      R"({"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":2,"vocab_size":256,"n_positions":128})");
+  request.mutable_spec()->set_global_batch(8);
+  request.mutable_spec()->set_sequence(64);
+  v1::StrategyValue* tp = request.mutable_spec()->mutable_given_strategy()->add_values();
+  tp->set_name("tp");
+  tp->set_value("3");
+  request.mutable_spec()->mutable_given_strategy()->set_source("plan.json, plan 0");
+  {
+    Running controller(dir.path());
+    grpc::ClientContext refused, taken;
+    v1::SubmitJobResponse response;
+    const grpc::Status status = controller.people().SubmitJob(&refused, request, &response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("given strategy (plan.json, plan 0): tp=3, expected 1 to the job's 2 GPUs"));
+    EXPECT_TRUE(controller.loop().Jobs().empty());
+    tp->set_value("2");
+    ASSERT_TRUE(controller.people().SubmitJob(&taken, request, &response).ok());
+    EXPECT_EQ(response.plan().origin(), "given");
+  }
+  Running controller(dir.path());
+  const v1::JobStatus job = controller.loop().Jobs().at(0);
+  EXPECT_EQ(job.state(), "planned");
+  EXPECT_EQ(job.plan().strategy().text(), "dp=1 tp=2 micro_batch=1");
+  EXPECT_EQ(job.spec().given_strategy().source(), "plan.json, plan 0");
+}
+
 TEST(Service, SessionMustBeginWithRegister) {
   Running controller;
   const auto stub = controller.agents();

@@ -43,7 +43,8 @@ Json ToJson(const v1::JobStatus& job) {
           {"send_rate_bps", job.send_rate_bps()},
           {"rank_hosts", List(job.plan().rank_hosts())},
           {"strategy", {{"dp", strategy.dp()}, {"micro_batch", strategy.micro_batch()},
-                        {"bucket_bytes", strategy.bucket_bytes()}}},
+                        {"bucket_bytes", strategy.bucket_bytes()}, {"text", strategy.text()}}},
+          {"plan_origin", job.plan().origin()},
           {"why", List(job.plan().why())},
           {"joint", job.has_joint() ? Explained(job.joint()) : Json()},
           {"planning_errors", List(job.planning_errors())}};

@@ -15,6 +15,28 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 32;
 
+/// A path as the job's file means it: relative to its folder.
+std::string PathFrom(const std::string& folder, const std::string& name) {
+  return name.starts_with('/') || folder.empty() ? name : folder + "/" + name;
+}
+
+/// The keys of a strategy that the user gives.
+void ReadGiven(YamlFields& fields, std::string_view source_name, const std::string& folder, JobFile* file) {
+  if (const YamlValue* map = fields.Value("strategy")) {
+    const Result<planner::Strategy> strategy = ReadStrategyMap(*map, source_name, "strategy");
+    if (!strategy) fields.Adopt(strategy.error());
+    const size_t slash = source_name.rfind('/');
+    const std::string_view name = slash == source_name.npos ? source_name : source_name.substr(slash + 1);
+    file->strategy = {strategy.value_or(planner::Strategy()), OneLine(fmt::format("{}, key strategy", name), 200)};
+    if (fields.Has("plan")) fields.Reject("plan", "stands beside \"strategy\", expected one of the two");
+  }
+  if (const std::string plan = fields.Has("plan") ? fields.Text("plan") : fields.Text("plan", ""); !plan.empty()) {
+    file->plan = PathFrom(folder, plan);
+  }
+  file->plan_index = fields.Integer("plan_index", 0, kMostPlanIndex, 0);
+  if (fields.Has("plan_index") && !fields.Has("plan")) fields.Reject("plan_index", "without \"plan\", expected both or neither");
+}
+
 /// The model's spec and config.json text, from a preset's name or a file beside the job's.
 Status ReadModel(const std::string& name, const std::string& folder, JobFile* file) {
   if (const auto preset = planner::FindModelPreset(name)) {
@@ -22,7 +44,7 @@ Status ReadModel(const std::string& name, const std::string& folder, JobFile* fi
     file->model_config_json = WriteHfConfig(*preset);
     return Ok();
   }
-  const std::string path = name.starts_with('/') || folder.empty() ? name : folder + "/" + name;
+  const std::string path = PathFrom(folder, name);
   WEFT_ASSIGN_OR_RETURN(file->model_config_json, ReadFile(path));
   WEFT_ASSIGN_OR_RETURN(HfModel read, ParseHfModel(file->model_config_json, path));
   file->job.model = std::move(read.model);
@@ -61,6 +83,7 @@ Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name
   if (const Seconds measured = fields.Duration("measured_compute", Seconds(0)); measured.count() > 0) {
     file.job.measured_compute = measured;
   }
+  ReadGiven(fields, source_name, folder, &file);
   WEFT_RETURN_IF_ERROR(fields.Finish());
   if (Status read = ReadModel(model, folder, &file); !read) {
     return Fail(read.error().WithContext(fmt::format("{}: key \"model\"", source_name)));
@@ -73,6 +96,12 @@ Result<JobFile> ReadJobYaml(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const size_t slash = path.rfind('/');
   return ParseJobYaml(text, path, slash == path.npos ? "" : path.substr(0, slash));
+}
+
+Result<std::optional<GivenStrategy>> StrategyOf(const JobFile& file) {
+  if (file.plan.empty()) return file.strategy;
+  WEFT_ASSIGN_OR_RETURN(GivenStrategy given, ReadPlanJson(file.plan, file.plan_index));
+  return std::optional<GivenStrategy>(std::move(given));
 }
 
 }  // namespace weft::formats

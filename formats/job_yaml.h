@@ -9,15 +9,20 @@
 //   hosts: [h1, h2]            # optional, in order
 //   ranks_per_host: 1          # optional
 //   gpus: 2                    # optional: hosts × ranks_per_host, or all of the cluster
-//   framework: weft-train      # optional, informative
+//   framework: megatron        # optional
 //   measured_compute: 250ms    # optional: one iteration with communication off
+//   strategy: {tp: 8, pp: 4}   # optional: the user's own; or
+//   plan: plan.json            # what `weft plan --output json` printed, relative to this file
+//   plan_index: 0              # optional: which of its plans
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/result.h"
+#include "formats/given_strategy.h"
 #include "planner/workload/job_spec.h"
 
 namespace weft::formats {
@@ -28,6 +33,9 @@ struct JobFile {
   std::vector<std::string> hosts;
   int64_t ranks_per_host = 1;
   std::string framework;
+  std::optional<GivenStrategy> strategy;   ///< of the key "strategy"
+  std::string plan;                ///< path of the file of the key "plan", not read yet; empty: none
+  int64_t plan_index = 0;
   std::vector<std::string> warnings;   ///< one line each, about the model: HfModel::warnings and PositionsWarning()
 };
 
@@ -38,6 +46,9 @@ struct JobFile {
 /// The same from text; the model's path is relative to `folder`.
 [[nodiscard]] Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name,
                                            const std::string& folder);
+
+/// The strategy that the job's user gives, of either key; nullopt if neither is there. Errors: as ReadPlanJson.
+[[nodiscard]] Result<std::optional<GivenStrategy>> StrategyOf(const JobFile& file);
 
 /// "bf16", "fp32" … (planner/workload/precision.h). Errors: kInvalidArgument naming all.
 [[nodiscard]] Result<planner::Precision> ParsePrecision(std::string_view text);

@@ -98,6 +98,26 @@ TEST(Mutations, OfJobFilesGiveAJobOrOneClearLine) {
   EXPECT_GT(good, 20);
 }
 
+TEST(Mutations, OfPlanFilesGiveAStrategyOrOneClearLine) {
+  Noise noise(5);
+  int good = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const std::string text = Mutated(testing::kPlanFile, noise);
+    const Result<planner::Strategy> strategy = ParsePlanJson(text, "fuzz", 0);
+    if (strategy) {
+      ++good;
+      for (const planner::StrategyVariable& variable : planner::StrategyVariables()) {
+        ASSERT_GE(variable.get(*strategy), variable.least) << text;
+        ASSERT_LE(variable.get(*strategy), variable.most) << text;
+      }
+    } else {
+      ExpectOneClearLine(strategy.error(), text);
+    }
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(good, 20);
+}
+
 TEST(Mutations, TenMegabytesOfGarbageAreOneClearLine) {
   Noise noise(4);
   std::string random(size_t{10} << 20, ' ');

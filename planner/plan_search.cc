@@ -30,6 +30,21 @@ size_t Kept(const PlanOptions& options) { return kTies * static_cast<size_t>(opt
 
 }  // namespace
 
+void FillRates(const CostModel& model, Seconds iteration, Prediction& predicted) {
+  const JobSpec& job = model.job();
+  predicted.iteration = iteration;
+  const double seconds = iteration.count();
+  predicted.tokens_per_s = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence) / seconds;
+  const double flops = model.model_flops().count() / seconds / static_cast<double>(job.gpus);
+  predicted.tflops_per_gpu = flops / 1e12;
+  double peak = 0;  // of all GPUs together
+  for (const NodeGroup& group : model.cluster().Groups()) {
+    peak += group.device.Peak(job.precision).value() * static_cast<double>(group.gpus());
+  }
+  peak /= static_cast<double>(model.cluster().TotalGpus());
+  predicted.mfu = peak > 0 ? flops / peak : 0;
+}
+
 void PlanSearch::Impl::Begin(CostModel model, double most) {
   model_.emplace(std::move(model));
   space_.emplace(*model_, SpaceOptions{.fixed = options_.fix, .framework = options_.framework});
@@ -146,26 +161,10 @@ JobPlan PlanSearch::Impl::MakePlan(const Search::Found& found, CostModel::Scratc
   predicted.bubble = estimate.bubble;
   predicted.memory = estimate.memory;
   predicted.fits = FitProbability(model_->cluster().device, estimate.memory.total());
-  Predict(plan, estimate.iteration);
+  FillRates(*model_, estimate.iteration, predicted);
   plan.lower_bound = Seconds(std::min(search_->ProvedBound(), estimate.iteration.count()));
   plan.gap = estimate.iteration / plan.lower_bound - 1;
   return plan;
-}
-
-void PlanSearch::Impl::Predict(JobPlan& plan, Seconds iteration) const {
-  const JobSpec& job = model_->job();
-  Prediction& predicted = plan.predicted;
-  predicted.iteration = iteration;
-  const double seconds = iteration.count();
-  predicted.tokens_per_s = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence) / seconds;
-  const double flops = model_->model_flops().count() / seconds / static_cast<double>(job.gpus);
-  predicted.tflops_per_gpu = flops / 1e12;
-  double peak = 0;  // of all GPUs together
-  for (const NodeGroup& group : model_->cluster().Groups()) {
-    peak += group.device.Peak(job.precision).value() * static_cast<double>(group.gpus());
-  }
-  peak /= static_cast<double>(model_->cluster().TotalGpus());
-  predicted.mfu = peak > 0 ? flops / peak : 0;
 }
 
 void PlanSearch::Impl::AddGroups(PlanAnswer& answer) const {
@@ -177,7 +176,7 @@ void PlanSearch::Impl::AddGroups(PlanAnswer& answer) const {
   JobPlan plan;
   plan.groups = groups_->groups;
   plan.strategy = plan.groups.front().strategy;
-  Predict(plan, groups_->iteration);
+  FillRates(*model_, groups_->iteration, plan.predicted);
   for (const GroupShare& group : plan.groups) {
     if (group.memory.total() > plan.predicted.memory.total()) plan.predicted.memory = group.memory;
   }

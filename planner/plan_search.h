@@ -12,6 +12,12 @@
 
 namespace weft::planner {
 
+/// Errors: kInvalidArgument for a job or cluster that makes no sense (names the field, its value and what was expected).
+[[nodiscard]] Status CheckJob(const JobSpec& job, const ClusterSpec& cluster);
+
+/// Tokens and FLOP/s that an iteration of this time comes to, into `predicted`.
+void FillRates(const CostModel& model, Seconds iteration, Prediction& predicted);
+
 class PlanSearch::Impl {
  public:
   explicit Impl(const PlanOptions& options) : options_(options) {}
@@ -39,7 +45,6 @@ class PlanSearch::Impl {
   JobPlan MakePlan(const Search::Found& found, CostModel::Scratch& scratch) const;
 
   void AddGroups(PlanAnswer& answer) const;
-  void Predict(JobPlan& plan, Seconds iteration) const;
 
   /// Of several programs' answers: program_choice.cc.
   PlanAnswer FastestProgram();

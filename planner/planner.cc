@@ -36,6 +36,8 @@ Status CheckTransformer(const ModelSpec& model) {
   return Ok();
 }
 
+}  // namespace
+
 Status CheckJob(const JobSpec& job, const ClusterSpec& cluster) {
   const ModelSpec& model = job.model;
   WEFT_RETURN_IF_ERROR(Positive("model layers", model.layers));
@@ -62,6 +64,8 @@ Status CheckJob(const JobSpec& job, const ClusterSpec& cluster) {
   }
   return Ok();
 }
+
+namespace {
 
 /// A precision that a device has no units for would be priced as the next wider one.
 Status CheckPrecision(const JobSpec& job, const ClusterSpec& cluster) {

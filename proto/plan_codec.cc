@@ -1,10 +1,34 @@
 #include "proto/plan_codec.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
 namespace weft::proto {
+namespace {
+
+constexpr int kMostVariables = 64;
+constexpr size_t kLongestSource = 255;
+constexpr size_t kLongestWord = 63;
+constexpr size_t kLongestShown = 40;  // of what somebody sent, in a message
+
+bool IsLine(const std::string& text) {
+  return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+/// What was sent, fit for a message.
+std::string Shown(const std::string& text) {
+  std::string shown = text.substr(0, kLongestShown);
+  for (char& c : shown) c = c >= ' ' && c < 0x7f ? c : '?';
+  return "\"" + shown + (text.size() > kLongestShown ? "...\"" : "\"");
+}
+
+tl::unexpected<Error> BadGiven(const std::string& what) { return Fail(Code::kInvalidArgument, "given strategy: " + what); }
+
+}  // namespace
 
 v1::Strategy ToProto(const planner::Strategy& strategy) {
   v1::Strategy message;
@@ -20,6 +44,7 @@ v1::Strategy ToProto(const planner::Strategy& strategy) {
   message.set_sequence_parallel(strategy.sequence_parallel);
   message.set_schedule(std::string(planner::ScheduleName(strategy.schedule)));
   message.set_bucket_bytes(strategy.bucket_bytes.count());
+  message.set_text(planner::DescribeStrategy(strategy));
   return message;
 }
 
@@ -35,6 +60,7 @@ v1::Prediction ToProto(const planner::Prediction& predicted) {
   message.set_gradient_bytes(predicted.memory.gradients.count());
   message.set_optimizer_bytes(predicted.memory.optimizer.count());
   message.set_activation_bytes(predicted.memory.activations.count());
+  message.set_buffer_bytes(predicted.memory.transient.count());
   return message;
 }
 
@@ -86,6 +112,42 @@ Result<planner::Strategy> StrategyFromProto(const v1::Strategy& message) {
   auto schedule = planner::ParseSchedule(message.schedule());
   if (!schedule) return Fail(schedule.error().WithContext("strategy"));
   strategy.schedule = *schedule;
+  return strategy;
+}
+
+v1::GivenStrategy ToGivenProto(const planner::Strategy& strategy, const std::string& source) {
+  v1::GivenStrategy message;
+  message.set_source(source.substr(0, kLongestSource));
+  for (const planner::StrategyVariable& variable : planner::StrategyVariables()) {
+    v1::StrategyValue* value = message.add_values();
+    value->set_name(std::string(variable.name));
+    value->set_value(variable.print(variable.get(strategy)));
+  }
+  return message;
+}
+
+Result<planner::Strategy> StrategyFromProto(const v1::GivenStrategy& message) {
+  if (message.values_size() > kMostVariables) {
+    return BadGiven(std::to_string(message.values_size()) + " variables, expected at most " + std::to_string(kMostVariables));
+  }
+  if (message.source().size() > kLongestSource || !IsLine(message.source())) {
+    return BadGiven("source: " + Shown(message.source()) + ", expected a line of at most " + std::to_string(kLongestSource) +
+                    " characters");
+  }
+  planner::Strategy strategy;
+  std::set<std::string> named;
+  for (const v1::StrategyValue& given : message.values()) {
+    const planner::StrategyVariable* variable = planner::FindStrategyVariable(given.name());
+    if (variable == nullptr) {
+      return BadGiven(Shown(given.name()) + ": unknown, expected one of " + planner::StrategyVariableNames());
+    }
+    if (!named.insert(given.name()).second) return BadGiven(given.name() + ": named twice");
+    const auto value = given.value().size() > kLongestWord ? std::nullopt : variable->parse(given.value());
+    if (!value || *value < variable->least || *value > variable->most) {
+      return BadGiven(given.name() + ": " + Shown(given.value()) + ", expected " + std::string(variable->values));
+    }
+    variable->set(strategy, *value);
+  }
   return strategy;
 }
 

@@ -1,6 +1,8 @@
 // Planner types to and from their messages, for controller and command line alike.
 #pragma once
 
+#include <string>
+
 #include "common/result.h"
 #include "planner/planner.h"
 #include "proto/job.pb.h"
@@ -9,11 +11,17 @@ namespace weft::proto {
 
 v1::Strategy ToProto(const planner::Strategy& strategy);
 v1::Prediction ToProto(const planner::Prediction& predicted);
-/// Strategy, prediction, bound, gap and reasons; the other fields of `out` stay.
+/// Strategy, prediction, bound, gap and reasons; the other fields of `out` stay, its origin too.
 void ToProto(const planner::JobPlan& plan, v1::JobPlan& out);
 
 /// Errors: kInvalidArgument naming the field, e.g. a degree below 1.
 [[nodiscard]] Result<planner::Strategy> StrategyFromProto(const v1::Strategy& message);
+
+/// All variables, so that defaults that change elsewhere do not change it.
+v1::GivenStrategy ToGivenProto(const planner::Strategy& strategy, const std::string& source);
+/// Errors: kInvalidArgument naming the variable, its value and what was expected: unknown or named twice, out of range, more
+/// than 64 of them, a source that is no line of at most 255 characters.
+[[nodiscard]] Result<planner::Strategy> StrategyFromProto(const v1::GivenStrategy& message);
 
 /// The planner's job for `spec`; its model text has been parsed to `model`. An empty precision means bf16.
 /// Errors: kInvalidArgument naming the field.

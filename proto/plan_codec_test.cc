@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace weft::proto {
 namespace {
 
@@ -35,6 +37,45 @@ TEST(PlanCodec, StrategyErrorsNameTheField) {
   const auto recompute = StrategyFromProto(message);
   ASSERT_FALSE(recompute.has_value());
   EXPECT_THAT(recompute.error().message(), HasSubstr("\"some\""));
+}
+
+TEST(PlanCodec, GivenStrategySurvivesTheRoundTripWithEveryVariable) {
+  planner::Strategy strategy;
+  for (const planner::StrategyVariable& variable : planner::StrategyVariables()) {
+    variable.set(strategy, std::min<int64_t>(variable.most, variable.get(strategy) + 1));
+  }
+  v1::GivenStrategy message = ToGivenProto(strategy, std::string(300, 'x'));
+  EXPECT_EQ(message.source().size(), 255u);
+  const Result<planner::Strategy> back = StrategyFromProto(message);
+  ASSERT_TRUE(back.has_value()) << back.error().message();
+  EXPECT_EQ(*back, strategy);
+  EXPECT_EQ(StrategyFromProto(v1::GivenStrategy()).value(), planner::Strategy()) << "what is not named is a default";
+}
+
+TEST(PlanCodec, GivenStrategyErrorsNameTheVariable) {
+  const auto message_of = [](const std::string& name, const std::string& value, int times = 1) {
+    v1::GivenStrategy message;
+    for (int i = 0; i < times; ++i) {
+      message.add_values()->set_name(name);
+      message.mutable_values(i)->set_value(value);
+    }
+    const auto strategy = StrategyFromProto(message);
+    EXPECT_FALSE(strategy.has_value()) << name << " " << value;
+    if (strategy) return std::string();
+    EXPECT_EQ(strategy.error().code(), Code::kInvalidArgument);
+    return strategy.error().message();
+  };
+  EXPECT_EQ(message_of("tp", "0"), "given strategy: tp: \"0\", expected a number of at least 1");
+  EXPECT_THAT(message_of("schedule", "2f2b"), HasSubstr("schedule: \"2f2b\", expected gpipe, 1f1b"));
+  EXPECT_THAT(message_of("speed", "9"), HasSubstr("\"speed\": unknown, expected one of dp, tp, pp"));
+  EXPECT_THAT(message_of("tp", "8", 2), HasSubstr("tp: named twice"));
+  EXPECT_THAT(message_of("tp", "8", 65), HasSubstr("65 variables, expected at most 64"));
+  EXPECT_THAT(message_of("\n" + std::string(1000, 'n'), ""), HasSubstr("nnn...\": unknown"));
+  EXPECT_THAT(message_of("bucket_bytes", "99999999999999999999GiB"), HasSubstr("expected an amount"));
+  EXPECT_THAT(message_of("tp", std::string(100, '0')), HasSubstr("0...\", expected a number"));
+  v1::GivenStrategy message;
+  message.set_source("a\nb");
+  EXPECT_THAT(StrategyFromProto(message).error().message(), HasSubstr("source: \"a?b\", expected a line"));
 }
 
 TEST(PlanCodec, PlanKeepsUnitsAndLeavesTheLaunchAlone) {

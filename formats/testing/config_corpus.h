@@ -70,7 +70,12 @@ ranks_per_host: 1
 gpus: 2
 framework: weft-train
 measured_compute: 250ms
+strategy: {dp: 2, micro_batch: 4, recompute: full, bucket_bytes: 25MiB}
 )";
+
+inline constexpr const char* kPlanFile = R"({"plans": [{"strategy": {"bucket_bytes": 26214400, "cp": 1, "dp": 2, "ep": 1,
+  "micro_batch": 1, "pp": 4, "recompute": "selective", "schedule": "1f1b", "sequence_parallel": true, "tp": 8,
+  "zero_stage": 1}, "predicted": {"iteration_s": 12.5}, "why": ["tp=8: inside a node"]}], "infeasible": []})";
 
 /// A small network in place of std's generators, whose distributions differ between libraries: the same mutations everywhere.
 class Noise {

@@ -45,6 +45,15 @@ v1::JobSpec SpecOf(const HookConfig& config, const HookJob& job) {
   spec.set_gpus(static_cast<int64_t>(job.hosts.size()) * config.ranks_per_host);
   spec.set_ranks_per_host(config.ranks_per_host);
   for (const std::string& host : job.hosts) spec.add_hosts(host);
+  spec.set_framework(job.framework);
+  if (job.strategy.empty()) return spec;
+  v1::GivenStrategy& given = *spec.mutable_given_strategy();
+  given.set_source("--weft-plan=" + job.plan);
+  for (const auto& [name, value] : job.strategy) {
+    v1::StrategyValue* entry = given.add_values();
+    entry->set_name(name);
+    entry->set_value(value);
+  }
   return spec;
 }
 
@@ -65,6 +74,24 @@ grpc::Status Release(Stub& stub, Deadline deadline, const std::string& job_id) {
   return stub.ReleaseJob(&context, request, &response);
 }
 
+/// What the controller made of the job, for the log.
+std::string Described(const v1::JobPlan& plan, const HookJob& job) {
+  const std::string launch = " hosts=" + std::to_string(job.hosts.size()) +
+                             " predicted_iteration_s=" + std::to_string(plan.predicted().iteration_s()) +
+                             " variables=" + std::to_string(plan.environment_size());
+  if (!plan.has_strategy()) {
+    std::string why;
+    for (const std::string& line : plan.why()) {
+      if (line.starts_with("not planned: ")) why = ": " + line.substr(13);
+    }
+    return "managed, not planned" + why + launch;
+  }
+  if (job.strategy.empty()) return "planned: dp=" + std::to_string(plan.strategy().dp()) + launch;
+  if (plan.origin() == "given") return "managed with its own strategy: " + plan.strategy().text() + launch;
+  return "planned without its own strategy, of which this controller knows nothing: dp=" + std::to_string(plan.strategy().dp()) +
+         launch;
+}
+
 }  // namespace
 
 Result<std::string> SubmitJob(const HookConfig& config, const HookJob& job) {
@@ -78,10 +105,7 @@ Result<std::string> SubmitJob(const HookConfig& config, const HookJob& job) {
     if (status.ok()) status = Submit(*stub, deadline, spec, response);
   }
   if (!status.ok()) return Fail(ErrorOf(config, status));
-  const v1::JobPlan& plan = response.plan();
-  return "dp=" + std::to_string(plan.strategy().dp()) + " hosts=" + std::to_string(job.hosts.size()) +
-         " predicted_iteration_s=" + std::to_string(plan.predicted().iteration_s()) +
-         " variables=" + std::to_string(plan.environment_size());
+  return Described(response.plan(), job);
 }
 
 Status ReleaseJob(const HookConfig& config, const std::string& job_id) {

@@ -9,9 +9,9 @@
 
 namespace weft::slurm {
 
-/// Submits the job and returns one line about its plan, for the log. A job that the controller still knows by this id
-/// (requeued by Slurm) is released first. Errors: the controller's; kUnavailable, kDeadlineExceeded within
-/// config.timeout.
+/// Submits the job and returns what became of it, for the log: "planned: dp=…", "managed with its own strategy: …". A job
+/// that the controller still knows by this id (requeued by Slurm) is released first. Errors: the controller's; kUnavailable,
+/// kDeadlineExceeded within config.timeout.
 [[nodiscard]] Result<std::string> SubmitJob(const HookConfig& config, const HookJob& job);
 
 /// Idempotent. Errors: as above.

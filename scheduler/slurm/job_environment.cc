@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "scheduler/slurm/hostlist.h"
-#include "scheduler/slurm/job_options.h"
 
 namespace weft::slurm {
 namespace {
@@ -25,6 +24,13 @@ Result<int64_t> OptionalCount(const GetVariable& get, const char* option) {
   return ParseCount(option, text);
 }
 
+/// Of a path, fit for a message; the path itself is nobody's business but the user's.
+std::string FileName(const std::string& path) {
+  std::string name = path.substr(path.rfind('/') + 1).substr(0, 100);
+  for (char& c : name) c = c >= ' ' && c < 0x7f ? c : '?';
+  return name;
+}
+
 }  // namespace
 
 Result<HookJob> ReadHookJob(const GetVariable& get) {
@@ -38,6 +44,11 @@ Result<HookJob> ReadHookJob(const GetVariable& get) {
   job.hosts = std::move(*hosts);
   WEFT_ASSIGN_OR_RETURN(job.batch, OptionalCount(get, kBatchOption));
   WEFT_ASSIGN_OR_RETURN(job.sequence, OptionalCount(get, kSequenceOption));
+  WEFT_ASSIGN_OR_RETURN(job.strategy, ParseStrategyText(Text(get, std::string("SPANK_") + kStrategyVariable)));
+  if (!job.strategy.empty()) job.plan = FileName(Text(get, OptionVariable(kPlanOption)));
+  if (const std::string framework = Text(get, OptionVariable(kFrameworkOption)); !framework.empty()) {
+    WEFT_ASSIGN_OR_RETURN(job.framework, ParseFrameworkName(framework));
+  }
   return job;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "scheduler/slurm/job_options.h"
 
 namespace weft::slurm {
 
@@ -18,6 +19,9 @@ struct HookJob {
   std::string model_json;          ///< empty: the job did not ask for Weft
   int64_t batch = 0;               ///< sequences per optimizer step, 0: not given
   int64_t sequence = 0;            ///< tokens per sequence, 0: not given
+  StrategyValues strategy;         ///< of the user's own plan; empty: none
+  std::string plan;                ///< the name of its file
+  std::string framework;           ///< empty: not given
 };
 
 /// Value of a variable, nullptr if it is not set: getenv, or a test's table.

@@ -26,6 +26,9 @@ TEST(HookJob, IsReadFromSlurmsVariables) {
                          {"SPANK__SLURM_SPANK_OPTION_weft_weft_model", "config.json"},
                          {"SPANK__SLURM_SPANK_OPTION_weft_weft_batch", "8"},
                          {"SPANK__SLURM_SPANK_OPTION_weft_weft_seq", "128"},
+                         {"SPANK__SLURM_SPANK_OPTION_weft_weft_plan", "/home/me/plan.json"},
+                         {"SPANK__SLURM_SPANK_OPTION_weft_weft_framework", "megatron"},
+                         {"SPANK_WEFT_STRATEGY", "tp=8,schedule=1f1b"},
                          {"SPANK_WEFT_MODEL_JSON", "{\n\"a\": 1}"}});
   ASSERT_TRUE(job.has_value()) << job.error().message();
   EXPECT_EQ(job->id, "17");
@@ -34,6 +37,9 @@ TEST(HookJob, IsReadFromSlurmsVariables) {
   EXPECT_EQ(job->model_json, "{\n\"a\": 1}");
   EXPECT_EQ(job->batch, 8);
   EXPECT_EQ(job->sequence, 128);
+  EXPECT_THAT(job->strategy, ElementsAre(testing::Pair("tp", "8"), testing::Pair("schedule", "1f1b")));
+  EXPECT_EQ(job->plan, "plan.json");
+  EXPECT_EQ(job->framework, "megatron");
 }
 
 TEST(HookJob, WithoutOptionsAsksForNothing) {
@@ -42,6 +48,8 @@ TEST(HookJob, WithoutOptionsAsksForNothing) {
   EXPECT_EQ(job->model_json, "");
   EXPECT_EQ(job->batch, 0);
   EXPECT_EQ(job->sequence, 0);
+  EXPECT_TRUE(job->strategy.empty());
+  EXPECT_EQ(job->framework, "");
 }
 
 TEST(HookJob, BadVariablesAreNamed) {
@@ -49,6 +57,8 @@ TEST(HookJob, BadVariablesAreNamed) {
       {{}, "SLURM_JOB_ID: not set"},
       {{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1"}}, "SLURM_JOB_NODELIST: hostlist \"n[1\""},
       {{{"SLURM_JOB_ID", "1"}, {"SPANK__SLURM_SPANK_OPTION_weft_weft_batch", "x"}}, "--weft-batch=x"},
+      {{{"SLURM_JOB_ID", "1"}, {"SPANK_WEFT_STRATEGY", "tp"}}, "strategy: \"tp\", expected NAME=VALUE"},
+      {{{"SLURM_JOB_ID", "1"}, {"SPANK__SLURM_SPANK_OPTION_weft_weft_framework", "a b"}}, "--weft-framework=a b"},
   };
   for (const auto& [variables, message] : cases) {
     const auto job = Read(variables);

@@ -119,7 +119,7 @@ void Hook::HandleJob() {
   }
   const auto planned = SubmitJob(config_, *job);
   if (!planned) return SayUnchanged(job->id, planned.error().message());
-  Say("info", "job " + job->id + " is planned: " + *planned);
+  Say("info", "job " + job->id + " is " + *planned);
 }
 
 void Hook::Run(int argc, char** argv) {

@@ -1,4 +1,4 @@
-// The SPANK plugin: adds --weft-model, --weft-batch and --weft-seq, and puts the plan's environment into the job's.
+// The SPANK plugin: adds --weft-model and the options that go with it, and puts the plan's environment into the job's.
 // It lives in sbatch, srun, slurmd and slurmstepd: no gRPC, no exception across its edge, nothing exported but the
 // callbacks, and it never waits longer than 300 ms.
 //
@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 // Slurm 22.05 declares the callbacks outside of its extern "C" block.
 extern "C" {
@@ -57,8 +58,14 @@ struct State {
   std::string run_dir = "/run/weft";
   std::string host_file;  // to remove at the end of the batch step
   std::string model_text;
-  bool model = false, batch = false, sequence = false;
+  std::string strategy_text;  // of --weft-plan
+  bool model = false;
+  const char* other = nullptr;  // the first option beside the model's, which all need it
 };
+
+// Their places in Options().
+enum Option { kModel, kBatch, kSequence, kPlan, kFramework, kOptionCount };
+
 State& TheState() {
   static State* state = new State;  // never destroyed: callbacks may come while the process ends
   return *state;
@@ -74,21 +81,29 @@ int Reject(const Error& error) {
   return kRejected;
 }
 
+// Keeps what the option's file says, or where.
+Status TakeOption(int which, const std::string& text, State& state) {
+  if (which == kModel) {
+    WEFT_ASSIGN_OR_RETURN(state.model_text, ReadModelFile(text));
+    state.model = true;
+    return Ok();
+  }
+  constexpr const char* kNames[kOptionCount] = {kModelOption, kBatchOption, kSequenceOption, kPlanOption, kFrameworkOption};
+  if (state.other == nullptr) state.other = kNames[which];
+  if (which == kPlan) {
+    WEFT_ASSIGN_OR_RETURN(state.strategy_text, ReadPlanFile(text));
+  } else if (which == kFramework) {
+    WEFT_RETURN_IF_ERROR(ParseFrameworkName(text));
+  } else {
+    WEFT_RETURN_IF_ERROR(ParseCount(kNames[which], text));
+  }
+  return Ok();
+}
+
 int OnOption(int which, const char* argument, int remote) {
   if (remote != 0 || !Submitting()) return 0;
-  State& state = TheState();
-  const std::string text = argument == nullptr ? "" : argument;
-  if (which == 0) {
-    auto model = ReadModelFile(text);
-    if (!model) return Reject(model.error());
-    state.model_text = std::move(*model);
-    state.model = true;
-    return 0;
-  }
-  const auto count = ParseCount(which == 1 ? kBatchOption : kSequenceOption, text);
-  if (!count) return Reject(count.error());
-  (which == 1 ? state.batch : state.sequence) = true;
-  return 0;
+  const Status taken = TakeOption(which, argument == nullptr ? "" : argument, TheState());
+  return taken ? 0 : Reject(taken.error());
 }
 
 // Foreign code must not see an exception; the only ones that can come are of the kind of bad_alloc.
@@ -109,14 +124,19 @@ int OptionCallback(int which, const char* argument, int remote) {
 }
 
 spank_option* Options() {
-  static char model[] = "weft-model", batch[] = "weft-batch", sequence[] = "weft-seq";
-  static char path[] = "PATH", count[] = "N";
+  static char model[] = "weft-model", batch[] = "weft-batch", sequence[] = "weft-seq", plan[] = "weft-plan",
+              framework[] = "weft-framework";
+  static char path[] = "PATH", count[] = "N", name[] = "NAME";
   static char model_usage[] = "let Weft plan the job's communication for this model (a Hugging Face config.json)";
   static char batch_usage[] = "sequences per optimizer step, of the whole job";
   static char sequence_usage[] = "tokens per sequence";
-  static spank_option options[] = {{model, path, model_usage, 1, 0, OptionCallback},
-                                   {batch, count, batch_usage, 1, 1, OptionCallback},
-                                   {sequence, count, sequence_usage, 1, 2, OptionCallback}};
+  static char plan_usage[] = "your own strategy: the first plan in the JSON of weft plan";
+  static char framework_usage[] = "what the job runs on: megatron, torchtitan, deepspeed ...";
+  static spank_option options[kOptionCount] = {{model, path, model_usage, 1, kModel, OptionCallback},
+                                               {batch, count, batch_usage, 1, kBatch, OptionCallback},
+                                               {sequence, count, sequence_usage, 1, kSequence, OptionCallback},
+                                               {plan, path, plan_usage, 1, kPlan, OptionCallback},
+                                               {framework, name, framework_usage, 1, kFramework, OptionCallback}};
   return options;
 }
 
@@ -128,7 +148,7 @@ int Initialise(spank_t spank, int argc, char** argv) {
     }
     TheState().run_dir = argv[i] + 8;
   }
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < kOptionCount; ++i) {
     if (spank_option_register(spank, &Options()[i]) != ESPANK_SUCCESS) {
       slurm_error("weft: cannot register the option --%s", Options()[i].name);
       return kRejected;
@@ -137,18 +157,21 @@ int Initialise(spank_t spank, int argc, char** argv) {
   return 0;
 }
 
-// After all options are known, where the job is submitted: the model's text goes with the job.
+// After all options are known, where the job is submitted: the texts of model and strategy go with the job.
 int FinishSubmission(spank_t spank) {
   const State& state = TheState();
   if (!Submitting()) return 0;
-  if (!state.model && (state.batch || state.sequence)) {
-    return Reject(Error(Code::kInvalidArgument, std::string("--") + (state.batch ? kBatchOption : kSequenceOption) +
-                                                    ": needs --" + kModelOption + " too"));
+  if (!state.model && state.other != nullptr) {
+    return Reject(Error(Code::kInvalidArgument, std::string("--") + state.other + ": needs --" + kModelOption + " too"));
   }
   if (!state.model) return 0;
-  const auto status = spank_job_control_setenv(spank, kModelTextVariable, state.model_text.c_str(), 1);
-  if (status != ESPANK_SUCCESS) {
-    slurm_error("weft: hand the model to the job: %s", spank_strerror(status));
+  const std::pair<const char*, const std::string*> texts[] = {{kModelTextVariable, &state.model_text},
+                                                              {kStrategyVariable, &state.strategy_text}};
+  for (const auto& [name, text] : texts) {
+    if (text->empty()) continue;
+    const auto status = spank_job_control_setenv(spank, name, text->c_str(), 1);
+    if (status == ESPANK_SUCCESS) continue;
+    slurm_error("weft: hand %s to the job: %s", name, spank_strerror(status));
     return kRejected;
   }
   return 0;
@@ -283,8 +306,9 @@ int PrepareStep(spank_t spank) {
   const std::string set = Joined(applied.set), kept = Joined(applied.kept);
   spank_setenv(spank, kDecided, (id + ":" + set).c_str(), 1);
   if (!environment) {
-    slurm_spank_log("weft: job %s on %s is launched unchanged: %s", id.c_str(), node.c_str(),
-                    environment.error().message().c_str());
+    const bool unknown = environment.error().code() == Code::kNotFound;  // refused, or the prolog had no answer in time
+    slurm_spank_log("weft: job %s on %s is launched unchanged: %s%s", id.c_str(), node.c_str(),
+                    environment.error().message().c_str(), unknown ? "; the log of weft-slurm-prolog says why" : "");
   } else if (!kept.empty() && node_index == 0) {
     slurm_spank_log("weft: job %s: your own setting wins over the plan's: %s", id.c_str(), kept.c_str());
   }

@@ -112,6 +112,41 @@ def planned_job_gets_its_environment(site):
     check("launched unchanged" not in site.slurm.output(job), site.slurm.output(job))
 
 
+def own_strategy_is_managed(site):
+    """A plan of the user's goes from the submit host to the controller; one that is not legal leaves the job as it is."""
+    options = ["-N2", f"--weft-model={site.model}", "--weft-batch=8", "--weft-seq=128", "--weft-framework=megatron"]
+    plan = site.processes.write("plan.json", json.dumps({"plans": [{"strategy": {"tp": 2, "bucket_bytes": 1048576}}]}))
+    job = site.slurm.submit(site.script, *options, f"--weft-plan={plan}")
+    check(site.task_environment(job, 1).get("WEFT_JOB_ID") == str(job), "no WEFT_JOB_ID in the job")
+    listed = site.daemons.job(str(job))
+    check(listed and listed["plan"]["origin"] == "given", f"the controller has {listed}")
+    check(listed["plan"]["strategy"]["text"].startswith("dp=1 tp=2 "), f"strategy {listed['plan']['strategy']}")
+    check(listed["spec"]["framework"] == "megatron", f"framework {listed['spec']['framework']}")
+    check(listed["spec"]["given_strategy"]["source"] == "--weft-plan=plan.json", f"{listed['spec']['given_strategy']}")
+    site.finish_jobs(job)
+    lines = wait_until(lambda: len(site.hook_lines(job)) == 2 and site.hook_lines(job), 5, "both hooks' lines")
+    check(" is managed with its own strategy: dp=1 tp=2 " in lines[0], f"hook log: {lines}")
+
+    plan = site.processes.write("illegal.json", json.dumps({"plans": [{"strategy": {"tp": 4}}]}))
+    job = site.slurm.submit(site.script, *options, f"--weft-plan={plan}")
+    check("WEFT_JOB_ID" not in site.task_environment(job, 0), "an illegal strategy changed the job")
+    site.finish_jobs(job)
+    lines = wait_until(lambda: site.hook_lines(job), 5, "the prolog's line")
+    check("launched unchanged" in lines[0] and "(--weft-plan=illegal.json): tp=4, expected 1 to the job's 2 GPUs" in lines[0],
+          f"hook log: {lines}")
+    check("the log of weft-slurm-prolog says why" in site.slurm.output(job), site.slurm.output(job))
+
+
+def job_without_a_strategy_is_managed(site):
+    """What the planner has no strategy for is called so and gets its environment all the same."""
+    job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=7", "--weft-seq=128")
+    check(site.task_environment(job, 1).get("WEFT_JOB_ID") == str(job), "no WEFT_JOB_ID in the job")
+    check(site.daemons.job(str(job))["state"] == "managed", f"state {site.daemons.job(str(job))['state']}")
+    site.finish_jobs(job)
+    lines = wait_until(lambda: site.hook_lines(job), 5, "the prolog's line")
+    check(" is managed, not planned: no strategy fits: batch: " in lines[0], f"hook log: {lines}")
+
+
 def own_settings_win(site):
     """A variable that the user set keeps its value everywhere, and the job's output says so once."""
     job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=8",
@@ -164,12 +199,17 @@ def other_users_srun_without_a_batch_script_is_planned_too(site):
 def bad_values_are_rejected(site):
     """The command fails at once, with a message that names option, value and what was expected."""
     not_json = site.processes.write("notes.txt", "hello\n")
+    no_plan = site.processes.write("no-plan.json", "{}")
     cases = (
         (["--weft-model=/nonexistent/config.json"], "--weft-model=/nonexistent/config.json: read the model file: No such"),
         ([f"--weft-model={not_json}"], "not a JSON object"),
         ([f"--weft-model={site.model}", "--weft-batch=eight"], "--weft-batch=eight: expected a whole number"),
         ([f"--weft-model={site.model}", "--weft-batch=0"], "--weft-batch=0: expected a whole number"),
         (["--weft-batch=8"], "--weft-batch: needs --weft-model too"),
+        ([f"--weft-plan={no_plan}"], 'key "plans": no plan in it, expected what weft plan --output json prints'),
+        ([f"--weft-model={site.model}", "--weft-plan=/nonexistent.json"], "--weft-plan=/nonexistent.json: read the plan: No such"),
+        (["--weft-framework=megatron"], "--weft-framework: needs --weft-model too"),
+        ([f"--weft-model={site.model}", "--weft-framework=a b"], "--weft-framework=a b: expected a name such as megatron"),
     )
     for command in (("sbatch",), ("srun",)):
         for options, message in cases:
@@ -284,6 +324,8 @@ def dead_controller_leaves_the_job_unchanged(site):
 FACTS = (
     bad_values_are_rejected,
     planned_job_gets_its_environment,
+    own_strategy_is_managed,
+    job_without_a_strategy_is_managed,
     own_settings_win,
     settings_of_an_outer_job_do_not_leak,
     plain_jobs_are_left_alone,

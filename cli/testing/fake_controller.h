@@ -1,0 +1,89 @@
+// A controller that answers what the test wants, over real gRPC, and a call of an online command with what it printed.
+#pragma once
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/online.h"
+#include "proto/controller.grpc.pb.h"
+
+namespace weft::cli::testing {
+
+/// Knows one job, "known".
+class FakeController final : public v1::ControllerService::Service {
+ public:
+  FakeController() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeController() override { server_->Shutdown(); }
+
+  OnlineOptions Options(const std::string& job = "") const {
+    OnlineOptions options;
+    options.controller.address = fmt::format("127.0.0.1:{}", port_);
+    options.controller.timeout = Seconds(20);
+    options.job = job;
+    return options;
+  }
+
+  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
+                         v1::SubmitJobResponse* response) override {
+    submitted = request->spec();
+    *response->mutable_plan() = plan;
+    return grpc::Status::OK;
+  }
+  grpc::Status ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
+                          v1::ReleaseJobResponse*) override {
+    released.push_back(request->job_id());
+    return grpc::Status::OK;
+  }
+  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse* response) override {
+    *response = jobs;
+    return grpc::Status::OK;
+  }
+  grpc::Status ExplainJob(grpc::ServerContext*, const v1::ExplainJobRequest* request,
+                          v1::ExplainJobResponse* response) override {
+    if (request->job_id() != "known") {
+      return {grpc::StatusCode::NOT_FOUND, fmt::format("no job \"{}\"", request->job_id())};
+    }
+    *response = explained;
+    response->mutable_job()->mutable_spec()->set_job_id("known");
+    return grpc::Status::OK;
+  }
+
+  v1::JobPlan plan;
+  v1::ListJobsResponse jobs;
+  v1::ExplainJobResponse explained;
+  v1::JobSpec submitted;
+  std::vector<std::string> released;
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+struct Outcome {
+  int status = 0;
+  std::string out, err;
+};
+
+inline Outcome Call(int (*command)(const OnlineOptions&), const OnlineOptions& options) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.status = command(options);
+  std::fflush(stdout);
+  outcome.out = ::testing::internal::GetCapturedStdout();
+  outcome.err = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+}  // namespace weft::cli::testing

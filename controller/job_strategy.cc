@@ -1,0 +1,128 @@
+#include "controller/job_strategy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "formats/hf_config.h"
+#include "planner/price_given.h"
+#include "proto/plan_codec.h"
+
+namespace weft::controller {
+namespace {
+
+constexpr char kManaged[] = "paths, classes and windows follow what is measured of its flows";
+
+double Gibibytes(Bytes amount) { return static_cast<double>(amount.count()) / 0x1p30; }
+
+/// The job as the planner sees it, on the machines that it gets.
+struct Question {
+  planner::JobSpec job;
+  planner::ClusterSpec cluster;
+};
+
+Result<Question> Ask(const v1::JobSpec& spec, const JobPlannerOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec model,
+                        formats::ParseHfConfig(spec.model_config_json(), "model_config_json"));
+  Question question{.job = {}, .cluster = options.cluster};
+  WEFT_ASSIGN_OR_RETURN(question.job, proto::JobSpecFromProto(spec, model));
+  if (spec.hosts_size() > 0) {
+    question.cluster.nodes = spec.hosts_size();
+    question.cluster.gpus_per_node = std::max<int64_t>(spec.ranks_per_host(), 1);
+    if (question.job.gpus == 0) question.job.gpus = question.cluster.nodes * question.cluster.gpus_per_node;
+  }
+  return question;
+}
+
+/// The strategy of the best plan, into `planned`; what stands in its way, into its errors.
+Status Search(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
+  WEFT_ASSIGN_OR_RETURN(const Question question, Ask(spec, options));
+  planner::PlanOptions plan_options;
+  plan_options.node_budget = options.node_budget;
+  // The launch arguments of a plan are weft-train's: it splits the batch and nothing else.
+  plan_options.framework = planner::Framework::kWeftTrain;
+  // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
+  if (spec.hosts_size() > 0) plan_options.fix["dp"] = question.job.gpus;
+  WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(question.job, question.cluster, plan_options));
+  if (answer.plans.empty()) {
+    for (const std::string& reason : answer.infeasible) planned.errors.push_back("no strategy fits: " + reason);
+    if (planned.errors.empty()) planned.errors.push_back("no strategy fits");
+    return Ok();
+  }
+  proto::ToProto(answer.plans.front(), planned.plan);
+  planned.plan.set_origin("search");
+  if (!answer.complete) planned.plan.add_why("the search ended at its budget: a better strategy may exist");
+  return Ok();
+}
+
+/// What the flows of a job with this strategy are managed by.
+std::string TrafficOf(const v1::Strategy& strategy) {
+  if (SumsWholeGradients(strategy)) return "traffic: until it is measured, taken for a ring all-reduce of the gradients";
+  return fmt::format("traffic: {}; what a strategy beyond plain data parallelism sends is not predicted", kManaged);
+}
+
+/// What a price says, into the plan.
+void AddPrice(const planner::GivenPrice& price, const std::string& framework, v1::JobPlan& plan) {
+  proto::ToProto(price.plan, plan);
+  plan.mutable_predicted()->set_usable_bytes(price.usable.count());
+  plan.add_why(fmt::format("legal for the model, the batch, the GPUs{}; not searched: no bound and no runner-up",
+                           price.framework_asked ? " and " + framework : "; no framework with rules of its own is named"));
+  if (price.fits) return;
+  plan.add_why(fmt::format("warning: memory: {:.1f} GiB on the fullest GPU, {:.1f} GiB are there: predicted not to fit; taken as "
+                           "given", Gibibytes(price.plan.predicted.memory.total()), Gibibytes(price.usable)));
+}
+
+Status Price(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
+  const std::string place = fmt::format("job \"{}\": ", spec.job_id());
+  if (spec.model_config_json().empty()) {
+    return Fail(Code::kInvalidArgument,
+                place + "given strategy: without a model it cannot be checked, expected model_config_json too");
+  }
+  const Result<planner::Strategy> strategy = proto::StrategyFromProto(spec.given_strategy());
+  if (!strategy) return Fail(Code::kInvalidArgument, place + strategy.error().message());
+  const Result<Question> question = Ask(spec, options);
+  const Result<planner::GivenPrice> price =
+      question ? planner::PriceGiven(question->job, question->cluster, spec.framework(), *strategy)
+               : Result<planner::GivenPrice>(Fail(question.error()));
+  v1::JobPlan& plan = planned.plan;
+  if (!price && price.error().code() == Code::kFailedPrecondition) {
+    return Fail(Code::kInvalidArgument, fmt::format("{}given strategy ({}): {}", place, spec.given_strategy().source(),
+                                                    price.error().message()));
+  }
+  plan.set_origin("given");
+  if (price) {
+    AddPrice(*price, spec.framework(), plan);
+  } else {
+    *plan.mutable_strategy() = proto::ToProto(*strategy);
+    planned.errors.push_back("given strategy taken unchecked and without a price: " + price.error().message());
+  }
+  plan.add_why(TrafficOf(plan.strategy()));
+  return Ok();
+}
+
+/// What becomes of a job without a strategy, and how it gets one.
+void SayManaged(const v1::JobSpec& spec, v1::JobPlan& plan) {
+  plan.add_why(kManaged);
+  if (spec.model_config_json().empty()) return plan.add_why("the job names no model that could be planned");
+  plan.add_why(fmt::format("for a strategy of your own: weft plan MODEL --cluster CLUSTER --global-batch {} --seq {} --output "
+                           "json > plan.json; weft submit JOB.yaml --plan plan.json", spec.global_batch(), spec.sequence()));
+}
+
+}  // namespace
+
+bool SumsWholeGradients(const v1::Strategy& strategy) {
+  return std::max({strategy.tp(), strategy.pp(), strategy.cp(), strategy.ep()}) <= 1 && strategy.zero_stage() == 0;
+}
+
+Status DecideStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
+  if (spec.has_given_strategy()) return Price(spec, options, planned);
+  if (!spec.model_config_json().empty()) {
+    if (const Status status = Search(spec, options, planned); !status) planned.errors.push_back(status.error().message());
+  }
+  if (!planned.plan.has_strategy()) SayManaged(spec, planned.plan);
+  return Ok();
+}
+
+}  // namespace weft::controller

@@ -1,0 +1,110 @@
+#include "planner/price_given.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "planner/workload/model_presets.h"
+
+namespace weft::planner {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec Job(const char* model, int64_t batch, int64_t sequence) {
+  return {.name = "job", .model = FindModelPreset(model).value(), .global_batch = batch, .sequence = sequence};
+}
+ClusterSpec Cluster(const char* name, int64_t nodes) { return FindClusterPreset(name, nodes).value(); }
+
+Strategy Given(const char* text) {
+  Strategy strategy;
+  const FixedVariables fixed = ParseFixed(text).value();
+  for (const auto& [name, value] : fixed) FindStrategyVariable(name)->set(strategy, value);
+  return strategy;
+}
+
+TEST(PriceGiven, IsThePriceThatASearchGives) {
+  const JobSpec job = Job("llama3-70b", 128, 4096);
+  const ClusterSpec cluster = Cluster("dgx-h100", 4);
+  const JobPlan best =
+      Plan(job, cluster, {.fix = ParseFixed("tp=8,pp=4,vpp=1").value(), .framework = Framework::kMegatron})->plans.at(0);
+  const GivenPrice price = PriceGiven(job, cluster, "megatron", best.strategy).value();
+  EXPECT_EQ(price.plan.strategy, best.strategy);
+  EXPECT_EQ(price.plan.predicted.iteration, best.predicted.iteration);
+  EXPECT_EQ(price.plan.predicted.tokens_per_s, best.predicted.tokens_per_s);
+  EXPECT_EQ(price.plan.predicted.memory.total(), best.predicted.memory.total());
+  EXPECT_TRUE(price.fits);
+  EXPECT_EQ(price.usable, cluster.device.memory - cluster.device.reserved);
+  EXPECT_EQ(price.plan.lower_bound, Seconds(0)) << "nothing was searched";
+}
+
+TEST(PriceGiven, WhatDoesNotFitIsPricedAllTheSame) {
+  const JobSpec job = Job("llama3-70b", 128, 4096);
+  // 70.6e9 parameters of 18 bytes in bf16, over 8 GPUs: 148 GiB of state alone.
+  const GivenPrice price = PriceGiven(job, Cluster("dgx-h100", 4), "", Given("tp=8,dp=4,micro_batch=1")).value();
+  EXPECT_FALSE(price.fits);
+  EXPECT_GT(price.plan.predicted.memory.total(), price.usable);
+  EXPECT_GT(price.plan.predicted.iteration.count(), 0);
+}
+
+TEST(PriceGiven, RefusesByTheRuleThatIsBroken) {
+  const JobSpec job = Job("llama3-70b", 128, 4096);
+  const ClusterSpec cluster = Cluster("dgx-h100", 4);
+  struct Case {
+    const char *framework, *strategy, *piece;
+  };
+  for (const auto& [framework, strategy, piece] : std::initializer_list<Case>{
+           {"megatron", "tp=8,pp=2", "gpus: dp=1 x tp=8 x cp=1 x pp=2 = 16, expected the job's 32"},
+           {"megatron", "tp=8,pp=4,dp=2", "gpus: dp=2 x tp=8 x cp=1 x pp=4, expected the job's 32"},
+           {"", "dp=4,pp=8,micro_batch=3", "batch: dp=4 x micro_batch=3 does not divide the 128 sequences"},
+           {"", "tp=16,dp=2,sequence_parallel=true,tensor_mode=2d", "grid: 2d with tp=16"},
+           {"megatron", "tp=8,dp=4,zero_stage=3", "framework megatron: does not run "},
+           {"weft-train", "tp=8,dp=4", "framework weft-train: does not run "},
+       }) {
+    const auto refused = PriceGiven(job, cluster, framework, Given(strategy));
+    ASSERT_FALSE(refused) << strategy;
+    EXPECT_EQ(refused.error().code(), Code::kFailedPrecondition) << strategy;
+    EXPECT_THAT(refused.error().message(), HasSubstr(piece));
+  }
+  EXPECT_TRUE(PriceGiven(job, cluster, "torchrun", Given("tp=8,dp=4,zero_stage=3"))) << "it restricts nothing";
+}
+
+TEST(PriceGiven, TakesAnyValuesWithoutOverflow) {
+  const JobSpec job = Job("llama3-8b", 128, 4096);
+  for (const StrategyVariable& variable : StrategyVariables()) {
+    for (const int64_t value : {variable.least, variable.most}) {
+      Strategy strategy = Given("dp=8");
+      variable.set(strategy, value);
+      const auto price = PriceGiven(job, Cluster("dgx-h100", 1), "", strategy);
+      EXPECT_TRUE(price || price.error().code() == Code::kFailedPrecondition) << variable.name << " " << value;
+    }
+  }
+  Strategy huge = Given("dp=8");
+  huge.dp = huge.tp = huge.pp = huge.cp = huge.ep = huge.vpp = huge.micro_batch = std::numeric_limits<int64_t>::max();
+  EXPECT_FALSE(PriceGiven(job, Cluster("dgx-h100", 1), "", huge));
+}
+
+TEST(PriceGiven, WeftTrainIsPricedByItsOwnSimulation) {
+  JobSpec job = Job("gpt2", 64, 1024);
+  job.measured_compute = Seconds(2);
+  const ClusterSpec cluster = Cluster("dgx-a100", 1);
+  const JobPlan best = Plan(job, cluster, {.framework = Framework::kWeftTrain})->plans.at(0);
+  const GivenPrice price = PriceGiven(job, cluster, "weft-train", best.strategy).value();
+  EXPECT_EQ(price.plan.predicted.iteration, best.predicted.iteration);
+  EXPECT_GE(price.plan.predicted.iteration, Seconds(2)) << "no faster than what was measured";
+}
+
+TEST(PriceGiven, JobThatMakesNoSenseIsAnErrorOfItsOwnKind) {
+  const auto none = PriceGiven(Job("gpt2", 0, 1024), Cluster("dgx-a100", 1), "", Given("dp=8"));
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(none.error().message(), HasSubstr("global_batch: 0"));
+  const auto large = PriceGiven({.name = "job", .model = FindModelPreset("gpt2").value(), .global_batch = 64,
+                                 .sequence = 1024, .gpus = 64}, Cluster("dgx-a100", 1), "", Given("dp=64"));
+  ASSERT_FALSE(large);
+  EXPECT_THAT(large.error().message(), HasSubstr("gpus: 64, expected at most the 8"));
+}
+
+}  // namespace
+}  // namespace weft::planner

@@ -80,7 +80,10 @@ Status Price(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJ
     return Fail(Code::kInvalidArgument,
                 place + "given strategy: without a model it cannot be checked, expected model_config_json too");
   }
-  const Result<planner::Strategy> strategy = proto::StrategyFromProto(spec.given_strategy());
+  Result<planner::Strategy> strategy = proto::StrategyFromProto(spec.given_strategy());
+  const auto& values = spec.given_strategy().values();
+  const bool bucket = std::any_of(values.begin(), values.end(), [](const auto& value) { return value.name() == "bucket_bytes"; });
+  if (strategy && !bucket) strategy->bucket_bytes = Bytes(0);  // the framework's own
   if (!strategy) return Fail(Code::kInvalidArgument, place + strategy.error().message());
   const Result<Question> question = Ask(spec, options);
   const Result<planner::GivenPrice> price =
@@ -95,6 +98,7 @@ Status Price(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJ
   if (price) {
     AddPrice(*price, spec.framework(), plan);
   } else {
+    if (!bucket) strategy->bucket_bytes = planner::Strategy().bucket_bytes;
     *plan.mutable_strategy() = proto::ToProto(*strategy);
     planned.errors.push_back("given strategy taken unchecked and without a price: " + price.error().message());
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -81,12 +82,22 @@ Prediction Simulated(const CostModel& model, const Strategy& s, bool& fits) {
 }  // namespace
 
 Result<GivenPrice> PriceGiven(const JobSpec& job, const ClusterSpec& cluster, std::string_view framework,
-                              const Strategy& strategy) {
+                              const Strategy& given) {
   WEFT_RETURN_IF_ERROR(CheckJob(job, cluster));
   const std::optional<Framework> known = ParseFramework(framework);
   // As PlanSearch::Make.
   const CostOptions costs{.framework = known.value_or(Framework::kAny), .split_operators = !known || *known == Framework::kAny};
   WEFT_ASSIGN_OR_RETURN(const CostModel model, CostModel::Make(job, cluster, Calibration(), costs));
+  Strategy strategy = given;
+  if (strategy.bucket_bytes.count() == 0) {
+    // Far from an overflow, whatever the degrees are; they are checked next.
+    Strategy bounded;
+    bounded.dp = std::clamp<int64_t>(given.dp, 1, job.gpus);
+    bounded.cp = std::clamp<int64_t>(given.cp, 1, job.gpus);
+    strategy.bucket_bytes = known == Framework::kWeftTrain
+                                ? Strategy().bucket_bytes
+                                : DefaultBucket(known.value_or(Framework::kAny), bounded, model.gradient_bytes());
+  }
   WEFT_RETURN_IF_ERROR(CheckGiven(model, known, framework, strategy));
   GivenPrice price{.plan = {}, .usable = model.usable_memory()};
   price.plan.framework = known.value_or(Framework::kAny);

@@ -22,7 +22,7 @@ struct GivenPrice {
 };
 
 /// `framework` is read by ParseFramework(); one that it does not know (none, a launcher such as torchrun) restricts nothing.
-/// Any values in `strategy` are safe. Errors: kFailedPrecondition with the reason for a strategy that is not legal or that
+/// A bucket_bytes of 0 is the framework's own. Any values in `strategy` are safe. Errors: kFailedPrecondition with the reason for a strategy that is not legal or that
 /// the framework does not run; kInvalidArgument for a job or cluster that makes no sense, as Plan().
 [[nodiscard]] Result<GivenPrice> PriceGiven(const JobSpec& job, const ClusterSpec& cluster, std::string_view framework,
                                             const Strategy& strategy);

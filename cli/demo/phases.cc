@@ -19,7 +19,7 @@ namespace {
 using testbed::Output;
 
 constexpr int64_t kGlobalBatch = 176;   // sets compute against communication: 40 to 70 % of an iteration alone
-constexpr double kDefaultSlice = 0.12;  // of the duration: each job alone, each draw
+constexpr double kDefaultSlice = 0.1;   // of the duration: each job alone, each draw
 constexpr Seconds kLeastDefault{8};
 constexpr int kDrawTries = 3;
 constexpr Seconds kLinger{2};            // for the last counters to reach the controller

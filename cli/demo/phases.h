@@ -70,6 +70,8 @@ class DemoPhases {
   Result<bool> TryDefault(int draw, Seconds length);
   Status SubmitJobs();
   Status RunWeft();
+  /// `share` of the duration; longer, up to twice that, where steps `slower` times as long as alone need it after `lead`.
+  Seconds PhaseLength(double share, Seconds lead, double slower) const;
   /// The phase's ratios, from the steps in [training + settle, calm) and [fault + recover, end).
   void JudgeWeft(const Jobs& running, Seconds training, Seconds calm, Seconds fault, Seconds end);
   Status BreakFabric();

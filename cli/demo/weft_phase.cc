@@ -18,8 +18,10 @@ using testbed::Output;
 
 constexpr double kCableFactor = 0.5;   // of the rate that the slowed cable keeps
 constexpr double kForeignShare = 0.3;  // of a link that the foreign flow asks for
-constexpr double kCalmShare = 0.38;    // of the duration, before the faults
+constexpr double kCalmShare = 0.38;    // of the duration, before the faults; twice that on a slow machine
 constexpr double kBrokenShare = 0.45;  // and after them
+constexpr double kStepsWanted = 43;    // of which nine blocks can be made, as a timed step takes a fifth longer
+constexpr double kSlowerWhenBroken = 1.3;
 constexpr int kForeignPort = 41999;
 constexpr Seconds kSettle{6};          // after a start: connections, probes, first plan
 constexpr Seconds kRecover{10};        // after the faults: measured, decided, moved
@@ -105,13 +107,21 @@ Status DemoPhases::SubmitJobs() {
   return Ok();
 }
 
+Seconds DemoPhases::PhaseLength(double share, Seconds lead, double slower) const {
+  Seconds iteration{0};
+  for (const JobReport& job : report_->jobs) iteration = std::max(iteration, job.alone);
+  const Seconds wanted = lead + iteration * (slower * kStepsWanted);
+  return std::clamp(wanted, std::max(options_.duration * share, lead + Seconds(5)),
+                    std::max(options_.duration * share * 2, lead + Seconds(5)));
+}
+
 Status DemoPhases::RunWeft() {
   Progress("both jobs, Weft decides");
   WEFT_RETURN_IF_ERROR(SubmitJobs());
   WEFT_RETURN_IF_ERROR(cluster_.client().SetMode(v1::MODE_ENFORCE));
   WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
-  const Seconds calm = std::max(options_.duration * kCalmShare, kSettle + Seconds(3));
-  const Seconds broken = std::max(options_.duration * kBrokenShare, kRecover + Seconds(5));
+  const Seconds calm = PhaseLength(kCalmShare, kSettle, 1);
+  const Seconds broken = PhaseLength(kBrokenShare, kRecover, kSlowerWhenBroken);
   Jobs running;
   const Seconds begin = Now();
   for (size_t i = 0; i < jobs_.size(); ++i) {

@@ -39,6 +39,11 @@ std::string Times(const std::vector<Seconds>& times) {
   return fmt::format("{:.9f}", fmt::join(counts, ","));
 }
 
+std::string ApartJson(const ApartCompute& apart) {
+  return fmt::format(R"(,"apart":{{"forward_s":{:.9f},"backward_s":{:.9f},"ready_s":[{}]}})", apart.forward.count(),
+                     apart.backward.count(), Times(apart.ready));
+}
+
 }  // namespace
 
 Seconds MedianIteration(std::vector<Seconds> iterations) {
@@ -76,13 +81,14 @@ std::string JobLine(const JobFacts& job, OutputFormat format) {
 std::string StepLine(const StepFacts& step, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     return fmt::format(R"({{"step":{},"loss":{},"iteration_s":{:.9f},"forward_s":{:.9f},"backward_s":{:.9f},)"
-                       R"("update_s":{:.9f},"compute_s":{:.9f},"exposed_s":{:.9f},"time_s":{:.9f},"ready_s":[{}]}})",
+                       R"("update_s":{:.9f},"compute_s":{:.9f},"exposed_s":{:.9f},"time_s":{:.9f},"ready_s":[{}]{}}})",
                        step.step, Number(step.loss, "{:.9g}"), step.iteration.count(), step.forward.count(),
                        step.backward.count(), step.update.count(), step.compute.count(), step.exposed.count(),
-                       step.time.count(), Times(step.ready));
+                       step.time.count(), Times(step.ready), step.apart ? ApartJson(*step.apart) : "");
   }
-  return fmt::format("{:>6} {:>9.5f} {:>12} {:>12} {:>12}", step.step, step.loss, FormatDuration(step.iteration),
-                     FormatDuration(step.compute), FormatDuration(step.exposed));
+  return fmt::format("{:>6} {:>9.5f} {:>12} {:>12} {:>12}{}", step.step, step.loss, FormatDuration(step.iteration),
+                     FormatDuration(step.compute), FormatDuration(step.exposed),
+                     step.apart ? "  exchange apart" : "");
 }
 
 std::string Report::SummaryLine(Bytes bytes_sent) const {
@@ -91,20 +97,20 @@ std::string Report::SummaryLine(Bytes bytes_sent) const {
     return fmt::format(
         R"({{"summary":{{"steps":{},"ranks":{},"model":{},"iteration_s_median":{:.9f},"first_loss":{},)"
         R"("final_loss":{},"bytes_sent":{},"gradient_bytes":{}}}}})",
-        iterations_.size(), job_.ranks, Quoted(job_.model), median.count(), Number(first_loss_, "{:.9g}"),
+        steps_, job_.ranks, Quoted(job_.model), median.count(), Number(first_loss_, "{:.9g}"),
         Number(final_loss_, "{:.9g}"), bytes_sent.count(), job_.gradient_bytes.count());
   }
   return fmt::format("\n{} step{}, median iteration {} (without the first {}), loss {:.5f} -> {:.5f}, rank 0 sent {} bytes",
-                     iterations_.size(), iterations_.size() == 1 ? "" : "s", FormatDuration(median), kWarmUpSteps,
+                     steps_, steps_ == 1 ? "" : "s", FormatDuration(median), kWarmUpSteps,
                      first_loss_, final_loss_, bytes_sent.count());
 }
 
 Status Report::Start() { return Print(JobLine(job_, format_)); }
 
 Status Report::Step(const StepFacts& step) {
-  if (iterations_.empty()) first_loss_ = step.loss;
+  if (steps_++ == 0) first_loss_ = step.loss;
   final_loss_ = step.loss;
-  iterations_.push_back(step.iteration);
+  if (!step.apart) iterations_.push_back(step.iteration);
   return Print(StepLine(step, format_));
 }
 

@@ -53,13 +53,19 @@ struct Running {
 
 constexpr int kWarmUp = 10, kIterations = 50;
 
-/// Mean iterations in the steady state when job j starts `offsets[j]` late.
+/// When the jobs begin: job j its k-th iteration not before offsets[j] + k * pace. Pace 0: one after the other.
+struct Schedule {
+  std::vector<double> offsets;
+  double pace = 0;
+};
+
+/// Mean iterations in the steady state, what jobs wait for their turn included.
 std::vector<double> Simulate(const std::vector<BoundJob>& jobs, const std::vector<double>& rates,
-                             const std::vector<double>& offsets) {
+                             const Schedule& schedule) {
   std::vector<Running> running(jobs.size());
   for (size_t j = 0; j < jobs.size(); ++j) {
     running[j].job = &jobs[j].iteration;
-    running[j].start = offsets[j];
+    running[j].start = schedule.offsets[j];
     running[j].left = running[j].Wire(0);
   }
   double now = 0;
@@ -75,11 +81,11 @@ std::vector<double> Simulate(const std::vector<BoundJob>& jobs, const std::vecto
       if (set >> j & 1) job.left -= rates[set] * (next - now);
       if (!due) continue;
       if (job.bucket == job.job->buckets.size()) {
-        job.start = next;
+        job.start = std::max(next, schedule.offsets[j] + (job.done + 1) * schedule.pace);
         job.bucket = 0;
         job.left = job.Wire(0);
-        if (++job.done == kWarmUp) job.steady_start = next;
-        if (job.done == kIterations) job.steady_start = (next - job.steady_start) / (kIterations - kWarmUp);
+        if (++job.done == kWarmUp) job.steady_start = job.start;
+        if (job.done == kIterations) job.steady_start = (job.start - job.steady_start) / (kIterations - kWarmUp);
       } else if (set >> j & 1) {
         job.reduced = next;
         if (++job.bucket < job.job->buckets.size()) job.left = job.Wire(job.bucket);
@@ -92,22 +98,43 @@ std::vector<double> Simulate(const std::vector<BoundJob>& jobs, const std::vecto
   return means;
 }
 
-/// The phases between the jobs that give the least sum of iterations, over a grid for the second job on.
-std::vector<Seconds> BestPhase(const std::vector<BoundJob>& jobs, const std::vector<double>& rates) {
+/// Paces between that of the slowest job without the others and that of all sharing the worst rate all the time. Jobs of
+/// different compute that run freely drift past each other, and meet in every phase; at one pace they keep the best.
+std::vector<double> Paces(const std::vector<BoundJob>& jobs, const std::vector<double>& rates) {
+  constexpr int kGrid = 40;
+  double least = 0, most = 0;
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const auto at = [&](size_t set) {
+      return planner::PredictIteration(jobs[j].iteration, BitsPerSecond(rates[set] * 8)).iteration.count();
+    };
+    least = std::max(least, at(size_t{1} << j));
+    most = std::max(most, at(rates.size() - 1));
+  }
+  std::vector<double> paces{0};
+  if (most < least * 1.001) return paces;  // they do not disturb each other
+  for (int step = 0; step < kGrid; ++step) paces.push_back(least + (most - least) * step / kGrid);
+  return paces;
+}
+
+/// The schedule that gives the least sum of iterations, over grids of paces and, for the second job on, of phases.
+std::vector<Seconds> BestSchedule(const std::vector<BoundJob>& jobs, const std::vector<double>& rates) {
   constexpr int kGrid = 20;
   std::vector<double> best;
   double least = 1e300;
-  for (int step = 0; step < kGrid; ++step) {
-    std::vector<double> offsets(jobs.size(), 0.0);
-    for (size_t j = 1; j < jobs.size(); ++j) {
-      offsets[j] = 2 * jobs[j].iteration.compute.count() * step / kGrid * static_cast<double>(j);
-    }
-    const std::vector<double> means = Simulate(jobs, rates, offsets);
-    double sum = 0;
-    for (const double mean : means) sum += mean;
-    if (sum < least) {
-      least = sum;
-      best = means;
+  for (const double pace : Paces(jobs, rates)) {
+    for (int step = 0; step < kGrid; ++step) {
+      Schedule schedule{.offsets = std::vector<double>(jobs.size(), 0.0), .pace = pace};
+      for (size_t j = 1; j < jobs.size(); ++j) {
+        const double cycle = pace > 0 ? pace : 2 * jobs[j].iteration.compute.count();
+        schedule.offsets[j] = cycle * step / kGrid * static_cast<double>(j);
+      }
+      const std::vector<double> means = Simulate(jobs, rates, schedule);
+      double sum = 0;
+      for (const double mean : means) sum += mean;
+      if (sum < least) {
+        least = sum;
+        best = means;
+      }
     }
   }
   std::vector<Seconds> iterations;
@@ -167,7 +194,7 @@ Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs,
   bound.utilisation = utilisation;
   bound.shared_rate = BitsPerSecond(rates.back() * 8);
   for (size_t j = 0; j < jobs.size(); ++j) bound.alone_rates.push_back(BitsPerSecond(rates[size_t{1} << j] * 8));
-  bound.iterations = BestPhase(jobs, rates);
+  bound.iterations = BestSchedule(jobs, rates);
   return bound;
 }
 
@@ -178,7 +205,7 @@ std::string ExplainBound(const BoundJob& job, const Bound& bound) {
   return fmt::format(
       "{}: bucket i starts at max(ready_i, end of i-1) and takes 2(n-1)/n S_i / rate; optimizer after the last; compute "
       "{} (of it {} after backward), {} in {} buckets, n = {}; rate {} while it communicates alone, {} while all do "
-      "(least possible utilisation {:.3f}); best phase",
+      "(least possible utilisation {:.3f}); best phase and pace",
       job.name, FormatDuration(it.compute), FormatDuration(it.after_backward), FormatBytes(total), it.buckets.size(),
       it.ranks, FormatRate(bound.alone_rates.front()), FormatRate(bound.shared_rate), bound.utilisation);
 }

@@ -1,13 +1,13 @@
 // The bound that the demo holds its measurements against: the simulated optimum on this fabric.
 //
-//   compute    of each job, measured with communication off, on the same core
+//   compute    of each job, timed without exchange in the phase that the bound judges (estimate.h)
 //   timeline   of planner/tasks/timeline.h: buckets go one after another, each once it was ready in that measurement
 //   rate       of the jobs that communicate at a moment: the measured goodput of one uncontended flow, divided by the least
 //              link utilisation that any split of their flows over the paths reaches (the fractional multi-commodity
 //              optimum of planner/flows/path_choice.h), solved anew for every set of jobs
 //
-// The jobs' iterations run against each other as events; of all phases between the jobs the best is taken. Nothing in it is
-// fitted to the runs that it judges.
+// The jobs' iterations run against each other as events; the best is taken of all phases between the jobs, be it that each
+// begins an iteration as soon as it can or that both wait for a common pace. Nothing in it is fitted to the runs that it judges.
 #pragma once
 
 #include <string>
@@ -52,7 +52,7 @@ struct Bound {
   std::vector<Seconds> iterations;  ///< per job, mean in the steady state
 };
 
-/// Requires: hosts exist in `fabric`; at most 8 jobs. Complexity: 2^jobs flow problems, then a few thousand events.
+/// Requires: hosts exist in `fabric`; at most 8 jobs. Complexity: 2^jobs flow problems, then about a million events.
 Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs,
                    const std::vector<CableFactor>& cables, const std::vector<ForeignFlow>& foreign);
 

@@ -19,20 +19,12 @@ namespace {
 using testbed::Output;
 
 constexpr int64_t kGlobalBatch = 176;   // sets compute against communication: 40 to 70 % of an iteration alone
-constexpr double kComputeSlice = 0.06;  // of the duration, three times
-constexpr double kDefaultSlice = 0.1;   // each job alone, each draw
-constexpr Seconds kLeastCompute{5};     // a few iterations of both jobs, however short the duration
+constexpr double kDefaultSlice = 0.1;   // of the duration: each job alone, each draw
 constexpr Seconds kLeastDefault{8};
 constexpr int kDrawTries = 3;
 constexpr Seconds kLinger{2};            // for the last counters to reach the controller
 
 Seconds Now() { return SystemClock().Now(); }
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 }  // namespace
 
@@ -81,30 +73,25 @@ Status DemoPhases::Run(DemoReport& report) {
     entry.ranks = static_cast<int>(job.hosts.size());
     report.jobs.push_back(std::move(entry));
   }
-  WEFT_RETURN_IF_ERROR(MeasureCompute());
+  bound_jobs_.resize(jobs_.size());
+  timed_blocks_.resize(jobs_.size());
   WEFT_RETURN_IF_ERROR(MeasureGoodput());
   WEFT_RETURN_IF_ERROR(RunAlone());
   for (int draw = 0; draw < options_.draws; ++draw) WEFT_RETURN_IF_ERROR(RunDefault(draw));
-  WEFT_RETURN_IF_ERROR(MeasureCompute());
-  WEFT_RETURN_IF_ERROR(RunWeft());
-  WEFT_RETURN_IF_ERROR(MeasureCompute());
-  ComputeBounds();
-  return Ok();
+  return RunWeft();
 }
 
-Result<std::unique_ptr<TrainingJob>> DemoPhases::Launch(size_t index, const std::string& suffix, Seconds duration,
-                                                        bool communication) {
+Result<std::unique_ptr<TrainingJob>> DemoPhases::Launch(size_t index, const std::string& suffix, Seconds duration) {
   const DemoJob& job = jobs_[index];
   TrainingJobOptions options{.name = job.name + suffix,
                              .hosts = job.hosts,
                              .core = job.core,
                              .arguments = job.Arguments(),
-                             .communication = communication,
                              .rendezvous_port = next_port_++};
   options.arguments.insert(options.arguments.end(),
                            {"--config", cluster_.installation().examples + "/" + job.config, "--data", options_.data,
                             "--duration", fmt::format("{:.3f}s", duration.count()), "--min-steps",
-                            std::to_string(kLeastSteps)});
+                            std::to_string(kLeastSteps), "--apart-every", std::to_string(kApartEvery)});
   return TrainingJob::Start(cluster_, options, options_.log_dir);
 }
 
@@ -117,52 +104,18 @@ Result<std::vector<TrainingSummary>> DemoPhases::FinishAll(Jobs& jobs) {
   return summaries;
 }
 
-Status DemoPhases::MeasureCompute() {
-  Progress("both jobs' compute, communication off");
-  // Together: a core is slower when its neighbour works, and in the phases to be compared both do.
-  Jobs running;
-  const std::string suffix = fmt::format("-compute{}", ++compute_slices_);
-  for (size_t i = 0; i < jobs_.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, suffix, std::max(options_.duration * kComputeSlice, kLeastCompute), false));
-    running.push_back(std::move(started));
-  }
-  WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
-  compute_steps_.resize(jobs_.size());
-  bound_jobs_.resize(jobs_.size());
-  for (size_t i = 0; i < jobs_.size(); ++i) {
-    for (TrainingStep& step : running[i]->steps()) {
-      if (step.step >= 2) compute_steps_[i].push_back(std::move(step));
-    }
-    WEFT_RETURN_IF_ERROR(SetCompute(i, summaries[i]));
-  }
-  return Ok();
-}
-
-Status DemoPhases::SetCompute(size_t index, const TrainingSummary& summary) {
-  std::vector<double> iteration, forward, backward;
-  std::vector<std::vector<double>> ready(summary.bucket_bytes.size());
-  for (const TrainingStep& step : compute_steps_[index]) {
-    iteration.push_back(step.iteration.count());
-    forward.push_back(step.forward.count());
-    backward.push_back(step.backward.count());
-    for (size_t b = 0; b < std::min(ready.size(), step.ready.size()); ++b) ready[b].push_back(step.ready[b].count());
-  }
-  if (iteration.empty()) return Fail(Code::kInternal, "measure compute: no steps; give a longer --duration");
+void DemoPhases::Describe(size_t index, const TrainingSummary& summary) {
   JobReport& report = report_->jobs[index];
-  report.compute = Seconds(Median(iteration));
   report.model = summary.model;
   report.scaling = summary.scaling;
   BoundJob bound{.name = jobs_[index].name, .hosts = jobs_[index].hosts, .iteration = {}};
-  bound.iteration.compute = report.compute;
   bound.iteration.ranks = report.ranks;
-  // Medians need not add up.
-  bound.iteration.after_backward =
-      std::max(Seconds(0), report.compute - Seconds(Median(forward)) - Seconds(Median(backward)));
-  for (size_t b = 0; b < ready.size(); ++b) {
-    bound.iteration.buckets.push_back({Bytes(summary.bucket_bytes[b]), Seconds(Median(ready[b]))});
-  }
+  for (const int64_t bytes : summary.bucket_bytes) bound.iteration.buckets.push_back({Bytes(bytes), Seconds(0)});
   bound_jobs_[index] = std::move(bound);
-  return Ok();
+}
+
+BoundFabric DemoPhases::FabricOfBound() const {
+  return {.leaves = 2, .spines = 2, .hosts_per_leaf = options_.hosts_per_leaf, .goodput = report_->goodput};
 }
 
 Status DemoPhases::MeasureGoodput() {
@@ -215,12 +168,22 @@ Status DemoPhases::RunAlone() {
     WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
     const Seconds begin = Now();
     Jobs running;
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "-alone", std::max(options_.duration * kDefaultSlice, kLeastDefault), true));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "-alone", std::max(options_.duration * kDefaultSlice, kLeastDefault)));
     running.push_back(std::move(started));
-    WEFT_RETURN_IF_ERROR(FinishAll(running));
+    WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
+    Describe(i, summaries[0]);
     const auto steps = running[0]->steps();
     const Seconds wall = Now() - begin;
-    report_->jobs[i].alone = MedianIteration(steps, steps[1].time, Now()).value_or(Seconds(0));
+    // There is a block at least: kLeastSteps of them reach beyond the first timed step.
+    timed_blocks_[i] = CutBlocks(steps, steps[1].time, Now());
+    const auto alone = EstimatePhase(FabricOfBound(), {PhaseJob{bound_jobs_[i], steps}}, steps[1].time, Now(), {}, {});
+    JobReport& report = report_->jobs[i];
+    report.alone = alone[0].iteration;
+    report.alone_ratio = alone[0].ratio;
+    if (report.alone.count() > 0) {
+      report.communication_share =
+          planner::PredictIteration(bound_jobs_[i].iteration, report_->goodput).communication / report.alone;
+    }
     WEFT_RETURN_IF_ERROR(AddLinks("alone " + jobs_[i].name, before, wall, &before));
   }
   return Ok();
@@ -243,7 +206,7 @@ Result<bool> DemoPhases::TryDefault(int draw, Seconds length) {
   const Seconds begin = Now();
   Jobs running;
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, fmt::format("-default{}", draw + 1), length, true));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, fmt::format("-default{}", draw + 1), length));
     running.push_back(std::move(started));
   }
   WEFT_RETURN_IF_ERROR(FinishAll(running));
@@ -261,7 +224,11 @@ Result<bool> DemoPhases::TryDefault(int draw, Seconds length) {
     if (!median) return false;
     medians.push_back(*median);
   }
-  for (size_t i = 0; i < running.size(); ++i) report_->jobs[i].default_draws.push_back(medians[i]);
+  for (size_t i = 0; i < running.size(); ++i) {
+    report_->jobs[i].default_draws.push_back(medians[i]);
+    const auto blocks = CutBlocks(running[i]->steps(), from, to);
+    timed_blocks_[i].insert(timed_blocks_[i].end(), blocks.begin(), blocks.end());
+  }
   WEFT_RETURN_IF_ERROR(AddLinks(fmt::format("default {}", draw + 1), before, wall, &before));
   return true;
 }

@@ -9,6 +9,7 @@
 
 #include "cli/demo/bound.h"
 #include "cli/demo/cluster.h"
+#include "cli/demo/estimate.h"
 #include "cli/demo/report.h"
 #include "cli/demo/training_job.h"
 #include "common/result.h"
@@ -26,8 +27,9 @@ struct PhaseOptions {
   int hosts_per_leaf = 5;
 };
 
-/// Of every job that is launched, however slow the machine: medians of fewer say nothing.
-constexpr int64_t kLeastSteps = 6;
+/// Of every job that is launched, however slow the machine: medians of fewer say nothing, and one step must have been timed
+/// with ordinary ones on both sides.
+constexpr int64_t kLeastSteps = kApartEvery + 2;
 
 /// A job of the demo, the same in every phase.
 struct DemoJob {
@@ -58,24 +60,26 @@ class DemoPhases {
  private:
   using Jobs = std::vector<std::unique_ptr<TrainingJob>>;
 
-  /// A slice: three of them over the demo, since the machine's speed drifts; each adds to what the former measured.
-  Status MeasureCompute();
-  Status SetCompute(size_t job, const TrainingSummary& summary);
   Status MeasureGoodput();
   Status RunAlone();
+  /// What the job is, for report and bound, from its first run.
+  void Describe(size_t job, const TrainingSummary& summary);
+  BoundFabric FabricOfBound() const;
   Status RunDefault(int draw);
   /// False: too few iterations while both jobs trained.
   Result<bool> TryDefault(int draw, Seconds length);
   Status SubmitJobs();
   Status RunWeft();
+  /// `share` of the duration; longer, up to twice that, where steps `slower` times as long as alone need it after `lead`.
+  Seconds PhaseLength(double share, Seconds lead, double slower) const;
+  /// The phase's ratios, from the steps in [training + settle, calm) and [fault + recover, end).
+  void JudgeWeft(const Jobs& running, Seconds training, Seconds calm, Seconds fault, Seconds end);
   Status BreakFabric();
   Status FillDecisions(double fault_time_s);
-  Result<std::unique_ptr<TrainingJob>> Launch(size_t job, const std::string& suffix, Seconds duration,
-                                              bool communication);
+  Result<std::unique_ptr<TrainingJob>> Launch(size_t job, const std::string& suffix, Seconds duration);
   Result<std::vector<TrainingSummary>> FinishAll(Jobs& jobs);
   /// Link use since `before`; compared with the switches since `compare_since`, if given (the links must be quiet).
   Status AddLinks(const std::string& phase, const LinkBytes& before, Seconds wall, const LinkBytes* compare_since);
-  void ComputeBounds();
   Status WaitUntil(Seconds time);
   void Progress(const std::string& text);
 
@@ -84,9 +88,8 @@ class DemoPhases {
   std::stop_token stop_;
   std::vector<DemoJob> jobs_;
   DemoReport* report_ = nullptr;
-  std::vector<BoundJob> bound_jobs_;
-  int compute_slices_ = 0;
-  std::vector<std::vector<TrainingStep>> compute_steps_;  ///< of each job, of all slices
+  std::vector<BoundJob> bound_jobs_;  ///< without compute, which each phase times for itself
+  std::vector<std::vector<Block>> timed_blocks_;  ///< of each job, before Weft: what its spec says of compute
   std::vector<CableFactor> cables_;
   std::vector<ForeignFlow> foreign_;
   std::vector<testbed::Process> foreign_processes_;

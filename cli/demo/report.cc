@@ -16,9 +16,12 @@ std::string Time(Seconds time) { return time.count() > 0 ? fmt::format("{:.3f} s
 
 std::string Share(double share) { return share > 0 ? fmt::format("{:.0f} %", share * 100) : "-"; }
 
-std::string OverBound(Seconds time, Seconds bound) {
-  if (time.count() <= 0 || bound.count() <= 0) return "-";
-  return fmt::format("{:+.1f} %", (time / bound - 1) * 100);
+/// "+4.2 % (+1.0 to +6.3)", the interval where there is one.
+std::string OverBound(const Ratio& ratio) {
+  if (ratio.value <= 0) return "-";
+  const auto over = [](double value) { return (value - 1) * 100; };
+  const std::string value = fmt::format("{:+.1f} %", over(ratio.value));
+  return ratio.low <= 0 ? value : fmt::format("{} ({:+.1f} to {:+.1f})", value, over(ratio.low), over(ratio.high));
 }
 
 /// null for what was not measured.
@@ -27,6 +30,17 @@ json Number(Seconds time) { return Number(time.count()); }
 
 /// Loopback has no second path: nothing can collide there, and nothing can be moved.
 json Counted(const DemoReport& report, int64_t count) { return report.fabric_real ? json(count) : json(nullptr); }
+
+json RatioJson(const Ratio& ratio) {
+  return {{"value", Number(ratio.value)}, {"low", Number(ratio.low)}, {"high", Number(ratio.high)}, {"blocks", ratio.blocks}};
+}
+
+/// What is promised, and whether it was kept.
+json JudgedJson(const Ratio& ratio) {
+  json made = RatioJson(ratio);
+  made["verdict"] = ToString(Judge(ratio));
+  return made;
+}
 
 json JobJson(const JobReport& job) {
   json draws = json::array();
@@ -44,6 +58,10 @@ json JobJson(const JobReport& job) {
           {"bound_s", Number(job.bound)},
           {"weft_after_fault_s", Number(job.weft_faulted)},
           {"bound_after_fault_s", Number(job.bound_faulted)},
+          {"ratio",
+           {{"alone", RatioJson(job.alone_ratio)},
+            {"weft", JudgedJson(job.weft_ratio)},
+            {"weft_after_fault", JudgedJson(job.faulted_ratio)}}},
           {"steps", job.steps},
           {"bytes_sent", job.bytes_sent},
           {"first_loss", job.first_loss},
@@ -53,14 +71,14 @@ json JobJson(const JobReport& job) {
 }
 
 void PrintJobs(const DemoReport& report) {
-  fmt::print("\n{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} | {:>10} {:>9} {:>8} | {:>6} {:>15}\n", "job", "compute",
-             "alone", "default", "Weft", "bound", "", "Weft fault", "bound", "", "comm", "loss");
+  fmt::print("\n{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>24} | {:>10} {:>9} {:>24} | {:>6} {:>15}\n", "job", "compute",
+             "alone", "default", "Weft", "bound", "over it (with 95 %)", "Weft fault", "bound", "over it (with 95 %)",
+             "comm", "loss");
   for (const JobReport& job : report.jobs) {
-    fmt::print("{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} | {:>10} {:>9} {:>8} | {:>6} {:>6.3f} -> {:.3f}\n",
+    fmt::print("{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>24} | {:>10} {:>9} {:>24} | {:>6} {:>6.3f} -> {:.3f}\n",
                job.name, Time(job.compute), Time(job.alone), Time(job.default_mean()), Time(job.weft),
-               Time(job.bound), OverBound(job.weft, job.bound), Time(job.weft_faulted), Time(job.bound_faulted),
-               OverBound(job.weft_faulted, job.bound_faulted), Share(job.communication_share),
-               job.first_loss, job.final_loss);
+               Time(job.bound), OverBound(job.weft_ratio), Time(job.weft_faulted), Time(job.bound_faulted),
+               OverBound(job.faulted_ratio), Share(job.communication_share), job.first_loss, job.final_loss);
   }
   for (const JobReport& job : report.jobs) {
     std::string draws;
@@ -68,6 +86,7 @@ void PrintJobs(const DemoReport& report) {
     fmt::print("{}: default draws {}; model {}, {}\n", job.name, draws, job.model, fmt::join(job.scaling, ", "));
   }
   if (!report.fabric_real) return;
+  for (const JobReport& job : report.jobs) fmt::print("{}: alone {} over its bound\n", job.name, OverBound(job.alone_ratio));
   fmt::print("\nbound\n");
   for (const JobReport& job : report.jobs) {
     fmt::print("  {}\n  after the faults: {}\n", job.bound_formula, job.bound_formula_faulted);
@@ -89,6 +108,23 @@ void PrintLinks(const DemoReport& report) {
   }
   fmt::print("  against the switches' own counters: worst disagreement {:.1f} %\n",
              report.worst_link_disagreement * 100);
+}
+
+/// One line for each promise with this verdict.
+std::vector<std::string> Judged(const DemoReport& report, Verdict verdict) {
+  std::vector<std::string> lines;
+  if (!report.fabric_real) return lines;
+  for (const JobReport& job : report.jobs) {
+    for (const auto& [what, ratio] : {std::pair("with Weft", &job.weft_ratio),
+                                      std::pair("with Weft after the faults", &job.faulted_ratio)}) {
+      if (Judge(*ratio) != verdict) continue;
+      lines.push_back(verdict == Verdict::kNotMeasured
+                          ? fmt::format("{} {}: not measured", job.name, what)
+                          : fmt::format("{} {}: {} over the bound in {} blocks, promised 10 %", job.name, what,
+                                        OverBound(*ratio), ratio->blocks));
+    }
+  }
+  return lines;
 }
 
 }  // namespace
@@ -122,6 +158,7 @@ void PrintTable(const DemoReport& report) {
                                                  : "";
   fmt::print("\n{}{} policy epochs, {} metrics scraped\npage: {}\n", replans, report.policy_epochs,
              report.metrics_scraped, report.page.empty() ? "-" : report.page);
+  for (const auto& line : Undecided(report)) fmt::print("cannot tell: {}\n", line);
   for (const auto& line : Shortfalls(report)) fmt::print("fell short: {}\n", line);
 }
 
@@ -162,23 +199,19 @@ void PrintJson(const DemoReport& report) {
         {"page", report.page}}},
       {"metrics_scraped", report.metrics_scraped},
       {"not_shown", report.not_shown},
+      {"undecided", Undecided(report)},
       {"shortfalls", Shortfalls(report)}};
   fmt::print("{}\n", out.dump(2));
 }
 
+std::vector<std::string> Undecided(const DemoReport& report) {
+  return Judged(report, Verdict::kCannotTell);
+}
+
 std::vector<std::string> Shortfalls(const DemoReport& report) {
-  std::vector<std::string> lines;
-  const auto over = [&](const std::string& what, Seconds time, Seconds bound) {
-    if (bound.count() <= 0) return;
-    if (time.count() <= 0) {
-      lines.push_back(fmt::format("{}: not measured", what));
-    } else if (time / bound > 1.10) {
-      lines.push_back(fmt::format("{}: {:.1f} % over the bound, promised 10 %", what, (time / bound - 1) * 100));
-    }
-  };
+  std::vector<std::string> lines = Judged(report, Verdict::kNotMeasured);
+  for (std::string& line : Judged(report, Verdict::kFellShort)) lines.push_back(std::move(line));
   for (const JobReport& job : report.jobs) {
-    over(job.name + " with Weft", job.weft, job.bound);
-    over(job.name + " with Weft after the faults", job.weft_faulted, job.bound_faulted);
     if (job.final_loss >= job.first_loss) {
       lines.push_back(fmt::format("{}: loss went from {} to {}", job.name, job.first_loss, job.final_loss));
     }

@@ -5,21 +5,24 @@
 #include <string>
 #include <vector>
 
+#include "cli/demo/estimate.h"
 #include "common/units.h"
 
 namespace weft::cli {
 
-/// One job over all phases. Iteration times are medians of its steps; 0: not measured, which JSON says as null.
+/// One job over all phases. Iteration times are medians of its ordinary steps; 0: not measured, which JSON says as null.
+/// Bounds are medians over the blocks of the phase that they judge (estimate.h).
 struct JobReport {
   std::string name, model;
   int ranks = 0;
-  Seconds compute{0};      ///< communication off
+  Seconds compute{0};      ///< without exchange: in the phase of `weft`; on loopback with communication off
   Seconds alone{0};
   std::vector<Seconds> default_draws;  ///< one per draw of kernel-chosen ports
   Seconds weft{0};         ///< before the faults
   Seconds bound{0};
   Seconds weft_faulted{0}; ///< after the cable was slowed, the foreign flow started, and Weft re-planned
   Seconds bound_faulted{0};
+  Ratio alone_ratio, weft_ratio, faulted_ratio;  ///< over the bound
   double communication_share = 0;  ///< communication time of one iteration over `alone`
   int64_t steps = 0;       ///< of the Weft run
   int64_t bytes_sent = 0;  ///< of the Weft run, all ranks
@@ -62,6 +65,9 @@ void PrintTable(const DemoReport& report);
 void PrintJson(const DemoReport& report);
 
 /// What fell short of the promises, one line each; empty when all was met.
+/// A ratio to the bound falls short where its whole interval is over what was promised.
 std::vector<std::string> Shortfalls(const DemoReport& report);
+/// Of which promises the measurements do not say whether they were met, one line each.
+std::vector<std::string> Undecided(const DemoReport& report);
 
 }  // namespace weft::cli

@@ -37,9 +37,17 @@ std::vector<std::string> Arguments(const DemoCluster& cluster, const TrainingJob
   return argv;
 }
 
+std::optional<ApartCompute> ParseApart(const json& line) {
+  const auto found = line.find("apart");
+  if (found == line.end()) return std::nullopt;
+  ApartCompute apart{.forward = Seconds(found->value("forward_s", 0.0)),
+                     .backward = Seconds(found->value("backward_s", 0.0)),
+                     .ready = {}};
+  for (const double time : found->value("ready_s", std::vector<double>())) apart.ready.emplace_back(time);
+  return apart;
+}
+
 TrainingStep ParseStep(const json& line) {
-  std::vector<Seconds> ready;
-  for (const double time : line.value("ready_s", std::vector<double>())) ready.emplace_back(time);
   return {.step = line.value("step", int64_t{0}),
           .loss = line.value("loss", 0.0),
           .iteration = Seconds(line.value("iteration_s", 0.0)),
@@ -47,7 +55,7 @@ TrainingStep ParseStep(const json& line) {
           .backward = Seconds(line.value("backward_s", 0.0)),
           .update = Seconds(line.value("update_s", 0.0)),
           .time = Seconds(line.value("time_s", 0.0)),
-          .ready = std::move(ready)};
+          .apart = ParseApart(line)};
 }
 
 }  // namespace
@@ -133,7 +141,7 @@ Result<TrainingSummary> TrainingJob::Finish(Seconds timeout, const std::stop_tok
 std::optional<Seconds> MedianIteration(const std::vector<TrainingStep>& steps, Seconds from, Seconds to) {
   std::vector<Seconds> times;
   for (const auto& step : steps) {
-    if (step.time - step.iteration >= from && step.time < to) times.push_back(step.iteration);
+    if (!step.apart && step.time - step.iteration >= from && step.time < to) times.push_back(step.iteration);
   }
   if (times.size() < 2) return std::nullopt;
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());

@@ -26,13 +26,19 @@ struct TrainingJobOptions {
   int rendezvous_port = 29500;
 };
 
+/// Compute of a step whose exchange waited until backward was through on all ranks: the slowest rank's times.
+struct ApartCompute {
+  Seconds forward{0}, backward{0};
+  std::vector<Seconds> ready;  ///< of each bucket, since all ranks began
+};
+
 /// A step as rank 0 reports it.
 struct TrainingStep {
   int64_t step = 0;
   double loss = 0;
   Seconds iteration{0}, forward{0}, backward{0}, update{0};
   Seconds time{0};  ///< CLOCK_MONOTONIC at its end
-  std::vector<Seconds> ready;  ///< of each bucket, since the step's begin
+  std::optional<ApartCompute> apart;  ///< then it is no ordinary step, and longer than those
 };
 
 struct TrainingSummary {
@@ -72,7 +78,7 @@ class TrainingJob {
   std::jthread reader_;              // ends before the processes it reads from
 };
 
-/// Median iteration of the steps that end in [from, to); nullopt if there are fewer than two.
+/// Median iteration of the ordinary steps that lie in [from, to); nullopt if there are fewer than two.
 std::optional<Seconds> MedianIteration(const std::vector<TrainingStep>& steps, Seconds from, Seconds to);
 
 }  // namespace weft::cli

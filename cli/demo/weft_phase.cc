@@ -18,6 +18,10 @@ using testbed::Output;
 
 constexpr double kCableFactor = 0.5;   // of the rate that the slowed cable keeps
 constexpr double kForeignShare = 0.3;  // of a link that the foreign flow asks for
+constexpr double kCalmShare = 0.38;    // of the duration, before the faults; twice that on a slow machine
+constexpr double kBrokenShare = 0.45;  // and after them
+constexpr double kStepsWanted = 43;    // of which nine blocks can be made, as a timed step takes a fifth longer
+constexpr double kSlowerWhenBroken = 1.3;
 constexpr int kForeignPort = 41999;
 constexpr Seconds kSettle{6};          // after a start: connections, probes, first plan
 constexpr Seconds kRecover{10};        // after the faults: measured, decided, moved
@@ -93,7 +97,7 @@ Status DemoPhases::SubmitJobs() {
   for (size_t i = 0; i < jobs_.size(); ++i) {
     WEFT_ASSIGN_OR_RETURN(const auto submitted,
                           cluster_.client().SubmitJob(SpecOf(jobs_[i], cluster_.installation().examples,
-                                                             report_->jobs[i].compute)));
+                                                             MedianBlock(timed_blocks_[i]).compute())));
     const auto& hosts = submitted.plan().rank_hosts();
     if (static_cast<size_t>(hosts.size()) == jobs_[i].hosts.size()) {
       jobs_[i].hosts.assign(hosts.begin(), hosts.end());
@@ -103,17 +107,25 @@ Status DemoPhases::SubmitJobs() {
   return Ok();
 }
 
+Seconds DemoPhases::PhaseLength(double share, Seconds lead, double slower) const {
+  Seconds iteration{0};
+  for (const JobReport& job : report_->jobs) iteration = std::max(iteration, job.alone);
+  const Seconds wanted = lead + iteration * (slower * kStepsWanted);
+  return std::clamp(wanted, std::max(options_.duration * share, lead + Seconds(5)),
+                    std::max(options_.duration * share * 2, lead + Seconds(5)));
+}
+
 Status DemoPhases::RunWeft() {
   Progress("both jobs, Weft decides");
   WEFT_RETURN_IF_ERROR(SubmitJobs());
   WEFT_RETURN_IF_ERROR(cluster_.client().SetMode(v1::MODE_ENFORCE));
   WEFT_ASSIGN_OR_RETURN(const LinkBytes before, cluster_.ReadLinks());
-  const Seconds calm = std::max(options_.duration * 0.3, kSettle + Seconds(3));
-  const Seconds broken = std::max(options_.duration * 0.35, kRecover + Seconds(5));
+  const Seconds calm = PhaseLength(kCalmShare, kSettle, 1);
+  const Seconds broken = PhaseLength(kBrokenShare, kRecover, kSlowerWhenBroken);
   Jobs running;
   const Seconds begin = Now();
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "", calm + broken + Seconds(2), true));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "", calm + broken + Seconds(2)));
     running.push_back(std::move(started));
   }
   // The clock of the phase starts when both jobs train.
@@ -132,11 +144,7 @@ Status DemoPhases::RunWeft() {
   WEFT_RETURN_IF_ERROR(BreakFabric());
   WEFT_RETURN_IF_ERROR(WaitUntil(fault + broken));
   const Seconds end = Now();
-  for (size_t i = 0; i < running.size(); ++i) {
-    const auto steps = running[i]->steps();
-    report_->jobs[i].weft = MedianIteration(steps, training + kSettle, training + calm).value_or(Seconds(0));
-    report_->jobs[i].weft_faulted = MedianIteration(steps, fault + kRecover, end).value_or(Seconds(0));
-  }
+  JudgeWeft(running, training, training + calm, fault, end);
   WEFT_RETURN_IF_ERROR(FillDecisions(static_cast<double>(decisions.replans())));
   WEFT_ASSIGN_OR_RETURN(report_->metrics_scraped, cluster_.CountMetrics());
   Status at_end = Ok();
@@ -158,6 +166,25 @@ Status DemoPhases::RunWeft() {
   return at_end;
 }
 
+void DemoPhases::JudgeWeft(const Jobs& running, Seconds training, Seconds calm, Seconds fault, Seconds end) {
+  std::vector<PhaseJob> jobs;
+  for (size_t i = 0; i < running.size(); ++i) jobs.push_back({bound_jobs_[i], running[i]->steps()});
+  const auto before = EstimatePhase(FabricOfBound(), jobs, training + kSettle, calm, {}, {});
+  const auto after = EstimatePhase(FabricOfBound(), jobs, fault + kRecover, end, cables_, foreign_);
+  for (size_t i = 0; i < running.size(); ++i) {
+    JobReport& job = report_->jobs[i];
+    job.compute = before[i].compute;
+    job.weft = before[i].iteration;
+    job.bound = before[i].bound;
+    job.weft_ratio = before[i].ratio;
+    job.bound_formula = before[i].formula;
+    job.weft_faulted = after[i].iteration;
+    job.bound_faulted = after[i].bound;
+    job.faulted_ratio = after[i].ratio;
+    job.bound_formula_faulted = after[i].formula;
+  }
+}
+
 Status DemoPhases::FillDecisions(double replans_before_fault) {
   WEFT_ASSIGN_OR_RETURN(const auto decisions, cluster_.client().ListDecisions());
   report_->replans = decisions.replans();
@@ -169,26 +196,6 @@ Status DemoPhases::FillDecisions(double replans_before_fault) {
         {decision.time_s(), decision.job_id(), decision.kind(), decision.reason()});
   }
   return Ok();
-}
-
-void DemoPhases::ComputeBounds() {
-  const BoundFabric fabric{.leaves = 2,
-                           .spines = 2,
-                           .hosts_per_leaf = options_.hosts_per_leaf,
-                           .goodput = report_->goodput};
-  const Bound calm = ComputeBound(fabric, bound_jobs_, {}, {});
-  const Bound broken = ComputeBound(fabric, bound_jobs_, cables_, foreign_);
-  for (size_t i = 0; i < bound_jobs_.size(); ++i) {
-    JobReport& job = report_->jobs[i];
-    job.bound = calm.iterations[i];
-    job.bound_faulted = broken.iterations[i];
-    job.bound_formula = ExplainBound(bound_jobs_[i], calm);
-    job.bound_formula_faulted = ExplainBound(bound_jobs_[i], broken);
-    if (job.alone.count() > 0) {
-      job.communication_share =
-          planner::PredictIteration(bound_jobs_[i].iteration, fabric.goodput).communication / job.alone;
-    }
-  }
 }
 
 }  // namespace weft::cli

@@ -19,6 +19,17 @@ def namespaces():
     return {line.split()[0] for line in shown.splitlines() if line.startswith("weft-")}
 
 
+def check_ratios(job):
+    """Each ratio to the bound says how sure it is, and what follows."""
+    for phase, ratio in job["ratio"].items():
+        print(f"  {phase}: {ratio}")
+        if ratio["low"] is not None:
+            check(ratio["low"] <= ratio["value"] <= ratio["high"], f"{job['name']} {phase}: {ratio}")
+        if phase != "alone":
+            check(ratio["verdict"] in ("within", "fell short", "cannot tell"), f"{job['name']} {phase}: {ratio}")
+            check(ratio["blocks"] > 0, f"{job['name']} {phase}: no block")
+
+
 def check_report(report):
     for job in report["jobs"]:
         print(f"{job['name']}: compute {job['compute_s']:.3f}  alone {job['alone_s']:.3f}  default {job['default_s']:.3f} "
@@ -26,6 +37,7 @@ def check_report(report):
               f"{job['bound_s']:.3f}  |  after faults {job['weft_after_fault_s']:.3f}  bound "
               f"{job['bound_after_fault_s']:.3f}  |  communication {job['communication_share'] * 100:.0f} %  loss "
               f"{job['first_loss']:.3f} -> {job['final_loss']:.3f}")
+        check_ratios(job)
         check(job["final_loss"] < job["first_loss"], f"{job['name']}: the loss does not go down")
         check(len(job["default_draws_s"]) >= 3, f"{job['name']}: fewer than three draws of kernel-chosen ports")
         check(job["weft_s"] > 0 and job["weft_after_fault_s"] > 0, f"{job['name']}: not measured")

@@ -1,0 +1,48 @@
+#include "cli/demo/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weft::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+DemoReport Report(const Ratio& ratio) {
+  JobReport job;
+  job.name = "a";
+  job.weft_ratio = {.value = 1.02, .low = 1, .high = 1.04, .blocks = 9};
+  job.faulted_ratio = ratio;
+  job.communication_share = 0.5;
+  job.first_loss = 5;
+  job.final_loss = 4;
+  DemoReport report;
+  report.jobs = {job};
+  report.replans_after_fault = 1;
+  return report;
+}
+
+TEST(Shortfalls, OnlyAWholeIntervalOverThePromiseFallsShort) {
+  const DemoReport slow = Report({.value = 1.152, .low = 1.11, .high = 1.2, .blocks = 9});
+  EXPECT_THAT(Shortfalls(slow),
+              ElementsAre("a with Weft after the faults: +15.2 % (+11.0 to +20.0) over the bound in 9 blocks, promised 10 %"));
+  EXPECT_THAT(Undecided(slow), IsEmpty());
+  const DemoReport open = Report({.value = 1.152, .low = 1.05, .high = 1.2, .blocks = 9});
+  EXPECT_THAT(Shortfalls(open), IsEmpty());
+  EXPECT_THAT(Undecided(open), ElementsAre(HasSubstr("+15.2 % (+5.0 to +20.0)")));
+}
+
+TEST(Shortfalls, WhatWasNotMeasuredIsNoSuccess) {
+  EXPECT_THAT(Shortfalls(Report({})), ElementsAre("a with Weft after the faults: not measured"));
+}
+
+TEST(Shortfalls, LoopbackHasNoBound) {
+  DemoReport report = Report({});
+  report.fabric_real = false;
+  EXPECT_THAT(Shortfalls(report), IsEmpty());
+}
+
+}  // namespace
+}  // namespace weft::cli

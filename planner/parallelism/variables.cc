@@ -195,7 +195,8 @@ std::string DescribeStrategy(const Strategy& strategy) {
   for (const StrategyVariable& variable : kVariables) {
     const int64_t value = variable.get(strategy);
     const bool always = variable.name == "dp" || variable.name == "micro_batch";
-    if (!always && value == variable.get(plain)) continue;
+    // Buckets are the program's own unless somebody asks for others: no word of what was decided.
+    if (variable.name == "bucket_bytes" || (!always && value == variable.get(plain))) continue;
     text += fmt::format("{}{}={}", text.empty() ? "" : " ", variable.name, variable.print(value));
   }
   return text;

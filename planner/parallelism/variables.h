@@ -48,7 +48,8 @@ using FixedVariables = std::map<std::string, int64_t>;
 /// Whether all fixed variables have their values.
 bool Agrees(const Strategy& strategy, const FixedVariables& fixed);
 
-/// "tp=8 pp=4 dp=16 micro_batch=2 ...": what differs from doing nothing, and dp and micro_batch always.
+/// "tp=8 pp=4 dp=16 micro_batch=2 ...": what differs from doing nothing, and dp and micro_batch always;
+/// never bucket_bytes.
 std::string DescribeStrategy(const Strategy& strategy);
 
 }  // namespace weft::planner

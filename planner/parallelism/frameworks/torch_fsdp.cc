@@ -80,15 +80,11 @@ constexpr FrameworkRule kTorchtitan[] = {
                           "off and computes in fp32", q.strategy.tp, q.strategy.pp);
      },
      "torchtitan/distributed/utils.py, maybe_enable_amp"},
-    {"operators",
-     [](const Question& q) {
-       return q.strategy.sharding == Sharding::kOperator && (q.strategy.pp > 1 || q.job.model.IsMoe());
-     },
+    {"operators", [](const Question& q) { return q.strategy.sharding != Sharding::kUniform; },
      [](const Question&) {
-       return std::string("sharding osdp with a pipeline or experts, expected uniform: fully_shard per module is written for "
-                          "dense layers without one");
+       return std::string("sharding osdp, expected uniform: no key of the file shards one module otherwise than another");
      },
-     "torch.distributed.fsdp.fully_shard", true},
+     "torchtitan/config/job_config.py", true},
     {"schedule",
      [](const Question& q) {
        const ScheduleKind kind = q.strategy.schedule;

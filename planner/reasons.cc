@@ -316,6 +316,9 @@ void NearestGpus(const CostModel& model, const PlanOptions& options, std::vector
 std::vector<std::string> WhyNothingFits(const CostModel& model, const StrategySpace& space, const PlanOptions& options,
                                         CostModel::Scratch& scratch) {
   std::vector<std::string> lines;
+  if (auto why = WhyNeverRuns(space.framework(), model.job(), model.cluster())) {
+    return {fmt::format("{} does not run it: {}", FrameworkTitle(space.framework()), *why)};
+  }
   const std::optional<Strategy> leanest = space.Leanest(scratch);
   if (!leanest) {
     NearestFixed(model, options, lines);

@@ -149,6 +149,19 @@ std::optional<std::string> WhyCannotRun(Framework framework, const FrameworkQues
   return std::nullopt;
 }
 
+std::optional<std::string> WhyNeverRuns(Framework framework, const JobSpec& job, const ClusterSpec& cluster) {
+  const Strategy plain;
+  const FrameworkQuestion question{job, cluster, plain};
+  const FrameworkDescription& d = Describe(framework);
+  for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
+    for (const FrameworkRule& rule : rules) {
+      const bool of_job = rule.name == "model" || rule.name == "precision";
+      if (of_job && rule.broken(question)) return rule.words(question);
+    }
+  }
+  return std::nullopt;
+}
+
 Bytes DefaultBucket(Framework framework, const Strategy& s, double gradient_bytes) {
   const FrameworkDescription& d = Describe(framework);
   const double parameters = std::max(d.bucket_parameters, d.bucket_per_replica * static_cast<double>(s.dp * s.cp));

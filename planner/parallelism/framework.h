@@ -112,6 +112,8 @@ bool Runs(Framework framework, const FrameworkQuestion& question);
 bool RunsPart(Framework framework, const FrameworkQuestion& question, bool exchange);
 /// The first rule that the strategy breaks, in words that name the value and what was expected; nullopt if it runs.
 std::optional<std::string> WhyCannotRun(Framework framework, const FrameworkQuestion& question);
+/// Why no strategy of the job runs, whatever it is: the model or the precision; nullopt if some may.
+std::optional<std::string> WhyNeverRuns(Framework framework, const JobSpec& job, const ClusterSpec& cluster);
 /// The rule itself; nullptr if it runs.
 const FrameworkRule* BrokenRule(Framework framework, const FrameworkQuestion& question);
 

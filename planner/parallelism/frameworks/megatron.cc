@@ -114,6 +114,16 @@ constexpr FrameworkRule kRules[] = {
        return fmt::format("context mode {} with latent attention, expected ring", ContextModeName(q.strategy.context_mode));
      },
      "Transformer Engine before 2.15: latent attention goes by p2p"},
+    {"context-window",
+     [](const Question& q) {
+       return q.strategy.cp > 1 && q.job.model.window_kind == AttentionWindow::kSliding &&
+              q.strategy.context_mode == ContextMode::kRing;
+     },
+     [](const Question& q) {
+       return fmt::format("context mode ring with a sliding window of {}, expected all-gather or ulysses",
+                          q.job.model.attention_window);
+     },
+     "Transformer Engine: windows go with all_gather or a2a only"},
     {"context-ulysses",
      [](const Question& q) {
        const Strategy& s = q.strategy;

@@ -190,6 +190,17 @@ constexpr FrameworkRule kAccelerate[] = {
     {"context-mode", [](const Question& q) { return q.strategy.cp > 1 && q.strategy.context_mode == ContextMode::kUlysses; },
      [](const Question&) { return std::string("context mode ulysses, expected ring or all-gather"); },
      "accelerate/utils/dataclasses.py, TorchContextParallelConfig"},
+    {"replicas-of-one",
+     [](const Question& q) {
+       const Strategy& s = q.strategy;
+       const int64_t group = s.shard_group > 0 ? s.shard_group : s.dp * s.cp;
+       return s.zero_stage == 3 && s.tp * s.cp > 1 && group == s.cp && s.dp > 1;
+     },
+     [](const Question& q) {
+       return fmt::format("shard_group={} with tp={} cp={}, expected shards over several replicas: tp and cp do not go with "
+                          "replicas alone", q.strategy.shard_group, q.strategy.tp, q.strategy.cp);
+     },
+     "accelerate/parallelism_config.py", true},
     {"sequence-parallel", [](const Question& q) { return q.strategy.sequence_parallel; },
      [](const Question&) {
        return std::string("sequence_parallel=true, expected false: a Hugging Face tp_plan keeps norms whole on every rank");

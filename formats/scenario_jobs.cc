@@ -210,6 +210,12 @@ class JobReader {
     Result<planner::FixedVariables> fix = planner::ParseFixed(fields.Text("fix", ""));
     if (!fix) fields.Reject("fix", OneLine(fix.error().message()));
     if (fix) keys->model.fix = std::move(*fix);
+    if (const std::string framework = fields.Text("framework", ""); !framework.empty()) {
+      keys->model.framework = planner::ParseFramework(framework);
+      if (!keys->model.framework) {
+        fields.Reject("framework", fmt::format("value \"{}\", expected one of {}", OneLine(framework, 40), planner::FrameworkNames()));
+      }
+    }
     if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
     if (!cluster_.machine) {
       fields.Reject("model", fmt::format("value \"{}\", expected cluster.device to say what it runs on, one of {}",

@@ -167,7 +167,8 @@ std::vector<PairBytes> StrategyTraffic(const CostModel& model, const Strategy& s
   return traffic.Pairs();
 }
 
-Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& cluster, const FixedVariables& fix) {
+Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& cluster, const FixedVariables& fix,
+                                        std::optional<Framework> framework) {
   if (cluster.heterogeneous()) {
     return Fail(Code::kInvalidArgument, "cluster of several kinds of nodes, expected one kind");
   }
@@ -175,12 +176,14 @@ Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& c
   whole.gpus = cluster.TotalGpus();
   FixedVariables fixed = fix;
   fixed.try_emplace("sharding", static_cast<int64_t>(Sharding::kUniform));  // the census does not know operators
-  WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fixed}));
+  WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fixed, .framework = framework.value_or(Framework::kAny),
+                                                             .known_programs = !framework}));
   if (answer.plans.empty()) {
     return ModelProfileAnswer{.profile = std::nullopt, .infeasible = std::move(answer.infeasible)};
   }
-  WEFT_ASSIGN_OR_RETURN(const CostModel model, CostModel::Make(whole, cluster));
   ModelProfile profile{.plan = std::move(answer.plans.front())};
+  WEFT_ASSIGN_OR_RETURN(const CostModel model,
+                        CostModel::Make(whole, cluster, Calibration(), {.framework = profile.plan.framework}));
   const Strategy& strategy = profile.plan.strategy;
   profile.between = StrategyTraffic(model, strategy, cluster.gpus_per_node);
   for (PairBytes& pair : profile.between) {

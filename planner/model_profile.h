@@ -38,9 +38,11 @@ struct ModelProfileAnswer {
 };
 
 /// Plans `job` on all GPUs of `cluster`, one node after another. Collectives over hosts count as rings in order of
-/// rank, all-to-alls as direct. Requires: a cluster of one kind of node. Errors: as Plan().
+/// rank, all-to-alls as direct. `framework`: what runs it; nullopt: the fastest of the known programs, as `weft plan` chooses.
+/// Requires: a cluster of one kind of node. Errors: as Plan().
 [[nodiscard]] Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& cluster,
-                                                      const FixedVariables& fix = {});
+                                                      const FixedVariables& fix = {},
+                                                      std::optional<Framework> framework = std::nullopt);
 
 /// What the ranks of `strategy` send between nodes of `gpus_per_node` in one iteration, before efficiency; by rising
 /// (from, to). Pairs below a millionth of the whole (a norm's eight bytes) are left out.

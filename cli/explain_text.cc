@@ -63,8 +63,13 @@ void AddJoint(const v1::JobStatus& job, std::string& text) {
     return;
   }
   const v1::JointDecision& joint = job.joint();
-  text += fmt::format("  class {} of {} (DSCP {}), model {}, decided at {:.1f} s\n", joint.traffic_class(), joint.classes(),
-                      joint.dscp(), joint.model(), joint.decided_s());
+  const std::string priority =
+      joint.classes() <= 1 ? "one priority only: the fabric has one class"
+                           : fmt::format("priority {} of {} (0 is served first; DSCP {})", joint.traffic_class(), joint.classes(),
+                                         joint.dscp());
+  text += fmt::format("  {}, {}, decided at {:.1f} s\n", priority,
+                      joint.model() == "none" ? "iterations not predicted" : "iterations predicted from what is " + joint.model(),
+                      joint.decided_s());
   if (joint.model() != "none") {
     text += fmt::format("  iteration {} predicted with all jobs, {} bound, gap {}; {} shift, window {}\n",
                         Time(joint.predicted_s()), Time(joint.bound_s()), Percent(joint.gap()), Time(joint.shift_s()),

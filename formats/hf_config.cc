@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -169,7 +170,19 @@ Result<HfModel> ParseHfModel(std::string_view text, std::string_view source_name
 
 Result<HfModel> ReadHfModel(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  return ParseHfModel(text, path);
+  WEFT_ASSIGN_OR_RETURN(HfModel read, ParseHfModel(text, path));
+  // A file that does not say which model it is of is called by its folder, or by its own name.
+  const std::filesystem::path file(path);
+  const std::string folder = file.parent_path().filename().string();
+  bool nameless = false;
+  for (const std::span<const HfFamily> families : {DenseFamilies(), MixtureFamilies(), EncoderFamilies()}) {
+    for (const HfFamily& family : families) nameless = nameless || read.model.name == family.model_type;
+  }
+  if (nameless) {
+    const std::string stem = file.stem().string();
+    read.model.name = OneLine(stem == "config" && !folder.empty() && folder != "." ? folder : stem, 60);
+  }
+  return read;
 }
 
 Result<HfModel> ResolveHfModel(const std::string& name) {

@@ -165,7 +165,7 @@ class GroupPlanner {
     trial.classes = found.classes;
     Lower(&trial.classes);
     if (trial.classes == choice_.classes) return;
-    Take(std::move(trial), options_.class_gain, "classes by corrected intensity", report_.use);
+    Take(std::move(trial), options_.class_gain, "priorities by what going first is worth", report_.use);
   }
 
   /// Windows cost each job their slack: where much would be gained without them, they go.

@@ -63,7 +63,7 @@ TEST(JointPlan, ReasonsNameIntensityContendersLinksAndBound) {
   EXPECT_THAT(why, HasSubstr("GPU seconds computed per second of communication"));
   EXPECT_THAT(why, HasSubstr("meets small (intensity"));
   EXPECT_THAT(why, HasSubstr("leaf1->spine1"));
-  EXPECT_THAT(why, HasSubstr("bound 1.4 s (its bytes over the narrowest cut after its release): gap 0.0 %"));
+  EXPECT_THAT(why, HasSubstr("bound 1.4 s (its bytes over the links with the least capacity that they must cross, from when communication may start): gap 0.0 %"));
   EXPECT_THAT(Joined(plan.jobs[0].why), HasSubstr("class 1 of 2 (the default): after jobs to which going first is worth more"));
   EXPECT_THAT(Joined(plan.jobs[0].rejected), HasSubstr("time shifts: 0 of 2 jobs have a measured, stable period"));
 }

@@ -23,8 +23,8 @@ std::string ModelText(const JointJob& job, const JointJobPlan& plan) {
 }
 
 std::string IntensityText(const JointJobPlan& plan) {
-  return fmt::format("corrected intensity {}: {} GPU seconds computed per second of communication, times {} for what going "
-                     "first is worth to it", Number(plan.intensity), Number(plan.intensity / plan.correction),
+  return fmt::format("going first is worth {}: {} GPU seconds of compute per second of communication, times {} for what it "
+                     "gains", Number(plan.intensity), Number(plan.intensity / plan.correction),
                      Number(plan.correction));
 }
 
@@ -123,7 +123,7 @@ void AddBoundReasons(const JointProblem& problem, JointPlan* plan) {
     JointJobPlan& job = plan->jobs[j];
     if (!job.modelled || !(job.bound.count() > 0)) continue;
     const JointJob& model = problem.jobs[j];
-    const char* why = job.bound <= model.compute ? "its compute alone" : "its bytes over the narrowest cut after its release";
+    const char* why = job.bound <= model.compute ? "its compute alone" : "its bytes over the links with the least capacity that they must cross, from when communication may start";
     job.why.push_back(fmt::format("predicted iteration {}, bound {} ({}): gap {:.1f} %", FormatDuration(job.predicted),
                                   FormatDuration(job.bound), why, 100 * std::max(0.0, job.predicted / job.bound - 1)));
   }

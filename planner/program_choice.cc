@@ -96,8 +96,8 @@ void PlanSearch::Impl::SayOthers(const std::vector<PlanAnswer>& answers, size_t 
     others += fmt::format("; {}: {} ({:+.1f} %) with {}", title, FormatDuration(other.predicted.iteration),
                           100 * (other.predicted.iteration / first.predicted.iteration - 1), DescribeStrategy(other.strategy));
   }
-  first.why.push_back(fmt::format("of the programs that are known {} is predicted the fastest{}", FrameworkTitle(first.framework),
-                                  others));
+  first.why.push_back(fmt::format("of Megatron-LM, torchtitan and DeepSpeed, {} is predicted the fastest{}",
+                                  FrameworkTitle(first.framework), others));
 }
 
 void PlanSearch::Impl::SayWholeSpace(PlanAnswer& answer) const {
@@ -114,8 +114,8 @@ void PlanSearch::Impl::SayWholeSpace(PlanAnswer& answer) const {
   if (!cluster_.heterogeneous() || job_.gpus != cluster_.TotalGpus()) return;
   const auto groups = PlanGroups(job_, cluster_, options_);
   if (groups && *groups && (*groups)->iteration.count() < time) {
-    first.why.push_back(fmt::format("groups of machines treated differently would give {} ({:+.1f} %): --framework any says how; no "
-                                    "program's files can", FormatDuration((*groups)->iteration),
+    first.why.push_back(fmt::format("groups of machines treated differently would give {} ({:+.1f} %): --framework any shows it; no "
+                                    "program takes one strategy per group", FormatDuration((*groups)->iteration),
                                     100 * ((*groups)->iteration.count() / time - 1)));
   }
 }

@@ -67,14 +67,15 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
   const JobSpec& job = model_.job();
   std::vector<std::string> why;
   why.push_back(fmt::format("dp={} x tp={} x pp={} x cp={}: all {} GPUs; a replica takes {} of {} sequences in {} "
-                            "micro-batches of {}", s.dp, s.tp, s.pp, s.cp, job.gpus, job.global_batch / s.dp,
-                            job.global_batch, MicroBatches(s, job.global_batch), s.micro_batch));
+                            "micro-batch{} of {}", s.dp, s.tp, s.pp, s.cp, job.gpus, job.global_batch / s.dp,
+                            job.global_batch, MicroBatches(s, job.global_batch),
+                            MicroBatches(s, job.global_batch) == 1 ? "" : "es", s.micro_batch));
   const DeviceSpec& device = model_.cluster().device;
   why.push_back(fmt::format("memory: {} of {} ({:.0f} %) on stage {} of {}, the fullest: {}", Gibibytes(e.memory.total()),
                             Gibibytes(device.memory), 100 * (e.memory.total() / device.memory), e.worst_stage + 1, s.pp,
                             MemoryParts(e.memory)));
-  why.push_back(fmt::format("fits with a probability of {:.0f} %, by how far predictions of {} published runs were off; at "
-                            "most {} may be predicted", 100 * FitProbability(device, e.memory.total()), MemoryErrors().size(),
+  why.push_back(fmt::format("fits: {:.0f} % of {} published settings would have, had they been predicted so; the risk allows "
+                            "predictions up to {}", 100 * FitProbability(device, e.memory.total()), MemoryErrors().size(),
                             Gibibytes(model_.usable_memory())));
   std::string time = "time:";
   for (const Part& part : kParts) {
@@ -93,7 +94,7 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
       if (split || WhyCannotRun(framework, {job, model_.cluster(), s})) continue;
       runs += fmt::format("{}{}", runs.empty() ? "" : ", ", FrameworkTitle(framework));
     }
-    why.push_back(runs.empty() ? "runs on: no program that is described here; --framework keeps to what one of them can run"
+    why.push_back(runs.empty() ? "runs on: no program of docs/frameworks.md; without --framework the answer is one that a program runs"
                                : "runs on: " + runs);
   }
   return why;
@@ -317,7 +318,7 @@ std::vector<std::string> WhyNothingFits(const CostModel& model, const StrategySp
                                         CostModel::Scratch& scratch) {
   std::vector<std::string> lines;
   if (auto why = WhyNeverRuns(space.framework(), model.job(), model.cluster())) {
-    return {fmt::format("{} does not run it: {}", FrameworkTitle(space.framework()), *why)};
+    return {fmt::format("does not run there: {}", *why)};
   }
   const std::optional<Strategy> leanest = space.Leanest(scratch);
   if (!leanest) {

@@ -87,7 +87,7 @@ Status DemoPhases::BreakFabric() {
   foreign_.push_back({.from = from, .to = to, .spine = std::stoi(path[2].substr(5)), .rate = foreign});
   report_->events.push_back(fmt::format("cable leaf1-spine1 slowed from {} to {}, both directions",
                                         FormatRate(options_.link_rate), FormatRate(slow)));
-  report_->events.push_back(fmt::format("foreign iperf3 flow of {} from {} to {}, over {} (UDP, not managed)",
+  report_->events.push_back(fmt::format("unmanaged iperf3 flow of {} from {} to {}, over {} (UDP)",
                                         FormatRate(foreign), from, to, path[2]));
   for (const auto& event : report_->events) Progress(event);
   return Ok();

@@ -31,6 +31,11 @@ Result<std::string> EmitMegatronBridge(const EmitRequest& request) {
   add("model.tensor_model_parallel_size", s.tp);
   add("model.pipeline_model_parallel_size", s.pp);
   add("model.virtual_pipeline_model_parallel_size", s.vpp > 1 ? fmt::format("{}", s.vpp) : "null");
+  if (model.layers % (s.pp * s.vpp) != 0) {
+    add("model.pipeline_model_parallel_layout", fmt::format("'{}'", MegatronLayout(model, s)));
+  } else {
+    add("model.pipeline_model_parallel_layout", "null");
+  }
   add("model.context_parallel_size", s.cp);
   if (s.cp > 1) {
     add("model.cp_comm_type", s.context_mode == planner::ContextMode::kRing        ? "p2p"
@@ -48,7 +53,11 @@ Result<std::string> EmitMegatronBridge(const EmitRequest& request) {
   add("train.global_batch_size", request.job.global_batch);
   add("dataset.seq_length", request.job.sequence);
   add("mixed_precision", MixedPrecision(request.job.precision, planner::IsBlackwell(request.cluster.device)));
+  flag("dist.use_tp_pp_dp_mapping", s.rank_order == planner::RankOrder::kTpCpPpDp && s.pp > 1);
   flag("ddp.use_distributed_optimizer", s.zero_stage >= 1);
+  if (s.zero_stage >= 1 && s.shard_group > 0 && s.shard_group < s.dp * s.cp) {
+    add("ddp.num_distributed_optimizer_instances", s.dp * s.cp / s.shard_group);
+  }
   flag("ddp.overlap_grad_reduce", s.dp * s.cp > 1);
   flag("ddp.overlap_param_gather", s.zero_stage >= 1 && s.dp * s.cp > 1);
   const bool full = s.recompute == planner::Recompute::kFull, none = s.recompute == planner::Recompute::kNone;
@@ -84,10 +93,6 @@ Result<std::string> EmitAccelerate(const EmitRequest& request) {
       "parallelism_config:\n  parallelism_config_dp_replicate_size: {}\n  parallelism_config_dp_shard_size: {}\n"
       "  parallelism_config_tp_size: {}\n  parallelism_config_cp_size: {}\n",
       s.dp / (group / s.cp), group / s.cp, s.tp, s.cp);
-  if (s.cp > 1) {
-    text += fmt::format("  parallelism_config_cp_comm_strategy: {}\n",
-                        s.context_mode == planner::ContextMode::kRing ? "alltoall" : "allgather");
-  }
   return text;
 }
 

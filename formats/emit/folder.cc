@@ -62,9 +62,10 @@ std::string LaunchScript(const EmitRequest& request, const Program& program) {
   }
   const bool many = gpus > per_host;
   return fmt::format(
-      "#!/usr/bin/env bash\n# {}\n# {}, on every one of {} host{} with {} GPUs{}. Arguments go to the training program.\n{}"
+      "#!/usr/bin/env bash\n# {}\n# {}, on every one of {} host{} with {} GPUs{}. Arguments go to the training program.\n"
+      "# shellcheck disable=SC2034  # not every program wants all of the variables below\n{}"
       "head={}\n"
-      "# shellcheck disable=SC2034  # not every program is started by torchrun\n"
+
       "launch=(torchrun --nnodes={} --nproc-per-node={} --max-restarts=0 --rdzv-id=\"${{SLURM_JOB_ID:-weft}}\"\n"
       "  --rdzv-backend=c10d --rdzv-endpoint=\"$head:${{MASTER_PORT:-29500}}\")\n{}",
       PlanSummary(request), planner::FrameworkTitle(request.framework), gpus / per_host, many ? "s" : "", per_host,
@@ -114,8 +115,14 @@ std::string TrainingScript(const EmitRequest& request) {
                         "    model = AutoModelForCausalLM.from_config(config)\n", s.zero_stage == 3 ? "True" : "False");
     if (full) text += "model.gradient_checkpointing_enable()\n";
     text += "engine, *_ = deepspeed.initialize(model=model, config=\"deepspeed.json\", mpu=mpu,\n"
-            "                                  optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4))\n" + loop +
-            "    loss = engine(input_ids=tokens, labels=tokens).loss\n    engine.backward(loss)\n    engine.step()\n";
+            "                                  optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4))\n";
+    std::string more;
+    if (s.cp > 1) {  // each rank holds a part of every sequence, and says which
+      text += fmt::format("share = SEQUENCE // {0}\npositions = torch.arange(share, device=device)[None] + int(os.environ[\"RANK\"]) % {0} * share\n",
+                          s.cp);
+      more = ", position_ids=positions, shift_labels=tokens";
+    }
+    text += loop + fmt::format("    loss = engine(input_ids=tokens, labels=tokens{}).loss\n    engine.backward(loss)\n    engine.step()\n", more);
   } else {
     text += "from accelerate import Accelerator  # noqa: E402\n\naccelerator = Accelerator(gradient_accumulation_steps=ACCUMULATE)\n"
             "device = accelerator.device\nmodel = AutoModelForCausalLM.from_config(config)\n"
@@ -132,8 +139,9 @@ std::string TrainingScript(const EmitRequest& request) {
 Result<std::vector<EmittedFile>> EmitFolder(const EmitRequest& request) {
   const auto target = EmitTargetOf(request.framework);
   if (!target) {
-    return Fail(Code::kInvalidArgument, fmt::format("{}: no program whose files could be written, expected --framework with one "
-                                                    "of {}", planner::FrameworkName(request.framework), planner::FrameworkNames()));
+    return Fail(Code::kInvalidArgument, fmt::format("{}: has no files of its own, expected --framework with one of megatron, "
+                                                    "torchtitan, deepspeed, megatron-bridge, accelerate, or an older release",
+                                                    planner::FrameworkName(request.framework)));
   }
   const int64_t gpus = planner::GpuCount(request.strategy), per_host = std::min(gpus, request.cluster.GpusPerHost());
   if (gpus % per_host != 0) {

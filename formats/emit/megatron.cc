@@ -164,17 +164,6 @@ void ModelOptions(const EmitRequest& request, Framework framework, Arguments* ou
   if (model.IsMoe()) ExpertOptions(model, framework, out);
 }
 
-/// "Et*7|t*8|t*7L": decoder layers of every chunk, with embedding and loss; chunks go round the stages.
-std::string PipelineLayout(const ModelSpec& model, const Strategy& s) {
-  std::string layout = "E";
-  for (int64_t chunk = 0; chunk < s.pp * s.vpp; ++chunk) {
-    const int64_t layers = planner::StageLayers(model.layers, s.pp * s.vpp, chunk);
-    if (chunk > 0) layout += "|";
-    if (layers > 0) layout += fmt::format("t*{}", layers);
-  }
-  return layout + "L";
-}
-
 void DegreeOptions(const EmitRequest& request, Arguments* out) {
   const Strategy& s = request.strategy;
   const ModelSpec& model = request.job.model;
@@ -194,7 +183,7 @@ void DegreeOptions(const EmitRequest& request, Arguments* out) {
                                                                         : "a2a");
   }
   if (s.pp > 1 && model.layers % (s.pp * s.vpp) != 0) {
-    out->Add("pipeline-model-parallel-layout", fmt::format("\"{}\"", PipelineLayout(model, s)));
+    out->Add("pipeline-model-parallel-layout", fmt::format("\"{}\"", MegatronLayout(model, s)));
   } else if (s.vpp > 1) {
     out->Add("num-layers-per-virtual-pipeline-stage", model.layers / (s.pp * s.vpp));
   }
@@ -252,6 +241,16 @@ void PrecisionOptions(const EmitRequest& request, Arguments* out) {
 }
 
 }  // namespace
+
+std::string MegatronLayout(const ModelSpec& model, const Strategy& s) {
+  std::string layout = "E";
+  for (int64_t chunk = 0; chunk < s.pp * s.vpp; ++chunk) {
+    const int64_t layers = planner::StageLayers(model.layers, s.pp * s.vpp, chunk);
+    if (chunk > 0) layout += "|";
+    if (layers > 0) layout += fmt::format("t*{}", layers);
+  }
+  return layout + "L";
+}
 
 Result<std::string> EmitMegatron(const EmitRequest& request) {
   const Framework framework = FrameworkOf(EmitTarget::kMegatron, request);

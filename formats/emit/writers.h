@@ -29,6 +29,9 @@ planner::Framework FrameworkOf(EmitTarget target, const EmitRequest& request);
 [[nodiscard]] Result<std::string> EmitMegatronBridge(const EmitRequest& request);
 [[nodiscard]] Result<std::string> EmitAccelerate(const EmitRequest& request);
 
+/// "Et*7|t*8|t*7L": decoder layers of every chunk, with embedding and loss; chunks go round the stages.
+std::string MegatronLayout(const planner::ModelSpec& model, const planner::Strategy& strategy);
+
 /// torchtitan's Python module that registers the model's sizes and numerics as flavor "weft" of its family.
 std::string TorchtitanFlavor(const EmitRequest& request);
 

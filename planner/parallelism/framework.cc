@@ -33,10 +33,8 @@ std::vector<FrameworkDescription> MakeFrameworks() {
     return d;
   };
   FrameworkDescription bridge = with(megatron, "megatron-bridge", "v0.6.0", {});
-  bridge.program = "Megatron-Bridge";
-  bridge.stack = "nemo-2026-06";
-  FrameworkDescription older_bridge = with(bridge, "megatron-bridge-0.4", "v0.4.2", {});
-  older_bridge.stack = "nemo-2026";
+  bridge.program = "Megatron-Bridge";  // bf16_mixed: gradients in fp32, as Megatron-LM's own
+  const FrameworkDescription older_bridge = with(bridge, "megatron-bridge-0.4", "v0.4.2", {});
   std::vector<FrameworkDescription> all = {
       {.name = "any", .program = "any program", .release = "", .stack = "megatron-core", .bucket_per_replica = 1e6},
       megatron,
@@ -121,14 +119,14 @@ const FrameworkRule* BrokenRule(Framework framework, const FrameworkQuestion& qu
 }
 
 bool Runs(Framework framework, const FrameworkQuestion& question) {
-  return RunsPart(framework, question, false) && RunsPart(framework, question, true);
+  return BrokenRule(framework, question) == nullptr;
 }
 
-bool RunsPart(Framework framework, const FrameworkQuestion& question, bool exchange) {
+bool RunsPart(Framework framework, const FrameworkQuestion& question, Decision decided) {
   const FrameworkDescription& d = Describe(framework);
   for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
     for (const FrameworkRule& rule : rules) {
-      if (rule.exchange == exchange && rule.broken(question)) return false;
+      if (rule.decided == decided && rule.broken(question)) return false;
     }
   }
   return true;
@@ -155,8 +153,7 @@ std::optional<std::string> WhyNeverRuns(Framework framework, const JobSpec& job,
   const FrameworkDescription& d = Describe(framework);
   for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
     for (const FrameworkRule& rule : rules) {
-      const bool of_job = rule.name == "model" || rule.name == "precision";
-      if (of_job && rule.broken(question)) return rule.words(question);
+      if (rule.decided == Decision::kJob && rule.broken(question)) return rule.words(question);
     }
   }
   return std::nullopt;

@@ -47,15 +47,22 @@ struct FrameworkQuestion {
   const Strategy& strategy;
 };
 
+/// The order in which a search decides, so that it asks a rule once and not again below.
+enum class Decision : uint8_t {
+  kJob,        ///< model and precision
+  kDegrees,    ///< and modes, micro-batch, sequence parallelism
+  kSchedule,   ///< and chunks, rank order
+  kRecompute,
+  kExchange,   ///< ZeRO, shard groups, exchange, sharding per operator; such a rule knows degrees, not schedule or recomputation
+};
+
 /// A combination that a program refuses, or that means something else there than here.
 struct FrameworkRule {
   std::string_view name;                                ///< "expert-order"
   bool (*broken)(const FrameworkQuestion& question);    ///< cheap: asked for every strategy of a search
   std::string (*words)(const FrameworkQuestion& question);  ///< "etp=3, expected 1 or tp=8"
   std::string_view source;                              ///< file and release
-  /// Whether it is about ZeRO, shard groups, exchange or sharding per operator. A search decides these last: such a rule knows
-  /// degrees only, the others nothing of them.
-  bool exchange = false;
+  Decision decided = Decision::kDegrees;                ///< the last decision that it asks about
 };
 
 /// A variable that the program or its libraries want in the environment of every rank.
@@ -108,8 +115,8 @@ std::span<const Framework> KnownFrameworks();
 
 /// Whether the program can run a legal strategy. Complexity: no allocation.
 bool Runs(Framework framework, const FrameworkQuestion& question);
-/// The same by the rules about the exchange alone, or by all others.
-bool RunsPart(Framework framework, const FrameworkQuestion& question, bool exchange);
+/// The same by the rules of one decision alone.
+bool RunsPart(Framework framework, const FrameworkQuestion& question, Decision decided);
 /// The first rule that the strategy breaks, in words that name the value and what was expected; nullopt if it runs.
 std::optional<std::string> WhyCannotRun(Framework framework, const FrameworkQuestion& question);
 /// Why no strategy of the job runs, whatever it is: the model or the precision; nullopt if some may.

@@ -10,7 +10,6 @@
 namespace weft::planner {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kLeastTokens = 512;     // of a sequence on one context-parallel rank
 constexpr int64_t kMostChunks = 16;       // per stage
 
@@ -22,8 +21,8 @@ int64_t LayersPerStage(const ModelSpec& model, const Strategy& s) { return (mode
 StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options)
     : model_(model), options_(options), gpus_(model.job().gpus) {}
 
-bool StrategySpace::Allowed(const Strategy& s, bool exchange) const {
-  return RunsPart(options_.framework, {.job = model_.job(), .cluster = model_.cluster(), .strategy = s}, exchange);
+bool StrategySpace::Allowed(const Strategy& s, Decision decided) const {
+  return RunsPart(options_.framework, {.job = model_.job(), .cluster = model_.cluster(), .strategy = s}, decided);
 }
 
 Bytes StrategySpace::Bucket(const Strategy& s) const {
@@ -45,6 +44,7 @@ bool Keeps(const FixedVariables& fixed, const char* name, int64_t value) {
 
 void StrategySpace::Roots(std::vector<Node>& out) const {
   const JobSpec& job = model_.job();
+  if (!Allowed(Strategy(), Decision::kJob)) return;
   for (const int64_t tp : Divisors(gpus_)) {
     if (!Keeps(options_.fixed, "tp", tp)) continue;
     for (const int64_t cp : Divisors(gpus_ / tp)) {
@@ -139,7 +139,7 @@ void StrategySpace::AddBatches(const Strategy& from, const std::vector<Node>& st
       for (Node node : nodes) {
         node.strategy.micro_batch = micro_batch;
         node.strategy.sequence_parallel = sequence_parallel;
-        if (!model_.IsLegal(node.strategy)) continue;
+        if (!model_.IsLegal(node.strategy) || !Allowed(node.strategy, Decision::kDegrees)) continue;
         node.passes = CountPasses(node.strategy);
         if (node.passes > 0) out.push_back(node);
       }
@@ -162,7 +162,7 @@ void StrategySpace::ForEachSchedule(const Strategy& root, const Use& use) const 
       const bool kept = Keeps(options_.fixed, "schedule", static_cast<int64_t>(kind)) &&
                         Keeps(options_.fixed, "vpp", chunks) &&
                         Keeps(options_.fixed, "rank_order", static_cast<int64_t>(order));
-      if (kept && Allowed(s, false)) use(s);
+      if (kept && Allowed(s, Decision::kSchedule)) use(s);
     }
   };
   if (s.pp == 1) return add(ScheduleKind::k1F1B, 1);
@@ -198,6 +198,24 @@ void StrategySpace::Schedules(const Node& node, std::vector<Node>& out) const {
   });
 }
 
+/// How many numbers of layers of a stage can be recomputed in full, short of all.
+int32_t StrategySpace::CountPartial(const Strategy& s) const {
+  const int64_t layers = model_.job().model.layers, most = LayersPerStage(model_.job().model, s);
+  if (const auto fixed = options_.fixed.find("recompute_layers"); fixed != options_.fixed.end()) {
+    const int64_t wanted = fixed->second;
+    return wanted >= 1 && wanted < most && RecomputesSome(options_.framework, layers, s, wanted) ? 1 : 0;
+  }
+  switch (Describe(options_.framework).partial) {
+    case PartialRecompute::kNone: return 0;
+    case PartialRecompute::kAnyNumber: return static_cast<int32_t>(most - 1);
+    case PartialRecompute::kPerChunk: return static_cast<int32_t>((most - 1) / s.vpp);
+    case PartialRecompute::kEveryNth: break;
+  }
+  int32_t count = 0;
+  for (int64_t n = 1; n < most; ++n) count += RecomputesSome(options_.framework, layers, s, n) ? 1 : 0;
+  return count;
+}
+
 /// How many Recomputes() gives, without asking for each number of layers. No rule but RecomputesSome() knows the number.
 int32_t StrategySpace::CountRecomputes(const Strategy& from) const {
   Strategy s = from;
@@ -205,16 +223,9 @@ int32_t StrategySpace::CountRecomputes(const Strategy& from) const {
   for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     if (!Keeps(options_.fixed, "recompute", static_cast<int64_t>(kind))) continue;
     s.recompute = kind;
-    if (!Allowed(s, false)) continue;
+    if (!Allowed(s, Decision::kRecompute)) continue;
     if (Keeps(options_.fixed, "recompute_layers", -1)) ++count;
-    if (kind != Recompute::kFull) continue;
-    const int64_t most = LayersPerStage(model_.job().model, s);
-    const auto fixed = options_.fixed.find("recompute_layers");
-    const bool one = fixed != options_.fixed.end();
-    for (int64_t layers = one ? std::max<int64_t>(1, fixed->second) : 1; layers < (one ? std::min(most, fixed->second + 1) : most);
-         ++layers) {
-      if (RecomputesSome(options_.framework, model_.job().model.layers, s, layers)) ++count;
-    }
+    if (kind == Recompute::kFull) count += CountPartial(s);
   }
   return count;
 }
@@ -225,7 +236,7 @@ void StrategySpace::Recomputes(const Strategy& from, std::vector<Strategy>& out)
     s.recompute = kind;
     s.recompute_layers = layers;
     if (Keeps(options_.fixed, "recompute", static_cast<int64_t>(kind)) &&
-        Keeps(options_.fixed, "recompute_layers", layers) && Allowed(s, false)) {
+        Keeps(options_.fixed, "recompute_layers", layers) && Allowed(s, Decision::kRecompute)) {
       out.push_back(s);
     }
   };
@@ -253,7 +264,7 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
     if (!Keeps(options_.fixed, "zero_stage", stage) || !Keeps(options_.fixed, "shard_group", group) ||
         !Keeps(options_.fixed, "keep_after_forward", keep ? 1 : 0) ||
         !Keeps(options_.fixed, "data_sync", static_cast<int64_t>(sync)) ||
-        !Keeps(options_.fixed, "sharding", static_cast<int64_t>(s.sharding)) || !Allowed(s, true)) {
+        !Keeps(options_.fixed, "sharding", static_cast<int64_t>(s.sharding)) || !Allowed(s, Decision::kExchange)) {
       return;
     }
     out.push_back(s);
@@ -317,95 +328,6 @@ int64_t StrategySpace::Leaves(const Node& node) const {
   if (node.level == 2) leaves *= node.recomputes;
   if (node.level == 1) leaves *= node.passes;
   return leaves;
-}
-
-bool StrategySpace::AnyExchangeFits(const Strategy& s, std::optional<Sharding> sharding, Scratch& scratch) const {
-  std::vector<Strategy> exchanges;
-  Exchanges(s, exchanges);
-  return std::any_of(exchanges.begin(), exchanges.end(), [&](const Strategy& exchange) {
-    // Groups and ways of exchange never need less than all replicas together in a ring.
-    if (sharding && exchange.sharding != *sharding) return false;
-    if (exchange.shard_group != 0 && !Fixed("shard_group")) return false;
-    if (exchange.data_sync != DataSync::kRing && !Fixed("data_sync")) return false;
-    return model_.Fits(exchange, scratch);
-  });
-}
-
-double StrategySpace::Bound(const Node& node, Scratch& scratch) const {
-  Strategy s = node.strategy;
-  if (node.level >= 4) {
-    if (node.level == 4 && !model_.Fits(s, scratch)) return kInfinity;
-    return model_.OperatorBound(s, node.level > 4, scratch).count();
-  }
-  s.sharding = Sharding::kUniform;
-  // Sharded optimizer states are updated fastest, and ZeRO-1 adds nothing to the passes.
-  s.zero_stage = s.dp * s.cp > 1 ? 1 : 0;
-  const Estimate e = model_.Evaluate(s, scratch);
-  if (node.level == 1) {
-    // Stages of 1F1B: the span is their sum and m - 1 times the slowest. Any schedule works for m times their mean.
-    const double m = static_cast<double>(MicroBatches(s, model_.job().global_batch));
-    const double slowest = (e.compute + e.tensor + e.context + e.expert).count() / m;
-    const double mean = (slowest + e.bubble.count()) / static_cast<double>(s.pp);
-    return m * mean + e.overhead.count();
-  }
-  if (node.level == 2) {
-    // Memory falls or rises steadily with the number of layers recomputed: an extreme fits if any does.
-    Strategy extreme = node.strategy;
-    bool fits = false;
-    for (const Recompute kind : {Recompute::kFull, Recompute::kSelective, Recompute::kNone}) {
-      extreme.recompute = kind;
-      fits = fits || AnyExchangeFits(extreme, std::nullopt, scratch);
-    }
-    if (!fits) return kInfinity;
-  } else if (!AnyExchangeFits(node.strategy, node.strategy.sharding, scratch)) {
-    return kInfinity;
-  }
-  return (e.iteration - e.data).count();
-}
-
-StrategySpace::Value StrategySpace::Evaluate(const Node& leaf, Scratch& scratch) const {
-  const Estimate e = model_.Evaluate(leaf.strategy, scratch);
-  return {e.iteration.count(), static_cast<double>(e.memory.total().count()), e.fits};
-}
-
-bool StrategySpace::Before(const Node& a, const Node& b) const {
-  const auto key = [](const Strategy& s) {
-    return std::tuple(s.pp, s.tp, s.cp, s.ep, s.etp, s.recompute, s.zero_stage, s.vpp, s.micro_batch);
-  };
-  const auto ka = key(a.strategy), kb = key(b.strategy);
-  return ka != kb ? ka < kb : a.strategy < b.strategy;
-}
-
-std::optional<Strategy> StrategySpace::Leanest(Scratch& scratch) const {
-  std::vector<Node> roots;
-  Roots(roots);
-  std::optional<Strategy> leanest;
-  Bytes least;
-  for (const Node& root : roots) {
-    // Larger micro-batches need more.
-    const bool smallest = root.strategy.micro_batch == 1 || Fixed("micro_batch") ||
-                          root.strategy.tensor_mode != TensorMode::k1D;
-    if (!smallest) continue;
-    std::vector<Node> schedules;
-    Schedules(root, schedules);
-    for (const Node& schedule : schedules) {
-      std::vector<Strategy> recomputes;
-      Recomputes(schedule.strategy, recomputes);
-      for (const Strategy& recompute : {recomputes.front(), recomputes.back()}) {
-        std::vector<Strategy> exchanges;
-        Exchanges(recompute, exchanges);
-        // The first shards most; the last, where it decides per operator, may gather in slices.
-        for (const Strategy& exchange : {exchanges.front(), exchanges.back()}) {
-          MemoryUse memory;
-          model_.Fits(exchange, scratch, &memory);
-          if (leanest && memory.total() >= least) continue;
-          least = memory.total();
-          leanest = exchange;
-        }
-      }
-    }
-  }
-  return leanest;
 }
 
 }  // namespace weft::planner

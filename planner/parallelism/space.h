@@ -69,18 +69,21 @@ class StrategySpace {
     return Runs(strategy) && Agrees(strategy, options_.fixed);
   }
   /// Whether the framework can run a legal strategy, whatever is fixed.
-  bool Runs(const Strategy& strategy) const { return Allowed(strategy, false) && Allowed(strategy, true); }
+  bool Runs(const Strategy& strategy) const {
+    return planner::Runs(options_.framework, {.job = model_.job(), .cluster = model_.cluster(), .strategy = strategy});
+  }
   Framework framework() const { return options_.framework; }
   /// The strategy of the space that needs least memory; nullopt if the space is empty. For saying by how much nothing
   /// fits.
   std::optional<Strategy> Leanest(Scratch& scratch) const;
 
  private:
-  bool Allowed(const Strategy& strategy, bool exchange) const;
+  bool Allowed(const Strategy& strategy, Decision decided) const;
   bool Fixed(std::string_view name) const { return options_.fixed.contains(std::string(name)); }
   void Schedules(const Node& node, std::vector<Node>& out) const;
   void Recomputes(const Strategy& s, std::vector<Strategy>& out) const;
   int32_t CountRecomputes(const Strategy& s) const;
+  int32_t CountPartial(const Strategy& s) const;
   void Exchanges(const Strategy& s, std::vector<Strategy>& out) const;
   std::vector<Node> Stages(Strategy s) const;
   void AddExperts(Strategy s, const std::vector<Node>& stages, std::vector<Node>& out) const;

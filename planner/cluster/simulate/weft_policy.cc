@@ -63,7 +63,7 @@ class WeftPlanner {
  private:
   void FindPaths() {
     const JobPaths aware = SelfAwarePaths(situation_, CruxPaths(situation_));
-    paths_.emplace_back("self-aware", aware);
+    paths_.emplace_back("balanced by what holds the job while it sends", aware);
     const bool any = std::any_of(situation_.present.begin(), situation_.present.end(),
                                  [](const auto& flows) { return !flows.empty(); });
     if (any) paths_.emplace_back(kPresent, PresentPaths(situation_, aware));

@@ -13,7 +13,7 @@ using Question = FrameworkQuestion;
 constexpr FrameworkRule kRules[] = {
     {"model", [](const Question& q) { return !HasLanguageHead(q.job.model); },
      [](const Question& q) { return fmt::format("model {}: expected a language model of Hugging Face", q.job.model.name); },
-     "Hugging Face Trainer"},
+     "Hugging Face Trainer", Decision::kJob},
     {"tensor-mode", [](const Question& q) { return q.strategy.tensor_mode != TensorMode::k1D; },
      [](const Question& q) { return fmt::format("tensor mode {}, expected 1d", TensorModeName(q.strategy.tensor_mode)); },
      "module_inject/auto_tp.py"},
@@ -24,12 +24,12 @@ constexpr FrameworkRule kRules[] = {
      },
      "runtime/pipe/engine.py; runtime/config.py"},
     {"operators", [](const Question& q) { return q.strategy.sharding != Sharding::kUniform; },
-     [](const Question&) { return std::string("sharding osdp, expected uniform"); }, "runtime/zero/config.py", true},
+     [](const Question&) { return std::string("sharding osdp, expected uniform"); }, "runtime/zero/config.py", Decision::kExchange},
     {"gradient-exchange", [](const Question& q) { return q.strategy.data_sync != DataSync::kRing; },
      [](const Question& q) {
        return fmt::format("gradient exchange {}, expected ring", DataSyncName(q.strategy.data_sync));
      },
-     "runtime/zero/stage_1_and_2.py", true},
+     "runtime/zero/stage_1_and_2.py", Decision::kExchange},
     {"shard-group",
      [](const Question& q) {
        return q.strategy.shard_group != 0 && q.strategy.shard_group != q.strategy.dp * q.strategy.cp;
@@ -38,12 +38,12 @@ constexpr FrameworkRule kRules[] = {
        return fmt::format("shard_group={}, expected shards over all {} replicas: MiCS wants the model built under MiCS_Init",
                           q.strategy.shard_group, q.strategy.dp * q.strategy.cp);
      },
-     "runtime/zero/mics.py", true},
+     "runtime/zero/mics.py", Decision::kExchange},
     {"kept-parameters", [](const Question& q) { return q.strategy.zero_stage == 3 && q.strategy.keep_after_forward; },
      [](const Question&) {
        return std::string("keep_after_forward=true, expected false: stage 3 releases by its own limits");
      },
-     "runtime/zero/config.py, stage3_max_live_parameters", true},
+     "runtime/zero/config.py, stage3_max_live_parameters", Decision::kExchange},
     {"tensor-sequence", [](const Question& q) { return q.strategy.sequence_parallel; },
      [](const Question&) {
        return std::string("sequence_parallel=true, expected false: AutoTP keeps norms and residuals whole on every rank");
@@ -79,7 +79,7 @@ constexpr FrameworkRule kRules[] = {
        return fmt::format("ep={} etp={} cp={} zero_stage={}, expected etp=1, and cp=1 and at most ZeRO-2 with AutoEP",
                           q.strategy.ep, q.strategy.etp, q.strategy.cp, q.strategy.zero_stage);
      },
-     "module_inject/auto_ep_folding.py of v0.19.5", true},
+     "module_inject/auto_ep_folding.py of v0.19.5", Decision::kExchange},
     {"recompute",
      [](const Question& q) {
        return q.strategy.recompute == Recompute::kSelective ||
@@ -91,13 +91,13 @@ constexpr FrameworkRule kRules[] = {
                           q.strategy.recompute == Recompute::kSelective ? "selective" : "full",
                           q.strategy.recompute_layers >= 0 ? fmt::format(" for {} layers", q.strategy.recompute_layers) : "");
      },
-     "runtime/activation_checkpointing/checkpointing.py: read by models that call it only"},
+     "runtime/activation_checkpointing/checkpointing.py: read by models that call it only", Decision::kRecompute},
     {"precision",
      [](const Question& q) { return q.job.precision == Precision::kFp8 || q.job.precision == Precision::kFp4; },
      [](const Question& q) {
        return fmt::format("precision {}, expected bf16, fp16 or fp32", PrecisionName(q.job.precision));
      },
-     "runtime/precision_config.py"},
+     "runtime/precision_config.py", Decision::kJob},
 };
 
 constexpr FrameworkRule kOlder[] = {
@@ -105,7 +105,7 @@ constexpr FrameworkRule kOlder[] = {
      [](const Question& q) {
        return fmt::format("zero_stage=3 with tp={}, expected 0 to 2 with AutoTP", q.strategy.tp);
      },
-     "runtime/engine.py: asserted in v0.18.9", true},
+     "runtime/engine.py: asserted in v0.18.9", Decision::kExchange},
     {"experts-018", [](const Question& q) { return q.strategy.ep > 1; },
     [](const Question& q) { return fmt::format("ep={}, expected 1: AutoEP came with v0.19", q.strategy.ep); },
     "runtime/config.py of v0.18.9: the section expert_parallel is not read"},

@@ -26,7 +26,7 @@ constexpr FrameworkRule kExchange = {
     [](const Question& q) {
       return fmt::format("gradient exchange {}, expected ring", DataSyncName(q.strategy.data_sync));
     },
-    "torch.distributed.fsdp: reduce-scatter by NCCL", true};
+    "torch.distributed.fsdp: reduce-scatter by NCCL", Decision::kExchange};
 constexpr FrameworkRule kStages = {
     "zero-stage", [](const Question& q) { return q.strategy.zero_stage == 1 || q.strategy.zero_stage == 2; },
     [](const Question& q) {
@@ -34,7 +34,7 @@ constexpr FrameworkRule kStages = {
                          "always shards parameters, gradients and optimizer together",
                          q.strategy.zero_stage);
     },
-    "torch.distributed.fsdp.fully_shard", true};
+    "torch.distributed.fsdp.fully_shard", Decision::kExchange};
 constexpr FrameworkRule kDdp = {
     "replicas-alone",
     [](const Question& q) {
@@ -46,7 +46,7 @@ constexpr FrameworkRule kDdp = {
       return fmt::format("zero_stage=0 with dp={} tp={} pp={} cp={}, expected zero_stage=3: plain replicas go with no other "
                          "degree", s.dp, s.tp, s.pp, s.cp);
     },
-    "torchtitan/models/llama3/infra/parallelize.py: DDP has no second dimension", true};
+    "torchtitan/models/llama3/infra/parallelize.py: DDP has no second dimension", Decision::kExchange};
 constexpr FrameworkRule kShardGroup = {
     "shard-group",
     [](const Question& q) {
@@ -57,7 +57,7 @@ constexpr FrameworkRule kShardGroup = {
       return fmt::format("zero_stage={} shard_group={} with dp={} cp={}, expected shards over a multiple of cp whose quotient "
                          "divides dp", q.strategy.zero_stage, q.strategy.shard_group, q.strategy.dp, q.strategy.cp);
     },
-    "torchtitan/distributed/parallel_dims.py: shards are dp_shard x cp", true};
+    "torchtitan/distributed/parallel_dims.py: shards are dp_shard x cp", Decision::kExchange};
 
 constexpr FrameworkRule kTorchtitan[] = {
     kOneDimensional,
@@ -65,7 +65,7 @@ constexpr FrameworkRule kTorchtitan[] = {
      [](const Question& q) {
        return fmt::format("model {}: none of torchtitan's llama3, qwen3 and deepseek_v3 has its layers", q.job.model.name);
      },
-     "torchtitan/models"},
+     "torchtitan/models", Decision::kJob},
     kStages,
     kDdp,
     kExchange,
@@ -84,7 +84,7 @@ constexpr FrameworkRule kTorchtitan[] = {
      [](const Question&) {
        return std::string("sharding osdp, expected uniform: no key of the file shards one module otherwise than another");
      },
-     "torchtitan/config/job_config.py", true},
+     "torchtitan/config/job_config.py", Decision::kExchange},
     {"schedule",
      [](const Question& q) {
        const ScheduleKind kind = q.strategy.schedule;
@@ -94,7 +94,7 @@ constexpr FrameworkRule kTorchtitan[] = {
      [](const Question& q) {
        return fmt::format("schedule {}, expected gpipe, 1f1b, interleaved or zb-v", ScheduleName(q.strategy.schedule));
      },
-     "torch.distributed.pipelining.schedules, get_schedule_class"},
+     "torch.distributed.pipelining.schedules, get_schedule_class", Decision::kSchedule},
     {"pipeline-model", [](const Question& q) { return q.strategy.pp > 1 && TorchtitanFamily(q.job.model) == "qwen3"; },
      [](const Question& q) { return fmt::format("pp={} of family qwen3, expected pp=1: it has no pipeline", q.strategy.pp); },
      "torchtitan/models/qwen3/__init__.py: pipelining_fn is None"},
@@ -110,22 +110,22 @@ constexpr FrameworkRule kTorchtitan[] = {
        return fmt::format("{} micro-batches with pp={} vpp={}, expected at least pp, and a multiple of pp where interleaved",
                           MicroBatches(q.strategy, q.job.global_batch), q.strategy.pp, q.strategy.vpp);
      },
-     "torch.distributed.pipelining.schedules"},
+     "torch.distributed.pipelining.schedules", Decision::kSchedule},
     {"pipeline-chunks", [](const Question& q) { return q.strategy.vpp > 3; },
      [](const Question& q) {
        return fmt::format("vpp={}, expected at most 3: of more chunks the pipeline's runtime keeps only three whole, and gathers "
                           "the others over and over", q.strategy.vpp);
      },
-     "torch.distributed.pipelining.schedules, _add_unshard_reshard"},
+     "torch.distributed.pipelining.schedules, _add_unshard_reshard", Decision::kSchedule},
     {"stage-layers", [](const Question& q) { return q.strategy.pp * q.strategy.vpp > q.job.model.layers; },
      [](const Question& q) {
        return fmt::format("pp={} x vpp={} stages of {} layers, expected a layer for each", q.strategy.pp, q.strategy.vpp,
                           q.job.model.layers);
      },
-     "torchtitan/distributed/pipeline_parallel.py"},
+     "torchtitan/distributed/pipeline_parallel.py", Decision::kSchedule},
     {"rank-order", [](const Question& q) { return q.strategy.rank_order != RankOrder::kTpCpEpDpPp; },
      [](const Question&) { return std::string("rank_order=tp-cp-pp-dp, expected tp-cp-ep-dp-pp: stages lie outermost"); },
-     "torchtitan/distributed/parallel_dims.py, build_mesh"},
+     "torchtitan/distributed/parallel_dims.py, build_mesh", Decision::kSchedule},
     {"tensor-sequence", [](const Question& q) { return q.strategy.tp > 1 && !q.strategy.sequence_parallel; },
      [](const Question& q) {
        return fmt::format("tp={} without sequence parallelism, expected sequence_parallel=true", q.strategy.tp);
@@ -153,7 +153,7 @@ constexpr FrameworkRule kTorchtitan[] = {
        return fmt::format("ep={} etp={} with tp={}, expected etp=1 or tp, etp=tp where ep=1, and experts over the shards of one "
                           "copy", q.strategy.ep, q.strategy.etp, q.strategy.tp);
      },
-     "torchtitan/distributed/parallel_dims.py: the expert mesh is dp_replicate, efsdp, ep, etp", true},
+     "torchtitan/distributed/parallel_dims.py: the expert mesh is dp_replicate, efsdp, ep, etp", Decision::kExchange},
     {"expert-context", [](const Question& q) { return q.job.model.attention == Attention::kLatent && q.strategy.cp > 1; },
      [](const Question& q) { return fmt::format("cp={} with latent attention, expected 1", q.strategy.cp); },
      "torchtitan/models/deepseek_v3"},
@@ -162,23 +162,29 @@ constexpr FrameworkRule kTorchtitan[] = {
      [](const Question& q) {
        return fmt::format("recompute selective of {} layers, expected all", q.strategy.recompute_layers);
      },
-     "torchtitan/distributed/activation_checkpoint.py"},
+     "torchtitan/distributed/activation_checkpoint.py", Decision::kRecompute},
     {"precision", [](const Question& q) { return !IsTorchtitanPrecision(q.job.precision); },
      [](const Question& q) {
        return fmt::format("precision {}, expected bf16, fp8 or fp32", PrecisionName(q.job.precision));
      },
-     "torchtitan/config/job_config.py"},
+     "torchtitan/config/job_config.py", Decision::kJob},
 };
 
 constexpr FrameworkRule kAccelerate[] = {
     kOneDimensional,
+    {"degrees", [](const Question& q) { return q.strategy.tp > 1 || q.strategy.cp > 1; },
+     [](const Question& q) {
+       return fmt::format("tp={} cp={}, expected 1: the file alone splits neither; the model must be loaded with a tp_plan, and the "
+                          "training script must wrap each step for context parallelism", q.strategy.tp, q.strategy.cp);
+     },
+     "accelerate/accelerator.py, maybe_context_parallel; parallelism_config.py"},
     kStages,
     kDdp,
     kExchange,
     kShardGroup,
     {"operators", [](const Question& q) { return q.strategy.sharding != Sharding::kUniform; },
      [](const Question&) { return std::string("sharding osdp, expected uniform"); },
-     "accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin", true},
+     "accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin", Decision::kExchange},
     {"pipeline", [](const Question& q) { return q.strategy.pp > 1; },
      [](const Question& q) { return fmt::format("pp={}, expected 1", q.strategy.pp); },
      "accelerate/parallelism_config.py"},
@@ -187,25 +193,6 @@ constexpr FrameworkRule kAccelerate[] = {
        return fmt::format("ep={} etp={}, expected ep=1 and etp=tp={}", q.strategy.ep, q.strategy.etp, q.strategy.tp);
      },
      "accelerate/parallelism_config.py"},
-    {"context-mode", [](const Question& q) { return q.strategy.cp > 1 && q.strategy.context_mode == ContextMode::kUlysses; },
-     [](const Question&) { return std::string("context mode ulysses, expected ring or all-gather"); },
-     "accelerate/utils/dataclasses.py, TorchContextParallelConfig"},
-    {"replicas-of-one",
-     [](const Question& q) {
-       const Strategy& s = q.strategy;
-       const int64_t group = s.shard_group > 0 ? s.shard_group : s.dp * s.cp;
-       return s.zero_stage == 3 && s.tp * s.cp > 1 && group == s.cp && s.dp > 1;
-     },
-     [](const Question& q) {
-       return fmt::format("shard_group={} with tp={} cp={}, expected shards over several replicas: tp and cp do not go with "
-                          "replicas alone", q.strategy.shard_group, q.strategy.tp, q.strategy.cp);
-     },
-     "accelerate/parallelism_config.py", true},
-    {"sequence-parallel", [](const Question& q) { return q.strategy.sequence_parallel; },
-     [](const Question&) {
-       return std::string("sequence_parallel=true, expected false: a Hugging Face tp_plan keeps norms whole on every rank");
-     },
-     "transformers, base_model_tp_plan"},
     {"recompute",
      [](const Question& q) {
        return q.strategy.recompute == Recompute::kSelective ||
@@ -214,12 +201,12 @@ constexpr FrameworkRule kAccelerate[] = {
      [](const Question&) {
        return std::string("recompute in part, expected none or full: fsdp_activation_checkpointing wraps every layer");
      },
-     "accelerate/utils/fsdp_utils.py, fsdp2_apply_ac"},
+     "accelerate/utils/fsdp_utils.py, fsdp2_apply_ac", Decision::kRecompute},
     {"precision", [](const Question& q) { return !IsTorchtitanPrecision(q.job.precision) && q.job.precision != Precision::kFp16; },
      [](const Question& q) {
        return fmt::format("precision {}, expected bf16, fp16, fp8 or fp32", PrecisionName(q.job.precision));
      },
-     "accelerate/utils/constants.py"},
+     "accelerate/utils/constants.py", Decision::kJob},
 };
 
 // v0.2.2 takes no notice of context_parallel_rotate_method in training; v0.2.0 does.
@@ -252,7 +239,7 @@ constexpr FrameworkRule kTorchtitanOlder[] = {
      "torchtitan/distributed/parallel_dims.py of v0.2.0"},
     {"router-groups-020", [](const Question& q) { return q.job.model.numerics.router.groups > 1; },
      [](const Question&) { return std::string("a router with groups of experts, expected v0.2.2"); },
-     "torchtitan/models/moe/moe.py of v0.2.0"},
+     "torchtitan/models/moe/moe.py of v0.2.0", Decision::kJob},
 };
 
 constexpr EnvironmentSetting kEnvironment[] = {

@@ -64,6 +64,7 @@ void PlanSearch::Impl::SetProblem(const JobSpec& job, const ClusterSpec& cluster
 
 void PlanSearch::Impl::Work(const std::stop_token& stop) {
   for (const auto& program : programs_) program->Work(stop);
+  if (whole_) whole_->Work(stop);
   if (!search_) return;
   CostModel::Scratch scratch;
   search_->Work(scratch, stop);

@@ -32,6 +32,8 @@ class PlanSearch::Impl {
   /// One of several programs, of which the fastest plan is wanted.
   void AddProgram(std::unique_ptr<Impl> program) { programs_.push_back(std::move(program)); }
   void SetProblem(const JobSpec& job, const ClusterSpec& cluster);
+  /// The search over everything that is legal, beside those of the programs. Requires: SetProblem().
+  [[nodiscard]] Status AddWholeSpace();
   /// A plan that treats the cluster's groups differently competes with those that treat them alike.
   void Compete(GroupPlan plan) { groups_ = std::move(plan); }
 
@@ -57,6 +59,7 @@ class PlanSearch::Impl {
   JobSpec job_;
   ClusterSpec cluster_;
   std::vector<std::unique_ptr<Impl>> programs_;
+  std::unique_ptr<Impl> whole_;
   std::optional<GroupPlan> groups_;
   std::optional<PlanAnswer> answer_;
   std::optional<CostModel> model_;

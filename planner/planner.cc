@@ -96,6 +96,7 @@ Result<std::unique_ptr<PlanSearch::Impl>> PlanSearch::Impl::Make(const JobSpec& 
       impl->AddProgram(std::move(program));
     }
     impl->SetProblem(job, cluster);
+    WEFT_RETURN_IF_ERROR(impl->AddWholeSpace());
     return impl;
   }
   if (options.framework == Framework::kWeftTrain) {

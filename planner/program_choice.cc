@@ -20,6 +20,11 @@ int64_t RoundedDown(int64_t n, int64_t odd) {
   return value;
 }
 
+bool PowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+/// The largest power of two that divides n.
+int64_t TwosIn(int64_t n) { return n & -n; }
+
 }  // namespace
 
 /// The fastest strategy that `rules` allow, priced as `prices`, if it takes at most `most` seconds.
@@ -100,10 +105,29 @@ void PlanSearch::Impl::SayOthers(const std::vector<PlanAnswer>& answers, size_t 
                                   FrameworkTitle(first.framework), others));
 }
 
+Status PlanSearch::Impl::AddWholeSpace() {
+  PlanOptions options = options_;
+  options.known_programs = options.advise = options.exhaustive = false;
+  options.framework = Framework::kAny;
+  options.top = 1;
+  options.front_slack = 0;
+  whole_ = std::make_unique<Impl>(options);
+  WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job_, cluster_, Calibration(), {.risk = options.risk}));
+  whole_->Begin(std::move(model));
+  return Ok();
+}
+
 void PlanSearch::Impl::SayWholeSpace(PlanAnswer& answer) const {
   JobPlan& first = answer.plans.front();
   const double time = first.predicted.iteration.count();
-  const auto whole = FasterThan(job_, Framework::kAny, first.framework, time);
+  std::optional<JobPlan> whole;
+  if (Describe(first.framework).stack == Describe(Framework::kAny).stack) {
+    CostModel::Scratch scratch;
+    const auto& best = whole_->search_->Best();
+    if (!best.empty()) whole = whole_->MakePlan(best.front(), scratch);
+  } else {  // priced as the program that was chosen
+    whole = FasterThan(job_, Framework::kAny, first.framework, time);
+  }
   std::string line = "the whole space, whatever runs it (--framework any), has nothing faster";
   if (whole && whole->predicted.iteration.count() < time * (1 - 1e-3)) {
     line = fmt::format("the whole space, whatever runs it (--framework any), would give {} ({:+.1f} %) with {}",
@@ -122,13 +146,17 @@ void PlanSearch::Impl::SayWholeSpace(PlanAnswer& answer) const {
 
 void PlanSearch::Impl::Advise(PlanAnswer& answer) const {
   if (answer.plans.empty() || !answer.plans.front().groups.empty()) return;
+  // Powers of two divide as they should: no other size is searched then.
+  const bool even_gpus = PowerOfTwo(job_.gpus), even_batch = even_gpus && TwosIn(job_.global_batch) >= std::min<int64_t>(job_.gpus, 64);
   JobPlan& first = answer.plans.front();
   const double time = first.predicted.iteration.count();
   const Framework framework = first.framework;
   const int64_t host = cluster_.GpusPerHost();
   std::set<int64_t> sizes;
-  for (const int64_t odd : {1, 3, 5, 9}) sizes.insert(RoundedDown(job_.gpus, odd));
-  sizes.insert(job_.gpus - host);
+  if (!even_gpus) {
+    for (const int64_t odd : {1, 3, 5, 9}) sizes.insert(RoundedDown(job_.gpus, odd));
+    sizes.insert(job_.gpus - host);
+  }
   std::optional<std::pair<int64_t, double>> fewer;
   for (const int64_t gpus : sizes) {
     if (gpus < 1 || gpus >= job_.gpus || 2 * gpus < job_.gpus || (gpus > host && gpus % host != 0)) continue;
@@ -141,6 +169,7 @@ void PlanSearch::Impl::Advise(PlanAnswer& answer) const {
     first.why.push_back(fmt::format("fewer GPUs are faster: --gpus {} is predicted to take {} ({:+.1f} %)", fewer->first,
                                     FormatDuration(Seconds(fewer->second)), 100 * (fewer->second / time - 1)));
   }
+  if (even_batch) return;
   // Batches that the GPUs divide, or that they come close to.
   std::set<int64_t> batches = {(job_.global_batch + job_.gpus - 1) / job_.gpus * job_.gpus, job_.global_batch / job_.gpus * job_.gpus,
                                RoundedDown(job_.global_batch, 1), 2 * RoundedDown(job_.global_batch, 1),

@@ -19,10 +19,14 @@ int64_t LayersPerStage(const ModelSpec& model, const Strategy& s) { return (mode
 }  // namespace
 
 StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options)
-    : model_(model), options_(options), gpus_(model.job().gpus) {}
+    : model_(model),
+      options_(options),
+      description_(Describe(options.framework)),
+      restricted_(!description_.rules.empty() || !description_.release_rules.empty()),
+      gpus_(model.job().gpus) {}
 
 bool StrategySpace::Allowed(const Strategy& s, Decision decided) const {
-  return RunsPart(options_.framework, {.job = model_.job(), .cluster = model_.cluster(), .strategy = s}, decided);
+  return !restricted_ || RunsPart(options_.framework, {.job = model_.job(), .cluster = model_.cluster(), .strategy = s}, decided);
 }
 
 Bytes StrategySpace::Bucket(const Strategy& s) const {
@@ -201,11 +205,12 @@ void StrategySpace::Schedules(const Node& node, std::vector<Node>& out) const {
 /// How many numbers of layers of a stage can be recomputed in full, short of all.
 int32_t StrategySpace::CountPartial(const Strategy& s) const {
   const int64_t layers = model_.job().model.layers, most = LayersPerStage(model_.job().model, s);
-  if (const auto fixed = options_.fixed.find("recompute_layers"); fixed != options_.fixed.end()) {
+  if (const auto fixed = options_.fixed.empty() ? options_.fixed.end() : options_.fixed.find("recompute_layers");
+      fixed != options_.fixed.end()) {
     const int64_t wanted = fixed->second;
     return wanted >= 1 && wanted < most && RecomputesSome(options_.framework, layers, s, wanted) ? 1 : 0;
   }
-  switch (Describe(options_.framework).partial) {
+  switch (description_.partial) {
     case PartialRecompute::kNone: return 0;
     case PartialRecompute::kAnyNumber: return static_cast<int32_t>(most - 1);
     case PartialRecompute::kPerChunk: return static_cast<int32_t>((most - 1) / s.vpp);
@@ -218,6 +223,7 @@ int32_t StrategySpace::CountPartial(const Strategy& s) const {
 
 /// How many Recomputes() gives, without asking for each number of layers. No rule but RecomputesSome() knows the number.
 int32_t StrategySpace::CountRecomputes(const Strategy& from) const {
+  if (!restricted_ && options_.fixed.empty()) return 3 + CountPartial(from);
   Strategy s = from;
   int32_t count = 0;
   for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {

@@ -98,6 +98,8 @@ class StrategySpace {
 
   const CostModel& model_;
   SpaceOptions options_;
+  const FrameworkDescription& description_;
+  bool restricted_ = true;   ///< the framework has rules
   int64_t gpus_ = 0;
 };
 

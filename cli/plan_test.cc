@@ -85,8 +85,8 @@ TEST(RunPlan, WarnsOfKeysThatItDoesNotUseAndOfSequencesBeyondItsPositions) {
 
 TEST(RunPlan, ShardingPerOperatorIsCountedAndListed) {
   PlanCommandOptions arguments = {.model = "llama3-8b", .cluster = "dgx-a100:1", .global_batch = 64, .sequence = 4096,
-                                  .fix = "tp=1,pp=1,cp=1,sharding=osdp,micro_batch=4,recompute=selective",
-                                  .emit = "torchtitan", .threads = 1, .output = "json"};
+                                  .fix = "tp=1,pp=1,cp=1,sharding=osdp,micro_batch=2,recompute=none", .framework = "any",
+                                  .emit = "torchrun", .threads = 1, .output = "json"};
   const json plan = json::parse(Call(arguments).out);
   const json& first = plan.at("plans").at(0);
   EXPECT_EQ(first["strategy"]["sharding"], "osdp");
@@ -97,11 +97,12 @@ TEST(RunPlan, ShardingPerOperatorIsCountedAndListed) {
   int64_t layers = 0;
   for (const json& run : operators.at("stages").at(0).at("layers")) layers += run.at("layers").get<int64_t>();
   EXPECT_EQ(layers, 32);
-  EXPECT_THAT(plan.at("emitted").at("torchtitan").get<std::string>(), HasSubstr("#   layers.0"));
+  EXPECT_THAT(plan.at("emitted").at("torchrun").get<std::string>(), HasSubstr("#   layers.0"));
   arguments.output = "table";
+  arguments.emit = "";
   const std::string table = Call(arguments).out;
-  EXPECT_THAT(table, HasSubstr("osdp "));
-  EXPECT_THAT(table, HasSubstr("osdp: operators replicated (r), kept after forward (k)"));
+  EXPECT_THAT(table, HasSubstr(" per operator "));
+  EXPECT_THAT(table, HasSubstr("per operator: each is replicated, kept or sharded, see below"));
 }
 
 // The parts of an iteration add up to it.
@@ -118,8 +119,8 @@ TEST(RunPlan, PrintsATableThatExplainsItsColumns) {
   arguments.front = 0.5;
   const Ran ran = Call(arguments);
   EXPECT_EQ(ran.exit, kExitDone);
-  EXPECT_THAT(ran.out, HasSubstr("gpt2 on dgx-a100: 16 a100-80, 64 sequences of 1024 tokens per step, bf16"));
-  EXPECT_THAT(ran.out, HasSubstr("micro: sequences at a time"));
+  EXPECT_THAT(ran.out, HasSubstr("gpt2 (124.4 M parameters) on dgx-a100: 16 a100-80, 64 sequences of 1024 tokens per step, bf16, for "));
+  EXPECT_THAT(ran.out, HasSubstr("micro: sequences per micro-batch"));
   EXPECT_THAT(ran.out, HasSubstr("why the first:\n  dp="));
   EXPECT_THAT(ran.out, HasSubstr("faster or smaller, never both"));
   EXPECT_THAT(ran.err, HasSubstr(" strategies, "));
@@ -155,7 +156,7 @@ TEST(RunPlan, NoPlanIsExitThreeWithTheReasons) {
   const Ran ran = Call(arguments);
   EXPECT_EQ(ran.exit, kExitInfeasible);
   EXPECT_THAT(ran.err, HasSubstr("no feasible plan: memory: the leanest strategy, "));
-  EXPECT_THAT(ran.err, HasSubstr("of 78.0 GiB"));
+  EXPECT_THAT(ran.err, HasSubstr("at most 68.8 GiB of a100-80 with 80.0 GiB keep the risk"));
   EXPECT_TRUE(json::parse(ran.out).at("plans").empty());
   EXPECT_FALSE(json::parse(ran.out).at("infeasible").empty());
   arguments = Gpt2();
@@ -181,9 +182,9 @@ TEST(RunPlan, BadInputIsExitTwoWithOneLine) {
       {[](PlanCommandOptions* a) { a->fix = "dp=8,zz=3"; }, "fix \"zz=3\": unknown name, expected one of dp, tp"},
       {[](PlanCommandOptions* a) { a->fix = "recompute=some"; }, "expected none, selective or full"},
       {[](PlanCommandOptions* a) { a->output = "xml"; }, "--output \"xml\": expected table or json"},
-      {[](PlanCommandOptions* a) { a->framework = "jax"; }, "--framework \"jax\": expected any, megatron"},
+      {[](PlanCommandOptions* a) { a->framework = "jax"; }, "--framework \"jax\": expected one of any, megatron"},
       {[](PlanCommandOptions* a) { a->emit = "jax"; }, "jax"},
-      {[](PlanCommandOptions* a) { a->emit = "deepspeed,megatron", a->fix = "zero_stage=2"; }, "--emit megatron: the best plan"},
+      {[](PlanCommandOptions* a) { a->emit = "deepspeed,megatron", a->fix = "zero_stage=2"; }, "megatron: zero_stage=2, expected 0 or 1"},
       {[](PlanCommandOptions* a) { a->threads = -1; }, "--threads -1: expected 0"},
       {[](PlanCommandOptions* a) { a->top = 0; }, "top: 0"},
       {[](PlanCommandOptions* a) { a->front = -1; }, "--front -1"},

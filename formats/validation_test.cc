@@ -70,7 +70,7 @@ TEST(Note, IsTheValueBehindItsKey) {
 
 TEST(MakeValidationCase, SaysWhatTheRowSays) {
   const ValidationCase question = MakeValidationCase(Row(kGpt)).value();
-  EXPECT_EQ(question.stack, "megatron-2022");
+  EXPECT_EQ(planner::FrameworkName(question.framework), "megatron-2022");
   EXPECT_EQ(question.job.precision, planner::Precision::kFp16);
   EXPECT_EQ(question.job.model.layers, 96);
   EXPECT_EQ(question.strategy.vpp, 3);

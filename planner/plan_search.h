@@ -54,6 +54,7 @@ class PlanSearch::Impl {
   void SayWholeSpace(PlanAnswer& answer) const;
   void Advise(PlanAnswer& answer) const;
   std::optional<JobPlan> FasterThan(const JobSpec& job, Framework rules, Framework prices, double most) const;
+  std::optional<JobPlan> FasterWithPrograms(const JobSpec& job, Framework framework, double most) const;
 
   PlanOptions options_;
   JobSpec job_;

@@ -11,6 +11,7 @@
 namespace weft::planner {
 namespace {
 
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -45,7 +46,8 @@ TEST(Plan, ProvesTheOptimumOfTheWholeSpace) {
     EXPECT_EQ(GpuCount(plan.strategy), 32);
     EXPECT_LE(answer.plans[0].predicted.iteration, plan.predicted.iteration);
     EXPECT_EQ(plan.lower_bound, answer.plans[0].predicted.iteration);
-    EXPECT_LE(plan.predicted.memory.total(), Cluster("dgx-a100", 4).device.memory - Cluster("dgx-a100", 4).device.reserved);
+    EXPECT_LE(static_cast<double>(plan.predicted.memory.total().count()),
+              MemoryAllowance(Cluster("dgx-a100", 4).device, kDefaultRisk));
     EXPECT_NEAR(plan.predicted.tokens_per_s * plan.predicted.iteration.count(), 128.0 * 8192, 1e-3);
     EXPECT_LT(plan.predicted.mfu, 1);
   }
@@ -63,7 +65,7 @@ TEST(Plan, SaysWhyAndWhatItRejected) {
   EXPECT_THAT(why, Contains(HasSubstr("time: compute ")));
   EXPECT_THAT(why, Contains(HasSubstr("runner-up ")));
   EXPECT_THAT(why, Contains(HasSubstr("not micro_batch=")));
-  EXPECT_THAT(why, Contains(HasSubstr("proved: none of ")));
+  EXPECT_THAT(why, Contains(AllOf(HasSubstr("proved of the model's formulas"), HasSubstr(": none of "))));
 }
 
 TEST(Plan, APipelineIsSimulatedAsWell) {
@@ -79,7 +81,7 @@ TEST(Plan, ShardingPerOperatorFillsTheMemoryAndSaysWhatItGains) {
   ClusterSpec cluster = Cluster("dgx-a100", 1);
   cluster.intra_node_rate = GigabytesPerSecond(12);
   const JobSpec job = Job("llama3-8b", 64, 4096);
-  const FixedVariables one = ParseFixed("tp=1,pp=1,cp=1,micro_batch=4,recompute=selective").value();
+  const FixedVariables one = ParseFixed("tp=1,pp=1,cp=1,micro_batch=2,recompute=none").value();
   const JobPlan best = Plan(job, cluster, {.fix = one}).value().plans.at(0);
   ASSERT_EQ(best.strategy.sharding, Sharding::kOperator);
   EXPECT_EQ(best.strategy.zero_stage, 3);
@@ -95,13 +97,10 @@ TEST(Plan, ShardingPerOperatorFillsTheMemoryAndSaysWhatItGains) {
   EXPECT_LT(best.predicted.iteration, other.predicted.iteration);
   EXPECT_TRUE(other.operators.empty());
   EXPECT_THAT(other.why, testing::Not(Contains(HasSubstr("operators (attention"))));
-  // A framework has no slices.
-  const JobPlan titan = Plan(job, cluster, {.fix = one, .framework = Framework::kTorchtitan}).value().plans.at(0);
-  EXPECT_EQ(titan.strategy.sharding, Sharding::kOperator);
-  EXPECT_EQ(CountOperators(titan.operators).split, 0);
-  EXPECT_THAT(titan.why, Contains(HasSubstr("runs on: torchtitan")));
-  EXPECT_LT(titan.predicted.iteration, other.predicted.iteration);
-  EXPECT_GE(titan.predicted.iteration, best.predicted.iteration);
+  // No program's file can say it.
+  const FixedVariables smaller = ParseFixed("tp=1,pp=1,cp=1,micro_batch=1").value();
+  const JobPlan titan = Plan(job, cluster, {.fix = smaller, .framework = Framework::kTorchtitan}).value().plans.at(0);
+  EXPECT_EQ(titan.strategy.sharding, Sharding::kUniform);
 }
 
 // 8 A100 do not hold all activations of 64 sequences, nor need they recompute all: mixing wins. A fix is for all layers.
@@ -172,7 +171,8 @@ TEST(Plan, TooLittleMemorySaysByHowMuch) {
   ASSERT_EQ(answer.infeasible.size(), 2u);
   EXPECT_THAT(answer.infeasible[0], HasSubstr("memory: the leanest strategy, "));
   EXPECT_THAT(answer.infeasible[0], HasSubstr("recompute=full"));
-  EXPECT_THAT(answer.infeasible[0], HasSubstr(" of 78.0 GiB"));
+  // 80 GiB by the 67th of 70 errors (95 %), 1.1623.
+  EXPECT_THAT(answer.infeasible[0], HasSubstr("at most 68.8 GiB of a100-80 with 80.0 GiB keep the risk"));
   EXPECT_THAT(answer.infeasible[1], HasSubstr("GPUs in place of 8 its state would fit"));
 }
 

@@ -45,6 +45,19 @@ std::optional<JobPlan> PlanSearch::Impl::FasterThan(const JobSpec& job, Framewor
   return search.MakePlan(search.search_->Best().front(), scratch);
 }
 
+/// The same of the program that was asked for, or of all that are known.
+std::optional<JobPlan> PlanSearch::Impl::FasterWithPrograms(const JobSpec& job, Framework framework, double most) const {
+  if (!options_.known_programs) return FasterThan(job, framework, framework, most);
+  std::optional<JobPlan> best;
+  for (const Framework known : KnownFrameworks()) {
+    auto plan = FasterThan(job, known, known, most);
+    if (!plan) continue;
+    most = plan->predicted.iteration.count();
+    best = std::move(plan);
+  }
+  return best;
+}
+
 PlanAnswer PlanSearch::Impl::FastestProgram() {
   std::vector<PlanAnswer> answers;
   std::optional<size_t> best;
@@ -158,16 +171,20 @@ void PlanSearch::Impl::Advise(PlanAnswer& answer) const {
     sizes.insert(job_.gpus - host);
   }
   std::optional<std::pair<int64_t, double>> fewer;
+  Framework program = framework;
   for (const int64_t gpus : sizes) {
     if (gpus < 1 || gpus >= job_.gpus || 2 * gpus < job_.gpus || (gpus > host && gpus % host != 0)) continue;
     JobSpec job = job_;
     job.gpus = gpus;
-    const auto plan = FasterThan(job, framework, framework, fewer ? fewer->second : time * (1 - 1e-3));
-    if (plan) fewer = {gpus, plan->predicted.iteration.count()};
+    const auto plan = FasterWithPrograms(job, framework, fewer ? fewer->second : time * (1 - 1e-3));
+    if (!plan) continue;
+    fewer = {gpus, plan->predicted.iteration.count()};
+    program = plan->framework;
   }
   if (fewer) {
-    first.why.push_back(fmt::format("fewer GPUs are faster: --gpus {} is predicted to take {} ({:+.1f} %)", fewer->first,
-                                    FormatDuration(Seconds(fewer->second)), 100 * (fewer->second / time - 1)));
+    first.why.push_back(fmt::format("fewer GPUs are faster: --gpus {} is predicted to take {} ({:+.1f} %){}", fewer->first,
+                                    FormatDuration(Seconds(fewer->second)), 100 * (fewer->second / time - 1),
+                                    program == framework ? "" : " with " + FrameworkTitle(program)));
   }
   if (even_batch) return;
   // Batches that the GPUs divide, or that they come close to.
@@ -181,7 +198,7 @@ void PlanSearch::Impl::Advise(PlanAnswer& answer) const {
     if (other < 1 || other == job_.global_batch || std::abs(static_cast<double>(other) / batch - 1) > 0.25) continue;
     JobSpec job = job_;
     job.global_batch = other;
-    const auto plan = FasterThan(job, framework, framework, least * static_cast<double>(other));
+    const auto plan = FasterWithPrograms(job, framework, least * static_cast<double>(other));
     if (!plan) continue;
     least = plan->predicted.iteration.count() / static_cast<double>(other);
     better = other;

@@ -14,7 +14,6 @@ using planner::Framework;
 // Settings of the user's own win.
 constexpr std::string_view kPrologue = R"sh(set -euo pipefail
 cd "$(dirname "$0")"
-here=$PWD
 while IFS='=' read -r name value; do
   if [[ -z $name || $name == \#* || -n ${!name:-} ]]; then continue; fi
   export "$name=$value"
@@ -28,13 +27,15 @@ struct Program {
 };
 constexpr Program kPrograms[] = {
     {EmitTarget::kMegatron, "megatron.args", R"sh(# MEGATRON_LM is a checkout of the release. Without --data-path behind it, the script trains on random tokens.
+arguments=()
 eval "arguments=($(grep -v '^#' megatron.args))"
-data=(--mock-data --tokenizer-type NullTokenizer --split 969,30,1)
+data=(--mock-data --tokenizer-type NullTokenizer --split "969,30,1")
 [[ " $* " == *" --data-path "* || " $* " == *" --train-data-path "* ]] && data=()
 exec "${launch[@]}" "${MEGATRON_LM:?}/pretrain_gpt.py" "${arguments[@]}" "${data[@]}" --train-iters 10 --lr 1e-4 \
   --eval-iters 0 --log-interval 1 "$@"
 )sh"},
     {EmitTarget::kTorchtitan, "torchtitan.toml", R"sh(# TORCHTITAN is a checkout of the release; its test data and tokenizer are the default.
+here=$PWD
 export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
 cd "${TORCHTITAN:?}"
 exec "${launch[@]}" -m torchtitan.train --job.config_file "$here/torchtitan.toml" "$@"

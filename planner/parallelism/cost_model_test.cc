@@ -126,8 +126,8 @@ TEST(CostModel, ExchangeSeenDependsOnWhatTheStackOverlaps) {
   const ClusterSpec cluster = FindClusterPreset("dgx-a100", 8).value();
   CostModel::Scratch scratch, scratch2;
   const Strategy s{.dp = 64, .micro_batch = 1, .zero_stage = 1};
-  const CostModel hidden = CostModel::Make(job, cluster, {}, {.stack = "megatron-core"}).value();
-  const CostModel seen = CostModel::Make(job, cluster, {}, {.stack = "megatron-2022"}).value();
+  const CostModel hidden = CostModel::Make(job, cluster, {}, {.framework = FindFramework("megatron-core").value()}).value();
+  const CostModel seen = CostModel::Make(job, cluster, {}, {.framework = FindFramework("megatron-2022").value()}).value();
   EXPECT_LT(hidden.Evaluate(s, scratch).data, seen.Evaluate(s, scratch2).data * 0.7);
 }
 
@@ -135,7 +135,7 @@ TEST(CostModel, ExchangeSeenDependsOnWhatTheStackOverlaps) {
 // scatter eight times. Nothing hides; the latency of ZeRO-1's buckets keeps the ratio below (8 · 4 + 2) / (4 + 2).
 TEST(CostModel, ShardedGradientsAreReducedEveryMicroBatch) {
   const CostModel model = CostModel::Make(Job("llama3-8b", 64, 512), FindClusterPreset("dgx-a100", 8).value(), {},
-                                          {.stack = "megatron-2022"}).value();
+                                          {.framework = FindFramework("megatron-2022").value()}).value();
   CostModel::Scratch scratch;
   const auto data = [&](int64_t stage, bool keep) {
     return model.Evaluate({.dp = 64, .micro_batch = 1, .zero_stage = stage, .keep_after_forward = keep}, scratch).data;
@@ -153,10 +153,11 @@ TEST(CostModel, RefusesImpossibleSizesByName) {
   ASSERT_FALSE(model.has_value());
   EXPECT_EQ(model.error().code(), Code::kInvalidArgument);
   EXPECT_THAT(model.error().message(), HasSubstr("model heads: 0"));
-  const auto stack = CostModel::Make(Job("llama3-8b", 8, 64), FindClusterPreset("dgx-a100", 1).value(), {},
-                                     {.stack = "abacus"});
-  ASSERT_FALSE(stack.has_value());
-  EXPECT_THAT(stack.error().message(), HasSubstr("\"abacus\""));
+  for (const double risk : {0.0, -0.1, 1.0}) {
+    const auto risky = CostModel::Make(Job("llama3-8b", 8, 64), FindClusterPreset("dgx-a100", 1).value(), {}, {.risk = risk});
+    ASSERT_FALSE(risky.has_value());
+    EXPECT_THAT(risky.error().message(), HasSubstr("expected a probability above 0 and below 1"));
+  }
 }
 
 TEST(Legality, NamesTheRuleAndTheValues) {
@@ -210,7 +211,7 @@ TEST(Census, TensorAndPipelineBytesAreThePapers) {
 // Three times w (d-1)/d of all parameters in units: 47.4 GB for 8 B parameters on 64 ranks, but for embedding and head.
 TEST(Census, ZeroThreeMovesThreeTimesTheParameters) {
   const JobSpec job = Job("llama3-8b", 64, 64);
-  const CostModel model = CostModel::Make(job, FindClusterPreset("dgx-a100", 8).value(), {}, {.stack = "fms-fsdp"}).value();
+  const CostModel model = CostModel::Make(job, FindClusterPreset("dgx-a100", 8).value(), {}, {.framework = FindFramework("fms-fsdp").value()}).value();
   const std::vector<CensusLine> census = model.Census({.dp = 64, .zero_stage = 3}, 0);
   const CensusLine* parameters = Find(census, "unit parameters");
   const CensusLine* gradients = Find(census, "unit gradients");

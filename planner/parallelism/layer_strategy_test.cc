@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "planner/parallelism/calibration.h"
+#include "planner/parallelism/memory_risk.h"
 #include "planner/workload/model_presets.h"
 
 namespace weft::planner {
@@ -21,7 +23,9 @@ JobSpec Job(int64_t batch) {
 }
 ClusterSpec Cluster(int64_t gib) {
   ClusterSpec cluster = FindClusterPreset("dgx-a100", 1).value();
-  cluster.device.memory = cluster.device.reserved + Bytes(gib << 30);
+  const double context = Calibration().Get("memory", "context");
+  const double needed = (static_cast<double>(gib << 30) + context) * MemoryFactor(kDefaultRisk);
+  cluster.device.memory = Bytes(static_cast<int64_t>(needed) + 16);
   return cluster;
 }
 

@@ -82,17 +82,18 @@ TEST(ExpectedNodes, AreHypergeometric) {
 // 2 Φ w over d = 2 nodes' NICs by either algorithm; d - 1 of d shares to and from servers.
 TEST(DataTime, ExchangesWhatTheSchemeSends) {
   const Machine m = Simple();
+  const SoftwareStack stack{.name = "test"};
   StageShape shape;
   shape.dense_parameters = 1e9;
   Strategy s{.dp = 16};
   s.bucket_bytes = Bytes(int64_t{1} << 40);
   const StateBytes state{2, 4, 12, 2, 2};
-  EXPECT_NEAR(ComputeDataTime(m, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
   s.data_sync = DataSync::kParameterServer;
-  EXPECT_NEAR(ComputeDataTime(m, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 10e9, 1e-9);
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 10e9, 1e-9);
   s.data_sync = DataSync::kRing;
   s.zero_stage = 1;
-  const DataTime sharded = ComputeDataTime(m, s, state, shape);
+  const DataTime sharded = ComputeDataTime(m, stack, s, state, shape);
   EXPECT_NEAR(sharded.gradients, 15.0 / 16 * 2e9 / 80e9, 1e-9);
   EXPECT_NEAR(sharded.parameters, 15.0 / 16 * 2e9 / 80e9, 1e-9);
   EXPECT_NEAR(sharded.optimizer, 30e9 / 16 / 1e12, 1e-9);
@@ -101,11 +102,48 @@ TEST(DataTime, ExchangesWhatTheSchemeSends) {
 // HSDP: gathers stay in the node, gradients cross once, an eighth of them per GPU.
 TEST(UnitTime, HybridShardingGathersInsideTheNode) {
   const Machine m = Simple();
+  const SoftwareStack stack{.name = "test"};
   const StateBytes state{4, 4, 8, 2, 2};
   Strategy s{.dp = 16, .zero_stage = 3, .shard_group = 8};
-  const UnitTime unit = ComputeUnitTime(m, s, state, 1e9);
+  const UnitTime unit = ComputeUnitTime(m, stack, s, state, 1e9);
   EXPECT_NEAR(unit.gather, 7.0 / 8 * 2e9 / 100e9, 1e-9);
   EXPECT_NEAR(unit.scatter, 7.0 / 8 * 2e9 / 100e9 + 2 * 0.5 * 2e9 / 8 / 10e9, 1e-9);
+}
+
+// DeepSpeed's ZeRO-1 and 2 sum the bucket on all ranks (runtime/zero/stage_1_and_2.py, use_multi_rank_bucket_allreduce): both
+// ways, twice 15/16 of 2 Φ, once an iteration at stage 1 and with every micro-batch at stage 2; what is gathered after the
+// step stays 15/16.
+TEST(DataTime, DeepspeedSumsWhatItShards) {
+  const Machine m = Simple();
+  const SoftwareStack stack = FindSoftwareStack("deepspeed").value();
+  StageShape shape;
+  shape.dense_parameters = 1e9;
+  Strategy s{.dp = 16, .zero_stage = 1};
+  s.bucket_bytes = Bytes(int64_t{1} << 40);
+  const StateBytes state{2, 2, 12, 2, 2};
+  const DataTime time = ComputeDataTime(m, stack, s, state, shape);
+  EXPECT_NEAR(time.gradients, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(time.parameters, 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  s.zero_stage = 2;
+  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 0, 1e-12);
+  s.zero_stage = 3;
+  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter, 15.0 / 16 * 2e9 / 80e9, 1e-9) << "stage 3 scatters";
+}
+
+// FSDP2 under a pipeline sums once, after the last micro-batch: nothing per unit, and all of it once.
+TEST(DataTime, Fsdp2UnderAPipelineSumsOnce) {
+  const Machine m = Simple();
+  const SoftwareStack stack = FindSoftwareStack("torchtitan").value();
+  StageShape shape;
+  shape.dense_parameters = 1e9;
+  Strategy s{.dp = 16, .pp = 2, .zero_stage = 3, .keep_after_forward = true};
+  s.bucket_bytes = Bytes(int64_t{1} << 40);
+  const StateBytes state{4, 4, 8, 2, 4};
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 15.0 / 16 * 4e9 / 80e9, 1e-9);
+  s.pp = 1;
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 0, 1e-12) << "unit by unit, with every micro-batch";
+  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter, 15.0 / 16 * 4e9 / 80e9, 1e-9);
 }
 
 TEST(StageLayers, SpareEmbeddingAndHead) {
@@ -137,7 +175,7 @@ TEST(HaloBytes, AreThePlanesThatTheKernelNeeds) {
 
 TEST(MakeMachine, NamesAConstantThatIsMissing) {
   const ClusterSpec cluster = FindClusterPreset("dgx-a100", 1).value();
-  const SoftwareStack stack = FindSoftwareStack(kDefaultStack).value();
+  const SoftwareStack stack = FindSoftwareStack("megatron-core").value();
   const auto machine = MakeMachine(cluster, Precision::kBf16, stack, Calibration(std::vector<CalibrationConstant>()));
   ASSERT_FALSE(machine.has_value());
   EXPECT_EQ(machine.error().code(), Code::kInvalidArgument);

@@ -46,7 +46,7 @@ TEST(LayerBytes, AreThePapersClosedForms) {
 // Stage 0 holds 8 (1 + 7/24) micro-batches of 12 layers: 1.2917 · 96 layers.
 TEST(StageMemory, FirstStageOfTheInterleavedPipelineHoldsWhatThePaperShows) {
   const CostModel model =
-      CostModel::Make(Job(64), FindClusterPreset("dgx-a100", 8).value(), {}, {.stack = "megatron-2022"}).value();
+      CostModel::Make(Job(64), FindClusterPreset("dgx-a100", 8).value(), {}, {.framework = FindFramework("megatron-2022").value()}).value();
   CostModel::Scratch scratch;
   const struct {
     bool split;
@@ -68,7 +68,7 @@ TEST(StageMemory, FirstStageOfTheInterleavedPipelineHoldsWhatThePaperShows) {
 // 18 bytes of 12 layers / 8, 45.57 GiB; and stage 0 with vocabulary / 8 and whole positions.
 TEST(StageMemory, StateIsEighteenBytesPerParameter) {
   const CostModel model =
-      CostModel::Make(Job(64), FindClusterPreset("dgx-a100", 8).value(), {}, {.stack = "megatron-2022"}).value();
+      CostModel::Make(Job(64), FindClusterPreset("dgx-a100", 8).value(), {}, {.framework = FindFramework("megatron-2022").value()}).value();
   CostModel::Scratch scratch;
   std::vector<MemoryUse> stages(8);
   model.EvaluateMemory(Interleaved(), stages, scratch);
@@ -98,7 +98,7 @@ TEST(StageMemory, ZeroDividesWhatItsStageSays) {
   JobSpec job = Job(64);
   job.model.layers = 2;
   const CostModel model =
-      CostModel::Make(job, FindClusterPreset("dgx-a100", 8).value(), {}, {.stack = "megatron-2022"}).value();
+      CostModel::Make(job, FindClusterPreset("dgx-a100", 8).value(), {}, {.framework = FindFramework("megatron-2022").value()}).value();
   CostModel::Scratch scratch;
   Strategy s{.dp = 64, .micro_batch = 1};
   const double parameters = static_cast<double>(ParameterCount(job.model));
@@ -116,7 +116,7 @@ TEST(StageMemory, ZeroDividesWhatItsStageSays) {
 // ZeRO-2 over three chunks: a third of the gradients is whole while a round of micro-batches is summed, 4·(1/3 + 1/8).
 TEST(StageMemory, InterleavedGradientsAreWholeForOneChunk) {
   const CostModel model =
-      CostModel::Make(Job(64), FindClusterPreset("dgx-a100", 64).value(), {}, {.stack = "megatron-2022"}).value();
+      CostModel::Make(Job(64), FindClusterPreset("dgx-a100", 64).value(), {}, {.framework = FindFramework("megatron-2022").value()}).value();
   CostModel::Scratch scratch;
   std::vector<MemoryUse> stages(8);
   Strategy s = Interleaved();

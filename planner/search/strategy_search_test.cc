@@ -7,6 +7,8 @@
 #include <set>
 
 #include "planner/cluster/cluster_spec.h"
+#include "planner/parallelism/calibration.h"
+#include "planner/parallelism/memory_risk.h"
 #include "planner/parallelism/space.h"
 #include "planner/search/branch_and_bound.h"
 
@@ -48,8 +50,10 @@ ClusterSpec RandomCluster(std::mt19937& random) {
   ClusterSpec cluster =
       FindClusterPreset(random() % 2 == 0 ? "dgx-a100" : "dgx-h100", 1 + static_cast<int64_t>(random() % 2)).value();
   cluster.gpus_per_node = int64_t{1} << (random() % 3);
-  // From far too little to plenty, and links from slow to fast.
-  cluster.device.memory = cluster.device.reserved + Bytes(int64_t{1} << (26 + random() % 9));
+  // From far too little to plenty for what the allocator is asked for, and links from slow to fast.
+  const double asked = static_cast<double>(int64_t{1} << (26 + random() % 9));
+  const double needed = (asked + Calibration().Get("memory", "context")) * MemoryFactor(kDefaultRisk);
+  cluster.device.memory = Bytes(static_cast<int64_t>(needed));
   cluster.nic_rate = cluster.nic_rate * (random() % 2 == 0 ? 1 : 0.05);
   return cluster;
 }

@@ -188,7 +188,10 @@ constexpr FrameworkRule kAccelerate[] = {
     {"pipeline", [](const Question& q) { return q.strategy.pp > 1; },
      [](const Question& q) { return fmt::format("pp={}, expected 1", q.strategy.pp); },
      "accelerate/parallelism_config.py"},
-    {"experts", [](const Question& q) { return q.strategy.ep > 1 || q.strategy.etp != q.strategy.tp; },
+    {"experts",
+     [](const Question& q) {
+       return q.job.model.IsMoe() && (q.strategy.ep > 1 || q.strategy.etp != q.strategy.tp);
+     },
      [](const Question& q) {
        return fmt::format("ep={} etp={}, expected ep=1 and etp=tp={}", q.strategy.ep, q.strategy.etp, q.strategy.tp);
      },

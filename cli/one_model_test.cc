@@ -41,11 +41,8 @@ struct Tally {
   std::vector<std::string> different;
 };
 
-/// The numbers that reasons have in common left out, so that rows with the same reason are counted together.
-std::string Kind(const std::string& reason) {
-  const size_t colon = reason.find(':');
-  return reason.substr(0, std::min(colon, size_t{60}));
-}
+/// A reason up to what explains it: rows that break the same rule are counted together.
+std::string Kind(const std::string& reason) { return reason.substr(0, std::min(reason.find(": "), size_t{100})); }
 
 void Compare(const formats::ValidationRow& row, const std::string& file, Tally& tally) {
   const auto predicted = PredictRow(row, file, formats::DefaultCalibrationFile().calibration);
@@ -105,7 +102,7 @@ TEST(OneModel, PlansWhatItValidates) {
   }
   fmt::print("{} rows planned as validated, {} of them on a device with room for what is predicted not to fit; {} listed\n",
              tally.same + tally.roomy, tally.roomy, listed);
-  EXPECT_LE(listed, (tally.same + tally.roomy) / 4) << "the exception, not the rule";
+  EXPECT_LE(listed, (tally.same + tally.roomy) / 20) << "the exception, not the rule";
 }
 
 }  // namespace

@@ -88,6 +88,10 @@ Status WriteFolder(const std::string& folder, const formats::EmitRequest& reques
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return Fail(Code::kUnavailable, fmt::format("--emit-dir: {}: {}", folder, error.message()));
+  // A folder that was written before holds another plan's files.
+  if (std::filesystem::exists(std::filesystem::path(folder) / "plan.json", error)) {
+    for (const std::string_view old : formats::FolderFiles()) std::filesystem::remove(std::filesystem::path(folder) / old, error);
+  }
   std::string names;
   for (const formats::EmittedFile& file : files) {
     WEFT_RETURN_IF_ERROR(WriteFile(std::filesystem::path(folder) / file.name, file));
@@ -116,6 +120,10 @@ Status EmitBest(const PlanCommandOptions& options, const std::vector<formats::Em
   const bool wanted = !targets.empty() || !options.emit_dir.empty();
   if (report.answer.plans.empty() || !wanted) return Ok();
   const planner::JobPlan& best = report.answer.plans.front();
+  if (best.framework == planner::Framework::kAny && options.framework.empty()) {
+    return Fail(Code::kInvalidArgument, "--emit: no known program trains this model, so there are no files; the reasons stand "
+                                        "first among those of the plan");
+  }
   if (!best.groups.empty()) {
     return Fail(Code::kInvalidArgument,
                 "--emit: groups of machines that do different things cannot be written as one program's files: give "
@@ -146,6 +154,11 @@ Result<int> Run(const PlanCommandOptions& options) {
   }
   WEFT_ASSIGN_OR_RETURN(const planner::JobSpec job, MakeJob(options));
   WEFT_ASSIGN_OR_RETURN(const planner::ClusterSpec cluster, formats::ResolveCluster(options.cluster));
+  for (const planner::NodeGroup& group : cluster.Groups()) {
+    const bool half = group.device.Supports(planner::Precision::kFp16) && !group.device.Supports(planner::Precision::kBf16);
+    if (!half || job.precision != planner::Precision::kBf16) continue;
+    return Fail(Code::kInvalidArgument, fmt::format("--precision bf16: {} has no units for it, expected fp16 or fp32", group.device.name));
+  }
   std::vector<formats::EmitTarget> targets;
   if (!options.emit.empty()) {
     WEFT_ASSIGN_OR_RETURN(targets, formats::ParseEmitTargets(options.emit));
@@ -168,7 +181,7 @@ Result<int> Run(const PlanCommandOptions& options) {
   const planner::PlanAnswer answer = search.Finish();
   PlanReport report{.job = job, .cluster = cluster, .answer = answer,
                     .time = std::max(clock.Now() - begin, Seconds(1e-9)), .threads = threads, .emitted = {}};
-  WEFT_RETURN_IF_ERROR(EmitBest(options, targets, report));
+  const Status emitted = EmitBest(options, targets, report);
   // What is emitted as text takes the place of the table: it can go straight into a file.
   if (options.output == "json") {
     fmt::print("{}", PlanJsonText(report));
@@ -178,6 +191,7 @@ Result<int> Run(const PlanCommandOptions& options) {
     fmt::print("{}", EmittedText(report));
   }
   if (options.output == "table") fmt::print(stderr, "{}", SearchLine(report));
+  WEFT_RETURN_IF_ERROR(emitted);
   if (!answer.plans.empty()) return kExitDone;
   for (const auto& reason : answer.infeasible) fmt::print(stderr, "weft plan: no feasible plan: {}\n", reason);
   return kExitInfeasible;

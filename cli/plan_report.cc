@@ -195,7 +195,7 @@ std::vector<Row> Rows(const PlanReport& report) {
              FormatDuration(p.iteration), fmt::format("{:.0f}", p.tokens_per_s), fmt::format("{:.1f} %", 100 * p.mfu),
              fmt::format("{:.1f} %", 100 * (p.exposed_communication / p.iteration)),
              fmt::format("{:.1f} %", 100 * (p.bubble / p.iteration)),
-             MemoryText(report, p.memory), fmt::format("{:.0f} %", 100 * p.fits),
+             MemoryText(report, p.memory), p.fits >= 1 ? "> 98 %" : fmt::format("{:.0f} %", 100 * p.fits),
              fmt::format("{:.1f} %", 100 * plan.gap)}) {
       row.push_back(std::move(cell));
     }

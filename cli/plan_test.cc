@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -13,8 +14,10 @@ namespace weft::cli {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsSupersetOf;
+using testing::Not;
 
 PlanCommandOptions Gpt2() {
   return {
@@ -150,13 +153,70 @@ TEST(RunPlan, EmitsWhatTheFrameworkCanRun) {
   EXPECT_LE(root["plans"][0]["strategy"]["zero_stage"].get<int>(), 1);
 }
 
+// In a terminal what is emitted stands alone: it can go straight into a file.
+TEST(RunPlan, EmittedTextTakesThePlaceOfTheTable) {
+  PlanCommandOptions arguments = Gpt2();
+  arguments.output = "table";
+  arguments.emit = "megatron";
+  const std::string one = Call(arguments).out;
+  EXPECT_TRUE(one.starts_with("# weft plan: gpt2 on dgx-a100, 16 GPUs: ")) << one.substr(0, 80);
+  EXPECT_THAT(one, Not(HasSubstr("why the first")));
+  arguments.emit = "megatron,environment";
+  EXPECT_THAT(Call(arguments).out, AllOf(HasSubstr("# --- megatron ---\n"), HasSubstr("# --- environment ---\n")));
+}
+
+TEST(RunPlan, WritesAFolderThatStartsThePlan) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "weft_plan_folder" / "new";
+  PlanCommandOptions arguments = Gpt2();
+  arguments.emit_dir = folder.string();
+  arguments.framework = "megatron";
+  const Ran ran = Call(arguments);
+  ASSERT_EQ(ran.exit, kExitDone) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr(folder.string() + ": megatron.args, environment, nccl.conf, config.json, launch-torchrun.sh, "
+                                                   "launch-slurm.sh, plan.json\n"));
+  EXPECT_EQ(json::parse(std::ifstream(folder / "plan.json")).at("plans"), json::parse(ran.out).at("plans"));
+  const auto mode = std::filesystem::status(folder / "launch-torchrun.sh").permissions();
+  EXPECT_NE(mode & std::filesystem::perms::owner_exec, std::filesystem::perms::none);
+  std::filesystem::remove_all(folder.parent_path());
+  arguments.emit_dir = "/proc/weft/nowhere";
+  EXPECT_NE(Call(arguments).exit, kExitDone);
+}
+
+TEST(RunPlan, RiskIsAskedForAndSaid) {
+  PlanCommandOptions arguments = Gpt2();
+  const json careless = json::parse(Call(arguments).out);
+  EXPECT_GE(careless["plans"][0]["fits"].get<double>(), 0.95);
+  EXPECT_EQ(careless["plans"][0]["program"].get<std::string>().empty(), false);
+  arguments.risk = 1.5;
+  const Ran ran = Call(arguments);
+  EXPECT_EQ(ran.exit, kExitUsage);
+  EXPECT_THAT(ran.err, HasSubstr("risk: 1.5, expected a probability above 0 and below 1"));
+}
+
+// New machines beside old ones: each does something else, which is no one program's file.
+TEST(RunPlan, GroupsThatDifferAreNotEmitted) {
+  const std::string path = testing::TempDir() + "/weft_two_kinds.yaml";
+  std::ofstream(path) << "version: 1\nname: two\ngroups:\n"
+                         "  - {name: new, nodes: 2, gpus_per_node: 8, device: h100-80, intra_node_rate: 450GB/s, nic_rate: 3.2Tbit/s}\n"
+                         "  - {name: old, nodes: 2, gpus_per_node: 8, device: a100-80, intra_node_rate: 300GB/s, nic_rate: 1.6Tbit/s}\n"
+                         "between_groups_rate: 3.2Tbit/s\nbetween_groups_latency: 5us\n";
+  PlanCommandOptions arguments{.model = "llama3-8b", .cluster = path, .global_batch = 256, .sequence = 4096, .framework = "any",
+                               .emit = "torchrun", .threads = 1, .output = "json"};
+  const Ran ran = Call(arguments);
+  EXPECT_EQ(ran.exit, kExitUsage);
+  EXPECT_THAT(ran.err, HasSubstr("--emit: groups of machines that do different things cannot be written as one program's files"));
+  arguments.framework = "megatron";
+  EXPECT_EQ(Call(arguments).exit, kExitDone) << "one plan for all machines";
+  std::remove(path.c_str());
+}
+
 TEST(RunPlan, NoPlanIsExitThreeWithTheReasons) {
   PlanCommandOptions arguments = Gpt2();
   arguments.model = "gpt3-175b";
   const Ran ran = Call(arguments);
   EXPECT_EQ(ran.exit, kExitInfeasible);
   EXPECT_THAT(ran.err, HasSubstr("no feasible plan: memory: the leanest strategy, "));
-  EXPECT_THAT(ran.err, HasSubstr("at most 68.8 GiB of a100-80 with 80.0 GiB keep the risk"));
+  EXPECT_THAT(ran.err, HasSubstr("at most 70.4 GiB of a100-80 with 80.0 GiB keep the risk"));
   EXPECT_TRUE(json::parse(ran.out).at("plans").empty());
   EXPECT_FALSE(json::parse(ran.out).at("infeasible").empty());
   arguments = Gpt2();

@@ -137,6 +137,7 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
   RowPrediction out{.file = std::string(file), .source = row.source, .model = row.model, .metric = row.metric,
                     .line = row.line, .measured = question.measured};
   out.kind = KindName(question, row.metric);
+  out.strategy = question.strategy;
   out.estimate = model.Evaluate(question.strategy, scratch);
   WEFT_ASSIGN_OR_RETURN(out.feasible, IsFeasible(stated, calibration));
   out.defaults = question.defaults;

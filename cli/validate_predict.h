@@ -22,6 +22,7 @@ struct RowPrediction {
   std::string sweep;       ///< rows of equal sweep compete with each other; empty: with none
   std::string setting;     ///< rows of equal setting are repetitions
   std::vector<std::string> defaults;
+  planner::Strategy strategy;  ///< as priced: what the row does not say is decided
   planner::Estimate estimate;
   bool feasible = true;
 

@@ -88,6 +88,7 @@ void ApplyLatent(ModelSpec& model) {
 void ApplyFamily(ModelSpec& model, const Family& family) {
   model.architecture = family.llama ? Architecture::kLlama : Architecture::kGpt2;
   model.gated_mlp = family.gated;
+  if (family.gated) model.numerics.activation = planner::Activation::kSilu;
   model.tied_embeddings = family.tied;
   model.attention_bias = model.attention_output_bias = model.mlp_bias = model.learned_positions = !family.llama;
   model.rms_norm = family.llama;

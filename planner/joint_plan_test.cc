@@ -60,7 +60,7 @@ TEST(JointPlan, ReasonsNameIntensityContendersLinksAndBound) {
   const JointPlan plan = PlanJointly(BigAndSmall());
   const std::string why = Joined(plan.jobs[1].why);
   EXPECT_THAT(why, HasSubstr("class 0 of 2: before the jobs that it meets"));
-  EXPECT_THAT(why, HasSubstr("GPU seconds computed per second of communication"));
+  EXPECT_THAT(why, HasSubstr("GPU seconds of compute per second of communication"));
   EXPECT_THAT(why, HasSubstr("meets small (intensity"));
   EXPECT_THAT(why, HasSubstr("leaf1->spine1"));
   EXPECT_THAT(why, HasSubstr("bound 1.4 s (its bytes over the links with the least capacity that they must cross, from when communication may start): gap 0.0 %"));

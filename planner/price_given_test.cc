@@ -39,6 +39,37 @@ TEST(PriceGiven, IsThePriceThatASearchGives) {
   EXPECT_EQ(price.plan.lower_bound, Seconds(0)) << "nothing was searched";
 }
 
+// 61 layers on 4 stages of 5 chunks each come out uneven, which no search enumerates: fixed to the last variable the strategy
+// is priced all the same, as it is given.
+TEST(Plan, AllVariablesFixedAreASpaceOfOne) {
+  const JobSpec job = Job("deepseek-v3", 512, 4096);
+  const ClusterSpec cluster = Cluster("dgx-h100", 32);
+  const Strategy given = Given("tp=8,pp=4,dp=8,ep=64,vpp=5,micro_batch=1,zero_stage=1,schedule=interleaved,sequence_parallel=true,"
+                               "recompute=full,shard_group=1");
+  FixedVariables fixed;
+  for (const StrategyVariable& variable : StrategyVariables()) fixed.emplace(variable.name, variable.get(given));
+  const PlanAnswer answer = Plan(job, cluster, {.fix = fixed, .risk = std::nullopt}).value();
+  ASSERT_EQ(answer.plans.size(), 1u);
+  EXPECT_EQ(answer.strategies, 1);
+  EXPECT_EQ(answer.plans[0].strategy, given);
+  EXPECT_EQ(answer.plans[0].predicted.iteration, PriceGiven(job, cluster, "any", given)->plan.predicted.iteration);
+  EXPECT_EQ(answer.plans[0].gap, 0);
+  FixedVariables free = fixed;
+  free.erase("bucket_bytes");
+  EXPECT_TRUE(Plan(job, cluster, {.fix = free, .risk = std::nullopt})->plans.empty()) << "not among those that are enumerated";
+  // What breaks a rule, of the model or of the framework, is no strategy.
+  EXPECT_TRUE(Plan(job, cluster, {.fix = fixed, .framework = Framework::kTorchtitan, .risk = std::nullopt})->plans.empty());
+  fixed["ep"] = 3;
+  EXPECT_TRUE(Plan(job, cluster, {.fix = fixed, .risk = std::nullopt})->plans.empty());
+  // Values as large as variables may be overflow nothing.
+  for (const StrategyVariable& variable : StrategyVariables()) {
+    FixedVariables huge = fixed;
+    for (auto& [name, value] : huge) value = FindStrategyVariable(name)->most;
+    huge[std::string(variable.name)] = variable.least;
+    EXPECT_TRUE(Plan(job, cluster, {.fix = huge, .risk = std::nullopt})->plans.empty());
+  }
+}
+
 TEST(PriceGiven, WhatDoesNotFitIsPricedAllTheSame) {
   const JobSpec job = Job("llama3-70b", 128, 4096);
   // 70.6e9 parameters of 18 bytes in bf16, over 8 GPUs: 148 GiB of state alone.

@@ -38,6 +38,8 @@ Result<std::string> EmitDeepSpeed(const EmitRequest& request) {
   config["gradient_accumulation_steps"] = planner::MicroBatches(s, request.job.global_batch);
   if (request.job.precision == Precision::kBf16) config["bf16"] = {{"enabled", true}};
   if (request.job.precision == Precision::kFp16) config["fp16"] = {{"enabled", true}};
+  // Made by DeepSpeed, which replaces experts before: an optimizer of the script's would hold what they were.
+  config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-4}, {"torch_adam", true}}}};
   config["gradient_clipping"] = 1.0;  // off before v0.19, on since: said, so that all releases do the same
   config["zero_optimization"] = ZeroOptimization(s);
   if (s.tp > 1) config["tensor_parallel"] = {{"autotp_size", s.tp}};

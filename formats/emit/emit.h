@@ -63,4 +63,7 @@ struct EmittedFile {
 /// files of its own.
 [[nodiscard]] Result<std::vector<EmittedFile>> EmitFolder(const EmitRequest& request);
 
+/// The names of all files that EmitFolder() may write.
+std::span<const std::string_view> FolderFiles();
+
 }  // namespace weft::formats

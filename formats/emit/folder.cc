@@ -30,22 +30,28 @@ constexpr Program kPrograms[] = {
 arguments=()
 eval "arguments=($(grep -v '^#' megatron.args))"
 data=(--mock-data --tokenizer-type NullTokenizer --split "969,30,1")
-[[ " $* " == *" --data-path "* || " $* " == *" --train-data-path "* ]] && data=()
-exec "${launch[@]}" "${MEGATRON_LM:?}/pretrain_gpt.py" "${arguments[@]}" "${data[@]}" --train-iters 10 --lr 1e-4 \
+steps=(--train-iters 10)
+for argument in "$@"; do
+  case $argument in
+    --data-path* | --train-data-path* | --data-args-path* | --per-split-data-args-path*) data=() ;;
+    --train-samples* | --train-iters*) steps=() ;;
+  esac
+done
+exec "${launch[@]}" "${MEGATRON_LM:?the folder of a checkout of the release}/pretrain_gpt.py" "${arguments[@]}" "${data[@]}" "${steps[@]}" --lr 1e-4 \
   --eval-iters 0 --log-interval 1 "$@"
 )sh"},
     {EmitTarget::kTorchtitan, "torchtitan.toml", R"sh(# TORCHTITAN is a checkout of the release; its test data and tokenizer are the default.
 here=$PWD
 export PYTHONPATH=$here${PYTHONPATH:+:$PYTHONPATH}
-cd "${TORCHTITAN:?}"
-exec "${launch[@]}" -m torchtitan.train --job.config_file "$here/torchtitan.toml" "$@"
+cd "${TORCHTITAN:?the folder of a checkout of the release}"
+exec "${launch[@]}" -m torchtitan.train --job.config_file "$here/torchtitan.toml" --training.steps 10 "$@"
 )sh"},
     {EmitTarget::kDeepSpeed, "deepspeed.json", R"sh(# train.py trains the model of config.json on random tokens: put your own in its place.
 exec "${launch[@]}" train.py "$@"
 )sh"},
     {EmitTarget::kMegatronBridge, "megatron-bridge.overrides", R"sh(# MEGATRON_BRIDGE is a checkout of the release, RECIPE one of its recipes of this model.
 mapfile -t overrides < <(grep -v '^#' megatron-bridge.overrides)
-exec "${launch[@]}" "${MEGATRON_BRIDGE:?}/scripts/training/run_recipe.py" --recipe "${RECIPE:?}" \
+exec "${launch[@]}" "${MEGATRON_BRIDGE:?the folder of a checkout of the release}/scripts/training/run_recipe.py" --recipe "${RECIPE:?a recipe of this model}" \
   @DATASET@ "${overrides[@]}" "$@"
 )sh"},
     {EmitTarget::kAccelerate, "accelerate.yaml", R"sh(# train.py trains the model of config.json on random tokens: put your own in its place.
@@ -82,7 +88,7 @@ std::string SlurmScript(const EmitRequest& request) {
       "# {}\n# sbatch launch-slurm.sh, in this folder. Arguments go to the training program.\n"
       "set -euo pipefail\n"
       "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\nexport MASTER_ADDR\n"
-      "exec srun bash \"$SLURM_SUBMIT_DIR/launch-torchrun.sh\" \"$@\"\n",
+      "exec srun --cpu-bind=none bash \"$SLURM_SUBMIT_DIR/launch-torchrun.sh\" \"$@\"\n",
       gpus / per_host, per_host, PlanSummary(request));
 }
 
@@ -91,13 +97,14 @@ std::string TrainingScript(const EmitRequest& request) {
   const planner::Strategy& s = request.strategy;
   const bool deepspeed = EmitTargetOf(request.framework) == EmitTarget::kDeepSpeed;
   const bool full = s.recompute == planner::Recompute::kFull;
+  const bool masked = request.job.model.head == planner::HeadKind::kMaskedLanguage;
   std::string text = fmt::format(
       "# {}\n# {}: trains the model of config.json on random tokens. Not run with GPUs by Weft's own tests.\n"
-      "import os\n\nimport torch\nfrom transformers import AutoConfig, AutoModelForCausalLM\n\n"
+      "import os\n\nimport torch\nfrom transformers import AutoConfig, {} as AutoModel\n\n"
       "MICRO_BATCH, SEQUENCE, ACCUMULATE, STEPS = {}, {}, {}, 10\n"
       "config = AutoConfig.from_pretrained(os.path.dirname(os.path.abspath(__file__)))\n",
-      PlanSummary(request), planner::FrameworkTitle(request.framework), s.micro_batch, request.job.sequence,
-      planner::MicroBatches(s, request.job.global_batch));
+      PlanSummary(request), planner::FrameworkTitle(request.framework), masked ? "AutoModelForMaskedLM" : "AutoModelForCausalLM",
+      s.micro_batch, request.job.sequence, planner::MicroBatches(s, request.job.global_batch));
   const std::string loop = fmt::format(
       "for step in range(STEPS * ACCUMULATE):\n"
       "    tokens = torch.randint(config.vocab_size, (MICRO_BATCH, SEQUENCE{}), device=device)\n", s.cp > 1 && deepspeed ? fmt::format(" // {}", s.cp) : "");
@@ -113,10 +120,9 @@ std::string TrainingScript(const EmitRequest& request) {
       text += "mpu = None\n";
     }
     text += fmt::format("with deepspeed.zero.Init(config_dict_or_path=\"deepspeed.json\", enabled={}):\n"
-                        "    model = AutoModelForCausalLM.from_config(config)\n", s.zero_stage == 3 ? "True" : "False");
+                        "    model = AutoModel.from_config(config)\n", s.zero_stage == 3 ? "True" : "False");
     if (full) text += "model.gradient_checkpointing_enable()\n";
-    text += "engine, *_ = deepspeed.initialize(model=model, config=\"deepspeed.json\", mpu=mpu,\n"
-            "                                  optimizer=torch.optim.AdamW(model.parameters(), lr=1e-4))\n";
+    text += "engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=\"deepspeed.json\", mpu=mpu)\n";
     std::string more;
     if (s.cp > 1) {  // each rank holds a part of every sequence, and says which
       text += fmt::format("share = SEQUENCE // {0}\npositions = torch.arange(share, device=device)[None] + int(os.environ[\"RANK\"]) % {0} * share\n",
@@ -126,7 +132,7 @@ std::string TrainingScript(const EmitRequest& request) {
     text += loop + fmt::format("    loss = engine(input_ids=tokens, labels=tokens{}).loss\n    engine.backward(loss)\n    engine.step()\n", more);
   } else {
     text += "from accelerate import Accelerator  # noqa: E402\n\naccelerator = Accelerator(gradient_accumulation_steps=ACCUMULATE)\n"
-            "device = accelerator.device\nmodel = AutoModelForCausalLM.from_config(config)\n"
+            "device = accelerator.device\nmodel = AutoModel.from_config(config)\n"
             "model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-4))\n" + loop +
             "    with accelerator.accumulate(model):\n        loss = model(input_ids=tokens, labels=tokens).loss\n"
             "        accelerator.backward(loss)\n        optimizer.step()\n        optimizer.zero_grad()\n";
@@ -136,6 +142,13 @@ std::string TrainingScript(const EmitRequest& request) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> FolderFiles() {
+  static constexpr std::string_view kNames[] = {"megatron.args", "torchtitan.toml", "deepspeed.json", "megatron-bridge.overrides",
+                                                "accelerate.yaml", "environment", "nccl.conf", "config.json", "weft_flavor.py",
+                                                "train.py", "launch-torchrun.sh", "launch-slurm.sh"};
+  return kNames;
+}
 
 Result<std::vector<EmittedFile>> EmitFolder(const EmitRequest& request) {
   const auto target = EmitTargetOf(request.framework);

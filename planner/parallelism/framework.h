@@ -138,8 +138,8 @@ bool IsBlackwell(const DeviceSpec& device);
 const char* MegatronLacks(const ModelSpec& model);
 /// torchtitan's family with the model's layers: "llama3", "qwen3", "deepseek_v3"; empty if none has them.
 std::string_view TorchtitanFamily(const ModelSpec& model);
-/// Whether the model predicts tokens, masked or next ones.
-bool HasLanguageHead(const ModelSpec& model);
+/// Why a model built from its config.json and trained by Hugging Face's own code is not described; nullptr if it is.
+const char* HuggingFaceLacks(const ModelSpec& model);
 
 namespace frameworks {  // lists of the files of frameworks/
 

@@ -13,6 +13,16 @@ bool Positive(const Strategy& s) {
          s.recompute_layers >= -1 && s.bucket_bytes.count() >= 1;
 }
 
+/// dp · tp · cp · pp is the number of GPUs; no product on the way is larger.
+bool FillsGpus(const Strategy& s, int64_t gpus) {
+  int64_t product = 1;
+  for (const int64_t degree : {s.dp, s.tp, s.cp, s.pp}) {
+    if (degree > gpus / product) return false;
+    product *= degree;
+  }
+  return product == gpus;
+}
+
 bool HeadsDivide(const ModelSpec& model, const Strategy& s) {
   if (model.heads % s.tp != 0) return false;
   return model.attention == Attention::kLatent || model.kv_heads % s.tp == 0 || s.tp % model.kv_heads == 0;
@@ -31,12 +41,13 @@ bool InterleaveFits(const Strategy& s) {
 
 bool ExpertsDivide(const ModelSpec& model, const Strategy& s) {
   if (!model.IsMoe()) return s.ep == 1 && s.etp == 1;
-  return model.experts % s.ep == 0 && (s.tp * s.cp * s.dp) % (s.ep * s.etp) == 0;
+  const int64_t ranks = s.tp * s.cp * s.dp;
+  return model.experts % s.ep == 0 && s.ep <= ranks && s.etp <= ranks && ranks % (s.ep * s.etp) == 0;
 }
 
 bool GridFits(const ModelSpec& model, const Strategy& s) {
   if (s.tensor_mode == TensorMode::k1D) return s.tensor_depth == 1;
-  if (s.tensor_mode != TensorMode::k25D && s.tensor_depth != 1) return false;
+  if ((s.tensor_mode != TensorMode::k25D && s.tensor_depth != 1) || s.tensor_depth > s.tp) return false;
   const auto q = GridSide(s.tensor_mode, s.tp, s.tensor_depth);
   if (!q || model.IsMoe() || model.attention == Attention::kLatent) return false;
   const int64_t rows = s.tensor_mode == TensorMode::k3D ? *q * *q : *q * s.tensor_depth;
@@ -52,8 +63,9 @@ bool ConvolutionFits(const Strategy& s) {
 Rule CheckLegal(const JobSpec& job, int64_t gpus, const Strategy& s) {
   const ModelSpec& model = job.model;
   if (!Positive(s)) return Rule::kPositive;
-  if (GpuCount(s) != gpus) return Rule::kGpus;
-  if (job.global_batch % (s.dp * s.micro_batch) != 0) return Rule::kBatch;
+  // Any values are safe: each product below is of factors that were held against a limit before.
+  if (!FillsGpus(s, gpus)) return Rule::kGpus;
+  if (s.micro_batch > job.global_batch || job.global_batch % (s.dp * s.micro_batch) != 0) return Rule::kBatch;
   if (model.IsCnn()) {
     if (s.pp > model.layers) return Rule::kStages;
     return ConvolutionFits(s) && s.sharding == Sharding::kUniform ? Rule::kLegal : Rule::kConvolution;
@@ -63,7 +75,7 @@ Rule CheckLegal(const JobSpec& job, int64_t gpus, const Strategy& s) {
     if (!WidthDivides(model, s)) return Rule::kWidth;
   }
   // Each chunk has a layer; embedding and head may stand for one each.
-  if (s.pp * s.vpp > model.layers + 2) return Rule::kStages;
+  if (s.vpp > model.layers + 2 || s.pp * s.vpp > model.layers + 2) return Rule::kStages;
   if (!InterleaveFits(s)) return Rule::kInterleave;
   if (job.sequence % s.cp != 0) return Rule::kContext;
   if (s.cp > 1 && s.context_mode == ContextMode::kUlysses && model.heads % (s.cp * s.tp) != 0) return Rule::kContext;

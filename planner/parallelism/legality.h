@@ -30,6 +30,7 @@ enum class Rule {
   kConvolution,     ///< a CNN is split in space by tp only
 };
 
+/// Safe for any values of the strategy.
 Rule CheckLegal(const JobSpec& job, int64_t gpus, const Strategy& strategy);
 
 /// The rule broken, with its values, e.g. "heads: tp=16 does not divide 12 heads"; nullopt if legal.

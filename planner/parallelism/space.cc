@@ -23,7 +23,10 @@ StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options
       options_(options),
       description_(Describe(options.framework)),
       restricted_(!description_.rules.empty() || !description_.release_rules.empty()),
-      gpus_(model.job().gpus) {}
+      gpus_(model.job().gpus) {
+  // "recompute=full" is of all layers unless a number is given too.
+  if (options_.fixed.contains("recompute")) options_.fixed.try_emplace("recompute_layers", -1);
+}
 
 bool StrategySpace::Allowed(const Strategy& s, Decision decided) const {
   return !restricted_ || RunsPart(options_.framework, {.job = model_.job(), .cluster = model_.cluster(), .strategy = s}, decided);
@@ -35,19 +38,20 @@ Bytes StrategySpace::Bucket(const Strategy& s) const {
   return DefaultBucket(options_.framework, s, model_.gradient_bytes());
 }
 
-namespace {
-
-/// Whether a variable may have the value.
-bool Keeps(const FixedVariables& fixed, const char* name, int64_t value) {
-  if (fixed.empty()) return true;  // the common case, a million times
-  const auto found = fixed.find(name);
-  return found == fixed.end() || found->second == value;
+std::optional<Strategy> StrategySpace::TheOne() const {
+  if (options_.fixed.size() < StrategyVariables().size()) return std::nullopt;
+  Strategy s;
+  for (const StrategyVariable& variable : StrategyVariables()) variable.set(s, options_.fixed.at(std::string(variable.name)));
+  return s;
 }
-
-}  // namespace
 
 void StrategySpace::Roots(std::vector<Node>& out) const {
   const JobSpec& job = model_.job();
+  if (const auto one = TheOne()) {
+    const FrameworkQuestion question{.job = job, .cluster = model_.cluster(), .strategy = *one};
+    if (model_.IsLegal(*one) && !WhyCannotRun(options_.framework, question)) out.push_back({.strategy = *one, .level = 4});
+    return;
+  }
   if (!Allowed(Strategy(), Decision::kJob)) return;
   for (const int64_t tp : Divisors(gpus_)) {
     if (!Keeps(options_.fixed, "tp", tp)) continue;

@@ -4,7 +4,8 @@
 //   recomputation, one sharding for all operators or one for each
 //   ZeRO stage, shard group, gradient exchange                                      (the leaves)
 //   what each operator does, if they differ (OSDP): one leaf, bounded twice before it is priced, after all others
-// All leaves are legal (legality.h). Beyond legality the space is bounded: at least 512 tokens of a sequence per
+// All leaves are legal (legality.h). Where every variable is fixed the one strategy that they make is the whole space, if it
+// is legal and the framework runs it. Beyond legality all other spaces are bounded: at least 512 tokens of a sequence per
 // context-parallel rank, experts split by tp or not at all inside an expert, interleaving in whole chunks and with
 // micro-batches that the stages divide, zero-bubble schedules with enough micro-batches to fill their warm-up, shard
 // groups of a node or of 4 or 16 nodes.
@@ -80,6 +81,8 @@ class StrategySpace {
  private:
   bool Allowed(const Strategy& strategy, Decision decided) const;
   bool Fixed(std::string_view name) const { return options_.fixed.contains(std::string(name)); }
+  /// The strategy of which every variable is fixed; nullopt if one is free.
+  std::optional<Strategy> TheOne() const;
   void Schedules(const Node& node, std::vector<Node>& out) const;
   void Recomputes(const Strategy& s, std::vector<Strategy>& out) const;
   int32_t CountRecomputes(const Strategy& s) const;

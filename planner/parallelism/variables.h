@@ -48,6 +48,13 @@ using FixedVariables = std::map<std::string, int64_t>;
 /// Whether all fixed variables have their values.
 bool Agrees(const Strategy& strategy, const FixedVariables& fixed);
 
+/// Whether a variable may have the value.
+inline bool Keeps(const FixedVariables& fixed, const char* name, int64_t value) {
+  if (fixed.empty()) return true;  // the common case, a million times
+  const auto found = fixed.find(name);
+  return found == fixed.end() || found->second == value;
+}
+
 /// "tp=8 pp=4 dp=16 micro_batch=2 ...": what differs from doing nothing, and dp and micro_batch always;
 /// never bucket_bytes.
 std::string DescribeStrategy(const Strategy& strategy);

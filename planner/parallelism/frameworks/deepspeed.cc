@@ -10,9 +10,14 @@ namespace {
 
 using Question = FrameworkQuestion;
 
+bool AutoEpKnows(const ModelSpec& m) {
+  return m.architecture == Architecture::kMixtral || m.architecture == Architecture::kQwenMoe ||
+         m.architecture == Architecture::kDeepSeek;
+}
+
 constexpr FrameworkRule kRules[] = {
-    {"model", [](const Question& q) { return !HasLanguageHead(q.job.model); },
-     [](const Question& q) { return fmt::format("model {}: expected a language model of Hugging Face", q.job.model.name); },
+    {"model", [](const Question& q) { return HuggingFaceLacks(q.job.model) != nullptr; },
+     [](const Question& q) { return fmt::format("model {}: {}", q.job.model.name, HuggingFaceLacks(q.job.model)); },
      "Hugging Face Trainer", Decision::kJob},
     {"tensor-mode", [](const Question& q) { return q.strategy.tensor_mode != TensorMode::k1D; },
      [](const Question& q) { return fmt::format("tensor mode {}, expected 1d", TensorModeName(q.strategy.tensor_mode)); },
@@ -68,6 +73,20 @@ constexpr FrameworkRule kRules[] = {
      [](const Question& q) {
        return fmt::format("cp={} with {} key/value heads, expected one to divide the other", q.strategy.cp,
                           q.job.model.kv_heads);
+     },
+     "runtime/sequence_parallel/ulysses_sp.py"},
+    {"expert-family",
+     [](const Question& q) { return q.strategy.ep > 1 && !AutoEpKnows(q.job.model); },
+     [](const Question& q) {
+       return fmt::format("ep={} of {}, expected 1: AutoEP has presets for mixtral, qwen2_moe, qwen3_moe, deepseek_v2 and "
+                          "deepseek_v3", q.strategy.ep, q.job.model.name);
+     },
+     "module_inject/auto_ep_presets of v0.19.5"},
+    {"context-attention",
+     [](const Question& q) { return q.strategy.cp > 1 && (!q.job.model.causal || q.job.model.window_kind != AttentionWindow::kNone); },
+     [](const Question& q) {
+       return fmt::format("cp={} of a model with windows or without a causal mask, expected 1: Ulysses drops the mask",
+                          q.strategy.cp);
      },
      "runtime/sequence_parallel/ulysses_sp.py"},
     {"experts",

@@ -33,8 +33,13 @@ bool MegatronActivates(const ModelSpec& m) {
 
 }  // namespace
 
-bool HasLanguageHead(const ModelSpec& m) {
-  return !m.IsCnn() && (m.head == HeadKind::kVocabulary || m.head == HeadKind::kMaskedLanguage);
+const char* HuggingFaceLacks(const ModelSpec& m) {
+  const bool language = !m.IsCnn() && (m.head == HeadKind::kVocabulary || m.head == HeadKind::kMaskedLanguage);
+  if (!language) return "expected a model that predicts tokens";
+  if (m.attention_sinks || m.numerics.attention_softcap != 0) {
+    return "attention with sinks or soft caps, which runs unfused there and is not priced so";
+  }
+  return nullptr;
 }
 
 const char* MegatronLacks(const ModelSpec& m) {
@@ -46,7 +51,7 @@ const char* MegatronLacks(const ModelSpec& m) {
   }
   if (m.numerics.attention_scale_width != 0) return "a scale of its own for attention's scores, for which there is no option";
   if (!MegatronActivates(m)) return "its activation, for which there is no option (silu where gated; gelu or squared relu)";
-  if (!MegatronRotates(m)) return "its rope scaling, for which there is no option";
+  if (!MegatronRotates(m)) return "its rope scaling: of llama3's only factor 8 over 8192 positions reaches the model, whatever the option says";
   if (m.router_bias || m.expert_mlp_bias) return "biases of router or experts, which are not described";
   if (m.mlp_bias != m.attention_output_bias && m.mlp_bias) return "biases in the MLP but not behind attention, for which there is no option";
   if (m.attention_output_bias && m.attention_bias && !m.mlp_bias) {

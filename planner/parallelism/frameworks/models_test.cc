@@ -95,10 +95,14 @@ TEST(TorchtitanFamily, IsTheOneWithTheModelsLayers) {
   EXPECT_EQ(family("llama3-8b", [](ModelSpec& m) { m.query_key_norm = true, ScaleAsLlama31(m); }), "");
 }
 
-TEST(HasLanguageHead, OfDecodersAndEncoders) {
-  EXPECT_TRUE(HasLanguageHead(Preset("gpt2")));
-  EXPECT_TRUE(HasLanguageHead(With(Preset("gpt2"), [](ModelSpec& m) { m.head = HeadKind::kMaskedLanguage; })));
-  EXPECT_FALSE(HasLanguageHead(With(Preset("gpt2"), [](ModelSpec& m) { m.head = HeadKind::kClasses; })));
+TEST(HuggingFaceLacks, NothingOfDecodersAndEncodersWithPlainAttention) {
+  EXPECT_EQ(HuggingFaceLacks(Preset("gpt2")), nullptr);
+  EXPECT_EQ(HuggingFaceLacks(With(Preset("gpt2"), [](ModelSpec& m) { m.head = HeadKind::kMaskedLanguage; })), nullptr);
+  EXPECT_STREQ(HuggingFaceLacks(With(Preset("gpt2"), [](ModelSpec& m) { m.head = HeadKind::kClasses; })),
+               "expected a model that predicts tokens");
+  // Gemma 2's soft caps and gpt-oss's sinks are computed unfused there, which keeps scores that the price leaves out.
+  EXPECT_NE(HuggingFaceLacks(With(Preset("gpt2"), [](ModelSpec& m) { m.numerics.attention_softcap = 50; })), nullptr);
+  EXPECT_NE(HuggingFaceLacks(With(Preset("gpt2"), [](ModelSpec& m) { m.attention_sinks = true; })), nullptr);
 }
 
 }  // namespace

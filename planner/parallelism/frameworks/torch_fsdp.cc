@@ -172,6 +172,9 @@ constexpr FrameworkRule kTorchtitan[] = {
 
 constexpr FrameworkRule kAccelerate[] = {
     kOneDimensional,
+    {"model", [](const Question& q) { return HuggingFaceLacks(q.job.model) != nullptr; },
+     [](const Question& q) { return fmt::format("model {}: {}", q.job.model.name, HuggingFaceLacks(q.job.model)); },
+     "transformers", Decision::kJob},
     {"degrees", [](const Question& q) { return q.strategy.tp > 1 || q.strategy.cp > 1; },
      [](const Question& q) {
        return fmt::format("tp={} cp={}, expected 1: the file alone splits neither; the model must be loaded with a tp_plan, and the "

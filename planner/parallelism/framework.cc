@@ -20,7 +20,8 @@ std::vector<FrameworkDescription> MakeFrameworks() {
                                         .release_rules = TorchtitanNewerRules(), .environment = TorchEnvironment()};
   const FrameworkDescription deepspeed{.name = "deepspeed", .program = "DeepSpeed", .release = "v0.19.5",
                                        .stack = "deepspeed", .partial = PartialRecompute::kNone,
-                                       .bucket_parameters = 50e6, .rules = DeepspeedRules()};
+                                       .bucket_parameters = 50e6, .rules = DeepspeedRules(),
+                                       .release_rules = DeepspeedNewerRules()};
   const FrameworkDescription accelerate{.name = "accelerate", .program = "Accelerate", .release = "v1.14.0",
                                         .stack = "accelerate", .partial = PartialRecompute::kNone,
                                         .bucket_parameters = 25e6, .rules = AccelerateRules(),

@@ -150,6 +150,7 @@ std::span<const FrameworkRule> TorchtitanRules();
 std::span<const FrameworkRule> TorchtitanNewerRules();
 std::span<const FrameworkRule> TorchtitanOlderRules();
 std::span<const FrameworkRule> DeepspeedRules();
+std::span<const FrameworkRule> DeepspeedNewerRules();
 std::span<const FrameworkRule> DeepspeedOlderRules();
 std::span<const FrameworkRule> AccelerateRules();
 std::span<const EnvironmentSetting> TorchEnvironment();

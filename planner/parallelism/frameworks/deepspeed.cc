@@ -75,13 +75,6 @@ constexpr FrameworkRule kRules[] = {
                           q.job.model.kv_heads);
      },
      "runtime/sequence_parallel/ulysses_sp.py"},
-    {"expert-family",
-     [](const Question& q) { return q.strategy.ep > 1 && !AutoEpKnows(q.job.model); },
-     [](const Question& q) {
-       return fmt::format("ep={} of {}, expected 1: AutoEP has presets for mixtral, qwen2_moe, qwen3_moe, deepseek_v2 and "
-                          "deepseek_v3", q.strategy.ep, q.job.model.name);
-     },
-     "module_inject/auto_ep_presets of v0.19.5"},
     {"context-attention",
      [](const Question& q) { return q.strategy.cp > 1 && (!q.job.model.causal || q.job.model.window_kind != AttentionWindow::kNone); },
      [](const Question& q) {
@@ -119,6 +112,15 @@ constexpr FrameworkRule kRules[] = {
      "runtime/precision_config.py", Decision::kJob},
 };
 
+constexpr FrameworkRule kNewer[] = {
+    {"expert-family-019",
+     [](const Question& q) { return q.strategy.ep > 1 && !AutoEpKnows(q.job.model); },
+     [](const Question& q) {
+       return fmt::format("ep={} of {}, expected 1: AutoEP has presets for mixtral, qwen2_moe, qwen3_moe, deepseek_v2 and "
+                          "deepseek_v3", q.strategy.ep, q.job.model.name);
+     },
+     "module_inject/auto_ep_presets of v0.19.5"},
+};
 constexpr FrameworkRule kOlder[] = {
     {"tensor-zero", [](const Question& q) { return q.strategy.tp > 1 && q.strategy.zero_stage > 2; },
      [](const Question& q) {
@@ -133,6 +135,7 @@ constexpr FrameworkRule kOlder[] = {
 }  // namespace
 
 std::span<const FrameworkRule> DeepspeedRules() { return kRules; }
+std::span<const FrameworkRule> DeepspeedNewerRules() { return kNewer; }
 std::span<const FrameworkRule> DeepspeedOlderRules() { return kOlder; }
 
 }  // namespace weft::planner::frameworks

@@ -182,7 +182,6 @@ constexpr FrameworkRule kAccelerate[] = {
      },
      "accelerate/accelerator.py, maybe_context_parallel; parallelism_config.py"},
     kStages,
-    kDdp,
     kExchange,
     kShardGroup,
     {"operators", [](const Question& q) { return q.strategy.sharding != Sharding::kUniform; },

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <limits>
 #include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -81,20 +83,42 @@ Status WriteFile(const std::filesystem::path& path, const formats::EmittedFile& 
   return Ok();
 }
 
-/// The best plan as a folder: its files and, as plan.json, what `--output json` prints.
-Status WriteFolder(const std::string& folder, const formats::EmitRequest& request, std::string plan_json) {
-  WEFT_ASSIGN_OR_RETURN(std::vector<formats::EmittedFile> files, formats::EmitFolder(request));
-  files.push_back({.name = "plan.json", .content = std::move(plan_json)});
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return Fail(Code::kUnavailable, fmt::format("--emit-dir: {}: {}", folder, error.message()));
-  // A folder that was written before holds another plan's files.
-  if (std::filesystem::exists(std::filesystem::path(folder) / "plan.json", error)) {
-    for (const std::string_view old : formats::FolderFiles()) std::filesystem::remove(std::filesystem::path(folder) / old, error);
+/// The files in `folder` that an earlier --emit-dir wrote, by its plan.json.
+std::set<std::string> WrittenBefore(const std::filesystem::path& folder) {
+  std::ifstream in(folder / "plan.json", std::ios::binary);
+  const auto plan = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  std::set<std::string> names;
+  if (!plan.is_object() || !plan.contains("emitted_files") || !plan["emitted_files"].is_array()) return names;
+  for (const auto& name : plan["emitted_files"]) {
+    // Only names that this program writes: a plan.json from elsewhere deletes nothing else.
+    if (name.is_string() && std::ranges::find(formats::FolderFiles(), name.get<std::string>()) != formats::FolderFiles().end()) {
+      names.insert(name.get<std::string>());
+    }
   }
+  names.insert("plan.json");
+  return names;
+}
+
+/// The best plan as a folder: its files and, as plan.json, what `--output json` prints and the names of the files. Files of
+/// an earlier plan go; a file of the user's own is an error, before anything is written.
+Status WriteFolder(const std::string& folder, const formats::EmitRequest& request, PlanReport report) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<formats::EmittedFile> files, formats::EmitFolder(request));
+  for (const formats::EmittedFile& file : files) report.emitted_files.push_back(file.name);
+  files.push_back({.name = "plan.json", .content = PlanJsonText(report)});
+  const std::filesystem::path root(folder);
+  std::error_code error;
+  std::filesystem::create_directories(root, error);
+  if (error) return Fail(Code::kUnavailable, fmt::format("--emit-dir: {}: {}", folder, error.message()));
+  const std::set<std::string> before = WrittenBefore(root);
+  for (const formats::EmittedFile& file : files) {
+    if (before.contains(file.name) || !std::filesystem::exists(root / file.name, error)) continue;
+    return Fail(Code::kInvalidArgument, fmt::format("--emit-dir: {} was not written by an earlier plan: move it, or give an empty "
+                                                    "folder", (root / file.name).string()));
+  }
+  for (const std::string& old : before) std::filesystem::remove(root / old, error);
   std::string names;
   for (const formats::EmittedFile& file : files) {
-    WEFT_RETURN_IF_ERROR(WriteFile(std::filesystem::path(folder) / file.name, file));
+    WEFT_RETURN_IF_ERROR(WriteFile(root / file.name, file));
     names += fmt::format("{}{}", names.empty() ? "" : ", ", file.name);
   }
   fmt::print(stderr, "weft plan: {}: {}\n", folder, names);
@@ -138,7 +162,7 @@ Status EmitBest(const PlanCommandOptions& options, const std::vector<formats::Em
     report.emitted.emplace_back(formats::EmitTargetName(target), std::move(text));
   }
   if (options.emit_dir.empty()) return Ok();
-  return WriteFolder(options.emit_dir, request, PlanJsonText(report));
+  return WriteFolder(options.emit_dir, request, report);
 }
 
 Result<int> Run(const PlanCommandOptions& options) {

@@ -257,6 +257,7 @@ std::string PlanJsonText(const PlanReport& report) {
   if (!front.empty()) out["front"] = front;
   if (answer.layers) out["layers"] = LayersJson(*answer.layers);
   for (const auto& [target, text] : report.emitted) out["emitted"][target] = text;
+  if (!report.emitted_files.empty()) out["emitted_files"] = report.emitted_files;
   return out.dump(2) + "\n";
 }
 

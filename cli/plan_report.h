@@ -17,6 +17,7 @@ struct PlanReport {
   Seconds time{0};                ///< the search took
   int threads = 1;
   std::vector<std::pair<std::string, std::string>> emitted;  ///< target, text
+  std::vector<std::string> emitted_files;                    ///< of --emit-dir
 };
 
 std::string PlanJsonText(const PlanReport& report);

@@ -177,9 +177,40 @@ TEST(RunPlan, WritesAFolderThatStartsThePlan) {
   EXPECT_EQ(json::parse(std::ifstream(folder / "plan.json")).at("plans"), json::parse(ran.out).at("plans"));
   const auto mode = std::filesystem::status(folder / "launch-torchrun.sh").permissions();
   EXPECT_NE(mode & std::filesystem::perms::owner_exec, std::filesystem::perms::none);
+  // Another program's plan in the same place: the first one's files go.
+  arguments.framework = "deepspeed";
+  ASSERT_EQ(Call(arguments).exit, kExitDone);
+  EXPECT_FALSE(std::filesystem::exists(folder / "megatron.args"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "deepspeed.json"));
   std::filesystem::remove_all(folder.parent_path());
   arguments.emit_dir = "/proc/weft/nowhere";
   EXPECT_NE(Call(arguments).exit, kExitDone);
+}
+
+TEST(RunPlan, AFolderKeepsTheUsersFiles) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "weft_plan_users_folder";
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* name, const char* text) { std::ofstream(folder / name) << text; };
+  const auto read = [&](const char* name) {
+    std::ifstream in(folder / name);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  PlanCommandOptions arguments = Gpt2();
+  arguments.emit_dir = folder.string();
+  arguments.framework = "megatron";
+  write("config.json", "mine");
+  // A plan.json that lists them is not enough to remove files that no plan writes.
+  write("notes.txt", "mine too");
+  write("plan.json", R"({"emitted_files": ["notes.txt", "../x", 1]})");
+  const Ran ran = Call(arguments);
+  EXPECT_EQ(ran.exit, kExitUsage);
+  EXPECT_THAT(ran.err, HasSubstr((folder / "config.json").string() + " was not written by an earlier plan: move it, or give an empty folder"));
+  EXPECT_EQ(read("config.json"), "mine");
+  EXPECT_FALSE(std::filesystem::exists(folder / "megatron.args")) << "all or nothing";
+  std::filesystem::remove(folder / "config.json");
+  EXPECT_EQ(Call(arguments).exit, kExitDone);
+  EXPECT_EQ(read("notes.txt"), "mine too");
+  std::filesystem::remove_all(folder);
 }
 
 TEST(RunPlan, RiskIsAskedForAndSaid) {

@@ -97,7 +97,7 @@ void ExpectOneStack(JsonFields& fields) {
 
 void ReadFamily(JsonFields& fields, const HfFamily& family, HfModel* read) {
   ModelSpec& model = read->model;
-  if (model.name.empty()) model.name = fields.Text("_name_or_path", "");
+  if (model.name.empty()) model.name = OneLine(fields.Text("_name_or_path", ""), 120);
   if (model.name.empty()) model.name = family.model_type;
   family.read(fields, &model);
   ExpectOneStack(fields);
@@ -113,7 +113,7 @@ void ReadInside(JsonFields& fields, const json& object, const HfFamily& family, 
   if (!text.contains("tie_word_embeddings") && fields.Has("tie_word_embeddings")) {
     text["tie_word_embeddings"] = object.at("tie_word_embeddings");
   }
-  read->model.name = fields.Text("_name_or_path", "");
+  read->model.name = OneLine(fields.Text("_name_or_path", ""), 120);
   if (read->model.name.empty()) read->model.name = type;
   JsonFields inner(text, fields.source(), "text_config.");
   ReadFamily(inner, family, read);

@@ -181,6 +181,7 @@ void PlanSearch::Impl::AddGroups(PlanAnswer& answer) const {
   for (const GroupShare& group : plan.groups) {
     if (group.memory.total() > plan.predicted.memory.total()) plan.predicted.memory = group.memory;
   }
+  plan.predicted.fits = FitProbability(model_->cluster().device, plan.predicted.memory.total());
   plan.why = groups_->why;
   // Together the groups are at most as fast as their peaks: scaled from what the slowest machines would need at best.
   const double scale = SlowestPeakShare(*model_);

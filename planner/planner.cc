@@ -44,6 +44,9 @@ Status CheckJob(const JobSpec& job, const ClusterSpec& cluster) {
   if (!model.IsCnn()) WEFT_RETURN_IF_ERROR(CheckTransformer(model));
   WEFT_RETURN_IF_ERROR(Positive("global_batch", job.global_batch));
   WEFT_RETURN_IF_ERROR(Positive("sequence", job.sequence));
+  constexpr int64_t kMostTokens = int64_t{1} << 56;
+  WEFT_RETURN_IF_ERROR(Require(job.global_batch <= kMostTokens / job.sequence, "global_batch", job.global_batch,
+                               fmt::format("at most 2^56 tokens with sequences of {}", job.sequence)));
   if (model.IsImage()) {
     WEFT_RETURN_IF_ERROR(Require(job.sequence == model.image_tokens, "sequence", job.sequence,
                                  fmt::format("the {} tokens that {} makes of an image", model.image_tokens, model.name)));

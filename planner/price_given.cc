@@ -76,6 +76,7 @@ Prediction Simulated(const CostModel& model, const Strategy& s, bool& fits) {
   predicted.memory = DataParallelMemory(model.job(), s.micro_batch, s.recompute);
   FillRates(model, time.predicted.iteration, predicted);
   fits = predicted.memory.total() <= UsableMemory(model.cluster().device);
+  predicted.fits = fits ? FitProbability(model.cluster().device, predicted.memory.total()) : 0;
   return predicted;
 }
 
@@ -92,8 +93,8 @@ Result<GivenPrice> PriceGiven(const JobSpec& job, const ClusterSpec& cluster, st
   if (strategy.bucket_bytes.count() == 0) {
     // Far from an overflow, whatever the degrees are; they are checked next.
     Strategy bounded;
-    bounded.dp = std::clamp<int64_t>(given.dp, 1, job.gpus);
-    bounded.cp = std::clamp<int64_t>(given.cp, 1, job.gpus);
+    bounded.dp = std::clamp<int64_t>(given.dp, 1, model.job().gpus);
+    bounded.cp = std::clamp<int64_t>(given.cp, 1, model.job().gpus);
     strategy.bucket_bytes = known == Framework::kWeftTrain
                                 ? Strategy().bucket_bytes
                                 : DefaultBucket(known.value_or(Framework::kAny), bounded, model.gradient_bytes());

@@ -82,7 +82,10 @@ PlanAnswer PlanSearch::Impl::FastestProgram() {
       why += fmt::format(" {}: {};", FrameworkTitle(KnownFrameworks()[i]), reasons.empty() ? "no plan" : reasons.front());
     }
     why.pop_back();
-    if (answer.plans.empty()) return answers.front().infeasible.empty() ? answer : answers.front();
+    if (answer.plans.empty()) {
+      answer.infeasible.push_back(why);
+      return answer;
+    }
     answer.plans.front().why.insert(answer.plans.front().why.begin(), why + "; this is the best of the whole space");
     return answer;
   }
@@ -141,7 +144,9 @@ void PlanSearch::Impl::SayWholeSpace(PlanAnswer& answer) const {
   } else {  // priced as the program that was chosen
     whole = FasterThan(job_, Framework::kAny, first.framework, time);
   }
-  std::string line = "the whole space, whatever runs it (--framework any), has nothing faster";
+  std::string line = whole_->search_->statistics().complete()
+                         ? "the whole space, whatever runs it (--framework any), has nothing faster"
+                         : "the whole space, whatever runs it (--framework any), was not searched to its end";
   if (whole && whole->predicted.iteration.count() < time * (1 - 1e-3)) {
     line = fmt::format("the whole space, whatever runs it (--framework any), would give {} ({:+.1f} %) with {}",
                        FormatDuration(whole->predicted.iteration), 100 * (whole->predicted.iteration.count() / time - 1),

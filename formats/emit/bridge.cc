@@ -24,6 +24,9 @@ const char* MixedPrecision(Precision precision, bool blackwell) {
 Result<std::string> EmitMegatronBridge(const EmitRequest& request) {
   const Strategy& s = request.strategy;
   const planner::ModelSpec& model = request.job.model;
+  if (request.job.precision == Precision::kFp32) {
+    return CannotEmit(EmitTarget::kMegatronBridge, "precision fp32, expected bf16, fp16, fp8 or fp4: its recipes mix precisions");
+  }
   std::string text = fmt::format("# {}\n# Behind scripts/training/run_recipe.py --recipe NAME, a recipe of the same model.\n",
                                  PlanSummary(request));
   const auto add = [&text](std::string_view key, const auto& value) { text += fmt::format("{}={}\n", key, value); };

@@ -12,9 +12,9 @@ using nlohmann::ordered_json;
 using planner::Precision;
 using planner::Strategy;
 
-ordered_json ZeroOptimization(const Strategy& s) {
-  // Bucket sizes count elements of the 16-bit gradients; that of gathers has to be even.
-  const int64_t elements = std::max<int64_t>(2, s.bucket_bytes.count() / 2) / 2 * 2;
+ordered_json ZeroOptimization(const Strategy& s, Precision precision) {
+  // Bucket sizes count elements; that of gathers has to be even.
+  const int64_t elements = std::max<int64_t>(2, s.bucket_bytes.count() / planner::StorageBytes(precision)) / 2 * 2;
   ordered_json zero = {{"stage", s.zero_stage}};
   if (s.zero_stage == 0) return zero;
   zero["overlap_comm"] = true;
@@ -41,7 +41,7 @@ Result<std::string> EmitDeepSpeed(const EmitRequest& request) {
   // Made by DeepSpeed, which replaces experts before: an optimizer of the script's would hold what they were.
   config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-4}, {"torch_adam", true}}}};
   config["gradient_clipping"] = 1.0;  // off before v0.19, on since: said, so that all releases do the same
-  config["zero_optimization"] = ZeroOptimization(s);
+  config["zero_optimization"] = ZeroOptimization(s, request.job.precision);
   if (s.tp > 1) config["tensor_parallel"] = {{"autotp_size", s.tp}};
   if (s.cp > 1) {
     config["sequence_parallel_size"] = s.cp;

@@ -132,8 +132,10 @@ std::string TrainingScript(const EmitRequest& request) {
     text += loop + fmt::format("    loss = engine(input_ids=tokens, labels=tokens{}).loss\n    engine.backward(loss)\n    engine.step()\n", more);
   } else {
     text += "from accelerate import Accelerator  # noqa: E402\n\naccelerator = Accelerator(gradient_accumulation_steps=ACCUMULATE)\n"
-            "device = accelerator.device\nmodel = AutoModel.from_config(config)\n"
-            "model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-4))\n" + loop +
+            "device = accelerator.device\nmodel = AutoModel.from_config(config)\n";
+    // With FSDP, accelerate.yaml turns checkpoints on.
+    if (full && s.zero_stage == 0) text += "model.gradient_checkpointing_enable()\n";
+    text += "model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-4))\n" + loop +
             "    with accelerator.accumulate(model):\n        loss = model(input_ids=tokens, labels=tokens).loss\n"
             "        accelerator.backward(loss)\n        optimizer.step()\n        optimizer.zero_grad()\n";
   }

@@ -114,11 +114,11 @@ std::string Llama3Arguments(const ModelSpec& model) {
   const bool scaled = rope.scaling == planner::RopeScaling::kLlama3;
   // The inner width is a rounded-up share of 8/3 of the hidden width: round up to the width itself.
   return fmt::format(
-      "TransformerModelArgs(dim={}, n_layers={}, n_heads={}, n_kv_heads={}, vocab_size={}, ffn_dim_multiplier=1e-3, "
+      "TransformerModelArgs(dim={}, n_layers={}, n_heads={}, n_kv_heads={}, vocab_size={}, ffn_dim_multiplier={}, "
       "multiple_of={}, norm_eps={}, rope_theta={}, rope_scaling_args=RoPEScalingArgs(scaling_factor={}, low_freq_factor={}, "
       "high_freq_factor={}, original_max_position_embeddings={}))",
-      model.hidden, model.layers, model.heads, model.kv_heads, model.vocab, model.ffn_hidden, model.numerics.norm_epsilon,
-      rope.theta, scaled ? rope.factor : 1, scaled ? rope.low_frequency_factor : 1, scaled ? rope.high_frequency_factor : 4,
+      model.hidden, model.layers, model.heads, model.kv_heads, model.vocab, 1 / static_cast<double>(model.hidden),
+      model.ffn_hidden, model.numerics.norm_epsilon, rope.theta, scaled ? rope.factor : 1, scaled ? rope.low_frequency_factor : 1, scaled ? rope.high_frequency_factor : 4,
       scaled && rope.original_positions > 0 ? rope.original_positions : 8192);
 }
 

@@ -57,7 +57,7 @@ double DataExposed(const Strategy& s, const SoftwareStack& stack, const Machine&
   const double window = s.vpp > 1 ? backward * static_cast<double>(s.vpp) : backward;
   double exposed = data.gradients + data.parameters;
   // A pipeline of FSDP2 units sums whole gradients after the last backward pass.
-  const bool waits = (stack.replicas_wait && s.zero_stage == 0) || (GradientsStayWhole(stack, s) && s.vpp == 1);
+  const bool waits = (stack.replicas_wait && s.zero_stage == 0) || (GradientsStayWhole(stack, s) && s.pp > 1 && s.vpp == 1);
   if (stack.overlaps_gradients && !waits) {
     exposed += std::max(data.tail, data.gradients - window) + m.interference * std::min(data.gradients, window) - data.gradients;
   }

@@ -88,7 +88,7 @@ DataTime ComputeDataTime(const Machine& m, const SoftwareStack& stack, const Str
       time.parameters += GatherTime(m, within, parameter_bytes / gathers) * gathers;
     }
   };
-  if (s.zero_stage == 3 && !s.keep_after_forward) {
+  if (s.zero_stage == 3 && !s.keep_after_forward && !GradientsStayWhole(stack, s)) {
     exchange(dense, shape.edge_parameters, false);
   } else {
     exchange(dense, shape.dense_parameters, per_unit);

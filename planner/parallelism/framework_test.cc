@@ -114,6 +114,7 @@ const Case kMegatronCases[] = {
     {"Megatron-LM", "optimizer-instances", Same, {.dp = 16, .shard_group = 8}, {.dp = 16, .zero_stage = 1, .shard_group = 8}},
     // 8188 = 4 · 2047.
     {"Megatron-LM", "context-sequence", Sequence<8188>, {.dp = 2, .cp = 4}, {.dp = 4, .cp = 2}},
+    {"Megatron-LM", "context-precision", In<Precision::kFp32>, {.dp = 4, .cp = 2}, {.dp = 8}},
     {"Megatron-LM", "context-window", Windowed, {.dp = 4, .cp = 2}, {.dp = 4, .cp = 2, .context_mode = kGather}},
     {"Megatron-LM", "context-latent", DeepSeek, {.dp = 8, .cp = 2, .context_mode = kGather}, {.dp = 8, .cp = 2}},
     // 8 key/value heads over 16 ranks, and over 8.
@@ -141,6 +142,7 @@ std::vector<Case> FullyShardCases(std::string_view program) {
       {program, "zero-stage", Same, {.dp = 8, .zero_stage = 2}, {.dp = 8}},
       {program, "gradient-exchange", Same, {.dp = 8, .zero_stage = 3, .data_sync = DataSync::kHierarchical}, {.dp = 8, .zero_stage = 3}},
       {program, "shard-group", Same, {.dp = 6, .zero_stage = 3, .shard_group = 4}, {.dp = 6, .zero_stage = 3, .shard_group = 3}},
+      {program, "shard-group", Same, {.dp = 8, .zero_stage = 3, .shard_group = 1}, {.dp = 8, .zero_stage = 3, .shard_group = 2}},
       {program, "operators", Same, {.dp = 8, .zero_stage = 3, .sharding = Sharding::kOperator}, {.dp = 8, .zero_stage = 3}},
   };
 }
@@ -170,6 +172,11 @@ const Case kTorchtitanCases[] = {
      With(Stages(ScheduleKind::k1F1B), [](Strategy& s) { s.pp = 32; })},
     {"torchtitan", "rank-order", Same, With(Stages(ScheduleKind::k1F1B), [](Strategy& s) { s.rank_order = kInside; }),
      Stages(ScheduleKind::k1F1B)},
+    // 8 key/value heads.
+    {"torchtitan", "tensor-heads", Same, {.dp = 2, .tp = 16, .zero_stage = 3, .sequence_parallel = true},
+     {.dp = 2, .tp = 8, .zero_stage = 3, .sequence_parallel = true}},
+    // 32 layers in 6 chunks, and in 8.
+    {"torchtitan", "v-schedule", Same, With(Stages(ScheduleKind::kZbV, 2), [](Strategy& s) { s.pp = 3; }), Stages(ScheduleKind::kZbV, 2)},
     {"torchtitan", "tensor-sequence", Same, {.dp = 4, .tp = 2, .zero_stage = 3}, {.dp = 4, .tp = 2, .zero_stage = 3, .sequence_parallel = true}},
     // 8190 = 2 · 4095.
     {"torchtitan", "sequence-length", Sequence<8190>, {.dp = 4, .tp = 2, .zero_stage = 3, .sequence_parallel = true}, {.dp = 8, .zero_stage = 3}},

@@ -68,6 +68,9 @@ Rule CheckLegal(const JobSpec& job, int64_t gpus, const Strategy& s) {
   if (s.micro_batch > job.global_batch || job.global_batch % (s.dp * s.micro_batch) != 0) return Rule::kBatch;
   if (model.IsCnn()) {
     if (s.pp > model.layers) return Rule::kStages;
+    if (!InterleaveFits(s)) return Rule::kInterleave;
+    if (s.shard_group > 0 && (s.dp * s.cp) % s.shard_group != 0) return Rule::kShard;
+    if (s.zero_stage == 3 && s.pp > 1 && !s.keep_after_forward) return Rule::kZeroPipeline;
     return ConvolutionFits(s) && s.sharding == Sharding::kUniform ? Rule::kLegal : Rule::kConvolution;
   }
   if (s.tensor_mode == TensorMode::k1D) {

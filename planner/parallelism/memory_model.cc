@@ -150,7 +150,7 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   memory.parameters = Whole(state.parameter * held(3) + (kept ? state.gathered * (plain + experts) : 0));
   const bool whole = GradientsStayWhole(stack, s);
   memory.gradients = Whole(state.gradient * (whole && !stack.accumulates_whole ? plain + experts : held(2)) +
-                           (whole && stack.accumulates_whole ? 2 * (plain + experts) : 0));
+                           (whole && stack.accumulates_whole && micro_batches > 1 ? state.gathered * (plain + experts) : 0));
   memory.optimizer = Whole(state.optimizer * held(1));
   // Interleaved, a chunk's gradients are summed over a round of micro-batches before they are scattered: whole until then.
   if (ReducesByRound(stack, s)) memory.gradients += Whole(state.gradient * (plain + experts) / static_cast<double>(s.vpp));

@@ -67,7 +67,8 @@ constexpr bool GathersEachPass(const SoftwareStack& stack, const Strategy& s) {
 /// Whether sharded gradients are whole until the last micro-batch. PyTorch's pipelines let FSDP2 reduce only then.
 /// Source: torch.distributed.pipelining, stage.py, backward_maybe_with_nosync.
 constexpr bool GradientsStayWhole(const SoftwareStack& stack, const Strategy& s) {
-  return stack.fsdp_units && s.zero_stage >= 2 && (s.pp > 1 || stack.accumulates_whole) && s.dp * s.cp > 1;
+  return stack.fsdp_units && s.zero_stage >= 2 && (s.pp > 1 || stack.accumulates_whole) && s.dp * s.cp > 1 &&
+         s.sharding == Sharding::kUniform;
 }
 
 /// Whether what ZeRO-1 or 2 shards is summed on every rank all the same.

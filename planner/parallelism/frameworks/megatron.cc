@@ -114,6 +114,9 @@ constexpr FrameworkRule kRules[] = {
        return fmt::format("context mode {} with latent attention, expected ring", ContextModeName(q.strategy.context_mode));
      },
      "Transformer Engine before 2.15: latent attention goes by p2p"},
+    {"context-precision", [](const Question& q) { return q.strategy.cp > 1 && q.job.precision == Precision::kFp32; },
+     [](const Question& q) { return fmt::format("cp={} in fp32, expected cp=1 or 16 bits: attention is unfused then", q.strategy.cp); },
+     "Transformer Engine: context parallelism wants fused attention"},
     {"context-window",
      [](const Question& q) {
        return q.strategy.cp > 1 && q.job.model.window_kind == AttentionWindow::kSliding &&

@@ -66,8 +66,10 @@ std::string_view TorchtitanFamily(const ModelSpec& m) {
   if (m.window_kind != AttentionWindow::kNone || m.numerics.query_key_l2_norm || m.numerics.attention_scale_width != 0) return "";
   const RopeNumerics& r = m.numerics.rope;
   if (r.fraction != 1 || !r.skipped_layers.empty() || m.shared_expert_gate) return "";
+  const bool all_or_none = m.MoeLayers() == 0 || m.MoeLayers() == m.layers;
+  if (m.attention == Attention::kLatent && (!m.IsMoe() || m.moe_layer_period != 1 || m.tied_embeddings)) return "";
   if (m.attention == Attention::kLatent) return r.scaling == RopeScaling::kYarn || r.scaling == RopeScaling::kNone ? "deepseek_v3" : "";
-  if (m.query_key_norm) return r.scaling == RopeScaling::kNone && m.shared_experts == 0 ? "qwen3" : "";
+  if (m.query_key_norm) return r.scaling == RopeScaling::kNone && m.shared_experts == 0 && all_or_none ? "qwen3" : "";
   const bool scaled = r.scaling == RopeScaling::kNone || r.scaling == RopeScaling::kLlama3;
   return !m.IsMoe() && scaled && !m.tied_embeddings && m.head_dim * m.heads == m.hidden ? "llama3" : "";
 }

@@ -51,11 +51,12 @@ constexpr FrameworkRule kShardGroup = {
     "shard-group",
     [](const Question& q) {
       const Strategy& s = q.strategy;
+      if (s.zero_stage == 3 && (s.shard_group == 1 || s.dp * s.cp == 1)) return true;
       return s.shard_group > 0 && (s.zero_stage != 3 || s.shard_group % s.cp != 0 || s.dp % (s.shard_group / s.cp) != 0);
     },
     [](const Question& q) {
-      return fmt::format("zero_stage={} shard_group={} with dp={} cp={}, expected shards over a multiple of cp whose quotient "
-                         "divides dp", q.strategy.zero_stage, q.strategy.shard_group, q.strategy.dp, q.strategy.cp);
+      return fmt::format("zero_stage={} shard_group={} with dp={} cp={}, expected at least two shards, a multiple of cp whose "
+                         "quotient divides dp", q.strategy.zero_stage, q.strategy.shard_group, q.strategy.dp, q.strategy.cp);
     },
     "torchtitan/distributed/parallel_dims.py: shards are dp_shard x cp", Decision::kExchange};
 
@@ -126,6 +127,23 @@ constexpr FrameworkRule kTorchtitan[] = {
     {"rank-order", [](const Question& q) { return q.strategy.rank_order != RankOrder::kTpCpEpDpPp; },
      [](const Question&) { return std::string("rank_order=tp-cp-pp-dp, expected tp-cp-ep-dp-pp: stages lie outermost"); },
      "torchtitan/distributed/parallel_dims.py, build_mesh", Decision::kSchedule},
+    {"tensor-heads",
+     [](const Question& q) {
+       return q.job.model.attention != Attention::kLatent && q.job.model.kv_heads % q.strategy.tp != 0;
+     },
+     [](const Question& q) {
+       return fmt::format("tp={} with {} key/value heads, expected a divisor", q.strategy.tp, q.job.model.kv_heads);
+     },
+     "torchtitan/models/llama3/model/model.py: heads of a rank are a view of its share of the columns"},
+    {"v-schedule",
+     [](const Question& q) {
+       return q.strategy.schedule == ScheduleKind::kZbV && q.job.model.layers % (2 * q.strategy.pp) != 0;
+     },
+     [](const Question& q) {
+       return fmt::format("schedule zb-v with pp={} of {} layers, expected 2 pp to divide them: else stages are not alike",
+                          q.strategy.pp, q.job.model.layers);
+     },
+     "torch.distributed.pipelining.schedules: rank r holds chunks r and 2 pp - 1 - r", Decision::kSchedule},
     {"tensor-sequence", [](const Question& q) { return q.strategy.tp > 1 && !q.strategy.sequence_parallel; },
      [](const Question& q) {
        return fmt::format("tp={} without sequence parallelism, expected sequence_parallel=true", q.strategy.tp);

@@ -123,8 +123,8 @@ TEST(EmitFolder, ScriptsAreSound) {
         std::ofstream(path) << file.content;
         EXPECT_TRUE(file.content.ends_with("\n")) << file.name;
         EXPECT_EQ(file.executable, file.name.ends_with(".sh")) << file.name;
-        if (file.executable) EXPECT_TRUE(Succeeds("bash -n " + path.string())) << path;
-        if (file.executable && checked) EXPECT_TRUE(Succeeds("shellcheck " + path.string())) << path;
+        EXPECT_TRUE(!file.executable || Succeeds("bash -n " + path.string())) << path;
+        EXPECT_TRUE(!file.executable || !checked || Succeeds("shellcheck " + path.string())) << path;
         if (python && file.name.ends_with(".py")) {
           EXPECT_TRUE(Succeeds("python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' " + path.string())) << path;
         }

@@ -225,7 +225,7 @@ TEST(EmitMegatron, PipelineInsideReplicasOnlyWhereBothGridsAgree) {
                            .sequence_parallel = tp > 1, .rank_order = RankOrder::kTpCpPpDp};
           const auto text = TryEmit(EmitTarget::kMegatron, job, EmitCluster("dgx-h100", 8), s);
           EXPECT_EQ(text.has_value(), etp * ep == tp * cp) << tp << " " << cp << " " << ep << " " << etp;
-          if (text) EXPECT_THAT(*text, HasSubstr("--use-tp-pp-dp-mapping\n"));
+          EXPECT_THAT(text.value_or("--use-tp-pp-dp-mapping\n"), HasSubstr("--use-tp-pp-dp-mapping\n"));
           ++(text ? written : refused);
         }
       }

@@ -206,6 +206,7 @@ Result<int> Run(const PlanCommandOptions& options) {
   PlanReport report{.job = job, .cluster = cluster, .answer = answer,
                     .time = std::max(clock.Now() - begin, Seconds(1e-9)), .threads = threads, .emitted = {}};
   const Status emitted = EmitBest(options, targets, report);
+  if (!emitted) report.emitted.clear();  // not some of the files: the plan itself, and the error
   // What is emitted as text takes the place of the table: it can go straight into a file.
   if (options.output == "json") {
     fmt::print("{}", PlanJsonText(report));

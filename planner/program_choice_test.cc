@@ -55,7 +55,7 @@ TEST(DefaultPlan, KeepsItsRiskAndIsOneProgramsOwn) {
       EXPECT_THAT(KnownFrameworks(), Contains(plan.framework)) << where;
       EXPECT_EQ(WhyCannotRun(plan.framework, {job, cluster, plan.strategy}), std::nullopt) << where;
       EXPECT_THAT(plan.why, Contains(HasSubstr("(--framework any)"))) << where;
-      EXPECT_THAT(plan.why, Contains(HasSubstr("of the programs that are known " + FrameworkTitle(plan.framework)))) << where;
+      EXPECT_THAT(plan.why, Contains(HasSubstr("of Megatron-LM, torchtitan and DeepSpeed, " + FrameworkTitle(plan.framework) + " is predicted the fastest"))) << where;
     }
   }
   EXPECT_GT(planned, 20);

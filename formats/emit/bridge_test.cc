@@ -39,16 +39,15 @@ TEST(EmitMegatronBridge, SaysWhatIsNot) {
   EXPECT_THAT(text, Not(HasSubstr("expert")));
 }
 
-// Shards and replicas: 16 ranks of one copy, of which two by cp: 8 shards, 2 replicas.
+// Shards and replicas: 16 ranks of one copy, 2 copies.
 TEST(EmitAccelerate, HybridShards) {
-  const Strategy s{.dp = 16, .cp = 2, .zero_stage = 3, .shard_group = 16, .recompute = planner::Recompute::kFull};
+  const Strategy s{.dp = 32, .zero_stage = 3, .shard_group = 16, .recompute = planner::Recompute::kFull};
   const std::string text = EmitText(EmitTarget::kAccelerate, EmitJob("llama3-8b", 64, 8192), EmitCluster("dgx-h100", 4), s);
   for (const char* line : {"distributed_type: FSDP\n", "num_machines: 4\n", "num_processes: 32\n", "mixed_precision: 'bf16'\n",
                            "  fsdp_version: 2\n", "  fsdp_reshard_after_forward: true\n",
                            "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", "  fsdp_activation_checkpointing: true\n",
-                           "  parallelism_config_dp_replicate_size: 2\n", "  parallelism_config_dp_shard_size: 8\n",
-                           "  parallelism_config_tp_size: 1\n", "  parallelism_config_cp_size: 2\n",
-                           "  parallelism_config_cp_comm_strategy: alltoall\n"}) {
+                           "  parallelism_config_dp_replicate_size: 2\n", "  parallelism_config_dp_shard_size: 16\n",
+                           "  parallelism_config_tp_size: 1\n", "  parallelism_config_cp_size: 1\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

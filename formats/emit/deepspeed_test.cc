@@ -18,7 +18,8 @@ const std::set<std::string> kKeys = {
     "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "bf16", "fp16", "enabled",
     "gradient_clipping", "zero_optimization", "stage", "overlap_comm", "reduce_scatter", "contiguous_gradients",
     "reduce_bucket_size", "allgather_bucket_size", "stage3_prefetch_bucket_size", "tensor_parallel", "autotp_size",
-    "sequence_parallel_size", "seq_parallel_communication_data_type", "expert_parallel", "autoep_size"};
+    "sequence_parallel_size", "seq_parallel_communication_data_type", "expert_parallel", "autoep_size",
+    "optimizer", "type", "params", "lr", "torch_adam"};
 
 json Config(const JobSpec& job, const planner::ClusterSpec& cluster, const Strategy& s) {
   const std::string text = EmitText(EmitTarget::kDeepSpeed, job, cluster, s);

@@ -60,7 +60,7 @@ TEST(Emit, WhatATargetCannotRunIsNamed) {
       {EmitTarget::kTorchtitan, {.dp = 2, .pp = 2, .zero_stage = 3, .keep_after_forward = true,
                                  .schedule = ScheduleKind::kZbH1}, "torchtitan: schedule zb-h1, expected gpipe"},
       {EmitTarget::kTorchtitan, {.dp = 6, .cp = 2, .zero_stage = 3, .shard_group = 3},
-       "torchtitan: zero_stage=3 shard_group=3 with dp=6 cp=2, expected shards over a multiple of cp"},
+       "torchtitan: zero_stage=3 shard_group=3 with dp=6 cp=2, expected at least two shards, a multiple of cp whose quotient divides dp"},
       {EmitTarget::kDeepSpeed, {.cp = 2}, "deepspeed: context mode ring, expected ulysses"},
       {EmitTarget::kDeepSpeed, {.pp = 2}, "deepspeed: pp=2, expected 1: no key of the JSON file makes a pipeline"},
       {EmitTarget::kDeepSpeed, {.dp = 4, .zero_stage = 3, .shard_group = 2}, "deepspeed: shard_group=2, expected shards over"},

@@ -165,7 +165,7 @@ TEST(EmitFolder, RefusesWhatNobodyStarts) {
   const Strategy s{.dp = 16, .zero_stage = 1};
   const auto any = EmitFolder({.job = job, .cluster = cluster, .strategy = s});
   ASSERT_FALSE(any);
-  EXPECT_THAT(any.error().message(), HasSubstr("any: no program whose files could be written"));
+  EXPECT_THAT(any.error().message(), HasSubstr("any: has no files of its own, expected --framework with one of megatron, torchtitan"));
   job.gpus = 12;
   const Strategy odd{.dp = 12, .zero_stage = 1};
   const auto part = EmitFolder({.job = job, .cluster = cluster, .strategy = odd, .framework = Framework::kMegatron});

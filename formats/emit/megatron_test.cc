@@ -160,7 +160,7 @@ TEST(EmitMegatron, RotationsAreLlama31sOrRefused) {
   const planner::ModelSpec other = Model(Replaced(kLlama31, "\"factor\": 8.0", "\"factor\": 32.0").c_str());
   const auto refused = TryEmit(EmitTarget::kMegatron, EmitJob(other, 64, 8192), cluster, s);
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message(), HasSubstr("its rope scaling, for which there is no option"));
+  EXPECT_THAT(refused.error().message(), HasSubstr("its rope scaling: of llama3's only factor 8 over 8192 positions reaches the model"));
 }
 
 // A window of 4096 tokens: 4095 to the left beside the token itself, none to the right.

@@ -100,14 +100,14 @@ TEST(EmitTorchtitan, SplitBackwardPassesAreNotCompiled) {
   EXPECT_THAT(text, HasSubstr("[compile]\nenable = false\n"));
 }
 
-// The width of the MLP comes out as int(1e-3 · 2/3 · 4d) rounded up to itself; Llama 3 has no scaling: factor 1.
+// The width of the MLP comes out as int(1/d · 2/3 · 4d) = 2, rounded up to itself; Llama 3 has no scaling: factor 1.
 TEST(EmitTorchtitan, TheFlavorHasTheModelsSizesAndNumerics) {
   JobSpec job = EmitJob("llama3-70b", 64, 8192);
   const planner::ClusterSpec cluster = EmitCluster("dgx-h100", 8);
   const Strategy s{.dp = 64, .zero_stage = 3};
   EXPECT_THAT(Flavor(job, cluster, s),
               HasSubstr("llama3_args[\"weft\"] = TransformerModelArgs(dim=8192, n_layers=80, n_heads=64, n_kv_heads=8, "
-                        "vocab_size=128256, ffn_dim_multiplier=1e-3, multiple_of=28672, norm_eps=1e-05, rope_theta=500000, "
+                        "vocab_size=128256, ffn_dim_multiplier=0.0001220703125, multiple_of=28672, norm_eps=1e-05, rope_theta=500000, "
                         "rope_scaling_args=RoPEScalingArgs(scaling_factor=1, "));
   job.model.numerics.rope.scaling = planner::RopeScaling::kLlama3;
   job.model.numerics.rope.factor = 32;

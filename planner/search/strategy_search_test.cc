@@ -180,7 +180,8 @@ TEST(StrategySearch, FixedVariablesAndFrameworksNarrowTheSpace) {
     return all;
   };
   const std::vector<Strategy> all = leaves({});
-  for (const char* text : {"tp=2,recompute=full", "zero_stage=3", "schedule=interleaved", "pp=2,micro_batch=2,vpp=2",
+  // "recompute=full" alone means all layers.
+  for (const char* text : {"tp=2,recompute=full,recompute_layers=-1", "zero_stage=3", "schedule=interleaved", "pp=2,micro_batch=2,vpp=2",
                            "sequence_parallel=true", "data_sync=hierarchical", "rank_order=tp-cp-pp-dp"}) {
     const FixedVariables fixed = ParseFixed(text).value();
     const std::vector<Strategy> some = leaves({.fixed = fixed});
@@ -188,6 +189,8 @@ TEST(StrategySearch, FixedVariablesAndFrameworksNarrowTheSpace) {
     EXPECT_EQ(static_cast<int64_t>(some.size()), expected) << text;
     EXPECT_GT(expected, 0) << text;
   }
+  EXPECT_EQ(leaves({.fixed = ParseFixed("tp=2,recompute=full").value()}),
+            leaves({.fixed = ParseFixed("tp=2,recompute=full,recompute_layers=-1").value()}));
   for (const Strategy& s : leaves({.framework = Framework::kMegatron})) EXPECT_LE(s.zero_stage, 1);
   for (const Strategy& s : leaves({.framework = Framework::kWeftTrain})) EXPECT_EQ(s.dp, 8);
   EXPECT_FALSE(leaves({.framework = Framework::kWeftTrain}).empty());

@@ -87,7 +87,7 @@ TEST(Online, ExplainGivesTheReasonsFromStrategyToPaths) {
   const Outcome outcome = Call(RunExplain, controller.Options("known"));
   EXPECT_EQ(outcome.status, kExitDone) << outcome.err;
   for (const char* piece :
-       {"dp 4", "dp=4: all GPUs of the job", "tree 10 us, ring 20 us", "class 0 of 2 (DSCP 26), model measured",
+       {"dp 4", "dp=4: all GPUs of the job", "tree 10 us, ring 20 us", "priority 0 of 2 (0 is served first; DSCP 26), iterations predicted from what is measured",
         "1.5 s predicted with all jobs, 1.2 s bound, gap 25.0 %", "meets b (intensity 1, class 1) on leaf1->spine1",
         "rejected: time shifts: 0 of 2", "100 % over spine1 -> 100 % over spine2", "bound 80.0 %, gap 12.5 %"}) {
     EXPECT_THAT(outcome.out, HasSubstr(piece));

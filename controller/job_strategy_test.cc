@@ -52,7 +52,7 @@ v1::GivenStrategy Given(std::initializer_list<std::pair<const char*, const char*
 v1::JobSpec WithMegatron() {
   v1::JobSpec spec = Spec(4);
   *spec.mutable_given_strategy() =
-      Given({{"tp", "8"}, {"pp", "4"}, {"zero_stage", "1"}, {"recompute", "selective"}, {"sequence_parallel", "true"}});
+      Given({{"tp", "8"}, {"pp", "4"}, {"zero_stage", "1"}, {"recompute", "full"}, {"sequence_parallel", "true"}});
   return spec;
 }
 
@@ -63,7 +63,7 @@ TEST(JobStrategy, AGivenOneIsPricedKeptAndNotSearched) {
   EXPECT_THAT(planned->errors, IsEmpty());
   EXPECT_EQ(plan.origin(), "given");
   EXPECT_EQ(plan.strategy().text(),
-            "dp=1 tp=8 pp=4 micro_batch=1 zero_stage=1 recompute=selective sequence_parallel=true");
+            "dp=1 tp=8 pp=4 micro_batch=1 zero_stage=1 recompute=full sequence_parallel=true");
   EXPECT_GT(plan.predicted().iteration_s(), 0);
   EXPECT_GT(plan.predicted().parameter_bytes(), int64_t{4} << 30) << "70.6e9 parameters of 2 bytes over 32 GPUs";
   EXPECT_GT(plan.predicted().usable_bytes(), int64_t{70} << 30);
@@ -107,7 +107,7 @@ TEST(JobStrategy, WhatIsIllegalIsRefusedWithTheRule) {
   EXPECT_EQ(refused(Spec(4), {{"tp", "8"}, {"pp", "2"}}),
             "job \"llama\": given strategy (plan.json, plan 0): gpus: dp=1 x tp=8 x cp=1 x pp=2 = 16, expected the job's 32");
   EXPECT_THAT(refused(Spec(4), {{"tp", "8"}, {"dp", "4"}, {"zero_stage", "3"}}),
-              HasSubstr("framework megatron: does not run dp=4 tp=8"));
+              HasSubstr("Megatron-LM core_v0.19.0 does not run it: zero_stage=3, expected 0 or 1"));
   EXPECT_THAT(refused(Spec(4), {{"tp", "zero"}}), HasSubstr("given strategy: tp: \"zero\", expected a number"));
   v1::JobSpec without = Spec(4);
   without.clear_model_config_json();

@@ -1,4 +1,5 @@
 // Each rule alone: a strategy that breaks it and no other, and one beside it that breaks none.
+// Long because every rule of every program has its line here.
 #include "planner/parallelism/framework.h"
 
 #include <gmock/gmock.h>

@@ -82,6 +82,7 @@ struct Case {
   Edit job;
   Strategy breaks, keeps;
   Edit other = nullptr;      ///< the job of `keeps`, where it is another
+  const char* cluster = "dgx-h100";
 };
 
 constexpr auto kInterleaved = ScheduleKind::kInterleaved;
@@ -116,6 +117,7 @@ const Case kMegatronCases[] = {
     // 8188 = 4 · 2047.
     {"Megatron-LM", "context-sequence", Sequence<8188>, {.dp = 2, .cp = 4}, {.dp = 4, .cp = 2}},
     {"Megatron-LM", "context-precision", In<Precision::kFp32>, {.dp = 4, .cp = 2}, {.dp = 8}},
+    {"Megatron-LM", "expert-device", Mixtral, {.dp = 8}, {.dp = 8}, Same, "dgx-v100"},
     {"Megatron-LM", "context-window", Windowed, {.dp = 4, .cp = 2}, {.dp = 4, .cp = 2, .context_mode = kGather}},
     {"Megatron-LM", "context-latent", DeepSeek, {.dp = 8, .cp = 2, .context_mode = kGather}, {.dp = 8, .cp = 2}},
     // 8 key/value heads over 16 ranks, and over 8.
@@ -246,8 +248,7 @@ std::string_view ProgramOf(const FrameworkDescription& d) { return d.program == 
 
 ClusterSpec Cluster(const char* preset = "dgx-h100") { return FindClusterPreset(preset, 32).value(); }
 
-std::vector<std::string_view> Broken(const FrameworkDescription& d, const JobSpec& job, const Strategy& s) {
-  const ClusterSpec cluster = Cluster();
+std::vector<std::string_view> Broken(const FrameworkDescription& d, const JobSpec& job, const ClusterSpec& cluster, const Strategy& s) {
   std::vector<std::string_view> names;
   for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
     for (const FrameworkRule& rule : rules) {
@@ -269,9 +270,9 @@ TEST(FrameworkRules, EachIsBrokenAloneAndKeptBeside) {
           if (one.program != ProgramOf(d) || one.rule != rule.name) continue;
           ++found;
           const JobSpec job = Job(one.job), other = Job(one.other != nullptr ? one.other : one.job);
-          const ClusterSpec cluster = Cluster();
-          EXPECT_THAT(Broken(d, job, one.breaks), ElementsAre(rule.name)) << d.name;
-          EXPECT_THAT(Broken(d, other, one.keeps), ElementsAre()) << d.name << " beside " << rule.name;
+          const ClusterSpec cluster = Cluster(one.cluster);
+          EXPECT_THAT(Broken(d, job, cluster, one.breaks), ElementsAre(rule.name)) << d.name;
+          EXPECT_THAT(Broken(d, other, cluster, one.keeps), ElementsAre()) << d.name << " beside " << rule.name;
           ASSERT_EQ(BrokenRule(framework, {job, cluster, one.breaks}), &rule) << d.name << " " << rule.name;
           EXPECT_FALSE(Runs(framework, {job, cluster, one.breaks}));
           for (const Decision decision : {Decision::kJob, Decision::kDegrees, Decision::kSchedule, Decision::kRecompute,

@@ -117,6 +117,9 @@ constexpr FrameworkRule kRules[] = {
     {"context-precision", [](const Question& q) { return q.strategy.cp > 1 && q.job.precision == Precision::kFp32; },
      [](const Question& q) { return fmt::format("cp={} in fp32, expected cp=1 or 16 bits: attention is unfused then", q.strategy.cp); },
      "Transformer Engine: context parallelism wants fused attention"},
+    {"expert-device", [](const Question& q) { return q.job.model.IsMoe() && !q.cluster.device.Supports(Precision::kBf16); },
+     [](const Question& q) { return fmt::format("experts on {}, expected a device that has bf16: grouped products want it", q.cluster.device.name); },
+     "megatron/training/arguments.py, validate_args: --moe-grouped-gemm wants compute capability 8.0", Decision::kJob},
     {"context-window",
      [](const Question& q) {
        return q.strategy.cp > 1 && q.job.model.window_kind == AttentionWindow::kSliding &&

@@ -15,6 +15,7 @@ namespace {
 using planner::DescribeStrategy;
 using planner::Strategy;
 using ::testing::HasSubstr;
+using testing::Replaced;
 
 constexpr const char* kJob = "version: 1\nname: j\nmodel: gpt2\nglobal_batch: 64\nsequence: 512\n";
 
@@ -24,12 +25,6 @@ std::string Message(const Result<T>& result) {
   if (result) return "";
   EXPECT_EQ(result.error().code(), Code::kInvalidArgument);
   return result.error().message();
-}
-
-std::string Replaced(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
 }
 
 TEST(GivenStrategy, PlanOfTheReportIsRead) {

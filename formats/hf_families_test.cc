@@ -11,23 +11,11 @@ namespace weft::formats {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::ConfigText;
+using testing::Replaced;
 using planner::Architecture;
 using planner::Attention;
 using planner::ModelSpec;
-
-std::string Text(std::string_view name) {
-  for (const testing::ConfigSample& sample : testing::ModelConfigs()) {
-    if (sample.name == name) return sample.text;
-  }
-  ADD_FAILURE() << name;
-  return "";
-}
-
-std::string Replaced(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
-}
 
 TEST(HfFamilies, HaveThePublishedParameterCounts) {
   for (const testing::ConfigSample& sample : testing::ModelConfigs()) {
@@ -63,14 +51,14 @@ TEST(HfFamilies, WhatIsWrittenIsReadBack) {
 }
 
 TEST(HfFamilies, Qwen2HasBiasesOnItsQueriesKeysAndValuesOnly) {
-  const ModelSpec model = ParseHfConfig(Text("qwen2-7b"), "c").value();
+  const ModelSpec model = ParseHfConfig(ConfigText("qwen2-7b"), "c").value();
   EXPECT_EQ(model.architecture, Architecture::kLlama);
   EXPECT_TRUE(model.attention_bias);
   EXPECT_FALSE(model.attention_output_bias);
 }
 
 TEST(HfFamilies, Qwen3NormsItsHeads) {
-  const ModelSpec model = ParseHfConfig(Text("qwen3-30b-a3b"), "c").value();
+  const ModelSpec model = ParseHfConfig(ConfigText("qwen3-30b-a3b"), "c").value();
   EXPECT_TRUE(model.query_key_norm);
   EXPECT_EQ(model.attention, Attention::kGroupedQuery);
   EXPECT_EQ(model.architecture, Architecture::kQwenMoe);
@@ -79,7 +67,7 @@ TEST(HfFamilies, Qwen3NormsItsHeads) {
 }
 
 TEST(HfFamilies, DeepSeekLiteHasNoLatentQuery) {
-  const ModelSpec model = ParseHfConfig(Text("deepseek-v2-lite"), "c").value();
+  const ModelSpec model = ParseHfConfig(ConfigText("deepseek-v2-lite"), "c").value();
   EXPECT_EQ(model.attention, Attention::kLatent);
   EXPECT_EQ(model.q_lora_rank, 0);
   EXPECT_EQ(model.shared_experts, 2);
@@ -87,7 +75,7 @@ TEST(HfFamilies, DeepSeekLiteHasNoLatentQuery) {
 }
 
 TEST(HfFamilies, Gpt2SaysWhetherItDropsOutAndKeepsScores) {
-  const std::string text = Text("gpt2");
+  const std::string text = ConfigText("gpt2");
   EXPECT_TRUE(ParseHfConfig(text, "c")->KeepsDropoutMasks());
   const std::string quiet = Replaced(Replaced(text, "\"attn_pdrop\": 0.1", "\"attn_pdrop\": 0.0"),
                                      "\"resid_pdrop\": 0.1", "\"resid_pdrop\": 0");
@@ -97,7 +85,7 @@ TEST(HfFamilies, Gpt2SaysWhetherItDropsOutAndKeepsScores) {
 }
 
 TEST(HfFamilies, ConvolutionsPassOnChannelsAndExtents) {
-  const ModelSpec model = ParseHfConfig(Text("weft-cnn3d"), "c").value();
+  const ModelSpec model = ParseHfConfig(ConfigText("weft-cnn3d"), "c").value();
   ASSERT_EQ(model.layers, 5);
   EXPECT_EQ(model.name, "unet");
   EXPECT_EQ(model.max_positions, 1) << "a sample is a sequence of one, as --seq 1 says";
@@ -143,7 +131,7 @@ TEST(HfFamilies, EachFaultNamesFileKeyValueAndExpectation) {
       {"weft-cnn3d", "\"layers\": [{", "\"layers\": [3, {", "layers[0]: a JSON number, expected an object"},
   };
   for (const Fault& fault : faults) {
-    const Result<ModelSpec> model = ParseHfConfig(Replaced(Text(fault.sample), fault.from, fault.to), "dir/config.json");
+    const Result<ModelSpec> model = ParseHfConfig(Replaced(ConfigText(fault.sample), fault.from, fault.to), "dir/config.json");
     ASSERT_FALSE(model) << fault.message;
     EXPECT_EQ(model.error().code(), Code::kInvalidArgument);
     EXPECT_THAT(model.error().message(), HasSubstr("dir/config.json: "));
@@ -152,7 +140,7 @@ TEST(HfFamilies, EachFaultNamesFileKeyValueAndExpectation) {
 }
 
 TEST(HfFamilies, AModelBeyondAllBoundsIsRefused) {
-  std::string text = Replaced(Text("mixtral-8x7b"), "\"num_local_experts\": 8", "\"num_local_experts\": 65536");
+  std::string text = Replaced(ConfigText("mixtral-8x7b"), "\"num_local_experts\": 8", "\"num_local_experts\": 65536");
   text = Replaced(text, "\"intermediate_size\": 14336", "\"intermediate_size\": 4194304");
   text = Replaced(text, "\"hidden_size\": 4096", "\"hidden_size\": 1048576");
   const Result<ModelSpec> model = ParseHfConfig(text, "c");

@@ -11,6 +11,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::ConfigText;
+using testing::Replaced;
 using planner::Activation;
 using planner::AttentionWindow;
 using planner::ModelNumerics;
@@ -18,21 +20,7 @@ using planner::ModelSpec;
 using planner::RopeScaling;
 using planner::RouterScore;
 
-std::string Text(std::string_view name) {
-  for (const testing::ConfigSample& sample : testing::ModelConfigs()) {
-    if (sample.name == name) return sample.text;
-  }
-  ADD_FAILURE() << name;
-  return "";
-}
-
-std::string Replaced(std::string text, const std::string& from, const std::string& to) {
-  const size_t at = text.find(from);
-  EXPECT_NE(at, std::string::npos) << from;
-  return text.replace(at, from.size(), to);
-}
-
-ModelSpec Model(std::string_view name) { return ParseHfConfig(Text(name), name).value(); }
+ModelSpec Model(std::string_view name) { return ParseHfConfig(ConfigText(name), name).value(); }
 
 TEST(HfNumerics, LlamaStretchesItsRotations) {
   const ModelNumerics numerics = Model("llama-3.2-1b").numerics;
@@ -84,7 +72,7 @@ TEST(HfNumerics, GptOssHasSinksBiasesAndItsOwnActivation) {
   EXPECT_EQ(model.numerics.glu_limit, 7);
   EXPECT_EQ(model.numerics.glu_offset, 1);
   EXPECT_FALSE(model.numerics.rope.truncate);
-  std::string silent = Text("gpt-oss-20b");
+  std::string silent = ConfigText("gpt-oss-20b");
   const size_t begin = silent.find("\"rope_scaling\""), end = silent.find("},", begin);
   silent.erase(begin, end + 2 - begin);
   EXPECT_EQ(ParseHfConfig(silent, "c")->numerics, model.numerics) << "the class's own";
@@ -121,7 +109,7 @@ TEST(HfNumerics, Llama4RotatesThreeLayersOfFour) {
 
 TEST(HfNumerics, AWindowMustBeSwitchedOnInQwen) {
   EXPECT_EQ(Model("qwen2-7b").window_kind, AttentionWindow::kNone);
-  const std::string text = Replaced(Replaced(Text("qwen2-7b"), "\"use_sliding_window\": false", "\"use_sliding_window\": true"),
+  const std::string text = Replaced(Replaced(ConfigText("qwen2-7b"), "\"use_sliding_window\": false", "\"use_sliding_window\": true"),
                                     "\"max_window_layers\": 28", "\"max_window_layers\": 21");
   const ModelSpec model = ParseHfConfig(text, "c").value();
   EXPECT_EQ(model.attention_window, 131072);
@@ -138,7 +126,7 @@ TEST(HfNumerics, PhiRotatesAPartWithAFactorForEveryPair) {
 }
 
 TEST(HfNumerics, TheNewFormOfRotationsIsTheOldOne) {
-  const std::string old = Text("gemma-3-1b");
+  const std::string old = ConfigText("gemma-3-1b");
   const std::string text = Replaced(
       Replaced(Replaced(old, "\"rope_local_base_freq\": 10000, ", ""), "\"rope_theta\": 1000000, ", ""),
       "\"rope_scaling\": null",
@@ -164,14 +152,14 @@ TEST(HfNumerics, EncodersSeeBothSides) {
 
 TEST(HfNumerics, KeysWithoutMeaningHereAreNamedInOneWarning) {
   const std::string text =
-      Replaced(Text("llama-3.2-1b"), "\"rope_scaling\": {", "\"muon\": 1, \"altogether_new\": [2], \"rope_scaling\": {\"beta\": 3, ");
+      Replaced(ConfigText("llama-3.2-1b"), "\"rope_scaling\": {", "\"muon\": 1, \"altogether_new\": [2], \"rope_scaling\": {\"beta\": 3, ");
   const HfModel read = ParseHfModel(text, "dir/config.json").value();
   EXPECT_THAT(read.unused, ElementsAre("altogether_new", "muon", "rope_scaling.beta"));
   EXPECT_THAT(read.warnings, ElementsAre("dir/config.json: keys not used: altogether_new, muon, rope_scaling.beta"));
 }
 
 TEST(HfNumerics, AValueThatIsPlannedOtherwiseIsNamed) {
-  const std::string text = Replaced(Text("gpt2"), "\"n_ctx\"", "\"scale_attn_by_inverse_layer_idx\": true, \"n_ctx\"");
+  const std::string text = Replaced(ConfigText("gpt2"), "\"n_ctx\"", "\"scale_attn_by_inverse_layer_idx\": true, \"n_ctx\"");
   EXPECT_THAT(ParseHfModel(text, "c")->warnings,
               ElementsAre("c: key \"scale_attn_by_inverse_layer_idx\": value true, planned as false"));
 }
@@ -224,7 +212,7 @@ TEST(HfNumerics, EachFaultNamesFileKeyValueAndExpectation) {
        "key \"model_type\": missing, expected one of gpt2, llama"},
   };
   for (const Fault& fault : faults) {
-    const Result<ModelSpec> model = ParseHfConfig(Replaced(Text(fault.sample), fault.from, fault.to), "dir/config.json");
+    const Result<ModelSpec> model = ParseHfConfig(Replaced(ConfigText(fault.sample), fault.from, fault.to), "dir/config.json");
     ASSERT_FALSE(model) << fault.message;
     EXPECT_THAT(model.error().message(), HasSubstr("dir/config.json: "));
     EXPECT_THAT(model.error().message(), HasSubstr(fault.message));

@@ -1,8 +1,11 @@
 // Valid configurations of each kind that formats/ reads, for tests of parsers.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/testing/config_sample.h"
@@ -34,6 +37,22 @@ inline std::vector<ConfigSample> ModelConfigs() {
   add(kPublishedEncoders);
   add(kOwnConfigs);
   return all;
+}
+
+/// The text of one of them; a failure of the test if there is none of that name.
+inline std::string ConfigText(std::string_view name) {
+  for (const ConfigSample& sample : ModelConfigs()) {
+    if (sample.name == name) return sample.text;
+  }
+  ADD_FAILURE() << name;
+  return "";
+}
+
+/// `text` with the first `from` replaced; a failure of the test if it is not there.
+inline std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
 inline constexpr const char* kClusterFile = R"(version: 1

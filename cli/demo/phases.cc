@@ -224,9 +224,13 @@ Result<bool> DemoPhases::TryDefault(int draw, Seconds length) {
     if (!median) return false;
     medians.push_back(*median);
   }
+  std::vector<PhaseJob> jobs;
+  for (size_t i = 0; i < running.size(); ++i) jobs.push_back({bound_jobs_[i], running[i]->steps()});
+  const auto estimates = EstimatePhase(FabricOfBound(), jobs, from, to, {}, {});
   for (size_t i = 0; i < running.size(); ++i) {
     report_->jobs[i].default_draws.push_back(medians[i]);
-    const auto blocks = CutBlocks(running[i]->steps(), from, to);
+    report_->jobs[i].default_ratios.push_back(estimates[i].ratio);
+    const auto blocks = CutBlocks(jobs[i].steps, from, to);
     timed_blocks_[i].insert(timed_blocks_[i].end(), blocks.begin(), blocks.end());
   }
   WEFT_RETURN_IF_ERROR(AddLinks(fmt::format("default {}", draw + 1), before, wall, &before));

@@ -18,6 +18,7 @@ struct JobReport {
   Seconds compute{0};      ///< without exchange: in the phase of `weft`; on loopback with communication off
   Seconds alone{0};
   std::vector<Seconds> default_draws;  ///< one per draw of kernel-chosen ports
+  std::vector<Ratio> default_ratios;   ///< of each draw, over the bound that its own compute gives
   Seconds weft{0};         ///< before the faults
   Seconds bound{0};
   Seconds weft_faulted{0}; ///< after the cable was slowed, the foreign flow started, and Weft re-planned
@@ -31,6 +32,8 @@ struct JobReport {
   std::string bound_formula, bound_formula_faulted;
 
   Seconds default_mean() const;
+  /// Mean over the draws that gave a ratio, without an interval: draws differ by their ports and not by chance alone.
+  Ratio default_ratio() const;
 };
 
 /// One directed switch-to-switch link in one phase.

@@ -25,7 +25,7 @@ def check_ratios(job):
         print(f"  {phase}: {ratio}")
         if ratio["low"] is not None:
             check(ratio["low"] <= ratio["value"] <= ratio["high"], f"{job['name']} {phase}: {ratio}")
-        if phase != "alone":
+        if phase in ("weft", "weft_after_fault"):
             check(ratio["verdict"] in ("within", "fell short", "cannot tell"), f"{job['name']} {phase}: {ratio}")
             check(ratio["blocks"] > 0, f"{job['name']} {phase}: no block")
 
@@ -47,7 +47,10 @@ def check_report(report):
     # A draw collides in neither direction with a chance of 1 in 4: all six do not with one of 1 in 4096 (three: 1 in 64).
     worst = {d: sum(job["default_draws_s"][d] for job in report["jobs"]) for d in range(6)}
     check(max(worst.values()) > 1.05 * total["alone_s"], f"default ECMP did not collide in six draws: {total}")
-    check(total["weft_s"] < total["default_s"], f"Weft is slower than default ECMP: {total}")
+    # Each phase against the bound that compute timed within it gives: a machine that slows down between two phases does not
+    # decide this.
+    over = {phase: sum(job["ratio"][phase]["value"] or 0 for job in report["jobs"]) for phase in ("default", "weft")}
+    check(over["default"] > 0 and over["weft"] < over["default"], f"over its bound Weft is not below default ECMP: {over}")
     check(report["controller"]["replans_after_fault"] >= 1, "no re-plan moved a live connection after the faults")
     check(report["link_disagreement"] <= 0.05,
           f"link use disagrees with the switches' counters by {report['link_disagreement'] * 100:.1f} %, promised 5 %")

@@ -75,9 +75,11 @@ Status DemoPhases::Run(DemoReport& report) {
   }
   bound_jobs_.resize(jobs_.size());
   timed_blocks_.resize(jobs_.size());
+  default_blocks_.resize(jobs_.size());
   WEFT_RETURN_IF_ERROR(MeasureGoodput());
   WEFT_RETURN_IF_ERROR(RunAlone());
   for (int draw = 0; draw < options_.draws; ++draw) WEFT_RETURN_IF_ERROR(RunDefault(draw));
+  JudgeDefault();
   return RunWeft();
 }
 
@@ -224,17 +226,27 @@ Result<bool> DemoPhases::TryDefault(int draw, Seconds length) {
     if (!median) return false;
     medians.push_back(*median);
   }
-  std::vector<PhaseJob> jobs;
-  for (size_t i = 0; i < running.size(); ++i) jobs.push_back({bound_jobs_[i], running[i]->steps()});
-  const auto estimates = EstimatePhase(FabricOfBound(), jobs, from, to, {}, {});
   for (size_t i = 0; i < running.size(); ++i) {
     report_->jobs[i].default_draws.push_back(medians[i]);
-    report_->jobs[i].default_ratios.push_back(estimates[i].ratio);
-    const auto blocks = CutBlocks(jobs[i].steps, from, to);
+    const auto blocks = CutBlocks(running[i]->steps(), from, to);
     timed_blocks_[i].insert(timed_blocks_[i].end(), blocks.begin(), blocks.end());
+    default_blocks_[i].insert(default_blocks_[i].end(), blocks.begin(), blocks.end());
   }
   WEFT_RETURN_IF_ERROR(AddLinks(fmt::format("default {}", draw + 1), before, wall, &before));
   return true;
+}
+
+void DemoPhases::JudgeDefault() {
+  std::vector<BoundJob> timed;
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    if (default_blocks_[i].empty()) return;
+    timed.push_back(WithCompute(bound_jobs_[i], MedianBlock(default_blocks_[i])));
+  }
+  const Bound bound = ComputeBound(FabricOfBound(), timed, {}, {});
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    report_->jobs[i].default_ratio = {.value = report_->jobs[i].default_mean() / bound.iterations[i],
+                                      .blocks = static_cast<int>(default_blocks_[i].size())};
+  }
 }
 
 Status DemoPhases::AddLinks(const std::string& phase, const LinkBytes& before, Seconds wall,

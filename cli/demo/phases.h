@@ -68,6 +68,7 @@ class DemoPhases {
   Status RunDefault(int draw);
   /// False: too few iterations while both jobs trained.
   Result<bool> TryDefault(int draw, Seconds length);
+  void JudgeDefault();
   Status SubmitJobs();
   Status RunWeft();
   /// `share` of the duration; longer, up to twice that, where steps `slower` times as long as alone need it after `lead`.
@@ -90,6 +91,7 @@ class DemoPhases {
   DemoReport* report_ = nullptr;
   std::vector<BoundJob> bound_jobs_;  ///< without compute, which each phase times for itself
   std::vector<std::vector<Block>> timed_blocks_;  ///< of each job, before Weft: what its spec says of compute
+  std::vector<std::vector<Block>> default_blocks_;  ///< those of the default draws
   std::vector<CableFactor> cables_;
   std::vector<ForeignFlow> foreign_;
   std::vector<testbed::Process> foreign_processes_;

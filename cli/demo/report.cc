@@ -60,7 +60,7 @@ json JobJson(const JobReport& job) {
           {"bound_after_fault_s", Number(job.bound_faulted)},
           {"ratio",
            {{"alone", RatioJson(job.alone_ratio)},
-            {"default", RatioJson(job.default_ratio())},
+            {"default", RatioJson(job.default_ratio)},
             {"weft", JudgedJson(job.weft_ratio)},
             {"weft_after_fault", JudgedJson(job.faulted_ratio)}}},
           {"steps", job.steps},
@@ -88,7 +88,7 @@ void PrintJobs(const DemoReport& report) {
   }
   if (!report.fabric_real) return;
   for (const JobReport& job : report.jobs) {
-    fmt::print("{}: over its bound alone {}, default {}\n", job.name, OverBound(job.alone_ratio), OverBound(job.default_ratio()));
+    fmt::print("{}: over its bound alone {}, default {}\n", job.name, OverBound(job.alone_ratio), OverBound(job.default_ratio));
   }
   fmt::print("\nbound\n");
   for (const JobReport& job : report.jobs) {
@@ -136,19 +136,6 @@ Seconds JobReport::default_mean() const {
   Seconds sum{0};
   for (const Seconds draw : default_draws) sum += draw;
   return default_draws.empty() ? sum : sum / static_cast<double>(default_draws.size());
-}
-
-Ratio JobReport::default_ratio() const {
-  Ratio mean;
-  int draws = 0;
-  for (const Ratio& ratio : default_ratios) {
-    if (ratio.value <= 0) continue;
-    mean.value += ratio.value;
-    mean.blocks += ratio.blocks;
-    ++draws;
-  }
-  if (draws > 0) mean.value /= draws;
-  return mean;
 }
 
 void PrintTable(const DemoReport& report) {

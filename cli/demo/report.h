@@ -18,12 +18,12 @@ struct JobReport {
   Seconds compute{0};      ///< without exchange: in the phase of `weft`; on loopback with communication off
   Seconds alone{0};
   std::vector<Seconds> default_draws;  ///< one per draw of kernel-chosen ports
-  std::vector<Ratio> default_ratios;   ///< of each draw, over the bound that its own compute gives
   Seconds weft{0};         ///< before the faults
   Seconds bound{0};
   Seconds weft_faulted{0}; ///< after the cable was slowed, the foreign flow started, and Weft re-planned
   Seconds bound_faulted{0};
   Ratio alone_ratio, weft_ratio, faulted_ratio;  ///< over the bound
+  Ratio default_ratio;  ///< mean of the draws over the bound of their median compute; a draw is too short for one of its own
   double communication_share = 0;  ///< communication time of one iteration over `alone`
   int64_t steps = 0;       ///< of the Weft run
   int64_t bytes_sent = 0;  ///< of the Weft run, all ranks
@@ -32,8 +32,6 @@ struct JobReport {
   std::string bound_formula, bound_formula_faulted;
 
   Seconds default_mean() const;
-  /// Mean over the draws that gave a ratio, without an interval: draws differ by their ports and not by chance alone.
-  Ratio default_ratio() const;
 };
 
 /// One directed switch-to-switch link in one phase.

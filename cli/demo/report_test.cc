@@ -38,15 +38,6 @@ TEST(Shortfalls, WhatWasNotMeasuredIsNoSuccess) {
   EXPECT_THAT(Shortfalls(Report({})), ElementsAre("a with Weft after the faults: not measured"));
 }
 
-TEST(JobReport, DefaultIsTheMeanOverTheDrawsThatGaveARatio) {
-  JobReport job;
-  EXPECT_EQ(job.default_ratio().value, 0);
-  job.default_ratios = {{.value = 1.1, .blocks = 2}, {}, {.value = 1.5, .blocks = 1}};
-  EXPECT_DOUBLE_EQ(job.default_ratio().value, 1.3);
-  EXPECT_EQ(job.default_ratio().blocks, 3);
-  EXPECT_EQ(job.default_ratio().low, 0);
-}
-
 TEST(Shortfalls, LoopbackHasNoBound) {
   DemoReport report = Report({});
   report.fabric_real = false;

@@ -13,6 +13,8 @@ constexpr size_t kMaxText = 256;
 constexpr size_t kMaxTriggers = 4;
 constexpr size_t kDecisionsKept = 1000;
 constexpr double kClockJump = 10;          // seconds: a host's clock that is off by more has started anew
+constexpr double kPictureSeconds = 1.2;    // that what flows carry is measured over
+constexpr double kLongestPicture = 5;      // that hosts which come one after the other can put a plan off
 constexpr double kClockDrift = 1e-4;       // seconds per second that a host's clock may lose against ours
 
 }  // namespace
@@ -53,10 +55,20 @@ void Core::Decide(const std::string& kind, const std::string& job_id, const std:
 
 void Core::Touch(Change change, const std::string& trigger) {
   if (change == Change::kNone) return;
-  if (dirty_since_s_ < 0) dirty_since_s_ = now_s_;
   if (joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
+  TouchPaths(trigger);
+}
+
+void Core::TouchPaths(const std::string& trigger) {
+  if (dirty_since_s_ < 0) dirty_since_s_ = now_s_;
   const bool known = std::find(triggers_.begin(), triggers_.end(), trigger) != triggers_.end();
   if (!known && triggers_.size() < kMaxTriggers) triggers_.push_back(trigger);
+}
+
+/// After a restart of ours, and while hosts with running jobs join: a plan made of half of them would move what stands well.
+void Core::WaitForPicture() {
+  if (now_s_ > picture_s_) picture_since_s_ = now_s_;
+  picture_s_ = std::min(now_s_ + kPictureSeconds, picture_since_s_ + kLongestPicture);
 }
 
 void Core::On(const HostRegistered& event) {
@@ -121,6 +133,7 @@ void Core::On(const SampleReceived& event) {
           fmt::format("job {} has new flows", identity.job_id()));
     host.unclaimed.erase(identity.job_id());  // of either direction: processes of the job live there
     if (const SendFlow* flow = table_.Find(identity.flow()); flow != nullptr && flow->host == event.host) {
+      if (flow->resumed && flow->opened_s == now_s_) WaitForPicture();
       JobAppeared(flow->identity.job_id(), event.host);
     }
   }
@@ -176,7 +189,7 @@ void Core::On(const Tick&) {
     ReleaseQuietJobs();
     EndUnclaimedJobs();
     ForgetEpochs();
-    WatchActivity();
+    WatchDemand();
     WatchRhythms();
     WatchTopology();
   }

@@ -133,6 +133,8 @@ class Core {
 
   bool Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s);
   void Touch(Change change, const std::string& trigger);
+  /// Paths only: all jobs together have a measure of their own for what they carry.
+  void TouchPaths(const std::string& trigger);
   void ResumeHost(const std::string& host, const v1::Register& message);
   void Claim(const std::string& host, const std::string& job_id);
   void JobAppeared(const std::string& job_id, const std::string& host);
@@ -141,7 +143,8 @@ class Core {
   void EndUnclaimedJobs();
   void ForgetEpochs();
   void Measure();
-  void WatchActivity();
+  void WatchDemand();
+  void WaitForPicture();
   void MaybeReplan();
   void Replan();
   void Apply(const FlowDecision& decision);
@@ -237,12 +240,14 @@ class Core {
   v1::ClusterOutlook outlook_;
 
   int64_t judged_slot_ = -1;
-  std::set<uint64_t> active_;
+  std::map<uint64_t, double> planned_shares_;  ///< of the newest plan (flow_demand.h)
   double activity_s_ = 0;
   double next_forget_s_ = 0;
   double dirty_since_s_ = -1;              ///< -1: nothing changed since the last plan
   std::vector<std::string> triggers_;
   double next_plan_s_ = -1e300;
+  double picture_s_ = -1e300;              ///< no plan before: flows that were resumed have yet to be measured
+  double picture_since_s_ = -1e300;        ///< when the first of them came
   double collision_retry_s_ = -1e300;      ///< a collision that planning could not mend is not tried before
 };
 

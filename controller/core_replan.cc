@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kLongestCatchUp = SlotRing::kSlots / 2;  // slots judged at once after a pause of the timer
 constexpr double kCollisionRetry = 10;                     // seconds
 constexpr size_t kMovesNamed = 8;
+constexpr double kDemandDrift = 0.25;                      // of a line rate: from there on a flow's demand is another one
 constexpr int kMaxLanes = 8;                               // of a flow, in the plugin's policy segment
 constexpr int kMaxFlowsPerHost = 256;                      // of a job, likewise
 
@@ -47,14 +48,17 @@ void Core::Measure() {
   }
 }
 
-void Core::WatchActivity() {
-  std::set<uint64_t> active;
-  for (const auto& [id, flow] : table_.flows()) {
-    if (IsActive(flow, Seconds(now_s_), options_.planning)) active.insert(id);
+/// What was planned for and what is carried now; a plan for another picture is made anew.
+void Core::WatchDemand() {
+  size_t more = 0, less = 0;
+  for (const auto& [id, share] : DemandShares(table_, Seconds(now_s_), options_.planning.demand)) {
+    const auto planned = planned_shares_.find(id);
+    if (planned == planned_shares_.end()) continue;  // its coming has called for a plan already
+    more += share > planned->second + kDemandDrift;
+    less += share < planned->second - kDemandDrift;
   }
-  if (active == active_) return;
-  active_ = std::move(active);
-  Touch(Change::kFlows, "flows fell silent or send again");
+  if (more + less == 0) return;
+  TouchPaths(fmt::format("{} flows carry more and {} less than they were planned with", more, less));
 }
 
 std::string Core::CollisionText() const {
@@ -80,6 +84,7 @@ std::string Core::CollisionText() const {
 
 void Core::MaybeReplan() {
   if (mode_ != v1::MODE_ENFORCE || now_s_ < next_plan_s_) return;
+  if (now_s_ < picture_s_) return;  // of what flows carry that were there before us
   const bool settled = dirty_since_s_ >= 0 && now_s_ - dirty_since_s_ >= options_.settle.count();
   const std::string collision = CollisionText();
   const bool collided = !collision.empty() && now_s_ >= collision_retry_s_;
@@ -96,6 +101,7 @@ void Core::Replan() {
       PlanFlows(table_, fabric_, monitor_, jobs_.Weights(), Seconds(now_s_), options_.planning);
   // A plan that changes nothing need not hold up the next: flows come before their probes do.
   next_plan_s_ = now_s_ + (decision.moves.empty() ? options_.settle : options_.replan_interval).count();
+  planned_shares_ = decision.shares;
   if (!decision.moves.empty()) Apply(decision);
   triggers_.clear();
 }

@@ -89,6 +89,10 @@ std::vector<Planned> CollectFlows(const FlowTable& table, const std::map<std::st
   return flows;
 }
 
+/// To a power of a half. Flows of one ring carry the same, but are never measured at the same moment: differences that are noise
+/// would make splits that serve nobody look fair.
+double RoundedShare(double share) { return std::exp2(std::round(std::log2(share))); }
+
 FlowMove MakeMove(const Planned& planned, const std::vector<double>& shares) {
   const SendFlow& flow = *planned.flow;
   const std::vector<int32_t> weights = ToWeights(shares);
@@ -149,13 +153,11 @@ std::vector<int32_t> ToWeights(const std::vector<double>& shares) {
   return weights;
 }
 
-bool IsActive(const SendFlow& flow, Seconds now, const FlowPlannerOptions& options) {
-  return now.count() - flow.active_s < options.idle_after.count();
-}
-
 FlowDecision PlanFlows(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
                        const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options) {
   const std::vector<Planned> flows = CollectFlows(table, jobs);
+  FlowDecision decision;
+  decision.shares = DemandShares(table, now, options.demand);
   planner::FlowProblem problem;
   problem.topology = fabric.topology();
   problem.switching_gain = options.switching_gain;
@@ -168,9 +170,7 @@ FlowDecision PlanFlows(const FlowTable& table, const FabricView& fabric, const L
     planner::FlowDemand demand;
     demand.key = flow.id;
     demand.job = flow.identity.job_id();
-    // A silent flow keeps a trace of demand, so that it is spread too, but never at the cost of one that sends.
-    const double line_rate = LineRateOf(fabric, planned.candidates);
-    demand.demand = BitsPerSecond(line_rate * (IsActive(flow, now, options) ? 1 : 0.01));
+    demand.demand = BitsPerSecond(LineRateOf(fabric, planned.candidates) * RoundedShare(decision.shares.at(flow.id)));
     if (const auto job = jobs.find(demand.job); job != jobs.end()) demand.intensity = job->second.intensity;
     double known = 0;
     for (const Candidate& candidate : planned.candidates) known += candidate.present;
@@ -181,7 +181,6 @@ FlowDecision PlanFlows(const FlowTable& table, const FabricView& fabric, const L
     }
     problem.flows.push_back(std::move(demand));
   }
-  FlowDecision decision;
   if (problem.flows.empty()) return decision;
   const planner::FlowPlan plan = planner::ChoosePaths(problem);
   decision.bottleneck_before = plan.bottleneck_before;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "controller/flow_demand.h"
 #include "controller/flow_table.h"
 #include "controller/link_monitor.h"
 #include "planner/planner.h"
@@ -43,6 +44,7 @@ struct FlowMove {
 
 struct FlowDecision {
   std::vector<FlowMove> moves;         ///< flows whose weights differ from what was decided, by flow id
+  std::map<uint64_t, double> shares;   ///< what flows were taken to ask for (flow_demand.h)
   double bottleneck_before = 0;        ///< largest load over capacity
   double bottleneck_after = 0;
   double bottleneck_bound = 0;
@@ -50,8 +52,7 @@ struct FlowDecision {
 
 struct FlowPlannerOptions {
   double switching_gain = 0.05;
-  /// A flow that was silent for so long does not count as load; it counts again with its first bytes.
-  Seconds idle_after{30};
+  DemandOptions demand;
 };
 
 /// The distinct paths of a flow's probed ports, at most kMaxCandidates. Of the ports of one path the one in use
@@ -61,9 +62,6 @@ std::vector<Candidate> CandidatesOf(const SendFlow& flow);
 
 /// Weights of sum kWeightSum for `shares` of sum 1, by largest remainder. Requires: shares not empty.
 std::vector<int32_t> ToWeights(const std::vector<double>& shares);
-
-/// Whether `flow` counts as load at `now`.
-bool IsActive(const SendFlow& flow, Seconds now, const FlowPlannerOptions& options);
 
 /// Plans all flows together. `jobs` has an entry per job; flows of unknown jobs are left as they are.
 FlowDecision PlanFlows(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,

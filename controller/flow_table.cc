@@ -82,6 +82,7 @@ Change FlowTable::Open(const std::string& host, const v1::FlowIdentity& identity
   flow.host = host;
   by_host_[host].insert(flow.id);
   flow.opened_s = flow.active_s = now_s;
+  flow.resumed = !fresh;
   if (fresh) fresh_.insert(flow.id);
   if (const auto early = early_.find(flow.id); early != early_.end()) {
     const EarlyReport report = std::move(early->second);
@@ -172,8 +173,11 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
     return static_cast<void>(Ignore());
   }
   const auto bytes = static_cast<double>(delta);
+  if (flow.wire_bytes <= 0) flow.first_s = to_s;
   flow.wire_bytes += bytes;
   flow.active_s = std::max(flow.active_s, to_s);
+  flow.lately.shortly.Add(bytes, to_s);
+  flow.lately.long_since.Add(bytes, to_s);
   lane.carried.Add(from_s / slot_s_, to_s / slot_s_, bytes);
   Attribute(flow, port, bytes, from_s, to_s);
 }

@@ -11,6 +11,7 @@
 
 #include "common/ids.h"
 #include "controller/fabric_view.h"
+#include "controller/flow_demand.h"
 #include "controller/slot_ring.h"
 #include "proto/telemetry.pb.h"
 
@@ -67,12 +68,15 @@ struct SendFlow {
   v1::FlowIdentity identity;
   std::string host;
   double opened_s = 0;        ///< controller's time
+  bool resumed = false;       ///< it was open when its host came: what it carried before is not known
   double active_s = 0;        ///< when it last carried bytes
   double stale_since_s = -1;  ///< its host went away; -1: it did not
   std::map<int32_t, Lane> lanes;
   std::map<int32_t, ProbedPath> probed;
   std::map<int32_t, int32_t> decided;  ///< source port -> weight of the newest decision; empty: none yet
   double wire_bytes = 0;      ///< seen since the flow became known
+  double first_s = 0;         ///< when it first carried bytes
+  CarriedLately lately;
   double period_s = 0;        ///< iteration period, 0 if unknown
   double iteration_start_s = 0;  ///< first burst of the newest iteration, on the host's clock; 0 if unknown
   FlowMeter meter;

@@ -21,6 +21,7 @@ constexpr double kFollowDown = 0.4;
 constexpr double kWorthTelling = 0.1;      // relative change of a followed estimate that a plan should know
 constexpr double kRestored = 0.9;          // of the line rate
 constexpr double kTestStep = 1.5;          // enough to be seen as a deficit if it is not there
+constexpr double kSameRate = 1.1;          // of two rates that were measured, that mean the same
 constexpr int kMaxBackoff = 16;
 constexpr int kContendedSlots = 3;
 constexpr double kContending = 0.3;        // of a slot that a lane on a full link is backlogged
@@ -281,8 +282,9 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
       state.interval_s = base;
     }
     state.tested_s = -1e300;
-    // A known deficit is followed, not believed anew.
-    const double next = before < kRestored * line ? before.value() + kFollowDown * (seen - before.value()) : seen;
+    // A known deficit is followed, not believed anew; from where it was before a test that has shown nothing better.
+    const double known = soon && seen <= state.untested.value() * kSameRate ? state.untested.value() : before.value();
+    const double next = known < kRestored * line.value() ? known + kFollowDown * (seen - known) : seen;
     state.available = state.announced = BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value()));
     state.confirmed_s = now_s;
     changes.push_back({link, before, state.available,
@@ -307,6 +309,7 @@ std::vector<CapacityChange> LinkMonitor::Recover(Seconds now) {
     const BitsPerSecond line = fabric_->topology().link(link).line_rate;
     if (state.available >= line || now.count() - state.confirmed_s < state.interval_s) continue;
     const BitsPerSecond before = state.available;
+    state.untested = before;
     state.available = state.announced = std::min(line, before * kTestStep);
     state.tested_s = state.confirmed_s = now.count();
     changes.push_back({link, before, state.available,

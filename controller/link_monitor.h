@@ -20,8 +20,8 @@
 // the line rate again.
 //
 // Recovery: a link that no backlogged lane uses shows nothing; so `recovery_interval` after it was last seen to hold a
-// lane, its estimate is raised by half, which lets flows try it. If it is lowered again soon, the next interval is twice
-// as long (up to 16 times). So it converges and does not flap.
+// lane, its estimate is raised by half, which lets flows try it. A test that fails is undone at once: the estimate goes on from
+// where it was before. The next interval is then twice as long (up to 16 times). So it converges and does not flap.
 //
 // Limits. A deficit under 20 % of a healthy link is not seen. Where a path has several equally suspect switch links, all
 // of them are blamed until another lane exonerates one. A lane that its own pacing or the receiver's window holds looks
@@ -89,6 +89,7 @@ class LinkMonitor {
     double exonerated_s = -1e300;
     double confirmed_s = 0;        ///< when the lowered estimate was last seen to be right
     double tested_s = -1e300;      ///< when its estimate was last raised as a test
+    BitsPerSecond untested;        ///< what it was before
     double interval_s = 0;         ///< until the next test
     int contended = 0;             ///< consecutive slots full and shared
   };

@@ -21,7 +21,7 @@ uint64_t Nanoseconds(double seconds) { return static_cast<uint64_t>(std::llround
 }  // namespace
 
 FakeCluster::FakeCluster(Core& core, int leaves, int spines, int hosts_per_leaf, double rate_bps)
-    : core_(core), spines_(spines), hosts_per_leaf_(hosts_per_leaf), rate_(rate_bps) {
+    : core_(&core), spines_(spines), hosts_per_leaf_(hosts_per_leaf), rate_(rate_bps) {
   for (int i = 1; i <= leaves * hosts_per_leaf; ++i) hosts_.push_back(fmt::format("h{}", i));
 }
 
@@ -29,7 +29,7 @@ void FakeCluster::Send(Event event) {
   event.time = Seconds(now_);
   if (on_event) on_event(event);
   std::vector<JobsPlanned> ready;
-  for (Action& action : core_.Handle(event)) {
+  for (Action& action : core_->Handle(event)) {
     Apply(action);
     if (const auto* question = std::get_if<PlanJobs>(&action); question != nullptr && answers) {
       ready.push_back({question->digest, std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question->problem))});
@@ -117,7 +117,7 @@ void FakeCluster::Start(const FakeJob& job, int spine) {
   }
 }
 
-void FakeCluster::Open(JobRun& run, const std::string& from, const std::string& to, int spine) {
+FakeCluster::Flow& FakeCluster::Open(JobRun& run, const std::string& from, const std::string& to, int spine) {
   Flow flow;
   flow.id = next_flow_++;
   flow.job = run.job.id;
@@ -128,11 +128,20 @@ void FakeCluster::Open(JobRun& run, const std::string& from, const std::string& 
   flow.weights[port] = 1;
   flow.wire[port] = flow.wire_read[port] = 0;
   run.flows.push_back(flow.id);
-  flows_[flow.id] = flow;
+  return flows_[flow.id] = flow;
 }
 
 void FakeCluster::AddFlow(const std::string& job_id, const std::string& from, const std::string& to) {
   Open(jobs_.at(job_id), from, to, 0);
+}
+
+void FakeCluster::AddIdleFlow(const std::string& job_id, const std::string& from, const std::string& to, int spine) {
+  Open(jobs_.at(job_id), from, to, spine).idle = true;
+}
+
+void FakeCluster::Restart(Core& core) {
+  core_ = &core;
+  for (auto& [id, flow] : flows_) flow.announced = false;
 }
 
 void FakeCluster::Finish(const std::string& job_id) {
@@ -182,6 +191,7 @@ bool FakeCluster::OpenGates(JobRun& run) {
   bool all = true;
   for (const uint64_t id : run.flows) {
     Flow& flow = flows_.at(id);
+    if (flow.idle) continue;
     if (!flow.open) {
       const uint64_t now_ns = ClockNs(flow.from);
       flow.open = !flow.gate.armed() || flow.gate.Opens(now_ns, flow.progress_ns);
@@ -202,6 +212,7 @@ void FakeCluster::EndIteration(JobRun& run) {
   if (run.stumble.first > 0 && run.iterations.size() % run.stumble.first == 0) run.compute_left += run.stumble.second;
   for (const uint64_t id : run.flows) {
     Flow& flow = flows_.at(id);
+    if (flow.idle) continue;
     flow.busy += end - flow.burst_start;
     flow.starts.push_back(flow.burst_start + ClockOf(flow.from) - now_);
     if (flow.starts.size() > kMedianOf + 1) flow.starts.pop_front();
@@ -228,7 +239,7 @@ void FakeCluster::Step(double dt) {
     double moved = 0;
     for (const uint64_t id : run->flows) {
       Flow& flow = flows_[id];
-      if (flow.rate <= 0) continue;  // those before it leave it nothing
+      if (flow.idle || flow.rate <= 0) continue;  // those before it may leave it nothing
       moved = std::min(run->bytes_left, flow.rate / 8 * dt);
       flow.wait_wire += dt * std::min(1.0, flow.rate / flow.room) * moved / (flow.rate / 8 * dt);
       double sum = 0;

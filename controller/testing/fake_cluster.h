@@ -39,6 +39,10 @@ class FakeCluster {
   void Finish(const std::string& job_id);
   /// One more flow of a running job, from `from` to `to`, for as many bytes as each of the others.
   void AddFlow(const std::string& job_id, const std::string& from, const std::string& to);
+  /// Connections that the job opens and never sends over, from a port whose path goes over `spine`.
+  void AddIdleFlow(const std::string& job_id, const std::string& from, const std::string& to, int spine);
+  /// Another life of the controller, which knows nothing; hosts are still to register.
+  void Restart(Core& core);
   /// From now on every port's packets take the next spine; nobody knows until somebody probes.
   void Reroute() { ++route_shift_; }
   /// Reports the probes of every flow of the job: 8 ports, port p over spine p % spines.
@@ -100,6 +104,7 @@ class FakeCluster {
     int tos = 0;
     net::Gate gate;
     bool open = true;                                ///< its gate has let the burst at hand through
+    bool idle = false;                               ///< never sends
     uint64_t progress_ns = 0;                        ///< when it last moved bytes, on the host's clock
     double burst_start = 0, busy = 0, held = 0;
     std::deque<double> starts;                       ///< of bursts that are over
@@ -119,7 +124,7 @@ class FakeCluster {
   std::vector<LinkKey> PathOf(const Flow& flow, int port) const;
   std::vector<std::string> HopsOf(const Flow& flow, int port) const;
   double CapacityOf(const LinkKey& link) const;
-  void Open(JobRun& run, const std::string& from, const std::string& to, int spine);
+  Flow& Open(JobRun& run, const std::string& from, const std::string& to, int spine);
   void Step(double dt);
   bool OpenGates(JobRun& run);
   void EndIteration(JobRun& run);
@@ -136,7 +141,7 @@ class FakeCluster {
   void Sample(const std::string& host);
   void Apply(const Action& action);
 
-  Core& core_;
+  Core* core_;
   int spines_;
   int route_shift_ = 0;
   int hosts_per_leaf_;

@@ -64,6 +64,7 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
   std::map<LinkKey, double> used;
   for (JobRun* run : sending) {
     for (const uint64_t id : run->flows) {
+      if (flows_[id].idle) continue;
       for (const auto& [link, load] : LoadPerRate(flows_[id])) coefficient[run][link] += load;
     }
   }
@@ -78,6 +79,7 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
   for (JobRun* run : sending) {
     for (const uint64_t id : run->flows) {
       Flow& flow = flows_[id];
+      if (flow.idle) continue;
       flow.rate = rates[run] * run->job.efficiency;
       flow.queued.clear();
       for (const auto& [port, weight] : flow.weights) {

@@ -48,6 +48,17 @@ std::pair<int, int> Cheapest(const float (&costs)[7][3]) {
   return best;
 }
 
+/// Version 3 knows nothing of registered buffers.
+template <typename Tuner>
+int AskTuner(const Tuner& tuner, void* context, size_t bytes, float (&costs)[7][3], int* channels) {
+  auto** table = reinterpret_cast<float**>(costs);
+  if constexpr (std::is_same_v<Tuner, nccl::TunerV3>) {
+    return tuner.get_coll_info(context, nccl::kAllReduce, bytes, 1, table, 7, 3, channels);
+  } else {
+    return tuner.get_coll_info(context, nccl::kAllReduce, bytes, 1, table, 7, 3, 0, channels);
+  }
+}
+
 template <typename Tuner>
 void DriveTuner(const Tuner& tuner) {
   EXPECT_STREQ(tuner.name, "Weft");
@@ -66,9 +77,7 @@ void DriveTuner(const Tuner& tuner) {
       for (int p = 0; p < 3; ++p) costs[a][p] = a == 4 ? nccl::kCostIgnore : a == 1 && p == 1 ? 5.0f : 50.0f;
     }
     int channels = 0;
-    EXPECT_EQ(tuner.get_coll_info(context, nccl::kAllReduce, c.bytes, 1, reinterpret_cast<float**>(costs), 7, 3, 0,
-                                  &channels),
-              nccl::kSuccess);
+    EXPECT_EQ(AskTuner(tuner, context, c.bytes, costs, &channels), nccl::kSuccess);
     EXPECT_EQ(Cheapest(costs), c.choice) << c.bytes;
     EXPECT_EQ(costs[4][2], nccl::kCostIgnore);
     EXPECT_EQ(channels, c.channels);
@@ -103,6 +112,35 @@ TEST_F(FacesTest, EveryTunerVersionEditsTheCostsOfWhatNcclOffers) {
   EXPECT_EQ(communicator(2).decision_digest.load(), communicator(3).decision_digest.load());
   EXPECT_EQ(communicator(1).table_digest.load(), communicator(0).table_digest.load());
   EndTuner(oldest, first);
+}
+
+TEST_F(FacesTest, Version3OfTheTunerIsVersion4WithoutRegisteredBuffers) {
+  Set("WEFT_COLLECTIVES", "1;4x4:allreduce:0-4096:tree:ll:0;4x4:allreduce:4097-1048576:ring:simple:2;"
+                          "*:allreduce:0-:nvls:simple:16");
+  DriveTuner(Load().Get<nccl::TunerV3>("ncclTunerPlugin_v3"));
+}
+
+TEST_F(FacesTest, Version2OfTheTunerNamesOnlyWhatNccl221HasForCertain) {
+  Set("WEFT_COLLECTIVES", "1;*:allreduce:0-4096:tree:ll:0;*:allreduce:4097-65536:ring:ll128:4;"
+                          "*:allreduce:65537-1048576:nvls:simple:16;*:allgather:0-:tree:simple:2");
+  const auto& tuner = Load().Get<nccl::TunerV2>("ncclTunerPlugin_v2");
+  void* context = InitTuner(tuner, nullptr);
+  const auto ask = [&](int function, size_t bytes, int nvls) {
+    std::pair<int, int> choice{-1, -1};  // NCCL's own
+    int channels = 0;
+    EXPECT_EQ(tuner.get_coll_info(context, function, bytes, 0, nvls, 1, &choice.first, &choice.second, &channels),
+              nccl::kSuccess);
+    return choice;
+  };
+  const std::pair none{-1, -1};
+  EXPECT_EQ(ask(nccl::kAllReduce, 1024, 0), (std::pair{0, 0}));
+  EXPECT_EQ(ask(nccl::kAllReduce, 8192, 0), none) << "whether links carry LL128 is not said";
+  EXPECT_EQ(ask(nccl::kAllReduce, 100'000, 0), none);
+  EXPECT_EQ(ask(nccl::kAllReduce, 100'000, 1), (std::pair{4, 2}));
+  EXPECT_EQ(ask(nccl::kAllGather, 1024, 1), none) << "no tree gathers";
+  EXPECT_EQ(ask(nccl::kAllReduce, 1 << 30, 1), none);
+  EndTuner(tuner, context);
+  EndTuner(tuner, nullptr);
 }
 
 TEST_F(FacesTest, TheUsersNcclAlgoWinsOverTheTableAndIsSaid) {

@@ -311,7 +311,8 @@ TEST(Plugin, ExportsItsTablesAndNothingElse) {
   EXPECT_EQ(names, (std::set<std::string>{
                        "ncclEnvPlugin_v1", "ncclEnvPlugin_v2", "ncclNetPlugin_v10", "ncclNetPlugin_v11",
                        "ncclNetPlugin_v12", "ncclNetPlugin_v7", "ncclNetPlugin_v8", "ncclNetPlugin_v9",
-                       "ncclProfiler_v4", "ncclProfiler_v5", "ncclProfiler_v6", "ncclTunerPlugin_v4",
+                       "ncclProfiler_v1", "ncclProfiler_v2", "ncclProfiler_v3", "ncclProfiler_v4", "ncclProfiler_v5",
+                       "ncclProfiler_v6", "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4",
                        "ncclTunerPlugin_v5", "ncclTunerPlugin_v6"}));
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <memory>
 #include <string_view>
 
 namespace weft::net {
@@ -95,24 +97,46 @@ uint64_t ElementBytes(const char* datatype) {
   return name.ends_with("16") ? 2 : 1;
 }
 
+uint64_t ElementBytes(uint8_t datatype) {
+  static constexpr uint8_t kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};  // ncclInt8 to ncclBfloat16
+  return datatype < std::size(kBytes) ? kBytes[datatype] : 1;
+}
+
 Profiler::Context* Profiler::Open(const CommunicatorIdentity& identity, int* mask) {
-  auto context = std::make_unique<Context>(Context{this, observer_.Open(identity)});
+  std::unique_ptr<Context> context(OpenUnnamed(mask));
+  Name(*context, identity);
+  return context.release();
+}
+
+Profiler::Context* Profiler::OpenUnnamed(int* mask) {
+  auto context = std::make_unique<Context>(this, nullptr);
   const std::lock_guard lock(mutex_);
-  if (context->slot) open_.push_back(context->slot);
   ++contexts_;
   mask_ = mask;
   SetLevel(level_);
   return context.release();
 }
 
+void Profiler::Name(Context& context, const CommunicatorIdentity& identity) {
+  if (context.slot.load(std::memory_order_acquire) != nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (context.slot.load(std::memory_order_relaxed) != nullptr) return;
+  abi::CommunicatorSlot* slot = observer_.Open(identity);
+  if (slot == nullptr) return;
+  open_.push_back(slot);
+  slot->profile.store(static_cast<uint32_t>(level_), std::memory_order_relaxed);
+  context.slot.store(slot, std::memory_order_release);
+}
+
 void Profiler::Close(Context* context) {
   const std::unique_ptr<Context> owned(context);
+  abi::CommunicatorSlot* slot = owned->slot.load(std::memory_order_acquire);
   const std::lock_guard lock(mutex_);
-  std::erase(open_, owned->slot);
+  std::erase(open_, slot);
   if (--contexts_ == 0) mask_ = nullptr;
   // Its events hold the slot's address, which stays mapped; what is still alive counts into a closed slot or its next
   // owner's, which the agent's differences bear.
-  observer_.Close(owned->slot);
+  if (slot != nullptr) observer_.Close(slot);
 }
 
 void Profiler::SetLevel(abi::ProfileLevel level) {
@@ -125,7 +149,7 @@ void Profiler::SetLevel(abi::ProfileLevel level) {
 }
 
 uint64_t Profiler::Start(const Context& context, const EventStart& start, uint64_t now) {
-  if (!context.slot) return 0;
+  if (context.slot.load(std::memory_order_acquire) == nullptr) return 0;
   switch (start.type) {
     case nccl::kEventColl:
     case nccl::kEventP2p: return StartOperation(context, start, now);
@@ -137,7 +161,8 @@ uint64_t Profiler::Start(const Context& context, const EventStart& start, uint64
 }
 
 uint64_t Profiler::StartOperation(const Context& context, const EventStart& start, uint64_t now) {
-  abi::OperationCounters& counters = context.slot->operations[static_cast<uint32_t>(start.operation)];
+  abi::CommunicatorSlot* slot = context.slot.load(std::memory_order_relaxed);
+  abi::OperationCounters& counters = slot->operations[static_cast<uint32_t>(start.operation)];
   // Of point-to-point operations NCCL keeps no number; ours is their count.
   const uint64_t before = counters.started.fetch_add(1, std::memory_order_relaxed);
   const bool numbered = start.operation != abi::Operation::kPointToPoint;
@@ -146,12 +171,12 @@ uint64_t Profiler::StartOperation(const Context& context, const EventStart& star
   counters.last_started_ns.store(now, std::memory_order_relaxed);
   Event* event = pool_.Take(EventKind::kOperation);
   if (!event) {
-    Count(context.slot->events_dropped);
+    Count(slot->events_dropped);
     // Nobody will see its end; left open, it would make the rank look hung for ever.
     Count(counters.finished);
     return 0;
   }
-  event->slot = context.slot;
+  event->slot = slot;
   event->start_ns = now;
   event->operation = start.operation;
   event->sequence = sequence;
@@ -171,10 +196,10 @@ uint64_t Profiler::StartChild(const Context& context, const EventStart& start, E
   Event* event = pool_.Take(kind);
   if (!event) {
     if (parent) EventPool::RemoveChild(parent);
-    Count(context.slot->events_dropped);
+    Count(context.slot.load(std::memory_order_relaxed)->events_dropped);
     return 0;
   }
-  event->slot = context.slot;
+  event->slot = context.slot.load(std::memory_order_relaxed);
   event->start_ns = event->since_ns = now;
   event->parent = parent ? start.parent : 0;
   event->peer = start.peer;

@@ -10,6 +10,7 @@
 // into the policy segment as long as its lease lasts.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -46,6 +47,8 @@ uint32_t AlgorithmOf(const char* name);
 uint32_t ProtocolOf(const char* name);
 /// Bytes of an element of NCCL's type, by its name; 1 if unknown.
 uint64_t ElementBytes(const char* datatype);
+/// By its number, as version 1 of the interface has it.
+uint64_t ElementBytes(uint8_t datatype);
 
 class Profiler final : public BackgroundTask {
  public:
@@ -59,11 +62,16 @@ class Profiler final : public BackgroundTask {
   /// What NCCL holds as a communicator's context.
   struct Context {
     Profiler* profiler;
-    abi::CommunicatorSlot* slot;  ///< may be nullptr: all slots are taken
+    /// nullptr: all slots are taken, or the communicator is not named yet.
+    std::atomic<abi::CommunicatorSlot*> slot;
   };
 
   /// `mask` is NCCL's and outlives every context. Threads: any.
   Context* Open(const CommunicatorIdentity& identity, int* mask);
+  /// Of versions 1 to 3, which name a communicator with its events only: Name() is to follow.
+  Context* OpenUnnamed(int* mask);
+  /// Gives a context of OpenUnnamed() its slot; nothing where it has one. Threads: any.
+  void Name(Context& context, const CommunicatorIdentity& identity);
   void Close(Context* context);
 
   /// The handle of a new event, or 0: of no interest, or no room. Threads: any.
@@ -96,8 +104,12 @@ class Profiler final : public BackgroundTask {
   std::vector<abi::CommunicatorSlot*> open_;
 };
 
-/// The faces, for the tables of profiler_v4.cc to profiler_v6.cc.
+/// The faces, for the tables of profiler_v1.cc to profiler_v6.cc.
 int OpenProfiler(void** context, int* mask, const CommunicatorIdentity& identity, nccl::Logger logger);
+/// Versions 1 to 3, which name no communicator and bring no logger.
+int OpenUnnamedProfiler(void** context, int* mask);
+/// Says whose events are to come, before the first operation's start. Nothing without a context.
+void NameCommunicator(void* context, const CommunicatorIdentity& identity);
 int StartProfilerEvent(void* context, void** event, const EventStart& start);
 int StopProfilerEvent(void* event);
 int RecordProfilerState(void* event, int state, nccl::ProfilerStateArgumentsV4* arguments);

@@ -24,6 +24,20 @@ int OpenProfiler(void** context, int* mask, const CommunicatorIdentity& identity
   return nccl::kSuccess;
 }
 
+int OpenUnnamedProfiler(void** context, int* mask) {
+  if (!context || !mask) return nccl::kInvalidArgument;
+  *context = nullptr;
+  Process& process = Process::Acquire(0, nullptr, false);
+  *context = process.profiler().OpenUnnamed(mask);
+  return nccl::kSuccess;
+}
+
+void NameCommunicator(void* context, const CommunicatorIdentity& identity) {
+  if (!context) return;
+  auto& opened = *static_cast<Profiler::Context*>(context);
+  opened.profiler->Name(opened, identity);
+}
+
 int StartProfilerEvent(void* context, void** event, const EventStart& start) {
   if (!event) return nccl::kSuccess;
   *event = nullptr;

@@ -204,6 +204,30 @@ int TuneCollective(void* context, int function, size_t bytes, int, float** costs
   return nccl::kSuccess;
 }
 
+int TuneWithoutCosts(void* context, int function, size_t bytes, const OfferedV2& offered, int* algorithm, int* protocol,
+                     int* channels) {
+  if (!context || !algorithm || !protocol) return nccl::kSuccess;
+  // As the cost table of a later release would come: tree and ring with LL and Simple, the others with Simple only.
+  constexpr int kLl = 0, kSimple = 2, kAlgorithmsV2 = 6;
+  constexpr int kTree = 0, kRing = 1, kCollnetDirect = 2, kCollnetChain = 3, kNvls = 4, kNvlsTree = 5;
+  float costs[kAlgorithmsV2][nccl::kProtocols];
+  for (auto& row : costs) {
+    for (float& cost : row) cost = nccl::kCostIgnore;
+  }
+  const bool reduces_all = function == nccl::kAllReduce;
+  costs[kRing][kLl] = costs[kRing][kSimple] = 1;
+  if (reduces_all) costs[kTree][kLl] = costs[kTree][kSimple] = 1;
+  if (reduces_all && offered.collnet) costs[kCollnetDirect][kSimple] = costs[kCollnetChain][kSimple] = 1;
+  if (reduces_all && offered.nvls) costs[kNvls][kSimple] = costs[kNvlsTree][kSimple] = 1;
+  static_cast<Tuner*>(context)->Choose(function, bytes, {&costs[0][0], kAlgorithmsV2, nccl::kProtocols}, channels);
+  for (int a = 0; a < kAlgorithmsV2; ++a) {
+    for (int p = 0; p < nccl::kProtocols; ++p) {
+      if (costs[a][p] == 0) *algorithm = a, *protocol = p;
+    }
+  }
+  return nccl::kSuccess;
+}
+
 int CloseTuner(void* context) {
   if (!context) return nccl::kSuccess;
   const std::unique_ptr<Tuner> tuner(static_cast<Tuner*>(context));

@@ -73,12 +73,21 @@ class Tuner {
 /// A communicator on one node keeps its constants: the rows for one node are not touched, and it uses no network.
 void AdaptConstants(const FabricFactors& fabric, nccl::TunerConstants* constants);
 
-/// The faces, for the tables of tuner_v4.cc to tuner_v6.cc, in the shape of version 5. `context` is a Tuner.
+/// The faces, for the tables of tuner_v3.cc to tuner_v6.cc, in the shape of version 5. `context` is a Tuner.
 /// `constants` may be nullptr.
 int OpenTuner(void** context, uint64_t comm_id, size_t ranks, size_t nodes, nccl::Logger logger,
               nccl::NvlDomainInfo* domains, nccl::TunerConstants* constants);
 int TuneCollective(void* context, int function, size_t bytes, int pipelined_operations, float** costs, int algorithms,
                    int protocols, int registered, int* channels);
 int CloseTuner(void* context);
+
+/// What version 2 says of a communicator.
+struct OfferedV2 {
+  bool collnet = false, nvls = false;
+};
+/// Version 2: writes `*algorithm`, `*protocol` and `*channels` where an entry names a combination that NCCL 2.21 has for certain
+/// with those flags. LL128 is none of them: whether the links carry it is not said, and where they don't data would be wrong.
+int TuneWithoutCosts(void* context, int function, size_t bytes, const OfferedV2& offered, int* algorithm, int* protocol,
+                     int* channels);
 
 }  // namespace weft::net

@@ -11,7 +11,7 @@ between them though they share the GPU: a test means, not a way to train. What i
 
 usage: nccl_test.py [--library FILE] [--ranks 2,4,8] [--rounds N] [--bytes LIST] [--text FILE] [--steps N]
 
-Needs PyTorch with CUDA and NCCL 2.27 or later (the tuner face from 2.24, the profiler face from 2.27). Exit status: 0 all
+Needs PyTorch with CUDA and NCCL 2.23 or later (the profiler face). Exit status: 0 all
 was right, 1 something was not, 77 no GPU or no PyTorch.
 """
 import argparse

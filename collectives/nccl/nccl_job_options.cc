@@ -1,0 +1,84 @@
+// What the command line of weft-nccl-job says, and who is in which group.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "collectives/nccl/nccl_job.h"
+#include "common/parse_units.h"
+
+namespace weft::collectives {
+
+Result<NcclStep> ParseNcclStep(const std::string& text) {
+  constexpr std::pair<const char*, NcclGroup> kGroups[] = {
+      {"world", NcclGroup::kWorld}, {"tp", NcclGroup::kTensor}, {"dp", NcclGroup::kData}, {"pp", NcclGroup::kPipeline}};
+  constexpr std::pair<const char*, NcclCall> kCalls[] = {
+      {"allreduce", NcclCall::kAllReduce}, {"allgather", NcclCall::kAllGather}, {"reducescatter", NcclCall::kReduceScatter},
+      {"broadcast", NcclCall::kBroadcast}, {"reduce", NcclCall::kReduce},       {"alltoall", NcclCall::kAllToAll},
+      {"sendrecv", NcclCall::kNextStage}};
+  const size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals), value = equals == std::string::npos ? "" : text.substr(equals + 1);
+  const auto wrong = [&](const std::string& what) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--step \"{}\": {}; expected compute=TIME or GROUP.CALL=BYTES with a group of world, tp, dp, pp and a "
+                            "call of allreduce, allgather, reducescatter, broadcast, reduce, alltoall, sendrecv", text, what));
+  };
+  NcclStep step;
+  if (name == "compute") {
+    const auto time = ParseDuration(value);
+    if (!time) return wrong(time.error().message());
+    step.compute = *time;
+    return step;
+  }
+  const size_t dot = name.find('.');
+  const std::string group = name.substr(0, dot), call = dot == std::string::npos ? "" : name.substr(dot + 1);
+  const auto* found_group = std::find_if(std::begin(kGroups), std::end(kGroups), [&](const auto& g) { return group == g.first; });
+  const auto* found_call = std::find_if(std::begin(kCalls), std::end(kCalls), [&](const auto& c) { return call == c.first; });
+  if (found_group == std::end(kGroups)) return wrong(fmt::format("no group \"{}\"", group));
+  if (found_call == std::end(kCalls)) return wrong(fmt::format("no call \"{}\"", call));
+  const auto bytes = ParseBytes(value);
+  if (!bytes) return wrong(bytes.error().message());
+  step.group = found_group->second;
+  step.call = found_call->second;
+  step.bytes = *bytes;
+  return step;
+}
+
+Result<NcclDelay> ParseNcclDelay(const std::string& text) {
+  const auto wrong = [&] {
+    return Fail(Code::kInvalidArgument, fmt::format("--delay \"{}\": expected RANK:CALL:TIME, as in 2:50:1s", text));
+  };
+  const size_t first = text.find(':'), second = text.find(':', first == std::string::npos ? first : first + 1);
+  if (second == std::string::npos) return wrong();
+  NcclDelay delay;
+  try {
+    delay.rank = std::stoi(text.substr(0, first));
+    delay.call = std::stoll(text.substr(first + 1, second - first - 1));
+  } catch (const std::exception&) {
+    return wrong();
+  }
+  const auto time = ParseDuration(text.substr(second + 1));
+  if (!time || delay.rank < 0 || delay.call < 1) return wrong();
+  delay.time = *time;
+  return delay;
+}
+
+std::vector<std::vector<int>> RanksOfGroups(NcclGroup group, int world, int tensor, int pipeline) {
+  const int data = world / (tensor * pipeline);
+  std::map<int, std::vector<int>> groups;
+  for (int rank = 0; rank < world; ++rank) {
+    const int t = rank % tensor, d = rank / tensor % data, p = rank / (tensor * data);
+    const int index = group == NcclGroup::kWorld    ? 0
+                      : group == NcclGroup::kTensor ? p * data + d
+                      : group == NcclGroup::kData   ? p * tensor + t
+                                                    : d * tensor + t;
+    groups[index].push_back(rank);
+  }
+  std::vector<std::vector<int>> found;
+  for (auto& [index, ranks] : groups) found.push_back(std::move(ranks));
+  return found;
+}
+
+}  // namespace weft::collectives

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Collectives under NCCL over the plugin, every element of every result checked by the job.
+
+usage: data_test.py [--all] VERSION=LIBRARY=KERNELS ...
+
+Without --all a cut through the whole: each algorithm with each protocol that it has, each type and each reduction, 2 to 8
+ranks. With it, all of them together, 8 B to 64 MiB: an hour and more.
+"""
+import itertools
+import sys
+
+from nccl_run import clean_up, releases
+from processes import run_test
+
+CALLS = {"allreduce": ("Ring", "Tree"), "allgather": ("Ring", "PAT"), "reducescatter": ("Ring", "PAT"), "broadcast": ("Ring",),
+         "reduce": ("Ring",)}
+PROTOCOLS = ("LL", "LL128", "Simple")
+TYPES = ("int8", "int64", "fp16", "bf16", "fp32", "fp64", "uint32")
+SIZES = ("8B", "4000B", "64KiB", "1MiB", "5000000B")
+SIZES_ALL = ("8B", "256B", "4000B", "64KiB", "1MiB", "5000000B", "64MiB")
+REDUCTIONS = ("sum", "prod", "max", "min", "avg")
+
+
+def run(nccl, ranks, calls, algorithm, protocol, data_type, sizes, reduction="sum"):
+    steps = [word for call in calls for size in sizes for word in ("--step", f"world.{call}={size}")]
+    settings = {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol} if algorithm else {}
+    done = nccl.run(ranks, [*steps, "--iterations", "3", "--type", data_type, "--op", reduction], settings, timeout_s=600)
+    what = f"{nccl}, {ranks} ranks, {'/'.join(calls)} {algorithm}/{protocol} {data_type} {reduction}"
+    done.check_ok(what)
+    print(f"ok {what}: {done.summary()['elements_checked']} elements on rank 0, {done.seconds:.1f} s", flush=True)
+
+
+def protocols_of(algorithm):
+    return ("Simple",) if algorithm == "PAT" else PROTOCOLS
+
+
+def cut(nccl):
+    ranks, types = itertools.cycle((2, 3, 4, 8)), itertools.cycle(TYPES)
+    for call, algorithms in CALLS.items():
+        for algorithm in algorithms:
+            for protocol in protocols_of(algorithm):
+                run(nccl, next(ranks), [call], algorithm, protocol, next(types), SIZES)
+    for reduction in REDUCTIONS[1:]:
+        for data_type in ("int32", "fp32", "bf16"):
+            run(nccl, 2, ["allreduce", "reducescatter", "reduce"], "", "", data_type, ("64KiB",), reduction)
+    for world in (2, 3, 8):
+        run(nccl, world, ["alltoall", "sendrecv"], "", "", "fp32", SIZES)
+
+
+def everything(nccl):
+    for (call, algorithms), data_type, ranks in itertools.product(CALLS.items(), TYPES, (2, 3, 4, 5, 6, 7, 8)):
+        for algorithm in algorithms:
+            for protocol in protocols_of(algorithm):
+                run(nccl, ranks, [call], algorithm, protocol, data_type, SIZES_ALL)
+    for data_type, ranks in itertools.product(TYPES, (2, 3, 4, 5, 6, 7, 8)):
+        run(nccl, ranks, ["alltoall", "sendrecv"], "", "", data_type, SIZES_ALL)
+
+
+def main():
+    for nccl in releases():
+        (everything if "--all" in sys.argv else cut)(nccl)
+    clean_up()
+    return 0
+
+
+if __name__ == "__main__":
+    run_test(main)

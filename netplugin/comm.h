@@ -63,6 +63,10 @@ class Comm {
   /// the sender's rank; `mhandle` is what RegMr() gave for memory that holds `data`.
   virtual int Isend(const void*, uint64_t, int /*tag*/, void* /*mhandle*/, Request**) { return nccl::kInvalidUsage; }
   virtual int Irecv(void*, uint64_t, int /*tag*/, void* /*mhandle*/, Request**) { return nccl::kInvalidUsage; }
+  /// Irecv() into memory that is polled while it is written: its bytes must appear in order.
+  virtual int IrecvPolled(void* data, uint64_t size, int tag, void* mhandle, Request** request) {
+    return Irecv(data, size, tag, mhandle, request);
+  }
   /// Contract of irecv() of 1 to kMaxRecvs buffers: each takes the next message of its tag.
   virtual int IrecvGroup(int /*n*/, void** /*data*/, const uint64_t* /*sizes*/, const int* /*tags*/,
                          void** /*mhandles*/, Request**) {

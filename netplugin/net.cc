@@ -218,17 +218,29 @@ int SendBytes(void* send_comm, void* data, uint64_t size, int tag, void* mhandle
   return result;
 }
 
-int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request) {
+namespace {
+
+template <int (Comm::*kReceive)(void*, uint64_t, int, void*, Request**)>
+int ReceiveOne(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request) {
   if (!recv_comm || !request || n != 1 || !data || (!data[0] && size > 0)) return nccl::kInvalidArgument;
   auto& comm = *static_cast<Comm*>(recv_comm);
   *request = nullptr;
   if (GivenUp(comm)) return nccl::kRemoteError;
   Request* made = nullptr;
-  const int result =
-      comm.Irecv(data[0], size, tags ? tags[0] : 0, mhandles ? mhandles[0] : nullptr, &made);
+  const int result = (comm.*kReceive)(data[0], size, tags ? tags[0] : 0, mhandles ? mhandles[0] : nullptr, &made);
   if (made) comm.in_flight.Posted(size);
   *request = made;
   return result;
+}
+
+}  // namespace
+
+int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request) {
+  return ReceiveOne<&Comm::Irecv>(recv_comm, n, data, size, tags, mhandles, request);
+}
+
+int ReceivePolled(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request) {
+  return ReceiveOne<&Comm::IrecvPolled>(recv_comm, n, data, size, tags, mhandles, request);
 }
 
 int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, const int* tags, void** mhandles,

@@ -42,6 +42,8 @@ int DeregMr(void* comm, void* mhandle);
 int SendBytes(void* send_comm, void* data, uint64_t size, int tag, void* mhandle, void** request);
 /// One buffer. `tags` and `mhandles` may be nullptr, as may the handle of an empty buffer.
 int ReceiveBytes(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request);
+/// Into memory that the GPU polls for flags (protocols LL and LL128).
+int ReceivePolled(void* recv_comm, int n, void** data, uint64_t size, const int* tags, void** mhandles, void** request);
 /// 1 to kMaxRecvs buffers; likewise.
 int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, const int* tags, void** mhandles,
                  void** request);

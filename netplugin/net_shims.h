@@ -23,6 +23,9 @@ int Group(void* comm, int n, void** data, const Size* sizes, const int* tags, vo
   return ReceiveGroup(comm, n, data, wide, tags, mhandles, request);
 }
 
+/// What NCCL posts for a step of protocol LL128 unless NCCL_LL128_BUFFSIZE is set. Versions before 9 tell it by nothing else.
+inline constexpr uint64_t kLl128StepBytes = 614'400;
+
 /// NCCL 2.20 to 2.23: int sizes.
 struct V8 {
   static int Init(nccl::Logger logger) { return net::Init(8, logger); }
@@ -41,7 +44,9 @@ struct V8 {
   static int Receive(void* comm, int n, void** data, int* sizes, int* tags, void** mhandles, void** request) {
     if (n > 1) [[unlikely]] return Group(comm, n, data, sizes, tags, mhandles, request);
     if (!sizes || sizes[0] < 0) return nccl::kInvalidArgument;
-    return ReceiveBytes(comm, n, data, static_cast<uint64_t>(sizes[0]), tags, mhandles, request);
+    const auto size = static_cast<uint64_t>(sizes[0]);
+    if (size == kLl128StepBytes) [[unlikely]] return ReceivePolled(comm, n, data, size, tags, mhandles, request);
+    return ReceiveBytes(comm, n, data, size, tags, mhandles, request);
   }
 };
 
@@ -65,6 +70,8 @@ struct V9 : V8 {
   static int Receive(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void** request) {
     if (n > 1) [[unlikely]] return Group(comm, n, data, sizes, tags, mhandles, request);
     if (!sizes) return nccl::kInvalidArgument;
+    const bool polled = request && reinterpret_cast<uintptr_t>(*request) == nccl::kHintOptionalRecvCompletion;
+    if (polled) [[unlikely]] return ReceivePolled(comm, n, data, sizes[0], tags, mhandles, request);
     return ReceiveBytes(comm, n, data, sizes[0], tags, mhandles, request);
   }
 };

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "netplugin/copy_in_order.h"
 #include "netplugin/listener.h"
 #include "netplugin/log.h"
 
@@ -40,13 +41,13 @@ RecvComm::~RecvComm() {
 
 /// That the peer has gone is told by test: ranks that leave with requests in flight, each in its own time, may post and
 /// close without an error, as over NCCL's own transports.
-int RecvComm::Receive(void* data, uint64_t size, int32_t tag, Request** request) {
+int RecvComm::Receive(void* data, uint64_t size, int32_t tag, Request** request, bool polled) {
   *request = nullptr;
   RecvRequest& slot = requests_[next_ % nccl::kMaxRequests];
   if (error_ != nccl::kSuccess && (error_ != nccl::kRemoteError || slot.taken)) [[unlikely]] return error_;
   if (!slot.taken) {
     if (tag != tag_) [[unlikely]] NoteTag(tag);
-    slot.parts[0].Post(data, size, tag);
+    slot.parts[0].Post(data, size, tag, polled);
     slot.count = 1;
     Take(slot, size);
     *request = &slot;
@@ -204,7 +205,11 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
   lane.part = part;
   lane.to = part->data + header.offset;
   const uint64_t staged = std::min<uint64_t>(header.length, lane.end - lane.begin);
-  if (staged > 0) std::memcpy(lane.to, &lane.stage[lane.begin], staged);
+  if (part->polled) [[unlikely]] {
+    CopyInOrder(lane.to, &lane.stage[lane.begin], staged);
+  } else if (staged > 0) {
+    std::memcpy(lane.to, &lane.stage[lane.begin], staged);
+  }
   lane.begin += static_cast<uint32_t>(staged);
   lane.padding = header.padding;
   lane.to += staged;
@@ -316,7 +321,11 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   // The last chunk's length is the best guess at the next one's.
   uint64_t asked = (lane.header.length <= kStagedChunk ? kStageBytes : kStageRead) - lane.end;
   ssize_t got;
-  if (lane.in_payload) {
+  const bool in_order = lane.in_payload && lane.part->polled;
+  if (in_order) [[unlikely]] {
+    asked = kStageBytes - lane.end;
+    got = recv(lane.fd, &lane.stage[lane.end], asked, MSG_DONTWAIT);
+  } else if (lane.in_payload) {
     if (lane.left >= kLongPayload) asked = lane.padding + sizeof(ChunkHeader);
     iovec parts[2] = {{lane.to, lane.left}, {&lane.stage[lane.end], asked}};
     asked += lane.left;
@@ -349,6 +358,11 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   if (metering_) NoteRead(lane, bytes, drained);
   Bump(recorder_.lane(Index(lane)).bytes, bytes);
   const uint64_t payload = lane.in_payload ? std::min(bytes, lane.left) : 0;
+  if (in_order) [[unlikely]] {  // nothing else is staged within a payload
+    CopyInOrder(lane.to, lane.stage.get(), payload);
+    lane.begin = static_cast<uint32_t>(payload);
+    lane.end += static_cast<uint32_t>(payload);
+  }
   lane.to += payload;
   lane.left -= payload;
   lane.end += static_cast<uint32_t>(bytes - payload);

@@ -3,7 +3,8 @@
 // The n-th message goes to the n-th receive until receives are grouped or their tags differ (tag_matcher.h).
 //
 // Reading is arranged so that a steady stream costs one system call per wake-up: the rest of a payload goes straight to
-// its buffer and what follows it, at least the next header, to the lane's small stage.
+// its buffer and what follows it, at least the next header, to the lane's small stage. What is polled while it is written goes
+// through the stage too, and from there in order (copy_in_order.h).
 //
 // The kernel acknowledges a short message in the call that reads it, which costs the reader as much as the read. While
 // chunks are short the lane asks it to let acknowledgements wait for a full segment, or 40 ms. The sender's kernel counts
@@ -42,9 +43,12 @@ class RecvComm final : public Comm, public BackgroundTask {
   uint64_t flow() const { return flow_; }
 
   /// irecv of one buffer: `*request` stays nullptr when the pool is full. IrecvGroup() likewise.
-  int Receive(void* data, uint64_t size, int32_t tag, Request** request);
+  int Receive(void* data, uint64_t size, int32_t tag, Request** request, bool polled = false);
   int Irecv(void* data, uint64_t size, int tag, void*, Request** request) override {
     return Receive(data, size, tag, request);
+  }
+  int IrecvPolled(void* data, uint64_t size, int tag, void*, Request** request) override {
+    return Receive(data, size, tag, request, true);
   }
   int IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, void**, Request** request) override;
   int Test(Request* request, int* done, int* size) override;

@@ -20,13 +20,15 @@ struct RecvPart {
   uint32_t sequence = 0;  ///< of the message
   int32_t tag = 0;
   bool started = false;   ///< total and sequence are known
+  bool polled = false;    ///< its bytes must appear in order (copy_in_order.h)
   RecvRequest* owner = nullptr;
 
   /// Ready for another message.
-  void Post(void* to, uint64_t bytes, int32_t of_tag) {
+  void Post(void* to, uint64_t bytes, int32_t of_tag, bool is_polled = false) {
     data = static_cast<char*>(to);
     size = bytes;
     tag = of_tag;
+    polled = is_polled;
     assigned = received = total = 0;
     started = false;
   }

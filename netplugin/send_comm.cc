@@ -133,7 +133,20 @@ void SendComm::Push(Lane& lane, const Chunk& chunk) {
 /// The largest chunk. Until a policy names lanes there is one, and nothing to deal: long chunks are read in fewer calls.
 uint32_t SendComm::ChunkBytes() const {
   const bool dealing = applied_.lanes[0].source_port != 0;
-  return dealing ? services_.environment.chunk_bytes : std::max(kLoneLaneChunk, services_.environment.chunk_bytes);
+  const uint32_t largest = dealing ? services_.environment.chunk_bytes : std::max(kLoneLaneChunk, services_.environment.chunk_bytes);
+  return largest < kCutBytes ? largest : largest / kCutBytes * kCutBytes;
+}
+
+/// What a lane gets of a message at its turn. Whoever waits for a message waits for its slowest part: each lane gets its share of
+/// every one, in one piece, as pieces of equal length can't come in the ratio of the weights. Cut between lines of protocol
+/// LL128, as each holds the flag that says that it is there.
+uint64_t SendComm::PartOf(const SendRequest& request, const Lane& lane) const {
+  double weights = 0;
+  for (uint32_t i = 0; i < weighted_count_; ++i) weights += lanes_[weighted_[i]].weight;
+  const double lines = static_cast<double>(request.size) * lane.weight / weights / kCutBytes;
+  const uint64_t part = std::max<uint64_t>(kLeastPart, static_cast<uint64_t>(lines + 0.5) * kCutBytes);
+  const uint64_t left = request.size - request.dealt;
+  return left < part + kLeastPart / 2 ? left : part;  // a rest that is not worth a chunk goes along
 }
 
 /// Gives bytes to lanes in the order of their weights, strictly: when the lane whose turn it is has a full queue, the
@@ -145,10 +158,7 @@ void SendComm::Deal() {
     SendRequest& request = requests_[deal_ % nccl::kMaxRequests];
     Lane& lane = *NextLane();
     if (lane.queued == kQueue) return;
-    // Whoever waits for a message waits for its slowest part: each lane gets its share of every one.
-    const uint64_t lines = (request.size + kParts * kLineBytes - 1) / (kParts * kLineBytes);
-    const uint64_t share = std::max<uint64_t>(kLeastPart, lines * kLineBytes);
-    const uint64_t part = weighted_count_ > 1 ? share : largest;
+    const uint64_t part = weighted_count_ > 1 ? PartOf(request, lane) : largest;
     const auto length = static_cast<uint32_t>(std::min({uint64_t{largest}, part, request.size - request.dealt}));
     const auto padding = static_cast<uint16_t>(-length % kLineBytes);
     Push(lane, {{kChunkMagic, request.flags, tos, padding, request.sequence, length, request.dealt, request.size, request.tag, 0},

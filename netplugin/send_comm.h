@@ -52,8 +52,8 @@ class SendComm final : public Comm, public BackgroundTask {
   static constexpr uint32_t kQueue = 8;  // chunks that one system call may carry
   static constexpr uint32_t kEagerBytes = 1024;         // payload that is copied behind its header
   static constexpr uint32_t kLoneLaneChunk = 1 << 20;   // of a flow without a policy, at least
+  static constexpr uint32_t kCutBytes = 128;           // messages are cut at multiples of it
   static constexpr uint32_t kLeastPart = 8192;          // of a message that several lanes carry
-  static constexpr uint32_t kParts = 8;                 // of it, at least, if it has so many of these
   static constexpr uint64_t kOpenTimeoutNs = 5'000'000'000;
 
   struct SendRequest : Request {
@@ -110,6 +110,7 @@ class SendComm final : public Comm, public BackgroundTask {
   // send_comm.cc: data thread.
   void Progress();
   uint32_t ChunkBytes() const;
+  uint64_t PartOf(const SendRequest& request, const Lane& lane) const;
   void Deal();
   Lane* NextLane();
   void Push(Lane& lane, const Chunk& chunk);

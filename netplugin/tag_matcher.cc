@@ -6,6 +6,8 @@
 #include <cstring>
 #include <new>
 
+#include "netplugin/copy_in_order.h"
+
 namespace weft::net {
 
 TagMatcher::TagMatcher(int64_t tag, uint32_t posted, uint32_t next) : next_(next) {
@@ -90,7 +92,11 @@ RecvPart* TagMatcher::Complete(RecvPart* part) {
   early.complete = true;
   RecvPart* target = early.target;
   if (!target) return nullptr;
-  if (part->total > 0) std::memcpy(target->data, part->data, part->total);
+  if (target->polled) {
+    CopyInOrder(target->data, part->data, part->total);
+  } else if (part->total > 0) {
+    std::memcpy(target->data, part->data, part->total);
+  }
   target->received = target->assigned = part->total;
   early_bytes_ -= part->total + sizeof(Early);
   early_.erase(found);

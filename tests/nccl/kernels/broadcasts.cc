@@ -1,10 +1,10 @@
-// Grouped broadcasts from several roots, which NCCL 2.30 puts around one ring, a chunk of each in turn.
+// Grouped broadcasts from several roots, which NCCL puts around one ring since 2.29, a chunk of each in turn.
 #include <algorithm>
 #include <utility>
 
 #include "tests/nccl/kernels/collectives_on_cpu.h"
 
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
 
 namespace weft::nccl_test {
 namespace {

@@ -25,7 +25,7 @@ void RunSendReceive(const Block& block, const std::vector<ncclDevWorkP2p>& works
 /// PAT: all-gather and reduce-scatter along hypercube dimensions.
 void RunPat(const Block& block, const Function& function, const ncclDevWorkColl& work);
 
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
 /// Broadcasts from several roots, in turns around one ring.
 void RunBroadcasts(const Block& block, const Function& function, std::vector<ncclDevWorkBcast> works);
 #endif

@@ -25,7 +25,7 @@ std::map<int, Function> FunctionsByNumber() {
   };
   for (int protocol = 0; protocol < NCCL_NUM_PROTOCOLS; ++protocol) {
     add(ncclFuncBroadcast, ncclDevSum, ncclInt8, NCCL_ALGO_RING, protocol);
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
     add(ncclFuncAllGatherV, ncclDevSum, ncclInt8, NCCL_ALGO_RING, protocol);
 #endif
     for (const int algorithm : {NCCL_ALGO_RING, NCCL_ALGO_PAT}) {
@@ -145,7 +145,7 @@ void RunBlock(const Arguments& arguments, unsigned index) {
   for (int at = static_cast<int>(index);;) {
     std::vector<ncclDevWorkColl> collectives;
     std::vector<ncclDevWorkP2p> transfers;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
     std::vector<ncclDevWorkBcast> broadcasts;
 #endif
     const ncclDevWorkBatch* batch = &arguments.batch(at);
@@ -153,7 +153,7 @@ void RunBlock(const Arguments& arguments, unsigned index) {
       switch (batch->workType) {
         case ncclDevWorkTypeP2p: arguments.AddWorks(*batch, transfers); break;
         case ncclDevWorkTypeColl: arguments.AddWorks(*batch, collectives); break;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
         case ncclDevWorkTypeBcast: arguments.AddWorks(*batch, broadcasts); break;
 #endif
         default: {
@@ -169,7 +169,7 @@ void RunBlock(const Arguments& arguments, unsigned index) {
       stamps.Begin(transfers);
       RunSendReceive(block, transfers);
       stamps.End(transfers);
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 30, 0)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
     } else if (batch->workType == ncclDevWorkTypeBcast) {
       stamps.Begin(broadcasts);
       RunBroadcasts(block, FunctionOf(batch->funcId), broadcasts);

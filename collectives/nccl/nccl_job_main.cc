@@ -38,7 +38,7 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--duration", line.duration, "end at the first iteration boundary past this, instead of --iterations");
   app.add_option("--delay", line.delay, "RANK:CALL:TIME: that rank begins its CALL-th collective so much later");
   app.add_option("--timeout", line.timeout, "for all ranks to join, and for a collective that stands still")->capture_default_str();
-  app.add_flag("--no-check", line.no_check, "leave results unchecked, for timing");
+  app.add_flag("--no-check", line.no_check, "fill buffers once and leave results unchecked, for timing");
 }
 
 Result<NcclJobOptions> Convert(const CLI::App& app, const CommandLine& line) {

@@ -15,6 +15,7 @@ constexpr Seconds kWatchInterval{0.005};
 constexpr uint64_t kWatchForNs = 1'000'000'000;
 constexpr Seconds kShortestReport{0.05};
 constexpr Seconds kLongestReport{10};
+constexpr int64_t kCarriesPart = 16;  // a flow that has sent less than this part of its process's largest is idle
 // However seldom samples and reports are: leases hold for kRenewedLeaseNs only.
 constexpr Seconds kRenewInterval{1};
 
@@ -272,6 +273,7 @@ void Agent::SampleTelemetry() {
     sends += process.reader->open_flows(true);
     receives += process.reader->open_flows(false);
   }
+  PreferCarryingFlows();
   Observe(start);
   metrics_.SetFlows(sends, receives);
   metrics_.SetCollector("telemetry", true, Seconds(static_cast<double>(MonotonicNs() - start) * 1e-9));
@@ -283,6 +285,23 @@ void Agent::FollowFlows(Process& process) {
     paths_.erase(flow);
     if (prober_) prober_->Forget(flow);
   }
+}
+
+void Agent::PreferCarryingFlows() {
+  if (!prober_) return;
+  std::set<uint64_t> carrying;
+  for (const auto& [connection, process] : processes_) {
+    // Each process is its own measure: what one says of its bytes takes nothing from another's flows.
+    const std::vector<std::pair<uint64_t, int64_t>> sent = process.reader->SentBytes();
+    int64_t most = 0;
+    for (const auto& [flow, bytes] : sent) most = std::max(most, bytes);
+    for (const auto& [flow, bytes] : sent) {
+      if (bytes > most / kCarriesPart) carrying.insert(flow);
+    }
+  }
+  if (carrying == carrying_) return;
+  carrying_ = carrying;
+  prober_->SetCarrying(std::move(carrying));
 }
 
 void Agent::StartTrace(const SendFlow& flow) {

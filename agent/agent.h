@@ -61,6 +61,8 @@ class Agent {
   // The following with mutex_ held.
   void SampleTelemetry();
   void FollowFlows(Process& process);
+  /// Tells the prober whose paths are wanted first.
+  void PreferCarryingFlows();
   void Observe(uint64_t now_ns);
   void ObserveStalls(const Process& process, uint64_t now_ns);
   void ObserveSilence(const Process& process, uint64_t now_ns);
@@ -87,6 +89,7 @@ class Agent {
   PolicyStore policies_;
   v1::HostSample left_behind_;             // news of processes that are gone, and policies applied
   std::map<uint64_t, v1::PathReport> paths_;  // newest report of each open send flow
+  std::set<uint64_t> carrying_;            // as the prober was told
   std::set<std::string> jobs_shown_;
   ProfileSwitch profile_;
   std::set<std::string> straggles_told_;

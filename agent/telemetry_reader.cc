@@ -310,6 +310,14 @@ std::vector<SendFlow> TelemetryReader::TakeSendFlows() {
 std::vector<uint64_t> TelemetryReader::TakeClosedSendFlows() { return std::exchange(closed_sends_, {}); }
 TrafficDelta TelemetryReader::TakeTraffic() { return std::exchange(traffic_, {}); }
 
+std::vector<std::pair<uint64_t, int64_t>> TelemetryReader::SentBytes() const {
+  std::vector<std::pair<uint64_t, int64_t>> sent;
+  for (const Slot& slot : slots_) {
+    if (slot.tracked && slot.identity.send()) sent.emplace_back(slot.identity.flow(), slot.counters.bytes());
+  }
+  return sent;
+}
+
 int64_t TelemetryReader::open_flows(bool send) const {
   return std::count_if(slots_.begin(), slots_.end(),
                        [&](const Slot& slot) { return slot.tracked && slot.identity.send() == send; });

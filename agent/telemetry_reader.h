@@ -56,6 +56,8 @@ class TelemetryReader {
   /// Send flows that closed since the last call.
   std::vector<uint64_t> TakeClosedSendFlows();
   TrafficDelta TakeTraffic();
+  /// Every open send flow and the bytes that it has sent.
+  std::vector<std::pair<uint64_t, int64_t>> SentBytes() const;
 
   int64_t open_flows(bool send) const;
   /// Newest epoch that the plugin has read or runs.

@@ -8,6 +8,7 @@ namespace weft::agent {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 class TelemetryReaderTest : public ::testing::Test {
@@ -192,6 +193,14 @@ TEST_F(TelemetryReaderTest, SendFlowsAreHandedToTheProberWhenLanesChange) {
   EXPECT_THAT(flows[0].lanes, ElementsAre(41001, 20007));
   reader_->Close();
   EXPECT_THAT(reader_->TakeClosedSendFlows(), ElementsAre(1u));
+}
+
+TEST_F(TelemetryReaderTest, TellsWhatOpenSendFlowsHaveSent) {
+  segment_.Open(0, 1).bytes = 500;
+  segment_.Open(1, 2, abi::Direction::kReceive).bytes = 700;
+  segment_.Open(2, 3);
+  Take();
+  EXPECT_THAT(reader_->SentBytes(), ElementsAre(Pair(1u, 500), Pair(3u, 0)));
 }
 
 TEST_F(TelemetryReaderTest, SnapshotTellsEverythingAgain) {

@@ -16,6 +16,8 @@
 namespace weft::collectives {
 namespace {
 
+constexpr int kMostIdle = 64;
+
 /// CLOCK_MONOTONIC, which all processes of the host share: lines of several jobs can be laid side by side.
 double MonotonicSeconds() {
   timespec now{};
@@ -135,6 +137,10 @@ Status CheckOptions(const ReplayOptions& options) {
   if (options.steps && *options.steps < 1) {
     return Fail(Code::kInvalidArgument, fmt::format("--steps {}: expected at least 1", *options.steps));
   }
+  if (options.idle_communicators < 0 || options.idle_communicators > kMostIdle) {
+    return Fail(Code::kInvalidArgument, fmt::format("--idle-communicators {}: expected 0 to {}",
+                                                    options.idle_communicators, kMostIdle));
+  }
   return Ok();
 }
 
@@ -147,8 +153,13 @@ Status RunReplay(const ReplayOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const auto bootstrap,
                         Bootstrap::Join({.rank = options.rank, .world = options.world, .address = options.rendezvous,
                                          .timeout = options.timeout, .listener = options.listener}));
-  WEFT_ASSIGN_OR_RETURN(const auto communicator,
-                        Communicator::Create(*plugin, *bootstrap, {.stall_timeout = options.timeout, .table = options.table}));
+  const CommunicatorOptions each{.stall_timeout = options.timeout, .table = options.table};
+  std::vector<std::unique_ptr<Communicator>> idle;
+  for (int i = 0; i < options.idle_communicators; ++i) {
+    WEFT_ASSIGN_OR_RETURN(idle.emplace_back(), Communicator::Create(*plugin, *bootstrap, each));
+    WEFT_RETURN_IF_ERROR(idle.back()->Barrier());  // connects it
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto communicator, Communicator::Create(*plugin, *bootstrap, each));
   return Replay(options, *communicator).Run();
 }
 

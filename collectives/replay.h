@@ -25,6 +25,7 @@ struct ReplayOptions {
   Seconds timeout{60};
   std::string table;                 ///< as CommunicatorOptions::table
   int listener = -1;                 ///< as in BootstrapOptions
+  int idle_communicators = 0;        ///< so many more are connected and then left idle, as NCCL's trees are; at most 64
 };
 
 /// Runs this process's rank to the end. Rank 0 prints one JSON line per step and a summary to stdout.

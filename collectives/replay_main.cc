@@ -30,6 +30,9 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--compute", line.compute, "sleep of each iteration")->capture_default_str();
   app.add_option("--bytes", line.bytes, "gradients of each iteration")->capture_default_str();
   app.add_option("--bucket", line.bucket, "bytes of one all-reduce")->capture_default_str();
+  app.add_option("--idle-communicators", line.options.idle_communicators,
+                 "so many more are connected and left idle (NCCL connects more than it uses)")
+      ->capture_default_str();
   app.add_option("--steps", line.steps, "iterations to run");
   app.add_option("--duration", line.duration, "end at the first iteration boundary past this, instead of --steps");
   app.add_option("--timeout", line.timeout, "for all ranks to join, and for a step that stands still")

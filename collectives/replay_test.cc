@@ -51,6 +51,12 @@ TEST(Replay, WithADurationAllRanksEndAtTheSameStep) {
   EXPECT_THAT(out, HasSubstr("{\"summary\":{\"steps\":"));
 }
 
+TEST(Replay, IdleCommunicatorsChangeNoSum) {
+  const std::string out =
+      RunJob({.compute = Seconds(0), .bytes = Bytes(3000), .bucket = Bytes(1024), .steps = 2, .idle_communicators = 3});
+  EXPECT_THAT(out, HasSubstr("{\"summary\":{\"steps\":2,\"ranks\":3,\"gradient_bytes\":3000,\"bytes_sent\":80"));
+}
+
 TEST(Replay, OptionsThatMeanNothingAreRefused) {
   const std::pair<ReplayOptions, const char*> cases[] = {
       {{}, "one of --steps and --duration"},
@@ -58,6 +64,8 @@ TEST(Replay, OptionsThatMeanNothingAreRefused) {
       {{.steps = 0}, "--steps 0"},
       {{.bytes = Bytes(3), .steps = 1}, "--bytes 3"},
       {{.bucket = Bytes(0), .steps = 1}, "--bucket 0"},
+      {{.steps = 1, .idle_communicators = -1}, "--idle-communicators -1"},
+      {{.steps = 1, .idle_communicators = 65}, "--idle-communicators 65"},
   };
   for (const auto& [options, message] : cases) {
     const auto status = RunReplay(options);

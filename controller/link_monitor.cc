@@ -18,6 +18,7 @@ constexpr double kLeastAvailable = 0.02;   // of the line rate: 0 would make pat
 // is served before those who wait their turn: planned is with what can be counted on, not with the mean.
 constexpr double kFollowUp = 0.1;
 constexpr double kFollowDown = 0.4;
+constexpr double kFirstLooks = 2;          // that the first estimate is worth: those that follow it count as much each
 constexpr double kWorthTelling = 0.1;      // relative change of a followed estimate that a plan should know
 constexpr double kRestored = 0.9;          // of the line rate
 constexpr double kTestStep = 1.5;          // enough to be seen as a deficit if it is not there
@@ -221,7 +222,8 @@ void LinkMonitor::Follow(LinkId link, const Load& load, double now_s, std::vecto
   if (state.available >= line) return;
   state.confirmed_s = now_s;
   const double seen = std::clamp(state.available.value(), load.low, std::max(load.low, load.high));
-  const double follow = seen > state.available.value() ? kFollowUp : kFollowDown;
+  const double follow = std::max(seen > state.available.value() ? kFollowUp : kFollowDown,
+                                 1 / (kFirstLooks + static_cast<double>(++state.looks)));
   const double next = state.available.value() + follow * (seen - state.available.value());
   state.available = next >= kRestored * line.value()
                         ? line
@@ -287,6 +289,7 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
     const double next = known < kRestored * line.value() ? known + kFollowDown * (seen - known) : seen;
     state.available = state.announced = BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value()));
     state.confirmed_s = now_s;
+    state.looks = 0;
     changes.push_back({link, before, state.available,
                        fmt::format("link {} gave {} where {} was expected, in {} windows in which flow {:x} of job {} "
                                    "({} to {}) had a backlog and none of its other links was full",

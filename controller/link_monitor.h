@@ -16,8 +16,8 @@
 // goes some of the way there if it was lowered before.
 //
 // A lowered estimate then follows what its lanes see: the link that is fullest for a backlogged lane is what holds it, so
-// an estimate outside [low, high] moves towards it with every window, faster down than up. At 90 % of the line rate it is
-// the line rate again.
+// an estimate outside [low, high] moves towards it with every window: the first ones count like those that it was made of,
+// later ones less, and more when down than up. At 90 % of the line rate it is the line rate again.
 //
 // Recovery: a link that no backlogged lane uses shows nothing; so `recovery_interval` after it was last seen to hold a
 // lane, its estimate is raised by half, which lets flows try it. A test that fails is undone at once: the estimate goes on from
@@ -87,6 +87,7 @@ class LinkMonitor {
     BitsPerSecond available;
     BitsPerSecond announced;       ///< the last value that a change was reported with
     double exonerated_s = -1e300;
+    int64_t looks = 0;             ///< that the estimate has followed since it was lowered
     double confirmed_s = 0;        ///< when the lowered estimate was last seen to be right
     double tested_s = -1e300;      ///< when its estimate was last raised as a test
     BitsPerSecond untested;        ///< what it was before

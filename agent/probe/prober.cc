@@ -81,6 +81,8 @@ PathProber::~PathProber() {
 void PathProber::Track(TraceTarget target) { Post(std::move(target)); }
 void PathProber::Forget(uint64_t flow) { Post(Forgotten{flow}); }
 
+void PathProber::SetCarrying(std::set<uint64_t> flows) { Post(Carrying{std::move(flows)}); }
+
 void PathProber::Post(Message message) {
   {
     const std::lock_guard lock(mutex_);
@@ -107,6 +109,10 @@ void PathProber::ReadInbox(PathTracer& tracer) {
   for (Message& message : messages) {
     if (const auto* forgotten = std::get_if<Forgotten>(&message)) {
       tracer.Forget(forgotten->flow);
+      continue;
+    }
+    if (auto* carrying = std::get_if<Carrying>(&message)) {
+      tracer.SetCarrying(std::move(carrying->flows));
       continue;
     }
     auto& target = std::get<TraceTarget>(message);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -34,6 +35,8 @@ class PathProber {
   /// A new flow or new lanes of a known one; `target.candidates` is filled in here.
   void Track(TraceTarget target);
   void Forget(uint64_t flow);
+  /// The flows whose paths are wanted first, in place of those named before.
+  void SetCarrying(std::set<uint64_t> flows);
   TracerCounters counters() const;
   /// Whether the last turn worked.
   bool working() const { return failures_.load(std::memory_order_relaxed) == 0; }
@@ -42,7 +45,10 @@ class PathProber {
   struct Forgotten {
     uint64_t flow;
   };
-  using Message = std::variant<TraceTarget, Forgotten>;
+  struct Carrying {
+    std::set<uint64_t> flows;
+  };
+  using Message = std::variant<TraceTarget, Forgotten, Carrying>;
 
   PathProber(const TracerOptions& options, OnReport on_report, ProbeSockets sockets, UniqueFd wake);
   void Run(const std::stop_token& stop);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 #include <tuple>
 
 namespace weft::agent {
@@ -195,14 +194,14 @@ PathTracer::Step PathTracer::Next(Seconds now) {
   ReprobeOverdue(now);
   if (auto probe = NextOfDestinations(now)) return {probe, now};
   // Least-known flows first, so that every flow soon has an alternative before any has all of its own.
-  std::vector<std::pair<size_t, uint64_t>> order;
+  std::vector<std::tuple<bool, size_t, uint64_t>> order;  // idle, ports asked, flow
   for (auto& [id, flow] : flows_) {
     if (flow.finished || Destination(flow.target).state() != DestinationTrace::State::kReady) continue;
     StartPorts(flow, now);
-    order.emplace_back(Assess(flow, now).asked, id);
+    order.emplace_back(!carrying_.contains(id), Assess(flow, now).asked, id);
   }
   std::sort(order.begin(), order.end());
-  for (const auto& [asked, id] : order) {
+  for (const auto& [idle, asked, id] : order) {
     if (auto probe = NextOfFlow(flows_.at(id), now)) return {probe, now};
   }
   return {std::nullopt, WakeTime(now)};

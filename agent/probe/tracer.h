@@ -3,13 +3,15 @@
 // are probed per port with the flow's own four-tuple and a TTL that ends at or before the last switch, never at the
 // host.
 //
-// Order: ports of a flow's lanes first, then candidates, least-known flows first. A flow is done when `max_candidates`
+// Order: flows that carry bytes before idle ones (of NCCL's twelve connections between two hosts two may carry all),
+// least-known flows first among those; ports of a flow's lanes, then candidates. A flow is done when `max_candidates`
 // ports are known, when the last few brought no new way, or when twelve ports all went one way
 // (of two equal ways, six would miss one for 1 flow in 32, twelve for 1 in 2,048).
 #pragma once
 
 #include <map>
 #include <random>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -65,6 +67,8 @@ class PathTracer {
   /// A new flow, or new lanes of a known one. Requires: addresses nonzero.
   void Track(TraceTarget target, Seconds now);
   void Forget(uint64_t flow);
+  /// The flows that carry bytes, in place of those named before. Unknown ones are no error.
+  void SetCarrying(std::set<uint64_t> flows) { carrying_ = std::move(flows); }
 
   Step Next(Seconds now);
   void OnTimeExceeded(const TimeExceeded& answer, Seconds now);
@@ -125,6 +129,7 @@ class PathTracer {
   std::map<Ends, DestinationTrace> destinations_;
   std::map<Tuple, PortTrace> ports_;
   std::map<uint64_t, Flow> flows_;
+  std::set<uint64_t> carrying_;
   std::unordered_map<uint32_t, Sent> sent_;
   TracerCounters counters_;
 };

@@ -166,6 +166,29 @@ TEST(PathTracer, BurstsStayWithinWhatSwitchesAnswer) {
   EXPECT_LT(run.fabric.limited, static_cast<int>(tracer.counters().sent) / 4);
 }
 
+TEST(PathTracer, FlowsThatCarryBytesAreKnownFirst) {
+  // 24 flows, as NCCL opens them; two carry. Of each all the ports are known before any idle one that was not asked yet.
+  for (const bool told : {false, true}) {
+    Trial run;
+    PathTracer tracer(run.options, 1);
+    for (uint64_t flow = 1; flow <= 24; ++flow) {
+      tracer.Track(Target(flow, {static_cast<uint16_t>(41000 + 3 * flow)}), run.now);
+    }
+    if (told) tracer.SetCarrying({17, 23, 99});
+    run.Until(tracer, Seconds(103));
+    std::set<uint64_t> reported;
+    for (const TraceReport& report : run.reports) reported.insert(report.flow);
+    if (told) {
+      EXPECT_THAT(reported, ::testing::IsSupersetOf({17, 23}));
+    } else {
+      EXPECT_THAT(reported, ::testing::Not(::testing::Contains(23))) << "this fabric answers all at once: no test";
+    }
+    run.Until(tracer, Seconds(600));
+    for (const TraceReport& report : run.reports) reported.insert(report.flow);
+    EXPECT_THAT(reported, SizeIs(24)) << "idle flows get their turn";
+  }
+}
+
 TEST(PathTracer, SilentSwitchLeavesAGap) {
   Trial run;
   run.fabric.mute = {kSpine + 1};

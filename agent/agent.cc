@@ -291,7 +291,8 @@ void Agent::PreferCarryingFlows() {
   if (!prober_) return;
   std::set<uint64_t> carrying;
   for (const auto& [connection, process] : processes_) {
-    // Each process is its own measure: what one says of its bytes takes nothing from another's flows.
+    // Each process is its own measure: what one says of its bytes takes nothing from another's flows. Since they opened: a
+    // flow of a job that has run for hours comes after its old ones, which cost nothing more once their paths are known.
     const std::vector<std::pair<uint64_t, int64_t>> sent = process.reader->SentBytes();
     int64_t most = 0;
     for (const auto& [flow, bytes] : sent) most = std::max(most, bytes);

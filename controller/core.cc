@@ -67,7 +67,8 @@ void Core::TouchPaths(const std::string& trigger) {
 
 /// After a restart of ours, and while hosts with running jobs join: a plan made of half of them would move what stands well.
 void Core::WaitForPicture() {
-  if (now_s_ > picture_s_) picture_since_s_ = now_s_;
+  // Only after as long without a wait: hosts that never cease to join, or pretend to, must leave time for plans.
+  if (now_s_ > picture_s_ + kLongestPicture) picture_since_s_ = now_s_;
   picture_s_ = std::min(now_s_ + kPictureSeconds, picture_since_s_ + kLongestPicture);
 }
 

@@ -50,15 +50,13 @@ void Core::Measure() {
 
 /// What was planned for and what is carried now; a plan for another picture is made anew.
 void Core::WatchDemand() {
-  size_t more = 0, less = 0;
+  bool drifted = false;
   for (const auto& [id, share] : DemandShares(table_, Seconds(now_s_), options_.planning.demand)) {
     const auto planned = planned_shares_.find(id);
     if (planned == planned_shares_.end()) continue;  // its coming has called for a plan already
-    more += share > planned->second + kDemandDrift;
-    less += share < planned->second - kDemandDrift;
+    drifted |= std::abs(share - planned->second) > kDemandDrift;
   }
-  if (more + less == 0) return;
-  TouchPaths(fmt::format("{} flows carry more and {} less than they were planned with", more, less));
+  if (drifted) TouchPaths("flows carry more or less than the last plan assumed");
 }
 
 std::string Core::CollisionText() const {

@@ -16,6 +16,7 @@ constexpr double kPeriodsSilent = 1.5;
 struct JobSums {
   double first_s = 1e300;  ///< when it was first seen to send
   double active_s = 0;   ///< when it last sent
+  double newest_s = 0;   ///< when it last sent or opened a flow
   double period_s = 0;   ///< the longest of its flows'
   bool measured = false;
   std::map<std::string, double> shortly, long_since;  ///< bytes by NIC, at `active_s`
@@ -47,6 +48,7 @@ std::map<uint64_t, double> DemandShares(const FlowTable& table, Seconds now, con
   for (const auto& [id, flow] : table.flows()) {
     JobSums& job = jobs[flow.identity.job_id()];
     job.period_s = std::max(job.period_s, flow.period_s);
+    job.newest_s = std::max({job.newest_s, flow.opened_s, flow.active_s});
     ++job.flows[NicOf(flow)];
     if (flow.wire_bytes <= 0) continue;
     job.measured = true;
@@ -73,8 +75,8 @@ std::map<uint64_t, double> DemandShares(const FlowTable& table, Seconds now, con
                          silent_s <= std::max(options.silent_after.count(), kPeriodsSilent * job.period_s);
       if (sends && shortly > 0) share = std::max(share, flow.lately.shortly.At(job.active_s) / shortly);
       if (sends && long_since > 0) share = std::max(share, flow.lately.long_since.At(job.active_s) / long_since);
-      if (now.count() - job.active_s > options.idle_after.count()) share = 0;
     }
+    if (now.count() - job.newest_s > options.idle_after.count()) share = 0;
     shares[id] = std::clamp(share, kTraceOfDemand, 1.0);
   }
   return shares;

@@ -6,8 +6,8 @@
 //   share(f) = bytes(f) / max over the job's NICs of the sum of bytes of its flows
 //
 // Bytes are those of the recent past, with two memories: a short one, in which a flow that begins to send counts at once, and a
-// long one, in which flows of other phases of an iteration are not forgotten. The larger share of the two counts. Both fade
-// with the job's own time, which stands still while the whole job computes.
+// long one, in which flows of other phases of an iteration are not forgotten. The larger share of the two counts. Both are
+// taken as of the moment at which the job last sent, so that they do not fade while the whole job computes.
 #pragma once
 
 #include <cstdint>

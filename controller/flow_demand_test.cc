@@ -47,6 +47,12 @@ class DemandSharesTest : public ::testing::Test {
   std::map<uint64_t, double> sent_;
 };
 
+TEST_F(DemandSharesTest, JobThatNeverSentIsIdleInTheEndToo) {
+  Open(1, "h1", "a1");
+  EXPECT_DOUBLE_EQ(Share(1, 29), 1);
+  EXPECT_DOUBLE_EQ(Share(1, 31), kTraceOfDemand);
+}
+
 TEST_F(DemandSharesTest, BeforeAnythingIsSeenANicsFlowsShareIt) {
   Open(1, "h1", "a1");
   Open(2, "h1", "a1");

@@ -289,7 +289,7 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
     const double next = known < kRestored * line.value() ? known + kFollowDown * (seen - known) : seen;
     state.available = state.announced = BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value()));
     state.confirmed_s = now_s;
-    state.looks = 0;
+    if (known >= kRestored * line.value()) state.looks = 0;  // a first estimate
     changes.push_back({link, before, state.available,
                        fmt::format("link {} gave {} where {} was expected, in {} windows in which flow {:x} of job {} "
                                    "({} to {}) had a backlog and none of its other links was full",

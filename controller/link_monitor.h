@@ -87,7 +87,7 @@ class LinkMonitor {
     BitsPerSecond available;
     BitsPerSecond announced;       ///< the last value that a change was reported with
     double exonerated_s = -1e300;
-    int64_t looks = 0;             ///< that the estimate has followed since it was lowered
+    int64_t looks = 0;             ///< that the estimate has followed since it was first lowered
     double confirmed_s = 0;        ///< when the lowered estimate was last seen to be right
     double tested_s = -1e300;      ///< when its estimate was last raised as a test
     BitsPerSecond untested;        ///< what it was before

@@ -13,12 +13,13 @@ namespace weft::net {
 
 /// Copies so that who sees a byte of `to` (with acquire) sees all before it.
 inline void CopyInOrder(char* to, const char* from, uint64_t bytes) {
-  constexpr uint64_t kWord = sizeof(uint64_t);
+  using Word [[gnu::may_alias]] = uint64_t;
+  constexpr uint64_t kWord = sizeof(Word);
   for (; bytes > 0 && reinterpret_cast<uintptr_t>(to) % kWord != 0; --bytes) __atomic_store_n(to++, *from++, __ATOMIC_RELEASE);
   for (; bytes >= kWord; bytes -= kWord, to += kWord, from += kWord) {
-    uint64_t word;
+    Word word;
     std::memcpy(&word, from, kWord);
-    __atomic_store_n(reinterpret_cast<uint64_t*>(to), word, __ATOMIC_RELEASE);
+    __atomic_store_n(reinterpret_cast<Word*>(to), word, __ATOMIC_RELEASE);
   }
   for (; bytes > 0; --bytes) __atomic_store_n(to++, *from++, __ATOMIC_RELEASE);
 }

@@ -70,7 +70,9 @@ struct V9 : V8 {
   static int Receive(void* comm, int n, void** data, size_t* sizes, int* tags, void** mhandles, void** request) {
     if (n > 1) [[unlikely]] return Group(comm, n, data, sizes, tags, mhandles, request);
     if (!sizes) return nccl::kInvalidArgument;
-    const bool polled = request && reinterpret_cast<uintptr_t>(*request) == nccl::kHintOptionalRecvCompletion;
+    // The hint can be switched off (NCCL_NET_OPTIONAL_RECV_COMPLETION=0); the protocol is the same then.
+    const bool polled = (request && reinterpret_cast<uintptr_t>(*request) == nccl::kHintOptionalRecvCompletion) ||
+                        sizes[0] == kLl128StepBytes;
     if (polled) [[unlikely]] return ReceivePolled(comm, n, data, sizes[0], tags, mhandles, request);
     return ReceiveBytes(comm, n, data, sizes[0], tags, mhandles, request);
   }

@@ -24,6 +24,7 @@ LEAVES, SPINES = ("leaf1", "leaf2"), ("spine1", "spine2")
 WINDOW_S = 3.0
 # Of a leaf's bytes to the spines. Apart: a half and what a window's edges cut off; on one spine: all.
 MOST_ON_ONE_SPINE = 0.75
+LEAST_BYTES_PER_S = 200e3  # a leaf sends some 9 MB/s
 PROMISE_S, WATCHED_S, STARTS = 3, 12, 3
 STEPS = 1000  # more than they get
 
@@ -42,8 +43,10 @@ def window(cluster, seconds=WINDOW_S):
     before = {port: sent(cluster, *port) for port in ports}
     time.sleep(seconds)
     used = {port: sent(cluster, *port) - before[port] for port in ports}
-    return {leaf: max(used[leaf, spine] for spine in SPINES) / max(1, sum(used[leaf, spine] for spine in SPINES))
-            for leaf in LEAVES}
+    for leaf in LEAVES:
+        total = sum(used[leaf, spine] for spine in SPINES)
+        check(total > LEAST_BYTES_PER_S * seconds, f"{leaf} sent {total} bytes to the spines in {seconds} s: the jobs stand still")
+    return {leaf: max(used[leaf, spine] for spine in SPINES) / sum(used[leaf, spine] for spine in SPINES) for leaf in LEAVES}
 
 
 def apart(parts):

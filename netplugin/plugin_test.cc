@@ -359,18 +359,20 @@ TEST(Plugin, ItsThreadIsGoneWithTheLibrary) {
     return count;
   };
   const size_t before = threads();
+  // A thread that was joined is listed for some microseconds more: the kernel wakes who joins it first.
+  const auto all_gone = [&] { return Eventually([&] { return threads() == before; }); };
   {
     Plugin plugin(10);  // without finalize
     ASSERT_EQ(plugin->Init(nullptr), nccl::kSuccess);
     EXPECT_EQ(threads(), before + 1);
     EXPECT_TRUE(plugin.Unload());
   }
-  EXPECT_EQ(threads(), before);
+  EXPECT_TRUE(all_gone());
   Plugin plugin(11);
   ASSERT_EQ(plugin->Init(nullptr), nccl::kSuccess);
   EXPECT_EQ(threads(), before + 1);
   ASSERT_EQ(plugin->Finalize(), nccl::kSuccess);
-  EXPECT_EQ(threads(), before) << "finalize joins it";
+  EXPECT_TRUE(all_gone()) << "finalize joins it";
 }
 
 TEST(Plugin, AForkedChildNeitherHangsNorTouchesItsParentsConnections) {

@@ -42,6 +42,16 @@ void StartLikeNccl(FakeCluster& cluster, const FakeJob& job, std::mt19937& rando
   }
 }
 
+void StartTwoJobs(FakeCluster& cluster, std::mt19937& random) {
+  StartLikeNccl(cluster, Job("a", 1), random);
+  StartLikeNccl(cluster, Job("b", 3), random);
+}
+
+void ProbeBoth(FakeCluster& cluster) {
+  cluster.Probe("a");
+  cluster.Probe("b");
+}
+
 /// Iterations of the last three seconds are those of jobs that share nothing.
 void ExpectApart(const FakeCluster& cluster, const std::vector<std::string>& jobs, const std::string& when) {
   for (const std::string& job : jobs) EXPECT_NEAR(cluster.Iteration(job, 3), kAlone, 0.04) << job << " " << when;
@@ -54,11 +64,9 @@ TEST(Demand, ConnectionsThatCarryNothingDoNotKeepTwoJobsOnOneSpine) {
     FakeCluster cluster(core, 2, 2, 4);
     cluster.RegisterAll();
     cluster.Run(0.5);
-    StartLikeNccl(cluster, Job("a", 1), random);
-    StartLikeNccl(cluster, Job("b", 3), random);
+    StartTwoJobs(cluster, random);
     cluster.Run(0.3);
-    cluster.Probe("a");
-    cluster.Probe("b");
+    ProbeBoth(cluster);
     cluster.Run(6);
     ExpectApart(cluster, {"a", "b"}, fmt::format("3 s after the start with seed {}", seed));
   }
@@ -72,13 +80,11 @@ TEST(Demand, ControllerThatStartsLateFindsThem) {
     Core before(observing), core(Options());
     FakeCluster cluster(before, 2, 2, 4);
     cluster.RegisterAll();
-    StartLikeNccl(cluster, Job("a", 1), random);
-    StartLikeNccl(cluster, Job("b", 3), random);
+    StartTwoJobs(cluster, random);
     cluster.Run(5);
     cluster.Restart(core);
     cluster.RegisterAll();
-    cluster.Probe("a");
-    cluster.Probe("b");
+    ProbeBoth(cluster);
     cluster.Run(6);
     ExpectApart(cluster, {"a", "b"}, fmt::format("3 s after the controller came with seed {}", seed));
   }
@@ -91,11 +97,9 @@ TEST(Demand, RestartMovesNothingThatStandsWell) {
     FakeCluster cluster(first, 2, 2, 4);
     cluster.RegisterAll();
     cluster.Run(0.5);
-    StartLikeNccl(cluster, Job("a", 1), random);
-    StartLikeNccl(cluster, Job("b", 3), random);
+    StartTwoJobs(cluster, random);
     cluster.Run(0.3);
-    cluster.Probe("a");
-    cluster.Probe("b");
+    ProbeBoth(cluster);
     cluster.Run(8);
     const auto a = cluster.Iterations("a").size(), b = cluster.Iterations("b").size();
     cluster.Restart(second);
@@ -103,8 +107,7 @@ TEST(Demand, RestartMovesNothingThatStandsWell) {
       cluster.Register(fmt::format("h{}", host), {{"a", 9}, {"b", 9}});
       cluster.Run(0.2);
     }
-    cluster.Probe("a");
-    cluster.Probe("b");
+    ProbeBoth(cluster);
     cluster.Run(8);
     for (const auto& [job, from] : {std::pair("a", a), std::pair("b", b)}) {
       const auto& iterations = cluster.Iterations(job);
@@ -131,8 +134,7 @@ TEST(Demand, TheThirdJobDoesNotDisturbTwoThatStandApart) {
     StartLikeNccl(cluster, job("a", 1), random);
     StartLikeNccl(cluster, job("b", 3), random);
     cluster.Run(0.3);
-    cluster.Probe("a");
-    cluster.Probe("b");
+    ProbeBoth(cluster);
     cluster.Run(8);
     StartLikeNccl(cluster, job("c", 5), random);
     cluster.Run(0.3);

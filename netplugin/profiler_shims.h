@@ -1,4 +1,5 @@
-// What versions 4 to 6 of the profiler interface share: the event descriptors differ in where things lie.
+// What the versions of the profiler interface share: the event descriptors differ in where things lie. Versions 4 to 6 are told at
+// init who they work for; for those before them see profiler_unnamed.h.
 #pragma once
 
 #include "netplugin/guarded.h"
@@ -6,7 +7,19 @@
 
 namespace weft::net::shims {
 
-/// Fields that are read for the event's own type only: the others of the union mean nothing.
+/// Names since version 2, numbers in version 1.
+inline abi::Operation ToOperation(const char* function) { return OperationOf(function); }
+inline abi::Operation ToOperation(uint8_t function) {
+  return function < static_cast<uint8_t>(abi::Operation::kPointToPoint) ? static_cast<abi::Operation>(function)
+                                                                         : abi::Operation::kPointToPoint;
+}
+inline uint32_t ToAlgorithm(const char* name) { return AlgorithmOf(name); }
+inline uint32_t ToAlgorithm(uint8_t number) { return number; }
+inline uint32_t ToProtocol(const char* name) { return ProtocolOf(name); }
+inline uint32_t ToProtocol(uint8_t number) { return number; }
+
+/// Fields that are read for the event's own type only: the others of the union mean nothing. Events of
+/// kernels have no time of the GPU before version 4: they are of no use then.
 template <typename Descriptor>
 EventStart ToEventStart(const Descriptor& from) {
   EventStart start;
@@ -14,16 +27,16 @@ EventStart ToEventStart(const Descriptor& from) {
   start.parent = reinterpret_cast<uintptr_t>(from.parent);
   switch (start.type) {
     case nccl::kEventColl:
-      start.operation = OperationOf(from.coll.function);
+      start.operation = ToOperation(from.coll.function);
       start.sequence = from.coll.sequence;
       start.bytes = from.coll.count * ElementBytes(from.coll.datatype);
-      start.algorithm = AlgorithmOf(from.coll.algorithm);
-      start.protocol = ProtocolOf(from.coll.protocol);
+      start.algorithm = ToAlgorithm(from.coll.algorithm);
+      start.protocol = ToProtocol(from.coll.protocol);
       start.channels = from.coll.channels;
       break;
     case nccl::kEventP2p:
       start.bytes = from.p2p.count * ElementBytes(from.p2p.datatype);
-      start.channels = from.p2p.channels;
+      if constexpr (requires { from.p2p.channels; }) start.channels = from.p2p.channels;
       start.peer = from.p2p.peer;
       break;
     case nccl::kEventProxyOp:
@@ -31,7 +44,11 @@ EventStart ToEventStart(const Descriptor& from) {
       start.peer = from.proxy_op.peer;
       break;
     case nccl::kEventKernelCh:
-      start.gpu_ns = from.kernel.gpu_ns;
+      if constexpr (requires { from.kernel.gpu_ns; }) {
+        start.gpu_ns = from.kernel.gpu_ns;
+      } else {
+        start.type = 0;
+      }
       break;
     default:
       break;

@@ -131,7 +131,8 @@ Result<UniqueFd> Agent::OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap>
            {"rank", map->process().rank}});
   auto reader = std::make_unique<TelemetryReader>(*map);
   auto observations = std::make_unique<ObservationReader>(map->observations(), map->background());
-  processes_[peer.connection] = {peer, std::move(map), std::move(reader), std::move(observations)};
+  auto collectives = std::make_unique<CollectiveReader>(map->observations(), map->job(), map->process().rank);
+  processes_[peer.connection] = {peer, std::move(map), std::move(reader), std::move(observations), std::move(collectives)};
   metrics_.SetProcesses(static_cast<int64_t>(processes_.size()));
   return policy;
 }
@@ -146,6 +147,7 @@ void Agent::OnDetach(const Peer& peer) {
   metrics_.AddTraffic(process.map->job(), process.reader->TakeTraffic());
   FollowFlows(process);
   process.reader->Collect(&left_behind_);
+  process.collectives->AppendSlow(&left_behind_);
   policies_.Detach(process.map->job());
   LogInfo("agent", "process gone", {{"pid", peer.pid}, {"job", process.map->job()}});
   processes_.erase(it);
@@ -191,6 +193,7 @@ void Agent::OnWelcome(const v1::Welcome& welcome) {
   account.sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
   ReadNics(&account.sample);
   for (auto& [connection, process] : processes_) process.reader->Snapshot(&account.sample);
+  ReadCollectives(&account.sample, /*whole=*/true);
   for (const auto& [flow, report] : paths_) account.reports.push_back(report);
   client_->StartReporting(std::move(account));
 }
@@ -362,6 +365,7 @@ void Agent::Report() {
   sample.Swap(&left_behind_);
   sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
   for (auto& [connection, process] : processes_) process.reader->Collect(&sample);
+  ReadCollectives(&sample, /*whole=*/false);
   ReadNics(&sample);
   UpdateJobMetrics();
   client_->Report(std::move(sample));

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "agent/collective_reader.h"
 #include "agent/config.h"
 #include "agent/controller_client.h"
 #include "agent/exporter.h"
@@ -43,6 +44,7 @@ class Agent {
     std::unique_ptr<TelemetryMap> map;
     std::unique_ptr<TelemetryReader> reader;
     std::unique_ptr<ObservationReader> observations;
+    std::unique_ptr<CollectiveReader> collectives;
   };
 
   Agent(const AgentConfig& config, const std::string& version);
@@ -71,6 +73,8 @@ class Agent {
   void ObservePolicies();
   void Report();
   void ReadNics(v1::HostSample* sample);
+  /// Slow collectives, and the list of communicators if it changed or `whole` is asked for.
+  void ReadCollectives(v1::HostSample* sample, bool whole);
   void UpdateJobMetrics();
   void StartTrace(const SendFlow& flow);
 
@@ -93,6 +97,7 @@ class Agent {
   std::set<std::string> jobs_shown_;
   ProfileSwitch profile_;
   std::set<std::string> straggles_told_;
+  std::string communicator_ranks_told_;    // serialized
   LogBudget trouble_lines_{20};            // by job: what plugins say decides how often there is something to log
   bool ipv6_said_ = false;
   std::unique_ptr<ControllerClient> client_;

@@ -8,11 +8,10 @@
 #include <optional>
 #include <tuple>
 
+#include "agent/collective_reader.h"
+
 namespace weft::agent {
 namespace {
-
-constexpr const char* kOperationNames[abi::kOperations] = {"broadcast",     "reduce",    "allgather",
-                                                           "reducescatter", "allreduce", "point-to-point"};
 
 const char* CauseName(uint32_t cause) {
   switch (static_cast<abi::StallCause>(cause)) {
@@ -100,7 +99,7 @@ void ObservationReader::AppendProgress(std::vector<RankProgress>* progress) cons
       if (i == static_cast<uint32_t>(abi::Operation::kPointToPoint)) continue;
       const abi::OperationCounters& counters = slot.operations[i];
       of_slot.push_back({.comm = slot.comm,
-                         .operation = kOperationNames[i],
+                         .operation = OperationName(i),
                          .rank = slot.rank,
                          .ranks = slot.ranks,
                          .started = counters.started.load(std::memory_order_relaxed),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "common/parse_units.h"
 #include "proto/controller.pb.h"
@@ -10,7 +11,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr int kPathDecisions = 10;  // the newest ones are shown
+constexpr size_t kPathDecisions = 10, kLateRanks = 5;  // the newest ones are shown
 
 std::string Time(double seconds) { return seconds > 0 ? FormatDuration(Seconds(seconds)) : std::string("-"); }
 std::string Percent(double ratio) { return fmt::format("{:.1f} %", 100 * ratio); }
@@ -80,15 +81,20 @@ void AddJoint(const v1::JobStatus& job, std::string& text) {
 }
 
 void AddDecisions(const v1::ExplainJobResponse& response, std::string& text) {
+  std::vector<const v1::Decision*> late, others;
+  for (const v1::Decision& decision : response.decisions()) (decision.kind() == "straggler" ? late : others).push_back(&decision);
+  const auto add_newest = [&](const std::vector<const v1::Decision*>& decisions, size_t most, const auto& line) {
+    const size_t first = decisions.size() - std::min(decisions.size(), most);
+    if (first > 0) text += fmt::format("  ({} earlier ones)\n", first);
+    for (size_t i = first; i < decisions.size(); ++i) text += line(*decisions[i]);
+  };
+  if (!late.empty()) text += "ranks that others waited for\n";
+  add_newest(late, kLateRanks, [](const v1::Decision& d) { return fmt::format("  {:9.2f} s  {}\n", d.time_s(), d.reason()); });
   text += "paths and what happened\n";
-  const int first = std::max(0, response.decisions_size() - kPathDecisions);
-  if (first > 0) text += fmt::format("  ({} earlier decisions)\n", first);
-  for (int i = first; i < response.decisions_size(); ++i) {
-    const v1::Decision& decision = response.decisions(i);
-    text += fmt::format("  {:9.2f} s  {:<9} {:<12} {}\n", decision.time_s(), decision.kind(), decision.job_id(),
-                        decision.reason());
-  }
-  if (response.decisions_size() == 0) text += "  nothing was decided yet\n";
+  add_newest(others, kPathDecisions, [](const v1::Decision& d) {
+    return fmt::format("  {:9.2f} s  {:<9} {:<12} {}\n", d.time_s(), d.kind(), d.job_id(), d.reason());
+  });
+  if (others.empty()) text += "  nothing was decided yet\n";
 }
 
 void AddCluster(const v1::ClusterOutlook& cluster, std::string& text) {

@@ -92,6 +92,7 @@ void Core::On(const HostRegistered& event) {
   }
   // What the agent does not announce again within `stale_after` ended while it was away.
   table_.HostGone(name, now_s_);
+  stragglers_.ForgetHost(name);
   if (fabric_.SetHost(name, host.addresses) && table_.ResolvePaths()) Touch(Change::kPaths, "host " + name + " joined");
   ResumeHost(name, message);
 }
@@ -101,6 +102,7 @@ void Core::On(const HostLost& event) {
   if (host == hosts_.end()) return;
   host->second.connected = false;
   table_.HostGone(event.host, now_s_);
+  stragglers_.ForgetHost(event.host);
 }
 
 bool Core::Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s) {
@@ -151,6 +153,14 @@ void Core::On(const SampleReceived& event) {
   }
   for (const uint64_t flow : sample.closed())
     Touch(table_.Close(event.host, flow), "flows ended on host " + event.host);
+  if (sample.communicator_ranks_changed()) stragglers_.SetRanks(event.host, sample.communicator_ranks());
+  for (const v1::SlowCollective& slow : sample.slow()) {
+    if (jobs_.Find(slow.job_id()) != nullptr) stragglers_.Add(event.host, slow, now_s_);
+  }
+}
+
+void Core::NameStragglers() {
+  for (const Straggler& straggler : stragglers_.Take(now_s_)) Decide("straggler", straggler.job, straggler.reason);
 }
 
 void Core::On(const PathsReceived& event) {
@@ -190,6 +200,7 @@ void Core::On(const Tick&) {
     ReleaseQuietJobs();
     EndUnclaimedJobs();
     ForgetEpochs();
+    NameStragglers();
     WatchDemand();
     WatchRhythms();
     WatchTopology();

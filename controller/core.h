@@ -30,6 +30,7 @@
 #include "controller/joint_problem.h"
 #include "controller/link_monitor.h"
 #include "controller/rank_order.h"
+#include "controller/stragglers.h"
 #include "controller/topology_files.h"
 
 namespace weft::controller {
@@ -90,7 +91,7 @@ class Core {
   const std::deque<v1::Decision>& decisions() const { return decisions_; }
   const CoreCounters& counters() const { return counters_; }
   /// Reports, lanes and flows of agents that made no sense.
-  int64_t ignored() const { return ignored_ + table_.ignored(); }
+  int64_t ignored() const { return ignored_ + table_.ignored() + stragglers_.ignored(); }
   int64_t flow_count() const { return static_cast<int64_t>(table_.flows().size()); }
   v1::Mode mode() const { return mode_; }
   /// How well all jobs do together, as last planned.
@@ -143,6 +144,7 @@ class Core {
   void EndUnclaimedJobs();
   void ForgetEpochs();
   void Measure();
+  void NameStragglers();
   void WatchDemand();
   void WaitForPicture();
   void MaybeReplan();
@@ -178,6 +180,7 @@ class Core {
   FabricView fabric_;
   FlowTable table_;
   LinkMonitor monitor_;
+  StragglerFinder stragglers_;
   JobTable jobs_;
   std::map<std::string, Host> hosts_;
 

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -126,15 +124,10 @@ class Job {
       member.mine = static_cast<int>(found - groups[i].begin());
       index = i;
     }
-    NcclUniqueId id{};
-    if (member.mine == 0) WEFT_RETURN_IF_ERROR(nccl_.Check(nccl_.get_unique_id(&id), "ncclGetUniqueId"));
-    std::array<uint8_t, sizeof id> bytes;
-    std::memcpy(bytes.data(), &id, sizeof id);
-    WEFT_ASSIGN_OR_RETURN(const auto all, bootstrap_.AllGather(bytes));
-    const auto& first = all[static_cast<size_t>(member.ranks.front())];
-    if (first.size() != sizeof id) return Fail(Code::kInternal, "a rank sent an id of another size");
-    std::memcpy(&id, first.data(), sizeof id);
-    WEFT_ASSIGN_OR_RETURN(member.comm, InitNamed(nccl_, id, member.size(), member.mine, fmt::format("{}{}", name, index)));
+    const auto traffic_class = options_.traffic_classes.find(group);
+    NcclCommOptions made{.name = fmt::format("{}{}", name, index), .traffic_class = {}};
+    if (traffic_class != options_.traffic_classes.end()) made.traffic_class = traffic_class->second;
+    WEFT_ASSIGN_OR_RETURN(member.comm, OpenCommunicator(nccl_, bootstrap_, member.ranks, made));
     WEFT_RETURN_IF_ERROR(nccl_.CheckCuda(nccl_.cuda_stream_create(&member.stream, kNonBlocking), "cudaStreamCreate"));
     members_[group] = std::move(member);
     return Ok();

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/nccl/nccl_library.h"
@@ -40,6 +42,9 @@ struct NcclDelay {
 /// "RANK:CALL:TIME", as in "2:50:1s". Errors: kInvalidArgument.
 [[nodiscard]] Result<NcclDelay> ParseNcclDelay(const std::string& text);
 
+/// "GROUP=CLASS", as in "tp=104": the traffic class of that group's communicators, 0 to 255. Errors: kInvalidArgument.
+[[nodiscard]] Result<std::pair<NcclGroup, int>> ParseNcclTrafficClass(const std::string& text);
+
 struct NcclJobOptions {
   RankId rank{0};
   int world = 1;
@@ -53,6 +58,7 @@ struct NcclJobOptions {
   std::optional<int64_t> iterations; ///< one of the two
   std::optional<Seconds> duration;   ///< rank 0 ends the job at the first iteration boundary past it
   std::optional<NcclDelay> delay;
+  std::map<NcclGroup, int> traffic_classes;  ///< TOS bytes of communicators, as a framework asks NCCL for them
   Seconds timeout{60};               ///< for all ranks to join, and for a call that stands still
   bool check = true;
 };

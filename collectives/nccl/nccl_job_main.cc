@@ -15,7 +15,7 @@ namespace {
 struct CommandLine {
   NcclJobOptions options;
   int rank = 0, device = 0;
-  std::vector<std::string> steps;
+  std::vector<std::string> steps, traffic_classes;
   std::string type = "fp32", op = "sum", duration, delay, timeout = "60s";
   int64_t iterations = 0;
   bool no_check = false;
@@ -37,6 +37,7 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--iterations", line.iterations, "iterations to run");
   app.add_option("--duration", line.duration, "end at the first iteration boundary past this, instead of --iterations");
   app.add_option("--delay", line.delay, "RANK:CALL:TIME: that rank begins its CALL-th collective so much later");
+  app.add_option("--traffic-class", line.traffic_classes, "GROUP=TOS: how the communicators of that group are marked, as in tp=104");
   app.add_option("--timeout", line.timeout, "for all ranks to join, and for a collective that stands still")->capture_default_str();
   app.add_flag("--no-check", line.no_check, "fill buffers once and leave results unchecked, for timing");
 }
@@ -59,6 +60,10 @@ Result<NcclJobOptions> Convert(const CLI::App& app, const CommandLine& line) {
   if (app.count("--iterations") > 0) options.iterations = line.iterations;
   if (!line.duration.empty()) {
     WEFT_ASSIGN_OR_RETURN(options.duration, ParseDuration(line.duration));
+  }
+  for (const std::string& text : line.traffic_classes) {
+    WEFT_ASSIGN_OR_RETURN(const auto of_group, ParseNcclTrafficClass(text));
+    options.traffic_classes.insert(of_group);
   }
   if (!line.delay.empty()) {
     WEFT_ASSIGN_OR_RETURN(options.delay, ParseNcclDelay(line.delay));

@@ -2,18 +2,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <exception>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "collectives/nccl/nccl_job.h"
 #include "common/parse_units.h"
 
 namespace weft::collectives {
+namespace {
 
-Result<NcclStep> ParseNcclStep(const std::string& text) {
+std::optional<NcclGroup> ParseGroup(const std::string& text) {
   constexpr std::pair<const char*, NcclGroup> kGroups[] = {
       {"world", NcclGroup::kWorld}, {"tp", NcclGroup::kTensor}, {"dp", NcclGroup::kData}, {"pp", NcclGroup::kPipeline}};
+  const auto* found = std::find_if(std::begin(kGroups), std::end(kGroups), [&](const auto& group) { return text == group.first; });
+  return found == std::end(kGroups) ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace
+
+Result<NcclStep> ParseNcclStep(const std::string& text) {
   constexpr std::pair<const char*, NcclCall> kCalls[] = {
       {"allreduce", NcclCall::kAllReduce}, {"allgather", NcclCall::kAllGather}, {"reducescatter", NcclCall::kReduceScatter},
       {"broadcast", NcclCall::kBroadcast}, {"reduce", NcclCall::kReduce},       {"alltoall", NcclCall::kAllToAll},
@@ -34,13 +44,13 @@ Result<NcclStep> ParseNcclStep(const std::string& text) {
   }
   const size_t dot = name.find('.');
   const std::string group = name.substr(0, dot), call = dot == std::string::npos ? "" : name.substr(dot + 1);
-  const auto* found_group = std::find_if(std::begin(kGroups), std::end(kGroups), [&](const auto& g) { return group == g.first; });
+  const auto found_group = ParseGroup(group);
   const auto* found_call = std::find_if(std::begin(kCalls), std::end(kCalls), [&](const auto& c) { return call == c.first; });
-  if (found_group == std::end(kGroups)) return wrong(fmt::format("no group \"{}\"", group));
+  if (!found_group) return wrong(fmt::format("no group \"{}\"", group));
   if (found_call == std::end(kCalls)) return wrong(fmt::format("no call \"{}\"", call));
   const auto bytes = ParseBytes(value);
   if (!bytes) return wrong(bytes.error().message());
-  step.group = found_group->second;
+  step.group = *found_group;
   step.call = found_call->second;
   step.bytes = *bytes;
   return step;
@@ -63,6 +73,22 @@ Result<NcclDelay> ParseNcclDelay(const std::string& text) {
   if (!time || delay.rank < 0 || delay.call < 1) return wrong();
   delay.time = *time;
   return delay;
+}
+
+Result<std::pair<NcclGroup, int>> ParseNcclTrafficClass(const std::string& text) {
+  const size_t equals = text.find('=');
+  const auto group = ParseGroup(text.substr(0, equals));
+  int value = -1;
+  if (equals != std::string::npos) {
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + equals + 1, end, value);
+    if (error != std::errc() || stop != end) value = -1;
+  }
+  if (!group || value < 0 || value > 255) {
+    return Fail(Code::kInvalidArgument, fmt::format("--traffic-class \"{}\": expected GROUP=CLASS with a group of world, tp, dp, pp and a "
+                                                    "TOS byte of 0 to 255, as in tp=104", text));
+  }
+  return std::pair(*group, value);
 }
 
 std::vector<std::vector<int>> RanksOfGroups(NcclGroup group, int world, int tensor, int pipeline) {

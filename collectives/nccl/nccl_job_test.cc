@@ -46,6 +46,14 @@ TEST(NcclDelay, HasARankACallAndATime) {
   }
 }
 
+TEST(NcclTrafficClass, IsATosByteOfAGroup) {
+  const auto of_group = ParseNcclTrafficClass("dp=104");
+  ASSERT_TRUE(of_group);
+  EXPECT_EQ(of_group->first, NcclGroup::kData);
+  EXPECT_EQ(of_group->second, 104);
+  for (const char* text : {"", "dp", "dp=", "dp=256", "dp=-1", "dp=1x", "ep=1", "104"}) EXPECT_FALSE(ParseNcclTrafficClass(text)) << text;
+}
+
 TEST(NcclGroups, LieAsInMegatron) {
   using Groups = std::vector<std::vector<int>>;
   EXPECT_EQ(RanksOfGroups(NcclGroup::kTensor, 8, 2, 2), (Groups{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));

@@ -3,6 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <vector>
 
 namespace weft::collectives {
@@ -31,6 +34,7 @@ Status FindNccl(void* from, NcclLibrary& into) {
   WEFT_RETURN_IF_ERROR(Find(from, "ncclCommInitRank", into.init_rank));
   WEFT_RETURN_IF_ERROR(Find(from, "ncclCommInitRankConfig", into.init_rank_config, false));
   WEFT_RETURN_IF_ERROR(Find(from, "ncclCommSplit", into.split, false));
+  WEFT_RETURN_IF_ERROR(Find(from, "ncclCommShrink", into.shrink, false));
   WEFT_RETURN_IF_ERROR(Find(from, "ncclCommFinalize", into.finalize));
   WEFT_RETURN_IF_ERROR(Find(from, "ncclCommDestroy", into.destroy));
   WEFT_RETURN_IF_ERROR(Find(from, "ncclCommAbort", into.abort));
@@ -95,17 +99,30 @@ Status NcclLibrary::CheckCuda(int code, const char* what) const {
   return Fail(Code::kInternal, fmt::format("{}: {}", what, cuda_error_string(code)));
 }
 
-Result<NcclComm> InitNamed(const NcclLibrary& nccl, const NcclUniqueId& id, int ranks, int rank, const std::string& name) {
+Result<NcclComm> OpenCommunicator(const NcclLibrary& nccl, Bootstrap& bootstrap, const std::vector<int>& ranks,
+                                  const NcclCommOptions& options) {
+  const auto mine = std::find(ranks.begin(), ranks.end(), bootstrap.rank().value()) - ranks.begin();
+  NcclUniqueId id{};
+  if (mine == 0) WEFT_RETURN_IF_ERROR(nccl.Check(nccl.get_unique_id(&id), "ncclGetUniqueId"));
+  std::array<uint8_t, sizeof id> bytes;
+  std::memcpy(bytes.data(), &id, sizeof id);
+  WEFT_ASSIGN_OR_RETURN(const auto all, bootstrap.AllGather(bytes));
+  const auto& first = all[static_cast<size_t>(ranks.front())];
+  if (first.size() != sizeof id) return Fail(Code::kInternal, "a rank sent an id of another size");
+  std::memcpy(&id, first.data(), sizeof id);
+
+  const int count = static_cast<int>(ranks.size()), rank = static_cast<int>(mine);
   NcclComm comm = nullptr;
   int version = 0;
   nccl.get_version(&version);
   if (version >= kNamedSince && nccl.init_rank_config != nullptr) {
     NcclConfig config{sizeof(NcclConfig), kMagic, static_cast<unsigned>(kNamedSince), kUnset, kUnset, kUnset, kUnset,
-                      nullptr,            kUnset, kUnset,                             name.c_str()};
-    WEFT_RETURN_IF_ERROR(nccl.Check(nccl.init_rank_config(&comm, ranks, id, rank, &config), "ncclCommInitRankConfig"));
+                      nullptr,            kUnset, options.traffic_class.value_or(kUnset), options.name.c_str()};
+    WEFT_RETURN_IF_ERROR(nccl.Check(nccl.init_rank_config(&comm, count, id, rank, &config), "ncclCommInitRankConfig"));
     return comm;
   }
-  WEFT_RETURN_IF_ERROR(nccl.Check(nccl.init_rank(&comm, ranks, id, rank), "ncclCommInitRank"));
+  if (options.traffic_class) return Fail(Code::kUnimplemented, "NCCL " + nccl.Version() + " takes no traffic class, expected 2.27 or later");
+  WEFT_RETURN_IF_ERROR(nccl.Check(nccl.init_rank(&comm, count, id, rank), "ncclCommInitRank"));
   return comm;
 }
 

@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "collectives/bootstrap.h"
 #include "common/result.h"
 
 namespace weft::collectives {
@@ -50,6 +53,7 @@ struct NcclLibrary {
   int (*init_rank)(NcclComm*, int ranks, NcclUniqueId, int rank);
   int (*init_rank_config)(NcclComm*, int ranks, NcclUniqueId, int rank, NcclConfig*);
   int (*split)(NcclComm, int color, int key, NcclComm*, NcclConfig*);
+  int (*shrink)(NcclComm, int* without, int count, NcclComm*, NcclConfig*, int flags);  ///< null before 2.27
   int (*finalize)(NcclComm);
   int (*destroy)(NcclComm);
   int (*abort)(NcclComm);
@@ -83,8 +87,16 @@ struct NcclLibrary {
   Status CheckCuda(int code, const char* what) const;
 };
 
-/// A communicator with a name, which NCCL's profiler hands on, where this release takes one (2.27); else without.
-/// Requires: the same call on all `ranks` ranks. Errors: kInternal, with NCCL's words.
-Result<NcclComm> InitNamed(const NcclLibrary& nccl, const NcclUniqueId& id, int ranks, int rank, const std::string& name);
+/// What a communicator is called, and how it is marked.
+struct NcclCommOptions {
+  std::string name;                  ///< NCCL's profiler hands it on, where this release takes one (2.27)
+  std::optional<int> traffic_class;  ///< TOS byte for its network traffic: kUnimplemented before 2.27
+};
+
+/// A communicator of `ranks`, numbers of `bootstrap`, in this order; its id comes from the first of them.
+/// Requires: a call of all ranks of the bootstrap at once, each with the ranks of its own communicator, itself among them.
+/// Errors: kInternal, with NCCL's words; those of Bootstrap::AllGather.
+Result<NcclComm> OpenCommunicator(const NcclLibrary& nccl, Bootstrap& bootstrap, const std::vector<int>& ranks,
+                                  const NcclCommOptions& options);
 
 }  // namespace weft::collectives

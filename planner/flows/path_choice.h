@@ -59,7 +59,8 @@ struct FlowPlan {
 };
 
 /// Solves `problem`: whole flows first (greedy by intensity, then local search on the worst links), unequal splits where
-/// they serve the worst flow better by more than split_gain. Flows without a usable path keep what they have and get rate
+/// they serve the worst flow better by more than split_gain; few flows between the same places are split alike where that
+/// leaves one of them clearly more while the others pause. Flows without a usable path keep what they have and get rate
 /// 0. A function: same input, same answer, byte for byte. Requires: every flow has at least one path, a positive demand,
 /// and no present shares or one per path.
 FlowPlan ChoosePaths(const FlowProblem& problem);

@@ -1,28 +1,84 @@
 #!/usr/bin/env python3
-"""What goes wrong in a job, under NCCL: a rank that is killed, and no agent at all. Others end with NCCL's error and do not hang.
+"""What becomes of jobs and communicators under NCCL: split, shrunk, aborted; a rank that is killed, stopped or late; no agent; a
+plugin of another version on one rank. Others end with NCCL's error and do not hang.
 
 usage: life_test.py VERSION=LIBRARY=KERNELS ...
 """
 import signal
 import time
 
-from nccl_run import check, clean_up, releases
+from nccl_run import BIN, LIB, check, clean_up, releases
 from processes import run_test, wait_until
 
 STEPS = ["--step", "compute=20ms", "--step", "world.allreduce=4MiB"]
 PROMISED_S = 10
 
 
+def communicators(nccl):
+    """Split in two, one rank fewer, aborted in mid-collective and made anew: every result right."""
+    for what, world in (("split", 4), ("shrink", 3), ("abort", 3)):
+        if what == "shrink" and nccl.release < (2, 27):
+            print(f"{nccl}: no ncclCommShrink before 2.27")
+            continue
+
+        def command(rank, rendezvous, what=what, world=world):
+            return [BIN / "weft-nccl-life-calls", what, rank, world, rendezvous, nccl.library]
+
+        with nccl.start_program(world, command) as job:
+            done = job.wait(120).check_ok(f"{nccl}, {what}")
+        print(f"{nccl}: {what} of {world} ranks, {done.seconds:.1f} s {done.out(1).strip()}", flush=True)
+        if what == "abort":
+            took = max(line["abort_s"] for rank in range(1, world) for line in done.lines(rank))
+            check(took < PROMISED_S, f"{nccl}: ncclCommAbort took {took:.1f} s, promised {PROMISED_S}")
+
+
+def ends(nccl, job, what, left_out):
+    """All ranks but one end with an error, not with a signal, in time."""
+    began = time.monotonic()
+    for rank, child in enumerate(job.ranks):
+        if rank != left_out:
+            child.wait(max(0.1, began + 6 * PROMISED_S - time.monotonic()))
+    took = time.monotonic() - began
+    codes = [child.returncode for rank, child in enumerate(job.ranks) if rank != left_out]
+    said = (job.folder / "0.err").read_text().strip()
+    print(f"{nccl}: {what}, the others ended after {took:.1f} s with {codes}: {said[-200:]}", flush=True)
+    check(all(code == 1 for code in codes), f"{nccl}: {what}: codes {codes}: {said}")
+    check(took < PROMISED_S, f"{nccl}: {what}: the others took {took:.1f} s, promised {PROMISED_S}")
+
+
 def killed_rank(nccl):
     with nccl.start(4, [*STEPS, "--duration", "60s", "--timeout", "30s"]) as job:
         wait_until(lambda: len(job.steps()) > 5, 60, f"{nccl}: the first steps")
         job.stop(2, signal.SIGKILL)
-        began = time.monotonic()
-        done = job.wait(6 * PROMISED_S)
-        took = time.monotonic() - began
-    print(f"{nccl}: rank 2 killed, the others ended after {took:.1f} s with {done.codes}: {done.err(0).strip()[-200:]}")
-    check(all(code == 1 for rank, code in enumerate(done.codes) if rank != 2), f"{nccl}: codes {done.codes}: {done.err(0)}")
-    check(took < PROMISED_S, f"{nccl}: the others took {took:.1f} s, promised {PROMISED_S}")
+        ends(nccl, job, "rank 2 killed", 2)
+
+
+def stopped_rank(nccl):
+    """Nobody can know that it never comes back: the job's own timeout ends the others, which abort and do not hang in it."""
+    with nccl.start(3, [*STEPS, "--duration", "60s", "--timeout", "3s"]) as job:
+        wait_until(lambda: len(job.steps()) > 5, 60, f"{nccl}: the first steps")
+        job.stop(2, signal.SIGSTOP)
+        ends(nccl, job, "rank 2 stopped, timeout 3 s", 2)
+
+
+def other_version(nccl):
+    other = LIB / "libnccl-net-weft-other-wire.so"
+    check(other.exists(), f"{other} is not built")
+
+    def extra(rank):
+        return {"NCCL_NET_PLUGIN": str(other)} if rank == 1 else {}
+
+    with nccl.start(3, [*STEPS, "--iterations", "3", "--timeout", "5s"], extra) as job:
+        ends(nccl, job, "a plugin of another version on rank 1", None)
+        said = "".join(job.log(rank) for rank in range(3))
+    check("another version of this plugin" in said, f"{nccl}: nobody says why: {said[-800:]}")
+
+
+def no_agent(nccl):
+    """Where no agent listens, the job runs as it is."""
+    done = nccl.run(3, [*STEPS, "--iterations", "10"], {"WEFT_RUN_DIR": "/nonexistent", "WEFT_JOB_ID": "alone"}).check_ok(nccl)
+    check(done.summary()["elements_checked"] > 0, f"{nccl}: nothing was checked")
+    print(f"{nccl}: no agent: {done.summary()['elements_checked']} elements right, {done.seconds:.1f} s", flush=True)
 
 
 def late_rank(nccl):
@@ -33,8 +89,8 @@ def late_rank(nccl):
 
 def main():
     for nccl in releases():
-        killed_rank(nccl)
-        late_rank(nccl)
+        for case in (communicators, killed_rank, stopped_rank, other_version, no_agent, late_rank):
+            case(nccl)
     clean_up()
     return 0
 

@@ -39,6 +39,11 @@ FACES = {
 }
 
 
+def log_of(folder, rank):
+    """What NCCL wrote to its debug file."""
+    return "".join(path.read_text(errors="replace") for path in sorted(folder.glob(f"nccl-{rank}.*")))
+
+
 @dataclasses.dataclass
 class Done:
     """A job that has ended."""
@@ -53,11 +58,10 @@ class Done:
         return (self.folder / f"{rank}.err").read_text()
 
     def log(self, rank=0):
-        """What NCCL wrote to its debug file."""
-        return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(f"nccl-{rank}.*")))
+        return log_of(self.folder, rank)
 
-    def lines(self):
-        return [json.loads(line) for line in self.out().splitlines() if line.startswith("{")]
+    def lines(self, rank=0):
+        return [json.loads(line) for line in self.out(rank).splitlines() if line.startswith("{")]
 
     def summary(self):
         return next(line["summary"] for line in self.lines() if "summary" in line)
@@ -106,6 +110,16 @@ class Nccl:
         """`command`: of the rank and the rendezvous, in place of weft-nccl-job."""
         return Job(self, world, command, extra or {}, "weft", lambda rank: [], None)
 
+    def start_in(self, cluster, hosts, name, arguments, extra=None, net="weft"):
+        """A job of the cluster's controller, one rank on each of the hosts (weft_cluster.py)."""
+        def of_rank(rank):
+            return {"NCCL_SOCKET_IFNAME": "=eth0", "WEFT_RUN_DIR": str(cluster.run_dir(hosts[rank])), "WEFT_JOB_ID": name,
+                    "WEFT_RANK": str(rank), "WEFT_WORLD": str(len(hosts)), **(extra or {})}
+
+        cluster.next_port += 1
+        return self.start(len(hosts), arguments, of_rank, net, prefix=lambda rank: cluster.in_host(hosts[rank], []),
+                          rendezvous=f"{cluster.host[hosts[0]]['mgmt_address']}:{cluster.next_port}")
+
     def run(self, world, arguments, extra=None, net="weft", timeout_s=120):
         with self.start(world, arguments, extra, net) as job:
             return job.wait(timeout_s)
@@ -147,7 +161,12 @@ class Job:
         return Done([child.returncode for child in self.ranks], self.folder, time.monotonic() - self.began)
 
     def steps(self):
-        return [line for line in (self.folder / "0.out").read_text().splitlines() if line.startswith('{"step"')]
+        """What rank 0 has said of its iterations so far."""
+        text = (self.folder / "0.out").read_text()
+        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines() if line.startswith('{"step"')]
+
+    def log(self, rank=0):
+        return log_of(self.folder, rank)
 
     def stop(self, rank, number=signal.SIGKILL):
         self.ranks[rank].send_signal(number)

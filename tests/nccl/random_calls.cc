@@ -8,9 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <random>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,13 +73,7 @@ class Caller {
       if (rank == bootstrap_.rank().value()) member.mine = member.ranks.size();
       member.ranks.push_back(rank);
     }
-    NcclUniqueId id{};
-    if (member.mine == 0) WEFT_RETURN_IF_ERROR(nccl_.Check(nccl_.get_unique_id(&id), "ncclGetUniqueId"));
-    const auto* bytes = reinterpret_cast<const uint8_t*>(&id);
-    WEFT_ASSIGN_OR_RETURN(const auto all, bootstrap_.AllGather(std::span(bytes, sizeof id)));
-    std::memcpy(&id, all[static_cast<size_t>(member.ranks.front())].data(), sizeof id);
-    WEFT_ASSIGN_OR_RETURN(member.comm, InitNamed(nccl_, id, static_cast<int>(member.ranks.size()),
-                                                 static_cast<int>(member.mine), fmt::format("random{}", index)));
+    WEFT_ASSIGN_OR_RETURN(member.comm, OpenCommunicator(nccl_, bootstrap_, member.ranks, {.name = fmt::format("random{}", index), .traffic_class = {}}));
     return nccl_.CheckCuda(nccl_.cuda_stream_create(&member.stream, 1), "cudaStreamCreate");
   }
 

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""An agent that is killed and comes back, a cable that goes down and comes up, under a job of NCCL on a namespace fabric with a
+controller: the job goes on, every element is right, and what was lost is known again.
+
+usage: fabric_life_test.py VERSION=LIBRARY=KERNELS ...
+"""
+import subprocess
+import time
+
+from nccl_run import check, clean_up, releases
+from processes import run_test, wait_until
+from weft_cluster import WeftCluster, require_fabric
+
+JOB = ["--step", "compute=100ms", "--step", "world.allreduce=512KiB", "--timeout", "60s"]
+DOWN_S = 4
+MOST_S = 60  # a bound against hangs; what it took is printed
+
+
+def flows(cluster, name):
+    return next((int(job["flows"]) for job in cluster.ask("jobs")["jobs"] if job["spec"]["job_id"] == name), 0)
+
+
+def further(job, steps):
+    """Waits for so many more iterations; how long the longest of them took."""
+    have = len(job.steps())
+    wait_until(lambda: len(job.steps()) >= have + steps or any(child.poll() is not None for child in job.ranks), MOST_S,
+               f"{steps} more iterations")
+    return max(step["iteration_s"] for step in job.steps()[have:])
+
+
+def agent_goes_and_comes(nccl, cluster):
+    with nccl.start_in(cluster, cluster.hosts, "agentless", [*JOB, "--duration", "20s"]) as job:
+        known = wait_until(lambda: len(job.steps()) > 10 and flows(cluster, "agentless"), 90, f"{nccl}: the job and its flows")
+        cluster.kill("agent-h1")
+        longest = further(job, 20)
+        cluster.start_agent("h1")
+        began = time.monotonic()
+        wait_until(lambda: flows(cluster, "agentless") >= known, MOST_S, f"{nccl}: {known} flows to be known again")
+        took = time.monotonic() - began
+        done = job.wait(120).check_ok(f"{nccl}, agent killed and back")
+    print(f"{nccl}: without an agent the longest of 20 iterations took {longest:.2f} s; {known} flows known {took:.1f} s after it came "
+          f"back; {done.summary()['elements_checked']} elements right", flush=True)
+
+
+def set_cable(cluster, state):
+    namespace = next(switch["namespace"] for switch in cluster.fabric["switches"] if switch["name"] == "leaf1")
+    subprocess.run(["ip", "-n", namespace, "link", "set", "spine1", state], check=True)
+
+
+def cable_goes_and_comes(nccl, cluster, net):
+    name = f"cable-{net}"
+    with nccl.start_in(cluster, cluster.hosts, name, [*JOB, "--duration", "25s"], net=net) as job:
+        wait_until(lambda: len(job.steps()) > 10, 90, f"{nccl}: the first iterations")
+        before = job.steps()[-1]["time_s"]
+        set_cable(cluster, "down")
+        time.sleep(DOWN_S)
+        set_cable(cluster, "up")
+        done = job.wait(MOST_S + 60).check_ok(f"{nccl}, {net}, cable down and up")
+    steps = [line for line in done.lines() if "step" in line]
+    longest = max(step["iteration_s"] for step in steps if step["time_s"] > before)
+    last = steps[-1]["iteration_s"]
+    print(f"{nccl}, {net}: cable down for {DOWN_S} s: the longest iteration took {longest:.2f} s, the last {last:.2f} s; "
+          f"{done.summary()['elements_checked']} elements right", flush=True)
+    return longest
+
+
+def main():
+    require_fabric()
+    for nccl in releases()[-1:]:
+        with WeftCluster(hosts_per_leaf=2, rate="100Mbit/s") as cluster:
+            agent_goes_and_comes(nccl, cluster)
+            longest = {net: cable_goes_and_comes(nccl, cluster, net) for net in ("weft", "socket")}
+        # Both wait for the kernel to send again; a second is what its back-off makes of chance.
+        check(longest["weft"] <= 2 * longest["socket"] + 1, f"{nccl}: NCCL's own transport is back sooner: {longest}")
+    clean_up()
+    return 0
+
+
+if __name__ == "__main__":
+    run_test(main)

@@ -19,7 +19,22 @@ Address PeerOf(const Handle& handle) {
   return address;
 }
 
+constexpr int kTellMs = 500;
+
 }  // namespace
+
+void TellOtherVersion(const Handle& handle, int own_rank) {
+  if (handle.magic != kHandleMagic || handle.version == kWireVersion || handle.port == 0) return;
+  const Address peer = PeerOf(handle);
+  const Fd fd = OpenTcp(peer.family);
+  sockaddr_storage storage;
+  const socklen_t length = peer.ToSockaddr(&storage);
+  if (!fd.valid() || (connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 && errno != EINPROGRESS)) return;
+  pollfd ready{fd.get(), POLLOUT, 0};
+  if (poll(&ready, 1, kTellMs) != 1) return;
+  const LaneHello hello{kHelloMagic, kWireVersion, 0, handle.cookie, RandomBits(), own_rank, 0, {}};
+  [[maybe_unused]] const ssize_t sent = send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL);
+}
 
 const char* CheckHandle(const Handle& handle, uint64_t job_hash) {
   if (handle.magic != kHandleMagic) return "not a handle of this plugin";
@@ -88,7 +103,9 @@ int Connector::Start(Handle* handle, const Options& options) {
 
 int Connector::Step(Handle* handle, const Options& options, std::unique_ptr<SendComm>* comm) {
   if (const char* wrong = CheckHandle(*handle, JobHash(services_.environment.job_id))) {
-    Log(nccl::kLogWarn, "connect: %s (magic %08x, version %u)", wrong, handle->magic, handle->version);
+    Log(nccl::kLogWarn, "connect: %s (magic %08x, version %u, this one has %u)", wrong, handle->magic, handle->version,
+        kWireVersion);
+    TellOtherVersion(*handle, services_.environment.rank);
     return nccl::kInvalidArgument;
   }
   if (handle->ticket == 0) {

@@ -19,6 +19,10 @@ uint64_t JobHash(const std::string& job);
 /// What is wrong with a handle that NCCL carried here, or nullptr. `job_hash`: of this process, 0 for none.
 const char* CheckHandle(const Handle& handle, uint64_t job_hash);
 
+/// Tells the listener of a handle of another version why nobody connects, so that its rank fails too and does not wait for ever.
+/// Best effort; blocks for at most half a second.
+void TellOtherVersion(const Handle& handle, int own_rank);
+
 /// Fills what listen() gives away.
 Handle MakeHandle(const Address& address, uint64_t cookie, const Environment& environment);
 

@@ -38,6 +38,11 @@ std::unique_ptr<Arrival> Listener::TakeFlow() {
   return arrival;
 }
 
+uint16_t Listener::other_version() {
+  const std::lock_guard lock(mutex_);
+  return other_version_;
+}
+
 void Listener::AddFlow(RecvComm* flow) {
   {
     const std::lock_guard lock(mutex_);
@@ -94,6 +99,8 @@ bool Listener::ReadHello(Arrival* arrival, uint64_t now) {
   if (got <= 0) return true;
   arrival->hello_bytes += static_cast<uint32_t>(got);
   if (arrival->hello_bytes < sizeof hello) return now > arrival->deadline;
+  // Only who was given the handle knows the cookie.
+  if (hello.magic == kHelloMagic && hello.cookie == cookie_ && hello.version != kWireVersion) other_version_ = hello.version;
   if (hello.magic != kHelloMagic || hello.version != kWireVersion || hello.cookie != cookie_ ||
       hello.lane >= abi::kMaxLanes) {
     Log(nccl::kLogInfo, "connection from %s to %s dropped: not a lane of this listener (version %u, lane %u)",

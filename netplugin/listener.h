@@ -40,6 +40,9 @@ class Listener final : public BackgroundTask {
   /// A connection that opens a new flow, if one is there. Threads: any.
   std::unique_ptr<Arrival> TakeFlow();
 
+  /// The version of a rank that has this listener's handle and another version of the wire format; 0: none has called. Threads: any.
+  uint16_t other_version();
+
   /// From now on (until RemoveFlow returned) further lanes of the flow are attached to `flow`. Threads: any.
   void AddFlow(RecvComm* flow);
   void RemoveFlow(RecvComm* flow);
@@ -69,6 +72,7 @@ class Listener final : public BackgroundTask {
   std::list<Arrival> strangers_;  // hello incomplete
   std::list<Arrival> lanes_;      // of flows that are not there yet, or whose place is not free yet
   std::deque<std::unique_ptr<Arrival>> new_flows_;
+  uint16_t other_version_ = 0;
   bool accept_failed_ = false;    // do not spin on a full descriptor table: wait for the next sweep
 };
 

@@ -28,6 +28,10 @@ class TcpListenComm final : public ListenComm {
 
 int TcpListenComm::Accept(std::unique_ptr<Comm>* comm) {
   const std::unique_ptr<Arrival> arrival = listener_->TakeFlow();
+  if (const uint16_t version = listener_->other_version(); !arrival && version != 0) {
+    Log(nccl::kLogWarn, "accept: a rank has another version of this plugin (wire format %u, this one has %u)", version, kWireVersion);
+    return nccl::kInvalidUsage;
+  }
   if (!arrival) return nccl::kSuccess;  // ask again
   const Process& process = *Process::Get();
   RecvComm::Setup setup;

@@ -1,5 +1,6 @@
 // What the plugin puts on the wire and into NCCL's connect handle. Fixed-width, little-endian, no pointers; all of it is
-// untrusted when it arrives.
+// untrusted when it arrives. Magic numbers, versions, addresses and cookies of Handle and LaneHello keep their places in all
+// versions, so that two ranks with different ones can tell each other.
 //
 //   sender -> receiver, each lane:  LaneHello, then chunks: ChunkHeader, `length` bytes of payload, `padding` bytes
 //   receiver -> sender, late lanes: LaneAck before the first chunk; lane 0 needs none

@@ -59,6 +59,46 @@ TEST_F(WireTest, MutantHellosOpenNoFlowThatIsNotThisListeners) {
   EXPECT_GT(dropped, rounds / 4);
 }
 
+TEST_F(WireTest, RankOfAnotherVersionIsToldApartFromAStranger) {
+  Environment environment;
+  Handle handle = MakeHandle(listener_->address(), listener_->cookie(), environment);
+  TellOtherVersion(handle, 3);  // of its own version: nothing to tell
+  EXPECT_EQ(listener_->other_version(), 0);
+  const auto call = [&](uint64_t cookie) {
+    LaneHello hello{kHelloMagic, kWireVersion + 1, 0, cookie, 77, 3, 0, {}};
+    Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage storage;
+    const socklen_t length = listener_->address().ToSockaddr(&storage);
+    ASSERT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+    ASSERT_EQ(write(fd.get(), &hello, sizeof hello), static_cast<ssize_t>(sizeof hello));
+    EXPECT_EQ(listener_->TakeFlow(), nullptr);
+  };
+  call(listener_->cookie() + 1);
+  EXPECT_EQ(listener_->other_version(), 0) << "a stranger";
+  call(listener_->cookie());
+  EXPECT_EQ(listener_->other_version(), kWireVersion + 1);
+}
+
+TEST_F(WireTest, ListenerOfAnotherVersionHearsWhyNobodyConnects) {
+  Fd listening = OpenTcp(AF_INET);
+  sockaddr_storage storage;
+  const socklen_t length = Loopback().ToSockaddr(&storage);
+  ASSERT_EQ(bind(listening.get(), reinterpret_cast<sockaddr*>(&storage), length), 0);
+  ASSERT_EQ(listen(listening.get(), 1), 0);
+  Handle handle = MakeHandle(LocalAddress(listening.get()), 42, Environment());
+  handle.version = kWireVersion + 1;
+  TellOtherVersion(handle, 3);
+  pollfd ready{listening.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&ready, 1, 5000), 1);
+  const Fd caller(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  LaneHello hello{};
+  ASSERT_EQ(recv(caller.get(), &hello, sizeof hello, MSG_WAITALL), static_cast<ssize_t>(sizeof hello));
+  EXPECT_EQ(hello.magic, kHelloMagic);
+  EXPECT_EQ(hello.version, kWireVersion);
+  EXPECT_EQ(hello.cookie, 42u);
+  EXPECT_EQ(hello.rank, 3);
+}
+
 /// A peer that answers the hello of a late lane with nonsense: the lane fails, the flow goes on.
 TEST_F(WireTest, MutantAcknowledgementsFailOnlyTheirLane) {
   testing::PolicyFile file;

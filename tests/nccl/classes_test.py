@@ -19,7 +19,7 @@ MARKED_BYTES, OTHER_BYTES = 1 << 20, 2 << 20
 SLOWED = "20mbit"
 SETTLED_S, CAPTURED_S = 4, 12
 PAUSE_S = 0.1  # without a marked packet: the next iteration's come later
-LEAST_RAISED, MOST_EVEN = 0.8, 0.7
+LEAST_RAISED, MOST_EVEN = 0.7, 0.65
 
 
 def packets(path):

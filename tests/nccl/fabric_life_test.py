@@ -4,6 +4,7 @@ controller: the job goes on, every element is right, and what was lost is known 
 
 usage: fabric_life_test.py VERSION=LIBRARY=KERNELS ...
 """
+import contextlib
 import subprocess
 import time
 
@@ -42,9 +43,20 @@ def agent_goes_and_comes(nccl, cluster):
           f"back; {done.summary()['elements_checked']} elements right", flush=True)
 
 
-def set_cable(cluster, state):
-    namespace = next(switch["namespace"] for switch in cluster.fabric["switches"] if switch["name"] == "leaf1")
-    subprocess.run(["ip", "-n", namespace, "link", "set", "spine1", state], check=True)
+@contextlib.contextmanager
+def cable_down(cluster):
+    """The cable leaf1-spine1, at both ends. A device that goes down takes routes along: its switch gets them again."""
+    ends = [(next(switch["namespace"] for switch in cluster.fabric["switches"] if switch["name"] == name), device)
+            for name, device in (("leaf1", "spine1"), ("spine1", "leaf1"))]
+    routes = [subprocess.run(["ip", "-n", namespace, "route", "save"], check=True, capture_output=True).stdout for namespace, _ in ends]
+    for namespace, device in ends:
+        subprocess.run(["ip", "-n", namespace, "link", "set", device, "down"], check=True)
+    yield
+    for namespace, device in ends:
+        subprocess.run(["ip", "-n", namespace, "link", "set", device, "up"], check=True)
+    for (namespace, _), saved in zip(ends, routes):
+        subprocess.run(["ip", "-n", namespace, "route", "flush", "table", "main"], check=True)
+        subprocess.run(["ip", "-n", namespace, "route", "restore"], input=saved, check=True, capture_output=True)
 
 
 def cable_goes_and_comes(nccl, cluster, net):
@@ -52,9 +64,8 @@ def cable_goes_and_comes(nccl, cluster, net):
     with nccl.start_in(cluster, cluster.hosts, name, [*JOB, "--duration", "25s"], net=net) as job:
         wait_until(lambda: len(job.steps()) > 10, 90, f"{nccl}: the first iterations")
         before = job.steps()[-1]["time_s"]
-        set_cable(cluster, "down")
-        time.sleep(DOWN_S)
-        set_cable(cluster, "up")
+        with cable_down(cluster):
+            time.sleep(DOWN_S)
         done = job.wait(MOST_S + 60).check_ok(f"{nccl}, {net}, cable down and up")
     steps = [line for line in done.lines() if "step" in line]
     longest = max(step["iteration_s"] for step in steps if step["time_s"] > before)

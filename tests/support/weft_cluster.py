@@ -168,8 +168,9 @@ class WeftCluster:
                 words = line.split()
                 parent = ["parent", words[words.index("parent") + 1]] if "parent" in words else ["parent", "1:"]
                 guaranteed = rate if "parent" not in words else "1mbit"
+                priority = ["prio", words[words.index("prio") + 1]] if "prio" in words else []
                 subprocess.run(["tc", "-n", namespace, "class", "change", "dev", device, *parent, "classid", words[2],
-                                "htb", "rate", guaranteed, "ceil", rate, "burst", "64k", "cburst", "64k", "quantum",
+                                "htb", *priority, "rate", guaranteed, "ceil", rate, "burst", "64k", "cburst", "64k", "quantum",
                                 "3000"], check=True)
 
     # --- jobs

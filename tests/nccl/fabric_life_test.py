@@ -43,20 +43,27 @@ def agent_goes_and_comes(nccl, cluster):
           f"back; {done.summary()['elements_checked']} elements right", flush=True)
 
 
+def routes(namespace):
+    """Words of each route, those that others go over first."""
+    shown = subprocess.run(["ip", "-n", namespace, "route", "show"], check=True, capture_output=True, text=True).stdout
+    lines = shown.replace("\n\t", " ").splitlines()  # a way of several is a line of its own
+    return sorted((line.split() for line in lines), key=lambda words: "via" in words)
+
+
 @contextlib.contextmanager
 def cable_down(cluster):
     """The cable leaf1-spine1, at both ends. A device that goes down takes routes along: its switch gets them again."""
     ends = [(next(switch["namespace"] for switch in cluster.fabric["switches"] if switch["name"] == name), device)
             for name, device in (("leaf1", "spine1"), ("spine1", "leaf1"))]
-    routes = [subprocess.run(["ip", "-n", namespace, "route", "save"], check=True, capture_output=True).stdout for namespace, _ in ends]
+    before = [routes(namespace) for namespace, _ in ends]
     for namespace, device in ends:
         subprocess.run(["ip", "-n", namespace, "link", "set", device, "down"], check=True)
     yield
     for namespace, device in ends:
         subprocess.run(["ip", "-n", namespace, "link", "set", device, "up"], check=True)
-    for (namespace, _), saved in zip(ends, routes):
-        subprocess.run(["ip", "-n", namespace, "route", "flush", "table", "main"], check=True)
-        subprocess.run(["ip", "-n", namespace, "route", "restore"], input=saved, check=True, capture_output=True)
+    for (namespace, _), lines in zip(ends, before):
+        for words in lines:
+            subprocess.run(["ip", "-n", namespace, "route", "replace", *words], check=True)
 
 
 def cable_goes_and_comes(nccl, cluster, net):

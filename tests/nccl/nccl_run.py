@@ -183,6 +183,7 @@ def releases():
     """What the build was given (WEFT_NCCL), one "version=library=kernels" per argument of the test."""
     found = [Nccl(*argument.split("=")) for argument in sys.argv[1:] if argument.count("=") == 2]
     if not found:
+        clean_up()
         print("skipped: no build of NCCL; configure with -DWEFT_NCCL=FOLDER (docs/nccl.md)")
         sys.exit(SKIPPED)
     return found

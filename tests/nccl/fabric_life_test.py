@@ -79,7 +79,6 @@ def cable_goes_and_comes(nccl, cluster, net):
     last = steps[-1]["iteration_s"]
     print(f"{nccl}, {net}: cable down for {DOWN_S} s: the longest iteration took {longest:.2f} s, the last {last:.2f} s; "
           f"{done.summary()['elements_checked']} elements right", flush=True)
-    return longest
 
 
 def main():
@@ -87,9 +86,9 @@ def main():
     for nccl in releases()[-1:]:
         with WeftCluster(hosts_per_leaf=2, rate="100Mbit/s") as cluster:
             agent_goes_and_comes(nccl, cluster)
-            longest = {net: cable_goes_and_comes(nccl, cluster, net) for net in ("weft", "socket")}
-        # Both wait for the kernel to send again; a second is what its back-off makes of chance.
-        check(longest["weft"] <= 2 * longest["socket"] + 1, f"{nccl}: NCCL's own transport is back sooner: {longest}")
+            # No comparison of the times: whether Socket's few connections lie over that cable at all is the kernel's draw.
+            for net in ("weft", "socket"):
+                cable_goes_and_comes(nccl, cluster, net)
     clean_up()
     return 0
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <queue>
+#include <string>
 
 #include "common/check.h"
 
@@ -158,12 +160,13 @@ class StripedFilling {
 Instance MakeInstance(const FlowProblem& problem) {
   Instance instance;
   for (const Link& link : problem.topology.links()) instance.capacity.push_back(link.capacity.value());
+  std::map<std::string, size_t> jobs;
   for (const FlowDemand& flow : problem.flows) {
     WEFT_CHECK(!flow.paths.empty(), "a flow without a path");
     WEFT_CHECK(flow.demand.value() > 0, "a flow without demand");
     WEFT_CHECK(flow.present_shares.empty() || flow.present_shares.size() == flow.paths.size(),
                "present shares that are not one per path");
-    InstanceFlow made{.demand = flow.demand.value()};
+    InstanceFlow made{.demand = flow.demand.value(), .job = jobs.try_emplace(flow.job, jobs.size()).first->second};
     for (const CandidatePath& path : flow.paths) {
       PathLinks links;
       bool alive = true;

@@ -14,6 +14,7 @@ using Shares = std::vector<std::vector<double>>;  ///< [flow][path], each row su
 
 struct InstanceFlow {
   double demand = 0;              ///< bits per second
+  size_t job = 0;                 ///< counted from 0 as jobs first come
   std::vector<PathLinks> paths;
   std::vector<size_t> usable;     ///< paths without a dead link, ascending; empty: the flow cannot be served
 };

@@ -10,6 +10,9 @@
 
 namespace weft::planner {
 
+/// Units that a split flow is counted in; the coarsest that serves well is taken.
+inline constexpr int32_t kSplitUnits[] = {16, 12, 24, 64};
+
 /// Counts evaluations; what is left after the search tells whether it was cut short.
 struct Budget {
   int64_t left = 0;

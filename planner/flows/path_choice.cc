@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <map>
 #include <numeric>
 
 #include "common/parse_units.h"
+#include "planner/flows/even_split.h"
 #include "planner/flows/fractional.h"
 #include "planner/flows/instance.h"
 #include "planner/flows/local_search.h"
@@ -16,16 +15,13 @@
 namespace weft::planner {
 namespace {
 
-// Units that a split flow is counted in, the coarsest that serves well is taken; all divide kFineUnits.
-constexpr int32_t kSplitUnits[] = {16, 12, 24, 64};
-constexpr int32_t kFineUnits = 192;
+constexpr int32_t kFineUnits = 192;      // all of kSplitUnits divide it
 constexpr double kRoundingLoss = 0.02;   // of the fractional rates, that coarser splits may cost
 constexpr double kRevertLoss = 0.01;     // of the chosen rates, that leaving a flow where it is may cost
 constexpr double kSparseSlack = 1.005;
 constexpr double kBoundGap = 0.01;       // a looser certificate makes the answer incomplete
 constexpr double kAnyGain = 1e-3;
 constexpr double kRateGain = 0.01;
-constexpr size_t kMostEvened = 2;        // flows per way: of many flows some are always busy, and lanes have a cost
 
 /// Shares with what they are judged by.
 struct Answer {
@@ -45,12 +41,13 @@ class PathChooser {
     const Answer whole = Whole(keep);
     const FractionalResult fractional = FractionalOptimum(instance_, whole.shares, 4 * int64_t{problem_.node_budget});
     plan.bottleneck_bound = fractional.bound;
-    const Answer best = EvenOut(Polish(Split(whole, fractional)));
+    const Answer best = Polish(Split(whole, fractional));
     Answer chosen = best;
     bool any_present = false;
     for (const FlowDemand& flow : problem_.flows) any_present |= !flow.present_shares.empty();
     const bool worth_it = ClearlyBetter(keep.served, best.served, problem_.switching_gain);
     if (any_present) chosen = worth_it ? RevertIdleMoves(best) : keep;
+    if (!any_present || worth_it) chosen = EvenOut(std::move(chosen));
     plan.complete = !budget_.exhausted() && fractional.bottleneck <= fractional.bound * (1 + kBoundGap) + 1e-9;
     plan.bottleneck_before = Bottleneck(instance_, Present());
     plan.bottleneck_after = Bottleneck(instance_, chosen.shares);
@@ -133,6 +130,8 @@ class PathChooser {
       search.Sparsify(kSparseSlack, &budget_);
       Answer split = Judge(search.AsShares());
       if (ClearlyBetter(best.served, split.served, kAnyGain)) best = std::move(split);
+      Answer even = Judge(Evened(instance_, search.AsShares(), units));
+      if (ClearlyBetter(best.served, even.served, problem_.split_gain)) best = std::move(even);
       if (reaches(best, kRoundingLoss) && !ClearlyBetter(best.served, ideal.served, kRoundingLoss)) break;
     }
     return ClearlyBetter(whole.served, best.served, problem_.split_gain / 2) ? best : whole;
@@ -163,85 +162,13 @@ class PathChooser {
     return answer;
   }
 
-  /// Rate of the flow while all others pause: what its links give over the share of it that they carry.
-  double RateAlone(size_t f, const std::vector<double>& shares) const {
-    const InstanceFlow& flow = instance_.flows[f];
-    std::map<int32_t, double> carried;
-    for (const size_t p : flow.usable) {
-      for (const int32_t link : flow.paths[p]) carried[link] += shares[p];
+  /// See even_split.h. Only flows that move anyway, and those between the same places as them, are touched.
+  Answer EvenOut(Answer answer) const {
+    std::vector<bool> moves;
+    for (size_t f = 0; f < problem_.flows.size(); ++f) {
+      moves.push_back(IsNew(f) || Differ(answer.shares[f], problem_.flows[f].present_shares));
     }
-    double rate = flow.demand;
-    for (const auto& [link, share] : carried) {
-      if (share > 0) rate = std::min(rate, instance_.capacity[static_cast<size_t>(link)] / share);
-    }
-    return rate;
-  }
-
-  /// A flow's usable paths in an order of their own, each by the links that it does not share with all others of them.
-  using Ways = std::vector<std::pair<PathLinks, size_t>>;
-  Ways WaysOf(size_t f) const {
-    const InstanceFlow& flow = instance_.flows[f];
-    std::map<int32_t, size_t> users;
-    for (const size_t p : flow.usable) {
-      for (const int32_t link : flow.paths[p]) ++users[link];
-    }
-    Ways ways;
-    for (const size_t p : flow.usable) {
-      PathLinks own;
-      std::copy_if(flow.paths[p].begin(), flow.paths[p].end(), std::back_inserter(own),
-                   [&](int32_t link) { return users[link] < flow.usable.size(); });
-      ways.emplace_back(std::move(own), p);
-    }
-    std::sort(ways.begin(), ways.end());
-    return ways;
-  }
-
-  /// Flows between the same places may swap bytes between their ways as they like, as long as every way carries the same in sum.
-  /// With all flows busy that changes nothing, so the answer has few splits; but a flow that has most of its bytes on a slow way
-  /// is no faster while the others compute. Few flows are therefore split alike where that gives one of them clearly more alone.
-  Answer EvenOut(Answer answer) {
-    std::map<std::vector<PathLinks>, std::vector<std::pair<size_t, Ways>>> groups;
-    for (size_t f = 0; f < instance_.flows.size(); ++f) {
-      Ways ways = WaysOf(f);
-      if (ways.size() < 2) continue;
-      std::vector<PathLinks> key;
-      for (const auto& [own, path] : ways) key.push_back(own);
-      groups[std::move(key)].emplace_back(f, std::move(ways));
-    }
-    for (const auto& [key, group] : groups) {
-      if (group.size() >= 2 && group.size() <= kMostEvened * key.size()) answer = EvenOut(std::move(answer), group, key.size());
-    }
-    return answer;
-  }
-
-  Answer EvenOut(Answer answer, const std::vector<std::pair<size_t, Ways>>& group, size_t ways_count) {
-    std::vector<double> carried(ways_count);
-    double demand = 0;
-    const auto least_alone = [&](const Shares& shares) {
-      double least = 1;
-      for (const auto& [f, ways] : group) least = std::min(least, RateAlone(f, shares[f]) / instance_.flows[f].demand);
-      return least;
-    };
-    for (const auto& [f, ways] : group) {
-      demand += instance_.flows[f].demand;
-      for (size_t i = 0; i < ways_count; ++i) carried[i] += instance_.flows[f].demand * answer.shares[f][ways[i].second];
-    }
-    for (double& each : carried) each /= demand;
-    const double before = least_alone(answer.shares);
-    for (const int32_t units : kSplitUnits) {
-      if (before >= 1 / (1 + problem_.split_gain)) return answer;
-      budget_.left -= static_cast<int64_t>(instance_.flows.size());
-      if (budget_.exhausted()) return answer;
-      const std::vector<int32_t> rounded = RoundShares({carried}, units).front();
-      Shares trial = answer.shares;
-      for (const auto& [f, ways] : group) {
-        for (size_t i = 0; i < ways_count; ++i) trial[f][ways[i].second] = static_cast<double>(rounded[i]) / units;
-      }
-      if (least_alone(trial) <= before * (1 + problem_.split_gain)) continue;
-      Answer even = Judge(std::move(trial));
-      if (!ClearlyBetter(even.served, answer.served, kRoundingLoss)) return even;
-    }
-    return answer;
+    return Judge(SplitAlike(instance_, std::move(answer.shares), moves, problem_.split_gain, problem_.node_budget));
   }
 
   /// Leaves flows where they are if the answer is as good with them there: a move has a cost.

@@ -82,6 +82,44 @@ TEST(ChoosePaths, UnequalSpinesAreSharedBySplittingUnequally) {
   EXPECT_THAT(plan.why, Contains(HasSubstr("to 1:5 over leaf1->spine1 and leaf1->spine2: 600 Mbit/s")));
 }
 
+// As a library's channels: each has half of a job's bytes, and none is held alone where the two together are.
+TEST(ChoosePaths, AJobsFlowsCountTogether) {
+  FlowProblem problem{.topology = LeafSpine(2, 2, 2, BitsPerSecond(kRate))};
+  Slow(&problem.topology, "leaf1", "spine1", 0.45);
+  Slow(&problem.topology, "leaf1", "spine2", 0.7);
+  for (const auto& [from, to, job] : {std::tuple("h1", "h3", "a"), std::tuple("h2", "h4", "b")}) {
+    for (int channel = 0; channel < 2; ++channel) {
+      FlowDemand flow = Demand(problem.topology, from, to, problem.flows.size() + 1, job);
+      flow.demand = BitsPerSecond(kRate / 2);
+      flow.present_shares = {0, 1};
+      problem.flows.push_back(flow);
+    }
+  }
+  const FlowPlan plan = ChoosePaths(problem);
+  for (size_t job = 0; job < 2; ++job) {
+    const double on_spine1 = (plan.flows[2 * job].shares[0] + plan.flows[2 * job + 1].shares[0]) / 2;
+    EXPECT_GE(std::min(0.45 / on_spine1, 0.7 / (1 - on_spine1)), 0.95) << "all of its demand while the other job pauses";
+  }
+  EXPECT_LE(plan.bottleneck_after, plan.bottleneck_bound * 1.03);
+}
+
+// As a library that opens many connections and sends over few.
+TEST(ChoosePaths, IdleFlowsKeepNobodyFromBeingSplitAlike) {
+  FlowProblem problem = Collision();
+  Slow(&problem.topology, "leaf1", "spine1", 0.2);
+  for (uint64_t key = 10; key < 20; ++key) {
+    FlowDemand idle = Demand(problem.topology, "h1", "h3", key);
+    idle.demand = BitsPerSecond(kRate / 10000);
+    idle.present_shares = {0, 1};
+    problem.flows.push_back(idle);
+  }
+  const FlowPlan plan = ChoosePaths(problem);
+  for (size_t f = 0; f < 2; ++f) EXPECT_NEAR(plan.flows[f].shares[0], 1.0 / 6, 0.03) << f;
+  for (size_t f = 2; f < plan.flows.size(); ++f) {
+    EXPECT_EQ(*std::max_element(plan.flows[f].shares.begin(), plan.flows[f].shares.end()), 1) << f;
+  }
+}
+
 // Of a crowd some are always busy: few lanes are worth more than what each would have alone.
 TEST(ChoosePaths, ManyFlowsAreNotAllSplitAroundASlowLink) {
   FlowProblem problem{.topology = LeafSpine(2, 2, 16, BitsPerSecond(kRate))};

@@ -147,7 +147,7 @@ void Agent::OnDetach(const Peer& peer) {
   metrics_.AddTraffic(process.map->job(), process.reader->TakeTraffic());
   FollowFlows(process);
   process.reader->Collect(&left_behind_);
-  process.collectives->AppendSlow(&left_behind_);
+  process.collectives->AppendDelays(&left_behind_);
   policies_.Detach(process.map->job());
   LogInfo("agent", "process gone", {{"pid", peer.pid}, {"job", process.map->job()}});
   processes_.erase(it);
@@ -193,7 +193,6 @@ void Agent::OnWelcome(const v1::Welcome& welcome) {
   account.sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
   ReadNics(&account.sample);
   for (auto& [connection, process] : processes_) process.reader->Snapshot(&account.sample);
-  ReadCollectives(&account.sample, /*whole=*/true);
   for (const auto& [flow, report] : paths_) account.reports.push_back(report);
   client_->StartReporting(std::move(account));
 }
@@ -364,8 +363,10 @@ void Agent::Report() {
   v1::HostSample sample;
   sample.Swap(&left_behind_);
   sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
-  for (auto& [connection, process] : processes_) process.reader->Collect(&sample);
-  ReadCollectives(&sample, /*whole=*/false);
+  for (auto& [connection, process] : processes_) {
+    process.reader->Collect(&sample);
+    process.collectives->AppendDelays(&sample);
+  }
   ReadNics(&sample);
   UpdateJobMetrics();
   client_->Report(std::move(sample));

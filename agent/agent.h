@@ -73,8 +73,6 @@ class Agent {
   void ObservePolicies();
   void Report();
   void ReadNics(v1::HostSample* sample);
-  /// Slow collectives, and the list of communicators if it changed or `whole` is asked for.
-  void ReadCollectives(v1::HostSample* sample, bool whole);
   void UpdateJobMetrics();
   void StartTrace(const SendFlow& flow);
 
@@ -97,7 +95,6 @@ class Agent {
   std::set<std::string> jobs_shown_;
   ProfileSwitch profile_;
   std::set<std::string> straggles_told_;
-  std::string communicator_ranks_told_;    // serialized
   LogBudget trouble_lines_{20};            // by job: what plugins say decides how often there is something to log
   bool ipv6_said_ = false;
   std::unique_ptr<ControllerClient> client_;

@@ -11,7 +11,6 @@ namespace weft::agent {
 namespace {
 
 constexpr double kStraggleS = 10;
-constexpr int kMostRanks = 8192;  // of communicators that the controller is told; about 1 MB
 
 template <typename Numbers>
 std::string Join(const Numbers& numbers) {
@@ -76,19 +75,6 @@ void Agent::ObserveSilence(const Process& process, uint64_t now_ns) {
                        : "plugin's background thread makes no rounds; its process may be stopped",
           {{"job", job}, {"pid", process.peer.pid}, {"rank", process.map->process().rank},
            {"silent_s", news->silent_s}});
-}
-
-void Agent::ReadCollectives(v1::HostSample* sample, bool whole) {
-  v1::HostSample all;
-  for (const auto& [connection, process] : processes_) {
-    process.collectives->AppendSlow(sample);
-    if (all.communicator_ranks_size() < kMostRanks) process.collectives->AppendRanks(&all);
-  }
-  std::string text = all.SerializeAsString();
-  if (!whole && text == communicator_ranks_told_) return;
-  communicator_ranks_told_ = std::move(text);
-  sample->mutable_communicator_ranks()->Swap(all.mutable_communicator_ranks());
-  sample->set_communicator_ranks_changed(true);
 }
 
 std::map<std::string, int64_t> Agent::FindSlowRanks(uint64_t now_ns) {

@@ -17,12 +17,8 @@ bool Outbox::Add(v1::HostSample sample) {
   }
   for (const uint64_t flow : sample.closed()) sample_->add_closed(flow);
   for (v1::PolicyApplied& applied : *sample.mutable_applied()) *sample_->add_applied() = std::move(applied);
-  for (v1::SlowCollective& slow : *sample.mutable_slow()) {
-    if (sample_->slow_size() < kMostSlow) *sample_->add_slow() = std::move(slow);
-  }
-  if (sample.communicator_ranks_changed()) {
-    sample_->mutable_communicator_ranks()->Swap(sample.mutable_communicator_ranks());
-    sample_->set_communicator_ranks_changed(true);
+  for (v1::CollectiveDelay& delay : *sample.mutable_delays()) {
+    if (sample_->delays_size() < kMostDelays) *sample_->add_delays() = std::move(delay);
   }
   sample_->set_time_s(sample.time_s());
   sample_->set_nic_tx_bytes(sample.nic_tx_bytes());

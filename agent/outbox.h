@@ -1,6 +1,6 @@
 // What waits to go to the controller. Bounded without losing what matters: counters are cumulative, so a newer one of a
 // flow replaces an older one that has not gone yet, and a newer path report the older; flows that opened or closed are
-// never dropped. A newer list of communicators replaces the older.
+// never dropped.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace weft::agent {
 /// Not thread-safe.
 class Outbox {
  public:
-  static constexpr int kMostSlow = 1024;  ///< slow collectives that wait; later ones are dropped
+  static constexpr int kMostDelays = 1024;  ///< of collectives, that wait; later ones are dropped
   /// Whether `sample` was merged into one that had not gone yet.
   bool Add(v1::HostSample sample);
   void Add(v1::PathReport report);

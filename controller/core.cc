@@ -24,7 +24,8 @@ Core::Core(CoreOptions options)
       mode_(options_.mode == v1::MODE_UNSPECIFIED ? v1::MODE_ENFORCE : options_.mode),
       fabric_(options_.rates),
       table_(options_.monitor.slot.count(), &fabric_),
-      monitor_(options_.monitor, &fabric_) {
+      monitor_(options_.monitor, &fabric_),
+      stragglers_(std::max(2.0, 3 * options_.sample_interval.count())) {
   if (options_.joint.dscp.empty()) options_.joint.dscp = {0};
   options_.joint.planning.classes = static_cast<int32_t>(options_.joint.dscp.size());
 }
@@ -49,8 +50,15 @@ void Core::Decide(const std::string& kind, const std::string& job_id, const std:
   decision.set_epoch(epoch);
   ++counters_.decisions[kind];
   decisions_.push_back(decision);
-  if (decisions_.size() > kDecisionsKept) decisions_.pop_front();
+  if (decisions_.size() > kDecisionsKept) ForgetDecision();
   actions_.push_back(Record{std::move(decision)});
+}
+
+/// The oldest; of those that name stragglers, which jobs bring about, where they are more than a quarter.
+void Core::ForgetDecision() {
+  const auto names = [](const v1::Decision& decision) { return decision.kind() == "straggler"; };
+  const auto many = std::count_if(decisions_.begin(), decisions_.end(), names) > static_cast<int64_t>(kDecisionsKept) / 4;
+  decisions_.erase(many ? std::find_if(decisions_.begin(), decisions_.end(), names) : decisions_.begin());
 }
 
 void Core::Touch(Change change, const std::string& trigger) {
@@ -92,7 +100,6 @@ void Core::On(const HostRegistered& event) {
   }
   // What the agent does not announce again within `stale_after` ended while it was away.
   table_.HostGone(name, now_s_);
-  stragglers_.ForgetHost(name);
   if (fabric_.SetHost(name, host.addresses) && table_.ResolvePaths()) Touch(Change::kPaths, "host " + name + " joined");
   ResumeHost(name, message);
 }
@@ -102,7 +109,6 @@ void Core::On(const HostLost& event) {
   if (host == hosts_.end()) return;
   host->second.connected = false;
   table_.HostGone(event.host, now_s_);
-  stragglers_.ForgetHost(event.host);
 }
 
 bool Core::Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s) {
@@ -153,9 +159,8 @@ void Core::On(const SampleReceived& event) {
   }
   for (const uint64_t flow : sample.closed())
     Touch(table_.Close(event.host, flow), "flows ended on host " + event.host);
-  if (sample.communicator_ranks_changed()) stragglers_.SetRanks(event.host, sample.communicator_ranks());
-  for (const v1::SlowCollective& slow : sample.slow()) {
-    if (jobs_.Find(slow.job_id()) != nullptr) stragglers_.Add(event.host, slow, now_s_);
+  for (const v1::CollectiveDelay& delay : sample.delays()) {
+    if (jobs_.Find(delay.job_id()) != nullptr) stragglers_.Add(event.host, delay, now_s_);
   }
 }
 

@@ -169,6 +169,7 @@ class Core {
   void PushEndTo(const std::string& host, const std::string& job_id);
   void EndOnHosts(Job& job, bool by_silence, const std::string& reason);
   void Decide(const std::string& kind, const std::string& job_id, const std::string& reason);
+  void ForgetDecision();
   std::string CollisionText() const;
   Window LastSecond() const;
   std::optional<BitsPerSecond> HostRate(const std::string& host) const;

@@ -5,208 +5,173 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <functional>
 
 namespace weft::controller {
 namespace {
 
-constexpr size_t kMaxText = 256;
+constexpr size_t kMostText = 64;
 constexpr int kMostRank = 1 << 20;
-constexpr size_t kJudgedKept = 1024;
+constexpr size_t kJudgedKept = 256;
 constexpr size_t kNamedAtOnce = 8;
-constexpr double kSameMoment = 5;  // seconds: a delay is passed on from communicator to communicator within it
+constexpr double kForgetS = 3600;
+constexpr double kLeastWait = 0.25;  // seconds; agents tell of no shorter ones (kLeastDelayS of agent/collective_reader.h)
 
 bool IsTime(double seconds) { return std::isfinite(seconds) && seconds >= 0 && seconds < 1e6; }
 
-template <class Values>
-double Middle(Values values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+/// What an agent says, as it can stand on an operator's terminal.
+std::string Printable(std::string text) {
+  text.resize(std::min(text.size(), kMostText));
+  for (char& letter : text) {
+    if (letter < ' ' || letter > '~') letter = '?';
+  }
+  return text;
+}
+
+/// Requires: not empty.
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace
 
-void StragglerFinder::SetRanks(const std::string& host, const google::protobuf::RepeatedPtrField<v1::CommunicatorRank>& ranks) {
-  ForgetHost(host);
-  auto& mine = of_host_[host];
-  for (const v1::CommunicatorRank& rank : ranks) {
-    const bool sane = rank.rank() >= 0 && rank.rank() < kMostRank && IsTime(rank.usual_s()) && rank.job_id().size() <= kMaxText &&
-                      rank.name().size() <= kMaxText && rank.operation().size() <= kMaxText;
-    if (!sane || mine.size() >= kMostRanksPerHost) {
-      ++ignored_;
-      continue;
-    }
-    const Group group{rank.job_id(), rank.comm(), rank.operation()};
-    const Member member{.host = host, .name = rank.name(), .job_rank = rank.job_rank(), .usual_s = rank.usual_s()};
-    // Two hosts that claim one rank: the first keeps it.
-    if (!groups_[group].try_emplace(rank.rank(), member).second) {
-      ++ignored_;
-      continue;
-    }
-    mine.emplace_back(group, rank.rank());
-  }
-}
-
-void StragglerFinder::ForgetHost(const std::string& host) {
-  const auto found = of_host_.find(host);
-  if (found == of_host_.end()) return;
-  for (const auto& [group, rank] : found->second) {
-    const auto members = groups_.find(group);
-    members->second.erase(rank);
-    if (members->second.empty()) groups_.erase(members);
-  }
-  of_host_.erase(found);
-}
-
-const StragglerFinder::Member* StragglerFinder::Find(const Group& group, int rank) const {
-  const auto members = groups_.find(group);
-  if (members == groups_.end()) return nullptr;
-  const auto member = members->second.find(rank);
-  return member == members->second.end() ? nullptr : &member->second;
-}
-
-void StragglerFinder::Add(const std::string& host, const v1::SlowCollective& slow, double now_s) {
-  const Group group{slow.job_id(), slow.comm(), slow.operation()};
-  const Member* const member = Find(group, slow.rank());
-  const Key key{group, slow.sequence()};
-  const bool room = reports_ < kMostReports && (open_.contains(key) || open_.size() < kMostOpen);
-  if (member == nullptr || member->host != host || !room || !IsTime(slow.took_s()) || !IsTime(slow.usual_s()) ||
-      !IsTime(slow.receive_wait_s()) || slow.took_s() <= slow.usual_s()) {
+void StragglerFinder::Add(const std::string& host, const v1::CollectiveDelay& delay, double now_s) {
+  const bool sane = delay.rank() >= 0 && delay.rank() < kMostRank && delay.operation().size() <= kMostText &&
+                    IsTime(delay.waited_s()) && IsTime(delay.late_s()) && IsTime(delay.receive_wait_s()) &&
+                    delay.waited_s() + delay.late_s() > 0;
+  Job& job = jobs_[delay.job_id()];
+  job.used_s = now_s;
+  const Key key{delay.comm(), delay.operation(), delay.sequence()};
+  const bool room = reports_ < kMostReportsInAll && job.reports < kMostReports && (job.open.contains(key) || job.open.size() < kMostOpen);
+  if (!sane || !room || std::find(job.judged.begin(), job.judged.end(), key) != job.judged.end()) {
     ++ignored_;
     return;
   }
-  if (judged_.contains(key)) return;
-  Slow& entry = open_.try_emplace(key, Slow{.first_s = now_s, .ranks = {}}).first->second;
-  const Report report{.late_s = slow.took_s() - slow.usual_s(), .receive_wait_s = slow.receive_wait_s(), .usual_s = slow.usual_s()};
-  if (entry.ranks.insert_or_assign(slow.rank(), report).second) ++reports_;
+  Collective& collective = job.open.try_emplace(key).first->second;
+  if (collective.reports.empty()) {
+    collective.first_s = now_s;
+    collective.name = Printable(delay.name());
+    collective.ranks = std::clamp(delay.ranks(), 0, kMostRank);
+  }
+  const Report report{.host = host, .job_rank = std::max(-1, delay.job_rank()), .waited_s = delay.waited_s(),
+                      .late_s = delay.late_s(), .receive_wait_s = delay.receive_wait_s(), .late_known = delay.late_known()};
+  // Two hosts that claim one rank: the first keeps it.
+  if (collective.reports.try_emplace(delay.rank(), report).second) {
+    ++job.reports;
+    ++reports_;
+  } else {
+    ++ignored_;
+  }
 }
 
-/// The ranks that did not wait, if they are few and others did.
-std::vector<StragglerFinder::Late> StragglerFinder::FindLate(const Group& group, const Slow& slow) const {
-  std::vector<Late> late;
-  const auto members = groups_.find(group);
-  if (members == groups_.end()) return late;
-  std::vector<double> usual;
-  double longest = 0, longest_wait = 0;
-  bool waits_known = true;
-  for (const auto& [rank, report] : slow.ranks) {
-    usual.push_back(report.usual_s);
-    longest = std::max(longest, report.late_s);
-    longest_wait = std::max(longest_wait, report.receive_wait_s);
-    waits_known &= report.receive_wait_s > 0;
-  }
-  size_t compared = 0;
-  for (const auto& [rank, member] : members->second) {
-    // A rank without network operations of its own is through at once, whoever is late.
-    if (member.usual_s < Middle(usual) / 4) continue;
-    ++compared;
-    const auto report = slow.ranks.find(rank);
-    const bool waited = report != slow.ranks.end() && (waits_known ? report->second.receive_wait_s >= longest_wait / 2
-                                                                   : report->second.late_s >= longest / 2);
-    if (!waited) late.push_back({.rank = rank, .member = member});
-  }
-  if (late.size() * 2 > compared) late.clear();
-  return late;
-}
-
-/// Whether a rank was late because it waited in another communicator of the job at that time.
-bool StragglerFinder::WaitedItself(const SlowOnes& among, const Late& late, const Group& group, const Slow& slow) const {
-  if (late.member.job_rank < 0) return false;
-  const auto& [job, comm, operation] = group;
+StragglerFinder::Verdict StragglerFinder::Judge(const Collective& collective) {
+  Verdict verdict;
+  std::vector<double> waits, late_waiters;
+  double longest_receive = 0;
   double longest = 0;
-  for (const auto& [rank, report] : slow.ranks) longest = std::max(longest, report.late_s);
-  for (auto it = among.lower_bound({{job, 0, ""}, 0}); it != among.end(); ++it) {
-    const auto& [key, other] = *it;
-    if (std::get<0>(key.first) != job) break;
-    if (std::get<1>(key.first) == comm || std::abs(other.first_s - slow.first_s) > kSameMoment) continue;
-    for (const auto& [rank, report] : other.ranks) {
-      const Member* const member = Find(key.first, rank);
-      const bool same = member != nullptr && member->host == late.member.host && member->job_rank == late.member.job_rank;
-      if (same && report.late_s >= longest / 2) return true;
+  for (const auto& [rank, report] : collective.reports) longest = std::max(longest, report.waited_s);
+  for (const auto& [rank, report] : collective.reports) {
+    longest_receive = std::max(longest_receive, report.receive_wait_s);
+    if (report.waited_s < longest / 2) continue;
+    waits.push_back(report.waited_s);
+    if (report.late_known) late_waiters.push_back(report.late_s);
+  }
+  if (longest < kLeastWait) return verdict;
+  verdict.delay_s = Median(waits);
+  // All may have begun it late, after a checkpoint, say: it is by how much more that counts, where somebody who waited knows.
+  const bool all_known = !late_waiters.empty();
+  const double all_late_s = all_known ? Median(std::move(late_waiters)) : 0;
+  for (const auto& [rank, report] : collective.reports) {
+    const bool late = all_known && report.late_known && report.waited_s < verdict.delay_s / 2 &&
+                      report.late_s - all_late_s >= verdict.delay_s / 2;
+    // Its own GPU was late to the kernel: it had what it was to receive, and the others had not.
+    const bool gpu_late = report.waited_s >= verdict.delay_s / 2 && report.receive_wait_s > 0 &&
+                          report.receive_wait_s < longest_receive / 2 && longest_receive >= verdict.delay_s / 2;
+    if (late || gpu_late) {
+      verdict.late.emplace_back(rank, &report);
+    } else if (report.waited_s >= verdict.delay_s / 2) {
+      ++verdict.waited;
     }
   }
-  return false;
+  if (verdict.late.size() > verdict.waited) verdict.late.clear();
+  return verdict;
 }
 
-/// One delay holds up every collective that was enqueued behind it: one line says so.
-bool StragglerFinder::MayName(const std::string& job, const std::vector<Late>& late, double now_s, int64_t& left_out) {
-  std::string key = job;
-  for (const Late& each : late) key += fmt::format("/{}:{}", each.member.host, each.member.job_rank);
-  const bool known = named_.contains(key);
-  if (!known && named_.size() >= kMostNamed) {
-    std::erase_if(named_, [&](const auto& named) { return named.second.until_s < now_s; });
+bool StragglerFinder::MayName(Job& job, const Verdict& verdict, double now_s, int64_t& left_out) {
+  uint64_t hash = 0;
+  for (const auto& [rank, report] : verdict.late) {
+    hash = hash * 0x100000001B3u ^ std::hash<std::string>()(fmt::format("{}/{}/{}", report->host, report->job_rank, report->job_rank < 0 ? rank : -1));
   }
-  if (!known && (named_.size() >= kMostNamed || !lines_.Take(job, static_cast<uint64_t>(now_s * 1e9)))) {
+  const auto known = job.named.find(hash);
+  if (known != job.named.end() && now_s < known->second.until_s) {
+    ++known->second.left_out;
+    return false;
+  }
+  if (now_s >= job.minute_s + 60) {
+    job.minute_s = now_s;
+    job.lines = 0;
+  }
+  if (++job.lines > kMostLinesAMinute) {
     ++ignored_;
     return false;
   }
-  Named& named = named_[key];
-  if (now_s < named.until_s) {
-    ++named.left_out;
-    return false;
+  if (known == job.named.end() && job.named.size() >= kMostNamed) {
+    job.named.erase(std::min_element(job.named.begin(), job.named.end(),
+                                     [](const auto& a, const auto& b) { return a.second.until_s < b.second.until_s; }));
   }
-  // Once it has kept up for as long as the pause it starts anew.
-  named.pause_s = now_s < named.until_s + named.pause_s && named.until_s > 0 ? std::min(2 * named.pause_s, kLongestPauseS) : kFirstPauseS;
+  Named& named = job.named[hash];
+  // Who has kept up for as long as the pause begins anew.
+  const bool again = named.pause_s > 0 && now_s < named.until_s + named.pause_s;
+  named.pause_s = again ? std::min(2 * named.pause_s, kLongestPauseS) : kFirstPauseS;
   named.until_s = now_s + named.pause_s;
   left_out = std::exchange(named.left_out, 0);
   return true;
 }
 
-std::string StragglerFinder::Describe(const Key& key, const Slow& slow, const std::vector<Late>& late, int64_t left_out) const {
+std::string StragglerFinder::Describe(const Key& key, const Collective& collective, const Verdict& verdict, int64_t left_out) {
   std::vector<std::string> who;
-  for (const Late& each : late) {
+  for (const auto& [rank, report] : verdict.late) {
     if (who.size() == kNamedAtOnce) {
-      who.push_back(fmt::format("{} more", late.size() - kNamedAtOnce));
+      who.push_back(fmt::format("{} more", verdict.late.size() - kNamedAtOnce));
       break;
     }
-    const std::string of_job = each.member.job_rank >= 0 ? fmt::format("rank {} of the job, ", each.member.job_rank) : "";
-    who.push_back(fmt::format("rank {} ({}{})", each.rank, of_job, each.member.host));
+    const std::string of_job = report->job_rank >= 0 ? fmt::format("rank {} of the job, ", report->job_rank) : "";
+    who.push_back(fmt::format("rank {} ({}{})", rank, of_job, report->host));
   }
-  std::vector<double> delays;
-  for (const auto& [rank, report] : slow.ranks) delays.push_back(report.late_s);
-  const std::string& name = late.front().member.name;
-  const auto& [job, comm, operation] = key.first;
-  const std::string more = left_out > 0 ? fmt::format("; so it was in {} other collectives since it was last named", left_out) : "";
-  return fmt::format("{} came {:.2f} s late to {} number {} of communicator {}{:#x}: {} of {} ranks waited{}", fmt::join(who, ", "),
-                     Middle(delays), operation, key.second, name.empty() ? "" : name + " ", comm, slow.ranks.size(),
-                     groups_.at(key.first).size(), more);
+  const auto& [comm, operation, number] = key;
+  const std::string of = collective.ranks > 0 ? fmt::format("{} of {} ranks", verdict.waited, collective.ranks)
+                                              : fmt::format("{} ranks", verdict.waited);
+  const std::string more = left_out > 0 ? fmt::format("; so it was {} more times since that was last said", left_out) : "";
+  return fmt::format("{} came {:.2f} s late to {} number {} of communicator {}{:#x}: {} waited{}", fmt::join(who, ", "),
+                     verdict.delay_s, Printable(operation), number, collective.name.empty() ? "" : collective.name + " ", comm, of,
+                     more);
 }
 
 std::vector<Straggler> StragglerFinder::Take(double now_s) {
-  std::vector<std::map<Key, Slow>::iterator> due;
-  for (auto it = open_.begin(); it != open_.end(); ++it) {
-    if (now_s >= it->second.first_s + kSettleS) due.push_back(it);
-  }
-  std::stable_sort(due.begin(), due.end(), [](const auto& a, const auto& b) {
-    return std::tuple(a->second.first_s, a->first.second) < std::tuple(b->second.first_s, b->first.second);
-  });
   std::vector<Straggler> stragglers;
-  for (const auto& it : due) {
-    const auto& [key, slow] = *it;
-    const std::string& job = std::get<0>(key.first);
-    std::vector<Late> late = FindLate(key.first, slow);
-    std::erase_if(late, [&](const Late& each) {
-      return WaitedItself(open_, each, key.first, slow) || WaitedItself(judged_, each, key.first, slow);
-    });
-    int64_t left_out = 0;
-    if (!late.empty() && MayName(job, late, now_s, left_out)) stragglers.push_back({job, Describe(key, slow, late, left_out)});
+  for (auto& [id, job] : jobs_) {
+    std::vector<std::map<Key, Collective>::iterator> due;
+    for (auto it = job.open.begin(); it != job.open.end(); ++it) {
+      if (now_s >= it->second.first_s + settle_s_) due.push_back(it);
+    }
+    std::stable_sort(due.begin(), due.end(), [](const auto& a, const auto& b) { return a->second.first_s < b->second.first_s; });
+    for (const auto& it : due) {
+      const Verdict verdict = Judge(it->second);
+      int64_t left_out = 0;
+      if (!verdict.late.empty() && MayName(job, verdict, now_s, left_out)) {
+        stragglers.push_back({id, Describe(it->first, it->second, verdict, left_out)});
+      }
+      job.reports -= it->second.reports.size();
+      reports_ -= it->second.reports.size();
+      job.judged.push_back(it->first);
+      if (job.judged.size() > kJudgedKept) job.judged.pop_front();
+      job.open.erase(it);
+    }
   }
-  for (const auto& it : due) Judged(it);
-  static_cast<void>(lines_.TakeLeftOut(static_cast<uint64_t>(now_s * 1e9)));  // counted in ignored_ already
+  std::erase_if(jobs_, [&](const auto& job) { return job.second.open.empty() && now_s > job.second.used_s + kForgetS; });
   return stragglers;
-}
-
-void StragglerFinder::Judged(SlowOnes::iterator slow) {
-  reports_ -= slow->second.ranks.size();
-  judged_reports_ += slow->second.ranks.size();
-  judged_order_.push_back(slow->first);
-  judged_.insert(open_.extract(slow));
-  while (judged_order_.size() > kJudgedKept || judged_reports_ > kMostReports) {
-    const auto oldest = judged_.find(judged_order_.front());
-    judged_reports_ -= oldest->second.ranks.size();
-    judged_.erase(oldest);
-    judged_order_.pop_front();
-  }
 }
 
 }  // namespace weft::controller

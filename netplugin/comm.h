@@ -34,10 +34,14 @@ struct Request {
   bool done = false;
 };
 
+/// A connect() that nobody has asked for that long is given up: NCCL never says that it has abandoned one.
+inline constexpr uint64_t kAbandonedNs = 300'000'000'000;
+
 /// What a communicator has taken and not yet finished, as the watchdog sees it. Counted by the thread that uses the
 /// communicator, read by the background thread; relaxed: nothing is published by it.
 struct InFlight {
   std::atomic<bool> given_up{false};  ///< by the watchdog: every further call is a remote error
+  std::atomic<bool> failed{false};    ///< NCCL was told of an error
 
   void Posted(uint64_t size) { Bump(sum_, kOne + size); }
   void Done(uint64_t size) { Bump(sum_, -(kOne + size)); }

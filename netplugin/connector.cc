@@ -95,9 +95,12 @@ int Connector::Start(Handle* handle, const Options& options) {
     Log(nccl::kLogWarn, "connect to %s (rank %d): %s", peer.Text().c_str(), handle->rank, std::strerror(errno));
     return nccl::kRemoteError;
   }
+  const uint64_t now = NowNs();
   const std::lock_guard lock(mutex_);
+  // NCCL abandons some: of several handles for one connection up to 2.24, and after an abort.
+  std::erase_if(under_way_, [now](const auto& entry) { return now - entry.second.asked_ns > kAbandonedNs; });
   handle->ticket = ++last_ticket_;
-  under_way_.emplace(handle->ticket, std::move(fd));
+  under_way_[handle->ticket] = {std::move(fd), now};
   return nccl::kSuccess;
 }
 
@@ -121,9 +124,10 @@ int Connector::Step(Handle* handle, const Options& options, std::unique_ptr<Send
           static_cast<unsigned long long>(handle->ticket));
       return nccl::kInvalidArgument;
     }
-    pollfd ready{found->second.get(), POLLOUT, 0};
+    found->second.asked_ns = NowNs();
+    pollfd ready{found->second.fd.get(), POLLOUT, 0};
     if (poll(&ready, 1, 0) <= 0) return nccl::kSuccess;  // ask again
-    fd = std::move(found->second);
+    fd = std::move(found->second.fd);
     under_way_.erase(found);
   }
   handle->ticket = 0;

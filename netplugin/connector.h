@@ -47,7 +47,11 @@ class Connector {
 
   const Services services_;
   std::mutex mutex_;  // guards what follows
-  std::map<uint64_t, Fd> under_way_;
+  struct UnderWay {
+    Fd fd;
+    uint64_t asked_ns = 0;  // when NCCL last asked for it
+  };
+  std::map<uint64_t, UnderWay> under_way_;
   uint64_t last_ticket_ = 0;
 };
 

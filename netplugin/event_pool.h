@@ -59,6 +59,8 @@ class EventPool {
 
   /// Never 0.
   uint64_t Handle(const Event* event) const;
+  /// Not 0, and no event's: for what NCCL wants to have a handle and is not followed.
+  uint64_t HandleOfNone() const { return key_; }
   /// The live event behind a handle of whatever origin, or nullptr.
   Event* Find(uint64_t handle);
 

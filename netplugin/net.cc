@@ -58,6 +58,13 @@ uint8_t TrafficClass(const Context& context) {
 
 bool GivenUp(const Comm& comm) { return comm.in_flight.given_up.load(std::memory_order_relaxed); }
 
+/// `result`, an error where the communicator was given up; an error is noted for the watchdog.
+int NoteError(Comm& comm, int result) {
+  if (GivenUp(comm)) result = nccl::kRemoteError;
+  if (result != nccl::kSuccess) comm.in_flight.failed.store(true, std::memory_order_relaxed);
+  return result;
+}
+
 void* Watch(void* comm) {
   Process::Get()->watchdog().Add(static_cast<Comm*>(comm));
   return comm;
@@ -113,6 +120,7 @@ int Init(int net_version, nccl::Logger logger) {
 int InitContext(int net_version, void** context, uint64_t comm_id, const nccl::CommConfig* config,
                 nccl::Logger logger) {
   if (!context) return nccl::kInvalidArgument;
+  *context = nullptr;  // NCCL 2.28 finalizes what is there also after a failed init
   auto made = std::make_unique<Context>();
   made->comm_id = comm_id;
   if (config) made->traffic_class = config->traffic_class;
@@ -214,12 +222,12 @@ int SendBytes(void* send_comm, void* data, uint64_t size, int tag, void* mhandle
   if (!send_comm || !request || (!data && size > 0)) return nccl::kInvalidArgument;
   auto& comm = *static_cast<Comm*>(send_comm);
   *request = nullptr;
-  if (GivenUp(comm)) return nccl::kRemoteError;
+  if (GivenUp(comm)) return NoteError(comm, nccl::kRemoteError);
   Request* made = nullptr;
   const int result = comm.Isend(data, size, tag, mhandle, &made);
   if (made) comm.in_flight.Posted(size);
   *request = made;
-  return result;
+  return NoteError(comm, result);
 }
 
 namespace {
@@ -229,12 +237,12 @@ int ReceiveOne(void* recv_comm, int n, void** data, uint64_t size, const int* ta
   if (!recv_comm || !request || n != 1 || !data || (!data[0] && size > 0)) return nccl::kInvalidArgument;
   auto& comm = *static_cast<Comm*>(recv_comm);
   *request = nullptr;
-  if (GivenUp(comm)) return nccl::kRemoteError;
+  if (GivenUp(comm)) return NoteError(comm, nccl::kRemoteError);
   Request* made = nullptr;
   const int result = (comm.*kReceive)(data[0], size, tags ? tags[0] : 0, mhandles ? mhandles[0] : nullptr, &made);
   if (made) comm.in_flight.Posted(size);
   *request = made;
-  return result;
+  return NoteError(comm, result);
 }
 
 }  // namespace
@@ -255,12 +263,12 @@ int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, con
   }
   auto& comm = *static_cast<Comm*>(recv_comm);
   *request = nullptr;
-  if (GivenUp(comm)) return nccl::kRemoteError;
+  if (GivenUp(comm)) return NoteError(comm, nccl::kRemoteError);
   Request* made = nullptr;
   const int result = comm.IrecvGroup(n, data, sizes, tags, mhandles, &made);
   if (made) comm.in_flight.Posted(made->size);
   *request = made;
-  return result;
+  return NoteError(comm, result);
 }
 
 int Flush(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request) {
@@ -277,7 +285,7 @@ int Flush(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void
       comm.Iflush(data[last], static_cast<uint64_t>(sizes[last]), mhandles ? mhandles[last] : nullptr, &made);
   if (made) comm.in_flight.Posted(made->size);
   *request = made;
-  return result;
+  return NoteError(comm, result);
 }
 
 int Test(void* request, int* done, int* sizes) {
@@ -287,7 +295,7 @@ int Test(void* request, int* done, int* sizes) {
   Comm& comm = *slot->comm;
   const uint64_t size = slot->size;  // the slot is the communicator's again once it is done
   const int result = comm.Test(slot, done, sizes);
-  if (*done == 0) return GivenUp(comm) ? int{nccl::kRemoteError} : result;
+  if (*done == 0) return NoteError(comm, result);
   comm.in_flight.Done(size);
   return result;
 }

@@ -182,9 +182,7 @@ TEST_P(PluginTest, AReceiverThatClosesIsARemoteErrorOfTheSender) {
   pair.recv = nullptr;
   std::vector<char> data(1 << 20);
   int result = nccl::kSuccess;
-  EXPECT_TRUE(Eventually([&] {
-    return (result = SendAll(table(), pair.send, data.data(), data.size())) != nccl::kSuccess;
-  }));
+  EXPECT_TRUE(Eventually([&] { return (result = SendAll(table(), pair.send, data.data(), data.size())) != nccl::kSuccess; }));
   EXPECT_EQ(result, nccl::kRemoteError);
   EXPECT_TRUE(Plugin::Logged("send to rank 3 at 127.0.0.1:"));
   ClosePair(table(), pair);

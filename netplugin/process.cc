@@ -80,6 +80,7 @@ Process& Process::Acquire(int net_version, nccl::Logger logger, bool permanent) 
   g_process->background_.Start();
   if (permanent) {
     g_permanent = true;
+    g_process->watchdog_.ExpectDroppedErrors();
   } else {
     ++g_users;
   }

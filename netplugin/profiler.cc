@@ -103,18 +103,27 @@ uint64_t ElementBytes(uint8_t datatype) {
 }
 
 Profiler::Context* Profiler::Open(const CommunicatorIdentity& identity, int* mask) {
-  std::unique_ptr<Context> context(OpenUnnamed(mask));
+  std::unique_ptr<Context> context(OpenNext(mask));
   Name(*context, identity);
   return context.release();
 }
 
-Profiler::Context* Profiler::OpenUnnamed(int* mask) {
+Profiler::Context* Profiler::OpenNext(int* mask) {
   auto context = std::make_unique<Context>(this, nullptr);
   const std::lock_guard lock(mutex_);
   ++contexts_;
   mask_ = mask;
   SetLevel(level_);
   return context.release();
+}
+
+Profiler::Context* Profiler::OpenUnnamed(int* mask) {
+  {
+    const std::lock_guard lock(mutex_);
+    fixed_ = true;
+    level_ = own_;
+  }
+  return OpenNext(mask);
 }
 
 void Profiler::Name(Context& context, const CommunicatorIdentity& identity) {
@@ -149,6 +158,8 @@ void Profiler::SetLevel(abi::ProfileLevel level) {
 }
 
 uint64_t Profiler::Start(const Context& context, const EventStart& start, uint64_t now) {
+  // Up to NCCL 2.27 nothing in a group is told where the group itself has no handle, and it comes before its first operation.
+  if (start.type == nccl::kEventGroup) return pool_.HandleOfNone();
   if (context.slot.load(std::memory_order_acquire) == nullptr) return 0;
   switch (start.type) {
     case nccl::kEventColl:
@@ -276,7 +287,7 @@ void Profiler::EndChild(Event* event, uint64_t handle, uint64_t now) {
 void Profiler::Sweep(const Tick& tick) {
   const std::lock_guard lock(mutex_);
   // Also without a context: the next one then starts at the right level.
-  const abi::ProfileLevel level = LevelAt(policies_.current()->table(), own_, tick.now);
+  const abi::ProfileLevel level = fixed_ ? own_ : LevelAt(policies_.current()->table(), own_, tick.now);
   if (level != level_) SetLevel(level);
   const uint32_t used = pool_.used();
   for (uint32_t i = 0; i < used; ++i) {
@@ -301,7 +312,8 @@ void Profiler::Finish(Event* event) {
   StoreMax(counters.last_finished_ns, end);
   const uint64_t number = slot.recent_count.load(std::memory_order_relaxed);
   abi::OperationRecord& record = slot.recent[number % abi::kRecentOperations];
-  record.end_ns.store(0, std::memory_order_release);
+  record.end_ns.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);  // before all that follows
   record.sequence.store(event->sequence, std::memory_order_relaxed);
   record.start_ns.store(event->start_ns, std::memory_order_relaxed);
   record.bytes.store(event->bytes, std::memory_order_relaxed);

@@ -68,7 +68,8 @@ class Profiler final : public BackgroundTask {
 
   /// `mask` is NCCL's and outlives every context. Threads: any.
   Context* Open(const CommunicatorIdentity& identity, int* mask);
-  /// Of versions 1 to 3, which name a communicator with its events only: Name() is to follow.
+  /// Of versions 1 to 3, which name a communicator with its events only: Name() is to follow. Those releases number only what is
+  /// profiled: for numbers that ranks can compare the level is the process's own for good.
   Context* OpenUnnamed(int* mask);
   /// Gives a context of OpenUnnamed() its slot; nothing where it has one. Threads: any.
   void Name(Context& context, const CommunicatorIdentity& identity);
@@ -84,6 +85,7 @@ class Profiler final : public BackgroundTask {
   void Sweep(const Tick& tick) override;
 
  private:
+  Context* OpenNext(int* mask);
   uint64_t StartOperation(const Context& context, const EventStart& start, uint64_t now);
   uint64_t StartChild(const Context& context, const EventStart& start, EventKind kind, uint64_t now);
   void StopProxyOp(Event* event, uint64_t now);
@@ -100,6 +102,7 @@ class Profiler final : public BackgroundTask {
   std::mutex mutex_;  // guards the rest; never taken on the event path
   int* mask_ = nullptr;
   int contexts_ = 0;
+  bool fixed_ = false;  // a version below 4 is in use
   abi::ProfileLevel level_;
   std::vector<abi::CommunicatorSlot*> open_;
 };

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "netplugin/environment_plugin.h"
 #include "netplugin/log.h"
 #include "netplugin/process.h"
 
@@ -86,7 +87,7 @@ const TunerPlan& ProcessPlan() {
 void LogPlan(const TunerPlan& plan, size_t ranks, size_t nodes) {
   for (const std::string& problem : plan.problems) Log(nccl::kLogWarn, "tuner: %s", problem.c_str());
   if (plan.table.count > 0 && plan.overridden()) {
-    Log(nccl::kLogInfo, "tuner: %s%s%s set by the user: the table of %u entries decides nothing",
+    Log(nccl::kLogInfo, "tuner: %s%s%s set: the table of %u entries decides nothing",
         plan.user_algorithm ? "NCCL_ALGO" : "", plan.user_algorithm && plan.user_protocol ? " and " : "",
         plan.user_protocol ? "NCCL_PROTO" : "", plan.table.count);
     return;
@@ -103,8 +104,12 @@ TunerPlan ReadTunerPlan() {
     const char* value = std::getenv(name);
     return value && *value ? value : nullptr;
   };
-  plan.user_algorithm = set("NCCL_ALGO") != nullptr;
-  plan.user_protocol = set("NCCL_PROTO") != nullptr;
+  const auto is_set = [](const char* name) {  // as NCCL asks, where our environment plugin answers
+    const char* value = GetVariable(name);
+    return value && *value;
+  };
+  plan.user_algorithm = is_set("NCCL_ALGO");
+  plan.user_protocol = is_set("NCCL_PROTO");
   if (const char* text = set(abi::kCollectivesVariable)) {
     const size_t length = std::strlen(text);
     size_t at = 0;
@@ -152,8 +157,12 @@ void Tuner::Choose(int function, size_t bytes, const CostTable& table, int* chan
     return;
   }
   table.costs[static_cast<ptrdiff_t>(algorithm) * table.protocols + protocol] = 0;
-  if (entry->channels > 0 && channels) *channels = static_cast<int>(entry->channels);
-  Record(true, function, bytes, algorithm, protocol, entry->channels);
+  // NCCL cuts the number to what the communicator has, but for algorithms in a switch.
+  using enum abi::CollectiveAlgorithm;
+  const bool in_switch = entry->algorithm == kCollNetDirect || entry->algorithm == kCollNetChain || entry->algorithm == kNvls;
+  const uint32_t wanted = in_switch ? 0 : entry->channels;
+  if (wanted > 0 && channels) *channels = static_cast<int>(wanted);
+  Record(true, function, bytes, algorithm, protocol, wanted);
 }
 
 void Tuner::Record(bool decided, int function, size_t bytes, int algorithm, int protocol, uint32_t channels) {

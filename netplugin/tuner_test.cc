@@ -91,6 +91,17 @@ TEST(Tuner, OtherCommunicatorsAndCollectivesAreLeftToNccl) {
   }
 }
 
+// NCCL takes a number of channels as it is for what a switch computes, and cuts it to the communicator's for the rest.
+TEST(Tuner, ChannelsOfASwitchsAlgorithmsAreLeftToNccl) {
+  Costs costs;
+  costs.at(kNvls, kSimple) = 200;
+  int channels = 0;
+  const TunerPlan plan = MakePlan("1;*:allreduce:0-:nvls:simple:8");
+  Tuner(plan, 16, 2, nullptr).Choose(nccl::kAllReduce, 1 << 20, costs.table(), &channels);
+  EXPECT_EQ(costs.Choice(), (std::pair{kNvls, kSimple}));
+  EXPECT_EQ(channels, 0);
+}
+
 TEST(Tuner, WhatNcclDoesNotOfferIsNeverChosen) {
   Costs costs;
   int channels = 0;

@@ -47,6 +47,12 @@ class UnnamedProfilerTest : public FacesTest {
     proxy.proxy_op.pid = getpid();
     EXPECT_EQ(profiler.start_event(context, &early, &proxy), nccl::kSuccess);
     EXPECT_EQ(early, nullptr) << "of whom?";
+    Descriptor group{};
+    group.type = static_cast<uint8_t>(nccl::kEventGroup);
+    void* of_group = nullptr;
+    ASSERT_EQ(profiler.start_event(context, &of_group, &group), nccl::kSuccess);
+    EXPECT_NE(of_group, nullptr) << "those releases tell nothing of what is in a group without a handle";
+    EXPECT_EQ(profiler.stop_event(of_group), nccl::kSuccess);
     void *operation = nullptr, *child = nullptr, *step = nullptr;
     Descriptor coll = UnnamedAllReduce<Descriptor>(17);
     ASSERT_EQ(profiler.start_event(context, &operation, &coll), nccl::kSuccess);

@@ -104,7 +104,7 @@ const char* CauseText(abi::StallCause cause) {
 
 void Watchdog::Add(Comm* comm) {
   const abi::FlowSlot* slot = comm->slot();
-  if (!slot || settings_.after_s == 0) return;
+  if (!slot || (settings_.after_s == 0 && settings_.action != StallAction::kAbort)) return;
   const std::lock_guard lock(mutex_);
   watched_.push_back({.comm = comm, .slot = slot});
 }
@@ -127,7 +127,19 @@ void Watchdog::Sweep(const Tick& tick) {
   for (Watched& watched : watched_) Look(watched, tick.now);
 }
 
+void Watchdog::AbortIfDropped(Watched& watched, uint64_t now) const {
+  const bool asked = settings_.action == StallAction::kAbort && errors_are_dropped_.load(std::memory_order_relaxed);
+  if (!asked || !watched.comm->in_flight.failed.load(std::memory_order_relaxed)) return;
+  if (watched.failed_ns == 0) watched.failed_ns = now;
+  if (now - watched.failed_ns < kDroppedNs) return;
+  Log(nccl::kLogWarn, "flow with rank %d at %s failed %.1f s ago, and NCCL up to 2.27 forgets such errors: aborting the process "
+      "(WEFT_STALL_ACTION)", watched.slot->peer_rank, PeerText(*watched.slot).c_str(), Seconds(now - watched.failed_ns));
+  std::abort();
+}
+
 void Watchdog::Look(Watched& watched, uint64_t now) {
+  AbortIfDropped(watched, now);
+  if (settings_.after_s == 0) return;
   const uint64_t moved = Moved(*watched.comm, *watched.slot);
   const bool waits = watched.comm->in_flight.requests() > 0;
   if (!waits || moved != watched.moved || watched.since_ns == 0) {

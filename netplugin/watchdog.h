@@ -7,6 +7,7 @@
 // longer than any window may.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -35,12 +36,18 @@ class Watchdog final : public BackgroundTask {
  public:
   static constexpr uint64_t kLogEveryNs = 60'000'000'000;
 
+  static constexpr uint64_t kDroppedNs = 2'000'000'000;
+
   /// Both outlive the watchdog.
   Watchdog(Observer& observer, const StallEnvironment& settings) : observer_(observer), settings_(settings) {}
 
   /// After Remove() returned `comm` is not looked at any more. Threads: any.
   void Add(Comm* comm);
   void Remove(Comm* comm);
+
+  /// This NCCL (up to 2.27) forgets errors of its progress thread: where the user asked for an abort, a connection that has failed
+  /// and is not closed within kDroppedNs ends the process. Threads: any.
+  void ExpectDroppedErrors() { errors_are_dropped_.store(true, std::memory_order_relaxed); }
 
   void Sweep(const Tick& tick) override;
 
@@ -56,6 +63,7 @@ class Watchdog final : public BackgroundTask {
     bool logged = false;           // and to the log
     uint64_t next_log_ns = 0;      // a connection has a line a minute at most
     uint64_t unlogged = 0;         // standstills since then
+    uint64_t failed_ns = 0;        // when its error was first seen here
   };
 
   void Look(Watched& watched, uint64_t now);
@@ -65,9 +73,11 @@ class Watchdog final : public BackgroundTask {
   void Update(Watched& watched, uint64_t now);
   void Over(Watched& watched, uint64_t now, bool closed);
   void GiveUp(Watched& watched, uint64_t now);
+  void AbortIfDropped(Watched& watched, uint64_t now) const;
 
   Observer& observer_;
   const StallEnvironment& settings_;
+  std::atomic<bool> errors_are_dropped_{false};
   std::mutex mutex_;  // guards watched_; never taken on the data path
   std::vector<Watched> watched_;
 };

@@ -157,6 +157,32 @@ TEST_F(WatchdogTest, OnlyWhoAskedForItIsGivenUp) {
   strict.Remove(&comm);
 }
 
+TEST_F(WatchdogTest, AnErrorThatNcclForgetsEndsTheProcessWhereThatWasAskedFor) {
+  const StallEnvironment fatal{.after_s = 100, .action = StallAction::kAbort, .action_after_s = 100};
+  for (const bool dropped : {false, true}) {
+    Watchdog strict(observer_, fatal);
+    if (dropped) strict.ExpectDroppedErrors();
+    FakeComm comm(abi::Direction::kSend);
+    strict.Add(&comm);
+    comm.in_flight.failed.store(true);
+    strict.Sweep({kSecond, true});
+    strict.Sweep({2 * kSecond, true});
+    if (dropped) {
+      EXPECT_DEATH(strict.Sweep({4 * kSecond, true}), "");
+    } else {
+      strict.Sweep({4 * kSecond, true});
+    }
+    strict.Remove(&comm);
+  }
+  watchdog_.ExpectDroppedErrors();
+  FakeComm reported(abi::Direction::kSend);
+  watchdog_.Add(&reported);
+  reported.in_flight.failed.store(true);
+  Sweep(1);
+  Sweep(10);
+  watchdog_.Remove(&reported);
+}
+
 TEST_F(WatchdogTest, AbortEndsTheProcess) {
   const StallEnvironment fatal{.after_s = 1, .action = StallAction::kAbort, .action_after_s = 1};
   Watchdog strict(observer_, fatal);

@@ -72,8 +72,6 @@ class RdmaConnector {
   size_t Collect(uint64_t now);
 
  private:
-  static constexpr uint64_t kAbandonedNs = 300'000'000'000;
-
   struct Pending {
     uint64_t asked_ns = 0;  // when Step() last had it
     std::unique_ptr<ControlChannel> control;

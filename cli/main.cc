@@ -114,6 +114,8 @@ void AddDemo(CLI::App& app, int& exit_code) {
   demo->add_option("--link-rate", options->link_rate, "of every cable")->capture_default_str();
   demo->add_option("--draws", options->draws, "runs with kernel-chosen ports")->capture_default_str();
   demo->add_option("--data", options->data, "text to train on, a file or a folder")->capture_default_str();
+  demo->add_option("--jobs", options->jobs, "weft-train, or nccl: weft-nccl-job under NCCL")->capture_default_str();
+  demo->add_option("--nccl", options->nccl, "NCCL's library for --jobs nccl (default: libnccl.so.2)");
   demo->add_option("--output", options->output, "table or json")->capture_default_str();
   demo->add_option("--keep", options->keep, "folder to keep logs in");
   demo->add_option("--at-end", options->at_end, "shell command to run while both jobs still train");

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -301,6 +302,21 @@ Result<std::vector<std::vector<uint8_t>>> Bootstrap::AllGather(std::span<const u
   }
   if (world() == 1) return std::vector<std::vector<uint8_t>>{{mine.begin(), mine.end()}};
   return impl_->root() ? impl_->GatherAtRoot(mine) : impl_->GatherAtMember(mine);
+}
+
+Result<std::vector<double>> Bootstrap::Largest(std::span<const double> mine) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(mine.data());
+  WEFT_ASSIGN_OR_RETURN(const auto all, AllGather({bytes, mine.size_bytes()}));
+  std::vector<double> largest(mine.begin(), mine.end()), theirs(mine.size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].size() != mine.size_bytes()) {
+      return Fail(Code::kInternal, fmt::format("rank {} has told {} bytes of numbers, expected {}", rank, all[rank].size(),
+                                               mine.size_bytes()));
+    }
+    std::memcpy(theirs.data(), all[rank].data(), mine.size_bytes());
+    for (size_t i = 0; i < largest.size(); ++i) largest[i] = std::max(largest[i], theirs[i]);
+  }
+  return largest;
 }
 
 Status Bootstrap::CheckPeers(Seconds wait) { return impl_->CheckPeers(wait); }

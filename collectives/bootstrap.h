@@ -47,6 +47,9 @@ class Bootstrap {
 
   /// Every rank's blob, in order of rank. Collective. Errors: kUnavailable naming the rank that is gone.
   [[nodiscard]] Result<std::vector<std::vector<uint8_t>>> AllGather(std::span<const uint8_t> mine);
+  /// Of every rank's numbers, as many on each, the largest at each place. Collective. Errors: as AllGather; kInternal where
+  /// a rank has another number of them.
+  [[nodiscard]] Result<std::vector<double>> Largest(std::span<const double> mine);
 
   /// Whether, within `wait`, some rank is known to have died or to have failed; ranks that left in order are no
   /// failure. Not collective, never blocks when `wait` is 0. Errors: kUnavailable naming the rank and, if it said so,

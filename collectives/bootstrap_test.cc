@@ -45,6 +45,20 @@ TEST(Bootstrap, EveryRankGetsEveryBlobInOrder) {
   });
 }
 
+TEST(Bootstrap, LargestIsOfEveryPlace) {
+  JoinRanks(3, 3, Seconds(20), [](int rank, Result<std::unique_ptr<Bootstrap>> joined) {
+    ASSERT_TRUE(joined) << joined.error().message();
+    const std::vector<double> mine{1.0 * rank, -1.0 * rank};
+    const auto largest = (*joined)->Largest(mine);
+    ASSERT_TRUE(largest) << largest.error().message();
+    EXPECT_THAT(*largest, ::testing::ElementsAre(2, 0));
+    const std::vector<double> uneven(rank == 1 ? 1 : 2, 0.0);
+    const auto wrong = (*joined)->Largest(uneven);
+    ASSERT_FALSE(wrong);
+    EXPECT_THAT(wrong.error().message(), ::testing::HasSubstr("bytes of numbers"));
+  });
+}
+
 TEST(Bootstrap, OneRankNeedsNoAddress) {
   const auto alone = Bootstrap::Join({});
   ASSERT_TRUE(alone) << alone.error().message();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <sys/resource.h>
@@ -124,23 +123,6 @@ Result<Connections> Connect(const TrainOptions& options, const std::string& fing
 /// pause before the mark is not twice that of an ordinary step, and the one after it too short to count (agent/period.h).
 constexpr double kMarkAt = 0.7;
 
-/// Every rank's times, and of each the longest. Over the rendezvous, so that nothing of it crosses the links that carry the
-/// gradients. Collective.
-Result<std::vector<double>> Longest(collectives::Bootstrap& bootstrap, std::span<const double> mine) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(mine.data());
-  WEFT_ASSIGN_OR_RETURN(const auto all, bootstrap.AllGather({bytes, mine.size_bytes()}));
-  std::vector<double> longest(mine.size(), 0.0), theirs(mine.size());
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].size() != mine.size_bytes()) {
-      return Fail(Code::kInternal, "rank " + std::to_string(rank) + " has told " + std::to_string(all[rank].size()) +
-                                       " bytes of times, expected " + std::to_string(mine.size_bytes()));
-    }
-    std::memcpy(theirs.data(), all[rank].data(), mine.size_bytes());
-    for (size_t i = 0; i < longest.size(); ++i) longest[i] = std::max(longest[i], theirs[i]);
-  }
-  return longest;
-}
-
 /// The loop's parts and what one step does with them.
 class Loop {
  public:
@@ -215,7 +197,8 @@ class Loop {
     std::vector<double> mine{forward.count(), backward_end.count()};
     for (const Seconds time : ready) mine.push_back(time.count());
     WEFT_RETURN_IF_ERROR(exchange_.WaitForMark());  // the other thread may use the rendezvous too
-    WEFT_ASSIGN_OR_RETURN(const std::vector<double> longest, Longest(*bootstrap_, mine));
+    // Over the rendezvous, so that nothing of it crosses the links that carry the gradients.
+    WEFT_ASSIGN_OR_RETURN(const std::vector<double> longest, bootstrap_->Largest(mine));
     ApartCompute slowest{.forward = Seconds(longest[0]), .backward = Seconds(longest[1] - longest[0]), .ready = {}};
     for (size_t i = 2; i < longest.size(); ++i) slowest.ready.emplace_back(longest[i]);
     // All ranks have the same numbers, and so mark the same bucket.

@@ -50,12 +50,12 @@ Result<std::pair<Process, nlohmann::json>> StartDaemon(const std::string& name, 
 
 }  // namespace
 
-Result<Installation> Installation::Find() {
+Result<Installation> Installation::Find(const std::string& job_program) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   const fs::path bin = self.parent_path(), root = bin.parent_path();
   Installation found{bin, root / "lib/libnccl-net-weft.so", bin / "examples"};
-  for (const fs::path& path : {bin / "weft-controller", bin / "weft-agent", bin / "weft-train",
+  for (const fs::path& path : {bin / "weft-controller", bin / "weft-agent", bin / job_program,
                                fs::path(found.plugin), fs::path(found.examples) / "gpt2.json"}) {
     if (!fs::exists(path)) {
       return Fail(Code::kNotFound, fmt::format("find the programs of the demo: \"{}\" is missing; build the target "

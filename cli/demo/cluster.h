@@ -21,8 +21,8 @@ namespace weft::cli {
 struct Installation {
   std::string bin, plugin, examples;
 
-  /// Beside the running executable. Errors: kNotFound naming what is missing.
-  [[nodiscard]] static Result<Installation> Find();
+  /// Beside the running executable, with `job_program`, which the jobs are to run. Errors: kNotFound naming what is missing.
+  [[nodiscard]] static Result<Installation> Find(const std::string& job_program);
 };
 
 struct ClusterOptions {

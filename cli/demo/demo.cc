@@ -111,7 +111,9 @@ Result<DemoReport> RunOnFabric(const DemoOptions& options, const Plan& plan, con
                      .draws = options.draws,
                      .log_dir = plan.work,
                      .at_end = options.at_end,
-                     .hosts_per_leaf = kHostsPerLeaf},
+                     .hosts_per_leaf = kHostsPerLeaf,
+                     .program = options.jobs == "nccl" ? JobProgram::kNccl : JobProgram::kTrain,
+                     .nccl = options.nccl},
                     stop);
   WEFT_RETURN_IF_ERROR(phases.Run(report));
   return report;
@@ -146,11 +148,16 @@ Result<DemoReport> Run(const DemoOptions& options, const std::stop_token& stop) 
   if (options.output != "table" && options.output != "json") {
     return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
   }
+  if (options.jobs != "weft-train" && options.jobs != "nccl") {
+    return Fail(Code::kInvalidArgument, fmt::format("--jobs \"{}\": expected weft-train or nccl", options.jobs));
+  }
   if (options.draws < 1) return Fail(Code::kInvalidArgument, "--draws: expected 1 or more");
-  WEFT_ASSIGN_OR_RETURN(const Installation installation, Installation::Find());
+  const bool nccl = options.jobs == "nccl";
+  WEFT_ASSIGN_OR_RETURN(const Installation installation, Installation::Find(nccl ? "weft-nccl-job" : "weft-train"));
   WEFT_ASSIGN_OR_RETURN(const WorkDirectory work, WorkDirectory::Make(options.keep));
   const Plan plan{installation, duration, link_rate, work.path()};
   if (const Status can = testbed::CanBuildFabric(); !can) {
+    if (nccl) return Fail(can.error().WithContext("--jobs nccl needs a fabric"));
     fmt::print(stderr, "demo: {}; falling back to loopback\n", can.error().message());
     return RunOnLoopback(options, plan, can.error().message(), stop);
   }

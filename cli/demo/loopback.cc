@@ -62,16 +62,10 @@ Result<std::unique_ptr<TrainingJob>> LoopbackPhases::Launch(size_t index, const 
                                                             Seconds duration, bool communication) {
   const DemoJob& job = jobs_[index];
   WEFT_ASSIGN_OR_RETURN(const int port, FreePort(cluster_.host(job.hosts[0]).mgmt_address));
-  TrainingJobOptions options{.name = job.name + suffix,
-                             .hosts = job.hosts,
-                             .core = job.core,
-                             .arguments = job.Arguments(),
-                             .communication = communication,
-                             .rendezvous_port = port};
-  options.arguments.insert(options.arguments.end(),
-                           {"--config", cluster_.installation().examples + "/" + job.config, "--data", options_.data,
-                            "--duration", fmt::format("{:.3f}s", duration.count()), "--min-steps",
-                            std::to_string(kLeastSteps)});
+  TrainingJobOptions options = TrainOptionsOf(job, cluster_.installation().examples, options_.data, duration);
+  options.name += suffix;
+  options.communication = communication;
+  options.rendezvous_port = port;
   return TrainingJob::Start(cluster_, options, options_.log_dir);
 }
 

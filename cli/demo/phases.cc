@@ -18,7 +18,6 @@ namespace {
 
 using testbed::Output;
 
-constexpr int64_t kGlobalBatch = 176;   // sets compute against communication: 40 to 70 % of an iteration alone
 constexpr double kDefaultSlice = 0.1;   // of the duration: each job alone, each draw
 constexpr Seconds kLeastDefault{8};
 constexpr int kDrawTries = 3;
@@ -27,23 +26,6 @@ constexpr Seconds kLinger{2};            // for the last counters to reach the c
 Seconds Now() { return SystemClock().Now(); }
 
 }  // namespace
-
-std::vector<DemoJob> DemoJobs(int hosts_per_leaf) {
-  const auto host = [&](int leaf, int index) { return fmt::format("h{}", (leaf - 1) * hosts_per_leaf + index); };
-  DemoJob a{.name = "gpt-a", .config = "gpt2.json", .hosts = {host(1, 1), host(1, 2), host(2, 1), host(2, 2)}};
-  DemoJob b{.name = "gpt-b", .config = "distilgpt2.json", .hosts = {host(1, 3), host(1, 4), host(2, 3), host(2, 4)}};
-  a.core = 0;
-  b.core = 1;
-  a.global_batch = b.global_batch = kGlobalBatch;
-  return {a, b};
-}
-
-std::vector<std::string> DemoJob::Arguments() const {
-  return {"--layers",       std::to_string(layers),       "--width",   std::to_string(width),
-          "--heads",        std::to_string(heads),        "--seq",     std::to_string(sequence),
-          "--global-batch", std::to_string(global_batch), "--bucket",  FormatBytes(bucket),
-          "--seed",         "1",                          "--threads", "1"};
-}
 
 DemoPhases::DemoPhases(DemoCluster& cluster, PhaseOptions options, std::stop_token stop)
     : cluster_(cluster),
@@ -85,15 +67,13 @@ Status DemoPhases::Run(DemoReport& report) {
 
 Result<std::unique_ptr<TrainingJob>> DemoPhases::Launch(size_t index, const std::string& suffix, Seconds duration) {
   const DemoJob& job = jobs_[index];
-  TrainingJobOptions options{.name = job.name + suffix,
-                             .hosts = job.hosts,
-                             .core = job.core,
-                             .arguments = job.Arguments(),
-                             .rendezvous_port = next_port_++};
-  options.arguments.insert(options.arguments.end(),
-                           {"--config", cluster_.installation().examples + "/" + job.config, "--data", options_.data,
-                            "--duration", fmt::format("{:.3f}s", duration.count()), "--min-steps",
-                            std::to_string(kLeastSteps), "--apart-every", std::to_string(kApartEvery)});
+  TrainingJobOptions options =
+      options_.program == JobProgram::kNccl
+          ? NcclOptionsOf(job, options_.nccl, duration)
+          : TrainOptionsOf(job, cluster_.installation().examples, options_.data, duration);
+  options.name += suffix;
+  options.rendezvous_port = next_port_++;
+  options.arguments.insert(options.arguments.end(), {"--apart-every", std::to_string(kApartEvery)});
   return TrainingJob::Start(cluster_, options, options_.log_dir);
 }
 
@@ -110,6 +90,10 @@ void DemoPhases::Describe(size_t index, const TrainingSummary& summary) {
   JobReport& report = report_->jobs[index];
   report.model = summary.model;
   report.scaling = summary.scaling;
+  if (options_.program == JobProgram::kNccl) {
+    report.scaling = NcclSteps();
+    report.scaling.push_back("NCCL " + summary.nccl);
+  }
   BoundJob bound{.name = jobs_[index].name, .hosts = jobs_[index].hosts, .iteration = {}};
   bound.iteration.ranks = report.ranks;
   for (const int64_t bytes : summary.bucket_bytes) bound.iteration.buckets.push_back({Bytes(bytes), Seconds(0)});

@@ -10,6 +10,7 @@
 #include "cli/demo/bound.h"
 #include "cli/demo/cluster.h"
 #include "cli/demo/estimate.h"
+#include "cli/demo/jobs.h"
 #include "cli/demo/report.h"
 #include "cli/demo/training_job.h"
 #include "common/result.h"
@@ -25,27 +26,9 @@ struct PhaseOptions {
   std::string log_dir;
   std::string at_end;
   int hosts_per_leaf = 5;
+  JobProgram program = JobProgram::kTrain;
+  std::string nccl;  ///< NCCL's library, for JobProgram::kNccl
 };
-
-/// Of every job that is launched, however slow the machine: medians of fewer say nothing, and one step must have been timed
-/// with ordinary ones on both sides.
-constexpr int64_t kLeastSteps = kApartEvery + 2;
-
-/// A job of the demo, the same in every phase.
-struct DemoJob {
-  std::string name, config;             ///< config: file name below the examples
-  std::vector<std::string> hosts;
-  int core = 0;
-  int64_t layers = 2, width = 64, heads = 4;
-  int64_t global_batch = 0, sequence = 128;
-  Bytes bucket{128 << 10};              ///< gradient bucket, the same in all phases
-
-  /// Of weft-train.
-  std::vector<std::string> Arguments() const;
-};
-
-/// The demo's two jobs on 2 leaves with `hosts_per_leaf` hosts; the last host of each leaf stays unmanaged.
-std::vector<DemoJob> DemoJobs(int hosts_per_leaf);
 
 /// The job as it is submitted to the controller: the scaled model, and its measured compute time.
 v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds compute);

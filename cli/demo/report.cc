@@ -64,9 +64,9 @@ json JobJson(const JobReport& job) {
             {"weft", JudgedJson(job.weft_ratio)},
             {"weft_after_fault", JudgedJson(job.faulted_ratio)}}},
           {"steps", job.steps},
-          {"bytes_sent", job.bytes_sent},
-          {"first_loss", job.first_loss},
-          {"final_loss", job.final_loss},
+          {"bytes_sent", job.bytes_sent > 0 ? json(job.bytes_sent) : json(nullptr)},
+          {"first_loss", Number(job.first_loss)},
+          {"final_loss", Number(job.final_loss)},
           {"bound_formula", job.bound_formula},
           {"bound_formula_after_fault", job.bound_formula_faulted}};
 }
@@ -76,10 +76,11 @@ void PrintJobs(const DemoReport& report) {
              "alone", "default", "Weft", "bound", "over it (with 95 %)", "Weft fault", "bound", "over it (with 95 %)",
              "comm", "loss");
   for (const JobReport& job : report.jobs) {
-    fmt::print("{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>24} | {:>10} {:>9} {:>24} | {:>6} {:>6.3f} -> {:.3f}\n",
+    fmt::print("{:<8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>24} | {:>10} {:>9} {:>24} | {:>6} {:>15}\n",
                job.name, Time(job.compute), Time(job.alone), Time(job.default_mean()), Time(job.weft),
                Time(job.bound), OverBound(job.weft_ratio), Time(job.weft_faulted), Time(job.bound_faulted),
-               OverBound(job.faulted_ratio), Share(job.communication_share), job.first_loss, job.final_loss);
+               OverBound(job.faulted_ratio), Share(job.communication_share),
+               job.first_loss > 0 ? fmt::format("{:.3f} -> {:.3f}", job.first_loss, job.final_loss) : "-");
   }
   for (const JobReport& job : report.jobs) {
     std::string draws;
@@ -215,7 +216,7 @@ std::vector<std::string> Shortfalls(const DemoReport& report) {
   std::vector<std::string> lines = Judged(report, Verdict::kNotMeasured);
   for (std::string& line : Judged(report, Verdict::kFellShort)) lines.push_back(std::move(line));
   for (const JobReport& job : report.jobs) {
-    if (job.final_loss >= job.first_loss) {
+    if (job.first_loss > 0 && job.final_loss >= job.first_loss) {
       lines.push_back(fmt::format("{}: loss went from {} to {}", job.name, job.first_loss, job.final_loss));
     }
     if (report.fabric_real && (job.communication_share < 0.4 || job.communication_share > 0.7)) {

@@ -26,8 +26,8 @@ struct JobReport {
   Ratio default_ratio;  ///< mean of the draws over the bound of their median compute; a draw is too short for one of its own
   double communication_share = 0;  ///< communication time of one iteration over `alone`
   int64_t steps = 0;       ///< of the Weft run
-  int64_t bytes_sent = 0;  ///< of the Weft run, all ranks
-  double first_loss = 0, final_loss = 0;
+  int64_t bytes_sent = 0;  ///< of the Weft run, all ranks; 0: the program does not say
+  double first_loss = 0, final_loss = 0;  ///< both 0: nothing was trained
   std::vector<std::string> scaling;
   std::string bound_formula, bound_formula_faulted;
 

@@ -38,6 +38,14 @@ TEST(Shortfalls, WhatWasNotMeasuredIsNoSuccess) {
   EXPECT_THAT(Shortfalls(Report({})), ElementsAre("a with Weft after the faults: not measured"));
 }
 
+TEST(Shortfalls, AJobThatTrainsNothingHasNoLoss) {
+  DemoReport report = Report({.value = 1.02, .low = 1, .high = 1.04, .blocks = 9});
+  report.jobs[0].first_loss = report.jobs[0].final_loss = 0;
+  EXPECT_THAT(Shortfalls(report), IsEmpty());
+  report.jobs[0].first_loss = report.jobs[0].final_loss = 4;
+  EXPECT_THAT(Shortfalls(report), ElementsAre("a: loss went from 4 to 4"));
+}
+
 TEST(Shortfalls, LoopbackHasNoBound) {
   DemoReport report = Report({});
   report.fabric_real = false;

@@ -23,18 +23,35 @@ std::string LastLine(const std::string& path) {
 }
 
 std::vector<std::string> Arguments(const DemoCluster& cluster, const TrainingJobOptions& options, size_t rank) {
-  const std::string rendezvous =
-      fmt::format("{}:{}", cluster.host(options.hosts[0]).mgmt_address, options.rendezvous_port);
-  std::vector<std::string> argv{cluster.installation().bin + "/weft-train",
-                                "--job", options.name,
-                                "--rank", std::to_string(rank),
-                                "--world", std::to_string(options.hosts.size()),
-                                "--rendezvous", rendezvous,
-                                "--plugin", cluster.installation().plugin,
-                                "--communication", options.communication ? "on" : "off",
-                                "--output", "json"};
+  const bool trains = options.program == JobProgram::kTrain;
+  std::vector<std::string> argv{
+      cluster.installation().bin + (trains ? "/weft-train" : "/weft-nccl-job"),
+      "--rank", std::to_string(rank),
+      "--world", std::to_string(options.hosts.size()),
+      "--rendezvous", fmt::format("{}:{}", cluster.host(options.hosts[0]).mgmt_address, options.rendezvous_port)};
+  if (trains) {
+    argv.insert(argv.end(), {"--job", options.name, "--plugin", cluster.installation().plugin, "--communication",
+                             options.communication ? "on" : "off", "--output", "json"});
+  }
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
   return argv;
+}
+
+std::vector<std::pair<std::string, std::string>> Environment(const DemoCluster& cluster, const TrainingJobOptions& options,
+                                                             size_t rank) {
+  const std::string& host = cluster.host(options.hosts[rank]).name;
+  std::vector<std::pair<std::string, std::string>> values{{"NCCL_SOCKET_IFNAME", fmt::format("={}", cluster.interface())},
+                                                          {"WEFT_RUN_DIR", cluster.RunDirOf(host)},
+                                                          {"OMP_NUM_THREADS", "1"}};
+  if (options.program == JobProgram::kTrain) return values;
+  // Each host a node of its own to NCCL, and the ring of which the bound knows how many bytes it sends.
+  const std::vector<std::pair<std::string, std::string>> nccl{
+      {"NCCL_NET", "Weft"},          {"NCCL_NET_PLUGIN", cluster.installation().plugin},
+      {"NCCL_HOSTID", host},         {"NCCL_ALGO", "Ring"},
+      {"WEFT_JOB_ID", options.name}, {"WEFT_RANK", std::to_string(rank)},
+      {"WEFT_WORLD", std::to_string(options.hosts.size())}};
+  values.insert(values.end(), nccl.begin(), nccl.end());
+  return values;
 }
 
 std::optional<ApartCompute> ParseApart(const json& line) {
@@ -68,11 +85,9 @@ Result<std::unique_ptr<TrainingJob>> TrainingJob::Start(DemoCluster& cluster, co
     job->logs_.push_back(fmt::format("{}/{}-rank{}.log", log_directory, options.name, rank));
     WEFT_ASSIGN_OR_RETURN(auto process,
                           testbed::Spawn({.argv = Arguments(cluster, options, rank),
-                                          .environment = {{"NCCL_SOCKET_IFNAME", fmt::format("={}", cluster.interface())},
-                                                          {"WEFT_RUN_DIR", cluster.RunDirOf(host.name)},
-                                                          {"OMP_NUM_THREADS", "1"}},
+                                          .environment = Environment(cluster, options, rank),
                                           .netns = host.netns,
-                                          .cores = {options.core},
+                                          .cores = options.cores,
                                           .out = rank == 0 ? Output::Pipe() : Output::Null(),
                                           .err = Output::File(job->logs_.back())}));
     job->ranks_.push_back(std::move(process));
@@ -110,6 +125,8 @@ void TrainingJob::Read(const std::string& record, const std::stop_token& stop) {
       summary_.bytes_sent = summary.value("bytes_sent", int64_t{0});
       summary_.first_loss = summary.value("first_loss", 0.0);
       summary_.final_loss = summary.value("final_loss", 0.0);
+      summary_.nccl = summary.value("nccl", "");
+      summary_.elements_checked = summary.value("elements_checked", int64_t{0});
     }
   }
 }

@@ -1,4 +1,4 @@
-// One training job of the demo: a weft-train process per rank, each in its host's namespace, all pinned to one core.
+// One job of the demo: a process of weft-train or weft-nccl-job per rank, each in its host's namespace.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,15 @@
 
 namespace weft::cli {
 
+enum class JobProgram { kTrain, kNccl };
+
 struct TrainingJobOptions {
+  JobProgram program = JobProgram::kTrain;
   std::string name;                    ///< job id
   std::vector<std::string> hosts;      ///< rank r runs on hosts[r]
-  int core = 0;
-  std::vector<std::string> arguments;  ///< of weft-train, the same on all ranks
-  bool communication = true;
+  std::vector<int> cores;              ///< that all ranks are pinned to; empty: to none
+  std::vector<std::string> arguments;  ///< of the program, the same on all ranks
+  bool communication = true;           ///< weft-train only
   int rendezvous_port = 29500;
 };
 
@@ -47,7 +50,9 @@ struct TrainingSummary {
   std::vector<int64_t> bucket_bytes;  ///< in the order in which they are exchanged
   int64_t steps = 0, gradient_bytes = 0, bytes_sent = 0;
   int ranks = 0;
-  double first_loss = 0, final_loss = 0;
+  double first_loss = 0, final_loss = 0;  ///< both 0: nothing was trained
+  std::string nccl;                       ///< its version, under weft-nccl-job; there every element is checked
+  int64_t elements_checked = 0;           ///< on rank 0
 };
 
 /// Ends its processes when it goes. Requires: destroyed on the thread that started it.

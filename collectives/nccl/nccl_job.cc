@@ -6,12 +6,12 @@
 #include <chrono>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "collectives/bootstrap.h"
 #include "collectives/nccl/nccl_data.h"
+#include "collectives/nccl/nccl_report.h"
 #include "common/clock.h"
 #include "common/parse_units.h"
 
@@ -42,7 +42,6 @@ struct Member {
 struct Buffers {
   void* send = nullptr;
   void* receive = nullptr;
-  std::vector<uint8_t> expected;
   uint64_t call = 0;  ///< number that the contents follow from; 0: not filled yet
 };
 
@@ -73,16 +72,23 @@ class Job {
     WEFT_RETURN_IF_ERROR(ChooseDevice());
     WEFT_RETURN_IF_ERROR(OpenGroups());
     WEFT_RETURN_IF_ERROR(Allocate());
+    Print(NcclJobLine(options_));
     const double start = Now();
     bool more = true;
-    for (int64_t iteration = 0; more; ++iteration) {
+    int64_t iteration = 0;
+    for (; more; ++iteration) {
+      NcclIteration done{.number = iteration, .apart = {}, .calls = {}};
+      if (IsApart(iteration)) done.apart.emplace();
       const double began = Now();
-      WEFT_RETURN_IF_ERROR(Iterate(began));
+      WEFT_RETURN_IF_ERROR(Iterate(began, done));
       WEFT_ASSIGN_OR_RETURN(more, GoesOn(iteration, start));
-      Report(iteration, began);
+      done.end = Seconds(Now());
+      done.time = done.end - Seconds(began);
+      if (!done.apart) times_.push_back(done.time.count());
+      Print(NcclIterationLine(done));
     }
     WEFT_RETURN_IF_ERROR(CheckAll());
-    Summarise();
+    Print(NcclSummaryLine(options_, nccl_.Version(), iteration, times_, checked_));
     return Ok();
   }
 
@@ -150,15 +156,23 @@ class Job {
     return std::max(elements / ranks, size_t{1}) * ranks;
   }
 
-  /// All steps in order. Checking what the last iteration got and filling anew hide in the first pause for computation.
-  Status Iterate(double began) {
+  /// By the number alone, so that all ranks do the same. The first is left out: it opens connections.
+  bool IsApart(int64_t iteration) const {
+    return options_.apart_every > 0 && iteration > 0 && iteration % options_.apart_every == options_.apart_every - 1;
+  }
+
+  /// All steps in order. Checking what the last iteration got and filling anew hide in the first pause for computation. In an
+  /// iteration apart all ranks wait for each other after each pause.
+  Status Iterate(double began, NcclIteration& iteration) {
+    NcclApartCompute* const apart = iteration.apart ? &*iteration.apart : nullptr;
     WEFT_RETURN_IF_ERROR(CheckAll());
     for (size_t i = 0; i < buffers_.size(); ++i) WEFT_RETURN_IF_ERROR(Fill(options_.steps[i], buffers_[i]));
-    double pause_from = began;
+    double pause_from = began, computed = 0;
     for (size_t i = 0; i < buffers_.size(); ++i) {
       const NcclStep& step = options_.steps[i];
       if (step.call != NcclCall::kCompute) {
-        WEFT_RETURN_IF_ERROR(Begin(step, buffers_[i]));
+        if (apart != nullptr) apart->ready.emplace_back(computed);
+        WEFT_RETURN_IF_ERROR(step.timed ? Time(step, buffers_[i], iteration) : Begin(step, buffers_[i]));
         continue;
       }
       if (i > 0) {
@@ -166,9 +180,25 @@ class Job {
         pause_from = std::max(pause_from, Now());
       }
       SleepUntil(pause_from + step.compute.count());
+      computed += Now() - pause_from;
+      if (apart != nullptr) {
+        WEFT_ASSIGN_OR_RETURN(const auto slowest, bootstrap_.Largest(std::span(&computed, 1)));
+        computed = slowest.front();
+        apart->compute = Seconds(computed);
+      }
       pause_from = Now();
     }
     return Wait();
+  }
+
+  /// What was begun before is waited for first, so that its time counts for nothing else.
+  Status Time(const NcclStep& step, const Buffers& buffers, NcclIteration& iteration) {
+    WEFT_RETURN_IF_ERROR(Wait());
+    const double began = Now();
+    for (int64_t call = 0; call < step.calls; ++call) WEFT_RETURN_IF_ERROR(Begin(step, buffers));
+    WEFT_RETURN_IF_ERROR(Wait());
+    iteration.calls.push_back((Now() - began) / static_cast<double>(step.calls));
+    return Ok();
   }
 
   Status Fill(const NcclStep& step, Buffers& buffers) {
@@ -324,24 +354,15 @@ class Job {
   /// With a duration rank 0 decides, and all ranks take its word.
   Result<bool> GoesOn(int64_t iteration, double start) {
     if (options_.iterations) return iteration + 1 < *options_.iterations;
-    const uint8_t word = Now() - start < options_.duration->count() ? 1 : 0;
+    const bool up = iteration + 1 >= options_.min_iterations && Now() - start >= options_.duration->count();
+    const uint8_t word = up ? 0 : 1;
     WEFT_ASSIGN_OR_RETURN(const auto all, bootstrap_.AllGather(std::span(&word, 1)));
     return !all.front().empty() && all.front().front() != 0;
   }
 
-  void Report(int64_t iteration, double began) {
-    const double now = Now();
-    times_.push_back(now - began);
+  void Print(const std::string& line) const {
     if (options_.rank.value() != 0) return;
-    fmt::print("{{\"step\":{},\"iteration_s\":{:.9f},\"time_s\":{:.9f}}}\n", iteration, times_.back(), now);
-    std::fflush(stdout);
-  }
-
-  void Summarise() {
-    if (options_.rank.value() != 0) return;
-    std::sort(times_.begin(), times_.end());
-    fmt::print("{{\"summary\":{{\"steps\":{},\"ranks\":{},\"nccl\":\"{}\",\"elements_checked\":{},\"iteration_s_median\":{:.9f}}}}}\n",
-               times_.size(), options_.world, nccl_.Version(), checked_, times_[times_.size() / 2]);
+    fmt::print("{}\n", line);
     std::fflush(stdout);
   }
 
@@ -350,31 +371,16 @@ class Job {
   Bootstrap& bootstrap_;
   std::map<NcclGroup, Member> members_;
   std::vector<Buffers> buffers_;
-  std::vector<double> times_;
+  std::vector<double> times_;  // without those whose collectives were apart
   uint64_t filled_ = 0;
   int64_t begun_ = 0, checked_ = 0;
   bool failed_ = false;
 };
 
-Status CheckOptions(const NcclJobOptions& options) {
-  if (options.steps.empty()) return Fail(Code::kInvalidArgument, "no --step: expected at least one, as in dp.allreduce=2MiB");
-  if (options.iterations.has_value() == options.duration.has_value()) {
-    return Fail(Code::kInvalidArgument, "expected one of --iterations and --duration");
-  }
-  if (options.iterations && *options.iterations < 1) {
-    return Fail(Code::kInvalidArgument, fmt::format("--iterations {}: expected at least 1", *options.iterations));
-  }
-  if (options.tensor < 1 || options.pipeline < 1 || options.world % (options.tensor * options.pipeline) != 0) {
-    return Fail(Code::kInvalidArgument, fmt::format("--tp {} and --pp {}: expected factors of --world {}", options.tensor,
-                                                    options.pipeline, options.world));
-  }
-  return Ok();
-}
-
 }  // namespace
 
 Status RunNcclJob(const NcclJobOptions& options) {
-  WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  WEFT_RETURN_IF_ERROR(CheckNcclJobOptions(options));
   WEFT_ASSIGN_OR_RETURN(const auto nccl, NcclLibrary::Open(options.nccl, options.cuda));
   WEFT_ASSIGN_OR_RETURN(const auto bootstrap,
                         Bootstrap::Join({.rank = options.rank, .world = options.world, .address = options.rendezvous,

@@ -26,9 +26,12 @@ struct NcclStep {
   NcclGroup group = NcclGroup::kWorld;
   Bytes bytes{0};       ///< the larger side's buffer of a rank
   Seconds compute{0};
+  int64_t calls = 1;    ///< in a row
+  bool timed = false;   ///< waits for them, and says how long one took
 };
 
-/// "compute=150ms" or "GROUP.CALL=BYTES", as in "dp.allreduce=2MiB". Groups: world, tp, dp, pp. Calls: allreduce, allgather,
+/// "compute=150ms", "GROUP.CALL=BYTES" or "GROUP.CALL=BYTESxN", as in "dp.allreduce=2MiB". With N: so many in a row, timed.
+/// Groups: world, tp, dp, pp. Calls: allreduce, allgather,
 /// reducescatter, broadcast, reduce, alltoall, sendrecv (to the next rank of the group and from the one before).
 /// Errors: kInvalidArgument naming the text and what was expected.
 [[nodiscard]] Result<NcclStep> ParseNcclStep(const std::string& text);
@@ -57,16 +60,23 @@ struct NcclJobOptions {
   NcclOp op = NcclOp::kSum;
   std::optional<int64_t> iterations; ///< one of the two
   std::optional<Seconds> duration;   ///< rank 0 ends the job at the first iteration boundary past it
+  int64_t min_iterations = 1;        ///< with duration: the last one is not before this many
+  /// In the last of every so many iterations all ranks wait for each other after each computation and before what follows it, so that
+  /// computation is timed by itself; 0: none.
+  int64_t apart_every = 0;
   std::optional<NcclDelay> delay;
   std::map<NcclGroup, int> traffic_classes;  ///< TOS bytes of communicators, as a framework asks NCCL for them
   Seconds timeout{60};               ///< for all ranks to join, and for a call that stands still
   bool check = true;
 };
 
+/// Errors: kInvalidArgument naming the option, its value and what was expected.
+[[nodiscard]] Status CheckNcclJobOptions(const NcclJobOptions& options);
+
 /// The ranks of each group of one kind, tensor ranks side by side, then data, then pipeline, which is Megatron's order.
 std::vector<std::vector<int>> RanksOfGroups(NcclGroup group, int world, int tensor, int pipeline);
 
-/// Runs this process's rank to the end. Rank 0 prints one JSON line per iteration and a summary to stdout, as weft-replay.
+/// Runs this process's rank to the end. Rank 0 prints what nccl_report.h says to stdout.
 /// Errors: kInvalidArgument for wrong options; kNotFound where a library is missing; kDataLoss for a wrong element;
 /// kInternal with NCCL's words; kDeadlineExceeded for a call that does not end (the communicators are aborted).
 [[nodiscard]] Status RunNcclJob(const NcclJobOptions& options);

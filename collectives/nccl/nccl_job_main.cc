@@ -31,11 +31,16 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--nccl", options.nccl, "NCCL's library (default: libnccl.so.2)");
   app.add_option("--cuda", options.cuda, "the CUDA runtime's library (default: the newest libcudart.so)");
   app.add_option("--device", line.device, "this rank's GPU (default: rank modulo the host's GPUs)");
-  app.add_option("--step", line.steps, "of an iteration, in order: compute=TIME or GROUP.CALL=BYTES, as in dp.allreduce=2MiB");
+  app.add_option("--step", line.steps, "of an iteration, in order: compute=TIME, GROUP.CALL=BYTES, as in dp.allreduce=2MiB, or "
+                                           "GROUP.CALL=BYTESxN, so many in a row, timed");
   app.add_option("--type", line.type, "int8, uint8, int32, uint32, int64, uint64, fp16, fp32, fp64, bf16")->capture_default_str();
   app.add_option("--op", line.op, "sum, prod, max, min, avg")->capture_default_str();
   app.add_option("--iterations", line.iterations, "iterations to run");
   app.add_option("--duration", line.duration, "end at the first iteration boundary past this, instead of --iterations");
+  app.add_option("--min-iterations", options.min_iterations, "with --duration: at least so many")->capture_default_str();
+  app.add_option("--apart-every", options.apart_every,
+                 "in the last of every so many iterations all ranks wait for each other after computing, to time that; 0: none")
+      ->capture_default_str();
   app.add_option("--delay", line.delay, "RANK:CALL:TIME: that rank begins its CALL-th collective so much later");
   app.add_option("--traffic-class", line.traffic_classes, "GROUP=TOS: how the communicators of that group are marked, as in tp=104");
   app.add_option("--timeout", line.timeout, "for all ranks to join, and for a collective that stands still")->capture_default_str();
@@ -63,7 +68,9 @@ Result<NcclJobOptions> Convert(const CLI::App& app, const CommandLine& line) {
   }
   for (const std::string& text : line.traffic_classes) {
     WEFT_ASSIGN_OR_RETURN(const auto of_group, ParseNcclTrafficClass(text));
-    options.traffic_classes.insert(of_group);
+    if (!options.traffic_classes.insert(of_group).second) {
+      return Fail(Code::kInvalidArgument, "--traffic-class \"" + text + "\": that group has one already, expected one for each group");
+    }
   }
   if (!line.delay.empty()) {
     WEFT_ASSIGN_OR_RETURN(options.delay, ParseNcclDelay(line.delay));

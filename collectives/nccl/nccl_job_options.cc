@@ -32,7 +32,8 @@ Result<NcclStep> ParseNcclStep(const std::string& text) {
   const std::string name = text.substr(0, equals), value = equals == std::string::npos ? "" : text.substr(equals + 1);
   const auto wrong = [&](const std::string& what) {
     return Fail(Code::kInvalidArgument,
-                fmt::format("--step \"{}\": {}; expected compute=TIME or GROUP.CALL=BYTES with a group of world, tp, dp, pp and a "
+                fmt::format("--step \"{}\": {}; expected compute=TIME, GROUP.CALL=BYTES or GROUP.CALL=BYTESxN with a group of "
+                            "world, tp, dp, pp and a "
                             "call of allreduce, allgather, reducescatter, broadcast, reduce, alltoall, sendrecv", text, what));
   };
   NcclStep step;
@@ -48,7 +49,14 @@ Result<NcclStep> ParseNcclStep(const std::string& text) {
   const auto* found_call = std::find_if(std::begin(kCalls), std::end(kCalls), [&](const auto& c) { return call == c.first; });
   if (!found_group) return wrong(fmt::format("no group \"{}\"", group));
   if (found_call == std::end(kCalls)) return wrong(fmt::format("no call \"{}\"", call));
-  const auto bytes = ParseBytes(value);
+  const size_t times = value.rfind('x');
+  if (times != std::string::npos) {
+    const char* const end = value.data() + value.size();
+    const auto [stop, error] = std::from_chars(value.data() + times + 1, end, step.calls);
+    if (error != std::errc() || stop != end || step.calls < 1) return wrong("no number of calls after x");
+    step.timed = true;
+  }
+  const auto bytes = ParseBytes(value.substr(0, times));
   if (!bytes) return wrong(bytes.error().message());
   step.group = *found_group;
   step.call = found_call->second;
@@ -89,6 +97,28 @@ Result<std::pair<NcclGroup, int>> ParseNcclTrafficClass(const std::string& text)
                                                     "TOS byte of 0 to 255, as in tp=104", text));
   }
   return std::pair(*group, value);
+}
+
+Status CheckNcclJobOptions(const NcclJobOptions& options) {
+  if (options.steps.empty()) return Fail(Code::kInvalidArgument, "no --step: expected at least one, as in dp.allreduce=2MiB");
+  if (options.iterations.has_value() == options.duration.has_value()) {
+    return Fail(Code::kInvalidArgument, "expected one of --iterations and --duration");
+  }
+  if (options.iterations && *options.iterations < 1) {
+    return Fail(Code::kInvalidArgument, fmt::format("--iterations {}: expected at least 1", *options.iterations));
+  }
+  if (options.min_iterations < 1) {
+    return Fail(Code::kInvalidArgument, fmt::format("--min-iterations {}: expected at least 1", options.min_iterations));
+  }
+  if (options.apart_every < 0 || options.apart_every == 1) {
+    return Fail(Code::kInvalidArgument, fmt::format("--apart-every {}: expected 0, or 2 and more", options.apart_every));
+  }
+  if (options.tensor < 1 || options.tensor > options.world || options.pipeline < 1 || options.pipeline > options.world / options.tensor ||
+      options.world % (options.tensor * options.pipeline) != 0) {
+    return Fail(Code::kInvalidArgument, fmt::format("--tp {} and --pp {}: expected factors of --world {}", options.tensor,
+                                                    options.pipeline, options.world));
+  }
+  return Ok();
 }
 
 std::vector<std::vector<int>> RanksOfGroups(NcclGroup group, int world, int tensor, int pipeline) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "collectives/nccl/nccl_data.h"
+#include "collectives/nccl/nccl_report.h"
 
 namespace weft::collectives {
 namespace {
@@ -24,6 +25,12 @@ TEST(NcclStep, IsAPauseOrACallOfAGroup) {
   EXPECT_EQ(call->call, NcclCall::kAllReduce);
   EXPECT_EQ(call->group, NcclGroup::kData);
   EXPECT_EQ(call->bytes, Bytes(2 << 20));
+  EXPECT_FALSE(call->timed);
+  const auto timed = ParseNcclStep("world.allgather=8Bx50");
+  ASSERT_TRUE(timed);
+  EXPECT_TRUE(timed->timed);
+  EXPECT_EQ(timed->calls, 50);
+  EXPECT_EQ(timed->bytes, Bytes(8));
 }
 
 TEST(NcclStep, WhatIsWrongIsNamed) {
@@ -32,6 +39,8 @@ TEST(NcclStep, WhatIsWrongIsNamed) {
   EXPECT_THAT(ParseNcclStep("dp=1MiB").error().message(), HasSubstr("no call \"\""));
   EXPECT_THAT(ParseNcclStep("dp.allreduce=1").error().message(), HasSubstr("dp.allreduce=1"));
   EXPECT_THAT(ParseNcclStep("dp.allreduce").error().message(), HasSubstr("GROUP.CALL=BYTES"));
+  EXPECT_THAT(ParseNcclStep("dp.allreduce=8Bx0").error().message(), HasSubstr("no number of calls after x"));
+  EXPECT_THAT(ParseNcclStep("dp.allreduce=8Bx").error().message(), HasSubstr("no number of calls after x"));
   EXPECT_THAT(ParseNcclStep("compute=fast").error().message(), HasSubstr("compute=fast"));
 }
 
@@ -52,6 +61,45 @@ TEST(NcclTrafficClass, IsATosByteOfAGroup) {
   EXPECT_EQ(of_group->first, NcclGroup::kData);
   EXPECT_EQ(of_group->second, 104);
   for (const char* text : {"", "dp", "dp=", "dp=256", "dp=-1", "dp=1x", "ep=1", "104"}) EXPECT_FALSE(ParseNcclTrafficClass(text)) << text;
+}
+
+NcclJobOptions TwoSums() {
+  NcclJobOptions options;
+  options.world = 4;
+  options.steps = {*ParseNcclStep("compute=10ms"), *ParseNcclStep("world.allreduce=1KiB"), *ParseNcclStep("world.allgather=64B")};
+  options.iterations = 3;
+  return options;
+}
+
+TEST(NcclJobOptions, EachWrongOneIsNamed) {
+  ASSERT_TRUE(CheckNcclJobOptions(TwoSums()));
+  const auto message = [](auto change) {
+    NcclJobOptions options = TwoSums();
+    change(options);
+    const Status status = CheckNcclJobOptions(options);
+    return status ? std::string("none") : status.error().message();
+  };
+  EXPECT_THAT(message([](auto& o) { o.steps.clear(); }), HasSubstr("no --step"));
+  EXPECT_THAT(message([](auto& o) { o.iterations = {}; }), HasSubstr("--iterations and --duration"));
+  EXPECT_THAT(message([](auto& o) { o.iterations = 0; }), HasSubstr("--iterations 0"));
+  EXPECT_THAT(message([](auto& o) { o.min_iterations = 0; }), HasSubstr("--min-iterations 0"));
+  EXPECT_THAT(message([](auto& o) { o.apart_every = 1; }), HasSubstr("--apart-every 1"));
+  EXPECT_THAT(message([](auto& o) { o.tensor = 3; }), HasSubstr("--tp 3"));
+  EXPECT_THAT(message([](auto& o) { o.tensor = o.pipeline = 65536; }), HasSubstr("--tp 65536"));
+}
+
+TEST(NcclReport, HasTheKeysOfWeftTrain) {
+  EXPECT_EQ(NcclJobLine(TwoSums()), R"({"job":{"model":"weft-nccl-job","ranks":4,"bucket_bytes":[1024,64]}})");
+  NcclIteration iteration{.number = 7, .time = Seconds(0.5), .end = Seconds(3), .apart = {}, .calls = {}};
+  EXPECT_EQ(NcclIterationLine(iteration), R"({"step":7,"iteration_s":0.500000000,"time_s":3.000000000})");
+  iteration.apart = {.compute = Seconds(0.25), .ready = {Seconds(0.25), Seconds(0.25)}};
+  EXPECT_THAT(NcclIterationLine(iteration),
+              HasSubstr(R"("apart":{"forward_s":0.0,"backward_s":0.250000000,"ready_s":[0.250000000,0.250000000]})"));
+  iteration.apart.reset();
+  iteration.calls = {0.5};
+  EXPECT_THAT(NcclIterationLine(iteration), HasSubstr(R"("time_s":3.000000000,"calls_s":[0.500000000]})"));
+  EXPECT_EQ(NcclSummaryLine(TwoSums(), "2.30.7", 4, {3, 1, 2}, 12),
+            R"({"summary":{"steps":4,"ranks":4,"nccl":"2.30.7","elements_checked":12,"iteration_s_median":2.000000000}})");
 }
 
 TEST(NcclGroups, LieAsInMegatron) {

@@ -1,39 +1,42 @@
 #!/usr/bin/env python3
-"""Our net plugin beside others, in turns: sendrecv and a four-rank all-reduce by `weft perf`, medians and paired ratios.
+"""NCCL over our net plugin beside its own Socket transport and other plugins, in turns: medians and paired ratios.
 
-usage: side_by_side.py run WEFT ROUNDS.jsonl --peer NAME=PLUGIN.so ... [--set NAME:VARIABLE=VALUE ...]
-                       [--place loopback|veth] [--rounds N] [--seconds S] [--socket-loop PROGRAM] [--cases PIECE]
-       side_by_side.py report ROUNDS.jsonl ... [--ours NAME]
+usage: side_by_side.py run BUILD ROUNDS.jsonl --nccl VERSION=LIBRARY=KERNELS --peer NAME=PLUGIN.so ...
+                       [--set NAME:VARIABLE=VALUE ...] [--place loopback|veth] [--rounds N] [--seconds S] [--cases PIECE]
+       side_by_side.py report ROUNDS.jsonl ... [--ours NAME] [--least NAME]
        side_by_side.py iperf3 [--place loopback|veth]
 
-`run` appends one line per round, so that a comparison may be made in several quiet moments. In each round every
-contestant runs every case once, one after the other, in an order that rotates from case to case and round to round. A
-peer without a path (`--peer weft=`) is the plugin that `weft perf` loads by itself. --socket-loop takes the bare loop of
-bench/socket_loop.cc along. --place veth needs root: the two ends of one veth pair in two network namespaces, ranks in
-turns, so that every hop of a ring crosses it. `report` prints Markdown: the median of each contestant, and the ratio
-"best peer's time / our time", paired within rounds, with a 95 % interval (bootstrap over rounds): above 1 we are faster.
+BUILD is a build folder with bin/ and lib/. KERNELS is the library of NCCL's kernels on CPUs (docs/nccl.md); empty with GPUs, whose
+CUDA runtime is then looked for in LD_LIBRARY_PATH.
+`run` appends one line per round, so that a comparison may be made in several quiet moments. In each round every contestant
+runs every case once as jobs of weft-nccl-job, one after the other, in an order that rotates from case to case and round to
+round. `weft` and `socket` (NCCL's own transport) are always there; --peer adds others, which NCCL finds by --set
+NAME:NCCL_NET=.... --place veth needs root: the two ends of one veth pair in two network namespaces, ranks in turns, so that
+every hop of a ring crosses it. `report` prints Markdown: the median of each contestant, and the ratio "best peer's time / our
+time", paired within rounds, with a 95 % interval (bootstrap over rounds): above 1 we are faster.
 """
 import argparse
 import contextlib
 import json
 import os
+import pathlib
 import random
 import statistics
 import subprocess
 import sys
 import time
 
-# name, ranks, sizes, options: sizes of one case share the number of runs, which is chosen for a second or less.
-CASES = [
-    ("latency", 2, "8B,64B,512B,4KiB,32KiB,256KiB", ["--ping-pong", "--iterations", "200", "--warmup", "20"]),
-    ("stream", 2, "8B,64B,512B,4KiB", ["--messages", "200", "--iterations", "8", "--warmup", "2"]),
-    ("stream", 2, "32KiB,256KiB,1MiB", ["--messages", "32", "--iterations", "6", "--warmup", "1"]),
-    ("stream", 2, "4MiB,16MiB,64MiB", ["--messages", "2", "--iterations", "5", "--warmup", "1"]),
-    ("allreduce", 4, "8B,512B,4KiB,32KiB,256KiB", ["--iterations", "30", "--warmup", "4"]),
-    ("allreduce", 4, "1MiB,4MiB,16MiB,64MiB", ["--iterations", "4", "--warmup", "1"]),
-]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "support"))
+from processes import Failure  # noqa: E402
+
+CALLS = ("allreduce", "allgather", "sendrecv")
+RANKS = (2, 4)
+# Bytes, and calls in a row: enough that starting and waiting for them is little of their time.
+SIZES = (("8B", 60), ("512B", 60), ("4KiB", 60), ("32KiB", 30), ("256KiB", 8), ("1MiB", 4), ("4MiB", 2), ("16MiB", 1), ("64MiB", 1))
+ITERATIONS = 3  # the first warms up
 INTERFACE = "weft0"  # of both ends of the veth pair
 BASE_PORT = 29400
+TIMEOUT_S = 300
 
 
 class Place:
@@ -64,103 +67,80 @@ class Place:
     def interface(self):
         return "lo" if self.kind == "loopback" else INTERFACE
 
-    def inside(self, side):
-        return [] if self.kind == "loopback" else ["ip", "netns", "exec", self.names[side]]
+    def inside(self, rank):
+        return [] if self.kind == "loopback" else ["ip", "netns", "exec", self.names[rank % 2]]
 
-    def perf(self, weft, ranks, options, environment):
-        """Rank 0's JSON, or raises with what went wrong."""
-        command = [weft, "perf", "--output", "json", "--timeout", "20s", "--pin", *options]
-        if self.kind == "loopback":
-            run = subprocess.run([*command, "--ranks", str(ranks)], env=environment, capture_output=True, text=True,
-                                 timeout=120)
-            if run.returncode != 0:
-                raise RuntimeError(run.stderr.strip())
-            return json.loads(run.stdout)
+    def rendezvous(self):
         self.port = BASE_PORT + (self.port + 1 - BASE_PORT) % 10000
-        with ended_together() as processes:
-            for rank in range(ranks):
-                place = ["--rank", str(rank), "--world", str(ranks), "--rendezvous", f"10.91.0.1:{self.port}"]
-                processes.append(subprocess.Popen([*self.inside(rank % 2), *command, *place], env=environment, text=True,
-                                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-            answers = [process.communicate(timeout=120) for process in processes]
-        failed = [err.strip() for process, (_, err) in zip(processes, answers) if process.returncode != 0]
-        if failed:
-            raise RuntimeError(failed[0])
-        return json.loads(answers[0][0])
-
-
-@contextlib.contextmanager
-def ended_together():
-    """A list of processes that are gone afterwards: ranks of a failed case would take the cores of those after it."""
-    processes = []
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait()
+        return f"{'127.0.0.1' if self.kind == 'loopback' else '10.91.0.1'}:{self.port}"
 
 
 def ip(*arguments):
     subprocess.run(["ip", *arguments], check=True)
 
 
-def environment_of(settings, place):
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "WEFT_"))}
-    environment["NCCL_SOCKET_IFNAME"] = place.interface()
-    environment["WEFT_RUN_DIR"] = ""
-    environment.update(settings)
-    return {name: value.replace("%INTERFACE%", place.interface()) for name, value in environment.items()}
+def settings_of(name, options, place):
+    """What NCCL is told beside what every job is told."""
+    settings = {"NCCL_SOCKET_IFNAME": "=" + place.interface(), "WEFT_RUN_DIR": "/nonexistent", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+    path = dict(peer.partition("=")[::2] for peer in options.peer).get(name)
+    if path:
+        settings["NCCL_NET_PLUGIN"] = path
+    for entry in options.set:
+        of, _, assignment = entry.partition(":")
+        variable, _, value = assignment.partition("=")
+        if of == name:
+            settings[variable] = value.replace("%INTERFACE%", place.interface())
+    return settings
 
 
-def one_round(number, options, contestants, place):
-    """{case: {size: {contestant: [microseconds, CPU seconds per GB]}}} of this round."""
+def time_case(nccl, name, call, ranks, options, place):
+    """{bytes: microseconds of one call}, the median over iterations."""
+    steps = [word for size, calls in SIZES for word in ("--step", f"world.{call}={size}x{calls}")]
+    settings = settings_of(name, options, place)
+    with nccl.start(ranks, [*steps, "--no-check", "--iterations", ITERATIONS], settings, "weft" if name == "weft" else "socket",
+                    prefix=place.inside, rendezvous=place.rendezvous()) as job:
+        done = job.wait(TIMEOUT_S).check_ok(f"{name}, {call}, {ranks} ranks")
+    wanted = {"weft": "Weft", "socket": "Socket"}.get(name) or settings["NCCL_NET"]
+    if f"Using network {wanted}" not in done.log(0):
+        raise RuntimeError(f"NCCL did not use {wanted}")
+    times = [line["calls_s"] for line in done.lines() if "calls_s" in line][1:]
+    return {str(bytes_of(size)): statistics.median(column) * 1e6 for (size, _), column in zip(SIZES, zip(*times))}
+
+
+def check_peers(options):
+    """Without its NCCL_NET a peer would be NCCL's own transport under another name."""
+    for peer in options.peer:
+        name, _, path = peer.partition("=")
+        if not path or not any(entry.startswith(f"{name}:NCCL_NET=") for entry in options.set):
+            sys.exit(f"--peer {peer}: expected NAME=PLUGIN.so, and --set {name}:NCCL_NET=... as its log names it")
+
+
+def one_round(nccl, number, options, place):
+    """{case: {size: {contestant: microseconds}}} of this round."""
+    contestants = ["weft", "socket", *(peer.partition("=")[0] for peer in options.peer)]
     measured = {}
-    for index, (case, ranks, sizes, arguments) in enumerate(CASES):
-        if options.cases and options.cases not in case:
-            continue
+    cases = [(call, ranks) for call in CALLS for ranks in RANKS if options.cases in f"{call}, {ranks} ranks"]
+    for index, (call, ranks) in enumerate(cases):
         turn = (number + index) % len(contestants)
-        for name, path, settings in contestants[turn:] + contestants[:turn]:
-            collective = "allreduce" if case == "allreduce" else "sendrecv"
-            command = ["--collective", collective, "--bytes", sizes, *arguments, *(["--plugin", path] if path else [])]
+        for name in contestants[turn:] + contestants[:turn]:
             try:
-                answer = place.perf(options.weft, ranks, command, environment_of(settings, place))
-            except (RuntimeError, subprocess.TimeoutExpired, json.JSONDecodeError) as error:
-                print(f"round {number}: {case} {sizes}: {name}: {error}", file=sys.stderr)
+                times = time_case(nccl, name, call, ranks, options, place)
+            except (RuntimeError, Failure) as error:  # one contestant's failure ends nothing else
+                print(f"round {number}: {call}, {ranks} ranks: {name}: {error}", file=sys.stderr)
                 continue
-            for row in answer["results"]:
-                cell = measured.setdefault(case, {}).setdefault(str(row["bytes"]), {})
-                cell[name] = [row["time_us_median"], row["cpu_s_per_gb"]]
+            for size, microseconds in times.items():
+                measured.setdefault(f"{call}, {ranks} ranks", {}).setdefault(size, {})[name] = microseconds
     return measured
 
 
-def bare_loop(program, place, measured):
-    """Adds the times of the better of the two loops over one bare socket."""
-    for case, mode in (("latency", "pingpong"), ("stream", "stream")):
-        sizes = sorted(int(size) for size in measured.get(case, {}))
-        if not sizes:
-            continue
-        places = [] if place.kind == "loopback" else ["--peer-netns", place.names[1], "--address", "10.91.0.1"]
-        command = [*place.inside(0), program, *places, mode, "1", ",".join(map(str, sizes))]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        if run.returncode != 0:
-            print(f"{program}: {run.stderr.strip()}", file=sys.stderr)
-            continue
-        for line in run.stdout.splitlines():
-            words = line.split()
-            if words[1:3] in (["bare", "blocking"], ["bare", "polling"]):
-                cell = measured[case][words[0]]
-                found = [float(words[3]), float(words[6])]
-                cell["bare socket"] = min(cell.get("bare socket", found), found)
-
-
 def run_rounds(options):
-    contestants = []
-    for peer in options.peer:
-        name, _, path = peer.partition("=")
-        settings = dict(entry.split(":", 1)[1].split("=", 1) for entry in options.set if entry.startswith(name + ":"))
-        contestants.append((name, path, settings))
+    check_peers(options)
+    source = pathlib.Path(__file__).resolve().parent.parent
+    build = pathlib.Path(options.build).resolve()
+    os.environ.update(WEFT_SOURCE=str(source), WEFT_BIN=str(build / "bin"), WEFT_LIB=str(build / "lib"))
+    sys.path.insert(0, str(source / "tests" / "nccl"))
+    import nccl_run
+    nccl = nccl_run.Nccl(*options.nccl.split("="))
     done = 0
     with contextlib.suppress(FileNotFoundError):
         done = sum(1 for _ in open(options.rounds_file, encoding="utf-8"))
@@ -169,11 +149,18 @@ def run_rounds(options):
         for number in range(done, done + options.rounds):
             if time.monotonic() - begin > options.seconds:
                 break
-            measured = one_round(number, options, contestants, place)
-            if options.socket_loop:
-                bare_loop(options.socket_loop, place, measured)
-            out.write(json.dumps({"place": options.place, "cases": measured}) + "\n")
+            measured = one_round(nccl, number, options, place)
+            out.write(json.dumps({"place": options.place, "nccl": nccl.version, "cases": measured}) + "\n")
             out.flush()
+            print(f"round {number}: {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    nccl_run.clean_up()
+
+
+def bytes_of(text):
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)):
+        if text.endswith(unit):
+            return int(text[:-len(unit)]) * factor
+    raise ValueError(text)
 
 
 def bytes_text(size):
@@ -190,35 +177,29 @@ def interval(values):
     return medians[49], medians[1949]
 
 
-def ratio_text(rounds, peer, ours, what):
-    paired = [cell[peer][what] / cell[ours][what] for cell in rounds if peer in cell and ours in cell]
-    if not paired:
-        return "", 0
+def ratio_text(rounds, peer, ours):
+    paired = [cell[peer] / cell[ours] for cell in rounds if peer in cell and ours in cell]
+    if len(paired) < 2:
+        return "", len(paired)
     low, high = interval(paired)
     text = f"{statistics.median(paired):.2f} ({low:.2f} to {high:.2f})"
     return (f"**{text}**" if high < 1 else text), len(paired)
 
 
-def report_case(case, cells, ours):
-    """One table. `cells`: size -> list over rounds of {contestant: [us, CPU]}."""
-    names = sorted({name for rounds in cells.values() for cell in rounds for name in cell})
-    names.sort(key=lambda name: (name != ours, name == "bare socket", name))
-    peers = [name for name in names if name not in (ours, "bare socket")]
-    bare = "bare socket" in names
-    head = ["bytes", *(f"{name}, us" for name in names), "best peer / ours", *(["bare / ours"] if bare else []),
-            *(f"{name}, CPU s/GB" for name in names), "rounds"]
+def report_case(cells, ours, named):
+    """One table. `cells`: size -> list over rounds of {contestant: us}."""
+    names = sorted({name for rounds in cells.values() for cell in rounds for name in cell}, key=lambda name: (name != ours, name))
+    peers = [name for name in names if name != ours]
+    head = ["bytes", *(f"{name}, us" for name in names), "best peer / ours", *([f"{named} / ours"] if named else []), "rounds"]
     print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     for size in sorted(cells):
         rounds = cells[size]
-        median = lambda name, what: statistics.median(cell[name][what] for cell in rounds if name in cell)
-        present = [name for name in names if any(name in cell for cell in rounds)]
-        best = min((name for name in peers if name in present), key=lambda name: median(name, 0), default=None)
-        ratio, pairs = ratio_text(rounds, best, ours, 0) if best else ("", 0)
-        row = [bytes_text(size)]
-        row += [f"{median(name, 0):.1f}" if name in present else "" for name in names]
-        row += [f"{best}: {ratio}" if best else ""]
-        row += [ratio_text(rounds, "bare socket", ours, 0)[0]] if bare else []
-        row += [f"{median(name, 1):.3f}" if name in present and size >= 4096 else "" for name in names]
+        medians = {name: statistics.median(cell[name] for cell in rounds if name in cell)
+                   for name in names if any(name in cell for cell in rounds)}
+        best = min((name for name in peers if name in medians), key=medians.get, default=None)
+        ratio, pairs = ratio_text(rounds, best, ours) if best else ("", 0)
+        row = [bytes_text(size), *(f"{medians[name]:.1f}" if name in medians else "" for name in names), f"{best}: {ratio}" if best else ""]
+        row += [ratio_text(rounds, named, ours)[0]] if named else []
         print(f"| {' | '.join([*row, str(pairs)])} |")
     print()
 
@@ -230,11 +211,29 @@ def report(options):
             entry = json.loads(line)
             for case, sizes in entry["cases"].items():
                 for size, cell in sizes.items():
-                    cells = by_place.setdefault((entry["place"], case), {})
-                    cells.setdefault(int(size), []).append(cell)
-    for (place, case), cells in sorted(by_place.items()):
-        print(f"{case}, {place}:\n")
-        report_case(case, cells, options.ours)
+                    by_place.setdefault((entry["nccl"], entry["place"], case), {}).setdefault(int(size), []).append(cell)
+    for (nccl, place, case), cells in sorted(by_place.items()):
+        print(f"{case}, {place}, NCCL {nccl}:\n")
+        report_case(cells, options.ours, options.least)
+    # Small messages in the mean: geometric, over all cases.
+    small = [statistics.median(cell[options.least] / cell[options.ours] for cell in rounds if options.least in cell and options.ours in cell)
+             for cells in by_place.values() for size, rounds in cells.items()
+             if size <= 4096 and any(options.least in cell and options.ours in cell for cell in rounds)] if options.least else []
+    if small:
+        print(f"{options.least} / {options.ours} up to 4 KiB, geometric mean of {len(small)} medians: {statistics.geometric_mean(small):.2f}")
+
+
+@contextlib.contextmanager
+def ended_together():
+    """A list of processes that are gone afterwards: ranks of a failed case would take the cores of those after it."""
+    processes = []
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
 
 
 def iperf3(options):
@@ -257,19 +256,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run")
-    run.add_argument("weft")
+    run.add_argument("build", help="folder with bin/ and lib/")
     run.add_argument("rounds_file")
-    run.add_argument("--peer", action="append", required=True, help="NAME=PLUGIN.so, or NAME= for our own")
+    run.add_argument("--nccl", required=True, help="VERSION=LIBRARY=KERNELS")
+    run.add_argument("--peer", action="append", default=[], help="NAME=PLUGIN.so")
     run.add_argument("--set", action="append", default=[], help="NAME:VARIABLE=VALUE; %%INTERFACE%% is the interface")
     run.add_argument("--place", choices=["loopback", "veth"], default="loopback")
     run.add_argument("--rounds", type=int, default=10)
     run.add_argument("--seconds", type=float, default=3600, help="begin no round later than this")
-    run.add_argument("--cases", default="", help="only cases whose name has this piece")
-    run.add_argument("--socket-loop", default="")
+    run.add_argument("--cases", default="", help="only cases whose name has this piece, as in \"allreduce, 2\"")
     run.set_defaults(function=run_rounds)
     shown = commands.add_parser("report")
     shown.add_argument("files", nargs="+")
     shown.add_argument("--ours", default="weft")
+    shown.add_argument("--least", default="socket", help="the ratio to this peer has a column too, whether it is the best or not")
     shown.set_defaults(function=report)
     orientation = commands.add_parser("iperf3")
     orientation.add_argument("--place", choices=["loopback", "veth"], default="loopback")

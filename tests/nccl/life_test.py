@@ -20,6 +20,9 @@ def communicators(nccl):
         if what == "shrink" and nccl.release < (2, 27):
             print(f"{nccl}: no ncclCommShrink before 2.27")
             continue
+        if what == "abort" and nccl.release < (2, 25):  # its progress thread ends only when all that was begun is done
+            print(f"{nccl}: ncclCommAbort in mid-collective hangs, over NCCL's own transport too")
+            continue
 
         def command(rank, rendezvous, what=what, world=world):
             return [BIN / "weft-nccl-life-calls", what, rank, world, rendezvous, nccl.library]
@@ -32,8 +35,8 @@ def communicators(nccl):
             check(took < PROMISED_S, f"{nccl}: ncclCommAbort took {took:.1f} s, promised {PROMISED_S}")
 
 
-def ends(nccl, job, what, left_out):
-    """All ranks but one end with an error, not with a signal, in time."""
+def ends(nccl, job, what, left_out, code=1):
+    """All ranks but one end with an error (where not said otherwise not with a signal), in time."""
     began = time.monotonic()
     for rank, child in enumerate(job.ranks):
         if rank != left_out:
@@ -42,23 +45,28 @@ def ends(nccl, job, what, left_out):
     codes = [child.returncode for rank, child in enumerate(job.ranks) if rank != left_out]
     said = (job.folder / "0.err").read_text().strip()
     print(f"{nccl}: {what}, the others ended after {took:.1f} s with {codes}: {said[-200:]}", flush=True)
-    check(all(code == 1 for code in codes), f"{nccl}: {what}: codes {codes}: {said}")
+    check(all(each == code for each in codes), f"{nccl}: {what}: codes {codes}: {said}")
     check(took < PROMISED_S, f"{nccl}: {what}: the others took {took:.1f} s, promised {PROMISED_S}")
 
 
 def killed_rank(nccl):
-    with nccl.start(4, [*STEPS, "--duration", "60s", "--timeout", "30s"]) as job:
+    """NCCL before 2.28 forgets what its progress thread is told, over its own transport too; our plugin may end the process."""
+    settings = {"WEFT_STALL_ACTION": "abort"} if nccl.release < (2, 28) else {}
+    with nccl.start(4, [*STEPS, "--duration", "60s", "--timeout", "30s"], settings) as job:
         wait_until(lambda: len(job.steps()) > 5, 60, f"{nccl}: the first steps")
         job.stop(2, signal.SIGKILL)
-        ends(nccl, job, "rank 2 killed", 2)
+        ends(nccl, job, "rank 2 killed", 2, -signal.SIGABRT if settings else 1)
 
 
 def stopped_rank(nccl):
-    """Nobody can know that it never comes back: the job's own timeout ends the others, which abort and do not hang in it."""
-    with nccl.start(3, [*STEPS, "--duration", "60s", "--timeout", "3s"]) as job:
+    """Nobody can know that it never comes back: the job's own timeout ends the others, which abort and do not hang in it. Up to 2.24
+    they do hang there, and the plugin may end the process."""
+    hangs = nccl.release < (2, 25)
+    settings = {"WEFT_STALL_ACTION": "abort", "WEFT_STALL_SECONDS": "2", "WEFT_STALL_ACTION_SECONDS": "4"} if hangs else {}
+    with nccl.start(3, [*STEPS, "--duration", "60s", "--timeout", "3s"], settings) as job:
         wait_until(lambda: len(job.steps()) > 5, 60, f"{nccl}: the first steps")
         job.stop(2, signal.SIGSTOP)
-        ends(nccl, job, "rank 2 stopped, timeout 3 s", 2)
+        ends(nccl, job, "rank 2 stopped, timeout 3 s", 2, -signal.SIGABRT if hangs else 1)
 
 
 def other_version(nccl):
@@ -69,9 +77,10 @@ def other_version(nccl):
         return {"NCCL_NET_PLUGIN": str(other)} if rank == 1 else {}
 
     with nccl.start(3, [*STEPS, "--iterations", "3", "--timeout", "5s"], extra) as job:
-        ends(nccl, job, "a plugin of another version on rank 1", None)
+        # 2.24 frees a job twice when its init fails.
+        ends(nccl, job, "a plugin of another version on rank 1", None, -signal.SIGABRT if nccl.release == (2, 24) else 1)
         said = "".join(job.log(rank) for rank in range(3))
-    check("another version of this plugin" in said, f"{nccl}: nobody says why: {said[-800:]}")
+    check("accept: a rank has another version of this plugin" in said, f"{nccl}: nobody says why: {said[-800:]}")
 
 
 def no_agent(nccl):

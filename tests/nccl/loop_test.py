@@ -51,8 +51,9 @@ class ReplayJob:
         return self.job.steps_done()
 
     def end(self):
-        for rank, child in enumerate(self.job.ranks):
+        for rank, child in enumerate(self.job.ranks):  # all before the first is killed: the others end then by themselves
             check(child.poll() is None, f"rank {rank} of {self.job.name} has ended")
+        for child in self.job.ranks:
             child.kill()
             child.wait()
 

@@ -84,13 +84,18 @@ class Nccl:
         return tuple(int(part) for part in self.version.split(".")[:2])
 
     def environment(self, rank, net, folder, extra):
-        values = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "WEFT_COLLECTIVES", "WEFT_PROFILE"))}
+        values = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "WEFT_"))}
+        folders = [self.library.parent, LIB, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        if self.kernels:
+            folders.insert(0, STAND_IN)
+            values.update(WEFT_NCCL_KERNELS=self.kernels, WEFT_CUDA_BUS=f"{rank + 1:x}")
         values.update(
-            LD_LIBRARY_PATH=f"{STAND_IN}:{self.library.parent}:{LIB}",
-            WEFT_NCCL_KERNELS=self.kernels, WEFT_CUDA_BUS=f"{rank + 1:x}",
+            LD_LIBRARY_PATH=":".join(map(str, folders)),
             NCCL_HOSTID=f"host-{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_RAS_ENABLE="0",
             NCCL_CUMEM_ENABLE="0", NCCL_CUMEM_HOST_ENABLE="0",  # memory that the driver maps, which is not there
             NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,ENV,NET,TUNING,COLL", NCCL_DEBUG_FILE=str(folder / f"nccl-{rank}.%p"))
+        if self.release == (2, 28):  # forgets the plugin's name with its last communicator, and then loads libnccl-net.so
+            values["LD_LIBRARY_PATH"] += f":{LIB / 'nccl'}"
         if net == "weft":
             values.update(NCCL_NET="Weft", NCCL_NET_PLUGIN=str(PLUGIN), WEFT_TRANSPORT="tcp")
             if self.release < (2, 28):

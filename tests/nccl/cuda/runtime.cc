@@ -368,4 +368,16 @@ cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t*, cudaGraph_t, const cud
   return Report(cudaErrorNotSupported);
 }
 
+cudaError_t cudaGraphAddEventWaitNode(cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, size_t, cudaEvent_t) {
+  return Report(cudaErrorNotSupported);
+}
+
+cudaError_t cudaGraphAddHostNode(cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, size_t, const cudaHostNodeParams*) {
+  return Report(cudaErrorNotSupported);
+}
+
+cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, size_t, const cudaKernelNodeParams*) {
+  return Report(cudaErrorNotSupported);
+}
+
 }  // extern "C"

@@ -2,14 +2,14 @@
 """NCCL over our net plugin beside its own Socket transport and other plugins, in turns: medians and paired ratios.
 
 usage: side_by_side.py run BUILD ROUNDS.jsonl --nccl VERSION=LIBRARY=KERNELS --peer NAME=PLUGIN.so ...
-                       [--set NAME:VARIABLE=VALUE ...] [--place loopback|veth] [--rounds N] [--seconds S] [--cases PIECE]
+                       [--set NAME:VARIABLE=VALUE ...] [--place loopback|veth] [--rounds N] [--seconds S] [--ranks N ...]
        side_by_side.py report ROUNDS.jsonl ... [--ours NAME] [--least NAME]
        side_by_side.py iperf3 [--place loopback|veth]
 
 BUILD is a build folder with bin/ and lib/. KERNELS is the library of NCCL's kernels on CPUs (docs/nccl.md); empty with GPUs, whose
 CUDA runtime is then looked for in LD_LIBRARY_PATH.
 `run` appends one line per round, so that a comparison may be made in several quiet moments. In each round every contestant
-runs every case once as jobs of weft-nccl-job, one after the other, in an order that rotates from case to case and round to
+runs once with each number of ranks as a job of weft-nccl-job, one after the other, in an order that rotates from round to
 round. `weft` and `socket` (NCCL's own transport) are always there; --peer adds others, which NCCL finds by --set
 NAME:NCCL_NET=.... --place veth needs root: the two ends of one veth pair in two network namespaces, ranks in turns, so that
 every hop of a ring crosses it. `report` prints Markdown: the median of each contestant, and the ratio "best peer's time / our
@@ -35,7 +35,7 @@ RANKS = (2, 4)
 SIZES = (("8B", 60), ("512B", 60), ("4KiB", 60), ("32KiB", 30), ("256KiB", 8), ("1MiB", 4), ("4MiB", 2), ("16MiB", 1), ("64MiB", 1))
 ITERATIONS = 3  # the first warms up
 INTERFACE = "weft0"  # of both ends of the veth pair
-BASE_PORT = 29400
+BASE_PORT = 20000  # and 10,000 more: below those that the kernel chooses
 TIMEOUT_S = 300
 
 
@@ -93,18 +93,22 @@ def settings_of(name, options, place):
     return settings
 
 
-def time_case(nccl, name, call, ranks, options, place):
-    """{bytes: microseconds of one call}, the median over iterations."""
-    steps = [word for size, calls in SIZES for word in ("--step", f"world.{call}={size}x{calls}")]
+def time_calls(nccl, name, ranks, options, place):
+    """{call: {bytes: microseconds of one call}}, medians over iterations, from one job: starting NCCL takes longer than they do."""
+    steps = [(call, size, calls) for call in CALLS for size, calls in SIZES]
+    words = [word for call, size, calls in steps for word in ("--step", f"world.{call}={size}x{calls}")]
     settings = settings_of(name, options, place)
-    with nccl.start(ranks, [*steps, "--no-check", "--iterations", ITERATIONS], settings, "weft" if name == "weft" else "socket",
+    with nccl.start(ranks, [*words, "--no-check", "--iterations", ITERATIONS], settings, "weft" if name == "weft" else "socket",
                     prefix=place.inside, rendezvous=place.rendezvous()) as job:
-        done = job.wait(TIMEOUT_S).check_ok(f"{name}, {call}, {ranks} ranks")
+        done = job.wait(TIMEOUT_S).check_ok(f"{name}, {ranks} ranks")
     wanted = {"weft": "Weft", "socket": "Socket"}.get(name) or settings["NCCL_NET"]
     if f"Using network {wanted}" not in done.log(0):
         raise RuntimeError(f"NCCL did not use {wanted}")
     times = [line["calls_s"] for line in done.lines() if "calls_s" in line][1:]
-    return {str(bytes_of(size)): statistics.median(column) * 1e6 for (size, _), column in zip(SIZES, zip(*times))}
+    found = {call: {} for call in CALLS}
+    for (call, size, _), column in zip(steps, zip(*times)):
+        found[call][str(bytes_of(size))] = statistics.median(column) * 1e6
+    return found
 
 
 def check_peers(options):
@@ -119,17 +123,17 @@ def one_round(nccl, number, options, place):
     """{case: {size: {contestant: microseconds}}} of this round."""
     contestants = ["weft", "socket", *(peer.partition("=")[0] for peer in options.peer)]
     measured = {}
-    cases = [(call, ranks) for call in CALLS for ranks in RANKS if options.cases in f"{call}, {ranks} ranks"]
-    for index, (call, ranks) in enumerate(cases):
+    for index, ranks in enumerate(options.ranks):
         turn = (number + index) % len(contestants)
         for name in contestants[turn:] + contestants[:turn]:
             try:
-                times = time_case(nccl, name, call, ranks, options, place)
+                found = time_calls(nccl, name, ranks, options, place)
             except (RuntimeError, Failure) as error:  # one contestant's failure ends nothing else
-                print(f"round {number}: {call}, {ranks} ranks: {name}: {error}", file=sys.stderr)
+                print(f"round {number}: {ranks} ranks: {name}: {error}", file=sys.stderr)
                 continue
-            for size, microseconds in times.items():
-                measured.setdefault(f"{call}, {ranks} ranks", {}).setdefault(size, {})[name] = microseconds
+            for call, times in found.items():
+                for size, microseconds in times.items():
+                    measured.setdefault(f"{call}, {ranks} ranks", {}).setdefault(size, {})[name] = microseconds
     return measured
 
 
@@ -264,7 +268,7 @@ def main():
     run.add_argument("--place", choices=["loopback", "veth"], default="loopback")
     run.add_argument("--rounds", type=int, default=10)
     run.add_argument("--seconds", type=float, default=3600, help="begin no round later than this")
-    run.add_argument("--cases", default="", help="only cases whose name has this piece, as in \"allreduce, 2\"")
+    run.add_argument("--ranks", type=int, nargs="+", default=RANKS, help="of one job each (default: 2 4)")
     run.set_defaults(function=run_rounds)
     shown = commands.add_parser("report")
     shown.add_argument("files", nargs="+")

@@ -14,9 +14,10 @@ target_compile_features(weft_flags INTERFACE cxx_std_20)
 target_include_directories(weft_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_compile_options(weft_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
                        $<$<BOOL:${WEFT_WERROR}>:-Werror>)
-if(WEFT_SANITIZE)
-  target_compile_options(weft_flags INTERFACE -fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
-  target_link_options(weft_flags INTERFACE -fsanitize=${WEFT_SANITIZE})
+if(WEFT_SANITIZE)  # a target with the property WEFT_NOT_SANITIZED stays as it is
+  set(sanitized $<NOT:$<BOOL:$<TARGET_PROPERTY:WEFT_NOT_SANITIZED>>>)
+  target_compile_options(weft_flags INTERFACE $<${sanitized}:-fsanitize=${WEFT_SANITIZE}> -fno-omit-frame-pointer)
+  target_link_options(weft_flags INTERFACE $<${sanitized}:-fsanitize=${WEFT_SANITIZE}>)
   if(WEFT_SANITIZE MATCHES thread)
     # Where this macro is set protobuf's headers give map fields another layout than the packaged library has.
     # libstdc++ is told by its own macro.

@@ -54,6 +54,9 @@ uint32_t IndexOf(const char* name, const std::string_view (&names)[N]) {
   return found == std::end(names) ? UINT32_MAX : static_cast<uint32_t>(found - std::begin(names));
 }
 
+/// COLLNET_DIRECT, COLLNET_CHAIN and NVLS (between nodes): their network operations are NCCL's collnet transport's.
+bool IsCollNet(uint32_t algorithm) { return algorithm >= 2 && algorithm <= 4; }
+
 }  // namespace
 
 int MaskOf(abi::ProfileLevel level) {
@@ -204,6 +207,10 @@ uint64_t Profiler::StartChild(const Context& context, const EventStart& start, E
   const bool foreign = kind == EventKind::kProxyOp && start.pid != own_pid;
   Event* parent = foreign ? nullptr : pool_.AddChild(start.parent);
   if (!parent && kind != EventKind::kProxyOp) return 0;
+  if (parent && kind == EventKind::kProxyOp && IsCollNet(parent->algorithm)) {
+    EventPool::RemoveChild(parent);  // NCCL never ends it, and the collective would be open for ever
+    return 0;
+  }
   Event* event = pool_.Take(kind);
   if (!event) {
     if (parent) EventPool::RemoveChild(parent);

@@ -131,6 +131,17 @@ TEST_F(ProfilerTest, AHangShowsAsStartedAndNotFinished) {
   profiler_.Stop(op, 3'600'001 * kMs);
 }
 
+TEST_F(ProfilerTest, CollNetsNetworkOperationsWhichNcclNeverEndsAreNotFollowed) {
+  const uint64_t coll = profiler_.Start(*context_, {.type = nccl::kEventColl, .operation = Operation::kAllReduce, .bytes = 4096,
+                                                    .algorithm = AlgorithmOf("COLLNET_DIRECT")}, 0);
+  const uint64_t op = StartProxyOp(coll, 2, 0);
+  EXPECT_EQ(op, 0u);
+  EXPECT_EQ(StartStep(op, 0), 0u);
+  profiler_.Stop(coll, 0);
+  Sweep(Profiler::kAloneNs);
+  EXPECT_EQ(counters().finished.load(), 1u);
+}
+
 TEST_F(ProfilerTest, LateAndDoubledCallsDoNothing) {
   const uint64_t coll = StartAllReduce(0, 0);
   const uint64_t op = StartProxyOp(coll, 2, 0), step = StartStep(op, 0);

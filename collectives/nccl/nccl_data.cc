@@ -48,7 +48,8 @@ std::optional<NcclType> ParseNcclType(std::string_view text) { return Find(kType
 std::optional<NcclOp> ParseNcclOp(std::string_view text) { return Find(kOps, text); }
 
 int Contribution(NcclOp op, int rank, uint64_t position, uint64_t call) {
-  uint64_t x = position * 0x9E3779B97F4A7C15u ^ (static_cast<uint64_t>(rank) + 1) * 0xC2B2AE3D27D4EB4Fu ^ call * 0x165667B19E3779F9u;
+  uint64_t x = position % kContributionPeriod * 0x9E3779B97F4A7C15u;
+  x ^= (static_cast<uint64_t>(rank) + 1) * 0xC2B2AE3D27D4EB4Fu ^ call * 0x165667B19E3779F9u;
   x ^= x >> 29;
   const auto value = static_cast<int>((x * 0xBF58476D1CE4E5B9u) >> 61);
   return 1 + (op == NcclOp::kProd ? value & 1 : value);

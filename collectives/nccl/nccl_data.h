@@ -1,7 +1,10 @@
 // What a job over NCCL puts into its buffers, so that every element of every result can be checked to the last bit.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +22,10 @@ std::optional<NcclType> ParseNcclType(std::string_view text);
 /// "sum", "prod", "max", "min", "avg"; nullopt: none of them.
 std::optional<NcclOp> ParseNcclOp(std::string_view text);
 
+/// After so many positions a rank's contributions repeat, so that large buffers are filled by copying. A prime: no chunk,
+/// slice or line that went astray lies a multiple of it away.
+inline constexpr size_t kContributionPeriod = 65521;
+
 /// A small whole number that a rank contributes at a position of a call: 1 to 8, for products 1 or 2, so that what up to 8
 /// ranks make of them is exact in every type, whatever the order.
 int Contribution(NcclOp op, int rank, uint64_t position, uint64_t call);
@@ -29,14 +36,20 @@ uint64_t Encode(NcclType type, double value);
 /// What `op` makes of one contribution each of `ranks`. Integers' averages are cut towards zero.
 double Reduced(NcclOp op, NcclType type, std::span<const int> contributions);
 
-/// `count` elements of which `value(i)` says the number.
+/// `count` elements of which `value(i)` says the number. Requires: in each run of `share` elements (all, where it is 0) the
+/// numbers repeat after kContributionPeriod.
 template <class Value>
-std::vector<uint8_t> FillWith(NcclType type, size_t count, const Value& value) {
-  const size_t size = SizeOf(type);
+std::vector<uint8_t> FillWith(NcclType type, size_t count, const Value& value, size_t share = 0) {
+  const size_t size = SizeOf(type), run = share == 0 ? count : share;
   std::vector<uint8_t> bytes(count * size);
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t bits = Encode(type, value(i));
-    for (size_t b = 0; b < size; ++b) bytes[i * size + b] = static_cast<uint8_t>(bits >> (8 * b));
+  for (size_t begin = 0; begin < count; begin += run) {
+    const size_t length = std::min(run, count - begin), made = std::min(length, kContributionPeriod);
+    uint8_t* const first = bytes.data() + begin * size;
+    for (size_t i = 0; i < made; ++i) {
+      const uint64_t bits = Encode(type, value(begin + i));
+      for (size_t b = 0; b < size; ++b) first[i * size + b] = static_cast<uint8_t>(bits >> (8 * b));
+    }
+    for (size_t at = made; at < length; at += made) std::memcpy(first + at * size, first, std::min(made, length - at) * size);
   }
   return bytes;
 }

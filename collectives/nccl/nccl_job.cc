@@ -231,8 +231,8 @@ class Job {
       case NcclCall::kReduce: return mine == 0 ? FillWith(type, all, reduced) : std::vector<uint8_t>();
       case NcclCall::kBroadcast: return FillWith(type, all, [&](size_t i) { return of(0, i); });
       case NcclCall::kReduceScatter: return FillWith(type, share, [&](size_t i) { return reduced(mine * share + i); });
-      case NcclCall::kAllGather: return FillWith(type, all, [&](size_t i) { return of(i / share, i % share); });
-      case NcclCall::kAllToAll: return FillWith(type, all, [&](size_t i) { return of(i / share, mine * share + i % share); });
+      case NcclCall::kAllGather: return FillWith(type, all, [&](size_t i) { return of(i / share, i % share); }, share);
+      case NcclCall::kAllToAll: return FillWith(type, all, [&](size_t i) { return of(i / share, mine * share + i % share); }, share);
       case NcclCall::kNextStage:
         return mine == 0 ? std::vector<uint8_t>() : FillWith(type, all, [&](size_t i) { return of(mine - 1, i); });
       case NcclCall::kCompute: break;

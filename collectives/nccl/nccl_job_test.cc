@@ -143,6 +143,16 @@ TEST(NcclData, ContributionsDifferByRankPositionAndCall) {
   EXPECT_GT(differ, 500);
 }
 
+TEST(NcclData, FilledByCopiesAsElementByElement) {
+  const size_t share = kContributionPeriod * 2 + 7, count = share * 2;
+  const auto value = [&](size_t i) { return Contribution(NcclOp::kSum, static_cast<int>(i / share), 5 + i % share, 1); };
+  const auto bytes = FillWith(NcclType::kInt8, count, value, share);
+  ASSERT_EQ(bytes.size(), count);
+  for (size_t i = 0; i < count; ++i) ASSERT_EQ(bytes[i], value(i)) << i;
+  EXPECT_EQ(FillWith(NcclType::kInt8, share, value), std::vector<uint8_t>(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(share)));
+  EXPECT_TRUE(FillWith(NcclType::kFloat32, 0, value).empty());
+}
+
 TEST(NcclLibrary, SaysWhatItTried) {
   const auto library = NcclLibrary::Open("", "/no/such/libcudart.so");
   ASSERT_FALSE(library);

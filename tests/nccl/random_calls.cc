@@ -197,9 +197,9 @@ class Caller {
       case Kind::kReduce: return mine == root ? FillWith(call.type, all, reduced) : std::vector<uint8_t>();
       case Kind::kBroadcast: return FillWith(call.type, all, [&](size_t i) { return Value(call, root, i); });
       case Kind::kReduceScatter: return FillWith(call.type, share, [&](size_t i) { return reduced(mine * share + i); });
-      case Kind::kAllGather: return FillWith(call.type, all, [&](size_t i) { return Value(call, i / share, i % share); });
+      case Kind::kAllGather: return FillWith(call.type, all, [&](size_t i) { return Value(call, i / share, i % share); }, share);
       case Kind::kAllToAll:
-        return FillWith(call.type, all, [&](size_t i) { return Value(call, i / share, mine * share + i % share); });
+        return FillWith(call.type, all, [&](size_t i) { return Value(call, i / share, mine * share + i % share); }, share);
       case Kind::kRingShift: return FillWith(call.type, all, [&](size_t i) { return Value(call, (mine + ranks - 1) % ranks, i); });
       case Kind::kKinds: break;
     }

@@ -123,7 +123,7 @@ bool Runs(Framework framework, const FrameworkQuestion& question) {
   return BrokenRule(framework, question) == nullptr;
 }
 
-bool RunsPart(Framework framework, const FrameworkQuestion& question, Decision decided) {
+bool RunsPart(Framework framework, const FrameworkQuestion& question, SearchStage decided) {
   const FrameworkDescription& d = Describe(framework);
   for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
     for (const FrameworkRule& rule : rules) {
@@ -154,7 +154,7 @@ std::optional<std::string> WhyNeverRuns(Framework framework, const JobSpec& job,
   const FrameworkDescription& d = Describe(framework);
   for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
     for (const FrameworkRule& rule : rules) {
-      if (rule.decided == Decision::kJob && rule.broken(question)) return rule.words(question);
+      if (rule.decided == SearchStage::kJob && rule.broken(question)) return rule.words(question);
     }
   }
   return std::nullopt;

@@ -48,7 +48,7 @@ struct FrameworkQuestion {
 };
 
 /// The order in which a search decides, so that it asks a rule once and not again below.
-enum class Decision : uint8_t {
+enum class SearchStage : uint8_t {
   kJob,        ///< model and precision
   kDegrees,    ///< and modes, micro-batch, sequence parallelism
   kSchedule,   ///< and chunks, rank order
@@ -62,7 +62,7 @@ struct FrameworkRule {
   bool (*broken)(const FrameworkQuestion& question);    ///< cheap: asked for every strategy of a search
   std::string (*words)(const FrameworkQuestion& question);  ///< "etp=3, expected 1 or tp=8"
   std::string_view source;                              ///< file and release
-  Decision decided = Decision::kDegrees;                ///< the last decision that it asks about
+  SearchStage decided = SearchStage::kDegrees;                ///< the last decision that it asks about
 };
 
 /// A variable that the program or its libraries want in the environment of every rank.
@@ -116,7 +116,7 @@ std::span<const Framework> KnownFrameworks();
 /// Whether the program can run a legal strategy. Complexity: no allocation.
 bool Runs(Framework framework, const FrameworkQuestion& question);
 /// The same by the rules of one decision alone.
-bool RunsPart(Framework framework, const FrameworkQuestion& question, Decision decided);
+bool RunsPart(Framework framework, const FrameworkQuestion& question, SearchStage decided);
 /// The first rule that the strategy breaks, in words that name the value and what was expected; nullopt if it runs.
 std::optional<std::string> WhyCannotRun(Framework framework, const FrameworkQuestion& question);
 /// Why no strategy of the job runs, whatever it is: the model or the precision; nullopt if some may.

@@ -275,8 +275,8 @@ TEST(FrameworkRules, EachIsBrokenAloneAndKeptBeside) {
           EXPECT_THAT(Broken(d, other, cluster, one.keeps), ElementsAre()) << d.name << " beside " << rule.name;
           ASSERT_EQ(BrokenRule(framework, {job, cluster, one.breaks}), &rule) << d.name << " " << rule.name;
           EXPECT_FALSE(Runs(framework, {job, cluster, one.breaks}));
-          for (const Decision decision : {Decision::kJob, Decision::kDegrees, Decision::kSchedule, Decision::kRecompute,
-                                          Decision::kExchange}) {
+          for (const SearchStage decision : {SearchStage::kJob, SearchStage::kDegrees, SearchStage::kSchedule, SearchStage::kRecompute,
+                                          SearchStage::kExchange}) {
             EXPECT_EQ(RunsPart(framework, {job, cluster, one.breaks}, decision), decision != rule.decided) << d.name << " " << rule.name;
           }
           EXPECT_EQ(WhyCannotRun(framework, {job, cluster, one.breaks}), rule.words({job, cluster, one.breaks}));

@@ -28,7 +28,7 @@ StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options
   if (options_.fixed.contains("recompute")) options_.fixed.try_emplace("recompute_layers", -1);
 }
 
-bool StrategySpace::Allowed(const Strategy& s, Decision decided) const {
+bool StrategySpace::Allowed(const Strategy& s, SearchStage decided) const {
   return !restricted_ || RunsPart(options_.framework, {.job = model_.job(), .cluster = model_.cluster(), .strategy = s}, decided);
 }
 
@@ -52,7 +52,7 @@ void StrategySpace::Roots(std::vector<Node>& out) const {
     if (model_.IsLegal(*one) && !WhyCannotRun(options_.framework, question)) out.push_back({.strategy = *one, .level = 4});
     return;
   }
-  if (!Allowed(Strategy(), Decision::kJob)) return;
+  if (!Allowed(Strategy(), SearchStage::kJob)) return;
   for (const int64_t tp : Divisors(gpus_)) {
     if (!Keeps(options_.fixed, "tp", tp)) continue;
     for (const int64_t cp : Divisors(gpus_ / tp)) {
@@ -147,7 +147,7 @@ void StrategySpace::AddBatches(const Strategy& from, const std::vector<Node>& st
       for (Node node : nodes) {
         node.strategy.micro_batch = micro_batch;
         node.strategy.sequence_parallel = sequence_parallel;
-        if (!model_.IsLegal(node.strategy) || !Allowed(node.strategy, Decision::kDegrees)) continue;
+        if (!model_.IsLegal(node.strategy) || !Allowed(node.strategy, SearchStage::kDegrees)) continue;
         node.passes = CountPasses(node.strategy);
         if (node.passes > 0) out.push_back(node);
       }
@@ -170,7 +170,7 @@ void StrategySpace::ForEachSchedule(const Strategy& root, const Use& use) const 
       const bool kept = Keeps(options_.fixed, "schedule", static_cast<int64_t>(kind)) &&
                         Keeps(options_.fixed, "vpp", chunks) &&
                         Keeps(options_.fixed, "rank_order", static_cast<int64_t>(order));
-      if (kept && Allowed(s, Decision::kSchedule)) use(s);
+      if (kept && Allowed(s, SearchStage::kSchedule)) use(s);
     }
   };
   if (s.pp == 1) return add(ScheduleKind::k1F1B, 1);
@@ -233,7 +233,7 @@ int32_t StrategySpace::CountRecomputes(const Strategy& from) const {
   for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
     if (!Keeps(options_.fixed, "recompute", static_cast<int64_t>(kind))) continue;
     s.recompute = kind;
-    if (!Allowed(s, Decision::kRecompute)) continue;
+    if (!Allowed(s, SearchStage::kRecompute)) continue;
     if (Keeps(options_.fixed, "recompute_layers", -1)) ++count;
     if (kind == Recompute::kFull) count += CountPartial(s);
   }
@@ -246,7 +246,7 @@ void StrategySpace::Recomputes(const Strategy& from, std::vector<Strategy>& out)
     s.recompute = kind;
     s.recompute_layers = layers;
     if (Keeps(options_.fixed, "recompute", static_cast<int64_t>(kind)) &&
-        Keeps(options_.fixed, "recompute_layers", layers) && Allowed(s, Decision::kRecompute)) {
+        Keeps(options_.fixed, "recompute_layers", layers) && Allowed(s, SearchStage::kRecompute)) {
       out.push_back(s);
     }
   };
@@ -274,7 +274,7 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
     if (!Keeps(options_.fixed, "zero_stage", stage) || !Keeps(options_.fixed, "shard_group", group) ||
         !Keeps(options_.fixed, "keep_after_forward", keep ? 1 : 0) ||
         !Keeps(options_.fixed, "data_sync", static_cast<int64_t>(sync)) ||
-        !Keeps(options_.fixed, "sharding", static_cast<int64_t>(s.sharding)) || !Allowed(s, Decision::kExchange)) {
+        !Keeps(options_.fixed, "sharding", static_cast<int64_t>(s.sharding)) || !Allowed(s, SearchStage::kExchange)) {
       return;
     }
     out.push_back(s);

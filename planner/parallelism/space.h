@@ -79,7 +79,7 @@ class StrategySpace {
   std::optional<Strategy> Leanest(Scratch& scratch) const;
 
  private:
-  bool Allowed(const Strategy& strategy, Decision decided) const;
+  bool Allowed(const Strategy& strategy, SearchStage decided) const;
   bool Fixed(std::string_view name) const { return options_.fixed.contains(std::string(name)); }
   /// The strategy of which every variable is fixed; nullopt if one is free.
   std::optional<Strategy> TheOne() const;

@@ -69,7 +69,7 @@ struct PipelineDemands {
 [[nodiscard]] Result<PipelineDemands> DemandsOf(const PipelineProblem& problem, const PipelineTraffic& traffic);
 
 /// Transfers of one kind between the same stages, as one: what a flow that carries all of them must achieve.
-struct FlowDemand {
+struct PairDemand {
   TransferDemand::Kind kind = TransferDemand::Kind::kActivation;
   int64_t from = 0, to = 0;
   int64_t count = 0;
@@ -80,6 +80,6 @@ struct FlowDemand {
 };
 
 /// Sorted by kind, from, to.
-std::vector<FlowDemand> MergeDemands(std::span<const TransferDemand> transfers);
+std::vector<PairDemand> MergeDemands(std::span<const TransferDemand> transfers);
 
 }  // namespace weft::planner

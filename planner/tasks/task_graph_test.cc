@@ -84,7 +84,7 @@ TEST(DemandsOf, OneMicroBatchLeavesSlackOnlyToTheLastStagesGradients) {
     EXPECT_NEAR(transfer.window.slack().count(), free ? 2.5 : 0, kTolerance);
     EXPECT_EQ(transfer.bytes, Bytes(transfer.kind == TransferDemand::Kind::kGradientExchange ? 100 : 7));
   }
-  const std::vector<FlowDemand> flows = MergeDemands(demands.transfers);
+  const std::vector<PairDemand> flows = MergeDemands(demands.transfers);
   ASSERT_EQ(flows.size(), 4u);
   EXPECT_EQ(flows[0].kind, TransferDemand::Kind::kActivation);
   EXPECT_EQ(flows[0].from, 0);

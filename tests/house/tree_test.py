@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The repository's own rules that no compiler looks at hold, and a fault of each kind is found: links in its pages, length
-of its files, blanks at line ends, the package list, shell scripts. Without shellcheck it is skipped when all else holds.
+of its files, blanks at line ends, the package list, types that a namespace has twice, shell scripts. Without shellcheck it is skipped when all else holds.
 """
 import os
 import pathlib
@@ -19,6 +19,7 @@ CODE = {".cc", ".h", ".py", ".sh", ".cmake"}
 TEXT = CODE | {".md", ".txt", ".yaml", ".yml", ".proto", ".jsonnet", ".libsonnet"}
 MOST_LINES = 400
 REASON = "Long because"  # in the first lines of a file that may be longer
+NAMESPACE_OR_TYPE = re.compile(r"^(?:namespace (?P<namespace>[\w:]+)|(?:struct|class|enum|enum class) (?P<type>\w+)(?: final)?(?: : [^;{]*)?) \{", re.M)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -62,8 +63,18 @@ def script_faults(scripts):
     yield from done.stdout.splitlines() + done.stderr.splitlines()
 
 
+def types_of(text):
+    """(namespace, type) of what a header defines at the left margin."""
+    namespace = ""
+    for match in NAMESPACE_OR_TYPE.finditer(text):
+        if match["namespace"]:
+            namespace = match["namespace"]
+        else:
+            yield namespace, match["type"]
+
+
 def tree_faults(root):
-    scripts = []
+    scripts, defined = [], {}
     for path in files(root):
         if path.suffix not in TEXT and path.suffix != "":
             continue
@@ -72,6 +83,10 @@ def tree_faults(root):
             scripts.append(path)
         if path.suffix in TEXT:
             yield from text_faults(path, path.relative_to(root), text)
+        for key in types_of(text) if path.suffix == ".h" else ():
+            first = defined.setdefault(key, path.relative_to(root))
+            if first != path.relative_to(root):
+                yield f"{path.relative_to(root)}: {key[0]}::{key[1]} is defined in {first} too"
     yield from package_faults((root / "deploy" / "packages.txt").read_text(encoding="utf-8"))
     if scripts:
         yield from script_faults(scripts)
@@ -82,6 +97,8 @@ PLANTED = {
     "blank.md": ("a \n", "blank.md:1: blanks at the end"),
     "tab.py": ("if a:\n\tb()\n", "tab.py:2: a tab"),
     "cut.h": ("int a;", "cut.h: no newline"),
+    "one.h": ("namespace a::b {\nstruct Same {};\nclass Other : public Same {};\n}\nnamespace c {\nstruct Same {};\n}\n", None),
+    "two.h": ("namespace a::b {\nenum class Same : int { k };\nstruct Other::Inner {};\n}\n", "a::b::Same is defined in"),
     "link.md": ("[there](there.md), [not](gone.md#part), [far](https://example.org/)\n", "link.md: links to gone.md"),
     "there.md": ("fine\n", None),
     "reason.cc": ("// Long because it is a table.\n" + "int a;\n" * 401, None),

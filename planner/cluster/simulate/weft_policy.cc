@@ -116,12 +116,12 @@ class WeftPlanner {
                                                  {"sincronia", DecideSincronia(situation_)}};
     for (auto& [name, decision] : others) others_.push_back(search_.Judge(name, MakeTrial(situation_, decision)));
     search_.set_reference(BestOf(others_));
-    for (const Candidate& other : others_) {
+    for (const JudgedTrial& other : others_) {
       long_others_.push_back(search_.Judge(other.name, other.plan, search_.final_horizon()));
     }
     search_.set_final_reference(BestOf(long_others_));
-    for (Candidate& other : long_others_) other.score = search_.FinalScore(other.outcome);
-    for (Candidate& candidate : others_) {
+    for (JudgedTrial& other : long_others_) other.score = search_.FinalScore(other.outcome);
+    for (JudgedTrial& candidate : others_) {
       candidate.score = search_.Score(candidate.outcome);
       if (candidate.name != "sincronia") paths_.emplace_back(candidate.name, candidate.plan.paths);  // ecmp's paths
       search_.Offer(candidate);
@@ -132,9 +132,9 @@ class WeftPlanner {
   }
 
   /// The best of all in each figure by itself.
-  static Outcome BestOf(const std::vector<Candidate>& candidates) {
+  static Outcome BestOf(const std::vector<JudgedTrial>& candidates) {
     Outcome best = candidates[0].outcome;
-    for (const Candidate& candidate : candidates) {
+    for (const JudgedTrial& candidate : candidates) {
       best.gpu_use = std::max(best.gpu_use, candidate.outcome.gpu_use);
       best.mean_slowdown = std::min(best.mean_slowdown, candidate.outcome.mean_slowdown);
       best.p99_slowdown = std::min(best.p99_slowdown, candidate.outcome.p99_slowdown);
@@ -146,17 +146,17 @@ class WeftPlanner {
   void RankFinalists() {
     finalists_ = search_.finalists();
     // The list is short: plans better by next to nothing drive these out of it.
-    if (std::none_of(finalists_.begin(), finalists_.end(), [](const Candidate& c) { return IsOpen(c.plan); })) {
+    if (std::none_of(finalists_.begin(), finalists_.end(), [](const JudgedTrial& c) { return IsOpen(c.plan); })) {
       finalists_.push_back(search_.open_finalist());
     }
-    std::erase_if(finalists_, [](const Candidate& finalist) { return finalist.name == kPresent; });
+    std::erase_if(finalists_, [](const JudgedTrial& finalist) { return finalist.name == kPresent; });
     if (present_) {
       finalists_.push_back(*present_);
       finalists_.back().score += kSwitchingGain;  // not given up for as good as nothing
     }
     finalists_.insert(finalists_.end(), long_others_.begin(), long_others_.end());
     std::stable_sort(finalists_.begin(), finalists_.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
+                     [](const JudgedTrial& a, const JudgedTrial& b) { return a.score > b.score; });
   }
 
   /// What runs now, with the jobs that have just arrived in the first class and without gates.
@@ -167,7 +167,7 @@ class WeftPlanner {
       plan.classes.push_back(situation_.state->setting(slot).priority);
       plan.gates.push_back(situation_.state->setting(slot).gate);
     }
-    const Candidate present = search_.Judge(kPresent, std::move(plan));
+    const JudgedTrial present = search_.Judge(kPresent, std::move(plan));
     search_.Offer(present);
     present_ = search_.Confirm(present);
   }
@@ -237,13 +237,13 @@ class WeftPlanner {
   /// The finalists that the guard tries, in order: the first few, and since plans that differ by a few moves fail
   /// together, after them what differs from all of those: the best open plan, what runs now, the other policies' plans.
   std::vector<size_t> Guarded() const {
-    const auto is_open = [](const Candidate& finalist) { return IsOpen(finalist.plan); };
+    const auto is_open = [](const JudgedTrial& finalist) { return IsOpen(finalist.plan); };
     const auto open = std::find_if(finalists_.begin(), finalists_.end(), is_open) - finalists_.begin();
     std::vector<size_t> guarded;
     for (size_t i = 0; i < finalists_.size(); ++i) {
       const std::string& name = finalists_[i].name;
       const bool other = std::any_of(long_others_.begin(), long_others_.end(),
-                                     [&](const Candidate& candidate) { return candidate.name == name; });
+                                     [&](const JudgedTrial& candidate) { return candidate.name == name; });
       if (i < kMostGuarded || i == static_cast<size_t>(open) || name == kPresent || other) guarded.push_back(i);
     }
     return guarded;
@@ -306,10 +306,10 @@ class WeftPlanner {
   const Situation& situation_;
   WeftSearch search_;
   std::vector<std::pair<std::string, JobPaths>> paths_;   // candidates
-  std::vector<Candidate> others_, long_others_;           // what the other policies would do, soon and in the long run
-  std::vector<Candidate> finalists_;                      // by falling score
-  std::optional<Candidate> present_;                      // over the final horizon
-  Candidate best_;
+  std::vector<JudgedTrial> others_, long_others_;           // what the other policies would do, soon and in the long run
+  std::vector<JudgedTrial> finalists_;                      // by falling score
+  std::optional<JudgedTrial> present_;                      // over the final horizon
+  JudgedTrial best_;
   double scale_ = 1;                                      // of all horizons, to fit the budget
   int64_t guarded_ = 0;
   bool cut_short_ = false;

@@ -57,8 +57,8 @@ WeftSearch::WeftSearch(const Situation& situation)
   }
 }
 
-Candidate WeftSearch::Judge(std::string name, TrialPlan plan, double iterations) {
-  Candidate candidate{std::move(name), std::move(plan), {}, 0};
+JudgedTrial WeftSearch::Judge(std::string name, TrialPlan plan, double iterations) {
+  JudgedTrial candidate{std::move(name), std::move(plan), {}, 0};
   candidate.outcome = Evaluate(situation_, candidate.plan, iterations);
   candidate.score = Score(candidate.outcome);
   ++spent_;
@@ -66,8 +66,8 @@ Candidate WeftSearch::Judge(std::string name, TrialPlan plan, double iterations)
   return candidate;
 }
 
-void WeftSearch::Offer(Candidate candidate) {
-  const auto keep = [](const Candidate& better, Candidate* best) {
+void WeftSearch::Offer(JudgedTrial candidate) {
+  const auto keep = [](const JudgedTrial& better, JudgedTrial* best) {
     if (better.score <= best->score + kGain) return false;
     *best = better;
     return true;
@@ -77,12 +77,12 @@ void WeftSearch::Offer(Candidate candidate) {
   if (kept) Confirm(candidate);
 }
 
-Candidate WeftSearch::Confirm(const Candidate& candidate) {
-  Candidate longer = Judge(candidate.name, candidate.plan, final_horizon_);
+JudgedTrial WeftSearch::Confirm(const JudgedTrial& candidate) {
+  JudgedTrial longer = Judge(candidate.name, candidate.plan, final_horizon_);
   longer.score = FinalScore(longer.outcome);
   if (IsOpen(longer.plan) && longer.score > open_finalist_.score) open_finalist_ = longer;
   const auto at = std::find_if(finalists_.begin(), finalists_.end(),
-                               [&](const Candidate& other) { return other.score < longer.score; });
+                               [&](const JudgedTrial& other) { return other.score < longer.score; });
   if (at != finalists_.begin() && std::prev(at)->score < longer.score + kGain) return longer;  // the same once more
   finalists_.insert(at, longer);
   if (finalists_.size() > kRemembered) finalists_.pop_back();
@@ -237,7 +237,7 @@ bool WeftSearch::Move(TrialPlan* plan, bool gates) {
 }
 
 /// A better plan always, a worse one the more likely the less it loses.
-bool WeftSearch::Accepts(const Candidate& candidate, double temperature) {
+bool WeftSearch::Accepts(const JudgedTrial& candidate, double temperature) {
   return candidate.score > current_.score + kGain ||
          candidate.score >= current_.score + temperature * std::log(Uniform() + 1e-300);
 }
@@ -256,11 +256,11 @@ void WeftSearch::Improve(From from, double share) {
     bool moved = Move(&plan, from != From::kOpen);
     if (Pick(3) == 0) moved |= Move(&plan, from != From::kOpen);
     if (!moved) continue;
-    Candidate candidate = Judge(current_.name, std::move(plan));
+    JudgedTrial candidate = Judge(current_.name, std::move(plan));
     const double left = std::max(0.0, end - Spent()) / (end - begin);
     if (!Accepts(candidate, first * left * left)) continue;
     current_ = std::move(candidate);
-    Candidate named = current_;
+    JudgedTrial named = current_;
     named.name += ", then moves";
     if (++taken % kConfirmEvery == 0) Confirm(named);
     if (current_.score <= best + kGain) continue;

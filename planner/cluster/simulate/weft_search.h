@@ -31,7 +31,7 @@ double ScoreOf(const ScoreWeights& weights, const Outcome& outcome, const Outcom
 /// Whether the plan holds nobody back.
 bool IsOpen(const TrialPlan& plan);
 
-struct Candidate {
+struct JudgedTrial {
   std::string name;
   TrialPlan plan;
   Outcome outcome;
@@ -52,18 +52,18 @@ class WeftSearch {
   double final_horizon() const { return final_horizon_; }
 
   /// The outcome and score of a plan; never refused.
-  Candidate Judge(std::string name, TrialPlan plan) { return Judge(std::move(name), std::move(plan), horizon_); }
-  Candidate Judge(std::string name, TrialPlan plan, double iterations);
+  JudgedTrial Judge(std::string name, TrialPlan plan) { return Judge(std::move(name), std::move(plan), horizon_); }
+  JudgedTrial Judge(std::string name, TrialPlan plan, double iterations);
   double Score(const Outcome& outcome) const { return ScoreOf(weights_, outcome, reference_); }
   /// Keeps and confirms the candidate if it is the best, of all or of those without gates.
-  void Offer(Candidate candidate);
+  void Offer(JudgedTrial candidate);
   /// What the other policies' plans reach over the final horizon.
   void set_final_reference(Outcome reference) { final_reference_ = std::move(reference); }
   const Outcome& final_reference() const { return final_reference_; }
   double FinalScore(const Outcome& outcome) const { return ScoreOf(weights_, outcome, final_reference_); }
   /// Judges the plan over the final horizon and remembers it if it is among the best few there: what only fits the next
   /// few iterations is no plan. Returns the plan as judged, which others may drive out of the list later.
-  Candidate Confirm(const Candidate& candidate);
+  JudgedTrial Confirm(const JudgedTrial& candidate);
   /// Judges and offers, unless the budget is spent. Returns whether the budget allowed it.
   bool Try(std::string name, TrialPlan plan);
   /// Nothing is left to gain: nobody waits for anybody.
@@ -79,9 +79,9 @@ class WeftSearch {
   void Improve(From from, double share);
 
   /// The best few over the final horizon, by falling score, with their outcomes there.
-  const std::vector<Candidate>& finalists() const { return finalists_; }
+  const std::vector<JudgedTrial>& finalists() const { return finalists_; }
   /// The best over the final horizon that holds nobody back, whether or not it is among these.
-  const Candidate& open_finalist() const { return open_finalist_; }
+  const JudgedTrial& open_finalist() const { return open_finalist_; }
   int64_t spent() const { return spent_; }
 
  private:
@@ -94,7 +94,7 @@ class WeftSearch {
   double Uniform() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
   size_t PickLoser();
   bool Move(TrialPlan* plan, bool gates);
-  bool Accepts(const Candidate& candidate, double temperature);
+  bool Accepts(const JudgedTrial& candidate, double temperature);
   bool MoveClass(TrialPlan* plan);
   bool MoveGate(TrialPlan* plan);
   bool MovePath(TrialPlan* plan);
@@ -109,9 +109,9 @@ class WeftSearch {
   double horizon_ = kPlanHorizon, final_horizon_ = kFinalHorizon;   // iterations
   bool choices_ = false;                // some flow has several paths
   Outcome reference_, final_reference_;
-  Candidate best_, best_open_, current_;
-  std::vector<Candidate> finalists_;    // by falling score over the final horizon
-  Candidate open_finalist_;
+  JudgedTrial best_, best_open_, current_;
+  std::vector<JudgedTrial> finalists_;    // by falling score over the final horizon
+  JudgedTrial open_finalist_;
   int64_t spent_ = 0, work_ = 0;
   std::mt19937_64 random_;
 };

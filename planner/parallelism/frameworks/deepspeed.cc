@@ -18,7 +18,7 @@ bool AutoEpKnows(const ModelSpec& m) {
 constexpr FrameworkRule kRules[] = {
     {"model", [](const Question& q) { return HuggingFaceLacks(q.job.model) != nullptr; },
      [](const Question& q) { return fmt::format("model {}: {}", q.job.model.name, HuggingFaceLacks(q.job.model)); },
-     "Hugging Face Trainer", Decision::kJob},
+     "Hugging Face Trainer", SearchStage::kJob},
     {"tensor-mode", [](const Question& q) { return q.strategy.tensor_mode != TensorMode::k1D; },
      [](const Question& q) { return fmt::format("tensor mode {}, expected 1d", TensorModeName(q.strategy.tensor_mode)); },
      "module_inject/auto_tp.py"},
@@ -29,12 +29,12 @@ constexpr FrameworkRule kRules[] = {
      },
      "runtime/pipe/engine.py; runtime/config.py"},
     {"operators", [](const Question& q) { return q.strategy.sharding != Sharding::kUniform; },
-     [](const Question&) { return std::string("sharding osdp, expected uniform"); }, "runtime/zero/config.py", Decision::kExchange},
+     [](const Question&) { return std::string("sharding osdp, expected uniform"); }, "runtime/zero/config.py", SearchStage::kExchange},
     {"gradient-exchange", [](const Question& q) { return q.strategy.data_sync != DataSync::kRing; },
      [](const Question& q) {
        return fmt::format("gradient exchange {}, expected ring", DataSyncName(q.strategy.data_sync));
      },
-     "runtime/zero/stage_1_and_2.py", Decision::kExchange},
+     "runtime/zero/stage_1_and_2.py", SearchStage::kExchange},
     {"shard-group",
      [](const Question& q) {
        return q.strategy.shard_group != 0 && q.strategy.shard_group != q.strategy.dp * q.strategy.cp;
@@ -43,12 +43,12 @@ constexpr FrameworkRule kRules[] = {
        return fmt::format("shard_group={}, expected shards over all {} replicas: MiCS wants the model built under MiCS_Init",
                           q.strategy.shard_group, q.strategy.dp * q.strategy.cp);
      },
-     "runtime/zero/mics.py", Decision::kExchange},
+     "runtime/zero/mics.py", SearchStage::kExchange},
     {"kept-parameters", [](const Question& q) { return q.strategy.zero_stage == 3 && q.strategy.keep_after_forward; },
      [](const Question&) {
        return std::string("keep_after_forward=true, expected false: stage 3 releases by its own limits");
      },
-     "runtime/zero/config.py, stage3_max_live_parameters", Decision::kExchange},
+     "runtime/zero/config.py, stage3_max_live_parameters", SearchStage::kExchange},
     {"tensor-sequence", [](const Question& q) { return q.strategy.sequence_parallel; },
      [](const Question&) {
        return std::string("sequence_parallel=true, expected false: AutoTP keeps norms and residuals whole on every rank");
@@ -91,7 +91,7 @@ constexpr FrameworkRule kRules[] = {
        return fmt::format("ep={} etp={} cp={} zero_stage={}, expected etp=1, and cp=1 and at most ZeRO-2 with AutoEP",
                           q.strategy.ep, q.strategy.etp, q.strategy.cp, q.strategy.zero_stage);
      },
-     "module_inject/auto_ep_folding.py of v0.19.5", Decision::kExchange},
+     "module_inject/auto_ep_folding.py of v0.19.5", SearchStage::kExchange},
     {"recompute",
      [](const Question& q) {
        return q.strategy.recompute == Recompute::kSelective ||
@@ -103,13 +103,13 @@ constexpr FrameworkRule kRules[] = {
                           q.strategy.recompute == Recompute::kSelective ? "selective" : "full",
                           q.strategy.recompute_layers >= 0 ? fmt::format(" for {} layers", q.strategy.recompute_layers) : "");
      },
-     "runtime/activation_checkpointing/checkpointing.py: read by models that call it only", Decision::kRecompute},
+     "runtime/activation_checkpointing/checkpointing.py: read by models that call it only", SearchStage::kRecompute},
     {"precision",
      [](const Question& q) { return q.job.precision == Precision::kFp8 || q.job.precision == Precision::kFp4; },
      [](const Question& q) {
        return fmt::format("precision {}, expected bf16, fp16 or fp32", PrecisionName(q.job.precision));
      },
-     "runtime/precision_config.py", Decision::kJob},
+     "runtime/precision_config.py", SearchStage::kJob},
 };
 
 constexpr FrameworkRule kNewer[] = {
@@ -126,7 +126,7 @@ constexpr FrameworkRule kOlder[] = {
      [](const Question& q) {
        return fmt::format("zero_stage=3 with tp={}, expected 0 to 2 with AutoTP", q.strategy.tp);
      },
-     "runtime/engine.py: asserted in v0.18.9", Decision::kExchange},
+     "runtime/engine.py: asserted in v0.18.9", SearchStage::kExchange},
     {"experts-018", [](const Question& q) { return q.strategy.ep > 1; },
     [](const Question& q) { return fmt::format("ep={}, expected 1: AutoEP came with v0.19", q.strategy.ep); },
     "runtime/config.py of v0.18.9: the section expert_parallel is not read"},

@@ -28,7 +28,7 @@ constexpr FrameworkRule kRules[] = {
        return IsTransformer(q) ? fmt::format("model {}: {}", q.job.model.name, MegatronLacks(q.job.model))
                                : std::string("a 3D CNN, expected a transformer");
      },
-     "pretrain_gpt.py and megatron/training/arguments.py", Decision::kJob},
+     "pretrain_gpt.py and megatron/training/arguments.py", SearchStage::kJob},
     {"tensor-mode", [](const Question& q) { return q.strategy.tensor_mode != TensorMode::k1D; },
      [](const Question& q) { return fmt::format("tensor mode {}, expected 1d", TensorModeName(q.strategy.tensor_mode)); },
      "megatron/core/tensor_parallel/layers.py"},
@@ -39,13 +39,13 @@ constexpr FrameworkRule kRules[] = {
                   : fmt::format("zero_stage={}, expected 0 or 1 (--use-distributed-optimizer)", q.strategy.zero_stage);
      },
      "megatron/training/arguments.py: Megatron-FSDP wants a checkpoint format and an environment of its own and is not "
-     "described here", Decision::kExchange},
+     "described here", SearchStage::kExchange},
     {"gradient-exchange", [](const Question& q) { return q.strategy.data_sync != DataSync::kRing; },
      [](const Question& q) {
        return fmt::format("gradient exchange {}, expected ring: the algorithm is NCCL's choice",
                           DataSyncName(q.strategy.data_sync));
      },
-     "megatron/core/distributed/param_and_grad_buffer.py", Decision::kExchange},
+     "megatron/core/distributed/param_and_grad_buffer.py", SearchStage::kExchange},
     {"schedule",
      [](const Question& q) {
        return q.strategy.pp > 1 && q.strategy.schedule != ScheduleKind::k1F1B &&
@@ -54,7 +54,7 @@ constexpr FrameworkRule kRules[] = {
      [](const Question& q) {
        return fmt::format("schedule {}, expected 1f1b or interleaved", ScheduleName(q.strategy.schedule));
      },
-     "megatron/core/pipeline_parallel/schedules.py, get_forward_backward_func", Decision::kSchedule},
+     "megatron/core/pipeline_parallel/schedules.py, get_forward_backward_func", SearchStage::kSchedule},
     {"interleaved-batches",
      [](const Question& q) {
        return q.strategy.vpp > 1 && MicroBatches(q.strategy, q.job.global_batch) % q.strategy.pp != 0;
@@ -63,7 +63,7 @@ constexpr FrameworkRule kRules[] = {
        return fmt::format("{} micro-batches with vpp={}, expected a multiple of pp={}",
                           MicroBatches(q.strategy, q.job.global_batch), q.strategy.vpp, q.strategy.pp);
      },
-     "megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving", Decision::kSchedule},
+     "megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving", SearchStage::kSchedule},
     // A second grid over the same ranks holds the experts (of a dense model: the same layers without cp). With pipeline
     // ranks inside the data-parallel ones the stages of both agree only if both have as many data-parallel ranks.
     {"expert-order",
@@ -77,7 +77,7 @@ constexpr FrameworkRule kRules[] = {
                           "{} {}, and without the pp-last order both must agree",
                           s.pp, s.dp, q.job.model.IsMoe() ? "experts" : "without cp", s.tp * s.cp * s.dp / ExpertRanks(q));
      },
-     "megatron/core/parallel_state.py, initialize_model_parallel, both releases", Decision::kSchedule},
+     "megatron/core/parallel_state.py, initialize_model_parallel, both releases", SearchStage::kSchedule},
     {"expert-sequence",
      [](const Question& q) { return q.job.model.IsMoe() && q.strategy.tp > 1 && !q.strategy.sequence_parallel; },
      [](const Question& q) {
@@ -99,7 +99,7 @@ constexpr FrameworkRule kRules[] = {
                           "replicas of a layer's experts",
                           q.strategy.shard_group, q.strategy.dp * q.strategy.cp / q.strategy.shard_group, ExpertReplicas(q));
      },
-     "megatron/core/parallel_state.py: groups of the distributed optimizer's instances", Decision::kExchange},
+     "megatron/core/parallel_state.py: groups of the distributed optimizer's instances", SearchStage::kExchange},
     {"context-sequence",
      [](const Question& q) { return q.strategy.cp > 1 && q.job.sequence % (2 * q.strategy.cp) != 0; },
      [](const Question& q) {
@@ -119,7 +119,7 @@ constexpr FrameworkRule kRules[] = {
      "Transformer Engine: context parallelism wants fused attention"},
     {"expert-device", [](const Question& q) { return q.job.model.IsMoe() && !q.cluster.device.Supports(Precision::kBf16); },
      [](const Question& q) { return fmt::format("experts on {}, expected a device that has bf16: grouped products want it", q.cluster.device.name); },
-     "megatron/training/arguments.py, validate_args: --moe-grouped-gemm wants compute capability 8.0", Decision::kJob},
+     "megatron/training/arguments.py, validate_args: --moe-grouped-gemm wants compute capability 8.0", SearchStage::kJob},
     {"context-window",
      [](const Question& q) {
        return q.strategy.cp > 1 && q.job.model.window_kind == AttentionWindow::kSliding &&
@@ -161,24 +161,24 @@ constexpr FrameworkRule kRules[] = {
                           "--recompute-modules frees cheap memory");
      },
      "megatron/core/transformer/transformer_layer.py and models/gpt/gpt_layer_specs.py: the norms of a dense layer are no "
-     "modules of their own", Decision::kRecompute},
+     "modules of their own", SearchStage::kRecompute},
     {"recompute-partly",
      [](const Question& q) { return q.strategy.recompute == Recompute::kSelective && q.strategy.recompute_layers >= 0; },
      [](const Question& q) {
        return fmt::format("recompute selective of {} layers, expected all: --recompute-modules counts for every layer",
                           q.strategy.recompute_layers);
      },
-     "megatron/training/arguments.py, validate_args", Decision::kRecompute},
+     "megatron/training/arguments.py, validate_args", SearchStage::kRecompute},
     {"stage-layers",
      [](const Question& q) { return q.strategy.pp * q.strategy.vpp > q.job.model.layers; },
      [](const Question& q) {
        return fmt::format("pp={} x vpp={} chunks of {} layers, expected a layer for each", q.strategy.pp, q.strategy.vpp,
                           q.job.model.layers);
      },
-     "megatron/core/transformer/pipeline_parallel_layer_layout.py", Decision::kSchedule},
+     "megatron/core/transformer/pipeline_parallel_layer_layout.py", SearchStage::kSchedule},
     {"precision", [](const Question& q) { return q.job.precision == Precision::kTf32; },
      [](const Question&) { return std::string("precision tf32, expected bf16, fp16, fp32, fp8 or fp4"); },
-     "megatron/training/arguments.py", Decision::kJob},
+     "megatron/training/arguments.py", SearchStage::kJob},
 };
 
 // Release core_v0.15.3 alone.
@@ -193,19 +193,19 @@ constexpr FrameworkRule kOlder[] = {
      "megatron/core/transformer/transformer_config.py, __post_init__ of core_v0.15.3"},
     {"shared-gate-015", [](const Question& q) { return q.job.model.shared_expert_gate; },
      [](const Question&) { return std::string("a gate on the shared experts, expected a model without"); },
-     "megatron/core/models/gpt/moe_module_specs.py of core_v0.15.3", Decision::kJob},
+     "megatron/core/models/gpt/moe_module_specs.py of core_v0.15.3", SearchStage::kJob},
     {"fp16-experts-015",
      [](const Question& q) { return q.job.model.IsMoe() && q.job.precision != Precision::kBf16 && q.job.precision != Precision::kFp8; },
      [](const Question& q) {
        return fmt::format("experts in {}, expected bf16 or fp8: grouped products need them", PrecisionName(q.job.precision));
      },
-     "megatron/training/arguments.py of core_v0.15.3", Decision::kJob},
+     "megatron/training/arguments.py of core_v0.15.3", SearchStage::kJob},
     {"yarn-015",
      [](const Question& q) {
        return q.job.model.numerics.rope.scaling == RopeScaling::kYarn && q.job.model.attention != Attention::kLatent;
      },
      [](const Question&) { return std::string("yarn rotations without latent attention, expected core_v0.19.0"); },
-     "megatron/training/arguments.py of core_v0.15.3", Decision::kJob},
+     "megatron/training/arguments.py of core_v0.15.3", SearchStage::kJob},
 };
 
 constexpr EnvironmentSetting kEnvironment[] = {

@@ -26,7 +26,7 @@ constexpr FrameworkRule kExchange = {
     [](const Question& q) {
       return fmt::format("gradient exchange {}, expected ring", DataSyncName(q.strategy.data_sync));
     },
-    "torch.distributed.fsdp: reduce-scatter by NCCL", Decision::kExchange};
+    "torch.distributed.fsdp: reduce-scatter by NCCL", SearchStage::kExchange};
 constexpr FrameworkRule kStages = {
     "zero-stage", [](const Question& q) { return q.strategy.zero_stage == 1 || q.strategy.zero_stage == 2; },
     [](const Question& q) {
@@ -34,7 +34,7 @@ constexpr FrameworkRule kStages = {
                          "always shards parameters, gradients and optimizer together",
                          q.strategy.zero_stage);
     },
-    "torch.distributed.fsdp.fully_shard", Decision::kExchange};
+    "torch.distributed.fsdp.fully_shard", SearchStage::kExchange};
 constexpr FrameworkRule kDdp = {
     "replicas-alone",
     [](const Question& q) {
@@ -46,7 +46,7 @@ constexpr FrameworkRule kDdp = {
       return fmt::format("zero_stage=0 with dp={} tp={} pp={} cp={}, expected zero_stage=3: plain replicas go with no other "
                          "degree", s.dp, s.tp, s.pp, s.cp);
     },
-    "torchtitan/models/llama3/infra/parallelize.py: DDP has no second dimension", Decision::kExchange};
+    "torchtitan/models/llama3/infra/parallelize.py: DDP has no second dimension", SearchStage::kExchange};
 constexpr FrameworkRule kShardGroup = {
     "shard-group",
     [](const Question& q) {
@@ -58,7 +58,7 @@ constexpr FrameworkRule kShardGroup = {
       return fmt::format("zero_stage={} shard_group={} with dp={} cp={}, expected at least two shards, a multiple of cp whose "
                          "quotient divides dp", q.strategy.zero_stage, q.strategy.shard_group, q.strategy.dp, q.strategy.cp);
     },
-    "torchtitan/distributed/parallel_dims.py: shards are dp_shard x cp", Decision::kExchange};
+    "torchtitan/distributed/parallel_dims.py: shards are dp_shard x cp", SearchStage::kExchange};
 
 constexpr FrameworkRule kTorchtitan[] = {
     kOneDimensional,
@@ -66,7 +66,7 @@ constexpr FrameworkRule kTorchtitan[] = {
      [](const Question& q) {
        return fmt::format("model {}: none of torchtitan's llama3, qwen3 and deepseek_v3 has its layers", q.job.model.name);
      },
-     "torchtitan/models", Decision::kJob},
+     "torchtitan/models", SearchStage::kJob},
     kStages,
     kDdp,
     kExchange,
@@ -85,7 +85,7 @@ constexpr FrameworkRule kTorchtitan[] = {
      [](const Question&) {
        return std::string("sharding osdp, expected uniform: no key of the file shards one module otherwise than another");
      },
-     "torchtitan/config/job_config.py", Decision::kExchange},
+     "torchtitan/config/job_config.py", SearchStage::kExchange},
     {"schedule",
      [](const Question& q) {
        const ScheduleKind kind = q.strategy.schedule;
@@ -95,7 +95,7 @@ constexpr FrameworkRule kTorchtitan[] = {
      [](const Question& q) {
        return fmt::format("schedule {}, expected gpipe, 1f1b, interleaved or zb-v", ScheduleName(q.strategy.schedule));
      },
-     "torch.distributed.pipelining.schedules, get_schedule_class", Decision::kSchedule},
+     "torch.distributed.pipelining.schedules, get_schedule_class", SearchStage::kSchedule},
     {"pipeline-model", [](const Question& q) { return q.strategy.pp > 1 && TorchtitanFamily(q.job.model) == "qwen3"; },
      [](const Question& q) { return fmt::format("pp={} of family qwen3, expected pp=1: it has no pipeline", q.strategy.pp); },
      "torchtitan/models/qwen3/__init__.py: pipelining_fn is None"},
@@ -111,22 +111,22 @@ constexpr FrameworkRule kTorchtitan[] = {
        return fmt::format("{} micro-batches with pp={} vpp={}, expected at least pp, and a multiple of pp where interleaved",
                           MicroBatches(q.strategy, q.job.global_batch), q.strategy.pp, q.strategy.vpp);
      },
-     "torch.distributed.pipelining.schedules", Decision::kSchedule},
+     "torch.distributed.pipelining.schedules", SearchStage::kSchedule},
     {"pipeline-chunks", [](const Question& q) { return q.strategy.vpp > 3; },
      [](const Question& q) {
        return fmt::format("vpp={}, expected at most 3: of more chunks the pipeline's runtime keeps only three whole, and gathers "
                           "the others over and over", q.strategy.vpp);
      },
-     "torch.distributed.pipelining.schedules, _add_unshard_reshard", Decision::kSchedule},
+     "torch.distributed.pipelining.schedules, _add_unshard_reshard", SearchStage::kSchedule},
     {"stage-layers", [](const Question& q) { return q.strategy.pp * q.strategy.vpp > q.job.model.layers; },
      [](const Question& q) {
        return fmt::format("pp={} x vpp={} stages of {} layers, expected a layer for each", q.strategy.pp, q.strategy.vpp,
                           q.job.model.layers);
      },
-     "torchtitan/distributed/pipeline_parallel.py", Decision::kSchedule},
+     "torchtitan/distributed/pipeline_parallel.py", SearchStage::kSchedule},
     {"rank-order", [](const Question& q) { return q.strategy.rank_order != RankOrder::kTpCpEpDpPp; },
      [](const Question&) { return std::string("rank_order=tp-cp-pp-dp, expected tp-cp-ep-dp-pp: stages lie outermost"); },
-     "torchtitan/distributed/parallel_dims.py, build_mesh", Decision::kSchedule},
+     "torchtitan/distributed/parallel_dims.py, build_mesh", SearchStage::kSchedule},
     {"tensor-heads",
      [](const Question& q) {
        return q.job.model.attention != Attention::kLatent && q.job.model.kv_heads % q.strategy.tp != 0;
@@ -143,7 +143,7 @@ constexpr FrameworkRule kTorchtitan[] = {
        return fmt::format("schedule zb-v with pp={} of {} layers, expected 2 pp to divide them: else stages are not alike",
                           q.strategy.pp, q.job.model.layers);
      },
-     "torch.distributed.pipelining.schedules: rank r holds chunks r and 2 pp - 1 - r", Decision::kSchedule},
+     "torch.distributed.pipelining.schedules: rank r holds chunks r and 2 pp - 1 - r", SearchStage::kSchedule},
     {"tensor-sequence", [](const Question& q) { return q.strategy.tp > 1 && !q.strategy.sequence_parallel; },
      [](const Question& q) {
        return fmt::format("tp={} without sequence parallelism, expected sequence_parallel=true", q.strategy.tp);
@@ -171,7 +171,7 @@ constexpr FrameworkRule kTorchtitan[] = {
        return fmt::format("ep={} etp={} with tp={}, expected etp=1 or tp, etp=tp where ep=1, and experts over the shards of one "
                           "copy", q.strategy.ep, q.strategy.etp, q.strategy.tp);
      },
-     "torchtitan/distributed/parallel_dims.py: the expert mesh is dp_replicate, efsdp, ep, etp", Decision::kExchange},
+     "torchtitan/distributed/parallel_dims.py: the expert mesh is dp_replicate, efsdp, ep, etp", SearchStage::kExchange},
     {"expert-context", [](const Question& q) { return q.job.model.attention == Attention::kLatent && q.strategy.cp > 1; },
      [](const Question& q) { return fmt::format("cp={} with latent attention, expected 1", q.strategy.cp); },
      "torchtitan/models/deepseek_v3"},
@@ -180,19 +180,19 @@ constexpr FrameworkRule kTorchtitan[] = {
      [](const Question& q) {
        return fmt::format("recompute selective of {} layers, expected all", q.strategy.recompute_layers);
      },
-     "torchtitan/distributed/activation_checkpoint.py", Decision::kRecompute},
+     "torchtitan/distributed/activation_checkpoint.py", SearchStage::kRecompute},
     {"precision", [](const Question& q) { return !IsTorchtitanPrecision(q.job.precision); },
      [](const Question& q) {
        return fmt::format("precision {}, expected bf16, fp8 or fp32", PrecisionName(q.job.precision));
      },
-     "torchtitan/config/job_config.py", Decision::kJob},
+     "torchtitan/config/job_config.py", SearchStage::kJob},
 };
 
 constexpr FrameworkRule kAccelerate[] = {
     kOneDimensional,
     {"model", [](const Question& q) { return HuggingFaceLacks(q.job.model) != nullptr; },
      [](const Question& q) { return fmt::format("model {}: {}", q.job.model.name, HuggingFaceLacks(q.job.model)); },
-     "transformers", Decision::kJob},
+     "transformers", SearchStage::kJob},
     {"degrees", [](const Question& q) { return q.strategy.tp > 1 || q.strategy.cp > 1; },
      [](const Question& q) {
        return fmt::format("tp={} cp={}, expected 1: the file alone splits neither; the model must be loaded with a tp_plan, and the "
@@ -204,7 +204,7 @@ constexpr FrameworkRule kAccelerate[] = {
     kShardGroup,
     {"operators", [](const Question& q) { return q.strategy.sharding != Sharding::kUniform; },
      [](const Question&) { return std::string("sharding osdp, expected uniform"); },
-     "accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin", Decision::kExchange},
+     "accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin", SearchStage::kExchange},
     {"pipeline", [](const Question& q) { return q.strategy.pp > 1; },
      [](const Question& q) { return fmt::format("pp={}, expected 1", q.strategy.pp); },
      "accelerate/parallelism_config.py"},
@@ -224,12 +224,12 @@ constexpr FrameworkRule kAccelerate[] = {
      [](const Question&) {
        return std::string("recompute in part, expected none or full: fsdp_activation_checkpointing wraps every layer");
      },
-     "accelerate/utils/fsdp_utils.py, fsdp2_apply_ac", Decision::kRecompute},
+     "accelerate/utils/fsdp_utils.py, fsdp2_apply_ac", SearchStage::kRecompute},
     {"precision", [](const Question& q) { return !IsTorchtitanPrecision(q.job.precision) && q.job.precision != Precision::kFp16; },
      [](const Question& q) {
        return fmt::format("precision {}, expected bf16, fp16, fp8 or fp32", PrecisionName(q.job.precision));
      },
-     "accelerate/utils/constants.py", Decision::kJob},
+     "accelerate/utils/constants.py", SearchStage::kJob},
 };
 
 // v0.2.2 takes no notice of context_parallel_rotate_method in training; v0.2.0 does.
@@ -262,7 +262,7 @@ constexpr FrameworkRule kTorchtitanOlder[] = {
      "torchtitan/distributed/parallel_dims.py of v0.2.0"},
     {"router-groups-020", [](const Question& q) { return q.job.model.numerics.router.groups > 1; },
      [](const Question&) { return std::string("a router with groups of experts, expected v0.2.2"); },
-     "torchtitan/models/moe/moe.py of v0.2.0", Decision::kJob},
+     "torchtitan/models/moe/moe.py of v0.2.0", SearchStage::kJob},
 };
 
 constexpr EnvironmentSetting kEnvironment[] = {

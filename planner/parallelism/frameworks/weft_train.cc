@@ -13,9 +13,9 @@ constexpr FrameworkRule kRules[] = {
        return s.tp != 1 || s.pp != 1 || s.cp != 1 || s.ep != 1 || s.recompute != Recompute::kNone;
      },
      [](const Question&) { return std::string("expected data parallelism alone: every other degree 1, recompute=none"); },
-     "runtime/README.md", Decision::kRecompute},
+     "runtime/README.md", SearchStage::kRecompute},
     {"zero-stage", [](const Question& q) { return q.strategy.zero_stage != 0; },
-     [](const Question&) { return std::string("zero_stage above 0, expected 0"); }, "runtime/README.md", Decision::kExchange},
+     [](const Question&) { return std::string("zero_stage above 0, expected 0"); }, "runtime/README.md", SearchStage::kExchange},
 };
 
 }  // namespace

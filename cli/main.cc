@@ -116,6 +116,7 @@ void AddDemo(CLI::App& app, int& exit_code) {
   demo->add_option("--data", options->data, "text to train on, a file or a folder")->capture_default_str();
   demo->add_option("--jobs", options->jobs, "weft-train, or nccl: weft-nccl-job under NCCL")->capture_default_str();
   demo->add_option("--nccl", options->nccl, "NCCL's library for --jobs nccl (default: libnccl.so.2)");
+  demo->add_option("--controller-config", options->controller_config, "the controller's configuration file");
   demo->add_option("--output", options->output, "table or json")->capture_default_str();
   demo->add_option("--keep", options->keep, "folder to keep logs in");
   demo->add_option("--at-end", options->at_end, "shell command to run while both jobs still train");

@@ -108,13 +108,11 @@ const testbed::FabricHost& DemoCluster::host(const std::string& name) const {
 
 Status DemoCluster::StartController() {
   const std::string state = options_.run_dir + "/controller";
-  WEFT_ASSIGN_OR_RETURN(
-      auto started,
-      StartDaemon("controller",
-                  {installation_.bin + "/weft-controller", "--listen", gateway_ + ":0", "--http", gateway_ + ":0",
-                   "--state-dir", state, "--mode", "observe", "--link-rate",
-                   fmt::format("{:.0f}bit/s", options_.fabric.link_rate.value())},
-                  "", options_.run_dir + "/controller.log"));
+  std::vector<std::string> command = {installation_.bin + "/weft-controller", "--listen", gateway_ + ":0", "--http", gateway_ + ":0",
+                                      "--state-dir", state, "--mode", "observe", "--link-rate",
+                                      fmt::format("{:.0f}bit/s", options_.fabric.link_rate.value())};
+  if (!options_.controller_config.empty()) command.insert(command.end(), {"--config", options_.controller_config});
+  WEFT_ASSIGN_OR_RETURN(auto started, StartDaemon("controller", command, "", options_.run_dir + "/controller.log"));
   daemons_.push_back(std::move(started.first));
   controller_address_ = started.second.value("listen", "");
   http_ = started.second.value("http", "");

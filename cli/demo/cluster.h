@@ -29,6 +29,7 @@ struct ClusterOptions {
   testbed::FabricOptions fabric;
   std::vector<std::string> managed_hosts;  ///< get an agent
   std::string run_dir;                     ///< sockets, state and logs; must exist
+  std::string controller_config;           ///< file, or empty; what the demo itself sets wins
   bool loopback = false;                   ///< no fabric: `managed_hosts` are processes of this machine
 };
 

@@ -80,9 +80,10 @@ struct Plan {
   std::string work;
 };
 
-ClusterOptions OptionsOfCluster(const Plan& plan) {
+ClusterOptions OptionsOfCluster(const DemoOptions& demo, const Plan& plan) {
   ClusterOptions options;
   options.run_dir = plan.work;
+  options.controller_config = demo.controller_config;
   options.fabric.leaves = 2;
   options.fabric.spines = 2;
   options.fabric.hosts_per_leaf = kHostsPerLeaf;
@@ -94,7 +95,7 @@ ClusterOptions OptionsOfCluster(const Plan& plan) {
 }
 
 Result<DemoReport> RunOnFabric(const DemoOptions& options, const Plan& plan, const std::stop_token& stop) {
-  const ClusterOptions cluster_options = OptionsOfCluster(plan);
+  const ClusterOptions cluster_options = OptionsOfCluster(options, plan);
   fmt::print(stderr, "demo: fabric, controller and {} agents coming up\n", cluster_options.managed_hosts.size());
   WEFT_ASSIGN_OR_RETURN(auto cluster, DemoCluster::Start(plan.installation, cluster_options));
   fmt::print(stderr, "demo: page at http://{}/\n", cluster->http());
@@ -121,7 +122,7 @@ Result<DemoReport> RunOnFabric(const DemoOptions& options, const Plan& plan, con
 
 Result<DemoReport> RunOnLoopback(const DemoOptions& options, const Plan& plan, const std::string& why,
                                  const std::stop_token& stop) {
-  ClusterOptions cluster_options = OptionsOfCluster(plan);
+  ClusterOptions cluster_options = OptionsOfCluster(options, plan);
   cluster_options.loopback = true;
   WEFT_ASSIGN_OR_RETURN(auto cluster, DemoCluster::Start(plan.installation, cluster_options));
   fmt::print(stderr, "demo: page at http://{}/\n", cluster->http());

@@ -15,6 +15,7 @@ struct DemoOptions {
   int draws = 3;                     ///< of kernel-chosen ports, in the default phase
   std::string jobs = "weft-train";   ///< or "nccl": weft-nccl-job in its place
   std::string nccl;                  ///< NCCL's library for that; empty: as the loader finds it
+  std::string controller_config;     ///< the controller's configuration file; empty: its defaults
   std::string at_end;                ///< shell command run before everything is taken down, while both jobs still train
   std::string keep;                  ///< folder to keep logs in; empty: a temporary one, removed at the end
 };

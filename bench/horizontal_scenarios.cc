@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/network/fabrics.h"
+#include "planner/fabric/fabrics.h"
 
 namespace weft::bench {
 namespace {

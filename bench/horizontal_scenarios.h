@@ -13,7 +13,7 @@
 
 #include <cstdint>
 
-#include "planner/cluster/scenario.h"
+#include "planner/jobs/simulate/scenario.h"
 
 namespace weft::bench {
 

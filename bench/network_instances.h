@@ -6,8 +6,8 @@
 
 #include "common/ids.h"
 #include "common/units.h"
+#include "planner/fabric/topology.h"
 #include "planner/network/max_min.h"
-#include "planner/network/topology.h"
 
 namespace weft::planner::bench {
 

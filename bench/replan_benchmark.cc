@@ -4,14 +4,14 @@
 #include <optional>
 
 #include "bench/replan_instances.h"
-#include "planner/cluster/fabric_cuts.h"
-#include "planner/cluster/master.h"
+#include "planner/fabric/fabric_cuts.h"
+#include "planner/fabric/path_catalog.h"
 #include "planner/flows/path_choice.h"
 #include "planner/flows/periodic.h"
 #include "planner/flows/priority.h"
 #include "planner/flows/time_shift.h"
+#include "planner/jobs/master.h"
 #include "planner/network/max_min.h"
-#include "planner/network/path_catalog.h"
 
 namespace weft::planner::bench {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "common/ids.h"
 #include "common/units.h"
-#include "planner/network/topology.h"
+#include "planner/fabric/topology.h"
 
 namespace weft::planner::bench {
 

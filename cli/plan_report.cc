@@ -58,9 +58,9 @@ json OperatorsJson(const std::vector<planner::StageOperators>& stages) {
     json runs = json::array();
     for (const planner::OperatorRun& run : stage.runs) {
       runs.push_back({{"layers", run.layers},
-                      {"mixture", run.mixture},
+                      {"mixture", run.moe},
                       {"attention", DecisionJson(run.attention)},
-                      {run.mixture ? "experts" : "mlp", DecisionJson(run.mlp)}});
+                      {run.moe ? "experts" : "mlp", DecisionJson(run.mlp)}});
     }
     json entry = {{"layers", runs}};
     if (stage.head) entry["head_slices"] = stage.head_slices;
@@ -177,9 +177,9 @@ std::string MemoryText(const PlanReport& report, const planner::MemoryUse& memor
 }
 
 std::vector<Row> Rows(const PlanReport& report) {
-  const bool mixture = report.job.model.IsMoe();
+  const bool moe = report.job.model.IsMoe();
   std::vector<Row> rows = {{"#", "dp", "tp", "pp", "cp"}};
-  if (mixture) rows[0].push_back("ep");
+  if (moe) rows[0].push_back("ep");
   for (const char* name : {"micro", "zero", "recompute", "schedule", "iteration", "tokens/s", "MFU", "exposed",
                            "bubble", "memory", "fits", "gap"}) {
     rows[0].push_back(name);
@@ -189,7 +189,7 @@ std::vector<Row> Rows(const PlanReport& report) {
     const planner::Prediction& p = plan.predicted;
     Row row = {fmt::format("{}{}", rows.size(), plan.groups.empty() ? "" : "*"), fmt::format("{}", s.dp), TensorText(s),
                fmt::format("{}", s.pp), fmt::format("{}", s.cp)};
-    if (mixture) row.push_back(s.etp > 1 ? fmt::format("{}x{}", s.ep, s.etp) : fmt::format("{}", s.ep));
+    if (moe) row.push_back(s.etp > 1 ? fmt::format("{}x{}", s.ep, s.etp) : fmt::format("{}", s.ep));
     for (std::string& cell :
          Row{fmt::format("{}", s.micro_batch), ZeroText(plan), RecomputeText(s), ScheduleText(s),
              FormatDuration(p.iteration), fmt::format("{:.0f}", p.tokens_per_s), fmt::format("{:.1f} %", 100 * p.mfu),

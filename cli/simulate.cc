@@ -14,8 +14,8 @@
 #include "common/exit_code.h"
 #include "common/parse_units.h"
 #include "formats/scenario_yaml.h"
-#include "planner/model_profile.h"
-#include "planner/network/path_catalog.h"
+#include "planner/fabric/path_catalog.h"
+#include "planner/plan/model_profile.h"
 
 namespace weft::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/cluster/scenario.h"
+#include "planner/jobs/simulate/scenario.h"
 
 namespace weft::cli {
 

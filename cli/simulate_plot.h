@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string>
 
-#include "planner/cluster/scenario.h"
+#include "planner/jobs/simulate/scenario.h"
 
 namespace weft::cli {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/units.h"
-#include "planner/cluster/scenario.h"
+#include "planner/jobs/simulate/scenario.h"
 
 namespace weft::cli {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "planner/cluster/scenario.h"
+#include "planner/jobs/simulate/scenario.h"
 
 namespace weft::cli {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "formats/hf_config.h"
-#include "planner/price_given.h"
+#include "planner/plan/price_given.h"
 #include "proto/plan_codec.h"
 
 namespace weft::controller {

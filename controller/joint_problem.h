@@ -1,4 +1,4 @@
-// From what is measured and planned to the problem of all jobs together (planner/joint_plan.h): compute and bytes per
+// From what is measured and planned to the problem of all jobs together (planner/jobs/joint_plan.h): compute and bytes per
 // iteration of each job, its flows with the ways that they have and take.
 //
 // A job whose period and bytes its agents have measured is modelled by these; a submitted one that is not yet measured by

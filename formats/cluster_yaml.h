@@ -4,7 +4,7 @@
 //   name: lab
 //   nodes: 4
 //   gpus_per_node: 8
-//   device: a100-80            # planner/workload/device_spec.h
+//   device: a100-80            # planner/fabric/device_spec.h
 //   device_memory: 80GiB       # optional, in place of the device's own
 //   device_efficiency: 0.47    # optional: share of peak over a whole layer
 //   intra_node_rate: 300GB/s   # per GPU and direction
@@ -29,7 +29,7 @@
 #include <string_view>
 
 #include "common/result.h"
-#include "planner/cluster/cluster_spec.h"
+#include "planner/fabric/cluster_spec.h"
 
 namespace weft::formats {
 

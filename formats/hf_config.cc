@@ -59,7 +59,7 @@ std::string_view TextType(std::string_view model_type) {
 /// The reader of `type`; on failure nullptr, and an error that names all.
 const HfFamily* FindFamily(JsonFields& fields, std::string_view type) {
   std::string known;
-  for (const std::span<const HfFamily> families : {DenseFamilies(), MixtureFamilies(), EncoderFamilies()}) {
+  for (const std::span<const HfFamily> families : {DenseFamilies(), MoeFamilies(), EncoderFamilies()}) {
     for (const HfFamily& family : families) {
       if (family.model_type == type) return &family;
       known += std::string(family.model_type) + ", ";
@@ -175,7 +175,7 @@ Result<HfModel> ReadHfModel(const std::string& path) {
   const std::filesystem::path file(path);
   const std::string folder = file.parent_path().filename().string();
   bool nameless = false;
-  for (const std::span<const HfFamily> families : {DenseFamilies(), MixtureFamilies(), EncoderFamilies()}) {
+  for (const std::span<const HfFamily> families : {DenseFamilies(), MoeFamilies(), EncoderFamilies()}) {
     for (const HfFamily& family : families) nameless = nameless || read.model.name == family.model_type;
   }
   if (nameless) {

@@ -1,4 +1,4 @@
-// Readers of dense decoders, and of what mixtures share with them. Defaults are those of the families' classes in
+// Readers of dense decoders, and of what MoE models share with them. Defaults are those of the families' classes in
 // transformers.
 #include <fmt/format.h>
 

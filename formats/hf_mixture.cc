@@ -1,4 +1,4 @@
-// Readers of mixtures of experts. Defaults are those of the families' classes in transformers.
+// Readers of MoE models. Defaults are those of the families' classes in transformers.
 #include <fmt/format.h>
 
 #include "formats/hf_reader.h"
@@ -185,7 +185,7 @@ std::vector<bool> ReadSkippedLayers(JsonFields& fields, int64_t layers) {
 }
 
 /// moe_layers is what interleave_moe_layer_step says, or the file contradicts itself.
-void ReadMixtureLayers(JsonFields& fields, ModelSpec* model) {
+void ReadMoeLayers(JsonFields& fields, ModelSpec* model) {
   model->moe_layer_period = fields.Integer("interleave_moe_layer_step", 1, kMaxLayers, 1);
   if (!fields.Has("moe_layers")) return;
   const std::vector<int64_t> listed = fields.Integers("moe_layers", 0, kMaxLayers);
@@ -220,7 +220,7 @@ void ReadLlama4(JsonFields& fields, ModelSpec* model) {
   model->expert_ffn_hidden = model->shared_expert_ffn_hidden = fields.Integer("intermediate_size", 1, 4 * kMaxWidth);
   model->shared_experts = 1;
   if (fields.failed()) return;  // layers may mean nothing
-  ReadMixtureLayers(fields, model);
+  ReadMoeLayers(fields, model);
   RouterNumerics& router = model->numerics.router;
   router.score = RouterScore::kSigmoid;
   router.normalise_top_k = false;
@@ -243,7 +243,7 @@ void ReadLlama4(JsonFields& fields, ModelSpec* model) {
 
 }  // namespace
 
-std::span<const HfFamily> MixtureFamilies() {
+std::span<const HfFamily> MoeFamilies() {
   static constexpr HfFamily kFamilies[] = {
       {"mixtral", ReadMixtral},         {"qwen2_moe", ReadQwen2Moe},      {"qwen3_moe", ReadQwen3Moe},
       {"deepseek_v2", ReadDeepSeekV2},  {"deepseek_v3", ReadDeepSeekV3},  {"gpt_oss", ReadGptOss},

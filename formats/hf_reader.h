@@ -30,7 +30,7 @@ struct HfFamily {
   void (*read)(JsonFields& fields, planner::ModelSpec* model);
 };
 std::span<const HfFamily> DenseFamilies();
-std::span<const HfFamily> MixtureFamilies();
+std::span<const HfFamily> MoeFamilies();
 std::span<const HfFamily> EncoderFamilies();
 
 /// Whether `key` of a `model_type` file is known not to matter for planning and training: why, or nothing.
@@ -50,7 +50,7 @@ void ReadModern(JsonFields& fields, planner::ModelSpec* model, const ModernDefau
 /// num_key_value_heads (the spec's, or one per head) and head_dim. `head_dim` is the family's default; 0: hidden over heads.
 void ReadHeads(JsonFields& fields, planner::ModelSpec* model, int64_t head_dim);
 
-/// qwen2 and qwen3 without what mixtures add.
+/// qwen2 and qwen3 without what MoE models add.
 void ReadQwen2(JsonFields& fields, planner::ModelSpec* model);
 void ReadQwen3(JsonFields& fields, planner::ModelSpec* model);
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "common/result.h"
-#include "planner/network/servers.h"
+#include "planner/fabric/servers.h"
 
 namespace weft::formats {
 

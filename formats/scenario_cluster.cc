@@ -9,7 +9,7 @@
 
 #include "formats/one_line.h"
 #include "formats/scenario_fabric.h"
-#include "planner/network/servers.h"
+#include "planner/fabric/servers.h"
 
 namespace weft::formats {
 namespace {

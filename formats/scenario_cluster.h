@@ -22,8 +22,8 @@
 
 #include "common/result.h"
 #include "formats/yaml_fields.h"
-#include "planner/cluster/cluster_spec.h"
-#include "planner/network/topology.h"
+#include "planner/fabric/cluster_spec.h"
+#include "planner/fabric/topology.h"
 
 namespace weft::formats {
 

@@ -11,7 +11,7 @@
 
 #include "common/result.h"
 #include "formats/yaml_fields.h"
-#include "planner/network/fabrics.h"
+#include "planner/fabric/fabrics.h"
 
 namespace weft::formats {
 

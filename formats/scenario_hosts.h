@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "formats/scenario_cluster.h"
-#include "planner/job_traffic.h"
+#include "planner/jobs/simulate/job_traffic.h"
 
 namespace weft::formats {
 

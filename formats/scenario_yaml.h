@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "common/result.h"
-#include "planner/cluster/scenario.h"
-#include "planner/model_profile.h"
+#include "planner/jobs/simulate/scenario.h"
+#include "planner/plan/model_profile.h"
 
 namespace weft::formats {
 

@@ -7,7 +7,7 @@
 
 #include "common/result.h"
 #include "common/units.h"
-#include "planner/network/topology.h"
+#include "planner/fabric/topology.h"
 
 namespace weft::formats {
 

@@ -7,7 +7,7 @@
 
 #include "common/result.h"
 #include "formats/validation_csv.h"
-#include "planner/cluster/cluster_spec.h"
+#include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"

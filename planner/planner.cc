@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "planner/data_parallel_plan.h"
-#include "planner/plan_search.h"
+#include "planner/plan/data_parallel_plan.h"
+#include "planner/plan/plan_search.h"
 
 namespace weft::planner {
 namespace {

@@ -105,7 +105,7 @@ std::string OperatorComments(const EmitRequest& request) {
     for (const planner::OperatorRun& run : stage.runs) {
       const std::string layers = run.layers > 1 ? fmt::format("{}-{}", layer, layer + run.layers - 1) : fmt::format("{}", layer);
       text += fmt::format("#   layers.{}.attention: {}\n#   layers.{}.{}: {}\n", layers, ModulePolicy(run.attention), layers,
-                          run.mixture ? "moe.experts" : "feed_forward", ModulePolicy(run.mlp));
+                          run.moe ? "moe.experts" : "feed_forward", ModulePolicy(run.mlp));
       layer += run.layers;
     }
     if (stage.head) {

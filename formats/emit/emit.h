@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "planner/cluster/cluster_spec.h"
+#include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/operator_sharding.h"
 #include "planner/parallelism/strategy.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "planner/fabric/path_catalog.h"
 #include "planner/network/max_min.h"
-#include "planner/network/path_catalog.h"
 
 namespace weft::planner {
 namespace {

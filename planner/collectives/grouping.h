@@ -19,7 +19,7 @@
 #include "common/result.h"
 #include "common/units.h"
 #include "planner/collectives/algorithm.h"
-#include "planner/network/topology.h"
+#include "planner/fabric/topology.h"
 
 namespace weft::planner {
 

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "planner/collectives/grouping.h"
-#include "planner/network/fabrics.h"
+#include "planner/fabric/fabrics.h"
 
 namespace weft::planner {
 namespace {

@@ -20,7 +20,7 @@
 
 #include "common/result.h"
 #include "common/units.h"
-#include "planner/network/topology.h"
+#include "planner/fabric/topology.h"
 
 namespace weft::planner {
 

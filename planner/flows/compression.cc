@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "common/check.h"
-#include "planner/network/min_cut.h"
+#include "planner/fabric/min_cut.h"
 
 namespace weft::planner {
 namespace {

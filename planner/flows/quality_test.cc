@@ -11,12 +11,12 @@
 #include <cstdlib>
 #include <random>
 
-#include "planner/cluster/fabric_cuts.h"
-#include "planner/cluster/master.h"
+#include "planner/fabric/fabric_cuts.h"
+#include "planner/fabric/fabrics.h"
 #include "planner/flows/fractional.h"
 #include "planner/flows/job_paths.h"
 #include "planner/flows/priority.h"
-#include "planner/network/fabrics.h"
+#include "planner/jobs/master.h"
 
 namespace weft::planner {
 namespace {

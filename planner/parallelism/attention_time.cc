@@ -23,7 +23,7 @@ Sizes SizesOf(const JobSpec& job, const LayerKey& key) {
           static_cast<double>(model.ValueWidth()) / t / heads};
 }
 
-Core Fused(const Machine& m, const Sizes& s, const JobSpec& job, double t) {
+Core Fused(const CalibratedHardware& m, const Sizes& s, const JobSpec& job, double t) {
   // Masked blocks are skipped: half of them, or all outside the window. Layers count as their mean.
   const double share = MeanAttendedShare(job.model, s.keys);
   const double work = s.batch * s.heads * s.tokens * s.keys * (s.query_width + s.value_width) * 2 * share;
@@ -36,7 +36,7 @@ Core Fused(const Machine& m, const Sizes& s, const JobSpec& job, double t) {
   return {forward, backward + 2 * m.launch};
 }
 
-Core Unfused(const Machine& m, const Sizes& s, bool dropout) {
+Core Unfused(const CalibratedHardware& m, const Sizes& s, bool dropout) {
   const double pairs = s.batch * s.heads;
   const auto product = [&](double rows, double columns, double depth) {
     return GemmTime(m, m.gemm16_rate, {rows, columns, depth, pairs}, m.element, m.element);
@@ -54,7 +54,7 @@ Core Unfused(const Machine& m, const Sizes& s, bool dropout) {
 }
 
 /// Exposed communication of cp in one forward; `block` is the whole core's time.
-double ContextForward(const JobSpec& job, const Machine& m, const LayerKey& key, double block) {
+double ContextForward(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, double block) {
   const ModelSpec& model = job.model;
   const double t = static_cast<double>(key.tp), c = static_cast<double>(key.cp);
   const double tokens = static_cast<double>(key.micro_batch * job.sequence) / c;
@@ -77,7 +77,7 @@ double ContextForward(const JobSpec& job, const Machine& m, const LayerKey& key,
 
 }  // namespace
 
-void AddAttentionCore(LayerTime& layer, const JobSpec& job, const Machine& m, const SoftwareStack& stack,
+void AddAttentionCore(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const SoftwareStack& stack,
                       const LayerKey& key) {
   const Sizes sizes = SizesOf(job, key);
   const bool keeps_scores = KeepsScores(job.model, stack);

@@ -9,7 +9,7 @@ namespace weft::planner {
 /// pays for scores, softmax and dropout as separate kernels; fused attention repeats the scores in its backward pass,
 /// 2.5 times the forward's work. Ring steps hide behind the block that is computed meanwhile.
 /// Source: arXiv 2205.05198 appendix A; arXiv 2205.14135 (fused attention); arXiv 2310.01889 (ring).
-void AddAttentionCore(LayerTime& layer, const JobSpec& job, const Machine& machine, const SoftwareStack& stack,
+void AddAttentionCore(LayerTime& layer, const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack,
                       const LayerKey& key);
 
 }  // namespace weft::planner

@@ -51,7 +51,7 @@ double HopsExposed(const Strategy& s, const SoftwareStack& stack, double hop, do
 }
 
 /// Exposed gradients and parameters of one stage whose last backward and first forward take B and F.
-double DataExposed(const Strategy& s, const SoftwareStack& stack, const Machine& m, const DataTime& data, double forward,
+double DataExposed(const Strategy& s, const SoftwareStack& stack, const CalibratedHardware& m, const DataTime& data, double forward,
                    double backward) {
   // With chunks all but the last one's gradients are final earlier.
   const double window = s.vpp > 1 ? backward * static_cast<double>(s.vpp) : backward;
@@ -102,16 +102,16 @@ Estimate CostModel::EvaluateAsDecided(const Strategy& s, Scratch& scratch,
     // Stages between the ends exchange alike, unless each decides for itself.
     const bool uniform = s.sharding == Sharding::kUniform;
     if (uniform && i != 0 && i != s.pp - 1 && i != s.pp / 2) continue;
-    const DataTime data = ComputeDataTime(impl.machine, impl.stack, s, impl.state, uniform ? impl.Shape(s, entry, i) : stage.exchanged,
+    const DataTime data = ComputeDataTime(impl.hardware, impl.stack, s, impl.state, uniform ? impl.Shape(s, entry, i) : stage.exchanged,
                                           impl.job.model.IsCnn());
     data_exposed =
-        std::max(data_exposed, stage.once + DataExposed(s, impl.stack, impl.machine, data, forward, backward));
+        std::max(data_exposed, stage.once + DataExposed(s, impl.stack, impl.hardware, data, forward, backward));
     optimizer = std::max(optimizer, stage.optimizer + data.optimizer);
   }
   sums.all = sums.forward + sums.backward;
   const double span = PipelineSpan(s, sums, m);
   const double hops = HopsExposed(s, impl.stack, impl.HopTime(s), m);
-  const double overhead = impl.machine.step_host + m * impl.machine.micro_batch_host;
+  const double overhead = impl.hardware.step_host + m * impl.hardware.micro_batch_host;
   estimate.compute = Seconds(m * (slowest.forward.compute + slowest.backward.compute));
   estimate.tensor = Seconds(m * (slowest.forward.tensor + slowest.backward.tensor));
   estimate.context = Seconds(m * (slowest.forward.context + slowest.backward.context));

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "planner/parallelism/cost_tables.h"
+#include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/legality.h"
-#include "planner/parallelism/spatial_time.h"
 
 namespace weft::planner {
 namespace {
@@ -77,21 +77,21 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
   impl->cluster = cluster;
   impl->framework = options.framework;
   impl->stack = stack;
-  WEFT_ASSIGN_OR_RETURN(impl->machine, MakeMachine(cluster, job.precision, stack, calibration));
+  WEFT_ASSIGN_OR_RETURN(impl->hardware, MakeCalibratedHardware(cluster, job.precision, stack, calibration));
   impl->state = StateBytesOf(stack.state, job.precision, stack.gradients_16bit);
   impl->stage_layers = options.stage_layers;
   impl->split_operators = options.split_operators;
   impl->usable = MemoryAllowance(cluster.device, options.risk);
-  impl->mixtures_before.assign(1, 0);
+  impl->moe_layers_before.assign(1, 0);
   const double sequence = static_cast<double>(job.sequence);
   const double positions = HeadOnOnePosition(job.model) ? 1 : sequence;
   double flops = 2 * positions * static_cast<double>(job.model.hidden * HeadOutputs(job.model));
   if (job.model.IsCnn()) {
     for (const Cnn3dLayer& layer : job.model.cnn_layers) flops += CnnForwardFlops(layer);
-    impl->mixtures_before.assign(static_cast<size_t>(job.model.layers + 1), 0);
+    impl->moe_layers_before.assign(static_cast<size_t>(job.model.layers + 1), 0);
   }
   for (int64_t layer = 0; !job.model.IsCnn() && layer < job.model.layers; ++layer) {
-    impl->mixtures_before.push_back(impl->mixtures_before.back() + (job.model.IsMoeLayer(layer) ? 1 : 0));
+    impl->moe_layers_before.push_back(impl->moe_layers_before.back() + (job.model.IsMoeLayer(layer) ? 1 : 0));
     flops += LayerFlops(job.model, layer, sequence);
   }
   impl->model_flops = 3 * flops * static_cast<double>(job.global_batch);
@@ -128,7 +128,7 @@ bool CostModel::Fits(const Strategy& s, Scratch& scratch, MemoryUse* worst) cons
 
 LayerSeconds CostModel::OneLayer(const Strategy& s, Scratch& scratch) const {
   const LayerEntry& entry = scratch.tables_->Find(*impl_, KeyOf(s));
-  const LayerTime& layer = impl_->mixtures_before.back() == impl_->job.model.layers ? entry.mixture : entry.dense;
+  const LayerTime& layer = impl_->moe_layers_before.back() == impl_->job.model.layers ? entry.moe : entry.dense;
   double backward = layer.backward_data.total() + layer.backward_weight.total();
   if (s.recompute == Recompute::kFull) backward += layer.forward.total();
   if (s.recompute == Recompute::kSelective) backward += layer.core.total();

@@ -19,7 +19,7 @@
 
 #include "common/result.h"
 #include "common/units.h"
-#include "planner/cluster/cluster_spec.h"
+#include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/calibration.h"
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/memory_risk.h"
@@ -56,7 +56,7 @@ struct LayerSeconds {
 
 /// One line of what a stage hands to the network model: `count` operations of `bytes` (the full tensor) over groups of
 /// `group` ranks.
-struct CensusLine {
+struct CommunicationVolume {
   enum class Type { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendReceive };
   std::string_view what;         ///< "tensor forward", "gradients" …
   Type type = Type::kAllReduce;
@@ -129,9 +129,9 @@ class CostModel {
   Seconds OperatorBound(const Strategy& strategy, bool relaxed, Scratch& scratch) const;
 
   /// What stage `stage` hands to the network model. Requires: a legal strategy, 0 ≤ stage < pp.
-  std::vector<CensusLine> Census(const Strategy& strategy, int64_t stage) const;
+  std::vector<CommunicationVolume> CommunicationVolumes(const Strategy& strategy, int64_t stage) const;
 
-  /// One dense layer (a mixture layer where all are). Requires: a legal strategy.
+  /// One dense layer (an MoE layer where all are). Requires: a legal strategy.
   LayerSeconds OneLayer(const Strategy& strategy, Scratch& scratch) const;
 
   /// What a prediction may say, so that the risk of CostOptions is kept.

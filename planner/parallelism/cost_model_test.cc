@@ -22,8 +22,8 @@ CostModel Model(const JobSpec& job, const char* cluster = "dgx-a100") {
   return CostModel::Make(job, FindClusterPreset(cluster, (job.gpus + 7) / 8).value()).value();
 }
 
-const CensusLine* Find(const std::vector<CensusLine>& census, std::string_view what) {
-  for (const CensusLine& line : census) {
+const CommunicationVolume* Find(const std::vector<CommunicationVolume>& volumes, std::string_view what) {
+  for (const CommunicationVolume& line : volumes) {
     if (line.what == what) return &line;
   }
   return nullptr;
@@ -190,31 +190,31 @@ TEST(Legality, NamesTheRuleAndTheValues) {
 
 // 16 · 7/8 · 2048 · 12288 bytes leave each GPU per layer: two gathers and two scatters of wTh each way, without the
 // stored shards' gathers, which hide. Messages are wTh / t: 48 MiB / 8.
-TEST(Census, TensorAndPipelineBytesAreThePapers) {
+TEST(CommunicationVolumes, TensorAndPipelineBytesAreThePapers) {
   const CostModel model = Model(Job("gpt3-175b", 64, 64));
   const Strategy s{.tp = 8, .pp = 8, .micro_batch = 1, .sequence_parallel = true};
-  const std::vector<CensusLine> census = model.Census(s, 3);
-  const CensusLine* gathers = Find(census, "tensor gathers");
-  const CensusLine* scatters = Find(census, "tensor scatters");
+  const std::vector<CommunicationVolume> volumes = model.CommunicationVolumes(s, 3);
+  const CommunicationVolume* gathers = Find(volumes, "tensor gathers");
+  const CommunicationVolume* scatters = Find(volumes, "tensor scatters");
   ASSERT_NE(gathers, nullptr);
   ASSERT_NE(scatters, nullptr);
   const double wire = (gathers->count + scatters->count) / 12 * 7 / 8 * static_cast<double>(gathers->bytes.count());
   EXPECT_NEAR(wire / 0x1p20, 336, 1e-6);
   EXPECT_EQ(gathers->group, 8);
-  const CensusLine* message = Find(census, "activations");
+  const CommunicationVolume* message = Find(volumes, "activations");
   ASSERT_NE(message, nullptr);
   EXPECT_EQ(message->bytes, Bytes(6 << 20));
   EXPECT_EQ(message->stride, 8);
-  EXPECT_EQ(Find(model.Census(s, 7), "activations"), nullptr) << "the last stage hands nothing on";
+  EXPECT_EQ(Find(model.CommunicationVolumes(s, 7), "activations"), nullptr) << "the last stage hands nothing on";
 }
 
 // Three times w (d-1)/d of all parameters in units: 47.4 GB for 8 B parameters on 64 ranks, but for embedding and head.
-TEST(Census, ZeroThreeMovesThreeTimesTheParameters) {
+TEST(CommunicationVolumes, ZeroThreeMovesThreeTimesTheParameters) {
   const JobSpec job = Job("llama3-8b", 64, 64);
   const CostModel model = CostModel::Make(job, FindClusterPreset("dgx-a100", 8).value(), {}, {.framework = FindFramework("fms-fsdp").value()}).value();
-  const std::vector<CensusLine> census = model.Census({.dp = 64, .zero_stage = 3}, 0);
-  const CensusLine* parameters = Find(census, "unit parameters");
-  const CensusLine* gradients = Find(census, "unit gradients");
+  const std::vector<CommunicationVolume> volumes = model.CommunicationVolumes({.dp = 64, .zero_stage = 3}, 0);
+  const CommunicationVolume* parameters = Find(volumes, "unit parameters");
+  const CommunicationVolume* gradients = Find(volumes, "unit gradients");
   ASSERT_NE(parameters, nullptr);
   ASSERT_NE(gradients, nullptr);
   const double wire = (parameters->count * static_cast<double>(parameters->bytes.count()) +
@@ -224,14 +224,14 @@ TEST(Census, ZeroThreeMovesThreeTimesTheParameters) {
 }
 
 // Mixtral, T = 4096, t = 1: 2 · 4096 · 2 · 4096 bytes = 64 MiB held, four times per layer.
-TEST(Census, ExpertsExchangeTwiceEachWay) {
+TEST(CommunicationVolumes, ExpertsExchangeTwiceEachWay) {
   const CostModel model = Model(Job("mixtral-8x7b", 8, 64, 4096));
-  const std::vector<CensusLine> census = model.Census({.dp = 8, .ep = 8}, 0);
-  const CensusLine* exchange = Find(census, "expert dispatch and combine");
+  const std::vector<CommunicationVolume> volumes = model.CommunicationVolumes({.dp = 8, .ep = 8}, 0);
+  const CommunicationVolume* exchange = Find(volumes, "expert dispatch and combine");
   ASSERT_NE(exchange, nullptr);
   EXPECT_EQ(exchange->bytes, Bytes(64 << 20));
   EXPECT_EQ(exchange->count, 4 * 32);
-  EXPECT_EQ(exchange->type, CensusLine::Type::kAllToAll);
+  EXPECT_EQ(exchange->type, CommunicationVolume::Type::kAllToAll);
 }
 
 }  // namespace

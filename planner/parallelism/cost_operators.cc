@@ -50,7 +50,7 @@ double CostModel::Impl::LeanestUnit(const Strategy& s, const LayerEntry& entry, 
   };
   layer(shape.dense_layers, entry.attention_parameters, entry.dense_parameters - entry.attention_parameters);
   // Experts without replicas are whole in any case: nothing of them is gathered.
-  layer(shape.mixture_layers, entry.mixture_dense_parameters, ExpertDp(s) > 1 ? entry.expert_parameters : 0);
+  layer(shape.moe_layers, entry.moe_dense_parameters, ExpertDp(s) > 1 ? entry.expert_parameters : 0);
   return std::max(unit, shape.last ? entry.head_parameters / (split_operators ? 8 : 1) : 0.0);
 }
 
@@ -58,15 +58,15 @@ OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& 
                                            int64_t micro_batches, MemoryUse* rest) const {
   StageShape shape = Shape(s, entry, stage);
   const StagePasses passes = LayerPasses(s, entry, shape);
-  const double layers = std::max(1.0, shape.dense_layers + shape.mixture_layers);
-  OperatorProblem problem{.machine = &machine, .state = &state, .stack = &stack, .strategy = s,
+  const double layers = std::max(1.0, shape.dense_layers + shape.moe_layers);
+  OperatorProblem problem{.hardware = &hardware, .state = &state, .stack = &stack, .strategy = s,
                           .micro_batches = micro_batches};
   problem.forward = passes.forward.total() / layers;
   problem.backward = passes.backward.total() / layers;
   problem.dense = {static_cast<int64_t>(shape.dense_layers),
                    {entry.attention_parameters, entry.dense_parameters - entry.attention_parameters}};
-  problem.mixture = {static_cast<int64_t>(shape.mixture_layers),
-                     {entry.mixture_dense_parameters, entry.expert_parameters}};
+  problem.moe = {static_cast<int64_t>(shape.moe_layers),
+                     {entry.moe_dense_parameters, entry.expert_parameters}};
   problem.head = shape.last ? entry.head_parameters : 0;
   problem.may_split = split_operators;
   // All but the layers' state and gathered units.
@@ -92,7 +92,7 @@ StageCost CostModel::Impl::OperatorCosts(const Strategy& s, const LayerEntry& en
   out.memory.parameters += Whole(solved.cost.parameters);
   out.memory.gradients += Whole(solved.cost.gradients);
   out.memory.optimizer += Whole(solved.cost.optimizer_state);
-  const double gathered = solved.cost.peak / machine.fragmentation;
+  const double gathered = solved.cost.peak / hardware.fragmentation;
   out.memory.transient += Whole(gathered);
   out.memory.fragmentation += Whole(solved.cost.peak - gathered);
   out.exchanged = shape;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/partition.h"
-#include "planner/parallelism/spatial_time.h"
 
 namespace weft::planner {
 namespace {
@@ -23,7 +23,7 @@ uint64_t Hash(const LayerKey& key) {
 }
 
 /// ZeRO-3: a unit is gathered while the one before it computes; what does not fit is seen, and what overlaps slows.
-double Exposed(const Machine& m, double communication, double compute) {
+double Exposed(const CalibratedHardware& m, double communication, double compute) {
   return std::max(0.0, communication - compute) + m.interference * std::min(communication, compute);
 }
 
@@ -59,24 +59,24 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
     MakeCnnEntry(entry);
     return entry;
   }
-  entry.edge = ComputeEdgeTime(job, machine, stack, key);
+  entry.edge = ComputeEdgeTime(job, hardware, stack, key);
   const double t = static_cast<double>(key.tp);
   const double norm_split = key.tensor_mode == TensorMode::k1D ? 1 : t;
-  const int64_t mixtures = mixtures_before.back();
-  for (const bool mixture : {false, true}) {
-    if (mixture ? mixtures == 0 : mixtures == model.layers) continue;
+  const int64_t moe_layers = moe_layers_before.back();
+  for (const bool moe : {false, true}) {
+    if (moe ? moe_layers == 0 : moe_layers == model.layers) continue;
     int64_t example = 0;
-    while (model.IsMoeLayer(example) != mixture) ++example;
+    while (model.IsMoeLayer(example) != moe) ++example;
     const LayerParameters parameters = LayerParametersOf(model, example);
     // Norms, router and the latents' projections are whole on every rank; counted split where they are small.
     const double split = static_cast<double>(parameters.attention + parameters.mlp + parameters.shared) / t;
     const double whole = static_cast<double>(parameters.router + parameters.modulation) +
                          static_cast<double>(parameters.norms) / norm_split;
-    (mixture ? entry.mixture_dense_parameters : entry.dense_parameters) = split + whole;
-    if (!mixture) entry.attention_parameters = static_cast<double>(parameters.attention) / t + whole;
-    if (mixture) entry.expert_parameters = static_cast<double>(parameters.routed) / static_cast<double>(key.ep * key.etp);
-    (mixture ? entry.mixture : entry.dense) = ComputeLayerTime(job, machine, stack, key, mixture);
-    (mixture ? entry.mixture_bytes : entry.dense_bytes) = ComputeLayerBytes(job, stack, key, mixture);
+    (moe ? entry.moe_dense_parameters : entry.dense_parameters) = split + whole;
+    if (!moe) entry.attention_parameters = static_cast<double>(parameters.attention) / t + whole;
+    if (moe) entry.expert_parameters = static_cast<double>(parameters.routed) / static_cast<double>(key.ep * key.etp);
+    (moe ? entry.moe : entry.dense) = ComputeLayerTime(job, hardware, stack, key, moe);
+    (moe ? entry.moe_bytes : entry.dense_bytes) = ComputeLayerBytes(job, stack, key, moe);
   }
   // Tables are split by tp, and the rest (positions, norms) is whole; a tied head's table is counted here too, see Shape().
   const int64_t table = model.vocab * model.hidden;
@@ -93,8 +93,8 @@ void CostModel::Impl::MakeCnnEntry(LayerEntry& entry) const {
   // Layers differ, and the table has room for one kind: the mean layer.
   const double count = static_cast<double>(job.model.layers);
   for (int64_t layer = 0; layer < job.model.layers; ++layer) {
-    const LayerTime time = ComputeSpatialTime(job, machine, entry.key, layer);
-    const LayerBytes bytes = ComputeSpatialBytes(job, entry.key, layer);
+    const LayerTime time = HaloExchangeTime(job, hardware, entry.key, layer);
+    const LayerBytes bytes = HaloExchangeBytes(job, entry.key, layer);
     entry.dense.forward += 1 / count * time.forward;
     entry.dense.backward_data += 1 / count * time.backward_data;
     entry.dense.backward_weight += 1 / count * time.backward_weight;
@@ -107,13 +107,13 @@ void CostModel::Impl::MakeCnnEntry(LayerEntry& entry) const {
 
 StageShape CostModel::Impl::Shape(const Strategy& s, const LayerEntry& entry, int64_t stage) const {
   const int64_t begin = LayersBefore(s, stage), end = LayersBefore(s, stage + 1);
-  const double mixtures = static_cast<double>(mixtures_before[static_cast<size_t>(end)] -
-                                              mixtures_before[static_cast<size_t>(begin)]);
+  const double moe_layers = static_cast<double>(moe_layers_before[static_cast<size_t>(end)] -
+                                              moe_layers_before[static_cast<size_t>(begin)]);
   StageShape shape;
-  shape.mixture_layers = mixtures;
-  shape.dense_layers = static_cast<double>(end - begin) - mixtures;
-  shape.dense_parameters = shape.dense_layers * entry.dense_parameters + mixtures * entry.mixture_dense_parameters;
-  shape.expert_parameters = mixtures * entry.expert_parameters;
+  shape.moe_layers = moe_layers;
+  shape.dense_layers = static_cast<double>(end - begin) - moe_layers;
+  shape.dense_parameters = shape.dense_layers * entry.dense_parameters + moe_layers * entry.moe_dense_parameters;
+  shape.expert_parameters = moe_layers * entry.expert_parameters;
   shape.first = stage == 0;
   shape.last = stage == s.pp - 1;
   if (shape.first) shape.edge_parameters += entry.embedding_parameters;
@@ -124,7 +124,7 @@ StageShape CostModel::Impl::Shape(const Strategy& s, const LayerEntry& entry, in
       shape.edge_parameters -= static_cast<double>(job.model.vocab * job.model.hidden) / static_cast<double>(s.tp);
     }
   }
-  shape.unit_parameters = std::max({entry.dense_parameters, entry.mixture_dense_parameters + entry.expert_parameters,
+  shape.unit_parameters = std::max({entry.dense_parameters, entry.moe_dense_parameters + entry.expert_parameters,
                                     shape.last ? entry.head_parameters : 0.0});
   return shape;
 }
@@ -138,25 +138,25 @@ MemoryUse CostModel::Impl::Memory(const Strategy& s, const LayerEntry& entry, in
 
 MemoryUse CostModel::Impl::WholeMemory(const Strategy& s, const LayerEntry& entry, const StageShape& shape, int64_t stage,
                                        int64_t micro_batches) const {
-  MemoryUse memory = StageMemory(job, stack, s, state, entry.dense_bytes, entry.mixture_bytes, shape, stage, micro_batches);
+  MemoryUse memory = StageMemory(job, stack, s, state, entry.dense_bytes, entry.moe_bytes, shape, stage, micro_batches);
   const double varying = static_cast<double>((memory.activations + memory.transient).count());
-  memory.fragmentation = Bytes(static_cast<int64_t>(varying * (machine.fragmentation - 1)));
-  memory.transient += Bytes(static_cast<int64_t>(machine.buffers));
-  memory.context = Bytes(static_cast<int64_t>(machine.context_bytes));
+  memory.fragmentation = Bytes(static_cast<int64_t>(varying * (hardware.fragmentation - 1)));
+  memory.transient += Bytes(static_cast<int64_t>(hardware.buffers));
+  memory.context = Bytes(static_cast<int64_t>(hardware.context_bytes));
   return memory;
 }
 
 StagePasses CostModel::Impl::LayerPasses(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const {
-  const double dense = shape.dense_layers, mixture = shape.mixture_layers;
+  const double dense = shape.dense_layers, moe = shape.moe_layers;
   StagePasses passes;
-  passes.forward = dense * entry.dense.forward + mixture * entry.mixture.forward;
-  const PassTime weight = dense * entry.dense.backward_weight + mixture * entry.mixture.backward_weight;
-  passes.backward = dense * entry.dense.backward_data + mixture * entry.mixture.backward_data + weight;
+  passes.forward = dense * entry.dense.forward + moe * entry.moe.forward;
+  const PassTime weight = dense * entry.dense.backward_weight + moe * entry.moe.backward_weight;
+  passes.backward = dense * entry.dense.backward_data + moe * entry.moe.backward_data + weight;
   passes.weight = weight.total();
-  const double share = RecomputedShare(s, dense + mixture);
+  const double share = RecomputedShare(s, dense + moe);
   if (s.recompute == Recompute::kFull) passes.backward += share * passes.forward;
   if (s.recompute == Recompute::kSelective) {
-    passes.backward += share * (dense * entry.dense.core + mixture * entry.mixture.core);
+    passes.backward += share * (dense * entry.dense.core + moe * entry.moe.core);
   }
   return passes;
 }
@@ -175,7 +175,7 @@ void CostModel::Impl::AddEdges(const LayerEntry& entry, const StageShape& shape,
 
 StagePasses CostModel::Impl::Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const {
   const StageShape shape = Shape(s, entry, stage);
-  const double layers = shape.dense_layers + shape.mixture_layers;
+  const double layers = shape.dense_layers + shape.moe_layers;
   StagePasses passes = LayerPasses(s, entry, shape);
   if (s.zero_stage >= 2 && s.dp * s.cp > 1 && layers > 0) AddUnits(s, shape, layers, passes);
   AddEdges(entry, shape, passes);
@@ -192,29 +192,29 @@ StageCost CostModel::Impl::Cost(const Strategy& s, const LayerEntry& entry, int6
 }
 
 void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const {
-  UnitTime unit = ComputeUnitTime(machine, stack, s, state, (shape.dense_parameters + shape.expert_parameters) / layers);
+  UnitTime unit = ComputeUnitTime(hardware, stack, s, state, (shape.dense_parameters + shape.expert_parameters) / layers);
   const double gather = s.zero_stage == 3 && !s.keep_after_forward ? unit.gather : 0;
   const double first = GathersEachPass(stack, s) ? unit.gather : gather;
-  passes.forward_data = layers * Exposed(machine, first, passes.forward.total() / layers);
+  passes.forward_data = layers * Exposed(hardware, first, passes.forward.total() / layers);
   if (GradientsStayWhole(stack, s)) unit.scatter = 0;  // once per iteration: data_time.h
   const double scatter = stack.overlaps_gradients ? unit.scatter : 0;
   const double backward = passes.backward.total() / layers;
   const double scattered = ReducesByRound(stack, s) ? 1 / static_cast<double>(s.pp) : 1;  // share of micro-batches
-  passes.backward_data = layers * (scattered * (Exposed(machine, gather + scatter, backward) + unit.scatter - scatter) +
-                                   (1 - scattered) * Exposed(machine, gather, backward));
+  passes.backward_data = layers * (scattered * (Exposed(hardware, gather + scatter, backward) + unit.scatter - scatter) +
+                                   (1 - scattered) * Exposed(hardware, gather, backward));
 }
 
 double CostModel::Impl::HopTime(const Strategy& s) const {
   if (s.pp == 1) return 0;
   const double tokens = static_cast<double>(s.micro_batch * job.sequence) / static_cast<double>(s.cp);
   // Each rank sends its 1/t (sequence parallelism, or scatter-gather over the NICs) and gathers by NVLink.
-  double bytes = machine.element * tokens * static_cast<double>(job.model.hidden) / static_cast<double>(s.tp);
+  double bytes = hardware.element * tokens * static_cast<double>(job.model.hidden) / static_cast<double>(s.tp);
   if (job.model.IsCnn()) {  // a layer's input, in the mean
-    bytes = ComputeSpatialBytes(job, KeyOf(s), job.model.layers / 2).full;
+    bytes = HaloExchangeBytes(job, KeyOf(s), job.model.layers / 2).full;
   }
   const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp;
-  double time = SendTime(machine, stride, bytes);
-  if (s.tp > 1 && !s.sequence_parallel) time += GatherTime(machine, {s.tp, 1}, bytes * static_cast<double>(s.tp));
+  double time = SendTime(hardware, stride, bytes);
+  if (s.tp > 1 && !s.sequence_parallel) time += GatherTime(hardware, {s.tp, 1}, bytes * static_cast<double>(s.tp));
   return time;
 }
 

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/data_time.h"
 #include "planner/parallelism/layer_time.h"
-#include "planner/parallelism/machine.h"
 #include "planner/parallelism/memory_model.h"
 #include "planner/tasks/pipeline.h"
 
@@ -18,11 +18,11 @@ namespace weft::planner {
 struct LayerEntry {
   LayerKey key;
   bool used = false;
-  LayerTime dense, mixture;
+  LayerTime dense, moe;
   EdgeTime edge;
-  LayerBytes dense_bytes, mixture_bytes;
+  LayerBytes dense_bytes, moe_bytes;
   double attention_parameters = 0;  ///< of a dense layer, on one rank: attention and norms
-  double dense_parameters = 0, mixture_dense_parameters = 0, expert_parameters = 0;  ///< of one layer, on one rank
+  double dense_parameters = 0, moe_dense_parameters = 0, expert_parameters = 0;  ///< of one layer, on one rank
   double embedding_parameters = 0, head_parameters = 0;                              ///< on one rank
 };
 
@@ -51,10 +51,10 @@ struct CostModel::Impl {
   ClusterSpec cluster;
   Framework framework = Framework::kAny;
   SoftwareStack stack;
-  Machine machine;
+  CalibratedHardware hardware;
   StateBytes state;
   std::vector<int64_t> stage_layers;     ///< as CostOptions
-  std::vector<int64_t> mixtures_before;  ///< [layers + 1]
+  std::vector<int64_t> moe_layers_before;  ///< [layers + 1]
   bool split_operators = true;
   double usable = 0;
   double model_flops = 0;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/units.h"
-#include "planner/cluster/cluster_spec.h"
+#include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/tasks/timeline.h"
 #include "planner/workload/job_spec.h"

@@ -9,7 +9,7 @@ namespace {
 constexpr double kOptimizerTraffic = 30;
 
 /// Reduce-scatter in the node, all-reduce between nodes, all-gather in the node.
-double HierarchicalAllReduce(const Machine& m, const Group& group, double bytes) {
+double HierarchicalAllReduce(const CalibratedHardware& m, const Group& group, double bytes) {
   const int64_t inside = std::min(group.size, std::max<int64_t>(1, m.gpus_per_node / group.stride));
   if (inside <= 1 || inside == group.size) return AllReduceTime(m, group, bytes);
   const Group outer{group.size / inside, group.stride * inside};
@@ -17,14 +17,14 @@ double HierarchicalAllReduce(const Machine& m, const Group& group, double bytes)
 }
 
 /// As many servers as replicas, beside them: every rank pushes and pulls all but its own share.
-double ParameterServer(const Machine& m, const Group& group, double bytes) {
+double ParameterServer(const CalibratedHardware& m, const Group& group, double bytes) {
   const double n = static_cast<double>(group.size);
   const bool inside = group.size * group.stride <= m.gpus_per_node;
   const double rate = inside ? m.direct_intra_rate : m.nic_rate;
   return 2 * ((inside ? m.intra_latency : m.nic_latency) + bytes * (n - 1) / n / rate);
 }
 
-double ReduceAll(const Machine& m, const Strategy& s, const Group& group, double bytes) {
+double ReduceAll(const CalibratedHardware& m, const Strategy& s, const Group& group, double bytes) {
   switch (s.data_sync) {
     case DataSync::kRing: return AllReduceTime(m, group, bytes);
     case DataSync::kHierarchical: return std::min(AllReduceTime(m, group, bytes), HierarchicalAllReduce(m, group, bytes));
@@ -46,13 +46,13 @@ Group ReplicaGroup(const Strategy& s, bool spatial) {
   return {s.dp * s.cp, stride};
 }
 
-double GradientSumTime(const Machine& m, const Strategy& s, const StateBytes& state, const Group& group, double parameters) {
+double GradientSumTime(const CalibratedHardware& m, const Strategy& s, const StateBytes& state, const Group& group, double parameters) {
   if (group.size <= 1 || parameters <= 0) return 0;
   const double bytes = parameters * state.gradient_sent, calls = Buckets(s, bytes);
   return calls * ReduceAll(m, s, group, bytes / calls);
 }
 
-double ParameterGatherTime(const Machine& m, const Strategy& s, double parameters) {
+double ParameterGatherTime(const CalibratedHardware& m, const Strategy& s, double parameters) {
   const Group all = ReplicaGroup(s);
   const Group within{s.shard_group > 0 ? std::min(s.shard_group, all.size) : all.size, all.stride};
   if (within.size <= 1 || parameters <= 0) return 0;
@@ -60,9 +60,9 @@ double ParameterGatherTime(const Machine& m, const Strategy& s, double parameter
   return gathers * GatherTime(m, within, bytes / gathers);
 }
 
-double OptimizerTime(const Machine& m, double parameters) { return kOptimizerTraffic * parameters / m.memory_rate; }
+double OptimizerTime(const CalibratedHardware& m, double parameters) { return kOptimizerTraffic * parameters / m.memory_rate; }
 
-DataTime ComputeDataTime(const Machine& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
+DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
                          const StageShape& shape, bool spatial) {
   DataTime time;
   const double plain = shape.dense_parameters + shape.edge_parameters, experts = shape.expert_parameters;
@@ -101,7 +101,7 @@ DataTime ComputeDataTime(const Machine& m, const SoftwareStack& stack, const Str
   return time;
 }
 
-UnitTime ComputeUnitTime(const Machine& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
+UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
                          double unit_parameters) {
   const Group all = ReplicaGroup(s);
   const int64_t shards = s.shard_group > 0 ? s.shard_group : all.size;

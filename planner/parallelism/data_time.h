@@ -1,7 +1,7 @@
 // Exchange of gradients and parameters between replicas: all-reduce, ZeRO, HSDP, parameter servers; what of it hides.
 #pragma once
 
-#include "planner/parallelism/machine.h"
+#include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/memory_model.h"
 #include "planner/parallelism/strategy.h"
 
@@ -14,7 +14,7 @@ struct DataTime {
   double tail = 0;        ///< of `gradients`, the last bucket: never hidden
   double optimizer = 0;   ///< the step's memory traffic
 };
-DataTime ComputeDataTime(const Machine& machine, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
+DataTime ComputeDataTime(const CalibratedHardware& hardware, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
                          const StageShape& shape, bool spatial = false);
 
 /// Per layer and micro-batch: ZeRO-2 and 3 scatter gradients, ZeRO-3 gathers parameters unless they are kept.
@@ -22,16 +22,16 @@ struct UnitTime {
   double gather = 0;   ///< of one unit's parameters
   double scatter = 0;  ///< of its gradient, and HSDP's sum over replicas
 };
-UnitTime ComputeUnitTime(const Machine& machine, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
+UnitTime ComputeUnitTime(const CalibratedHardware& hardware, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
                          double unit_parameters);
 
 /// All-reduce of the gradients of `parameters` replicated ones in buckets; seconds, nothing hidden.
-double GradientSumTime(const Machine& machine, const Strategy& strategy, const StateBytes& state, const Group& group,
+double GradientSumTime(const CalibratedHardware& hardware, const Strategy& strategy, const StateBytes& state, const Group& group,
                        double parameters);
 /// Gather of `parameters` kept ones after the step; seconds, nothing hidden.
-double ParameterGatherTime(const Machine& machine, const Strategy& strategy, double parameters);
+double ParameterGatherTime(const CalibratedHardware& hardware, const Strategy& strategy, double parameters);
 /// The step's memory traffic for `parameters` local ones; seconds.
-double OptimizerTime(const Machine& machine, double parameters);
+double OptimizerTime(const CalibratedHardware& hardware, double parameters);
 
 /// The replicas of one parameter as a communicator. `spatial`: ranks that share a sample hold the same weights.
 Group ReplicaGroup(const Strategy& strategy, bool spatial = false);

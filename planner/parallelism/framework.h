@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "planner/cluster/cluster_spec.h"
+#include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"

@@ -6,12 +6,12 @@
 #include <limits>
 #include <map>
 
+#include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/data_parallel.h"
 #include "planner/parallelism/data_time.h"
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/layer_chain.h"
 #include "planner/parallelism/layer_time.h"
-#include "planner/parallelism/machine.h"
 #include "planner/parallelism/memory_model.h"
 #include "planner/parallelism/memory_risk.h"
 
@@ -29,10 +29,10 @@ struct Priced {
 /// The model's parts at one width of a stage and one number of micro-batches.
 class StageCosts {
  public:
-  StageCosts(const JobSpec& job, const Machine& machine, const SoftwareStack& stack, int64_t gpus,
+  StageCosts(const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack, int64_t gpus,
              int64_t micro_batches)
       : job_(job),
-        machine_(machine),
+        hardware_(hardware),
         stack_(stack),
         state_(StateBytesOf(stack.state, job.precision, stack.gradients_16bit)),
         micro_batches_(micro_batches) {
@@ -92,8 +92,8 @@ class StageCosts {
 
   void Price(const Strategy& from) {
     const LayerKey key = KeyOf(from);
-    const LayerTime time = ComputeLayerTime(job_, machine_, stack_, key, false);
-    const EdgeTime edge = ComputeEdgeTime(job_, machine_, stack_, key);
+    const LayerTime time = ComputeLayerTime(job_, hardware_, stack_, key, false);
+    const EdgeTime edge = ComputeEdgeTime(job_, hardware_, stack_, key);
     const LayerBytes bytes = ComputeLayerBytes(job_, stack_, key, false);
     const auto t = static_cast<double>(from.tp);
     const LayerParameters counts = LayerParametersOf(job_.model, 0);
@@ -128,10 +128,10 @@ class StageCosts {
     part.state = parameters * (state_.parameter + state_.gradient + state_.optimizer) / replicas;
     StageShape shape;
     shape.dense_parameters = shape.unit_parameters = parameters;
-    const DataTime data = ComputeDataTime(machine_, stack_, s, state_, shape);
+    const DataTime data = ComputeDataTime(hardware_, stack_, s, state_, shape);
     part.exchange = data.optimizer;
     if (sharded) {
-      const UnitTime unit = ComputeUnitTime(machine_, stack_, s, state_, parameters);
+      const UnitTime unit = ComputeUnitTime(hardware_, stack_, s, state_, parameters);
       part.pass += std::max(0.0, unit.gather - forward) + std::max(0.0, unit.gather + unit.scatter - backward);
       part.peak = parameters * (2 * state_.gathered + state_.gradient_sent);
     } else {
@@ -148,11 +148,11 @@ class StageCosts {
       for (size_t b = 0; b < n; ++b) {
         if (a == b) continue;
         const int64_t more = std::max(layouts_[a].dp, layouts_[b].dp), fewer = std::min(layouts_[a].dp, layouts_[b].dp);
-        const double width = static_cast<double>(job_.model.hidden) * machine_.element;
+        const double width = static_cast<double>(job_.model.hidden) * hardware_.element;
         const double tokens = static_cast<double>(job_.global_batch / micro_batches_ / fewer * job_.sequence);
         const int64_t ranks = std::max<int64_t>(2, more / fewer);
         const Group group{ranks, std::max<int64_t>(1, layouts_[a].tp)};
-        relayout_[a * n + b] = static_cast<double>(micro_batches_) * GatherTime(machine_, group, tokens * width);
+        relayout_[a * n + b] = static_cast<double>(micro_batches_) * GatherTime(hardware_, group, tokens * width);
       }
     }
     // Two steps may be cheaper than one.
@@ -166,7 +166,7 @@ class StageCosts {
   }
 
   const JobSpec& job_;
-  const Machine& machine_;
+  const CalibratedHardware& hardware_;
   const SoftwareStack& stack_;
   StateBytes state_;
   int64_t micro_batches_;
@@ -311,8 +311,8 @@ Result<LayerPlan> PlanLayers(const JobSpec& job, const ClusterSpec& cluster, con
   const int64_t gpus = job.gpus > 0 ? job.gpus : cluster.TotalGpus();
   WEFT_RETURN_IF_ERROR(Check(job, cluster, gpus));
   const SoftwareStack stack = StackOf(Framework::kAny);
-  WEFT_ASSIGN_OR_RETURN(const Machine machine, MakeMachine(cluster, job.precision, stack, calibration));
-  const auto budget = static_cast<int64_t>(MemoryAllowance(cluster.device, kDefaultRisk) - machine.context_bytes);
+  WEFT_ASSIGN_OR_RETURN(const CalibratedHardware hardware, MakeCalibratedHardware(cluster, job.precision, stack, calibration));
+  const auto budget = static_cast<int64_t>(MemoryAllowance(cluster.device, kDefaultRisk) - hardware.context_bytes);
   LayerPlan best;
   int64_t problems = 0;
   bool complete = true;
@@ -320,7 +320,7 @@ Result<LayerPlan> PlanLayers(const JobSpec& job, const ClusterSpec& cluster, con
     if ((options.pp != 0 && pp != options.pp) || pp > job.model.layers) continue;
     for (const int64_t micro_batches : Divisors(job.global_batch)) {
       if (options.micro_batches != 0 && micro_batches != options.micro_batches) continue;
-      const StageCosts costs(job, machine, stack, gpus / pp, micro_batches);
+      const StageCosts costs(job, hardware, stack, gpus / pp, micro_batches);
       if (costs.layouts() == 0) continue;
       const auto offer = [&](const StageCosts& offered) {
         LayerPlan plan = PlanPipeline(job, offered, pp, micro_batches, budget, options.tolerance);

@@ -14,7 +14,7 @@
 
 #include "common/result.h"
 #include "common/units.h"
-#include "planner/cluster/cluster_spec.h"
+#include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/calibration.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
@@ -57,7 +57,7 @@ struct LayerPlanOptions {
 };
 
 /// The fastest plan. Each stage's own problem is solved exactly (layer_chain.h); an iteration is the slowest stage
-/// and one pass of a micro-batch through the others. Errors: kInvalidArgument for a mixture, a CNN or impossible
+/// and one pass of a micro-batch through the others. Errors: kInvalidArgument for an MoE model, a CNN or impossible
 /// sizes.
 /// Complexity: pp and micro-batches each at most their divisors, a chain per stage.
 /// Source: search space and outer loops, arXiv 2211.13878 sections 3 to 5; costs, layer_time.h and memory_model.h.

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "planner/parallelism/attention_time.h"
-#include "planner/parallelism/mixture_time.h"
+#include "planner/parallelism/moe_time.h"
 #include "planner/parallelism/tensor_grid.h"
 
 namespace weft::planner {
@@ -22,7 +22,7 @@ struct Linear {
   double forward = 0, data = 0, weight = 0;
 };
 
-Linear LinearTime(const Machine& m, double tokens, double in, double out) {
+Linear LinearTime(const CalibratedHardware& m, double tokens, double in, double out) {
   const double bytes = m.narrow ? 1 : m.element;
   Linear time;
   time.forward = GemmTime(m, m.gemm_rate, {tokens, out, in}, bytes, m.element);
@@ -46,7 +46,7 @@ void Add(LayerTime& layer, const Linear& linear) {
 
 /// Bytes that norms, residual sums and dropout move per token and unit of width, forward: two or four norms (read, write) and
 /// two residual sums (read two, write one), each of `element` bytes, and a mask of one byte for each dropout.
-double StreamBytes(const Machine& m, const ModelSpec& model) {
+double StreamBytes(const CalibratedHardware& m, const ModelSpec& model) {
   const double norms = model.norm_placement == NormPlacement::kSandwich ? 4 : 2;
   return norms * 2 * m.element + 2 * 3 * m.element + (model.KeepsDropoutMasks() ? 2 : 0);
 }
@@ -62,14 +62,14 @@ double Tokens(const JobSpec& job, const LayerKey& key) {
 
 /// Collectives round attention and MLP, 1D. Without sequence parallelism an all-reduce each, with it a gather before and a
 /// scatter behind; backward the same volume, and the stored shard's gather hides behind the data gradient.
-double TensorCommunication(const JobSpec& job, const Machine& m, const LayerKey& key) {
+double TensorCommunication(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
   const double bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden);
   if (key.tp == 1) return 0;
   const double jitter = m.tensor_jitter * static_cast<double>(key.tp - 1);
   return 2 * (AllReduceTime(m, {key.tp, 1}, bytes) + jitter) * (1 - m.tensor_hidden);
 }
 
-void AddStreams(LayerTime& layer, const JobSpec& job, const Machine& m, const LayerKey& key) {
+void AddStreams(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
   const bool all_split = key.sequence_parallel || key.tensor_mode != TensorMode::k1D;
@@ -83,7 +83,7 @@ void AddStreams(LayerTime& layer, const JobSpec& job, const Machine& m, const La
   layer.backward_data.compute += kBackwardStreams * forward + 8 * m.launch;
 }
 
-void AddDenseMlp(LayerTime& layer, const JobSpec& job, const Machine& m, double tokens, double t) {
+void AddDenseMlp(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, double tokens, double t) {
   const ModelSpec& model = job.model;
   const double hidden = static_cast<double>(model.hidden), inner = static_cast<double>(model.ffn_hidden) / t;
   Add(layer, LinearTime(m, tokens, hidden, model.gated_mlp ? 2 * inner : inner));
@@ -94,7 +94,7 @@ void AddDenseMlp(LayerTime& layer, const JobSpec& job, const Machine& m, double 
   layer.backward_data.compute += kBackwardStreams * activation + m.launch;
 }
 
-void AddAttentionLinears(LayerTime& layer, const JobSpec& job, const Machine& m, double tokens, double t) {
+void AddAttentionLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, double tokens, double t) {
   const ModelSpec& model = job.model;
   const double hidden = static_cast<double>(model.hidden);
   const double heads = static_cast<double>(model.heads);
@@ -116,13 +116,13 @@ void AddAttentionLinears(LayerTime& layer, const JobSpec& job, const Machine& m,
 }
 
 /// What memory_model.cc's MegatronModules() drops, once more.
-double ModulesForward(const JobSpec& job, const Machine& m, const LayerKey& key, bool mixture) {
+double ModulesForward(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, bool moe) {
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
   const double width = static_cast<double>(model.hidden) / (key.sequence_parallel ? t : 1);
-  const double inner = mixture ? static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) : 0;
+  const double inner = moe ? static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) : 0;
   const bool latent = model.attention == Attention::kLatent;
-  const double norms = (latent ? 1 : 0) + (mixture ? 1 : 0);
+  const double norms = (latent ? 1 : 0) + (moe ? 1 : 0);
   if (norms == 0) return 0;
   double time = tokens * m.element * (2 * norms * width + 3 * inner / t) * m.elementwise / m.memory_rate + 2 * norms * m.launch;
   if (latent) {
@@ -138,7 +138,7 @@ double ModulesForward(const JobSpec& job, const Machine& m, const LayerKey& key,
 
 /// What memory_model.cc's SavedByOperator() does not keep: the second, fourth and sixth of a dense layer's products (keys,
 /// output, up), all experts, and the elementwise rest. Collectives' outputs are kept.
-double OtherProductsForward(const JobSpec& job, const Machine& m, const LayerKey& key, bool mixture, const LayerTime& layer,
+double OtherProductsForward(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, bool moe, const LayerTime& layer,
                             double core) {
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
@@ -146,12 +146,12 @@ double OtherProductsForward(const JobSpec& job, const Machine& m, const LayerKey
   const double kv = static_cast<double>(std::max<int64_t>(1, model.kv_heads / key.tp) * model.head_dim);
   const double kept_attention = LinearTime(m, tokens, hidden, query).forward + LinearTime(m, tokens, hidden, kv).forward;
   const double kept_mlp =
-      mixture ? 0 : LinearTime(m, tokens, hidden, inner).forward + LinearTime(m, tokens, inner, hidden).forward;
+      moe ? 0 : LinearTime(m, tokens, hidden, inner).forward + LinearTime(m, tokens, inner, hidden).forward;
   return std::max(0.0, layer.forward.compute - core - kept_attention - kept_mlp);
 }
 
 /// No pass is faster than the host that starts its kernels.
-void HostFloor(const Machine& m, PassTime& pass, double kernels) {
+void HostFloor(const CalibratedHardware& m, PassTime& pass, double kernels) {
   pass.compute = std::max(pass.compute, kernels * m.host_per_kernel);
 }
 
@@ -169,15 +169,15 @@ LayerKey KeyOf(const Strategy& s) {
   return {s.tp, s.cp, s.ep, s.etp, s.micro_batch, s.sequence_parallel, s.tensor_mode, s.tensor_depth, s.context_mode};
 }
 
-LayerTime ComputeLayerTime(const JobSpec& job, const Machine& m, const SoftwareStack& stack, const LayerKey& key,
-                           bool mixture) {
+LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& m, const SoftwareStack& stack, const LayerKey& key,
+                           bool moe) {
   LayerTime layer;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
   if (key.tensor_mode != TensorMode::k1D) {
     AddGridLinears(layer, job, m, key);
   } else {
     AddAttentionLinears(layer, job, m, tokens, t);
-    if (!mixture) AddDenseMlp(layer, job, m, tokens, t);
+    if (!moe) AddDenseMlp(layer, job, m, tokens, t);
     const double exposed = TensorCommunication(job, m, key);
     layer.forward.tensor += exposed;
     layer.backward_data.tensor += exposed;
@@ -186,27 +186,27 @@ LayerTime ComputeLayerTime(const JobSpec& job, const Machine& m, const SoftwareS
   const double before = layer.forward.compute;
   AddAttentionCore(layer, job, m, stack, key);
   const double core = layer.forward.compute - before;
-  if (mixture) AddMixture(layer, job, m, key);
+  if (moe) AddMoe(layer, job, m, key);
   if (!stack.selective.scores || !KeepsScores(job.model, stack)) layer.core = {};
   if (stack.selective.cheap_modules && !KeepsScores(job.model, stack)) {
-    layer.core.compute = ModulesForward(job, m, key, mixture);
+    layer.core.compute = ModulesForward(job, m, key, moe);
   }
   if (stack.selective.every_second_product) {
-    layer.core.compute = OtherProductsForward(job, m, key, mixture, layer, core);
+    layer.core.compute = OtherProductsForward(job, m, key, moe, layer, core);
     layer.core.tensor = layer.forward.tensor / 2;  // gathers run again, what was scattered is kept
   }
   const double kernels = KeepsScores(job.model, stack) ? kKernelsUnfused : kKernels;
   HostFloor(m, layer.forward, kernels);
   HostFloor(m, layer.backward_data, kernels * 1.4);
   HostFloor(m, layer.backward_weight, 4);
-  if (mixture) {  // routing decides sizes on the device; the host waits for them before it goes on
-    layer.forward.compute += m.mixture_host;
-    layer.backward_data.compute += m.mixture_host;
+  if (moe) {  // routing decides sizes on the device; the host waits for them before it goes on
+    layer.forward.compute += m.moe_host;
+    layer.backward_data.compute += m.moe_host;
   }
   return layer;
 }
 
-EdgeTime ComputeEdgeTime(const JobSpec& job, const Machine& m, const SoftwareStack& stack, const LayerKey& key) {
+EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& m, const SoftwareStack& stack, const LayerKey& key) {
   EdgeTime edge;
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);

@@ -2,12 +2,12 @@
 // over its kernels, each the larger of arithmetic and memory traffic, and over the collectives of tp, cp and ep.
 //
 // Kernels of a GPT or Llama layer: four matrix products, attention's core (fused, or scores, softmax and values), norms,
-// residual sums, activation. A mixture layer has router, dispatch, grouped products and combine in place of the MLP.
+// residual sums, activation. An MoE layer has router, dispatch, grouped products and combine in place of the MLP.
 #pragma once
 
 #include <cstdint>
 
-#include "planner/parallelism/machine.h"
+#include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
@@ -48,16 +48,16 @@ struct LayerKey {
 };
 LayerKey KeyOf(const Strategy& strategy);
 
-/// A dense layer, or a mixture layer of `job.model`. Requires: a legal key.
+/// A dense layer, or an MoE layer of `job.model`. Requires: a legal key.
 /// Source: kernels and FLOPs, arXiv 2205.05198 appendix A; collectives, table 11.1 of docs/fidelity.md.
-LayerTime ComputeLayerTime(const JobSpec& job, const Machine& machine, const SoftwareStack& stack, const LayerKey& key,
-                           bool mixture);
+LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack, const LayerKey& key,
+                           bool moe);
 
 /// What the first and the last stage do besides.
 struct EdgeTime {
   PassTime embedding_forward, embedding_backward;
   PassTime head_forward, head_backward_data, head_backward_weight;  ///< final norm, logits, loss
 };
-EdgeTime ComputeEdgeTime(const JobSpec& job, const Machine& machine, const SoftwareStack& stack, const LayerKey& key);
+EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack, const LayerKey& key);
 
 }  // namespace weft::planner

@@ -32,7 +32,7 @@ double AttentionBytes(const ModelSpec& model, double t, double w, double input, 
 double MlpBytes(double inner, bool gated, double w, double input) { return inner * (w * (gated ? 2 : 1) + input); }
 
 /// Router logits, the copies as dispatched, inside the experts, and as combined; shared experts.
-double MixtureBytes(const ModelSpec& model, const LayerKey& key, double w, double input) {
+double MoeBytes(const ModelSpec& model, const LayerKey& key, double w, double input) {
   const double t = static_cast<double>(key.tp), etp = static_cast<double>(key.etp);
   const double copies = static_cast<double>(model.experts_per_token) * etp / t;
   const double inner = static_cast<double>(model.expert_ffn_hidden) / etp;
@@ -48,11 +48,11 @@ double MixtureBytes(const ModelSpec& model, const LayerKey& key, double w, doubl
 /// modules of their own (Transformer Engine fuses the others into the products behind them); the product of the experts'
 /// activation; queries, keys and values projected up from latents.
 /// Source: Megatron-LM core_v0.19.0, transformer_layer.py, models/gpt/gpt_layer_specs.py, transformer_config.py.
-double MegatronModules(const ModelSpec& model, const LayerKey& key, double input, double spread, bool mixture) {
+double MegatronModules(const ModelSpec& model, const LayerKey& key, double input, double spread, bool moe) {
   const double t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
   const bool latent = model.attention == Attention::kLatent;
-  double bytes = ((latent ? 1 : 0) + (mixture ? 1 : 0)) * input * hidden / spread;
-  if (mixture) bytes += input * static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) / t;
+  double bytes = ((latent ? 1 : 0) + (moe ? 1 : 0)) * input * hidden / spread;
+  if (moe) bytes += input * static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) / t;
   if (latent) bytes += 2 * static_cast<double>(2 * model.QueryWidth() + model.ValueWidth()) / t;
   return bytes;
 }
@@ -62,14 +62,14 @@ double MegatronModules(const ModelSpec& model, const LayerKey& key, double input
 /// parallelism scatters. The last product is kept as it comes, before it is summed over tp. Of experts what was dispatched
 /// and combined; their products run again.
 /// Source: torchtitan v0.2.2, distributed/activation_checkpoint.py and models/llama3/infra/parallelize.py.
-double SavedByOperator(const ModelSpec& model, const LayerKey& key, double w, bool mixture) {
+double SavedByOperator(const ModelSpec& model, const LayerKey& key, double w, bool moe) {
   const double t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
   const double query = static_cast<double>(model.QueryWidth()), value = static_cast<double>(model.ValueWidth());
   const double kv = model.attention == Attention::kLatent ? query : static_cast<double>(model.kv_heads * model.head_dim);
   const double attention = w * (query + kv + value) / t + 4 * static_cast<double>(model.heads) / t;
-  const double inner = static_cast<double>(mixture ? model.shared_experts * model.shared_expert_ffn_hidden : model.ffn_hidden);
+  const double inner = static_cast<double>(moe ? model.shared_experts * model.shared_expert_ffn_hidden : model.ffn_hidden);
   double bytes = w * hidden / t + attention + w * inner / t + w * hidden + (key.tp > 1 ? 2 * w * hidden / t : 0);
-  if (mixture) bytes += 2 * w * hidden * static_cast<double>(model.experts_per_token) / t;
+  if (moe) bytes += 2 * w * hidden * static_cast<double>(model.experts_per_token) / t;
   return bytes;
 }
 
@@ -98,7 +98,7 @@ StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_
   return {};
 }
 
-LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, const LayerKey& key, bool mixture) {
+LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, const LayerKey& key, bool moe) {
   const ModelSpec& model = job.model;
   const double w = StorageBytes(job.precision), t = static_cast<double>(key.tp), tokens = Tokens(job, key);
   const double hidden = static_cast<double>(model.hidden);
@@ -111,7 +111,7 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   double bytes = ((2 * w + 2 * input) * hidden + (model.KeepsDropoutMasks() ? 2 * hidden : 0)) / spread;
   if (model.norm_placement == NormPlacement::kSandwich) bytes += 2 * w * hidden / spread;  // what the second norms take
   bytes += AttentionBytes(model, t, w, input, !scores);
-  bytes += mixture ? MixtureBytes(model, key, w, input)
+  bytes += moe ? MoeBytes(model, key, w, input)
                    : MlpBytes(static_cast<double>(model.ffn_hidden) / t, model.gated_mlp, w, input);
   LayerBytes layer;
   layer.selective = tokens * bytes;
@@ -121,8 +121,8 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
     layer.none += per_score * tokens * static_cast<double>(job.sequence * model.heads) / t;
   }
   if (!stack.selective.scores) layer.selective = layer.none;
-  if (stack.selective.cheap_modules && !scores) layer.selective -= tokens * MegatronModules(model, key, input, spread, mixture);
-  if (stack.selective.every_second_product) layer.selective = tokens * SavedByOperator(model, key, w, mixture);
+  if (stack.selective.cheap_modules && !scores) layer.selective -= tokens * MegatronModules(model, key, input, spread, moe);
+  if (stack.selective.every_second_product) layer.selective = tokens * SavedByOperator(model, key, w, moe);
   layer.full = tokens * stack.checkpoint_inputs * w * hidden / spread;
   return layer;
 }
@@ -136,7 +136,7 @@ double MicroBatchesHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_
 }
 
 MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
-                      const LayerBytes& dense, const LayerBytes& mixture, const StageShape& shape, int64_t stage,
+                      const LayerBytes& dense, const LayerBytes& moe, const StageShape& shape, int64_t stage,
                       int64_t micro_batches) {
   const double replicas = static_cast<double>(s.dp * s.cp);
   const double shards = s.shard_group > 0 ? static_cast<double>(s.shard_group) : replicas;
@@ -156,11 +156,11 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   if (ReducesByRound(stack, s)) memory.gradients += Whole(state.gradient * (plain + experts) / static_cast<double>(s.vpp));
 
   const double in_flight = MicroBatchesHeld(s.schedule, stage, s.pp, s.vpp, micro_batches);
-  const double layers = shape.dense_layers + shape.mixture_layers;
-  double chosen = shape.dense_layers * dense.At(s.recompute) + shape.mixture_layers * mixture.At(s.recompute);
+  const double layers = shape.dense_layers + shape.moe_layers;
+  double chosen = shape.dense_layers * dense.At(s.recompute) + shape.moe_layers * moe.At(s.recompute);
   if (s.recompute != Recompute::kNone && s.recompute_layers >= 0 && layers > 0) {
     const double share = std::min(1.0, static_cast<double>(s.recompute_layers) / layers);
-    chosen = share * chosen + (1 - share) * (shape.dense_layers * dense.none + shape.mixture_layers * mixture.none);
+    chosen = share * chosen + (1 - share) * (shape.dense_layers * dense.none + shape.moe_layers * moe.none);
   }
   memory.activations = Whole(in_flight * chosen);
 
@@ -171,7 +171,7 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   double transient = replicas > 1 ? state.exchange_copy * (plain + experts) : 0;
   // While a layer is recomputed all of it exists beside the inputs of the others.
   if (s.recompute != Recompute::kNone) {
-    const LayerBytes& larger = mixture.none > dense.none && shape.mixture_layers > 0 ? mixture : dense;
+    const LayerBytes& larger = moe.none > dense.none && shape.moe_layers > 0 ? moe : dense;
     transient += larger.none - larger.At(s.recompute);
   }
   if (shape.first && job.model.KeepsDropoutMasks()) transient += in_flight * tokens * hidden / spread;

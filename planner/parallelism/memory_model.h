@@ -35,7 +35,7 @@ struct LayerBytes {
     return recompute == Recompute::kFull ? full : recompute == Recompute::kSelective ? selective : none;
   }
 };
-LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, const LayerKey& key, bool mixture);
+LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, const LayerKey& key, bool moe);
 
 /// Micro-batches whose activations stage `stage` (from 0) of `pp` holds at once, in units of the whole stage.
 double MicroBatchesHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_t vpp, int64_t micro_batches);
@@ -51,7 +51,7 @@ struct StageShape {
   double dense_parameters = 0;      ///< of the layers, after tp
   double expert_parameters = 0;     ///< after ep and etp
   double edge_parameters = 0;       ///< embedding, head
-  double dense_layers = 0, mixture_layers = 0;
+  double dense_layers = 0, moe_layers = 0;
   double unit_parameters = 0;       ///< of the largest ZeRO-3 unit
   bool first = false, last = false;
 };
@@ -59,7 +59,7 @@ struct StageShape {
 /// All that the allocator is asked for on one stage; fragmentation and context are the cost model's to add. Requires: a
 /// legal strategy.
 MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
-                      const LayerBytes& dense, const LayerBytes& mixture, const StageShape& shape, int64_t stage,
+                      const LayerBytes& dense, const LayerBytes& moe, const StageShape& shape, int64_t stage,
                       int64_t micro_batches);
 
 }  // namespace weft::planner

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "common/units.h"
-#include "planner/workload/device_spec.h"
+#include "planner/fabric/device_spec.h"
 
 namespace weft::planner {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "planner/cluster/cluster_spec.h"
+#include "planner/fabric/cluster_spec.h"
 
 namespace weft::planner {
 namespace {

@@ -23,20 +23,20 @@ struct Rates {
 Rates RatesOf(const OperatorProblem& p) {
   Rates least;
   const Strategy& s = p.strategy;
-  for (const bool mixture : {false, true}) {
-    const OperatorProblem::Kind& kind = mixture ? p.mixture : p.dense;
+  for (const bool moe : {false, true}) {
+    const OperatorProblem::Kind& kind = moe ? p.moe : p.dense;
     const double whole = kind.parts[0] + kind.parts[1];
     if (kind.layers == 0 || whole <= 0) continue;
-    const UnitTime unit = ComputeUnitTime(*p.machine, *p.stack, s, *p.state, whole);
+    const UnitTime unit = ComputeUnitTime(*p.hardware, *p.stack, s, *p.state, whole);
     least.gather = std::min(least.gather, unit.gather / whole);
     least.scatter = std::min(least.scatter, unit.scatter / whole);
-    least.fetch = std::min(least.fetch, ParameterGatherTime(*p.machine, s, whole) / whole);
+    least.fetch = std::min(least.fetch, ParameterGatherTime(*p.hardware, s, whole) / whole);
     least.reduce =
-        std::min(least.reduce, GradientSumTime(*p.machine, s, *p.state, ReplicaGroup(s), whole) / whole);
+        std::min(least.reduce, GradientSumTime(*p.hardware, s, *p.state, ReplicaGroup(s), whole) / whole);
     // Routed experts are summed over fewer replicas.
-    if (mixture) {
+    if (moe) {
       const Group experts{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp};
-      least.reduce = std::min(least.reduce, GradientSumTime(*p.machine, s, *p.state, experts, whole) / whole);
+      least.reduce = std::min(least.reduce, GradientSumTime(*p.hardware, s, *p.state, experts, whole) / whole);
     }
   }
   return least;
@@ -63,18 +63,18 @@ double LeastPrice(const Way (&ways)[3], double bytes) {
 }  // namespace
 
 double QuickOperatorBound(const OperatorProblem& p) {
-  const double layers = static_cast<double>(p.dense.layers + p.mixture.layers);
+  const double layers = static_cast<double>(p.dense.layers + p.moe.layers);
   const double parameters = static_cast<double>(p.dense.layers) * (p.dense.parts[0] + p.dense.parts[1]) +
-                            static_cast<double>(p.mixture.layers) * (p.mixture.parts[0] + p.mixture.parts[1]);
+                            static_cast<double>(p.moe.layers) * (p.moe.parts[0] + p.moe.parts[1]);
   if (parameters <= 0 || p.budget < 0) return parameters <= 0 ? 0 : std::numeric_limits<double>::infinity();
   const Strategy& s = p.strategy;
   const StateBytes& state = *p.state;
   const Rates rate = RatesOf(p);
-  const double m = static_cast<double>(p.micro_batches), slows = p.machine->interference;
+  const double m = static_cast<double>(p.micro_batches), slows = p.hardware->interference;
   const double seen = p.stack->overlaps_gradients ? slows : 1, fetched = p.stack->overlaps_parameters ? slows : 1;
   const double shards = static_cast<double>(s.shard_group > 0 ? s.shard_group : s.dp * s.cp);
   const double whole = state.parameter + state.gradient + state.optimizer;
-  const double step = OptimizerTime(*p.machine, 1);
+  const double step = OptimizerTime(*p.hardware, 1);
   const Way ways[] = {
       {seen * rate.reduce + step, whole},
       {m * seen * rate.scatter + fetched * rate.fetch + step / shards, whole / shards + state.gathered},

@@ -25,7 +25,7 @@ Group GradientGroup(const Strategy& s, bool experts) {
 }
 
 /// What communication behind a pass of `compute` costs.
-double Exposed(const Machine& m, double communication, double compute) {
+double Exposed(const CalibratedHardware& m, double communication, double compute) {
   return std::max(0.0, communication - compute) + m.interference * std::min(communication, compute);
 }
 
@@ -47,9 +47,9 @@ void AddOperator(const OperatorProblem& p, bool experts, double parameters, cons
   cost.parameters += state.parameter * held + state.gathered * kept;
   cost.gradients += state.gradient * held;
   cost.optimizer_state += state.optimizer * held;
-  cost.optimizer += OptimizerTime(*p.machine, held);
-  if (replicated > 0) sums.reduce += GradientSumTime(*p.machine, s, state, GradientGroup(s, experts), replicated);
-  if (kept > 0) sums.fetch += ParameterGatherTime(*p.machine, s, kept);
+  cost.optimizer += OptimizerTime(*p.hardware, held);
+  if (replicated > 0) sums.reduce += GradientSumTime(*p.hardware, s, state, GradientGroup(s, experts), replicated);
+  if (kept > 0) sums.fetch += ParameterGatherTime(*p.hardware, s, kept);
   flat_scatter += kept;
   if (d.sharded == 0) return;
   if (d.slices == 1) {
@@ -58,7 +58,7 @@ void AddOperator(const OperatorProblem& p, bool experts, double parameters, cons
     return;
   }
   const double slice = parameters / static_cast<double>(d.slices);
-  const UnitTime unit = ComputeUnitTime(*p.machine, *p.stack, s, state, slice);
+  const UnitTime unit = ComputeUnitTime(*p.hardware, *p.stack, s, state, slice);
   sums.gather += static_cast<double>(d.sharded) * unit.gather;
   sums.scatter += static_cast<double>(d.sharded) * unit.scatter;
   sums.unit = std::max(sums.unit, slice);
@@ -105,9 +105,9 @@ void AddCost(const OperatorCost& one, int64_t count, OperatorCost& sum) {
 }
 
 /// Whether two stages' layers have the same choices.
-bool SameLayer(const OperatorProblem& a, const OperatorProblem& b, bool mixture) {
-  const auto& parts = mixture ? a.mixture.parts : a.dense.parts;
-  return parts == (mixture ? b.mixture.parts : b.dense.parts) && a.forward == b.forward && a.backward == b.backward &&
+bool SameLayer(const OperatorProblem& a, const OperatorProblem& b, bool moe) {
+  const auto& parts = moe ? a.moe.parts : a.dense.parts;
+  return parts == (moe ? b.moe.parts : b.dense.parts) && a.forward == b.forward && a.backward == b.backward &&
          a.micro_batches == b.micro_batches && a.may_split == b.may_split && a.strategy.dp == b.strategy.dp &&
          a.strategy.cp == b.strategy.cp && a.strategy.tp == b.strategy.tp && a.strategy.pp == b.strategy.pp &&
          a.strategy.ep == b.strategy.ep && a.strategy.etp == b.strategy.etp &&
@@ -117,15 +117,15 @@ bool SameLayer(const OperatorProblem& a, const OperatorProblem& b, bool mixture)
 
 }  // namespace
 
-OperatorCost CostOfLayer(const OperatorProblem& p, bool mixture, const OperatorDecision& attention,
+OperatorCost CostOfLayer(const OperatorProblem& p, bool moe, const OperatorDecision& attention,
                          const OperatorDecision& mlp) {
-  const OperatorProblem::Kind& kind = mixture ? p.mixture : p.dense;
-  const Machine& m = *p.machine;
+  const OperatorProblem::Kind& kind = moe ? p.moe : p.dense;
+  const CalibratedHardware& m = *p.hardware;
   OperatorCost cost;
   Sums sums;
   double flat_gather = 0, flat_scatter = 0;
   AddOperator(p, false, kind.parts[0], attention, sums, flat_gather, flat_scatter, cost);
-  AddOperator(p, mixture, kind.parts[1], mlp, sums, flat_gather, flat_scatter, cost);
+  AddOperator(p, moe, kind.parts[1], mlp, sums, flat_gather, flat_scatter, cost);
   // What is not cut travels as one unit.
   if (flat_gather > 0) sums.gather += ComputeUnitTime(m, *p.stack, p.strategy, *p.state, flat_gather).gather;
   if (flat_scatter > 0) sums.scatter += ComputeUnitTime(m, *p.stack, p.strategy, *p.state, flat_scatter).scatter;
@@ -145,9 +145,9 @@ OperatorCost CostOfLayer(const OperatorProblem& p, bool mixture, const OperatorD
 OperatorCost CostOfHead(const OperatorProblem& p, int64_t slices) {
   OperatorCost cost;
   const double slice = p.head / static_cast<double>(slices);
-  cost.peak = p.machine->fragmentation * UnitPeak(*p.state, slice);
-  const UnitTime whole = ComputeUnitTime(*p.machine, *p.stack, p.strategy, *p.state, p.head);
-  const UnitTime one = ComputeUnitTime(*p.machine, *p.stack, p.strategy, *p.state, slice);
+  cost.peak = p.hardware->fragmentation * UnitPeak(*p.state, slice);
+  const UnitTime whole = ComputeUnitTime(*p.hardware, *p.stack, p.strategy, *p.state, p.head);
+  const UnitTime one = ComputeUnitTime(*p.hardware, *p.stack, p.strategy, *p.state, slice);
   const double n = static_cast<double>(slices);
   cost.forward = std::max(0.0, n * one.gather - whole.gather);
   cost.backward = std::max(0.0, n * one.gather - whole.gather);
@@ -157,21 +157,21 @@ OperatorCost CostOfHead(const OperatorProblem& p, int64_t slices) {
 OperatorCost LeanestOperators(const OperatorProblem& p) {
   const OperatorDecision finest{.slices = p.may_split ? 4 : 1, .sharded = p.may_split ? 4 : 1, .kept = false};
   OperatorCost sum;
-  for (const bool mixture : {false, true}) {
-    const int64_t layers = mixture ? p.mixture.layers : p.dense.layers;
+  for (const bool moe : {false, true}) {
+    const int64_t layers = moe ? p.moe.layers : p.dense.layers;
     // Experts without replicas are whole in any case.
-    const OperatorDecision mlp = mixture && ExpertDp(p.strategy) <= 1 ? OperatorDecision() : finest;
-    if (layers > 0) AddCost(CostOfLayer(p, mixture, finest, mlp), layers, sum);
+    const OperatorDecision mlp = moe && ExpertDp(p.strategy) <= 1 ? OperatorDecision() : finest;
+    if (layers > 0) AddCost(CostOfLayer(p, moe, finest, mlp), layers, sum);
   }
   if (p.head > 0) AddCost(CostOfHead(p, HeadSlices(p).back()), 1, sum);
   return sum;
 }
 
-const OperatorSolver::Kept& OperatorSolver::ChoicesOf(const OperatorProblem& p, bool mixture) {
+const OperatorSolver::Kept& OperatorSolver::ChoicesOf(const OperatorProblem& p, bool moe) {
   for (const Kept& kept : kept_) {
-    if (kept.mixture == mixture && SameLayer(kept.key, p, mixture)) return kept;
+    if (kept.moe == moe && SameLayer(kept.key, p, moe)) return kept;
   }
-  Kept made{.key = p, .mixture = mixture, .choices = {}, .ways = {}};
+  Kept made{.key = p, .moe = moe, .choices = {}, .ways = {}};
   const std::vector<OperatorDecision> decisions = Decisions(p.may_split);
   struct Candidate {
     Choice choice;
@@ -180,7 +180,7 @@ const OperatorSolver::Kept& OperatorSolver::ChoicesOf(const OperatorProblem& p, 
   std::vector<Candidate> all;
   for (const OperatorDecision& attention : decisions) {
     for (const OperatorDecision& mlp : decisions) {
-      all.push_back({AsChoice(CostOfLayer(p, mixture, attention, mlp), p.micro_batches), {attention, mlp}});
+      all.push_back({AsChoice(CostOfLayer(p, moe, attention, mlp), p.micro_batches), {attention, mlp}});
     }
   }
   // Ascending time: what an earlier one needs no more memory and peak than is of no use. Uncut ways come first.
@@ -205,12 +205,12 @@ const OperatorSolver::Kept& OperatorSolver::ChoicesOf(const OperatorProblem& p, 
 
 std::vector<ChoiceGroup> OperatorSolver::Groups(const OperatorProblem& p, std::array<Kept, 2>& kinds) {
   std::vector<ChoiceGroup> groups(3);
-  for (const bool mixture : {false, true}) {
-    ChoiceGroup& group = groups[mixture ? 1 : 0];
-    group.count = mixture ? p.mixture.layers : p.dense.layers;
+  for (const bool moe : {false, true}) {
+    ChoiceGroup& group = groups[moe ? 1 : 0];
+    group.count = moe ? p.moe.layers : p.dense.layers;
     if (group.count == 0) continue;
-    kinds[mixture ? 1 : 0] = ChoicesOf(p, mixture);
-    group.choices = kinds[mixture ? 1 : 0].choices;
+    kinds[moe ? 1 : 0] = ChoicesOf(p, moe);
+    group.choices = kinds[moe ? 1 : 0].choices;
   }
   groups[2].count = p.head > 0 ? 1 : 0;
   for (const int64_t slices : HeadSlices(p)) groups[2].choices.push_back(AsChoice(CostOfHead(p, slices), p.micro_batches));

@@ -23,8 +23,8 @@
 #include <span>
 #include <vector>
 
+#include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/choice_knapsack.h"
-#include "planner/parallelism/machine.h"
 #include "planner/parallelism/memory_model.h"
 #include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
@@ -43,8 +43,8 @@ struct OperatorDecision {
 /// Layers of a stage that decide alike.
 struct OperatorRun {
   int64_t layers = 0;
-  bool mixture = false;
-  OperatorDecision attention, mlp;   ///< mlp: of a mixture layer, the routed experts
+  bool moe = false;
+  OperatorDecision attention, mlp;   ///< mlp: of an MoE layer, the routed experts
   friend bool operator==(const OperatorRun&, const OperatorRun&) = default;
 };
 
@@ -65,7 +65,7 @@ OperatorCount CountOperators(std::span<const StageOperators> stages);
 
 /// One stage's question. Pointers are not owned.
 struct OperatorProblem {
-  const Machine* machine = nullptr;
+  const CalibratedHardware* hardware = nullptr;
   const StateBytes* state = nullptr;
   const SoftwareStack* stack = nullptr;
   Strategy strategy;
@@ -76,7 +76,7 @@ struct OperatorProblem {
     std::array<double, 2> parts = {};   ///< parameters on one rank: attention, MLP (routed experts)
     friend bool operator==(const Kind&, const Kind&) = default;
   };
-  Kind dense = {}, mixture = {};
+  Kind dense = {}, moe = {};
   double head = 0;                    ///< parameters of the head on one rank; 0: not on this stage
   int64_t budget = 0;                 ///< bytes for the layers' state and the gathered slices
   bool may_split = true;
@@ -97,7 +97,7 @@ struct OperatorCost {
 };
 
 /// One layer. Requires: slices that divide the operator, 0 ≤ sharded ≤ slices.
-OperatorCost CostOfLayer(const OperatorProblem& problem, bool mixture, const OperatorDecision& attention,
+OperatorCost CostOfLayer(const OperatorProblem& problem, bool moe, const OperatorDecision& attention,
                          const OperatorDecision& mlp);
 /// The head in `slices`: its peak, and what gathering slices adds to gathering it whole.
 OperatorCost CostOfHead(const OperatorProblem& problem, int64_t slices);
@@ -123,7 +123,7 @@ class OperatorSolver {
 
  private:
   struct Kept;
-  const Kept& ChoicesOf(const OperatorProblem& problem, bool mixture);
+  const Kept& ChoicesOf(const OperatorProblem& problem, bool moe);
   std::vector<ChoiceGroup> Groups(const OperatorProblem& problem, std::array<Kept, 2>& kinds);
 
   /// The undominated ways of one layer.
@@ -132,7 +132,7 @@ class OperatorSolver {
   };
   struct Kept {
     OperatorProblem key;
-    bool mixture = false;
+    bool moe = false;
     std::vector<Choice> choices;
     std::vector<Way> ways;
   };

@@ -20,16 +20,16 @@ constexpr OperatorDecision kSharded{.slices = 1, .sharded = 1, .kept = false};
 
 /// Four replicas in one node of 1 GB/s without start-up times; 2 + 4 + 12 bytes per parameter; all overlaps.
 struct Bench {
-  Machine machine;
+  CalibratedHardware hardware;
   StateBytes state{2, 4, 12, 2, 4, 0};
   SoftwareStack stack{.name = "test", .overlaps_gradients = true, .overlaps_parameters = true};
   OperatorProblem problem;
 
   Bench() {
-    machine.gpus_per_node = 8;
-    machine.intra_rate = machine.direct_intra_rate = 1e9;
-    machine.memory_rate = 30e9;
-    problem.machine = &machine;
+    hardware.gpus_per_node = 8;
+    hardware.intra_rate = hardware.direct_intra_rate = 1e9;
+    hardware.memory_rate = 30e9;
+    problem.hardware = &hardware;
     problem.state = &state;
     problem.stack = &stack;
     problem.strategy.dp = 4;
@@ -79,7 +79,7 @@ TEST(CostOfLayer, ComputationHidesAndInterferenceShows) {
   Bench b;
   b.problem.forward = 4e-3;
   b.problem.backward = 40e-3;
-  b.machine.interference = 0.25;
+  b.hardware.interference = 0.25;
   const OperatorCost sharded = CostOfLayer(b.problem, false, kSharded, kSharded);
   EXPECT_NEAR(sharded.forward, 2e-3 + 0.25 * 4e-3, 1e-9);
   EXPECT_NEAR(sharded.backward, 0.25 * 18e-3, 1e-9);
@@ -91,10 +91,10 @@ OperatorProblem Random(Bench& b, std::mt19937& random) {
   const auto real = [&](double least, double most) {
     return least + (most - least) * static_cast<double>(random() % 1000) / 999;
   };
-  b.machine.intra_latency = b.machine.nic_latency = real(0, 1e-4);
-  b.machine.interference = real(0, 1);
-  b.machine.nic_rate = real(1e8, 1e9);
-  b.machine.gpus_per_node = int64_t{1} << (random() % 4);
+  b.hardware.intra_latency = b.hardware.nic_latency = real(0, 1e-4);
+  b.hardware.interference = real(0, 1);
+  b.hardware.nic_rate = real(1e8, 1e9);
+  b.hardware.gpus_per_node = int64_t{1} << (random() % 4);
   b.stack.overlaps_gradients = random() % 2 == 0;
   b.stack.overlaps_parameters = random() % 2 == 0;
   OperatorProblem p = b.problem;
@@ -107,8 +107,8 @@ OperatorProblem Random(Bench& b, std::mt19937& random) {
   p.backward = real(0, 40e-3);
   p.may_split = random() % 3 == 0;
   p.dense = {1 + static_cast<int64_t>(random() % (p.may_split ? 1 : 3)), {real(1e5, 2e6), real(1e5, 4e6)}};
-  if (!p.may_split && random() % 2 == 0) p.mixture = {1, {real(1e5, 2e6), real(1e5, 8e6)}};
-  p.strategy.ep = p.mixture.layers > 0 ? 2 : 1;
+  if (!p.may_split && random() % 2 == 0) p.moe = {1, {real(1e5, 2e6), real(1e5, 8e6)}};
+  p.strategy.ep = p.moe.layers > 0 ? 2 : 1;
   p.head = random() % 2 == 0 ? real(1e5, 8e6) : 0;
   const double all = LeanestOperators(p).memory();
   p.budget = static_cast<int64_t>(all * real(0.9, 6));
@@ -122,7 +122,7 @@ double Enumerate(const OperatorProblem& p) {
     for (const bool kept : {false, true}) decisions.push_back({4, sharded, kept});
   }
   std::vector<std::vector<OperatorCost>> items;
-  for (int64_t i = 0; i < p.dense.layers + p.mixture.layers; ++i) {
+  for (int64_t i = 0; i < p.dense.layers + p.moe.layers; ++i) {
     items.emplace_back();
     for (const OperatorDecision& attention : decisions) {
       for (const OperatorDecision& mlp : decisions) {
@@ -173,7 +173,7 @@ TEST(OperatorSolver, EqualsEnumerationAndBoundsHoldOnRandomStages) {
     ASSERT_NEAR(stage.cost.time(p.micro_batches), best, 1e-9 * best + 1e-15) << round;
     ASSERT_LE(relaxed, best * (1 + 1e-9)) << round;
     const OperatorCount count = CountOperators(std::span(&stage.operators, 1));
-    ASSERT_EQ(count.total(), 2 * (p.dense.layers + p.mixture.layers) + (p.head > 0 ? 1 : 0));
+    ASSERT_EQ(count.total(), 2 * (p.dense.layers + p.moe.layers) + (p.head > 0 ? 1 : 0));
     mixed += count.replicated > 0 && count.sharded + count.kept + count.split > 0 ? 1 : 0;
   }
   EXPECT_GT(feasible, 1000);

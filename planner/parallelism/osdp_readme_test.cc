@@ -27,14 +27,14 @@ OsdpOperator Operator(const Case& c, const char* name, int64_t twelfths) {
           Seconds(share * flops / 60e12), c.layers};
 }
 
-OsdpProblem Machine(const Case& c) {
+OsdpProblem CalibratedHardware(const Case& c) {
   return {.operators = {}, .ranks = 8, .latency = Seconds(20e-6), .rate = GigabytesPerSecond(10), .state_bytes = 16,
           .element_bytes = 2, .gathered_bytes = 8, .budget = Bytes(c.budget_mib << 20)};
 }
 
 /// Samples per second of OSDP over those of FSDP.
 double Ratio(const Case& c) {
-  OsdpProblem osdp = Machine(c), fsdp = Machine(c);
+  OsdpProblem osdp = CalibratedHardware(c), fsdp = CalibratedHardware(c);
   osdp.operators = {Operator(c, "qkv", 3), Operator(c, "projection", 1), Operator(c, "mlp in", 4),
                     Operator(c, "mlp out", 4)};
   // FSDP: one unit per layer; embedding and head belong to the root unit, which stays gathered.

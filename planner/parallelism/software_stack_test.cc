@@ -18,8 +18,8 @@ JobSpec Job(const char* preset) {
 }
 
 /// Bytes per token of one layer.
-LayerBytes Layer(Framework framework, const char* preset, const LayerKey& key = {}, bool mixture = false) {
-  const LayerBytes bytes = ComputeLayerBytes(Job(preset), StackOf(framework), key, mixture);
+LayerBytes Layer(Framework framework, const char* preset, const LayerKey& key = {}, bool moe = false) {
+  const LayerBytes bytes = ComputeLayerBytes(Job(preset), StackOf(framework), key, moe);
   const auto tokens = static_cast<double>(kTokens);
   return {.none = bytes.none / tokens, .selective = bytes.selective / tokens, .full = bytes.full / tokens};
 }
@@ -50,8 +50,8 @@ TEST(SelectiveRecompute, OfMegatronOnLatents) {
   EXPECT_DOUBLE_EQ(dense.none, 336'512);
   EXPECT_DOUBLE_EQ(dense.selective, 336'512 - 14'336 - 131'072);
   // With experts: both norms, and the products of 8 copies, 2 · 8 · 2048.
-  const LayerBytes mixture = Layer(Framework::kMegatron, "deepseek-v3", {}, true);
-  EXPECT_DOUBLE_EQ(mixture.none - mixture.selective, 2 * 14'336 + 131'072 + 32'768);
+  const LayerBytes moe = Layer(Framework::kMegatron, "deepseek-v3", {}, true);
+  EXPECT_DOUBLE_EQ(moe.none - moe.selective, 2 * 14'336 + 131'072 + 32'768);
 }
 
 // No module of a dense layer frees anything under fused attention: nothing is saved, and the program's rule refuses to try.

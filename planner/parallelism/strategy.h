@@ -1,7 +1,7 @@
 // Layer 1: how a model is split over the GPUs of a job. A plain value: trivially copyable, ordered, without a word about
 // what it costs (cost_model.h) or whether it is legal (legality.h).
 //
-// N = tp · cp · dp · pp GPUs. The expert part of a mixture of experts is folded into the same GPUs: etp · ep ranks hold
+// N = tp · cp · dp · pp GPUs. The expert part of an MoE model is folded into the same GPUs: etp · ep ranks hold
 // one copy of a layer's experts, and tp · cp · dp / (etp · ep) copies exist. Source: arXiv 2504.14960, section 3.
 #pragma once
 

@@ -62,7 +62,7 @@ double GridElements(TensorMode mode, int64_t ranks, int64_t depth, const GridPro
   return 0;
 }
 
-void AddGridLinears(LayerTime& layer, const JobSpec& job, const Machine& m, const LayerKey& key) {
+void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
   const ModelSpec& model = job.model;
   const double tokens = static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp);
   const double h = static_cast<double>(model.hidden), f = static_cast<double>(model.ffn_hidden);

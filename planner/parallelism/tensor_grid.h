@@ -29,7 +29,7 @@ double GridElements(TensorMode mode, int64_t ranks, int64_t depth, const GridPro
 /// Of these, the forward pass.
 double GridForwardElements(TensorMode mode, int64_t ranks, int64_t depth, const GridProduct& product);
 
-/// Adds the layer's linear products, their communication and the norms' sums. Requires: a legal key, no mixture.
-void AddGridLinears(LayerTime& layer, const JobSpec& job, const Machine& machine, const LayerKey& key);
+/// Adds the layer's linear products, their communication and the norms' sums. Requires: a legal key, no MoE.
+void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardware& hardware, const LayerKey& key);
 
 }  // namespace weft::planner

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "planner/cluster/cluster_spec.h"
+#include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/calibration.h"
 #include "planner/parallelism/memory_risk.h"
 #include "planner/parallelism/space.h"
@@ -18,7 +18,7 @@ namespace {
 static_assert(SearchSpace<StrategySpace>);
 using Search = BranchAndBound<StrategySpace>;
 
-/// A small model with random shape, dense or a mixture; sizes small enough that all strategies can be priced.
+/// A small model with random shape, dense or an MoE model; sizes small enough that all strategies can be priced.
 JobSpec RandomJob(std::mt19937& random) {
   const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
   JobSpec job;

@@ -38,16 +38,16 @@ double AttentionMatrices(const ModelSpec& model, const Sizes& s) {
 }
 
 /// Inner width that one token passes: of the dense MLP, or of its routed and shared experts together.
-double InnerWidth(const ModelSpec& model, bool mixture) {
-  if (!mixture) return static_cast<double>(model.ffn_hidden);
+double InnerWidth(const ModelSpec& model, bool moe) {
+  if (!moe) return static_cast<double>(model.ffn_hidden);
   return static_cast<double>(model.experts_per_token * model.expert_ffn_hidden +
                              model.shared_experts * model.shared_expert_ffn_hidden);
 }
 
 Flops LayerForward(const ModelSpec& model, const Sizes& s, int64_t layer) {
-  const bool mixture = model.IsMoeLayer(layer);
-  double matrices = AttentionMatrices(model, s) + (model.gated_mlp ? 3 : 2) * s.hidden * InnerWidth(model, mixture);
-  if (mixture) matrices += s.hidden * static_cast<double>(model.experts + (model.shared_expert_gate ? 1 : 0));
+  const bool moe = model.IsMoeLayer(layer);
+  double matrices = AttentionMatrices(model, s) + (model.gated_mlp ? 3 : 2) * s.hidden * InnerWidth(model, moe);
+  if (moe) matrices += s.hidden * static_cast<double>(model.experts + (model.shared_expert_gate ? 1 : 0));
   // Scores and values: with values as wide as queries 4 s per query element.
   const double core_value = model.attention == Attention::kLatent ? s.value : s.query;
   return Flops(2 * s.tokens * (matrices + CountedKeys(model, layer, s.sequence) * (s.query + core_value)));
@@ -63,14 +63,14 @@ double AttentionElements(const ModelSpec& model, const Sizes& s) {
 }
 
 /// Bytes kept of one layer. Elements: both norms' inputs and outputs (and the inputs of those behind attention and MLP), Q,
-/// K, V, the attention output, the MLP's inside; of a mixture the routed copies at the experts' edge too, and the router's
+/// K, V, the attention output, the MLP's inside; of an MoE model the routed copies at the experts' edge too, and the router's
 /// logits in four bytes.
-double LayerActivations(const ModelSpec& model, const Sizes& s, bool mixture, Recompute recompute) {
-  const double inside = (model.gated_mlp ? 3 : 2) * InnerWidth(model, mixture);
+double LayerActivations(const ModelSpec& model, const Sizes& s, bool moe, Recompute recompute) {
+  const double inside = (model.gated_mlp ? 3 : 2) * InnerWidth(model, moe);
   const double norms = model.norm_placement == NormPlacement::kSandwich ? 6 : 4;
   double elements = norms * s.hidden + AttentionElements(model, s) + inside;
   double per_token = 0;
-  if (mixture) {
+  if (moe) {
     elements += 2 * static_cast<double>(model.experts_per_token) * s.hidden;
     per_token += 4 * static_cast<double>(model.experts);
   }

@@ -22,7 +22,7 @@ struct LayerCost {
 };
 
 /// Costs of all layers in order of execution: embedding, layers, head; of a CNN its layers only (sequence is ignored).
-/// The head holds the final norm; tied, no other parameters but its own work. A mixture is dropless and balanced. Windows
+/// The head holds the final norm; tied, no other parameters but its own work. An MoE model is dropless and balanced. Windows
 /// count by their pairs; what a DiT does once per sample is not counted.
 /// GPT-2 counts eager attention with dropout (scores kept: the paper's 34 sbh + 5 as²b), others flash attention without;
 /// full recomputation keeps a layer's input only, selective drops the scores. Requires: a valid model, sequence and

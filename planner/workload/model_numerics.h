@@ -43,7 +43,7 @@ struct RopeNumerics {
 
 enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
 
-/// How a mixture's tokens choose experts. Source: arXiv 2401.04088 section 2, 2405.04434 section 2.1.2, 2412.19437 section
+/// How an MoE model's tokens choose experts. Source: arXiv 2401.04088 section 2, 2405.04434 section 2.1.2, 2412.19437 section
 /// 2.1.2.
 struct RouterNumerics {
   RouterScore score = RouterScore::kSoftmax;

@@ -61,7 +61,7 @@ TEST(ModelPresets, LayersParametersSumToTheModels) {
   }
 }
 
-// Three dense layers, then 58 mixtures; each dense MLP 3·7168·18432, each mixture 257 experts of 3·7168·2048 and a router.
+// Three dense layers, then 58 MoE layers; each dense MLP 3·7168·18432, each MoE 257 experts of 3·7168·2048 and a router.
 TEST(ModelPresets, DeepSeekStartsWithDenseLayers) {
   const ModelSpec model = Preset("deepseek-v3");
   EXPECT_EQ(model.MoeLayers(), 58);

@@ -1,5 +1,5 @@
 // A model as its config.json describes it: what costs are computed from, and its numerics. Transformers (decoders, dense or
-// mixtures of experts, encoders, of images) and 3D convolutional networks. formats/hf_config.h makes one;
+// MoE models, encoders, of images) and 3D convolutional networks. formats/hf_config.h makes one;
 // model_presets.h names some.
 #pragma once
 
@@ -82,14 +82,14 @@ struct ModelSpec {
   int64_t qk_rope_head_dim = 0;    ///< kLatent: the rotated part, of keys shared by all heads
   int64_t v_head_dim = 0;          ///< kLatent: of a value head
 
-  int64_t experts = 0;             ///< routed experts of a mixture layer; 0: no mixture
+  int64_t experts = 0;             ///< routed experts of an MoE layer; 0: no MoE
   int64_t experts_per_token = 0;
   int64_t expert_ffn_hidden = 0;   ///< of one routed expert
   int64_t shared_experts = 0;      ///< run for every token
   int64_t shared_expert_ffn_hidden = 0;  ///< of one shared expert
   bool shared_expert_gate = false; ///< a hidden-wide gate on the shared experts' output (qwen2_moe)
   int64_t first_dense_layers = 0;  ///< this many layers at the start have a dense MLP
-  int64_t moe_layer_period = 1;    ///< every such layer is a mixture: see IsMoeLayer()
+  int64_t moe_layer_period = 1;    ///< every such layer is an MoE layer: see IsMoeLayer()
 
   bool causal = true;              ///< false: every token sees all (bert, vit, dit)
   NormPlacement norm_placement = NormPlacement::kPre;
@@ -142,7 +142,7 @@ struct ModelSpec {
 };
 
 /// Parameters of the parts of one transformer layer, biases included. Of a dense layer router, routed and shared are 0, of
-/// a mixture layer mlp is. `norms` holds the layer norms, and those of Q, K and the latents.
+/// an MoE layer mlp is. `norms` holds the layer norms, and those of Q, K and the latents.
 /// Source: parameter shapes of arXiv 2104.04473 section 5.1 (GPT), 2407.21783 table 3, 2401.04088, 2412.19437 section 2.1,
 /// 2408.00118 (gemma2), 2508.10925 (gpt-oss), 1810.04805 (BERT), 2010.11929 (ViT), 2212.09748 (DiT).
 struct LayerParameters {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "planner/workload/device_spec.h"
+#include "planner/fabric/device_spec.h"
 #include "planner/workload/layer_cost.h"
 #include "planner/workload/model_presets.h"
 #include "planner/workload/model_spec.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "common/units.h"
+#include "planner/fabric/topology.h"
 #include "planner/flows/job_paths.h"
 #include "planner/flows/periodic.h"
-#include "planner/network/topology.h"
 #include "tests/real/job.h"
 
 namespace weft::real {

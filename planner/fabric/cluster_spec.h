@@ -1,0 +1,63 @@
+// The machines that a job may use, as a preset or a YAML file names them (formats/cluster_yaml.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/units.h"
+#include "planner/fabric/device_spec.h"
+
+namespace weft::planner {
+
+/// Nodes that are alike. A node is what one fast fabric (NVLink, PCIe) joins: a server, or a whole NVL72 rack.
+struct NodeGroup {
+  std::string name;
+  int64_t nodes = 0;
+  int64_t gpus_per_node = 0;
+  DeviceSpec device;
+  BitsPerSecond intra_node_rate;  ///< per GPU and direction
+  BitsPerSecond nic_rate;         ///< per node and direction, all NICs together
+  Seconds intra_latency{0};       ///< α of one step inside a node
+  Seconds nic_latency{0};         ///< α of one step across nodes
+
+  int64_t gpus() const { return nodes * gpus_per_node; }
+};
+
+/// Of a cluster with several groups the fields beside `groups` hold what every node has: the slowest device and rates, the
+/// least GPUs per node and memory, the longest latencies; `nodes` is the sum. Code that knows no groups then errs on the
+/// safe side.
+struct ClusterSpec {
+  std::string name;
+  int64_t nodes = 0;
+  int64_t gpus_per_node = 0;
+  DeviceSpec device;
+  BitsPerSecond intra_node_rate;  ///< per GPU and direction
+  BitsPerSecond nic_rate;         ///< per node and direction, all NICs together
+  Seconds intra_latency{0};       ///< α of one step inside a node
+  Seconds nic_latency{0};         ///< α of one step across nodes
+  double network_efficiency = 0.9;///< goodput over line rate of a long transfer
+  std::vector<NodeGroup> groups;  ///< two or more where nodes differ, else empty; read through Groups()
+  BitsPerSecond between_groups_rate;  ///< per node and direction between groups; 0: the slower group's nic_rate
+  Seconds between_groups_latency{0};  ///< 0: the longer nic_latency
+  int64_t hosts_per_node = 1;         ///< operating systems that make one node: 18 in an NVL72 rack
+
+  /// The groups, in order of rank; one, made of the fields above, for a homogeneous cluster.
+  std::vector<NodeGroup> Groups() const;
+  bool heterogeneous() const { return groups.size() > 1; }
+  int64_t TotalGpus() const;
+  int64_t GpusPerHost() const { return gpus_per_node / hosts_per_node; }
+};
+
+/// A cluster of `groups` (at least one), the common fields computed as said above.
+ClusterSpec MakeCluster(std::string name, std::vector<NodeGroup> groups, double network_efficiency);
+
+/// "dgx-v100", "dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "gb200-nvl72" with `nodes` nodes; nullopt if unknown.
+/// Sources in the .cc file.
+std::optional<ClusterSpec> FindClusterPreset(std::string_view name, int64_t nodes);
+/// The names that FindClusterPreset knows, for messages.
+std::string ClusterPresetNames();
+
+}  // namespace weft::planner

@@ -1,0 +1,23 @@
+// What no controller can beat: the bytes of each job over the cuts of the fabric (fabric/fabric_cuts.h), and the master
+// problem on top. Internal to planner.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "planner/jobs/joint_plan.h"
+
+namespace weft::planner {
+
+struct JointBound {
+  std::vector<Seconds> alone;     ///< per job: max(compute, release + worst bytes / capacity of a cut); 0: not modelled
+  double gpu_use = 0;             ///< of all modelled jobs' GPUs
+  std::vector<std::string> tight; ///< cuts with a price, the dearest first: "out of h1", "into all below leaf1"
+};
+
+/// `modelled[j]`: the job counts. Requires: flows begin and end at hosts or GPUs. Errors: those of SolveMaster;
+/// kFailedPrecondition for bytes over a cut without capacity.
+[[nodiscard]] Result<JointBound> BoundJointly(const JointProblem& problem, const std::vector<bool>& modelled);
+
+}  // namespace weft::planner

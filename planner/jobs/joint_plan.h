@@ -1,0 +1,110 @@
+// All jobs together, above their paths: which traffic class each job has, when it starts its bursts, and how far all of it
+// is from what any controller could reach. Internal to nobody: the controller asks it at every re-plan.
+//
+//   const JointPlan plan = PlanJointly(problem);
+//   plan.jobs[j].traffic_class ... plan.gpu_use, plan.gpu_use_bound, plan.jobs[j].why
+//
+// What is decided is decided by simulation (flows/periodic.h), and only for good: classes and shifts replace the present
+// ones only where the simulated GPU use rises by more than switching costs, and only if with every compute time wrong by
+// `profile_error`, in several patterns, the answer still does no worse than flows hashed over their paths in one class.
+// First shifts must beat what the measured iterations come to, where all are known: bursts that keep out of each other's
+// way by themselves need none. Shifts in force stay until the jobs would do better without them by as much.
+//
+// Leaves out: the paths themselves (flows/path_choice.h has chosen them), and jobs whose compute and bytes are not known.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/units.h"
+#include "planner/fabric/topology.h"
+#include "planner/flows/path_choice.h"
+
+namespace weft::planner {
+
+/// One flow of a job: what it sends per iteration, where it could go and where it goes.
+struct JointFlow {
+  NodeId from, to;
+  Bytes bytes;
+  std::vector<CandidatePath> paths;   ///< at least one
+  std::vector<double> shares;         ///< per path, sum 1
+};
+
+/// A job as the network sees it (flows/periodic.h). Iterations last max(compute, release + communication).
+struct JointJob {
+  std::string name;
+  int64_t gpus = 1;
+  Seconds compute{0};
+  Seconds release{0};                 ///< 0 ≤ release ≤ compute
+  double efficiency = 1;              ///< of the links' capacity, that its bursts reach alone; > 0. Not of the bound
+  Seconds measured{0};                ///< its iterations now, without windows; 0: not known
+  bool stable = false;                ///< measured, and its period holds: it may be shifted
+  int32_t present_class = -1;         ///< -1: none yet, which is the default class
+  bool shifted = false;               ///< it has a time window now ...
+  Seconds present_shift{0};           ///< ... with this shift
+  std::vector<JointFlow> flows;
+};
+
+struct JointOptions {
+  int32_t classes = 1;                ///< that the fabric has; the last is the default
+  double class_gain = 0.01;           ///< of simulated GPU use, relative: less is not worth other classes
+  double shift_gain = 0.02;           ///< likewise for time shifts
+  double profile_error = 0.2;         ///< of compute times, under which the answer must hold
+  int32_t hash_seeds = 32;            ///< of plain ECMP; fewer in groups of many jobs
+};
+
+struct JointProblem {
+  Topology topology;                  ///< with what each link gives now
+  std::vector<JointJob> jobs;
+  JointOptions options;
+};
+
+/// Another job that loads the same links.
+struct JointContender {
+  size_t job = 0;
+  std::vector<LinkId> links;          ///< ascending
+};
+
+struct JointJobPlan {
+  bool modelled = false;              ///< else class, shift and times say nothing
+  int32_t traffic_class = 0;          ///< 0 is served first
+  size_t group = 0;                   ///< jobs that could meet have the same
+  bool shifted = false;
+  Seconds shift{0};                   ///< of its iterations against the others', in [0, period)
+  Seconds period{0};                  ///< of its windows, where shifted: a common cycle of the group or a part of it
+  Seconds burst{0};                   ///< when in that cycle its bursts may begin, where shifted
+  Seconds window{0};                  ///< how long its bursts may begin in each period, where shifted
+  double intensity = 0;               ///< corrected (flows/priority.h)
+  double correction = 1;
+  Seconds communication{0};           ///< alone, on its paths
+  Seconds predicted{0};               ///< iteration with all jobs
+  Seconds bound{0};                   ///< iteration alone, on the best paths that its hosts' cuts allow
+  std::vector<JointContender> meets;
+  std::vector<std::string> why;
+  std::vector<std::string> rejected;
+};
+
+struct JointPlan {
+  std::vector<JointJobPlan> jobs;
+  int64_t modelled = 0;
+  double gpu_use = 0;                 ///< simulated, of the modelled jobs' GPUs
+  double gpu_use_present = 0;         ///< with the classes and shifts that are in force
+  double gpu_use_default = 0;         ///< mean over hash seeds of plain ECMP, one class
+  double gpu_use_bound = 0;           ///< master problem over tier cuts (jobs/master.h); 0 where it could not be solved
+  double gap = 0;                     ///< 1 - gpu_use / gpu_use_bound, ≥ 0
+  double worst_margin = 0;            ///< least relative lead over plain ECMP under profile errors
+  bool complete = true;               ///< no search was cut short
+  std::vector<std::string> notes;     ///< about all jobs: what lost and why, what could not be bounded
+};
+
+/// A function: same input, same answer. Requires: valid ids, at least one path and one share per path for every flow, shares
+/// ≥ 0 of sum 1, bytes ≥ 0, finite times, efficiencies > 0. Jobs that neither compute nor send are not modelled.
+/// Complexity: per group of jobs that could meet, a few hundred simulations of it; one linear programme.
+JointPlan PlanJointly(const JointProblem& problem);
+
+/// FNV-1a over all that the answer depends on: an answer belongs to the problem of its digest.
+uint64_t DigestOf(const JointProblem& problem);
+
+}  // namespace weft::planner

@@ -1,0 +1,136 @@
+#include "planner/jobs/joint_reasons.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "common/parse_units.h"
+#include "planner/flows/priority.h"
+
+namespace weft::planner {
+namespace {
+
+constexpr size_t kContendersNamed = 3;
+constexpr size_t kContendersKept = 16;
+
+std::string Number(double value) { return std::isfinite(value) ? fmt::format("{:.3g}", value) : std::string("unbounded"); }
+
+std::string ModelText(const JointJob& job, const JointJobPlan& plan) {
+  return fmt::format("model: {} of compute per iteration, communication from {} on for {} alone on its paths",
+                     FormatDuration(job.compute), FormatDuration(job.release), FormatDuration(plan.communication));
+}
+
+std::string IntensityText(const JointJobPlan& plan) {
+  return fmt::format("going first is worth {}: {} GPU seconds of compute per second of communication, times {} for what it "
+                     "gains", Number(plan.intensity), Number(plan.intensity / plan.correction),
+                     Number(plan.correction));
+}
+
+std::string MeetsText(const JointProblem& problem, const JointPlan& plan, const JointJobPlan& job) {
+  std::string text;
+  for (size_t i = 0; i < job.meets.size() && i < kContendersNamed; ++i) {
+    const JointContender& other = job.meets[i];
+    const JointJobPlan& its = plan.jobs[other.job];
+    text += fmt::format("{}{} (intensity {}, class {}) on {}{}", i == 0 ? "meets " : "; ", problem.jobs[other.job].name,
+                        Number(its.intensity), its.traffic_class, problem.topology.LinkName(other.links.front()),
+                        other.links.size() > 1 ? fmt::format(" and {} more links", other.links.size() - 1) : "");
+  }
+  if (job.meets.size() > kContendersNamed) text += fmt::format("; and {} more jobs", job.meets.size() - kContendersNamed);
+  return text;
+}
+
+std::string ClassText(const JointProblem& problem, const JointPlan& plan, const JointJobPlan& job) {
+  const int32_t classes = problem.options.classes;
+  std::string text = fmt::format("class {} of {}", job.traffic_class, classes);
+  if (job.traffic_class == classes - 1) text += " (the default)";
+  if (classes < 2) return text + ": the fabric has one class";
+  if (job.meets.empty()) return text + ": on its paths it meets no job";
+  bool above = false, below = false;
+  for (const JointContender& other : job.meets) {
+    above |= plan.jobs[other.job].traffic_class < job.traffic_class;
+    below |= plan.jobs[other.job].traffic_class > job.traffic_class;
+  }
+  if (!above && !below) return text + ": as the jobs that it meets; another order gains too little";
+  if (!above) return text + ": before the jobs that it meets";
+  return text + (below ? ": between the jobs that it meets" : ": after jobs to which going first is worth more");
+}
+
+std::string ShiftText(const JointProblem& problem, const GroupReport& report, const JointJob& job,
+                      const JointJobPlan& plan) {
+  if (!plan.shifted) {
+    return job.stable ? "no time shift" : "no time shift: its period is not measured, or does not hold still";
+  }
+  std::string text = fmt::format("time shift {} against the other jobs' iterations, bursts may begin for {} of every {}",
+                                 FormatDuration(plan.shift), FormatDuration(plan.window), FormatDuration(plan.predicted));
+  for (const ShiftedLink& link : report.shift_links) {
+    text += fmt::format("; on {} the score rises from {:.2f} to {:.2f}, at best {:.2f}", problem.topology.LinkName(link.link),
+                        link.score_before, link.score, link.best_score);
+    break;  // the first says enough
+  }
+  return text;
+}
+
+}  // namespace
+
+void FindContenders(const JointWorld& world, JointPlan* plan) {
+  std::map<LinkId, std::vector<size_t>> users;  // places in the group
+  for (size_t i = 0; i < world.jobs().size(); ++i) {
+    for (const LinkLoad& load : world.jobs()[i].loads) {
+      if (load.bytes.count() > 0) users[load.link].push_back(i);
+    }
+  }
+  std::vector<std::map<size_t, std::vector<LinkId>>> meets(world.jobs().size());
+  for (const auto& [link, jobs] : users) {
+    for (const size_t a : jobs) {
+      // Where hundreds share a link, the first few of them stand for all: this is text, not the decision.
+      size_t named = 0;
+      for (const size_t b : jobs) {
+        if (a != b && named++ < 4 * kContendersKept) meets[a][b].push_back(link);
+      }
+    }
+  }
+  for (size_t i = 0; i < meets.size(); ++i) {
+    std::vector<JointContender>& list = plan->jobs[world.members()[i]].meets;
+    for (auto& [other, links] : meets[i]) list.push_back({world.members()[other], std::move(links)});
+    std::stable_sort(list.begin(), list.end(), [&](const JointContender& a, const JointContender& b) {
+      return a.links.size() > b.links.size();
+    });
+    if (list.size() > kContendersKept) list.resize(kContendersKept);
+  }
+}
+
+void WriteReasons(const JointProblem& problem, const JointWorld& world, const GroupReport& report, JointPlan* plan) {
+  for (const size_t j : world.members()) {
+    JointJobPlan& job = plan->jobs[j];
+    job.why.push_back(ModelText(problem.jobs[j], job));
+    job.why.push_back(ClassText(problem, *plan, job));
+    job.why.push_back(IntensityText(job));
+    if (!job.meets.empty()) job.why.push_back(MeetsText(problem, *plan, job));
+    job.why.push_back(ShiftText(problem, report, problem.jobs[j], job));
+    job.why.insert(job.why.end(), report.taken.begin(), report.taken.end());
+    job.why.push_back(fmt::format("GPU use of the jobs that it could meet: {:.1f} % simulated, {:.1f} % over plain ECMP "
+                                  "(mean of {} hash seeds); with compute times {:.0f} % wrong it leads by {:+.1f} % at least",
+                                  100 * report.use, 100 * report.use_default, world.hash_seeds(),
+                                  100 * problem.options.profile_error, 100 * report.margin));
+    job.rejected = report.rejected;
+  }
+}
+
+void AddBoundReasons(const JointProblem& problem, JointPlan* plan) {
+  for (size_t j = 0; j < plan->jobs.size(); ++j) {
+    JointJobPlan& job = plan->jobs[j];
+    if (!job.modelled || !(job.bound.count() > 0)) continue;
+    const JointJob& model = problem.jobs[j];
+    const char* why = job.bound <= model.compute ? "its compute alone" : "its bytes over the links with the least capacity that they must cross, from when communication may start";
+    job.why.push_back(fmt::format("predicted iteration {}, bound {} ({}): gap {:.1f} %", FormatDuration(job.predicted),
+                                  FormatDuration(job.bound), why, 100 * std::max(0.0, job.predicted / job.bound - 1)));
+  }
+}
+
+std::string TightText(const JointBound& bound) {
+  return fmt::format("the bound is set by what fits {}", fmt::join(bound.tight, ", "));
+}
+
+}  // namespace weft::planner

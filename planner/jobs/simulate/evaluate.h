@@ -1,0 +1,41 @@
+// What a plan would lead to: the present state, run forward under it.
+// Internal to planner/jobs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/jobs/simulate/situation.h"
+
+namespace weft::planner {
+
+/// A decision with the jobs that it makes.
+struct TrialPlan {
+  JobPaths paths;
+  std::vector<PeriodicJob> jobs;    ///< on the paths
+  std::vector<int32_t> classes;
+  std::vector<Gate> gates;
+};
+
+TrialPlan MakeTrial(const Situation& situation, const Decision& decision);
+
+struct Outcome {
+  double gpu_use = 0;
+  double mean_slowdown = 1;
+  double p99_slowdown = 1;
+  std::vector<double> slowdown;     ///< per job
+  int64_t work = 0;                 ///< that it took to find out: FluidSimulation::work()
+};
+
+/// Profiles that are wrong: every job's compute and bytes by factors of their own in [1 - spread, 1 + spread].
+struct ProfileError {
+  uint64_t seed = 0;
+  double spread = 0;
+};
+
+/// Runs a fork of the situation's state for `iterations` of its slowest job alone, or to the scenario's end if that
+/// is nearer. Where much more time is left than that, the first quarter does not count: jobs wait for their new
+/// gates.
+Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double iterations, ProfileError error = {});
+
+}  // namespace weft::planner

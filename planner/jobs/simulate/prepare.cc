@@ -1,0 +1,190 @@
+#include "planner/jobs/simulate/prepare.h"
+
+#include "planner/jobs/simulate/situation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+namespace weft::planner {
+namespace {
+
+constexpr int64_t kAloneEvaluations = 200;
+constexpr size_t kMostFlowsMoved = 32;   // of a job whose paths alone are improved by simulation
+constexpr int32_t kMostClasses = 64, kMostDraws = 1000;
+
+tl::unexpected<Error> Wrong(std::string message) { return Fail(Code::kInvalidArgument, std::move(message)); }
+
+bool Finite(Seconds time) { return std::isfinite(time.count()) && time.count() >= 0; }
+
+Status CheckScenario(const Scenario& scenario) {
+  if (scenario.jobs.empty()) return Wrong("0 jobs, must be at least 1");
+  if (!Finite(scenario.duration) || scenario.duration.count() == 0) {
+    return Wrong(fmt::format("duration {} s, must be positive", scenario.duration.count()));
+  }
+  if (scenario.classes < 1 || scenario.classes > kMostClasses) {
+    return Wrong(fmt::format("{} classes, must be 1 to {}", scenario.classes, kMostClasses));
+  }
+  if (scenario.draws < 1 || scenario.draws > kMostDraws) {
+    return Wrong(fmt::format("{} draws, must be 1 to {}", scenario.draws, kMostDraws));
+  }
+  for (size_t i = 0; i < scenario.faults.size(); ++i) {
+    const ScenarioFault& fault = scenario.faults[i];
+    if (!fault.link.valid() || fault.link.index() >= scenario.topology.links().size()) {
+      return Wrong(fmt::format("fault {}: link {}, must be one of the topology's {}", i + 1, fault.link.value(),
+                               scenario.topology.links().size()));
+    }
+    const double rate = fault.capacity.value();
+    if (!Finite(fault.at) || !std::isfinite(rate) || rate < 0) {
+      return Wrong(fmt::format("fault {} of link {}: {} bits/s at {} s, neither may be negative or infinite", i + 1,
+                               scenario.topology.LinkName(fault.link), rate, fault.at.count()));
+    }
+  }
+  return Ok();
+}
+
+Status CheckFlow(const Topology& topology, const ScenarioFlow& flow) {
+  for (const NodeId end : {flow.from, flow.to}) {
+    if (!end.valid() || end.index() >= topology.nodes().size()) {
+      return Wrong(fmt::format("node {}, must be one of the topology's {}", end.value(), topology.nodes().size()));
+    }
+    const Node& node = topology.node(end);
+    if (node.kind != NodeKind::kHost && node.kind != NodeKind::kGpu) {
+      return Wrong(fmt::format("node \"{}\" is no host and no GPU", node.name));
+    }
+  }
+  if (flow.from == flow.to) return Wrong(fmt::format("from \"{}\" to itself", topology.node(flow.from).name));
+  if (flow.bytes.count() <= 0) return Wrong(fmt::format("{} bytes, must be positive", flow.bytes.count()));
+  return Ok();
+}
+
+Status CheckJob(const Scenario& scenario, const ScenarioJob& job) {
+  if (!(job.gpus > 0) || !std::isfinite(job.gpus)) return Wrong(fmt::format("{} GPUs, must be positive", job.gpus));
+  if (!Finite(job.compute)) return Wrong(fmt::format("compute {} s, must not be negative", job.compute.count()));
+  if (!Finite(job.release) || job.release > job.compute) {
+    return Wrong(fmt::format("release {} s, must be 0 to its compute of {} s", job.release.count(),
+                             job.compute.count()));
+  }
+  if (!Finite(job.arrival) || job.arrival >= scenario.duration) {
+    return Wrong(fmt::format("arrival {} s, must be 0 to below the duration of {} s", job.arrival.count(),
+                             scenario.duration.count()));
+  }
+  if (job.iterations < 0) return Wrong(fmt::format("{} iterations, must not be negative", job.iterations));
+  if (job.flows.empty() && job.compute.count() == 0) return Wrong("neither computes nor sends");
+  Bytes left = kMostJobBytes;
+  for (size_t f = 0; f < job.flows.size(); ++f) {
+    const Status checked = CheckFlow(scenario.topology, job.flows[f]);
+    if (!checked) return Fail(checked.error().WithContext(fmt::format("flow {}", f + 1)));
+    if (job.flows[f].bytes > left) {
+      return Wrong(fmt::format("flow {}: {} bytes, all flows of a job together must be at most {}", f + 1,
+                               job.flows[f].bytes.count(), kMostJobBytes.count()));
+    }
+    left -= job.flows[f].bytes;
+  }
+  return Ok();
+}
+
+/// FNV-1a. Source: Fowler, Noll and Vo, IETF draft-eastlake-fnv.
+uint64_t KeyOf(const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+class Preparer {
+ public:
+  explicit Preparer(const Scenario& scenario) : scenario_(scenario) {}
+
+  Result<PreparedScenario> Run() {
+    PreparedScenario made;
+    Topology topology = scenario_.topology;
+    for (const Link& link : topology.links()) made.best_capacity.push_back(link.capacity);
+    for (const ScenarioFault& fault : scenario_.faults) {
+      BitsPerSecond& best = made.best_capacity[fault.link.index()];
+      best = std::max(best, fault.capacity);
+    }
+    for (size_t l = 0; l < made.best_capacity.size(); ++l) {
+      topology.SetHealth(LinkId(static_cast<int32_t>(l)), LinkHealth::kUp);
+      topology.SetCapacity(LinkId(static_cast<int32_t>(l)), made.best_capacity[l]);
+    }
+    std::set<std::string> names;
+    for (const ScenarioJob& job : scenario_.jobs) {
+      if (!names.insert(job.name).second) return Wrong(fmt::format("job \"{}\" appears twice", job.name));
+      Status checked = CheckJob(scenario_, job);
+      Result<PreparedJob> prepared = checked ? PrepareJob(job, topology, made.best_capacity)
+                                             : Result<PreparedJob>(Fail(checked.error()));
+      if (!prepared) return Fail(prepared.error().WithContext(fmt::format("job \"{}\"", job.name)));
+      made.jobs.push_back(std::move(*prepared));
+    }
+    return made;
+  }
+
+ private:
+  Result<std::vector<CandidatePath>> PathsBetween(NodeId from, NodeId to, std::span<const BitsPerSecond> capacity) {
+    const auto [at, added] = paths_.try_emplace({from.value(), to.value()});
+    if (!added) return at->second;
+    for (auto& links : scenario_.topology.ShortestPaths(from, to)) at->second.push_back({std::move(links)});
+    const auto alive = [&](const CandidatePath& path) {
+      return std::all_of(path.links.begin(), path.links.end(),
+                         [&](LinkId link) { return capacity[link.index()].value() > 0; });
+    };
+    if (at->second.empty() || std::none_of(at->second.begin(), at->second.end(), alive)) {
+      return Wrong(fmt::format("from \"{}\" to \"{}\": {}", scenario_.topology.node(from).name,
+                               scenario_.topology.node(to).name,
+                               at->second.empty() ? "no path" : "no path that ever has capacity on all of its links"));
+    }
+    return at->second;
+  }
+
+  Result<PreparedJob> PrepareJob(const ScenarioJob& job, const Topology& topology,
+                                 const std::vector<BitsPerSecond>& capacity) {
+    PreparedJob made{.key = KeyOf(job.name)};
+    made.routable = {.gpus = job.gpus, .compute = job.compute, .release = job.release};
+    for (size_t f = 0; f < job.flows.size(); ++f) {
+      Result<std::vector<CandidatePath>> paths = PathsBetween(job.flows[f].from, job.flows[f].to, capacity);
+      if (!paths) return Fail(paths.error().WithContext(fmt::format("flow {}", f + 1)));
+      made.routable.flows.push_back({job.flows[f].bytes, std::move(*paths)});
+    }
+    const int64_t evaluations = job.flows.size() <= kMostFlowsMoved ? kAloneEvaluations : 0;
+    const JobPathPlan plan = PlanJobPaths(topology, {made.routable}, {.evaluations = evaluations});
+    made.alone = IterationAlone(capacity, OnPaths(made.routable, plan.paths[0]));
+    return made;
+  }
+
+  const Scenario& scenario_;
+  std::map<std::pair<int32_t, int32_t>, std::vector<CandidatePath>> paths_;
+};
+
+}  // namespace
+
+Result<PreparedScenario> Prepare(const Scenario& scenario) {
+  const std::string context = fmt::format("scenario \"{}\"", scenario.name);
+  const Status checked = CheckScenario(scenario);
+  if (!checked) return Fail(checked.error().WithContext(context));
+  Result<PreparedScenario> prepared = Preparer(scenario).Run();
+  if (!prepared) return Fail(prepared.error().WithContext(context));
+  return prepared;
+}
+
+std::vector<size_t> UsablePaths(const RoutableFlow& flow, std::span<const BitsPerSecond> capacity) {
+  std::vector<size_t> usable, all;
+  for (size_t p = 0; p < flow.paths.size(); ++p) {
+    const std::vector<LinkId>& links = flow.paths[p].links;
+    all.push_back(p);
+    if (std::all_of(links.begin(), links.end(), [&](LinkId l) { return capacity[l.index()].value() > 0; })) {
+      usable.push_back(p);
+    }
+  }
+  return usable.empty() ? all : usable;
+}
+
+std::vector<PeriodicJob> OnPaths(const Situation& situation, const JobPaths& paths) {
+  std::vector<PeriodicJob> jobs;
+  for (size_t j = 0; j < paths.size(); ++j) jobs.push_back(OnPaths(situation.jobs[j], paths[j]));
+  return jobs;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,167 @@
+// What-if: a cluster, the jobs that come and go on it, the links that fail, and what a policy makes of all that.
+//
+// Every job computes, then (from its release on) sends its bytes in lock step over one path per flow, and starts over
+// when both are done; links are shared fairly inside a class and strictly between classes (flows/periodic.h has the
+// model). A policy decides paths, classes and time shifts. It is asked again whenever a job arrives or leaves and
+// whenever a link changes, as the controller would be.
+//
+//   Scenario scenario{.name = "two jobs", .topology = LeafSpine(2, 2, 2, GigabitsPerSecond(50)), .jobs = {...}};
+//   const Result<SimulationReport> report = Simulate(scenario, SimulationPolicy::kWeft, {});
+//
+// Leaves out: latency, the order of transfers inside one iteration, and the time that a policy takes to decide.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/result.h"
+#include "common/units.h"
+#include "planner/fabric/topology.h"
+
+namespace weft::planner {
+
+/// One iteration's bytes between two hosts or GPUs. A flow takes one path.
+struct ScenarioFlow {
+  NodeId from, to;
+  Bytes bytes;
+};
+
+/// What the flows of one job may carry together in an iteration, so that sums of them stay exact.
+inline constexpr Bytes kMostJobBytes{int64_t{1} << 62};
+
+/// A training job. Iterations last max(compute, release + communication).
+struct ScenarioJob {
+  std::string name;
+  double gpus = 1;                  ///< its weight in the cluster's GPU use
+  Seconds compute{0};               ///< per iteration
+  Seconds release{0};               ///< when in the iteration communication may start; `compute`: nothing overlaps
+  Seconds arrival{0};
+  int64_t iterations = 0;           ///< after which it leaves; 0: runs to the end
+  std::vector<ScenarioFlow> flows;
+};
+
+/// From `at` on, the link (one direction) gives `capacity`; 0: it is down. A later fault of the same link replaces
+/// it.
+struct ScenarioFault {
+  Seconds at{0};
+  LinkId link;
+  BitsPerSecond capacity;
+};
+
+struct Scenario {
+  std::string name;
+  Topology topology;
+  std::vector<ScenarioJob> jobs;
+  std::vector<ScenarioFault> faults;
+  int32_t classes = 8;              ///< priority classes that the fabric has
+  uint64_t seed = 1;                ///< of hashes and samples
+  int32_t draws = 1;                ///< hash seeds that kEcmp is averaged over
+  Seconds duration{0};
+};
+
+enum class SimulationPolicy : uint8_t {
+  kEcmp,       ///< a hash picks every path; one class
+  kWeft,       ///< paths, classes and shifts together, chosen by simulation
+  kCrux,       ///< paths and priorities by GPU intensity (SIGCOMM'24)
+  kCassini,    ///< hashed paths, time shifts (NSDI'24)
+  kSincronia,  ///< hashed paths, coflow order (SIGCOMM'18)
+  kOptimal,    ///< enumeration of paths × classes: small cases only
+};
+
+/// "ecmp", "weft", "crux", "cassini", "sincronia", "optimal".
+std::string_view PolicyName(SimulationPolicy policy);
+std::optional<SimulationPolicy> ParsePolicy(std::string_view name);
+
+/// What kWeft weighs.
+enum class SimulationObjective : uint8_t {
+  kBalanced,   ///< GPU use, mean and 99th-percentile slow-down, none given up for another without good reason
+  kGpuUse,     ///< GPU use alone: jobs of little weight may be held back for long, as Crux accepts
+};
+
+/// Of kWeft, per decision, unless told otherwise: plans that it simulates, and events of all of them together.
+inline constexpr int64_t kDefaultEvaluations = 12'000, kDefaultWork = 20'000'000;
+
+/// Lines of SimulationReport::decisions at most.
+inline constexpr size_t kMostDecisionLines = 2000;
+
+struct SimulationOptions {
+  bool trace = false;               ///< fill link_samples and phases
+  /// Plans that kWeft's search simulates at most, each time that it decides; kOptimal enumerates 10 times as many cases.
+  int64_t evaluations = kDefaultEvaluations;
+  /// Simulated events that kWeft's search may spend, each time that it decides, what the other policies would do
+  /// included; 10⁷ are about a second. Where they are few for so many jobs, plans are judged by fewer iterations, but
+  /// not by less than a tenth of the usual 20. The guard comes on top.
+  int64_t work = kDefaultWork;
+  SimulationObjective objective = SimulationObjective::kBalanced;
+};
+
+/// From `at` on, the link carries `rate`, until its next sample.
+struct LinkSample {
+  LinkId link;
+  Seconds at{0};
+  BitsPerSecond rate;
+};
+
+enum class PhaseKind : uint8_t {
+  kWaiting,    ///< held back by its time shift
+  kComputing,  ///< before its release, or after it has sent
+  kSending,    ///< from release to the last byte, whether or not it computes as well
+};
+
+struct JobPhase {
+  size_t job = 0;                   ///< index in Scenario::jobs
+  int64_t iteration = 0;            ///< from 0
+  PhaseKind kind = PhaseKind::kComputing;
+  Seconds begin{0}, end{0};
+};
+
+struct SimulatedJob {
+  std::string name;
+  /// Mean over the iterations that it finished; infinite where it finished none in twice its time alone.
+  Seconds iteration{0};
+  /// iteration with the network to itself, on its best paths, every link at the best capacity that it ever has
+  Seconds alone{0};
+  Seconds bound{0};                 ///< no policy is faster, whatever the others do: compute and cuts
+  Seconds p99_iteration{0};
+  int64_t iterations_done = 0;
+  double slowdown = 1;              ///< iteration / alone
+};
+
+struct SimulatedLink {
+  LinkId link;
+  double utilisation = 0;           ///< bytes carried / what it could have carried over the duration
+};
+
+struct SimulationReport {
+  std::vector<SimulatedJob> jobs;   ///< in the order of the scenario
+  std::vector<SimulatedLink> links; ///< those that carried bytes, ascending
+  double mean_slowdown = 1;         ///< over jobs that finished an iteration or should have
+  double p99_slowdown = 1;          ///< over all iterations of all jobs
+  double gpu_utilisation = 0;       ///< computing in whole iterations / present, over GPUs and time, 0 … 1
+  double bound_gpu_utilisation = 0; ///< no policy reaches more in the steady state between two events
+  double bound_mean_slowdown = 1;   ///< likewise, no policy stays below
+  double bound_gap = 0;             ///< (bound - reached) / bound, of GPU utilisation
+  int64_t events = 0;               ///< phases that ended, in the run that is reported
+  int64_t evaluations = 0;          ///< plans simulated by the policy to decide
+  bool complete = true;             ///< no search of the policy was cut short by its budget
+  /// what the policy decided and why: paths, classes, shifts; of a long list the middle is left out, and one line
+  /// says how much of it
+  std::vector<std::string> decisions;
+  /// ascending in time; if asked for. Of the first draw where draws are averaged
+  std::vector<LinkSample> link_samples;
+  std::vector<JobPhase> phases;     ///< in order of their end; if asked for
+};
+
+/// Runs `scenario` under `policy`. A function: same input, same answer, byte for byte.
+/// Errors: kInvalidArgument names the job, flow, fault or field, its value and what was expected (no jobs, a duration
+/// that is not positive, release after compute, two ends without a path, a node or link that does not exist …);
+/// kResourceExhausted for kOptimal where there are too many cases, with their number.
+[[nodiscard]] Result<SimulationReport> Simulate(const Scenario& scenario, SimulationPolicy policy,
+                                                const SimulationOptions& options = {});
+
+}  // namespace weft::planner

@@ -1,0 +1,42 @@
+// What Weft's policy puts its plans together from, besides the parts of the other policies.
+// Internal to planner/jobs.
+#pragma once
+
+#include <vector>
+
+#include "planner/jobs/simulate/situation.h"
+
+namespace weft::planner {
+
+/// Balanced by mean load: path_choice.h's greedy choice and local search, whole flows.
+JobPaths BalancedPaths(const Situation& situation);
+
+/// Balanced by what holds a job while it sends: a flow's cost on a link is the time that its own job's bytes take
+/// there, over what the others leave in the mean. From `start`, flow by flow, a few rounds. Complexity: O(rounds ·
+/// paths · hops).
+JobPaths SelfAwarePaths(const Situation& situation, JobPaths start);
+
+/// The paths in use, those of `fallback` for jobs that have just arrived.
+JobPaths PresentPaths(const Situation& situation, const JobPaths& fallback);
+
+/// How InterleavingGates() goes about it.
+struct InterleaveOptions {
+  double stretch = 1;      ///< of the common periods: room for what does not fit
+  bool loops = false;      ///< links that close loops of the affinity graph count as well
+  bool alike = false;      ///< only jobs of almost one period are shifted against each other, all others are left open
+};
+
+/// Gates for jobs that can collide: periods of a group stretched to fill one circle (so that what interleaves goes on
+/// interleaving), at least so long that its busiest link could carry all of them; shifts by PlanTimeShifts()
+/// over the links that are overloaded most. Open gates for all others, and where a group is too large to be shifted.
+std::vector<Gate> InterleavingGates(const Situation& situation, const std::vector<PeriodicJob>& jobs,
+                                    const InterleaveOptions& options = {});
+
+/// Classes by any value: the jobs of the largest value first, compressed exactly with these values as weights.
+std::vector<int32_t> ClassesBy(const Situation& situation, const std::vector<PeriodicJob>& jobs,
+                               const std::vector<double>& value);
+
+/// Groups of jobs that links tie together on which they can collide; ascending, single jobs left out.
+std::vector<std::vector<size_t>> CollidingGroups(const Situation& situation, const std::vector<PeriodicJob>& jobs);
+
+}  // namespace weft::planner

@@ -1,0 +1,204 @@
+#include "planner/parallelism/calibrated_hardware.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace weft::planner {
+namespace {
+
+// Multiprocessors by device. Source: NVIDIA's architecture papers of Volta, Ampere, Hopper, Ada and Blackwell; of parts
+// with fewer enabled than the chip has, the enabled ones.
+struct Processors {
+  std::string_view device;
+  std::string_view family;
+  double count;
+};
+constexpr std::array kProcessors = {
+    Processors{"v100", "v100", 80},      Processors{"a100", "a100", 108},       Processors{"h100-pcie", "h100", 114},
+    Processors{"h100-96", "h100.96", 132}, Processors{"h100", "h100", 132},     Processors{"h800", "h100", 132},       Processors{"h200", "h100", 132},
+    Processors{"gb200", "blackwell", 148}, Processors{"b200", "blackwell", 148}, Processors{"gb300", "blackwell.ultra", 148},
+    Processors{"b300", "blackwell.ultra", 148}, Processors{"l40s", "l40s", 142},      Processors{"p40", "p40", 30},
+    Processors{"cpu", "cpu", 1},
+};
+
+const Processors* FindProcessors(std::string_view device) {
+  for (const Processors& entry : kProcessors) {
+    if (device.substr(0, entry.device.size()) == entry.device) return &entry;
+  }
+  return nullptr;
+}
+
+struct Tile {
+  double m, n, efficiency;  // efficiency: of the largest tile's rate per multiprocessor
+};
+constexpr std::array kTiles = {Tile{256, 128, 1.0}, Tile{128, 256, 1.0}, Tile{128, 128, 0.88}, Tile{256, 64, 0.75},
+                               Tile{64, 256, 0.75}, Tile{128, 64, 0.62}, Tile{64, 128, 0.62},  Tile{64, 64, 0.45}};
+
+/// Instructions want operands in steps of 16 bytes; off that grid they load element by element.
+double Alignment(double extent) {
+  const auto whole = static_cast<int64_t>(extent);
+  if (whole % 64 == 0) return 1;
+  if (whole % 8 == 0) return 0.93;
+  return 0.12;
+}
+
+struct Reach {
+  double inside;   // ranks of the group in one node
+  double outside;  // nodes
+};
+Reach ReachOf(const CalibratedHardware& hardware, const Group& group) {
+  const int64_t per_node = std::max<int64_t>(1, hardware.gpus_per_node / std::max<int64_t>(1, group.stride));
+  const int64_t inside = std::min(group.size, per_node);
+  return {static_cast<double>(inside), std::ceil(static_cast<double>(group.size) / static_cast<double>(inside))};
+}
+
+/// Rate at which one rank of a ring over all of the group sends.
+double RingRate(const CalibratedHardware& hardware, const Reach& reach) {
+  if (reach.outside <= 1) return hardware.intra_rate;
+  const double out = hardware.nic_rate * reach.inside;
+  return reach.inside > 1 ? std::min(hardware.intra_rate, out) : out;
+}
+
+/// Latency of a ring that passes through every rank, node after node.
+double Steps(const CalibratedHardware& hardware, const Reach& reach) {
+  return reach.outside * (reach.inside - 1) * hardware.intra_latency + (reach.outside - 1) * hardware.nic_latency;
+}
+
+/// Latency of a double tree between nodes over chains inside them.
+double TreeSteps(const CalibratedHardware& hardware, const Reach& reach) {
+  return (reach.inside - 1) * hardware.intra_latency + std::ceil(std::log2(reach.outside)) * hardware.nic_latency;
+}
+
+}  // namespace
+
+std::string_view DeviceFamily(std::string_view device) {
+  const Processors* entry = FindProcessors(device);
+  return entry == nullptr ? "other" : entry->family;
+}
+
+double GemmTime(const CalibratedHardware& hardware, double rate, const GemmShape& shape, double bytes, double out_bytes) {
+  const double aligned = Alignment(shape.k) * Alignment(shape.n);
+  double least = 1e300;
+  for (const Tile& tile : kTiles) {
+    const double tiles = std::ceil(shape.m / tile.m) * std::ceil(shape.n / tile.n) * shape.count;
+    const double waves = tiles / hardware.processors;
+    const double lost = (std::ceil(waves) - waves) * hardware.wave;
+    const double work = 2 * tile.m * tile.n * (shape.k + hardware.ramp_depth) / tile.efficiency;
+    least = std::min(least, (waves + lost) * work);
+  }
+  const double compute = least * hardware.processors / (rate * aligned);
+  const double traffic = shape.count * (bytes * (shape.m * shape.k + shape.k * shape.n) + out_bytes * shape.m * shape.n);
+  return std::max(compute, traffic / hardware.memory_rate) + hardware.launch;
+}
+
+double GatherTime(const CalibratedHardware& hardware, const Group& group, double bytes) {
+  if (group.size <= 1) return 0;
+  const Reach reach = ReachOf(hardware, group);
+  const double n = static_cast<double>(group.size);
+  return Steps(hardware, reach) + bytes * (n - 1) / n / RingRate(hardware, reach);
+}
+
+double AllReduceTime(const CalibratedHardware& hardware, const Group& group, double bytes) {
+  if (group.size <= 1) return 0;
+  const Reach reach = ReachOf(hardware, group);
+  const double ring = 2 * GatherTime(hardware, group, bytes);
+  if (reach.outside <= 2) return ring;
+  // A tree sends every byte up and down once, at a rate somewhat below the ring's.
+  const double tree = 2 * TreeSteps(hardware, reach) + 2 * bytes / (0.85 * RingRate(hardware, reach));
+  return std::min(ring, tree);
+}
+
+double AllToAllTime(const CalibratedHardware& hardware, const Group& group, double bytes) {
+  if (group.size <= 1) return 0;
+  const Reach reach = ReachOf(hardware, group);
+  const double n = static_cast<double>(group.size);
+  // Peers inside the node are reached by NVLink, the others by this GPU's share of the NICs; both at once.
+  const double inside = bytes * (reach.inside - 1) / n / hardware.direct_intra_rate;
+  const double outside = bytes * (n - reach.inside) / n / hardware.nic_rate;
+  // All peers are written at once; set-up grows with their number.
+  const double setup = hardware.intra_latency + (reach.outside > 1 ? hardware.nic_latency : 0) + 0.05 * hardware.intra_latency * n;
+  return setup + std::max(inside, outside);
+}
+
+double SendTime(const CalibratedHardware& hardware, int64_t stride, double bytes) {
+  if (stride < hardware.gpus_per_node) return hardware.intra_latency + bytes / hardware.direct_intra_rate;
+  return hardware.nic_latency + bytes / hardware.nic_rate;
+}
+
+Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Precision precision, const SoftwareStack& stack,
+                            const Calibration& calibration) {
+  const DeviceSpec& device = cluster.device;
+  const std::string gpu = fmt::format("gpu.{}", DeviceFamily(device.name));
+  const std::string software = fmt::format("stack.{}.{}", stack.name, DeviceFamily(device.name));
+  const char* const link = device.name.starts_with("v100") ? "link.nvlink2"
+                           : cluster.gpus_per_node > 16    ? "link.nvl72"
+                                                           : "link.nvlink";
+  const Processors* processors = FindProcessors(device.name);
+  const double peak16 = device.Peak(Precision::kBf16).value();
+  const bool narrow = precision == Precision::kFp8 || precision == Precision::kFp4;
+  const char* gemm = precision == Precision::kFp4 ? "gemm4" : precision == Precision::kFp8 ? "gemm8" : "gemm16";
+  const auto get = [&](const std::string& prefix, const char* name) { return calibration.Get(prefix, name); };
+  CalibratedHardware m;
+  m.gemm_rate = device.Peak(precision).value() * get(gpu, gemm) * get(software, "gemm");
+  m.gemm16_rate = (precision == Precision::kFp32 ? device.Peak(precision).value() : peak16) * get(gpu, "gemm16") *
+                  get(software, "gemm");
+  m.flash_rate = peak16 * get(gpu, "flash") * get(software, "flash");
+  m.processors = processors == nullptr ? 100 : processors->count;
+  m.ramp_depth = get(gpu, "ramp_depth") * (precision == Precision::kFp4 ? 4 : narrow ? 2 : 1);
+  m.wave = get(gpu, "wave");
+  m.memory_rate = device.memory_rate.bytes_per_second() * get(gpu, "memory");
+  m.launch = get(gpu, "launch");
+  m.element = StorageBytes(precision);
+  m.narrow = narrow;
+  m.gpus_per_node = cluster.gpus_per_node;
+  m.intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "efficiency");
+  m.direct_intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "direct");
+  // Fewer NICs than GPUs, 100 Gbit/s each: RoCE and Omni-Path clusters of 2021; else one InfiniBand port per GPU.
+  const double nic_gigabits = cluster.nic_rate.value() / 1e9 / static_cast<double>(cluster.gpus_per_node);
+  const char* const nic = nic_gigabits < 100 ? "link.nic.shared" : "link.nic";
+  m.nic_rate = cluster.nic_rate.bytes_per_second() / static_cast<double>(cluster.gpus_per_node) *
+               get(nic, "efficiency");
+  m.intra_latency = cluster.intra_latency.count() * get(link, "latency");
+  m.nic_latency = cluster.nic_latency.count() * get(nic, "latency");
+  m.host_per_kernel = get(software, "host_per_kernel");
+  m.moe_host = get(software, "moe_host");
+  m.elementwise = get(software, "elementwise");
+  m.tensor_hidden = get(software, "tensor_hidden");
+  m.tensor_jitter = get(software, "tensor_jitter");
+  m.expert_hidden = get(software, "expert_hidden");
+  m.adds_gradients = stack.adds_gradients;
+  m.parameter_bucket = stack.parameter_bucket;
+  m.buffers = get(software, "buffers");
+  m.interference = get(software, "interference");
+  m.fragmentation = get("memory", "fragmentation");
+  // A device that reserves nothing is a host's processor: no driver, no communicators.
+  const bool has_context = device.reserved.count() > 0;
+  m.context_bytes = has_context ? std::max(get("memory", "context"), static_cast<double>(device.reserved.count())) : 0;
+  if (!has_context) m.fragmentation = 1;
+  m.step_host = get(software, "step_host");
+  m.micro_batch_host = get(software, "micro_batch_host");
+  const double needed[] = {m.gemm_rate, m.gemm16_rate, m.flash_rate, m.memory_rate, m.intra_rate, m.direct_intra_rate,
+                           m.nic_rate};
+  for (const double rate : needed) {
+    if (!(rate > 0) || !std::isfinite(rate)) {
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("cluster {}: device {}, stack {}: a rate is {}, expected a positive number", cluster.name,
+                              device.name, stack.name, rate));
+    }
+  }
+  const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.buffers, m.intra_latency, m.nic_latency, m.host_per_kernel,
+                           m.moe_host, m.elementwise, m.tensor_hidden, m.tensor_jitter, m.expert_hidden, m.interference, m.step_host,
+                           m.micro_batch_host};
+  for (const double value : others) {
+    if (!(value >= 0)) {
+      return Fail(Code::kInvalidArgument, fmt::format("calibration: a constant of {}, {} or {} is missing", gpu, link,
+                                                      software));
+    }
+  }
+  return m;
+}
+
+}  // namespace weft::planner

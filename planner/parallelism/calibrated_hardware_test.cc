@@ -1,0 +1,207 @@
+#include "planner/parallelism/calibrated_hardware.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "planner/parallelism/data_time.h"
+#include "planner/parallelism/halo_exchange_time.h"
+#include "planner/parallelism/moe_time.h"
+#include "planner/parallelism/partition.h"
+
+namespace weft::planner {
+namespace {
+
+using testing::HasSubstr;
+
+/// 100 processors of 10 GFLOP/s, 1 TB/s of memory, nodes of 8; nothing but what a test asks for costs time.
+CalibratedHardware Simple() {
+  CalibratedHardware m;
+  m.gemm_rate = m.gemm16_rate = m.flash_rate = 1e12;
+  m.processors = 100;
+  m.wave = 1;
+  m.memory_rate = 1e12;
+  m.gpus_per_node = 8;
+  m.intra_rate = m.direct_intra_rate = 100e9;
+  m.nic_rate = 10e9;
+  m.elementwise = 1;
+  return m;
+}
+
+// 100 tiles of 256 × 128 are one wave; one more tile costs a second one.
+TEST(GemmTime, CountsWholeWavesOfTiles) {
+  const CalibratedHardware m = Simple();
+  const GemmShape one_wave{256 * 10, 128 * 10, 65536};
+  const double full = GemmTime(m, 1e12, one_wave, 2, 2);
+  EXPECT_NEAR(full, 2.0 * 2560 * 1280 * 65536 / 1e12, 1e-9);
+  const double more = GemmTime(m, 1e12, {256 * 10 + 1, 128 * 10, 65536}, 2, 2);
+  EXPECT_GT(more, full * 1.2) << "smaller tiles soften it, and pay for that";
+}
+
+TEST(GemmTime, IsBoundByMemoryWhenThin) {
+  const double bytes = 2 * (64.0 * 8192 + 8192.0 * 8192 + 64.0 * 8192);
+  EXPECT_NEAR(GemmTime(Simple(), 1e15, {64, 8192, 8192}, 2, 2), bytes / 1e12, 1e-9);
+}
+
+TEST(GemmTime, WantsExtentsInStepsOfEight) {
+  const CalibratedHardware m = Simple();
+  EXPECT_GT(GemmTime(m, 1e12, {2560, 1280, 108}, 2, 2), 5 * GemmTime(m, 1e12, {2560, 1280, 112}, 2, 2));
+}
+
+// Inside a node (n-1)/n S at NVLink's rate; over two nodes the eight ranks of a node share eight NICs.
+TEST(GatherTime, IsTheSlowestHopOfTheRing) {
+  CalibratedHardware m = Simple();
+  EXPECT_NEAR(GatherTime(m, {8, 1}, 8e9), 7.0 / 8 * 8e9 / 100e9, 1e-12);
+  EXPECT_NEAR(GatherTime(m, {16, 1}, 8e9), 15.0 / 16 * 8e9 / 80e9, 1e-12);
+  EXPECT_NEAR(GatherTime(m, {2, 8}, 8e9), 1.0 / 2 * 8e9 / 10e9, 1e-12) << "one rank per node, one NIC";
+  EXPECT_EQ(GatherTime(m, {1, 1}, 8e9), 0);
+  m.nic_latency = 1e-3;
+  m.intra_latency = 1e-4;
+  EXPECT_NEAR(GatherTime(m, {16, 1}, 0), 2 * 7e-4 + 1e-3, 1e-12);
+}
+
+TEST(AllReduceTime, TakesTheTreeWhereLatencyRules) {
+  CalibratedHardware m = Simple();
+  m.nic_latency = 1e-3;
+  EXPECT_NEAR(AllReduceTime(m, {512, 1}, 0), 2 * 6e-3, 1e-12) << "log2 of 64 nodes, up and down";
+  EXPECT_NEAR(AllReduceTime(m, {16, 1}, 8e9), 2 * GatherTime(m, {16, 1}, 8e9), 1e-12);
+}
+
+// 64 MiB held, 7/8 of it leaves.
+TEST(AllToAllTime, MovesAllButItsOwnShare) {
+  EXPECT_NEAR(AllToAllTime(Simple(), {8, 1}, 0x1p26), 56 * 0x1p20 / 100e9, 1e-12);
+  EXPECT_NEAR(AllToAllTime(Simple(), {16, 1}, 16e9), 8e9 / 10e9, 1e-12) << "half of it crosses nodes";
+}
+
+TEST(ExpectedNodes, AreHypergeometric) {
+  EXPECT_NEAR(ExpectedNodes(8, 2, 1), 1, 1e-12);
+  EXPECT_NEAR(ExpectedNodes(4, 1, 4), 1, 1e-12);
+  // Two of four experts on two nodes: both on one node with probability 2 · C(2,2)/C(4,2) = 1/3.
+  EXPECT_NEAR(ExpectedNodes(4, 2, 2), 2 - 1.0 / 3, 1e-12);
+}
+
+// 2 Φ w over d = 2 nodes' NICs by either algorithm; d - 1 of d shares to and from servers.
+TEST(DataTime, ExchangesWhatTheSchemeSends) {
+  const CalibratedHardware m = Simple();
+  const SoftwareStack stack{.name = "test"};
+  StageShape shape;
+  shape.dense_parameters = 1e9;
+  Strategy s{.dp = 16};
+  s.bucket_bytes = Bytes(int64_t{1} << 40);
+  const StateBytes state{2, 4, 12, 2, 2};
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  s.data_sync = DataSync::kParameterServer;
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 10e9, 1e-9);
+  s.data_sync = DataSync::kRing;
+  s.zero_stage = 1;
+  const DataTime sharded = ComputeDataTime(m, stack, s, state, shape);
+  EXPECT_NEAR(sharded.gradients, 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(sharded.parameters, 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(sharded.optimizer, 30e9 / 16 / 1e12, 1e-9);
+}
+
+// HSDP: gathers stay in the node, gradients cross once, an eighth of them per GPU.
+TEST(UnitTime, HybridShardingGathersInsideTheNode) {
+  const CalibratedHardware m = Simple();
+  const SoftwareStack stack{.name = "test"};
+  const StateBytes state{4, 4, 8, 2, 2};
+  Strategy s{.dp = 16, .zero_stage = 3, .shard_group = 8};
+  const UnitTime unit = ComputeUnitTime(m, stack, s, state, 1e9);
+  EXPECT_NEAR(unit.gather, 7.0 / 8 * 2e9 / 100e9, 1e-9);
+  EXPECT_NEAR(unit.scatter, 7.0 / 8 * 2e9 / 100e9 + 2 * 0.5 * 2e9 / 8 / 10e9, 1e-9);
+}
+
+// DeepSpeed's ZeRO-1 and 2 sum the bucket on all ranks (runtime/zero/stage_1_and_2.py, use_multi_rank_bucket_allreduce): both
+// ways, twice 15/16 of 2 Φ, once an iteration at stage 1 and with every micro-batch at stage 2; what is gathered after the
+// step stays 15/16.
+TEST(DataTime, DeepspeedSumsWhatItShards) {
+  const CalibratedHardware m = Simple();
+  const SoftwareStack stack = FindSoftwareStack("deepspeed").value();
+  StageShape shape;
+  shape.dense_parameters = 1e9;
+  Strategy s{.dp = 16, .zero_stage = 1};
+  s.bucket_bytes = Bytes(int64_t{1} << 40);
+  const StateBytes state{2, 2, 12, 2, 2};
+  const DataTime time = ComputeDataTime(m, stack, s, state, shape);
+  EXPECT_NEAR(time.gradients, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(time.parameters, 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  s.zero_stage = 2;
+  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 0, 1e-12);
+  s.zero_stage = 3;
+  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter, 15.0 / 16 * 2e9 / 80e9, 1e-9) << "stage 3 scatters";
+}
+
+// FSDP2 under a pipeline sums once, after the last micro-batch: nothing per unit, and all of it once.
+TEST(DataTime, Fsdp2UnderAPipelineSumsOnce) {
+  const CalibratedHardware m = Simple();
+  const SoftwareStack stack = FindSoftwareStack("torchtitan").value();
+  StageShape shape;
+  shape.dense_parameters = 1e9;
+  Strategy s{.dp = 16, .pp = 2, .zero_stage = 3, .keep_after_forward = true};
+  s.bucket_bytes = Bytes(int64_t{1} << 40);
+  const StateBytes state{4, 4, 8, 2, 4};
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 15.0 / 16 * 4e9 / 80e9, 1e-9);
+  s.pp = 1;
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 0, 1e-12) << "unit by unit, with every micro-batch";
+  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter, 15.0 / 16 * 4e9 / 80e9, 1e-9);
+}
+
+TEST(StageLayers, SpareEmbeddingAndHead) {
+  const auto all = [](int64_t layers, int64_t pp) {
+    std::vector<int64_t> stages;
+    for (int64_t i = 0; i < pp; ++i) {
+      EXPECT_EQ(StageBegin(layers, pp, i + 1) - StageBegin(layers, pp, i), StageLayers(layers, pp, i)) << layers << " " << i;
+      stages.push_back(StageLayers(layers, pp, i));
+    }
+    return stages;
+  };
+  EXPECT_THAT(all(12, 4), testing::ElementsAre(3, 3, 3, 3));
+  EXPECT_THAT(all(22, 8), testing::ElementsAre(2, 3, 3, 3, 3, 3, 3, 2));
+  EXPECT_THAT(all(61, 4), testing::ElementsAre(15, 16, 15, 15));
+  EXPECT_THAT(all(5, 1), testing::ElementsAre(5));
+}
+
+// One plane of 64 × 64 positions, 16 channels, 2 samples, 2 bytes, for a kernel of three; none without a cut.
+TEST(HaloBytes, AreThePlanesThatTheKernelNeeds) {
+  Cnn3dLayer layer{.kind = Cnn3dKind::kConvolution, .in_channels = 16, .out_channels = 32, .kernel = {3, 3, 3},
+                   .extent = {32, 64, 64}};
+  EXPECT_EQ(HaloBytes(layer, 2, 4, 2), 2.0 * 2 * 16 * 64 * 64);
+  EXPECT_EQ(HaloBytes(layer, 2, 1, 2), 0);
+  layer.kernel = {1, 1, 1};
+  EXPECT_EQ(HaloBytes(layer, 2, 4, 2), 0);
+  layer.kernel = {3, 3, 3};
+  EXPECT_EQ(CnnForwardFlops(layer), 2.0 * 16 * 32 * 27 * 32 * 64 * 64);
+}
+
+TEST(MakeCalibratedHardware, NamesAConstantThatIsMissing) {
+  const ClusterSpec cluster = FindClusterPreset("dgx-a100", 1).value();
+  const SoftwareStack stack = FindSoftwareStack("megatron-core").value();
+  const auto hardware = MakeCalibratedHardware(cluster, Precision::kBf16, stack, Calibration(std::vector<CalibrationConstant>()));
+  ASSERT_FALSE(hardware.has_value());
+  EXPECT_EQ(hardware.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(hardware.error().message(), HasSubstr("stack megatron-core"));
+}
+
+TEST(Calibration, FallsBackToTheParent) {
+  const Calibration calibration(std::vector<CalibrationConstant>{{"gpu.flash", 0.5, 0, 1, false, "s"},
+                                                                 {"gpu.h100.flash", 0.25, 0, 1, true, "s"}});
+  EXPECT_EQ(calibration.Get("gpu.h100.96", "flash"), 0.25);
+  EXPECT_EQ(calibration.Get("gpu.l40s", "flash"), 0.5);
+  EXPECT_EQ(calibration.FittedCount(), 1);
+}
+
+TEST(Calibration, KeepsConstantsInTheirRange) {
+  Calibration calibration;
+  const auto unknown = calibration.Set("gpu.z9.flash", 1);
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_EQ(unknown.error().code(), Code::kNotFound);
+  const auto outside = calibration.Set("gpu.wave", 2);
+  ASSERT_FALSE(outside.has_value());
+  EXPECT_THAT(outside.error().message(), HasSubstr("gpu.wave: 2, expected 0 to 1"));
+  ASSERT_TRUE(calibration.Set("gpu.wave", 0.25).has_value());
+  EXPECT_EQ(calibration.Get("gpu", "wave"), 0.25);
+  EXPECT_LE(Calibration().FittedCount(), 60);
+}
+
+}  // namespace
+}  // namespace weft::planner

@@ -1,0 +1,97 @@
+#include "planner/parallelism/halo_exchange_time.h"
+
+#include <algorithm>
+
+namespace weft::planner {
+namespace {
+
+double Volume(const std::array<int64_t, 3>& sizes) { return static_cast<double>(sizes[0] * sizes[1] * sizes[2]); }
+
+bool Convolves(const Cnn3dLayer& layer) {
+  return layer.kind == Cnn3dKind::kConvolution || layer.kind == Cnn3dKind::kTransposedConvolution;
+}
+
+/// Implicit matrix product of a convolution: output positions × output channels, over input channels and kernel.
+double ConvolutionTime(const CalibratedHardware& m, const Cnn3dLayer& layer, double samples, double ranks) {
+  const double positions = samples * Volume(layer.OutputExtent()) / ranks;
+  const double depth = static_cast<double>(layer.in_channels) * Volume(layer.kernel);
+  // Channels are padded to the instructions' grid by the library.
+  const double padded = std::max(64.0, depth), columns = std::max(64.0, static_cast<double>(layer.out_channels));
+  const double work = 2 * positions * padded * columns;
+  const double traffic = m.element * samples / ranks *
+                         (static_cast<double>(layer.in_channels) * Volume(layer.extent) +
+                          static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()));
+  return std::max(work / m.gemm_rate, traffic / m.memory_rate) + m.launch;
+}
+
+}  // namespace
+
+double HaloBytes(const Cnn3dLayer& layer, int64_t samples, int64_t ranks, double element) {
+  if (ranks <= 1 || !Convolves(layer)) return 0;
+  const double planes = static_cast<double>(layer.kernel[0] - 1) / 2;
+  return element * static_cast<double>(samples * layer.in_channels) * planes *
+         static_cast<double>(layer.extent[1] * layer.extent[2]);
+}
+
+double CnnForwardFlops(const Cnn3dLayer& layer) {
+  const double in = static_cast<double>(layer.in_channels), out = static_cast<double>(layer.out_channels);
+  switch (layer.kind) {
+    case Cnn3dKind::kConvolution: return 2 * in * out * Volume(layer.kernel) * Volume(layer.OutputExtent());
+    case Cnn3dKind::kTransposedConvolution: return 2 * in * out * Volume(layer.kernel) * Volume(layer.extent);
+    case Cnn3dKind::kDense: return 2 * in * Volume(layer.extent) * out;
+    case Cnn3dKind::kPooling: return in * Volume(layer.kernel) * Volume(layer.OutputExtent());
+  }
+  return 0;
+}
+
+LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, int64_t index) {
+  const Cnn3dLayer& layer = job.model.cnn_layers[static_cast<size_t>(index)];
+  const double samples = static_cast<double>(key.micro_batch), ranks = static_cast<double>(key.tp);
+  LayerTime time;
+  const double output = samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) / ranks;
+  // Normalisation and activation: read and write the output each.
+  const double stream = (layer.normalised ? 4 : 2) * m.element * output * m.elementwise / m.memory_rate + 2 * m.launch;
+  double product = 0;
+  if (Convolves(layer)) {
+    product = ConvolutionTime(m, layer, samples, ranks);
+  } else if (layer.kind == Cnn3dKind::kDense) {
+    // Cut in space the input is gathered, and every rank computes its share of the outputs.
+    product = samples * CnnForwardFlops(layer) / ranks / m.gemm_rate + m.launch;
+    const double gathered = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent);
+    time.forward.tensor += GatherTime(m, {key.tp, 1}, gathered);
+    time.backward_data.tensor += GatherTime(m, {key.tp, 1}, gathered);
+  } else {
+    product = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / ranks / m.memory_rate;
+  }
+  time.forward.compute = product + stream;
+  time.backward_data.compute = product + 2 * stream;
+  time.backward_weight.compute = layer.kind == Cnn3dKind::kPooling ? 0 : product;
+  const double halo = HaloBytes(layer, key.micro_batch, key.tp, m.element);
+  if (halo > 0) {
+    // Inner ranks send both ways at once; the interior is computed meanwhile.
+    const double travel = SendTime(m, key.tp > m.gpus_per_node ? m.gpus_per_node : 1, 2 * halo);
+    time.forward.tensor += std::max(0.0, travel - product) + m.interference * std::min(travel, product);
+    time.backward_data.tensor += std::max(0.0, travel - product) + m.interference * std::min(travel, product);
+  }
+  if (layer.normalised && key.tp > 1) {
+    const double sums = AllReduceTime(m, {key.tp, 1}, 2 * 4 * static_cast<double>(layer.out_channels));
+    time.forward.tensor += sums;
+    time.backward_data.tensor += sums;
+  }
+  return time;
+}
+
+LayerBytes HaloExchangeBytes(const JobSpec& job, const LayerKey& key, int64_t index) {
+  const Cnn3dLayer& layer = job.model.cnn_layers[static_cast<size_t>(index)];
+  const double w = StorageBytes(job.precision), samples = static_cast<double>(key.micro_batch);
+  const double input = w * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / static_cast<double>(key.tp);
+  const double output = w * samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) /
+                        static_cast<double>(key.tp);
+  LayerBytes bytes;
+  bytes.full = input;
+  bytes.none = input + 2 * HaloBytes(layer, key.micro_batch, key.tp, w) + (layer.normalised ? output : 0);
+  bytes.selective = bytes.none;
+  return bytes;
+}
+
+}  // namespace weft::planner

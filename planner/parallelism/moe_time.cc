@@ -1,0 +1,90 @@
+#include "planner/parallelism/moe_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft::planner {
+namespace {
+
+struct Routed {
+  double local_experts, copies, rows;  // per rank; rows of one expert
+};
+
+Routed RoutedOf(const JobSpec& job, const LayerKey& key) {
+  const ModelSpec& model = job.model;
+  const double tokens = static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp * key.tp);
+  const double local = static_cast<double>(model.experts) / static_cast<double>(key.ep);
+  const double copies = tokens * static_cast<double>(model.experts_per_token) * static_cast<double>(key.etp);
+  // Kernels pad each expert's rows to the instructions' grid.
+  return {local, copies, std::ceil(copies / local / 64) * 64};
+}
+
+void AddExperts(LayerTime& layer, const CalibratedHardware& m, const Routed& r, double hidden, double inner, bool gated) {
+  const double bytes = m.narrow ? 1 : m.element;
+  const double up = gated ? 2 * inner : inner;
+  const auto product = [&](double rows, double columns, double depth, double out) {
+    return GemmTime(m, m.gemm_rate, {rows, columns, depth, r.local_experts}, bytes, out);
+  };
+  layer.forward.compute += product(r.rows, up, hidden, m.element) + product(r.rows, hidden, inner, m.element);
+  layer.backward_data.compute += product(r.rows, hidden, up, m.element) + product(r.rows, inner, hidden, m.element);
+  layer.backward_weight.compute += product(hidden, up, r.rows, 8) + product(inner, hidden, r.rows, 8);
+  // Permuted in and out, activation, and the casts of narrow formats.
+  double traffic = r.copies * m.element * (2 * 2 * hidden + (gated ? 3 : 2) * inner) * m.elementwise;
+  if (m.narrow) traffic += r.copies * 4 * (hidden + inner);
+  layer.forward.compute += traffic / m.memory_rate + 10 * m.launch;
+  layer.backward_data.compute += 2 * traffic / m.memory_rate + 14 * m.launch;
+}
+
+void AddShared(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
+  const ModelSpec& model = job.model;
+  if (model.shared_experts == 0) return;
+  const double tokens = static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp);
+  const double inner = static_cast<double>(model.shared_experts * model.shared_expert_ffn_hidden) / static_cast<double>(key.tp);
+  const double hidden = static_cast<double>(model.hidden);
+  const double bytes = m.narrow ? 1 : m.element, up = model.gated_mlp ? 2 * inner : inner;
+  layer.forward.compute += GemmTime(m, m.gemm_rate, {tokens, up, hidden}, bytes, m.element) +
+                           GemmTime(m, m.gemm_rate, {tokens, hidden, inner}, bytes, m.element);
+  layer.backward_data.compute += GemmTime(m, m.gemm_rate, {tokens, hidden, up}, bytes, m.element) +
+                                 GemmTime(m, m.gemm_rate, {tokens, inner, hidden}, bytes, m.element);
+  layer.backward_weight.compute += GemmTime(m, m.gemm_rate, {hidden, up, tokens}, bytes, 8) +
+                                   GemmTime(m, m.gemm_rate, {inner, hidden, tokens}, bytes, 8);
+}
+
+}  // namespace
+
+double ExpectedNodes(double experts, double per_token, double nodes) {
+  const double elsewhere = experts - experts / nodes;
+  double none = 1;  // probability that all K lie elsewhere
+  for (double k = 0; k < per_token; ++k) none *= std::max(0.0, (elsewhere - k) / (experts - k));
+  return nodes * (1 - none);
+}
+
+void AddMoe(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
+  const ModelSpec& model = job.model;
+  const Routed routed = RoutedOf(job, key);
+  const double hidden = static_cast<double>(model.hidden);
+  const double inner = static_cast<double>(model.expert_ffn_hidden) / static_cast<double>(key.etp);
+  AddExperts(layer, m, routed, hidden, inner, model.gated_mlp);
+  AddShared(layer, job, m, key);
+  const double tokens = routed.copies / static_cast<double>(model.experts_per_token * key.etp);
+  // Router: a narrow product in fp32 and its softmax.
+  layer.forward.compute += 2 * tokens * hidden * static_cast<double>(model.experts) / m.gemm16_rate + 4 * m.launch;
+  layer.backward_data.compute += 4 * tokens * hidden * static_cast<double>(model.experts) / m.gemm16_rate + 4 * m.launch;
+  const double held = m.element * routed.copies / static_cast<double>(key.etp) * hidden;
+  double exchange = AllToAllTime(m, {key.ep, key.etp}, held);
+  const int64_t span = key.ep * key.etp;
+  if (span > m.gpus_per_node) {
+    // A token goes once to each node that needs it, then on by NVLink.
+    const double nodes = static_cast<double>(span) / static_cast<double>(m.gpus_per_node);
+    const double once = ExpectedNodes(static_cast<double>(model.experts), static_cast<double>(model.experts_per_token), nodes) /
+                        static_cast<double>(model.experts_per_token);
+    exchange *= std::min(1.0, once);
+  }
+  double etp = 0;
+  if (key.etp > 1) etp = GatherTime(m, {key.etp, 1}, held * static_cast<double>(key.etp));
+  const double exposed = (2 * exchange * (1 - m.expert_hidden) + 2 * etp);
+  layer.forward.expert += exposed;
+  layer.backward_data.expert += exposed;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,200 @@
+#include "planner/plan/model_profile.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "planner/parallelism/data_time.h"
+
+namespace weft::planner {
+namespace {
+
+/// Bytes between nodes as they add up, rank by rank.
+class NodeTraffic {
+ public:
+  explicit NodeTraffic(int64_t gpus_per_node) : gpus_per_node_(gpus_per_node) {}
+
+  void Add(int64_t from_rank, int64_t to_rank, double bytes) {
+    const int64_t from = from_rank / gpus_per_node_, to = to_rank / gpus_per_node_;
+    if (from == to) return;
+    sums_[{static_cast<int32_t>(from), static_cast<int32_t>(to)}] += bytes;
+    total_ += bytes;
+  }
+
+  std::vector<PairBytes> Pairs() const {
+    std::vector<PairBytes> pairs;
+    for (const auto& [nodes, bytes] : sums_) {
+      if (bytes >= total_ * 1e-6) pairs.push_back({nodes.first, nodes.second, Bytes(std::llround(bytes))});
+    }
+    return pairs;
+  }
+
+ private:
+  int64_t gpus_per_node_;
+  double total_ = 0;
+  std::map<std::pair<int32_t, int32_t>, double> sums_;
+};
+
+/// The stage that a rank belongs to. Ranks: tp fastest, then cp, then dp and pp in the strategy's order.
+int64_t StageOf(const Strategy& s, int64_t rank) {
+  const int64_t block = s.tp * s.cp;
+  return s.rank_order == RankOrder::kTpCpPpDp ? rank / block % s.pp : rank / (block * s.dp);
+}
+
+/// What one rank of `stage` sends for `line`, one operation.
+class LineTraffic {
+ public:
+  LineTraffic(const Strategy& strategy, const CommunicationVolume& line, int64_t stage)
+      : strategy_(strategy), line_(line), stage_(stage), ranks_(GpuCount(strategy)) {
+    const Group replicas = ReplicaGroup(strategy);
+    // Pipeline neighbours lie between replicas, but not between context neighbours: no single stride says so.
+    two_strides_ = strategy.rank_order == RankOrder::kTpCpPpDp && strategy.dp > 1 && strategy.cp > 1 &&
+                   line.group == replicas.size && line.stride == replicas.stride;
+  }
+
+  void Add(int64_t rank, double operations, NodeTraffic* traffic) const {
+    const double n = static_cast<double>(line_.group), bytes = operations * static_cast<double>(line_.bytes.count());
+    switch (line_.type) {
+      case CommunicationVolume::Type::kAllReduce: return Send(rank, Next(rank), 2 * (n - 1) / n * bytes, traffic);
+      case CommunicationVolume::Type::kAllGather:
+      case CommunicationVolume::Type::kReduceScatter: return Send(rank, Next(rank), (n - 1) / n * bytes, traffic);
+      // A pipelined chain: every rank but the last hands everything on.
+      case CommunicationVolume::Type::kBroadcast:
+      case CommunicationVolume::Type::kReduce:
+        if (Place(rank) + 1 < line_.group) Send(rank, Next(rank), bytes, traffic);
+        return;
+      case CommunicationVolume::Type::kSendReceive: return Send(rank, Next(rank), bytes, traffic);
+      case CommunicationVolume::Type::kAllToAll:
+        for (int64_t k = 0; k < line_.group; ++k) {
+          const int64_t peer = rank + (k - Place(rank)) * line_.stride;
+          if (peer != rank) Send(rank, peer, bytes / n, traffic);
+        }
+    }
+  }
+
+ private:
+  int64_t Place(int64_t rank) const { return rank / line_.stride % line_.group; }
+
+  /// The rank that comes after `rank` in its group. Groups of two are pairs of stages, named from the sender's side
+  /// where they hand on activations, from the first stage where both hold the embedding.
+  int64_t Next(int64_t rank) const {
+    if (line_.what == "activations") return Wrapped(rank, line_.stride, stage_ + 1 < strategy_.pp);
+    if (line_.what == "activation gradients") return Wrapped(rank, -line_.stride, stage_ > 0);
+    if (two_strides_) return NextReplica(rank);
+    if (line_.what == "tied embedding") return stage_ == 0 ? rank + line_.stride : rank - line_.stride;
+    const int64_t place = Place(rank);
+    return place + 1 < line_.group ? rank + line_.stride : rank - place * line_.stride;
+  }
+
+  /// Along the context ranks of one replica, then on to the next replica.
+  int64_t NextReplica(int64_t rank) const {
+    const int64_t tp = strategy_.tp, cp = strategy_.cp, block = tp * cp * strategy_.pp;
+    const int64_t context = rank / tp % cp, replica = rank / block;
+    if (context + 1 < cp) return rank + tp;
+    const int64_t first = rank - context * tp;
+    return replica + 1 < strategy_.dp ? first + block : first - replica * block;
+  }
+
+  /// The neighbouring stage; past the end of the pipeline (chunks) the one at its other end.
+  int64_t Wrapped(int64_t rank, int64_t step, bool inside) const {
+    return inside ? rank + step : rank - step * (strategy_.pp - 1);
+  }
+
+  void Send(int64_t rank, int64_t peer, double bytes, NodeTraffic* traffic) const {
+    if (peer >= 0 && peer < ranks_) traffic->Add(rank, peer, bytes);
+  }
+
+  const Strategy& strategy_;
+  const CommunicationVolume& line_;
+  int64_t stage_, ranks_;
+  bool two_strides_ = false;
+};
+
+/// What of the prediction waits for communication that leaves a node.
+Seconds ExposedBetweenNodes(const Strategy& s, const Estimate& parts, int64_t gpus_per_node) {
+  Seconds exposed{0};
+  if (s.tp > gpus_per_node) exposed += parts.tensor;
+  if (s.cp > 1 && s.tp * s.cp > gpus_per_node) exposed += parts.context;
+  if (s.ep * s.etp > gpus_per_node) exposed += parts.expert;
+  if (s.pp > 1 && GpuCount(s) > gpus_per_node) exposed += parts.pipeline;
+  const Group replicas = ReplicaGroup(s);
+  if (replicas.size > 1 && replicas.size * replicas.stride > gpus_per_node) exposed += parts.data;
+  return exposed;
+}
+
+/// Time of the bytes over the nodes' own NICs: of the node that sends or receives most.
+Seconds AloneOverNics(const std::vector<PairBytes>& pairs, int64_t nodes, BitsPerSecond nic_rate) {
+  std::vector<Bytes> out(static_cast<size_t>(nodes)), in(out);
+  for (const PairBytes& pair : pairs) {
+    out[static_cast<size_t>(pair.from)] += pair.bytes;
+    in[static_cast<size_t>(pair.to)] += pair.bytes;
+  }
+  return std::max(std::ranges::max(out), std::ranges::max(in)) / nic_rate;
+}
+
+/// What one stage sends, and what it leaves to this file: with shards smaller than all replicas (HSDP)
+/// each shard's gradients are also summed over the groups of shards, after every micro-batch as the cost model has it.
+std::vector<CommunicationVolume> LinesOf(const CostModel& model, const Strategy& s, int64_t stage) {
+  std::vector<CommunicationVolume> lines = model.CommunicationVolumes(s, stage);
+  const int64_t replicas = ReplicaGroup(s).size, shards = s.shard_group;
+  if (shards <= 0 || shards >= replicas) return lines;
+  const auto gradients = std::ranges::find(lines, "unit gradients", &CommunicationVolume::what);
+  if (gradients == lines.end()) return lines;
+  CommunicationVolume sums = *gradients;
+  sums.what = "sums over shard groups";
+  sums.type = CommunicationVolume::Type::kAllReduce;
+  sums.group = replicas / shards;
+  sums.stride = gradients->stride * shards;
+  sums.bytes = gradients->bytes / shards;
+  lines.push_back(sums);
+  return lines;
+}
+
+}  // namespace
+
+std::vector<PairBytes> StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node) {
+  NodeTraffic traffic(gpus_per_node);
+  const auto micro_batches = static_cast<double>(MicroBatches(strategy, model.job().global_batch));
+  for (int64_t stage = 0; stage < strategy.pp; ++stage) {
+    for (const CommunicationVolume& line : LinesOf(model, strategy, stage)) {
+      const double operations = line.count * (line.per_iteration ? 1 : micro_batches);
+      const LineTraffic sent(strategy, line, stage);
+      for (int64_t rank = 0; rank < GpuCount(strategy); ++rank) {
+        if (StageOf(strategy, rank) == stage) sent.Add(rank, operations, &traffic);
+      }
+    }
+  }
+  return traffic.Pairs();
+}
+
+Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& cluster, const FixedVariables& fix,
+                                        std::optional<Framework> framework) {
+  if (cluster.heterogeneous()) {
+    return Fail(Code::kInvalidArgument, "cluster of several kinds of nodes, expected one kind");
+  }
+  JobSpec whole = job;
+  whole.gpus = cluster.TotalGpus();
+  FixedVariables fixed = fix;
+  fixed.try_emplace("sharding", static_cast<int64_t>(Sharding::kUniform));  // the volumes do not know operators
+  WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fixed, .framework = framework.value_or(Framework::kAny),
+                                                             .known_programs = !framework}));
+  if (answer.plans.empty()) {
+    return ModelProfileAnswer{.profile = std::nullopt, .infeasible = std::move(answer.infeasible)};
+  }
+  ModelProfile profile{.plan = std::move(answer.plans.front())};
+  WEFT_ASSIGN_OR_RETURN(const CostModel model,
+                        CostModel::Make(whole, cluster, Calibration(), {.framework = profile.plan.framework}));
+  const Strategy& strategy = profile.plan.strategy;
+  profile.between = StrategyTraffic(model, strategy, cluster.gpus_per_node);
+  for (PairBytes& pair : profile.between) {
+    pair.bytes = Bytes(std::llround(static_cast<double>(pair.bytes.count()) / cluster.network_efficiency));
+  }
+  const Prediction& predicted = profile.plan.predicted;
+  const Seconds wire = AloneOverNics(profile.between, cluster.nodes, cluster.nic_rate);
+  const Seconds exposed = std::min(ExposedBetweenNodes(strategy, predicted.parts, cluster.gpus_per_node), wire);
+  profile.compute = predicted.iteration - exposed;
+  profile.release = std::max(Seconds(0), profile.compute - (wire - exposed));
+  return ModelProfileAnswer{.profile = std::move(profile), .infeasible = {}};
+}
+
+}  // namespace weft::planner

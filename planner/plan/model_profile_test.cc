@@ -1,0 +1,167 @@
+#include "planner/plan/model_profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "planner/workload/model_presets.h"
+
+namespace weft::planner {
+namespace {
+
+JobSpec Job(const char* model, int64_t batch, int64_t sequence) {
+  return {.name = "job", .model = FindModelPreset(model).value(), .global_batch = batch, .sequence = sequence};
+}
+
+ClusterSpec Dgx(int64_t nodes) { return FindClusterPreset("dgx-a100", nodes).value(); }
+
+JobSpec On(JobSpec job, int64_t gpus) {
+  job.gpus = gpus;
+  return job;
+}
+
+/// Bytes from each node to each other one.
+std::map<std::pair<int, int>, double> Matrix(const std::vector<PairBytes>& pairs) {
+  std::map<std::pair<int, int>, double> matrix;
+  for (const PairBytes& pair : pairs) matrix[{pair.from, pair.to}] += static_cast<double>(pair.bytes.count());
+  return matrix;
+}
+
+// Data parallel over 16 GPUs of two nodes: the ring crosses each border once, with 2 · 15/16 of the gradients.
+TEST(StrategyTraffic, RingsCrossEveryBorderOnce) {
+  const CostModel model = CostModel::Make(On(Job("gpt2", 64, 1024), 16), Dgx(2)).value();
+  const auto flat = Matrix(StrategyTraffic(model, {.dp = 16}, 8));
+  ASSERT_EQ(flat.size(), 2u);
+  double gradients = 0;
+  for (const CommunicationVolume& line : model.CommunicationVolumes({.dp = 16}, 0)) {
+    if (line.what == "gradients") gradients = line.count * static_cast<double>(line.bytes.count());
+  }
+  ASSERT_GT(gradients, 1e8);
+  EXPECT_NEAR(flat.at({0, 1}) / (2 * 15.0 / 16 * gradients), 1, 1e-5);
+  EXPECT_NEAR(flat.at({1, 0}) / flat.at({0, 1}), 1, 1e-9);
+}
+
+// One message per micro-batch and tensor rank in each direction, between neighbours only.
+TEST(StrategyTraffic, PipelinesTalkToTheirNeighbours) {
+  const CostModel model = CostModel::Make(On(Job("gpt3-175b", 64, 2048), 64), Dgx(8)).value();
+  const Strategy s{.dp = 1, .tp = 8, .pp = 8, .recompute = Recompute::kFull, .sequence_parallel = true};
+  const auto matrix = Matrix(StrategyTraffic(model, s, 8));
+  const double message = 2.0 * 2048 * 12288;  // bf16, one sequence; an eighth from each of eight ranks
+  for (int stage = 0; stage + 1 < 8; ++stage) {
+    EXPECT_NEAR(matrix.at({stage, stage + 1}) / (64 * message), 1, 1e-5) << stage;
+    EXPECT_NEAR(matrix.at({stage + 1, stage}) / (64 * message), 1, 1e-5) << stage;
+  }
+  for (const auto& [pair, bytes] : matrix) {
+    const bool ends = pair == std::pair(0, 7) || pair == std::pair(7, 0);  // the tied embedding's gradient
+    EXPECT_TRUE(ends || std::abs(pair.first - pair.second) == 1) << pair.first << " " << pair.second;
+  }
+}
+
+// Each of 16 ranks holds S and sends S/8 to each of its eight experts' ranks. On nodes of four these are two nodes: 4 ·
+// 4 pairs of ranks. On nodes of eight they are one node, and what crosses are gradients: one ring of all, eight rings
+// of two.
+TEST(StrategyTraffic, ExpertsExchangeWhereTheirGroupsEnd) {
+  const CostModel model = CostModel::Make(On(Job("mixtral-8x7b", 16, 4096), 16), Dgx(2)).value();
+  const Strategy s{.dp = 16, .ep = 8};
+  double exchanged = 0, dense = 0, expert = 0;
+  for (const CommunicationVolume& line : model.CommunicationVolumes(s, 0)) {
+    const double bytes = line.count * static_cast<double>(line.bytes.count());
+    if (line.what == "expert dispatch and combine") exchanged += 16 * bytes / 8;
+    if (line.what == "gradients") dense += 2 * 15.0 / 16 * bytes;
+    if (line.what == "expert gradients") expert += 8 * 2 * 1.0 / 2 * bytes;
+  }
+  ASSERT_GT(exchanged, 0);
+  ASSERT_GT(expert, 0);
+  EXPECT_NEAR(Matrix(StrategyTraffic(model, s, 4)).at({0, 1}) / (exchanged + dense), 1, 1e-5);
+  EXPECT_NEAR(Matrix(StrategyTraffic(model, s, 8)).at({0, 1}) / (expert + dense), 1, 1e-5);
+}
+
+// tp = 2, cp = 2, pp = 4 fill two nodes of eight; the next replica lies two nodes on. Each node has two tensor ranks of
+// two stages: four rings over 2 · 4 ranks that leave it once.
+TEST(StrategyTraffic, ReplicasBehindThePipelineAreWholePipelinesApart) {
+  const CostModel model = CostModel::Make(On(Job("llama3-8b", 64, 2048), 64), Dgx(8)).value();
+  const Strategy s{.dp = 4, .tp = 2, .pp = 4, .cp = 2, .rank_order = RankOrder::kTpCpPpDp};
+  ASSERT_EQ(model.WhyIllegal(s), std::nullopt);
+  double gradients = 0;  // of stages 1 and 2, on one rank: the middle ones are alike
+  for (const CommunicationVolume& line : model.CommunicationVolumes(s, 1)) {
+    if (line.what == "gradients") gradients = static_cast<double>(line.bytes.count());
+  }
+  const auto matrix = Matrix(StrategyTraffic(model, s, 8));
+  const auto ring = [&](int from) { return matrix.at({from, (from + 2) % 8}); };
+  EXPECT_NEAR(ring(0), ring(2), 1);
+  EXPECT_NEAR(ring(6), ring(2), 1);
+  // Stages 0 and 3 have the embedding or the head besides.
+  EXPECT_GT(ring(0), 4 * 2 * 7.0 / 8 * gradients);
+  EXPECT_LT(ring(0), 2 * 4 * 2 * 7.0 / 8 * gradients);
+}
+
+// Shards stay inside a node of eight; each rank's eighth of the gradients goes round a ring of eight nodes, and eight
+// ranks of a node do so at once: 2 · 7/8 of all sharded gradients over each border.
+TEST(StrategyTraffic, ShardGroupsSumTheirGradientsOverNodes) {
+  const CostModel model = CostModel::Make(On(Job("llama3-8b", 64, 2048), 64), Dgx(8)).value();
+  const Strategy s{.dp = 64, .zero_stage = 3, .shard_group = 8};
+  ASSERT_EQ(model.WhyIllegal(s), std::nullopt);
+  double gradients = 0;
+  for (const CommunicationVolume& line : model.CommunicationVolumes(s, 0)) {
+    if (line.what == "unit gradients") gradients = line.count * static_cast<double>(line.bytes.count());
+  }
+  ASSERT_GT(gradients, 0);
+  const auto matrix = Matrix(StrategyTraffic(model, s, 8));
+  EXPECT_EQ(matrix.size(), 8u);
+  EXPECT_NEAR(matrix.at({0, 1}) / (2 * 7.0 / 8 * gradients), 1, 1e-4);
+  EXPECT_NEAR(matrix.at({7, 0}) / matrix.at({0, 1}), 1, 1e-9);
+}
+
+// compute + what is exposed of C is the prediction, so that the job alone iterates as planned.
+TEST(ProfileModel, AloneTheJobIteratesAsPredicted) {
+  for (const char* name : {"gpt2-xl", "llama3-8b"}) {
+    const ClusterSpec cluster = Dgx(4);
+    const ModelProfileAnswer answer = ProfileModel(Job(name, 256, 1024), cluster).value();
+    ASSERT_TRUE(answer.profile) << name;
+    const ModelProfile& profile = *answer.profile;
+    ASSERT_FALSE(profile.between.empty()) << name;
+    double out = 0;
+    for (const PairBytes& pair : profile.between) out = std::max(out, static_cast<double>(pair.bytes.count()));
+    ASSERT_GT(out, 0);
+    EXPECT_LE(profile.release, profile.compute);
+    EXPECT_GT(profile.compute.count(), 0);
+    std::map<int, double> sent;
+    for (const PairBytes& pair : profile.between) sent[pair.from] += static_cast<double>(pair.bytes.count());
+    double most = 0;
+    for (const auto& [node, bytes] : sent) most = std::max(most, bytes);
+    const Seconds wire{most * 8 / cluster.nic_rate.value()};
+    const Seconds alone = std::max(profile.compute, profile.release + wire);
+    EXPECT_NEAR(alone / profile.plan.predicted.iteration, 1, 0.01) << name;
+  }
+}
+
+TEST(ProfileModel, OneNodeSendsNothing) {
+  const ModelProfileAnswer answer = ProfileModel(Job("gpt2", 64, 1024), Dgx(1)).value();
+  ASSERT_TRUE(answer.profile);
+  EXPECT_TRUE(answer.profile->between.empty());
+  EXPECT_EQ(answer.profile->compute, answer.profile->plan.predicted.iteration);
+}
+
+TEST(ProfileModel, SaysWhyNothingFits) {
+  const ModelProfileAnswer answer = ProfileModel(Job("gpt3-175b", 8, 2048), Dgx(1)).value();
+  EXPECT_FALSE(answer.profile);
+  ASSERT_FALSE(answer.infeasible.empty());
+  const Result<ModelProfileAnswer> mixed =
+      ProfileModel(Job("gpt2", 8, 1024),
+                   MakeCluster("mixed", {Dgx(1).Groups()[0], FindClusterPreset("dgx-v100", 1)->Groups()[0]}, 0.9));
+  ASSERT_FALSE(mixed);
+  EXPECT_EQ(mixed.error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(mixed.error().message(), ::testing::HasSubstr("several kinds of nodes"));
+}
+
+TEST(ProfileModel, KeepsWhatIsFixed) {
+  const ModelProfileAnswer answer =
+      ProfileModel(Job("llama3-8b", 64, 1024), Dgx(2), ParseFixed("tp=8,pp=2,dp=1").value()).value();
+  ASSERT_TRUE(answer.profile);
+  EXPECT_EQ(answer.profile->plan.strategy.pp, 2);
+  EXPECT_EQ(Matrix(answer.profile->between).size(), 2u);
+}
+
+}  // namespace
+}  // namespace weft::planner

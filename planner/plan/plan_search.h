@@ -1,0 +1,71 @@
+// What PlanSearch holds: cost model, space and search, or an answer that needed no search. Internal to planner.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "planner/plan/group_plan.h"
+#include "planner/planner.h"
+#include "planner/search/branch_and_bound.h"
+
+namespace weft::planner {
+
+/// Errors: kInvalidArgument for a job or cluster that makes no sense (names the field, its value and what was expected).
+[[nodiscard]] Status CheckJob(const JobSpec& job, const ClusterSpec& cluster);
+
+/// Tokens and FLOP/s that an iteration of this time comes to, into `predicted`.
+void FillRates(const CostModel& model, Seconds iteration, Prediction& predicted);
+
+class PlanSearch::Impl {
+ public:
+  explicit Impl(const PlanOptions& options) : options_(options) {}
+  /// Requires: a job, a cluster and options that PlanSearch::Make() has checked.
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> Make(const JobSpec& job, const ClusterSpec& cluster,
+                                                          const PlanOptions& options);
+
+  /// The answer is known.
+  void Answered(PlanAnswer answer) { answer_ = std::move(answer); }
+  /// A search is to be made; strategies that take longer than `most` seconds are of no interest.
+  void Begin(CostModel model, double most = std::numeric_limits<double>::infinity());
+  /// One of several programs, of which the fastest plan is wanted.
+  void AddProgram(std::unique_ptr<Impl> program) { programs_.push_back(std::move(program)); }
+  void SetProblem(const JobSpec& job, const ClusterSpec& cluster);
+  /// The search over everything that is legal, beside those of the programs. Requires: SetProblem().
+  [[nodiscard]] Status AddWholeSpace();
+  /// A plan that treats the cluster's groups differently competes with those that treat them alike.
+  void Compete(GroupPlan plan) { groups_ = std::move(plan); }
+
+  void Work(const std::stop_token& stop);
+  PlanProgress Progress() const;
+  PlanAnswer Finish();
+
+ private:
+  using Search = BranchAndBound<StrategySpace>;
+  void FillPlans(PlanAnswer& answer, CostModel::Scratch& scratch) const;
+  JobPlan MakePlan(const Search::Found& found, CostModel::Scratch& scratch) const;
+
+  void AddGroups(PlanAnswer& answer) const;
+
+  /// Of several programs' answers: program_choice.cc.
+  PlanAnswer FastestProgram();
+  void SayOthers(const std::vector<PlanAnswer>& answers, size_t best, PlanAnswer& answer) const;
+  void SayWholeSpace(PlanAnswer& answer) const;
+  void Advise(PlanAnswer& answer) const;
+  std::optional<JobPlan> FasterThan(const JobSpec& job, Framework rules, Framework prices, double most) const;
+  std::optional<JobPlan> FasterWithPrograms(const JobSpec& job, Framework framework, double most) const;
+
+  PlanOptions options_;
+  JobSpec job_;
+  ClusterSpec cluster_;
+  std::vector<std::unique_ptr<Impl>> programs_;
+  std::unique_ptr<Impl> whole_;
+  std::optional<GroupPlan> groups_;
+  std::optional<PlanAnswer> answer_;
+  std::optional<CostModel> model_;
+  std::optional<StrategySpace> space_;
+  std::optional<Search> search_;
+};
+
+}  // namespace weft::planner

@@ -1,0 +1,352 @@
+#include "planner/plan/reasons.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "common/parse_units.h"
+
+namespace weft::planner {
+namespace {
+
+std::string Gibibytes(Bytes amount) {
+  return fmt::format("{:.1f} GiB", static_cast<double>(amount.count()) / static_cast<double>(int64_t{1} << 30));
+}
+
+struct Part {
+  const char* name;
+  Seconds Estimate::* time;
+};
+constexpr std::array kParts = {Part{"compute", &Estimate::compute},
+                               Part{"exposed tensor-parallel communication", &Estimate::tensor},
+                               Part{"exposed context-parallel communication", &Estimate::context},
+                               Part{"exposed expert-parallel communication", &Estimate::expert},
+                               Part{"exposed gradient and parameter exchange", &Estimate::data},
+                               Part{"pipeline messages", &Estimate::pipeline},
+                               Part{"bubble", &Estimate::bubble},
+                               Part{"optimizer", &Estimate::optimizer},
+                               Part{"host overhead", &Estimate::overhead}};
+
+/// "0.80 s more bubble, 0.10 s more compute": the two largest increases.
+std::string Increases(const Estimate& from, const Estimate& to) {
+  std::array<std::pair<double, const char*>, kParts.size()> increases;
+  for (size_t i = 0; i < kParts.size(); ++i) {
+    increases[i] = {(to.*kParts[i].time - from.*kParts[i].time).count(), kParts[i].name};
+  }
+  std::stable_sort(increases.begin(), increases.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text;
+  for (size_t i = 0; i < 2; ++i) {
+    if (increases[i].first <= 0 || (i == 1 && increases[i].first < 0.2 * increases[0].first)) break;
+    text += fmt::format(", {} more {}", FormatDuration(Seconds(increases[i].first)), increases[i].second);
+  }
+  return text;
+}
+
+std::string MemoryParts(const MemoryUse& memory) {
+  return fmt::format("parameters {}, gradients {}, optimizer {}, activations {}, buffers {}, fragmentation {}, context and "
+                     "communicators {}",
+                     Gibibytes(memory.parameters), Gibibytes(memory.gradients), Gibibytes(memory.optimizer),
+                     Gibibytes(memory.activations), Gibibytes(memory.transient), Gibibytes(memory.fragmentation),
+                     Gibibytes(memory.context));
+}
+
+std::string Print(const char* name, const Strategy& s) {
+  const StrategyVariable* variable = FindStrategyVariable(name);
+  return fmt::format("{}={}", name, variable->print(variable->get(s)));
+}
+
+}  // namespace
+
+std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
+  const Strategy& s = plan.strategy;
+  const Estimate& e = plan.predicted.parts;
+  const JobSpec& job = model_.job();
+  std::vector<std::string> why;
+  why.push_back(fmt::format("dp={} x tp={} x pp={} x cp={}: all {} GPUs; a replica takes {} of {} sequences in {} "
+                            "micro-batch{} of {}", s.dp, s.tp, s.pp, s.cp, job.gpus, job.global_batch / s.dp,
+                            job.global_batch, MicroBatches(s, job.global_batch),
+                            MicroBatches(s, job.global_batch) == 1 ? "" : "es", s.micro_batch));
+  const DeviceSpec& device = model_.cluster().device;
+  why.push_back(fmt::format("memory: {} of {} ({:.0f} %) on stage {} of {}, the fullest: {}", Gibibytes(e.memory.total()),
+                            Gibibytes(device.memory), 100 * (e.memory.total() / device.memory), e.worst_stage + 1, s.pp,
+                            MemoryParts(e.memory)));
+  why.push_back(fmt::format("risk: of {} published settings {:.0f} % needed so much more than predicted that they would not fit "
+                            "here; predictions up to {} are taken", MemoryErrors().size(),
+                            100 * (1 - FitProbability(device, e.memory.total())), Gibibytes(model_.usable_memory())));
+  std::string time = "time:";
+  for (const Part& part : kParts) {
+    const Seconds spent = e.*part.time;
+    if (spent / e.iteration < 0.001) continue;
+    time += fmt::format("{} {} {} ({:.1f} %)", time.back() == ':' ? "" : ",", part.name, FormatDuration(spent),
+                        100 * (spent / e.iteration));
+  }
+  why.push_back(time);
+  if (const FrameworkDescription& program = Describe(space_.framework()); program.runs()) {
+    why.push_back(fmt::format("runs on: {}", FrameworkTitle(space_.framework())));
+  } else {
+    std::string runs;
+    const bool split = CountOperators(plan.operators).split > 0;
+    for (const Framework framework : KnownFrameworks()) {
+      if (split || WhyCannotRun(framework, {job, model_.cluster(), s})) continue;
+      runs += fmt::format("{}{}", runs.empty() ? "" : ", ", FrameworkTitle(framework));
+    }
+    why.push_back(runs.empty() ? "runs on: no program of docs/frameworks.md; without --framework the answer is one that a program runs"
+                               : "runs on: " + runs);
+  }
+  return why;
+}
+
+std::vector<std::string> Reasons::Operators(const JobPlan& best) const {
+  if (best.operators.empty()) return {};
+  const OperatorCount count = CountOperators(best.operators);
+  std::vector<std::string> lines = {fmt::format(
+      "operators (attention, MLP, embedding, head): of {}, {} replicated, {} kept after the forward pass, {} sharded, {} "
+      "in slices",
+      count.total(), count.replicated, count.kept, count.sharded, count.split)};
+  std::optional<Estimate> least;
+  Strategy fastest;
+  for (int64_t stage = 0; stage <= 3; ++stage) {
+    for (const bool keep : {false, true}) {
+      Strategy other = best.strategy;
+      other.sharding = Sharding::kUniform;
+      other.zero_stage = stage;
+      other.keep_after_forward = keep;
+      if (stage == 0) other.shard_group = 0;
+      if ((keep && stage != 3) || !model_.IsLegal(other) || !space_.Runs(other)) continue;
+      const Estimate e = model_.Evaluate(other, scratch_);
+      if (!e.fits || (least && e.iteration >= least->iteration)) continue;
+      least = e;
+      fastest = other;
+    }
+  }
+  if (!least) {
+    lines.push_back("sharding=osdp: with these degrees no uniform sharding fits");
+    return lines;
+  }
+  const Seconds gain = least->iteration - best.predicted.parts.iteration;
+  lines.push_back(fmt::format("sharding=osdp: {} ({:.1f} %) faster than {}{}, the fastest uniform sharding that fits",
+                              FormatDuration(gain), 100 * (gain / least->iteration), Print("zero_stage", fastest),
+                              fastest.keep_after_forward ? " keep_after_forward=true" : ""));
+  return lines;
+}
+
+std::string Reasons::Against(const std::string& what, const Strategy& other, const Estimate& best) const {
+  const Estimate e = model_.Evaluate(other, scratch_);
+  if (!e.fits) {
+    return fmt::format("{}: does not fit, {} of {}", what, Gibibytes(e.memory.total()),
+                       Gibibytes(model_.usable_memory()));
+  }
+  const Seconds more = e.iteration - best.iteration;
+  if (more.count() <= 0) return fmt::format("{}: as fast", what);
+  return fmt::format("{}: +{} ({:+.1f} %){}", what, FormatDuration(more), 100 * (more / best.iteration),
+                     Increases(best, e));
+}
+
+std::string Reasons::WhyRunnerUp(const JobPlan& best, const Strategy& other) const {
+  return Against("runner-up " + DescribeStrategy(other), other, best.predicted.parts);
+}
+
+std::string Reasons::WhyLater(const JobPlan& plan, const JobPlan& best) const {
+  return Against("against the best", plan.strategy, best.predicted.parts);
+}
+
+void Reasons::AddNeighbour(const std::string& what, const Strategy& other, const JobPlan& best,
+                           std::vector<std::string>& lines) const {
+  if (other == best.strategy || !model_.IsLegal(other) || !space_.Contains(other)) return;
+  lines.push_back("not " + Against(what, other, best.predicted.parts));
+}
+
+void Reasons::AddDegrees(const JobPlan& best, std::vector<std::string>& lines) const {
+  const Strategy& s = best.strategy;
+  const int64_t node = model_.cluster().gpus_per_node;
+  struct Degree {
+    const char* name;
+    int64_t Strategy::* value;
+  };
+  for (const Degree& degree : {Degree{"tp", &Strategy::tp}, Degree{"pp", &Strategy::pp}, Degree{"cp", &Strategy::cp}}) {
+    for (const bool up : {false, true}) {
+      Strategy other = s;
+      if (up ? other.dp % 2 != 0 : other.*degree.value % 2 != 0) continue;
+      other.*degree.value = up ? other.*degree.value * 2 : other.*degree.value / 2;
+      other.dp = up ? other.dp / 2 : other.dp * 2;
+      other.sequence_parallel = other.tp > 1 && (s.sequence_parallel || s.tp == 1);
+      if (other.pp == 1 || s.pp == 1) other.schedule = ScheduleKind::k1F1B;
+      if (other.pp == 1 || s.pp == 1) other.vpp = 1;
+      const bool uniform = other.sharding == Sharding::kUniform;
+      if (other.zero_stage == 3 && uniform) other.keep_after_forward = other.keep_after_forward || other.pp > 1;
+      other.shard_group = 0;
+      const bool crosses = degree.value == &Strategy::tp && up && other.tp > node && s.tp <= node;
+      AddNeighbour(Print(degree.name, other) + (crosses ? " crosses the node" : ""), other, best, lines);
+    }
+  }
+}
+
+std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
+  std::vector<std::string> lines;
+  const Strategy& s = best.strategy;
+  const auto add = [&](const std::string& what, const Strategy& other) { AddNeighbour(what, other, best, lines); };
+  AddDegrees(best, lines);
+  for (const int64_t micro_batch : {s.micro_batch / 2, s.micro_batch * 2}) {
+    Strategy other = s;
+    other.micro_batch = micro_batch;
+    if (micro_batch > 0) add(Print("micro_batch", other), other);
+  }
+  for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    Strategy other = s;
+    other.recompute = kind;
+    other.recompute_layers = -1;
+    add(Print("recompute", other), other);
+  }
+  for (int64_t stage = 0; stage <= 3; ++stage) {
+    Strategy other = s;
+    other.zero_stage = stage;
+    other.shard_group = 0;
+    other.keep_after_forward = stage == 3 && s.pp > 1;
+    other.sharding = Sharding::kUniform;
+    const bool same = stage == s.zero_stage && s.sharding == Sharding::kUniform;
+    if (!same && s.dp * s.cp > 1) add(Print("zero_stage", other), other);
+  }
+  Strategy operators = s;
+  operators.zero_stage = 3;
+  operators.keep_after_forward = false;
+  operators.sharding = Sharding::kOperator;
+  add(Print("sharding", operators), operators);
+  for (const ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kZbH1, ScheduleKind::kInterleaved}) {
+    Strategy other = s;
+    other.schedule = kind;
+    other.vpp = kind == ScheduleKind::kInterleaved ? 2 : 1;
+    if (s.pp > 1 && kind != s.schedule) add(Print("schedule", other), other);
+  }
+  Strategy alone;
+  alone.dp = model_.job().gpus;
+  if (GpuCount(s) != s.dp && model_.IsLegal(alone) && space_.Contains(alone)) add("dp only", alone);
+  return lines;
+}
+
+std::string Reasons::Simulated(const JobPlan& best, std::span<const Strategy> close) const {
+  if (best.strategy.pp == 1) return "";
+  const Seconds own = model_.EvaluateSimulated(best.strategy, scratch_).iteration;
+  std::string text = fmt::format("simulated stage by stage: {} ({:+.1f} % against the closed form)", FormatDuration(own),
+                                 100 * (own / best.predicted.iteration - 1));
+  const Strategy* ahead = nullptr;
+  Seconds least = own * (1 - 1e-3);  // less is no difference
+  for (const Strategy& other : close) {
+    const Seconds time = model_.EvaluateSimulated(other, scratch_).iteration;
+    if (time >= least) continue;
+    least = time;
+    ahead = &other;
+  }
+  if (ahead == nullptr) return text + "; no close plan comes out ahead";
+  return text + fmt::format("; {} comes out ahead: {}", DescribeStrategy(*ahead), FormatDuration(least));
+}
+
+std::string Reasons::Proof(const PlanAnswer& answer) const {
+  if (!answer.complete) {
+    return fmt::format("not proved: the search was stopped; nothing can be below {}",
+                       FormatDuration(answer.plans.front().lower_bound));
+  }
+  // How many were priced is not said: it changes with the threads' turns, and the same question shall have one answer.
+  return fmt::format(
+      "proved of the model's formulas, which err (docs/fidelity.md): none of {} legal strategies{} is predicted faster; without "
+      "bubble, recomputation and exposed exchange it would be {}",
+      answer.strategies, space_.framework() == Framework::kAny ? "" : fmt::format(" of {}", FrameworkTitle(space_.framework())),
+      FormatDuration(answer.ideal));
+}
+
+namespace {
+
+/// How many roots a space has for `gpus` of the same job with `fixed`.
+bool AnyLegal(const CostModel& model, int64_t gpus, const PlanOptions& options, std::set<Strategy>* roots = nullptr) {
+  JobSpec job = model.job();
+  job.gpus = gpus;
+  const Result<CostModel> other =
+      CostModel::Make(job, model.cluster(), Calibration(), {.framework = options.framework, .risk = options.risk});
+  if (!other) return false;
+  const StrategySpace space(*other, {.fixed = options.fix, .framework = options.framework});
+  std::vector<StrategySpace::Node> nodes;
+  space.Roots(nodes);
+  for (const auto& node : nodes) {
+    if (roots != nullptr) roots->insert(node.strategy);
+  }
+  return !nodes.empty();
+}
+
+/// "tp=3 is fixed: with the rest as it is, the nearest legal value is 2".
+void NearestFixed(const CostModel& model, const PlanOptions& options, std::vector<std::string>& lines) {
+  for (const auto& [name, value] : options.fix) {
+    PlanOptions freed = options;
+    freed.fix.erase(name);
+    std::set<Strategy> roots;
+    if (!AnyLegal(model, model.job().gpus, freed, &roots)) continue;
+    const StrategyVariable* variable = FindStrategyVariable(name);
+    std::set<int64_t> values;
+    for (const Strategy& root : roots) values.insert(variable->get(root));
+    const auto nearest = std::min_element(values.begin(), values.end(), [&, wanted = value](int64_t a, int64_t b) {
+      return std::abs(a - wanted) < std::abs(b - wanted);
+    });
+    const bool of_root = values.size() > 1 || *values.begin() != value;
+    lines.push_back(of_root && *nearest != value
+                        ? fmt::format("{}={} leaves no legal strategy; the nearest legal choice is {}={}", name,
+                                      variable->print(value), name, variable->print(*nearest))
+                        : fmt::format("{}={} leaves no legal strategy; without it there are some", name,
+                                      variable->print(value)));
+  }
+}
+
+void NearestGpus(const CostModel& model, const PlanOptions& options, std::vector<std::string>& lines) {
+  const int64_t gpus = model.job().gpus, all = model.cluster().TotalGpus();
+  for (int64_t off = 1; off <= 256; ++off) {
+    for (const int64_t other : {gpus - off, gpus + off}) {
+      if (other < 1 || other > all || !AnyLegal(model, other, options)) continue;
+      lines.push_back(fmt::format("gpus={} with {} sequences leaves no legal strategy; the nearest legal choice is "
+                                  "--gpus {}", gpus, model.job().global_batch, other));
+      return;
+    }
+  }
+  lines.push_back(
+      fmt::format("gpus={} with {} sequences leaves no legal strategy, nor does any number within 256 of it", gpus,
+                  model.job().global_batch));
+}
+
+}  // namespace
+
+std::vector<std::string> WhyNothingFits(const CostModel& model, const StrategySpace& space, const PlanOptions& options,
+                                        CostModel::Scratch& scratch) {
+  std::vector<std::string> lines;
+  if (auto why = WhyNeverRuns(space.framework(), model.job(), model.cluster())) {
+    return {fmt::format("does not run there: {}", *why)};
+  }
+  const std::optional<Strategy> leanest = space.Leanest(scratch);
+  if (!leanest) {
+    NearestFixed(model, options, lines);
+    if (lines.empty()) NearestGpus(model, options, lines);
+    return lines;
+  }
+  MemoryUse memory;
+  model.Fits(*leanest, scratch, &memory);
+  lines.push_back(fmt::format("memory: the leanest strategy, {}, is predicted to need {}, and at most {} of {} with {} keep the "
+                              "risk of running out of memory: {}",
+                              DescribeStrategy(*leanest), Gibibytes(memory.total()), Gibibytes(model.usable_memory()),
+                              model.cluster().device.name, Gibibytes(model.cluster().device.memory), MemoryParts(memory)));
+  // What more GPUs of the same kind would do, where state is what fills the memory.
+  const Bytes state = memory.parameters + memory.gradients + memory.optimizer;
+  const Bytes rest = memory.total() - state;
+  if (rest < model.usable_memory() && state.count() > 0) {
+    const double factor =
+        static_cast<double>(state.count()) / static_cast<double>((model.usable_memory() - rest).count());
+    const auto needed = static_cast<int64_t>(std::ceil(factor * static_cast<double>(model.job().gpus)));
+    lines.push_back(fmt::format("sharded over about {} GPUs in place of {} its state would fit", needed,
+                                model.job().gpus));
+  } else {
+    lines.push_back(
+        "activations alone do not fit: a shorter sequence, more tensor or context parallelism, or GPUs with "
+        "more memory do");
+  }
+  return lines;
+}
+
+}  // namespace weft::planner

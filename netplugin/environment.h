@@ -36,6 +36,8 @@ inline constexpr EnvironmentVariable kEnvironmentVariables[] = {
     {"WEFT_FABRIC", "", "what the network gives: bandwidth:SHARE,latency_us:TIME, the same on all ranks"},
     {"WEFT_NCCL_DEFAULTS", "", "NCCL_NAME=VALUE;... for what the user leaves unset, by the environment plugin"},
     {"WEFT_PROFILE", "off", "off, collectives, steps or kernels: what the profiler face records without an agent"},
+    {"WEFT_RDMA_FAILOVER", "1", "1: a flow whose port is down moves to another port of the host; 0: it waits"},
+    {"WEFT_RDMA_FAILBACK_S", "5", "for how long a port must be up again before flows return to it, 0 to 86400"},
     {"WEFT_STALL_SECONDS", "60", "a connection that stands still for so long is reported, 1 to 86400; 0: never"},
     {"WEFT_STALL_ACTION", "report", "report, error (its requests fail) or abort (the process ends)"},
     {"WEFT_STALL_ACTION_SECONDS", "600", "when the action is taken, at least WEFT_STALL_SECONDS, 1 to 86400"},

@@ -17,6 +17,7 @@ uint32_t Generation(uint64_t life) { return static_cast<uint32_t>(life >> 32); }
 
 void Reset(Event* event) {
   event->slot = nullptr;
+  event->context.store(0, std::memory_order_relaxed);
   event->parent = event->start_ns = 0;
   event->operation = abi::Operation::kPointToPoint;
   event->sequence = event->bytes = 0;

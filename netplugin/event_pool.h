@@ -25,6 +25,7 @@ struct Event {
   std::atomic<uint32_t> next{0};  // in the free list: index + 1
   EventKind kind = EventKind::kOperation;
   abi::CommunicatorSlot* slot = nullptr;  // of the context that started it
+  std::atomic<uint32_t> context{0};       // number of the context that started it; 0: not said yet
   uint64_t parent = 0;                    // handle
   uint64_t start_ns = 0;
 

@@ -73,6 +73,10 @@ TEST_F(EnvironmentTest, EveryVariableAndDefaultIsInTheDocumentation) {
     const std::string row = std::string("| `").append(variable.name).append("` | ").append(variable.standard);
     EXPECT_NE(text.find(row), std::string::npos) << row;
   }
+  const size_t begin = text.find("\n## Environment\n"), end = text.find("\n## ", begin + 1);
+  size_t rows = 0;
+  for (size_t at = text.find("\n| `", begin); at < end; at = text.find("\n| `", at + 1)) ++rows;
+  EXPECT_EQ(rows, std::size(kEnvironmentVariables)) << "rows of the documentation that kEnvironmentVariables lacks";
 }
 
 TEST(Devices, FilterSpeaksNcclsSyntax) {

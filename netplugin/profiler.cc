@@ -7,6 +7,9 @@
 #include <iterator>
 #include <memory>
 #include <string_view>
+#include <vector>
+
+#include "netplugin/log.h"
 
 namespace weft::net {
 namespace {
@@ -112,8 +115,8 @@ Profiler::Context* Profiler::Open(const CommunicatorIdentity& identity, int* mas
 }
 
 Profiler::Context* Profiler::OpenNext(int* mask) {
-  auto context = std::make_unique<Context>(this, nullptr);
   const std::lock_guard lock(mutex_);
+  auto context = std::make_unique<Context>(this, nullptr, ++opened_);
   ++contexts_;
   mask_ = mask;
   SetLevel(level_);
@@ -130,11 +133,16 @@ Profiler::Context* Profiler::OpenUnnamed(int* mask) {
 }
 
 void Profiler::Name(Context& context, const CommunicatorIdentity& identity) {
-  if (context.slot.load(std::memory_order_acquire) != nullptr) return;
+  if (context.slot.load(std::memory_order_acquire) != nullptr || context.refused.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(mutex_);
   if (context.slot.load(std::memory_order_relaxed) != nullptr) return;
   abi::CommunicatorSlot* slot = observer_.Open(identity);
-  if (slot == nullptr) return;
+  if (slot == nullptr) {
+    context.refused.store(true, std::memory_order_relaxed);
+    Log(nccl::kLogWarn, "profiler: communicator %s is not followed: this process has %u already",
+        identity.name != nullptr && *identity.name != 0 ? identity.name : "without a name", abi::kMaxCommunicators);
+    return;
+  }
   open_.push_back(slot);
   slot->profile.store(static_cast<uint32_t>(level_), std::memory_order_relaxed);
   context.slot.store(slot, std::memory_order_release);
@@ -145,6 +153,7 @@ void Profiler::Close(Context* context) {
   abi::CommunicatorSlot* slot = owned->slot.load(std::memory_order_acquire);
   const std::lock_guard lock(mutex_);
   std::erase(open_, slot);
+  closed_.push_back({.context = owned->number});
   if (--contexts_ == 0) mask_ = nullptr;
   // Its events hold the slot's address, which stays mapped; what is still alive counts into a closed slot or its next
   // owner's, which the agent's differences bear.
@@ -191,6 +200,7 @@ uint64_t Profiler::StartOperation(const Context& context, const EventStart& star
     return 0;
   }
   event->slot = slot;
+  event->context.store(context.number, std::memory_order_relaxed);
   event->start_ns = now;
   event->operation = start.operation;
   event->sequence = sequence;
@@ -205,12 +215,12 @@ uint64_t Profiler::StartChild(const Context& context, const EventStart& start, E
   // With PXN the operation belongs to another process, and its handle to that process's pool.
   static const int own_pid = getpid();
   const bool foreign = kind == EventKind::kProxyOp && start.pid != own_pid;
+  if (kind == EventKind::kProxyOp && !foreign) {
+    const Event* operation = pool_.Find(start.parent);
+    if (operation && IsCollNet(operation->algorithm)) return 0;  // NCCL never ends it: the collective would be open for ever
+  }
   Event* parent = foreign ? nullptr : pool_.AddChild(start.parent);
   if (!parent && kind != EventKind::kProxyOp) return 0;
-  if (parent && kind == EventKind::kProxyOp && IsCollNet(parent->algorithm)) {
-    EventPool::RemoveChild(parent);  // NCCL never ends it, and the collective would be open for ever
-    return 0;
-  }
   Event* event = pool_.Take(kind);
   if (!event) {
     if (parent) EventPool::RemoveChild(parent);
@@ -218,6 +228,7 @@ uint64_t Profiler::StartChild(const Context& context, const EventStart& start, E
     return 0;
   }
   event->slot = context.slot.load(std::memory_order_relaxed);
+  event->context.store(context.number, std::memory_order_relaxed);
   event->start_ns = event->since_ns = now;
   event->parent = parent ? start.parent : 0;
   event->peer = start.peer;
@@ -296,6 +307,7 @@ void Profiler::Sweep(const Tick& tick) {
   // Also without a context: the next one then starts at the right level.
   const abi::ProfileLevel level = fixed_ ? own_ : LevelAt(policies_.current()->table(), own_, tick.now);
   if (level != level_) SetLevel(level);
+  GiveUpAbandoned(tick.now);
   const uint32_t used = pool_.used();
   for (uint32_t i = 0; i < used; ++i) {
     Event& event = pool_.at(i);
@@ -305,6 +317,25 @@ void Profiler::Sweep(const Tick& tick) {
     if (!pool_.End(&event)) continue;  // not stopped, not an operation, or a child lives
     Finish(&event);
     pool_.Give(&event);
+  }
+}
+
+void Profiler::GiveUpAbandoned(uint64_t now) {
+  std::vector<uint32_t> due;
+  std::erase_if(closed_, [&](Closed& closed) {
+    if (closed.seen_ns == 0) closed.seen_ns = now;
+    if (now - closed.seen_ns < kAbandonedNs) return false;
+    due.push_back(closed.context);
+    return true;
+  });
+  if (due.empty()) return;
+  const uint32_t used = pool_.used();
+  for (uint32_t i = 0; i < used; ++i) {
+    Event& event = pool_.at(i);
+    const uint64_t handle = pool_.Handle(&event);  // before the number: if the slot changes hands in between, EndNow() refuses
+    const uint32_t context = event.context.load(std::memory_order_relaxed);
+    if (pool_.Find(handle) == nullptr || std::find(due.begin(), due.end(), context) == due.end()) continue;
+    if (pool_.EndNow(handle, &event)) pool_.Give(&event);
   }
 }
 

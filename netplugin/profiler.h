@@ -54,6 +54,8 @@ class Profiler final : public BackgroundTask {
  public:
   static constexpr uint64_t kQuietNs = 20'000'000;
   static constexpr uint64_t kAloneNs = 1'000'000'000;
+  /// So long after its communicator was closed an event that was never stopped is given up: NCCL stops none of an aborted one.
+  static constexpr uint64_t kAbandonedNs = 60'000'000'000;
 
   /// `own`: the level without an agent. All outlive the profiler.
   Profiler(Observer& observer, const PolicyStore& policies, abi::ProfileLevel own)
@@ -64,6 +66,8 @@ class Profiler final : public BackgroundTask {
     Profiler* profiler;
     /// nullptr: all slots are taken, or the communicator is not named yet.
     std::atomic<abi::CommunicatorSlot*> slot;
+    const uint32_t number;              ///< of this process's contexts, from 1
+    std::atomic<bool> refused{false};   ///< no slot was free for it
   };
 
   /// `mask` is NCCL's and outlives every context. Threads: any.
@@ -92,6 +96,7 @@ class Profiler final : public BackgroundTask {
   void StopKernel(Event* event, uint64_t now);
   void EndChild(Event* event, uint64_t handle, uint64_t now);
   void Finish(Event* event);
+  void GiveUpAbandoned(uint64_t now);
   void SetLevel(abi::ProfileLevel level);
 
   Observer& observer_;
@@ -105,6 +110,12 @@ class Profiler final : public BackgroundTask {
   bool fixed_ = false;  // a version below 4 is in use
   abi::ProfileLevel level_;
   std::vector<abi::CommunicatorSlot*> open_;
+  uint32_t opened_ = 0;
+  struct Closed {
+    uint32_t context = 0;
+    uint64_t seen_ns = 0;  // by the background thread; 0: not yet
+  };
+  std::vector<Closed> closed_;  // of the last kAbandonedNs
 };
 
 /// The faces, for the tables of profiler_v1.cc to profiler_v6.cc.

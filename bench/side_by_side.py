@@ -157,7 +157,6 @@ def run_rounds(options):
             out.write(json.dumps({"place": options.place, "nccl": nccl.version, "cases": measured}) + "\n")
             out.flush()
             print(f"round {number}: {time.monotonic() - begin:.0f} s", file=sys.stderr)
-    nccl_run.clean_up()
 
 
 def bytes_of(text):
@@ -183,8 +182,8 @@ def interval(values):
 
 def ratio_text(rounds, peer, ours):
     paired = [cell[peer] / cell[ours] for cell in rounds if peer in cell and ours in cell]
-    if len(paired) < 2:
-        return "", len(paired)
+    if len(paired) < 6:  # below six values no interval holds 95 %
+        return f"{statistics.median(paired):.2f}" if paired else "", len(paired)
     low, high = interval(paired)
     text = f"{statistics.median(paired):.2f} ({low:.2f} to {high:.2f})"
     return (f"**{text}**" if high < 1 else text), len(paired)

@@ -55,6 +55,22 @@ int Contribution(NcclOp op, int rank, uint64_t position, uint64_t call) {
   return 1 + (op == NcclOp::kProd ? value & 1 : value);
 }
 
+bool IsExact(NcclOp op, NcclType type, size_t ranks) {
+  constexpr std::array<size_t, 10> kBits = {7, 8, 31, 32, 63, 64, 11, 24, 53, 8};  // of a whole number that it holds
+  constexpr std::array<size_t, 10> kMostTwos = {62, 62, 62, 62, 62, 62, 15, 127, 1023, 127};  // 2^n that it holds; integers: modulo
+  const auto index = static_cast<size_t>(type);
+  const size_t bits = kBits[index];
+  const bool fits = bits >= 53 || ranks * 8 <= (size_t{1} << bits) - (IsInteger(type) ? 1 : 0);
+  switch (op) {
+    case NcclOp::kSum: return IsInteger(type) || fits;
+    case NcclOp::kAvg: return fits && (IsInteger(type) || std::has_single_bit(ranks));
+    case NcclOp::kProd: return ranks <= kMostTwos[index];
+    case NcclOp::kMax:
+    case NcclOp::kMin: break;
+  }
+  return true;
+}
+
 uint64_t Encode(NcclType type, double value) {
   switch (type) {
     case NcclType::kFloat16: return HalfBits(value);

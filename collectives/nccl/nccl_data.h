@@ -26,9 +26,13 @@ std::optional<NcclOp> ParseNcclOp(std::string_view text);
 /// slice or line that went astray lies a multiple of it away.
 inline constexpr size_t kContributionPeriod = 65521;
 
-/// A small whole number that a rank contributes at a position of a call: 1 to 8, for products 1 or 2, so that what up to 8
-/// ranks make of them is exact in every type, whatever the order.
+/// A small whole number that a rank contributes at a position of a call: 1 to 8, for products 1 or 2, so that
+/// what a few ranks make of them is exact.
 int Contribution(NcclOp op, int rank, uint64_t position, uint64_t call);
+
+/// Whether what `ranks` contributions make is exact in `type` whatever the order, as NCCL computes it: averages of floats are sums
+/// of contributions over `ranks`, integers' averages sums in the type itself.
+bool IsExact(NcclOp op, NcclType type, size_t ranks);
 
 /// `value` in the bits of `type`, in the lowest bytes; integers modulo their size. Requires: a float holds it exactly.
 uint64_t Encode(NcclType type, double value);

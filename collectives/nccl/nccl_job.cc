@@ -151,9 +151,10 @@ class Job {
 
   /// Of the larger buffer: a multiple of the group's size where it is cut between ranks, at least one each.
   size_t Elements(const NcclStep& step) const {
-    const auto ranks = static_cast<size_t>(members_.at(step.group).size());
+    const bool cut = step.call == NcclCall::kAllGather || step.call == NcclCall::kReduceScatter || step.call == NcclCall::kAllToAll;
+    const size_t parts = cut ? static_cast<size_t>(members_.at(step.group).size()) : 1;
     const size_t elements = static_cast<size_t>(step.bytes.count()) / SizeOf(options_.type);
-    return std::max(elements / ranks, size_t{1}) * ranks;
+    return std::max(elements / parts, size_t{1}) * parts;
   }
 
   /// By the number alone, so that all ranks do the same. The first is left out: it opens connections.
@@ -330,23 +331,8 @@ class Job {
   Status Wait() {
     const double until = Now() + options_.timeout.count();
     for (const auto& [group, member] : members_) {
-      for (int64_t turn = 0;; ++turn) {
-        const int state = nccl_.cuda_stream_query(member.stream);
-        if (state == kCudaSuccess) break;
-        if (state != kCudaNotReady) return nccl_.CheckCuda(state, "cudaStreamQuery");
-        int error = kNcclSuccess;
-        WEFT_RETURN_IF_ERROR(nccl_.Check(nccl_.async_error(member.comm, &error), "ncclCommGetAsyncError", member.comm));
-        WEFT_RETURN_IF_ERROR(nccl_.Check(error, "a collective failed", member.comm));
-        if (Now() > until) {
-          return Fail(Code::kDeadlineExceeded, fmt::format("rank {}: a collective of {} ranks has not ended within {}",
-                                                           options_.rank.value(), member.size(), FormatDuration(options_.timeout)));
-        }
-        if (turn < 200) {
-          std::this_thread::yield();
-        } else {
-          std::this_thread::sleep_for(std::chrono::microseconds(50));
-        }
-      }
+      WEFT_RETURN_IF_ERROR(WaitForStream(nccl_, member.comm, member.stream, Seconds(until - Now()),
+                                         fmt::format("rank {}: a collective of {} ranks", options_.rank.value(), member.size())));
     }
     return Ok();
   }
@@ -385,7 +371,9 @@ Status RunNcclJob(const NcclJobOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const auto bootstrap,
                         Bootstrap::Join({.rank = options.rank, .world = options.world, .address = options.rendezvous,
                                          .timeout = options.timeout, .listener = -1}));
-  return Job(options, *nccl, *bootstrap).Run();
+  const Status done = Job(options, *nccl, *bootstrap).Run();
+  if (!done) bootstrap->ReportFailure(done.error());  // so that the others say why it ended
+  return done;
 }
 
 }  // namespace weft::collectives

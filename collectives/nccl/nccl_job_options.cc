@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <exception>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "collectives/nccl/nccl_data.h"
 #include "collectives/nccl/nccl_job.h"
 #include "common/parse_units.h"
 
@@ -19,6 +19,39 @@ std::optional<NcclGroup> ParseGroup(const std::string& text) {
       {"world", NcclGroup::kWorld}, {"tp", NcclGroup::kTensor}, {"dp", NcclGroup::kData}, {"pp", NcclGroup::kPipeline}};
   const auto* found = std::find_if(std::begin(kGroups), std::end(kGroups), [&](const auto& group) { return text == group.first; });
   return found == std::end(kGroups) ? std::nullopt : std::optional(found->second);
+}
+
+/// All of `text` is a whole number.
+template <class Number>
+bool IsNumber(const std::string& text, Number& number) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end;
+}
+
+const char* NameOf(NcclGroup group) {
+  constexpr const char* kNames[] = {"world", "tp", "dp", "pp"};
+  return kNames[static_cast<size_t>(group)];
+}
+
+bool Uses(const NcclJobOptions& options, NcclGroup group) {
+  return std::any_of(options.steps.begin(), options.steps.end(),
+                     [&](const NcclStep& step) { return step.call != NcclCall::kCompute && step.group == group; });
+}
+
+/// Results are compared to the last bit, so every sum must be exact, whatever its order.
+Status CheckReductions(const NcclJobOptions& options) {
+  for (const NcclStep& step : options.steps) {
+    const bool reduces = step.call == NcclCall::kAllReduce || step.call == NcclCall::kReduceScatter || step.call == NcclCall::kReduce;
+    if (!reduces || !options.check) continue;
+    const size_t ranks = RanksOfGroups(step.group, options.world, options.tensor, options.pipeline).front().size();
+    if (!IsExact(options.op, options.type, ranks)) {
+      return Fail(Code::kInvalidArgument, fmt::format("--op and --type: over the {} ranks of {} not every result is exact; expected fewer "
+                                                      "ranks, a power of two for avg, another type, or --no-check",
+                                                      ranks, NameOf(step.group)));
+    }
+  }
+  return Ok();
 }
 
 }  // namespace
@@ -51,9 +84,7 @@ Result<NcclStep> ParseNcclStep(const std::string& text) {
   if (found_call == std::end(kCalls)) return wrong(fmt::format("no call \"{}\"", call));
   const size_t times = value.rfind('x');
   if (times != std::string::npos) {
-    const char* const end = value.data() + value.size();
-    const auto [stop, error] = std::from_chars(value.data() + times + 1, end, step.calls);
-    if (error != std::errc() || stop != end || step.calls < 1) return wrong("no number of calls after x");
+    if (!IsNumber(value.substr(times + 1), step.calls) || step.calls < 1) return wrong("no number of calls after x");
     step.timed = true;
   }
   const auto bytes = ParseBytes(value.substr(0, times));
@@ -71,14 +102,9 @@ Result<NcclDelay> ParseNcclDelay(const std::string& text) {
   const size_t first = text.find(':'), second = text.find(':', first == std::string::npos ? first : first + 1);
   if (second == std::string::npos) return wrong();
   NcclDelay delay;
-  try {
-    delay.rank = std::stoi(text.substr(0, first));
-    delay.call = std::stoll(text.substr(first + 1, second - first - 1));
-  } catch (const std::exception&) {
-    return wrong();
-  }
+  const bool numbers = IsNumber(text.substr(0, first), delay.rank) && IsNumber(text.substr(first + 1, second - first - 1), delay.call);
   const auto time = ParseDuration(text.substr(second + 1));
-  if (!time || delay.rank < 0 || delay.call < 1) return wrong();
+  if (!numbers || !time || delay.rank < 0 || delay.call < 1) return wrong();
   delay.time = *time;
   return delay;
 }
@@ -87,12 +113,7 @@ Result<std::pair<NcclGroup, int>> ParseNcclTrafficClass(const std::string& text)
   const size_t equals = text.find('=');
   const auto group = ParseGroup(text.substr(0, equals));
   int value = -1;
-  if (equals != std::string::npos) {
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + equals + 1, end, value);
-    if (error != std::errc() || stop != end) value = -1;
-  }
-  if (!group || value < 0 || value > 255) {
+  if (!group || equals == std::string::npos || !IsNumber(text.substr(equals + 1), value) || value < 0 || value > 255) {
     return Fail(Code::kInvalidArgument, fmt::format("--traffic-class \"{}\": expected GROUP=CLASS with a group of world, tp, dp, pp and a "
                                                     "TOS byte of 0 to 255, as in tp=104", text));
   }
@@ -118,7 +139,15 @@ Status CheckNcclJobOptions(const NcclJobOptions& options) {
     return Fail(Code::kInvalidArgument, fmt::format("--tp {} and --pp {}: expected factors of --world {}", options.tensor,
                                                     options.pipeline, options.world));
   }
-  return Ok();
+  if (options.delay && options.delay->rank >= options.world) {
+    return Fail(Code::kInvalidArgument, fmt::format("--delay: rank {}: expected 0 to {}", options.delay->rank, options.world - 1));
+  }
+  for (const auto& [group, traffic_class] : options.traffic_classes) {
+    if (!Uses(options, group)) {
+      return Fail(Code::kInvalidArgument, fmt::format("--traffic-class {}={}: no --step uses that group", NameOf(group), traffic_class));
+    }
+  }
+  return CheckReductions(options);
 }
 
 std::vector<std::vector<int>> RanksOfGroups(NcclGroup group, int world, int tensor, int pipeline) {

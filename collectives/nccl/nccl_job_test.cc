@@ -86,6 +86,13 @@ TEST(NcclJobOptions, EachWrongOneIsNamed) {
   EXPECT_THAT(message([](auto& o) { o.apart_every = 1; }), HasSubstr("--apart-every 1"));
   EXPECT_THAT(message([](auto& o) { o.tensor = 3; }), HasSubstr("--tp 3"));
   EXPECT_THAT(message([](auto& o) { o.tensor = o.pipeline = 65536; }), HasSubstr("--tp 65536"));
+  EXPECT_THAT(message([](auto& o) { o.delay = NcclDelay{.rank = 4, .call = 1, .time = Seconds(1)}; }), HasSubstr("--delay: rank 4"));
+  EXPECT_THAT(message([](auto& o) { o.traffic_classes = {{NcclGroup::kTensor, 104}}; }), HasSubstr("--traffic-class tp=104"));
+  EXPECT_THAT(message([](auto& o) {
+                o.world = 3;
+                o.op = NcclOp::kAvg;
+              }),
+              HasSubstr("over the 3 ranks of world"));
 }
 
 TEST(NcclReport, HasTheKeysOfWeftTrain) {
@@ -141,6 +148,19 @@ TEST(NcclData, ContributionsDifferByRankPositionAndCall) {
     differ += value != Contribution(NcclOp::kSum, 1, i, 1) && value != Contribution(NcclOp::kSum, 0, i, 2);
   }
   EXPECT_GT(differ, 500);
+}
+
+TEST(NcclData, ExactIsWhatEveryOrderGives) {
+  EXPECT_TRUE(IsExact(NcclOp::kSum, NcclType::kBfloat16, 32));
+  EXPECT_FALSE(IsExact(NcclOp::kSum, NcclType::kBfloat16, 33));
+  EXPECT_TRUE(IsExact(NcclOp::kSum, NcclType::kInt8, 1000)) << "modulo 256";
+  EXPECT_TRUE(IsExact(NcclOp::kAvg, NcclType::kInt8, 15));
+  EXPECT_FALSE(IsExact(NcclOp::kAvg, NcclType::kInt8, 16));
+  EXPECT_TRUE(IsExact(NcclOp::kAvg, NcclType::kFloat32, 8));
+  EXPECT_FALSE(IsExact(NcclOp::kAvg, NcclType::kFloat32, 3));
+  EXPECT_TRUE(IsExact(NcclOp::kProd, NcclType::kFloat16, 15));
+  EXPECT_FALSE(IsExact(NcclOp::kProd, NcclType::kFloat16, 16));
+  EXPECT_TRUE(IsExact(NcclOp::kMax, NcclType::kBfloat16, 16384));
 }
 
 TEST(NcclData, FilledByCopiesAsElementByElement) {

@@ -5,8 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <vector>
+
+#include "common/clock.h"
+#include "common/parse_units.h"
 
 namespace weft::collectives {
 namespace {
@@ -124,6 +129,26 @@ Result<NcclComm> OpenCommunicator(const NcclLibrary& nccl, Bootstrap& bootstrap,
   if (options.traffic_class) return Fail(Code::kUnimplemented, "NCCL " + nccl.Version() + " takes no traffic class, expected 2.27 or later");
   WEFT_RETURN_IF_ERROR(nccl.Check(nccl.init_rank(&comm, count, id, rank), "ncclCommInitRank"));
   return comm;
+}
+
+Status WaitForStream(const NcclLibrary& nccl, NcclComm comm, CudaStream stream, Seconds timeout, const std::string& what) {
+  const Seconds until = SystemClock().Now() + timeout;
+  for (int turn = 0;; ++turn) {
+    const int state = nccl.cuda_stream_query(stream);
+    if (state == kCudaSuccess) return Ok();
+    if (state != kCudaNotReady) return nccl.CheckCuda(state, "cudaStreamQuery");
+    int error = kNcclSuccess;
+    if (comm != nullptr) WEFT_RETURN_IF_ERROR(nccl.Check(nccl.async_error(comm, &error), "ncclCommGetAsyncError", comm));
+    WEFT_RETURN_IF_ERROR(nccl.Check(error, "a collective failed", comm));
+    if (SystemClock().Now() > until) {
+      return Fail(Code::kDeadlineExceeded, fmt::format("{} has not ended within {}", what, FormatDuration(timeout)));
+    }
+    if (turn < 200) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
 }
 
 }  // namespace weft::collectives

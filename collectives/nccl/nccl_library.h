@@ -11,6 +11,7 @@
 
 #include "collectives/bootstrap.h"
 #include "common/result.h"
+#include "common/units.h"
 
 namespace weft::collectives {
 
@@ -98,5 +99,9 @@ struct NcclCommOptions {
 /// Errors: kInternal, with NCCL's words; those of Bootstrap::AllGather.
 Result<NcclComm> OpenCommunicator(const NcclLibrary& nccl, Bootstrap& bootstrap, const std::vector<int>& ranks,
                                   const NcclCommOptions& options);
+
+/// Until all is done that was begun on `stream`. `comm` may be null: an aborted one. Errors: kInternal, with what NCCL or CUDA says;
+/// kDeadlineExceeded naming `what` after `timeout`.
+[[nodiscard]] Status WaitForStream(const NcclLibrary& nccl, NcclComm comm, CudaStream stream, Seconds timeout, const std::string& what);
 
 }  // namespace weft::collectives

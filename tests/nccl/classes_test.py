@@ -10,7 +10,7 @@ import struct
 import subprocess
 import time
 
-from nccl_run import TEMPORARY, check, clean_up, releases
+from nccl_run import TEMPORARY, check, releases
 from processes import run_test, wait_until
 from weft_cluster import WeftCluster, require_fabric
 
@@ -80,7 +80,6 @@ def main():
             raised, even = one(nccl, cluster, RAISED), one(nccl, cluster, UNKNOWN)
         check(raised >= LEAST_RAISED, f"{nccl}: raised, it got {100 * raised:.0f} % of the port")
         check(even <= MOST_EVEN, f"{nccl}: not raised, it got {100 * even:.0f} % of the port: this shows nothing")
-    clean_up()
     return 0
 
 

@@ -4,12 +4,12 @@
 usage: data_test.py [--all [--from JOB]] VERSION=LIBRARY=KERNELS ...
 
 Without --all a cut through the whole: each algorithm with each protocol that it has, each type and each reduction, 2 to 8
-ranks. With it, all of them together with five types, 8 B to 64 MiB: two hours on two cores. --from goes on after an interrupt.
+ranks. With it, all of them together with five types, 8 B to 64 MiB: an hour on two cores. --from goes on after an interrupt.
 """
 import itertools
 import sys
 
-from nccl_run import clean_up, releases
+from nccl_run import check, option, ran, releases
 from processes import run_test
 
 CALLS = {"allreduce": ("Ring", "Tree"), "allgather": ("Ring", "PAT"), "reducescatter": ("Ring", "PAT"), "broadcast": ("Ring",),
@@ -28,6 +28,8 @@ def run(nccl, ranks, calls, algorithm, protocol, data_type, sizes, reduction="su
     done = nccl.run(ranks, [*steps, "--iterations", iterations, "--type", data_type, "--op", reduction], settings, timeout_s=1200)
     what = f"{nccl}, {ranks} ranks, {'/'.join(calls)} {algorithm}/{protocol} {data_type} {reduction}"
     done.check_ok(what)
+    used = set().union(*ran(done.log()).values())
+    check(not algorithm or used == {(algorithm.lower(), protocol.lower())}, f"{what}: NCCL ran {used}")
     print(f"ok {what}: {done.summary()['elements_checked']} elements on rank 0, {done.seconds:.1f} s", flush=True)
 
 
@@ -64,10 +66,9 @@ def everything(nccl, first):
 def main():
     for nccl in releases():
         if "--all" in sys.argv:
-            everything(nccl, int(sys.argv[sys.argv.index("--from") + 1]) if "--from" in sys.argv else 0)
+            everything(nccl, option("--from", 0))
         else:
             cut(nccl)
-    clean_up()
     return 0
 
 

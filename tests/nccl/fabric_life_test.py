@@ -8,7 +8,7 @@ import contextlib
 import subprocess
 import time
 
-from nccl_run import check, clean_up, releases
+from nccl_run import check, releases
 from processes import run_test, wait_until
 from weft_cluster import WeftCluster, require_fabric
 
@@ -93,7 +93,6 @@ def main():
             # No comparison of the times: whether Socket's few connections lie over that cable at all is the kernel's draw.
             for net in ("weft", "socket"):
                 cable_goes_and_comes(nccl, cluster, net)
-    clean_up()
     return 0
 
 

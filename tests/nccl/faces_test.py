@@ -5,7 +5,7 @@ usage: faces_test.py VERSION=LIBRARY=KERNELS ...
 """
 import re
 
-from nccl_run import FACES, check, clean_up, releases
+from nccl_run import FACES, check, releases
 from processes import run_test
 
 
@@ -41,7 +41,6 @@ def main():
         check(found["profiler named"] or "profiler" in found or nccl.release < (2, 24), f"{nccl}: no profiler in its log")
         check(found["tuner named"], f"{nccl}: no tuner in its log")
         check(found["env named"] or expected["env"] is None, f"{nccl}: no environment plugin in its log")
-    clean_up()
     return 0
 
 

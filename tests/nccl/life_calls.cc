@@ -111,15 +111,7 @@ class Rank {
 
   /// `comm` may be null: one that was aborted.
   Status Wait(NcclComm comm) {
-    const double until = SystemClock().Now().count() + kTimeoutS;
-    while (nccl_.cuda_stream_query(stream_) == kCudaNotReady) {
-      int error = kNcclSuccess;
-      if (comm != nullptr) WEFT_RETURN_IF_ERROR(nccl_.Check(nccl_.async_error(comm, &error), "ncclCommGetAsyncError"));
-      WEFT_RETURN_IF_ERROR(nccl_.Check(error, "an all-reduce failed", comm));
-      if (SystemClock().Now().count() > until) return Fail(Code::kDeadlineExceeded, fmt::format("no end within {} s", kTimeoutS));
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    return Ok();
+    return WaitForStream(nccl_, comm, stream_, Seconds(kTimeoutS), "an all-reduce");
   }
 
   const NcclLibrary& nccl_;

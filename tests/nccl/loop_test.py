@@ -10,10 +10,9 @@ usage: loop_test.py [--starts N] [--jobs 2|3] VERSION=LIBRARY=KERNELS ...
 """
 import contextlib
 import statistics
-import sys
 import time
 
-from nccl_run import check, clean_up, releases
+from nccl_run import check, option, releases
 from processes import run_test, wait_until
 from weft_cluster import WeftCluster, require_fabric
 
@@ -24,10 +23,6 @@ SETTLED_S, MEASURED_S = 3, 6
 AFTER_RESTART_S = 6  # hosts are to join again, and what their flows carry to be measured
 MOST_OVER = 1.10
 HOW = ("before the jobs", "restarted in mid-run", "between the jobs")
-
-
-def option(name, otherwise):
-    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else otherwise
 
 
 class NcclJob:
@@ -130,7 +125,6 @@ def main():
         within = sum(value <= MOST_OVER for value in over)
         print(f"{nccl}: {within} of {len(over)} within {100 * (MOST_OVER - 1):.0f} % of the bound, worst {100 * (max(over) - 1):+.1f} %")
         check(within == len(over), f"{nccl}: {[round(value, 3) for value in over]}")
-    clean_up()
     return 0
 
 

@@ -8,10 +8,12 @@
 Each rank is a process with a host id and a device address of its own, so that all traffic goes over the net plugin.
 """
 
+import atexit
 import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +22,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from processes import SKIPPED, Failure, check, free_ports  # noqa: E402
+from processes import Failure, check, free_ports, skip  # noqa: E402
 
 BIN, LIB = pathlib.Path(os.environ["WEFT_BIN"]), pathlib.Path(os.environ["WEFT_LIB"])
 PLUGIN = LIB / "libnccl-net-weft.so"
@@ -37,6 +39,20 @@ FACES = {
     (2, 29): {"net": 11, "tuner": 5, "profiler": 6, "env": 1},
     (2, 30): {"net": 12, "tuner": 6, "profiler": 6, "env": 2},
 }
+
+
+ALGORITHMS = {"0": "tree", "1": "ring", "6": "pat", "TREE": "tree", "RING": "ring", "PAT": "pat"}
+PROTOCOLS = {"0": "ll", "1": "ll128", "2": "simple", "LL": "ll", "LL128": "ll128", "SIMPLE": "simple"}
+
+
+def ran(log):
+    """{(function, bytes): {(algorithm, protocol)}} by NCCL's own lines, which count a rank's share of what is gathered or scattered
+    (2.23: all of it)."""
+    found = {}
+    for match in re.finditer(r"(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+)", log):
+        key = match[1].lower(), int(match[2])
+        found.setdefault(key, set()).add((ALGORITHMS.get(match[3]), PROTOCOLS.get(match[4])))
+    return found
 
 
 def log_of(folder, rank):
@@ -180,15 +196,17 @@ class Job:
 TEMPORARY = tempfile.mkdtemp(prefix="weft-nccl-test-")
 
 
-def clean_up():
-    shutil.rmtree(TEMPORARY, ignore_errors=True)
+atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
 
 
 def releases():
     """What the build was given (WEFT_NCCL), one "version=library=kernels" per argument of the test."""
     found = [Nccl(*argument.split("=")) for argument in sys.argv[1:] if argument.count("=") == 2]
     if not found:
-        clean_up()
-        print("skipped: no build of NCCL; configure with -DWEFT_NCCL=FOLDER (docs/nccl.md)")
-        sys.exit(SKIPPED)
-    return found
+        skip("nccl", "no build of NCCL; configure with -DWEFT_NCCL=FOLDER (docs/nccl.md)")
+    return sorted(found, key=lambda nccl: nccl.release)
+
+
+def option(name, otherwise):
+    """The whole number after `name` among the test's arguments."""
+    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else otherwise

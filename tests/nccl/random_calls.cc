@@ -5,18 +5,16 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "collectives/bootstrap.h"
 #include "collectives/nccl/nccl_data.h"
 #include "collectives/nccl/nccl_library.h"
-#include "common/clock.h"
+#include "common/units.h"
 #include "common/exit_code.h"
 
 namespace weft::collectives {
@@ -165,21 +163,7 @@ class Caller {
   }
 
   Status Wait(const Member& member, int64_t sequence) {
-    const double until = SystemClock().Now().count() + kTimeoutS;
-    for (int turn = 0; nccl_.cuda_stream_query(member.stream) == kCudaNotReady; ++turn) {
-      int error = kNcclSuccess;
-      WEFT_RETURN_IF_ERROR(nccl_.Check(nccl_.async_error(member.comm, &error), "ncclCommGetAsyncError"));
-      WEFT_RETURN_IF_ERROR(nccl_.Check(error, "a call failed", member.comm));
-      if (SystemClock().Now().count() > until) {
-        return Fail(Code::kDeadlineExceeded, fmt::format("sequence {} has not ended within {} s", sequence, kTimeoutS));
-      }
-      if (turn < 100) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
-    }
-    return Ok();
+    return WaitForStream(nccl_, member.comm, member.stream, Seconds(kTimeoutS), fmt::format("sequence {}", sequence));
   }
 
   std::vector<uint8_t> Expected(const Call& call) const {

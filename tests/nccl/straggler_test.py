@@ -6,7 +6,7 @@ usage: straggler_test.py VERSION=LIBRARY=KERNELS ...
 import re
 import time
 
-from nccl_run import check, clean_up, releases
+from nccl_run import check, releases
 from processes import run_test, wait_until
 from weft_cluster import WeftCluster, require_fabric
 
@@ -43,7 +43,6 @@ def main():
     require_fabric()
     for nccl in releases():
         one(nccl)
-    clean_up()
     return 0
 
 

@@ -3,26 +3,12 @@
 
 usage: tuner_test.py VERSION=LIBRARY=KERNELS ...
 """
-import re
-
-from nccl_run import check, clean_up, releases
+from nccl_run import check, ran, releases
 from processes import run_test
 
-ALGORITHMS = {"0": "tree", "1": "ring", "6": "pat", "TREE": "tree", "RING": "ring", "PAT": "pat"}
-PROTOCOLS = {"0": "ll", "1": "ll128", "2": "simple", "LL": "ll", "LL128": "ll128", "SIMPLE": "simple"}
 RANKS = 4
 TABLE = [("allreduce", 4096, "tree", "simple"), ("allreduce", 65536, "ring", "ll"), ("allreduce", 1 << 20, "tree", "ll"),
          ("allgather", 65536, "ring", "simple"), ("reducescatter", 65536, "ring", "ll")]
-
-
-def ran(log):
-    """{(function, bytes): {(algorithm, protocol)}} by NCCL's own lines, which count a rank's share of what is gathered or scattered
-    (2.23: all of it)."""
-    found = {}
-    for match in re.finditer(r"(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+)", log):
-        key = match[1].lower(), int(match[2])
-        found.setdefault(key, set()).add((ALGORITHMS.get(match[3]), PROTOCOLS.get(match[4])))
-    return found
 
 
 def main():
@@ -40,7 +26,6 @@ def main():
         outside = tuned.get(("allreduce", 320)), plain.get(("allreduce", 320))
         check(outside[0] and outside[0] == outside[1], f"{nccl}: outside of the table NCCL's choice changed: {outside}")
         print(f"{nccl}: {len(TABLE)} entries as the table says, outside {outside[1]}")
-    clean_up()
     return 0
 
 

@@ -11,9 +11,8 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 
-from processes import SKIPPED, Failure, Processes, check, wait_until
+from processes import Failure, Processes, check, skip, wait_until
 
 BIN = pathlib.Path(os.environ["WEFT_BIN"])
 LIB = pathlib.Path(os.environ["WEFT_LIB"])
@@ -25,11 +24,7 @@ def require_fabric():
     """Ends the test as skipped where namespaces cannot be made, or as failed where WEFT_REQUIRE asks for them."""
     if os.geteuid() == 0 and subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False).returncode == 0:
         return
-    if "fabric" in os.environ.get("WEFT_REQUIRE", "").split(","):
-        print("FAIL: WEFT_REQUIRE asks for fabric, but this user cannot make network namespaces")
-        sys.exit(1)
-    print("skipped: needs root for network namespaces")
-    sys.exit(SKIPPED)
+    skip("fabric", "this user cannot make network namespaces, which needs root")
 
 
 class Job:

@@ -27,7 +27,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "support"))
-from processes import Failure  # noqa: E402
+from processes import Failure, wait_until  # noqa: E402
 
 CALLS = ("allreduce", "allgather", "sendrecv")
 RANKS = (2, 4)
@@ -57,6 +57,8 @@ class Place:
                 ip("-n", name, "addr", "add", f"10.91.0.{i + 1}/24", "dev", INTERFACE)
                 ip("-n", name, "link", "set", INTERFACE, "up")
                 ip("-n", name, "link", "set", "lo", "up")
+            # The kernel says that a cable is there up to a second later, and NCCL takes no interface without one.
+            wait_until(lambda: all("state UP" in ip("-n", name, "link", "show", INTERFACE) for name in self.names), 5, "the veth pair")
         return self
 
     def __exit__(self, *_):
@@ -76,7 +78,7 @@ class Place:
 
 
 def ip(*arguments):
-    subprocess.run(["ip", *arguments], check=True)
+    return subprocess.run(["ip", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def settings_of(name, options, place):

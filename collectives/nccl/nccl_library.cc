@@ -7,6 +7,9 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -24,6 +27,14 @@ Result<void*> OpenOneOf(const std::vector<std::string>& names) {
     said += fmt::format("{}{}", said.empty() ? "" : "; ", dlerror());
   }
   return Fail(Code::kNotFound, said + "; give its path with --nccl or --cuda, or put its folder into LD_LIBRARY_PATH");
+}
+
+/// For as long as the process lives: NCCL keeps the pointer, and hands it on with every communicator that is split off later.
+const char* Kept(const std::string& name) {
+  static std::mutex mutex;
+  static std::set<std::string>& names = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return names.insert(name).first->c_str();
 }
 
 template <class Function>
@@ -122,7 +133,7 @@ Result<NcclComm> OpenCommunicator(const NcclLibrary& nccl, Bootstrap& bootstrap,
   nccl.get_version(&version);
   if (version >= kNamedSince && nccl.init_rank_config != nullptr) {
     NcclConfig config{sizeof(NcclConfig), kMagic, static_cast<unsigned>(kNamedSince), kUnset, kUnset, kUnset, kUnset,
-                      nullptr,            kUnset, options.traffic_class.value_or(kUnset), options.name.c_str()};
+                      nullptr,            kUnset, options.traffic_class.value_or(kUnset), Kept(options.name)};
     WEFT_RETURN_IF_ERROR(nccl.Check(nccl.init_rank_config(&comm, count, id, rank, &config), "ncclCommInitRankConfig"));
     return comm;
   }

@@ -24,13 +24,14 @@ std::atomic<Process*> g_published{nullptr};
 /// Runs when the library is unloaded, or the program ends.
 struct Unload {
   ~Unload() {
-    g_published.store(nullptr);
     // Whoever holds it is inside Acquire() or Release() while the program ends: then the process is in use.
     const std::unique_lock lock(g_mutex, std::try_to_lock);
     if (!lock || !g_process) return;
     g_process->background_.Stop();
-    // Otherwise other threads may be inside a call this very moment, or a tuner's or profiler's context is open still.
+    // Otherwise other threads may be inside a call this very moment or begin one (NCCL's proxy, where an init has failed), or a
+    // tuner's or profiler's context is open still: they find all as it was.
     if (g_process->open_comms.load(std::memory_order_relaxed) > 0 || g_users > 0) return;
+    g_published.store(nullptr);
     delete g_process;
     g_process = nullptr;
   }

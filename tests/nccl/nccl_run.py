@@ -112,9 +112,9 @@ class Nccl:
             NCCL_DEBUG="INFO", NCCL_DEBUG_SUBSYS="INIT,ENV,NET,TUNING,COLL", NCCL_DEBUG_FILE=str(folder / f"nccl-{rank}.%p"))
         if self.release == (2, 28):  # forgets the plugin's name with its last communicator, and then loads libnccl-net.so
             values["LD_LIBRARY_PATH"] += f":{LIB / 'nccl'}"
-        # Where the build is instrumented: a report ends the rank. NCCL itself leaks.
+        # Where the build is instrumented a report ends the rank. NCCL itself leaks memory and threads.
         values.setdefault("ASAN_OPTIONS", "detect_leaks=0:exitcode=66")
-        values.setdefault("TSAN_OPTIONS", f"exitcode=66:suppressions={pathlib.Path(__file__).parent / 'tsan.supp'}")
+        values.setdefault("TSAN_OPTIONS", f"exitcode=66:report_thread_leaks=0:suppressions={pathlib.Path(__file__).parent / 'tsan.supp'}")
         if net == "weft":
             values.update(NCCL_NET="Weft", NCCL_NET_PLUGIN=str(PLUGIN), WEFT_TRANSPORT="tcp")
             if self.release < (2, 28):

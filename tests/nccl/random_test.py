@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Random sequences of grouped, overlapping calls on four communicators of four ranks, while every flow's policy (lanes, weights,
-class, pacing, window) changes every 10 ms: no element wrong.
+class, pacing, window) changes every 10 ms and the profiler follows every step: no element wrong.
 
 usage: random_test.py [--sequences N] [--seed S] [--policies-every MILLISECONDS] VERSION=LIBRARY=KERNELS ...
 """
@@ -41,7 +41,7 @@ def main():
         def command(rank, rendezvous, library=nccl.library):
             return [BIN / "weft-nccl-random-calls", rank, world, rendezvous, seed, sequences, library]
         with changing_policies(every_ms, seed) as (run_dir, end):
-            settings = {"NCCL_DEBUG": "WARN", "WEFT_RUN_DIR": run_dir, "WEFT_JOB_ID": "random"}
+            settings = {"NCCL_DEBUG": "WARN", "WEFT_RUN_DIR": run_dir, "WEFT_JOB_ID": "random", "WEFT_PROFILE": "steps"}
             with nccl.start_program(world, command, settings) as job:
                 done = job.wait(60 + sequences).check_ok(f"{nccl}, seed {seed}")
             policies = end()

@@ -21,7 +21,8 @@ void Reset(Event* event) {
   event->parent = event->start_ns = 0;
   event->operation = abi::Operation::kPointToPoint;
   event->sequence = event->bytes = 0;
-  event->algorithm = event->protocol = event->channels = 0;
+  event->algorithm.store(0, std::memory_order_relaxed);
+  event->protocol = event->channels = 0;
   event->end_ns.store(0, std::memory_order_relaxed);
   event->children.store(0, std::memory_order_relaxed);
   event->kernel_ns.store(0, std::memory_order_relaxed);

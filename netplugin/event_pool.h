@@ -32,7 +32,8 @@ struct Event {
   // Operation. Constant after the start, except the last three.
   abi::Operation operation = abi::Operation::kPointToPoint;
   uint64_t sequence = 0, bytes = 0;
-  uint32_t algorithm = 0, protocol = 0, channels = 0;
+  std::atomic<uint32_t> algorithm{0};
+  uint32_t protocol = 0, channels = 0;
   std::atomic<uint64_t> end_ns{0};        // of the child that ended last, or of the operation's own stop
   std::atomic<uint32_t> children{0};      // ever
   std::atomic<uint64_t> kernel_ns{0};

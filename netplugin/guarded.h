@@ -12,8 +12,8 @@ extern "C" void __tsan_release(void*);
 
 namespace weft::net {
 
-/// NCCL hands a communicator, a request or an event from thread to thread, in an order that ThreadSanitizer does not see, as NCCL is
-/// not instrumented. It is told: what a call was given comes after the last call that had it. In other builds nothing.
+/// NCCL hands a communicator or a request from thread to thread, in an order that ThreadSanitizer does not see, as NCCL is not
+/// instrumented. It is told: what a call was given comes after the last call that had it. In other builds nothing.
 class HandedOver {
  public:
 #ifdef _GLIBCXX_TSAN
@@ -33,17 +33,18 @@ class HandedOver {
   static void Give(Other) {}
 };
 
-/// `Guarded<F>::Call` is F with every exception turned into an NCCL code.
-template <auto F>
+/// `Guarded<F>::Call` is F with every exception turned into an NCCL code. `kObjects`: F's untyped pointers are addresses of what NCCL
+/// hands over (the profiler's are not).
+template <auto F, bool kObjects = false>
 struct Guarded;
 
-template <typename... Arguments, int (*F)(Arguments...)>
-struct Guarded<F> {
+template <typename... Arguments, int (*F)(Arguments...), bool kObjects>
+struct Guarded<F, kObjects> {
   static int Call(Arguments... arguments) noexcept {
     try {
-      (HandedOver::Take(arguments), ...);
+      if constexpr (kObjects) (HandedOver::Take(arguments), ...);
       const int done = F(arguments...);
-      (HandedOver::Give(arguments), ...);
+      if constexpr (kObjects) (HandedOver::Give(arguments), ...);
       return done;
     } catch (const std::bad_alloc&) {
       return nccl::kSystemError;

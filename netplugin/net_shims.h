@@ -130,23 +130,23 @@ template <typename Net, typename Calls>
 constexpr Net Table() {
   Net table{};
   table.name = kName;
-  table.init = &Guarded<&Calls::Init>::Call;
-  table.devices = &Guarded<&Devices>::Call;
-  table.get_properties = &Guarded<&Calls::PropertiesOf>::Call;
-  table.listen = &Guarded<&Calls::Listen>::Call;
-  table.connect = &Guarded<&Calls::Connect>::Call;
-  table.accept = &Guarded<&Accept>::Call;
-  table.reg_mr = &Guarded<&Calls::RegMr>::Call;
-  table.reg_mr_dma_buf = &Guarded<&RegMrDmaBuf>::Call;
-  table.dereg_mr = &Guarded<&DeregMr>::Call;
-  table.isend = &Guarded<&Calls::Send>::Call;
-  table.irecv = &Guarded<&Calls::Receive>::Call;
-  table.iflush = &Guarded<&Flush>::Call;
-  table.test = &Guarded<&Test>::Call;
-  table.close_send = &Guarded<&CloseSend>::Call;
-  table.close_recv = &Guarded<&CloseRecv>::Call;
-  table.close_listen = &Guarded<&CloseListen>::Call;
-  if constexpr (requires { table.finalize; }) table.finalize = &Guarded<&Finalize>::Call;
+  table.init = &Guarded<&Calls::Init, true>::Call;
+  table.devices = &Guarded<&Devices, true>::Call;
+  table.get_properties = &Guarded<&Calls::PropertiesOf, true>::Call;
+  table.listen = &Guarded<&Calls::Listen, true>::Call;
+  table.connect = &Guarded<&Calls::Connect, true>::Call;
+  table.accept = &Guarded<&Accept, true>::Call;
+  table.reg_mr = &Guarded<&Calls::RegMr, true>::Call;
+  table.reg_mr_dma_buf = &Guarded<&RegMrDmaBuf, true>::Call;
+  table.dereg_mr = &Guarded<&DeregMr, true>::Call;
+  table.isend = &Guarded<&Calls::Send, true>::Call;
+  table.irecv = &Guarded<&Calls::Receive, true>::Call;
+  table.iflush = &Guarded<&Flush, true>::Call;
+  table.test = &Guarded<&Test, true>::Call;
+  table.close_send = &Guarded<&CloseSend, true>::Call;
+  table.close_recv = &Guarded<&CloseRecv, true>::Call;
+  table.close_listen = &Guarded<&CloseListen, true>::Call;
+  if constexpr (requires { table.finalize; }) table.finalize = &Guarded<&Finalize, true>::Call;
   return table;
 }
 

@@ -205,7 +205,7 @@ uint64_t Profiler::StartOperation(const Context& context, const EventStart& star
   event->operation = start.operation;
   event->sequence = sequence;
   event->bytes = start.bytes;
-  event->algorithm = start.algorithm;
+  event->algorithm.store(start.algorithm, std::memory_order_relaxed);
   event->protocol = start.protocol;
   event->channels = start.channels;
   return pool_.Handle(event);
@@ -217,7 +217,7 @@ uint64_t Profiler::StartChild(const Context& context, const EventStart& start, E
   const bool foreign = kind == EventKind::kProxyOp && start.pid != own_pid;
   if (kind == EventKind::kProxyOp && !foreign) {
     const Event* operation = pool_.Find(start.parent);
-    if (operation && IsCollNet(operation->algorithm)) return 0;  // NCCL never ends it: the collective would be open for ever
+    if (operation && IsCollNet(operation->algorithm.load(std::memory_order_relaxed))) return 0;  // NCCL never ends it: the collective would be open for ever
   }
   Event* parent = foreign ? nullptr : pool_.AddChild(start.parent);
   if (!parent && kind != EventKind::kProxyOp) return 0;
@@ -357,7 +357,7 @@ void Profiler::Finish(Event* event) {
   record.bytes.store(event->bytes, std::memory_order_relaxed);
   record.kernel_ns.store(Load(event->kernel_ns), std::memory_order_relaxed);
   record.operation.store(static_cast<uint32_t>(event->operation), std::memory_order_relaxed);
-  record.algorithm.store(event->algorithm, std::memory_order_relaxed);
+  record.algorithm.store(event->algorithm.load(std::memory_order_relaxed), std::memory_order_relaxed);
   record.protocol.store(event->protocol, std::memory_order_relaxed);
   record.channels.store(event->channels, std::memory_order_relaxed);
   for (uint32_t i = 0; i < abi::kWaits; ++i) {

@@ -275,9 +275,9 @@ TEST(FrameworkRules, EachIsBrokenAloneAndKeptBeside) {
           EXPECT_THAT(Broken(d, other, cluster, one.keeps), ElementsAre()) << d.name << " beside " << rule.name;
           ASSERT_EQ(BrokenRule(framework, {job, cluster, one.breaks}), &rule) << d.name << " " << rule.name;
           EXPECT_FALSE(Runs(framework, {job, cluster, one.breaks}));
-          for (const SearchStage decision : {SearchStage::kJob, SearchStage::kDegrees, SearchStage::kSchedule, SearchStage::kRecompute,
+          for (const SearchStage stage : {SearchStage::kJob, SearchStage::kDegrees, SearchStage::kSchedule, SearchStage::kRecompute,
                                           SearchStage::kExchange}) {
-            EXPECT_EQ(RunsPart(framework, {job, cluster, one.breaks}, decision), decision != rule.decided) << d.name << " " << rule.name;
+            EXPECT_EQ(RunsPart(framework, {job, cluster, one.breaks}, stage), stage != rule.decided) << d.name << " " << rule.name;
           }
           EXPECT_EQ(WhyCannotRun(framework, {job, cluster, one.breaks}), rule.words({job, cluster, one.breaks}));
           EXPECT_EQ(WhyCannotRun(framework, {other, cluster, one.keeps}), std::nullopt) << d.name << " " << rule.name;

@@ -12,7 +12,7 @@
 // layer, with the number of equal layers as count.
 //
 //   OperatorSolver solver;
-//   const OperatorStage stage = solver.Solve({.machine = &machine, ...});
+//   const OperatorStage stage = solver.Solve({.hardware = &hardware, ...});
 //
 // Leaves out: slices' smaller matrix products, and other ZeRO stages per operator, which no framework offers.
 // Source: arXiv 2209.13258, sections 3 and 4; overlap as in cost_tables.cc.

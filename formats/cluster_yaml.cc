@@ -3,12 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "common/parse_units.h"
 #include "formats/one_line.h"
 #include "formats/read_file.h"
+#include "formats/scenario_cluster.h"
 #include "formats/yaml_fields.h"
 
 namespace weft::formats {
@@ -20,11 +26,71 @@ using planner::NodeGroup;
 constexpr int64_t kMostNodes = 1'000'000;
 constexpr size_t kMostGroups = 64;
 
-/// The keys that describe one kind of node, of the whole file or of one group.
-NodeGroup ReadNodes(YamlFields& fields, std::string name) {
+/// What a `fabric` says of the nodes: how many there are and what each can send, and what they hang on.
+struct NodesOnFabric {
+  int64_t nodes = 0;
+  BitsPerSecond nic_rate;
+  planner::NodeTiers tiers;
+  std::vector<std::string> names;  // of nodes, in order of rank
+};
+
+/// Requires: at least one host, a whole number of nodes. A node of several hosts is named by its first.
+NodesOnFabric PutOnFabric(const ScenarioCluster& fabric, int64_t hosts_per_node) {
+  NodesOnFabric found;
+  std::vector<std::vector<NodeId>> senders;
+  std::vector<std::string> names;
+  for (size_t h = 0; h < fabric.hosts.size(); h += static_cast<size_t>(hosts_per_node)) {
+    std::vector<NodeId>& of_node = senders.emplace_back();
+    names.push_back(fabric.hosts[h].name);
+    BitsPerSecond rate;
+    for (int64_t k = 0; k < hosts_per_node; ++k) {
+      const ScenarioHost& host = fabric.hosts[h + static_cast<size_t>(k)];
+      of_node.insert(of_node.end(), host.senders.begin(), host.senders.end());
+      rate = rate + host.rate;
+    }
+    if (found.nodes++ == 0 || rate < found.nic_rate) found.nic_rate = rate;
+  }
+  found.tiers = planner::FindNodeTiers(fabric.topology, senders);
+  for (const int32_t node : found.tiers.order) found.names.push_back(std::move(names[static_cast<size_t>(node)]));
+  return found;
+}
+
+/// Keys of a host's inside are the file's own; those of `fabric` say what lies around it.
+void RejectInsides(YamlFields& fields, const YamlValue& map) {
+  for (const auto& [key, value] : map.fields) {
+    static constexpr std::array kInside = {"device", "gpus_per_host", "intra_node_rate", "intra_latency", "nic_latency",
+                                           "network_efficiency"};
+    if (std::ranges::find(kInside, std::string_view(key)) == kInside.end()) continue;
+    fields.RejectAt(value.line, fmt::format("key \"fabric.{}\": expected beside \"fabric\", not in it", key));
+  }
+}
+
+Result<NodesOnFabric> ReadFabric(YamlFields& fields, std::string_view source, const std::string& folder, int64_t hosts_per_node,
+                                 int64_t gpus_per_node) {
+  const YamlValue& map = *fields.Value("fabric");
+  RejectInsides(fields, map);
+  WEFT_RETURN_IF_ERROR(fields.FirstError());
+  WEFT_ASSIGN_OR_RETURN(const ScenarioCluster fabric, ReadScenarioCluster(map, source, folder, "fabric."));
+  const auto hosts = static_cast<int64_t>(fabric.hosts.size());
+  if (hosts % hosts_per_node != 0) {
+    fields.Reject("hosts_per_node", fmt::format("value {}, expected a divisor of the fabric's {} hosts", hosts_per_node, hosts));
+  }
+  if (fabric.gpus_per_host > 1 && fabric.gpus_per_host * hosts_per_node != gpus_per_node) {
+    fields.Reject("gpus_per_node", fmt::format("value {}, expected {}, as the fabric's servers have", gpus_per_node,
+                                               fabric.gpus_per_host * hosts_per_node));
+  }
+  WEFT_RETURN_IF_ERROR(fields.FirstError());
+  return PutOnFabric(fabric, hosts_per_node);
+}
+
+/// The keys that describe one kind of node, of the whole file or of one group; `fabric` may say how many and their rate.
+NodeGroup ReadNodes(YamlFields& fields, std::string name, const NodesOnFabric* fabric = nullptr) {
   NodeGroup group;
   group.name = std::move(name);
-  group.nodes = fields.Integer("nodes", 1, kMostNodes);
+  group.nodes = fabric == nullptr ? fields.Integer("nodes", 1, kMostNodes) : fields.Integer("nodes", 1, kMostNodes, fabric->nodes);
+  if (fabric != nullptr && group.nodes != fabric->nodes) {
+    fields.Reject("nodes", fmt::format("value {}, expected {}, the nodes of \"fabric\", or no such key", group.nodes, fabric->nodes));
+  }
   group.gpus_per_node = fields.Integer("gpus_per_node", 1, 1024);
   const std::string device = fields.Text("device");
   if (const auto known = planner::FindDevice(device)) {
@@ -39,7 +105,11 @@ NodeGroup ReadNodes(YamlFields& fields, std::string name) {
   }
   group.device.gemm_efficiency = fields.Number("device_efficiency", 0.01, 1, group.device.gemm_efficiency);
   group.intra_node_rate = fields.Rate("intra_node_rate");
-  group.nic_rate = fields.Rate("nic_rate");
+  group.nic_rate = fabric == nullptr || fields.Has("nic_rate") ? fields.Rate("nic_rate") : fabric->nic_rate;
+  if (fabric != nullptr && std::abs(group.nic_rate / fabric->nic_rate - 1) > 1e-3) {
+    fields.Reject("nic_rate", fmt::format("expected {}, what the hosts of \"fabric\" have, or no such key",
+                                          FormatRate(fabric->nic_rate)));
+  }
   group.intra_latency = fields.Duration("intra_latency", Seconds(4e-6));
   group.nic_latency = fields.Duration("nic_latency", Seconds(12e-6));
   return group;
@@ -92,23 +162,36 @@ Result<ClusterSpec> FromPresets(const std::string& name) {
   return planner::MakeCluster(name, std::move(groups), efficiency);
 }
 
+/// A cluster whose nodes are alike.
+Result<ClusterSpec> ReadAlike(YamlFields& fields, const std::string& name, double efficiency, std::string_view source,
+                              const std::string& folder) {
+  const int64_t hosts_per_node = fields.Integer("hosts_per_node", 1, 1024, 1);
+  const int64_t gpus = fields.Integer("gpus_per_node", 1, 1024);
+  if (gpus % hosts_per_node != 0) {
+    fields.Reject("hosts_per_node", fmt::format("value {}, expected a divisor of gpus_per_node = {}", hosts_per_node, gpus));
+  }
+  std::optional<NodesOnFabric> fabric;
+  if (fields.Has("fabric")) {
+    WEFT_ASSIGN_OR_RETURN(fabric, ReadFabric(fields, source, folder, hosts_per_node, gpus));
+  }
+  ClusterSpec cluster = planner::MakeCluster(name, {ReadNodes(fields, name, fabric ? &*fabric : nullptr)}, efficiency);
+  cluster.hosts_per_node = hosts_per_node;
+  WEFT_RETURN_IF_ERROR(fields.Finish());
+  if (fabric) {
+    cluster.tiers = std::move(fabric->tiers.tiers);
+    cluster.node_names = std::move(fabric->names);
+  }
+  return cluster;
+}
+
 }  // namespace
 
-Result<ClusterSpec> ParseClusterYaml(std::string_view text, std::string_view source_name) {
+Result<ClusterSpec> ParseClusterYaml(std::string_view text, std::string_view source_name, const std::string& folder) {
   WEFT_ASSIGN_OR_RETURN(const YamlValue root, ParseYaml(text, source_name));
   YamlFields fields(root, source_name);
   const std::string name = fields.Text("name");
   const double efficiency = fields.Number("network_efficiency", 0.01, 1, ClusterSpec().network_efficiency);
-  if (!fields.Has("groups")) {
-    ClusterSpec cluster = planner::MakeCluster(name, {ReadNodes(fields, name)}, efficiency);
-    cluster.hosts_per_node = fields.Integer("hosts_per_node", 1, 1024, 1);
-    if (cluster.gpus_per_node % cluster.hosts_per_node != 0) {
-      fields.Reject("hosts_per_node", fmt::format("value {}, expected a divisor of gpus_per_node = {}",
-                                                  cluster.hosts_per_node, cluster.gpus_per_node));
-    }
-    WEFT_RETURN_IF_ERROR(fields.Finish());
-    return cluster;
-  }
+  if (!fields.Has("groups")) return ReadAlike(fields, name, efficiency, source_name, folder);
   const std::vector<YamlValue>& items = fields.List("groups");
   if (items.empty() || items.size() > kMostGroups) {
     fields.Reject("groups", fmt::format("{} groups, expected 1 to {}", items.size(), kMostGroups));
@@ -125,7 +208,7 @@ Result<ClusterSpec> ParseClusterYaml(std::string_view text, std::string_view sou
 
 Result<ClusterSpec> ReadClusterYaml(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  return ParseClusterYaml(text, path);
+  return ParseClusterYaml(text, path, std::filesystem::path(path).parent_path().string());
 }
 
 Result<ClusterSpec> ResolveCluster(const std::string& name) {

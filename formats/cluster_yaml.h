@@ -13,6 +13,9 @@
 //   nic_latency: 12us
 //   network_efficiency: 0.92
 //   hosts_per_node: 1          # optional: 18 for an NVL72 rack, whose node is one NVLink domain
+//   fabric: {fabric: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 2, host_rate: 1.6Tbit/s}
+//                              # optional, what the nodes hang on: `cluster` of scenario_cluster.h; nodes and nic_rate then
+//                              # need not be given. Without it a network that blocks nobody
 //
 // Where nodes differ, `groups` stands in place of the keys of one kind of node:
 //
@@ -33,9 +36,10 @@
 
 namespace weft::formats {
 
-/// Errors: kNotFound for a missing file; kInvalidArgument naming file, line, key, value and what was expected.
+/// `folder`: what file names are relative to. Errors: kNotFound for a missing file; kInvalidArgument naming file, line, key, value and what was expected.
 [[nodiscard]] Result<planner::ClusterSpec> ReadClusterYaml(const std::string& path);
-[[nodiscard]] Result<planner::ClusterSpec> ParseClusterYaml(std::string_view text, std::string_view source_name);
+[[nodiscard]] Result<planner::ClusterSpec> ParseClusterYaml(std::string_view text, std::string_view source_name,
+                                                            const std::string& folder = "");
 
 /// CLUSTER of the command line: "dgx-a100:384" (preset and number of nodes), several of these joined by '+'
 /// ("dgx-h100:2+dgx-a100:4", one group each), or a YAML file.

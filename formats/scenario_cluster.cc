@@ -101,8 +101,9 @@ ScenarioCluster Finished(BuiltFabric built, const Machine& machine, bool generat
 
 }  // namespace
 
-Result<ScenarioCluster> ReadScenarioCluster(const YamlValue& map, std::string_view source, const std::string& folder) {
-  YamlFields fields(map, source, "cluster.");
+Result<ScenarioCluster> ReadScenarioCluster(const YamlValue& map, std::string_view source, const std::string& folder,
+                                            std::string_view place) {
+  YamlFields fields(map, source, std::string(place));
   const std::string name = fields.Text("fabric");
   const auto kinds = FabricKinds();
   const auto kind = std::ranges::find(kinds, name, &FabricKind::name);
@@ -120,7 +121,7 @@ Result<ScenarioCluster> ReadScenarioCluster(const YamlValue& map, std::string_vi
   const FabricBuilder build = kind->read(input);
   WEFT_RETURN_IF_ERROR(fields.Finish());
   Result<BuiltFabric> built = build();
-  if (!built) return Fail(built.error().WithContext(fmt::format("{}:{}: key \"cluster.file\"", source, map.line)));
+  if (!built) return Fail(built.error().WithContext(fmt::format("{}:{}: key \"{}file\"", source, map.line, place)));
   return Finished(std::move(*built), machine, kind->generated);
 }
 

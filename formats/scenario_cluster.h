@@ -43,9 +43,9 @@ struct ScenarioCluster {
   bool generated = false;                 ///< every host reaches every other by construction
 };
 
-/// `folder` is what file names are relative to.
+/// `folder` is what file names are relative to, `place` what stands before every key in messages.
 /// Errors: kInvalidArgument naming file, line, key, value and what was expected; kNotFound for a missing file.
 [[nodiscard]] Result<ScenarioCluster> ReadScenarioCluster(const YamlValue& map, std::string_view source,
-                                                          const std::string& folder);
+                                                          const std::string& folder, std::string_view place = "cluster.");
 
 }  // namespace weft::formats

@@ -246,6 +246,11 @@ const YamlValue* YamlFields::Value(std::string_view key) {
   return Find(key);
 }
 
+Status YamlFields::FirstError() const {
+  if (error_) return Fail(Code::kInvalidArgument, *error_);
+  return Ok();
+}
+
 Status YamlFields::Finish() {
   if (!error_ && place_.empty()) Integer("version", 1, 1);
   for (const auto& [name, value] : map_.fields) {
@@ -254,8 +259,7 @@ Status YamlFields::Finish() {
     for (const std::string& key : asked_) known += (known.empty() ? "" : ", ") + key;
     RejectAt(value.line, fmt::format("key \"{}{}\": unknown, expected one of {}", place_, name, known));
   }
-  if (error_) return Fail(Code::kInvalidArgument, *error_);
-  return Ok();
+  return FirstError();
 }
 
 }  // namespace weft::formats

@@ -60,6 +60,8 @@ class YamlFields {
 
   const std::string& place() const { return place_; }
 
+  /// The first error until now.
+  [[nodiscard]] Status FirstError() const;
   /// The first error: of a field, of `version` (must be 1), or a key that nobody asked for.
   [[nodiscard]] Status Finish();
 

@@ -9,6 +9,7 @@
 
 #include "common/units.h"
 #include "planner/fabric/device_spec.h"
+#include "planner/fabric/fabric_tiers.h"
 
 namespace weft::planner {
 
@@ -43,6 +44,9 @@ struct ClusterSpec {
   BitsPerSecond between_groups_rate;  ///< per node and direction between groups; 0: the slower group's nic_rate
   Seconds between_groups_latency{0};  ///< 0: the longer nic_latency
   int64_t hosts_per_node = 1;         ///< operating systems that make one node: 18 in an NVL72 rack
+  /// What the nodes hang on, in order of rank; empty: a network that blocks nobody.
+  std::vector<FabricTier> tiers = {};
+  std::vector<std::string> node_names = {};  ///< [nodes] in order of rank, where a fabric names them
 
   /// The groups, in order of rank; one, made of the fields above, for a homogeneous cluster.
   std::vector<NodeGroup> Groups() const;

@@ -109,7 +109,7 @@ std::map<int32_t, Part> Gather(const Topology& topology, const std::vector<int32
 
 }  // namespace
 
-FabricCuts::FabricCuts(const Topology& topology) : around_(topology.nodes().size(), -1) {
+FabricCuts::FabricCuts(const Topology& topology) : inside_(topology.nodes().size()), around_(topology.nodes().size(), -1) {
   const std::vector<int32_t> height = Heights(topology);
   const auto all = static_cast<int64_t>(std::count(height.begin(), height.end(), 0));
   const int32_t highest = height.empty() ? -1 : *std::max_element(height.begin(), height.end());
@@ -125,6 +125,7 @@ FabricCuts::FabricCuts(const Topology& topology) : around_(topology.nodes().size
     }
     for (const auto& [root, p] : Gather(topology, part)) {
       if (p.end_points.empty() || static_cast<int64_t>(p.end_points.size()) == all) continue;
+      for (const size_t n : p.nodes) inside_[n] = true;
       Add({PartName(topology, p.nodes, height), h, static_cast<int64_t>(p.end_points.size()), BitsPerSecond(p.out),
            BitsPerSecond(p.in), -1}, p.end_points);
     }
@@ -157,6 +158,13 @@ void FabricCuts::Add(FabricCut cut, std::span<const size_t> end_points) {
     if (inner < 0) around_[n] = index;
     else if (inner != index) cuts_[static_cast<size_t>(inner)].parent = index;
   }
+}
+
+std::vector<int32_t> FabricCuts::Around(NodeId end_point) const {
+  WEFT_CHECK(end_point.index() < around_.size(), "the cuts around an unknown node");
+  std::vector<int32_t> found;
+  for (int32_t c = around_[end_point.index()]; c >= 0; c = cuts_[static_cast<size_t>(c)].parent) found.push_back(c);
+  return found;
 }
 
 std::vector<BitsPerSecond> FabricCuts::Capacities() const {

@@ -60,6 +60,11 @@ class FabricCuts {
 
   std::span<const FabricCut> cuts() const { return cuts_; }
 
+  /// The cuts around a host or GPU, smallest first. Requires: a node of the topology.
+  std::vector<int32_t> Around(NodeId end_point) const;
+  /// [nodes] whether a node lies in some cut: the others join everything.
+  const std::vector<bool>& NodesInside() const { return inside_; }
+
   /// For MasterProblem::cuts: 2c is out of cut c, 2c + 1 into it.
   std::vector<BitsPerSecond> Capacities() const;
 
@@ -78,6 +83,7 @@ class FabricCuts {
   int64_t Size(int32_t cut) const { return cuts_[static_cast<size_t>(cut)].end_points; }
 
   std::vector<FabricCut> cuts_;
+  std::vector<bool> inside_;
   std::vector<int32_t> around_;     // per node: the smallest cut around it, if it is an end point; -1: none
 };
 

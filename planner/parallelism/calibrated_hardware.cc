@@ -45,33 +45,6 @@ double Alignment(double extent) {
   return 0.12;
 }
 
-struct Reach {
-  double inside;   // ranks of the group in one node
-  double outside;  // nodes
-};
-Reach ReachOf(const CalibratedHardware& hardware, const Group& group) {
-  const int64_t per_node = std::max<int64_t>(1, hardware.gpus_per_node / std::max<int64_t>(1, group.stride));
-  const int64_t inside = std::min(group.size, per_node);
-  return {static_cast<double>(inside), std::ceil(static_cast<double>(group.size) / static_cast<double>(inside))};
-}
-
-/// Rate at which one rank of a ring over all of the group sends.
-double RingRate(const CalibratedHardware& hardware, const Reach& reach) {
-  if (reach.outside <= 1) return hardware.intra_rate;
-  const double out = hardware.nic_rate * reach.inside;
-  return reach.inside > 1 ? std::min(hardware.intra_rate, out) : out;
-}
-
-/// Latency of a ring that passes through every rank, node after node.
-double Steps(const CalibratedHardware& hardware, const Reach& reach) {
-  return reach.outside * (reach.inside - 1) * hardware.intra_latency + (reach.outside - 1) * hardware.nic_latency;
-}
-
-/// Latency of a double tree between nodes over chains inside them.
-double TreeSteps(const CalibratedHardware& hardware, const Reach& reach) {
-  return (reach.inside - 1) * hardware.intra_latency + std::ceil(std::log2(reach.outside)) * hardware.nic_latency;
-}
-
 }  // namespace
 
 std::string_view DeviceFamily(std::string_view device) {
@@ -92,40 +65,6 @@ double GemmTime(const CalibratedHardware& hardware, double rate, const GemmShape
   const double compute = least * hardware.processors / (rate * aligned);
   const double traffic = shape.count * (bytes * (shape.m * shape.k + shape.k * shape.n) + out_bytes * shape.m * shape.n);
   return std::max(compute, traffic / hardware.memory_rate) + hardware.launch;
-}
-
-double GatherTime(const CalibratedHardware& hardware, const Group& group, double bytes) {
-  if (group.size <= 1) return 0;
-  const Reach reach = ReachOf(hardware, group);
-  const double n = static_cast<double>(group.size);
-  return Steps(hardware, reach) + bytes * (n - 1) / n / RingRate(hardware, reach);
-}
-
-double AllReduceTime(const CalibratedHardware& hardware, const Group& group, double bytes) {
-  if (group.size <= 1) return 0;
-  const Reach reach = ReachOf(hardware, group);
-  const double ring = 2 * GatherTime(hardware, group, bytes);
-  if (reach.outside <= 2) return ring;
-  // A tree sends every byte up and down once, at a rate somewhat below the ring's.
-  const double tree = 2 * TreeSteps(hardware, reach) + 2 * bytes / (0.85 * RingRate(hardware, reach));
-  return std::min(ring, tree);
-}
-
-double AllToAllTime(const CalibratedHardware& hardware, const Group& group, double bytes) {
-  if (group.size <= 1) return 0;
-  const Reach reach = ReachOf(hardware, group);
-  const double n = static_cast<double>(group.size);
-  // Peers inside the node are reached by NVLink, the others by this GPU's share of the NICs; both at once.
-  const double inside = bytes * (reach.inside - 1) / n / hardware.direct_intra_rate;
-  const double outside = bytes * (n - reach.inside) / n / hardware.nic_rate;
-  // All peers are written at once; set-up grows with their number.
-  const double setup = hardware.intra_latency + (reach.outside > 1 ? hardware.nic_latency : 0) + 0.05 * hardware.intra_latency * n;
-  return setup + std::max(inside, outside);
-}
-
-double SendTime(const CalibratedHardware& hardware, int64_t stride, double bytes) {
-  if (stride < hardware.gpus_per_node) return hardware.intra_latency + bytes / hardware.direct_intra_rate;
-  return hardware.nic_latency + bytes / hardware.nic_rate;
 }
 
 Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Precision precision, const SoftwareStack& stack,
@@ -153,16 +92,21 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   m.launch = get(gpu, "launch");
   m.element = StorageBytes(precision);
   m.narrow = narrow;
-  m.gpus_per_node = cluster.gpus_per_node;
-  m.intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "efficiency");
-  m.direct_intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "direct");
+  m.network.gpus_per_node = cluster.gpus_per_node;
+  m.network.intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "efficiency");
+  m.network.direct_intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "direct");
   // Fewer NICs than GPUs, 100 Gbit/s each: RoCE and Omni-Path clusters of 2021; else one InfiniBand port per GPU.
   const double nic_gigabits = cluster.nic_rate.value() / 1e9 / static_cast<double>(cluster.gpus_per_node);
   const char* const nic = nic_gigabits < 100 ? "link.nic.shared" : "link.nic";
-  m.nic_rate = cluster.nic_rate.bytes_per_second() / static_cast<double>(cluster.gpus_per_node) *
+  m.network.nic_rate = cluster.nic_rate.bytes_per_second() / static_cast<double>(cluster.gpus_per_node) *
                get(nic, "efficiency");
-  m.intra_latency = cluster.intra_latency.count() * get(link, "latency");
-  m.nic_latency = cluster.nic_latency.count() * get(nic, "latency");
+  for (const FabricTier& tier : cluster.tiers) {
+    if (tier.out.value() <= 0 || m.network.tiers == kMostTiers) continue;
+    m.network.above[m.network.tiers++] = {tier.nodes * cluster.gpus_per_node, tier.out.bytes_per_second() /
+                                          static_cast<double>(cluster.gpus_per_node) * get(nic, "efficiency")};
+  }
+  m.network.intra_latency = cluster.intra_latency.count() * get(link, "latency");
+  m.network.nic_latency = cluster.nic_latency.count() * get(nic, "latency");
   m.host_per_kernel = get(software, "host_per_kernel");
   m.moe_host = get(software, "moe_host");
   m.elementwise = get(software, "elementwise");
@@ -180,8 +124,8 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   if (!has_context) m.fragmentation = 1;
   m.step_host = get(software, "step_host");
   m.micro_batch_host = get(software, "micro_batch_host");
-  const double needed[] = {m.gemm_rate, m.gemm16_rate, m.flash_rate, m.memory_rate, m.intra_rate, m.direct_intra_rate,
-                           m.nic_rate};
+  const double needed[] = {m.gemm_rate, m.gemm16_rate, m.flash_rate, m.memory_rate, m.network.intra_rate, m.network.direct_intra_rate,
+                           m.network.nic_rate};
   for (const double rate : needed) {
     if (!(rate > 0) || !std::isfinite(rate)) {
       return Fail(Code::kInvalidArgument,
@@ -189,7 +133,7 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
                               device.name, stack.name, rate));
     }
   }
-  const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.buffers, m.intra_latency, m.nic_latency, m.host_per_kernel,
+  const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.buffers, m.network.intra_latency, m.network.nic_latency, m.host_per_kernel,
                            m.moe_host, m.elementwise, m.tensor_hidden, m.tensor_jitter, m.expert_hidden, m.interference, m.step_host,
                            m.micro_batch_host};
   for (const double value : others) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "common/result.h"
+#include "planner/collectives/group_cost.h"
 #include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/calibration.h"
 #include "planner/parallelism/software_stack.h"
@@ -25,11 +26,7 @@ struct CalibratedHardware {
   double element = 2;          ///< bytes of a stored value
   bool narrow = false;         ///< fp8 or fp4: inputs are cast before every product
 
-  // The network. Rates per GPU and direction.
-  int64_t gpus_per_node = 1;
-  double intra_rate = 1, nic_rate = 1;  ///< byte/s; the node's NICs divided by its GPUs
-  double intra_latency = 0, nic_latency = 0;
-  double direct_intra_rate = 1;         ///< byte/s of all-to-all and point to point inside a node
+  GroupNetwork network;
 
   // The stack.
   double host_per_kernel = 0;    ///< s that the host needs per kernel: the floor of a layer's time
@@ -63,21 +60,5 @@ struct GemmShape {
   double count = 1;
 };
 double GemmTime(const CalibratedHardware& hardware, double rate, const GemmShape& shape, double bytes, double out_bytes);
-
-/// A communicator: `size` ranks, `stride` apart.
-struct Group {
-  int64_t size = 1;
-  int64_t stride = 1;
-};
-
-/// Ring collectives of a full tensor of `bytes`. Inside one node at NVLink's rate; across nodes the group's ranks of one
-/// node share its NICs with the node's other groups. Source: ring costs in section 1 of the references; hierarchy as in
-/// BlueConnect, MLSys 2019.
-double GatherTime(const CalibratedHardware& hardware, const Group& group, double bytes);     ///< also reduce-scatter
-double AllReduceTime(const CalibratedHardware& hardware, const Group& group, double bytes);
-/// `bytes` held by each rank; the share (size-1)/size leaves it.
-double AllToAllTime(const CalibratedHardware& hardware, const Group& group, double bytes);
-/// Between neighbours `stride` apart.
-double SendTime(const CalibratedHardware& hardware, int64_t stride, double bytes);
 
 }  // namespace weft::planner

@@ -20,9 +20,9 @@ CalibratedHardware Simple() {
   m.processors = 100;
   m.wave = 1;
   m.memory_rate = 1e12;
-  m.gpus_per_node = 8;
-  m.intra_rate = m.direct_intra_rate = 100e9;
-  m.nic_rate = 10e9;
+  m.network.gpus_per_node = 8;
+  m.network.intra_rate = m.network.direct_intra_rate = 100e9;
+  m.network.nic_rate = 10e9;
   m.elementwise = 1;
   return m;
 }
@@ -50,20 +50,20 @@ TEST(GemmTime, WantsExtentsInStepsOfEight) {
 // Inside a node (n-1)/n S at NVLink's rate; over two nodes the eight ranks of a node share eight NICs.
 TEST(GatherTime, IsTheSlowestHopOfTheRing) {
   CalibratedHardware m = Simple();
-  EXPECT_NEAR(GatherTime(m, {8, 1}, 8e9), 7.0 / 8 * 8e9 / 100e9, 1e-12);
-  EXPECT_NEAR(GatherTime(m, {16, 1}, 8e9), 15.0 / 16 * 8e9 / 80e9, 1e-12);
-  EXPECT_NEAR(GatherTime(m, {2, 8}, 8e9), 1.0 / 2 * 8e9 / 10e9, 1e-12) << "one rank per node, one NIC";
-  EXPECT_EQ(GatherTime(m, {1, 1}, 8e9), 0);
-  m.nic_latency = 1e-3;
-  m.intra_latency = 1e-4;
-  EXPECT_NEAR(GatherTime(m, {16, 1}, 0), 2 * 7e-4 + 1e-3, 1e-12);
+  EXPECT_NEAR(GatherTime(m.network, {8, 1}, 8e9), 7.0 / 8 * 8e9 / 100e9, 1e-12);
+  EXPECT_NEAR(GatherTime(m.network, {16, 1}, 8e9), 15.0 / 16 * 8e9 / 80e9, 1e-12);
+  EXPECT_NEAR(GatherTime(m.network, {2, 8}, 8e9), 1.0 / 2 * 8e9 / 10e9, 1e-12) << "one rank per node, one NIC";
+  EXPECT_EQ(GatherTime(m.network, {1, 1}, 8e9), 0);
+  m.network.nic_latency = 1e-3;
+  m.network.intra_latency = 1e-4;
+  EXPECT_NEAR(GatherTime(m.network, {16, 1}, 0), 2 * 7e-4 + 1e-3, 1e-12);
 }
 
 TEST(AllReduceTime, TakesTheTreeWhereLatencyRules) {
   CalibratedHardware m = Simple();
-  m.nic_latency = 1e-3;
-  EXPECT_NEAR(AllReduceTime(m, {512, 1}, 0), 2 * 6e-3, 1e-12) << "log2 of 64 nodes, up and down";
-  EXPECT_NEAR(AllReduceTime(m, {16, 1}, 8e9), 2 * GatherTime(m, {16, 1}, 8e9), 1e-12);
+  m.network.nic_latency = 1e-3;
+  EXPECT_NEAR(AllReduceTime(m.network, {512, 1}, 0), 2 * 6e-3, 1e-12) << "log2 of 64 nodes, up and down";
+  EXPECT_NEAR(AllReduceTime(m.network, {16, 1}, 8e9), 2 * GatherTime(m.network, {16, 1}, 8e9), 1e-12);
 }
 
 // 64 MiB held, 7/8 of it leaves.

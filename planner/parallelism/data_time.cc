@@ -8,27 +8,11 @@ namespace {
 // Read and written per parameter by Adam: gradient 4, master and moments 12 each way, parameter 2.
 constexpr double kOptimizerTraffic = 30;
 
-/// Reduce-scatter in the node, all-reduce between nodes, all-gather in the node.
-double HierarchicalAllReduce(const CalibratedHardware& m, const Group& group, double bytes) {
-  const int64_t inside = std::min(group.size, std::max<int64_t>(1, m.gpus_per_node / group.stride));
-  if (inside <= 1 || inside == group.size) return AllReduceTime(m, group, bytes);
-  const Group outer{group.size / inside, group.stride * inside};
-  return 2 * GatherTime(m, {inside, group.stride}, bytes) + AllReduceTime(m, outer, bytes / static_cast<double>(inside));
-}
-
-/// As many servers as replicas, beside them: every rank pushes and pulls all but its own share.
-double ParameterServer(const CalibratedHardware& m, const Group& group, double bytes) {
-  const double n = static_cast<double>(group.size);
-  const bool inside = group.size * group.stride <= m.gpus_per_node;
-  const double rate = inside ? m.direct_intra_rate : m.nic_rate;
-  return 2 * ((inside ? m.intra_latency : m.nic_latency) + bytes * (n - 1) / n / rate);
-}
-
 double ReduceAll(const CalibratedHardware& m, const Strategy& s, const Group& group, double bytes) {
   switch (s.data_sync) {
-    case DataSync::kRing: return AllReduceTime(m, group, bytes);
-    case DataSync::kHierarchical: return std::min(AllReduceTime(m, group, bytes), HierarchicalAllReduce(m, group, bytes));
-    case DataSync::kParameterServer: return ParameterServer(m, group, bytes);
+    case DataSync::kRing: return AllReduceTime(m.network, group, bytes);
+    case DataSync::kHierarchical: return std::min(AllReduceTime(m.network, group, bytes), HierarchicalAllReduceTime(m.network, group, bytes));
+    case DataSync::kParameterServer: return ParameterServerTime(m.network, group, bytes);
   }
   return 0;
 }
@@ -57,7 +41,7 @@ double ParameterGatherTime(const CalibratedHardware& m, const Strategy& s, doubl
   const Group within{s.shard_group > 0 ? std::min(s.shard_group, all.size) : all.size, all.stride};
   if (within.size <= 1 || parameters <= 0) return 0;
   const double bytes = parameters * 2, gathers = std::max(1.0, bytes / m.parameter_bucket);
-  return gathers * GatherTime(m, within, bytes / gathers);
+  return gathers * GatherTime(m.network, within, bytes / gathers);
 }
 
 double OptimizerTime(const CalibratedHardware& m, double parameters) { return kOptimizerTraffic * parameters / m.memory_rate; }
@@ -76,7 +60,7 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
     const double bytes = parameters * state.gradient_sent;
     const double calls = Buckets(s, bytes);
     const bool scatter = s.zero_stage >= 1 && shards >= group.size && !SumsShards(stack, s);
-    const auto cost = [&](double size) { return scatter ? GatherTime(m, group, size) : ReduceAll(m, s, group, size); };
+    const auto cost = [&](double size) { return scatter ? GatherTime(m.network, group, size) : ReduceAll(m, s, group, size); };
     if (!units) {
       time.gradients += calls * cost(bytes / calls);
       time.tail = std::max(time.tail, cost(bytes / calls));
@@ -85,7 +69,7 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
       const Group within{std::min(shards, group.size), group.stride};
       const double parameter_bytes = parameters * 2;
       const double gathers = std::max(1.0, parameter_bytes / m.parameter_bucket);
-      time.parameters += GatherTime(m, within, parameter_bytes / gathers) * gathers;
+      time.parameters += GatherTime(m.network, within, parameter_bytes / gathers) * gathers;
     }
   };
   if (s.zero_stage == 3 && !s.keep_after_forward && !GradientsStayWhole(stack, s)) {
@@ -107,11 +91,11 @@ UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack
   const int64_t shards = s.shard_group > 0 ? s.shard_group : all.size;
   const Group within{shards, all.stride};
   UnitTime unit;
-  unit.gather = GatherTime(m, within, unit_parameters * state.gathered);
+  unit.gather = GatherTime(m.network, within, unit_parameters * state.gathered);
   const double sent = unit_parameters * state.gradient_sent;
-  unit.scatter = SumsShards(stack, s) ? AllReduceTime(m, within, sent) : GatherTime(m, within, sent);
+  unit.scatter = SumsShards(stack, s) ? AllReduceTime(m.network, within, sent) : GatherTime(m.network, within, sent);
   if (shards < all.size) {
-    unit.scatter += AllReduceTime(m, {all.size / shards, all.stride * shards},
+    unit.scatter += AllReduceTime(m.network, {all.size / shards, all.stride * shards},
                                   unit_parameters * state.gradient_sent / static_cast<double>(shards));
   }
   return unit;

@@ -58,8 +58,8 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
     // Cut in space the input is gathered, and every rank computes its share of the outputs.
     product = samples * CnnForwardFlops(layer) / ranks / m.gemm_rate + m.launch;
     const double gathered = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent);
-    time.forward.tensor += GatherTime(m, {key.tp, 1}, gathered);
-    time.backward_data.tensor += GatherTime(m, {key.tp, 1}, gathered);
+    time.forward.tensor += GatherTime(m.network, {key.tp, 1}, gathered);
+    time.backward_data.tensor += GatherTime(m.network, {key.tp, 1}, gathered);
   } else {
     product = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / ranks / m.memory_rate;
   }
@@ -69,12 +69,12 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
   const double halo = HaloBytes(layer, key.micro_batch, key.tp, m.element);
   if (halo > 0) {
     // Inner ranks send both ways at once; the interior is computed meanwhile.
-    const double travel = SendTime(m, key.tp > m.gpus_per_node ? m.gpus_per_node : 1, 2 * halo);
+    const double travel = SendTime(m.network, key.tp > m.network.gpus_per_node ? m.network.gpus_per_node : 1, 2 * halo);
     time.forward.tensor += std::max(0.0, travel - product) + m.interference * std::min(travel, product);
     time.backward_data.tensor += std::max(0.0, travel - product) + m.interference * std::min(travel, product);
   }
   if (layer.normalised && key.tp > 1) {
-    const double sums = AllReduceTime(m, {key.tp, 1}, 2 * 4 * static_cast<double>(layer.out_channels));
+    const double sums = AllReduceTime(m.network, {key.tp, 1}, 2 * 4 * static_cast<double>(layer.out_channels));
     time.forward.tensor += sums;
     time.backward_data.tensor += sums;
   }

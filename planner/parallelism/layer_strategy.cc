@@ -152,7 +152,7 @@ class StageCosts {
         const double tokens = static_cast<double>(job_.global_batch / micro_batches_ / fewer * job_.sequence);
         const int64_t ranks = std::max<int64_t>(2, more / fewer);
         const Group group{ranks, std::max<int64_t>(1, layouts_[a].tp)};
-        relayout_[a * n + b] = static_cast<double>(micro_batches_) * GatherTime(hardware_, group, tokens * width);
+        relayout_[a * n + b] = static_cast<double>(micro_batches_) * GatherTime(hardware_.network, group, tokens * width);
       }
     }
     // Two steps may be cheaper than one.

@@ -66,7 +66,7 @@ double TensorCommunication(const JobSpec& job, const CalibratedHardware& m, cons
   const double bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden);
   if (key.tp == 1) return 0;
   const double jitter = m.tensor_jitter * static_cast<double>(key.tp - 1);
-  return 2 * (AllReduceTime(m, {key.tp, 1}, bytes) + jitter) * (1 - m.tensor_hidden);
+  return 2 * (AllReduceTime(m.network, {key.tp, 1}, bytes) + jitter) * (1 - m.tensor_hidden);
 }
 
 void AddStreams(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
@@ -238,8 +238,8 @@ EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& m, const 
   edge.head_forward.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 20) + 6 * m.launch;
   edge.head_backward_data.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 12) + 3 * m.launch;
   if (key.tp > 1) {
-    const double gather = AllReduceTime(m, {key.tp, 1}, m.element * tokens * hidden);
-    const double loss = 3 * AllReduceTime(m, {key.tp, 1}, 4 * tokens);
+    const double gather = AllReduceTime(m.network, {key.tp, 1}, m.element * tokens * hidden);
+    const double loss = 3 * AllReduceTime(m.network, {key.tp, 1}, 4 * tokens);
     edge.embedding_forward.tensor = gather;
     edge.head_backward_data.tensor = gather;
     edge.head_forward.tensor = loss;

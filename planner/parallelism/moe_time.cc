@@ -71,17 +71,17 @@ void AddMoe(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, c
   layer.forward.compute += 2 * tokens * hidden * static_cast<double>(model.experts) / m.gemm16_rate + 4 * m.launch;
   layer.backward_data.compute += 4 * tokens * hidden * static_cast<double>(model.experts) / m.gemm16_rate + 4 * m.launch;
   const double held = m.element * routed.copies / static_cast<double>(key.etp) * hidden;
-  double exchange = AllToAllTime(m, {key.ep, key.etp}, held);
+  double exchange = AllToAllTime(m.network, {key.ep, key.etp}, held);
   const int64_t span = key.ep * key.etp;
-  if (span > m.gpus_per_node) {
+  if (span > m.network.gpus_per_node) {
     // A token goes once to each node that needs it, then on by NVLink.
-    const double nodes = static_cast<double>(span) / static_cast<double>(m.gpus_per_node);
+    const double nodes = static_cast<double>(span) / static_cast<double>(m.network.gpus_per_node);
     const double once = ExpectedNodes(static_cast<double>(model.experts), static_cast<double>(model.experts_per_token), nodes) /
                         static_cast<double>(model.experts_per_token);
     exchange *= std::min(1.0, once);
   }
   double etp = 0;
-  if (key.etp > 1) etp = GatherTime(m, {key.etp, 1}, held * static_cast<double>(key.etp));
+  if (key.etp > 1) etp = GatherTime(m.network, {key.etp, 1}, held * static_cast<double>(key.etp));
   const double exposed = (2 * exchange * (1 - m.expert_hidden) + 2 * etp);
   layer.forward.expert += exposed;
   layer.backward_data.expert += exposed;

@@ -26,8 +26,8 @@ struct Bench {
   OperatorProblem problem;
 
   Bench() {
-    hardware.gpus_per_node = 8;
-    hardware.intra_rate = hardware.direct_intra_rate = 1e9;
+    hardware.network.gpus_per_node = 8;
+    hardware.network.intra_rate = hardware.network.direct_intra_rate = 1e9;
     hardware.memory_rate = 30e9;
     problem.hardware = &hardware;
     problem.state = &state;
@@ -91,10 +91,10 @@ OperatorProblem Random(Bench& b, std::mt19937& random) {
   const auto real = [&](double least, double most) {
     return least + (most - least) * static_cast<double>(random() % 1000) / 999;
   };
-  b.hardware.intra_latency = b.hardware.nic_latency = real(0, 1e-4);
+  b.hardware.network.intra_latency = b.hardware.network.nic_latency = real(0, 1e-4);
   b.hardware.interference = real(0, 1);
-  b.hardware.nic_rate = real(1e8, 1e9);
-  b.hardware.gpus_per_node = int64_t{1} << (random() % 4);
+  b.hardware.network.nic_rate = real(1e8, 1e9);
+  b.hardware.network.gpus_per_node = int64_t{1} << (random() % 4);
   b.stack.overlaps_gradients = random() % 2 == 0;
   b.stack.overlaps_parameters = random() % 2 == 0;
   OperatorProblem p = b.problem;

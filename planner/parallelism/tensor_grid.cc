@@ -72,9 +72,9 @@ void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardwa
                                GridProduct{tokens, h, model.gated_mlp ? 2 * f : f}, GridProduct{tokens, f, h}};
   const double q = static_cast<double>(*GridSide(key.tensor_mode, key.tp, key.tensor_depth));
   const double z = static_cast<double>(key.tensor_depth);
-  const bool inside = key.tp <= m.gpus_per_node;
-  const double rate = inside ? m.intra_rate : m.nic_rate;
-  const double latency = inside ? m.intra_latency : m.nic_latency;
+  const bool inside = key.tp <= m.network.gpus_per_node;
+  const double rate = inside ? m.network.intra_rate : SendRate(m.network, std::max(m.network.gpus_per_node, static_cast<int64_t>(q)));
+  const double latency = inside ? m.network.intra_latency : m.network.nic_latency;
   const double bytes = m.narrow ? 1 : m.element;
   for (const GridProduct& p : products) {
     const Local b = LocalOf(key.tensor_mode, q, z, p);
@@ -93,7 +93,7 @@ void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardwa
     layer.backward_data.tensor += (all - forward) * (1 - m.tensor_hidden) + 2 * waits;
   }
   // Two norms: sums of two scalars per token over the q ranks of a row.
-  const double norms = 2 * AllReduceTime(m, {static_cast<int64_t>(q), 1}, 2 * 4 * tokens / q);
+  const double norms = 2 * AllReduceTime(m.network, {static_cast<int64_t>(q), 1}, 2 * 4 * tokens / q);
   layer.forward.tensor += norms;
   layer.backward_data.tensor += norms;
 }

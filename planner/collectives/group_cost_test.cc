@@ -1,0 +1,86 @@
+#include "planner/collectives/group_cost.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace weft::planner {
+namespace {
+
+/// 128 GPUs, eight to a node, without start-up times; leaves of 32 GPUs that let out `share` of what their NICs send.
+GroupNetwork Network(double share) {
+  GroupNetwork network{.gpus_per_node = 8, .intra_rate = 200e9, .nic_rate = 50e9, .direct_intra_rate = 200e9};
+  network.above[0] = {32, share * 50e9};
+  network.tiers = 1;
+  return network;
+}
+
+// Ring over all: one of 128 ranks' edges leaves each leaf, and all eight NICs of a node carry it at once.
+TEST(GroupCost, ARingOverAllLeavesALeafOnce) {
+  const double bytes = 128e6;
+  EXPECT_DOUBLE_EQ(GatherTime(Network(1), {128, 1}, bytes), bytes * 127 / 128 / 200e9);
+  EXPECT_DOUBLE_EQ(GatherTime(Network(0.125), {128, 1}, bytes), bytes * 127 / 128 / 200e9) << "32 · 6.25 GB/s leave a leaf";
+  EXPECT_DOUBLE_EQ(GatherTime(Network(0.0625), {128, 1}, bytes), bytes * 127 / 128 / 100e9);
+}
+
+// One rank per leaf: 32 rings share what leaves a leaf.
+TEST(GroupCost, RingsOfOneRankPerLeafShareWhatLeavesIt) {
+  const Group across{4, 32};
+  EXPECT_DOUBLE_EQ(GatherTime(Network(1), across, 4e6), 3e6 / 50e9);
+  EXPECT_DOUBLE_EQ(GatherTime(Network(0.25), across, 4e6), 3e6 / 12.5e9);
+}
+
+TEST(GroupCost, GroupsInsideAUnitDoNotNoticeWhatLeavesIt) {
+  for (const Group group : {Group{8, 1}, Group{32, 1}, Group{4, 8}}) {
+    EXPECT_DOUBLE_EQ(AllReduceTime(Network(0.1), group, 1e6), AllReduceTime(Network(1), group, 1e6));
+    EXPECT_DOUBLE_EQ(AllToAllTime(Network(0.1), group, 1e6), AllToAllTime(Network(1), group, 1e6));
+  }
+}
+
+// All-to-all over all 128 ranks: 96 of 128 parts leave the leaf.
+TEST(GroupCost, AllToAllPaysTheTierThatItsPartsCross) {
+  EXPECT_DOUBLE_EQ(AllToAllTime(Network(1), {128, 1}, 128e6), 120e6 / 50e9) << "all but the node's own eight";
+  EXPECT_DOUBLE_EQ(AllToAllTime(Network(0.25), {128, 1}, 128e6), 96e6 / 12.5e9);
+  EXPECT_DOUBLE_EQ(ParameterServerTime(Network(0.25), {128, 1}, 128e6), 2 * 96e6 / 12.5e9);
+}
+
+// A neighbour eight ranks on: eight of a leaf's 32 GPUs send out of it.
+TEST(GroupCost, FewNeighboursCrossABorder) {
+  EXPECT_DOUBLE_EQ(SendTime(Network(0.25), 8, 1e6), 1e6 / 50e9);
+  EXPECT_DOUBLE_EQ(SendTime(Network(0.125), 8, 1e6), 1e6 / 25e9);
+  EXPECT_DOUBLE_EQ(SendTime(Network(0.125), 32, 1e6), 1e6 / 6.25e9);
+}
+
+// A tier that lets out what its NICs send costs nothing, and less never costs less.
+TEST(GroupCost, NarrowerTiersNeverCostLess) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 2000; ++i) {
+    GroupNetwork network = Network(1);
+    network.intra_latency = 4e-6;
+    network.nic_latency = 12e-6;
+    GroupNetwork plain = network, narrow = network;
+    plain.tiers = 0;
+    narrow.above[0].rate *= 0.01 * static_cast<double>(1 + random() % 100);
+    const int64_t size = int64_t{1} << (random() % 8), stride = int64_t{1} << (random() % 8);
+    const Group group{size, std::min(stride, 128 / size)};
+    const double bytes = static_cast<double>(1 + random() % 100'000'000);
+    const auto all = {AllReduceTime, GatherTime, HierarchicalAllReduceTime, ParameterServerTime, AllToAllTime};
+    for (const auto& time : all) {
+      EXPECT_DOUBLE_EQ(time(network, group, bytes), time(plain, group, bytes)) << size << " " << group.stride;
+      EXPECT_LE(time(network, group, bytes), time(narrow, group, bytes)) << size << " " << group.stride;
+    }
+    EXPECT_LE(SendTime(network, stride, bytes), SendTime(narrow, stride, bytes));
+  }
+}
+
+TEST(GroupCost, TheTierThatHoldsAGroup) {
+  const GroupNetwork network = Network(1);
+  const int64_t units[] = {32, 128};
+  EXPECT_EQ(OutermostTier(network, {8, 1}, units), 0u);
+  EXPECT_EQ(OutermostTier(network, {4, 8}, units), 1u);
+  EXPECT_EQ(OutermostTier(network, {4, 32}, units), 2u);
+  EXPECT_EQ(OutermostTier(network, {2, 128}, units), 3u);
+}
+
+}  // namespace
+}  // namespace weft::planner

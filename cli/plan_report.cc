@@ -84,7 +84,32 @@ json LayersJson(const planner::LayerComparison& comparison) {
           {"pp", comparison.layers.pp}, {"micro_batches", comparison.layers.micro_batches}, {"stages", stages}};
 }
 
-json PlanJson(const planner::JobPlan& plan) {
+json CommunicatorsJson(const std::vector<planner::CommunicatorUse>& uses) {
+  json out = json::array();
+  for (const planner::CommunicatorUse& use : uses) {
+    out.push_back({{"kind", planner::CommunicatorKindName(use.kind)},
+                   {"size", use.size},
+                   {"count", use.count},
+                   {"bytes", use.bytes.count()},
+                   {"algorithm", use.algorithm},
+                   {"crosses", use.crosses},
+                   {"seconds", use.seconds.count()},
+                   {"exposed_s", use.exposed.count()}});
+  }
+  return out;
+}
+
+/// Rank r runs on node r / gpus_per_node of these.
+json PlacementJson(const planner::ClusterSpec& cluster, const planner::JobPlan& plan) {
+  json out = {{"gpus_per_node", cluster.gpus_per_node}, {"rank_order", planner::RankOrderName(plan.strategy.rank_order)}};
+  if (!cluster.node_names.empty()) {
+    const auto used = static_cast<size_t>((GpuCount(plan.strategy) + cluster.gpus_per_node - 1) / cluster.gpus_per_node);
+    out["nodes"] = std::vector(cluster.node_names.begin(), cluster.node_names.begin() + static_cast<int64_t>(std::min(used, cluster.node_names.size())));
+  }
+  return out;
+}
+
+json PlanJson(const planner::JobPlan& plan, const planner::ClusterSpec& cluster) {
   const planner::Prediction& p = plan.predicted;
   json out = {{"framework", planner::FrameworkName(plan.framework)},
           {"program", planner::FrameworkTitle(plan.framework)},
@@ -119,6 +144,8 @@ json PlanJson(const planner::JobPlan& plan) {
           {"lower_bound_s", plan.lower_bound.count()},
           {"gap", plan.gap},
           {"why", plan.why}};
+  out["communicators"] = CommunicatorsJson(plan.communicators);
+  if (plan.groups.empty()) out["placement"] = PlacementJson(cluster, plan);
   if (!plan.operators.empty()) out["operators"] = OperatorsJson(plan.operators);
   if (!plan.groups.empty()) out["groups"] = GroupsJson(plan.groups);
   return out;
@@ -235,7 +262,7 @@ std::string ProgramText(const planner::JobPlan& plan) {
 std::string PlanJsonText(const PlanReport& report) {
   const planner::PlanAnswer& answer = report.answer;
   json plans = json::array(), front = json::array();
-  for (const auto& plan : answer.plans) plans.push_back(PlanJson(plan));
+  for (const auto& plan : answer.plans) plans.push_back(PlanJson(plan, report.cluster));
   for (const auto& point : answer.front) {
     front.push_back({{"strategy", StrategyJson(point.strategy)},
                      {"iteration_s", point.iteration.count()},

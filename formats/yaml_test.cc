@@ -116,6 +116,57 @@ TEST(ClusterYaml, GroupsOfNodesMayDiffer) {
   EXPECT_DOUBLE_EQ(cluster.between_groups_rate.value(), 1e10);
 }
 
+constexpr const char* kOnFabric = R"(version: 1
+name: oversubscribed
+gpus_per_node: 8
+device: h100-80
+intra_node_rate: 450GB/s
+fabric: {fabric: leaf-spine, leaves: 4, spines: 1, hosts_per_leaf: 4, host_rate: 400Gbit/s}
+)";
+
+TEST(ClusterYaml, AFabricSaysHowManyNodesThereAreAndWhatTheyHangOn) {
+  const ClusterSpec cluster = ParseClusterYaml(kOnFabric, "fabric.yaml").value();
+  EXPECT_EQ(cluster.nodes, 16);
+  EXPECT_DOUBLE_EQ(cluster.nic_rate.value(), 400e9);
+  ASSERT_EQ(cluster.tiers.size(), 2u);
+  EXPECT_EQ(cluster.tiers[0].name, "leaf");
+  EXPECT_EQ(cluster.tiers[0].nodes, 4);
+  EXPECT_DOUBLE_EQ(cluster.tiers[0].out.value(), 100e9);
+  ASSERT_EQ(cluster.node_names.size(), 16u);
+  EXPECT_EQ(cluster.node_names.front(), "h1");
+  EXPECT_TRUE(ParseClusterYaml(Replaced(kOnFabric, "gpus_per_node: 8", "gpus_per_node: 8\nnodes: 16"), "fabric.yaml"));
+}
+
+TEST(ClusterYaml, SeveralHostsOfAFabricMayMakeOneNode) {
+  const ClusterSpec cluster =
+      ParseClusterYaml(Replaced(kOnFabric, "gpus_per_node: 8", "gpus_per_node: 8\nhosts_per_node: 2"), "fabric.yaml").value();
+  EXPECT_EQ(cluster.nodes, 8);
+  EXPECT_DOUBLE_EQ(cluster.nic_rate.value(), 800e9);
+  EXPECT_EQ(cluster.tiers[0].nodes, 2);
+  EXPECT_EQ(cluster.node_names[1], "h3");
+}
+
+TEST(ClusterYaml, EachFaultOfAFabricNamesItsPlace) {
+  const Fault faults[] = {
+      {"gpus_per_node: 8", "gpus_per_node: 8\nnodes: 12", "fabric.yaml:4: key \"nodes\": value 12, expected 16, the nodes of \"fabric\""},
+      {"gpus_per_node: 8", "gpus_per_node: 8\nnic_rate: 1.6Tbit/s", "fabric.yaml:4: key \"nic_rate\": expected 400 Gbit/s"},
+      {"gpus_per_node: 8", "gpus_per_node: 9\nhosts_per_node: 3", "key \"hosts_per_node\": value 3, expected a divisor of the fabric's 16"},
+      {"leaves: 4", "leaves: none", "fabric.yaml:6: key \"fabric.leaves\": value none, expected an integer"},
+      {"leaf-spine", "cloth", "key \"fabric.fabric\": value \"cloth\", expected one of leaf-spine"},
+      {"leaves: 4", "leaves: 4, device: h200", "key \"fabric.device\": expected beside \"fabric\", not in it"},
+      {"host_rate: 400Gbit/s", "server: dgx-h100", ""},
+      {"gpus_per_node: 8", "gpus_per_node: 4", ""},
+  };
+  for (const Fault& fault : faults) {
+    const auto cluster = ParseClusterYaml(Replaced(kOnFabric, fault.from, fault.to), "fabric.yaml");
+    if (*fault.message != 0) EXPECT_THAT(Message(cluster), HasSubstr(fault.message));
+    else EXPECT_TRUE(cluster) << fault.to;
+  }
+  const std::string servers = Replaced(kOnFabric, "host_rate: 400Gbit/s", "server: dgx-h100");
+  EXPECT_THAT(Message(ParseClusterYaml(Replaced(servers.c_str(), "gpus_per_node: 8", "gpus_per_node: 4"), "fabric.yaml")),
+              HasSubstr("key \"gpus_per_node\": value 4, expected 8, as the fabric's servers have"));
+}
+
 TEST(ClusterYaml, ExamplesAreRead) {
   size_t examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(WEFT_CLUSTERS)) {

@@ -79,6 +79,7 @@ struct JobPlan {
   Seconds lower_bound{0};                     ///< no strategy of the space is faster: proved (groups: ideal throughput)
   double gap = 0;                             ///< (predicted - bound) / bound
   std::vector<std::string> why;               ///< why each setting, and why the runner-up lost
+  std::vector<CommunicatorUse> communicators; ///< by kind; none for kWeftTrain and for groups that do different things
   std::vector<StageOperators> operators;      ///< sharding=osdp: what the operators of each stage do
   std::vector<GroupShare> groups;             ///< where groups of a heterogeneous cluster do different things
 };

@@ -45,6 +45,11 @@ double TreeSteps(const GroupNetwork& network, const Reach& reach) {
   return (reach.inside - 1) * network.intra_latency + std::ceil(std::log2(reach.outside)) * network.nic_latency;
 }
 
+/// A tree sends every byte up and down once, at a rate somewhat below the ring's.
+double TreeTime(const GroupNetwork& network, const Group& group, const Reach& reach, double bytes) {
+  return 2 * TreeSteps(network, reach) + 2 * bytes / (0.85 * RingRate(network, group, reach));
+}
+
 }  // namespace
 
 double GatherTime(const GroupNetwork& network, const Group& group, double bytes) {
@@ -54,14 +59,16 @@ double GatherTime(const GroupNetwork& network, const Group& group, double bytes)
   return Steps(network, reach) + bytes * (n - 1) / n / RingRate(network, group, reach);
 }
 
+bool TreeIsFaster(const GroupNetwork& network, const Group& group, double bytes) {
+  const Reach reach = ReachOf(network, group);
+  return reach.outside > 2 && TreeTime(network, group, reach, bytes) < 2 * GatherTime(network, group, bytes);
+}
+
 double AllReduceTime(const GroupNetwork& network, const Group& group, double bytes) {
   if (group.size <= 1) return 0;
   const Reach reach = ReachOf(network, group);
   const double ring = 2 * GatherTime(network, group, bytes);
-  if (reach.outside <= 2) return ring;
-  // A tree sends every byte up and down once, at a rate somewhat below the ring's.
-  const double tree = 2 * TreeSteps(network, reach) + 2 * bytes / (0.85 * RingRate(network, group, reach));
-  return std::min(ring, tree);
+  return reach.outside > 2 ? std::min(ring, TreeTime(network, group, reach, bytes)) : ring;
 }
 
 double HierarchicalAllReduceTime(const GroupNetwork& network, const Group& group, double bytes) {

@@ -42,6 +42,8 @@ struct GroupNetwork {
 /// Yuan 2009 (ring); BlueConnect, MLSys 2019 (hierarchy). Requires: size, stride ≥ 1. Complexity: O(tiers).
 double GatherTime(const GroupNetwork& network, const Group& group, double bytes);     ///< also reduce-scatter
 double AllReduceTime(const GroupNetwork& network, const Group& group, double bytes);  ///< ring, or tree across nodes
+/// Whether AllReduceTime's answer is a tree's.
+bool TreeIsFaster(const GroupNetwork& network, const Group& group, double bytes);
 /// Reduce-scatter in the node, all-reduce between nodes, all-gather in the node.
 double HierarchicalAllReduceTime(const GroupNetwork& network, const Group& group, double bytes);
 /// As many servers as ranks, beside them: every rank pushes and pulls all but its own share.

@@ -1,4 +1,4 @@
-// CostModel::CommunicationVolumes: what a stage hands to the network model. Rows of section 11.1 of the references, in its order.
+// CostModel::CommunicationVolumes: what a stage hands to the network model.
 #include <algorithm>
 #include <cmath>
 
@@ -9,6 +9,7 @@ namespace weft::planner {
 namespace {
 
 using Type = CommunicationVolume::Type;
+using Kind = CommunicatorKind;
 
 Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(std::llround(bytes))); }
 
@@ -21,10 +22,10 @@ class VolumeBuilder {
  public:
   VolumeBuilder(const JobSpec& job, const Strategy& s, const Sizes& sizes) : job_(job), s_(s), z_(sizes) {}
 
-  void Add(std::string_view what, Type type, Group group, double bytes, double count, bool per_iteration = false,
+  void Add(Kind kind, std::string_view what, Type type, Group group, double bytes, double count, bool per_iteration = false,
            std::string_view hides_behind = "") {
     if (group.size <= 1 || count <= 0 || bytes <= 0) return;
-    lines.push_back({what, type, group.size, group.stride, Whole(bytes), count, per_iteration, hides_behind});
+    lines.push_back({kind, what, type, group.size, group.stride, Whole(bytes), count, per_iteration, hides_behind});
   }
 
   void Tensor(bool first, bool last) {
@@ -32,18 +33,18 @@ class VolumeBuilder {
     const double bytes = z_.w * z_.tokens * z_.hidden;
     if (s_.tensor_mode != TensorMode::k1D) return Grid();
     if (s_.sequence_parallel) {
-      Add("tensor gathers", Type::kAllGather, t, bytes, (2 + 2 * z_.repeats + 2) * z_.layers, false, "neighbouring product");
-      Add("tensor scatters", Type::kReduceScatter, t, bytes, (2 + 2 * z_.repeats + 2) * z_.layers, false,
+      Add(Kind::kTensor, "tensor gathers", Type::kAllGather, t, bytes, (2 + 2 * z_.repeats + 2) * z_.layers, false, "neighbouring product");
+      Add(Kind::kTensor, "tensor scatters", Type::kReduceScatter, t, bytes, (2 + 2 * z_.repeats + 2) * z_.layers, false,
           "neighbouring product");
-      Add("stored shards", Type::kAllGather, t, bytes, 2 * z_.layers, false, "data gradient");
-      Add("norm gradients", Type::kAllReduce, t, 4 * 4 * z_.hidden * z_.layers, 1, true);
+      Add(Kind::kTensor, "stored shards", Type::kAllGather, t, bytes, 2 * z_.layers, false, "data gradient");
+      Add(Kind::kTensor, "norm gradients", Type::kAllReduce, t, 4 * 4 * z_.hidden * z_.layers, 1, true);
     } else {
-      Add("tensor sums", Type::kAllReduce, t, bytes, (2 + 2 * z_.repeats + 2) * z_.layers, false, "neighbouring product");
+      Add(Kind::kTensor, "tensor sums", Type::kAllReduce, t, bytes, (2 + 2 * z_.repeats + 2) * z_.layers, false, "neighbouring product");
     }
-    if (first) Add("embedding", Type::kAllReduce, t, bytes, 1);
+    if (first) Add(Kind::kTensor, "embedding", Type::kAllReduce, t, bytes, 1);
     if (last) {
-      Add("head gradient", Type::kAllReduce, t, bytes, 1);
-      Add("loss", Type::kAllReduce, t, 4 * z_.tokens, 3);
+      Add(Kind::kTensor, "head gradient", Type::kAllReduce, t, bytes, 1);
+      Add(Kind::kTensor, "loss", Type::kAllReduce, t, 4 * z_.tokens, 3);
     }
   }
 
@@ -58,15 +59,15 @@ class VolumeBuilder {
     const double forward = 1 + z_.repeats;
     switch (s_.context_mode) {
       case ContextMode::kRing:
-        Add("context ring", Type::kSendReceive, c, kv, (cp - 1) * (forward + 2) * z_.layers, false, "block attention");
+        Add(Kind::kContext, "context ring", Type::kSendReceive, c, kv, (cp - 1) * (forward + 2) * z_.layers, false, "block attention");
         break;
       case ContextMode::kAllGather:
-        Add("context gathers", Type::kAllGather, c, kv * cp, (forward + 1) * z_.layers);
-        Add("context scatters", Type::kReduceScatter, c, kv * cp, z_.layers);
+        Add(Kind::kContext, "context gathers", Type::kAllGather, c, kv * cp, (forward + 1) * z_.layers);
+        Add(Kind::kContext, "context scatters", Type::kReduceScatter, c, kv * cp, z_.layers);
         break;
       case ContextMode::kUlysses:
-        Add("context queries", Type::kAllToAll, c, q, 2 * (forward + 1) * z_.layers);
-        Add("context keys and values", Type::kAllToAll, c, kv / 2, 2 * (forward + 1) * z_.layers);
+        Add(Kind::kContext, "context queries", Type::kAllToAll, c, q, 2 * (forward + 1) * z_.layers);
+        Add(Kind::kContext, "context keys and values", Type::kAllToAll, c, kv / 2, 2 * (forward + 1) * z_.layers);
         break;
     }
   }
@@ -74,11 +75,11 @@ class VolumeBuilder {
   void Experts() {
     const double t = static_cast<double>(s_.tp);
     const double held = z_.w * z_.tokens / t * static_cast<double>(job_.model.experts_per_token) * z_.hidden;
-    Add("expert dispatch and combine", Type::kAllToAll, {s_.ep, s_.etp}, held, 2 * (2 + z_.repeats) * z_.moe_layers, false,
+    Add(Kind::kExpert, "expert dispatch and combine", Type::kAllToAll, {s_.ep, s_.etp}, held, 2 * (2 + z_.repeats) * z_.moe_layers, false,
         "shared experts");
     const double gathered = held * static_cast<double>(s_.etp);
-    Add("expert gathers", Type::kAllGather, {s_.etp, 1}, gathered, (2 + z_.repeats) * z_.moe_layers);
-    Add("expert scatters", Type::kReduceScatter, {s_.etp, 1}, gathered, (2 + z_.repeats) * z_.moe_layers);
+    Add(Kind::kExpertTensor, "expert gathers", Type::kAllGather, {s_.etp, 1}, gathered, (2 + z_.repeats) * z_.moe_layers);
+    Add(Kind::kExpertTensor, "expert scatters", Type::kReduceScatter, {s_.etp, 1}, gathered, (2 + z_.repeats) * z_.moe_layers);
   }
 
   void Pipeline(int64_t stage) {
@@ -89,8 +90,8 @@ class VolumeBuilder {
     // With chunks the last stage hands to the first as well, but for the last chunk.
     const double out = stage < s_.pp - 1 ? chunks : chunks - 1;
     const double back = stage > 0 ? chunks : chunks - 1;
-    Add("activations", Type::kSendReceive, {2, stride}, bytes, out, false, "computation");
-    Add("activation gradients", Type::kSendReceive, {2, stride}, bytes, back, false, "computation");
+    Add(Kind::kPipeline, "activations", Type::kSendReceive, {2, stride}, bytes, out, false, "computation");
+    Add(Kind::kPipeline, "activation gradients", Type::kSendReceive, {2, stride}, bytes, back, false, "computation");
   }
 
   void Data(const StateBytes& state, const StageShape& shape) {
@@ -100,33 +101,36 @@ class VolumeBuilder {
     if (s_.zero_stage == 3) {
       const double unit = (shape.dense_parameters + shape.expert_parameters) / std::max(z_.layers, 1.0);
       const Group shards{s_.shard_group > 0 ? s_.shard_group : dense.size, dense.stride};
-      Add("unit parameters", Type::kAllGather, shards, state.gathered * unit, (s_.keep_after_forward ? 1 : 2) * z_.layers,
+      Add(Kind::kData, "unit parameters", Type::kAllGather, shards, state.gathered * unit, (s_.keep_after_forward ? 1 : 2) * z_.layers,
           s_.keep_after_forward, "the unit before");
-      Add("unit gradients", Type::kReduceScatter, shards, state.gradient_sent * unit, z_.layers, false,
+      Add(Kind::kData, "unit gradients", Type::kReduceScatter, shards, state.gradient_sent * unit, z_.layers, false,
           "the unit behind");
+      // With shards smaller than all replicas (HSDP) each is also summed over the groups of shards.
+      Add(Kind::kData, "sums over shard groups", Type::kAllReduce, {dense.size / shards.size, dense.stride * shards.size},
+          state.gradient_sent * unit / static_cast<double>(shards.size), z_.layers, false, "the unit behind");
       return;
     }
-    Exchange("gradients", "parameters", dense, state, plain);
-    Exchange("expert gradients", "expert parameters", expert, state, shape.expert_parameters);
+    Exchange(Kind::kData, "gradients", "parameters", dense, state, plain);
+    Exchange(Kind::kExpertData, "expert gradients", "expert parameters", expert, state, shape.expert_parameters);
     if (shape.first != shape.last && job_.model.tied_embeddings) {
       const int64_t stride = s_.rank_order == RankOrder::kTpCpPpDp ? s_.tp * s_.cp : s_.tp * s_.cp * s_.dp;
-      Add("tied embedding", Type::kAllReduce, {2, stride * (s_.pp - 1)},
+      Add(Kind::kEmbedding, "tied embedding", Type::kAllReduce, {2, stride * (s_.pp - 1)},
           state.gradient_sent * static_cast<double>(job_.model.vocab) * z_.hidden / static_cast<double>(s_.tp), 1, true);
     }
-    Add("gradient norm", Type::kAllReduce, {s_.tp * s_.pp * s_.dp * s_.cp, 1}, 8, 2, true);
+    Add(Kind::kWorld, "gradient norm", Type::kAllReduce, {s_.tp * s_.pp * s_.dp * s_.cp, 1}, 8, 2, true);
   }
 
   std::vector<CommunicationVolume> lines;
 
  private:
-  void Exchange(std::string_view gradients, std::string_view parameters, Group group, const StateBytes& state, double count) {
+  void Exchange(Kind kind, std::string_view gradients, std::string_view parameters, Group group, const StateBytes& state, double count) {
     if (s_.zero_stage == 0) {
-      Add(gradients, Type::kAllReduce, group, state.gradient_sent * count, 1, true, "last backward");
+      Add(kind, gradients, Type::kAllReduce, group, state.gradient_sent * count, 1, true, "last backward");
       return;
     }
-    Add(gradients, Type::kReduceScatter, group, state.gradient_sent * count, 1, s_.zero_stage < 2,
+    Add(kind, gradients, Type::kReduceScatter, group, state.gradient_sent * count, 1, s_.zero_stage < 2,
         s_.zero_stage < 2 ? "last backward" : "backward");
-    Add(parameters, Type::kAllGather, group, 2 * count, 1, true, "first forward");
+    Add(kind, parameters, Type::kAllGather, group, 2 * count, 1, true, "first forward");
   }
 
   void Grid() {
@@ -142,16 +146,16 @@ class VolumeBuilder {
     for (const GridProduct& p : products) {
       const double x = z_.w * p.tokens * p.in / (q * q), weight = z_.w * p.in * p.out / (q * q);
       if (s_.tensor_mode == TensorMode::k3D) {
-        Add("3d inputs", Type::kAllGather, row, x, (2 + z_.repeats) * z_.layers, false, "partly");
-        Add("3d weights", Type::kAllGather, column, weight, (2 + z_.repeats) * z_.layers, false, "partly");
-        Add("3d outputs", Type::kReduceScatter, {row.size, column.stride * row.size}, z_.w * p.tokens * p.out / (q * q),
+        Add(Kind::kTensor, "3d inputs", Type::kAllGather, row, x, (2 + z_.repeats) * z_.layers, false, "partly");
+        Add(Kind::kTensor, "3d weights", Type::kAllGather, column, weight, (2 + z_.repeats) * z_.layers, false, "partly");
+        Add(Kind::kTensor, "3d outputs", Type::kReduceScatter, {row.size, column.stride * row.size}, z_.w * p.tokens * p.out / (q * q),
             (2 + z_.repeats) * z_.layers, false, "partly");
         continue;
       }
       const double depth = static_cast<double>(s_.tensor_depth);
-      Add("2d input panels", Type::kBroadcast, row, x / depth, q * passes * z_.layers, false, "the panel before");
-      Add("2d weight panels", Type::kBroadcast, column, weight, q * passes * z_.layers, false, "the panel before");
-      Add("2.5d depth", Type::kAllReduce, {s_.tensor_depth, row.size * row.size}, weight, z_.layers, false, "backward");
+      Add(Kind::kTensor, "2d input panels", Type::kBroadcast, row, x / depth, q * passes * z_.layers, false, "the panel before");
+      Add(Kind::kTensor, "2d weight panels", Type::kBroadcast, column, weight, q * passes * z_.layers, false, "the panel before");
+      Add(Kind::kTensor, "2.5d depth", Type::kAllReduce, {s_.tensor_depth, row.size * row.size}, weight, z_.layers, false, "backward");
     }
   }
 

@@ -54,10 +54,28 @@ struct LayerSeconds {
   Seconds forward{0}, backward{0};
 };
 
+/// What a communicator is for, as frameworks name their groups.
+enum class CommunicatorKind : uint8_t { kTensor, kContext, kExpert, kExpertTensor, kData, kExpertData, kPipeline, kEmbedding, kWorld };
+/// "tensor", "context", "expert", "expert-tensor", "data", "expert-data", "pipeline", "embedding", "world".
+std::string_view CommunicatorKindName(CommunicatorKind kind);
+
+/// The communicators of one kind, in one iteration.
+struct CommunicatorUse {
+  CommunicatorKind kind = CommunicatorKind::kTensor;
+  int64_t size = 1;              ///< ranks of one
+  int64_t count = 1;             ///< how many there are
+  Bytes bytes;                   ///< what one rank of the busiest stage sends
+  std::string_view algorithm;    ///< of its largest operation: "ring", "tree", "hierarchical", "parameter-server", "direct", "send"
+  std::string crosses;           ///< the outermost tier that it crosses, by the fabric's own name; "node", or "network" without a fabric
+  Seconds seconds{0};            ///< on the wire, of the busiest stage
+  Seconds exposed{0};            ///< what the iteration waits for; kinds that the estimate does not tell apart share it by seconds
+};
+
 /// One line of what a stage hands to the network model: `count` operations of `bytes` (the full tensor) over groups of
 /// `group` ranks.
 struct CommunicationVolume {
   enum class Type { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendReceive };
+  CommunicatorKind kind = CommunicatorKind::kTensor;
   std::string_view what;         ///< "tensor forward", "gradients" …
   Type type = Type::kAllReduce;
   int64_t group = 1;             ///< ranks
@@ -130,6 +148,9 @@ class CostModel {
 
   /// What stage `stage` hands to the network model. Requires: a legal strategy, 0 ≤ stage < pp.
   std::vector<CommunicationVolume> CommunicationVolumes(const Strategy& strategy, int64_t stage) const;
+
+  /// What the job's communicators do in an iteration of `strategy`, by kind. Requires: a legal strategy, and its estimate.
+  std::vector<CommunicatorUse> Communicators(const Strategy& strategy, const Estimate& estimate) const;
 
   /// One dense layer (an MoE layer where all are). Requires: a legal strategy.
   LayerSeconds OneLayer(const Strategy& strategy, Scratch& scratch) const;

@@ -132,31 +132,13 @@ Seconds AloneOverNics(const std::vector<PairBytes>& pairs, int64_t nodes, BitsPe
   return std::max(std::ranges::max(out), std::ranges::max(in)) / nic_rate;
 }
 
-/// What one stage sends, and what it leaves to this file: with shards smaller than all replicas (HSDP)
-/// each shard's gradients are also summed over the groups of shards, after every micro-batch as the cost model has it.
-std::vector<CommunicationVolume> LinesOf(const CostModel& model, const Strategy& s, int64_t stage) {
-  std::vector<CommunicationVolume> lines = model.CommunicationVolumes(s, stage);
-  const int64_t replicas = ReplicaGroup(s).size, shards = s.shard_group;
-  if (shards <= 0 || shards >= replicas) return lines;
-  const auto gradients = std::ranges::find(lines, "unit gradients", &CommunicationVolume::what);
-  if (gradients == lines.end()) return lines;
-  CommunicationVolume sums = *gradients;
-  sums.what = "sums over shard groups";
-  sums.type = CommunicationVolume::Type::kAllReduce;
-  sums.group = replicas / shards;
-  sums.stride = gradients->stride * shards;
-  sums.bytes = gradients->bytes / shards;
-  lines.push_back(sums);
-  return lines;
-}
-
 }  // namespace
 
 std::vector<PairBytes> StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node) {
   NodeTraffic traffic(gpus_per_node);
   const auto micro_batches = static_cast<double>(MicroBatches(strategy, model.job().global_batch));
   for (int64_t stage = 0; stage < strategy.pp; ++stage) {
-    for (const CommunicationVolume& line : LinesOf(model, strategy, stage)) {
+    for (const CommunicationVolume& line : model.CommunicationVolumes(strategy, stage)) {
       const double operations = line.count * (line.per_iteration ? 1 : micro_batches);
       const LineTraffic sent(strategy, line, stage);
       for (int64_t rank = 0; rank < GpuCount(strategy); ++rank) {

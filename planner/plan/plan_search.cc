@@ -156,6 +156,7 @@ JobPlan PlanSearch::Impl::MakePlan(const Search::Found& found, CostModel::Scratc
   plan.strategy = found.leaf.strategy;
   const Estimate estimate = model_->Evaluate(plan.strategy, scratch);
   plan.operators = model_->Operators(plan.strategy, scratch);
+  plan.communicators = model_->Communicators(plan.strategy, estimate);
   Prediction& predicted = plan.predicted;
   predicted.parts = estimate;
   predicted.exposed_communication = estimate.exposed_communication();

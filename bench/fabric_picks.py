@@ -53,7 +53,8 @@ def short(strategy):
 def fixed(strategy):
     def text(value):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    return ",".join(f"{name}={text(value)}" for name, value in strategy.items())
+    sizes = {"bucket_bytes": "B"}  # an amount wants a unit
+    return ",".join(f"{name}={text(value)}{sizes.get(name, '')}" for name, value in strategy.items())
 
 
 def main():

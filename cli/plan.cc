@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "cli/plan_report.h"
+#include "cli/plan_trace.h"
 #include "common/clock.h"
 #include "common/exit_code.h"
 #include "common/parse_units.h"
@@ -165,6 +166,20 @@ Status EmitBest(const PlanCommandOptions& options, const std::vector<formats::Em
   return WriteFolder(options.emit_dir, request, report);
 }
 
+/// The best plan's iteration into options.trace.
+Status WriteTrace(const PlanCommandOptions& options, const PlanReport& report) {
+  if (options.trace.empty() || report.answer.plans.empty()) return Ok();
+  planner::JobSpec whole = report.job;
+  if (whole.gpus == 0) whole.gpus = report.cluster.TotalGpus();
+  Result<std::string> text = PlanTraceText(whole, report.cluster, report.answer.plans.front(), options.risk);
+  if (!text) return Fail(text.error().WithContext("--trace"));
+  std::ofstream out(options.trace, std::ios::binary | std::ios::trunc);
+  out << *text;
+  out.close();
+  if (!out) return Fail(Code::kUnavailable, fmt::format("--trace: {}: cannot be written", options.trace));
+  return Ok();
+}
+
 Result<int> Run(const PlanCommandOptions& options) {
   if (options.output != "table" && options.output != "json") {
     return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
@@ -217,6 +232,7 @@ Result<int> Run(const PlanCommandOptions& options) {
   }
   if (options.output == "table") fmt::print(stderr, "{}", SearchLine(report));
   WEFT_RETURN_IF_ERROR(emitted);
+  WEFT_RETURN_IF_ERROR(WriteTrace(options, report));
   if (!answer.plans.empty()) return kExitDone;
   for (const auto& reason : answer.infeasible) fmt::print(stderr, "weft plan: no feasible plan: {}\n", reason);
   return kExitInfeasible;

@@ -22,6 +22,7 @@ struct PlanCommandOptions {
   int threads = 0;                ///< 0: one per core
   bool exhaustive = false;        ///< price every strategy
   double front = 0;               ///< > 0: also the front of time and memory, up to (1 + front) · best time
+  std::string trace;              ///< file for the best plan's iteration, as a Chrome trace
   std::string output = "table";   ///< or "json"
 };
 

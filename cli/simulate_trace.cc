@@ -2,41 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "cli/trace_writer.h"
 #include "common/parse_units.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr int kLinks = 1, kJobs = 2;   // process ids
-
-/// Written event by event: a document in memory would take ten times the text.
-class TraceWriter {
- public:
-  void Add(const std::string& event) {
-    text_ += text_.empty() ? "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" : ",\n";
-    text_ += event;
-  }
-
-  void AddName(std::string_view what, int process, size_t thread, std::string_view name) {
-    Add(fmt::format(R"({{"ph": "M", "name": "{}", "pid": {}, "tid": {}, "args": {{"name": {}}}}})", what, process,
-                    thread, Quoted(name)));
-  }
-
-  std::string Take() { return std::move(text_) + "\n]}\n"; }
-
-  static std::string Quoted(std::string_view text) {
-    return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  }
-
-  /// Microseconds, the unit of the format, to a thousandth of a nanosecond: integrals stay what they are.
-  static std::string Stamp(Seconds at) { return fmt::format("{:.6f}", at.count() * 1e6); }
-
- private:
-  std::string text_;
-};
 
 void AddCounter(TraceWriter& writer, const std::string& quoted, Seconds at, double rate) {
   writer.Add(fmt::format(R"({{"ph": "C", "name": {}, "pid": {}, "tid": 0, "ts": {}, "args": {{"bit/s": {:.17g}}}}})",

@@ -69,6 +69,13 @@ double DataExposed(const Strategy& s, const SoftwareStack& stack, const Calibrat
 
 }  // namespace
 
+CostModel::Impl::Once CostModel::Impl::OnceOf(const Strategy& s, const LayerEntry& entry, int64_t stage, const StageCost& cost) const {
+  const bool uniform = s.sharding == Sharding::kUniform;
+  const DataTime data =
+      ComputeDataTime(hardware, stack, s, state, uniform ? Shape(s, entry, stage) : cost.exchanged, job.model.IsCnn());
+  return {cost.once + DataExposed(s, stack, hardware, data, cost.passes.F(), cost.passes.B()), cost.optimizer + data.optimizer};
+}
+
 Estimate CostModel::EvaluateAsDecided(const Strategy& s, Scratch& scratch,
                                       std::vector<StageOperators>* operators) const {
   const Impl& impl = *impl_;
@@ -102,11 +109,9 @@ Estimate CostModel::EvaluateAsDecided(const Strategy& s, Scratch& scratch,
     // Stages between the ends exchange alike, unless each decides for itself.
     const bool uniform = s.sharding == Sharding::kUniform;
     if (uniform && i != 0 && i != s.pp - 1 && i != s.pp / 2) continue;
-    const DataTime data = ComputeDataTime(impl.hardware, impl.stack, s, impl.state, uniform ? impl.Shape(s, entry, i) : stage.exchanged,
-                                          impl.job.model.IsCnn());
-    data_exposed =
-        std::max(data_exposed, stage.once + DataExposed(s, impl.stack, impl.hardware, data, forward, backward));
-    optimizer = std::max(optimizer, stage.optimizer + data.optimizer);
+    const Impl::Once once = impl.OnceOf(s, entry, i, stage);
+    data_exposed = std::max(data_exposed, once.exposed);
+    optimizer = std::max(optimizer, once.optimizer);
   }
   sums.all = sums.forward + sums.backward;
   const double span = PipelineSpan(s, sums, m);

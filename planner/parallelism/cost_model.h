@@ -6,7 +6,7 @@
 //   CostModel::Scratch scratch;
 //   if (!model.WhyIllegal(strategy)) Estimate estimate = model.Evaluate(strategy, scratch);
 //
-// Leaves out: input pipeline, checkpoints, evaluation, foreign traffic on the fabric.
+// Leaves out: input pipeline, checkpoints, evaluation, background traffic on the fabric.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@
 #include "planner/parallelism/memory_risk.h"
 #include "planner/parallelism/operator_sharding.h"
 #include "planner/parallelism/strategy.h"
+#include "planner/tasks/task_graph.h"
 #include "planner/workload/job_spec.h"
 
 namespace weft::planner {
@@ -86,6 +87,28 @@ struct CommunicationVolume {
   std::string_view hides_behind; ///< "" if nothing
 };
 
+/// What a pass is made of, one after another: kernels, then what waits for communication.
+struct TimelineParts {
+  Seconds compute{0}, tensor{0}, context{0}, expert{0}, data{0};
+};
+
+struct TimelinePass {
+  int64_t stage = 0;
+  StagePass pass;
+  Seconds begin{0}, end{0};
+  TimelineParts parts;
+};
+
+/// An iteration that starts at 0, every pass as early as it can run.
+struct IterationTimeline {
+  std::vector<TimelinePass> passes;         ///< those of one stage in the order in which it runs them
+  std::vector<TransferDemand> transfers;    ///< messages, and what is exposed of the exchange of gradients and parameters
+  Seconds optimizer{0};                     ///< of every stage, at its end
+  Seconds overhead{0};                      ///< of the host, behind everything
+  Seconds iteration{0};
+};
+inline constexpr int64_t kMostTimelinePasses = 400'000;
+
 struct CostOptions {
   Framework framework = Framework::kAny;   ///< whose stack is priced
   std::vector<int64_t> stage_layers = {};  ///< layers of each stage; empty: as even as embedding and head allow
@@ -138,6 +161,11 @@ class CostModel {
 
   /// The same with the pipeline schedule simulated exactly (planner/tasks/pipeline.h), for stages that differ.
   Estimate EvaluateSimulated(const Strategy& strategy, Scratch& scratch) const;
+
+  /// The iteration pass by pass. The communication inside a pass is one block behind its kernels, not layer by layer. Requires:
+  /// a legal strategy. Errors: kInvalidArgument for more than kMostTimelinePasses passes, or a shape that the schedule has no
+  /// order for. Complexity: O(passes).
+  [[nodiscard]] Result<IterationTimeline> Timeline(const Strategy& strategy, Scratch& scratch) const;
 
   /// What every stage's operators do under sharding=osdp; empty for other strategies. Requires: a legal strategy.
   std::vector<StageOperators> Operators(const Strategy& strategy, Scratch& scratch) const;

@@ -1,31 +1,36 @@
-// CostModel::EvaluateSimulated.
+// CostModel::EvaluateSimulated, and the pipeline problem that it and the timeline are about.
 #include <algorithm>
 
 #include "planner/parallelism/cost_tables.h"
 
 namespace weft::planner {
 
+PipelineProblem PipelineOf(const Strategy& s, const SoftwareStack& stack, int64_t micro_batches, const Seconds& hop,
+                           std::span<const StagePasses> passes, std::vector<StageTime>& stages) {
+  stages.clear();
+  const double chunks = static_cast<double>(s.vpp);
+  for (const StagePasses& stage : passes) {
+    const StageTime chunk{Seconds(stage.F() / chunks), Seconds((stage.B() - stage.weight) / chunks), Seconds(stage.weight / chunks)};
+    stages.insert(stages.end(), static_cast<size_t>(s.vpp), chunk);
+  }
+  return {.schedule = s.schedule, .stages = stages, .micro_batches = micro_batches, .chunks = s.vpp, .hops = std::span(&hop, 1),
+          .blocking_sends = BlockingSends(stack, s.schedule)};
+}
+
 Estimate CostModel::EvaluateSimulated(const Strategy& s, Scratch& scratch) const {
   const Impl& impl = *impl_;
   Estimate estimate = Evaluate(s, scratch);
   if (s.pp == 1) return estimate;
   const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
-  std::vector<StageTime>& stages = scratch.tables_->stages;
-  stages.clear();
+  std::vector<StagePasses> passes;
   double most = 0;
-  const double chunks = static_cast<double>(s.vpp);
   const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
   for (int64_t i = 0; i < s.pp; ++i) {
-    const StagePasses passes = impl.Cost(s, entry, i, micro_batches, scratch.tables_->operators).passes;
-    most = std::max(most, passes.F() + passes.B());
-    const StageTime chunk{Seconds(passes.F() / chunks), Seconds((passes.B() - passes.weight) / chunks),
-                          Seconds(passes.weight / chunks)};
-    stages.insert(stages.end(), static_cast<size_t>(s.vpp), chunk);
+    passes.push_back(impl.Cost(s, entry, i, micro_batches, scratch.tables_->operators).passes);
+    most = std::max(most, passes.back().F() + passes.back().B());
   }
   const Seconds hop(impl.HopTime(s));
-  const auto simulated = SimulatePipeline({.schedule = s.schedule, .stages = stages, .micro_batches = micro_batches,
-                                           .chunks = s.vpp, .hops = std::span(&hop, 1),
-                                           .blocking_sends = BlockingSends(impl.stack, s.schedule)},
+  const auto simulated = SimulatePipeline(PipelineOf(s, impl.stack, micro_batches, hop, passes, scratch.tables_->stages),
                                           scratch.tables_->pipeline);
   // Shapes that the simulator has no order for (interleaving with p not dividing m) keep the closed form.
   if (!simulated) return estimate;

@@ -80,7 +80,16 @@ struct CostModel::Impl {
   double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const;
   double HopTime(const Strategy& s) const;
+  /// Of what stage `stage` exchanges once per iteration, and of its optimizer: what lengthens the iteration, in seconds.
+  struct Once {
+    double exposed = 0, optimizer = 0;
+  };
+  Once OnceOf(const Strategy& s, const LayerEntry& entry, int64_t stage, const StageCost& cost) const;
 };
+
+/// The stages' passes as a pipeline problem; `stages` holds them.
+PipelineProblem PipelineOf(const Strategy& s, const SoftwareStack& stack, int64_t micro_batches, const Seconds& hop,
+                           std::span<const StagePasses> passes, std::vector<StageTime>& stages);
 
 struct CostModel::Scratch::Tables {
   static constexpr size_t kSlots = size_t{1} << 12;

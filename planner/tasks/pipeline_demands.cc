@@ -39,6 +39,8 @@ class Builder {
       transfers_[k].window = windows[static_cast<size_t>(transfer_task_[k])];
     }
     demands.transfers = std::move(transfers_);
+    for (size_t k = 0; k < passes_.size(); ++k) passes_[k].window = windows[static_cast<size_t>(pass_task_[k])];
+    demands.passes = std::move(passes_);
     return demands;
   }
 
@@ -71,6 +73,8 @@ class Builder {
       if (needs == kNone) return false;
     }
     const int32_t task = Add(stage, Duration(stage, pass), needs);
+    passes_.push_back({.stage = stage, .pass = pass, .window = {}});
+    pass_task_.push_back(task);
     if (pass.kind == PassKind::kForward) output_[Slot(k, j)] = Send(task, stage, pass, k + 1);
     if (pass.kind == PassKind::kData) gradient_[Slot(k, j)] = Send(task, stage, pass, k - 1);
     if (pass.kind != PassKind::kForward) ready_[static_cast<size_t>(stage * v_ + pass.chunk)] = task;
@@ -144,6 +148,8 @@ class Builder {
   std::vector<int32_t> output_, gradient_;  // [virtual stage × micro-batch] task after which the next one may start
   std::vector<int32_t> last_;               // [p] task after which the stage is free
   std::vector<int32_t> ready_;              // [p × v] last backward or weight gradient pass
+  std::vector<PassWindow> passes_;
+  std::vector<int32_t> pass_task_;          // [passes]
   std::vector<TransferDemand> transfers_;
   std::vector<int32_t> transfer_task_;      // [transfers]
 };

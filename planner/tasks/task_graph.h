@@ -9,6 +9,7 @@
 
 #include "common/units.h"
 #include "planner/tasks/pipeline.h"
+#include "planner/tasks/pipeline_order.h"
 
 namespace weft::planner {
 
@@ -59,8 +60,16 @@ struct TransferDemand {
   TaskWindow window;            ///< may run from earliest_start; harmless until latest_end
 };
 
+/// A pass of a stage, as early as it can run.
+struct PassWindow {
+  int64_t stage = 0;
+  StagePass pass;
+  TaskWindow window;
+};
+
 struct PipelineDemands {
   Seconds iteration{0};
+  std::vector<PassWindow> passes;   ///< those of one stage in the order in which it runs them
   std::vector<TransferDemand> transfers;
 };
 

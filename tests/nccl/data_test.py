@@ -28,8 +28,10 @@ def run(nccl, ranks, calls, algorithm, protocol, data_type, sizes, reduction="su
     done = nccl.run(ranks, [*steps, "--iterations", iterations, "--type", data_type, "--op", reduction], settings, timeout_s=1200)
     what = f"{nccl}, {ranks} ranks, {'/'.join(calls)} {algorithm}/{protocol} {data_type} {reduction}"
     done.check_ok(what)
-    used = set().union(*ran(done.log()).values())
-    check(not algorithm or used == {(algorithm.lower(), protocol.lower())}, f"{what}: NCCL ran {used}")
+    used, asked = set().union(*ran(done.log()).values()), (algorithm.lower(), protocol.lower())
+    if algorithm == "PAT" and nccl.release < (2, 24):  # takes a ring where PAT does not pay for a size, whatever it was asked for
+        used -= {("ring", "simple")}
+    check(not algorithm or used == {asked}, f"{what}: NCCL ran {used}")
     print(f"ok {what}: {done.summary()['elements_checked']} elements on rank 0, {done.seconds:.1f} s", flush=True)
 
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "common/exit_code.h"
@@ -42,6 +43,55 @@ std::vector<std::string> Keys(const json& object) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) keys.push_back(key);
   return keys;
+}
+
+TEST(RunPlan, ATraceHoldsTheIterationAndNamesEveryGap) {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "weft_plan_trace_test.json";
+  PlanCommandOptions arguments = Gpt2();
+  arguments.fix = "pp=4,schedule=1f1b";
+  arguments.trace = file.string();
+  const Ran ran = Call(arguments);
+  ASSERT_EQ(ran.exit, kExitDone) << ran.err;
+  std::ifstream in(file);
+  const json trace = json::parse(in);
+  std::filesystem::remove(file);
+  const double predicted = json::parse(ran.out)["plans"][0]["predicted"]["iteration_s"].get<double>() * 1e6;
+  std::map<int, double> filled;  // time of kernels, bubbles and what is waited for, by stage
+  double end = 0;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+    if (event["cat"] != "pipeline") filled[event["pid"].get<int>()] += event["dur"].get<double>();
+  }
+  EXPECT_NEAR(end / predicted, 1, 0.05);
+  ASSERT_EQ(filled.size(), 4u);
+  for (const auto& [stage, time] : filled) EXPECT_NEAR(time / end, 1, 1e-3) << "stage " << stage;
+}
+
+TEST(RunPlan, ATraceThatCannotBeWrittenIsAnError) {
+  PlanCommandOptions arguments = Gpt2();
+  arguments.trace = "/no/such/folder/t.json";
+  const Ran ran = Call(arguments);
+  EXPECT_NE(ran.exit, kExitDone);
+  EXPECT_THAT(ran.err, HasSubstr("--trace: /no/such/folder/t.json: cannot be written"));
+}
+
+TEST(RunPlan, EachPlanSaysWhatItsCommunicatorsDoAndWhereItsRanksLie) {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "weft_plan_fabric_test.yaml";
+  std::ofstream(file) << "version: 1\nname: t\ngpus_per_node: 8\ndevice: a100-80\nintra_node_rate: 300GB/s\n"
+                         "fabric: {fabric: leaf-spine, leaves: 2, spines: 1, hosts_per_leaf: 2, host_rate: 800Gbit/s}\n";
+  PlanCommandOptions arguments = Gpt2();
+  arguments.cluster = file.string();
+  const Ran ran = Call(arguments);
+  std::filesystem::remove(file);
+  ASSERT_EQ(ran.exit, kExitDone) << ran.err;
+  const json root = json::parse(ran.out), &plan = root["plans"][0];
+  ASSERT_FALSE(plan.at("communicators").empty());
+  for (const json& use : plan["communicators"]) {
+    EXPECT_THAT(Keys(use), IsSupersetOf({"kind", "size", "count", "bytes", "algorithm", "crosses", "seconds", "exposed_s"}));
+    if (use["kind"] == "data") EXPECT_EQ(use["crosses"], "spine");
+  }
+  EXPECT_EQ(plan.at("placement").at("nodes"), json({"h1", "h2", "h3", "h4"}));
 }
 
 TEST(RunPlan, PrintsTheContractsKeys) {

@@ -68,8 +68,8 @@ TEST(AllReduceTime, TakesTheTreeWhereLatencyRules) {
 
 // 64 MiB held, 7/8 of it leaves.
 TEST(AllToAllTime, MovesAllButItsOwnShare) {
-  EXPECT_NEAR(AllToAllTime(Simple(), {8, 1}, 0x1p26), 56 * 0x1p20 / 100e9, 1e-12);
-  EXPECT_NEAR(AllToAllTime(Simple(), {16, 1}, 16e9), 8e9 / 10e9, 1e-12) << "half of it crosses nodes";
+  EXPECT_NEAR(AllToAllTime(Simple().network, {8, 1}, 0x1p26), 56 * 0x1p20 / 100e9, 1e-12);
+  EXPECT_NEAR(AllToAllTime(Simple().network, {16, 1}, 16e9), 8e9 / 10e9, 1e-12) << "half of it crosses nodes";
 }
 
 TEST(ExpectedNodes, AreHypergeometric) {

@@ -13,7 +13,7 @@ struct PipelineSums {
   int64_t slowest = 0;
 };
 
-/// Section 9's closed forms: time from the first forward to the last backward, without messages.
+/// Closed forms of the schedules (sources at ScheduleKind): time from the first forward to the last backward, without messages.
 double PipelineSpan(const Strategy& s, const PipelineSums& sums, double m) {
   const double p = static_cast<double>(s.pp), v = static_cast<double>(s.vpp);
   if (s.pp == 1) return m * sums.all;
@@ -33,7 +33,7 @@ double PipelineSpan(const Strategy& s, const PipelineSums& sums, double m) {
   return 0;
 }
 
-/// What messages add: section 9's delay rules. Overlapped sends cost only the way through the pipeline.
+/// What messages add. Overlapped sends cost only the way through the pipeline.
 double HopsExposed(const Strategy& s, const SoftwareStack& stack, double hop, double m) {
   if (s.pp == 1) return 0;
   const double p = static_cast<double>(s.pp), v = static_cast<double>(s.vpp);

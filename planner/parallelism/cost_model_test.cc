@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include <random>
 
 #include "planner/parallelism/legality.h"
@@ -107,6 +109,74 @@ TEST(CostModel, TheSimulatedScheduleIsNoSlowerThanTheClosedForm) {
   EXPECT_LE(simulated.iteration, closed.iteration * (1 + 1e-9));
   EXPECT_GT(simulated.iteration, closed.iteration * 0.97);
   EXPECT_GE(simulated.iteration, simulated.compute);
+}
+
+// Every schedule's passes fill their time with their parts, follow each other on their stage, and end with the simulation.
+TEST(Timeline, PassesFollowEachOtherAndEndWithTheSimulation) {
+  const CostModel model = Model(Job("gpt3-175b", 64, 64));
+  for (const ScheduleKind schedule : kAllSchedules) {
+    const int64_t chunks = schedule == ScheduleKind::kInterleaved || schedule == ScheduleKind::kZbV ? 2 : 1;
+    const Strategy s{.tp = 8, .pp = 8, .vpp = chunks, .recompute = Recompute::kFull, .sequence_parallel = true, .schedule = schedule};
+    if (model.WhyIllegal(s)) continue;
+    CostModel::Scratch scratch;
+    const IterationTimeline timeline = model.Timeline(s, scratch).value();
+    std::vector<Seconds> free(8, Seconds(0));
+    for (const TimelinePass& pass : timeline.passes) {
+      Seconds& at = free[static_cast<size_t>(pass.stage)];
+      EXPECT_GE(pass.begin.count(), at.count() - 1e-9);
+      at = pass.end;
+      const TimelineParts& p = pass.parts;
+      EXPECT_NEAR((p.compute + p.tensor + p.context + p.expert + p.data).count(), (pass.end - pass.begin).count(), 1e-9);
+    }
+    EXPECT_EQ(timeline.passes.size(), 8u * 64 * static_cast<size_t>(chunks) * (SplitsBackward(schedule) ? 3 : 2));
+    if (!HasBarrier(schedule)) continue;  // whose distance of two iterations is less than one's length
+    EXPECT_NEAR(timeline.iteration / model.EvaluateSimulated(s, scratch).iteration, 1, 2e-3) << ScheduleName(schedule);
+  }
+}
+
+TEST(Timeline, OneStageIsThePrediction) {
+  const CostModel model = Model(Job("llama3-8b", 64, 256));
+  CostModel::Scratch scratch;
+  for (const int64_t stage : {0, 1, 3}) {
+    const Strategy s{.dp = 32, .tp = 2, .micro_batch = 2, .zero_stage = stage, .sequence_parallel = true};
+    ASSERT_EQ(model.WhyIllegal(s), std::nullopt);
+    EXPECT_NEAR(model.Timeline(s, scratch)->iteration / model.Evaluate(s, scratch).iteration, 1, 1e-9) << stage;
+  }
+}
+
+TEST(Timeline, RefusesMorePassesThanATraceCanShow) {
+  JobSpec job = Job("gpt2", 1, 1'000'000);
+  const CostModel model = CostModel::Make(job, FindClusterPreset("dgx-a100", 1).value()).value();
+  CostModel::Scratch scratch;
+  const auto timeline = model.Timeline({}, scratch);
+  ASSERT_FALSE(timeline.has_value());
+  EXPECT_THAT(timeline.error().message(), HasSubstr("1000000 micro-batches through 1 stages"));
+}
+
+// tp inside the node, replicas over all leaves: what each kind crosses, sends and waits for.
+TEST(Communicators, SayWhatTheyCrossAndShareTheExposedTime) {
+  ClusterSpec cluster = FindClusterPreset("dgx-h100", 32).value();
+  cluster.tiers = {{"leaf", 8, cluster.nic_rate * 0.25}, {"spine", 32, BitsPerSecond(0)}};
+  const CostModel model = CostModel::Make(Job("mixtral-8x7b", 256, 512), cluster).value();
+  CostModel::Scratch scratch;
+  const Strategy s{.dp = 32, .tp = 4, .pp = 2, .ep = 8, .sequence_parallel = true};
+  ASSERT_EQ(model.WhyIllegal(s), std::nullopt);
+  const Estimate estimate = model.Evaluate(s, scratch);
+  std::map<CommunicatorKind, CommunicatorUse> uses;
+  for (CommunicatorUse& use : model.Communicators(s, estimate)) uses[use.kind] = std::move(use);
+  EXPECT_EQ(uses.at(CommunicatorKind::kTensor).crosses, "node");
+  EXPECT_EQ(uses.at(CommunicatorKind::kTensor).count, 64);
+  EXPECT_EQ(uses.at(CommunicatorKind::kExpert).crosses, "node");
+  EXPECT_EQ(uses.at(CommunicatorKind::kData).crosses, "spine");
+  EXPECT_EQ(uses.at(CommunicatorKind::kData).size, 32);
+  EXPECT_EQ(uses.at(CommunicatorKind::kPipeline).crosses, "spine");
+  const Seconds data = uses.at(CommunicatorKind::kData).exposed + uses.at(CommunicatorKind::kExpertData).exposed;
+  EXPECT_NEAR(data / estimate.data, 1, 1e-9);
+  EXPECT_NEAR(uses.at(CommunicatorKind::kTensor).exposed / estimate.tensor, 1, 1e-9);
+  for (const auto& [kind, use] : uses) {
+    EXPECT_GT(use.bytes.count(), 0) << CommunicatorKindName(kind);
+    EXPECT_GT(use.seconds.count(), 0) << CommunicatorKindName(kind);
+  }
 }
 
 TEST(CostModel, MoreBandwidthNeverCostsTime) {

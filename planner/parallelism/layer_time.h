@@ -49,7 +49,7 @@ struct LayerKey {
 LayerKey KeyOf(const Strategy& strategy);
 
 /// A dense layer, or an MoE layer of `job.model`. Requires: a legal key.
-/// Source: kernels and FLOPs, arXiv 2205.05198 appendix A; collectives, table 11.1 of docs/fidelity.md.
+/// Source: kernels and FLOPs, arXiv 2205.05198 appendix A; collectives, collectives/group_cost.h.
 LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack, const LayerKey& key,
                            bool moe);
 

@@ -15,7 +15,7 @@
 
 namespace weft::planner {
 
-/// Bytes per parameter, by what ZeRO divides. Source: section 3 of the references; arXiv 1910.02054 (16), 2205.05198
+/// Bytes per parameter, by what ZeRO divides. Source: arXiv 1910.02054 (16), 2205.05198
 /// figure 1 (18), Megatron-LM's distributed optimizer (fp16: 20).
 struct StateBytes {
   double parameter = 2, gradient = 4, optimizer = 12;

@@ -134,7 +134,7 @@ TEST(StageMemory, InterleavedGradientsAreWholeForOneChunk) {
   EXPECT_NEAR(static_cast<double>(stages[3].gradients.count()) / whole, 1.0 / 8, 1e-6);
 }
 
-// Section 9's table, p = 8.
+// Micro-batches held by stage, p = 8.
 TEST(MicroBatchesHeld, FollowTheSchedule) {
   const auto held = [](ScheduleKind kind, int64_t stage, int64_t v, int64_t m) { return MicroBatchesHeld(kind, stage, 8, v, m); };
   EXPECT_EQ(held(ScheduleKind::kGpipe, 3, 1, 20), 20);

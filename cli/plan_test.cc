@@ -82,6 +82,7 @@ TEST(RunPlan, EachPlanSaysWhatItsCommunicatorsDoAndWhereItsRanksLie) {
                          "fabric: {fabric: leaf-spine, leaves: 2, spines: 1, hosts_per_leaf: 2, host_rate: 800Gbit/s}\n";
   PlanCommandOptions arguments = Gpt2();
   arguments.cluster = file.string();
+  arguments.fix = "dp=32";
   const Ran ran = Call(arguments);
   std::filesystem::remove(file);
   ASSERT_EQ(ran.exit, kExitDone) << ran.err;

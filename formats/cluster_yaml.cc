@@ -34,8 +34,9 @@ struct NodesOnFabric {
   std::vector<std::string> names;  // of nodes, in order of rank
 };
 
-/// Requires: at least one host, a whole number of nodes. A node of several hosts is named by its first.
-NodesOnFabric PutOnFabric(const ScenarioCluster& fabric, int64_t hosts_per_node) {
+/// A node of several hosts is named by its first. Requires: at least one host, a whole number of nodes. Errors:
+/// kInvalidArgument for a node that is not joined to the others, without the place.
+Result<NodesOnFabric> PutOnFabric(const ScenarioCluster& fabric, int64_t hosts_per_node) {
   NodesOnFabric found;
   std::vector<std::vector<NodeId>> senders;
   std::vector<std::string> names;
@@ -50,7 +51,19 @@ NodesOnFabric PutOnFabric(const ScenarioCluster& fabric, int64_t hosts_per_node)
     }
     if (found.nodes++ == 0 || rate < found.nic_rate) found.nic_rate = rate;
   }
+  if (found.nic_rate.value() <= 0) {
+    return Fail(Code::kInvalidArgument, "its hosts have no network, expected one; leave \"fabric\" out for a single server");
+  }
+  if (const auto alone = planner::FindUnjoinedNode(fabric.topology, senders)) {
+    return Fail(Code::kInvalidArgument, fmt::format("{} and {} cannot send to each other, expected links both ways between all hosts",
+                                                    names.front(), names[*alone]));
+  }
   found.tiers = planner::FindNodeTiers(fabric.topology, senders);
+  // What hangs between a node and the rest may be narrower than its own ports.
+  if (found.tiers.node_out.value() > 0 && found.tiers.node_out < found.nic_rate * 0.999) {
+    const std::string joins = found.tiers.tiers.front().name;
+    found.tiers.tiers.insert(found.tiers.tiers.begin(), {joins, 1, found.tiers.node_out});
+  }
   for (const int32_t node : found.tiers.order) found.names.push_back(std::move(names[static_cast<size_t>(node)]));
   return found;
 }
@@ -80,7 +93,12 @@ Result<NodesOnFabric> ReadFabric(YamlFields& fields, std::string_view source, co
                                                fabric.gpus_per_host * hosts_per_node));
   }
   WEFT_RETURN_IF_ERROR(fields.FirstError());
-  return PutOnFabric(fabric, hosts_per_node);
+  Result<NodesOnFabric> found = PutOnFabric(fabric, hosts_per_node);
+  if (!found) {
+    fields.Reject("fabric", found.error().message());
+    return Fail(fields.FirstError().error());
+  }
+  return found;
 }
 
 /// The keys that describe one kind of node, of the whole file or of one group; `fabric` may say how many and their rate.

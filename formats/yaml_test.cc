@@ -162,6 +162,11 @@ TEST(ClusterYaml, EachFaultOfAFabricNamesItsPlace) {
     if (*fault.message != 0) EXPECT_THAT(Message(cluster), HasSubstr(fault.message));
     else EXPECT_TRUE(cluster) << fault.to;
   }
+  const std::string apart = Replaced(kOnFabric, "{fabric: leaf-spine, leaves: 4, spines: 1, hosts_per_leaf: 4, host_rate: 400Gbit/s}",
+                                     "{fabric: links, hosts: [a, b, c], links: [{from: a, to: s, rate: 1Gbit/s}, {from: s, to: b, "
+                                     "rate: 1Gbit/s}, {from: c, to: t, rate: 1Gbit/s}]}");
+  EXPECT_THAT(Message(ParseClusterYaml(apart, "fabric.yaml")),
+              HasSubstr("fabric.yaml:6: key \"fabric\": a and c cannot send to each other, expected links both ways"));
   const std::string servers = Replaced(kOnFabric, "host_rate: 400Gbit/s", "server: dgx-h100");
   EXPECT_THAT(Message(ParseClusterYaml(Replaced(servers.c_str(), "gpus_per_node: 8", "gpus_per_node: 4"), "fabric.yaml")),
               HasSubstr("key \"gpus_per_node\": value 4, expected 8, as the fabric's servers have"));

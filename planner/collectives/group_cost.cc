@@ -14,6 +14,11 @@ int64_t Inside(const Group& group, int64_t gpus) {
   return std::min(group.size, std::max<int64_t>(1, gpus / std::max<int64_t>(1, group.stride)));
 }
 
+/// Whether every such group lies in one unit of `gpus`: some straddle a border where their blocks do not fill units.
+bool Holds(int64_t gpus, const Group& group) {
+  return group.size <= 1 || (group.size * group.stride <= gpus && gpus % (group.size * group.stride) == 0);
+}
+
 struct Reach {
   double inside;   // ranks of the group in one node
   double outside;  // nodes
@@ -29,8 +34,9 @@ double RingRate(const GroupNetwork& network, const Group& group, const Reach& re
   if (reach.outside <= 1) return network.intra_rate;
   double out = network.nic_rate * reach.inside;
   for (const NetworkTier& tier : Above(network)) {
-    const int64_t inside = Inside(group, tier.gpus);
-    if (inside < group.size) out = std::min(out, tier.rate * static_cast<double>(inside));
+    if (Holds(tier.gpus, group)) continue;
+    // `stride` rings leave a unit, however many lie in it.
+    out = std::min(out, tier.rate * static_cast<double>(std::max<int64_t>(1, tier.gpus / group.stride)));
   }
   return reach.inside > 1 ? std::min(network.intra_rate, out) : out;
 }
@@ -106,9 +112,11 @@ double AllToAllTime(const GroupNetwork& network, const Group& group, double byte
   return setup + slowest;
 }
 
-double SendRate(const GroupNetwork& network, int64_t stride) {
+double SendRate(const GroupNetwork& network, const Group& group) {
+  const int64_t stride = group.stride;
   double rate = network.nic_rate;
   for (const NetworkTier& tier : Above(network)) {
+    if (Holds(tier.gpus, group)) continue;
     // Of a unit's ranks `stride` send out of it, and share what all of them have.
     const double crossing = std::min(1.0, static_cast<double>(stride) / static_cast<double>(tier.gpus));
     rate = std::min(rate, tier.rate / crossing);
@@ -116,16 +124,20 @@ double SendRate(const GroupNetwork& network, int64_t stride) {
   return rate;
 }
 
-double SendTime(const GroupNetwork& network, int64_t stride, double bytes) {
-  if (stride < network.gpus_per_node) return network.intra_latency + bytes / network.direct_intra_rate;
-  return network.nic_latency + bytes / SendRate(network, stride);
+double SendTime(const GroupNetwork& network, const Group& group, double bytes) {
+  if (group.stride < network.gpus_per_node) return network.intra_latency + bytes / network.direct_intra_rate;
+  return network.nic_latency + bytes / SendRate(network, group);
+}
+
+double RingStepTime(const GroupNetwork& network, const Group& group, double bytes) {
+  const bool leaves = group.size * group.stride > network.gpus_per_node;
+  return SendTime(network, {group.size, leaves ? std::max(group.stride, network.gpus_per_node) : group.stride}, bytes);
 }
 
 size_t OutermostTier(const GroupNetwork& network, const Group& group, std::span<const int64_t> unit_gpus) {
-  const int64_t span = (group.size - 1) * group.stride + 1;
-  if (span <= network.gpus_per_node) return 0;
+  if (Holds(network.gpus_per_node, group)) return 0;
   size_t tier = 0;
-  while (tier < unit_gpus.size() && span > unit_gpus[tier]) ++tier;
+  while (tier + 1 < unit_gpus.size() && !Holds(unit_gpus[tier], group)) ++tier;
   return tier + 1;
 }
 

@@ -1,10 +1,10 @@
-// What a collective costs a group of ranks: closed forms over the tiers that the group crosses. The one account of it: strategies
-// are priced, lowered and validated by these.
+// What a collective costs a group of ranks: closed forms over the tiers that the group crosses. `weft plan` prices and
+// `weft validate` checks strategies by these; data parallelism of weft-train (data_parallel.h) has an account of its own.
 //
 //   GroupNetwork network{.gpus_per_node = 8, .intra_rate = 240e9, .nic_rate = 45e9, ...};
 //   const double seconds = AllReduceTime(network, {.size = 64, .stride = 8}, 25e6);
 //
-// Leaves out: two groups that want one link at different times (all groups of a kind run at once and share evenly).
+// Leaves out: what an all-to-all that straddles two units sends between them; two groups that want one link at different times (all groups of a kind run at once and share evenly).
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct NetworkTier {
   int64_t gpus = 1;   ///< in one of its units, ranks in order
   double rate = 0;    ///< byte/s per GPU and direction that leave a unit
 };
-inline constexpr size_t kMostTiers = 4;
+inline constexpr size_t kMostTiers = 8;  ///< further ones are left out: real fabrics have three
 
 /// Rates per GPU and direction, in byte/s and efficiencies applied; latencies of one step in seconds.
 struct GroupNetwork {
@@ -50,13 +50,15 @@ double HierarchicalAllReduceTime(const GroupNetwork& network, const Group& group
 double ParameterServerTime(const GroupNetwork& network, const Group& group, double bytes);
 /// `bytes` held by each rank; the share (size-1)/size leaves it.
 double AllToAllTime(const GroupNetwork& network, const Group& group, double bytes);
-/// Between neighbours `stride` apart, all pairs at once.
-double SendTime(const GroupNetwork& network, int64_t stride, double bytes);
-/// Of that, the rate between nodes in byte/s.
-double SendRate(const GroupNetwork& network, int64_t stride);
+/// Between neighbours of the group, all pairs at once.
+double SendTime(const GroupNetwork& network, const Group& group, double bytes);
+/// The same where all wait for the slowest pair: a step round a ring.
+double RingStepTime(const GroupNetwork& network, const Group& group, double bytes);
+/// Of SendTime, the rate between nodes in byte/s.
+double SendRate(const GroupNetwork& network, const Group& group);
 
-/// The innermost tier that has the whole group in one unit: 0 the node, k the k-th of `unit_gpus` (ascending GPUs of a unit);
-/// unit_gpus.size() + 1 if none has.
+/// The innermost tier that has every such group in one unit: 0 the node, k the k-th of `unit_gpus` (ascending GPUs of a unit), the
+/// last if none has.
 size_t OutermostTier(const GroupNetwork& network, const Group& group, std::span<const int64_t> unit_gpus);
 
 }  // namespace weft::planner

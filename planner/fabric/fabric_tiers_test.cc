@@ -37,6 +37,31 @@ TEST(FindNodeTiers, LeavesAndSpinesWithWhatTheLeavesLetOut) {
   }
 }
 
+// One node under each leaf: what the leaf lets out is what the node has.
+TEST(FindNodeTiers, ANodeMayHangOnLessThanItsPorts) {
+  const Topology topology = LeafSpine(4, 1, 2, GigabitsPerSecond(400));
+  std::vector<std::vector<NodeId>> senders;
+  for (int h = 1; h <= 8; h += 2) {
+    senders.push_back({*topology.FindNode("h" + std::to_string(h)), *topology.FindNode("h" + std::to_string(h + 1))});
+  }
+  const NodeTiers found = FindNodeTiers(topology, senders);
+  EXPECT_DOUBLE_EQ(found.node_out.value(), 400e9) << "of two hosts with 400 Gbit/s each";
+  ASSERT_EQ(found.tiers.size(), 1u);
+  EXPECT_DOUBLE_EQ(FindNodeTiers(Clos(4).topology, Clos(4).senders).node_out.value(), 400e9);
+}
+
+// Nodes of two hosts under leaves of three: no leaf holds all of a node that lies under two of them.
+TEST(FindNodeTiers, ANodeUnderTwoLeavesIsInNeither) {
+  const Topology topology = LeafSpine(4, 3, 3, GigabitsPerSecond(400));
+  std::vector<std::vector<NodeId>> senders;
+  for (int h = 1; h <= 12; h += 2) {
+    senders.push_back({*topology.FindNode("h" + std::to_string(h)), *topology.FindNode("h" + std::to_string(h + 1))});
+  }
+  const NodeTiers found = FindNodeTiers(topology, senders);
+  ASSERT_EQ(found.tiers.size(), 1u);
+  EXPECT_EQ(found.tiers[0].nodes, 6);
+}
+
 TEST(FindNodeTiers, TheNarrowestUnitCountsForAll) {
   Clos clos(4);
   const auto uplink = clos.topology.FindLink(*clos.topology.FindNode("leaf3"), *clos.topology.FindNode("spine2"));
@@ -65,6 +90,17 @@ TEST(FindNodeTiers, NodesOfOneLeafFollowEachOther) {
   for (size_t i = 0; i < order.size(); ++i) place[static_cast<size_t>(order[i])] = i;
   EXPECT_EQ(place[0] / 4, place[9] / 4) << "h1 and h2 are under one leaf";
   EXPECT_EQ(place[1] / 4, place[8] / 4) << "h10 and h9 are under one leaf";
+}
+
+TEST(FindUnjoinedNode, WhatHasNoWayToTheOthersOrBack) {
+  Clos clos(1);
+  EXPECT_EQ(FindUnjoinedNode(clos.topology, clos.senders), std::nullopt);
+  const NodeId leaf = *clos.topology.FindNode("leaf3"), spine = *clos.topology.FindNode("spine1");
+  clos.topology.SetHealth(*clos.topology.FindLink(leaf, spine), LinkHealth::kDown);
+  EXPECT_EQ(FindUnjoinedNode(clos.topology, clos.senders), 8u) << "leaf3's hosts cannot send";
+  clos.topology.SetHealth(*clos.topology.FindLink(leaf, spine), LinkHealth::kUp);
+  clos.topology.SetHealth(*clos.topology.FindLink(spine, leaf), LinkHealth::kDown);
+  EXPECT_EQ(FindUnjoinedNode(clos.topology, clos.senders), 8u) << "leaf3's hosts cannot be reached";
 }
 
 TEST(FindNodeTiers, OneNodeIsOneTier) {

@@ -66,7 +66,7 @@ double ContextForward(const JobSpec& job, const CalibratedHardware& m, const Lay
   const Group group{key.cp, key.tp};
   switch (key.context_mode) {
     case ContextMode::kRing: {
-      const double step = SendTime(m.network, key.tp * key.cp > m.network.gpus_per_node ? m.network.gpus_per_node : key.tp, kv);
+      const double step = RingStepTime(m.network, {key.cp, key.tp}, kv);
       return (c - 1) * std::max(0.0, step - block / c) + (c - 1) * m.interference * std::min(step, block / c);
     }
     case ContextMode::kAllGather: return GatherTime(m.network, group, kv * c);

@@ -46,7 +46,10 @@ Priced Price(const GroupNetwork& network, const Strategy& s, const Communication
     case Type::kAllToAll: return {AllToAllTime(network, group, bytes), (n - 1) / n * bytes, "direct"};
     case Type::kBroadcast:
     case Type::kReduce: return {GatherTime(network, group, bytes), bytes, "ring"};
-    case Type::kSendReceive: return {SendTime(network, line.stride, bytes), bytes, "send"};
+    case Type::kSendReceive: {
+      const bool pipeline = line.kind == CommunicatorKind::kPipeline;  // whose lines are pairs of stages
+      return {pipeline ? SendTime(network, {s.pp, line.stride}, bytes) : RingStepTime(network, group, bytes), bytes, "send"};
+    }
   }
   return {};
 }
@@ -113,7 +116,7 @@ std::vector<CommunicatorUse> CostModel::Communicators(const Strategy& s, const E
     double sharing = 0;  // seconds of all kinds that the estimate has as one
     for (const auto& [other, theirs] : busiest) sharing += PartOf(other) == PartOf(kind) ? theirs.seconds : 0;
     const Seconds exposed = PartOf(kind) == nullptr ? Seconds(0) : estimate.*PartOf(kind);
-    uses.push_back({.kind = kind, .size = sum.group.size, .count = GpuCount(s) / std::max<int64_t>(1, sum.group.size),
+    uses.push_back({.kind = kind, .size = sum.group.size, .count = GpuCount(s) / (kind == CommunicatorKind::kEmbedding ? s.pp : sum.group.size),
                     .bytes = Bytes(static_cast<int64_t>(sum.sent)), .algorithm = sum.algorithm,
                     .crosses = Crossed(impl.cluster, impl.hardware.network, sum.group), .seconds = Seconds(sum.seconds),
                     .exposed = sharing > 0 ? exposed * (sum.seconds / sharing) : Seconds(0)});

@@ -213,7 +213,7 @@ double CostModel::Impl::HopTime(const Strategy& s) const {
     bytes = HaloExchangeBytes(job, KeyOf(s), job.model.layers / 2).full;
   }
   const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp;
-  double time = SendTime(hardware.network, stride, bytes);
+  double time = SendTime(hardware.network, {s.pp, stride}, bytes);
   if (s.tp > 1 && !s.sequence_parallel) time += GatherTime(hardware.network, {s.tp, 1}, bytes * static_cast<double>(s.tp));
   return time;
 }

@@ -26,7 +26,7 @@ Result<IterationTimeline> CostModel::Timeline(const Strategy& s, Scratch& scratc
   const Impl& impl = *impl_;
   const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
   const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
-  if (micro_batches > kMostTimelinePasses / (2 * s.pp * s.vpp)) {
+  if (micro_batches > kMostTimelinePasses / ((SplitsBackward(s.schedule) ? 3 : 2) * s.pp * s.vpp)) {
     return Fail(Code::kInvalidArgument, fmt::format("timeline: {} micro-batches through {} stages of {} chunks, expected at most {} passes",
                                                     micro_batches, s.pp, s.vpp, kMostTimelinePasses));
   }

@@ -69,7 +69,7 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
   const double halo = HaloBytes(layer, key.micro_batch, key.tp, m.element);
   if (halo > 0) {
     // Inner ranks send both ways at once; the interior is computed meanwhile.
-    const double travel = SendTime(m.network, key.tp > m.network.gpus_per_node ? m.network.gpus_per_node : 1, 2 * halo);
+    const double travel = RingStepTime(m.network, {key.tp, 1}, 2 * halo);
     time.forward.tensor += std::max(0.0, travel - product) + m.interference * std::min(travel, product);
     time.backward_data.tensor += std::max(0.0, travel - product) + m.interference * std::min(travel, product);
   }

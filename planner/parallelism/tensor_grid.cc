@@ -73,7 +73,7 @@ void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardwa
   const double q = static_cast<double>(*GridSide(key.tensor_mode, key.tp, key.tensor_depth));
   const double z = static_cast<double>(key.tensor_depth);
   const bool inside = key.tp <= m.network.gpus_per_node;
-  const double rate = inside ? m.network.intra_rate : SendRate(m.network, std::max(m.network.gpus_per_node, static_cast<int64_t>(q)));
+  const double rate = inside ? m.network.intra_rate : SendRate(m.network, {static_cast<int64_t>(q), std::max(m.network.gpus_per_node, static_cast<int64_t>(q))});
   const double latency = inside ? m.network.intra_latency : m.network.nic_latency;
   const double bytes = m.narrow ? 1 : m.element;
   for (const GridProduct& p : products) {

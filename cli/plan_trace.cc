@@ -56,11 +56,14 @@ void AddTransfers(TraceWriter& writer, const planner::IterationTimeline& timelin
   using Kind = planner::TransferDemand::Kind;
   for (const planner::TransferDemand& transfer : timeline.transfers) {
     const bool exchange = transfer.kind == Kind::kGradientExchange;
-    const std::string_view name = exchange ? "gradients and parameters" : transfer.kind == Kind::kActivation ? "activations" : "activation gradients";
+    const std::string_view name = exchange                               ? "gradients and parameters"
+                                  : transfer.kind == Kind::kActivation ? "activations"
+                                                                        : "activation gradients";
     AddSlice(writer, name, exchange ? "data" : "pipeline", transfer.from, exchange ? kCompute + kTracks.size() - 1 : kMessages,
              transfer.window.earliest_start, transfer.window.earliest_end - transfer.window.earliest_start, transfer.micro_batch,
              transfer.chunk);
-    if (exchange) free[static_cast<size_t>(transfer.from)] = std::max(free[static_cast<size_t>(transfer.from)], transfer.window.earliest_end);
+    Seconds& at = free[static_cast<size_t>(transfer.from)];
+    if (exchange) at = std::max(at, transfer.window.earliest_end);
   }
 }
 

@@ -4,7 +4,8 @@
 //   GroupNetwork network{.gpus_per_node = 8, .intra_rate = 240e9, .nic_rate = 45e9, ...};
 //   const double seconds = AllReduceTime(network, {.size = 64, .stride = 8}, 25e6);
 //
-// Leaves out: what an all-to-all that straddles two units sends between them; two groups that want one link at different times (all groups of a kind run at once and share evenly).
+// Leaves out: what an all-to-all that straddles two units sends between them; two groups that want one link at different
+// times (all groups of a kind run at once and share evenly).
 #pragma once
 
 #include <array>

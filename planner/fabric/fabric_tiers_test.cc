@@ -14,6 +14,15 @@ std::vector<std::vector<NodeId>> Senders(const Cluster& cluster) {
   return senders;
 }
 
+/// Nodes of two hosts each, h1 with h2 and so on.
+std::vector<std::vector<NodeId>> PairsOfHosts(const Topology& topology, int hosts) {
+  std::vector<std::vector<NodeId>> senders;
+  for (int h = 1; h < hosts; h += 2) {
+    senders.push_back({*topology.FindNode("h" + std::to_string(h)), *topology.FindNode("h" + std::to_string(h + 1))});
+  }
+  return senders;
+}
+
 /// Four hosts under each of four leaves, a cable from each leaf to each spine.
 struct Clos {
   Topology topology;
@@ -40,11 +49,7 @@ TEST(FindNodeTiers, LeavesAndSpinesWithWhatTheLeavesLetOut) {
 // One node under each leaf: what the leaf lets out is what the node has.
 TEST(FindNodeTiers, ANodeMayHangOnLessThanItsPorts) {
   const Topology topology = LeafSpine(4, 1, 2, GigabitsPerSecond(400));
-  std::vector<std::vector<NodeId>> senders;
-  for (int h = 1; h <= 8; h += 2) {
-    senders.push_back({*topology.FindNode("h" + std::to_string(h)), *topology.FindNode("h" + std::to_string(h + 1))});
-  }
-  const NodeTiers found = FindNodeTiers(topology, senders);
+  const NodeTiers found = FindNodeTiers(topology, PairsOfHosts(topology, 8));
   EXPECT_DOUBLE_EQ(found.node_out.value(), 400e9) << "of two hosts with 400 Gbit/s each";
   ASSERT_EQ(found.tiers.size(), 1u);
   EXPECT_DOUBLE_EQ(FindNodeTiers(Clos(4).topology, Clos(4).senders).node_out.value(), 400e9);
@@ -53,11 +58,7 @@ TEST(FindNodeTiers, ANodeMayHangOnLessThanItsPorts) {
 // Nodes of two hosts under leaves of three: no leaf holds all of a node that lies under two of them.
 TEST(FindNodeTiers, ANodeUnderTwoLeavesIsInNeither) {
   const Topology topology = LeafSpine(4, 3, 3, GigabitsPerSecond(400));
-  std::vector<std::vector<NodeId>> senders;
-  for (int h = 1; h <= 12; h += 2) {
-    senders.push_back({*topology.FindNode("h" + std::to_string(h)), *topology.FindNode("h" + std::to_string(h + 1))});
-  }
-  const NodeTiers found = FindNodeTiers(topology, senders);
+  const NodeTiers found = FindNodeTiers(topology, PairsOfHosts(topology, 12));
   ASSERT_EQ(found.tiers.size(), 1u);
   EXPECT_EQ(found.tiers[0].nodes, 6);
 }

@@ -32,7 +32,7 @@ Result<IterationTimeline> CostModel::Timeline(const Strategy& s, Scratch& scratc
   }
   std::vector<StagePasses> passes;
   std::vector<Bytes> gradients;
-  std::vector<Seconds> exposed;  // of each chunk; all of a stage's with its last one, as the closed form has it
+  std::vector<Seconds> exposed;  // of each chunk: its share of what the stage exchanges once per iteration
   double optimizer = 0;
   for (int64_t i = 0; i < s.pp; ++i) {
     const StageCost cost = impl.Cost(s, entry, i, micro_batches, scratch.tables_->operators);
@@ -45,7 +45,6 @@ Result<IterationTimeline> CostModel::Timeline(const Strategy& s, Scratch& scratc
   const Seconds hop(impl.HopTime(s));
   std::vector<StageTime> stages;
   const PipelineProblem problem = PipelineOf(s, impl.stack, micro_batches, hop, passes, stages);
-  // A pipeline of one stage has no order to speak of: every micro-batch forward and back.
   const PipelineTraffic traffic{.message = Bytes(0), .gradients = gradients, .gradient_times = exposed, .optimizer = Seconds(optimizer)};
   WEFT_ASSIGN_OR_RETURN(PipelineDemands demands, DemandsOf(problem, traffic));
   IterationTimeline timeline;

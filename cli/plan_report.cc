@@ -278,6 +278,7 @@ std::string PlanJsonText(const PlanReport& report) {
                {{"strategies", answer.strategies},
                 {"evaluated", answer.evaluated},
                 {"pruned", answer.pruned},
+                {"simulated", answer.simulated},
                 {"seconds", report.time.count()},
                 {"threads", report.threads},
                 {"strategies_per_second", static_cast<double>(answer.strategies) / report.time.count()}}}};
@@ -325,8 +326,8 @@ std::string EmittedText(const PlanReport& report) {
 
 std::string SearchLine(const PlanReport& report) {
   const planner::PlanAnswer& answer = report.answer;
-  return fmt::format("{} strategies, {} priced, {} ruled out by bounds in {} on {} thread{} ({:.3g} per second){}\n",
-                     answer.strategies, answer.evaluated, answer.pruned, FormatDuration(report.time), report.threads,
+  return fmt::format("{} strategies, {} priced, {} ruled out by bounds, the {} best simulated in {} on {} thread{} ({:.3g} per second){}\n",
+                     answer.strategies, answer.evaluated, answer.pruned, answer.simulated, FormatDuration(report.time), report.threads,
                      report.threads == 1 ? "" : "s", static_cast<double>(answer.strategies) / report.time.count(),
                      answer.complete ? "" : "; stopped at the budget, not proved optimal");
 }

@@ -56,7 +56,7 @@ void AddTransfers(TraceWriter& writer, const planner::IterationTimeline& timelin
   using Kind = planner::TransferDemand::Kind;
   for (const planner::TransferDemand& transfer : timeline.transfers) {
     const bool exchange = transfer.kind == Kind::kGradientExchange;
-    const std::string_view name = exchange                               ? "gradients and parameters"
+    const std::string_view name = exchange                               ? "gradients"
                                   : transfer.kind == Kind::kActivation ? "activations"
                                                                         : "activation gradients";
     AddSlice(writer, name, exchange ? "data" : "pipeline", transfer.from, exchange ? kCompute + kTracks.size() - 1 : kMessages,
@@ -79,7 +79,7 @@ Result<std::string> PlanTraceText(const planner::JobSpec& job, const planner::Cl
   planner::CostModel::Scratch scratch;
   WEFT_ASSIGN_OR_RETURN(const planner::IterationTimeline timeline, model.Timeline(plan.strategy, scratch));
   TraceWriter writer;
-  std::vector<Seconds> free(static_cast<size_t>(plan.strategy.pp), Seconds(0));
+  std::vector<Seconds> free(static_cast<size_t>(plan.strategy.pp), timeline.fill);
   for (int64_t stage = 0; stage < plan.strategy.pp; ++stage) {
     const auto process = static_cast<int>(stage + 1);
     writer.AddName("process_name", process, 0, fmt::format("stage {} of {}, {} equal GPUs", stage + 1, plan.strategy.pp,
@@ -91,9 +91,10 @@ Result<std::string> PlanTraceText(const planner::JobSpec& job, const planner::Cl
   AddTransfers(writer, timeline, free);
   const Seconds busy = timeline.iteration - timeline.overhead;
   for (int64_t stage = 0; stage < plan.strategy.pp; ++stage) {
-    const Seconds at = free[static_cast<size_t>(stage)];
-    AddSlice(writer, "optimizer", "compute", stage, kCompute, at, timeline.optimizer, 0, 0);
-    AddSlice(writer, "bubble", "bubble", stage, kCompute, at + timeline.optimizer, busy - at - timeline.optimizer, 0, 0);
+    const Seconds at = free[static_cast<size_t>(stage)], optimizer = timeline.optimizer[static_cast<size_t>(stage)];
+    AddSlice(writer, "parameters", "data", stage, kCompute + kTracks.size() - 1, Seconds(0), timeline.fill, 0, 0);
+    AddSlice(writer, "optimizer", "compute", stage, kCompute, at, optimizer, 0, 0);
+    AddSlice(writer, "bubble", "bubble", stage, kCompute, at + optimizer, busy - at - optimizer, 0, 0);
     AddSlice(writer, "host", "host", stage, kCompute, busy, timeline.overhead, 0, 0);
   }
   return writer.Take();

@@ -138,7 +138,7 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
                     .line = row.line, .measured = question.measured};
   out.kind = KindName(question, row.metric);
   out.strategy = question.strategy;
-  out.estimate = model.Evaluate(question.strategy, scratch);
+  out.estimate = model.EvaluateSimulated(question.strategy, scratch);
   WEFT_ASSIGN_OR_RETURN(out.feasible, IsFeasible(stated, calibration));
   out.defaults = question.defaults;
   out.sweep = SweepOf(row, planner::FrameworkName(question.framework));

@@ -111,7 +111,7 @@ Result<std::unique_ptr<PlanSearch::Impl>> PlanSearch::Impl::Make(const JobSpec& 
   // No framework runs an operator in slices.
   const CostOptions costs{.framework = options.framework, .split_operators = any, .risk = options.risk};
   WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job, cluster, Calibration(), costs));
-  impl->Begin(std::move(model));
+  impl->Begin(std::move(model), KeptFor(options));
   impl->SetProblem(job, cluster);
   // No program's files say that one group of machines does something else than another.
   if (any && cluster.heterogeneous() && (job.gpus == 0 || job.gpus == cluster.TotalGpus())) {

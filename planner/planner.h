@@ -104,6 +104,8 @@ struct PlanAnswer {
   int64_t strategies = 0;                     ///< legal ones
   int64_t evaluated = 0;                      ///< time and memory of every stage computed
   int64_t pruned = 0;                         ///< ruled out by a bound on time or memory
+  int64_t simulated = 0;                      ///< of those priced the best by their bounds: the plans are the fastest of these
+  Seconds bound{0};                           ///< no strategy that was not simulated is predicted faster
   Seconds ideal{0};                           ///< bound without looking: no bubble, recomputation or exposed gradients
   bool complete = true;
   std::optional<LayerComparison> layers;      ///< where strategies per layer are faster
@@ -111,7 +113,7 @@ struct PlanAnswer {
 
 struct PlanProgress {
   int64_t evaluated = 0;
-  std::optional<Seconds> best;                ///< iteration of the best plan until now
+  std::optional<Seconds> best;                ///< bound of the best strategy until now
 };
 
 /// A search that the caller's threads drive: Make, then Work() from as many threads as are at hand, then Finish(). The

@@ -102,8 +102,9 @@ struct TimelinePass {
 /// An iteration that starts at 0, every pass as early as it can run.
 struct IterationTimeline {
   std::vector<TimelinePass> passes;         ///< those of one stage in the order in which it runs them
-  std::vector<TransferDemand> transfers;    ///< messages, and what is exposed of the exchange of gradients and parameters
-  Seconds optimizer{0};                     ///< of every stage, at its end
+  std::vector<TransferDemand> transfers;    ///< messages, and what each stage exchanges after its last pass
+  Seconds fill{0};                          ///< before the first pass: parameters are gathered
+  std::vector<Seconds> optimizer;           ///< [p], behind all that the stage exchanges
   Seconds overhead{0};                      ///< of the host, behind everything
   Seconds iteration{0};
 };
@@ -155,12 +156,18 @@ class CostModel {
   /// Whether every stage fits; the worst stage's memory goes to `worst`. Requires: a legal strategy.
   bool Fits(const Strategy& strategy, Scratch& scratch, MemoryUse* worst = nullptr) const;
 
-  /// Time by closed forms and memory of every stage. Requires: a legal strategy. Complexity: O(pp), no allocation once
-  /// the strategy's layer tables are in `scratch`.
+  /// Time by closed forms, never above EvaluateSimulated()'s, and the memory of every stage: what a search asks. The way of
+  /// messages is a part of the bubble. Requires: a legal strategy. Complexity: O(pp), no allocation once the strategy's
+  /// layer tables are in `scratch`.
   Estimate Evaluate(const Strategy& strategy, Scratch& scratch) const;
 
-  /// The same with the pipeline schedule simulated exactly (planner/tasks/pipeline.h), for stages that differ.
+  /// The prediction: the schedule simulated pass by pass (planner/tasks/pipeline.h), behind the gathers that its first passes
+  /// wait for, and each stage's exchange of gradients and optimizer behind its last ones (planner/tasks/pipeline_exchange.h).
+  /// Shapes that the schedule has no order for keep the closed form. Requires: a legal strategy.
   Estimate EvaluateSimulated(const Strategy& strategy, Scratch& scratch) const;
+
+  /// No schedule, chunks or exchange make the strategy's layers faster: its passes, evenly over the stages. Requires: a legal one.
+  Seconds AnyScheduleBound(const Strategy& strategy, Scratch& scratch) const;
 
   /// The iteration pass by pass. The communication inside a pass is one block behind its kernels, not layer by layer. Requires:
   /// a legal strategy. Errors: kInvalidArgument for more than kMostTimelinePasses passes, or a shape that the schedule has no
@@ -197,9 +204,6 @@ class CostModel {
  private:
   struct Impl;
   explicit CostModel(std::unique_ptr<const Impl> impl);
-  /// `operators`: where the decisions of sharding=osdp go, if not null.
-  Estimate EvaluateAsDecided(const Strategy& strategy, Scratch& scratch,
-                             std::vector<StageOperators>* operators = nullptr) const;
   std::unique_ptr<const Impl> impl_;
 };
 

@@ -109,37 +109,45 @@ StageCost CostModel::Impl::OperatorCosts(const Strategy& s, const LayerEntry& en
 
 std::vector<StageOperators> CostModel::Operators(const Strategy& s, Scratch& scratch) const {
   std::vector<StageOperators> stages;
-  if (s.sharding == Sharding::kOperator) EvaluateAsDecided(s, scratch, &stages);
+  if (s.sharding == Sharding::kOperator) impl_->Close(s, scratch, &stages);
   return stages;
 }
 
 Estimate CostModel::Evaluate(const Strategy& s, Scratch& scratch) const {
-  if (s.sharding == Sharding::kUniform) return EvaluateAsDecided(s, scratch);
+  if (s.sharding == Sharding::kUniform) return impl_->Close(s, scratch).estimate;
   std::vector<StageOperators> operators;
-  const Estimate estimate = EvaluateAsDecided(s, scratch, &operators);
+  const Estimate estimate = impl_->Close(s, scratch, &operators).estimate;
   if (!estimate.fits) return estimate;
   // Decisions that are all alike are a ZeRO stage, whose own account pools what hides over the whole stage: they tie
   // with it and never come out ahead of it.
   const std::optional<Strategy> uniform = UniformOf(s, operators);
   if (!uniform || !IsLegal(*uniform)) return estimate;
-  const Estimate same = EvaluateAsDecided(*uniform, scratch);
+  const Estimate same = impl_->Close(*uniform, scratch).estimate;
+  return same.iteration >= estimate.iteration && same.fits ? same : estimate;
+}
+
+Estimate CostModel::EvaluateSimulated(const Strategy& s, Scratch& scratch) const {
+  std::vector<StageOperators> operators;
+  const bool decides = s.sharding == Sharding::kOperator;
+  const Impl::ClosedForm closed = impl_->Close(s, scratch, decides ? &operators : nullptr);
+  const Estimate estimate = impl_->PredictionOf(s, closed, scratch);
+  if (!decides || !estimate.fits) return estimate;
+  const std::optional<Strategy> uniform = UniformOf(s, operators);  // as above
+  if (!uniform || !IsLegal(*uniform)) return estimate;
+  const Estimate same = impl_->PredictionOf(*uniform, impl_->Close(*uniform, scratch), scratch);
   return same.iteration >= estimate.iteration && same.fits ? same : estimate;
 }
 
 Seconds CostModel::OperatorBound(const Strategy& s, bool relaxed, Scratch& scratch) const {
   const Impl& impl = *impl_;
-  const Estimate e = EvaluateAsDecided(HiddenExchange(s), scratch);
+  const Impl::ClosedForm closed = impl.Close(HiddenExchange(s), scratch);
   const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
   const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
   MemoryUse rest;
-  const OperatorProblem problem = impl.Operators(s, entry, e.slowest_stage, micro_batches, &rest);
+  const OperatorProblem problem = impl.Operators(s, entry, closed.last_stage, micro_batches, &rest);
   const double more = relaxed ? scratch.tables_->operators.Relaxed(problem) : QuickOperatorBound(problem);
-  if (s.schedule == ScheduleKind::kGpipe) {
-    // The slowest forward and backward passes may be of other stages: only m passes, the messages and the step.
-    return e.compute + e.tensor + e.context + e.expert + e.pipeline + e.overhead + Seconds(more);
-  }
-  // A pass of the slowest stage that takes x longer makes the pipeline at least m·x longer.
-  return e.iteration - e.data - e.optimizer + Seconds(more);
+  // A pass of that stage that takes x longer makes its end at least m·x later, and its exchange and optimizer follow.
+  return Seconds(closed.last_end + more) + closed.estimate.overhead;
 }
 
 }  // namespace weft::planner

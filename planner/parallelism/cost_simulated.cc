@@ -1,43 +1,87 @@
-// CostModel::EvaluateSimulated, and the pipeline problem that it and the timeline are about.
+// CostModel::EvaluateSimulated: one iteration from its first gather to its last optimizer step.
 #include <algorithm>
+#include <cmath>
 
 #include "planner/parallelism/cost_tables.h"
 
 namespace weft::planner {
+namespace {
 
-PipelineProblem PipelineOf(const Strategy& s, const SoftwareStack& stack, int64_t micro_batches, const Seconds& hop,
-                           std::span<const StagePasses> passes, std::vector<StageTime>& stages) {
+/// [p × v]: the stages' passes cut into equal chunks.
+void CutIntoChunks(std::span<const StagePasses> passes, int64_t chunks, std::vector<StageTime>& stages) {
   stages.clear();
-  const double chunks = static_cast<double>(s.vpp);
+  const double v = static_cast<double>(chunks);
   for (const StagePasses& stage : passes) {
-    const StageTime chunk{Seconds(stage.F() / chunks), Seconds((stage.B() - stage.weight) / chunks), Seconds(stage.weight / chunks)};
-    stages.insert(stages.end(), static_cast<size_t>(s.vpp), chunk);
+    const StageTime chunk{Seconds(stage.F() / v), Seconds((stage.B() - stage.weight) / v), Seconds(stage.weight / v)};
+    stages.insert(stages.end(), static_cast<size_t>(chunks), chunk);
   }
-  return {.schedule = s.schedule, .stages = stages, .micro_batches = micro_batches, .chunks = s.vpp, .hops = std::span(&hop, 1),
-          .blocking_sends = BlockingSends(stack, s.schedule)};
 }
 
-Estimate CostModel::EvaluateSimulated(const Strategy& s, Scratch& scratch) const {
-  const Impl& impl = *impl_;
-  Estimate estimate = Evaluate(s, scratch);
-  if (s.pp == 1) return estimate;
-  const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
-  std::vector<StagePasses> passes;
-  double most = 0;
-  const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
+}  // namespace
+
+std::optional<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch& scratch) const {
+  Scratch::Tables& tables = *scratch.tables_;
+  const LayerEntry& entry = tables.Find(*this, KeyOf(s));
+  const int64_t micro_batches = MicroBatches(s, job.global_batch);
+  const double v = static_cast<double>(s.vpp);
+  tables.hop = Seconds(HopTime(s));
+  tables.passes.clear();
+  tables.exchanges.clear();
+  tables.after.clear();
+  tables.optimizer.clear();
+  std::vector<Seconds>& waits = tables.waits;
+  waits.clear();
   for (int64_t i = 0; i < s.pp; ++i) {
-    passes.push_back(impl.Cost(s, entry, i, micro_batches, scratch.tables_->operators).passes);
-    most = std::max(most, passes.back().F() + passes.back().B());
+    const StageCost cost = Cost(s, entry, i, micro_batches, tables.operators);
+    const Once once = OnceOf(s, entry, i, cost);
+    tables.passes.push_back(cost.passes);
+    ChunkExchange chunk;
+    if (once.hides && once.tail > 0) {
+      chunk.time = Seconds(once.gradients / v);
+      chunk.buckets = std::max<int64_t>(1, static_cast<int64_t>(once.gradients / v / once.tail * (1 + 1e-9)));
+    }
+    tables.exchanges.insert(tables.exchanges.end(), static_cast<size_t>(s.vpp), chunk);
+    tables.optimizer.push_back(Seconds(once.optimizer));
+    tables.after.push_back(Seconds(once.slowed + once.optimizer + (once.hides ? 0 : once.gradients)));
+    waits.push_back(Seconds(once.parameters));
   }
-  const Seconds hop(impl.HopTime(s));
-  const auto simulated = SimulatePipeline(PipelineOf(s, impl.stack, micro_batches, hop, passes, scratch.tables_->stages),
-                                          scratch.tables_->pipeline);
-  // Shapes that the simulator has no order for (interleaving with p not dividing m) keep the closed form.
-  if (!simulated) return estimate;
-  const Seconds before = Seconds(static_cast<double>(micro_batches) * most) + estimate.bubble + estimate.pipeline;
-  estimate.bubble = simulated->iteration - Seconds(static_cast<double>(micro_batches) * most);
-  estimate.pipeline = Seconds(0);  // part of the bubble: the simulation does not tell them apart
-  estimate.iteration += simulated->iteration - before;
+  CutIntoChunks(tables.passes, s.vpp, tables.stages);
+  SimulatedIteration found{.passes = tables.passes,
+                           .problem = {.schedule = s.schedule, .stages = tables.stages, .micro_batches = micro_batches,
+                                       .chunks = s.vpp, .hops = std::span(&tables.hop, 1),
+                                       .blocking_sends = BlockingSends(stack, s.schedule)},
+                           .exchanges = tables.exchanges, .after = tables.after, .optimizer = tables.optimizer};
+  const Result<PipelineTime> pipeline = SimulatePipeline(found.problem, tables.pipeline);
+  if (!pipeline) return std::nullopt;
+  found.pipeline = *pipeline;
+  for (size_t i = 0; i < waits.size(); ++i) found.fill = std::max(found.fill, waits[i] - found.pipeline.stages[i].start);
+  const Result<PipelineEnd> end = EndOfIteration(s.schedule, found.pipeline, found.exchanges, found.after);
+  if (!end) return std::nullopt;
+  found.end = *end;
+  return found;
+}
+
+Estimate CostModel::Impl::PredictionOf(const Strategy& s, const ClosedForm& closed, Scratch& scratch) const {
+  const std::optional<SimulatedIteration> found = Simulate(s, scratch);
+  if (!found) return closed.estimate;
+  const double span = found->pipeline.iteration.count();
+  const double closing = found->end.iteration.count() - span;
+  const double optimizer = std::min(closing, found->optimizer[static_cast<size_t>(found->end.stage)].count());
+  const StagePasses& slowest = found->passes[static_cast<size_t>(closed.estimate.slowest_stage)];
+  Estimate estimate = PartsOf(slowest, static_cast<double>(found->problem.micro_batches), span, found->fill.count(),
+                              closing - optimizer, optimizer, closed.estimate.overhead.count());
+  estimate.memory = closed.estimate.memory;
+  estimate.worst_stage = closed.estimate.worst_stage;
+  estimate.slowest_stage = closed.estimate.slowest_stage;
+  estimate.fits = closed.estimate.fits;
+  if (s.pp == 1) return estimate;
+  // What messages add: the same passes with neighbours that are no way apart.
+  PipelineProblem near = found->problem;
+  near.hops = {};
+  if (const Result<PipelineTime> without = SimulatePipeline(near, scratch.tables_->pipeline)) {
+    estimate.pipeline = std::clamp(Seconds(span) - without->iteration, Seconds(0), estimate.bubble);
+    estimate.bubble -= estimate.pipeline;
+  }
   return estimate;
 }
 

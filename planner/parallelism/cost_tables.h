@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "planner/parallelism/calibrated_hardware.h"
@@ -11,6 +13,7 @@
 #include "planner/parallelism/layer_time.h"
 #include "planner/parallelism/memory_model.h"
 #include "planner/tasks/pipeline.h"
+#include "planner/tasks/pipeline_exchange.h"
 
 namespace weft::planner {
 
@@ -44,6 +47,18 @@ struct StageCost {
   double once = 0;           ///< s per iteration, exposed, beside those
   double optimizer = 0;      ///< s beside those
   bool feasible = true;      ///< operators' decisions within the memory were found
+};
+
+/// An iteration from its first gather to its last optimizer step; spans and what `pipeline` points to lie in the scratch.
+struct SimulatedIteration {
+  std::span<const StagePasses> passes;            ///< [p]
+  PipelineProblem problem;
+  PipelineTime pipeline;
+  Seconds fill{0};                                ///< all passes start so much later: parameters are gathered
+  std::span<const ChunkExchange> exchanges;       ///< [p × v], of what hides
+  std::span<const Seconds> after;                 ///< [p]: what follows the stage's last exchange and pass, optimizer included
+  std::span<const Seconds> optimizer;             ///< [p], of it
+  PipelineEnd end;                                ///< without `fill`
 };
 
 struct CostModel::Impl {
@@ -80,23 +95,49 @@ struct CostModel::Impl {
   double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const;
   double HopTime(const Strategy& s) const;
-  /// Of what stage `stage` exchanges once per iteration, and of its optimizer: what lengthens the iteration, in seconds.
+  /// What a stage does once per iteration, in seconds.
   struct Once {
-    double exposed = 0, optimizer = 0;
+    double parameters = 0;  ///< what its first pass waits for: gathers that its own length does not hide
+    double gradients = 0;   ///< their exchange, all of it
+    double tail = 0;        ///< of it the last bucket
+    bool hides = false;     ///< behind the last backward passes; else it follows them
+    double slowed = 0;      ///< by which it slows those, and what operators' decisions expose besides
+    double optimizer = 0;
+
+    /// The stage's last pass is followed by no less than this, if gradients become final within `window` seconds of its end,
+    /// all chunks together.
+    double Exposed(double window, int64_t chunks) const;
   };
   Once OnceOf(const Strategy& s, const LayerEntry& entry, int64_t stage, const StageCost& cost) const;
+  /// As CostModel::Evaluate(), for a strategy whose operators' decisions are not looked at again.
+  struct ClosedForm {
+    Estimate estimate;
+    double mean = 0;         ///< of the stages: s of one micro-batch
+    int64_t last_stage = 0;  ///< the one whose passes end last, by StageEnd()
+    double last_end = 0;     ///< when
+  };
+  ClosedForm Close(const Strategy& s, Scratch& scratch, std::vector<StageOperators>* operators = nullptr) const;
+  /// The same simulated. nullopt for shapes that the schedule has no order for.
+  std::optional<SimulatedIteration> Simulate(const Strategy& s, Scratch& scratch) const;
+  /// As CostModel::EvaluateSimulated(), with the closed form of the same strategy.
+  Estimate PredictionOf(const Strategy& s, const ClosedForm& closed, Scratch& scratch) const;
 };
 
-/// The stages' passes as a pipeline problem; `stages` holds them.
-PipelineProblem PipelineOf(const Strategy& s, const SoftwareStack& stack, int64_t micro_batches, const Seconds& hop,
-                           std::span<const StagePasses> passes, std::vector<StageTime>& stages);
+/// An iteration in parts: `span` of the pipeline, of which the slowest stage's passes are a part; `first` before it and
+/// `closing` after it, exposed; in seconds.
+Estimate PartsOf(const StagePasses& slowest, double m, double span, double first, double closing, double optimizer, double overhead);
 
 struct CostModel::Scratch::Tables {
   static constexpr size_t kSlots = size_t{1} << 12;
   std::vector<LayerEntry> slots = std::vector<LayerEntry>(kSlots);
   PipelineScratch pipeline;
   OperatorSolver operators;
+  // Of the iteration simulated last.
+  Seconds hop{0};
+  std::vector<StagePasses> passes;
   std::vector<StageTime> stages;
+  std::vector<ChunkExchange> exchanges;
+  std::vector<Seconds> waits, after, optimizer;  // [p]
 
   const LayerEntry& Find(const Impl& impl, const LayerKey& key);
 };

@@ -10,7 +10,7 @@ namespace weft::planner {
 namespace {
 
 /// What one pass of one chunk is made of.
-TimelineParts PartsOf(const StagePasses& stage, PassKind kind, bool split, double chunks) {
+TimelineParts PartsOfPass(const StagePasses& stage, PassKind kind, bool split, double chunks) {
   const PassTime& time = kind == PassKind::kForward ? stage.forward : stage.backward;
   // Weight gradients are kernels alone; where the schedule splits them off they are no part of the data pass.
   if (kind == PassKind::kWeight) return {.compute = Seconds(stage.weight / chunks)};
@@ -20,44 +20,54 @@ TimelineParts PartsOf(const StagePasses& stage, PassKind kind, bool split, doubl
           .context = Seconds(time.context / chunks), .expert = Seconds(time.expert / chunks), .data = Seconds(data / chunks)};
 }
 
+/// What every stage exchanges between its last pass and its optimizer, and when the last one is done.
+void AddExchanges(const SimulatedIteration& found, IterationTimeline& timeline) {
+  const size_t chunks = found.exchanges.size() / found.passes.size();
+  for (size_t i = 0; i < found.passes.size(); ++i) {
+    const Seconds last_pass = found.pipeline.stages[i].end;
+    const Seconds hidden = LastExchangeEnd(found.pipeline.chunks.subspan(i * chunks, chunks), found.exchanges.subspan(i * chunks, chunks));
+    const Seconds over = found.fill + std::max(last_pass, hidden) + found.after[i];
+    TransferDemand exchange{.kind = TransferDemand::Kind::kGradientExchange, .from = static_cast<int64_t>(i), .to = static_cast<int64_t>(i)};
+    exchange.window.earliest_start = found.fill + last_pass;
+    exchange.window.earliest_end = over - found.optimizer[i];
+    timeline.transfers.push_back(exchange);
+    timeline.optimizer.push_back(found.optimizer[i]);
+    timeline.iteration = std::max(timeline.iteration, over);
+  }
+}
+
 }  // namespace
 
 Result<IterationTimeline> CostModel::Timeline(const Strategy& s, Scratch& scratch) const {
   const Impl& impl = *impl_;
-  const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
   const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
   if (micro_batches > kMostTimelinePasses / ((SplitsBackward(s.schedule) ? 3 : 2) * s.pp * s.vpp)) {
     return Fail(Code::kInvalidArgument, fmt::format("timeline: {} micro-batches through {} stages of {} chunks, expected at most {} passes",
                                                     micro_batches, s.pp, s.vpp, kMostTimelinePasses));
   }
-  std::vector<StagePasses> passes;
-  std::vector<Bytes> gradients;
-  std::vector<Seconds> exposed;  // of each chunk: its share of what the stage exchanges once per iteration
-  double optimizer = 0;
-  for (int64_t i = 0; i < s.pp; ++i) {
-    const StageCost cost = impl.Cost(s, entry, i, micro_batches, scratch.tables_->operators);
-    const Impl::Once once = impl.OnceOf(s, entry, i, cost);
-    passes.push_back(cost.passes);
-    gradients.insert(gradients.end(), static_cast<size_t>(s.vpp), Bytes(0));
-    exposed.insert(exposed.end(), static_cast<size_t>(s.vpp), Seconds(once.exposed / static_cast<double>(s.vpp)));
-    optimizer = std::max(optimizer, once.optimizer);
+  const std::optional<SimulatedIteration> found = impl.Simulate(s, scratch);
+  if (!found) {
+    return Fail(Code::kInvalidArgument, fmt::format("timeline: {} micro-batches through {} stages of {} chunks, expected a multiple of {}",
+                                                    micro_batches, s.pp, s.vpp, s.pp));
   }
-  const Seconds hop(impl.HopTime(s));
-  std::vector<StageTime> stages;
-  const PipelineProblem problem = PipelineOf(s, impl.stack, micro_batches, hop, passes, stages);
-  const PipelineTraffic traffic{.message = Bytes(0), .gradients = gradients, .gradient_times = exposed, .optimizer = Seconds(optimizer)};
-  WEFT_ASSIGN_OR_RETURN(PipelineDemands demands, DemandsOf(problem, traffic));
+  WEFT_ASSIGN_OR_RETURN(PipelineDemands demands, DemandsOf(found->problem, {}));
   IterationTimeline timeline;
-  timeline.optimizer = Seconds(optimizer);
+  timeline.fill = found->fill;
   timeline.overhead = Seconds(impl.hardware.step_host + static_cast<double>(micro_batches) * impl.hardware.micro_batch_host);
-  timeline.iteration = demands.iteration + timeline.overhead;
   const bool split = SplitsBackward(s.schedule);
   for (const PassWindow& pass : demands.passes) {
-    timeline.passes.push_back({.stage = pass.stage, .pass = pass.pass, .begin = pass.window.earliest_start, .end = pass.window.earliest_end,
-                               .parts = PartsOf(passes[static_cast<size_t>(pass.stage)], pass.pass.kind, split,
-                                                static_cast<double>(s.vpp))});
+    timeline.passes.push_back({.stage = pass.stage, .pass = pass.pass, .begin = found->fill + pass.window.earliest_start,
+                               .end = found->fill + pass.window.earliest_end,
+                               .parts = PartsOfPass(found->passes[static_cast<size_t>(pass.stage)], pass.pass.kind, split,
+                                                    static_cast<double>(s.vpp))});
   }
   timeline.transfers = std::move(demands.transfers);
+  for (TransferDemand& message : timeline.transfers) {
+    message.window.earliest_start += found->fill;
+    message.window.earliest_end += found->fill;
+  }
+  AddExchanges(*found, timeline);
+  timeline.iteration += timeline.overhead;
   return timeline;
 }
 

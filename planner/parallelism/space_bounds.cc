@@ -33,14 +33,8 @@ double StrategySpace::Bound(const Node& node, Scratch& scratch) const {
   s.sharding = Sharding::kUniform;
   // Sharded optimizer states are updated fastest, and ZeRO-1 adds nothing to the passes.
   s.zero_stage = s.dp * s.cp > 1 ? 1 : 0;
+  if (node.level == 1) return model_.AnyScheduleBound(s, scratch).count();
   const Estimate e = model_.Evaluate(s, scratch);
-  if (node.level == 1) {
-    // Stages of 1F1B: the span is their sum and m - 1 times the slowest. Any schedule works for m times their mean.
-    const double m = static_cast<double>(MicroBatches(s, model_.job().global_batch));
-    const double slowest = (e.compute + e.tensor + e.context + e.expert).count() / m;
-    const double mean = (slowest + e.bubble.count()) / static_cast<double>(s.pp);
-    return m * mean + e.overhead.count();
-  }
   if (node.level == 2) {
     // Memory falls or rises steadily with the number of layers recomputed: an extreme fits if any does.
     Strategy extreme = node.strategy;

@@ -11,9 +11,10 @@
 namespace weft::planner {
 namespace {
 
-// Strategies that differ in name only tie; so many more are kept that others still fill the table.
-constexpr size_t kTies = 4;
-constexpr size_t kSpare = 8;
+// So many are simulated in any case, if there are.
+constexpr size_t kLeastSimulated = 32;
+// So many are kept for it. Strategies that differ in name only tie: four for each that the table shows.
+constexpr size_t kLeastKept = 1024, kTies = 4;
 
 /// Peak of the slowest GPU over the mean of all.
 double SlowestPeakShare(const CostModel& model) {
@@ -26,9 +27,11 @@ double SlowestPeakShare(const CostModel& model) {
   return sum > 0 ? least * static_cast<double>(model.cluster().TotalGpus()) / sum : 1;
 }
 
-size_t Kept(const PlanOptions& options) { return kTies * static_cast<size_t>(options.top) + kSpare; }
+bool Tie(const Estimate& a, const Estimate& b) { return a.iteration == b.iteration && a.memory.total() == b.memory.total(); }
 
 }  // namespace
+
+size_t KeptFor(const PlanOptions& options) { return std::max(kLeastKept, kTies * static_cast<size_t>(options.top)); }
 
 void FillRates(const CostModel& model, Seconds iteration, Prediction& predicted) {
   const JobSpec& job = model.job();
@@ -45,11 +48,11 @@ void FillRates(const CostModel& model, Seconds iteration, Prediction& predicted)
   predicted.mfu = peak > 0 ? flops / peak : 0;
 }
 
-void PlanSearch::Impl::Begin(CostModel model, double most) {
+void PlanSearch::Impl::Begin(CostModel model, size_t keep, double most) {
   model_.emplace(std::move(model));
   space_.emplace(*model_, SpaceOptions{.fixed = options_.fix, .framework = options_.framework});
   search_.emplace(*space_,
-                  SearchOptions{.keep = Kept(options_),
+                  SearchOptions{.keep = keep,
                                 .exhaustive = options_.exhaustive,
                                 .front_slack = options_.front_slack,
                                 .node_budget = options_.node_budget,
@@ -103,7 +106,8 @@ PlanAnswer PlanSearch::Impl::Finish() {
     return answer;
   }
   answer.ideal = Seconds(search_->RootBound());
-  FillPlans(answer, scratch);
+  const Ranking ranking = Simulate(scratch);
+  FillPlans(ranking, answer, scratch);
   // A fixed variable or a framework is one strategy for all layers.
   if (options_.fix.empty() && options_.framework == Framework::kAny && !model_->cluster().heterogeneous()) {
     answer.layers = CompareLayers(model_->job(), model_->cluster(), answer.plans.front().strategy);
@@ -111,26 +115,68 @@ PlanAnswer PlanSearch::Impl::Finish() {
   }
   if (groups_) AddGroups(answer);
   if (options_.advise) Advise(answer);
-  for (const Search::Found& found : search_->Front()) {
-    answer.front.push_back({found.leaf.strategy, Seconds(found.value), Bytes(static_cast<int64_t>(found.second))});
-  }
+  FillFront(ranking, answer, scratch);
   return answer;
 }
 
-void PlanSearch::Impl::FillPlans(PlanAnswer& answer, CostModel::Scratch& scratch) const {
-  const auto& best = search_->Best();
-  const size_t wanted = static_cast<size_t>(options_.top);
-  std::optional<size_t> runner_up;
+/// The search's front is one of bounds: of its members and of the plans those remain that no other's prediction beats.
+void PlanSearch::Impl::FillFront(const Ranking& ranking, PlanAnswer& answer, CostModel::Scratch& scratch) const {
+  if (options_.front_slack <= 0) return;
+  std::vector<FrontPoint> all;
+  for (const Ranking::Candidate& candidate : ranking.candidates) {
+    all.push_back({candidate.leaf.strategy, candidate.estimate.iteration, candidate.estimate.memory.total()});
+  }
+  for (const Search::Found& found : search_->Front()) {
+    const Estimate estimate = model_->EvaluateSimulated(found.leaf.strategy, scratch);
+    all.push_back({found.leaf.strategy, estimate.iteration, estimate.memory.total()});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const FrontPoint& a, const FrontPoint& b) {
+    return a.iteration != b.iteration ? a.iteration < b.iteration : a.memory < b.memory;
+  });
+  const Seconds slowest = all.empty() ? Seconds(0) : all.front().iteration * (1 + options_.front_slack);
+  for (const FrontPoint& point : all) {
+    if (point.iteration > slowest) break;
+    if (answer.front.empty() || point.memory < answer.front.back().memory) answer.front.push_back(point);
+  }
+}
+
+PlanSearch::Impl::Ranking PlanSearch::Impl::Simulate(CostModel::Scratch& scratch) const {
+  const auto& best = search_->Best();  // ascending bounds
+  const SearchStatistics& statistics = search_->statistics();
+  Ranking ranking;
+  // What was not kept is no better than the last that was; a search that was stopped left more.
+  ranking.rest = best.size() < search_->options().keep ? search_->options().most : best.back().value;
+  if (!statistics.complete()) ranking.rest = std::min(ranking.rest, search_->OpenBound());
+  double fastest = std::numeric_limits<double>::infinity();
   for (size_t i = 0; i < best.size(); ++i) {
-    const bool tie = i > 0 && best[i].value == best[i - 1].value && best[i].second == best[i - 1].second;
-    if (tie) continue;
+    if (i >= kLeastSimulated && best[i].value >= fastest) {
+      ranking.rest = std::min(ranking.rest, best[i].value);
+      break;
+    }
+    ranking.candidates.push_back({best[i].leaf, model_->EvaluateSimulated(best[i].leaf.strategy, scratch)});
+    fastest = std::min(fastest, ranking.candidates.back().estimate.iteration.count());
+  }
+  std::stable_sort(ranking.candidates.begin(), ranking.candidates.end(), [](const auto& a, const auto& b) {
+    return a.estimate.iteration < b.estimate.iteration;
+  });
+  return ranking;
+}
+
+void PlanSearch::Impl::FillPlans(const Ranking& ranking, PlanAnswer& answer, CostModel::Scratch& scratch) const {
+  const auto& all = ranking.candidates;
+  const size_t wanted = static_cast<size_t>(options_.top);
+  answer.simulated = static_cast<int64_t>(all.size());
+  answer.bound = Seconds(ranking.rest);
+  std::optional<size_t> runner_up;
+  const auto tie = [&](size_t i) { return i > 0 && Tie(all[i].estimate, all[i - 1].estimate); };
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (tie(i)) continue;
     if (i > 0 && !runner_up) runner_up = i;
-    if (answer.plans.size() < wanted) answer.plans.push_back(MakePlan(best[i], scratch));
+    if (answer.plans.size() < wanted) answer.plans.push_back(MakePlan(all[i], ranking.Bound(), scratch));
   }
   // Where only ties are left they fill the table.
-  for (size_t i = 1; i < best.size() && answer.plans.size() < wanted; ++i) {
-    const bool tie = best[i].value == best[i - 1].value && best[i].second == best[i - 1].second;
-    if (tie) answer.plans.push_back(MakePlan(best[i], scratch));
+  for (size_t i = 1; i < all.size() && answer.plans.size() < wanted; ++i) {
+    if (tie(i)) answer.plans.push_back(MakePlan(all[i], ranking.Bound(), scratch));
   }
   std::stable_sort(answer.plans.begin(), answer.plans.end(), [](const JobPlan& a, const JobPlan& b) {
     return a.predicted.iteration < b.predicted.iteration;
@@ -142,19 +188,16 @@ void PlanSearch::Impl::FillPlans(PlanAnswer& answer, CostModel::Scratch& scratch
   }
   JobPlan& first = answer.plans.front();
   for (std::string& line : reasons.Operators(first)) first.why.push_back(std::move(line));
-  if (runner_up) first.why.push_back(reasons.WhyRunnerUp(first, best[*runner_up].leaf.strategy));
+  if (runner_up) first.why.push_back(reasons.WhyRunnerUp(first, all[*runner_up].leaf.strategy));
   for (std::string& line : reasons.Rejected(first)) first.why.push_back(std::move(line));
-  std::vector<Strategy> close;
-  for (size_t i = 1; i < best.size(); ++i) close.push_back(best[i].leaf.strategy);
-  if (std::string line = reasons.Simulated(first, close); !line.empty()) first.why.push_back(std::move(line));
   first.why.push_back(reasons.Proof(answer));
 }
 
-JobPlan PlanSearch::Impl::MakePlan(const Search::Found& found, CostModel::Scratch& scratch) const {
+JobPlan PlanSearch::Impl::MakePlan(const Ranking::Candidate& candidate, double bound, CostModel::Scratch& scratch) const {
   JobPlan plan;
   plan.framework = options_.framework;
-  plan.strategy = found.leaf.strategy;
-  const Estimate estimate = model_->Evaluate(plan.strategy, scratch);
+  plan.strategy = candidate.leaf.strategy;
+  const Estimate& estimate = candidate.estimate;
   plan.operators = model_->Operators(plan.strategy, scratch);
   plan.communicators = model_->Communicators(plan.strategy, estimate);
   Prediction& predicted = plan.predicted;
@@ -164,7 +207,7 @@ JobPlan PlanSearch::Impl::MakePlan(const Search::Found& found, CostModel::Scratc
   predicted.memory = estimate.memory;
   predicted.fits = FitProbability(model_->cluster().device, estimate.memory.total());
   FillRates(*model_, estimate.iteration, predicted);
-  plan.lower_bound = Seconds(std::min(search_->ProvedBound(), estimate.iteration.count()));
+  plan.lower_bound = Seconds(bound);
   plan.gap = estimate.iteration / plan.lower_bound - 1;
   return plan;
 }

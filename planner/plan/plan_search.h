@@ -1,6 +1,7 @@
 // What PlanSearch holds: cost model, space and search, or an answer that needed no search. Internal to planner.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -18,6 +19,9 @@ namespace weft::planner {
 /// Tokens and FLOP/s that an iteration of this time comes to, into `predicted`.
 void FillRates(const CostModel& model, Seconds iteration, Prediction& predicted);
 
+/// How many of the best by their bounds a search keeps to simulate them.
+size_t KeptFor(const PlanOptions& options);
+
 class PlanSearch::Impl {
  public:
   explicit Impl(const PlanOptions& options) : options_(options) {}
@@ -27,8 +31,9 @@ class PlanSearch::Impl {
 
   /// The answer is known.
   void Answered(PlanAnswer answer) { answer_ = std::move(answer); }
-  /// A search is to be made; strategies that take longer than `most` seconds are of no interest.
-  void Begin(CostModel model, double most = std::numeric_limits<double>::infinity());
+  /// A search is to be made, and the `keep` best by their bounds are to be simulated; strategies that take longer than `most`
+  /// seconds are of no interest.
+  void Begin(CostModel model, size_t keep, double most = std::numeric_limits<double>::infinity());
   /// One of several programs, of which the fastest plan is wanted.
   void AddProgram(std::unique_ptr<Impl> program) { programs_.push_back(std::move(program)); }
   void SetProblem(const JobSpec& job, const ClusterSpec& cluster);
@@ -43,11 +48,27 @@ class PlanSearch::Impl {
 
  private:
   using Search = BranchAndBound<StrategySpace>;
-  void FillPlans(PlanAnswer& answer, CostModel::Scratch& scratch) const;
-  JobPlan MakePlan(const Search::Found& found, CostModel::Scratch& scratch) const;
+
+  /// What was found, simulated.
+  struct Ranking {
+    struct Candidate {
+      Search::Node leaf;
+      Estimate estimate;
+    };
+    std::vector<Candidate> candidates;  ///< fastest first
+    double rest = 0;                    ///< s: nothing that was not simulated is predicted below
+    /// Nothing at all is. Requires: candidates.
+    double Bound() const { return std::min(rest, candidates.front().estimate.iteration.count()); }
+  };
+  Ranking Simulate(CostModel::Scratch& scratch) const;
+  void FillFront(const Ranking& ranking, PlanAnswer& answer, CostModel::Scratch& scratch) const;
+  void FillPlans(const Ranking& ranking, PlanAnswer& answer, CostModel::Scratch& scratch) const;
+  JobPlan MakePlan(const Ranking::Candidate& candidate, double bound, CostModel::Scratch& scratch) const;
 
   void AddGroups(PlanAnswer& answer) const;
 
+  /// The fastest plan of a search that has been made, if it found one: program_choice.cc.
+  std::optional<JobPlan> FastestSimulated() const;
   /// Of several programs' answers: program_choice.cc.
   PlanAnswer FastestProgram();
   void SayOthers(const std::vector<PlanAnswer>& answers, size_t best, PlanAnswer& answer) const;

@@ -13,7 +13,7 @@
 namespace weft::planner {
 namespace {
 
-constexpr int64_t kMostBuckets = 1 << 16;  // of the simulated iteration; smaller buckets are priced by closed forms
+constexpr int64_t kMostBuckets = 1 << 16;  // of the simulated iteration; smaller buckets are priced as other programs'
 
 tl::unexpected<Error> Illegal(std::string why) { return Fail(Code::kFailedPrecondition, std::move(why)); }
 
@@ -54,10 +54,10 @@ Status CheckGiven(const CostModel& model, std::optional<Framework> framework, st
   return Ok();
 }
 
-Prediction ClosedForms(const CostModel& model, const Strategy& s, bool& fits) {
+Prediction Predict(const CostModel& model, const Strategy& s, bool& fits) {
   CostModel::Scratch scratch;
   Prediction predicted;
-  const Estimate estimate = model.Evaluate(s, scratch);
+  const Estimate estimate = model.EvaluateSimulated(s, scratch);
   predicted.parts = estimate;
   predicted.exposed_communication = estimate.exposed_communication();
   predicted.bubble = estimate.bubble;
@@ -106,7 +106,7 @@ Result<GivenPrice> PriceGiven(const JobSpec& job, const ClusterSpec& cluster, st
   price.framework_asked = known && *known != Framework::kAny;
   const bool simulated = known == Framework::kWeftTrain && !job.model.IsCnn() &&
                          GradientBytes(model.job()).count() / strategy.bucket_bytes.count() <= kMostBuckets;
-  price.plan.predicted = simulated ? Simulated(model, strategy, price.fits) : ClosedForms(model, strategy, price.fits);
+  price.plan.predicted = simulated ? Simulated(model, strategy, price.fits) : Predict(model, strategy, price.fits);
   CostModel::Scratch scratch;
   price.plan.operators = model.Operators(strategy, scratch);
   return price;

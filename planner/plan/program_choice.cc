@@ -20,12 +20,22 @@ int64_t RoundedDown(int64_t n, int64_t odd) {
   return value;
 }
 
+// Of searches beside the one that was asked for, whose answer is a sentence.
+constexpr size_t kKeptBeside = 16;
+
 bool PowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 /// The largest power of two that divides n.
 int64_t TwosIn(int64_t n) { return n & -n; }
 
 }  // namespace
+
+std::optional<JobPlan> PlanSearch::Impl::FastestSimulated() const {
+  if (search_->Best().empty()) return std::nullopt;
+  CostModel::Scratch scratch;
+  const Ranking ranking = Simulate(scratch);
+  return MakePlan(ranking.candidates.front(), ranking.Bound(), scratch);
+}
 
 /// The fastest strategy that `rules` allow, priced as `prices`, if it takes at most `most` seconds.
 std::optional<JobPlan> PlanSearch::Impl::FasterThan(const JobSpec& job, Framework rules, Framework prices, double most) const {
@@ -38,11 +48,11 @@ std::optional<JobPlan> PlanSearch::Impl::FasterThan(const JobSpec& job, Framewor
   Result<CostModel> model = CostModel::Make(
       job, cluster_, Calibration(), {.framework = prices, .split_operators = rules == Framework::kAny, .risk = options.risk});
   if (!model) return std::nullopt;
-  search.Begin(std::move(*model), most);
+  search.Begin(std::move(*model), kKeptBeside, most);
   search.Work({});
-  if (search.search_->Best().empty()) return std::nullopt;
-  CostModel::Scratch scratch;
-  return search.MakePlan(search.search_->Best().front(), scratch);
+  std::optional<JobPlan> plan = search.FastestSimulated();
+  if (plan && plan->predicted.iteration.count() > most) return std::nullopt;
+  return plan;
 }
 
 /// The same of the program that was asked for, or of all that are known.
@@ -95,7 +105,13 @@ PlanAnswer PlanSearch::Impl::FastestProgram() {
     answer.strategies += answers[i].strategies;
     answer.evaluated += answers[i].evaluated;
     answer.pruned += answers[i].pruned;
+    answer.simulated += answers[i].simulated;
+    if (!answers[i].plans.empty()) answer.bound = std::min(answer.bound, answers[i].bound);
     answer.complete = answer.complete && answers[i].complete;
+  }
+  for (JobPlan& plan : answer.plans) {  // of all programs, not of its own alone
+    plan.lower_bound = std::min(plan.lower_bound, answer.bound);
+    plan.gap = plan.predicted.iteration / plan.lower_bound - 1;
   }
   SayOthers(answers, *best, answer);
   SayWholeSpace(answer);
@@ -129,7 +145,7 @@ Status PlanSearch::Impl::AddWholeSpace() {
   options.front_slack = 0;
   whole_ = std::make_unique<Impl>(options);
   WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job_, cluster_, Calibration(), {.risk = options.risk}));
-  whole_->Begin(std::move(model));
+  whole_->Begin(std::move(model), kKeptBeside);
   return Ok();
 }
 
@@ -138,9 +154,7 @@ void PlanSearch::Impl::SayWholeSpace(PlanAnswer& answer) const {
   const double time = first.predicted.iteration.count();
   std::optional<JobPlan> whole;
   if (Describe(first.framework).stack == Describe(Framework::kAny).stack) {
-    CostModel::Scratch scratch;
-    const auto& best = whole_->search_->Best();
-    if (!best.empty()) whole = whole_->MakePlan(best.front(), scratch);
+    whole = whole_->FastestSimulated();
   } else {  // priced as the program that was chosen
     whole = FasterThan(job_, Framework::kAny, first.framework, time);
   }

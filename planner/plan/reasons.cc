@@ -117,7 +117,7 @@ std::vector<std::string> Reasons::Operators(const JobPlan& best) const {
       other.keep_after_forward = keep;
       if (stage == 0) other.shard_group = 0;
       if ((keep && stage != 3) || !model_.IsLegal(other) || !space_.Runs(other)) continue;
-      const Estimate e = model_.Evaluate(other, scratch_);
+      const Estimate e = model_.EvaluateSimulated(other, scratch_);
       if (!e.fits || (least && e.iteration >= least->iteration)) continue;
       least = e;
       fastest = other;
@@ -135,7 +135,7 @@ std::vector<std::string> Reasons::Operators(const JobPlan& best) const {
 }
 
 std::string Reasons::Against(const std::string& what, const Strategy& other, const Estimate& best) const {
-  const Estimate e = model_.Evaluate(other, scratch_);
+  const Estimate e = model_.EvaluateSimulated(other, scratch_);
   if (!e.fits) {
     return fmt::format("{}: does not fit, {} of {}", what, Gibibytes(e.memory.total()),
                        Gibibytes(model_.usable_memory()));
@@ -227,34 +227,23 @@ std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
   return lines;
 }
 
-std::string Reasons::Simulated(const JobPlan& best, std::span<const Strategy> close) const {
-  if (best.strategy.pp == 1) return "";
-  const Seconds own = model_.EvaluateSimulated(best.strategy, scratch_).iteration;
-  std::string text = fmt::format("simulated stage by stage: {} ({:+.1f} % against the closed form)", FormatDuration(own),
-                                 100 * (own / best.predicted.iteration - 1));
-  const Strategy* ahead = nullptr;
-  Seconds least = own * (1 - 1e-3);  // less is no difference
-  for (const Strategy& other : close) {
-    const Seconds time = model_.EvaluateSimulated(other, scratch_).iteration;
-    if (time >= least) continue;
-    least = time;
-    ahead = &other;
-  }
-  if (ahead == nullptr) return text + "; no close plan comes out ahead";
-  return text + fmt::format("; {} comes out ahead: {}", DescribeStrategy(*ahead), FormatDuration(least));
-}
-
 std::string Reasons::Proof(const PlanAnswer& answer) const {
-  if (!answer.complete) {
-    return fmt::format("not proved: the search was stopped; nothing can be below {}",
-                       FormatDuration(answer.plans.front().lower_bound));
-  }
+  const JobPlan& best = answer.plans.front();
+  const std::string of = space_.framework() == Framework::kAny ? "" : fmt::format(" of {}", FrameworkTitle(space_.framework()));
   // How many were priced is not said: it changes with the threads' turns, and the same question shall have one answer.
-  return fmt::format(
-      "proved of the model's formulas, which err (docs/fidelity.md): none of {} legal strategies{} is predicted faster; without "
-      "bubble, recomputation and exposed exchange it would be {}",
-      answer.strategies, space_.framework() == Framework::kAny ? "" : fmt::format(" of {}", FrameworkTitle(space_.framework())),
-      FormatDuration(answer.ideal));
+  const std::string simulated = fmt::format("the {} best by their bounds of {} legal strategies{} were simulated", answer.simulated,
+                                            answer.strategies, of);
+  if (!answer.complete) {
+    return fmt::format("not proved: the search was stopped; {}; no other can be below {}", simulated,
+                       FormatDuration(best.lower_bound));
+  }
+  if (best.gap > 0) {
+    return fmt::format("not proved: {}; another could be up to {:.2f} % faster", simulated,
+                       100 * (1 - best.lower_bound / best.predicted.iteration));
+  }
+  return fmt::format("proved of the model, which errs (docs/fidelity.md): {}, and no other's bound is below the best; without bubble, "
+                     "recomputation and exposed exchange it would be {}",
+                     simulated, FormatDuration(answer.ideal));
 }
 
 namespace {

@@ -26,9 +26,7 @@ class Reasons {
   std::vector<std::string> Rejected(const JobPlan& best) const;
   /// sharding=osdp: how many operators do what, and what that gains over the fastest uniform sharding.
   std::vector<std::string> Operators(const JobPlan& best) const;
-  /// What the pipeline's exact simulation says of the plan, and of a close one if it then comes out ahead. Empty without
-  /// a pipeline.
-  std::string Simulated(const JobPlan& best, std::span<const Strategy> close) const;
+  /// How many were simulated, and whether any other could be faster.
   std::string Proof(const PlanAnswer& answer) const;
 
  private:

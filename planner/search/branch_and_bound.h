@@ -143,11 +143,9 @@ class BranchAndBound {
   double RootBound() const {
     return roots_.empty() ? std::numeric_limits<double>::infinity() : roots_.front().bound;
   }
-  /// The same by all that the search has done: the best value if it is complete.
-  double ProvedBound() const {
-    const double best = best_.empty() ? std::numeric_limits<double>::infinity() : best_.front().value;
-    return std::min(best, open_bound_);
-  }
+  /// Nothing that the budget or a stop request left undecided is below; +infinity if nothing was.
+  double OpenBound() const { return open_bound_; }
+  const SearchOptions& options() const { return options_; }
 
   /// Leaves priced until now and the best value. Threads: any, also while Work() runs.
   int64_t EvaluatedSoFar() const { return spent_.load(std::memory_order_relaxed); }

@@ -6,57 +6,15 @@
 #include <random>
 #include <set>
 
-#include "planner/fabric/cluster_spec.h"
-#include "planner/parallelism/calibration.h"
-#include "planner/parallelism/memory_risk.h"
 #include "planner/parallelism/space.h"
 #include "planner/search/branch_and_bound.h"
+#include "planner/search/testing/random_cases.h"
 
 namespace weft::planner {
 namespace {
 
 static_assert(SearchSpace<StrategySpace>);
 using Search = BranchAndBound<StrategySpace>;
-
-/// A small model with random shape, dense or an MoE model; sizes small enough that all strategies can be priced.
-JobSpec RandomJob(std::mt19937& random) {
-  const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
-  JobSpec job;
-  ModelSpec& model = job.model;
-  model.name = "random";
-  model.architecture = random() % 2 == 0 ? Architecture::kGpt2 : Architecture::kLlama;
-  model.layers = pick({1, 2, 3, 4, 6});
-  model.heads = pick({4, 8, 12});
-  model.head_dim = pick({64, 128});
-  model.hidden = model.heads * model.head_dim * pick({1, 2});
-  model.kv_heads = pick({2, 4});
-  model.attention = Attention::kGroupedQuery;
-  model.ffn_hidden = 4 * model.hidden;
-  model.gated_mlp = random() % 2 == 0;
-  model.vocab = pick({8192, 50304});
-  model.max_positions = 65536;
-  if (random() % 4 == 0) {
-    model.architecture = Architecture::kMixtral;
-    model.experts = pick({4, 8});
-    model.experts_per_token = 2;
-    model.expert_ffn_hidden = 2 * model.hidden;
-  }
-  job.global_batch = pick({1, 2, 4, 6, 8});
-  job.sequence = pick({512, 1024, 2048});
-  return job;
-}
-
-ClusterSpec RandomCluster(std::mt19937& random) {
-  ClusterSpec cluster =
-      FindClusterPreset(random() % 2 == 0 ? "dgx-a100" : "dgx-h100", 1 + static_cast<int64_t>(random() % 2)).value();
-  cluster.gpus_per_node = int64_t{1} << (random() % 3);
-  // From far too little to plenty for what the allocator is asked for, and links from slow to fast.
-  const double asked = static_cast<double>(int64_t{1} << (26 + random() % 9));
-  const double needed = (asked + Calibration().Get("memory", "context")) * MemoryFactor(kDefaultRisk);
-  cluster.device.memory = Bytes(static_cast<int64_t>(needed));
-  cluster.nic_rate = cluster.nic_rate * (random() % 2 == 0 ? 1 : 0.05);
-  return cluster;
-}
 
 /// The bounds on the way to a leaf, for a failure's message.
 std::string Way(const StrategySpace& space, const Strategy& leaf, CostModel::Scratch& scratch) {

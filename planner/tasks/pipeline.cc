@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "planner/tasks/closed_form.h"
 #include "planner/tasks/pipeline_tables.h"
 
 namespace weft::planner {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "planner/tasks/closed_form.h"
+#include "planner/tasks/pipeline_tables.h"
 #include "planner/tasks/pipeline_order.h"
 #include "planner/tasks/task_graph.h"
 

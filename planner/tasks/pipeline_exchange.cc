@@ -7,7 +7,7 @@
 namespace weft::planner {
 namespace {
 
-Status Check(const PipelineTime& time, std::span<const ChunkExchange> exchanges, Seconds optimizer) {
+Status Check(const PipelineTime& time, std::span<const ChunkExchange> exchanges, std::span<const Seconds> after) {
   if (time.chunks.empty() || exchanges.size() != time.chunks.size()) {
     return Fail(Code::kInvalidArgument, fmt::format("pipeline exchange: {} exchanges, expected one for each of {} chunks",
                                                     exchanges.size(), time.chunks.size()));
@@ -19,15 +19,21 @@ Status Check(const PipelineTime& time, std::span<const ChunkExchange> exchanges,
                               exchanges[k].time.count(), exchanges[k].buckets));
     }
   }
-  if (!(optimizer.count() >= 0)) {
+  if (after.size() != time.stages.size()) {
+    return Fail(Code::kInvalidArgument, fmt::format("pipeline exchange: times after {} stages, expected one for each of {}",
+                                                    after.size(), time.stages.size()));
+  }
+  for (size_t i = 0; i < after.size(); ++i) {
+    if (after[i].count() >= 0) continue;
     return Fail(Code::kInvalidArgument,
-                fmt::format("pipeline exchange: optimizer takes {} s, expected 0 or more", optimizer.count()));
+                fmt::format("pipeline exchange: what follows stage {} takes {} s, expected 0 or more", i, after[i].count()));
   }
   return Ok();
 }
 
-/// When the last exchange of a stage ends.
-Seconds LastExchange(std::span<const ChunkUse> chunks, std::span<const ChunkExchange> exchanges) {
+}  // namespace
+
+Seconds LastExchangeEnd(std::span<const ChunkUse> chunks, std::span<const ChunkExchange> exchanges) {
   Seconds end{0};
   Seconds last_ready{-1};
   // The next chunk to become final, without sorting in memory: stages have few chunks.
@@ -51,21 +57,18 @@ Seconds LastExchange(std::span<const ChunkUse> chunks, std::span<const ChunkExch
   return end;
 }
 
-}  // namespace
-
 Result<PipelineEnd> EndOfIteration(ScheduleKind schedule, const PipelineTime& time,
-                                   std::span<const ChunkExchange> exchanges, Seconds optimizer) {
-  WEFT_RETURN_IF_ERROR(Check(time, exchanges, optimizer));
+                                   std::span<const ChunkExchange> exchanges, std::span<const Seconds> after) {
+  WEFT_RETURN_IF_ERROR(Check(time, exchanges, after));
   const size_t chunks = time.chunks.size() / time.stages.size();
   PipelineEnd end;
   for (size_t i = 0; i < time.stages.size(); ++i) {
     const StageUse& stage = time.stages[i];
-    Seconds over = std::max(stage.end, LastExchange(time.chunks.subspan(i * chunks, chunks),
-                                                    exchanges.subspan(i * chunks, chunks))) + optimizer;
+    Seconds over = std::max(stage.end, LastExchangeEnd(time.chunks.subspan(i * chunks, chunks),
+                                                       exchanges.subspan(i * chunks, chunks))) + after[i];
     if (!HasBarrier(schedule)) over -= stage.start;
     if (over > end.iteration) end = {.iteration = over, .stage = static_cast<int64_t>(i)};
   }
-  end.exposed = std::max(Seconds(0), end.iteration - optimizer - time.iteration);
   return end;
 }
 

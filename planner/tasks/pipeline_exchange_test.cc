@@ -13,6 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr double kTolerance = 1e-9;
+const std::vector<Seconds> kNothing = {Seconds(0)}, kHalf = {Seconds(0.5)};  // after a single stage
 
 // One stage, two micro-batches of F 1, B 2: the last backward is [4, 6]. 1 s in four buckets: the first is ready at 4.5,
 // the last, of 0.25 s, not before 6. In one bucket all of it is seen.
@@ -21,13 +22,12 @@ TEST(EndOfIteration, BucketsHideAllButTheLastBehindTheLastBackward) {
   PipelineScratch scratch;
   const PipelineTime time = SimulatePipeline({.stages = stages, .micro_batches = 2}, scratch).value();
   const auto end = [&](Seconds exchange, int64_t buckets) {
-    return EndOfIteration(ScheduleKind::k1F1B, time, std::vector<ChunkExchange>{{exchange, buckets}}, Seconds(0.5)).value();
+    return EndOfIteration(ScheduleKind::k1F1B, time, std::vector<ChunkExchange>{{exchange, buckets}}, kHalf).value();
   };
   EXPECT_NEAR(end(Seconds(1), 4).iteration.count(), 6.25 + 0.5, kTolerance);
-  EXPECT_NEAR(end(Seconds(1), 4).exposed.count(), 0.25, kTolerance);
-  EXPECT_NEAR(end(Seconds(1), 1).exposed.count(), 1, kTolerance);
+  EXPECT_NEAR(end(Seconds(1), 1).iteration.count(), 7 + 0.5, kTolerance);
   EXPECT_NEAR(end(Seconds(8), 4).iteration.count(), 4.5 + 8 + 0.5, kTolerance);
-  EXPECT_NEAR(end(Seconds(0), 1).exposed.count(), 0, kTolerance);
+  EXPECT_NEAR(end(Seconds(0), 1).iteration.count(), 6 + 0.5, kTolerance);
 }
 
 // Where backward is split only the weight gradient makes gradients final: the last second, not the last two.
@@ -37,7 +37,7 @@ TEST(EndOfIteration, SplitBackwardIsFinalOnlyWithItsWeightGradient) {
   const PipelineTime time =
       SimulatePipeline({.schedule = ScheduleKind::kZbH1, .stages = stages, .micro_batches = 2}, scratch).value();
   const std::vector<ChunkExchange> exchange = {{Seconds(1), 4}};
-  EXPECT_NEAR(EndOfIteration(ScheduleKind::kZbH1, time, exchange, Seconds(0))->iteration.count(), 5.25 + 1, kTolerance);
+  EXPECT_NEAR(EndOfIteration(ScheduleKind::kZbH1, time, exchange, kNothing)->iteration.count(), 5.25 + 1, kTolerance);
 }
 
 // With one bucket per chunk the task graph says the same.
@@ -62,9 +62,8 @@ TEST(EndOfIteration, IsTheTaskGraphsAnswerForWholeChunks) {
     const PipelineTime simulated = SimulatePipeline(problem, scratch).value();
     const PipelineDemands demands =
         DemandsOf(problem, {.gradients = gradients, .gradient_times = exchanges, .optimizer = Seconds(2e-3)}).value();
-    const PipelineEnd end = EndOfIteration(kind, simulated, whole, Seconds(2e-3)).value();
+    const PipelineEnd end = EndOfIteration(kind, simulated, whole, std::vector<Seconds>(static_cast<size_t>(p), Seconds(2e-3))).value();
     ASSERT_NEAR(end.iteration.count(), demands.iteration.count(), kTolerance) << ScheduleName(kind) << " p " << p;
-    ASSERT_NEAR((end.iteration - end.exposed).count(), simulated.iteration.count() + 2e-3, kTolerance);
   }
 }
 
@@ -72,14 +71,15 @@ TEST(EndOfIteration, RefusesExchangesOfAnotherShape) {
   const std::vector<StageTime> stages(2, {Seconds(1), Seconds(1), Seconds(1)});
   PipelineScratch scratch;
   const PipelineTime time = SimulatePipeline({.stages = stages}, scratch).value();
-  const auto message = [&](std::vector<ChunkExchange> exchanges, Seconds optimizer) {
-    const Result<PipelineEnd> end = EndOfIteration(ScheduleKind::k1F1B, time, exchanges, optimizer);
+  const auto message = [&](std::vector<ChunkExchange> exchanges, std::vector<Seconds> after) {
+    const Result<PipelineEnd> end = EndOfIteration(ScheduleKind::k1F1B, time, exchanges, after);
     return end ? std::string("accepted") : end.error().message();
   };
-  EXPECT_THAT(message({{}}, Seconds(0)), HasSubstr("1 exchanges, expected one for each of 2 chunks"));
-  EXPECT_THAT(message({{}, {Seconds(-1), 1}}, Seconds(0)), HasSubstr("chunk 1 takes -1 s in 1 buckets"));
-  EXPECT_THAT(message({{}, {Seconds(1), 0}}, Seconds(0)), HasSubstr("chunk 1 takes 1 s in 0 buckets"));
-  EXPECT_THAT(message({{}, {}}, Seconds(-1)), HasSubstr("optimizer takes -1 s"));
+  EXPECT_THAT(message({{}}, {2, Seconds(0)}), HasSubstr("1 exchanges, expected one for each of 2 chunks"));
+  EXPECT_THAT(message({{}, {Seconds(-1), 1}}, {2, Seconds(0)}), HasSubstr("chunk 1 takes -1 s in 1 buckets"));
+  EXPECT_THAT(message({{}, {Seconds(1), 0}}, {2, Seconds(0)}), HasSubstr("chunk 1 takes 1 s in 0 buckets"));
+  EXPECT_THAT(message({{}, {}}, {Seconds(0)}), HasSubstr("times after 1 stages, expected one for each of 2"));
+  EXPECT_THAT(message({{}, {}}, {Seconds(0), Seconds(-1)}), HasSubstr("what follows stage 1 takes -1 s"));
 }
 
 }  // namespace

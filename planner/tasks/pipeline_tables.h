@@ -59,6 +59,9 @@ struct PipelineScratch::Tables {
   std::vector<ChunkUse> chunk_use;
 };
 
+/// What SimulatePipeline refuses, refused.
+[[nodiscard]] Status CheckPipeline(const PipelineProblem& problem);
+
 /// Runs every schedule but ZB-V: lanes and chunks of `tables` are the answer. Requires: costs are filled.
 void RunWave(ScheduleKind schedule, PipelineScratch::Tables& tables);
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <random>
 
-#include "planner/tasks/closed_form.h"
 #include "planner/tasks/pipeline_order.h"
 #include "planner/tasks/testing/reference_pipeline.h"
 
@@ -240,7 +239,6 @@ TEST(SimulatePipeline, RefusesWhatNoScheduleCanRun) {
     ASSERT_FALSE(time) << c.message;
     EXPECT_EQ(time.error().code(), Code::kInvalidArgument);
     EXPECT_THAT(time.error().message(), HasSubstr(c.message));
-    EXPECT_FALSE(ClosedFormPipeline(c.problem));
   }
 }
 

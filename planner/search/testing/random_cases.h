@@ -1,0 +1,59 @@
+// Jobs and clusters that are small enough for every strategy to be priced. For tests.
+#pragma once
+
+#include <random>
+
+#include "planner/fabric/cluster_spec.h"
+#include "planner/parallelism/calibration.h"
+#include "planner/parallelism/memory_risk.h"
+#include "planner/workload/job_spec.h"
+
+namespace weft::planner {
+
+/// A small model with random shape, dense or an MoE model; sizes small enough that all strategies can be priced.
+inline JobSpec RandomJob(std::mt19937& random) {
+  const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
+  JobSpec job;
+  ModelSpec& model = job.model;
+  model.name = "random";
+  model.architecture = random() % 2 == 0 ? Architecture::kGpt2 : Architecture::kLlama;
+  model.layers = pick({1, 2, 3, 4, 6});
+  model.heads = pick({4, 8, 12});
+  model.head_dim = pick({64, 128});
+  model.hidden = model.heads * model.head_dim * pick({1, 2});
+  model.kv_heads = pick({2, 4});
+  model.attention = Attention::kGroupedQuery;
+  model.ffn_hidden = 4 * model.hidden;
+  model.gated_mlp = random() % 2 == 0;
+  model.vocab = pick({8192, 50304});
+  model.max_positions = 65536;
+  if (random() % 4 == 0) {
+    model.architecture = Architecture::kMixtral;
+    model.experts = pick({4, 8});
+    model.experts_per_token = 2;
+    model.expert_ffn_hidden = 2 * model.hidden;
+  }
+  job.global_batch = pick({1, 2, 4, 6, 8});
+  job.sequence = pick({512, 1024, 2048});
+  return job;
+}
+
+/// One to four nodes of one to four GPUs, every second time under leaves that give less than their nodes ask for; from far too little
+/// memory to plenty, and slow NICs or fast ones.
+inline ClusterSpec RandomCluster(std::mt19937& random) {
+  ClusterSpec cluster =
+      FindClusterPreset(random() % 2 == 0 ? "dgx-a100" : "dgx-h100", int64_t{1} << (random() % 3)).value();
+  cluster.gpus_per_node = int64_t{1} << (random() % 3);
+  // What the allocator is asked for.
+  const double asked = static_cast<double>(int64_t{1} << (26 + random() % 9));
+  const double needed = (asked + Calibration().Get("memory", "context")) * MemoryFactor(kDefaultRisk);
+  cluster.device.memory = Bytes(static_cast<int64_t>(needed));
+  cluster.nic_rate = cluster.nic_rate * (random() % 2 == 0 ? 1 : 0.05);
+  if (cluster.nodes > 1 && random() % 2 == 0) {
+    const double share = 1.0 / static_cast<double>(int64_t{1} << (random() % 4));
+    cluster.tiers = {{"leaf", cluster.nodes / 2, cluster.nic_rate * share}, {"spine", cluster.nodes, BitsPerSecond(0)}};
+  }
+  return cluster;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,64 @@
+// The least time of a pipeline without simulating it: never above SimulatePipeline(), and equal to it in the textbook
+// cases. Made for searches, which ask a million times.
+//
+//   PipelineBound bound({.schedule = ScheduleKind::k1F1B, .stages = 8, .micro_batches = 64, .hop = 1e-3});
+//   for (const auto& stage : stages) bound.Add(stage.forward, stage.backward, stage.weight);
+//   const double least = bound.Makespan();
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "planner/tasks/schedule_kind.h"
+
+namespace weft::planner {
+
+/// Stages are added first to last. With F and B of a stage (all its chunks, one micro-batch; B with the weight gradients W),
+/// D = B - W, m micro-batches, p stages, v chunks, τ a hop, the bounds are
+///   every schedule   m(F+B) of any stage: all that there is of those without a barrier
+///   no split         Σ_{j<i}(F+B)/v + m(F+B) of stage i + 2iτ: the way down to it, its work, the way up
+///   gpipe            ΣF + (m-1) max F + ΣB + (m-1) max B + 2(p-1)τ; exact
+///   1f1b, eager      w passes of stage i are in flight before its first backward one: Σ_{j<i}(F+B) + (m-w+1)(F+B) of stage i
+///                    + 2Σ_{j>i}(F+B) + hops; w = p-i, eager 2(p-1-i)+1, less than m
+///   1f1b             pass k+p of stage 0 follows gradient k: (⌈m/p⌉-1)(Σ(F+B) + 2(p-1)τ), then the last round
+///   interleaved      before the last chunk's first pass the last stage runs (v-1)p passes of the others, and as many after its
+///                    last: Σ(F+B) - (F+B)/v + (m - (v-1)p/v)(F+B) + 2(pv-1)τ, F and B of the last stage
+///   zb-h1            stage i holds back i weight gradients: Σ_{j<i}(F+D) + m(F+B) - (i+1)W + W of stage 0 + 2iτ
+/// Blocking sends take their stage's time; the last stage sends no activations and the first no gradients.
+/// Exact for equal stages: gpipe, 1f1b and zb-h1 without hops (zb-h1: m ≥ p, W ≤ F, W ≤ D), eager-1f1b and interleaved also with
+/// hops shorter than a chunk's forward pass. Requires of interleaved: p | m. Complexity: O(1) per stage, no allocation.
+/// Source: the orders at ScheduleKind; the chains of passes are derived here, and a test holds them against the simulation.
+class PipelineBound {
+ public:
+  struct Shape {
+    ScheduleKind schedule = ScheduleKind::k1F1B;
+    int64_t stages = 1, chunks = 1, micro_batches = 1;
+    double hop = 0;                 ///< s
+    bool blocking_sends = false;
+  };
+
+  explicit PipelineBound(const Shape& shape) : shape_(shape) {}
+
+  /// The next stage, in seconds. `weight` is a part of `backward`.
+  void Add(double forward, double backward, double weight);
+
+  /// Of the stage added last: its last pass ends no earlier after the iteration's start; without a barrier, after its own.
+  double StageEnd() const { return stage_end_; }
+  /// Of all stages. Requires: as many were added as the shape says.
+  double Makespan() const;
+
+ private:
+  Shape shape_;
+  int64_t added_ = 0;
+  double forward_sum_ = 0, backward_sum_ = 0;     // of the stages before, per chunk, hops of the way not counted
+  double data_sum_ = 0;                           // the same without weight gradients
+  double all_forward_ = 0, all_backward_ = 0;     // of all stages, sends that block included
+  double most_forward_ = 0, most_backward_ = 0;   // the same
+  double first_weight_ = 0;
+  double last_ = 0, last_busy_ = 0;               // F+B of the last stage; with sends that block
+  double stage_end_ = 0, most_ = 0;
+  double most_turn_ = -std::numeric_limits<double>::infinity();  // without 2Σ(F+B) of all stages
+};
+
+}  // namespace weft::planner

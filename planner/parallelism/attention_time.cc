@@ -8,6 +8,7 @@ namespace {
 /// Forward, and backward as a multiple of the same parts.
 struct Core {
   double forward = 0, backward = 0;
+  double forward_flops = 0, backward_flops = 0;
 };
 
 struct Sizes {
@@ -33,7 +34,8 @@ Core Fused(const CalibratedHardware& m, const Sizes& s, const JobSpec& job, doub
   const double traffic = m.element * s.batch * s.tokens * (s.heads * (s.query_width + s.value_width) + kv);
   const double forward = std::max(work / (m.flash_rate * narrow), traffic / m.memory_rate) + m.launch;
   const double backward = std::max(2.5 * work / (m.flash_rate * narrow * 0.85), 3 * traffic / m.memory_rate);
-  return {forward, backward + 2 * m.launch};
+  // Backward computes the scores again.
+  return {forward, backward + 2 * m.launch, work, 2.5 * work};
 }
 
 Core Unfused(const CalibratedHardware& m, const Sizes& s, bool dropout) {
@@ -46,6 +48,8 @@ Core Unfused(const CalibratedHardware& m, const Sizes& s, bool dropout) {
   const double softmax = scores * 2 * m.element + m.launch;
   const double drop = dropout ? scores * (2 * m.element + 1) + m.launch : 0;
   Core core;
+  core.forward_flops = 2 * pairs * s.tokens * s.keys * (s.query_width + s.value_width);
+  core.backward_flops = 2 * core.forward_flops;
   core.forward = product(s.tokens, s.keys, s.query_width) + softmax + drop + product(s.tokens, s.value_width, s.keys);
   core.backward = product(s.tokens, s.keys, s.value_width) + product(s.keys, s.value_width, s.tokens) +
                   product(s.tokens, s.query_width, s.keys) + product(s.keys, s.query_width, s.tokens) +
@@ -53,8 +57,9 @@ Core Unfused(const CalibratedHardware& m, const Sizes& s, bool dropout) {
   return core;
 }
 
-/// Exposed communication of cp in one forward; `block` is the whole core's time.
-double ContextForward(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, double block) {
+/// What the ranks of cp exchange; `block` is the whole core's time. Backward moves keys, values and their gradients: twice the bytes
+/// of the forward pass; all-gather reduces once and may gather again.
+void AddContextCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, double block) {
   const ModelSpec& model = job.model;
   const double t = static_cast<double>(key.tp), c = static_cast<double>(key.cp);
   const double tokens = static_cast<double>(key.micro_batch * job.sequence) / c;
@@ -64,15 +69,35 @@ double ContextForward(const JobSpec& job, const CalibratedHardware& m, const Lay
                         : m.element * tokens * 2 * std::max(static_cast<double>(model.kv_heads) / t, 1.0) *
                               static_cast<double>(model.head_dim);
   const Group group{key.cp, key.tp};
-  switch (key.context_mode) {
-    case ContextMode::kRing: {
-      const double step = RingStepTime(m.network, {key.cp, key.tp}, kv);
-      return (c - 1) * std::max(0.0, step - block / c) + (c - 1) * m.interference * std::min(step, block / c);
+  const auto add = [&](std::string_view what, OperationKind kind, OperationPass pass, double calls, double bytes, double seconds,
+                       double exposed, std::string_view algorithm) {
+    layer.Communicate({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = calls * seconds, .exposed = calls * exposed,
+                       .communicator = CommunicatorKind::kContext, .group = group, .bytes = bytes, .algorithm = algorithm,
+                       .hides_behind = kind == OperationKind::kSendReceive ? "block attention" : ""});
+  };
+  for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
+    const bool forward = pass == OperationPass::kForward;
+    switch (key.context_mode) {
+      case ContextMode::kRing: {
+        const double step = RingStepTime(m.network, group, kv);
+        const double exposed = std::max(0.0, step - block / c) + m.interference * std::min(step, block / c);
+        add("context ring", OperationKind::kSendReceive, pass, (forward ? 1 : 2) * (c - 1), kv, step, exposed, "send");
+        break;
+      }
+      case ContextMode::kAllGather: {
+        const double gather = GatherTime(m.network, group, kv * c);
+        add("context gathers", OperationKind::kAllGather, pass, 1, kv * c, gather, gather, "ring");
+        if (!forward) add("context scatters", OperationKind::kReduceScatter, pass, 1, kv * c, gather, gather, "ring");
+        break;
+      }
+      case ContextMode::kUlysses: {
+        const double queries = AllToAllTime(m.network, group, q), keys = AllToAllTime(m.network, group, kv);
+        add("context queries", OperationKind::kAllToAll, pass, 2, q, queries, queries, "direct");
+        add("context keys and values", OperationKind::kAllToAll, pass, 1, kv, keys, keys, "direct");
+        break;
+      }
     }
-    case ContextMode::kAllGather: return GatherTime(m.network, group, kv * c);
-    case ContextMode::kUlysses: return 2 * AllToAllTime(m.network, group, q) + AllToAllTime(m.network, group, kv);
   }
-  return 0;
 }
 
 }  // namespace
@@ -86,12 +111,10 @@ void AddAttentionCore(LayerTime& layer, const JobSpec& job, const CalibratedHard
   layer.core.compute = core.forward;
   layer.forward.compute += core.forward;
   layer.backward_data.compute += core.backward;
-  if (key.cp == 1) return;
-  const double context = ContextForward(job, m, key, core.forward);
-  layer.forward.context += context;
-  // Backward moves keys, values and their gradients: twice the bytes of the forward; all-gather reduces once and may
-  // gather again.
-  layer.backward_data.context += key.context_mode == ContextMode::kUlysses ? context : 2 * context;
+  layer.core.flops = core.forward_flops;
+  layer.forward.flops += core.forward_flops;
+  layer.backward_data.flops += core.backward_flops;
+  if (key.cp > 1) AddContextCommunication(layer, job, m, key, core.forward);
 }
 
 }  // namespace weft::planner

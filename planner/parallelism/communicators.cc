@@ -1,4 +1,4 @@
-// CostModel::Communicators: the volumes of all stages, kind by kind, with what they cost and what they cross.
+// CostModel::Communicators: the operations of all stages, kind by kind, with what they cost and what they cross.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -7,52 +7,6 @@
 
 namespace weft::planner {
 namespace {
-
-using Type = CommunicationVolume::Type;
-
-constexpr std::array<std::string_view, 9> kNames = {"tensor", "context",  "expert",    "expert-tensor", "data",
-                                                    "expert-data", "pipeline", "embedding", "world"};
-
-bool IsData(CommunicatorKind kind) { return kind == CommunicatorKind::kData || kind == CommunicatorKind::kExpertData; }
-
-/// One operation of a line.
-struct Priced {
-  double seconds = 0;
-  double sent = 0;  // bytes that one rank sends
-  std::string_view algorithm;
-};
-
-Priced PriceAllReduce(const GroupNetwork& network, const Strategy& s, const CommunicationVolume& line, const Group& group) {
-  const double bytes = static_cast<double>(line.bytes.count()), n = static_cast<double>(group.size);
-  // Gradients go in buckets, and the strategy says how they are summed.
-  const double calls = IsData(line.kind) ? std::max(1.0, bytes / static_cast<double>(s.bucket_bytes.count())) : 1;
-  Priced priced{.seconds = calls * AllReduceTime(network, group, bytes / calls), .sent = 2 * (n - 1) / n * bytes,
-                .algorithm = TreeIsFaster(network, group, bytes / calls) ? "tree" : "ring"};
-  if (!IsData(line.kind) || s.data_sync == DataSync::kRing) return priced;
-  if (s.data_sync == DataSync::kParameterServer) {
-    return {calls * ParameterServerTime(network, group, bytes / calls), priced.sent, "parameter-server"};
-  }
-  const double levels = calls * HierarchicalAllReduceTime(network, group, bytes / calls);
-  return levels < priced.seconds ? Priced{levels, priced.sent, "hierarchical"} : priced;
-}
-
-Priced Price(const GroupNetwork& network, const Strategy& s, const CommunicationVolume& line) {
-  const Group group{line.group, line.stride};
-  const double bytes = static_cast<double>(line.bytes.count()), n = static_cast<double>(group.size);
-  switch (line.type) {
-    case Type::kAllReduce: return PriceAllReduce(network, s, line, group);
-    case Type::kAllGather:
-    case Type::kReduceScatter: return {GatherTime(network, group, bytes), (n - 1) / n * bytes, "ring"};
-    case Type::kAllToAll: return {AllToAllTime(network, group, bytes), (n - 1) / n * bytes, "direct"};
-    case Type::kBroadcast:
-    case Type::kReduce: return {GatherTime(network, group, bytes), bytes, "ring"};
-    case Type::kSendReceive: {
-      const bool pipeline = line.kind == CommunicatorKind::kPipeline;  // whose lines are pairs of stages
-      return {pipeline ? SendTime(network, {s.pp, line.stride}, bytes) : RingStepTime(network, group, bytes), bytes, "send"};
-    }
-  }
-  return {};
-}
 
 /// Where the estimate has what is exposed of this kind; null: not priced, being small beside the others.
 Seconds Estimate::* PartOf(CommunicatorKind kind) {
@@ -87,24 +41,23 @@ struct Sum {
 
 }  // namespace
 
-std::string_view CommunicatorKindName(CommunicatorKind kind) { return kNames[static_cast<size_t>(kind)]; }
-
-std::vector<CommunicatorUse> CostModel::Communicators(const Strategy& s, const Estimate& estimate) const {
+std::vector<CommunicatorUse> CostModel::Communicators(const Strategy& s, const Estimate& estimate, Scratch& scratch) const {
   const Impl& impl = *impl_;
-  const double m = static_cast<double>(MicroBatches(s, impl.job.global_batch));
+  const OperationList list = Lower(s, scratch);
+  const auto m = static_cast<double>(list.micro_batches);
   std::map<CommunicatorKind, Sum> busiest;
-  for (int64_t stage = 0; stage < s.pp; ++stage) {
+  for (const StageOperations& stages : list.classes) {
     std::map<CommunicatorKind, Sum> own;
-    for (const CommunicationVolume& line : CommunicationVolumes(s, stage)) {
-      const Priced priced = Price(impl.hardware.network, s, line);
-      const double times = line.count * (line.per_iteration ? 1 : m);
-      Sum& sum = own[line.kind];
-      sum.seconds += times * priced.seconds;
-      sum.sent += times * priced.sent;
-      if (times * priced.seconds < sum.largest) continue;
-      sum.largest = times * priced.seconds;
-      sum.algorithm = priced.algorithm;
-      sum.group = line.kind == CommunicatorKind::kPipeline ? Group{s.pp, line.stride} : Group{line.group, line.stride};
+    for (const Operation& o : stages.operations) {
+      if (o.kind == OperationKind::kCompute || o.bytes <= 0) continue;
+      const double times = o.pass == OperationPass::kOnce ? 1 : m;
+      Sum& sum = own[o.communicator];
+      sum.seconds += times * o.seconds;
+      sum.sent += times * BytesSent(o);
+      if (times * o.seconds < sum.largest) continue;
+      sum.largest = times * o.seconds;
+      sum.algorithm = o.algorithm;
+      sum.group = o.communicator == CommunicatorKind::kPipeline ? Group{s.pp, o.group.stride} : o.group;
     }
     for (const auto& [kind, sum] : own) {
       Sum& most = busiest[kind];

@@ -25,6 +25,7 @@
 #include "planner/parallelism/memory_risk.h"
 #include "planner/parallelism/operator_sharding.h"
 #include "planner/parallelism/strategy.h"
+#include "planner/tasks/operations.h"
 #include "planner/tasks/task_graph.h"
 #include "planner/workload/job_spec.h"
 
@@ -55,27 +56,21 @@ struct LayerSeconds {
   Seconds forward{0}, backward{0};
 };
 
-/// What a communicator is for, as frameworks name their groups.
-enum class CommunicatorKind : uint8_t { kTensor, kContext, kExpert, kExpertTensor, kData, kExpertData, kPipeline, kEmbedding, kWorld };
-/// "tensor", "context", "expert", "expert-tensor", "data", "expert-data", "pipeline", "embedding", "world".
-std::string_view CommunicatorKindName(CommunicatorKind kind);
-
 /// The communicators of one kind, in one iteration.
 struct CommunicatorUse {
   CommunicatorKind kind = CommunicatorKind::kTensor;
   int64_t size = 1;              ///< ranks of one
   int64_t count = 1;             ///< how many there are
   Bytes bytes;                   ///< what one rank of the busiest stage sends
-  std::string_view algorithm;    ///< of its largest operation: "ring", "tree", "hierarchical", "parameter-server", "direct", "send"
+  std::string_view algorithm;    ///< of its largest operation, as Operation::algorithm
   std::string crosses;           ///< the outermost tier that it crosses, by the fabric's own name; "node", or "network" without a fabric
   Seconds seconds{0};            ///< on the wire, of the busiest stage
   Seconds exposed{0};            ///< what the iteration waits for; kinds that the estimate does not tell apart share it by seconds
 };
 
-/// One line of what a stage hands to the network model: `count` operations of `bytes` (the full tensor) over groups of
-/// `group` ranks.
+/// Equal communications of a stage: `count` operations of `bytes` (the full tensor) over groups of `group` ranks.
 struct CommunicationVolume {
-  enum class Type { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendReceive };
+  using Type = OperationKind;
   CommunicatorKind kind = CommunicatorKind::kTensor;
   std::string_view what;         ///< "tensor forward", "gradients" …
   Type type = Type::kAllReduce;
@@ -181,11 +176,15 @@ class CostModel {
   /// relaxation of the operators' decisions (some microseconds). Requires: a legal one.
   Seconds OperatorBound(const Strategy& strategy, bool relaxed, Scratch& scratch) const;
 
-  /// What stage `stage` hands to the network model. Requires: a legal strategy, 0 ≤ stage < pp.
-  std::vector<CommunicationVolume> CommunicationVolumes(const Strategy& strategy, int64_t stage) const;
+  /// One iteration as operations. What passes wait for adds up to what Evaluate() and EvaluateSimulated() have of them; of what runs
+  /// once per iteration the list does not say what is exposed, as that is the schedule's to say. Requires: a legal strategy.
+  OperationList Lower(const Strategy& strategy, Scratch& scratch) const;
+
+  /// What stage `stage` sends, passes put together. Requires: 0 ≤ stage < list.stages.
+  static std::vector<CommunicationVolume> CommunicationVolumes(const OperationList& list, int64_t stage);
 
   /// What the job's communicators do in an iteration of `strategy`, by kind. Requires: a legal strategy, and its estimate.
-  std::vector<CommunicatorUse> Communicators(const Strategy& strategy, const Estimate& estimate) const;
+  std::vector<CommunicatorUse> Communicators(const Strategy& strategy, const Estimate& estimate, Scratch& scratch) const;
 
   /// One dense layer (an MoE layer where all are). Requires: a legal strategy.
   LayerSeconds OneLayer(const Strategy& strategy, Scratch& scratch) const;

@@ -14,6 +14,11 @@
 namespace weft::planner {
 namespace {
 
+std::vector<CommunicationVolume> Volumes(const CostModel& model, const Strategy& s, int64_t stage) {
+  CostModel::Scratch scratch;
+  return CostModel::CommunicationVolumes(model.Lower(s, scratch), stage);
+}
+
 using testing::HasSubstr;
 
 JobSpec Job(const char* model, int64_t gpus, int64_t batch, int64_t sequence = 2048) {
@@ -176,7 +181,7 @@ TEST(Communicators, SayWhatTheyCrossAndShareTheExposedTime) {
   ASSERT_EQ(model.WhyIllegal(s), std::nullopt);
   const Estimate estimate = model.Evaluate(s, scratch);
   std::map<CommunicatorKind, CommunicatorUse> uses;
-  for (CommunicatorUse& use : model.Communicators(s, estimate)) uses[use.kind] = std::move(use);
+  for (CommunicatorUse& use : model.Communicators(s, estimate, scratch)) uses[use.kind] = std::move(use);
   EXPECT_EQ(uses.at(CommunicatorKind::kTensor).crosses, "node");
   EXPECT_EQ(uses.at(CommunicatorKind::kTensor).count, 64);
   EXPECT_EQ(uses.at(CommunicatorKind::kExpert).crosses, "node");
@@ -276,7 +281,7 @@ TEST(Legality, NamesTheRuleAndTheValues) {
 TEST(CommunicationVolumes, TensorAndPipelineBytesAreThePapers) {
   const CostModel model = Model(Job("gpt3-175b", 64, 64));
   const Strategy s{.tp = 8, .pp = 8, .micro_batch = 1, .sequence_parallel = true};
-  const std::vector<CommunicationVolume> volumes = model.CommunicationVolumes(s, 3);
+  const std::vector<CommunicationVolume> volumes = Volumes(model, s, 3);
   const CommunicationVolume* gathers = Find(volumes, "tensor gathers");
   const CommunicationVolume* scatters = Find(volumes, "tensor scatters");
   ASSERT_NE(gathers, nullptr);
@@ -288,14 +293,14 @@ TEST(CommunicationVolumes, TensorAndPipelineBytesAreThePapers) {
   ASSERT_NE(message, nullptr);
   EXPECT_EQ(message->bytes, Bytes(6 << 20));
   EXPECT_EQ(message->stride, 8);
-  EXPECT_EQ(Find(model.CommunicationVolumes(s, 7), "activations"), nullptr) << "the last stage hands nothing on";
+  EXPECT_EQ(Find(Volumes(model, s, 7), "activations"), nullptr) << "the last stage hands nothing on";
 }
 
 // Three times w (d-1)/d of all parameters in units: 47.4 GB for 8 B parameters on 64 ranks, but for embedding and head.
 TEST(CommunicationVolumes, ZeroThreeMovesThreeTimesTheParameters) {
   const JobSpec job = Job("llama3-8b", 64, 64);
   const CostModel model = CostModel::Make(job, FindClusterPreset("dgx-a100", 8).value(), {}, {.framework = FindFramework("fms-fsdp").value()}).value();
-  const std::vector<CommunicationVolume> volumes = model.CommunicationVolumes({.dp = 64, .zero_stage = 3}, 0);
+  const std::vector<CommunicationVolume> volumes = Volumes(model, {.dp = 64, .zero_stage = 3}, 0);
   const CommunicationVolume* parameters = Find(volumes, "unit parameters");
   const CommunicationVolume* gradients = Find(volumes, "unit gradients");
   ASSERT_NE(parameters, nullptr);
@@ -309,12 +314,12 @@ TEST(CommunicationVolumes, ZeroThreeMovesThreeTimesTheParameters) {
 // Mixtral, T = 4096, t = 1: 2 · 4096 · 2 · 4096 bytes = 64 MiB held, four times per layer.
 TEST(CommunicationVolumes, ExpertsExchangeTwiceEachWay) {
   const CostModel model = Model(Job("mixtral-8x7b", 8, 64, 4096));
-  const std::vector<CommunicationVolume> volumes = model.CommunicationVolumes({.dp = 8, .ep = 8}, 0);
+  const std::vector<CommunicationVolume> volumes = Volumes(model, {.dp = 8, .ep = 8}, 0);
   const CommunicationVolume* exchange = Find(volumes, "expert dispatch and combine");
   ASSERT_NE(exchange, nullptr);
   EXPECT_EQ(exchange->bytes, Bytes(64 << 20));
   EXPECT_EQ(exchange->count, 4 * 32);
-  EXPECT_EQ(exchange->type, CommunicationVolume::Type::kAllToAll);
+  EXPECT_EQ(exchange->type, OperationKind::kAllToAll);
 }
 
 }  // namespace

@@ -27,13 +27,12 @@ double Exposed(const CalibratedHardware& m, double communication, double compute
   return std::max(0.0, communication - compute) + m.interference * std::min(communication, compute);
 }
 
-/// Of the layers' forward pass, the share that runs again.
+}  // namespace
+
 double RecomputedShare(const Strategy& s, double layers) {
   if (s.recompute == Recompute::kNone || layers == 0) return 0;
   return s.recompute_layers < 0 ? 1 : std::min(1.0, static_cast<double>(s.recompute_layers) / layers);
 }
-
-}  // namespace
 
 const LayerEntry& CostModel::Scratch::Tables::Find(const Impl& impl, const LayerKey& key) {
   LayerEntry& slot = slots[Hash(key) % kSlots];
@@ -191,8 +190,11 @@ StageCost CostModel::Impl::Cost(const Strategy& s, const LayerEntry& entry, int6
   return cost;
 }
 
-void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const {
-  UnitTime unit = ComputeUnitTime(hardware, stack, s, state, (shape.dense_parameters + shape.expert_parameters) / layers);
+void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
+                               std::vector<Operation>* operations) const {
+  std::vector<Operation> of_unit;
+  UnitTime unit = ComputeUnitTime(hardware, stack, s, state, (shape.dense_parameters + shape.expert_parameters) / layers,
+                                  operations == nullptr ? nullptr : &of_unit);
   const double gather = s.zero_stage == 3 && !s.keep_after_forward ? unit.gather : 0;
   const double first = GathersEachPass(stack, s) ? unit.gather : gather;
   passes.forward_data = layers * Exposed(hardware, first, passes.forward.total() / layers);
@@ -202,9 +204,25 @@ void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, doubl
   const double scattered = ReducesByRound(stack, s) ? 1 / static_cast<double>(s.pp) : 1;  // share of micro-batches
   passes.backward_data = layers * (scattered * (Exposed(hardware, gather + scatter, backward) + unit.scatter - scatter) +
                                    (1 - scattered) * Exposed(hardware, gather, backward));
+  // What a pass waits for is shared by those that run in it, by their time.
+  const double in_backward = gather + scattered * unit.scatter;
+  for (Operation o : of_unit) {
+    const bool gathers = o.pass == OperationPass::kForward;
+    if (!gathers) o.calls = unit.scatter > 0 ? scattered : 0;
+    o.calls *= layers;
+    o.seconds *= o.calls;
+    if (gathers && first > 0) {
+      o.exposed = passes.forward_data;
+      operations->push_back(o);
+    }
+    if (gathers) o.pass = OperationPass::kData;
+    if ((gathers && gather <= 0) || o.calls <= 0) continue;
+    o.exposed = in_backward > 0 ? passes.backward_data * o.seconds / (layers * in_backward) : 0;
+    operations->push_back(o);
+  }
 }
 
-double CostModel::Impl::HopTime(const Strategy& s) const {
+double CostModel::Impl::HopTime(const Strategy& s, std::vector<Operation>* operations) const {
   if (s.pp == 1) return 0;
   const double tokens = static_cast<double>(s.micro_batch * job.sequence) / static_cast<double>(s.cp);
   // Each rank sends its 1/t (sequence parallelism, or scatter-gather over the NICs) and gathers by NVLink.
@@ -213,9 +231,20 @@ double CostModel::Impl::HopTime(const Strategy& s) const {
     bytes = HaloExchangeBytes(job, KeyOf(s), job.model.layers / 2).full;
   }
   const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp;
-  double time = SendTime(hardware.network, {s.pp, stride}, bytes);
-  if (s.tp > 1 && !s.sequence_parallel) time += GatherTime(hardware.network, {s.tp, 1}, bytes * static_cast<double>(s.tp));
-  return time;
+  const double send = SendTime(hardware.network, {s.pp, stride}, bytes);
+  const bool gathers = s.tp > 1 && !s.sequence_parallel;
+  const double whole = bytes * static_cast<double>(s.tp);
+  const double gather = gathers ? GatherTime(hardware.network, {s.tp, 1}, whole) : 0;
+  if (operations != nullptr) {
+    operations->push_back({.what = "activations", .kind = OperationKind::kSendReceive, .seconds = send, .communicator = CommunicatorKind::kPipeline,
+                           .group = {2, stride}, .bytes = bytes, .algorithm = "send", .hides_behind = "computation"});
+    if (gathers) {
+      operations->push_back({.what = "received activations", .kind = OperationKind::kAllGather, .seconds = gather,
+                             .communicator = CommunicatorKind::kTensor, .group = {s.tp, 1}, .bytes = whole, .algorithm = "ring",
+                             .hides_behind = "computation"});
+    }
+  }
+  return send + gather;
 }
 
 }  // namespace weft::planner

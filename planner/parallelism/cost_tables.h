@@ -93,8 +93,10 @@ struct CostModel::Impl {
   StageCost OperatorCosts(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
                           OperatorSolver& solver, std::vector<StageOperators>* operators) const;
   double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
-  void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes) const;
-  double HopTime(const Strategy& s) const;
+  void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
+                std::vector<Operation>* operations = nullptr) const;
+  /// From one stage to the next, s. `operations`: where it is written, as of the forward pass, if not null.
+  double HopTime(const Strategy& s, std::vector<Operation>* operations = nullptr) const;
   /// What a stage does once per iteration, in seconds.
   struct Once {
     double parameters = 0;  ///< what its first pass waits for: gathers that its own length does not hide
@@ -117,11 +119,15 @@ struct CostModel::Impl {
     double last_end = 0;     ///< when
   };
   ClosedForm Close(const Strategy& s, Scratch& scratch, std::vector<StageOperators>* operators = nullptr) const;
+  class Lowering;  ///< lowering.cc
   /// The same simulated. nullopt for shapes that the schedule has no order for.
   std::optional<SimulatedIteration> Simulate(const Strategy& s, Scratch& scratch) const;
   /// As CostModel::EvaluateSimulated(), with the closed form of the same strategy.
   Estimate PredictionOf(const Strategy& s, const ClosedForm& closed, Scratch& scratch) const;
 };
+
+/// Of the layers' forward pass, the share that runs again.
+double RecomputedShare(const Strategy& s, double layers);
 
 /// An iteration in parts: `span` of the pipeline, of which the slowest stage's passes are a part; `first` before it and
 /// `closing` after it, exposed; in seconds.

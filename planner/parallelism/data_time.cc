@@ -1,6 +1,7 @@
 #include "planner/parallelism/data_time.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace weft::planner {
 namespace {
@@ -17,6 +18,25 @@ double ReduceAll(const CalibratedHardware& m, const Strategy& s, const Group& gr
   return 0;
 }
 
+/// Of ReduceAll's answer.
+std::string_view ReductionOf(const CalibratedHardware& m, const Strategy& s, const Group& group, double bytes) {
+  if (s.data_sync == DataSync::kParameterServer) return "parameter-server";
+  const bool levels = s.data_sync == DataSync::kHierarchical &&
+                      HierarchicalAllReduceTime(m.network, group, bytes) < AllReduceTime(m.network, group, bytes);
+  if (levels) return "hierarchical";
+  return TreeIsFaster(m.network, group, bytes) ? "tree" : "ring";
+}
+
+/// `bytes` of one call; `sum`: an all-reduce, else a ring of the given kind.
+void Write(std::vector<Operation>* operations, const CalibratedHardware& m, const Strategy& s, std::string_view what, OperationKind kind,
+           OperationPass pass, CommunicatorKind communicator, const Group& group, double calls, double bytes, double seconds,
+           std::string_view behind) {
+  if (operations == nullptr || group.size <= 1 || calls * bytes <= 0) return;
+  operations->push_back({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = seconds, .communicator = communicator,
+                         .group = group, .bytes = bytes,
+                         .algorithm = kind == OperationKind::kAllReduce ? ReductionOf(m, s, group, bytes) : "ring", .hides_behind = behind});
+}
+
 /// Calls pay their latency each.
 double Buckets(const Strategy& s, double bytes) {
   return std::max(1.0, bytes / static_cast<double>(s.bucket_bytes.count()));
@@ -30,24 +50,31 @@ Group ReplicaGroup(const Strategy& s, bool spatial) {
   return {s.dp * s.cp, stride};
 }
 
-double GradientSumTime(const CalibratedHardware& m, const Strategy& s, const StateBytes& state, const Group& group, double parameters) {
+double GradientSumTime(const CalibratedHardware& m, const Strategy& s, const StateBytes& state, const Group& group, double parameters,
+                       std::vector<Operation>* operations) {
   if (group.size <= 1 || parameters <= 0) return 0;
   const double bytes = parameters * state.gradient_sent, calls = Buckets(s, bytes);
-  return calls * ReduceAll(m, s, group, bytes / calls);
+  const double seconds = calls * ReduceAll(m, s, group, bytes / calls);
+  Write(operations, m, s, "gradients", OperationKind::kAllReduce, OperationPass::kOnce, CommunicatorKind::kData, group, calls, bytes / calls,
+        seconds, "last backward");
+  return seconds;
 }
 
-double ParameterGatherTime(const CalibratedHardware& m, const Strategy& s, double parameters) {
+double ParameterGatherTime(const CalibratedHardware& m, const Strategy& s, double parameters, std::vector<Operation>* operations) {
   const Group all = ReplicaGroup(s);
   const Group within{s.shard_group > 0 ? std::min(s.shard_group, all.size) : all.size, all.stride};
   if (within.size <= 1 || parameters <= 0) return 0;
   const double bytes = parameters * 2, gathers = std::max(1.0, bytes / m.parameter_bucket);
-  return gathers * GatherTime(m.network, within, bytes / gathers);
+  const double seconds = gathers * GatherTime(m.network, within, bytes / gathers);
+  Write(operations, m, s, "parameters", OperationKind::kAllGather, OperationPass::kOnce, CommunicatorKind::kData, within, gathers,
+        bytes / gathers, seconds, "first forward");
+  return seconds;
 }
 
 double OptimizerTime(const CalibratedHardware& m, double parameters) { return kOptimizerTraffic * parameters / m.memory_rate; }
 
 DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
-                         const StageShape& shape, bool spatial) {
+                         const StageShape& shape, bool spatial, std::vector<Operation>* operations) {
   DataTime time;
   const double plain = shape.dense_parameters + shape.edge_parameters, experts = shape.expert_parameters;
   const Group dense = ReplicaGroup(s, spatial);
@@ -55,21 +82,28 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
   const int64_t shards = s.shard_group > 0 ? s.shard_group : dense.size;
   // Sharded gradients are reduced after every micro-batch, unit by unit: ComputeUnitTime has them.
   const bool per_unit = s.zero_stage >= 2 && !GradientsStayWhole(stack, s);
-  const auto exchange = [&](const Group& group, double parameters, bool units) {
+  const auto exchange = [&](const Group& group, double parameters, bool units, bool routed = false) {
     if (group.size <= 1 || parameters == 0) return;
     const double bytes = parameters * state.gradient_sent;
     const double calls = Buckets(s, bytes);
     const bool scatter = s.zero_stage >= 1 && shards >= group.size && !SumsShards(stack, s);
     const auto cost = [&](double size) { return scatter ? GatherTime(m.network, group, size) : ReduceAll(m, s, group, size); };
+    const CommunicatorKind kind = routed ? CommunicatorKind::kExpertData : CommunicatorKind::kData;
     if (!units) {
-      time.gradients += calls * cost(bytes / calls);
-      time.tail = std::max(time.tail, cost(bytes / calls));
+      const double one = cost(bytes / calls);
+      time.gradients += calls * one;
+      time.tail = std::max(time.tail, one);
+      Write(operations, m, s, routed ? "expert gradients" : "gradients", scatter ? OperationKind::kReduceScatter : OperationKind::kAllReduce,
+            OperationPass::kOnce, kind, group, calls, bytes / calls, calls * one, "last backward");
     }
     if (s.zero_stage == 1 || s.zero_stage == 2 || (s.keep_after_forward && !GathersEachPass(stack, s))) {
       const Group within{std::min(shards, group.size), group.stride};
       const double parameter_bytes = parameters * 2;
       const double gathers = std::max(1.0, parameter_bytes / m.parameter_bucket);
-      time.parameters += GatherTime(m.network, within, parameter_bytes / gathers) * gathers;
+      const double seconds = GatherTime(m.network, within, parameter_bytes / gathers) * gathers;
+      time.parameters += seconds;
+      Write(operations, m, s, routed ? "expert parameters" : "parameters", OperationKind::kAllGather, OperationPass::kOnce, kind, within,
+            gathers, parameter_bytes / gathers, seconds, "first forward");
     }
   };
   if (s.zero_stage == 3 && !s.keep_after_forward && !GradientsStayWhole(stack, s)) {
@@ -77,7 +111,7 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
   } else {
     exchange(dense, shape.dense_parameters, per_unit);
     exchange(dense, shape.edge_parameters, false);
-    exchange(expert, experts, per_unit);
+    exchange(expert, experts, per_unit, true);
   }
   const double local = s.zero_stage >= 1 ? static_cast<double>(shards) : 1;
   const double local_experts = std::min(local, static_cast<double>(expert.size));
@@ -86,17 +120,27 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
 }
 
 UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
-                         double unit_parameters) {
+                         double unit_parameters, std::vector<Operation>* operations) {
   const Group all = ReplicaGroup(s);
   const int64_t shards = s.shard_group > 0 ? s.shard_group : all.size;
   const Group within{shards, all.stride};
+  const bool sums = SumsShards(stack, s);
+  const double gathered = unit_parameters * state.gathered, sent = unit_parameters * state.gradient_sent;
   UnitTime unit;
-  unit.gather = GatherTime(m.network, within, unit_parameters * state.gathered);
-  const double sent = unit_parameters * state.gradient_sent;
-  unit.scatter = SumsShards(stack, s) ? AllReduceTime(m.network, within, sent) : GatherTime(m.network, within, sent);
+  unit.gather = GatherTime(m.network, within, gathered);
+  unit.scatter = sums ? AllReduceTime(m.network, within, sent) : GatherTime(m.network, within, sent);
+  const auto write = [&](std::string_view what, OperationKind kind, OperationPass pass, const Group& group, double bytes, double seconds,
+                         std::string_view behind) {
+    Write(operations, m, s, what, kind, pass, CommunicatorKind::kData, group, 1, bytes, seconds, behind);
+  };
+  write("unit parameters", OperationKind::kAllGather, OperationPass::kForward, within, gathered, unit.gather, "the unit before");
+  write("unit gradients", sums ? OperationKind::kAllReduce : OperationKind::kReduceScatter, OperationPass::kData, within, sent, unit.scatter,
+        "the unit behind");
   if (shards < all.size) {
-    unit.scatter += AllReduceTime(m.network, {all.size / shards, all.stride * shards},
-                                  unit_parameters * state.gradient_sent / static_cast<double>(shards));
+    const Group across{all.size / shards, all.stride * shards};
+    const double share = sent / static_cast<double>(shards), seconds = AllReduceTime(m.network, across, share);
+    unit.scatter += seconds;
+    write("sums over shard groups", OperationKind::kAllReduce, OperationPass::kData, across, share, seconds, "the unit behind");
   }
   return unit;
 }

@@ -1,9 +1,12 @@
 // Exchange of gradients and parameters between replicas: all-reduce, ZeRO, HSDP, parameter servers; what of it hides.
 #pragma once
 
+#include <vector>
+
 #include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/memory_model.h"
 #include "planner/parallelism/strategy.h"
+#include "planner/tasks/operations.h"
 
 namespace weft::planner {
 
@@ -14,22 +17,25 @@ struct DataTime {
   double tail = 0;        ///< of `gradients`, the last bucket: never hidden
   double optimizer = 0;   ///< the step's memory traffic
 };
+/// `operations`: where the exchanges are written, if not null; what of them is exposed is not known here.
 DataTime ComputeDataTime(const CalibratedHardware& hardware, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
-                         const StageShape& shape, bool spatial = false);
+                         const StageShape& shape, bool spatial = false, std::vector<Operation>* operations = nullptr);
 
 /// Per layer and micro-batch: ZeRO-2 and 3 scatter gradients, ZeRO-3 gathers parameters unless they are kept.
 struct UnitTime {
   double gather = 0;   ///< of one unit's parameters
   double scatter = 0;  ///< of its gradient, and HSDP's sum over replicas
 };
+/// `operations`: where they are written, the gather as one of the forward pass and the others as of the backward pass, if not null.
 UnitTime ComputeUnitTime(const CalibratedHardware& hardware, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
-                         double unit_parameters);
+                         double unit_parameters, std::vector<Operation>* operations = nullptr);
 
 /// All-reduce of the gradients of `parameters` replicated ones in buckets; seconds, nothing hidden.
 double GradientSumTime(const CalibratedHardware& hardware, const Strategy& strategy, const StateBytes& state, const Group& group,
-                       double parameters);
+                       double parameters, std::vector<Operation>* operations = nullptr);
 /// Gather of `parameters` kept ones after the step; seconds, nothing hidden.
-double ParameterGatherTime(const CalibratedHardware& hardware, const Strategy& strategy, double parameters);
+double ParameterGatherTime(const CalibratedHardware& hardware, const Strategy& strategy, double parameters,
+                           std::vector<Operation>* operations = nullptr);
 /// The step's memory traffic for `parameters` local ones; seconds.
 double OptimizerTime(const CalibratedHardware& hardware, double parameters);
 

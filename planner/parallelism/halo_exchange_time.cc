@@ -44,10 +44,18 @@ double CnnForwardFlops(const Cnn3dLayer& layer) {
   return 0;
 }
 
-LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, int64_t index) {
+LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, int64_t index,
+                           std::vector<Operation>* communication) {
   const Cnn3dLayer& layer = job.model.cnn_layers[static_cast<size_t>(index)];
   const double samples = static_cast<double>(key.micro_batch), ranks = static_cast<double>(key.tp);
-  LayerTime time;
+  LayerTime time{.communication = communication};
+  const auto add = [&](std::string_view what, OperationKind kind, double bytes, double seconds, double exposed, std::string_view algorithm) {
+    for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
+      time.Communicate({.what = what, .kind = kind, .pass = pass, .calls = 1, .seconds = seconds, .exposed = exposed,
+                        .communicator = CommunicatorKind::kTensor, .group = {key.tp, 1}, .bytes = bytes, .algorithm = algorithm,
+                        .hides_behind = kind == OperationKind::kSendReceive ? "the interior" : ""});
+    }
+  };
   const double output = samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) / ranks;
   // Normalisation and activation: read and write the output each.
   const double stream = (layer.normalised ? 4 : 2) * m.element * output * m.elementwise / m.memory_rate + 2 * m.launch;
@@ -58,25 +66,27 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
     // Cut in space the input is gathered, and every rank computes its share of the outputs.
     product = samples * CnnForwardFlops(layer) / ranks / m.gemm_rate + m.launch;
     const double gathered = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent);
-    time.forward.tensor += GatherTime(m.network, {key.tp, 1}, gathered);
-    time.backward_data.tensor += GatherTime(m.network, {key.tp, 1}, gathered);
+    const double seconds = GatherTime(m.network, {key.tp, 1}, gathered);
+    if (key.tp > 1) add("input gather", OperationKind::kAllGather, gathered, seconds, seconds, "ring");
   } else {
     product = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / ranks / m.memory_rate;
   }
   time.forward.compute = product + stream;
   time.backward_data.compute = product + 2 * stream;
   time.backward_weight.compute = layer.kind == Cnn3dKind::kPooling ? 0 : product;
+  const double flops = samples * CnnForwardFlops(layer) / ranks;
+  time.forward.flops = time.backward_data.flops = flops;
+  time.backward_weight.flops = layer.kind == Cnn3dKind::kPooling ? 0 : flops;
   const double halo = HaloBytes(layer, key.micro_batch, key.tp, m.element);
   if (halo > 0) {
     // Inner ranks send both ways at once; the interior is computed meanwhile.
     const double travel = RingStepTime(m.network, {key.tp, 1}, 2 * halo);
-    time.forward.tensor += std::max(0.0, travel - product) + m.interference * std::min(travel, product);
-    time.backward_data.tensor += std::max(0.0, travel - product) + m.interference * std::min(travel, product);
+    add("halo", OperationKind::kSendReceive, 2 * halo, travel, std::max(0.0, travel - product) + m.interference * std::min(travel, product),
+        "send");
   }
   if (layer.normalised && key.tp > 1) {
-    const double sums = AllReduceTime(m.network, {key.tp, 1}, 2 * 4 * static_cast<double>(layer.out_channels));
-    time.forward.tensor += sums;
-    time.backward_data.tensor += sums;
+    const double bytes = 2 * 4 * static_cast<double>(layer.out_channels), seconds = AllReduceTime(m.network, {key.tp, 1}, bytes);
+    add("normalisation sums", OperationKind::kAllReduce, bytes, seconds, seconds, "ring");
   }
   return time;
 }

@@ -17,8 +17,10 @@ double HaloBytes(const Cnn3dLayer& layer, int64_t samples, int64_t ranks, double
 /// FLOPs of one sample, forward: 2 · in · out · kernel volume · output volume; a pooling layer reads and compares.
 double CnnForwardFlops(const Cnn3dLayer& layer);
 
-/// One layer, one micro-batch, on one of key.tp slabs. Requires: a legal key.
-LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& hardware, const LayerKey& key, int64_t layer);
+/// One layer, one micro-batch, on one of key.tp slabs. `communication`: where its communication is written, if not null.
+/// Requires: a legal key.
+LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& hardware, const LayerKey& key, int64_t layer,
+                           std::vector<Operation>* communication = nullptr);
 
 /// Its activations: the input and its halos, and the normalisation's input. Recomputed fully, the input only.
 LayerBytes HaloExchangeBytes(const JobSpec& job, const LayerKey& key, int64_t layer);

@@ -20,11 +20,12 @@ double PaddedVocabulary(int64_t vocabulary, double t) {
 /// One linear layer in its three products.
 struct Linear {
   double forward = 0, data = 0, weight = 0;
+  double flops = 0;  // of each
 };
 
 Linear LinearTime(const CalibratedHardware& m, double tokens, double in, double out) {
   const double bytes = m.narrow ? 1 : m.element;
-  Linear time;
+  Linear time{.flops = 2 * tokens * in * out};
   time.forward = GemmTime(m, m.gemm_rate, {tokens, out, in}, bytes, m.element);
   time.data = GemmTime(m, m.gemm_rate, {tokens, in, out}, bytes, m.element);
   // The weight gradient is added to an fp32 accumulator: read and written.
@@ -42,6 +43,7 @@ void Add(LayerTime& layer, const Linear& linear) {
   layer.forward.compute += linear.forward;
   layer.backward_data.compute += linear.data;
   layer.backward_weight.compute += linear.weight;
+  for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) pass->flops += linear.flops;
 }
 
 /// Bytes that norms, residual sums and dropout move per token and unit of width, forward: two or four norms (read, write) and
@@ -62,11 +64,38 @@ double Tokens(const JobSpec& job, const LayerKey& key) {
 
 /// Collectives round attention and MLP, 1D. Without sequence parallelism an all-reduce each, with it a gather before and a
 /// scatter behind; backward the same volume, and the stored shard's gather hides behind the data gradient.
-double TensorCommunication(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
-  const double bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden);
-  if (key.tp == 1) return 0;
-  const double jitter = m.tensor_jitter * static_cast<double>(key.tp - 1);
-  return 2 * (AllReduceTime(m.network, {key.tp, 1}, bytes) + jitter) * (1 - m.tensor_hidden);
+void AddTensorCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
+  if (key.tp == 1) return;
+  const Group group{key.tp, 1};
+  Operation o{.calls = 2, .communicator = CommunicatorKind::kTensor, .group = group,
+              .bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden), .algorithm = "ring"};
+  const double jitter = m.tensor_jitter * static_cast<double>(key.tp - 1);  // of a sum, or of gather and scatter together
+  for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
+    o.pass = pass;
+    o.hides_behind = "neighbouring product";
+    if (key.sequence_parallel) {
+      o.seconds = o.calls * GatherTime(m.network, group, o.bytes);
+      o.exposed = (o.seconds + o.calls * jitter / 2) * (1 - m.tensor_hidden);
+      o.what = "tensor gathers";
+      o.kind = OperationKind::kAllGather;
+      layer.Communicate(o);
+      o.what = "tensor scatters";
+      o.kind = OperationKind::kReduceScatter;
+    } else {
+      o.seconds = o.calls * AllReduceTime(m.network, group, o.bytes);
+      o.exposed = (o.seconds + o.calls * jitter) * (1 - m.tensor_hidden);
+      o.algorithm = TreeIsFaster(m.network, group, o.bytes) ? "tree" : "ring";
+      o.what = "tensor sums";
+      o.kind = OperationKind::kAllReduce;
+    }
+    layer.Communicate(o);
+  }
+  if (!key.sequence_parallel) return;
+  o.what = "stored shards";
+  o.kind = OperationKind::kAllGather;
+  o.exposed = 0;
+  o.hides_behind = "data gradient";
+  layer.Communicate(o);
 }
 
 void AddStreams(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
@@ -150,6 +179,27 @@ double OtherProductsForward(const JobSpec& job, const CalibratedHardware& m, con
   return std::max(0.0, layer.forward.compute - core - kept_attention - kept_mlp);
 }
 
+/// What the vocabulary's split costs: the embedding's sum, the head's gather (sequence parallel) and gradient, the loss's maximum and
+/// two sums.
+void AddEdgeCommunication(EdgeTime& edge, const CalibratedHardware& m, const LayerKey& key, double tokens, double hidden,
+                          std::vector<Operation>* first, std::vector<Operation>* last) {
+  const Group group{key.tp, 1};
+  const auto add = [&](PassTime& time, std::vector<Operation>* list, std::string_view what, OperationPass pass, double bytes, double calls) {
+    const bool gather = what == "head gather";
+    const double seconds = calls * (gather ? GatherTime(m.network, group, bytes) : AllReduceTime(m.network, group, bytes));
+    time.tensor += seconds;
+    if (list == nullptr) return;
+    list->push_back({.what = what, .kind = gather ? OperationKind::kAllGather : OperationKind::kAllReduce, .pass = pass, .calls = calls,
+                     .seconds = seconds, .exposed = seconds, .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes,
+                     .algorithm = !gather && TreeIsFaster(m.network, group, bytes) ? "tree" : "ring"});
+  };
+  const double bytes = m.element * tokens * hidden;
+  add(edge.embedding_forward, first, "embedding", OperationPass::kForward, bytes, 1);
+  if (key.sequence_parallel) add(edge.head_forward, last, "head gather", OperationPass::kForward, bytes, 1);
+  add(edge.head_forward, last, "loss", OperationPass::kForward, 4 * tokens, 3);
+  add(edge.head_backward_data, last, "head gradient", OperationPass::kData, bytes, 1);
+}
+
 /// No pass is faster than the host that starts its kernels.
 void HostFloor(const CalibratedHardware& m, PassTime& pass, double kernels) {
   pass.compute = std::max(pass.compute, kernels * m.host_per_kernel);
@@ -162,7 +212,19 @@ PassTime& PassTime::operator+=(const PassTime& o) {
   tensor += o.tensor;
   context += o.context;
   expert += o.expert;
+  flops += o.flops;
   return *this;
+}
+
+void LayerTime::Communicate(const Operation& operation) {
+  PassTime& time = operation.pass == OperationPass::kForward ? forward : operation.pass == OperationPass::kData ? backward_data : backward_weight;
+  switch (operation.communicator) {
+    case CommunicatorKind::kContext: time.context += operation.exposed; break;
+    case CommunicatorKind::kExpert:
+    case CommunicatorKind::kExpertTensor: time.expert += operation.exposed; break;
+    default: time.tensor += operation.exposed;
+  }
+  if (communication != nullptr) communication->push_back(operation);
 }
 
 LayerKey KeyOf(const Strategy& s) {
@@ -170,17 +232,15 @@ LayerKey KeyOf(const Strategy& s) {
 }
 
 LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& m, const SoftwareStack& stack, const LayerKey& key,
-                           bool moe) {
-  LayerTime layer;
+                           bool moe, std::vector<Operation>* communication) {
+  LayerTime layer{.communication = communication};
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
   if (key.tensor_mode != TensorMode::k1D) {
     AddGridLinears(layer, job, m, key);
   } else {
     AddAttentionLinears(layer, job, m, tokens, t);
     if (!moe) AddDenseMlp(layer, job, m, tokens, t);
-    const double exposed = TensorCommunication(job, m, key);
-    layer.forward.tensor += exposed;
-    layer.backward_data.tensor += exposed;
+    AddTensorCommunication(layer, job, m, key);
   }
   AddStreams(layer, job, m, key);
   const double before = layer.forward.compute;
@@ -206,7 +266,8 @@ LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& m, cons
   return layer;
 }
 
-EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& m, const SoftwareStack& stack, const LayerKey& key) {
+EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& m, const SoftwareStack& stack, const LayerKey& key,
+                         std::vector<Operation>* first, std::vector<Operation>* last) {
   EdgeTime edge;
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
@@ -233,18 +294,14 @@ EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& m, const 
     edge.head_backward_data.compute += product(positions, hidden, hidden, m.element);
     edge.head_backward_weight.compute += product(hidden, hidden, positions, 8);
   }
+  const double transform = model.head == HeadKind::kMaskedLanguage ? hidden * hidden : 0;
+  const double flops = 2 * positions * (hidden * static_cast<double>(HeadOutputs(model)) / t + transform);
+  edge.head_forward.flops = edge.head_backward_data.flops = edge.head_backward_weight.flops = flops;
   // Loss: unfused an fp32 copy is written, and maximum, sum and exponential each pass over it; gradient in two passes.
   const double logits = positions * outputs / m.memory_rate;
   edge.head_forward.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 20) + 6 * m.launch;
   edge.head_backward_data.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 12) + 3 * m.launch;
-  if (key.tp > 1) {
-    const double gather = AllReduceTime(m.network, {key.tp, 1}, m.element * tokens * hidden);
-    const double loss = 3 * AllReduceTime(m.network, {key.tp, 1}, 4 * tokens);
-    edge.embedding_forward.tensor = gather;
-    edge.head_backward_data.tensor = gather;
-    edge.head_forward.tensor = loss;
-    if (key.sequence_parallel) edge.head_forward.tensor += gather / 2;
-  }
+  if (key.tp > 1) AddEdgeCommunication(edge, m, key, tokens, hidden, first, last);
   return edge;
 }
 

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/strategy.h"
+#include "planner/tasks/operations.h"
 #include "planner/workload/job_spec.h"
 
 namespace weft::planner {
@@ -19,12 +21,13 @@ struct PassTime {
   double tensor = 0;   ///< exposed communication of tp
   double context = 0;  ///< of cp
   double expert = 0;   ///< of ep and etp
+  double flops = 0;    ///< of the kernels, as the model has them: what padding adds is not counted
 
   double total() const { return compute + tensor + context + expert; }
   PassTime& operator+=(const PassTime& o);
   friend PassTime operator+(PassTime a, const PassTime& b) { return a += b; }
   friend PassTime operator*(double f, const PassTime& p) {
-    return {f * p.compute, f * p.tensor, f * p.context, f * p.expert};
+    return {f * p.compute, f * p.tensor, f * p.context, f * p.expert, f * p.flops};
   }
 };
 
@@ -34,6 +37,10 @@ struct LayerTime {
   PassTime backward_data;    ///< data gradients
   PassTime backward_weight;  ///< weight gradients, what a split backward may postpone
   PassTime core;             ///< what selective recomputation repeats: attention's core, or norms and activations
+  std::vector<Operation>* communication = nullptr;  ///< where Communicate() writes what it adds, if not null
+
+  /// A part of `operation.pass`, which takes `operation.exposed` longer for it. Requires: no compute, a pass of a micro-batch.
+  void Communicate(const Operation& operation);
 };
 
 /// All that a layer's time depends on.
@@ -48,16 +55,19 @@ struct LayerKey {
 };
 LayerKey KeyOf(const Strategy& strategy);
 
-/// A dense layer, or an MoE layer of `job.model`. Requires: a legal key.
+/// A dense layer, or an MoE layer of `job.model`. `communication`: where its communication is written, if not null.
+/// Requires: a legal key.
 /// Source: kernels and FLOPs, arXiv 2205.05198 appendix A; collectives, collectives/group_cost.h.
 LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack, const LayerKey& key,
-                           bool moe);
+                           bool moe, std::vector<Operation>* communication = nullptr);
 
 /// What the first and the last stage do besides.
 struct EdgeTime {
   PassTime embedding_forward, embedding_backward;
   PassTime head_forward, head_backward_data, head_backward_weight;  ///< final norm, logits, loss
 };
-EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack, const LayerKey& key);
+/// `first`, `last`: where the communication of embedding and head is written, if not null.
+EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack, const LayerKey& key,
+                         std::vector<Operation>* first = nullptr, std::vector<Operation>* last = nullptr);
 
 }  // namespace weft::planner

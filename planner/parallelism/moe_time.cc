@@ -28,6 +28,8 @@ void AddExperts(LayerTime& layer, const CalibratedHardware& m, const Routed& r, 
   layer.forward.compute += product(r.rows, up, hidden, m.element) + product(r.rows, hidden, inner, m.element);
   layer.backward_data.compute += product(r.rows, hidden, up, m.element) + product(r.rows, inner, hidden, m.element);
   layer.backward_weight.compute += product(hidden, up, r.rows, 8) + product(inner, hidden, r.rows, 8);
+  const double flops = 2 * r.copies * hidden * (up + inner);
+  for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) pass->flops += flops;
   // Permuted in and out, activation, and the casts of narrow formats.
   double traffic = r.copies * m.element * (2 * 2 * hidden + (gated ? 3 : 2) * inner) * m.elementwise;
   if (m.narrow) traffic += r.copies * 4 * (hidden + inner);
@@ -48,6 +50,40 @@ void AddShared(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m
                                  GemmTime(m, m.gemm_rate, {tokens, inner, hidden}, bytes, m.element);
   layer.backward_weight.compute += GemmTime(m, m.gemm_rate, {hidden, up, tokens}, bytes, 8) +
                                    GemmTime(m, m.gemm_rate, {inner, hidden, tokens}, bytes, 8);
+  const double flops = 2 * tokens * hidden * (up + inner);
+  for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) pass->flops += flops;
+}
+
+/// Dispatch and combine; `held` bytes leave for all experts' ranks each time.
+void AddExpertCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, double held) {
+  const ModelSpec& model = job.model;
+  Operation o{.what = "expert dispatch and combine", .kind = OperationKind::kAllToAll, .calls = 2, .communicator = CommunicatorKind::kExpert,
+              .group = {key.ep, key.etp}, .bytes = held, .algorithm = "direct", .hides_behind = "shared experts"};
+  o.seconds = o.calls * AllToAllTime(m.network, o.group, held);
+  const int64_t span = key.ep * key.etp;
+  if (span > m.network.gpus_per_node) {
+    // A token goes once to each node that needs it, then on by NVLink.
+    const double nodes = static_cast<double>(span) / static_cast<double>(m.network.gpus_per_node);
+    const double once = ExpectedNodes(static_cast<double>(model.experts), static_cast<double>(model.experts_per_token), nodes) /
+                        static_cast<double>(model.experts_per_token);
+    o.seconds *= std::min(1.0, once);
+  }
+  o.exposed = o.seconds * (1 - m.expert_hidden);
+  const double gathered = held * static_cast<double>(key.etp);
+  const double seconds = key.etp > 1 ? GatherTime(m.network, {key.etp, 1}, gathered) : 0;
+  Operation within{.calls = 1, .seconds = seconds, .exposed = seconds, .communicator = CommunicatorKind::kExpertTensor,
+                   .group = {key.etp, 1}, .bytes = gathered, .algorithm = "ring"};
+  for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
+    o.pass = within.pass = pass;
+    if (key.ep > 1) layer.Communicate(o);
+    if (key.etp <= 1) continue;
+    within.what = "expert gathers";
+    within.kind = OperationKind::kAllGather;
+    layer.Communicate(within);
+    within.what = "expert scatters";
+    within.kind = OperationKind::kReduceScatter;
+    layer.Communicate(within);
+  }
 }
 
 }  // namespace
@@ -70,21 +106,10 @@ void AddMoe(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, c
   // Router: a narrow product in fp32 and its softmax.
   layer.forward.compute += 2 * tokens * hidden * static_cast<double>(model.experts) / m.gemm16_rate + 4 * m.launch;
   layer.backward_data.compute += 4 * tokens * hidden * static_cast<double>(model.experts) / m.gemm16_rate + 4 * m.launch;
+  layer.forward.flops += 2 * tokens * hidden * static_cast<double>(model.experts);
+  layer.backward_data.flops += 4 * tokens * hidden * static_cast<double>(model.experts);  // its weight's gradient with it
   const double held = m.element * routed.copies / static_cast<double>(key.etp) * hidden;
-  double exchange = AllToAllTime(m.network, {key.ep, key.etp}, held);
-  const int64_t span = key.ep * key.etp;
-  if (span > m.network.gpus_per_node) {
-    // A token goes once to each node that needs it, then on by NVLink.
-    const double nodes = static_cast<double>(span) / static_cast<double>(m.network.gpus_per_node);
-    const double once = ExpectedNodes(static_cast<double>(model.experts), static_cast<double>(model.experts_per_token), nodes) /
-                        static_cast<double>(model.experts_per_token);
-    exchange *= std::min(1.0, once);
-  }
-  double etp = 0;
-  if (key.etp > 1) etp = GatherTime(m.network, {key.etp, 1}, held * static_cast<double>(key.etp));
-  const double exposed = (2 * exchange * (1 - m.expert_hidden) + 2 * etp);
-  layer.forward.expert += exposed;
-  layer.backward_data.expert += exposed;
+  AddExpertCommunication(layer, job, m, key, held);
 }
 
 }  // namespace weft::planner

@@ -37,7 +37,7 @@ struct Sums {
 };
 
 void AddOperator(const OperatorProblem& p, bool experts, double parameters, const OperatorDecision& d, Sums& sums,
-                 double& flat_gather, double& flat_scatter, OperatorCost& cost) {
+                 double& flat_gather, double& flat_scatter, OperatorCost& cost, std::vector<Operation>* operations) {
   const Strategy& s = p.strategy;
   const StateBytes& state = *p.state;
   const double shards = ShardsOf(s, experts);
@@ -48,8 +48,11 @@ void AddOperator(const OperatorProblem& p, bool experts, double parameters, cons
   cost.gradients += state.gradient * held;
   cost.optimizer_state += state.optimizer * held;
   cost.optimizer += OptimizerTime(*p.hardware, held);
-  if (replicated > 0) sums.reduce += GradientSumTime(*p.hardware, s, state, GradientGroup(s, experts), replicated);
-  if (kept > 0) sums.fetch += ParameterGatherTime(*p.hardware, s, kept);
+  if (replicated > 0) {
+    sums.reduce += GradientSumTime(*p.hardware, s, state, GradientGroup(s, experts), replicated, operations);
+    if (operations != nullptr && experts && !operations->empty()) operations->back().communicator = CommunicatorKind::kExpertData;
+  }
+  if (kept > 0) sums.fetch += ParameterGatherTime(*p.hardware, s, kept, operations);
   flat_scatter += kept;
   if (d.sharded == 0) return;
   if (d.slices == 1) {
@@ -58,10 +61,40 @@ void AddOperator(const OperatorProblem& p, bool experts, double parameters, cons
     return;
   }
   const double slice = parameters / static_cast<double>(d.slices);
-  const UnitTime unit = ComputeUnitTime(*p.hardware, *p.stack, s, state, slice);
+  std::vector<Operation> of_slice;
+  const UnitTime unit = ComputeUnitTime(*p.hardware, *p.stack, s, state, slice, operations == nullptr ? nullptr : &of_slice);
+  for (Operation o : of_slice) {
+    o.calls = static_cast<double>(d.sharded);
+    o.seconds *= o.calls;
+    operations->push_back(o);
+  }
   sums.gather += static_cast<double>(d.sharded) * unit.gather;
   sums.scatter += static_cast<double>(d.sharded) * unit.scatter;
   sums.unit = std::max(sums.unit, slice);
+}
+
+/// Writes exchanges down with what passes wait for, shared by those of a pass by their time; what is gathered for the forward pass is
+/// gathered for the backward pass too.
+void Spread(std::span<const Operation> exchanges, const Sums& sums, const OperatorCost& cost, std::vector<Operation>& operations) {
+  const double backward = sums.gather + sums.scatter;
+  for (Operation o : exchanges) {
+    if (o.pass == OperationPass::kForward) {
+      o.exposed = sums.gather > 0 ? cost.forward * o.seconds / sums.gather : 0;
+      operations.push_back(o);
+      o.pass = OperationPass::kData;
+    }
+    if (o.pass == OperationPass::kData) o.exposed = backward > 0 ? cost.backward * o.seconds / backward : 0;
+    operations.push_back(o);
+  }
+}
+
+/// The exchanges of an uncut unit: of its gather, or of all but that.
+void AddUnit(const OperatorProblem& p, double parameters, bool gather, UnitTime& unit, std::vector<Operation>* operations) {
+  std::vector<Operation> all;
+  unit = ComputeUnitTime(*p.hardware, *p.stack, p.strategy, *p.state, parameters, operations == nullptr ? nullptr : &all);
+  for (const Operation& o : all) {
+    if ((o.pass == OperationPass::kForward) == gather) operations->push_back(o);
+  }
 }
 
 double UnitPeak(const StateBytes& state, double parameters) {
@@ -118,17 +151,26 @@ bool SameLayer(const OperatorProblem& a, const OperatorProblem& b, bool moe) {
 }  // namespace
 
 OperatorCost CostOfLayer(const OperatorProblem& p, bool moe, const OperatorDecision& attention,
-                         const OperatorDecision& mlp) {
+                         const OperatorDecision& mlp, std::vector<Operation>* operations) {
+  std::vector<Operation> exchanges;
+  std::vector<Operation>* written = operations == nullptr ? nullptr : &exchanges;
   const OperatorProblem::Kind& kind = moe ? p.moe : p.dense;
   const CalibratedHardware& m = *p.hardware;
   OperatorCost cost;
   Sums sums;
   double flat_gather = 0, flat_scatter = 0;
-  AddOperator(p, false, kind.parts[0], attention, sums, flat_gather, flat_scatter, cost);
-  AddOperator(p, moe, kind.parts[1], mlp, sums, flat_gather, flat_scatter, cost);
+  AddOperator(p, false, kind.parts[0], attention, sums, flat_gather, flat_scatter, cost, written);
+  AddOperator(p, moe, kind.parts[1], mlp, sums, flat_gather, flat_scatter, cost, written);
   // What is not cut travels as one unit.
-  if (flat_gather > 0) sums.gather += ComputeUnitTime(m, *p.stack, p.strategy, *p.state, flat_gather).gather;
-  if (flat_scatter > 0) sums.scatter += ComputeUnitTime(m, *p.stack, p.strategy, *p.state, flat_scatter).scatter;
+  UnitTime unit;
+  if (flat_gather > 0) {
+    AddUnit(p, flat_gather, true, unit, written);
+    sums.gather += unit.gather;
+  }
+  if (flat_scatter > 0) {
+    AddUnit(p, flat_scatter, false, unit, written);
+    sums.scatter += unit.scatter;
+  }
   sums.unit = std::max(sums.unit, flat_gather);
   cost.peak = m.fragmentation * UnitPeak(*p.state, sums.unit);
   const double hidden = p.stack->overlaps_gradients ? sums.scatter : 0;
@@ -139,6 +181,7 @@ OperatorCost CostOfLayer(const OperatorProblem& p, bool moe, const OperatorDecis
   cost.once += p.stack->overlaps_gradients ? Exposed(m, sums.gather + hidden + sums.reduce, p.backward) -
                                                  Exposed(m, sums.gather + hidden, p.backward)
                                            : sums.reduce;
+  if (operations != nullptr) Spread(exchanges, sums, cost, *operations);
   return cost;
 }
 

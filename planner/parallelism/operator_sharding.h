@@ -28,6 +28,7 @@
 #include "planner/parallelism/memory_model.h"
 #include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
+#include "planner/tasks/operations.h"
 
 namespace weft::planner {
 
@@ -96,9 +97,10 @@ struct OperatorCost {
   double memory() const { return parameters + gradients + optimizer_state; }
 };
 
-/// One layer. Requires: slices that divide the operator, 0 ≤ sharded ≤ slices.
+/// One layer. `operations`: where its exchanges are written, if not null. Requires: slices that divide the operator, 0 ≤ sharded
+/// ≤ slices.
 OperatorCost CostOfLayer(const OperatorProblem& problem, bool moe, const OperatorDecision& attention,
-                         const OperatorDecision& mlp);
+                         const OperatorDecision& mlp, std::vector<Operation>* operations = nullptr);
 /// The head in `slices`: its peak, and what gathering slices adds to gathering it whole.
 OperatorCost CostOfHead(const OperatorProblem& problem, int64_t slices);
 

@@ -27,6 +27,37 @@ Local LocalOf(TensorMode mode, double q, double z, const GridProduct& p) {
   return {rows, p.out / q, p.in / q, q};
 }
 
+/// Panels of one product. With double buffers one travels while the one before is multiplied; every call's latency is seen.
+void AddGridCommunication(LayerTime& layer, const CalibratedHardware& m, const LayerKey& key, const GridProduct& p, double q, double rate,
+                          double latency) {
+  const double z = static_cast<double>(key.tensor_depth), side = q * q;
+  const auto add = [&](std::string_view what, OperationKind kind, OperationPass pass, int64_t group, int64_t stride, double calls,
+                       double bytes, double waits, std::string_view behind) {
+    const double n = static_cast<double>(group), received = calls * (kind == OperationKind::kAllReduce ? 2 : 1) * (n - 1) / n * bytes;
+    layer.Communicate({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = received / rate + waits * latency,
+                       .exposed = received / rate * (1 - m.tensor_hidden) + waits * latency,
+                       .communicator = CommunicatorKind::kTensor, .group = {group, stride}, .bytes = bytes, .algorithm = "ring",
+                       .hides_behind = behind});
+  };
+  const auto ranks = static_cast<int64_t>(q);
+  const double x = m.element * p.tokens * p.in / side, weight = m.element * p.in * p.out / side;
+  for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
+    const double twice = pass == OperationPass::kForward ? 1 : 2;
+    if (key.tensor_mode == TensorMode::k3D) {
+      add("3d inputs", OperationKind::kAllGather, pass, ranks, 1, 1, x, twice, "partly");
+      add("3d weights", OperationKind::kAllGather, pass, ranks, ranks, 1, weight, twice, "partly");
+      add("3d outputs", OperationKind::kReduceScatter, pass, ranks, ranks * ranks, 1, m.element * p.tokens * p.out / side, twice, "partly");
+      continue;
+    }
+    // Every rank of a row, or of a column, broadcasts its block in turn.
+    add("2d input panels", OperationKind::kBroadcast, pass, ranks, 1, twice * q, x / z, twice * q, "the panel before");
+    add("2d weight panels", OperationKind::kBroadcast, pass, ranks, ranks, twice * q, weight, twice * q, "the panel before");
+  }
+  if (key.tensor_mode == TensorMode::k25D && key.tensor_depth > 1) {
+    add("2.5d depth", OperationKind::kAllReduce, OperationPass::kData, key.tensor_depth, ranks * ranks, 1, weight, 0, "backward");
+  }
+}
+
 }  // namespace
 
 std::optional<int64_t> GridSide(TensorMode mode, int64_t ranks, int64_t depth) {
@@ -37,29 +68,6 @@ std::optional<int64_t> GridSide(TensorMode mode, int64_t ranks, int64_t depth) {
     case TensorMode::k3D: return Root(ranks, 3);
   }
   return std::nullopt;
-}
-
-double GridForwardElements(TensorMode mode, int64_t ranks, int64_t depth, const GridProduct& p) {
-  const double q = static_cast<double>(*GridSide(mode, ranks, depth)), z = static_cast<double>(depth);
-  switch (mode) {
-    case TensorMode::k1D: return (q - 1) / q * p.tokens * p.out;
-    case TensorMode::k2D: return (q - 1) / (q * q) * (p.tokens * p.in + p.in * p.out);
-    case TensorMode::k25D: return (q - 1) / (q * q) * (p.tokens * p.in / z + p.in * p.out);
-    case TensorMode::k3D: return (q - 1) / (q * q * q) * (p.tokens * p.in + p.in * p.out + p.tokens * p.out);
-  }
-  return 0;
-}
-
-double GridElements(TensorMode mode, int64_t ranks, int64_t depth, const GridProduct& p) {
-  const double forward = GridForwardElements(mode, ranks, depth, p);
-  const double q = static_cast<double>(*GridSide(mode, ranks, depth)), z = static_cast<double>(depth);
-  switch (mode) {
-    case TensorMode::k1D: return 2 * forward;
-    case TensorMode::k2D: return 3 * forward;
-    case TensorMode::k25D: return 3 * forward + 2 * (z - 1) / z * p.in * p.out / (q * q);
-    case TensorMode::k3D: return 2 * forward;
-  }
-  return 0;
 }
 
 void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
@@ -85,17 +93,18 @@ void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardwa
     layer.forward.compute += gemm(b.rows, b.columns, step, m.element);
     layer.backward_data.compute += gemm(b.rows, step, b.columns, m.element);
     layer.backward_weight.compute += gemm(step, b.columns, b.rows, 8);
-    const double forward = GridForwardElements(key.tensor_mode, key.tp, key.tensor_depth, p) * m.element / rate;
-    const double all = GridElements(key.tensor_mode, key.tp, key.tensor_depth, p) * m.element / rate;
-    // Two collectives per step and pass; with double buffers a panel travels while the previous one is multiplied.
-    const double waits = (key.tensor_mode == TensorMode::k3D ? 3 : 2 * q) * latency;
-    layer.forward.tensor += forward * (1 - m.tensor_hidden) + waits;
-    layer.backward_data.tensor += (all - forward) * (1 - m.tensor_hidden) + 2 * waits;
+    for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) {
+      pass->flops += 2 * p.tokens * p.in * p.out / static_cast<double>(key.tp);
+    }
+    AddGridCommunication(layer, m, key, p, q, rate, latency);
   }
   // Two norms: sums of two scalars per token over the q ranks of a row.
-  const double norms = 2 * AllReduceTime(m.network, {static_cast<int64_t>(q), 1}, 2 * 4 * tokens / q);
-  layer.forward.tensor += norms;
-  layer.backward_data.tensor += norms;
+  const Group row{static_cast<int64_t>(q), 1};
+  const double sums = 2 * 4 * tokens / q, seconds = 2 * AllReduceTime(m.network, row, sums);
+  for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
+    layer.Communicate({.what = "norms", .kind = OperationKind::kAllReduce, .pass = pass, .calls = 2, .seconds = seconds, .exposed = seconds,
+                       .communicator = CommunicatorKind::kTensor, .group = row, .bytes = sums, .algorithm = "ring"});
+  }
 }
 
 }  // namespace weft::planner

@@ -21,14 +21,6 @@ struct GridProduct {
 /// q of a grid of `ranks`, nullopt if the count is no square (2D), depth · square (2.5D) or cube (3D).
 std::optional<int64_t> GridSide(TensorMode mode, int64_t ranks, int64_t depth);
 
-/// Elements received per rank, forward and backward together, the depth's sum of weight gradients included (2.5D).
-/// 1D counts one product of a pair: (t-1)/t · tokens · out per pass. Requires: a rank count that GridSide accepts.
-/// Source: arXiv 2104.05343 section 3 (SUMMA), 2105.14500 section 3, 2105.14450 section 3;
-/// panels counted as said at the head.
-double GridElements(TensorMode mode, int64_t ranks, int64_t depth, const GridProduct& product);
-/// Of these, the forward pass.
-double GridForwardElements(TensorMode mode, int64_t ranks, int64_t depth, const GridProduct& product);
-
 /// Adds the layer's linear products, their communication and the norms' sums. Requires: a legal key, no MoE.
 void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardware& hardware, const LayerKey& key);
 

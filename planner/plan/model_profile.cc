@@ -55,6 +55,7 @@ class LineTraffic {
   void Add(int64_t rank, double operations, NodeTraffic* traffic) const {
     const double n = static_cast<double>(line_.group), bytes = operations * static_cast<double>(line_.bytes.count());
     switch (line_.type) {
+      case CommunicationVolume::Type::kCompute: return;
       case CommunicationVolume::Type::kAllReduce: return Send(rank, Next(rank), 2 * (n - 1) / n * bytes, traffic);
       case CommunicationVolume::Type::kAllGather:
       case CommunicationVolume::Type::kReduceScatter: return Send(rank, Next(rank), (n - 1) / n * bytes, traffic);
@@ -137,8 +138,10 @@ Seconds AloneOverNics(const std::vector<PairBytes>& pairs, int64_t nodes, BitsPe
 std::vector<PairBytes> StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node) {
   NodeTraffic traffic(gpus_per_node);
   const auto micro_batches = static_cast<double>(MicroBatches(strategy, model.job().global_batch));
+  CostModel::Scratch scratch;
+  const OperationList list = model.Lower(strategy, scratch);
   for (int64_t stage = 0; stage < strategy.pp; ++stage) {
-    for (const CommunicationVolume& line : model.CommunicationVolumes(strategy, stage)) {
+    for (const CommunicationVolume& line : CostModel::CommunicationVolumes(list, stage)) {
       const double operations = line.count * (line.per_iteration ? 1 : micro_batches);
       const LineTraffic sent(strategy, line, stage);
       for (int64_t rank = 0; rank < GpuCount(strategy); ++rank) {

@@ -1,0 +1,206 @@
+// CostModel::Lower: one iteration of a strategy as a list of operations.
+#include <algorithm>
+#include <tuple>
+
+#include "planner/parallelism/cost_tables.h"
+#include "planner/parallelism/halo_exchange_time.h"
+#include "planner/parallelism/partition.h"
+
+namespace weft::planner {
+
+/// Writes the operations of one stage after another. What a pass waits for is, operation by operation, what the tables of
+/// cost_tables.h have added up: both come from the same functions.
+class CostModel::Impl::Lowering {
+ public:
+  Lowering(const Impl& impl, const Strategy& s) : impl_(impl), s_(s), key_(KeyOf(s)), entry_(impl.MakeEntry(key_)) {
+    if (impl.job.model.IsCnn()) {
+      ListCnnLayers();
+      return;
+    }
+    ComputeEdgeTime(impl.job, impl.hardware, impl.stack, key_, &first_, &last_);
+    const int64_t moe_layers = impl.moe_layers_before.back();
+    if (moe_layers < impl.job.model.layers) ComputeLayerTime(impl.job, impl.hardware, impl.stack, key_, false, &dense_);
+    if (moe_layers > 0) ComputeLayerTime(impl.job, impl.hardware, impl.stack, key_, true, &moe_);
+  }
+
+  /// `operators`: the stage's decisions under sharding=osdp.
+  std::vector<Operation> Stage(int64_t stage, const StageOperators* operators) {
+    out_.clear();
+    const StageShape shape = impl_.Shape(s_, entry_, stage);
+    const double layers = shape.dense_layers + shape.moe_layers;
+    Layers("layers", shape.dense_layers, layers, entry_.dense, dense_);
+    Layers("MoE layers", shape.moe_layers, layers, entry_.moe, moe_);
+    if (operators != nullptr) {
+      Decided(*operators, stage, shape);
+    } else {
+      if (s_.zero_stage >= 2 && s_.dp * s_.cp > 1 && layers > 0) {
+        StagePasses passes = impl_.LayerPasses(s_, entry_, shape);
+        impl_.AddUnits(s_, shape, layers, passes, &out_);
+      }
+      const DataTime data = ComputeDataTime(impl_.hardware, impl_.stack, s_, impl_.state, shape, impl_.job.model.IsCnn(), &out_);
+      Compute("optimizer", OperationPass::kOnce, {.compute = data.optimizer}, 1);
+    }
+    Edges(shape);
+    Messages(stage);
+    Once(shape, layers);
+    return std::move(out_);
+  }
+
+ private:
+  void ListCnnLayers() {
+    // As in the tables: all layers count as their mean.
+    const auto count = static_cast<double>(impl_.job.model.layers);
+    for (int64_t layer = 0; layer < impl_.job.model.layers; ++layer) {
+      std::vector<Operation> own;
+      HaloExchangeTime(impl_.job, impl_.hardware, key_, layer, &own);
+      for (const Operation& o : own) dense_.push_back(Scaled(o, 1 / count));
+    }
+  }
+
+  static Operation Scaled(Operation o, double times) {
+    o.calls *= times;
+    o.seconds *= times;
+    o.exposed *= times;
+    o.flops *= times;
+    return o;
+  }
+
+  void Compute(std::string_view what, OperationPass pass, const PassTime& time, double times) {
+    if (time.compute * times <= 0 && time.flops * times <= 0) return;
+    out_.push_back({.what = what, .pass = pass, .calls = times, .seconds = times * time.compute, .exposed = times * time.compute,
+                    .flops = times * time.flops});
+  }
+
+  void Layers(std::string_view what, double count, double all_layers, const LayerTime& time, const std::vector<Operation>& communication) {
+    if (count <= 0) return;
+    Compute(what, OperationPass::kForward, time.forward, count);
+    Compute(what, OperationPass::kData, time.backward_data, count);
+    Compute(what, OperationPass::kWeight, time.backward_weight, count);
+    for (const Operation& o : communication) out_.push_back(Scaled(o, count));
+    const double repeated = count * RecomputedShare(s_, all_layers);
+    if (repeated <= 0) return;
+    const bool full = s_.recompute == Recompute::kFull;
+    Compute("recomputation", OperationPass::kData, full ? time.forward : time.core, repeated);
+    // Selective recomputation may run gathers again; what was scattered is kept.
+    const double tensor = full ? 1 : time.forward.tensor > 0 ? time.core.tensor / time.forward.tensor : 0;
+    for (Operation o : communication) {
+      if (o.pass != OperationPass::kForward || (!full && o.communicator != CommunicatorKind::kTensor)) continue;
+      o.pass = OperationPass::kData;
+      if (const Operation again = Scaled(o, repeated * tensor); again.calls > 0) out_.push_back(again);
+    }
+  }
+
+  void Edges(const StageShape& shape) {
+    if (shape.first) {
+      Compute("embedding", OperationPass::kForward, entry_.edge.embedding_forward, 1);
+      Compute("embedding", OperationPass::kData, entry_.edge.embedding_backward, 1);
+      out_.insert(out_.end(), first_.begin(), first_.end());
+    }
+    if (shape.last) {
+      Compute("head", OperationPass::kForward, entry_.edge.head_forward, 1);
+      Compute("head", OperationPass::kData, entry_.edge.head_backward_data, 1);
+      Compute("head", OperationPass::kWeight, entry_.edge.head_backward_weight, 1);
+      out_.insert(out_.end(), last_.begin(), last_.end());
+    }
+  }
+
+  /// Sharding per operator: every run of layers as it was decided, embedding and head as under ZeRO-3.
+  void Decided(const StageOperators& operators, int64_t stage, StageShape shape) {
+    MemoryUse rest;
+    const OperatorProblem problem = impl_.Operators(s_, entry_, stage, MicroBatches(s_, impl_.job.global_batch), &rest);
+    double optimizer = 0;
+    for (const OperatorRun& run : operators.runs) {
+      std::vector<Operation> own;
+      const OperatorCost cost = CostOfLayer(problem, run.moe, run.attention, run.mlp, &own);
+      for (const Operation& o : own) out_.push_back(Scaled(o, static_cast<double>(run.layers)));
+      optimizer += static_cast<double>(run.layers) * cost.optimizer;
+    }
+    if (operators.head) {
+      const OperatorCost head = CostOfHead(problem, operators.head_slices);
+      Waits("head in slices", OperationPass::kForward, head.forward);
+      Waits("head in slices", OperationPass::kData, head.backward);
+    }
+    shape.dense_parameters = shape.expert_parameters = 0;
+    const DataTime data = ComputeDataTime(impl_.hardware, impl_.stack, s_, impl_.state, shape, false, &out_);
+    Compute("optimizer", OperationPass::kOnce, {.compute = optimizer + data.optimizer}, 1);
+  }
+
+  /// Latency alone: gathers in more calls than counted elsewhere.
+  void Waits(std::string_view what, OperationPass pass, double seconds) {
+    if (seconds <= 0) return;
+    out_.push_back({.what = what, .kind = OperationKind::kAllGather, .pass = pass, .seconds = seconds, .exposed = seconds,
+                    .communicator = CommunicatorKind::kData, .group = ReplicaGroup(s_), .algorithm = "ring"});
+  }
+
+  void Messages(int64_t stage) {
+    if (s_.pp == 1) return;
+    std::vector<Operation> way;
+    impl_.HopTime(s_, &way);
+    const auto chunks = static_cast<double>(s_.vpp);
+    // With chunks the last stage hands to the first as well, but for the last chunk.
+    const double out = stage < s_.pp - 1 ? chunks : chunks - 1, back = stage > 0 ? chunks : chunks - 1;
+    for (const Operation& o : way) {
+      if (out > 0) out_.push_back(Scaled(o, out));
+      if (back <= 0) continue;
+      Operation gradient = Scaled(o, back);
+      gradient.pass = OperationPass::kData;
+      if (gradient.kind == OperationKind::kSendReceive) gradient.what = "activation gradients";
+      out_.push_back(gradient);
+    }
+  }
+
+  /// Small sums that nothing waits for.
+  void Once(const StageShape& shape, double layers) {
+    const auto hidden = static_cast<double>(impl_.job.model.hidden), t = static_cast<double>(s_.tp);
+    const bool grid = s_.tensor_mode != TensorMode::k1D;
+    if (s_.sequence_parallel && !grid) Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, 4 * 4 * hidden * layers, 1);
+    if (s_.zero_stage == 3) return;
+    if (shape.first != shape.last && impl_.job.model.tied_embeddings) {
+      const int64_t stride = s_.rank_order == RankOrder::kTpCpPpDp ? s_.tp * s_.cp : s_.tp * s_.cp * s_.dp;
+      Sum("tied embedding", CommunicatorKind::kEmbedding, {2, stride * (s_.pp - 1)},
+          impl_.state.gradient_sent * static_cast<double>(impl_.job.model.vocab) * hidden / t, 1);
+    }
+    Sum("gradient norm", CommunicatorKind::kWorld, {GpuCount(s_), 1}, 8, 2);
+  }
+
+  void Sum(std::string_view what, CommunicatorKind kind, Group group, double bytes, double calls) {
+    if (group.size <= 1 || bytes <= 0) return;
+    const GroupNetwork& network = impl_.hardware.network;
+    out_.push_back({.what = what, .kind = OperationKind::kAllReduce, .pass = OperationPass::kOnce, .calls = calls,
+                    .seconds = calls * AllReduceTime(network, group, bytes), .communicator = kind, .group = group, .bytes = bytes,
+                    .algorithm = TreeIsFaster(network, group, bytes) ? "tree" : "ring"});
+  }
+
+  const Impl& impl_;
+  const Strategy& s_;
+  const LayerKey key_;
+  const LayerEntry entry_;
+  std::vector<Operation> dense_, moe_, first_, last_;  // communication of one layer, embedding, head
+  std::vector<Operation> out_;
+};
+
+OperationList CostModel::Lower(const Strategy& s, Scratch& scratch) const {
+  const Impl& impl = *impl_;
+  const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
+  OperationList list{.schedule = s.schedule, .stages = s.pp, .chunks = s.vpp, .micro_batches = micro_batches,
+                     .ranks_per_stage = GpuCount(s) / s.pp};
+  const std::vector<StageOperators> operators = Operators(s, scratch);
+  Impl::Lowering lowering(impl, s);
+  std::vector<std::tuple<double, double, bool, bool, StageOperators>> kinds;  // of `list.classes`
+  for (int64_t stage = 0; stage < s.pp; ++stage) {
+    const int64_t begin = impl.LayersBefore(s, stage), end = impl.LayersBefore(s, stage + 1);
+    const double moe = static_cast<double>(impl.moe_layers_before[static_cast<size_t>(end)] - impl.moe_layers_before[static_cast<size_t>(begin)]);
+    const StageOperators* own = operators.empty() ? nullptr : &operators[static_cast<size_t>(stage)];
+    auto kind = std::tuple(static_cast<double>(end - begin), moe, stage == 0, stage == s.pp - 1, own == nullptr ? StageOperators() : *own);
+    const auto known = std::find(kinds.begin(), kinds.end(), kind);
+    if (known != kinds.end()) {
+      list.classes[static_cast<size_t>(known - kinds.begin())].stages.push_back(stage);
+      continue;
+    }
+    kinds.push_back(std::move(kind));
+    list.classes.push_back({.stages = {stage}, .operations = lowering.Stage(stage, own)});
+  }
+  return list;
+}
+
+}  // namespace weft::planner

@@ -1,0 +1,37 @@
+#include "planner/tasks/operations.h"
+
+#include <algorithm>
+#include <array>
+
+namespace weft::planner {
+namespace {
+
+constexpr std::array<std::string_view, 9> kNames = {"tensor", "context",  "expert",    "expert-tensor", "data",
+                                                    "expert-data", "pipeline", "embedding", "world"};
+
+}  // namespace
+
+std::string_view CommunicatorKindName(CommunicatorKind kind) { return kNames[static_cast<size_t>(kind)]; }
+
+double BytesSent(const Operation& o) {
+  const double n = static_cast<double>(o.group.size);
+  switch (o.kind) {
+    case OperationKind::kCompute: return 0;
+    case OperationKind::kAllReduce: return o.calls * 2 * (n - 1) / n * o.bytes;
+    case OperationKind::kAllGather:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kAllToAll: return o.calls * (n - 1) / n * o.bytes;
+    case OperationKind::kBroadcast:
+    case OperationKind::kReduce:
+    case OperationKind::kSendReceive: return o.calls * o.bytes;
+  }
+  return 0;
+}
+
+const StageOperations& OperationList::OfStage(int64_t stage) const {
+  return *std::find_if(classes.begin(), classes.end(), [&](const StageOperations& c) {
+    return std::binary_search(c.stages.begin(), c.stages.end(), stage);
+  });
+}
+
+}  // namespace weft::planner

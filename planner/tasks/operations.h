@@ -1,0 +1,67 @@
+// What one iteration of a strategy does, as typed operations: what computes, what is sent, behind what it hides. One account:
+// the cost model's times are sums over it, communication volumes and communicators are read off it.
+//
+// Ranks of a stage are equal, and stages that do the same are one class, so that a list of 16,384 GPUs is as long as its classes
+// are many. Layer by layer within a pass: an operation stands for the equal ones of all layers of its stage.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "common/units.h"
+#include "planner/collectives/group_cost.h"
+#include "planner/tasks/schedule_kind.h"
+
+namespace weft::planner {
+
+/// What a communicator is for, as frameworks name their groups.
+enum class CommunicatorKind : uint8_t { kTensor, kContext, kExpert, kExpertTensor, kData, kExpertData, kPipeline, kEmbedding, kWorld };
+/// "tensor", "context", "expert", "expert-tensor", "data", "expert-data", "pipeline", "embedding", "world".
+std::string_view CommunicatorKindName(CommunicatorKind kind);
+
+enum class OperationKind : uint8_t { kCompute, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendReceive };
+
+/// When an operation runs: in every micro-batch's forward pass, data gradient (recomputation with it) or weight gradient, or once
+/// per iteration.
+enum class OperationPass : uint8_t { kForward, kData, kWeight, kOnce };
+
+/// Of one rank of a stage, and one micro-batch, or one iteration where it runs once.
+struct Operation {
+  std::string_view what;             ///< "tensor gathers", "gradients" …
+  OperationKind kind = OperationKind::kCompute;
+  OperationPass pass = OperationPass::kForward;
+  double calls = 1;                  ///< equal ones, one after another; a fraction where layers are counted as their mean
+  double seconds = 0;                ///< of all calls, alone
+  double exposed = 0;                ///< s that the pass takes longer for it; of compute all
+  // Of compute:
+  double flops = 0;                  ///< of all calls
+  // Of communication:
+  CommunicatorKind communicator = CommunicatorKind::kTensor;
+  Group group = {};
+  double bytes = 0;                  ///< of one call: the full tensor, or what a sender sends
+  std::string_view algorithm = {};   ///< "ring", "tree", "hierarchical", "parameter-server", "direct", "send"
+  std::string_view hides_behind = {};  ///< empty if nothing
+};
+
+/// Bytes that one rank sends in all calls of a communication. Pipelined: every rank hands on what it got.
+double BytesSent(const Operation& operation);
+
+/// What the ranks of equal stages do.
+struct StageOperations {
+  std::vector<int64_t> stages;         ///< which, ascending
+  std::vector<Operation> operations;
+};
+
+struct OperationList {
+  static constexpr int kVersion = 1;
+  ScheduleKind schedule = ScheduleKind::k1F1B;
+  int64_t stages = 1, chunks = 1, micro_batches = 1;
+  int64_t ranks_per_stage = 1;
+  std::vector<StageOperations> classes;
+
+  /// Requires: 0 ≤ stage < stages.
+  const StageOperations& OfStage(int64_t stage) const;
+};
+
+}  // namespace weft::planner

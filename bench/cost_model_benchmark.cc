@@ -60,5 +60,18 @@ void BM_CostModel(benchmark::State& state) {
 BENCHMARK(BM_CostModel<&CostModel::Evaluate>)->Name("BM_CostModel_Evaluate");
 BENCHMARK(BM_CostModel<&CostModel::EvaluateSimulated>)->Name("BM_CostModel_EvaluateSimulated");
 
+/// One iteration of 16,384 GPUs: written as operations, and predicted.
+void BM_LowerAndSimulate(benchmark::State& state) {
+  const JobSpec job{.name = "job", .model = FindModelPreset("llama3-405b").value(), .global_batch = 2048, .sequence = 8192, .gpus = 16384};
+  const CostModel model = CostModel::Make(job, FindClusterPreset("dgx-h100", 2048).value()).value();
+  const Strategy s{.dp = 128, .tp = 8, .pp = 16, .zero_stage = 1, .sequence_parallel = true};
+  CostModel::Scratch scratch;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(model.Lower(s, scratch).classes.size());
+    benchmark::DoNotOptimize(model.EvaluateSimulated(s, scratch).iteration);
+  }
+}
+BENCHMARK(BM_LowerAndSimulate);
+
 }  // namespace
 }  // namespace weft::planner

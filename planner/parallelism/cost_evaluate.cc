@@ -22,7 +22,7 @@ Estimate PartsOf(const StagePasses& slowest, double m, double span, double first
   e.context = Seconds(m * (slowest.forward.context + slowest.backward.context));
   e.expert = Seconds(m * (slowest.forward.expert + slowest.backward.expert));
   e.data = Seconds(m * (slowest.forward_data + slowest.backward_data) + first + closing);
-  e.bubble = Seconds(span - m * (slowest.F() + slowest.B()));
+  e.bubble = Seconds(std::max(0.0, span - m * (slowest.F() + slowest.B())));  // a simulation counts whole picoseconds
   e.optimizer = Seconds(optimizer);
   e.overhead = Seconds(overhead);
   e.iteration = Seconds(first + span + closing + optimizer + overhead);

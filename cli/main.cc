@@ -63,6 +63,8 @@ void AddPlan(CLI::App& app, int& exit_code) {
   plan->add_option("--precision", options->precision, "fp32, tf32, fp16, bf16, fp8 or fp4")->capture_default_str();
   plan->add_option("--top", options->top, "plans to print, best first")->capture_default_str();
   plan->add_option("--fix", options->fix, "values to keep, e.g. tp=8,micro_batch=1,recompute=full");
+  plan->add_option("--allow", options->allow,
+                   "exchanges that change what is trained: low_precision, local_steps, gossip, several with commas");
   plan->add_option("--trace", options->trace, "file for the best plan's iteration, for chrome://tracing and Perfetto");
   plan->add_option("--framework", options->framework,
                    "only what it can run: megatron, torchtitan, deepspeed, megatron-bridge, accelerate, an older release such as "

@@ -67,6 +67,7 @@ Result<std::optional<planner::Framework>> ChooseFramework(const PlanCommandOptio
   for (const formats::EmitTarget target : targets) {
     if (const auto framework = planner::ParseFramework(formats::EmitTargetName(target))) return framework;
   }
+  if (!options.allow.empty()) return planner::Framework::kAny;  // no program's file says what is allowed
   return std::nullopt;
 }
 
@@ -209,6 +210,7 @@ Result<int> Run(const PlanCommandOptions& options) {
   plan_options.framework = framework.value_or(planner::Framework::kAny);
   plan_options.advise = options.fix.empty() && !options.exhaustive;
   WEFT_ASSIGN_OR_RETURN(plan_options.fix, planner::ParseFixed(options.fix));
+  WEFT_ASSIGN_OR_RETURN(plan_options.allow, planner::ParseTrainingChanges(options.allow));
   plan_options.node_budget = std::numeric_limits<int64_t>::max();
   const int threads = options.threads > 0
                           ? options.threads

@@ -15,6 +15,7 @@ struct PlanCommandOptions {
   std::string precision = "bf16";
   int top = 1;
   std::string fix;                ///< "tp=8,micro_batch=1,recompute=full"
+  std::string allow;              ///< "low_precision,local_steps,gossip"
   std::string framework;          ///< "any", "megatron", …; empty: what `emit` needs, else the fastest of those known
   double risk = 0.05;             ///< of running out of memory
   std::string emit;               ///< "torchrun,megatron,…"

@@ -194,6 +194,9 @@ Result<ClusterSpec> ReadAlike(YamlFields& fields, const std::string& name, doubl
   }
   ClusterSpec cluster = planner::MakeCluster(name, {ReadNodes(fields, name, fabric ? &*fabric : nullptr)}, efficiency);
   cluster.hosts_per_node = hosts_per_node;
+  const std::string sums = fields.Text("switch_sums", "false");
+  if (sums != "true" && sums != "false") fields.Reject("switch_sums", fmt::format("value \"{}\", expected true or false", OneLine(sums, 60)));
+  cluster.switch_sums = sums == "true";
   WEFT_RETURN_IF_ERROR(fields.Finish());
   if (fabric) {
     cluster.tiers = std::move(fabric->tiers.tiers);

@@ -199,6 +199,13 @@ TEST(ClusterYaml, EachFaultOfAGroupNamesItsPlace) {
   EXPECT_THAT(Message(ParseClusterYaml("version: 1\nname: a\ngroups: 3\n", "c")), HasSubstr("key \"groups\": expected a list"));
 }
 
+TEST(ClusterYaml, SwitchesMaySum) {
+  EXPECT_FALSE(ParseClusterYaml(kCluster, "c").value().switch_sums);
+  EXPECT_TRUE(ParseClusterYaml(Replaced(kCluster, "gpus_per_node: 8", "gpus_per_node: 8\nswitch_sums: true"), "c").value().switch_sums);
+  EXPECT_THAT(Message(ParseClusterYaml(Replaced(kCluster, "gpus_per_node: 8", "gpus_per_node: 8\nswitch_sums: maybe"), "c")),
+              HasSubstr("key \"switch_sums\": value \"maybe\", expected true or false"));
+}
+
 TEST(ClusterYaml, HostsDivideANode) {
   const std::string rack = Replaced(kCluster, "gpus_per_node: 8", "gpus_per_node: 72\nhosts_per_node: 18");
   EXPECT_EQ(ParseClusterYaml(rack, "c").value().GpusPerHost(), 4);

@@ -40,6 +40,7 @@ namespace weft::planner {
 struct PlanOptions {
   int top = 1;                                ///< how many plans, best first
   FixedVariables fix;                         ///< variables of Strategy that keep their value: ParseFixed()
+  TrainingChanges allow = {};                 ///< exchanges that change what is trained
   Framework framework = Framework::kAny;      ///< what will run the job; kWeftTrain: see data_parallel_plan.h
   bool known_programs = false;                ///< in place of `framework`: the fastest that one of KnownFrameworks() runs
   bool advise = false;                        ///< also say which number of GPUs or batch near the job's would be faster

@@ -84,6 +84,32 @@ double HierarchicalAllReduceTime(const GroupNetwork& network, const Group& group
   return 2 * GatherTime(network, {inside, group.stride}, bytes) + AllReduceTime(network, outer, bytes / static_cast<double>(inside));
 }
 
+double SwitchSumTime(const GroupNetwork& network, const Group& group, double bytes) {
+  const int64_t inside = Inside(group, network.gpus_per_node);
+  if (inside == group.size) return AllReduceTime(network, group, bytes);
+  const double share = bytes / static_cast<double>(inside);
+  double slowest = share / network.nic_rate;
+  for (const NetworkTier& tier : Above(network)) {
+    if (Inside(group, tier.gpus) == group.size) continue;
+    // One sum leaves the unit for each of its groups; side by side they fill it.
+    slowest = std::max(slowest, share / (tier.rate * static_cast<double>(Inside(group, tier.gpus)) / static_cast<double>(inside)));
+  }
+  return 2 * GatherTime(network, {inside, group.stride}, bytes) + 2 * network.nic_latency + slowest;
+}
+
+double GossipTime(const GroupNetwork& network, const Group& group, double bytes) {
+  int64_t inside = Inside(group, network.gpus_per_node);
+  double rate = network.nic_rate;
+  for (const NetworkTier& tier : Above(network)) {
+    if (Inside(group, tier.gpus) == group.size) continue;
+    inside = Inside(group, tier.gpus);
+    rate = std::min(rate, tier.rate);
+  }
+  if (inside == group.size) return AllReduceTime(network, group, bytes);
+  const double share = bytes / static_cast<double>(inside);
+  return AllReduceTime(network, {inside, group.stride}, bytes) + network.nic_latency + share / rate;
+}
+
 double ParameterServerTime(const GroupNetwork& network, const Group& group, double bytes) {
   const double n = static_cast<double>(group.size);
   if (group.size * group.stride <= network.gpus_per_node) {

@@ -49,6 +49,12 @@ bool TreeIsFaster(const GroupNetwork& network, const Group& group, double bytes)
 double HierarchicalAllReduceTime(const GroupNetwork& network, const Group& group, double bytes);
 /// As many servers as ranks, beside them: every rank pushes and pulls all but its own share.
 double ParameterServerTime(const GroupNetwork& network, const Group& group, double bytes);
+/// The switches sum: what a rank holds after the sum inside its node leaves it once and comes back once, both ways at the same time.
+/// Between units of a tier one sum of each unit travels. Source: arXiv 1603.06596 (aggregation trees in switches), latencies apart.
+double SwitchSumTime(const GroupNetwork& network, const Group& group, double bytes);
+/// An all-reduce inside each unit of the outermost tier that the group crosses (the node, where no tier blocks), and an exchange of
+/// everything with one neighbouring unit.
+double GossipTime(const GroupNetwork& network, const Group& group, double bytes);
 /// `bytes` held by each rank; the share (size-1)/size leaves it.
 double AllToAllTime(const GroupNetwork& network, const Group& group, double bytes);
 /// Between neighbours of the group, all pairs at once.

@@ -43,6 +43,7 @@ struct ClusterSpec {
   std::vector<NodeGroup> groups;  ///< two or more where nodes differ, else empty; read through Groups()
   BitsPerSecond between_groups_rate;  ///< per node and direction between groups; 0: the slower group's nic_rate
   Seconds between_groups_latency{0};  ///< 0: the longer nic_latency
+  bool switch_sums = false;           ///< switches between nodes can sum (SHARP and the like)
   int64_t hosts_per_node = 1;         ///< operating systems that make one node: 18 in an NVL72 rack
   /// What the nodes hang on, in order of rank; empty: a network that blocks nobody.
   std::vector<FabricTier> tiers = {};

@@ -41,7 +41,8 @@ CostModel::Impl::Once CostModel::Impl::OnceOf(const Strategy& s, const LayerEntr
   const DataTime data =
       ComputeDataTime(hardware, stack, s, state, uniform ? Shape(s, entry, stage) : cost.exchanged, job.model.IsCnn());
   // A pipeline of FSDP2 units sums whole gradients after the last backward pass.
-  const bool waits = (stack.replicas_wait && s.zero_stage == 0) || (GradientsStayWhole(stack, s) && s.pp > 1 && s.vpp == 1);
+  // Parameters are averaged after a step, not behind one.
+  const bool waits = s.local_steps > 1 || (stack.replicas_wait && s.zero_stage == 0) || (GradientsStayWhole(stack, s) && s.pp > 1 && s.vpp == 1);
   Once once{.gradients = data.gradients, .tail = data.tail, .hides = stack.overlaps_gradients && !waits, .slowed = cost.once,
             .optimizer = cost.optimizer + data.optimizer};
   once.parameters = stack.overlaps_parameters ? Seen(hardware, data.parameters, cost.passes.F()) : data.parameters;

@@ -99,10 +99,14 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
 }
 
 std::optional<std::string> CostModel::WhyIllegal(const Strategy& strategy) const {
+  if (strategy.data_sync == DataSync::kSwitch && !impl_->cluster.switch_sums) {
+    return "data_sync=switch: the cluster's switches do not sum, expected switch_sums: true in its file";
+  }
   return planner::WhyIllegal(impl_->job, impl_->job.gpus, strategy);
 }
 
 bool CostModel::IsLegal(const Strategy& strategy) const {
+  if (strategy.data_sync == DataSync::kSwitch && !impl_->cluster.switch_sums) return false;
   return CheckLegal(impl_->job, impl_->job.gpus, strategy) == Rule::kLegal;
 }
 

@@ -14,13 +14,34 @@ double ReduceAll(const CalibratedHardware& m, const Strategy& s, const Group& gr
     case DataSync::kRing: return AllReduceTime(m.network, group, bytes);
     case DataSync::kHierarchical: return std::min(AllReduceTime(m.network, group, bytes), HierarchicalAllReduceTime(m.network, group, bytes));
     case DataSync::kParameterServer: return ParameterServerTime(m.network, group, bytes);
+    case DataSync::kSwitch: return SwitchSumTime(m.network, group, bytes);
+    case DataSync::kGossip: return GossipTime(m.network, group, bytes);
   }
   return 0;
 }
 
+/// Bytes of a gradient on the wire; fp8 has a scale of four bytes for every 128.
+double WireBytes(const Strategy& s, const StateBytes& state) {
+  switch (s.gradient_wire) {
+    case GradientWire::kWhole: return state.gradient_sent;
+    case GradientWire::kBf16: return std::min(2.0, state.gradient_sent);
+    case GradientWire::kFp8: return std::min(1 + 4.0 / 128, state.gradient_sent);
+  }
+  return state.gradient_sent;
+}
+
+/// Bytes that making a narrow gradient and reading it back moves in memory; with error feedback the remainder as well, in bf16.
+double ConversionTraffic(const Strategy& s, const StateBytes& state) {
+  if (s.gradient_wire == GradientWire::kWhole) return 0;
+  const double both_ways = 2 * (state.gradient_sent + WireBytes(s, state));
+  return s.gradient_wire == GradientWire::kFp8 ? both_ways + 2 * kRemainderBytes : both_ways;
+}
+
 /// Of ReduceAll's answer.
 std::string_view ReductionOf(const CalibratedHardware& m, const Strategy& s, const Group& group, double bytes) {
-  if (s.data_sync == DataSync::kParameterServer) return "parameter-server";
+  if (s.data_sync == DataSync::kParameterServer || s.data_sync == DataSync::kSwitch || s.data_sync == DataSync::kGossip) {
+    return DataSyncName(s.data_sync);
+  }
   const bool levels = s.data_sync == DataSync::kHierarchical &&
                       HierarchicalAllReduceTime(m.network, group, bytes) < AllReduceTime(m.network, group, bytes);
   if (levels) return "hierarchical";
@@ -77,6 +98,8 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
                          const StageShape& shape, bool spatial, std::vector<Operation>* operations) {
   DataTime time;
   const double plain = shape.dense_parameters + shape.edge_parameters, experts = shape.expert_parameters;
+  // With local steps the exchange comes once in so many iterations: each has its share.
+  const double wire = WireBytes(s, state), often = 1 / static_cast<double>(s.local_steps);
   const Group dense = ReplicaGroup(s, spatial);
   const Group expert{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp};
   const int64_t shards = s.shard_group > 0 ? s.shard_group : dense.size;
@@ -84,17 +107,18 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
   const bool per_unit = s.zero_stage >= 2 && !GradientsStayWhole(stack, s);
   const auto exchange = [&](const Group& group, double parameters, bool units, bool routed = false) {
     if (group.size <= 1 || parameters == 0) return;
-    const double bytes = parameters * state.gradient_sent;
+    const double bytes = parameters * wire;
     const double calls = Buckets(s, bytes);
     const bool scatter = s.zero_stage >= 1 && shards >= group.size && !SumsShards(stack, s);
     const auto cost = [&](double size) { return scatter ? GatherTime(m.network, group, size) : ReduceAll(m, s, group, size); };
     const CommunicatorKind kind = routed ? CommunicatorKind::kExpertData : CommunicatorKind::kData;
     if (!units) {
       const double one = cost(bytes / calls);
-      time.gradients += calls * one;
-      time.tail = std::max(time.tail, one);
+      time.gradients += often * calls * one;
+      time.tail = std::max(time.tail, often * one);
       Write(operations, m, s, routed ? "expert gradients" : "gradients", scatter ? OperationKind::kReduceScatter : OperationKind::kAllReduce,
-            OperationPass::kOnce, kind, group, calls, bytes / calls, calls * one, "last backward");
+            OperationPass::kOnce, kind, group, often * calls, bytes / calls, often * calls * one,
+            s.local_steps > 1 ? "" : "last backward");
     }
     if (s.zero_stage == 1 || s.zero_stage == 2 || (s.keep_after_forward && !GathersEachPass(stack, s))) {
       const Group within{std::min(shards, group.size), group.stride};
@@ -115,7 +139,8 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
   }
   const double local = s.zero_stage >= 1 ? static_cast<double>(shards) : 1;
   const double local_experts = std::min(local, static_cast<double>(expert.size));
-  time.optimizer = kOptimizerTraffic * (plain / local + experts / local_experts) / m.memory_rate;
+  time.optimizer = (kOptimizerTraffic * (plain / local + experts / local_experts) + often * ConversionTraffic(s, state) * (plain + experts)) /
+                   m.memory_rate;
   return time;
 }
 
@@ -125,7 +150,7 @@ UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack
   const int64_t shards = s.shard_group > 0 ? s.shard_group : all.size;
   const Group within{shards, all.stride};
   const bool sums = SumsShards(stack, s);
-  const double gathered = unit_parameters * state.gathered, sent = unit_parameters * state.gradient_sent;
+  const double gathered = unit_parameters * state.gathered, sent = unit_parameters * WireBytes(s, state);
   UnitTime unit;
   unit.gather = GatherTime(m.network, within, gathered);
   unit.scatter = sums ? AllReduceTime(m.network, within, sent) : GatherTime(m.network, within, sent);

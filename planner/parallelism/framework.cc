@@ -63,6 +63,14 @@ std::vector<FrameworkDescription> MakeFrameworks() {
   return all;
 }
 
+/// No described program's file says these.
+constexpr FrameworkRule kTrainingChanges = {
+    "training-changes", [](const FrameworkQuestion& q) { return q.strategy.gradient_wire != GradientWire::kWhole || q.strategy.local_steps > 1; },
+    [](const FrameworkQuestion& q) {
+      return fmt::format("gradient_wire={} local_steps={}, expected whole and 1", GradientWireName(q.strategy.gradient_wire), q.strategy.local_steps);
+    },
+    "none of the described programs' options", SearchStage::kExchange};
+
 const std::vector<FrameworkDescription>& Frameworks() {
   static const auto* const kAll = new std::vector<FrameworkDescription>(MakeFrameworks());
   return *kAll;
@@ -111,6 +119,7 @@ std::span<const Framework> KnownFrameworks() {
 
 const FrameworkRule* BrokenRule(Framework framework, const FrameworkQuestion& question) {
   const FrameworkDescription& d = Describe(framework);
+  if (d.runs() && kTrainingChanges.broken(question)) return &kTrainingChanges;
   for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
     for (const FrameworkRule& rule : rules) {
       if (rule.broken(question)) return &rule;
@@ -125,6 +134,7 @@ bool Runs(Framework framework, const FrameworkQuestion& question) {
 
 bool RunsPart(Framework framework, const FrameworkQuestion& question, SearchStage decided) {
   const FrameworkDescription& d = Describe(framework);
+  if (d.runs() && kTrainingChanges.decided == decided && kTrainingChanges.broken(question)) return false;
   for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
     for (const FrameworkRule& rule : rules) {
       if (rule.decided == decided && rule.broken(question)) return false;

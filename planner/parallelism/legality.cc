@@ -10,7 +10,7 @@ namespace {
 bool Positive(const Strategy& s) {
   return s.dp >= 1 && s.tp >= 1 && s.pp >= 1 && s.cp >= 1 && s.ep >= 1 && s.etp >= 1 && s.vpp >= 1 &&
          s.micro_batch >= 1 && s.zero_stage >= 0 && s.zero_stage <= 3 && s.shard_group >= 0 && s.tensor_depth >= 1 &&
-         s.recompute_layers >= -1 && s.bucket_bytes.count() >= 1;
+         s.recompute_layers >= -1 && s.bucket_bytes.count() >= 1 && s.local_steps >= 1;
 }
 
 /// dp · tp · cp · pp is the number of GPUs; no product on the way is larger.
@@ -60,9 +60,17 @@ bool ConvolutionFits(const Strategy& s) {
 
 }  // namespace
 
+bool ReplicasFit(const Strategy& s) {
+  const bool plain = s.gradient_wire == GradientWire::kWhole && !ReplicasDiffer(s);
+  if (plain) return true;
+  if (s.dp * s.cp == 1 || s.sharding != Sharding::kUniform) return false;
+  return !ReplicasDiffer(s) || (s.zero_stage == 0 && s.cp == 1 && s.ep == 1 && s.etp == 1 && s.dp > 1);
+}
+
 Rule CheckLegal(const JobSpec& job, int64_t gpus, const Strategy& s) {
   const ModelSpec& model = job.model;
   if (!Positive(s)) return Rule::kPositive;
+  if (!ReplicasFit(s)) return Rule::kReplicas;
   // Any values are safe: each product below is of factors that were held against a limit before.
   if (!FillsGpus(s, gpus)) return Rule::kGpus;
   if (s.micro_batch > job.global_batch || job.global_batch % (s.dp * s.micro_batch) != 0) return Rule::kBatch;
@@ -128,6 +136,11 @@ std::optional<std::string> WhyIllegal(const JobSpec& job, int64_t gpus, const St
       return fmt::format("sharding: shard_group={} does not divide dp x cp = {}", s.shard_group, s.dp * s.cp);
     case Rule::kZeroPipeline:
       return "sharding: zero_stage=3 with pp > 1 gathers per micro-batch, expected keep_after_forward";
+    case Rule::kReplicas:
+      return fmt::format("replicas: local_steps={} data_sync={} gradient_wire={} with zero_stage={} cp={} ep={} etp={} sharding={}, expected "
+                         "two replicas and uniform sharding, and where replicas may differ zero_stage=0, cp=1, ep=1 and etp=1",
+                         s.local_steps, DataSyncName(s.data_sync), GradientWireName(s.gradient_wire), s.zero_stage, s.cp, s.ep, s.etp,
+                         ShardingName(s.sharding));
     case Rule::kOperators:
       return fmt::format("sharding: osdp with zero_stage={} keep_after_forward={} and dp x cp = {}, expected zero_stage=3, "
                          "false and at least 2", s.zero_stage, s.keep_after_forward, s.dp * s.cp);

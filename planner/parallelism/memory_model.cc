@@ -152,6 +152,7 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   memory.gradients = Whole(state.gradient * (whole && !stack.accumulates_whole ? plain + experts : held(2)) +
                            (whole && stack.accumulates_whole && micro_batches > 1 ? state.gathered * (plain + experts) : 0));
   memory.optimizer = Whole(state.optimizer * held(1));
+  if (s.gradient_wire == GradientWire::kFp8) memory.gradients += Whole(kRemainderBytes * (plain + experts));
   // Interleaved, a chunk's gradients are summed over a round of micro-batches before they are scattered: whole until then.
   if (ReducesByRound(stack, s)) memory.gradients += Whole(state.gradient * (plain + experts) / static_cast<double>(s.vpp));
 
@@ -169,6 +170,7 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   const double spread = key.sequence_parallel || key.tensor_mode != TensorMode::k1D ? t : 1;
   const double hidden = static_cast<double>(job.model.hidden);
   double transient = replicas > 1 ? state.exchange_copy * (plain + experts) : 0;
+  if (s.data_sync == DataSync::kGossip) transient += state.parameter * (plain + experts);  // the neighbour's
   // While a layer is recomputed all of it exists beside the inputs of the others.
   if (s.recompute != Recompute::kNone) {
     const LayerBytes& larger = moe.none > dense.none && shape.moe_layers > 0 ? moe : dense;

@@ -47,6 +47,9 @@ constexpr bool ReducesByRound(const SoftwareStack& stack, const Strategy& s) {
 }
 
 /// What a stage is made of, on one rank.
+/// Per parameter: what fp8 on the wire left out, kept for the next time in bf16.
+inline constexpr double kRemainderBytes = 2;
+
 struct StageShape {
   double dense_parameters = 0;      ///< of the layers, after tp
   double expert_parameters = 0;     ///< after ep and etp

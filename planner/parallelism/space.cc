@@ -1,10 +1,13 @@
 #include "planner/parallelism/space.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <tuple>
 
 #include "planner/parallelism/data_parallel.h"
+#include "planner/parallelism/legality.h"
 #include "planner/parallelism/tensor_grid.h"
 
 namespace weft::planner {
@@ -274,13 +277,14 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
     if (!Keeps(options_.fixed, "zero_stage", stage) || !Keeps(options_.fixed, "shard_group", group) ||
         !Keeps(options_.fixed, "keep_after_forward", keep ? 1 : 0) ||
         !Keeps(options_.fixed, "data_sync", static_cast<int64_t>(sync)) ||
-        !Keeps(options_.fixed, "sharding", static_cast<int64_t>(s.sharding)) || !Allowed(s, SearchStage::kExchange)) {
+        !Keeps(options_.fixed, "sharding", static_cast<int64_t>(s.sharding))) {
       return;
     }
-    out.push_back(s);
+    AddChanges(s, out);
   };
   s.sharding = Sharding::kUniform;
   if (replicas == 1) return add(0, 0, false, DataSync::kRing);
+  const bool switches = model_.cluster().switch_sums, gossips = options_.allow.gossip || Fixed("data_sync");
   // What needs least memory first: then the question whether anything fits ends early.
   for (const int64_t stage : {3, 2, 1, 0}) {
     for (const int64_t group : groups) {
@@ -290,6 +294,8 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
         add(stage, group, keep, DataSync::kRing);
         add(stage, group, keep, DataSync::kHierarchical);
         if (stage == 0) add(stage, group, keep, DataSync::kParameterServer);
+        if (stage == 0 && switches) add(stage, group, keep, DataSync::kSwitch);
+        if (stage == 0 && gossips) add(stage, group, keep, DataSync::kGossip);
       }
     }
   }
@@ -299,6 +305,46 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
     add(3, group, false, DataSync::kRing);
     add(3, group, false, DataSync::kHierarchical);
   }
+}
+
+void StrategySpace::AddChanges(const Strategy& exchange, std::vector<Strategy>& out) const {
+  const auto add = [&](const Strategy& s) {
+    if (!Keeps(options_.fixed, "gradient_wire", static_cast<int64_t>(s.gradient_wire)) || !Keeps(options_.fixed, "local_steps", s.local_steps)) {
+      return;
+    }
+    if (ReplicasFit(s) && Allowed(s, SearchStage::kExchange)) out.push_back(s);
+  };
+  const TrainingChanges& allow = options_.allow;
+  const bool wires = allow.low_precision || Fixed("gradient_wire"), steps = allow.local_steps || Fixed("local_steps");
+  if (!wires && !steps) return add(exchange);
+  const int64_t local = Fixed("local_steps") ? options_.fixed.at("local_steps") : kLocalSteps;
+  for (const GradientWire wire : {GradientWire::kWhole, GradientWire::kBf16, GradientWire::kFp8}) {
+    // What the program sends is no wider.
+    if (wire != GradientWire::kWhole && (!wires || (wire == GradientWire::kBf16 && model_.gradient_bytes() <= 2))) continue;
+    Strategy s = exchange;
+    s.gradient_wire = wire;
+    add(s);
+    s.local_steps = local;
+    if (steps && local > 1) add(s);
+  }
+}
+
+Result<TrainingChanges> ParseTrainingChanges(std::string_view text) {
+  TrainingChanges changes;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view word = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    bool* change = word == "low_precision" ? &changes.low_precision
+                   : word == "local_steps" ? &changes.local_steps
+                   : word == "gossip"      ? &changes.gossip
+                                           : nullptr;
+    if (change == nullptr) {
+      return Fail(Code::kInvalidArgument, fmt::format("allow \"{}\": expected low_precision, local_steps or gossip, several with commas", word));
+    }
+    *change = true;
+  }
+  return changes;
 }
 
 void StrategySpace::Children(const Node& node, std::vector<Node>& out) const {

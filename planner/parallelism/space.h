@@ -17,7 +17,10 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <string_view>
 #include <vector>
+
+#include "common/result.h"
 
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/framework.h"
@@ -26,8 +29,21 @@
 
 namespace weft::planner {
 
+/// Ways of exchange that change what is trained: in the space only where somebody allows them, or fixes their variable.
+struct TrainingChanges {
+  bool low_precision = false;  ///< gradient_wire: bf16, fp8
+  bool local_steps = false;    ///< local_steps: 16
+  bool gossip = false;         ///< data_sync: gossip
+  bool any() const { return low_precision || local_steps || gossip; }
+};
+inline constexpr int64_t kLocalSteps = 16;
+
+/// Reads "low_precision,gossip". Errors: kInvalidArgument naming the word and those that are known.
+[[nodiscard]] Result<TrainingChanges> ParseTrainingChanges(std::string_view text);
+
 struct SpaceOptions {
   FixedVariables fixed;
+  TrainingChanges allow = {};
   Framework framework = Framework::kAny;  ///< what it cannot run is no strategy
 };
 
@@ -67,7 +83,7 @@ class StrategySpace {
 
   /// Whether a legal strategy is one that the fixed variables and the framework allow.
   bool Contains(const Strategy& strategy) const {
-    return Runs(strategy) && Agrees(strategy, options_.fixed);
+    return Runs(strategy) && Agrees(strategy, options_.fixed) && Allows(strategy);
   }
   /// Whether the framework can run a legal strategy, whatever is fixed.
   bool Runs(const Strategy& strategy) const {
@@ -80,6 +96,12 @@ class StrategySpace {
 
  private:
   bool Allowed(const Strategy& strategy, SearchStage decided) const;
+  /// Whether what it changes of the training is allowed, or fixed.
+  bool Allows(const Strategy& s) const {
+    return (s.gradient_wire == GradientWire::kWhole || options_.allow.low_precision || Fixed("gradient_wire")) &&
+           (s.local_steps == 1 || options_.allow.local_steps || Fixed("local_steps")) &&
+           (s.data_sync != DataSync::kGossip || options_.allow.gossip || Fixed("data_sync"));
+  }
   bool Fixed(std::string_view name) const { return options_.fixed.contains(std::string(name)); }
   /// The strategy of which every variable is fixed; nullopt if one is free.
   std::optional<Strategy> TheOne() const;
@@ -88,6 +110,8 @@ class StrategySpace {
   int32_t CountRecomputes(const Strategy& s) const;
   int32_t CountPartial(const Strategy& s) const;
   void Exchanges(const Strategy& s, std::vector<Strategy>& out) const;
+  /// The same with narrower wires and fewer exchanges, where they are allowed.
+  void AddChanges(const Strategy& exchange, std::vector<Strategy>& out) const;
   std::vector<Node> Stages(Strategy s) const;
   void AddExperts(Strategy s, const std::vector<Node>& stages, std::vector<Node>& out) const;
   void AddModes(const Strategy& s, const std::vector<Node>& stages, std::vector<Node>& out) const;

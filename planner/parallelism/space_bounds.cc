@@ -20,6 +20,8 @@ bool StrategySpace::AnyExchangeFits(const Strategy& s, std::optional<Sharding> s
     if (sharding && exchange.sharding != *sharding) return false;
     if (exchange.shard_group != 0 && !Fixed("shard_group")) return false;
     if (exchange.data_sync != DataSync::kRing && !Fixed("data_sync")) return false;
+    if (exchange.gradient_wire != GradientWire::kWhole && !Fixed("gradient_wire")) return false;
+    if (exchange.local_steps > 1 && !Fixed("local_steps")) return false;
     return model_.Fits(exchange, scratch);
   });
 }
@@ -81,6 +83,7 @@ std::optional<Strategy> StrategySpace::Leanest(Scratch& scratch) const {
       for (const Strategy& recompute : {recomputes.front(), recomputes.back()}) {
         std::vector<Strategy> exchanges;
         Exchanges(recompute, exchanges);
+        if (exchanges.empty()) continue;
         // The first shards most; the last, where it decides per operator, may gather in slices.
         for (const Strategy& exchange : {exchanges.front(), exchanges.back()}) {
           MemoryUse memory;

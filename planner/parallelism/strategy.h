@@ -34,7 +34,20 @@ enum class ContextMode : uint8_t {
 };
 
 /// How gradients become the same on all replicas.
-enum class DataSync : uint8_t { kRing, kHierarchical, kParameterServer };
+enum class DataSync : uint8_t {
+  kRing,             ///< a ring, or a tree where that is faster
+  kHierarchical,     ///< inside the node, between nodes, inside the node
+  kParameterServer,  ///< servers on host CPUs sum
+  kSwitch,           ///< the switches sum, where they can (ClusterSpec::switch_sums)
+  kGossip,           ///< sums inside a unit of the outermost tier; units average parameters with a neighbour: arXiv 1705.09056
+};
+
+/// What gradients are on the wire.
+enum class GradientWire : uint8_t {
+  kWhole,  ///< as the program keeps them
+  kBf16,
+  kFp8,    ///< what rounding takes is kept and added the next time (error feedback): arXiv 1901.09847
+};
 
 /// What of ZeRO-3 is the same for all operators.
 enum class Sharding : uint8_t {
@@ -65,6 +78,8 @@ struct Strategy {
   RankOrder rank_order = RankOrder::kTpCpEpDpPp;
   Bytes bucket_bytes{25 << 20};
   Sharding sharding = Sharding::kUniform;   ///< kOperator: with zero_stage 3
+  GradientWire gradient_wire = GradientWire::kWhole;
+  int64_t local_steps = 1;                  ///< replicas average their parameters every so many steps (local SGD, arXiv 1805.09767)
 
   friend auto operator<=>(const Strategy&, const Strategy&) = default;
 };
@@ -76,24 +91,29 @@ constexpr int64_t GpuCount(const Strategy& s) { return s.dp * s.tp * s.pp * s.cp
 /// Replicas of a layer's experts: tp · cp · dp / (etp · ep). Requires: a legal strategy.
 constexpr int64_t ExpertDp(const Strategy& s) { return s.tp * s.cp * s.dp / (s.etp * s.ep); }
 
+/// Whether replicas may differ: training is not what it is with all gradients summed in every step.
+constexpr bool ReplicasDiffer(const Strategy& s) { return s.local_steps > 1 || s.data_sync == DataSync::kGossip; }
+
 /// Micro-batches of one iteration. Requires: dp · micro_batch divides global_batch.
 constexpr int64_t MicroBatches(const Strategy& s, int64_t global_batch) {
   return global_batch / (s.dp * s.micro_batch);
 }
 
-/// "1d", "2d", "2.5d", "3d"; "ring", "all-gather", "ulysses"; "ring", "hierarchical", "parameter-server";
-/// "tp-cp-ep-dp-pp", "tp-cp-pp-dp"; "uniform", "osdp".
+/// "1d", "2d", "2.5d", "3d"; "ring", "all-gather", "ulysses"; "ring", "hierarchical", "parameter-server", "switch", "gossip";
+/// "tp-cp-ep-dp-pp", "tp-cp-pp-dp"; "uniform", "osdp"; "whole", "bf16", "fp8".
 std::string_view TensorModeName(TensorMode mode);
 std::string_view ContextModeName(ContextMode mode);
 std::string_view DataSyncName(DataSync sync);
 std::string_view RankOrderName(RankOrder order);
 std::string_view ShardingName(Sharding sharding);
+std::string_view GradientWireName(GradientWire wire);
 /// The value that the functions above write so; nullopt otherwise.
 std::optional<TensorMode> ParseTensorMode(std::string_view text);
 std::optional<ContextMode> ParseContextMode(std::string_view text);
 std::optional<DataSync> ParseDataSync(std::string_view text);
 std::optional<RankOrder> ParseRankOrder(std::string_view text);
 std::optional<Sharding> ParseSharding(std::string_view text);
+std::optional<GradientWire> ParseGradientWire(std::string_view text);
 
 /// What one GPU holds at its peak.
 struct MemoryUse {

@@ -50,7 +50,7 @@ void FillRates(const CostModel& model, Seconds iteration, Prediction& predicted)
 
 void PlanSearch::Impl::Begin(CostModel model, size_t keep, double most) {
   model_.emplace(std::move(model));
-  space_.emplace(*model_, SpaceOptions{.fixed = options_.fix, .framework = options_.framework});
+  space_.emplace(*model_, SpaceOptions{.fixed = options_.fix, .allow = options_.allow, .framework = options_.framework});
   search_.emplace(*space_,
                   SearchOptions{.keep = keep,
                                 .exhaustive = options_.exhaustive,

@@ -14,8 +14,8 @@ namespace weft::planner {
 namespace {
 
 /// The least simulated time of any leaf that fits; +infinity if none does. `leaves` are counted.
-double FastestOfAll(const CostModel& model, int64_t& leaves) {
-  const StrategySpace space(model, {});
+double FastestOfAll(const CostModel& model, const TrainingChanges& allow, int64_t& leaves) {
+  const StrategySpace space(model, {.allow = allow});
   CostModel::Scratch scratch;
   std::vector<StrategySpace::Node> open;
   space.Roots(open);
@@ -43,9 +43,10 @@ TEST(Proof, EqualsTheSimulationOfEveryLegalStrategyOnRandomFabrics) {
     const ClusterSpec cluster = RandomCluster(random);
     const auto model = CostModel::Make(job, cluster);
     ASSERT_TRUE(model) << model.error().message();
+    const TrainingChanges allow{.low_precision = random() % 4 == 0, .local_steps = random() % 4 == 0, .gossip = random() % 4 == 0};
     int64_t leaves = 0;
-    const double fastest = FastestOfAll(*model, leaves);
-    const PlanAnswer answer = Plan(job, cluster, {.top = 1}).value();
+    const double fastest = FastestOfAll(*model, allow, leaves);
+    const PlanAnswer answer = Plan(job, cluster, {.top = 1, .allow = allow}).value();
     ASSERT_EQ(answer.strategies, leaves);
     ASSERT_EQ(answer.plans.empty(), fastest == std::numeric_limits<double>::infinity());
     if (answer.plans.empty()) continue;

@@ -185,6 +185,28 @@ void Reasons::AddDegrees(const JobPlan& best, std::vector<std::string>& lines) c
   }
 }
 
+void Reasons::AddExchanges(const JobPlan& best, std::vector<std::string>& lines) const {
+  const Strategy& s = best.strategy;
+  for (const GradientWire wire : {GradientWire::kWhole, GradientWire::kBf16, GradientWire::kFp8}) {
+    Strategy other = s;
+    other.gradient_wire = wire;
+    AddNeighbour(Print("gradient_wire", other), other, best, lines);
+  }
+  for (const int64_t steps : {int64_t{1}, kLocalSteps}) {
+    Strategy other = s;
+    other.local_steps = steps;
+    AddNeighbour(Print("local_steps", other), other, best, lines);
+  }
+  // The plain ways are named only where the plan takes another.
+  for (const DataSync sync : {DataSync::kRing, DataSync::kHierarchical, DataSync::kParameterServer, DataSync::kSwitch, DataSync::kGossip}) {
+    Strategy other = s;
+    other.data_sync = sync;
+    const bool plain = s.data_sync == DataSync::kRing && sync != DataSync::kSwitch && sync != DataSync::kGossip;
+    const bool levels = sync == DataSync::kRing || sync == DataSync::kHierarchical;  // what shards are summed by, too
+    if (!plain && (levels || s.zero_stage == 0)) AddNeighbour(Print("data_sync", other), other, best, lines);
+  }
+}
+
 std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
   std::vector<std::string> lines;
   const Strategy& s = best.strategy;
@@ -210,6 +232,7 @@ std::vector<std::string> Reasons::Rejected(const JobPlan& best) const {
     const bool same = stage == s.zero_stage && s.sharding == Sharding::kUniform;
     if (!same && s.dp * s.cp > 1) add(Print("zero_stage", other), other);
   }
+  AddExchanges(best, lines);
   Strategy operators = s;
   operators.zero_stage = 3;
   operators.keep_after_forward = false;

@@ -33,6 +33,8 @@ class Reasons {
   std::string Against(const std::string& what, const Strategy& other, const Estimate& best) const;
   void AddNeighbour(const std::string& what, const Strategy& other, const JobPlan& best,
                     std::vector<std::string>& lines) const;
+  /// What other sums, wires and rates of exchange would cost, where they are in the space.
+  void AddExchanges(const JobPlan& best, std::vector<std::string>& lines) const;
   /// What one more or one less of a degree would cost, data parallelism giving or taking.
   void AddDegrees(const JobPlan& best, std::vector<std::string>& lines) const;
 

@@ -56,7 +56,8 @@ TEST(StrategySearch, BranchAndBoundEqualsExhaustiveSearchOnRandomCases) {
     const ClusterSpec cluster = RandomCluster(random);
     const auto model = CostModel::Make(job, cluster);
     ASSERT_TRUE(model) << model.error().message();
-    const StrategySpace space(*model, {});
+    const bool changes = random() % 3 == 0;
+    const StrategySpace space(*model, {.allow = {.low_precision = changes, .local_steps = changes, .gossip = changes}});
     CostModel::Scratch scratch;
     Search found(space, {.keep = 3}), all(space, {.keep = 3, .exhaustive = true});
     found.Work(scratch);
@@ -86,7 +87,7 @@ TEST(StrategySearch, EveryLeafIsLegalDifferentAndCounted) {
   std::mt19937 random(43);
   for (int round = 0; round < 20; ++round) {
     const auto model = CostModel::Make(RandomJob(random), RandomCluster(random));
-    const StrategySpace space(*model, {});
+    const StrategySpace space(*model, {.allow = {.low_precision = true, .local_steps = true, .gossip = true}});
     std::vector<StrategySpace::Node> open;
     space.Roots(open);
     int64_t counted = 0;

@@ -53,6 +53,7 @@ inline ClusterSpec RandomCluster(std::mt19937& random) {
     const double share = 1.0 / static_cast<double>(int64_t{1} << (random() % 4));
     cluster.tiers = {{"leaf", cluster.nodes / 2, cluster.nic_rate * share}, {"spine", cluster.nodes, BitsPerSecond(0)}};
   }
+  cluster.switch_sums = random() % 4 == 0;
   return cluster;
 }
 

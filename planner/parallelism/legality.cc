@@ -29,7 +29,7 @@ bool HeadsDivide(const ModelSpec& model, const Strategy& s) {
 }
 
 bool WidthDivides(const ModelSpec& model, const Strategy& s) {
-  if (model.MoeLayers() < model.layers && model.ffn_hidden % s.tp != 0) return false;
+  if (model.ffn_hidden % s.tp != 0 && model.MoeLayers() < model.layers) return false;
   return !model.IsMoe() || model.expert_ffn_hidden % s.etp == 0;
 }
 

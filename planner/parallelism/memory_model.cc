@@ -8,7 +8,8 @@
 namespace weft::planner {
 namespace {
 
-Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(std::llround(bytes))); }
+/// To the nearest; std::llround is a call. Requires: 0 ≤ bytes < 2⁵².
+Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(bytes + 0.5)); }
 
 double Tokens(const JobSpec& job, const LayerKey& key) {
   return static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp);

@@ -29,6 +29,10 @@ StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options
       gpus_(model.job().gpus) {
   // "recompute=full" is of all layers unless a number is given too.
   if (options_.fixed.contains("recompute")) options_.fixed.try_emplace("recompute_layers", -1);
+  wires_ = options_.allow.low_precision || Fixed("gradient_wire");
+  steps_ = options_.allow.local_steps || Fixed("local_steps");
+  gossips_ = options_.allow.gossip || Fixed("data_sync");
+  if (Fixed("local_steps")) local_steps_ = options_.fixed.at("local_steps");
 }
 
 bool StrategySpace::Allowed(const Strategy& s, SearchStage decided) const {
@@ -284,7 +288,7 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
   };
   s.sharding = Sharding::kUniform;
   if (replicas == 1) return add(0, 0, false, DataSync::kRing);
-  const bool switches = model_.cluster().switch_sums, gossips = options_.allow.gossip || Fixed("data_sync");
+  const bool switches = model_.cluster().switch_sums;
   // What needs least memory first: then the question whether anything fits ends early.
   for (const int64_t stage : {3, 2, 1, 0}) {
     for (const int64_t group : groups) {
@@ -295,7 +299,7 @@ void StrategySpace::Exchanges(const Strategy& from, std::vector<Strategy>& out) 
         add(stage, group, keep, DataSync::kHierarchical);
         if (stage == 0) add(stage, group, keep, DataSync::kParameterServer);
         if (stage == 0 && switches) add(stage, group, keep, DataSync::kSwitch);
-        if (stage == 0 && gossips) add(stage, group, keep, DataSync::kGossip);
+        if (stage == 0 && gossips_) add(stage, group, keep, DataSync::kGossip);
       }
     }
   }
@@ -314,18 +318,15 @@ void StrategySpace::AddChanges(const Strategy& exchange, std::vector<Strategy>& 
     }
     if (ReplicasFit(s) && Allowed(s, SearchStage::kExchange)) out.push_back(s);
   };
-  const TrainingChanges& allow = options_.allow;
-  const bool wires = allow.low_precision || Fixed("gradient_wire"), steps = allow.local_steps || Fixed("local_steps");
-  if (!wires && !steps) return add(exchange);
-  const int64_t local = Fixed("local_steps") ? options_.fixed.at("local_steps") : kLocalSteps;
+  if (!wires_ && !steps_) return add(exchange);
   for (const GradientWire wire : {GradientWire::kWhole, GradientWire::kBf16, GradientWire::kFp8}) {
     // What the program sends is no wider.
-    if (wire != GradientWire::kWhole && (!wires || (wire == GradientWire::kBf16 && model_.gradient_bytes() <= 2))) continue;
+    if (wire != GradientWire::kWhole && (!wires_ || (wire == GradientWire::kBf16 && model_.gradient_bytes() <= 2))) continue;
     Strategy s = exchange;
     s.gradient_wire = wire;
     add(s);
-    s.local_steps = local;
-    if (steps && local > 1) add(s);
+    s.local_steps = local_steps_;
+    if (steps_ && local_steps_ > 1) add(s);
   }
 }
 

@@ -98,9 +98,8 @@ class StrategySpace {
   bool Allowed(const Strategy& strategy, SearchStage decided) const;
   /// Whether what it changes of the training is allowed, or fixed.
   bool Allows(const Strategy& s) const {
-    return (s.gradient_wire == GradientWire::kWhole || options_.allow.low_precision || Fixed("gradient_wire")) &&
-           (s.local_steps == 1 || options_.allow.local_steps || Fixed("local_steps")) &&
-           (s.data_sync != DataSync::kGossip || options_.allow.gossip || Fixed("data_sync"));
+    return (s.gradient_wire == GradientWire::kWhole || wires_) && (s.local_steps == 1 || steps_) &&
+           (s.data_sync != DataSync::kGossip || gossips_);
   }
   bool Fixed(std::string_view name) const { return options_.fixed.contains(std::string(name)); }
   /// The strategy of which every variable is fixed; nullopt if one is free.
@@ -127,6 +126,9 @@ class StrategySpace {
   SpaceOptions options_;
   const FrameworkDescription& description_;
   bool restricted_ = true;   ///< the framework has rules
+  // What is allowed, or fixed by its variable.
+  bool wires_ = false, steps_ = false, gossips_ = false;
+  int64_t local_steps_ = kLocalSteps;
   int64_t gpus_ = 0;
 };
 

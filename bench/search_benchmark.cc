@@ -1,7 +1,7 @@
 // How fast strategies are priced, and how long whole searches take.
 //   BM_Evaluate/*      one strategy: time in closed form and memory of every stage; items are strategies
 //   BM_Plan/*          a whole search to the proved optimum; counters: strategies of the space, priced ones
-//   BM_Osdp, BM_Layers the exact inner problems
+//   BM_Layers          an exact inner problem
 #include <benchmark/benchmark.h>
 
 #include <atomic>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "planner/parallelism/layer_strategy.h"
-#include "planner/parallelism/osdp.h"
 #include "planner/planner.h"
 #include "planner/workload/model_presets.h"
 
@@ -117,24 +116,6 @@ void BM_FirstPlan(benchmark::State& state, const Question& question) {
   }
 }
 BENCHMARK_CAPTURE(BM_FirstPlan, gpt3_175b, kGpt3)->UseRealTime()->Unit(benchmark::kMillisecond);
-
-OsdpProblem GptOperators(int64_t layers, int64_t h, int64_t gib) {
-  OsdpProblem problem{.operators = {}, .ranks = 8, .latency = Seconds(10e-6), .rate = GigabytesPerSecond(10),
-                      .gathered_bytes = 4, .budget = Bytes(gib << 30)};
-  problem.operators = {{"embedding", 50257 * h, Bytes(0), Seconds(0), 2},
-                       {"qkv", 3 * h * h, Bytes(2048 * h), Seconds(2e-3), layers},
-                       {"attention output", h * h, Bytes(2048 * h), Seconds(1e-3), layers},
-                       {"mlp in", 4 * h * h, Bytes(2048 * h), Seconds(3e-3), layers},
-                       {"mlp out", 4 * h * h, Bytes(8192 * h), Seconds(3e-3), layers},
-                       {"norms", 4 * h, Bytes(4096 * h), Seconds(1e-4), layers}};
-  return problem;
-}
-
-void BM_Osdp(benchmark::State& state) {
-  const OsdpProblem problem = GptOperators(96, 1536, state.range(0));
-  for (auto _ : state) benchmark::DoNotOptimize(PlanOperators(problem, 2));
-}
-BENCHMARK(BM_Osdp)->ArgName("gib")->Arg(14)->Arg(20)->Arg(26)->Arg(32)->Arg(38)->Unit(benchmark::kMillisecond);
 
 void BM_Layers(benchmark::State& state) {
   JobSpec job{.name = "llama2-7b", .model = FindModelPreset("llama3-8b").value(), .global_batch = state.range(0),

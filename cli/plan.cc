@@ -51,8 +51,8 @@ void Drive(planner::PlanSearch& search, int threads) {
   while (!changed.wait_for(lock, kReportEvery, [&] { return running == 0; })) {
     if (!person) continue;
     const planner::PlanProgress progress = search.Progress();
-    fmt::print(stderr, "weft plan: {} strategies priced, best until now {}\n", progress.evaluated,
-               progress.best ? FormatDuration(*progress.best) : "none that fits");
+    fmt::print(stderr, "weft plan: {} strategies priced, the best takes no less than {}\n", progress.evaluated,
+               progress.best ? FormatDuration(*progress.best) : "what is not known yet: none fits");
   }
 }
 
@@ -60,7 +60,12 @@ void Drive(planner::PlanSearch& search, int threads) {
 Result<std::optional<planner::Framework>> ChooseFramework(const PlanCommandOptions& options,
                                                           const std::vector<formats::EmitTarget>& targets) {
   if (!options.framework.empty()) {
-    if (const auto framework = planner::ParseFramework(options.framework)) return framework;
+    const auto framework = planner::ParseFramework(options.framework);
+    if (framework && !options.allow.empty() && *framework != planner::Framework::kAny) {
+      return Fail(Code::kInvalidArgument, fmt::format("--allow with --framework {}: no program does these exchanges, expected any or no --framework",
+                                                      options.framework));
+    }
+    if (framework) return framework;
     return Fail(Code::kInvalidArgument, fmt::format("--framework \"{}\": expected one of {}", options.framework,
                                                     planner::FrameworkNames()));
   }
@@ -146,7 +151,7 @@ Status EmitBest(const PlanCommandOptions& options, const std::vector<formats::Em
   const bool wanted = !targets.empty() || !options.emit_dir.empty();
   if (report.answer.plans.empty() || !wanted) return Ok();
   const planner::JobPlan& best = report.answer.plans.front();
-  if (best.framework == planner::Framework::kAny && options.framework.empty()) {
+  if (best.framework == planner::Framework::kAny && options.framework.empty() && options.allow.empty()) {
     return Fail(Code::kInvalidArgument, "--emit: no known program trains this model, so there are no files; the reasons stand "
                                         "first among those of the plan");
   }

@@ -84,6 +84,39 @@ json LayersJson(const planner::LayerComparison& comparison) {
           {"pp", comparison.layers.pp}, {"micro_batches", comparison.layers.micro_batches}, {"stages", stages}};
 }
 
+json OperationJson(const planner::Operation& o) {
+  json out = {{"what", o.what},         {"kind", planner::OperationKindName(o.kind)},
+              {"calls", o.calls},       {"pass", planner::OperationPassName(o.pass)},
+              {"seconds", o.seconds},   {"exposed_s", o.exposed}};
+  if (o.kind == planner::OperationKind::kCompute) {
+    out["flops"] = o.flops;
+    return out;
+  }
+  out["communicator"] = planner::CommunicatorKindName(o.communicator);
+  out["size"] = o.group.size;
+  out["stride"] = o.group.stride;
+  out["bytes"] = o.bytes;
+  out["algorithm"] = o.algorithm;
+  if (!o.hides_behind.empty()) out["hides_behind"] = o.hides_behind;
+  return out;
+}
+
+json OperationsJson(const planner::OperationList& list) {
+  json classes = json::array();
+  for (const planner::StageOperations& equal : list.classes) {
+    json operations = json::array();
+    for (const planner::Operation& o : equal.operations) operations.push_back(OperationJson(o));
+    classes.push_back({{"stages", equal.stages}, {"operations", operations}});
+  }
+  return {{"version", planner::OperationList::kVersion},
+          {"schedule", planner::ScheduleName(list.schedule)},
+          {"stages", list.stages},
+          {"chunks", list.chunks},
+          {"micro_batches", list.micro_batches},
+          {"ranks_per_stage", list.ranks_per_stage},
+          {"classes", classes}};
+}
+
 json CommunicatorsJson(const std::vector<planner::CommunicatorUse>& uses) {
   json out = json::array();
   for (const planner::CommunicatorUse& use : uses) {
@@ -145,6 +178,7 @@ json PlanJson(const planner::JobPlan& plan, const planner::ClusterSpec& cluster)
           {"gap", plan.gap},
           {"why", plan.why}};
   out["communicators"] = CommunicatorsJson(plan.communicators);
+  if (!plan.operations.classes.empty()) out["operations"] = OperationsJson(plan.operations);
   if (plan.groups.empty()) out["placement"] = PlacementJson(cluster, plan);
   if (!plan.operators.empty()) out["operators"] = OperatorsJson(plan.operators);
   if (!plan.groups.empty()) out["groups"] = GroupsJson(plan.groups);
@@ -158,12 +192,18 @@ std::string RecomputeText(const planner::Strategy& s) {
   return fmt::format("{} layers", s.recompute_layers);
 }
 
-/// "1", "3 of 8", "3 kept": the ZeRO stage, over how many GPUs where not all, whether parameters stay after the forward pass.
+/// "1", "3 of 8", "3 kept", "0 fp8 /16" (on the wire, and every so many steps): the ZeRO stage, over how many GPUs where not all, whether parameters stay after the forward pass.
 std::string ZeroText(const planner::JobPlan& plan) {
   const planner::Strategy& s = plan.strategy;
   const std::string group = s.shard_group > 0 ? fmt::format(" of {}", s.shard_group) : std::string();
   if (!plan.operators.empty()) return "per operator" + group;
-  return fmt::format("{}{}{}", s.zero_stage, group, s.keep_after_forward ? " kept" : "");
+  std::string text = fmt::format("{}{}{}", s.zero_stage, group, s.keep_after_forward ? " kept" : "");
+  if (s.gradient_wire != planner::GradientWire::kWhole) text += fmt::format(" {}", planner::GradientWireName(s.gradient_wire));
+  if (s.data_sync == planner::DataSync::kSwitch || s.data_sync == planner::DataSync::kGossip) {
+    text += fmt::format(" {}", planner::DataSyncName(s.data_sync));
+  }
+  if (s.local_steps > 1) text += fmt::format(" /{}", s.local_steps);
+  return text;
 }
 
 std::string ScheduleText(const planner::Strategy& s) {

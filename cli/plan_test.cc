@@ -68,6 +68,43 @@ TEST(RunPlan, ATraceHoldsTheIterationAndNamesEveryGap) {
   for (const auto& [stage, time] : filled) EXPECT_NEAR(time / end, 1, 1e-3) << "stage " << stage;
 }
 
+TEST(RunPlan, TheJsonHoldsTheIterationAsOperations) {
+  PlanCommandOptions arguments = Gpt2();
+  arguments.fix = "pp=4,schedule=1f1b";
+  const json plan = json::parse(Call(arguments).out)["plans"][0];
+  const json& list = plan.at("operations");
+  EXPECT_EQ(list["version"], 1);
+  EXPECT_EQ(list["stages"], 4);
+  double flops = 0, data = 0;
+  for (const json& equal : list.at("classes")) {
+    for (const json& o : equal.at("operations")) {
+      EXPECT_THAT(Keys(o), IsSupersetOf({"what", "kind", "pass", "calls", "seconds", "exposed_s"}));
+      if (o["kind"] == "compute") flops += o["flops"].get<double>();
+      if (o.value("communicator", "") == "data") data += o["bytes"].get<double>();
+    }
+  }
+  EXPECT_GT(flops, 0);
+  EXPECT_GT(data, 0);
+}
+
+TEST(RunPlan, WhatIsAllowedIsSaidAndNeverEmitted) {
+  PlanCommandOptions arguments = Gpt2();
+  arguments.allow = "local_steps";
+  arguments.fix = "local_steps=8";
+  const Ran allowed = Call(arguments);
+  ASSERT_EQ(allowed.exit, kExitDone) << allowed.err;
+  EXPECT_EQ(json::parse(allowed.out)["plans"][0]["strategy"]["local_steps"], 8);
+  EXPECT_THAT(allowed.out, HasSubstr("what is trained is not the same"));
+  arguments.emit = "torchrun";
+  EXPECT_THAT(Call(arguments).err, HasSubstr("local_steps=8"));
+  arguments.emit.clear();
+  arguments.framework = "megatron";
+  EXPECT_THAT(Call(arguments).err, HasSubstr("--allow with --framework megatron"));
+  arguments.framework.clear();
+  arguments.allow = "magic";
+  EXPECT_THAT(Call(arguments).err, HasSubstr("allow \"magic\": expected low_precision, local_steps or gossip"));
+}
+
 TEST(RunPlan, ATraceThatCannotBeWrittenIsAnError) {
   PlanCommandOptions arguments = Gpt2();
   arguments.trace = "/no/such/folder/t.json";

@@ -81,6 +81,7 @@ struct JobPlan {
   double gap = 0;                             ///< (predicted - bound) / bound
   std::vector<std::string> why;               ///< why each setting, and why the runner-up lost
   std::vector<CommunicatorUse> communicators; ///< by kind; none for kWeftTrain and for groups that do different things
+  OperationList operations;                   ///< one iteration; without classes for kWeftTrain and for groups that do different things
   std::vector<StageOperators> operators;      ///< sharding=osdp: what the operators of each stage do
   std::vector<GroupShare> groups;             ///< where groups of a heterogeneous cluster do different things
 };

@@ -134,6 +134,11 @@ Framework FrameworkOf(EmitTarget target, const EmitRequest& request) {
 
 Result<std::string> Emit(EmitTarget target, const EmitRequest& request) {
   const Framework framework = FrameworkOf(target, request);
+  const planner::Strategy& s = request.strategy;
+  if (planner::ChangesTraining(s) || s.data_sync == planner::DataSync::kSwitch) {
+    return CannotEmit(target, fmt::format("gradient_wire={} local_steps={} data_sync={}: no program's file says these, plan without --allow",
+                                          planner::GradientWireName(s.gradient_wire), s.local_steps, planner::DataSyncName(s.data_sync)));
+  }
   if (framework != Framework::kAny) {
     const auto why = planner::WhyCannotRun(framework, {request.job, request.cluster, request.strategy});
     if (why) return CannotEmit(target, *why);

@@ -318,11 +318,4 @@ Result<Seconds> AlgorithmTime(const AlgorithmSpec& asked, Collective collective,
   return Fail(Code::kInternal, "collective without a cost");
 }
 
-int32_t BestSlices(int32_t ranks, BitsPerSecond rate, Seconds per_slice, Bytes bytes, int32_t most) {
-  if (ranks <= 2) return 1;
-  if (per_slice <= Seconds(0)) return most;
-  const double best = std::sqrt((ranks - 2) * ((bytes / rate) / per_slice));
-  return static_cast<int32_t>(std::clamp(std::round(best), 1.0, static_cast<double>(most)));
-}
-
 }  // namespace weft::planner

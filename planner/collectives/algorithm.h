@@ -55,8 +55,4 @@ std::vector<Algorithm> AlgorithmsFor(Collective collective);
 [[nodiscard]] Result<Seconds> AlgorithmTime(const AlgorithmSpec& spec, Collective collective,
                                             const CommunicatorShape& shape, Bytes bytes, int32_t slices = 1);
 
-/// The number of slices that ends a pipelined broadcast soonest when every slice also costs `per_slice` at each rank:
-/// sqrt((n-2) S b / per_slice), at least 1, at most `most`.
-int32_t BestSlices(int32_t ranks, BitsPerSecond rate, Seconds per_slice, Bytes bytes, int32_t most = 4096);
-
 }  // namespace weft::planner

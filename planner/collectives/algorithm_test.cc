@@ -240,13 +240,6 @@ TEST(SwitchReduction, IsTheDataOnceAndNeedsATreeOfTheQuota) {
   EXPECT_THAT(refused.error().message(), HasSubstr("4 trees for 5 jobs"));
 }
 
-TEST(BestSlices, IsNoWorseThanItsNeighbours) {
-  const auto time = [](int32_t slices) { return (8 + slices) * (1e-3 / slices + 2e-6); };
-  const int32_t best = BestSlices(10, GigabytesPerSecond(1), Seconds(2e-6), Bytes(1'000'000));
-  EXPECT_LE(time(best), time(best - 1));
-  EXPECT_LE(time(best), time(best + 1));
-}
-
 TEST(Replay, RefusesAShapeOfOtherRanks) {
   const auto time = ReplayTime(Make("ring", Collective::kAllReduce, 4), Equal(5), Bytes(8));
   ASSERT_FALSE(time);

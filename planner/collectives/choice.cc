@@ -72,19 +72,6 @@ Result<std::vector<AlgorithmCost>> Choose(Collective collective, const Communica
   return costs;
 }
 
-Result<std::vector<ChoiceRange>> ChoiceTable(Collective collective, const CommunicatorShape& shape, Bytes least, Bytes most,
-                                             const ChoiceOptions& options) {
-  std::vector<ChoiceRange> ranges;
-  for (Bytes bytes = least; bytes <= most; bytes = bytes * 2) {
-    WEFT_ASSIGN_OR_RETURN(const std::vector<AlgorithmCost> costs, Choose(collective, shape, bytes, options));
-    if (!ranges.empty() && ranges.back().spec == costs.front().spec) continue;
-    std::string why = fmt::format("{} {:.4g} us", ToString(costs[0].spec), 1e6 * costs[0].time.count());
-    if (costs.size() > 1) why += fmt::format(", next {} {:.4g} us", ToString(costs[1].spec), 1e6 * costs[1].time.count());
-    ranges.push_back({bytes, costs.front().spec, fmt::format("{} at {} bytes", why, bytes.count())});
-  }
-  return ranges;
-}
-
 std::vector<NcclEntry> NcclTableOn(const NcclGraph& graph, Collective collective, Bytes bytes, BitsPerSecond node_rate) {
   std::vector<NcclEntry> entries = NcclTable(graph, collective, bytes);
   if (graph.nodes <= 1) return entries;

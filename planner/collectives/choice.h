@@ -37,17 +37,6 @@ struct ChoiceOptions {
 [[nodiscard]] Result<std::vector<AlgorithmCost>> Choose(Collective collective, const CommunicatorShape& shape, Bytes bytes,
                                                         const ChoiceOptions& options = {});
 
-/// From `from` bytes on (up to the next entry's) use `spec`.
-struct ChoiceRange {
-  Bytes from;
-  AlgorithmSpec spec;
-  std::string why;   ///< "hierarchical:8 120 us, next ring 310 us at 1048576 bytes"
-};
-/// The choice for every size between `least` and `most` by factors of two, neighbours that agree joined.
-/// Requires: 0 < least ≤ most. Errors: as Choose.
-[[nodiscard]] Result<std::vector<ChoiceRange>> ChoiceTable(Collective collective, const CommunicatorShape& shape, Bytes least,
-                                                           Bytes most, const ChoiceOptions& options = {});
-
 /// NcclTable with each entry's bandwidth held to what a node can really send to the others: `node_rate` after oversubscription,
 /// collisions and slow links. A ring sends 2 (M-1)/M of the data through each node and a tree up to 2 of it (1 with two
 /// nodes), so that a ring's higher bandwidth inside the node no longer pays for its longer way.

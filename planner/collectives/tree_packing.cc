@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -272,31 +271,6 @@ Result<TreePacking> PackTrees(const PackingGraph& graph) {
   for (const Way& way : ways) packing.routes.push_back({way.nodes, way.capacity});
   WEFT_ASSIGN_OR_RETURN(packing.trees, Packer(graph.ranks, ways, packing.trees_per_root).Run());
   return packing;
-}
-
-Result<PackingGraph> PackingGraphOf(const Topology& topology, const std::vector<NodeId>& hosts, BitsPerSecond unit) {
-  PackingGraph graph{.ranks = static_cast<int32_t>(hosts.size())};
-  std::vector<int32_t> index(topology.nodes().size(), -1);
-  for (const NodeId host : hosts) {
-    if (!host.valid() || host.index() >= index.size() || index[host.index()] >= 0) {
-      return Fail(Code::kInvalidArgument, fmt::format("tree packing: host {} is unknown or named twice", host.value()));
-    }
-    index[host.index()] = graph.nodes++;
-  }
-  for (int32_t& node : index) {
-    if (node < 0) node = graph.nodes++;
-  }
-  std::map<std::pair<int32_t, int32_t>, double> capacity;
-  for (const Link& link : topology.links()) {
-    capacity[{index[link.from.index()], index[link.to.index()]}] += link.capacity / unit;
-  }
-  for (const auto& [pair, forth] : capacity) {
-    const auto back = capacity.find({pair.second, pair.first});
-    if (pair.first > pair.second || back == capacity.end()) continue;
-    const auto whole = static_cast<int64_t>(std::min(forth, back->second) + 1e-9);
-    if (whole >= 1) graph.cables.push_back({pair.first, pair.second, whole});
-  }
-  return graph;
 }
 
 }  // namespace weft::planner

@@ -20,7 +20,6 @@
 
 #include "common/result.h"
 #include "common/units.h"
-#include "planner/fabric/topology.h"
 
 namespace weft::planner {
 
@@ -63,10 +62,5 @@ struct TreePacking {
 /// Errors: kInvalidArgument for nodes out of range, capacities < 1, or ranks that are not connected.
 /// Complexity: polynomial, without regard to capacities; about 0.1 s for 16 ranks and 4 switches.
 [[nodiscard]] Result<TreePacking> PackTrees(const PackingGraph& graph);
-
-/// Hosts become ranks in the order of `hosts`, all other nodes switches; capacities are rounded down to whole `unit`s, and
-/// of a cable whose directions differ the lower one counts. Errors: kInvalidArgument for a host that is named twice.
-[[nodiscard]] Result<PackingGraph> PackingGraphOf(const Topology& topology, const std::vector<NodeId>& hosts,
-                                                  BitsPerSecond unit);
 
 }  // namespace weft::planner

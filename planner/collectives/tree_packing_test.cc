@@ -145,19 +145,5 @@ TEST(TreePacking, WhatCannotBePackedIsRefusedByName) {
   EXPECT_THAT(broadcast.error().message(), HasSubstr("forest broadcast"));
 }
 
-TEST(TreePacking, ATopologyIsPackedByItsHosts) {
-  const Topology topology = LeafSpine(2, 2, 2, GigabitsPerSecond(10));
-  std::vector<NodeId> hosts;
-  for (const char* name : {"h1", "h2", "h3", "h4"}) hosts.push_back(*topology.FindNode(name));
-  const auto graph = PackingGraphOf(topology, hosts, GigabitsPerSecond(10));
-  ASSERT_TRUE(graph) << graph.error().message();
-  EXPECT_EQ(graph->ranks, 4);
-  EXPECT_EQ(graph->cables.size(), 8u);
-  // Each host can receive 10 Gbit/s in all, from 3 others.
-  EXPECT_DOUBLE_EQ(Pack(*graph).rate_per_root(), 1.0 / 3);
-  hosts.push_back(hosts[0]);
-  EXPECT_FALSE(PackingGraphOf(topology, hosts, GigabitsPerSecond(10)));
-}
-
 }  // namespace
 }  // namespace weft::planner

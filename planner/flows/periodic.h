@@ -5,7 +5,7 @@
 //   PeriodicSimulator simulator(capacity, jobs);
 //   const SteadyState together = simulator.Run(classes);   // class 0 first
 //
-// Leaves out: latency, and the order of transfers inside one iteration (transfer_order.h).
+// Leaves out: latency, and the order of transfers inside one iteration.
 #pragma once
 
 #include <cstddef>

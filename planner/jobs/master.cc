@@ -340,15 +340,4 @@ ConfigurationSource FromPools(std::vector<std::vector<Configuration>> pools) {
   };
 }
 
-std::vector<Configuration> TimeFrontier(std::vector<Configuration> pool) {
-  std::stable_sort(pool.begin(), pool.end(), [](const Configuration& a, const Configuration& b) {
-    return a.gpus != b.gpus ? a.gpus < b.gpus : a.iteration < b.iteration;
-  });
-  std::vector<Configuration> frontier;
-  for (Configuration& c : pool) {
-    if (frontier.empty() || c.iteration < frontier.back().iteration) frontier.push_back(std::move(c));
-  }
-  return frontier;
-}
-
 }  // namespace weft::planner

@@ -87,7 +87,4 @@ struct MasterAnswer {
 /// A source that picks from a list per job; ties go to the first.
 ConfigurationSource FromPools(std::vector<std::vector<Configuration>> pools);
 
-/// The configurations that no other beats in both GPUs and iteration time, by rising GPUs: what one more GPU buys.
-std::vector<Configuration> TimeFrontier(std::vector<Configuration> pool);
-
 }  // namespace weft::planner

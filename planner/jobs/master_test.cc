@@ -92,16 +92,6 @@ TEST(SolveMaster, DeadlinesDecideHowManyGpusAJobGets) {
   EXPECT_LE(blocked->rounded, blocked->bound + 1e-9);
 }
 
-TEST(TimeFrontier, KeepsWhatMoreGpusBuy) {
-  const std::vector<Configuration> frontier =
-      TimeFrontier({Config(2, 0, 4), Config(5, 0, 1), Config(6, 0, 2), Config(2, 0, 8), Config(3, 0, 2)});
-  ASSERT_EQ(frontier.size(), 3u);
-  EXPECT_EQ(frontier[0].gpus, 1);
-  EXPECT_EQ(frontier[1].gpus, 2);
-  EXPECT_NEAR(frontier[1].iteration.count(), 3, 1e-12);
-  EXPECT_EQ(frontier[2].gpus, 4);
-}
-
 TEST(SolveMaster, NamesWhatIsWrong) {
   const auto expect = [](const MasterProblem& problem, const char* piece) {
     const auto answer = SolveMaster(problem);

@@ -41,9 +41,8 @@ struct Sum {
 
 }  // namespace
 
-std::vector<CommunicatorUse> CostModel::Communicators(const Strategy& s, const Estimate& estimate, Scratch& scratch) const {
+std::vector<CommunicatorUse> CostModel::Communicators(const Strategy& s, const Estimate& estimate, const OperationList& list) const {
   const Impl& impl = *impl_;
-  const OperationList list = Lower(s, scratch);
   const auto m = static_cast<double>(list.micro_batches);
   std::map<CommunicatorKind, Sum> busiest;
   for (const StageOperations& stages : list.classes) {

@@ -1,10 +1,10 @@
-// What an iteration of a strategy costs in time and memory: closed forms over per-layer tables (layer_time.h,
-// memory_model.h), made for asking a million times. Everything that a strategy shares with others (a layer at a given
+// What an iteration of a strategy costs in time and memory: a closed form that is a bound, made for asking a million times, and
+// a simulation that is the prediction, both over per-layer tables (layer_time.h, memory_model.h). Everything that a strategy shares with others (a layer at a given
 // tp, cp, ep, micro-batch …) is computed once per Scratch; a call allocates nothing.
 //
 //   const CostModel model = CostModel::Make(job, cluster).value();
 //   CostModel::Scratch scratch;
-//   if (!model.WhyIllegal(strategy)) Estimate estimate = model.Evaluate(strategy, scratch);
+//   if (!model.WhyIllegal(strategy)) Estimate estimate = model.EvaluateSimulated(strategy, scratch);
 //
 // Leaves out: input pipeline, checkpoints, evaluation, background traffic on the fabric.
 #pragma once
@@ -72,7 +72,7 @@ struct CommunicatorUse {
 struct CommunicationVolume {
   using Type = OperationKind;
   CommunicatorKind kind = CommunicatorKind::kTensor;
-  std::string_view what;         ///< "tensor forward", "gradients" …
+  std::string_view what;         ///< as Operation::what
   Type type = Type::kAllReduce;
   int64_t group = 1;             ///< ranks
   int64_t stride = 1;            ///< between neighbours of the group, in ranks
@@ -151,14 +151,15 @@ class CostModel {
   /// Whether every stage fits; the worst stage's memory goes to `worst`. Requires: a legal strategy.
   bool Fits(const Strategy& strategy, Scratch& scratch, MemoryUse* worst = nullptr) const;
 
-  /// Time by closed forms, never above EvaluateSimulated()'s, and the memory of every stage: what a search asks. The way of
+  /// Time by closed forms, up to rounding (passes are simulated in whole picoseconds) never above EvaluateSimulated()'s, and the memory of every stage: what a search asks. The way of
   /// messages is a part of the bubble. Requires: a legal strategy. Complexity: O(pp), no allocation once the strategy's
   /// layer tables are in `scratch`.
   Estimate Evaluate(const Strategy& strategy, Scratch& scratch) const;
 
   /// The prediction: the schedule simulated pass by pass (planner/tasks/pipeline.h), behind the gathers that its first passes
   /// wait for, and each stage's exchange of gradients and optimizer behind its last ones (planner/tasks/pipeline_exchange.h).
-  /// Shapes that the schedule has no order for keep the closed form. Requires: a legal strategy.
+  /// What SimulatePipeline refuses (chunks that do not divide the micro-batches; more than 5 · 10⁶ s of passes) keeps the closed form.
+  /// Requires: a legal strategy.
   Estimate EvaluateSimulated(const Strategy& strategy, Scratch& scratch) const;
 
   /// No schedule, chunks or exchange make the strategy's layers faster: its passes, evenly over the stages. Requires: a legal one.
@@ -183,8 +184,8 @@ class CostModel {
   /// What stage `stage` sends, passes put together. Requires: 0 ≤ stage < list.stages.
   static std::vector<CommunicationVolume> CommunicationVolumes(const OperationList& list, int64_t stage);
 
-  /// What the job's communicators do in an iteration of `strategy`, by kind. Requires: a legal strategy, and its estimate.
-  std::vector<CommunicatorUse> Communicators(const Strategy& strategy, const Estimate& estimate, Scratch& scratch) const;
+  /// What the job's communicators do in an iteration of `strategy`, by kind. Requires: a legal strategy, its estimate and its list.
+  std::vector<CommunicatorUse> Communicators(const Strategy& strategy, const Estimate& estimate, const OperationList& list) const;
 
   /// One dense layer (an MoE layer where all are). Requires: a legal strategy.
   LayerSeconds OneLayer(const Strategy& strategy, Scratch& scratch) const;

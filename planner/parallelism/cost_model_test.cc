@@ -181,7 +181,7 @@ TEST(Communicators, SayWhatTheyCrossAndShareTheExposedTime) {
   ASSERT_EQ(model.WhyIllegal(s), std::nullopt);
   const Estimate estimate = model.Evaluate(s, scratch);
   std::map<CommunicatorKind, CommunicatorUse> uses;
-  for (CommunicatorUse& use : model.Communicators(s, estimate, scratch)) uses[use.kind] = std::move(use);
+  for (CommunicatorUse& use : model.Communicators(s, estimate, model.Lower(s, scratch))) uses[use.kind] = std::move(use);
   EXPECT_EQ(uses.at(CommunicatorKind::kTensor).crosses, "node");
   EXPECT_EQ(uses.at(CommunicatorKind::kTensor).count, 64);
   EXPECT_EQ(uses.at(CommunicatorKind::kExpert).crosses, "node");

@@ -19,7 +19,7 @@ void CutIntoChunks(std::span<const StagePasses> passes, int64_t chunks, std::vec
 
 }  // namespace
 
-std::optional<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch& scratch) const {
+Result<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch& scratch) const {
   Scratch::Tables& tables = *scratch.tables_;
   const LayerEntry& entry = tables.Find(*this, KeyOf(s));
   const int64_t micro_batches = MicroBatches(s, job.global_batch);
@@ -51,18 +51,14 @@ std::optional<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, S
                                        .chunks = s.vpp, .hops = std::span(&tables.hop, 1),
                                        .blocking_sends = BlockingSends(stack, s.schedule)},
                            .exchanges = tables.exchanges, .after = tables.after, .optimizer = tables.optimizer};
-  const Result<PipelineTime> pipeline = SimulatePipeline(found.problem, tables.pipeline);
-  if (!pipeline) return std::nullopt;
-  found.pipeline = *pipeline;
+  WEFT_ASSIGN_OR_RETURN(found.pipeline, SimulatePipeline(found.problem, tables.pipeline));
   for (size_t i = 0; i < waits.size(); ++i) found.fill = std::max(found.fill, waits[i] - found.pipeline.stages[i].start);
-  const Result<PipelineEnd> end = EndOfIteration(s.schedule, found.pipeline, found.exchanges, found.after);
-  if (!end) return std::nullopt;
-  found.end = *end;
+  WEFT_ASSIGN_OR_RETURN(found.end, EndOfIteration(s.schedule, found.pipeline, found.exchanges, found.after));
   return found;
 }
 
 Estimate CostModel::Impl::PredictionOf(const Strategy& s, const ClosedForm& closed, Scratch& scratch) const {
-  const std::optional<SimulatedIteration> found = Simulate(s, scratch);
+  const Result<SimulatedIteration> found = Simulate(s, scratch);
   if (!found) return closed.estimate;
   const double span = found->pipeline.iteration.count();
   const double closing = found->end.iteration.count() - span;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -120,8 +119,8 @@ struct CostModel::Impl {
   };
   ClosedForm Close(const Strategy& s, Scratch& scratch, std::vector<StageOperators>* operators = nullptr) const;
   class Lowering;  ///< lowering.cc
-  /// The same simulated. nullopt for shapes that the schedule has no order for.
-  std::optional<SimulatedIteration> Simulate(const Strategy& s, Scratch& scratch) const;
+  /// The same simulated. Errors: as SimulatePipeline.
+  Result<SimulatedIteration> Simulate(const Strategy& s, Scratch& scratch) const;
   /// As CostModel::EvaluateSimulated(), with the closed form of the same strategy.
   Estimate PredictionOf(const Strategy& s, const ClosedForm& closed, Scratch& scratch) const;
 };

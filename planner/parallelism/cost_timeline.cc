@@ -45,11 +45,8 @@ Result<IterationTimeline> CostModel::Timeline(const Strategy& s, Scratch& scratc
     return Fail(Code::kInvalidArgument, fmt::format("timeline: {} micro-batches through {} stages of {} chunks, expected at most {} passes",
                                                     micro_batches, s.pp, s.vpp, kMostTimelinePasses));
   }
-  const std::optional<SimulatedIteration> found = impl.Simulate(s, scratch);
-  if (!found) {
-    return Fail(Code::kInvalidArgument, fmt::format("timeline: {} micro-batches through {} stages of {} chunks, expected a multiple of {}",
-                                                    micro_batches, s.pp, s.vpp, s.pp));
-  }
+  const Result<SimulatedIteration> found = impl.Simulate(s, scratch);
+  if (!found) return Fail(found.error().WithContext("timeline"));
   WEFT_ASSIGN_OR_RETURN(PipelineDemands demands, DemandsOf(found->problem, {}));
   IterationTimeline timeline;
   timeline.fill = found->fill;

@@ -39,9 +39,9 @@ double ConversionTraffic(const Strategy& s, const StateBytes& state) {
 
 /// Of ReduceAll's answer.
 std::string_view ReductionOf(const CalibratedHardware& m, const Strategy& s, const Group& group, double bytes) {
-  if (s.data_sync == DataSync::kParameterServer || s.data_sync == DataSync::kSwitch || s.data_sync == DataSync::kGossip) {
-    return DataSyncName(s.data_sync);
-  }
+  if (s.data_sync == DataSync::kParameterServer) return DataSyncName(s.data_sync);
+  const bool elsewhere = s.data_sync == DataSync::kSwitch || s.data_sync == DataSync::kGossip;
+  if (elsewhere && group.size * group.stride > m.network.gpus_per_node) return DataSyncName(s.data_sync);
   const bool levels = s.data_sync == DataSync::kHierarchical &&
                       HierarchicalAllReduceTime(m.network, group, bytes) < AllReduceTime(m.network, group, bytes);
   if (levels) return "hierarchical";
@@ -139,7 +139,9 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
   }
   const double local = s.zero_stage >= 1 ? static_cast<double>(shards) : 1;
   const double local_experts = std::min(local, static_cast<double>(expert.size));
-  time.optimizer = (kOptimizerTraffic * (plain / local + experts / local_experts) + often * ConversionTraffic(s, state) * (plain + experts)) /
+  // What is scattered unit by unit is converted there.
+  const double converted = per_unit ? shape.edge_parameters : plain + experts;
+  time.optimizer = (kOptimizerTraffic * (plain / local + experts / local_experts) + often * ConversionTraffic(s, state) * converted) /
                    m.memory_rate;
   return time;
 }
@@ -153,13 +155,14 @@ UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack
   const double gathered = unit_parameters * state.gathered, sent = unit_parameters * WireBytes(s, state);
   UnitTime unit;
   unit.gather = GatherTime(m.network, within, gathered);
-  unit.scatter = sums ? AllReduceTime(m.network, within, sent) : GatherTime(m.network, within, sent);
+  const double scatter = sums ? AllReduceTime(m.network, within, sent) : GatherTime(m.network, within, sent);
+  unit.scatter = scatter + ConversionTraffic(s, state) * unit_parameters / m.memory_rate;
   const auto write = [&](std::string_view what, OperationKind kind, OperationPass pass, const Group& group, double bytes, double seconds,
                          std::string_view behind) {
     Write(operations, m, s, what, kind, pass, CommunicatorKind::kData, group, 1, bytes, seconds, behind);
   };
   write("unit parameters", OperationKind::kAllGather, OperationPass::kForward, within, gathered, unit.gather, "the unit before");
-  write("unit gradients", sums ? OperationKind::kAllReduce : OperationKind::kReduceScatter, OperationPass::kData, within, sent, unit.scatter,
+  write("unit gradients", sums ? OperationKind::kAllReduce : OperationKind::kReduceScatter, OperationPass::kData, within, sent, scatter,
         "the unit behind");
   if (shards < all.size) {
     const Group across{all.size / shards, all.stride * shards};

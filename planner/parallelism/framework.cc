@@ -65,9 +65,10 @@ std::vector<FrameworkDescription> MakeFrameworks() {
 
 /// No described program's file says these.
 constexpr FrameworkRule kTrainingChanges = {
-    "training-changes", [](const FrameworkQuestion& q) { return q.strategy.gradient_wire != GradientWire::kWhole || q.strategy.local_steps > 1; },
+    "training-changes", [](const FrameworkQuestion& q) { return ChangesTraining(q.strategy); },
     [](const FrameworkQuestion& q) {
-      return fmt::format("gradient_wire={} local_steps={}, expected whole and 1", GradientWireName(q.strategy.gradient_wire), q.strategy.local_steps);
+      return fmt::format("gradient_wire={} local_steps={} data_sync={}, expected whole, 1 and not gossip",
+                         GradientWireName(q.strategy.gradient_wire), q.strategy.local_steps, DataSyncName(q.strategy.data_sync));
     },
     "none of the described programs' options", SearchStage::kExchange};
 

@@ -60,20 +60,23 @@ bool ConvolutionFits(const Strategy& s) {
 
 }  // namespace
 
-bool ReplicasFit(const Strategy& s) {
+bool ReplicasFit(const ModelSpec& model, const Strategy& s) {
   const bool plain = s.gradient_wire == GradientWire::kWhole && !ReplicasDiffer(s);
   if (plain) return true;
-  if (s.dp * s.cp == 1 || s.sharding != Sharding::kUniform) return false;
-  return !ReplicasDiffer(s) || (s.zero_stage == 0 && s.cp == 1 && s.ep == 1 && s.etp == 1 && s.dp > 1);
+  if ((s.dp == 1 && s.cp == 1) || s.sharding != Sharding::kUniform) return false;
+  if (!ReplicasDiffer(s)) return true;
+  if (s.zero_stage != 0 || s.cp != 1 || s.ep != 1 || s.dp == 1) return false;
+  // Ranks that work on one sample sum in every step: those of a CNN's slabs, and copies of experts inside a replica.
+  return model.IsCnn() ? s.tp == 1 : !model.IsMoe() || s.etp == s.tp;
 }
 
 Rule CheckLegal(const JobSpec& job, int64_t gpus, const Strategy& s) {
   const ModelSpec& model = job.model;
   if (!Positive(s)) return Rule::kPositive;
-  if (!ReplicasFit(s)) return Rule::kReplicas;
   // Any values are safe: each product below is of factors that were held against a limit before.
   if (!FillsGpus(s, gpus)) return Rule::kGpus;
   if (s.micro_batch > job.global_batch || job.global_batch % (s.dp * s.micro_batch) != 0) return Rule::kBatch;
+  if (!ReplicasFit(model, s)) return Rule::kReplicas;
   if (model.IsCnn()) {
     if (s.pp > model.layers) return Rule::kStages;
     if (!InterleaveFits(s)) return Rule::kInterleave;
@@ -137,9 +140,10 @@ std::optional<std::string> WhyIllegal(const JobSpec& job, int64_t gpus, const St
     case Rule::kZeroPipeline:
       return "sharding: zero_stage=3 with pp > 1 gathers per micro-batch, expected keep_after_forward";
     case Rule::kReplicas:
-      return fmt::format("replicas: local_steps={} data_sync={} gradient_wire={} with zero_stage={} cp={} ep={} etp={} sharding={}, expected "
-                         "two replicas and uniform sharding, and where replicas may differ zero_stage=0, cp=1, ep=1 and etp=1",
-                         s.local_steps, DataSyncName(s.data_sync), GradientWireName(s.gradient_wire), s.zero_stage, s.cp, s.ep, s.etp,
+      return fmt::format("replicas: local_steps={} data_sync={} gradient_wire={} with zero_stage={} tp={} cp={} ep={} etp={} sharding={}, "
+                         "expected two replicas and uniform sharding, and where replicas may differ zero_stage=0, cp=1, ep=1, experts' "
+                         "etp=tp and a CNN's tp=1",
+                         s.local_steps, DataSyncName(s.data_sync), GradientWireName(s.gradient_wire), s.zero_stage, s.tp, s.cp, s.ep, s.etp,
                          ShardingName(s.sharding));
     case Rule::kOperators:
       return fmt::format("sharding: osdp with zero_stage={} keep_after_forward={} and dp x cp = {}, expected zero_stage=3, "

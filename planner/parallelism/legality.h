@@ -16,6 +16,7 @@ enum class Rule {
   kPositive,        ///< every degree is at least 1, zero_stage 0 to 3
   kGpus,            ///< dp · tp · cp · pp = GPUs of the job
   kBatch,           ///< dp · micro_batch divides the global batch
+  kReplicas,        ///< replicas that may differ (local_steps > 1, gossip) share no state and no sample; a narrow wire needs two
   kHeads,           ///< tp divides the heads; key/value heads divide tp or are divided by it
   kWidth,           ///< tp divides the inner width
   kStages,          ///< pp · vpp at most the layers (embedding and head may count as layers)
@@ -26,7 +27,6 @@ enum class Rule {
   kZeroPipeline,    ///< ZeRO-3 with pp > 1 keeps its parameters after the forward pass
   kGrid,            ///< 2D, 2.5D, 3D: tp has the shape of the grid, batch and heads divide, no experts
   kSequence,        ///< sequence parallelism needs tp > 1
-  kReplicas,        ///< replicas that may differ (local_steps > 1, gossip) share no state and no sample; a narrow wire needs two
   kOperators,       ///< sharding per operator is a form of ZeRO-3 over at least two replicas, without keep_after_forward
   kConvolution,     ///< a CNN is split in space by tp only
 };
@@ -35,7 +35,7 @@ enum class Rule {
 Rule CheckLegal(const JobSpec& job, int64_t gpus, const Strategy& strategy);
 
 /// Rule::kReplicas alone: what an exchange asks of the degrees.
-bool ReplicasFit(const Strategy& strategy);
+bool ReplicasFit(const ModelSpec& model, const Strategy& strategy);
 
 /// The rule broken, with its values, e.g. "heads: tp=16 does not divide 12 heads"; nullopt if legal.
 std::optional<std::string> WhyIllegal(const JobSpec& job, int64_t gpus, const Strategy& strategy);

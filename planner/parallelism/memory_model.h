@@ -46,10 +46,10 @@ constexpr bool ReducesByRound(const SoftwareStack& stack, const Strategy& s) {
   return !stack.fsdp_units && s.zero_stage >= 2 && s.schedule == ScheduleKind::kInterleaved && s.sharding == Sharding::kUniform && s.dp * s.cp > 1;
 }
 
-/// What a stage is made of, on one rank.
 /// Per parameter: what fp8 on the wire left out, kept for the next time in bf16.
 inline constexpr double kRemainderBytes = 2;
 
+/// What a stage is made of, on one rank.
 struct StageShape {
   double dense_parameters = 0;      ///< of the layers, after tp
   double expert_parameters = 0;     ///< after ep and etp

@@ -182,8 +182,7 @@ void StrategySpace::ForEachSchedule(const Strategy& root, const Use& use) const 
   };
   if (s.pp == 1) return add(ScheduleKind::k1F1B, 1);
   for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kEager1F1B}) add(kind, 1);
-  // With fewer micro-batches the warm-up of a zero-bubble schedule has nothing to fill it, and its closed form no
-  // meaning.
+  // With fewer micro-batches the warm-up of a zero-bubble schedule has nothing to fill it.
   if (micro_batches >= s.pp) add(ScheduleKind::kZbH1, 1);
   if (micro_batches >= 2 * s.pp - 1) add(ScheduleKind::kZbH2, 1);
   if (model.IsCnn()) return;
@@ -316,7 +315,7 @@ void StrategySpace::AddChanges(const Strategy& exchange, std::vector<Strategy>& 
     if (!Keeps(options_.fixed, "gradient_wire", static_cast<int64_t>(s.gradient_wire)) || !Keeps(options_.fixed, "local_steps", s.local_steps)) {
       return;
     }
-    if (ReplicasFit(s) && Allowed(s, SearchStage::kExchange)) out.push_back(s);
+    if (ReplicasFit(model_.job().model, s) && Allowed(s, SearchStage::kExchange)) out.push_back(s);
   };
   if (!wires_ && !steps_) return add(exchange);
   for (const GradientWire wire : {GradientWire::kWhole, GradientWire::kBf16, GradientWire::kFp8}) {

@@ -17,11 +17,9 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <string_view>
 #include <vector>
 
 #include "common/result.h"
-
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/strategy.h"
@@ -34,7 +32,6 @@ struct TrainingChanges {
   bool low_precision = false;  ///< gradient_wire: bf16, fp8
   bool local_steps = false;    ///< local_steps: 16
   bool gossip = false;         ///< data_sync: gossip
-  bool any() const { return low_precision || local_steps || gossip; }
 };
 inline constexpr int64_t kLocalSteps = 16;
 

@@ -114,11 +114,4 @@ StagePartition PartitionStages(const PartitionProblem& problem, const StageTimeF
   return best;
 }
 
-int64_t LeastRecomputed(int64_t layers, int64_t kept, int64_t saved, int64_t budget) {
-  if (kept <= budget) return 0;
-  if (saved <= 0) return -1;
-  const int64_t needed = (kept - budget + saved - 1) / saved;
-  return needed <= layers ? needed : -1;
-}
-
 }  // namespace weft::planner

@@ -34,9 +34,4 @@ struct StagePartition {
 /// Source: objective and enumeration of the slowest stage, arXiv 2201.12023, section 5.
 StagePartition PartitionStages(const PartitionProblem& problem, const StageTimeFunction& time);
 
-/// How many of a stage's `layers` must recompute so that it fits: the least n with
-/// kept - n · saved ≤ budget, where `kept` is all memory with nothing recomputed and `saved` what one layer saves.
-/// -1 if even all of them are not enough. Source: derived: memory is linear in n.
-int64_t LeastRecomputed(int64_t layers, int64_t kept, int64_t saved, int64_t budget);
-
 }  // namespace weft::planner

@@ -77,13 +77,5 @@ TEST(StagePartition, EqualsAllCutsOnRandomCases) {
   }
 }
 
-TEST(LeastRecomputed, IsTheSmallestNumberThatFits) {
-  EXPECT_EQ(LeastRecomputed(4, 100, 10, 100), 0);
-  EXPECT_EQ(LeastRecomputed(4, 101, 10, 100), 1);
-  EXPECT_EQ(LeastRecomputed(4, 140, 10, 100), 4);
-  EXPECT_EQ(LeastRecomputed(4, 141, 10, 100), -1);
-  EXPECT_EQ(LeastRecomputed(4, 141, 0, 100), -1);
-}
-
 }  // namespace
 }  // namespace weft::planner

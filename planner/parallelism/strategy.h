@@ -94,6 +94,9 @@ constexpr int64_t ExpertDp(const Strategy& s) { return s.tp * s.cp * s.dp / (s.e
 /// Whether replicas may differ: training is not what it is with all gradients summed in every step.
 constexpr bool ReplicasDiffer(const Strategy& s) { return s.local_steps > 1 || s.data_sync == DataSync::kGossip; }
 
+/// The same, or gradients are rounded on their way.
+constexpr bool ChangesTraining(const Strategy& s) { return ReplicasDiffer(s) || s.gradient_wire != GradientWire::kWhole; }
+
 /// Micro-batches of one iteration. Requires: dp · micro_batch divides global_batch.
 constexpr int64_t MicroBatches(const Strategy& s, int64_t global_batch) {
   return global_batch / (s.dp * s.micro_batch);

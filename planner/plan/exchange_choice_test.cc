@@ -91,6 +91,11 @@ TEST(ExchangeChoice, UnknownWordsAndImpossibleMixturesAreNamed) {
   EXPECT_THAT(ParseTrainingChanges("gossip,slow").error().message(), HasSubstr("allow \"slow\": expected low_precision, local_steps or gossip"));
   const CostModel model = CostModel::Make(Job("gpt2-xl", 128), SlowNics()).value();
   EXPECT_THAT(model.WhyIllegal({.dp = 128, .zero_stage = 1, .local_steps = 4}).value_or(""), HasSubstr("expected two replicas"));
+  // Copies of experts inside a replica see different tokens of one sample: they sum in every step.
+  const CostModel moe = CostModel::Make({.name = "m", .model = FindModelPreset("mixtral-8x7b").value(), .global_batch = 64, .sequence = 1024,
+                                         .gpus = 128}, SlowNics()).value();
+  EXPECT_THAT(moe.WhyIllegal({.dp = 32, .tp = 4, .local_steps = 4}).value_or(""), HasSubstr("etp=tp"));
+  EXPECT_EQ(moe.WhyIllegal({.dp = 32, .tp = 4, .etp = 4, .local_steps = 4}), std::nullopt);
   EXPECT_EQ(model.WhyIllegal({.dp = 128, .zero_stage = 1, .gradient_wire = GradientWire::kBf16}), std::nullopt);
   EXPECT_THAT(WhyCannotRun(Framework::kMegatron, {Job("gpt2-xl", 128), SlowNics(), {.dp = 128, .gradient_wire = GradientWire::kFp8}}).value_or(""),
               HasSubstr("gradient_wire=fp8"));

@@ -179,7 +179,7 @@ std::optional<GroupCosts> MeasureGroup(const JobSpec& job, const ClusterSpec& cl
     const Result<CostModel> model = CostModel::Make(part, cluster);
     if (!model || !model->IsLegal(s)) return std::nullopt;
     CostModel::Scratch scratch;
-    estimates[i] = model->Evaluate(s, scratch);
+    estimates[i] = model->EvaluateSimulated(s, scratch);
     costs.usable = static_cast<double>(model->usable_memory().count());
   }
   const auto pass = [](const Estimate& e) { return (e.compute + e.tensor).count(); };
@@ -197,7 +197,7 @@ std::optional<GroupCosts> MeasureGroup(const JobSpec& job, const ClusterSpec& cl
   return costs;
 }
 
-/// What messages between stages add to plain 1F1B. Source: the delay rule of CostModel (cost_evaluate.cc).
+/// What messages between stages add to plain 1F1B. Source: as planner/tasks/pipeline_bound.h, for equal stages.
 double Messages(const JobSpec& job, const ClusterSpec& cluster, const Strategy& s, int64_t stages,
                 int64_t micro_batches) {
   const double tokens = static_cast<double>(s.micro_batch * job.sequence);

@@ -61,7 +61,6 @@ class LineTraffic {
       case CommunicationVolume::Type::kReduceScatter: return Send(rank, Next(rank), (n - 1) / n * bytes, traffic);
       // A pipelined chain: every rank but the last hands everything on.
       case CommunicationVolume::Type::kBroadcast:
-      case CommunicationVolume::Type::kReduce:
         if (Place(rank) + 1 < line_.group) Send(rank, Next(rank), bytes, traffic);
         return;
       case CommunicationVolume::Type::kSendReceive: return Send(rank, Next(rank), bytes, traffic);
@@ -160,7 +159,7 @@ Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& c
   JobSpec whole = job;
   whole.gpus = cluster.TotalGpus();
   FixedVariables fixed = fix;
-  fixed.try_emplace("sharding", static_cast<int64_t>(Sharding::kUniform));  // the volumes do not know operators
+  fixed.try_emplace("sharding", static_cast<int64_t>(Sharding::kUniform));  // no program decides per operator
   WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fixed, .framework = framework.value_or(Framework::kAny),
                                                              .known_programs = !framework}));
   if (answer.plans.empty()) {

@@ -199,7 +199,8 @@ JobPlan PlanSearch::Impl::MakePlan(const Ranking::Candidate& candidate, double b
   plan.strategy = candidate.leaf.strategy;
   const Estimate& estimate = candidate.estimate;
   plan.operators = model_->Operators(plan.strategy, scratch);
-  plan.communicators = model_->Communicators(plan.strategy, estimate, scratch);
+  plan.operations = model_->Lower(plan.strategy, scratch);
+  plan.communicators = model_->Communicators(plan.strategy, estimate, plan.operations);
   Prediction& predicted = plan.predicted;
   predicted.parts = estimate;
   predicted.exposed_communication = estimate.exposed_communication();

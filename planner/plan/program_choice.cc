@@ -20,9 +20,6 @@ int64_t RoundedDown(int64_t n, int64_t odd) {
   return value;
 }
 
-// Of searches beside the one that was asked for, whose answer is a sentence.
-constexpr size_t kKeptBeside = 16;
-
 bool PowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 /// The largest power of two that divides n.
@@ -48,7 +45,7 @@ std::optional<JobPlan> PlanSearch::Impl::FasterThan(const JobSpec& job, Framewor
   Result<CostModel> model = CostModel::Make(
       job, cluster_, Calibration(), {.framework = prices, .split_operators = rules == Framework::kAny, .risk = options.risk});
   if (!model) return std::nullopt;
-  search.Begin(std::move(*model), kKeptBeside, most);
+  search.Begin(std::move(*model), KeptFor(options), most);
   search.Work({});
   std::optional<JobPlan> plan = search.FastestSimulated();
   if (plan && plan->predicted.iteration.count() > most) return std::nullopt;
@@ -145,7 +142,7 @@ Status PlanSearch::Impl::AddWholeSpace() {
   options.front_slack = 0;
   whole_ = std::make_unique<Impl>(options);
   WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job_, cluster_, Calibration(), {.risk = options.risk}));
-  whole_->Begin(std::move(model), kKeptBeside);
+  whole_->Begin(std::move(model), KeptFor(options));
   return Ok();
 }
 
@@ -158,9 +155,9 @@ void PlanSearch::Impl::SayWholeSpace(PlanAnswer& answer) const {
   } else {  // priced as the program that was chosen
     whole = FasterThan(job_, Framework::kAny, first.framework, time);
   }
-  std::string line = whole_->search_->statistics().complete()
-                         ? "the whole space, whatever runs it (--framework any), has nothing faster"
-                         : "the whole space, whatever runs it (--framework any), was not searched to its end";
+  const bool proved = whole_->search_->statistics().complete() && (!whole || whole->gap == 0 || whole->lower_bound.count() >= time);
+  std::string line = proved ? "the whole space, whatever runs it (--framework any), has nothing faster"
+                            : "the whole space, whatever runs it (--framework any): nothing faster was found, and none is ruled out";
   if (whole && whole->predicted.iteration.count() < time * (1 - 1e-3)) {
     line = fmt::format("the whole space, whatever runs it (--framework any), would give {} ({:+.1f} %) with {}",
                        FormatDuration(whole->predicted.iteration), 100 * (whole->predicted.iteration.count() / time - 1),

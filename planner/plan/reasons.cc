@@ -70,6 +70,11 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
                             "micro-batch{} of {}", s.dp, s.tp, s.pp, s.cp, job.gpus, job.global_batch / s.dp,
                             job.global_batch, MicroBatches(s, job.global_batch),
                             MicroBatches(s, job.global_batch) == 1 ? "" : "es", s.micro_batch));
+  if (ChangesTraining(s) || s.data_sync != DataSync::kRing) {
+    why.push_back(fmt::format("gradients: summed by data_sync={}, on the wire {}{}{}", DataSyncName(s.data_sync), GradientWireName(s.gradient_wire),
+                              s.local_steps > 1 ? fmt::format(", replicas average every {} steps", s.local_steps) : "",
+                              ChangesTraining(s) ? ": what is trained is not the same" : ""));
+  }
   const DeviceSpec& device = model_.cluster().device;
   why.push_back(fmt::format("memory: {} of {} ({:.0f} %) on stage {} of {}, the fullest: {}", Gibibytes(e.memory.total()),
                             Gibibytes(device.memory), 100 * (e.memory.total() / device.memory), e.worst_stage + 1, s.pp,

@@ -9,7 +9,14 @@ namespace {
 constexpr std::array<std::string_view, 9> kNames = {"tensor", "context",  "expert",    "expert-tensor", "data",
                                                     "expert-data", "pipeline", "embedding", "world"};
 
+constexpr std::array<std::string_view, 7> kKinds = {"compute",    "all-reduce", "all-gather", "reduce-scatter",
+                                                    "all-to-all", "broadcast",  "send"};
+constexpr std::array<std::string_view, 4> kPasses = {"forward", "data-gradient", "weight-gradient", "once"};
+
 }  // namespace
+
+std::string_view OperationKindName(OperationKind kind) { return kKinds[static_cast<size_t>(kind)]; }
+std::string_view OperationPassName(OperationPass pass) { return kPasses[static_cast<size_t>(pass)]; }
 
 std::string_view CommunicatorKindName(CommunicatorKind kind) { return kNames[static_cast<size_t>(kind)]; }
 
@@ -22,7 +29,6 @@ double BytesSent(const Operation& o) {
     case OperationKind::kReduceScatter:
     case OperationKind::kAllToAll: return o.calls * (n - 1) / n * o.bytes;
     case OperationKind::kBroadcast:
-    case OperationKind::kReduce:
     case OperationKind::kSendReceive: return o.calls * o.bytes;
   }
   return 0;

@@ -20,11 +20,16 @@ enum class CommunicatorKind : uint8_t { kTensor, kContext, kExpert, kExpertTenso
 /// "tensor", "context", "expert", "expert-tensor", "data", "expert-data", "pipeline", "embedding", "world".
 std::string_view CommunicatorKindName(CommunicatorKind kind);
 
-enum class OperationKind : uint8_t { kCompute, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kReduce, kSendReceive };
+enum class OperationKind : uint8_t { kCompute, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kSendReceive };
+
+/// "compute", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send".
+std::string_view OperationKindName(OperationKind kind);
 
 /// When an operation runs: in every micro-batch's forward pass, data gradient (recomputation with it) or weight gradient, or once
 /// per iteration.
 enum class OperationPass : uint8_t { kForward, kData, kWeight, kOnce };
+/// "forward", "data-gradient", "weight-gradient", "once".
+std::string_view OperationPassName(OperationPass pass);
 
 /// Of one rank of a stage, and one micro-batch, or one iteration where it runs once.
 struct Operation {
@@ -54,7 +59,7 @@ struct StageOperations {
 };
 
 struct OperationList {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 1;  ///< of what `weft plan --output json` prints of it
   ScheduleKind schedule = ScheduleKind::k1F1B;
   int64_t stages = 1, chunks = 1, micro_batches = 1;
   int64_t ranks_per_stage = 1;

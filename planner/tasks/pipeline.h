@@ -2,7 +2,7 @@
 // differ and links that delay. Time is counted in whole picoseconds inside, so that sums are exact, a steady state is
 // recognised without a tolerance, and the answer does not depend on the order of additions.
 //
-// Leaves out: jitter, and what overlaps inside one pass (overlap.h has that; the pass times given here include it).
+// Leaves out: jitter. What overlaps inside one pass is in the times given here (planner/parallelism/layer_time.h).
 //
 //   PipelineScratch scratch;
 //   const std::vector<StageTime> stages(8, {.forward = 10ms, .data_gradient = 10ms, .weight_gradient = 10ms});
@@ -87,7 +87,7 @@ class PipelineScratch {
 
 /// Simulates one iteration exactly. Every stage runs its passes in the order of the schedule, each as soon as its input
 /// is there; the order never depends on times.
-/// Errors: kInvalidArgument where sizes do not fit each other, a time is negative, not finite or above 10⁶ s in sum, or
+/// Errors: kInvalidArgument where sizes do not fit each other, a time is negative, not finite or above 5 · 10⁶ s in sum, or
 /// the schedule does not allow the shape (kInterleaved with v > 1 wants p | m).
 /// Complexity: O(p·m·v) at most; O(p²) for kinds but kZbV where the steady state sets in at once, as with equal stages.
 /// Source: orders as named at ScheduleKind; warm-up of the interleaved schedule as in Megatron-LM.

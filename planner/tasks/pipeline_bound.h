@@ -1,4 +1,4 @@
-// The least time of a pipeline without simulating it: never above SimulatePipeline(), and equal to it in the textbook
+// The least time of a pipeline without simulating it: up to rounding never above SimulatePipeline(), and equal to it in the textbook
 // cases. Made for searches, which ask a million times.
 //
 //   PipelineBound bound({.schedule = ScheduleKind::k1F1B, .stages = 8, .micro_batches = 64, .hop = 1e-3});

@@ -8,7 +8,7 @@
 
 namespace weft::planner {
 
-/// A picosecond. Sums of 10⁶ s stay far below 2⁶³.
+/// A picosecond. Sums of 5 · 10⁶ s stay below 2⁶³.
 using Tick = int64_t;
 inline constexpr double kTicksPerSecond = 1e12;
 

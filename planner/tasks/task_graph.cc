@@ -1,8 +1,6 @@
 #include "planner/tasks/task_graph.h"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 
 #include "common/check.h"
 
@@ -45,27 +43,6 @@ std::vector<TaskWindow> Windows(const TaskGraph& graph, Seconds deadline) {
     }
   }
   return windows;
-}
-
-std::vector<PairDemand> MergeDemands(std::span<const TransferDemand> transfers) {
-  std::map<std::tuple<TransferDemand::Kind, int64_t, int64_t>, PairDemand> merged;
-  for (const TransferDemand& transfer : transfers) {
-    const auto [at, first] = merged.try_emplace({transfer.kind, transfer.from, transfer.to},
-                                                PairDemand{.kind = transfer.kind, .from = transfer.from,
-                                                           .to = transfer.to,
-                                                           .earliest_start = transfer.window.earliest_start,
-                                                           .latest_end = transfer.window.latest_end,
-                                                           .least_slack = transfer.window.slack()});
-    PairDemand& demand = at->second;
-    ++demand.count;
-    demand.bytes += transfer.bytes;
-    demand.earliest_start = std::min(demand.earliest_start, transfer.window.earliest_start);
-    demand.latest_end = std::max(demand.latest_end, transfer.window.latest_end);
-    demand.least_slack = std::min(demand.least_slack, transfer.window.slack());
-  }
-  std::vector<PairDemand> demands;
-  for (const auto& [key, demand] : merged) demands.push_back(demand);
-  return demands;
 }
 
 }  // namespace weft::planner

@@ -77,18 +77,4 @@ struct PipelineDemands {
 /// `traffic` have other sizes than the stages. Complexity: O(p·m·v).
 [[nodiscard]] Result<PipelineDemands> DemandsOf(const PipelineProblem& problem, const PipelineTraffic& traffic);
 
-/// Transfers of one kind between the same stages, as one: what a flow that carries all of them must achieve.
-struct PairDemand {
-  TransferDemand::Kind kind = TransferDemand::Kind::kActivation;
-  int64_t from = 0, to = 0;
-  int64_t count = 0;
-  Bytes bytes;                  ///< sum
-  Seconds earliest_start{0};    ///< of the first
-  Seconds latest_end{0};        ///< of the last
-  Seconds least_slack{0};       ///< of any of them
-};
-
-/// Sorted by kind, from, to.
-std::vector<PairDemand> MergeDemands(std::span<const TransferDemand> transfers);
-
 }  // namespace weft::planner

@@ -84,14 +84,6 @@ TEST(DemandsOf, OneMicroBatchLeavesSlackOnlyToTheLastStagesGradients) {
     EXPECT_NEAR(transfer.window.slack().count(), free ? 2.5 : 0, kTolerance);
     EXPECT_EQ(transfer.bytes, Bytes(transfer.kind == TransferDemand::Kind::kGradientExchange ? 100 : 7));
   }
-  const std::vector<PairDemand> flows = MergeDemands(demands.transfers);
-  ASSERT_EQ(flows.size(), 4u);
-  EXPECT_EQ(flows[0].kind, TransferDemand::Kind::kActivation);
-  EXPECT_EQ(flows[0].from, 0);
-  EXPECT_NEAR(flows[0].earliest_start.count(), 1, kTolerance);
-  EXPECT_NEAR(flows[0].latest_end.count(), 1.5, kTolerance);
-  EXPECT_EQ(flows[3].from, 1);
-  EXPECT_NEAR(flows[3].least_slack.count(), 2.5, kTolerance);
 }
 
 TEST(DemandsOf, ItsGraphTakesAsLongAsTheSimulation) {

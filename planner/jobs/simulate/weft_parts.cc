@@ -295,8 +295,4 @@ std::vector<int32_t> ClassesBy(const Situation& situation, const std::vector<Per
   return classes;
 }
 
-std::vector<std::vector<size_t>> CollidingGroups(const Situation& situation, const std::vector<PeriodicJob>& jobs) {
-  return GroupsOf(jobs.size(), Collisions(situation, jobs));
-}
-
 }  // namespace weft::planner

@@ -36,7 +36,4 @@ std::vector<Gate> InterleavingGates(const Situation& situation, const std::vecto
 std::vector<int32_t> ClassesBy(const Situation& situation, const std::vector<PeriodicJob>& jobs,
                                const std::vector<double>& value);
 
-/// Groups of jobs that links tie together on which they can collide; ascending, single jobs left out.
-std::vector<std::vector<size_t>> CollidingGroups(const Situation& situation, const std::vector<PeriodicJob>& jobs);
-
 }  // namespace weft::planner

@@ -16,6 +16,9 @@ constexpr FrameworkRule kRules[] = {
      "runtime/README.md", SearchStage::kRecompute},
     {"zero-stage", [](const Question& q) { return q.strategy.zero_stage != 0; },
      [](const Question&) { return std::string("zero_stage above 0, expected 0"); }, "runtime/README.md", SearchStage::kExchange},
+    {"gradient-exchange", [](const Question& q) { return q.strategy.data_sync == DataSync::kSwitch; },
+     [](const Question&) { return std::string("data_sync=switch, expected a sum that the ranks make"); }, "runtime/README.md",
+     SearchStage::kExchange},
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ inline JobSpec RandomJob(std::mt19937& random) {
   return job;
 }
 
-/// One to four nodes of one to four GPUs, every second time under leaves that give less than their nodes ask for; from far too little
+/// One to four nodes of one to four GPUs, one time in three under leaves that give less than their nodes ask for; from far too little
 /// memory to plenty, and slow NICs or fast ones.
 inline ClusterSpec RandomCluster(std::mt19937& random) {
   ClusterSpec cluster =

@@ -1,0 +1,110 @@
+#include "planner/parallelism/choice_knapsack.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace weft::planner {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// By trying every combination of choices of single items.
+struct Enumeration {
+  double best = kInfinity;
+  void Try(const std::vector<std::vector<Choice>>& items, size_t i, double time, int64_t memory, int64_t peak,
+           int64_t budget) {
+    if (memory + peak > budget) return;
+    if (i == items.size()) {
+      best = std::min(best, time);
+      return;
+    }
+    for (const Choice& choice : items[i]) {
+      Try(items, i + 1, time + choice.time, memory + choice.memory, std::max(peak, choice.peak), budget);
+    }
+  }
+};
+
+double Enumerate(const std::vector<ChoiceGroup>& groups, int64_t budget) {
+  std::vector<std::vector<Choice>> items;
+  for (const ChoiceGroup& group : groups) items.insert(items.end(), static_cast<size_t>(group.count), group.choices);
+  Enumeration enumeration;
+  enumeration.Try(items, 0, 0, 0, 0, budget);
+  return enumeration.best;
+}
+
+TEST(ChoiceKnapsack, BuysTheSteepestTimeFirst) {
+  // 10 bytes to spare: the second group's step saves 5 s for 5 bytes, the first one's 4 s for 8.
+  const std::vector<ChoiceGroup> groups = {{{{9, 0, 0}, {5, 8, 0}}}, {{{7, 0, 0}, {2, 5, 0}}}};
+  const KnapsackAnswer answer = SolveChoiceKnapsack(groups, 10, {});
+  ASSERT_TRUE(answer.feasible);
+  EXPECT_DOUBLE_EQ(answer.time, 11);
+  EXPECT_EQ(answer.memory, 5);
+  EXPECT_EQ(answer.taken[0], (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(answer.taken[1], (std::vector<int64_t>{0, 1}));
+  EXPECT_DOUBLE_EQ(RelaxedKnapsack(groups, 10), 16 - 5 - 4 * 5.0 / 8);
+}
+
+TEST(ChoiceKnapsack, ThePeakCountsOnceAndOnlyTheLargest) {
+  // Two items with 6 bytes of peak each fit 10 bytes with 2 of memory each, but not 9.
+  const std::vector<ChoiceGroup> groups = {{{{1, 2, 6}, {5, 0, 0}}, 2}};
+  EXPECT_DOUBLE_EQ(SolveChoiceKnapsack(groups, 10, {}).time, 2);
+  EXPECT_DOUBLE_EQ(SolveChoiceKnapsack(groups, 9, {}).time, 6);
+  EXPECT_DOUBLE_EQ(SolveChoiceKnapsack(groups, 7, {}).time, 10);
+  EXPECT_FALSE(SolveChoiceKnapsack(groups, -1, {}).feasible);
+  EXPECT_EQ(SolveChoiceKnapsack(groups, -1, {}).lower_bound, kInfinity);
+}
+
+TEST(ChoiceKnapsack, ASpentBudgetIsSaidAndTheBoundHolds) {
+  std::mt19937 random(3);
+  std::vector<ChoiceGroup> groups(30);
+  for (ChoiceGroup& group : groups) {
+    for (int k = 0; k < 4; ++k) {
+      group.choices.push_back({static_cast<double>(random() % 997), static_cast<int64_t>(random() % 991), 0});
+    }
+  }
+  const KnapsackAnswer cut = SolveChoiceKnapsack(groups, 9000, {.states = 500});
+  EXPECT_FALSE(cut.complete);
+  const KnapsackAnswer whole = SolveChoiceKnapsack(groups, 9000, {});
+  EXPECT_TRUE(whole.complete);
+  EXPECT_LE(cut.lower_bound, whole.time);
+}
+
+// Random items of all shapes: few or many bytes, equal rates of exchange, peaks, counts.
+TEST(ChoiceKnapsack, EqualsEnumerationOnThousandsOfRandomCases) {
+  std::mt19937 random(11);
+  int feasible = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<ChoiceGroup> groups;
+    const size_t n = 1 + random() % 4;
+    const unsigned range = round % 2 == 0 ? 8 : 1000;
+    int64_t most = 0;
+    for (size_t g = 0; g < n; ++g) {
+      ChoiceGroup group{.choices = {}, .count = static_cast<int64_t>(1 + random() % 3)};
+      for (size_t k = 0; k < 1 + random() % 3; ++k) {
+        Choice choice{static_cast<double>(random() % range), static_cast<int64_t>(random() % range),
+                      random() % 3 == 0 ? static_cast<int64_t>(random() % range) : 0};
+        if (round % 3 == 0) choice.time = static_cast<double>(2000 - choice.memory);
+        group.choices.push_back(choice);
+        most += choice.memory * group.count;
+      }
+      groups.push_back(group);
+    }
+    const int64_t budget = static_cast<int64_t>(random() % static_cast<unsigned>(most + 2));
+    const double expected = Enumerate(groups, budget);
+    const KnapsackAnswer answer = SolveChoiceKnapsack(groups, budget, {});
+    ASSERT_EQ(answer.feasible, expected != kInfinity) << round;
+    ASSERT_LE(RelaxedKnapsack(groups, budget), expected + 1e-9) << round;
+    if (!answer.feasible) continue;
+    ++feasible;
+    ASSERT_NEAR(answer.time, expected, 1e-9) << round;
+    ASSERT_LE(answer.memory, budget) << round;
+    ASSERT_TRUE(answer.complete);
+  }
+  EXPECT_GT(feasible, 1500);
+}
+
+}  // namespace
+}  // namespace weft::planner

@@ -231,6 +231,7 @@ const Case kHuggingFaceCases[] = {
     {"weft-train", "data-parallel", Same, {.dp = 4, .tp = 2}, {.dp = 8}},
     {"weft-train", "data-parallel", Same, {.dp = 8, .recompute = Recompute::kFull}, {.dp = 8}},
     {"weft-train", "zero-stage", Same, {.dp = 8, .zero_stage = 1}, {.dp = 8}},
+    {"weft-train", "gradient-exchange", Same, {.dp = 8, .data_sync = DataSync::kSwitch}, {.dp = 8, .data_sync = DataSync::kParameterServer}},
 };
 
 std::vector<Case> AllCases() {

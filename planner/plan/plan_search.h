@@ -74,7 +74,7 @@ class PlanSearch::Impl {
   void SayOthers(const std::vector<PlanAnswer>& answers, size_t best, PlanAnswer& answer) const;
   void SayWholeSpace(PlanAnswer& answer) const;
   void Advise(PlanAnswer& answer) const;
-  std::optional<JobPlan> FasterThan(const JobSpec& job, Framework rules, Framework prices, double most) const;
+  std::optional<JobPlan> FasterThan(const JobSpec& job, Framework rules, Framework prices, double most, Seconds* bound = nullptr) const;
   std::optional<JobPlan> FasterWithPrograms(const JobSpec& job, Framework framework, double most) const;
 
   PlanOptions options_;

@@ -80,7 +80,7 @@ void AddContextCommunication(LayerTime& layer, const JobSpec& job, const Calibra
     switch (key.context_mode) {
       case ContextMode::kRing: {
         const double step = RingStepTime(m.network, group, kv);
-        const double exposed = std::max(0.0, step - block / c) + m.interference * std::min(step, block / c);
+        const double exposed = ExposedBehind(m, step, block / c);
         add("context ring", OperationKind::kSendReceive, pass, (forward ? 1 : 2) * (c - 1), kv, step, exposed, "send");
         break;
       }

@@ -2,6 +2,7 @@
 // units (bytes, seconds, FLOP), efficiencies already applied.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "common/result.h"
@@ -48,6 +49,11 @@ struct CalibratedHardware {
 /// Errors: kInvalidArgument for rates or sizes that are not positive, and for a constant that the calibration lacks.
 [[nodiscard]] Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Precision precision, const SoftwareStack& stack,
                                           const Calibration& calibration);
+
+/// What `communication` seconds behind `compute` seconds cost: what does not fit, and what overlaps slows. Complexity: O(1).
+inline double ExposedBehind(const CalibratedHardware& hardware, double communication, double compute) {
+  return std::max(0.0, communication - compute) + hardware.interference * std::min(communication, compute);
+}
 
 /// Name of the family whose constants a device shares: "a100" for "a100-40", "h100" for "h800", "blackwell" …
 std::string_view DeviceFamily(std::string_view device);

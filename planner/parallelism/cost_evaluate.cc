@@ -6,14 +6,6 @@
 #include "planner/tasks/pipeline_bound.h"
 
 namespace weft::planner {
-namespace {
-
-/// What communication of `time` adds to a pass of `compute` that it hides behind.
-double Seen(const CalibratedHardware& m, double time, double compute) {
-  return std::max(0.0, time - compute) + m.interference * std::min(time, compute);
-}
-
-}  // namespace
 
 Estimate PartsOf(const StagePasses& slowest, double m, double span, double first, double closing, double optimizer, double overhead) {
   Estimate e;
@@ -45,7 +37,7 @@ CostModel::Impl::Once CostModel::Impl::OnceOf(const Strategy& s, const LayerEntr
   const bool waits = s.local_steps > 1 || (stack.replicas_wait && s.zero_stage == 0) || (GradientsStayWhole(stack, s) && s.pp > 1 && s.vpp == 1);
   Once once{.gradients = data.gradients, .tail = data.tail, .hides = stack.overlaps_gradients && !waits, .slowed = cost.once,
             .optimizer = cost.optimizer + data.optimizer};
-  once.parameters = stack.overlaps_parameters ? Seen(hardware, data.parameters, cost.passes.F()) : data.parameters;
+  once.parameters = stack.overlaps_parameters ? ExposedBehind(hardware, data.parameters, cost.passes.F()) : data.parameters;
   // With chunks the exchange has more passes to hide behind.
   const double window = cost.passes.B() * static_cast<double>(s.vpp);
   if (once.hides) once.slowed += hardware.interference * std::min(data.gradients, window);

@@ -22,11 +22,6 @@ uint64_t Hash(const LayerKey& key) {
   return hash;
 }
 
-/// ZeRO-3: a unit is gathered while the one before it computes; what does not fit is seen, and what overlaps slows.
-double Exposed(const CalibratedHardware& m, double communication, double compute) {
-  return std::max(0.0, communication - compute) + m.interference * std::min(communication, compute);
-}
-
 }  // namespace
 
 double RecomputedShare(const Strategy& s, double layers) {
@@ -190,6 +185,7 @@ StageCost CostModel::Impl::Cost(const Strategy& s, const LayerEntry& entry, int6
   return cost;
 }
 
+// A unit is gathered while the one before it computes.
 void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                                std::vector<Operation>* operations) const {
   std::vector<Operation> of_unit;
@@ -197,13 +193,13 @@ void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, doubl
                                   operations == nullptr ? nullptr : &of_unit);
   const double gather = s.zero_stage == 3 && !s.keep_after_forward ? unit.gather : 0;
   const double first = GathersEachPass(stack, s) ? unit.gather : gather;
-  passes.forward_data = layers * Exposed(hardware, first, passes.forward.total() / layers);
+  passes.forward_data = layers * ExposedBehind(hardware, first, passes.forward.total() / layers);
   if (GradientsStayWhole(stack, s)) unit.scatter = 0;  // once per iteration: data_time.h
   const double scatter = stack.overlaps_gradients ? unit.scatter : 0;
   const double backward = passes.backward.total() / layers;
   const double scattered = ReducesByRound(stack, s) ? 1 / static_cast<double>(s.pp) : 1;  // share of micro-batches
-  passes.backward_data = layers * (scattered * (Exposed(hardware, gather + scatter, backward) + unit.scatter - scatter) +
-                                   (1 - scattered) * Exposed(hardware, gather, backward));
+  passes.backward_data = layers * (scattered * (ExposedBehind(hardware, gather + scatter, backward) + unit.scatter - scatter) +
+                                   (1 - scattered) * ExposedBehind(hardware, gather, backward));
   // What a pass waits for is shared by those that run in it, by their time.
   const double in_backward = gather + scattered * unit.scatter;
   for (Operation o : of_unit) {

@@ -81,8 +81,7 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
   if (halo > 0) {
     // Inner ranks send both ways at once; the interior is computed meanwhile.
     const double travel = RingStepTime(m.network, {key.tp, 1}, 2 * halo);
-    add("halo", OperationKind::kSendReceive, 2 * halo, travel, std::max(0.0, travel - product) + m.interference * std::min(travel, product),
-        "send");
+    add("halo", OperationKind::kSendReceive, 2 * halo, travel, ExposedBehind(m, travel, product), "send");
   }
   if (layer.normalised && key.tp > 1) {
     const double bytes = 2 * 4 * static_cast<double>(layer.out_channels), seconds = AllReduceTime(m.network, {key.tp, 1}, bytes);

@@ -24,11 +24,6 @@ Group GradientGroup(const Strategy& s, bool experts) {
   return experts ? Group{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp} : ReplicaGroup(s);
 }
 
-/// What communication behind a pass of `compute` costs.
-double Exposed(const CalibratedHardware& m, double communication, double compute) {
-  return std::max(0.0, communication - compute) + m.interference * std::min(communication, compute);
-}
-
 /// Bytes of a layer by what is done with them, and the seconds of its collectives.
 struct Sums {
   double gather = 0, scatter = 0;  // per pass
@@ -174,12 +169,12 @@ OperatorCost CostOfLayer(const OperatorProblem& p, bool moe, const OperatorDecis
   sums.unit = std::max(sums.unit, flat_gather);
   cost.peak = m.fragmentation * UnitPeak(*p.state, sums.unit);
   const double hidden = p.stack->overlaps_gradients ? sums.scatter : 0;
-  cost.forward = Exposed(m, sums.gather, p.forward);
-  cost.backward = Exposed(m, sums.gather + hidden, p.backward) + sums.scatter - hidden;
+  cost.forward = ExposedBehind(m, sums.gather, p.forward);
+  cost.backward = ExposedBehind(m, sums.gather + hidden, p.backward) + sums.scatter - hidden;
   // In the first forward and the last backward pass there is more to hide behind the same computation.
-  cost.once = p.stack->overlaps_parameters ? Exposed(m, sums.gather + sums.fetch, p.forward) - cost.forward : sums.fetch;
-  cost.once += p.stack->overlaps_gradients ? Exposed(m, sums.gather + hidden + sums.reduce, p.backward) -
-                                                 Exposed(m, sums.gather + hidden, p.backward)
+  cost.once = p.stack->overlaps_parameters ? ExposedBehind(m, sums.gather + sums.fetch, p.forward) - cost.forward : sums.fetch;
+  cost.once += p.stack->overlaps_gradients ? ExposedBehind(m, sums.gather + hidden + sums.reduce, p.backward) -
+                                                 ExposedBehind(m, sums.gather + hidden, p.backward)
                                            : sums.reduce;
   if (operations != nullptr) Spread(exchanges, sums, cost, *operations);
   return cost;

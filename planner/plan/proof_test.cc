@@ -2,11 +2,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <random>
-#include <vector>
 
-#include "planner/parallelism/space.h"
 #include "planner/planner.h"
 #include "planner/search/testing/random_cases.h"
 
@@ -17,18 +16,10 @@ namespace {
 double FastestOfAll(const CostModel& model, const TrainingChanges& allow, int64_t& leaves) {
   const StrategySpace space(model, {.allow = allow});
   CostModel::Scratch scratch;
-  std::vector<StrategySpace::Node> open;
-  space.Roots(open);
   double fastest = std::numeric_limits<double>::infinity();
-  while (!open.empty()) {
-    const StrategySpace::Node node = open.back();
-    open.pop_back();
-    if (!space.IsLeaf(node)) {
-      space.Children(node, open);
-      continue;
-    }
+  for (const Strategy& leaf : LeavesOf(space)) {
     ++leaves;
-    const Estimate estimate = model.EvaluateSimulated(node.strategy, scratch);
+    const Estimate estimate = model.EvaluateSimulated(leaf, scratch);
     if (estimate.fits) fastest = std::min(fastest, estimate.iteration.count());
   }
   return fastest;

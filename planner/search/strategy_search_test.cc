@@ -88,20 +88,14 @@ TEST(StrategySearch, EveryLeafIsLegalDifferentAndCounted) {
   for (int round = 0; round < 20; ++round) {
     const auto model = CostModel::Make(RandomJob(random), RandomCluster(random));
     const StrategySpace space(*model, {.allow = {.low_precision = true, .local_steps = true, .gossip = true}});
-    std::vector<StrategySpace::Node> open;
-    space.Roots(open);
+    std::vector<StrategySpace::Node> roots;
+    space.Roots(roots);
     int64_t counted = 0;
-    for (const auto& root : open) counted += space.Leaves(root);
+    for (const auto& root : roots) counted += space.Leaves(root);
     std::set<Strategy> leaves;
-    while (!open.empty()) {
-      const StrategySpace::Node node = open.back();
-      open.pop_back();
-      if (!space.IsLeaf(node)) {
-        space.Children(node, open);
-        continue;
-      }
-      ASSERT_EQ(model->WhyIllegal(node.strategy), std::nullopt) << DescribeStrategy(node.strategy);
-      ASSERT_TRUE(leaves.insert(node.strategy).second) << DescribeStrategy(node.strategy);
+    for (const Strategy& leaf : LeavesOf(space)) {
+      ASSERT_EQ(model->WhyIllegal(leaf), std::nullopt) << DescribeStrategy(leaf);
+      ASSERT_TRUE(leaves.insert(leaf).second) << DescribeStrategy(leaf);
     }
     ASSERT_EQ(static_cast<int64_t>(leaves.size()), counted);
   }
@@ -122,22 +116,7 @@ TEST(StrategySearch, FixedVariablesAndFrameworksNarrowTheSpace) {
               .sequence = 1024};
   const auto model = CostModel::Make(job, FindClusterPreset("dgx-a100", 1).value());
   ASSERT_TRUE(model);
-  const auto leaves = [&](const SpaceOptions& options) {
-    const StrategySpace space(*model, options);
-    std::vector<StrategySpace::Node> open;
-    std::vector<Strategy> all;
-    space.Roots(open);
-    while (!open.empty()) {
-      const StrategySpace::Node node = open.back();
-      open.pop_back();
-      if (space.IsLeaf(node)) {
-        all.push_back(node.strategy);
-      } else {
-        space.Children(node, open);
-      }
-    }
-    return all;
-  };
+  const auto leaves = [&](const SpaceOptions& options) { return LeavesOf(StrategySpace(*model, options)); };
   const std::vector<Strategy> all = leaves({});
   // "recompute=full" alone means all layers.
   for (const char* text : {"tp=2,recompute=full,recompute_layers=-1", "zero_stage=3", "schedule=interleaved", "pp=2,micro_batch=2,vpp=2",

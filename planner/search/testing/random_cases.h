@@ -1,11 +1,13 @@
-// Jobs and clusters that are small enough for every strategy to be priced. For tests.
+// Jobs and clusters that are small enough for every strategy to be priced, and all strategies of a space. For tests.
 #pragma once
 
 #include <random>
+#include <vector>
 
 #include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/calibration.h"
 #include "planner/parallelism/memory_risk.h"
+#include "planner/parallelism/space.h"
 #include "planner/workload/job_spec.h"
 
 namespace weft::planner {
@@ -55,6 +57,23 @@ inline ClusterSpec RandomCluster(std::mt19937& random) {
   }
   cluster.switch_sums = random() % 4 == 0;
   return cluster;
+}
+
+/// Every leaf of a space, in no order that anybody may rely on.
+inline std::vector<Strategy> LeavesOf(const StrategySpace& space) {
+  std::vector<StrategySpace::Node> open;
+  std::vector<Strategy> leaves;
+  space.Roots(open);
+  while (!open.empty()) {
+    const StrategySpace::Node node = open.back();
+    open.pop_back();
+    if (space.IsLeaf(node)) {
+      leaves.push_back(node.strategy);
+    } else {
+      space.Children(node, open);
+    }
+  }
+  return leaves;
 }
 
 }  // namespace weft::planner

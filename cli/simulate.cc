@@ -108,7 +108,7 @@ Status WriteText(const std::string& path, const std::string& text) {
 /// Plans the jobs that have a model. False, with the reasons on stderr, where one fits nowhere.
 Result<bool> PlanModels(formats::ScenarioFile* file, std::vector<ModelPlan>* plans) {
   for (const formats::ScenarioModel& model : file->models) {
-    const auto answer = planner::ProfileModel(model.spec, model.cluster, model.fix, model.framework);
+    const auto answer = planner::ProfileModel(model.spec, model.cluster, model.fix, model.framework, model.allow);
     if (!answer) return Fail(answer.error().WithContext(model.place));
     if (!answer->profile) {
       for (const std::string& reason : answer->infeasible) {

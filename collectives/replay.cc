@@ -11,7 +11,9 @@
 #include <span>
 #include <vector>
 
+#include "collectives/burst_sender.h"
 #include "collectives/communicator.h"
+#include "common/parse_units.h"
 
 namespace weft::collectives {
 namespace {
@@ -44,7 +46,15 @@ float Value(int rank, int64_t position, int64_t step) {
 class Replay {
  public:
   Replay(const ReplayOptions& options, Communicator& communicator)
-      : options_(options), communicator_(communicator), gradients_(static_cast<size_t>(options.bytes.count() / 4)) {}
+      : options_(options), communicator_(communicator) {
+    for (const ReplayBurst& burst : options.bursts) ends_.push_back((ends_.empty() ? 0 : ends_.back()) + Elements(burst.bytes));
+    gradients_.resize(ends_.empty() ? Elements(options.bytes) : ends_.back());
+    if (ends_.empty()) return;
+    sender_ = std::make_unique<BurstSender>(ends_.size(), [this](size_t b) {
+      const size_t begin = b == 0 ? 0 : ends_[b - 1];
+      return Exchange(std::span(gradients_).subspan(begin, ends_[b] - begin));
+    });
+  }
 
   Status Run() {
     const double start_s = MonotonicSeconds();
@@ -54,8 +64,12 @@ class Replay {
       // Checking and filling belong to the computation: they hide in its sleep.
       if (step > 0) WEFT_RETURN_IF_ERROR(Check(step - 1));
       Fill(step);
-      SleepUntil(began_s + options_.compute.count());
-      WEFT_RETURN_IF_ERROR(Exchange());
+      if (sender_ == nullptr) {
+        SleepUntil(began_s + options_.compute.count());
+        WEFT_RETURN_IF_ERROR(Exchange(gradients_));
+      } else {
+        WEFT_RETURN_IF_ERROR(ComputeAndSend(began_s));
+      }
       WEFT_ASSIGN_OR_RETURN(more, GoesOn(step, start_s));
       Report(step, began_s);
       if (!more) WEFT_RETURN_IF_ERROR(Check(step));
@@ -82,9 +96,32 @@ class Replay {
     return Ok();
   }
 
-  Status Exchange() {
-    const size_t bucket = static_cast<size_t>(options_.bucket.count() / 4);
-    const std::span<float> all(gradients_);
+  static size_t Elements(Bytes bytes) { return static_cast<size_t>(bytes.count() / 4); }
+
+  /// Both streams of an iteration. The computation comes to a place so much after `offset_s`, which waiting moves.
+  Status ComputeAndSend(double began_s) {
+    double offset_s = began_s;
+    size_t awaited = 0;
+    const auto reach = [&](Seconds place, size_t released) -> Status {
+      for (; awaited < released && options_.bursts[awaited].needed <= place; ++awaited) {
+        const double needed_s = options_.bursts[awaited].needed.count();
+        SleepUntil(offset_s + needed_s);
+        WEFT_RETURN_IF_ERROR(sender_->Await(awaited));
+        offset_s = std::max(offset_s, MonotonicSeconds() - needed_s);
+      }
+      SleepUntil(offset_s + place.count());
+      return Ok();
+    };
+    sender_->Begin();
+    for (size_t b = 0; b < ends_.size(); ++b) {
+      WEFT_RETURN_IF_ERROR(reach(options_.bursts[b].release, b));
+      sender_->Release(b);
+    }
+    return reach(options_.compute, ends_.size());
+  }
+
+  Status Exchange(std::span<float> all) {
+    const size_t bucket = Elements(options_.bucket);
     for (size_t at = 0; at < all.size(); at += bucket) {
       WEFT_RETURN_IF_ERROR(communicator_.AllReduce(all.subspan(at, std::min(bucket, all.size() - at))));
     }
@@ -119,12 +156,38 @@ class Replay {
 
   const ReplayOptions& options_;
   Communicator& communicator_;
+  std::vector<size_t> ends_;  // of the bursts in `gradients_`
   std::vector<float> gradients_;
   std::vector<double> times_s_;
   float decision_ = 0;  // a member, since its memory stays registered
+  std::unique_ptr<BurstSender> sender_;
 };
 
+Status CheckBursts(const ReplayOptions& options) {
+  if (options.bursts.size() > kMostReplayBursts) {
+    return Fail(Code::kInvalidArgument, fmt::format("--burst: {} of them, expected at most {}", options.bursts.size(), kMostReplayBursts));
+  }
+  ReplayBurst before;
+  for (size_t b = 0; b < options.bursts.size(); ++b) {
+    const ReplayBurst& burst = options.bursts[b];
+    const std::string name = fmt::format("--burst number {}", b + 1);
+    if (burst.bytes < Bytes(4)) return Fail(Code::kInvalidArgument, fmt::format("{}: {} bytes, expected at least 4B", name, burst.bytes.count()));
+    if (burst.release < before.release) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: release {} s, expected at least the {} s of the one before", name, burst.release.count(),
+                                                      before.release.count()));
+    }
+    const Seconds least = std::max(before.needed, burst.release);
+    if (burst.needed < least || burst.needed > options.compute) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: needed {} s, expected {} s to the compute of {} s", name, burst.needed.count(),
+                                                      least.count(), options.compute.count()));
+    }
+    before = burst;
+  }
+  return Ok();
+}
+
 Status CheckOptions(const ReplayOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckBursts(options));
   if (options.bytes < Bytes(4)) {
     return Fail(Code::kInvalidArgument, fmt::format("--bytes {}: expected at least 4B", options.bytes.count()));
   }
@@ -145,6 +208,19 @@ Status CheckOptions(const ReplayOptions& options) {
 }
 
 }  // namespace
+
+Result<ReplayBurst> ParseReplayBurst(std::string_view text, Seconds compute) {
+  const auto wrong = [&] {
+    return Fail(Code::kInvalidArgument, fmt::format("--burst \"{}\": expected RELEASE:BYTES or RELEASE:BYTES:NEEDED, such as 40ms:1MiB:60ms", text));
+  };
+  const size_t first = text.find(':'), second = first == text.npos ? text.npos : text.find(':', first + 1);
+  if (first == text.npos) return wrong();
+  const auto release = ParseDuration(text.substr(0, first));
+  const auto bytes = ParseBytes(text.substr(first + 1, second == text.npos ? text.npos : second - first - 1));
+  const Result<Seconds> needed = second == text.npos ? Result<Seconds>(compute) : ParseDuration(text.substr(second + 1));
+  if (!release || !bytes || !needed) return wrong();
+  return ReplayBurst{*release, *needed, *bytes};
+}
 
 Status RunReplay(const ReplayOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));

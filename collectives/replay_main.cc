@@ -17,6 +17,7 @@ struct CommandLine {
   int rank = 0;
   std::string job, compute = "200ms", bytes = "4MiB", bucket = "1MiB", duration, timeout = "60s", report = "json";
   int64_t steps = 0;
+  std::vector<std::string> bursts;
 };
 
 void Declare(CLI::App& app, CommandLine& line) {
@@ -30,6 +31,9 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--compute", line.compute, "sleep of each iteration")->capture_default_str();
   app.add_option("--bytes", line.bytes, "gradients of each iteration")->capture_default_str();
   app.add_option("--bucket", line.bucket, "bytes of one all-reduce")->capture_default_str();
+  app.add_option("--burst", line.bursts,
+                 "RELEASE:BYTES[:NEEDED], one for each burst of an iteration, in place of --bytes: sent once so much of --compute is "
+                 "over, while the computation goes on to NEEDED (default: to its end)");
   app.add_option("--idle-communicators", line.options.idle_communicators,
                  "so many more are connected and left idle (NCCL connects more than it uses)")
       ->capture_default_str();
@@ -46,6 +50,10 @@ Result<ReplayOptions> Convert(const CLI::App& app, const CommandLine& line) {
   WEFT_ASSIGN_OR_RETURN(options.compute, ParseDuration(line.compute));
   WEFT_ASSIGN_OR_RETURN(options.bytes, ParseBytes(line.bytes));
   WEFT_ASSIGN_OR_RETURN(options.bucket, ParseBytes(line.bucket));
+  if (!line.bursts.empty() && app.count("--bytes") > 0) return Fail(Code::kInvalidArgument, "--bytes: expected only without --burst");
+  for (const std::string& text : line.bursts) {
+    WEFT_ASSIGN_OR_RETURN(options.bursts.emplace_back(), ParseReplayBurst(text, options.compute));
+  }
   WEFT_ASSIGN_OR_RETURN(options.timeout, ParseDuration(line.timeout));
   if (app.count("--steps") > 0) options.steps = line.steps;
   if (!line.duration.empty()) {

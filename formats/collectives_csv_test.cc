@@ -125,11 +125,12 @@ struct Fit {
 };
 
 /// Constants that nobody measured: data sheets and NCCL's own tables.
-Fit Neutral() {
+Fit Neutral(const std::vector<CollectiveRow>& rows) {
   const std::map<std::string_view, double> sheet = {{"nvlink3", 300}, {"nvlink3-switch", 300}, {"nvlink4-switch", 450},
                                                     {"nvlink5-switch", 900}, {"xgmi", 448}, {"pcie", 64}, {"none", 1}};
   Fit fit;
-  for (HostLinkConstants link : planner::HostLinks()) {
+  for (const CollectiveRow& row : rows) {
+    HostLinkConstants link = row.communicator.link;
     link.bus = 0.8 * sheet.at(link.name);
     link.switch_bus = link.switch_bus > 0 ? 0.95 * sheet.at(link.name) : 0;
     link.fast_share = 0.8;
@@ -138,8 +139,7 @@ Fit Neutral() {
     link.step_bulk = 5;
     link.switch_start = 100;
     fit.links.emplace(link.name, link);
-  }
-  for (NetworkConstants network : planner::Networks()) {
+    NetworkConstants network = row.communicator.network;
     network.efficiency = 0.9;
     network.gather_share = 1;
     network.fast_share = 0.8;
@@ -166,8 +166,9 @@ void Descend(Fit* fit, double* constant, const std::vector<const CollectiveRow*>
   }
 }
 
-Fit FitTo(const std::vector<const CollectiveRow*>& rows) {
-  Fit fit = Neutral();
+/// `all`: whose links and networks need constants, whether or not they are fitted.
+Fit FitTo(const std::vector<const CollectiveRow*>& rows, const std::vector<CollectiveRow>& all) {
+  Fit fit = Neutral(all);
   for (int sweep = 0; sweep < 3; ++sweep) {
     for (auto& [name, network] : fit.networks) {
       std::vector<const CollectiveRow*> own;
@@ -201,7 +202,7 @@ std::vector<double> LeftOutErrors(const std::vector<CollectiveRow>& rows, const 
     for (const CollectiveRow& row : rows) {
       if (!together(row, rows[out])) kept.push_back(&row);
     }
-    const Fit fit = FitTo(kept);
+    const Fit fit = FitTo(kept, rows);
     for (const CollectiveRow& row : rows) {
       if (together(row, rows[out])) errors.push_back(RelativeError(fit.With(row)));
     }

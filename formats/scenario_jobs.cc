@@ -29,7 +29,7 @@ struct JobKeys {
   int64_t hosts = 0;
   Placement placement = Placement::kPacked;
   int64_t gpus_per_host = 1;
-  std::vector<planner::PairBytes> pairs;
+  std::vector<std::vector<planner::PairBytes>> pairs = {{}};  ///< per burst
   bool has_model = false;
   ScenarioModel model;
 };
@@ -108,7 +108,12 @@ class JobReader {
 
   void ReadProfile(YamlFields& fields, JobKeys* keys) {
     ReadPhases(fields, keys);
-    if (fields.Value("flows") != nullptr) {
+    if (fields.Value("bursts") != nullptr) {
+      for (const char* other : {"bytes", "pattern", "flows", "release"}) {
+        if (fields.Value(other) != nullptr) fields.Reject(other, "expected only without bursts");
+      }
+      ReadBursts(fields, keys);
+    } else if (fields.Value("flows") != nullptr) {
       for (const char* other : {"bytes", "pattern"}) {
         if (fields.Value(other) != nullptr) fields.Reject(other, "expected only without flows");
       }
@@ -117,8 +122,9 @@ class JobReader {
       ReadPattern(fields, keys);
     }
     CheckSum(fields, *keys);
-    const bool sends =
-        std::ranges::any_of(keys->pairs, [](const planner::PairBytes& pair) { return pair.bytes.count() > 0; });
+    const bool sends = std::ranges::any_of(keys->pairs, [](const std::vector<planner::PairBytes>& burst) {
+      return std::ranges::any_of(burst, [](const planner::PairBytes& pair) { return pair.bytes.count() > 0; });
+    });
     if (keys->job.compute.count() == 0 && !sends) {
       fields.Reject("compute", "0 s and nothing to send, expected one of both");
     }
@@ -128,13 +134,15 @@ class JobReader {
     double sum = 0;                      // the exact one may overflow
     bool fits = true;
     Bytes left = planner::kMostJobBytes;
-    for (const planner::PairBytes& pair : keys.pairs) {
-      sum += static_cast<double>(pair.bytes.count());
-      fits &= pair.bytes <= left;
-      if (fits) left -= pair.bytes;
+    for (const std::vector<planner::PairBytes>& burst : keys.pairs) {
+      for (const planner::PairBytes& pair : burst) {
+        sum += static_cast<double>(pair.bytes.count());
+        fits &= pair.bytes <= left;
+        if (fits) left -= pair.bytes;
+      }
     }
     if (fits) return;
-    fields.Reject(fields.Value("flows") != nullptr ? "flows" : "bytes",
+    fields.Reject(fields.Value("bursts") != nullptr ? "bursts" : fields.Value("flows") != nullptr ? "flows" : "bytes",
                   fmt::format("{:.4g} bytes per iteration between all hosts, expected at most {:.4g}", sum,
                               static_cast<double>(planner::kMostJobBytes.count())));
   }
@@ -153,6 +161,11 @@ class JobReader {
 
   void ReadPattern(YamlFields& fields, JobKeys* keys) {
     if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
+    keys->pairs.back() = ReadPairs(fields, *keys);
+  }
+
+  /// What `bytes` and `pattern` put between the job's hosts.
+  static std::vector<planner::PairBytes> ReadPairs(YamlFields& fields, const JobKeys& job) {
     const Bytes bytes = fields.Amount("bytes", Bytes(0));
     if (fields.Value("bytes") == nullptr) {
       fields.Reject("bytes", "missing, expected a size such as 1GiB, or flows in its place");
@@ -162,13 +175,44 @@ class JobReader {
     if (!pattern) {
       fields.Reject("pattern", fmt::format("value \"{}\", expected ring, tree or all-to-all", OneLine(name, 40)));
     }
-    const int64_t ends = keys->names.empty() ? keys->hosts : static_cast<int64_t>(keys->names.size());
+    const int64_t ends = job.names.empty() ? job.hosts : static_cast<int64_t>(job.names.size());
     if (pattern == planner::TrafficPattern::kAllToAll && ends * ends > static_cast<int64_t>(kMostScenarioFlows)) {
-      fields.Reject("hosts",
+      fields.Reject("pattern",
                     fmt::format("{} hosts send to each other, expected at most {} flows", ends, kMostScenarioFlows));
+      return {};
+    }
+    if (!pattern || ends == 0) return {};
+    return planner::PatternTraffic(*pattern, static_cast<int32_t>(ends), bytes);
+  }
+
+  /// Several bursts per iteration, by rising release and need.
+  void ReadBursts(YamlFields& fields, JobKeys* keys) {
+    if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
+    keys->pairs.clear();
+    planner::BurstTimes before;
+    const std::vector<YamlValue>& items = fields.List("bursts");
+    if (items.empty() || items.size() > planner::kMostBursts) {
+      fields.Reject("bursts", fmt::format("{} bursts, expected a list of 1 to {}", items.size(), planner::kMostBursts));
       return;
     }
-    if (pattern && ends > 0) keys->pairs = planner::PatternTraffic(*pattern, static_cast<int32_t>(ends), bytes);
+    for (const YamlValue& item : items) {
+      YamlFields burst(item, source_, fmt::format("{}bursts[{}].", fields.place(), keys->pairs.size()));
+      if (burst.Value("release") == nullptr) burst.Reject("release", "missing, expected a duration such as 100ms");
+      planner::BurstTimes times{.release = burst.Duration("release", Seconds(0))};
+      times.needed = burst.Duration("needed", keys->job.compute);
+      CheckRises(burst, "release", times.release, before.release, keys->job.compute);
+      CheckRises(burst, "needed", times.needed, std::max(before.needed, times.release), keys->job.compute);
+      keys->pairs.push_back(ReadPairs(burst, *keys));
+      keys->job.bursts.push_back(times);
+      if (const Status read = burst.Finish(); !read) return fields.Adopt(read.error());
+      before = times;
+    }
+    keys->job.release = keys->job.bursts.front().release;
+  }
+
+  static void CheckRises(YamlFields& fields, std::string_view key, Seconds value, Seconds least, Seconds most) {
+    if (value >= least && value <= most) return;
+    fields.Reject(key, fmt::format("{} s, expected {} s to the compute of {} s", value.count(), least.count(), most.count()));
   }
 
   void ReadFlows(YamlFields& fields, JobKeys* keys) {
@@ -177,7 +221,7 @@ class JobReader {
     for (const std::string& name : keys->names) ends.emplace(name, static_cast<int32_t>(ends.size()));
     if (keys->hosts > 0) fields.Reject("hosts", "a number, expected a list of hosts, or none, where there are flows");
     for (const YamlValue& item : fields.List("flows")) {
-      YamlFields flow(item, source_, fmt::format("{}flows[{}].", fields.place(), keys->pairs.size()));
+      YamlFields flow(item, source_, fmt::format("{}flows[{}].", fields.place(), keys->pairs.back().size()));
       planner::PairBytes pair;
       for (const auto& [key, end] : {std::pair("from", &pair.from), std::pair("to", &pair.to)}) {
         const std::string name = flow.Text(key);
@@ -192,9 +236,9 @@ class JobReader {
       if (flow.Value("bytes") == nullptr) flow.Reject("bytes", "missing, expected a size such as 1GiB");
       pair.bytes = flow.Amount("bytes", Bytes(0));
       if (const Status read = flow.Finish(); !read) return fields.Adopt(read.error());
-      keys->pairs.push_back(pair);
+      keys->pairs.back().push_back(pair);
     }
-    if (keys->pairs.empty()) return fields.Reject("flows", "expected a list of at least one flow");
+    if (keys->pairs.back().empty()) return fields.Reject("flows", "expected a list of at least one flow");
     if (!listed) CheckNames(fields, "flows", keys->names);
   }
 
@@ -216,6 +260,7 @@ class JobReader {
         fields.Reject("framework", fmt::format("value \"{}\", expected one of {}", OneLine(framework, 40), planner::FrameworkNames()));
       }
     }
+    ReadAllow(fields, &keys->model);
     if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
     if (!cluster_.machine) {
       fields.Reject("model", fmt::format("value \"{}\", expected cluster.device to say what it runs on, one of {}",
@@ -228,6 +273,19 @@ class JobReader {
     if (!model) return Fail(model.error().WithContext(keys->model.place));
     spec.model = std::move(*model);
     return Ok();
+  }
+
+  /// No known program exchanges so; what is allowed is looked for in the whole space.
+  static void ReadAllow(YamlFields& fields, ScenarioModel* model) {
+    const std::vector<std::string> words = fields.Has("allow") ? fields.TextList("allow") : std::vector<std::string>();
+    if (words.empty()) return;
+    const Result<planner::TrainingChanges> allow = planner::ParseTrainingChanges(fmt::format("{}", fmt::join(words, ",")));
+    if (!allow) return fields.Reject("allow", OneLine(allow.error().message()));
+    if (model->framework.value_or(planner::Framework::kAny) != planner::Framework::kAny) {
+      return fields.Reject("allow", "expected only without framework, or with any: no known program exchanges so");
+    }
+    model->allow = *allow;
+    model->framework = planner::Framework::kAny;
   }
 
   std::vector<JobHost> TakeHosts(const JobKeys& keys) {
@@ -279,7 +337,7 @@ class JobReader {
         job.gpus += static_cast<double>(host.gpus);
         ends.push_back(host.senders);
       }
-      job.flows = planner::FlowsBetween(ends, keys.pairs);
+      job.flows = job.bursts.empty() ? planner::FlowsBetween(ends, keys.pairs.front()) : planner::FlowsOfBursts(ends, keys.pairs);
       flows_ += job.flows.size();
       if (flows_ > kMostScenarioFlows || file_->scenario.jobs.size() >= static_cast<size_t>(kMostJobs)) {
         fields.Reject("name",

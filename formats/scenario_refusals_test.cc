@@ -129,6 +129,10 @@ precision: bf16 => precision: int1
   key "jobs[0].precision": precision "int1", expected one of
 zero_stage=1 => zero=1
   key "jobs[0].fix":
+precision: bf16 => precision: bf16, allow: [gosip]
+  key "jobs[0].allow": allow "gosip": expected low_precision, local_steps or gossip
+precision: bf16 => precision: bf16, framework: megatron, allow: [gossip]
+  key "jobs[0].allow": expected only without framework, or with any
 interval: 1s => interval: 60s
   key "jobs[1].interval": copy 2 arrives at 60 s, expected less than
 )"},
@@ -147,6 +151,20 @@ device: a100-80 => device: a1
   key "cluster.device": value "a1", expected one of
 intra_node_rate: 300GB/s => (nothing)
   key "cluster.intra_node_rate": missing
+needed: 10ms => needed: 4ms
+  key "jobs[1].bursts[0].needed": 0.004 s, expected 0.005 s to the compute of 0.02 s
+release: 15ms => release: 1ms
+  key "jobs[1].bursts[1].release": 0.001 s, expected 0.005 s to the compute of 0.02 s
+release: 5ms, => (nothing)
+  key "jobs[1].bursts[0].release": missing, expected a duration such as 100ms
+bytes: 2MB => byte: 2MB
+  key "jobs[1].bursts[1].bytes": missing, expected a size such as 1GiB
+pattern: tree => pattern: bush
+  key "jobs[1].bursts[1].pattern": value "bush", expected ring, tree or all-to-all
+compute: 20ms, => compute: 20ms, release: 1ms,
+  key "jobs[1].release": expected only without bursts
+bursts: [{release: 5ms, needed: 10ms, bytes: 1MB}, {release: 15ms, bytes: 2MB, pattern: tree}] => bursts: []
+  key "jobs[1].bursts": 0 bursts, expected a list of 1 to 64
 from: b, to: s-2, rate: 10Gbit/s => from: b, to: s-3, rate: 10Gbit/s
   s.yaml:5: key "cluster": no path from b to a, expected one as job "one" sends there
 )"},

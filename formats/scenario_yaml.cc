@@ -188,8 +188,13 @@ Status ApplyProfile(const ScenarioModel& model, const planner::ModelProfile& pro
   for (size_t i = 0; i < model.jobs.size(); ++i) {
     planner::ScenarioJob& job = scenario->jobs[model.jobs[i]];
     job.compute = profile.compute;
-    job.release = profile.release;
-    job.flows = planner::FlowsBetween(model.ends[i], profile.between);
+    job.release = profile.bursts.empty() ? profile.compute : profile.bursts.front().times.release;
+    std::vector<std::vector<planner::PairBytes>> between;
+    for (const planner::ProfileBurst& burst : profile.bursts) {
+      job.bursts.push_back(burst.times);
+      between.push_back(burst.between);
+    }
+    job.flows = planner::FlowsOfBursts(model.ends[i], between);
     flows += job.flows.size();
     if (flows <= kMostScenarioFlows) continue;
     return Fail(Code::kInvalidArgument,

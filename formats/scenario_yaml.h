@@ -37,6 +37,7 @@ struct ScenarioModel {
   planner::JobSpec spec;
   planner::ClusterSpec cluster;                        ///< the job's hosts
   planner::FixedVariables fix;
+  planner::TrainingChanges allow = {};                 ///< with it the framework is any: no program does these
   std::optional<planner::Framework> framework;  ///< nullopt: whichever known one is fastest
   std::vector<size_t> jobs;                            ///< in the scenario
   std::vector<std::vector<planner::TrafficEnd>> ends;  ///< of each of these jobs, in order of rank

@@ -58,6 +58,20 @@ TEST(ScenarioYaml, IsReadWithUnitsAndDefaults) {
   EXPECT_EQ(s.jobs[2].flows[1].bytes, Bytes(1 << 20));
 }
 
+TEST(ScenarioYaml, SeveralBurstsOfTwoHostsAreOneFlow) {
+  const ScenarioFile file = Read(kScenarioLinks);
+  const ScenarioJob& job = file.scenario.jobs.at(1);
+  ASSERT_EQ(job.bursts.size(), 2u);
+  EXPECT_EQ(job.bursts[0].release, Seconds(0.005));
+  EXPECT_EQ(job.bursts[0].needed, Seconds(0.01));
+  EXPECT_EQ(job.bursts[1].needed, job.compute) << "unless it is said";
+  ASSERT_EQ(job.flows.size(), 2u) << "a to b, and b to a";
+  // A ring of two passes all of it on; of a tree of two each hands half up and half down, over both trees.
+  EXPECT_THAT(job.flows[0].per_burst, ElementsAre(Bytes(1'000'000), Bytes(2'000'000)));
+  EXPECT_EQ(job.flows[0].bytes, Bytes(3'000'000));
+  EXPECT_TRUE(file.scenario.jobs[0].bursts.empty());
+}
+
 TEST(ScenarioYaml, FaultsNameLinksOrCables) {
   const ScenarioFile file = Read(kScenarioLeafSpine);
   const auto& faults = file.scenario.faults;
@@ -125,6 +139,13 @@ TEST(ScenarioYaml, ModelsArePlannedOnTheJobsHosts) {
   EXPECT_EQ(job.flows.size(), 2u * 8) << "both ways, GPU to GPU";
   const planner::ScenarioFlow& flow = job.flows.front();
   EXPECT_EQ(file.scenario.topology.ShortestPaths(flow.from, flow.to).size(), 1u) << "over its own NIC and rail";
+}
+
+TEST(ScenarioYaml, WhatAModelIsAllowedIsLookedForInTheWholeSpace) {
+  const ScenarioFile file = Read(With(kScenarioServers, "precision: bf16", "precision: bf16, allow: [low_precision, gossip]"));
+  const ScenarioModel& model = file.models.at(0);
+  EXPECT_TRUE(model.allow.low_precision && model.allow.gossip && !model.allow.local_steps);
+  EXPECT_EQ(model.framework, planner::Framework::kAny);
 }
 
 TEST(ScenarioYaml, EveryFabricCanBeNamed) {
@@ -220,7 +241,13 @@ void ExpectSound(const planner::Scenario& s, const std::string& text) {
   for (const ScenarioJob& job : s.jobs) {
     ASSERT_LE(job.release, job.compute) << text;
     ASSERT_LT(job.arrival, s.duration) << text;
+    planner::BurstTimes before;
+    for (const planner::BurstTimes& burst : job.bursts) {
+      ASSERT_TRUE(before.release <= burst.release && before.needed <= burst.needed && burst.release <= burst.needed && burst.needed <= job.compute) << text;
+      before = burst;
+    }
     for (const planner::ScenarioFlow& flow : job.flows) {
+      ASSERT_EQ(flow.per_burst.size(), job.bursts.size()) << text;
       ASSERT_TRUE(flow.from.valid() && flow.from.value() < nodes && flow.to.valid() && flow.to.value() < nodes) << text;
       ASSERT_TRUE(flow.from != flow.to && flow.bytes.count() > 0) << text;
     }

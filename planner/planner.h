@@ -24,7 +24,6 @@
 #include "planner/jobs/joint_plan.h"
 #include "planner/jobs/simulate/scenario.h"
 #include "planner/network/max_min.h"
-#include "planner/network/simulation.h"
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/layer_strategy.h"
 #include "planner/parallelism/space.h"

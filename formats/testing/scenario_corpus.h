@@ -59,6 +59,7 @@ cluster:
     - {from: s-2, to: a, rate: 10Gbit/s, directions: 1}
 jobs:
   - {name: one, hosts: [a, b], compute: 10ms, bytes: 10MB}
+  - {name: two, hosts: [a, b], compute: 20ms, bursts: [{release: 5ms, needed: 10ms, bytes: 1MB}, {release: 15ms, bytes: 2MB, pattern: tree}]}
 faults:
   - {at: 1s, cable: a-s-1, rate: 5Gbit/s}
 )";

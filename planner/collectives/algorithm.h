@@ -20,7 +20,7 @@
 
 #include "common/result.h"
 #include "common/units.h"
-#include "planner/collectives/replay.h"
+#include "planner/collectives/communicator_shape.h"
 #include "planner/collectives/schedule.h"
 
 namespace weft::planner {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/collectives/packed_schedule.h"
+#include "planner/collectives/testing/replay.h"
 
 namespace weft::planner {
 namespace {

@@ -118,8 +118,6 @@ class Model {
 
 }  // namespace
 
-std::span<const HostLinkConstants> HostLinks() { return kHostLinks; }
-std::span<const NetworkConstants> Networks() { return kNetworks; }
 std::span<const EfficiencyConstants> EfficiencyTable() { return kEfficiency; }
 
 Result<HostLinkConstants> FindHostLink(std::string_view name) { return Find(kHostLinks, name, "host link"); }

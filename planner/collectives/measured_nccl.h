@@ -53,8 +53,6 @@ struct NetworkConstants {
 };
 
 /// All that is known, in a fixed order.
-std::span<const HostLinkConstants> HostLinks();
-std::span<const NetworkConstants> Networks();
 /// Errors: kNotFound with the known names.
 [[nodiscard]] Result<HostLinkConstants> FindHostLink(std::string_view name);
 [[nodiscard]] Result<NetworkConstants> FindNetwork(std::string_view name);

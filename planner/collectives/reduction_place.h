@@ -25,7 +25,7 @@
 #include "common/result.h"
 #include "common/units.h"
 #include "planner/collectives/parameter_server.h"
-#include "planner/collectives/replay.h"
+#include "planner/collectives/communicator_shape.h"
 
 namespace weft::planner {
 

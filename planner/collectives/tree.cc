@@ -65,17 +65,6 @@ void Broadcast(int32_t ranks, int32_t root, ScheduleBuilder* builder) {
 
 }  // namespace
 
-int32_t RankTree::depth() const {
-  std::vector<int32_t> level(parent.size(), 0);
-  int32_t deepest = 0;
-  for (const int32_t rank : order) {
-    const int32_t above = parent[static_cast<size_t>(rank)];
-    if (above >= 0) level[static_cast<size_t>(rank)] = level[static_cast<size_t>(above)] + 1;
-    deepest = std::max(deepest, level[static_cast<size_t>(rank)]);
-  }
-  return deepest;
-}
-
 std::array<RankTree, 2> DoubleBinaryTree(int32_t ranks) {
   RankTree tree;
   tree.parent.assign(static_cast<size_t>(ranks), -1);

@@ -18,8 +18,6 @@ namespace weft::planner {
 struct RankTree {
   std::vector<int32_t> parent;
   std::vector<int32_t> order;
-  /// Edges from the root to the deepest rank.
-  int32_t depth() const;
 };
 
 /// The two trees. Requires: ranks ≥ 1.

@@ -131,22 +131,4 @@ Cluster Torus(const TorusSpec& spec) {
   return cluster;
 }
 
-BitsPerSecond Bisection(const Cluster& cluster) {
-  const Topology& topology = cluster.topology;
-  const size_t first_half = topology.nodes().size(), second_half = first_half + 1;
-  MinCut cut(second_half + 1);
-  for (const Link& link : topology.links()) {
-    if (link.kind != LinkKind::kNetwork) continue;
-    cut.AddEdge(link.from.index(), link.to.index(), std::llround(link.capacity.value()));
-  }
-  for (size_t h = 0; h < cluster.hosts.size(); ++h) {
-    for (const NodeId port : cluster.hosts[h].ports) {
-      if (h < cluster.hosts.size() / 2) cut.AddEdge(first_half, port.index(), MinCut::kUncuttable);
-      else cut.AddEdge(port.index(), second_half, MinCut::kUncuttable);
-    }
-  }
-  cut.SourceSide(first_half, second_half);
-  return BitsPerSecond(static_cast<double>(cut.value()));
-}
-
 }  // namespace weft::planner

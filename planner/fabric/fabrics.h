@@ -74,8 +74,4 @@ struct TorusSpec {
 };
 Cluster Torus(const TorusSpec& spec);
 
-/// Capacity from the hosts [0, n/2) to the others: the least cut that separates them, each host counting as one
-/// unit of which nothing is lost inside. Complexity: O(paths · links), a maximal flow.
-BitsPerSecond Bisection(const Cluster& cluster);
-
 }  // namespace weft::planner

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "planner/fabric/min_cut.h"
 #include "planner/fabric/testing/link_names.h"
 
 namespace weft::planner {
@@ -12,6 +14,26 @@ namespace {
 
 using testing::Names;
 using ::testing::ElementsAre;
+
+/// Capacity from the hosts [0, n/2) to the others: the least cut that separates them, each host counting as one unit of which
+/// nothing is lost inside.
+BitsPerSecond Bisection(const Cluster& cluster) {
+  const Topology& topology = cluster.topology;
+  const size_t first_half = topology.nodes().size(), second_half = first_half + 1;
+  MinCut cut(second_half + 1);
+  for (const Link& link : topology.links()) {
+    if (link.kind != LinkKind::kNetwork) continue;
+    cut.AddEdge(link.from.index(), link.to.index(), std::llround(link.capacity.value()));
+  }
+  for (size_t h = 0; h < cluster.hosts.size(); ++h) {
+    for (const NodeId port : cluster.hosts[h].ports) {
+      if (h < cluster.hosts.size() / 2) cut.AddEdge(first_half, port.index(), MinCut::kUncuttable);
+      else cut.AddEdge(port.index(), second_half, MinCut::kUncuttable);
+    }
+  }
+  cut.SourceSide(first_half, second_half);
+  return BitsPerSecond(static_cast<double>(cut.value()));
+}
 
 int64_t Count(const Topology& topology, NodeKind kind) {
   return std::ranges::count(topology.nodes(), kind, &Node::kind);

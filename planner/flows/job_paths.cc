@@ -148,19 +148,29 @@ class PathSearch {
   int64_t left_;
 };
 
+/// What the flows put on links, those of one burst only if it is given.
+std::vector<LinkLoad> LoadsOnPaths(const RoutableJob& job, const std::vector<size_t>& paths, const size_t* burst) {
+  std::map<int32_t, LinkLoad> by_link;
+  for (size_t f = 0; f < job.flows.size(); ++f) {
+    const Bytes bytes = burst != nullptr ? job.flows[f].per_burst[*burst] : job.flows[f].bytes;
+    if (burst != nullptr && bytes.count() == 0) continue;
+    for (const LinkId link : job.flows[f].paths[paths[f]].links) {
+      LinkLoad& load = by_link.try_emplace(link.value(), LinkLoad{link, Bytes(0), 0}).first->second;
+      load.bytes += bytes;
+      load.flows += 1;
+    }
+  }
+  std::vector<LinkLoad> loads;
+  for (const auto& [link, load] : by_link) loads.push_back(load);
+  return loads;
+}
+
 }  // namespace
 
 PeriodicJob OnPaths(const RoutableJob& job, const std::vector<size_t>& paths) {
   PeriodicJob made{.gpus = job.gpus, .compute = job.compute, .release = job.release};
-  std::map<int32_t, LinkLoad> loads;
-  for (size_t f = 0; f < job.flows.size(); ++f) {
-    for (const LinkId link : job.flows[f].paths[paths[f]].links) {
-      LinkLoad& load = loads.try_emplace(link.value(), LinkLoad{link, Bytes(0), 0}).first->second;
-      load.bytes += job.flows[f].bytes;
-      load.flows += 1;
-    }
-  }
-  for (const auto& [link, load] : loads) made.loads.push_back(load);
+  made.loads = LoadsOnPaths(job, paths, nullptr);
+  for (size_t b = 0; b < job.bursts.size(); ++b) made.bursts.push_back({job.bursts[b], LoadsOnPaths(job, paths, &b)});
   return made;
 }
 

@@ -16,6 +16,7 @@ namespace weft::planner {
 struct RoutableFlow {
   Bytes bytes;                          ///< per iteration
   std::vector<CandidatePath> paths;     ///< at least one
+  std::vector<Bytes> per_burst = {};    ///< of `bytes`, in each burst of its job; empty: all in one
 };
 
 /// A periodic job whose loads follow from the paths of its flows.
@@ -24,6 +25,7 @@ struct RoutableJob {
   Seconds compute{0};
   Seconds release{0};
   std::vector<RoutableFlow> flows;
+  std::vector<BurstTimes> bursts = {};  ///< as PeriodicJob::bursts; empty: one
 };
 
 /// [job][flow]: the path taken.

@@ -1,41 +1,50 @@
 // Training jobs as a network sees them, and how fast they run together: each job computes for a while, then (or meanwhile)
-// sends a fixed number of bytes over fixed links, and starts over when both are done. Strict priorities between classes,
-// fair shares inside one. All flows of a job move in lock step, as a collective's do: its slowest link holds all.
+// sends a fixed number of bytes over fixed links, in one burst or several, and starts over when both are done. The engine
+// and its rules are network/fluid.h's; here are jobs that never change.
 //
 //   PeriodicSimulator simulator(capacity, jobs);
 //   const SteadyState together = simulator.Run(classes);   // class 0 first
-//
-// Leaves out: latency, and the order of transfers inside one iteration.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
 #include "common/ids.h"
 #include "common/units.h"
+#include "planner/network/fluid.h"
 
 namespace weft::planner {
 
-/// What a job puts on one link in one iteration, as `flows` flows of equal size.
-struct LinkLoad {
-  LinkId link;
-  Bytes bytes;
-  double flows = 1;
+/// One of several bursts of an iteration.
+struct PeriodicBurst {
+  BurstTimes times;
+  std::vector<LinkLoad> loads;    ///< links distinct
 };
 
-/// One job. Iterations last max(compute, release + communication).
+/// One job. With one burst, iterations last max(compute, release + communication).
 struct PeriodicJob {
   double gpus = 1;                ///< its weight in the cluster's GPU use
   Seconds compute{0};             ///< per iteration
   Seconds release{0};             ///< when in the iteration communication may start; `compute`: nothing overlaps
-  std::vector<LinkLoad> loads;    ///< links distinct
+  std::vector<LinkLoad> loads;    ///< of an iteration, links distinct
   Seconds start{0};               ///< of the first iteration: the time shift
+  /// Where there are several: their loads add up to `loads`, and `release` is that of the one burst which stands for them
+  /// where a method knows of one only. Empty: one, needed at the end.
+  std::vector<PeriodicBurst> bursts = {};
 };
 
-/// Time that the job's communication takes alone: its worst bytes / capacity. Infinite over a dead link.
+/// The job's bursts, also where it is one.
+std::vector<PeriodicBurst> BurstsOf(const PeriodicJob& job);
+/// Their times alone.
+std::vector<BurstTimes> TimesOf(const PeriodicJob& job);
+/// Their loads alone.
+std::vector<std::vector<LinkLoad>> LoadsOf(const PeriodicJob& job);
+
+/// Time that these loads take alone: the worst bytes / capacity. Infinite over a dead link.
+Seconds SendingAlone(std::span<const BitsPerSecond> capacity, std::span<const LinkLoad> loads);
+/// Time that the job's communication takes alone, all bursts together. Infinite over a dead link.
 Seconds CommunicationAlone(std::span<const BitsPerSecond> capacity, const PeriodicJob& job);
 /// Iteration time of the job alone.
 Seconds IterationAlone(std::span<const BitsPerSecond> capacity, const PeriodicJob& job);
@@ -66,36 +75,19 @@ class PeriodicSimulator {
 
   size_t jobs() const { return jobs_.size(); }
 
-  /// `classes[j]` ≥ 0, the lowest number is served first. Complexity: O(events · jobs) and one fair share per set of jobs
-  /// that send at once (kept between events for up to 12 jobs).
+  /// `classes[j]` ≥ 0, the lowest number is served first. Complexity: that of FluidSimulation::Run.
   SteadyState Run(std::span<const int32_t> classes) const;
 
  private:
-  struct Load {
-    size_t link;
-    double bits;
-  };
-  struct Job {
-    double gpus, compute, release, start;
-    double alone;             // seconds of communication
-    double period;            // an iteration alone; 0 where it has no end
-    double speed;             // iterations per bit of its largest flow
-    std::vector<Load> shared; // on links that it shares
-  };
-  struct State;
-
-  void Rates(const std::vector<size_t>& sending, std::span<const int32_t> classes, std::vector<double>* rate) const;
-  void FillClass(const std::vector<size_t>& members, std::vector<double>* left, std::vector<double>* rate) const;
-  void Refresh(State* state, std::span<const int32_t> classes) const;
-  void Step(State* state) const;
-  SteadyState Measure(const State& state) const;
-  SteadyState RunPhase(std::span<const int32_t> classes, int32_t phase,
-                       std::vector<std::vector<double>>* remembered) const;
+  SteadyState RunPhase(std::span<const int32_t> classes, int32_t phase) const;
+  SteadyState Measure(const FluidSimulation& fluid, double warm) const;
 
   PeriodicOptions options_;
-  std::vector<double> capacity_;  // of shared links
-  std::vector<Job> jobs_;
-  double slowest_ = 0;            // iteration alone of the slowest job
+  std::vector<BitsPerSecond> capacity_;              // of the links in use
+  std::vector<FluidJob> jobs_;
+  std::vector<std::vector<std::vector<LinkLoad>>> loads_;  // per job and burst, links as in capacity_
+  std::vector<double> period_;                       // an iteration alone; 0 where it has no end
+  double slowest_ = 0;                               // the longest of these
 };
 
 }  // namespace weft::planner

@@ -357,11 +357,21 @@ ShiftPlan PlanTimeShifts(std::span<const BitsPerSecond> capacity, std::span<cons
 
 ShiftJob PatternOf(std::span<const BitsPerSecond> capacity, const PeriodicJob& job) {
   ShiftJob pattern{.period = IterationAlone(capacity, job)};
-  const Seconds alone = CommunicationAlone(capacity, job);
-  if (!(alone.count() > 0) || alone.count() > 1e300) return pattern;
-  for (const LinkLoad& load : job.loads) {
-    if (load.bytes.count() == 0) continue;
-    pattern.uses.push_back({load.link, {{job.release, job.release + alone, load.bytes / alone}}});
+  const double alone = CommunicationAlone(capacity, job).count();
+  if (!(alone > 0) || alone > 1e300) return pattern;
+  const std::vector<PeriodicBurst> bursts = BurstsOf(job);
+  std::vector<double> sending, ends;
+  for (const PeriodicBurst& burst : bursts) sending.push_back(SendingAlone(capacity, burst.loads).count());
+  IterationOf(job.compute, TimesOf(job), sending, &ends);
+  std::map<int32_t, size_t> place;  // of a link among the uses
+  for (size_t b = 0; b < bursts.size(); ++b) {
+    const Seconds begin(ends[b] - sending[b]), end(ends[b]);
+    for (const LinkLoad& load : bursts[b].loads) {
+      if (load.bytes.count() == 0) continue;
+      const auto [at, added] = place.try_emplace(load.link.value(), pattern.uses.size());
+      if (added) pattern.uses.push_back({load.link, {}});
+      pattern.uses[at->second].bursts.push_back({begin, end, load.bytes / Seconds(sending[b])});
+    }
   }
   return pattern;
 }

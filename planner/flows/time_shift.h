@@ -57,7 +57,7 @@ struct ShiftPlan {
 ShiftPlan PlanTimeShifts(std::span<const BitsPerSecond> capacity, std::span<const ShiftJob> jobs,
                          const CircleOptions& options = {});
 
-/// The pattern of a periodic job alone: after its release it sends on each link for its communication time.
+/// The pattern of a periodic job alone: on each link, its bursts as they come one after another.
 ShiftJob PatternOf(std::span<const BitsPerSecond> capacity, const PeriodicJob& job);
 
 }  // namespace weft::planner

@@ -1,5 +1,4 @@
-// Progressive filling over plain arrays: the one implementation behind MaxMinRates() and the full solutions of
-// FairShares. Internal to planner/network.
+// Progressive filling over plain arrays: the work of MaxMinRates(). Internal to planner/network.
 //
 // A row is one capacity; an entry crosses rows and grows with its weight until a row or its own cap holds it. The
 // level of an entry is its rate per weight; the level of a row is the common level of the entries that it holds.

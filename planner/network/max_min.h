@@ -2,8 +2,6 @@
 // highest priority in proportion to their weights; when a link is full, freeze the flows that cross it; go on with
 // the rest, then with the next priority on what is left. A flow's rate cap is a private link.
 //
-// For rates that follow arrivals, departures and capacity changes see fair_shares.h.
-//
 // Source: Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2.
 #pragma once
 

@@ -187,20 +187,16 @@ TEST(Calibration, FallsBackToTheParent) {
                                                                  {"gpu.h100.flash", 0.25, 0, 1, true, "s"}});
   EXPECT_EQ(calibration.Get("gpu.h100.96", "flash"), 0.25);
   EXPECT_EQ(calibration.Get("gpu.l40s", "flash"), 0.5);
-  EXPECT_EQ(calibration.FittedCount(), 1);
 }
 
 TEST(Calibration, KeepsConstantsInTheirRange) {
-  Calibration calibration;
-  const auto unknown = calibration.Set("gpu.z9.flash", 1);
-  ASSERT_FALSE(unknown.has_value());
-  EXPECT_EQ(unknown.error().code(), Code::kNotFound);
-  const auto outside = calibration.Set("gpu.wave", 2);
-  ASSERT_FALSE(outside.has_value());
-  EXPECT_THAT(outside.error().message(), HasSubstr("gpu.wave: 2, expected 0 to 1"));
-  ASSERT_TRUE(calibration.Set("gpu.wave", 0.25).has_value());
-  EXPECT_EQ(calibration.Get("gpu", "wave"), 0.25);
-  EXPECT_LE(Calibration().FittedCount(), 60);
+  int64_t fitted = 0;
+  for (const CalibrationConstant& c : Calibration().constants()) {
+    EXPECT_GE(c.value, c.least) << c.name;
+    EXPECT_LE(c.value, c.most) << c.name;
+    fitted += c.fitted ? 1 : 0;
+  }
+  EXPECT_LE(fitted, 60);
 }
 
 }  // namespace

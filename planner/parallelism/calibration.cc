@@ -40,19 +40,4 @@ double Calibration::Get(std::string_view prefix, std::string_view name) const {
   }
 }
 
-Status Calibration::Set(std::string_view name, double value) {
-  const auto* found = Find(name);
-  if (found == nullptr) return Fail(Code::kNotFound, fmt::format("calibration: \"{}\" is no constant", name));
-  if (!(value >= found->least && value <= found->most)) {
-    return Fail(Code::kInvalidArgument, fmt::format("calibration: {}: {}, expected {} to {}", name, value, found->least,
-                                                    found->most));
-  }
-  constants_[static_cast<size_t>(found - constants_.data())].value = value;
-  return Ok();
-}
-
-int64_t Calibration::FittedCount() const {
-  return std::count_if(constants_.begin(), constants_.end(), [](const CalibrationConstant& c) { return c.fitted; });
-}
-
 }  // namespace weft::planner

@@ -37,12 +37,8 @@ class Calibration {
   /// to "gpu.flash". Errors: none of them is there, which is a bug of the list: the value is then NaN.
   double Get(std::string_view prefix, std::string_view name) const;
 
-  /// Errors: kNotFound for an unknown name; kInvalidArgument for a value outside the constant's range.
-  [[nodiscard]] Status Set(std::string_view name, double value);
-
   /// Ascending by name.
   std::span<const CalibrationConstant> constants() const { return constants_; }
-  int64_t FittedCount() const;
 
  private:
   const CalibrationConstant* Find(std::string_view name) const;

@@ -196,8 +196,6 @@ class CostModel {
   Flops model_flops() const;
   const JobSpec& job() const;
   const ClusterSpec& cluster() const;
-  const SoftwareStack& stack() const;
-  Framework framework() const;
   /// The bytes of a gradient on the wire: what bucket sizes in parameters are counted in.
   double gradient_bytes() const;
 

@@ -72,19 +72,19 @@ constexpr FrameworkRule kTrainingChanges = {
     },
     "none of the described programs' options", SearchStage::kExchange};
 
-const std::vector<FrameworkDescription>& Frameworks() {
+const std::vector<FrameworkDescription>& Made() {
   static const auto* const kAll = new std::vector<FrameworkDescription>(MakeFrameworks());
   return *kAll;
 }
 
 }  // namespace
 
-std::span<const FrameworkDescription> AllFrameworks() { return Frameworks(); }
+std::span<const FrameworkDescription> AllFrameworks() { return Made(); }
 
-const FrameworkDescription& Describe(Framework framework) { return Frameworks()[static_cast<size_t>(framework)]; }
+const FrameworkDescription& Describe(Framework framework) { return AllFrameworks()[static_cast<size_t>(framework)]; }
 
 std::optional<Framework> FindFramework(std::string_view name) {
-  const auto& all = Frameworks();
+  const std::span<const FrameworkDescription> all = AllFrameworks();
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& d) { return d.name == name; });
   if (found == all.end()) return std::nullopt;
   return static_cast<Framework>(found - all.begin());
@@ -101,7 +101,7 @@ std::string_view FrameworkName(Framework framework) { return Describe(framework)
 std::string FrameworkNames() {
   std::string names;
   for (size_t i = 0; i < static_cast<size_t>(Framework::kPublished); ++i) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", Frameworks()[i].name);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", AllFrameworks()[i].name);
   }
   return names;
 }

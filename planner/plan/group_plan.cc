@@ -10,6 +10,7 @@
 #include "common/parse_units.h"
 #include "planner/parallelism/data_parallel.h"
 #include "planner/parallelism/stage_partition.h"
+#include "planner/tasks/resharding.h"
 
 namespace weft::planner {
 namespace {
@@ -197,16 +198,58 @@ std::optional<GroupCosts> MeasureGroup(const JobSpec& job, const ClusterSpec& cl
   return costs;
 }
 
-/// What messages between stages add to plain 1F1B. Source: as planner/tasks/pipeline_bound.h, for equal stages.
-double Messages(const JobSpec& job, const ClusterSpec& cluster, const Strategy& s, int64_t stages,
+constexpr size_t kExactSlices = 4;  // few, as it is asked for every candidate
+
+/// A stage's GPUs as hosts × devices, and the tokens of its micro-batches cut over all of them.
+MeshLayout StageMesh(const NodeGroup& group, const Strategy& s) {
+  const int64_t gpus = s.tp * s.dp, devices = std::gcd(gpus, group.gpus_per_node);
+  return {.hosts = gpus / devices, .devices = devices, .host_dimension = 0, .device_dimension = 0};
+}
+
+/// How long the activations of a micro-batch take from a stage on nodes of `from` to one on nodes of `to`: every rank has its
+/// part of the tokens, nodes send and receive all parts of their GPUs, and nodes of two sizes wait for each other as
+/// planner/tasks/resharding.h schedules it.
+Result<Seconds> StageHop(const JobSpec& job, const ClusterSpec& cluster, const NodeGroup& from, const NodeGroup& to, const Strategy& s) {
+  const int64_t gpus = s.tp * s.dp, tokens = s.dp * s.micro_batch * job.sequence;
+  ReshardProblem problem{.shape = {(tokens + gpus - 1) / gpus * gpus, job.model.hidden},
+                         .element_bytes = static_cast<int64_t>(StorageBytes(job.precision)),
+                         .from = StageMesh(from, s), .to = StageMesh(to, s)};
+  // What is alike is scheduled once: the hosts that the nodes of both sizes fill together.
+  const int64_t alike = std::gcd(problem.from.hosts, problem.to.hosts);
+  problem.from.hosts /= alike;
+  problem.to.hosts /= alike;
+  problem.shape[0] /= alike;
+  const bool same = from.name == to.name;
+  const ReshardNetwork network{.nic = same ? from.nic_rate * cluster.network_efficiency : BetweenRate(cluster),
+                               .local = std::min(from.intra_node_rate, to.intra_node_rate),
+                               .latency = same ? from.nic_latency : BetweenLatency(cluster)};
+  WEFT_ASSIGN_OR_RETURN(const std::vector<ReshardSlice> slices, CutSlices(problem));
+  std::vector<Seconds> durations;
+  for (const ReshardSlice& slice : slices) {
+    const auto receivers = static_cast<int64_t>(slice.receivers.size());
+    const ReshardMethod method = BestReshardMethod(slice.bytes, receivers, slice.devices, network);
+    durations.push_back(SliceTime(method, slice.bytes, receivers, slice.devices, network));
+  }
+  WEFT_ASSIGN_OR_RETURN(const ReshardSchedule schedule, ScheduleSlices(slices, durations, kExactSlices));
+  return schedule.makespan;
+}
+
+/// What messages between stages add to plain 1F1B; `group_of` says which group's nodes each stage is on. Source: as
+/// planner/tasks/pipeline_bound.h, with the mean of the hops.
+double Messages(const JobSpec& job, const ClusterSpec& cluster, const Strategy& s, const std::vector<size_t>& group_of,
                 int64_t micro_batches) {
-  const double tokens = static_cast<double>(s.micro_batch * job.sequence);
-  const double bytes = StorageBytes(job.precision) * tokens * static_cast<double>(job.model.hidden);
-  // All GPUs of a node send at once; tp ranks send a part each.
-  const double copies = static_cast<double>(std::max<int64_t>(1, cluster.gpus_per_node / s.tp));
-  const double hop = BetweenLatency(cluster).count() + bytes * copies / BetweenRate(cluster).bytes_per_second();
-  const auto p = static_cast<double>(stages), m = static_cast<double>(micro_batches);
-  return stages == 1 ? 0 : 2 * hop * (m * (p - 1) / p + std::max(0.0, p - 2));
+  const auto p = static_cast<double>(group_of.size()), m = static_cast<double>(micro_batches);
+  std::map<std::pair<size_t, size_t>, double> known;
+  double hops = 0;
+  for (size_t stage = 0; stage + 1 < group_of.size(); ++stage) {
+    const auto [at, added] = known.try_emplace({group_of[stage], group_of[stage + 1]}, kInfinity);
+    if (added) {
+      const auto hop = StageHop(job, cluster, cluster.groups[group_of[stage]], cluster.groups[group_of[stage + 1]], s);
+      if (hop) at->second = hop->count();
+    }
+    hops += at->second;
+  }
+  return group_of.size() == 1 ? 0 : 2 * hops / (p - 1) * (m * (p - 1) / p + std::max(0.0, p - 2));
 }
 
 /// One pipeline with these degrees in every group; infinite if it is not possible.
@@ -239,7 +282,7 @@ GroupPlan PlanOnePipeline(const JobSpec& job, const ClusterSpec& cluster, const 
   for (size_t i = 0; i < group_of.size(); ++i) {
     exchange = std::max(exchange, static_cast<double>(cut.layers[i]) * costs[group_of[i]].layer_exchange);
   }
-  plan.iteration = Seconds(cut.iteration + exchange + Messages(job, cluster, s, stages, micro_batches));
+  plan.iteration = Seconds(cut.iteration + exchange + Messages(job, cluster, s, group_of, micro_batches));
   for (size_t g = 0; g < cluster.groups.size(); ++g) {
     GroupShare share{.name = cluster.groups[g].name, .gpus = cluster.groups[g].gpus(), .sequences = job.global_batch,
                      .layers = {}, .strategy = s, .time = plan.iteration, .memory = {}};

@@ -21,10 +21,13 @@ class NodeTraffic {
     total_ += bytes;
   }
 
-  std::vector<PairBytes> Pairs() const {
+  double total() const { return total_; }
+
+  /// Those of at least so many bytes.
+  std::vector<PairBytes> Pairs(double least) const {
     std::vector<PairBytes> pairs;
     for (const auto& [nodes, bytes] : sums_) {
-      if (bytes >= total_ * 1e-6) pairs.push_back({nodes.first, nodes.second, Bytes(std::llround(bytes))});
+      if (bytes >= least) pairs.push_back({nodes.first, nodes.second, Bytes(std::llround(bytes))});
     }
     return pairs;
   }
@@ -110,16 +113,25 @@ class LineTraffic {
   bool two_strides_ = false;
 };
 
-/// What of the prediction waits for communication that leaves a node.
-Seconds ExposedBetweenNodes(const Strategy& s, const Estimate& parts, int64_t gpus_per_node) {
+/// Communication between nodes of one kind: how long it takes alone, and what of that the prediction waits for.
+struct Waiting {
+  Seconds wire{0}, exposed{0};
+  Seconds hidden() const { return wire - exposed; }
+};
+
+/// What of the prediction waits for communication of passes that leaves a node, gathers of parameters not counted.
+Seconds PassesExposed(const Strategy& s, const Estimate& parts, int64_t gpus_per_node) {
   Seconds exposed{0};
   if (s.tp > gpus_per_node) exposed += parts.tensor;
   if (s.cp > 1 && s.tp * s.cp > gpus_per_node) exposed += parts.context;
   if (s.ep * s.etp > gpus_per_node) exposed += parts.expert;
   if (s.pp > 1 && GpuCount(s) > gpus_per_node) exposed += parts.pipeline;
-  const Group replicas = ReplicaGroup(s);
-  if (replicas.size > 1 && replicas.size * replicas.stride > gpus_per_node) exposed += parts.data;
   return exposed;
+}
+
+Seconds DataExposed(const Strategy& s, const Estimate& parts, int64_t gpus_per_node) {
+  const Group replicas = ReplicaGroup(s);
+  return replicas.size > 1 && replicas.size * replicas.stride > gpus_per_node ? parts.data : Seconds(0);
 }
 
 /// Time of the bytes over the nodes' own NICs: of the node that sends or receives most.
@@ -132,10 +144,45 @@ Seconds AloneOverNics(const std::vector<PairBytes>& pairs, int64_t nodes, BitsPe
   return std::max(std::ranges::max(out), std::ranges::max(in)) / nic_rate;
 }
 
+std::vector<PairBytes> Divided(std::vector<PairBytes> pairs, double by) {
+  for (PairBytes& pair : pairs) pair.bytes = Bytes(std::llround(static_cast<double>(pair.bytes.count()) / by));
+  return pairs;
+}
+
+std::vector<PairBytes> Together(const std::vector<PairBytes>& a, const std::vector<PairBytes>& b) {
+  std::map<std::pair<int32_t, int32_t>, Bytes> sums;
+  for (const std::vector<PairBytes>* pairs : {&a, &b}) {
+    for (const PairBytes& pair : *pairs) sums[{pair.from, pair.to}] += pair.bytes;
+  }
+  std::vector<PairBytes> all;
+  for (const auto& [nodes, bytes] : sums) all.push_back({nodes.first, nodes.second, bytes});
+  return all;
+}
+
+/// The bursts of an iteration: model_profile.h says where they lie.
+std::vector<ProfileBurst> MakeBursts(const IterationTraffic& traffic, Seconds compute, const Waiting& passes, const Waiting& once,
+                                   int64_t micro_batches) {
+  std::vector<ProfileBurst> bursts;
+  const Seconds room = compute - once.hidden();
+  if (room < passes.hidden()) {
+    return {{{std::max(Seconds(0), room - passes.hidden()), compute}, Together(traffic.passes, traffic.once)}};
+  }
+  const int64_t count = traffic.passes.empty() ? 0 : std::min(micro_batches, kMostPassBursts);
+  const auto n = static_cast<double>(count);
+  Seconds before{0};
+  for (int64_t b = 0; b < count; ++b) {
+    const Seconds needed = std::min(compute, room * (static_cast<double>(b + 1) / n));
+    bursts.push_back({{std::max(before, needed - passes.hidden() / n), needed}, Divided(traffic.passes, n)});
+    before = needed;
+  }
+  if (!traffic.once.empty()) bursts.push_back({{std::max(before, room), compute}, traffic.once});
+  return bursts;
+}
+
 }  // namespace
 
-std::vector<PairBytes> StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node) {
-  NodeTraffic traffic(gpus_per_node);
+IterationTraffic StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node) {
+  NodeTraffic passes(gpus_per_node), once(gpus_per_node);
   const auto micro_batches = static_cast<double>(MicroBatches(strategy, model.job().global_batch));
   CostModel::Scratch scratch;
   const OperationList list = model.Lower(strategy, scratch);
@@ -144,15 +191,16 @@ std::vector<PairBytes> StrategyTraffic(const CostModel& model, const Strategy& s
       const double operations = line.count * (line.per_iteration ? 1 : micro_batches);
       const LineTraffic sent(strategy, line, stage);
       for (int64_t rank = 0; rank < GpuCount(strategy); ++rank) {
-        if (StageOf(strategy, rank) == stage) sent.Add(rank, operations, &traffic);
+        if (StageOf(strategy, rank) == stage) sent.Add(rank, operations, line.per_iteration ? &once : &passes);
       }
     }
   }
-  return traffic.Pairs();
+  const double least = 1e-6 * (passes.total() + once.total());
+  return {passes.Pairs(least), once.Pairs(least)};
 }
 
 Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& cluster, const FixedVariables& fix,
-                                        std::optional<Framework> framework) {
+                                        std::optional<Framework> framework, const TrainingChanges& allow) {
   if (cluster.heterogeneous()) {
     return Fail(Code::kInvalidArgument, "cluster of several kinds of nodes, expected one kind");
   }
@@ -160,7 +208,7 @@ Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& c
   whole.gpus = cluster.TotalGpus();
   FixedVariables fixed = fix;
   fixed.try_emplace("sharding", static_cast<int64_t>(Sharding::kUniform));  // no program decides per operator
-  WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fixed, .framework = framework.value_or(Framework::kAny),
+  WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fixed, .allow = allow, .framework = framework.value_or(Framework::kAny),
                                                              .known_programs = !framework}));
   if (answer.plans.empty()) {
     return ModelProfileAnswer{.profile = std::nullopt, .infeasible = std::move(answer.infeasible)};
@@ -169,15 +217,19 @@ Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& c
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
                         CostModel::Make(whole, cluster, Calibration(), {.framework = profile.plan.framework}));
   const Strategy& strategy = profile.plan.strategy;
-  profile.between = StrategyTraffic(model, strategy, cluster.gpus_per_node);
-  for (PairBytes& pair : profile.between) {
-    pair.bytes = Bytes(std::llround(static_cast<double>(pair.bytes.count()) / cluster.network_efficiency));
-  }
+  IterationTraffic traffic = StrategyTraffic(model, strategy, cluster.gpus_per_node);
+  traffic = {Divided(std::move(traffic.passes), cluster.network_efficiency), Divided(std::move(traffic.once), cluster.network_efficiency)};
   const Prediction& predicted = profile.plan.predicted;
-  const Seconds wire = AloneOverNics(profile.between, cluster.nodes, cluster.nic_rate);
-  const Seconds exposed = std::min(ExposedBetweenNodes(strategy, predicted.parts, cluster.gpus_per_node), wire);
-  profile.compute = predicted.iteration - exposed;
-  profile.release = std::max(Seconds(0), profile.compute - (wire - exposed));
+  Waiting passes{.wire = AloneOverNics(traffic.passes, cluster.nodes, cluster.nic_rate)};
+  Waiting once{.wire = AloneOverNics(traffic.once, cluster.nodes, cluster.nic_rate)};
+  // From ZeRO-2 on passes gather parameters and scatter gradients: what data parallelism waits for is theirs by their share.
+  const Seconds data = DataExposed(strategy, predicted.parts, cluster.gpus_per_node);
+  const Seconds both = passes.wire + once.wire;
+  const double share = strategy.zero_stage >= 2 && both.count() > 0 ? passes.wire / both : 0;
+  passes.exposed = std::min(passes.wire, PassesExposed(strategy, predicted.parts, cluster.gpus_per_node) + data * share);
+  once.exposed = std::min(once.wire, data * (1 - share));
+  profile.compute = predicted.iteration - passes.exposed - once.exposed;
+  profile.bursts = MakeBursts(traffic, profile.compute, passes, once, MicroBatches(strategy, whole.global_batch));
   return ModelProfileAnswer{.profile = std::move(profile), .infeasible = {}};
 }
 

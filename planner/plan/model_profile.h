@@ -4,13 +4,16 @@
 //   const ModelProfileAnswer answer = ProfileModel(job, cluster).value();
 //   if (answer.profile) scenario_job.compute = answer.profile->compute;
 //
-// Let T be the predicted iteration, E what of it waits for communication between hosts, and C how long the bytes
-// between hosts take over the hosts' own NICs. Then compute = T - min(E, C) and release = compute - (C - min(E, C)), at
-// least 0: on a fabric that is nowhere narrower than the NICs the job alone iterates in T. Time of E beyond C is
-// latency, which no other job lengthens; it counts as compute.
+// What passes send comes in as many bursts as there are micro-batches (neighbours put together beyond kMostPassBursts), and
+// what is sent once per iteration, gradients above all, in one more behind them. Let T be the predicted iteration, C how
+// long the bytes between hosts take over the hosts' own NICs, and E ≤ C what of that the prediction waits for, each for
+// the passes and for what is sent once. Then compute = T - E of both, the last burst is released C - E before the end, and
+// before that the passes' bursts are needed at even distances, each released its share of C - E earlier: on a fabric
+// that is nowhere narrower than the NICs the job alone iterates in T. Time waited beyond C is latency, which no other job
+// lengthens; it counts as compute. Where all that has no room in the iteration, everything is one burst at its end.
 //
-// Leaves out: that communication between hosts may come in several bursts per iteration (it is one, at the end); groups
-// of different machines; sharding per operator, unless it is asked for (what is sent then counts as if all were
+// Leaves out: that hosts of different pipeline stages send at different times (all of a job's hosts send together);
+// groups of different machines; sharding per operator, unless it is asked for (what is sent then counts as if all were
 // sharded).
 #pragma once
 
@@ -24,11 +27,18 @@
 
 namespace weft::planner {
 
+inline constexpr int64_t kMostPassBursts = 8;
+
+/// What the hosts send each other in one burst.
+struct ProfileBurst {
+  BurstTimes times;
+  std::vector<PairBytes> between;    ///< hosts by their place in the cluster; on the wire: payload / network_efficiency
+};
+
 struct ModelProfile {
   JobPlan plan;
-  Seconds compute{0};              ///< of one iteration, all that is not communication between hosts
-  Seconds release{0};              ///< when in the iteration communication between hosts may start
-  std::vector<PairBytes> between;  ///< hosts by their place in the cluster; on the wire: payload / network_efficiency
+  Seconds compute{0};                ///< of one iteration, all that is not communication between hosts
+  std::vector<ProfileBurst> bursts;  ///< as ScenarioJob::bursts; none where nothing is sent
 };
 
 /// No profile: no strategy fits, and why.
@@ -39,13 +49,21 @@ struct ModelProfileAnswer {
 
 /// Plans `job` on all GPUs of `cluster`, one node after another. Collectives over hosts count as rings in order of
 /// rank, all-to-alls as direct. `framework`: what runs it; nullopt: the fastest of the known programs, as `weft plan` chooses.
+/// `allow`: as PlanOptions::allow.
 /// Requires: a cluster of one kind of node. Errors: as Plan().
 [[nodiscard]] Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& cluster,
                                                       const FixedVariables& fix = {},
-                                                      std::optional<Framework> framework = std::nullopt);
+                                                      std::optional<Framework> framework = std::nullopt,
+                                                      const TrainingChanges& allow = {});
 
-/// What the ranks of `strategy` send between nodes of `gpus_per_node` in one iteration, before efficiency; by rising
-/// (from, to). Pairs below a millionth of the whole (a norm's eight bytes) are left out.
-std::vector<PairBytes> StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node);
+/// What the ranks of a strategy send between nodes in one iteration, by rising (from, to). Pairs below a millionth of the whole
+/// (a norm's eight bytes) are left out.
+struct IterationTraffic {
+  std::vector<PairBytes> passes;     ///< of all micro-batches together
+  std::vector<PairBytes> once;
+};
+
+/// Nodes of `gpus_per_node`; before efficiency.
+IterationTraffic StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node);
 
 }  // namespace weft::planner

@@ -33,10 +33,17 @@ std::map<std::pair<int, int>, double> Matrix(const std::vector<PairBytes>& pairs
   return matrix;
 }
 
+/// The same of a whole iteration.
+std::map<std::pair<int, int>, double> Sum(const IterationTraffic& traffic) {
+  std::map<std::pair<int, int>, double> matrix = Matrix(traffic.passes);
+  for (const auto& [nodes, bytes] : Matrix(traffic.once)) matrix[nodes] += bytes;
+  return matrix;
+}
+
 // Data parallel over 16 GPUs of two nodes: the ring crosses each border once, with 2 · 15/16 of the gradients.
 TEST(StrategyTraffic, RingsCrossEveryBorderOnce) {
   const CostModel model = CostModel::Make(On(Job("gpt2", 64, 1024), 16), Dgx(2)).value();
-  const auto flat = Matrix(StrategyTraffic(model, {.dp = 16}, 8));
+  const auto flat = Sum(StrategyTraffic(model, {.dp = 16}, 8));
   ASSERT_EQ(flat.size(), 2u);
   double gradients = 0;
   for (const CommunicationVolume& line : Volumes(model, {.dp = 16}, 0)) {
@@ -51,7 +58,7 @@ TEST(StrategyTraffic, RingsCrossEveryBorderOnce) {
 TEST(StrategyTraffic, PipelinesTalkToTheirNeighbours) {
   const CostModel model = CostModel::Make(On(Job("gpt3-175b", 64, 2048), 64), Dgx(8)).value();
   const Strategy s{.dp = 1, .tp = 8, .pp = 8, .recompute = Recompute::kFull, .sequence_parallel = true};
-  const auto matrix = Matrix(StrategyTraffic(model, s, 8));
+  const auto matrix = Sum(StrategyTraffic(model, s, 8));
   const double message = 2.0 * 2048 * 12288;  // bf16, one sequence; an eighth from each of eight ranks
   for (int stage = 0; stage + 1 < 8; ++stage) {
     EXPECT_NEAR(matrix.at({stage, stage + 1}) / (64 * message), 1, 1e-5) << stage;
@@ -78,8 +85,8 @@ TEST(StrategyTraffic, ExpertsExchangeWhereTheirGroupsEnd) {
   }
   ASSERT_GT(exchanged, 0);
   ASSERT_GT(expert, 0);
-  EXPECT_NEAR(Matrix(StrategyTraffic(model, s, 4)).at({0, 1}) / (exchanged + dense), 1, 1e-5);
-  EXPECT_NEAR(Matrix(StrategyTraffic(model, s, 8)).at({0, 1}) / (expert + dense), 1, 1e-5);
+  EXPECT_NEAR(Sum(StrategyTraffic(model, s, 4)).at({0, 1}) / (exchanged + dense), 1, 1e-5);
+  EXPECT_NEAR(Sum(StrategyTraffic(model, s, 8)).at({0, 1}) / (expert + dense), 1, 1e-5);
 }
 
 // tp = 2, cp = 2, pp = 4 fill two nodes of eight; the next replica lies two nodes on. Each node has two tensor ranks of
@@ -92,7 +99,7 @@ TEST(StrategyTraffic, ReplicasBehindThePipelineAreWholePipelinesApart) {
   for (const CommunicationVolume& line : Volumes(model, s, 1)) {
     if (line.what == "gradients") gradients = static_cast<double>(line.bytes.count());
   }
-  const auto matrix = Matrix(StrategyTraffic(model, s, 8));
+  const auto matrix = Sum(StrategyTraffic(model, s, 8));
   const auto ring = [&](int from) { return matrix.at({from, (from + 2) % 8}); };
   EXPECT_NEAR(ring(0), ring(2), 1);
   EXPECT_NEAR(ring(6), ring(2), 1);
@@ -115,7 +122,7 @@ TEST(StrategyTraffic, ShardGroupsSumTheirGradientsOverNodes) {
   }
   ASSERT_GT(gradients, 0);
   ASSERT_GT(edges, 0);
-  const auto matrix = Matrix(StrategyTraffic(model, s, 8));
+  const auto matrix = Sum(StrategyTraffic(model, s, 8));
   EXPECT_EQ(matrix.size(), 8u);
   EXPECT_NEAR(matrix.at({0, 1}) / (2 * 7.0 / 8 * gradients + 2 * 63.0 / 64 * edges), 1, 1e-4);
   EXPECT_NEAR(matrix.at({7, 0}) / matrix.at({0, 1}), 1, 1e-9);
@@ -128,18 +135,19 @@ TEST(ProfileModel, AloneTheJobIteratesAsPredicted) {
     const ModelProfileAnswer answer = ProfileModel(Job(name, 256, 1024), cluster).value();
     ASSERT_TRUE(answer.profile) << name;
     const ModelProfile& profile = *answer.profile;
-    ASSERT_FALSE(profile.between.empty()) << name;
-    double out = 0;
-    for (const PairBytes& pair : profile.between) out = std::max(out, static_cast<double>(pair.bytes.count()));
-    ASSERT_GT(out, 0);
-    EXPECT_LE(profile.release, profile.compute);
+    ASSERT_FALSE(profile.bursts.empty()) << name;
     EXPECT_GT(profile.compute.count(), 0);
-    std::map<int, double> sent;
-    for (const PairBytes& pair : profile.between) sent[pair.from] += static_cast<double>(pair.bytes.count());
-    double most = 0;
-    for (const auto& [node, bytes] : sent) most = std::max(most, bytes);
-    const Seconds wire{most * 8 / cluster.nic_rate.value()};
-    const Seconds alone = std::max(profile.compute, profile.release + wire);
+    std::vector<BurstTimes> times;
+    std::vector<double> wire;
+    for (const ProfileBurst& burst : profile.bursts) {
+      times.push_back(burst.times);
+      std::map<int, double> sent;
+      for (const PairBytes& pair : burst.between) sent[pair.from] += static_cast<double>(pair.bytes.count());
+      double most = 0;
+      for (const auto& [node, bytes] : sent) most = std::max(most, bytes);
+      wire.push_back(most * 8 / cluster.nic_rate.value());
+    }
+    const Seconds alone = IterationOf(profile.compute, times, wire);
     EXPECT_NEAR(alone / profile.plan.predicted.iteration, 1, 0.01) << name;
   }
 }
@@ -147,7 +155,7 @@ TEST(ProfileModel, AloneTheJobIteratesAsPredicted) {
 TEST(ProfileModel, OneNodeSendsNothing) {
   const ModelProfileAnswer answer = ProfileModel(Job("gpt2", 64, 1024), Dgx(1)).value();
   ASSERT_TRUE(answer.profile);
-  EXPECT_TRUE(answer.profile->between.empty());
+  EXPECT_TRUE(answer.profile->bursts.empty());
   EXPECT_EQ(answer.profile->compute, answer.profile->plan.predicted.iteration);
 }
 
@@ -165,10 +173,12 @@ TEST(ProfileModel, SaysWhyNothingFits) {
 
 TEST(ProfileModel, KeepsWhatIsFixed) {
   const ModelProfileAnswer answer =
-      ProfileModel(Job("llama3-8b", 64, 1024), Dgx(2), ParseFixed("tp=8,pp=2,dp=1").value()).value();
+      ProfileModel(Job("llama3-8b", 64, 1024), Dgx(2), ParseFixed("tp=8,pp=2,dp=1,micro_batch=1").value()).value();
   ASSERT_TRUE(answer.profile);
   EXPECT_EQ(answer.profile->plan.strategy.pp, 2);
-  EXPECT_EQ(Matrix(answer.profile->between).size(), 2u);
+  // Two stages on two nodes, 64 micro-batches of one: activations there and gradients back, in as many bursts as there may be.
+  EXPECT_EQ(answer.profile->bursts.size(), static_cast<size_t>(kMostPassBursts));
+  for (const ProfileBurst& burst : answer.profile->bursts) EXPECT_EQ(Matrix(burst.between).size(), 2u);
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ Status Experiment::Calibrate() {
   JobSpec spec = options_.jobs.front();
   spec.name = "calibration";
   spec.compute = Seconds(0);
+  spec.bursts.clear();
   WEFT_ASSIGN_OR_RETURN(ReplayJob job,
                         ReplayJob::Start(*fabric_, options_.installation, spec, kFirstRendezvous, kCalibration));
   WEFT_RETURN_IF_ERROR(job.Finish(kCalibration + kPatience));
@@ -152,9 +153,9 @@ Result<v1::FlowPolicy> Experiment::PolicyOf(const Decision& decision, size_t job
   policy.set_lease_s(kLease.count());
   if (decision.shifts && decision.shifts->gated[job]) {
     const Shifts& shifts = *decision.shifts;
-    const Seconds sends = planner::CommunicationAlone(model_.capacity, OnPaths(model_, decision.paths)[job]);
+    const Seconds first = FirstBurst(model_, OnPaths(model_, decision.paths)[job], shifts.period);
     policy.set_window_period_s(shifts.period.count());
-    policy.set_window_offset_s(base_s_ + (shifts.period - sends + shifts.shift[job]).count());
+    policy.set_window_offset_s(base_s_ + (first + shifts.shift[job]).count());
     policy.set_window_length_s((in_place ? shifts.wide : shifts.tight).count());
   }
   return policy;
@@ -169,8 +170,8 @@ double Experiment::WindowBase(const Decision& decision) {
     const JobSpec& spec = options_.jobs[j];
     for (const SendFlow& flow : hosts_[spec.hosts[0]]->SendFlows(spec.name)) {
       const double burst_s = flow.counters.iteration_start_s();
-      const Seconds sends = planner::CommunicationAlone(model_.capacity, OnPaths(model_, decision.paths)[j]);
-      if (burst_s > 0) return burst_s - (shifts.period - sends + shifts.shift[j]).count();
+      const Seconds first = FirstBurst(model_, OnPaths(model_, decision.paths)[j], shifts.period);
+      if (burst_s > 0) return burst_s - (first + shifts.shift[j]).count();
     }
   }
   return MonotonicSeconds();

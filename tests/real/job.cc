@@ -49,12 +49,18 @@ Result<ReplayJob> ReplayJob::Start(const testbed::Fabric& fabric, const Installa
         .argv = {installation.bin + "/weft-replay", "--job", spec.name, "--rank", std::to_string(rank), "--world",
                  std::to_string(spec.hosts.size()), "--rendezvous", fmt::format("{}:{}", first->mgmt_address, port),
                  "--plugin", installation.plugin, "--compute", fmt::format("{:.0f}us", spec.compute.count() * 1e6),
-                 "--bytes", fmt::format("{}B", spec.bytes.count()), "--bucket", fmt::format("{}B", spec.bytes.count()),
+                 "--bucket", fmt::format("{}B", spec.bytes.count()),
                  "--duration", fmt::format("{:.0f}ms", duration.count() * 1e3)},
         .environment = {{"NCCL_SOCKET_IFNAME", "=eth0"}, {"WEFT_RUN_DIR", installation.RunDirOf(host->name)}},
         .netns = host->netns,
         .out = rank == 0 ? testbed::Output::File(job.log_ + ".out") : testbed::Output::Null(),
         .err = testbed::Output::File(job.LogOf(rank))};
+    if (spec.bursts.empty()) options.argv.insert(options.argv.end(), {"--bytes", fmt::format("{}B", spec.bytes.count())});
+    for (const JobSpec::Burst& burst : spec.bursts) {
+      options.argv.insert(options.argv.end(),
+                          {"--burst", fmt::format("{:.0f}us:{}B:{:.0f}us", burst.times.release.count() * 1e6, burst.bytes.count(),
+                                                  burst.times.needed.count() * 1e6)});
+    }
     WEFT_ASSIGN_OR_RETURN(testbed::Process process, testbed::Spawn(options));
     job.ranks_.push_back(std::move(process));
   }

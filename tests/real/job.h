@@ -7,6 +7,7 @@
 
 #include "common/result.h"
 #include "common/units.h"
+#include "planner/planner.h"
 #include "testbed/fabric.h"
 #include "testbed/process.h"
 
@@ -17,6 +18,11 @@ struct JobSpec {
   std::vector<std::string> hosts;  ///< rank r on hosts[r]; a ring
   Seconds compute{0};
   Bytes bytes;                     ///< gradients per iteration
+  struct Burst {
+    planner::BurstTimes times;
+    Bytes bytes;
+  };
+  std::vector<Burst> bursts = {};  ///< where there are several; they add up to `bytes`
 };
 
 /// One iteration as rank 0 reports it, on CLOCK_MONOTONIC.

@@ -2,6 +2,7 @@
 // measured iteration times next to those of the planner's simulator, and the bursts before and after the shift.
 //
 //   real-fabric                          the ctest entry: 5 s per policy
+//   real-fabric --bursts                 jobs of three bursts per iteration
 //   real-fabric --phase 40s --draws 5 --out DIR    for docs/performance.md: also traces as CSV and SVG
 //
 // Exits with 77 where no fabric can be built, 1 where a fact does not hold. No fact is about time: the errors against the
@@ -40,6 +41,18 @@ std::vector<JobSpec> Jobs() {
           {.name = "c", .hosts = {"h3", "h6"}, .compute = Seconds(0.58), .bytes = Bytes(990'000)}};
 }
 
+/// The same jobs with three bursts per iteration, as a list of operations has them: one hides behind what is computed next, for
+/// one the computation waits, one ends the iteration. All begin within half a period, as long as a window is open.
+std::vector<JobSpec> JobsWithBursts() {
+  std::vector<JobSpec> jobs = Jobs();
+  for (JobSpec& job : jobs) {
+    const Seconds hidden = job.compute * 0.72, waited = job.compute * 0.87;
+    const Bytes third = job.bytes / 3;
+    job.bursts = {{{hidden, waited}, third}, {{waited, waited}, third}, {{job.compute, job.compute}, job.bytes - third * 2}};
+  }
+  return jobs;
+}
+
 struct Policy {
   std::string name;
   Decision decision;
@@ -59,12 +72,12 @@ std::vector<Policy> Policies(const Model& model) {
           {"paths+shifts", {planned, alike, PlanShifts(model, planned)}}};
 }
 
-Result<std::vector<std::string>> RunAll(const Installation& installation, Seconds phase, int draws,
+Result<std::vector<std::string>> RunAll(const Installation& installation, Seconds phase, int draws, bool bursts,
                                         const std::string& out) {
   ExperimentOptions options;
   options.fabric.hosts_per_leaf = 3;
   options.fabric.link_rate = kLinkRate;
-  options.jobs = Jobs();
+  options.jobs = bursts ? JobsWithBursts() : Jobs();
   options.installation = installation;
   options.phase = phase;
   options.draws = draws;
@@ -81,7 +94,7 @@ Result<std::vector<std::string>> RunAll(const Installation& installation, Second
   WEFT_ASSIGN_OR_RETURN(const Ending ending, experiment->Finish());
   fmt::print("\n{}\n{}\n{}", Table(outcomes), Errors(outcomes, kPromise), Bursts(outcomes, kLinkRate, 100));
   if (!out.empty()) WEFT_RETURN_IF_ERROR(WriteTraces(out, outcomes, kLinkRate));
-  return BrokenFacts(outcomes, kTogether, kApart, ending);
+  return BrokenFacts(outcomes, kTogether, kApart, ending, !bursts);
 }
 
 int Fails(const Error& error) {
@@ -142,6 +155,8 @@ int Main(int argc, char** argv) {
   app.add_option("--draws", draws, "of the phases between jobs, where no window sets them; the measured time is shared out")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
+  bool bursts = false;
+  app.add_flag("--bursts", bursts, "three bursts per iteration in place of one");
   app.add_option("--out", out, "folder for the traces: CSV per policy, and bursts.svg")->check(CLI::ExistingDirectory);
   try {
     app.parse(argc, argv);
@@ -158,7 +173,7 @@ int Main(int argc, char** argv) {
   return InChild([&](const std::string& folder) -> int {
     const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
     const Installation installation{bin, bin.parent_path() / "lib/libnccl-net-weft.so", folder};
-    const auto broken = RunAll(installation, *phase, draws, out);
+    const auto broken = RunAll(installation, *phase, draws, bursts, out);
     if (!broken) return Fails(broken.error());
     for (const std::string& fact : *broken) fmt::print("FAIL: {}\n", fact);
     return broken->empty() ? kExitDone : kExitFailed;

@@ -23,9 +23,15 @@ NodeId Find(const planner::Topology& topology, const std::string& name) {
   return *node;
 }
 
-/// A job that its gate holds to `period`: it computes, waits, and sends at the end.
+/// A job that its gate holds to `period`: it waits before its first burst.
 planner::PeriodicJob Held(const Model& model, planner::PeriodicJob job, Seconds period) {
-  job.compute = job.release = period - planner::CommunicationAlone(model.capacity, job);
+  const Seconds wait = period - planner::IterationAlone(model.capacity, job);
+  job.compute += wait;
+  job.release += wait;
+  for (planner::PeriodicBurst& burst : job.bursts) {
+    burst.times.release += wait;
+    burst.times.needed += wait;
+  }
   return job;
 }
 
@@ -51,12 +57,15 @@ Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>
     const auto ranks = static_cast<int64_t>(spec.hosts.size());
     for (size_t r = 0; r < spec.hosts.size(); ++r) {
       // Ring all-reduce: every rank passes on 2 (n - 1) / n of the gradients.
-      planner::RoutableFlow flow{.bytes = Bytes(spec.bytes.count() * 2 * (ranks - 1) / ranks), .paths = {}};
+      const auto passed_on = [&](Bytes bytes) { return Bytes(bytes.count() * 2 * (ranks - 1) / ranks); };
+      planner::RoutableFlow flow{.bytes = passed_on(spec.bytes), .paths = {}};
+      for (const JobSpec::Burst& burst : spec.bursts) flow.per_burst.push_back(passed_on(burst.bytes));
       const NodeId from = Find(model.topology, spec.hosts[r]);
       const NodeId to = Find(model.topology, spec.hosts[(r + 1) % spec.hosts.size()]);
       for (auto& path : model.topology.ShortestPaths(from, to)) flow.paths.push_back({std::move(path)});
       job.flows.push_back(std::move(flow));
     }
+    for (const JobSpec::Burst& burst : spec.bursts) job.bursts.push_back(burst.times);
     model.jobs.push_back(std::move(job));
   }
   return model;
@@ -119,7 +128,7 @@ Shifts PlanShifts(const Model& model, const planner::JobPaths& paths) {
       // The padding goes before the burst: a burst ends with its period, and may not wrap around.
       planner::Burst& burst = use.bursts.front();
       burst.begin = std::max(Seconds(0), burst.begin - padding);
-      burst.rate = model.capacity[use.link.index()];
+      for (planner::Burst& each : use.bursts) each.rate = model.capacity[use.link.index()];
     }
     patterns.push_back(std::move(pattern));
   }
@@ -127,6 +136,10 @@ Shifts PlanShifts(const Model& model, const planner::JobPaths& paths) {
   shifts.shift = plan.shift;
   for (const planner::ShiftedLink& link : plan.links) shifts.score = std::min(shifts.score, link.score);
   return shifts;
+}
+
+Seconds FirstBurst(const Model& model, const planner::PeriodicJob& job, Seconds period) {
+  return period - (planner::IterationAlone(model.capacity, job) - planner::TimesOf(job).front().release);
 }
 
 Shifts DrawPhases(const Model& model, const planner::JobPaths& paths, uint32_t seed) {

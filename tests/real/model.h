@@ -50,6 +50,9 @@ std::vector<int32_t> PlanClasses(const Model& model, const planner::JobPaths& pa
 /// The planner's shifts: bursts are padded, so that what is left of the period is shared out between them.
 Shifts PlanShifts(const Model& model, const planner::JobPaths& paths);
 
+/// When in a cycle of `period` a gated job sends its first burst.
+Seconds FirstBurst(const Model& model, const planner::PeriodicJob& job, Seconds period);
+
 /// Windows of one period that put every job into a phase of its own choice of `seed`, whether it meets another or not.
 Shifts DrawPhases(const Model& model, const planner::JobPaths& paths, uint32_t seed);
 

@@ -18,9 +18,10 @@ std::string Bursts(const std::vector<Outcome>& outcomes, BitsPerSecond full, siz
 std::string Errors(const std::vector<Outcome>& outcomes, double promise);
 
 /// What does not hold, one line each; empty: all does. `together` and `apart` are places in `outcomes` of the same jobs on
-/// the same paths without and with time shifts.
+/// the same paths without and with time shifts. Bursts must interleave there if every job has one: with several their gaps are
+/// too short.
 std::vector<std::string> BrokenFacts(const std::vector<Outcome>& outcomes, size_t together, size_t apart,
-                                     const Ending& ending);
+                                     const Ending& ending, bool one_burst = true);
 
 /// Writes `trace-POLICY.csv` per outcome, and bursts.svg, into `folder`. Errors: kFailedPrecondition naming the file.
 [[nodiscard]] Status WriteTraces(const std::string& folder, const std::vector<Outcome>& outcomes, BitsPerSecond full);

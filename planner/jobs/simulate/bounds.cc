@@ -294,7 +294,8 @@ Seconds CutBound(std::span<const ScenarioCut> cuts, std::span<const BitsPerSecon
   for (const ScenarioCut& cut : cuts) {
     if (cut.bytes[index] > 0) longest = std::max(longest, cut.bytes[index] / BytesPerSecond(cut, capacity));
   }
-  return std::max(job.compute, job.release + Seconds(longest));
+  const Seconds first = job.bursts.empty() ? job.release : job.bursts.front().release;
+  return std::max(job.compute, first + Seconds(longest));
 }
 
 Result<ScenarioBounds> BoundAll(std::span<const ScenarioCut> cuts, const PreparedScenario& prepared,

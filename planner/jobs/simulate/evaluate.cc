@@ -43,7 +43,7 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
   std::vector<FluidSetting> settings(fluid.jobs());
   Seconds slowest(0);
   for (size_t j = 0; j < plan.jobs.size(); ++j) {
-    settings[situation.slots[j]] = {plan.jobs[j].loads, plan.classes[j], plan.gates[j]};
+    settings[situation.slots[j]] = {LoadsOf(plan.jobs[j]), plan.classes[j], plan.gates[j]};
     slowest = std::max(slowest, situation.alone[j]);
   }
   fluid.Apply(std::move(settings));

@@ -73,4 +73,18 @@ std::vector<ScenarioFlow> FlowsBetween(std::span<const TrafficEnd> ends, std::sp
   return flows;
 }
 
+std::vector<ScenarioFlow> FlowsOfBursts(std::span<const TrafficEnd> ends, std::span<const std::vector<PairBytes>> bursts) {
+  std::vector<ScenarioFlow> flows;
+  std::map<std::pair<NodeId, NodeId>, size_t> known;
+  for (size_t b = 0; b < bursts.size(); ++b) {
+    for (const ScenarioFlow& part : FlowsBetween(ends, bursts[b])) {
+      const auto [at, added] = known.try_emplace({part.from, part.to}, flows.size());
+      if (added) flows.push_back({part.from, part.to, Bytes(0), std::vector<Bytes>(bursts.size(), Bytes(0))});
+      flows[at->second].bytes += part.bytes;
+      flows[at->second].per_burst[b] += part.bytes;
+    }
+  }
+  return flows;
+}
+
 }  // namespace weft::planner

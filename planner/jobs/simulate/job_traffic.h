@@ -47,4 +47,7 @@ std::vector<PairBytes> PatternTraffic(TrafficPattern pattern, int32_t ends, Byte
 /// does; ends of different size take turns. Requires: pairs between ends that exist and are not empty.
 std::vector<ScenarioFlow> FlowsBetween(std::span<const TrafficEnd> ends, std::span<const PairBytes> pairs);
 
+/// Of several bursts: what goes from one end to another in any of them is one flow.
+std::vector<ScenarioFlow> FlowsOfBursts(std::span<const TrafficEnd> ends, std::span<const std::vector<PairBytes>> bursts);
+
 }  // namespace weft::planner

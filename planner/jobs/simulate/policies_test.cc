@@ -29,7 +29,7 @@ struct Bench {
       }
       const std::vector<size_t> first(job.flows.size(), 0);
       situation.alone.push_back(IterationAlone(situation.capacity, OnPaths(job, first)));
-      situation.slots.push_back(fluid->Add({job.gpus, job.compute, job.release}));
+      situation.slots.push_back(fluid->Add({.gpus = job.gpus, .compute = job.compute, .bursts = {{job.release, job.compute}}}));
       situation.jobs.push_back(std::move(job));
       situation.names.push_back(fmt::format("job{}", j));
       situation.keys.push_back(j);
@@ -169,7 +169,7 @@ TEST(Weft, WhatRunsNowIsAmongTheFinalistsThoughAnotherPlanIsAsGood) {
   const Decision first = DecideWeft(bench.situation);
   const std::vector<PeriodicJob> jobs = OnPaths(bench.situation, first.paths);
   std::vector<FluidSetting> settings;
-  for (size_t j = 0; j < jobs.size(); ++j) settings.push_back({jobs[j].loads, first.classes[j], first.gates[j]});
+  for (size_t j = 0; j < jobs.size(); ++j) settings.push_back({LoadsOf(jobs[j]), first.classes[j], first.gates[j]});
   bench.fluid->Apply(std::move(settings));
   bench.situation.present = first.paths;
   const Decision again = DecideWeft(bench.situation);

@@ -61,6 +61,38 @@ Status CheckFlow(const Topology& topology, const ScenarioFlow& flow) {
   return Ok();
 }
 
+Status CheckBursts(const ScenarioJob& job) {
+  if (job.bursts.size() > kMostBursts) return Wrong(fmt::format("{} bursts, must be at most {}", job.bursts.size(), kMostBursts));
+  BurstTimes before;
+  for (size_t b = 0; b < job.bursts.size(); ++b) {
+    const BurstTimes& burst = job.bursts[b];
+    if (!Finite(burst.release) || burst.release < before.release) {
+      return Wrong(fmt::format("burst {}: release {} s, must be at least the {} s of the burst before", b + 1, burst.release.count(),
+                               before.release.count()));
+    }
+    const Seconds least = std::max(before.needed, burst.release);
+    if (!Finite(burst.needed) || burst.needed < least || burst.needed > job.compute) {
+      return Wrong(fmt::format("burst {}: needed {} s, must be {} s to the compute of {} s", b + 1, burst.needed.count(),
+                               least.count(), job.compute.count()));
+    }
+    before = burst;
+  }
+  for (size_t f = 0; f < job.flows.size(); ++f) {
+    const std::vector<Bytes>& parts = job.flows[f].per_burst;
+    if (parts.size() != job.bursts.size()) {
+      return Wrong(fmt::format("flow {}: bytes of {} bursts, must be those of all {}", f + 1, parts.size(), job.bursts.size()));
+    }
+    if (parts.empty()) continue;
+    Bytes left = job.flows[f].bytes;
+    for (const Bytes part : parts) {
+      if (part.count() < 0 || part > left) return Wrong(fmt::format("flow {}: bursts do not add up to its {} bytes", f + 1, job.flows[f].bytes.count()));
+      left -= part;
+    }
+    if (left.count() != 0) return Wrong(fmt::format("flow {}: bursts do not add up to its {} bytes", f + 1, job.flows[f].bytes.count()));
+  }
+  return Ok();
+}
+
 Status CheckJob(const Scenario& scenario, const ScenarioJob& job) {
   if (!(job.gpus > 0) || !std::isfinite(job.gpus)) return Wrong(fmt::format("{} GPUs, must be positive", job.gpus));
   if (!Finite(job.compute)) return Wrong(fmt::format("compute {} s, must not be negative", job.compute.count()));
@@ -68,6 +100,7 @@ Status CheckJob(const Scenario& scenario, const ScenarioJob& job) {
     return Wrong(fmt::format("release {} s, must be 0 to its compute of {} s", job.release.count(),
                              job.compute.count()));
   }
+  WEFT_RETURN_IF_ERROR(CheckBursts(job));
   if (!Finite(job.arrival) || job.arrival >= scenario.duration) {
     return Wrong(fmt::format("arrival {} s, must be 0 to below the duration of {} s", job.arrival.count(),
                              scenario.duration.count()));
@@ -146,11 +179,17 @@ class Preparer {
     for (size_t f = 0; f < job.flows.size(); ++f) {
       Result<std::vector<CandidatePath>> paths = PathsBetween(job.flows[f].from, job.flows[f].to, capacity);
       if (!paths) return Fail(paths.error().WithContext(fmt::format("flow {}", f + 1)));
-      made.routable.flows.push_back({job.flows[f].bytes, std::move(*paths)});
+      made.routable.flows.push_back({job.flows[f].bytes, std::move(*paths), job.flows[f].per_burst});
     }
+    made.routable.bursts = job.bursts;
     const int64_t evaluations = job.flows.size() <= kMostFlowsMoved ? kAloneEvaluations : 0;
     const JobPathPlan plan = PlanJobPaths(topology, {made.routable}, {.evaluations = evaluations});
-    made.alone = IterationAlone(capacity, OnPaths(made.routable, plan.paths[0]));
+    const PeriodicJob best = OnPaths(made.routable, plan.paths[0]);
+    made.alone = IterationAlone(capacity, best);
+    // The one burst that stands for several ends with the iteration, as they do.
+    if (!job.bursts.empty()) {
+      made.routable.release = std::clamp(made.alone - CommunicationAlone(capacity, best), Seconds(0), job.compute);
+    }
     return made;
   }
 

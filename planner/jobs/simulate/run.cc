@@ -58,7 +58,9 @@ class ScenarioRun {
     for (size_t j = 0; j < scenario_.jobs.size(); ++j) {
       const ScenarioJob& job = scenario_.jobs[j];
       if (job.arrival != at) continue;
-      slot_[j] = fluid_.Add({job.gpus, job.compute, job.release, job.iterations});
+      std::vector<BurstTimes> bursts = job.bursts;
+      if (bursts.empty()) bursts.push_back({job.release, job.compute});
+      slot_[j] = fluid_.Add({.gpus = job.gpus, .compute = job.compute, .bursts = std::move(bursts), .iterations = job.iterations});
       of_slot_.push_back(j);
       reasons->push_back(fmt::format("{} arrived", job.name));
     }
@@ -88,13 +90,13 @@ class ScenarioRun {
                         .horizon = scenario_.duration - fluid_.now()};
     for (const size_t j : present) {
       const RoutableJob& all = prepared_.jobs[j].routable;
-      RoutableJob job{.gpus = all.gpus, .compute = all.compute, .release = all.release};
+      RoutableJob job{.gpus = all.gpus, .compute = all.compute, .release = all.release, .flows = {}, .bursts = all.bursts};
       std::vector<size_t> in_use;
       usable->emplace_back();
       for (size_t f = 0; f < all.flows.size(); ++f) {
         usable->back().push_back(UsablePaths(all.flows[f], capacity_));
         const std::vector<size_t>& numbers = usable->back().back();
-        RoutableFlow flow{.bytes = all.flows[f].bytes};
+        RoutableFlow flow{.bytes = all.flows[f].bytes, .paths = {}, .per_burst = all.flows[f].per_burst};
         for (const size_t p : numbers) flow.paths.push_back(all.flows[f].paths[p]);
         job.flows.push_back(std::move(flow));
         if (paths_[j].empty()) continue;
@@ -132,7 +134,7 @@ class ScenarioRun {
       WEFT_ASSIGN_OR_RETURN(const Decision decision, Ask(situation));
       for (size_t i = 0; i < present.size(); ++i) {
         const size_t j = present[i];
-        settings[slot_[j]] = {OnPaths(situation.jobs[i], decision.paths[i]).loads, decision.classes[i],
+        settings[slot_[j]] = {LoadsOf(OnPaths(situation.jobs[i], decision.paths[i])), decision.classes[i],
                               decision.gates[i]};
         paths_[j].clear();
         for (size_t f = 0; f < decision.paths[i].size(); ++f) paths_[j].push_back(usable[i][f][decision.paths[i][f]]);

@@ -8,10 +8,10 @@
 
 #include "common/result.h"
 #include "planner/jobs/simulate/bounds.h"
-#include "planner/jobs/simulate/fluid.h"
 #include "planner/jobs/simulate/prepare.h"
 #include "planner/jobs/simulate/scenario.h"
 #include "planner/jobs/simulate/situation.h"
+#include "planner/network/fluid.h"
 
 namespace weft::planner {
 

@@ -1,8 +1,7 @@
 // What-if: a cluster, the jobs that come and go on it, the links that fail, and what a policy makes of all that.
 //
-// Every job computes, then (from its release on) sends its bytes in lock step over one path per flow, and starts over
-// when both are done; links are shared fairly inside a class and strictly between classes (flows/periodic.h has the
-// model). A policy decides paths, classes and time shifts. It is asked again whenever a job arrives or leaves and
+// Every job computes, then (from its release on) sends its bytes in lock step over one path per flow, in one burst or
+// several, and starts over when both are done (network/fluid.h has the model). A policy decides paths, classes and time shifts. It is asked again whenever a job arrives or leaves and
 // whenever a link changes, as the controller would be.
 //
 //   Scenario scenario{.name = "two jobs", .topology = LeafSpine(2, 2, 2, GigabitsPerSecond(50)), .jobs = {...}};
@@ -22,19 +21,21 @@
 #include "common/result.h"
 #include "common/units.h"
 #include "planner/fabric/topology.h"
+#include "planner/network/fluid.h"
 
 namespace weft::planner {
 
-/// One iteration's bytes between two hosts or GPUs. A flow takes one path.
+/// One iteration's bytes between two hosts or GPUs. A flow takes one path, in all bursts.
 struct ScenarioFlow {
   NodeId from, to;
   Bytes bytes;
+  std::vector<Bytes> per_burst = {};  ///< of `bytes`, in each burst of its job; empty where the job has one
 };
 
 /// What the flows of one job may carry together in an iteration, so that sums of them stay exact.
 inline constexpr Bytes kMostJobBytes{int64_t{1} << 62};
 
-/// A training job. Iterations last max(compute, release + communication).
+/// A training job. With one burst, iterations last max(compute, release + communication).
 struct ScenarioJob {
   std::string name;
   double gpus = 1;                  ///< its weight in the cluster's GPU use
@@ -43,7 +44,11 @@ struct ScenarioJob {
   Seconds arrival{0};
   int64_t iterations = 0;           ///< after which it leaves; 0: runs to the end
   std::vector<ScenarioFlow> flows;
+  /// Where an iteration sends several bursts, one after another: when each is released and needed, both rising, within the
+  /// computation; `release` is then not looked at. Empty: one, from `release` on. At most kMostBursts.
+  std::vector<BurstTimes> bursts;
 };
+inline constexpr size_t kMostBursts = 64;
 
 /// From `at` on, the link (one direction) gives `capacity`; 0: it is down. A later fault of the same link replaces
 /// it.
@@ -98,26 +103,6 @@ struct SimulationOptions {
   /// not by less than a tenth of the usual 20. The guard comes on top.
   int64_t work = kDefaultWork;
   SimulationObjective objective = SimulationObjective::kBalanced;
-};
-
-/// From `at` on, the link carries `rate`, until its next sample.
-struct LinkSample {
-  LinkId link;
-  Seconds at{0};
-  BitsPerSecond rate;
-};
-
-enum class PhaseKind : uint8_t {
-  kWaiting,    ///< held back by its time shift
-  kComputing,  ///< before its release, or after it has sent
-  kSending,    ///< from release to the last byte, whether or not it computes as well
-};
-
-struct JobPhase {
-  size_t job = 0;                   ///< index in Scenario::jobs
-  int64_t iteration = 0;            ///< from 0
-  PhaseKind kind = PhaseKind::kComputing;
-  Seconds begin{0}, end{0};
 };
 
 struct SimulatedJob {

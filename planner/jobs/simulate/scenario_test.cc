@@ -66,6 +66,28 @@ TEST(Simulate, WeftSeesBurstsDriftIntoEachOther) {
   EXPECT_LT(weft->mean_slowdown, 1.01);
 }
 
+// A second of computation; 0.3 s may be sent from 0.2 s on and are needed at 0.4 s, 0.2 s when all is computed: 1.3 s. The other job
+// sends 0.3 s at the end of its second, when only the first one's last 0.2 s are sent: fair shares, both 0.2 s later.
+TEST(Simulate, SeveralBurstsPerIteration) {
+  Scenario scenario = Pairs(1, 2, 1, 300);
+  scenario.duration = Seconds(1.6);
+  ScenarioJob& job = scenario.jobs[0];
+  job.bursts = {{Seconds(0.2), Seconds(0.4)}, {Seconds(1), Seconds(1)}};
+  for (ScenarioFlow& flow : job.flows) {
+    flow.bytes = Bytes(500'000'000);
+    flow.per_burst = {Bytes(300'000'000), Bytes(200'000'000)};
+  }
+  const Result<SimulationReport> report = Simulate(scenario, SimulationPolicy::kEcmp, {.trace = true});
+  ASSERT_TRUE(report) << report.error().message();
+  EXPECT_NEAR(report->jobs[0].alone.count(), 1.3, 1e-9);
+  // The other is through with 0.1 s of its bytes when this one begins at 1.1 s, and both end at 1.5 s.
+  EXPECT_NEAR(report->jobs[0].iteration.count(), 1.5, 1e-9);
+  EXPECT_NEAR(report->jobs[1].iteration.count(), 1.5, 1e-9);
+  int64_t sent = 0;
+  for (const JobPhase& phase : report->phases) sent += phase.job == 0 && phase.iteration == 0 && phase.kind == PhaseKind::kSending ? 1 : 0;
+  EXPECT_EQ(sent, 2);
+}
+
 TEST(Simulate, TheBoundsOfTwoJobsThatNeedAllOfALink) {
   // z1 + z2 ≤ 1 with as good as no compute: GPU use is the same for any split, mean slow-down is least at one half
   // each.
@@ -175,6 +197,15 @@ TEST(Simulate, NamesWhatIsWrong) {
          const LinkId link = *s->topology.FindLink(*s->topology.FindNode("h1"), *s->topology.FindNode("leaf1"));
          s->topology.SetCapacity(link, BitsPerSecond(0));
        }, "flow 1: from \"h1\" to \"h3\": no path that ever has capacity on all of its links"},
+      {[](Scenario* s) { s->jobs[0].bursts = {{Seconds(0.3), Seconds(0.2)}}; }, "burst 1: needed 0.2 s, must be 0.3 s to the compute of 0.5 s"},
+      {[](Scenario* s) { s->jobs[0].bursts = {{Seconds(0.3), Seconds(0.5)}, {Seconds(0.2), Seconds(0.5)}}; },
+       "job \"job1\": burst 2: release 0.2 s, must be at least the 0.3 s of the burst before"},
+      {[](Scenario* s) { s->jobs[0].bursts = {{Seconds(0.3), Seconds(0.5)}}; }, "flow 1: bytes of 0 bursts, must be those of all 1"},
+      {[](Scenario* s) {
+         s->jobs[0].bursts = {{Seconds(0.3), Seconds(0.5)}};
+         for (ScenarioFlow& flow : s->jobs[0].flows) flow.per_burst = {flow.bytes - Bytes(1)};
+       }, "flow 1: bursts do not add up to its 500000000 bytes"},
+      {[](Scenario* s) { s->jobs[0].bursts.assign(65, {Seconds(0.3), Seconds(0.5)}); }, "65 bursts, must be at most 64"},
       {[](Scenario* s) { s->faults = {{Seconds(1), LinkId(500), BitsPerSecond(0)}}; },
        "fault 1: link 500, must be one of"},
       {[](Scenario* s) { s->faults = {{Seconds(1), LinkId(0), BitsPerSecond(-1)}}; }, "fault 1 of link "},
@@ -198,8 +229,25 @@ TEST(Policies, NamesAreRead) {
   EXPECT_FALSE(ParsePolicy("ECMP"));
 }
 
+/// The job's bytes in two to four bursts, released and needed anywhere.
+void CutIntoBursts(const std::function<int(int, int)>& between, ScenarioJob* job) {
+  const int bursts = between(2, 4);
+  std::vector<double> places;
+  for (int b = 0; b < 2 * bursts; ++b) places.push_back(job->compute.count() * between(0, 8) / 8);
+  std::sort(places.begin(), places.end());
+  for (size_t b = 0; b < places.size(); b += 2) job->bursts.push_back({Seconds(places[b]), Seconds(places[b + 1])});
+  for (ScenarioFlow& flow : job->flows) {
+    Bytes left = flow.bytes;
+    for (int b = 1; b < bursts; ++b) {
+      flow.per_burst.push_back(left / between(1, 4));
+      left -= flow.per_burst.back();
+    }
+    flow.per_burst.push_back(left);
+  }
+}
+
 /// 2 to 4 leaves, 1 to 3 spines, links of different rates, 2 to 6 jobs of rings or pairs, on hosts of their own or
-/// not.
+/// not; every third job sends several bursts.
 Scenario Random(uint32_t seed) {
   std::mt19937 random(seed);
   const auto between = [&](int low, int high) {
@@ -225,6 +273,7 @@ Scenario Random(uint32_t seed) {
       };
       if (at(i) != at(i + 1)) job.flows.push_back({at(i), at(i + 1), bytes});
     }
+    if (j % 3 == 0) CutIntoBursts(between, &job);
     scenario.jobs.push_back(std::move(job));
   }
   return scenario;

@@ -11,7 +11,8 @@
 #include "common/units.h"
 #include "planner/fabric/topology.h"
 #include "planner/flows/job_paths.h"
-#include "planner/jobs/simulate/fluid.h"
+#include "planner/jobs/simulate/scenario.h"
+#include "planner/network/fluid.h"
 
 namespace weft::planner {
 

@@ -27,6 +27,13 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double Bits(const LinkLoad& load) { return static_cast<double>(load.bytes.count()) * 8; }
 
+/// Bits per second while the largest of its bursts is sent.
+double MostAtOnce(const LinkUse& use) {
+  double most = 0;
+  for (const Burst& burst : use.bursts) most = std::max(most, burst.rate.value());
+  return most;
+}
+
 /// A link on which jobs can collide.
 struct Collision {
   LinkId link;
@@ -56,14 +63,11 @@ std::vector<Collision> Collisions(const Situation& situation, const std::vector<
                                   const std::vector<int32_t>& family = {}) {
   std::map<std::pair<int32_t, int32_t>, Collision> by_link;
   for (size_t j = 0; j < jobs.size(); ++j) {
-    const double alone = CommunicationAlone(situation.capacity, jobs[j]).count();
-    if (!(alone > 0) || !(alone < kInfinity)) continue;
-    for (const LinkLoad& load : jobs[j].loads) {
-      if (load.bytes.count() == 0) continue;
-      Collision& collision = by_link[{load.link.value(), family.empty() ? 0 : family[j]}];
-      collision.link = load.link;
+    for (const LinkUse& use : PatternOf(situation.capacity, jobs[j]).uses) {
+      Collision& collision = by_link[{use.link.value(), family.empty() ? 0 : family[j]}];
+      collision.link = use.link;
       collision.jobs.push_back(j);
-      collision.overload += Bits(load) / alone / situation.capacity[load.link.index()].value();
+      collision.overload += MostAtOnce(use) / situation.capacity[use.link.index()].value();
     }
   }
   std::map<std::vector<size_t>, Collision> worst;
@@ -266,10 +270,8 @@ std::vector<Gate> InterleavingGates(const Situation& situation, const std::vecto
   for (const Collision& collision : options.loops ? collisions : WithoutLoops(jobs.size(), collisions)) {
     if (period[collision.jobs[0]] == 0) continue;
     for (const size_t j : collision.jobs) {
-      const Seconds alone = CommunicationAlone(situation.capacity, jobs[j]);
-      for (const LinkLoad& load : jobs[j].loads) {
-        if (load.link != collision.link) continue;
-        patterns[j].uses.push_back({load.link, {{jobs[j].release, jobs[j].release + alone, load.bytes / alone}}});
+      for (LinkUse& use : PatternOf(situation.capacity, jobs[j]).uses) {
+        if (use.link == collision.link) patterns[j].uses.push_back(std::move(use));
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace weft::planner {
 namespace {
@@ -167,13 +168,17 @@ bool WeftSearch::MoveGate(TrialPlan* plan) {
 std::vector<double> WeftSearch::Overloads(const TrialPlan& plan) const {
   std::vector<double> overload(situation_.capacity.size(), 0);
   for (const PeriodicJob& job : plan.jobs) {
-    const double alone = CommunicationAlone(situation_.capacity, job).count();
-    for (const LinkLoad& load : job.loads) {
-      const double capacity = situation_.capacity[load.link.index()].value();
-      if (alone > 0 && capacity > 0) {
-        overload[load.link.index()] += static_cast<double>(load.bytes.count()) * 8 / alone / capacity;
+    std::map<size_t, double> most;  // of the job's bursts, per link
+    for (const std::vector<LinkLoad>& loads : LoadsOf(job)) {
+      const double alone = SendingAlone(situation_.capacity, loads).count();
+      for (const LinkLoad& load : loads) {
+        const double capacity = situation_.capacity[load.link.index()].value();
+        if (!(alone > 0) || !(capacity > 0)) continue;
+        double& share = most[load.link.index()];
+        share = std::max(share, static_cast<double>(load.bytes.count()) * 8 / alone / capacity);
       }
     }
+    for (const auto& [link, share] : most) overload[link] += share;
   }
   return overload;
 }

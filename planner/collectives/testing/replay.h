@@ -1,37 +1,20 @@
 // Plays a schedule step by step on links that have a latency and a rate, to see how long it takes: what closed forms are
-// held against, and what is used where there is none. Ranks lie in groups; a rank has one port inside its group and one to
+// held against in tests. Ranks lie in groups; a rank has one port inside its group and one to
 // the other groups, each full duplex. A transfer of m bytes holds the sender's and the receiver's port for m / rate and has
 // arrived one latency later; ports serve transfers in the order in which they became possible. Sums and copies take no
 // time.
 //
-// Leaves out: contention between ports (that is what the flow simulation is for) and any cost per message but latency.
+// Leaves out: contention between ports and any cost per message but latency.
 #pragma once
 
 #include <cstdint>
 
 #include "common/result.h"
 #include "common/units.h"
+#include "planner/collectives/communicator_shape.h"
 #include "planner/collectives/schedule.h"
 
 namespace weft::planner {
-
-struct LinkCost {
-  Seconds latency{0};
-  BitsPerSecond rate;
-};
-
-/// Where the ranks of a communicator are: groups of `group` consecutive ranks (0: one group of all), for instance the GPUs
-/// of a host. `inner` is what a rank has inside its group, `outer` its share of the way out.
-struct CommunicatorShape {
-  int32_t ranks = 0;
-  int32_t group = 0;
-  LinkCost inner;
-  LinkCost outer;
-
-  int32_t group_size() const { return group <= 0 || group > ranks ? ranks : group; }
-  int32_t groups() const { return (ranks + group_size() - 1) / group_size(); }
-  bool same_group(int32_t a, int32_t b) const { return a / group_size() == b / group_size(); }
-};
 
 /// The end of the last step, when the full buffer has `bytes` and every chunk is cut into `slices` equal slices.
 /// Requires: slices ≥ 1, rates > 0. Errors: kInvalidArgument for a schedule of another number of ranks or one that cannot

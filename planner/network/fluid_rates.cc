@@ -1,43 +1,54 @@
 // Who holds whom, and the rates that follow.
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 #include <numeric>
 
-#include "planner/jobs/simulate/fluid.h"
+#include "planner/network/fluid.h"
 
 namespace weft::planner {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSame = 1e-9;
-constexpr size_t kMaskBits = 24;     // of a set of sending members: sets of larger groups hardly ever come back
+constexpr size_t kMostMembers = 24;  // sets of what larger groups send hardly ever come back
+constexpr int32_t kMostBits = 63;    // of the number that says which bursts are sent
 constexpr size_t kMostSets = 4096;   // whose rates a group remembers
 
 }  // namespace
 
-/// Links that can be full, as (job, bits) of their users, with their capacities; of links with the same users and
+/// Links that can be full, as the bursts that use them, with their capacities; of links with the same users and
 /// bits the smallest only.
-std::vector<std::vector<std::pair<size_t, double>>> FluidSimulation::ContendedLinks(
-    std::vector<double>* capacity) const {
-  std::vector<std::vector<std::pair<size_t, double>>> users(capacity_.size());
+std::vector<std::vector<FluidSimulation::Use>> FluidSimulation::ContendedLinks(std::vector<double>* capacity) const {
+  std::vector<std::vector<Use>> users(capacity_.size());
   for (size_t j = 0; j < jobs_.size(); ++j) {
-    if (jobs_[j].phase == Phase::kGone || !(jobs_[j].alone < kInfinity)) continue;
-    for (const LinkLoad& load : settings_[j].loads) {
-      const double bits = jobs_[j].scale * static_cast<double>(load.bytes.count()) * 8;
-      if (bits > 0) users[load.link.index()].emplace_back(j, bits);
+    if (jobs_[j].phase == Phase::kGone) continue;
+    for (size_t b = 0; b < jobs_[j].bursts; ++b) {
+      if (!(bursts_[jobs_[j].first + b].alone < kInfinity)) continue;
+      for (const LinkLoad& load : settings_[j].loads[b]) {
+        const double bits = jobs_[j].scale * static_cast<double>(load.bytes.count()) * 8;
+        if (bits > 0) users[load.link.index()].push_back({j, b, bits});
+      }
     }
   }
-  std::map<std::vector<std::pair<size_t, double>>, double> tightest;
+  std::map<std::vector<Use>, double> tightest;
   for (size_t l = 0; l < users.size(); ++l) {
-    if (users[l].size() < 2) continue;
-    double together = 0;
-    for (const auto& [j, bits] : users[l]) together += bits / jobs_[j].alone;
+    if (users[l].empty() || users[l].front().job == users[l].back().job) continue;
+    // A job sends one burst at a time.
+    double together = 0, most = 0;
+    for (size_t u = 0; u < users[l].size(); ++u) {
+      const Use& use = users[l][u];
+      most = std::max(most, use.bits / bursts_[jobs_[use.job].first + use.burst].alone);
+      if (u + 1 < users[l].size() && users[l][u + 1].job == use.job) continue;
+      together += most;
+      most = 0;
+    }
     if (together <= capacity_[l].value() * (1 + kSame)) continue;
     const auto [at, added] = tightest.try_emplace(std::move(users[l]), capacity_[l].value());
     if (!added) at->second = std::min(at->second, capacity_[l].value());
   }
-  std::vector<std::vector<std::pair<size_t, double>>> links;
+  std::vector<std::vector<Use>> links;
   for (const auto& [link, rate] : tightest) {
     links.push_back(link);
     capacity->push_back(rate);
@@ -47,15 +58,15 @@ std::vector<std::vector<std::pair<size_t, double>>> FluidSimulation::ContendedLi
 
 void FluidSimulation::BuildGroups() {
   std::vector<double> capacity;
-  const auto links = ContendedLinks(&capacity);
+  const std::vector<std::vector<Use>> links = ContendedLinks(&capacity);
   std::vector<size_t> parent(jobs_.size());
   std::iota(parent.begin(), parent.end(), size_t{0});
   const auto root = [&](size_t j) {
     while (parent[j] != j) j = parent[j] = parent[parent[j]];
     return j;
   };
-  for (const auto& link : links) {
-    for (const auto& [j, bits] : link) parent[root(j)] = root(link[0].first);
+  for (const std::vector<Use>& link : links) {
+    for (const Use& use : link) parent[root(use.job)] = root(link[0].job);
   }
   groups_.clear();
   dirty_.clear();
@@ -71,14 +82,20 @@ void FluidSimulation::BuildGroups() {
     jobs_[j].group = g;
     jobs_[j].member = group.members.size();
     group.members.push_back(j);
-    group.loads.emplace_back();
+    group.loads.emplace_back(jobs_[j].bursts);
+    group.bits += std::bit_width(jobs_[j].bursts);
   }
+  FillGroups(links, capacity);
+}
+
+void FluidSimulation::FillGroups(const std::vector<std::vector<Use>>& links, const std::vector<double>& capacity) {
   for (size_t l = 0; l < links.size(); ++l) {
-    Group& group = groups_[static_cast<size_t>(jobs_[links[l][0].first].group)];
+    Group& group = groups_[static_cast<size_t>(jobs_[links[l][0].job].group)];
     group.users.emplace_back();
-    for (const auto& [j, bits] : links[l]) {
-      group.loads[jobs_[j].member].push_back({group.capacity.size(), bits});
-      group.users.back().push_back(jobs_[j].member);
+    for (const Use& use : links[l]) {
+      const size_t member = jobs_[use.job].member;
+      group.loads[member][use.burst].push_back({group.capacity.size(), use.bits});
+      group.users.back().push_back({member, use.burst});
     }
     group.capacity.push_back(capacity[l]);
   }
@@ -96,13 +113,14 @@ void FluidSimulation::BuildGroups() {
 
 /// The member grows no further: its rate is the same on all of its links from now on.
 void FluidSimulation::Freeze(const Group& group, size_t member, double rate) {
-  const double speed = jobs_[group.members[member]].speed;
-  for (const Load& load : group.loads[member]) {
+  const Job& job = jobs_[group.members[member]];
+  const double speed = Current(job).speed;
+  for (const Load& load : group.loads[member][job.burst]) {
     filling_.left[load.link] -= load.bits * rate;
     filling_.demand[load.link] -= load.bits * speed;
     --filling_.growing[load.link];
   }
-  solved_ += static_cast<int64_t>(group.loads[member].size());
+  solved_ += static_cast<int64_t>(group.loads[member][job.burst].size());
 }
 
 /// Raises the rates of `places` together, progressive filling: at each round the members that a full link or their own
@@ -111,29 +129,35 @@ void FluidSimulation::FillClass(const Group& group, std::span<const size_t> plac
   Filling& f = filling_;
   f.active.clear();
   for (const size_t m : places) {
-    for (const Load& load : group.loads[m]) {
+    const Job& job = jobs_[group.members[m]];
+    for (const Load& load : group.loads[m][job.burst]) {
       if (f.growing[load.link]++ == 0) f.active.push_back(load.link), f.demand[load.link] = 0;
-      f.demand[load.link] += load.bits * jobs_[group.members[m]].speed;
+      f.demand[load.link] += load.bits * Current(job).speed;
     }
-    solved_ += static_cast<int64_t>(group.loads[m].size());
+    solved_ += static_cast<int64_t>(group.loads[m][job.burst].size());
   }
   std::vector<size_t> growing(places.begin(), places.end());
   while (!growing.empty()) {
     solved_ += static_cast<int64_t>(f.active.size() + growing.size());
-    const auto pace = [&](size_t m) { return 1 / (jobs_[group.members[m]].alone * jobs_[group.members[m]].speed); };
+    const auto pace = [&](size_t m) {
+      const Burst& burst = Current(jobs_[group.members[m]]);
+      return 1 / (burst.alone * burst.speed);
+    };
     double level = kInfinity;
     for (const size_t m : growing) level = std::min(level, pace(m));
     for (const size_t l : f.active) level = std::min(level, std::max(0.0, f.left[l]) / f.demand[l]);
     const double reached = level * (1 + 1e-12);
     const auto hold = [&](size_t m) {
-      if ((*rate)[m] < 0) (*rate)[m] = level * jobs_[group.members[m]].speed;
+      if ((*rate)[m] < 0) (*rate)[m] = level * Current(jobs_[group.members[m]]).speed;
     };
     for (const size_t m : growing) {
       if (pace(m) <= reached) hold(m);
     }
     for (const size_t l : f.active) {
       if (std::max(0.0, f.left[l]) > reached * f.demand[l]) continue;
-      for (const size_t m : group.users[l]) hold(m);
+      for (const User& user : group.users[l]) {
+        if (jobs_[group.members[user.member]].burst == user.burst) hold(user.member);
+      }
     }
     std::erase_if(growing, [&](size_t m) {
       if ((*rate)[m] < 0) return false;
@@ -157,7 +181,7 @@ void FluidSimulation::Solve(const Group& group, std::vector<double>* rate) {
     for (; i < group.by_class.size(); ++i) {
       const size_t m = group.by_class[i], j = group.members[m];
       if (settings_[j].priority != priority) break;
-      if (jobs_[j].phase != Phase::kSending || !(jobs_[j].alone > 0) || !(jobs_[j].alone < kInfinity)) continue;
+      if (!jobs_[j].sending || !(Current(jobs_[j]).alone > 0) || !(Current(jobs_[j]).alone < kInfinity)) continue;
       (*rate)[m] = -1;  // not known yet
       places.push_back(m);
     }
@@ -165,13 +189,14 @@ void FluidSimulation::Solve(const Group& group, std::vector<double>* rate) {
   }
 }
 
-/// Takes the rates of the group's present set of sending jobs into use.
+/// Takes the rates of the bursts that the group sends now into use.
 void FluidSimulation::Refresh(Group* group) {
   group->dirty = false;
   uint64_t set = 0;
-  const bool remember = group->members.size() <= kMaskBits;
+  const bool remember = group->members.size() <= kMostMembers && group->bits <= kMostBits;
   for (size_t m = 0; m < group->members.size() && remember; ++m) {
-    if (jobs_[group->members[m]].phase == Phase::kSending) set |= uint64_t{1} << m;
+    const Job& job = jobs_[group->members[m]];
+    set = set << std::bit_width(job.bursts) | (job.sending ? job.burst + 1 : 0);
   }
   std::vector<double> solved;
   const std::vector<double>* rates = &solved;
@@ -185,7 +210,7 @@ void FluidSimulation::Refresh(Group* group) {
   }
   for (size_t m = 0; m < group->members.size(); ++m) {
     const size_t j = group->members[m];
-    if (jobs_[j].phase == Phase::kSending && jobs_[j].alone > 0) SetRate(j, (*rates)[m]);
+    if (jobs_[j].sending && Current(jobs_[j]).alone > 0) SetRate(j, (*rates)[m]);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "planner/collectives/replay.h"
+#include "planner/collectives/testing/replay.h"
 
 #include <fmt/format.h>
 

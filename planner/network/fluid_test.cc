@@ -1,0 +1,358 @@
+#include "planner/network/fluid.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+
+namespace weft::planner {
+namespace {
+
+const std::vector<BitsPerSecond> kOneLink{GigabytesPerSecond(1)};
+
+FluidSetting Sends(int64_t megabytes, int32_t priority = 0, Gate gate = {}) {
+  return {{{{LinkId(0), Bytes(megabytes * 1'000'000)}}}, priority, gate};
+}
+
+TEST(Fluid, AJobAloneTakesComputeAndCommunication) {
+  FluidSimulation fluid(kOneLink);
+  fluid.Add({.compute = Seconds(0.2), .bursts = {{Seconds(0.2), Seconds(0.2)}}});
+  fluid.Apply({Sends(100)});
+  EXPECT_FALSE(fluid.Run(Seconds(3.1)));
+  EXPECT_EQ(fluid.progress(0).durations.size(), 10u);  // of 0.3 s
+  EXPECT_NEAR(fluid.progress(0).end, 3.0, 1e-9);
+  EXPECT_NEAR(fluid.LinkBits()[0], 10 * 8e8, 1);
+}
+
+TEST(Fluid, StrictPriorityHoldsTheOtherBack) {
+  // Both send at 0.2 s: the first until 0.3 s, the second then until 0.4 s.
+  FluidSimulation fluid(kOneLink);
+  for (int j = 0; j < 2; ++j) fluid.Add({.compute = Seconds(0.2), .bursts = {{Seconds(0.2), Seconds(0.2)}}});
+  fluid.Apply({Sends(100, 1), Sends(100, 0)});
+  fluid.Run(Seconds(0.41));
+  EXPECT_NEAR(fluid.progress(1).durations.at(0), 0.3, 1e-9);
+  EXPECT_NEAR(fluid.progress(0).durations.at(0), 0.4, 1e-9);
+}
+
+TEST(Fluid, WhatItForgetsOfTheRatesItSolvesAgain) {
+  // 14 periods that fit nowhere pass through more sets of sending jobs than are remembered; Apply() forgets all.
+  FluidSimulation once(kOneLink);
+  std::vector<FluidSetting> settings;
+  for (int j = 0; j < 14; ++j) {
+    once.Add({.compute = Seconds(0.1 + 0.00731 * j), .bursts = {{Seconds(0.1 + 0.00731 * j), Seconds(0.1 + 0.00731 * j)}}});
+    settings.push_back(Sends(7, j % 3));
+  }
+  FluidSimulation often = once;
+  once.Apply(settings);
+  once.Run(Seconds(400));
+  for (int i = 1; i <= 40; ++i) {
+    often.Apply(settings);
+    often.Run(Seconds(10.0 * i));
+  }
+  for (size_t j = 0; j < 14; ++j) {
+    EXPECT_NEAR(static_cast<double>(once.progress(j).durations.size()),
+                static_cast<double>(often.progress(j).durations.size()), 1);
+  }
+  EXPECT_NEAR(once.LinkBits()[0] / often.LinkBits()[0], 1, 1e-3);
+}
+
+TEST(Fluid, AFaultStretchesTheIterationUnderWay) {
+  // 100 MB from 0.2 s on; at 0.25 s half is left and the link gives a tenth: 0.5 s more.
+  FluidSimulation fluid(kOneLink);
+  fluid.Add({.compute = Seconds(0.2), .bursts = {{Seconds(0.2), Seconds(0.2)}}});
+  fluid.Apply({Sends(100)});
+  fluid.Run(Seconds(0.25));
+  fluid.SetCapacity(LinkId(0), GigabytesPerSecond(0.1));
+  fluid.Apply({Sends(100)});
+  fluid.Run(Seconds(0.8));
+  EXPECT_NEAR(fluid.progress(0).durations.at(0), 0.75, 1e-9);
+}
+
+TEST(Fluid, ADeadLinkHoldsForEver) {
+  FluidSimulation fluid({{BitsPerSecond(0)}});
+  fluid.Add({.compute = Seconds(0.2), .bursts = {{Seconds(0.1), Seconds(0.2)}}});
+  fluid.Apply({Sends(100)});
+  EXPECT_FALSE(fluid.Run(Seconds(100)));
+  EXPECT_TRUE(fluid.progress(0).durations.empty());
+}
+
+TEST(Fluid, AJobLeavesAfterItsIterations) {
+  FluidSimulation fluid(kOneLink);
+  fluid.Add({.compute = Seconds(0.2), .bursts = {{Seconds(0.2), Seconds(0.2)}}, .iterations = 3});
+  fluid.Apply({Sends(100)});
+  EXPECT_TRUE(fluid.Run(Seconds(10)));
+  EXPECT_NEAR(fluid.now().count(), 0.9, 1e-9);
+  EXPECT_FALSE(fluid.present(0));
+  EXPECT_NEAR(fluid.progress(0).left, 0.9, 1e-9);
+}
+
+TEST(Fluid, GatesInterleaveBursts) {
+  // Two jobs that compute 0.5 s and send 0.5 s: half a period apart they never meet.
+  FluidSimulation fluid(kOneLink);
+  for (int j = 0; j < 2; ++j) fluid.Add({.compute = Seconds(0.5), .bursts = {{Seconds(0.5), Seconds(0.5)}}});
+  fluid.Apply({Sends(500, 0, {Seconds(1), Seconds(0)}), Sends(500, 0, {Seconds(1), Seconds(0.5)})});
+  fluid.Run(Seconds(10.6));
+  for (const double duration : fluid.progress(0).durations) EXPECT_NEAR(duration, 1, 1e-9);
+  EXPECT_NEAR(fluid.progress(1).durations.at(0), 1.5, 1e-9);  // it waits for its first opening
+  EXPECT_NEAR(fluid.progress(1).durations.at(1), 1, 1e-9);
+}
+
+TEST(Fluid, AGateThatAJobKeepsMissingLapses) {
+  // The job takes 1.3 s, its gate opens every 1 s: it would run at 2 s for ever.
+  FluidSimulation fluid(kOneLink);
+  fluid.Add({.compute = Seconds(0.8), .bursts = {{Seconds(0.8), Seconds(0.8)}}});
+  fluid.Apply({Sends(500, 0, {Seconds(1), Seconds(0)})});
+  fluid.Run(Seconds(40));
+  EXPECT_NEAR(fluid.progress(0).durations.at(1), 2, 1e-9);
+  EXPECT_NEAR(fluid.progress(0).durations.back(), 1.3, 1e-9);
+}
+
+TEST(Fluid, AForkGoesOnAsTheOriginalWould) {
+  FluidSimulation fluid(kOneLink);
+  for (int j = 0; j < 3; ++j) fluid.Add({.compute = Seconds(0.1 + 0.07 * j), .bursts = {{Seconds(0.1), Seconds(0.1 + 0.07 * j)}}});
+  const std::vector<FluidSetting> settings{Sends(100), Sends(80), Sends(130, 1)};
+  fluid.Apply(settings);
+  fluid.Run(Seconds(1.234));
+  FluidSimulation fork = fluid.Fork();
+  const size_t before = fluid.progress(2).durations.size();
+  fork.Apply(settings);
+  fork.Run(Seconds(5));
+  fluid.Run(Seconds(5));
+  EXPECT_EQ(fork.progress(2).durations.size(), fluid.progress(2).durations.size() - before);
+  EXPECT_NEAR(fork.progress(2).end, fluid.progress(2).end, 1e-9);
+}
+
+TEST(Fluid, TheTraceAccountsForEverySecondAndEveryByte) {
+  FluidSimulation fluid(kOneLink);
+  FluidTrace trace;
+  fluid.set_trace(&trace);
+  for (int j = 0; j < 2; ++j) fluid.Add({.compute = Seconds(0.3), .bursts = {{Seconds(j == 0 ? 0.1 : 0.3), Seconds(0.3)}}});
+  fluid.Apply({Sends(100), Sends(150, 0, {Seconds(0.6), Seconds(0.05)})});
+  fluid.Run(Seconds(6));
+  double busy = 0, sent = 0;
+  for (const JobPhase& phase : trace.phases) {
+    if (phase.job == 1) busy += (phase.end - phase.begin).count();
+  }
+  EXPECT_NEAR(busy, 6, 0.61);  // the last phase has not ended
+  for (size_t s = 0; s < trace.samples.size(); ++s) {
+    const double until = s + 1 < trace.samples.size() ? trace.samples[s + 1].at.count() : 6;
+    sent += trace.samples[s].rate.value() * (until - trace.samples[s].at.count());
+    EXPECT_LE(trace.samples[s].rate.value(), 8e9 * (1 + 1e-9));
+  }
+  EXPECT_NEAR(sent, fluid.LinkBits()[0], 1e-6 * sent);
+}
+
+// Four jobs begin to send at one instant and change each other's rates: each link keeps the last word of it.
+TEST(Fluid, TheTraceHasOneSamplePerLinkAndInstant) {
+  const std::vector<BitsPerSecond> capacity(3, GigabytesPerSecond(1));
+  FluidSimulation fluid(capacity);
+  FluidTrace trace;
+  fluid.set_trace(&trace);
+  std::vector<FluidSetting> settings;
+  for (int j = 0; j < 4; ++j) {
+    fluid.Add({.compute = Seconds(0.2), .bursts = {{Seconds(0.2), Seconds(0.2)}}});
+    settings.push_back({{{{LinkId(0), Bytes(100'000'000)}, {LinkId(1), Bytes(50'000'000)}}}, 0, {}});
+    if (j == 3) settings.back().loads[0].push_back({LinkId(2), Bytes(10'000'000)});
+  }
+  fluid.Apply(settings);
+  fluid.Run(Seconds(0.5));
+  fluid.Apply(settings);  // all rates to 0 and back, while they send
+  fluid.Run(Seconds(6));
+  std::set<std::pair<int32_t, double>> seen;
+  double sent[3] = {}, since[3] = {}, rate[3] = {}, before = 0;
+  for (const LinkSample& sample : trace.samples) {
+    const size_t l = sample.link.index();
+    const double at = sample.at.count();
+    EXPECT_TRUE(seen.emplace(sample.link.value(), at).second) << "link " << l << " twice at " << at << " s";
+    EXPECT_GE(at, before);
+    before = at;
+    sent[l] += rate[l] * (at - since[l]);
+    since[l] = at;
+    rate[l] = sample.rate.value();
+  }
+  for (size_t l = 0; l < 3; ++l) {
+    sent[l] += rate[l] * (6 - since[l]);
+    EXPECT_GT(sent[l], 0);
+    EXPECT_NEAR(sent[l], fluid.LinkBits()[l], 1e-6 * sent[l]);
+  }
+}
+
+// One second of computation: a burst of 0.3 s may be sent from 0.2 s on and is needed at 0.4 s, where 0.1 s are waited; one of
+// 0.2 s is released and needed at 0.8 s. Together 1.3 s.
+TEST(Fluid, TheComputationWaitsForTheBurstsThatItNeeds) {
+  const std::vector<BurstTimes> bursts = {{Seconds(0.2), Seconds(0.4)}, {Seconds(0.8), Seconds(0.8)}};
+  const std::vector<double> sending = {0.3, 0.2};
+  std::vector<double> ends;
+  EXPECT_NEAR(IterationOf(Seconds(1), bursts, sending, &ends).count(), 1.3, 1e-12);
+  EXPECT_NEAR(ends[0], 0.5, 1e-12);
+  EXPECT_NEAR(ends[1], 1.1, 1e-12);
+  FluidSimulation fluid(kOneLink);
+  fluid.Add({.compute = Seconds(1), .bursts = bursts});
+  fluid.Apply({{.loads = {{{LinkId(0), Bytes(300'000'000)}}, {{LinkId(0), Bytes(200'000'000)}}}}});
+  fluid.Run(Seconds(13.1));
+  ASSERT_EQ(fluid.progress(0).durations.size(), 10u);
+  EXPECT_NEAR(fluid.progress(0).end, 13, 1e-9);
+  EXPECT_NEAR(fluid.LinkBits()[0], 10 * 4e9, 1e3);
+}
+
+// A burst behind one that is late is late as well; what hides behind the computation costs nothing.
+TEST(Fluid, BurstsGoOneAfterAnother) {
+  const std::vector<BurstTimes> bursts = {{Seconds(0), Seconds(1)}, {Seconds(0.1), Seconds(1)}, {Seconds(0.2), Seconds(1)}};
+  EXPECT_NEAR(IterationOf(Seconds(1), bursts, std::vector<double>{0.3, 0.3, 0.3}).count(), 1, 1e-12);
+  EXPECT_NEAR(IterationOf(Seconds(1), bursts, std::vector<double>{0.3, 0.3, 0.6}).count(), 1.2, 1e-12);
+  EXPECT_NEAR(IterationOf(Seconds(1), bursts, std::vector<double>{0, 0, 0.9}).count(), 1.1, 1e-12);
+}
+
+// Two bursts of one job cross different links, of which only the second is another job's too.
+TEST(Fluid, OnlyTheBurstThatSharesALinkIsHeld) {
+  const std::vector<BitsPerSecond> links{GigabytesPerSecond(1), GigabytesPerSecond(1)};
+  FluidSimulation fluid(links);
+  fluid.Add({.compute = Seconds(0.2), .bursts = {{Seconds(0.1), Seconds(0.1)}, {Seconds(0.2), Seconds(0.2)}}});
+  fluid.Add({.compute = Seconds(0.3), .bursts = {{Seconds(0.3), Seconds(0.3)}}});
+  // The first: 0.1 computed, 0.1 sent alone, 0.1 computed, then 0.1 alone beside nobody until 0.3, then both share.
+  fluid.Apply({{.loads = {{{LinkId(0), Bytes(100'000'000)}}, {{LinkId(1), Bytes(200'000'000)}}}},
+               {.loads = {{{LinkId(1), Bytes(100'000'000)}}}}});
+  fluid.Run(Seconds(0.61));
+  EXPECT_NEAR(fluid.progress(0).durations.at(0), 0.6, 1e-9);
+  EXPECT_NEAR(fluid.progress(1).durations.at(0), 0.5, 1e-9);
+}
+
+/// The same jobs in small steps of time, rates filled anew in every step: no events, no groups, nothing remembered.
+class SteppedJobs {
+ public:
+  struct Burst {
+    BurstTimes times;
+    std::vector<LinkLoad> loads;
+  };
+  struct Job {
+    Seconds compute;
+    std::vector<Burst> bursts;
+    int32_t priority = 0;
+    double computed = 0, left = 1;
+    size_t burst = 0;
+    int64_t whole = 0;
+  };
+
+  SteppedJobs(std::vector<BitsPerSecond> capacity, std::vector<Job> jobs) : capacity_(std::move(capacity)), jobs_(std::move(jobs)) {}
+
+  void Run(double seconds, double step) {
+    for (double now = 0; now < seconds; now += step) {
+      const std::vector<double> rate = Rates();
+      for (size_t j = 0; j < jobs_.size(); ++j) Step(&jobs_[j], rate[j], step);
+    }
+  }
+  const Job& job(size_t j) const { return jobs_[j]; }
+
+ private:
+  static bool Sends(const Job& job) { return job.burst < job.bursts.size() && job.computed >= job.bursts[job.burst].times.release.count() - 1e-12; }
+
+  static void Step(Job* job, double rate, double step) {
+    // What is left when its burst is through in mid-step is lost: less than one step per burst.
+    if (Sends(*job)) {
+      job->left -= rate * step;
+      if (job->left <= 1e-12 || job->bursts[job->burst].loads.empty()) job->left = 1, ++job->burst;
+    }
+    double until = job->compute.count();
+    if (job->burst < job->bursts.size()) until = std::min(until, job->bursts[job->burst].times.needed.count());
+    job->computed = std::min(until, job->computed + step);
+    if (job->burst < job->bursts.size() || job->computed < job->compute.count()) return;
+    ++job->whole;
+    job->computed = 0;
+    job->burst = 0;
+  }
+
+  /// Bursts per second. Level by level: all jobs of a class grow by what their largest flow asks for until some link is full.
+  std::vector<double> Rates() const {
+    std::vector<double> rate(jobs_.size(), 0), left;
+    for (const BitsPerSecond c : capacity_) left.push_back(c.value());
+    for (int32_t c = 0; c < 4; ++c) {
+      std::set<size_t> growing;
+      for (size_t j = 0; j < jobs_.size(); ++j) {
+        if (jobs_[j].priority == c && Sends(jobs_[j]) && !jobs_[j].bursts[jobs_[j].burst].loads.empty()) growing.insert(j);
+      }
+      while (!growing.empty()) Grow(&growing, &rate, &left);
+    }
+    return rate;
+  }
+
+  void Grow(std::set<size_t>* growing, std::vector<double>* rate, std::vector<double>* left) const {
+    std::vector<double> demand(left->size(), 0);
+    std::map<size_t, double> speed;
+    for (const size_t j : *growing) {
+      double largest = 0;
+      for (const LinkLoad& load : Now(j)) largest = std::max(largest, Bits(load) / load.flows);
+      speed[j] = 1 / largest;
+      for (const LinkLoad& load : Now(j)) demand[load.link.index()] += Bits(load) * speed[j];
+    }
+    double level = std::numeric_limits<double>::infinity();
+    for (size_t l = 0; l < demand.size(); ++l) {
+      if (demand[l] > 0) level = std::min(level, (*left)[l] / demand[l]);
+    }
+    for (const size_t j : *growing) {
+      (*rate)[j] += level * speed[j];
+      for (const LinkLoad& load : Now(j)) (*left)[load.link.index()] -= Bits(load) * level * speed[j];
+    }
+    std::erase_if(*growing, [&](size_t j) {
+      return std::any_of(Now(j).begin(), Now(j).end(), [&](const LinkLoad& load) {
+        return (*left)[load.link.index()] < 1e-9 * capacity_[load.link.index()].value();
+      });
+    });
+  }
+
+  static double Bits(const LinkLoad& load) { return 8 * static_cast<double>(load.bytes.count()); }
+  const std::vector<LinkLoad>& Now(size_t j) const { return jobs_[j].bursts[jobs_[j].burst].loads; }
+
+  std::vector<BitsPerSecond> capacity_;
+  std::vector<Job> jobs_;
+};
+
+TEST(Fluid, AgreesWithSmallStepsOfTime) {
+  constexpr double kSeconds = 20, kStep = 2e-4;
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    std::mt19937 random(seed);
+    const auto between = [&](int low, int high) { return low + static_cast<int>(random() % static_cast<uint32_t>(high - low + 1)); };
+    const std::vector<BitsPerSecond> capacity{GigabytesPerSecond(1), GigabytesPerSecond(2), GigabytesPerSecond(0.5)};
+    std::vector<SteppedJobs::Job> jobs;
+    FluidSimulation fluid(capacity);
+    std::vector<FluidSetting> settings;
+    for (int j = between(2, 5); j > 0; --j) {
+      const Seconds compute(0.01 * between(10, 60));
+      std::vector<double> places;
+      const int bursts = between(1, 3);
+      for (int b = 0; b < 2 * bursts; ++b) places.push_back(compute.count() * between(0, 4) / 4);
+      std::sort(places.begin(), places.end());
+      SteppedJobs::Job job{.compute = compute, .bursts = {}, .priority = between(0, 2)};
+      for (size_t b = 0; b < static_cast<size_t>(bursts); ++b) {
+        SteppedJobs::Burst burst{{Seconds(places[2 * b]), Seconds(places[2 * b + 1])}, {}};
+        for (int32_t l = 0; l < 3; ++l) {
+          if (between(0, 1) == 0) continue;
+          burst.loads.push_back({LinkId(l), Bytes(1'000'000 * int64_t{between(10, 100)}), 1.0 * between(1, 3)});
+        }
+        job.bursts.push_back(std::move(burst));
+      }
+      FluidJob added{.compute = compute, .bursts = {}};
+      settings.push_back({.loads = {}, .priority = job.priority});
+      for (const SteppedJobs::Burst& burst : job.bursts) {
+        added.bursts.push_back(burst.times);
+        settings.back().loads.push_back(burst.loads);
+      }
+      fluid.Add(added);
+      jobs.push_back(std::move(job));
+    }
+    fluid.Apply(settings);
+    fluid.Run(Seconds(kSeconds));
+    SteppedJobs stepped(capacity, jobs);
+    stepped.Run(kSeconds, kStep);
+    for (size_t j = 0; j < jobs.size(); ++j) {
+      const auto whole = static_cast<double>(stepped.job(j).whole);
+      EXPECT_NEAR(static_cast<double>(fluid.progress(j).durations.size()), whole, 1 + 0.03 * whole) << "seed " << seed << ", job " << j;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::planner

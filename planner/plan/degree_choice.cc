@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "planner/parallelism/divisors.h"
@@ -21,6 +22,24 @@ Status CheckRuns(Framework framework, const JobSpec& job, const ClusterSpec& clu
     return Fail(Code::kInvalidArgument, fmt::format("fix: {} does not run {}", FrameworkTitle(framework), *why));
   }
   return Ok();
+}
+
+/// The fastest first; of plans that tie (a ring and a hierarchy inside a node, say) one, unless only ties are left.
+void KeepBest(std::vector<JobPlan>& plans, size_t most) {
+  const auto sort = [&] {
+    std::ranges::stable_sort(plans, {}, [](const JobPlan& plan) { return plan.predicted.iteration; });
+  };
+  sort();
+  std::vector<JobPlan> kept, ties;
+  for (JobPlan& plan : plans) {
+    const bool tie = !kept.empty() && plan.predicted.iteration == kept.back().predicted.iteration &&
+                     plan.predicted.memory.total() == kept.back().predicted.memory.total();
+    (tie ? ties : kept).push_back(std::move(plan));
+  }
+  kept.insert(kept.end(), std::make_move_iterator(ties.begin()), std::make_move_iterator(ties.end()));
+  if (kept.size() > most) kept.resize(most);
+  plans = std::move(kept);
+  sort();
 }
 
 }  // namespace
@@ -75,10 +94,7 @@ PlanAnswer PlanSearch::Impl::FastestDegree() {
     answer.infeasible = refused->infeasible;
     return answer;
   }
-  std::stable_sort(answer.plans.begin(), answer.plans.end(), [](const JobPlan& a, const JobPlan& b) {
-    return a.predicted.iteration < b.predicted.iteration;
-  });
-  if (answer.plans.size() > static_cast<size_t>(options_.top)) answer.plans.resize(static_cast<size_t>(options_.top));
+  KeepBest(answer.plans, static_cast<size_t>(options_.top));
   if (options_.front_slack > 0) answer.front = FrontOf(std::move(front));
   SayDegrees(answers, answer);
   if (options_.advise) Advise(answer);

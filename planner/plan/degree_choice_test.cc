@@ -88,6 +88,21 @@ TEST(DegreeChoice, ComputeThatTheDeviceCannotDoIsSaid) {
   EXPECT_THAT(PlanBatch(job, A100(2), {}).value().plans.at(0).why, doubt);
   job.measured_compute = Seconds(1);
   EXPECT_THAT(PlanBatch(job, A100(2), {}).value().plans.at(0).why, Not(doubt));
+  job.measured_compute = Seconds(1e-4);
+  EXPECT_THAT(Plan(job, A100(2), {.framework = Framework::kMegatron})->plans.at(0).why, doubt) << "of any program";
+  job.global_batch = 24;
+  EXPECT_THAT(PlanBatch(job, A100(2), {}).value().plans.at(0).why, Contains(HasSubstr("measured compute of 100 us is less")))
+      << "the job's own, though half of its GPUs idle";
+}
+
+// 2 s on 16 GPUs are 4 s on the eight that divide the batch.
+TEST(DegreeChoice, MeasuredComputeGoesWithTheGpusThatWork) {
+  for (const auto& [batch, seconds] : {std::pair<int64_t, double>{64, 2}, {24, 4}}) {
+    JobSpec job = Gpt2Job(batch);
+    job.measured_compute = Seconds(2);
+    const Estimate e = PlanBatch(job, A100(2), {}).value().plans.at(0).predicted.parts;
+    EXPECT_NEAR((e.compute + e.optimizer + e.overhead).count() / seconds, 1, 0.01) << batch;
+  }
 }
 
 TEST(DegreeChoice, ADegreeMustDivideGpusAndBatch) {
@@ -152,6 +167,9 @@ TEST(DegreeChoice, TopPlansComeBestFirstAndDiffer) {
     other.bucket_bytes = answer.plans[i].strategy.bucket_bytes;
     EXPECT_FALSE(answer.plans[i].strategy == other) << "not by the bucket alone";
   }
+  // Inside a node a ring and a hierarchy are the same: one of them stands for both.
+  const PlanAnswer node = PlanBatch(Gpt2Job(24), A100(2), {.top = 4}).value();
+  for (size_t i = 1; i < 4; ++i) EXPECT_GT(node.plans.at(i).predicted.iteration, node.plans[i - 1].predicted.iteration);
 }
 
 TEST(DegreeChoice, FixedVariablesAreKept) {

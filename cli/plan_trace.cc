@@ -71,11 +71,12 @@ void AddTransfers(TraceWriter& writer, const planner::IterationTimeline& timelin
 
 Result<std::string> PlanTraceText(const planner::JobSpec& job, const planner::ClusterSpec& cluster, const planner::JobPlan& plan,
                                   std::optional<double> risk) {
-  if (!plan.groups.empty() || plan.framework == planner::Framework::kWeftTrain) {
+  if (!plan.groups.empty()) {
     return Fail(Code::kInvalidArgument, "the plan has no one strategy that a timeline could be of: give --framework any, or a program");
   }
   WEFT_ASSIGN_OR_RETURN(const planner::CostModel model,
-                        planner::CostModel::Make(job, cluster, planner::Calibration(), {.framework = plan.framework, .risk = risk}));
+                        planner::CostModel::Make(planner::Resized(job, planner::GpuCount(plan.strategy), job.global_batch), cluster,
+                                                 planner::Calibration(), {.framework = plan.framework, .risk = risk}));
   planner::CostModel::Scratch scratch;
   WEFT_ASSIGN_OR_RETURN(const planner::IterationTimeline timeline, model.Timeline(plan.strategy, scratch));
   TraceWriter writer;

@@ -9,8 +9,8 @@
 
 namespace weft::cli {
 
-/// Of the best plan. Errors: kInvalidArgument for a plan that has no one strategy (groups of machines, data parallelism of
-/// weft-train), and as CostModel::Timeline.
+/// Of the best plan. Requires: job.gpus > 0. Errors: kInvalidArgument for a plan that has no one strategy (groups of machines), and
+/// as CostModel::Timeline.
 [[nodiscard]] Result<std::string> PlanTraceText(const planner::JobSpec& job, const planner::ClusterSpec& cluster,
                                                 const planner::JobPlan& plan, std::optional<double> risk);
 

@@ -50,6 +50,18 @@ TEST(JobPlanner, PlansStrategyRanksAndLaunch) {
   EXPECT_EQ(plan.arguments(0), "--bucket");
 }
 
+// What was timed is what the plan computes for; bucket and bound come from the search of all programs.
+TEST(JobPlanner, TimedComputeIsThePlans) {
+  v1::JobSpec spec = Spec();
+  spec.set_measured_compute_s(0.5);
+  const v1::JobPlan plan = PlanJob(spec, View(), DefaultConfig().planner)->plan;
+  EXPECT_NEAR(plan.predicted().iteration_s() - plan.predicted().exposed_communication_s(), 0.5, 0.005);
+  // 2 layers of 12 · 64² and 13 · 64, embeddings of 256 and 128, a norm: 4 bytes each.
+  EXPECT_EQ(plan.predicted().gradient_bytes(), 4 * (2 * (12 * 64 * 64 + 13 * 64) + (256 + 128) * 64 + 2 * 64));
+  EXPECT_EQ(plan.strategy().bucket_bytes(), plan.predicted().gradient_bytes()) << "less than the least bucket";
+  EXPECT_THAT(plan.why(), Contains(HasSubstr("runs on: weft-train 0.1")));
+}
+
 TEST(JobPlanner, ArgumentsAreThoseOfOurOwnPrograms) {
   v1::JobSpec spec = Spec();
   spec.set_framework("megatron");

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "planner/plan/data_parallel_plan.h"
 #include "planner/plan/plan_search.h"
 
 namespace weft::planner {
@@ -61,10 +60,6 @@ Status CheckJob(const JobSpec& job, const ClusterSpec& cluster) {
   WEFT_RETURN_IF_ERROR(Require(all <= kMostRanks, "cluster GPUs", all, fmt::format("at most {}", kMostRanks)));
   WEFT_RETURN_IF_ERROR(Require(job.gpus >= 0 && job.gpus <= all, "gpus", job.gpus,
                                fmt::format("at most the {} of cluster {}", all, cluster.name)));
-  if (job.measured_compute && !(job.measured_compute->count() > 0)) {
-    return Fail(Code::kInvalidArgument,
-                fmt::format("measured_compute: {} s, expected a positive time", job.measured_compute->count()));
-  }
   return Ok();
 }
 
@@ -102,9 +97,8 @@ Result<std::unique_ptr<PlanSearch::Impl>> PlanSearch::Impl::Make(const JobSpec& 
     WEFT_RETURN_IF_ERROR(impl->AddWholeSpace());
     return impl;
   }
-  if (options.framework == Framework::kWeftTrain) {
-    WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, PlanDataParallel(job, cluster, options));
-    impl->Answered(std::move(answer));
+  if (Describe(options.framework).leaves_idle) {
+    WEFT_RETURN_IF_ERROR(impl->AddDegrees(job, cluster));
     return impl;
   }
   const bool any = options.framework == Framework::kAny;
@@ -123,11 +117,9 @@ Result<std::unique_ptr<PlanSearch::Impl>> PlanSearch::Impl::Make(const JobSpec& 
 
 Result<PlanSearch> PlanSearch::Make(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckJob(job, cluster));
-  if (options.framework != Framework::kWeftTrain) {
-    WEFT_RETURN_IF_ERROR(CheckFixed(options.fix));
-    WEFT_RETURN_IF_ERROR(Require(options.top >= 1, "top", options.top, "a positive number"));
-    WEFT_RETURN_IF_ERROR(CheckPrecision(job, cluster));
-  }
+  WEFT_RETURN_IF_ERROR(CheckFixed(options.fix));
+  WEFT_RETURN_IF_ERROR(Require(options.top >= 1, "top", options.top, "a positive number"));
+  WEFT_RETURN_IF_ERROR(CheckPrecision(job, cluster));
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl, Impl::Make(job, cluster, options));
   return PlanSearch(std::move(impl));
 }

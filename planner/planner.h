@@ -29,7 +29,6 @@
 #include "planner/parallelism/space.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/parallelism/variables.h"
-#include "planner/tasks/timeline.h"
 #include "planner/workload/job_spec.h"
 #include "planner/workload/layer_cost.h"
 #include "planner/workload/model_spec.h"
@@ -40,10 +39,10 @@ struct PlanOptions {
   int top = 1;                                ///< how many plans, best first
   FixedVariables fix;                         ///< variables of Strategy that keep their value: ParseFixed()
   TrainingChanges allow = {};                 ///< exchanges that change what is trained
-  Framework framework = Framework::kAny;      ///< what will run the job; kWeftTrain: see data_parallel_plan.h
+  Framework framework = Framework::kAny;      ///< what will run the job
   bool known_programs = false;                ///< in place of `framework`: the fastest that one of KnownFrameworks() runs
   bool advise = false;                        ///< also say which number of GPUs or batch near the job's would be faster
-  int64_t node_budget = 1'000'000;            ///< strategies evaluated; past it `complete` is false
+  int64_t node_budget = 1'000'000;            ///< strategies that one search evaluates; past it `complete` is false
   std::optional<double> risk = kDefaultRisk;  ///< of running out of memory, at most; nullopt: the prediction has to fit
   bool exhaustive = false;                    ///< evaluate every strategy, cut nothing: the proof of the search itself
   double front_slack = 0;                     ///< > 0: also the front of time and memory, up to (1 + slack) · best time
@@ -58,7 +57,7 @@ struct Prediction {
   Seconds bubble{0};
   MemoryUse memory;                           ///< of the worst stage
   double fits = 1;                            ///< probability that it does not run out of memory
-  Estimate parts;                             ///< where the iteration goes; zero for kWeftTrain
+  Estimate parts;                             ///< where the iteration goes; zero for groups that do different things
 };
 
 /// What one group of a heterogeneous cluster does.
@@ -79,8 +78,8 @@ struct JobPlan {
   Seconds lower_bound{0};                     ///< no strategy of the space is faster: proved (groups: ideal throughput)
   double gap = 0;                             ///< (predicted - bound) / bound
   std::vector<std::string> why;               ///< why each setting, and why the runner-up lost
-  std::vector<CommunicatorUse> communicators; ///< by kind; none for kWeftTrain and for groups that do different things
-  OperationList operations;                   ///< one iteration; without classes for kWeftTrain and for groups that do different things
+  std::vector<CommunicatorUse> communicators; ///< by kind; none for groups that do different things
+  OperationList operations;                   ///< one iteration; without classes for groups that do different things
   std::vector<StageOperators> operators;      ///< sharding=osdp: what the operators of each stage do
   std::vector<GroupShare> groups;             ///< where groups of a heterogeneous cluster do different things
 };

@@ -27,7 +27,7 @@ void Limit(Topology& topology, const std::string& from, const std::string& to, B
 
 /// One job in the simulation. Times in seconds, amounts in bytes.
 struct Running {
-  const planner::DataParallelIteration* job = nullptr;
+  const DataParallelIteration* job = nullptr;
   double start = 0;         // of the present iteration
   size_t bucket = 0;        // that is on the wire, or next
   double left = 0;          // of that bucket
@@ -105,7 +105,7 @@ std::vector<double> Paces(const std::vector<BoundJob>& jobs, const std::vector<d
   double least = 0, most = 0;
   for (size_t j = 0; j < jobs.size(); ++j) {
     const auto at = [&](size_t set) {
-      return planner::PredictIteration(jobs[j].iteration, BitsPerSecond(rates[set] * 8)).iteration.count();
+      return PredictIteration(jobs[j].iteration, BitsPerSecond(rates[set] * 8)).iteration.count();
     };
     least = std::max(least, at(size_t{1} << j));
     most = std::max(most, at(rates.size() - 1));

@@ -1,7 +1,7 @@
 // The bound that the demo holds its measurements against: the simulated optimum on this fabric.
 //
 //   compute    of each job, timed without exchange in the phase that the bound judges (estimate.h)
-//   timeline   of planner/tasks/timeline.h: buckets go one after another, each once it was ready in that measurement
+//   timeline   of bucket_timeline.h: buckets go one after another, each once it was ready in that measurement
 //   rate       of the jobs that communicate at a moment: the measured goodput of one uncontended flow, divided by the least
 //              link utilisation that any split of their flows over the paths reaches (the fractional multi-commodity
 //              optimum of planner/flows/path_choice.h), solved anew for every set of jobs
@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/demo/bucket_timeline.h"
 #include "common/units.h"
 #include "planner/planner.h"
 
@@ -42,7 +43,7 @@ struct ForeignFlow {
 struct BoundJob {
   std::string name;
   std::vector<std::string> hosts;
-  planner::DataParallelIteration iteration;
+  DataParallelIteration iteration;
 };
 
 struct Bound {

@@ -11,7 +11,7 @@ BoundJob Job(const std::string& name, std::vector<std::string> hosts) {
   job.iteration.compute = Seconds(0.3);
   job.iteration.after_backward = Seconds(0.01);
   job.iteration.ranks = 4;
-  job.iteration.buckets = planner::MakeBuckets(Bytes(2'000'000), Bytes(250'000), Seconds(0.1), Seconds(0.19));
+  job.iteration.buckets = MakeBuckets(Bytes(2'000'000), Bytes(250'000), Seconds(0.1), Seconds(0.19));
   return job;
 }
 
@@ -25,7 +25,7 @@ TEST(Bound, TwoJobsOnTwoSpinesDoNotDisturbEachOther) {
   const auto jobs = TwoJobs();
   const Bound bound = ComputeBound(kFabric, jobs, {}, {});
   EXPECT_NEAR(bound.utilisation, 1, 1e-3);
-  const Seconds alone = planner::PredictIteration(jobs[0].iteration, kFabric.goodput).iteration;
+  const Seconds alone = PredictIteration(jobs[0].iteration, kFabric.goodput).iteration;
   EXPECT_NEAR(bound.iterations[0].count(), alone.count(), 1e-9);
   EXPECT_NEAR(bound.iterations[1].count(), alone.count(), 1e-9);
 }
@@ -40,7 +40,7 @@ TEST(Bound, ASlowCableAndAForeignFlowLeaveWhatTheCutLetsThrough) {
   // No schedule beats the cut: each iteration of both jobs puts 2 x 3 MB over it. None is worse than lock step, in which
   // both always share.
   const double cut = 2 * 3e6 * 8 / 96e6;
-  const double lock_step = planner::PredictIteration(jobs[0].iteration, bound.shared_rate).iteration.count();
+  const double lock_step = PredictIteration(jobs[0].iteration, bound.shared_rate).iteration.count();
   for (const Seconds iteration : bound.iterations) {
     EXPECT_GE(iteration.count(), cut - 1e-6);
     EXPECT_LE(iteration.count(), lock_step + 1e-6);

@@ -47,7 +47,7 @@ std::vector<TrainingStep> Train(const BoundJob& job, double length, const Machin
     const double factor = machine.slowness(now - 100) * std::exp(normal(random));
     const Block compute = Compute(factor);
     const BoundJob timed = WithCompute(job, compute);
-    step.iteration = planner::PredictIteration(timed.iteration, kFabric.goodput).iteration * machine.excess;
+    step.iteration = PredictIteration(timed.iteration, kFabric.goodput).iteration * machine.excess;
     step.update = compute.update;
     if (i % kApartEvery == kApartEvery - 1) {
       step.iteration += compute.compute();

@@ -168,7 +168,7 @@ Status DemoPhases::RunAlone() {
     report.alone_ratio = alone[0].ratio;
     if (report.alone.count() > 0) {
       report.communication_share =
-          planner::PredictIteration(bound_jobs_[i].iteration, report_->goodput).communication / report.alone;
+          PredictIteration(bound_jobs_[i].iteration, report_->goodput).communication / report.alone;
     }
     WEFT_RETURN_IF_ERROR(AddLinks("alone " + jobs_[i].name, before, wall, &before));
   }

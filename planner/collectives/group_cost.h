@@ -1,5 +1,5 @@
 // What a collective costs a group of ranks: closed forms over the tiers that the group crosses. `weft plan` prices and
-// `weft validate` checks strategies by these; data parallelism of weft-train (data_parallel.h) has an account of its own.
+// `weft validate` checks strategies by these.
 //
 //   GroupNetwork network{.gpus_per_node = 8, .intra_rate = 240e9, .nic_rate = 45e9, ...};
 //   const double seconds = AllReduceTime(network, {.size = 64, .stride = 8}, 25e6);

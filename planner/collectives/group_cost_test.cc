@@ -23,6 +23,22 @@ TEST(GroupCost, ARingOverAllLeavesALeafOnce) {
   EXPECT_DOUBLE_EQ(GatherTime(Network(0.0625), {128, 1}, bytes), bytes * 127 / 128 / 100e9);
 }
 
+// Two nodes of two GPUs, 10 GB/s inside, 1 GB/s out for both together, a gigabyte. Flat: 2·3/4 at 1 GB/s. By levels: 2·1/2 at 10
+// and 2·1/2 of a half per GPU at 0.5 each: 0.1 + 1 s.
+TEST(GroupCost, LevelsWinWhereTheNicIsTheBottleneck) {
+  const GroupNetwork network{.gpus_per_node = 2, .intra_rate = 10e9, .nic_rate = 0.5e9, .direct_intra_rate = 10e9};
+  EXPECT_DOUBLE_EQ(AllReduceTime(network, {4, 1}, 1e9), 1.5);
+  EXPECT_DOUBLE_EQ(HierarchicalAllReduceTime(network, {4, 1}, 1e9), 1.1);
+  EXPECT_DOUBLE_EQ(HierarchicalAllReduceTime(network, {2, 1}, 1e9), 0.1) << "one node";
+}
+
+// A small message of two ranks: there and back.
+TEST(GroupCost, LatencyIsOfTheHopThatIsCrossed) {
+  const GroupNetwork network{.gpus_per_node = 1, .intra_rate = 10e9, .nic_rate = 1e9, .intra_latency = 1e-6, .nic_latency = 9e-6,
+                             .direct_intra_rate = 10e9};
+  EXPECT_NEAR(AllReduceTime(network, {2, 1}, 1), 18e-6, 1e-8);
+}
+
 // One rank per leaf: 32 rings share what leaves a leaf.
 TEST(GroupCost, RingsOfOneRankPerLeafShareWhatLeavesIt) {
   const Group across{4, 32};

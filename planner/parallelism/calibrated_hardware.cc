@@ -67,6 +67,11 @@ double GemmTime(const CalibratedHardware& hardware, double rate, const GemmShape
   return std::max(compute, traffic / hardware.memory_rate) + hardware.launch;
 }
 
+void CalibratedHardware::TakeLonger(double factor) {
+  for (double* rate : {&gemm_rate, &gemm16_rate, &flash_rate, &memory_rate}) *rate /= factor;
+  for (double* time : {&launch, &host_per_kernel, &moe_host, &step_host, &micro_batch_host}) *time *= factor;
+}
+
 Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Precision precision, const SoftwareStack& stack,
                             const Calibration& calibration) {
   const DeviceSpec& device = cluster.device;

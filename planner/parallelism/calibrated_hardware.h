@@ -44,6 +44,9 @@ struct CalibratedHardware {
   double context_bytes = 0;      ///< of driver, libraries and communicators, outside the allocator
   double step_host = 0;          ///< s per iteration
   double micro_batch_host = 0;   ///< s per micro-batch
+
+  /// All that the GPU and its host do takes `factor` times as long; the network does not.
+  void TakeLonger(double factor);
 };
 
 /// Errors: kInvalidArgument for rates or sizes that are not positive, and for a constant that the calibration lacks.

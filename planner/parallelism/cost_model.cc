@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "planner/parallelism/cost_tables.h"
+#include "planner/parallelism/divisors.h"
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/legality.h"
 
@@ -32,6 +35,9 @@ Status CheckSizes(const JobSpec& job, const ClusterSpec& cluster) {
     if (size.value < 1 || size.value > kMost) {
       return Fail(Code::kInvalidArgument, fmt::format("{}: {}, expected a positive number", size.name, size.value));
     }
+  }
+  if (job.measured_compute && !(job.measured_compute->count() > 0 && std::isfinite(job.measured_compute->count()))) {
+    return Fail(Code::kInvalidArgument, fmt::format("measured_compute: {} s, expected a positive time", job.measured_compute->count()));
   }
   return Ok();
 }
@@ -95,7 +101,26 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
     flops += LayerFlops(job.model, layer, sequence);
   }
   impl->model_flops = 3 * flops * static_cast<double>(job.global_batch);
+  if (job.measured_compute) impl->hardware.TakeLonger(job.measured_compute->count() / impl->ReferenceCompute());
   return CostModel(std::move(impl));
+}
+
+double CostModel::Impl::ReferenceCompute() const {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const bool divides = job.global_batch % job.gpus == 0;
+  const double share = static_cast<double>(job.global_batch) / static_cast<double>(job.gpus);
+  double least = kInfinity, least_that_fits = kInfinity;
+  for (const int64_t micro_batch : divides ? Divisors(job.global_batch / job.gpus) : std::vector<int64_t>{1}) {
+    const Strategy s{.dp = job.gpus, .micro_batch = micro_batch};
+    const LayerEntry entry = MakeEntry(KeyOf(s));
+    const StagePasses passes = Passes(s, entry, 0);
+    const double pass = passes.forward.compute + passes.backward.compute + hardware.micro_batch_host;
+    const double optimizer = ComputeDataTime(hardware, stack, s, state, Shape(s, entry, 0), job.model.IsCnn()).optimizer;
+    const double seconds = share / static_cast<double>(micro_batch) * pass + optimizer + hardware.step_host;
+    least = std::min(least, seconds);
+    if (Memory(s, entry, 0, 1).total() <= cluster.device.memory) least_that_fits = std::min(least_that_fits, seconds);
+  }
+  return least_that_fits < kInfinity ? least_that_fits : least;
 }
 
 std::optional<std::string> CostModel::WhyIllegal(const Strategy& strategy) const {

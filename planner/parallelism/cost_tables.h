@@ -73,6 +73,8 @@ struct CostModel::Impl {
   double usable = 0;
   double model_flops = 0;
 
+  /// What JobSpec::measured_compute is held against, as modelled; seconds.
+  double ReferenceCompute() const;
   int64_t LayersBefore(const Strategy& s, int64_t stage) const;
   LayerEntry MakeEntry(const LayerKey& key) const;
   void MakeCnnEntry(LayerEntry& entry) const;

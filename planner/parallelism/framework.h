@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/units.h"
 #include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
@@ -89,6 +90,8 @@ struct FrameworkDescription {
   PartialRecompute partial = PartialRecompute::kAnyNumber;
   double bucket_parameters = 40e6;  ///< of one gradient bucket, where the strategy does not say
   double bucket_per_replica = 0;    ///< at least so many parameters for each replica
+  std::span<const Bytes> buckets = {};  ///< from which its launch is told the bucket, ascending; none: its own is taken
+  bool leaves_idle = false;         ///< fewer ranks than the job has GPUs may work
   std::span<const FrameworkRule> rules = {};
   std::span<const FrameworkRule> release_rules = {};  ///< of this release alone
   std::span<const EnvironmentSetting> environment = {};
@@ -155,6 +158,7 @@ std::span<const FrameworkRule> DeepspeedOlderRules();
 std::span<const FrameworkRule> AccelerateRules();
 std::span<const EnvironmentSetting> TorchEnvironment();
 std::span<const FrameworkRule> WeftTrainRules();
+std::span<const Bytes> WeftTrainBuckets();
 
 }  // namespace frameworks
 }  // namespace weft::planner

@@ -231,7 +231,8 @@ const Case kHuggingFaceCases[] = {
     {"weft-train", "data-parallel", Same, {.dp = 4, .tp = 2}, {.dp = 8}},
     {"weft-train", "data-parallel", Same, {.dp = 8, .recompute = Recompute::kFull}, {.dp = 8}},
     {"weft-train", "zero-stage", Same, {.dp = 8, .zero_stage = 1}, {.dp = 8}},
-    {"weft-train", "gradient-exchange", Same, {.dp = 8, .data_sync = DataSync::kSwitch}, {.dp = 8, .data_sync = DataSync::kParameterServer}},
+    {"weft-train", "gradient-exchange", Same, {.dp = 8, .data_sync = DataSync::kSwitch}, {.dp = 8, .data_sync = DataSync::kHierarchical}},
+    {"weft-train", "gradient-exchange", Same, {.dp = 8, .data_sync = DataSync::kParameterServer}, {.dp = 8}},
 };
 
 std::vector<Case> AllCases() {
@@ -414,6 +415,7 @@ TEST(Frameworks, BucketsGrowWithTheReplicasOfMegatron) {
   EXPECT_EQ(bucket(Framework::kAny, 32, 2, 4), 256'000'000);
   EXPECT_EQ(bucket(Framework::kTorchtitan, 64, 1, 4), 100'000'000);
   EXPECT_EQ(bucket(Framework::kDeepspeed, 64, 1, 2), 100'000'000);
+  EXPECT_EQ(bucket(Framework::kWeftTrain, 64, 1, 4), 1 << 20) << "--bucket";
 }
 
 }  // namespace

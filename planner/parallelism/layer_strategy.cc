@@ -7,7 +7,7 @@
 #include <map>
 
 #include "planner/parallelism/calibrated_hardware.h"
-#include "planner/parallelism/data_parallel.h"
+#include "planner/parallelism/divisors.h"
 #include "planner/parallelism/data_time.h"
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/layer_chain.h"

@@ -12,7 +12,8 @@ namespace {
 // deepspeed v0.19.5: runtime/zero/stage_1_and_2.py (16-bit gradients; use_multi_rank_bucket_allreduce), runtime/engine.py
 // (buffered_allreduce_fallback at stage 0). accelerate v1.14.0: utils/fsdp_utils.py (fp32 shards, 16-bit gathers and sums, no
 // sums while gradients accumulate; checkpoints wrap a layer's four parts). torchtitan v0.2.2: components/loss.py (the loss in
-// fp32: logits, their fp32 copy, log-softmax and gradients).
+// fp32: logits, their fp32 copy, log-softmax and gradients). weft-train: runtime/README.md (buckets behind the backward pass),
+// runtime/gpt.cc (scores are kept; the loss is not fused), runtime/bucket_exchange.h (gradients are added in one fp32 memory).
 constexpr std::array kStacks = {
     SoftwareStack{.name = "megatron-2021", .blocking_sends = true, .flash_attention = false, .sequence_parallel = false,
                   .adds_gradients = true},
@@ -61,6 +62,8 @@ constexpr std::array kStacks = {
                   .gradients_16bit = true,
                   .selective = {}, .fsdp_units = true, .accumulates_whole = true, .checkpoint_inputs = 4,
                   .loss_bytes = 12},
+    SoftwareStack{.name = "weft-train", .overlaps_gradients = true, .flash_attention = false, .sequence_parallel = false,
+                  .adds_gradients = true, .selective = {}},
     SoftwareStack{.name = "torchgpipe", .state = StateScheme::kFp32Master, .blocking_sends = true},
 };
 

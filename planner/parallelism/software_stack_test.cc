@@ -143,6 +143,18 @@ TEST(StageMemory, OfTheLoss) {
   EXPECT_EQ(transient(Framework::kMegatron, 1), kTokens * (128256 * 2 + 4 * 4096));
 }
 
+// runtime/gpt.cc: a score of 2 bytes, with dropout its mask and what follows, 1 + 2, where fused attention keeps log-sums of 4 bytes
+// per head. In fp32 logits, log-softmax and gradient are 4 bytes each, and the final norm's input and output 2 · 4h.
+TEST(WeftTrain, KeepsScoresAndWholeLogits) {
+  const double scores = Layer(Framework::kWeftTrain, "gpt2").none - Layer(Framework::kMegatron, "gpt2").none;
+  EXPECT_DOUBLE_EQ(scores, 12 * (5.0 * kTokens - 4));
+  JobSpec job = Job("gpt2");
+  job.precision = Precision::kFp32;
+  const StageShape shape{.last = true};
+  EXPECT_EQ(StageMemory(job, StackOf(Framework::kWeftTrain), {}, {}, {}, {}, shape, 0, 8).transient.count(),
+            kTokens * (50257 * 12 + 8 * 768));
+}
+
 // FSDP2 shards a unit again after its backward pass, unless a pipeline tells it that more micro-batches follow.
 TEST(GathersEachPass, WithoutAPipeline) {
   const SoftwareStack torch = StackOf(Framework::kTorchtitan), megatron = StackOf(Framework::kMegatron);

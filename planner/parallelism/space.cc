@@ -6,7 +6,7 @@
 #include <limits>
 #include <tuple>
 
-#include "planner/parallelism/data_parallel.h"
+#include "planner/parallelism/divisors.h"
 #include "planner/parallelism/legality.h"
 #include "planner/parallelism/tensor_grid.h"
 
@@ -33,6 +33,12 @@ StrategySpace::StrategySpace(const CostModel& model, const SpaceOptions& options
   steps_ = options_.allow.local_steps || Fixed("local_steps");
   gossips_ = options_.allow.gossip || Fixed("data_sync");
   if (Fixed("local_steps")) local_steps_ = options_.fixed.at("local_steps");
+  // No bucket is larger than what there is to exchange.
+  const Bytes all(static_cast<int64_t>(model_.gradient_bytes() * static_cast<double>(ParameterCount(model_.job().model))));
+  for (const Bytes bucket : description_.buckets) {
+    if (Fixed("bucket_bytes") || (!buckets_.empty() && buckets_.back() == all)) break;
+    buckets_.push_back(std::min(bucket, all));
+  }
 }
 
 bool StrategySpace::Allowed(const Strategy& s, SearchStage decided) const {
@@ -315,7 +321,12 @@ void StrategySpace::AddChanges(const Strategy& exchange, std::vector<Strategy>& 
     if (!Keeps(options_.fixed, "gradient_wire", static_cast<int64_t>(s.gradient_wire)) || !Keeps(options_.fixed, "local_steps", s.local_steps)) {
       return;
     }
-    if (ReplicasFit(model_.job().model, s) && Allowed(s, SearchStage::kExchange)) out.push_back(s);
+    if (!ReplicasFit(model_.job().model, s) || !Allowed(s, SearchStage::kExchange)) return;
+    if (buckets_.empty() || s.dp * s.cp == 1) return out.push_back(s);
+    for (const Bytes bucket : buckets_) {
+      out.push_back(s);
+      out.back().bucket_bytes = bucket;
+    }
   };
   if (!wires_ && !steps_) return add(exchange);
   for (const GradientWire wire : {GradientWire::kWhole, GradientWire::kBf16, GradientWire::kFp8}) {

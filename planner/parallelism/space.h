@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -87,6 +88,8 @@ class StrategySpace {
     return planner::Runs(options_.framework, {.job = model_.job(), .cluster = model_.cluster(), .strategy = strategy});
   }
   Framework framework() const { return options_.framework; }
+  /// Buckets of gradients that it has strategies with, ascending; none where the bucket is no choice.
+  std::span<const Bytes> buckets() const { return buckets_; }
   /// The strategy of the space that needs least memory; nullopt if the space is empty. For saying by how much nothing
   /// fits.
   std::optional<Strategy> Leanest(Scratch& scratch) const;
@@ -106,7 +109,7 @@ class StrategySpace {
   int32_t CountRecomputes(const Strategy& s) const;
   int32_t CountPartial(const Strategy& s) const;
   void Exchanges(const Strategy& s, std::vector<Strategy>& out) const;
-  /// The same with narrower wires and fewer exchanges, where they are allowed.
+  /// The same with narrower wires and fewer exchanges, where they are allowed, and in each of the buckets.
   void AddChanges(const Strategy& exchange, std::vector<Strategy>& out) const;
   std::vector<Node> Stages(Strategy s) const;
   void AddExperts(Strategy s, const std::vector<Node>& stages, std::vector<Node>& out) const;
@@ -126,6 +129,7 @@ class StrategySpace {
   // What is allowed, or fixed by its variable.
   bool wires_ = false, steps_ = false, gossips_ = false;
   int64_t local_steps_ = kLocalSteps;
+  std::vector<Bytes> buckets_;  ///< that the program's launch may be told; none: its own, or the fixed one
   int64_t gpus_ = 0;
 };
 

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "common/parse_units.h"
-#include "planner/parallelism/data_parallel.h"
+#include "planner/parallelism/divisors.h"
 #include "planner/parallelism/stage_partition.h"
 #include "planner/tasks/resharding.h"
 
@@ -331,6 +331,7 @@ std::optional<GroupPlan> PlanPipelines(const JobSpec& job, const ClusterSpec& cl
 Result<std::optional<GroupPlan>> PlanGroups(const JobSpec& job, const ClusterSpec& cluster,
                                             const PlanOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckFixed(options.fix));
+  if (job.measured_compute) return std::nullopt;
   std::optional<GroupPlan> shares = PlanShares(job, cluster, options);
   if (job.model.IsMoe() || job.model.IsCnn()) return shares;
   std::optional<GroupPlan> pipeline = PlanPipelines(job, cluster, options);

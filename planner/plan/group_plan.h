@@ -21,7 +21,8 @@ struct GroupPlan {
   std::vector<std::string> why;
 };
 
-/// The faster of both ways; nullopt if neither is feasible. The shares are a local optimum, not proved.
+/// The faster of both ways; nullopt if neither is feasible, or compute was measured: of the
+/// whole job, which says nothing of a group. The shares are a local optimum, not proved.
 /// Requires: a heterogeneous cluster, and that the job takes all of it. Errors: as Plan().
 [[nodiscard]] Result<std::optional<GroupPlan>> PlanGroups(const JobSpec& job, const ClusterSpec& cluster,
                                                           const PlanOptions& options);

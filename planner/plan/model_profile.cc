@@ -214,6 +214,7 @@ Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& c
     return ModelProfileAnswer{.profile = std::nullopt, .infeasible = std::move(answer.infeasible)};
   }
   ModelProfile profile{.plan = std::move(answer.plans.front())};
+  whole = Resized(whole, GpuCount(profile.plan.strategy), whole.global_batch);
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
                         CostModel::Make(whole, cluster, Calibration(), {.framework = profile.plan.framework}));
   const Strategy& strategy = profile.plan.strategy;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "common/parse_units.h"
 #include "planner/plan/reasons.h"
@@ -33,18 +34,22 @@ bool Tie(const Estimate& a, const Estimate& b) { return a.iteration == b.iterati
 
 size_t KeptFor(const PlanOptions& options) { return std::max(kLeastKept, kTies * static_cast<size_t>(options.top)); }
 
-void FillRates(const CostModel& model, Seconds iteration, Prediction& predicted) {
+double MeanPeak(const CostModel& model) {
+  double peak = 0;
+  for (const NodeGroup& group : model.cluster().Groups()) {
+    peak += group.device.Peak(model.job().precision).value() * static_cast<double>(group.gpus());
+  }
+  return peak / static_cast<double>(model.cluster().TotalGpus());
+}
+
+void FillRates(const CostModel& model, int64_t gpus, Seconds iteration, Prediction& predicted) {
   const JobSpec& job = model.job();
   predicted.iteration = iteration;
   const double seconds = iteration.count();
   predicted.tokens_per_s = static_cast<double>(job.global_batch) * static_cast<double>(job.sequence) / seconds;
-  const double flops = model.model_flops().count() / seconds / static_cast<double>(job.gpus);
+  const double flops = model.model_flops().count() / seconds / static_cast<double>(gpus);
   predicted.tflops_per_gpu = flops / 1e12;
-  double peak = 0;  // of all GPUs together
-  for (const NodeGroup& group : model.cluster().Groups()) {
-    peak += group.device.Peak(job.precision).value() * static_cast<double>(group.gpus());
-  }
-  peak /= static_cast<double>(model.cluster().TotalGpus());
+  const double peak = MeanPeak(model);
   predicted.mfu = peak > 0 ? flops / peak : 0;
 }
 
@@ -89,7 +94,7 @@ PlanProgress PlanSearch::Impl::Progress() const {
 
 PlanAnswer PlanSearch::Impl::Finish() {
   if (answer_) return *answer_;
-  if (!programs_.empty()) return FastestProgram();
+  if (!programs_.empty()) return options_.known_programs ? FastestProgram() : FastestDegree();
   PlanAnswer answer;
   const SearchStatistics& statistics = search_->statistics();
   answer.evaluated = statistics.evaluated;
@@ -108,8 +113,9 @@ PlanAnswer PlanSearch::Impl::Finish() {
   answer.ideal = Seconds(search_->RootBound());
   const Ranking ranking = Simulate(scratch);
   FillPlans(ranking, answer, scratch);
-  // A fixed variable or a framework is one strategy for all layers.
-  if (options_.fix.empty() && options_.framework == Framework::kAny && !model_->cluster().heterogeneous()) {
+  // A fixed variable or a framework is one strategy for all layers; that account knows of no measurement.
+  const bool compared = options_.fix.empty() && options_.framework == Framework::kAny && !job_.measured_compute;
+  if (compared && !model_->cluster().heterogeneous()) {
     answer.layers = CompareLayers(model_->job(), model_->cluster(), answer.plans.front().strategy);
     if (answer.layers) answer.plans.front().why.push_back(DescribeLayers(*answer.layers));
   }
@@ -130,14 +136,20 @@ void PlanSearch::Impl::FillFront(const Ranking& ranking, PlanAnswer& answer, Cos
     const Estimate estimate = model_->EvaluateSimulated(found.leaf.strategy, scratch);
     all.push_back({found.leaf.strategy, estimate.iteration, estimate.memory.total()});
   }
+  answer.front = FrontOf(std::move(all));
+}
+
+std::vector<FrontPoint> PlanSearch::Impl::FrontOf(std::vector<FrontPoint> all) const {
   std::stable_sort(all.begin(), all.end(), [](const FrontPoint& a, const FrontPoint& b) {
     return a.iteration != b.iteration ? a.iteration < b.iteration : a.memory < b.memory;
   });
   const Seconds slowest = all.empty() ? Seconds(0) : all.front().iteration * (1 + options_.front_slack);
+  std::vector<FrontPoint> front;
   for (const FrontPoint& point : all) {
     if (point.iteration > slowest) break;
-    if (answer.front.empty() || point.memory < answer.front.back().memory) answer.front.push_back(point);
+    if (front.empty() || point.memory < front.back().memory) front.push_back(point);
   }
+  return front;
 }
 
 PlanSearch::Impl::Ranking PlanSearch::Impl::Simulate(CostModel::Scratch& scratch) const {
@@ -159,13 +171,21 @@ PlanSearch::Impl::Ranking PlanSearch::Impl::Simulate(CostModel::Scratch& scratch
   std::stable_sort(ranking.candidates.begin(), ranking.candidates.end(), [](const auto& a, const auto& b) {
     return a.estimate.iteration < b.estimate.iteration;
   });
+  ranking.simulated = static_cast<int64_t>(ranking.candidates.size());
+  if (Describe(options_.framework).buckets.empty()) return ranking;
+  std::set<Strategy> seen;
+  std::erase_if(ranking.candidates, [&](const Ranking::Candidate& candidate) {
+    Strategy s = candidate.leaf.strategy;
+    s.bucket_bytes = Bytes(0);
+    return !seen.insert(s).second;
+  });
   return ranking;
 }
 
 void PlanSearch::Impl::FillPlans(const Ranking& ranking, PlanAnswer& answer, CostModel::Scratch& scratch) const {
   const auto& all = ranking.candidates;
   const size_t wanted = static_cast<size_t>(options_.top);
-  answer.simulated = static_cast<int64_t>(all.size());
+  answer.simulated = ranking.simulated;
   answer.bound = Seconds(ranking.rest);
   std::optional<size_t> runner_up;
   const auto tie = [&](size_t i) { return i > 0 && Tie(all[i].estimate, all[i - 1].estimate); };
@@ -181,7 +201,7 @@ void PlanSearch::Impl::FillPlans(const Ranking& ranking, PlanAnswer& answer, Cos
   std::stable_sort(answer.plans.begin(), answer.plans.end(), [](const JobPlan& a, const JobPlan& b) {
     return a.predicted.iteration < b.predicted.iteration;
   });
-  const Reasons reasons(*model_, *space_, scratch);
+  const Reasons reasons(*model_, *space_, scratch, JobGpus());
   for (size_t i = 0; i < answer.plans.size(); ++i) {
     JobPlan& plan = answer.plans[i];
     plan.why = i == 0 ? reasons.WhyBest(plan) : std::vector<std::string>{reasons.WhyLater(plan, answer.plans.front())};
@@ -207,7 +227,7 @@ JobPlan PlanSearch::Impl::MakePlan(const Ranking::Candidate& candidate, double b
   predicted.bubble = estimate.bubble;
   predicted.memory = estimate.memory;
   predicted.fits = FitProbability(model_->cluster().device, estimate.memory.total());
-  FillRates(*model_, estimate.iteration, predicted);
+  FillRates(*model_, JobGpus(), estimate.iteration, predicted);
   plan.lower_bound = Seconds(bound);
   plan.gap = estimate.iteration / plan.lower_bound - 1;
   return plan;
@@ -222,7 +242,7 @@ void PlanSearch::Impl::AddGroups(PlanAnswer& answer) const {
   JobPlan plan;
   plan.groups = groups_->groups;
   plan.strategy = plan.groups.front().strategy;
-  FillRates(*model_, groups_->iteration, plan.predicted);
+  FillRates(*model_, JobGpus(), groups_->iteration, plan.predicted);
   for (const GroupShare& group : plan.groups) {
     if (group.memory.total() > plan.predicted.memory.total()) plan.predicted.memory = group.memory;
   }

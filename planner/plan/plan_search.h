@@ -16,8 +16,11 @@ namespace weft::planner {
 /// Errors: kInvalidArgument for a job or cluster that makes no sense (names the field, its value and what was expected).
 [[nodiscard]] Status CheckJob(const JobSpec& job, const ClusterSpec& cluster);
 
-/// Tokens and FLOP/s that an iteration of this time comes to, into `predicted`.
-void FillRates(const CostModel& model, Seconds iteration, Prediction& predicted);
+/// Peak of all GPUs together over their number, FLOP/s.
+double MeanPeak(const CostModel& model);
+
+/// Tokens and FLOP/s that an iteration of this time comes to, into `predicted`; `gpus`: of the job, with those that idle.
+void FillRates(const CostModel& model, int64_t gpus, Seconds iteration, Prediction& predicted);
 
 /// How many of the best by their bounds a search keeps to simulate them.
 size_t KeptFor(const PlanOptions& options);
@@ -39,6 +42,9 @@ class PlanSearch::Impl {
   void SetProblem(const JobSpec& job, const ClusterSpec& cluster);
   /// The search over everything that is legal, beside those of the programs. Requires: SetProblem().
   [[nodiscard]] Status AddWholeSpace();
+  /// In place of one search one for each number of GPUs that may work: degree_choice.cc. Errors: kInvalidArgument for a fixed
+  /// variable that the program never runs.
+  [[nodiscard]] Status AddDegrees(const JobSpec& job, const ClusterSpec& cluster);
   /// A plan that treats the cluster's groups differently competes with those that treat them alike.
   void Compete(GroupPlan plan) { groups_ = std::move(plan); }
 
@@ -55,17 +61,27 @@ class PlanSearch::Impl {
       Search::Node leaf;
       Estimate estimate;
     };
-    std::vector<Candidate> candidates;  ///< fastest first
+    std::vector<Candidate> candidates;  ///< fastest first; of those that differ by their bucket alone the fastest
+    int64_t simulated = 0;
     double rest = 0;                    ///< s: nothing that was not simulated is predicted below
     /// Nothing at all is. Requires: candidates.
     double Bound() const { return std::min(rest, candidates.front().estimate.iteration.count()); }
   };
   Ranking Simulate(CostModel::Scratch& scratch) const;
   void FillFront(const Ranking& ranking, PlanAnswer& answer, CostModel::Scratch& scratch) const;
+  /// Those of `all` that no other beats in both, ascending in time, within options_.front_slack.
+  std::vector<FrontPoint> FrontOf(std::vector<FrontPoint> all) const;
   void FillPlans(const Ranking& ranking, PlanAnswer& answer, CostModel::Scratch& scratch) const;
   JobPlan MakePlan(const Ranking::Candidate& candidate, double bound, CostModel::Scratch& scratch) const;
 
   void AddGroups(PlanAnswer& answer) const;
+
+  /// GPUs of the job, with those that idle.
+  int64_t JobGpus() const { return job_.gpus > 0 ? job_.gpus : model_->job().gpus; }
+
+  /// Of several degrees' answers: degree_choice.cc.
+  PlanAnswer FastestDegree();
+  void SayDegrees(const std::vector<PlanAnswer>& answers, PlanAnswer& answer) const;
 
   /// The fastest plan of a search that has been made, if it found one: program_choice.cc.
   std::optional<JobPlan> FastestSimulated() const;
@@ -80,7 +96,7 @@ class PlanSearch::Impl {
   PlanOptions options_;
   JobSpec job_;
   ClusterSpec cluster_;
-  std::vector<std::unique_ptr<Impl>> programs_;
+  std::vector<std::unique_ptr<Impl>> programs_;  ///< or degrees of one
   std::unique_ptr<Impl> whole_;
   std::optional<GroupPlan> groups_;
   std::optional<PlanAnswer> answer_;

@@ -7,13 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "planner/parallelism/data_parallel.h"
 #include "planner/plan/plan_search.h"
 
 namespace weft::planner {
 namespace {
-
-constexpr int64_t kMostBuckets = 1 << 16;  // of the simulated iteration; smaller buckets are priced as other programs'
 
 tl::unexpected<Error> Illegal(std::string why) { return Fail(Code::kFailedPrecondition, std::move(why)); }
 
@@ -63,20 +60,8 @@ Prediction Predict(const CostModel& model, const Strategy& s, bool& fits) {
   predicted.bubble = estimate.bubble;
   predicted.memory = estimate.memory;
   predicted.fits = FitProbability(model.cluster().device, estimate.memory.total());
-  FillRates(model, estimate.iteration, predicted);
+  FillRates(model, model.job().gpus, estimate.iteration, predicted);
   fits = estimate.fits;
-  return predicted;
-}
-
-/// As PlanDataParallel() prices it: by a simulated iteration, with the measured compute time if there is one.
-Prediction Simulated(const CostModel& model, const Strategy& s, bool& fits) {
-  Prediction predicted;
-  const DataParallelTime time = PredictDataParallel(model.job(), model.cluster(), s, /*fix_bucket=*/true);
-  predicted.exposed_communication = time.predicted.exposed_communication;
-  predicted.memory = DataParallelMemory(model.job(), s.micro_batch, s.recompute);
-  FillRates(model, time.predicted.iteration, predicted);
-  fits = predicted.memory.total() <= UsableMemory(model.cluster().device);
-  predicted.fits = fits ? FitProbability(model.cluster().device, predicted.memory.total()) : 0;
   return predicted;
 }
 
@@ -95,18 +80,14 @@ Result<GivenPrice> PriceGiven(const JobSpec& job, const ClusterSpec& cluster, st
     Strategy bounded;
     bounded.dp = std::clamp<int64_t>(given.dp, 1, model.job().gpus);
     bounded.cp = std::clamp<int64_t>(given.cp, 1, model.job().gpus);
-    strategy.bucket_bytes = known == Framework::kWeftTrain
-                                ? Strategy().bucket_bytes
-                                : DefaultBucket(known.value_or(Framework::kAny), bounded, model.gradient_bytes());
+    strategy.bucket_bytes = DefaultBucket(known.value_or(Framework::kAny), bounded, model.gradient_bytes());
   }
   WEFT_RETURN_IF_ERROR(CheckGiven(model, known, framework, strategy));
   GivenPrice price{.plan = {}, .usable = model.usable_memory()};
   price.plan.framework = known.value_or(Framework::kAny);
   price.plan.strategy = strategy;
   price.framework_asked = known && *known != Framework::kAny;
-  const bool simulated = known == Framework::kWeftTrain && !job.model.IsCnn() &&
-                         GradientBytes(model.job()).count() / strategy.bucket_bytes.count() <= kMostBuckets;
-  price.plan.predicted = simulated ? Simulated(model, strategy, price.fits) : Predict(model, strategy, price.fits);
+  price.plan.predicted = Predict(model, strategy, price.fits);
   CostModel::Scratch scratch;
   price.plan.operators = model.Operators(strategy, scratch);
   return price;

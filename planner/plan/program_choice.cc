@@ -197,8 +197,7 @@ void PlanSearch::Impl::Advise(PlanAnswer& answer) const {
   Framework program = framework;
   for (const int64_t gpus : sizes) {
     if (gpus < 1 || gpus >= job_.gpus || 2 * gpus < job_.gpus || (gpus > host && gpus % host != 0)) continue;
-    JobSpec job = job_;
-    job.gpus = gpus;
+    const JobSpec job = Resized(job_, gpus, job_.global_batch);
     const auto plan = FasterWithPrograms(job, framework, fewer ? fewer->second : time * (1 - 1e-3));
     if (!plan) continue;
     fewer = {gpus, plan->predicted.iteration.count()};
@@ -219,8 +218,7 @@ void PlanSearch::Impl::Advise(PlanAnswer& answer) const {
   int64_t better = 0;
   for (const int64_t other : batches) {
     if (other < 1 || other == job_.global_batch || std::abs(static_cast<double>(other) / batch - 1) > 0.25) continue;
-    JobSpec job = job_;
-    job.global_batch = other;
+    const JobSpec job = Resized(job_, job_.gpus, other);
     const auto plan = FasterWithPrograms(job, framework, least * static_cast<double>(other));
     if (!plan) continue;
     least = plan->predicted.iteration.count() / static_cast<double>(other);

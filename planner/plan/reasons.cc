@@ -4,18 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <optional>
-#include <set>
 
 #include "common/parse_units.h"
+#include "planner/plan/plan_search.h"
 
 namespace weft::planner {
 namespace {
-
-std::string Gibibytes(Bytes amount) {
-  return fmt::format("{:.1f} GiB", static_cast<double>(amount.count()) / static_cast<double>(int64_t{1} << 30));
-}
 
 struct Part {
   const char* name;
@@ -46,6 +41,17 @@ std::string Increases(const Estimate& from, const Estimate& to) {
   return text;
 }
 
+std::string Print(const char* name, const Strategy& s) {
+  const StrategyVariable* variable = FindStrategyVariable(name);
+  return fmt::format("{}={}", name, variable->print(variable->get(s)));
+}
+
+}  // namespace
+
+std::string Gibibytes(Bytes amount) {
+  return fmt::format("{:.1f} GiB", static_cast<double>(amount.count()) / static_cast<double>(int64_t{1} << 30));
+}
+
 std::string MemoryParts(const MemoryUse& memory) {
   return fmt::format("parameters {}, gradients {}, optimizer {}, activations {}, buffers {}, fragmentation {}, context and "
                      "communicators {}",
@@ -54,20 +60,49 @@ std::string MemoryParts(const MemoryUse& memory) {
                      Gibibytes(memory.context));
 }
 
-std::string Print(const char* name, const Strategy& s) {
-  const StrategyVariable* variable = FindStrategyVariable(name);
-  return fmt::format("{}={}", name, variable->print(variable->get(s)));
+std::string Compared(const std::string& what, const Estimate& other, const Estimate& best) {
+  const Seconds more = other.iteration - best.iteration;
+  if (more.count() <= 0) return fmt::format("{}: as fast", what);
+  return fmt::format("{}: +{} ({:+.1f} %){}", what, FormatDuration(more), 100 * (more / best.iteration), Increases(best, other));
 }
 
-}  // namespace
+std::string Reasons::WhoWorks() const {
+  const JobSpec& job = model_.job();
+  if (job.gpus == gpus_) return fmt::format("all {} GPUs", gpus_);
+  return fmt::format("{} of {} GPUs work: {}", job.gpus, gpus_,
+                     job.global_batch % gpus_ != 0
+                         ? fmt::format("the batch of {} sequences does not divide by {}", job.global_batch, gpus_)
+                         : std::string("with more, exchanging gradients costs more than it saves, or dp is fixed"));
+}
+
+void Reasons::AddBucket(const JobPlan& plan, std::vector<std::string>& why) const {
+  if (Describe(space_.framework()).buckets.empty()) return;
+  for (const CommunicatorUse& use : plan.communicators) {
+    if (use.kind != CommunicatorKind::kData || use.size == 1 || use.seconds.count() <= 0) continue;
+    why.push_back(fmt::format("{}: {} all-reduce hides {:.0f} % of {} of communication behind the backward pass",
+                              Print("bucket_bytes", plan.strategy), use.algorithm,
+                              100 * std::max(0.0, 1 - use.exposed / use.seconds), FormatDuration(use.seconds)));
+  }
+}
+
+void Reasons::AddDoubt(std::vector<std::string>& why) const {
+  const JobSpec& job = model_.job();
+  if (!job.measured_compute) return;
+  // The model's is of the GPUs that work; the measurement of all.
+  const Seconds measured = *job.measured_compute * (static_cast<double>(job.gpus) / static_cast<double>(gpus_));
+  const Seconds least(model_.model_flops().count() / (MeanPeak(model_) * static_cast<double>(gpus_)));
+  if (measured >= least) return;
+  why.push_back(fmt::format("measured compute of {} is less than {} needs at its peak, {}: is another device meant?",
+                            FormatDuration(measured), model_.cluster().device.name, FormatDuration(least)));
+}
 
 std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
   const Strategy& s = plan.strategy;
   const Estimate& e = plan.predicted.parts;
   const JobSpec& job = model_.job();
   std::vector<std::string> why;
-  why.push_back(fmt::format("dp={} x tp={} x pp={} x cp={}: all {} GPUs; a replica takes {} of {} sequences in {} "
-                            "micro-batch{} of {}", s.dp, s.tp, s.pp, s.cp, job.gpus, job.global_batch / s.dp,
+  why.push_back(fmt::format("dp={} x tp={} x pp={} x cp={}: {}; a replica takes {} of {} sequences in {} "
+                            "micro-batch{} of {}", s.dp, s.tp, s.pp, s.cp, WhoWorks(), job.global_batch / s.dp,
                             job.global_batch, MicroBatches(s, job.global_batch),
                             MicroBatches(s, job.global_batch) == 1 ? "" : "es", s.micro_batch));
   if (ChangesTraining(s) || s.data_sync != DataSync::kRing) {
@@ -75,6 +110,7 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
                               s.local_steps > 1 ? fmt::format(", replicas average every {} steps", s.local_steps) : "",
                               ChangesTraining(s) ? ": what is trained is not the same" : ""));
   }
+  AddBucket(plan, why);
   const DeviceSpec& device = model_.cluster().device;
   why.push_back(fmt::format("memory: {} of {} ({:.0f} %) on stage {} of {}, the fullest: {}", Gibibytes(e.memory.total()),
                             Gibibytes(device.memory), 100 * (e.memory.total() / device.memory), e.worst_stage + 1, s.pp,
@@ -90,6 +126,7 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
                         100 * (spent / e.iteration));
   }
   why.push_back(time);
+  AddDoubt(why);
   if (const FrameworkDescription& program = Describe(space_.framework()); program.runs()) {
     why.push_back(fmt::format("runs on: {}", FrameworkTitle(space_.framework())));
   } else {
@@ -145,10 +182,7 @@ std::string Reasons::Against(const std::string& what, const Strategy& other, con
     return fmt::format("{}: does not fit, {} of {}", what, Gibibytes(e.memory.total()),
                        Gibibytes(model_.usable_memory()));
   }
-  const Seconds more = e.iteration - best.iteration;
-  if (more.count() <= 0) return fmt::format("{}: as fast", what);
-  return fmt::format("{}: +{} ({:+.1f} %){}", what, FormatDuration(more), 100 * (more / best.iteration),
-                     Increases(best, e));
+  return Compared(what, e, best);
 }
 
 std::string Reasons::WhyRunnerUp(const JobPlan& best, const Strategy& other) const {
@@ -196,6 +230,14 @@ void Reasons::AddExchanges(const JobPlan& best, std::vector<std::string>& lines)
     Strategy other = s;
     other.gradient_wire = wire;
     AddNeighbour(Print("gradient_wire", other), other, best, lines);
+  }
+  const std::span<const Bytes> buckets = space_.buckets();
+  const auto above = std::ranges::upper_bound(buckets, s.bucket_bytes), from = std::ranges::lower_bound(buckets, s.bucket_bytes);
+  for (const auto& bucket : {from == buckets.begin() ? buckets.end() : from - 1, above}) {
+    if (bucket == buckets.end() || s.dp * s.cp == 1) continue;
+    Strategy other = s;
+    other.bucket_bytes = *bucket;
+    AddNeighbour(Print("bucket_bytes", other), other, best, lines);
   }
   for (const int64_t steps : {int64_t{1}, kLocalSteps}) {
     Strategy other = s;
@@ -272,98 +314,6 @@ std::string Reasons::Proof(const PlanAnswer& answer) const {
   return fmt::format("proved of the model, which errs (docs/fidelity.md): {}, and no other's bound is below the best; without bubble, "
                      "recomputation and exposed exchange it would be {}",
                      simulated, FormatDuration(answer.ideal));
-}
-
-namespace {
-
-/// How many roots a space has for `gpus` of the same job with `fixed`.
-bool AnyLegal(const CostModel& model, int64_t gpus, const PlanOptions& options, std::set<Strategy>* roots = nullptr) {
-  JobSpec job = model.job();
-  job.gpus = gpus;
-  const Result<CostModel> other =
-      CostModel::Make(job, model.cluster(), Calibration(), {.framework = options.framework, .risk = options.risk});
-  if (!other) return false;
-  const StrategySpace space(*other, {.fixed = options.fix, .framework = options.framework});
-  std::vector<StrategySpace::Node> nodes;
-  space.Roots(nodes);
-  for (const auto& node : nodes) {
-    if (roots != nullptr) roots->insert(node.strategy);
-  }
-  return !nodes.empty();
-}
-
-/// "tp=3 is fixed: with the rest as it is, the nearest legal value is 2".
-void NearestFixed(const CostModel& model, const PlanOptions& options, std::vector<std::string>& lines) {
-  for (const auto& [name, value] : options.fix) {
-    PlanOptions freed = options;
-    freed.fix.erase(name);
-    std::set<Strategy> roots;
-    if (!AnyLegal(model, model.job().gpus, freed, &roots)) continue;
-    const StrategyVariable* variable = FindStrategyVariable(name);
-    std::set<int64_t> values;
-    for (const Strategy& root : roots) values.insert(variable->get(root));
-    const auto nearest = std::min_element(values.begin(), values.end(), [&, wanted = value](int64_t a, int64_t b) {
-      return std::abs(a - wanted) < std::abs(b - wanted);
-    });
-    const bool of_root = values.size() > 1 || *values.begin() != value;
-    lines.push_back(of_root && *nearest != value
-                        ? fmt::format("{}={} leaves no legal strategy; the nearest legal choice is {}={}", name,
-                                      variable->print(value), name, variable->print(*nearest))
-                        : fmt::format("{}={} leaves no legal strategy; without it there are some", name,
-                                      variable->print(value)));
-  }
-}
-
-void NearestGpus(const CostModel& model, const PlanOptions& options, std::vector<std::string>& lines) {
-  const int64_t gpus = model.job().gpus, all = model.cluster().TotalGpus();
-  for (int64_t off = 1; off <= 256; ++off) {
-    for (const int64_t other : {gpus - off, gpus + off}) {
-      if (other < 1 || other > all || !AnyLegal(model, other, options)) continue;
-      lines.push_back(fmt::format("gpus={} with {} sequences leaves no legal strategy; the nearest legal choice is "
-                                  "--gpus {}", gpus, model.job().global_batch, other));
-      return;
-    }
-  }
-  lines.push_back(
-      fmt::format("gpus={} with {} sequences leaves no legal strategy, nor does any number within 256 of it", gpus,
-                  model.job().global_batch));
-}
-
-}  // namespace
-
-std::vector<std::string> WhyNothingFits(const CostModel& model, const StrategySpace& space, const PlanOptions& options,
-                                        CostModel::Scratch& scratch) {
-  std::vector<std::string> lines;
-  if (auto why = WhyNeverRuns(space.framework(), model.job(), model.cluster())) {
-    return {fmt::format("does not run there: {}", *why)};
-  }
-  const std::optional<Strategy> leanest = space.Leanest(scratch);
-  if (!leanest) {
-    NearestFixed(model, options, lines);
-    if (lines.empty()) NearestGpus(model, options, lines);
-    return lines;
-  }
-  MemoryUse memory;
-  model.Fits(*leanest, scratch, &memory);
-  lines.push_back(fmt::format("memory: the leanest strategy, {}, is predicted to need {}, and at most {} of {} with {} keep the "
-                              "risk of running out of memory: {}",
-                              DescribeStrategy(*leanest), Gibibytes(memory.total()), Gibibytes(model.usable_memory()),
-                              model.cluster().device.name, Gibibytes(model.cluster().device.memory), MemoryParts(memory)));
-  // What more GPUs of the same kind would do, where state is what fills the memory.
-  const Bytes state = memory.parameters + memory.gradients + memory.optimizer;
-  const Bytes rest = memory.total() - state;
-  if (rest < model.usable_memory() && state.count() > 0) {
-    const double factor =
-        static_cast<double>(state.count()) / static_cast<double>((model.usable_memory() - rest).count());
-    const auto needed = static_cast<int64_t>(std::ceil(factor * static_cast<double>(model.job().gpus)));
-    lines.push_back(fmt::format("sharded over about {} GPUs in place of {} its state would fit", needed,
-                                model.job().gpus));
-  } else {
-    lines.push_back(
-        "activations alone do not fit: a shorter sequence, more tensor or context parallelism, or GPUs with "
-        "more memory do");
-  }
-  return lines;
 }
 
 }  // namespace weft::planner

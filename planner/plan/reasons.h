@@ -13,9 +13,9 @@ namespace weft::planner {
 
 class Reasons {
  public:
-  /// All three must outlive the object.
-  Reasons(const CostModel& model, const StrategySpace& space, CostModel::Scratch& scratch)
-      : model_(model), space_(space), scratch_(scratch) {}
+  /// All three must outlive the object. `gpus`: of the job; those beyond the model's idle.
+  Reasons(const CostModel& model, const StrategySpace& space, CostModel::Scratch& scratch, int64_t gpus)
+      : model_(model), space_(space), scratch_(scratch), gpus_(gpus) {}
 
   /// Who does what, what fills memory, where the time goes.
   std::vector<std::string> WhyBest(const JobPlan& plan) const;
@@ -30,6 +30,12 @@ class Reasons {
   std::string Proof(const PlanAnswer& answer) const;
 
  private:
+  /// "all 16 GPUs", or why fewer work.
+  std::string WhoWorks() const;
+  /// What buckets hide, where they are the plan's to choose.
+  void AddBucket(const JobPlan& plan, std::vector<std::string>& why) const;
+  /// A measurement that the device cannot have given.
+  void AddDoubt(std::vector<std::string>& why) const;
   std::string Against(const std::string& what, const Strategy& other, const Estimate& best) const;
   void AddNeighbour(const std::string& what, const Strategy& other, const JobPlan& best,
                     std::vector<std::string>& lines) const;
@@ -41,7 +47,15 @@ class Reasons {
   const CostModel& model_;
   const StrategySpace& space_;
   CostModel::Scratch& scratch_;
+  int64_t gpus_;
 };
+
+/// "3.1 GiB".
+std::string Gibibytes(Bytes amount);
+/// "parameters 3.1 GiB, gradients ...".
+std::string MemoryParts(const MemoryUse& memory);
+/// "tp=16: +0.8 s (+3.0 %), 0.7 s more bubble": what another strategy costs more than the best.
+std::string Compared(const std::string& what, const Estimate& other, const Estimate& best);
 
 /// Strategies per layer at `best`'s stages and micro-batches, if the model is a dense transformer, a stage has 2 to 16 GPUs
 /// and they are at least 0.1 % faster than one for all layers.

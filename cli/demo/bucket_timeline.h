@@ -1,5 +1,6 @@
-// Layer 2 for data parallelism: one iteration as forward, backward and bucketed gradient all-reduces that overlap with
-// backward, in the order in which the buckets become ready. Closed over the rate that the flow layer grants.
+// One iteration of a job whose buckets and their times were measured: gradient all-reduces that overlap with backward, in
+// the order in which the buckets become ready, at the rate that the fabric grants. What a job that nobody measured takes is
+// the planner's to say (planner/parallelism/cost_model.h).
 #pragma once
 
 #include <span>
@@ -7,7 +8,7 @@
 
 #include "common/units.h"
 
-namespace weft::planner {
+namespace weft::cli {
 
 /// One gradient bucket: ready `ready` after the iteration starts, `bytes` of gradient.
 struct Bucket {
@@ -41,4 +42,4 @@ IterationPrediction PredictIteration(const DataParallelIteration& iteration, Bit
 /// `forward` + `backward` + `after_backward` = compute.
 std::vector<Bucket> MakeBuckets(Bytes gradients, Bytes bucket, Seconds forward, Seconds backward);
 
-}  // namespace weft::planner
+}  // namespace weft::cli

@@ -1,9 +1,9 @@
-#include "planner/tasks/timeline.h"
+#include "cli/demo/bucket_timeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace weft::planner {
+namespace weft::cli {
 namespace {
 
 // With two ranks an all-reduce of S bytes takes 2α + S/rate; 8 Gbit/s are 1 GB/s.
@@ -72,4 +72,4 @@ TEST(MakeBuckets, CutsEvenlyOverBackward) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::cli

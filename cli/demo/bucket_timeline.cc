@@ -1,10 +1,10 @@
-#include "planner/tasks/timeline.h"
+#include "cli/demo/bucket_timeline.h"
 
 #include <algorithm>
 
-#include "planner/collectives/ring.h"
+#include "planner/planner.h"
 
-namespace weft::planner {
+namespace weft::cli {
 namespace {
 
 /// Wall time and how far compute has come, while the exchange slows it down.
@@ -43,7 +43,7 @@ IterationPrediction PredictIteration(const DataParallelIteration& iteration, Bit
   double exchange_end = 0;  // of the bucket before
   for (const Bucket& bucket : iteration.buckets) {
     const double time =
-        RingTime(Collective::kAllReduce, iteration.ranks, bucket.bytes, rate, iteration.step_latency).count();
+        planner::RingTime(planner::Collective::kAllReduce, iteration.ranks, bucket.bytes, rate, iteration.step_latency).count();
     prediction.communication += Seconds(time);
     const double ready = compute.Advance(bucket.ready.count(), exchange_end);
     if (time > 0) exchange_end = std::max(ready, exchange_end) + time;
@@ -65,4 +65,4 @@ std::vector<Bucket> MakeBuckets(Bytes gradients, Bytes bucket, Seconds forward, 
   return buckets;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::cli

@@ -118,6 +118,7 @@ Result<v1::JobSpec> ReadJob(const OnlineOptions& options) {
   for (const auto& host : file.hosts) spec.add_hosts(host);
   spec.set_ranks_per_host(file.ranks_per_host);
   spec.set_framework(file.framework);
+  for (const std::string& word : file.allow) spec.add_allow(word);
   if (given) *spec.mutable_given_strategy() = proto::ToGivenProto(given->strategy, given->source);
   if (file.job.measured_compute) spec.set_measured_compute_s(file.job.measured_compute->count());
   return spec;

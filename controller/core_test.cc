@@ -199,7 +199,7 @@ TEST(Core, CableSlowedInBothDirectionsIsFoundOnBoth) {
   EXPECT_LT(cluster.Iteration("b", 5), 1.85);
 }
 
-TEST(Core, ForeignTrafficIsAvoided) {
+TEST(Core, BackgroundTrafficIsAvoided) {
   Core core(Options());
   FakeCluster cluster(core, 2, 3, 2);
   StartBoth(cluster);
@@ -213,14 +213,14 @@ TEST(Core, ForeignTrafficIsAvoided) {
   EXPECT_NEAR(cluster.Iteration("b", 6), kAlone, 0.06);
 }
 
-TEST(Core, SlowCableAndForeignStreamOnDifferentSpines) {
+TEST(Core, SlowCableAndBackgroundStreamOnDifferentSpines) {
   Core core(Options());
   FakeCluster cluster(core, 2, 2, 2);
   StartBoth(cluster);
   cluster.Run(10);
   cluster.SetRate("leaf1", "spine1", 50e6);
   cluster.SetRate("spine1", "leaf1", 50e6);
-  cluster.AddForeign("spine2", "leaf2");
+  cluster.AddBackground("spine2", "leaf2");
   cluster.Run(30);
   // h1, h2 -> leaf2: 50 over spine 1 and, beside a stream that takes its fair share, 50 or more over spine 2. Staying
   // where they were, each job would be held to 50 Mbit/s at best: 0.4 + 96 / 50 = 2.32 s.
@@ -230,13 +230,13 @@ TEST(Core, SlowCableAndForeignStreamOnDifferentSpines) {
   EXPECT_LE(core.counters().replans, 12) << "it flaps";
 }
 
-TEST(Core, SlowCableAndForeignStreamOnTheSameSpineLeadAwayFromIt) {
+TEST(Core, SlowCableAndBackgroundStreamOnTheSameSpineLeadAwayFromIt) {
   Core core(Options());
   FakeCluster cluster(core, 2, 2, 2);
   StartBoth(cluster);
   cluster.Run(10);
   cluster.SetRate("leaf1", "spine1", 50e6);
-  cluster.AddForeign("leaf1", "spine1");
+  cluster.AddBackground("leaf1", "spine1");
   cluster.Run(30);
   // 25 Mbit/s left on spine 1, 100 on spine 2: 62.5 each at best, 0.4 + 96 / 62.5 = 1.94 s; 4.24 s for one without.
   EXPECT_LT(cluster.Iteration("a", 10), 2.4);

@@ -13,6 +13,7 @@
 namespace weft::controller {
 namespace {
 
+constexpr int kMostAllowed = 16;  // words
 constexpr char kManaged[] = "paths, classes and windows follow what is measured of its flows";
 
 double Gibibytes(Bytes amount) { return static_cast<double>(amount.count()) / 0x1p30; }
@@ -36,15 +37,31 @@ Result<Question> Ask(const v1::JobSpec& spec, const JobPlannerOptions& options) 
   return question;
 }
 
+/// Errors: kInvalidArgument for a word that is not known, or where a program is named: none exchanges so.
+Result<planner::TrainingChanges> Allowed(const v1::JobSpec& spec) {
+  if (spec.allow_size() > kMostAllowed) {
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow: {} words, expected at most {}", spec.job_id(), spec.allow_size(), kMostAllowed));
+  }
+  if (!spec.framework().empty() && spec.framework() != "any") {
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow with framework \"{}\": no program does these exchanges, expected none or any",
+                                                    spec.job_id(), spec.framework()));
+  }
+  return planner::ParseTrainingChanges(fmt::format("{}", fmt::join(spec.allow(), ",")));
+}
+
 /// The strategy of the best plan, into `planned`; what stands in its way, into its errors.
 Status Search(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
   WEFT_ASSIGN_OR_RETURN(const Question question, Ask(spec, options));
   planner::PlanOptions plan_options;
   plan_options.node_budget = options.node_budget;
-  // The launch arguments of a plan are weft-train's: it splits the batch and nothing else.
-  plan_options.framework = planner::Framework::kWeftTrain;
-  // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
-  if (spec.hosts_size() > 0) plan_options.fix["dp"] = question.job.gpus;
+  if (spec.allow_size() > 0) {
+    WEFT_ASSIGN_OR_RETURN(plan_options.allow, Allowed(spec));  // in the whole space: no program exchanges so
+  } else {
+    // The launch arguments of a plan are weft-train's: it splits the batch and nothing else.
+    plan_options.framework = planner::Framework::kWeftTrain;
+    // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
+    if (spec.hosts_size() > 0) plan_options.fix["dp"] = question.job.gpus;
+  }
   WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(question.job, question.cluster, plan_options));
   if (answer.plans.empty()) {
     for (const std::string& reason : answer.infeasible) planned.errors.push_back("no strategy fits: " + reason);

@@ -60,6 +60,23 @@ Result<planner::Precision> ParsePrecision(std::string_view text) {
               fmt::format("precision \"{}\", expected one of {}", OneLine(text, 40), planner::PrecisionNames()));
 }
 
+std::vector<std::string> ReadAllow(YamlFields& fields, std::string_view framework) {
+  if (!fields.Has("allow")) return {};
+  std::vector<std::string> words = fields.TextList("allow");
+  for (const std::string& word : words) {
+    const Result<planner::TrainingChanges> allow = planner::ParseTrainingChanges(word);
+    if (allow && word.find(',') == word.npos) continue;
+    fields.Reject("allow", fmt::format("value \"{}\", expected some of low_precision, local_steps, gossip", OneLine(word, 40)));
+    return {};
+  }
+  if (!words.empty() && !framework.empty() && framework != "any") {
+    fields.Reject("allow", fmt::format("with framework {}: expected only without framework, or with any, as no known program exchanges so",
+                                       OneLine(framework, 40)));
+    return {};
+  }
+  return words;
+}
+
 Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name, const std::string& folder) {
   WEFT_ASSIGN_OR_RETURN(const YamlValue root, ParseYaml(text, source_name));
   YamlFields fields(root, source_name);
@@ -80,6 +97,7 @@ Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name
                                       file.hosts.size(), file.ranks_per_host));
   }
   file.framework = fields.Text("framework", "");
+  file.allow = ReadAllow(fields, file.framework);
   if (const Seconds measured = fields.Duration("measured_compute", Seconds(0)); measured.count() > 0) {
     file.job.measured_compute = measured;
   }

@@ -10,6 +10,7 @@
 //   ranks_per_host: 1          # optional
 //   gpus: 2                    # optional: hosts × ranks_per_host, or all of the cluster
 //   framework: megatron        # optional
+//   allow: [low_precision]     # optional: exchanges that change what is trained; only without a framework, or with any
 //   measured_compute: 250ms    # optional: one iteration with communication off
 //   strategy: {tp: 8, pp: 4}   # optional: the user's own; or
 //   plan: plan.json            # what `weft plan --output json` printed, relative to this file
@@ -23,6 +24,7 @@
 
 #include "common/result.h"
 #include "formats/given_strategy.h"
+#include "formats/yaml_fields.h"
 #include "planner/workload/job_spec.h"
 
 namespace weft::formats {
@@ -33,6 +35,7 @@ struct JobFile {
   std::vector<std::string> hosts;
   int64_t ranks_per_host = 1;
   std::string framework;
+  std::vector<std::string> allow;  ///< words of ParseTrainingChanges()
   std::optional<GivenStrategy> strategy;   ///< of the key "strategy"
   std::string plan;                ///< path of the file of the key "plan", not read yet; empty: none
   int64_t plan_index = 0;
@@ -49,6 +52,10 @@ struct JobFile {
 
 /// The strategy that the job's user gives, of either key; nullopt if neither is there. Errors: as ReadPlanJson.
 [[nodiscard]] Result<std::optional<GivenStrategy>> StrategyOf(const JobFile& file);
+
+/// The words of the key "allow", rejected where ParseTrainingChanges() does not know them, or `framework` is a program: none that is
+/// known exchanges so.
+std::vector<std::string> ReadAllow(YamlFields& fields, std::string_view framework);
 
 /// "bf16", "fp32" … (planner/workload/precision.h). Errors: kInvalidArgument naming all.
 [[nodiscard]] Result<planner::Precision> ParsePrecision(std::string_view text);

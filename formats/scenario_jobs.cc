@@ -254,13 +254,17 @@ class JobReader {
     Result<planner::FixedVariables> fix = planner::ParseFixed(fields.Text("fix", ""));
     if (!fix) fields.Reject("fix", OneLine(fix.error().message()));
     if (fix) keys->model.fix = std::move(*fix);
-    if (const std::string framework = fields.Text("framework", ""); !framework.empty()) {
+    const std::string framework = fields.Text("framework", "");
+    if (!framework.empty()) {
       keys->model.framework = planner::ParseFramework(framework);
       if (!keys->model.framework) {
         fields.Reject("framework", fmt::format("value \"{}\", expected one of {}", OneLine(framework, 40), planner::FrameworkNames()));
       }
     }
-    ReadAllow(fields, &keys->model);
+    if (const std::vector<std::string> allow = ReadAllow(fields, framework); !allow.empty()) {
+      keys->model.allow = *planner::ParseTrainingChanges(fmt::format("{}", fmt::join(allow, ",")));
+      keys->model.framework = planner::Framework::kAny;  // what is allowed is looked for in the whole space
+    }
     if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
     if (!cluster_.machine) {
       fields.Reject("model", fmt::format("value \"{}\", expected cluster.device to say what it runs on, one of {}",
@@ -273,19 +277,6 @@ class JobReader {
     if (!model) return Fail(model.error().WithContext(keys->model.place));
     spec.model = std::move(*model);
     return Ok();
-  }
-
-  /// No known program exchanges so; what is allowed is looked for in the whole space.
-  static void ReadAllow(YamlFields& fields, ScenarioModel* model) {
-    const std::vector<std::string> words = fields.Has("allow") ? fields.TextList("allow") : std::vector<std::string>();
-    if (words.empty()) return;
-    const Result<planner::TrainingChanges> allow = planner::ParseTrainingChanges(fmt::format("{}", fmt::join(words, ",")));
-    if (!allow) return fields.Reject("allow", OneLine(allow.error().message()));
-    if (model->framework.value_or(planner::Framework::kAny) != planner::Framework::kAny) {
-      return fields.Reject("allow", "expected only without framework, or with any: no known program exchanges so");
-    }
-    model->allow = *allow;
-    model->framework = planner::Framework::kAny;
   }
 
   std::vector<JobHost> TakeHosts(const JobKeys& keys) {

@@ -130,9 +130,9 @@ precision: bf16 => precision: int1
 zero_stage=1 => zero=1
   key "jobs[0].fix":
 precision: bf16 => precision: bf16, allow: [gosip]
-  key "jobs[0].allow": allow "gosip": expected low_precision, local_steps or gossip
+  key "jobs[0].allow": value "gosip", expected some of low_precision, local_steps, gossip
 precision: bf16 => precision: bf16, framework: megatron, allow: [gossip]
-  key "jobs[0].allow": expected only without framework, or with any
+  key "jobs[0].allow": with framework megatron: expected only without framework, or with any
 interval: 1s => interval: 60s
   key "jobs[1].interval": copy 2 arrives at 60 s, expected less than
 )"},

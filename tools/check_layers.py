@@ -3,10 +3,11 @@
 
 usage: check_layers.py [ROOT]
 
-Three rules:
+Four rules:
   1. a folder includes only the folders that ALLOWED names for it;
   2. a header that costs seconds to compile is included only where HEAVY says;
-  3. a header that others include holds none of the heavy ones.
+  3. a header that others include holds none of the heavy ones;
+  4. what lies in a folder of planner/ that NAMESPACES names is in that folder's namespace.
 """
 import pathlib
 import re
@@ -63,6 +64,9 @@ HEAVY = {
 }
 HEAVY_IN_HEADERS_ALLOWED = {"runtime/"}
 
+# Folders of planner/ with a namespace of their own, inline in weft::planner; what is left is the front door and what makes its answers.
+NAMESPACES = ["workload", "fabric", "network", "flows", "collectives", "tasks", "parallelism", "search", "jobs", "baselines"]
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
 
 
@@ -78,6 +82,17 @@ def folder_of(path, keys):
 
 def is_test(path):
     return path.name.endswith(("_test.cc", "_test.h", "_benchmark.cc")) or "testing" in path.parts
+
+
+def check_namespace(root, path):
+    """Names of two layers that are alike are two things, or the compiler says that they clash; never one by chance."""
+    parts = path.relative_to(root).parts
+    if parts[0] != "planner" or len(parts) < 3 or parts[1] not in NAMESPACES:
+        return []
+    own = f"namespace weft::planner::inline {parts[1]} {{"
+    return [f"{'/'.join(parts)}:{number}: \"{line}\", expected \"{own}\""
+            for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+            if line == "namespace weft::planner {"]
 
 
 def check_file(root, path):
@@ -116,7 +131,7 @@ def main():
             if path.suffix not in (".h", ".cc", ".c"):
                 continue
             files += 1
-            problems += check_file(root, path)
+            problems += check_file(root, path) + check_namespace(root, path)
             for _, target in INCLUDE.findall(path.read_text(errors="replace")):
                 for heavy in HEAVY:
                     if target.startswith(heavy):
@@ -124,7 +139,7 @@ def main():
     for problem in problems:
         print(problem)
     counts = ", ".join(f"{heavy} {len(paths)}" for heavy, paths in sorted(heavy_files.items()))
-    print(f"{files} files, {len(problems)} forbidden includes; sources that see: {counts}")
+    print(f"{files} files, {len(problems)} forbidden includes or namespaces; sources that see: {counts}")
     return 1 if problems else 0
 
 

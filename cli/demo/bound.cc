@@ -149,7 +149,7 @@ std::string LeafOf(const BoundFabric& fabric, const std::string& host) {
 }  // namespace
 
 Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs,
-                   const std::vector<CableFactor>& cables, const std::vector<ForeignFlow>& foreign) {
+                   const std::vector<CableFactor>& cables, const std::vector<BackgroundFlow>& background) {
   planner::FlowProblem problem;
   problem.topology =
       planner::LeafSpine(fabric.leaves, fabric.spines, fabric.hosts_per_leaf, fabric.goodput);
@@ -158,7 +158,7 @@ Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs,
     Limit(problem.topology, leaf, spine, BitsPerSecond(0), cable.factor);
     Limit(problem.topology, spine, leaf, BitsPerSecond(0), cable.factor);
   }
-  for (const ForeignFlow& flow : foreign) {
+  for (const BackgroundFlow& flow : background) {
     const std::string spine = fmt::format("spine{}", flow.spine);
     Limit(problem.topology, LeafOf(fabric, flow.from), spine, flow.rate, 1);
     Limit(problem.topology, spine, LeafOf(fabric, flow.to), flow.rate, 1);

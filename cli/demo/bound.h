@@ -33,7 +33,7 @@ struct CableFactor {
   int spine = 1;
   double factor = 1;  ///< of the rate that is left, both directions
 };
-struct ForeignFlow {
+struct BackgroundFlow {
   std::string from, to;  ///< host names
   int spine = 1;         ///< that its packets take
   BitsPerSecond rate;    ///< goodput it asks for
@@ -55,7 +55,7 @@ struct Bound {
 
 /// Requires: hosts exist in `fabric`; at most 8 jobs. Complexity: 2^jobs flow problems, then about a million events.
 Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs,
-                   const std::vector<CableFactor>& cables, const std::vector<ForeignFlow>& foreign);
+                   const std::vector<CableFactor>& cables, const std::vector<BackgroundFlow>& background);
 
 /// The formula with the numbers of one job put in, for people.
 std::string ExplainBound(const BoundJob& job, const Bound& bound);

@@ -30,7 +30,7 @@ TEST(Bound, TwoJobsOnTwoSpinesDoNotDisturbEachOther) {
   EXPECT_NEAR(bound.iterations[1].count(), alone.count(), 1e-9);
 }
 
-TEST(Bound, ASlowCableAndAForeignFlowLeaveWhatTheCutLetsThrough) {
+TEST(Bound, ASlowCableAndABackgroundFlowLeaveWhatTheCutLetsThrough) {
   // leaf1 -> leaf2: half of one spine less 24 Mbit/s, all of the other: 16 + 80 = 96 Mbit/s for two flows: 48 each.
   const auto jobs = TwoJobs();
   const Bound bound = ComputeBound(kFabric, jobs, {{.leaf = 1, .spine = 1, .factor = 0.5}},

@@ -127,7 +127,7 @@ BoundJob WithCompute(const BoundJob& job, const Block& block) {
 
 std::vector<PhaseEstimate> EstimatePhase(const BoundFabric& fabric, const std::vector<PhaseJob>& jobs, Seconds from,
                                          Seconds to, const std::vector<CableFactor>& cables,
-                                         const std::vector<ForeignFlow>& foreign) {
+                                         const std::vector<BackgroundFlow>& background) {
   std::vector<std::vector<Block>> blocks;
   std::vector<PhaseEstimate> estimates(jobs.size());
   bool all = true;
@@ -142,7 +142,7 @@ std::vector<PhaseEstimate> EstimatePhase(const BoundFabric& fabric, const std::v
   const auto bound_of = [&](const auto& pick) {
     std::vector<BoundJob> timed;
     for (size_t j = 0; j < jobs.size(); ++j) timed.push_back(WithCompute(jobs[j].job, pick(j)));
-    return std::pair(ComputeBound(fabric, timed, cables, foreign), timed);
+    return std::pair(ComputeBound(fabric, timed, cables, background), timed);
   };
   const auto [medians, timed] = bound_of([&](size_t j) { return MedianBlock(blocks[j]); });
   for (size_t j = 0; j < jobs.size(); ++j) {

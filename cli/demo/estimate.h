@@ -76,6 +76,6 @@ struct PhaseJob {
 /// Requires: as ComputeBound.
 std::vector<PhaseEstimate> EstimatePhase(const BoundFabric& fabric, const std::vector<PhaseJob>& jobs, Seconds from,
                                          Seconds to, const std::vector<CableFactor>& cables,
-                                         const std::vector<ForeignFlow>& foreign);
+                                         const std::vector<BackgroundFlow>& background);
 
 }  // namespace weft::cli

@@ -251,8 +251,8 @@ Status DemoPhases::AddLinks(const std::string& phase, const LinkBytes& before, S
                     .switch_bytes = difference(after.counted, before.counted, key)};
     link.measured_utilisation =
         static_cast<double>(link.measured_bytes) * 8 / (options_.link_rate.value() * wall.count());
-    // Where the foreign flow went the switches have counted bytes that no agent can know of.
-    const bool comparable = std::none_of(foreign_.begin(), foreign_.end(), [&](const ForeignFlow& flow) {
+    // Where the background flow went the switches have counted bytes that no agent can know of.
+    const bool comparable = std::none_of(background_.begin(), background_.end(), [&](const BackgroundFlow& flow) {
       const std::string spine = fmt::format("spine{}", flow.spine);
       return link.from == spine || link.to == spine;
     });

@@ -76,8 +76,8 @@ class DemoPhases {
   std::vector<std::vector<Block>> timed_blocks_;  ///< of each job, before Weft: what its spec says of compute
   std::vector<std::vector<Block>> default_blocks_;  ///< those of the default draws
   std::vector<CableFactor> cables_;
-  std::vector<ForeignFlow> foreign_;
-  std::vector<testbed::Process> foreign_processes_;
+  std::vector<BackgroundFlow> background_;
+  std::vector<testbed::Process> background_processes_;
   int next_port_ = 29500;
   Seconds start_{0};
 };

@@ -20,7 +20,7 @@ struct JobReport {
   std::vector<Seconds> default_draws;  ///< one per draw of kernel-chosen ports
   Seconds weft{0};         ///< before the faults
   Seconds bound{0};
-  Seconds weft_faulted{0}; ///< after the cable was slowed, the foreign flow started, and Weft re-planned
+  Seconds weft_faulted{0}; ///< after the cable was slowed, the background flow started, and Weft re-planned
   Seconds bound_faulted{0};
   Ratio alone_ratio, weft_ratio, faulted_ratio;  ///< over the bound
   Ratio default_ratio;  ///< mean of the draws over the bound of their median compute; a draw is too short for one of its own

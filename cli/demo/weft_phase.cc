@@ -17,12 +17,12 @@ namespace {
 using testbed::Output;
 
 constexpr double kCableFactor = 0.5;   // of the rate that the slowed cable keeps
-constexpr double kForeignShare = 0.3;  // of a link that the foreign flow asks for
+constexpr double kBackgroundShare = 0.3;  // of a link that the background flow asks for
 constexpr double kCalmShare = 0.38;    // of the duration, before the faults; twice that on a slow machine
 constexpr double kBrokenShare = 0.45;  // and after them
 constexpr double kStepsWanted = 43;    // of which nine blocks can be made, as a timed step takes a fifth longer
 constexpr double kSlowerWhenBroken = 1.3;
-constexpr int kForeignPort = 41999;
+constexpr int kBackgroundPort = 41999;
 constexpr Seconds kSettle{6};          // after a start: connections, probes, first plan
 constexpr Seconds kRecover{10};        // after the faults: measured, decided, moved
 
@@ -58,7 +58,7 @@ v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds comp
 }
 
 Status DemoPhases::BreakFabric() {
-  const BitsPerSecond slow = options_.link_rate * kCableFactor, foreign = report_->goodput * kForeignShare;
+  const BitsPerSecond slow = options_.link_rate * kCableFactor, background = report_->goodput * kBackgroundShare;
   WEFT_RETURN_IF_ERROR(cluster_.fabric().SetCableRate("leaf1", "spine1", slow));
   cables_.push_back({.leaf = 1, .spine = 1, .factor = kCableFactor});
 
@@ -72,23 +72,23 @@ Status DemoPhases::BreakFabric() {
   WEFT_RETURN_IF_ERROR(server.out_lines()->Next(Seconds(5), stop_));  // it listens once it has said something
   WEFT_ASSIGN_OR_RETURN(auto client,
                         testbed::Spawn({.argv = {"iperf3", "-c", cluster_.host(to).data_address, "-p", "5201",
-                                                 "--cport", std::to_string(kForeignPort), "-t", "600", "-u",
-                                                 "-b", fmt::format("{:.0f}", foreign.value())},
+                                                 "--cport", std::to_string(kBackgroundPort), "-t", "600", "-u",
+                                                 "-b", fmt::format("{:.0f}", background.value())},
                                         .netns = cluster_.host(from).netns,
                                         .out = Output::Null(),
                                         .err = Output::File(options_.log_dir + "/iperf3.log")}));
   WEFT_ASSIGN_OR_RETURN(const auto path, cluster_.fabric().PathOf({.source = from,
                                                                    .destination = to,
-                                                                   .source_port = kForeignPort,
+                                                                   .source_port = kBackgroundPort,
                                                                    .destination_port = 5201,
                                                                    .protocol = "udp"}));
-  foreign_processes_.push_back(std::move(server));
-  foreign_processes_.push_back(std::move(client));
-  foreign_.push_back({.from = from, .to = to, .spine = std::stoi(path[2].substr(5)), .rate = foreign});
+  background_processes_.push_back(std::move(server));
+  background_processes_.push_back(std::move(client));
+  background_.push_back({.from = from, .to = to, .spine = std::stoi(path[2].substr(5)), .rate = background});
   report_->events.push_back(fmt::format("cable leaf1-spine1 slowed from {} to {}, both directions",
                                         FormatRate(options_.link_rate), FormatRate(slow)));
   report_->events.push_back(fmt::format("unmanaged iperf3 flow of {} from {} to {}, over {} (UDP)",
-                                        FormatRate(foreign), from, to, path[2]));
+                                        FormatRate(background), from, to, path[2]));
   for (const auto& event : report_->events) Progress(event);
   return Ok();
 }
@@ -155,7 +155,7 @@ Status DemoPhases::RunWeft() {
     at_end = RunAtEnd(cluster_, options_.at_end, stop_);
   }
   WEFT_ASSIGN_OR_RETURN(const auto summaries, FinishAll(running));
-  foreign_processes_.clear();
+  background_processes_.clear();
   for (size_t i = 0; i < summaries.size(); ++i) {
     JobReport& report = report_->jobs[i];
     report.steps = summaries[i].steps;
@@ -177,7 +177,7 @@ void DemoPhases::JudgeWeft(const Jobs& running, Seconds training, Seconds calm, 
   std::vector<PhaseJob> jobs;
   for (size_t i = 0; i < running.size(); ++i) jobs.push_back({bound_jobs_[i], running[i]->steps()});
   const auto before = EstimatePhase(FabricOfBound(), jobs, training + kSettle, calm, {}, {});
-  const auto after = EstimatePhase(FabricOfBound(), jobs, fault + kRecover, end, cables_, foreign_);
+  const auto after = EstimatePhase(FabricOfBound(), jobs, fault + kRecover, end, cables_, background_);
   for (size_t i = 0; i < running.size(); ++i) {
     JobReport& job = report_->jobs[i];
     job.compute = before[i].compute;

@@ -1,5 +1,5 @@
 // A leaf-spine cluster with agents and jobs as the core sees them, simulated in steps of 10 ms: rings whose flows are
-// coupled (all go at the rate of the slowest), compute phases, shaped and slowed links, foreign traffic, counters that
+// coupled (all go at the rate of the slowest), compute phases, shaped and slowed links, background traffic, counters that
 // are read at 10 Hz. Bursts are held by the plugin's own gate, each flow's on the clock of its host. Only messages go in and
 // out: the core under test knows nothing else.
 #pragma once
@@ -49,11 +49,11 @@ class FakeCluster {
   void Probe(const std::string& job_id);
 
   void SetRate(const std::string& from, const std::string& to, double bps) { capacity_[{from, to}] = bps; }
-  /// A foreign stream that competes like one flow on this link.
-  void AddForeign(const std::string& from, const std::string& to) { foreign_[{from, to}] += 1; }
+  /// A background stream that competes like one flow on this link.
+  void AddBackground(const std::string& from, const std::string& to) { background_[{from, to}] += 1; }
   /// Traffic that takes `bps` of the link whatever happens.
   void AddConstant(const std::string& from, const std::string& to, double bps) { constant_[{from, to}] += bps; }
-  void RemoveForeign() { foreign_.clear(), constant_.clear(); }
+  void RemoveBackground() { background_.clear(), constant_.clear(); }
 
   /// Lets `seconds` pass.
   void Run(double seconds);
@@ -149,7 +149,7 @@ class FakeCluster {
   std::vector<std::string> hosts_;
   std::map<std::string, bool> registered_;
   std::map<LinkKey, double> capacity_, constant_, carried_;
-  std::map<LinkKey, int> foreign_;
+  std::map<LinkKey, int> background_;
   std::map<uint64_t, Flow> flows_;
   std::map<std::string, JobRun> jobs_;
   std::map<std::string, std::vector<uint64_t>> closed_;

@@ -23,12 +23,12 @@ size_t FakeCluster::RankOf(const JobRun& run) const {
   return static_cast<size_t>(std::find(priorities.begin(), priorities.end(), tos) - priorities.begin());
 }
 
-/// Raises jobs of one priority on what those before them left. Foreign streams belong to the last.
+/// Raises jobs of one priority on what those before them left. Background streams belong to the last.
 void FakeCluster::FillRates(std::vector<JobRun*> open, bool last,
                             std::map<JobRun*, std::map<LinkKey, double>>& coefficient,
                             std::map<LinkKey, double>& used, std::map<JobRun*, double>& rates) {
-  std::map<LinkKey, int> foreign;
-  if (last) foreign = foreign_;
+  std::map<LinkKey, int> background;
+  if (last) background = background_;
   while (!open.empty()) {
     double raise = 1e300;
     std::map<LinkKey, double> slope;
@@ -36,13 +36,13 @@ void FakeCluster::FillRates(std::vector<JobRun*> open, bool last,
       for (const auto& [link, load] : coefficient[run]) slope[link] += load;
     }
     // One stream gets what one lane gets, so it grows as fast as the fastest lane on its link.
-    std::map<LinkKey, double> foreign_slope;
-    for (const auto& [link, count] : foreign) {
+    std::map<LinkKey, double> background_slope;
+    for (const auto& [link, count] : background) {
       double fastest = 0;
       for (JobRun* run : open)
         fastest = std::max(fastest, coefficient[run].contains(link) ? coefficient[run][link] : 0);
-      foreign_slope[link] = count * (fastest > 0 ? fastest : 1);
-      slope[link] += foreign_slope[link];
+      background_slope[link] = count * (fastest > 0 ? fastest : 1);
+      slope[link] += background_slope[link];
     }
     for (const auto& [link, s] : slope) {
       if (s > 0) raise = std::min(raise, std::max(0.0, CapacityOf(link) - used[link]) / s);
@@ -54,7 +54,7 @@ void FakeCluster::FillRates(std::vector<JobRun*> open, bool last,
       return std::any_of(coefficient[run].begin(), coefficient[run].end(),
                          [&](const auto& entry) { return entry.second > 0 && full(entry.first); });
     });
-    std::erase_if(foreign, [&](const auto& entry) { return full(entry.first); });
+    std::erase_if(background, [&](const auto& entry) { return full(entry.first); });
   }
 }
 

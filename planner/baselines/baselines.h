@@ -9,7 +9,7 @@
 #include "common/result.h"
 #include "planner/jobs/simulate/situation.h"
 
-namespace weft::planner {
+namespace weft::planner::inline baselines {
 
 /// Every flow on the path that a hash of (seed, job, flow) picks, one class, open gates.
 Decision DecideEcmp(const Situation& situation, uint64_t seed);
@@ -46,4 +46,4 @@ std::vector<int32_t> SincroniaClasses(const Situation& situation, const std::vec
 /// The path that a hash of (seed, key, flow) picks.
 size_t HashedPath(uint64_t seed, uint64_t key, size_t flow, size_t paths);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::baselines

@@ -9,7 +9,7 @@
 #include "planner/flows/circle.h"
 #include "planner/flows/time_shift.h"
 
-namespace weft::planner {
+namespace weft::planner::inline baselines {
 namespace {
 
 constexpr size_t kAngles = 72;       // steps of 5 degrees
@@ -221,4 +221,4 @@ Decision DecideCassini(const Situation& situation) {
   return best;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::baselines

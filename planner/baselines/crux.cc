@@ -9,7 +9,7 @@
 #include "planner/flows/compression.h"
 #include "planner/flows/priority.h"
 
-namespace weft::planner {
+namespace weft::planner::inline baselines {
 namespace {
 
 constexpr int kSampledOrders = 10;  // the paper's m
@@ -116,4 +116,4 @@ Decision DecideCrux(const Situation& situation) {
   return decision;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::baselines

@@ -2,7 +2,7 @@
 
 #include "planner/baselines/baselines.h"
 
-namespace weft::planner {
+namespace weft::planner::inline baselines {
 namespace {
 
 /// A round of SplitMix64. Source: Steele, Lea and Flood 2014, Fast splittable pseudorandom number generators.
@@ -36,4 +36,4 @@ Decision DecideEcmp(const Situation& situation, uint64_t seed) {
   return decision;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::baselines

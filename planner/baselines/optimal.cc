@@ -6,7 +6,7 @@
 #include "planner/baselines/baselines.h"
 #include "planner/flows/priority.h"
 
-namespace weft::planner {
+namespace weft::planner::inline baselines {
 namespace {
 
 constexpr double kCasesPerEvaluation = 10;
@@ -58,4 +58,4 @@ Result<Decision> DecideOptimal(const Situation& situation) {
   return decision;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::baselines

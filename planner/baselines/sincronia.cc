@@ -4,7 +4,7 @@
 
 #include "planner/baselines/baselines.h"
 
-namespace weft::planner {
+namespace weft::planner::inline baselines {
 namespace {
 
 /// BSSI: from the last place to the first, the most loaded link gives the job that is put last among those left.
@@ -63,4 +63,4 @@ Decision DecideSincronia(const Situation& situation) {
   return decision;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::baselines

@@ -15,7 +15,7 @@
 #include "planner/collectives/ring.h"
 #include "planner/collectives/tree.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 struct NamedAlgorithm {
@@ -318,4 +318,4 @@ Result<Seconds> AlgorithmTime(const AlgorithmSpec& asked, Collective collective,
   return Fail(Code::kInternal, "collective without a cost");
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -23,7 +23,7 @@
 #include "planner/collectives/communicator_shape.h"
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 enum class Algorithm : uint8_t {
   kRing, kTree, kHalvingDoubling, kHierarchical, kTorus, kDirect, kPairwise, kParameterServer, kPipelined, kForest
@@ -55,4 +55,4 @@ std::vector<Algorithm> AlgorithmsFor(Collective collective);
 [[nodiscard]] Result<Seconds> AlgorithmTime(const AlgorithmSpec& spec, Collective collective,
                                             const CommunicatorShape& shape, Bytes bytes, int32_t slices = 1);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

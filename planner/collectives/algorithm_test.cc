@@ -12,7 +12,7 @@
 #include "planner/collectives/testing/replay.h"
 #include "planner/collectives/tree.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 /// Edges from the root to the deepest rank.
@@ -260,4 +260,4 @@ TEST(Replay, RefusesAShapeOfOtherRanks) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

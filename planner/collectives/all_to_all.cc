@@ -5,7 +5,7 @@
 
 #include "planner/collectives/schedule_builder.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 void CopyOwn(ScheduleBuilder* builder) {
@@ -80,4 +80,4 @@ Schedule HierarchicalAllToAll(int32_t ranks, int32_t group) {
   return builder.Finish();
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -13,7 +13,7 @@
 #include "common/result.h"
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 /// Requires: ranks ≥ 1.
 Schedule DirectAllToAll(int32_t ranks);
@@ -23,4 +23,4 @@ Schedule PairwiseAllToAll(int32_t ranks);
 /// Requires: ranks ≥ 1, group ≥ 1.
 Schedule HierarchicalAllToAll(int32_t ranks, int32_t group);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

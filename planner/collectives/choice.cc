@@ -6,7 +6,7 @@
 
 #include "planner/collectives/packed_schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 Status CheckShape(const CommunicatorShape& shape) {
@@ -90,4 +90,4 @@ std::vector<NcclEntry> NcclTableOn(const NcclGraph& graph, Collective collective
   return entries;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -17,7 +17,7 @@
 #include "planner/collectives/nccl_model.h"
 #include "planner/collectives/tree_packing.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 struct AlgorithmCost {
   AlgorithmSpec spec;
@@ -43,4 +43,4 @@ struct ChoiceOptions {
 /// Requires: as NcclTable; node_rate > 0.
 std::vector<NcclEntry> NcclTableOn(const NcclGraph& graph, Collective collective, Bytes bytes, BitsPerSecond node_rate);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

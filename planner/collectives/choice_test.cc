@@ -7,7 +7,7 @@
 #include "planner/collectives/packed_schedule.h"
 #include "planner/collectives/testing/replay.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 using namespace literals;
@@ -116,4 +116,4 @@ TEST(NcclTableOn, LeavesSimpleWhereOversubscriptionTakesItsAdvantage) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

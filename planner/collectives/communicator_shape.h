@@ -5,7 +5,7 @@
 
 #include "common/units.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 struct LinkCost {
   Seconds latency{0};
@@ -25,4 +25,4 @@ struct CommunicatorShape {
   bool same_group(int32_t a, int32_t b) const { return a / group_size() == b / group_size(); }
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

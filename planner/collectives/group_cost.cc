@@ -4,7 +4,7 @@
 #include <cmath>
 #include <span>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 std::span<const NetworkTier> Above(const GroupNetwork& network) { return std::span(network.above).first(network.tiers); }
@@ -167,4 +167,4 @@ size_t OutermostTier(const GroupNetwork& network, const Group& group, std::span<
   return tier + 1;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 /// A communicator: `size` ranks, `stride` apart.
 struct Group {
@@ -68,4 +68,4 @@ double SendRate(const GroupNetwork& network, const Group& group);
 /// last if none has.
 size_t OutermostTier(const GroupNetwork& network, const Group& group, std::span<const int64_t> unit_gpus);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 /// 128 GPUs, eight to a node, without start-up times; leaves of 32 GPUs that let out `share` of what their NICs send.
@@ -110,4 +110,4 @@ TEST(GroupCost, TheTierThatHoldsAGroup) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

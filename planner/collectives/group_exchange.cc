@@ -8,7 +8,7 @@
 
 #include "planner/collectives/schedule_builder.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 void AddRing(int32_t n, std::vector<GroupTransfer>* out) {
@@ -220,4 +220,4 @@ Result<LevelPlan> TorusLevels(Collective collective, int32_t ranks, int32_t widt
   return plan;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

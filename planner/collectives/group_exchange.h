@@ -20,7 +20,7 @@
 #include "common/result.h"
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 enum class GroupPattern { kRing, kHalving, kDirect };
 
@@ -73,4 +73,4 @@ LevelPlan FlatLevels(Collective collective, GroupPattern pattern, int32_t ranks)
 /// `ranks`.
 [[nodiscard]] Result<LevelPlan> TorusLevels(Collective collective, int32_t ranks, int32_t width);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

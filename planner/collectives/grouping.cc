@@ -8,7 +8,7 @@
 #include "planner/fabric/path_catalog.h"
 #include "planner/network/max_min.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 struct Pair {
@@ -132,4 +132,4 @@ Result<std::vector<GroupingCost>> ChooseGrouping(const Topology& topology, std::
   return costs;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

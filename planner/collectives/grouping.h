@@ -21,7 +21,7 @@
 #include "planner/collectives/algorithm.h"
 #include "planner/fabric/topology.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 struct GroupingCost {
   AlgorithmSpec spec;           ///< ring, or hierarchical with its group size
@@ -41,4 +41,4 @@ struct GroupingOptions {
                                                                Collective collective, Bytes bytes,
                                                                const GroupingOptions& options = {});
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

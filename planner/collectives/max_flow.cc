@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 /// Breadth-first predecessors in the residual graph; -1 where it does not reach.
@@ -44,4 +44,4 @@ FlowCut MaxFlow(const FlowMatrix& graph, int32_t from, int32_t to, int64_t enoug
   return result;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 class FlowMatrix {
  public:
@@ -36,4 +36,4 @@ struct FlowCut {
 /// shortest way.
 FlowCut MaxFlow(const FlowMatrix& graph, int32_t from, int32_t to, int64_t enough = FlowMatrix::kUnlimited);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -8,7 +8,7 @@
 
 #include "planner/collectives/ring.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 constexpr std::array kHostLinks = {
@@ -133,4 +133,4 @@ double Efficiency(const EfficiencyConstants& constants, int32_t ranks, Bytes byt
   return 1 / (1 / constants.limit + (constants.fixed_mib + constants.per_rank_mib * ranks) / mib);
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

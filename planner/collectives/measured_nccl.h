@@ -27,7 +27,7 @@
 #include "common/units.h"
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 /// Constants of what joins the GPUs of a host, together with the NCCL that comes with it.
 struct HostLinkConstants {
@@ -86,4 +86,4 @@ struct EfficiencyConstants {
 std::span<const EfficiencyConstants> EfficiencyTable();
 double Efficiency(const EfficiencyConstants& constants, int32_t ranks, Bytes bytes);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

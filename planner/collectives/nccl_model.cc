@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 using PerProtocol = std::array<double, 3>;                 // LL, LL128, Simple
@@ -232,4 +232,4 @@ ChannelSpeed ChannelsOf(GpuGeneration generation, int32_t gpus, int32_t nics, Bi
   return found;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

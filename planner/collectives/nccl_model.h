@@ -17,7 +17,7 @@
 #include "common/units.h"
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 enum class NcclAlgorithm : uint8_t { kTree, kRing, kNvls, kNvlsTree };
 enum class NcclProtocol : uint8_t { kLl, kLl128, kSimple };
@@ -69,4 +69,4 @@ struct ChannelSpeed {
 /// Requires: gpus ≥ 1, nics ≥ 1. Source: src/graph/search.cc, the tables of speeds.
 ChannelSpeed ChannelsOf(GpuGeneration generation, int32_t gpus, int32_t nics, BitsPerSecond nic_rate);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

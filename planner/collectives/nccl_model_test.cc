@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 using namespace literals;
@@ -130,4 +130,4 @@ TEST(NcclModel, MulticastIsACandidateOnlyWhereTheSwitchHasIt) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

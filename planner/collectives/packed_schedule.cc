@@ -7,7 +7,7 @@
 
 #include "planner/collectives/schedule_builder.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 constexpr int64_t kMostChunks = 1 << 16;
@@ -105,4 +105,4 @@ Result<Schedule> PackedGroupsSchedule(Collective collective, int32_t ranks, int3
   return PackedSchedule(collective, packing);
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

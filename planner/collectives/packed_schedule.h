@@ -8,7 +8,7 @@
 #include "planner/collectives/schedule.h"
 #include "planner/collectives/tree_packing.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 /// One chunk per root and unit of weight. Errors: kInvalidArgument for another collective; kResourceExhausted when that
 /// makes more than 2^16 chunks.
@@ -24,4 +24,4 @@ PackingGraph GroupedGraph(int32_t ranks, int32_t group);
 /// PackedSchedule on GroupedGraph, for trying it out. Errors: as PackTrees and PackedSchedule.
 [[nodiscard]] Result<Schedule> PackedGroupsSchedule(Collective collective, int32_t ranks, int32_t group);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -6,7 +6,7 @@
 
 #include "planner/collectives/schedule_builder.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 Result<Schedule> ParameterServerSchedule(Collective collective, int32_t ranks, int32_t servers) {
   if (collective != Collective::kAllReduce) {
@@ -72,4 +72,4 @@ Result<Seconds> SwitchReductionTime(const SwitchReduction& network, int32_t jobs
   return bytes / rate + 2 * network.levels * network.hop_latency;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

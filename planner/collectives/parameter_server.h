@@ -10,7 +10,7 @@
 #include "common/units.h"
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 /// All-reduce by way of servers: ranks 0 to servers - 1 each sum an equal part and send it back to all. With as many servers
 /// as ranks it is a direct reduce-scatter and all-gather. Errors: kInvalidArgument for another collective, or servers not
@@ -48,4 +48,4 @@ struct SwitchReduction {
 [[nodiscard]] Result<Seconds> SwitchReductionTime(const SwitchReduction& network, int32_t jobs, Bytes bytes,
                                                   BitsPerSecond host_rate);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

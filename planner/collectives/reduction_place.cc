@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 /// Reduce-scatter and all-gather among the GPUs of a host.
@@ -87,4 +87,4 @@ std::vector<bool> AssignTrees(std::span<const TreeWish> jobs, int32_t trees) {
   return gets;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -27,7 +27,7 @@
 #include "planner/collectives/parameter_server.h"
 #include "planner/collectives/communicator_shape.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 enum class ReductionPlace : uint8_t { kGpus, kOwnCpus, kSpareCpus, kSwitches };
 std::string_view ReductionPlaceName(ReductionPlace place);  ///< "GPUs", "own CPUs", "spare CPUs", "switches"
@@ -62,4 +62,4 @@ struct TreeWish {
 /// first. Largest total gain, as every job takes one. Complexity: O(jobs log jobs).
 std::vector<bool> AssignTrees(std::span<const TreeWish> jobs, int32_t trees);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

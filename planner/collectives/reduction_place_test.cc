@@ -10,7 +10,7 @@
 #include "planner/collectives/grouping.h"
 #include "planner/fabric/fabrics.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 using namespace literals;
@@ -178,4 +178,4 @@ TEST(ChooseGrouping, NamesRanksThatCannotReachEachOther) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 // A receive may run this many ring steps ahead of the reduction or send that frees its scratch chunk.
@@ -197,4 +197,4 @@ double BusBandwidthFactor(Collective collective, int32_t ranks) {
   return 1;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

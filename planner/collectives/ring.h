@@ -10,7 +10,7 @@
 #include "common/units.h"
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 /// The ring schedule of `collective` over `ranks` ranks; all-to-all is pairwise, send/recv is rank 0 to rank 1. Input and
 /// output may be the same memory for all-reduce and broadcast, not for all-to-all. One rank only copies.
@@ -25,4 +25,4 @@ Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecon
 /// Factor from algbw to busbw, as nccl-tests count it: 2(n-1)/n, (n-1)/n or 1.
 double BusBandwidthFactor(Collective collective, int32_t ranks);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

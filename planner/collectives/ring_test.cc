@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 using namespace literals;
@@ -236,4 +236,4 @@ TEST(BusBandwidthFactor, IsWhatNcclTestsCount) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 struct NamedCollective {
@@ -221,4 +221,4 @@ Status ValidateSchedule(const Schedule& schedule) {
   return Ok();
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -31,7 +31,7 @@
 #include "common/ids.h"
 #include "common/result.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 enum class Collective { kSendRecv, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast };
 
@@ -85,4 +85,4 @@ struct Schedule {
 /// Errors: kInvalidArgument naming rank and step. Complexity: O(steps).
 [[nodiscard]] Status ValidateSchedule(const Schedule& schedule);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

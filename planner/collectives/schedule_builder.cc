@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 // A scratch chunk is used again only when others have been freed since: a receive that had to wait for the sum just before
@@ -100,4 +100,4 @@ void ScheduleBuilder::Copy(int32_t rank, ChunkRef destination, ChunkRef source) 
 
 Schedule ScheduleBuilder::Finish() { return std::move(schedule_); }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -13,7 +13,7 @@
 
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 inline ChunkRef InputChunk(int32_t chunk) { return {BufferKind::kInput, chunk}; }
 inline ChunkRef OutputChunk(int32_t chunk) { return {BufferKind::kOutput, chunk}; }
@@ -63,4 +63,4 @@ class ScheduleBuilder {
   std::vector<RankState> state_;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 using testing::HasSubstr;
@@ -104,4 +104,4 @@ TEST(ValidateSchedule, NamesRankAndStepOfEachFault) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -7,7 +7,7 @@
 
 #include "planner/collectives/schedule_builder.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 /// An in-order binary tree over positions [begin, end): inner nodes are odd positions, because every left subtree is
@@ -98,4 +98,4 @@ Result<Schedule> TreeSchedule(Collective collective, int32_t ranks, RankId root)
   return builder.Finish();
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -12,7 +12,7 @@
 #include "common/result.h"
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 /// A tree over ranks: the parent of each (-1 for the root), and the ranks from the root downwards, parents first.
 struct RankTree {
@@ -28,4 +28,4 @@ std::array<RankTree, 2> DoubleBinaryTree(int32_t ranks);
 /// range.
 [[nodiscard]] Result<Schedule> TreeSchedule(Collective collective, int32_t ranks, RankId root = RankId(0));
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

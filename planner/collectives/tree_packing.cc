@@ -9,7 +9,7 @@
 
 #include "planner/collectives/max_flow.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 Status CheckGraph(const PackingGraph& graph) {
@@ -273,4 +273,4 @@ Result<TreePacking> PackTrees(const PackingGraph& graph) {
   return packing;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

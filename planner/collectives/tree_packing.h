@@ -21,7 +21,7 @@
 #include "common/result.h"
 #include "common/units.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 /// Cables between nodes 0 to nodes - 1; the first `ranks` of them are ranks, the others switches. Capacities are whole
 /// numbers of any unit, the same in both directions.
@@ -63,4 +63,4 @@ struct TreePacking {
 /// Complexity: polynomial, without regard to capacities; about 0.1 s for 16 ranks and 4 switches.
 [[nodiscard]] Result<TreePacking> PackTrees(const PackingGraph& graph);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -11,7 +11,7 @@
 #include "planner/collectives/packed_schedule.h"
 #include "planner/collectives/testing/interpreter.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 using ::testing::HasSubstr;
@@ -146,4 +146,4 @@ TEST(TreePacking, WhatCannotBePackedIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 // Rates per direction from NVIDIA's system data sheets. DGX-1V: six NVLink 2 of 25 GB/s per GPU, four 100 Gbit/s NICs.
@@ -100,4 +100,4 @@ std::string ClusterPresetNames() {
   return names;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

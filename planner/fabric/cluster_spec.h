@@ -11,7 +11,7 @@
 #include "planner/fabric/device_spec.h"
 #include "planner/fabric/fabric_tiers.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 /// Nodes that are alike. A node is what one fast fabric (NVLink, PCIe) joins: a server, or a whole NVL72 rack.
 struct NodeGroup {
@@ -65,4 +65,4 @@ std::optional<ClusterSpec> FindClusterPreset(std::string_view name, int64_t node
 /// The names that FindClusterPreset knows, for messages.
 std::string ClusterPresetNames();
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

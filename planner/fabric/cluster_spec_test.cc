@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 TEST(ClusterSpec, PresetsHaveTheirNodesAndRates) {
@@ -56,4 +56,4 @@ TEST(ClusterSpec, TheCommonFieldsAreWhatEveryNodeHas) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 using namespace literals;
@@ -99,4 +99,4 @@ std::string DeviceNames() {
   return names;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

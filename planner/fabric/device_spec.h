@@ -9,7 +9,7 @@
 #include "common/units.h"
 #include "planner/workload/precision.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 struct DeviceSpec {
   std::string name;
@@ -36,4 +36,4 @@ std::optional<DeviceSpec> FindDevice(std::string_view name);
 /// The names that FindDevice knows, for messages.
 std::string DeviceNames();
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

@@ -8,7 +8,7 @@
 
 #include "common/check.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 constexpr int32_t kUnreached = -1;
@@ -227,4 +227,4 @@ std::vector<CutLoad> FabricCuts::Loads(GroupExchange exchange, double bytes, std
   return Collect(crossing);
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

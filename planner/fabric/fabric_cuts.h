@@ -28,7 +28,7 @@
 #include "common/units.h"
 #include "planner/fabric/topology.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 /// End points with what can leave and enter them.
 struct FabricCut {
@@ -87,4 +87,4 @@ class FabricCuts {
   std::vector<int32_t> around_;     // per node: the smallest cut around it, if it is an end point; -1: none
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

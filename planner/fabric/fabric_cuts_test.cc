@@ -9,7 +9,7 @@
 #include "planner/fabric/fabrics.h"
 #include "planner/jobs/master.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 using testing::ElementsAre;
@@ -205,4 +205,4 @@ TEST(FabricCuts, AreWhatTheMasterProblemIsBoundBy) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

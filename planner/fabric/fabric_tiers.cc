@@ -8,7 +8,7 @@
 #include "common/check.h"
 #include "planner/fabric/fabric_cuts.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 /// "leaf" of "below leaf12 and 3 more".
@@ -126,4 +126,4 @@ NodeTiers FindNodeTiers(const Topology& topology, std::span<const std::vector<No
   return found;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

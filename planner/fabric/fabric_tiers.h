@@ -20,7 +20,7 @@
 #include "common/units.h"
 #include "planner/fabric/topology.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 /// Nodes that one tier of switches joins.
 struct FabricTier {
@@ -43,4 +43,4 @@ std::optional<size_t> FindUnjoinedNode(const Topology& topology, std::span<const
 /// topology, none twice; all joined. Complexity: as FabricCuts.
 NodeTiers FindNodeTiers(const Topology& topology, std::span<const std::vector<NodeId>> senders);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

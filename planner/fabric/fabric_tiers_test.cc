@@ -5,7 +5,7 @@
 
 #include "planner/fabric/fabrics.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 std::vector<std::vector<NodeId>> Senders(const Cluster& cluster) {
@@ -112,4 +112,4 @@ TEST(FindNodeTiers, OneNodeIsOneTier) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

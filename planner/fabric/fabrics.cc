@@ -8,7 +8,7 @@
 #include "common/check.h"
 #include "planner/fabric/min_cut.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 NodeId AddSwitch(Topology* topology, const std::string& name) { return topology->AddNode(name, NodeKind::kSwitch); }
@@ -131,4 +131,4 @@ Cluster Torus(const TorusSpec& spec) {
   return cluster;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

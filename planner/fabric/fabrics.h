@@ -12,7 +12,7 @@
 #include "planner/fabric/servers.h"
 #include "planner/fabric/topology.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 /// A host at the edge of a fabric: its ports in order of rail, and what sends: the GPUs, or the host itself if it
 /// is plain.
@@ -74,4 +74,4 @@ struct TorusSpec {
 };
 Cluster Torus(const TorusSpec& spec);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

@@ -9,7 +9,7 @@
 #include "planner/fabric/min_cut.h"
 #include "planner/fabric/testing/link_names.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 using testing::Names;
@@ -154,4 +154,4 @@ TEST(Topology, ALinkThatComesBackHasTheCapacityMeasuredMeanwhile) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

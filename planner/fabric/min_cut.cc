@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 void MinCut::AddEdge(size_t from, size_t to, int64_t capacity) {
   out_[from].push_back(edges_.size());
@@ -65,4 +65,4 @@ std::vector<bool> MinCut::SourceSide(size_t source, size_t sink) {
   return side;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

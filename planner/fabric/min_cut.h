@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 class MinCut {
  public:
@@ -41,4 +41,4 @@ class MinCut {
   std::vector<size_t> next_;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

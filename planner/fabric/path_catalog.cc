@@ -4,7 +4,7 @@
 #include <limits>
 #include <queue>
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 constexpr int32_t kFar = std::numeric_limits<int32_t>::max();
@@ -112,4 +112,4 @@ const std::vector<PathCatalog::Path>& PathCatalog::Between(int32_t from, int32_t
   return paths;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

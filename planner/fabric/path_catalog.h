@@ -14,7 +14,7 @@
 #include "common/ids.h"
 #include "planner/fabric/topology.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 class PathCatalog {
  public:
@@ -49,4 +49,4 @@ class PathCatalog {
   std::unordered_map<uint64_t, std::vector<Path>> between_;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

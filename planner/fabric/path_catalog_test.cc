@@ -6,7 +6,7 @@
 
 #include "planner/fabric/fabrics.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 void ExpectSamePaths(const Topology& topology, const std::vector<NodeId>& ends, size_t limit) {
@@ -59,4 +59,4 @@ TEST(PathCatalog, HasNoPathWhereThereIsNone) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

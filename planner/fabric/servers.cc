@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 /// `count` nodes "<server>/<what>0" …
@@ -81,4 +81,4 @@ ServerSpec DgxH100() {
           .cpu_fabric = GigabytesPerSecond(96), .nic = GigabitsPerSecond(400)};
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

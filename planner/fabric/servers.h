@@ -14,7 +14,7 @@
 
 #include "planner/fabric/topology.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 /// So many NVLink lanes directly between two GPUs.
 struct NvlinkPair {
@@ -52,4 +52,4 @@ ServerSpec DgxA100();
 /// Source: NVIDIA DGX H100 data sheet, 2022.
 ServerSpec DgxH100();
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

@@ -8,7 +8,7 @@
 
 #include "common/check.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 constexpr int kFar = std::numeric_limits<int>::max();
@@ -156,4 +156,4 @@ Topology LeafSpine(int leaves, int spines, int hosts_per_leaf, BitsPerSecond rat
   return topology;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

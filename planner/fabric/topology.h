@@ -17,7 +17,7 @@
 #include "common/result.h"
 #include "common/units.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 
 /// Hosts and GPUs are where traffic starts and ends: nothing passes through them.
 enum class NodeKind : uint8_t { kHost, kSwitch, kGpu, kNic, kPcieSwitch, kCpu, kNvSwitch };
@@ -89,4 +89,4 @@ class Topology {
 /// leaves × spines × hosts per leaf, every cable of `rate`. Names: "leaf1", "spine1", "h1" … in order of leaf.
 Topology LeafSpine(int leaves, int spines, int hosts_per_leaf, BitsPerSecond rate);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

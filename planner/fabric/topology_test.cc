@@ -5,7 +5,7 @@
 
 #include "planner/fabric/testing/link_names.h"
 
-namespace weft::planner {
+namespace weft::planner::inline fabric {
 namespace {
 
 using testing::Names;
@@ -69,4 +69,4 @@ TEST(ShortestPaths, NeverPassThroughAHost) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::fabric

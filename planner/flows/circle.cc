@@ -7,7 +7,7 @@
 
 #include "common/check.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr double kSame = 1e-9;  // of a perimeter or of what it could carry: rounding
@@ -254,4 +254,4 @@ CircleFit FitCircle(const LinkCircle& circle, const CircleOptions& options) {
   return fit;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

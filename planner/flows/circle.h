@@ -18,7 +18,7 @@
 
 #include "common/units.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 /// A time in [0, period) during which a job sends at `rate`; may not wrap around.
 struct Burst {
@@ -90,4 +90,4 @@ CircleFit FitCircle(const LinkCircle& circle, const CircleOptions& options = {})
 /// Ascending, each once.
 std::vector<double> Meetings(const LinkCircle& circle, size_t j, size_t k, double rotation);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 const BitsPerSecond kLink(100);
@@ -162,4 +162,4 @@ TEST(FitCircle, TheGreedyFitIsCloseToTheExactOne) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

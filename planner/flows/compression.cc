@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "planner/fabric/min_cut.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr double kResolution = 1 << 30;
@@ -93,4 +93,4 @@ std::vector<int32_t> CompressPriorities(const CompressionProblem& problem) {
   return result;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

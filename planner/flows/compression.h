@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 /// Jobs `first` and `second` of the order share a link. Requires: first < second.
 struct Contention {
@@ -40,4 +40,4 @@ std::vector<int32_t> CompressOrder(const CompressionProblem& problem);
 /// 2^-30 of the largest). Complexity: a least cut of jobs · (classes - 1) nodes.
 std::vector<int32_t> CompressPriorities(const CompressionProblem& problem);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

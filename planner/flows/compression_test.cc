@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 using testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST(CompressPriorities, NoJobsAndOneClassAreAnswered) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

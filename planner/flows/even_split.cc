@@ -8,7 +8,7 @@
 
 #include "planner/flows/local_search.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr size_t kMostJobs = 2;  // per way: of many jobs some are always busy, and lanes have a cost
@@ -202,4 +202,4 @@ Shares SplitAlike(const Instance& instance, Shares shares, const std::vector<boo
   return shares;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

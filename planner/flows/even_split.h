@@ -9,7 +9,7 @@
 
 #include "planner/flows/instance.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 /// `shares`, with the busy flows of every group of few jobs (see below) split alike, in parts of `units`. What each way carries stays
 /// but for the rounding. Where a job has several flows between the same places this is often the only fair answer: lanes share
@@ -23,4 +23,4 @@ Shares Evened(const Instance& instance, const Shares& shares, int32_t units);
 /// log) where no job is held alone.
 Shares SplitAlike(const Instance& instance, Shares shares, const std::vector<bool>& moves, double gain, int64_t budget);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr double kTightEnough = 2e-4;   // relative duality gap at which the search ends
@@ -186,4 +186,4 @@ FractionalResult FractionalOptimum(const Instance& instance, Shares start, int64
   return result;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -11,7 +11,7 @@
 
 #include "planner/flows/instance.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 struct FractionalResult {
   Shares shares;
@@ -23,4 +23,4 @@ struct FractionalResult {
 /// Complexity: O(updates · paths · hops).
 FractionalResult FractionalOptimum(const Instance& instance, Shares start, int64_t updates);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

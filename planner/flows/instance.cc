@@ -9,7 +9,7 @@
 
 #include "common/check.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -231,4 +231,4 @@ bool ClearlyBetter(const std::vector<double>& base, const std::vector<double>& c
   return false;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -7,7 +7,7 @@
 
 #include "planner/flows/path_choice.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 using PathLinks = std::vector<int32_t>;
 using Shares = std::vector<std::vector<double>>;  ///< [flow][path], each row sums to 1
@@ -46,4 +46,4 @@ std::vector<double> Served(const Instance& instance, const Shares& shares);
 /// worse; both from Served().
 bool ClearlyBetter(const std::vector<double>& base, const std::vector<double>& candidate, double gain);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -8,7 +8,7 @@
 
 #include "planner/flows/priority.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr double kGain = 1e-6;
@@ -194,4 +194,4 @@ JobPathPlan PlanJobPaths(const Topology& topology, const std::vector<RoutableJob
   return plan;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -11,7 +11,7 @@
 #include "planner/flows/path_choice.h"
 #include "planner/flows/periodic.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 struct RoutableFlow {
   Bytes bytes;                          ///< per iteration
@@ -53,4 +53,4 @@ JobPathPlan PlanJobPaths(const Topology& topology, const std::vector<RoutableJob
 double GpuUse(const Topology& topology, const std::vector<RoutableJob>& jobs, const JobPaths& paths,
               const PeriodicOptions& simulation = {});
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -5,7 +5,7 @@
 #include <functional>
 #include <numeric>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr double kSame = 1e-9;  // two utilisations that differ by less, or by less of them, are equal but for rounding
@@ -268,4 +268,4 @@ std::vector<std::vector<int32_t>> RoundShares(const Shares& shares, int32_t unit
   return rounded;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -8,7 +8,7 @@
 
 #include "planner/flows/instance.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 /// Units that a split flow is counted in; the coarsest that serves well is taken.
 inline constexpr int32_t kSplitUnits[] = {16, 12, 24, 64};
@@ -67,4 +67,4 @@ class LocalSearch {
 /// Whole units in the proportion of each flow's shares, by largest remainder.
 std::vector<std::vector<int32_t>> RoundShares(const Shares& shares, int32_t units);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -12,7 +12,7 @@
 #include "planner/flows/instance.h"
 #include "planner/flows/local_search.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr int32_t kFineUnits = 192;      // all of kSplitUnits divide it
@@ -309,4 +309,4 @@ class PathChooser {
 
 FlowPlan ChoosePaths(const FlowProblem& problem) { return PathChooser(problem).Run(); }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -14,7 +14,7 @@
 #include "common/units.h"
 #include "planner/fabric/topology.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 /// One way from source to destination.
 struct CandidatePath {
@@ -66,4 +66,4 @@ struct FlowPlan {
 /// and no present shares or one per path.
 FlowPlan ChoosePaths(const FlowProblem& problem);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

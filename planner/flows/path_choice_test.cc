@@ -11,7 +11,7 @@
 #include "planner/flows/instance.h"
 #include "planner/network/max_min.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 using testing::Contains;
@@ -354,4 +354,4 @@ TEST(StripedRates, TheSlowestLaneOverItsShareHoldsAFlow) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

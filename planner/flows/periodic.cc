@@ -6,7 +6,7 @@
 
 #include "common/check.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -150,4 +150,4 @@ SteadyState PeriodicSimulator::Run(std::span<const int32_t> classes) const {
   return mean;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

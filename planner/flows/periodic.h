@@ -15,7 +15,7 @@
 #include "common/units.h"
 #include "planner/network/fluid.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 /// One of several bursts of an iteration.
 struct PeriodicBurst {
@@ -90,4 +90,4 @@ class PeriodicSimulator {
   double slowest_ = 0;                               // the longest of these
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

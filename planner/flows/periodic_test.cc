@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 const BitsPerSecond kLink = GigabytesPerSecond(1);
@@ -107,4 +107,4 @@ TEST(PeriodicSimulator, WholeIterationsFitTheLink) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

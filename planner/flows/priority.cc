@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr double kMostCorrection = 16;
@@ -234,6 +234,7 @@ double IntensityCorrection(std::span<const BitsPerSecond> capacity, const Period
   PeriodicJob pair[2] = {reference, job};
   for (size_t i = 0; i < 2; ++i) {
     pair[i].loads = {{LinkId(0), Bytes(static_cast<int64_t>(times[i] * kBytesPerSecond)), 1}};
+    pair[i].bursts.clear();  // the one that stands for them
     pair[i].start = Seconds(0);
   }
   const PeriodicSimulator simulator({&link, 1}, pair);
@@ -346,4 +347,4 @@ PriorityPlan EnumerateOrders(const PeriodicSimulator& simulator) {
   return best;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

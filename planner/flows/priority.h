@@ -16,7 +16,7 @@
 #include "planner/flows/compression.h"
 #include "planner/flows/periodic.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 /// Computed GPU seconds per second of communication. Infinite for a job that sends nothing.
 double GpuIntensity(std::span<const BitsPerSecond> capacity, const PeriodicJob& job);
@@ -59,4 +59,4 @@ PriorityPlan EnumerateClasses(const PeriodicSimulator& simulator, int32_t classe
 /// Best of all jobs! orders, one class per job.
 PriorityPlan EnumerateOrders(const PeriodicSimulator& simulator);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 using testing::ElementsAre;
@@ -90,4 +90,4 @@ TEST(PlanPriorities, MoreClassesNeverHurtAndTheSearchNeverLosesToIntensity) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

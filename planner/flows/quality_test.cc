@@ -18,7 +18,7 @@
 #include "planner/flows/priority.h"
 #include "planner/jobs/master.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr uint32_t kCases = 1500;
@@ -315,4 +315,4 @@ TEST(Quality, LinkUseIsWithinFivePercentOfTheMultiCommodityBound) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

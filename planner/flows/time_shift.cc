@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 constexpr double kSame = 1e-9;
@@ -376,4 +376,4 @@ ShiftJob PatternOf(std::span<const BitsPerSecond> capacity, const PeriodicJob& j
   return pattern;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -20,7 +20,7 @@
 #include "planner/flows/circle.h"
 #include "planner/flows/periodic.h"
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 
 /// A job's pattern on one link.
 struct LinkUse {
@@ -60,4 +60,4 @@ ShiftPlan PlanTimeShifts(std::span<const BitsPerSecond> capacity, std::span<cons
 /// The pattern of a periodic job alone: on each link, its bursts as they come one after another.
 ShiftJob PatternOf(std::span<const BitsPerSecond> capacity, const PeriodicJob& job);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline flows {
 namespace {
 
 std::vector<BitsPerSecond> Links(size_t count) { return std::vector<BitsPerSecond>(count, BitsPerSecond(100)); }
@@ -148,4 +148,4 @@ TEST(PlanTimeShifts, ShiftsTakeAwayContentionInTheSimulation) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::flows

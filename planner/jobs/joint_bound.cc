@@ -7,7 +7,7 @@
 #include "planner/fabric/fabric_cuts.h"
 #include "planner/jobs/master.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr size_t kCutsNamed = 4;
@@ -80,4 +80,4 @@ Result<JointBound> BoundJointly(const JointProblem& problem, const std::vector<b
   return bound;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -8,7 +8,7 @@
 #include "common/result.h"
 #include "planner/jobs/joint_plan.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 struct JointBound {
   std::vector<Seconds> alone;     ///< per job: max(compute, release + worst bytes / capacity of a cut); 0: not modelled
@@ -20,4 +20,4 @@ struct JointBound {
 /// kFailedPrecondition for bytes over a cut without capacity.
 [[nodiscard]] Result<JointBound> BoundJointly(const JointProblem& problem, const std::vector<bool>& modelled);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -2,7 +2,7 @@
 
 #include "planner/jobs/joint_plan.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 class Digest {
@@ -57,4 +57,4 @@ uint64_t DigestOf(const JointProblem& problem) {
   return digest.value();
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

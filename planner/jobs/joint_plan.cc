@@ -13,7 +13,7 @@
 #include "planner/jobs/joint_reasons.h"
 #include "planner/jobs/joint_world.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr double kNotWorse = 1e-3;        // relative: less is rounding of a finite simulation
@@ -111,7 +111,7 @@ class GroupPlanner {
     return std::find(choice.shifted.begin(), choice.shifted.end(), true) != choice.shifted.end();
   }
 
-  /// The same order in the lowest classes, so that nothing is raised above foreign traffic without need; jobs that meet nobody
+  /// The same order in the lowest classes, so that nothing is raised above background traffic without need; jobs that meet nobody
   /// get the default.
   void Lower(std::vector<int32_t>* classes) const {
     std::vector<size_t> order(world_.jobs().size());
@@ -396,4 +396,4 @@ JointPlan PlanJointly(const JointProblem& problem) {
   return plan;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

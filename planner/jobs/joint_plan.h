@@ -22,7 +22,7 @@
 #include "planner/fabric/topology.h"
 #include "planner/flows/path_choice.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// One flow of a job: what it sends per iteration, where it could go and where it goes.
 struct JointFlow {
@@ -107,4 +107,4 @@ JointPlan PlanJointly(const JointProblem& problem);
 /// FNV-1a over all that the answer depends on: an answer belongs to the problem of its digest.
 uint64_t DigestOf(const JointProblem& problem);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -8,7 +8,7 @@
 
 #include "planner/jobs/joint_bound.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 using ::testing::Contains;
@@ -253,4 +253,4 @@ TEST(JointBound, JobsThatAreNotModelledDoNotCount) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

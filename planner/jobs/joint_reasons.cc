@@ -9,7 +9,7 @@
 #include "common/parse_units.h"
 #include "planner/flows/priority.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr size_t kContendersNamed = 3;
@@ -133,4 +133,4 @@ std::string TightText(const JointBound& bound) {
   return fmt::format("the bound is set by what fits {}", fmt::join(bound.tight, ", "));
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

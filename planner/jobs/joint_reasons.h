@@ -10,7 +10,7 @@
 #include "planner/jobs/joint_plan.h"
 #include "planner/jobs/joint_world.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// What planning one group found out.
 struct GroupReport {
@@ -36,4 +36,4 @@ void AddBoundReasons(const JointProblem& problem, JointPlan* plan);
 /// "the bound is set by the cuts ...".
 std::string TightText(const JointBound& bound);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -4,7 +4,7 @@
 #include <map>
 #include <numeric>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr double kShortest = 1e-3;     // of the slowest iteration of a group
@@ -192,4 +192,4 @@ double JointWorld::MeasuredUse() const {
   return sum / gpus_;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -9,7 +9,7 @@
 #include "planner/flows/periodic.h"
 #include "planner/jobs/joint_plan.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// Classes and shifts of a group's jobs, by their place in it.
 struct JointChoice {
@@ -58,4 +58,4 @@ class JointWorld {
 /// says nothing about the others.
 std::vector<std::vector<size_t>> JointGroups(const JointProblem& problem);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

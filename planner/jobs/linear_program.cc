@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 struct LinearProgram::Impl {
   Clp_Simplex* model = Clp_newModel();
@@ -47,4 +47,4 @@ LinearSolution LinearProgram::Solve() {
   return solution;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

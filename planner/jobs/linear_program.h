@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 struct RowEntry {
   size_t row;
@@ -42,4 +42,4 @@ class LinearProgram {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

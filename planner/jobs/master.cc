@@ -10,7 +10,7 @@
 
 #include "planner/jobs/linear_program.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr double kTight = 1e-6;  // relative, of bound and optimum
@@ -340,4 +340,4 @@ ConfigurationSource FromPools(std::vector<std::vector<Configuration>> pools) {
   };
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

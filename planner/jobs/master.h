@@ -25,7 +25,7 @@
 #include "common/units.h"
 #include "planner/fabric/fabric_cuts.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// One way to run a job.
 struct Configuration {
@@ -87,4 +87,4 @@ struct MasterAnswer {
 /// A source that picks from a list per job; ties go to the first.
 ConfigurationSource FromPools(std::vector<std::vector<Configuration>> pools);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

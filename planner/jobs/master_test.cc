@@ -8,7 +8,7 @@
 
 #include "planner/flows/periodic.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 using testing::HasSubstr;
@@ -157,4 +157,4 @@ TEST(SolveMaster, TheBoundIsNeverBeatenBySimulatedJobs) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 namespace {
 
 /// A row's filling level: the level at which it is full. Levels only rise while entries freeze, so a key that has
@@ -168,4 +168,4 @@ class Filling {
 
 FillingSolution Fill(const FillingProblem& problem) { return Filling(problem).Run(); }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::network

@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 
 /// Level of a row that holds nobody, and cap of an entry without one.
 inline constexpr double kNoLevel = std::numeric_limits<double>::infinity();
@@ -40,4 +40,4 @@ struct FillingSolution {
 /// Complexity: O((Σ rows of entries + rows) log rows).
 FillingSolution Fill(const FillingProblem& problem);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::network

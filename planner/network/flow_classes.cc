@@ -4,7 +4,7 @@
 #include <bit>
 #include <numeric>
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 namespace {
 
 /// One round of multiply and fold; enough to spread small ids over a table of a power of two.
@@ -84,4 +84,4 @@ FlowClasses MergeFlows(std::span<const MaxMinFlow> flows) {
   return classes;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::network

@@ -8,7 +8,7 @@
 
 #include "planner/network/max_min.h"
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 
 /// Flows with caps from here on have none.
 inline constexpr double kNoCap = 1e299;
@@ -26,4 +26,4 @@ struct FlowClasses {
 /// Complexity: O(Σ|links|).
 FlowClasses MergeFlows(std::span<const MaxMinFlow> flows);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::network

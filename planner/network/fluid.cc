@@ -5,7 +5,7 @@
 
 #include "common/check.h"
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -389,4 +389,4 @@ bool FluidSimulation::Run(Seconds until) {
   }
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::network

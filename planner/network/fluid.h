@@ -29,7 +29,7 @@
 #include "common/ids.h"
 #include "common/units.h"
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 
 /// What a burst puts on one link, as `flows` flows of equal size.
 struct LinkLoad {
@@ -264,4 +264,4 @@ class FluidSimulation {
   } filling_;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::network

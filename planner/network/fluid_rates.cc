@@ -7,7 +7,7 @@
 
 #include "planner/network/fluid.h"
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -214,4 +214,4 @@ void FluidSimulation::Refresh(Group* group) {
   }
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::network

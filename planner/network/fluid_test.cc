@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 namespace {
 
 const std::vector<BitsPerSecond> kOneLink{GigabytesPerSecond(1)};
@@ -355,4 +355,4 @@ TEST(Fluid, AgreesWithSmallStepsOfTime) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::network

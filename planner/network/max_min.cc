@@ -7,7 +7,7 @@
 #include "planner/network/filling.h"
 #include "planner/network/flow_classes.h"
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 namespace {
 
 /// Adds the class of `flow`, `count` times, to the problem.
@@ -67,4 +67,4 @@ std::vector<BitsPerSecond> MaxMinRates(std::span<const BitsPerSecond> capacity, 
   return rates;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::network

@@ -12,7 +12,7 @@
 #include "common/ids.h"
 #include "common/units.h"
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 
 /// One flow as the solver sees it. `links` must be distinct and stay alive during the call.
 struct MaxMinFlow {
@@ -27,4 +27,4 @@ struct MaxMinFlow {
 /// weights > 0, capacities ≥ 0. Complexity: O((Σ|links| + priorities · L) log L).
 std::vector<BitsPerSecond> MaxMinRates(std::span<const BitsPerSecond> capacity, std::span<const MaxMinFlow> flows);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::network

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline network {
 namespace {
 
 struct Problem {
@@ -228,4 +228,4 @@ TEST(MaxMin, ScalesWithCapacity) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::network

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 /// Forward, and backward as a multiple of the same parts.
@@ -117,4 +117,4 @@ void AddAttentionCore(LayerTime& layer, const JobSpec& job, const CalibratedHard
   if (key.cp > 1) AddContextCommunication(layer, job, m, key, core.forward);
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -3,7 +3,7 @@
 
 #include "planner/parallelism/layer_time.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Adds forward, backward and `core` of attention's core. A model that keeps scores under a stack without fused attention
 /// pays for scores, softmax and dropout as separate kernels; fused attention repeats the scores in its backward pass,
@@ -12,4 +12,4 @@ namespace weft::planner {
 void AddAttentionCore(LayerTime& layer, const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack,
                       const LayerKey& key);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

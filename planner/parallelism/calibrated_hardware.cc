@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 // Multiprocessors by device. Source: NVIDIA's architecture papers of Volta, Ampere, Hopper, Ada and Blackwell; of parts
@@ -150,4 +150,4 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   return m;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

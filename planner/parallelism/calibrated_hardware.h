@@ -12,7 +12,7 @@
 #include "planner/parallelism/software_stack.h"
 #include "planner/workload/precision.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 struct CalibratedHardware {
   // One GPU.
@@ -70,4 +70,4 @@ struct GemmShape {
 };
 double GemmTime(const CalibratedHardware& hardware, double rate, const GemmShape& shape, double bytes, double out_bytes);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -8,7 +8,7 @@
 #include "planner/parallelism/moe_time.h"
 #include "planner/parallelism/partition.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 using testing::HasSubstr;
@@ -200,4 +200,4 @@ TEST(Calibration, KeepsConstantsInTheirRange) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 std::vector<CalibrationConstant> Defaults() {
@@ -40,4 +40,4 @@ double Calibration::Get(std::string_view prefix, std::string_view name) const {
   }
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -17,7 +17,7 @@
 
 #include "common/result.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 struct CalibrationConstant {
   std::string name;
@@ -45,4 +45,4 @@ class Calibration {
   std::vector<CalibrationConstant> constants_;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

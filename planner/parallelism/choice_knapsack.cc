@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -322,4 +322,4 @@ KnapsackAnswer SolveChoiceKnapsack(std::span<const ChoiceGroup> groups, int64_t 
   return answer;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 struct Choice {
   double time = 0;        ///< seconds
@@ -52,4 +52,4 @@ KnapsackAnswer SolveChoiceKnapsack(std::span<const ChoiceGroup> groups, int64_t 
 /// The linear relaxation of the same problem: a bound from below, +infinity if nothing fits.
 double RelaxedKnapsack(std::span<const ChoiceGroup> groups, int64_t budget);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

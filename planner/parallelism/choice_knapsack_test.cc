@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -107,4 +107,4 @@ TEST(ChoiceKnapsack, EqualsEnumerationOnThousandsOfRandomCases) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

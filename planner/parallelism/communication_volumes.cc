@@ -4,7 +4,7 @@
 
 #include "planner/parallelism/cost_model.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 std::vector<CommunicationVolume> CostModel::CommunicationVolumes(const OperationList& list, int64_t stage) {
   std::vector<CommunicationVolume> lines;
@@ -30,4 +30,4 @@ std::vector<CommunicationVolume> CostModel::CommunicationVolumes(const Operation
   return lines;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -5,7 +5,7 @@
 
 #include "planner/parallelism/cost_tables.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 /// Where the estimate has what is exposed of this kind; null: not priced, being small beside the others.
@@ -76,4 +76,4 @@ std::vector<CommunicatorUse> CostModel::Communicators(const Strategy& s, const E
   return uses;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

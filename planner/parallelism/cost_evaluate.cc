@@ -5,7 +5,7 @@
 #include "planner/parallelism/cost_tables.h"
 #include "planner/tasks/pipeline_bound.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 Estimate PartsOf(const StagePasses& slowest, double m, double span, double first, double closing, double optimizer, double overhead) {
   Estimate e;
@@ -107,4 +107,4 @@ Seconds CostModel::AnyScheduleBound(const Strategy& s, Scratch& scratch) const {
   return Seconds(static_cast<double>(MicroBatches(s, impl_->job.global_batch)) * closed.mean) + closed.estimate.overhead;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -12,7 +12,7 @@
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/legality.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 40;
@@ -170,4 +170,4 @@ const JobSpec& CostModel::job() const { return impl_->job; }
 const ClusterSpec& CostModel::cluster() const { return impl_->cluster; }
 double CostModel::gradient_bytes() const { return impl_->state.gradient_sent; }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

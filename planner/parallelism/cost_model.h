@@ -29,7 +29,7 @@
 #include "planner/tasks/task_graph.h"
 #include "planner/workload/job_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Where an iteration goes. The parts add up to `iteration`.
 struct Estimate {
@@ -205,4 +205,4 @@ class CostModel {
   std::unique_ptr<const Impl> impl_;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

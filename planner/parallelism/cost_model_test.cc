@@ -11,7 +11,7 @@
 #include "planner/parallelism/variables.h"
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 std::vector<CommunicationVolume> Volumes(const CostModel& model, const Strategy& s, int64_t stage) {
@@ -323,4 +323,4 @@ TEST(CommunicationVolumes, ExpertsExchangeTwiceEachWay) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -5,7 +5,7 @@
 
 #include "planner/parallelism/cost_tables.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 // The solver's bytes are whole, layer by layer; so much is left between its sum and the stage's own account.
@@ -150,4 +150,4 @@ Seconds CostModel::OperatorBound(const Strategy& s, bool relaxed, Scratch& scrat
   return Seconds(closed.last_end + more) + closed.estimate.overhead;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

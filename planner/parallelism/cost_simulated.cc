@@ -4,7 +4,7 @@
 
 #include "planner/parallelism/cost_tables.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 /// [p × v]: the stages' passes cut into equal chunks.
@@ -81,4 +81,4 @@ Estimate CostModel::Impl::PredictionOf(const Strategy& s, const ClosedForm& clos
   return estimate;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -5,7 +5,7 @@
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/partition.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 uint64_t Hash(const LayerKey& key) {
@@ -243,4 +243,4 @@ double CostModel::Impl::HopTime(const Strategy& s, std::vector<Operation>* opera
   return send + gather;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

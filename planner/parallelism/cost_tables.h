@@ -14,7 +14,7 @@
 #include "planner/tasks/pipeline.h"
 #include "planner/tasks/pipeline_exchange.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// All that strategies with one LayerKey share.
 struct LayerEntry {
@@ -149,4 +149,4 @@ struct CostModel::Scratch::Tables {
   const LayerEntry& Find(const Impl& impl, const LayerKey& key);
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -6,7 +6,7 @@
 #include "planner/parallelism/cost_tables.h"
 #include "planner/tasks/task_graph.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 /// What one pass of one chunk is made of.
@@ -68,4 +68,4 @@ Result<IterationTimeline> CostModel::Timeline(const Strategy& s, Scratch& scratc
   return timeline;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 // Read and written per parameter by Adam: gradient 4, master and moments 12 each way, parameter 2.
@@ -173,4 +173,4 @@ UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack
   return unit;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

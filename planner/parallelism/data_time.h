@@ -8,7 +8,7 @@
 #include "planner/parallelism/strategy.h"
 #include "planner/tasks/operations.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Once per iteration, seconds; of one stage.
 struct DataTime {
@@ -42,4 +42,4 @@ double OptimizerTime(const CalibratedHardware& hardware, double parameters);
 /// The replicas of one parameter as a communicator. `spatial`: ranks that share a sample hold the same weights.
 Group ReplicaGroup(const Strategy& strategy, bool spatial = false);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

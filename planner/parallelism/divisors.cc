@@ -1,6 +1,6 @@
 #include "planner/parallelism/divisors.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 std::vector<int64_t> Divisors(int64_t n) {
   std::vector<int64_t> low, high;
@@ -13,4 +13,4 @@ std::vector<int64_t> Divisors(int64_t n) {
   return low;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// All divisors of n, ascending. Requires: n ≥ 1. Complexity: O(√n).
 std::vector<int64_t> Divisors(int64_t n);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

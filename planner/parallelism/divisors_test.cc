@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 using testing::ElementsAre;
@@ -15,4 +15,4 @@ TEST(Divisors, AreAscendingAndComplete) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 std::vector<FrameworkDescription> MakeFrameworks() {
@@ -208,4 +208,4 @@ bool IsBlackwell(const DeviceSpec& device) {
   return false;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -21,7 +21,7 @@
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// An entry of the list of descriptions. Values beyond the named ones are stacks of published measurements, which are for
 /// pricing only.
@@ -161,4 +161,4 @@ std::span<const FrameworkRule> WeftTrainRules();
 std::span<const Bytes> WeftTrainBuckets();
 
 }  // namespace frameworks
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

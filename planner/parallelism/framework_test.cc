@@ -9,7 +9,7 @@
 
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 using testing::ElementsAre;
@@ -419,4 +419,4 @@ TEST(Frameworks, BucketsGrowWithTheReplicasOfMegatron) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

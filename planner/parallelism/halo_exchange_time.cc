@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 double Volume(const std::array<int64_t, 3>& sizes) { return static_cast<double>(sizes[0] * sizes[1] * sizes[2]); }
@@ -103,4 +103,4 @@ LayerBytes HaloExchangeBytes(const JobSpec& job, const LayerKey& key, int64_t in
   return bytes;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -8,7 +8,7 @@
 #include "planner/parallelism/layer_time.h"
 #include "planner/parallelism/memory_model.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// One halo message of a layer in bytes: element · samples · channels · (κ-1)/2 planes of height × width. 0 without a cut
 /// or for kernels of depth 1.
@@ -25,4 +25,4 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& hardwar
 /// Its activations: the input and its halos, and the normalisation's input. Recomputed fully, the input only.
 LayerBytes HaloExchangeBytes(const JobSpec& job, const LayerKey& key, int64_t layer);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -281,4 +281,4 @@ ChainAnswer SolveLayerChain(const ChainProblem& problem, const KnapsackLimits& l
   return answer;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

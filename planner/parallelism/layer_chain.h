@@ -14,7 +14,7 @@
 
 #include "planner/parallelism/choice_knapsack.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 struct LayerOption {
   double time = 0;       ///< seconds
@@ -52,4 +52,4 @@ struct ChainAnswer {
 /// shortest paths, Handler and Zang, Networks 10 (1980).
 ChainAnswer SolveLayerChain(const ChainProblem& problem, const KnapsackLimits& limits);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -112,4 +112,4 @@ TEST(LayerChain, ALongChainIsProved) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

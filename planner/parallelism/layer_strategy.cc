@@ -15,7 +15,7 @@
 #include "planner/parallelism/memory_model.h"
 #include "planner/parallelism/memory_risk.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 /// What a layer, or the embedding and head, costs under one strategy.
@@ -340,4 +340,4 @@ Result<LayerPlan> PlanLayers(const JobSpec& job, const ClusterSpec& cluster, con
   return best;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

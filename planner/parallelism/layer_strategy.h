@@ -19,7 +19,7 @@
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 struct LayerStrategy {
   int64_t tp = 1, cp = 1, dp = 1;   ///< their product is the stage's GPUs; cp is Ulysses; tp > 1 splits norms as well
@@ -65,4 +65,4 @@ struct LayerPlanOptions {
                                            const Calibration& calibration = Calibration(),
                                            const LayerPlanOptions& options = {});
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

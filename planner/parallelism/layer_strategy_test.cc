@@ -7,7 +7,7 @@
 #include "planner/parallelism/memory_risk.h"
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 using testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(LayerStrategy, WhatDoesNotFitIsInfeasibleAndWhatMakesNoSenseAnError) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -7,7 +7,7 @@
 #include "planner/parallelism/moe_time.h"
 #include "planner/parallelism/tensor_grid.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 /// Columns of the head on one rank. Frameworks fill the vocabulary up, or one odd row would take the matrix off the
@@ -305,4 +305,4 @@ EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& m, const 
   return edge;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

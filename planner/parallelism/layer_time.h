@@ -13,7 +13,7 @@
 #include "planner/tasks/operations.h"
 #include "planner/workload/job_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Seconds of one pass.
 struct PassTime {
@@ -70,4 +70,4 @@ struct EdgeTime {
 EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack, const LayerKey& key,
                          std::vector<Operation>* first = nullptr, std::vector<Operation>* last = nullptr);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -4,7 +4,7 @@
 
 #include "planner/parallelism/tensor_grid.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 bool Positive(const Strategy& s) {
@@ -157,4 +157,4 @@ std::optional<std::string> WhyIllegal(const JobSpec& job, int64_t gpus, const St
   return std::nullopt;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

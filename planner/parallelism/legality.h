@@ -8,7 +8,7 @@
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// The rules, in the order in which they are tested.
 enum class Rule {
@@ -40,4 +40,4 @@ bool ReplicasFit(const ModelSpec& model, const Strategy& strategy);
 /// The rule broken, with its values, e.g. "heads: tp=16 does not divide 12 heads"; nullopt if legal.
 std::optional<std::string> WhyIllegal(const JobSpec& job, int64_t gpus, const Strategy& strategy);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

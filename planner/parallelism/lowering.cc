@@ -6,7 +6,7 @@
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/partition.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Writes the operations of one stage after another. What a pass waits for is, operation by operation, what the tables of
 /// cost_tables.h have added up: both come from the same functions.
@@ -203,4 +203,4 @@ OperationList CostModel::Lower(const Strategy& s, Scratch& scratch) const {
   return list;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

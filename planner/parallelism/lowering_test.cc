@@ -16,7 +16,7 @@
 #include "planner/workload/layer_cost.h"
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 /// Some leaves of the space of all strategies, each kind of tensor mode, context mode, exchange and schedule among them.
@@ -229,4 +229,4 @@ TEST(Lower, EqualStagesAreOneClass) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

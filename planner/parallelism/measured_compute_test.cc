@@ -8,7 +8,7 @@
 #include "planner/parallelism/divisors.h"
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 JobSpec Job(int64_t gpus, std::optional<double> measured = {}, const char* model = "gpt2") {
@@ -121,4 +121,4 @@ TEST(ModelFlops, AreThePapersFormula) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -5,7 +5,7 @@
 
 #include "planner/tasks/pipeline.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 /// To the nearest; std::llround is a call. Requires: 0 ≤ bytes < 2⁵².
@@ -192,4 +192,4 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
   return memory;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -13,7 +13,7 @@
 #include "planner/parallelism/strategy.h"
 #include "planner/workload/job_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Bytes per parameter, by what ZeRO divides. Source: arXiv 1910.02054 (16), 2205.05198
 /// figure 1 (18), Megatron-LM's distributed optimizer (fp16: 20).
@@ -65,4 +65,4 @@ MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Stra
                       const LayerBytes& dense, const LayerBytes& moe, const StageShape& shape, int64_t stage,
                       int64_t micro_batches);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

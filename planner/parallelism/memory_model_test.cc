@@ -6,7 +6,7 @@
 #include "planner/parallelism/cost_model.h"
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr double kGiB = 0x1p30;
@@ -158,4 +158,4 @@ TEST(LayerBytes, NarrowPrecisionsKeepNarrowInputs) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

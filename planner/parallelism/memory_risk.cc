@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr double kErrors[] = {
@@ -35,4 +35,4 @@ double FitProbability(const DeviceSpec& device, Bytes predicted) {
   return static_cast<double>(fitting) / static_cast<double>(std::size(kErrors));
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -8,7 +8,7 @@
 #include "common/units.h"
 #include "planner/fabric/device_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// The probability of running out of memory that a plan may have where nobody says otherwise.
 inline constexpr double kDefaultRisk = 0.05;
@@ -29,4 +29,4 @@ double MemoryAllowance(const DeviceSpec& device, std::optional<double> risk);
 /// Share of the runs that would have fitted `device` had their prediction been `predicted`.
 double FitProbability(const DeviceSpec& device, Bytes predicted);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

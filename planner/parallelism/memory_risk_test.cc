@@ -6,7 +6,7 @@
 
 #include "planner/fabric/cluster_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 DeviceSpec Device(const char* preset) { return FindClusterPreset(preset, 1)->device; }
@@ -82,4 +82,4 @@ TEST(FitProbability, OfAProcessorIsYesOrNo) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -4,7 +4,7 @@
 #include "planner/parallelism/cost_model.h"
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 double ModelFlops(const ModelSpec& model, int64_t sequence, int64_t batch) {
@@ -12,7 +12,8 @@ double ModelFlops(const ModelSpec& model, int64_t sequence, int64_t batch) {
   return CostModel::Make(job, FindClusterPreset("dgx-a100", 1).value()).value().model_flops().count();
 }
 
-// The four models of arXiv 2205.05198 (22B, 175B, 530B, 1T), s = 2048, in PFLOPs; and the paper's formula.
+// The four models of arXiv 2205.05198 (22B, 175B, 530B, 1T), s = 2048, in PFLOPs; and the paper's formula. Biases, which it leaves
+// out, are up to 0.012 %.
 TEST(ModelFlops, OfGptAreThePapers) {
   struct Row {
     int64_t layers, hidden, heads, batch;
@@ -23,10 +24,10 @@ TEST(ModelFlops, OfGptAreThePapers) {
     const ModelSpec model{.name = "gpt", .layers = row.layers, .hidden = row.hidden, .heads = row.heads, .kv_heads = row.heads,
                           .head_dim = row.hidden / row.heads, .ffn_hidden = 4 * row.hidden, .vocab = 51200, .max_positions = 2048};
     const double flops = ModelFlops(model, 2048, row.batch);
-    EXPECT_NEAR(flops / 1e15, row.peta, 0.051);
+    EXPECT_NEAR(flops / 1e15, row.peta, 0.051 + 1.2e-4 * row.peta);
     const double V = 51200, s = 2048, L = static_cast<double>(row.layers), h = static_cast<double>(row.hidden);
     const double B = static_cast<double>(row.batch);
-    EXPECT_NEAR(flops / (72 * B * L * s * h * h * (1 + s / (6 * h) + V / (12 * h * L))), 1, 1e-12);
+    EXPECT_NEAR(flops / (72 * B * L * s * h * h * (1 + s / (6 * h) + V / (12 * h * L))), 1, 1.2e-4);
   }
 }
 
@@ -61,4 +62,4 @@ TEST(ModelFlops, OfAConvolutionAreThoseOfEveryVoxel) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 struct Routed {
@@ -112,4 +112,4 @@ void AddMoe(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, c
   AddExpertCommunication(layer, job, m, key, held);
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

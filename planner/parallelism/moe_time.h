@@ -3,7 +3,7 @@
 
 #include "planner/parallelism/layer_time.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Adds the MoE's kernels and exposed exchanges, balanced and dropless. Tokens of one rank: T/t with every token's
 /// K copies; ep · etp ranks exchange them. Source: arXiv 2006.16668 section 2, arXiv 2504.14960 (folding).
@@ -13,4 +13,4 @@ void AddMoe(LayerTime& layer, const JobSpec& job, const CalibratedHardware& hard
 /// uniform: n (1 - C(E - E/n, K) / C(E, K)). Source: hypergeometric distribution.
 double ExpectedNodes(double experts, double per_token, double nodes);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -13,7 +13,7 @@
 #include "planner/parallelism/data_time.h"
 #include "planner/parallelism/operator_sharding.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 struct Rates {
@@ -91,4 +91,4 @@ double QuickOperatorBound(const OperatorProblem& p) {
   return std::max(linear, m * layers * (exposed(p.forward) + exposed(p.backward)));
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

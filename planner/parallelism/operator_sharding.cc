@@ -6,7 +6,7 @@
 
 #include "planner/parallelism/data_time.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 // Layers share few choices between stages and schedules; older ones are made again.
@@ -337,4 +337,4 @@ OperatorCount CountOperators(std::span<const StageOperators> stages) {
   return count;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -30,7 +30,7 @@
 #include "planner/parallelism/strategy.h"
 #include "planner/tasks/operations.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// What one operator does: of `slices` equal slices `sharded` are gathered for every use; the others are kept, or
 /// replicated.
@@ -153,4 +153,4 @@ double QuickOperatorBound(const OperatorProblem& problem);
 /// Every layer sharded in as many slices as allowed: the least memory.
 OperatorCost LeanestOperators(const OperatorProblem& problem);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -11,7 +11,7 @@
 #include "planner/parallelism/space.h"
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr OperatorDecision kReplicated{.slices = 1, .sharded = 0, .kept = false};
@@ -216,4 +216,4 @@ TEST(CostModel, OperatorBoundsAreBelowThePrice) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

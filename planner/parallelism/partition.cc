@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 int64_t StageLayers(int64_t layers, int64_t pp, int64_t stage) {
   if (pp == 1) return layers;
@@ -19,4 +19,4 @@ int64_t StageBegin(int64_t layers, int64_t pp, int64_t stage) {
   return stage * (layers / pp) + std::min(stage - 1, layers % pp);
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

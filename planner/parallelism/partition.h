@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Layers of stage `stage`: as even as possible. If L is no multiple of p but L + 2 is, embedding and head stand for a
 /// layer each (BLOOM, Llama 3 405B and the zero-bubble runs do so: first and last stage hold one fewer); otherwise stages
@@ -15,4 +15,4 @@ int64_t StageLayers(int64_t layers, int64_t pp, int64_t stage);
 /// Layers before `stage`.
 int64_t StageBegin(int64_t layers, int64_t pp, int64_t stage);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

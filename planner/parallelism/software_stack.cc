@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 // Sources: megatron-2021, arXiv 2104.04473 section 5 and Megatron-LM at its date (no gradient overlap, scatter-gather
@@ -82,4 +82,4 @@ std::optional<SoftwareStack> FindSoftwareStack(std::string_view name) {
 
 std::span<const SoftwareStack> AllSoftwareStacks() { return kStacks; }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

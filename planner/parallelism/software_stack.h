@@ -11,7 +11,7 @@
 #include "planner/tasks/schedule_kind.h"
 #include "planner/workload/model_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Bytes per parameter of the training state. Source: parallelism references in memory_model.h.
 enum class StateScheme {
@@ -82,4 +82,4 @@ bool KeepsScores(const ModelSpec& model, const SoftwareStack& stack);
 /// The stack of that name, nullopt if unknown.
 std::optional<SoftwareStack> FindSoftwareStack(std::string_view name);
 std::span<const SoftwareStack> AllSoftwareStacks();
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -7,7 +7,7 @@
 #include "planner/parallelism/memory_model.h"
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr int64_t kTokens = 2048;
@@ -165,4 +165,4 @@ TEST(GathersEachPass, WithoutAPipeline) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -10,7 +10,7 @@
 #include "planner/parallelism/legality.h"
 #include "planner/parallelism/tensor_grid.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr int64_t kLeastTokens = 512;     // of a sequence on one context-parallel rank
@@ -397,4 +397,4 @@ int64_t StrategySpace::Leaves(const Node& node) const {
   return leaves;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

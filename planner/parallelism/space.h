@@ -26,7 +26,7 @@
 #include "planner/parallelism/strategy.h"
 #include "planner/parallelism/variables.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Ways of exchange that change what is trained: in the space only where somebody allows them, or fixes their variable.
 struct TrainingChanges {
@@ -133,4 +133,4 @@ class StrategySpace {
   int64_t gpus_ = 0;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

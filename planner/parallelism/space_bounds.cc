@@ -5,7 +5,7 @@
 
 #include "planner/parallelism/space.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -98,4 +98,4 @@ std::optional<Strategy> StrategySpace::Leanest(Scratch& scratch) const {
   return leanest;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -114,4 +114,4 @@ StagePartition PartitionStages(const PartitionProblem& problem, const StageTimeF
   return best;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

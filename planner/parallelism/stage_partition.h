@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 struct PartitionProblem {
   int64_t layers = 1;
@@ -34,4 +34,4 @@ struct StagePartition {
 /// Source: objective and enumeration of the slowest stage, arXiv 2201.12023, section 5.
 StagePartition PartitionStages(const PartitionProblem& problem, const StageTimeFunction& time);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

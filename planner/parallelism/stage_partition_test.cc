@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 using testing::ElementsAre;
@@ -78,4 +78,4 @@ TEST(StagePartition, EqualsAllCutsOnRandomCases) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -1,6 +1,6 @@
 #include "planner/parallelism/strategy.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr std::array<std::string_view, 4> kTensorModes = {"1d", "2d", "2.5d", "3d"};
@@ -34,4 +34,4 @@ std::optional<RankOrder> ParseRankOrder(std::string_view text) { return Parse<Ra
 std::optional<GradientWire> ParseGradientWire(std::string_view text) { return Parse<GradientWire>(kGradientWires, text); }
 std::optional<Sharding> ParseSharding(std::string_view text) { return Parse<Sharding>(kShardings, text); }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

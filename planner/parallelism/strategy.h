@@ -16,7 +16,7 @@
 #include "planner/tasks/schedule_kind.h"
 #include "planner/workload/layer_cost.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// How one matrix product is split over the tensor-parallel ranks.
 enum class TensorMode : uint8_t {
@@ -131,4 +131,4 @@ struct MemoryUse {
   Bytes total() const { return allocated() + fragmentation + context; }
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

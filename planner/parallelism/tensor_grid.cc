@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 std::optional<int64_t> Root(int64_t n, int power) {
@@ -107,4 +107,4 @@ void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardwa
   }
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

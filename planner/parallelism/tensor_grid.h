@@ -11,7 +11,7 @@
 
 #include "planner/parallelism/layer_time.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 /// Y = X·W with X [tokens × in], W [in × out].
 struct GridProduct {
@@ -24,4 +24,4 @@ std::optional<int64_t> GridSide(TensorMode mode, int64_t ranks, int64_t depth);
 /// Adds the layer's linear products, their communication and the norms' sums. Requires: a legal key, no MoE.
 void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardware& hardware, const LayerKey& key);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 /// Elements that one rank receives in both directions of a GPT block of width h: QKV, projection, two of the MLP. Sums: in 7h, out
@@ -77,4 +77,4 @@ TEST(GridElements, OneDimensionMovesActivationsOnly) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -8,7 +8,7 @@
 
 #include "common/parse_units.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 constexpr int64_t kMost = int64_t{1} << 40;
@@ -205,4 +205,4 @@ std::string DescribeStrategy(const Strategy& strategy) {
   return text;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -14,7 +14,7 @@
 #include "common/result.h"
 #include "planner/parallelism/strategy.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 
 struct StrategyVariable {
   std::string_view name;
@@ -59,4 +59,4 @@ inline bool Keeps(const FixedVariables& fixed, const char* name, int64_t value) 
 /// never bucket_bytes.
 std::string DescribeStrategy(const Strategy& strategy);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -23,7 +23,7 @@
 #include <stop_token>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline search {
 
 /// A tree of decisions. Node is copyable; Scratch is one thread's memory.
 ///   Roots(out)            appends the first decisions: what threads share between them; some hundreds are good.
@@ -341,4 +341,4 @@ class BranchAndBound {
   double open_bound_ = std::numeric_limits<double>::infinity();
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::search

@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-namespace weft::planner {
+namespace weft::planner::inline search {
 namespace {
 
 struct LeafValue {
@@ -252,4 +252,4 @@ TEST(BranchAndBound, ASpentBudgetOrAStopIsSaidAndTheBoundHolds) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::search

@@ -10,7 +10,7 @@
 #include "planner/search/branch_and_bound.h"
 #include "planner/search/testing/random_cases.h"
 
-namespace weft::planner {
+namespace weft::planner::inline search {
 namespace {
 
 static_assert(SearchSpace<StrategySpace>);
@@ -156,4 +156,4 @@ TEST(ParseFixed, ReadsNumbersWordsAndAmounts) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::search

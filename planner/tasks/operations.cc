@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 constexpr std::array<std::string_view, 9> kNames = {"tensor", "context",  "expert",    "expert-tensor", "data",
@@ -40,4 +40,4 @@ const StageOperations& OperationList::OfStage(int64_t stage) const {
   });
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -13,7 +13,7 @@
 #include "planner/collectives/group_cost.h"
 #include "planner/tasks/schedule_kind.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 /// What a communicator is for, as frameworks name their groups.
 enum class CommunicatorKind : uint8_t { kTensor, kContext, kExpert, kExpertTensor, kData, kExpertData, kPipeline, kEmbedding, kWorld };
@@ -69,4 +69,4 @@ struct OperationList {
   const StageOperations& OfStage(int64_t stage) const;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -7,7 +7,7 @@
 
 #include "planner/tasks/pipeline_tables.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 constexpr double kMostSeconds = 5e6;
@@ -207,4 +207,4 @@ int64_t InFlight(ScheduleKind schedule, int64_t stage, int64_t p, int64_t m, int
   return m * v;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -18,7 +18,7 @@
 #include "common/units.h"
 #include "planner/tasks/schedule_kind.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 /// One micro-batch through one chunk of layers on its stage. Recomputation counts as data gradient. Schedules that do not
 /// split the backward pass run data and weight gradient as one task.
@@ -98,4 +98,4 @@ class PipelineScratch {
 /// Requires: 0 ≤ stage < p, m ≥ 1, v as in PipelineProblem. Complexity: O(1).
 int64_t InFlight(ScheduleKind schedule, int64_t stage, int64_t p, int64_t m, int64_t v);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -1,6 +1,6 @@
 #include "planner/tasks/pipeline_bound.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 void PipelineBound::Add(double forward, double backward, double weight) {
   const double v = static_cast<double>(shape_.chunks), m = static_cast<double>(shape_.micro_batches);
@@ -71,4 +71,4 @@ double PipelineBound::Makespan() const {
   }
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -12,7 +12,7 @@
 
 #include "planner/tasks/schedule_kind.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 /// Stages are added first to last. With F and B of a stage (all its chunks, one micro-batch; B with the weight gradients W),
 /// D = B - W, m micro-batches, p stages, v chunks, τ a hop, the bounds are
@@ -61,4 +61,4 @@ class PipelineBound {
   double most_turn_ = -std::numeric_limits<double>::infinity();  // without 2Σ(F+B) of all stages
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -8,7 +8,7 @@
 
 #include "planner/tasks/pipeline.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 constexpr double kTolerance = 1e-9;
@@ -216,4 +216,4 @@ TEST(PipelineBound, IsNeverAboveTheSimulation) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -11,7 +11,7 @@
 #include "planner/tasks/pipeline_order.h"
 #include "planner/tasks/task_graph.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 constexpr int32_t kNone = -1;
@@ -183,4 +183,4 @@ Result<PipelineDemands> DemandsOf(const PipelineProblem& problem, const Pipeline
   return Builder(problem, traffic).Build();
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

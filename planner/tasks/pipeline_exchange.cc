@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 Status Check(const PipelineTime& time, std::span<const ChunkExchange> exchanges, std::span<const Seconds> after) {
@@ -72,4 +72,4 @@ Result<PipelineEnd> EndOfIteration(ScheduleKind schedule, const PipelineTime& ti
   return end;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

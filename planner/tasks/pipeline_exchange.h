@@ -9,7 +9,7 @@
 #include "common/units.h"
 #include "planner/tasks/pipeline.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 /// The data-parallel exchange of one chunk's gradients.
 struct ChunkExchange {
@@ -34,4 +34,4 @@ struct PipelineEnd {
 /// When the last of a stage's exchanges ends; 0 without any. Requires: one exchange for each chunk. Complexity: O(v²).
 Seconds LastExchangeEnd(std::span<const ChunkUse> chunks, std::span<const ChunkExchange> exchanges);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -7,7 +7,7 @@
 
 #include "planner/tasks/task_graph.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 using ::testing::HasSubstr;
@@ -83,4 +83,4 @@ TEST(EndOfIteration, RefusesExchangesOfAnotherShape) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 /// Passes per stage before the first backward pass.
@@ -106,4 +106,4 @@ StageChunk PlaceOf(ScheduleKind schedule, int64_t virtual_stage, int64_t p) {
   return {schedule == ScheduleKind::kZbV && chunk == 1 ? p - 1 - inside : inside, chunk};
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

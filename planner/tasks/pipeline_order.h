@@ -7,7 +7,7 @@
 
 #include "planner/tasks/schedule_kind.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 enum class PassKind : uint8_t {
   kForward,
@@ -37,4 +37,4 @@ struct StageChunk {
 };
 StageChunk PlaceOf(ScheduleKind schedule, int64_t virtual_stage, int64_t p);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -6,7 +6,7 @@
 
 #include "planner/tasks/pipeline.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 /// A picosecond. Sums of 5 · 10⁶ s stay below 2⁶³.
 using Tick = int64_t;
@@ -68,4 +68,4 @@ void RunWave(ScheduleKind schedule, PipelineScratch::Tables& tables);
 /// The same for ZB-V. Requires: v = 2.
 void RunZbV(PipelineScratch::Tables& tables);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -9,7 +9,7 @@
 #include "planner/tasks/pipeline_order.h"
 #include "planner/tasks/testing/reference_pipeline.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 using testing::Order;
@@ -243,4 +243,4 @@ TEST(SimulatePipeline, RefusesWhatNoScheduleCanRun) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -17,7 +17,7 @@
 
 #include "planner/tasks/pipeline_tables.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 class Wave {
@@ -207,4 +207,4 @@ void RunWave(ScheduleKind schedule, PipelineScratch::Tables& tables) {
   }
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

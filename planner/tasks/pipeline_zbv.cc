@@ -7,7 +7,7 @@
 #include "planner/tasks/pipeline_order.h"
 #include "planner/tasks/pipeline_tables.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 /// Slots of `ready`: 0 is "always there"; then outputs and gradients per virtual stage and micro-batch; then the last
@@ -120,4 +120,4 @@ void RunZbV(PipelineScratch::Tables& tables) {
   }
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 constexpr int64_t kMostSlices = 4096, kMostChunks = 256;
@@ -164,4 +164,4 @@ ReshardMethod BestReshardMethod(Bytes bytes, int64_t receivers, int64_t devices,
   return best;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

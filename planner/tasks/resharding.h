@@ -13,7 +13,7 @@
 #include "common/result.h"
 #include "common/units.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 /// How a tensor lies on hosts × devices: cut over the hosts in one dimension, over each host's devices in one (the same
 /// is cut on), -1 where every one of them has all.
@@ -87,4 +87,4 @@ struct ReshardSchedule {
 [[nodiscard]] Result<ReshardSchedule> ScheduleSlices(std::span<const ReshardSlice> slices,
                                                      std::span<const Seconds> durations, size_t exact_up_to = 8);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -8,7 +8,7 @@
 
 #include "planner/tasks/resharding.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 constexpr int64_t kMostNodes = 200'000;
@@ -214,4 +214,4 @@ Result<ReshardSchedule> ScheduleSlices(std::span<const ReshardSlice> slices, std
   return schedule;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -8,7 +8,7 @@
 #include <functional>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 using ::testing::ElementsAre;
@@ -214,4 +214,4 @@ TEST(ScheduleSlices, RefusesSlicesWithoutHosts) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

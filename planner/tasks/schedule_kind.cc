@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 std::string_view ScheduleName(ScheduleKind kind) {
   switch (kind) {
@@ -26,4 +26,4 @@ Result<ScheduleKind> ParseSchedule(std::string_view text) {
   return Fail(Code::kInvalidArgument, fmt::format("schedule \"{}\": expected one of {}", text, known));
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -7,7 +7,7 @@
 
 #include "common/result.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 /// Order of forward and backward passes on the stages of a pipeline.
 enum class ScheduleKind : uint8_t {
@@ -39,4 +39,4 @@ constexpr bool SplitsBackward(ScheduleKind kind) {
 /// afterwards. Source: arXiv 2401.10241.
 constexpr bool HasBarrier(ScheduleKind kind) { return kind != ScheduleKind::kZbH2 && kind != ScheduleKind::kZbV; }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

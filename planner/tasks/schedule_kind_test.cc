@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 using ::testing::HasSubstr;
@@ -27,4 +27,4 @@ TEST(ScheduleKind, AnUnknownNameIsRefusedWithAllNames) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

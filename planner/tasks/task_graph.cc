@@ -4,7 +4,7 @@
 
 #include "common/check.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 int32_t TaskGraph::Add(Seconds duration, std::span<const int32_t> after) {
   WEFT_CHECK(duration.count() >= 0, "a task takes no negative time");
@@ -45,4 +45,4 @@ std::vector<TaskWindow> Windows(const TaskGraph& graph, Seconds deadline) {
   return windows;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -11,7 +11,7 @@
 #include "planner/tasks/pipeline.h"
 #include "planner/tasks/pipeline_order.h"
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 
 /// A task and what must be over before it. Tasks of a stage must be chained by dependencies: the graph knows no resources.
 class TaskGraph {
@@ -77,4 +77,4 @@ struct PipelineDemands {
 /// `traffic` have other sizes than the stages. Complexity: O(p·m·v).
 [[nodiscard]] Result<PipelineDemands> DemandsOf(const PipelineProblem& problem, const PipelineTraffic& traffic);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline tasks {
 namespace {
 
 using ::testing::HasSubstr;
@@ -126,4 +126,4 @@ TEST(DemandsOf, RefusesTrafficOfAnotherShape) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::tasks

@@ -8,7 +8,7 @@
 #include "planner/workload/model_spec.h"
 #include "planner/workload/precision.h"
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 
 struct JobSpec {
   std::string name;
@@ -35,4 +35,4 @@ inline JobSpec Resized(JobSpec job, int64_t gpus, int64_t global_batch) {
   return job;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

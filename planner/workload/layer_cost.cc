@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 namespace {
 
 /// The sizes of one micro-batch as real numbers: products of them leave 63 bits only in absurd inputs, and then in range.
@@ -152,4 +152,4 @@ std::vector<LayerCost> LayerCosts(const ModelSpec& model, int64_t sequence, int6
   return costs;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

@@ -8,7 +8,7 @@
 #include "common/units.h"
 #include "planner/workload/model_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 
 /// What of a layer's forward pass runs again in the backward pass: nothing, attention's core, all of it.
 enum class Recompute : uint8_t { kNone, kSelective, kFull };
@@ -31,4 +31,4 @@ struct LayerCost {
 std::vector<LayerCost> LayerCosts(const ModelSpec& model, int64_t sequence, int64_t micro_batch, int bytes_per_element,
                                   Recompute recompute = Recompute::kNone);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 
 /// Of the MLP; in a gated one (ModelSpec::gated_mlp) of the gate. kGelu is exact (erf), kGeluTanh its approximation,
 /// kQuickGelu x·sigmoid(1.702 x), kRelu2 the square of ReLU.
@@ -86,4 +86,4 @@ struct ModelNumerics {
   friend bool operator==(const ModelNumerics&, const ModelNumerics&) = default;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

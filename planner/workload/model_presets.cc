@@ -2,7 +2,7 @@
 
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 namespace {
 
 /// A GPT of arXiv 2104.04473's parameter formula: f = 4h, learned positions, tied embeddings. Dropout of openai-community's
@@ -161,4 +161,4 @@ std::string ModelPresetNames() {
   return names;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

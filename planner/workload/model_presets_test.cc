@@ -5,7 +5,7 @@
 
 #include "planner/workload/layer_cost.h"
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 namespace {
 
 ModelSpec Preset(const char* name) { return FindModelPreset(name).value(); }
@@ -91,4 +91,4 @@ TEST(ModelSpec, MixtureLayersFollowTheirFamilysPeriod) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

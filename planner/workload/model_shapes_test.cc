@@ -6,7 +6,7 @@
 #include "planner/workload/model_presets.h"
 #include "planner/workload/model_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 namespace {
 
 ModelSpec Windowed(AttentionWindow kind, int64_t window) {
@@ -100,4 +100,4 @@ TEST(ModelSpec, SandwichNormsSinksAndExpertBiasesCount) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

@@ -1,6 +1,6 @@
 #include "planner/workload/model_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 namespace {
 
 /// Width of a time step's sines, arXiv 2212.09748's and diffusers' constant.
@@ -188,4 +188,4 @@ int64_t ActiveParameterCount(const ModelSpec& model) {
   return ParameterCount(model) - model.MoeLayers() * idle;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

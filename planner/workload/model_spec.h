@@ -10,7 +10,7 @@
 
 #include "planner/workload/model_numerics.h"
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 
 /// Families that differ in more than sizes. kLlama also stands for mistral, phi3, qwen2, qwen3 and the text of qwen2_vl;
 /// kGemma for gemma2 and gemma3 (which norms its heads), kBert for roberta.
@@ -188,4 +188,4 @@ int64_t ParameterCount(const ModelSpec& model);
 /// Of these, what one token passes: experts_per_token of the routed experts, and everything else.
 int64_t ActiveParameterCount(const ModelSpec& model);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 namespace {
 
 constexpr std::array<std::string_view, kPrecisions> kNames = {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"};
@@ -24,4 +24,4 @@ std::string PrecisionNames() {
   return names;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 
 /// In order of width. kTf32 stores 32 bits and multiplies with 10 bits of mantissa.
 enum class Precision { kFp32, kTf32, kFp16, kBf16, kFp8, kFp4 };
@@ -24,4 +24,4 @@ constexpr int StorageBytes(Precision precision) {
   return precision == Precision::kFp32 || precision == Precision::kTf32 ? 4 : 2;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

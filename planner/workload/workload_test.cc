@@ -6,7 +6,7 @@
 #include "planner/workload/model_presets.h"
 #include "planner/workload/model_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline workload {
 namespace {
 
 ModelSpec Gpt(int64_t layers, int64_t hidden, int64_t heads) {
@@ -132,4 +132,4 @@ TEST(Precision, EveryNameIsReadBack) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::workload

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The include rules hold in the tree, and the checker fails on a forbidden arrow of each kind."""
+"""The rules of includes and namespaces hold in the tree, and the checker fails on a breach of each kind."""
 import os
 import pathlib
 import subprocess
@@ -18,6 +18,7 @@ FORBIDDEN = {
     "cli/bad.cc": "#include <CLI/CLI.hpp>\n",
     "controller/bad.h": "#include <httplib.h>\n",
     "planner/search/bad.cc": "#include <torch/torch.h>\n",
+    "planner/tasks/bad.cc": "namespace weft::planner {\n}\n",
 }
 
 

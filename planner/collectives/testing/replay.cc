@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 namespace {
 
 /// One slice of a local step, or of a send together with its receive.
@@ -194,4 +194,4 @@ Result<Seconds> ReplayTime(const Schedule& schedule, const CommunicatorShape& sh
   return Seconds(end);
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

@@ -14,7 +14,7 @@
 #include "planner/collectives/communicator_shape.h"
 #include "planner/collectives/schedule.h"
 
-namespace weft::planner {
+namespace weft::planner::inline collectives {
 
 /// The end of the last step, when the full buffer has `bytes` and every chunk is cut into `slices` equal slices.
 /// Requires: slices ≥ 1, rates > 0. Errors: kInvalidArgument for a schedule of another number of ranks or one that cannot
@@ -22,4 +22,4 @@ namespace weft::planner {
 [[nodiscard]] Result<Seconds> ReplayTime(const Schedule& schedule, const CommunicatorShape& shape, Bytes bytes,
                                          int32_t slices = 1);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::collectives

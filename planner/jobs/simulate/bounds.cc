@@ -11,7 +11,7 @@
 
 #include "planner/jobs/master.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr int kAscentSteps = 400;
@@ -315,4 +315,4 @@ Result<ScenarioBounds> BoundAll(std::span<const ScenarioCut> cuts, const Prepare
   return bounds;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -20,7 +20,7 @@
 #include "planner/jobs/simulate/prepare.h"
 #include "planner/jobs/simulate/scenario.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// Bytes that a job must send over `links`, together, in one iteration.
 struct ScenarioCut {
@@ -50,4 +50,4 @@ struct ScenarioBounds {
 [[nodiscard]] Result<ScenarioBounds> BoundAll(std::span<const ScenarioCut> cuts, const PreparedScenario& prepared,
                                               std::span<const Epoch> epochs);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

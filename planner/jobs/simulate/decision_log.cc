@@ -5,7 +5,7 @@
 #include <iterator>
 #include <utility>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 void DecisionLog::Add(std::string line) {
   if (first_.size() < most_ / 2) return first_.push_back(std::move(line));
@@ -22,4 +22,4 @@ std::vector<std::string> DecisionLog::Take() && {
   return lines;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// Keeps the first and the last half of the lines; those between are counted only.
 class DecisionLog {
@@ -26,4 +26,4 @@ class DecisionLog {
   size_t left_out_ = 0;
 };
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

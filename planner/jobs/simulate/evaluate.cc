@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr double kLongHorizon = 3;   // times what is simulated
@@ -82,4 +82,4 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
   return outcome;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -7,7 +7,7 @@
 
 #include "planner/jobs/simulate/situation.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// A decision with the jobs that it makes.
 struct TrialPlan {
@@ -38,4 +38,4 @@ struct ProfileError {
 /// gates.
 Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double iterations, ProfileError error = {});
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

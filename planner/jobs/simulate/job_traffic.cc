@@ -6,7 +6,7 @@
 
 #include "planner/collectives/tree.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 /// `bytes` · factor / divisor without losing whole bytes to an overflow.
@@ -87,4 +87,4 @@ std::vector<ScenarioFlow> FlowsOfBursts(std::span<const TrafficEnd> ends, std::s
   return flows;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -17,7 +17,7 @@
 #include "common/units.h"
 #include "planner/jobs/simulate/scenario.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// One host of a job as the topology has it: the GPUs that the job uses, or the host itself where it is plain.
 using TrafficEnd = std::vector<NodeId>;
@@ -50,4 +50,4 @@ std::vector<ScenarioFlow> FlowsBetween(std::span<const TrafficEnd> ends, std::sp
 /// Of several bursts: what goes from one end to another in any of them is one flow.
 std::vector<ScenarioFlow> FlowsOfBursts(std::span<const TrafficEnd> ends, std::span<const std::vector<PairBytes>> bursts);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

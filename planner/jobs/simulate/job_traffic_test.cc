@@ -5,7 +5,7 @@
 
 #include <map>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 using namespace literals;
@@ -66,4 +66,4 @@ TEST(FlowsBetween, SpreadsAPairOverTheGpusWithoutLosingAByte) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -6,7 +6,7 @@
 #include "planner/jobs/simulate/evaluate.h"
 #include "planner/jobs/simulate/situation.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 using ::testing::ElementsAre;
@@ -187,4 +187,4 @@ TEST(Evaluate, WrongProfilesDiffer) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

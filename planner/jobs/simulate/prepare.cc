@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr int64_t kAloneEvaluations = 200;
@@ -226,4 +226,4 @@ std::vector<PeriodicJob> OnPaths(const Situation& situation, const JobPaths& pat
   return jobs;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

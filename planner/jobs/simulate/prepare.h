@@ -11,7 +11,7 @@
 #include "planner/flows/job_paths.h"
 #include "planner/jobs/simulate/scenario.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 struct PreparedJob {
   RoutableJob routable;             ///< all shortest paths, usable or not
@@ -30,4 +30,4 @@ struct PreparedScenario {
 /// The paths without a dead link; all of them where every one has one.
 std::vector<size_t> UsablePaths(const RoutableFlow& flow, std::span<const BitsPerSecond> capacity);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

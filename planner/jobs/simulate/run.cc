@@ -9,7 +9,7 @@
 #include "common/parse_units.h"
 #include "planner/jobs/simulate/decision_log.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
@@ -197,4 +197,4 @@ Result<RunRecord> RunScenario(const Scenario& scenario, const PreparedScenario& 
   return ScenarioRun(scenario, prepared, policy, options, seed).Run();
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -13,7 +13,7 @@
 #include "planner/jobs/simulate/situation.h"
 #include "planner/network/fluid.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// What a run leaves behind.
 struct RunRecord {
@@ -32,4 +32,4 @@ struct RunRecord {
 [[nodiscard]] Result<RunRecord> RunScenario(const Scenario& scenario, const PreparedScenario& prepared,
                                             SimulationPolicy policy, const SimulationOptions& options, uint64_t seed);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -10,7 +10,7 @@
 #include "planner/jobs/simulate/prepare.h"
 #include "planner/jobs/simulate/run.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -179,4 +179,4 @@ Result<SimulationReport> Simulate(const Scenario& scenario, SimulationPolicy pol
   return report;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

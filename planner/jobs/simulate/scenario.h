@@ -23,7 +23,7 @@
 #include "planner/fabric/topology.h"
 #include "planner/network/fluid.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// One iteration's bytes between two hosts or GPUs. A flow takes one path, in all bursts.
 struct ScenarioFlow {
@@ -149,4 +149,4 @@ struct SimulationReport {
 [[nodiscard]] Result<SimulationReport> Simulate(const Scenario& scenario, SimulationPolicy policy,
                                                 const SimulationOptions& options = {});
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

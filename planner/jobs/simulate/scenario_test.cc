@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 using ::testing::HasSubstr;
@@ -372,4 +372,4 @@ TEST(Simulate, WeftIsAsGoodAsEnumeration) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -14,7 +14,7 @@
 #include "planner/jobs/simulate/scenario.h"
 #include "planner/network/fluid.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// The jobs present, with the paths that can be used now: dead links are left out wherever a flow has another way.
 struct Situation {
@@ -51,4 +51,4 @@ Decision DecideWeft(const Situation& situation);
 /// The jobs on the paths of a decision.
 std::vector<PeriodicJob> OnPaths(const Situation& situation, const JobPaths& paths);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

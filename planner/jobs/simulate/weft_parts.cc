@@ -13,7 +13,7 @@
 #include "planner/flows/priority.h"
 #include "planner/flows/time_shift.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr int kRounds = 4;
@@ -297,4 +297,4 @@ std::vector<int32_t> ClassesBy(const Situation& situation, const std::vector<Per
   return classes;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

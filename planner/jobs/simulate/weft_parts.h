@@ -6,7 +6,7 @@
 
 #include "planner/jobs/simulate/situation.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// Balanced by mean load: path_choice.h's greedy choice and local search, whole flows.
 JobPaths BalancedPaths(const Situation& situation);
@@ -36,4 +36,4 @@ std::vector<Gate> InterleavingGates(const Situation& situation, const std::vecto
 std::vector<int32_t> ClassesBy(const Situation& situation, const std::vector<PeriodicJob>& jobs,
                                const std::vector<double>& value);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -20,7 +20,7 @@
 #include "planner/jobs/simulate/weft_parts.h"
 #include "planner/jobs/simulate/weft_search.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr double kDriftHorizon = 1000;   // iterations of the slowest job, where periods that differ little drift
@@ -320,4 +320,4 @@ class WeftPlanner {
 
 Decision DecideWeft(const Situation& situation) { return WeftPlanner(situation).Run(); }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

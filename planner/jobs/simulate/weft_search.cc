@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 constexpr double kGain = 1e-6;
@@ -274,4 +274,4 @@ void WeftSearch::Improve(From from, double share) {
   }
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

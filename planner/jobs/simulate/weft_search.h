@@ -14,7 +14,7 @@
 #include "planner/jobs/simulate/evaluate.h"
 #include "planner/jobs/simulate/situation.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 
 /// Iterations of the slowest job that a plan is judged by, and a finalist, unless set_horizon() says otherwise.
 inline constexpr double kPlanHorizon = 20, kFinalHorizon = 100;
@@ -119,4 +119,4 @@ class WeftSearch {
 /// Every period longer by a factor, which leaves room for what does not fit exactly.
 std::vector<Gate> Paced(const Situation& situation, std::vector<Gate> gates, double factor);
 
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

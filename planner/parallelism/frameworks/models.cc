@@ -1,7 +1,7 @@
 // Which models the programs have the layers of.
 #include "planner/parallelism/framework.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 bool PlainDecoder(const ModelSpec& m) {
@@ -74,4 +74,4 @@ std::string_view TorchtitanFamily(const ModelSpec& m) {
   return !m.IsMoe() && scaled && !m.tied_embeddings && m.head_dim * m.heads == m.hidden ? "llama3" : "";
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

@@ -5,7 +5,7 @@
 #include "planner/parallelism/framework.h"
 #include "planner/workload/model_presets.h"
 
-namespace weft::planner {
+namespace weft::planner::inline parallelism {
 namespace {
 
 using testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(HuggingFaceLacks, NothingOfDecodersAndEncodersWithPlainAttention) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::parallelism

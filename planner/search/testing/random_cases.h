@@ -10,7 +10,7 @@
 #include "planner/parallelism/space.h"
 #include "planner/workload/job_spec.h"
 
-namespace weft::planner {
+namespace weft::planner::inline search {
 
 /// A small model with random shape, dense or an MoE model; sizes small enough that all strategies can be priced.
 inline JobSpec RandomJob(std::mt19937& random) {
@@ -76,4 +76,4 @@ inline std::vector<Strategy> LeavesOf(const StrategySpace& space) {
   return leaves;
 }
 
-}  // namespace weft::planner
+}  // namespace weft::planner::search

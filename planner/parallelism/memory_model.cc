@@ -165,8 +165,9 @@ class StageAccount {
     return static_cast<double>(job_.model.hidden) / (split ? static_cast<double>(s_.tp) : 1);
   }
 
-  void Put(std::string_view what, HoldingPart part, double bytes, HoldingSpan span = HoldingSpan::kIteration,
-           HoldingChunks chunks = HoldingChunks::kAll) {
+  /// Inline, so that the part is a constant.
+  [[gnu::always_inline]] void Put(std::string_view what, HoldingPart part, double bytes, HoldingSpan span = HoldingSpan::kIteration,
+                                  HoldingChunks chunks = HoldingChunks::kAll) {
     Hold({what, part, span, chunks, Whole(bytes)}, 1, memory_, pieces_);
   }
 
@@ -232,11 +233,8 @@ int64_t ChunksHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_t vpp
   return InFlight(schedule, stage, pp, WholeRounds(schedule, pp, micro_batches), vpp);
 }
 
-void Hold(const Holding& piece, int64_t copies, MemoryUse& memory, std::vector<Holding>* pieces) {
-  Bytes* const sums[] = {&memory.parameters, &memory.gradients, &memory.optimizer, &memory.activations,
-                         &memory.transient,  &memory.transient, &memory.context};
-  *sums[static_cast<size_t>(piece.part)] += copies * piece.bytes;
-  if (pieces != nullptr && piece.bytes > Bytes(0)) pieces->push_back(piece);
+void WritePiece(const Holding& piece, std::vector<Holding>& pieces) {
+  if (piece.bytes > Bytes(0)) pieces.push_back(piece);
 }
 
 MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,

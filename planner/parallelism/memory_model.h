@@ -61,8 +61,29 @@ struct StageShape {
   bool first = false, last = false;
 };
 
-/// Adds `copies` of a piece to what a stage holds at its peak, and the piece itself, if it is not empty, to `pieces`, if not null.
-void Hold(const Holding& piece, int64_t copies, MemoryUse& memory, std::vector<Holding>* pieces);
+/// What HoldingPart names.
+inline Bytes& PartOf(MemoryUse& memory, HoldingPart part) {
+  switch (part) {
+    case HoldingPart::kParameters: return memory.parameters;
+    case HoldingPart::kGradients: return memory.gradients;
+    case HoldingPart::kOptimizer: return memory.optimizer;
+    case HoldingPart::kActivations: return memory.activations;
+    case HoldingPart::kContext: return memory.context;
+    case HoldingPart::kTransient:
+    case HoldingPart::kBuffers: break;
+  }
+  return memory.transient;
+}
+
+/// Adds a piece to `pieces`, unless it is empty.
+void WritePiece(const Holding& piece, std::vector<Holding>& pieces);
+
+/// Adds `copies` of a piece to what a stage holds at its peak, and the piece itself to `pieces`, if not null. Asked millions of times:
+/// where the part is a constant, an addition.
+inline void Hold(const Holding& piece, int64_t copies, MemoryUse& memory, std::vector<Holding>* pieces) {
+  PartOf(memory, piece.part) += copies * piece.bytes;
+  if (pieces != nullptr) [[unlikely]] WritePiece(piece, *pieces);
+}
 
 /// Whole bytes, to the nearest. Requires: 0 ≤ bytes < 2⁵².
 inline Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(bytes + 0.5)); }  // std::llround is a call

@@ -56,7 +56,8 @@ std::string StagesText(const std::vector<int64_t>& stages) {
   return text;
 }
 
-/// The most that a GPU of the fullest of these stages holds, if all passes are not too many to be walked.
+/// The most that a process of the fullest of these stages holds, context and fragments included; nothing where the passes are too many
+/// to be walked.
 std::string PeakText(const planner::OperationList& list, const std::vector<int64_t>& stages) {
   constexpr int64_t kMostPasses = 1'000'000;
   if (list.micro_batches > kMostPasses / (list.chunks * list.stages)) return "";
@@ -66,7 +67,7 @@ std::string PeakText(const planner::OperationList& list, const std::vector<int64
     if (!memory) return "";
     most = std::max(most, memory->peak);
   }
-  return fmt::format("; holds {:.1f} GiB at most", static_cast<double>(most.count()) / 0x1p30);
+  return fmt::format("; its process holds {:.1f} GiB at most", static_cast<double>(most.count()) / 0x1p30);
 }
 
 /// What one GPU of each kind of stage does in an iteration.

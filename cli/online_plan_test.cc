@@ -162,8 +162,8 @@ TEST_F(OnlinePlan, ExplainReadsTheIterationOffTheList) {
   *plan.mutable_operations() = proto::ToProto(list);
   EXPECT_THAT(Call(RunExplain, controller.Options("known")).out,
               HasSubstr("one iteration of a GPU, as planned (4 micro-batches)\n"
-                        "  stage 1: computes 2 s, sends 7 GiB; holds 2.0 GiB at most\n"
-                        "  stage 2: computes 0 s, sends 0 GiB; holds 1.5 GiB at most\n"));
+                        "  stage 1: computes 2 s, sends 7 GiB; its process holds 2.0 GiB at most\n"
+                        "  stage 2: computes 0 s, sends 0 GiB; its process holds 1.5 GiB at most\n"));
   plan.mutable_operations()->set_version(7);
   EXPECT_THAT(Call(RunExplain, controller.Options("known")).out, HasSubstr("  not readable: operations: version: 7, expected 1\n"));
 }

@@ -7,6 +7,7 @@
 
 #include "common/parse_units.h"
 #include "proto/controller.pb.h"
+#include "proto/operation_codec.h"
 
 namespace weft::cli {
 namespace {
@@ -44,6 +45,50 @@ void AddStrategy(const v1::JobStatus& job, std::string& text) {
   const char* const what = plan.has_strategy() ? "" : "not planned: ";
   for (const auto& error : job.planning_errors()) text += fmt::format("  {}{}\n", what, error);
   if (plan.rank_hosts_size() > 0) text += fmt::format("  ranks on {}\n", fmt::join(plan.rank_hosts(), ", "));
+}
+
+/// "stages 1, 3 and 4".
+std::string StagesText(const std::vector<int64_t>& stages) {
+  constexpr size_t kMostNamed = 8;
+  std::string text = stages.size() == 1 ? "stage" : "stages";
+  for (size_t i = 0; i < std::min(stages.size(), kMostNamed); ++i) text += fmt::format("{} {}", i == 0 ? "" : ",", stages[i] + 1);
+  if (stages.size() > kMostNamed) text += fmt::format(" and {} more", stages.size() - kMostNamed);
+  return text;
+}
+
+/// The most that a process of the fullest of these stages holds, context and fragments included; nothing where the passes are too many
+/// to be walked.
+std::string PeakText(const planner::OperationList& list, const std::vector<int64_t>& stages) {
+  constexpr int64_t kMostPasses = 1'000'000;
+  if (list.micro_batches > kMostPasses / (list.chunks * list.stages)) return "";
+  Bytes most;
+  for (const int64_t stage : stages) {
+    const Result<planner::MemoryOverTime> memory = planner::MemoryOfStage(list, stage);
+    if (!memory) return "";
+    most = std::max(most, memory->peak);
+  }
+  return fmt::format("; its process holds {:.1f} GiB at most", static_cast<double>(most.count()) / 0x1p30);
+}
+
+/// What one GPU of each kind of stage does in an iteration.
+void AddOperations(const v1::JobPlan& plan, std::string& text) {
+  if (!plan.has_operations()) return;
+  text += fmt::format("one iteration of a GPU, as planned ({} micro-batches)\n", plan.operations().micro_batches());
+  const Result<planner::OperationList> list = proto::OperationListFromProto(plan.operations());
+  if (!list) {
+    text += fmt::format("  not readable: {}\n", list.error().message());
+    return;
+  }
+  for (const planner::StageOperations& equal : list->classes) {
+    double computes = 0, sends = 0;
+    for (const planner::Operation& o : equal.operations) {
+      const double times = o.pass == planner::OperationPass::kOnce ? 1 : static_cast<double>(list->micro_batches);
+      sends += times * planner::BytesSent(o);
+      if (o.kind == planner::OperationKind::kCompute) computes += times * o.seconds;
+    }
+    text += fmt::format("  {}: computes {:.3g} s, sends {:.3g} GiB{}\n", StagesText(equal.stages), computes, sends / 0x1p30,
+                        PeakText(*list, equal.stages));
+  }
 }
 
 void AddCollectives(const v1::JobPlan& plan, std::string& text) {
@@ -129,6 +174,7 @@ std::string ExplainText(const v1::ExplainJobResponse& response) {
                                  job.flows(), job.policy_epoch(), Time(job.iteration_s()),
                                  FormatRate(BitsPerSecond(job.send_rate_bps())));
   AddStrategy(job, text);
+  AddOperations(job.plan(), text);
   AddCollectives(job.plan(), text);
   AddJoint(job, text);
   AddDecisions(response, text);

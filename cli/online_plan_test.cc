@@ -9,6 +9,7 @@
 #include "cli/online.h"
 #include "cli/testing/fake_controller.h"
 #include "common/exit_code.h"
+#include "proto/operation_codec.h"
 
 namespace weft::cli {
 namespace {
@@ -138,6 +139,33 @@ TEST_F(OnlinePlan, ExplainSaysWhoGaveTheStrategyOrThatThereIsNone) {
   job.add_planning_errors("no strategy fits: memory");
   EXPECT_THAT(Call(RunExplain, controller.Options("known")).out,
               HasSubstr("  none: managed, not planned\n  paths follow what is measured\n  not planned: no strategy fits: memory\n"));
+}
+
+// Two stages, 4 micro-batches. The first computes 0.5 s in each and sends 4 times 1 GiB and once 2 · 3/4 of 2 GiB; it holds 1 GiB all the
+// time and 0.5 GiB of each of two micro-batches. The last sends nothing and holds one.
+TEST_F(OnlinePlan, ExplainReadsTheIterationOffTheList) {
+  FakeController controller;
+  Answer(controller);
+  planner::OperationList list{.stages = 2, .micro_batches = 4, .ranks_per_stage = 4};
+  list.classes.resize(2);
+  list.classes[0] = {.stages = {0},
+                     .operations = {{.what = "layers", .seconds = 0.5},
+                                    {.what = "activations", .kind = planner::OperationKind::kSendReceive, .group = {2, 4}, .bytes = 0x1p30},
+                                    {.what = "gradients", .kind = planner::OperationKind::kAllReduce,
+                                     .pass = planner::OperationPass::kOnce, .group = {4, 1}, .bytes = 0x2p30}},
+                     .memory = {{.what = "parameters", .bytes = Bytes(1 << 30)},
+                                {.what = "activations", .part = planner::HoldingPart::kActivations, .span = planner::HoldingSpan::kMicroBatch,
+                                 .bytes = Bytes(1 << 29)}}};
+  list.classes[1] = {.stages = {1}, .operations = {}, .memory = list.classes[0].memory};
+  v1::JobPlan& plan = *controller.explained.mutable_job()->mutable_plan();
+  plan = controller.plan;
+  *plan.mutable_operations() = proto::ToProto(list);
+  EXPECT_THAT(Call(RunExplain, controller.Options("known")).out,
+              HasSubstr("one iteration of a GPU, as planned (4 micro-batches)\n"
+                        "  stage 1: computes 2 s, sends 7 GiB; its process holds 2.0 GiB at most\n"
+                        "  stage 2: computes 0 s, sends 0 GiB; its process holds 1.5 GiB at most\n"));
+  plan.mutable_operations()->set_version(7);
+  EXPECT_THAT(Call(RunExplain, controller.Options("known")).out, HasSubstr("  not readable: operations: version: 7, expected 1\n"));
 }
 
 }  // namespace

@@ -101,12 +101,25 @@ json OperationJson(const planner::Operation& o) {
   return out;
 }
 
+json HoldingJson(const planner::Holding& piece) {
+  json out = {{"what", piece.what},
+              {"part", planner::HoldingPartName(piece.part)},
+              {"held", planner::HoldingSpanName(piece.span)},
+              {"bytes", piece.bytes.count()}};
+  if (piece.chunks != planner::HoldingChunks::kAll) out["chunks"] = planner::HoldingChunksName(piece.chunks);
+  return out;
+}
+
 json OperationsJson(const planner::OperationList& list) {
   json classes = json::array();
   for (const planner::StageOperations& equal : list.classes) {
-    json operations = json::array();
+    json operations = json::array(), memory = json::array();
     for (const planner::Operation& o : equal.operations) operations.push_back(OperationJson(o));
-    classes.push_back({{"stages", equal.stages}, {"operations", operations}});
+    for (const planner::Holding& piece : equal.memory) memory.push_back(HoldingJson(piece));
+    classes.push_back({{"stages", equal.stages},
+                       {"operations", operations},
+                       {"memory", memory},
+                       {"fragmentation", equal.fragmentation}});
   }
   return {{"version", planner::OperationList::kVersion},
           {"schedule", planner::ScheduleName(list.schedule)},

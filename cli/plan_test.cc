@@ -77,6 +77,9 @@ TEST(RunPlan, TheJsonHoldsTheIterationAsOperations) {
   EXPECT_EQ(list["stages"], 4);
   double flops = 0, data = 0;
   for (const json& equal : list.at("classes")) {
+    EXPECT_GE(equal.at("fragmentation").get<double>(), 0);
+    for (const json& piece : equal.at("memory")) EXPECT_THAT(Keys(piece), IsSupersetOf({"what", "part", "held", "bytes"}));
+    EXPECT_EQ(equal.at("memory")[0]["what"], "parameters");
     for (const json& o : equal.at("operations")) {
       EXPECT_THAT(Keys(o), IsSupersetOf({"what", "kind", "pass", "calls", "seconds", "exposed_s"}));
       if (o["kind"] == "compute") flops += o["flops"].get<double>();

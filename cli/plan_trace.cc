@@ -1,6 +1,7 @@
 #include "cli/plan_trace.h"
 
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "cli/trace_writer.h"
@@ -67,6 +68,28 @@ void AddTransfers(TraceWriter& writer, const planner::IterationTimeline& timelin
   }
 }
 
+/// Bytes of one GPU of a stage from the start of each pass and from its end, as a counter.
+Status AddMemory(TraceWriter& writer, const planner::IterationTimeline& timeline, const planner::OperationList& list) {
+  std::vector<planner::MemoryOverTime> stages;
+  const auto add = [&](int64_t stage, Seconds at, Bytes held) {
+    writer.Add(fmt::format(R"({{"ph": "C", "name": "memory", "pid": {}, "tid": 0, "ts": {}, "args": {{"bytes": {}}}}})", stage + 1,
+                           TraceWriter::Stamp(at), held.count()));
+  };
+  for (int64_t stage = 0; stage < list.stages; ++stage) {
+    WEFT_ASSIGN_OR_RETURN(planner::MemoryOverTime memory, planner::MemoryOfStage(list, stage));
+    add(stage, Seconds(0), memory.constant);
+    stages.push_back(std::move(memory));
+  }
+  std::vector<size_t> next(stages.size(), 0);
+  for (const planner::TimelinePass& pass : timeline.passes) {
+    const auto stage = static_cast<size_t>(pass.stage);
+    const planner::MemoryStep& step = stages[stage].passes[next[stage]++];  // both in the stage's order
+    add(pass.stage, pass.begin, step.during);
+    add(pass.stage, pass.end, step.after);
+  }
+  return Ok();
+}
+
 }  // namespace
 
 Result<std::string> PlanTraceText(const planner::JobSpec& job, const planner::ClusterSpec& cluster, const planner::JobPlan& plan,
@@ -90,6 +113,7 @@ Result<std::string> PlanTraceText(const planner::JobSpec& job, const planner::Cl
   }
   AddPasses(writer, timeline, free);
   AddTransfers(writer, timeline, free);
+  WEFT_RETURN_IF_ERROR(AddMemory(writer, timeline, model.Lower(plan.strategy, scratch)));
   const Seconds busy = timeline.iteration - timeline.overhead;
   for (int64_t stage = 0; stage < plan.strategy.pp; ++stage) {
     const Seconds at = free[static_cast<size_t>(stage)], optimizer = timeline.optimizer[static_cast<size_t>(stage)];

@@ -117,5 +117,17 @@ TEST(CoreOwnPlan, StateAndDecisionCallEachJobWhatItIs) {
   EXPECT_THAT(ReasonsOf(searched, "plan"), Contains(HasSubstr("dp 2 micro-batch")));
 }
 
+// A list of operations is longer than all the rest of a plan: who asks for one job gets it, who asks for all does not.
+TEST(CoreOwnPlan, OneJobHasItsOperationsAndAListOfJobsHasNone) {
+  JobSubmitted submitted = Given();
+  submitted.plan.mutable_operations()->set_stages(2);
+  Core core{CoreOptions()};
+  core.Handle({.body = submitted});
+  EXPECT_EQ(core.FindJob("own")->plan().operations().stages(), 2);
+  ASSERT_EQ(core.Jobs().size(), 1u);
+  EXPECT_FALSE(core.Jobs().front().plan().has_operations());
+  EXPECT_TRUE(core.Jobs().front().plan().has_strategy());
+}
+
 }  // namespace
 }  // namespace weft::controller

@@ -9,7 +9,10 @@ namespace weft::controller {
 v1::JobStatus Core::StatusOf(const std::string& job_id, const Job& job) const {
   v1::JobStatus status;
   *status.mutable_spec() = job.spec;
-  if (job.submitted) *status.mutable_plan() = job.plan;
+  if (job.submitted) {
+    *status.mutable_plan() = job.plan;
+    status.mutable_plan()->clear_operations();  // longer than all the rest, and this is of all jobs
+  }
   status.set_state(JobStateName(job));
   status.set_policy_epoch(jobs_.EpochOf(job_id));
   for (const std::string& error : job.planning_errors) status.add_planning_errors(error);
@@ -53,6 +56,7 @@ std::optional<v1::JobStatus> Core::FindJob(const std::string& job_id) const {
   for (v1::JobStatus& status : Jobs()) {
     if (status.spec().job_id() != job_id) continue;
     status.mutable_spec()->set_model_config_json(job->model_config_json);
+    if (job->submitted && job->plan.has_operations()) *status.mutable_plan()->mutable_operations() = job->plan.operations();
     return std::move(status);
   }
   return std::nullopt;

@@ -8,6 +8,7 @@
 #include "controller/config.h"
 #include "formats/hf_config.h"
 #include "planner/planner.h"
+#include "proto/operation_codec.h"
 #include "proto/plan_codec.h"
 
 namespace weft::controller {
@@ -74,6 +75,14 @@ TEST(JobStrategy, AGivenOneIsPricedKeptAndNotSearched) {
   EXPECT_EQ(plan.rank_hosts_size(), 32);
   EXPECT_EQ(plan.environment().at("NCCL_NET_PLUGIN"), "weft");
   EXPECT_EQ(plan.arguments_size(), 0);
+  const auto list = proto::OperationListFromProto(plan.operations());
+  ASSERT_TRUE(list.has_value()) << list.error().message();
+  EXPECT_EQ(list->stages, 4);
+  EXPECT_EQ(list->ranks_per_stage, 8);
+  // The fullest stage's memory over time peaks at what the prediction's parts come to, fragments and context on top.
+  const v1::Prediction& p = plan.predicted();
+  EXPECT_GT(planner::MemoryOfStage(*list, 0)->peak.count(),
+            p.parameter_bytes() + p.gradient_bytes() + p.optimizer_bytes() + p.activation_bytes() + p.buffer_bytes() - 1);
 }
 
 TEST(JobStrategy, NoArgumentsOfOursForAStrategyThatOursCannotRun) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "proto/operation_codec.h"
+
 namespace weft::proto {
 namespace {
 
@@ -28,6 +30,32 @@ std::string Shown(const std::string& text) {
 
 tl::unexpected<Error> BadGiven(const std::string& what) { return Fail(Code::kInvalidArgument, "given strategy: " + what); }
 
+/// Sets variables by name; the first that cannot be what is said is the answer.
+class StrategyReader {
+ public:
+  void Number(const char* name, int64_t value) { Set(name, value, std::to_string(value)); }
+
+  void Word(const char* name, const std::string& text) {
+    Set(name, text.size() > kLongestWord ? std::nullopt : planner::FindStrategyVariable(name)->parse(text), Shown(text));
+  }
+
+  Result<planner::Strategy> Take() const {
+    if (!status_) return Fail(status_.error());
+    return strategy_;
+  }
+
+ private:
+  void Set(const char* name, std::optional<int64_t> value, const std::string& shown) {
+    const planner::StrategyVariable& variable = *planner::FindStrategyVariable(name);
+    if (value && *value >= variable.least && *value <= variable.most) return variable.set(strategy_, *value);
+    if (!status_) return;
+    status_ = Fail(Code::kInvalidArgument, std::string("strategy: ") + name + ": " + shown + ", expected " + std::string(variable.values));
+  }
+
+  planner::Strategy strategy_;
+  Status status_ = Ok();
+};
+
 }  // namespace
 
 v1::Strategy ToProto(const planner::Strategy& strategy) {
@@ -37,12 +65,24 @@ v1::Strategy ToProto(const planner::Strategy& strategy) {
   message.set_pp(strategy.pp);
   message.set_cp(strategy.cp);
   message.set_ep(strategy.ep);
+  message.set_etp(strategy.etp);
   message.set_vpp(strategy.vpp);
   message.set_micro_batch(strategy.micro_batch);
   message.set_zero_stage(strategy.zero_stage);
+  message.set_shard_group(strategy.shard_group);
+  message.set_keep_after_forward(strategy.keep_after_forward);
   message.set_recompute(std::string(planner::RecomputeName(strategy.recompute)));
+  message.set_recompute_layers(strategy.recompute_layers);
   message.set_sequence_parallel(strategy.sequence_parallel);
   message.set_schedule(std::string(planner::ScheduleName(strategy.schedule)));
+  message.set_tensor_mode(std::string(planner::TensorModeName(strategy.tensor_mode)));
+  message.set_tensor_depth(strategy.tensor_depth);
+  message.set_context_mode(std::string(planner::ContextModeName(strategy.context_mode)));
+  message.set_data_sync(std::string(planner::DataSyncName(strategy.data_sync)));
+  message.set_rank_order(std::string(planner::RankOrderName(strategy.rank_order)));
+  message.set_sharding(std::string(planner::ShardingName(strategy.sharding)));
+  message.set_gradient_wire(std::string(planner::GradientWireName(strategy.gradient_wire)));
+  message.set_local_steps(strategy.local_steps);
   message.set_bucket_bytes(strategy.bucket_bytes.count());
   message.set_text(planner::DescribeStrategy(strategy));
   return message;
@@ -70,49 +110,38 @@ void ToProto(const planner::JobPlan& plan, v1::JobPlan& out) {
   out.set_lower_bound_s(plan.lower_bound.count());
   out.set_gap(plan.gap);
   for (const std::string& why : plan.why) out.add_why(why);
+  if (!plan.operations.classes.empty()) *out.mutable_operations() = ToProto(plan.operations);
 }
 
 Result<planner::Strategy> StrategyFromProto(const v1::Strategy& message) {
-  const std::pair<const char*, int64_t> degrees[] = {
-      {"dp", message.dp()},   {"tp", message.tp()}, {"pp", message.pp()},           {"cp", message.cp()},
-      {"ep", message.ep()},   {"vpp", message.vpp()}, {"micro_batch", message.micro_batch()}};
-  for (const auto& [name, value] : degrees) {
-    if (value < 1) {
-      return Fail(Code::kInvalidArgument,
-                  std::string("strategy: ") + name + ": " + std::to_string(value) + ", expected 1 or more");
-    }
+  StrategyReader reader;
+  reader.Number("dp", message.dp());
+  reader.Number("tp", message.tp());
+  reader.Number("pp", message.pp());
+  reader.Number("cp", message.cp());
+  reader.Number("ep", message.ep());
+  reader.Number("vpp", message.vpp());
+  reader.Number("micro_batch", message.micro_batch());
+  reader.Number("zero_stage", message.zero_stage());
+  reader.Word("recompute", message.recompute());
+  reader.Number("sequence_parallel", message.sequence_parallel() ? 1 : 0);
+  reader.Word("schedule", message.schedule());
+  reader.Number("bucket_bytes", message.bucket_bytes());
+  // What older senders do not know has the default that they mean.
+  const planner::Strategy plain;
+  reader.Number("etp", message.etp() == 0 ? plain.etp : message.etp());
+  reader.Number("shard_group", message.shard_group());
+  reader.Number("keep_after_forward", message.keep_after_forward() ? 1 : 0);
+  reader.Number("recompute_layers", message.has_recompute_layers() ? message.recompute_layers() : plain.recompute_layers);
+  reader.Number("tensor_depth", message.tensor_depth() == 0 ? plain.tensor_depth : message.tensor_depth());
+  reader.Number("local_steps", message.local_steps() == 0 ? plain.local_steps : message.local_steps());
+  const std::pair<const char*, const std::string*> words[] = {
+      {"tensor_mode", &message.tensor_mode()}, {"context_mode", &message.context_mode()}, {"data_sync", &message.data_sync()},
+      {"rank_order", &message.rank_order()},   {"sharding", &message.sharding()},         {"gradient_wire", &message.gradient_wire()}};
+  for (const auto& [name, text] : words) {
+    if (!text->empty()) reader.Word(name, *text);
   }
-  if (message.zero_stage() < 0 || message.zero_stage() > 3) {
-    return Fail(Code::kInvalidArgument,
-                "strategy: zero_stage: " + std::to_string(message.zero_stage()) + ", expected 0 to 3");
-  }
-  if (message.bucket_bytes() < 1) {
-    return Fail(Code::kInvalidArgument,
-                "strategy: bucket_bytes: " + std::to_string(message.bucket_bytes()) + ", expected 1 or more");
-  }
-  planner::Strategy strategy;
-  strategy.dp = message.dp();
-  strategy.tp = message.tp();
-  strategy.pp = message.pp();
-  strategy.cp = message.cp();
-  strategy.ep = message.ep();
-  strategy.vpp = message.vpp();
-  strategy.micro_batch = message.micro_batch();
-  strategy.zero_stage = message.zero_stage();
-  strategy.sequence_parallel = message.sequence_parallel();
-  strategy.bucket_bytes = Bytes(message.bucket_bytes());
-  if (message.recompute() == "full") {
-    strategy.recompute = planner::Recompute::kFull;
-  } else if (message.recompute() == "selective") {
-    strategy.recompute = planner::Recompute::kSelective;
-  } else if (message.recompute() != "none") {
-    return Fail(Code::kInvalidArgument,
-                "strategy: recompute: \"" + message.recompute() + "\", expected none, selective or full");
-  }
-  auto schedule = planner::ParseSchedule(message.schedule());
-  if (!schedule) return Fail(schedule.error().WithContext("strategy"));
-  strategy.schedule = *schedule;
-  return strategy;
+  return reader.Take();
 }
 
 v1::GivenStrategy ToGivenProto(const planner::Strategy& strategy, const std::string& source) {

@@ -11,10 +11,11 @@ namespace weft::proto {
 
 v1::Strategy ToProto(const planner::Strategy& strategy);
 v1::Prediction ToProto(const planner::Prediction& predicted);
-/// Strategy, prediction, bound, gap and reasons; the other fields of `out` stay, its origin too.
+/// Strategy, prediction, bound, gap, reasons and, where the plan has them, operations; the other fields of `out` stay, its origin too.
 void ToProto(const planner::JobPlan& plan, v1::JobPlan& out);
 
-/// Errors: kInvalidArgument naming the field, e.g. a degree below 1.
+/// What later versions have added may be missing: it then has its default. Errors: kInvalidArgument naming the field, its value and
+/// what was expected, e.g. of a degree below 1.
 [[nodiscard]] Result<planner::Strategy> StrategyFromProto(const v1::Strategy& message);
 
 /// All variables, so that defaults that change elsewhere do not change it.

@@ -25,6 +25,40 @@ TEST(PlanCodec, StrategySurvivesTheRoundTrip) {
   EXPECT_EQ(*back, strategy);
 }
 
+// Each variable at each value near its bounds, the others at their defaults: none is left out of the message.
+TEST(PlanCodec, StrategySurvivesTheRoundTripWithEveryVariable) {
+  int checked = 0;
+  for (const planner::StrategyVariable& variable : planner::StrategyVariables()) {
+    for (int64_t value = variable.least; value <= std::min(variable.most, variable.least + 8); ++value, ++checked) {
+      planner::Strategy strategy;
+      variable.set(strategy, value);
+      const Result<planner::Strategy> back = StrategyFromProto(ToProto(strategy));
+      ASSERT_TRUE(back.has_value()) << back.error().message();
+      EXPECT_EQ(*back, strategy) << variable.name << " " << value;
+    }
+  }
+  EXPECT_GT(checked, 100);
+}
+
+// As before etp, shard_group and what follows them in the message.
+TEST(PlanCodec, StrategyOfAnOlderSenderHasTheDefaultsThatItMeans) {
+  v1::Strategy message;
+  for (const auto set : {&v1::Strategy::set_dp, &v1::Strategy::set_tp, &v1::Strategy::set_pp, &v1::Strategy::set_cp, &v1::Strategy::set_ep,
+                         &v1::Strategy::set_vpp, &v1::Strategy::set_micro_batch}) {
+    (message.*set)(1);
+  }
+  message.set_recompute("full");
+  message.set_schedule("1f1b");
+  message.set_bucket_bytes(1 << 20);
+  const Result<planner::Strategy> strategy = StrategyFromProto(message);
+  ASSERT_TRUE(strategy.has_value()) << strategy.error().message();
+  planner::Strategy expected;
+  expected.recompute = planner::Recompute::kFull;
+  expected.bucket_bytes = Bytes(1 << 20);
+  EXPECT_EQ(*strategy, expected);
+  EXPECT_EQ(strategy->recompute_layers, -1) << "all layers, not none";
+}
+
 TEST(PlanCodec, StrategyErrorsNameTheField) {
   v1::Strategy message = ToProto(planner::Strategy());
   message.set_pp(0);
@@ -37,6 +71,34 @@ TEST(PlanCodec, StrategyErrorsNameTheField) {
   const auto recompute = StrategyFromProto(message);
   ASSERT_FALSE(recompute.has_value());
   EXPECT_THAT(recompute.error().message(), HasSubstr("\"some\""));
+  const struct {
+    const char* message;
+    void (*spoil)(v1::Strategy&);
+  } cases[] = {
+      {"strategy: zero_stage: 4, expected 0, 1, 2 or 3", [](v1::Strategy& m) { m.set_zero_stage(4); }},
+      {"strategy: dp: 1099511627777, expected a number", [](v1::Strategy& m) { m.set_dp((int64_t{1} << 40) + 1); }},
+      {"strategy: bucket_bytes: 0, expected an amount", [](v1::Strategy& m) { m.set_bucket_bytes(0); }},
+      {"strategy: schedule: \"\", expected gpipe, 1f1b", [](v1::Strategy& m) { m.clear_schedule(); }},
+      {"strategy: etp: -1, expected a number of at least 1", [](v1::Strategy& m) { m.set_etp(-1); }},
+      {"strategy: shard_group: -1, expected 0", [](v1::Strategy& m) { m.set_shard_group(-1); }},
+      {"strategy: recompute_layers: -2, expected -1", [](v1::Strategy& m) { m.set_recompute_layers(-2); }},
+      {"strategy: tensor_depth: -3, expected", [](v1::Strategy& m) { m.set_tensor_depth(-3); }},
+      {"strategy: tensor_mode: \"4d\", expected 1d, 2d", [](v1::Strategy& m) { m.set_tensor_mode("4d"); }},
+      {"strategy: context_mode: \"Ring\", expected ring, all-gather", [](v1::Strategy& m) { m.set_context_mode("Ring"); }},
+      {"strategy: data_sync: \"gossipp\", expected ring, hierarchical", [](v1::Strategy& m) { m.set_data_sync("gossipp"); }},
+      {"strategy: rank_order: \"dp\", expected tp-cp-ep-dp-pp", [](v1::Strategy& m) { m.set_rank_order("dp"); }},
+      {"strategy: sharding: \"a?b\", expected uniform", [](v1::Strategy& m) { m.set_sharding("a\nb"); }},
+      {"strategy: gradient_wire: \"fp4\", expected whole, bf16", [](v1::Strategy& m) { m.set_gradient_wire("fp4"); }},
+      {"strategy: local_steps: -1, expected", [](v1::Strategy& m) { m.set_local_steps(-1); }},
+  };
+  for (const auto& bad : cases) {
+    message = ToProto(planner::Strategy());
+    bad.spoil(message);
+    const auto refused = StrategyFromProto(message);
+    ASSERT_FALSE(refused.has_value()) << bad.message;
+    EXPECT_EQ(refused.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused.error().message(), HasSubstr(bad.message));
+  }
 }
 
 TEST(PlanCodec, GivenStrategySurvivesTheRoundTripWithEveryVariable) {

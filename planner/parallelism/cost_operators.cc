@@ -11,8 +11,6 @@ namespace {
 // The solver's bytes are whole, layer by layer; so much is left between its sum and the stage's own account.
 constexpr double kRounding = 64;
 
-Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(bytes + 0.5)); }
-
 /// The same degrees with an exchange that adds nothing to the passes.
 Strategy HiddenExchange(Strategy s) {
   s.sharding = Sharding::kUniform;
@@ -55,7 +53,7 @@ double CostModel::Impl::LeanestUnit(const Strategy& s, const LayerEntry& entry, 
 }
 
 OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& entry, int64_t stage,
-                                           int64_t micro_batches, MemoryUse* rest) const {
+                                           int64_t micro_batches, MemoryUse* rest, std::vector<Holding>* pieces) const {
   StageShape shape = Shape(s, entry, stage);
   const StagePasses passes = LayerPasses(s, entry, shape);
   const double layers = std::max(1.0, shape.dense_layers + shape.moe_layers);
@@ -72,29 +70,33 @@ OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& 
   // All but the layers' state and gathered units.
   const double copies = state.exchange_copy * (shape.dense_parameters + shape.expert_parameters);
   shape.dense_parameters = shape.expert_parameters = shape.unit_parameters = 0;
-  *rest = WholeMemory(s, entry, shape, stage, micro_batches);
-  rest->transient += Whole(copies);
-  problem.budget = static_cast<int64_t>(usable - kRounding) - rest->total().count();
+  *rest = StageMemory(job, stack, s, state, entry.dense_bytes, entry.moe_bytes, shape, stage, micro_batches, pieces);
+  Hold({.what = "exchange copy", .part = HoldingPart::kTransient, .bytes = Whole(copies)}, 1, *rest, pieces);
+  MemoryUse whole = *rest;
+  AddOwn(whole);
+  problem.budget = static_cast<int64_t>(usable - kRounding) - whole.total().count();
   return problem;
 }
 
 StageCost CostModel::Impl::OperatorCosts(const Strategy& s, const LayerEntry& entry, int64_t stage,
                                          int64_t micro_batches, OperatorSolver& solver,
-                                         std::vector<StageOperators>* operators) const {
+                                         std::vector<StageOperators>* operators, std::vector<Holding>* pieces) const {
   StageCost out;
-  const OperatorProblem problem = Operators(s, entry, stage, micro_batches, &out.memory);
+  const OperatorProblem problem = Operators(s, entry, stage, micro_batches, &out.memory, pieces);
   OperatorStage solved = solver.Solve(problem);
   const StageShape shape = Shape(s, entry, stage);
   out.passes = LayerPasses(s, entry, shape);
   AddEdges(entry, shape, out.passes);
   out.passes.forward_data = solved.cost.forward;
   out.passes.backward_data = solved.cost.backward;
-  out.memory.parameters += Whole(solved.cost.parameters);
-  out.memory.gradients += Whole(solved.cost.gradients);
-  out.memory.optimizer += Whole(solved.cost.optimizer_state);
-  const double gathered = solved.cost.peak / hardware.fragmentation;
-  out.memory.transient += Whole(gathered);
-  out.memory.fragmentation += Whole(solved.cost.peak - gathered);
+  const auto hold = [&](std::string_view what, HoldingPart part, double bytes, HoldingSpan span = HoldingSpan::kIteration) {
+    Hold({.what = what, .part = part, .span = span, .bytes = Whole(bytes)}, 1, out.memory, pieces);
+  };
+  hold("parameters", HoldingPart::kParameters, solved.cost.parameters);
+  hold("gradients", HoldingPart::kGradients, solved.cost.gradients);
+  hold("optimizer", HoldingPart::kOptimizer, solved.cost.optimizer_state);
+  hold("gathered units", HoldingPart::kTransient, solved.cost.peak / hardware.fragmentation, HoldingSpan::kPass);
+  AddOwn(out.memory, pieces);
   out.exchanged = shape;
   out.exchanged.dense_parameters = out.exchanged.expert_parameters = 0;
   out.once = solved.cost.once;

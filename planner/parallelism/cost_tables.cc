@@ -4,6 +4,7 @@
 
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/partition.h"
+#include "planner/tasks/memory_over_time.h"
 
 namespace weft::planner::inline parallelism {
 namespace {
@@ -123,21 +124,23 @@ StageShape CostModel::Impl::Shape(const Strategy& s, const LayerEntry& entry, in
   return shape;
 }
 
-MemoryUse CostModel::Impl::Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches) const {
+MemoryUse CostModel::Impl::Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
+                                  std::vector<Holding>* pieces) const {
   StageShape shape = Shape(s, entry, stage);
   // Decided per operator: the least that any decisions need.
   if (s.sharding == Sharding::kOperator) shape.unit_parameters = LeanestUnit(s, entry, shape);
-  return WholeMemory(s, entry, shape, stage, micro_batches);
+  MemoryUse memory = StageMemory(job, stack, s, state, entry.dense_bytes, entry.moe_bytes, shape, stage, micro_batches, pieces);
+  AddOwn(memory, pieces);
+  return memory;
 }
 
-MemoryUse CostModel::Impl::WholeMemory(const Strategy& s, const LayerEntry& entry, const StageShape& shape, int64_t stage,
-                                       int64_t micro_batches) const {
-  MemoryUse memory = StageMemory(job, stack, s, state, entry.dense_bytes, entry.moe_bytes, shape, stage, micro_batches);
-  const double varying = static_cast<double>((memory.activations + memory.transient).count());
-  memory.fragmentation = Bytes(static_cast<int64_t>(varying * (hardware.fragmentation - 1)));
-  memory.transient += Bytes(static_cast<int64_t>(hardware.buffers));
-  memory.context = Bytes(static_cast<int64_t>(hardware.context_bytes));
-  return memory;
+void CostModel::Impl::AddOwn(MemoryUse& memory, std::vector<Holding>* pieces) const {
+  memory.fragmentation = FragmentsOf(hardware.fragmentation - 1, memory.activations + memory.transient);
+  const auto hold = [&](std::string_view what, HoldingPart part, double bytes) {
+    Hold({.what = what, .part = part, .bytes = Bytes(static_cast<int64_t>(bytes))}, 1, memory, pieces);
+  };
+  hold("the program's buffers", HoldingPart::kBuffers, hardware.buffers);
+  hold("context", HoldingPart::kContext, hardware.context_bytes);
 }
 
 StagePasses CostModel::Impl::LayerPasses(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const {
@@ -177,11 +180,12 @@ StagePasses CostModel::Impl::Passes(const Strategy& s, const LayerEntry& entry, 
 }
 
 StageCost CostModel::Impl::Cost(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
-                                OperatorSolver& solver, std::vector<StageOperators>* operators) const {
-  if (s.sharding == Sharding::kOperator) return OperatorCosts(s, entry, stage, micro_batches, solver, operators);
+                                OperatorSolver& solver, std::vector<StageOperators>* operators,
+                                std::vector<Holding>* pieces) const {
+  if (s.sharding == Sharding::kOperator) return OperatorCosts(s, entry, stage, micro_batches, solver, operators, pieces);
   StageCost cost;
   cost.passes = Passes(s, entry, stage);
-  cost.memory = Memory(s, entry, stage, micro_batches);
+  cost.memory = Memory(s, entry, stage, micro_batches, pieces);
   return cost;
 }
 

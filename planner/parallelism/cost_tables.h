@@ -78,21 +78,24 @@ struct CostModel::Impl {
   int64_t LayersBefore(const Strategy& s, int64_t stage) const;
   LayerEntry MakeEntry(const LayerKey& key) const;
   void MakeCnnEntry(LayerEntry& entry) const;
-  /// StageMemory() with the program's buffers, fragmentation and context.
-  MemoryUse WholeMemory(const Strategy& s, const LayerEntry& entry, const StageShape& shape, int64_t stage,
-                        int64_t micro_batches) const;
+  /// Adds the program's buffers, context and what fragments of what the stage is said to hold.
+  void AddOwn(MemoryUse& memory, std::vector<Holding>* pieces = nullptr) const;
   StageShape Shape(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
-  MemoryUse Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches) const;
+  /// `pieces`, here and below: where what is added up is written, if not null.
+  MemoryUse Memory(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
+                   std::vector<Holding>* pieces = nullptr) const;
   StagePasses Passes(const Strategy& s, const LayerEntry& entry, int64_t stage) const;
   StagePasses LayerPasses(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
   void AddEdges(const LayerEntry& entry, const StageShape& shape, StagePasses& passes) const;
   StageCost Cost(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
-                 OperatorSolver& solver, std::vector<StageOperators>* operators = nullptr) const;
+                 OperatorSolver& solver, std::vector<StageOperators>* operators = nullptr,
+                 std::vector<Holding>* pieces = nullptr) const;
   // Sharding per operator: cost_operators.cc.
+  /// `rest`: what the stage holds beside the layers' state and gathered units, before AddOwn().
   OperatorProblem Operators(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
-                            MemoryUse* rest) const;
+                            MemoryUse* rest, std::vector<Holding>* pieces = nullptr) const;
   StageCost OperatorCosts(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
-                          OperatorSolver& solver, std::vector<StageOperators>* operators) const;
+                          OperatorSolver& solver, std::vector<StageOperators>* operators, std::vector<Holding>* pieces) const;
   double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                 std::vector<Operation>* operations = nullptr) const;

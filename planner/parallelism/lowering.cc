@@ -1,4 +1,4 @@
-// CostModel::Lower: one iteration of a strategy as a list of operations.
+// CostModel::Lower: one iteration of a strategy as a list of operations, and of what its stages hold.
 #include <algorithm>
 #include <tuple>
 
@@ -185,6 +185,7 @@ OperationList CostModel::Lower(const Strategy& s, Scratch& scratch) const {
   OperationList list{.schedule = s.schedule, .stages = s.pp, .chunks = s.vpp, .micro_batches = micro_batches,
                      .ranks_per_stage = GpuCount(s) / s.pp};
   const std::vector<StageOperators> operators = Operators(s, scratch);
+  const LayerEntry& entry = scratch.tables_->Find(impl, KeyOf(s));
   Impl::Lowering lowering(impl, s);
   std::vector<std::tuple<double, double, bool, bool, StageOperators>> kinds;  // of `list.classes`
   for (int64_t stage = 0; stage < s.pp; ++stage) {
@@ -198,7 +199,10 @@ OperationList CostModel::Lower(const Strategy& s, Scratch& scratch) const {
       continue;
     }
     kinds.push_back(std::move(kind));
-    list.classes.push_back({.stages = {stage}, .operations = lowering.Stage(stage, own)});
+    StageOperations made{.stages = {stage}, .operations = lowering.Stage(stage, own), .memory = {},
+                         .fragmentation = impl.hardware.fragmentation - 1};
+    impl.Cost(s, entry, stage, micro_batches, scratch.tables_->operators, nullptr, &made.memory);
+    list.classes.push_back(std::move(made));
   }
   return list;
 }

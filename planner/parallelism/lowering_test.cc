@@ -19,26 +19,6 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
-/// Some leaves of the space of all strategies, each kind of tensor mode, context mode, exchange and schedule among them.
-std::vector<Strategy> DrawLeaves(const CostModel& model, std::mt19937& random, size_t count) {
-  const StrategySpace space(model, {});
-  std::vector<Strategy> drawn;
-  std::vector<StrategySpace::Node> roots;
-  space.Roots(roots);
-  if (roots.empty()) return drawn;
-  for (size_t tries = 0; tries < 20 * count && drawn.size() < count; ++tries) {
-    StrategySpace::Node node = roots[random() % roots.size()];
-    while (!space.IsLeaf(node)) {
-      std::vector<StrategySpace::Node> children;
-      space.Children(node, children);
-      if (children.empty()) break;
-      node = children[random() % children.size()];
-    }
-    if (space.IsLeaf(node)) drawn.push_back(node.strategy);
-  }
-  return drawn;
-}
-
 double Sum(const StageOperations& stage, const std::function<double(const Operation&)>& of) {
   double sum = 0;
   for (const Operation& o : stage.operations) sum += of(o);

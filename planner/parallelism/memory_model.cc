@@ -8,9 +8,6 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
-/// To the nearest; std::llround is a call. Requires: 0 ≤ bytes < 2⁵².
-Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(bytes + 0.5)); }
-
 double Tokens(const JobSpec& job, const LayerKey& key) {
   return static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp);
 }
@@ -80,6 +77,110 @@ double LossBytes(const SoftwareStack& stack, double w, int64_t tp) {
   return stack.fused_loss ? w : w + 4 + (tp > 1 ? 0 : 4);
 }
 
+/// Interleaving wants p | m; a partial last round holds no more than a whole one.
+int64_t WholeRounds(ScheduleKind schedule, int64_t pp, int64_t micro_batches) {
+  if (schedule != ScheduleKind::kInterleaved || micro_batches % pp == 0) return micro_batches;
+  return micro_batches + pp - micro_batches % pp;
+}
+
+/// What one stage holds, kind by kind.
+class StageAccount {
+ public:
+  StageAccount(const JobSpec& job, const SoftwareStack& stack, const Strategy& s, const StateBytes& state, const StageShape& shape,
+               std::vector<Holding>* pieces)
+      : job_(job), stack_(stack), s_(s), state_(state), shape_(shape), pieces_(pieces), replicas_(static_cast<double>(s.dp * s.cp)),
+        shards_(s.shard_group > 0 ? static_cast<double>(s.shard_group) : replicas_),
+        parameters_(shape.dense_parameters + shape.edge_parameters + shape.expert_parameters) {
+    const double expert_shards = std::min(shards_, std::max(1.0, static_cast<double>(ExpertDp(s))));
+    divided_ = (shape.dense_parameters + shape.edge_parameters) / shards_ + shape.expert_parameters / expert_shards;
+  }
+
+  /// Parameters, gradients and optimizer; what lives as long as they do.
+  void AddState(int64_t micro_batches) {
+    using enum HoldingPart;
+    Put("parameters", kParameters, state_.parameter * Held(3));
+    if (Kept()) Put("gathered parameters", kParameters, state_.gathered * parameters_);
+    const bool whole = GradientsStayWhole(stack_, s_);
+    Put("gradients", kGradients, state_.gradient * (whole && !stack_.accumulates_whole ? parameters_ : Held(2)));
+    if (whole && stack_.accumulates_whole && micro_batches > 1) Put("unsharded gradients", kGradients, state_.gathered * parameters_);
+    if (s_.gradient_wire == GradientWire::kFp8) Put("rounding remainders", kGradients, kRemainderBytes * parameters_);
+    // Interleaved, a chunk's gradients are summed over a round of micro-batches before they are scattered: whole until then.
+    const double round = ReducesByRound(stack_, s_) ? parameters_ / static_cast<double>(s_.vpp) : 0;
+    Put("gradients of a round", kGradients, state_.gradient * round);
+    Put("optimizer", kOptimizer, state_.optimizer * Held(1));
+    if (replicas_ > 1) Put("exchange copy", kTransient, state_.exchange_copy * parameters_);
+    if (s_.data_sync == DataSync::kGossip) Put("neighbour's parameters", kTransient, state_.parameter * parameters_);
+  }
+
+  /// What forward passes leave for their backward passes.
+  void AddActivations(const LayerBytes& dense, const LayerBytes& moe, int64_t stage, int64_t micro_batches) {
+    const double layers = shape_.dense_layers + shape_.moe_layers;
+    double chosen = shape_.dense_layers * dense.At(s_.recompute) + shape_.moe_layers * moe.At(s_.recompute);
+    if (s_.recompute != Recompute::kNone && s_.recompute_layers >= 0 && layers > 0) {
+      const double share = std::min(1.0, static_cast<double>(s_.recompute_layers) / layers);
+      chosen = share * chosen + (1 - share) * (shape_.dense_layers * dense.none + shape_.moe_layers * moe.none);
+    }
+    const Holding of_chunk{"activations", HoldingPart::kActivations, HoldingSpan::kMicroBatch, HoldingChunks::kAll,
+                           Whole(chosen / static_cast<double>(s_.vpp))};
+    Hold(of_chunk, ChunksHeld(s_.schedule, stage, s_.pp, s_.vpp, micro_batches), memory_, pieces_);
+    if (!shape_.first || !job_.model.KeepsDropoutMasks()) return;
+    const Holding masks{"embedding's dropout masks", HoldingPart::kTransient, HoldingSpan::kMicroBatch, HoldingChunks::kFirst,
+                        Whole(Tokens(job_, KeyOf(s_)) * Hidden())};
+    Hold(masks, FirstChunkInFlight(s_.schedule, s_.pp, WholeRounds(s_.schedule, s_.pp, micro_batches), s_.vpp), memory_, pieces_);
+  }
+
+  /// What exists while a pass runs.
+  void AddPasses(const LayerBytes& dense, const LayerBytes& moe) {
+    using enum HoldingSpan;
+    // While a layer is recomputed all of it exists beside the inputs of the others; products saved before they are summed can be more.
+    if (s_.recompute != Recompute::kNone) {
+      const LayerBytes& larger = moe.none > dense.none && shape_.moe_layers > 0 ? moe : dense;
+      Put("recomputed layer", HoldingPart::kTransient, std::max(0.0, larger.none - larger.At(s_.recompute)), kBackward);
+    }
+    if (shape_.last && !job_.model.IsCnn()) {
+      // The final norm's input and output, and the logits: 16 bits, an fp32 copy and its gradient unless fused.
+      const double tokens = Tokens(job_, KeyOf(s_)), w = StorageBytes(job_.precision);
+      const double positions = HeadOnOnePosition(job_.model) ? static_cast<double>(s_.micro_batch) : tokens;
+      const double logits = positions * static_cast<double>(HeadOutputs(job_.model)) / static_cast<double>(s_.tp);
+      Put("logits", HoldingPart::kTransient, tokens * 2 * w * Hidden() + logits * LossBytes(stack_, w, s_.tp), kPass,
+          HoldingChunks::kLast);
+    }
+    // The unit in use, the one prefetched, and the gradient of one before it is reduced.
+    if (s_.zero_stage == 3 && !Kept() && shards_ > 1) {
+      Put("gathered units", HoldingPart::kTransient, shape_.unit_parameters * (2 * state_.gathered + state_.gradient_sent), kPass);
+    }
+  }
+
+  const MemoryUse& memory() const { return memory_; }
+
+ private:
+  bool Kept() const { return s_.zero_stage == 3 && s_.keep_after_forward; }
+
+  /// Parameters on one rank of what is divided from this ZeRO stage on.
+  double Held(int64_t from_stage) const { return s_.zero_stage < from_stage ? parameters_ : divided_; }
+
+  /// Width of the residual stream on one rank.
+  double Hidden() const {
+    const bool split = s_.sequence_parallel || s_.tensor_mode != TensorMode::k1D;
+    return static_cast<double>(job_.model.hidden) / (split ? static_cast<double>(s_.tp) : 1);
+  }
+
+  /// Inline, so that the part is a constant.
+  [[gnu::always_inline]] void Put(std::string_view what, HoldingPart part, double bytes, HoldingSpan span = HoldingSpan::kIteration,
+                                  HoldingChunks chunks = HoldingChunks::kAll) {
+    Hold({what, part, span, chunks, Whole(bytes)}, 1, memory_, pieces_);
+  }
+
+  const JobSpec& job_;
+  const SoftwareStack& stack_;
+  const Strategy& s_;
+  const StateBytes& state_;
+  const StageShape& shape_;
+  std::vector<Holding>* pieces_;
+  double replicas_, shards_, parameters_, divided_;  // parameters on one rank, whole and divided over the shards
+  MemoryUse memory_;
+};
+
 }  // namespace
 
 StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_16bit) {
@@ -128,68 +229,22 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   return layer;
 }
 
-double MicroBatchesHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_t vpp, int64_t micro_batches) {
-  if (schedule == ScheduleKind::kInterleaved && micro_batches % pp != 0) {
-    // The classical form wants p | m; a partial last round holds no more than a whole one.
-    micro_batches += pp - micro_batches % pp;
-  }
-  return static_cast<double>(InFlight(schedule, stage, pp, micro_batches, vpp)) / static_cast<double>(vpp);
+int64_t ChunksHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_t vpp, int64_t micro_batches) {
+  return InFlight(schedule, stage, pp, WholeRounds(schedule, pp, micro_batches), vpp);
+}
+
+void WritePiece(const Holding& piece, std::vector<Holding>& pieces) {
+  if (piece.bytes > Bytes(0)) pieces.push_back(piece);
 }
 
 MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
                       const LayerBytes& dense, const LayerBytes& moe, const StageShape& shape, int64_t stage,
-                      int64_t micro_batches) {
-  const double replicas = static_cast<double>(s.dp * s.cp);
-  const double shards = s.shard_group > 0 ? static_cast<double>(s.shard_group) : replicas;
-  const double expert_shards = std::min(shards, std::max(1.0, static_cast<double>(ExpertDp(s))));
-  const double plain = shape.dense_parameters + shape.edge_parameters, experts = shape.expert_parameters;
-  const auto held = [&](int64_t from_stage) {
-    return s.zero_stage >= from_stage ? plain / shards + experts / expert_shards : plain + experts;
-  };
-  MemoryUse memory;
-  const bool kept = s.zero_stage == 3 && s.keep_after_forward;
-  memory.parameters = Whole(state.parameter * held(3) + (kept ? state.gathered * (plain + experts) : 0));
-  const bool whole = GradientsStayWhole(stack, s);
-  memory.gradients = Whole(state.gradient * (whole && !stack.accumulates_whole ? plain + experts : held(2)) +
-                           (whole && stack.accumulates_whole && micro_batches > 1 ? state.gathered * (plain + experts) : 0));
-  memory.optimizer = Whole(state.optimizer * held(1));
-  if (s.gradient_wire == GradientWire::kFp8) memory.gradients += Whole(kRemainderBytes * (plain + experts));
-  // Interleaved, a chunk's gradients are summed over a round of micro-batches before they are scattered: whole until then.
-  if (ReducesByRound(stack, s)) memory.gradients += Whole(state.gradient * (plain + experts) / static_cast<double>(s.vpp));
-
-  const double in_flight = MicroBatchesHeld(s.schedule, stage, s.pp, s.vpp, micro_batches);
-  const double layers = shape.dense_layers + shape.moe_layers;
-  double chosen = shape.dense_layers * dense.At(s.recompute) + shape.moe_layers * moe.At(s.recompute);
-  if (s.recompute != Recompute::kNone && s.recompute_layers >= 0 && layers > 0) {
-    const double share = std::min(1.0, static_cast<double>(s.recompute_layers) / layers);
-    chosen = share * chosen + (1 - share) * (shape.dense_layers * dense.none + shape.moe_layers * moe.none);
-  }
-  memory.activations = Whole(in_flight * chosen);
-
-  const LayerKey key = KeyOf(s);
-  const double tokens = Tokens(job, key), t = static_cast<double>(s.tp), w = StorageBytes(job.precision);
-  const double spread = key.sequence_parallel || key.tensor_mode != TensorMode::k1D ? t : 1;
-  const double hidden = static_cast<double>(job.model.hidden);
-  double transient = replicas > 1 ? state.exchange_copy * (plain + experts) : 0;
-  if (s.data_sync == DataSync::kGossip) transient += state.parameter * (plain + experts);  // the neighbour's
-  // While a layer is recomputed all of it exists beside the inputs of the others.
-  if (s.recompute != Recompute::kNone) {
-    const LayerBytes& larger = moe.none > dense.none && shape.moe_layers > 0 ? moe : dense;
-    transient += larger.none - larger.At(s.recompute);
-  }
-  if (shape.first && job.model.KeepsDropoutMasks()) transient += in_flight * tokens * hidden / spread;
-  if (shape.last && !job.model.IsCnn()) {
-    // The final norm's input and output, and the logits: 16 bits, an fp32 copy and its gradient unless fused.
-    const double positions = HeadOnOnePosition(job.model) ? static_cast<double>(s.micro_batch) : tokens;
-    const double logits = positions * static_cast<double>(HeadOutputs(job.model)) / t;
-    transient += tokens * 2 * w * hidden / spread + logits * LossBytes(stack, w, s.tp);
-  }
-  if (s.zero_stage == 3 && !kept && shards > 1) {
-    // The unit in use, the one prefetched, and the gradient of one before it is reduced.
-    transient += shape.unit_parameters * (2 * state.gathered + state.gradient_sent);
-  }
-  memory.transient = Whole(transient);
-  return memory;
+                      int64_t micro_batches, std::vector<Holding>* pieces) {
+  StageAccount account(job, stack, s, state, shape, pieces);
+  account.AddState(micro_batches);
+  account.AddActivations(dense, moe, stage, micro_batches);
+  account.AddPasses(dense, moe);
+  return account.memory();
 }
 
 }  // namespace weft::planner::parallelism

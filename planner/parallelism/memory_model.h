@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "planner/parallelism/layer_time.h"
 #include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
+#include "planner/tasks/operations.h"
 #include "planner/workload/job_spec.h"
 
 namespace weft::planner::inline parallelism {
@@ -37,8 +39,8 @@ struct LayerBytes {
 };
 LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, const LayerKey& key, bool moe);
 
-/// Micro-batches whose activations stage `stage` (from 0) of `pp` holds at once, in units of the whole stage.
-double MicroBatchesHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_t vpp, int64_t micro_batches);
+/// Chunks of micro-batches whose activations stage `stage` (from 0) of `pp` holds at once.
+int64_t ChunksHeld(ScheduleKind schedule, int64_t stage, int64_t pp, int64_t vpp, int64_t micro_batches);
 
 /// Whether sharded gradients are scattered once per round of pp micro-batches of a chunk, not for each: interleaving runs
 /// these one after another. Source: arXiv 2407.21783, section 3.3 (contiguous micro-batches), ZeRO-2 with pipelines.
@@ -59,10 +61,37 @@ struct StageShape {
   bool first = false, last = false;
 };
 
-/// All that the allocator is asked for on one stage; fragmentation and context are the cost model's to add. Requires: a
-/// legal strategy.
+/// What HoldingPart names.
+inline Bytes& PartOf(MemoryUse& memory, HoldingPart part) {
+  switch (part) {
+    case HoldingPart::kParameters: return memory.parameters;
+    case HoldingPart::kGradients: return memory.gradients;
+    case HoldingPart::kOptimizer: return memory.optimizer;
+    case HoldingPart::kActivations: return memory.activations;
+    case HoldingPart::kContext: return memory.context;
+    case HoldingPart::kTransient:
+    case HoldingPart::kBuffers: break;
+  }
+  return memory.transient;
+}
+
+/// Adds a piece to `pieces`, unless it is empty.
+void WritePiece(const Holding& piece, std::vector<Holding>& pieces);
+
+/// Adds `copies` of a piece to what a stage holds at its peak, and the piece itself to `pieces`, if not null. Asked millions of times:
+/// where the part is a constant, an addition.
+inline void Hold(const Holding& piece, int64_t copies, MemoryUse& memory, std::vector<Holding>* pieces) {
+  PartOf(memory, piece.part) += copies * piece.bytes;
+  if (pieces != nullptr) [[unlikely]] WritePiece(piece, *pieces);
+}
+
+/// Whole bytes, to the nearest. Requires: 0 ≤ bytes < 2⁵².
+inline Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(bytes + 0.5)); }  // std::llround is a call
+
+/// All that the allocator is asked for on one stage; fragmentation and context are the cost model's to add. `pieces`: where what is
+/// added up is written, if not null. Requires: a legal strategy.
 MemoryUse StageMemory(const JobSpec& job, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
                       const LayerBytes& dense, const LayerBytes& moe, const StageShape& shape, int64_t stage,
-                      int64_t micro_batches);
+                      int64_t micro_batches, std::vector<Holding>* pieces = nullptr);
 
 }  // namespace weft::planner::parallelism

@@ -134,14 +134,15 @@ TEST(StageMemory, InterleavedGradientsAreWholeForOneChunk) {
   EXPECT_NEAR(static_cast<double>(stages[3].gradients.count()) / whole, 1.0 / 8, 1e-6);
 }
 
-// Micro-batches held by stage, p = 8.
-TEST(MicroBatchesHeld, FollowTheSchedule) {
-  const auto held = [](ScheduleKind kind, int64_t stage, int64_t v, int64_t m) { return MicroBatchesHeld(kind, stage, 8, v, m); };
+// Chunks of micro-batches held by stage, p = 8.
+TEST(ChunksHeld, FollowTheSchedule) {
+  const auto held = [](ScheduleKind kind, int64_t stage, int64_t v, int64_t m) { return ChunksHeld(kind, stage, 8, v, m); };
   EXPECT_EQ(held(ScheduleKind::kGpipe, 3, 1, 20), 20);
   EXPECT_EQ(held(ScheduleKind::k1F1B, 3, 1, 20), 5);
   EXPECT_EQ(held(ScheduleKind::kEager1F1B, 3, 1, 20), 9);
-  EXPECT_NEAR(held(ScheduleKind::kInterleaved, 0, 3, 64), 8 * (1 + 7.0 / 24), 1e-12);
-  EXPECT_EQ(held(ScheduleKind::kInterleaved, 0, 3, 8), 8) << "all of them if there are only p";
+  EXPECT_EQ(held(ScheduleKind::kInterleaved, 0, 3, 64), 31) << "8 (1 + 7/24) of the whole stage";
+  EXPECT_EQ(held(ScheduleKind::kInterleaved, 0, 3, 8), 24) << "all of them if there are only p";
+  EXPECT_EQ(held(ScheduleKind::kInterleaved, 0, 3, 61), 31) << "a partial round counts as a whole one";
 }
 
 // fp8 keeps what its products read in one byte: norms' outputs, attention's and the MLP's second input.

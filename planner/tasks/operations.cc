@@ -12,11 +12,18 @@ constexpr std::array<std::string_view, 9> kNames = {"tensor", "context",  "exper
 constexpr std::array<std::string_view, 7> kKinds = {"compute",    "all-reduce", "all-gather", "reduce-scatter",
                                                     "all-to-all", "broadcast",  "send"};
 constexpr std::array<std::string_view, 4> kPasses = {"forward", "data-gradient", "weight-gradient", "once"};
+constexpr std::array<std::string_view, 7> kParts = {"parameters", "gradients", "optimizer", "activations",
+                                                    "transient",  "buffers",   "context"};
+constexpr std::array<std::string_view, 4> kSpans = {"iteration", "micro-batch", "pass", "backward"};
+constexpr std::array<std::string_view, 3> kChunks = {"all", "first", "last"};
 
 }  // namespace
 
 std::string_view OperationKindName(OperationKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 std::string_view OperationPassName(OperationPass pass) { return kPasses[static_cast<size_t>(pass)]; }
+std::string_view HoldingPartName(HoldingPart part) { return kParts[static_cast<size_t>(part)]; }
+std::string_view HoldingSpanName(HoldingSpan span) { return kSpans[static_cast<size_t>(span)]; }
+std::string_view HoldingChunksName(HoldingChunks chunks) { return kChunks[static_cast<size_t>(chunks)]; }
 
 std::string_view CommunicatorKindName(CommunicatorKind kind) { return kNames[static_cast<size_t>(kind)]; }
 

@@ -1,11 +1,16 @@
-// What one iteration of a strategy does, as typed operations: what computes, what is sent, behind what it hides. One account:
-// the cost model's times are sums over it, communication volumes and communicators are read off it.
+// What one iteration of a strategy does, as typed operations: what computes, what is sent, behind what it hides, and what is held in
+// memory for how long. One account: the cost model's times are sums over it, communication volumes, communicators and memory over
+// time (memory_over_time.h) are read off it.
 //
 // Ranks of a stage are equal, and stages that do the same are one class, so that a list of 16,384 GPUs is as long as its classes
 // are many. Layer by layer within a pass: an operation stands for the equal ones of all layers of its stage.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -47,15 +52,52 @@ struct Operation {
   double bytes = 0;                  ///< of one call: the full tensor, or what a sender sends
   std::string_view algorithm = {};   ///< "ring", "tree", "hierarchical", "parameter-server", "direct", "send"
   std::string_view hides_behind = {};  ///< empty if nothing
+
+  friend bool operator==(const Operation&, const Operation&) = default;
 };
 
 /// Bytes that one rank sends in all calls of a communication. Pipelined: every rank hands on what it got.
 double BytesSent(const Operation& operation);
 
+/// What held bytes are for, as MemoryUse adds them up; kBuffers, the program's own, is a part of its transients.
+enum class HoldingPart : uint8_t { kParameters, kGradients, kOptimizer, kActivations, kTransient, kBuffers, kContext };
+/// "parameters", "gradients", "optimizer", "activations", "transient", "buffers", "context".
+std::string_view HoldingPartName(HoldingPart part);
+
+/// How long bytes are held.
+enum class HoldingSpan : uint8_t {
+  kIteration,   ///< all the time
+  kMicroBatch,  ///< from a micro-batch's forward pass to the end of its backward pass, or of its weight gradient where that is split off
+  kPass,        ///< while a pass runs, whatever its direction
+  kBackward,    ///< while a backward pass runs; where it is split its data gradient
+};
+/// "iteration", "micro-batch", "pass", "backward".
+std::string_view HoldingSpanName(HoldingSpan span);
+
+/// Whose passes hold bytes: those of all chunks of the stage, of the first, or of the last.
+enum class HoldingChunks : uint8_t { kAll, kFirst, kLast };
+/// "all", "first", "last".
+std::string_view HoldingChunksName(HoldingChunks chunks);
+
+/// Bytes that one rank of a stage holds.
+struct Holding {
+  std::string_view what;               ///< "parameters", "activations", "logits" …
+  HoldingPart part = HoldingPart::kParameters;
+  HoldingSpan span = HoldingSpan::kIteration;
+  HoldingChunks chunks = HoldingChunks::kAll;
+  Bytes bytes;                         ///< of one chunk and micro-batch, unless held all the time
+
+  friend bool operator==(const Holding&, const Holding&) = default;
+};
+
 /// What the ranks of equal stages do.
 struct StageOperations {
   std::vector<int64_t> stages;         ///< which, ascending
   std::vector<Operation> operations;
+  std::vector<Holding> memory;
+  double fragmentation = 0;            ///< what the allocator cannot give back, per byte of activations and transients at their peak
+
+  friend bool operator==(const StageOperations&, const StageOperations&) = default;
 };
 
 struct OperationList {
@@ -64,6 +106,8 @@ struct OperationList {
   int64_t stages = 1, chunks = 1, micro_batches = 1;
   int64_t ranks_per_stage = 1;
   std::vector<StageOperations> classes;
+  /// Where the names of a list are that was read; those of one that was made are constants.
+  std::shared_ptr<const std::set<std::string, std::less<>>> texts = {};
 
   /// Requires: 0 ≤ stage < stages.
   const StageOperations& OfStage(int64_t stage) const;

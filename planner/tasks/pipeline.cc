@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/tasks/pipeline_order.h"
 #include "planner/tasks/pipeline_tables.h"
 
 namespace weft::planner::inline tasks {
 namespace {
 
 constexpr double kMostSeconds = 5e6;
-// Pass indices of ZB-V's order fit 32 bits, stages 16.
-constexpr int64_t kMostStages = 4096, kMostPasses = int64_t{1} << 28;
 
 Tick Ticks(Seconds time) { return std::llround(time.count() * kTicksPerSecond); }
 Seconds ToSeconds(Tick ticks) { return Seconds(static_cast<double>(ticks) / kTicksPerSecond); }
@@ -23,22 +22,12 @@ Status CheckShape(const PipelineProblem& problem) {
   const auto refuse = [&](std::string_view what) {
     return Fail(Code::kInvalidArgument, fmt::format("{} pipeline: {}", ScheduleName(problem.schedule), what));
   };
-  if (v < 1 || m < 1) return refuse(fmt::format("{} micro-batches of {} chunks, both must be positive", m, v));
+  if (v < 1 || m < 1) return CheckOrder(problem.schedule, 1, m, v);
   if (cells == 0 || cells % v != 0) {
     return refuse(fmt::format("{} stage times, expected a positive multiple of {} chunks", cells, v));
   }
   const int64_t p = cells / v;
-  if (p > kMostStages || m > kMostPasses / (4 * cells)) {
-    return refuse(fmt::format("{} stages, {} chunks, {} micro-batches: expected at most {} stages and {} passes", p, v,
-                              m, kMostStages, kMostPasses));
-  }
-  if (problem.schedule == ScheduleKind::kZbV && v != 2) return refuse(fmt::format("{} chunks, expected 2", v));
-  if (problem.schedule != ScheduleKind::kZbV && problem.schedule != ScheduleKind::kInterleaved && v != 1) {
-    return refuse(fmt::format("{} chunks, expected 1", v));
-  }
-  if (v > 1 && problem.schedule == ScheduleKind::kInterleaved && m % p != 0) {
-    return refuse(fmt::format("{} micro-batches, expected a multiple of {} stages", m, p));
-  }
+  WEFT_RETURN_IF_ERROR(CheckOrder(problem.schedule, p, m, v));
   const auto hops = static_cast<int64_t>(problem.hops.size());
   if (hops != 0 && hops != 1 && hops != p) {
     return refuse(fmt::format("{} hop times, expected none, 1 or {} (one per stage)", hops, p));
@@ -205,6 +194,11 @@ int64_t InFlight(ScheduleKind schedule, int64_t stage, int64_t p, int64_t m, int
     case ScheduleKind::kZbV: return std::min(m, 2 * p - 1 - stage) + std::min(m, stage + 1);
   }
   return m * v;
+}
+
+int64_t FirstChunkInFlight(ScheduleKind schedule, int64_t p, int64_t m, int64_t v) {
+  // Two rounds of p: the second goes in before the first one's gradients come back through all chunks; ZB-V's two chunks trade places.
+  return v > 1 ? std::min(m, 2 * p) : InFlight(schedule, 0, p, m, v);
 }
 
 }  // namespace weft::planner::tasks

@@ -98,4 +98,8 @@ class PipelineScratch {
 /// Requires: 0 ≤ stage < p, m ≥ 1, v as in PipelineProblem. Complexity: O(1).
 int64_t InFlight(ScheduleKind schedule, int64_t stage, int64_t p, int64_t m, int64_t v);
 
+/// Most micro-batches that chunk 0 of stage 0 holds at once: they follow each other there, and chunks do not share evenly.
+/// Requires: as InFlight(). Complexity: O(1).
+int64_t FirstChunkInFlight(ScheduleKind schedule, int64_t p, int64_t m, int64_t v);
+
 }  // namespace weft::planner::tasks

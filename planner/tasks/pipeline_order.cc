@@ -1,10 +1,15 @@
 #include "planner/tasks/pipeline_order.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace weft::planner::inline tasks {
 namespace {
+
+// Pass indices of ZB-V's order fit 32 bits, stages 16.
+constexpr int64_t kMostStages = 4096, kMostPasses = int64_t{1} << 28;
 
 /// Passes per stage before the first backward pass.
 int64_t WarmUp(ScheduleKind schedule, int64_t stage, int64_t p, int64_t m, int64_t v) {
@@ -91,6 +96,24 @@ class VShape {
 };
 
 }  // namespace
+
+Status CheckOrder(ScheduleKind schedule, int64_t p, int64_t m, int64_t v) {
+  const auto refuse = [&](std::string_view what) {
+    return Fail(Code::kInvalidArgument, fmt::format("{} pipeline: {}", ScheduleName(schedule), what));
+  };
+  if (v < 1 || m < 1) return refuse(fmt::format("{} micro-batches of {} chunks, both must be positive", m, v));
+  if (p > kMostStages || v > kMostPasses || m > kMostPasses / (4 * p * v)) {
+    return refuse(fmt::format("{} stages, {} chunks, {} micro-batches: expected at most {} stages and {} passes", p, v, m, kMostStages,
+                              kMostPasses));
+  }
+  if (schedule == ScheduleKind::kZbV && v != 2) return refuse(fmt::format("{} chunks, expected 2", v));
+  const bool chunks = schedule == ScheduleKind::kZbV || schedule == ScheduleKind::kInterleaved;
+  if (!chunks && v != 1) return refuse(fmt::format("{} chunks, expected 1", v));
+  if (v > 1 && schedule == ScheduleKind::kInterleaved && m % p != 0) {
+    return refuse(fmt::format("{} micro-batches, expected a multiple of {} stages", m, p));
+  }
+  return Ok();
+}
 
 std::vector<StagePass> StageOrder(ScheduleKind schedule, int64_t stage, int64_t p, int64_t m, int64_t v) {
   if (schedule == ScheduleKind::kZbV) return VShape(stage, p, m).Take();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/result.h"
 #include "planner/tasks/schedule_kind.h"
 
 namespace weft::planner::inline tasks {
@@ -24,8 +25,12 @@ struct StagePass {
   friend bool operator==(const StagePass&, const StagePass&) = default;
 };
 
+/// Whether p stages of v chunks have an order for m micro-batches. Errors: kInvalidArgument naming the schedule, and what of the shape
+/// it does not allow: kInterleaved with v > 1 wants p | m, kZbV v = 2, the others v = 1; at most 4096 stages and 2²⁸ passes.
+[[nodiscard]] Status CheckOrder(ScheduleKind schedule, int64_t p, int64_t m, int64_t v);
+
 /// All passes of stage `stage` of p in the order in which it runs them; m micro-batches, v chunks per stage.
-/// Requires: a shape that SimulatePipeline accepts. Complexity: O(m·v).
+/// Requires: a shape that CheckOrder() accepts. Complexity: O(m·v).
 std::vector<StagePass> StageOrder(ScheduleKind schedule, int64_t stage, int64_t p, int64_t m, int64_t v);
 
 /// Position on the way of a micro-batch through the model: which virtual stage a chunk of a stage is.

@@ -76,4 +76,24 @@ inline std::vector<Strategy> LeavesOf(const StrategySpace& space) {
   return leaves;
 }
 
+/// Some leaves of the space of all strategies, each kind of tensor mode, context mode, exchange and schedule among them.
+inline std::vector<Strategy> DrawLeaves(const CostModel& model, std::mt19937& random, size_t count, const SpaceOptions& options = {}) {
+  const StrategySpace space(model, options);
+  std::vector<Strategy> drawn;
+  std::vector<StrategySpace::Node> roots;
+  space.Roots(roots);
+  if (roots.empty()) return drawn;
+  for (size_t tries = 0; tries < 20 * count && drawn.size() < count; ++tries) {
+    StrategySpace::Node node = roots[random() % roots.size()];
+    while (!space.IsLeaf(node)) {
+      std::vector<StrategySpace::Node> children;
+      space.Children(node, children);
+      if (children.empty()) break;
+      node = children[random() % children.size()];
+    }
+    if (space.IsLeaf(node)) drawn.push_back(node.strategy);
+  }
+  return drawn;
+}
+
 }  // namespace weft::planner::search

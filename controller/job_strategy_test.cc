@@ -159,5 +159,42 @@ TEST(JobStrategy, PlainDataParallelismIsTheTrafficOfAPlan) {
   EXPECT_FALSE(SumsWholeGradients(strategy));
 }
 
+/// GPT-2 on four machines of one GPU, with so large a batch that activations would cost a pipeline more than gradients cost replicas.
+v1::JobSpec SlowLinks() {
+  v1::JobSpec spec = Spec(4);
+  spec.set_model_config_json(formats::WriteHfConfig(formats::ResolveModel("gpt2").value()));
+  spec.set_sequence(1024);
+  spec.set_global_batch(4096);
+  spec.set_ranks_per_host(1);
+  spec.clear_framework();
+  return spec;
+}
+
+// Whole gradients over 1 Gbit/s take longer than the rest; whoever allows fewer bits on the wire gets them.
+TEST(JobStrategy, WhatChangesTrainingIsInAPlanOnlyWhereItIsAllowed) {
+  JobPlannerOptions options = Options();
+  options.cluster.nic_rate = GigabitsPerSecond(1);
+  v1::JobSpec spec = SlowLinks();
+  EXPECT_EQ(PlanJob(spec, {}, options)->plan.strategy().gradient_wire(), "whole");
+  spec.add_allow("low_precision");
+  const auto planned = PlanJob(spec, {}, options);
+  ASSERT_TRUE(planned.has_value());
+  EXPECT_THAT(planned->errors, IsEmpty());
+  EXPECT_EQ(planned->plan.strategy().gradient_wire(), "fp8");
+  EXPECT_EQ(planned->plan.strategy().local_steps(), 1);
+}
+
+TEST(JobStrategy, WhatMayNotBeAllowedIsNamed) {
+  v1::JobSpec spec = SlowLinks();
+  spec.add_allow("haste");
+  EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow \"haste\": expected low_precision")));
+  spec.set_allow(0, "gossip");
+  spec.set_framework("megatron");
+  EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow with framework \"megatron\": no program does")));
+  spec.clear_framework();
+  for (int i = 0; i < 16; ++i) spec.add_allow("gossip");
+  EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow: 17 words, expected at most 16")));
+}
+
 }  // namespace
 }  // namespace weft::controller

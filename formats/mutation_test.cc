@@ -8,7 +8,7 @@
 #include "formats/hf_config.h"
 #include "formats/job_yaml.h"
 #include "formats/testing/config_corpus.h"
-#include "planner/workload/layer_cost.h"
+#include "planner/workload/recompute.h"
 
 namespace weft::formats {
 namespace {

@@ -31,7 +31,7 @@
 #include "planner/parallelism/variables.h"
 #include "planner/tasks/memory_over_time.h"
 #include "planner/workload/job_spec.h"
-#include "planner/workload/layer_cost.h"
+#include "planner/workload/recompute.h"
 #include "planner/workload/model_spec.h"
 
 namespace weft::planner {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Names the functions of planner/ that no shipped program reaches.
 
-usage: off_path.py BUILD_FOLDER
+usage: off_path.py BUILD_FOLDER [FOLDER]     as if what is built of FOLDER (cli, say) were not shipped
 
 Reads the objects of a build. Every function of a shipped program's own objects (cli, controller, agent, formats, proto, testbed,
 scheduler, runtime) counts as reached; from there it follows relocations, function by function, through the planner's objects. What it
@@ -79,7 +79,7 @@ class Object:
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3) or (len(sys.argv) == 3 and sys.argv[2] not in SHIPPED):
         sys.exit(__doc__)
     build = pathlib.Path(sys.argv[1])
     source = pathlib.Path(__file__).resolve().parent.parent
@@ -94,7 +94,7 @@ def main():
                 definers[name].append(o)
     wanted = set()
     for p in objects:
-        if p.relative_to(build).parts[0] in SHIPPED:
+        if p.relative_to(build).parts[0] in SHIPPED and p.relative_to(build).parts[0] not in sys.argv[2:]:
             wanted |= {line.split()[-1] for line in lines_of("nm", "-u", str(p)) if line.split()}
     reached, open_nodes = set(), [(o, name) for name in wanted for o in definers.get(name, ())]
     while open_nodes:
@@ -125,7 +125,8 @@ def main():
             used_here = alive and word and len(re.findall(rf"\b{re.escape(word[1])}\(", text)) > 1
             if not used_here:
                 found.append(f"{file}: {plain.split('(')[0]}")
-    print("\n".join(sorted(set(found))))
+    print("".join(f"{name}\n" for name in sorted(set(found))), end="")
+    print(f"{sum(len(o.globals) for o in planner)} functions, {len(set(found))} off the path", file=sys.stderr)
 
 
 if __name__ == "__main__":

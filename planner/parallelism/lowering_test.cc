@@ -13,7 +13,7 @@
 #include "planner/parallelism/space.h"
 #include "planner/parallelism/variables.h"
 #include "planner/search/testing/random_cases.h"
-#include "planner/workload/layer_cost.h"
+#include "planner/workload/recompute.h"
 #include "planner/workload/model_presets.h"
 
 namespace weft::planner::inline parallelism {

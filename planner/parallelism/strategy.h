@@ -14,7 +14,7 @@
 
 #include "common/units.h"
 #include "planner/tasks/schedule_kind.h"
-#include "planner/workload/layer_cost.h"
+#include "planner/workload/recompute.h"
 
 namespace weft::planner::inline parallelism {
 

@@ -90,7 +90,7 @@ Result<GivenPrice> PriceGiven(const JobSpec& job, const ClusterSpec& cluster, st
   price.plan.predicted = Predict(model, strategy, price.fits);
   CostModel::Scratch scratch;
   price.plan.operators = model.Operators(strategy, scratch);
-  if (!simulated) price.plan.operations = model.Lower(strategy, scratch);
+  price.plan.operations = model.Lower(strategy, scratch);
   return price;
 }
 

@@ -1,8 +1,6 @@
 // Windows, encoders and models of images: what they are made of, and their work. Expected numbers by hand.
 #include <gtest/gtest.h>
 
-#include "planner/workload/layer_cost.h"
-#include "planner/workload/layer_cost.h"
 #include "planner/workload/model_presets.h"
 #include "planner/workload/model_spec.h"
 
@@ -46,26 +44,12 @@ TEST(AttendedPairs, MeanIsOverTheLayers) {
   EXPECT_EQ(MeanAttendedShare(VitBase(), 197), 1);
 }
 
-// A layer with the window saves 2·s·(s − keys)·2·4096 operations, where keys = 2·(8192·1024 − 1024²/2) / 8192 = 1920.
-TEST(LayerCosts, AWindowSavesItsPairs) {
-  const std::vector<LayerCost> costs = LayerCosts(Windowed(AttentionWindow::kSliding, 1024), 8192, 1, 2);
-  EXPECT_DOUBLE_EQ(costs[2].forward.count() - costs[1].forward.count(), 2.0 * 8192 * (8192 - 1920) * 2 * 4096);
-}
-
 // Dosovitskiy et al., arXiv 2010.11929, table 1: 86 million; with 1000 classes 86,567,656.
 TEST(ModelSpec, AVisionTransformerHasPatchesAndClasses) {
   const ModelSpec model = VitBase();
   EXPECT_EQ(ParameterCount(model), 86'567'656);
   EXPECT_EQ(EmbeddingParameterCount(model), 768 * 768 + 768 + 768 + 197 * 768);
   EXPECT_EQ(HeadOutputs(model), 1000);
-}
-
-// Forward per token and layer: 24 h² of matrices, 4 s h of attention, all pairs; 2·768·768 per token of patches, the head once.
-TEST(LayerCosts, AVisionTransformersWorkIsPatchesLayersAndOneHead) {
-  const std::vector<LayerCost> costs = LayerCosts(VitBase(), 197, 2, 2);
-  EXPECT_DOUBLE_EQ(costs.front().forward.count(), 2.0 * 2 * 197 * 768 * 768);
-  EXPECT_DOUBLE_EQ(costs[1].forward.count(), 2.0 * 197 * (24.0 * 768 * 768 + 4.0 * 197 * 768));
-  EXPECT_DOUBLE_EQ(costs.back().forward.count(), 2.0 * 2 * 768 * 1000);
 }
 
 // Per layer: attention 4h² + 4h, MLP 8h² + 5h, six vectors 6h² + 6h, embedders 256h + h, h² + h and 1001h; h = 1152.

@@ -1,4 +1,4 @@
-// What docs/network.md promises of max-min and of the engine, measured.
+// Max-min solutions and the engine, measured: the table of docs/network.md.
 #include <benchmark/benchmark.h>
 
 #include <map>

@@ -106,8 +106,9 @@ class Replay {
       for (; awaited < released && options_.bursts[awaited].needed <= place; ++awaited) {
         const double needed_s = options_.bursts[awaited].needed.count();
         SleepUntil(offset_s + needed_s);
+        const double came_s = MonotonicSeconds();
         WEFT_RETURN_IF_ERROR(sender_->Await(awaited));
-        offset_s = std::max(offset_s, MonotonicSeconds() - needed_s);
+        offset_s += MonotonicSeconds() - came_s;  // what it waited, and not how late the sleep ended
       }
       SleepUntil(offset_s + place.count());
       return Ok();

@@ -14,6 +14,7 @@ namespace weft::controller {
 namespace {
 
 constexpr int kMostAllowed = 16;  // words
+constexpr size_t kLongestAllowed = 32;
 constexpr char kManaged[] = "paths, classes and windows follow what is measured of its flows";
 
 double Gibibytes(Bytes amount) { return static_cast<double>(amount.count()) / 0x1p30; }
@@ -37,7 +38,7 @@ Result<Question> Ask(const v1::JobSpec& spec, const JobPlannerOptions& options) 
   return question;
 }
 
-/// Errors: kInvalidArgument for a word that is not known, or where a program is named: none exchanges so.
+/// Errors: kInvalidArgument for a word that is not known, or beside a program or a strategy of one's own.
 Result<planner::TrainingChanges> Allowed(const v1::JobSpec& spec) {
   if (spec.allow_size() > kMostAllowed) {
     return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow: {} words, expected at most {}", spec.job_id(), spec.allow_size(), kMostAllowed));
@@ -45,6 +46,11 @@ Result<planner::TrainingChanges> Allowed(const v1::JobSpec& spec) {
   if (!spec.framework().empty() && spec.framework() != "any") {
     return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow with framework \"{}\": no program does these exchanges, expected none or any",
                                                     spec.job_id(), spec.framework()));
+  }
+  for (const std::string& word : spec.allow()) {
+    if (word.size() <= kLongestAllowed && word.find(',') == word.npos) continue;
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow: a word of {} characters, expected one of low_precision, local_steps, gossip",
+                                                    spec.job_id(), word.size()));
   }
   return planner::ParseTrainingChanges(fmt::format("{}", fmt::join(spec.allow(), ",")));
 }
@@ -134,10 +140,16 @@ void SayManaged(const v1::JobSpec& spec, v1::JobPlan& plan) {
 }  // namespace
 
 bool SumsWholeGradients(const v1::Strategy& strategy) {
-  return std::max({strategy.tp(), strategy.pp(), strategy.cp(), strategy.ep()}) <= 1 && strategy.zero_stage() == 0;
+  const bool whole = strategy.gradient_wire().empty() || strategy.gradient_wire() == "whole";
+  return std::max({strategy.tp(), strategy.pp(), strategy.cp(), strategy.ep(), strategy.local_steps()}) <= 1 &&
+         strategy.zero_stage() == 0 && whole && strategy.data_sync() != "gossip";
 }
 
 Status DecideStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
+  if (spec.has_given_strategy() && spec.allow_size() > 0) {
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow beside a given strategy, expected one of them: what is given is not searched",
+                                                    spec.job_id()));
+  }
   if (spec.has_given_strategy()) return Price(spec, options, planned);
   if (!spec.model_config_json().empty()) {
     if (const Status status = Search(spec, options, planned); !status) planned.errors.push_back(status.error().message());

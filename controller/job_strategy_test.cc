@@ -182,6 +182,7 @@ TEST(JobStrategy, WhatChangesTrainingIsInAPlanOnlyWhereItIsAllowed) {
   EXPECT_THAT(planned->errors, IsEmpty());
   EXPECT_EQ(planned->plan.strategy().gradient_wire(), "fp8");
   EXPECT_EQ(planned->plan.strategy().local_steps(), 1);
+  EXPECT_FALSE(SumsWholeGradients(planned->plan.strategy())) << "no ring of whole gradients is expected of it";
 }
 
 TEST(JobStrategy, WhatMayNotBeAllowedIsNamed) {
@@ -192,6 +193,12 @@ TEST(JobStrategy, WhatMayNotBeAllowedIsNamed) {
   spec.set_framework("megatron");
   EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow with framework \"megatron\": no program does")));
   spec.clear_framework();
+  spec.set_allow(0, std::string(1000, 'x'));
+  EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow: a word of 1000 characters")));
+  *spec.mutable_given_strategy() = Given({{"dp", "4"}});
+  EXPECT_THAT(PlanJob(spec, {}, Options()).error().message(), HasSubstr("allow beside a given strategy"));
+  spec.clear_given_strategy();
+  spec.set_allow(0, "gossip");
   for (int i = 0; i < 16; ++i) spec.add_allow("gossip");
   EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow: 17 words, expected at most 16")));
 }

@@ -102,6 +102,9 @@ Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name
     file.job.measured_compute = measured;
   }
   ReadGiven(fields, source_name, folder, &file);
+  if (!file.allow.empty() && (file.strategy || !file.plan.empty())) {
+    fields.Reject("allow", "expected only without strategy and plan: what is given is not searched");
+  }
   WEFT_RETURN_IF_ERROR(fields.Finish());
   if (Status read = ReadModel(model, folder, &file); !read) {
     return Fail(read.error().WithContext(fmt::format("{}: key \"model\"", source_name)));

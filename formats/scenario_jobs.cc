@@ -178,7 +178,7 @@ class JobReader {
     const int64_t ends = job.names.empty() ? job.hosts : static_cast<int64_t>(job.names.size());
     if (pattern == planner::TrafficPattern::kAllToAll && ends * ends > static_cast<int64_t>(kMostScenarioFlows)) {
       fields.Reject("pattern",
-                    fmt::format("{} hosts send to each other, expected at most {} flows", ends, kMostScenarioFlows));
+                    fmt::format("all-to-all of {} hosts, expected at most {} flows", ends, kMostScenarioFlows));
       return {};
     }
     if (!pattern || ends == 0) return {};
@@ -190,6 +190,7 @@ class JobReader {
     if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
     keys->pairs.clear();
     planner::BurstTimes before;
+    size_t pairs = 0;
     const std::vector<YamlValue>& items = fields.List("bursts");
     if (items.empty() || items.size() > planner::kMostBursts) {
       fields.Reject("bursts", fmt::format("{} bursts, expected a list of 1 to {}", items.size(), planner::kMostBursts));
@@ -203,6 +204,11 @@ class JobReader {
       CheckRises(burst, "release", times.release, before.release, keys->job.compute);
       CheckRises(burst, "needed", times.needed, std::max(before.needed, times.release), keys->job.compute);
       keys->pairs.push_back(ReadPairs(burst, *keys));
+      pairs += keys->pairs.back().size();
+      if (pairs > kMostScenarioFlows) {
+        burst.Reject("pattern", fmt::format("more than {} pairs of hosts in all bursts", kMostScenarioFlows));
+        return fields.Adopt(burst.Finish().error());
+      }
       keys->job.bursts.push_back(times);
       if (const Status read = burst.Finish(); !read) return fields.Adopt(read.error());
       before = times;

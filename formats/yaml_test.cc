@@ -281,6 +281,7 @@ TEST(JobYaml, EachFaultNamesFileLineKeyAndExpectation) {
       {"hosts: [h1, h2]", "hosts: [h1, h2]\ngpus: 3", "job.yaml:8: key \"gpus\": value 3, expected 2: 2 hosts"},
       {"global_batch: 64", "global_batch: 0", "job.yaml:4: key \"global_batch\": value 0"},
       {"precision: fp32", "precision: fp32\nallow: [quiet]", "job.yaml:7: key \"allow\": value \"quiet\", expected some of low_precision"},
+      {"precision: fp32", "precision: fp32\nallow: [gossip]\nstrategy: {dp: 2}", "key \"allow\": expected only without strategy and plan"},
       {"precision: fp32", "precision: fp32\nframework: megatron\nallow: [gossip]", "key \"allow\": with framework megatron: expected only"},
       {"250ms", "250", "job.yaml:8: key \"measured_compute\": "},
       {"sequence: 512\n", "", "key \"sequence\": missing"},

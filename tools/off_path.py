@@ -4,7 +4,7 @@
 usage: off_path.py BUILD_FOLDER [FOLDER]     as if what is built of FOLDER (cli, say) were not shipped
 
 Reads the objects of a build. Every function of a shipped program's own objects (cli, controller, agent, formats, proto, testbed,
-scheduler, runtime) counts as reached; from there it follows relocations, function by function, through the planner's objects. What it
+scheduler, runtime, collectives, common) counts as reached; from there it follows relocations, function by function, through the planner's objects. What it
 then has not met, of the planner's functions with external linkage that are not inline, is printed, one per line, with its file. A function
 that its own file calls by name counts as reached with it: the compiler may have put it into its callers.
 """

@@ -98,7 +98,7 @@ enum class PhaseKind : uint8_t {
 };
 
 struct JobPhase {
-  size_t job = 0;                   ///< index in Scenario::jobs; inside the engine, the number that Add() returned
+  size_t job = 0;                   ///< the number that Add() returned; in reports, the job's place in its scenario
   int64_t iteration = 0;            ///< from 0
   PhaseKind kind = PhaseKind::kComputing;
   Seconds begin{0}, end{0};

@@ -219,10 +219,11 @@ Result<Seconds> StageHop(const JobSpec& job, const ClusterSpec& cluster, const N
   problem.from.hosts /= alike;
   problem.to.hosts /= alike;
   problem.shape[0] /= alike;
-  const bool same = from.name == to.name;
-  const ReshardNetwork network{.nic = same ? from.nic_rate * cluster.network_efficiency : BetweenRate(cluster),
+  const bool same = from.name == to.name, node = same && gpus < from.gpus_per_node;  // neighbours share one
+  const BitsPerSecond own = (node ? from.intra_node_rate : from.nic_rate) * cluster.network_efficiency;
+  const ReshardNetwork network{.nic = same ? own : BetweenRate(cluster),
                                .local = std::min(from.intra_node_rate, to.intra_node_rate),
-                               .latency = same ? from.nic_latency : BetweenLatency(cluster)};
+                               .latency = node ? from.intra_latency : same ? from.nic_latency : BetweenLatency(cluster)};
   WEFT_ASSIGN_OR_RETURN(const std::vector<ReshardSlice> slices, CutSlices(problem));
   std::vector<Seconds> durations;
   for (const ReshardSlice& slice : slices) {

@@ -1,5 +1,7 @@
 #include "planner/tasks/memory_over_time.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace weft::planner::inline tasks {
@@ -34,6 +36,18 @@ Held Sum(const StageOperations& stage, HoldingSpan span, int64_t chunk, int64_t 
   return sum;
 }
 
+/// Far more than any stage holds, and far from an overflow.
+constexpr double kMostHeld = 0x1p60;
+
+/// Errors: kInvalidArgument where all passes together could hold more than kMostHeld, fragments included.
+Status CheckAmounts(const OperationList& list, const StageOperations& stage) {
+  double sum = 0;
+  for (const Holding& piece : stage.memory) sum += static_cast<double>(piece.bytes.count());
+  const double most = sum * static_cast<double>(list.micro_batches * list.chunks) * (1 + stage.fragmentation);
+  if (most <= kMostHeld) return Ok();
+  return Fail(Code::kInvalidArgument, fmt::format("memory over time: {:.3g} bytes in all passes, expected at most {:.3g}", most, kMostHeld));
+}
+
 /// What the passes of one chunk hold.
 struct ChunkHeld {
   Held micro_batch, pass, backward;
@@ -46,6 +60,7 @@ Result<MemoryOverTime> MemoryOfStage(const OperationList& list, int64_t stage) {
     return Fail(order.error().WithContext("memory over time"));
   }
   const StageOperations& own = list.OfStage(stage);
+  WEFT_RETURN_IF_ERROR(CheckAmounts(list, own));
   std::vector<ChunkHeld> chunks;
   for (int64_t c = 0; c < list.chunks; ++c) {
     chunks.push_back({.micro_batch = Sum(own, HoldingSpan::kMicroBatch, c, list.chunks),

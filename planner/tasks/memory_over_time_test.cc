@@ -123,6 +123,15 @@ TEST(InFlight, IsTheMostThatTheOrderHolds) {
   }
 }
 
+// 2^50 bytes for each of 2^16 micro-batches are more than an integer has.
+TEST(MemoryOfStage, RefusesMoreThanAnyStageHolds) {
+  OperationList list = List(ScheduleKind::kGpipe, 1, int64_t{1} << 16, 1, {Piece(HoldingSpan::kMicroBatch, int64_t{1} << 50)});
+  EXPECT_THAT(MemoryOfStage(list, 0).error().message(), HasSubstr("memory over time: 7.38e+19 bytes in all passes, expected at most 1.15e+18"));
+  list = List(ScheduleKind::kGpipe, 1, 1, 1, {Piece(HoldingSpan::kMicroBatch, 1)});
+  list.classes[0].fragmentation = 1e300;
+  EXPECT_FALSE(MemoryOfStage(list, 0));
+}
+
 TEST(MemoryOfStage, RefusesChunksWithoutAnOrder) {
   const Result<MemoryOverTime> memory = MemoryOfStage(List(ScheduleKind::kInterleaved, 4, 6, 2, {}), 0);
   ASSERT_FALSE(memory);

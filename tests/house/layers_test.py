@@ -19,6 +19,8 @@ FORBIDDEN = {
     "controller/bad.h": "#include <httplib.h>\n",
     "planner/search/bad.cc": "#include <torch/torch.h>\n",
     "planner/tasks/bad.cc": "namespace weft::planner {\n}\n",
+    "planner/tasks/bad.h": "namespace weft::planner::inline flows {\n}\n",
+    "planner/fabric/bad.h": "int free_of_all();\n",
 }
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every function of planner/ is on the path of some shipped program."""
+"""Every function of planner/ is on the path of some shipped program, as tools/off_path.py sees it (not inline, nor called by name in its own file)."""
 import os
 import pathlib
 import subprocess

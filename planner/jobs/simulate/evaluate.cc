@@ -22,11 +22,20 @@ void Distort(const Situation& situation, ProfileError error, FluidSimulation* fl
   }
 }
 
-/// Time that the job would take alone if it were as distorted.
-double Alone(const Situation& situation, size_t j, const FluidSimulation& fluid) {
+/// Time that the job would take alone if it were as distorted: of one burst on its best paths, of several on these.
+double Alone(const Situation& situation, const PeriodicJob& on_paths, size_t j, const FluidSimulation& fluid) {
   const auto [compute, bytes] = fluid.distortion(situation.slots[j]);
   const RoutableJob& job = situation.jobs[j];
   if (compute == 1 && bytes == 1) return situation.alone[j].count();
+  if (!job.bursts.empty()) {
+    std::vector<BurstTimes> times = TimesOf(on_paths);
+    std::vector<double> sending;
+    for (const std::vector<LinkLoad>& loads : LoadsOf(on_paths)) {
+      sending.push_back(SendingAlone(situation.capacity, loads).count() * bytes);
+    }
+    for (BurstTimes& burst : times) burst = {burst.release * compute, burst.needed * compute};
+    return IterationOf(job.compute * compute, times, sending).count();
+  }
   const double sending = std::max(0.0, (situation.alone[j] - job.release).count());
   return std::max(job.compute.count() * compute, job.release.count() * compute + sending * bytes);
 }
@@ -57,7 +66,7 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
   double computing = 0, gpus = 0, sum = 0;
   for (size_t j = 0; j < plan.jobs.size(); ++j) {
     const FluidProgress& progress = fluid.progress(situation.slots[j]);
-    const double alone = Alone(situation, j, fluid);
+    const double alone = Alone(situation, plan.jobs[j], j, fluid);
     size_t first = 0;
     double begin = progress.begin;
     for (; settle && begin < settled && first + 1 < progress.durations.size(); ++first) {

@@ -96,7 +96,7 @@ Status CheckBursts(const ScenarioJob& job) {
 Status CheckJob(const Scenario& scenario, const ScenarioJob& job) {
   if (!(job.gpus > 0) || !std::isfinite(job.gpus)) return Wrong(fmt::format("{} GPUs, must be positive", job.gpus));
   if (!Finite(job.compute)) return Wrong(fmt::format("compute {} s, must not be negative", job.compute.count()));
-  if (!Finite(job.release) || job.release > job.compute) {
+  if (job.bursts.empty() && (!Finite(job.release) || job.release > job.compute)) {
     return Wrong(fmt::format("release {} s, must be 0 to its compute of {} s", job.release.count(),
                              job.compute.count()));
   }

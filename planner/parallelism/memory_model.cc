@@ -90,7 +90,8 @@ class StageAccount {
                std::vector<Holding>* pieces)
       : job_(job), stack_(stack), s_(s), state_(state), shape_(shape), pieces_(pieces), replicas_(static_cast<double>(s.dp * s.cp)),
         shards_(s.shard_group > 0 ? static_cast<double>(s.shard_group) : replicas_),
-        parameters_(shape.dense_parameters + shape.edge_parameters + shape.expert_parameters) {
+        parameters_(shape.dense_parameters + shape.edge_parameters + shape.expert_parameters), divided_(parameters_) {
+    if (s.zero_stage == 0) return;
     const double expert_shards = std::min(shards_, std::max(1.0, static_cast<double>(ExpertDp(s))));
     divided_ = (shape.dense_parameters + shape.edge_parameters) / shards_ + shape.expert_parameters / expert_shards;
   }
@@ -105,10 +106,9 @@ class StageAccount {
     if (whole && stack_.accumulates_whole && micro_batches > 1) Put("unsharded gradients", kGradients, state_.gathered * parameters_);
     if (s_.gradient_wire == GradientWire::kFp8) Put("rounding remainders", kGradients, kRemainderBytes * parameters_);
     // Interleaved, a chunk's gradients are summed over a round of micro-batches before they are scattered: whole until then.
-    const double round = ReducesByRound(stack_, s_) ? parameters_ / static_cast<double>(s_.vpp) : 0;
-    Put("gradients of a round", kGradients, state_.gradient * round);
+    if (ReducesByRound(stack_, s_)) Put("gradients of a round", kGradients, state_.gradient * parameters_ / static_cast<double>(s_.vpp));
     Put("optimizer", kOptimizer, state_.optimizer * Held(1));
-    if (replicas_ > 1) Put("exchange copy", kTransient, state_.exchange_copy * parameters_);
+    if (replicas_ > 1 && state_.exchange_copy > 0) Put("exchange copy", kTransient, state_.exchange_copy * parameters_);
     if (s_.data_sync == DataSync::kGossip) Put("neighbour's parameters", kTransient, state_.parameter * parameters_);
   }
 

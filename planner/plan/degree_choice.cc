@@ -117,8 +117,8 @@ void PlanSearch::Impl::SayDegrees(const std::vector<PlanAnswer>& answers, PlanAn
     if (other >= answers.size()) continue;
     const std::string what = fmt::format("not dp={}", programs_[other]->model_->job().gpus);
     const auto& plans = answers[other].plans;
-    first.why.push_back(plans.empty() ? what + ": does not fit"
-                                      : Compared(what, plans.front().predicted.parts, first.predicted.parts));
+    const char* none = answers[other].complete ? ": does not fit" : ": not searched to the end, nothing found";
+    first.why.push_back(plans.empty() ? what + none : Compared(what, plans.front().predicted.parts, first.predicted.parts));
   }
   CostModel::Scratch scratch;
   first.why.push_back(Reasons(*programs_[best]->model_, *programs_[best]->space_, scratch, job_.gpus).Proof(answer));

@@ -172,10 +172,12 @@ Status CheckBursts(const ReplayOptions& options) {
   for (size_t b = 0; b < options.bursts.size(); ++b) {
     const ReplayBurst& burst = options.bursts[b];
     const std::string name = fmt::format("--burst number {}", b + 1);
-    if (burst.bytes < Bytes(4)) return Fail(Code::kInvalidArgument, fmt::format("{}: {} bytes, expected at least 4B", name, burst.bytes.count()));
+    if (burst.bytes < Bytes(4)) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: {} bytes, expected at least 4B", name, burst.bytes.count()));
+    }
     if (burst.release < before.release) {
-      return Fail(Code::kInvalidArgument, fmt::format("{}: release {} s, expected at least the {} s of the one before", name, burst.release.count(),
-                                                      before.release.count()));
+      return Fail(Code::kInvalidArgument, fmt::format("{}: release {} s, expected at least the {} s of the one before", name,
+                                                      burst.release.count(), before.release.count()));
     }
     const Seconds least = std::max(before.needed, burst.release);
     if (burst.needed < least || burst.needed > options.compute) {
@@ -212,7 +214,8 @@ Status CheckOptions(const ReplayOptions& options) {
 
 Result<ReplayBurst> ParseReplayBurst(std::string_view text, Seconds compute) {
   const auto wrong = [&] {
-    return Fail(Code::kInvalidArgument, fmt::format("--burst \"{}\": expected RELEASE:BYTES or RELEASE:BYTES:NEEDED, such as 40ms:1MiB:60ms", text));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--burst \"{}\": expected RELEASE:BYTES or RELEASE:BYTES:NEEDED, such as 40ms:1MiB:60ms", text));
   };
   const size_t first = text.find(':'), second = first == text.npos ? text.npos : text.find(':', first + 1);
   if (first == text.npos) return wrong();

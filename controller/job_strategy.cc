@@ -41,16 +41,19 @@ Result<Question> Ask(const v1::JobSpec& spec, const JobPlannerOptions& options) 
 /// Errors: kInvalidArgument for a word that is not known, or beside a program or a strategy of one's own.
 Result<planner::TrainingChanges> Allowed(const v1::JobSpec& spec) {
   if (spec.allow_size() > kMostAllowed) {
-    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow: {} words, expected at most {}", spec.job_id(), spec.allow_size(), kMostAllowed));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("job \"{}\": allow: {} words, expected at most {}", spec.job_id(), spec.allow_size(), kMostAllowed));
   }
   if (!spec.framework().empty() && spec.framework() != "any") {
-    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow with framework \"{}\": no program does these exchanges, expected none or any",
-                                                    spec.job_id(), spec.framework()));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("job \"{}\": allow with framework \"{}\": no program does these exchanges, expected none or any",
+                            spec.job_id(), spec.framework()));
   }
   for (const std::string& word : spec.allow()) {
     if (word.size() <= kLongestAllowed && word.find(',') == word.npos) continue;
-    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow: a word of {} characters, expected one of low_precision, local_steps, gossip",
-                                                    spec.job_id(), word.size()));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("job \"{}\": allow: a word of {} characters, expected one of low_precision, local_steps, gossip",
+                            spec.job_id(), word.size()));
   }
   return planner::ParseTrainingChanges(fmt::format("{}", fmt::join(spec.allow(), ",")));
 }
@@ -147,8 +150,8 @@ bool SumsWholeGradients(const v1::Strategy& strategy) {
 
 Status DecideStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
   if (spec.has_given_strategy() && spec.allow_size() > 0) {
-    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": allow beside a given strategy, expected one of them: what is given is not searched",
-                                                    spec.job_id()));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("job \"{}\": allow beside a given strategy, expected one of them: what is given is not searched", spec.job_id()));
   }
   if (spec.has_given_strategy()) return Price(spec, options, planned);
   if (!spec.model_config_json().empty()) {

@@ -114,7 +114,7 @@ std::vector<double> FluidSimulation::LinkBits() const {
 }
 
 /// What the bursts of job j come to on the new plan.
-void FluidSimulation::Rate(size_t j) {
+void FluidSimulation::MeasureBursts(size_t j) {
   const Job& job = jobs_[j];
   for (size_t b = 0; b < job.bursts; ++b) {
     Burst& burst = bursts_[job.first + b];
@@ -143,7 +143,7 @@ void FluidSimulation::Apply(std::vector<FluidSetting> settings) {
     Job& job = jobs_[j];
     job.misses = 0;
     WEFT_CHECK(job.phase == Phase::kGone || settings_[j].loads.size() == job.bursts, "not loads for every burst of a job");
-    Rate(j);
+    MeasureBursts(j);
     if (job.phase == Phase::kGone) continue;
     if (job.sending && !(Current(job).alone > 0)) {
       job.through = now_;  // nothing left to send on this plan

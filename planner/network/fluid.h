@@ -217,7 +217,7 @@ class FluidSimulation {
   Burst& Current(const Job& job) { return bursts_[job.first + job.burst]; }
   const Burst& Current(const Job& job) const { return bursts_[job.first + job.burst]; }
   void Regate(size_t j);
-  void Rate(size_t j);
+  void MeasureBursts(size_t j);
   void BuildGroups();
   std::vector<std::vector<Use>> ContendedLinks(std::vector<double>* capacity) const;
   void FillGroups(const std::vector<std::vector<Use>>& links, const std::vector<double>& capacity);

@@ -40,7 +40,9 @@ class SteppedJobs {
   const Job& job(size_t j) const { return jobs_[j]; }
 
  private:
-  static bool Sends(const Job& job) { return job.burst < job.bursts.size() && job.computed >= job.bursts[job.burst].times.release.count() - 1e-12; }
+  static bool Sends(const Job& job) {
+    return job.burst < job.bursts.size() && job.computed >= job.bursts[job.burst].times.release.count() - 1e-12;
+  }
 
   static void Step(Job* job, double rate, double step) {
     // What is left of a step when its burst is through is lost: less than one step per burst.

@@ -33,8 +33,8 @@ inline Bytes FragmentsOf(double fragmentation, Bytes varying) {
   return Bytes(static_cast<int64_t>(static_cast<double>(varying.count()) * fragmentation));
 }
 
-/// Errors: kInvalidArgument for a shape that has no order, as CheckOrder() says, or more bytes than any stage holds. Requires: 0 ≤ stage < list.stages, and a class
-/// that has it. Complexity: O(micro-batches · chunks).
+/// Errors: kInvalidArgument for a shape that has no order, as CheckOrder() says, or more bytes than any stage holds.
+/// Requires: 0 ≤ stage < list.stages, and a class that has it. Complexity: O(micro-batches · chunks).
 [[nodiscard]] Result<MemoryOverTime> MemoryOfStage(const OperationList& list, int64_t stage);
 
 }  // namespace weft::planner::tasks

@@ -85,10 +85,12 @@ Status CheckBursts(const ScenarioJob& job) {
     if (parts.empty()) continue;
     Bytes left = job.flows[f].bytes;
     for (const Bytes part : parts) {
-      if (part.count() < 0 || part > left) return Wrong(fmt::format("flow {}: bursts do not add up to its {} bytes", f + 1, job.flows[f].bytes.count()));
-      left -= part;
+      left = part.count() >= 0 && part <= left ? left - part : Bytes(-1);
+      if (left.count() < 0) break;
     }
-    if (left.count() != 0) return Wrong(fmt::format("flow {}: bursts do not add up to its {} bytes", f + 1, job.flows[f].bytes.count()));
+    if (left.count() != 0) {
+      return Wrong(fmt::format("flow {}: bursts do not add up to its {} bytes", f + 1, job.flows[f].bytes.count()));
+    }
   }
   return Ok();
 }

@@ -1,8 +1,8 @@
 // What-if: a cluster, the jobs that come and go on it, the links that fail, and what a policy makes of all that.
 //
 // Every job computes, then (from its release on) sends its bytes in lock step over one path per flow, in one burst or
-// several, and starts over when both are done (network/fluid.h has the model). A policy decides paths, classes and time shifts. It is asked again whenever a job arrives or leaves and
-// whenever a link changes, as the controller would be.
+// several, and starts over when both are done (network/fluid.h has the model). A policy decides paths, classes and time
+// shifts. It is asked again whenever a job arrives or leaves and whenever a link changes, as the controller would be.
 //
 //   Scenario scenario{.name = "two jobs", .topology = LeafSpine(2, 2, 2, GigabitsPerSecond(50)), .jobs = {...}};
 //   const Result<SimulationReport> report = Simulate(scenario, SimulationPolicy::kWeft, {});

@@ -3,8 +3,8 @@
 
 usage: job_mixes.py WEFT [--set train|test] [--seed N ...] [--write FOLDER]
 
-Every seed gives one cluster: leaves and spines at 2:1 to 8:1, nodes of eight GPUs, and dense, MoE and long-context jobs on
-hosts that earlier jobs have left in pieces. The policies were written while looking at TRAIN; TEST is run when they are done.
+Every seed gives one cluster: leaves and spines at 2:1 to 8:1, servers of eight GPUs, and dense, MoE and long-context jobs that
+start together on hosts which earlier jobs have left in pieces. The policies were written while looking at TRAIN; TEST is run when they are done.
 """
 import argparse
 import json
@@ -19,13 +19,12 @@ TRAIN = [101, 102, 103, 104, 105, 106, 107, 108, 109, 110]
 TEST = [201, 202, 203, 204, 205, 206, 207, 208, 209, 210]
 POLICIES = ["layers-apart", "crux", "cassini", "vertical", "horizontal", "weft"]
 
-# Device, GB/s of NVLink per GPU and direction, Gbit/s of all NICs of a node.
-NODES = [("a100-80", 300, 400), ("a100-80", 300, 800), ("a100-80", 300, 1600), ("h100-80", 450, 800), ("h100-80", 450, 1600),
-         ("h100-80", 450, 3200)]
+# Servers, Gbit/s of each of their eight NICs.
+SERVERS = [("dgx-a100", 200), ("dgx-h100", 400)]
 # Model, hosts, tokens per sequence, sequences per GPU and iteration.
-DENSE = [("llama3-8b", (2, 4, 8), 8192, (1, 2, 4)), ("megatron-18.4b", (2, 4, 8), 2048, (2, 4, 8)),
-         ("megatron-39.1b", (4, 8), 2048, (2, 4)), ("llama3-70b", (8,), 4096, (1, 2))]
-MOE = [("mixtral-8x7b", (4, 8), 4096, (2, 4, 8)), ("mixtral-8x22b", (8,), 4096, (2, 4))]
+DENSE = [("llama3-8b", (2, 4, 8), 8192, (0.25, 0.5, 1)), ("megatron-18.4b", (2, 4, 8), 2048, (0.5, 1, 2)),
+         ("megatron-39.1b", (4, 8), 2048, (0.5, 1, 2)), ("llama3-70b", (8,), 4096, (0.5, 1))]
+MOE = [("mixtral-8x7b", (4, 8), 4096, (0.5, 1, 2)), ("mixtral-8x22b", (8,), 4096, (0.5, 1))]
 LONG = [("llama3-8b", (2, 4, 8), 65536, (0.125, 0.25)), ("llama3-8b", (4, 8), 131072, (0.125,)),
         ("llama3-70b", (8,), 32768, (0.125, 0.25))]
 
@@ -33,12 +32,12 @@ LONG = [("llama3-8b", (2, 4, 8), 65536, (0.125, 0.25)), ("llama3-8b", (4, 8), 13
 def scenario(seed):
     """SCENARIO.yaml of a seed."""
     rng = random.Random(seed)
-    device, nvlink, nics = rng.choice(NODES)
+    server, nic = rng.choice(SERVERS)
     ratio = rng.choice([2, 4, 8])
     leaves, hosts_per_leaf, spines = rng.choice([4, 6, 8]), 4, 4
     hosts = [f"h{h}" for h in range(1, leaves * hosts_per_leaf + 1)]
     # What earlier jobs have left: every host has a place in an order that keeps some neighbours together.
-    order = sorted(hosts, key=lambda host: (rng.random() < 0.5, rng.random()))
+    order = sorted(hosts, key=lambda host: (rng.random() < 0.3, rng.random()))
     jobs = []
     while order:
         kind = rng.choice([DENSE, DENSE, MOE, LONG])
@@ -53,12 +52,11 @@ def scenario(seed):
         mine, order = sorted(order[:count], key=lambda h: int(h[1:])), order[count:]
         batch = max(1, int(8 * count * rng.choice(per_gpu)))
         jobs.append(f"  - {{name: j{len(jobs) + 1}, hosts: [{', '.join(mine)}], model: {model}, global_batch: {batch}, "
-                    f"sequence: {sequence}, arrival: {rng.randrange(0, 60)}s}}")
-    up = hosts_per_leaf * nics / ratio / spines
-    return (f"version: 1\nname: mix-{seed}\nduration: 1200s\nseed: {seed}\nprofile_error: 0.2\n"
+                    f"sequence: {sequence}}}")
+    up = hosts_per_leaf * 8 * nic / ratio / spines
+    return (f"version: 1\nname: mix-{seed}\nduration: 300s\nseed: {seed}\nprofile_error: 0.2\n"
             f"cluster: {{fabric: leaf-spine, leaves: {leaves}, spines: {spines}, hosts_per_leaf: {hosts_per_leaf}, "
-            f"host_rate: {nics}Gbit/s, fabric_rate: {up:g}Gbit/s, gpus_per_host: 8, device: {device}, "
-            f"intra_node_rate: {nvlink}GB/s}}\njobs:\n" + "\n".join(jobs) + "\n")
+            f"fabric_rate: {up:g}Gbit/s, server: {server}}}\njobs:\n" + "\n".join(jobs) + "\n")
 
 
 def simulate(weft, text, folder, seed):

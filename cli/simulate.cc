@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -15,7 +16,8 @@
 #include "common/parse_units.h"
 #include "formats/scenario_yaml.h"
 #include "planner/fabric/path_catalog.h"
-#include "planner/plan/model_profile.h"
+#include "planner/fabric/fabric_tiers.h"
+#include "planner/plan/model_ways.h"
 
 namespace weft::cli {
 namespace {
@@ -25,6 +27,8 @@ using planner::SimulationPolicy;
 constexpr SimulationPolicy kAll[] = {SimulationPolicy::kEcmp, SimulationPolicy::kCassini,
                                      SimulationPolicy::kCrux, SimulationPolicy::kSincronia,
                                      SimulationPolicy::kWeft, SimulationPolicy::kOptimal};
+/// Beside these where jobs have several ways to be run.
+constexpr SimulationPolicy kAllLayers[] = {SimulationPolicy::kLayersApart, SimulationPolicy::kVertical, SimulationPolicy::kHorizontal};
 
 /// Rates of links over time: 24 bytes each in memory, about 100 as text.
 constexpr double kMostSamples = 1e7;
@@ -43,13 +47,13 @@ Status AddPolicy(std::string_view word, Choice* choice) {
   const auto policy = planner::ParsePolicy(word);
   if (!policy) {
     return Fail(Code::kInvalidArgument,
-                fmt::format("--policy \"{}\": expected ecmp, weft, crux, cassini, sincronia, optimal or all", word));
+                fmt::format("--policy \"{}\": expected {} or all", word, planner::PolicyNames()));
   }
   if (std::ranges::find(choice->policies, *policy) == choice->policies.end()) choice->policies.push_back(*policy);
   return Ok();
 }
 
-Result<Choice> ChoosePolicies(const std::vector<std::string>& given, const std::vector<SimulationPolicy>& in_file) {
+Result<Choice> ChoosePolicies(const std::vector<std::string>& given, const std::vector<SimulationPolicy>& in_file, bool models) {
   Choice choice;
   for (const std::string& list : given) {
     for (size_t begin = 0; begin <= list.size();) {
@@ -58,7 +62,9 @@ Result<Choice> ChoosePolicies(const std::vector<std::string>& given, const std::
       begin = comma + 1;
     }
   }
-  if (choice.all) choice.policies.assign(std::begin(kAll), std::end(kAll));
+  if (choice.all && models) choice.policies.assign(std::begin(kAllLayers), std::end(kAllLayers));
+  else if (choice.all) choice.policies.clear();
+  if (choice.all) choice.policies.insert(choice.policies.end(), std::begin(kAll), std::end(kAll));
   if (choice.policies.empty()) choice.policies = in_file;
   return choice;
 }
@@ -106,21 +112,31 @@ Status WriteText(const std::string& path, const std::string& text) {
 }
 
 /// Plans the jobs that have a model. False, with the reasons on stderr, where one fits nowhere.
-Result<bool> PlanModels(formats::ScenarioFile* file, std::vector<ModelPlan>* plans) {
+Result<bool> PlanModels(formats::ScenarioFile* file, planner::Scenario* truth, std::vector<ModelPlan>* plans) {
+  planner::Scenario& scenario = file->scenario;
   for (const formats::ScenarioModel& model : file->models) {
-    const auto answer = planner::ProfileModel(model.spec, model.cluster, model.fix, model.framework, model.allow);
-    if (!answer) return Fail(answer.error().WithContext(model.place));
-    if (!answer->profile) {
-      for (const std::string& reason : answer->infeasible) {
-        fmt::print(stderr, "weft simulate: {}: no feasible plan: {}\n", model.place, reason);
+    planner::WayPlanner planner(model.spec, model.cluster, model.options);
+    for (size_t i = 0; i < model.jobs.size(); ++i) {
+      const std::string& name = scenario.jobs[model.jobs[i]].name;
+      fmt::print(stderr, "weft simulate: planning {}\n", name);
+      const bool joined = !planner::FindUnjoinedNode(scenario.topology, model.ends[i]);
+      auto answer = joined ? planner.On(planner::FindNodeTiers(scenario.topology, model.ends[i])) : planner.Blind();
+      if (!answer) return Fail(answer.error().WithContext(model.place));
+      if (answer->ways.empty()) {
+        for (const std::string& reason : answer->infeasible) {
+          fmt::print(stderr, "weft simulate: {}: no feasible plan: {}\n", model.place, reason);
+        }
+        return false;
       }
-      return false;
-    }
-    WEFT_RETURN_IF_ERROR(formats::ApplyProfile(model, *answer->profile, &file->scenario));
-    const planner::JobPlan& plan = answer->profile->plan;
-    for (const size_t job : model.jobs) {
-      plans->push_back({.job = file->scenario.jobs[job].name, .strategy = planner::DescribeStrategy(plan.strategy),
-                        .predicted = plan.predicted.iteration});
+      WEFT_RETURN_IF_ERROR(formats::ApplyWays(model, i, answer->ways, false, &scenario));
+      if (truth != nullptr) {
+        WEFT_RETURN_IF_ERROR(formats::ApplyWays(model, i, answer->ways, true, truth));
+      }
+      ModelPlan plan{.job = name, .ways = {}};
+      for (const planner::ModelWay& way : answer->ways) {
+        plan.ways.push_back({planner::DescribeStrategy(way.profile.plan.strategy), way.profile.plan.predicted.iteration});
+      }
+      plans->push_back(std::move(plan));
     }
   }
   return true;
@@ -182,8 +198,9 @@ Status CheckSize(const planner::Scenario& scenario, const std::string& source, b
 
 class Runner {
  public:
-  Runner(const SimulateOptions& options, const planner::Scenario& scenario, const Choice& choice, Window window)
-      : options_(options), scenario_(scenario), choice_(choice), window_(window) {}
+  Runner(const SimulateOptions& options, const planner::Scenario& scenario, const planner::Scenario* truth, const Choice& choice,
+         Window window)
+      : options_(options), scenario_(scenario), truth_(truth), choice_(choice), window_(window) {}
 
   Result<std::vector<PolicyRun>> RunAll() const {
     std::vector<PolicyRun> runs;
@@ -194,7 +211,7 @@ class Runner {
       const auto objective =
           options_.objective == "gpu-use" ? planner::SimulationObjective::kGpuUse : planner::SimulationObjective::kBalanced;
       Result<planner::SimulationReport> report = planner::Simulate(
-          scenario_, policy, {.trace = traced, .evaluations = options_.evaluations, .objective = objective});
+          scenario_, policy, {.trace = traced, .evaluations = options_.evaluations, .objective = objective, .truth = truth_});
       if (!report && choice_.all && report.error().code() == Code::kResourceExhausted) {
         fmt::print(stderr, "weft simulate: {} left out: {}\n", planner::PolicyName(policy), report.error().message());
         continue;
@@ -227,6 +244,7 @@ class Runner {
 
   const SimulateOptions& options_;
   const planner::Scenario& scenario_;
+  const planner::Scenario* truth_;
   const Choice& choice_;
   Window window_;
 };
@@ -244,21 +262,25 @@ Result<int> Run(const SimulateOptions& options) {
   if (options.seed && *options.seed < 0) {
     return Fail(Code::kInvalidArgument, fmt::format("--seed {}: expected 0 or more", *options.seed));
   }
-  WEFT_RETURN_IF_ERROR(ChoosePolicies(options.policies, {}));  // a wrong word is said before a file is read
+  WEFT_RETURN_IF_ERROR(ChoosePolicies(options.policies, {}, false));  // a wrong word is said before a file is read
   std::optional<uint64_t> seed;
   if (options.seed) seed = static_cast<uint64_t>(*options.seed);
   WEFT_ASSIGN_OR_RETURN(formats::ScenarioFile file, formats::ReadScenarioYaml(options.scenario, seed));
-  WEFT_ASSIGN_OR_RETURN(const Choice choice, ChoosePolicies(options.policies, file.policies));
+  WEFT_ASSIGN_OR_RETURN(const Choice choice, ChoosePolicies(options.policies, file.policies, !file.models.empty()));
   WEFT_ASSIGN_OR_RETURN(const Window window, ParseWindow(options.plot_window, file.scenario.duration));
   std::vector<ModelPlan> plans;
-  WEFT_ASSIGN_OR_RETURN(const bool feasible, PlanModels(&file, &plans));
+  std::optional<planner::Scenario> truth;
+  if (file.profile_error > 0) truth = file.scenario;
+  WEFT_ASSIGN_OR_RETURN(const bool feasible, PlanModels(&file, truth ? &*truth : nullptr, &plans));
   if (!feasible) return kExitInfeasible;
+  if (truth) truth = planner::WithProfileError(*std::move(truth), file.profile_error, file.scenario.seed);
   WEFT_RETURN_IF_ERROR(CheckSize(file.scenario, options.scenario, !options.trace.empty() || !options.plot.empty()));
-  WEFT_ASSIGN_OR_RETURN(std::vector<PolicyRun> runs, Runner(options, file.scenario, choice, window).RunAll());
+  WEFT_ASSIGN_OR_RETURN(std::vector<PolicyRun> runs, Runner(options, file.scenario, truth ? &*truth : nullptr, choice, window).RunAll());
   const SimulateReport report{.scenario = file.scenario, .runs = std::move(runs), .plans = std::move(plans)};
   for (const ModelPlan& plan : report.plans) {
-    fmt::print(stderr, "weft simulate: {}: planned {}, predicted {} alone\n", plan.job, plan.strategy,
-               FormatDuration(plan.predicted));
+    fmt::print(stderr, "weft simulate: {}: planned {}, predicted {} alone{}\n", plan.job, plan.ways.front().strategy,
+               FormatDuration(plan.ways.front().predicted),
+               plan.ways.size() > 1 ? fmt::format("; {} further ways", plan.ways.size() - 1) : "");
   }
   fmt::print("{}", options.output == "json" ? SimulateJsonText(report) : SimulateTableText(report));
   return kExitDone;

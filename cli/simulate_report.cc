@@ -22,13 +22,14 @@ json RunJson(const SimulateReport& report, const PolicyRun& run) {
   json jobs = json::array(), links = json::array();
   for (const planner::SimulatedJob& job : r.jobs) {
     // nlohmann writes infinity, a job that came to no end, as null.
-    jobs.push_back({{"name", job.name},
+    json& item = jobs.emplace_back(json{{"name", job.name},
                     {"iteration_s", job.iteration.count()},
                     {"alone_s", job.alone.count()},
                     {"bound_s", job.bound.count()},
                     {"p99_iteration_s", job.p99_iteration.count()},
                     {"iterations", job.iterations_done},
                     {"slowdown", job.slowdown}});
+    if (!job.way.empty()) item["strategy"] = job.way;
   }
   for (const planner::SimulatedLink& link : r.links) {
     links.push_back({{"name", report.scenario.topology.LinkName(link.link)}, {"utilisation", link.utilisation}});
@@ -41,6 +42,8 @@ json RunJson(const SimulateReport& report, const PolicyRun& run) {
        {{"mean_slowdown", r.mean_slowdown},
         {"p99_slowdown", r.p99_slowdown},
         {"gpu_utilisation", r.gpu_utilisation},
+        {"goodput", r.goodput},
+        {"bound_goodput", r.bound_goodput},
         {"bound_gap", r.bound_gap},
         {"bound_gpu_utilisation", r.bound_gpu_utilisation},
         {"bound_mean_slowdown", r.bound_mean_slowdown}}},
@@ -54,10 +57,10 @@ std::string Factor(double factor) { return std::isfinite(factor) ? fmt::format("
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string JobsText(const PolicyRun& run) {
-  std::vector<AlignedRow> rows = {{"job", "iteration", "alone", "bound", "slow-down", "p99 iteration", "iterations"}};
+  std::vector<AlignedRow> rows = {{"job", "iteration", "alone", "bound", "slow-down", "p99 iteration", "iterations", "strategy"}};
   for (const planner::SimulatedJob& job : run.report.jobs) {
     rows.push_back({job.name, Time(job.iteration), Time(job.alone), Time(job.bound), Factor(job.slowdown),
-                    Time(job.p99_iteration), fmt::format("{}", job.iterations_done)});
+                    Time(job.p99_iteration), fmt::format("{}", job.iterations_done), job.way});
   }
   return AlignedText(rows);
 }
@@ -78,6 +81,10 @@ std::string OneRun(const SimulateReport& report, const PolicyRun& run) {
                       Factor(r.mean_slowdown), Factor(r.p99_slowdown), Factor(r.bound_mean_slowdown));
   text += fmt::format("  GPUs compute {} of the time; no policy reaches more than {}: {} to gain\n",
                       Percent(r.gpu_utilisation), Percent(r.bound_gpu_utilisation), Percent(r.bound_gap));
+  if (r.goodput != r.gpu_utilisation) {
+    text += fmt::format("  goodput: model FLOPs at {} of the GPUs' peak; no policy and no strategy reaches more than {}\n", Percent(r.goodput),
+                        Percent(r.bound_goodput));
+  }
   if (r.decisions.empty()) return text;
   text += fmt::format("\nwhat {} decided:\n", planner::PolicyName(run.policy));
   for (size_t i = 0; i < std::min(r.decisions.size(), kMostDecisions); ++i) text += "  " + r.decisions[i] + "\n";
@@ -88,19 +95,20 @@ std::string OneRun(const SimulateReport& report, const PolicyRun& run) {
 }
 
 std::string Comparison(const SimulateReport& report) {
-  std::vector<AlignedRow> rows = {{"policy", "mean slow-down", "p99 slow-down", "GPU use", "gap to bound", "events",
+  std::vector<AlignedRow> rows = {{"policy", "mean slow-down", "p99 slow-down", "GPU use", "goodput", "gap to bound", "events",
                                    "plans tried", "simulated in"}};
-  double use = 1,
+  double use = 1, goodput = 1,
          slowdown = 1;  // the bounds say the same for every policy, up to the work they did; the tightest counts
   for (const PolicyRun& run : report.runs) {
     const planner::SimulationReport& r = run.report;
     use = std::min(use, r.bound_gpu_utilisation);
+    goodput = std::min(goodput, r.bound_goodput);
     slowdown = std::max(slowdown, r.bound_mean_slowdown);
     rows.push_back({std::string(planner::PolicyName(run.policy)), Factor(r.mean_slowdown), Factor(r.p99_slowdown),
-                    Percent(r.gpu_utilisation), Percent(r.bound_gap), fmt::format("{}", r.events),
+                    Percent(r.gpu_utilisation), Percent(r.goodput), Percent(r.bound_gap), fmt::format("{}", r.events),
                     fmt::format("{}", r.evaluations), FormatDuration(run.time)});
   }
-  rows.push_back({"bound", Factor(slowdown), "", Percent(use)});
+  rows.push_back({"bound", Factor(slowdown), "", Percent(use), Percent(goodput)});
   return AlignedText(rows);
 }
 
@@ -128,7 +136,10 @@ std::string SimulateJsonText(const SimulateReport& report) {
     out["policies"] = std::move(runs);
   }
   for (const ModelPlan& plan : report.plans) {
-    out["plans"].push_back({{"job", plan.job}, {"strategy", plan.strategy}, {"predicted_s", plan.predicted.count()}});
+    json ways = json::array();
+    for (const ModelPlan::Way& way : plan.ways) ways.push_back({{"strategy", way.strategy}, {"predicted_s", way.predicted.count()}});
+    out["plans"].push_back({{"job", plan.job}, {"strategy", plan.ways.front().strategy},
+                            {"predicted_s", plan.ways.front().predicted.count()}, {"ways", std::move(ways)}});
   }
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }

@@ -19,9 +19,12 @@ struct PolicyRun {
 
 /// What the planner chose for a job with a model.
 struct ModelPlan {
+  struct Way {
+    std::string strategy;
+    Seconds predicted{0};             ///< iteration on a fabric that is nowhere narrower than the hosts' NICs
+  };
   std::string job;
-  std::string strategy;
-  Seconds predicted{0};               ///< iteration on a fabric that is nowhere narrower than the hosts' NICs
+  std::vector<Way> ways;              ///< at least one; the first is what `weft plan` chooses
 };
 
 struct SimulateReport {

@@ -259,17 +259,22 @@ class JobReader {
     spec.precision = precision.value_or(planner::Precision::kBf16);
     Result<planner::FixedVariables> fix = planner::ParseFixed(fields.Text("fix", ""));
     if (!fix) fields.Reject("fix", OneLine(fix.error().message()));
-    if (fix) keys->model.fix = std::move(*fix);
+    if (fix) keys->model.options.fix = std::move(*fix);
     const std::string framework = fields.Text("framework", "");
     if (!framework.empty()) {
-      keys->model.framework = planner::ParseFramework(framework);
-      if (!keys->model.framework) {
+      keys->model.options.framework = planner::ParseFramework(framework);
+      if (!keys->model.options.framework) {
         fields.Reject("framework", fmt::format("value \"{}\", expected one of {}", OneLine(framework, 40), planner::FrameworkNames()));
       }
     }
     if (const std::vector<std::string> allow = ReadAllow(fields, framework); !allow.empty()) {
-      keys->model.allow = *planner::ParseTrainingChanges(fmt::format("{}", fmt::join(allow, ",")));
-      keys->model.framework = planner::Framework::kAny;  // what is allowed is looked for in the whole space
+      keys->model.options.allow = *planner::ParseTrainingChanges(fmt::format("{}", fmt::join(allow, ",")));
+      keys->model.options.framework = planner::Framework::kAny;  // what is allowed is looked for in the whole space
+    }
+    const std::string strategy = fields.Text("strategy", "joint");
+    keys->job.joint = strategy == "joint";
+    if (strategy != "joint" && strategy != "alone") {
+      fields.Reject("strategy", fmt::format("value \"{}\", expected joint or alone; fix says what is fixed", OneLine(strategy, 40)));
     }
     if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
     if (!cluster_.machine) {

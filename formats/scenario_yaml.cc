@@ -18,13 +18,14 @@ namespace {
 
 using planner::Topology;
 
+constexpr double kMostProfileError = 0.9;
+
 void ReadPolicies(YamlFields& fields, ScenarioFile* file) {
   for (const std::string& name : fields.TextList("policies")) {
     const auto policy = planner::ParsePolicy(name);
     if (!policy) {
       return fields.Reject("policies",
-                           fmt::format("value \"{}\", expected some of ecmp, weft, crux, cassini, sincronia, optimal",
-                                       OneLine(name, 40)));
+                           fmt::format("value \"{}\", expected some of {}", OneLine(name, 40), planner::PolicyNames()));
     }
     if (std::ranges::find(file->policies, *policy) != file->policies.end()) {
       return fields.Reject("policies", fmt::format("\"{}\" stands twice", name));
@@ -48,6 +49,7 @@ void ReadScalars(YamlFields& fields, ScenarioFile* file) {
   scenario.seed = static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MAX, 1));
   scenario.draws = static_cast<int32_t>(fields.Integer("draws", 1, 1000, 1));
   scenario.classes = static_cast<int32_t>(fields.Integer("classes", 1, 64, 8));
+  file->profile_error = fields.Number("profile_error", 0, kMostProfileError, 0);
   ReadPolicies(fields, file);
 }
 
@@ -182,25 +184,40 @@ Status CheckConnected(const planner::Scenario& scenario, std::string_view source
 
 }  // namespace
 
-Status ApplyProfile(const ScenarioModel& model, const planner::ModelProfile& profile, planner::Scenario* scenario) {
-  size_t flows = 0;
-  for (const planner::ScenarioJob& job : scenario->jobs) flows += job.flows.size();
-  for (size_t i = 0; i < model.jobs.size(); ++i) {
-    planner::ScenarioJob& job = scenario->jobs[model.jobs[i]];
-    job.compute = profile.compute;
-    job.release = profile.bursts.empty() ? profile.compute : profile.bursts.front().times.release;
+Status ApplyWays(const ScenarioModel& model, size_t i, const std::vector<planner::ModelWay>& ways, bool fine,
+                 planner::Scenario* scenario) {
+  planner::ScenarioJob& job = scenario->jobs[model.jobs[i]];
+  job.others.clear();
+  for (const planner::ModelWay& found : ways) {
+    const planner::ModelProfile& profile = found.profile;
+    planner::ScenarioWay way{.name = planner::DescribeStrategy(profile.plan.strategy), .compute = profile.compute};
+    std::vector<planner::TrafficEnd> ends;
+    for (const int32_t host : found.hosts) ends.push_back(model.ends[i][static_cast<size_t>(host)]);
     std::vector<std::vector<planner::PairBytes>> between;
-    for (const planner::ProfileBurst& burst : profile.bursts) {
-      job.bursts.push_back(burst.times);
+    for (const planner::ProfileBurst& burst : fine ? profile.fine : profile.bursts) {
+      way.bursts.push_back(burst.times);
       between.push_back(burst.between);
     }
-    job.flows = planner::FlowsOfBursts(model.ends[i], between);
-    flows += job.flows.size();
-    if (flows <= kMostScenarioFlows) continue;
-    return Fail(Code::kInvalidArgument,
-                fmt::format("{}: more than {} flows of all jobs", model.place, kMostScenarioFlows));
+    way.release = way.bursts.empty() ? way.compute : way.bursts.front().release;
+    way.flows = planner::FlowsOfBursts(ends, between);
+    job.others.push_back(std::move(way));
   }
-  return Ok();
+  planner::ScenarioWay first = std::move(job.others.front());
+  job.others.erase(job.others.begin());
+  job.way = std::move(first.name);
+  job.compute = first.compute;
+  job.release = first.release;
+  job.bursts = std::move(first.bursts);
+  job.flows = std::move(first.flows);
+  const planner::Prediction& predicted = ways.front().profile.plan.predicted;
+  job.work = predicted.mfu * predicted.iteration.count() * job.gpus;
+  size_t flows = 0;
+  for (const planner::ScenarioJob& other : scenario->jobs) {
+    flows += other.flows.size();
+    for (const planner::ScenarioWay& way : other.others) flows += way.flows.size();
+  }
+  if (flows <= kMostScenarioFlows) return Ok();
+  return Fail(Code::kInvalidArgument, fmt::format("{}: more than {} flows of all jobs", model.place, kMostScenarioFlows));
 }
 
 Result<ScenarioFile> ParseScenarioYaml(std::string_view text, std::string_view source_name, const std::string& folder,

@@ -7,6 +7,7 @@
 //   draws: 32                   # optional: hash seeds that the figures of ecmp are the mean of; 1
 //   classes: 8                  # optional: priority classes that the fabric has
 //   policies: [ecmp, weft]      # optional, unless the command line names others; weft
+//   profile_error: 0.2          # optional: compute times of what happens are off by up to so much, and no policy knows; 0
 //   cluster: {fabric: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4, host_rate: 100Gbit/s}   # scenario_cluster.h
 //   jobs:
 //     - {name: a, hosts: [h1, h5], compute: 100ms, release: 40ms, bytes: 1GiB, pattern: ring}
@@ -27,7 +28,7 @@
 
 #include "common/result.h"
 #include "planner/jobs/simulate/scenario.h"
-#include "planner/plan/model_profile.h"
+#include "planner/plan/model_ways.h"
 
 namespace weft::formats {
 
@@ -36,9 +37,7 @@ struct ScenarioModel {
   std::string place;                                   ///< "two-jobs.yaml:9: key "jobs[2].model"", for messages
   planner::JobSpec spec;
   planner::ClusterSpec cluster;                        ///< the job's hosts
-  planner::FixedVariables fix;
-  planner::TrainingChanges allow = {};                 ///< with it the framework is any: no program does these
-  std::optional<planner::Framework> framework;  ///< nullopt: whichever known one is fastest
+  planner::ModelWaysOptions options;                   ///< where changes are allowed the framework is any: no program does these
   std::vector<size_t> jobs;                            ///< in the scenario
   std::vector<std::vector<planner::TrafficEnd>> ends;  ///< of each of these jobs, in order of rank
 };
@@ -47,14 +46,16 @@ struct ScenarioFile {
   planner::Scenario scenario;                          ///< jobs with a model have no compute and no flows yet
   std::vector<ScenarioModel> models;
   std::vector<planner::SimulationPolicy> policies;     ///< at least one
+  double profile_error = 0;                            ///< share by which compute times of what happens may be off
 };
 
 /// Flows of all jobs together: what a simulation of minutes can hold.
 constexpr size_t kMostScenarioFlows = 500'000;
 
-/// Gives the jobs of `model` what the planner found out about them. Errors: kInvalidArgument past kMostScenarioFlows.
-[[nodiscard]] Status ApplyProfile(const ScenarioModel& model, const planner::ModelProfile& profile,
-                                   planner::Scenario* scenario);
+/// Gives the i-th job of `model` the ways that the planner found to run it. `fine`: with a burst for every micro-batch. Errors:
+/// kInvalidArgument past kMostScenarioFlows. Requires: at least one way.
+[[nodiscard]] Status ApplyWays(const ScenarioModel& model, size_t i, const std::vector<planner::ModelWay>& ways, bool fine,
+                               planner::Scenario* scenario);
 
 /// `seed`, where given, stands in place of the file's. Errors: kNotFound for a missing file (the scenario's, a model's,
 /// a topology's); kInvalidArgument naming file, line, key, value and what was expected.

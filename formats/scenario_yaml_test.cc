@@ -128,11 +128,11 @@ TEST(ScenarioYaml, ModelsArePlannedOnTheJobsHosts) {
   EXPECT_EQ(model.cluster.TotalGpus(), 16);
   EXPECT_EQ(model.cluster.device.name, "a100-80");
   EXPECT_EQ(model.cluster.nic_rate, GigabitsPerSecond(1600));
-  EXPECT_EQ(model.fix.at("zero_stage"), 1);
+  EXPECT_EQ(model.options.fix.at("zero_stage"), 1);
   EXPECT_THAT(model.place, HasSubstr("s.yaml:12: key \"jobs[0].model\""));
-  const auto answer = planner::ProfileModel(model.spec, model.cluster, model.fix).value();
-  ASSERT_TRUE(answer.profile);
-  ASSERT_TRUE(ApplyProfile(model, *answer.profile, &file.scenario));
+  const auto answer = planner::WayPlanner(model.spec, model.cluster, model.options).Blind().value();
+  ASSERT_EQ(answer.ways.size(), 1u);
+  ASSERT_TRUE(ApplyWays(model, 0, answer.ways, false, &file.scenario));
   const ScenarioJob& job = file.scenario.jobs[0];
   EXPECT_GT(job.compute.count(), 0);
   EXPECT_LE(job.release, job.compute);
@@ -144,8 +144,8 @@ TEST(ScenarioYaml, ModelsArePlannedOnTheJobsHosts) {
 TEST(ScenarioYaml, WhatAModelIsAllowedIsLookedForInTheWholeSpace) {
   const ScenarioFile file = Read(With(kScenarioServers, "precision: bf16", "precision: bf16, allow: [low_precision, gossip]"));
   const ScenarioModel& model = file.models.at(0);
-  EXPECT_TRUE(model.allow.low_precision && model.allow.gossip && !model.allow.local_steps);
-  EXPECT_EQ(model.framework, planner::Framework::kAny);
+  EXPECT_TRUE(model.options.allow.low_precision && model.options.allow.gossip && !model.options.allow.local_steps);
+  EXPECT_EQ(model.options.framework, planner::Framework::kAny);
 }
 
 TEST(ScenarioYaml, EveryFabricCanBeNamed) {

@@ -39,6 +39,10 @@ CassiniShifts PlanCassiniShifts(const Situation& situation, const std::vector<Pe
 Decision DecideSincronia(const Situation& situation);
 std::vector<int32_t> SincroniaClasses(const Situation& situation, const std::vector<PeriodicJob>& jobs);
 
+/// Every job as if there were no other: its own flows kept apart from each other, starting where a hash puts them; one class, open
+/// gates.
+Decision DecideVertical(const Situation& situation);
+
 /// The best GPU use over all paths × classes. Errors: kResourceExhausted with the number of cases beyond 10 ·
 /// evaluations.
 [[nodiscard]] Result<Decision> DecideOptimal(const Situation& situation);

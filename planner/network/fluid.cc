@@ -55,30 +55,53 @@ void FluidSimulation::set_trace(FluidTrace* trace) {
 }
 
 size_t FluidSimulation::Add(const FluidJob& job) {
-  WEFT_CHECK(InOrder(job), "a job whose bursts are not in order, or not within its computation");
   const size_t j = jobs_.size();
-  Profile profile{.spec = job, .marks = {}};
-  for (size_t b = 0; b < job.bursts.size(); ++b) {
-    profile.marks.push_back({job.bursts[b].release.count(), b, true});
+  jobs_.emplace_back();
+  settings_.emplace_back();
+  due_.emplace_back();
+  progress_.emplace_back();
+  Begin(j, job);
+  return j;
+}
+
+void FluidSimulation::Replace(size_t job, const FluidJob& spec) {
+  WEFT_CHECK(jobs_[job].iteration == 0 && progress_[job].begin == now_ + jobs_[job].profile->spec.start.count(),
+             "a job replaced that has begun");
+  Begin(job, spec);
+}
+
+void FluidSimulation::Begin(size_t j, const FluidJob& spec) {
+  WEFT_CHECK(InOrder(spec), "a job whose bursts are not in order, or not within its computation");
+  Profile profile{.spec = spec, .marks = {}};
+  for (size_t b = 0; b < spec.bursts.size(); ++b) {
+    profile.marks.push_back({spec.bursts[b].release.count(), b, true});
     // What is needed at the end alone is waited for there anyway.
-    if (job.bursts[b].needed < job.compute) profile.marks.push_back({job.bursts[b].needed.count(), b, false});
+    if (spec.bursts[b].needed < spec.compute) profile.marks.push_back({spec.bursts[b].needed.count(), b, false});
   }
   // What comes first at one place: the burst before is waited for, then the next one is released.
   std::stable_sort(profile.marks.begin(), profile.marks.end(), [](const Mark& a, const Mark& b) { return a.at < b.at; });
-  jobs_.push_back({.profile = std::make_shared<const Profile>(std::move(profile)), .ready = now_, .phase_began = now_,
-                   .first = bursts_.size(), .bursts = job.bursts.size(), .updated = now_});
-  bursts_.resize(bursts_.size() + job.bursts.size());
-  settings_.push_back({.loads = std::vector<std::vector<LinkLoad>>(job.bursts.size())});
-  due_.push_back(kInfinity);
-  if (job.start.count() > 0) {
+  jobs_[j] = {.profile = std::make_shared<const Profile>(std::move(profile)), .ready = now_, .phase_began = now_,
+              .first = bursts_.size(), .bursts = spec.bursts.size(), .updated = now_};
+  bursts_.resize(bursts_.size() + spec.bursts.size());
+  settings_[j] = {.loads = std::vector<std::vector<LinkLoad>>(spec.bursts.size())};
+  due_[j] = kInfinity;
+  if (spec.start.count() > 0) {
     jobs_[j].phase = Phase::kWaiting;
-    jobs_[j].ready += job.start.count();
+    jobs_[j].ready += spec.start.count();
     due_[j] = jobs_[j].ready;
   } else {
     BeginIteration(j);
   }
-  progress_.push_back({.begin = jobs_[j].ready, .end = jobs_[j].ready});
-  return j;
+  progress_[j] = {.begin = jobs_[j].ready, .end = jobs_[j].ready};
+}
+
+void FluidSimulation::Remove(size_t job) {
+  if (!present(job)) return;
+  if (jobs_[job].sending) SetRate(job, 0);
+  jobs_[job].sending = false;
+  jobs_[job].phase = Phase::kGone;
+  progress_[job].left = now_;
+  due_[job] = kInfinity;
 }
 
 void FluidSimulation::Distort(size_t job, double compute, double bytes) {
@@ -96,40 +119,6 @@ FluidSimulation FluidSimulation::Fork() const {
   for (const Job& job : jobs_) fork.progress_.push_back({.begin = job.ready, .end = job.ready});
   for (Job& job : fork.jobs_) job.group = -1;
   return fork;
-}
-
-std::vector<double> FluidSimulation::LinkBits() const {
-  std::vector<double> bits = link_bits_;
-  for (size_t j = 0; j < jobs_.size(); ++j) {
-    Job job = jobs_[j];
-    const double now = job.sending ? Advance(&job) : 0;
-    for (size_t b = 0; b < settings_[j].loads.size(); ++b) {
-      const double times = bursts_[job.first + b].sent + (b == job.burst ? now : 0);
-      for (const LinkLoad& load : settings_[j].loads[b]) {
-        bits[load.link.index()] += times * job.scale * static_cast<double>(load.bytes.count()) * 8;
-      }
-    }
-  }
-  return bits;
-}
-
-/// What the bursts of job j come to on the new plan.
-void FluidSimulation::MeasureBursts(size_t j) {
-  const Job& job = jobs_[j];
-  for (size_t b = 0; b < job.bursts; ++b) {
-    Burst& burst = bursts_[job.first + b];
-    burst = {};
-    if (job.phase == Phase::kGone) continue;
-    double largest = 0;
-    for (const LinkLoad& load : settings_[j].loads[b]) {
-      if (load.bytes.count() == 0) continue;
-      const double bits = job.scale * static_cast<double>(load.bytes.count()) * 8;
-      const double rate = capacity_[load.link.index()].value();
-      burst.alone = std::max(burst.alone, rate > 0 ? bits / rate : kInfinity);
-      largest = std::max(largest, bits / load.flows);
-    }
-    burst.speed = largest > 0 ? 1 / largest : 0;
-  }
 }
 
 void FluidSimulation::Apply(std::vector<FluidSetting> settings) {

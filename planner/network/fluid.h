@@ -116,6 +116,11 @@ class FluidSimulation {
   /// Begins its first iteration `start` from now. Returns its number: 0, 1, … Call Apply() before Run(). Requires: bursts with
   /// 0 ≤ release ≤ needed ≤ compute, rising; compute > 0 or bytes to send.
   size_t Add(const FluidJob& job);
+  /// Makes another job of one that was added at this very moment, before anything has run: a plan may choose how a job runs
+  /// when it arrives. Takes effect with Apply(). Requires: as Add().
+  void Replace(size_t job, const FluidJob& spec);
+  /// The job leaves now, whatever it was doing. Takes effect with Apply().
+  void Remove(size_t job);
   /// Takes effect with Apply().
   void SetCapacity(LinkId link, BitsPerSecond capacity) { capacity_[link.index()] = capacity; }
   /// One setting per job added, with loads for each of its bursts; those of jobs that left are ignored. An iteration under
@@ -216,6 +221,7 @@ class FluidSimulation {
 
   Burst& Current(const Job& job) { return bursts_[job.first + job.burst]; }
   const Burst& Current(const Job& job) const { return bursts_[job.first + job.burst]; }
+  void Begin(size_t j, const FluidJob& spec);
   void Regate(size_t j);
   void MeasureBursts(size_t j);
   void BuildGroups();

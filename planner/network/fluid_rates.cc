@@ -214,4 +214,38 @@ void FluidSimulation::Refresh(Group* group) {
   }
 }
 
+std::vector<double> FluidSimulation::LinkBits() const {
+  std::vector<double> bits = link_bits_;
+  for (size_t j = 0; j < jobs_.size(); ++j) {
+    Job job = jobs_[j];
+    const double now = job.sending ? Advance(&job) : 0;
+    for (size_t b = 0; b < settings_[j].loads.size(); ++b) {
+      const double times = bursts_[job.first + b].sent + (b == job.burst ? now : 0);
+      for (const LinkLoad& load : settings_[j].loads[b]) {
+        bits[load.link.index()] += times * job.scale * static_cast<double>(load.bytes.count()) * 8;
+      }
+    }
+  }
+  return bits;
+}
+
+/// What the bursts of job j come to on the new plan.
+void FluidSimulation::MeasureBursts(size_t j) {
+  const Job& job = jobs_[j];
+  for (size_t b = 0; b < job.bursts; ++b) {
+    Burst& burst = bursts_[job.first + b];
+    burst = {};
+    if (job.phase == Phase::kGone) continue;
+    double largest = 0;
+    for (const LinkLoad& load : settings_[j].loads[b]) {
+      if (load.bytes.count() == 0) continue;
+      const double bits = job.scale * static_cast<double>(load.bytes.count()) * 8;
+      const double rate = capacity_[load.link.index()].value();
+      burst.alone = std::max(burst.alone, rate > 0 ? bits / rate : kInfinity);
+      largest = std::max(largest, bits / load.flows);
+    }
+    burst.speed = largest > 0 ? 1 / largest : 0;
+  }
+}
+
 }  // namespace weft::planner::network

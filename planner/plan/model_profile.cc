@@ -161,13 +161,13 @@ std::vector<PairBytes> Together(const std::vector<PairBytes>& a, const std::vect
 
 /// The bursts of an iteration: model_profile.h says where they lie.
 std::vector<ProfileBurst> MakeBursts(const IterationTraffic& traffic, Seconds compute, const Waiting& passes, const Waiting& once,
-                                   int64_t micro_batches) {
+                                   int64_t micro_batches, int64_t most) {
   std::vector<ProfileBurst> bursts;
   const Seconds room = compute - once.hidden();
   if (room < passes.hidden()) {
     return {{{std::max(Seconds(0), room - passes.hidden()), compute}, Together(traffic.passes, traffic.once)}};
   }
-  const int64_t count = traffic.passes.empty() ? 0 : std::min(micro_batches, kMostPassBursts);
+  const int64_t count = traffic.passes.empty() ? 0 : std::min(micro_batches, most);
   const auto n = static_cast<double>(count);
   Seconds before{0};
   for (int64_t b = 0; b < count; ++b) {
@@ -199,22 +199,9 @@ IterationTraffic StrategyTraffic(const CostModel& model, const Strategy& strateg
   return {passes.Pairs(least), once.Pairs(least)};
 }
 
-Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& cluster, const FixedVariables& fix,
-                                        std::optional<Framework> framework, const TrainingChanges& allow) {
-  if (cluster.heterogeneous()) {
-    return Fail(Code::kInvalidArgument, "cluster of several kinds of nodes, expected one kind");
-  }
-  JobSpec whole = job;
-  whole.gpus = cluster.TotalGpus();
-  FixedVariables fixed = fix;
-  fixed.try_emplace("sharding", static_cast<int64_t>(Sharding::kUniform));  // no program decides per operator
-  WEFT_ASSIGN_OR_RETURN(PlanAnswer answer, Plan(whole, cluster, {.fix = fixed, .allow = allow, .framework = framework.value_or(Framework::kAny),
-                                                             .known_programs = !framework}));
-  if (answer.plans.empty()) {
-    return ModelProfileAnswer{.profile = std::nullopt, .infeasible = std::move(answer.infeasible)};
-  }
-  ModelProfile profile{.plan = std::move(answer.plans.front())};
-  whole = Resized(whole, GpuCount(profile.plan.strategy), whole.global_batch);
+Result<ModelProfile> ProfileOf(const JobSpec& job, const ClusterSpec& cluster, JobPlan plan) {
+  ModelProfile profile{.plan = std::move(plan)};
+  const JobSpec whole = Resized(job, GpuCount(profile.plan.strategy), job.global_batch);
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
                         CostModel::Make(whole, cluster, Calibration(), {.framework = profile.plan.framework}));
   const Strategy& strategy = profile.plan.strategy;
@@ -230,8 +217,10 @@ Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& c
   passes.exposed = std::min(passes.wire, PassesExposed(strategy, predicted.parts, cluster.gpus_per_node) + data * share);
   once.exposed = std::min(once.wire, data * (1 - share));
   profile.compute = predicted.iteration - passes.exposed - once.exposed;
-  profile.bursts = MakeBursts(traffic, profile.compute, passes, once, MicroBatches(strategy, whole.global_batch));
-  return ModelProfileAnswer{.profile = std::move(profile), .infeasible = {}};
+  const int64_t micro_batches = MicroBatches(strategy, whole.global_batch);
+  profile.bursts = MakeBursts(traffic, profile.compute, passes, once, micro_batches, kMostPassBursts);
+  profile.fine = MakeBursts(traffic, profile.compute, passes, once, micro_batches, kMostFineBursts);
+  return profile;
 }
 
 }  // namespace weft::planner

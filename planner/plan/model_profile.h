@@ -28,6 +28,8 @@
 namespace weft::planner {
 
 inline constexpr int64_t kMostPassBursts = 8;
+/// And at most so many where every micro-batch's is told apart: with the one behind them what a scenario's job may have.
+inline constexpr int64_t kMostFineBursts = static_cast<int64_t>(kMostBursts) - 1;
 
 /// What the hosts send each other in one burst.
 struct ProfileBurst {
@@ -39,22 +41,12 @@ struct ModelProfile {
   JobPlan plan;
   Seconds compute{0};                ///< of one iteration, all that is not communication between hosts
   std::vector<ProfileBurst> bursts;  ///< as ScenarioJob::bursts; none where nothing is sent
+  std::vector<ProfileBurst> fine;    ///< the same with a burst per micro-batch, up to kMostFineBursts
 };
 
-/// No profile: no strategy fits, and why.
-struct ModelProfileAnswer {
-  std::optional<ModelProfile> profile;
-  std::vector<std::string> infeasible;
-};
-
-/// Plans `job` on all GPUs of `cluster`, one node after another. Collectives over hosts count as rings in order of
-/// rank, all-to-alls as direct. `framework`: what runs it; nullopt: the fastest of the known programs, as `weft plan` chooses.
-/// `allow`: as PlanOptions::allow.
-/// Requires: a cluster of one kind of node. Errors: as Plan().
-[[nodiscard]] Result<ModelProfileAnswer> ProfileModel(const JobSpec& job, const ClusterSpec& cluster,
-                                                      const FixedVariables& fix = {},
-                                                      std::optional<Framework> framework = std::nullopt,
-                                                      const TrainingChanges& allow = {});
+/// The profile of a plan that was priced on `cluster`, of a job of its GPUs, one node after another. Collectives over hosts count as
+/// rings in order of rank, all-to-alls as direct. Requires: a cluster of one kind of node. Errors: as Plan().
+[[nodiscard]] Result<ModelProfile> ProfileOf(const JobSpec& job, const ClusterSpec& cluster, JobPlan plan);
 
 /// What the ranks of a strategy send between nodes in one iteration, by rising (from, to). Pairs below a millionth of the whole
 /// (a norm's eight bytes) are left out.

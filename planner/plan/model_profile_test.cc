@@ -1,4 +1,5 @@
 #include "planner/plan/model_profile.h"
+#include "planner/plan/model_ways.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -128,13 +129,17 @@ TEST(StrategyTraffic, ShardGroupsSumTheirGradientsOverNodes) {
   EXPECT_NEAR(matrix.at({7, 0}) / matrix.at({0, 1}), 1, 1e-9);
 }
 
+Result<ModelWaysAnswer> Blind(const JobSpec& job, const ClusterSpec& cluster, FixedVariables fix = {}) {
+  return WayPlanner(job, cluster, {.fix = std::move(fix), .framework = std::nullopt, .allow = {}}).Blind();
+}
+
 // compute + what is exposed of C is the prediction, so that the job alone iterates as planned.
-TEST(ProfileModel, AloneTheJobIteratesAsPredicted) {
+TEST(ModelProfile, AloneTheJobIteratesAsPredicted) {
   for (const char* name : {"gpt2-xl", "llama3-8b"}) {
     const ClusterSpec cluster = Dgx(4);
-    const ModelProfileAnswer answer = ProfileModel(Job(name, 256, 1024), cluster).value();
-    ASSERT_TRUE(answer.profile) << name;
-    const ModelProfile& profile = *answer.profile;
+    const ModelWaysAnswer answer = Blind(Job(name, 256, 1024), cluster).value();
+    ASSERT_EQ(answer.ways.size(), 1u) << name;
+    const ModelProfile& profile = answer.ways[0].profile;
     ASSERT_FALSE(profile.bursts.empty()) << name;
     EXPECT_GT(profile.compute.count(), 0);
     std::vector<BurstTimes> times;
@@ -147,38 +152,39 @@ TEST(ProfileModel, AloneTheJobIteratesAsPredicted) {
       for (const auto& [node, bytes] : sent) most = std::max(most, bytes);
       wire.push_back(most * 8 / cluster.nic_rate.value());
     }
+    EXPECT_GE(profile.fine.size(), profile.bursts.size());
     const Seconds alone = IterationOf(profile.compute, times, wire);
     EXPECT_NEAR(alone / profile.plan.predicted.iteration, 1, 0.01) << name;
   }
 }
 
-TEST(ProfileModel, OneNodeSendsNothing) {
-  const ModelProfileAnswer answer = ProfileModel(Job("gpt2", 64, 1024), Dgx(1)).value();
-  ASSERT_TRUE(answer.profile);
-  EXPECT_TRUE(answer.profile->bursts.empty());
-  EXPECT_EQ(answer.profile->compute, answer.profile->plan.predicted.iteration);
+TEST(ModelProfile, OneNodeSendsNothing) {
+  const ModelWaysAnswer answer = Blind(Job("gpt2", 64, 1024), Dgx(1)).value();
+  ASSERT_EQ(answer.ways.size(), 1u);
+  EXPECT_TRUE(answer.ways[0].profile.bursts.empty());
+  EXPECT_EQ(answer.ways[0].profile.compute, answer.ways[0].profile.plan.predicted.iteration);
 }
 
-TEST(ProfileModel, SaysWhyNothingFits) {
-  const ModelProfileAnswer answer = ProfileModel(Job("gpt3-175b", 8, 2048), Dgx(1)).value();
-  EXPECT_FALSE(answer.profile);
+TEST(ModelProfile, SaysWhyNothingFits) {
+  const ModelWaysAnswer answer = Blind(Job("gpt3-175b", 8, 2048), Dgx(1)).value();
+  EXPECT_TRUE(answer.ways.empty());
   ASSERT_FALSE(answer.infeasible.empty());
-  const Result<ModelProfileAnswer> mixed =
-      ProfileModel(Job("gpt2", 8, 1024),
+  const Result<ModelWaysAnswer> mixed =
+      Blind(Job("gpt2", 8, 1024),
                    MakeCluster("mixed", {Dgx(1).Groups()[0], FindClusterPreset("dgx-v100", 1)->Groups()[0]}, 0.9));
   ASSERT_FALSE(mixed);
   EXPECT_EQ(mixed.error().code(), Code::kInvalidArgument);
   EXPECT_THAT(mixed.error().message(), ::testing::HasSubstr("several kinds of nodes"));
 }
 
-TEST(ProfileModel, KeepsWhatIsFixed) {
+TEST(ModelProfile, KeepsWhatIsFixed) {
   const ModelProfileAnswer answer =
       ProfileModel(Job("llama3-8b", 64, 1024), Dgx(2), ParseFixed("tp=8,pp=2,dp=1,micro_batch=1").value()).value();
-  ASSERT_TRUE(answer.profile);
-  EXPECT_EQ(answer.profile->plan.strategy.pp, 2);
+  ASSERT_EQ(answer.ways.size(), 1u);
+  EXPECT_EQ(answer.ways[0].profile.plan.strategy.pp, 2);
   // Two stages on two nodes, 64 micro-batches of one: activations there and gradients back, in as many bursts as there may be.
-  EXPECT_EQ(answer.profile->bursts.size(), static_cast<size_t>(kMostPassBursts));
-  for (const ProfileBurst& burst : answer.profile->bursts) EXPECT_EQ(Matrix(burst.between).size(), 2u);
+  EXPECT_EQ(answer.ways[0].profile.bursts.size(), static_cast<size_t>(kMostPassBursts));
+  for (const ProfileBurst& burst : answer.ways[0].profile.bursts) EXPECT_EQ(Matrix(burst.between).size(), 2u);
 }
 
 }  // namespace

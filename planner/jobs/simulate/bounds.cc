@@ -58,8 +58,24 @@ std::vector<int32_t> Components(const Topology& topology, const std::vector<int>
   return component;
 }
 
+/// Room for the bytes of all jobs, ways and bursts.
+void MakeRoom(const PreparedScenario& prepared, ScenarioCut* cut) {
+  if (!cut->bytes.empty()) return;
+  for (const PreparedJob& job : prepared.jobs) {
+    cut->bytes.emplace_back(job.ways.size(), 0);
+    cut->bursts.emplace_back();
+    for (const PreparedWay& way : job.ways) cut->bursts.back().emplace_back(way.routable.bursts.size(), 0);
+  }
+}
+
+void Add(Bytes bytes, const std::vector<Bytes>& per_burst, size_t j, size_t w, ScenarioCut* cut) {
+  cut->bytes[j][w] += static_cast<double>(bytes.count());
+  for (size_t b = 0; b < per_burst.size(); ++b) cut->bursts[j][w][b] += static_cast<double>(per_burst[b].count());
+}
+
 /// The cuts around every component, outwards and inwards.
-void AddTier(const Scenario& scenario, const std::vector<int32_t>& component, std::vector<ScenarioCut>* cuts) {
+void AddTier(const Scenario& scenario, const PreparedScenario& prepared, const std::vector<int32_t>& component,
+             std::vector<ScenarioCut>* cuts) {
   std::map<std::pair<int32_t, bool>, ScenarioCut> made;
   const auto each = [&](NodeId from, NodeId to, const auto& add) {
     const int32_t a = component[from.index()], b = component[to.index()];
@@ -67,7 +83,7 @@ void AddTier(const Scenario& scenario, const std::vector<int32_t>& component, st
     for (const auto& [part, out] : {std::pair{a, true}, std::pair{b, false}}) {
       if (part < 0) continue;
       ScenarioCut& cut = made[{part, out}];
-      cut.bytes.resize(scenario.jobs.size(), 0);
+      MakeRoom(prepared, &cut);
       add(&cut);
     }
   };
@@ -75,11 +91,14 @@ void AddTier(const Scenario& scenario, const std::vector<int32_t>& component, st
     const Link& link = scenario.topology.links()[l];
     each(link.from, link.to, [&](ScenarioCut* cut) { cut->links.push_back(LinkId(static_cast<int32_t>(l))); });
   }
-  for (size_t j = 0; j < scenario.jobs.size(); ++j) {
-    for (const ScenarioFlow& flow : scenario.jobs[j].flows) {
-      const auto bytes = static_cast<double>(flow.bytes.count());
-      each(flow.from, flow.to, [&](ScenarioCut* cut) { cut->bytes[j] += bytes; });
+  const auto add = [&](const std::vector<ScenarioFlow>& flows, size_t j, size_t w) {
+    for (const ScenarioFlow& flow : flows) {
+      each(flow.from, flow.to, [&](ScenarioCut* cut) { Add(flow.bytes, flow.per_burst, j, w, cut); });
     }
+  };
+  for (size_t j = 0; j < scenario.jobs.size(); ++j) {
+    add(scenario.jobs[j].flows, j, 0);
+    for (size_t w = 0; w < scenario.jobs[j].others.size(); ++w) add(scenario.jobs[j].others[w].flows, j, w + 1);
   }
   for (auto& [part, cut] : made) cuts->push_back(std::move(cut));
 }
@@ -87,18 +106,21 @@ void AddTier(const Scenario& scenario, const std::vector<int32_t>& component, st
 /// Links that all paths of a flow cross.
 void AddForcedLinks(const PreparedScenario& prepared, std::vector<ScenarioCut>* cuts) {
   std::map<int32_t, ScenarioCut> made;
+  const auto add = [&](const RoutableFlow& flow, size_t j, size_t w) {
+    for (const LinkId link : flow.paths[0].links) {
+      const bool forced = std::all_of(flow.paths.begin(), flow.paths.end(), [&](const CandidatePath& path) {
+        return std::find(path.links.begin(), path.links.end(), link) != path.links.end();
+      });
+      if (!forced) continue;
+      ScenarioCut& cut = made[link.value()];
+      cut.links = {link};
+      MakeRoom(prepared, &cut);
+      Add(flow.bytes, flow.per_burst, j, w, &cut);
+    }
+  };
   for (size_t j = 0; j < prepared.jobs.size(); ++j) {
-    for (const RoutableFlow& flow : prepared.jobs[j].routable.flows) {
-      for (const LinkId link : flow.paths[0].links) {
-        const bool forced = std::all_of(flow.paths.begin(), flow.paths.end(), [&](const CandidatePath& path) {
-          return std::find(path.links.begin(), path.links.end(), link) != path.links.end();
-        });
-        if (!forced) continue;
-        ScenarioCut& cut = made[link.value()];
-        cut.links = {link};
-        cut.bytes.resize(prepared.jobs.size(), 0);
-        cut.bytes[j] += static_cast<double>(flow.bytes.count());
-      }
+    for (size_t w = 0; w < prepared.jobs[j].ways.size(); ++w) {
+      for (const RoutableFlow& flow : prepared.jobs[j].ways[w].routable.flows) add(flow, j, w);
     }
   }
   for (auto& [link, cut] : made) cuts->push_back(std::move(cut));
@@ -110,54 +132,95 @@ double BytesPerSecond(const ScenarioCut& cut, std::span<const BitsPerSecond> cap
   return rate;
 }
 
-/// One epoch as a programme: which share of a cut each job takes at full speed.
+/// Iteration time of a way of job `index` below which no paths take it: every burst at the rate of its worst cut.
+Seconds WayBound(std::span<const ScenarioCut> cuts, std::span<const BitsPerSecond> capacity, const RoutableJob& way, size_t index,
+                 size_t number) {
+  double longest = 0;
+  std::vector<double> sending(way.bursts.size(), 0);
+  for (const ScenarioCut& cut : cuts) {
+    const double bytes = cut.bytes[index][number];
+    if (bytes == 0) continue;
+    const double rate = BytesPerSecond(cut, capacity);
+    longest = std::max(longest, bytes / rate);
+    for (size_t b = 0; b < sending.size(); ++b) {
+      const double part = cut.bursts[index][number][b];
+      if (part > 0) sending[b] = std::max(sending[b], part / rate);
+    }
+  }
+  if (way.bursts.empty()) return std::max(way.compute, way.release + Seconds(longest));
+  if (!std::isfinite(longest)) return Seconds(longest);
+  return IterationOf(way.compute, way.bursts, sending);
+}
+
+/// What a job can run in an epoch.
+struct ProgramWay {
+  size_t way = 0;
+  Seconds fastest{0};
+  std::vector<CutLoad> loads;                // binding cuts, bytes
+};
+
+/// One epoch as a programme: which share of a cut each way of each job takes at full speed.
 struct EpochProgram {
   double length = 0;
   std::vector<size_t> jobs;                  // that can run at all
-  std::vector<Seconds> fastest;              // per job of `jobs`
-  std::vector<std::vector<CutLoad>> loads;   // per job of `jobs`: binding cuts, bytes
+  std::vector<std::vector<ProgramWay>> ways; // per job of `jobs`
   std::vector<double> rate;                  // per binding cut, bytes per second
 };
 
 /// Cuts that all jobs at full speed fit through bind nobody and are left out.
 EpochProgram MakeProgram(std::span<const ScenarioCut> cuts, const PreparedScenario& prepared, const Epoch& epoch) {
   EpochProgram program{.length = epoch.length.count()};
-  std::vector<Seconds> fastest;
   for (const size_t j : epoch.present) {
-    const Seconds time = CutBound(cuts, epoch.capacity, prepared.jobs[j].routable, j);
-    if (!std::isfinite(time.count())) continue;
+    std::vector<ProgramWay> ways;
+    for (size_t w = 0; w < prepared.jobs[j].ways.size(); ++w) {
+      const Seconds time = WayBound(cuts, epoch.capacity, prepared.jobs[j].ways[w].routable, j, w);
+      if (std::isfinite(time.count())) ways.push_back({w, time, {}});
+    }
+    if (ways.empty()) continue;
     program.jobs.push_back(j);
-    program.fastest.push_back(time);
+    program.ways.push_back(std::move(ways));
   }
-  program.loads.resize(program.jobs.size());
   std::set<std::pair<double, std::vector<double>>> known;
   for (const ScenarioCut& cut : cuts) {
     const double rate = BytesPerSecond(cut, epoch.capacity);
     double demand = 0;
     std::vector<double> bytes;
     for (size_t i = 0; i < program.jobs.size(); ++i) {
-      bytes.push_back(cut.bytes[program.jobs[i]]);
-      demand += bytes[i] / program.fastest[i].count();
+      double most = 0;
+      for (const ProgramWay& way : program.ways[i]) {
+        bytes.push_back(cut.bytes[program.jobs[i]][way.way]);
+        most = std::max(most, bytes.back() / way.fastest.count());
+      }
+      demand += most;
     }
     if (demand <= rate || !known.emplace(rate, bytes).second) continue;
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      if (bytes[i] > 0) program.loads[i].push_back({program.rate.size(), bytes[i]});
+    size_t next = 0;
+    for (std::vector<ProgramWay>& ways : program.ways) {
+      for (ProgramWay& way : ways) {
+        if (bytes[next] > 0) way.loads.push_back({program.rate.size(), bytes[next]});
+        ++next;
+      }
     }
     program.rate.push_back(rate);
   }
   return program;
 }
 
-/// GPUs that compute, at most.
-Result<double> ComputingGpus(const EpochProgram& program, const PreparedScenario& prepared) {
+/// GPUs that do what `worth(job, way)` says of an iteration, in GPU seconds, at most.
+template <typename Worth>
+Result<double> MostGpus(const EpochProgram& program, const PreparedScenario& prepared, const Worth& worth) {
   MasterProblem master{.moves = 0};
   for (const double rate : program.rate) master.cuts.push_back(BitsPerSecond(rate * 8));
   std::vector<std::vector<Configuration>> pools;
   for (size_t i = 0; i < program.jobs.size(); ++i) {
-    const RoutableJob& job = prepared.jobs[program.jobs[i]].routable;
-    master.jobs.push_back({.name = fmt::format("{}", program.jobs[i]), .weight = job.gpus});
-    pools.push_back({{.name = "as it is", .gpus = 1, .compute = job.compute, .iteration = program.fastest[i],
-                      .loads = program.loads[i]}});
+    const size_t j = program.jobs[i];
+    const double gpus = prepared.jobs[j].ways[0].routable.gpus;
+    master.jobs.push_back({.name = fmt::format("{}", j), .weight = gpus});
+    std::vector<Configuration>& pool = pools.emplace_back();
+    for (const ProgramWay& way : program.ways[i]) {
+      pool.push_back({.name = fmt::format("{}", way.way), .gpus = 1, .compute = Seconds(worth(j, way.way) / gpus), .iteration = way.fastest,
+                      .loads = way.loads});
+    }
   }
   if (pools.empty()) return 0.0;
   master.source = FromPools(std::move(pools));
@@ -183,8 +246,12 @@ class SlowdownDual {
         const size_t j = epochs[e].jobs[i];
         if (!(present[j] > 0)) continue;
         // In units of the time alone, so that the sum of shares is what 1 / slow-down can be.
-        const double share = epochs[e].length / present[j] * prepared.jobs[j].alone / epochs[e].fastest[i];
-        parts_[j].push_back({e, i, share, 0, 0});
+        Part part{.epoch = e, .place = i};
+        for (const ProgramWay& way : epochs[e].ways[i]) {
+          part.shares.push_back(epochs[e].length / present[j] * prepared.jobs[j].alone() / way.fastest);
+        }
+        part.most = *std::max_element(part.shares.begin(), part.shares.end());
+        parts_[j].push_back(std::move(part));
         cost_[j] = 1;
       }
     }
@@ -207,11 +274,14 @@ class SlowdownDual {
   }
 
  private:
-  /// What job j can do in epoch e.
+  /// What job j can do in epoch e. Its ways count as one that is as fast as the fastest and as cheap as the cheapest: no mix
+  /// of them does better.
   struct Part {
     size_t epoch, place;
-    double share;                  // of speed, at z = 1
-    double price = 0, z = 0;
+    std::vector<double> shares;    // of speed, per way at z = 1
+    double most = 0;               // the largest of these
+    size_t way = 0;                // the cheapest at the present prices
+    double each = 0, bought = 0;   // price of speed, and how much of it
   };
 
   /// The dual function at the present prices, and its slopes.
@@ -226,40 +296,44 @@ class SlowdownDual {
       if (parts_[j].empty()) continue;
       value += Cheapest(j);
       for (const Part& part : parts_[j]) {
-        for (const CutLoad& load : epochs_[part.epoch].loads[part.place]) {
-          slope_[part.epoch][load.cut] += part.z * Use(part, load);
-        }
+        const ProgramWay& way = epochs_[part.epoch].ways[part.place][part.way];
+        for (const CutLoad& load : way.loads) slope_[part.epoch][load.cut] += part.bought / part.shares[part.way] * Use(part.epoch, way, load);
       }
     }
     return value;
   }
 
-  double Use(const Part& part, const CutLoad& load) const {
-    const EpochProgram& epoch = epochs_[part.epoch];
-    return load.bytes / epoch.fastest[part.place].count() / epoch.rate[load.cut];
+  double Use(size_t epoch, const ProgramWay& way, const CutLoad& load) const {
+    return load.bytes / way.fastest.count() / epochs_[epoch].rate[load.cut];
   }
 
-  /// min over z of 1 / Σ share z + Σ price z: speed is bought where it is cheapest until it costs more than it is
+  /// min over speeds of 1 / Σ speed + Σ price · speed: speed is bought where it is cheapest until it costs more than it is
   /// worth.
   double Cheapest(size_t j) {
     std::vector<Part>& parts = parts_[j];
     for (Part& part : parts) {
-      part.price = part.z = 0;
-      for (const CutLoad& load : epochs_[part.epoch].loads[part.place]) {
-        part.price += price_[part.epoch][load.cut] * weight_[part.epoch] * Use(part, load);
+      part.bought = 0;
+      part.each = std::numeric_limits<double>::infinity();
+      const std::vector<ProgramWay>& ways = epochs_[part.epoch].ways[part.place];
+      for (size_t w = 0; w < ways.size(); ++w) {
+        double price = 0;
+        for (const CutLoad& load : ways[w].loads) {
+          price += price_[part.epoch][load.cut] * weight_[part.epoch] * Use(part.epoch, ways[w], load);
+        }
+        if (price / part.shares[w] < part.each) part.each = price / part.shares[w], part.way = w;
       }
     }
-    std::stable_sort(parts.begin(), parts.end(),
-                     [](const Part& a, const Part& b) { return a.price * b.share < b.price * a.share; });
+    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.each < b.each; });
     double speed = 0, paid = 0;
     for (Part& part : parts) {
-      const double each = part.price / part.share;
-      const double wanted = each > 0 ? 1 / std::sqrt(each) : std::numeric_limits<double>::infinity();
-      const double bought = std::min(part.share, wanted - speed);
-      if (bought <= 0) break;
-      part.z = bought / part.share;
-      speed += bought;
-      paid += bought * each;
+      const double wanted = part.each > 0 ? 1 / std::sqrt(part.each) : std::numeric_limits<double>::infinity();
+      part.bought = std::min(part.most, wanted - speed);
+      if (part.bought <= 0) {
+        part.bought = 0;
+        break;
+      }
+      speed += part.bought;
+      paid += part.bought * part.each;
     }
     return 1 / speed + paid;
   }
@@ -279,38 +353,48 @@ std::vector<ScenarioCut> MakeCuts(const Scenario& scenario, const PreparedScenar
   const std::vector<int> level = Levels(scenario.topology);
   const int highest = *std::max_element(level.begin(), level.end());
   for (int tier = 0; tier < std::max(1, highest); ++tier) {
-    AddTier(scenario, Components(scenario.topology, level, tier), &cuts);
+    AddTier(scenario, prepared, Components(scenario.topology, level, tier), &cuts);
   }
   AddForcedLinks(prepared, &cuts);
   std::erase_if(cuts, [](const ScenarioCut& cut) {
-    return std::all_of(cut.bytes.begin(), cut.bytes.end(), [](double bytes) { return bytes == 0; });
+    return std::ranges::all_of(cut.bytes, [](const std::vector<double>& ways) {
+      return std::ranges::all_of(ways, [](double bytes) { return bytes == 0; });
+    });
   });
   return cuts;
 }
 
-Seconds CutBound(std::span<const ScenarioCut> cuts, std::span<const BitsPerSecond> capacity, const RoutableJob& job,
-                 size_t index) {
-  double longest = 0;
-  for (const ScenarioCut& cut : cuts) {
-    if (cut.bytes[index] > 0) longest = std::max(longest, cut.bytes[index] / BytesPerSecond(cut, capacity));
-  }
-  const Seconds first = job.bursts.empty() ? job.release : job.bursts.front().release;
-  return std::max(job.compute, first + Seconds(longest));
+Seconds CutBound(std::span<const ScenarioCut> cuts, std::span<const BitsPerSecond> capacity, const PreparedJob& job, size_t index) {
+  Seconds least(std::numeric_limits<double>::infinity());
+  for (size_t w = 0; w < job.ways.size(); ++w) least = std::min(least, WayBound(cuts, capacity, job.ways[w].routable, index, w));
+  return least;
 }
 
-Result<ScenarioBounds> BoundAll(std::span<const ScenarioCut> cuts, const PreparedScenario& prepared,
+Result<ScenarioBounds> BoundAll(std::span<const ScenarioCut> cuts, const PreparedScenario& prepared, std::span<const double> work,
                                 std::span<const Epoch> epochs) {
   std::vector<EpochProgram> programs;
-  double computing = 0, present = 0;
+  double computing = 0, working = 0, present = 0;
+  const auto compute = [&](size_t j, size_t w) {
+    const RoutableJob& way = prepared.jobs[j].ways[w].routable;
+    return way.gpus * way.compute.count();
+  };
+  const auto useful = [&](size_t j, size_t w) { return work[j] > 0 ? work[j] : compute(j, w); };
+  const bool same = std::ranges::all_of(work, [](double one) { return one == 0; });
   for (const Epoch& epoch : epochs) {
     if (!(epoch.length.count() > 0)) continue;
     programs.push_back(MakeProgram(cuts, prepared, epoch));
-    WEFT_ASSIGN_OR_RETURN(const double gpus, ComputingGpus(programs.back(), prepared));
+    WEFT_ASSIGN_OR_RETURN(const double gpus, MostGpus(programs.back(), prepared, compute));
+    double good = gpus;
+    if (!same) {
+      WEFT_ASSIGN_OR_RETURN(good, MostGpus(programs.back(), prepared, useful));
+    }
     computing += gpus * epoch.length.count();
-    for (const size_t j : epoch.present) present += prepared.jobs[j].routable.gpus * epoch.length.count();
+    working += good * epoch.length.count();
+    for (const size_t j : epoch.present) present += prepared.jobs[j].ways[0].routable.gpus * epoch.length.count();
   }
   ScenarioBounds bounds;
   if (present > 0) bounds.gpu_utilisation = computing / present;
+  if (present > 0) bounds.goodput = working / present;
   if (!programs.empty()) bounds.mean_slowdown = SlowdownDual(programs, prepared).Maximise();
   return bounds;
 }

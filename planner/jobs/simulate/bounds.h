@@ -25,7 +25,9 @@ namespace weft::planner::inline jobs {
 /// Bytes that a job must send over `links`, together, in one iteration.
 struct ScenarioCut {
   std::vector<LinkId> links;
-  std::vector<double> bytes;        ///< per job of the scenario
+  std::vector<std::vector<double>> bytes;  ///< per job of the scenario and way of it
+  /// Likewise, and per burst; empty for ways of one burst.
+  std::vector<std::vector<std::vector<double>>> bursts;
 };
 
 std::vector<ScenarioCut> MakeCuts(const Scenario& scenario, const PreparedScenario& prepared);
@@ -37,17 +39,18 @@ struct Epoch {
   std::vector<size_t> present;      ///< jobs of the scenario, ascending
 };
 
-/// Iteration time of a job below which no paths take it.
-Seconds CutBound(std::span<const ScenarioCut> cuts, std::span<const BitsPerSecond> capacity, const RoutableJob& job,
-                 size_t index);
+/// Iteration time of a job below which no paths take it, whichever of its ways it runs.
+Seconds CutBound(std::span<const ScenarioCut> cuts, std::span<const BitsPerSecond> capacity, const PreparedJob& job, size_t index);
 
 struct ScenarioBounds {
   double gpu_utilisation = 0;
+  double goodput = 0;
   double mean_slowdown = 1;
 };
 
+/// Whichever ways the jobs run. `work[j]`: of an iteration of job j, in GPU seconds; 0: what its GPUs compute.
 /// Errors: those of SolveMaster().
 [[nodiscard]] Result<ScenarioBounds> BoundAll(std::span<const ScenarioCut> cuts, const PreparedScenario& prepared,
-                                              std::span<const Epoch> epochs);
+                                              std::span<const double> work, std::span<const Epoch> epochs);
 
 }  // namespace weft::planner::jobs

@@ -66,7 +66,9 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
   double computing = 0, gpus = 0, sum = 0;
   for (size_t j = 0; j < plan.jobs.size(); ++j) {
     const FluidProgress& progress = fluid.progress(situation.slots[j]);
-    const double alone = Alone(situation, plan.jobs[j], j, fluid);
+    // Against the job alone in its fastest way.
+    const double handicap = situation.best_alone.empty() ? 1 : situation.best_alone[j] / situation.alone[j];
+    const double alone = Alone(situation, plan.jobs[j], j, fluid) * handicap;
     size_t first = 0;
     double begin = progress.begin;
     for (; settle && begin < settled && first + 1 < progress.durations.size(); ++first) {
@@ -81,7 +83,8 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
     sum += outcome.slowdown.back();
     gpus += situation.jobs[j].gpus;
     const double compute = situation.jobs[j].compute.count() * fluid.distortion(situation.slots[j]).first;
-    computing += situation.jobs[j].gpus * std::min(1.0, compute / std::max(iteration, alone));
+    const double work = situation.useful.empty() || situation.useful[j] == 0 ? situation.jobs[j].gpus * compute : situation.useful[j];
+    computing += std::min(situation.jobs[j].gpus, work / std::max(iteration, alone));
   }
   outcome.gpu_use = computing / gpus;
   outcome.mean_slowdown = sum / static_cast<double>(plan.jobs.size());

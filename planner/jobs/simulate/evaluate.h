@@ -20,7 +20,7 @@ struct TrialPlan {
 TrialPlan MakeTrial(const Situation& situation, const Decision& decision);
 
 struct Outcome {
-  double gpu_use = 0;
+  double gpu_use = 0;               ///< by Situation::useful: goodput, where that is given
   double mean_slowdown = 1;
   double p99_slowdown = 1;
   std::vector<double> slowdown;     ///< per job

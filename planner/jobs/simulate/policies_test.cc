@@ -18,7 +18,7 @@ struct Bench {
   explicit Bench(int spines, const std::vector<RoutableJob>& jobs, int32_t classes = 8) {
     situation.topology = LeafSpine(2, spines, static_cast<int>(jobs.size()), GigabytesPerSecond(1));
     for (const Link& link : situation.topology.links()) situation.capacity.push_back(link.capacity);
-    fluid = std::make_unique<FluidSimulation>(situation.capacity);
+    fluid = std::make_shared<FluidSimulation>(situation.capacity);
     for (size_t j = 0; j < jobs.size(); ++j) {
       RoutableJob job = jobs[j];
       const auto host = [&](size_t h) { return *situation.topology.FindNode(fmt::format("h{}", h + 1)); };
@@ -35,14 +35,14 @@ struct Bench {
       situation.keys.push_back(j);
       situation.present.emplace_back();
     }
-    situation.state = fluid.get();
+    situation.state = fluid;
     situation.classes = classes;
     situation.horizon = Seconds(1000);
   }
   Bench(const Bench&) = delete;
 
   Situation situation;
-  std::unique_ptr<FluidSimulation> fluid;
+  std::shared_ptr<FluidSimulation> fluid;
 };
 
 RoutableJob Job(double gpus, double compute, int64_t megabytes) {

@@ -61,63 +61,70 @@ Status CheckFlow(const Topology& topology, const ScenarioFlow& flow) {
   return Ok();
 }
 
-Status CheckBursts(const ScenarioJob& job) {
-  if (job.bursts.size() > kMostBursts) return Wrong(fmt::format("{} bursts, must be at most {}", job.bursts.size(), kMostBursts));
+Status CheckBursts(const ScenarioWay& way) {
+  if (way.bursts.size() > kMostBursts) return Wrong(fmt::format("{} bursts, must be at most {}", way.bursts.size(), kMostBursts));
   BurstTimes before;
-  for (size_t b = 0; b < job.bursts.size(); ++b) {
-    const BurstTimes& burst = job.bursts[b];
+  for (size_t b = 0; b < way.bursts.size(); ++b) {
+    const BurstTimes& burst = way.bursts[b];
     if (!Finite(burst.release) || burst.release < before.release) {
       return Wrong(fmt::format("burst {}: release {} s, must be at least the {} s of the burst before", b + 1, burst.release.count(),
                                before.release.count()));
     }
     const Seconds least = std::max(before.needed, burst.release);
-    if (!Finite(burst.needed) || burst.needed < least || burst.needed > job.compute) {
+    if (!Finite(burst.needed) || burst.needed < least || burst.needed > way.compute) {
       return Wrong(fmt::format("burst {}: needed {} s, must be {} s to the compute of {} s", b + 1, burst.needed.count(),
-                               least.count(), job.compute.count()));
+                               least.count(), way.compute.count()));
     }
     before = burst;
   }
-  for (size_t f = 0; f < job.flows.size(); ++f) {
-    const std::vector<Bytes>& parts = job.flows[f].per_burst;
-    if (parts.size() != job.bursts.size()) {
-      return Wrong(fmt::format("flow {}: bytes of {} bursts, must be those of all {}", f + 1, parts.size(), job.bursts.size()));
+  for (size_t f = 0; f < way.flows.size(); ++f) {
+    const std::vector<Bytes>& parts = way.flows[f].per_burst;
+    if (parts.size() != way.bursts.size()) {
+      return Wrong(fmt::format("flow {}: bytes of {} bursts, must be those of all {}", f + 1, parts.size(), way.bursts.size()));
     }
     if (parts.empty()) continue;
-    Bytes left = job.flows[f].bytes;
+    Bytes left = way.flows[f].bytes;
     for (const Bytes part : parts) {
       left = part.count() >= 0 && part <= left ? left - part : Bytes(-1);
       if (left.count() < 0) break;
     }
     if (left.count() != 0) {
-      return Wrong(fmt::format("flow {}: bursts do not add up to its {} bytes", f + 1, job.flows[f].bytes.count()));
+      return Wrong(fmt::format("flow {}: bursts do not add up to its {} bytes", f + 1, way.flows[f].bytes.count()));
     }
+  }
+  return Ok();
+}
+
+Status CheckWay(const Topology& topology, const ScenarioWay& way) {
+  if (!Finite(way.compute)) return Wrong(fmt::format("compute {} s, must not be negative", way.compute.count()));
+  if (way.bursts.empty() && (!Finite(way.release) || way.release > way.compute)) {
+    return Wrong(fmt::format("release {} s, must be 0 to its compute of {} s", way.release.count(), way.compute.count()));
+  }
+  WEFT_RETURN_IF_ERROR(CheckBursts(way));
+  if (way.flows.empty() && way.compute.count() == 0) return Wrong("neither computes nor sends");
+  Bytes left = kMostJobBytes;
+  for (size_t f = 0; f < way.flows.size(); ++f) {
+    const Status checked = CheckFlow(topology, way.flows[f]);
+    if (!checked) return Fail(checked.error().WithContext(fmt::format("flow {}", f + 1)));
+    if (way.flows[f].bytes > left) {
+      return Wrong(fmt::format("flow {}: {} bytes, all flows of a job together must be at most {}", f + 1,
+                               way.flows[f].bytes.count(), kMostJobBytes.count()));
+    }
+    left -= way.flows[f].bytes;
   }
   return Ok();
 }
 
 Status CheckJob(const Scenario& scenario, const ScenarioJob& job) {
   if (!(job.gpus > 0) || !std::isfinite(job.gpus)) return Wrong(fmt::format("{} GPUs, must be positive", job.gpus));
-  if (!Finite(job.compute)) return Wrong(fmt::format("compute {} s, must not be negative", job.compute.count()));
-  if (job.bursts.empty() && (!Finite(job.release) || job.release > job.compute)) {
-    return Wrong(fmt::format("release {} s, must be 0 to its compute of {} s", job.release.count(),
-                             job.compute.count()));
-  }
-  WEFT_RETURN_IF_ERROR(CheckBursts(job));
+  if (!(job.work >= 0) || !std::isfinite(job.work)) return Wrong(fmt::format("{} GPU seconds of work, must not be negative", job.work));
   if (!Finite(job.arrival) || job.arrival >= scenario.duration) {
     return Wrong(fmt::format("arrival {} s, must be 0 to below the duration of {} s", job.arrival.count(),
                              scenario.duration.count()));
   }
   if (job.iterations < 0) return Wrong(fmt::format("{} iterations, must not be negative", job.iterations));
-  if (job.flows.empty() && job.compute.count() == 0) return Wrong("neither computes nor sends");
-  Bytes left = kMostJobBytes;
-  for (size_t f = 0; f < job.flows.size(); ++f) {
-    const Status checked = CheckFlow(scenario.topology, job.flows[f]);
-    if (!checked) return Fail(checked.error().WithContext(fmt::format("flow {}", f + 1)));
-    if (job.flows[f].bytes > left) {
-      return Wrong(fmt::format("flow {}: {} bytes, all flows of a job together must be at most {}", f + 1,
-                               job.flows[f].bytes.count(), kMostJobBytes.count()));
-    }
-    left -= job.flows[f].bytes;
+  if (job.others.size() >= kMostWays) {
+    return Wrong(fmt::format("{} ways to run it, must be at most {}", job.others.size() + 1, kMostWays));
   }
   return Ok();
 }
@@ -127,6 +134,13 @@ uint64_t KeyOf(const std::string& name) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
+}
+
+/// All ways to run the job, its own first.
+std::vector<ScenarioWay> WaysOf(const ScenarioJob& job) {
+  std::vector<ScenarioWay> ways{{job.way, job.compute, job.release, job.flows, job.bursts}};
+  ways.insert(ways.end(), job.others.begin(), job.others.end());
+  return ways;
 }
 
 class Preparer {
@@ -148,9 +162,7 @@ class Preparer {
     std::set<std::string> names;
     for (const ScenarioJob& job : scenario_.jobs) {
       if (!names.insert(job.name).second) return Wrong(fmt::format("job \"{}\" appears twice", job.name));
-      Status checked = CheckJob(scenario_, job);
-      Result<PreparedJob> prepared = checked ? PrepareJob(job, topology, made.best_capacity)
-                                             : Result<PreparedJob>(Fail(checked.error()));
+      Result<PreparedJob> prepared = PrepareJob(job, topology, made.best_capacity);
       if (!prepared) return Fail(prepared.error().WithContext(fmt::format("job \"{}\"", job.name)));
       made.jobs.push_back(std::move(*prepared));
     }
@@ -174,23 +186,39 @@ class Preparer {
     return at->second;
   }
 
-  Result<PreparedJob> PrepareJob(const ScenarioJob& job, const Topology& topology,
-                                 const std::vector<BitsPerSecond>& capacity) {
+  Result<PreparedJob> PrepareJob(const ScenarioJob& job, const Topology& topology, const std::vector<BitsPerSecond>& capacity) {
+    WEFT_RETURN_IF_ERROR(CheckJob(scenario_, job));
     PreparedJob made{.key = KeyOf(job.name)};
-    made.routable = {.gpus = job.gpus, .compute = job.compute, .release = job.release};
-    for (size_t f = 0; f < job.flows.size(); ++f) {
-      Result<std::vector<CandidatePath>> paths = PathsBetween(job.flows[f].from, job.flows[f].to, capacity);
-      if (!paths) return Fail(paths.error().WithContext(fmt::format("flow {}", f + 1)));
-      made.routable.flows.push_back({job.flows[f].bytes, std::move(*paths), job.flows[f].per_burst});
+    for (const ScenarioWay& way : WaysOf(job)) {
+      const Status checked = CheckWay(scenario_.topology, way);
+      Result<PreparedWay> prepared = checked ? PrepareWay(job.gpus, way, topology, capacity) : Result<PreparedWay>(Fail(checked.error()));
+      if (!prepared) return Fail(made.ways.empty() ? prepared.error() : prepared.error().WithContext(fmt::format("way \"{}\"", way.name)));
+      if (job.work > job.gpus * way.compute.count()) {
+        return Wrong(fmt::format("{} GPU seconds of work, must be at most the {} that its GPUs compute", job.work, job.gpus * way.compute.count()));
+      }
+      made.ways.push_back(std::move(*prepared));
+      if (made.ways.back().alone < made.alone()) made.best = made.ways.size() - 1;
     }
-    made.routable.bursts = job.bursts;
-    const int64_t evaluations = job.flows.size() <= kMostFlowsMoved ? kAloneEvaluations : 0;
+    return made;
+  }
+
+  Result<PreparedWay> PrepareWay(double gpus, const ScenarioWay& way, const Topology& topology,
+                                 const std::vector<BitsPerSecond>& capacity) {
+    PreparedWay made;
+    made.routable = {.gpus = gpus, .compute = way.compute, .release = way.release, .flows = {}};
+    for (size_t f = 0; f < way.flows.size(); ++f) {
+      Result<std::vector<CandidatePath>> paths = PathsBetween(way.flows[f].from, way.flows[f].to, capacity);
+      if (!paths) return Fail(paths.error().WithContext(fmt::format("flow {}", f + 1)));
+      made.routable.flows.push_back({way.flows[f].bytes, std::move(*paths), way.flows[f].per_burst});
+    }
+    made.routable.bursts = way.bursts;
+    const int64_t evaluations = way.flows.size() <= kMostFlowsMoved ? kAloneEvaluations : 0;
     const JobPathPlan plan = PlanJobPaths(topology, {made.routable}, {.evaluations = evaluations});
     const PeriodicJob best = OnPaths(made.routable, plan.paths[0]);
     made.alone = IterationAlone(capacity, best);
     // The one burst that stands for several ends with the iteration, as they do.
-    if (!job.bursts.empty()) {
-      made.routable.release = std::clamp(made.alone - CommunicationAlone(capacity, best), Seconds(0), job.compute);
+    if (!way.bursts.empty()) {
+      made.routable.release = std::clamp(made.alone - CommunicationAlone(capacity, best), Seconds(0), way.compute);
     }
     return made;
   }

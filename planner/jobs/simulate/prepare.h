@@ -13,10 +13,17 @@
 
 namespace weft::planner::inline jobs {
 
-struct PreparedJob {
+struct PreparedWay {
   RoutableJob routable;             ///< all shortest paths, usable or not
+  Seconds alone{0};                 ///< iteration with the network to itself
+};
+
+struct PreparedJob {
+  std::vector<PreparedWay> ways;    ///< the job's own first
+  size_t best = 0;                  ///< the fastest alone
   uint64_t key = 0;                 ///< what a hash sees: from its name
-  Seconds alone{0};
+
+  Seconds alone() const { return ways[best].alone; }
 };
 
 struct PreparedScenario {

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "common/parse_units.h"
 #include "planner/jobs/simulate/decision_log.h"
@@ -14,13 +17,17 @@ namespace {
 
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
 
+/// Per job, way and flow: numbers of the paths that the situation shows.
+using UsableNumbers = std::vector<std::vector<std::vector<std::vector<size_t>>>>;
+
 class ScenarioRun {
  public:
-  ScenarioRun(const Scenario& scenario, const PreparedScenario& prepared, SimulationPolicy policy,
+  ScenarioRun(const Scenario& scenario, const PreparedScenario& prepared, const PreparedScenario& truth, SimulationPolicy policy,
               const SimulationOptions& options, uint64_t seed)
-      : scenario_(scenario), prepared_(prepared), policy_(policy), options_(options), seed_(seed),
+      : scenario_(scenario), prepared_(prepared), truth_(truth), policy_(policy), options_(options), seed_(seed),
         topology_(scenario.topology), fluid_(Capacities(scenario.topology)), slot_(scenario.jobs.size(), kNowhere),
-        paths_(scenario.jobs.size()), capacity_(Capacities(scenario.topology)) {
+        way_(scenario.jobs.size(), 0), paths_(scenario.jobs.size()), capacity_(Capacities(scenario.topology)) {
+    if (&prepared != &truth) known_.emplace(capacity_);
     for (const ScenarioJob& job : scenario.jobs) times_.push_back(job.arrival);
     for (const ScenarioFault& fault : scenario.faults) {
       if (fault.at < scenario.duration) times_.push_back(fault.at);
@@ -58,9 +65,9 @@ class ScenarioRun {
     for (size_t j = 0; j < scenario_.jobs.size(); ++j) {
       const ScenarioJob& job = scenario_.jobs[j];
       if (job.arrival != at) continue;
-      std::vector<BurstTimes> bursts = job.bursts;
-      if (bursts.empty()) bursts.push_back({job.release, job.compute});
-      slot_[j] = fluid_.Add({.gpus = job.gpus, .compute = job.compute, .bursts = std::move(bursts), .iterations = job.iterations});
+      way_[j] = policy_ == SimulationPolicy::kLayersApart ? 0 : prepared_.jobs[j].best;
+      slot_[j] = fluid_.Add(JobOf(truth_, j, job.iterations));
+      if (known_) known_->Add(JobOf(prepared_, j, 0));
       of_slot_.push_back(j);
       reasons->push_back(fmt::format("{} arrived", job.name));
     }
@@ -68,10 +75,17 @@ class ScenarioRun {
       if (fault.at != at) continue;
       capacity_[fault.link.index()] = fault.capacity;
       fluid_.SetCapacity(fault.link, fault.capacity);
+      if (known_) known_->SetCapacity(fault.link, fault.capacity);
       topology_.SetHealth(fault.link, LinkHealth::kUp);
       topology_.SetCapacity(fault.link, fault.capacity);
       reasons->push_back(fmt::format("{} gives {}", topology_.LinkName(fault.link), FormatRate(fault.capacity)));
     }
+  }
+
+  FluidJob JobOf(const PreparedScenario& prepared, size_t j, int64_t iterations) const {
+    FluidJob job = FluidOf(prepared.jobs[j].ways[way_[j]].routable);
+    job.iterations = iterations;
+    return job;
   }
 
   std::vector<size_t> Present() const {
@@ -82,33 +96,52 @@ class ScenarioRun {
     return present;
   }
 
-  /// `usable[job][flow]`: the numbers of the paths that the situation shows.
-  Situation Look(const std::vector<size_t>& present, std::vector<std::vector<std::vector<size_t>>>* usable) const {
-    Situation situation{.topology = topology_, .capacity = capacity_, .state = &fluid_, .classes = scenario_.classes,
-                        .seed = seed_, .evaluations = options_.evaluations, .work = options_.work,
-                        .objective = options_.objective,
-                        .horizon = scenario_.duration - fluid_.now()};
+  /// The way with the paths that can be used now; their numbers are added to `usable`.
+  RoutableJob Usable(const RoutableJob& all, std::vector<std::vector<size_t>>* usable) const {
+    RoutableJob job{.gpus = all.gpus, .compute = all.compute, .release = all.release, .flows = {}, .bursts = all.bursts};
+    for (const RoutableFlow& known : all.flows) {
+      usable->push_back(UsablePaths(known, capacity_));
+      RoutableFlow flow{.bytes = known.bytes, .paths = {}, .per_burst = known.per_burst};
+      for (const size_t p : usable->back()) flow.paths.push_back(known.paths[p]);
+      job.flows.push_back(std::move(flow));
+    }
+    return job;
+  }
+
+  /// What kWeft may still choose of job j.
+  bool MayChoose(size_t j) const {
+    return policy_ == SimulationPolicy::kWeft && scenario_.jobs[j].joint && prepared_.jobs[j].ways.size() > 1 && paths_[j].empty() &&
+           fluid_.progress(slot_[j]).begin == fluid_.now().count();
+  }
+
+  Situation Look(const std::vector<size_t>& present, UsableNumbers* usable) const {
+    const FluidSimulation& state = known_ ? *known_ : fluid_;
+    Situation situation{.topology = topology_, .capacity = capacity_, .state = {std::shared_ptr<void>(), &state},
+                        .classes = scenario_.classes, .seed = seed_, .evaluations = options_.evaluations, .work = options_.work,
+                        .objective = options_.objective, .horizon = scenario_.duration - fluid_.now()};
     for (const size_t j : present) {
-      const RoutableJob& all = prepared_.jobs[j].routable;
-      RoutableJob job{.gpus = all.gpus, .compute = all.compute, .release = all.release, .flows = {}, .bursts = all.bursts};
-      std::vector<size_t> in_use;
-      usable->emplace_back();
-      for (size_t f = 0; f < all.flows.size(); ++f) {
-        usable->back().push_back(UsablePaths(all.flows[f], capacity_));
-        const std::vector<size_t>& numbers = usable->back().back();
-        RoutableFlow flow{.bytes = all.flows[f].bytes, .paths = {}, .per_burst = all.flows[f].per_burst};
-        for (const size_t p : numbers) flow.paths.push_back(all.flows[f].paths[p]);
-        job.flows.push_back(std::move(flow));
-        if (paths_[j].empty()) continue;
-        const auto at = std::find(numbers.begin(), numbers.end(), paths_[j][f]);
-        in_use.push_back(at == numbers.end() ? 0 : static_cast<size_t>(at - numbers.begin()));
+      const PreparedJob& job = prepared_.jobs[j];
+      std::vector<std::vector<std::vector<size_t>>>& numbers = usable->emplace_back(job.ways.size());
+      situation.jobs.push_back(Usable(job.ways[way_[j]].routable, &numbers[way_[j]]));
+      std::vector<SituationWay>& ways = situation.ways.emplace_back();
+      for (size_t w = 0; MayChoose(j) && w < job.ways.size(); ++w) {
+        numbers[w].clear();
+        const std::string& name = w == 0 ? scenario_.jobs[j].way : scenario_.jobs[j].others[w - 1].name;
+        ways.push_back({name, Usable(job.ways[w].routable, &numbers[w]), job.ways[w].alone});
       }
-      situation.jobs.push_back(std::move(job));
+      situation.way.push_back(way_[j]);
       situation.names.push_back(scenario_.jobs[j].name);
-      situation.keys.push_back(prepared_.jobs[j].key);
-      situation.alone.push_back(prepared_.jobs[j].alone);
+      situation.keys.push_back(job.key);
+      situation.alone.push_back(job.ways[way_[j]].alone);
+      situation.best_alone.push_back(job.alone());
+      situation.useful.push_back(scenario_.jobs[j].work);
       situation.slots.push_back(slot_[j]);
-      situation.present.push_back(std::move(in_use));
+      std::vector<size_t>& in_use = situation.present.emplace_back();
+      for (size_t f = 0; f < paths_[j].size(); ++f) {
+        const std::vector<size_t>& of_flow = numbers[way_[j]][f];
+        const auto at = std::find(of_flow.begin(), of_flow.end(), paths_[j][f]);
+        in_use.push_back(at == of_flow.end() ? 0 : static_cast<size_t>(at - of_flow.begin()));
+      }
     }
     return situation;
   }
@@ -116,7 +149,10 @@ class ScenarioRun {
   Result<Decision> Ask(const Situation& situation) const {
     switch (policy_) {
       case SimulationPolicy::kEcmp: return DecideEcmp(situation, seed_);
-      case SimulationPolicy::kWeft: return DecideWeft(situation);
+      case SimulationPolicy::kWeft:
+      case SimulationPolicy::kHorizontal: return DecideWeft(situation);
+      case SimulationPolicy::kVertical: return DecideVertical(situation);
+      case SimulationPolicy::kLayersApart: return DecideEcmp(situation, seed_);
       case SimulationPolicy::kCrux: return DecideCrux(situation);
       case SimulationPolicy::kCassini: return DecideCassini(situation);
       case SimulationPolicy::kSincronia: return DecideSincronia(situation);
@@ -127,22 +163,33 @@ class ScenarioRun {
 
   Status Decide(const std::vector<std::string>& reasons) {
     const std::vector<size_t> present = Present();
-    std::vector<FluidSetting> settings(fluid_.jobs());
+    std::vector<FluidSetting> settings(fluid_.jobs()), known(settings);
     if (!present.empty()) {
-      std::vector<std::vector<std::vector<size_t>>> usable;
+      UsableNumbers usable;
       const Situation situation = Look(present, &usable);
       WEFT_ASSIGN_OR_RETURN(const Decision decision, Ask(situation));
       for (size_t i = 0; i < present.size(); ++i) {
         const size_t j = present[i];
-        settings[slot_[j]] = {LoadsOf(OnPaths(situation.jobs[i], decision.paths[i])), decision.classes[i],
-                              decision.gates[i]};
+        if (!decision.ways.empty()) TakeWay(j, decision.ways[i]);
         paths_[j].clear();
-        for (size_t f = 0; f < decision.paths[i].size(); ++f) paths_[j].push_back(usable[i][f][decision.paths[i][f]]);
+        for (size_t f = 0; f < decision.paths[i].size(); ++f) paths_[j].push_back(usable[i][way_[j]][f][decision.paths[i][f]]);
+        settings[slot_[j]] = {LoadsOf(OnPaths(truth_.jobs[j].ways[way_[j]].routable, paths_[j])), decision.classes[i], decision.gates[i]};
+        if (known_) {
+          known[slot_[j]] = settings[slot_[j]];
+          known[slot_[j]].loads = LoadsOf(OnPaths(prepared_.jobs[j].ways[way_[j]].routable, paths_[j]));
+        }
       }
       Report(reasons, decision);
     }
     fluid_.Apply(std::move(settings));
+    if (known_) known_->Apply(std::move(known));
     return Ok();
+  }
+
+  void TakeWay(size_t j, size_t way) {
+    if (std::exchange(way_[j], way) == way) return;
+    fluid_.Replace(slot_[j], JobOf(truth_, j, scenario_.jobs[j].iterations));
+    if (known_) known_->Replace(slot_[j], JobOf(prepared_, j, 0));
   }
 
   void Report(const std::vector<std::string>& reasons, const Decision& decision) {
@@ -158,9 +205,12 @@ class ScenarioRun {
     const Seconds from = fluid_.now();
     Epoch epoch{.capacity = capacity_, .present = Present()};
     fluid_.Run(until);
+    if (known_) known_->Run(fluid_.now());
     epoch.length = fluid_.now() - from;
     for (const size_t j : epoch.present) {
-      if (!fluid_.present(slot_[j])) left_.push_back(scenario_.jobs[j].name);
+      if (fluid_.present(slot_[j])) continue;
+      left_.push_back(scenario_.jobs[j].name);
+      if (known_) known_->Remove(slot_[j]);
     }
     for (size_t l = 0; l < capacity_.size(); ++l) record_.possible[l] += capacity_[l].value() * epoch.length.count();
     record_.epochs.push_back(std::move(epoch));
@@ -168,6 +218,7 @@ class ScenarioRun {
 
   void Finish() {
     for (const size_t slot : slot_) record_.jobs.push_back(fluid_.progress(slot));
+    record_.ways = way_;
     record_.carried = fluid_.LinkBits();
     record_.events = fluid_.events();
     record_.decisions = std::move(log_).Take();
@@ -175,13 +226,15 @@ class ScenarioRun {
   }
 
   const Scenario& scenario_;
-  const PreparedScenario& prepared_;
+  const PreparedScenario &prepared_, &truth_;
   const SimulationPolicy policy_;
   const SimulationOptions& options_;
   const uint64_t seed_;
   Topology topology_;                     // with the capacities of now
-  FluidSimulation fluid_;
+  FluidSimulation fluid_;                 // what happens
+  std::optional<FluidSimulation> known_;  // what the policy takes for it, where that is something else
   std::vector<size_t> slot_, of_slot_;    // job to number in fluid_ and back
+  std::vector<size_t> way_;               // per job
   std::vector<std::vector<size_t>> paths_;  // in use, per job and flow, among all
   std::vector<BitsPerSecond> capacity_;
   std::vector<Seconds> times_;            // of arrivals and faults
@@ -192,9 +245,9 @@ class ScenarioRun {
 
 }  // namespace
 
-Result<RunRecord> RunScenario(const Scenario& scenario, const PreparedScenario& prepared, SimulationPolicy policy,
-                              const SimulationOptions& options, uint64_t seed) {
-  return ScenarioRun(scenario, prepared, policy, options, seed).Run();
+Result<RunRecord> RunScenario(const Scenario& scenario, const PreparedScenario& prepared, const PreparedScenario& truth,
+                              SimulationPolicy policy, const SimulationOptions& options, uint64_t seed) {
+  return ScenarioRun(scenario, prepared, truth, policy, options, seed).Run();
 }
 
 }  // namespace weft::planner::jobs

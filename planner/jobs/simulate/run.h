@@ -18,6 +18,7 @@ namespace weft::planner::inline jobs {
 /// What a run leaves behind.
 struct RunRecord {
   std::vector<FluidProgress> jobs;      ///< per job of the scenario
+  std::vector<size_t> ways;             ///< likewise, that it ran
   std::vector<double> carried;          ///< bits per link
   std::vector<double> possible;         ///< bits per link that its capacity allowed
   std::vector<Epoch> epochs;
@@ -28,8 +29,10 @@ struct RunRecord {
   FluidTrace trace;                     ///< jobs numbered as in the scenario
 };
 
-/// `seed` replaces the scenario's. Errors: those of the policy.
-[[nodiscard]] Result<RunRecord> RunScenario(const Scenario& scenario, const PreparedScenario& prepared,
+/// What happens is `truth`; the policy is asked with `prepared`, the scenario as it is known: two engines run beside each other, and
+/// of what happens in the first the policy sees who arrives and leaves, and links. The same object twice: it sees all.
+/// `seed` replaces the scenario's. Errors: those of the policy. Requires: the same jobs, ways and flows' paths in both.
+[[nodiscard]] Result<RunRecord> RunScenario(const Scenario& scenario, const PreparedScenario& prepared, const PreparedScenario& truth,
                                             SimulationPolicy policy, const SimulationOptions& options, uint64_t seed);
 
 }  // namespace weft::planner::jobs

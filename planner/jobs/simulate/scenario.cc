@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <random>
 #include <utility>
 
 #include "planner/jobs/simulate/bounds.h"
@@ -16,10 +18,11 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kShouldHaveFinished = 2;   // times alone, after which a job without an iteration counts as stuck
 
-constexpr std::array<std::pair<SimulationPolicy, std::string_view>, 6> kPolicies = {{
+constexpr std::array<std::pair<SimulationPolicy, std::string_view>, 9> kPolicies = {{
     {SimulationPolicy::kEcmp, "ecmp"}, {SimulationPolicy::kWeft, "weft"}, {SimulationPolicy::kCrux, "crux"},
     {SimulationPolicy::kCassini, "cassini"}, {SimulationPolicy::kSincronia, "sincronia"},
-    {SimulationPolicy::kOptimal, "optimal"}}};
+    {SimulationPolicy::kOptimal, "optimal"}, {SimulationPolicy::kLayersApart, "layers-apart"},
+    {SimulationPolicy::kVertical, "vertical"}, {SimulationPolicy::kHorizontal, "horizontal"}}};
 
 /// The value that 99 % do not pass. Requires: not empty.
 double Percentile99(std::vector<double> values) {
@@ -38,8 +41,11 @@ class Reporter {
     SimulationReport report;
     AddJobs(run, &report);
     AddLinks(run, &report);
-    WEFT_ASSIGN_OR_RETURN(const ScenarioBounds bounds, BoundAll(cuts_, prepared_, run.epochs));
+    std::vector<double> work;
+    for (const ScenarioJob& job : scenario_.jobs) work.push_back(job.work);
+    WEFT_ASSIGN_OR_RETURN(const ScenarioBounds bounds, BoundAll(cuts_, prepared_, work, run.epochs));
     report.bound_gpu_utilisation = bounds.gpu_utilisation;
+    report.bound_goodput = bounds.goodput;
     report.bound_mean_slowdown = bounds.mean_slowdown;
     report.events = run.events;
     report.evaluations = run.evaluations;
@@ -53,16 +59,19 @@ class Reporter {
  private:
   void AddJobs(const RunRecord& run, SimulationReport* report) const {
     std::vector<double> all;
-    double slowdowns = 0, computing = 0, present = 0;
+    double slowdowns = 0, computing = 0, working = 0, present = 0;
     int64_t counted = 0;
     for (size_t j = 0; j < run.jobs.size(); ++j) {
       const FluidProgress& progress = run.jobs[j];
-      const double alone = prepared_.jobs[j].alone.count();
+      const double alone = prepared_.jobs[j].alone().count();
+      const RoutableJob& ran = prepared_.jobs[j].ways[run.ways[j]].routable;
       const double there = (progress.left < 0 ? scenario_.duration.count() : progress.left) - progress.begin;
       SimulatedJob job{.name = scenario_.jobs[j].name, .alone = Seconds(alone),
-                       .bound = CutBound(cuts_, prepared_.best_capacity, prepared_.jobs[j].routable, j),
+                       .bound = CutBound(cuts_, prepared_.best_capacity, prepared_.jobs[j], j),
                        .iterations_done = static_cast<int64_t>(progress.durations.size())};
       const auto done = static_cast<double>(job.iterations_done);
+      const ScenarioJob& spec = scenario_.jobs[j];
+      if (!spec.others.empty()) job.way = run.ways[j] == 0 ? spec.way : spec.others[run.ways[j] - 1].name;
       if (job.iterations_done > 0) {
         job.iteration = Seconds((progress.end - progress.begin) / done);
         job.p99_iteration = Seconds(Percentile99(progress.durations));
@@ -75,7 +84,9 @@ class Reporter {
         slowdowns += job.slowdown;
         ++counted;
       }
-      computing += scenario_.jobs[j].gpus * scenario_.jobs[j].compute.count() * done;
+      const double computed = ran.gpus * ran.compute.count() * done;
+      computing += computed;
+      working += spec.work > 0 ? spec.work * done : computed;
       present += scenario_.jobs[j].gpus * there;
       report->jobs.push_back(std::move(job));
     }
@@ -83,6 +94,7 @@ class Reporter {
     if (!all.empty()) report->p99_slowdown = Percentile99(std::move(all));
     else if (counted > 0) report->p99_slowdown = kInfinity;
     if (present > 0) report->gpu_utilisation = computing / present;
+    if (present > 0) report->goodput = working / present;
   }
 
   static void AddLinks(const RunRecord& run, SimulationReport* report) {
@@ -116,6 +128,8 @@ SimulationReport Average(std::vector<SimulationReport> runs) {
     mean.mean_slowdown += run.mean_slowdown;
     mean.p99_slowdown += run.p99_slowdown;
     mean.gpu_utilisation += run.gpu_utilisation;
+    mean.goodput += run.goodput;
+    mean.bound_goodput += run.bound_goodput;
     mean.bound_gpu_utilisation += run.bound_gpu_utilisation;
     mean.bound_mean_slowdown += run.bound_mean_slowdown;
     mean.events += run.events;
@@ -126,8 +140,8 @@ SimulationReport Average(std::vector<SimulationReport> runs) {
       mean.jobs[j].slowdown += run.jobs[j].slowdown;
     }
   }
-  for (double* value : {&mean.mean_slowdown, &mean.p99_slowdown, &mean.gpu_utilisation, &mean.bound_gpu_utilisation,
-                        &mean.bound_mean_slowdown}) {
+  for (double* value : {&mean.mean_slowdown, &mean.p99_slowdown, &mean.gpu_utilisation, &mean.goodput, &mean.bound_goodput,
+                        &mean.bound_gpu_utilisation, &mean.bound_mean_slowdown}) {
     *value /= n;
   }
   for (SimulatedJob& job : mean.jobs) {
@@ -159,17 +173,73 @@ std::optional<SimulationPolicy> ParsePolicy(std::string_view name) {
   return std::nullopt;
 }
 
+std::string PolicyNames() {
+  std::string names;
+  for (const auto& [policy, name] : kPolicies) names += (names.empty() ? "" : ", ") + std::string(name);
+  return names;
+}
+
+Scenario WithProfileError(Scenario scenario, double spread, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (ScenarioJob& job : scenario.jobs) {
+    // The same on every platform, which uniform_real_distribution is not.
+    const double factor = 1 + spread * (static_cast<double>(random() >> 11) * 0x1p-52 - 1);
+    const auto scale = [&](Seconds* compute, Seconds* release, std::vector<BurstTimes>* bursts) {
+      *compute *= factor;
+      *release = std::min(*release * factor, *compute);
+      for (BurstTimes& burst : *bursts) {
+        burst.needed = std::min(burst.needed * factor, *compute);
+        burst.release = std::min(burst.release * factor, burst.needed);
+      }
+    };
+    scale(&job.compute, &job.release, &job.bursts);
+    for (ScenarioWay& way : job.others) scale(&way.compute, &way.release, &way.bursts);
+    // Faster hardware than its data sheet says: what it does in that time is still as much work.
+    job.work = std::min(job.work, job.gpus * job.compute.count());
+    for (const ScenarioWay& way : job.others) job.work = std::min(job.work, job.gpus * way.compute.count());
+  }
+  return scenario;
+}
+
+namespace {
+
+/// Whether `truth` is of the jobs that `known` is of.
+Status CheckTruth(const PreparedScenario& known, const PreparedScenario& truth) {
+  const auto alike = [](const PreparedJob& a, const PreparedJob& b) {
+    if (a.key != b.key || a.ways.size() != b.ways.size()) return false;
+    for (size_t w = 0; w < a.ways.size(); ++w) {
+      const std::vector<RoutableFlow>&f = a.ways[w].routable.flows, &g = b.ways[w].routable.flows;
+      if (f.size() != g.size()) return false;
+      for (size_t i = 0; i < f.size(); ++i) {
+        if (f[i].paths.size() != g[i].paths.size() || f[i].paths[0].links != g[i].paths[0].links) return false;
+      }
+    }
+    return true;
+  };
+  if (std::ranges::equal(known.jobs, truth.jobs, alike)) return Ok();
+  return Fail(Code::kInvalidArgument, "what is true is of other jobs, ways or flows than the scenario: expected the same ones");
+}
+
+}  // namespace
+
 Result<SimulationReport> Simulate(const Scenario& scenario, SimulationPolicy policy, const SimulationOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const PreparedScenario prepared, Prepare(scenario));
-  const std::vector<ScenarioCut> cuts = MakeCuts(scenario, prepared);
-  const int32_t draws = policy == SimulationPolicy::kEcmp ? scenario.draws : 1;
+  std::optional<PreparedScenario> other;
+  if (options.truth != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(other, Prepare(*options.truth));
+    WEFT_RETURN_IF_ERROR(CheckTruth(prepared, *other));
+  }
+  const Scenario& true_scenario = options.truth != nullptr ? *options.truth : scenario;
+  const PreparedScenario& truth = other ? *other : prepared;
+  const std::vector<ScenarioCut> cuts = MakeCuts(true_scenario, truth);
+  const bool hashed = policy == SimulationPolicy::kEcmp || policy == SimulationPolicy::kLayersApart;
+  const int32_t draws = hashed ? scenario.draws : 1;
   std::vector<SimulationReport> runs;
   for (int32_t draw = 0; draw < draws; ++draw) {
     SimulationOptions once = options;
     once.trace = options.trace && draw == 0;
-    WEFT_ASSIGN_OR_RETURN(RunRecord run, RunScenario(scenario, prepared, policy, once,
-                                                     scenario.seed + static_cast<uint64_t>(draw)));
-    WEFT_ASSIGN_OR_RETURN(SimulationReport report, Reporter(scenario, prepared, cuts).Make(std::move(run)));
+    WEFT_ASSIGN_OR_RETURN(RunRecord run, RunScenario(scenario, prepared, truth, policy, once, scenario.seed + static_cast<uint64_t>(draw)));
+    WEFT_ASSIGN_OR_RETURN(SimulationReport report, Reporter(true_scenario, truth, cuts).Make(std::move(run)));
     runs.push_back(std::move(report));
   }
   SimulationReport report = Average(std::move(runs));

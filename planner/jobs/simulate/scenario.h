@@ -2,7 +2,8 @@
 //
 // Every job computes, then (from its release on) sends its bytes in lock step over one path per flow, in one burst or
 // several, and starts over when both are done (network/fluid.h has the model). A policy decides paths, classes and time
-// shifts. It is asked again whenever a job arrives or leaves and whenever a link changes, as the controller would be.
+// shifts, and of a job that arrives also which of its ways to run it takes: its strategy. It is asked again whenever a job
+// arrives or leaves and whenever a link changes, as the controller would be.
 //
 //   Scenario scenario{.name = "two jobs", .topology = LeafSpine(2, 2, 2, GigabitsPerSecond(50)), .jobs = {...}};
 //   const Result<SimulationReport> report = Simulate(scenario, SimulationPolicy::kWeft, {});
@@ -35,6 +36,15 @@ struct ScenarioFlow {
 /// What the flows of one job may carry together in an iteration, so that sums of them stay exact.
 inline constexpr Bytes kMostJobBytes{int64_t{1} << 62};
 
+/// One way to run a job on its hosts, which a strategy makes.
+struct ScenarioWay {
+  std::string name;                 ///< the strategy, for people
+  Seconds compute{0};               ///< as ScenarioJob's
+  Seconds release{0};
+  std::vector<ScenarioFlow> flows;
+  std::vector<BurstTimes> bursts;
+};
+
 /// A training job. With one burst, iterations last max(compute, release + communication).
 struct ScenarioJob {
   std::string name;
@@ -47,8 +57,16 @@ struct ScenarioJob {
   /// Where an iteration sends several bursts, one after another: when each is released and needed, both rising, within the
   /// computation; `release` is then not looked at. Empty: one, from `release` on. At most kMostBursts.
   std::vector<BurstTimes> bursts;
+  /// GPU seconds at peak speed that an iteration is worth: model FLOPs / the peak of one GPU. 0: gpus · compute.
+  double work = 0;
+  /// Ways to run it beside the one that stands above, which is what a planner finds that does not look at the fabric.
+  /// At most kMostWays.
+  std::vector<ScenarioWay> others = {};
+  bool joint = true;                ///< kWeft may choose any of its ways; else it runs the one that is best alone
+  std::string way = {};             ///< name of the one above
 };
 inline constexpr size_t kMostBursts = 64;
+inline constexpr size_t kMostWays = 32;
 
 /// From `at` on, the link (one direction) gives `capacity`; 0: it is down. A later fault of the same link replaces
 /// it.
@@ -71,16 +89,21 @@ struct Scenario {
 
 enum class SimulationPolicy : uint8_t {
   kEcmp,       ///< a hash picks every path; one class
-  kWeft,       ///< paths, classes and shifts together, chosen by simulation
+  kWeft,       ///< ways, paths, classes and shifts of all jobs together, chosen by simulation
   kCrux,       ///< paths and priorities by GPU intensity (SIGCOMM'24)
   kCassini,    ///< hashed paths, time shifts (NSDI'24)
   kSincronia,  ///< hashed paths, coflow order (SIGCOMM'18)
   kOptimal,    ///< enumeration of paths × classes: small cases only
+  kLayersApart,  ///< every job's first way, as if the fabric blocked nobody; hashed paths
+  kVertical,   ///< every job through all layers, the others unseen: its way that is best alone on the fabric, on its best paths
+  kHorizontal, ///< as kWeft, but every job in its way that is best alone
 };
 
-/// "ecmp", "weft", "crux", "cassini", "sincronia", "optimal".
+/// "ecmp", "weft", "crux", "cassini", "sincronia", "optimal", "layers-apart", "vertical", "horizontal".
 std::string_view PolicyName(SimulationPolicy policy);
 std::optional<SimulationPolicy> ParsePolicy(std::string_view name);
+/// All of these names, for messages.
+std::string PolicyNames();
 
 /// What kWeft weighs.
 enum class SimulationObjective : uint8_t {
@@ -103,10 +126,14 @@ struct SimulationOptions {
   /// not by less than a tenth of the usual 20. The guard comes on top.
   int64_t work = kDefaultWork;
   SimulationObjective objective = SimulationObjective::kBalanced;
+  /// What really happens where policies know no better than the scenario: the same jobs with the same ways and, in the same
+  /// order, the same ends of flows; times, bytes and bursts may differ. nullptr: the scenario.
+  const Scenario* truth = nullptr;
 };
 
 struct SimulatedJob {
   std::string name;
+  std::string way;                  ///< that it ran, where it has several
   /// Mean over the iterations that it finished; infinite where it finished none in twice its time alone.
   Seconds iteration{0};
   /// iteration with the network to itself, on its best paths, every link at the best capacity that it ever has
@@ -128,7 +155,10 @@ struct SimulationReport {
   double mean_slowdown = 1;         ///< over jobs that finished an iteration or should have
   double p99_slowdown = 1;          ///< over all iterations of all jobs
   double gpu_utilisation = 0;       ///< computing in whole iterations / present, over GPUs and time, 0 … 1
+  /// Work of whole iterations (ScenarioJob::work) / present, over GPUs and time, 0 … 1: does not count what a strategy computes twice
+  double goodput = 0;
   double bound_gpu_utilisation = 0; ///< no policy reaches more in the steady state between two events
+  double bound_goodput = 0;         ///< likewise, whichever ways jobs run
   double bound_mean_slowdown = 1;   ///< likewise, no policy stays below
   double bound_gap = 0;             ///< (bound - reached) / bound, of GPU utilisation
   int64_t events = 0;               ///< phases that ended, in the run that is reported
@@ -142,10 +172,15 @@ struct SimulationReport {
   std::vector<JobPhase> phases;     ///< in order of their end; if asked for
 };
 
+/// `scenario` with every job's compute times multiplied by a factor of its own in [1 - spread, 1 + spread], drawn by `seed`: what may be
+/// true where profiles are wrong. Requires: 0 ≤ spread < 1.
+Scenario WithProfileError(Scenario scenario, double spread, uint64_t seed);
+
 /// Runs `scenario` under `policy`. A function: same input, same answer, byte for byte.
 /// Errors: kInvalidArgument names the job, flow, fault or field, its value and what was expected (no jobs, a duration
 /// that is not positive, release after compute, two ends without a path, a node or link that does not exist …);
-/// kResourceExhausted for kOptimal where there are too many cases, with their number.
+/// kResourceExhausted for kOptimal where there are too many cases, with their number; kInvalidArgument for a truth that is not
+/// of these jobs.
 [[nodiscard]] Result<SimulationReport> Simulate(const Scenario& scenario, SimulationPolicy policy,
                                                 const SimulationOptions& options = {});
 

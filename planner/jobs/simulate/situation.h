@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,13 @@
 
 namespace weft::planner::inline jobs {
 
+/// One way to run a job that has just arrived.
+struct SituationWay {
+  std::string name;
+  RoutableJob job;
+  Seconds alone{0};
+};
+
 /// The jobs present, with the paths that can be used now: dead links are left out wherever a flow has another way.
 struct Situation {
   Topology topology;                         ///< capacities of now
@@ -24,9 +32,13 @@ struct Situation {
   std::vector<std::string> names;
   std::vector<uint64_t> keys;                ///< per job: what a hash sees of it, the same in every situation
   std::vector<Seconds> alone;                ///< iteration on the best paths alone
+  std::vector<Seconds> best_alone;           ///< likewise, in the way that is fastest alone; empty: `alone`
+  std::vector<double> useful;                ///< work of an iteration in GPU seconds; empty, or 0: what its GPUs compute
+  std::vector<std::vector<SituationWay>> ways;  ///< of jobs that may be run otherwise than in `jobs`: all their ways; else empty
+  std::vector<size_t> way;                   ///< per job: which of these it is in `jobs`
   std::vector<size_t> slots;                 ///< per job: its number in `state`
   JobPaths present;                          ///< paths in use; empty for a job that has just arrived
-  const FluidSimulation* state = nullptr;
+  std::shared_ptr<const FluidSimulation> state;
   int32_t classes = 8;
   uint64_t seed = 1;
   int64_t evaluations = kDefaultEvaluations;
@@ -43,10 +55,16 @@ struct Decision {
   std::vector<std::string> why;
   int64_t evaluations = 0;
   bool complete = true;
+  std::vector<size_t> ways;                  ///< empty: as in Situation::jobs; paths are those of the chosen ways' flows
 };
 
-/// Weft: weft_policy.cc has the method.
+/// Weft: weft_policy.cc has the method, way_choice.h that of the ways.
 Decision DecideWeft(const Situation& situation);
+
+/// What a job of these phases is in the simulation.
+FluidJob FluidOf(const RoutableJob& job);
+/// The situation with other ways: `ways[j]` of job j. Requires: a number of `ways`, or the present one.
+Situation WithWays(const Situation& situation, const std::vector<size_t>& ways);
 
 /// The jobs on the paths of a decision.
 std::vector<PeriodicJob> OnPaths(const Situation& situation, const JobPaths& paths);

@@ -17,6 +17,7 @@
 #include "planner/flows/priority.h"
 #include "planner/jobs/simulate/evaluate.h"
 #include "planner/jobs/simulate/situation.h"
+#include "planner/jobs/simulate/way_choice.h"
 #include "planner/jobs/simulate/weft_parts.h"
 #include "planner/jobs/simulate/weft_search.h"
 
@@ -318,6 +319,17 @@ class WeftPlanner {
 
 }  // namespace
 
-Decision DecideWeft(const Situation& situation) { return WeftPlanner(situation).Run(); }
+Decision DecideWeft(const Situation& situation) {
+  WayChoice choice = ChooseWays(situation);
+  const bool others = choice.ways != situation.way;
+  std::optional<Situation> chosen;
+  if (others) chosen = WithWays(situation, choice.ways);
+  Decision decision = WeftPlanner(chosen ? *chosen : situation).Run();
+  if (others) decision.ways = choice.ways;
+  decision.why.insert(decision.why.end(), choice.why.begin(), choice.why.end());
+  decision.evaluations += choice.evaluations;
+  decision.complete &= choice.complete;
+  return decision;
+}
 
 }  // namespace weft::planner::jobs

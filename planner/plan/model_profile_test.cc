@@ -178,8 +178,8 @@ TEST(ModelProfile, SaysWhyNothingFits) {
 }
 
 TEST(ModelProfile, KeepsWhatIsFixed) {
-  const ModelProfileAnswer answer =
-      ProfileModel(Job("llama3-8b", 64, 1024), Dgx(2), ParseFixed("tp=8,pp=2,dp=1,micro_batch=1").value()).value();
+  const ModelWaysAnswer answer =
+      Blind(Job("llama3-8b", 64, 1024), Dgx(2), ParseFixed("tp=8,pp=2,dp=1,micro_batch=1").value()).value();
   ASSERT_EQ(answer.ways.size(), 1u);
   EXPECT_EQ(answer.ways[0].profile.plan.strategy.pp, 2);
   // Two stages on two nodes, 64 micro-batches of one: activations there and gradients back, in as many bursts as there may be.

@@ -218,7 +218,7 @@ Result<double> MostGpus(const EpochProgram& program, const PreparedScenario& pre
     master.jobs.push_back({.name = fmt::format("{}", j), .weight = gpus});
     std::vector<Configuration>& pool = pools.emplace_back();
     for (const ProgramWay& way : program.ways[i]) {
-      pool.push_back({.name = fmt::format("{}", way.way), .gpus = 1, .compute = Seconds(worth(j, way.way) / gpus), .iteration = way.fastest,
+      pool.push_back({.name = fmt::format("{}", way.way), .gpus = 1, .compute = std::min(Seconds(worth(j, way.way) / gpus), way.fastest), .iteration = way.fastest,
                       .loads = way.loads});
     }
   }

@@ -118,7 +118,7 @@ class ScenarioRun {
     const FluidSimulation& state = known_ ? *known_ : fluid_;
     Situation situation{.topology = topology_, .capacity = capacity_, .state = {std::shared_ptr<void>(), &state},
                         .classes = scenario_.classes, .seed = seed_, .evaluations = options_.evaluations, .work = options_.work,
-                        .objective = options_.objective, .horizon = scenario_.duration - fluid_.now()};
+                        .objective = options_.objective, .predicted = known_.has_value(), .horizon = scenario_.duration - fluid_.now()};
     for (const size_t j : present) {
       const PreparedJob& job = prepared_.jobs[j];
       std::vector<std::vector<std::vector<size_t>>>& numbers = usable->emplace_back(job.ways.size());

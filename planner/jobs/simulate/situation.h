@@ -44,6 +44,7 @@ struct Situation {
   int64_t evaluations = kDefaultEvaluations;
   int64_t work = kDefaultWork;
   SimulationObjective objective = SimulationObjective::kBalanced;
+  bool predicted = false;                    ///< profiles are predictions, which may be off, and nobody has measured them
   Seconds horizon{0};                        ///< until the end of the scenario
 };
 

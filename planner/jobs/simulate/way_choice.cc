@@ -15,7 +15,7 @@
 namespace weft::planner::inline jobs {
 namespace {
 
-constexpr double kBudget = 0.5;          // share of the situation's, that ways are chosen with
+constexpr double kBudget = 0.25;         // share of the situation's, that ways are chosen with
 constexpr double kLeastGain = 1e-4;      // of the score: less is rounding
 constexpr size_t kFewCombinations = 64;  // that are all tried
 constexpr int kMostRounds = 6;

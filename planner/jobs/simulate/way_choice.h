@@ -25,7 +25,7 @@ struct WayChoice {
   std::vector<std::string> why;      ///< of every job that does not run as it would alone, and what forcing it back costs
 };
 
-/// A function: same input, same answer. Spends at most half of the situation's evaluations and work.
+/// A function: same input, same answer. Spends at most a quarter of the situation's evaluations and work.
 WayChoice ChooseWays(const Situation& situation);
 
 }  // namespace weft::planner::jobs

@@ -1,19 +1,19 @@
-// Weft's own policy. It puts candidate plans together from paths × classes × time shifts (its own parts and those of
-// every policy that it is compared with), runs each forward in the simulator from the present state, improves the
-// best by moves, and keeps it only if it stands up to wrong profiles.
+// Weft's own policy: every job's way first (way_choice.h), then paths × classes × time shifts. It puts candidate plans together
+// from parts of its own, runs each forward in the simulator from the present state, improves the best by moves, and keeps it only
+// if it stands up to wrong profiles. No published policy's answer is looked at.
 //
-// What is best: GPU use, mean and 99th-percentile slow-down, each relative to the best that the other policies' plans
-// would reach from here; the score is ScoreOf() in weft_search.h.
+// What is best: GPU use, mean and 99th-percentile slow-down, each relative to the best that balanced paths with simple rules for
+// classes would reach from here; the score is ScoreOf() in weft_search.h.
 //
-// Safety: with all profiles off by up to 20 %, a plan that serves worse than hashed paths in the mean over 32 seeds
-// gives way to the next best one, and in the end to hashed paths.
+// Safety: finalists are run with all profiles off by up to 20 %, in several worlds. Where profiles are predictions, the mean over
+// the worlds is what counts; where they were measured, a plan that serves worse there than balanced paths in one class gives
+// way to the next best one.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "planner/baselines/baselines.h"
 #include "planner/flows/priority.h"
 #include "planner/jobs/simulate/evaluate.h"
 #include "planner/jobs/simulate/situation.h"
@@ -35,11 +35,10 @@ constexpr double kStretchesAlike[] = {1, 1.06, 1.15, 1.25};
 constexpr double kGuardHorizon = 32;     // iterations of the slowest job
 constexpr double kSwitchingGain = 0.002; // of the score, that a plan must gain over the present one
 constexpr double kSpread = 0.2;
-constexpr int kHashSeeds = 32, kWorlds = 4;
-constexpr size_t kMostPaths = 6;
+constexpr int kWorlds = 4;
 constexpr size_t kMostShifted = 2;       // sets of paths that all kinds of shifts are planned for
 constexpr const char* kPresent = "present";
-constexpr double kTolerated = 0.02;      // loss of score against hashed paths that counts as none
+constexpr double kTolerated = 0.02;      // loss of score against the plain plan that counts as none
 
 class WeftPlanner {
  public:
@@ -48,7 +47,7 @@ class WeftPlanner {
   Decision Run() {
     FindPaths();
     if (std::optional<Decision> easy = NobodyWaits()) return *std::move(easy);
-    AddReferences();
+    AddReference();
     AddPresent();
     AddCombinations();
     search_.Improve(WeftSearch::From::kBest, 0.35);
@@ -62,9 +61,13 @@ class WeftPlanner {
     return decision;
   }
 
+  /// What the answer comes to where profiles are off. Requires: Run().
+  const Outcome& robust() const { return robust_; }
+
  private:
   void FindPaths() {
-    const JobPaths aware = SelfAwarePaths(situation_, CruxPaths(situation_));
+    balanced_ = BalancedPaths(situation_);
+    const JobPaths aware = SelfAwarePaths(situation_, balanced_);
     paths_.emplace_back("balanced by what holds the job while it sends", aware);
     const bool any = std::any_of(situation_.present.begin(), situation_.present.end(),
                                  [](const auto& flows) { return !flows.empty(); });
@@ -83,6 +86,7 @@ class WeftPlanner {
       FitBudget(soon.work);
       if (!WeftSearch::Untouched(soon)) continue;
       if (search_.CanCollide(plan)) {
+        if (situation_.predicted) continue;
         const double most = kDriftShare * static_cast<double>(situation_.work);
         const double horizon =
             std::min(kDriftHorizon, search_.horizon() * std::max(1.0, most / static_cast<double>(soon.work + 1)));
@@ -94,6 +98,7 @@ class WeftPlanner {
           continue;
         }
       }
+      robust_ = soon;
       Decision decision{paths, plan.classes, plan.gates, {}, search_.spent()};
       decision.why.push_back(fmt::format("{} paths, one class: nobody waits for anybody", name));
       return decision;
@@ -110,30 +115,28 @@ class WeftPlanner {
     cut_short_ |= scale_ < 1;
   }
 
-  /// What the other policies would decide. Their best values are what scores are relative to.
-  void AddReferences() {
-    std::pair<const char*, Decision> others[] = {{"ecmp", DecideEcmp(situation_, situation_.seed)},
-                                                 {"crux", DecideCrux(situation_)},
-                                                 {"cassini", DecideCassini(situation_)},
-                                                 {"sincronia", DecideSincronia(situation_)}};
-    for (auto& [name, decision] : others) others_.push_back(search_.Judge(name, MakeTrial(situation_, decision)));
-    search_.set_reference(BestOf(others_));
-    for (const JudgedTrial& other : others_) {
-      long_others_.push_back(search_.Judge(other.name, other.plan, search_.final_horizon()));
+  /// What scores are relative to: the best in each figure by itself that balanced paths reach in one class, or in several by a
+  /// simple rule. In one class that is the plan which any other has to stand beside.
+  void AddReference() {
+    TrialPlan plan = Open(paths_[0].second);
+    std::vector<JudgedTrial> soon, later;
+    for (auto& [name, classes] : ClassChoices(plan.jobs)) {
+      plan.classes = classes;
+      soon.push_back(search_.Judge(fmt::format("{} paths, {}", paths_[0].first, name), plan));
+      later.push_back(search_.Judge(soon.back().name, plan, search_.final_horizon()));
     }
-    search_.set_final_reference(BestOf(long_others_));
-    for (JudgedTrial& other : long_others_) other.score = search_.FinalScore(other.outcome);
-    for (JudgedTrial& candidate : others_) {
+    search_.set_reference(BestOf(soon));
+    search_.set_final_reference(BestOf(later));
+    for (JudgedTrial& candidate : soon) {
       candidate.score = search_.Score(candidate.outcome);
-      if (candidate.name != "sincronia") paths_.emplace_back(candidate.name, candidate.plan.paths);  // ecmp's paths
       search_.Offer(candidate);
     }
-    if (paths_.size() < kMostPaths) {
-      paths_.emplace_back("balanced", SelfAwarePaths(situation_, BalancedPaths(situation_)));
-    }
+    plain_ = later[0];
+    plain_.score = search_.FinalScore(plain_.outcome);
+    const auto known = std::ranges::find(paths_, balanced_, [](const auto& named) { return named.second; });
+    if (known == paths_.end()) paths_.emplace_back("balanced", balanced_);
   }
 
-  /// The best of all in each figure by itself.
   static Outcome BestOf(const std::vector<JudgedTrial>& candidates) {
     Outcome best = candidates[0].outcome;
     for (const JudgedTrial& candidate : candidates) {
@@ -142,6 +145,10 @@ class WeftPlanner {
       best.p99_slowdown = std::min(best.p99_slowdown, candidate.outcome.p99_slowdown);
     }
     return best;
+  }
+
+  TrialPlan Open(const JobPaths& paths) const {
+    return {paths, OnPaths(situation_, paths), std::vector<int32_t>(paths.size(), 0), std::vector<Gate>(paths.size())};
   }
 
   /// Who may be chosen, the best over the final horizon first.
@@ -156,14 +163,14 @@ class WeftPlanner {
       finalists_.push_back(*present_);
       finalists_.back().score += kSwitchingGain;  // not given up for as good as nothing
     }
-    finalists_.insert(finalists_.end(), long_others_.begin(), long_others_.end());
+    finalists_.push_back(plain_);
     std::stable_sort(finalists_.begin(), finalists_.end(),
                      [](const JudgedTrial& a, const JudgedTrial& b) { return a.score > b.score; });
   }
 
   /// What runs now, with the jobs that have just arrived in the first class and without gates.
   void AddPresent() {
-    if (paths_[1].first != kPresent) return;
+    if (paths_.size() < 2 || paths_[1].first != kPresent) return;
     TrialPlan plan{paths_[1].second, OnPaths(situation_, paths_[1].second), {}, {}};
     for (const size_t slot : situation_.slots) {
       plan.classes.push_back(situation_.state->setting(slot).priority);
@@ -184,10 +191,8 @@ class WeftPlanner {
     }
     return {{"one class", std::vector<int32_t>(jobs.size(), 0)},
             {"classes by intensity", ClassesBy(situation_, jobs, intensity)},
-            {"sampled classes by intensity", CruxClasses(situation_, jobs)},
             {"classes by shortest burst", ClassesBy(situation_, jobs, shortest)},
-            {"classes by intensity per GPU", ClassesBy(situation_, jobs, blend)},
-            {"coflow order", SincroniaClasses(situation_, jobs)}};
+            {"classes by intensity per GPU", ClassesBy(situation_, jobs, blend)}};
   }
 
   std::vector<std::pair<std::string, std::vector<Gate>>> GateChoices(const std::vector<PeriodicJob>& jobs,
@@ -204,7 +209,6 @@ class WeftPlanner {
       choices.emplace_back(fmt::format("shifts among equals, periods x {}", stretch),
                            InterleavingGates(situation_, jobs, {stretch, true, true}));
     }
-    choices.emplace_back("circle shifts", PlanCassiniShifts(situation_, jobs).gates);
     return choices;
   }
 
@@ -225,72 +229,67 @@ class WeftPlanner {
     }
   }
 
-  Outcome Robust(const TrialPlan& plan, uint64_t worlds) {
+  /// The mean over worlds in which all profiles are off.
+  Outcome Robust(const TrialPlan& plan) {
     Outcome mean{.gpu_use = 0, .mean_slowdown = 0, .p99_slowdown = 0};
-    for (uint64_t world = 0; world < worlds; ++world) {
+    for (uint64_t world = 0; world < kWorlds; ++world) {
       ++guarded_;
       const Outcome outcome = Evaluate(situation_, plan, scale_ * kGuardHorizon, {world + 1, kSpread});
-      mean.gpu_use += outcome.gpu_use / static_cast<double>(worlds);
-      mean.mean_slowdown += outcome.mean_slowdown / static_cast<double>(worlds);
+      mean.gpu_use += outcome.gpu_use / kWorlds;
+      mean.mean_slowdown += outcome.mean_slowdown / kWorlds;
+      mean.p99_slowdown += outcome.p99_slowdown / kWorlds;
     }
     return mean;
   }
 
-  /// The finalists that the guard tries, in order: the first few, and since plans that differ by a few moves fail
-  /// together, after them what differs from all of those: the best open plan, what runs now, the other policies' plans.
+  /// The finalists that are tried in other worlds, in order: the first few, and since plans that differ by a few moves fail
+  /// together, after them what differs from all of those: the best open plan, what runs now, the plain plan.
   std::vector<size_t> Guarded() const {
     const auto is_open = [](const JudgedTrial& finalist) { return IsOpen(finalist.plan); };
     const auto open = std::find_if(finalists_.begin(), finalists_.end(), is_open) - finalists_.begin();
     std::vector<size_t> guarded;
     for (size_t i = 0; i < finalists_.size(); ++i) {
       const std::string& name = finalists_[i].name;
-      const bool other = std::any_of(long_others_.begin(), long_others_.end(),
-                                     [&](const JudgedTrial& candidate) { return candidate.name == name; });
-      if (i < kMostGuarded || i == static_cast<size_t>(open) || name == kPresent || other) guarded.push_back(i);
+      if (i < kMostGuarded || i == static_cast<size_t>(open) || name == kPresent || name == plain_.name) guarded.push_back(i);
     }
     return guarded;
   }
 
-  /// The best finalist that is no worse than hashed paths when profiles are wrong.
+  /// Where profiles are predictions the finalist that is best when they are wrong; where they were measured the best one that is
+  /// then no worse than the plain plan.
   Decision Guard() {
-    Outcome hashed{.gpu_use = 0, .mean_slowdown = 0, .p99_slowdown = 0};
-    for (uint64_t seed = 0; seed < kHashSeeds; ++seed) {
-      ++guarded_;
-      const TrialPlan plan = MakeTrial(situation_, DecideEcmp(situation_, situation_.seed + seed));
-      const Outcome outcome = Evaluate(situation_, plan, scale_ * kGuardHorizon, {seed % kWorlds + 1, kSpread});
-      hashed.gpu_use += outcome.gpu_use / kHashSeeds;
-      hashed.mean_slowdown += outcome.mean_slowdown / kHashSeeds;
-    }
+    const Outcome plain = Robust(plain_.plan);
+    ScoreWeights weights = WeightsFor(situation_.objective);
+    if (!situation_.predicted) weights.p99_slowdown = 0, weights.loss = 1;  // of a few wrong worlds the tail says little
     int64_t refused = 0;
+    std::optional<Outcome> kept;
+    double best = -1e300;
     for (const size_t i : Guarded()) {
-      best_ = finalists_[i];
-      const Outcome robust = Robust(best_.plan, kWorlds);
-      ScoreWeights weights = WeightsFor(situation_.objective);
-      weights.p99_slowdown = 0;  // of a few wrong worlds it says little
-      weights.loss = 1;
-      if (ScoreOf(weights, robust, hashed) < -kTolerated) {
+      const Outcome robust = Robust(finalists_[i].plan);
+      const double score = ScoreOf(weights, robust, plain) + (finalists_[i].name == kPresent ? kSwitchingGain : 0);
+      if (!situation_.predicted && score < -kTolerated) {
         ++refused;
         continue;
       }
-      Decision decision{best_.plan.paths, best_.plan.classes, best_.plan.gates, {}};
-      decision.why.push_back(fmt::format("with profiles off by {:.0f} %: GPU use {:.4f}, mean slow-down {:.4f}; hashed "
-                                         "paths {:.4f}, {:.4f} over {} seeds", 100 * kSpread, robust.gpu_use,
-                                         robust.mean_slowdown, hashed.gpu_use, hashed.mean_slowdown, kHashSeeds));
-      if (refused > 0) {
-        decision.why.push_back(fmt::format("{} better plans would be worse than these when profiles are off", refused));
-      }
-      return decision;
+      if (score > best) best = score, best_ = finalists_[i], kept = robust;
+      if (!situation_.predicted) break;
     }
-    best_ = {.name = "hashed paths", .outcome = long_others_[0].outcome};
-    Decision fallback = DecideEcmp(situation_, situation_.seed);
-    fallback.why.push_back("no part of the plan is as good as hashed paths when profiles are off: hashed paths it is");
-    return fallback;
+    if (!kept) best_ = plain_, kept = plain;
+    Decision decision{best_.plan.paths, best_.plan.classes, best_.plan.gates, {}};
+    decision.why.push_back(fmt::format("with profiles off by {:.0f} %: GPU use {:.4f}, mean slow-down {:.4f}; balanced paths in one class "
+                                       "{:.4f}, {:.4f}", 100 * kSpread, kept->gpu_use, kept->mean_slowdown, plain.gpu_use,
+                                       plain.mean_slowdown));
+    if (refused > 0) {
+      decision.why.push_back(fmt::format("{} better plans would be worse than these when profiles are off", refused));
+    }
+    robust_ = *kept;
+    return decision;
   }
 
   void Explain(Decision* decision) const {
     decision->why.insert(decision->why.begin(),
-                         fmt::format("{}: GPU use {:.4f}, mean slow-down {:.4f}, 99th percentile {:.4f}; best of the "
-                                     "others {:.4f}, {:.4f}, {:.4f}", best_.name, best_.outcome.gpu_use,
+                         fmt::format("{}: GPU use {:.4f}, mean slow-down {:.4f}, 99th percentile {:.4f}; simple "
+                                     "rules at best {:.4f}, {:.4f}, {:.4f}", best_.name, best_.outcome.gpu_use,
                                      best_.outcome.mean_slowdown, best_.outcome.p99_slowdown,
                                      search_.final_reference().gpu_use, search_.final_reference().mean_slowdown,
                                      search_.final_reference().p99_slowdown));
@@ -308,7 +307,9 @@ class WeftPlanner {
   const Situation& situation_;
   WeftSearch search_;
   std::vector<std::pair<std::string, JobPaths>> paths_;   // candidates
-  std::vector<JudgedTrial> others_, long_others_;           // what the other policies would do, soon and in the long run
+  JobPaths balanced_;
+  JudgedTrial plain_;                                       // balanced paths in one class, over the final horizon
+  Outcome robust_;                                          // of the answer, in worlds where profiles are off
   std::vector<JudgedTrial> finalists_;                      // by falling score
   std::optional<JudgedTrial> present_;                      // over the final horizon
   JudgedTrial best_;
@@ -321,14 +322,30 @@ class WeftPlanner {
 
 Decision DecideWeft(const Situation& situation) {
   WayChoice choice = ChooseWays(situation);
-  const bool others = choice.ways != situation.way;
-  std::optional<Situation> chosen;
-  if (others) chosen = WithWays(situation, choice.ways);
-  Decision decision = WeftPlanner(chosen ? *chosen : situation).Run();
-  if (others) decision.ways = choice.ways;
+  if (choice.ways == situation.way) {
+    Decision decision = WeftPlanner(situation).Run();
+    decision.evaluations += choice.evaluations;
+    return decision;
+  }
+  // Quick plans say that other ways are better: full ones have to say so too.
+  Situation before = situation, after = WithWays(situation, choice.ways);
+  for (Situation* half : {&before, &after}) half->evaluations /= 2, half->work /= 2;
+  WeftPlanner alone(before), together(after);
+  Decision kept = alone.Run(), decision = together.Run();
+  decision.evaluations += kept.evaluations + choice.evaluations;
+  decision.complete &= kept.complete && choice.complete;
+  const double gain = ScoreOf(WeightsFor(situation.objective), together.robust(), alone.robust());
+  if (gain <= 0) {
+    kept.evaluations = decision.evaluations;
+    kept.complete = decision.complete;
+    kept.why.push_back("every job as it is best alone: other ways looked better on quick plans and are not on full ones");
+    return kept;
+  }
+  decision.ways = choice.ways;
+  decision.why.push_back(fmt::format("every job as it is best alone: GPU use {:.4f}, mean slow-down {:.4f} with profiles off, in place of "
+                                     "{:.4f}, {:.4f}", alone.robust().gpu_use, alone.robust().mean_slowdown, together.robust().gpu_use,
+                                     together.robust().mean_slowdown));
   decision.why.insert(decision.why.end(), choice.why.begin(), choice.why.end());
-  decision.evaluations += choice.evaluations;
-  decision.complete &= choice.complete;
   return decision;
 }
 

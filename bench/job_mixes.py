@@ -54,7 +54,7 @@ def scenario(seed):
         jobs.append(f"  - {{name: j{len(jobs) + 1}, hosts: [{', '.join(mine)}], model: {model}, global_batch: {batch}, "
                     f"sequence: {sequence}}}")
     up = hosts_per_leaf * 8 * nic / ratio / spines
-    return (f"version: 1\nname: mix-{seed}\nduration: 300s\nseed: {seed}\nprofile_error: 0.2\n"
+    return (f"version: 1\nname: mix-{seed}\nduration: 1200s\nseed: {seed}\nprofile_error: 0.2\n"
             f"cluster: {{fabric: leaf-spine, leaves: {leaves}, spines: {spines}, hosts_per_leaf: {hosts_per_leaf}, "
             f"fabric_rate: {up:g}Gbit/s, server: {server}}}\njobs:\n" + "\n".join(jobs) + "\n")
 

@@ -58,8 +58,9 @@ Course RingCourse(const Reach& reach, double times, double bytes) {
   return {times * reach.outside * (reach.inside - 1), times * (reach.outside - 1), bytes};
 }
 
-/// A tree sends every byte up and down once (of two nodes with one rank, one half goes each way), at a rate somewhat below the ring's. Source: NCCL's tuning.cc: 0.85 of the ring's bus
-/// for a plain tree; its own limits for two and more nodes of Ampere to Blackwell are 0.5 to 0.98 of it.
+/// A tree sends every byte up and down once (of two nodes with one rank, one half goes each way), at a rate somewhat below the
+/// ring's. Source: NCCL's tuning.cc: 0.85 of the ring's bus for a plain tree; its own limits for two and more nodes of Ampere to
+/// Blackwell are 0.5 to 0.98 of it.
 Course TreeCourse(const Reach& reach, double bytes) {
   const double crossings = reach.outside <= 2 && reach.inside <= 1 ? 1 : 2;
   return {2 * (reach.inside - 1), 2 * std::ceil(std::log2(reach.outside)), crossings * bytes / 0.85};
@@ -167,7 +168,7 @@ double CollectiveTime(const GroupNetwork& network, const Group& group, Collectiv
     case Collective::kAllGather:
     case Collective::kReduceScatter: return GatherTime(network, group, bytes);
     case Collective::kAllToAll: return AllToAllTime(network, group, bytes);
-    case Collective::kSendRecv: return SendTime(network, group, bytes);
+    case Collective::kSendRecv: return RingStepTime(network, group, bytes);
     case Collective::kBroadcast: break;
   }
   if (group.size <= 1) return 0;
@@ -232,7 +233,7 @@ double AllToAllTime(const GroupNetwork& network, const Group& group, double byte
     slowest = std::max(slowest, bytes * outside / n / tier.rate);
   }
   // All peers are written at once; set-up grows with their number.
-  const double setup = network.intra_latency + (reach.outside > 1 ? network.nic_latency : 0) + 0.05 * network.intra_latency * n;
+  const double setup = network.start + network.intra_latency + (reach.outside > 1 ? network.nic_latency : 0) + 0.05 * network.intra_latency * n;
   return setup + slowest;
 }
 

@@ -61,7 +61,7 @@ struct GroupNetwork {
   size_t tiers = 0;                                 ///< of `above`
   // The library that runs the collectives.
   bool single_ring = false;                         ///< one ring, which leaves a node by one NIC; else one for each NIC
-  double start = 0;                                 ///< s, of every collective in Simple
+  double start = 0;                                 ///< s, of every collective in Simple; not of point to point
   std::array<EarlyProtocol, kProtocols - 1> early = {};  ///< by Protocol
   bool has_early = false;
   bool has_ll128 = false;                           ///< with has_early
@@ -81,7 +81,8 @@ Algorithm AllReduceAlgorithm(const GroupNetwork& network, const Group& group, do
 /// One algorithm in one protocol; nullopt where the network or the collective has no such. For ring, tree, nvls and nvls-tree.
 std::optional<double> CollectiveTime(const GroupNetwork& network, const Group& group, Collective collective, Algorithm algorithm,
                                      Protocol protocol, double bytes);
-/// What the library chooses itself: the functions above and below by name; a broadcast down the ring.
+/// What the library chooses itself: the functions above and below by name; a broadcast goes down the ring, and send/recv is a step
+/// round it.
 double CollectiveTime(const GroupNetwork& network, const Group& group, Collective collective, double bytes);
 
 /// Reduce-scatter in the node, all-reduce between nodes, all-gather in the node.

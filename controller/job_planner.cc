@@ -125,7 +125,7 @@ void FillReduction(const v1::JobSpec& spec, const PlacementView& view, const Job
   job.nccl = RunnerOf(spec.framework()).nccl;
   job.gradients = Bytes(gradients);
   job.cluster = options.cluster;
-  job.node_rate = NodeRate(spec, view).value_or(options.cluster.nic_rate);
+  job.node_rate = NodeRate(spec, view);
   job.trees_held = static_cast<int32_t>(view.tree_jobs.size() - view.tree_jobs.count(spec.job_id()));
   const Result<ReductionDecision> decision = DecideReduction(job, site);
   if (!decision) return plan.add_why("place of sums: not decided: " + decision.error().message());

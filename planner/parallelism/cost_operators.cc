@@ -83,7 +83,7 @@ StageCost CostModel::Impl::OperatorCosts(const Strategy& s, const LayerEntry& en
                                          std::vector<StageOperators>* operators, std::vector<Holding>* pieces) const {
   StageCost out;
   const OperatorProblem problem = Operators(s, entry, stage, micro_batches, &out.memory, pieces);
-  OperatorStage solved = solver.Solve(problem);
+  const OperatorStage& solved = solver.Solve(problem);
   const StageShape shape = Shape(s, entry, stage);
   out.passes = LayerPasses(s, entry, shape);
   AddEdges(entry, shape, out.passes);
@@ -103,7 +103,7 @@ StageCost CostModel::Impl::OperatorCosts(const Strategy& s, const LayerEntry& en
   out.optimizer = solved.cost.optimizer;
   out.feasible = solved.feasible;
   if (operators != nullptr) {
-    operators->push_back(std::move(solved.operators));
+    operators->push_back(solved.operators);
     operators->back().embedding = shape.first;
   }
   return out;

@@ -5,7 +5,8 @@
 // Method: for every possible peak a multiple-choice knapsack, in order of its linear relaxation. The relaxation prices
 // memory; at that price most choices lose by themselves more than the best answer known is above the relaxation, and are
 // out. What is left is enumerated depth first (knapsack_core.h); where that gets long, dynamic programming over
-// undominated (memory, time) states takes over (knapsack_pass.h), cut by the relaxation of what is left.
+// undominated (memory, time) states takes over (knapsack_pass.h), for each half of the items, cut by the relaxation of all
+// others.
 //
 // Made to be asked with many budgets: what does not depend on the budget is prepared once, and the hulls only when
 // something is to be decided.
@@ -36,6 +37,7 @@ struct ChoiceGroup {
 struct KnapsackLimits {
   double tolerance = 0;             ///< relative; an answer this close to the bound counts as the optimum
   int64_t states = 20'000'000;      ///< looked at; past it `complete` is false
+  int64_t enumerated = 1000;        ///< of them, sets of choices per peak before dynamic programming takes over
   double upper = 1e300;             ///< only answers below this time are of interest
 };
 

@@ -115,6 +115,11 @@ TEST(ChoiceKnapsack, EqualsEnumerationOnThousandsOfRandomCases) {
     const KnapsackAnswer answer = SolveChoiceKnapsack(groups, budget, {});
     ASSERT_EQ(answer.feasible, expected != kInfinity) << round;
     ASSERT_LE(RelaxedKnapsack(groups, budget), expected + 1e-9) << round;
+    const KnapsackAnswer by_states = SolveChoiceKnapsack(groups, budget, {.enumerated = 0});
+    ASSERT_EQ(by_states.feasible, answer.feasible) << round;
+    if (answer.feasible) {
+      ASSERT_NEAR(by_states.time, expected, 1e-9) << round;
+    }
     if (!answer.feasible) continue;
     ++feasible;
     ASSERT_NEAR(answer.time, expected, 1e-9) << round;
@@ -122,6 +127,38 @@ TEST(ChoiceKnapsack, EqualsEnumerationOnThousandsOfRandomCases) {
     ASSERT_TRUE(answer.complete);
   }
   EXPECT_GT(feasible, 1500);
+}
+
+// Ten to thirty layers with dozens of ways each: both methods give the same, whatever was asked before.
+TEST(ChoiceKnapsack, EnumerationAndStatesAgreeOnManyLayers) {
+  std::mt19937 random(29);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<Items> groups(2);
+    for (Items& group : groups) {
+      group.count = 5 + static_cast<int64_t>(random() % 10);
+      for (int k = 0; k < 20; ++k) {
+        const int64_t memory = static_cast<int64_t>(random() % 100'000);
+        group.choices.push_back({3e5 - 2 * static_cast<double>(memory) + static_cast<double>(random() % 50'000), memory,
+                                 static_cast<int64_t>(random() % 3) * 20'000});
+      }
+    }
+    ChoiceKnapsack once = Prepared(groups);
+    for (const int64_t budget : {300'000, 900'000, 1'500'000, 900'000}) {
+      const KnapsackAnswer answer = once.Solve(budget, {.enumerated = 1 << 22});
+      const KnapsackAnswer by_states = SolveChoiceKnapsack(groups, budget, {.enumerated = 0});
+      ASSERT_EQ(answer.feasible, by_states.feasible) << round;
+      if (!answer.feasible) continue;
+      ASSERT_NEAR(answer.time, by_states.time, 1e-9 * answer.time) << round;
+      int64_t memory = 0, peak = 0;
+      for (size_t g = 0; g < groups.size(); ++g) {
+        for (size_t i = 0; i < by_states.taken[g].size(); ++i) {
+          memory += by_states.taken[g][i] * groups[g].choices[i].memory;
+          if (by_states.taken[g][i] > 0) peak = std::max(peak, groups[g].choices[i].peak);
+        }
+      }
+      ASSERT_LE(memory + peak, budget) << round;
+    }
+  }
 }
 
 }  // namespace

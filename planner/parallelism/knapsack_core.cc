@@ -13,9 +13,6 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
-// Steps after which dynamic programming is left to prove the answer. They grow with the number of sets, states do not.
-constexpr int64_t kMostSteps = 1000;
-
 struct Candidate {
   double reduced;        // s above the cheapest
   double time;           // s, beside the cheapest's
@@ -27,7 +24,7 @@ class Core {
  public:
   Core(const KnapsackCase& one, int64_t budget, const KnapsackLimits& limits, KnapsackAnswer& answer)
       : one_(one), room_(one.Room(budget)), tolerance_(limits.tolerance), answer_(answer),
-        most_steps_(std::min(kMostSteps, limits.states - answer.states)) {
+        most_steps_(std::min(limits.enumerated, limits.states - answer.states)) {
     bound_ = one_.Relaxed(room_, &corner_);
     left_ = one_.counts;
   }

@@ -6,8 +6,8 @@
 
 namespace weft::planner::inline parallelism {
 
-/// Improves `answer` by all answers of one peak that beat it by more than the tolerance, if few steps find them. True: nothing
-/// else of this peak does. Complexity: at most some thousand steps.
+/// Improves `answer` by all answers of one peak that beat it by more than the tolerance, if `limits.enumerated` sets of choices
+/// are enough. True: nothing else of this peak does. Complexity: O(limits.enumerated + choices · log choices).
 /// Source: reduced costs at the relaxation's price of memory, derived in knapsack_core.cc.
 bool SolveCore(const KnapsackCase& one, int64_t budget, const KnapsackLimits& limits, KnapsackAnswer& answer);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 namespace weft::planner::inline parallelism {
 namespace {
@@ -18,23 +19,22 @@ struct State {
   uint32_t option;
 };
 
-/// The relaxation of what is left when group `first` has `left` items to go and later groups have all of theirs.
+/// The relaxation of `left` items of each group.
 class Rest {
  public:
-  void Fill(const KnapsackCase& one, size_t first, int64_t left) {
+  void Fill(const KnapsackCase& one, std::span<const int64_t> left) {
     memory_.assign(1, 0.0);
     time_.assign(1, 0.0);
     rate_.clear();
     base_time_ = 0;
     base_memory_ = 0;
-    const auto count = [&](size_t group) { return group < first ? 0 : group == first ? left : one.counts[group]; };
-    for (size_t g = first; g < one.counts.size(); ++g) {
-      if (count(g) == 0) continue;
-      base_time_ += one.Of(g).front().time * static_cast<double>(count(g));
-      base_memory_ += one.Of(g).front().memory * count(g);
+    for (size_t g = 0; g < left.size(); ++g) {
+      if (left[g] == 0) continue;
+      base_time_ += one.Of(g).front().time * static_cast<double>(left[g]);
+      base_memory_ += one.Of(g).front().memory * left[g];
     }
     for (const KnapsackSegment& segment : one.segments) {
-      const auto times = static_cast<double>(count(segment.group));
+      const auto times = static_cast<double>(left[segment.group]);
       if (times == 0) continue;
       memory_.push_back(memory_.back() + segment.memory * times);
       time_.push_back(time_.back() + segment.time * times);
@@ -60,6 +60,14 @@ class Rest {
   int64_t base_memory_ = 0;
 };
 
+/// Items that decide one after the other: the group of each, and the undominated states behind each.
+struct Chain {
+  std::vector<uint32_t> groups;
+  std::vector<std::vector<State>> layers;  // [items + 1]
+};
+
+/// Both halves of the items decide by themselves, each state cut by the relaxation of all other items; then each of one half's
+/// states meets the best that fits it of the other half. Half the items have far fewer states than all.
 class Pass {
  public:
   Pass(const KnapsackCase& one, int64_t room, size_t width, int64_t most_states)
@@ -69,33 +77,32 @@ class Pass {
   bool Run(double upper, double tolerance) {
     cut_ = upper * (1 - std::max(tolerance, 1e-15));
     FindUsable();
-    layers_.assign(1, {State{}});
-    for (size_t g = 0; g < one_.counts.size(); ++g) {
-      for (int64_t left = one_.counts[g]; left > 0; --left) {
-        if (!Step(g, left - 1)) return false;
-      }
+    for (uint32_t g = 0; g < one_.counts.size(); ++g) front_.groups.insert(front_.groups.end(), static_cast<size_t>(one_.counts[g]), g);
+    const auto half = static_cast<std::ptrdiff_t>((front_.groups.size() + 1) / 2);
+    back_.groups.assign(front_.groups.begin() + half, front_.groups.end());
+    front_.groups.resize(static_cast<size_t>(half));
+    if (!Grow(front_)) return false;
+    // Of identical items the front's first ones are the back.
+    if (std::equal(back_.groups.begin(), back_.groups.end(), front_.groups.begin())) {
+      back_.layers.assign(front_.layers.begin(), front_.layers.begin() + static_cast<std::ptrdiff_t>(back_.groups.size() + 1));
+    } else if (!Grow(back_)) {
+      return false;
     }
-    return true;
+    return Meet();
   }
 
   int64_t states() const { return states_; }
   bool complete() const { return complete_; }
   bool narrowed() const { return narrowed_; }
-  double time() const { return layers_.back().back().time; }
-  int64_t memory() const { return layers_.back().back().memory; }
+  double time() const { return time_; }
+  int64_t memory() const { return memory_; }
 
-  /// The choices of the answer: the last state is the one with the least time.
+  /// The choices of the answer.
   std::vector<std::vector<int64_t>> Taken() const {
     std::vector<std::vector<int64_t>> taken;
     for (const size_t choices : one_.choices) taken.emplace_back(choices, 0);
-    size_t layer = layers_.size() - 1, place = layers_.back().size() - 1;
-    for (size_t g = one_.counts.size(); g-- > 0;) {
-      for (int64_t i = 0; i < one_.counts[g]; ++i, --layer) {
-        const State& state = layers_[layer][place];
-        ++taken[g][one_.Of(g)[state.option].choice];
-        place = state.parent;
-      }
-    }
+    Follow(front_, front_place_, taken);
+    Follow(back_, back_place_, taken);
     return taken;
   }
 
@@ -117,15 +124,25 @@ class Pass {
     }
   }
 
-  bool Step(size_t group, int64_t left) {
-    rest_.Fill(one_, group, left);
-    const std::vector<State>& from = layers_.back();
-    std::vector<State> next;
+  bool Grow(Chain& chain) {
+    chain.layers.assign(1, {State{}});
+    std::vector<int64_t> left = one_.counts;
+    for (const uint32_t group : chain.groups) {
+      --left[group];
+      rest_.Fill(one_, left);
+      if (!Step(group, chain)) return false;
+    }
+    return true;
+  }
+
+  bool Step(uint32_t group, Chain& chain) {
+    const std::vector<State>& from = chain.layers.back();
     for (const uint32_t option : usable_[group]) {
       run_.clear();
       Extend(from, option, one_.Of(group)[option]);
-      Merge(next);
+      Add();
     }
+    std::vector<State> next = Collect();
     states_ += static_cast<int64_t>(from.size() * usable_[group].size());
     if (states_ > most_states_) {
       complete_ = false;
@@ -133,8 +150,36 @@ class Pass {
     }
     Narrow(next);
     if (next.empty()) return false;
-    layers_.push_back(std::move(next));
+    chain.layers.push_back(std::move(next));
     return true;
+  }
+
+  bool Meet() {
+    const std::vector<State>&front = front_.layers.back(), &back = back_.layers.back();
+    time_ = cut_;
+    bool found = false;
+    size_t place = back.size();  // with more memory in front less fits behind
+    for (size_t i = 0; i < front.size(); ++i) {
+      while (place > 0 && front[i].memory + back[place - 1].memory > room_) --place;
+      if (place == 0) break;
+      const double time = front[i].time + back[place - 1].time;
+      if (time >= time_) continue;
+      time_ = time;
+      memory_ = front[i].memory + back[place - 1].memory;
+      front_place_ = i;
+      back_place_ = place - 1;
+      found = true;
+    }
+    return found;
+  }
+
+  void Follow(const Chain& chain, size_t place, std::vector<std::vector<int64_t>>& taken) const {
+    for (size_t item = chain.groups.size(); item-- > 0;) {
+      const State& state = chain.layers[item + 1][place];
+      const uint32_t group = chain.groups[item];
+      ++taken[group][one_.Of(group)[state.option].choice];
+      place = state.parent;
+    }
   }
 
   /// All states of `from` with one more item that takes `option`, ascending in memory, descending in time.
@@ -149,18 +194,42 @@ class Pass {
     }
   }
 
-  /// Puts the run's states among those of `into`, without what is dominated then. Of equal ones the earlier option's stays.
-  void Merge(std::vector<State>& into) {
-    if (run_.empty()) return;
+  /// Puts the run among the others. Like a binary counter: levels_[i] holds 2^i runs or none, so that a state moves few times.
+  void Add() {
+    for (size_t level = 0; !run_.empty(); ++level) {
+      if (level == levels_.size()) levels_.emplace_back();
+      if (levels_[level].empty()) return levels_[level].swap(run_);
+      Merge(levels_[level], run_);
+      levels_[level].clear();
+      run_.swap(merged_);
+    }
+  }
+
+  std::vector<State> Collect() {
+    run_.clear();
+    for (std::vector<State>& level : levels_) {
+      Merge(level, run_);
+      level.clear();
+      run_.swap(merged_);
+    }
+    return run_;
+  }
+
+  /// Both together without what is dominated then. Of equal ones the first argument's stays: it is the earlier option's.
+  void Merge(const std::vector<State>& earlier, const std::vector<State>& later) {
     merged_.clear();
     size_t a = 0, b = 0;
-    while (a < into.size() || b < run_.size()) {
-      const bool first = b == run_.size() || (a < into.size() && (into[a].memory != run_[b].memory ? into[a].memory < run_[b].memory
-                                                                                                   : into[a].time <= run_[b].time));
-      const State& state = first ? into[a++] : run_[b++];
+    const auto keep = [this](const State& state) {
       if (merged_.empty() || state.time < merged_.back().time) merged_.push_back(state);
+    };
+    while (a < earlier.size() && b < later.size()) {
+      const State &x = earlier[a], &y = later[b];
+      const bool first = x.memory != y.memory ? x.memory < y.memory : x.time <= y.time;
+      keep(first ? x : y);
+      ++(first ? a : b);
     }
-    into.swap(merged_);
+    for (; a < earlier.size(); ++a) keep(earlier[a]);
+    for (; b < later.size(); ++b) keep(later[b]);
   }
 
   void Narrow(std::vector<State>& states) {
@@ -184,7 +253,11 @@ class Pass {
   Rest rest_;
   std::vector<std::vector<uint32_t>> usable_;  // [group]: options, ascending in memory
   std::vector<State> run_, merged_;
-  std::vector<std::vector<State>> layers_;
+  std::vector<std::vector<State>> levels_;
+  Chain front_, back_;
+  size_t front_place_ = 0, back_place_ = 0;
+  double time_ = 0;
+  int64_t memory_ = 0;
 };
 
 }  // namespace

@@ -49,6 +49,7 @@ void ReadScalars(YamlFields& fields, ScenarioFile* file) {
   scenario.seed = static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MAX, 1));
   scenario.draws = static_cast<int32_t>(fields.Integer("draws", 1, 1000, 1));
   scenario.classes = static_cast<int32_t>(fields.Integer("classes", 1, 64, 8));
+  scenario.restart = fields.Duration("restart", scenario.restart);
   file->profile_error = fields.Number("profile_error", 0, kMostProfileError, 0);
   ReadPolicies(fields, file);
 }

@@ -189,7 +189,7 @@ Situation WithWays(const Situation& situation, const std::vector<size_t>& ways) 
     other.jobs[j] = way.job;
     other.alone[j] = way.alone;
     other.way[j] = ways[j];
-    state->Replace(situation.slots[j], FluidOf(way.job));
+    state->Restart(situation.slots[j], FluidOf(way.job));
   }
   other.state = state;
   return other;

@@ -17,6 +17,7 @@
 //   faults:
 //     - {at: 10s, link: leaf1->spine1, rate: 10Gbit/s}
 //     - {at: 20s, cable: leaf1-spine1, rate: down}        # both directions; or up
+//     - {at: 30s, switch: spine1, rate: down}             # all of its links
 //
 // docs/simulate.md has every key.
 #pragma once

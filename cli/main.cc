@@ -87,7 +87,7 @@ void AddSimulate(CLI::App& app, int& exit_code) {
   CLI::App* simulate = app.add_subcommand("simulate", "what a cluster, its jobs and its faults come to under a policy");
   simulate->add_option("SCENARIO", options->scenario, "YAML file; docs/simulate.md has every key")->required();
   simulate->add_option("--policy", options->policies,
-                       "ecmp, weft, crux, cassini, sincronia, optimal, several with commas, or all (default: the file's)");
+                       planner::PolicyNames() + ", several with commas, or all (default: the file's)");
   simulate->add_option("--trace", options->trace, "Chrome trace to write; opens in Perfetto");
   simulate->add_option("--plot", options->plot, "SVG of link use over time to write");
   simulate->add_option("--plot-window", options->plot_window, "BEGIN:END of the plot, e.g. 1s:2s (default: all)");

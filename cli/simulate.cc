@@ -151,12 +151,15 @@ size_t LinksCrossed(const planner::ScenarioJob& job, size_t most, planner::PathC
   return std::min(links.size(), most);
 }
 
-/// Iterations of the job in one draw, if no flow is faster than the fastest link.
+/// Iterations of the job in one draw, if no flow is faster than the fastest link: in the fastest of its ways.
 double MostIterations(const planner::ScenarioJob& job, Seconds duration, BitsPerSecond fastest) {
-  Seconds iteration = job.compute;
-  for (const planner::ScenarioFlow& flow : job.flows) {
-    iteration = std::max(iteration, job.release + flow.bytes / fastest);
-  }
+  const auto least = [&](Seconds compute, Seconds release, const std::vector<planner::ScenarioFlow>& flows) {
+    Seconds iteration = compute;
+    for (const planner::ScenarioFlow& flow : flows) iteration = std::max(iteration, release + flow.bytes / fastest);
+    return iteration;
+  };
+  Seconds iteration = least(job.compute, job.release, job.flows);
+  for (const planner::ScenarioWay& way : job.others) iteration = std::min(iteration, least(way.compute, way.release, way.flows));
   const double count = (duration - job.arrival) / iteration;
   return job.iterations > 0 ? std::min(count, static_cast<double>(job.iterations)) : count;
 }
@@ -273,7 +276,7 @@ Result<int> Run(const SimulateOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const bool feasible, PlanModels(&file, truth ? &*truth : nullptr, &plans));
   if (!feasible) return kExitInfeasible;
   if (truth) truth = planner::WithProfileError(*std::move(truth), file.profile_error, file.scenario.seed);
-  WEFT_RETURN_IF_ERROR(CheckSize(file.scenario, options.scenario, !options.trace.empty() || !options.plot.empty()));
+  WEFT_RETURN_IF_ERROR(CheckSize(truth ? *truth : file.scenario, options.scenario, !options.trace.empty() || !options.plot.empty()));
   WEFT_ASSIGN_OR_RETURN(std::vector<PolicyRun> runs, Runner(options, file.scenario, truth ? &*truth : nullptr, choice, window).RunAll());
   const SimulateReport report{.scenario = file.scenario, .runs = std::move(runs), .plans = std::move(plans)};
   for (const ModelPlan& plan : report.plans) {

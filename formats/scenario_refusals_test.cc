@@ -108,7 +108,7 @@ at: 10s => at: 30s
 leaf1->spine1 => leaf1->leaf2
   key "faults[0].link": unknown link "leaf1->leaf2", expected two nodes
 cable: leaf1-spine1, rate: down => switch: h1, rate: down
-  key "faults[1].switch": "h1", expected the name of a switch, as in leaf1
+  key "faults[1].switch": "h1", expected the name of a switch, as in spine1
 cable: leaf1-spine1, rate: down => cable: leaf1-spine1, switch: leaf1, rate: down
   key "faults[1].link": expected one of a link
 cable: leaf1-spine1, rate: down => cable: leaf1-x, rate: down
@@ -118,7 +118,7 @@ rate: 10Gbit/s => rate: 0Gbit/s
 rate: 10Gbit/s => rate: 60Gbit/s
   key "faults[0].rate": 60 Gbit/s, expected at most the link's 50 Gbit/s
 link: leaf1->spine1, rate => rate
-  key "faults[0].link": expected either a link
+  key "faults[0].link": expected one of a link
 rate: down => rates: down
   key "faults[1].rate": missing
 )"},

@@ -19,6 +19,7 @@ namespace {
 using planner::Topology;
 
 constexpr double kMostProfileError = 0.9;
+constexpr size_t kMostScenarioFaults = 100'000;  // links, over all faults
 
 void ReadPolicies(YamlFields& fields, ScenarioFile* file) {
   for (const std::string& name : fields.TextList("policies")) {
@@ -91,6 +92,10 @@ class FaultReader {
           "at", fmt::format("{} s, expected less than the duration, {} s", at.count(), scenario_->duration.count()));
     }
     const std::vector<LinkId> links = Links(fields);
+    if (scenario_->faults.size() + links.size() > kMostScenarioFaults) {
+      fields.Reject("at", fmt::format("more than {} links fail in all faults together", kMostScenarioFaults));
+      return fields.Finish();
+    }
     const std::string state = fields.Text("rate");
     for (const LinkId link : links) {
       scenario_->faults.push_back(

@@ -4,7 +4,7 @@
 //   name: two-jobs
 //   duration: 60s               # simulated
 //   seed: 1                     # optional: of hashes, samples and random placement
-//   draws: 32                   # optional: hash seeds that the figures of ecmp are the mean of; 1
+//   draws: 32                   # optional: hash seeds that the figures of ecmp and layers-apart are the mean of; 1
 //   classes: 8                  # optional: priority classes that the fabric has
 //   policies: [ecmp, weft]      # optional, unless the command line names others; weft
 //   restart: 5min               # optional: what it costs a job to begin anew with another strategy; 5 min

@@ -51,6 +51,7 @@ std::vector<double> Simulate(const std::vector<BoundJob>& jobs, const std::vecto
   for (size_t j = 0; j < jobs.size(); ++j) capacity.push_back(BitsPerSecond(rates[size_t{1} << j] * 8));
   const LinkId shared(static_cast<int32_t>(jobs.size()));
   capacity.push_back(BitsPerSecond(rates.back() * 8) * static_cast<double>(jobs.size()));
+  for (const BitsPerSecond rate : capacity) WEFT_CHECK(rate.value() > 0, "a fabric that carries nothing");
   planner::FluidSimulation fluid(capacity);
   std::vector<planner::FluidSetting> settings;
   for (size_t j = 0; j < jobs.size(); ++j) {

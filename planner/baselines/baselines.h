@@ -1,4 +1,4 @@
-// Published policies and plain ECMP, each a function from what a policy knows to what it answers: to compare with. Internal to
+// Published policies, plain ECMP, every job for itself and enumeration, each a function from what a policy knows to what it answers: to compare with. Internal to
 // planner.
 #pragma once
 

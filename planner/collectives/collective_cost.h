@@ -1,5 +1,5 @@
 // What a collective costs a group of ranks: the one account. The search, the simulator, `weft validate` and the controller's
-// tables all ask it; schedule_cost.h adds the schedules that only Weft's own runtime runs, on the same links.
+// tables all ask it; schedule_cost.h adds the schedules that only Weft's own runtime runs, servers and packed trees too.
 //
 //   GroupNetwork network{.gpus_per_node = 8, .intra_rate = 240e9, .nic_rate = 45e9, ...};
 //   const double seconds = AllReduceTime(network, {.size = 64, .stride = 8}, 25e6);

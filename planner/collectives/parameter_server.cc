@@ -34,7 +34,7 @@ Result<Schedule> ParameterServerSchedule(Collective collective, int32_t ranks, i
   return builder.Finish();
 }
 
-Seconds ParameterServerTime(int32_t ranks, int32_t servers, Bytes bytes, BitsPerSecond rate, Seconds latency) {
+Seconds ServerScheduleTime(int32_t ranks, int32_t servers, Bytes bytes, BitsPerSecond rate, Seconds latency) {
   if (ranks <= 1) return Seconds(0);
   const int32_t others = ranks - 1;
   const int32_t window = std::max(3, servers);  // as ScheduleBuilder allots scratch

@@ -20,7 +20,7 @@ namespace weft::planner::inline collectives {
 /// Time of that schedule over equal links: 2 (a + (n-1)/servers S b), the busiest server receives and sends a part for each
 /// of the others; plus the waits for a part's sum where latency rules, because a server holds max(3, servers) parts at a
 /// time. Requires: 1 ≤ servers ≤ ranks.
-Seconds ParameterServerTime(int32_t ranks, int32_t servers, Bytes bytes, BitsPerSecond rate, Seconds latency);
+Seconds ServerScheduleTime(int32_t ranks, int32_t servers, Bytes bytes, BitsPerSecond rate, Seconds latency);
 
 /// What each server sums when n GPU machines and k spare CPU machines all serve, as shares of the whole: the shares that
 /// make every NIC equally busy.

@@ -123,7 +123,7 @@ double ReduceTime(const AlgorithmSpec& spec, const GroupNetwork& network, const 
     case Algorithm::kDirect: return DirectPass(at, bytes, at.ranks);
     case Algorithm::kParameterServer:
       if (at.groups > 1) return DirectPass(at, bytes, spec.parameter);
-      return ParameterServerTime(at.ranks, spec.parameter, Bytes(static_cast<int64_t>(bytes)),
+      return ServerScheduleTime(at.ranks, spec.parameter, Bytes(static_cast<int64_t>(bytes)),
                                  BitsPerSecond(8 * network.intra_rate), Seconds(network.intra_latency)).count() / 2;
     default: return GatherTime(network, {at.ranks, 1}, bytes);
   }

@@ -35,6 +35,49 @@ TEST(Fluid, StrictPriorityHoldsTheOtherBack) {
   EXPECT_NEAR(fluid.progress(0).durations.at(0), 0.4, 1e-9);
 }
 
+// At 0.25 s both have sent half of a second's share since 0.2 s: 50 MB together. The first begins anew as another job, of two bursts and half
+// the compute; the second has 75 MB left and the link to itself until 0.3 s.
+TEST(Fluid, ARestartGivesUpWhatIsUnderWayAndKeepsWhatWasCarried) {
+  FluidSimulation fluid(kOneLink);
+  FluidTrace trace;
+  fluid.set_trace(&trace);
+  for (int j = 0; j < 2; ++j) fluid.Add({.compute = Seconds(0.2), .bursts = {{Seconds(0.2), Seconds(0.2)}}});
+  fluid.Apply({Sends(100), Sends(100)});
+  fluid.Run(Seconds(0.25));
+  EXPECT_NEAR(fluid.LinkBits()[0], 4e8, 1);
+  fluid.Restart(0, {.compute = Seconds(0.1), .bursts = {{Seconds(0.05), Seconds(0.1)}, {Seconds(0.1), Seconds(0.1)}}});
+  EXPECT_NEAR(fluid.LinkBits()[0], 4e8, 1);
+  FluidSetting two = Sends(10);
+  two.loads.push_back(two.loads.front());
+  fluid.Apply({two, Sends(100)});
+  fluid.Run(Seconds(0.4));
+  EXPECT_EQ(fluid.progress(0).begin, 0.25);
+  ASSERT_GE(fluid.progress(0).durations.size(), 1u);
+  // Released at 0.3 s, beside the other: 20 MB of both at half the rate; then 10 MB at 0.35 s.
+  EXPECT_NEAR(fluid.progress(1).durations.at(0), 0.335, 1e-9);
+  EXPECT_NEAR(fluid.progress(0).durations.at(0), 0.11, 1e-9);
+  double bits = 0, since = 0, rate = 0;
+  for (const LinkSample& sample : trace.samples) bits += rate * (sample.at.count() - since), since = sample.at.count(), rate = sample.rate.value();
+  bits += rate * (0.4 - since);
+  EXPECT_NEAR(bits / fluid.LinkBits()[0], 1, 1e-9);
+}
+
+TEST(Fluid, AJobThatIsRemovedLeavesTheLinkToTheOthers) {
+  FluidSimulation fluid(kOneLink);
+  for (int j = 0; j < 2; ++j) fluid.Add({.compute = Seconds(0.2), .bursts = {{Seconds(0.2), Seconds(0.2)}}});
+  fluid.Apply({Sends(100), Sends(100)});
+  fluid.Run(Seconds(0.25));
+  fluid.Remove(0);
+  EXPECT_FALSE(fluid.present(0));
+  EXPECT_EQ(fluid.progress(0).left, 0.25);
+  EXPECT_NEAR(fluid.LinkBits()[0], 4e8, 1);
+  fluid.Apply({FluidSetting(), Sends(100)});
+  fluid.Run(Seconds(0.33));
+  EXPECT_NEAR(fluid.progress(1).durations.at(0), 0.325, 1e-9);
+  EXPECT_TRUE(fluid.progress(0).durations.empty());
+  EXPECT_NEAR(fluid.LinkBits()[0], 4e8 + 6e8, 1);
+}
+
 TEST(Fluid, WhatItForgetsOfTheRatesItSolvesAgain) {
   // 14 periods that fit nowhere pass through more sets of sending jobs than are remembered; Apply() forgets all.
   FluidSimulation once(kOneLink);

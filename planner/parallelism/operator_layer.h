@@ -42,7 +42,7 @@ LayerSums SumsOf(const OperatorPart& attention, const OperatorPart& mlp, double 
 /// Of two parts, with the seconds of their uncut gather and scatter in `sums`.
 OperatorCost CostOfParts(const OperatorProblem& problem, const OperatorPart& attention, const OperatorPart& mlp, const LayerSums& sums);
 
-/// All ways of one kind of layer. The problem has to stay.
+/// All ways of one kind of layer.
 class LayerWays {
  public:
   LayerWays(const OperatorProblem& problem, bool moe);

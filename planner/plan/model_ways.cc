@@ -11,36 +11,54 @@ namespace {
 
 /// What a node, or a unit of a tier, gives a job where others send too: one of so many equal shares.
 constexpr double kShares[] = {2, 4, 8, 16};
+constexpr size_t kMostCandidates = 100;  // of all searches
 constexpr int kTop = 6;                 // plans of each search
 
-/// Bytes that leave nodes, and that leave units of the first tier, in one iteration.
-std::pair<double, double> Sent(const ModelWay& way, int64_t unit) {
-  double nodes = 0, units = 0;
+/// What a way takes and sends in one iteration.
+struct Figures {
+  double seconds = 0;
+  double nodes = 0, units = 0;          // bytes that leave nodes, and units of the first tier
+  bool Beats(const Figures& other) const {
+    return seconds <= other.seconds && nodes <= other.nodes && units <= other.units;
+  }
+  bool Same(const Figures& other) const { return seconds == other.seconds && nodes == other.nodes && units == other.units; }
+};
+
+/// The unit of the first tier that every host of the job is in.
+std::vector<int64_t> UnitsOf(const NodeTiers& fabric) {
+  const int64_t nodes = fabric.tiers.empty() ? 1 : fabric.tiers.front().nodes;
+  std::vector<int64_t> unit(fabric.order.size());
+  for (size_t place = 0; place < fabric.order.size(); ++place) {
+    unit[static_cast<size_t>(fabric.order[place])] = static_cast<int64_t>(place) / nodes;
+  }
+  return unit;
+}
+
+Figures FiguresOf(const ModelWay& way, const std::vector<int64_t>& unit) {
+  Figures figures{.seconds = way.profile.plan.predicted.iteration.count()};
+  const auto unit_of = [&](int32_t place) { return unit[static_cast<size_t>(way.hosts[static_cast<size_t>(place)])]; };
   for (const ProfileBurst& burst : way.profile.bursts) {
     for (const PairBytes& pair : burst.between) {
       const auto bytes = static_cast<double>(pair.bytes.count());
-      nodes += bytes;
-      if (pair.from / unit != pair.to / unit) units += bytes;
+      figures.nodes += bytes;
+      if (unit_of(pair.from) != unit_of(pair.to)) figures.units += bytes;
     }
   }
-  return {nodes, units};
+  return figures;
 }
 
-/// Drops all but the first way that another one beats, or equals, in time and in what it sends; then the slowest.
-void DropBeaten(int64_t unit, std::vector<ModelWay>* ways) {
+/// Drops every way that another one beats or equals, but never the first; then the slowest beyond kMostModelWays.
+void DropBeaten(const NodeTiers& fabric, std::vector<ModelWay>* ways) {
+  const std::vector<int64_t> unit = UnitsOf(fabric);
+  std::vector<Figures> figures;
+  for (const ModelWay& way : *ways) figures.push_back(FiguresOf(way, unit));
   std::vector<ModelWay> kept;
   for (size_t w = 0; w < ways->size(); ++w) {
-    const auto beats = [&](size_t o) {
-      const ModelWay &a = (*ways)[o], &b = (*ways)[w];
-      const auto [a_nodes, a_units] = Sent(a, unit);
-      const auto [b_nodes, b_units] = Sent(b, unit);
-      const Seconds a_time = a.profile.plan.predicted.iteration, b_time = b.profile.plan.predicted.iteration;
-      if (a_time > b_time || a_nodes > b_nodes || a_units > b_units) return false;
-      return a_time < b_time || a_nodes < b_nodes || a_units < b_units || o < w;
-    };
     bool beaten = false;
-    for (size_t o = 0; o < ways->size(); ++o) beaten |= o != w && beats(o);
-    if (w == 0 || !beaten) kept.push_back((*ways)[w]);
+    for (size_t o = 0; o < ways->size(); ++o) {
+      beaten |= o != w && figures[o].Beats(figures[w]) && (!figures[o].Same(figures[w]) || o < w);
+    }
+    if (w == 0 || !beaten) kept.push_back(std::move((*ways)[w]));
   }
   std::stable_sort(kept.begin() + 1, kept.end(), [](const ModelWay& a, const ModelWay& b) {
     return a.profile.plan.predicted.iteration < b.profile.plan.predicted.iteration;
@@ -70,8 +88,9 @@ Result<const PlanAnswer*> WayPlanner::Search(const ClusterSpec& cluster) {
 }
 
 /// The plans that are new, as the cluster without tiers prices them.
-Status WayPlanner::Add(const PlanAnswer& found, const std::vector<int32_t>& hosts, ModelWaysAnswer* answer) {
+Status WayPlanner::Add(const PlanAnswer& found, const std::vector<int32_t>& hosts, size_t most, ModelWaysAnswer* answer) {
   for (const JobPlan& plan : found.plans) {
+    if (answer->ways.size() >= most) break;
     const bool known = std::ranges::any_of(answer->ways, [&](const ModelWay& way) {
       return way.profile.plan.strategy == plan.strategy && way.hosts == hosts;
     });
@@ -93,8 +112,7 @@ Result<ModelWaysAnswer> WayPlanner::Blind() {
   std::iota(hosts.begin(), hosts.end(), 0);
   WEFT_ASSIGN_OR_RETURN(const PlanAnswer* found, Search(cluster_));
   answer.infeasible = found->infeasible;
-  WEFT_RETURN_IF_ERROR(Add(*found, hosts, &answer));
-  if (answer.ways.size() > 1) answer.ways.resize(1);
+  WEFT_RETURN_IF_ERROR(Add(*found, hosts, 1, &answer));
   return answer;
 }
 
@@ -113,9 +131,9 @@ Result<ModelWaysAnswer> WayPlanner::On(const NodeTiers& fabric) {
   }
   for (const ClusterSpec& cluster : priced) {
     WEFT_ASSIGN_OR_RETURN(const PlanAnswer* found, Search(cluster));
-    WEFT_RETURN_IF_ERROR(Add(*found, fabric.order, &answer));
+    WEFT_RETURN_IF_ERROR(Add(*found, fabric.order, kMostCandidates, &answer));
   }
-  DropBeaten(fabric.tiers.empty() ? 1 : fabric.tiers.front().nodes, &answer.ways);
+  DropBeaten(fabric, &answer.ways);
   return answer;
 }
 

@@ -23,6 +23,7 @@
 
 namespace weft::planner {
 
+/// One of them.
 struct ModelWay {
   ModelProfile profile;               ///< hosts by their place in `hosts`
   std::vector<int32_t> hosts;         ///< in order of rank: numbers among the job's hosts as given
@@ -40,6 +41,7 @@ struct ModelWaysOptions {
   TrainingChanges allow = {};                 ///< as PlanOptions::allow
 };
 
+/// Of one job.
 inline constexpr size_t kMostModelWays = 16;
 
 /// The ways of one job on any hosts of `cluster`: searches are remembered, so that copies of a job cost one.
@@ -48,14 +50,14 @@ class WayPlanner {
   /// Requires: a cluster without tiers.
   WayPlanner(JobSpec job, ClusterSpec cluster, ModelWaysOptions options);
 
-  /// The first way alone: what `weft plan` chooses. Errors: as Plan(); kInvalidArgument for a cluster of several kinds of nodes.
+  /// The first way alone: what `weft plan` chooses, without sharding per operator. Errors: as Plan(); kInvalidArgument for a cluster of several kinds of nodes.
   [[nodiscard]] Result<ModelWaysAnswer> Blind();
-  /// All of them, on hosts that `fabric` joins. Errors: as Blind().
+  /// All of them, on hosts that `fabric` joins. Requires: as many nodes in `fabric` as in the cluster. Errors: as Blind().
   [[nodiscard]] Result<ModelWaysAnswer> On(const NodeTiers& fabric);
 
  private:
   [[nodiscard]] Result<const PlanAnswer*> Search(const ClusterSpec& cluster);
-  [[nodiscard]] Status Add(const PlanAnswer& found, const std::vector<int32_t>& hosts, ModelWaysAnswer* answer);
+  [[nodiscard]] Status Add(const PlanAnswer& found, const std::vector<int32_t>& hosts, size_t most, ModelWaysAnswer* answer);
 
   JobSpec job_;
   ClusterSpec cluster_;

@@ -20,20 +20,33 @@ class Adviser {
       : situation_(situation), in_force_(in_force), restart_(restart),
         now_(Evaluate(situation, MakeTrial(situation, in_force), kFinalHorizon)) {}
 
-  std::optional<RestartAdvice> For(size_t j) {
-    std::optional<size_t> best;
-    double most = now_.gpu_use;
-    for (size_t w = 0; w < situation_.ways[j].size() && trials_ < kMostAdviceTrials; ++w) {
-      if (w == situation_.way[j] || situation_.ways[j][w].alone.count() >= Iteration(now_, j)) continue;
-      ++trials_;
-      const double use = Quick(j, w);
-      if (use > most) best = w, most = use;
+  std::vector<RestartAdvice> Run() {
+    std::vector<Trial> best;             // of each job
+    for (size_t j = 0; j < situation_.ways.size(); ++j) {
+      Trial most{now_.gpu_use, j, situation_.way[j]};
+      for (size_t w = 0; w < situation_.ways[j].size() && trials_ < kMostAdviceTrials; ++w) {
+        if (w == situation_.way[j] || situation_.ways[j][w].alone.count() >= Iteration(now_, j)) continue;
+        ++trials_;
+        const double use = Quick(j, w);
+        if (use > most.use) most = {use, j, w};
+      }
+      if (most.way != situation_.way[j]) best.push_back(most);
     }
-    if (!best) return std::nullopt;
-    return Advice(j, *best);
+    std::stable_sort(best.begin(), best.end(), [](const Trial& a, const Trial& b) { return a.use > b.use; });
+    if (best.size() > kMostAdvised) best.resize(kMostAdvised);
+    std::vector<RestartAdvice> advice;
+    for (const Trial& trial : best) {
+      if (std::optional<RestartAdvice> one = Advice(trial.job, trial.way)) advice.push_back(*std::move(one));
+    }
+    return advice;
   }
 
  private:
+  struct Trial {
+    double use;
+    size_t job, way;
+  };
+
   double Iteration(const Outcome& outcome, size_t j) const { return outcome.slowdown[j] * situation_.best_alone[j].count(); }
 
   double Gpus() const {
@@ -94,15 +107,9 @@ class Adviser {
 }  // namespace
 
 std::vector<RestartAdvice> AdviseRestarts(const Situation& situation, const Decision& in_force, Seconds restart) {
-  std::vector<RestartAdvice> advice;
   const bool choice = std::ranges::any_of(situation.ways, [](const auto& ways) { return ways.size() > 1; });
-  if (!choice) return advice;
-  Adviser adviser(situation, in_force, restart);
-  for (size_t j = 0; j < situation.ways.size(); ++j) {
-    if (situation.ways[j].size() < 2) continue;
-    if (std::optional<RestartAdvice> one = adviser.For(j)) advice.push_back(*std::move(one));
-  }
-  return advice;
+  if (!choice) return {};
+  return Adviser(situation, in_force, restart).Run();
 }
 
 }  // namespace weft::planner::jobs

@@ -13,10 +13,11 @@
 
 namespace weft::planner::inline jobs {
 
-/// The best advice for each job that has any, in order of the jobs. `in_force`: for the situation's own ways. Complexity: a simulation
-/// of 100 iterations per way of every job, at most kMostAdviceTrials of them.
-std::vector<RestartAdvice> AdviseRestarts(const Situation& situation, const Decision& in_force, Seconds restart);
+inline constexpr int kMostAdviceTrials = 400;  ///< ways that are tried, of all jobs together
+inline constexpr size_t kMostAdvised = 4;       ///< jobs for which all is planned as after a restart
 
-inline constexpr int kMostAdviceTrials = 400;
+/// For the jobs that gain most, the best first. `in_force`: for the situation's own ways. Complexity: a simulation of 100 iterations per way
+/// of every job, kMostAdviceTrials at most, and kMostAdvised decisions of a quarter of the situation's budget, which come on top of it.
+std::vector<RestartAdvice> AdviseRestarts(const Situation& situation, const Decision& in_force, Seconds restart);
 
 }  // namespace weft::planner::jobs

@@ -162,8 +162,7 @@ TEST(Weft, IsAFunction) {
 }
 
 TEST(Weft, WhatRunsNowIsAmongTheFinalistsThoughAnotherPlanIsAsGood) {
-  // Here it is Crux's plan, which was confirmed before: what runs now was dropped as the same once more, and its bonus
-  // with it.
+  // The plan was confirmed before: what runs now was dropped as the same once more, and its bonus with it.
   Bench bench(1, {Job(8, 0.5, 480), Job(8, 0.5, 480)});
   bench.situation.evaluations = 200;
   const Decision first = DecideWeft(bench.situation);

@@ -109,12 +109,14 @@ class ScenarioRun {
     return job;
   }
 
+  bool BeginsNow(size_t j) const { return fluid_.progress(slot_[j]).begin == fluid_.now().count(); }
+
   /// Whether kWeft may run job j in another way, if it is still to begin, or may advise to.
   bool HasWays(size_t j) const {
     return policy_ == SimulationPolicy::kWeft && scenario_.jobs[j].joint && prepared_.jobs[j].ways.size() > 1;
   }
 
-  /// `running`: with the ways of jobs that run, too.
+  /// With the ways of jobs that begin now; `running`: of those that run in their stead.
   Situation Look(const std::vector<size_t>& present, bool running, UsableNumbers* usable) const {
     const FluidSimulation& state = known_ ? *known_ : fluid_;
     Situation situation{.topology = topology_, .capacity = capacity_, .state = {std::shared_ptr<void>(), &state},
@@ -125,7 +127,7 @@ class ScenarioRun {
       std::vector<std::vector<std::vector<size_t>>>& numbers = usable->emplace_back(job.ways.size());
       situation.jobs.push_back(Usable(job.ways[way_[j]].routable, &numbers[way_[j]]));
       std::vector<SituationWay>& ways = situation.ways.emplace_back();
-      for (size_t w = 0; HasWays(j) && (running || paths_[j].empty()) && w < job.ways.size(); ++w) {
+      for (size_t w = 0; HasWays(j) && BeginsNow(j) != running && w < job.ways.size(); ++w) {
         numbers[w].clear();
         const std::string& name = w == 0 ? scenario_.jobs[j].way : scenario_.jobs[j].others[w - 1].name;
         ways.push_back({name, Usable(job.ways[w].routable, &numbers[w]), job.ways[w].alone});
@@ -183,7 +185,7 @@ class ScenarioRun {
       Report(reasons, decision);
     }
     // Advice is about jobs that ran before, under what is in force from now on.
-    const bool advises = std::ranges::any_of(present, [&](size_t j) { return HasWays(j) && fluid_.progress(slot_[j]).begin < fluid_.now().count(); });
+    const bool advises = std::ranges::any_of(present, [&](size_t j) { return HasWays(j) && !BeginsNow(j); });
     fluid_.Apply(std::move(settings));
     if (known_) known_->Apply(std::move(known));
     if (advises) Advise(present);

@@ -83,7 +83,7 @@ struct Scenario {
   std::vector<ScenarioFault> faults;
   int32_t classes = 8;              ///< priority classes that the fabric has
   uint64_t seed = 1;                ///< of hashes and samples
-  int32_t draws = 1;                ///< hash seeds that kEcmp is averaged over
+  int32_t draws = 1;                ///< hash seeds that kEcmp and kLayersApart are averaged over
   Seconds duration{0};
   Seconds restart{300};             ///< what it costs a job to begin anew in another way: launch, checkpoint, lost iterations
 };
@@ -122,7 +122,7 @@ struct SimulationOptions {
   bool trace = false;               ///< fill link_samples and phases
   /// Plans that kWeft's search simulates at most, each time that it decides; kOptimal enumerates 10 times as many cases.
   int64_t evaluations = kDefaultEvaluations;
-  /// Simulated events that kWeft's search may spend, each time that it decides, what the other policies would do
+  /// Simulated events that kWeft's search may spend, each time that it decides, ways and final judgements
   /// included; 10⁷ are about a second. Where they are few for so many jobs, plans are judged by fewer iterations, but
   /// not by less than a tenth of the usual 20. The guard comes on top.
   int64_t work = kDefaultWork;

@@ -17,7 +17,7 @@
 
 namespace weft::planner::inline jobs {
 
-/// One way to run a job that has just arrived.
+/// One way to run a job that begins now, or would begin anew.
 struct SituationWay {
   std::string name;
   RoutableJob job;

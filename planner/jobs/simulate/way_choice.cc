@@ -36,8 +36,7 @@ class WayChooser {
     reference_ = *Judge(present_);
     for (const std::vector<size_t>& start : {present_, Quietest()}) Descend(start);
     if (Combinations() <= kFewCombinations) TryAll();
-    WayChoice choice{.ways = Best(), .evaluations = spent_, .complete = !cut_short_};
-    return choice;
+    return {.ways = Best(), .evaluations = spent_, .work = work_, .complete = !cut_short_};
   }
 
  private:

@@ -22,7 +22,7 @@ inline constexpr size_t kMostWayChoices = 4;
 struct WayChoice {
   /// Per job, the best few on quick plans, the best first; what every job runs as now or alone is among them, at the end.
   std::vector<std::vector<size_t>> ways;
-  int64_t evaluations = 0;           ///< plans simulated
+  int64_t evaluations = 0, work = 0; ///< plans simulated, and what that took
   bool complete = true;              ///< the budget sufficed
 };
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "planner/jobs/simulate/evaluate.h"
@@ -72,16 +73,76 @@ TEST(Ways, LayersApartTakesTheFirstAndTheOthersTheBestAlone) {
   }
 }
 
+// Two truths of one scenario: what is decided is the same, what happens is not.
 TEST(Truth, PoliciesSeeTheScenarioAndTheTruthHappens) {
+  Scenario scenario = Shared(1, {{{0.5, 400}, {0.95, 10}}, {{0.5, 700}}, {{0.3, 200}}});
+  scenario.jobs[2].iterations = 20;    // it leaves, and when it does is true and not predicted
+  std::vector<SimulationReport> reports;
+  for (const uint64_t seed : {7, 8}) {
+    const Scenario truth = WithProfileError(scenario, 0.2, seed);
+    EXPECT_NE(truth.jobs[0].compute, scenario.jobs[0].compute);
+    EXPECT_NEAR(truth.jobs[0].compute.count(), 0.5, 0.1 + 1e-12);
+    reports.push_back(Simulate(scenario, SimulationPolicy::kWeft, {.truth = &truth}).value());
+    const SimulationReport vertical = Simulate(scenario, SimulationPolicy::kVertical, {.truth = &truth}).value();
+    EXPECT_NEAR(vertical.jobs[1].alone.count(), truth.jobs[1].compute.count() + 0.7, 1e-9);
+    EXPECT_EQ(vertical.jobs[2].iterations_done, 20);
+  }
+  // The first decision, up to the one that the third job's leaving calls for.
+  const auto first = [](const SimulationReport& report) {
+    const auto next = std::find_if(report.decisions.begin() + 1, report.decisions.end(), [](const std::string& line) { return line.starts_with("at "); });
+    return std::vector<std::string>(report.decisions.begin(), next);
+  };
+  EXPECT_EQ(first(reports[0]), first(reports[1]));
+  EXPECT_NE(reports[0].jobs[1].iteration, reports[1].jobs[1].iteration);
+}
+
+TEST(Truth, OfOtherJobsOrLinksIsRefusedByName) {
   const Scenario scenario = Shared(2, {{{0.5, 400}}, {{0.5, 700}}});
-  const Scenario truth = WithProfileError(scenario, 0.2, 7);
-  EXPECT_NE(truth.jobs[0].compute, scenario.jobs[0].compute);
-  EXPECT_NEAR(truth.jobs[0].compute.count(), 0.5, 0.1 + 1e-12);
-  const SimulationReport report = Simulate(scenario, SimulationPolicy::kVertical, {.truth = &truth}).value();
-  EXPECT_NEAR(report.jobs[0].alone.count(), truth.jobs[0].compute.count() + 0.4, 1e-9);
-  Scenario other = truth;
+  const auto refusal = [&](const Scenario& truth) {
+    const auto report = Simulate(scenario, SimulationPolicy::kVertical, {.truth = &truth});
+    return report ? "accepted" : report.error().message();
+  };
+  Scenario other = scenario;
   other.jobs.pop_back();
-  EXPECT_EQ(Simulate(scenario, SimulationPolicy::kVertical, {.truth = &other}).error().code(), Code::kInvalidArgument);
+  EXPECT_THAT(refusal(other), HasSubstr("other jobs"));
+  other = scenario;
+  other.jobs[1].gpus = 9;
+  EXPECT_THAT(refusal(other), HasSubstr("job \"job2\""));
+  other = scenario;
+  other.topology = LeafSpine(3, 2, 2, GigabytesPerSecond(1));
+  EXPECT_THAT(refusal(other), HasSubstr("links or faults"));
+}
+
+// A way that sends nothing: who takes it has begun all the same, and is not asked again.
+TEST(Ways, AJobWithoutTrafficIsNotStartedAnew) {
+  Scenario scenario = Shared(1, {{{0.5, 400}, {0.6, 0}}, {{0.5, 700}}});
+  scenario.jobs[1].arrival = Seconds(50);
+  const SimulationReport report = Simulate(scenario, SimulationPolicy::kWeft, {}).value();
+  EXPECT_EQ(report.jobs[0].way, "0.6 s, 0 MB");
+  EXPECT_NEAR(static_cast<double>(report.jobs[0].iterations_done), 200 / 0.6, 1);
+}
+
+// Drawn scenarios with ways and wrong profiles: whichever way a policy runs, no bound is passed.
+TEST(Ways, NoPolicyBeatsTheBound) {
+  std::mt19937_64 random(5);
+  const auto draw = [&](double least, double most) { return least + (most - least) * (static_cast<double>(random() >> 11) * 0x1p-53); };
+  for (int c = 0; c < 60; ++c) {
+    std::vector<std::vector<std::pair<double, int>>> jobs(2 + random() % 3);
+    for (auto& ways : jobs) {
+      ways.resize(1 + random() % 3);
+      for (auto& [compute, megabytes] : ways) compute = draw(0.2, 1), megabytes = static_cast<int>(draw(10, 900));
+    }
+    Scenario scenario = Shared(1 + static_cast<int>(random() % 2), jobs);
+    for (ScenarioJob& job : scenario.jobs) job.work = draw(0.1, 1);
+    const Scenario truth = WithProfileError(scenario, 0.2, random());
+    for (const SimulationPolicy policy : {SimulationPolicy::kLayersApart, SimulationPolicy::kVertical, SimulationPolicy::kWeft}) {
+      const SimulationReport report = Simulate(scenario, policy, {.evaluations = 100, .truth = &truth}).value();
+      EXPECT_LE(report.goodput, report.bound_goodput * (1 + 1e-9)) << c << ", " << PolicyName(policy);
+      EXPECT_LE(report.gpu_utilisation, report.bound_gpu_utilisation * (1 + 1e-9)) << c << ", " << PolicyName(policy);
+      EXPECT_GE(report.mean_slowdown, report.bound_mean_slowdown * (1 - 1e-9)) << c << ", " << PolicyName(policy);
+      for (const SimulatedJob& job : report.jobs) EXPECT_GE(job.iteration, job.bound * (1 - 1e-9)) << c << ", " << job.name;
+    }
+  }
 }
 
 /// A small case: the situation at the start of it.

@@ -1,4 +1,4 @@
-// What Weft's policy puts its plans together from, besides the parts of the other policies.
+// What Weft's policy puts its plans together from.
 // Internal to planner/jobs.
 #pragma once
 

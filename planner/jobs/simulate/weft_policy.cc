@@ -97,7 +97,7 @@ class WeftPlanner {
           continue;
         }
       }
-      robust_ = soon;
+      robust_ = Robust(plan);
       Decision decision{paths, plan.classes, plan.gates, {}, search_.spent()};
       decision.why.push_back(fmt::format("{} paths, one class: nobody waits for anybody", name));
       return decision;
@@ -322,35 +322,39 @@ class WeftPlanner {
 Decision DecideWeft(const Situation& situation) {
   const WayChoice choice = ChooseWays(situation);
   const auto count = static_cast<int64_t>(choice.ways.size());
-  // Quick plans say which ways may be good, full ones which are: what is there now comes last, and first where nothing beats it.
-  Decision best;
-  Outcome best_outcome, kept_outcome;
+  // Quick plans say which ways may be good, full ones which are. The last of them is what there is now: others have to beat it.
+  std::vector<std::pair<Decision, Outcome>> plans;
   int64_t evaluations = choice.evaluations;
   bool complete = choice.complete;
   for (const std::vector<size_t>& ways : choice.ways) {
     Situation chosen = WithWays(situation, ways);
-    chosen.evaluations /= count, chosen.work /= count;
+    chosen.evaluations = std::max<int64_t>(1, (situation.evaluations - choice.evaluations) / count);
+    chosen.work = std::max<int64_t>(1, (situation.work - choice.work) / count);
     WeftPlanner planner(chosen);
     Decision decision = planner.Run();
+    decision.ways = ways;
     evaluations += decision.evaluations;
     complete &= decision.complete;
-    kept_outcome = planner.robust();
-    const bool better = best.paths.empty() || ScoreOf(WeightsFor(situation.objective), planner.robust(), best_outcome) > 0;
-    if (!better) continue;
-    best = std::move(decision);
-    best_outcome = planner.robust();
-    best.ways = ways;
+    plans.emplace_back(std::move(decision), planner.robust());
   }
-  best.evaluations = evaluations;
-  best.complete = complete;
-  if (best.ways != situation.way) {
-    best.why.push_back(fmt::format("ways forced back to those that are best alone: GPU use {:.4f}, mean slow-down {:.4f} with profiles off, in "
-                                   "place of {:.4f}, {:.4f}", kept_outcome.gpu_use, kept_outcome.mean_slowdown, best_outcome.gpu_use,
-                                   best_outcome.mean_slowdown));
+  const Outcome& kept = plans.back().second;
+  size_t best = plans.size() - 1;
+  double most = 0;
+  for (size_t p = 0; p + 1 < plans.size(); ++p) {
+    const double score = ScoreOf(WeightsFor(situation.objective), plans[p].second, kept);
+    if (score > most) best = p, most = score;
   }
-  const std::vector<std::string> ways = ExplainWays(situation, best.ways);
-  best.why.insert(best.why.end(), ways.begin(), ways.end());
-  return best;
+  Decision decision = std::move(plans[best].first);
+  decision.evaluations = evaluations;
+  decision.complete = complete;
+  if (best + 1 != plans.size()) {
+    decision.why.push_back(fmt::format("every job in the way that is best alone: GPU use {:.4f}, mean slow-down {:.4f} with profiles off, in "
+                                       "place of {:.4f}, {:.4f}", kept.gpu_use, kept.mean_slowdown, plans[best].second.gpu_use,
+                                       plans[best].second.mean_slowdown));
+  }
+  const std::vector<std::string> ways = ExplainWays(situation, decision.ways);
+  decision.why.insert(decision.why.end(), ways.begin(), ways.end());
+  return decision;
 }
 
 }  // namespace weft::planner::jobs

@@ -42,7 +42,7 @@ class WeftSearch {
  public:
   explicit WeftSearch(const Situation& situation);
 
-  /// What scores are relative to: the best values that the other policies' plans reach, each by itself.
+  /// What scores are relative to: the best values that plans by simple rules reach, each by itself.
   void set_reference(Outcome reference) { reference_ = std::move(reference); }
   const Outcome& reference() const { return reference_; }
 
@@ -57,7 +57,7 @@ class WeftSearch {
   double Score(const Outcome& outcome) const { return ScoreOf(weights_, outcome, reference_); }
   /// Keeps and confirms the candidate if it is the best, of all or of those without gates.
   void Offer(JudgedTrial candidate);
-  /// What the other policies' plans reach over the final horizon.
+  /// What plans by simple rules reach over the final horizon.
   void set_final_reference(Outcome reference) { final_reference_ = std::move(reference); }
   const Outcome& final_reference() const { return final_reference_; }
   double FinalScore(const Outcome& outcome) const { return ScoreOf(weights_, outcome, final_reference_); }

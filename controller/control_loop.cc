@@ -168,7 +168,7 @@ Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec) {
   PlacementView view;
   {
     const std::lock_guard lock(mutex_);
-    view = core_.Placement();
+    view = core_.Placement(spec.job_id());
   }
   const Seconds begin = clock_->Now();
   WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner));
@@ -187,7 +187,7 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
   {
     const std::lock_guard lock(mutex_);
     if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));
-    view = core_.Placement();
+    view = core_.Placement(spec.job_id());
   }
   // Outside the lock: samples and flow planning must not wait for a strategy search.
   const Seconds begin = clock_->Now();

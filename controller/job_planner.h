@@ -23,12 +23,16 @@ struct JobPlannerOptions {
 
 struct PlannedJob {
   v1::JobPlan plan;
+  std::vector<std::string> order;           ///< hosts in order of rank
   std::vector<std::string> errors;          ///< why there is no strategy; rank order and environment are there anyway
 };
 
+/// Of a job's hosts, of its ranks, and of its model's text in bytes: more is refused.
+inline constexpr int64_t kMostJobHosts = 1 << 16, kMostJobRanks = 1 << 18, kMostModelBytes = 1 << 20;
+
 /// Plans `spec`, or prices the strategy that it gives. A job without a model, or with one that cannot be planned, still gets
-/// rank order and environment. Errors: kInvalidArgument naming the field for an empty job id, doubled hosts or negative
-/// numbers; as DecideStrategy() for a given strategy that is refused.
+/// rank order and environment. Errors: kInvalidArgument naming the field for an empty job id, doubled hosts, negative
+/// numbers or more than the above; as DecideStrategy() for a given strategy that is refused.
 [[nodiscard]] Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view,
                                          const JobPlannerOptions& options);
 

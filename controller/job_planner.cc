@@ -195,12 +195,13 @@ void FillOrder(const std::vector<std::string>& given, const std::vector<std::str
 
 }  // namespace
 
-Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
+Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
+                           const std::stop_token& stop) {
   WEFT_RETURN_IF_ERROR(CheckSpec(spec));
   const std::vector<std::string> given(spec.hosts().begin(), spec.hosts().end());
   const std::vector<std::string> by_leaf = OrderHosts(given, view);
   PlannedJob planned{.plan = {}, .order = by_leaf, .errors = {}};
-  WEFT_RETURN_IF_ERROR(DecideStrategy(spec, view, options, planned));
+  WEFT_RETURN_IF_ERROR(DecideStrategy(spec, view, options, stop, planned));
   for (const std::string& host : planned.order) {
     for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);
   }

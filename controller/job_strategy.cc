@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -77,7 +78,8 @@ Result<planner::PlanOptions> OptionsOf(const v1::JobSpec& spec, const JobPlanner
     WEFT_ASSIGN_OR_RETURN(plan_options.allow, Allowed(spec));  // in the whole space: no program exchanges so
   } else if (const auto program = ProgramOf(spec)) {
     plan_options.framework = *program;
-    plan_options.fix["sharding"] = static_cast<int64_t>(planner::Sharding::kUniform);  // no program decides per operator
+    // A plan's message has no words for operators, and no program's launch either.
+    if (*program == planner::Framework::kAny) plan_options.fix["sharding"] = static_cast<int64_t>(planner::Sharding::kUniform);
   } else {
     plan_options.framework = planner::Framework::kWeftTrain;
     // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
@@ -123,9 +125,23 @@ planner::JobPlan TakeOne(const Question& question, const JobFabric& fabric, cons
   return left;
 }
 
+/// As planner::Plan(). Stopped before anything was found, it looks no further for what would fit.
+Result<planner::PlanAnswer> PlanUntil(const std::stop_token& stop, const planner::JobSpec& job, const planner::ClusterSpec& cluster,
+                                      const planner::PlanOptions& options) {
+  planner::PlanAnswer late;
+  late.complete = false;
+  late.infeasible.emplace_back("nothing was found in the time that a search has: the model's shape leaves too many strategies; give one of your own");
+  if (stop.stop_requested()) return late;
+  WEFT_ASSIGN_OR_RETURN(planner::PlanSearch search, planner::PlanSearch::Make(job, cluster, options));
+  search.Work(stop);
+  if (stop.stop_requested() && !search.Progress().best) return late;
+  return search.Finish();
+}
+
 /// The best plan on the fabric between the job's hosts, into `planned`; what stands in its way, into its errors.
-Status SearchOn(const Question& question, const JobFabric& fabric, const planner::PlanOptions& options, PlannedJob& planned) {
-  WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(question.job, fabric.alone, options));
+Status SearchOn(const Question& question, const JobFabric& fabric, const planner::PlanOptions& options, const std::stop_token& stop,
+                PlannedJob& planned) {
+  WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, PlanUntil(stop, question.job, fabric.alone, options));
   if (answer.plans.empty()) {
     for (const std::string& reason : answer.infeasible) planned.errors.push_back("no strategy fits: " + reason);
     if (planned.errors.empty()) planned.errors.push_back("no strategy fits");
@@ -135,19 +151,20 @@ Status SearchOn(const Question& question, const JobFabric& fabric, const planner
   planner::JobPlan best = answer.plans.front();
   bool complete = answer.complete;
   if (fabric.loaded) {
-    WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer now, planner::Plan(question.job, fabric.now, options));
+    WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer now, PlanUntil(stop, question.job, fabric.now, options));
     complete &= now.complete;
     if (!now.plans.empty()) best = TakeOne(question, fabric, answer, now, planned.plan);
   }
   proto::ToProto(best, planned.plan);
   planned.plan.set_origin("search");
-  if (!complete) planned.plan.add_why("the search ended at its budget: a better strategy may exist");
+  if (!complete) planned.plan.add_why("the search ended at its budget or its time: a better strategy may exist");
   FillProgram({question.job, fabric.alone, best}, planned.plan);
   return Ok();
 }
 
 /// The strategy of the best plan, into `planned`; what stands in its way, into its errors.
-Status Search(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, PlannedJob& planned) {
+Status Search(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, const std::stop_token& stop,
+              PlannedJob& planned) {
   WEFT_ASSIGN_OR_RETURN(Question question, Ask(spec, options));
   WEFT_ASSIGN_OR_RETURN(const planner::PlanOptions plan_options, OptionsOf(spec, options, question));
   JobFabric fabric{.alone = question.cluster, .now = question.cluster, .loaded = false, .order = planned.order, .why = {}};
@@ -156,7 +173,7 @@ Status Search(const v1::JobSpec& spec, const PlacementView& view, const JobPlann
     planned.order = fabric.order;
   }
   if (question.job.gpus == 0) question.job.gpus = question.cluster.TotalGpus();
-  return SearchOn(question, fabric, plan_options, planned);
+  return SearchOn(question, fabric, plan_options, stop, planned);
 }
 
 /// What the flows of a job with this strategy are managed by.
@@ -227,14 +244,15 @@ bool SumsWholeGradients(const v1::Strategy& strategy) {
          strategy.zero_stage() == 0 && whole && strategy.data_sync() != "gossip";
 }
 
-Status DecideStrategy(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, PlannedJob& planned) {
+Status DecideStrategy(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, const std::stop_token& stop,
+                      PlannedJob& planned) {
   if (spec.has_given_strategy() && spec.allow_size() > 0) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("job \"{}\": allow beside a given strategy, expected one of them: what is given is not searched", spec.job_id()));
   }
   if (spec.has_given_strategy()) return Price(spec, options, planned);
   if (!spec.model_config_json().empty()) {
-    if (const Status status = Search(spec, view, options, planned); !status) planned.errors.push_back(status.error().message());
+    if (const Status status = Search(spec, view, options, stop, planned); !status) planned.errors.push_back(status.error().message());
   }
   if (!planned.plan.has_strategy()) SayManaged(spec, planned.plan);
   return Ok();

@@ -151,6 +151,16 @@ TEST(JobStrategy, WithoutOneTheJobIsManagedAndSaysHowToGetOne) {
   EXPECT_EQ(planned->plan.arguments_size(), 0);
 }
 
+TEST(JobStrategy, ASearchThatHasNoTimeLeftSaysSo) {
+  std::stop_source late;
+  late.request_stop();
+  const auto planned = PlanJob(Spec(4), {}, Options(), late.get_token());
+  ASSERT_TRUE(planned.has_value()) << planned.error().message();
+  EXPECT_FALSE(planned->plan.has_strategy());
+  EXPECT_THAT(planned->errors, ElementsAre(HasSubstr("no strategy fits: nothing was found in the time that a search has")));
+  EXPECT_EQ(planned->plan.environment().at("WEFT_JOB_ID"), "llama");
+}
+
 TEST(JobStrategy, PlainDataParallelismIsTheTrafficOfAPlan) {
   v1::Strategy strategy;  // as a journal of an older controller has it: 0 where nobody knew the variable
   strategy.set_dp(8);

@@ -164,8 +164,8 @@ void FillProgram(const LaunchRequest& request, v1::JobPlan& plan) {
 }
 
 void SayLauncher(v1::JobPlan& plan) {
-  plan.add_why("enforced: environment, order of ranks on hosts and, where one is given, the table of collectives: torchrun starts any script, "
-               "and these hold for all");
+  plan.add_why("enforced: the environment and, where one is given, the table of collectives, in every process that torchrun starts; the order of "
+               "ranks, if each host's --node-rank follows it");
   plan.add_why(fmt::format("not enforced: how your script splits the model{}: torchrun has no argument for it; name the program (framework: "
                            "megatron, torchtitan, deepspeed ...) to have a strategy searched and its arguments handed over",
                            plan.has_strategy() ? "; plain data parallelism is assumed until its traffic is measured" : ""));

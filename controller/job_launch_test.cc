@@ -90,7 +90,7 @@ TEST(JobLaunch, WhatTheScriptHasToDoIsSaid) {
 TEST(JobLaunch, TorchrunIsToldWhatHoldsAndWhatDoesNot) {
   const v1::JobPlan plan = Planned("torchrun").plan;
   EXPECT_EQ(plan.arguments_size() + plan.files_size(), 0);
-  EXPECT_THAT(plan.why(), Contains(HasSubstr("enforced: environment, order of ranks on hosts and, where one is given, the table of collectives")));
+  EXPECT_THAT(plan.why(), Contains(HasSubstr("enforced: the environment and, where one is given, the table of collectives")));
   EXPECT_THAT(plan.why(), Contains(HasSubstr("not enforced: how your script splits the model")));
   EXPECT_EQ(plan.environment().at("WEFT_JOB_ID"), "llama");
 }

@@ -17,7 +17,7 @@ namespace weft::controller {
 namespace {
 
 constexpr int64_t kMostRanksOnFabric = 64;  // of which all pairs are looked at within a hook's patience
-constexpr size_t kMostHostName = 255;
+constexpr size_t kMostHostName = 255, kMostNamed = 16;
 constexpr size_t kMaxOrderText = 4096;  // half of what an agent hands to a hook
 
 bool ValidText(std::string_view text) {
@@ -102,8 +102,11 @@ void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPla
   if (spec.hosts_size() > 0 && missing.empty()) {
     environment["NCCL_NET"] = "Weft";
   } else {
+    const size_t more = missing.size() - std::min(missing.size(), kMostNamed);
+    missing.resize(missing.size() - more);
     plan.add_why(missing.empty() ? std::string("NCCL_NET is not set: the job's hosts are not known")
-                                 : fmt::format("NCCL_NET is not set: no agent on {}", fmt::join(missing, ", ")));
+                                 : fmt::format("NCCL_NET is not set: no agent on {}{}", fmt::join(missing, ", "),
+                                               more > 0 ? fmt::format(" and {} more", more) : ""));
   }
   const Runner runner = RunnerOf(spec.framework());
   if (spec.framework() == "torchrun") SayLauncher(plan);

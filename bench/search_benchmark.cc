@@ -1,10 +1,14 @@
 // How fast strategies are priced, and how long whole searches take.
 //   BM_Evaluate/*      one strategy: time in closed form and memory of every stage; items are strategies
+//   BM_Decide/*        the same as a search asks: a decision per operator is bounded first, and priced only where it may beat the
+//                      best uniform strategy; uniform ones are priced; counter: share of the others that was priced
 //   BM_Plan/*          a whole search to the proved optimum; counters: strategies of the space, priced ones
 //   BM_Layers          an exact inner problem
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <atomic>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -65,6 +69,42 @@ void BM_Evaluate(benchmark::State& state, const Question& question) {
 BENCHMARK_CAPTURE(BM_Evaluate, gpt3_175b, kGpt3);
 BENCHMARK_CAPTURE(BM_Evaluate, llama3_405b, kLlama);
 BENCHMARK_CAPTURE(BM_Evaluate, deepseek_v3, kDeepSeek);
+
+/// Whether a leaf is feasible and better than `best`: by its bounds, if they say so.
+bool Better(const StrategySpace& space, StrategySpace::Node leaf, double best, CostModel::Scratch& scratch, int64_t& priced) {
+  const bool decides = leaf.strategy.sharding == Sharding::kOperator;
+  for (leaf.level = 4; decides && leaf.level < 6; ++leaf.level) {
+    if (space.Bound(leaf, scratch) > best) return false;
+  }
+  priced += decides ? 1 : 0;
+  const StrategySpace::Value value = space.Evaluate(leaf, scratch);
+  return value.feasible && value.value < best;
+}
+
+void BM_Decide(benchmark::State& state, const Question& question) {
+  const CostModel model = CostModel::Make(JobOf(question), ClusterOf(question)).value();
+  const StrategySpace space(model, {});
+  const std::vector<Strategy> strategies = SomeStrategies(model, 20000);
+  CostModel::Scratch scratch;
+  double best = std::numeric_limits<double>::infinity();
+  for (const Strategy& s : strategies) {
+    if (s.sharding != Sharding::kUniform) continue;
+    const Estimate estimate = model.Evaluate(s, scratch);
+    if (estimate.fits) best = std::min(best, estimate.iteration.count());
+  }
+  size_t i = 0;
+  int64_t priced = 0, of = 0;
+  for (auto _ : state) {
+    of += strategies[i].sharding == Sharding::kOperator ? 1 : 0;
+    benchmark::DoNotOptimize(Better(space, {.strategy = strategies[i]}, best, scratch, priced));
+    i = i + 1 == strategies.size() ? 0 : i + 1;
+  }
+  state.SetItemsProcessed(state.iterations());
+  state.counters["priced"] = of > 0 ? static_cast<double>(priced) / static_cast<double>(of) : 0;
+}
+BENCHMARK_CAPTURE(BM_Decide, gpt3_175b, kGpt3);
+BENCHMARK_CAPTURE(BM_Decide, llama3_405b, kLlama);
+BENCHMARK_CAPTURE(BM_Decide, deepseek_v3, kDeepSeek);
 
 void BM_Plan(benchmark::State& state, const Question& question) {
   const JobSpec job = JobOf(question);

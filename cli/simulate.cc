@@ -16,7 +16,6 @@
 #include "common/parse_units.h"
 #include "formats/scenario_yaml.h"
 #include "planner/fabric/path_catalog.h"
-#include "planner/fabric/fabric_tiers.h"
 #include "planner/plan/model_ways.h"
 
 namespace weft::cli {

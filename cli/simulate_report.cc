@@ -34,8 +34,15 @@ json RunJson(const SimulateReport& report, const PolicyRun& run) {
   for (const planner::SimulatedLink& link : r.links) {
     links.push_back({{"name", report.scenario.topology.LinkName(link.link)}, {"utilisation", link.utilisation}});
   }
+  json advice = json::array();
+  for (const planner::RestartAdvice& one : r.advice) {
+    advice.push_back({{"at_s", one.at.count()}, {"job", one.job}, {"strategy", one.way}, {"iteration_s", one.then.count()},
+                      {"iteration_now_s", one.now.count()}, {"goodput", one.goodput_then}, {"goodput_now", one.goodput_now},
+                      {"pays_after_s", one.pays_after.count()}});
+  }
   return {
       {"policy", planner::PolicyName(run.policy)},
+      {"advice", std::move(advice)},
       {"jobs", jobs},
       {"links", links},
       {"summary",

@@ -41,7 +41,7 @@ Status AddTable(const std::string& path, const formats::CalibrationFile& calibra
   WEFT_ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path));
   const std::string file = std::filesystem::path(path).filename().string();
   if (formats::IsCollectiveTable(text)) {
-    WEFT_ASSIGN_OR_RETURN(CollectivePredictions predictions, PredictCollectives(text, path));
+    WEFT_ASSIGN_OR_RETURN(CollectivePredictions predictions, PredictCollectives(text, path, calibration.calibration));
     for (const SkippedCollective& row : predictions.skipped) all.skipped.push_back({file, row.line, row.reason});
     std::move(predictions.rows.begin(), predictions.rows.end(), std::back_inserter(all.rows));
     return Ok();

@@ -16,12 +16,14 @@ struct SkippedCollective {
 };
 
 struct CollectivePredictions {
-  std::vector<RowPrediction> rows;   ///< measured and predicted: seconds, or the share of the peak bandwidth
+  std::vector<RowPrediction> rows;   ///< measured and predicted: seconds
   std::vector<SkippedCollective> skipped;
 };
 
-/// Rows from 1 MiB are of the class "collective", smaller ones of "collective-small"; rows of degraded systems are skipped.
+/// Priced by the account of the search on the network that it would have (planner/parallelism/group_network.h). Rows from 1 MiB are
+/// of the class "collective", smaller ones of "collective-small"; rows of degraded systems, and shares of an unknown peak, are skipped.
 /// Errors: those of formats::ParseCollectiveTable.
-[[nodiscard]] Result<CollectivePredictions> PredictCollectives(std::string_view text, const std::string& path);
+[[nodiscard]] Result<CollectivePredictions> PredictCollectives(std::string_view text, const std::string& path,
+                                                               const planner::Calibration& calibration);
 
 }  // namespace weft::cli

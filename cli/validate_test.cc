@@ -115,6 +115,21 @@ TEST_F(ValidateCommand, ListsEveryRowOrItsReason) {
   EXPECT_EQ(answer["summary"]["rows"], 1);
 }
 
+// Priced from the links up by what the search asks; no constant was fitted on these rows.
+TEST_F(ValidateCommand, PublishedCollectivesAreWithinWhatDocsSay) {
+  testing::internal::CaptureStdout();
+  const std::string folder = WEFT_VALIDATION;
+  ASSERT_EQ(RunValidate({.tables = {folder + "/collectives.csv", folder + "/collective_efficiency.csv"}, .output = "json"}), kExitDone);
+  const auto answer = nlohmann::json::parse(testing::internal::GetCapturedStdout());
+  EXPECT_EQ(answer["rows"].size(), 132U);
+  EXPECT_EQ(answer["skipped"].size(), 4U + 143U);
+  for (const auto& file : answer["by_file"]) {
+    if (file["class"] != "collective") continue;
+    EXPECT_LE(file["median"].get<double>(), 0.16);
+    EXPECT_LE(file["p90"].get<double>(), 0.55);
+  }
+}
+
 TEST_F(ValidateCommand, OtherTablesAloneAreAnErrorWithTheReason) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(RunValidate({.tables = {File("c.csv", "source,gpu,busbw\r\nx,y,1\r\n")}, .output = "json"}), kExitUsage);

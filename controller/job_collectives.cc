@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "common/parse_units.h"
+#include "controller/job_network.h"
 #include "netplugin/abi/collective_table.h"
 #include "planner/collectives/choice.h"
 #include "planner/collectives/nccl_model.h"
@@ -53,12 +54,6 @@ Status AddRanges(const CollectiveJob& job, Collective collective, const Ask& ask
   return Ok();
 }
 
-BitsPerSecond NodeRate(const CollectiveJob& job) {
-  if (job.node_rate) return *job.node_rate;
-  const auto per_node = static_cast<double>(job.ranks / job.nodes);
-  return BitsPerSecond(job.cluster.nic_rate.value() * std::min(per_node, static_cast<double>(job.cluster.gpus_per_node)));
-}
-
 /// `spec` in place of the ring, if that is faster by enough.
 Wish WishFor(const planner::AlgorithmSpec& spec, Seconds time, Seconds ring, Bytes bytes, const std::string& where) {
   Wish wish{.algorithm = planner::ToString(spec)};
@@ -81,13 +76,9 @@ std::pair<const Cost*, const Cost*> BestAndRing(const std::vector<Cost>& costs, 
 
 /// What pays more: another schedule, on equal links, or levels, on the links that there are.
 Result<Wish> OwnWish(const CollectiveJob& job, Collective collective, Bytes bytes) {
-  const auto per_node = static_cast<int32_t>(job.ranks / job.nodes);
-  planner::CommunicatorShape shape;
-  shape.ranks = static_cast<int32_t>(job.ranks);
-  shape.group = per_node;
-  shape.inner = {job.cluster.intra_latency, job.cluster.intra_node_rate};
-  shape.outer = {job.cluster.nic_latency, NodeRate(job) / static_cast<double>(per_node)};
-  WEFT_ASSIGN_OR_RETURN(const std::vector<planner::AlgorithmCost> costs, planner::Choose(collective, shape, bytes));
+  const planner::GroupNetwork network = JobNetwork(job.cluster, job.ranks / job.nodes, job.node_rate, planner::CollectiveLibrary::kWeft);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<planner::AlgorithmCost> costs,
+                        planner::Choose(collective, network, static_cast<int32_t>(job.ranks), bytes));
   const auto [schedule, ring] = BestAndRing(costs, [&](const planner::AlgorithmCost& cost) {
     const bool levels = cost.spec.algorithm == planner::Algorithm::kHierarchical || cost.spec.algorithm == planner::Algorithm::kTorus;
     return job.fabric == nullptr || !levels;
@@ -128,7 +119,8 @@ std::optional<planner::NcclGraph> GraphOf(const CollectiveJob& job) {
   else if (device.starts_with("h100")) graph.generation = planner::GpuGeneration::kHopper;
   else return std::nullopt;
   const auto per_node = static_cast<int32_t>(job.ranks / job.nodes);
-  const planner::ChannelSpeed speed = planner::ChannelsOf(graph.generation, per_node, per_node, job.cluster.nic_rate);
+  const BitsPerSecond nic(job.cluster.nic_rate.value() / static_cast<double>(job.cluster.gpus_per_node));
+  const planner::ChannelSpeed speed = planner::ChannelsOf(graph.generation, per_node, per_node, nic);
   graph.ranks = static_cast<int32_t>(job.ranks);
   graph.nodes = static_cast<int32_t>(job.nodes);
   graph.channels = speed.channels;
@@ -140,23 +132,27 @@ std::optional<planner::NcclGraph> GraphOf(const CollectiveJob& job) {
   return graph;
 }
 
-Result<Wish> NcclWish(const planner::NcclGraph& graph, BitsPerSecond node_rate, Collective collective, Bytes bytes) {
+Result<Wish> NcclWish(const planner::NcclGraph& graph, const planner::GroupNetwork& network, Collective collective, Bytes bytes) {
   const std::vector<planner::NcclEntry> own = planner::NcclTable(graph, collective, bytes);
-  const std::vector<planner::NcclEntry> real = planner::NcclTableOn(graph, collective, bytes, node_rate);
-  if (own.empty() || real.empty()) return Wish{};
-  const auto chosen = std::find_if(real.begin(), real.end(), [&](const planner::NcclEntry& entry) {
-    return entry.algorithm == own.front().algorithm && entry.protocol == own.front().protocol;
+  if (own.empty()) return Wish{};
+  const std::vector<planner::NcclCost> real = planner::CellsOn(network, {graph.ranks, 1}, collective, bytes, own);
+  const auto chosen = std::find_if(real.begin(), real.end(), [&](const planner::NcclCost& cell) {
+    return cell.algorithm == own.front().algorithm && cell.protocol == own.front().protocol;
   });
-  const planner::NcclEntry& best = real.front();
-  if (chosen == real.end() || best.time.count() * (1 + kGain) >= chosen->time.count()) return Wish{};
+  if (chosen == real.end() || real.front().time.count() * (1 + kGain) >= chosen->time.count()) return Wish{};
+  const planner::NcclCost& best = real.front();
   Wish wish{.algorithm = Lower(planner::NcclAlgorithmName(best.algorithm)),
             .protocol = Lower(planner::NcclProtocolName(best.protocol))};
-  const bool counted = best.algorithm == planner::NcclAlgorithm::kRing || best.algorithm == planner::NcclAlgorithm::kTree;
-  if (counted) wish.channels = std::clamp(planner::NcclChannels(graph, best, bytes), 0, kMostNcclChannels);
+  const auto cell = std::find_if(own.begin(), own.end(), [&](const planner::NcclEntry& entry) {
+    return entry.algorithm == best.algorithm && entry.protocol == best.protocol;
+  });
+  const bool counted = best.algorithm == planner::Algorithm::kRing || best.algorithm == planner::Algorithm::kTree;
+  if (counted) wish.channels = std::clamp(planner::NcclChannels(graph, *cell, bytes), 0, kMostNcclChannels);
+  const double node_rate = 8e-9 * network.nic_rate * static_cast<double>(network.gpus_per_node);
   wish.why = fmt::format("{} {} {:.4g} us, NCCL's own choice {} {} {:.4g} us at {} bytes and {:.4g} Gbit/s between nodes",
                          wish.algorithm, wish.protocol, 1e6 * best.time.count(),
                          planner::NcclAlgorithmName(chosen->algorithm), planner::NcclProtocolName(chosen->protocol),
-                         1e6 * chosen->time.count(), bytes.count(), node_rate.value() * 1e-9);
+                         1e6 * chosen->time.count(), bytes.count(), node_rate);
   return wish;
 }
 
@@ -180,10 +176,11 @@ Result<std::vector<v1::CollectiveChoice>> ChooseCollectives(const CollectiveJob&
   if (job.ranks < 2 || job.nodes < 1 || job.ranks % job.nodes != 0 || job.ranks > abi::kMaxCollectiveRanks) return choices;
   const std::optional<planner::NcclGraph> graph = job.own_runtime ? std::nullopt : GraphOf(job);
   if (!job.own_runtime && (!graph || job.nodes < 2)) return choices;
+  const planner::GroupNetwork network = JobNetwork(job.cluster, job.ranks / job.nodes, job.node_rate, planner::CollectiveLibrary::kNccl);
   for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
     if (job.own_runtime && collective != Collective::kAllReduce) continue;  // it runs no other
     const auto ask = [&](Bytes bytes) -> Result<Wish> {
-      return job.own_runtime ? OwnWish(job, collective, bytes) : NcclWish(*graph, NodeRate(job), collective, bytes);
+      return job.own_runtime ? OwnWish(job, collective, bytes) : NcclWish(*graph, network, collective, bytes);
     };
     WEFT_RETURN_IF_ERROR(AddRanges(job, collective, ask, &choices));
   }

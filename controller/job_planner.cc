@@ -66,7 +66,8 @@ Status CheckSpec(const v1::JobSpec& spec) {
   for (const std::string& host : spec.hosts()) {
     if (host.empty() || host.size() > kMostHostName || !ValidText(host) || !seen.insert(host).second) {
       return Fail(Code::kInvalidArgument,
-                  fmt::format("job \"{}\": hosts: \"{}\" is empty, named twice or longer than {} characters", spec.job_id(), host.substr(0, kMostHostName), kMostHostName));
+                  fmt::format("job \"{}\": hosts: \"{}\" is empty, named twice or longer than {} characters", spec.job_id(),
+                              host.substr(0, kMostHostName), kMostHostName));
     }
   }
   return Ok();
@@ -146,7 +147,7 @@ void FillReduction(const v1::JobSpec& spec, const PlacementView& view, const Job
   job.nccl = RunnerOf(spec.framework()).nccl;
   job.gradients = Bytes(gradients);
   job.cluster = options.cluster;
-  job.node_rate = NodeRate(spec, view).value_or(options.cluster.nic_rate);
+  job.node_rate = NodeRate(spec, view);
   job.trees_held = static_cast<int32_t>(view.tree_jobs.size() - view.tree_jobs.count(spec.job_id()));
   const Result<ReductionDecision> decision = DecideReduction(job, site);
   if (!decision) return plan.add_why("place of sums: not decided: " + decision.error().message());

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "controller/job_network.h"
+
 namespace weft::controller {
 namespace {
 
@@ -18,9 +20,8 @@ const PlacedReduction* Find(const std::vector<PlacedReduction>& places, Reductio
 planner::ReductionSite SiteOf(const ReductionJob& job, const ReductionOptions& options) {
   planner::ReductionSite site;
   site.hosts = job.hosts;
-  site.gpus_per_host = job.ranks_per_host;
-  site.inside = {job.cluster.intra_latency, job.cluster.intra_node_rate};
-  site.nics = {job.cluster.nic_latency, job.node_rate};
+  site.network = JobNetwork(job.cluster, job.ranks_per_host, job.node_rate,
+                            job.nccl ? planner::CollectiveLibrary::kNccl : planner::CollectiveLibrary::kWeft);
   site.cpu_sum = options.cpu_sum;
   site.spare_machines = options.spare_machines;
   site.switches = options.switches;

@@ -7,6 +7,7 @@
 // (job_collectives.h) of our own runtime.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,7 +36,7 @@ struct ReductionJob {
   bool nccl = true;                     ///< else our own runtime
   Bytes gradients;                      ///< summed per iteration
   planner::ClusterSpec cluster;
-  BitsPerSecond node_rate;              ///< of a host's NICs together, as probes have shown it or as configured
+  std::optional<BitsPerSecond> node_rate;  ///< of a host's NICs together, as probes have shown it; none: as the cluster has them
   int32_t trees_held = 0;               ///< by other jobs
 };
 

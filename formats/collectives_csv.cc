@@ -20,13 +20,19 @@ constexpr std::pair<std::string_view, Collective> kCollectives[] = {
     {"sendrecv", Collective::kSendRecv},            {"broadcast", Collective::kBroadcast},
 };
 
-/// What the column intra_link says, as the planner names it.
-constexpr std::pair<std::string_view, std::string_view> kLinks[] = {
-    {"NVLink3-NVSwitch", "nvlink3-switch"}, {"NVLink4-NVSwitch", "nvlink4-switch"},
-    {"NVLink5-NVSwitch", "nvlink5-switch"}, {"NVLink3", "nvlink3"},
-    {"xGMI", "xgmi"},                       {"PCIe", "pcie"},
-    {"none", "none"},
+/// What the column intra_link says, in GB/s per GPU and direction. Source: data sheets: 6, 12, 18 and 18 NVLinks of 25, 25, 25 and
+/// 50 GB/s; seven xGMI links of 64 GB/s (MI300X); PCIe 5.0 x16.
+constexpr std::pair<std::string_view, double> kLinks[] = {
+    {"NVLink2", 150}, {"NVLink3-NVSwitch", 300}, {"NVLink4-NVSwitch", 450}, {"NVLink5-NVSwitch", 900},
+    {"NVLink3", 300}, {"xGMI", 448},             {"PCIe", 63},              {"none", 1},
 };
+
+/// How the column gpu begins, and the device; those that the planner has not are known by their links alone.
+constexpr std::pair<std::string_view, std::string_view> kGpus[] = {
+    {"A100-SXM4-40GB", "a100-40"}, {"A100", "a100-80"},   {"H100", "h100-80"},           {"B200", "b200"},
+    {"V100", "v100-32"},           {"MI300X", "mi300x"}, {"Blackwell PCIe", "rtx-blackwell"},
+};
+constexpr double kPcie5 = 63;  // GB/s of x16: the slot of the last two
 
 /// One row by column name; `place` is "FILE:LINE".
 class Cells {
@@ -72,21 +78,42 @@ Result<Collective> CollectiveOf(const Cells& cells) {
   return cells.Bad("collective", text, "all_reduce, all_gather, reduce_scatter, alltoall, sendrecv or broadcast");
 }
 
-Result<planner::HostLinkConstants> LinkOf(const Cells& cells) {
+Result<BitsPerSecond> LinkOf(const Cells& cells) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, cells.Text("intra_link"));
-  for (const auto& [written, name] : kLinks) {
+  for (const auto& [written, gigabytes] : kLinks) {
     // Remarks stand in parentheses behind a blank.
-    if (text == written || text.starts_with(std::string(written).append(" "))) return planner::FindHostLink(name);
+    if (text == written || text.starts_with(std::string(written).append(" "))) return GigabytesPerSecond(gigabytes);
   }
-  if (text == "NVLink2") return planner::FindHostLink("nvlink3");  // only in rows of degraded systems
-  return cells.Bad("intra_link", text, "NVLink3 to NVLink5 with or without -NVSwitch, xGMI, PCIe or none");
+  return cells.Bad("intra_link", text, "NVLink2 to NVLink5 with or without -NVSwitch, xGMI, PCIe or none");
+}
+
+Result<planner::DeviceSpec> DeviceOf(const Cells& cells) {
+  WEFT_ASSIGN_OR_RETURN(const std::string text, cells.Text("gpu"));
+  for (const auto& [written, name] : kGpus) {
+    if (!text.starts_with(written)) continue;
+    if (auto device = planner::FindDevice(name)) return *std::move(device);
+    planner::DeviceSpec device;
+    device.name = std::string(name);
+    device.slot_rate = GigabytesPerSecond(kPcie5);
+    return device;
+  }
+  return cells.Bad("gpu", text, "A100, H100, B200, V100, MI300X or Blackwell PCIe at its beginning");
+}
+
+/// "auto" and "auto (…)" are the library's own choice.
+Result<std::optional<planner::Algorithm>> AlgorithmOf(const Cells& cells) {
+  WEFT_ASSIGN_OR_RETURN(const std::string text, cells.Text("algo"));
+  if (text.starts_with("auto")) return std::nullopt;
+  if (text == "Tree") return planner::Algorithm::kTree;
+  if (text == "Ring") return planner::Algorithm::kRing;
+  return cells.Bad("algo", text, "auto, Tree or Ring");
 }
 
 /// busbw = algbw · factor and algbw = bytes / time; GB/s and us.
 Result<Seconds> TimeOf(const Cells& cells, const CollectiveRow& row) {
   WEFT_ASSIGN_OR_RETURN(const double value, cells.Number("value", 1e-9, 1e12));
   WEFT_ASSIGN_OR_RETURN(const std::string metric, cells.Text("metric"));
-  const double factor = planner::BusBandwidthFactor(row.collective, row.communicator.ranks());
+  const double factor = planner::BusBandwidthFactor(row.collective, static_cast<int32_t>(row.cluster.TotalGpus()));
   if (metric == "time_us") return Seconds(value * 1e-6);
   if (metric == "algbw") return row.bytes / GigabytesPerSecond(value);
   if (metric == "busbw") return (row.bytes / GigabytesPerSecond(value)) * factor;
@@ -95,39 +122,26 @@ Result<Seconds> TimeOf(const Cells& cells, const CollectiveRow& row) {
 
 Result<CollectiveRow> MeasuredRow(const Cells& cells, int64_t line) {
   CollectiveRow row{.line = line};
-  planner::NcclCommunicator& communicator = row.communicator;
+  planner::ClusterSpec& cluster = row.cluster;
   WEFT_ASSIGN_OR_RETURN(row.source, cells.Text("source"));
   WEFT_ASSIGN_OR_RETURN(const std::string gpu, cells.Text("gpu"));
-  WEFT_ASSIGN_OR_RETURN(communicator.hosts, cells.Count("nodes", 1));
-  WEFT_ASSIGN_OR_RETURN(communicator.gpus_per_host, cells.Count("gpus_per_node", 1));
-  WEFT_ASSIGN_OR_RETURN(communicator.nics_per_host, cells.Count("nics_per_node", communicator.hosts > 1 ? 1 : 0));
-  WEFT_ASSIGN_OR_RETURN(const double gbps, cells.Number("nic_gbps", communicator.hosts > 1 ? 0.001 : 0, 1e6));
-  communicator.nic_rate = GigabitsPerSecond(gbps);
-  WEFT_ASSIGN_OR_RETURN(communicator.link, LinkOf(cells));
+  WEFT_ASSIGN_OR_RETURN(cluster.nodes, cells.Count("nodes", 1));
+  WEFT_ASSIGN_OR_RETURN(cluster.gpus_per_node, cells.Count("gpus_per_node", 1));
+  WEFT_ASSIGN_OR_RETURN(const int32_t nics, cells.Count("nics_per_node", cluster.nodes > 1 ? 1 : 0));
+  WEFT_ASSIGN_OR_RETURN(const double gbps, cells.Number("nic_gbps", cluster.nodes > 1 ? 0.001 : 0, 1e6));
+  WEFT_ASSIGN_OR_RETURN(cluster.device, DeviceOf(cells));
+  WEFT_ASSIGN_OR_RETURN(cluster.intra_node_rate, LinkOf(cells));
+  cluster.name = row.system = fmt::format("{} x {} {}", cluster.nodes, cluster.gpus_per_node, gpu);
+  cluster.nic_rate = GigabitsPerSecond(gbps * nics);
+  cluster.intra_latency = Seconds(4e-6);  // as the presets have it
+  cluster.nic_latency = Seconds(12e-6);
+  WEFT_ASSIGN_OR_RETURN(row.algorithm, AlgorithmOf(cells));
   WEFT_ASSIGN_OR_RETURN(row.collective, CollectiveOf(cells));
   WEFT_ASSIGN_OR_RETURN(const double bytes, cells.Number("bytes", 1, 1e15));
   row.bytes = Bytes(static_cast<int64_t>(bytes));
   WEFT_ASSIGN_OR_RETURN(const std::string notes, cells.Text("notes"));
-  const bool roce = notes.find("RoCE") != std::string::npos || row.source.find("Spectrum-X") != std::string::npos;
-  WEFT_ASSIGN_OR_RETURN(communicator.network, planner::FindNetwork(roce ? "roce" : "infiniband"));
   row.degraded = notes.find("degraded") != std::string::npos;
-  row.system = fmt::format("{} x {} {}", communicator.hosts, communicator.gpus_per_host, gpu);
   WEFT_ASSIGN_OR_RETURN(row.time, TimeOf(cells, row));
-  return row;
-}
-
-Result<EfficiencyRow> ShareRow(const Cells& cells, int64_t line) {
-  EfficiencyRow row{.line = line};
-  WEFT_ASSIGN_OR_RETURN(row.source, cells.Text("source"));
-  WEFT_ASSIGN_OR_RETURN(row.fabric, cells.Text("fabric"));
-  WEFT_ASSIGN_OR_RETURN(const std::string kind, cells.Text("collective_class"));
-  row.all_to_all = kind == "alltoall";
-  if (!row.all_to_all && !kind.starts_with("ring-type")) return cells.Bad("collective_class", kind, "ring-type or alltoall");
-  WEFT_ASSIGN_OR_RETURN(row.nodes, cells.Count("nodes", 1));
-  WEFT_ASSIGN_OR_RETURN(row.gpus, cells.Count("gpus", 1));
-  WEFT_ASSIGN_OR_RETURN(const double bytes, cells.Number("bytes", 1, 1e15));
-  row.bytes = Bytes(static_cast<int64_t>(bytes));
-  WEFT_ASSIGN_OR_RETURN(row.efficiency, cells.Number("efficiency", 1e-9, 1e3));
   return row;
 }
 
@@ -156,8 +170,7 @@ Result<CollectiveTable> ParseCollectiveTable(std::string_view text, std::string_
     }
     const Cells cells(columns, rows[i], place);
     if (columns.contains("collective_class")) {
-      WEFT_ASSIGN_OR_RETURN(EfficiencyRow row, ShareRow(cells, line));
-      table.efficiencies.push_back(std::move(row));
+      table.shares.push_back(line);
     } else {
       WEFT_ASSIGN_OR_RETURN(CollectiveRow row, MeasuredRow(cells, line));
       table.measured.push_back(std::move(row));

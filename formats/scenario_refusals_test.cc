@@ -107,6 +107,10 @@ at: 10s => at: 30s
   s.yaml:18: key "faults[0].at": 30 s, expected less than the duration, 20 s
 leaf1->spine1 => leaf1->leaf2
   key "faults[0].link": unknown link "leaf1->leaf2", expected two nodes
+cable: leaf1-spine1, rate: down => switch: h1, rate: down
+  key "faults[1].switch": "h1", expected the name of a switch, as in leaf1
+cable: leaf1-spine1, rate: down => cable: leaf1-spine1, switch: leaf1, rate: down
+  key "faults[1].link": expected one of a link
 cable: leaf1-spine1, rate: down => cable: leaf1-x, rate: down
   key "faults[1].cable": unknown cable "leaf1-x"
 rate: 10Gbit/s => rate: 0Gbit/s

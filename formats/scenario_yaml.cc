@@ -49,6 +49,7 @@ void ReadScalars(YamlFields& fields, ScenarioFile* file) {
   scenario.seed = static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MAX, 1));
   scenario.draws = static_cast<int32_t>(fields.Integer("draws", 1, 1000, 1));
   scenario.classes = static_cast<int32_t>(fields.Integer("classes", 1, 64, 8));
+  scenario.restart = fields.Duration("restart", scenario.restart);
   file->profile_error = fields.Number("profile_error", 0, kMostProfileError, 0);
   ReadPolicies(fields, file);
 }
@@ -100,23 +101,50 @@ class FaultReader {
 
  private:
   std::vector<LinkId> Links(YamlFields& fields) const {
-    const bool one = fields.Value("link") != nullptr, both = fields.Value("cable") != nullptr;
-    if (one == both) {
-      fields.Reject("link", "expected either a link such as leaf1->spine1 or a cable such as leaf1-spine1");
+    const char* key = nullptr;
+    int keys = 0;
+    for (const char* one : {"link", "cable", "switch"}) {
+      if (fields.Value(one) == nullptr) continue;
+      key = one;
+      ++keys;
+    }
+    if (keys != 1) {
+      fields.Reject("link", "expected one of a link such as leaf1->spine1, a cable such as leaf1-spine1 and a switch such as spine1");
       return {};
     }
-    const char* key = one ? "link" : "cable";
     const std::string name = fields.Text(key);
+    if (key == std::string_view("switch")) return LinksOfSwitch(fields, name);
+    const bool cable = key == std::string_view("cable");
     std::vector<LinkId> links;
-    if (both) links = FindCable(scenario_->topology, name);
-    if (one) {
-      if (const auto link = FindNamedLink(scenario_->topology, name)) links = {*link};
-    }
+    if (cable) links = FindCable(scenario_->topology, name);
+    else if (const auto link = FindNamedLink(scenario_->topology, name)) links = {*link};
     if (links.empty()) {
       fields.Reject(key, fmt::format("unknown {} \"{}\", expected two nodes with a link, as in {}", key,
-                                     OneLine(name, 80), Example(both)));
+                                     OneLine(name, 80), Example(cable)));
     }
     return links;
+  }
+
+  /// All links to and from it.
+  std::vector<LinkId> LinksOfSwitch(YamlFields& fields, const std::string& name) const {
+    const Topology& topology = scenario_->topology;
+    const auto found = topology.FindNode(name);
+    if (!found || topology.node(*found).kind != planner::NodeKind::kSwitch) {
+      fields.Reject("switch", fmt::format("\"{}\", expected the name of a switch, as in {}", OneLine(name, 80), ExampleSwitch()));
+      return {};
+    }
+    std::vector<LinkId> links;
+    for (size_t l = 0; l < topology.links().size(); ++l) {
+      if (topology.links()[l].from == *found || topology.links()[l].to == *found) links.push_back(LinkId(static_cast<int32_t>(l)));
+    }
+    return links;
+  }
+
+  std::string ExampleSwitch() const {
+    for (const planner::Node& node : scenario_->topology.nodes()) {
+      if (node.kind == planner::NodeKind::kSwitch) return node.name;
+    }
+    return "none: the cluster has no switch";
   }
 
   std::string Example(bool cable) const {

@@ -7,6 +7,7 @@
 //   draws: 32                   # optional: hash seeds that the figures of ecmp are the mean of; 1
 //   classes: 8                  # optional: priority classes that the fabric has
 //   policies: [ecmp, weft]      # optional, unless the command line names others; weft
+//   restart: 5min               # optional: what it costs a job to begin anew with another strategy; 5 min
 //   profile_error: 0.2          # optional: compute times of what happens are off by up to so much, and no policy knows; 0
 //   cluster: {fabric: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4, host_rate: 100Gbit/s}   # scenario_cluster.h
 //   jobs:
@@ -16,6 +17,7 @@
 //   faults:
 //     - {at: 10s, link: leaf1->spine1, rate: 10Gbit/s}
 //     - {at: 20s, cable: leaf1-spine1, rate: down}        # both directions; or up
+//     - {at: 30s, switch: spine1, rate: down}             # all of its links
 //
 // docs/simulate.md has every key.
 #pragma once

@@ -104,6 +104,26 @@ TEST(ScenarioYaml, PlacementTakesFreeHostsFirst) {
   EXPECT_GT(drawn.size(), 2u);
 }
 
+TEST(ScenarioYaml, ASwitchFailsWithAllOfItsLinks) {
+  const planner::Scenario s =
+      Read(With(kScenarioLeafSpine, "cable: leaf1-spine1, rate: down", "switch: spine1, rate: down")).scenario;
+  const auto of_spine = [&](const planner::ScenarioFault& fault) {
+    const planner::Link& link = s.topology.link(fault.link);
+    return s.topology.node(link.from).name == "spine1" || s.topology.node(link.to).name == "spine1";
+  };
+  const auto down = std::ranges::count_if(s.faults, [&](const auto& fault) { return of_spine(fault) && fault.capacity.value() == 0; });
+  EXPECT_EQ(down, 4) << "two leaves, both directions";
+}
+
+TEST(ScenarioYaml, AJobMayKeepItsStrategyAndProfilesMayBeOff) {
+  const ScenarioFile file = Read(With(With(kScenarioServers, "precision: bf16", "precision: bf16, strategy: alone"), "version: 1",
+                                      "version: 1\nprofile_error: 0.2\nrestart: 2min"));
+  EXPECT_FALSE(file.scenario.jobs[0].joint);
+  EXPECT_EQ(file.profile_error, 0.2);
+  EXPECT_EQ(file.scenario.restart, Seconds(120));
+  EXPECT_TRUE(Read(kScenarioServers).scenario.jobs[0].joint);
+}
+
 TEST(ScenarioYaml, ServersSpreadTrafficOverTheGpusThatAreFree) {
   const ScenarioFile file = Read(kScenarioServers);
   const planner::Scenario& s = file.scenario;

@@ -25,6 +25,7 @@
 #include "planner/jobs/simulate/scenario.h"
 #include "planner/network/max_min.h"
 #include "planner/parallelism/cost_model.h"
+#include "planner/parallelism/group_network.h"
 #include "planner/parallelism/layer_strategy.h"
 #include "planner/parallelism/space.h"
 #include "planner/parallelism/strategy.h"

@@ -42,7 +42,7 @@ ALLOWED = {
     "runtime": ["common", "collectives", "formats", "planner/planner.h", "planner/workload"],
     "scheduler": ["common", "proto", "netplugin/abi"],
     "testbed": ["common"],
-    "cli": ["common", "proto", "formats", "planner/planner.h", "planner/jobs/simulate/scenario.h", "planner/plan/model_profile.h",
+    "cli": ["common", "proto", "formats", "planner/planner.h", "planner/jobs/simulate/scenario.h", "planner/plan/model_ways.h",
             "planner/fabric/path_catalog.h", "planner/collectives", "collectives", "testbed"],
     "tests": None,  # anything
     "bench": None,

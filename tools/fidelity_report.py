@@ -56,6 +56,17 @@ def group_lines(rows):
     return [line for line in lines if line]
 
 
+def skipped_lines(skipped):
+    """Neighbouring rows of one reason share a line."""
+    runs = []
+    for s in skipped:
+        if runs and (runs[-1]["file"], runs[-1]["reason"], runs[-1]["last"] + 1) == (s["file"], s["reason"], s["row"]):
+            runs[-1]["last"] = s["row"]
+        else:
+            runs.append({"file": s["file"], "reason": s["reason"], "first": s["row"], "last": s["row"]})
+    return [f"| {r['file']}:{r['first']}{'' if r['first'] == r['last'] else ' to {}'.format(r['last'])} | {r['reason']} |" for r in runs]
+
+
 def sweep_lines(answer):
     """The table of sweeps, worst first."""
     summary, sweeps = answer["summary"], answer["sweeps"]
@@ -156,7 +167,7 @@ def main():
         text += ["", "## Leave one table out", "", "Constants fitted without a table's rows, error on that table (rows, median, 90th percentile). A stack's own",
                  "constants then keep their starting values.", "", "```", pathlib.Path(options.leave_one_out).read_text().rstrip(), "```"]
     text += ["", f"## Rows not predicted ({len(answer['skipped'])})", "", "| row | reason |", "| --- | --- |"]
-    text += [f"| {s['file']}:{s['row']} | {s['reason']} |" for s in answer["skipped"]]
+    text += skipped_lines(answer["skipped"])
     text += ["", f"Machine: {platform.machine()}; the figures do not depend on it."]
     (ROOT / "docs/fidelity.md").write_text("\n".join(text) + "\n")
     with open(TABLES / "limits.csv", "w", newline="") as out:

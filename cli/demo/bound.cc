@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "common/check.h"
 #include "common/parse_units.h"
@@ -25,32 +27,6 @@ void Limit(Topology& topology, const std::string& from, const std::string& to, B
   topology.SetCapacity(*link, std::max(left, BitsPerSecond(1)));
 }
 
-/// One job in the simulation. Times in seconds, amounts in bytes.
-struct Running {
-  const DataParallelIteration* job = nullptr;
-  double start = 0;         // of the present iteration
-  size_t bucket = 0;        // that is on the wire, or next
-  double left = 0;          // of that bucket
-  double reduced = 0;       // when the newest bucket was done
-  int done = 0;             // iterations
-  double steady_start = 0;  // when the warm-up ended
-
-  double Wire(size_t i) const {
-    return 2.0 * (job->ranks - 1) / job->ranks * static_cast<double>(job->buckets[i].bytes.count());
-  }
-  bool Communicates(double now) const {
-    return bucket < job->buckets.size() && start + job->buckets[bucket].ready.count() <= now + 1e-12;
-  }
-  /// When something happens next to this job if it gets `rate` until then.
-  double Next(double now, double rate) const {
-    if (bucket == job->buckets.size()) {
-      const double backward = start + (job->compute - job->after_backward).count();
-      return std::max(backward, reduced) + job->after_backward.count();
-    }
-    return Communicates(now) ? now + left / rate : start + job->buckets[bucket].ready.count();
-  }
-};
-
 constexpr int kWarmUp = 10, kIterations = 50;
 
 /// When the jobs begin: job j its k-th iteration not before offsets[j] + k * pace. Pace 0: one after the other.
@@ -59,42 +35,50 @@ struct Schedule {
   double pace = 0;
 };
 
-/// Mean iterations in the steady state, what jobs wait for their turn included.
+/// The buckets as bursts, all of them needed when the optimizer begins.
+planner::FluidJob FluidOf(const DataParallelIteration& iteration, double start) {
+  planner::FluidJob job{.compute = iteration.compute, .bursts = {}, .start = Seconds(start)};
+  const Seconds backward = iteration.compute - iteration.after_backward;
+  for (const Bucket& bucket : iteration.buckets) job.bursts.push_back({std::min(bucket.ready, backward), backward});
+  return job;
+}
+
+/// Mean iterations in the steady state, what jobs wait for their turn included. Every job's ring is a flow over a link of its own,
+/// which gives what it gets alone, and over one for both, which gives twice what both get together.
 std::vector<double> Simulate(const std::vector<BoundJob>& jobs, const std::vector<double>& rates,
                              const Schedule& schedule) {
-  std::vector<Running> running(jobs.size());
+  std::vector<BitsPerSecond> capacity;
+  for (size_t j = 0; j < jobs.size(); ++j) capacity.push_back(BitsPerSecond(rates[size_t{1} << j] * 8));
+  const LinkId shared(static_cast<int32_t>(jobs.size()));
+  capacity.push_back(BitsPerSecond(rates.back() * 8) * static_cast<double>(jobs.size()));
+  planner::FluidSimulation fluid(capacity);
+  std::vector<planner::FluidSetting> settings;
   for (size_t j = 0; j < jobs.size(); ++j) {
-    running[j].job = &jobs[j].iteration;
-    running[j].start = schedule.offsets[j];
-    running[j].left = running[j].Wire(0);
-  }
-  double now = 0;
-  const auto finished = [](const Running& job) { return job.done >= kIterations; };
-  while (!std::all_of(running.begin(), running.end(), finished)) {
-    size_t set = 0;
-    for (size_t j = 0; j < running.size(); ++j) set |= size_t{running[j].Communicates(now)} << j;
-    double next = 1e300;
-    for (const Running& job : running) next = std::min(next, job.Next(now, rates[set]));
-    for (size_t j = 0; j < running.size(); ++j) {
-      Running& job = running[j];
-      const bool due = job.Next(now, rates[set]) <= next + 1e-12;
-      if (set >> j & 1) job.left -= rates[set] * (next - now);
-      if (!due) continue;
-      if (job.bucket == job.job->buckets.size()) {
-        job.start = std::max(next, schedule.offsets[j] + (job.done + 1) * schedule.pace);
-        job.bucket = 0;
-        job.left = job.Wire(0);
-        if (++job.done == kWarmUp) job.steady_start = job.start;
-        if (job.done == kIterations) job.steady_start = (job.start - job.steady_start) / (kIterations - kWarmUp);
-      } else if (set >> j & 1) {
-        job.reduced = next;
-        if (++job.bucket < job.job->buckets.size()) job.left = job.Wire(job.bucket);
-      }
+    const DataParallelIteration& iteration = jobs[j].iteration;
+    fluid.Add(FluidOf(iteration, schedule.offsets[j]));
+    planner::FluidSetting& setting = settings.emplace_back();
+    if (schedule.pace > 0) setting.gate = {.period = Seconds(schedule.pace), .first = Seconds(schedule.offsets[j]), .slack = Seconds(schedule.pace)};
+    for (const Bucket& bucket : iteration.buckets) {
+      const double wire = 2.0 * (iteration.ranks - 1) / iteration.ranks * static_cast<double>(bucket.bytes.count());
+      const Bytes bytes(std::llround(wire));
+      setting.loads.push_back({{LinkId(static_cast<int32_t>(j)), bytes}, {shared, bytes}});
     }
-    now = next;
+  }
+  fluid.Apply(std::move(settings));
+  const auto finished = [&](size_t j) { return fluid.progress(j).durations.size() >= kIterations; };
+  Seconds until(0);
+  for (const BoundJob& job : jobs) until = std::max(until, job.iteration.compute);
+  for (bool done = false; !done;) {
+    fluid.Run(until);
+    until = 2 * until;
+    done = true;
+    for (size_t j = 0; j < jobs.size(); ++j) done &= finished(j);
   }
   std::vector<double> means;
-  for (const Running& job : running) means.push_back(job.steady_start);
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const std::vector<double>& durations = fluid.progress(j).durations;
+    means.push_back(std::accumulate(durations.begin() + kWarmUp, durations.begin() + kIterations, 0.0) / (kIterations - kWarmUp));
+  }
   return means;
 }
 
@@ -150,6 +134,7 @@ std::string LeafOf(const BoundFabric& fabric, const std::string& host) {
 
 Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs,
                    const std::vector<CableFactor>& cables, const std::vector<BackgroundFlow>& background) {
+  WEFT_CHECK(jobs.size() == 1 || jobs.size() == 2, "a bound of more than two jobs");
   planner::FlowProblem problem;
   problem.topology =
       planner::LeafSpine(fabric.leaves, fabric.spines, fabric.hosts_per_leaf, fabric.goodput);

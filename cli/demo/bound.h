@@ -6,8 +6,8 @@
 //              link utilisation that any split of their flows over the paths reaches (the fractional multi-commodity
 //              optimum of planner/flows/path_choice.h), solved anew for every set of jobs
 //
-// The jobs' iterations run against each other as events; the best is taken of all phases between the jobs, be it that each
-// begins an iteration as soon as it can or that both wait for a common pace. Nothing in it is fitted to the runs that it judges.
+// The jobs' iterations run against each other in the engine of all simulations (planner/network/fluid.h); the best is taken of all
+// phases between the jobs, be it that each begins an iteration as soon as it can or that both wait for a common pace. Nothing in it is fitted to the runs that it judges.
 #pragma once
 
 #include <string>
@@ -53,7 +53,7 @@ struct Bound {
   std::vector<Seconds> iterations;  ///< per job, mean in the steady state
 };
 
-/// Requires: hosts exist in `fabric`; at most 8 jobs. Complexity: 2^jobs flow problems, then about a million events.
+/// Requires: hosts exist in `fabric`; one or two jobs, with buckets. Complexity: 2^jobs flow problems, then about a million events.
 Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs,
                    const std::vector<CableFactor>& cables, const std::vector<BackgroundFlow>& background);
 

@@ -8,6 +8,7 @@
 
 #include "planner/collectives/all_to_all.h"
 #include "planner/collectives/parameter_server.h"
+#include "planner/collectives/schedule_cost.h"
 #include "planner/collectives/testing/interpreter.h"
 #include "planner/collectives/testing/replay.h"
 #include "planner/collectives/tree.h"
@@ -138,7 +139,7 @@ double Replayed(const std::string& name, Collective collective, const Communicat
 }
 double Closed(const std::string& name, Collective collective, const CommunicatorShape& shape, Bytes bytes,
               int32_t slices = 1) {
-  const auto time = AlgorithmTime(*ParseAlgorithm(name), collective, shape, bytes, slices);
+  const auto time = AlgorithmTime(*ParseAlgorithm(name), collective, NetworkOf(shape), shape.ranks, bytes, slices);
   EXPECT_TRUE(time) << time.error().message();
   return time->count();
 }
@@ -240,17 +241,6 @@ TEST(ParameterServer, SpareCpuMachinesGoFromTheRingToTheDataOnce) {
     EXPECT_NEAR(1 - shares.gpu_machine + 7 * shares.gpu_machine, time, 1e-12);
     EXPECT_NEAR(8 * shares.cpu_machine, spare > 0 ? time : 0, 1e-12);
   }
-}
-
-TEST(SwitchReduction, IsTheDataOnceAndNeedsATreeOfTheQuota) {
-  const SwitchReduction network{.trees = 4, .levels = 2, .tree_rate = GigabytesPerSecond(5), .hop_latency = Seconds(1e-6)};
-  // 2 trees of 5 GB/s each for 10 GB/s of host rate; 4 hops.
-  EXPECT_NEAR(SwitchReductionTime(network, 2, Bytes(1'000'000), GigabytesPerSecond(10))->count(), 104e-6, 1e-12);
-  EXPECT_NEAR(SwitchReductionTime(network, 4, Bytes(1'000'000), GigabytesPerSecond(10))->count(), 204e-6, 1e-12);
-  const auto refused = SwitchReductionTime(network, 5, Bytes(1), GigabytesPerSecond(10));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code(), Code::kResourceExhausted);
-  EXPECT_THAT(refused.error().message(), HasSubstr("4 trees for 5 jobs"));
 }
 
 TEST(Replay, RefusesAShapeOfOtherRanks) {

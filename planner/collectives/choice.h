@@ -1,19 +1,18 @@
 // Which algorithm a communicator should use for a collective of a given size.
 //
-// Three questions, from the most to the least that a site can enforce:
+// Three questions, from the most to the least that a site can enforce; the first two have one account, collective_cost.h:
 //   Choose        our own runtime runs any schedule: the cheapest closed form on the links that there are
-//   NcclTableOn   NCCL can be told algorithm and protocol (tuner plugin): its own table, with the bandwidth that the network
-//                 really gives in place of the one it assumes
+//   CellsOn       NCCL can be told algorithm and protocol (tuner plugin): the cells of its table, at what they cost on those links
 //   NcclTable     what NCCL does alone (nccl_model.h)
 #pragma once
 
-#include <optional>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "common/result.h"
 #include "common/units.h"
 #include "planner/collectives/algorithm.h"
+#include "planner/collectives/collective_cost.h"
 #include "planner/collectives/nccl_model.h"
 #include "planner/collectives/tree_packing.h"
 
@@ -32,15 +31,21 @@ struct ChoiceOptions {
 };
 
 /// All candidates, cheapest first, ties by algorithm: every algorithm that knows the collective, hierarchical and torus with the
-/// shape's own groups. Errors: kInvalidArgument for a shape without ranks or with a rate that is not positive.
-/// Complexity: O(algorithms · log ranks).
-[[nodiscard]] Result<std::vector<AlgorithmCost>> Choose(Collective collective, const CommunicatorShape& shape, Bytes bytes,
+/// network's own nodes as groups, over ranks that fill them one after the other. Requires: a network with single_ring. Errors:
+/// kInvalidArgument for less than one rank or a rate that is not positive. Complexity: O(algorithms · log ranks).
+[[nodiscard]] Result<std::vector<AlgorithmCost>> Choose(Collective collective, const GroupNetwork& network, int32_t ranks, Bytes bytes,
                                                         const ChoiceOptions& options = {});
 
-/// NcclTable with each entry's bandwidth held to what a node can really send to the others: `node_rate` after oversubscription,
-/// collisions and slow links. A ring sends 2 (M-1)/M of the data through each node and a tree up to 2 of it (1 with two
-/// nodes), so that a ring's higher bandwidth inside the node no longer pays for its longer way.
-/// Requires: as NcclTable; node_rate > 0.
-std::vector<NcclEntry> NcclTableOn(const NcclGraph& graph, Collective collective, Bytes bytes, BitsPerSecond node_rate);
+/// One cell of NCCL's table at what it costs.
+struct NcclCost {
+  Algorithm algorithm = Algorithm::kRing;
+  Protocol protocol = Protocol::kSimple;
+  Seconds time{0};
+};
+
+/// The cells of NcclTable that the network has, cheapest first, ties in the order of `believed`: CollectiveTime of each, on rates
+/// after oversubscription, collisions and slow links, of which NCCL knows nothing. Complexity: O(cells).
+std::vector<NcclCost> CellsOn(const GroupNetwork& network, const Group& group, Collective collective, Bytes bytes,
+                              std::span<const NcclEntry> believed);
 
 }  // namespace weft::planner::collectives

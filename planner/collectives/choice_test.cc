@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/collectives/packed_schedule.h"
+#include "planner/collectives/schedule_cost.h"
 #include "planner/collectives/testing/replay.h"
 
 namespace weft::planner::inline collectives {
@@ -36,7 +37,7 @@ TEST(Choose, IsNearTheFastestOfAllCandidatesWhenTheyAreReplayed) {
     for (const double across : {50.0, 12.5, 1.8}) {
       for (const Bytes bytes : {4_KiB, 1_MiB, 64_MiB}) {
         const CommunicatorShape shape = Hosts(2, across);
-        const auto costs = Choose(collective, shape, bytes);
+        const auto costs = Choose(collective, NetworkOf(shape), shape.ranks, bytes);
         ASSERT_TRUE(costs) << costs.error().message();
         double best = 1e300;
         for (const AlgorithmCost& cost : *costs) best = std::min(best, Replayed(cost, collective, shape, bytes));
@@ -56,8 +57,8 @@ TEST(Choose, BeatsTheRingOfNcclWhereTheNetworkIsSlow) {
   const CommunicatorShape shape = Hosts(2, 1.8);
   const NcclGraph graph{.generation = GpuGeneration::kHopper, .ranks = 16, .nodes = 2, .channels = 8, .inside_gbs = 45,
                         .across_gbs = 45, .nvswitch = true};
-  EXPECT_EQ(NcclTable(graph, Collective::kAllReduce, 64_MiB).front().algorithm, NcclAlgorithm::kRing);
-  const auto costs = Choose(Collective::kAllReduce, shape, 64_MiB);
+  EXPECT_EQ(NcclTable(graph, Collective::kAllReduce, 64_MiB).front().algorithm, Algorithm::kRing);
+  const auto costs = Choose(Collective::kAllReduce, NetworkOf(shape), shape.ranks, 64_MiB);
   ASSERT_TRUE(costs);
   EXPECT_EQ(ToString(costs->front().spec), "hierarchical:8");
   const double ours = Replayed(costs->front(), Collective::kAllReduce, shape, 64_MiB);
@@ -66,7 +67,8 @@ TEST(Choose, BeatsTheRingOfNcclWhereTheNetworkIsSlow) {
 }
 
 TEST(Choose, GoesByLatencyForSmallAndByBytesForLargeData) {
-  const auto small = Choose(Collective::kAllReduce, Hosts(4, 50), 1_KiB), large = Choose(Collective::kAllReduce, Hosts(4, 50), 1_GiB);
+  const auto small = Choose(Collective::kAllReduce, NetworkOf(Hosts(4, 50)), 32, 1_KiB),
+             large = Choose(Collective::kAllReduce, NetworkOf(Hosts(4, 50)), 32, 1_GiB);
   ASSERT_TRUE(small && large);
   EXPECT_NE(small->front().spec, large->front().spec);
 }
@@ -78,41 +80,49 @@ TEST(Choose, PackedTreesAreTakenWhereTheLinksAreUneven) {
   ASSERT_TRUE(packing) << packing.error().message();
   const LinkCost thin{Seconds(1e-6), GigabytesPerSecond(1)};
   const CommunicatorShape shape{.ranks = 4, .group = 0, .inner = thin, .outer = thin};
-  const auto costs = Choose(Collective::kAllReduce, shape, 64_MiB,
+  const auto costs = Choose(Collective::kAllReduce, NetworkOf(shape), 4, 64_MiB,
                             {.packing = &*packing, .packing_unit = GigabytesPerSecond(1)});
   ASSERT_TRUE(costs);
   EXPECT_EQ(costs->front().spec.algorithm, Algorithm::kForest);
 }
 
-TEST(Choose, RefusesAShapeWithoutRates) {
-  const auto costs = Choose(Collective::kAllReduce, {.ranks = 4}, 1_MiB);
+TEST(Choose, RefusesANetworkWithoutRates) {
+  const auto costs = Choose(Collective::kAllReduce, {.gpus_per_node = 4, .intra_rate = 0}, 4, 1_MiB);
   ASSERT_FALSE(costs);
   EXPECT_EQ(costs.error().code(), Code::kInvalidArgument);
   EXPECT_THAT(costs.error().message(), HasSubstr("4 ranks"));
 }
 
-TEST(NcclTableOn, ChangesNothingWhereTheNetworkIsWhatNcclAssumes) {
-  const NcclGraph graph{.generation = GpuGeneration::kHopper, .ranks = 32, .nodes = 4, .channels = 8, .inside_gbs = 45,
-                        .across_gbs = 45, .nvswitch = true};
-  for (Bytes bytes = 1_KiB; bytes <= 1_GiB; bytes = bytes * 4) {
-    const auto assumed = NcclTable(graph, Collective::kAllReduce, bytes);
-    const auto real = NcclTableOn(graph, Collective::kAllReduce, bytes, GigabytesPerSecond(400));
+/// Four hosts of 8 H100 and the network that NCCL takes them for, with `across` byte/s out of each GPU; LL and LL128.
+constexpr NcclGraph kFourHosts{.generation = GpuGeneration::kHopper, .ranks = 32, .nodes = 4, .channels = 8, .inside_gbs = 45,
+                               .across_gbs = 45, .nvswitch = true};
+GroupNetwork FourHosts(double across) {
+  GroupNetwork network{.gpus_per_node = 8, .intra_rate = 360e9, .nic_rate = across, .intra_latency = 4e-6, .nic_latency = 14e-6,
+                       .start = 8.4e-6, .has_early = true, .has_ll128 = true, .least_stretch = 1 / 0.92};
+  network.early[0] = {6.6e-6, 0.6e-6, 5e-6, 2, {1 / 141e9, 1 / 39e9, 1 / 20.4e9}};
+  network.early[1] = {14e-6, 1.9e-6, 8.5e-6, 1 / 0.92, {}};
+  return network;
+}
+
+TEST(CellsOn, AgreesWithNcclWhereTheNetworkIsWhatItAssumes) {
+  for (const Bytes bytes : {1_KiB, 16_KiB, 1_GiB}) {
+    const auto assumed = NcclTable(kFourHosts, Collective::kAllReduce, bytes);
+    const auto real = CellsOn(FourHosts(45e9), {32, 1}, Collective::kAllReduce, bytes, assumed);
+    ASSERT_EQ(real.size(), assumed.size());
     EXPECT_EQ(assumed.front().algorithm, real.front().algorithm) << bytes.count();
     EXPECT_EQ(assumed.front().protocol, real.front().protocol) << bytes.count();
   }
 }
 
-// 1 GiB on 4 hosts whose ways out are oversubscribed. NCCL takes Simple for a bandwidth that the network does not give: LL128
-// fills the same wire and starts sooner.
-TEST(NcclTableOn, LeavesSimpleWhereOversubscriptionTakesItsAdvantage) {
-  const NcclGraph graph{.generation = GpuGeneration::kHopper, .ranks = 32, .nodes = 4, .channels = 8, .inside_gbs = 45,
-                        .across_gbs = 45, .nvswitch = true};
-  const auto assumed = NcclTable(graph, Collective::kAllGather, 1_GiB);
-  const auto real = NcclTableOn(graph, Collective::kAllGather, 1_GiB, GigabytesPerSecond(50));
-  EXPECT_EQ(assumed.front().protocol, NcclProtocol::kSimple);
-  EXPECT_EQ(real.front().protocol, NcclProtocol::kLl128);
-  // Wire: 3/4 of 1 GiB through 50 GB/s, behind the latency.
-  EXPECT_NEAR(real.front().time.count(), 0.75 * 1073741824 / 50e9 + 1e-6 * real.front().latency_us, 1e-9);
+// 64 KiB on hosts whose ways out give 1/200 of what NCCL counts on: it takes LL, which sends every byte twice.
+TEST(CellsOn, LeavesLlWhereTheWireIsSlow) {
+  const auto assumed = NcclTable(kFourHosts, Collective::kAllReduce, 64_KiB);
+  const auto real = CellsOn(FourHosts(0.2e9), {32, 1}, Collective::kAllReduce, 64_KiB, assumed);
+  EXPECT_EQ(assumed.front().protocol, Protocol::kLl);
+  EXPECT_NE(real.front().protocol, Protocol::kLl);
+  // A tree sends 2 / 0.85 of the data through 8 NICs of 0.2 GB/s, LL128 stretched; 14 steps inside and 4 outside.
+  EXPECT_EQ(real.front().algorithm, Algorithm::kTree);
+  EXPECT_NEAR(real.front().time.count(), 14e-6 + 14 * 1.9e-6 + 4 * 8.5e-6 + 2 / 0.85 * 65536 / (1.6e9 * 0.92), 1e-12);
 }
 
 }  // namespace

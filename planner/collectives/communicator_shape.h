@@ -1,4 +1,4 @@
-// Where the ranks of a communicator are, and what its links give: what closed forms of collectives are asked with.
+// Where the ranks of a communicator are, and what a graph of links gives each: schedule_cost.h makes a network of it.
 #pragma once
 
 #include <cstdint>

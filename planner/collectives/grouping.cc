@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "planner/collectives/schedule_cost.h"
 #include "planner/fabric/path_catalog.h"
 #include "planner/network/max_min.h"
 
@@ -110,7 +111,7 @@ Result<std::vector<GroupingCost>> ChooseGrouping(const Topology& topology, std::
   const auto add = [&](AlgorithmSpec spec, const LinkCost& inner, const LinkCost& outer, int32_t group) -> Status {
     if (!(inner.rate.value() > 0) || !(outer.rate.value() > 0)) return Ok();  // over a dead link: no candidate
     const CommunicatorShape shape{.ranks = static_cast<int32_t>(n), .group = group, .inner = inner, .outer = outer};
-    WEFT_ASSIGN_OR_RETURN(const Seconds time, AlgorithmTime(spec, collective, shape, bytes));
+    WEFT_ASSIGN_OR_RETURN(const Seconds time, AlgorithmTime(spec, collective, NetworkOf(shape), shape.ranks, bytes));
     costs.push_back({spec, time, group > 0 ? inner.rate : BitsPerSecond(0), outer.rate});
     return Ok();
   };

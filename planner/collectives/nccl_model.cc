@@ -37,7 +37,7 @@ constexpr std::array<std::array<double, 24>, 3> kTreeCorrection = {{
     {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9},
 }};
 
-size_t Index(NcclProtocol protocol) { return static_cast<size_t>(protocol); }
+size_t Index(Protocol protocol) { return static_cast<size_t>(protocol); }
 
 /// The table's formulae for one communicator and collective.
 class Table {
@@ -45,51 +45,51 @@ class Table {
   Table(const NcclGraph& graph, Collective collective)
       : g_(graph), collective_(collective), n_(graph.ranks), m_(graph.nodes), per_node_(graph.ranks / graph.nodes) {}
 
-  bool Allowed(NcclAlgorithm algorithm, NcclProtocol protocol) const {
+  bool Allowed(Algorithm algorithm, Protocol protocol) const {
     const bool reduces = collective_ == Collective::kAllReduce;
     const bool gathers = collective_ == Collective::kAllGather || collective_ == Collective::kReduceScatter;
     const bool multicast = g_.nvls && g_.nvswitch && g_.generation >= GpuGeneration::kHopper && g_.channels >= 2;
     switch (algorithm) {
-      case NcclAlgorithm::kRing: return reduces || gathers || collective_ == Collective::kBroadcast;
-      case NcclAlgorithm::kTree: return reduces;
+      case Algorithm::kRing: return reduces || gathers || collective_ == Collective::kBroadcast;
+      case Algorithm::kTree: return reduces;
       // NVLS across nodes needs CollNet.
-      case NcclAlgorithm::kNvls: return protocol == NcclProtocol::kSimple && multicast && m_ == 1 && (reduces || gathers);
-      case NcclAlgorithm::kNvlsTree: return protocol == NcclProtocol::kSimple && multicast && m_ > 1 && reduces;
+      case Algorithm::kNvls: return protocol == Protocol::kSimple && multicast && m_ == 1 && (reduces || gathers);
+      case Algorithm::kNvlsTree: return protocol == Protocol::kSimple && multicast && m_ > 1 && reduces;
+      default: return false;
     }
-    return false;
   }
 
-  double Bandwidth(NcclAlgorithm algorithm, NcclProtocol protocol) const {
+  double Bandwidth(Algorithm algorithm, Protocol protocol) const {
     const double steps = Steps();
     switch (algorithm) {
-      case NcclAlgorithm::kTree: return TreeBus(protocol) * 0.5;
-      case NcclAlgorithm::kRing: return RingBus(protocol) * n_ / steps;
+      case Algorithm::kTree: return TreeBus(protocol) * 0.5;
+      case Algorithm::kRing: return RingBus(protocol) * n_ / steps;
       default: return SwitchBus(algorithm) * n_ / steps;
     }
   }
 
-  double Latency(NcclAlgorithm algorithm, NcclProtocol protocol) const {
+  double Latency(Algorithm algorithm, Protocol protocol) const {
     const size_t p = Index(protocol);
     const HardwareLatency& inside = g_.nvlink ? kNvlink : kPci;
     const double levels = std::floor(std::log2(m_));
     switch (algorithm) {
-      case NcclAlgorithm::kTree:
+      case Algorithm::kTree:
         return kTreeBase[p] + 2 * ((per_node_ - 1) * inside.tree[p] + levels * Across(kNet.tree[p], protocol));
-      case NcclAlgorithm::kRing: return kRingBase[p] + RingHops(protocol, inside);
-      case NcclAlgorithm::kNvls: return inside.nvls;
-      case NcclAlgorithm::kNvlsTree: return inside.nvls_tree + 2 * levels * Across(kNet.nvls_tree, protocol);
+      case Algorithm::kRing: return kRingBase[p] + RingHops(protocol, inside);
+      case Algorithm::kNvls: return inside.nvls;
+      case Algorithm::kNvlsTree: return inside.nvls_tree + 2 * levels * Across(kNet.nvls_tree, protocol);
+      default: return 0;
     }
-    return 0;
   }
 
   /// Corrections that depend on the size.
   double Microseconds(const NcclEntry& entry, double bytes) const {
     double latency = entry.latency_us, bandwidth = entry.bandwidth_gbs;
-    if (entry.algorithm == NcclAlgorithm::kTree) {
+    if (entry.algorithm == Algorithm::kTree) {
       const double log = std::floor(std::log2(bytes / 64));
       if (log >= 0 && log < 24) bandwidth *= kTreeCorrection[Index(entry.protocol)][static_cast<size_t>(log)];
     }
-    const bool long_ring = entry.algorithm == NcclAlgorithm::kRing && entry.protocol == NcclProtocol::kSimple && m_ > 1 &&
+    const bool long_ring = entry.algorithm == Algorithm::kRing && entry.protocol == Protocol::kSimple && m_ > 1 &&
                            collective_ == Collective::kAllReduce && bytes / (Channels() * n_) >= 64;
     if (long_ring) latency *= g_.generation < GpuGeneration::kAmpere ? 1.9 : 1.4;
     return latency + bytes / (1000 * bandwidth);
@@ -113,24 +113,24 @@ class Table {
     return collective_ == Collective::kBroadcast ? n_ : n_ - 1;
   }
 
-  double RingBus(NcclProtocol protocol) const {
+  double RingBus(Protocol protocol) const {
     const double bus = Bus();
-    if (protocol == NcclProtocol::kLl) return std::min(LlLimit(), bus / 2);
-    if (protocol == NcclProtocol::kLl128) return std::min(0.92 * bus, g_.channels * Limit(kRingLl128Limit));
+    if (protocol == Protocol::kLl) return std::min(LlLimit(), bus / 2);
+    if (protocol == Protocol::kLl128) return std::min(0.92 * bus, g_.channels * Limit(kRingLl128Limit));
     return bus;
   }
 
-  double TreeBus(NcclProtocol protocol) const {
+  double TreeBus(Protocol protocol) const {
     double bus = std::min(0.92 * Bus(), g_.channels * Limit(kTreeLimit));
-    if (protocol == NcclProtocol::kLl) bus = std::min(bus / 3.8, LlLimit());
-    if (protocol == NcclProtocol::kLl128) {
+    if (protocol == Protocol::kLl) bus = std::min(bus / 3.8, LlLimit());
+    if (protocol == Protocol::kLl128) {
       bus = std::min(bus * (m_ == 1 ? 7.0 / 9 : 120.0 / 128), g_.channels * Limit(kTreeLl128Limit));
     }
     return g_.plain_tree || per_node_ == 1 ? 0.85 * bus : bus;
   }
 
-  double SwitchBus(NcclAlgorithm algorithm) const {
-    const bool tree = algorithm == NcclAlgorithm::kNvlsTree;
+  double SwitchBus(Algorithm algorithm) const {
+    const bool tree = algorithm == Algorithm::kNvlsTree;
     const double efficiency = kNvlsEfficiency[static_cast<size_t>(g_.generation)];
     double inside = g_.inside_gbs * efficiency * (g_.channels - 1) / g_.channels;
     inside *= collective_ == Collective::kAllReduce ? 2 : (per_node_ - 1.0) / per_node_;
@@ -140,11 +140,11 @@ class Table {
   }
 
   /// The NIC's own latency counts twice for Simple, which flushes.
-  double Across(double network, NcclProtocol protocol) const {
-    return network + g_.nic_latency_us * (protocol == NcclProtocol::kSimple ? 2 : 1);
+  double Across(double network, Protocol protocol) const {
+    return network + g_.nic_latency_us * (protocol == Protocol::kSimple ? 2 : 1);
   }
 
-  double RingHops(NcclProtocol protocol, const HardwareLatency& inside) const {
+  double RingHops(Protocol protocol, const HardwareLatency& inside) const {
     const size_t p = Index(protocol);
     if (collective_ == Collective::kBroadcast) {
       return m_ == 1 ? inside.ring[p] : Across(kNet.ring[p], protocol);
@@ -152,7 +152,7 @@ class Table {
     // With one GPU per node the ring's hops between nodes are as slow as the tree's.
     const double network = per_node_ == 1 ? kNet.tree[p] : kNet.ring[p];
     const double across_hops = m_ == 1 ? 0 : (collective_ == Collective::kAllReduce ? 2.0 : 1.0) * (m_ - 1);
-    const double overhead = m_ == 1 ? 0 : (g_.amd_cpu ? 2.0 : 1.0) * (protocol == NcclProtocol::kSimple ? 3 : 1);
+    const double overhead = m_ == 1 ? 0 : (g_.amd_cpu ? 2.0 : 1.0) * (protocol == Protocol::kSimple ? 3 : 1);
     return (Steps() - across_hops) * std::max(inside.ring[p], overhead) + across_hops * Across(network, protocol);
   }
 
@@ -163,12 +163,17 @@ class Table {
 
 }  // namespace
 
-std::string_view NcclAlgorithmName(NcclAlgorithm algorithm) {
-  constexpr std::array<std::string_view, 4> kNames = {"Tree", "Ring", "NVLS", "NVLSTree"};
-  return kNames[static_cast<size_t>(algorithm)];
+std::string_view NcclAlgorithmName(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kTree: return "Tree";
+    case Algorithm::kRing: return "Ring";
+    case Algorithm::kNvls: return "NVLS";
+    case Algorithm::kNvlsTree: return "NVLSTree";
+    default: return "";
+  }
 }
 
-std::string_view NcclProtocolName(NcclProtocol protocol) {
+std::string_view NcclProtocolName(Protocol protocol) {
   constexpr std::array<std::string_view, 3> kNames = {"LL", "LL128", "Simple"};
   return kNames[static_cast<size_t>(protocol)];
 }
@@ -177,8 +182,8 @@ std::vector<NcclEntry> NcclTable(const NcclGraph& graph, Collective collective, 
   std::vector<NcclEntry> entries;
   if (graph.ranks <= 1) return entries;
   const Table table(graph, collective);
-  for (const auto algorithm : {NcclAlgorithm::kTree, NcclAlgorithm::kRing, NcclAlgorithm::kNvls, NcclAlgorithm::kNvlsTree}) {
-    for (const auto protocol : {NcclProtocol::kLl, NcclProtocol::kLl128, NcclProtocol::kSimple}) {
+  for (const auto algorithm : {Algorithm::kTree, Algorithm::kRing, Algorithm::kNvls, Algorithm::kNvlsTree}) {
+    for (const auto protocol : {Protocol::kLl, Protocol::kLl128, Protocol::kSimple}) {
       if (!table.Allowed(algorithm, protocol)) continue;
       NcclEntry entry{algorithm, protocol, table.Latency(algorithm, protocol), table.Bandwidth(algorithm, protocol)};
       if (entry.bandwidth_gbs <= 0) continue;
@@ -192,13 +197,13 @@ std::vector<NcclEntry> NcclTable(const NcclGraph& graph, Collective collective, 
 
 int32_t NcclChannels(const NcclGraph& graph, const NcclEntry& entry, Bytes bytes) {
   int32_t channels = graph.communicator_channels > 0 ? graph.communicator_channels : 2 * graph.channels;
-  const bool ring = entry.algorithm == NcclAlgorithm::kRing;
+  const bool ring = entry.algorithm == Algorithm::kRing;
   const bool slow_ring = ring && graph.channels * graph.inside_gbs <= 12;
   int64_t threshold = 8, threads = 640;
-  if (entry.protocol == NcclProtocol::kLl) {
+  if (entry.protocol == Protocol::kLl) {
     threads = 512;
     threshold = ring ? 8 * graph.ranks : 8;
-  } else if (entry.protocol == NcclProtocol::kSimple) {
+  } else if (entry.protocol == Protocol::kSimple) {
     threads = slow_ring ? 256 : 512;
     threshold = 64;
   }

@@ -15,16 +15,15 @@
 #include <vector>
 
 #include "common/units.h"
+#include "planner/collectives/algorithm_kind.h"
 #include "planner/collectives/schedule.h"
 
 namespace weft::planner::inline collectives {
 
-enum class NcclAlgorithm : uint8_t { kTree, kRing, kNvls, kNvlsTree };
-enum class NcclProtocol : uint8_t { kLl, kLl128, kSimple };
 enum class GpuGeneration : uint8_t { kVolta, kAmpere, kHopper, kBlackwell };
 
-std::string_view NcclAlgorithmName(NcclAlgorithm algorithm);  ///< as NCCL_ALGO takes it
-std::string_view NcclProtocolName(NcclProtocol protocol);     ///< as NCCL_PROTO takes it
+std::string_view NcclAlgorithmName(Algorithm algorithm);  ///< as NCCL_ALGO takes it; "" for what it has no word for
+std::string_view NcclProtocolName(Protocol protocol);     ///< as NCCL_PROTO takes it
 
 /// What NCCL knows of a communicator.
 struct NcclGraph {
@@ -43,16 +42,16 @@ struct NcclGraph {
   double nic_latency_us = 0;
 };
 
-/// One cell of the table. `seconds` is for the size asked; the others belong to the algorithm and protocol.
+/// One cell of the table. `time` is for the size asked; the others belong to the algorithm and protocol.
 struct NcclEntry {
-  NcclAlgorithm algorithm;
-  NcclProtocol protocol;
+  Algorithm algorithm;
+  Protocol protocol;
   double latency_us = 0;
   double bandwidth_gbs = 0;        ///< algorithm bandwidth, before the correction for size
   Seconds time{0};
 };
 
-/// All cells that NCCL would compare for `bytes` (the full buffer), fastest first; ties in the order of the enumerations.
+/// All cells that NCCL would compare for `bytes` (the full buffer), fastest first; ties to the tree, then the ring, then NVLS, and in the order of Protocol.
 /// Empty for collectives that have no such choice (all-to-all, send/recv) and for one rank.
 /// Requires: ranks a multiple of nodes, channels ≥ 1, rates > 0.
 std::vector<NcclEntry> NcclTable(const NcclGraph& graph, Collective collective, Bytes bytes);

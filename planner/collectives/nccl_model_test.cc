@@ -27,16 +27,16 @@ struct Cell {
   double latency, bandwidth;
 };
 
-Cell Entry(const NcclGraph& graph, Collective collective, NcclAlgorithm algorithm, NcclProtocol protocol) {
+Cell Entry(const NcclGraph& graph, Collective collective, Algorithm algorithm, Protocol protocol) {
   for (const NcclEntry& entry : NcclTable(graph, collective, 1_MiB)) {
     if (entry.algorithm == algorithm && entry.protocol == protocol) return {entry.latency_us, entry.bandwidth_gbs};
   }
   return {-1, -1};
 }
 
-void ExpectCells(const NcclGraph& graph, Collective collective, NcclAlgorithm algorithm,
+void ExpectCells(const NcclGraph& graph, Collective collective, Algorithm algorithm,
                  const std::array<Cell, 3>& expected) {
-  for (const auto protocol : {NcclProtocol::kLl, NcclProtocol::kLl128, NcclProtocol::kSimple}) {
+  for (const auto protocol : {Protocol::kLl, Protocol::kLl128, Protocol::kSimple}) {
     const Cell cell = Entry(graph, collective, algorithm, protocol);
     const Cell& want = expected[static_cast<size_t>(protocol)];
     EXPECT_NEAR(cell.latency, want.latency, 0.051) << NcclAlgorithmName(algorithm) << NcclProtocolName(protocol);
@@ -52,8 +52,8 @@ std::string Winner(const NcclGraph& graph, Collective collective, Bytes bytes) {
 }
 
 TEST(NcclModel, TwoNodesOfEightH100) {
-  ExpectCells(H100(2), Collective::kAllReduce, NcclAlgorithm::kTree, {{{25.2, 19.5}, {48.5, 146.8}, {92.4, 165.6}}});
-  ExpectCells(H100(2), Collective::kAllReduce, NcclAlgorithm::kRing, {{{40.0, 20.8}, {75.2, 156.6}, {131.6, 192.0}}});
+  ExpectCells(H100(2), Collective::kAllReduce, Algorithm::kTree, {{{25.2, 19.5}, {48.5, 146.8}, {92.4, 165.6}}});
+  ExpectCells(H100(2), Collective::kAllReduce, Algorithm::kRing, {{{40.0, 20.8}, {75.2, 156.6}, {131.6, 192.0}}});
   EXPECT_EQ(Winner(H100(2), Collective::kAllReduce, 64_KiB), "Tree LL 30.8");
   EXPECT_EQ(Winner(H100(2), Collective::kAllReduce, 1_MiB), "Tree LL128 60.4");
   EXPECT_EQ(Winner(H100(2), Collective::kAllReduce, 16_MiB), "Tree LL128 175.5");
@@ -62,8 +62,8 @@ TEST(NcclModel, TwoNodesOfEightH100) {
 }
 
 TEST(NcclModel, FourNodesOfEightH100) {
-  ExpectCells(H100(4), Collective::kAllReduce, NcclAlgorithm::kTree, {{{35.2, 10.2}, {65.5, 116.0}, {120.4, 144.0}}});
-  ExpectCells(H100(4), Collective::kAllReduce, NcclAlgorithm::kRing, {{{78.8, 10.5}, {144.4, 151.5}, {282.8, 185.8}}});
+  ExpectCells(H100(4), Collective::kAllReduce, Algorithm::kTree, {{{35.2, 10.2}, {65.5, 116.0}, {120.4, 144.0}}});
+  ExpectCells(H100(4), Collective::kAllReduce, Algorithm::kRing, {{{78.8, 10.5}, {144.4, 151.5}, {282.8, 185.8}}});
   EXPECT_EQ(Winner(H100(4), Collective::kAllReduce, 64_KiB), "Tree LL 45.9");
   EXPECT_EQ(Winner(H100(4), Collective::kAllReduce, 16_MiB), "Tree LL128 226.2");
   EXPECT_EQ(Winner(H100(4), Collective::kAllReduce, 64_MiB), "Ring LL128 587.3");
@@ -71,8 +71,8 @@ TEST(NcclModel, FourNodesOfEightH100) {
 }
 
 TEST(NcclModel, TwoNodesOfEightA100WithAmdCpus) {
-  ExpectCells(A100(), Collective::kAllReduce, NcclAlgorithm::kTree, {{{25.2, 11.2}, {48.5, 80.0}, {92.4, 88.3}}});
-  ExpectCells(A100(), Collective::kAllReduce, NcclAlgorithm::kRing, {{{68.0, 12.0}, {78.0, 85.3}, {204.4, 102.4}}});
+  ExpectCells(A100(), Collective::kAllReduce, Algorithm::kTree, {{{25.2, 11.2}, {48.5, 80.0}, {92.4, 88.3}}});
+  ExpectCells(A100(), Collective::kAllReduce, Algorithm::kRing, {{{68.0, 12.0}, {78.0, 85.3}, {204.4, 102.4}}});
   EXPECT_EQ(Winner(A100(), Collective::kAllReduce, 64_KiB), "Tree LL 34.9");
   EXPECT_EQ(Winner(A100(), Collective::kAllReduce, 4_MiB), "Tree LL128 114.0");
   EXPECT_EQ(Winner(A100(), Collective::kAllReduce, 64_MiB), "Ring LL128 864.4");
@@ -80,15 +80,15 @@ TEST(NcclModel, TwoNodesOfEightA100WithAmdCpus) {
 }
 
 TEST(NcclModel, AllGatherOfTwoNodesOfEightH100) {
-  ExpectCells(H100(2), Collective::kAllGather, NcclAlgorithm::kRing, {{{23.3, 41.6}, {44.6, 313.2}, {70.0, 384.0}}});
+  ExpectCells(H100(2), Collective::kAllGather, Algorithm::kRing, {{{23.3, 41.6}, {44.6, 313.2}, {70.0, 384.0}}});
   EXPECT_EQ(Winner(H100(2), Collective::kAllGather, 64_KiB), "Ring LL 24.9");
   EXPECT_EQ(Winner(H100(2), Collective::kAllGather, 4_MiB), "Ring LL128 58.0");
   EXPECT_EQ(Winner(H100(2), Collective::kAllGather, 64_MiB), "Ring Simple 244.8");
 }
 
 TEST(NcclModel, FourNodesOfOneGpu) {
-  ExpectCells(OneGpuPerNode(), Collective::kAllReduce, NcclAlgorithm::kTree, {{{26.8, 1.2}, {48.0, 4.4}, {64.4, 4.7}}});
-  ExpectCells(OneGpuPerNode(), Collective::kAllReduce, NcclAlgorithm::kRing, {{{36.6, 4.0}, {65.0, 7.4}, {92.4, 8.0}}});
+  ExpectCells(OneGpuPerNode(), Collective::kAllReduce, Algorithm::kTree, {{{26.8, 1.2}, {48.0, 4.4}, {64.4, 4.7}}});
+  ExpectCells(OneGpuPerNode(), Collective::kAllReduce, Algorithm::kRing, {{{36.6, 4.0}, {65.0, 7.4}, {92.4, 8.0}}});
   EXPECT_EQ(Winner(OneGpuPerNode(), Collective::kAllReduce, 1_KiB), "Tree LL 27.7");
   EXPECT_EQ(Winner(OneGpuPerNode(), Collective::kAllReduce, 64_KiB), "Ring LL 53.0");
   EXPECT_EQ(Winner(OneGpuPerNode(), Collective::kAllReduce, 1_MiB), "Ring LL128 207.5");
@@ -109,23 +109,23 @@ TEST(NcclModel, ChannelsAreThoseOfTheCheckedGraphs) {
 
 TEST(NcclModel, SmallMessagesUseFewerChannels) {
   const NcclGraph graph = H100(2);
-  const NcclEntry simple{NcclAlgorithm::kRing, NcclProtocol::kSimple};
+  const NcclEntry simple{Algorithm::kRing, Protocol::kSimple};
   EXPECT_EQ(NcclChannels(graph, simple, 1_GiB), 16);
   EXPECT_EQ(NcclChannels(graph, simple, 64_KiB), 2);  // 512 threads · 64 bytes each
-  EXPECT_EQ(NcclChannels(graph, {NcclAlgorithm::kTree, NcclProtocol::kLl}, 8_KiB), 2);
+  EXPECT_EQ(NcclChannels(graph, {Algorithm::kTree, Protocol::kLl}, 8_KiB), 2);
 }
 
 TEST(NcclModel, MulticastIsACandidateOnlyWhereTheSwitchHasIt) {
   NcclGraph graph = H100(1);
-  const auto has = [&](NcclAlgorithm algorithm) {
-    return Entry(graph, Collective::kAllReduce, algorithm, NcclProtocol::kSimple).bandwidth > 0;
+  const auto has = [&](Algorithm algorithm) {
+    return Entry(graph, Collective::kAllReduce, algorithm, Protocol::kSimple).bandwidth > 0;
   };
-  EXPECT_FALSE(has(NcclAlgorithm::kNvls));
+  EXPECT_FALSE(has(Algorithm::kNvls));
   graph.nvls = true;
-  EXPECT_TRUE(has(NcclAlgorithm::kNvls));
-  EXPECT_FALSE(has(NcclAlgorithm::kNvlsTree));
+  EXPECT_TRUE(has(Algorithm::kNvls));
+  EXPECT_FALSE(has(Algorithm::kNvlsTree));
   graph.generation = GpuGeneration::kAmpere;
-  EXPECT_FALSE(has(NcclAlgorithm::kNvls));
+  EXPECT_FALSE(has(Algorithm::kNvls));
   EXPECT_TRUE(NcclTable(graph, Collective::kAllToAll, 1_MiB).empty());
 }
 

@@ -61,15 +61,4 @@ Seconds SpareServerTime(int32_t machines, int32_t spare, Bytes bytes, BitsPerSec
   return 2 * latency + (bytes / rate) * (2 * n * (n - 1) / (n * n + k * n - 2 * k));
 }
 
-Result<Seconds> SwitchReductionTime(const SwitchReduction& network, int32_t jobs, Bytes bytes,
-                                    BitsPerSecond host_rate) {
-  const int32_t own = network.trees / std::max(1, jobs);
-  if (own < 1) {
-    return Fail(Code::kResourceExhausted, fmt::format("reduction in the network: {} trees for {} jobs, expected at least "
-                                                      "one each", network.trees, jobs));
-  }
-  const BitsPerSecond rate(std::min(host_rate.value(), network.tree_rate.value() * own));
-  return bytes / rate + 2 * network.levels * network.hop_latency;
-}
-
 }  // namespace weft::planner::collectives

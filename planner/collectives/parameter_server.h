@@ -42,10 +42,5 @@ struct SwitchReduction {
   BitsPerSecond tree_rate;     ///< what one tree can sum
   Seconds hop_latency{0};
 };
-/// All-reduce in the network: every host sends and receives its data once, S b with b of its own link or of its share of the
-/// trees' rate, plus 2 (levels) hops. `jobs` share the quota evenly.
-/// Errors: kResourceExhausted when a job would have no tree.
-[[nodiscard]] Result<Seconds> SwitchReductionTime(const SwitchReduction& network, int32_t jobs, Bytes bytes,
-                                                  BitsPerSecond host_rate);
 
 }  // namespace weft::planner::collectives

@@ -8,29 +8,42 @@
 namespace weft::planner::inline collectives {
 namespace {
 
-/// Reduce-scatter and all-gather among the GPUs of a host.
-Seconds InsideTime(const ReductionSite& site, Bytes bytes) {
-  const int32_t g = site.gpus_per_host;
-  if (g <= 1) return Seconds(0);
-  return 2 * ((g - 1) * site.inside.latency + (bytes / site.inside.rate) * (g - 1) / g);
+Group AllOf(const ReductionSite& site) { return {site.hosts * site.network.gpus_per_node, 1}; }
+
+/// Of a host's NICs together.
+BitsPerSecond HostRate(const ReductionSite& site) {
+  return BitsPerSecond(8 * site.network.nic_rate * static_cast<double>(site.network.gpus_per_node));
 }
 
 PlacedReduction OnGpus(const ReductionSite& site, Bytes bytes) {
-  const int32_t h = site.hosts;
-  const Seconds ring = 2 * (h - 1) * (site.nics.latency + (bytes / site.nics.rate) / h);
-  return {ReductionPlace::kGpus, 0, ring, fmt::format("GPUs: a ring of {} hosts, {:.4g} ms", h, 1e3 * ring.count())};
+  const Seconds time(HierarchicalAllReduceTime(site.network, AllOf(site), static_cast<double>(bytes.count())));
+  return {ReductionPlace::kGpus, 0, time, fmt::format("GPUs: between {} hosts, {:.4g} ms", site.hosts, 1e3 * time.count())};
+}
+
+/// The sum inside a host before, and the gather after what others do between hosts.
+Seconds InsideTime(const ReductionSite& site, Bytes bytes) {
+  return Seconds(2 * GatherTime(site.network, {site.network.gpus_per_node, 1}, static_cast<double>(bytes.count())));
+}
+
+PlacedReduction InSwitches(const ReductionSite& site, Bytes bytes) {
+  GroupNetwork network = site.network;
+  const double trees = site.switches.trees * site.switches.tree_rate.bytes_per_second();
+  network.nic_rate = std::min(network.nic_rate, trees / static_cast<double>(network.gpus_per_node));
+  const Seconds time = Seconds(SwitchSumTime(network, AllOf(site), static_cast<double>(bytes.count()))) +
+                       2 * site.switches.levels * site.switches.hop_latency;
+  return {ReductionPlace::kSwitches, 0, time, fmt::format("switches: {} trees, {:.4g} ms", site.switches.trees, 1e3 * time.count())};
 }
 
 /// k spare machines; 0: the hosts' own CPUs.
 PlacedReduction OnCpus(const ReductionSite& site, int32_t k, Bytes bytes) {
   const int32_t h = site.hosts;
   const ServerShares shares = BestServerShares(h, k);
-  const Seconds wire = SpareServerTime(h, k, bytes, site.nics.rate, site.nics.latency);
+  const Seconds latency(2 * site.network.nic_latency);
+  const Seconds wire = SpareServerTime(h, k, bytes, HostRate(site), Seconds(site.network.nic_latency));
   const double busiest = std::max((h - 1) * shares.gpu_machine, h * shares.cpu_machine);
   const Seconds sums = (bytes / site.cpu_sum) * busiest;
-  const Seconds latency = 2 * site.nics.latency;
   const ReductionPlace place = k > 0 ? ReductionPlace::kSpareCpus : ReductionPlace::kOwnCpus;
-  return {place, k, std::max(wire, latency + sums),
+  return {place, k, InsideTime(site, bytes) + std::max(wire, latency + sums),
           fmt::format("{}: {} machines, {:.4g} ms on the wire, {:.4g} ms of sums", ReductionPlaceName(place),
                       k > 0 ? k : h, 1e3 * wire.count(), 1e3 * sums.count())};
 }
@@ -48,13 +61,13 @@ std::string_view ReductionPlaceName(ReductionPlace place) {
 }
 
 Result<std::vector<PlacedReduction>> PlaceReduction(const ReductionSite& site, Bytes bytes) {
-  const bool inside = site.gpus_per_host == 1 || (site.gpus_per_host > 1 && site.inside.rate.value() > 0);
-  if (site.hosts < 1 || !inside || !(site.nics.rate.value() > 0) || site.spare_machines < 0) {
+  const GroupNetwork& network = site.network;
+  const bool inside = network.gpus_per_node == 1 || (network.gpus_per_node > 1 && network.intra_rate > 0);
+  if (site.hosts < 1 || !inside || !(network.nic_rate > 0) || site.spare_machines < 0) {
     return Fail(Code::kInvalidArgument,
-                fmt::format("place of a reduction: {} hosts of {} GPUs at {:g} bit/s inside and {:g} across, {} spare "
+                fmt::format("place of a reduction: {} hosts of {} GPUs at {:g} byte/s inside and {:g} across, {} spare "
                             "machines, expected at least one host and GPU, positive rates and no less than 0 machines",
-                            site.hosts, site.gpus_per_host, site.inside.rate.value(), site.nics.rate.value(),
-                            site.spare_machines));
+                            site.hosts, network.gpus_per_node, network.intra_rate, network.nic_rate, site.spare_machines));
   }
   std::vector<PlacedReduction> places = {OnGpus(site, bytes)};
   if (site.cpu_sum.value() > 0) {
@@ -63,11 +76,8 @@ Result<std::vector<PlacedReduction>> PlaceReduction(const ReductionSite& site, B
     if (k > 0) places.push_back(OnCpus(site, k, bytes));
   }
   if (site.switches.trees > 0 && site.switches.tree_rate.value() > 0) {
-    WEFT_ASSIGN_OR_RETURN(const Seconds time, SwitchReductionTime(site.switches, 1, bytes, site.nics.rate));
-    places.push_back({ReductionPlace::kSwitches, 0, time + 2 * site.nics.latency,
-                      fmt::format("switches: {} trees, {:.4g} ms", site.switches.trees, 1e3 * time.count())});
+    places.push_back(InSwitches(site, bytes));
   }
-  for (PlacedReduction& place : places) place.time += InsideTime(site, bytes);
   std::stable_sort(places.begin(), places.end(),
                    [](const PlacedReduction& a, const PlacedReduction& b) { return a.time < b.time; });
   return places;

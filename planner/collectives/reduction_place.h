@@ -4,13 +4,13 @@
 //   const auto places = PlaceReduction(site, 256_MiB);   // cheapest first
 //
 // In all cases the GPUs of a host first reduce among themselves, so that each holds its part of the host's sum, and gather
-// at the end; what differs is how the hosts' sums meet. With H hosts, S bytes, B and a rate and latency of a host's NICs
-// together, k spare machines, C the bytes per second that a CPU sums:
+// at the end; what differs is how the hosts' sums meet. GPUs and switches cost what collective_cost.h says; of servers, with H
+// hosts, S bytes, B and a rate and latency of a host's NICs together, k spare machines, C the bytes per second that a CPU sums:
 //
-//   GPUs            2 (H-1) (a + S/(H B)), a ring of hosts
+//   GPUs            HierarchicalAllReduceTime: a ring of hosts, 2 (H-1) (a + S/(H B)), or a tree
 //   own CPUs        2 a + max(2 (H-1)/H S/B, (H-1)/H S/C), every host serves an equal part
 //   spare CPUs      2 a + max(wire of parameter_server.h, what the busiest CPU sums / C)
-//   switches        S/B, or the job's trees' rate if lower, and the hops
+//   switches        SwitchSumTime: S/B, or the job's trees' rate if lower; and the hops
 //
 // Source: parameter_server.h; the CPU's own time is derived here: a server that gets x bytes sums x bytes.
 #pragma once
@@ -24,8 +24,8 @@
 
 #include "common/result.h"
 #include "common/units.h"
+#include "planner/collectives/collective_cost.h"
 #include "planner/collectives/parameter_server.h"
-#include "planner/collectives/communicator_shape.h"
 
 namespace weft::planner::inline collectives {
 
@@ -34,9 +34,7 @@ std::string_view ReductionPlaceName(ReductionPlace place);  ///< "GPUs", "own CP
 
 struct ReductionSite {
   int32_t hosts = 0;
-  int32_t gpus_per_host = 1;
-  LinkCost inside;                 ///< of one GPU among those of its host
-  LinkCost nics;                   ///< of a host, all NICs together
+  GroupNetwork network;            ///< a host is a node, its GPUs have its NICs' rate between them
   BitsPerSecond cpu_sum;           ///< that one machine's CPUs sum; 0: they may not be used
   int32_t spare_machines = 0;      ///< with NICs and CPUs like the hosts'; more than `hosts` are of no use
   SwitchReduction switches;        ///< trees of this job; 0 trees: none

@@ -21,8 +21,8 @@ using testing::HasSubstr;
 
 /// 8 hosts of 8 GPUs with NVLink and 8 NICs of 50 GB/s.
 ReductionSite Site() {
-  return {.hosts = 8, .gpus_per_host = 8, .inside = {Seconds(2e-6), GigabytesPerSecond(200)},
-          .nics = {Seconds(10e-6), GigabytesPerSecond(400)}};
+  return {.hosts = 8, .network = {.gpus_per_node = 8, .intra_rate = 200e9, .nic_rate = 50e9, .intra_latency = 2e-6,
+                                  .nic_latency = 10e-6, .direct_intra_rate = 200e9}};
 }
 
 ReductionPlace Best(const ReductionSite& site, Bytes bytes) {
@@ -72,7 +72,7 @@ TEST(PlaceReduction, GoesIntoTheSwitchesIfTheirTreesAreFastEnough) {
 
 TEST(PlaceReduction, RefusesASiteWithoutNics) {
   ReductionSite site = Site();
-  site.nics.rate = BitsPerSecond(0);
+  site.network.nic_rate = 0;
   const auto places = PlaceReduction(site, 1_MiB);
   ASSERT_FALSE(places);
   EXPECT_EQ(places.error().code(), Code::kInvalidArgument);

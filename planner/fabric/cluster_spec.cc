@@ -37,6 +37,7 @@ DeviceSpec Common(DeviceSpec device, const DeviceSpec& other) {
   device.memory = std::min(device.memory, other.memory);
   device.reserved = std::max(device.reserved, other.reserved);
   device.memory_rate = std::min(device.memory_rate, other.memory_rate);
+  if (device.slot_rate.value() <= 0 || (other.slot_rate.value() > 0 && other.slot_rate < device.slot_rate)) device.slot_rate = other.slot_rate;
   device.gemm_efficiency = std::min(device.gemm_efficiency, other.gemm_efficiency);
   device.kernel_launch = std::max(device.kernel_launch, other.kernel_launch);
   if (device.source != other.source) device.source += "; " + other.source;

@@ -12,7 +12,11 @@ struct Teraflops {
   double fp32 = 0, tf32 = 0, fp16 = 0, bf16 = 0, fp8 = 0, fp4 = 0;
 };
 
-DeviceSpec Device(const char* name, const Teraflops& rates, Bytes memory, double memory_gigabytes, double efficiency,
+/// Sixteen lanes of a generation of PCIe in GB/s, one direction: transfers per second, 128b/130b coding. Source: PCI-SIG, base
+/// specifications 3.0 to 6.0 (the last by its flits, 242 of 256 bytes). A GB200 reaches its NICs through Grace, over 450 GB/s.
+constexpr double kPcie3 = 15.75, kPcie4 = 31.5, kPcie5 = 63, kPcie6 = 121, kNoSlot = 0;
+
+DeviceSpec Device(const char* name, const Teraflops& rates, Bytes memory, double memory_gigabytes, double slot, double efficiency,
                   const char* source) {
   DeviceSpec device;
   device.name = name;
@@ -21,6 +25,7 @@ DeviceSpec Device(const char* name, const Teraflops& rates, Bytes memory, double
   device.memory = memory;
   device.reserved = 2_GiB;  // a CUDA context and the communicators of one library, 1 to 2.5 GiB as commonly seen
   device.memory_rate = GigabytesPerSecond(memory_gigabytes);
+  device.slot_rate = GigabytesPerSecond(slot);
   device.gemm_efficiency = efficiency;
   device.kernel_launch = Seconds(5e-6);  // about 5 us between kernels of an eager framework
   device.source = source;
@@ -43,22 +48,22 @@ std::vector<DeviceSpec> MakeDevices() {
   const Teraflops gb300{.fp32 = 80, .tf32 = 1250, .fp16 = 2500, .bf16 = 2500, .fp8 = 5000, .fp4 = 15000};
   const Teraflops l40s{.fp32 = 91.6, .tf32 = 183, .fp16 = 362, .bf16 = 362, .fp8 = 733};
   std::vector<DeviceSpec> devices = {
-      Device("v100-16", v100, 16_GiB, 900, 0.31, "NVIDIA Tesla V100 SXM2 data sheet"),
-      Device("v100-32", v100, 32_GiB, 900, 0.31, "NVIDIA Tesla V100 SXM2 data sheet"),
-      Device("a100-40", a100, 40_GiB, 1555, 0.47, "NVIDIA A100 SXM4 data sheet"),
-      Device("a100-80", a100, 80_GiB, 2039, 0.47, "NVIDIA A100 SXM4 data sheet"),
-      Device("h100-80", h100, 80_GiB, 3350, 0.42, "NVIDIA H100 architecture paper, SXM5"),
-      Device("h100-pcie", h100_pcie, 80_GiB, 2000, 0.42, "NVIDIA H100 architecture paper, PCIe"),
-      Device("h100-96", h100, 96_GiB, 2400, 0.42, "SXM5 rates; 96 GB of HBM2e at 2.4 TB/s as torchtitan's reports name it"),
-      Device("h800", h100, 80_GiB, 3350, 0.42, "NVIDIA H100 SXM5 rates; only NVLink differs (arXiv 2412.19437, section 3.1)"),
-      Device("h200", h100, 141_GiB, 4800, 0.42, "NVIDIA H200 data sheet, SXM"),
-      Device("b200", b200, 180_GiB, 8000, 0.42, "NVIDIA HGX B200 data sheet, per GPU"),
-      Device("gb200", gb200, 186_GiB, 8000, 0.42, "NVIDIA GB200 NVL72 data sheet, per GPU"),
-      Device("b300", b300, 270_GiB, 8000, 0.42, "NVIDIA HGX B300 data sheet, per GPU"),
-      Device("gb300", gb300, 278_GiB, 8000, 0.42, "NVIDIA GB300 NVL72 data sheet, per GPU"),
-      Device("l40s", l40s, 48_GiB, 864, 0.31, "NVIDIA L40S data sheet"),
-      Device("p40", {.fp32 = 11.8}, 24_GiB, 346, 0.31, "NVIDIA Tesla P40 data sheet"),
-      Device("cpu", {.fp32 = 0.05}, 4_GiB, 10, 0.5, "one core with 256-bit vectors at about 3 GHz, to plan small runs by"),
+      Device("v100-16", v100, 16_GiB, 900, kPcie3, 0.31, "NVIDIA Tesla V100 SXM2 data sheet"),
+      Device("v100-32", v100, 32_GiB, 900, kPcie3, 0.31, "NVIDIA Tesla V100 SXM2 data sheet"),
+      Device("a100-40", a100, 40_GiB, 1555, kPcie4, 0.47, "NVIDIA A100 SXM4 data sheet"),
+      Device("a100-80", a100, 80_GiB, 2039, kPcie4, 0.47, "NVIDIA A100 SXM4 data sheet"),
+      Device("h100-80", h100, 80_GiB, 3350, kPcie5, 0.42, "NVIDIA H100 architecture paper, SXM5"),
+      Device("h100-pcie", h100_pcie, 80_GiB, 2000, kPcie5, 0.42, "NVIDIA H100 architecture paper, PCIe"),
+      Device("h100-96", h100, 96_GiB, 2400, kPcie5, 0.42, "SXM5 rates; 96 GB of HBM2e at 2.4 TB/s as torchtitan's reports name it"),
+      Device("h800", h100, 80_GiB, 3350, kPcie5, 0.42, "NVIDIA H100 SXM5 rates; only NVLink differs (arXiv 2412.19437, section 3.1)"),
+      Device("h200", h100, 141_GiB, 4800, kPcie5, 0.42, "NVIDIA H200 data sheet, SXM"),
+      Device("b200", b200, 180_GiB, 8000, kPcie5, 0.42, "NVIDIA HGX B200 data sheet, per GPU"),
+      Device("gb200", gb200, 186_GiB, 8000, kNoSlot, 0.42, "NVIDIA GB200 NVL72 data sheet, per GPU"),
+      Device("b300", b300, 270_GiB, 8000, kPcie6, 0.42, "NVIDIA HGX B300 data sheet, per GPU"),
+      Device("gb300", gb300, 278_GiB, 8000, kPcie6, 0.42, "NVIDIA GB300 NVL72 data sheet, per GPU"),
+      Device("l40s", l40s, 48_GiB, 864, kPcie4, 0.31, "NVIDIA L40S data sheet"),
+      Device("p40", {.fp32 = 11.8}, 24_GiB, 346, kPcie3, 0.31, "NVIDIA Tesla P40 data sheet"),
+      Device("cpu", {.fp32 = 0.05}, 4_GiB, 10, kNoSlot, 0.5, "one core with 256-bit vectors at about 3 GHz, to plan small runs by"),
   };
   devices.back().reserved = 0_B;
   devices.back().kernel_launch = Seconds(0);

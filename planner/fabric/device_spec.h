@@ -18,6 +18,7 @@ struct DeviceSpec {
   Bytes memory;
   Bytes reserved;                ///< of `memory`, held by driver, runtime and communication library
   BitsPerSecond memory_rate;     ///< read or written
+  BitsPerSecond slot_rate;       ///< of its PCIe slot, per direction, raw: what comes from a NIC passes it; 0: no such limit
   double gemm_efficiency = 0.5;  ///< of peak, reached over a whole transformer layer of large matrices
   Seconds kernel_launch{0};      ///< least time of one kernel
   std::string source;            ///< where peak, memory and memory rate are from

@@ -64,9 +64,15 @@ size_t FluidSimulation::Add(const FluidJob& job) {
   return j;
 }
 
-void FluidSimulation::Replace(size_t job, const FluidJob& spec) {
-  WEFT_CHECK(jobs_[job].iteration == 0 && progress_[job].begin == now_ + jobs_[job].profile->spec.start.count(),
-             "a job replaced that has begun");
+void FluidSimulation::Restart(size_t job, const FluidJob& spec) {
+  WEFT_CHECK(present(job), "a job restarted that has left");
+  for (size_t j = 0; j < jobs_.size(); ++j) {
+    if (jobs_[j].sending) SetRate(j, 0);
+  }
+  // What it has sent until now stays counted: its bursts get new places.
+  jobs_[job].sending = false;
+  link_bits_ = LinkBits();
+  for (Burst& burst : bursts_) burst.sent = 0;
   Begin(job, spec);
 }
 

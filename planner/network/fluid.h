@@ -116,9 +116,9 @@ class FluidSimulation {
   /// Begins its first iteration `start` from now. Returns its number: 0, 1, … Call Apply() before Run(). Requires: bursts with
   /// 0 ≤ release ≤ needed ≤ compute, rising; compute > 0 or bytes to send.
   size_t Add(const FluidJob& job);
-  /// Makes another job of one that was added at this very moment, before anything has run: a plan may choose how a job runs
-  /// when it arrives. Takes effect with Apply(). Requires: as Add().
-  void Replace(size_t job, const FluidJob& spec);
+  /// Makes another job of one that is there: it begins anew, `start` from now, and what was under way is given up. Its progress counts
+  /// from there. Takes effect with Apply(). Requires: as Add(); a job that is present.
+  void Restart(size_t job, const FluidJob& spec);
   /// The job leaves now, whatever it was doing. Takes effect with Apply().
   void Remove(size_t job);
   /// Takes effect with Apply().

@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 
+#include "planner/parallelism/group_network.h"
+
 namespace weft::planner::inline parallelism {
 namespace {
 
@@ -77,9 +79,6 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   const DeviceSpec& device = cluster.device;
   const std::string gpu = fmt::format("gpu.{}", DeviceFamily(device.name));
   const std::string software = fmt::format("stack.{}.{}", stack.name, DeviceFamily(device.name));
-  const char* const link = device.name.starts_with("v100") ? "link.nvlink2"
-                           : cluster.gpus_per_node > 16    ? "link.nvl72"
-                                                           : "link.nvlink";
   const Processors* processors = FindProcessors(device.name);
   const double peak16 = device.Peak(Precision::kBf16).value();
   const bool narrow = precision == Precision::kFp8 || precision == Precision::kFp4;
@@ -97,21 +96,7 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   m.launch = get(gpu, "launch");
   m.element = StorageBytes(precision);
   m.narrow = narrow;
-  m.network.gpus_per_node = cluster.gpus_per_node;
-  m.network.intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "efficiency");
-  m.network.direct_intra_rate = cluster.intra_node_rate.bytes_per_second() * get(link, "direct");
-  // Fewer NICs than GPUs, 100 Gbit/s each: RoCE and Omni-Path clusters of 2021; else one InfiniBand port per GPU.
-  const double nic_gigabits = cluster.nic_rate.value() / 1e9 / static_cast<double>(cluster.gpus_per_node);
-  const char* const nic = nic_gigabits < 100 ? "link.nic.shared" : "link.nic";
-  m.network.nic_rate = cluster.nic_rate.bytes_per_second() / static_cast<double>(cluster.gpus_per_node) *
-               get(nic, "efficiency");
-  for (const FabricTier& tier : cluster.tiers) {
-    if (tier.out.value() <= 0 || m.network.tiers == kMostTiers) continue;
-    m.network.above[m.network.tiers++] = {tier.nodes * cluster.gpus_per_node, tier.out.bytes_per_second() /
-                                          static_cast<double>(cluster.gpus_per_node) * get(nic, "efficiency")};
-  }
-  m.network.intra_latency = cluster.intra_latency.count() * get(link, "latency");
-  m.network.nic_latency = cluster.nic_latency.count() * get(nic, "latency");
+  m.network = MakeGroupNetwork(cluster, stack.name == "weft-train" ? CollectiveLibrary::kWeft : CollectiveLibrary::kNccl, calibration);
   m.host_per_kernel = get(software, "host_per_kernel");
   m.moe_host = get(software, "moe_host");
   m.elementwise = get(software, "elementwise");
@@ -138,12 +123,13 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
                               device.name, stack.name, rate));
     }
   }
-  const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.buffers, m.network.intra_latency, m.network.nic_latency, m.host_per_kernel,
+  const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.buffers, m.network.intra_latency, m.network.nic_latency, m.network.switch_rate,
+                           m.host_per_kernel,
                            m.moe_host, m.elementwise, m.tensor_hidden, m.tensor_jitter, m.expert_hidden, m.interference, m.step_host,
                            m.micro_batch_host};
   for (const double value : others) {
     if (!(value >= 0)) {
-      return Fail(Code::kInvalidArgument, fmt::format("calibration: a constant of {}, {} or {} is missing", gpu, link,
+      return Fail(Code::kInvalidArgument, fmt::format("calibration: a constant of {}, {} or {} is missing", gpu, LinkKindOf(cluster),
                                                       software));
     }
   }

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "common/result.h"
-#include "planner/collectives/group_cost.h"
+#include "planner/collectives/collective_cost.h"
 #include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/calibration.h"
 #include "planner/parallelism/software_stack.h"

@@ -55,11 +55,18 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
   StagePasses slowest;
   double sum = 0, most = 0, ends = 0;
   double first = 0, first_closing = 0, optimizer = std::numeric_limits<double>::infinity();
-  int64_t worst_stage = 0, slowest_stage = 0;
+  int64_t worst_stage = 0, slowest_stage = 0, once_of = -1;
   bool feasible = true;
   const bool uniform = s.sharding == Sharding::kUniform, split = SplitsBackward(s.schedule);
+  StageWalk walk(*this, s, entry, micro_batches, scratch.tables_->operators);
+  Once once;
   for (int64_t i = 0; i < s.pp; ++i) {
-    const StageCost stage = Cost(s, entry, i, micro_batches, scratch.tables_->operators, operators);
+    const StageCost& stage = walk.Next();
+    if (walk.operators() != nullptr) {
+      if (!walk.repeats()) closed.alike.Add(*walk.operators());
+      if (operators != nullptr) operators->push_back(*walk.operators());
+      if (operators != nullptr) operators->back().embedding = i == 0;
+    }
     feasible = feasible && stage.feasible;
     if (i == 0 || stage.memory.total() > worst.total()) {
       worst = stage.memory;
@@ -81,7 +88,8 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
     const double window = split ? stage.passes.weight : backward;
     // Stages between the ends exchange alike, unless each decides for itself.
     if (!split && uniform && i != 0 && i != s.pp - 1 && i != s.pp / 2) continue;
-    const Once once = OnceOf(s, entry, i, stage);
+    if (!walk.repeats() || once_of != i - 1) once = OnceOf(s, entry, i, stage);
+    once_of = i;
     if (i == 0) {
       first = once.parameters;
       first_closing = once.Exposed(window, s.vpp) + once.optimizer;

@@ -19,17 +19,8 @@ Strategy HiddenExchange(Strategy s) {
 }
 
 /// The uniform strategy that does the same as all decisions, if they are all alike and whole.
-std::optional<Strategy> UniformOf(const Strategy& s, const std::vector<StageOperators>& stages) {
-  std::optional<OperatorDecision> common;
-  for (const StageOperators& stage : stages) {
-    if (stage.head_slices > 1) return std::nullopt;
-    for (const OperatorRun& run : stage.runs) {
-      for (const OperatorDecision& decision : {run.attention, run.mlp}) {
-        if (decision.slices > 1 || (common && !(*common == decision))) return std::nullopt;
-        common = decision;
-      }
-    }
-  }
+std::optional<Strategy> UniformOf(const Strategy& s, const AlikeDecisions& alike) {
+  const std::optional<OperatorDecision> common = alike.common();
   if (!common) return std::nullopt;
   Strategy uniform = s;
   uniform.sharding = Sharding::kUniform;
@@ -72,40 +63,52 @@ OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& 
   shape.dense_parameters = shape.expert_parameters = shape.unit_parameters = 0;
   *rest = StageMemory(job, stack, s, state, entry.dense_bytes, entry.moe_bytes, shape, stage, micro_batches, pieces);
   Hold({.what = "exchange copy", .part = HoldingPart::kTransient, .bytes = Whole(copies)}, 1, *rest, pieces);
-  MemoryUse whole = *rest;
-  AddOwn(whole);
-  problem.budget = static_cast<int64_t>(usable - kRounding) - whole.total().count();
+  problem.budget = OperatorBudget(*rest);
   return problem;
+}
+
+int64_t CostModel::Impl::OperatorBudget(const MemoryUse& rest) const {
+  MemoryUse whole = rest;
+  AddOwn(whole);
+  return static_cast<int64_t>(usable - kRounding) - whole.total().count();
 }
 
 StageCost CostModel::Impl::OperatorCosts(const Strategy& s, const LayerEntry& entry, int64_t stage,
                                          int64_t micro_batches, OperatorSolver& solver,
                                          std::vector<StageOperators>* operators, std::vector<Holding>* pieces) const {
-  StageCost out;
-  const OperatorProblem problem = Operators(s, entry, stage, micro_batches, &out.memory, pieces);
-  OperatorStage solved = solver.Solve(problem);
+  MemoryUse rest;
+  const OperatorProblem problem = Operators(s, entry, stage, micro_batches, &rest, pieces);
+  const OperatorStage& solved = solver.Solve(problem);
   const StageShape shape = Shape(s, entry, stage);
-  out.passes = LayerPasses(s, entry, shape);
-  AddEdges(entry, shape, out.passes);
-  out.passes.forward_data = solved.cost.forward;
-  out.passes.backward_data = solved.cost.backward;
+  StagePasses passes = LayerPasses(s, entry, shape);
+  AddEdges(entry, shape, passes);
+  if (operators != nullptr) {
+    operators->push_back(solved.operators);
+    operators->back().embedding = shape.first;
+  }
+  return DecidedCost(shape, passes, rest, solved, pieces);
+}
+
+StageCost CostModel::Impl::DecidedCost(const StageShape& shape, const StagePasses& passes, const MemoryUse& rest, const OperatorStage& decided,
+                                       std::vector<Holding>* pieces) const {
+  StageCost out;
+  out.passes = passes;
+  out.passes.forward_data = decided.cost.forward;
+  out.passes.backward_data = decided.cost.backward;
+  out.memory = rest;
   const auto hold = [&](std::string_view what, HoldingPart part, double bytes, HoldingSpan span = HoldingSpan::kIteration) {
     Hold({.what = what, .part = part, .span = span, .bytes = Whole(bytes)}, 1, out.memory, pieces);
   };
-  hold("parameters", HoldingPart::kParameters, solved.cost.parameters);
-  hold("gradients", HoldingPart::kGradients, solved.cost.gradients);
-  hold("optimizer", HoldingPart::kOptimizer, solved.cost.optimizer_state);
-  hold("gathered units", HoldingPart::kTransient, solved.cost.peak / hardware.fragmentation, HoldingSpan::kPass);
+  hold("parameters", HoldingPart::kParameters, decided.cost.parameters);
+  hold("gradients", HoldingPart::kGradients, decided.cost.gradients);
+  hold("optimizer", HoldingPart::kOptimizer, decided.cost.optimizer_state);
+  hold("gathered units", HoldingPart::kTransient, decided.cost.peak / hardware.fragmentation, HoldingSpan::kPass);
   AddOwn(out.memory, pieces);
   out.exchanged = shape;
   out.exchanged.dense_parameters = out.exchanged.expert_parameters = 0;
-  out.once = solved.cost.once;
-  out.optimizer = solved.cost.optimizer;
-  out.feasible = solved.feasible;
-  if (operators != nullptr) {
-    operators->push_back(std::move(solved.operators));
-    operators->back().embedding = shape.first;
-  }
+  out.once = decided.cost.once;
+  out.optimizer = decided.cost.optimizer;
+  out.feasible = decided.feasible;
   return out;
 }
 
@@ -117,24 +120,22 @@ std::vector<StageOperators> CostModel::Operators(const Strategy& s, Scratch& scr
 
 Estimate CostModel::Evaluate(const Strategy& s, Scratch& scratch) const {
   if (s.sharding == Sharding::kUniform) return impl_->Close(s, scratch).estimate;
-  std::vector<StageOperators> operators;
-  const Estimate estimate = impl_->Close(s, scratch, &operators).estimate;
+  const Impl::ClosedForm closed = impl_->Close(s, scratch);
+  const Estimate& estimate = closed.estimate;
   if (!estimate.fits) return estimate;
   // Decisions that are all alike are a ZeRO stage, whose own account pools what hides over the whole stage: they tie
   // with it and never come out ahead of it.
-  const std::optional<Strategy> uniform = UniformOf(s, operators);
+  const std::optional<Strategy> uniform = UniformOf(s, closed.alike);
   if (!uniform || !IsLegal(*uniform)) return estimate;
   const Estimate same = impl_->Close(*uniform, scratch).estimate;
   return same.iteration >= estimate.iteration && same.fits ? same : estimate;
 }
 
 Estimate CostModel::EvaluateSimulated(const Strategy& s, Scratch& scratch) const {
-  std::vector<StageOperators> operators;
-  const bool decides = s.sharding == Sharding::kOperator;
-  const Impl::ClosedForm closed = impl_->Close(s, scratch, decides ? &operators : nullptr);
+  const Impl::ClosedForm closed = impl_->Close(s, scratch);
   const Estimate estimate = impl_->PredictionOf(s, closed, scratch);
-  if (!decides || !estimate.fits) return estimate;
-  const std::optional<Strategy> uniform = UniformOf(s, operators);  // as above
+  if (s.sharding == Sharding::kUniform || !estimate.fits) return estimate;
+  const std::optional<Strategy> uniform = UniformOf(s, closed.alike);  // as above
   if (!uniform || !IsLegal(*uniform)) return estimate;
   const Estimate same = impl_->PredictionOf(*uniform, impl_->Close(*uniform, scratch), scratch);
   return same.iteration >= estimate.iteration && same.fits ? same : estimate;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,18 @@ struct SimulatedIteration {
   PipelineEnd end;                                ///< without `fill`
 };
 
+/// Whether the operators of some stages all decide alike, uncut.
+class AlikeDecisions {
+ public:
+  void Add(const StageOperators& stage);
+  /// nullopt if they do not, or if there are none.
+  std::optional<OperatorDecision> common() const { return alike_ ? first_ : std::nullopt; }
+
+ private:
+  bool alike_ = true;
+  std::optional<OperatorDecision> first_;
+};
+
 struct CostModel::Impl {
   JobSpec job;
   ClusterSpec cluster;
@@ -96,6 +109,11 @@ struct CostModel::Impl {
                             MemoryUse* rest, std::vector<Holding>* pieces = nullptr) const;
   StageCost OperatorCosts(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
                           OperatorSolver& solver, std::vector<StageOperators>* operators, std::vector<Holding>* pieces) const;
+  /// What is left for the layers' state and gathered units beside `rest`.
+  int64_t OperatorBudget(const MemoryUse& rest) const;
+  /// `passes`: of all layers, with the edges. `rest`: as Operators() has it.
+  StageCost DecidedCost(const StageShape& shape, const StagePasses& passes, const MemoryUse& rest, const OperatorStage& decided,
+                        std::vector<Holding>* pieces = nullptr) const;
   double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                 std::vector<Operation>* operations = nullptr) const;
@@ -115,12 +133,14 @@ struct CostModel::Impl {
     double Exposed(double window, int64_t chunks) const;
   };
   Once OnceOf(const Strategy& s, const LayerEntry& entry, int64_t stage, const StageCost& cost) const;
+  class StageWalk;
   /// As CostModel::Evaluate(), for a strategy whose operators' decisions are not looked at again.
   struct ClosedForm {
     Estimate estimate;
     double mean = 0;         ///< of the stages: s of one micro-batch
     int64_t last_stage = 0;  ///< the one whose passes end last, by StageEnd()
     double last_end = 0;     ///< when
+    AlikeDecisions alike;    ///< of the operators
   };
   ClosedForm Close(const Strategy& s, Scratch& scratch, std::vector<StageOperators>* operators = nullptr) const;
   class Lowering;  ///< lowering.cc
@@ -128,6 +148,42 @@ struct CostModel::Impl {
   Result<SimulatedIteration> Simulate(const Strategy& s, Scratch& scratch) const;
   /// As CostModel::EvaluateSimulated(), with the closed form of the same strategy.
   Estimate PredictionOf(const Strategy& s, const ClosedForm& closed, Scratch& scratch) const;
+};
+
+/// The stages of a strategy, first to last. Stages with the same layers share all but what their place in the pipeline makes
+/// them hold, and what their operators decide by that.
+class CostModel::Impl::StageWalk {
+ public:
+  /// All arguments have to stay.
+  StageWalk(const Impl& impl, const Strategy& s, const LayerEntry& entry, int64_t micro_batches, OperatorSolver& solver);
+
+  /// As Cost() of the next stage; stays until the one after it. Requires: fewer calls than stages before.
+  const StageCost& Next();
+  /// Whether that stage differs from the one before in nothing but its memory.
+  bool repeats() const { return repeats_; }
+  /// What its operators do; null where they are not asked. Stays as long.
+  const StageOperators* operators() const { return decided_ == nullptr ? nullptr : &decided_->operators; }
+
+ private:
+  void Start(int64_t stage);
+  void Finish();
+
+  const Impl& impl_;
+  const Strategy& s_;
+  const LayerEntry& entry_;
+  OperatorSolver& solver_;
+  const int64_t micro_batches_;
+  const bool uniform_;
+  int64_t next_ = 0, begin_ = 0, moe_begin_ = 0;      // the next stage, layers before it
+  int64_t layers_ = 0, moe_layers_ = 0, held_ = 0;    // of the stage, chunks that it holds
+  MemoryUse rest_;                                    // before AddOwn()
+  StageCost cost_;
+  // Sharding per operator.
+  StageShape shape_;
+  StagePasses passes_;
+  OperatorProblem problem_;
+  const OperatorStage* decided_ = nullptr;
+  bool repeats_ = false;
 };
 
 /// Of the layers' forward pass, the share that runs again.

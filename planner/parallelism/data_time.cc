@@ -45,7 +45,7 @@ std::string_view ReductionOf(const CalibratedHardware& m, const Strategy& s, con
   const bool levels = s.data_sync == DataSync::kHierarchical &&
                       HierarchicalAllReduceTime(m.network, group, bytes) < AllReduceTime(m.network, group, bytes);
   if (levels) return "hierarchical";
-  return TreeIsFaster(m.network, group, bytes) ? "tree" : "ring";
+  return AlgorithmName(AllReduceAlgorithm(m.network, group, bytes));
 }
 
 /// `bytes` of one call; `sum`: an all-reduce, else a ring of the given kind.

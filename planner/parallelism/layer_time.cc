@@ -84,7 +84,7 @@ void AddTensorCommunication(LayerTime& layer, const JobSpec& job, const Calibrat
     } else {
       o.seconds = o.calls * AllReduceTime(m.network, group, o.bytes);
       o.exposed = (o.seconds + o.calls * jitter) * (1 - m.tensor_hidden);
-      o.algorithm = TreeIsFaster(m.network, group, o.bytes) ? "tree" : "ring";
+      o.algorithm = AlgorithmName(AllReduceAlgorithm(m.network, group, o.bytes));
       o.what = "tensor sums";
       o.kind = OperationKind::kAllReduce;
     }
@@ -191,7 +191,7 @@ void AddEdgeCommunication(EdgeTime& edge, const CalibratedHardware& m, const Lay
     if (list == nullptr) return;
     list->push_back({.what = what, .kind = gather ? OperationKind::kAllGather : OperationKind::kAllReduce, .pass = pass, .calls = calls,
                      .seconds = seconds, .exposed = seconds, .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes,
-                     .algorithm = !gather && TreeIsFaster(m.network, group, bytes) ? "tree" : "ring"});
+                     .algorithm = AlgorithmName(gather ? Algorithm::kRing : AllReduceAlgorithm(m.network, group, bytes))});
   };
   const double bytes = m.element * tokens * hidden;
   add(edge.embedding_forward, first, "embedding", OperationPass::kForward, bytes, 1);

@@ -57,7 +57,7 @@ LayerKey KeyOf(const Strategy& strategy);
 
 /// A dense layer, or an MoE layer of `job.model`. `communication`: where its communication is written, if not null.
 /// Requires: a legal key.
-/// Source: kernels and FLOPs, arXiv 2205.05198 appendix A; collectives, collectives/group_cost.h.
+/// Source: kernels and FLOPs, arXiv 2205.05198 appendix A; collectives, collectives/collective_cost.h.
 LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& hardware, const SoftwareStack& stack, const LayerKey& key,
                            bool moe, std::vector<Operation>* communication = nullptr);
 

@@ -168,7 +168,7 @@ class CostModel::Impl::Lowering {
     const GroupNetwork& network = impl_.hardware.network;
     out_.push_back({.what = what, .kind = OperationKind::kAllReduce, .pass = OperationPass::kOnce, .calls = calls,
                     .seconds = calls * AllReduceTime(network, group, bytes), .communicator = kind, .group = group, .bytes = bytes,
-                    .algorithm = TreeIsFaster(network, group, bytes) ? "tree" : "ring"});
+                    .algorithm = AlgorithmName(AllReduceAlgorithm(network, group, bytes))});
   }
 
   const Impl& impl_;

@@ -20,6 +20,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -97,6 +98,13 @@ struct OperatorCost {
   double memory() const { return parameters + gradients + optimizer_state; }
 };
 
+/// The ways of an operator, and the numbers of slices that the head may be cut in; uncut ones first.
+std::span<const OperatorDecision> OperatorDecisions(bool may_split);
+std::span<const int64_t> HeadSlices(bool may_split);
+
+/// `count` times `one` on top of `sum`; of peaks the larger one.
+void AddCost(const OperatorCost& one, int64_t count, OperatorCost& sum);
+
 /// One layer. `operations`: where its exchanges are written, if not null. Requires: slices that divide the operator, 0 ≤ sharded
 /// ≤ slices.
 OperatorCost CostOfLayer(const OperatorProblem& problem, bool moe, const OperatorDecision& attention,
@@ -110,40 +118,30 @@ struct OperatorStage {
   StageOperators operators;
 };
 
-/// Solves stages; keeps what stages of one kind share. One thread's.
+/// Solves stages; keeps what stages with the same layers share, whatever their budget. One thread's.
 class OperatorSolver {
  public:
   /// `tolerance`: relative to the time of the decisions, which is a small part of an iteration.
-  explicit OperatorSolver(double tolerance = 1e-4) : tolerance_(tolerance) {}
+  explicit OperatorSolver(double tolerance = 1e-4);
+  ~OperatorSolver();
+  OperatorSolver(OperatorSolver&&) noexcept;
+  OperatorSolver& operator=(OperatorSolver&&) noexcept;
 
-  /// The decisions of least time within the budget, to the tolerance; where nothing fits the leanest ones.
-  OperatorStage Solve(const OperatorProblem& problem);
+  /// The decisions of least time within the budget, to the tolerance; where nothing fits the leanest ones. A function of the
+  /// problem alone. The answer stays until the next call. Complexity: a comparison where the fastest decisions fit, nothing does,
+  /// or the question was asked shortly before; else ChoiceKnapsack's.
+  const OperatorStage& Solve(const OperatorProblem& problem);
   /// No decisions within the budget take less: the linear relaxation. +infinity where nothing fits.
   double Relaxed(const OperatorProblem& problem);
   /// Forgets what it keeps.
-  void Clear() { kept_.clear(); }
+  void Clear();
 
  private:
-  struct Kept;
-  const Kept& ChoicesOf(const OperatorProblem& problem, bool moe);
-  std::vector<ChoiceGroup> Groups(const OperatorProblem& problem, std::array<Kept, 2>& kinds);
-
-  /// The undominated ways of one layer.
-  struct Way {
-    OperatorDecision attention, mlp;
-  };
-  struct Kept {
-    OperatorProblem key;
-    bool moe = false;
-    std::vector<Choice> choices;
-    std::vector<Way> ways;
-  };
-  /// Whether all items' fastest choices fit: then nothing is to be decided.
-  static bool FastestFit(std::span<const ChoiceGroup> groups, int64_t budget, double* time);
+  class Layers;
+  Layers& LayersOf(const OperatorProblem& problem);
 
   double tolerance_;
-  std::vector<Kept> kept_;
-  size_t next_ = 0;
+  std::vector<std::unique_ptr<Layers>> kept_;  // what was asked last is first
 };
 
 /// The same bound from bandwidths and totals alone, without looking at decisions. Complexity: O(1).

@@ -1,8 +1,7 @@
-// From a model to what a scenario needs of a job: the planner chooses the strategy on the job's hosts, the cost model's
-// volumes say what each rank sends, and the plan's prediction says how much of that hides behind compute.
+// From a strategy of a model to what a scenario needs of a job: the cost model's volumes say what each rank sends, and the plan's
+// prediction says how much of that hides behind compute. Which strategies there are to choose from, model_ways.h says.
 //
-//   const ModelProfileAnswer answer = ProfileModel(job, cluster).value();
-//   if (answer.profile) scenario_job.compute = answer.profile->compute;
+//   const ModelProfile profile = ProfileOf(job, cluster, plan).value();   // profile.compute, profile.bursts
 //
 // What passes send comes in as many bursts as there are micro-batches (neighbours put together beyond kMostPassBursts), and
 // what is sent once per iteration, gradients above all, in one more behind them. Let T be the predicted iteration, C how

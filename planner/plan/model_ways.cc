@@ -10,8 +10,8 @@ namespace weft::planner {
 namespace {
 
 /// What a node, or a unit of a tier, gives a job where others send too: one of so many equal shares.
-constexpr double kShares[] = {3, 8};
-constexpr int kTop = 3;                 // plans of each search
+constexpr double kShares[] = {2, 4, 8, 16};
+constexpr int kTop = 6;                 // plans of each search
 
 /// Bytes that leave nodes, and that leave units of the first tier, in one iteration.
 std::pair<double, double> Sent(const ModelWay& way, int64_t unit) {

@@ -40,7 +40,7 @@ struct ModelWaysOptions {
   TrainingChanges allow = {};                 ///< as PlanOptions::allow
 };
 
-inline constexpr size_t kMostModelWays = 8;
+inline constexpr size_t kMostModelWays = 16;
 
 /// The ways of one job on any hosts of `cluster`: searches are remembered, so that copies of a job cost one.
 class WayPlanner {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/units.h"
-#include "planner/collectives/group_cost.h"
+#include "planner/collectives/collective_cost.h"
 #include "planner/tasks/schedule_kind.h"
 
 namespace weft::planner::inline tasks {
@@ -50,7 +50,7 @@ struct Operation {
   CommunicatorKind communicator = CommunicatorKind::kTensor;
   Group group = {};
   double bytes = 0;                  ///< of one call: the full tensor, or what a sender sends
-  std::string_view algorithm = {};   ///< "ring", "tree", "hierarchical", "parameter-server", "direct", "send"
+  std::string_view algorithm = {};   ///< "ring", "tree", "nvls", "nvls-tree", "hierarchical", "parameter-server", "direct", "send"
   std::string_view hides_behind = {};  ///< empty if nothing
 
   friend bool operator==(const Operation&, const Operation&) = default;

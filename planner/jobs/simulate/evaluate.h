@@ -27,6 +27,9 @@ struct Outcome {
   int64_t work = 0;                 ///< that it took to find out: FluidSimulation::work()
 };
 
+/// What predictions of computing are off by, at most: what fidelity.md says of the cost model, in round figures.
+inline constexpr double kProfileSpread = 0.2;
+
 /// Profiles that are wrong: every job's compute and bytes by factors of their own in [1 - spread, 1 + spread].
 struct ProfileError {
   uint64_t seed = 0;

@@ -25,6 +25,7 @@ Status CheckScenario(const Scenario& scenario) {
   if (!Finite(scenario.duration) || scenario.duration.count() == 0) {
     return Wrong(fmt::format("duration {} s, must be positive", scenario.duration.count()));
   }
+  if (!Finite(scenario.restart)) return Wrong(fmt::format("restart {} s, must not be negative", scenario.restart.count()));
   if (scenario.classes < 1 || scenario.classes > kMostClasses) {
     return Wrong(fmt::format("{} classes, must be 1 to {}", scenario.classes, kMostClasses));
   }

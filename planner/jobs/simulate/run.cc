@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/parse_units.h"
+#include "planner/jobs/simulate/advice.h"
 #include "planner/jobs/simulate/decision_log.h"
 
 namespace weft::planner::inline jobs {
@@ -108,13 +109,13 @@ class ScenarioRun {
     return job;
   }
 
-  /// What kWeft may still choose of job j.
-  bool MayChoose(size_t j) const {
-    return policy_ == SimulationPolicy::kWeft && scenario_.jobs[j].joint && prepared_.jobs[j].ways.size() > 1 && paths_[j].empty() &&
-           fluid_.progress(slot_[j]).begin == fluid_.now().count();
+  /// Whether kWeft may run job j in another way, if it is still to begin, or may advise to.
+  bool HasWays(size_t j) const {
+    return policy_ == SimulationPolicy::kWeft && scenario_.jobs[j].joint && prepared_.jobs[j].ways.size() > 1;
   }
 
-  Situation Look(const std::vector<size_t>& present, UsableNumbers* usable) const {
+  /// `running`: with the ways of jobs that run, too.
+  Situation Look(const std::vector<size_t>& present, bool running, UsableNumbers* usable) const {
     const FluidSimulation& state = known_ ? *known_ : fluid_;
     Situation situation{.topology = topology_, .capacity = capacity_, .state = {std::shared_ptr<void>(), &state},
                         .classes = scenario_.classes, .seed = seed_, .evaluations = options_.evaluations, .work = options_.work,
@@ -124,7 +125,7 @@ class ScenarioRun {
       std::vector<std::vector<std::vector<size_t>>>& numbers = usable->emplace_back(job.ways.size());
       situation.jobs.push_back(Usable(job.ways[way_[j]].routable, &numbers[way_[j]]));
       std::vector<SituationWay>& ways = situation.ways.emplace_back();
-      for (size_t w = 0; MayChoose(j) && w < job.ways.size(); ++w) {
+      for (size_t w = 0; HasWays(j) && (running || paths_[j].empty()) && w < job.ways.size(); ++w) {
         numbers[w].clear();
         const std::string& name = w == 0 ? scenario_.jobs[j].way : scenario_.jobs[j].others[w - 1].name;
         ways.push_back({name, Usable(job.ways[w].routable, &numbers[w]), job.ways[w].alone});
@@ -166,7 +167,7 @@ class ScenarioRun {
     std::vector<FluidSetting> settings(fluid_.jobs()), known(settings);
     if (!present.empty()) {
       UsableNumbers usable;
-      const Situation situation = Look(present, &usable);
+      const Situation situation = Look(present, false, &usable);
       WEFT_ASSIGN_OR_RETURN(const Decision decision, Ask(situation));
       for (size_t i = 0; i < present.size(); ++i) {
         const size_t j = present[i];
@@ -181,15 +182,38 @@ class ScenarioRun {
       }
       Report(reasons, decision);
     }
+    // Advice is about jobs that ran before, under what is in force from now on.
+    const bool advises = std::ranges::any_of(present, [&](size_t j) { return HasWays(j) && fluid_.progress(slot_[j]).begin < fluid_.now().count(); });
     fluid_.Apply(std::move(settings));
     if (known_) known_->Apply(std::move(known));
+    if (advises) Advise(present);
     return Ok();
+  }
+
+  void Advise(const std::vector<size_t>& present) {
+    UsableNumbers usable;
+    const Situation situation = Look(present, true, &usable);
+    Decision in_force{.paths = situation.present, .classes = {}, .gates = {}};
+    for (const size_t slot : situation.slots) {
+      in_force.classes.push_back(situation.state->setting(slot).priority);
+      in_force.gates.push_back(situation.state->setting(slot).gate);
+    }
+    for (RestartAdvice& advice : AdviseRestarts(situation, in_force, scenario_.restart)) {
+      const auto same = [&](const RestartAdvice& before) { return before.job == advice.job; };
+      const auto last = std::find_if(record_.advice.rbegin(), record_.advice.rend(), same);
+      if (last != record_.advice.rend() && last->way == advice.way) continue;
+      if (record_.advice.size() >= kMostDecisionLines) return;
+      log_.Add(fmt::format("  {}: restarted as {} an iteration takes {:.4g} s in place of {:.4g} s, goodput {:.4f} in place of {:.4f}; pays "
+                           "for itself {:.4g} s after it", advice.job, advice.way, advice.then.count(), advice.now.count(),
+                           advice.goodput_then, advice.goodput_now, advice.pays_after.count()));
+      record_.advice.push_back(std::move(advice));
+    }
   }
 
   void TakeWay(size_t j, size_t way) {
     if (std::exchange(way_[j], way) == way) return;
-    fluid_.Replace(slot_[j], JobOf(truth_, j, scenario_.jobs[j].iterations));
-    if (known_) known_->Replace(slot_[j], JobOf(prepared_, j, 0));
+    fluid_.Restart(slot_[j], JobOf(truth_, j, scenario_.jobs[j].iterations));
+    if (known_) known_->Restart(slot_[j], JobOf(prepared_, j, 0));
   }
 
   void Report(const std::vector<std::string>& reasons, const Decision& decision) {

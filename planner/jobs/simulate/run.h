@@ -23,6 +23,7 @@ struct RunRecord {
   std::vector<double> possible;         ///< bits per link that its capacity allowed
   std::vector<Epoch> epochs;
   std::vector<std::string> decisions;
+  std::vector<RestartAdvice> advice;
   int64_t events = 0;
   int64_t evaluations = 0;
   bool complete = true;

@@ -51,6 +51,7 @@ class Reporter {
     report.evaluations = run.evaluations;
     report.complete = run.complete;
     report.decisions = std::move(run.decisions);
+    report.advice = std::move(run.advice);
     report.link_samples = std::move(run.trace.samples);
     report.phases = std::move(run.trace.phases);
     return report;

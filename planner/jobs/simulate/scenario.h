@@ -85,6 +85,7 @@ struct Scenario {
   uint64_t seed = 1;                ///< of hashes and samples
   int32_t draws = 1;                ///< hash seeds that kEcmp is averaged over
   Seconds duration{0};
+  Seconds restart{300};             ///< what it costs a job to begin anew in another way: launch, checkpoint, lost iterations
 };
 
 enum class SimulationPolicy : uint8_t {
@@ -149,8 +150,18 @@ struct SimulatedLink {
   double utilisation = 0;           ///< bytes carried / what it could have carried over the duration
 };
 
+/// What a job that runs would gain in another way, as kWeft sees it at a decision. Nobody restarts it.
+struct RestartAdvice {
+  Seconds at{0};
+  std::string job, way;
+  Seconds now{0}, then{0};          ///< its iteration
+  double goodput_now = 0, goodput_then = 0;  ///< of all jobs that are there
+  Seconds pays_after{0};            ///< since the restart, which is then made up for; before the end of the scenario
+};
+
 struct SimulationReport {
   std::vector<SimulatedJob> jobs;   ///< in the order of the scenario
+  std::vector<RestartAdvice> advice;  ///< ascending in time; a job's next one only when it differs
   std::vector<SimulatedLink> links; ///< those that carried bytes, ascending
   double mean_slowdown = 1;         ///< over jobs that finished an iteration or should have
   double p99_slowdown = 1;          ///< over all iterations of all jobs

@@ -34,7 +34,9 @@ struct Situation {
   std::vector<Seconds> alone;                ///< iteration on the best paths alone
   std::vector<Seconds> best_alone;           ///< likewise, in the way that is fastest alone; empty: `alone`
   std::vector<double> useful;                ///< work of an iteration in GPU seconds; empty, or 0: what its GPUs compute
-  std::vector<std::vector<SituationWay>> ways;  ///< of jobs that may be run otherwise than in `jobs`: all their ways; else empty
+  /// Of jobs that may be run otherwise than in `jobs`: all their ways; else empty. For advice also of jobs that run, which would
+  /// begin anew.
+  std::vector<std::vector<SituationWay>> ways;
   std::vector<size_t> way;                   ///< per job: which of these it is in `jobs`
   std::vector<size_t> slots;                 ///< per job: its number in `state`
   JobPaths present;                          ///< paths in use; empty for a job that has just arrived

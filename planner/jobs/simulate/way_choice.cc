@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -19,6 +20,7 @@ constexpr double kBudget = 0.25;         // share of the situation's, that ways 
 constexpr double kLeastGain = 1e-4;      // of the score: less is rounding
 constexpr size_t kFewCombinations = 64;  // that are all tried
 constexpr int kMostRounds = 6;
+constexpr uint64_t kWorlds = 2;          // in which predictions are off, for a quick plan
 
 class WayChooser {
  public:
@@ -30,17 +32,11 @@ class WayChooser {
   }
 
   WayChoice Run() {
-    if (open_.empty()) return {.ways = present_};
+    if (open_.empty()) return {.ways = {present_}};
     reference_ = *Judge(present_);
-    std::vector<size_t> best = present_;
-    double score = 0;
-    for (const std::vector<size_t>& start : {present_, Quietest()}) {
-      auto [ways, reached] = Descend(start);
-      if (reached > score + kLeastGain) best = ways, score = reached;
-    }
-    if (Combinations() <= kFewCombinations) TryAll(&best, &score);
-    WayChoice choice{.ways = best, .evaluations = spent_, .complete = !cut_short_};
-    Explain(best, score, &choice);
+    for (const std::vector<size_t>& start : {present_, Quietest()}) Descend(start);
+    if (Combinations() <= kFewCombinations) TryAll();
+    WayChoice choice{.ways = Best(), .evaluations = spent_, .complete = !cut_short_};
     return choice;
   }
 
@@ -62,14 +58,33 @@ class WayChooser {
     const Situation situation = WithWays(situation_, ways);
     const JobPaths paths = SelfAwarePaths(situation, BalancedPaths(situation));
     TrialPlan plan{paths, OnPaths(situation, paths), std::vector<int32_t>(ways.size(), 0), std::vector<Gate>(ways.size())};
-    Outcome best = Evaluate(situation, plan, kPlanHorizon);
-    plan.classes = ClassesBy(situation, plan.jobs, CorrectedIntensity(situation.capacity, plan.jobs));
-    const Outcome classed = Evaluate(situation, plan, kPlanHorizon);
-    spent_ += 2;
-    work_ += best.work + classed.work;
-    if (ScoreOf(weights_, classed, best) > 0) best = classed;
+    Outcome best = Mean(situation, plan);
+    std::vector<double> shortest;
+    for (const PeriodicJob& job : plan.jobs) {
+      shortest.push_back(1 / std::max(1e-12, CommunicationAlone(situation.capacity, job).count()));
+    }
+    for (const std::vector<double>& value : {CorrectedIntensity(situation.capacity, plan.jobs), shortest}) {
+      plan.classes = ClassesBy(situation, plan.jobs, value);
+      const Outcome classed = Mean(situation, plan);
+      if (ScoreOf(weights_, classed, best) > 0) best = classed;
+    }
     at->second = best;
     return best;
+  }
+
+  /// As profiles are, or the mean over worlds in which predictions are off.
+  Outcome Mean(const Situation& situation, const TrialPlan& plan) {
+    const uint64_t worlds = situation.predicted ? kWorlds : 1;
+    Outcome mean{.gpu_use = 0, .mean_slowdown = 0, .p99_slowdown = 0};
+    for (uint64_t world = 0; world < worlds; ++world) {
+      const Outcome outcome = Evaluate(situation, plan, kPlanHorizon, {world + 1, situation.predicted ? kProfileSpread : 0});
+      mean.gpu_use += outcome.gpu_use / static_cast<double>(worlds);
+      mean.mean_slowdown += outcome.mean_slowdown / static_cast<double>(worlds);
+      mean.p99_slowdown += outcome.p99_slowdown / static_cast<double>(worlds);
+      ++spent_;
+      work_ += outcome.work;
+    }
+    return mean;
   }
 
   double Score(const std::vector<size_t>& ways) {
@@ -93,7 +108,7 @@ class WayChooser {
     return ways;
   }
 
-  std::pair<std::vector<size_t>, double> Descend(std::vector<size_t> ways) {
+  void Descend(std::vector<size_t> ways) {
     double score = Score(ways);
     for (int round = 0; round < kMostRounds; ++round) {
       bool better = false;
@@ -110,7 +125,6 @@ class WayChooser {
       }
       if (!better) break;
     }
-    return {std::move(ways), score};
   }
 
   size_t Combinations() const {
@@ -119,12 +133,11 @@ class WayChooser {
     return count;
   }
 
-  void TryAll(std::vector<size_t>* best, double* score) {
+  void TryAll() {
     std::vector<size_t> ways = present_;
     for (const size_t j : open_) ways[j] = 0;
     for (size_t place = 0; place < open_.size();) {
-      const double reached = Score(ways);
-      if (reached > *score + kLeastGain) *best = ways, *score = reached;
+      Score(ways);
       for (place = 0; place < open_.size(); ++place) {
         if (++ways[open_[place]] < situation_.ways[open_[place]].size()) break;
         ways[open_[place]] = 0;
@@ -132,26 +145,19 @@ class WayChooser {
     }
   }
 
-  void Explain(const std::vector<size_t>& ways, double score, WayChoice* choice) {
-    const std::optional<Outcome> chosen = Judge(ways);
-    for (const size_t j : open_) {
-      const std::string& name = situation_.ways[j][ways[j]].name;
-      if (ways[j] == present_[j]) {
-        choice->why.push_back(fmt::format("{}: {}, which is best alone", situation_.names[j], name));
-        continue;
-      }
-      std::vector<size_t> back = ways;
-      back[j] = present_[j];
-      const std::optional<Outcome> forced = Judge(back);
-      std::string line = fmt::format("{}: {} in place of {}, which is best alone ({:.4g} s, alone {:.4g} s)", situation_.names[j], name,
-                                     situation_.ways[j][present_[j]].name, situation_.ways[j][present_[j]].alone.count(),
-                                     situation_.ways[j][ways[j]].alone.count());
-      if (forced && chosen && score > 0) {
-        line += fmt::format("; forced back: GPU use {:.4f} for {:.4f}, mean slow-down {:.4f} for {:.4f}", forced->gpu_use, chosen->gpu_use,
-                            forced->mean_slowdown, chosen->mean_slowdown);
-      }
-      choice->why.push_back(std::move(line));
+  /// Of all that were judged the best few, and what is there now.
+  std::vector<std::vector<size_t>> Best() const {
+    std::vector<std::pair<double, std::vector<size_t>>> ranked;
+    for (const auto& [ways, outcome] : judged_) {
+      const double score = ScoreOf(weights_, outcome, reference_);
+      if (ways != present_ && score > kLeastGain) ranked.emplace_back(score, ways);
     }
+    std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (ranked.size() >= kMostWayChoices) ranked.resize(kMostWayChoices - 1);
+    std::vector<std::vector<size_t>> best;
+    for (auto& [score, ways] : ranked) best.push_back(std::move(ways));
+    best.push_back(present_);
+    return best;
   }
 
   const Situation& situation_;
@@ -174,6 +180,7 @@ FluidJob FluidOf(const RoutableJob& job) {
 
 Situation WithWays(const Situation& situation, const std::vector<size_t>& ways) {
   Situation other = situation;
+  if (ways == situation.way) return other;
   const auto state = std::make_shared<FluidSimulation>(*situation.state);
   state->set_trace(nullptr);
   for (size_t j = 0; j < ways.size(); ++j) {
@@ -182,12 +189,27 @@ Situation WithWays(const Situation& situation, const std::vector<size_t>& ways) 
     other.jobs[j] = way.job;
     other.alone[j] = way.alone;
     other.way[j] = ways[j];
-    state->Replace(situation.slots[j], FluidOf(way.job));
+    state->Restart(situation.slots[j], FluidOf(way.job));
   }
   other.state = state;
   return other;
 }
 
 WayChoice ChooseWays(const Situation& situation) { return WayChooser(situation).Run(); }
+
+std::vector<std::string> ExplainWays(const Situation& situation, const std::vector<size_t>& ways) {
+  std::vector<std::string> why;
+  for (size_t j = 0; j < situation.ways.size(); ++j) {
+    if (situation.ways[j].size() < 2) continue;
+    const SituationWay &chosen = situation.ways[j][ways[j]], &alone = situation.ways[j][situation.way[j]];
+    if (ways[j] == situation.way[j]) {
+      why.push_back(fmt::format("{}: {}, which is best alone", situation.names[j], chosen.name));
+    } else {
+      why.push_back(fmt::format("{}: {} in place of {}, which is best alone ({:.4g} s alone, this one {:.4g} s)", situation.names[j],
+                                chosen.name, alone.name, alone.alone.count(), chosen.alone.count()));
+    }
+  }
+  return why;
+}
 
 }  // namespace weft::planner::jobs

@@ -34,7 +34,6 @@ constexpr double kStretches[] = {1, 1.02, 1.06, 1.12, 1.2, 1.28, 1.36};
 constexpr double kStretchesAlike[] = {1, 1.06, 1.15, 1.25};
 constexpr double kGuardHorizon = 32;     // iterations of the slowest job
 constexpr double kSwitchingGain = 0.002; // of the score, that a plan must gain over the present one
-constexpr double kSpread = 0.2;
 constexpr int kWorlds = 4;
 constexpr size_t kMostShifted = 2;       // sets of paths that all kinds of shifts are planned for
 constexpr const char* kPresent = "present";
@@ -234,7 +233,7 @@ class WeftPlanner {
     Outcome mean{.gpu_use = 0, .mean_slowdown = 0, .p99_slowdown = 0};
     for (uint64_t world = 0; world < kWorlds; ++world) {
       ++guarded_;
-      const Outcome outcome = Evaluate(situation_, plan, scale_ * kGuardHorizon, {world + 1, kSpread});
+      const Outcome outcome = Evaluate(situation_, plan, scale_ * kGuardHorizon, {world + 1, kProfileSpread});
       mean.gpu_use += outcome.gpu_use / kWorlds;
       mean.mean_slowdown += outcome.mean_slowdown / kWorlds;
       mean.p99_slowdown += outcome.p99_slowdown / kWorlds;
@@ -277,7 +276,7 @@ class WeftPlanner {
     if (!kept) best_ = plain_, kept = plain;
     Decision decision{best_.plan.paths, best_.plan.classes, best_.plan.gates, {}};
     decision.why.push_back(fmt::format("with profiles off by {:.0f} %: GPU use {:.4f}, mean slow-down {:.4f}; balanced paths in one class "
-                                       "{:.4f}, {:.4f}", 100 * kSpread, kept->gpu_use, kept->mean_slowdown, plain.gpu_use,
+                                       "{:.4f}, {:.4f}", 100 * kProfileSpread, kept->gpu_use, kept->mean_slowdown, plain.gpu_use,
                                        plain.mean_slowdown));
     if (refused > 0) {
       decision.why.push_back(fmt::format("{} better plans would be worse than these when profiles are off", refused));
@@ -321,32 +320,37 @@ class WeftPlanner {
 }  // namespace
 
 Decision DecideWeft(const Situation& situation) {
-  WayChoice choice = ChooseWays(situation);
-  if (choice.ways == situation.way) {
-    Decision decision = WeftPlanner(situation).Run();
-    decision.evaluations += choice.evaluations;
-    return decision;
+  const WayChoice choice = ChooseWays(situation);
+  const auto count = static_cast<int64_t>(choice.ways.size());
+  // Quick plans say which ways may be good, full ones which are: what is there now comes last, and first where nothing beats it.
+  Decision best;
+  Outcome best_outcome, kept_outcome;
+  int64_t evaluations = choice.evaluations;
+  bool complete = choice.complete;
+  for (const std::vector<size_t>& ways : choice.ways) {
+    Situation chosen = WithWays(situation, ways);
+    chosen.evaluations /= count, chosen.work /= count;
+    WeftPlanner planner(chosen);
+    Decision decision = planner.Run();
+    evaluations += decision.evaluations;
+    complete &= decision.complete;
+    kept_outcome = planner.robust();
+    const bool better = best.paths.empty() || ScoreOf(WeightsFor(situation.objective), planner.robust(), best_outcome) > 0;
+    if (!better) continue;
+    best = std::move(decision);
+    best_outcome = planner.robust();
+    best.ways = ways;
   }
-  // Quick plans say that other ways are better: full ones have to say so too.
-  Situation before = situation, after = WithWays(situation, choice.ways);
-  for (Situation* half : {&before, &after}) half->evaluations /= 2, half->work /= 2;
-  WeftPlanner alone(before), together(after);
-  Decision kept = alone.Run(), decision = together.Run();
-  decision.evaluations += kept.evaluations + choice.evaluations;
-  decision.complete &= kept.complete && choice.complete;
-  const double gain = ScoreOf(WeightsFor(situation.objective), together.robust(), alone.robust());
-  if (gain <= 0) {
-    kept.evaluations = decision.evaluations;
-    kept.complete = decision.complete;
-    kept.why.push_back("every job as it is best alone: other ways looked better on quick plans and are not on full ones");
-    return kept;
+  best.evaluations = evaluations;
+  best.complete = complete;
+  if (best.ways != situation.way) {
+    best.why.push_back(fmt::format("ways forced back to those that are best alone: GPU use {:.4f}, mean slow-down {:.4f} with profiles off, in "
+                                   "place of {:.4f}, {:.4f}", kept_outcome.gpu_use, kept_outcome.mean_slowdown, best_outcome.gpu_use,
+                                   best_outcome.mean_slowdown));
   }
-  decision.ways = choice.ways;
-  decision.why.push_back(fmt::format("every job as it is best alone: GPU use {:.4f}, mean slow-down {:.4f} with profiles off, in place of "
-                                     "{:.4f}, {:.4f}", alone.robust().gpu_use, alone.robust().mean_slowdown, together.robust().gpu_use,
-                                     together.robust().mean_slowdown));
-  decision.why.insert(decision.why.end(), choice.why.begin(), choice.why.end());
-  return decision;
+  const std::vector<std::string> ways = ExplainWays(situation, best.ways);
+  best.why.insert(best.why.end(), ways.begin(), ways.end());
+  return best;
 }
 
 }  // namespace weft::planner::jobs

@@ -1,4 +1,4 @@
-#include "planner/collectives/group_cost.h"
+#include "planner/collectives/collective_cost.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ GroupNetwork Network(double share) {
 }
 
 // Ring over all: one of 128 ranks' edges leaves each leaf, and all eight NICs of a node carry it at once.
-TEST(GroupCost, ARingOverAllLeavesALeafOnce) {
+TEST(CollectiveCost, ARingOverAllLeavesALeafOnce) {
   const double bytes = 128e6;
   EXPECT_DOUBLE_EQ(GatherTime(Network(1), {128, 1}, bytes), bytes * 127 / 128 / 200e9);
   EXPECT_DOUBLE_EQ(GatherTime(Network(0.125), {128, 1}, bytes), bytes * 127 / 128 / 200e9) << "32 · 6.25 GB/s leave a leaf";
@@ -25,7 +25,7 @@ TEST(GroupCost, ARingOverAllLeavesALeafOnce) {
 
 // Two nodes of two GPUs, 10 GB/s inside, 1 GB/s out for both together, a gigabyte. Flat: 2·3/4 at 1 GB/s. By levels: 2·1/2 at 10
 // and 2·1/2 of a half per GPU at 0.5 each: 0.1 + 1 s.
-TEST(GroupCost, LevelsWinWhereTheNicIsTheBottleneck) {
+TEST(CollectiveCost, LevelsWinWhereTheNicIsTheBottleneck) {
   const GroupNetwork network{.gpus_per_node = 2, .intra_rate = 10e9, .nic_rate = 0.5e9, .direct_intra_rate = 10e9};
   EXPECT_DOUBLE_EQ(AllReduceTime(network, {4, 1}, 1e9), 1.5);
   EXPECT_DOUBLE_EQ(HierarchicalAllReduceTime(network, {4, 1}, 1e9), 1.1);
@@ -33,20 +33,20 @@ TEST(GroupCost, LevelsWinWhereTheNicIsTheBottleneck) {
 }
 
 // A small message of two ranks: there and back.
-TEST(GroupCost, LatencyIsOfTheHopThatIsCrossed) {
+TEST(CollectiveCost, LatencyIsOfTheHopThatIsCrossed) {
   const GroupNetwork network{.gpus_per_node = 1, .intra_rate = 10e9, .nic_rate = 1e9, .intra_latency = 1e-6, .nic_latency = 9e-6,
                              .direct_intra_rate = 10e9};
   EXPECT_NEAR(AllReduceTime(network, {2, 1}, 1), 18e-6, 1e-8);
 }
 
 // One rank per leaf: 32 rings share what leaves a leaf.
-TEST(GroupCost, RingsOfOneRankPerLeafShareWhatLeavesIt) {
+TEST(CollectiveCost, RingsOfOneRankPerLeafShareWhatLeavesIt) {
   const Group across{4, 32};
   EXPECT_DOUBLE_EQ(GatherTime(Network(1), across, 4e6), 3e6 / 50e9);
   EXPECT_DOUBLE_EQ(GatherTime(Network(0.25), across, 4e6), 3e6 / 12.5e9);
 }
 
-TEST(GroupCost, GroupsInsideAUnitDoNotNoticeWhatLeavesIt) {
+TEST(CollectiveCost, GroupsInsideAUnitDoNotNoticeWhatLeavesIt) {
   for (const Group group : {Group{8, 1}, Group{32, 1}, Group{4, 8}}) {
     EXPECT_DOUBLE_EQ(AllReduceTime(Network(0.1), group, 1e6), AllReduceTime(Network(1), group, 1e6));
     EXPECT_DOUBLE_EQ(AllToAllTime(Network(0.1), group, 1e6), AllToAllTime(Network(1), group, 1e6));
@@ -54,14 +54,14 @@ TEST(GroupCost, GroupsInsideAUnitDoNotNoticeWhatLeavesIt) {
 }
 
 // All-to-all over all 128 ranks: 96 of 128 parts leave the leaf.
-TEST(GroupCost, AllToAllPaysTheTierThatItsPartsCross) {
+TEST(CollectiveCost, AllToAllPaysTheTierThatItsPartsCross) {
   EXPECT_DOUBLE_EQ(AllToAllTime(Network(1), {128, 1}, 128e6), 120e6 / 50e9) << "all but the node's own eight";
   EXPECT_DOUBLE_EQ(AllToAllTime(Network(0.25), {128, 1}, 128e6), 96e6 / 12.5e9);
   EXPECT_DOUBLE_EQ(ParameterServerTime(Network(0.25), {128, 1}, 128e6), 2 * 96e6 / 12.5e9);
 }
 
 // A neighbour eight ranks on: eight of a leaf's 32 GPUs send out of it.
-TEST(GroupCost, FewNeighboursCrossABorder) {
+TEST(CollectiveCost, FewNeighboursCrossABorder) {
   EXPECT_DOUBLE_EQ(SendTime(Network(0.25), {16, 8}, 1e6), 1e6 / 50e9);
   EXPECT_DOUBLE_EQ(SendTime(Network(0.125), {16, 8}, 1e6), 1e6 / 25e9);
   EXPECT_DOUBLE_EQ(SendTime(Network(0.125), {4, 32}, 1e6), 1e6 / 6.25e9);
@@ -69,7 +69,7 @@ TEST(GroupCost, FewNeighboursCrossABorder) {
 }
 
 // Groups of 24 in leaves of 32: some straddle a border, eight rings leave each leaf.
-TEST(GroupCost, GroupsThatStraddleABorderPayForIt) {
+TEST(CollectiveCost, GroupsThatStraddleABorderPayForIt) {
   const Group group{3, 8};
   EXPECT_DOUBLE_EQ(GatherTime(Network(0.25), group, 3e6), 2e6 / 50e9) << "32 · 12.5 GB/s for eight rings";
   EXPECT_DOUBLE_EQ(GatherTime(Network(0.125), group, 3e6), 2e6 / 25e9);
@@ -78,7 +78,7 @@ TEST(GroupCost, GroupsThatStraddleABorderPayForIt) {
 }
 
 // A tier that lets out what its NICs send costs nothing, and less never costs less.
-TEST(GroupCost, NarrowerTiersNeverCostLess) {
+TEST(CollectiveCost, NarrowerTiersNeverCostLess) {
   std::mt19937 random(7);
   for (int i = 0; i < 2000; ++i) {
     GroupNetwork network = Network(1);
@@ -100,7 +100,62 @@ TEST(GroupCost, NarrowerTiersNeverCostLess) {
   }
 }
 
-TEST(GroupCost, TheTierThatHoldsAGroup) {
+/// As NCCL has it on 16 hosts of 8 H100, 360 GB/s inside.
+GroupNetwork Nccl() {
+  GroupNetwork network{.gpus_per_node = 8, .intra_rate = 360e9, .nic_rate = 41e9, .intra_latency = 4e-6, .nic_latency = 14e-6,
+                       .direct_intra_rate = 360e9, .start = 8.4e-6, .has_early = true, .has_ll128 = true, .least_stretch = 1 / 0.92,
+                       .switch_rate = 306e9, .switch_start = 25e-6};
+  network.early[0] = {6.6e-6, 0.6e-6, 5e-6, 2, {1 / 141e9, 1 / 39e9, 1 / 20.4e9}};
+  network.early[1] = {14e-6, 1.9e-6, 8.5e-6, 1 / 0.92, {}};
+  return network;
+}
+
+// What the search asks is the least of all algorithms and protocols, and the name that it prints is of that one.
+TEST(CollectiveCost, TheLibrarysChoiceIsTheLeastOfAllCells) {
+  const GroupNetwork network = Nccl();
+  for (const Group group : {Group{2, 1}, {8, 1}, {16, 1}, {128, 1}, {4, 8}, {2, 8}, {16, 4}}) {
+    for (double bytes = 8; bytes < 1e10; bytes *= 3) {
+      for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kBroadcast}) {
+        double least = 1e300;
+        Algorithm fastest = Algorithm::kRing;
+        for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTree, Algorithm::kNvls, Algorithm::kNvlsTree}) {
+          for (const Protocol protocol : {Protocol::kLl, Protocol::kLl128, Protocol::kSimple}) {
+            const auto time = CollectiveTime(network, group, collective, algorithm, protocol, bytes);
+            if (time && *time < least) least = *time, fastest = algorithm;
+          }
+        }
+        EXPECT_NEAR(CollectiveTime(network, group, collective, bytes) / least, 1, 1e-12) << group.size << " " << bytes;
+        if (collective != Collective::kAllReduce) continue;
+        EXPECT_EQ(AllReduceAlgorithm(network, group, bytes), fastest) << group.size << " " << group.stride << " " << bytes;
+      }
+    }
+  }
+}
+
+// Eight bytes around a node: 14 steps of LL behind its start. 64 KiB: LL sends them twice.
+TEST(CollectiveCost, SmallMessagesGoByFlags) {
+  EXPECT_NEAR(AllReduceTime(Nccl(), {8, 1}, 8), 6.6e-6 + 14 * 0.6e-6, 1e-9);
+  EXPECT_NEAR(AllReduceTime(Nccl(), {8, 1}, 65536), 6.6e-6 + 14 * 0.6e-6 + 1.75 * 65536 / 141e9, 1e-9);
+}
+
+// 8 GiB: each GPU's link carries 9/8 of it at 306 GB/s; over two nodes no more, as eight NICs of 41 GB/s carry it once.
+TEST(CollectiveCost, TheSwitchSumsLargeMessages) {
+  const double bytes = 0x1p33, seconds = 25e-6 + (bytes + 3 * 0x1p24) * 1.125 / 306e9;
+  EXPECT_NEAR(AllReduceTime(Nccl(), {8, 1}, bytes), seconds, 1e-9);
+  EXPECT_EQ(AllReduceAlgorithm(Nccl(), {16, 1}, bytes), Algorithm::kNvlsTree);
+  EXPECT_NEAR(AllReduceTime(Nccl(), {16, 1}, bytes), seconds + 2 * 14e-6, 1e-9);
+  EXPECT_FALSE(CollectiveTime(Nccl(), {4, 8}, Collective::kAllReduce, Algorithm::kNvlsTree, Protocol::kSimple, bytes)) << "one rank per node";
+}
+
+// A runtime with one ring leaves a node by one NIC.
+TEST(CollectiveCost, ASingleRingLeavesByOneNic) {
+  GroupNetwork network = Network(1);
+  EXPECT_DOUBLE_EQ(GatherTime(network, {16, 1}, 16e9), 15e9 / 200e9);
+  network.single_ring = true;
+  EXPECT_DOUBLE_EQ(GatherTime(network, {16, 1}, 16e9), 15e9 / 50e9);
+}
+
+TEST(CollectiveCost, TheTierThatHoldsAGroup) {
   const GroupNetwork network = Network(1);
   const int64_t units[] = {32, 128};
   EXPECT_EQ(OutermostTier(network, {8, 1}, units), 0u);

@@ -1,0 +1,68 @@
+// All ways of one layer's operators, priced. An operator's decision is priced by itself once; a way of the layer puts two
+// together, with the times of what travels uncut, of which there are few. Internal to operator_*.cc.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "planner/parallelism/data_time.h"
+#include "planner/parallelism/operator_sharding.h"
+
+namespace weft::planner::inline parallelism {
+
+/// What one operator does by itself.
+struct OperatorPart {
+  double parameters = 0, gradients = 0, optimizer_state = 0;  ///< bytes
+  double optimizer = 0;                  ///< s
+  double gather = 0, scatter = 0;        ///< s per pass, of slices
+  double reduce = 0, fetch = 0;          ///< s per iteration
+  double slice = 0;                      ///< parameters gathered one by one
+  double flat_gather = 0, flat_scatter = 0;  ///< parameters that travel with the other operator's, uncut
+};
+
+/// `operations`: where its exchanges are written, if not null. Requires: slices that divide the operator, 0 ≤ sharded ≤ slices.
+OperatorPart PartOf(const OperatorProblem& problem, bool experts, double parameters, const OperatorDecision& decision,
+                    std::vector<Operation>* operations = nullptr);
+
+/// Gather and scatter of parameters that travel uncut; nothing where there are none.
+UnitTime UncutTime(const OperatorProblem& problem, double parameters);
+/// Bytes of the largest gathered unit of so many parameters: the unit in use, the one prefetched, and the gradient of one before
+/// it is reduced.
+inline double UnitPeak(const StateBytes& state, double parameters) { return parameters * (2 * state.gathered + state.gradient_sent); }
+
+/// What a layer's communication adds up to, s.
+struct LayerSums {
+  double gather = 0, scatter = 0;  ///< per pass
+  double reduce = 0, fetch = 0;    ///< per iteration
+};
+LayerSums SumsOf(const OperatorPart& attention, const OperatorPart& mlp, double flat_gather, double flat_scatter);
+
+/// Of two parts, with the seconds of their uncut gather and scatter in `sums`.
+OperatorCost CostOfParts(const OperatorProblem& problem, const OperatorPart& attention, const OperatorPart& mlp, const LayerSums& sums);
+
+/// All ways of one kind of layer. The problem has to stay.
+class LayerWays {
+ public:
+  LayerWays(const OperatorProblem& problem, bool moe);
+
+  /// How many there are; way i is attention's decision i / n with the MLP's i % n, n = √size().
+  size_t size() const { return decisions_.size() * decisions_.size(); }
+  const OperatorDecision& attention(size_t way) const { return decisions_[way / decisions_.size()]; }
+  const OperatorDecision& mlp(size_t way) const { return decisions_[way % decisions_.size()]; }
+  /// As CostOfLayer().
+  OperatorCost Cost(const OperatorProblem& problem, size_t way) const;
+
+ private:
+  // Uncut parameters come in quarters of an operator.
+  static constexpr size_t kQuarters = 5;
+
+  std::span<const OperatorDecision> decisions_;
+  std::array<std::array<OperatorPart, 10>, 2> parts_;  // attention, MLP
+  std::array<std::array<uint8_t, 10>, 2> quarters_ = {};  // of flat_scatter
+  std::array<double, 4> gather_ = {};                  // s: neither, the MLP, attention, both
+  std::array<double, kQuarters * kQuarters> scatter_ = {};
+};
+
+}  // namespace weft::planner::parallelism

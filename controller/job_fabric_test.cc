@@ -46,7 +46,8 @@ PlacementView View(double others = 0, double uplink = kUplink) {
     const NodeId leaf = view.topology.AddNode(Leaf(i), planner::NodeKind::kSwitch);
     view.topology.AddCable(view.topology.AddNode(Host(i), planner::NodeKind::kHost), leaf, BitsPerSecond(kHostRate));
     for (int s = 0; s < kSpines; ++s) {
-      view.topology.AddCable(leaf, view.topology.AddNode(fmt::format("spine{}", s + 1), planner::NodeKind::kSwitch), BitsPerSecond(uplink));
+      view.topology.AddCable(leaf, view.topology.AddNode(fmt::format("spine{}", s + 1), planner::NodeKind::kSwitch),
+                             BitsPerSecond(uplink));
     }
   }
   for (const planner::Link& link : view.topology.links()) {
@@ -137,9 +138,10 @@ TEST(JobFabric, BesideALoadedSpineAJobGetsAnotherStrategyAndTheReason) {
   ASSERT_TRUE(there.has_value());
   const double best_alone_there = there->plan.predicted.iteration.count();
   EXPECT_LT(plan.predicted().iteration_s(), best_alone_there / 1.02);
-  EXPECT_THAT(plan.why(), Contains(AllOf(HasSubstr("fabric: chosen for what is left of links: "),
-                                         HasSubstr(planner::DescribeStrategy(alone.plan.strategy) + ", the fastest if nobody else sent"),
-                                         HasSubstr("% longer; with nobody else this one would take "))));
+  EXPECT_THAT(plan.why(),
+              Contains(AllOf(HasSubstr("fabric: chosen for what is left of links: "),
+                             HasSubstr(planner::DescribeStrategy(alone.plan.strategy) + ", the fastest if nobody else sent"),
+                             HasSubstr("% longer; with nobody else this one would take "))));
   EXPECT_THAT(plan.arguments(), Not(ElementsAreArray(Planned(Spec(), View()).plan.arguments())));
 }
 
@@ -157,7 +159,8 @@ TEST(JobFabric, HostsThatNoProbeHasJoinedCountAsOnANetworkThatBlocksNobody) {
   const v1::JobPlan plan = Planned(spec, view).plan;
   EXPECT_EQ(plan.strategy().text(), planner::DescribeStrategy(Alone().plan.strategy));
   EXPECT_THAT(plan.why(), Contains("fabric: no probe has shown what stranger hangs on: planned for a network that blocks nobody"));
-  view.topology.AddLink(view.topology.AddNode("stranger", planner::NodeKind::kHost), *view.topology.FindNode("leaf1"), BitsPerSecond(kHostRate));
+  view.topology.AddLink(view.topology.AddNode("stranger", planner::NodeKind::kHost), *view.topology.FindNode("leaf1"),
+                        BitsPerSecond(kHostRate));
   EXPECT_THAT(Planned(spec, view).plan.why(), Contains(HasSubstr("fabric: no probe went both ways between h1 and stranger")));
 }
 
@@ -182,8 +185,10 @@ TEST(JobFabric, LinksThatGiveHalfCountAsTaken) {
   EXPECT_FALSE(narrow.loaded);
   ASSERT_THAT(narrow.alone.tiers, SizeIs(2));
   EXPECT_NEAR(narrow.alone.tiers[0].out.value(), 1.6e12, 1e6);
-  EXPECT_THAT(narrow.why, Contains("fabric: out of a leaf of 2 nodes each can send 1600 Gbit/s, where its own links carry 3200 Gbit/s"));
-  // The same where probes have seen one of two NICs of each host, and as many of its leaf's uplinks: rates count relative to each other.
+  EXPECT_THAT(narrow.why,
+              Contains("fabric: out of a leaf of 2 nodes each can send 1600 Gbit/s, where its own links carry 3200 Gbit/s"));
+  // The same where probes have seen one of two NICs of each host, and as many of its leaf's uplinks: rates count relative to each
+  // other.
   cluster.nic_rate = BitsPerSecond(2 * kHostRate);
   EXPECT_NEAR(LookAtFabric(hosts, view, cluster).now.tiers[0].out.value(), 3.2e12, 1e6);
 }

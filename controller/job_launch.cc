@@ -74,8 +74,9 @@ std::vector<std::string> LeftToTheScript(EmitTarget target, const LaunchRequest&
     left.push_back(fmt::format("cp={}: only if your script uses UlyssesSPAttentionHF", s.cp));
   }
   if (target == EmitTarget::kAccelerate) {
-    left.push_back(fmt::format("micro_batch={} and {} micro-batches per step: your script's data loader and gradient_accumulation_steps say these",
-                               s.micro_batch, planner::MicroBatches(s, request.job.global_batch)));
+    left.push_back(fmt::format(
+        "micro_batch={} and {} micro-batches per step: your script's data loader and gradient_accumulation_steps say these",
+        s.micro_batch, planner::MicroBatches(s, request.job.global_batch)));
   }
   if (target == EmitTarget::kTorchtitan) left.emplace_back("bucket_bytes: FSDP2 exchanges layer by layer");
   if (target == EmitTarget::kMegatronBridge) left.emplace_back("bucket_bytes and the model's sizes: the recipe's own");
@@ -100,7 +101,10 @@ std::string Escaped(std::string_view text) {
 
 std::string VariableOf(const std::string& file) {
   std::string name = kFilePrefix + file;
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : '_';
+  for (char& c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    c = std::isalnum(byte) != 0 ? static_cast<char>(std::toupper(byte)) : '_';
+  }
   return name;
 }
 
@@ -112,15 +116,18 @@ size_t EnvironmentBytes(const v1::JobPlan& plan) {
 
 /// Whether a shell gives `text` back when it splits the joined arguments.
 bool IsWord(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c < 0x7f && c != '"' && c != '\''; });
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) { return c > ' ' && c < 0x7f && c != '"' && c != '\''; });
 }
 
 void Hand(const std::string& name, std::string value, v1::JobPlan& plan) {
   constexpr size_t kMost = sizeof(abi::EnvironmentReply::text);
   const size_t bytes = EnvironmentBytes(plan) + name.size() + value.size() + 2;
   if (bytes > kMost) {
-    return plan.add_why(fmt::format("not handed to the batch system: {}: the launch environment would have {} bytes, an agent hands on {}; "
-                                    "weft explain JOB --output json has it", name, bytes, kMost));
+    return plan.add_why(
+        fmt::format("not handed to the batch system: {}: the launch environment would have {} bytes, an agent hands on {}; "
+                    "weft explain JOB --output json has it",
+                    name, bytes, kMost));
   }
   (*plan.mutable_environment())[name] = std::move(value);
 }
@@ -151,24 +158,28 @@ void FillProgram(const LaunchRequest& request, v1::JobPlan& plan) {
   if (framework == planner::Framework::kWeftTrain) return;  // job_planner.cc: one argument, and nothing is left
   const auto target = formats::EmitTargetOf(framework);
   if (!target) {
-    return plan.add_why("not enforced: the strategy: no program is named, so there are no launch arguments; weft plan --framework says "
-                        "which programs take some");
+    return plan.add_why(
+        "not enforced: the strategy: no program is named, so there are no launch arguments; weft plan --framework says "
+        "which programs take some");
   }
   const auto files = formats::EmitFolder({.job = request.job, .cluster = request.cluster, .strategy = request.plan.strategy,
                                           .framework = framework, .operators = request.plan.operators});
   if (!files) return plan.add_why("not enforced: the strategy: no launch arguments: " + files.error().message());
   for (const formats::EmittedFile& file : *files) AddFile(file, plan);
-  plan.add_why(fmt::format("enforced: the strategy, where {} reads what the plan hands over: {}; a script that says otherwise runs another one",
-                           planner::FrameworkTitle(framework), HowRead(*target)));
+  plan.add_why(fmt::format(
+      "enforced: the strategy, where {} reads what the plan hands over: {}; a script that says otherwise runs another one",
+      planner::FrameworkTitle(framework), HowRead(*target)));
   for (const std::string& left : LeftToTheScript(*target, request)) plan.add_why("not enforced: " + left);
 }
 
 void SayLauncher(v1::JobPlan& plan) {
-  plan.add_why("enforced: the environment and, where one is given, the table of collectives, in every process that torchrun starts; the order of "
-               "ranks, if each host's --node-rank follows it");
-  plan.add_why(fmt::format("not enforced: how your script splits the model{}: torchrun has no argument for it; name the program (framework: "
-                           "megatron, torchtitan, deepspeed ...) to have a strategy searched and its arguments handed over",
-                           plan.has_strategy() ? "; plain data parallelism is assumed until its traffic is measured" : ""));
+  plan.add_why(
+      "enforced: the environment and, where one is given, the table of collectives, in every process that torchrun starts; the "
+      "order of ranks, if each host's --node-rank follows it");
+  plan.add_why(
+      fmt::format("not enforced: how your script splits the model{}: torchrun has no argument for it; name the program (framework: "
+                  "megatron, torchtitan, deepspeed ...) to have a strategy searched and its arguments handed over",
+                  plan.has_strategy() ? "; plain data parallelism is assumed until its traffic is measured" : ""));
 }
 
 void FillHandover(v1::JobPlan& plan) {
@@ -182,8 +193,9 @@ void FillHandover(v1::JobPlan& plan) {
     if (words) {
       Hand(kArgumentsVariable, std::move(joined), plan);
     } else {
-      plan.add_why(fmt::format("not handed to the batch system: {}: an argument has blanks or quotes; weft explain JOB --output json has them",
-                               kArgumentsVariable));
+      plan.add_why(fmt::format(
+          "not handed to the batch system: {}: an argument has blanks or quotes; weft explain JOB --output json has them",
+          kArgumentsVariable));
     }
   }
   for (const v1::LaunchFile& file : plan.files()) Hand(VariableOf(file.name()), Escaped(file.content()), plan);

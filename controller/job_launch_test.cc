@@ -83,8 +83,10 @@ TEST(JobLaunch, FilesTravelAsTextThatPrintfGivesBack) {
 }
 
 TEST(JobLaunch, WhatTheScriptHasToDoIsSaid) {
-  EXPECT_THAT(Planned("accelerate").plan.why(), Contains(AllOf(HasSubstr("not enforced: micro_batch="), HasSubstr("gradient_accumulation_steps"))));
-  EXPECT_THAT(Planned("megatron-bridge").plan.why(), Contains(HasSubstr("not enforced: bucket_bytes and the model's sizes: the recipe's own")));
+  EXPECT_THAT(Planned("accelerate").plan.why(),
+              Contains(AllOf(HasSubstr("not enforced: micro_batch="), HasSubstr("gradient_accumulation_steps"))));
+  EXPECT_THAT(Planned("megatron-bridge").plan.why(),
+              Contains(HasSubstr("not enforced: bucket_bytes and the model's sizes: the recipe's own")));
 }
 
 TEST(JobLaunch, TorchrunIsToldWhatHoldsAndWhatDoesNot) {
@@ -110,7 +112,8 @@ TEST(JobLaunch, WhatDoesNotFitIsNamed) {
   (*plan.mutable_environment())["WEFT_HOST_ORDER"] = std::string(8150, 'h');
   FillHandover(plan);
   EXPECT_FALSE(plan.environment().contains(kArgumentsVariable));
-  EXPECT_THAT(plan.why(), ElementsAre(AllOf(HasSubstr("not handed to the batch system: WEFT_ARGUMENTS: "), HasSubstr("an agent hands on 8184"))));
+  EXPECT_THAT(plan.why(), ElementsAre(AllOf(HasSubstr("not handed to the batch system: WEFT_ARGUMENTS: "),
+                                            HasSubstr("an agent hands on 8184"))));
   plan = {};
   plan.add_arguments("a b");
   FillHandover(plan);

@@ -64,8 +64,8 @@ Result<planner::TrainingChanges> Allowed(const v1::JobSpec& spec) {
   return planner::ParseTrainingChanges(fmt::format("{}", fmt::join(spec.allow(), ",")));
 }
 
-/// The program whose space is searched; nullopt: nobody's that has one, which counts as data parallelism. Some are named for what they
-/// start: torchrun any script, weft-replay what weft-train sends.
+/// The program whose space is searched; nullopt: nobody's that has one, which counts as data parallelism. Some are named for what
+/// they start: torchrun any script, weft-replay what weft-train sends.
 std::optional<planner::Framework> ProgramOf(const v1::JobSpec& spec) {
   const auto named = planner::ParseFramework(spec.framework());
   return named == planner::Framework::kWeftTrain ? std::nullopt : named;
@@ -89,20 +89,22 @@ Result<planner::PlanOptions> OptionsOf(const v1::JobSpec& spec, const JobPlanner
 }
 
 /// Of the best if nobody else sent and the best on what is left of links, the one to take, and why. Requires: plans in both.
-planner::JobPlan TakeOne(const Question& question, const JobFabric& fabric, const planner::PlanAnswer& alone, const planner::PlanAnswer& now,
-                         v1::JobPlan& out) {
+planner::JobPlan TakeOne(const Question& question, const JobFabric& fabric, const planner::PlanAnswer& alone,
+                         const planner::PlanAnswer& now, v1::JobPlan& out) {
   const planner::JobPlan &idle = alone.plans.front(), &left = now.plans.front();
   const std::string idle_time = FormatDuration(idle.predicted.iteration), left_time = FormatDuration(left.predicted.iteration);
   if (idle.strategy == left.strategy) {
-    out.add_why(fmt::format("fabric: this strategy is the fastest on what is left of links, {}, and would be if nobody else sent, {}", left_time,
-                            idle_time));
+    out.add_why(
+        fmt::format("fabric: this strategy is the fastest on what is left of links, {}, and would be if nobody else sent, {}",
+                    left_time, idle_time));
     return left;
   }
   const auto price = [&](const planner::ClusterSpec& cluster, const planner::Strategy& strategy) {
     return planner::PriceGiven(question.job, cluster, planner::FrameworkName(idle.framework), strategy);
   };
   const Result<planner::GivenPrice> there = price(fabric.now, idle.strategy), back = price(fabric.alone, left.strategy);
-  const std::string alone_text = fmt::format("{}, the fastest if nobody else sent ({})", planner::DescribeStrategy(idle.strategy), idle_time);
+  const std::string alone_text =
+      fmt::format("{}, the fastest if nobody else sent ({})", planner::DescribeStrategy(idle.strategy), idle_time);
   if (!there) {
     out.add_why(fmt::format("fabric: chosen for what is left of links: {} there, in place of {}", left_time, alone_text));
     return left;
@@ -110,8 +112,9 @@ planner::JobPlan TakeOne(const Question& question, const JobFabric& fabric, cons
   const Seconds time = there->plan.predicted.iteration;
   const double more = time / left.predicted.iteration - 1;
   if (more < kWorthAnother) {
-    out.add_why(fmt::format("fabric: {}, is kept: on what is left of links it takes {}, and the fastest there, {}, only {:.1f} % less",
-                            alone_text, FormatDuration(time), planner::DescribeStrategy(left.strategy), 100 * (1 - left.predicted.iteration / time)));
+    out.add_why(fmt::format(
+        "fabric: {}, is kept: on what is left of links it takes {}, and the fastest there, {}, only {:.1f} % less", alone_text,
+        FormatDuration(time), planner::DescribeStrategy(left.strategy), 100 * (1 - left.predicted.iteration / time)));
     planner::JobPlan kept = idle;
     kept.predicted = there->plan.predicted;
     kept.operations = there->plan.operations;
@@ -119,9 +122,10 @@ planner::JobPlan TakeOne(const Question& question, const JobFabric& fabric, cons
     kept.gap = kept.predicted.iteration / kept.lower_bound - 1;
     return kept;
   }
-  out.add_why(fmt::format("fabric: chosen for what is left of links: {} per iteration there, where {}, would take {}, {:.0f} % longer{}", left_time,
-                          alone_text, FormatDuration(time), 100 * more,
-                          back ? fmt::format("; with nobody else this one would take {}", FormatDuration(back->plan.predicted.iteration)) : ""));
+  out.add_why(fmt::format(
+      "fabric: chosen for what is left of links: {} per iteration there, where {}, would take {}, {:.0f} % longer{}", left_time,
+      alone_text, FormatDuration(time), 100 * more,
+      back ? fmt::format("; with nobody else this one would take {}", FormatDuration(back->plan.predicted.iteration)) : ""));
   return left;
 }
 
@@ -130,7 +134,8 @@ Result<planner::PlanAnswer> PlanUntil(const std::stop_token& stop, const planner
                                       const planner::PlanOptions& options) {
   planner::PlanAnswer late;
   late.complete = false;
-  late.infeasible.emplace_back("nothing was found in the time that a search has: the model's shape leaves too many strategies; give one of your own");
+  late.infeasible.emplace_back(
+      "nothing was found in the time that a search has: the model's shape leaves too many strategies; give one of your own");
   if (stop.stop_requested()) return late;
   WEFT_ASSIGN_OR_RETURN(planner::PlanSearch search, planner::PlanSearch::Make(job, cluster, options));
   search.Work(stop);
@@ -244,15 +249,17 @@ bool SumsWholeGradients(const v1::Strategy& strategy) {
          strategy.zero_stage() == 0 && whole && strategy.data_sync() != "gossip";
 }
 
-Status DecideStrategy(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, const std::stop_token& stop,
-                      PlannedJob& planned) {
+Status DecideStrategy(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
+                      const std::stop_token& stop, PlannedJob& planned) {
   if (spec.has_given_strategy() && spec.allow_size() > 0) {
     return Fail(Code::kInvalidArgument,
-                fmt::format("job \"{}\": allow beside a given strategy, expected one of them: what is given is not searched", spec.job_id()));
+                fmt::format("job \"{}\": allow beside a given strategy, expected one of them: what is given is not searched",
+                            spec.job_id()));
   }
   if (spec.has_given_strategy()) return Price(spec, options, planned);
   if (!spec.model_config_json().empty()) {
-    if (const Status status = Search(spec, view, options, stop, planned); !status) planned.errors.push_back(status.error().message());
+    if (const Status status = Search(spec, view, options, stop, planned); !status)
+      planned.errors.push_back(status.error().message());
   }
   if (!planned.plan.has_strategy()) SayManaged(spec, planned.plan);
   return Ok();

@@ -31,11 +31,11 @@ std::string StrategyLine(const v1::JobStatus& job) {
     const std::string& source = job.spec().given_strategy().source();
     return fmt::format("given by the job's user ({}): {}", source.empty() ? "no file named" : source, GivenText(plan));
   }
-  return fmt::format("dp {}  tp {}  pp {}  micro-batch {}  bucket {}: predicted {} per iteration alone, bound {}, gap {}",
-                     plan.strategy().dp(), std::max<int64_t>(1, plan.strategy().tp()),
-                     std::max<int64_t>(1, plan.strategy().pp()), plan.strategy().micro_batch(),
-                     FormatBytes(Bytes(plan.strategy().bucket_bytes())), Time(plan.predicted().iteration_s()),
-                     Time(plan.lower_bound_s()), Percent(plan.gap()));
+  const v1::Strategy& strategy = plan.strategy();
+  return fmt::format("{}  bucket {}: predicted {} per iteration with what the fabric gave, bound {}, gap {}",
+                     strategy.text().empty() ? fmt::format("dp={}", strategy.dp()) : strategy.text(),  // an older controller says none
+                     FormatBytes(Bytes(strategy.bucket_bytes())), Time(plan.predicted().iteration_s()), Time(plan.lower_bound_s()),
+                     Percent(plan.gap()));
 }
 
 void AddStrategy(const v1::JobStatus& job, std::string& text) {
@@ -45,6 +45,8 @@ void AddStrategy(const v1::JobStatus& job, std::string& text) {
   const char* const what = plan.has_strategy() ? "" : "not planned: ";
   for (const auto& error : job.planning_errors()) text += fmt::format("  {}{}\n", what, error);
   if (plan.rank_hosts_size() > 0) text += fmt::format("  ranks on {}\n", fmt::join(plan.rank_hosts(), ", "));
+  if (plan.arguments_size() > 0) text += fmt::format("  arguments {}\n", fmt::join(plan.arguments(), " "));
+  for (const v1::LaunchFile& file : plan.files()) text += fmt::format("  file {}: {} bytes, see --output json\n", file.name(), file.content().size());
 }
 
 /// "stages 1, 3 and 4".

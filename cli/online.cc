@@ -33,8 +33,9 @@ int ComplainOfAnswer(const Error& error) {
 
 void PrintStrategy(const v1::JobPlan& plan) {
   if (plan.origin() == "given") return fmt::print("your own strategy: {}\n", GivenText(plan));
-  fmt::print("dp {}  micro-batch {}  bucket {}  predicted iteration {}  bound {}\n", plan.strategy().dp(),
-             plan.strategy().micro_batch(), FormatBytes(Bytes(plan.strategy().bucket_bytes())),
+  // Of an older controller there is no text.
+  const std::string text = plan.strategy().text().empty() ? fmt::format("dp={}", plan.strategy().dp()) : plan.strategy().text();
+  fmt::print("{}  bucket {}  predicted iteration {}  bound {}\n", text, FormatBytes(Bytes(plan.strategy().bucket_bytes())),
              FormatDuration(Seconds(plan.predicted().iteration_s())), FormatDuration(Seconds(plan.lower_bound_s())));
 }
 
@@ -51,6 +52,9 @@ void PrintPlan(const v1::JobPlan& plan) {
 void PrintLaunch(const v1::JobPlan& plan) {
   constexpr size_t kLongest = 200;  // of a value that a person would copy
   if (plan.arguments_size() > 0) fmt::print("arguments: {}\n", fmt::join(plan.arguments(), " "));
+  for (const v1::LaunchFile& file : plan.files()) {
+    fmt::print("file {}: {} bytes, see --output json\n", file.name(), file.content().size());
+  }
   const std::map<std::string, std::string> sorted(plan.environment().begin(), plan.environment().end());
   if (!sorted.empty()) fmt::print("environment of every rank:\n");
   for (const auto& [key, value] : sorted) {

@@ -133,6 +133,13 @@ TEST_F(OnlinePlan, ExplainSaysWhoGaveTheStrategyOrThatThereIsNone) {
   const std::string given = Call(RunExplain, controller.Options("known")).out;
   EXPECT_THAT(given, AllOf(HasSubstr("given by the job's user (plan.json, plan 0): dp=1 tp=8 pp=4"), HasSubstr("12.5 s"),
                            HasSubstr("of 75.0 GiB: fits"), HasSubstr("no bound and no runner-up"), Not(HasSubstr("not planned:"))));
+  job.mutable_plan()->add_arguments("--num-layers");
+  job.mutable_plan()->add_arguments("80");
+  v1::LaunchFile& file = *job.mutable_plan()->add_files();
+  file.set_name("deepspeed.json");
+  file.set_content("{}\n");
+  EXPECT_THAT(Call(RunExplain, controller.Options("known")).out,
+              HasSubstr("  arguments --num-layers 80\n  file deepspeed.json: 3 bytes, see --output json\n"));
   job.clear_plan();
   EXPECT_THAT(Call(RunExplain, controller.Options("known")).out, HasSubstr("none: the job was not submitted, or without a model"));
   job.mutable_plan()->add_why("paths follow what is measured");

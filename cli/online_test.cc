@@ -52,7 +52,7 @@ TEST(Online, PlannedJobIsItsPlanAndStatusZero) {
   EXPECT_EQ(outcome.status, kExitDone) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("arguments: --micro-batch 8\nenvironment of every rank:\n"
                                      "  WEFT_COLLECTIVES: 1000 characters, see --output json\n  WEFT_JOB_ID=pretrain\n"));
-  EXPECT_THAT(outcome.out, AllOf(HasSubstr("dp 4"), HasSubstr("rank 0 on h1")));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("dp=4  bucket"), HasSubstr("rank 0 on h1")));
   EXPECT_EQ(controller.submitted.job_id(), "pretrain");
   EXPECT_EQ(controller.submitted.hosts_size(), 4);
 }
@@ -87,7 +87,7 @@ TEST(Online, ExplainGivesTheReasonsFromStrategyToPaths) {
   const Outcome outcome = Call(RunExplain, controller.Options("known"));
   EXPECT_EQ(outcome.status, kExitDone) << outcome.err;
   for (const char* piece :
-       {"dp 4", "dp=4: all GPUs of the job", "tree 10 us, ring 20 us", "priority 0 of 2 (0 is served first; DSCP 26), iterations predicted from what is measured",
+       {"dp=4  bucket", "dp=4: all GPUs of the job", "tree 10 us, ring 20 us", "priority 0 of 2 (0 is served first; DSCP 26), iterations predicted from what is measured",
         "1.5 s predicted with all jobs, 1.2 s bound, gap 25.0 %", "meets b (intensity 1, class 1) on leaf1->spine1",
         "rejected: time shifts: 0 of 2", "100 % over spine1 -> 100 % over spine2", "bound 80.0 %, gap 12.5 %"}) {
     EXPECT_THAT(outcome.out, HasSubstr(piece));

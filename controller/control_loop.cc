@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 #include <utility>
 
 #include "common/log.h"
@@ -164,14 +168,31 @@ void ControlLoop::Leave(const std::string& host, const AgentOutbox* outbox) {
   Handle({.body = HostLost{host}});
 }
 
+namespace {
+
+/// PlanJob() with its patience kept.
+Result<PlannedJob> PlanInTime(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
+  std::stop_source late;
+  const std::jthread timer([&](const std::stop_token& done) {
+    std::mutex mutex;
+    std::condition_variable_any never;
+    std::unique_lock lock(mutex);
+    never.wait_for(lock, done, options.patience, [] { return false; });
+    if (!done.stop_requested()) late.request_stop();
+  });
+  return PlanJob(spec, view, options, late.get_token());
+}
+
+}  // namespace
+
 Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec) {
   PlacementView view;
   {
     const std::lock_guard lock(mutex_);
-    view = core_.Placement();
+    view = core_.Placement(spec.job_id());
   }
   const Seconds begin = clock_->Now();
-  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner));
+  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanInTime(spec, view, options_.planner));
   metrics_->ObservePlan(clock_->Now() - begin);
   AddErrors(planned);
   return std::move(planned.plan);
@@ -187,11 +208,11 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
   {
     const std::lock_guard lock(mutex_);
     if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));
-    view = core_.Placement();
+    view = core_.Placement(spec.job_id());
   }
   // Outside the lock: samples and flow planning must not wait for a strategy search.
   const Seconds begin = clock_->Now();
-  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner));
+  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanInTime(spec, view, options_.planner));
   metrics_->ObservePlan(clock_->Now() - begin);
   const std::lock_guard lock(mutex_);
   if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));

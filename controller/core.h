@@ -100,8 +100,8 @@ class Core {
   int64_t IncarnationOf(const std::string& host) const;
   /// Jobs that hold a tree of the switches (job_reduction.h).
   std::set<std::string> TreeJobs() const;
-  /// What planning a job needs to know of the present.
-  PlacementView Placement() const;
+  /// What planning a job needs to know of the present; the load of links is that of all others.
+  PlacementView Placement(const std::string& job_id) const;
 
  private:
   struct Host {

@@ -19,8 +19,7 @@ std::string PlanReason(const Job& job) {
                                  : std::string("without a price");
     reason = plan.origin() == "given"
                  ? fmt::format("given by {}: {}, {}", job.spec.given_strategy().source(), plan.strategy().text(), time)
-                 : fmt::format("dp {} micro-batch {} bucket {} bytes, {}", plan.strategy().dp(), plan.strategy().micro_batch(),
-                               plan.strategy().bucket_bytes(), time);
+                 : fmt::format("{}, bucket {} bytes, {}", plan.strategy().text(), plan.strategy().bucket_bytes(), time);
   } else if (!job.planning_errors.empty()) {
     reason += ": " + job.planning_errors.front();
   }

@@ -114,7 +114,7 @@ TEST(CoreOwnPlan, StateAndDecisionCallEachJobWhatItIs) {
   Core searched{CoreOptions()};
   searched.Handle({.body = planned});
   EXPECT_EQ(searched.FindJob("own")->state(), "planned");
-  EXPECT_THAT(ReasonsOf(searched, "plan"), Contains(HasSubstr("dp 2 micro-batch")));
+  EXPECT_THAT(ReasonsOf(searched, "plan"), Contains(HasSubstr("dp=2 tp=8 pp=2, bucket 0 bytes")));
 }
 
 // A list of operations is longer than all the rest of a plan: who asks for one job gets it, who asks for all does not.

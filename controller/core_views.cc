@@ -3,6 +3,7 @@
 
 #include "controller/core.h"
 #include "controller/job_reduction.h"
+#include "controller/link_load.h"
 
 namespace weft::controller {
 
@@ -12,6 +13,7 @@ v1::JobStatus Core::StatusOf(const std::string& job_id, const Job& job) const {
   if (job.submitted) {
     *status.mutable_plan() = job.plan;
     status.mutable_plan()->clear_operations();  // longer than all the rest, and this is of all jobs
+    status.mutable_plan()->clear_files();
   }
   status.set_state(JobStateName(job));
   status.set_policy_epoch(jobs_.EpochOf(job_id));
@@ -57,6 +59,7 @@ std::optional<v1::JobStatus> Core::FindJob(const std::string& job_id) const {
     if (status.spec().job_id() != job_id) continue;
     status.mutable_spec()->set_model_config_json(job->model_config_json);
     if (job->submitted && job->plan.has_operations()) *status.mutable_plan()->mutable_operations() = job->plan.operations();
+    if (job->submitted) *status.mutable_plan()->mutable_files() = job->plan.files();
     return std::move(status);
   }
   return std::nullopt;
@@ -118,7 +121,7 @@ std::optional<BitsPerSecond> Core::HostRate(const std::string& host) const {
   return monitor_.Available(*link);
 }
 
-PlacementView Core::Placement() const {
+PlacementView Core::Placement(const std::string& job_id) const {
   PlacementView view;
   for (const auto& [name, host] : hosts_) {
     if (host.connected) view.connected.insert(name);
@@ -134,6 +137,7 @@ PlacementView Core::Placement() const {
     const LinkId link(static_cast<int32_t>(i));
     view.topology.SetCapacity(link, monitor_.Available(link));
   }
+  view.carried = LinkLoad(table_, view.topology.links().size(), job_id, Seconds(now_s_));
   view.tree_jobs = TreeJobs();
   return view;
 }

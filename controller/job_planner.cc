@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <tuple>
 
 #include "common/parse_units.h"
 #include "controller/job_collectives.h"
+#include "controller/job_launch.h"
 #include "controller/job_strategy.h"
 #include "netplugin/abi/collective_table.h"
 
@@ -15,10 +17,25 @@ namespace weft::controller {
 namespace {
 
 constexpr int64_t kMostRanksOnFabric = 64;  // of which all pairs are looked at within a hook's patience
+constexpr size_t kMostHostName = 255, kMostNamed = 16;
 constexpr size_t kMaxOrderText = 4096;  // half of what an agent hands to a hook
 
 bool ValidText(std::string_view text) {
   return std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+/// What the planner's work and the plan's size follow.
+Status CheckSizes(const v1::JobSpec& spec) {
+  const int64_t ranks = spec.hosts_size() * std::max<int64_t>(spec.ranks_per_host(), 1);
+  const std::tuple<const char*, int64_t, int64_t> sizes[] = {
+      {"hosts", spec.hosts_size(), kMostJobHosts},
+      {"hosts x ranks_per_host", ranks, kMostJobRanks},
+      {"model_config_json: bytes", static_cast<int64_t>(spec.model_config_json().size()), kMostModelBytes}};
+  for (const auto& [name, value, most] : sizes) {
+    if (value <= most) continue;
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": {}: {}, expected at most {}", spec.job_id(), name, value, most));
+  }
+  return Ok();
 }
 
 Status CheckSpec(const v1::JobSpec& spec) {
@@ -44,11 +61,13 @@ Status CheckSpec(const v1::JobSpec& spec) {
     return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": framework: {} characters, expected at most 63 printable ones",
                                                     spec.job_id(), spec.framework().size()));
   }
+  WEFT_RETURN_IF_ERROR(CheckSizes(spec));
   std::set<std::string> seen;
   for (const std::string& host : spec.hosts()) {
-    if (host.empty() || !ValidText(host) || !seen.insert(host).second) {
+    if (host.empty() || host.size() > kMostHostName || !ValidText(host) || !seen.insert(host).second) {
       return Fail(Code::kInvalidArgument,
-                  fmt::format("job \"{}\": hosts: \"{}\" is empty or named twice", spec.job_id(), host));
+                  fmt::format("job \"{}\": hosts: \"{}\" is empty, named twice or longer than {} characters", spec.job_id(),
+                              host.substr(0, kMostHostName), kMostHostName));
     }
   }
   return Ok();
@@ -84,11 +103,14 @@ void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPla
   if (spec.hosts_size() > 0 && missing.empty()) {
     environment["NCCL_NET"] = "Weft";
   } else {
+    const size_t more = missing.size() - std::min(missing.size(), kMostNamed);
+    missing.resize(missing.size() - more);
     plan.add_why(missing.empty() ? std::string("NCCL_NET is not set: the job's hosts are not known")
-                                 : fmt::format("NCCL_NET is not set: no agent on {}", fmt::join(missing, ", ")));
+                                 : fmt::format("NCCL_NET is not set: no agent on {}{}", fmt::join(missing, ", "),
+                                               more > 0 ? fmt::format(" and {} more", more) : ""));
   }
-  // Other frameworks have their own names for it: weft plan --emit writes these.
   const Runner runner = RunnerOf(spec.framework());
+  if (spec.framework() == "torchrun") SayLauncher(plan);
   if (!runner.named) {
     plan.add_why(fmt::format("framework \"{}\" is not known, expected weft-train, weft-replay, torchrun, megatron, torchtitan "
                              "or deepspeed: no launch arguments and no collectives for it", spec.framework()));
@@ -161,30 +183,37 @@ void FillCollectives(const v1::JobSpec& spec, const std::vector<std::string>& or
   (*plan.mutable_environment())[abi::kCollectivesVariable] = *text;
 }
 
+/// What the launcher is told of the order, if it is not the one that was given.
+void FillOrder(const std::vector<std::string>& given, const std::vector<std::string>& by_leaf, PlannedJob& planned) {
+  if (planned.order == given) return;
+  planned.plan.add_why(planned.order == by_leaf ? "ranks are ordered so that the ring crosses between leaves least often"
+                                                : "ranks are ordered so that those of one part of the fabric follow each other");
+  // For the hooks: a batch system has an order of its own, which holds where this is not said.
+  const std::string order = fmt::format("{}", fmt::join(planned.order, ","));
+  if (order.size() <= kMaxOrderText) {
+    (*planned.plan.mutable_environment())["WEFT_HOST_ORDER"] = order;
+  } else {
+    planned.plan.add_why("the order of ranks is too long for the launch environment: the batch system's own holds");
+  }
+}
+
 }  // namespace
 
-Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
+Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
+                           const std::stop_token& stop) {
   WEFT_RETURN_IF_ERROR(CheckSpec(spec));
-  PlannedJob planned;
-  WEFT_RETURN_IF_ERROR(DecideStrategy(spec, options, planned));
   const std::vector<std::string> given(spec.hosts().begin(), spec.hosts().end());
-  const std::vector<std::string> ordered = OrderHosts(given, view);
-  for (const std::string& host : ordered) {
+  const std::vector<std::string> by_leaf = OrderHosts(given, view);
+  PlannedJob planned{.plan = {}, .order = by_leaf, .errors = {}};
+  WEFT_RETURN_IF_ERROR(DecideStrategy(spec, view, options, stop, planned));
+  for (const std::string& host : planned.order) {
     for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);
   }
   FillLaunch(spec, view, options, planned.plan);
   FillReduction(spec, view, options, planned.plan);
-  FillCollectives(spec, ordered, view, options, planned.plan);
-  if (ordered != given) {
-    planned.plan.add_why("ranks are ordered so that the ring crosses between leaves least often");
-    // For the hooks: a batch system has an order of its own, which holds where this is not said.
-    const std::string order = fmt::format("{}", fmt::join(ordered, ","));
-    if (order.size() <= kMaxOrderText) {
-      (*planned.plan.mutable_environment())["WEFT_HOST_ORDER"] = order;
-    } else {
-      planned.plan.add_why("the order of ranks is too long for the launch environment: the batch system's own holds");
-    }
-  }
+  FillCollectives(spec, planned.order, view, options, planned.plan);
+  FillOrder(given, by_leaf, planned);
+  FillHandover(planned.plan);
   return planned;
 }
 

@@ -2,6 +2,7 @@
 // launcher needs. Pure, and apart from the core: its answer enters the core as the event JobSubmitted.
 #pragma once
 
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -19,17 +20,25 @@ struct JobPlannerOptions {
   ReductionOptions reduction;               ///< what the site can sum on besides GPUs
   std::string run_dir = "/run/weft";        ///< of the agents
   int64_t node_budget = 200'000;            ///< so that the answer comes within a hook's patience
+  /// For the searches of one job; past it the best until then is the answer. A tenant's model may be of any shape, of which
+  /// the budget counts what is priced and not what is ruled out before.
+  Seconds patience{1.5};
 };
 
 struct PlannedJob {
   v1::JobPlan plan;
+  std::vector<std::string> order;           ///< hosts in order of rank
   std::vector<std::string> errors;          ///< why there is no strategy; rank order and environment are there anyway
 };
 
+/// Of a job's hosts, of its ranks, and of its model's text in bytes: more is refused.
+inline constexpr int64_t kMostJobHosts = 1 << 16, kMostJobRanks = 1 << 18, kMostModelBytes = 1 << 20;
+
 /// Plans `spec`, or prices the strategy that it gives. A job without a model, or with one that cannot be planned, still gets
-/// rank order and environment. Errors: kInvalidArgument naming the field for an empty job id, doubled hosts or negative
-/// numbers; as DecideStrategy() for a given strategy that is refused.
-[[nodiscard]] Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view,
-                                         const JobPlannerOptions& options);
+/// rank order and environment. Errors: kInvalidArgument naming the field for an empty job id, doubled hosts, negative
+/// numbers or more than the above; as DecideStrategy() for a given strategy that is refused. Once `stop` asks, the best until then is
+/// the answer, and says so; options.patience is the caller's to keep.
+[[nodiscard]] Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
+                                         const std::stop_token& stop = {});
 
 }  // namespace weft::controller

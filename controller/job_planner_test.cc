@@ -62,12 +62,13 @@ TEST(JobPlanner, TimedComputeIsThePlans) {
   EXPECT_THAT(plan.why(), Contains(HasSubstr("runs on: weft-train 0.1")));
 }
 
-TEST(JobPlanner, ArgumentsAreThoseOfOurOwnPrograms) {
+TEST(JobPlanner, ArgumentsAreThoseOfTheNamedProgram) {
   v1::JobSpec spec = Spec();
   spec.set_framework("megatron");
   auto planned = PlanJob(spec, View(), DefaultConfig().planner);
   ASSERT_TRUE(planned.has_value());
-  EXPECT_EQ(planned->plan.arguments_size(), 0) << "it has other names for them";
+  EXPECT_THAT(planned->plan.arguments(), Contains("--tensor-model-parallel-size"));
+  EXPECT_THAT(planned->plan.arguments(), Not(Contains("--bucket")));
   EXPECT_THAT(planned->plan.why(), Not(Contains(HasSubstr("is not known"))));
   spec.set_framework("abacus");
   planned = PlanJob(spec, View(), DefaultConfig().planner);
@@ -130,13 +131,26 @@ TEST(JobPlanner, NonsenseIsRefusedByName) {
   expect(spec, "job_id");
   spec = Spec();
   spec.add_hosts("h1");
-  expect(spec, "\"h1\" is empty or named twice");
+  expect(spec, "\"h1\" is empty, named twice or longer");
   spec = Spec();
   spec.set_gpus(-1);
   expect(spec, "gpus: -1");
   spec = Spec();
   spec.set_ranks_per_host(1'000'000);
   expect(spec, "ranks_per_host");
+  spec = Spec();
+  for (int i = 0; i < kMostJobHosts; ++i) spec.add_hosts("x" + std::to_string(i));
+  expect(spec, "job \"7\": hosts: 65540, expected at most 65536");
+  spec = Spec();
+  spec.set_ranks_per_host(1024);
+  for (int i = 0; i < 300; ++i) spec.add_hosts("x" + std::to_string(i));
+  expect(spec, "hosts x ranks_per_host: 311296, expected at most 262144");
+  spec = Spec();
+  spec.set_model_config_json(std::string(kMostModelBytes + 1, ' '));
+  expect(spec, "model_config_json: bytes: 1048577, expected at most 1048576");
+  spec = Spec();
+  spec.add_hosts(std::string(256, 'h'));
+  expect(spec, "is empty, named twice or longer than 255 characters");
 }
 
 }  // namespace

@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 
+#include "common/parse_units.h"
+#include "controller/job_fabric.h"
+#include "controller/job_launch.h"
 #include "formats/hf_config.h"
 #include "planner/plan/price_given.h"
 #include "proto/plan_codec.h"
@@ -15,6 +20,7 @@ namespace {
 
 constexpr int kMostAllowed = 16;  // words
 constexpr size_t kLongestAllowed = 32;
+constexpr double kWorthAnother = 0.02;  // of an iteration: less is within what predictions err by, and what links carry changes
 constexpr char kManaged[] = "paths, classes and windows follow what is measured of its flows";
 
 double Gibibytes(Bytes amount) { return static_cast<double>(amount.count()) / 0x1p30; }
@@ -58,29 +64,121 @@ Result<planner::TrainingChanges> Allowed(const v1::JobSpec& spec) {
   return planner::ParseTrainingChanges(fmt::format("{}", fmt::join(spec.allow(), ",")));
 }
 
-/// The strategy of the best plan, into `planned`; what stands in its way, into its errors.
-Status Search(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
-  WEFT_ASSIGN_OR_RETURN(const Question question, Ask(spec, options));
+/// The program whose space is searched; nullopt: nobody's that has one, which counts as data parallelism. Some are named for what
+/// they start: torchrun any script, weft-replay what weft-train sends.
+std::optional<planner::Framework> ProgramOf(const v1::JobSpec& spec) {
+  const auto named = planner::ParseFramework(spec.framework());
+  return named == planner::Framework::kWeftTrain ? std::nullopt : named;
+}
+
+Result<planner::PlanOptions> OptionsOf(const v1::JobSpec& spec, const JobPlannerOptions& options, const Question& question) {
   planner::PlanOptions plan_options;
   plan_options.node_budget = options.node_budget;
   if (spec.allow_size() > 0) {
     WEFT_ASSIGN_OR_RETURN(plan_options.allow, Allowed(spec));  // in the whole space: no program exchanges so
+  } else if (const auto program = ProgramOf(spec)) {
+    plan_options.framework = *program;
+    // A plan's message has no words for operators, and no program's launch either.
+    if (*program == planner::Framework::kAny) plan_options.fix["sharding"] = static_cast<int64_t>(planner::Sharding::kUniform);
   } else {
-    // The launch arguments of a plan are weft-train's: it splits the batch and nothing else.
     plan_options.framework = planner::Framework::kWeftTrain;
     // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
     if (spec.hosts_size() > 0) plan_options.fix["dp"] = question.job.gpus;
   }
-  WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, planner::Plan(question.job, question.cluster, plan_options));
+  return plan_options;
+}
+
+/// Of the best if nobody else sent and the best on what is left of links, the one to take, and why. Requires: plans in both.
+planner::JobPlan TakeOne(const Question& question, const JobFabric& fabric, const planner::PlanAnswer& alone,
+                         const planner::PlanAnswer& now, v1::JobPlan& out) {
+  const planner::JobPlan &idle = alone.plans.front(), &left = now.plans.front();
+  const std::string idle_time = FormatDuration(idle.predicted.iteration), left_time = FormatDuration(left.predicted.iteration);
+  if (idle.strategy == left.strategy) {
+    out.add_why(
+        fmt::format("fabric: this strategy is the fastest on what is left of links, {}, and would be if nobody else sent, {}",
+                    left_time, idle_time));
+    return left;
+  }
+  const auto price = [&](const planner::ClusterSpec& cluster, const planner::Strategy& strategy) {
+    return planner::PriceGiven(question.job, cluster, planner::FrameworkName(idle.framework), strategy);
+  };
+  const Result<planner::GivenPrice> there = price(fabric.now, idle.strategy), back = price(fabric.alone, left.strategy);
+  const std::string alone_text =
+      fmt::format("{}, the fastest if nobody else sent ({})", planner::DescribeStrategy(idle.strategy), idle_time);
+  if (!there) {
+    out.add_why(fmt::format("fabric: chosen for what is left of links: {} there, in place of {}", left_time, alone_text));
+    return left;
+  }
+  const Seconds time = there->plan.predicted.iteration;
+  const double more = time / left.predicted.iteration - 1;
+  if (more < kWorthAnother) {
+    out.add_why(fmt::format(
+        "fabric: {}, is kept: on what is left of links it takes {}, and the fastest there, {}, only {:.1f} % less", alone_text,
+        FormatDuration(time), planner::DescribeStrategy(left.strategy), 100 * (1 - left.predicted.iteration / time)));
+    planner::JobPlan kept = idle;
+    kept.predicted = there->plan.predicted;
+    kept.operations = there->plan.operations;
+    kept.lower_bound = left.lower_bound;
+    kept.gap = kept.predicted.iteration / kept.lower_bound - 1;
+    return kept;
+  }
+  out.add_why(fmt::format(
+      "fabric: chosen for what is left of links: {} per iteration there, where {}, would take {}, {:.0f} % longer{}", left_time,
+      alone_text, FormatDuration(time), 100 * more,
+      back ? fmt::format("; with nobody else this one would take {}", FormatDuration(back->plan.predicted.iteration)) : ""));
+  return left;
+}
+
+/// As planner::Plan(). Stopped before anything was found, it looks no further for what would fit.
+Result<planner::PlanAnswer> PlanUntil(const std::stop_token& stop, const planner::JobSpec& job, const planner::ClusterSpec& cluster,
+                                      const planner::PlanOptions& options) {
+  planner::PlanAnswer late;
+  late.complete = false;
+  late.infeasible.emplace_back(
+      "nothing was found in the time that a search has: the model's shape leaves too many strategies; give one of your own");
+  if (stop.stop_requested()) return late;
+  WEFT_ASSIGN_OR_RETURN(planner::PlanSearch search, planner::PlanSearch::Make(job, cluster, options));
+  search.Work(stop);
+  if (stop.stop_requested() && !search.Progress().best) return late;
+  return search.Finish();
+}
+
+/// The best plan on the fabric between the job's hosts, into `planned`; what stands in its way, into its errors.
+Status SearchOn(const Question& question, const JobFabric& fabric, const planner::PlanOptions& options, const std::stop_token& stop,
+                PlannedJob& planned) {
+  WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer answer, PlanUntil(stop, question.job, fabric.alone, options));
   if (answer.plans.empty()) {
     for (const std::string& reason : answer.infeasible) planned.errors.push_back("no strategy fits: " + reason);
     if (planned.errors.empty()) planned.errors.push_back("no strategy fits");
     return Ok();
   }
-  proto::ToProto(answer.plans.front(), planned.plan);
+  for (const std::string& why : fabric.why) planned.plan.add_why(why);
+  planner::JobPlan best = answer.plans.front();
+  bool complete = answer.complete;
+  if (fabric.loaded) {
+    WEFT_ASSIGN_OR_RETURN(const planner::PlanAnswer now, PlanUntil(stop, question.job, fabric.now, options));
+    complete &= now.complete;
+    if (!now.plans.empty()) best = TakeOne(question, fabric, answer, now, planned.plan);
+  }
+  proto::ToProto(best, planned.plan);
   planned.plan.set_origin("search");
-  if (!answer.complete) planned.plan.add_why("the search ended at its budget: a better strategy may exist");
+  if (!complete) planned.plan.add_why("the search ended at its budget or its time: a better strategy may exist");
+  FillProgram({question.job, fabric.alone, best}, planned.plan);
   return Ok();
+}
+
+/// The strategy of the best plan, into `planned`; what stands in its way, into its errors.
+Status Search(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, const std::stop_token& stop,
+              PlannedJob& planned) {
+  WEFT_ASSIGN_OR_RETURN(Question question, Ask(spec, options));
+  WEFT_ASSIGN_OR_RETURN(const planner::PlanOptions plan_options, OptionsOf(spec, options, question));
+  JobFabric fabric{.alone = question.cluster, .now = question.cluster, .loaded = false, .order = planned.order, .why = {}};
+  if (ProgramOf(spec) && spec.allow_size() == 0 && !planned.order.empty()) {
+    fabric = LookAtFabric(planned.order, view, question.cluster);
+    planned.order = fabric.order;
+  }
+  if (question.job.gpus == 0) question.job.gpus = question.cluster.TotalGpus();
+  return SearchOn(question, fabric, plan_options, stop, planned);
 }
 
 /// What the flows of a job with this strategy are managed by.
@@ -123,6 +221,9 @@ Status Price(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJ
   plan.set_origin("given");
   if (price) {
     AddPrice(*price, spec.framework(), plan);
+    if (ProgramOf(spec).value_or(planner::Framework::kAny) != planner::Framework::kAny) {
+      FillProgram({question->job, question->cluster, price->plan}, plan);
+    }
   } else {
     if (!bucket) strategy->bucket_bytes = planner::Strategy().bucket_bytes;
     *plan.mutable_strategy() = proto::ToProto(*strategy);
@@ -148,14 +249,17 @@ bool SumsWholeGradients(const v1::Strategy& strategy) {
          strategy.zero_stage() == 0 && whole && strategy.data_sync() != "gossip";
 }
 
-Status DecideStrategy(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJob& planned) {
+Status DecideStrategy(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
+                      const std::stop_token& stop, PlannedJob& planned) {
   if (spec.has_given_strategy() && spec.allow_size() > 0) {
     return Fail(Code::kInvalidArgument,
-                fmt::format("job \"{}\": allow beside a given strategy, expected one of them: what is given is not searched", spec.job_id()));
+                fmt::format("job \"{}\": allow beside a given strategy, expected one of them: what is given is not searched",
+                            spec.job_id()));
   }
   if (spec.has_given_strategy()) return Price(spec, options, planned);
   if (!spec.model_config_json().empty()) {
-    if (const Status status = Search(spec, options, planned); !status) planned.errors.push_back(status.error().message());
+    if (const Status status = Search(spec, view, options, stop, planned); !status)
+      planned.errors.push_back(status.error().message());
   }
   if (!planned.plan.has_strategy()) SayManaged(spec, planned.plan);
   return Ok();

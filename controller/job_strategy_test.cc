@@ -74,7 +74,8 @@ TEST(JobStrategy, AGivenOneIsPricedKeptAndNotSearched) {
   EXPECT_THAT(plan.why(), Not(Contains(HasSubstr("warning"))));
   EXPECT_EQ(plan.rank_hosts_size(), 32);
   EXPECT_EQ(plan.environment().at("NCCL_NET_PLUGIN"), "weft");
-  EXPECT_EQ(plan.arguments_size(), 0);
+  EXPECT_THAT(plan.arguments(), Contains("--pipeline-model-parallel-size"));
+  EXPECT_EQ(plan.environment().at("CUDA_DEVICE_MAX_CONNECTIONS"), "1");
   const auto list = proto::OperationListFromProto(plan.operations());
   ASSERT_TRUE(list.has_value()) << list.error().message();
   EXPECT_EQ(list->stages, 4);
@@ -138,7 +139,9 @@ TEST(JobStrategy, WhatCannotBePricedIsTakenAndSaysWhy) {
 }
 
 TEST(JobStrategy, WithoutOneTheJobIsManagedAndSaysHowToGetOne) {
-  const auto planned = PlanJob(Spec(4), {}, Options());
+  v1::JobSpec spec = Spec(4);
+  spec.set_framework("torchrun");  // data parallelism, which would not fit
+  const auto planned = PlanJob(spec, {}, Options());
   ASSERT_TRUE(planned.has_value()) << planned.error().message();
   EXPECT_FALSE(planned->plan.has_strategy());
   EXPECT_EQ(planned->plan.origin(), "");
@@ -146,6 +149,16 @@ TEST(JobStrategy, WithoutOneTheJobIsManagedAndSaysHowToGetOne) {
   EXPECT_THAT(planned->plan.why(), Contains(HasSubstr("--global-batch 128 --seq 4096 --output json > plan.json; weft submit")));
   EXPECT_EQ(planned->plan.environment().at("WEFT_JOB_ID"), "llama");
   EXPECT_EQ(planned->plan.arguments_size(), 0);
+}
+
+TEST(JobStrategy, ASearchThatHasNoTimeLeftSaysSo) {
+  std::stop_source late;
+  late.request_stop();
+  const auto planned = PlanJob(Spec(4), {}, Options(), late.get_token());
+  ASSERT_TRUE(planned.has_value()) << planned.error().message();
+  EXPECT_FALSE(planned->plan.has_strategy());
+  EXPECT_THAT(planned->errors, ElementsAre(HasSubstr("no strategy fits: nothing was found in the time that a search has")));
+  EXPECT_EQ(planned->plan.environment().at("WEFT_JOB_ID"), "llama");
 }
 
 TEST(JobStrategy, PlainDataParallelismIsTheTrafficOfAPlan) {

@@ -1,6 +1,5 @@
 #include "controller/rank_order.h"
 
-#include <algorithm>
 
 namespace weft::controller {
 namespace {
@@ -21,13 +20,15 @@ std::vector<std::string> OrderHosts(const std::vector<std::string>& hosts, const
     const auto known = view.leaf.find(host);
     leaf[host] = known == view.leaf.end() ? "host " + host : known->second;
   }
-  std::vector<std::string> grouped;
-  std::set<std::string> done;
-  for (const std::string& first : hosts) {
-    if (!done.insert(leaf[first]).second) continue;
-    std::copy_if(hosts.begin(), hosts.end(), std::back_inserter(grouped),
-                 [&](const std::string& host) { return leaf[host] == leaf[first]; });
+  std::map<std::string, std::vector<std::string>> below;
+  std::vector<const std::vector<std::string>*> leaves;  // as their first hosts come
+  for (const std::string& host : hosts) {
+    std::vector<std::string>& unit = below[leaf[host]];
+    if (unit.empty()) leaves.push_back(&unit);
+    unit.push_back(host);
   }
+  std::vector<std::string> grouped;
+  for (const auto* unit : leaves) grouped.insert(grouped.end(), unit->begin(), unit->end());
   return hosts.size() > 1 && Crossings(grouped, leaf) < Crossings(hosts, leaf) ? grouped : hosts;
 }
 

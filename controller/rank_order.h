@@ -17,6 +17,7 @@ struct PlacementView {
   std::map<std::string, std::string> leaf;  ///< host -> first switch, where probes have shown it or a file says it
   std::map<std::string, BitsPerSecond> rate;  ///< host -> what its link to that switch gives, where probes have shown it
   planner::Topology topology;               ///< what probes have shown, with what each link gives now
+  std::vector<BitsPerSecond> carried;       ///< [links of `topology`] for other jobs, in the mean; what is missing: nothing
   std::set<std::string> tree_jobs;          ///< jobs that hold a tree of the switches (job_reduction.h)
 };
 

@@ -66,12 +66,12 @@ TEST(TopologyFiles, CoreOrdersByFilesUntilProbesSpeakAndReportsConflicts) {
   Core core(options);
   testing::FakeCluster cluster(core, 2, 1, 2);
   cluster.RegisterAll();
-  EXPECT_EQ(core.Placement().leaf.at("h3"), "s1") << "before any probe";
+  EXPECT_EQ(core.Placement("").leaf.at("h3"), "s1") << "before any probe";
   cluster.Start({.id = "a", .ring = {"h1", "h3"}}, 0);
   cluster.Run(0.5);
   cluster.Probe("a");
   cluster.Run(3);
-  EXPECT_EQ(core.Placement().leaf.at("h3"), "leaf2") << "probes win";
+  EXPECT_EQ(core.Placement("").leaf.at("h3"), "leaf2") << "probes win";
   std::vector<std::string> conflicts;
   for (const v1::Decision& decision : core.decisions()) {
     if (decision.kind() == "topology") conflicts.push_back(decision.reason());

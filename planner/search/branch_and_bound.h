@@ -99,7 +99,7 @@ class BranchAndBound {
 
   /// Searches until nothing is left, the budget is spent or `stop` asks. Threads: any number at once.
   void Work(Scratch& scratch, const std::stop_token& stop = {}) {
-    BoundRoots(scratch);
+    BoundRoots(scratch, stop);
     Local local;
     // Roots are handed out by bound: the first ones find good answers, which cut the later ones.
     for (size_t i = next_root_.fetch_add(1); i < roots_.size(); i = next_root_.fetch_add(1)) {
@@ -165,11 +165,12 @@ class BranchAndBound {
   };
 
   /// All threads bound roots in chunks; the one that finishes last puts them in order, and the others wait for it.
-  void BoundRoots(Scratch& scratch) {
+  void BoundRoots(Scratch& scratch, const std::stop_token& stop) {
     constexpr size_t kChunk = 512;
     for (size_t i = next_bound_.fetch_add(kChunk); i < roots_.size(); i = next_bound_.fetch_add(kChunk)) {
       const size_t end = std::min(i + kChunk, roots_.size());
-      for (size_t k = i; k < end; ++k) roots_[k].bound = space_.Bound(roots_[k].node, scratch);
+      // Once it is to stop nothing is entered: what is not bounded stays below nothing.
+      for (size_t k = i; k < end && !stop.stop_requested(); ++k) roots_[k].bound = space_.Bound(roots_[k].node, scratch);
       const std::lock_guard lock(mutex_);
       bounded_ += end - i;
       if (bounded_ < roots_.size()) continue;

@@ -45,7 +45,7 @@ v1::JobSpec SpecOf(const HookConfig& config, const HookJob& job) {
   spec.set_gpus(static_cast<int64_t>(job.hosts.size()) * config.ranks_per_host);
   spec.set_ranks_per_host(config.ranks_per_host);
   for (const std::string& host : job.hosts) spec.add_hosts(host);
-  spec.set_framework(job.framework);
+  spec.set_framework(job.framework.empty() ? config.framework : job.framework);
   if (job.strategy.empty()) return spec;
   v1::GivenStrategy& given = *spec.mutable_given_strategy();
   given.set_source("--weft-plan=" + job.plan);
@@ -86,10 +86,10 @@ std::string Described(const v1::JobPlan& plan, const HookJob& job) {
     }
     return "managed, not planned" + why + launch;
   }
-  if (job.strategy.empty()) return "planned: dp=" + std::to_string(plan.strategy().dp()) + launch;
+  const std::string text = plan.strategy().text().empty() ? "dp=" + std::to_string(plan.strategy().dp()) : plan.strategy().text();
+  if (job.strategy.empty()) return "planned: " + text + launch;
   if (plan.origin() == "given") return "managed with its own strategy: " + plan.strategy().text() + launch;
-  return "planned without its own strategy, of which this controller knows nothing: dp=" + std::to_string(plan.strategy().dp()) +
-         launch;
+  return "planned without its own strategy, of which this controller knows nothing: " + text + launch;
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "scheduler/slurm/controller_client.h"
 #include "scheduler/slurm/hook_config.h"
 #include "scheduler/slurm/job_environment.h"
+#include "scheduler/slurm/job_options.h"
 
 namespace weft::slurm {
 namespace {
@@ -100,6 +101,9 @@ Status Hook::CheckConfig() {
     return Fail(Code::kInvalidArgument, "ranks-per-host " + std::to_string(config_.ranks_per_host) +
                                             ", expected at least 1");
   }
+  if (!config_.framework.empty()) {
+    WEFT_RETURN_IF_ERROR(ParseFrameworkName(config_.framework));
+  }
   if (config_.controller.empty()) {
     return Fail(Code::kInvalidArgument, std::string("no controller configured, expected \"controller = HOST:PORT\" in ") +
                                             kConfigPath);
@@ -132,6 +136,7 @@ void Hook::Run(int argc, char** argv) {
   app.add_option("--log", config_.log, "file that gets one line per job");
   app.add_option("--ranks-per-host", config_.ranks_per_host, "ranks, and GPUs, of each host")->capture_default_str();
   app.add_option("--precision", config_.precision, "bf16 or fp32")->capture_default_str();
+  app.add_option("--framework", config_.framework, "what runs jobs that do not say --weft-framework: megatron, torchtitan, deepspeed ...");
   app.add_option("--tls-certificate", config_.tls_certificate, "PEM file");
   app.add_option("--tls-key", config_.tls_key, "PEM file");
   app.add_option("--tls-authority", config_.tls_authority, "PEM file");

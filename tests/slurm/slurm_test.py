@@ -138,6 +138,41 @@ def own_strategy_is_managed(site):
     check("the log of weft-slurm-prolog says why" in site.slurm.output(job), site.slurm.output(job))
 
 
+def named_program_gets_its_arguments(site):
+    """A job of Megatron-LM's is searched for Megatron-LM, and srun's tasks have the arguments and variables that its plan has."""
+    job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=8", "--weft-seq=128",
+                            "--weft-framework=megatron")
+    environments = [site.task_environment(job, rank) for rank in range(2)]
+    plan = site.daemons.job(str(job))["plan"]
+    check(plan["origin"] == "search", f"the controller has {plan}")
+    arguments = plan["arguments"]
+    check("--tensor-model-parallel-size" in arguments, f"arguments {arguments}")
+    for rank, environment in enumerate(environments):
+        check(environment.get("WEFT_ARGUMENTS", "").split(" ") == arguments, f"rank {rank}: {environment.get('WEFT_ARGUMENTS')}")
+        for name, value in plan["environment"].items():
+            check(name == "WEFT_RUN_DIR" or environment.get(name) == value, f"rank {rank}: {name}={environment.get(name)}, planned {value}")
+    check(any(line.startswith("enforced: the strategy, where Megatron-LM") for line in plan["why"]), f"why {plan['why']}")
+    site.finish_jobs(job)
+    lines = wait_until(lambda: site.hook_lines(job), 5, "the prolog's line")
+    check(" is planned: dp=" in lines[0], f"hook log: {lines}")
+
+
+def file_of_a_program_is_handed_over(site):
+    """What a program reads from a file travels as text that printf writes back, whatever the site's default is."""
+    before = pathlib.Path(site.processes.path("weft-slurm.conf")).read_text(encoding="utf-8")
+    site.processes.write("weft-slurm.conf", before + 'framework = "deepspeed"\n')
+    try:
+        job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=8", "--weft-seq=128")
+        environment = site.task_environment(job, 1)
+        check(site.daemons.job(str(job))["spec"]["framework"] == "deepspeed", f"{site.daemons.job(str(job))['spec']}")
+        written = subprocess.run(["bash", "-c", "printf '%b' \"$WEFT_FILE_DEEPSPEED_JSON\""], env=environment, capture_output=True,
+                                 text=True, timeout=30, check=True).stdout
+        check(json.loads(written)["train_batch_size"] == 8, f"deepspeed.json: {written!r}")
+        site.finish_jobs(job)
+    finally:
+        site.processes.write("weft-slurm.conf", before)
+
+
 def job_without_a_strategy_is_managed(site):
     """What the planner has no strategy for is called so and gets its environment all the same."""
     job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=7", "--weft-seq=128")
@@ -326,6 +361,8 @@ FACTS = (
     bad_values_are_rejected,
     planned_job_gets_its_environment,
     own_strategy_is_managed,
+    named_program_gets_its_arguments,
+    file_of_a_program_is_handed_over,
     job_without_a_strategy_is_managed,
     own_settings_win,
     settings_of_an_outer_job_do_not_leak,

@@ -60,8 +60,8 @@ class Site:
     def ask(self, *command):
         return json.loads(self.done(*command, "--output", "json"))
 
-    def job(self, name, keys=""):
-        return self.processes.write(f"{name}.yaml", JOB.format(name=name) + keys)
+    def job(self, name, keys="", framework="megatron"):
+        return self.processes.write(f"{name}.yaml", JOB.format(name=name).replace("megatron", framework) + keys)
 
 
 def expect(text, *pieces):
@@ -82,7 +82,7 @@ def plan_of_the_planner_is_taken(site):
     best = json.loads(plans)["plans"][0]
     out = site.done("submit", site.job("own"), "--plan", path)
     expect(out, "your own strategy: dp=1 tp=8 pp=4", "fits", "WEFT_JOB_ID=own", "NCCL_NET=Weft")
-    check("arguments:" not in out, f"arguments for a launcher that is not ours:\n{out}")
+    expect(line_of(out, "arguments: "), "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4")
     expect(line_of(site.done("jobs"), "own "), " planned ", " plan own ")
     listed = [job for job in site.ask("jobs")["jobs"] if job["spec"]["job_id"] == "own"][0]
     check(listed["plan"]["origin"] == "given", f"origin {listed['plan']['origin']}")
@@ -93,6 +93,22 @@ def plan_of_the_planner_is_taken(site):
            "no bound and no runner-up", "traffic: paths, classes and windows follow what is measured")
     check("runner-up " not in explained, f"a runner-up of what was not searched:\n{explained}")
     check("already" in site.done("submit", site.job("own"), "--plan", path, status=1), "submitted twice")
+
+
+def a_program_that_is_named_is_searched(site):
+    """What weft plan chooses for Megatron-LM on these hosts, with the arguments that it emits."""
+    command = ("plan", "llama3-70b", "--cluster", "dgx-h100:4", "--global-batch", "128", "--seq", "4096", "--framework", "megatron")
+    strategy = json.loads(site.done(*command, "--output", "json", online=False))["plans"][0]["strategy"]
+    emitted = site.done(*command, "--emit", "megatron", online=False)
+    words = " ".join(line for line in emitted.splitlines() if not line.startswith("#")).replace('"', "").split()
+    out = site.done("submit", site.job("searched"))
+    check(line_of(out, "arguments: ").split()[1:] == words, f"emitted {words}, submitted\n{out}")
+    expect(out, "enforced: the strategy, where Megatron-LM core_v0.19.0 reads")
+    plan = site.ask("explain", "searched")["job"]["plan"]
+    for name in ("dp", "tp", "pp", "cp", "vpp", "micro_batch", "zero_stage"):
+        check(int(plan["strategy"].get(name, 0)) == strategy[name], f"{name}: {plan['strategy']}, planned {strategy}")
+    check(plan["environment"]["WEFT_ARGUMENTS"].split() == words, f"{plan['environment']}")
+    site.done("release", "searched")
 
 
 def it_survives_a_restart(site):
@@ -124,7 +140,8 @@ def one_that_does_not_fit_is_taken_with_a_warning(site):
 
 
 def without_one_the_job_is_managed(site):
-    out = site.done("submit", site.job("bare"))
+    out = site.done("submit", site.job("bare", framework="torchrun"))  # data parallelism, which would not fit
+    expect(out, "not enforced: how your script splits the model")
     expect(out, "job bare is managed, not planned", "not planned: no strategy fits: ", "weft submit JOB.yaml --plan plan.json",
            "WEFT_JOB_ID=bare")
     check("arguments:" not in out, f"arguments without a plan:\n{out}")
@@ -142,7 +159,7 @@ def without_one_the_job_is_managed(site):
 def main():
     with Processes() as processes:
         site = Site(processes)
-        for fact in (plan_of_the_planner_is_taken, it_survives_a_restart, illegal_ones_are_refused_with_the_reason,
+        for fact in (plan_of_the_planner_is_taken, a_program_that_is_named_is_searched, it_survives_a_restart, illegal_ones_are_refused_with_the_reason,
                      one_that_does_not_fit_is_taken_with_a_warning, without_one_the_job_is_managed):
             fact(site)
             print(f"ok {fact.__name__}", flush=True)

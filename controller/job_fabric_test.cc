@@ -1,0 +1,213 @@
+// Jobs beside others on one fabric: 16 hosts of eight GPUs under 8 leaves and 8 spines, as probes show them, and Llama 3 70B under
+// Megatron-LM. A host has one link of 3.2 Tbit/s; a leaf of two hosts has 8 uplinks of 800 Gbit/s, which block nobody.
+#include "controller/job_fabric.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "controller/config.h"
+#include "controller/job_launch.h"
+#include "controller/job_planner.h"
+#include "formats/emit/emit.h"
+#include "formats/hf_config.h"
+#include "planner/fabric/fabrics.h"
+#include "planner/plan/price_given.h"
+#include "proto/plan_codec.h"
+
+namespace weft::controller {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+constexpr int kHosts = 16, kPerLeaf = 2, kSpines = 8;
+constexpr double kHostRate = 3.2e12, kUplink = kPerLeaf * kHostRate / kSpines;
+
+std::string Host(int i) { return fmt::format("h{}", i + 1); }
+std::string Leaf(int i) { return fmt::format("leaf{}", i / kPerLeaf + 1); }
+
+/// What probes have shown; `others`: of every uplink's rate, what jobs of others carry up and down.
+PlacementView View(double others = 0, double uplink = kUplink) {
+  PlacementView view;
+  for (int i = 0; i < kHosts; ++i) {
+    view.connected.insert(Host(i));
+    view.leaf[Host(i)] = Leaf(i);
+    view.rate[Host(i)] = BitsPerSecond(kHostRate);
+    const NodeId leaf = view.topology.AddNode(Leaf(i), planner::NodeKind::kSwitch);
+    view.topology.AddCable(view.topology.AddNode(Host(i), planner::NodeKind::kHost), leaf, BitsPerSecond(kHostRate));
+    for (int s = 0; s < kSpines; ++s) {
+      view.topology.AddCable(leaf, view.topology.AddNode(fmt::format("spine{}", s + 1), planner::NodeKind::kSwitch),
+                             BitsPerSecond(uplink));
+    }
+  }
+  for (const planner::Link& link : view.topology.links()) {
+    const bool up = link.line_rate.value() == uplink;
+    view.carried.push_back(BitsPerSecond(up ? others * uplink : 0));
+  }
+  return view;
+}
+
+JobPlannerOptions Options() {
+  JobPlannerOptions options = DefaultConfig().planner;
+  options.cluster = planner::FindClusterPreset("dgx-h100", 1).value();
+  return options;
+}
+
+v1::JobSpec Spec(const std::string& framework = "megatron") {
+  v1::JobSpec spec;
+  spec.set_job_id("llama");
+  spec.set_model_config_json(formats::WriteHfConfig(formats::ResolveModel("llama3-70b").value()));
+  spec.set_global_batch(256);
+  spec.set_sequence(4096);
+  spec.set_framework(framework);
+  spec.set_ranks_per_host(8);
+  for (int i = 0; i < kHosts; ++i) spec.add_hosts(Host(i));
+  return spec;
+}
+
+/// What `weft plan llama3-70b --cluster dgx-h100:16 --global-batch 256 --seq 4096 --framework megatron` asks, and its best.
+struct Alone {
+  planner::JobSpec job;
+  planner::ClusterSpec cluster = planner::FindClusterPreset("dgx-h100", kHosts).value();
+  planner::JobPlan plan;
+
+  Alone() {
+    job.model = formats::ResolveModel("llama3-70b").value();
+    job.name = job.model.name;
+    job.global_batch = 256;
+    job.sequence = 4096;
+    planner::PlanOptions options{.framework = planner::Framework::kMegatron};
+    options.node_budget = std::numeric_limits<int64_t>::max();
+    plan = planner::Plan(job, cluster, options)->plans.front();
+    job.gpus = cluster.TotalGpus();
+  }
+};
+
+PlannedJob Planned(const v1::JobSpec& spec, const PlacementView& view) {
+  auto planned = PlanJob(spec, view, Options());
+  EXPECT_TRUE(planned.has_value()) << planned.error().message();
+  EXPECT_THAT(planned->errors, IsEmpty());
+  return planned.value_or(PlannedJob());
+}
+
+TEST(JobFabric, AloneAJobGetsWhatWeftPlanChoosesAndEmits) {
+  const Alone alone;
+  for (const PlacementView& view : {View(), PlacementView()}) {  // as probes have shown it, and before any
+    const v1::JobPlan plan = Planned(Spec(), view).plan;
+    EXPECT_EQ(plan.strategy().text(), planner::DescribeStrategy(alone.plan.strategy));
+    EXPECT_EQ(plan.predicted().iteration_s(), alone.plan.predicted.iteration.count());
+    const auto text = formats::Emit(formats::EmitTarget::kMegatron, {.job = alone.job, .cluster = alone.cluster,
+                                                                     .strategy = alone.plan.strategy,
+                                                                     .framework = planner::Framework::kMegatron});
+    ASSERT_TRUE(text.has_value());
+    const std::vector<std::string> words = ShellWords([&] {
+      std::string line = text->substr(text->find('\n') + 1);  // behind the comment
+      std::replace(line.begin(), line.end(), '\n', ' ');
+      return line;
+    }());
+    EXPECT_GT(words.size(), 40u);
+    EXPECT_THAT(plan.arguments(), ElementsAreArray(words));
+    EXPECT_EQ(plan.environment().at(kArgumentsVariable), fmt::format("{}", fmt::join(words, " ")));
+    EXPECT_EQ(plan.environment().contains("CUDA_DEVICE_MAX_CONNECTIONS"), alone.plan.strategy.tp * alone.plan.strategy.cp > 1);
+    EXPECT_THAT(plan.why(), Contains(AllOf(HasSubstr("enforced: the strategy, where Megatron-LM core_v0.19.0 reads"),
+                                           HasSubstr("pretrain_gpt.py"))));
+    EXPECT_THAT(plan.why(), Not(Contains(HasSubstr("fabric now"))));
+  }
+}
+
+// Of each leaf's 8 uplinks others take 95 %: 0.05 · 6.4 Tbit/s for two nodes, 160 Gbit/s each.
+TEST(JobFabric, BesideALoadedSpineAJobGetsAnotherStrategyAndTheReason) {
+  const Alone alone;
+  const v1::JobPlan plan = Planned(Spec(), View(0.95)).plan;
+  EXPECT_NE(plan.strategy().text(), planner::DescribeStrategy(alone.plan.strategy));
+  EXPECT_THAT(plan.why(), Contains(AllOf(HasSubstr("fabric now: out of a leaf of 2 of the job's nodes each can send 160"),
+                                         HasSubstr("3200 Gbit/s if nobody else sent"))));
+  planner::ClusterSpec left = alone.cluster;
+  left.tiers = {{"leaf", kPerLeaf, BitsPerSecond(0.05 * kHostRate)}, {"spine", kHosts, BitsPerSecond(0)}};
+  const auto there = planner::PriceGiven(alone.job, left, "megatron", alone.plan.strategy);
+  ASSERT_TRUE(there.has_value());
+  const double best_alone_there = there->plan.predicted.iteration.count();
+  EXPECT_LT(plan.predicted().iteration_s(), best_alone_there / 1.02);
+  EXPECT_THAT(plan.why(),
+              Contains(AllOf(HasSubstr("fabric: chosen for what is left of links: "),
+                             HasSubstr(planner::DescribeStrategy(alone.plan.strategy) + ", the fastest if nobody else sent"),
+                             HasSubstr("% longer; with nobody else this one would take "))));
+  EXPECT_THAT(plan.arguments(), Not(ElementsAreArray(Planned(Spec(), View()).plan.arguments())));
+}
+
+TEST(JobFabric, WhatOthersCarryInPartIsSaidAndChangesNothingThatItNeedNot) {
+  const v1::JobPlan plan = Planned(Spec(), View(0.1)).plan;
+  EXPECT_EQ(plan.strategy().text(), planner::DescribeStrategy(Alone().plan.strategy));
+  EXPECT_THAT(plan.why(), Contains(HasSubstr("each can send 2880 Gbit/s, 3200 Gbit/s if nobody else sent")));
+  EXPECT_THAT(plan.why(), Contains(HasSubstr("fabric: this strategy is the fastest on what is left of links")));
+}
+
+TEST(JobFabric, HostsThatNoProbeHasJoinedCountAsOnANetworkThatBlocksNobody) {
+  PlacementView view = View(0.95);
+  v1::JobSpec spec = Spec();
+  spec.set_hosts(15, "stranger");
+  const v1::JobPlan plan = Planned(spec, view).plan;
+  EXPECT_EQ(plan.strategy().text(), planner::DescribeStrategy(Alone().plan.strategy));
+  EXPECT_THAT(plan.why(), Contains("fabric: no probe has shown what stranger hangs on: planned for a network that blocks nobody"));
+  view.topology.AddLink(view.topology.AddNode("stranger", planner::NodeKind::kHost), *view.topology.FindNode("leaf1"),
+                        BitsPerSecond(kHostRate));
+  EXPECT_THAT(Planned(spec, view).plan.why(), Contains(HasSubstr("fabric: no probe went both ways between h1 and stranger")));
+}
+
+// Of cables that could carry all: 1.6 Tbit/s for a node of 3.2. Of cables of half the rate the same is nobody's load.
+TEST(JobFabric, LinksThatGiveHalfCountAsTaken) {
+  PlacementView view = View();
+  for (size_t i = 0; i < view.topology.links().size(); ++i) {
+    const LinkId link(static_cast<int32_t>(i));
+    if (view.topology.link(link).line_rate.value() == kUplink) view.topology.SetCapacity(link, BitsPerSecond(kUplink / 2));
+  }
+  planner::ClusterSpec cluster = planner::FindClusterPreset("dgx-h100", kHosts).value();
+  std::vector<std::string> hosts;
+  for (int i = 0; i < kHosts; ++i) hosts.push_back(Host(i));
+  const JobFabric fabric = LookAtFabric(hosts, view, cluster);
+  EXPECT_THAT(fabric.alone.tiers, IsEmpty());
+  ASSERT_THAT(fabric.now.tiers, SizeIs(2));
+  EXPECT_EQ(fabric.now.tiers[0].nodes, kPerLeaf);
+  EXPECT_NEAR(fabric.now.tiers[0].out.value(), 1.6e12, 1e6) << "links that give half of what they are configured for";
+  EXPECT_TRUE(fabric.loaded);
+  EXPECT_EQ(fabric.order, hosts);
+  const JobFabric narrow = LookAtFabric(hosts, View(0, kUplink / 2), cluster);
+  EXPECT_FALSE(narrow.loaded);
+  ASSERT_THAT(narrow.alone.tiers, SizeIs(2));
+  EXPECT_NEAR(narrow.alone.tiers[0].out.value(), 1.6e12, 1e6);
+  EXPECT_THAT(narrow.why,
+              Contains("fabric: out of a leaf of 2 nodes each can send 1600 Gbit/s, where its own links carry 3200 Gbit/s"));
+  // The same where probes have seen one of two NICs of each host, and as many of its leaf's uplinks: rates count relative to each
+  // other.
+  cluster.nic_rate = BitsPerSecond(2 * kHostRate);
+  EXPECT_NEAR(LookAtFabric(hosts, view, cluster).now.tiers[0].out.value(), 3.2e12, 1e6);
+}
+
+// Two pods of two leaves: hosts of a pod follow each other, as tiers above leaves are counted so.
+TEST(JobFabric, PartsAboveLeavesGiveTheOrderOfRanks) {
+  const planner::Cluster pods = planner::ThreeTierClos({.pods = 2, .leaves_per_pod = 2, .hosts_per_leaf = 2});
+  PlacementView view;
+  view.topology = pods.topology;
+  v1::JobSpec spec = Spec();
+  spec.clear_hosts();
+  for (const char* host : {"h1", "h5", "h3", "h7", "h2", "h6", "h4", "h8"}) spec.add_hosts(host);
+  const PlannedJob planned = Planned(spec, view);
+  std::vector<int> pod;
+  for (const std::string& host : planned.order) pod.push_back(std::stoi(host.substr(1)) > 4);
+  EXPECT_TRUE(std::is_sorted(pod.begin(), pod.end()) || std::is_sorted(pod.rbegin(), pod.rend()));
+  EXPECT_EQ(planned.plan.environment().at("WEFT_HOST_ORDER"), fmt::format("{}", fmt::join(planned.order, ",")));
+  EXPECT_THAT(planned.plan.why(), Contains(HasSubstr("those of one part of the fabric follow each other")));
+}
+
+}  // namespace
+}  // namespace weft::controller

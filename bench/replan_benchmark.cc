@@ -1,5 +1,6 @@
 // A whole re-plan of layer 4 for 1,000 jobs, 16,384 GPUs and some 50,000 flows, stage by stage: what docs/flows.md promises.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <optional>
 
@@ -8,8 +9,8 @@
 #include "planner/fabric/path_catalog.h"
 #include "planner/flows/path_choice.h"
 #include "planner/flows/periodic.h"
-#include "planner/flows/priority.h"
 #include "planner/flows/time_shift.h"
+#include "planner/jobs/joint_plan.h"
 #include "planner/jobs/master.h"
 #include "planner/network/max_min.h"
 
@@ -99,7 +100,21 @@ double Bound(const ReplanInstance& instance) {
   return answer ? answer->bound : -1;
 }
 
-PriorityOptions Classes() { return {.classes = 8}; }
+/// The jobs as the controller would have measured them, on the chosen paths.
+JointProblem Measured(const ReplanInstance& instance, const FlowProblem& problem, const FlowPlan& plan) {
+  JointProblem measured{.topology = instance.topology, .jobs = {}, .options = {.classes = 8}};
+  size_t next = 0;
+  for (const ReplanJob& job : instance.jobs) {
+    JointJob made{.name = fmt::format("job{}", measured.jobs.size()), .gpus = job.gpus, .compute = Seconds(job.compute_s),
+                  .release = Seconds(job.release_s), .flows = {}};
+    for (const ReplanFlow& flow : job.flows) {
+      made.flows.push_back({flow.from, flow.to, Bytes(flow.bytes), problem.flows[next].paths, plan.flows[next].shares});
+      ++next;
+    }
+    measured.jobs.push_back(std::move(made));
+  }
+  return measured;
+}
 
 /// The worst links of each job; exact circles only where that is cheap.
 CircleOptions Shifts() {
@@ -128,13 +143,18 @@ void BM_Replan_Paths(benchmark::State& state) {
 }
 BENCHMARK(BM_Replan_Paths)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond)->Iterations(1);
 
-void BM_Replan_Classes(benchmark::State& state) {
+/// Classes of all jobs, and the bound: what the controller asks for beside its paths.
+void BM_Replan_Jobs(benchmark::State& state) {
   const FlowProblem problem = Candidates(Instance(state));
-  const std::vector<PeriodicJob> jobs = Periodic(Instance(state), problem, ChoosePaths(problem));
-  const std::vector<BitsPerSecond> capacity = Capacity(Instance(state).topology);
-  for (auto _ : state) benchmark::DoNotOptimize(PlanPriorities(capacity, jobs, Classes()));
+  const JointProblem measured = Measured(Instance(state), problem, ChoosePaths(problem));
+  JointPlan plan;
+  for (auto _ : state) plan = PlanJointly(measured);
+  state.counters["gpu_use"] = plan.gpu_use;
+  state.counters["present"] = plan.gpu_use_present;
+  state.counters["ecmp"] = plan.gpu_use_default;
+  state.counters["bound"] = plan.gpu_use_bound;
 }
-BENCHMARK(BM_Replan_Classes)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond)->Iterations(1);
+BENCHMARK(BM_Replan_Jobs)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond)->Iterations(1);
 
 void BM_Replan_Shifts(benchmark::State& state) {
   const FlowProblem problem = Candidates(Instance(state));
@@ -155,16 +175,12 @@ void BM_Replan_Bound(benchmark::State& state) {
 }
 BENCHMARK(BM_Replan_Bound)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond)->Iterations(1);
 
-/// One after the other on one core: candidates, paths, classes, shifts, bound, fair rates of all flows.
+/// One after the other on one core: candidates, paths, classes, bound.
 void BM_Replan_All(benchmark::State& state) {
   for (auto _ : state) {
     const FlowProblem problem = Candidates(Instance(state));
     const FlowPlan plan = ChoosePaths(problem);
-    const std::vector<PeriodicJob> jobs = Periodic(Instance(state), problem, plan);
-    const std::vector<BitsPerSecond> capacity = Capacity(Instance(state).topology);
-    benchmark::DoNotOptimize(PlanPriorities(capacity, jobs, Classes()));
-    benchmark::DoNotOptimize(PlanTimeShifts(capacity, Patterns(capacity, jobs), Shifts()));
-    benchmark::DoNotOptimize(Bound(Instance(state)));
+    benchmark::DoNotOptimize(PlanJointly(Measured(Instance(state), problem, plan)));
   }
 }
 BENCHMARK(BM_Replan_All)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond)->Iterations(1);

@@ -126,7 +126,10 @@ void Core::MaybePlanJobs() {
   joint_dirty_since_s_ = -1;
   next_joint_s_ = now_s_ + options_.joint.interval.count();
   std::map<std::string, JointInForce> in_force;
-  for (const auto& [id, state] : joint_) in_force[id] = state.force;
+  for (const auto& [id, state] : joint_) {
+    in_force[id] = state.force;
+    if (state.force.shifted) in_force[id].before_s = state.before_s;
+  }
   JointQuestion question{.asked_s = now_s_, .input = {}, .problem = nullptr};
   question.input = BuildJointProblem({.table = &table_, .fabric = &fabric_, .monitor = &monitor_, .jobs = &jobs_.jobs(),
                                       .in_force = &in_force, .rhythms = &rhythms_, .kept = &kept_,

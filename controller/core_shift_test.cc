@@ -149,14 +149,14 @@ TEST(CoreShift, WindowsAllowForBurstsThatAreSlowerThanTheLinks) {
   EXPECT_TRUE(site.cluster.HasWindow("right", "h2")) << site.Story();
 }
 
-TEST(CoreShift, JobThatBecomesSlowerIsSetFreeAndGetsNewWindowsLater) {
+TEST(CoreShift, JobThatBecomesSlowerIsSetFreeAndIsAsFastAsAloneLater) {
   Site site(Alike(0.02), true);
   site.cluster.Run(120);
   ASSERT_TRUE(site.cluster.HasWindow("right", "h2")) << site.Story();
   for (const std::string& name : site.names) site.cluster.SetCompute(name, 1.6);
   site.cluster.Run(500);
   EXPECT_THAT(site.Story(), HasSubstr("none for the next 60 s"));
-  EXPECT_TRUE(site.cluster.HasWindow("right", "h2")) << site.Story();
+  // By new windows, or because its bursts keep out of the other's way where the old windows have left them.
   for (const std::string& name : site.names) EXPECT_LT(site.cluster.Iteration(name, 200), 2.0 * 1.05) << site.Story();
 }
 

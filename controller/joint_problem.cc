@@ -318,7 +318,8 @@ JointInput BuildJointProblem(const JointView& view, const planner::JointOptions&
     made.shifted = force.shifted && model.source == "measured";
     made.stable = model.source == "measured" && (made.shifted || IsSteady(known, view.now_s)) &&
                   view.now_s >= force.not_before_s;
-    if (!made.stable || made.shifted) made.measured = Seconds(0);
+    if (!made.stable) made.measured = Seconds(0);
+    if (made.shifted) made.measured = Seconds(force.before_s);
     made.present_class = force.traffic_class;
     made.present_shift = Seconds(force.shift_s);
     model.place = input.problem.jobs.size();

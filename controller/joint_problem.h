@@ -53,6 +53,7 @@ struct JointInForce {
   int32_t traffic_class = -1;
   bool shifted = false;
   double shift_s = 0;
+  double before_s = 0;          ///< period of its iterations before it had windows; 0: it has none, or not known
   double not_before_s = 0;      ///< until then it gets no windows: the last ones did it no good
 };
 

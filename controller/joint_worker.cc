@@ -30,7 +30,7 @@ void JointWorker::Run(const std::stop_token& stop) {
       question = *std::exchange(waiting_, std::nullopt);
       busy_with_ = question.digest;
     }
-    auto plan = std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question.problem));
+    auto plan = std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question.problem, stop));
     if (stop.stop_requested()) return;
     {
       const std::lock_guard lock(mutex_);

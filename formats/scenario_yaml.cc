@@ -36,6 +36,15 @@ void ReadPolicies(YamlFields& fields, ScenarioFile* file) {
   if (file->policies.empty()) file->policies = {planner::SimulationPolicy::kWeft};
 }
 
+void ReadWindows(YamlFields& fields, planner::Scenario* scenario) {
+  if (fields.Value("windows") == nullptr) return;
+  const std::string name = fields.Text("windows");
+  if (name == "free") scenario->windows = planner::ScenarioWindows::kFree;
+  else if (name == "senders") scenario->windows = planner::ScenarioWindows::kSenders;
+  else if (name == "none") scenario->windows = planner::ScenarioWindows::kNone;
+  else fields.Reject("windows", fmt::format("\"{}\", expected free, senders or none", name));
+}
+
 void ReadScalars(YamlFields& fields, ScenarioFile* file) {
   planner::Scenario& scenario = file->scenario;
   scenario.name = fields.Text("name");
@@ -51,6 +60,7 @@ void ReadScalars(YamlFields& fields, ScenarioFile* file) {
   scenario.draws = static_cast<int32_t>(fields.Integer("draws", 1, 1000, 1));
   scenario.classes = static_cast<int32_t>(fields.Integer("classes", 1, 64, 8));
   scenario.restart = fields.Duration("restart", scenario.restart);
+  ReadWindows(fields, &scenario);
   file->profile_error = fields.Number("profile_error", 0, kMostProfileError, 0);
   ReadPolicies(fields, file);
 }

@@ -124,6 +124,12 @@ TEST(ScenarioYaml, AJobMayKeepItsStrategyAndProfilesMayBeOff) {
   EXPECT_TRUE(Read(kScenarioServers).scenario.jobs[0].joint);
 }
 
+TEST(ScenarioYaml, WindowsSayWhichTimeShiftsThereAre) {
+  EXPECT_EQ(Read(kScenarioServers).scenario.windows, planner::ScenarioWindows::kFree);
+  EXPECT_EQ(Read(With(kScenarioServers, "version: 1", "version: 1\nwindows: senders")).scenario.windows, planner::ScenarioWindows::kSenders);
+  EXPECT_EQ(Read(With(kScenarioServers, "version: 1", "version: 1\nwindows: none")).scenario.windows, planner::ScenarioWindows::kNone);
+}
+
 TEST(ScenarioYaml, ServersSpreadTrafficOverTheGpusThatAreFree) {
   const ScenarioFile file = Read(kScenarioServers);
   const planner::Scenario& s = file.scenario;

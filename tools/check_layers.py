@@ -27,7 +27,7 @@ ALLOWED = {
     "planner/jobs": ["common", "planner/workload", "planner/fabric", "planner/collectives", "planner/flows", "planner/network"],
     "planner/jobs/simulate": ["common", "planner/workload", "planner/fabric", "planner/collectives", "planner/flows",
                               "planner/network", "planner/jobs", "planner/baselines"],
-    "planner/baselines": ["common", "planner/fabric", "planner/flows", "planner/network", "planner/jobs/simulate"],
+    "planner/baselines": ["common", "planner/fabric", "planner/flows", "planner/network", "planner/jobs"],
     "planner/plan": ["common", "planner"],
     "planner/search": ["common", "planner"],
     "planner": ["common", "planner"],

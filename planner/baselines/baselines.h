@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/result.h"
-#include "planner/jobs/simulate/situation.h"
+#include "planner/jobs/decide/situation.h"
 
 namespace weft::planner::inline baselines {
 
@@ -45,7 +45,7 @@ Decision DecideVertical(const Situation& situation);
 
 /// The best GPU use over all paths × classes. Errors: kResourceExhausted with the number of cases beyond 10 ·
 /// evaluations.
-[[nodiscard]] Result<Decision> DecideOptimal(const Situation& situation);
+[[nodiscard]] Result<Decision> DecideOptimal(const Situation& situation, int64_t evaluations);
 
 /// The path that a hash of (seed, key, flow) picks.
 size_t HashedPath(uint64_t seed, uint64_t key, size_t flow, size_t paths);

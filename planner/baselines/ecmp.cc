@@ -25,7 +25,7 @@ Decision DecideEcmp(const Situation& situation, uint64_t seed) {
   for (size_t j = 0; j < situation.jobs.size(); ++j) {
     decision.paths.emplace_back();
     for (size_t f = 0; f < situation.jobs[j].flows.size(); ++f) {
-      decision.paths[j].push_back(HashedPath(seed, situation.keys[j], f, situation.jobs[j].flows[f].paths.size()));
+      decision.paths[j].push_back(HashedPath(seed, situation.keys[j], f, situation.jobs[j].flows[f].WholePaths()));
     }
     flows += situation.jobs[j].flows.size();
   }

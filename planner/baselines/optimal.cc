@@ -24,7 +24,7 @@ bool NextPaths(const Situation& situation, JobPaths* paths) {
 
 }  // namespace
 
-Result<Decision> DecideOptimal(const Situation& situation) {
+Result<Decision> DecideOptimal(const Situation& situation, int64_t evaluations) {
   double cases = 1;
   Decision decision;
   for (const RoutableJob& job : situation.jobs) {
@@ -32,7 +32,7 @@ Result<Decision> DecideOptimal(const Situation& situation) {
     cases *= situation.classes;
     decision.paths.emplace_back(job.flows.size(), 0);
   }
-  const double limit = kCasesPerEvaluation * static_cast<double>(situation.evaluations);
+  const double limit = kCasesPerEvaluation * static_cast<double>(evaluations);
   if (cases > limit) {
     return Fail(Code::kResourceExhausted,
                 fmt::format("policy optimal: {:.4g} cases of paths and classes for {} jobs at {:.6g} s, must be at "
@@ -42,7 +42,7 @@ Result<Decision> DecideOptimal(const Situation& situation) {
   double best = -1;
   do {
     const std::vector<PeriodicJob> jobs = OnPaths(situation, paths);
-    PriorityPlan plan = EnumerateClasses(PeriodicSimulator(situation.capacity, jobs), situation.classes);
+    EnumeratedClasses plan = EnumerateClasses(PeriodicSimulator(situation.capacity, jobs), situation.classes);
     if (plan.gpu_use <= best + 1e-9) continue;
     best = plan.gpu_use;
     decision.paths = paths;

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "planner/baselines/baselines.h"
-#include "planner/jobs/simulate/weft_parts.h"
+#include "planner/jobs/decide/parts.h"
 
 namespace weft::planner::inline baselines {
 

@@ -31,7 +31,8 @@ JobPaths Balanced(const Topology& topology, const std::vector<RoutableJob>& jobs
     for (const RoutableFlow& flow : jobs[j].flows) {
       const double rate = static_cast<double>(flow.bytes.count()) * 8 / time.count();
       problem.flows.push_back({.key = problem.flows.size(), .demand = BitsPerSecond(std::max(1.0, rate)),
-                               .intensity = intensity, .paths = flow.paths});
+                               .intensity = intensity,
+                               .paths = {flow.paths.begin(), flow.paths.begin() + static_cast<std::ptrdiff_t>(flow.WholePaths())}});
     }
   }
   JobPaths paths;
@@ -154,9 +155,11 @@ std::vector<LinkLoad> LoadsOnPaths(const RoutableJob& job, const std::vector<siz
   for (size_t f = 0; f < job.flows.size(); ++f) {
     const Bytes bytes = burst != nullptr ? job.flows[f].per_burst[*burst] : job.flows[f].bytes;
     if (burst != nullptr && bytes.count() == 0) continue;
-    for (const LinkId link : job.flows[f].paths[paths[f]].links) {
-      LinkLoad& load = by_link.try_emplace(link.value(), LinkLoad{link, Bytes(0), 0}).first->second;
-      load.bytes += bytes;
+    const std::vector<LinkId>& links = job.flows[f].paths[paths[f]].links;
+    for (size_t i = 0; i < links.size(); ++i) {
+      const double share = job.flows[f].ShareOn(paths[f], i);
+      LinkLoad& load = by_link.try_emplace(links[i].value(), LinkLoad{links[i], Bytes(0), 0}).first->second;
+      load.bytes += share == 1 ? bytes : Bytes(static_cast<int64_t>(share * static_cast<double>(bytes.count())));
       load.flows += 1;
     }
   }
@@ -166,6 +169,33 @@ std::vector<LinkLoad> LoadsOnPaths(const RoutableJob& job, const std::vector<siz
 }
 
 }  // namespace
+
+size_t RoutableFlow::WholePaths() const {
+  size_t whole = 0;
+  while (whole < paths.size() && (whole >= shares.size() || shares[whole].empty())) ++whole;
+  return whole;
+}
+
+void AddSplits(RoutableFlow* flow) {
+  const size_t whole = flow->paths.size();
+  if (whole < 2) return;
+  flow->shares.resize(whole);
+  const size_t sets = (whole + kMostLanes - 1) / kMostLanes;
+  for (size_t first = 0; first < sets; ++first) {
+    std::map<LinkId, double> lanes;
+    double count = 0;
+    for (size_t p = first; p < whole; p += sets, ++count) {
+      for (const LinkId link : flow->paths[p].links) lanes[link] += 1;
+    }
+    if (count < 2) continue;
+    CandidatePath& path = flow->paths.emplace_back();
+    std::vector<double>& shares = flow->shares.emplace_back();
+    for (const auto& [link, there] : lanes) {
+      path.links.push_back(link);
+      shares.push_back(there / count);
+    }
+  }
+}
 
 PeriodicJob OnPaths(const RoutableJob& job, const std::vector<size_t>& paths) {
   PeriodicJob made{.gpus = job.gpus, .compute = job.compute, .release = job.release};

@@ -1,4 +1,4 @@
-// One whole path for every flow of every job, so that the cluster computes most: the paths of path_choice.h first (by
+// One path for every flow of every job, so that the cluster computes most: the paths of path_choice.h first (by
 // intensity, then local search on the most loaded links), then moves while the simulated GPU use rises: of one flow, of
 // all flows of a job to their n-th paths, of two flows at once, and from a few drawn starts.
 #pragma once
@@ -17,7 +17,22 @@ struct RoutableFlow {
   Bytes bytes;                          ///< per iteration
   std::vector<CandidatePath> paths;     ///< at least one
   std::vector<Bytes> per_burst = {};    ///< of `bytes`, in each burst of its job; empty: all in one
+  /// Per path and link of it, the share of the bytes that goes over the link: a "path" may be several ways at once, between which a
+  /// sender divides its bytes. Empty, or empty for a path: all of them over every link. Such paths stand last.
+  std::vector<std::vector<double>> shares = {};
+
+  /// Paths that are one way each: the first ones.
+  size_t WholePaths() const;
+  /// Of the bytes, over the i-th link of path p.
+  double ShareOn(size_t p, size_t i) const { return p < shares.size() && !shares[p].empty() ? shares[p][i] : 1; }
 };
+
+/// Ways that a sender divides a flow's bytes between, at most: the lanes of a connection.
+inline constexpr size_t kMostLanes = 4;
+
+/// Adds, where a flow has several whole paths, those that divide it evenly between kMostLanes of them: all of them, or every n-th.
+/// Requires: whole paths only.
+void AddSplits(RoutableFlow* flow);
 
 /// A periodic job whose loads follow from the paths of its flows.
 struct RoutableJob {

@@ -1,10 +1,8 @@
-// Which job goes first where jobs meet, so that the cluster computes most.
+// Which job goes first where jobs meet: GPU time computed per second of communication, times a correction k that says what priority
+// is worth to the job (short iterations and overlapped communication lose less by waiting), and the exact compression of an order into
+// classes. jobs/decide/ starts from these rules and moves jobs while that gains in simulation.
 //
-// The order starts from corrected GPU intensity: GPU time computed per second of communication, times a correction k that
-// says what priority is worth to the job (short iterations and overlapped communication lose less by waiting). Then jobs
-// are moved while the simulated GPU use rises. Classes: the exact compression of the order, moved likewise.
-//
-// Source: intensity and correction are Crux (SIGCOMM'24), sections 4.1 and 4.2; the moves and the exact compression are ours.
+// Source: intensity and correction are Crux (SIGCOMM'24), sections 4.1 and 4.2; the exact compression is ours.
 #pragma once
 
 #include <cstddef>
@@ -28,35 +26,19 @@ double IntensityCorrection(std::span<const BitsPerSecond> capacity, const Period
 /// k · intensity per job; the reference is the job with the most communication time alone.
 std::vector<double> CorrectedIntensity(std::span<const BitsPerSecond> capacity, std::span<const PeriodicJob> jobs);
 
-/// Pairs of jobs that both load some link, as places in `order`.
+/// Pairs of jobs that both load some link, as places in `order`, ascending. Complexity: jobs² + loads · jobs / 64.
 std::vector<Contention> Contentions(std::span<const PeriodicJob> jobs, std::span<const size_t> order);
 
-struct PriorityOptions {
-  int32_t classes = 8;            ///< that the fabric has
-  int64_t evaluations = 400;      ///< simulations at most, per group of jobs that meet, for the
-                                  ///< order, and again for the classes; 0: intensity alone
-  size_t enumerate_up_to = 4;     ///< groups of so many jobs are enumerated, 0: never
-  size_t simulate_up_to = 64;     ///< larger groups get classes by intensity and contentions alone
-  PeriodicOptions simulation;
-};
+/// Classes by any value: the jobs of the largest value first, compressed with these values as weights; over all orders that agree where
+/// jobs meet, or, where so many meet that this would take seconds, for the one order. Complexity: compression.h's.
+std::vector<int32_t> ClassesByValue(std::span<const PeriodicJob> jobs, std::span<const double> value, int32_t classes);
 
-struct PriorityPlan {
-  std::vector<size_t> order;        ///< jobs, the first is served first
+struct EnumeratedClasses {
   std::vector<int32_t> classes;     ///< per job, 0 is served first
-  std::vector<double> intensity;    ///< corrected, per job
-  double gpu_use_order = 0;         ///< simulated, with one class per job; groups that are too large count as 0
-  double gpu_use = 0;               ///< simulated, with `classes`; likewise
-  bool complete = true;             ///< no search was left out or cut short before its first local optimum
+  double gpu_use = -1;              ///< simulated
 };
 
-/// Plans group by group: jobs that never meet do not matter to each other. A function: same input, same answer.
-/// Requires: what PeriodicSimulator requires, classes ≥ 1.
-PriorityPlan PlanPriorities(std::span<const BitsPerSecond> capacity, std::span<const PeriodicJob> jobs,
-                            const PriorityOptions& options = {});
-
-/// Least classes per job over all classes^jobs assignments: for tests and small groups.
-PriorityPlan EnumerateClasses(const PeriodicSimulator& simulator, int32_t classes);
-/// Best of all jobs! orders, one class per job.
-PriorityPlan EnumerateOrders(const PeriodicSimulator& simulator);
+/// The best of all classes^jobs assignments: for tests and small groups.
+EnumeratedClasses EnumerateClasses(const PeriodicSimulator& simulator, int32_t classes);
 
 }  // namespace weft::planner::flows

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <random>
+#include <algorithm>
 
 namespace weft::planner::inline flows {
 namespace {
@@ -47,46 +47,45 @@ TEST(Contentions, ArePairsThatShareALoadedLink) {
   EXPECT_EQ(pairs[0].second, 2u);
 }
 
-// The job with more GPUs per second of traffic goes first; with two classes that is all there is to say.
-TEST(PlanPriorities, TheIntenseJobGoesFirst) {
-  const std::vector<PeriodicJob> jobs{Job(1, 1, 2), Job(1, 1.5, 16)};
-  for (const size_t enumerate : {0u, 4u}) {
-    const PriorityPlan plan = PlanPriorities({&kLink, 1}, jobs, {.classes = 2, .enumerate_up_to = enumerate});
-    EXPECT_THAT(plan.order, ElementsAre(1, 0));
-    EXPECT_THAT(plan.classes, ElementsAre(1, 0));
-    EXPECT_TRUE(plan.complete);
-    EXPECT_NEAR(plan.gpu_use, plan.gpu_use_order, 1e-12);
+TEST(Contentions, NameEachPairOnceHoweverManyLinksTheyShare) {
+  std::vector<PeriodicJob> jobs;
+  for (int j = 0; j < 130; ++j) {
+    PeriodicJob job = Job(1, 1, 1, 0);
+    job.loads.push_back({LinkId(1), Bytes(1), 1});
+    jobs.push_back(std::move(job));
   }
+  std::vector<size_t> order(jobs.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  EXPECT_EQ(Contentions(jobs, order).size(), jobs.size() * (jobs.size() - 1) / 2);
 }
 
-TEST(PlanPriorities, JobsThatNeverMeetAreAllInTheFirstClass) {
+// The job with more GPUs per second of traffic goes first; with two classes that is all there is to say.
+TEST(ClassesByValue, TheIntenseJobGoesFirst) {
+  const std::vector<PeriodicJob> jobs{Job(1, 1, 2), Job(1, 1.5, 16)};
+  EXPECT_THAT(ClassesByValue(jobs, CorrectedIntensity({&kLink, 1}, jobs), 2), ElementsAre(1, 0));
+}
+
+TEST(ClassesByValue, JobsThatNeverMeetAreAllInTheFirstClass) {
   const std::vector<BitsPerSecond> links{kLink, kLink};
   const std::vector<PeriodicJob> jobs{Job(1, 1, 1, 0), Job(1, 1, 1, 1)};
-  EXPECT_THAT(PlanPriorities(links, jobs).classes, ElementsAre(0, 0));
-  EXPECT_NEAR(PlanPriorities(links, jobs).gpu_use, 0.5, 1e-9);
+  EXPECT_THAT(ClassesByValue(jobs, CorrectedIntensity(links, jobs), 8), ElementsAre(0, 0));
 }
 
-TEST(PlanPriorities, SaysWhenItsBudgetWasNotEnough) {
+// Too many contentions for a least cut: dynamic programming keeps the order.
+TEST(ClassesByValue, KeepsTheOrderOfManyJobs) {
   std::vector<PeriodicJob> jobs;
-  for (int j = 0; j < 7; ++j) jobs.push_back(Job(1 + 0.3 * j, 1, 1 + j % 3));
-  EXPECT_FALSE(PlanPriorities({&kLink, 1}, jobs, {.evaluations = 3}).complete);
-  EXPECT_TRUE(PlanPriorities({&kLink, 1}, jobs, {.classes = 3, .evaluations = 100'000}).complete);
-}
-
-TEST(PlanPriorities, MoreClassesNeverHurtAndTheSearchNeverLosesToIntensity) {
-  for (uint32_t seed = 0; seed < 20; ++seed) {
-    std::mt19937 random(seed);
-    std::vector<PeriodicJob> jobs;
-    for (int j = 0; j < 4; ++j) {
-      jobs.push_back(Job(0.25 * static_cast<double>(1 + random() % 8), 0.25 * static_cast<double>(1 + random() % 4),
-                         static_cast<double>(1 + random() % 16)));
-    }
-    const PriorityPlan one = PlanPriorities({&kLink, 1}, jobs, {.classes = 1, .enumerate_up_to = 0});
-    const PriorityPlan three = PlanPriorities({&kLink, 1}, jobs, {.classes = 3, .enumerate_up_to = 0});
-    const PriorityPlan plain = PlanPriorities({&kLink, 1}, jobs, {.classes = 3, .evaluations = 0, .enumerate_up_to = 0});
-    EXPECT_GE(three.gpu_use_order, plain.gpu_use_order - 1e-9) << seed;
-    EXPECT_GE(three.gpu_use, one.gpu_use * 0.99) << seed;
+  std::vector<double> value;
+  for (int j = 0; j < 300; ++j) {
+    jobs.push_back(Job(1, 1));
+    value.push_back(1 + j % 7);
   }
+  const std::vector<int32_t> classes = ClassesByValue(jobs, value, 8);
+  for (size_t a = 0; a < jobs.size(); ++a) {
+    for (size_t b = 0; b < jobs.size(); ++b) {
+      if (value[a] > value[b]) EXPECT_LE(classes[a], classes[b]);
+    }
+  }
+  EXPECT_GT(*std::max_element(classes.begin(), classes.end()), 3);
 }
 
 }  // namespace

@@ -53,6 +53,9 @@ uint64_t DigestOf(const JointProblem& problem) {
   for (const JointJob& job : problem.jobs) digest.Add(job);
   const JointOptions& options = problem.options;
   digest.Add(static_cast<uint64_t>(options.classes) << 32 | static_cast<uint32_t>(options.hash_seeds));
+  for (const int64_t value : {static_cast<int64_t>(options.objective), options.evaluations, options.work}) {
+    digest.Add(static_cast<uint64_t>(value));
+  }
   for (const double value : {options.class_gain, options.shift_gain, options.profile_error}) digest.Add(value);
   return digest.value();
 }

@@ -4,9 +4,9 @@
 //   const JointPlan plan = PlanJointly(problem);
 //   plan.jobs[j].traffic_class ... plan.gpu_use, plan.gpu_use_bound, plan.jobs[j].why
 //
-// What is decided is decided by simulation (flows/periodic.h), and only for good: classes and shifts replace the present
-// ones only where the simulated GPU use rises by more than switching costs, and only if with every compute time wrong by
-// `profile_error`, in several patterns, the answer still does no worse than flows hashed over their paths in one class.
+// What is decided is DecideJobs() (decide/situation.h), the policy of `weft simulate`, for each group of jobs that could meet:
+// classes and shifts replace the present ones only where that gains more than switching costs, and only if with profiles that are
+// off, in several worlds, the answer still does no worse than flows hashed over their paths in one class.
 // First shifts must beat what the measured iterations come to, where all are known: bursts that keep out of each other's
 // way by themselves need none. Shifts in force stay until the jobs would do better without them by as much.
 //
@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "common/units.h"
 #include "planner/fabric/topology.h"
 #include "planner/flows/path_choice.h"
+#include "planner/jobs/decide/decide_types.h"
 
 namespace weft::planner::inline jobs {
 
@@ -39,7 +41,7 @@ struct JointJob {
   Seconds compute{0};
   Seconds release{0};                 ///< 0 ≤ release ≤ compute
   double efficiency = 1;              ///< of the links' capacity, that its bursts reach alone; > 0. Not of the bound
-  Seconds measured{0};                ///< its iterations now, without windows; 0: not known
+  Seconds measured{0};                ///< its iterations without windows, now or before it had them; 0: not known
   bool stable = false;                ///< measured, and its period holds: it may be shifted
   int32_t present_class = -1;         ///< -1: none yet, which is the default class
   bool shifted = false;               ///< it has a time window now ...
@@ -49,10 +51,13 @@ struct JointJob {
 
 struct JointOptions {
   int32_t classes = 1;                ///< that the fabric has; the last is the default
-  double class_gain = 0.01;           ///< of simulated GPU use, relative: less is not worth other classes
-  double shift_gain = 0.02;           ///< likewise for time shifts
-  double profile_error = 0.2;         ///< of compute times, under which the answer must hold
+  double class_gain = 0.01;           ///< of simulated GPU use, relative, or as much in the objective: less is not worth other classes
+  double shift_gain = 0.02;           ///< of GPU use, for time shifts, and for going on without those in force
+  double profile_error = 0.2;         ///< of compute times and bytes, under which the answer must hold
   int32_t hash_seeds = 32;            ///< of plain ECMP; fewer in groups of many jobs
+  SimulationObjective objective = SimulationObjective::kBalanced;
+  int64_t evaluations = 2'000;        ///< plans simulated per group,
+  int64_t work = 10'000'000;          ///< and events of all groups together; as many is about a second
 };
 
 struct JointProblem {
@@ -94,15 +99,15 @@ struct JointPlan {
   double gpu_use_default = 0;         ///< mean over hash seeds of plain ECMP, one class
   double gpu_use_bound = 0;           ///< master problem over tier cuts (jobs/master.h); 0 where it could not be solved
   double gap = 0;                     ///< 1 - gpu_use / gpu_use_bound, ≥ 0
-  double worst_margin = 0;            ///< least relative lead over plain ECMP under profile errors
+  double worst_margin = 0;            ///< least relative lead over plain ECMP where profiles are off
   bool complete = true;               ///< no search was cut short
   std::vector<std::string> notes;     ///< about all jobs: what lost and why, what could not be bounded
 };
 
 /// A function: same input, same answer. Requires: valid ids, at least one path and one share per path for every flow, shares
-/// ≥ 0 of sum 1, bytes ≥ 0, finite times, efficiencies > 0. Jobs that neither compute nor send are not modelled.
-/// Complexity: per group of jobs that could meet, a few hundred simulations of it; one linear programme.
-JointPlan PlanJointly(const JointProblem& problem);
+/// ≥ 0 of sum 1, bytes ≥ 0, finite times, efficiencies > 0. Jobs that neither compute nor send are not modelled. When `stop` asks, the
+/// best until then is the answer. Complexity: the options' budget, and one linear programme.
+JointPlan PlanJointly(const JointProblem& problem, const std::stop_token& stop = {});
 
 /// FNV-1a over all that the answer depends on: an answer belongs to the problem of its digest.
 uint64_t DigestOf(const JointProblem& problem);

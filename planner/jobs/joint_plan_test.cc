@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <stop_token>
 
 #include "planner/jobs/joint_bound.h"
 
@@ -97,7 +98,7 @@ TEST(JointPlan, PresentClassesThatPlainEcmpWouldBeatAreTakenBack) {
   problem.jobs[1].present_class = 1;
   const JointPlan plan = PlanJointly(problem);
   EXPECT_EQ(plan.jobs[0].traffic_class, 1);
-  EXPECT_THAT(Joined(plan.jobs[0].rejected), HasSubstr("classes: with compute times 20 % wrong"));
+  EXPECT_THAT(Joined(plan.jobs[0].rejected), HasSubstr("classes: with profiles 20 % wrong"));
   EXPECT_GE(plan.worst_margin, -1e-3);
 }
 
@@ -115,7 +116,7 @@ TEST(JointPlan, ShiftsNeedStablePeriodsAndInterleaveEqualJobs) {
   EXPECT_EQ(plan.jobs[0].period, plan.jobs[1].period);
   // 0.2 s are left on either side of a burst: of 20, 12, 8 and 4 % of a period pauses of 8 % are the longest that fit.
   EXPECT_NEAR(plan.jobs[0].window / plan.jobs[0].period, 0.08 + 0.02, 1e-9);
-  EXPECT_THAT(Joined(plan.jobs[0].why), HasSubstr("the score rises from"));
+  EXPECT_THAT(Joined(plan.jobs[0].why), HasSubstr("the score of the bursts' places rises from"));
 }
 
 TEST(JointPlan, PathsThatPlainEcmpWouldBeatAreNamed) {
@@ -123,7 +124,7 @@ TEST(JointPlan, PathsThatPlainEcmpWouldBeatAreNamed) {
   problem.jobs = {Pair(problem.topology, "a", 1, 3, 0.5, 1, 0), Pair(problem.topology, "b", 2, 4, 0.5, 1, 0)};
   const JointPlan plan = PlanJointly(problem);
   EXPECT_LT(plan.worst_margin, 0);
-  EXPECT_THAT(plan.jobs[0].rejected, Contains(HasSubstr("paths: with compute times 20 % wrong")));
+  EXPECT_THAT(plan.jobs[0].rejected, Contains(HasSubstr("paths: with profiles 20 % wrong")));
 }
 
 TEST(JointPlan, NoSimulatedPlanBeatsTheBound) {
@@ -196,6 +197,31 @@ TEST(JointPlan, SameProblemSameAnswerAndDigest) {
   EXPECT_EQ(digest, DigestOf(BigAndSmall()));
   problem.jobs[0].flows[0].bytes = Bytes(kSecondOfBytes + 1);
   EXPECT_NE(digest, DigestOf(problem));
+}
+
+TEST(JointPlan, JobsThatAreTooManyToSimulateAreDecidedByRules) {
+  JointProblem problem = BigAndSmall();
+  problem.options.work = 10;
+  const JointPlan plan = PlanJointly(problem);
+  EXPECT_EQ(plan.jobs[1].traffic_class, 0);
+  EXPECT_EQ(plan.jobs[0].traffic_class, 1);
+  EXPECT_FALSE(plan.complete);
+  EXPECT_THAT(Joined(plan.jobs[1].why), HasSubstr("2 jobs, too many to simulate 60 plans of them: present paths, classes by corrected GPU intensity"));
+  EXPECT_THAT(Joined(plan.jobs[1].why), HasSubstr("not simulated"));
+  EXPECT_LE(plan.gpu_use, plan.gpu_use_bound * (1 + 1e-6));
+  EXPECT_GT(plan.gpu_use_default, 0);
+  problem.jobs[0].present_class = 1, problem.jobs[1].present_class = 0;
+  EXPECT_THAT(Joined(PlanJointly(problem).jobs[1].why), HasSubstr("classes as they are"));
+  problem.jobs[0].present_class = 0, problem.jobs[1].present_class = 1;
+  EXPECT_EQ(PlanJointly(problem).jobs[1].traffic_class, 0) << "the wrong job goes first";
+}
+
+TEST(JointPlan, StoppedPlansAreAnswersToo) {
+  std::stop_source stop;
+  stop.request_stop();
+  const JointPlan plan = PlanJointly(BigAndSmall(), stop.get_token());
+  EXPECT_EQ(plan.modelled, 2);
+  EXPECT_LE(plan.gpu_use, plan.gpu_use_bound * (1 + 1e-6));
 }
 
 TEST(JointPlan, NoJobsIsNoPlan) {

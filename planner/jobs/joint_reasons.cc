@@ -57,43 +57,47 @@ std::string ClassText(const JointProblem& problem, const JointPlan& plan, const 
   return text + (below ? ": between the jobs that it meets" : ": after jobs to which going first is worth more");
 }
 
-std::string ShiftText(const JointProblem& problem, const GroupReport& report, const JointJob& job,
-                      const JointJobPlan& plan) {
+std::string ShiftText(const JointJob& job, const JointJobPlan& plan) {
   if (!plan.shifted) {
     return job.stable ? "no time shift" : "no time shift: its period is not measured, or does not hold still";
   }
-  std::string text = fmt::format("time shift {} against the other jobs' iterations, bursts may begin for {} of every {}",
-                                 FormatDuration(plan.shift), FormatDuration(plan.window), FormatDuration(plan.predicted));
-  for (const ShiftedLink& link : report.shift_links) {
-    text += fmt::format("; on {} the score rises from {:.2f} to {:.2f}, at best {:.2f}", problem.topology.LinkName(link.link),
-                        link.score_before, link.score, link.best_score);
-    break;  // the first says enough
+  return fmt::format("time shift {} against the other jobs' iterations, bursts may begin for {} of every {}", FormatDuration(plan.shift),
+                     FormatDuration(plan.window), FormatDuration(plan.period));
+}
+
+std::string UseText(const JointProblem& problem, size_t jobs, const GroupReport& report) {
+  const double use = 100 * report.outcome.gpu_use;
+  if (!report.decision.simulated) {
+    return fmt::format("GPU use of the {} jobs that it could meet: {:.1f} % at best, as links allow in the mean, {:.1f} % over plain ECMP; not simulated",
+                       jobs, use, 100 * report.decision.default_use);
   }
-  return text;
+  return fmt::format("GPU use of the jobs that it could meet: {:.1f} % simulated, {:.1f} % over plain ECMP (mean of its hash seeds); with profiles "
+                     "{:.0f} % wrong it leads by {:+.1f} % at least", use, 100 * report.decision.default_use,
+                     100 * problem.options.profile_error, 100 * report.decision.margin);
 }
 
 }  // namespace
 
-void FindContenders(const JointWorld& world, JointPlan* plan) {
+void FindContenders(const std::vector<size_t>& members, const std::vector<PeriodicJob>& jobs, JointPlan* plan) {
   std::map<LinkId, std::vector<size_t>> users;  // places in the group
-  for (size_t i = 0; i < world.jobs().size(); ++i) {
-    for (const LinkLoad& load : world.jobs()[i].loads) {
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    for (const LinkLoad& load : jobs[i].loads) {
       if (load.bytes.count() > 0) users[load.link].push_back(i);
     }
   }
-  std::vector<std::map<size_t, std::vector<LinkId>>> meets(world.jobs().size());
-  for (const auto& [link, jobs] : users) {
-    for (const size_t a : jobs) {
+  std::vector<std::map<size_t, std::vector<LinkId>>> meets(jobs.size());
+  for (const auto& [link, there] : users) {
+    for (const size_t a : there) {
       // Where hundreds share a link, the first few of them stand for all: this is text, not the decision.
       size_t named = 0;
-      for (const size_t b : jobs) {
+      for (const size_t b : there) {
         if (a != b && named++ < 4 * kContendersKept) meets[a][b].push_back(link);
       }
     }
   }
   for (size_t i = 0; i < meets.size(); ++i) {
-    std::vector<JointContender>& list = plan->jobs[world.members()[i]].meets;
-    for (auto& [other, links] : meets[i]) list.push_back({world.members()[other], std::move(links)});
+    std::vector<JointContender>& list = plan->jobs[members[i]].meets;
+    for (auto& [other, links] : meets[i]) list.push_back({members[other], std::move(links)});
     std::stable_sort(list.begin(), list.end(), [&](const JointContender& a, const JointContender& b) {
       return a.links.size() > b.links.size();
     });
@@ -101,20 +105,17 @@ void FindContenders(const JointWorld& world, JointPlan* plan) {
   }
 }
 
-void WriteReasons(const JointProblem& problem, const JointWorld& world, const GroupReport& report, JointPlan* plan) {
-  for (const size_t j : world.members()) {
+void WriteReasons(const JointProblem& problem, const std::vector<size_t>& members, const GroupReport& report, JointPlan* plan) {
+  for (const size_t j : members) {
     JointJobPlan& job = plan->jobs[j];
     job.why.push_back(ModelText(problem.jobs[j], job));
     job.why.push_back(ClassText(problem, *plan, job));
     job.why.push_back(IntensityText(job));
     if (!job.meets.empty()) job.why.push_back(MeetsText(problem, *plan, job));
-    job.why.push_back(ShiftText(problem, report, problem.jobs[j], job));
-    job.why.insert(job.why.end(), report.taken.begin(), report.taken.end());
-    job.why.push_back(fmt::format("GPU use of the jobs that it could meet: {:.1f} % simulated, {:.1f} % over plain ECMP "
-                                  "(mean of {} hash seeds); with compute times {:.0f} % wrong it leads by {:+.1f} % at least",
-                                  100 * report.use, 100 * report.use_default, world.hash_seeds(),
-                                  100 * problem.options.profile_error, 100 * report.margin));
-    job.rejected = report.rejected;
+    job.why.push_back(ShiftText(problem.jobs[j], job));
+    job.why.insert(job.why.end(), report.decision.why.begin(), report.decision.why.end());
+    job.why.push_back(UseText(problem, members.size(), report));
+    job.rejected = report.decision.rejected;
   }
 }
 

@@ -5,30 +5,27 @@
 #include <vector>
 
 #include "planner/flows/periodic.h"
-#include "planner/flows/time_shift.h"
+#include "planner/jobs/decide/evaluate.h"
+#include "planner/jobs/decide/situation.h"
 #include "planner/jobs/joint_bound.h"
 #include "planner/jobs/joint_plan.h"
-#include "planner/jobs/joint_world.h"
 
 namespace weft::planner::inline jobs {
 
 /// What planning one group found out.
 struct GroupReport {
-  double use = 0;                        ///< simulated GPU use of the answer,
-  double use_present = 0;                ///< of what is in force,
-  double use_default = 0;                ///< of plain ECMP
-  double margin = 0;                     ///< least relative lead over plain ECMP under profile errors
+  Decision decision;
+  TrialPlan trial;                       ///< of the decision, its classes as low as says the same
+  Outcome outcome;                       ///< of that
   std::vector<double> intensity;         ///< corrected, per member
-  std::vector<ShiftedLink> shift_links;  ///< on which the shift planner saw collisions
-  std::vector<std::string> taken, rejected;
-  SteadyState state;                     ///< of the answer
+  double gpus = 0;
 };
 
-/// Fills `meets` of the group's jobs: who loads the same links, the heaviest first.
-void FindContenders(const JointWorld& world, JointPlan* plan);
+/// Fills `meets` of the group's jobs: who loads the same links, the heaviest first. `jobs`: on their paths, as `members`.
+void FindContenders(const std::vector<size_t>& members, const std::vector<PeriodicJob>& jobs, JointPlan* plan);
 
 /// Fills `why` and `rejected` of the group's jobs.
-void WriteReasons(const JointProblem& problem, const JointWorld& world, const GroupReport& report, JointPlan* plan);
+void WriteReasons(const JointProblem& problem, const std::vector<size_t>& members, const GroupReport& report, JointPlan* plan);
 
 /// Adds what the bound says to every modelled job.
 void AddBoundReasons(const JointProblem& problem, JointPlan* plan);

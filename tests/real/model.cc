@@ -100,7 +100,8 @@ std::vector<planner::PeriodicJob> OnPaths(const Model& model, const planner::Job
 }
 
 std::vector<int32_t> PlanClasses(const Model& model, const planner::JobPaths& paths) {
-  return planner::PlanPriorities(model.capacity, OnPaths(model, paths), {.classes = kClasses}).classes;
+  const std::vector<planner::PeriodicJob> jobs = OnPaths(model, paths);
+  return planner::ClassesByValue(jobs, planner::CorrectedIntensity(model.capacity, jobs), kClasses);
 }
 
 Shifts PlanShifts(const Model& model, const planner::JobPaths& paths) {

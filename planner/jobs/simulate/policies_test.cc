@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "planner/baselines/baselines.h"
-#include "planner/jobs/simulate/evaluate.h"
-#include "planner/jobs/simulate/situation.h"
+#include "planner/jobs/decide/evaluate.h"
+#include "planner/jobs/decide/situation.h"
 
 namespace weft::planner::inline jobs {
 namespace {
@@ -115,8 +115,7 @@ TEST(Sincronia, ClassesRunOutAtTheLast) {
 
 TEST(Optimal, RefusesWhatItCannotEnumerateAndSaysHowMuchItIs) {
   Bench bench(4, {Job(8, 1, 100), Job(8, 1, 100), Job(8, 1, 100)});
-  bench.situation.evaluations = 1000;
-  const Result<Decision> decision = DecideOptimal(bench.situation);  // (4 paths · 8 classes)^3
+  const Result<Decision> decision = DecideOptimal(bench.situation, 1000);  // (4 paths · 8 classes)^3
   ASSERT_FALSE(decision);
   EXPECT_EQ(decision.error().code(), Code::kResourceExhausted);
   EXPECT_THAT(decision.error().message(), HasSubstr("3.277e+04 cases of paths and classes for 3 jobs"));
@@ -125,21 +124,21 @@ TEST(Optimal, RefusesWhatItCannotEnumerateAndSaysHowMuchItIs) {
 
 TEST(Optimal, KeepsJobsApart) {
   const Bench bench(2, {Job(8, 0.2, 800), Job(8, 0.2, 800)}, 2);
-  const Result<Decision> decision = DecideOptimal(bench.situation);
+  const Result<Decision> decision = DecideOptimal(bench.situation, kDefaultEvaluations);
   ASSERT_TRUE(decision) << decision.error().message();
   EXPECT_NE(decision->paths[0], decision->paths[1]);
 }
 
 TEST(Weft, KeepsJobsApartWherePathsAllow) {
   const Bench bench(3, {Job(8, 0.5, 500), Job(8, 0.5, 500), Job(8, 0.5, 500)});
-  const Decision decision = DecideWeft(bench.situation);
+  const Decision decision = DecideJobs(bench.situation, {});
   const Outcome outcome = Evaluate(bench.situation, MakeTrial(bench.situation, decision), 40);
   EXPECT_NEAR(outcome.p99_slowdown, 1, 1e-6);
 }
 
 TEST(Weft, InterleavesWhereTheyDoNot) {
   const Bench bench(1, {Job(8, 0.5, 480), Job(8, 0.5, 480)});
-  const Decision decision = DecideWeft(bench.situation);
+  const Decision decision = DecideJobs(bench.situation, {});
   const Outcome outcome = Evaluate(bench.situation, MakeTrial(bench.situation, decision), 40);
   EXPECT_LT(outcome.mean_slowdown, 1.03);
 }
@@ -147,7 +146,7 @@ TEST(Weft, InterleavesWhereTheyDoNot) {
 TEST(Weft, PutsTheIntenseJobFirstWhereTheLinkIsTooSmall) {
   // Three jobs that each need 0.8 of the link: somebody has to wait, and it is not the one with 512 GPUs.
   const Bench bench(1, {Job(8, 0.2, 800), Job(512, 0.2, 800), Job(8, 0.2, 800)});
-  const Decision decision = DecideWeft(bench.situation);
+  const Decision decision = DecideJobs(bench.situation, {});
   const Outcome weft = Evaluate(bench.situation, MakeTrial(bench.situation, decision), 40);
   const Outcome hashed = Evaluate(bench.situation, MakeTrial(bench.situation, DecideEcmp(bench.situation, 1)), 40);
   EXPECT_GT(weft.gpu_use, 1.5 * hashed.gpu_use);
@@ -155,7 +154,7 @@ TEST(Weft, PutsTheIntenseJobFirstWhereTheLinkIsTooSmall) {
 
 TEST(Weft, IsAFunction) {
   const Bench bench(2, {Job(8, 0.3, 500), Job(16, 0.5, 300), Job(8, 0.2, 700)});
-  const Decision a = DecideWeft(bench.situation), b = DecideWeft(bench.situation);
+  const Decision a = DecideJobs(bench.situation, {}), b = DecideJobs(bench.situation, {});
   EXPECT_EQ(a.paths, b.paths);
   EXPECT_EQ(a.classes, b.classes);
   EXPECT_EQ(a.why, b.why);
@@ -164,14 +163,13 @@ TEST(Weft, IsAFunction) {
 TEST(Weft, WhatRunsNowIsAmongTheFinalistsThoughAnotherPlanIsAsGood) {
   // The plan was confirmed before: what runs now was dropped as the same once more, and its bonus with it.
   Bench bench(1, {Job(8, 0.5, 480), Job(8, 0.5, 480)});
-  bench.situation.evaluations = 200;
-  const Decision first = DecideWeft(bench.situation);
+  const Decision first = DecideJobs(bench.situation, {.evaluations = 200});
   const std::vector<PeriodicJob> jobs = OnPaths(bench.situation, first.paths);
   std::vector<FluidSetting> settings;
   for (size_t j = 0; j < jobs.size(); ++j) settings.push_back({LoadsOf(jobs[j]), first.classes[j], first.gates[j]});
   bench.fluid->Apply(std::move(settings));
   bench.situation.present = first.paths;
-  const Decision again = DecideWeft(bench.situation);
+  const Decision again = DecideJobs(bench.situation, {.evaluations = 200});
   EXPECT_THAT(again.why.front(), StartsWith("present: "));
   EXPECT_EQ(again.paths, first.paths);
   EXPECT_EQ(again.classes, first.classes);

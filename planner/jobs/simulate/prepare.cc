@@ -1,13 +1,13 @@
 #include "planner/jobs/simulate/prepare.h"
 
-#include "planner/jobs/simulate/situation.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
+
+#include "planner/jobs/decide/situation.h"
 
 namespace weft::planner::inline jobs {
 namespace {
@@ -130,13 +130,6 @@ Status CheckJob(const Scenario& scenario, const ScenarioJob& job) {
   return Ok();
 }
 
-/// FNV-1a. Source: Fowler, Noll and Vo, IETF draft-eastlake-fnv.
-uint64_t KeyOf(const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
 /// All ways to run the job, its own first.
 std::vector<ScenarioWay> WaysOf(const ScenarioJob& job) {
   std::vector<ScenarioWay> ways{{job.way, job.compute, job.release, job.flows, job.bursts}};
@@ -211,11 +204,16 @@ class Preparer {
       Result<std::vector<CandidatePath>> paths = PathsBetween(way.flows[f].from, way.flows[f].to, capacity);
       if (!paths) return Fail(paths.error().WithContext(fmt::format("flow {}", f + 1)));
       made.routable.flows.push_back({way.flows[f].bytes, std::move(*paths), way.flows[f].per_burst});
+      AddSplits(&made.routable.flows.back());
     }
     made.routable.bursts = way.bursts;
     const int64_t evaluations = way.flows.size() <= kMostFlowsMoved ? kAloneEvaluations : 0;
     const JobPathPlan plan = PlanJobPaths(topology, {made.routable}, {.evaluations = evaluations});
-    const PeriodicJob best = OnPaths(made.routable, plan.paths[0]);
+    PeriodicJob best = OnPaths(made.routable, plan.paths[0]);
+    std::vector<size_t> divided;
+    for (const RoutableFlow& flow : made.routable.flows) divided.push_back(flow.paths.size() - 1);
+    const PeriodicJob split = OnPaths(made.routable, divided);
+    if (IterationAlone(capacity, split) < IterationAlone(capacity, best)) best = split;
     made.alone = IterationAlone(capacity, best);
     // The one burst that stands for several ends with the iteration, as they do.
     if (!way.bursts.empty()) {
@@ -240,7 +238,7 @@ Result<PreparedScenario> Prepare(const Scenario& scenario) {
 }
 
 std::vector<size_t> UsablePaths(const RoutableFlow& flow, std::span<const BitsPerSecond> capacity) {
-  std::vector<size_t> usable, all;
+  std::vector<size_t> usable, all;  // the whole ones first, as they are
   for (size_t p = 0; p < flow.paths.size(); ++p) {
     const std::vector<LinkId>& links = flow.paths[p].links;
     all.push_back(p);
@@ -249,12 +247,6 @@ std::vector<size_t> UsablePaths(const RoutableFlow& flow, std::span<const BitsPe
     }
   }
   return usable.empty() ? all : usable;
-}
-
-std::vector<PeriodicJob> OnPaths(const Situation& situation, const JobPaths& paths) {
-  std::vector<PeriodicJob> jobs;
-  for (size_t j = 0; j < paths.size(); ++j) jobs.push_back(OnPaths(situation.jobs[j], paths[j]));
-  return jobs;
 }
 
 }  // namespace weft::planner::jobs

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/parse_units.h"
-#include "planner/jobs/simulate/advice.h"
+#include "planner/jobs/decide/advice.h"
 #include "planner/jobs/simulate/decision_log.h"
 
 namespace weft::planner::inline jobs {
@@ -97,13 +97,22 @@ class ScenarioRun {
     return present;
   }
 
+  /// Whether the policy may divide a flow between several ways, as Weft's senders do.
+  bool Divides() const {
+    return policy_ == SimulationPolicy::kWeft || policy_ == SimulationPolicy::kHorizontal || policy_ == SimulationPolicy::kVertical;
+  }
+
   /// The way with the paths that can be used now; their numbers are added to `usable`.
   RoutableJob Usable(const RoutableJob& all, std::vector<std::vector<size_t>>* usable) const {
     RoutableJob job{.gpus = all.gpus, .compute = all.compute, .release = all.release, .flows = {}, .bursts = all.bursts};
     for (const RoutableFlow& known : all.flows) {
-      usable->push_back(UsablePaths(known, capacity_));
+      std::vector<size_t>& numbers = usable->emplace_back(UsablePaths(known, capacity_));
+      if (!Divides()) std::erase_if(numbers, [&](size_t p) { return p >= known.WholePaths(); });
       RoutableFlow flow{.bytes = known.bytes, .paths = {}, .per_burst = known.per_burst};
-      for (const size_t p : usable->back()) flow.paths.push_back(known.paths[p]);
+      for (const size_t p : numbers) {
+        flow.paths.push_back(known.paths[p]);
+        if (p < known.shares.size()) flow.shares.push_back(known.shares[p]);
+      }
       job.flows.push_back(std::move(flow));
     }
     return job;
@@ -120,8 +129,10 @@ class ScenarioRun {
   Situation Look(const std::vector<size_t>& present, bool running, UsableNumbers* usable) const {
     const FluidSimulation& state = known_ ? *known_ : fluid_;
     Situation situation{.topology = topology_, .capacity = capacity_, .state = {std::shared_ptr<void>(), &state},
-                        .classes = scenario_.classes, .seed = seed_, .evaluations = options_.evaluations, .work = options_.work,
-                        .objective = options_.objective, .predicted = known_.has_value(), .horizon = scenario_.duration - fluid_.now()};
+                        .classes = scenario_.classes, .seed = seed_, .objective = options_.objective, .predicted = known_.has_value(), .horizon = scenario_.duration - fluid_.now()};
+    if (scenario_.windows != ScenarioWindows::kFree) {
+      situation.measured = MeasuredRules{.steady = std::vector<bool>(present.size(), scenario_.windows == ScenarioWindows::kSenders)};
+    }
     for (const size_t j : present) {
       const PreparedJob& job = prepared_.jobs[j];
       std::vector<std::vector<std::vector<size_t>>>& numbers = usable->emplace_back(job.ways.size());
@@ -149,17 +160,19 @@ class ScenarioRun {
     return situation;
   }
 
+  DecideBudget Budget() const { return {options_.evaluations, options_.work}; }
+
   Result<Decision> Ask(const Situation& situation) const {
     switch (policy_) {
       case SimulationPolicy::kEcmp: return DecideEcmp(situation, seed_);
       case SimulationPolicy::kWeft:
-      case SimulationPolicy::kHorizontal: return DecideWeft(situation);
+      case SimulationPolicy::kHorizontal: return DecideJobs(situation, Budget());
       case SimulationPolicy::kVertical: return DecideVertical(situation);
       case SimulationPolicy::kLayersApart: return DecideEcmp(situation, seed_);
       case SimulationPolicy::kCrux: return DecideCrux(situation);
       case SimulationPolicy::kCassini: return DecideCassini(situation);
       case SimulationPolicy::kSincronia: return DecideSincronia(situation);
-      case SimulationPolicy::kOptimal: return DecideOptimal(situation);
+      case SimulationPolicy::kOptimal: return DecideOptimal(situation, options_.evaluations);
     }
     return Fail(Code::kInvalidArgument, fmt::format("policy {}, must be a known one", static_cast<int>(policy_)));
   }
@@ -200,7 +213,7 @@ class ScenarioRun {
       in_force.classes.push_back(situation.state->setting(slot).priority);
       in_force.gates.push_back(situation.state->setting(slot).gate);
     }
-    for (RestartAdvice& advice : AdviseRestarts(situation, in_force, scenario_.restart)) {
+    for (RestartAdvice& advice : AdviseRestarts(situation, in_force, scenario_.restart, Budget())) {
       const auto same = [&](const RestartAdvice& before) { return before.job == advice.job; };
       const auto last = std::find_if(record_.advice.rbegin(), record_.advice.rend(), same);
       if (last != record_.advice.rend() && last->way == advice.way) continue;
@@ -243,8 +256,13 @@ class ScenarioRun {
   }
 
   void Finish() {
-    for (const size_t slot : slot_) record_.jobs.push_back(fluid_.progress(slot));
+    for (const size_t slot : slot_) {
+      record_.jobs.push_back(fluid_.progress(slot));
+      record_.classes.push_back(fluid_.setting(slot).priority);
+      record_.gate_periods.push_back(fluid_.setting(slot).gate.period);
+    }
     record_.ways = way_;
+    record_.paths = paths_;
     record_.carried = fluid_.LinkBits();
     record_.events = fluid_.events();
     record_.decisions = std::move(log_).Take();

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "common/result.h"
+#include "planner/jobs/decide/situation.h"
 #include "planner/jobs/simulate/bounds.h"
 #include "planner/jobs/simulate/prepare.h"
 #include "planner/jobs/simulate/scenario.h"
-#include "planner/jobs/simulate/situation.h"
 #include "planner/network/fluid.h"
 
 namespace weft::planner::inline jobs {
@@ -19,6 +19,10 @@ namespace weft::planner::inline jobs {
 struct RunRecord {
   std::vector<FluidProgress> jobs;      ///< per job of the scenario
   std::vector<size_t> ways;             ///< likewise, that it ran
+  // Likewise, as decided last:
+  std::vector<int32_t> classes;
+  std::vector<Seconds> gate_periods;    ///< 0: no gate
+  std::vector<std::vector<size_t>> paths;
   std::vector<double> carried;          ///< bits per link
   std::vector<double> possible;         ///< bits per link that its capacity allowed
   std::vector<Epoch> epochs;

@@ -92,6 +92,9 @@ class Reporter {
       computing += computed;
       working += spec.work > 0 ? spec.work * done : computed;
       present += scenario_.jobs[j].gpus * there;
+      job.traffic_class = run.classes[j];
+      job.gate_period = run.gate_periods[j];
+      for (size_t f = 0; f < run.paths[j].size(); ++f) job.paths.push_back(ran.flows[f].paths[run.paths[j][f]].links);
       report->jobs.push_back(std::move(job));
     }
     if (counted > 0) report->mean_slowdown = slowdowns / static_cast<double>(counted);

@@ -22,6 +22,7 @@
 #include "common/result.h"
 #include "common/units.h"
 #include "planner/fabric/topology.h"
+#include "planner/jobs/decide/decide_types.h"
 #include "planner/network/fluid.h"
 
 namespace weft::planner::inline jobs {
@@ -76,6 +77,13 @@ struct ScenarioFault {
   BitsPerSecond capacity;
 };
 
+/// Which time shifts jobs can be given.
+enum class ScenarioWindows : uint8_t {
+  kFree,       ///< any: jobs begin when they are told
+  kSenders,    ///< those that the plugin's senders keep in a running cluster, as the controller gives them with `joint.time_shifts`
+  kNone,       ///< none, as the controller does without
+};
+
 struct Scenario {
   std::string name;
   Topology topology;
@@ -85,6 +93,8 @@ struct Scenario {
   uint64_t seed = 1;                ///< of hashes and samples
   int32_t draws = 1;                ///< hash seeds that kEcmp and kLayersApart are averaged over
   Seconds duration{0};
+  /// Unless kFree, kWeft and kHorizontal decide as for running jobs (MeasuredRules): what is in force is changed for a real gain only.
+  ScenarioWindows windows = ScenarioWindows::kFree;
   Seconds restart{300};             ///< what it costs a job to begin anew in another way: launch, checkpoint, lost iterations
 };
 
@@ -105,15 +115,6 @@ std::string_view PolicyName(SimulationPolicy policy);
 std::optional<SimulationPolicy> ParsePolicy(std::string_view name);
 /// All of these names, for messages.
 std::string PolicyNames();
-
-/// What kWeft weighs.
-enum class SimulationObjective : uint8_t {
-  kBalanced,   ///< GPU use, mean and 99th-percentile slow-down, none given up for another without good reason
-  kGpuUse,     ///< GPU use alone: jobs of little weight may be held back for long, as Crux accepts
-};
-
-/// Of kWeft, per decision, unless told otherwise: plans that it simulates, and events of all of them together.
-inline constexpr int64_t kDefaultEvaluations = 12'000, kDefaultWork = 20'000'000;
 
 /// Lines of SimulationReport::decisions at most.
 inline constexpr size_t kMostDecisionLines = 2000;
@@ -143,20 +144,15 @@ struct SimulatedJob {
   Seconds p99_iteration{0};
   int64_t iterations_done = 0;
   double slowdown = 1;              ///< iteration / alone
+  // As decided last:
+  int32_t traffic_class = 0;        ///< 0 is served first; kWeft leaves jobs that need no other in the last, the default
+  Seconds gate_period{0};           ///< its iterations begin so often; 0: when they will
+  std::vector<std::vector<LinkId>> paths = {};  ///< per flow of the way that it ran
 };
 
 struct SimulatedLink {
   LinkId link;
   double utilisation = 0;           ///< bytes carried / what it could have carried over the duration
-};
-
-/// What a job that runs would gain in another way, as kWeft sees it at a decision. Nobody restarts it.
-struct RestartAdvice {
-  Seconds at{0};
-  std::string job, way;
-  Seconds now{0}, then{0};          ///< its iteration
-  double goodput_now = 0, goodput_then = 0;  ///< of all jobs that are there
-  Seconds pays_after{0};            ///< since the restart, which is then made up for; before the end of the scenario
 };
 
 struct SimulationReport {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/jobs/simulate/situation.h"
+#include "planner/jobs/decide/situation.h"
 
 namespace weft::planner::inline jobs {
 
@@ -40,5 +40,13 @@ struct ProfileError {
 /// is nearer. Where much more time is left than that, the first quarter does not count: jobs wait for their new
 /// gates.
 Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double iterations, ProfileError error = {});
+
+/// What Evaluate() would cost in units of Outcome::work, if every event had the rates solved of all jobs that links tie to its own.
+/// Complexity: linear in loads.
+double CostOfEvaluating(const Situation& situation, const std::vector<PeriodicJob>& jobs, double iterations);
+
+/// What nobody beats on these paths, without a simulation: iterations as fast as links allow in the mean, as if bursts never met. For
+/// plans of so many jobs that none can be simulated.
+Outcome Estimate(const Situation& situation, const TrialPlan& plan);
 
 }  // namespace weft::planner::jobs

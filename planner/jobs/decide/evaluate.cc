@@ -1,12 +1,16 @@
-#include "planner/jobs/simulate/evaluate.h"
+#include "planner/jobs/decide/evaluate.h"
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <numeric>
 #include <random>
 
 namespace weft::planner::inline jobs {
 namespace {
 
+constexpr double kLoadsPerWork = 16;  // FluidSimulation::work()'s steps of one event
+constexpr int kEstimateRounds = 50;
 constexpr double kLongHorizon = 3;   // times what is simulated
 constexpr double kCounted = 0.75;   // of what is simulated counts where more follows
 
@@ -91,6 +95,84 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
   const auto rank = static_cast<size_t>(std::ceil(0.99 * static_cast<double>(all.size()))) - 1;
   std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(rank), all.end());
   outcome.p99_slowdown = all[rank];
+  return outcome;
+}
+
+double CostOfEvaluating(const Situation& situation, const std::vector<PeriodicJob>& jobs, double iterations) {
+  std::vector<double> asked(situation.capacity.size(), 0);   // of a link, by all that may send at once
+  std::vector<std::map<size_t, double>> most(jobs.size());   // per job and link, over its bursts
+  double slowest = 0;
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    slowest = std::max(slowest, situation.alone[j].count());
+    for (const std::vector<LinkLoad>& loads : LoadsOf(jobs[j])) {
+      const double alone = SendingAlone(situation.capacity, loads).count();
+      for (const LinkLoad& load : loads) {
+        double& rate = most[j][load.link.index()];
+        if (alone > 0) rate = std::max(rate, static_cast<double>(load.bytes.count()) * 8 / alone);
+      }
+    }
+    for (const auto& [link, rate] : most[j]) asked[link] += rate;
+  }
+  std::vector<size_t> parent(jobs.size()), user(asked.size(), jobs.size());
+  std::iota(parent.begin(), parent.end(), size_t{0});
+  const auto root = [&](size_t j) {
+    while (parent[j] != j) j = parent[j] = parent[parent[j]];
+    return j;
+  };
+  std::vector<double> loads(jobs.size(), 0), events(jobs.size(), 0);
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    for (const auto& [link, rate] : most[j]) {
+      if (asked[link] <= situation.capacity[link].value() * (1 + 1e-9)) continue;
+      if (user[link] == jobs.size()) user[link] = j;
+      parent[std::max(root(j), root(user[link]))] = std::min(root(j), root(user[link]));
+      loads[j] += 1;
+    }
+  }
+  std::vector<double> group_loads(jobs.size(), 0);
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    group_loads[root(j)] += loads[j];
+    const auto bursts = static_cast<double>(std::max<size_t>(1, jobs[j].bursts.size()));
+    events[root(j)] += (1 + bursts) * iterations * slowest / situation.alone[j].count();
+  }
+  double cost = 0;
+  for (size_t j = 0; j < jobs.size(); ++j) cost += events[j] * (1 + group_loads[j] / kLoadsPerWork);
+  return cost;
+}
+
+Outcome Estimate(const Situation& situation, const TrialPlan& plan) {
+  const size_t n = plan.jobs.size();
+  std::vector<double> iteration;
+  for (const Seconds alone : situation.alone) iteration.push_back(alone.count());
+  std::vector<double> load(situation.capacity.size());
+  for (int round = 0; round < kEstimateRounds; ++round) {
+    std::fill(load.begin(), load.end(), 0);
+    for (size_t j = 0; j < n; ++j) {
+      for (const LinkLoad& on : plan.jobs[j].loads) load[on.link.index()] += static_cast<double>(on.bytes.count()) * 8 / iteration[j];
+    }
+    double most = 1;
+    for (size_t j = 0; j < n; ++j) {
+      double worst = 1;
+      for (const LinkLoad& on : plan.jobs[j].loads) {
+        const double capacity = situation.capacity[on.link.index()].value();
+        if (on.bytes.count() > 0 && capacity > 0) worst = std::max(worst, load[on.link.index()] / capacity);
+      }
+      iteration[j] *= worst;
+      most = std::max(most, worst);
+    }
+    if (most < 1 + 1e-6) break;
+  }
+  Outcome outcome{.gpu_use = 0, .mean_slowdown = 0, .p99_slowdown = 1};
+  double gpus = 0;
+  for (size_t j = 0; j < n; ++j) {
+    const RoutableJob& job = situation.jobs[j];
+    const double work = situation.useful.empty() || situation.useful[j] == 0 ? job.gpus * job.compute.count() : situation.useful[j];
+    outcome.slowdown.push_back(iteration[j] / situation.alone[j].count());
+    outcome.gpu_use += std::min(job.gpus, work / iteration[j]);
+    outcome.mean_slowdown += outcome.slowdown.back() / static_cast<double>(n);
+    outcome.p99_slowdown = std::max(outcome.p99_slowdown, outcome.slowdown.back());
+    gpus += job.gpus;
+  }
+  outcome.gpu_use /= gpus;
   return outcome;
 }
 

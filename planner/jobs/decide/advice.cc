@@ -1,24 +1,25 @@
-#include "planner/jobs/simulate/advice.h"
+#include "planner/jobs/decide/advice.h"
 
 #include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
 
-#include "planner/jobs/simulate/evaluate.h"
-#include "planner/jobs/simulate/weft_parts.h"
-#include "planner/jobs/simulate/weft_search.h"
+#include "planner/jobs/decide/evaluate.h"
+#include "planner/jobs/decide/parts.h"
+#include "planner/jobs/decide/search.h"
 
 namespace weft::planner::inline jobs {
 namespace {
 
+constexpr double kAdviceHorizon = 400;   // iterations of the slowest job, that both sides are judged by
 constexpr double kLeastGain = 0.02;      // of the job's iterations and of goodput: less is what the model is wrong by
 
 class Adviser {
  public:
-  Adviser(const Situation& situation, const Decision& in_force, Seconds restart)
-      : situation_(situation), in_force_(in_force), restart_(restart),
-        now_(Evaluate(situation, MakeTrial(situation, in_force), kFinalHorizon)) {}
+  Adviser(const Situation& situation, const Decision& in_force, Seconds restart, DecideBudget budget)
+      : situation_(situation), in_force_(in_force), restart_(restart), budget_(std::move(budget)),
+        now_(Evaluate(situation, MakeTrial(situation, in_force), kAdviceHorizon)) {}
 
   std::vector<RestartAdvice> Run() {
     std::vector<Trial> best;             // of each job
@@ -84,8 +85,8 @@ class Adviser {
   std::optional<RestartAdvice> Advice(size_t j, size_t w) const {
     Situation other = With(j, w);
     for (std::vector<SituationWay>& ways : other.ways) ways.clear();
-    other.evaluations /= 4, other.work /= 4;
-    const Outcome then = Evaluate(other, MakeTrial(other, DecideWeft(other)), kFinalHorizon);
+    const DecideBudget budget{budget_.evaluations, budget_.work, budget_.stop};
+    const Outcome then = Evaluate(other, MakeTrial(other, DecideJobs(other, budget)), kAdviceHorizon);
     const double before = Iteration(now_, j), after = Iteration(then, j);
     const double gain = then.gpu_use - now_.gpu_use;
     if (after > before * (1 - kLeastGain) || gain < kLeastGain * now_.gpu_use) return std::nullopt;
@@ -100,16 +101,18 @@ class Adviser {
   const Situation& situation_;
   const Decision& in_force_;
   const Seconds restart_;
+  const DecideBudget budget_;
   const Outcome now_;
   int trials_ = 0;
 };
 
 }  // namespace
 
-std::vector<RestartAdvice> AdviseRestarts(const Situation& situation, const Decision& in_force, Seconds restart) {
+std::vector<RestartAdvice> AdviseRestarts(const Situation& situation, const Decision& in_force, Seconds restart,
+                                          const DecideBudget& budget) {
   const bool choice = std::ranges::any_of(situation.ways, [](const auto& ways) { return ways.size() > 1; });
   if (!choice) return {};
-  return Adviser(situation, in_force, restart).Run();
+  return Adviser(situation, in_force, restart, budget).Run();
 }
 
 }  // namespace weft::planner::jobs

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "planner/jobs/simulate/evaluate.h"
-#include "planner/jobs/simulate/situation.h"
+#include "planner/jobs/decide/evaluate.h"
+#include "planner/jobs/decide/situation.h"
 
 namespace weft::planner::inline jobs {
 
@@ -40,7 +40,7 @@ struct JudgedTrial {
 
 class WeftSearch {
  public:
-  explicit WeftSearch(const Situation& situation);
+  WeftSearch(const Situation& situation, DecideBudget budget);
 
   /// What scores are relative to: the best values that plans by simple rules reach, each by itself.
   void set_reference(Outcome reference) { reference_ = std::move(reference); }
@@ -87,6 +87,7 @@ class WeftSearch {
  private:
   /// Share of the budget that is spent, by plans or by their work, whichever is more.
   double Spent() const {
+    if (budget_.stop.stop_requested()) return 1;
     return std::max(static_cast<double>(spent_) / static_cast<double>(evaluations_),
                     static_cast<double>(work_) / static_cast<double>(most_work_));
   }
@@ -105,6 +106,7 @@ class WeftSearch {
 
   const Situation& situation_;
   const ScoreWeights weights_;
+  const DecideBudget budget_;
   const int64_t evaluations_, most_work_;
   double horizon_ = kPlanHorizon, final_horizon_ = kFinalHorizon;   // iterations
   bool choices_ = false;                // some flow has several paths

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "planner/jobs/simulate/situation.h"
+#include "planner/jobs/decide/situation.h"
 
 namespace weft::planner::inline jobs {
 
@@ -15,6 +15,9 @@ JobPaths BalancedPaths(const Situation& situation);
 /// there, over what the others leave in the mean. From `start`, flow by flow, a few rounds. Complexity: O(rounds ·
 /// paths · hops).
 JobPaths SelfAwarePaths(const Situation& situation, JobPaths start);
+
+/// Every flow divided evenly between its ways, where they are several; else its first.
+JobPaths DividedPaths(const Situation& situation);
 
 /// The paths in use, those of `fallback` for jobs that have just arrived.
 JobPaths PresentPaths(const Situation& situation, const JobPaths& fallback);
@@ -32,8 +35,8 @@ struct InterleaveOptions {
 std::vector<Gate> InterleavingGates(const Situation& situation, const std::vector<PeriodicJob>& jobs,
                                     const InterleaveOptions& options = {});
 
-/// Classes by any value: the jobs of the largest value first, compressed exactly with these values as weights.
-std::vector<int32_t> ClassesBy(const Situation& situation, const std::vector<PeriodicJob>& jobs,
-                               const std::vector<double>& value);
+/// The same order in the last classes, so that nothing is raised above background traffic without need; jobs that meet nobody get the
+/// last, which is the default. Complexity: pairs of jobs that share a link.
+std::vector<int32_t> LowestClasses(const Situation& situation, const std::vector<PeriodicJob>& jobs, std::vector<int32_t> classes);
 
 }  // namespace weft::planner::jobs

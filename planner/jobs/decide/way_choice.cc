@@ -1,22 +1,22 @@
-#include "planner/jobs/simulate/way_choice.h"
+#include "planner/jobs/decide/way_choice.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <optional>
 #include <utility>
 
 #include "planner/flows/priority.h"
-#include "planner/jobs/simulate/evaluate.h"
-#include "planner/jobs/simulate/weft_parts.h"
-#include "planner/jobs/simulate/weft_search.h"
+#include "planner/jobs/decide/evaluate.h"
+#include "planner/jobs/decide/parts.h"
+#include "planner/jobs/decide/rules.h"
+#include "planner/jobs/decide/search.h"
 
 namespace weft::planner::inline jobs {
 namespace {
 
-constexpr double kBudget = 0.25;         // share of the situation's, that ways are chosen with
+constexpr double kBudget = 0.25;         // share of all, that ways are chosen with
 constexpr double kLeastGain = 1e-4;      // of the score: less is rounding
 constexpr size_t kFewCombinations = 64;  // that are all tried
 constexpr int kMostRounds = 6;
@@ -24,8 +24,8 @@ constexpr uint64_t kWorlds = 2;          // in which predictions are off, for a 
 
 class WayChooser {
  public:
-  explicit WayChooser(const Situation& situation)
-      : situation_(situation), weights_(WeightsFor(situation.objective)), present_(situation.way) {
+  WayChooser(const Situation& situation, const DecideBudget& budget)
+      : situation_(situation), budget_(budget), weights_(WeightsFor(situation.objective)), present_(situation.way) {
     for (size_t j = 0; j < situation.ways.size(); ++j) {
       if (situation.ways[j].size() > 1) open_.push_back(j);
     }
@@ -33,6 +33,8 @@ class WayChooser {
 
   WayChoice Run() {
     if (open_.empty()) return {.ways = {present_}};
+    const std::vector<PeriodicJob> jobs = OnPaths(situation_, BalancedPaths(situation_));
+    if (!CanSimulate(situation_, jobs, budget_)) return {.ways = {present_}, .complete = false};
     reference_ = *Judge(present_);
     for (const std::vector<size_t>& start : {present_, Quietest()}) Descend(start);
     if (Combinations() <= kFewCombinations) TryAll();
@@ -41,8 +43,8 @@ class WayChooser {
 
  private:
   bool Affordable() const {
-    return static_cast<double>(spent_) < kBudget * static_cast<double>(situation_.evaluations) &&
-           static_cast<double>(work_) < kBudget * static_cast<double>(situation_.work);
+    return !budget_.stop.stop_requested() && static_cast<double>(spent_) < kBudget * static_cast<double>(budget_.evaluations) &&
+           static_cast<double>(work_) < kBudget * static_cast<double>(budget_.work);
   }
 
   /// What the ways come to on quick plans, the better of one class and several; nothing when the budget is spent.
@@ -63,7 +65,7 @@ class WayChooser {
       shortest.push_back(1 / std::max(1e-12, CommunicationAlone(situation.capacity, job).count()));
     }
     for (const std::vector<double>& value : {CorrectedIntensity(situation.capacity, plan.jobs), shortest}) {
-      plan.classes = ClassesBy(situation, plan.jobs, value);
+      plan.classes = ClassesByValue(plan.jobs, value, situation.classes);
       const Outcome classed = Mean(situation, plan);
       if (ScoreOf(weights_, classed, best) > 0) best = classed;
     }
@@ -160,6 +162,7 @@ class WayChooser {
   }
 
   const Situation& situation_;
+  const DecideBudget& budget_;
   const ScoreWeights weights_;
   const std::vector<size_t> present_;
   std::vector<size_t> open_;                            // jobs that have a choice
@@ -171,30 +174,7 @@ class WayChooser {
 
 }  // namespace
 
-FluidJob FluidOf(const RoutableJob& job) {
-  std::vector<BurstTimes> bursts = job.bursts;
-  if (bursts.empty()) bursts.push_back({job.release, job.compute});
-  return {.gpus = job.gpus, .compute = job.compute, .bursts = std::move(bursts)};
-}
-
-Situation WithWays(const Situation& situation, const std::vector<size_t>& ways) {
-  Situation other = situation;
-  if (ways == situation.way) return other;
-  const auto state = std::make_shared<FluidSimulation>(*situation.state);
-  state->set_trace(nullptr);
-  for (size_t j = 0; j < ways.size(); ++j) {
-    if (ways[j] == situation.way[j]) continue;
-    const SituationWay& way = situation.ways[j][ways[j]];
-    other.jobs[j] = way.job;
-    other.alone[j] = way.alone;
-    other.way[j] = ways[j];
-    state->Restart(situation.slots[j], FluidOf(way.job));
-  }
-  other.state = state;
-  return other;
-}
-
-WayChoice ChooseWays(const Situation& situation) { return WayChooser(situation).Run(); }
+WayChoice ChooseWays(const Situation& situation, const DecideBudget& budget) { return WayChooser(situation, budget).Run(); }
 
 std::vector<std::string> ExplainWays(const Situation& situation, const std::vector<size_t>& ways) {
   std::vector<std::string> why;

@@ -1,13 +1,5 @@
-// Weft's own policy: every job's way first (way_choice.h), then paths × classes × time shifts. It puts candidate plans together
-// from parts of its own, runs each forward in the simulator from the present state, improves the best by moves, and keeps it only
-// if it stands up to wrong profiles. No published policy's answer is looked at.
-//
-// What is best: GPU use, mean and 99th-percentile slow-down, each relative to the best that balanced paths with simple rules for
-// classes would reach from here; the score is ScoreOf() in weft_search.h.
-//
-// Safety: finalists are run with all profiles off by up to 20 %, in several worlds. Where profiles are predictions, the mean over
-// the worlds is what counts; where they were measured, a plan that serves worse there than balanced paths in one class gives
-// way to the next best one.
+#include "planner/jobs/decide/network_plan.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,11 +7,11 @@
 #include <utility>
 
 #include "planner/flows/priority.h"
-#include "planner/jobs/simulate/evaluate.h"
-#include "planner/jobs/simulate/situation.h"
-#include "planner/jobs/simulate/way_choice.h"
-#include "planner/jobs/simulate/weft_parts.h"
-#include "planner/jobs/simulate/weft_search.h"
+#include "planner/jobs/decide/parts.h"
+#include "planner/jobs/decide/rules.h"
+#include "planner/jobs/decide/search.h"
+#include "planner/jobs/decide/settle.h"
+#include "planner/jobs/decide/windows.h"
 
 namespace weft::planner::inline jobs {
 namespace {
@@ -28,7 +20,6 @@ constexpr double kDriftHorizon = 1000;   // iterations of the slowest job, where
 constexpr double kDriftShare = 0.1;      // of the work that one plan judged so long may take
 constexpr int64_t kDriftPlans = 40;      // that must be affordable for all to be judged so long
 constexpr double kPlans = 200;           // that can be judged for all the work: where not, they are judged by less time
-constexpr double kShortest = 0.1;        // of the usual time
 constexpr size_t kMostGuarded = 8;       // finalists, before only those of another kind are tried
 constexpr double kStretches[] = {1, 1.02, 1.06, 1.12, 1.2, 1.28, 1.36};
 constexpr double kStretchesAlike[] = {1, 1.06, 1.15, 1.25};
@@ -39,13 +30,39 @@ constexpr size_t kMostShifted = 2;       // sets of paths that all kinds of shif
 constexpr const char* kPresent = "present";
 constexpr double kTolerated = 0.02;      // loss of score against the plain plan that counts as none
 
-class WeftPlanner {
+class NetworkPlanner {
  public:
-  explicit WeftPlanner(const Situation& situation) : situation_(situation), search_(situation) {}
+  NetworkPlanner(const Situation& situation, const DecideBudget& budget)
+      : situation_(situation), budget_(budget), search_(situation, budget) {
+    // Jobs that begin together and are measured to differ by next to nothing would drift apart in a long simulation, and do not.
+    if (situation.measured) search_.set_horizon(kPlanHorizon, kPlanHorizon);
+  }
 
   Decision Run() {
     FindPaths();
-    if (std::optional<Decision> easy = NobodyWaits()) return *std::move(easy);
+    const auto& [name, paths] = paths_.back();
+    if (!CanSimulate(situation_, OnPaths(situation_, paths), budget_)) {
+      Decision decision = DecideByRules(situation_, name, paths);
+      robust_ = Estimate(situation_, MakeTrial(situation_, decision));
+      return decision;
+    }
+    std::optional<Decision> easy = NobodyWaits();
+    Decision decision = easy ? *std::move(easy) : Search();
+    if (situation_.measured) {
+      TrialPlan plan = MakeTrial(situation_, decision);
+      KeepSafe(situation_, scale_ * kPlanHorizon, &plan, &decision);
+      decision.classes = plan.classes, decision.gates = plan.gates;
+    }
+    decision.classes = LowestClasses(situation_, OnPaths(situation_, decision.paths), std::move(decision.classes));
+    if (!easy && !(situation_.measured && situation_.measured->paths_fixed)) Explain(&decision);
+    return decision;
+  }
+
+  /// What the answer comes to where profiles are off. Requires: Run().
+  const Outcome& robust() const { return robust_; }
+
+ private:
+  Decision Search() {
     AddReference();
     AddPresent();
     AddCombinations();
@@ -56,15 +73,15 @@ class WeftPlanner {
     Decision decision = Guard();
     decision.evaluations = search_.spent() + guarded_;
     decision.complete = !cut_short_;
-    Explain(&decision);
     return decision;
   }
 
-  /// What the answer comes to where profiles are off. Requires: Run().
-  const Outcome& robust() const { return robust_; }
-
- private:
   void FindPaths() {
+    if (situation_.measured && situation_.measured->paths_fixed) {
+      balanced_ = situation_.present;
+      paths_.emplace_back(kPresent, balanced_);
+      return;
+    }
     balanced_ = BalancedPaths(situation_);
     const JobPaths aware = SelfAwarePaths(situation_, balanced_);
     paths_.emplace_back("balanced by what holds the job while it sends", aware);
@@ -85,13 +102,13 @@ class WeftPlanner {
       FitBudget(soon.work);
       if (!WeftSearch::Untouched(soon)) continue;
       if (search_.CanCollide(plan)) {
-        if (situation_.predicted) continue;
-        const double most = kDriftShare * static_cast<double>(situation_.work);
+        if (situation_.predicted || situation_.measured) continue;
+        const double most = kDriftShare * static_cast<double>(budget_.work);
         const double horizon =
             std::min(kDriftHorizon, search_.horizon() * std::max(1.0, most / static_cast<double>(soon.work + 1)));
         const Outcome later = search_.Judge(name, plan, horizon).outcome;
         if (!WeftSearch::Untouched(later)) {
-          if (kDriftPlans * later.work <= situation_.work) {
+          if (kDriftPlans * later.work <= budget_.work) {
             search_.set_horizon(horizon, std::max(horizon, search_.final_horizon()));
           }
           continue;
@@ -109,8 +126,8 @@ class WeftPlanner {
   /// the guard and the finalists together take about half of it then.
   void FitBudget(int64_t work) {
     if (scale_ < 1 || search_.horizon() > kPlanHorizon) return;
-    scale_ = std::clamp(static_cast<double>(situation_.work) / (kPlans * static_cast<double>(work + 1)), kShortest, 1.0);
-    search_.set_horizon(kPlanHorizon * scale_, kFinalHorizon * scale_);
+    scale_ = std::clamp(static_cast<double>(budget_.work) / (kPlans * static_cast<double>(work + 1)), kShortestHorizon, 1.0);
+    search_.set_horizon(kPlanHorizon * scale_, (situation_.measured ? kPlanHorizon : kFinalHorizon) * scale_);
     cut_short_ |= scale_ < 1;
   }
 
@@ -134,6 +151,8 @@ class WeftPlanner {
     plain_.score = search_.FinalScore(plain_.outcome);
     const auto known = std::ranges::find(paths_, balanced_, [](const auto& named) { return named.second; });
     if (known == paths_.end()) paths_.emplace_back("balanced", balanced_);
+    if (situation_.measured && situation_.measured->paths_fixed) return;
+    if (JobPaths divided = DividedPaths(situation_); divided != balanced_) paths_.emplace_back("evenly divided", std::move(divided));
   }
 
   static Outcome BestOf(const std::vector<JudgedTrial>& candidates) {
@@ -167,13 +186,15 @@ class WeftPlanner {
                      [](const JudgedTrial& a, const JudgedTrial& b) { return a.score > b.score; });
   }
 
-  /// What runs now, with the jobs that have just arrived in the first class and without gates.
+  /// What runs now, with the jobs that have just arrived in the last class, which is the default, and without gates.
   void AddPresent() {
-    if (paths_.size() < 2 || paths_[1].first != kPresent) return;
-    TrialPlan plan{paths_[1].second, OnPaths(situation_, paths_[1].second), {}, {}};
-    for (const size_t slot : situation_.slots) {
-      plan.classes.push_back(situation_.state->setting(slot).priority);
-      plan.gates.push_back(situation_.state->setting(slot).gate);
+    const auto in_use = std::ranges::find(paths_, kPresent, [](const auto& named) { return named.first; });
+    if (in_use == paths_.end()) return;
+    TrialPlan plan{in_use->second, OnPaths(situation_, in_use->second), {}, {}};
+    for (size_t j = 0; j < situation_.slots.size(); ++j) {
+      const FluidSetting& setting = situation_.state->setting(situation_.slots[j]);
+      plan.classes.push_back(setting.loads.empty() ? situation_.classes - 1 : setting.priority);
+      plan.gates.push_back(setting.gate);
     }
     const JudgedTrial present = search_.Judge(kPresent, std::move(plan));
     search_.Offer(present);
@@ -189,14 +210,19 @@ class WeftPlanner {
       blend.push_back(intensity[j] / jobs[j].gpus);
     }
     return {{"one class", std::vector<int32_t>(jobs.size(), 0)},
-            {"classes by intensity", ClassesBy(situation_, jobs, intensity)},
-            {"classes by shortest burst", ClassesBy(situation_, jobs, shortest)},
-            {"classes by intensity per GPU", ClassesBy(situation_, jobs, blend)}};
+            {"classes by intensity", ClassesByValue(jobs, intensity, situation_.classes)},
+            {"classes by shortest burst", ClassesByValue(jobs, shortest, situation_.classes)},
+            {"classes by intensity per GPU", ClassesByValue(jobs, blend, situation_.classes)}};
   }
 
-  std::vector<std::pair<std::string, std::vector<Gate>>> GateChoices(const std::vector<PeriodicJob>& jobs,
-                                                                   bool all) const {
+  std::vector<std::pair<std::string, std::vector<Gate>>> GateChoices(const std::vector<PeriodicJob>& jobs, bool all) {
     std::vector<std::pair<std::string, std::vector<Gate>>> choices{{"no shifts", std::vector<Gate>(jobs.size())}};
+    if (situation_.measured) {
+      windows_ = PlanWindows(situation_, jobs);
+      cut_short_ |= !windows_.complete;
+      if (!windows_.gates.empty()) choices.emplace_back("time windows", windows_.gates);
+      return choices;
+    }
     choices.emplace_back("shifts", InterleavingGates(situation_, jobs));
     choices.emplace_back("paced shifts", Paced(situation_, choices.back().second, 1.02));
     if (!all) return choices;
@@ -228,8 +254,10 @@ class WeftPlanner {
     }
   }
 
-  /// The mean over worlds in which all profiles are off.
-  Outcome Robust(const TrialPlan& plan) {
+  /// The mean over worlds in which all profiles are off. Whoever measures a job whose period is not what its window was made for sets
+  /// it free.
+  Outcome Robust(TrialPlan plan) {
+    if (situation_.measured) plan.gates.assign(plan.gates.size(), {});
     Outcome mean{.gpu_use = 0, .mean_slowdown = 0, .p99_slowdown = 0};
     for (uint64_t world = 0; world < kWorlds; ++world) {
       ++guarded_;
@@ -271,9 +299,12 @@ class WeftPlanner {
         continue;
       }
       if (score > best) best = score, best_ = finalists_[i], kept = robust;
-      if (!situation_.predicted) break;
+      std::optional<JudgedTrial>& kind = IsOpen(finalists_[i].plan) ? open_ : gated_;
+      if (!kind) kind = finalists_[i];
+      if (!situation_.predicted && (!situation_.measured || (open_ && gated_))) break;
     }
     if (!kept) best_ = plain_, kept = plain;
+    if (situation_.measured) return SettleMeasured();
     Decision decision{best_.plan.paths, best_.plan.classes, best_.plan.gates, {}};
     decision.why.push_back(fmt::format("with profiles off by {:.0f} %: GPU use {:.4f}, mean slow-down {:.4f}; balanced paths in one class "
                                        "{:.4f}, {:.4f}", 100 * kProfileSpread, kept->gpu_use, kept->mean_slowdown, plain.gpu_use,
@@ -282,6 +313,31 @@ class WeftPlanner {
       decision.why.push_back(fmt::format("{} better plans would be worse than these when profiles are off", refused));
     }
     robust_ = *kept;
+    return decision;
+  }
+
+  /// Of what stands up to wrong profiles, what is worth a change of what is in force.
+  Decision SettleMeasured() {
+    Decision decision;
+    if (situation_.classes < 2) decision.rejected.push_back("classes: the fabric has one class");
+    if (!open_) open_ = plain_;
+    // The simulation may think that jobs keep out of each other's way by themselves; what is measured says whether they do.
+    if (!gated_) windows_ = PlanWindows(situation_, open_->plan.jobs);
+    if (!gated_ && !windows_.gates.empty()) {
+      gated_ = open_;
+      gated_->plan.gates = windows_.gates;
+      gated_ = search_.Judge("time windows", gated_->plan, search_.final_horizon());
+    }
+    decision.rejected.insert(decision.rejected.end(), windows_.rejected.begin(), windows_.rejected.end());
+    best_ = Settle(situation_, {present_ ? *present_ : plain_, open_, gated_}, &decision);
+    decision.paths = best_.plan.paths, decision.classes = best_.plan.classes, decision.gates = best_.plan.gates;
+    decision.pause = windows_.pause;
+    robust_ = Robust(best_.plan);
+    if (!IsOpen(best_.plan) && !windows_.links.empty()) {
+      const ShiftedLink& link = windows_.links.front();  // the first says enough
+      decision.why.push_back(fmt::format("on {} the score of the bursts' places rises from {:.2f} to {:.2f}, at best {:.2f}",
+                                         situation_.topology.LinkName(link.link), link.score_before, link.score, link.best_score));
+    }
     return decision;
   }
 
@@ -304,6 +360,7 @@ class WeftPlanner {
   }
 
   const Situation& situation_;
+  const DecideBudget& budget_;
   WeftSearch search_;
   std::vector<std::pair<std::string, JobPaths>> paths_;   // candidates
   JobPaths balanced_;
@@ -311,6 +368,8 @@ class WeftPlanner {
   Outcome robust_;                                          // of the answer, in worlds where profiles are off
   std::vector<JudgedTrial> finalists_;                      // by falling score
   std::optional<JudgedTrial> present_;                      // over the final horizon
+  std::optional<JudgedTrial> open_, gated_;                 // the best of either kind that stands up to wrong profiles
+  WindowPlan windows_;                                      // of measured jobs
   JudgedTrial best_;
   double scale_ = 1;                                      // of all horizons, to fit the budget
   int64_t guarded_ = 0;
@@ -319,42 +378,10 @@ class WeftPlanner {
 
 }  // namespace
 
-Decision DecideWeft(const Situation& situation) {
-  const WayChoice choice = ChooseWays(situation);
-  const auto count = static_cast<int64_t>(choice.ways.size());
-  // Quick plans say which ways may be good, full ones which are. The last of them is what there is now: others have to beat it.
-  std::vector<std::pair<Decision, Outcome>> plans;
-  int64_t evaluations = choice.evaluations;
-  bool complete = choice.complete;
-  for (const std::vector<size_t>& ways : choice.ways) {
-    Situation chosen = WithWays(situation, ways);
-    chosen.evaluations = std::max<int64_t>(1, (situation.evaluations - choice.evaluations) / count);
-    chosen.work = std::max<int64_t>(1, (situation.work - choice.work) / count);
-    WeftPlanner planner(chosen);
-    Decision decision = planner.Run();
-    decision.ways = ways;
-    evaluations += decision.evaluations;
-    complete &= decision.complete;
-    plans.emplace_back(std::move(decision), planner.robust());
-  }
-  const Outcome& kept = plans.back().second;
-  size_t best = plans.size() - 1;
-  double most = 0;
-  for (size_t p = 0; p + 1 < plans.size(); ++p) {
-    const double score = ScoreOf(WeightsFor(situation.objective), plans[p].second, kept);
-    if (score > most) best = p, most = score;
-  }
-  Decision decision = std::move(plans[best].first);
-  decision.evaluations = evaluations;
-  decision.complete = complete;
-  if (best + 1 != plans.size()) {
-    decision.why.push_back(fmt::format("every job in the way that is best alone: GPU use {:.4f}, mean slow-down {:.4f} with profiles off, in "
-                                       "place of {:.4f}, {:.4f}", kept.gpu_use, kept.mean_slowdown, plans[best].second.gpu_use,
-                                       plans[best].second.mean_slowdown));
-  }
-  const std::vector<std::string> ways = ExplainWays(situation, decision.ways);
-  decision.why.insert(decision.why.end(), ways.begin(), ways.end());
-  return decision;
+NetworkPlan PlanNetwork(const Situation& situation, const DecideBudget& budget) {
+  NetworkPlanner planner(situation, budget);
+  Decision decision = planner.Run();
+  return {std::move(decision), planner.robust()};
 }
 
 }  // namespace weft::planner::jobs

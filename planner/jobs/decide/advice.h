@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "planner/jobs/simulate/situation.h"
+#include "planner/jobs/decide/situation.h"
 
 namespace weft::planner::inline jobs {
 
@@ -17,7 +17,8 @@ inline constexpr int kMostAdviceTrials = 400;  ///< ways that are tried, of all 
 inline constexpr size_t kMostAdvised = 4;       ///< jobs for which all is planned as after a restart
 
 /// For the jobs that gain most, the best first. `in_force`: for the situation's own ways. Complexity: a simulation of 100 iterations per way
-/// of every job, kMostAdviceTrials at most, and kMostAdvised decisions of a quarter of the situation's budget, which come on top of it.
-std::vector<RestartAdvice> AdviseRestarts(const Situation& situation, const Decision& in_force, Seconds restart);
+/// of every job, kMostAdviceTrials at most, and kMostAdvised decisions of a quarter of the budget, which come on top of it.
+std::vector<RestartAdvice> AdviseRestarts(const Situation& situation, const Decision& in_force, Seconds restart,
+                                          const DecideBudget& budget);
 
 }  // namespace weft::planner::jobs

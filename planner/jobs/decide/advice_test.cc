@@ -1,4 +1,4 @@
-#include "planner/jobs/simulate/advice.h"
+#include "planner/jobs/decide/advice.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -14,6 +14,8 @@
 
 namespace weft::planner::inline jobs {
 namespace {
+
+constexpr int64_t kEvaluations = 1000;
 
 constexpr Seconds kWeek(7 * 86400);
 constexpr Seconds kFault(86400);
@@ -60,13 +62,13 @@ SimulationReport After(Scenario scenario, const std::map<std::string, std::strin
     }
     job.others.clear();
   }
-  return Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = 200}).value();
+  return Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = kEvaluations}).value();
 }
 
 TEST(Advice, SaysWhatARestartGivesWhenHalfOfTheSpinesAreGone) {
   Scenario scenario = Pairs({{2, 6000, 8.4, 400}, {2, 6000, 0, 0}});
   LoseASpine(kFault, &scenario);
-  const SimulationReport report = Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = 200}).value();
+  const SimulationReport report = Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = kEvaluations}).value();
   ASSERT_EQ(report.advice.size(), 1u);
   const RestartAdvice& advice = report.advice[0];
   EXPECT_EQ(advice.job, "job1");
@@ -87,13 +89,13 @@ TEST(Advice, NoneThatDoesNotPay) {
   Scenario scenario = Pairs({{2, 6000, 8.4, 400}, {2, 6000, 0, 0}});
   LoseASpine(kFault, &scenario);
   scenario.restart = kWeek;
-  EXPECT_TRUE(Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = 200}).value().advice.empty());
+  EXPECT_TRUE(Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = kEvaluations}).value().advice.empty());
   scenario.restart = Seconds(300);
   scenario.jobs[0].joint = false;
-  EXPECT_TRUE(Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = 200}).value().advice.empty()) << "the user keeps it as it is";
+  EXPECT_TRUE(Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = kEvaluations}).value().advice.empty()) << "the user keeps it as it is";
   Scenario whole = Pairs({{2, 6000, 8.4, 400}, {2, 6000, 0, 0}});
   whole.jobs[1].arrival = kFault;
-  EXPECT_TRUE(Simulate(whole, SimulationPolicy::kWeft, {.evaluations = 200}).value().advice.empty()) << "there is room for both";
+  EXPECT_TRUE(Simulate(whole, SimulationPolicy::kWeft, {.evaluations = kEvaluations}).value().advice.empty()) << "there is room for both";
 }
 
 // Drawn jobs: whatever is advised pays, and a simulation from the start with that way gives what was said of the gain: within a tenth of it in
@@ -112,7 +114,7 @@ TEST(Advice, KeepsItsPromiseOnDrawnJobs) {
     Scenario scenario = Pairs(jobs);
     scenario.duration = Seconds(86400);
     LoseASpine(Seconds(3600), &scenario);
-    const SimulationReport report = Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = 200}).value();
+    const SimulationReport report = Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = kEvaluations}).value();
     for (const RestartAdvice& advice : report.advice) {
       std::map<std::string, std::string> ways;
       for (const SimulatedJob& job : report.jobs) ways[job.name] = job.way;

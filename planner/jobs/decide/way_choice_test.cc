@@ -1,4 +1,4 @@
-#include "planner/jobs/simulate/way_choice.h"
+#include "planner/jobs/decide/way_choice.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <random>
 
-#include "planner/jobs/simulate/evaluate.h"
+#include "planner/jobs/decide/evaluate.h"
 #include "planner/jobs/simulate/scenario.h"
 
 namespace weft::planner::inline jobs {
@@ -225,8 +225,7 @@ TEST(Ways, AsGoodAsEnumeration) {
   double sum = 0, worst = 1;
   for (int c = 0; c < kCases; ++c) {
     SmallCase small(&random);
-    small.situation.evaluations = 600;
-    const Decision decision = DecideWeft(small.situation);
+    const Decision decision = DecideJobs(small.situation, {.evaluations = 600});
     const double reached = small.Worth(decision.ways.empty() ? small.situation.way : decision.ways, decision);
     const double share = std::min(1.0, reached / small.Best());
     sum += share;

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/jobs/simulate/situation.h"
+#include "planner/jobs/decide/situation.h"
 
 namespace weft::planner::inline jobs {
 
@@ -26,8 +26,8 @@ struct WayChoice {
   bool complete = true;              ///< the budget sufficed
 };
 
-/// A function: same input, same answer. Spends at most a quarter of the situation's evaluations and work.
-WayChoice ChooseWays(const Situation& situation);
+/// A function: same input, same answer. Spends at most a quarter of the budget's evaluations and work.
+WayChoice ChooseWays(const Situation& situation, const DecideBudget& budget);
 
 /// A line for each job that has a choice: what it runs as, and what is best alone.
 std::vector<std::string> ExplainWays(const Situation& situation, const std::vector<size_t>& ways);

@@ -1,4 +1,4 @@
-#include "planner/jobs/simulate/weft_parts.h"
+#include "planner/jobs/decide/parts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "planner/flows/circle.h"
-#include "planner/flows/compression.h"
 #include "planner/flows/priority.h"
 #include "planner/flows/time_shift.h"
 
@@ -153,7 +152,8 @@ std::vector<double> MeanLoads(const Situation& situation, const JobPaths& paths)
     for (size_t f = 0; f < paths[j].size(); ++f) {
       const RoutableFlow& flow = situation.jobs[j].flows[f];
       const double rate = static_cast<double>(flow.bytes.count()) * 8 / situation.alone[j].count();
-      for (const LinkId link : flow.paths[paths[j][f]].links) load[link.index()] += rate;
+      const std::vector<LinkId>& links = flow.paths[paths[j][f]].links;
+      for (size_t i = 0; i < links.size(); ++i) load[links[i].index()] += rate * flow.ShareOn(paths[j][f], i);
     }
   }
   return load;
@@ -184,7 +184,8 @@ class SelfAwareChoice {
   int PlaceJob(size_t j) {
     const size_t flows = paths_[j].size();
     for (size_t f = 0; f < flows; ++f) {
-      for (const LinkId link : Links(j, f)) own_[link.index()] += Rate(j, f);
+      const std::vector<LinkId>& links = Links(j, f);
+      for (size_t i = 0; i < links.size(); ++i) own_[links[i].index()] += Rate(j, f) * Share(j, f, i);
     }
     int moved = 0;
     for (size_t f = 0; f < flows; ++f) moved += situation_.jobs[j].flows[f].paths.size() > 1 && PlaceFlow(j, f);
@@ -194,10 +195,13 @@ class SelfAwareChoice {
     return moved;
   }
 
+  double Share(size_t j, size_t f, size_t i) const { return situation_.jobs[j].flows[f].ShareOn(paths_[j][f], i); }
+
   void Add(size_t j, size_t f, double rate) {
-    for (const LinkId link : Links(j, f)) {
-      load_[link.index()] += rate;
-      own_[link.index()] += rate;
+    const std::vector<LinkId>& links = Links(j, f);
+    for (size_t i = 0; i < links.size(); ++i) {
+      load_[links[i].index()] += rate * Share(j, f, i);
+      own_[links[i].index()] += rate * Share(j, f, i);
     }
   }
 
@@ -220,13 +224,15 @@ class SelfAwareChoice {
   /// links.
   double Cost(size_t j, size_t f, size_t path, double rate) const {
     double worst = 0, sum = 0;
-    for (const LinkId link : situation_.jobs[j].flows[f].paths[path].links) {
+    const RoutableFlow& flow = situation_.jobs[j].flows[f];
+    for (size_t i = 0; i < flow.paths[path].links.size(); ++i) {
+      const LinkId link = flow.paths[path].links[i];
       const double capacity = situation_.capacity[link.index()].value();
       const double others = std::max(0.0, load_[link.index()] - own_[link.index()]);
       const double part =
-          capacity > 0 ? (own_[link.index()] + rate) / (capacity * std::max(kLeastLeft, 1 - others / capacity)) : 1e9;
+          capacity > 0 ? (own_[link.index()] + rate * flow.ShareOn(path, i)) / (capacity * std::max(kLeastLeft, 1 - others / capacity)) : 1e9;
       worst = std::max(worst, part);
-      sum += part;
+      sum += part * flow.ShareOn(path, i);
     }
     return worst + 1e-3 * sum;
   }
@@ -244,6 +250,18 @@ JobPaths BalancedPaths(const Situation& situation) {
 
 JobPaths SelfAwarePaths(const Situation& situation, JobPaths start) {
   return SelfAwareChoice(situation, std::move(start)).Run();
+}
+
+JobPaths DividedPaths(const Situation& situation) {
+  JobPaths paths;
+  for (const RoutableJob& job : situation.jobs) {
+    std::vector<size_t>& of_job = paths.emplace_back();
+    for (size_t f = 0; f < job.flows.size(); ++f) {
+      const size_t whole = job.flows[f].WholePaths(), divided = job.flows[f].paths.size() - whole;
+      of_job.push_back(divided == 0 ? 0 : whole + f % divided);
+    }
+  }
+  return paths;
 }
 
 JobPaths PresentPaths(const Situation& situation, const JobPaths& fallback) {
@@ -284,16 +302,17 @@ std::vector<Gate> InterleavingGates(const Situation& situation, const std::vecto
   return gates;
 }
 
-std::vector<int32_t> ClassesBy(const Situation& situation, const std::vector<PeriodicJob>& jobs,
-                               const std::vector<double>& value) {
+std::vector<int32_t> LowestClasses(const Situation& situation, const std::vector<PeriodicJob>& jobs, std::vector<int32_t> classes) {
   std::vector<size_t> order(jobs.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return value[a] > value[b]; });
-  CompressionProblem problem{.contentions = Contentions(jobs, order), .classes = situation.classes};
-  for (const size_t j : order) problem.weight.push_back(std::min(value[j], 1e12));
-  const std::vector<int32_t> by_place = CompressPriorities(problem);
-  std::vector<int32_t> classes(jobs.size());
-  for (size_t i = 0; i < order.size(); ++i) classes[order[i]] = by_place[i];
+  std::set<size_t> meeting;
+  for (const Contention& pair : Contentions(jobs, order)) meeting.insert({pair.first, pair.second});
+  std::set<int32_t> used;
+  for (const size_t j : meeting) used.insert(classes[j]);
+  for (size_t j = 0; j < classes.size(); ++j) {
+    const auto above = static_cast<int32_t>(std::distance(used.upper_bound(classes[j]), used.end()));
+    classes[j] = situation.classes - 1 - (meeting.contains(j) ? above : 0);
+  }
   return classes;
 }
 

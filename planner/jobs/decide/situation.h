@@ -6,13 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/units.h"
 #include "planner/fabric/topology.h"
 #include "planner/flows/job_paths.h"
-#include "planner/jobs/simulate/scenario.h"
+#include "planner/jobs/decide/decide_types.h"
 #include "planner/network/fluid.h"
 
 namespace weft::planner::inline jobs {
@@ -22,6 +23,18 @@ struct SituationWay {
   std::string name;
   RoutableJob job;
   Seconds alone{0};
+};
+
+/// What holds for jobs that senders run, and not a simulation: only jobs of a steady period can keep time windows (windows.h), and
+/// what is in force is changed for a real gain only.
+struct MeasuredRules {
+  bool paths_fixed = false;         ///< flows stay on the paths in use; the others are what a hash may pick
+  std::vector<bool> steady;         ///< per job: its period holds still
+  double class_gain = 0.01;         ///< of GPU use, or as much in the objective: less is not worth a change of paths and classes
+  double shift_gain = 0.02;         ///< of GPU use, for time windows, and for going on without those in force
+  double use = 0;                   ///< GPU use that the iterations come to which were measured without windows; 0: not known
+  double profile_error = 0.2;       ///< of compute and bytes, in worlds in which no answer may do worse than
+  int32_t hash_seeds = 32;          ///< plain ECMP does in the mean over so many hash seeds
 };
 
 /// The jobs present, with the paths that can be used now: dead links are left out wherever a flow has another way.
@@ -43,11 +56,10 @@ struct Situation {
   std::shared_ptr<const FluidSimulation> state;
   int32_t classes = 8;
   uint64_t seed = 1;
-  int64_t evaluations = kDefaultEvaluations;
-  int64_t work = kDefaultWork;
   SimulationObjective objective = SimulationObjective::kBalanced;
   bool predicted = false;                    ///< profiles are predictions, which may be off, and nobody has measured them
   Seconds horizon{0};                        ///< until the end of the scenario
+  std::optional<MeasuredRules> measured;     ///< these are jobs that really run, as measured
 };
 
 /// Per job: paths, class, gate; and what was decided, in words.
@@ -58,12 +70,22 @@ struct Decision {
   std::vector<std::string> why;
   int64_t evaluations = 0;
   bool complete = true;
+  bool simulated = true;                     ///< false: so many jobs meet that rules alone decided (Estimate() says what it comes to)
   std::vector<size_t> ways;                  ///< empty: as in Situation::jobs; paths are those of the chosen ways' flows
+  // Of measured jobs:
+  std::vector<std::string> rejected;         ///< what lost, and why
+  double pause = 0;                          ///< between bursts of jobs that have windows, of a period
+  double default_use = 0;                    ///< GPU use of plain ECMP in one class, mean over hash seeds
+  double margin = 0;                         ///< least lead over it where profiles are off, relative
 };
 
-/// Weft: weft_policy.cc has the method, way_choice.h that of the ways.
-Decision DecideWeft(const Situation& situation);
+/// Weft's policy, for a simulation and for a running cluster: each job's way to run, then paths, classes and time shifts of all of them,
+/// chosen by running the state forward. Always has an answer. A function: same input, same answer, unless it is stopped.
+/// decide_jobs.cc has the method, way_choice.h that of the ways. Requires: at least one job.
+Decision DecideJobs(const Situation& state, const DecideBudget& budget);
 
+/// What a hash sees of a job: FNV-1a of its name. Source: Fowler, Noll and Vo, IETF draft-eastlake-fnv.
+uint64_t KeyOf(const std::string& name);
 /// What a job of these phases is in the simulation.
 FluidJob FluidOf(const RoutableJob& job);
 /// The situation with other ways: `ways[j]` of job j. Requires: a number of `ways`, or the present one.

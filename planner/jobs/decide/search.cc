@@ -1,4 +1,4 @@
-#include "planner/jobs/simulate/weft_search.h"
+#include "planner/jobs/decide/search.h"
 
 #include <algorithm>
 #include <cmath>
@@ -49,10 +49,11 @@ bool IsOpen(const TrialPlan& plan) {
   return std::none_of(plan.gates.begin(), plan.gates.end(), [](const Gate& gate) { return gate.period.count() > 0; });
 }
 
-WeftSearch::WeftSearch(const Situation& situation)
-    : situation_(situation), weights_(WeightsFor(situation.objective)),
-      evaluations_(std::max<int64_t>(situation.evaluations, 8)),
-      most_work_(std::max<int64_t>(situation.work, 1)), random_(situation.seed) {
+WeftSearch::WeftSearch(const Situation& situation, DecideBudget budget)
+    : situation_(situation), weights_(WeightsFor(situation.objective)), budget_(std::move(budget)),
+      evaluations_(std::max<int64_t>(budget_.evaluations, 8)), most_work_(std::max<int64_t>(budget_.work, 1)),
+      random_(situation.seed) {
+  if (situation.measured && situation.measured->paths_fixed) return;
   for (const RoutableJob& job : situation.jobs) {
     for (const RoutableFlow& flow : job.flows) choices_ |= flow.paths.size() > 1;
   }
@@ -210,7 +211,9 @@ size_t WeftSearch::LeastAskedFor(const RoutableFlow& flow, size_t old, const std
     const size_t p = (first + i) % flow.paths.size();
     if (p == old) continue;
     double most = 0;
-    for (const LinkId link : flow.paths[p].links) most = std::max(most, overload[link.index()]);
+    for (size_t l = 0; l < flow.paths[p].links.size(); ++l) {
+      most = std::max(most, overload[flow.paths[p].links[l].index()] + flow.ShareOn(p, l));  // a flow at line rate comes on top
+    }
     if (most < least) least = most, chosen = p;
   }
   return chosen;
@@ -237,6 +240,7 @@ bool WeftSearch::MovePath(TrialPlan* plan) {
 }
 
 bool WeftSearch::Move(TrialPlan* plan, bool gates) {
+  gates &= !situation_.measured;  // windows that senders keep are not found by moves
   const size_t kind = Pick((choices_ ? 3 : 1) + (gates ? 1 : 0));
   return kind == 0 ? MoveClass(plan) : choices_ && kind < 3 ? MovePath(plan) : MoveGate(plan);
 }

@@ -28,7 +28,8 @@ json RunJson(const SimulateReport& report, const PolicyRun& run) {
                     {"bound_s", job.bound.count()},
                     {"p99_iteration_s", job.p99_iteration.count()},
                     {"iterations", job.iterations_done},
-                    {"slowdown", job.slowdown}});
+                    {"slowdown", job.slowdown},
+                    {"class", job.traffic_class}});
     if (!job.way.empty()) item["strategy"] = job.way;
   }
   for (const planner::SimulatedLink& link : r.links) {

@@ -1,5 +1,6 @@
 // One policy: what the controller's core decides for jobs that simulated agents measure, and what `weft simulate --policy weft` decides
-// for a scenario of the same jobs, as text, byte for byte.
+// for a scenario of the same jobs, as text, byte for byte. Over one spine, where each flow has one path: the controller's paths are chosen
+// elsewhere (flow_planner.h).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

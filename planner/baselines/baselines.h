@@ -47,7 +47,4 @@ Decision DecideVertical(const Situation& situation);
 /// evaluations.
 [[nodiscard]] Result<Decision> DecideOptimal(const Situation& situation, int64_t evaluations);
 
-/// The path that a hash of (seed, key, flow) picks.
-size_t HashedPath(uint64_t seed, uint64_t key, size_t flow, size_t paths);
-
 }  // namespace weft::planner::baselines

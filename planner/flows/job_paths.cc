@@ -1,6 +1,7 @@
 #include "planner/flows/job_paths.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 #include <span>
@@ -159,7 +160,7 @@ std::vector<LinkLoad> LoadsOnPaths(const RoutableJob& job, const std::vector<siz
     for (size_t i = 0; i < links.size(); ++i) {
       const double share = job.flows[f].ShareOn(paths[f], i);
       LinkLoad& load = by_link.try_emplace(links[i].value(), LinkLoad{links[i], Bytes(0), 0}).first->second;
-      load.bytes += share == 1 ? bytes : Bytes(static_cast<int64_t>(share * static_cast<double>(bytes.count())));
+      load.bytes += share == 1 ? bytes : Bytes(static_cast<int64_t>(std::ceil(share * static_cast<double>(bytes.count()))));
       load.flows += 1;
     }
   }

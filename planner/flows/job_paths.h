@@ -1,4 +1,4 @@
-// One path for every flow of every job, so that the cluster computes most: the paths of path_choice.h first (by
+// A path for every flow of every job, one way or several, so that the cluster computes most: the paths of path_choice.h first (by
 // intensity, then local search on the most loaded links), then moves while the simulated GPU use rises: of one flow, of
 // all flows of a job to their n-th paths, of two flows at once, and from a few drawn starts.
 #pragma once

@@ -12,6 +12,8 @@ namespace {
 constexpr double kMostCorrection = 16;
 constexpr double kGain = 1e-6;  // less is rounding
 constexpr double kMostWeight = 1e12;
+constexpr double kMostPeriods = 1000;  // of one job in one of another, that are simulated
+constexpr size_t kMostOrdered = 4096;  // jobs, whose pairs are looked at
 constexpr size_t kCutEdges = 200'000;  // above, the least cut over contentions would take seconds
 
 }  // namespace
@@ -25,11 +27,17 @@ double IntensityCorrection(std::span<const BitsPerSecond> capacity, const Period
                            const PeriodicJob& job) {
   const double times[2] = {CommunicationAlone(capacity, reference).count(), CommunicationAlone(capacity, job).count()};
   if (!(times[0] > 0) || !(times[1] > 0) || !(times[0] + times[1] < 1e300)) return 1;
+  const double periods[2] = {std::max(reference.compute.count(), reference.release.count() + times[0]),
+                             std::max(job.compute.count(), job.release.count() + times[1])};
+  const double longest = std::max(periods[0], periods[1]);
+  if (longest > kMostPeriods * std::min(periods[0], periods[1])) return 1;  // they hardly know of each other
   constexpr double kBytesPerSecond = 1e9;  // of one made-up link; only ratios of times matter
   const BitsPerSecond link(8 * kBytesPerSecond);
   PeriodicJob pair[2] = {reference, job};
   for (size_t i = 0; i < 2; ++i) {
-    pair[i].loads = {{LinkId(0), Bytes(static_cast<int64_t>(times[i] * kBytesPerSecond)), 1}};
+    // In units of the longer period, so that no time is too short or too long for whole bytes.
+    pair[i].loads = {{LinkId(0), Bytes(std::max<int64_t>(1, static_cast<int64_t>(times[i] / longest * kBytesPerSecond))), 1}};
+    pair[i].compute /= longest, pair[i].release /= longest;
     pair[i].bursts.clear();  // the one that stands for them
     pair[i].start = Seconds(0);
   }
@@ -70,7 +78,9 @@ std::vector<Contention> Contentions(std::span<const PeriodicJob> jobs, std::span
   std::vector<uint64_t> meets(order.size() * words, 0), users(words, 0);
   for (size_t begin = 0, end = 0; begin < uses.size(); begin = end) {
     std::fill(users.begin(), users.end(), 0);
-    for (end = begin; end < uses.size() && uses[end].first == uses[begin].first; ++end) users[uses[end].second / 64] |= uint64_t{1} << uses[end].second % 64;
+    for (end = begin; end < uses.size() && uses[end].first == uses[begin].first; ++end) {
+      users[uses[end].second / 64] |= uint64_t{1} << uses[end].second % 64;
+    }
     for (size_t use = begin; use < end; ++use) {
       for (size_t w = 0; w < words; ++w) meets[uses[use].second * words + w] |= users[w];
     }
@@ -85,6 +95,7 @@ std::vector<Contention> Contentions(std::span<const PeriodicJob> jobs, std::span
 }
 
 std::vector<int32_t> ClassesByValue(std::span<const PeriodicJob> jobs, std::span<const double> value, int32_t classes) {
+  if (jobs.size() > kMostOrdered) return std::vector<int32_t>(jobs.size(), 0);
   std::vector<size_t> order(jobs.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return value[a] > value[b]; });

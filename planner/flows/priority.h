@@ -30,7 +30,8 @@ std::vector<double> CorrectedIntensity(std::span<const BitsPerSecond> capacity, 
 std::vector<Contention> Contentions(std::span<const PeriodicJob> jobs, std::span<const size_t> order);
 
 /// Classes by any value: the jobs of the largest value first, compressed with these values as weights; over all orders that agree where
-/// jobs meet, or, where so many meet that this would take seconds, for the one order. Complexity: compression.h's.
+/// jobs meet, or, where so many meet that this would take seconds, for the one order; one class for more than 4,096 jobs. Complexity:
+/// compression.h's.
 std::vector<int32_t> ClassesByValue(std::span<const PeriodicJob> jobs, std::span<const double> value, int32_t classes);
 
 struct EnumeratedClasses {

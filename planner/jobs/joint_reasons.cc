@@ -68,7 +68,8 @@ std::string ShiftText(const JointJob& job, const JointJobPlan& plan) {
 std::string UseText(const JointProblem& problem, size_t jobs, const GroupReport& report) {
   const double use = 100 * report.outcome.gpu_use;
   if (!report.decision.simulated) {
-    return fmt::format("GPU use of the {} jobs that it could meet: {:.1f} % at best, as links allow in the mean, {:.1f} % over plain ECMP; not simulated",
+    return fmt::format("GPU use of the {} jobs that it could meet: {:.1f} % if links slowed all that load them alike, "
+                       "{:.1f} % over plain ECMP; not simulated",
                        jobs, use, 100 * report.decision.default_use);
   }
   return fmt::format("GPU use of the jobs that it could meet: {:.1f} % simulated, {:.1f} % over plain ECMP (mean of its hash seeds); with profiles "

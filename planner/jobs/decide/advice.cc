@@ -7,6 +7,7 @@
 
 #include "planner/jobs/decide/evaluate.h"
 #include "planner/jobs/decide/parts.h"
+#include "planner/jobs/decide/rules.h"
 #include "planner/jobs/decide/search.h"
 
 namespace weft::planner::inline jobs {
@@ -111,7 +112,7 @@ class Adviser {
 std::vector<RestartAdvice> AdviseRestarts(const Situation& situation, const Decision& in_force, Seconds restart,
                                           const DecideBudget& budget) {
   const bool choice = std::ranges::any_of(situation.ways, [](const auto& ways) { return ways.size() > 1; });
-  if (!choice) return {};
+  if (!choice || !CanSimulate(situation, OnPaths(situation, in_force.paths), budget)) return {};
   return Adviser(situation, in_force, restart, budget).Run();
 }
 

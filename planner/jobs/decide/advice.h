@@ -16,8 +16,9 @@ namespace weft::planner::inline jobs {
 inline constexpr int kMostAdviceTrials = 400;  ///< ways that are tried, of all jobs together
 inline constexpr size_t kMostAdvised = 4;       ///< jobs for which all is planned as after a restart
 
-/// For the jobs that gain most, the best first. `in_force`: for the situation's own ways. Complexity: a simulation of 100 iterations per way
-/// of every job, kMostAdviceTrials at most, and kMostAdvised decisions of a quarter of the budget, which come on top of it.
+/// For the jobs that gain most, the best first; none where so many jobs meet that nothing is simulated. `in_force`: for the situation's own
+/// ways. Complexity: a simulation of 100 iterations per way
+/// of every job, kMostAdviceTrials at most, and kMostAdvised decisions of the whole budget, which come on top of it.
 std::vector<RestartAdvice> AdviseRestarts(const Situation& situation, const Decision& in_force, Seconds restart,
                                           const DecideBudget& budget);
 

@@ -50,6 +50,17 @@ TrialPlan MakeTrial(const Situation& situation, const Decision& decision) {
   return {decision.paths, OnPaths(situation, decision.paths), decision.classes, decision.gates};
 }
 
+TrialPlan InForce(const Situation& situation, const JobPaths& paths) {
+  TrialPlan plan{paths, OnPaths(situation, paths), {}, {}};
+  for (const size_t slot : situation.slots) {
+    const FluidSetting& setting = situation.state->setting(slot);
+    const bool arrived = std::ranges::all_of(setting.loads, [](const std::vector<LinkLoad>& burst) { return burst.empty(); });
+    plan.classes.push_back(arrived ? situation.classes - 1 : setting.priority);
+    plan.gates.push_back(setting.gate);
+  }
+  return plan;
+}
+
 Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double iterations, ProfileError error) {
   FluidSimulation fluid = situation.state->Fork();
   Distort(situation, error, &fluid);
@@ -166,7 +177,8 @@ Outcome Estimate(const Situation& situation, const TrialPlan& plan) {
   for (size_t j = 0; j < n; ++j) {
     const RoutableJob& job = situation.jobs[j];
     const double work = situation.useful.empty() || situation.useful[j] == 0 ? job.gpus * job.compute.count() : situation.useful[j];
-    outcome.slowdown.push_back(iteration[j] / situation.alone[j].count());
+    const double alone = situation.best_alone.empty() ? situation.alone[j].count() : situation.best_alone[j].count();
+    outcome.slowdown.push_back(iteration[j] / alone);
     outcome.gpu_use += std::min(job.gpus, work / iteration[j]);
     outcome.mean_slowdown += outcome.slowdown.back() / static_cast<double>(n);
     outcome.p99_slowdown = std::max(outcome.p99_slowdown, outcome.slowdown.back());

@@ -18,6 +18,8 @@ struct TrialPlan {
 };
 
 TrialPlan MakeTrial(const Situation& situation, const Decision& decision);
+/// The classes and gates in force, on the given paths; jobs that have just arrived are in the last class, which is the default, and open.
+TrialPlan InForce(const Situation& situation, const JobPaths& paths);
 
 struct Outcome {
   double gpu_use = 0;               ///< by Situation::useful: goodput, where that is given
@@ -45,8 +47,8 @@ Outcome Evaluate(const Situation& situation, const TrialPlan& plan, double itera
 /// Complexity: linear in loads.
 double CostOfEvaluating(const Situation& situation, const std::vector<PeriodicJob>& jobs, double iterations);
 
-/// What nobody beats on these paths, without a simulation: iterations as fast as links allow in the mean, as if bursts never met. For
-/// plans of so many jobs that none can be simulated.
+/// Without a simulation: iterations if every link slowed all jobs that load it alike until they fit in the mean, whatever their
+/// classes, and bursts never met. For plans of so many jobs that none can be simulated.
 Outcome Estimate(const Situation& situation, const TrialPlan& plan);
 
 }  // namespace weft::planner::jobs

@@ -40,7 +40,7 @@ class NetworkPlanner {
 
   Decision Run() {
     FindPaths();
-    const auto& [name, paths] = paths_.back();
+    const auto& [name, paths] = paths_.front();
     if (!CanSimulate(situation_, OnPaths(situation_, paths), budget_)) {
       Decision decision = DecideByRules(situation_, name, paths);
       robust_ = Estimate(situation_, MakeTrial(situation_, decision));
@@ -190,13 +190,7 @@ class NetworkPlanner {
   void AddPresent() {
     const auto in_use = std::ranges::find(paths_, kPresent, [](const auto& named) { return named.first; });
     if (in_use == paths_.end()) return;
-    TrialPlan plan{in_use->second, OnPaths(situation_, in_use->second), {}, {}};
-    for (size_t j = 0; j < situation_.slots.size(); ++j) {
-      const FluidSetting& setting = situation_.state->setting(situation_.slots[j]);
-      plan.classes.push_back(setting.loads.empty() ? situation_.classes - 1 : setting.priority);
-      plan.gates.push_back(setting.gate);
-    }
-    const JudgedTrial present = search_.Judge(kPresent, std::move(plan));
+    const JudgedTrial present = search_.Judge(kPresent, InForce(situation_, in_use->second));
     search_.Offer(present);
     present_ = search_.Confirm(present);
   }
@@ -322,7 +316,7 @@ class NetworkPlanner {
     if (situation_.classes < 2) decision.rejected.push_back("classes: the fabric has one class");
     if (!open_) open_ = plain_;
     // The simulation may think that jobs keep out of each other's way by themselves; what is measured says whether they do.
-    if (!gated_) windows_ = PlanWindows(situation_, open_->plan.jobs);
+    if (!gated_ && !situation_.measured->paths_fixed) windows_ = PlanWindows(situation_, open_->plan.jobs);
     if (!gated_ && !windows_.gates.empty()) {
       gated_ = open_;
       gated_->plan.gates = windows_.gates;

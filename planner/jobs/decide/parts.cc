@@ -303,10 +303,16 @@ std::vector<Gate> InterleavingGates(const Situation& situation, const std::vecto
 }
 
 std::vector<int32_t> LowestClasses(const Situation& situation, const std::vector<PeriodicJob>& jobs, std::vector<int32_t> classes) {
-  std::vector<size_t> order(jobs.size());
-  std::iota(order.begin(), order.end(), size_t{0});
+  std::vector<size_t> user(situation.capacity.size(), jobs.size());   // the first of each link
   std::set<size_t> meeting;
-  for (const Contention& pair : Contentions(jobs, order)) meeting.insert({pair.first, pair.second});
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    for (const LinkLoad& load : jobs[j].loads) {
+      if (load.bytes.count() == 0) continue;
+      size_t& first = user[load.link.index()];
+      if (first == jobs.size()) first = j;
+      else if (first != j) meeting.insert({first, j});
+    }
+  }
   std::set<int32_t> used;
   for (const size_t j : meeting) used.insert(classes[j]);
   for (size_t j = 0; j < classes.size(); ++j) {

@@ -16,7 +16,7 @@ JobPaths BalancedPaths(const Situation& situation);
 /// paths · hops).
 JobPaths SelfAwarePaths(const Situation& situation, JobPaths start);
 
-/// Every flow divided evenly between its ways, where they are several; else its first.
+/// Every flow divided evenly between kMostLanes of its ways, where they are several; else its first.
 JobPaths DividedPaths(const Situation& situation);
 
 /// The paths in use, those of `fallback` for jobs that have just arrived.
@@ -36,7 +36,7 @@ std::vector<Gate> InterleavingGates(const Situation& situation, const std::vecto
                                     const InterleaveOptions& options = {});
 
 /// The same order in the last classes, so that nothing is raised above background traffic without need; jobs that meet nobody get the
-/// last, which is the default. Complexity: pairs of jobs that share a link.
+/// last, which is the default. Complexity: loads · log jobs.
 std::vector<int32_t> LowestClasses(const Situation& situation, const std::vector<PeriodicJob>& jobs, std::vector<int32_t> classes);
 
 }  // namespace weft::planner::jobs

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kGain = 0.9;   // of what contention costs: less is not worth other classes
 constexpr double kMostWeight = 1e12;
+constexpr size_t kMostOrdered = 4096;   // jobs, whose pairs are looked at
 
 /// Contention inside one class, or won by the wrong job, costs the intensity of the job that should have gone first.
 double Loss(const std::vector<Contention>& pairs, const std::vector<size_t>& order, const std::vector<double>& intensity,
@@ -40,15 +41,14 @@ Decision DecideByRules(const Situation& situation, const std::string& name, cons
   std::vector<size_t> order(jobs.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return intensity[a] > intensity[b]; });
-  const std::vector<Contention> pairs = Contentions(jobs, order);
-  std::vector<int32_t> present;
-  for (const size_t slot : situation.slots) {
-    const FluidSetting& setting = situation.state->setting(slot);
-    present.push_back(setting.loads.empty() ? situation.classes - 1 : setting.priority);
-  }
+  const std::vector<int32_t> present = InForce(situation, paths).classes;
   Decision decision{.paths = paths, .classes = ClassesByValue(jobs, intensity, situation.classes), .gates = std::vector<Gate>(jobs.size()),
                     .why = {}, .complete = false, .simulated = false};
-  const bool kept = Loss(pairs, order, intensity, decision.classes) >= kGain * Loss(pairs, order, intensity, present);
+  bool kept = jobs.size() > kMostOrdered;
+  if (!kept) {
+    const std::vector<Contention> pairs = Contentions(jobs, order);
+    kept = Loss(pairs, order, intensity, decision.classes) >= kGain * Loss(pairs, order, intensity, present);
+  }
   if (kept) decision.classes = present;
   decision.classes = LowestClasses(situation, jobs, std::move(decision.classes));
   decision.why.push_back(fmt::format("{} jobs, too many to simulate {:.0f} plans of them: {} paths, {}", jobs.size(), kFewPlans, name,

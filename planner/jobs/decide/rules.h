@@ -12,7 +12,7 @@ namespace weft::planner::inline jobs {
 
 /// Of the usual time, that plans are simulated for at least where they take long.
 inline constexpr double kShortestHorizon = 0.1;
-/// Plans that have to be affordable, each for that time, for any to be simulated: references, finalists and the guard take as many.
+/// Nothing is simulated unless so many plans can be, each for that time.
 inline constexpr double kFewPlans = 60;
 
 /// Whether these jobs can be simulated for this budget. Complexity: linear in loads.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "planner/jobs/decide/parts.h"
@@ -16,13 +15,6 @@ constexpr uint64_t kWorlds = 4;           // in which profiles are off
 constexpr size_t kManyJobs = 48;          // from which few hash seeds are simulated
 constexpr int32_t kFewSeeds = 4;
 
-uint64_t Mix(uint64_t x) {  // splitmix64, Steele 2014
-  x += 0x9E3779B97F4A7C15;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
-  return x ^ (x >> 31);
-}
-
 std::string Uses(double now, double before, const char* how_known = "") {
   return fmt::format("simulated GPU use {:.1f} % in place of {:.1f} %{}", 100 * now, 100 * before, how_known);
 }
@@ -32,9 +24,8 @@ TrialPlan Hashed(const Situation& situation, int32_t seed) {
   JobPaths paths;
   for (size_t j = 0; j < situation.jobs.size(); ++j) {
     std::vector<size_t>& of_job = paths.emplace_back();
-    const uint64_t hash = Mix(Mix(static_cast<uint64_t>(seed)) ^ situation.keys[j]);
     for (size_t f = 0; f < situation.jobs[j].flows.size(); ++f) {
-      of_job.push_back(Mix(hash + f) % situation.jobs[j].flows[f].WholePaths());
+      of_job.push_back(HashedPath(static_cast<uint64_t>(seed), situation.keys[j], f, situation.jobs[j].flows[f].WholePaths()));
     }
   }
   std::vector<PeriodicJob> jobs = OnPaths(situation, paths);
@@ -129,7 +120,9 @@ void KeepSafe(const Situation& situation, double iterations, TrialPlan* plan, De
   decision->default_use = ecmp.plain();
   TrialPlan open = *plan;
   open.gates.assign(open.gates.size(), {});
+  const bool raised = std::ranges::count(open.classes, open.classes.front()) != std::ssize(open.classes);
   for (const char* what : {"classes", "paths"}) {
+    if (!raised && what[0] == 'c') continue;
     decision->margin = ecmp.Margin(open);
     if (decision->margin >= -kNotWorse) return;
     decision->rejected.push_back(fmt::format("{}: with profiles {:.0f} % wrong, {:.1f} % less GPU use than plain ECMP", what,

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "planner/jobs/decide/search.h"
 #include "planner/jobs/decide/situation.h"
@@ -22,8 +21,8 @@ struct SettleChoices {
 /// situation.measured.
 JudgedTrial Settle(const Situation& situation, SettleChoices choices, Decision* decision);
 
-/// Takes back classes if plain ECMP might do better in some world in which profiles are off; `iterations` as Evaluate(). Windows do not
-/// count: a job that is slower with them than without is set free by whoever measures it. Fills the decision's default_use, margin and rejected. Requires: situation.measured.
+/// Takes back classes if plain ECMP might do better in some world in which profiles are off; `iterations` as Evaluate(). Windows are
+/// left out: whoever measures a job sets it free where they slow it down. Fills the decision's default_use, margin and rejected. Requires: situation.measured.
 void KeepSafe(const Situation& situation, double iterations, TrialPlan* plan, Decision* decision);
 
 /// GPU use of plain ECMP as Estimate() has it, mean over a few hash seeds.

@@ -3,6 +3,21 @@
 #include <utility>
 
 namespace weft::planner::inline jobs {
+namespace {
+
+/// A round of SplitMix64. Source: Steele, Lea and Flood 2014, Fast splittable pseudorandom number generators.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+size_t HashedPath(uint64_t seed, uint64_t key, size_t flow, size_t paths) {
+  return paths < 2 ? 0 : static_cast<size_t>(Mix(Mix(Mix(seed) ^ key) ^ flow) % paths);
+}
 
 uint64_t KeyOf(const std::string& name) {
   uint64_t hash = 0xcbf29ce484222325;

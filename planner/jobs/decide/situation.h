@@ -25,7 +25,7 @@ struct SituationWay {
   Seconds alone{0};
 };
 
-/// What holds for jobs that senders run, and not a simulation: only jobs of a steady period can keep time windows (windows.h), and
+/// What holds for jobs that senders run, in a running cluster or in a scenario whose `windows` ask for it: only jobs of a steady period can keep time windows (windows.h), and
 /// what is in force is changed for a real gain only.
 struct MeasuredRules {
   bool paths_fixed = false;         ///< flows stay on the paths in use; the others are what a hash may pick
@@ -59,7 +59,7 @@ struct Situation {
   SimulationObjective objective = SimulationObjective::kBalanced;
   bool predicted = false;                    ///< profiles are predictions, which may be off, and nobody has measured them
   Seconds horizon{0};                        ///< until the end of the scenario
-  std::optional<MeasuredRules> measured;     ///< these are jobs that really run, as measured
+  std::optional<MeasuredRules> measured;     ///< decide as for running jobs
 };
 
 /// Per job: paths, class, gate; and what was decided, in words.
@@ -86,6 +86,8 @@ Decision DecideJobs(const Situation& state, const DecideBudget& budget);
 
 /// What a hash sees of a job: FNV-1a of its name. Source: Fowler, Noll and Vo, IETF draft-eastlake-fnv.
 uint64_t KeyOf(const std::string& name);
+/// The path that a hash of (seed, key, flow) picks.
+size_t HashedPath(uint64_t seed, uint64_t key, size_t flow, size_t paths);
 /// What a job of these phases is in the simulation.
 FluidJob FluidOf(const RoutableJob& job);
 /// The situation with other ways: `ways[j]` of job j. Requires: a number of `ways`, or the present one.

@@ -211,7 +211,10 @@ class Preparer {
     const JobPathPlan plan = PlanJobPaths(topology, {made.routable}, {.evaluations = evaluations});
     PeriodicJob best = OnPaths(made.routable, plan.paths[0]);
     std::vector<size_t> divided;
-    for (const RoutableFlow& flow : made.routable.flows) divided.push_back(flow.paths.size() - 1);
+    for (const RoutableFlow& flow : made.routable.flows) {
+      const size_t whole = flow.WholePaths(), splits = flow.paths.size() - whole;
+      divided.push_back(splits == 0 ? 0 : whole + divided.size() % splits);
+    }
     const PeriodicJob split = OnPaths(made.routable, divided);
     if (IterationAlone(capacity, split) < IterationAlone(capacity, best)) best = split;
     made.alone = IterationAlone(capacity, best);

@@ -27,7 +27,8 @@ class ScenarioRun {
               const SimulationOptions& options, uint64_t seed)
       : scenario_(scenario), prepared_(prepared), truth_(truth), policy_(policy), options_(options), seed_(seed),
         topology_(scenario.topology), fluid_(Capacities(scenario.topology)), slot_(scenario.jobs.size(), kNowhere),
-        way_(scenario.jobs.size(), 0), paths_(scenario.jobs.size()), capacity_(Capacities(scenario.topology)) {
+        way_(scenario.jobs.size(), 0), paths_(scenario.jobs.size()), classes_(scenario.jobs.size(), 0),
+        gate_periods_(scenario.jobs.size(), Seconds(0)), capacity_(Capacities(scenario.topology)) {
     if (&prepared != &truth) known_.emplace(capacity_);
     for (const ScenarioJob& job : scenario.jobs) times_.push_back(job.arrival);
     for (const ScenarioFault& fault : scenario.faults) {
@@ -131,7 +132,8 @@ class ScenarioRun {
     Situation situation{.topology = topology_, .capacity = capacity_, .state = {std::shared_ptr<void>(), &state},
                         .classes = scenario_.classes, .seed = seed_, .objective = options_.objective, .predicted = known_.has_value(), .horizon = scenario_.duration - fluid_.now()};
     if (scenario_.windows != ScenarioWindows::kFree) {
-      situation.measured = MeasuredRules{.steady = std::vector<bool>(present.size(), scenario_.windows == ScenarioWindows::kSenders)};
+      const bool senders = scenario_.windows == ScenarioWindows::kSenders;
+      situation.measured = MeasuredRules{.steady = std::vector<bool>(present.size(), senders)};
     }
     for (const size_t j : present) {
       const PreparedJob& job = prepared_.jobs[j];
@@ -189,6 +191,8 @@ class ScenarioRun {
         if (!decision.ways.empty()) TakeWay(j, decision.ways[i]);
         paths_[j].clear();
         for (size_t f = 0; f < decision.paths[i].size(); ++f) paths_[j].push_back(usable[i][way_[j]][f][decision.paths[i][f]]);
+        classes_[j] = decision.classes[i];
+        gate_periods_[j] = decision.gates[i].period;
         settings[slot_[j]] = {LoadsOf(OnPaths(truth_.jobs[j].ways[way_[j]].routable, paths_[j])), decision.classes[i], decision.gates[i]};
         if (known_) {
           known[slot_[j]] = settings[slot_[j]];
@@ -256,11 +260,9 @@ class ScenarioRun {
   }
 
   void Finish() {
-    for (const size_t slot : slot_) {
-      record_.jobs.push_back(fluid_.progress(slot));
-      record_.classes.push_back(fluid_.setting(slot).priority);
-      record_.gate_periods.push_back(fluid_.setting(slot).gate.period);
-    }
+    for (const size_t slot : slot_) record_.jobs.push_back(fluid_.progress(slot));
+    record_.classes = classes_;
+    record_.gate_periods = gate_periods_;
     record_.ways = way_;
     record_.paths = paths_;
     record_.carried = fluid_.LinkBits();
@@ -280,6 +282,8 @@ class ScenarioRun {
   std::vector<size_t> slot_, of_slot_;    // job to number in fluid_ and back
   std::vector<size_t> way_;               // per job
   std::vector<std::vector<size_t>> paths_;  // in use, per job and flow, among all
+  std::vector<int32_t> classes_;          // per job, as decided last
+  std::vector<Seconds> gate_periods_;
   std::vector<BitsPerSecond> capacity_;
   std::vector<Seconds> times_;            // of arrivals and faults
   std::vector<std::string> left_;         // jobs, since the last decision

@@ -110,6 +110,18 @@ Status WriteText(const std::string& path, const std::string& text) {
   return Ok();
 }
 
+/// Leaves out sizes in which no strategy fits. False, with the reason on stderr, where a job has no other.
+bool DropUnplanned(planner::Scenario* scenario) {
+  for (planner::ScenarioJob& job : scenario->jobs) {
+    if (job.sizes.empty()) continue;
+    std::erase_if(job.sizes, [](const planner::ScenarioSize& size) { return size.ways.empty(); });
+    if (!job.sizes.empty()) continue;
+    fmt::print(stderr, "weft simulate: job \"{}\": no feasible plan in any of its sizes\n", job.name);
+    return false;
+  }
+  return true;
+}
+
 /// Plans the jobs that have a model. False, with the reasons on stderr, where one fits nowhere.
 Result<bool> PlanModels(formats::ScenarioFile* file, planner::Scenario* truth, std::vector<ModelPlan>* plans) {
   planner::Scenario& scenario = file->scenario;
@@ -117,10 +129,12 @@ Result<bool> PlanModels(formats::ScenarioFile* file, planner::Scenario* truth, s
     planner::WayPlanner planner(model.spec, model.cluster, model.options);
     for (size_t i = 0; i < model.jobs.size(); ++i) {
       const std::string& name = scenario.jobs[model.jobs[i]].name;
-      fmt::print(stderr, "weft simulate: planning {}\n", name);
+      if (i == 0 || !model.size) fmt::print(stderr, "weft simulate: planning {}{}\n", name,
+                 model.size ? fmt::format(" on {} hosts", scenario.jobs[model.jobs[i]].sizes[*model.size].hosts) : "");
       const bool joined = !planner::FindUnjoinedNode(scenario.topology, model.ends[i]);
       auto answer = joined ? planner.On(planner::FindNodeTiers(scenario.topology, model.ends[i])) : planner.Blind();
       if (!answer) return Fail(answer.error().WithContext(model.place));
+      if (answer->ways.empty() && model.size) continue;
       if (answer->ways.empty()) {
         for (const std::string& reason : answer->infeasible) {
           fmt::print(stderr, "weft simulate: {}: no feasible plan: {}\n", model.place, reason);
@@ -131,14 +145,14 @@ Result<bool> PlanModels(formats::ScenarioFile* file, planner::Scenario* truth, s
       if (truth != nullptr) {
         WEFT_RETURN_IF_ERROR(formats::ApplyWays(model, i, answer->ways, true, truth));
       }
-      ModelPlan plan{.job = name, .ways = {}};
+      ModelPlan plan{.job = model.size ? fmt::format("{} on {} hosts", name, scenario.jobs[model.jobs[i]].sizes[*model.size].hosts) : name, .ways = {}};
       for (const planner::ModelWay& way : answer->ways) {
         plan.ways.push_back({planner::DescribeStrategy(way.profile.plan.strategy), way.profile.plan.predicted.iteration});
       }
       plans->push_back(std::move(plan));
     }
   }
-  return true;
+  return DropUnplanned(&scenario) && (truth == nullptr || DropUnplanned(truth));
 }
 
 /// Links that the job's flows cross, flows with several paths spread over them as hashing does. At most `most`.
@@ -158,7 +172,10 @@ double MostIterations(const planner::ScenarioJob& job, Seconds duration, BitsPer
     for (const planner::ScenarioFlow& flow : flows) iteration = std::max(iteration, release + flow.bytes / fastest);
     return iteration;
   };
-  Seconds iteration = least(job.compute, job.release, job.flows);
+  Seconds iteration = job.sizes.empty() ? least(job.compute, job.release, job.flows) : duration;
+  for (const planner::ScenarioSize& size : job.sizes) {
+    for (const planner::ScenarioWay& way : size.ways) iteration = std::min(iteration, least(way.compute, way.release, way.flows));
+  }
   for (const planner::ScenarioWay& way : job.others) iteration = std::min(iteration, least(way.compute, way.release, way.flows));
   const double count = (duration - job.arrival) / iteration;
   return job.iterations > 0 ? std::min(count, static_cast<double>(job.iterations)) : count;

@@ -1,6 +1,7 @@
 #include "cli/simulate_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +18,22 @@ using nlohmann::json;
 constexpr size_t kMostLinks = 12;      // of a table; JSON has all
 constexpr size_t kMostDecisions = 24;
 
+/// Whether jobs wait for hosts or have deadlines.
+bool HasStarts(const planner::Scenario& scenario) {
+  return std::ranges::any_of(scenario.jobs, [](const planner::ScenarioJob& job) { return !job.sizes.empty() || job.deadline.count() > 0; });
+}
+
+void AddStart(const planner::ScenarioJob& asked, const planner::SimulatedJob& job, json* item) {
+  (*item)["arrival_s"] = asked.arrival.count();
+  (*item)["begin_s"] = job.begin ? json(job.begin->count()) : json();
+  (*item)["end_s"] = job.end ? json(job.end->count()) : json();
+  if (!job.hosts.empty()) (*item)["hosts"] = job.hosts;
+  if (asked.deadline.count() > 0) (*item)["deadline_s"] = (asked.arrival + asked.deadline).count(), (*item)["late"] = job.late;
+}
+
 json RunJson(const SimulateReport& report, const PolicyRun& run) {
   const planner::SimulationReport& r = run.report;
+  const bool waits = HasStarts(report.scenario);
   json jobs = json::array(), links = json::array();
   for (const planner::SimulatedJob& job : r.jobs) {
     // nlohmann writes infinity, a job that came to no end, as null.
@@ -31,6 +46,7 @@ json RunJson(const SimulateReport& report, const PolicyRun& run) {
                     {"slowdown", job.slowdown},
                     {"class", job.traffic_class}});
     if (!job.way.empty()) item["strategy"] = job.way;
+    if (waits) AddStart(report.scenario.jobs[jobs.size() - 1], job, &item);
   }
   for (const planner::SimulatedLink& link : r.links) {
     links.push_back({{"name", report.scenario.topology.LinkName(link.link)}, {"utilisation", link.utilisation}});
@@ -41,20 +57,27 @@ json RunJson(const SimulateReport& report, const PolicyRun& run) {
                       {"iteration_now_s", one.now.count()}, {"goodput", one.goodput_then}, {"goodput_now", one.goodput_now},
                       {"pays_after_s", one.pays_after.count()}});
   }
+  json summary = {{"mean_slowdown", r.mean_slowdown},
+                  {"p99_slowdown", r.p99_slowdown},
+                  {"gpu_utilisation", r.gpu_utilisation},
+                  {"goodput", r.goodput},
+                  {"bound_goodput", r.bound_goodput},
+                  {"bound_gap", r.bound_gap},
+                  {"bound_gpu_utilisation", r.bound_gpu_utilisation},
+                  {"bound_mean_slowdown", r.bound_mean_slowdown}};
+  if (waits) {
+    summary["throughput"] = r.throughput;
+    summary["mean_wait_s"] = r.mean_wait.count();
+    summary["never_began"] = r.never_began;
+    summary["late"] = r.late;
+    summary["bound_late"] = r.bound_late;
+  }
   return {
       {"policy", planner::PolicyName(run.policy)},
       {"advice", std::move(advice)},
       {"jobs", jobs},
       {"links", links},
-      {"summary",
-       {{"mean_slowdown", r.mean_slowdown},
-        {"p99_slowdown", r.p99_slowdown},
-        {"gpu_utilisation", r.gpu_utilisation},
-        {"goodput", r.goodput},
-        {"bound_goodput", r.bound_goodput},
-        {"bound_gap", r.bound_gap},
-        {"bound_gpu_utilisation", r.bound_gpu_utilisation},
-        {"bound_mean_slowdown", r.bound_mean_slowdown}}},
+      {"summary", std::move(summary)},
       {"solver",
        {{"events", r.events}, {"seconds", run.time.count()}, {"evaluations", r.evaluations}, {"complete", r.complete}}},
       {"decisions", r.decisions}};
@@ -63,6 +86,22 @@ json RunJson(const SimulateReport& report, const PolicyRun& run) {
 std::string Time(Seconds time) { return std::isfinite(time.count()) ? FormatDuration(time) : "no end"; }
 std::string Factor(double factor) { return std::isfinite(factor) ? fmt::format("{:.3f}", factor) : "no end"; }
 std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string WholeSeconds(Seconds time) { return fmt::format("{:.0f} s", time.count()); }
+
+/// Who waited for hosts, where, and how long.
+std::string StartsText(const SimulateReport& report, const PolicyRun& run) {
+  std::vector<AlignedRow> rows = {{"job", "arrival", "begin", "end", "deadline", "", "hosts"}};
+  for (size_t j = 0; j < run.report.jobs.size(); ++j) {
+    const planner::ScenarioJob& asked = report.scenario.jobs[j];
+    const planner::SimulatedJob& job = run.report.jobs[j];
+    const auto at = [](std::optional<Seconds> time) { return time ? WholeSeconds(*time) : std::string("never"); };
+    const bool due = asked.deadline.count() > 0;
+    rows.push_back({job.name, WholeSeconds(asked.arrival), at(job.begin), at(job.end), due ? WholeSeconds(asked.arrival + asked.deadline) : "",
+                    due ? job.late ? "late" : "met" : "", fmt::format("{}", fmt::join(job.hosts, " "))});
+  }
+  return AlignedText(rows);
+}
 
 std::string JobsText(const PolicyRun& run) {
   std::vector<AlignedRow> rows = {{"job", "iteration", "alone", "bound", "slow-down", "p99 iteration", "iterations", "strategy"}};
@@ -93,6 +132,12 @@ std::string OneRun(const SimulateReport& report, const PolicyRun& run) {
     text += fmt::format("  goodput: model FLOPs at {} of the GPUs' peak; no policy and no strategy reaches more than {}\n", Percent(r.goodput),
                         Percent(r.bound_goodput));
   }
+  if (HasStarts(report.scenario)) {
+    text += "\n" + StartsText(report, run);
+    text += fmt::format("\n  {} of {} jobs never began, mean wait {}; all GPUs do {} of the work that they could\n", r.never_began, r.jobs.size(),
+                        WholeSeconds(r.mean_wait), Percent(r.throughput));
+    text += fmt::format("  {} deadlines missed; no policy misses fewer than {}\n", r.late, r.bound_late);
+  }
   if (r.decisions.empty()) return text;
   text += fmt::format("\nwhat {} decided:\n", planner::PolicyName(run.policy));
   for (size_t i = 0; i < std::min(r.decisions.size(), kMostDecisions); ++i) text += "  " + r.decisions[i] + "\n";
@@ -105,8 +150,11 @@ std::string OneRun(const SimulateReport& report, const PolicyRun& run) {
 std::string Comparison(const SimulateReport& report) {
   std::vector<AlignedRow> rows = {{"policy", "mean slow-down", "p99 slow-down", "GPU use", "goodput", "gap to bound", "events",
                                    "plans tried", "simulated in"}};
-  double use = 1, goodput = 1,
-         slowdown = 1;  // the bounds say the same for every policy, up to the work they did; the tightest counts
+  std::vector<AlignedRow> starts = {{"policy", "never began", "mean wait", "throughput", "deadlines missed", "at least"}};
+  // The bounds say the same for every policy, up to the work they did: the tightest counts. Of jobs that wait they are those of the
+  // starts that a policy chose, and say nothing of another one's.
+  const bool starts_differ = HasStarts(report.scenario);
+  double use = 1, goodput = 1, slowdown = 1;
   for (const PolicyRun& run : report.runs) {
     const planner::SimulationReport& r = run.report;
     use = std::min(use, r.bound_gpu_utilisation);
@@ -115,9 +163,11 @@ std::string Comparison(const SimulateReport& report) {
     rows.push_back({std::string(planner::PolicyName(run.policy)), Factor(r.mean_slowdown), Factor(r.p99_slowdown),
                     Percent(r.gpu_utilisation), Percent(r.goodput), Percent(r.bound_gap), fmt::format("{}", r.events),
                     fmt::format("{}", r.evaluations), FormatDuration(run.time)});
+    starts.push_back({std::string(planner::PolicyName(run.policy)), fmt::format("{}", r.never_began), WholeSeconds(r.mean_wait),
+                      Percent(r.throughput), fmt::format("{}", r.late), fmt::format("{}", r.bound_late)});
   }
-  rows.push_back({"bound", Factor(slowdown), "", Percent(use), Percent(goodput)});
-  return AlignedText(rows);
+  if (!starts_differ) rows.push_back({"bound", Factor(slowdown), "", Percent(use), Percent(goodput)});
+  return AlignedText(rows) + (HasStarts(report.scenario) ? "\n" + AlignedText(starts) : "");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -12,6 +13,8 @@
 #include "formats/one_line.h"
 #include "formats/scenario_fabric.h"
 #include "formats/scenario_hosts.h"
+#include "formats/scenario_sizes.h"
+#include "formats/scenario_traffic.h"
 #include "planner/workload/model_presets.h"
 
 namespace weft::formats {
@@ -19,20 +22,6 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 32;
 constexpr int64_t kMostJobs = 10'000;
-
-/// What the keys of one job say, before its copies get hosts.
-struct JobKeys {
-  planner::ScenarioJob job;             ///< without flows
-  int64_t count = 1;
-  Seconds interval{0};
-  std::vector<std::string> names;       ///< of hosts; empty: `hosts` of them by `placement`
-  int64_t hosts = 0;
-  Placement placement = Placement::kPacked;
-  int64_t gpus_per_host = 1;
-  std::vector<std::vector<planner::PairBytes>> pairs = {{}};  ///< per burst
-  bool has_model = false;
-  ScenarioModel model;
-};
 
 class JobReader {
  public:
@@ -69,16 +58,23 @@ class JobReader {
                                            file_->scenario.duration.count()));
     }
     keys->job.iterations = fields.Integer("iterations", 1, kMost, 0);
+    keys->job.deadline = fields.Duration("deadline", Seconds(0));
+    if (fields.Value("deadline") != nullptr && keys->job.iterations == 0) fields.Reject("deadline", "expected only with iterations: the job has no end");
     keys->gpus_per_host = fields.Integer("gpus_per_host", 1, cluster_.gpus_per_host, cluster_.gpus_per_host);
   }
 
   void ReadHosts(YamlFields& fields, JobKeys* keys) {
     const YamlValue* hosts = fields.Value("hosts");
+    keys->sizes = ReadSizes(fields, cluster_);
+    if (!keys->sizes.empty()) {
+      keys->hosts = keys->sizes.back();
+      return;
+    }
     const std::string placement = fields.Text("placement", "packed");
     const auto known = ParsePlacement(placement);
     if (!known) {
       fields.Reject("placement",
-                    fmt::format("value \"{}\", expected packed, spread or random", OneLine(placement, 40)));
+                    fmt::format("value \"{}\", expected packed, spread, random or any", OneLine(placement, 40)));
     }
     keys->placement = known.value_or(Placement::kPacked);
     if (hosts != nullptr && hosts->kind == YamlValue::Kind::kList) {
@@ -107,12 +103,15 @@ class JobReader {
   }
 
   void ReadProfile(YamlFields& fields, JobKeys* keys) {
+    if (keys->sizes.size() > 1) {
+      fields.Reject("model", "missing, expected one for a job of several sizes: its times depend on them");
+    }
     ReadPhases(fields, keys);
     if (fields.Value("bursts") != nullptr) {
       for (const char* other : {"bytes", "pattern", "flows", "release"}) {
         if (fields.Value(other) != nullptr) fields.Reject(other, "expected only without bursts");
       }
-      ReadBursts(fields, keys);
+      ReadBursts(fields, source_, keys);
     } else if (fields.Value("flows") != nullptr) {
       for (const char* other : {"bytes", "pattern"}) {
         if (fields.Value(other) != nullptr) fields.Reject(other, "expected only without flows");
@@ -130,23 +129,6 @@ class JobReader {
     }
   }
 
-  static void CheckSum(YamlFields& fields, const JobKeys& keys) {
-    double sum = 0;                      // the exact one may overflow
-    bool fits = true;
-    Bytes left = planner::kMostJobBytes;
-    for (const std::vector<planner::PairBytes>& burst : keys.pairs) {
-      for (const planner::PairBytes& pair : burst) {
-        sum += static_cast<double>(pair.bytes.count());
-        fits &= pair.bytes <= left;
-        if (fits) left -= pair.bytes;
-      }
-    }
-    if (fits) return;
-    fields.Reject(fields.Value("bursts") != nullptr ? "bursts" : fields.Value("flows") != nullptr ? "flows" : "bytes",
-                  fmt::format("{:.4g} bytes per iteration between all hosts, expected at most {:.4g}", sum,
-                              static_cast<double>(planner::kMostJobBytes.count())));
-  }
-
   void ReadPhases(YamlFields& fields, JobKeys* keys) {
     if (fields.Value("compute") == nullptr) {
       fields.Reject("compute", "missing, expected a duration such as 100ms, or a model in its place");
@@ -157,68 +139,6 @@ class JobReader {
       fields.Reject("release", fmt::format("{} s, expected at most compute, {} s", keys->job.release.count(),
                                            keys->job.compute.count()));
     }
-  }
-
-  void ReadPattern(YamlFields& fields, JobKeys* keys) {
-    if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
-    keys->pairs.back() = ReadPairs(fields, *keys);
-  }
-
-  /// What `bytes` and `pattern` put between the job's hosts.
-  static std::vector<planner::PairBytes> ReadPairs(YamlFields& fields, const JobKeys& job) {
-    const Bytes bytes = fields.Amount("bytes", Bytes(0));
-    if (fields.Value("bytes") == nullptr) {
-      fields.Reject("bytes", "missing, expected a size such as 1GiB, or flows in its place");
-    }
-    const std::string name = fields.Text("pattern", "ring");
-    const auto pattern = planner::ParseTrafficPattern(name);
-    if (!pattern) {
-      fields.Reject("pattern", fmt::format("value \"{}\", expected ring, tree or all-to-all", OneLine(name, 40)));
-    }
-    const int64_t ends = job.names.empty() ? job.hosts : static_cast<int64_t>(job.names.size());
-    if (pattern == planner::TrafficPattern::kAllToAll && ends * ends > static_cast<int64_t>(kMostScenarioFlows)) {
-      fields.Reject("pattern",
-                    fmt::format("all-to-all of {} hosts, expected at most {} flows", ends, kMostScenarioFlows));
-      return {};
-    }
-    if (!pattern || ends == 0) return {};
-    return planner::PatternTraffic(*pattern, static_cast<int32_t>(ends), bytes);
-  }
-
-  /// Several bursts per iteration, by rising release and need.
-  void ReadBursts(YamlFields& fields, JobKeys* keys) {
-    if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
-    keys->pairs.clear();
-    planner::BurstTimes before;
-    size_t pairs = 0;
-    const std::vector<YamlValue>& items = fields.List("bursts");
-    if (items.empty() || items.size() > planner::kMostBursts) {
-      fields.Reject("bursts", fmt::format("{} bursts, expected a list of 1 to {}", items.size(), planner::kMostBursts));
-      return;
-    }
-    for (const YamlValue& item : items) {
-      YamlFields burst(item, source_, fmt::format("{}bursts[{}].", fields.place(), keys->pairs.size()));
-      if (burst.Value("release") == nullptr) burst.Reject("release", "missing, expected a duration such as 100ms");
-      planner::BurstTimes times{.release = burst.Duration("release", Seconds(0))};
-      times.needed = burst.Duration("needed", keys->job.compute);
-      CheckRises(burst, "release", times.release, before.release, keys->job.compute);
-      CheckRises(burst, "needed", times.needed, std::max(before.needed, times.release), keys->job.compute);
-      keys->pairs.push_back(ReadPairs(burst, *keys));
-      pairs += keys->pairs.back().size();
-      if (pairs > kMostScenarioFlows) {
-        burst.Reject("pattern", fmt::format("more than {} pairs of hosts in all bursts", kMostScenarioFlows));
-        return fields.Adopt(burst.Finish().error());
-      }
-      keys->job.bursts.push_back(times);
-      if (const Status read = burst.Finish(); !read) return fields.Adopt(read.error());
-      before = times;
-    }
-    keys->job.release = keys->job.bursts.front().release;
-  }
-
-  static void CheckRises(YamlFields& fields, std::string_view key, Seconds value, Seconds least, Seconds most) {
-    if (value >= least && value <= most) return;
-    fields.Reject(key, fmt::format("{} s, expected {} s to the compute of {} s", value.count(), least.count(), most.count()));
   }
 
   void ReadFlows(YamlFields& fields, JobKeys* keys) {
@@ -276,7 +196,7 @@ class JobReader {
     if (strategy != "joint" && strategy != "alone") {
       fields.Reject("strategy", fmt::format("value \"{}\", expected joint or alone; fix says what is fixed", OneLine(strategy, 40)));
     }
-    if (fields.Value("hosts") == nullptr) fields.Reject("hosts", "missing, expected a list of hosts, or how many");
+    NeedHosts(fields, *keys);
     if (!cluster_.machine) {
       fields.Reject("model", fmt::format("value \"{}\", expected cluster.device to say what it runs on, one of {}",
                                          OneLine(name, 60), planner::DeviceNames()));
@@ -332,28 +252,63 @@ class JobReader {
         fields.Reject("name", fmt::format("job \"{}\" stands twice", job.name));
         return fields.Finish();
       }
-      const std::vector<JobHost> hosts = TakeHosts(keys);
-      std::vector<planner::TrafficEnd> ends;
-      job.gpus = 0;
-      for (const JobHost& host : hosts) {
-        job.gpus += static_cast<double>(host.gpus);
-        ends.push_back(host.senders);
-      }
-      job.flows = job.bursts.empty() ? planner::FlowsBetween(ends, keys.pairs.front()) : planner::FlowsOfBursts(ends, keys.pairs);
+      WEFT_RETURN_IF_ERROR(keys.sizes.empty() ? SetHosts(fields, &keys, &job) : SetSizes(fields, &keys, &job));
       flows_ += job.flows.size();
+      if (!job.sizes.empty() && !job.sizes[0].ways.empty()) flows_ += job.sizes[0].ways[0].flows.size();
       if (flows_ > kMostScenarioFlows || file_->scenario.jobs.size() >= static_cast<size_t>(kMostJobs)) {
         fields.Reject("name",
                       fmt::format("more than {} jobs or {} flows with this one", kMostJobs, kMostScenarioFlows));
         return fields.Finish();
       }
-      if (keys.has_model) {
-        WEFT_RETURN_IF_ERROR(SetCluster(fields, hosts, &keys.model));
-        keys.model.jobs.push_back(file_->scenario.jobs.size());
-        keys.model.ends.push_back(std::move(ends));
-      }
       file_->scenario.jobs.push_back(std::move(job));
     }
-    if (keys.has_model) file_->models.push_back(std::move(keys.model));
+    if (keys.has_model && keys.sizes.empty()) file_->models.push_back(std::move(keys.model));
+    for (ScenarioModel& model : keys.size_models) file_->models.push_back(std::move(model));
+    return Ok();
+  }
+
+  /// Hosts of its own.
+  Status SetHosts(YamlFields& fields, JobKeys* keys, planner::ScenarioJob* job) {
+    const std::vector<JobHost> hosts = TakeHosts(*keys);
+    std::vector<planner::TrafficEnd> ends;
+    job->gpus = 0;
+    for (const JobHost& host : hosts) {
+      job->gpus += static_cast<double>(host.gpus);
+      job->places.push_back(host.host);
+      ends.push_back(host.senders);
+    }
+    std::ranges::sort(job->places);
+    job->places.erase(std::ranges::unique(job->places).begin(), job->places.end());
+    job->flows = FlowsOf(*keys, ends);
+    return keys->has_model ? AddToModel(fields, hosts, std::move(ends), &keys->model) : Ok();
+  }
+
+  /// Hosts that the policy chooses: those that stand for them.
+  Status SetSizes(YamlFields& fields, JobKeys* keys, planner::ScenarioJob* job) {
+    for (size_t s = 0; s < keys->sizes.size(); ++s) {
+      const int64_t count = keys->sizes[s];
+      const std::vector<planner::TrafficEnd> ends = FirstEnds(cluster_, count);
+      planner::ScenarioSize size{.hosts = static_cast<int32_t>(count), .gpus = static_cast<double>(count * cluster_.gpus_per_host), .ways = {}};
+      job->gpus = size.gpus;
+      if (keys->has_model) {
+        if (keys->size_models.size() <= s) keys->size_models.emplace_back(keys->model).size = s;
+        std::vector<JobHost> hosts;
+        for (size_t h = 0; h < ends.size(); ++h) hosts.push_back({.host = h, .senders = ends[h], .gpus = cluster_.gpus_per_host});
+        WEFT_RETURN_IF_ERROR(AddToModel(fields, hosts, ends, &keys->size_models[s]));
+      } else {
+        size.ways = {{.name = "", .compute = job->compute, .release = job->release, .flows = FlowsOf(*keys, ends), .bursts = job->bursts}};
+      }
+      job->sizes.push_back(std::move(size));
+    }
+    if (!keys->has_model) job->compute = job->release = Seconds(0), job->bursts.clear();
+    return Ok();
+  }
+
+  /// The job that is read, on these hosts, is one of the model's.
+  Status AddToModel(YamlFields& fields, const std::vector<JobHost>& hosts, std::vector<planner::TrafficEnd> ends, ScenarioModel* model) const {
+    WEFT_RETURN_IF_ERROR(SetCluster(fields, hosts, model));
+    model->jobs.push_back(file_->scenario.jobs.size());
+    model->ends.push_back(std::move(ends));
     return Ok();
   }
 
@@ -372,6 +327,11 @@ Status ReadScenarioJobs(const std::vector<YamlValue>& items, std::string_view so
                         const ScenarioCluster& cluster, ScenarioFile* file) {
   JobReader reader(source, folder, cluster, file);
   for (size_t i = 0; i < items.size(); ++i) WEFT_RETURN_IF_ERROR(reader.Read(items[i], i));
+  if (std::ranges::any_of(file->scenario.jobs, [](const planner::ScenarioJob& job) { return !job.sizes.empty(); })) {
+    file->scenario.places = PlacesOf(cluster);
+  } else {
+    for (planner::ScenarioJob& job : file->scenario.jobs) job.places.clear();
+  }
   return Ok();
 }
 

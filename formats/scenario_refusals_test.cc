@@ -76,7 +76,21 @@ release: 40ms => release: 140ms
 all-to-all => gossip
   key "jobs[1].pattern": value "gossip", expected ring, tree or all-to-all
 spread => near
-  key "jobs[1].placement": value "near", expected packed, spread or random
+  key "jobs[1].placement": value "near", expected packed, spread, random or any
+hosts: 2, placement: spread => hosts: 5, placement: any
+  key "jobs[1].hosts": value 5, expected an integer from 1 to 4
+hosts: 2, placement: spread => hosts: [h1], placement: any
+  key "jobs[1].placement": value "any", expected hosts as a number, or min_gpus and max_gpus
+hosts: 2, placement: spread => min_gpus: 3, max_gpus: 2
+  key "jobs[1].max_gpus": no number of whole hosts has 3 to 2 GPUs
+hosts: 2, placement: spread => min_gpus: 1, max_gpus: 2
+  key "jobs[1].model": missing, expected one for a job of several sizes
+hosts: 2, placement: spread => hosts: 2, min_gpus: 1
+  key "jobs[1].hosts": expected either hosts, or min_gpus and max_gpus
+placement: spread => placement: any, gpus_per_host: 1
+  key "jobs[1].gpus_per_host": expected only for a job of given hosts
+release: 40ms => release: 40ms, deadline: 1s
+  key "jobs[0].deadline": expected only with iterations
 hosts: 2 => hosts: 5
   key "jobs[1].hosts": value 5, expected an integer from 1 to 4
 arrival: 5s => arrival: 20s

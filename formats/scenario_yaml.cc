@@ -209,7 +209,19 @@ Status CheckConnected(const planner::Scenario& scenario, std::string_view source
   std::vector<std::vector<NodeId>> next(topology.nodes().size());
   for (const planner::Link& link : topology.links()) next[link.from.index()].push_back(link.to);
   std::map<NodeId, std::vector<bool>> reached;
+  // A job that can get any places needs a path between all of them.
+  planner::ScenarioJob any{.name = "", .flows = {}};
+  for (size_t p = 1; p < scenario.places.size(); ++p) {
+    const NodeId first = scenario.places[0].senders.front(), other = scenario.places[p].senders.front();
+    any.flows.insert(any.flows.end(), {{first, other, Bytes(1)}, {other, first, Bytes(1)}});
+  }
   for (const planner::ScenarioJob& job : scenario.jobs) {
+    if (!job.sizes.empty()) any.name = job.name;
+  }
+  std::vector<const planner::ScenarioJob*> jobs = {&any};
+  for (const planner::ScenarioJob& job : scenario.jobs) jobs.push_back(&job);
+  for (const planner::ScenarioJob* const one : jobs) {
+    const planner::ScenarioJob& job = *one;
     for (const planner::ScenarioFlow& flow : job.flows) {
       auto found = reached.find(flow.from);
       if (found == reached.end()) {
@@ -225,17 +237,30 @@ Status CheckConnected(const planner::Scenario& scenario, std::string_view source
   return Ok();
 }
 
+Status CheckFlows(const planner::Scenario& scenario, const std::string& place) {
+  size_t flows = 0;
+  for (const planner::ScenarioJob& job : scenario.jobs) {
+    flows += job.flows.size();
+    for (const planner::ScenarioWay& way : job.others) flows += way.flows.size();
+    for (const planner::ScenarioSize& size : job.sizes) {
+      for (const planner::ScenarioWay& way : size.ways) flows += way.flows.size();
+    }
+  }
+  if (flows <= kMostScenarioFlows) return Ok();
+  return Fail(Code::kInvalidArgument, fmt::format("{}: more than {} flows of all jobs", place, kMostScenarioFlows));
+}
+
 }  // namespace
 
-Status ApplyWays(const ScenarioModel& model, size_t i, const std::vector<planner::ModelWay>& ways, bool fine,
+Status ApplyWays(const ScenarioModel& model, size_t i, const std::vector<planner::ModelWay>& found, bool fine,
                  planner::Scenario* scenario) {
   planner::ScenarioJob& job = scenario->jobs[model.jobs[i]];
-  job.others.clear();
-  for (const planner::ModelWay& found : ways) {
-    const planner::ModelProfile& profile = found.profile;
+  std::vector<planner::ScenarioWay> ways;
+  for (const planner::ModelWay& one : found) {
+    const planner::ModelProfile& profile = one.profile;
     planner::ScenarioWay way{.name = planner::DescribeStrategy(profile.plan.strategy), .compute = profile.compute};
     std::vector<planner::TrafficEnd> ends;
-    for (const int32_t host : found.hosts) ends.push_back(model.ends[i][static_cast<size_t>(host)]);
+    for (const int32_t host : one.hosts) ends.push_back(model.ends[i][static_cast<size_t>(host)]);
     std::vector<std::vector<planner::PairBytes>> between;
     for (const planner::ProfileBurst& burst : fine ? profile.fine : profile.bursts) {
       way.bursts.push_back(burst.times);
@@ -243,24 +268,25 @@ Status ApplyWays(const ScenarioModel& model, size_t i, const std::vector<planner
     }
     way.release = way.bursts.empty() ? way.compute : way.bursts.front().release;
     way.flows = planner::FlowsOfBursts(ends, between);
-    job.others.push_back(std::move(way));
+    ways.push_back(std::move(way));
   }
-  planner::ScenarioWay first = std::move(job.others.front());
-  job.others.erase(job.others.begin());
-  job.way = std::move(first.name);
-  job.compute = first.compute;
-  job.release = first.release;
-  job.bursts = std::move(first.bursts);
-  job.flows = std::move(first.flows);
-  const planner::Prediction& predicted = ways.front().profile.plan.predicted;
-  job.work = predicted.mfu * predicted.iteration.count() * job.gpus;
-  size_t flows = 0;
-  for (const planner::ScenarioJob& other : scenario->jobs) {
-    flows += other.flows.size();
-    for (const planner::ScenarioWay& way : other.others) flows += way.flows.size();
+  const planner::Prediction& predicted = found.front().profile.plan.predicted;
+  const double gpus = model.size ? job.sizes[*model.size].gpus : job.gpus, work = predicted.mfu * predicted.iteration.count() * gpus;
+  // The same FLOPs in every size, up to rounding, which must not make it more than the GPUs of a size compute.
+  job.work = model.size && job.work > 0 ? std::min(job.work, work) : work;
+  if (model.size) {
+    for (const planner::ScenarioWay& way : ways) job.work = std::min(job.work, gpus * way.compute.count());
+    job.sizes[*model.size].ways = std::move(ways);
+  } else {
+    planner::ScenarioWay& first = ways.front();
+    job.way = std::move(first.name);
+    job.compute = first.compute;
+    job.release = first.release;
+    job.bursts = std::move(first.bursts);
+    job.flows = std::move(first.flows);
+    job.others.assign(std::make_move_iterator(ways.begin() + 1), std::make_move_iterator(ways.end()));
   }
-  if (flows <= kMostScenarioFlows) return Ok();
-  return Fail(Code::kInvalidArgument, fmt::format("{}: more than {} flows of all jobs", model.place, kMostScenarioFlows));
+  return CheckFlows(*scenario, model.place);
 }
 
 Result<ScenarioFile> ParseScenarioYaml(std::string_view text, std::string_view source_name, const std::string& folder,

@@ -14,6 +14,8 @@
 //     - {name: a, hosts: [h1, h5], compute: 100ms, release: 40ms, bytes: 1GiB, pattern: ring}
 //     - {name: b, hosts: 4, placement: spread, compute: 80ms, flows: [{from: h2, to: h6, bytes: 500MB}], arrival: 5s}
 //     - {name: c, hosts: 2, model: gpt2, global_batch: 64, sequence: 1024, iterations: 100}    # needs cluster.device
+//     - {name: d, min_gpus: 8, max_gpus: 32, deadline: 2h, model: gpt2, global_batch: 64, sequence: 1024, iterations: 100}
+//     - {name: e, hosts: 2, placement: any, compute: 80ms, bytes: 1GiB, iterations: 1000}      # begins when hosts are free
 //   faults:
 //     - {at: 10s, link: leaf1->spine1, rate: 10Gbit/s}
 //     - {at: 20s, cable: leaf1-spine1, rate: down}        # both directions; or up
@@ -41,6 +43,7 @@ struct ScenarioModel {
   planner::ClusterSpec cluster;                        ///< the job's hosts
   planner::ModelWaysOptions options;                   ///< where changes are allowed the framework is any: no program does these
   std::vector<size_t> jobs;                            ///< in the scenario
+  std::optional<size_t> size;                          ///< of a job whose hosts are open: which of its sizes this is
   std::vector<std::vector<planner::TrafficEnd>> ends;  ///< of each of these jobs, in order of rank
 };
 
@@ -54,8 +57,8 @@ struct ScenarioFile {
 /// Flows of all jobs together: what a simulation of minutes can hold.
 constexpr size_t kMostScenarioFlows = 500'000;
 
-/// Gives the i-th job of `model` the ways that the planner found to run it. `fine`: with a burst for every micro-batch. Errors:
-/// kInvalidArgument past kMostScenarioFlows. Requires: at least one way.
+/// Gives the i-th job of `model`, or its size, the ways that the planner found to run it. `fine`: with a burst for every micro-batch.
+/// Errors: kInvalidArgument past kMostScenarioFlows. Requires: at least one way.
 [[nodiscard]] Status ApplyWays(const ScenarioModel& model, size_t i, const std::vector<planner::ModelWay>& ways, bool fine,
                                planner::Scenario* scenario);
 

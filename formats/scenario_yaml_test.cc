@@ -133,7 +133,7 @@ TEST(ScenarioYaml, WindowsSayWhichTimeShiftsThereAre) {
 TEST(ScenarioYaml, ServersSpreadTrafficOverTheGpusThatAreFree) {
   const ScenarioFile file = Read(kScenarioServers);
   const planner::Scenario& s = file.scenario;
-  ASSERT_EQ(s.jobs.size(), 3u);
+  ASSERT_EQ(s.jobs.size(), 5u);
   EXPECT_EQ(s.jobs[1].name, "side-1");
   EXPECT_EQ(s.jobs[2].arrival, Seconds(1));
   EXPECT_EQ(s.jobs[1].gpus, 8);
@@ -165,6 +165,41 @@ TEST(ScenarioYaml, ModelsArePlannedOnTheJobsHosts) {
   EXPECT_EQ(job.flows.size(), 2u * 8) << "both ways, GPU to GPU";
   const planner::ScenarioFlow& flow = job.flows.front();
   EXPECT_EQ(file.scenario.topology.ShortestPaths(flow.from, flow.to).size(), 1u) << "over its own NIC and rail";
+}
+
+TEST(ScenarioYaml, HostsThatThePolicyChoosesStandForAnyOthers) {
+  ScenarioFile file = Read(With(kScenarioLeafSpine, "hosts: 2, placement: spread", "hosts: 3, placement: any, deadline: 8s"));
+  const planner::Scenario& s = file.scenario;
+  ASSERT_EQ(s.places.size(), 4u);
+  EXPECT_EQ(s.places[2].name, "h3");
+  const ScenarioJob& job = s.jobs[1];
+  ASSERT_EQ(job.sizes.size(), 1u);
+  EXPECT_EQ(job.sizes[0].hosts, 3);
+  ASSERT_EQ(job.sizes[0].ways.size(), 1u);
+  EXPECT_EQ(job.sizes[0].ways[0].flows.size(), 6u) << "all to all";
+  EXPECT_EQ(job.sizes[0].ways[0].compute, Seconds(0.08));
+  EXPECT_TRUE(job.flows.empty());
+  EXPECT_EQ(job.deadline, Seconds(8));
+  EXPECT_EQ(s.jobs[0].places, (std::vector<size_t>{0, 2})) << "given hosts are held";
+}
+
+TEST(ScenarioYaml, AModelOfSeveralSizesIsPlannedOnEach) {
+  ScenarioFile file = Read(With(kScenarioServers, "name: gpt, hosts: 2,", "name: gpt, min_gpus: 8, max_gpus: 24, iterations: 9, count: 2,"));
+  ASSERT_EQ(file.models.size(), 3u);
+  for (size_t m = 0; m < 3; ++m) {
+    const ScenarioModel& model = file.models[m];
+    EXPECT_EQ(model.size, m);
+    EXPECT_EQ(model.cluster.nodes, static_cast<int64_t>(m + 1));
+    EXPECT_EQ(model.jobs, (std::vector<size_t>{0, 1}));
+    const auto answer = planner::WayPlanner(model.spec, model.cluster, model.options).Blind().value();
+    ASSERT_TRUE(ApplyWays(model, 1, answer.ways, false, &file.scenario));
+  }
+  const ScenarioJob& job = file.scenario.jobs[1];
+  ASSERT_EQ(job.sizes.size(), 3u);
+  EXPECT_EQ(job.sizes[2].gpus, 24);
+  EXPECT_GT(job.work, 0);
+  EXPECT_GT(job.sizes[0].ways[0].compute, job.sizes[2].ways[0].compute);
+  for (const planner::ScenarioSize& size : job.sizes) EXPECT_LE(job.work, size.gpus * size.ways[0].compute.count());
 }
 
 TEST(ScenarioYaml, WhatAModelIsAllowedIsLookedForInTheWholeSpace) {

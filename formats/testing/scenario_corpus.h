@@ -38,6 +38,8 @@ cluster:
 jobs:
   - {name: gpt, hosts: 2, model: gpt2, global_batch: 64, sequence: 1024, precision: bf16, fix: "zero_stage=1"}
   - {name: side, hosts: 2, placement: random, gpus_per_host: 4, compute: 20ms, bytes: 64MiB, pattern: tree, count: 2, interval: 1s}
+  - {name: open, min_gpus: 8, max_gpus: 8, deadline: 30s, compute: 20ms, bytes: 64MiB, iterations: 100}
+  - {name: any, hosts: 1, placement: any, compute: 20ms, bytes: 64MiB, iterations: 100}
 )";
 
 inline constexpr const char* kScenarioLinks = R"(version: 1

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "planner/jobs/decide/situation.h"
@@ -124,6 +123,11 @@ Status CheckJob(const Scenario& scenario, const ScenarioJob& job) {
                              scenario.duration.count()));
   }
   if (job.iterations < 0) return Wrong(fmt::format("{} iterations, must not be negative", job.iterations));
+  if (!Finite(job.deadline)) return Wrong(fmt::format("deadline {} s, must not be negative", job.deadline.count()));
+  if (job.deadline.count() > 0 && job.iterations == 0) return Wrong("a deadline without a number of iterations, must have both");
+  for (const size_t place : job.places) {
+    if (place >= scenario.places.size()) return Wrong(fmt::format("place {}, must be one of {}", place, scenario.places.size()));
+  }
   if (job.others.size() >= kMostWays) {
     return Wrong(fmt::format("{} ways to run it, must be at most {}", job.others.size() + 1, kMostWays));
   }
@@ -137,106 +141,129 @@ std::vector<ScenarioWay> WaysOf(const ScenarioJob& job) {
   return ways;
 }
 
-class Preparer {
- public:
-  explicit Preparer(const Scenario& scenario) : scenario_(scenario) {}
-
-  Result<PreparedScenario> Run() {
-    PreparedScenario made;
-    Topology topology = scenario_.topology;
-    for (const Link& link : topology.links()) made.best_capacity.push_back(link.capacity);
-    for (const ScenarioFault& fault : scenario_.faults) {
-      BitsPerSecond& best = made.best_capacity[fault.link.index()];
-      best = std::max(best, fault.capacity);
+Status CheckSizes(const Scenario& scenario, const ScenarioJob& job) {
+  if (!job.flows.empty() || !job.others.empty()) return Wrong("flows or ways beside sizes, must have only those of its sizes");
+  if (job.sizes.size() > kMostSizes) return Wrong(fmt::format("{} sizes, must be at most {}", job.sizes.size(), kMostSizes));
+  int32_t before = 0;
+  for (const ScenarioSize& size : job.sizes) {
+    if (size.hosts <= before || static_cast<size_t>(size.hosts) > scenario.places.size()) {
+      return Wrong(fmt::format("a size of {} hosts, must be more than the {} of the one before, at most the {} places", size.hosts, before,
+                               scenario.places.size()));
     }
-    for (size_t l = 0; l < made.best_capacity.size(); ++l) {
-      topology.SetHealth(LinkId(static_cast<int32_t>(l)), LinkHealth::kUp);
-      topology.SetCapacity(LinkId(static_cast<int32_t>(l)), made.best_capacity[l]);
+    if (!(size.gpus > 0) || !std::isfinite(size.gpus)) return Wrong(fmt::format("a size of {} GPUs, must be positive", size.gpus));
+    if (size.ways.empty() || size.ways.size() > kMostWays) {
+      return Wrong(fmt::format("{} ways on {} hosts, must be 1 to {}", size.ways.size(), size.hosts, kMostWays));
     }
-    std::set<std::string> names;
-    for (const ScenarioJob& job : scenario_.jobs) {
-      if (!names.insert(job.name).second) return Wrong(fmt::format("job \"{}\" appears twice", job.name));
-      Result<PreparedJob> prepared = PrepareJob(job, topology, made.best_capacity);
-      if (!prepared) return Fail(prepared.error().WithContext(fmt::format("job \"{}\"", job.name)));
-      made.jobs.push_back(std::move(*prepared));
-    }
-    return made;
+    before = size.hosts;
   }
+  return Ok();
+}
 
- private:
-  Result<std::vector<CandidatePath>> PathsBetween(NodeId from, NodeId to, std::span<const BitsPerSecond> capacity) {
-    const auto [at, added] = paths_.try_emplace({from.value(), to.value()});
-    if (!added) return at->second;
-    for (auto& links : scenario_.topology.ShortestPaths(from, to)) at->second.push_back({std::move(links)});
-    const auto alive = [&](const CandidatePath& path) {
-      return std::all_of(path.links.begin(), path.links.end(),
-                         [&](LinkId link) { return capacity[link.index()].value() > 0; });
-    };
-    if (at->second.empty() || std::none_of(at->second.begin(), at->second.end(), alive)) {
-      return Wrong(fmt::format("from \"{}\" to \"{}\": {}", scenario_.topology.node(from).name,
-                               scenario_.topology.node(to).name,
-                               at->second.empty() ? "no path" : "no path that ever has capacity on all of its links"));
-    }
-    return at->second;
+Result<PreparedScenario> PrepareAll(const Scenario& scenario) {
+  WEFT_RETURN_IF_ERROR(CheckScenario(scenario));
+  JobPreparer preparer(scenario);
+  PreparedScenario made{.best_capacity = preparer.best_capacity()};
+  std::set<std::string> names;
+  for (const ScenarioJob& job : scenario.jobs) {
+    if (!names.insert(job.name).second) return Wrong(fmt::format("job \"{}\" appears twice", job.name));
+    Result<PreparedJob> prepared = preparer.Prepare(job);
+    if (!prepared) return Fail(prepared.error().WithContext(fmt::format("job \"{}\"", job.name)));
+    made.jobs.push_back(std::move(*prepared));
   }
-
-  Result<PreparedJob> PrepareJob(const ScenarioJob& job, const Topology& topology, const std::vector<BitsPerSecond>& capacity) {
-    WEFT_RETURN_IF_ERROR(CheckJob(scenario_, job));
-    PreparedJob made{.key = KeyOf(job.name)};
-    for (const ScenarioWay& way : WaysOf(job)) {
-      const Status checked = CheckWay(scenario_.topology, way);
-      Result<PreparedWay> prepared = checked ? PrepareWay(job.gpus, way, topology, capacity) : Result<PreparedWay>(Fail(checked.error()));
-      if (!prepared) return Fail(made.ways.empty() ? prepared.error() : prepared.error().WithContext(fmt::format("way \"{}\"", way.name)));
-      if (job.work > job.gpus * way.compute.count()) {
-        return Wrong(fmt::format("{} GPU seconds of work, must be at most the {} that its GPUs compute", job.work, job.gpus * way.compute.count()));
-      }
-      made.ways.push_back(std::move(*prepared));
-      if (made.ways.back().alone < made.alone()) made.best = made.ways.size() - 1;
-    }
-    return made;
-  }
-
-  Result<PreparedWay> PrepareWay(double gpus, const ScenarioWay& way, const Topology& topology,
-                                 const std::vector<BitsPerSecond>& capacity) {
-    PreparedWay made;
-    made.routable = {.gpus = gpus, .compute = way.compute, .release = way.release, .flows = {}};
-    for (size_t f = 0; f < way.flows.size(); ++f) {
-      Result<std::vector<CandidatePath>> paths = PathsBetween(way.flows[f].from, way.flows[f].to, capacity);
-      if (!paths) return Fail(paths.error().WithContext(fmt::format("flow {}", f + 1)));
-      made.routable.flows.push_back({way.flows[f].bytes, std::move(*paths), way.flows[f].per_burst});
-      AddSplits(&made.routable.flows.back());
-    }
-    made.routable.bursts = way.bursts;
-    const int64_t evaluations = way.flows.size() <= kMostFlowsMoved ? kAloneEvaluations : 0;
-    const JobPathPlan plan = PlanJobPaths(topology, {made.routable}, {.evaluations = evaluations});
-    PeriodicJob best = OnPaths(made.routable, plan.paths[0]);
-    std::vector<size_t> divided;
-    for (const RoutableFlow& flow : made.routable.flows) {
-      const size_t whole = flow.WholePaths(), splits = flow.paths.size() - whole;
-      divided.push_back(splits == 0 ? 0 : whole + divided.size() % splits);
-    }
-    const PeriodicJob split = OnPaths(made.routable, divided);
-    if (IterationAlone(capacity, split) < IterationAlone(capacity, best)) best = split;
-    made.alone = IterationAlone(capacity, best);
-    // The one burst that stands for several ends with the iteration, as they do.
-    if (!way.bursts.empty()) {
-      made.routable.release = std::clamp(made.alone - CommunicationAlone(capacity, best), Seconds(0), way.compute);
-    }
-    return made;
-  }
-
-  const Scenario& scenario_;
-  std::map<std::pair<int32_t, int32_t>, std::vector<CandidatePath>> paths_;
-};
+  return made;
+}
 
 }  // namespace
 
+JobPreparer::JobPreparer(const Scenario& scenario) : scenario_(scenario), topology_(scenario.topology) {
+  for (const Link& link : topology_.links()) best_capacity_.push_back(link.capacity);
+  for (const ScenarioFault& fault : scenario.faults) {
+    BitsPerSecond& best = best_capacity_[fault.link.index()];
+    best = std::max(best, fault.capacity);
+  }
+  for (size_t l = 0; l < best_capacity_.size(); ++l) {
+    topology_.SetHealth(LinkId(static_cast<int32_t>(l)), LinkHealth::kUp);
+    topology_.SetCapacity(LinkId(static_cast<int32_t>(l)), best_capacity_[l]);
+  }
+}
+
+Result<PreparedJob> JobPreparer::Prepare(const ScenarioJob& job) {
+  WEFT_RETURN_IF_ERROR(CheckJob(scenario_, job));
+  PreparedJob made{.key = KeyOf(job.name)};
+  if (job.sizes.empty()) {
+    WEFT_RETURN_IF_ERROR(PrepareWays(job.gpus, job.work, WaysOf(job), &made));
+    return made;
+  }
+  WEFT_RETURN_IF_ERROR(CheckSizes(scenario_, job));
+  for (const ScenarioSize& size : job.sizes) {
+    PreparedJob sized;
+    const Status prepared = PrepareWays(size.gpus, job.work, size.ways, &sized);
+    if (!prepared) return Fail(prepared.error().WithContext(fmt::format("on {} hosts", size.hosts)));
+    made.size_alone.push_back(sized.alone());
+  }
+  return made;
+}
+
+Status JobPreparer::PrepareWays(double gpus, double work, const std::vector<ScenarioWay>& ways, PreparedJob* made) {
+  for (const ScenarioWay& way : ways) {
+    Result<PreparedWay> prepared = PrepareWay(gpus, work, way);
+    if (!prepared) return Fail(made->ways.empty() ? prepared.error() : prepared.error().WithContext(fmt::format("way \"{}\"", way.name)));
+    made->ways.push_back(std::move(*prepared));
+    if (made->ways.back().alone < made->alone()) made->best = made->ways.size() - 1;
+  }
+  return Ok();
+}
+
+Result<std::vector<CandidatePath>> JobPreparer::PathsBetween(NodeId from, NodeId to) {
+  const auto [at, added] = paths_.try_emplace({from.value(), to.value()});
+  if (!added) return at->second;
+  for (auto& links : scenario_.topology.ShortestPaths(from, to)) at->second.push_back({std::move(links)});
+  const auto alive = [&](const CandidatePath& path) {
+    return std::all_of(path.links.begin(), path.links.end(), [&](LinkId link) { return best_capacity_[link.index()].value() > 0; });
+  };
+  if (at->second.empty() || std::none_of(at->second.begin(), at->second.end(), alive)) {
+    return Wrong(fmt::format("from \"{}\" to \"{}\": {}", scenario_.topology.node(from).name,
+                             scenario_.topology.node(to).name,
+                             at->second.empty() ? "no path" : "no path that ever has capacity on all of its links"));
+  }
+  return at->second;
+}
+
+Result<PreparedWay> JobPreparer::PrepareWay(double gpus, double work, const ScenarioWay& way) {
+  WEFT_RETURN_IF_ERROR(CheckWay(scenario_.topology, way));
+  if (work > gpus * way.compute.count()) {
+    return Wrong(fmt::format("{} GPU seconds of work, must be at most the {} that its GPUs compute", work, gpus * way.compute.count()));
+  }
+  PreparedWay made;
+  made.routable = {.gpus = gpus, .compute = way.compute, .release = way.release, .flows = {}};
+  for (size_t f = 0; f < way.flows.size(); ++f) {
+    Result<std::vector<CandidatePath>> paths = PathsBetween(way.flows[f].from, way.flows[f].to);
+    if (!paths) return Fail(paths.error().WithContext(fmt::format("flow {}", f + 1)));
+    made.routable.flows.push_back({way.flows[f].bytes, std::move(*paths), way.flows[f].per_burst});
+    AddSplits(&made.routable.flows.back());
+  }
+  made.routable.bursts = way.bursts;
+  const int64_t evaluations = way.flows.size() <= kMostFlowsMoved ? kAloneEvaluations : 0;
+  const JobPathPlan plan = PlanJobPaths(topology_, {made.routable}, {.evaluations = evaluations});
+  PeriodicJob best = OnPaths(made.routable, plan.paths[0]);
+  std::vector<size_t> divided;
+  for (const RoutableFlow& flow : made.routable.flows) {
+    const size_t whole = flow.WholePaths(), splits = flow.paths.size() - whole;
+    divided.push_back(splits == 0 ? 0 : whole + divided.size() % splits);
+  }
+  const PeriodicJob split = OnPaths(made.routable, divided);
+  if (IterationAlone(best_capacity_, split) < IterationAlone(best_capacity_, best)) best = split;
+  made.alone = IterationAlone(best_capacity_, best);
+  // The one burst that stands for several ends with the iteration, as they do.
+  if (!way.bursts.empty()) {
+    made.routable.release = std::clamp(made.alone - CommunicationAlone(best_capacity_, best), Seconds(0), way.compute);
+  }
+  return made;
+}
+
 Result<PreparedScenario> Prepare(const Scenario& scenario) {
-  const std::string context = fmt::format("scenario \"{}\"", scenario.name);
-  const Status checked = CheckScenario(scenario);
-  if (!checked) return Fail(checked.error().WithContext(context));
-  Result<PreparedScenario> prepared = Preparer(scenario).Run();
-  if (!prepared) return Fail(prepared.error().WithContext(context));
+  Result<PreparedScenario> prepared = PrepareAll(scenario);
+  if (!prepared) return Fail(prepared.error().WithContext(fmt::format("scenario \"{}\"", scenario.name)));
   return prepared;
 }
 

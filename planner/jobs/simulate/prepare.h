@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "common/result.h"
@@ -19,16 +21,40 @@ struct PreparedWay {
 };
 
 struct PreparedJob {
-  std::vector<PreparedWay> ways;    ///< the job's own first
+  std::vector<PreparedWay> ways;    ///< the job's own first; none while it waits for hosts
   size_t best = 0;                  ///< the fastest alone
   uint64_t key = 0;                 ///< what a hash sees: from its name
+  std::vector<Seconds> size_alone;  ///< of a job with sizes, per size: as alone(), on places that stand for any others
 
+  /// Requires: ways.
   Seconds alone() const { return ways[best].alone; }
 };
 
 struct PreparedScenario {
   std::vector<BitsPerSecond> best_capacity;   ///< per link, over all time
   std::vector<PreparedJob> jobs;
+};
+
+/// Prepares the jobs of one scenario, one after another, and remembers paths.
+class JobPreparer {
+ public:
+  /// `scenario` must outlive it.
+  explicit JobPreparer(const Scenario& scenario);
+
+  /// Per link, over all time.
+  const std::vector<BitsPerSecond>& best_capacity() const { return best_capacity_; }
+  /// A job of the scenario, or one that a policy made of it by giving it places. Errors: as Simulate().
+  [[nodiscard]] Result<PreparedJob> Prepare(const ScenarioJob& job);
+
+ private:
+  Result<std::vector<CandidatePath>> PathsBetween(NodeId from, NodeId to);
+  Result<PreparedWay> PrepareWay(double gpus, double work, const ScenarioWay& way);
+  Status PrepareWays(double gpus, double work, const std::vector<ScenarioWay>& ways, PreparedJob* made);
+
+  const Scenario& scenario_;
+  Topology topology_;                          // at its best
+  std::vector<BitsPerSecond> best_capacity_;
+  std::map<std::pair<int32_t, int32_t>, std::vector<CandidatePath>> paths_;
 };
 
 /// Errors: as Simulate().

@@ -2,6 +2,7 @@
 #include "planner/jobs/simulate/run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -16,6 +17,7 @@
 namespace weft::planner::inline jobs {
 namespace {
 
+constexpr int64_t kQuickShare = 4;       // of the budget, for a decision that only says where a job begins, is one of so many
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
 
 /// Per job, way and flow: numbers of the paths that the situation shows.
@@ -25,7 +27,8 @@ class ScenarioRun {
  public:
   ScenarioRun(const Scenario& scenario, const PreparedScenario& prepared, const PreparedScenario& truth, SimulationPolicy policy,
               const SimulationOptions& options, uint64_t seed)
-      : scenario_(scenario), prepared_(prepared), truth_(truth), policy_(policy), options_(options), seed_(seed),
+      : scenario_(scenario), open_(scenario, prepared, options.truth != nullptr ? *options.truth : scenario, truth, policy), policy_(policy),
+        options_(options), seed_(seed),
         topology_(scenario.topology), fluid_(Capacities(scenario.topology)), slot_(scenario.jobs.size(), kNowhere),
         way_(scenario.jobs.size(), 0), paths_(scenario.jobs.size()), classes_(scenario.jobs.size(), 0),
         gate_periods_(scenario.jobs.size(), Seconds(0)), capacity_(Capacities(scenario.topology)) {
@@ -47,7 +50,10 @@ class ScenarioRun {
       for (; next < times_.size() && times_[next] <= fluid_.now(); ++next) Happen(times_[next], &reasons);
       for (std::string& name : left_) reasons.push_back(fmt::format("{} left", name));
       left_.clear();
-      if (!reasons.empty()) WEFT_RETURN_IF_ERROR(Decide(reasons));
+      if (!reasons.empty()) {
+        WEFT_RETURN_IF_ERROR(BeginJobs(&reasons));
+        WEFT_RETURN_IF_ERROR(Decide(reasons, Budget()));
+      }
       const Seconds until = next < times_.size() ? std::min(times_[next], scenario_.duration) : scenario_.duration;
       Go(until);
     }
@@ -67,10 +73,8 @@ class ScenarioRun {
     for (size_t j = 0; j < scenario_.jobs.size(); ++j) {
       const ScenarioJob& job = scenario_.jobs[j];
       if (job.arrival != at) continue;
-      way_[j] = policy_ == SimulationPolicy::kLayersApart ? 0 : prepared_.jobs[j].best;
-      slot_[j] = fluid_.Add(JobOf(truth_, j, job.iterations));
-      if (known_) known_->Add(JobOf(prepared_, j, 0));
-      of_slot_.push_back(j);
+      if (open_.IsOpen(j)) open_.Arrive(j);
+      else Begin(j);
       reasons->push_back(fmt::format("{} arrived", job.name));
     }
     for (const ScenarioFault& fault : scenario_.faults) {
@@ -82,6 +86,55 @@ class ScenarioRun {
       topology_.SetCapacity(fault.link, fault.capacity);
       reasons->push_back(fmt::format("{} gives {}", topology_.LinkName(fault.link), FormatRate(fault.capacity)));
     }
+  }
+
+  void Begin(size_t j) {
+    way_[j] = policy_ == SimulationPolicy::kLayersApart ? 0 : open_.prepared().jobs[j].best;
+    slot_[j] = fluid_.Add(JobOf(open_.truth(), j, scenario_.jobs[j].iterations));
+    if (known_) known_->Add(JobOf(open_.prepared(), j, 0));
+    of_slot_.push_back(j);
+  }
+
+  /// Those of the jobs that wait for hosts which begin now, one after another: each is decided about with the hosts that are left.
+  Status BeginJobs(std::vector<std::string>* reasons) {
+    OpenJobs::Running running{.left = [this](size_t j) { return TimeLeft(j); }, .stretch = Stretch()};
+    open_.Plan(fluid_.now(), running);
+    for (bool several = false; open_.HasNext();) {
+      if (several) {
+        DecideBudget quick = Budget();
+        quick.evaluations /= kQuickShare, quick.work /= kQuickShare;
+        WEFT_RETURN_IF_ERROR(Decide(*reasons, quick));
+      }
+      WEFT_ASSIGN_OR_RETURN(const size_t j, open_.BeginNext());
+      Begin(j);
+      reasons->push_back(fmt::format("{} begins", scenario_.jobs[j].name));
+      // Its hosts follow from the decision, and what the next one finds free from its hosts.
+      several = !open_.IsSettled(j);
+    }
+    return Ok();
+  }
+
+  /// Until the job leaves, as fast as it has run so far.
+  Seconds TimeLeft(size_t j) const {
+    const int64_t iterations = scenario_.jobs[j].iterations;
+    if (slot_[j] == kNowhere || iterations == 0) return Seconds(std::numeric_limits<double>::infinity());
+    const FluidProgress& progress = fluid_.progress(slot_[j]);
+    const auto done = static_cast<double>(progress.durations.size());
+    const double each = done > 0 ? (progress.end - progress.begin) / done : open_.prepared().jobs[j].ways[way_[j]].alone.count() * Stretch();
+    return Seconds(std::max(0.0, progress.begin + each * static_cast<double>(iterations) - fluid_.now().count()));
+  }
+
+  /// How much longer iterations have taken than alone, in the mean over the jobs that run.
+  double Stretch() const {
+    double sum = 0, count = 0;
+    for (const size_t j : Present()) {
+      const FluidProgress& progress = fluid_.progress(slot_[j]);
+      if (progress.durations.empty()) continue;
+      const double each = (progress.end - progress.begin) / static_cast<double>(progress.durations.size());
+      sum += each / open_.prepared().jobs[j].ways[way_[j]].alone.count();
+      count += 1;
+    }
+    return count > 0 ? std::max(1.0, sum / count) : 1;
   }
 
   FluidJob JobOf(const PreparedScenario& prepared, size_t j, int64_t iterations) const {
@@ -123,7 +176,7 @@ class ScenarioRun {
 
   /// Whether kWeft may run job j in another way, if it is still to begin, or may advise to.
   bool HasWays(size_t j) const {
-    return policy_ == SimulationPolicy::kWeft && scenario_.jobs[j].joint && prepared_.jobs[j].ways.size() > 1;
+    return policy_ == SimulationPolicy::kWeft && scenario_.jobs[j].joint && open_.prepared().jobs[j].ways.size() > 1;
   }
 
   /// With the ways of jobs that begin now; `running`: of those that run in their stead.
@@ -136,21 +189,22 @@ class ScenarioRun {
       situation.measured = MeasuredRules{.steady = std::vector<bool>(present.size(), senders)};
     }
     for (const size_t j : present) {
-      const PreparedJob& job = prepared_.jobs[j];
+      const PreparedJob& job = open_.prepared().jobs[j];
+      const ScenarioJob& spec = open_.scenario().jobs[j];
       std::vector<std::vector<std::vector<size_t>>>& numbers = usable->emplace_back(job.ways.size());
       situation.jobs.push_back(Usable(job.ways[way_[j]].routable, &numbers[way_[j]]));
       std::vector<SituationWay>& ways = situation.ways.emplace_back();
       for (size_t w = 0; HasWays(j) && BeginsNow(j) != running && w < job.ways.size(); ++w) {
         numbers[w].clear();
-        const std::string& name = w == 0 ? scenario_.jobs[j].way : scenario_.jobs[j].others[w - 1].name;
+        const std::string& name = w == 0 ? spec.way : spec.others[w - 1].name;
         ways.push_back({name, Usable(job.ways[w].routable, &numbers[w]), job.ways[w].alone});
       }
       situation.way.push_back(way_[j]);
-      situation.names.push_back(scenario_.jobs[j].name);
+      situation.names.push_back(spec.name);
       situation.keys.push_back(job.key);
       situation.alone.push_back(job.ways[way_[j]].alone);
       situation.best_alone.push_back(job.alone());
-      situation.useful.push_back(scenario_.jobs[j].work);
+      situation.useful.push_back(spec.work);
       situation.slots.push_back(slot_[j]);
       std::vector<size_t>& in_use = situation.present.emplace_back();
       for (size_t f = 0; f < paths_[j].size(); ++f) {
@@ -164,11 +218,11 @@ class ScenarioRun {
 
   DecideBudget Budget() const { return {options_.evaluations, options_.work}; }
 
-  Result<Decision> Ask(const Situation& situation) const {
+  Result<Decision> Ask(const Situation& situation, const DecideBudget& budget) const {
     switch (policy_) {
       case SimulationPolicy::kEcmp: return DecideEcmp(situation, seed_);
       case SimulationPolicy::kWeft:
-      case SimulationPolicy::kHorizontal: return DecideJobs(situation, Budget());
+      case SimulationPolicy::kHorizontal: return DecideJobs(situation, budget);
       case SimulationPolicy::kVertical: return DecideVertical(situation);
       case SimulationPolicy::kLayersApart: return DecideEcmp(situation, seed_);
       case SimulationPolicy::kCrux: return DecideCrux(situation);
@@ -179,13 +233,13 @@ class ScenarioRun {
     return Fail(Code::kInvalidArgument, fmt::format("policy {}, must be a known one", static_cast<int>(policy_)));
   }
 
-  Status Decide(const std::vector<std::string>& reasons) {
+  Status Decide(const std::vector<std::string>& reasons, const DecideBudget& budget) {
     const std::vector<size_t> present = Present();
     std::vector<FluidSetting> settings(fluid_.jobs()), known(settings);
     if (!present.empty()) {
       UsableNumbers usable;
       const Situation situation = Look(present, false, &usable);
-      WEFT_ASSIGN_OR_RETURN(const Decision decision, Ask(situation));
+      WEFT_ASSIGN_OR_RETURN(const Decision decision, Ask(situation, budget));
       for (size_t i = 0; i < present.size(); ++i) {
         const size_t j = present[i];
         if (!decision.ways.empty()) TakeWay(j, decision.ways[i]);
@@ -193,13 +247,16 @@ class ScenarioRun {
         for (size_t f = 0; f < decision.paths[i].size(); ++f) paths_[j].push_back(usable[i][way_[j]][f][decision.paths[i][f]]);
         classes_[j] = decision.classes[i];
         gate_periods_[j] = decision.gates[i].period;
-        settings[slot_[j]] = {LoadsOf(OnPaths(truth_.jobs[j].ways[way_[j]].routable, paths_[j])), decision.classes[i], decision.gates[i]};
+        settings[slot_[j]] = {LoadsOf(OnPaths(open_.truth().jobs[j].ways[way_[j]].routable, paths_[j])), decision.classes[i], decision.gates[i]};
         if (known_) {
           known[slot_[j]] = settings[slot_[j]];
-          known[slot_[j]].loads = LoadsOf(OnPaths(prepared_.jobs[j].ways[way_[j]].routable, paths_[j]));
+          known[slot_[j]].loads = LoadsOf(OnPaths(open_.prepared().jobs[j].ways[way_[j]].routable, paths_[j]));
         }
       }
       Report(reasons, decision);
+      for (const size_t j : present) {
+        if (!open_.IsSettled(j)) SettlePlaces(j);
+      }
     }
     // Advice is about jobs that ran before, under what is in force from now on.
     const bool advises = std::ranges::any_of(present, [&](size_t j) { return HasWays(j) && !BeginsNow(j); });
@@ -231,8 +288,13 @@ class ScenarioRun {
 
   void TakeWay(size_t j, size_t way) {
     if (std::exchange(way_[j], way) == way) return;
-    fluid_.Restart(slot_[j], JobOf(truth_, j, scenario_.jobs[j].iterations));
-    if (known_) known_->Restart(slot_[j], JobOf(prepared_, j, 0));
+    fluid_.Restart(slot_[j], JobOf(open_.truth(), j, scenario_.jobs[j].iterations));
+    if (known_) known_->Restart(slot_[j], JobOf(open_.prepared(), j, 0));
+  }
+
+  void SettlePlaces(size_t j) {
+    way_[j] = open_.Settle(j, way_[j]);
+    log_.Add(fmt::format("  {}: on {}", scenario_.jobs[j].name, fmt::join(open_.HostsOf(j), " ")));
   }
 
   void Report(const std::vector<std::string>& reasons, const Decision& decision) {
@@ -253,6 +315,7 @@ class ScenarioRun {
     for (const size_t j : epoch.present) {
       if (fluid_.present(slot_[j])) continue;
       left_.push_back(scenario_.jobs[j].name);
+      open_.Leave(j);
       if (known_) known_->Remove(slot_[j]);
     }
     for (size_t l = 0; l < capacity_.size(); ++l) record_.possible[l] += capacity_[l].value() * epoch.length.count();
@@ -260,7 +323,11 @@ class ScenarioRun {
   }
 
   void Finish() {
-    for (const size_t slot : slot_) record_.jobs.push_back(fluid_.progress(slot));
+    for (size_t j = 0; j < slot_.size(); ++j) {
+      record_.jobs.push_back(slot_[j] == kNowhere ? FluidProgress{} : fluid_.progress(slot_[j]));
+      record_.hosts.push_back(open_.HostsOf(j));
+    }
+    record_.opened = open_.opened();
     record_.classes = classes_;
     record_.gate_periods = gate_periods_;
     record_.ways = way_;
@@ -272,7 +339,7 @@ class ScenarioRun {
   }
 
   const Scenario& scenario_;
-  const PreparedScenario &prepared_, &truth_;
+  OpenJobs open_;
   const SimulationPolicy policy_;
   const SimulationOptions& options_;
   const uint64_t seed_;

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/result.h"
 #include "planner/jobs/decide/situation.h"
 #include "planner/jobs/simulate/bounds.h"
+#include "planner/jobs/simulate/open_jobs.h"
 #include "planner/jobs/simulate/prepare.h"
 #include "planner/jobs/simulate/scenario.h"
 #include "planner/network/fluid.h"
@@ -31,12 +33,15 @@ struct RunRecord {
   int64_t events = 0;
   int64_t evaluations = 0;
   bool complete = true;
+  std::vector<std::vector<std::string>> hosts;  ///< per job: those that the policy gave it
+  std::shared_ptr<const OpenedScenario> opened; ///< nothing where all jobs had hosts
   FluidTrace trace;                     ///< jobs numbered as in the scenario
 };
 
 /// What happens is `truth`; the policy is asked with `prepared`, the scenario as it is known: two engines run beside each other, and
 /// of what happens in the first the policy sees who arrives and leaves, and links. The same object twice: it sees all.
-/// `seed` replaces the scenario's. Errors: those of the policy. Requires: the same jobs, ways and flows' paths in both.
+/// `seed` replaces the scenario's. Jobs that never began have no progress. Errors: those of the policy. Requires: the same jobs, ways and
+/// flows' paths in both; `options.truth` is what `truth` was prepared of, where that is something else.
 [[nodiscard]] Result<RunRecord> RunScenario(const Scenario& scenario, const PreparedScenario& prepared, const PreparedScenario& truth,
                                             SimulationPolicy policy, const SimulationOptions& options, uint64_t seed);
 

@@ -14,6 +14,7 @@
 #include "planner/jobs/simulate/bounds.h"
 #include "planner/jobs/simulate/prepare.h"
 #include "planner/jobs/simulate/run.h"
+#include "planner/jobs/starts/start_plan.h"
 
 namespace weft::planner::inline jobs {
 namespace {
@@ -40,9 +41,11 @@ class Reporter {
   Reporter(const Scenario& scenario, const PreparedScenario& prepared, const std::vector<ScenarioCut>& cuts)
       : scenario_(scenario), prepared_(prepared), cuts_(cuts) {}
 
-  Result<SimulationReport> Make(RunRecord run) const {
+  /// `asked`: the jobs as they arrived.
+  Result<SimulationReport> Make(RunRecord run, const std::vector<ScenarioJob>& asked) const {
     SimulationReport report;
     AddJobs(run, &report);
+    AddStarts(asked, &report);
     AddLinks(run, &report);
     std::vector<double> work;
     for (const ScenarioJob& job : scenario_.jobs) work.push_back(job.work);
@@ -67,6 +70,10 @@ class Reporter {
     int64_t counted = 0;
     for (size_t j = 0; j < run.jobs.size(); ++j) {
       const FluidProgress& progress = run.jobs[j];
+      if (prepared_.jobs[j].ways.empty()) {
+        AddWaiting(j, report);
+        continue;
+      }
       const double alone = prepared_.jobs[j].alone().count();
       const RoutableJob& ran = prepared_.jobs[j].ways[run.ways[j]].routable;
       const double there = (progress.left < 0 ? scenario_.duration.count() : progress.left) - progress.begin;
@@ -95,6 +102,11 @@ class Reporter {
       job.traffic_class = run.classes[j];
       job.gate_period = run.gate_periods[j];
       for (size_t f = 0; f < run.paths[j].size(); ++f) job.paths.push_back(ran.flows[f].paths[run.paths[j][f]].links);
+      job.begin = Seconds(progress.begin);
+      if (progress.left >= 0) job.end = Seconds(progress.left);
+      job.hosts = run.hosts[j];
+      job.late = IsLate(spec, job.end);
+      report->throughput += spec.work > 0 ? spec.work * done : computed;
       report->jobs.push_back(std::move(job));
     }
     if (counted > 0) report->mean_slowdown = slowdowns / static_cast<double>(counted);
@@ -102,6 +114,62 @@ class Reporter {
     else if (counted > 0) report->p99_slowdown = kInfinity;
     if (present > 0) report->gpu_utilisation = computing / present;
     if (present > 0) report->goodput = working / present;
+  }
+
+  /// A job that nobody gave hosts.
+  void AddWaiting(size_t j, SimulationReport* report) const {
+    const std::vector<Seconds>& alone = prepared_.jobs[j].size_alone;
+    SimulatedJob job{.name = scenario_.jobs[j].name, .iteration = Seconds(kInfinity), .alone = *std::min_element(alone.begin(), alone.end()),
+                     .p99_iteration = Seconds(kInfinity), .slowdown = kInfinity};
+    job.late = IsLate(scenario_.jobs[j], std::nullopt);
+    report->jobs.push_back(std::move(job));
+  }
+
+  /// A deadline after the end of the scenario is not missed yet.
+  bool IsLate(const ScenarioJob& job, std::optional<Seconds> end) const {
+    if (job.deadline.count() == 0) return false;
+    return end.value_or(scenario_.duration) > job.arrival + job.deadline;
+  }
+
+  /// Who waited, and for how long.
+  void AddStarts(const std::vector<ScenarioJob>& asked, SimulationReport* report) const {
+    double gpus = 0, wait = 0;
+    std::vector<BoundedJob> bounded;
+    Seconds first = scenario_.duration;
+    for (const ScenarioJob& job : asked) first = std::min(first, job.arrival);
+    for (size_t j = 0; j < asked.size(); ++j) {
+      const SimulatedJob& done = report->jobs[j];
+      wait += (done.begin.value_or(scenario_.duration) - asked[j].arrival).count();
+      report->never_began += done.begin ? 0 : 1;
+      report->late += done.late ? 1 : 0;
+      if (asked[j].deadline.count() == 0 || asked[j].arrival + asked[j].deadline >= scenario_.duration) continue;
+      bounded.push_back(Bounded(asked[j]));
+      bounded.back().arrival -= first;
+      *bounded.back().deadline -= first;
+    }
+    report->mean_wait = Seconds(wait / static_cast<double>(asked.size()));
+    report->bound_late = BoundLate(bounded, static_cast<int32_t>(std::max<size_t>(1, scenario_.places.size())));
+    for (const ScenarioJob& job : asked) {
+      for (const ScenarioSize& size : job.sizes) gpus = std::max(gpus, size.gpus / size.hosts * static_cast<double>(scenario_.places.size()));
+    }
+    report->throughput = gpus > 0 ? report->throughput / (gpus * scenario_.duration.count()) : 0;
+  }
+
+  /// The least that a job with a deadline needs: its computation, in whichever size and way.
+  static BoundedJob Bounded(const ScenarioJob& job) {
+    BoundedJob bounded{.arrival = job.arrival, .deadline = job.arrival + job.deadline, .fastest = Seconds(kInfinity), .least = kInfinity};
+    const auto add = [&](Seconds compute, size_t hosts) {
+      const Seconds runtime = compute * static_cast<double>(job.iterations);
+      bounded.fastest = std::min(bounded.fastest, runtime);
+      bounded.least = std::min(bounded.least, runtime.count() * static_cast<double>(hosts));
+    };
+    for (const ScenarioSize& size : job.sizes) {
+      for (const ScenarioWay& way : size.ways) add(way.compute, static_cast<size_t>(size.hosts));
+    }
+    if (!job.sizes.empty()) return bounded;
+    add(job.compute, job.places.size());
+    for (const ScenarioWay& way : job.others) add(way.compute, job.places.size());
+    return bounded;
   }
 
   static void AddLinks(const RunRecord& run, SimulationReport* report) {
@@ -140,6 +208,7 @@ SimulationReport Average(std::vector<SimulationReport> runs) {
     mean.bound_gpu_utilisation += run.bound_gpu_utilisation;
     mean.bound_mean_slowdown += run.bound_mean_slowdown;
     mean.events += run.events;
+    mean.throughput += run.throughput;
     for (size_t j = 0; j < mean.jobs.size(); ++j) {
       mean.jobs[j].iteration += run.jobs[j].iteration;
       mean.jobs[j].p99_iteration += run.jobs[j].p99_iteration;
@@ -148,7 +217,7 @@ SimulationReport Average(std::vector<SimulationReport> runs) {
     }
   }
   for (double* value : {&mean.mean_slowdown, &mean.p99_slowdown, &mean.gpu_utilisation, &mean.goodput, &mean.bound_goodput,
-                        &mean.bound_gpu_utilisation, &mean.bound_mean_slowdown}) {
+                        &mean.bound_gpu_utilisation, &mean.bound_mean_slowdown, &mean.throughput}) {
     *value /= n;
   }
   for (SimulatedJob& job : mean.jobs) {
@@ -202,6 +271,13 @@ Scenario WithProfileError(Scenario scenario, double spread, uint64_t seed) {
     };
     scale(&job.compute, &job.release, &job.bursts);
     for (ScenarioWay& way : job.others) scale(&way.compute, &way.release, &way.bursts);
+    for (ScenarioSize& size : job.sizes) {
+      for (ScenarioWay& way : size.ways) {
+        scale(&way.compute, &way.release, &way.bursts);
+        job.work = std::min(job.work, size.gpus * way.compute.count());
+      }
+    }
+    if (!job.sizes.empty()) continue;
     // Faster hardware than its data sheet says: what it does in that time is still as much work.
     job.work = std::min(job.work, job.gpus * job.compute.count());
     for (const ScenarioWay& way : job.others) job.work = std::min(job.work, job.gpus * way.compute.count());
@@ -234,8 +310,13 @@ Status CheckTruth(const Scenario& known, const Scenario& truth) {
   for (size_t j = 0; j < known.jobs.size(); ++j) {
     const ScenarioJob &a = known.jobs[j], &b = truth.jobs[j];
     bool same = a.name == b.name && a.gpus == b.gpus && a.arrival == b.arrival && a.iterations == b.iterations &&
-                a.others.size() == b.others.size() && ends(a.flows) == ends(b.flows);
+                a.others.size() == b.others.size() && ends(a.flows) == ends(b.flows) && a.sizes.size() == b.sizes.size() &&
+                a.deadline == b.deadline && a.places == b.places;
     for (size_t w = 0; same && w < a.others.size(); ++w) same = ends(a.others[w].flows) == ends(b.others[w].flows);
+    for (size_t s = 0; same && s < a.sizes.size(); ++s) {
+      same = a.sizes[s].hosts == b.sizes[s].hosts && a.sizes[s].ways.size() == b.sizes[s].ways.size();
+      for (size_t w = 0; same && w < a.sizes[s].ways.size(); ++w) same = ends(a.sizes[s].ways[w].flows) == ends(b.sizes[s].ways[w].flows);
+    }
     if (!same) return wrong(fmt::format("ways, flows, GPUs or times of job \"{}\"", a.name));
   }
   return Ok();
@@ -260,7 +341,16 @@ Result<SimulationReport> Simulate(const Scenario& scenario, SimulationPolicy pol
     SimulationOptions once = options;
     once.trace = options.trace && draw == 0;
     WEFT_ASSIGN_OR_RETURN(RunRecord run, RunScenario(scenario, prepared, truth, policy, once, scenario.seed + static_cast<uint64_t>(draw)));
-    WEFT_ASSIGN_OR_RETURN(SimulationReport report, Reporter(true_scenario, truth, cuts).Make(std::move(run)));
+    const std::shared_ptr<const OpenedScenario> opened = run.opened;
+    if (!opened) {
+      WEFT_ASSIGN_OR_RETURN(SimulationReport report, Reporter(true_scenario, truth, cuts).Make(std::move(run), true_scenario.jobs));
+      runs.push_back(std::move(report));
+      continue;
+    }
+    const Scenario& became = opened->apart ? opened->truth : opened->scenario;
+    const PreparedScenario& prepared_now = opened->apart ? opened->prepared_truth : opened->prepared;
+    const std::vector<ScenarioCut> cuts_now = MakeCuts(became, prepared_now);
+    WEFT_ASSIGN_OR_RETURN(SimulationReport report, Reporter(became, prepared_now, cuts_now).Make(std::move(run), true_scenario.jobs));
     runs.push_back(std::move(report));
   }
   SimulationReport report = Average(std::move(runs));

@@ -8,6 +8,9 @@
 //   Scenario scenario{.name = "two jobs", .topology = LeafSpine(2, 2, 2, GigabitsPerSecond(50)), .jobs = {...}};
 //   const Result<SimulationReport> report = Simulate(scenario, SimulationPolicy::kWeft, {});
 //
+// A job of given hosts begins when it arrives. One with `sizes` waits until the policy starts it, on as many of the scenario's
+// places as the policy gives it; one that runs keeps its places until it leaves.
+//
 // Leaves out: latency, the order of transfers inside one iteration, and the time that a policy takes to decide.
 #pragma once
 
@@ -46,6 +49,20 @@ struct ScenarioWay {
   std::vector<BurstTimes> bursts;
 };
 
+/// A host that a policy can give to jobs; all of a scenario are alike.
+struct ScenarioPlace {
+  std::string name;
+  std::vector<NodeId> senders;      ///< its GPUs in the topology, or the host itself
+};
+
+/// A number of hosts that a job can run on.
+struct ScenarioSize {
+  int32_t hosts = 1;
+  double gpus = 1;                  ///< of all of them
+  /// At least one; flows join the senders of the first `hosts` places, which stand for any others.
+  std::vector<ScenarioWay> ways;
+};
+
 /// A training job. With one burst, iterations last max(compute, release + communication).
 struct ScenarioJob {
   std::string name;
@@ -65,9 +82,15 @@ struct ScenarioJob {
   std::vector<ScenarioWay> others = {};
   bool joint = true;                ///< kWeft may choose any of its ways; else it runs the one that is best alone
   std::string way = {};             ///< name of the one above
+  /// Not empty: when it begins, on how many hosts and on which is the policy's answer; then it has neither flows nor ways of its own.
+  /// Ascending in hosts, at most kMostSizes.
+  std::vector<ScenarioSize> sizes = {};
+  Seconds deadline{0};              ///< after its arrival, for the end of its last iteration; 0: none
+  std::vector<size_t> places = {};  ///< of a job of given hosts: the places that it holds from the start of the scenario until it leaves
 };
 inline constexpr size_t kMostBursts = 64;
 inline constexpr size_t kMostWays = 32;
+inline constexpr size_t kMostSizes = 8;
 
 /// From `at` on, the link (one direction) gives `capacity`; 0: it is down. A later fault of the same link replaces
 /// it.
@@ -88,7 +111,8 @@ struct Scenario {
   std::string name;
   Topology topology;
   std::vector<ScenarioJob> jobs;
-  std::vector<ScenarioFault> faults;
+  std::vector<ScenarioPlace> places = {};  ///< for jobs with `sizes`
+  std::vector<ScenarioFault> faults = {};
   int32_t classes = 8;              ///< priority classes that the fabric has
   uint64_t seed = 1;                ///< of hashes and samples
   int32_t draws = 1;                ///< hash seeds that kEcmp and kLayersApart are averaged over
@@ -148,6 +172,11 @@ struct SimulatedJob {
   int32_t traffic_class = 0;        ///< 0 is served first; kWeft leaves jobs that need no other in the last, the default
   Seconds gate_period{0};           ///< its iterations begin so often; 0: when they will
   std::vector<std::vector<LinkId>> paths = {};  ///< per flow of the way that it ran
+  // When it ran:
+  std::optional<Seconds> begin;     ///< nothing: it never began
+  std::optional<Seconds> end;       ///< of the last iteration, where it has a last one
+  std::vector<std::string> hosts = {};  ///< that the policy gave it
+  bool late = false;                ///< past its deadline, at the end of the scenario at the latest
 };
 
 struct SimulatedLink {
@@ -168,6 +197,12 @@ struct SimulationReport {
   double bound_goodput = 0;         ///< likewise, whichever ways jobs run
   double bound_mean_slowdown = 1;   ///< likewise, no policy stays below
   double bound_gap = 0;             ///< (bound - reached) / bound, of GPU utilisation
+  // Of scenarios in which jobs wait for hosts, or have deadlines:
+  double throughput = 0;            ///< work of whole iterations over all GPUs of all places and all of the time, 0 … 1
+  Seconds mean_wait{0};             ///< from arrival to the first iteration, or to the end of the scenario
+  int64_t never_began = 0;
+  int64_t late = 0;                 ///< jobs that missed their deadlines
+  int64_t bound_late = 0;           ///< no policy, no size and no places make fewer late
   int64_t events = 0;               ///< phases that ended, in the run that is reported
   int64_t evaluations = 0;          ///< plans simulated by the policy to decide
   bool complete = true;             ///< no search of the policy was cut short by its budget

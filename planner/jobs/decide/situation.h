@@ -23,6 +23,8 @@ struct SituationWay {
   std::string name;
   RoutableJob job;
   Seconds alone{0};
+  /// Numbers of hosts that are free, if that is what ways differ in: no two jobs can have the same one.
+  std::vector<size_t> places = {};
 };
 
 /// What holds for jobs that senders run, in a running cluster or in a scenario whose `windows` ask for it: only jobs of a steady period can keep time windows (windows.h), and

@@ -89,6 +89,7 @@ class WayChooser {
   }
 
   double Score(const std::vector<size_t>& ways) {
+    if (!Possible(ways)) return -1e300;
     const std::optional<Outcome> outcome = Judge(ways);
     return outcome ? ScoreOf(weights_, *outcome, reference_) : -1e300;
   }
@@ -109,19 +110,53 @@ class WayChooser {
     return ways;
   }
 
+  bool Meet(const std::vector<size_t>& ways, size_t a, size_t b) const {
+    const auto places = [&](size_t j) -> const std::vector<size_t>& { return situation_.ways[j][ways[j]].places; };
+    return std::ranges::any_of(places(a), [&](size_t p) { return std::ranges::find(places(b), p) != places(b).end(); });
+  }
+
+  /// Other open jobs that want a place of job j's.
+  std::vector<size_t> Rivals(const std::vector<size_t>& ways, size_t j) const {
+    std::vector<size_t> rivals;
+    for (const size_t other : open_) {
+      if (other != j && Meet(ways, j, other)) rivals.push_back(other);
+    }
+    return rivals;
+  }
+
+  bool Possible(const std::vector<size_t>& ways) const {
+    return std::ranges::all_of(open_, [&](size_t j) { return Rivals(ways, j).empty(); });
+  }
+
+  /// The ways with job j in way `w`; where it then wants another job's places, that one on others, in each way that leaves nobody in want.
+  std::vector<std::vector<size_t>> Trials(const std::vector<size_t>& ways, size_t j, size_t w) const {
+    std::vector<size_t> trial = ways;
+    trial[j] = w;
+    const std::vector<size_t> rivals = Rivals(trial, j);
+    if (rivals.empty()) return {trial};
+    std::vector<std::vector<size_t>> trials;
+    if (rivals.size() > 1) return trials;
+    for (size_t v = 0; v < situation_.ways[rivals[0]].size(); ++v) {
+      trial[rivals[0]] = v;
+      if (Possible(trial)) trials.push_back(trial);
+    }
+    return trials;
+  }
+
   void Descend(std::vector<size_t> ways) {
     double score = Score(ways);
     for (int round = 0; round < kMostRounds; ++round) {
       bool better = false;
       for (const size_t j : open_) {
         for (size_t w = 0; w < situation_.ways[j].size(); ++w) {
-          std::vector<size_t> trial = ways;
-          if (std::exchange(trial[j], w) == w) continue;
-          const double reached = Score(trial);
-          if (reached <= score + kLeastGain) continue;
-          ways = std::move(trial);
-          score = reached;
-          better = true;
+          if (ways[j] == w) continue;
+          for (std::vector<size_t>& trial : Trials(ways, j, w)) {
+            const double reached = Score(trial);
+            if (reached <= score + kLeastGain) continue;
+            ways = std::move(trial);
+            score = reached;
+            better = true;
+          }
         }
       }
       if (!better) break;

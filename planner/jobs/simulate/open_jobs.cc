@@ -58,7 +58,7 @@ size_t FastestSize(const std::vector<Seconds>& alone) {
 OpenJobs::OpenJobs(const Scenario& scenario, const PreparedScenario& prepared, const Scenario& truth, const PreparedScenario& prepared_truth,
                    SimulationPolicy policy)
     : scenario_(scenario), prepared_(prepared), truth_(prepared_truth), policy_(policy), size_(scenario.jobs.size(), 0), sets_(scenario.jobs.size()),
-      holds_(scenario.jobs.size(), false) {
+      held_(scenario.jobs.size()) {
   if (std::ranges::none_of(scenario.jobs, [](const ScenarioJob& job) { return !job.sizes.empty(); })) return;
   opened_ = std::make_shared<OpenedScenario>(OpenedScenario{.scenario = scenario, .truth = {}, .prepared = prepared, .prepared_truth = {},
                                                             .apart = &prepared != &prepared_truth});
@@ -69,28 +69,21 @@ OpenJobs::OpenJobs(const Scenario& scenario, const PreparedScenario& prepared, c
   preparer_.emplace(scenario_);
   holders_.assign(scenario.places.size(), 0);
   for (size_t j = 0; j < scenario.jobs.size(); ++j) {
-    if (scenario.jobs[j].places.empty()) continue;
-    Hold(j, {scenario.jobs[j].places});
+    Hold(j, scenario.jobs[j].places);
   }
 }
 
 int32_t OpenJobs::Free() const { return static_cast<int32_t>(std::ranges::count(holders_, 0)); }
 
-void OpenJobs::Hold(size_t j, std::vector<std::vector<size_t>> sets) {
+void OpenJobs::Hold(size_t j, std::vector<size_t> places) {
   Leave(j);
-  sets_[j] = std::move(sets);
-  holds_[j] = true;
-  for (const std::vector<size_t>& set : sets_[j]) {
-    for (const size_t p : set) ++holders_[p];
-  }
+  held_[j] = std::move(places);
+  for (const size_t p : held_[j]) ++holders_[p];
 }
 
 void OpenJobs::Leave(size_t j) {
-  if (!holds_[j]) return;
-  for (const std::vector<size_t>& set : sets_[j]) {
-    for (const size_t p : set) --holders_[p];
-  }
-  holds_[j] = false;
+  for (const size_t p : held_[j]) --holders_[p];
+  held_[j].clear();
 }
 
 void OpenJobs::Plan(Seconds now, const Running& running) {
@@ -105,10 +98,10 @@ void OpenJobs::Plan(Seconds now, const Running& running) {
 void OpenJobs::PlanJointly(Seconds now, const Running& running) {
   StartState state{.hosts = static_cast<int32_t>(holders_.size()), .free = Free()};
   if (now.count() > 0) state.load = busy_ / (now.count() * static_cast<double>(holders_.size()));
-  for (size_t j = 0; j < sets_.size(); ++j) {
-    if (!holds_[j]) continue;
+  for (size_t j = 0; j < held_.size(); ++j) {
+    if (held_[j].empty()) continue;
     const Seconds left = running.left(j);
-    if (left.count() < std::numeric_limits<double>::infinity()) state.freed.push_back({left, static_cast<int32_t>(sets_[j].front().size())});
+    if (left.count() < std::numeric_limits<double>::infinity()) state.freed.push_back({left, static_cast<int32_t>(held_[j].size())});
   }
   for (const size_t j : waiting_) {
     const ScenarioJob& job = scenario_.jobs[j];
@@ -127,6 +120,12 @@ void OpenJobs::PlanJointly(Seconds now, const Running& running) {
   for (const PlannedStart& start : PlanStarts(state).starts) {
     if (start.begin.count() == 0) next_.push_back({waiting_[start.job], start.size});
   }
+  // Who sends most is placed first, while there is most to choose from.
+  std::ranges::stable_sort(next_, std::ranges::greater{}, [&](const Start& start) {
+    double bytes = 0;
+    for (const ScenarioFlow& flow : scenario_.jobs[start.job].sizes[start.size].ways[0].flows) bytes += static_cast<double>(flow.bytes.count());
+    return bytes / prepared_.jobs[start.job].size_alone[start.size].count();
+  });
 }
 
 /// In order of arrival, each in its largest size, until one does not fit; or, with `backfill`, each that fits in the size that is
@@ -145,24 +144,56 @@ void OpenJobs::PlanInOrder(bool backfill) {
   }
 }
 
-Result<size_t> OpenJobs::BeginNext() {
-  const Start start = next_.front();
-  next_.pop_front();
-  std::erase(waiting_, start.job);
-  WEFT_RETURN_IF_ERROR(Open(start.job, start.size));
-  return start.job;
+/// Per start, sets of places, the first ones apart from each other: what sequences of starts would get that differ in how a job is put
+/// below leaves, and, for jobs to change places with each other, the first sets of others of the same size.
+std::vector<std::vector<std::vector<size_t>>> OpenJobs::SetsFor(const std::vector<Start>& starts) const {
+  std::vector<std::vector<std::vector<size_t>>> sets(starts.size());
+  const auto add = [&](size_t i, const std::vector<size_t>& set) {
+    if (std::ranges::find(sets[i], set) == sets[i].end()) sets[i].push_back(set);
+  };
+  for (size_t style = 0; style < (policy_ == SimulationPolicy::kWeft ? kMostPlacements : 1); ++style) {
+    std::vector<bool> free;
+    for (const int32_t holders : holders_) free.push_back(holders == 0);
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const auto found = map_->Sets(free, scenario_.jobs[starts[i].job].sizes[starts[i].size].hosts);
+      const std::vector<size_t>& set = found[std::min(style, found.size() - 1)];
+      for (const size_t p : set) free[p] = false;
+      add(i, set);
+    }
+  }
+  if (policy_ != SimulationPolicy::kWeft) return sets;
+  const std::vector<std::vector<std::vector<size_t>>> own = sets;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    for (size_t other = 0; other < starts.size(); ++other) {
+      if (own[other].front().size() == own[i].front().size()) add(i, own[other].front());
+    }
+    const ScenarioJob& job = scenario_.jobs[starts[i].job];
+    const size_t most = job.joint ? std::max<size_t>(1, kMostWays / job.sizes[starts[i].size].ways.size()) : 1;
+    sets[i].resize(std::min({sets[i].size(), 2 * kMostPlacements, most}));
+  }
+  return sets;
 }
 
-Status OpenJobs::Open(size_t j, size_t size) {
-  const ScenarioSize& chosen = scenario_.jobs[j].sizes[size];
-  const bool several = policy_ == SimulationPolicy::kWeft && scenario_.jobs[j].joint;
-  const size_t most = several ? std::max<size_t>(1, std::min(kMostPlacements, kMostWays / chosen.ways.size())) : 1;
-  size_[j] = size;
-  std::vector<bool> free;
-  for (const int32_t holders : holders_) free.push_back(holders == 0);
-  Hold(j, map_->Sets(free, chosen.hosts, most));
+Result<std::vector<size_t>> OpenJobs::BeginAll() {
+  std::vector<size_t> begun;
+  if (next_.empty()) return begun;
+  std::vector<std::vector<std::vector<size_t>>> sets = SetsFor(next_);
+  for (size_t i = 0; i < next_.size(); ++i) {
+    sets_[next_[i].job] = std::move(sets[i]);
+    std::erase(waiting_, next_[i].job);
+    WEFT_RETURN_IF_ERROR(Open(next_[i]));
+    begun.push_back(next_[i].job);
+  }
+  next_.clear();
+  return begun;
+}
+
+Status OpenJobs::Open(const Start& start) {
+  const size_t j = start.job;
+  size_[j] = start.size;
+  Hold(j, sets_[j].front());
   const auto open = [&](const ScenarioJob& job, ScenarioJob* on, PreparedJob* prepared) -> Status {
-    *on = OnPlaces(scenario_, job, size, sets_[j]);
+    *on = OnPlaces(scenario_, job, start.size, sets_[j]);
     WEFT_ASSIGN_OR_RETURN(PreparedJob made, preparer_->Prepare(*on));
     made.size_alone = prepared->size_alone;
     *prepared = std::move(made);
@@ -173,6 +204,21 @@ Status OpenJobs::Open(size_t j, size_t size) {
   if (!opened_->apart) return Ok();
   const ScenarioJob truth = opened_->truth.jobs[j];
   return open(truth, &opened_->truth.jobs[j], &opened_->prepared_truth.jobs[j]);
+}
+
+size_t OpenJobs::FirstWay(size_t j) const {
+  const PreparedJob& job = prepared().jobs[j];
+  if (IsSettled(j)) return job.best;
+  size_t best = 0;
+  for (size_t w = 1; w < scenario_.jobs[j].sizes[size_[j]].ways.size(); ++w) {
+    if (job.ways[w].alone < job.ways[best].alone) best = w;
+  }
+  return best;
+}
+
+std::vector<size_t> OpenJobs::PlacesOf(size_t j, size_t way) const {
+  if (IsSettled(j)) return {};
+  return sets_[j][way / scenario_.jobs[j].sizes[size_[j]].ways.size()];
 }
 
 size_t OpenJobs::Settle(size_t j, size_t way) {

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -53,11 +52,14 @@ class OpenJobs {
   };
   /// Which of those that wait begin now.
   void Plan(Seconds now, const Running& running);
-  bool HasNext() const { return !next_.empty(); }
-  /// Begins the next of these, on one set of places or on several of which its way will tell. Errors: those of Prepare. Requires: a next
-  /// one, and that all who began before are settled.
-  [[nodiscard]] Result<size_t> BeginNext();
-  /// Job j goes in way `way`: the sets of the others are free again. Returns the way's new number.
+  /// Begins all of these, each on a first set of places, with ways also on others. Where a policy may choose among them, sets of different
+  /// jobs can overlap. Errors: those of Prepare.
+  [[nodiscard]] Result<std::vector<size_t>> BeginAll();
+  /// The way that is fastest alone, on the first set of an open job.
+  size_t FirstWay(size_t j) const;
+  /// Places of job j in a way of it that its policy chooses among; empty where its hosts are given.
+  std::vector<size_t> PlacesOf(size_t j, size_t way) const;
+  /// Job j goes in way `way`, on its places. Returns the way's new number.
   size_t Settle(size_t j, size_t way);
   bool IsSettled(size_t j) const { return sets_[j].size() <= 1; }
 
@@ -73,8 +75,9 @@ class OpenJobs {
   void PlanJointly(Seconds now, const Running& running);
   void PlanInOrder(bool backfill);
   int32_t Free() const;
-  void Hold(size_t j, std::vector<std::vector<size_t>> sets);
-  [[nodiscard]] Status Open(size_t j, size_t size);
+  void Hold(size_t j, std::vector<size_t> places);
+  std::vector<std::vector<std::vector<size_t>>> SetsFor(const std::vector<Start>& starts) const;
+  [[nodiscard]] Status Open(const Start& start);
 
   const Scenario& scenario_;
   const PreparedScenario &prepared_, &truth_;
@@ -84,10 +87,10 @@ class OpenJobs {
   std::optional<JobPreparer> preparer_;
   std::vector<int32_t> holders_;                        // per place: jobs that have it, or may take it
   std::vector<size_t> waiting_;                         // jobs by arrival
-  std::deque<Start> next_;                              // that begin now
+  std::vector<Start> next_;                             // that begin now
   std::vector<size_t> size_;                            // per job that began
-  std::vector<std::vector<std::vector<size_t>>> sets_;  // per job: places that it may take, or has
-  std::vector<bool> holds_;                             // per job: its places are taken
+  std::vector<std::vector<std::vector<size_t>>> sets_;  // per job that began: places that it may take, or has
+  std::vector<std::vector<size_t>> held_;               // per job: places that are its now
   double busy_ = 0;                                     // host seconds until `before_`
   Seconds before_{0};
 };

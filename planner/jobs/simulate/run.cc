@@ -17,7 +17,6 @@
 namespace weft::planner::inline jobs {
 namespace {
 
-constexpr int64_t kQuickShare = 4;       // of the budget, for a decision that only says where a job begins, is one of so many
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
 
 /// Per job, way and flow: numbers of the paths that the situation shows.
@@ -52,7 +51,7 @@ class ScenarioRun {
       left_.clear();
       if (!reasons.empty()) {
         WEFT_RETURN_IF_ERROR(BeginJobs(&reasons));
-        WEFT_RETURN_IF_ERROR(Decide(reasons, Budget()));
+        WEFT_RETURN_IF_ERROR(Decide(reasons));
       }
       const Seconds until = next < times_.size() ? std::min(times_[next], scenario_.duration) : scenario_.duration;
       Go(until);
@@ -89,27 +88,19 @@ class ScenarioRun {
   }
 
   void Begin(size_t j) {
-    way_[j] = policy_ == SimulationPolicy::kLayersApart ? 0 : open_.prepared().jobs[j].best;
+    way_[j] = policy_ == SimulationPolicy::kLayersApart ? 0 : open_.FirstWay(j);
     slot_[j] = fluid_.Add(JobOf(open_.truth(), j, scenario_.jobs[j].iterations));
     if (known_) known_->Add(JobOf(open_.prepared(), j, 0));
     of_slot_.push_back(j);
   }
 
-  /// Those of the jobs that wait for hosts which begin now, one after another: each is decided about with the hosts that are left.
+  /// Those of the jobs that wait for hosts which begin now.
   Status BeginJobs(std::vector<std::string>* reasons) {
-    OpenJobs::Running running{.left = [this](size_t j) { return TimeLeft(j); }, .stretch = Stretch()};
-    open_.Plan(fluid_.now(), running);
-    for (bool several = false; open_.HasNext();) {
-      if (several) {
-        DecideBudget quick = Budget();
-        quick.evaluations /= kQuickShare, quick.work /= kQuickShare;
-        WEFT_RETURN_IF_ERROR(Decide(*reasons, quick));
-      }
-      WEFT_ASSIGN_OR_RETURN(const size_t j, open_.BeginNext());
+    open_.Plan(fluid_.now(), {.left = [this](size_t j) { return TimeLeft(j); }, .stretch = Stretch()});
+    WEFT_ASSIGN_OR_RETURN(const std::vector<size_t> begun, open_.BeginAll());
+    for (const size_t j : begun) {
       Begin(j);
       reasons->push_back(fmt::format("{} begins", scenario_.jobs[j].name));
-      // Its hosts follow from the decision, and what the next one finds free from its hosts.
-      several = !open_.IsSettled(j);
     }
     return Ok();
   }
@@ -197,7 +188,7 @@ class ScenarioRun {
       for (size_t w = 0; HasWays(j) && BeginsNow(j) != running && w < job.ways.size(); ++w) {
         numbers[w].clear();
         const std::string& name = w == 0 ? spec.way : spec.others[w - 1].name;
-        ways.push_back({name, Usable(job.ways[w].routable, &numbers[w]), job.ways[w].alone});
+        ways.push_back({name, Usable(job.ways[w].routable, &numbers[w]), job.ways[w].alone, open_.PlacesOf(j, w)});
       }
       situation.way.push_back(way_[j]);
       situation.names.push_back(spec.name);
@@ -218,11 +209,11 @@ class ScenarioRun {
 
   DecideBudget Budget() const { return {options_.evaluations, options_.work}; }
 
-  Result<Decision> Ask(const Situation& situation, const DecideBudget& budget) const {
+  Result<Decision> Ask(const Situation& situation) const {
     switch (policy_) {
       case SimulationPolicy::kEcmp: return DecideEcmp(situation, seed_);
       case SimulationPolicy::kWeft:
-      case SimulationPolicy::kHorizontal: return DecideJobs(situation, budget);
+      case SimulationPolicy::kHorizontal: return DecideJobs(situation, Budget());
       case SimulationPolicy::kVertical: return DecideVertical(situation);
       case SimulationPolicy::kLayersApart: return DecideEcmp(situation, seed_);
       case SimulationPolicy::kCrux: return DecideCrux(situation);
@@ -233,13 +224,13 @@ class ScenarioRun {
     return Fail(Code::kInvalidArgument, fmt::format("policy {}, must be a known one", static_cast<int>(policy_)));
   }
 
-  Status Decide(const std::vector<std::string>& reasons, const DecideBudget& budget) {
+  Status Decide(const std::vector<std::string>& reasons) {
     const std::vector<size_t> present = Present();
     std::vector<FluidSetting> settings(fluid_.jobs()), known(settings);
     if (!present.empty()) {
       UsableNumbers usable;
       const Situation situation = Look(present, false, &usable);
-      WEFT_ASSIGN_OR_RETURN(const Decision decision, Ask(situation, budget));
+      WEFT_ASSIGN_OR_RETURN(const Decision decision, Ask(situation));
       for (size_t i = 0; i < present.size(); ++i) {
         const size_t j = present[i];
         if (!decision.ways.empty()) TakeWay(j, decision.ways[i]);

@@ -16,7 +16,7 @@
 #include "planner/jobs/simulate/scenario.h"
 #include "planner/jobs/starts/placements.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 using ::testing::ElementsAre;
@@ -248,6 +248,74 @@ TEST(StartsTest, JobsThatArriveLaterMissFewerDeadlinesThanFirstCome) {
   fmt::print("with arrivals: {} missed, by the bound at least {}; first-come misses {}, best-alone {}\n", late, bound, first_come, best_alone);
 }
 
+/// Three jobs of two hosts each, of two strategies, that begin at once below two leaves of three hosts.
+Scenario PlacementCase(std::mt19937_64* random) {
+  const auto draw = [&](int least, int most) { return least + static_cast<int>((*random)() % static_cast<uint64_t>(most - least + 1)); };
+  Scenario scenario{.name = "places", .topology = LeafSpine(2, 2, 3, GigabytesPerSecond(1)), .jobs = {}, .classes = 2, .duration = Seconds(120)};
+  for (int h = 1; h <= 6; ++h) scenario.places.push_back({fmt::format("h{}", h), {*scenario.topology.FindNode(fmt::format("h{}", h))}});
+  // Between leaves there is less than hosts can send.
+  for (const Link& link : scenario.topology.links()) {
+    if (scenario.topology.node(link.from).kind != NodeKind::kSwitch || scenario.topology.node(link.to).kind != NodeKind::kSwitch) continue;
+    scenario.topology.SetCapacity(*scenario.topology.FindLink(link.from, link.to), GigabytesPerSecond(1) * (0.25 * draw(1, 3)));
+  }
+  for (int j = 0; j < 3; ++j) {
+    ScenarioJob job{.name = fmt::format("j{}", j), .gpus = 16, .flows = {}, .work = 1.6, .sizes = {{.hosts = 2, .gpus = 16, .ways = {}}}};
+    for (int w = 0; w < 2; ++w) {
+      ScenarioWay way{.name = fmt::format("way{}", w), .compute = Seconds(0.05 * draw(4, 16)), .release = {}, .flows = {}, .bursts = {}};
+      way.release = way.compute * (0.25 * draw(0, 4));
+      const Bytes bytes(50'000'000LL * draw(1, 12));
+      const NodeId a = scenario.places[0].senders[0], b = scenario.places[1].senders[0];
+      way.flows = {{a, b, bytes}, {b, a, bytes}};
+      job.sizes[0].ways.push_back(std::move(way));
+    }
+    scenario.jobs.push_back(std::move(job));
+  }
+  return scenario;
+}
+
+/// The same with hosts and strategies given.
+Scenario Given(const Scenario& open, const std::vector<std::vector<size_t>>& hosts, const std::vector<size_t>& ways) {
+  Scenario fixed = open;
+  fixed.places.clear();
+  for (size_t j = 0; j < fixed.jobs.size(); ++j) {
+    ScenarioJob& job = fixed.jobs[j];
+    const ScenarioWay& way = open.jobs[j].sizes[0].ways[ways[j]];
+    job.sizes.clear();
+    job.compute = way.compute, job.release = way.release, job.flows = way.flows;
+    job.flows[0].from = job.flows[1].to = open.places[hosts[j][0]].senders[0];
+    job.flows[1].from = job.flows[0].to = open.places[hosts[j][1]].senders[0];
+  }
+  return fixed;
+}
+
+// All strategies × places × paths × classes; hosts below one leaf are alike, so that only how a job is split between the leaves counts.
+TEST(StartsTest, PlacesAndStrategiesAreAsGoodAsEnumeration) {
+  const std::vector<std::vector<std::vector<size_t>>> all = {
+      {{0, 1}, {3, 4}, {2, 5}}, {{0, 1}, {2, 5}, {3, 4}}, {{2, 5}, {0, 1}, {3, 4}}, {{0, 3}, {1, 4}, {2, 5}}};
+  std::mt19937_64 random(20261124);
+  double sum = 0, worst = 1;
+  constexpr int kCases = 300;
+  for (int c = 0; c < kCases; ++c) {
+    const Scenario scenario = PlacementCase(&random);
+    const auto weft = Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = 600, .objective = SimulationObjective::kGpuUse});
+    ASSERT_TRUE(weft) << weft.error().message();
+    EXPECT_LE(weft->goodput, weft->bound_goodput * (1 + 1e-9));
+    double best = 0;
+    for (const auto& hosts : all) {
+      for (size_t mask = 0; mask < 8; ++mask) {
+        const Scenario given = Given(scenario, hosts, {mask & 1, mask >> 1 & 1, mask >> 2});
+        best = std::max(best, Simulate(given, SimulationPolicy::kOptimal, {})->goodput);
+      }
+    }
+    const double share = std::min(1.0, weft->goodput / best);
+    sum += share;
+    worst = std::min(worst, share);
+    EXPECT_GE(share, 0.9) << "case " << c;
+  }
+  fmt::print("strategies, places, paths and classes: mean {:.4f} of the optimum, worst {:.4f}\n", sum / kCases, worst);
+  EXPECT_GE(sum / kCases, 0.99);
+}
+
 TEST(StartsTest, AJobOfGivenHostsKeepsThemForItselfUntilItLeaves) {
   Scenario scenario{.name = "given", .topology = LeafSpine(2, 2, 2, GigabytesPerSecond(1)), .jobs = {}, .duration = Seconds(1000)};
   for (int h = 1; h <= 4; ++h) scenario.places.push_back({fmt::format("h{}", h), {*scenario.topology.FindNode(fmt::format("h{}", h))}});
@@ -279,4 +347,4 @@ TEST(StartsTest, SizesAndDeadlinesThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -9,7 +9,7 @@
 
 #include "planner/fabric/fabrics.h"
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 std::vector<std::vector<NodeId>> Hosts(const Topology& topology, int count) {
@@ -65,4 +65,4 @@ TEST(PlaceMapTest, HostsOfAGroupOfRailsLieTogether) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace weft::planner {
+namespace weft::planner::inline jobs {
 namespace {
 
 /// Fewest late jobs over all schedules in which jobs begin when another ends: written without the code under test.
@@ -179,4 +179,4 @@ TEST(PlanStartsTest, OfManyJobsEachIsPlanned) {
 }
 
 }  // namespace
-}  // namespace weft::planner
+}  // namespace weft::planner::jobs

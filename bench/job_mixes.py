@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Mixes of jobs on clusters drawn from seeds: what deciding strategies and flows of all jobs together is worth.
 
-usage: job_mixes.py WEFT [--set train|test] [--seed N ...] [--write FOLDER]
+usage: job_mixes.py WEFT [--set train|test] [--seed N ...] [--write FOLDER [--miniature]]
 
 Every seed gives one cluster: leaves and spines at 2:1 to 8:1, servers of eight GPUs, and dense, MoE and long-context jobs that
 start together on hosts which earlier jobs have left in pieces. The policies were written while looking at TRAIN; TEST is run when they are done.
@@ -59,6 +59,27 @@ def scenario(seed):
             f"fabric_rate: {up:g}Gbit/s, server: {server}}}\njobs:\n" + "\n".join(jobs) + "\n")
 
 
+def miniature(seed):
+    """SCENARIO.yaml of the same kind for a fabric of namespaces: two leaves, plain hosts, every job on two of them."""
+    rng = random.Random(seed)
+    server, nic = rng.choice(SERVERS)
+    ratio = rng.choice([2, 4, 8])
+    device, inside = {"dgx-a100": ("a100-80", 2400), "dgx-h100": ("h100-80", 3600)}[server]
+    order = [f"h{h}" for h in range(1, 9)]
+    rng.shuffle(order)
+    jobs = []
+    while order:
+        kind = rng.choice([DENSE, DENSE, MOE, LONG])
+        model, _, sequence, per_gpu = rng.choice([job for job in kind if job[0] in ("llama3-8b", "megatron-18.4b", "mixtral-8x7b") and job[2] <= 65536])
+        mine, order = order[:2], order[2:]
+        jobs.append(f"  - {{name: j{len(jobs) + 1}, hosts: [{', '.join(mine)}], model: {model}, global_batch: {max(1, int(16 * rng.choice(per_gpu)))}, "
+                    f"sequence: {sequence}}}")
+    return (f"version: 1\nname: small-mix-{seed}\nduration: 120s\nseed: {seed}\n"
+            f"cluster: {{fabric: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4, host_rate: {8 * nic}Gbit/s, "
+            f"fabric_rate: {4 * 8 * nic / ratio / 2:g}Gbit/s, device: {device}, gpus_per_host: 8, intra_node_rate: {inside}Gbit/s}}\njobs:\n"
+            + "\n".join(jobs) + "\n")
+
+
 def simulate(weft, text, folder, seed):
     path = pathlib.Path(folder) / f"mix-{seed}.yaml"
     path.write_text(text)
@@ -82,12 +103,13 @@ def main():
     parser.add_argument("--set", choices=["train", "test"], default="train")
     parser.add_argument("--seed", type=int, action="append")
     parser.add_argument("--write", metavar="FOLDER", help="write the scenarios there, simulate nothing")
+    parser.add_argument("--miniature", action="store_true", help="write those for real-fabric --scenario")
     options = parser.parse_args()
     seeds = options.seed or (TRAIN if options.set == "train" else TEST)
     if options.write:
         pathlib.Path(options.write).mkdir(parents=True, exist_ok=True)
         for seed in seeds:
-            (pathlib.Path(options.write) / f"mix-{seed}.yaml").write_text(scenario(seed))
+            (pathlib.Path(options.write) / f"mix-{seed}.yaml").write_text(miniature(seed) if options.miniature else scenario(seed))
         return
     header = f"{'policy':14} {'goodput':>10} {'bound':>10} {'slow-down':>8} {'p99':>8}"
     runs = {policy: [] for policy in POLICIES}

@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "cli/scenario_models.h"
 #include "cli/simulate_plot.h"
 #include "cli/simulate_report.h"
 #include "cli/simulate_trace.h"
@@ -16,7 +17,6 @@
 #include "common/parse_units.h"
 #include "formats/scenario_yaml.h"
 #include "planner/fabric/path_catalog.h"
-#include "planner/plan/model_ways.h"
 
 namespace weft::cli {
 namespace {
@@ -108,51 +108,6 @@ Status WriteText(const std::string& path, const std::string& text) {
     return Fail(Code::kFailedPrecondition, fmt::format("{}: cannot be written, expected a writable file", path));
   }
   return Ok();
-}
-
-/// Leaves out sizes in which no strategy fits. False, with the reason on stderr, where a job has no other.
-bool DropUnplanned(planner::Scenario* scenario) {
-  for (planner::ScenarioJob& job : scenario->jobs) {
-    if (job.sizes.empty()) continue;
-    std::erase_if(job.sizes, [](const planner::ScenarioSize& size) { return size.ways.empty(); });
-    if (!job.sizes.empty()) continue;
-    fmt::print(stderr, "weft simulate: job \"{}\": no feasible plan in any of its sizes\n", job.name);
-    return false;
-  }
-  return true;
-}
-
-/// Plans the jobs that have a model. False, with the reasons on stderr, where one fits nowhere.
-Result<bool> PlanModels(formats::ScenarioFile* file, planner::Scenario* truth, std::vector<ModelPlan>* plans) {
-  planner::Scenario& scenario = file->scenario;
-  for (const formats::ScenarioModel& model : file->models) {
-    planner::WayPlanner planner(model.spec, model.cluster, model.options);
-    for (size_t i = 0; i < model.jobs.size(); ++i) {
-      const std::string& name = scenario.jobs[model.jobs[i]].name;
-      if (i == 0 || !model.size) fmt::print(stderr, "weft simulate: planning {}{}\n", name,
-                 model.size ? fmt::format(" on {} hosts", scenario.jobs[model.jobs[i]].sizes[*model.size].hosts) : "");
-      const bool joined = !planner::FindUnjoinedNode(scenario.topology, model.ends[i]);
-      auto answer = joined ? planner.On(planner::FindNodeTiers(scenario.topology, model.ends[i])) : planner.Blind();
-      if (!answer) return Fail(answer.error().WithContext(model.place));
-      if (answer->ways.empty() && model.size) continue;
-      if (answer->ways.empty()) {
-        for (const std::string& reason : answer->infeasible) {
-          fmt::print(stderr, "weft simulate: {}: no feasible plan: {}\n", model.place, reason);
-        }
-        return false;
-      }
-      WEFT_RETURN_IF_ERROR(formats::ApplyWays(model, i, answer->ways, false, &scenario));
-      if (truth != nullptr) {
-        WEFT_RETURN_IF_ERROR(formats::ApplyWays(model, i, answer->ways, true, truth));
-      }
-      ModelPlan plan{.job = model.size ? fmt::format("{} on {} hosts", name, scenario.jobs[model.jobs[i]].sizes[*model.size].hosts) : name, .ways = {}};
-      for (const planner::ModelWay& way : answer->ways) {
-        plan.ways.push_back({planner::DescribeStrategy(way.profile.plan.strategy), way.profile.plan.predicted.iteration});
-      }
-      plans->push_back(std::move(plan));
-    }
-  }
-  return DropUnplanned(&scenario) && (truth == nullptr || DropUnplanned(truth));
 }
 
 /// Links that the job's flows cross, flows with several paths spread over them as hashing does. At most `most`.

@@ -51,8 +51,9 @@ Result<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentOptions& o
   for (const testbed::FabricHost& host : made->fabric_->hosts()) {
     WEFT_ASSIGN_OR_RETURN(made->hosts_[host.name], Host::Start(options.installation.RunDirOf(host.name)));
   }
-  if (Status status = made->Calibrate(); !status) return Fail(status.error().WithContext("measure goodput"));
-  made->model_ = MakeModel(options.fabric, options.jobs, made->goodput_);
+  made->goodput_ = options.goodput;
+  if (Status status = options.goodput.value() > 0 ? Ok() : made->Calibrate(); !status) return Fail(status.error().WithContext("measure goodput"));
+  made->model_ = MakeModel(options.fabric, options.jobs, made->goodput_, options.divided);
   return made;
 }
 
@@ -131,7 +132,7 @@ Result<uint16_t> Experiment::PortOver(const SendFlow& flow, const JobSpec& spec,
     WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> path,
                           fabric_->PathOf({spec.hosts[rank], NextHost(spec, rank), port,
                                            static_cast<uint16_t>(flow.identity.peer_port())}));
-    if (std::find(path.begin(), path.end(), spine) == path.end()) continue;
+    if (!spine.empty() && std::find(path.begin(), path.end(), spine) == path.end()) continue;
     return ports_[{flow.identity.flow(), spine}] = port;
   }
   return Fail(Code::kNotFound, fmt::format("job {}: none of 64 ports leads over {}", spec.name, spine));
@@ -143,11 +144,11 @@ Result<v1::FlowPolicy> Experiment::PolicyOf(const Decision& decision, size_t job
   v1::FlowPolicy policy;
   policy.set_flow(flow.identity.flow());
   // One lane per path, open for good: a re-path is a change of weights.
-  for (size_t path = 0; path < model_.jobs[job].flows[rank].paths.size(); ++path) {
+  for (size_t path = 0; path < model_.jobs[job].flows[rank].WholePaths(); ++path) {
     WEFT_ASSIGN_OR_RETURN(const uint16_t port, PortOver(flow, spec, rank, SpineOf(model_, job, rank, path)));
     v1::LanePolicy* lane = policy.add_lanes();
     lane->set_source_port(port);
-    lane->set_weight(path == decision.paths[job][rank] ? 1 : 0);
+    lane->set_weight(Takes(model_, job, rank, decision.paths[job][rank], path) ? 1 : 0);
   }
   policy.set_traffic_class(decision.classes[job] == 0 ? kHighClass : 0);
   policy.set_lease_s(kLease.count());

@@ -31,6 +31,8 @@ struct ExperimentOptions {
   int draws = 1;
   Seconds settle{2};               ///< before that
   int phases = 1;                  ///< how many are to come: the jobs run so long
+  bool divided = false;            ///< decisions may divide flows between paths
+  BitsPerSecond goodput{0};        ///< of a flow alone over a host's link; 0: measured at the start
 };
 
 struct JobOutcome {

@@ -3,6 +3,7 @@
 //
 //   real-fabric                          the ctest entry: 5 s per policy
 //   real-fabric --bursts                 jobs of three bursts per iteration
+//   real-fabric --scenario mix.yaml      a mix of models in miniature, under four policies: bench/job_mixes.py --miniature writes some
 //   real-fabric --phase 40s --draws 5 --out DIR    for docs/performance.md: also traces as CSV and SVG
 //
 // Exits with 77 where no fabric can be built, 1 where a fact does not hold. No fact is about time: the errors against the
@@ -21,6 +22,7 @@
 #include "common/exit_code.h"
 #include "common/parse_units.h"
 #include "testbed/require_fabric.h"
+#include "tests/real/mix.h"
 #include "tests/real/report.h"
 
 namespace weft::real {
@@ -30,6 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr int kSkipped = 77;
 constexpr double kPromise = 0.10;
+constexpr double kTie = 0.01;              // of goodput: policies that are no further apart are in no order
 constexpr size_t kTogether = 0, kApart = 1;  // of Policies(): the same jobs on the same paths
 constexpr BitsPerSecond kLinkRate = MegabitsPerSecond(30);
 
@@ -97,6 +100,30 @@ Result<std::vector<std::string>> RunAll(const Installation& installation, Second
   return BrokenFacts(outcomes, kTogether, kApart, ending, !bursts);
 }
 
+Result<std::vector<std::string>> RunScenario(const Installation& installation, const std::string& scenario, Seconds phase, int draws,
+                                             const std::vector<std::string>& names) {
+  MixOptions options{.scenario = scenario, .policies = {}, .installation = installation, .phase = phase, .draws = draws};
+  for (const std::string& name : names) {
+    const auto policy = planner::ParsePolicy(name);
+    if (!policy) return Fail(Code::kInvalidArgument, fmt::format("--policy \"{}\": expected {}", name, planner::PolicyNames()));
+    options.policies.push_back(*policy);
+  }
+  std::vector<Outcome> all;
+  const auto measured = [&](const MixOutcome& one) {
+    fmt::print(stderr, "{}: measured\n", one.outcome.policy);
+    all.push_back(one.outcome);
+  };
+  WEFT_ASSIGN_OR_RETURN(const std::vector<MixOutcome> outcomes, RunMix(options, measured));
+  fmt::print("{}{}", MixText(outcomes, kTie), Errors(all, kPromise));
+  std::vector<std::string> broken;
+  for (const MixOutcome& one : outcomes) {
+    for (const JobOutcome& job : one.outcome.jobs) {
+      if (job.iterations == 0) broken.push_back(fmt::format("{}: job {} made no iteration", one.outcome.policy, job.name));
+    }
+  }
+  return broken;
+}
+
 int Fails(const Error& error) {
   fmt::print(stderr, "real-fabric: {}\n", error.message());
   return ExitCodeOf(error);
@@ -157,6 +184,10 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   bool bursts = false;
   app.add_flag("--bursts", bursts, "three bursts per iteration in place of one");
+  std::string scenario;
+  std::vector<std::string> policies = {"layers-apart", "vertical", "horizontal", "weft"};
+  app.add_option("--scenario", scenario, "a mix of models on two hosts each, in miniature, in place of these three jobs")->check(CLI::ExistingFile);
+  app.add_option("--policy", policies, "of the mix")->delimiter(',');
   app.add_option("--out", out, "folder for the traces: CSV per policy, and bursts.svg")->check(CLI::ExistingDirectory);
   try {
     app.parse(argc, argv);
@@ -173,7 +204,8 @@ int Main(int argc, char** argv) {
   return InChild([&](const std::string& folder) -> int {
     const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
     const Installation installation{bin, bin.parent_path() / "lib/libnccl-net-weft.so", folder};
-    const auto broken = RunAll(installation, *phase, draws, bursts, out);
+    const auto broken = scenario.empty() ? RunAll(installation, *phase, draws, bursts, out)
+                                         : RunScenario(installation, scenario, *phase, draws, policies);
     if (!broken) return Fails(broken.error());
     for (const std::string& fact : *broken) fmt::print("FAIL: {}\n", fact);
     return broken->empty() ? kExitDone : kExitFailed;

@@ -47,9 +47,15 @@ std::vector<bool> Meeting(const std::vector<planner::PeriodicJob>& jobs) {
 
 }  // namespace
 
-Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>& jobs, BitsPerSecond goodput) {
+Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>& jobs, BitsPerSecond goodput, bool divided) {
   Model model;
   model.topology = planner::LeafSpine(fabric.leaves, fabric.spines, fabric.hosts_per_leaf, goodput);
+  const double uplink = fabric.spine_link_rate.value_or(fabric.link_rate) / fabric.host_link_rate.value_or(fabric.link_rate);
+  for (size_t l = 0; l < model.topology.links().size(); ++l) {
+    const planner::Link& link = model.topology.links()[l];
+    const bool inner = model.topology.node(link.from).kind == planner::NodeKind::kSwitch && model.topology.node(link.to).kind == planner::NodeKind::kSwitch;
+    if (inner) model.topology.SetCapacity(LinkId(static_cast<int32_t>(l)), goodput * uplink);
+  }
   for (const planner::Link& link : model.topology.links()) model.capacity.push_back(link.capacity);
   for (const JobSpec& spec : jobs) {
     planner::RoutableJob job{.gpus = static_cast<double>(spec.hosts.size()), .compute = spec.compute,
@@ -63,12 +69,18 @@ Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>
       const NodeId from = Find(model.topology, spec.hosts[r]);
       const NodeId to = Find(model.topology, spec.hosts[(r + 1) % spec.hosts.size()]);
       for (auto& path : model.topology.ShortestPaths(from, to)) flow.paths.push_back({std::move(path)});
+      if (divided) planner::AddSplits(&flow);
       job.flows.push_back(std::move(flow));
     }
     for (const JobSpec::Burst& burst : spec.bursts) job.bursts.push_back(burst.times);
     model.jobs.push_back(std::move(job));
   }
   return model;
+}
+
+bool Takes(const Model& model, size_t job, size_t flow, size_t chosen, size_t whole) {
+  const std::vector<planner::CandidatePath>& paths = model.jobs[job].flows[flow].paths;
+  return std::ranges::all_of(paths[whole].links, [&](LinkId link) { return std::ranges::find(paths[chosen].links, link) != paths[chosen].links.end(); });
 }
 
 std::string SpineOf(const Model& model, size_t job, size_t flow, size_t path) {

@@ -127,6 +127,16 @@ void AddJoint(const v1::JobStatus& job, std::string& text) {
   for (const auto& rejected : joint.rejected()) text += fmt::format("  rejected: {}\n", rejected);
 }
 
+/// What a restart would give.
+void AddAdvice(const v1::JobStatus& job, std::string& text) {
+  if (!job.has_advice()) return;
+  const v1::RestartAdvice& advice = job.advice();
+  text += fmt::format("restart\n  as {}: an iteration would take {} in place of {} ({}), as {}\n  a restart of {} pays for itself {} after it; "
+                      "seen at {:.1f} s\n", advice.strategy(), Time(advice.iteration_then_s()), Time(advice.iteration_now_s()),
+                      advice.measured() ? "measured" : "predicted", advice.fabric(), Time(advice.restart_s()), Time(advice.pays_after_s()),
+                      advice.decided_s());
+}
+
 void AddDecisions(const v1::ExplainJobResponse& response, std::string& text) {
   std::vector<const v1::Decision*> late, others;
   for (const v1::Decision& decision : response.decisions()) (decision.kind() == "straggler" ? late : others).push_back(&decision);
@@ -179,6 +189,7 @@ std::string ExplainText(const v1::ExplainJobResponse& response) {
   AddOperations(job.plan(), text);
   AddCollectives(job.plan(), text);
   AddJoint(job, text);
+  AddAdvice(job, text);
   AddDecisions(response, text);
   AddCluster(response.cluster(), text);
   return text;

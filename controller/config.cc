@@ -273,6 +273,7 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
                                  {"silent_after", Duration(core.planning.demand.silent_after)}})},
        {"release", map("release", {{"unsubmitted_after", Duration(core.quiet_after)},
                                    {"submitted_after", Duration(core.submitted_quiet_after)}})},
+       {"restart", map("restart", {{"cost", Duration(config.advice.restart)}, {"gain", Number<double>(config.advice.gain, 0, 1)}})},
        {"capacity", map("capacity", {{"window", Duration(core.monitor.window)},
                                      {"windows", Number<int>(core.monitor.windows, 1, 100)},
                                      {"explained", Number<double>(core.monitor.explained, 0.1, 0.99)},

@@ -8,6 +8,7 @@
 #include "common/result.h"
 #include "common/units.h"
 #include "controller/core.h"
+#include "controller/job_advice.h"
 #include "controller/job_planner.h"
 #include "controller/topology_files.h"
 #include "proto/credentials.h"
@@ -29,6 +30,7 @@ struct ControllerConfig {
   std::string state_dir;                ///< of the journal; empty: nothing survives a restart
   CoreOptions core;                     ///< mode, link rates, measurement, planning
   JobPlannerOptions planner;            ///< the machines that jobs are planned for
+  AdviceOptions advice;                 ///< what a restart costs, and must gain
   std::vector<TopologyFile> topology;   ///< read when the controller starts
   rpc::TlsFiles tls;
   bool cluster_rate_given = false;      ///< else the planner's NIC rate is the link rate

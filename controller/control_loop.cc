@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -28,6 +29,47 @@ int64_t WallClockIncarnation() {
       .count();
 }
 
+/// Asks for the end when patience does, or `earlier`.
+class Patience {
+ public:
+  explicit Patience(Seconds patience, const std::stop_token& earlier = {})
+      : with_(earlier, [this] { late_.request_stop(); }), timer_([this, patience](const std::stop_token& done) {
+          std::mutex mutex;
+          std::condition_variable_any never;
+          std::unique_lock lock(mutex);
+          never.wait_for(lock, done, patience, [] { return false; });
+          if (!done.stop_requested()) late_.request_stop();
+        }) {}
+  Patience(const Patience&) = delete;
+
+  std::stop_token token() const { return late_.get_token(); }
+
+ private:
+  std::stop_source late_;
+  std::stop_callback<std::function<void()>> with_;
+  std::jthread timer_;
+};
+
+/// PlanJob() with its patience kept.
+Result<PlannedJob> PlanInTime(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
+  const Patience patience(options.patience);
+  return PlanJob(spec, view, options, patience.token());
+}
+
+JobAdvised Advise(const AdviseRestart& question, const ControlLoopOptions& options, const std::stop_token& stop) {
+  const Patience patience(options.planner.patience, stop);
+  JobAdvised answer{.job_id = question.spec.job_id(), .fabric = question.looked_at, .unchanged = true, .advice = {}};
+  Result<Advised> advised = AdviseJob(question, options.planner, options.advice, patience.token());
+  if (!advised) {
+    LogWarn(kComponent, "no advice", {{"job", answer.job_id}, {"error", advised.error().message()}});
+    return answer;
+  }
+  answer.unchanged = advised->fabric == question.looked_at;
+  answer.fabric = std::move(advised->fabric);
+  answer.advice = std::move(advised->advice);
+  return answer;
+}
+
 }  // namespace
 
 ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> journal, Clock* clock, Metrics* metrics)
@@ -41,7 +83,12 @@ ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> jo
       joint_worker_([this](const JobsPlanned& planned) {
         const std::lock_guard lock(mutex_);
         Handle({.body = planned});
-      }) {}
+      }),
+      advice_worker_([this](const AdviseRestart& question, const std::stop_token& stop) { return Advise(question, options_, stop); },
+                     [this](const JobAdvised& advised) {
+                       const std::lock_guard lock(mutex_);
+                       Handle({.body = advised});
+                     }) {}
 
 Status ControlLoop::Recover() {
   const std::lock_guard lock(mutex_);
@@ -97,6 +144,8 @@ void ControlLoop::Carry(const Action& action) {
     static_cast<void>(KeepInJournal(*released));
   } else if (const auto* question = std::get_if<PlanJobs>(&action)) {
     joint_worker_.Ask(*question);
+  } else if (const auto* restart = std::get_if<AdviseRestart>(&action)) {
+    if (!replaying_) advice_worker_.Ask(*restart);
   } else if (const auto* record = std::get_if<Record>(&action); record != nullptr && !replaying_) {
     const v1::Decision& decision = record->decision;
     LogInfo(kComponent, "decided", {{"kind", decision.kind()}, {"job", decision.job_id()}, {"epoch", decision.epoch()},
@@ -167,23 +216,6 @@ void ControlLoop::Leave(const std::string& host, const AgentOutbox* outbox) {
   LogWarn(kComponent, "agent left", {{"host", host}});
   Handle({.body = HostLost{host}});
 }
-
-namespace {
-
-/// PlanJob() with its patience kept.
-Result<PlannedJob> PlanInTime(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
-  std::stop_source late;
-  const std::jthread timer([&](const std::stop_token& done) {
-    std::mutex mutex;
-    std::condition_variable_any never;
-    std::unique_lock lock(mutex);
-    never.wait_for(lock, done, options.patience, [] { return false; });
-    if (!done.stop_requested()) late.request_stop();
-  });
-  return PlanJob(spec, view, options, late.get_token());
-}
-
-}  // namespace
 
 Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec) {
   PlacementView view;

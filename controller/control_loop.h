@@ -11,7 +11,9 @@
 
 #include "common/clock.h"
 #include "common/result.h"
+#include "controller/advice_worker.h"
 #include "controller/core.h"
+#include "controller/job_advice.h"
 #include "controller/job_planner.h"
 #include "controller/joint_worker.h"
 #include "controller/journal.h"
@@ -32,6 +34,7 @@ struct ControlLoopOptions {
   CoreOptions core;
   JobPlannerOptions planner;
   std::string cluster_name;
+  AdviceOptions advice = {};
 };
 
 /// Threads: any.
@@ -95,7 +98,8 @@ class ControlLoop {
   int64_t journal_errors_ = 0;
   bool replaying_ = false;
 
-  JointWorker joint_worker_;  // the last member: its thread calls Handle
+  JointWorker joint_worker_;    // the last members: their threads call Handle
+  AdviceWorker advice_worker_;
 };
 
 }  // namespace weft::controller

@@ -212,6 +212,7 @@ void Core::On(const Tick&) {
   }
   MaybeReplan();
   MaybePlanJobs();
+  MaybeAdvise();
 }
 
 }  // namespace weft::controller

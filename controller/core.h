@@ -130,6 +130,7 @@ class Core {
   void On(const ModeSet& event);
   void On(const EpochKnown& event);
   void On(const JobsPlanned& event);
+  void On(const JobAdvised& event);
   void On(const Tick& event);
 
   bool Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s);
@@ -156,6 +157,8 @@ class Core {
   void WatchRhythms();
   void WatchShift(const std::string& job_id, const JobRhythm& rhythm);
   void MaybePlanJobs();
+  void MaybeAdvise();
+  bool WantsAdvice(const std::string& job_id, const Job& job);
   void TakeJoint(const JointInput& input, const planner::JointPlan& plan);
   void TakeOutlook(const planner::JointPlan& plan);
   bool TakeClass(const std::string& job_id, const v1::JointDecision& decision);
@@ -224,6 +227,16 @@ class Core {
     int failures = 0;                      ///< windows, one after the other, that did it no good
     bool misfit_told = false;              ///< that they come too soon or too late for it, since they were given
   };
+  /// What a restart would give a job, as last looked at.
+  struct Advice {
+    std::string fabric;
+    std::optional<v1::RestartAdvice> advice;
+    int64_t looked = 0;                    ///< changes_ then
+  };
+  std::map<std::string, Advice> advice_;   ///< of jobs that are not released
+  std::string advising_;                   ///< the job that is looked at now; empty: none
+  double advising_since_s_ = 0;
+  int64_t changes_ = 0;                    ///< of links, jobs or what is measured of them
   struct JointQuestion {
     uint64_t digest = 0;
     double asked_s = 0;

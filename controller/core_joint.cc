@@ -159,6 +159,7 @@ void Core::On(const JobsPlanned& event) {
   question_.reset();
   planned_digest_ = event.digest;
   ++counters_.joint_plans;
+  ++changes_;
   question.input.problem = *question.problem;
   TakeOutlook(*event.plan);
   TakeJoint(question.input, *event.plan);

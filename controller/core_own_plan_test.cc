@@ -117,6 +117,58 @@ TEST(CoreOwnPlan, StateAndDecisionCallEachJobWhatItIs) {
   EXPECT_THAT(ReasonsOf(searched, "plan"), Contains(HasSubstr("dp=2 tp=8 pp=2, bucket 0 bytes")));
 }
 
+std::vector<AdviseRestart> Asked(const std::vector<Action>& actions) {
+  std::vector<AdviseRestart> asked;
+  for (const Action& action : actions) {
+    if (const auto* question = std::get_if<AdviseRestart>(&action)) asked.push_back(*question);
+  }
+  return asked;
+}
+
+// A running job that the controller has planned is looked at after each plan of all jobs; what comes of it is told once.
+TEST(CoreAdvice, RunningJobsAreLookedAtAndTheAnswerIsKept) {
+  JobSubmitted planned = Given();
+  planned.spec.clear_given_strategy();
+  planned.spec.set_model_config_json("a model");
+  planned.plan.set_origin("search");
+  planned.plan.add_rank_hosts("h1");
+  planned.plan.add_rank_hosts("h2");
+  Core core{CoreOptions()};
+  FakeCluster cluster(core, 2, 2, 1);
+  cluster.measures_periods = true;
+  cluster.RegisterAll();
+  cluster.Send({.body = planned});
+  cluster.Run(0.5);
+  cluster.Start(kJob, 0);
+  cluster.Run(0.3);
+  cluster.Probe("own");
+  cluster.Run(20);
+  const std::vector<AdviseRestart> asked = Asked(cluster.actions);
+  ASSERT_FALSE(asked.empty());
+  EXPECT_EQ(asked.front().spec.model_config_json(), "a model");
+  EXPECT_EQ(asked.front().plan.rank_hosts_size(), 2);
+  EXPECT_FALSE(asked.front().view.topology.links().empty());
+  EXPECT_EQ(asked.size(), 1u) << "one at a time";
+  JobAdvised answer{.job_id = "own", .fabric = "links give half", .advice = v1::RestartAdvice()};
+  answer.advice->set_strategy("dp=4");
+  answer.advice->set_iteration_now_s(2);
+  answer.advice->set_iteration_then_s(1);
+  answer.advice->set_pays_after_s(300);
+  cluster.Send({.body = JobAdvised{.job_id = "another", .fabric = "", .advice = {}}});
+  EXPECT_FALSE(core.FindJob("own")->has_advice());
+  cluster.Send({.body = answer});
+  EXPECT_EQ(core.FindJob("own")->advice().strategy(), "dp=4");
+  EXPECT_THAT(ReasonsOf(core, "advice"), Contains(HasSubstr("restarted as dp=4 an iteration would take 1 s in place of 2 s, as links give half")));
+  cluster.Send({.body = answer});
+  EXPECT_EQ(ReasonsOf(core, "advice").size(), 1u) << "nobody had asked";
+  // A link that gives less: the job is looked at again, with what was found last.
+  cluster.actions.clear();
+  cluster.Send({.body = JobReleased{"own"}});
+  cluster.Run(2);
+  EXPECT_TRUE(Asked(cluster.actions).empty());
+  EXPECT_FALSE(core.FindJob("own")->has_advice()) << "it has ended";
+}
+
 // A list of operations is longer than all the rest of a plan: who asks for one job gets it, who asks for all does not.
 TEST(CoreOwnPlan, OneJobHasItsOperationsAndAListOfJobsHasNone) {
   JobSubmitted submitted = Given();

@@ -42,6 +42,7 @@ void Core::Measure() {
   changes.insert(changes.end(), recovered.begin(), recovered.end());
   for (const CapacityChange& change : changes) {
     const std::string name = fabric_.topology().LinkName(change.link);
+    ++changes_;
     Decide("capacity", "", fmt::format("{}; planned with {} from now on", change.reason, FormatRate(change.after)));
     Touch(Change::kPaths,
           fmt::format("link {} gives {} in place of {}", name, FormatRate(change.after), FormatRate(change.before)));

@@ -21,6 +21,7 @@ v1::JobStatus Core::StatusOf(const std::string& job_id, const Job& job) const {
   if (const auto joint = joint_.find(job_id); joint != joint_.end() && joint->second.decision.decided_s() > 0) {
     *status.mutable_joint() = joint->second.decision;
   }
+  if (const auto known = advice_.find(job_id); known != advice_.end() && known->second.advice) *status.mutable_advice() = *known->second.advice;
   return status;
 }
 

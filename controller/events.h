@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "common/units.h"
+#include "controller/rank_order.h"
 #include "planner/planner.h"
 #include "proto/controller.pb.h"
 
@@ -55,6 +57,13 @@ struct JobsPlanned {
   uint64_t digest = 0;
   std::shared_ptr<const planner::JointPlan> plan;
 };
+/// The answer to an action AdviseRestart. `unchanged`: the fabric gives the job what it gave it before, and the last answer stands.
+struct JobAdvised {
+  std::string job_id;
+  std::string fabric;               ///< that it was looked at on
+  bool unchanged = false;
+  std::optional<v1::RestartAdvice> advice;
+};
 /// Time passed; about ten a second.
 struct Tick {};
 
@@ -62,7 +71,7 @@ struct Tick {};
 struct Event {
   Seconds time{0};
   std::variant<HostRegistered, HostLost, SampleReceived, PathsReceived, JobSubmitted, JobReleased, ModeSet, EpochKnown,
-               JobsPlanned, Tick>
+               JobsPlanned, JobAdvised, Tick>
       body;
 };
 
@@ -107,8 +116,17 @@ struct PlanJobs {
   std::shared_ptr<const planner::JointProblem> problem;
 };
 
+/// Whether a running job had better be restarted is to be looked at, outside of the core; JobAdvised brings the answer.
+struct AdviseRestart {
+  v1::JobSpec spec;                 ///< with the model
+  v1::JobPlan plan;
+  PlacementView view;               ///< with what links carry for others
+  double iteration_s = 0;           ///< measured; 0: not known
+  std::string looked_at;            ///< JobAdvised::fabric of the last answer
+};
+
 using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased,
-                            PlanJobs>;
+                            PlanJobs, AdviseRestart>;
 
 /// All actions as bytes, equal exactly when the actions are equal: what replays are compared by.
 std::string SerializeActions(const std::vector<Action>& actions);

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "controller/config.h"
+#include "controller/job_advice.h"
 #include "controller/job_launch.h"
 #include "controller/job_planner.h"
 #include "formats/emit/emit.h"
@@ -143,6 +144,51 @@ TEST(JobFabric, BesideALoadedSpineAJobGetsAnotherStrategyAndTheReason) {
                              HasSubstr(planner::DescribeStrategy(alone.plan.strategy) + ", the fastest if nobody else sent"),
                              HasSubstr("% longer; with nobody else this one would take "))));
   EXPECT_THAT(plan.arguments(), Not(ElementsAreArray(Planned(Spec(), View()).plan.arguments())));
+}
+
+/// The job runs as it was planned on an idle fabric, and is looked at on this one.
+AdviseRestart Running(const PlacementView& view) {
+  AdviseRestart question{.spec = Spec(), .plan = Planned(Spec(), View()).plan, .view = view, .iteration_s = 0, .looked_at = {}};
+  return question;
+}
+
+// The same uplinks carry others' traffic when the job runs: what submit would answer now is what a restart would give.
+TEST(JobAdvice, ARestartIsAdvisedWhereLinksGiveLessAndWorthWhatItSays) {
+  AdviseRestart question = Running(View(0.95));
+  ASSERT_TRUE(CanBeAdvised(question.spec, question.plan));
+  const auto advised = AdviseJob(question, Options(), {.restart = Seconds(300)});
+  ASSERT_TRUE(advised.has_value()) << advised.error().message();
+  ASSERT_TRUE(advised->advice.has_value());
+  const v1::RestartAdvice& advice = *advised->advice;
+  const v1::JobPlan anew = Planned(Spec(), View(0.95)).plan;
+  EXPECT_EQ(advice.strategy(), anew.strategy().text());
+  EXPECT_NEAR(advice.iteration_then_s(), anew.predicted().iteration_s(), 1e-6);
+  EXPECT_LT(advice.iteration_then_s(), 0.95 * advice.iteration_now_s());
+  EXPECT_FALSE(advice.measured());
+  // By then as many iterations as without a restart.
+  EXPECT_NEAR(advice.pays_after_s() / advice.iteration_then_s(), (advice.pays_after_s() + 300) / advice.iteration_now_s(), 1e-6);
+  EXPECT_THAT(advice.fabric(), HasSubstr("out of a leaf of 2 each 160 Gbit/s"));
+  // What is measured counts, in the proportion of the predictions.
+  question.iteration_s = 2 * advice.iteration_now_s();
+  const auto measured = AdviseJob(question, Options(), {.restart = Seconds(300)});
+  ASSERT_TRUE(measured.has_value() && measured->advice.has_value());
+  EXPECT_NEAR(measured->advice->iteration_then_s(), 2 * advice.iteration_then_s(), 1e-6);
+  EXPECT_TRUE(measured->advice->measured());
+  // Nothing has changed since: the answer stands.
+  question.looked_at = advised->fabric;
+  EXPECT_FALSE(AdviseJob(question, Options(), {})->advice.has_value());
+}
+
+TEST(JobAdvice, NothingIsAdvisedWhereItWouldNotPay) {
+  for (const double others : {0.0, 0.1}) EXPECT_FALSE(AdviseJob(Running(View(others)), Options(), {})->advice.has_value()) << others;
+  EXPECT_FALSE(AdviseJob(Running(View(0.95)), Options(), {.gain = 0.9})->advice.has_value());
+  v1::JobPlan plan = Running(View()).plan;
+  v1::JobSpec spec = Spec();
+  plan.set_origin("given");
+  EXPECT_FALSE(CanBeAdvised(spec, plan)) << "its user has chosen";
+  plan.set_origin("search");
+  spec.set_framework("somebody's");
+  EXPECT_FALSE(CanBeAdvised(spec, plan));
 }
 
 TEST(JobFabric, WhatOthersCarryInPartIsSaidAndChangesNothingThatItNeedNot) {

@@ -82,7 +82,7 @@ Status Serve(const ControllerConfig& config, const sigset_t& signals) {
   WEFT_ASSIGN_OR_RETURN(core.imported, ReadTopologyFiles(config.topology));
   SystemClock clock;
   Metrics metrics;
-  ControlLoop loop({core, config.planner, config.cluster_name}, std::move(journal), &clock, &metrics);
+  ControlLoop loop({core, config.planner, config.cluster_name, config.advice}, std::move(journal), &clock, &metrics);
   WEFT_RETURN_IF_ERROR(loop.Recover());
   WEFT_ASSIGN_OR_RETURN(const auto http, HttpServer::Start(config.http, &loop));
   WEFT_ASSIGN_OR_RETURN(const auto server, GrpcServer::Start(config.listen, config.tls, &loop));

@@ -15,6 +15,16 @@ Json List(const T& texts) {
 }
 
 /// Why the job has what it has: what `weft explain` prints, for the page.
+Json Advised(const v1::RestartAdvice& advice) {
+  return {{"strategy", advice.strategy()},
+          {"iteration_now_s", advice.iteration_now_s()},
+          {"iteration_then_s", advice.iteration_then_s()},
+          {"restart_s", advice.restart_s()},
+          {"pays_after_s", advice.pays_after_s()},
+          {"decided_s", advice.decided_s()},
+          {"fabric", advice.fabric()}};
+}
+
 Json Explained(const v1::JointDecision& joint) {
   return {{"model", joint.model()},
           {"traffic_class", joint.traffic_class()},
@@ -47,6 +57,7 @@ Json ToJson(const v1::JobStatus& job) {
           {"plan_origin", job.plan().origin()},
           {"why", List(job.plan().why())},
           {"joint", job.has_joint() ? Explained(job.joint()) : Json()},
+          {"advice", job.has_advice() ? Advised(job.advice()) : Json()},
           {"planning_errors", List(job.planning_errors())}};
 }
 

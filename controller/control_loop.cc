@@ -84,6 +84,13 @@ ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> jo
         const std::lock_guard lock(mutex_);
         Handle({.body = planned});
       }),
+      path_worker_([](const PlanPaths& question, const std::stop_token&) {
+                     return PathsPlanned{question.number, std::make_shared<const planner::FlowPlan>(planner::ChoosePaths(*question.problem))};
+                   },
+                   [this](const PathsPlanned& planned) {
+                     const std::lock_guard lock(mutex_);
+                     Handle({.body = planned});
+                   }),
       advice_worker_([this](const AdviseRestart& question, const std::stop_token& stop) { return Advise(question, options_, stop); },
                      [this](const JobAdvised& advised) {
                        const std::lock_guard lock(mutex_);
@@ -144,6 +151,8 @@ void ControlLoop::Carry(const Action& action) {
     static_cast<void>(KeepInJournal(*released));
   } else if (const auto* question = std::get_if<PlanJobs>(&action)) {
     joint_worker_.Ask(*question);
+  } else if (const auto* paths = std::get_if<PlanPaths>(&action)) {
+    path_worker_.Ask(*paths);
   } else if (const auto* restart = std::get_if<AdviseRestart>(&action)) {
     if (!replaying_) advice_worker_.Ask(*restart);
   } else if (const auto* record = std::get_if<Record>(&action); record != nullptr && !replaying_) {

@@ -11,13 +11,13 @@
 
 #include "common/clock.h"
 #include "common/result.h"
-#include "controller/advice_worker.h"
 #include "controller/core.h"
 #include "controller/job_advice.h"
 #include "controller/job_planner.h"
 #include "controller/joint_worker.h"
 #include "controller/journal.h"
 #include "controller/metrics.h"
+#include "controller/worker.h"
 
 namespace weft::controller {
 
@@ -99,7 +99,8 @@ class ControlLoop {
   bool replaying_ = false;
 
   JointWorker joint_worker_;    // the last members: their threads call Handle
-  AdviceWorker advice_worker_;
+  Worker<PlanPaths, PathsPlanned> path_worker_;
+  Worker<AdviseRestart, JobAdvised> advice_worker_;
 };
 
 }  // namespace weft::controller

@@ -130,6 +130,7 @@ class Core {
   void On(const ModeSet& event);
   void On(const EpochKnown& event);
   void On(const JobsPlanned& event);
+  void On(const PathsPlanned& event);
   void On(const JobAdvised& event);
   void On(const Tick& event);
 
@@ -150,8 +151,8 @@ class Core {
   void WaitForPicture();
   void MaybeReplan();
   void Replan();
-  void Apply(const FlowDecision& decision);
-  void Announce(const FlowDecision& decision);
+  void Apply(const FlowDecision& decision, const std::vector<std::string>& triggers);
+  void Announce(const FlowDecision& decision, const std::vector<std::string>& triggers);
   void PushPolicies(const std::set<std::string>& jobs, const std::set<std::pair<std::string, std::string>>& targets);
   void WatchTopology();
   void WatchRhythms();
@@ -227,6 +228,15 @@ class Core {
     int failures = 0;                      ///< windows, one after the other, that did it no good
     bool misfit_told = false;              ///< that they come too soon or too late for it, since they were given
   };
+  struct PathsQuestion {
+    uint64_t number = 0;
+    double asked_s = 0;
+    FlowQuestion flows;
+    std::vector<std::string> triggers;     ///< what it was asked for
+  };
+  std::optional<PathsQuestion> paths_question_;  ///< that waits for its answer
+  uint64_t paths_number_ = 0;
+
   /// What a restart would give a job, as last looked at.
   struct Advice {
     std::string fabric;

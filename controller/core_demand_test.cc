@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <random>
 
 #include "controller/core.h"
@@ -55,6 +57,55 @@ void ProbeBoth(FakeCluster& cluster) {
 /// Iterations of the last three seconds are those of jobs that share nothing.
 void ExpectApart(const FakeCluster& cluster, const std::vector<std::string>& jobs, const std::string& when) {
   for (const std::string& job : jobs) EXPECT_NEAR(cluster.Iteration(job, 3), kAlone, 0.04) << job << " " << when;
+}
+
+std::vector<PlanPaths> AskedFor(const std::vector<Action>& actions) {
+  std::vector<PlanPaths> asked;
+  for (const Action& action : actions) {
+    if (const auto* question = std::get_if<PlanPaths>(&action)) asked.push_back(*question);
+  }
+  return asked;
+}
+
+size_t Policies(const std::vector<Action>& actions) {
+  return static_cast<size_t>(std::count_if(actions.begin(), actions.end(), [](const Action& action) { return std::holds_alternative<PushPolicy>(action); }));
+}
+
+// Paths are planned outside of the core: one question at a time, an answer to another one is ignored, and what was decided for flows that
+// have ended since, or lost the lanes that it was decided with, is left out.
+TEST(Paths, AnAnswerIsForTheQuestionAndForWhatIsStillThere) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 4);
+  std::mt19937 random(3);
+  cluster.answers_paths = false;
+  cluster.RegisterAll();
+  StartTwoJobs(cluster, random);
+  cluster.Run(0.3);
+  ProbeBoth(cluster);
+  cluster.Run(8);
+  const std::vector<PlanPaths> asked = AskedFor(cluster.actions);
+  ASSERT_EQ(asked.size(), 1u) << "one at a time";
+  EXPECT_EQ(Policies(cluster.actions), 0u);
+  const auto plan = std::make_shared<const planner::FlowPlan>(planner::ChoosePaths(*asked[0].problem));
+  const int64_t ignored = core.ignored();
+  cluster.Send({.body = PathsPlanned{asked[0].number + 1, plan}});
+  cluster.Send({.body = PathsPlanned{asked[0].number, std::make_shared<const planner::FlowPlan>()}});
+  EXPECT_EQ(core.ignored(), ignored + 2);
+  // Every flow from h2 ends before the answer comes.
+  v1::HostSample gone;
+  for (const planner::FlowDemand& flow : asked[0].problem->flows) gone.add_closed(flow.key);
+  cluster.Send({.body = SampleReceived{"h2", gone}});
+  cluster.actions.clear();
+  cluster.Send({.body = PathsPlanned{asked[0].number, plan}});
+  EXPECT_GT(Policies(cluster.actions), 0u);
+  for (const Action& action : cluster.actions) {
+    if (const auto* push = std::get_if<PushPolicy>(&action)) {
+      EXPECT_NE(push->host, "h2");
+    }
+  }
+  cluster.actions.clear();
+  cluster.Run(3);
+  EXPECT_EQ(AskedFor(cluster.actions).size(), 1u) << "flows have ended since";
 }
 
 TEST(Demand, ConnectionsThatCarryNothingDoNotKeepTwoJobsOnOneSpine) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "common/parse_units.h"
 #include "controller/core.h"
@@ -11,6 +12,7 @@ namespace weft::controller {
 namespace {
 
 constexpr int64_t kLongestCatchUp = SlotRing::kSlots / 2;  // slots judged at once after a pause of the timer
+constexpr double kAnswerTimeout = 60;                      // seconds, for a plan of all paths
 constexpr double kCollisionRetry = 10;                     // seconds
 constexpr size_t kMovesNamed = 8;
 constexpr double kDemandDrift = 0.25;                      // of a line rate: from there on a flow's demand is another one
@@ -83,6 +85,7 @@ std::string Core::CollisionText() const {
 
 void Core::MaybeReplan() {
   if (mode_ != v1::MODE_ENFORCE || now_s_ < next_plan_s_) return;
+  if (paths_question_ && now_s_ - paths_question_->asked_s < kAnswerTimeout) return;
   if (now_s_ < picture_s_) return;  // of what flows carry that were there before us
   const bool settled = dirty_since_s_ >= 0 && now_s_ - dirty_since_s_ >= options_.settle.count();
   const std::string collision = CollisionText();
@@ -96,16 +99,31 @@ void Core::Replan() {
   collision_retry_s_ = now_s_ + kCollisionRetry;
   dirty_since_s_ = -1;
   ++counters_.plans;
-  const FlowDecision decision =
-      PlanFlows(table_, fabric_, monitor_, jobs_.Weights(), Seconds(now_s_), options_.planning);
-  // A plan that changes nothing need not hold up the next: flows come before their probes do.
-  next_plan_s_ = now_s_ + (decision.moves.empty() ? options_.settle : options_.replan_interval).count();
-  planned_shares_ = decision.shares;
-  if (!decision.moves.empty()) Apply(decision);
-  triggers_.clear();
+  paths_question_ = {.number = ++paths_number_, .asked_s = now_s_,
+                     .flows = AskForPaths(table_, fabric_, monitor_, jobs_.Weights(), Seconds(now_s_), options_.planning),
+                     .triggers = std::exchange(triggers_, {})};
+  planned_shares_ = paths_question_->flows.shares;
+  next_plan_s_ = now_s_ + options_.settle.count();
+  if (paths_question_->flows.flows.empty()) return paths_question_.reset();
+  actions_.emplace_back(PlanPaths{paths_number_, paths_question_->flows.problem});
 }
 
-void Core::Apply(const FlowDecision& decision) {
+void Core::On(const PathsPlanned& event) {
+  const bool wanted = paths_question_ && event.number == paths_question_->number && event.plan != nullptr &&
+                      event.plan->flows.size() == paths_question_->flows.flows.size();
+  if (!wanted) {
+    ++ignored_;
+    return;
+  }
+  const PathsQuestion question = *std::exchange(paths_question_, std::nullopt);
+  if (mode_ != v1::MODE_ENFORCE) return;
+  const FlowDecision decision = CarryOut(table_, question.flows, *event.plan);
+  // A plan that changes nothing need not hold up the next: flows come before their probes do.
+  next_plan_s_ = std::max(next_plan_s_, now_s_ + (decision.moves.empty() ? Seconds(0) : options_.replan_interval).count());
+  if (!decision.moves.empty()) Apply(decision, question.triggers);
+}
+
+void Core::Apply(const FlowDecision& decision, const std::vector<std::string>& triggers) {
   std::set<std::string> jobs;
   std::set<std::pair<std::string, std::string>> targets;
   for (const FlowMove& move : decision.moves) {
@@ -116,7 +134,7 @@ void Core::Apply(const FlowDecision& decision) {
     targets.insert({flow->identity.job_id(), flow->host});
   }
   PushPolicies(jobs, targets);
-  Announce(decision);
+  Announce(decision, triggers);
 }
 
 void Core::PushPolicies(const std::set<std::string>& jobs,
@@ -167,7 +185,7 @@ v1::JobPolicy Core::PolicyOf(const std::string& job_id, const std::string& host)
   return policy;
 }
 
-void Core::Announce(const FlowDecision& decision) {
+void Core::Announce(const FlowDecision& decision, const std::vector<std::string>& triggers) {
   struct Group {
     std::vector<std::string> texts;
     std::set<std::string> jobs;
@@ -188,7 +206,7 @@ void Core::Announce(const FlowDecision& decision) {
         group.moves > group.texts.size() ? fmt::format("; and {} more", group.moves - group.texts.size()) : "";
     Decide(kind, group.jobs.size() == 1 ? *group.jobs.begin() : "",
            fmt::format("{}: {}{}; fullest link {:.0f} % of what it gives, before {:.0f} %, bound {:.0f} %",
-                       triggers_.empty() ? "the flows changed" : fmt::format("{}", fmt::join(triggers_, "; ")),
+                       triggers.empty() ? "the flows changed" : fmt::format("{}", fmt::join(triggers, "; ")),
                        fmt::join(group.texts, "; "), more, 100 * decision.bottleneck_after,
                        100 * decision.bottleneck_before, 100 * decision.bottleneck_bound));
   };

@@ -38,6 +38,9 @@ struct Writer {
   void operator()(const ForgetEpoch& action) const { out += "forget " + action.job_id + "\n"; }
   void operator()(const KeepStarted& action) const { out += "started " + action.job_id + "\n"; }
   void operator()(const PlanJobs& action) const { out += "plan jobs " + std::to_string(action.digest) + "\n"; }
+  void operator()(const PlanPaths& action) const {
+    out += "plan paths " + std::to_string(action.number) + " of " + std::to_string(action.problem->flows.size()) + " flows\n";
+  }
   void operator()(const AdviseRestart& action) const { out += "advise " + action.spec.job_id() + " after " + action.looked_at + "\n"; }
   void operator()(const KeepReleased& action) const { out += "released " + action.job_id + "\n"; }
 };

@@ -57,6 +57,11 @@ struct JobsPlanned {
   uint64_t digest = 0;
   std::shared_ptr<const planner::JointPlan> plan;
 };
+/// The answer to an action PlanPaths; one to any other than the newest is out of date and ignored.
+struct PathsPlanned {
+  uint64_t number = 0;
+  std::shared_ptr<const planner::FlowPlan> plan;
+};
 /// The answer to an action AdviseRestart. `unchanged`: the fabric gives the job what it gave it before, and the last answer stands.
 struct JobAdvised {
   std::string job_id;
@@ -71,7 +76,7 @@ struct Tick {};
 struct Event {
   Seconds time{0};
   std::variant<HostRegistered, HostLost, SampleReceived, PathsReceived, JobSubmitted, JobReleased, ModeSet, EpochKnown,
-               JobsPlanned, JobAdvised, Tick>
+               JobsPlanned, PathsPlanned, JobAdvised, Tick>
       body;
 };
 
@@ -116,6 +121,12 @@ struct PlanJobs {
   std::shared_ptr<const planner::JointProblem> problem;
 };
 
+/// The paths of all flows are to be planned, outside of the core: seconds for a thousand jobs. PathsPlanned brings the answer.
+struct PlanPaths {
+  uint64_t number = 0;
+  std::shared_ptr<const planner::FlowProblem> problem;
+};
+
 /// Whether a running job had better be restarted is to be looked at, outside of the core; JobAdvised brings the answer.
 struct AdviseRestart {
   v1::JobSpec spec;                 ///< with the model
@@ -126,7 +137,7 @@ struct AdviseRestart {
 };
 
 using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased,
-                            PlanJobs, AdviseRestart>;
+                            PlanJobs, PlanPaths, AdviseRestart>;
 
 /// All actions as bytes, equal exactly when the actions are equal: what replays are compared by.
 std::string SerializeActions(const std::vector<Action>& actions);

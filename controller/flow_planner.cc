@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <numeric>
 
 namespace weft::controller {
@@ -62,29 +63,23 @@ double LineRateOf(const FabricView& fabric, const std::vector<Candidate>& candid
   return rate;
 }
 
-struct Planned {
-  const SendFlow* flow = nullptr;
-  std::vector<Candidate> candidates;
-  bool fixed = false;  // counts as load, stays as it is
-};
-
 /// A flow that nobody may move keeps the path that takes most of its bytes.
-void KeepMain(Planned& planned) {
-  const auto main = std::max_element(planned.candidates.begin(), planned.candidates.end(),
+void KeepMain(FlowQuestion::Asked& asked) {
+  const auto main = std::max_element(asked.candidates.begin(), asked.candidates.end(),
                                      [](const Candidate& a, const Candidate& b) { return a.present < b.present; });
-  planned.candidates = {*main};
-  planned.candidates.front().present = 1;
+  asked.candidates = {*main};
+  asked.candidates.front().present = 1;
 }
 
-std::vector<Planned> CollectFlows(const FlowTable& table, const std::map<std::string, JobWeight>& jobs) {
-  std::vector<Planned> flows;
+std::vector<FlowQuestion::Asked> CollectFlows(const FlowTable& table, const std::map<std::string, JobWeight>& jobs) {
+  std::vector<FlowQuestion::Asked> flows;
   for (const auto& [id, flow] : table.flows()) {
-    Planned planned{.flow = &flow, .candidates = CandidatesOf(flow)};
-    if (planned.candidates.empty()) continue;
+    FlowQuestion::Asked asked{.flow = id, .candidates = CandidatesOf(flow)};
+    if (asked.candidates.empty()) continue;
     const auto job = jobs.find(flow.identity.job_id());
-    planned.fixed = flow.stale() || job == jobs.end() || !job->second.managed;
-    if (planned.fixed) KeepMain(planned);
-    flows.push_back(std::move(planned));
+    asked.fixed = flow.stale() || job == jobs.end() || !job->second.managed;
+    if (asked.fixed) KeepMain(asked);
+    flows.push_back(std::move(asked));
   }
   return flows;
 }
@@ -93,24 +88,34 @@ std::vector<Planned> CollectFlows(const FlowTable& table, const std::map<std::st
 /// would make splits that serve nobody look fair.
 double RoundedShare(double share) { return std::exp2(std::round(std::log2(share))); }
 
-FlowMove MakeMove(const Planned& planned, const std::vector<double>& shares) {
-  const SendFlow& flow = *planned.flow;
+/// Nothing: the flow goes on as it was decided.
+std::optional<FlowMove> MakeMove(const SendFlow& flow, const FlowQuestion::Asked& asked, const std::vector<double>& shares) {
   const std::vector<int32_t> weights = ToWeights(shares);
   FlowMove move{.flow = flow.id, .live = flow.wire_bytes > 0, .first = flow.decided.empty()};
+  for (size_t i = 0; i < weights.size(); ++i) move.weights[asked.candidates[i].port] = weights[i];
+  if (move.weights == flow.decided) return std::nullopt;
   std::vector<double> before;
   std::vector<double> after;
   for (size_t i = 0; i < weights.size(); ++i) {
-    move.weights[planned.candidates[i].port] = weights[i];
-    before.push_back(planned.candidates[i].present);
+    before.push_back(asked.candidates[i].present);
     after.push_back(static_cast<double>(weights[i]) / kWeightSum);
     move.shares_changed |= std::abs(after.back() - before.back()) > 0.5 / kWeightSum;
   }
-  const std::string ways = move.shares_changed ? fmt::format("{} -> {}", Describe(planned.candidates, before),
-                                                             Describe(planned.candidates, after))
-                                               : "stays with " + Describe(planned.candidates, after);
+  const std::string ways = move.shares_changed ? fmt::format("{} -> {}", Describe(asked.candidates, before),
+                                                             Describe(asked.candidates, after))
+                                               : "stays with " + Describe(asked.candidates, after);
   move.text = fmt::format("flow {:x} of job {} ({} to {}): {}", flow.id, flow.identity.job_id(),
                           flow.identity.local_address(), flow.identity.peer_address(), ways);
   return move;
+}
+
+/// Whether the flow still has the paths that it was asked about with.
+bool StillStands(const SendFlow& flow, const FlowQuestion::Asked& asked) {
+  return std::all_of(asked.candidates.begin(), asked.candidates.end(), [&](const Candidate& candidate) {
+    const auto probed = flow.probed.find(candidate.port);
+    const auto lane = flow.lanes.find(candidate.port);
+    return probed != flow.probed.end() && probed->second.links == candidate.links && (lane == flow.lanes.end() || !lane->second.failed);
+  });
 }
 
 }  // namespace
@@ -153,11 +158,9 @@ std::vector<int32_t> ToWeights(const std::vector<double>& shares) {
   return weights;
 }
 
-FlowDecision PlanFlows(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
-                       const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options) {
-  const std::vector<Planned> flows = CollectFlows(table, jobs);
-  FlowDecision decision;
-  decision.shares = DemandShares(table, now, options.demand);
+FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
+                         const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options) {
+  FlowQuestion question{.problem = nullptr, .flows = CollectFlows(table, jobs), .shares = DemandShares(table, now, options.demand)};
   planner::FlowProblem problem;
   problem.topology = fabric.topology();
   problem.switching_gain = options.switching_gain;
@@ -165,31 +168,34 @@ FlowDecision PlanFlows(const FlowTable& table, const FabricView& fabric, const L
     const LinkId link(static_cast<int32_t>(i));
     problem.topology.SetCapacity(link, monitor.Available(link));
   }
-  for (const Planned& planned : flows) {
-    const SendFlow& flow = *planned.flow;
+  for (const FlowQuestion::Asked& asked : question.flows) {
+    const SendFlow& flow = table.flows().at(asked.flow);
     planner::FlowDemand demand;
     demand.key = flow.id;
     demand.job = flow.identity.job_id();
-    demand.demand = BitsPerSecond(LineRateOf(fabric, planned.candidates) * RoundedShare(decision.shares.at(flow.id)));
+    demand.demand = BitsPerSecond(LineRateOf(fabric, asked.candidates) * RoundedShare(question.shares.at(flow.id)));
     if (const auto job = jobs.find(demand.job); job != jobs.end()) demand.intensity = job->second.intensity;
     double known = 0;
-    for (const Candidate& candidate : planned.candidates) known += candidate.present;
-    for (const Candidate& candidate : planned.candidates) {
+    for (const Candidate& candidate : asked.candidates) known += candidate.present;
+    for (const Candidate& candidate : asked.candidates) {
       demand.paths.push_back({candidate.links});
       // Bytes on a lane of unknown path: the flow counts as new, since what would be kept is not known.
       if (known > 0.5) demand.present_shares.push_back(candidate.present / known);
     }
     problem.flows.push_back(std::move(demand));
   }
-  if (problem.flows.empty()) return decision;
-  const planner::FlowPlan plan = planner::ChoosePaths(problem);
-  decision.bottleneck_before = plan.bottleneck_before;
-  decision.bottleneck_after = plan.bottleneck_after;
-  decision.bottleneck_bound = plan.bottleneck_bound;
-  for (size_t i = 0; i < flows.size(); ++i) {
-    if (flows[i].fixed) continue;
-    FlowMove move = MakeMove(flows[i], plan.flows[i].shares);
-    if (move.weights != flows[i].flow->decided) decision.moves.push_back(std::move(move));
+  question.problem = std::make_shared<const planner::FlowProblem>(std::move(problem));
+  return question;
+}
+
+FlowDecision CarryOut(const FlowTable& table, const FlowQuestion& question, const planner::FlowPlan& plan) {
+  FlowDecision decision{.moves = {}, .bottleneck_before = plan.bottleneck_before, .bottleneck_after = plan.bottleneck_after,
+                        .bottleneck_bound = plan.bottleneck_bound};
+  for (size_t i = 0; i < question.flows.size(); ++i) {
+    const FlowQuestion::Asked& asked = question.flows[i];
+    const auto flow = table.flows().find(asked.flow);
+    if (asked.fixed || flow == table.flows().end() || !StillStands(flow->second, asked)) continue;
+    if (std::optional<FlowMove> move = MakeMove(flow->second, asked, plan.flows[i].shares)) decision.moves.push_back(*std::move(move));
   }
   return decision;
 }

@@ -1,9 +1,10 @@
 // From the flow table to the flows-only fast path of the planner and back: candidate paths from probed ports, one
-// problem for the flows of all jobs, shares to lane weights. Pure: what it returns, the core applies.
+// problem for the flows of all jobs, shares to lane weights. Pure: what it returns, the core asks for and applies.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,6 @@ struct FlowMove {
 
 struct FlowDecision {
   std::vector<FlowMove> moves;         ///< flows whose weights differ from what was decided, by flow id
-  std::map<uint64_t, double> shares;   ///< what flows were taken to ask for (flow_demand.h)
   double bottleneck_before = 0;        ///< largest load over capacity
   double bottleneck_after = 0;
   double bottleneck_bound = 0;
@@ -63,8 +63,24 @@ std::vector<Candidate> CandidatesOf(const SendFlow& flow);
 /// Weights of sum kWeightSum for `shares` of sum 1, by largest remainder. Requires: shares not empty.
 std::vector<int32_t> ToWeights(const std::vector<double>& shares);
 
-/// Plans all flows together. `jobs` has an entry per job; flows of unknown jobs are left as they are.
-FlowDecision PlanFlows(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
-                       const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options);
+/// What the flows of all jobs are to be planned from. What it costs to build and to carry out is linear in flows; the plan itself is
+/// made apart from the table, of `problem` alone.
+struct FlowQuestion {
+  struct Asked {
+    uint64_t flow = 0;
+    std::vector<Candidate> candidates;
+    bool fixed = false;                ///< counts as load, stays as it is
+  };
+  std::shared_ptr<const planner::FlowProblem> problem;  ///< flow i is `flows[i]`
+  std::vector<Asked> flows;
+  std::map<uint64_t, double> shares;   ///< what flows are taken to ask for (flow_demand.h)
+};
+
+/// `jobs` has an entry per job; flows of unknown jobs are left as they are.
+FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
+                         const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options);
+
+/// What the plan comes to for the flows that are still there with the lanes that it is for. Requires: a plan of the question's problem.
+FlowDecision CarryOut(const FlowTable& table, const FlowQuestion& question, const planner::FlowPlan& plan);
 
 }  // namespace weft::controller

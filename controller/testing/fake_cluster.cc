@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -29,13 +30,22 @@ void FakeCluster::Send(Event event) {
   event.time = Seconds(now_);
   if (on_event) on_event(event);
   std::vector<JobsPlanned> ready;
-  for (Action& action : core_->Handle(event)) {
+  std::vector<PathsPlanned> paths;
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<Action> answered = core_->Handle(event);
+  double& longest = longest_s[event.body.index()];
+  longest = std::max(longest, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  for (Action& action : answered) {
     Apply(action);
     if (const auto* question = std::get_if<PlanJobs>(&action); question != nullptr && answers) {
       ready.push_back({question->digest, std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question->problem))});
     }
+    if (const auto* question = std::get_if<PlanPaths>(&action); question != nullptr && answers_paths) {
+      paths.push_back({question->number, std::make_shared<const planner::FlowPlan>(planner::ChoosePaths(*question->problem))});
+    }
     actions.push_back(std::move(action));
   }
+  for (PathsPlanned& answer : paths) Send({.body = std::move(answer)});
   for (JobsPlanned& answer : ready) Send({.body = std::move(answer)});
 }
 

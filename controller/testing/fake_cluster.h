@@ -83,10 +83,12 @@ class FakeCluster {
   bool measures_periods = false;                     ///< agents report periods and bursts
   double most_delay_s = 0;                           ///< of samples on their way, drawn anew for each
   double burst_share = 1;                            ///< of a burst, that its sender has something to hand to the wire
-  bool answers = true;                               ///< to the core's questions, at once
+  bool answers = true;                               ///< to the core's questions of all jobs, at once
+  bool answers_paths = true;                         ///< to those of paths
   std::vector<int> priorities;                       ///< TOS bytes that links serve strictly first, in this order
   std::vector<Action> actions;                       ///< everything the core answered
   std::map<std::string, int64_t> epochs;             ///< newest per "job host"
+  std::map<size_t, double> longest_s;                ///< that an event took the core, by its place in Event::body
   std::function<void(const Event&)> on_event;        ///< sees every event before the core
 
  private:

@@ -84,8 +84,11 @@ ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> jo
         const std::lock_guard lock(mutex_);
         Handle({.body = planned});
       }),
-      path_worker_([](const PlanPaths& question, const std::stop_token&) {
-                     return PathsPlanned{question.number, std::make_shared<const planner::FlowPlan>(planner::ChoosePaths(*question.problem))};
+      path_worker_([this](const PlanPaths& question, const std::stop_token&) {
+                     const Seconds begin = clock_->Now();
+                     PathsPlanned answer{question.number, std::make_shared<const planner::FlowPlan>(planner::ChoosePaths(*question.problem))};
+                     metrics_->ObserveReplan(clock_->Now() - begin);
+                     return answer;
                    },
                    [this](const PathsPlanned& planned) {
                      const std::lock_guard lock(mutex_);
@@ -329,10 +332,7 @@ v1::Mode ControlLoop::mode() const {
 
 void ControlLoop::Tick() {
   const std::lock_guard lock(mutex_);
-  const int64_t plans = core_.counters().plans;
-  const Seconds begin = clock_->Now();
   Handle({.body = controller::Tick{}});
-  if (core_.counters().plans != plans) metrics_->ObserveReplan(clock_->Now() - begin);
 }
 
 std::string ControlLoop::MetricsText() const {

@@ -5,9 +5,9 @@
 //   for (const Action& action : core.Handle({.time = now, .body = SampleReceived{host, sample}})) ...
 //
 // What it does: keeps hosts, jobs, flows and the fabric that probes have shown; measures what every link carries;
-// infers what every link gives (link_monitor.h); and in mode "enforce" plans the paths of all flows together
+// infers what every link gives (link_monitor.h); and in mode "enforce" has the paths of all flows planned together
 // (flow_planner.h) when flows, paths or capacities change or a shared link is full, at most once per
-// `replan_interval`. It forgets nothing on which a host still acts: a lost host's flows stay for `stale_after`,
+// `replan_interval`: asked for by an action, answered by an event. It forgets nothing on which a host still acts: a lost host's flows stay for `stale_after`,
 // epochs until an hour after job and hosts are done with them.
 //
 // Beside that fast path it has all jobs planned together: traffic classes, time shifts, bounds (joint_problem.h). That can

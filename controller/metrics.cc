@@ -109,7 +109,7 @@ struct Metrics::Impl {
   Counter& journal_errors = OneCounter("weft_controller_journal_errors_total", "Failed writes of the journal.");
   Histogram& plan_time = MakeHistogram("weft_controller_plan_seconds", "Time to plan a submitted job.");
   Histogram& replan_time =
-      MakeHistogram("weft_controller_flow_plan_seconds", "Time of a timer tick in which flows were planned.");
+      MakeHistogram("weft_controller_flow_plan_seconds", "Time to plan the paths of all flows.");
   Histogram& sample_time = MakeHistogram("weft_controller_sample_seconds", "Time to take in one sample.");
   Histogram& applied = MakeHistogram("weft_controller_policy_apply_seconds",
                                      "From an agent's receipt of a policy to its use by the plugin.");

@@ -33,7 +33,7 @@ class Metrics {
   ~Metrics();
 
   void ObservePlan(Seconds time);          ///< planning of a submitted job
-  void ObserveReplan(Seconds time);        ///< an event in which the flow planner ran
+  void ObserveReplan(Seconds time);        ///< a plan of all flows' paths
   void ObserveApplied(Seconds delay);      ///< from an agent's receipt of a policy to the plugin's use
   void ObserveSample(Seconds time);        ///< the core's work on one sample
 

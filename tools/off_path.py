@@ -25,6 +25,10 @@ def lines_of(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+def plain_name(name):
+    return lines_of("c++filt", name)[0].replace("weft::planner::", "")
+
+
 class Object:
     """What one object defines, and what each of its functions refers to."""
 
@@ -56,6 +60,17 @@ class Object:
             spans.sort()
         self.refers = collections.defaultdict(set)       # function, or section of data -> names it refers to
         self.read_relocations()
+
+    def find_called_here(self, build, source):
+        """Functions that others could call and that this object's own file calls by name."""
+        file = "planner/" + str(self.path.relative_to(build / "planner/CMakeFiles/weft_planner.dir"))[: -len(".o")]
+        self.file = file if (source / file).exists() else None
+        text = (source / file).read_text() if self.file else ""
+        self.called_here = []
+        for name in self.globals:
+            word = re.search(r"([\w~]+)(?:\[abi:\w+\])?\(", plain_name(name))
+            if word and len(re.findall(rf"\b{re.escape(word[1])}\(", text)) > 1:
+                self.called_here.append(name)
 
     def at(self, section, address):
         for begin, end, name in self.functions.get(section, ()):
@@ -89,6 +104,7 @@ def main():
         sys.exit(f"{build}: no objects of the planner, expected a build")
     definers = collections.defaultdict(list)
     for o in planner:
+        o.find_called_here(build, source)
         for spans in o.functions.values():
             for _, _, name in spans:
                 definers[name].append(o)
@@ -104,27 +120,18 @@ def main():
         reached.add(node)
         o, name = node
         # Calls within a file leave no relocation: its own functions count as called with any of it.
-        open_nodes += [(o, local) for local in o.locals]
+        open_nodes += [(o, local) for local in [*o.locals, *o.called_here]]
         for target in o.refers.get(name, ()):
             own = target in o.refers or any(name == target for spans in o.functions.values() for _, _, name in spans)
             open_nodes += [(o, target)] if own else [(d, target) for d in definers.get(target, ())]
     found = []
     for o in planner:
-        file = "planner/" + str(o.path.relative_to(build / "planner/CMakeFiles/weft_planner.dir"))[: -len(".o")]
-        if not (source / file).exists():  # an object of a file that is gone
-            continue
-        text = (source / file).read_text()
-        alive = any(node[0] is o for node in reached)
         for name in o.globals:
-            if (o, name) in reached:
+            if o.file is None or (o, name) in reached:  # None: an object of a file that is gone
                 continue
-            plain = lines_of("c++filt", name)[0].replace("weft::planner::", "")
-            if SPECIAL.search(plain):
-                continue
-            word = re.search(r"([\w~]+)(?:\[abi:\w+\])?\(", plain)
-            used_here = alive and word and len(re.findall(rf"\b{re.escape(word[1])}\(", text)) > 1
-            if not used_here:
-                found.append(f"{file}: {plain.split('(')[0]}")
+            plain = plain_name(name)
+            if not SPECIAL.search(plain):
+                found.append(f"{o.file}: {plain.split('(')[0]}")
     print("".join(f"{name}\n" for name in sorted(set(found))), end="")
     print(f"{sum(len(o.globals) for o in planner)} functions, {len(set(found))} off the path", file=sys.stderr)
 

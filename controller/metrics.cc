@@ -136,9 +136,9 @@ struct Metrics::Impl {
   Gauge& gpu_gap = OneGauge("weft_controller_gpu_use_gap_ratio", "How far the simulated GPU use is below its bound.");
   Gauge& modelled = OneGauge("weft_controller_jobs_modelled", "Jobs whose compute and bytes are known.");
   Series<Gauge> restart_gain{
-      MakeGauge("weft_controller_job_restart_gain_ratio", "How much shorter iterations would be after a restart with the advised strategy.")};
+      MakeGauge("weft_controller_job_restart_gain_ratio", "How much shorter iterations would be after a restart with the advised strategy, 0: none is advised.")};
   Series<Gauge> restart_pays{MakeGauge("weft_controller_job_restart_pays_after_seconds",
-                                       "When an advised restart has made up for what it costs, after it.")};
+                                       "When an advised restart has made up for what it costs, after it; 0: none is advised.")};
   Series<Gauge> job_rate{
       MakeGauge("weft_controller_job_send_bytes_per_second", "Bytes on the wire by the job's flows, last second.")};
 
@@ -178,9 +178,9 @@ void Metrics::Impl::RefreshJobs(const std::vector<v1::JobStatus>& all) {
     job_gap.At(labels).Set(job.joint().gap());
   }
   for (const v1::JobStatus& job : all) {
-    if (job.state() == "released" || !job.has_advice()) continue;
+    if (job.state() == "released") continue;
     const Labels labels{{"weft_job", job.spec().job_id()}};
-    restart_gain.At(labels).Set(1 - job.advice().iteration_then_s() / job.advice().iteration_now_s());
+    restart_gain.At(labels).Set(job.has_advice() ? 1 - job.advice().iteration_then_s() / job.advice().iteration_now_s() : 0);
     restart_pays.At(labels).Set(job.advice().pays_after_s());
   }
   for (Series<Gauge>* series : {&job_class, &job_window, &job_bound, &job_gap, &restart_gain, &restart_pays}) series->Sweep();

@@ -41,8 +41,8 @@ std::vector<std::string> HostsOf(const v1::JobPlan& plan) {
 }  // namespace
 
 bool CanBeAdvised(const v1::JobSpec& spec, const v1::JobPlan& plan) {
-  return plan.origin() == "search" && plan.has_strategy() && plan.rank_hosts_size() > 1 && plan.rank_hosts(0) != plan.rank_hosts(plan.rank_hosts_size() - 1) && !spec.has_given_strategy() &&
-         planner::ParseFramework(spec.framework()).has_value() && spec.allow_size() == 0;
+  if (plan.origin() != "search" || !plan.has_strategy() || spec.has_given_strategy() || spec.allow_size() > 0) return false;
+  return HostsOf(plan).size() > 1 && planner::ParseFramework(spec.framework()).has_value();
 }
 
 Result<Advised> AdviseJob(const AdviseRestart& question, const JobPlannerOptions& planner, const AdviceOptions& options,
@@ -56,7 +56,8 @@ Result<Advised> AdviseJob(const AdviseRestart& question, const JobPlannerOptions
   Advised advised{.fabric = Describe(fabric.now), .advice = {}};
   if (advised.fabric == question.looked_at) return advised;
   WEFT_ASSIGN_OR_RETURN(const PlannedJob anew, PlanJob(spec, question.view, planner, stop));
-  if (!anew.plan.has_strategy() || stop.stop_requested()) return advised;
+  // Nothing found in time says nothing of this fabric: what was said of the last one stands, and the next change asks again.
+  if (!anew.plan.has_strategy()) return Advised{.fabric = question.looked_at, .advice = {}};
   WEFT_ASSIGN_OR_RETURN(const planner::Strategy present, proto::StrategyFromProto(question.plan.strategy()));
   WEFT_ASSIGN_OR_RETURN(const planner::Strategy other, proto::StrategyFromProto(anew.plan.strategy()));
   if (present == other) return advised;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <stop_token>
 
 #include "controller/config.h"
 #include "controller/job_advice.h"
@@ -174,6 +175,14 @@ TEST(JobAdvice, ARestartIsAdvisedWhereLinksGiveLessAndWorthWhatItSays) {
   ASSERT_TRUE(measured.has_value() && measured->advice.has_value());
   EXPECT_NEAR(measured->advice->iteration_then_s(), 2 * advice.iteration_then_s(), 1e-6);
   EXPECT_TRUE(measured->advice->measured());
+  // A search that ends before it finds anything takes nothing back.
+  std::stop_source ended;
+  ended.request_stop();
+  AdviseRestart late = question;
+  late.looked_at = "another fabric";
+  const auto stopped = AdviseJob(late, Options(), {}, ended.get_token());
+  ASSERT_TRUE(stopped.has_value());
+  EXPECT_EQ(stopped->fabric, "another fabric");
   // Nothing has changed since: the answer stands.
   question.looked_at = advised->fabric;
   EXPECT_FALSE(AdviseJob(question, Options(), {})->advice.has_value());

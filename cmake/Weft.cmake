@@ -13,6 +13,7 @@ add_library(weft_flags INTERFACE)
 target_compile_features(weft_flags INTERFACE cxx_std_20)
 target_include_directories(weft_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_compile_options(weft_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+                       $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>  # ccache asks for it where a header is precompiled
                        $<$<BOOL:${WEFT_WERROR}>:-Werror>)
 if(WEFT_SANITIZE)  # a target with the property WEFT_NOT_SANITIZED stays as it is
   set(sanitized $<NOT:$<BOOL:$<TARGET_PROPERTY:WEFT_NOT_SANITIZED>>>)
@@ -30,8 +31,11 @@ if(WEFT_MOLD)
 endif()
 find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${WEFT_CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${WEFT_CCACHE})
+  # Paths below the source tree are hashed as relative ones, so that a clone in another folder finds what this one compiled;
+  # without the sloppiness ccache refuses every source file with a precompiled header, which is all tests.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${WEFT_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 function(weft_library name)

@@ -260,6 +260,7 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
                                {"settle", Duration(core.joint.settle)},
                                {"lease", DurationUpTo(core.joint.lease, kLongestLease)},
                                {"drift", Number<double>(core.joint.drift, 0.001, 1)},
+                               {"paths", Switch(core.joint.planning.paths)},
                                {"class_gain", Number<double>(core.joint.planning.class_gain, 0, 1)},
                                {"shift_gain", Number<double>(core.joint.planning.shift_gain, -1, 1)},
                                {"profile_error", Number<double>(core.joint.planning.profile_error, 0, 0.9)},

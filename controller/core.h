@@ -121,6 +121,14 @@ class Core {
     double seconds = 0;
   };
 
+  struct JointQuestion {
+    uint64_t digest = 0;
+    double asked_s = 0;
+    int64_t capacity_changes = 0;          ///< when it was asked
+    JointInput input;                      ///< without the problem, which the action carries
+    std::shared_ptr<const planner::JointProblem> problem;
+  };
+
   void On(const HostRegistered& event);
   void On(const HostLost& event);
   void On(const SampleReceived& event);
@@ -161,6 +169,7 @@ class Core {
   void MaybeAdvise();
   bool WantsAdvice(const std::string& job_id, const Job& job);
   void TakeJoint(const JointInput& input, const planner::JointPlan& plan);
+  void TakePaths(const JointQuestion& question, const planner::JointPlan& plan);
   void TakeOutlook(const planner::JointPlan& plan);
   bool TakeClass(const std::string& job_id, const v1::JointDecision& decision);
   void TakeBackWindows(const std::string& job_id, const std::string& why, bool failed);
@@ -247,12 +256,6 @@ class Core {
   std::string advising_;                   ///< the job that is looked at now; empty: none
   double advising_since_s_ = 0;
   int64_t changes_ = 0;                    ///< of links, jobs or what is measured of them
-  struct JointQuestion {
-    uint64_t digest = 0;
-    double asked_s = 0;
-    JointInput input;                      ///< without the problem, which the action carries
-    std::shared_ptr<const planner::JointProblem> problem;
-  };
   std::map<std::string, JointState> joint_;
   std::map<std::string, JobRhythm> rhythms_;
   std::map<std::string, KeptModel> kept_;  ///< what jobs were last modelled with
@@ -267,6 +270,7 @@ class Core {
   v1::ClusterOutlook outlook_;
 
   int64_t judged_slot_ = -1;
+  int64_t capacity_changes_ = 0;           ///< times that some link gave something else than before
   std::map<uint64_t, double> planned_shares_;  ///< of the newest plan (flow_demand.h)
   double activity_s_ = 0;
   double next_forget_s_ = 0;

@@ -130,7 +130,7 @@ void Core::MaybePlanJobs() {
     in_force[id] = state.force;
     if (state.force.shifted) in_force[id].before_s = state.before_s;
   }
-  JointQuestion question{.asked_s = now_s_, .input = {}, .problem = nullptr};
+  JointQuestion question{.asked_s = now_s_, .capacity_changes = capacity_changes_, .input = {}, .problem = nullptr};
   question.input = BuildJointProblem({.table = &table_, .fabric = &fabric_, .monitor = &monitor_, .jobs = &jobs_.jobs(),
                                       .in_force = &in_force, .rhythms = &rhythms_, .kept = &kept_,
                                       .drift = options_.joint.drift, .now_s = now_s_},
@@ -162,6 +162,7 @@ void Core::On(const JobsPlanned& event) {
   ++changes_;
   question.input.problem = *question.problem;
   TakeOutlook(*event.plan);
+  TakePaths(question, *event.plan);
   TakeJoint(question.input, *event.plan);
 }
 
@@ -176,6 +177,28 @@ void Core::TakeOutlook(const planner::JointPlan& plan) {
   outlook_.set_complete(plan.complete);
   for (const std::string& note : plan.notes) outlook_.add_notes(note);
   for (const std::string& conflict : conflicts_) outlook_.add_notes("topology: " + conflict);
+}
+
+/// What was decided with all jobs together stands against the plan of flows alone (flow_planner.h) until some way of a flow changes.
+void Core::TakePaths(const JointQuestion& question, const planner::JointPlan& plan) {
+  if (mode_ != v1::MODE_ENFORCE || question.capacity_changes != capacity_changes_) return;  // another plan is due
+  std::vector<AskedFlow> asked;
+  std::vector<std::vector<double>> shares;
+  for (const auto& [id, flows] : question.input.asked) {
+    const Job* job = jobs_.Find(id);
+    const planner::JointJobPlan& decided = plan.jobs[question.input.models.at(id).place];
+    if (job == nullptr || job->state == JobState::kReleased || !decided.modelled || decided.shares.size() != flows.size()) continue;
+    asked.insert(asked.end(), flows.begin(), flows.end());
+    shares.insert(shares.end(), decided.shares.begin(), decided.shares.end());
+  }
+  FlowDecision decision{.moves = MovesTo(table_, asked, shares),
+                        .outcome = fmt::format("GPU use of the {} measured jobs {:.1f} % simulated, before {:.1f} %, bound {:.1f} %",
+                                               plan.modelled, 100 * plan.gpu_use, 100 * plan.gpu_use_present, 100 * plan.gpu_use_bound)};
+  if (!decision.moves.empty()) Apply(decision, {"all jobs were planned together"});
+  for (const AskedFlow& one : asked) {
+    SendFlow* flow = table_.Find(one.flow);
+    if (flow != nullptr && !flow->decided.empty() && StillStands(*flow, one)) flow->settled = true;
+  }
 }
 
 void Core::TakeJoint(const JointInput& input, const planner::JointPlan& plan) {

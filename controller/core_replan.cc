@@ -42,6 +42,9 @@ void Core::Measure() {
   }
   const auto recovered = monitor_.Recover(Seconds(now_s_));
   changes.insert(changes.end(), recovered.begin(), recovered.end());
+  std::set<LinkId> links;
+  for (const CapacityChange& change : changes) links.insert(change.link);
+  if (!links.empty()) table_.Unsettle(links), ++capacity_changes_;
   for (const CapacityChange& change : changes) {
     const std::string name = fabric_.topology().LinkName(change.link);
     ++changes_;
@@ -205,10 +208,8 @@ void Core::Announce(const FlowDecision& decision, const std::vector<std::string>
     const std::string more =
         group.moves > group.texts.size() ? fmt::format("; and {} more", group.moves - group.texts.size()) : "";
     Decide(kind, group.jobs.size() == 1 ? *group.jobs.begin() : "",
-           fmt::format("{}: {}{}; fullest link {:.0f} % of what it gives, before {:.0f} %, bound {:.0f} %",
-                       triggers.empty() ? "the flows changed" : fmt::format("{}", fmt::join(triggers, "; ")),
-                       fmt::join(group.texts, "; "), more, 100 * decision.bottleneck_after,
-                       100 * decision.bottleneck_before, 100 * decision.bottleneck_bound));
+           fmt::format("{}: {}{}; {}", triggers.empty() ? "the flows changed" : fmt::format("{}", fmt::join(triggers, "; ")),
+                       fmt::join(group.texts, "; "), more, decision.outcome));
   };
   if (placed.moves > 0) decide("place", placed);
   if (moved.moves > 0) {

@@ -138,7 +138,7 @@ PlacementView Core::Placement(const std::string& job_id) const {
     const LinkId link(static_cast<int32_t>(i));
     view.topology.SetCapacity(link, monitor_.Available(link));
   }
-  view.carried = LinkLoad(table_, view.topology.links().size(), job_id, Seconds(now_s_));
+  view.carried = LinkLoad(table_, view.topology.links().size(), {job_id}, Seconds(now_s_));
   view.tree_jobs = TreeJobs();
   return view;
 }

@@ -64,22 +64,32 @@ double LineRateOf(const FabricView& fabric, const std::vector<Candidate>& candid
 }
 
 /// A flow that nobody may move keeps the path that takes most of its bytes.
-void KeepMain(FlowQuestion::Asked& asked) {
+void KeepMain(AskedFlow& asked) {
   const auto main = std::max_element(asked.candidates.begin(), asked.candidates.end(),
                                      [](const Candidate& a, const Candidate& b) { return a.present < b.present; });
   asked.candidates = {*main};
   asked.candidates.front().present = 1;
 }
 
-std::vector<FlowQuestion::Asked> CollectFlows(const FlowTable& table, const std::map<std::string, JobWeight>& jobs) {
-  std::vector<FlowQuestion::Asked> flows;
+/// A flow that all jobs were planned with keeps each of its paths.
+void AddParts(const AskedFlow& asked, std::vector<AskedFlow>* flows) {
+  for (const Candidate& candidate : asked.candidates) {
+    if (!(candidate.present > 0)) continue;
+    flows->push_back({.flow = asked.flow, .candidates = {candidate}, .fixed = true, .part = candidate.present});
+    flows->back().candidates.front().present = 1;
+  }
+}
+
+std::vector<AskedFlow> CollectFlows(const FlowTable& table, const std::map<std::string, JobWeight>& jobs) {
+  std::vector<AskedFlow> flows;
   for (const auto& [id, flow] : table.flows()) {
-    FlowQuestion::Asked asked{.flow = id, .candidates = CandidatesOf(flow)};
+    AskedFlow asked{.flow = id, .candidates = CandidatesOf(flow)};
     if (asked.candidates.empty()) continue;
     const auto job = jobs.find(flow.identity.job_id());
     asked.fixed = flow.stale() || job == jobs.end() || !job->second.managed;
     if (asked.fixed) KeepMain(asked);
-    flows.push_back(std::move(asked));
+    if (!asked.fixed && flow.settled) AddParts(asked, &flows);
+    else flows.push_back(std::move(asked));
   }
   return flows;
 }
@@ -89,7 +99,7 @@ std::vector<FlowQuestion::Asked> CollectFlows(const FlowTable& table, const std:
 double RoundedShare(double share) { return std::exp2(std::round(std::log2(share))); }
 
 /// Nothing: the flow goes on as it was decided.
-std::optional<FlowMove> MakeMove(const SendFlow& flow, const FlowQuestion::Asked& asked, const std::vector<double>& shares) {
+std::optional<FlowMove> MakeMove(const SendFlow& flow, const AskedFlow& asked, const std::vector<double>& shares) {
   const std::vector<int32_t> weights = ToWeights(shares);
   FlowMove move{.flow = flow.id, .live = flow.wire_bytes > 0, .first = flow.decided.empty()};
   for (size_t i = 0; i < weights.size(); ++i) move.weights[asked.candidates[i].port] = weights[i];
@@ -109,8 +119,9 @@ std::optional<FlowMove> MakeMove(const SendFlow& flow, const FlowQuestion::Asked
   return move;
 }
 
-/// Whether the flow still has the paths that it was asked about with.
-bool StillStands(const SendFlow& flow, const FlowQuestion::Asked& asked) {
+}  // namespace
+
+bool StillStands(const SendFlow& flow, const AskedFlow& asked) {
   return std::all_of(asked.candidates.begin(), asked.candidates.end(), [&](const Candidate& candidate) {
     const auto probed = flow.probed.find(candidate.port);
     const auto lane = flow.lanes.find(candidate.port);
@@ -118,26 +129,25 @@ bool StillStands(const SendFlow& flow, const FlowQuestion::Asked& asked) {
   });
 }
 
-}  // namespace
-
 std::vector<Candidate> CandidatesOf(const SendFlow& flow) {
   const std::map<int32_t, double> present = PresentByPort(flow);
-  std::map<std::vector<std::string>, Candidate> by_path;
+  std::vector<Candidate> candidates;
   for (const auto& [port, path] : flow.probed) {
     if (path.links.empty()) continue;
     const auto lane = flow.lanes.find(port);
     if (lane != flow.lanes.end() && lane->second.failed) continue;
-    Candidate& candidate = by_path[path.hops];
-    const bool better = candidate.port == 0 || PortRank(flow, port, present) > PortRank(flow, candidate.port, present);
-    if (better) candidate.port = port;
-    candidate.hops = path.hops;
-    candidate.links = path.links;
-    if (const auto share = present.find(port); share != present.end()) candidate.present += share->second;
+    auto candidate = std::ranges::find(candidates, path.hops, &Candidate::hops);
+    if (candidate == candidates.end()) {
+      candidates.push_back({.port = port, .hops = path.hops, .links = path.links});
+      candidate = candidates.end() - 1;
+    } else if (PortRank(flow, port, present) > PortRank(flow, candidate->port, present)) {
+      candidate->port = port;
+    }
+    if (const auto share = present.find(port); share != present.end()) candidate->present += share->second;
   }
-  std::vector<Candidate> candidates;
-  for (auto& [hops, candidate] : by_path) candidates.push_back(std::move(candidate));
-  std::stable_sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
-    return PortRank(flow, a.port, present) > PortRank(flow, b.port, present);
+  std::ranges::sort(candidates, [&](const Candidate& a, const Candidate& b) {
+    const int rank_a = PortRank(flow, a.port, present), rank_b = PortRank(flow, b.port, present);
+    return rank_a != rank_b ? rank_a > rank_b : a.hops < b.hops;
   });
   if (candidates.size() > kMaxCandidates) candidates.resize(kMaxCandidates);
   return candidates;
@@ -168,12 +178,12 @@ FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const
     const LinkId link(static_cast<int32_t>(i));
     problem.topology.SetCapacity(link, monitor.Available(link));
   }
-  for (const FlowQuestion::Asked& asked : question.flows) {
+  for (const AskedFlow& asked : question.flows) {
     const SendFlow& flow = table.flows().at(asked.flow);
     planner::FlowDemand demand;
     demand.key = flow.id;
     demand.job = flow.identity.job_id();
-    demand.demand = BitsPerSecond(LineRateOf(fabric, asked.candidates) * RoundedShare(question.shares.at(flow.id)));
+    demand.demand = BitsPerSecond(LineRateOf(fabric, asked.candidates) * RoundedShare(question.shares.at(flow.id)) * asked.part);
     if (const auto job = jobs.find(demand.job); job != jobs.end()) demand.intensity = job->second.intensity;
     double known = 0;
     for (const Candidate& candidate : asked.candidates) known += candidate.present;
@@ -189,15 +199,25 @@ FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const
 }
 
 FlowDecision CarryOut(const FlowTable& table, const FlowQuestion& question, const planner::FlowPlan& plan) {
-  FlowDecision decision{.moves = {}, .bottleneck_before = plan.bottleneck_before, .bottleneck_after = plan.bottleneck_after,
-                        .bottleneck_bound = plan.bottleneck_bound};
+  std::vector<std::vector<double>> shares;
   for (size_t i = 0; i < question.flows.size(); ++i) {
-    const FlowQuestion::Asked& asked = question.flows[i];
-    const auto flow = table.flows().find(asked.flow);
-    if (asked.fixed || flow == table.flows().end() || !StillStands(flow->second, asked)) continue;
-    if (std::optional<FlowMove> move = MakeMove(flow->second, asked, plan.flows[i].shares)) decision.moves.push_back(*std::move(move));
+    const auto flow = table.flows().find(question.flows[i].flow);
+    const bool free = !question.flows[i].fixed && flow != table.flows().end() && !flow->second.settled;
+    shares.push_back(free ? plan.flows[i].shares : std::vector<double>());
   }
-  return decision;
+  return {.moves = MovesTo(table, question.flows, shares),
+          .outcome = fmt::format("fullest link {:.0f} % of what it gives, before {:.0f} %, bound {:.0f} %", 100 * plan.bottleneck_after,
+                                 100 * plan.bottleneck_before, 100 * plan.bottleneck_bound)};
+}
+
+std::vector<FlowMove> MovesTo(const FlowTable& table, const std::vector<AskedFlow>& asked, const std::vector<std::vector<double>>& shares) {
+  std::vector<FlowMove> moves;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const auto flow = table.flows().find(asked[i].flow);
+    if (shares[i].empty() || flow == table.flows().end() || !StillStands(flow->second, asked[i])) continue;
+    if (std::optional<FlowMove> move = MakeMove(flow->second, asked[i], shares[i])) moves.push_back(*std::move(move));
+  }
+  return moves;
 }
 
 }  // namespace weft::controller

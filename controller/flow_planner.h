@@ -45,9 +45,7 @@ struct FlowMove {
 
 struct FlowDecision {
   std::vector<FlowMove> moves;         ///< flows whose weights differ from what was decided, by flow id
-  double bottleneck_before = 0;        ///< largest load over capacity
-  double bottleneck_after = 0;
-  double bottleneck_bound = 0;
+  std::string outcome;                 ///< what they come to: "fullest link 50 % of what it gives, before 100 %, bound 50 %"
 };
 
 struct FlowPlannerOptions {
@@ -63,24 +61,35 @@ std::vector<Candidate> CandidatesOf(const SendFlow& flow);
 /// Weights of sum kWeightSum for `shares` of sum 1, by largest remainder. Requires: shares not empty.
 std::vector<int32_t> ToWeights(const std::vector<double>& shares);
 
+/// A flow that a plan is asked for.
+struct AskedFlow {
+  uint64_t flow = 0;
+  std::vector<Candidate> candidates;
+  bool fixed = false;                  ///< counts as load, stays as it is
+  double part = 1;                     ///< of the flow that this is: a fixed one on several paths is asked for in parts
+};
+
 /// What the flows of all jobs are to be planned from. What it costs to build and to carry out is linear in flows; the plan itself is
 /// made apart from the table, of `problem` alone.
 struct FlowQuestion {
-  struct Asked {
-    uint64_t flow = 0;
-    std::vector<Candidate> candidates;
-    bool fixed = false;                ///< counts as load, stays as it is
-  };
   std::shared_ptr<const planner::FlowProblem> problem;  ///< flow i is `flows[i]`
-  std::vector<Asked> flows;
+  std::vector<AskedFlow> flows;
   std::map<uint64_t, double> shares;   ///< what flows are taken to ask for (flow_demand.h)
 };
 
-/// `jobs` has an entry per job; flows of unknown jobs are left as they are.
+/// `jobs` has an entry per job; flows of unknown jobs are left as they are, and so are those that all jobs were planned with
+/// (SendFlow::settled).
 FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
                          const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options);
 
 /// What the plan comes to for the flows that are still there with the lanes that it is for. Requires: a plan of the question's problem.
 FlowDecision CarryOut(const FlowTable& table, const FlowQuestion& question, const planner::FlowPlan& plan);
+
+/// Whether the flow still has the paths that it was asked about with.
+bool StillStands(const SendFlow& flow, const AskedFlow& asked);
+
+/// What it takes to bring flows to these shares, one per candidate: those that are still there with the lanes that they were asked
+/// about. Empty shares: as they are.
+std::vector<FlowMove> MovesTo(const FlowTable& table, const std::vector<AskedFlow>& asked, const std::vector<std::vector<double>>& shares);
 
 }  // namespace weft::controller

@@ -166,6 +166,7 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
   lane.weight = std::clamp(counters.weight(), 0, 1 << 20);
   lane.active = counters.state() == "active";
   lane.failed = counters.state() == "failed";
+  if (lane.failed) flow.settled = false;
   lane.rtt_s = std::isfinite(counters.rtt_s()) ? std::max(0.0, counters.rtt_s()) : 0;
   lane.wire_bytes = counters.wire_bytes();
   if (delta <= 0) return;  // idle, or a new connection from the same port began again at 0
@@ -287,11 +288,21 @@ Change FlowTable::AddPaths(const std::string& host, const v1::PathReport& report
     }
     const std::vector<std::string> hops(path.hops().begin(), path.hops().end());
     if (known != flow->probed.end() && known->second.hops == hops) continue;
+    if (known != flow->probed.end()) flow->settled = false;
     flow->probed[path.source_port()] = {hops, {}};
     Resolve(*flow, path.source_port());
     changed = true;
   }
   return changed ? Change::kPaths : Change::kNone;
+}
+
+void FlowTable::Unsettle(const std::set<LinkId>& links) {
+  for (auto& [id, flow] : flows_) {
+    const auto touched = [&](const auto& probed) {
+      return std::ranges::any_of(probed.second.links, [&](LinkId link) { return links.contains(link); });
+    };
+    if (flow.settled && std::ranges::any_of(flow.probed, touched)) flow.settled = false;
+  }
 }
 
 bool FlowTable::ResolvePaths() {

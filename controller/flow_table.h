@@ -74,6 +74,7 @@ struct SendFlow {
   std::map<int32_t, Lane> lanes;
   std::map<int32_t, ProbedPath> probed;
   std::map<int32_t, int32_t> decided;  ///< source port -> weight of the newest decision; empty: none yet
+  bool settled = false;       ///< decided with all jobs together: only that moves it, unless a way of it changes
   double wire_bytes = 0;      ///< seen since the flow became known
   double first_s = 0;         ///< when it first carried bytes
   CarriedLately lately;
@@ -115,6 +116,9 @@ class FlowTable {
   int Expire(double before_s);
   /// Gives links to probed paths that had none, after hosts registered more addresses. True if any got some.
   bool ResolvePaths();
+
+  /// Flows that could go over one of these links are settled no longer. Complexity: linear in flows and their probed paths.
+  void Unsettle(const std::set<LinkId>& links);
 
   const std::map<uint64_t, SendFlow>& flows() const { return flows_; }
   SendFlow* Find(uint64_t flow);

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
 
 #include "controller/flow_planner.h"
 #include "controller/job_strategy.h"
+#include "controller/link_load.h"
 
 namespace weft::controller {
 namespace {
@@ -23,6 +25,7 @@ constexpr int64_t kMostBytes = int64_t{1} << 50;  // of one flow and iteration
 constexpr double kLeastEfficiency = 0.85;
 constexpr double kUnknownEfficiency = 0.95;
 constexpr double kSameEfficiency = 0.02;
+constexpr double kLeastBackground = 1.0 / 24;     // of a link
 constexpr int64_t kMostGpus = 1 << 20;
 // A burst ends when the wire was idle for 2 ms, as far as the plugin knows between two samples of TCP, 25 ms apart. Where
 // the wire takes longer than the gap for what it was handed last, a chunk at least, bursts may be seen in pieces.
@@ -68,6 +71,7 @@ class Modeller {
     return "none";
   }
   planner::JointJob Take() { return std::move(made_); }
+  std::vector<AskedFlow> TakeAsked() { return std::move(asked_); }
   const std::string& missing() const { return missing_; }
   const KeptModel& kept() const { return kept_; }
 
@@ -88,14 +92,16 @@ class Modeller {
     if (std::all_of(flows_.begin(), flows_.end(), inside)) return Miss("its flows stay on one host, no link carries them");
     const auto& topology = view_.fabric->topology();
     const auto node = [&](const std::string* host) { return host == nullptr ? std::nullopt : topology.FindNode(*host); };
-    std::erase_if(flows_, [&](const SendFlow* flow) {
-      return !node(&flow->host) || !node(view_.fabric->HostOf(flow->identity.peer_address())) || CandidatesOf(*flow).empty();
-    });
-    if (flows_.empty()) return Miss("the paths of its flows are not known yet");
+    made_.placed = true;
+    std::vector<const SendFlow*> known_flows;
     for (const SendFlow* flow : flows_) {
-      const std::vector<Candidate> candidates = CandidatesOf(*flow);
       const auto from_node = node(&flow->host);
       const auto to_node = node(view_.fabric->HostOf(flow->identity.peer_address()));
+      if (!from_node || !to_node) continue;
+      std::vector<Candidate> candidates = CandidatesOf(*flow);
+      if (candidates.empty()) continue;
+      // In an order that does not follow what is in use: the problem is the same whoever asks when.
+      std::ranges::sort(candidates, {}, &Candidate::links);
       planner::JointFlow made{.from = *from_node, .to = *to_node, .bytes = Bytes(0), .paths = {}, .shares = {}};
       double known = 0;
       for (const Candidate& candidate : candidates) known += candidate.present;
@@ -104,8 +110,13 @@ class Modeller {
         made.shares.push_back(known > 0.5 ? candidate.present / known : 0);
       }
       if (known <= 0.5) made.shares.front() = 1;
+      made_.placed &= !flow->decided.empty() && known > 0.5;
       made_.flows.push_back(std::move(made));
+      asked_.push_back({.flow = flow->id, .candidates = std::move(candidates), .fixed = false});
+      known_flows.push_back(flow);
     }
+    flows_ = std::move(known_flows);
+    if (flows_.empty()) return Miss("the paths of its flows are not known yet");
     return true;
   }
 
@@ -249,9 +260,24 @@ class Modeller {
   const Job& job_;
   std::vector<const SendFlow*> flows_;
   planner::JointJob made_;
+  std::vector<AskedFlow> asked_;
   KeptModel kept_;
   std::string missing_;
 };
+
+/// What flows of jobs without a model take of each link in the mean, to a power of a half of the link: less would only be noise. They
+/// give way, as all traffic of such networks does: never more than half.
+std::vector<BitsPerSecond> Background(const JointView& view, const JointInput& input) {
+  const std::span<const planner::Link> links = input.problem.topology.links();
+  std::set<std::string> modelled;
+  for (const auto& [id, asked] : input.asked) modelled.insert(id);
+  std::vector<BitsPerSecond> background = LinkLoad(*view.table, links.size(), modelled, Seconds(view.now_s));
+  for (size_t l = 0; l < background.size(); ++l) {
+    const double capacity = links[l].capacity.value(), share = capacity > 0 ? background[l].value() / capacity : 0;
+    background[l] = BitsPerSecond(share < kLeastBackground ? 0 : capacity * std::min(0.5, std::exp2(std::round(std::log2(share)))));
+  }
+  return background;
+}
 
 }  // namespace
 
@@ -314,6 +340,7 @@ JointInput BuildJointProblem(const JointView& view, const planner::JointOptions&
       model.missing = modeller.missing();
       continue;
     }
+    input.asked[id] = modeller.TakeAsked();
     planner::JointJob made = modeller.Take();
     made.shifted = force.shifted && model.source == "measured";
     made.stable = model.source == "measured" && (made.shifted || IsSteady(known, view.now_s)) &&
@@ -325,6 +352,7 @@ JointInput BuildJointProblem(const JointView& view, const planner::JointOptions&
     model.place = input.problem.jobs.size();
     input.problem.jobs.push_back(std::move(made));
   }
+  input.problem.background = Background(view, input);
   return input;
 }
 

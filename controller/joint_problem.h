@@ -2,7 +2,8 @@
 // iteration of each job, its flows with the ways that they have and take.
 //
 // A job whose period and bytes its agents have measured is modelled by these; a submitted one that is not yet measured by
-// its plan; any other is not modelled and keeps the default class. Measured: a flow's bytes in the mean over at least eight
+// its plan; any other is not modelled and keeps the default class: its flows count as background, by what they carry in the mean.
+// Measured: a flow's bytes in the mean over at least eight
 // whole iterations, how long its bursts lasted (where links are so slow that a burst is seen in pieces, how long TCP had
 // bytes on their way; at least what its bytes take at what the links give) and how long its time window held them back in
 // the same ones; the rest of an iteration is what the job computes before it sends, whatever congestion it sends in and
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "controller/fabric_view.h"
+#include "controller/flow_planner.h"
 #include "controller/flow_table.h"
 #include "controller/job_table.h"
 #include "controller/link_monitor.h"
@@ -61,6 +63,7 @@ struct JointInput {
   planner::JointProblem problem;
   std::map<std::string, JobModel> models;   ///< by job id
   std::map<std::string, KeptModel> kept;    ///< of jobs with a measured model: the next view's
+  std::map<std::string, std::vector<AskedFlow>> asked;   ///< of modelled jobs: flow i of the problem's job, with its paths in order
 };
 
 /// `in_force`: present classes and shifts.

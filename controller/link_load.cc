@@ -23,10 +23,10 @@ double RateOf(const SendFlow& flow, double now_s) {
 
 }  // namespace
 
-std::vector<BitsPerSecond> LinkLoad(const FlowTable& table, size_t links, const std::string& except, Seconds now) {
+std::vector<BitsPerSecond> LinkLoad(const FlowTable& table, size_t links, const std::set<std::string>& except, Seconds now) {
   std::vector<BitsPerSecond> load(links, BitsPerSecond(0));
   for (const auto& [id, flow] : table.flows()) {
-    if (flow.identity.job_id() == except) continue;
+    if (except.contains(flow.identity.job_id())) continue;
     const double rate = RateOf(flow, now.count());
     if (!(rate > 0) || !std::isfinite(rate)) continue;
     double weights = 0, lanes = 0;

@@ -1,7 +1,8 @@
-// What each link carries for the jobs that are here, in the mean over iterations: what a job that comes will find taken. The last
+// What each link carries for jobs, in the mean over iterations: what others will find taken. The last
 // second (weft links) would not do: training sends in bursts, and a second may hit one or miss it.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,9 @@
 
 namespace weft::controller {
 
-/// [links of `table`'s fabric] mean rate of the flows of all jobs but `except`: bytes over period where whole iterations were measured,
+/// [links of `table`'s fabric] mean rate of the flows of all jobs but those in `except`: bytes over period where whole iterations were measured,
 /// else what was carried lately, with a memory of 10 s. A flow's lanes share it by their weights. Flows that have been silent for half
 /// a minute and for three of their periods count nothing. Complexity: linear in lanes and their paths.
-std::vector<BitsPerSecond> LinkLoad(const FlowTable& table, size_t links, const std::string& except, Seconds now);
+std::vector<BitsPerSecond> LinkLoad(const FlowTable& table, size_t links, const std::set<std::string>& except, Seconds now);
 
 }  // namespace weft::controller

@@ -1,11 +1,11 @@
 // One policy: what the controller's core decides for jobs that simulated agents measure, and what `weft simulate --policy weft` decides
-// for a scenario of the same jobs, as text, byte for byte. Over one spine, where each flow has one path: the controller's paths are chosen
-// elsewhere (flow_planner.h).
+// for a scenario of the same jobs, as text, byte for byte: paths and classes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <random>
+#include <set>
 #include <variant>
 
 #include "controller/core.h"
@@ -28,27 +28,27 @@ std::shared_ptr<const planner::JointProblem> QuestionOf(const FakeCluster& clust
   return newest;
 }
 
-std::string Line(const std::string& job, int64_t traffic_class, const std::vector<std::vector<LinkId>>& paths,
-                 const planner::Topology& topology) {
+/// "big: class 0; h1 over spine1, h3 over spine1 spine2".
+std::string Line(const std::string& job, int64_t traffic_class, const std::vector<std::pair<std::string, std::set<std::string>>>& flows) {
   std::string line = fmt::format("{}: class {}", job, traffic_class);
-  for (const std::vector<LinkId>& links : paths) {
-    line += ";";
-    for (const LinkId link : links) line += " " + topology.LinkName(link);
-  }
+  for (const auto& [from, spines] : flows) line += fmt::format("; {} over {}", from, fmt::join(spines, " "));
   return line + "\n";
 }
 
-/// What is in force for each job once the core is at rest.
-std::string DecidedByCore(const Core& core, const planner::JointProblem& question) {
+/// What is in force for each job: classes in the core, paths at the senders.
+std::string DecidedByCore(const Core& core, const FakeCluster& cluster, const planner::JointProblem& question) {
   std::string text;
   for (const planner::JointJob& job : question.jobs) {
-    std::vector<std::vector<LinkId>> paths;
+    std::vector<std::pair<std::string, std::set<std::string>>> flows;
     for (const planner::JointFlow& flow : job.flows) {
-      for (size_t p = 0; p < flow.paths.size(); ++p) {
-        if (flow.shares[p] > 0.5) paths.push_back(flow.paths[p].links);
+      const std::string& from = question.topology.node(flow.from).name;
+      flows.emplace_back(from, std::set<std::string>());
+      const std::vector<double> shares = cluster.Shares(job.name, from);
+      for (size_t s = 0; s < shares.size(); ++s) {
+        if (shares[s] > 0) flows.back().second.insert(fmt::format("spine{}", s + 1));
       }
     }
-    text += Line(job.name, core.FindJob(job.name)->joint().traffic_class(), paths, question.topology);
+    text += Line(job.name, core.FindJob(job.name)->joint().traffic_class(), flows);
   }
   return text;
 }
@@ -70,7 +70,17 @@ std::string DecidedBySimulation(const planner::JointProblem& question) {
                         {.evaluations = question.options.evaluations, .work = question.options.work});
   if (!report) return report.error().message();
   std::string text;
-  for (const planner::SimulatedJob& job : report->jobs) text += Line(job.name, job.traffic_class, job.paths, scenario.topology);
+  for (size_t j = 0; j < report->jobs.size(); ++j) {
+    std::vector<std::pair<std::string, std::set<std::string>>> flows;
+    for (size_t f = 0; f < report->jobs[j].paths.size(); ++f) {
+      flows.emplace_back(scenario.topology.node(scenario.jobs[j].flows[f].from).name, std::set<std::string>());
+      for (const LinkId link : report->jobs[j].paths[f]) {
+        const std::string& to = scenario.topology.node(scenario.topology.link(link).to).name;
+        if (to.starts_with("spine")) flows.back().second.insert(to);
+      }
+    }
+    text += Line(report->jobs[j].name, report->jobs[j].traffic_class, flows);
+  }
   return text;
 }
 
@@ -85,40 +95,51 @@ std::vector<FakeJob> Drawn(std::mt19937* random, int count) {
   return jobs;
 }
 
+/// Both, for `count` jobs between two leaves over `spines`; true if either has something above the default class.
+void CheckAlike(std::mt19937& random, int count, int spines, const std::string& what, int* raised, int* moved) {
+  CoreOptions options;
+  options.joint.dscp = {26, 18, 0};
+  Core core(options);
+  FakeCluster cluster(core, 2, spines, count);
+  cluster.priorities = {26 << 2, 18 << 2};
+  cluster.measures_periods = true;
+  cluster.RegisterAll();
+  // No answers until all jobs are measured: nothing is in force then, as in a scenario that begins.
+  cluster.answers = cluster.answers_paths = false;
+  for (const FakeJob& job : Drawn(&random, count)) {
+    JobSubmitted submitted;
+    submitted.spec.set_job_id(job.id);
+    submitted.spec.set_gpus(kGpus[random() % std::size(kGpus)]);
+    cluster.Send({.body = submitted});
+    cluster.Start(job, 0);
+    cluster.Run(0.3);
+    cluster.Probe(job.id);
+  }
+  cluster.Run(100);
+  cluster.answers = true;
+  for (int i = 0; i < 300 && core.counters().joint_plans == 0; ++i) cluster.Run(0.5);
+  const std::shared_ptr<const planner::JointProblem> question = QuestionOf(cluster);
+  ASSERT_TRUE(question);
+  ASSERT_EQ(question->jobs.size(), static_cast<size_t>(count)) << what;
+  cluster.Run(0.1);
+  const std::string core_text = DecidedByCore(core, cluster, *question);
+  EXPECT_EQ(core_text, DecidedBySimulation(*question)) << what;
+  *raised += core_text.find("class 0") != std::string::npos || core_text.find("class 1") != std::string::npos;
+  *moved += core_text.find("spine2") != std::string::npos;
+}
+
 TEST(OnePolicy, SimulationAndControllerDecideAlike) {
   std::mt19937 random(2026);
-  int raised = 0;
-  for (int round = 0; round < 12; ++round) {
-    const int count = 2 + round % 3;
-    CoreOptions options;
-    options.joint.dscp = {26, 18, 0};
-    Core core(options);
-    FakeCluster cluster(core, 2, 1, count);
-    cluster.priorities = {26 << 2, 18 << 2};
-    cluster.measures_periods = true;
-    cluster.RegisterAll();
-    for (const FakeJob& job : Drawn(&random, count)) {
-      JobSubmitted submitted;
-      submitted.spec.set_job_id(job.id);
-      submitted.spec.set_gpus(kGpus[random() % std::size(kGpus)]);
-      cluster.Send({.body = submitted});
-      cluster.answers = false;
-      cluster.Start(job, 0);
-      cluster.Run(0.3);
-      cluster.Probe(job.id);
-    }
-    // No answers until all jobs are measured: nothing is in force then, as in a scenario that begins.
-    cluster.Run(100);
-    cluster.answers = true;
-    for (int i = 0; i < 300 && core.counters().joint_plans == 0; ++i) cluster.Run(0.5);
-    const std::shared_ptr<const planner::JointProblem> question = QuestionOf(cluster);
-    ASSERT_TRUE(question);
-    ASSERT_EQ(question->jobs.size(), static_cast<size_t>(count)) << "round " << round;
-    const std::string core_text = DecidedByCore(core, *question);
-    EXPECT_EQ(core_text, DecidedBySimulation(*question)) << "round " << round;
-    raised += core_text.find("class 0") != std::string::npos || core_text.find("class 1") != std::string::npos;
-  }
+  int raised = 0, moved = 0;
+  for (int round = 0; round < 12; ++round) CheckAlike(random, 2 + round % 3, 1, fmt::format("round {}", round), &raised, &moved);
   EXPECT_GE(raised, 3) << "some of them had something to decide";
+  moved = 0;
+  for (const int spines : {2, 3}) {
+    for (int round = 0; round < 9; ++round) {
+      CheckAlike(random, 2 + round % 3, spines, fmt::format("{} spines, round {}", spines, round), &raised, &moved);
+    }
+  }
+  EXPECT_GE(moved, 9) << "all began on the first spine";
 }
 
 }  // namespace

@@ -14,40 +14,14 @@ namespace {
 
 constexpr double kGain = 1e-6;
 constexpr uint32_t kDraws = 24;  // starts from drawn paths
+constexpr int64_t kAloneEvaluations = 200;
+constexpr double kJustAsFast = 1 + 1e-9;
+constexpr size_t kMostFlowsMoved = 32;   // of a job whose paths alone are improved by simulation
 
 std::vector<BitsPerSecond> Capacities(const Topology& topology) {
   std::vector<BitsPerSecond> capacity;
   for (const Link& link : topology.links()) capacity.push_back(link.capacity);
   return capacity;
-}
-
-/// Balanced whole paths: a flow's demand is its bytes per iteration of its job alone.
-JobPaths Balanced(const Topology& topology, const std::vector<RoutableJob>& jobs) {
-  FlowProblem problem{.topology = topology, .split_gain = 1e9};
-  const std::vector<BitsPerSecond> capacity = Capacities(topology);
-  for (size_t j = 0; j < jobs.size(); ++j) {
-    const PeriodicJob alone = OnPaths(jobs[j], std::vector<size_t>(jobs[j].flows.size(), 0));
-    const Seconds time = IterationAlone(capacity, alone);
-    const double intensity = GpuIntensity(capacity, alone);
-    for (const RoutableFlow& flow : jobs[j].flows) {
-      const double rate = static_cast<double>(flow.bytes.count()) * 8 / time.count();
-      problem.flows.push_back({.key = problem.flows.size(), .demand = BitsPerSecond(std::max(1.0, rate)),
-                               .intensity = intensity,
-                               .paths = {flow.paths.begin(), flow.paths.begin() + static_cast<std::ptrdiff_t>(flow.WholePaths())}});
-    }
-  }
-  JobPaths paths;
-  if (problem.flows.empty()) return JobPaths(jobs.size());
-  const FlowPlan plan = ChoosePaths(problem);
-  size_t next = 0;
-  for (const RoutableJob& job : jobs) {
-    paths.emplace_back();
-    for (size_t f = 0; f < job.flows.size(); ++f, ++next) {
-      const std::vector<double>& shares = plan.flows[next].shares;
-      paths.back().push_back(static_cast<size_t>(std::max_element(shares.begin(), shares.end()) - shares.begin()));
-    }
-  }
-  return paths;
 }
 
 /// Simulations, counted, and the moves that they judge.
@@ -169,6 +143,20 @@ std::vector<LinkLoad> LoadsOnPaths(const RoutableJob& job, const std::vector<siz
   return loads;
 }
 
+/// The job with the bytes of every flow on the links that all of its whole paths have, and on no others.
+PeriodicJob OnForcedLinks(RoutableJob job) {
+  for (RoutableFlow& flow : job.flows) {
+    const size_t whole = flow.WholePaths();
+    std::erase_if(flow.paths[0].links, [&](LinkId link) {
+      return !std::all_of(flow.paths.begin() + 1, flow.paths.begin() + static_cast<std::ptrdiff_t>(whole), [&](const CandidatePath& path) {
+        return std::find(path.links.begin(), path.links.end(), link) != path.links.end();
+      });
+    });
+    flow.paths.resize(1), flow.shares.clear();
+  }
+  return OnPaths(job, std::vector<size_t>(job.flows.size(), 0));
+}
+
 }  // namespace
 
 size_t RoutableFlow::WholePaths() const {
@@ -198,6 +186,36 @@ void AddSplits(RoutableFlow* flow) {
   }
 }
 
+std::vector<double> SharesOf(const RoutableFlow& flow, size_t p) {
+  const size_t whole = flow.WholePaths();
+  std::vector<double> shares(whole, 0);
+  if (p < whole) {
+    shares[p] = 1;
+    return shares;
+  }
+  const size_t sets = (whole + kMostLanes - 1) / kMostLanes, first = p - whole;
+  const double lanes = std::ceil(static_cast<double>(whole - first) / static_cast<double>(sets));
+  for (size_t lane = first; lane < whole; lane += sets) shares[lane] = 1 / lanes;
+  return shares;
+}
+
+PeriodicJob BestAlone(const Topology& topology, const RoutableJob& job) {
+  const std::vector<BitsPerSecond> capacity = Capacities(topology);
+  const double least = kJustAsFast * CommunicationAlone(capacity, OnForcedLinks(job)).count();
+  std::vector<size_t> divided;
+  for (const RoutableFlow& flow : job.flows) {
+    const size_t whole = flow.WholePaths(), splits = flow.paths.size() - whole;
+    divided.push_back(splits == 0 ? 0 : whole + divided.size() % splits);
+  }
+  PeriodicJob split = OnPaths(job, divided);
+  if (CommunicationAlone(capacity, split).count() <= least) return split;
+  PeriodicJob best = OnPaths(job, BalancedJobPaths(topology, {job})[0]);
+  if (CommunicationAlone(capacity, best).count() > least && job.flows.size() <= kMostFlowsMoved) {
+    best = OnPaths(job, PlanJobPaths(topology, {job}, {.evaluations = kAloneEvaluations}).paths[0]);
+  }
+  return IterationAlone(capacity, split) < IterationAlone(capacity, best) ? split : best;
+}
+
 PeriodicJob OnPaths(const RoutableJob& job, const std::vector<size_t>& paths) {
   PeriodicJob made{.gpus = job.gpus, .compute = job.compute, .release = job.release};
   made.loads = LoadsOnPaths(job, paths, nullptr);
@@ -212,16 +230,45 @@ double GpuUse(const Topology& topology, const std::vector<RoutableJob>& jobs, co
   return PeriodicSimulator(Capacities(topology), made, simulation).Run(std::vector<int32_t>(jobs.size(), 0)).gpu_use;
 }
 
+// A flow's demand is its bytes per iteration of its job alone.
+JobPaths BalancedJobPaths(const Topology& topology, const std::vector<RoutableJob>& jobs) {
+  FlowProblem problem{.topology = topology, .split_gain = 1e9};
+  const std::vector<BitsPerSecond> capacity = Capacities(topology);
+  for (size_t j = 0; j < jobs.size(); ++j) {
+    const PeriodicJob alone = OnPaths(jobs[j], std::vector<size_t>(jobs[j].flows.size(), 0));
+    const Seconds time = IterationAlone(capacity, alone);
+    const double intensity = GpuIntensity(capacity, alone);
+    for (const RoutableFlow& flow : jobs[j].flows) {
+      const double rate = static_cast<double>(flow.bytes.count()) * 8 / time.count();
+      problem.flows.push_back({.key = problem.flows.size(), .demand = BitsPerSecond(std::max(1.0, rate)),
+                               .intensity = intensity,
+                               .paths = {flow.paths.begin(), flow.paths.begin() + static_cast<std::ptrdiff_t>(flow.WholePaths())}});
+    }
+  }
+  JobPaths paths;
+  if (problem.flows.empty()) return JobPaths(jobs.size());
+  const FlowPlan plan = ChoosePaths(problem);
+  size_t next = 0;
+  for (const RoutableJob& job : jobs) {
+    paths.emplace_back();
+    for (size_t f = 0; f < job.flows.size(); ++f, ++next) {
+      const std::vector<double>& shares = plan.flows[next].shares;
+      paths.back().push_back(static_cast<size_t>(std::max_element(shares.begin(), shares.end()) - shares.begin()));
+    }
+  }
+  return paths;
+}
+
 JobPathPlan PlanJobPaths(const Topology& topology, const std::vector<RoutableJob>& jobs,
                          const JobPathOptions& options) {
   PathSearch search(topology, jobs, options);
-  JobPathPlan plan{.paths = Balanced(topology, jobs)};
+  JobPathPlan plan{.paths = BalancedJobPaths(topology, jobs)};
   plan.gpu_use = plan.gpu_use_balanced = search.Use(plan.paths);
   do {
     search.MoveSingly(&plan);
   } while (search.left() > 0 && (search.TurnJob(&plan) || search.MovePair(&plan)));
   for (uint32_t draw = 0; draw < kDraws && search.left() > 0; ++draw) search.StartAnew(draw, &plan);
-  plan.complete = search.left() > 0 || options.evaluations <= 0;
+  plan.complete = search.left() > 0;
   return plan;
 }
 

@@ -34,6 +34,9 @@ inline constexpr size_t kMostLanes = 4;
 /// Requires: whole paths only.
 void AddSplits(RoutableFlow* flow);
 
+/// Per whole path the share of the bytes that takes it, where the flow takes path `p`. Requires: paths as AddSplits() leaves them.
+std::vector<double> SharesOf(const RoutableFlow& flow, size_t p);
+
 /// A periodic job whose loads follow from the paths of its flows.
 struct RoutableJob {
   double gpus = 1;
@@ -48,6 +51,13 @@ using JobPaths = std::vector<std::vector<size_t>>;
 
 /// The job with its flows on these paths. Requires: links of `topology`.
 PeriodicJob OnPaths(const RoutableJob& job, const std::vector<size_t>& paths);
+
+/// Whole paths that balance the bytes of all flows (path_choice.h), jobs with more compute per byte first; nothing is simulated.
+JobPaths BalancedJobPaths(const Topology& topology, const std::vector<RoutableJob>& jobs);
+
+/// The job on the paths that are best for it alone: all divided, or whole ones, moved while that helps where its flows are few. Cheap
+/// where either sends as fast as the links allow that the flows cannot avoid. Requires: at least one path for every flow.
+PeriodicJob BestAlone(const Topology& topology, const RoutableJob& job);
 
 struct JobPathPlan {
   JobPaths paths;

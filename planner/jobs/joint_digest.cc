@@ -20,7 +20,7 @@ class Digest {
   }
   void Add(const JointJob& job) {
     Add(job.name);
-    for (const int64_t value : {job.gpus, int64_t{job.stable}, int64_t{job.present_class}, int64_t{job.shifted}}) {
+    for (const int64_t value : {job.gpus, int64_t{job.stable}, int64_t{job.placed}, int64_t{job.present_class}, int64_t{job.shifted}}) {
       Add(static_cast<uint64_t>(value));
     }
     for (const Seconds time : {job.compute, job.release, job.measured, job.present_shift}) Add(time.count());
@@ -50,10 +50,11 @@ uint64_t DigestOf(const JointProblem& problem) {
     digest.Add(static_cast<uint64_t>(link.from.value()) << 32 | static_cast<uint32_t>(link.to.value()));
     digest.Add(link.capacity.value());
   }
+  for (const BitsPerSecond taken : problem.background) digest.Add(taken.value());
   for (const JointJob& job : problem.jobs) digest.Add(job);
   const JointOptions& options = problem.options;
   digest.Add(static_cast<uint64_t>(options.classes) << 32 | static_cast<uint32_t>(options.hash_seeds));
-  for (const int64_t value : {static_cast<int64_t>(options.objective), options.evaluations, options.work}) {
+  for (const int64_t value : {static_cast<int64_t>(options.objective), int64_t{options.paths}, options.evaluations, options.work}) {
     digest.Add(static_cast<uint64_t>(value));
   }
   for (const double value : {options.class_gain, options.shift_gain, options.profile_error}) digest.Add(value);

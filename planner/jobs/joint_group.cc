@@ -17,41 +17,39 @@ constexpr double kShortest = 1e-3;     // of the slowest iteration of a group
 constexpr double kMostGroupBytes = 0x1p62;   // of one job
 constexpr Seconds kLong{1e9};          // they run until somebody asks again
 
-/// The flow's single ways, and last how it goes now, as one path.
-RoutableFlow Routable(const JointJob& job, const JointFlow& flow) {
-  // Sums over flows stay exact.
-  const double most = kMostGroupBytes / static_cast<double>(job.flows.size());
-  const double bytes = std::min(most, static_cast<double>(flow.bytes.count()) / job.efficiency);
-  RoutableFlow made{.bytes = Bytes(static_cast<int64_t>(bytes)), .paths = {}};
+/// How the flow goes now, as one path: its links, and the share of the bytes over each.
+std::pair<CandidatePath, std::vector<double>> AsItGoes(const JointFlow& flow) {
   std::map<LinkId, double> share;
   for (size_t p = 0; p < flow.paths.size(); ++p) {
     if (!(flow.shares[p] > 0)) continue;
     for (const LinkId link : flow.paths[p].links) share[link] += flow.shares[p];
   }
-  made.paths = flow.paths;
-  made.shares.resize(flow.paths.size());
-  made.paths.emplace_back();
-  made.shares.emplace_back();
+  std::pair<CandidatePath, std::vector<double>> made;
   for (const auto& [link, part] : share) {
-    made.paths.back().links.push_back(link);
-    made.shares.back().push_back(std::min(1.0, part));
+    made.first.links.push_back(link);
+    made.second.push_back(std::min(1.0, part));
   }
   return made;
 }
 
-RoutableJob Routable(const JointJob& job) {
-  RoutableJob made{.gpus = static_cast<double>(std::max<int64_t>(1, job.gpus)), .compute = job.compute, .release = job.release, .flows = {}};
-  for (const JointFlow& flow : job.flows) made.flows.push_back(Routable(job, flow));
-  return made;
+Bytes BytesOf(const JointJob& job, const JointFlow& flow) {
+  // Sums over flows stay exact.
+  const double most = kMostGroupBytes / static_cast<double>(job.flows.size());
+  return Bytes(static_cast<int64_t>(std::min(most, static_cast<double>(flow.bytes.count()) / job.efficiency)));
 }
 
-std::vector<size_t> PathsNow(const RoutableJob& job) {
-  std::vector<size_t> paths;
-  for (const RoutableFlow& flow : job.flows) paths.push_back(flow.paths.size() - 1);
-  return paths;
+RoutableJob WithoutFlows(const JointJob& job) {
+  return {.gpus = static_cast<double>(std::max<int64_t>(1, job.gpus)), .compute = job.compute, .release = job.release, .flows = {}};
 }
 
-PeriodicJob AsItGoes(const RoutableJob& job) { return OnPaths(job, PathsNow(job)); }
+PeriodicJob AsItGoes(const JointJob& job) {
+  RoutableJob made = WithoutFlows(job);
+  for (const JointFlow& flow : job.flows) {
+    auto [path, shares] = AsItGoes(flow);
+    made.flows.push_back({.bytes = BytesOf(job, flow), .paths = {std::move(path)}, .shares = {std::move(shares)}});
+  }
+  return OnPaths(made, std::vector<size_t>(made.flows.size(), 0));
+}
 
 std::vector<BitsPerSecond> Capacities(const Topology& topology) {
   std::vector<BitsPerSecond> capacity;
@@ -61,7 +59,7 @@ std::vector<BitsPerSecond> Capacities(const Topology& topology) {
 
 /// 0 where it comes to no end, or is nothing.
 double IterationNow(const std::vector<BitsPerSecond>& capacity, const JointJob& job) {
-  const double iteration = IterationAlone(capacity, AsItGoes(Routable(job))).count();
+  const double iteration = IterationAlone(capacity, AsItGoes(job)).count();
   return std::isfinite(iteration) ? iteration : 0;
 }
 
@@ -88,6 +86,106 @@ std::vector<Gate> WindowsInForce(const JointProblem& problem, const std::vector<
   if (auto gates = CommonCycle(capacity, jobs, shift, kKeptStretch, 1); gates && shifted > 1) return *std::move(gates);
   return std::vector<Gate>(members.size());
 }
+
+/// What GroupOf() does.
+class GroupMaker {
+ public:
+  GroupMaker(const JointProblem& problem, std::vector<size_t> members) : problem_(problem) { made_.members = std::move(members); }
+
+  JointGroup Run() {
+    Situation& situation = made_.situation;
+    const JointOptions& options = problem_.options;
+    situation.topology = problem_.topology;
+    for (size_t l = 0; l < problem_.background.size(); ++l) {
+      const LinkId link(static_cast<int32_t>(l));
+      const double left = problem_.topology.link(link).capacity.value() - problem_.background[l].value();
+      situation.topology.SetCapacity(link, BitsPerSecond(std::max(0.0, left)));
+    }
+    situation.capacity = Capacities(situation.topology);
+    situation.classes = options.classes, situation.objective = options.objective, situation.horizon = kLong;
+    situation.measured = MeasuredRules{.paths_fixed = !options.paths, .steady = {}, .class_gain = options.class_gain,
+                                       .shift_gain = options.shift_gain, .use = MeasuredUse(problem_, made_.members),
+                                       .profile_error = options.profile_error, .hash_seeds = options.hash_seeds};
+    const auto state = std::make_shared<FluidSimulation>(situation.capacity);
+    std::vector<int32_t> classes;
+    for (const size_t j : made_.members) {
+      const JointJob& job = problem_.jobs[j];
+      AddJob(job);
+      situation.slots.push_back(state->Add(FluidOf(situation.jobs.back())));
+      const bool known = job.present_class >= 0 && job.present_class < options.classes;
+      classes.push_back(known ? job.present_class : options.classes - 1);
+    }
+    classes = LowestClasses(situation, made_.now, std::move(classes));
+    const std::vector<Gate> gates = WindowsInForce(problem_, made_.members, situation.capacity, made_.now);
+    std::vector<FluidSetting> settings(classes.size());
+    for (size_t i = 0; i < classes.size(); ++i) {
+      settings[i] = {LoadsOf(made_.now[i]), classes[i], gates[i]};
+      if (situation.present[i].empty()) settings[i] = {.loads = std::vector<std::vector<LinkLoad>>(settings[i].loads.size())};
+    }
+    state->Apply(std::move(settings));
+    situation.state = state;
+    return std::move(made_);
+  }
+
+ private:
+  void AddJob(const JointJob& job) {
+    Situation& situation = made_.situation;
+    const bool fixed = !problem_.options.paths, in_force = fixed || job.placed || job.present_class >= 0;
+    RoutableJob& made = situation.jobs.emplace_back(WithoutFlows(job));
+    std::vector<size_t>& present = situation.present.emplace_back();
+    made_.numbers.emplace_back();
+    for (const JointFlow& flow : job.flows) {
+      made.flows.push_back(Ways(job, flow));
+      if (in_force) present.push_back(Present(flow, fixed, &made.flows.back()));
+    }
+    made_.now.push_back(AsItGoes(job));
+    situation.names.push_back(job.name);
+    situation.keys.push_back(KeyOf(job.name));
+    situation.alone.push_back(IterationAlone(situation.capacity, fixed ? made_.now.back() : BestAlone(situation.topology, made)));
+    situation.ways.emplace_back();
+    situation.way.push_back(0);
+    situation.measured->steady.push_back(job.stable);
+  }
+
+  /// The whole paths that are alive, all where none is, and what they can be divided into.
+  RoutableFlow Ways(const JointJob& job, const JointFlow& flow) {
+    const auto alive = [&](const CandidatePath& path) {
+      return std::ranges::all_of(path.links, [&](LinkId link) { return made_.situation.capacity[link.index()].value() > 0; });
+    };
+    const bool any = std::ranges::any_of(flow.paths, alive);
+    RoutableFlow made{.bytes = BytesOf(job, flow), .paths = {}};
+    std::vector<size_t>& numbers = made_.numbers.back().emplace_back();
+    for (size_t p = 0; p < flow.paths.size(); ++p) {
+      if (any && !alive(flow.paths[p])) continue;
+      made.paths.push_back(flow.paths[p]);
+      numbers.push_back(p);
+    }
+    if (problem_.options.paths) AddSplits(&made);
+    return made;
+  }
+
+  /// The path that is how the flow goes now; one more, if it is none of those that are there.
+  static size_t Present(const JointFlow& flow, bool always_one_more, RoutableFlow* made) {
+    auto [path, shares] = AsItGoes(flow);
+    const bool whole = std::ranges::all_of(shares, [](double share) { return share == 1; });
+    for (size_t p = 0; !always_one_more && p < made->paths.size(); ++p) {
+      std::vector<LinkId> links = made->paths[p].links;
+      std::sort(links.begin(), links.end());
+      if (links != path.links) continue;
+      const bool divided = p < made->shares.size() && !made->shares[p].empty();
+      if (whole && !divided) return p;
+      if (!divided || made->shares[p].size() != shares.size()) continue;
+      if (std::ranges::equal(made->shares[p], shares, [](double a, double b) { return std::abs(a - b) < kSameShare; })) return p;
+    }
+    made->shares.resize(made->paths.size());
+    made->paths.push_back(std::move(path));
+    made->shares.push_back(std::move(shares));
+    return made->paths.size() - 1;
+  }
+
+  const JointProblem& problem_;
+  JointGroup made_;
+};
 
 }  // namespace
 
@@ -135,37 +233,26 @@ std::vector<std::vector<size_t>> JointGroups(const JointProblem& problem) {
   return groups;
 }
 
-Situation SituationOf(const JointProblem& problem, const std::vector<size_t>& members) {
-  const JointOptions& options = problem.options;
-  Situation situation{.topology = problem.topology, .capacity = Capacities(problem.topology), .classes = options.classes,
-                      .objective = options.objective, .horizon = kLong};
-  situation.measured = MeasuredRules{.paths_fixed = true, .steady = {}, .class_gain = options.class_gain, .shift_gain = options.shift_gain,
-                                     .use = MeasuredUse(problem, members), .profile_error = options.profile_error,
-                                     .hash_seeds = options.hash_seeds};
-  const auto state = std::make_shared<FluidSimulation>(situation.capacity);
-  std::vector<int32_t> classes;
-  for (const size_t j : members) {
-    const JointJob& job = problem.jobs[j];
-    situation.jobs.push_back(Routable(job));
-    situation.names.push_back(job.name);
-    situation.keys.push_back(KeyOf(job.name));
-    situation.alone.push_back(IterationAlone(situation.capacity, AsItGoes(situation.jobs.back())));
-    situation.ways.emplace_back();
-    situation.way.push_back(0);
-    situation.present.push_back(PathsNow(situation.jobs.back()));
-    situation.slots.push_back(state->Add(FluidOf(situation.jobs.back())));
-    situation.measured->steady.push_back(job.stable);
-    const bool known = job.present_class >= 0 && job.present_class < options.classes;
-    classes.push_back(known ? job.present_class : options.classes - 1);
+std::vector<std::vector<double>> JointGroup::SharesOn(const JointProblem& problem, size_t member,
+                                                      const std::vector<size_t>& paths) const {
+  const JointJob& job = problem.jobs[members[member]];
+  std::vector<std::vector<double>> all;
+  for (size_t f = 0; f < paths.size(); ++f) {
+    const RoutableFlow& flow = situation.jobs[member].flows[f];
+    const bool as_now = paths[f] + 1 == flow.paths.size() && !situation.present[member].empty() && situation.present[member][f] == paths[f];
+    if (as_now) {
+      all.push_back(job.flows[f].shares);
+      continue;
+    }
+    std::vector<double>& shares = all.emplace_back(job.flows[f].paths.size(), 0);
+    const std::vector<double> whole = SharesOf(flow, paths[f]);
+    for (size_t p = 0; p < whole.size(); ++p) shares[numbers[member][f][p]] = whole[p];
   }
-  const std::vector<PeriodicJob> jobs = OnPaths(situation, situation.present);
-  classes = LowestClasses(situation, jobs, std::move(classes));
-  const std::vector<Gate> gates = WindowsInForce(problem, members, situation.capacity, jobs);
-  std::vector<FluidSetting> settings;
-  for (size_t i = 0; i < jobs.size(); ++i) settings.push_back({LoadsOf(jobs[i]), classes[i], gates[i]});
-  state->Apply(std::move(settings));
-  situation.state = state;
-  return situation;
+  return all;
+}
+
+JointGroup GroupOf(const JointProblem& problem, std::vector<size_t> members) {
+  return GroupMaker(problem, std::move(members)).Run();
 }
 
 }  // namespace weft::planner::jobs

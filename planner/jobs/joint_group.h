@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "planner/flows/periodic.h"
 #include "planner/jobs/decide/situation.h"
 #include "planner/jobs/joint_plan.h"
 
@@ -15,9 +16,22 @@ namespace weft::planner::inline jobs {
 /// says nothing about the others.
 std::vector<std::vector<size_t>> JointGroups(const JointProblem& problem);
 
-/// The group as it runs: bytes over efficiency, so that links count with their full rates; the last path of every flow is how it
-/// goes now, which may be several ways, and the others are its single ways; classes and windows that are in force, the former
-/// the lowest that keep the order. All begin at once. Requires: `members` of one group.
-Situation SituationOf(const JointProblem& problem, const std::vector<size_t>& members);
+/// A group of jobs as DecideJobs() takes it, and what its answer means for them.
+struct JointGroup {
+  std::vector<size_t> members;          ///< numbers in the problem, ascending
+  Situation situation;
+  std::vector<PeriodicJob> now;         ///< as they go
+  /// Per member and flow: the number in JointFlow::paths of each whole path of the situation's.
+  std::vector<std::vector<std::vector<size_t>>> numbers;
+
+  /// JointJobPlan::shares of a member on paths of the situation. Requires: paths that may be chosen.
+  std::vector<std::vector<double>> SharesOn(const JointProblem& problem, size_t member, const std::vector<size_t>& paths) const;
+};
+
+/// The group as it runs: bytes over efficiency, so that links count with their full rates, less the background; classes and windows
+/// that are in force, the former the lowest that keep the order. All begin at once. Flows have the paths whose links are all alive,
+/// where there are any; then those that divide the bytes evenly; and last how they go now, if that is none of these and something was
+/// decided for the job, or paths may not be changed. Jobs for which nobody decided anything are as new. Requires: `members` of one group.
+JointGroup GroupOf(const JointProblem& problem, std::vector<size_t> members);
 
 }  // namespace weft::planner::jobs

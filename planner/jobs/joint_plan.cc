@@ -20,7 +20,7 @@ constexpr double kWindowSlack = 0.02;     // of the period, that a window is ope
 class GroupPlanner {
  public:
   GroupPlanner(const JointProblem& problem, std::vector<size_t> members, const DecideBudget& budget, JointPlan* plan)
-      : problem_(problem), members_(std::move(members)), situation_(SituationOf(problem, members_)), plan_(plan) {
+      : problem_(problem), group_(GroupOf(problem, std::move(members))), plan_(plan) {
     for (const RoutableJob& job : situation_.jobs) report_.gpus += job.gpus;
     report_.decision = DecideJobs(situation_, budget);
     report_.trial = MakeTrial(situation_, report_.decision);
@@ -34,7 +34,7 @@ class GroupPlanner {
     if (decision.simulated) plan_->worst_margin = plan_->modelled == 0 ? decision.margin : std::min(plan_->worst_margin, decision.margin);
     plan_->modelled += static_cast<int64_t>(members_.size());
     plan_->gpu_use += report_.outcome.gpu_use * report_.gpus;
-    plan_->gpu_use_present += Judge(InForce(situation_, situation_.present)).gpu_use * report_.gpus;
+    plan_->gpu_use_present += Judge(AsTheyGo()).gpu_use * report_.gpus;
     plan_->gpu_use_default += decision.default_use * report_.gpus;
     for (size_t i = 0; i < members_.size(); ++i) WriteJob(i, &plan_->jobs[members_[i]]);
     FindContenders(members_, report_.trial.jobs, plan_);
@@ -46,12 +46,22 @@ class GroupPlanner {
     return report_.decision.simulated ? Evaluate(situation_, trial, kPlanHorizon) : Estimate(situation_, trial);
   }
 
+  /// What is in force, where nobody decided paths those that a hash picked.
+  TrialPlan AsTheyGo() const {
+    JobPaths paths;
+    for (const RoutableJob& job : situation_.jobs) paths.emplace_back(job.flows.size(), 0);
+    TrialPlan plan = InForce(situation_, paths);
+    plan.jobs = group_.now;
+    return plan;
+  }
+
   void WriteJob(size_t i, JointJobPlan* job) const {
     const PeriodicJob& model = report_.trial.jobs[i];
     const Gate& gate = report_.trial.gates[i];
     job->modelled = true;
     job->group = members_.front();
     job->traffic_class = report_.trial.classes[i];
+    if (problem_.options.paths) job->shares = group_.SharesOn(problem_, i, report_.trial.paths[i]);
     job->intensity = report_.intensity[i];
     const double raw = GpuIntensity(situation_.capacity, model);
     job->correction = std::isfinite(raw) && raw > 0 ? report_.intensity[i] / raw : 1;
@@ -66,8 +76,9 @@ class GroupPlanner {
   }
 
   const JointProblem& problem_;
-  const std::vector<size_t> members_;
-  const Situation situation_;
+  const JointGroup group_;
+  const std::vector<size_t>& members_ = group_.members;
+  const Situation& situation_ = group_.situation;
   GroupReport report_;
   JointPlan* plan_;
 };

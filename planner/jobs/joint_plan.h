@@ -1,16 +1,17 @@
-// All jobs together, above their paths: which traffic class each job has, when it starts its bursts, and how far all of it
-// is from what any controller could reach. Internal to nobody: the controller asks it at every re-plan.
+// All jobs of a running cluster together: which paths their flows take, which traffic class each job has, when it starts its
+// bursts, and how far all of it is from what any controller could reach. The controller asks it at every re-plan.
 //
 //   const JointPlan plan = PlanJointly(problem);
 //   plan.jobs[j].traffic_class ... plan.gpu_use, plan.gpu_use_bound, plan.jobs[j].why
 //
 // What is decided is DecideJobs() (decide/situation.h), the policy of `weft simulate`, for each group of jobs that could meet:
-// classes and shifts replace the present ones only where that gains more than switching costs, and only if with profiles that are
-// off, in several worlds, the answer still does no worse than flows hashed over their paths in one class.
+// paths, classes and shifts replace the present ones only where that gains more than switching costs, and classes only if with
+// profiles that are off, in several worlds, the answer still does no worse than flows hashed over their paths in one class.
 // First shifts must beat what the measured iterations come to, where all are known: bursts that keep out of each other's
 // way by themselves need none. Shifts in force stay until the jobs would do better without them by as much.
 //
-// Leaves out: the paths themselves (flows/path_choice.h has chosen them), and jobs whose compute and bytes are not known.
+// Leaves out: jobs whose compute and bytes are not known. Their flows count as background, and have the paths that
+// flows/path_choice.h gives all flows at once, without knowing what they belong to.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +27,15 @@
 
 namespace weft::planner::inline jobs {
 
+/// Shares of a flow's bytes that differ by less are the same: senders weigh their lanes by small whole numbers.
+inline constexpr double kSameShare = 0.02;
+
 /// One flow of a job: what it sends per iteration, where it could go and where it goes.
 struct JointFlow {
   NodeId from, to;
   Bytes bytes;
   std::vector<CandidatePath> paths;   ///< at least one
-  std::vector<double> shares;         ///< per path, sum 1
+  std::vector<double> shares;         ///< per path, sum 1: how it goes now
 };
 
 /// A job as the network sees it (flows/periodic.h). Iterations last max(compute, release + communication).
@@ -43,6 +47,7 @@ struct JointJob {
   double efficiency = 1;              ///< of the links' capacity, that its bursts reach alone; > 0. Not of the bound
   Seconds measured{0};                ///< its iterations without windows, now or before it had them; 0: not known
   bool stable = false;                ///< measured, and its period holds: it may be shifted
+  bool placed = false;                ///< its paths were decided; else, and without a class too, they are what a hash picked
   int32_t present_class = -1;         ///< -1: none yet, which is the default class
   bool shifted = false;               ///< it has a time window now ...
   Seconds present_shift{0};           ///< ... with this shift
@@ -51,7 +56,8 @@ struct JointJob {
 
 struct JointOptions {
   int32_t classes = 1;                ///< that the fabric has; the last is the default
-  double class_gain = 0.01;           ///< of simulated GPU use, relative, or as much in the objective: less is not worth other classes
+  bool paths = true;                  ///< flows may take other paths
+  double class_gain = 0.01;           ///< of simulated GPU use, relative, or as much in the objective: less is not worth other paths and classes
   double shift_gain = 0.02;           ///< of GPU use, for time shifts, and for going on without those in force
   double profile_error = 0.2;         ///< of compute times and bytes, under which the answer must hold
   int32_t hash_seeds = 32;            ///< of plain ECMP; fewer in groups of many jobs
@@ -62,6 +68,7 @@ struct JointOptions {
 
 struct JointProblem {
   Topology topology;                  ///< with what each link gives now
+  std::vector<BitsPerSecond> background;  ///< per link, what flows of no such job take of that, less than all; empty: nothing
   std::vector<JointJob> jobs;
   JointOptions options;
 };
@@ -75,6 +82,7 @@ struct JointContender {
 struct JointJobPlan {
   bool modelled = false;              ///< else class, shift and times say nothing
   int32_t traffic_class = 0;          ///< 0 is served first
+  std::vector<std::vector<double>> shares;  ///< per flow and path of it, sum 1; empty: as they are
   size_t group = 0;                   ///< jobs that could meet have the same
   bool shifted = false;
   Seconds shift{0};                   ///< of its iterations against the others', in [0, period)

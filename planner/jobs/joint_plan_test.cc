@@ -23,7 +23,7 @@ NodeId Host(const Topology& topology, int host) { return *topology.FindNode(fmt:
 /// One flow each way between two hosts, all of it on shortest path number `path`.
 JointJob Pair(const Topology& topology, const std::string& name, int a, int b, double compute_s, double send_s,
               size_t path = 0) {
-  JointJob job{.name = name, .compute = Seconds(compute_s), .release = Seconds(compute_s), .flows = {}};
+  JointJob job{.name = name, .compute = Seconds(compute_s), .release = Seconds(compute_s), .placed = true, .flows = {}};
   for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
     JointFlow flow{.from = Host(topology, from), .to = Host(topology, to),
                    .bytes = Bytes(static_cast<int64_t>(send_s * kSecondOfBytes)), .paths = {}, .shares = {}};
@@ -122,9 +122,64 @@ TEST(JointPlan, ShiftsNeedStablePeriodsAndInterleaveEqualJobs) {
 TEST(JointPlan, PathsThatPlainEcmpWouldBeatAreNamed) {
   JointProblem problem{.topology = LeafSpine(2, 2, 2, MegabitsPerSecond(100)), .jobs = {}, .options = {.classes = 1}};
   problem.jobs = {Pair(problem.topology, "a", 1, 3, 0.5, 1, 0), Pair(problem.topology, "b", 2, 4, 0.5, 1, 0)};
+  problem.options.paths = false;
   const JointPlan plan = PlanJointly(problem);
   EXPECT_LT(plan.worst_margin, 0);
   EXPECT_THAT(plan.jobs[0].rejected, Contains(HasSubstr("paths: with profiles 20 % wrong")));
+  EXPECT_TRUE(plan.jobs[0].shares.empty()) << "as they are";
+}
+
+/// Both jobs on the first of two spines, and there is room for both.
+JointProblem Crowded() {
+  JointProblem problem{.topology = LeafSpine(2, 2, 2, MegabitsPerSecond(100)), .jobs = {}, .options = {.classes = 1}};
+  problem.jobs = {Pair(problem.topology, "a", 1, 3, 0.5, 1, 0), Pair(problem.topology, "b", 2, 4, 0.5, 1, 0)};
+  return problem;
+}
+
+TEST(JointPlan, FlowsTakeOtherPathsWhereThatGainsEnough) {
+  JointProblem problem = Crowded();
+  const JointPlan plan = PlanJointly(problem);
+  EXPECT_NEAR(plan.jobs[0].predicted.count(), 1.5, 1e-6) << "as fast as alone";
+  EXPECT_NEAR(plan.jobs[1].predicted.count(), 1.5, 1e-6);
+  EXPECT_GT(plan.gpu_use, 1.2 * plan.gpu_use_present);
+  EXPECT_GE(plan.worst_margin, -1e-3);
+  EXPECT_THAT(Joined(plan.jobs[0].why) + Joined(plan.jobs[1].why), HasSubstr("go other ways than now"));
+  for (size_t j = 0; j < 2; ++j) {
+    for (size_t f = 0; f < 2; ++f) problem.jobs[j].flows[f].shares = plan.jobs[j].shares[f];
+  }
+  const JointPlan again = PlanJointly(problem);
+  for (size_t j = 0; j < 2; ++j) EXPECT_EQ(again.jobs[j].shares, plan.jobs[j].shares) << "what is in force stays";
+  problem = Crowded();
+  problem.options.class_gain = 10;
+  const JointPlan kept = PlanJointly(problem);
+  EXPECT_EQ(kept.jobs[0].shares, (std::vector<std::vector<double>>{{1, 0}, {1, 0}}));
+  EXPECT_THAT(Joined(kept.jobs[0].rejected), HasSubstr("other paths"));
+}
+
+TEST(JointPlan, FlowsOfOtherJobsAreBackground) {
+  JointProblem problem = Crowded();
+  problem.jobs.pop_back();
+  EXPECT_THAT(PlanJointly(problem).jobs[0].shares[0][0], 1) << "nobody is in its way";
+  problem.background.assign(problem.topology.links().size(), BitsPerSecond(0));
+  for (const CandidatePath& path : {problem.jobs[0].flows[0].paths[0], problem.jobs[0].flows[1].paths[0]}) {
+    for (const LinkId link : path.links) {
+      if (problem.topology.node(problem.topology.link(link).from).kind == NodeKind::kSwitch &&
+          problem.topology.node(problem.topology.link(link).to).kind == NodeKind::kSwitch) {
+        problem.background[link.index()] = MegabitsPerSecond(50);
+      }
+    }
+  }
+  const JointPlan plan = PlanJointly(problem);
+  EXPECT_LT(plan.jobs[0].shares[0][0], 1);
+  EXPECT_NEAR(plan.jobs[0].bound.count(), 1.5, 1e-9) << "the other flows could go elsewhere";
+}
+
+TEST(JointPlan, DeadPathsAreLeftOut) {
+  JointProblem problem = Crowded();
+  const std::vector<LinkId>& second = problem.jobs[0].flows[0].paths[1].links;
+  problem.topology.SetCapacity(second[1], BitsPerSecond(0));
+  const JointPlan plan = PlanJointly(problem);
+  for (const JointJobPlan& job : plan.jobs) EXPECT_EQ(job.shares[0], (std::vector<double>{1, 0}));
 }
 
 TEST(JointPlan, NoSimulatedPlanBeatsTheBound) {

@@ -57,6 +57,16 @@ std::string ClassText(const JointProblem& problem, const JointPlan& plan, const 
   return text + (below ? ": between the jobs that it meets" : ": after jobs to which going first is worth more");
 }
 
+std::string PathsText(const JointJob& job, const JointJobPlan& plan) {
+  size_t moved = 0;
+  for (size_t f = 0; f < plan.shares.size(); ++f) {
+    moved += !std::ranges::equal(plan.shares[f], job.flows[f].shares, [](double a, double b) { return std::abs(a - b) < kSameShare; });
+  }
+  if (moved == 0) return fmt::format("paths of its {} flows: as they are", job.flows.size());
+  return fmt::format("paths: {} of {} flows go other ways than {}", moved, job.flows.size(),
+                     job.placed ? "now" : "a hash has put them");
+}
+
 std::string ShiftText(const JointJob& job, const JointJobPlan& plan) {
   if (!plan.shifted) {
     return job.stable ? "no time shift" : "no time shift: its period is not measured, or does not hold still";
@@ -110,6 +120,7 @@ void WriteReasons(const JointProblem& problem, const std::vector<size_t>& member
   for (const size_t j : members) {
     JointJobPlan& job = plan->jobs[j];
     job.why.push_back(ModelText(problem.jobs[j], job));
+    if (!job.shares.empty()) job.why.push_back(PathsText(problem.jobs[j], job));
     job.why.push_back(ClassText(problem, *plan, job));
     job.why.push_back(IntensityText(job));
     if (!job.meets.empty()) job.why.push_back(MeetsText(problem, *plan, job));

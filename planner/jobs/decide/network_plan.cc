@@ -40,8 +40,8 @@ class NetworkPlanner {
 
   Decision Run() {
     FindPaths();
-    const auto& [name, paths] = paths_.front();
-    if (!CanSimulate(situation_, OnPaths(situation_, paths), budget_)) {
+    if (!CanSimulate(situation_, OnPaths(situation_, paths_.front().second), budget_)) {
+      const auto& [name, paths] = WorthTheChange();
       Decision decision = DecideByRules(situation_, name, paths);
       robust_ = Estimate(situation_, MakeTrial(situation_, decision));
       return decision;
@@ -76,6 +76,15 @@ class NetworkPlanner {
     return decision;
   }
 
+  /// Without a simulation: the first candidate, or what runs now, where that is not clearly worse.
+  const std::pair<std::string, JobPaths>& WorthTheChange() const {
+    const auto in_use = std::ranges::find(paths_, kPresent, [](const auto& named) { return named.first; });
+    if (!situation_.measured || in_use == paths_.end()) return paths_.front();
+    const double now = Estimate(situation_, Open(in_use->second)).gpu_use;
+    const double then = Estimate(situation_, Open(paths_.front().second)).gpu_use;
+    return then > now * (1 + situation_.measured->class_gain) ? paths_.front() : *in_use;
+  }
+
   void FindPaths() {
     if (situation_.measured && situation_.measured->paths_fixed) {
       balanced_ = situation_.present;
@@ -95,12 +104,15 @@ class NetworkPlanner {
   /// and so are all plans if that comes true and is affordable.
   std::optional<Decision> NobodyWaits() {
     const size_t n = situation_.jobs.size();
+    double least = 0;   // of GPU use, to be worth a change
     for (size_t i = paths_.size(); i-- > 0;) {
       const auto& [name, paths] = paths_[i];
       const TrialPlan plan{paths, OnPaths(situation_, paths), std::vector<int32_t>(n, 0), std::vector<Gate>(n)};
       const Outcome soon = search_.Judge(name, plan).outcome;
       FitBudget(soon.work);
-      if (!WeftSearch::Untouched(soon)) continue;
+      const bool in_use = name == kPresent;
+      if (situation_.measured && in_use) least = soon.gpu_use * (1 + situation_.measured->class_gain);
+      if (!WeftSearch::Untouched(soon) || (!in_use && soon.gpu_use < least)) continue;
       if (search_.CanCollide(plan)) {
         if (situation_.predicted || situation_.measured) continue;
         const double most = kDriftShare * static_cast<double>(budget_.work);

@@ -245,7 +245,7 @@ class SelfAwareChoice {
 }  // namespace
 
 JobPaths BalancedPaths(const Situation& situation) {
-  return PlanJobPaths(situation.topology, situation.jobs, {.evaluations = 0}).paths;
+  return BalancedJobPaths(situation.topology, situation.jobs);
 }
 
 JobPaths SelfAwarePaths(const Situation& situation, JobPaths start) {

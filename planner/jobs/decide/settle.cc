@@ -95,11 +95,14 @@ JudgedTrial Settle(const Situation& situation, SettleChoices choices, Decision* 
       decision->why.push_back("no time shifts any more: " + Uses(kept.outcome.gpu_use, present));
     }
   } else if (choices.open && differ(*choices.open, kept)) {
+    const char* what = choices.open->plan.paths == kept.plan.paths ? "priorities by what going first is worth"
+                       : situation.classes > 1                   ? "other paths, and priorities by what going first is worth on them"
+                                                                    : "other paths";
     if (gain(*choices.open, kept) > rules.class_gain) {
       kept = *std::move(choices.open);
-      decision->why.push_back("priorities by what going first is worth: " + Uses(kept.outcome.gpu_use, present));
+      decision->why.push_back(fmt::format("{}: {}", what, Uses(kept.outcome.gpu_use, present)));
     } else {
-      reject("priorities by what going first is worth", choices.open->outcome.gpu_use, present, rules.class_gain);
+      reject(what, choices.open->outcome.gpu_use, present, rules.class_gain);
     }
   }
   if (!choices.gated) return kept;

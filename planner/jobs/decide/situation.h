@@ -27,10 +27,10 @@ struct SituationWay {
   std::vector<size_t> places = {};
 };
 
-/// What holds for jobs that senders run, in a running cluster or in a scenario whose `windows` ask for it: only jobs of a steady period can keep time windows (windows.h), and
-/// what is in force is changed for a real gain only.
+/// What holds for jobs that senders run, in a running cluster or in a scenario whose `windows` ask for it: only jobs of a steady
+/// period can keep time windows (windows.h), and what is in force is changed for a real gain only.
 struct MeasuredRules {
-  bool paths_fixed = false;         ///< flows stay on the paths in use; the others are what a hash may pick
+  bool paths_fixed = false;         ///< flows stay on the paths in use, which stand last; the others are what a hash may pick
   std::vector<bool> steady;         ///< per job: its period holds still
   double class_gain = 0.01;         ///< of GPU use, or as much in the objective: less is not worth a change of paths and classes
   double shift_gain = 0.02;         ///< of GPU use, for time windows, and for going on without those in force

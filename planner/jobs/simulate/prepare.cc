@@ -11,8 +11,6 @@
 namespace weft::planner::inline jobs {
 namespace {
 
-constexpr int64_t kAloneEvaluations = 200;
-constexpr size_t kMostFlowsMoved = 32;   // of a job whose paths alone are improved by simulation
 constexpr int32_t kMostClasses = 64, kMostDraws = 1000;
 
 tl::unexpected<Error> Wrong(std::string message) { return Fail(Code::kInvalidArgument, std::move(message)); }
@@ -243,16 +241,7 @@ Result<PreparedWay> JobPreparer::PrepareWay(double gpus, double work, const Scen
     AddSplits(&made.routable.flows.back());
   }
   made.routable.bursts = way.bursts;
-  const int64_t evaluations = way.flows.size() <= kMostFlowsMoved ? kAloneEvaluations : 0;
-  const JobPathPlan plan = PlanJobPaths(topology_, {made.routable}, {.evaluations = evaluations});
-  PeriodicJob best = OnPaths(made.routable, plan.paths[0]);
-  std::vector<size_t> divided;
-  for (const RoutableFlow& flow : made.routable.flows) {
-    const size_t whole = flow.WholePaths(), splits = flow.paths.size() - whole;
-    divided.push_back(splits == 0 ? 0 : whole + divided.size() % splits);
-  }
-  const PeriodicJob split = OnPaths(made.routable, divided);
-  if (IterationAlone(best_capacity_, split) < IterationAlone(best_capacity_, best)) best = split;
+  const PeriodicJob best = BestAlone(topology_, made.routable);
   made.alone = IterationAlone(best_capacity_, best);
   // The one burst that stands for several ends with the iteration, as they do.
   if (!way.bursts.empty()) {

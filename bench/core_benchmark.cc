@@ -50,7 +50,7 @@ int Main(int jobs, int seconds) {
     fmt::print(stderr, "{} s\n", s + 1);
   }
   for (const auto& [event, longest] : cluster.longest_s) fmt::print("{:20} {:8.2f} ms at most\n", kEvents[event], 1e3 * longest);
-  fmt::print("{} plans of paths, {} of all jobs\n", core.counters().plans, core.counters().joint_plans);
+  fmt::print("{} plans of paths, {} of all jobs\n", core.counters().plans, core.counters().multi_job_plans);
   return 0;
 }
 

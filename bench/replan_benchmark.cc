@@ -10,7 +10,7 @@
 #include "planner/flows/path_choice.h"
 #include "planner/flows/periodic.h"
 #include "planner/flows/time_shift.h"
-#include "planner/jobs/joint_plan.h"
+#include "planner/jobs/multi_job_plan.h"
 #include "planner/jobs/master.h"
 #include "planner/network/max_min.h"
 
@@ -101,11 +101,11 @@ double Bound(const ReplanInstance& instance) {
 }
 
 /// The jobs as the controller would have measured them, on the chosen paths.
-JointProblem Measured(const ReplanInstance& instance, const FlowProblem& problem, const FlowPlan& plan) {
-  JointProblem measured{.topology = instance.topology, .jobs = {}, .options = {.classes = 8}};
+MultiJobProblem Measured(const ReplanInstance& instance, const FlowProblem& problem, const FlowPlan& plan) {
+  MultiJobProblem measured{.topology = instance.topology, .jobs = {}, .options = {.classes = 8}};
   size_t next = 0;
   for (const ReplanJob& job : instance.jobs) {
-    JointJob made{.name = fmt::format("job{}", measured.jobs.size()), .gpus = job.gpus, .compute = Seconds(job.compute_s),
+    MultiJobJob made{.name = fmt::format("job{}", measured.jobs.size()), .gpus = job.gpus, .compute = Seconds(job.compute_s),
                   .release = Seconds(job.release_s), .flows = {}};
     for (const ReplanFlow& flow : job.flows) {
       made.flows.push_back({flow.from, flow.to, Bytes(flow.bytes), problem.flows[next].paths, plan.flows[next].shares});
@@ -146,9 +146,9 @@ BENCHMARK(BM_Replan_Paths)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::
 /// Classes of all jobs, and the bound: what the controller asks for beside its paths.
 void BM_Replan_Jobs(benchmark::State& state) {
   const FlowProblem problem = Candidates(Instance(state));
-  const JointProblem measured = Measured(Instance(state), problem, ChoosePaths(problem));
-  JointPlan plan;
-  for (auto _ : state) plan = PlanJointly(measured);
+  const MultiJobProblem measured = Measured(Instance(state), problem, ChoosePaths(problem));
+  MultiJobPlan plan;
+  for (auto _ : state) plan = PlanMultiJob(measured);
   state.counters["gpu_use"] = plan.gpu_use;
   state.counters["present"] = plan.gpu_use_present;
   state.counters["ecmp"] = plan.gpu_use_default;
@@ -180,7 +180,7 @@ void BM_Replan_All(benchmark::State& state) {
   for (auto _ : state) {
     const FlowProblem problem = Candidates(Instance(state));
     const FlowPlan plan = ChoosePaths(problem);
-    benchmark::DoNotOptimize(PlanJointly(Measured(Instance(state), problem, plan)));
+    benchmark::DoNotOptimize(PlanMultiJob(Measured(Instance(state), problem, plan)));
   }
 }
 BENCHMARK(BM_Replan_All)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond)->Iterations(1);

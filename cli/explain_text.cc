@@ -104,13 +104,13 @@ void AddCollectives(const v1::JobPlan& plan, std::string& text) {
   }
 }
 
-void AddJoint(const v1::JobStatus& job, std::string& text) {
+void AddMultiJob(const v1::JobStatus& job, std::string& text) {
   text += "class, shift and bound\n";
   if (!job.has_joint()) {
     text += "  not planned together with the other jobs yet\n";
     return;
   }
-  const v1::JointDecision& joint = job.joint();
+  const v1::MultiJobDecision& joint = job.joint();
   const std::string priority =
       joint.classes() <= 1 ? "one priority only: the fabric has one class"
                            : fmt::format("priority {} of {} (0 is served first; DSCP {})", joint.traffic_class(), joint.classes(),
@@ -188,7 +188,7 @@ std::string ExplainText(const v1::ExplainJobResponse& response) {
   AddStrategy(job, text);
   AddOperations(job.plan(), text);
   AddCollectives(job.plan(), text);
-  AddJoint(job, text);
+  AddMultiJob(job, text);
   AddAdvice(job, text);
   AddDecisions(response, text);
   AddCluster(response.cluster(), text);

@@ -66,7 +66,7 @@ TEST(Online, ExplainGivesTheReasonsFromStrategyToPaths) {
   choice->set_collective("allreduce");
   choice->set_algorithm("tree");
   choice->set_why("tree 10 us, ring 20 us");
-  v1::JointDecision& joint = *job.mutable_joint();
+  v1::MultiJobDecision& joint = *job.mutable_joint();
   joint.set_model("measured");
   joint.set_classes(2);
   joint.set_dscp(26);

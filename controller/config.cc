@@ -374,7 +374,7 @@ std::string DescribeConfig(const ControllerConfig& config) {
   return fmt::format(
       "cluster_name={} listen={} http={} state_dir={} mode={} link_rate_bps={:.0f} links={} sample_interval_s={} "
       "replan_interval_s={} switching_gain={} capacity_window_s={} capacity_windows={} recovery_interval_s={} "
-      "classes_dscp={} joint_interval_s={} lease_s={} time_shifts={} topology_files={} nic_rate_bps={:.0f} device={} tls={}",
+      "classes_dscp={} multi_job_interval_s={} lease_s={} time_shifts={} topology_files={} nic_rate_bps={:.0f} device={} tls={}",
       config.cluster_name, config.listen.text(), config.http.text(),
       config.state_dir.empty() ? "none" : config.state_dir, core.mode == v1::MODE_OBSERVE ? "observe" : "enforce",
       core.rates.line_rate.value(), core.rates.overrides.size(), core.sample_interval.count(),

@@ -37,7 +37,7 @@ TEST(Config, ReadsWhatItIsTold) {
   EXPECT_EQ(config->planner.cluster.nic_rate, GigabitsPerSecond(400));
 }
 
-TEST(Config, ReadsClassesJointPlanningAndTopologyFiles) {
+TEST(Config, ReadsClassesMultiJobPlanningAndTopologyFiles) {
   const auto config = ParseConfig(
       "version: 1\nclasses: [46, 26, 0]\njoint: {interval: 3s, class_gain: 0.02, time_shifts: off}\n"
       "topology:\n  - {format: slurm, file: /etc/t.conf}\n  - {format: nccl, file: x.xml, host: h1}\n",

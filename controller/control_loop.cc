@@ -80,7 +80,7 @@ ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> jo
       incarnation_(WallClockIncarnation()),
       journal_(std::move(journal)),
       core_(options_.core),
-      joint_worker_([this](const JobsPlanned& planned) {
+      multi_job_worker_([this](const JobsPlanned& planned) {
         const std::lock_guard lock(mutex_);
         Handle({.body = planned});
       }),
@@ -153,7 +153,7 @@ void ControlLoop::Carry(const Action& action) {
   } else if (const auto* released = std::get_if<KeepReleased>(&action)) {
     static_cast<void>(KeepInJournal(*released));
   } else if (const auto* question = std::get_if<PlanJobs>(&action)) {
-    joint_worker_.Ask(*question);
+    multi_job_worker_.Ask(*question);
   } else if (const auto* paths = std::get_if<PlanPaths>(&action)) {
     path_worker_.Ask(*paths);
   } else if (const auto* restart = std::get_if<AdviseRestart>(&action)) {

@@ -14,7 +14,7 @@
 #include "controller/core.h"
 #include "controller/job_advice.h"
 #include "controller/job_planner.h"
-#include "controller/joint_worker.h"
+#include "controller/multi_job_worker.h"
 #include "controller/journal.h"
 #include "controller/metrics.h"
 #include "controller/worker.h"
@@ -98,7 +98,7 @@ class ControlLoop {
   int64_t journal_errors_ = 0;
   bool replaying_ = false;
 
-  JointWorker joint_worker_;    // the last members: their threads call Handle
+  MultiJobWorker multi_job_worker_;    // the last members: their threads call Handle
   Worker<PlanPaths, PathsPlanned> path_worker_;
   Worker<AdviseRestart, JobAdvised> advice_worker_;
 };

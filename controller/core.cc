@@ -63,7 +63,7 @@ void Core::ForgetDecision() {
 
 void Core::Touch(Change change, const std::string& trigger) {
   if (change == Change::kNone) return;
-  if (joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
+  if (multi_job_dirty_since_s_ < 0) multi_job_dirty_since_s_ = now_s_;
   TouchPaths(trigger);
 }
 

@@ -10,7 +10,7 @@
 // `replan_interval`: asked for by an action, answered by an event. It forgets nothing on which a host still acts: a lost host's flows stay for `stale_after`,
 // epochs until an hour after job and hosts are done with them.
 //
-// Beside that fast path it has all jobs planned together: traffic classes, time shifts, bounds (joint_problem.h). That can
+// Beside that fast path it has all jobs planned together: traffic classes, time shifts, bounds (multi_job_problem.h). That can
 // take long, so it is asked for by an action and answered by an event; paths never wait for it. What was measured may be
 // different by then: an answer to any but the newest question is ignored.
 #pragma once
@@ -27,7 +27,7 @@
 #include "controller/flow_planner.h"
 #include "controller/flow_table.h"
 #include "controller/job_table.h"
-#include "controller/joint_problem.h"
+#include "controller/multi_job_problem.h"
 #include "controller/link_monitor.h"
 #include "controller/rank_order.h"
 #include "controller/stragglers.h"
@@ -36,7 +36,7 @@
 namespace weft::controller {
 
 /// How all jobs are planned together.
-struct JointSettings {
+struct MultiJobSettings {
   /// DSCP of each traffic class, the one that switches serve first first; the last is the default class, in which the
   /// traffic of jobs that are not raised goes on. One class: packets are not marked.
   std::vector<int32_t> dscp{0};
@@ -45,7 +45,7 @@ struct JointSettings {
   Seconds settle{1};             ///< from the first change to the plan
   double drift = 0.05;           ///< relative change of a job's measured period that calls for another plan
   bool shifts = false;           ///< time windows may be given: off until they have proved themselves on the site
-  planner::JointOptions planning;  ///< `classes` follows from dscp
+  planner::MultiJobOptions planning;  ///< `classes` follows from dscp
 };
 
 struct CoreOptions {
@@ -53,7 +53,7 @@ struct CoreOptions {
   LinkRates rates;
   LinkMonitorOptions monitor;
   FlowPlannerOptions planning;
-  JointSettings joint;
+  MultiJobSettings joint;
   ImportedTopology imported;     ///< what files say of the fabric
   Seconds sample_interval{0.2};  ///< at which agents report: how late a measurement can be
   Seconds replan_interval{1};    ///< least time between two re-plans
@@ -72,7 +72,7 @@ struct CoreCounters {
   int64_t samples = 0;
   int64_t path_reports = 0;
   int64_t plans = 0;           ///< runs of the flow planner
-  int64_t joint_plans = 0;     ///< answers of PlanJobs that were taken in
+  int64_t multi_job_plans = 0;     ///< answers of PlanJobs that were taken in
   std::map<std::string, int64_t> decisions;  ///< by kind
 };
 
@@ -121,12 +121,12 @@ class Core {
     double seconds = 0;
   };
 
-  struct JointQuestion {
+  struct MultiJobQuestion {
     uint64_t digest = 0;
     double asked_s = 0;
     int64_t capacity_changes = 0;          ///< when it was asked
-    JointInput input;                      ///< without the problem, which the action carries
-    std::shared_ptr<const planner::JointProblem> problem;
+    MultiJobInput input;                      ///< without the problem, which the action carries
+    std::shared_ptr<const planner::MultiJobProblem> problem;
   };
 
   void On(const HostRegistered& event);
@@ -168,10 +168,10 @@ class Core {
   void MaybePlanJobs();
   void MaybeAdvise();
   bool WantsAdvice(const std::string& job_id, const Job& job);
-  void TakeJoint(const JointInput& input, const planner::JointPlan& plan);
-  void TakePaths(const JointQuestion& question, const planner::JointPlan& plan);
-  void TakeOutlook(const planner::JointPlan& plan);
-  bool TakeClass(const std::string& job_id, const v1::JointDecision& decision);
+  void TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan& plan);
+  void TakePaths(const MultiJobQuestion& question, const planner::MultiJobPlan& plan);
+  void TakeOutlook(const planner::MultiJobPlan& plan);
+  bool TakeClass(const std::string& job_id, const v1::MultiJobDecision& decision);
   void TakeBackWindows(const std::string& job_id, const std::string& why, bool failed);
   bool MayTryAgain(const std::string& job_id) const;
   void PushAllJobs();
@@ -206,11 +206,11 @@ class Core {
   /// A job that is to have windows.
   struct Shifting {
     std::string job;
-    const planner::JointJobPlan* plan = nullptr;
+    const planner::MultiJobJobPlan* plan = nullptr;
     std::vector<uint64_t> flows;
     double phase_s = 0;                    ///< when one of its bursts began, in our time
   };
-  std::set<std::string> TakeShifts(const JointInput& input, const planner::JointPlan& plan);
+  std::set<std::string> TakeShifts(const MultiJobInput& input, const planner::MultiJobPlan& plan);
   bool AreInPlace(const std::vector<Shifting>& group) const;
   std::set<std::string> ShiftGroup(const std::vector<Shifting>& group);
   std::optional<double> PhaseOf(const std::vector<uint64_t>& flows) const;
@@ -226,9 +226,9 @@ class Core {
   void Widen(const std::string& job_id);
 
   /// What is in force for a job, and how it came to be.
-  struct JointState {
-    JointInForce force;
-    v1::JointDecision decision;
+  struct MultiJobState {
+    MultiJobInForce force;
+    v1::MultiJobDecision decision;
     double period_s = 0;                   ///< measured when it was decided
     FlowWindow window;                     ///< of its flows, the offset in our time; period 0: none
     double window_since_s = 0;
@@ -256,15 +256,15 @@ class Core {
   std::string advising_;                   ///< the job that is looked at now; empty: none
   double advising_since_s_ = 0;
   int64_t changes_ = 0;                    ///< of links, jobs or what is measured of them
-  std::map<std::string, JointState> joint_;
+  std::map<std::string, MultiJobState> multi_job_;
   std::map<std::string, JobRhythm> rhythms_;
   std::map<std::string, KeptModel> kept_;  ///< what jobs were last modelled with
-  double joint_looked_s_ = 0;              ///< when the problem of all jobs was last made
+  double multi_job_looked_s_ = 0;              ///< when the problem of all jobs was last made
   double step_checked_s_ = 0;
-  std::optional<JointQuestion> question_;  ///< that waits for its answer
+  std::optional<MultiJobQuestion> question_;  ///< that waits for its answer
   uint64_t planned_digest_ = 0;            ///< of the newest answer
-  double joint_dirty_since_s_ = -1;
-  double next_joint_s_ = -1e300;
+  double multi_job_dirty_since_s_ = -1;
+  double next_multi_job_s_ = -1e300;
   std::set<std::string> conflicts_;        ///< of topology sources, that were reported
   size_t compared_links_ = 0;              ///< of the fabric when its sources were last compared
   v1::ClusterOutlook outlook_;

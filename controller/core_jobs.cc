@@ -151,7 +151,7 @@ void Core::EndOnHosts(Job& job, bool by_silence, const std::string& reason) {
     }
   }
   Decide("release", job.spec.job_id(), reason);
-  joint_.erase(job.spec.job_id());
+  multi_job_.erase(job.spec.job_id());
   rhythms_.erase(job.spec.job_id());
   kept_.erase(job.spec.job_id());
 }

@@ -78,7 +78,7 @@ TEST(CoreOwnPlan, FlowsGetPathsAndTheJobIsModelledByWhatIsMeasured) {
     EXPECT_EQ(core.FindJob("own")->state(), "running");
     EXPECT_EQ(core.FindJob("own")->joint().model(), "none") << "nothing is made up of a plan that does not say it";
     cluster.Run(36);
-    const v1::JointDecision joint = core.FindJob("own")->joint();
+    const v1::MultiJobDecision joint = core.FindJob("own")->joint();
     EXPECT_EQ(joint.model(), "measured") << submitted.plan.origin();
     EXPECT_NEAR(static_cast<double>(joint.bytes()), 10e6, 1e6) << "two flows of 5 MB per iteration";
     cluster.Send({.body = JobReleased{"own"}});
@@ -95,7 +95,7 @@ TEST(CoreOwnPlan, ExplainSaysWhyItIsNotModelledYet) {
   cluster.Run(0.3);
   cluster.Probe("own");
   cluster.Run(8);
-  const v1::JointDecision joint = core.FindJob("own")->joint();
+  const v1::MultiJobDecision joint = core.FindJob("own")->joint();
   EXPECT_THAT(joint.why(), Contains(HasSubstr("what a strategy beyond plain data parallelism sends is not predicted")));
 }
 

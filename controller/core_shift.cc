@@ -2,7 +2,7 @@
 //
 // What keeps the loop still: windows that are long enough and stand to each other as planned stay, whatever else a plan
 // says; those of jobs that could meet are made together or not at all; a job's model stays while it is nearly right
-// (joint_problem.h); and windows that did a job no good are not tried again soon, each time later.
+// (multi_job_problem.h); and windows that did a job no good are not tried again soon, each time later.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -58,14 +58,14 @@ void Core::GiveWindow(SendFlow& flow, const FlowWindow& window, double phase_s) 
   if (flow.iteration_start_s <= 0 || flow.period_s <= 0) return;
   const double offset_s = hosts_.at(flow.host).offset_s;
   const double lead_s = Centred(flow.iteration_start_s + offset_s - phase_s, flow.period_s);
-  const bool placing = joint_.at(flow.identity.job_id()).placing;
+  const bool placing = multi_job_.at(flow.identity.job_id()).placing;
   const double length_s = placing ? std::min(window.length_s, kTight * window.period_s) : window.length_s;
   flow.window = {window.period_s, std::max(0.0, window.offset_s + lead_s - offset_s), length_s, lead_s};
 }
 
 /// Flows that opened after the job had got its windows get one like the others. True if a window changed.
 bool Core::JoinWindows(const Shifting& job) {
-  const FlowWindow& window = joint_.at(job.job).window;
+  const FlowWindow& window = multi_job_.at(job.job).window;
   std::vector<uint64_t> with, without;
   for (const uint64_t id : job.flows) {
     const SendFlow& flow = table_.flows().at(id);
@@ -83,7 +83,7 @@ void Core::ClearWindows(const std::string& job_id) {
     SendFlow& flow = *table_.Find(id);
     if (flow.identity.job_id() == job_id) flow.window = {};
   }
-  JointState& state = joint_[job_id];
+  MultiJobState& state = multi_job_[job_id];
   state.force.shifted = false;
   state.force.shift_s = 0;
   state.window = {};
@@ -93,7 +93,7 @@ void Core::ClearWindows(const std::string& job_id) {
 
 void Core::TakeBackWindows(const std::string& job_id, const std::string& why, bool failed) {
   ClearWindows(job_id);
-  JointState& state = joint_[job_id];
+  MultiJobState& state = multi_job_[job_id];
   std::string later;
   if (failed) {
     const double wait_s = std::min(kLastRetry, kFirstRetry * std::exp2(std::min(state.failures++, 20)));
@@ -105,10 +105,10 @@ void Core::TakeBackWindows(const std::string& job_id, const std::string& why, bo
 
 /// Whether the time in which the job was to have no windows has just ended.
 bool Core::MayTryAgain(const std::string& job_id) const {
-  const auto joint = joint_.find(job_id);
-  if (joint == joint_.end()) return false;
+  const auto joint = multi_job_.find(job_id);
+  if (joint == multi_job_.end()) return false;
   const double at_s = joint->second.force.not_before_s;
-  return at_s > 0 && now_s_ >= at_s && joint_looked_s_ < at_s;
+  return at_s > 0 && now_s_ >= at_s && multi_job_looked_s_ < at_s;
 }
 
 /// Iterations that began after `since_s` and were measured. The mean, since a median would not show the turns that a job
@@ -131,7 +131,7 @@ Core::Pace Core::PaceOf(const std::string& job_id, double since_s) const {
 
 /// Bursts have fallen in with their windows: from now on one that is a little late may go at once.
 void Core::Widen(const std::string& job_id) {
-  JointState& state = joint_.at(job_id);
+  MultiJobState& state = multi_job_.at(job_id);
   if (mode_ != v1::MODE_ENFORCE || !state.placing) return;
   if (now_s_ < state.window_since_s + kPlacingPeriods * state.window.period_s) return;
   state.placing = false;
@@ -146,9 +146,9 @@ void Core::Widen(const std::string& job_id) {
 /// one without a period nobody knows: it is set free. While nothing is pushed hosts keep their windows, which is not to be
 /// forgotten.
 void Core::WatchShift(const std::string& job_id, const JobRhythm& rhythm) {
-  const auto joint = joint_.find(job_id);
-  if (mode_ != v1::MODE_ENFORCE || joint == joint_.end() || joint->second.window.period_s <= 0) return;
-  JointState& state = joint->second;
+  const auto joint = multi_job_.find(job_id);
+  if (mode_ != v1::MODE_ENFORCE || joint == multi_job_.end() || joint->second.window.period_s <= 0) return;
+  MultiJobState& state = joint->second;
   const double planned_s = state.window.period_s;
   if (rhythm.period_s <= 0) {
     TakeBackWindows(job_id, fmt::format("it has no steady period any more, the window was made for {}", Duration(planned_s)),
@@ -169,7 +169,7 @@ void Core::WatchShift(const std::string& job_id, const JobRhythm& rhythm) {
   if (state.misfit_told || (change <= kSlower && pace.held_s <= kHeld * planned_s)) return;
   state.misfit_told = true;
   kept_.erase(job_id);  // what it was modelled with was too little or too much: what is measured now counts
-  if (joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
+  if (multi_job_dirty_since_s_ < 0) multi_job_dirty_since_s_ = now_s_;
 }
 
 /// Hosts' clocks carry windows away from each other, slowly: one that has left its place is put back.
@@ -179,8 +179,8 @@ void Core::KeepInStep() {
   std::map<std::string, double> moved;
   for (const auto& [id, known] : table_.flows()) {
     const std::string& job_id = known.identity.job_id();
-    const auto joint = joint_.find(job_id);
-    if (known.stale() || known.window.period_s <= 0 || joint == joint_.end()) continue;
+    const auto joint = multi_job_.find(job_id);
+    if (known.stale() || known.window.period_s <= 0 || joint == multi_job_.end()) continue;
     const FlowWindow& window = joint->second.window;
     if (window.period_s != known.window.period_s) continue;
     const double place_s = window.offset_s + known.window.lead_s - hosts_.at(known.host).offset_s;
@@ -199,23 +199,23 @@ void Core::KeepInStep() {
 }
 
 /// Windows for the jobs that are to be shifted. Returns the jobs whose windows changed.
-std::set<std::string> Core::TakeShifts(const JointInput& input, const planner::JointPlan& plan) {
+std::set<std::string> Core::TakeShifts(const MultiJobInput& input, const planner::MultiJobPlan& plan) {
   std::set<std::string> changed;
   std::map<std::string, std::vector<uint64_t>> flows;
   for (const auto& [id, flow] : table_.flows()) flows[flow.identity.job_id()].push_back(id);
   std::map<size_t, std::vector<Shifting>> groups;
   const auto take_back = [&](const std::string& id, const std::string& why, bool failed) {
-    const JointState& state = joint_.at(id);
+    const MultiJobState& state = multi_job_.at(id);
     if (state.window.period_s <= 0) return;
     // What did not pay for long had better not be tried again at the next plan.
     TakeBackWindows(id, why, failed && now_s_ - state.window_since_s < kProvenPeriods * state.window.period_s);
     changed.insert(id);
   };
   // The answer may have been asked for before the job's windows were taken back.
-  const auto waits = [&](const std::string& id) { return now_s_ < joint_.at(id).force.not_before_s; };
+  const auto waits = [&](const std::string& id) { return now_s_ < multi_job_.at(id).force.not_before_s; };
   for (const auto& [id, model] : input.models) {
-    if (!joint_.contains(id)) continue;
-    const planner::JointJobPlan* job = model.source == "none" ? nullptr : &plan.jobs[model.place];
+    if (!multi_job_.contains(id)) continue;
+    const planner::MultiJobJobPlan* job = model.source == "none" ? nullptr : &plan.jobs[model.place];
     const std::optional<double> phase = PhaseOf(flows[id]);
     if (job == nullptr) take_back(id, "not modelled: " + model.missing, false);
     else if (!job->modelled) take_back(id, "a link on its way is dead", false);
@@ -232,10 +232,10 @@ std::set<std::string> Core::TakeShifts(const JointInput& input, const planner::J
 
 /// Whether the windows that the jobs have are long enough, stand to each other as planned, and come as often.
 bool Core::AreInPlace(const std::vector<Shifting>& group) const {
-  const JointState& first = joint_.at(group.front().job);
+  const MultiJobState& first = multi_job_.at(group.front().job);
   const double origin_s = first.window.offset_s - group.front().plan->burst.count();
   return std::all_of(group.begin(), group.end(), [&](const Shifting& job) {
-    const FlowWindow& window = joint_.at(job.job).window;
+    const FlowWindow& window = multi_job_.at(job.job).window;
     const double period_s = job.plan->period.count();
     if (!(window.period_s > 0)) return false;
     const double ratio = period_s / window.period_s;
@@ -259,7 +259,7 @@ std::set<std::string> Core::ShiftGroup(const std::vector<Shifting>& group) {
   }
   const double origin_s = group.front().phase_s - group.front().plan->burst.count();
   for (const Shifting& job : group) {
-    JointState& state = joint_[job.job];
+    MultiJobState& state = multi_job_[job.job];
     const double period_s = job.plan->period.count(), length_s = job.plan->window.count();
     double delay_s = Modulo(origin_s + job.plan->burst.count() - job.phase_s, period_s);
     if (delay_s > (1 - kSameShift) * period_s) delay_s -= period_s;  // it comes a little late, and need not lose a turn

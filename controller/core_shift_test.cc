@@ -58,7 +58,7 @@ struct Site {
   std::string Story() const {
     std::string story = fmt::format("{}\n", fmt::join(Reasons(""), "\n"));
     for (const std::string& name : names) {
-      const v1::JointDecision joint = core.FindJob(name)->joint();
+      const v1::MultiJobDecision joint = core.FindJob(name)->joint();
       story += fmt::format("{} {}: {} + {} s in {} s; {}\n", cluster.now(), name, joint.release_s(), joint.communication_s(),
                            cluster.Iteration(name, 20), fmt::join(joint.rejected(), "; "));
     }
@@ -85,9 +85,9 @@ struct Site {
     }
     return newest;
   }
-  void Answer(const planner::JointPlan& plan) {
+  void Answer(const planner::MultiJobPlan& plan) {
     const uint64_t digest = Question()->digest;
-    cluster.Send({.body = JobsPlanned{digest, std::make_shared<const planner::JointPlan>(plan)}});
+    cluster.Send({.body = JobsPlanned{digest, std::make_shared<const planner::MultiJobPlan>(plan)}});
   }
 
   Core core;
@@ -182,8 +182,8 @@ TEST(CoreShift, AnswerThatComesAfterWindowsWereTakenBackDoesNotGiveThemAgain) {
   ASSERT_EQ(site.Reasons("none for the next 60 s").size(), 2u) << site.Story();
   const auto given = site.Reasons("bursts may begin").size();
   ASSERT_TRUE(site.Question());
-  planner::JointPlan plan = planner::PlanJointly(*site.Question()->problem);
-  for (planner::JointJobPlan& job : plan.jobs) {
+  planner::MultiJobPlan plan = planner::PlanMultiJob(*site.Question()->problem);
+  for (planner::MultiJobJobPlan& job : plan.jobs) {
     job.shifted = true;
     job.period = Seconds(2.05);
     job.window = Seconds(0.4);
@@ -203,8 +203,8 @@ TEST(CoreShift, WindowsOfJobsThatCouldNotBeModelledAreNoFailedAttempt) {
   for (const std::string& name : site.names) site.cluster.SetCompute(name, 0.9);  // so that it is asked again
   site.cluster.Run(50);
   ASSERT_TRUE(site.Question());
-  planner::JointPlan plan = planner::PlanJointly(*site.Question()->problem);
-  for (planner::JointJobPlan& job : plan.jobs) job = {};
+  planner::MultiJobPlan plan = planner::PlanMultiJob(*site.Question()->problem);
+  for (planner::MultiJobJobPlan& job : plan.jobs) job = {};
   site.Answer(plan);
   EXPECT_EQ(site.Reasons("taken back: a link on its way is dead").size(), 2u) << site.Story();
   EXPECT_TRUE(site.Reasons("none for the next").empty()) << site.Story();
@@ -226,7 +226,7 @@ TEST(CoreShift, BurstsThatKeepOutOfEachOthersWayGetNoWindows) {
   Site site(jobs, true);
   site.cluster.Run(200);
   EXPECT_TRUE(site.WindowPeriods().empty()) << site.Story();
-  EXPECT_GT(site.core.counters().joint_plans, 0);
+  EXPECT_GT(site.core.counters().multi_job_plans, 0);
 }
 
 // A clock that gains 80 ms in 1,000 s carries a window away by a twentieth of 1.6 s.

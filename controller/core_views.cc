@@ -18,7 +18,7 @@ v1::JobStatus Core::StatusOf(const std::string& job_id, const Job& job) const {
   status.set_state(JobStateName(job));
   status.set_policy_epoch(jobs_.EpochOf(job_id));
   for (const std::string& error : job.planning_errors) status.add_planning_errors(error);
-  if (const auto joint = joint_.find(job_id); joint != joint_.end() && joint->second.decision.decided_s() > 0) {
+  if (const auto joint = multi_job_.find(job_id); joint != multi_job_.end() && joint->second.decision.decided_s() > 0) {
     *status.mutable_joint() = joint->second.decision;
   }
   if (const auto known = advice_.find(job_id); known != advice_.end() && known->second.advice) *status.mutable_advice() = *known->second.advice;

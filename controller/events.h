@@ -55,7 +55,7 @@ struct EpochKnown {
 /// The answer to an action PlanJobs; one to any other digest than that of the newest is out of date and ignored.
 struct JobsPlanned {
   uint64_t digest = 0;
-  std::shared_ptr<const planner::JointPlan> plan;
+  std::shared_ptr<const planner::MultiJobPlan> plan;
 };
 /// The answer to an action PlanPaths; one to any other than the newest is out of date and ignored.
 struct PathsPlanned {
@@ -118,7 +118,7 @@ struct KeepReleased {
 /// All jobs are to be planned together, outside of the core since it can take long; JobsPlanned brings the answer.
 struct PlanJobs {
   uint64_t digest = 0;
-  std::shared_ptr<const planner::JointProblem> problem;
+  std::shared_ptr<const planner::MultiJobProblem> problem;
 };
 
 /// The paths of all flows are to be planned, outside of the core: seconds for a thousand jobs. PathsPlanned brings the answer.

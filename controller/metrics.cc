@@ -100,7 +100,7 @@ struct Metrics::Impl {
   Counter& replans =
       OneCounter("weft_controller_replans_total", "Re-plans that moved at least one live connection.");
   Counter& plans = OneCounter("weft_controller_flow_plans_total", "Runs of the flow planner.");
-  Counter& joint_plans = OneCounter("weft_controller_joint_plans_total", "Plans of all jobs together that were taken in.");
+  Counter& multi_job_plans = OneCounter("weft_controller_multi_job_plans_total", "Plans of all jobs together that were taken in.");
   Counter& epochs = OneCounter("weft_controller_policy_epochs_total", "Policy epochs given to jobs.");
   Counter& policies = OneCounter("weft_controller_policies_total", "Policies pushed to hosts.");
   Series<Counter> decisions{MakeCounter("weft_controller_decisions_total", "Decisions by kind.")};
@@ -208,7 +208,7 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   Advance(policies, static_cast<double>(counters.policies));
   Advance(sessions_closed, static_cast<double>(view.sessions_closed));
   Advance(journal_errors, static_cast<double>(view.journal_errors));
-  Advance(joint_plans, static_cast<double>(counters.joint_plans));
+  Advance(multi_job_plans, static_cast<double>(counters.multi_job_plans));
   gpu_use.At({{"of", "plan"}}).Set(view.outlook.gpu_use());
   gpu_use.At({{"of", "default"}}).Set(view.outlook.gpu_use_default());
   gpu_use.At({{"of", "bound"}}).Set(view.outlook.gpu_use_bound());

@@ -20,8 +20,8 @@ using testing::FakeJob;
 constexpr int64_t kGpus[] = {1, 8, 64};
 
 /// The newest question of the core.
-std::shared_ptr<const planner::JointProblem> QuestionOf(const FakeCluster& cluster) {
-  std::shared_ptr<const planner::JointProblem> newest;
+std::shared_ptr<const planner::MultiJobProblem> QuestionOf(const FakeCluster& cluster) {
+  std::shared_ptr<const planner::MultiJobProblem> newest;
   for (const Action& action : cluster.actions) {
     if (const auto* question = std::get_if<PlanJobs>(&action)) newest = question->problem;
   }
@@ -36,11 +36,11 @@ std::string Line(const std::string& job, int64_t traffic_class, const std::vecto
 }
 
 /// What is in force for each job: classes in the core, paths at the senders.
-std::string DecidedByCore(const Core& core, const FakeCluster& cluster, const planner::JointProblem& question) {
+std::string DecidedByCore(const Core& core, const FakeCluster& cluster, const planner::MultiJobProblem& question) {
   std::string text;
-  for (const planner::JointJob& job : question.jobs) {
+  for (const planner::MultiJobJob& job : question.jobs) {
     std::vector<std::pair<std::string, std::set<std::string>>> flows;
-    for (const planner::JointFlow& flow : job.flows) {
+    for (const planner::MultiJobFlow& flow : job.flows) {
       const std::string& from = question.topology.node(flow.from).name;
       flows.emplace_back(from, std::set<std::string>());
       const std::vector<double> shares = cluster.Shares(job.name, from);
@@ -54,13 +54,13 @@ std::string DecidedByCore(const Core& core, const FakeCluster& cluster, const pl
 }
 
 /// The measured jobs as a scenario, simulated.
-std::string DecidedBySimulation(const planner::JointProblem& question) {
+std::string DecidedBySimulation(const planner::MultiJobProblem& question) {
   planner::Scenario scenario{.name = "as measured", .topology = question.topology, .jobs = {}, .faults = {},
                              .classes = question.options.classes, .duration = Seconds(3600)};
   scenario.windows = planner::ScenarioWindows::kNone;
-  for (const planner::JointJob& job : question.jobs) {
+  for (const planner::MultiJobJob& job : question.jobs) {
     planner::ScenarioJob made{.name = job.name, .gpus = static_cast<double>(job.gpus), .compute = job.compute, .release = job.release};
-    for (const planner::JointFlow& flow : job.flows) {
+    for (const planner::MultiJobFlow& flow : job.flows) {
       made.flows.push_back({flow.from, flow.to, Bytes(static_cast<int64_t>(static_cast<double>(flow.bytes.count()) / job.efficiency))});
     }
     scenario.jobs.push_back(std::move(made));
@@ -117,8 +117,8 @@ void CheckAlike(std::mt19937& random, int count, int spines, const std::string& 
   }
   cluster.Run(100);
   cluster.answers = true;
-  for (int i = 0; i < 300 && core.counters().joint_plans == 0; ++i) cluster.Run(0.5);
-  const std::shared_ptr<const planner::JointProblem> question = QuestionOf(cluster);
+  for (int i = 0; i < 300 && core.counters().multi_job_plans == 0; ++i) cluster.Run(0.5);
+  const std::shared_ptr<const planner::MultiJobProblem> question = QuestionOf(cluster);
   ASSERT_TRUE(question);
   ASSERT_EQ(question->jobs.size(), static_cast<size_t>(count)) << what;
   cluster.Run(0.1);

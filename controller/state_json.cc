@@ -25,7 +25,7 @@ Json Advised(const v1::RestartAdvice& advice) {
           {"fabric", advice.fabric()}};
 }
 
-Json Explained(const v1::JointDecision& joint) {
+Json Explained(const v1::MultiJobDecision& joint) {
   return {{"model", joint.model()},
           {"traffic_class", joint.traffic_class()},
           {"classes", joint.classes()},

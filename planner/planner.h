@@ -21,7 +21,7 @@
 #include "planner/fabric/device_spec.h"
 #include "planner/fabric/topology.h"
 #include "planner/flows/path_choice.h"
-#include "planner/jobs/joint_plan.h"
+#include "planner/jobs/multi_job_plan.h"
 #include "planner/jobs/simulate/scenario.h"
 #include "planner/network/max_min.h"
 #include "planner/parallelism/cost_model.h"

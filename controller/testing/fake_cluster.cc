@@ -38,7 +38,7 @@ void FakeCluster::Send(Event event) {
   for (Action& action : answered) {
     Apply(action);
     if (const auto* question = std::get_if<PlanJobs>(&action); question != nullptr && answers) {
-      ready.push_back({question->digest, std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question->problem))});
+      ready.push_back({question->digest, std::make_shared<const planner::MultiJobPlan>(planner::PlanMultiJob(*question->problem))});
     }
     if (const auto* question = std::get_if<PlanPaths>(&action); question != nullptr && answers_paths) {
       paths.push_back({question->number, std::make_shared<const planner::FlowPlan>(planner::ChoosePaths(*question->problem))});

@@ -20,7 +20,7 @@ constexpr double kLeastLeft = 0.02;       // of a link, that the others leave at
 constexpr size_t kMostShifted = 16;       // jobs of a group
 constexpr size_t kMostShiftLinks = 12;    // of all groups together
 constexpr CircleOptions kCircles{.most_repeats = 8, .exact_up_to = 3, .evaluations = 20'000, .edges = 256};
-constexpr CircleOptions kJointCircles{.most_repeats = 8, .exact_up_to = 3, .evaluations = 6'000, .edges = 256};
+constexpr CircleOptions kMultiJobCircles{.most_repeats = 8, .exact_up_to = 3, .evaluations = 6'000, .edges = 256};
 constexpr double kAlike = 1.05;           // ratio of periods of jobs of one family
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -293,7 +293,7 @@ std::vector<Gate> InterleavingGates(const Situation& situation, const std::vecto
       }
     }
   }
-  const ShiftPlan plan = PlanTimeShifts(situation.capacity, patterns, options.loops ? kJointCircles : kCircles);
+  const ShiftPlan plan = PlanTimeShifts(situation.capacity, patterns, options.loops ? kMultiJobCircles : kCircles);
   for (size_t j = 0; j < jobs.size(); ++j) {
     if (period[j] == 0) continue;
     const Seconds alone = IterationAlone(situation.capacity, jobs[j]);

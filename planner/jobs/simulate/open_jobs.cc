@@ -91,11 +91,11 @@ void OpenJobs::Plan(Seconds now, const Running& running) {
   busy_ += (now - before_).count() * (static_cast<double>(holders_.size()) - Free());
   before_ = now;
   if (waiting_.empty()) return;
-  if (policy_ == SimulationPolicy::kWeft) PlanJointly(now, running);
+  if (policy_ == SimulationPolicy::kWeft) PlanMultiJob(now, running);
   else PlanInOrder(policy_ == SimulationPolicy::kVertical || policy_ == SimulationPolicy::kHorizontal);
 }
 
-void OpenJobs::PlanJointly(Seconds now, const Running& running) {
+void OpenJobs::PlanMultiJob(Seconds now, const Running& running) {
   StartState state{.hosts = static_cast<int32_t>(holders_.size()), .free = Free()};
   if (now.count() > 0) state.load = busy_ / (now.count() * static_cast<double>(holders_.size()));
   for (size_t j = 0; j < held_.size(); ++j) {

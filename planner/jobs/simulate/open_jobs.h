@@ -72,7 +72,7 @@ class OpenJobs {
   struct Start {
     size_t job, size;
   };
-  void PlanJointly(Seconds now, const Running& running);
+  void PlanMultiJob(Seconds now, const Running& running);
   void PlanInOrder(bool backfill);
   int32_t Free() const;
   void Hold(size_t j, std::vector<size_t> places);

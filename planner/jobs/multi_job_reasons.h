@@ -7,8 +7,8 @@
 #include "planner/flows/periodic.h"
 #include "planner/jobs/decide/evaluate.h"
 #include "planner/jobs/decide/situation.h"
-#include "planner/jobs/joint_bound.h"
-#include "planner/jobs/joint_plan.h"
+#include "planner/jobs/multi_job_bound.h"
+#include "planner/jobs/multi_job_plan.h"
 
 namespace weft::planner::inline jobs {
 
@@ -22,15 +22,15 @@ struct GroupReport {
 };
 
 /// Fills `meets` of the group's jobs: who loads the same links, the heaviest first. `jobs`: on their paths, as `members`.
-void FindContenders(const std::vector<size_t>& members, const std::vector<PeriodicJob>& jobs, JointPlan* plan);
+void FindContenders(const std::vector<size_t>& members, const std::vector<PeriodicJob>& jobs, MultiJobPlan* plan);
 
 /// Fills `why` and `rejected` of the group's jobs.
-void WriteReasons(const JointProblem& problem, const std::vector<size_t>& members, const GroupReport& report, JointPlan* plan);
+void WriteReasons(const MultiJobProblem& problem, const std::vector<size_t>& members, const GroupReport& report, MultiJobPlan* plan);
 
 /// Adds what the bound says to every modelled job.
-void AddBoundReasons(const JointProblem& problem, JointPlan* plan);
+void AddBoundReasons(const MultiJobProblem& problem, MultiJobPlan* plan);
 
 /// "the bound is set by the cuts ...".
-std::string TightText(const JointBound& bound);
+std::string TightText(const MultiJobBound& bound);
 
 }  // namespace weft::planner::jobs

@@ -1,4 +1,4 @@
-#include "planner/jobs/joint_group.h"
+#include "planner/jobs/multi_job_group.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr double kMostGroupBytes = 0x1p62;   // of one job
 constexpr Seconds kLong{1e9};          // they run until somebody asks again
 
 /// How the flow goes now, as one path: its links, and the share of the bytes over each.
-std::pair<CandidatePath, std::vector<double>> AsItGoes(const JointFlow& flow) {
+std::pair<CandidatePath, std::vector<double>> AsItGoes(const MultiJobFlow& flow) {
   std::map<LinkId, double> share;
   for (size_t p = 0; p < flow.paths.size(); ++p) {
     if (!(flow.shares[p] > 0)) continue;
@@ -32,19 +32,19 @@ std::pair<CandidatePath, std::vector<double>> AsItGoes(const JointFlow& flow) {
   return made;
 }
 
-Bytes BytesOf(const JointJob& job, const JointFlow& flow) {
+Bytes BytesOf(const MultiJobJob& job, const MultiJobFlow& flow) {
   // Sums over flows stay exact.
   const double most = kMostGroupBytes / static_cast<double>(job.flows.size());
   return Bytes(static_cast<int64_t>(std::min(most, static_cast<double>(flow.bytes.count()) / job.efficiency)));
 }
 
-RoutableJob WithoutFlows(const JointJob& job) {
+RoutableJob WithoutFlows(const MultiJobJob& job) {
   return {.gpus = static_cast<double>(std::max<int64_t>(1, job.gpus)), .compute = job.compute, .release = job.release, .flows = {}};
 }
 
-PeriodicJob AsItGoes(const JointJob& job) {
+PeriodicJob AsItGoes(const MultiJobJob& job) {
   RoutableJob made = WithoutFlows(job);
-  for (const JointFlow& flow : job.flows) {
+  for (const MultiJobFlow& flow : job.flows) {
     auto [path, shares] = AsItGoes(flow);
     made.flows.push_back({.bytes = BytesOf(job, flow), .paths = {std::move(path)}, .shares = {std::move(shares)}});
   }
@@ -58,16 +58,16 @@ std::vector<BitsPerSecond> Capacities(const Topology& topology) {
 }
 
 /// 0 where it comes to no end, or is nothing.
-double IterationNow(const std::vector<BitsPerSecond>& capacity, const JointJob& job) {
+double IterationNow(const std::vector<BitsPerSecond>& capacity, const MultiJobJob& job) {
   const double iteration = IterationAlone(capacity, AsItGoes(job)).count();
   return std::isfinite(iteration) ? iteration : 0;
 }
 
 /// GPU use that the measured iterations come to; 0 where one is not known.
-double MeasuredUse(const JointProblem& problem, const std::vector<size_t>& members) {
+double MeasuredUse(const MultiJobProblem& problem, const std::vector<size_t>& members) {
   double computing = 0, gpus = 0;
   for (const size_t j : members) {
-    const JointJob& job = problem.jobs[j];
+    const MultiJobJob& job = problem.jobs[j];
     if (!(job.measured.count() > 0)) return 0;
     const auto weight = static_cast<double>(std::max<int64_t>(1, job.gpus));
     computing += weight * std::min(1.0, job.compute / job.measured);
@@ -77,7 +77,7 @@ double MeasuredUse(const JointProblem& problem, const std::vector<size_t>& membe
 }
 
 /// The windows that are in force; none where only one job has one, or the periods have no common cycle any more.
-std::vector<Gate> WindowsInForce(const JointProblem& problem, const std::vector<size_t>& members,
+std::vector<Gate> WindowsInForce(const MultiJobProblem& problem, const std::vector<size_t>& members,
                                  const std::vector<BitsPerSecond>& capacity, const std::vector<PeriodicJob>& jobs) {
   std::vector<std::optional<Seconds>> shift;
   for (const size_t j : members) shift.push_back(problem.jobs[j].shifted ? std::optional(problem.jobs[j].present_shift) : std::nullopt);
@@ -90,11 +90,11 @@ std::vector<Gate> WindowsInForce(const JointProblem& problem, const std::vector<
 /// What GroupOf() does.
 class GroupMaker {
  public:
-  GroupMaker(const JointProblem& problem, std::vector<size_t> members) : problem_(problem) { made_.members = std::move(members); }
+  GroupMaker(const MultiJobProblem& problem, std::vector<size_t> members) : problem_(problem) { made_.members = std::move(members); }
 
-  JointGroup Run() {
+  MultiJobGroup Run() {
     Situation& situation = made_.situation;
-    const JointOptions& options = problem_.options;
+    const MultiJobOptions& options = problem_.options;
     situation.topology = problem_.topology;
     for (size_t l = 0; l < problem_.background.size(); ++l) {
       const LinkId link(static_cast<int32_t>(l));
@@ -109,7 +109,7 @@ class GroupMaker {
     const auto state = std::make_shared<FluidSimulation>(situation.capacity);
     std::vector<int32_t> classes;
     for (const size_t j : made_.members) {
-      const JointJob& job = problem_.jobs[j];
+      const MultiJobJob& job = problem_.jobs[j];
       AddJob(job);
       situation.slots.push_back(state->Add(FluidOf(situation.jobs.back())));
       const bool known = job.present_class >= 0 && job.present_class < options.classes;
@@ -128,13 +128,13 @@ class GroupMaker {
   }
 
  private:
-  void AddJob(const JointJob& job) {
+  void AddJob(const MultiJobJob& job) {
     Situation& situation = made_.situation;
     const bool fixed = !problem_.options.paths, in_force = fixed || job.placed || job.present_class >= 0;
     RoutableJob& made = situation.jobs.emplace_back(WithoutFlows(job));
     std::vector<size_t>& present = situation.present.emplace_back();
     made_.numbers.emplace_back();
-    for (const JointFlow& flow : job.flows) {
+    for (const MultiJobFlow& flow : job.flows) {
       made.flows.push_back(Ways(job, flow));
       if (in_force) present.push_back(Present(flow, fixed, &made.flows.back()));
     }
@@ -148,7 +148,7 @@ class GroupMaker {
   }
 
   /// The whole paths that are alive, all where none is, and what they can be divided into.
-  RoutableFlow Ways(const JointJob& job, const JointFlow& flow) {
+  RoutableFlow Ways(const MultiJobJob& job, const MultiJobFlow& flow) {
     const auto alive = [&](const CandidatePath& path) {
       return std::ranges::all_of(path.links, [&](LinkId link) { return made_.situation.capacity[link.index()].value() > 0; });
     };
@@ -165,7 +165,7 @@ class GroupMaker {
   }
 
   /// The path that is how the flow goes now; one more, if it is none of those that are there.
-  static size_t Present(const JointFlow& flow, bool always_one_more, RoutableFlow* made) {
+  static size_t Present(const MultiJobFlow& flow, bool always_one_more, RoutableFlow* made) {
     auto [path, shares] = AsItGoes(flow);
     const bool whole = std::ranges::all_of(shares, [](double share) { return share == 1; });
     for (size_t p = 0; !always_one_more && p < made->paths.size(); ++p) {
@@ -183,13 +183,13 @@ class GroupMaker {
     return made->paths.size() - 1;
   }
 
-  const JointProblem& problem_;
-  JointGroup made_;
+  const MultiJobProblem& problem_;
+  MultiJobGroup made_;
 };
 
 }  // namespace
 
-std::vector<std::vector<size_t>> JointGroups(const JointProblem& problem) {
+std::vector<std::vector<size_t>> MultiJobGroups(const MultiJobProblem& problem) {
   std::vector<size_t> parent(problem.jobs.size());
   std::iota(parent.begin(), parent.end(), size_t{0});
   const auto root = [&](size_t j) {
@@ -202,7 +202,7 @@ std::vector<std::vector<size_t>> JointGroups(const JointProblem& problem) {
   for (size_t j = 0; j < problem.jobs.size(); ++j) {
     iteration[j] = IterationNow(capacity, problem.jobs[j]);
     if (!(iteration[j] > 0)) continue;
-    for (const JointFlow& flow : problem.jobs[j].flows) {
+    for (const MultiJobFlow& flow : problem.jobs[j].flows) {
       if (flow.bytes.count() <= 0) continue;
       for (const CandidatePath& path : flow.paths) {
         for (const LinkId link : path.links) {
@@ -233,9 +233,9 @@ std::vector<std::vector<size_t>> JointGroups(const JointProblem& problem) {
   return groups;
 }
 
-std::vector<std::vector<double>> JointGroup::SharesOn(const JointProblem& problem, size_t member,
+std::vector<std::vector<double>> MultiJobGroup::SharesOn(const MultiJobProblem& problem, size_t member,
                                                       const std::vector<size_t>& paths) const {
-  const JointJob& job = problem.jobs[members[member]];
+  const MultiJobJob& job = problem.jobs[members[member]];
   std::vector<std::vector<double>> all;
   for (size_t f = 0; f < paths.size(); ++f) {
     const RoutableFlow& flow = situation.jobs[member].flows[f];
@@ -251,7 +251,7 @@ std::vector<std::vector<double>> JointGroup::SharesOn(const JointProblem& proble
   return all;
 }
 
-JointGroup GroupOf(const JointProblem& problem, std::vector<size_t> members) {
+MultiJobGroup GroupOf(const MultiJobProblem& problem, std::vector<size_t> members) {
   return GroupMaker(problem, std::move(members)).Run();
 }
 

@@ -73,21 +73,21 @@ void Start(FakeCluster& cluster, const FakeJob& a, const FakeJob& b, int64_t gpu
 }
 
 // A chunk takes 10 ms at 100 Mbit/s: senders wait for more to send, and their bursts are over before the wire is done.
-TEST(CoreJoint, BurstsInPiecesAreAsLongAsTheWireIsBusy) {
+TEST(CoreMultiJob, BurstsInPiecesAreAsLongAsTheWireIsBusy) {
   Core core(Options({0}));
   FakeCluster cluster(core, 2, 1, 2);
   cluster.burst_share = 0.1;
   Start(cluster, kBig, kSmall, 4, 4);
   cluster.Run(40);
   for (const FakeJob* job : {&kBig, &kSmall}) {
-    const v1::JointDecision joint = core.FindJob(job->id)->joint();
+    const v1::MultiJobDecision joint = core.FindJob(job->id)->joint();
     ASSERT_EQ(joint.model(), "measured");
     EXPECT_NEAR(joint.release_s(), job->compute_s, 0.1 * job->compute_s) << job->id;
     EXPECT_LE(joint.bound_s(), cluster.Iteration(job->id, 10) * 1.02) << job->id;
   }
 }
 
-TEST(CoreJoint, ClassOfTheIntensiveJobReachesItsPolicy) {
+TEST(CoreMultiJob, ClassOfTheIntensiveJobReachesItsPolicy) {
   Core core(Options({26, 0}));
   FakeCluster cluster(core, 2, 1, 2);
   cluster.priorities = {kRaised};
@@ -103,13 +103,13 @@ TEST(CoreJoint, ClassOfTheIntensiveJobReachesItsPolicy) {
   EXPECT_THAT(classes[0], HasSubstr("meets small (intensity"));
 }
 
-TEST(CoreJoint, StatusHasModelReasonsBoundAndGap) {
+TEST(CoreMultiJob, StatusHasModelReasonsBoundAndGap) {
   Core core(Options({26, 0}));
   FakeCluster cluster(core, 2, 1, 2);
   cluster.priorities = {kRaised};
   Start(cluster, kBig, kSmall, 8, 1);
   cluster.Run(60);
-  const v1::JointDecision joint = core.FindJob("small")->joint();
+  const v1::MultiJobDecision joint = core.FindJob("small")->joint();
   EXPECT_EQ(joint.model(), "measured");
   EXPECT_EQ(joint.traffic_class(), 1);
   EXPECT_EQ(joint.classes(), 2);
@@ -127,7 +127,7 @@ TEST(CoreJoint, StatusHasModelReasonsBoundAndGap) {
   EXPECT_LE(core.outlook().gpu_use(), core.outlook().gpu_use_bound() * (1 + 1e-6));
 }
 
-TEST(CoreJoint, WithOneClassNothingIsMarkedAndTheBoundIsStillReported) {
+TEST(CoreMultiJob, WithOneClassNothingIsMarkedAndTheBoundIsStillReported) {
   Core core(Options({0}));
   FakeCluster cluster(core, 2, 1, 2);
   Start(cluster, kBig, kSmall, 8, 1);
@@ -138,7 +138,7 @@ TEST(CoreJoint, WithOneClassNothingIsMarkedAndTheBoundIsStillReported) {
   EXPECT_THAT(Joined(core.FindJob("big")->joint().why()), HasSubstr("the fabric has one class"));
 }
 
-TEST(CoreJoint, ObservedJobsAreExplainedAndNotMarked) {
+TEST(CoreMultiJob, ObservedJobsAreExplainedAndNotMarked) {
   CoreOptions options = Options({26, 0});
   options.mode = v1::MODE_OBSERVE;
   Core core(options);
@@ -152,7 +152,7 @@ TEST(CoreJoint, ObservedJobsAreExplainedAndNotMarked) {
   EXPECT_EQ(cluster.TosOf("big", "h1"), kRaised);
 }
 
-TEST(CoreJoint, SlowLinkMovesPathsAtOnceAndThePlanFollowsIt) {
+TEST(CoreMultiJob, SlowLinkMovesPathsAtOnceAndThePlanFollowsIt) {
   Core core(Options({26, 0}));
   FakeCluster cluster(core, 2, 2, 2);
   cluster.priorities = {kRaised};
@@ -167,14 +167,14 @@ TEST(CoreJoint, SlowLinkMovesPathsAtOnceAndThePlanFollowsIt) {
   }
   cluster.Run(60);
   EXPECT_FALSE(ReasonsOf(core, "capacity").empty());
-  const v1::JointDecision joint = core.FindJob("big")->joint();
+  const v1::MultiJobDecision joint = core.FindJob("big")->joint();
   EXPECT_GT(joint.decided_s(), slowed_s);
   ASSERT_EQ(joint.meets_size(), 1) << "most of it goes over the good spine now";
   EXPECT_GT(core.FindJob("small")->joint().gap(), 0.05) << "which their hosts' cables would not call for";
   EXPECT_LT(cluster.Iteration("big", 15), 2.0);
 }
 
-TEST(CoreJoint, ReleasedJobIsForgotten) {
+TEST(CoreMultiJob, ReleasedJobIsForgotten) {
   Core core(Options({26, 0}));
   FakeCluster cluster(core, 2, 1, 2);
   Start(cluster, kBig, kSmall, 8, 1);
@@ -187,27 +187,27 @@ TEST(CoreJoint, ReleasedJobIsForgotten) {
   EXPECT_FALSE(core.FindJob("small")->has_joint());
 }
 
-TEST(CoreJoint, AnswersThatNobodyAskedForAreIgnored) {
+TEST(CoreMultiJob, AnswersThatNobodyAskedForAreIgnored) {
   Core core(Options({26, 0}));
   FakeCluster cluster(core, 2, 1, 2);
   cluster.RegisterAll();
   const int64_t before = core.ignored();
-  cluster.Send({.body = JobsPlanned{7, std::make_shared<const planner::JointPlan>()}});
+  cluster.Send({.body = JobsPlanned{7, std::make_shared<const planner::MultiJobPlan>()}});
   cluster.Send({.body = JobsPlanned{7, nullptr}});
   EXPECT_EQ(core.ignored(), before + 2);
-  EXPECT_EQ(core.counters().joint_plans, 0);
+  EXPECT_EQ(core.counters().multi_job_plans, 0);
 }
 
 JobsPlanned AnswerTo(const PlanJobs& question) {
-  return {question.digest, std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question.problem))};
+  return {question.digest, std::make_shared<const planner::MultiJobPlan>(planner::PlanMultiJob(*question.problem))};
 }
 
-TEST(CoreJoint, AnswersToOldQuestionsAreIgnored) {
+TEST(CoreMultiJob, AnswersToOldQuestionsAreIgnored) {
   Core core(Options({26, 0}));
   FakeCluster cluster(core, 2, 1, 2);
   Start(cluster, kBig, kSmall, 8, 1);
   cluster.Run(40);
-  const int64_t plans = core.counters().joint_plans;
+  const int64_t plans = core.counters().multi_job_plans;
   cluster.answers = false;
   cluster.actions.clear();
   for (const char* leaf : {"leaf1", "leaf2"}) {
@@ -224,10 +224,10 @@ TEST(CoreJoint, AnswersToOldQuestionsAreIgnored) {
   const int64_t before = core.ignored();
   cluster.Send({.body = AnswerTo(questions[0])});
   EXPECT_EQ(core.ignored(), before + 1);
-  EXPECT_EQ(core.counters().joint_plans, plans);
+  EXPECT_EQ(core.counters().multi_job_plans, plans);
   cluster.Send({.body = AnswerTo(questions[1])});
   EXPECT_EQ(core.ignored(), before + 1);
-  EXPECT_EQ(core.counters().joint_plans, plans + 1);
+  EXPECT_EQ(core.counters().multi_job_plans, plans + 1);
 }
 
 // Alone 1.2 s + 0.4 s each: their bursts have room beside each other, and without windows they fall on each other.
@@ -258,7 +258,7 @@ struct Shifted {
   FakeCluster cluster;
 };
 
-TEST(CoreJoint, WindowsAreGivenAndTakenBackWhenThePeriodIsLost) {
+TEST(CoreMultiJob, WindowsAreGivenAndTakenBackWhenThePeriodIsLost) {
   Shifted shifted;
   ASSERT_TRUE(shifted.HasWindows());
   EXPECT_THAT(shifted.Reasons(), HasSubstr("right: bursts may begin for "));
@@ -269,7 +269,7 @@ TEST(CoreJoint, WindowsAreGivenAndTakenBackWhenThePeriodIsLost) {
   EXPECT_THAT(shifted.Reasons(), HasSubstr("right: time window taken back: it has no steady period any more, the window"));
 }
 
-TEST(CoreJoint, WindowsOfJobsThatAreNotModelledAnyMoreAreTakenBackAtTheNextPlan) {
+TEST(CoreMultiJob, WindowsOfJobsThatAreNotModelledAnyMoreAreTakenBackAtTheNextPlan) {
   Shifted shifted;
   ASSERT_TRUE(shifted.HasWindows());
   shifted.cluster.measures_periods = false;
@@ -280,7 +280,7 @@ TEST(CoreJoint, WindowsOfJobsThatAreNotModelledAnyMoreAreTakenBackAtTheNextPlan)
   EXPECT_THAT(shifted.Reasons(), HasSubstr("right: time window taken back: not modelled: "));
 }
 
-TEST(CoreJoint, WindowsThatHostsKeepWhileObservedAreTakenBackOnceEnforced) {
+TEST(CoreMultiJob, WindowsThatHostsKeepWhileObservedAreTakenBackOnceEnforced) {
   Shifted shifted;
   ASSERT_TRUE(shifted.HasWindows());
   shifted.cluster.Send({.body = ModeSet{v1::MODE_OBSERVE}});
@@ -296,7 +296,7 @@ TEST(CoreJoint, WindowsThatHostsKeepWhileObservedAreTakenBackOnceEnforced) {
 }
 
 // Its bytes go where the job's others don't, so that the job stays as fast as its windows come.
-TEST(CoreJoint, FlowsThatOpenLaterGetWindowsLikeTheOthers) {
+TEST(CoreMultiJob, FlowsThatOpenLaterGetWindowsLikeTheOthers) {
   Core core(Shifted::WithShifts());
   FakeCluster cluster(core, 2, 1, 3);
   Start(cluster, {.id = "left", .ring = {"h1", "h4"}, .compute_s = 1.2, .bytes = 5e6},

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "common/result.h"
-#include "planner/jobs/joint_plan.h"
+#include "planner/jobs/multi_job_plan.h"
 
 namespace weft::planner::inline jobs {
 
-struct JointBound {
+struct MultiJobBound {
   std::vector<Seconds> alone;     ///< per job: max(compute, release + worst bytes / capacity of a cut); 0: not modelled
   double gpu_use = 0;             ///< of all modelled jobs' GPUs
   std::vector<std::string> tight; ///< cuts with a price, the dearest first: "out of h1", "into all below leaf1"
@@ -18,6 +18,6 @@ struct JointBound {
 
 /// `modelled[j]`: the job counts. Requires: flows begin and end at hosts or GPUs. Errors: those of SolveMaster;
 /// kFailedPrecondition for bytes over a cut without capacity.
-[[nodiscard]] Result<JointBound> BoundJointly(const JointProblem& problem, const std::vector<bool>& modelled);
+[[nodiscard]] Result<MultiJobBound> BoundMultiJob(const MultiJobProblem& problem, const std::vector<bool>& modelled);
 
 }  // namespace weft::planner::jobs

@@ -1,4 +1,4 @@
-#include "planner/jobs/joint_plan.h"
+#include "planner/jobs/multi_job_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include "planner/flows/priority.h"
 #include "planner/jobs/decide/evaluate.h"
 #include "planner/jobs/decide/search.h"
-#include "planner/jobs/joint_bound.h"
-#include "planner/jobs/joint_group.h"
-#include "planner/jobs/joint_reasons.h"
+#include "planner/jobs/multi_job_bound.h"
+#include "planner/jobs/multi_job_group.h"
+#include "planner/jobs/multi_job_reasons.h"
 
 namespace weft::planner::inline jobs {
 namespace {
@@ -19,7 +19,7 @@ constexpr double kWindowSlack = 0.02;     // of the period, that a window is ope
 /// Decides one group and writes what was found out.
 class GroupPlanner {
  public:
-  GroupPlanner(const JointProblem& problem, std::vector<size_t> members, const DecideBudget& budget, JointPlan* plan)
+  GroupPlanner(const MultiJobProblem& problem, std::vector<size_t> members, const DecideBudget& budget, MultiJobPlan* plan)
       : problem_(problem), group_(GroupOf(problem, std::move(members))), plan_(plan) {
     for (const RoutableJob& job : situation_.jobs) report_.gpus += job.gpus;
     report_.decision = DecideJobs(situation_, budget);
@@ -55,7 +55,7 @@ class GroupPlanner {
     return plan;
   }
 
-  void WriteJob(size_t i, JointJobPlan* job) const {
+  void WriteJob(size_t i, MultiJobJobPlan* job) const {
     const PeriodicJob& model = report_.trial.jobs[i];
     const Gate& gate = report_.trial.gates[i];
     job->modelled = true;
@@ -75,22 +75,22 @@ class GroupPlanner {
     job->burst = job->shift + model.release;
   }
 
-  const JointProblem& problem_;
-  const JointGroup group_;
+  const MultiJobProblem& problem_;
+  const MultiJobGroup group_;
   const std::vector<size_t>& members_ = group_.members;
   const Situation& situation_ = group_.situation;
   GroupReport report_;
-  JointPlan* plan_;
+  MultiJobPlan* plan_;
 };
 
 }  // namespace
 
-JointPlan PlanJointly(const JointProblem& problem, const std::stop_token& stop) {
-  JointPlan plan;
+MultiJobPlan PlanMultiJob(const MultiJobProblem& problem, const std::stop_token& stop) {
+  MultiJobPlan plan;
   plan.jobs.resize(problem.jobs.size());
-  for (JointJobPlan& job : plan.jobs) job.traffic_class = problem.options.classes - 1;
+  for (MultiJobJobPlan& job : plan.jobs) job.traffic_class = problem.options.classes - 1;
   double gpus = 0;
-  for (std::vector<size_t>& members : JointGroups(problem)) {
+  for (std::vector<size_t>& members : MultiJobGroups(problem)) {
     for (const size_t j : members) gpus += static_cast<double>(std::max<int64_t>(1, problem.jobs[j].gpus));
     const double part = static_cast<double>(members.size()) / static_cast<double>(problem.jobs.size());
     const DecideBudget budget{problem.options.evaluations, static_cast<int64_t>(part * static_cast<double>(problem.options.work)), stop};
@@ -100,8 +100,8 @@ JointPlan PlanJointly(const JointProblem& problem, const std::stop_token& stop) 
     for (double* use : {&plan.gpu_use, &plan.gpu_use_present, &plan.gpu_use_default}) *use /= gpus;
   }
   std::vector<bool> modelled;
-  for (const JointJobPlan& job : plan.jobs) modelled.push_back(job.modelled);
-  if (const Result<JointBound> bound = BoundJointly(problem, modelled); bound) {
+  for (const MultiJobJobPlan& job : plan.jobs) modelled.push_back(job.modelled);
+  if (const Result<MultiJobBound> bound = BoundMultiJob(problem, modelled); bound) {
     plan.gpu_use_bound = bound->gpu_use;
     if (bound->gpu_use > 0) plan.gap = std::max(0.0, 1 - plan.gpu_use / bound->gpu_use);
     for (size_t j = 0; j < plan.jobs.size(); ++j) plan.jobs[j].bound = bound->alone[j];

@@ -18,10 +18,10 @@ constexpr size_t kLinksNamed = 4;
 constexpr size_t kMostConflicts = 100;
 
 /// What was found out about a job, without its names in other tables.
-v1::JointDecision ToDecision(const planner::JointJobPlan& plan, const planner::JointJob& job) {
-  v1::JointDecision decision;
+v1::MultiJobDecision ToDecision(const planner::MultiJobJobPlan& plan, const planner::MultiJobJob& job) {
+  v1::MultiJobDecision decision;
   double bytes = 0;
-  for (const planner::JointFlow& flow : job.flows) bytes += static_cast<double>(flow.bytes.count());
+  for (const planner::MultiJobFlow& flow : job.flows) bytes += static_cast<double>(flow.bytes.count());
   decision.set_compute_s(job.compute.count());
   decision.set_release_s(job.release.count());
   decision.set_communication_s(plan.communication.count());
@@ -38,16 +38,16 @@ v1::JointDecision ToDecision(const planner::JointJobPlan& plan, const planner::J
 }
 
 /// Where there is nothing to choose, that is no want of probes.
-void AddSinglePaths(const planner::JointJob& job, v1::JointDecision& decision) {
+void AddSinglePaths(const planner::MultiJobJob& job, v1::MultiJobDecision& decision) {
   const auto single = std::count_if(job.flows.begin(), job.flows.end(), [](const auto& flow) { return flow.paths.size() == 1; });
   if (single == 0) return;
   decision.add_why(fmt::format("{} of {} flows have one path only: both hosts hang on one switch, or all probed ports go one way",
                                single, job.flows.size()));
 }
 
-void AddContenders(const planner::JointJobPlan& plan, const planner::JointProblem& problem,
-                   const planner::JointPlan& all, v1::JointDecision& decision) {
-  for (const planner::JointContender& other : plan.meets) {
+void AddContenders(const planner::MultiJobJobPlan& plan, const planner::MultiJobProblem& problem,
+                   const planner::MultiJobPlan& all, v1::MultiJobDecision& decision) {
+  for (const planner::MultiJobContender& other : plan.meets) {
     v1::Contender* contender = decision.add_meets();
     contender->set_job_id(problem.jobs[other.job].name);
     contender->set_intensity(all.jobs[other.job].intensity);
@@ -63,8 +63,8 @@ void AddContenders(const planner::JointJobPlan& plan, const planner::JointProble
 
 int32_t Core::DscpOf(const std::string& job_id) const {
   const std::vector<int32_t>& dscp = options_.joint.dscp;
-  const auto joint = joint_.find(job_id);
-  if (joint == joint_.end() || joint->second.force.traffic_class < 0) return 0;
+  const auto joint = multi_job_.find(job_id);
+  if (joint == multi_job_.end() || joint->second.force.traffic_class < 0) return 0;
   const auto index = std::min(static_cast<size_t>(joint->second.force.traffic_class), dscp.size() - 1);
   return dscp.size() < 2 ? 0 : dscp[index];
 }
@@ -79,21 +79,21 @@ void Core::WatchRhythms() {
     const auto measured = periods.find(id);
     JobRhythm& rhythm = rhythms_[id];
     const bool was_steady = IsSteady(rhythm, now_s_ - 1);
-    const auto joint = joint_.find(id);
-    const double window_s = joint == joint_.end() ? 0 : joint->second.window.period_s;
+    const auto joint = multi_job_.find(id);
+    const double window_s = joint == multi_job_.end() ? 0 : joint->second.window.period_s;
     shifted |= window_s > 0;
     if (window_s > 0) Widen(id);
     if (window_s > 0 && now_s_ < joint->second.window_since_s + kGracePeriods * window_s) continue;
     Follow(rhythm, measured == periods.end() ? 0 : measured->second, drift, now_s_);
-    const double planned_with = joint == joint_.end() ? 0 : joint->second.period_s;
+    const double planned_with = joint == multi_job_.end() ? 0 : joint->second.period_s;
     const bool steady = IsSteady(rhythm, now_s_);
     const bool drifted = std::abs(rhythm.period_s - planned_with) > drift * planned_with;  // also if there is none any more
     dirty |= drifted || (steady && !was_steady) || MayTryAgain(id);
     WatchShift(id, rhythm);
   }
   // What a job does between windows can change without a change of its period, which the windows hold.
-  dirty |= shifted && now_s_ - joint_looked_s_ >= kLookAgain;
-  if (dirty && joint_dirty_since_s_ < 0) joint_dirty_since_s_ = now_s_;
+  dirty |= shifted && now_s_ - multi_job_looked_s_ >= kLookAgain;
+  if (dirty && multi_job_dirty_since_s_ < 0) multi_job_dirty_since_s_ = now_s_;
   KeepInStep();
 }
 
@@ -121,26 +121,26 @@ void Core::WatchTopology() {
 
 void Core::MaybePlanJobs() {
   if (question_ && now_s_ - question_->asked_s < kAnswerTimeout) return;
-  if (joint_dirty_since_s_ < 0 || now_s_ < next_joint_s_) return;
-  if (now_s_ - joint_dirty_since_s_ < options_.joint.settle.count()) return;
-  joint_dirty_since_s_ = -1;
-  next_joint_s_ = now_s_ + options_.joint.interval.count();
-  std::map<std::string, JointInForce> in_force;
-  for (const auto& [id, state] : joint_) {
+  if (multi_job_dirty_since_s_ < 0 || now_s_ < next_multi_job_s_) return;
+  if (now_s_ - multi_job_dirty_since_s_ < options_.joint.settle.count()) return;
+  multi_job_dirty_since_s_ = -1;
+  next_multi_job_s_ = now_s_ + options_.joint.interval.count();
+  std::map<std::string, MultiJobInForce> in_force;
+  for (const auto& [id, state] : multi_job_) {
     in_force[id] = state.force;
     if (state.force.shifted) in_force[id].before_s = state.before_s;
   }
-  JointQuestion question{.asked_s = now_s_, .capacity_changes = capacity_changes_, .input = {}, .problem = nullptr};
-  question.input = BuildJointProblem({.table = &table_, .fabric = &fabric_, .monitor = &monitor_, .jobs = &jobs_.jobs(),
+  MultiJobQuestion question{.asked_s = now_s_, .capacity_changes = capacity_changes_, .input = {}, .problem = nullptr};
+  question.input = BuildMultiJobProblem({.table = &table_, .fabric = &fabric_, .monitor = &monitor_, .jobs = &jobs_.jobs(),
                                       .in_force = &in_force, .rhythms = &rhythms_, .kept = &kept_,
                                       .drift = options_.joint.drift, .now_s = now_s_},
                                      options_.joint.planning);
-  joint_looked_s_ = now_s_;
+  multi_job_looked_s_ = now_s_;
   for (const auto& [id, model] : question.input.kept) kept_[id] = model;
   if (!options_.joint.shifts) {
-    for (planner::JointJob& job : question.input.problem.jobs) job.stable = job.shifted = false;
+    for (planner::MultiJobJob& job : question.input.problem.jobs) job.stable = job.shifted = false;
   }
-  question.problem = std::make_shared<const planner::JointProblem>(std::move(question.input.problem));
+  question.problem = std::make_shared<const planner::MultiJobProblem>(std::move(question.input.problem));
   question.input.problem = {};
   question.digest = planner::DigestOf(*question.problem);
   if (question.digest == planned_digest_) return;  // nothing that matters has changed
@@ -155,18 +155,18 @@ void Core::On(const JobsPlanned& event) {
     ++ignored_;
     return;
   }
-  JointQuestion question = std::move(*question_);
+  MultiJobQuestion question = std::move(*question_);
   question_.reset();
   planned_digest_ = event.digest;
-  ++counters_.joint_plans;
+  ++counters_.multi_job_plans;
   ++changes_;
   question.input.problem = *question.problem;
   TakeOutlook(*event.plan);
   TakePaths(question, *event.plan);
-  TakeJoint(question.input, *event.plan);
+  TakeMultiJob(question.input, *event.plan);
 }
 
-void Core::TakeOutlook(const planner::JointPlan& plan) {
+void Core::TakeOutlook(const planner::MultiJobPlan& plan) {
   outlook_.Clear();
   outlook_.set_jobs(plan.modelled);
   outlook_.set_gpu_use(plan.gpu_use);
@@ -180,13 +180,13 @@ void Core::TakeOutlook(const planner::JointPlan& plan) {
 }
 
 /// What was decided with all jobs together stands against the plan of flows alone (flow_planner.h) until some way of a flow changes.
-void Core::TakePaths(const JointQuestion& question, const planner::JointPlan& plan) {
+void Core::TakePaths(const MultiJobQuestion& question, const planner::MultiJobPlan& plan) {
   if (mode_ != v1::MODE_ENFORCE || question.capacity_changes != capacity_changes_) return;  // another plan is due
   std::vector<AskedFlow> asked;
   std::vector<std::vector<double>> shares;
   for (const auto& [id, flows] : question.input.asked) {
     const Job* job = jobs_.Find(id);
-    const planner::JointJobPlan& decided = plan.jobs[question.input.models.at(id).place];
+    const planner::MultiJobJobPlan& decided = plan.jobs[question.input.models.at(id).place];
     if (job == nullptr || job->state == JobState::kReleased || !decided.modelled || decided.shares.size() != flows.size()) continue;
     asked.insert(asked.end(), flows.begin(), flows.end());
     shares.insert(shares.end(), decided.shares.begin(), decided.shares.end());
@@ -201,15 +201,15 @@ void Core::TakePaths(const JointQuestion& question, const planner::JointPlan& pl
   }
 }
 
-void Core::TakeJoint(const JointInput& input, const planner::JointPlan& plan) {
+void Core::TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan& plan) {
   const bool enforce = mode_ == v1::MODE_ENFORCE;
   std::set<std::string> changed;
   for (const auto& [id, model] : input.models) {
     const Job* job = jobs_.Find(id);
     if (job == nullptr || job->state == JobState::kReleased) continue;
-    JointState& state = joint_[id];
+    MultiJobState& state = multi_job_[id];
     const bool known = model.source != "none" && plan.jobs[model.place].modelled;
-    v1::JointDecision decision;
+    v1::MultiJobDecision decision;
     if (known) {
       decision = ToDecision(plan.jobs[model.place], input.problem.jobs[model.place]);
       AddSinglePaths(input.problem.jobs[model.place], decision);
@@ -236,8 +236,8 @@ void Core::TakeJoint(const JointInput& input, const planner::JointPlan& plan) {
 }
 
 /// True if the job's packets are to be marked otherwise than before.
-bool Core::TakeClass(const std::string& job_id, const v1::JointDecision& decision) {
-  JointState& state = joint_[job_id];
+bool Core::TakeClass(const std::string& job_id, const v1::MultiJobDecision& decision) {
+  MultiJobState& state = multi_job_[job_id];
   const int32_t before = DscpOf(job_id);
   const int32_t old_class = state.force.traffic_class;
   state.force.traffic_class = decision.traffic_class();
@@ -254,7 +254,7 @@ bool Core::TakeClass(const std::string& job_id, const v1::JointDecision& decisio
 /// All that was decided for classes and windows again: hosts may have missed some of it while nothing was pushed.
 void Core::PushAllJobs() {
   std::set<std::string> jobs;
-  for (const auto& [id, state] : joint_) {
+  for (const auto& [id, state] : multi_job_) {
     if (state.force.traffic_class >= 0 || state.window.period_s > 0) jobs.insert(id);
   }
   PushJobs(jobs);

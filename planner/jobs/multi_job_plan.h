@@ -1,7 +1,7 @@
 // All jobs of a running cluster together: which paths their flows take, which traffic class each job has, when it starts its
 // bursts, and how far all of it is from what any controller could reach. The controller asks it at every re-plan.
 //
-//   const JointPlan plan = PlanJointly(problem);
+//   const MultiJobPlan plan = PlanMultiJob(problem);
 //   plan.jobs[j].traffic_class ... plan.gpu_use, plan.gpu_use_bound, plan.jobs[j].why
 //
 // What is decided is DecideJobs() (decide/situation.h), the policy of `weft simulate`, for each group of jobs that could meet:
@@ -31,7 +31,7 @@ namespace weft::planner::inline jobs {
 inline constexpr double kSameShare = 0.02;
 
 /// One flow of a job: what it sends per iteration, where it could go and where it goes.
-struct JointFlow {
+struct MultiJobFlow {
   NodeId from, to;
   Bytes bytes;
   std::vector<CandidatePath> paths;   ///< at least one
@@ -39,7 +39,7 @@ struct JointFlow {
 };
 
 /// A job as the network sees it (flows/periodic.h). Iterations last max(compute, release + communication).
-struct JointJob {
+struct MultiJobJob {
   std::string name;
   int64_t gpus = 1;
   Seconds compute{0};
@@ -51,10 +51,10 @@ struct JointJob {
   int32_t present_class = -1;         ///< -1: none yet, which is the default class
   bool shifted = false;               ///< it has a time window now ...
   Seconds present_shift{0};           ///< ... with this shift
-  std::vector<JointFlow> flows;
+  std::vector<MultiJobFlow> flows;
 };
 
-struct JointOptions {
+struct MultiJobOptions {
   int32_t classes = 1;                ///< that the fabric has; the last is the default
   bool paths = true;                  ///< flows may take other paths
   double class_gain = 0.01;           ///< of simulated GPU use, relative, or as much in the objective: less is not worth other paths and classes
@@ -66,20 +66,20 @@ struct JointOptions {
   int64_t work = 10'000'000;          ///< and events of all groups together; as many is about a second
 };
 
-struct JointProblem {
+struct MultiJobProblem {
   Topology topology;                  ///< with what each link gives now
   std::vector<BitsPerSecond> background;  ///< per link, what flows of no such job take of that, less than all; empty: nothing
-  std::vector<JointJob> jobs;
-  JointOptions options;
+  std::vector<MultiJobJob> jobs;
+  MultiJobOptions options;
 };
 
 /// Another job that loads the same links.
-struct JointContender {
+struct MultiJobContender {
   size_t job = 0;
   std::vector<LinkId> links;          ///< ascending
 };
 
-struct JointJobPlan {
+struct MultiJobJobPlan {
   bool modelled = false;              ///< else class, shift and times say nothing
   int32_t traffic_class = 0;          ///< 0 is served first
   std::vector<std::vector<double>> shares;  ///< per flow and path of it, sum 1; empty: as they are
@@ -94,13 +94,13 @@ struct JointJobPlan {
   Seconds communication{0};           ///< alone, on its paths
   Seconds predicted{0};               ///< iteration with all jobs
   Seconds bound{0};                   ///< iteration alone, on the best paths that its hosts' cuts allow
-  std::vector<JointContender> meets;
+  std::vector<MultiJobContender> meets;
   std::vector<std::string> why;
   std::vector<std::string> rejected;
 };
 
-struct JointPlan {
-  std::vector<JointJobPlan> jobs;
+struct MultiJobPlan {
+  std::vector<MultiJobJobPlan> jobs;
   int64_t modelled = 0;
   double gpu_use = 0;                 ///< simulated, of the modelled jobs' GPUs
   double gpu_use_present = 0;         ///< with the classes and shifts that are in force
@@ -115,9 +115,9 @@ struct JointPlan {
 /// A function: same input, same answer. Requires: valid ids, at least one path and one share per path for every flow, shares
 /// ≥ 0 of sum 1, bytes ≥ 0, finite times, efficiencies > 0. Jobs that neither compute nor send are not modelled. When `stop` asks, the
 /// best until then is the answer. Complexity: the options' budget, and one linear programme.
-JointPlan PlanJointly(const JointProblem& problem, const std::stop_token& stop = {});
+MultiJobPlan PlanMultiJob(const MultiJobProblem& problem, const std::stop_token& stop = {});
 
 /// FNV-1a over all that the answer depends on: an answer belongs to the problem of its digest.
-uint64_t DigestOf(const JointProblem& problem);
+uint64_t DigestOf(const MultiJobProblem& problem);
 
 }  // namespace weft::planner::jobs

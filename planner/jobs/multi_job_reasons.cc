@@ -1,4 +1,4 @@
-#include "planner/jobs/joint_reasons.h"
+#include "planner/jobs/multi_job_reasons.h"
 
 #include <fmt/format.h>
 
@@ -17,22 +17,22 @@ constexpr size_t kContendersKept = 16;
 
 std::string Number(double value) { return std::isfinite(value) ? fmt::format("{:.3g}", value) : std::string("unbounded"); }
 
-std::string ModelText(const JointJob& job, const JointJobPlan& plan) {
+std::string ModelText(const MultiJobJob& job, const MultiJobJobPlan& plan) {
   return fmt::format("model: {} of compute per iteration, communication from {} on for {} alone on its paths",
                      FormatDuration(job.compute), FormatDuration(job.release), FormatDuration(plan.communication));
 }
 
-std::string IntensityText(const JointJobPlan& plan) {
+std::string IntensityText(const MultiJobJobPlan& plan) {
   return fmt::format("going first is worth {}: {} GPU seconds of compute per second of communication, times {} for what it "
                      "gains", Number(plan.intensity), Number(plan.intensity / plan.correction),
                      Number(plan.correction));
 }
 
-std::string MeetsText(const JointProblem& problem, const JointPlan& plan, const JointJobPlan& job) {
+std::string MeetsText(const MultiJobProblem& problem, const MultiJobPlan& plan, const MultiJobJobPlan& job) {
   std::string text;
   for (size_t i = 0; i < job.meets.size() && i < kContendersNamed; ++i) {
-    const JointContender& other = job.meets[i];
-    const JointJobPlan& its = plan.jobs[other.job];
+    const MultiJobContender& other = job.meets[i];
+    const MultiJobJobPlan& its = plan.jobs[other.job];
     text += fmt::format("{}{} (intensity {}, class {}) on {}{}", i == 0 ? "meets " : "; ", problem.jobs[other.job].name,
                         Number(its.intensity), its.traffic_class, problem.topology.LinkName(other.links.front()),
                         other.links.size() > 1 ? fmt::format(" and {} more links", other.links.size() - 1) : "");
@@ -41,14 +41,14 @@ std::string MeetsText(const JointProblem& problem, const JointPlan& plan, const 
   return text;
 }
 
-std::string ClassText(const JointProblem& problem, const JointPlan& plan, const JointJobPlan& job) {
+std::string ClassText(const MultiJobProblem& problem, const MultiJobPlan& plan, const MultiJobJobPlan& job) {
   const int32_t classes = problem.options.classes;
   std::string text = fmt::format("class {} of {}", job.traffic_class, classes);
   if (job.traffic_class == classes - 1) text += " (the default)";
   if (classes < 2) return text + ": the fabric has one class";
   if (job.meets.empty()) return text + ": on its paths it meets no job";
   bool above = false, below = false;
-  for (const JointContender& other : job.meets) {
+  for (const MultiJobContender& other : job.meets) {
     above |= plan.jobs[other.job].traffic_class < job.traffic_class;
     below |= plan.jobs[other.job].traffic_class > job.traffic_class;
   }
@@ -57,7 +57,7 @@ std::string ClassText(const JointProblem& problem, const JointPlan& plan, const 
   return text + (below ? ": between the jobs that it meets" : ": after jobs to which going first is worth more");
 }
 
-std::string PathsText(const JointJob& job, const JointJobPlan& plan) {
+std::string PathsText(const MultiJobJob& job, const MultiJobJobPlan& plan) {
   size_t moved = 0;
   for (size_t f = 0; f < plan.shares.size(); ++f) {
     moved += !std::ranges::equal(plan.shares[f], job.flows[f].shares, [](double a, double b) { return std::abs(a - b) < kSameShare; });
@@ -67,7 +67,7 @@ std::string PathsText(const JointJob& job, const JointJobPlan& plan) {
                      job.placed ? "now" : "a hash has put them");
 }
 
-std::string ShiftText(const JointJob& job, const JointJobPlan& plan) {
+std::string ShiftText(const MultiJobJob& job, const MultiJobJobPlan& plan) {
   if (!plan.shifted) {
     return job.stable ? "no time shift" : "no time shift: its period is not measured, or does not hold still";
   }
@@ -75,7 +75,7 @@ std::string ShiftText(const JointJob& job, const JointJobPlan& plan) {
                      FormatDuration(plan.window), FormatDuration(plan.period));
 }
 
-std::string UseText(const JointProblem& problem, size_t jobs, const GroupReport& report) {
+std::string UseText(const MultiJobProblem& problem, size_t jobs, const GroupReport& report) {
   const double use = 100 * report.outcome.gpu_use;
   if (!report.decision.simulated) {
     return fmt::format("GPU use of the {} jobs that it could meet: {:.1f} % if links slowed all that load them alike, "
@@ -89,7 +89,7 @@ std::string UseText(const JointProblem& problem, size_t jobs, const GroupReport&
 
 }  // namespace
 
-void FindContenders(const std::vector<size_t>& members, const std::vector<PeriodicJob>& jobs, JointPlan* plan) {
+void FindContenders(const std::vector<size_t>& members, const std::vector<PeriodicJob>& jobs, MultiJobPlan* plan) {
   std::map<LinkId, std::vector<size_t>> users;  // places in the group
   for (size_t i = 0; i < jobs.size(); ++i) {
     for (const LinkLoad& load : jobs[i].loads) {
@@ -107,18 +107,18 @@ void FindContenders(const std::vector<size_t>& members, const std::vector<Period
     }
   }
   for (size_t i = 0; i < meets.size(); ++i) {
-    std::vector<JointContender>& list = plan->jobs[members[i]].meets;
+    std::vector<MultiJobContender>& list = plan->jobs[members[i]].meets;
     for (auto& [other, links] : meets[i]) list.push_back({members[other], std::move(links)});
-    std::stable_sort(list.begin(), list.end(), [&](const JointContender& a, const JointContender& b) {
+    std::stable_sort(list.begin(), list.end(), [&](const MultiJobContender& a, const MultiJobContender& b) {
       return a.links.size() > b.links.size();
     });
     if (list.size() > kContendersKept) list.resize(kContendersKept);
   }
 }
 
-void WriteReasons(const JointProblem& problem, const std::vector<size_t>& members, const GroupReport& report, JointPlan* plan) {
+void WriteReasons(const MultiJobProblem& problem, const std::vector<size_t>& members, const GroupReport& report, MultiJobPlan* plan) {
   for (const size_t j : members) {
-    JointJobPlan& job = plan->jobs[j];
+    MultiJobJobPlan& job = plan->jobs[j];
     job.why.push_back(ModelText(problem.jobs[j], job));
     if (!job.shares.empty()) job.why.push_back(PathsText(problem.jobs[j], job));
     job.why.push_back(ClassText(problem, *plan, job));
@@ -131,18 +131,18 @@ void WriteReasons(const JointProblem& problem, const std::vector<size_t>& member
   }
 }
 
-void AddBoundReasons(const JointProblem& problem, JointPlan* plan) {
+void AddBoundReasons(const MultiJobProblem& problem, MultiJobPlan* plan) {
   for (size_t j = 0; j < plan->jobs.size(); ++j) {
-    JointJobPlan& job = plan->jobs[j];
+    MultiJobJobPlan& job = plan->jobs[j];
     if (!job.modelled || !(job.bound.count() > 0)) continue;
-    const JointJob& model = problem.jobs[j];
+    const MultiJobJob& model = problem.jobs[j];
     const char* why = job.bound <= model.compute ? "its compute alone" : "its bytes over the links with the least capacity that they must cross, from when communication may start";
     job.why.push_back(fmt::format("predicted iteration {}, bound {} ({}): gap {:.1f} %", FormatDuration(job.predicted),
                                   FormatDuration(job.bound), why, 100 * std::max(0.0, job.predicted / job.bound - 1)));
   }
 }
 
-std::string TightText(const JointBound& bound) {
+std::string TightText(const MultiJobBound& bound) {
   return fmt::format("the bound is set by what fits {}", fmt::join(bound.tight, ", "));
 }
 

@@ -44,7 +44,7 @@ struct Crowded {
   FakeCluster cluster;
 };
 
-TEST(CoreJointPaths, MeasuredJobsGetOutOfEachOthersWay) {
+TEST(CoreMultiJobPaths, MeasuredJobsGetOutOfEachOthersWay) {
   Crowded crowded;
   crowded.cluster.Run(60);
   EXPECT_NEAR(crowded.cluster.Iteration("one", 15), 1.5, 0.05) << Reasons(crowded.core);
@@ -56,7 +56,7 @@ TEST(CoreJointPaths, MeasuredJobsGetOutOfEachOthersWay) {
   EXPECT_EQ(crowded.core.counters().replans, replans) << "and there they stay";
 }
 
-TEST(CoreJointPaths, WhereTheyAreSwitchedOffNothingMoves) {
+TEST(CoreMultiJobPaths, WhereTheyAreSwitchedOffNothingMoves) {
   CoreOptions options;
   options.joint.planning.paths = false;
   Crowded crowded(options);
@@ -66,7 +66,7 @@ TEST(CoreJointPaths, WhereTheyAreSwitchedOffNothingMoves) {
   EXPECT_EQ(crowded.core.FindJob("one")->joint().model(), "measured");
 }
 
-TEST(CoreJointPaths, ObservedJobsAreToldWhatWouldBeDone) {
+TEST(CoreMultiJobPaths, ObservedJobsAreToldWhatWouldBeDone) {
   CoreOptions options;
   options.mode = v1::MODE_OBSERVE;
   Crowded crowded(options);
@@ -79,7 +79,7 @@ TEST(CoreJointPaths, ObservedJobsAreToldWhatWouldBeDone) {
   EXPECT_GT(crowded.core.outlook().gpu_use(), 0);
 }
 
-TEST(CoreJointPaths, ThePlanOfFlowsAloneLeavesThemUntilAWayChanges) {
+TEST(CoreMultiJobPaths, ThePlanOfFlowsAloneLeavesThemUntilAWayChanges) {
   Crowded crowded;
   crowded.cluster.Run(60);
   const double one = crowded.Over(kOne, 0, 0), two = crowded.Over(kTwo, 0, 0);

@@ -13,16 +13,16 @@
 
 namespace weft::controller {
 
-class JointWorker {
+class MultiJobWorker {
  public:
   /// Called on the worker's thread with every answer.
   using Answer = std::function<void(const JobsPlanned&)>;
 
-  explicit JointWorker(Answer answer);
+  explicit MultiJobWorker(Answer answer);
   /// Waits for a plan in the making; nothing is answered any more once it returns.
-  ~JointWorker();
-  JointWorker(const JointWorker&) = delete;
-  JointWorker& operator=(const JointWorker&) = delete;
+  ~MultiJobWorker();
+  MultiJobWorker(const MultiJobWorker&) = delete;
+  MultiJobWorker& operator=(const MultiJobWorker&) = delete;
 
   /// Plans `question` next; one that still waits is dropped for it, and one whose answer is in the
   /// making is not planned again. Threads: any. Does not block.

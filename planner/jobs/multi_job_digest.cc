@@ -1,6 +1,6 @@
 #include <bit>
 
-#include "planner/jobs/joint_plan.h"
+#include "planner/jobs/multi_job_plan.h"
 
 namespace weft::planner::inline jobs {
 namespace {
@@ -18,14 +18,14 @@ class Digest {
     Add(static_cast<uint64_t>(text.size()));
     for (const char c : text) Add(static_cast<uint64_t>(static_cast<unsigned char>(c)));
   }
-  void Add(const JointJob& job) {
+  void Add(const MultiJobJob& job) {
     Add(job.name);
     for (const int64_t value : {job.gpus, int64_t{job.stable}, int64_t{job.placed}, int64_t{job.present_class}, int64_t{job.shifted}}) {
       Add(static_cast<uint64_t>(value));
     }
     for (const Seconds time : {job.compute, job.release, job.measured, job.present_shift}) Add(time.count());
     Add(job.efficiency);
-    for (const JointFlow& flow : job.flows) {
+    for (const MultiJobFlow& flow : job.flows) {
       Add(static_cast<uint64_t>(flow.bytes.count()));
       Add(static_cast<uint64_t>(flow.from.value()) << 32 | static_cast<uint32_t>(flow.to.value()));
       for (const CandidatePath& path : flow.paths) {
@@ -43,7 +43,7 @@ class Digest {
 
 }  // namespace
 
-uint64_t DigestOf(const JointProblem& problem) {
+uint64_t DigestOf(const MultiJobProblem& problem) {
   Digest digest;
   for (const Node& node : problem.topology.nodes()) digest.Add(node.name);
   for (const Link& link : problem.topology.links()) {
@@ -51,8 +51,8 @@ uint64_t DigestOf(const JointProblem& problem) {
     digest.Add(link.capacity.value());
   }
   for (const BitsPerSecond taken : problem.background) digest.Add(taken.value());
-  for (const JointJob& job : problem.jobs) digest.Add(job);
-  const JointOptions& options = problem.options;
+  for (const MultiJobJob& job : problem.jobs) digest.Add(job);
+  const MultiJobOptions& options = problem.options;
   digest.Add(static_cast<uint64_t>(options.classes) << 32 | static_cast<uint32_t>(options.hash_seeds));
   for (const int64_t value : {static_cast<int64_t>(options.objective), int64_t{options.paths}, options.evaluations, options.work}) {
     digest.Add(static_cast<uint64_t>(value));

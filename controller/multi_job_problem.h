@@ -1,4 +1,4 @@
-// From what is measured and planned to the problem of all jobs together (planner/jobs/joint_plan.h): compute and bytes per
+// From what is measured and planned to the problem of all jobs together (planner/jobs/multi_job_plan.h): compute and bytes per
 // iteration of each job, its flows with the ways that they have and take.
 //
 // A job whose period and bytes its agents have measured is modelled by these; a submitted one that is not yet measured by
@@ -51,7 +51,7 @@ struct JobModel {
   size_t place = 0;             ///< in the problem
 };
 
-struct JointInForce {
+struct MultiJobInForce {
   int32_t traffic_class = -1;
   bool shifted = false;
   double shift_s = 0;
@@ -59,20 +59,20 @@ struct JointInForce {
   double not_before_s = 0;      ///< until then it gets no windows: the last ones did it no good
 };
 
-struct JointInput {
-  planner::JointProblem problem;
+struct MultiJobInput {
+  planner::MultiJobProblem problem;
   std::map<std::string, JobModel> models;   ///< by job id
   std::map<std::string, KeptModel> kept;    ///< of jobs with a measured model: the next view's
   std::map<std::string, std::vector<AskedFlow>> asked;   ///< of modelled jobs: flow i of the problem's job, with its paths in order
 };
 
 /// `in_force`: present classes and shifts.
-struct JointView {
+struct MultiJobView {
   const FlowTable* table = nullptr;
   const FabricView* fabric = nullptr;
   const LinkMonitor* monitor = nullptr;
   const std::map<std::string, Job>* jobs = nullptr;
-  const std::map<std::string, JointInForce>* in_force = nullptr;
+  const std::map<std::string, MultiJobInForce>* in_force = nullptr;
   const std::map<std::string, JobRhythm>* rhythms = nullptr;
   const std::map<std::string, KeptModel>* kept = nullptr;
   double drift = 0.05;          ///< relative change of what is measured from which on it is not the same any more
@@ -89,6 +89,6 @@ void Follow(JobRhythm& rhythm, double measured_s, double drift, double now_s);
 bool IsSteady(const JobRhythm& rhythm, double now_s);
 
 /// The jobs that are not released. Complexity: linear in flows and their probed ports.
-JointInput BuildJointProblem(const JointView& view, const planner::JointOptions& options);
+MultiJobInput BuildMultiJobProblem(const MultiJobView& view, const planner::MultiJobOptions& options);
 
 }  // namespace weft::controller

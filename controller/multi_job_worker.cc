@@ -1,15 +1,15 @@
-#include "controller/joint_worker.h"
+#include "controller/multi_job_worker.h"
 
 #include <utility>
 
 namespace weft::controller {
 
-JointWorker::JointWorker(Answer answer)
+MultiJobWorker::MultiJobWorker(Answer answer)
     : answer_(std::move(answer)), thread_([this](const std::stop_token& stop) { Run(stop); }) {}
 
-JointWorker::~JointWorker() = default;
+MultiJobWorker::~MultiJobWorker() = default;
 
-void JointWorker::Ask(PlanJobs question) {
+void MultiJobWorker::Ask(PlanJobs question) {
   {
     const std::lock_guard lock(mutex_);
     if (busy_with_ == question.digest) {
@@ -21,7 +21,7 @@ void JointWorker::Ask(PlanJobs question) {
   changed_.notify_all();
 }
 
-void JointWorker::Run(const std::stop_token& stop) {
+void MultiJobWorker::Run(const std::stop_token& stop) {
   for (;;) {
     PlanJobs question;
     {
@@ -30,7 +30,7 @@ void JointWorker::Run(const std::stop_token& stop) {
       question = *std::exchange(waiting_, std::nullopt);
       busy_with_ = question.digest;
     }
-    auto plan = std::make_shared<const planner::JointPlan>(planner::PlanJointly(*question.problem, stop));
+    auto plan = std::make_shared<const planner::MultiJobPlan>(planner::PlanMultiJob(*question.problem, stop));
     if (stop.stop_requested()) return;
     {
       const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-#include "planner/jobs/joint_bound.h"
+#include "planner/jobs/multi_job_bound.h"
 
 #include <fmt/format.h>
 
@@ -19,9 +19,9 @@ std::string NameOf(const FabricCuts& cuts, size_t index) {
 }
 
 /// What `job` must send over each cut per iteration, whatever path its flows take.
-std::vector<CutLoad> LoadsOf(const FabricCuts& cuts, const JointJob& job) {
+std::vector<CutLoad> LoadsOf(const FabricCuts& cuts, const MultiJobJob& job) {
   std::vector<CutTransfer> transfers;
-  for (const JointFlow& flow : job.flows) {
+  for (const MultiJobFlow& flow : job.flows) {
     if (flow.bytes.count() > 0) transfers.push_back({flow.from, flow.to, static_cast<double>(flow.bytes.count())});
   }
   return cuts.Loads(transfers);
@@ -44,17 +44,17 @@ std::vector<std::string> Tight(const FabricCuts& cuts, const std::vector<BitsPer
 
 }  // namespace
 
-Result<JointBound> BoundJointly(const JointProblem& problem, const std::vector<bool>& modelled) {
+Result<MultiJobBound> BoundMultiJob(const MultiJobProblem& problem, const std::vector<bool>& modelled) {
   const FabricCuts cuts(problem.topology);
   MasterProblem master;
   master.cuts = cuts.Capacities();
   std::vector<std::vector<Configuration>> pools;
-  JointBound bound;
+  MultiJobBound bound;
   bound.alone.assign(problem.jobs.size(), Seconds(0));
   double gpus = 0;
   for (size_t j = 0; j < problem.jobs.size(); ++j) {
     if (!modelled[j]) continue;
-    const JointJob& job = problem.jobs[j];
+    const MultiJobJob& job = problem.jobs[j];
     Configuration configuration{.name = "as it runs", .gpus = std::max<int64_t>(1, job.gpus), .compute = job.compute,
                                 .loads = LoadsOf(cuts, job)};
     double longest = 0;

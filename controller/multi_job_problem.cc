@@ -1,4 +1,4 @@
-#include "controller/joint_problem.h"
+#include "controller/multi_job_problem.h"
 
 #include <fmt/format.h>
 
@@ -54,14 +54,14 @@ int64_t GpusOf(const Job& job, const std::vector<const SendFlow*>& flows) {
 /// One job in the making.
 class Modeller {
  public:
-  Modeller(const JointView& view, const std::string& id, const Job& job, std::vector<const SendFlow*> flows)
+  Modeller(const MultiJobView& view, const std::string& id, const Job& job, std::vector<const SendFlow*> flows)
       : view_(view), job_(job), flows_(std::move(flows)) {
     made_.name = id;
     made_.gpus = GpusOf(job, flows_);
   }
 
   /// "measured", "plan" or "none".
-  std::string Run(double period_s, const JointInForce& force, const KeptModel* kept) {
+  std::string Run(double period_s, const MultiJobInForce& force, const KeptModel* kept) {
     if (!TakeFlows()) return "none";
     if (Measure(period_s, kept != nullptr)) {
       Keep(kept, force.shifted);
@@ -70,7 +70,7 @@ class Modeller {
     if (TakePlan()) return "plan";
     return "none";
   }
-  planner::JointJob Take() { return std::move(made_); }
+  planner::MultiJobJob Take() { return std::move(made_); }
   std::vector<AskedFlow> TakeAsked() { return std::move(asked_); }
   const std::string& missing() const { return missing_; }
   const KeptModel& kept() const { return kept_; }
@@ -102,7 +102,7 @@ class Modeller {
       if (candidates.empty()) continue;
       // In an order that does not follow what is in use: the problem is the same whoever asks when.
       std::ranges::sort(candidates, {}, &Candidate::links);
-      planner::JointFlow made{.from = *from_node, .to = *to_node, .bytes = Bytes(0), .paths = {}, .shares = {}};
+      planner::MultiJobFlow made{.from = *from_node, .to = *to_node, .bytes = Bytes(0), .paths = {}, .shares = {}};
       double known = 0;
       for (const Candidate& candidate : candidates) known += candidate.present;
       for (const Candidate& candidate : candidates) {
@@ -151,7 +151,7 @@ class Modeller {
 
   /// Seconds per iteration that the flow was sending. On slow links what TCP says, which counts the way back of the last
   /// acknowledgements too.
-  double BurstOf(const FlowMeter& meter, const planner::JointFlow& flow) const {
+  double BurstOf(const FlowMeter& meter, const planner::MultiJobFlow& flow) const {
     double rate = 0;  // of the best path
     for (const auto& path : flow.paths) {
       double least = 1e300;
@@ -213,7 +213,7 @@ class Modeller {
   /// Seconds that the job's bytes take alone at the links' rates.
   double OnPaths() const {
     std::map<LinkId, double> bytes_on;
-    for (const planner::JointFlow& flow : made_.flows) {
+    for (const planner::MultiJobFlow& flow : made_.flows) {
       for (size_t p = 0; p < flow.paths.size(); ++p) {
         for (const LinkId link : flow.paths[p].links) bytes_on[link] += static_cast<double>(flow.bytes.count()) * flow.shares[p];
       }
@@ -256,10 +256,10 @@ class Modeller {
     return true;
   }
 
-  const JointView& view_;
+  const MultiJobView& view_;
   const Job& job_;
   std::vector<const SendFlow*> flows_;
-  planner::JointJob made_;
+  planner::MultiJobJob made_;
   std::vector<AskedFlow> asked_;
   KeptModel kept_;
   std::string missing_;
@@ -267,7 +267,7 @@ class Modeller {
 
 /// What flows of jobs without a model take of each link in the mean, to a power of a half of the link: less would only be noise. They
 /// give way, as all traffic of such networks does: never more than half.
-std::vector<BitsPerSecond> Background(const JointView& view, const JointInput& input) {
+std::vector<BitsPerSecond> Background(const MultiJobView& view, const MultiJobInput& input) {
   const std::span<const planner::Link> links = input.problem.topology.links();
   std::set<std::string> modelled;
   for (const auto& [id, asked] : input.asked) modelled.insert(id);
@@ -312,8 +312,8 @@ bool IsSteady(const JobRhythm& rhythm, double now_s) {
          now_s - rhythm.steady_since_s >= std::max(kSteadySeconds, kSteadyPeriods * rhythm.period_s);
 }
 
-JointInput BuildJointProblem(const JointView& view, const planner::JointOptions& options) {
-  JointInput input;
+MultiJobInput BuildMultiJobProblem(const MultiJobView& view, const planner::MultiJobOptions& options) {
+  MultiJobInput input;
   input.problem.options = options;
   input.problem.topology = view.fabric->topology();
   for (size_t i = 0; i < input.problem.topology.links().size(); ++i) {
@@ -329,7 +329,7 @@ JointInput BuildJointProblem(const JointView& view, const planner::JointOptions&
     const auto rhythm = view.rhythms->find(id);
     const JobRhythm known = rhythm == view.rhythms->end() ? JobRhythm() : rhythm->second;
     const auto found = view.in_force->find(id);
-    const JointInForce force = found == view.in_force->end() ? JointInForce() : found->second;
+    const MultiJobInForce force = found == view.in_force->end() ? MultiJobInForce() : found->second;
     const auto kept = view.kept->find(id);
     Modeller modeller(view, id, job, flows[id]);
     JobModel& model = input.models[id];
@@ -341,7 +341,7 @@ JointInput BuildJointProblem(const JointView& view, const planner::JointOptions&
       continue;
     }
     input.asked[id] = modeller.TakeAsked();
-    planner::JointJob made = modeller.Take();
+    planner::MultiJobJob made = modeller.Take();
     made.shifted = force.shifted && model.source == "measured";
     made.stable = model.source == "measured" && (made.shifted || IsSteady(known, view.now_s)) &&
                   view.now_s >= force.not_before_s;

@@ -1,5 +1,6 @@
 // CostModel::Evaluate: closed forms of the pipeline and of data parallelism's exposed part, and the parts' account.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "planner/parallelism/cost_tables.h"
@@ -21,11 +22,20 @@ Estimate PartsOf(const StagePasses& slowest, double m, double span, double first
   return e;
 }
 
+double CostModel::Impl::Once::Buckets(int64_t chunks) const {
+  if (!(tail > 0)) return 1;
+  return std::max(1.0, std::floor(gradients / static_cast<double>(chunks) / tail * (1 + 1e-9)));
+}
+
 double CostModel::Impl::Once::Exposed(double window, int64_t chunks) const {
   if (!hides) return gradients + slowed;
   // All chunks but the last one's may be exchanged earlier.
-  const double v = static_cast<double>(chunks);
-  return std::max(std::min(tail, gradients / v), (gradients - window) / v) + slowed;
+  const double v = static_cast<double>(chunks), n = Buckets(chunks);
+  return std::max(gradients / v / n, (gradients - window * (1 - 1 / n)) / v) + slowed;
+}
+
+double CostModel::Impl::Once::ExchangesEnd(double first_final, double window, int64_t chunks) const {
+  return first_final - window / static_cast<double>(chunks) * (1 - 1 / Buckets(chunks)) + gradients + slowed + optimizer;
 }
 
 CostModel::Impl::Once CostModel::Impl::OnceOf(const Strategy& s, const LayerEntry& entry, int64_t stage, const StageCost& cost) const {
@@ -54,12 +64,14 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
   MemoryUse worst;
   StagePasses slowest;
   double sum = 0, most = 0, ends = 0;
-  double first = 0, first_closing = 0, optimizer = std::numeric_limits<double>::infinity();
+  double first = 0, first_closing = 0, first_backward = 0, optimizer = std::numeric_limits<double>::infinity();
   int64_t worst_stage = 0, slowest_stage = 0, once_of = -1;
   bool feasible = true;
   const bool uniform = s.sharding == Sharding::kUniform, split = SplitsBackward(s.schedule);
   StageWalk walk(*this, s, entry, micro_batches, scratch.tables_->operators);
-  Once once;
+  Once once, first_once;
+  const auto queues = [&](const Once& of) { return of.hides && s.schedule == ScheduleKind::kInterleaved && s.vpp > 1; };
+  const double hop_sent = BlockingSends(stack, s.schedule) ? bound.shape().hop * static_cast<double>(s.vpp) : 0;
   for (int64_t i = 0; i < s.pp; ++i) {
     const StageCost& stage = walk.Next();
     if (walk.operators() != nullptr) {
@@ -93,13 +105,18 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
     if (i == 0) {
       first = once.parameters;
       first_closing = once.Exposed(window, s.vpp) + once.optimizer;
+      first_once = once;
+      first_backward = backward + hop_sent;
     }
+    if (queues(once)) ends = std::max(ends, once.ExchangesEnd(bound.FirstChunkFinal(), backward + hop_sent, s.vpp));
     // Unsplit, the last pass of all is stage 0's.
     if (split || i == 0) optimizer = std::min(optimizer, once.optimizer);
     ends = std::max(ends, bound.StageEnd() + once.Exposed(window, s.vpp) + once.optimizer);
   }
   const double span = bound.Makespan();
-  ends = std::max(ends, span + (split ? optimizer : first_closing));
+  ends = std::max(ends, bound.FirstStageEnd() + first_closing);
+  if (split) ends = std::max(ends, span + optimizer);
+  if (queues(first_once)) ends = std::max(ends, first_once.ExchangesEnd(bound.FirstChunkFinalOfStage0(), first_backward, s.vpp));
   closed.mean = sum / static_cast<double>(s.pp);
   const double overhead = hardware.step_host + m * hardware.micro_batch_host;
   closed.estimate = PartsOf(slowest, m, span, first, ends - span - optimizer, optimizer, overhead);

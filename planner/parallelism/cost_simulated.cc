@@ -38,7 +38,7 @@ Result<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch&
     ChunkExchange chunk;
     if (once.hides && once.tail > 0) {
       chunk.time = Seconds(once.gradients / v);
-      chunk.buckets = std::max<int64_t>(1, static_cast<int64_t>(once.gradients / v / once.tail * (1 + 1e-9)));
+      chunk.buckets = static_cast<int64_t>(once.Buckets(s.vpp));
     }
     tables.exchanges.insert(tables.exchanges.end(), static_cast<size_t>(s.vpp), chunk);
     tables.optimizer.push_back(Seconds(once.optimizer));

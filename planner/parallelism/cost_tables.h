@@ -131,6 +131,11 @@ struct CostModel::Impl {
     /// The stage's last pass is followed by no less than this, if gradients become final within `window` seconds of its end,
     /// all chunks together.
     double Exposed(double window, int64_t chunks) const;
+    /// The stage's last exchange and what follows it end no earlier, where all chunks exchange one after another and the first of them is
+    /// final at `first_final`; `window` as above. Requires: hides.
+    double ExchangesEnd(double first_final, double window, int64_t chunks) const;
+    /// Of one chunk's exchange, equal ones.
+    double Buckets(int64_t chunks) const;
   };
   Once OnceOf(const Strategy& s, const LayerEntry& entry, int64_t stage, const StageCost& cost) const;
   class StageWalk;

@@ -18,7 +18,14 @@ void PipelineBound::Add(double forward, double backward, double weight) {
   double end = stage_end_;
   if (!SplitsBackward(shape_.schedule)) end += backward_sum_ + up;
   if (shape_.schedule == ScheduleKind::kZbH1) {
-    end = std::max(end, stage_end_ - (i + 1) * weight + data_sum_ + up + first_weight_);
+    most_first_ = std::max(most_first_, stage_end_ - (i + 1) * weight + data_sum_ + up + first_weight_);
+    end = std::max(end, most_first_);
+  }
+  if (added_ == 0) most_first_ = std::max(most_first_, stage_end_);
+  if (shape_.schedule == ScheduleKind::kInterleaved && shape_.chunks > 1) {
+    const double behind = (v - 1) * static_cast<double>(shape_.stages);
+    first_chunk_ = stage_end_ - behind * (backward / v) - (behind + 1) * send;
+    most_first_chunk_ = std::max(most_first_chunk_, first_chunk_ + backward_sum_ + up);
   }
   most_ = std::max(most_, end);
   // Passes in flight before the stage's first backward one. Between that and its last forward pass lie all others but these;

@@ -40,6 +40,7 @@ class PipelineBound {
 
   explicit PipelineBound(const Shape& shape) : shape_(shape) {}
 
+  const Shape& shape() const { return shape_; }
   /// The next stage, in seconds. `weight` is a part of `backward`.
   void Add(double forward, double backward, double weight);
 
@@ -47,6 +48,14 @@ class PipelineBound {
   double StageEnd() const { return stage_end_; }
   /// Of all stages. Requires: as many were added as the shape says.
   double Makespan() const;
+  /// Of stage 0, with a barrier: its last pass ends no earlier. Requires: as Makespan().
+  double FirstStageEnd() const { return SplitsBackward(shape_.schedule) ? most_first_ : Makespan(); }
+
+  /// Interleaved with several chunks: the gradients of the chunk that the stage added last completes first are final no earlier. Behind
+  /// that pass lie p backward passes of each other chunk, and no forward pass.
+  double FirstChunkFinal() const { return first_chunk_; }
+  /// The same of stage 0, by the way up from any stage added so far.
+  double FirstChunkFinalOfStage0() const { return most_first_chunk_; }
 
  private:
   Shape shape_;
@@ -58,6 +67,8 @@ class PipelineBound {
   double first_weight_ = 0;
   double last_ = 0, last_busy_ = 0;               // F+B of the last stage; with sends that block
   double stage_end_ = 0, most_ = 0;
+  double most_first_ = 0;                         // zb-h1: of the ways that end with stage 0's last weight gradient
+  double first_chunk_ = 0, most_first_chunk_ = 0;
   double most_turn_ = -std::numeric_limits<double>::infinity();  // without 2Σ(F+B) of all stages
 };
 

@@ -143,6 +143,36 @@ void BM_Replan_Paths(benchmark::State& state) {
 }
 BENCHMARK(BM_Replan_Paths)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond)->Iterations(1);
 
+/// After a change: a link between switches gives half of what it had, one flow in a hundred is new.
+FlowProblem Changed(FlowProblem problem, const FlowPlan& plan) {
+  for (size_t f = 0; f < problem.flows.size(); ++f) {
+    if (f % 100 != 0) problem.flows[f].present_shares = plan.flows[f].shares;
+  }
+  const Topology& topology = problem.topology;
+  for (size_t l = 0; l < topology.links().size(); ++l) {
+    const Link& link = topology.links()[l];
+    if (topology.node(link.from).kind != NodeKind::kSwitch || topology.node(link.to).kind != NodeKind::kSwitch) continue;
+    problem.topology.SetCapacity(LinkId(static_cast<int32_t>(l)), link.capacity * 0.5);
+    return problem;
+  }
+  return problem;
+}
+
+void ReplanChange(benchmark::State& state, bool quick) {
+  FlowProblem problem = Candidates(Instance(state));
+  problem = Changed(problem, ChoosePaths(problem));
+  problem.quick = quick;
+  std::optional<FlowPlan> plan;
+  for (auto _ : state) plan = ChoosePaths(problem);
+  state.counters["before"] = plan->bottleneck_before;
+  state.counters["bottleneck"] = plan->bottleneck_after;
+  state.counters["bound"] = plan->bottleneck_bound;
+}
+void BM_Replan_ChangeQuick(benchmark::State& state) { ReplanChange(state, true); }
+void BM_Replan_ChangeWhole(benchmark::State& state) { ReplanChange(state, false); }
+BENCHMARK(BM_Replan_ChangeQuick)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond)->Iterations(1);
+BENCHMARK(BM_Replan_ChangeWhole)->ArgName("groups")->Arg(4)->Arg(64)->Unit(benchmark::kMillisecond)->Iterations(1);
+
 /// Classes of all jobs, and the bound: what the controller asks for beside its paths.
 void BM_Replan_Jobs(benchmark::State& state) {
   const FlowProblem problem = Candidates(Instance(state));

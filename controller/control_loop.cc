@@ -84,9 +84,9 @@ ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> jo
         const std::lock_guard lock(mutex_);
         Handle({.body = planned});
       }),
-      path_worker_([this](const PlanPaths& question, const std::stop_token&) {
+      path_worker_([this](const PlanPaths& question, const std::stop_token& stop) {
                      const Seconds begin = clock_->Now();
-                     PathsPlanned answer{question.number, std::make_shared<const planner::FlowPlan>(planner::ChoosePaths(*question.problem))};
+                     PathsPlanned answer{question.number, std::make_shared<const planner::FlowPlan>(planner::ChoosePaths(*question.problem, stop))};
                      metrics_->ObserveReplan(clock_->Now() - begin);
                      return answer;
                    },
@@ -155,7 +155,7 @@ void ControlLoop::Carry(const Action& action) {
   } else if (const auto* question = std::get_if<PlanJobs>(&action)) {
     multi_job_worker_.Ask(*question);
   } else if (const auto* paths = std::get_if<PlanPaths>(&action)) {
-    path_worker_.Ask(*paths);
+    path_worker_.AskInstead(*paths);
   } else if (const auto* restart = std::get_if<AdviseRestart>(&action)) {
     if (!replaying_) advice_worker_.Ask(*restart);
   } else if (const auto* record = std::get_if<Record>(&action); record != nullptr && !replaying_) {

@@ -240,11 +240,15 @@ class Core {
   struct PathsQuestion {
     uint64_t number = 0;
     double asked_s = 0;
+    bool whole = false;                    ///< what a quick plan may have left
+    int64_t capacity_changes = 0;          ///< when it was asked
     FlowQuestion flows;
     std::vector<std::string> triggers;     ///< what it was asked for
   };
   std::optional<PathsQuestion> paths_question_;  ///< that waits for its answer
   uint64_t paths_number_ = 0;
+  bool whole_plan_due_ = false;            ///< after a quick plan ...
+  int64_t whole_plan_capacity_ = 0;        ///< ... of so many capacity_changes_
 
   /// What a restart would give a job, as last looked at.
   struct Advice {

@@ -88,7 +88,11 @@ std::string Core::CollisionText() const {
 
 void Core::MaybeReplan() {
   if (mode_ != v1::MODE_ENFORCE || now_s_ < next_plan_s_) return;
-  if (paths_question_ && now_s_ - paths_question_->asked_s < kAnswerTimeout) return;
+  // A whole plan of many flows takes seconds, which a link that changes does not wait for.
+  if (paths_question_ && now_s_ - paths_question_->asked_s < kAnswerTimeout &&
+      !(paths_question_->whole && paths_question_->capacity_changes != capacity_changes_)) {
+    return;
+  }
   if (now_s_ < picture_s_) return;  // of what flows carry that were there before us
   const bool settled = dirty_since_s_ >= 0 && now_s_ - dirty_since_s_ >= options_.settle.count();
   const std::string collision = CollisionText();
@@ -102,8 +106,12 @@ void Core::Replan() {
   collision_retry_s_ = now_s_ + kCollisionRetry;
   dirty_since_s_ = -1;
   ++counters_.plans;
-  paths_question_ = {.number = ++paths_number_, .asked_s = now_s_,
-                     .flows = AskForPaths(table_, fabric_, monitor_, jobs_.Weights(), Seconds(now_s_), options_.planning),
+  const bool whole = whole_plan_due_ && whole_plan_capacity_ == capacity_changes_;
+  whole_plan_due_ = false;
+  FlowPlannerOptions planning = options_.planning;
+  planning.quick = !whole;
+  paths_question_ = {.number = ++paths_number_, .asked_s = now_s_, .whole = whole, .capacity_changes = capacity_changes_,
+                     .flows = AskForPaths(table_, fabric_, monitor_, jobs_.Weights(), Seconds(now_s_), planning),
                      .triggers = std::exchange(triggers_, {})};
   planned_shares_ = paths_question_->flows.shares;
   next_plan_s_ = now_s_ + options_.settle.count();
@@ -124,6 +132,11 @@ void Core::On(const PathsPlanned& event) {
   // A plan that changes nothing need not hold up the next: flows come before their probes do.
   next_plan_s_ = std::max(next_plan_s_, now_s_ + (decision.moves.empty() ? Seconds(0) : options_.replan_interval).count());
   if (!decision.moves.empty()) Apply(decision, question.triggers);
+  if (question.flows.problem->quick && !event.plan->complete) {
+    whole_plan_due_ = true;
+    whole_plan_capacity_ = question.capacity_changes;
+    TouchPaths("a quick plan was made whole");
+  }
 }
 
 void Core::Apply(const FlowDecision& decision, const std::vector<std::string>& triggers) {

@@ -194,6 +194,7 @@ FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const
     }
     problem.flows.push_back(std::move(demand));
   }
+  problem.quick = options.quick && problem.flows.size() >= options.quick_from;
   question.problem = std::make_shared<const planner::FlowProblem>(std::move(problem));
   return question;
 }

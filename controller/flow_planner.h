@@ -50,6 +50,8 @@ struct FlowDecision {
 
 struct FlowPlannerOptions {
   double switching_gain = 0.05;
+  size_t quick_from = 4096;            ///< flows from which on a change is answered by a quick plan first, and then by a whole one
+  bool quick = true;                   ///< as above; false: whole
   DemandOptions demand;
 };
 

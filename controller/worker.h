@@ -36,19 +36,31 @@ class Worker {
     }
     changed_.notify_all();
   }
+  /// Likewise, and work in the making is asked to end; its answer is not told.
+  void AskInstead(Question question) {
+    {
+      const std::lock_guard lock(mutex_);
+      making_.request_stop();
+      waiting_ = std::move(question);
+    }
+    changed_.notify_all();
+  }
 
  private:
   void Run(const std::stop_token& stop) {
     for (;;) {
       std::optional<Question> question;
+      std::stop_source making;
       {
         std::unique_lock lock(mutex_);
         if (!changed_.wait(lock, stop, [this] { return waiting_.has_value(); })) return;
         question = std::exchange(waiting_, std::nullopt);
+        making_ = making;
       }
-      const Answer answer = work_(*question, stop);
+      const std::stop_callback end(stop, [&making] { making.request_stop(); });
+      const Answer answer = work_(*question, making.get_token());
       if (stop.stop_requested()) return;
-      tell_(answer);
+      if (!making.stop_requested()) tell_(answer);
     }
   }
 
@@ -56,7 +68,8 @@ class Worker {
   const Tell tell_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::optional<Question> waiting_;    // guarded by mutex_
+  std::optional<Question> waiting_;    // guarded by mutex_, as is
+  std::stop_source making_;            // that of the question that is worked on, or was last
   std::jthread thread_;                // the last member: it uses the others
 };
 

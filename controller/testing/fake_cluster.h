@@ -85,6 +85,7 @@ class FakeCluster {
   double burst_share = 1;                            ///< of a burst, that its sender has something to hand to the wire
   bool answers = true;                               ///< to the core's questions of all jobs, at once
   bool answers_paths = true;                         ///< to those of paths
+  bool answers_whole_paths = true;    ///< also where the question is not a quick one
   std::vector<int> priorities;                       ///< TOS bytes that links serve strictly first, in this order
   std::vector<Action> actions;                       ///< everything the core answered
   std::map<std::string, int64_t> epochs;             ///< newest per "job host"

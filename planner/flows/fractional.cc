@@ -161,7 +161,7 @@ class SoftMaximum {
 
 }  // namespace
 
-FractionalResult FractionalOptimum(const Instance& instance, Shares start, int64_t updates) {
+FractionalResult FractionalOptimum(const Instance& instance, Shares start, int64_t updates, const std::stop_token& stop) {
   SoftMaximum soft(instance, std::move(start));
   FractionalResult result;
   double tau = soft.Worst() / 8;
@@ -169,6 +169,7 @@ FractionalResult FractionalOptimum(const Instance& instance, Shares start, int64
   const double tight = many ? kTightEnoughForMany : kTightEnough;
   while (tau > 0 && updates > 0) {
     for (int sweep = 0; sweep < (many ? kSweepsPerTauForMany : kSweepsPerTau) && updates > 0; ++sweep) {
+      if (stop.stop_requested()) updates = 0;
       if (many) soft.KeepWeights(tau);
       double moved = 0;
       for (const size_t f : instance.order) moved = std::max(moved, soft.Update(f, tau));

@@ -9,6 +9,8 @@
 // Source: Young 2001, Sequential and parallel algorithms for mixed packing and covering (soft maximum); bound: LP duality.
 #pragma once
 
+#include <stop_token>
+
 #include "planner/flows/instance.h"
 
 namespace weft::planner::inline flows {
@@ -19,8 +21,8 @@ struct FractionalResult {
   double bound = 0;       ///< no split is below this
 };
 
-/// Starts from `start`; at most `updates` flow updates. Flows that cannot be served keep their shares.
+/// Starts from `start`; at most `updates` flow updates, and none once a stop is asked for. Flows that cannot be served keep their shares.
 /// Complexity: O(updates · paths · hops).
-FractionalResult FractionalOptimum(const Instance& instance, Shares start, int64_t updates);
+FractionalResult FractionalOptimum(const Instance& instance, Shares start, int64_t updates, const std::stop_token& stop = {});
 
 }  // namespace weft::planner::flows

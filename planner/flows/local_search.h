@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,11 @@ inline constexpr int32_t kSplitUnits[] = {16, 12, 24, 64};
 /// Counts evaluations; what is left after the search tells whether it was cut short.
 struct Budget {
   int64_t left = 0;
-  bool Spend() { return left-- > 0; }
+  std::stop_token stop = {};   ///< asked for: nothing is left
+  bool Spend() {
+    if (stop.stop_requested()) left = 0;
+    return left-- > 0;
+  }
   bool exhausted() const { return left < 0; }
 };
 

@@ -11,6 +11,7 @@
 #include "planner/flows/fractional.h"
 #include "planner/flows/instance.h"
 #include "planner/flows/local_search.h"
+#include "planner/flows/repair.h"
 
 namespace weft::planner::inline flows {
 namespace {
@@ -21,6 +22,7 @@ constexpr double kRevertLoss = 0.01;     // of the chosen rates, that leaving a 
 constexpr double kSparseSlack = 1.005;
 constexpr double kBoundGap = 0.01;       // a looser certificate makes the answer incomplete
 constexpr double kAnyGain = 1e-3;
+constexpr size_t kQuickSweeps = 4;       // for the bound of a quick plan
 constexpr double kRateGain = 0.01;
 
 /// Shares with what they are judged by.
@@ -31,15 +33,16 @@ struct Answer {
 
 class PathChooser {
  public:
-  explicit PathChooser(const FlowProblem& problem)
-      : problem_(problem), instance_(MakeInstance(problem)), budget_{problem.node_budget},
+  PathChooser(const FlowProblem& problem, const std::stop_token& stop)
+      : problem_(problem), instance_(MakeInstance(problem)), budget_{problem.node_budget, stop},
         all_(problem.flows.size(), true) {}
 
   FlowPlan Run() {
     FlowPlan plan;
     const Answer keep = Keep();
+    if (problem_.quick) return RunQuick(keep);
     const Answer whole = Whole(keep);
-    const FractionalResult fractional = FractionalOptimum(instance_, whole.shares, 4 * int64_t{problem_.node_budget});
+    const FractionalResult fractional = FractionalOptimum(instance_, whole.shares, 4 * int64_t{problem_.node_budget}, budget_.stop);
     plan.bottleneck_bound = fractional.bound;
     const Answer best = Polish(Split(whole, fractional));
     Answer chosen = best;
@@ -49,14 +52,29 @@ class PathChooser {
     if (any_present) chosen = worth_it ? RevertIdleMoves(best) : keep;
     if (!any_present || worth_it) chosen = EvenOut(std::move(chosen));
     plan.complete = !budget_.exhausted() && fractional.bottleneck <= fractional.bound * (1 + kBoundGap) + 1e-9;
-    plan.bottleneck_before = Bottleneck(instance_, Present());
-    plan.bottleneck_after = Bottleneck(instance_, chosen.shares);
-    plan.bottleneck_bound = std::min(plan.bottleneck_bound, plan.bottleneck_after);
-    Describe(keep, best, chosen, &plan);
+    Finish(keep, best, chosen, &plan);
+    return plan;
+  }
+
+  FlowPlan RunQuick(const Answer& keep) {
+    FlowPlan plan;
+    const Answer best = Judge(Repaired(instance_, keep.shares, &budget_));
+    const Answer& chosen = ClearlyBetter(keep.served, best.served, problem_.switching_gain) ? best : keep;
+    const auto updates = static_cast<int64_t>(kQuickSweeps * problem_.flows.size());
+    plan.bottleneck_bound = FractionalOptimum(instance_, chosen.shares, updates, budget_.stop).bound;
+    plan.complete = !budget_.exhausted() && Bottleneck(instance_, chosen.shares) <= plan.bottleneck_bound * (1 + kBoundGap) + 1e-9;
+    Finish(keep, best, chosen, &plan);
     return plan;
   }
 
  private:
+  void Finish(const Answer& keep, const Answer& best, const Answer& chosen, FlowPlan* plan) const {
+    plan->bottleneck_before = Bottleneck(instance_, Present());
+    plan->bottleneck_after = Bottleneck(instance_, chosen.shares);
+    plan->bottleneck_bound = std::min(plan->bottleneck_bound, plan->bottleneck_after);
+    Describe(keep, best, chosen, plan);
+  }
+
   /// Present shares, made to sum to exactly one; new flows spread evenly.
   Shares Present() const {
     Shares shares;
@@ -307,6 +325,6 @@ class PathChooser {
 
 }  // namespace
 
-FlowPlan ChoosePaths(const FlowProblem& problem) { return PathChooser(problem).Run(); }
+FlowPlan ChoosePaths(const FlowProblem& problem, const std::stop_token& stop) { return PathChooser(problem, stop).Run(); }
 
 }  // namespace weft::planner::flows

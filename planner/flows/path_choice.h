@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct FlowProblem {
   std::vector<FlowDemand> flows;
   double split_gain = 0.05;      ///< least relative gain that justifies a flow on several paths at once
   double switching_gain = 0.05;  ///< least relative gain of the worst flow's rate that justifies moving anything
+  bool quick = false;            ///< only what a change calls for (repair.h): flows on links that are not crowded stay
   int node_budget = 100'000;     ///< local-search evaluations; past it the answer says complete = false. As many again for
                                  ///< splitting alike (even_split.h), which is left out past it
 };
@@ -63,7 +65,8 @@ struct FlowPlan {
 /// they serve the worst flow better by more than split_gain; few flows between the same places are split alike where that
 /// leaves one of them clearly more while the others pause. Flows without a usable path keep what they have and get rate
 /// 0. A function: same input, same answer, byte for byte. Requires: every flow has at least one path, a positive demand,
-/// and no present shares or one per path.
-FlowPlan ChoosePaths(const FlowProblem& problem);
+/// and no present shares or one per path. Once a stop is asked for it ends soon, with an answer that is
+/// not to be used.
+FlowPlan ChoosePaths(const FlowProblem& problem, const std::stop_token& stop = {});
 
 }  // namespace weft::planner::flows

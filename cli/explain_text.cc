@@ -127,6 +127,17 @@ void AddMultiJob(const v1::JobStatus& job, std::string& text) {
   for (const auto& rejected : joint.rejected()) text += fmt::format("  rejected: {}\n", rejected);
 }
 
+void AddCommunicators(const v1::JobStatus& job, std::string& text) {
+  if (job.communicators_size() == 0) return;
+  text += "communicators, by the ranks at the ends of their flows\n";
+  for (const v1::JobCommunicator& known : job.communicators()) {
+    const std::string measured = known.measured_bytes() > 0 ? fmt::format("{:.3g} GiB", known.measured_bytes() / 0x1p30) : "not measured yet";
+    text += fmt::format("  {:x}: {}, {} ranks from {} in steps of {}, {} flows; leaves hosts per iteration: {}, planned {:.3g} GiB{}\n",
+                        known.comm(), known.kind(), known.group_ranks(), known.first_rank(), known.group_stride(), known.flows(), measured,
+                        known.planned_bytes() / 0x1p30, known.slack() ? "; hides behind computation" : "");
+  }
+}
+
 /// What a restart would give.
 void AddAdvice(const v1::JobStatus& job, std::string& text) {
   if (!job.has_advice()) return;
@@ -189,6 +200,7 @@ std::string ExplainText(const v1::ExplainJobResponse& response) {
   AddOperations(job.plan(), text);
   AddCollectives(job.plan(), text);
   AddMultiJob(job, text);
+  AddCommunicators(job, text);
   AddAdvice(job, text);
   AddDecisions(response, text);
   AddCluster(response.cluster(), text);

@@ -27,6 +27,7 @@
 #include "controller/flow_planner.h"
 #include "controller/flow_table.h"
 #include "controller/job_table.h"
+#include "controller/communicators.h"
 #include "controller/multi_job_problem.h"
 #include "controller/link_monitor.h"
 #include "controller/rank_order.h"
@@ -176,8 +177,13 @@ class Core {
   bool MayTryAgain(const std::string& job_id) const;
   void PushAllJobs();
   void PushJobs(const std::set<std::string>& jobs);
-  int32_t DscpOf(const std::string& job_id) const;
-  v1::JobPolicy PolicyOf(const std::string& job_id, const std::string& host) const;
+  using Communicators = std::map<uint64_t, KnownCommunicator>;
+  int32_t DscpOf(const std::string& job_id, int32_t step = 0) const;
+  /// Of a planned job; empty where its plan has no operations.
+  Communicators CommunicatorsOf(const std::string& job_id) const;
+  /// Whether the classes next to the job's, one later and one earlier, are there and no other running job's.
+  std::pair<bool, bool> FreeNeighbours(const std::string& job_id) const;
+  v1::JobPolicy PolicyOf(const std::string& job_id, const std::string& host, const Communicators& known) const;
   void PushLaunchTo(const std::string& host, const Job& job);
   void PushEndTo(const std::string& host, const std::string& job_id);
   void EndOnHosts(Job& job, bool by_silence, const std::string& reason);

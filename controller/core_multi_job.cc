@@ -7,6 +7,7 @@
 
 #include "common/parse_units.h"
 #include "controller/core.h"
+#include "proto/operation_codec.h"
 
 namespace weft::controller {
 namespace {
@@ -61,12 +62,46 @@ void AddContenders(const planner::MultiJobJobPlan& plan, const planner::MultiJob
 
 }  // namespace
 
-int32_t Core::DscpOf(const std::string& job_id) const {
+/// `step`: so many classes later.
+int32_t Core::DscpOf(const std::string& job_id, int32_t step) const {
   const std::vector<int32_t>& dscp = options_.joint.dscp;
   const auto joint = multi_job_.find(job_id);
   if (joint == multi_job_.end() || joint->second.force.traffic_class < 0) return 0;
-  const auto index = std::min(static_cast<size_t>(joint->second.force.traffic_class), dscp.size() - 1);
-  return dscp.size() < 2 ? 0 : dscp[index];
+  const auto index = std::clamp(joint->second.force.traffic_class + step, 0, static_cast<int32_t>(dscp.size()) - 1);
+  return dscp.size() < 2 ? 0 : dscp[static_cast<size_t>(index)];
+}
+
+std::pair<bool, bool> Core::FreeNeighbours(const std::string& job_id) const {
+  const auto mine = multi_job_.find(job_id);
+  const auto last = static_cast<int32_t>(options_.joint.dscp.size()) - 1;
+  if (mine == multi_job_.end() || mine->second.force.traffic_class < 0 || last < 1) return {false, false};
+  const int32_t own = std::min(mine->second.force.traffic_class, last);
+  bool later = own < last, earlier = own > 0;
+  for (const auto& [id, job] : jobs_.jobs()) {
+    if (id == job_id || job.state != JobState::kRunning) continue;
+    const auto other = multi_job_.find(id);
+    const bool decided = other != multi_job_.end() && other->second.force.traffic_class >= 0;
+    const int32_t theirs = decided ? std::min(other->second.force.traffic_class, last) : last;
+    later &= theirs != own + 1;
+    earlier &= theirs != own - 1;
+  }
+  return {later, earlier};
+}
+
+Core::Communicators Core::CommunicatorsOf(const std::string& job_id) const {
+  const Job* job = jobs_.Find(job_id);
+  if (job == nullptr || !job->submitted || !job->plan.has_operations()) return {};
+  const Result<planner::OperationList> list = proto::OperationListFromProto(job->plan.operations());
+  if (!list) return {};
+  const std::vector<std::string> rank_hosts(job->plan.rank_hosts().begin(), job->plan.rank_hosts().end());
+  std::vector<const SendFlow*> flows;
+  for (const std::string& host : std::set<std::string>(rank_hosts.begin(), rank_hosts.end())) {
+    for (const uint64_t id : table_.FlowsOf(host)) {
+      const SendFlow& flow = table_.flows().at(id);
+      if (flow.identity.job_id() == job_id && !flow.stale()) flows.push_back(&flow);
+    }
+  }
+  return MatchCommunicators(*list, rank_hosts, flows);
 }
 
 /// Follows the measured periods: one that moves away from what was planned with calls for another plan.
@@ -241,7 +276,11 @@ bool Core::TakeClass(const std::string& job_id, const v1::MultiJobDecision& deci
   const int32_t before = DscpOf(job_id);
   const int32_t old_class = state.force.traffic_class;
   state.force.traffic_class = decision.traffic_class();
-  if (DscpOf(job_id) == before) return false;
+  if (DscpOf(job_id) == before) {
+    // Its communicators may have classes of their own from now on.
+    const Job* job = jobs_.Find(job_id);
+    return old_class < 0 && options_.joint.dscp.size() > 1 && job != nullptr && job->plan.has_operations();
+  }
   Decide("class", job_id,
          fmt::format("class {} of {} (DSCP {}) in place of {}; {}", decision.traffic_class(), decision.classes(),
                      decision.dscp(),

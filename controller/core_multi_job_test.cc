@@ -9,6 +9,7 @@
 
 #include "controller/core.h"
 #include "controller/testing/fake_cluster.h"
+#include "proto/operation_codec.h"
 
 namespace weft::controller {
 namespace {
@@ -309,6 +310,53 @@ TEST(CoreMultiJob, FlowsThatOpenLaterGetWindowsLikeTheOthers) {
   for (int i = 0; i < 160 && !cluster.HasWindow("right", "h3"); ++i) cluster.Run(0.5);
   EXPECT_TRUE(cluster.HasWindow("right", "h3")) << fmt::format("{}", fmt::join(ReasonsOf(core, "shift"), "\n"));
   EXPECT_TRUE(cluster.HasWindow("right", "h2"));
+}
+
+/// Two stages of two replicas on h1 to h4, rank = replica + 2 stage: gradients hide, what goes between stages does not.
+JobSubmitted TwoStages() {
+  JobSubmitted submitted = Submission("big", 4);
+  for (const char* host : {"h1", "h2", "h3", "h4"}) submitted.plan.add_rank_hosts(host);
+  planner::OperationList list{.stages = 2, .micro_batches = 1, .ranks_per_stage = 2};
+  const planner::Operation gradients{.what = "gradients", .kind = planner::OperationKind::kAllReduce, .pass = planner::OperationPass::kOnce,
+                                     .communicator = planner::CommunicatorKind::kData, .group = {2, 1}, .bytes = 5e6,
+                                     .algorithm = "ring", .hides_behind = "backward"};
+  const planner::Operation sends{.what = "activations", .kind = planner::OperationKind::kSendReceive,
+                                 .communicator = planner::CommunicatorKind::kPipeline, .group = {2, 2}, .bytes = 5e6, .algorithm = "send"};
+  list.classes.push_back({.stages = {0, 1}, .operations = {gradients, sends}});
+  *submitted.plan.mutable_operations() = proto::ToProto(list);
+  return submitted;
+}
+
+TEST(CoreMultiJob, WhatAPassWaitsForGoesBeforeWhatHides) {
+  Core core(Options({46, 26, 0}));
+  FakeCluster cluster(core, 2, 1, 2);
+  cluster.measures_periods = true;
+  cluster.RegisterAll();
+  cluster.Send({.body = TwoStages()});
+  cluster.Start({.id = "big", .ring = {"h1", "h3"}, .compute_s = 1.2, .bytes = 5e6}, 0);
+  cluster.AddFlow("big", "h1", "h2", 7, 0, 1);
+  cluster.AddFlow("big", "h1", "h3", 8, 0, 2);
+  cluster.Run(0.3);
+  cluster.Probe("big");
+  cluster.Run(40);
+  const v1::JobStatus status = *core.FindJob("big");
+  ASSERT_EQ(status.communicators_size(), 2);
+  EXPECT_EQ(status.communicators(0).kind(), "data");
+  EXPECT_TRUE(status.communicators(0).slack());
+  EXPECT_EQ(status.communicators(1).kind(), "pipeline");
+  EXPECT_EQ(status.communicators(1).planned_bytes(), 10e6);
+  EXPECT_NEAR(status.communicators(1).measured_bytes(), 5e6, 0.1e6) << "one of its two directions has a flow here";
+  ASSERT_EQ(status.joint().traffic_class(), 2) << "alone it meets nobody";
+  std::map<uint64_t, int> traffic_class;  // by flow
+  for (const Action& action : cluster.actions) {
+    const auto* push = std::get_if<PushPolicy>(&action);
+    if (push == nullptr) continue;
+    for (const v1::FlowPolicy& flow : push->policy.flows()) traffic_class[flow.flow()] = flow.traffic_class();
+  }
+  std::map<int, int> flows_of_class;
+  for (const auto& [flow, tos] : traffic_class) ++flows_of_class[tos];
+  EXPECT_EQ(flows_of_class[26 << 2], 1) << "the pipeline's";
+  EXPECT_EQ(flows_of_class[46 << 2], 0);
 }
 
 }  // namespace

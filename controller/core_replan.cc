@@ -159,21 +159,24 @@ void Core::PushPolicies(const std::set<std::string>& jobs,
     actions_.push_back(KeepEpoch{job_id, jobs_.NextEpoch(job_id)});
     ++counters_.policy_epochs;
   }
+  std::map<std::string, Communicators> known;   // where flows of one job can have several classes
   for (const auto& [job_id, host] : targets) {
-    actions_.push_back(PushPolicy{host, PolicyOf(job_id, host)});
+    if (options_.joint.dscp.size() > 1 && !known.contains(job_id)) known[job_id] = CommunicatorsOf(job_id);
+    actions_.push_back(PushPolicy{host, PolicyOf(job_id, host, known[job_id])});
     ++counters_.policies;
     if (Job* job = jobs_.Find(job_id)) job->hosts.insert(host);
     hosts_.at(host).held.insert(job_id);
   }
 }
 
-v1::JobPolicy Core::PolicyOf(const std::string& job_id, const std::string& host) const {
+v1::JobPolicy Core::PolicyOf(const std::string& job_id, const std::string& host, const Communicators& known) const {
+  const auto [later, earlier] = FreeNeighbours(job_id);
   v1::JobPolicy policy;
   policy.set_job_id(job_id);
   policy.set_epoch(jobs_.EpochOf(job_id));
   for (const uint64_t id : table_.FlowsOf(host)) {
     const SendFlow& flow = table_.flows().at(id);
-    const int32_t dscp = DscpOf(job_id);
+    const int32_t dscp = DscpOf(job_id, ClassStep(known, flow.identity.comm(), later, earlier));
     const bool leased = dscp > 0 || flow.window.period_s > 0;
     if (flow.identity.job_id() != job_id || (flow.decided.empty() && !leased)) continue;
     if (policy.flows_size() >= kMaxFlowsPerHost) break;

@@ -7,6 +7,25 @@
 
 namespace weft::controller {
 
+namespace {
+
+void AddCommunicators(const std::map<uint64_t, KnownCommunicator>& known, v1::JobStatus* status) {
+  for (const auto& [comm, communicator] : known) {
+    v1::JobCommunicator* entry = status->add_communicators();
+    entry->set_comm(comm);
+    entry->set_kind(std::string(planner::CommunicatorKindName(communicator.kind)));
+    entry->set_group_ranks(communicator.group.size);
+    entry->set_first_rank(communicator.first);
+    entry->set_group_stride(communicator.group.stride);
+    entry->set_flows(communicator.flows);
+    entry->set_planned_bytes(communicator.planned_bytes);
+    entry->set_measured_bytes(communicator.measured_bytes);
+    entry->set_slack(communicator.slack);
+  }
+}
+
+}  // namespace
+
 v1::JobStatus Core::StatusOf(const std::string& job_id, const Job& job) const {
   v1::JobStatus status;
   *status.mutable_spec() = job.spec;
@@ -61,6 +80,7 @@ std::optional<v1::JobStatus> Core::FindJob(const std::string& job_id) const {
     status.mutable_spec()->set_model_config_json(job->model_config_json);
     if (job->submitted && job->plan.has_operations()) *status.mutable_plan()->mutable_operations() = job->plan.operations();
     if (job->submitted) *status.mutable_plan()->mutable_files() = job->plan.files();
+    AddCommunicators(CommunicatorsOf(job_id), &status);
     return std::move(status);
   }
   return std::nullopt;

@@ -145,6 +145,11 @@ void FakeCluster::AddFlow(const std::string& job_id, const std::string& from, co
   Open(jobs_.at(job_id), from, to, 0);
 }
 
+void FakeCluster::AddFlow(const std::string& job_id, const std::string& from, const std::string& to, uint64_t comm, int rank, int peer_rank) {
+  Flow& flow = Open(jobs_.at(job_id), from, to, 0);
+  flow.comm = comm, flow.rank = rank, flow.peer_rank = peer_rank;
+}
+
 void FakeCluster::AddIdleFlow(const std::string& job_id, const std::string& from, const std::string& to, int spine) {
   Open(jobs_.at(job_id), from, to, spine).idle = true;
 }
@@ -302,6 +307,9 @@ void FakeCluster::Sample(const std::string& host) {
       identity->set_flow(id);
       identity->set_job_id(flow.job);
       identity->set_send(true);
+      identity->set_comm(flow.comm);
+      identity->set_rank(flow.rank);
+      identity->set_peer_rank(flow.peer_rank);
       identity->set_local_address("addr-" + flow.from);
       identity->set_peer_address("addr-" + flow.to);
       flow.announced = true;

@@ -39,6 +39,8 @@ class FakeCluster {
   void Finish(const std::string& job_id);
   /// One more flow of a running job, from `from` to `to`, for as many bytes as each of the others.
   void AddFlow(const std::string& job_id, const std::string& from, const std::string& to);
+  /// Likewise, of a communicator and between ranks that the plugin knows.
+  void AddFlow(const std::string& job_id, const std::string& from, const std::string& to, uint64_t comm, int rank, int peer_rank);
   /// Connections that the job opens and never sends over, from a port whose path goes over `spine`.
   void AddIdleFlow(const std::string& job_id, const std::string& from, const std::string& to, int spine);
   /// Another life of the controller, which knows nothing; hosts are still to register.
@@ -97,6 +99,8 @@ class FakeCluster {
   struct Flow {
     uint64_t id = 0;
     std::string job, from, to;
+    uint64_t comm = 0;
+    int rank = 0, peer_rank = 0;
     bool announced = false;
     std::map<int, double> wire;                      ///< by port
     std::map<int, double> wire_read;                 ///< as read at the last 100 ms

@@ -232,7 +232,7 @@ double GpuUse(const Topology& topology, const std::vector<RoutableJob>& jobs, co
 
 // A flow's demand is its bytes per iteration of its job alone.
 JobPaths BalancedJobPaths(const Topology& topology, const std::vector<RoutableJob>& jobs) {
-  FlowProblem problem{.topology = topology, .split_gain = 1e9};
+  FlowProblem problem{.topology = topology, .whole_only = true};
   const std::vector<BitsPerSecond> capacity = Capacities(topology);
   for (size_t j = 0; j < jobs.size(); ++j) {
     const PeriodicJob alone = OnPaths(jobs[j], std::vector<size_t>(jobs[j].flows.size(), 0));

@@ -42,16 +42,17 @@ class PathChooser {
     const Answer keep = Keep();
     if (problem_.quick) return RunQuick(keep);
     const Answer whole = Whole(keep);
-    const FractionalResult fractional = FractionalOptimum(instance_, whole.shares, 4 * int64_t{problem_.node_budget}, budget_.stop);
+    FractionalResult fractional;
+    if (!problem_.whole_only) fractional = FractionalOptimum(instance_, whole.shares, 4 * int64_t{problem_.node_budget}, budget_.stop);
     plan.bottleneck_bound = fractional.bound;
-    const Answer best = Polish(Split(whole, fractional));
+    const Answer best = Polish(problem_.whole_only ? whole : Split(whole, fractional));
     Answer chosen = best;
     bool any_present = false;
     for (const FlowDemand& flow : problem_.flows) any_present |= !flow.present_shares.empty();
     const bool worth_it = ClearlyBetter(keep.served, best.served, problem_.switching_gain);
     if (any_present) chosen = worth_it ? RevertIdleMoves(best) : keep;
-    if (!any_present || worth_it) chosen = EvenOut(std::move(chosen));
-    plan.complete = !budget_.exhausted() && fractional.bottleneck <= fractional.bound * (1 + kBoundGap) + 1e-9;
+    if (!problem_.whole_only && (!any_present || worth_it)) chosen = EvenOut(std::move(chosen));
+    plan.complete = !budget_.exhausted() && fractional.bottleneck <= fractional.bound * (1 + kBoundGap) + 1e-9;  // of whole_only 0 <= 0
     Finish(keep, best, chosen, &plan);
     return plan;
   }
@@ -61,7 +62,7 @@ class PathChooser {
     const Answer best = Judge(Repaired(instance_, keep.shares, &budget_));
     const Answer& chosen = ClearlyBetter(keep.served, best.served, problem_.switching_gain) ? best : keep;
     const auto updates = static_cast<int64_t>(kQuickSweeps * problem_.flows.size());
-    plan.bottleneck_bound = FractionalOptimum(instance_, chosen.shares, updates, budget_.stop).bound;
+    if (!problem_.whole_only) plan.bottleneck_bound = FractionalOptimum(instance_, chosen.shares, updates, budget_.stop).bound;
     plan.complete = !budget_.exhausted() && Bottleneck(instance_, chosen.shares) <= plan.bottleneck_bound * (1 + kBoundGap) + 1e-9;
     Finish(keep, best, chosen, &plan);
     return plan;

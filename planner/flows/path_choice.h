@@ -38,6 +38,7 @@ struct FlowProblem {
   std::vector<FlowDemand> flows;
   double split_gain = 0.05;      ///< least relative gain that justifies a flow on several paths at once
   double switching_gain = 0.05;  ///< least relative gain of the worst flow's rate that justifies moving anything
+  bool whole_only = false;       ///< every flow on one path, and no bound: bottleneck_bound is 0
   bool quick = false;            ///< only what a change calls for (repair.h): flows on links that are not crowded stay
   int node_budget = 100'000;     ///< local-search evaluations; past it the answer says complete = false. As many again for
                                  ///< splitting alike (even_split.h), which is left out past it

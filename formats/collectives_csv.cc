@@ -24,15 +24,16 @@ constexpr std::pair<std::string_view, Collective> kCollectives[] = {
 /// 50 GB/s; seven xGMI links of 64 GB/s (MI300X); PCIe 5.0 x16.
 constexpr std::pair<std::string_view, double> kLinks[] = {
     {"NVLink2", 150}, {"NVLink3-NVSwitch", 300}, {"NVLink4-NVSwitch", 450}, {"NVLink5-NVSwitch", 900},
-    {"NVLink3", 300}, {"xGMI", 448},             {"PCIe", 63},              {"none", 1},
+    {"NVLink3", 300}, {"NVLink4", 450},          {"xGMI", 448},             {"PCIe", 63},              {"none", 1},
 };
 
 /// How the column gpu begins, and the device; those that the planner has not are known by their links alone.
 constexpr std::pair<std::string_view, std::string_view> kGpus[] = {
     {"A100-SXM4-40GB", "a100-40"}, {"A100", "a100-80"},   {"H100", "h100-80"},           {"B200", "b200"},
-    {"V100", "v100-32"},           {"MI300X", "mi300x"}, {"Blackwell PCIe", "rtx-blackwell"},
+    {"V100", "v100-32"},           {"MI300X", "mi300x"}, {"Blackwell PCIe", "rtx-blackwell"}, {"H200", "h200"},
+    {"GB200", "gb200"},            {"GH200", "gh200"},
 };
-constexpr double kPcie5 = 63;  // GB/s of x16: the slot of the last two
+constexpr double kPcie5 = 63;  // GB/s of x16: the slot of those that the planner has not
 
 /// One row by column name; `place` is "FILE:LINE".
 class Cells {
@@ -97,7 +98,7 @@ Result<planner::DeviceSpec> DeviceOf(const Cells& cells) {
     device.slot_rate = GigabytesPerSecond(kPcie5);
     return device;
   }
-  return cells.Bad("gpu", text, "A100, H100, B200, V100, MI300X or Blackwell PCIe at its beginning");
+  return cells.Bad("gpu", text, "A100, H100, H200, B200, GB200, GH200, V100, MI300X or Blackwell PCIe at its beginning");
 }
 
 /// "auto" and "auto (…)" are the library's own choice.

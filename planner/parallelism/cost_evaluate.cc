@@ -59,7 +59,7 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
   const int64_t micro_batches = MicroBatches(s, job.global_batch);
   const double m = static_cast<double>(micro_batches);
   PipelineBound bound({.schedule = s.schedule, .stages = s.pp, .chunks = s.vpp, .micro_batches = micro_batches,
-                       .hop = HopTime(s), .blocking_sends = BlockingSends(stack, s.schedule)});
+                       .hop = Seconds(HopTime(s)), .blocking_sends = BlockingSends(stack, s.schedule)});
   ClosedForm closed;
   MemoryUse worst;
   StagePasses slowest;
@@ -71,7 +71,7 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
   StageWalk walk(*this, s, entry, micro_batches, scratch.tables_->operators);
   Once once, first_once;
   const auto queues = [&](const Once& of) { return of.hides && s.schedule == ScheduleKind::kInterleaved && s.vpp > 1; };
-  const double hop_sent = BlockingSends(stack, s.schedule) ? bound.shape().hop * static_cast<double>(s.vpp) : 0;
+  const double hop_sent = BlockingSends(stack, s.schedule) ? bound.shape().hop.count() * static_cast<double>(s.vpp) : 0;
   for (int64_t i = 0; i < s.pp; ++i) {
     const StageCost& stage = walk.Next();
     if (walk.operators() != nullptr) {
@@ -85,15 +85,15 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
       worst_stage = i;
     }
     const double forward = stage.passes.F(), backward = stage.passes.B();
-    bound.Add(forward, backward, stage.passes.weight);
+    bound.Add(Seconds(forward), Seconds(backward), Seconds(stage.passes.weight));
     sum += forward + backward;
     if (forward + backward > most) {
       most = forward + backward;
       slowest_stage = i;
       slowest = stage.passes;
     }
-    if (bound.StageEnd() > closed.last_end) {
-      closed.last_end = bound.StageEnd();
+    if (bound.StageEnd().count() > closed.last_end) {
+      closed.last_end = bound.StageEnd().count();
       closed.last_stage = i;
     }
     // Gradients become final in the last backward pass, or in the last weight gradient where that is split off.
@@ -108,15 +108,15 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
       first_once = once;
       first_backward = backward + hop_sent;
     }
-    if (queues(once)) ends = std::max(ends, once.ExchangesEnd(bound.FirstChunkFinal(), backward + hop_sent, s.vpp));
+    if (queues(once)) ends = std::max(ends, once.ExchangesEnd(bound.FirstChunkFinal().count(), backward + hop_sent, s.vpp));
     // Unsplit, the last pass of all is stage 0's.
     if (split || i == 0) optimizer = std::min(optimizer, once.optimizer);
-    ends = std::max(ends, bound.StageEnd() + once.Exposed(window, s.vpp) + once.optimizer);
+    ends = std::max(ends, bound.StageEnd().count() + once.Exposed(window, s.vpp) + once.optimizer);
   }
-  const double span = bound.Makespan();
-  ends = std::max(ends, bound.FirstStageEnd() + first_closing);
+  const double span = bound.Makespan().count();
+  ends = std::max(ends, bound.FirstStageEnd().count() + first_closing);
   if (split) ends = std::max(ends, span + optimizer);
-  if (queues(first_once)) ends = std::max(ends, first_once.ExchangesEnd(bound.FirstChunkFinalOfStage0(), first_backward, s.vpp));
+  if (queues(first_once)) ends = std::max(ends, first_once.ExchangesEnd(bound.FirstChunkFinalOfStage0().count(), first_backward, s.vpp));
   closed.mean = sum / static_cast<double>(s.pp);
   const double overhead = hardware.step_host + m * hardware.micro_batch_host;
   closed.estimate = PartsOf(slowest, m, span, first, ends - span - optimizer, optimizer, overhead);

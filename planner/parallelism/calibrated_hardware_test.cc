@@ -11,6 +11,7 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
+using namespace literals;
 using testing::HasSubstr;
 
 /// 100 processors of 10 GFLOP/s, 1 TB/s of memory, nodes of 8; nothing but what a test asks for costs time.
@@ -87,7 +88,7 @@ TEST(DataTime, ExchangesWhatTheSchemeSends) {
   shape.dense_parameters = 1e9;
   Strategy s{.dp = 16};
   s.bucket_bytes = Bytes(int64_t{1} << 40);
-  const StateBytes state{2, 4, 12, 2, 2};
+  const StateBytes state{2_B, 4_B, 12_B, 2_B, 2_B};
   EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
   s.data_sync = DataSync::kParameterServer;
   EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 10e9, 1e-9);
@@ -103,7 +104,7 @@ TEST(DataTime, ExchangesWhatTheSchemeSends) {
 TEST(UnitTime, HybridShardingGathersInsideTheNode) {
   const CalibratedHardware m = Simple();
   const SoftwareStack stack{.name = "test"};
-  const StateBytes state{4, 4, 8, 2, 2};
+  const StateBytes state{4_B, 4_B, 8_B, 2_B, 2_B};
   Strategy s{.dp = 16, .zero_stage = 3, .shard_group = 8};
   const UnitTime unit = ComputeUnitTime(m, stack, s, state, 1e9);
   EXPECT_NEAR(unit.gather, 7.0 / 8 * 2e9 / 100e9, 1e-9);
@@ -120,7 +121,7 @@ TEST(DataTime, DeepspeedSumsWhatItShards) {
   shape.dense_parameters = 1e9;
   Strategy s{.dp = 16, .zero_stage = 1};
   s.bucket_bytes = Bytes(int64_t{1} << 40);
-  const StateBytes state{2, 2, 12, 2, 2};
+  const StateBytes state{2_B, 2_B, 12_B, 2_B, 2_B};
   const DataTime time = ComputeDataTime(m, stack, s, state, shape);
   EXPECT_NEAR(time.gradients, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
   EXPECT_NEAR(time.parameters, 15.0 / 16 * 2e9 / 80e9, 1e-9);
@@ -139,7 +140,7 @@ TEST(DataTime, Fsdp2UnderAPipelineSumsOnce) {
   shape.dense_parameters = 1e9;
   Strategy s{.dp = 16, .pp = 2, .zero_stage = 3, .keep_after_forward = true};
   s.bucket_bytes = Bytes(int64_t{1} << 40);
-  const StateBytes state{4, 4, 8, 2, 4};
+  const StateBytes state{4_B, 4_B, 8_B, 2_B, 4_B};
   EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 15.0 / 16 * 4e9 / 80e9, 1e-9);
   s.pp = 1;
   EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 0, 1e-12) << "unit by unit, with every micro-batch";

@@ -168,6 +168,6 @@ Bytes CostModel::usable_memory() const { return Bytes(static_cast<int64_t>(impl_
 Flops CostModel::model_flops() const { return Flops(impl_->model_flops); }
 const JobSpec& CostModel::job() const { return impl_->job; }
 const ClusterSpec& CostModel::cluster() const { return impl_->cluster; }
-double CostModel::gradient_bytes() const { return impl_->state.gradient_sent; }
+double CostModel::gradient_bytes() const { return impl_->state.gradient_sent.count(); }
 
 }  // namespace weft::planner::parallelism

@@ -59,7 +59,7 @@ OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& 
   problem.head = shape.last ? entry.head_parameters : 0;
   problem.may_split = split_operators;
   // All but the layers' state and gathered units.
-  const double copies = state.exchange_copy * (shape.dense_parameters + shape.expert_parameters);
+  const FractionalBytes copies = state.exchange_copy * (shape.dense_parameters + shape.expert_parameters);
   shape.dense_parameters = shape.expert_parameters = shape.unit_parameters = 0;
   *rest = StageMemory(job, stack, s, state, entry.dense_bytes, entry.moe_bytes, shape, stage, micro_batches, pieces);
   Hold({.what = "exchange copy", .part = HoldingPart::kTransient, .bytes = Whole(copies)}, 1, *rest, pieces);
@@ -97,7 +97,7 @@ StageCost CostModel::Impl::DecidedCost(const StageShape& shape, const StagePasse
   out.passes.backward_data = decided.cost.backward;
   out.memory = rest;
   const auto hold = [&](std::string_view what, HoldingPart part, double bytes, HoldingSpan span = HoldingSpan::kIteration) {
-    Hold({.what = what, .part = part, .span = span, .bytes = Whole(bytes)}, 1, out.memory, pieces);
+    Hold({.what = what, .part = part, .span = span, .bytes = Whole(FractionalBytes(bytes))}, 1, out.memory, pieces);
   };
   hold("parameters", HoldingPart::kParameters, decided.cost.parameters);
   hold("gradients", HoldingPart::kGradients, decided.cost.gradients);

@@ -228,7 +228,7 @@ double CostModel::Impl::HopTime(const Strategy& s, std::vector<Operation>* opera
   // Each rank sends its 1/t (sequence parallelism, or scatter-gather over the NICs) and gathers by NVLink.
   double bytes = hardware.element * tokens * static_cast<double>(job.model.hidden) / static_cast<double>(s.tp);
   if (job.model.IsCnn()) {  // a layer's input, in the mean
-    bytes = HaloExchangeBytes(job, KeyOf(s), job.model.layers / 2).full;
+    bytes = HaloExchangeBytes(job, KeyOf(s), job.model.layers / 2).full.count();
   }
   const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp;
   const double send = SendTime(hardware.network, {s.pp, stride}, bytes);

@@ -23,18 +23,18 @@ double ReduceAll(const CalibratedHardware& m, const Strategy& s, const Group& gr
 /// Bytes of a gradient on the wire; fp8 has a scale of four bytes for every 128.
 double WireBytes(const Strategy& s, const StateBytes& state) {
   switch (s.gradient_wire) {
-    case GradientWire::kWhole: return state.gradient_sent;
-    case GradientWire::kBf16: return std::min(2.0, state.gradient_sent);
-    case GradientWire::kFp8: return std::min(1 + 4.0 / 128, state.gradient_sent);
+    case GradientWire::kWhole: return state.gradient_sent.count();
+    case GradientWire::kBf16: return std::min(2.0, state.gradient_sent.count());
+    case GradientWire::kFp8: return std::min(1 + 4.0 / 128, state.gradient_sent.count());
   }
-  return state.gradient_sent;
+  return state.gradient_sent.count();
 }
 
 /// Bytes that making a narrow gradient and reading it back moves in memory; with error feedback the remainder as well, in bf16.
 double ConversionTraffic(const Strategy& s, const StateBytes& state) {
   if (s.gradient_wire == GradientWire::kWhole) return 0;
-  const double both_ways = 2 * (state.gradient_sent + WireBytes(s, state));
-  return s.gradient_wire == GradientWire::kFp8 ? both_ways + 2 * kRemainderBytes : both_ways;
+  const double both_ways = 2 * (state.gradient_sent.count() + WireBytes(s, state));
+  return s.gradient_wire == GradientWire::kFp8 ? both_ways + 2 * kRemainderBytes.count() : both_ways;
 }
 
 /// Of ReduceAll's answer.
@@ -74,7 +74,7 @@ Group ReplicaGroup(const Strategy& s, bool spatial) {
 double GradientSumTime(const CalibratedHardware& m, const Strategy& s, const StateBytes& state, const Group& group, double parameters,
                        std::vector<Operation>* operations) {
   if (group.size <= 1 || parameters <= 0) return 0;
-  const double bytes = parameters * state.gradient_sent, calls = Buckets(s, bytes);
+  const double bytes = parameters * state.gradient_sent.count(), calls = Buckets(s, bytes);
   const double seconds = calls * ReduceAll(m, s, group, bytes / calls);
   Write(operations, m, s, "gradients", OperationKind::kAllReduce, OperationPass::kOnce, CommunicatorKind::kData, group, calls, bytes / calls,
         seconds, "last backward");
@@ -152,7 +152,7 @@ UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack
   const int64_t shards = s.shard_group > 0 ? s.shard_group : all.size;
   const Group within{shards, all.stride};
   const bool sums = SumsShards(stack, s);
-  const double gathered = unit_parameters * state.gathered, sent = unit_parameters * WireBytes(s, state);
+  const double gathered = unit_parameters * state.gathered.count(), sent = unit_parameters * WireBytes(s, state);
   UnitTime unit;
   unit.gather = GatherTime(m.network, within, gathered);
   const double scatter = sums ? AllReduceTime(m.network, within, sent) : GatherTime(m.network, within, sent);

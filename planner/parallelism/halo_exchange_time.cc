@@ -92,13 +92,16 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
 
 LayerBytes HaloExchangeBytes(const JobSpec& job, const LayerKey& key, int64_t index) {
   const Cnn3dLayer& layer = job.model.cnn_layers[static_cast<size_t>(index)];
-  const double w = StorageBytes(job.precision), samples = static_cast<double>(key.micro_batch);
-  const double input = w * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / static_cast<double>(key.tp);
-  const double output = w * samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) /
-                        static_cast<double>(key.tp);
+  const FractionalBytes w(StorageBytes(job.precision));
+  const double samples = static_cast<double>(key.micro_batch);
+  const FractionalBytes input =
+      w * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / static_cast<double>(key.tp);
+  const FractionalBytes output =
+      w * samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) / static_cast<double>(key.tp);
   LayerBytes bytes;
   bytes.full = input;
-  bytes.none = input + 2 * HaloBytes(layer, key.micro_batch, key.tp, w) + (layer.normalised ? output : 0);
+  bytes.none = input + 2 * FractionalBytes(HaloBytes(layer, key.micro_batch, key.tp, w.count())) +
+               (layer.normalised ? output : FractionalBytes());
   bytes.selective = bytes.none;
   return bytes;
 }

@@ -23,7 +23,7 @@ struct Priced {
   LayerStrategy strategy;
   double pass = 0;         // one micro-batch, forward and backward
   double exchange = 0;     // once per iteration
-  double state = 0, kept = 0, peak = 0;  // bytes: always; per micro-batch in flight; while it runs
+  FractionalBytes state, kept, peak;  // always; per micro-batch in flight; while it runs
 };
 
 /// The model's parts at one width of a stage and one number of micro-batches.
@@ -103,7 +103,7 @@ class StageCosts {
     const double backward = time.backward_data.total() + time.backward_weight.total();
     const double table = static_cast<double>(job_.model.vocab * job_.model.hidden) / t;
     const double tokens = static_cast<double>(from.micro_batch * job_.sequence) / static_cast<double>(from.cp);
-    const double logits = tokens * static_cast<double>(job_.model.vocab) / t * 6;
+    const FractionalBytes logits(tokens * static_cast<double>(job_.model.vocab) / t * 6);
     for (const bool sharded : {false, true}) {
       if (sharded && from.dp * from.cp == 1) continue;
       for (const bool recomputed : {false, true}) {
@@ -188,12 +188,12 @@ class StageSolver {
   StageSolver(const StageCosts& costs, int64_t micro_batches, double tolerance)
       : costs_(costs), micro_batches_(micro_batches), tolerance_(tolerance) {}
 
-  SolvedStage Solve(int64_t layers, double in_flight, bool first, bool last, int64_t budget) const {
+  SolvedStage Solve(int64_t layers, double in_flight, bool first, bool last, Bytes budget) const {
     std::vector<std::pair<const std::vector<Priced>*, int64_t>> runs;
     if (first) runs.emplace_back(&costs_.first(), 1);
     runs.emplace_back(&costs_.layers(), layers);
     if (last) runs.emplace_back(&costs_.last(), 1);
-    std::vector<double> peaks;
+    std::vector<FractionalBytes> peaks;
     for (const auto& [parts, count] : runs) {
       for (const Priced& part : *parts) peaks.push_back(part.peak);
     }
@@ -201,7 +201,7 @@ class StageSolver {
     peaks.erase(std::unique(peaks.begin(), peaks.end()), peaks.end());
     SolvedStage best;
     double upper = 1e300;
-    for (const double peak : peaks) {
+    for (const FractionalBytes peak : peaks) {
       const ChainProblem problem = Chain(runs, in_flight, peak, budget);
       if (problem.runs.empty()) break;  // a smaller peak leaves some part without a choice
       const ChainAnswer answer = SolveLayerChain(problem, {.tolerance = tolerance_, .upper = upper});
@@ -218,15 +218,15 @@ class StageSolver {
  private:
   using Runs = std::vector<std::pair<const std::vector<Priced>*, int64_t>>;
 
-  ChainProblem Chain(const Runs& runs, double in_flight, double peak, int64_t budget) const {
+  ChainProblem Chain(const Runs& runs, double in_flight, FractionalBytes peak, Bytes budget) const {
     ChainProblem problem{.runs = {}, .layouts = costs_.layouts(), .relayout = costs_.relayout(),
-                         .budget = budget - static_cast<int64_t>(peak)};
+                         .budget = (budget - peak.Truncated()).count()};
     for (const auto& [parts, count] : runs) {
       LayerRun run{.options = {}, .count = count};
       for (const Priced& part : *parts) {
         if (part.peak > peak) continue;
         run.options.push_back({static_cast<double>(micro_batches_) * part.pass + part.exchange,
-                               static_cast<int64_t>(part.state + in_flight * part.kept),
+                               (part.state + in_flight * part.kept).Truncated().count(),
                                costs_.LayoutOf(part.strategy)});
       }
       if (run.options.empty()) return {};
@@ -235,10 +235,10 @@ class StageSolver {
     return problem;
   }
 
-  void Describe(const Runs& runs, const ChainAnswer& answer, double peak, SolvedStage& best) const {
+  void Describe(const Runs& runs, const ChainAnswer& answer, FractionalBytes peak, SolvedStage& best) const {
     best.stage = {};
     best.stage.time = Seconds(answer.time);
-    best.stage.memory = Bytes(answer.memory + static_cast<int64_t>(peak));
+    best.stage.memory = Bytes(answer.memory) + peak.Truncated();
     best.pass = 0;
     size_t at = 0;
     for (const auto& [parts, count] : runs) {
@@ -280,7 +280,7 @@ Status Check(const JobSpec& job, const ClusterSpec& cluster, int64_t gpus) {
 }
 
 /// All stages of one pipeline degree and number of micro-batches.
-LayerPlan PlanPipeline(const JobSpec& job, const StageCosts& costs, int64_t pp, int64_t micro_batches, int64_t budget,
+LayerPlan PlanPipeline(const JobSpec& job, const StageCosts& costs, int64_t pp, int64_t micro_batches, Bytes budget,
                        double tolerance) {
   LayerPlan plan{.feasible = true, .pp = pp, .micro_batches = micro_batches};
   const StageSolver solver(costs, micro_batches, tolerance);
@@ -312,7 +312,7 @@ Result<LayerPlan> PlanLayers(const JobSpec& job, const ClusterSpec& cluster, con
   WEFT_RETURN_IF_ERROR(Check(job, cluster, gpus));
   const SoftwareStack stack = StackOf(Framework::kAny);
   WEFT_ASSIGN_OR_RETURN(const CalibratedHardware hardware, MakeCalibratedHardware(cluster, job.precision, stack, calibration));
-  const auto budget = static_cast<int64_t>(MemoryAllowance(cluster.device, kDefaultRisk) - hardware.context_bytes);
+  const Bytes budget = FractionalBytes(MemoryAllowance(cluster.device, kDefaultRisk) - hardware.context_bytes).Truncated();
   LayerPlan best;
   int64_t problems = 0;
   bool complete = true;

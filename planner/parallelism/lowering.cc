@@ -158,7 +158,7 @@ class CostModel::Impl::Lowering {
     if (shape.first != shape.last && impl_.job.model.tied_embeddings) {
       const int64_t stride = s_.rank_order == RankOrder::kTpCpPpDp ? s_.tp * s_.cp : s_.tp * s_.cp * s_.dp;
       Sum("tied embedding", CommunicatorKind::kEmbedding, {2, stride * (s_.pp - 1)},
-          impl_.state.gradient_sent * static_cast<double>(impl_.job.model.vocab) * hidden / t, 1);
+          impl_.state.gradient_sent.count() * static_cast<double>(impl_.job.model.vocab) * hidden / t, 1);
     }
     Sum("gradient norm", CommunicatorKind::kWorld, {GpuCount(s_), 1}, 8, 2);
   }

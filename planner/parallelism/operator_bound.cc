@@ -73,11 +73,11 @@ double QuickOperatorBound(const OperatorProblem& p) {
   const double m = static_cast<double>(p.micro_batches), slows = p.hardware->interference;
   const double seen = p.stack->overlaps_gradients ? slows : 1, fetched = p.stack->overlaps_parameters ? slows : 1;
   const double shards = static_cast<double>(s.shard_group > 0 ? s.shard_group : s.dp * s.cp);
-  const double whole = state.parameter + state.gradient + state.optimizer;
+  const double whole = (state.parameter + state.gradient + state.optimizer).count();
   const double step = OptimizerTime(*p.hardware, 1);
   const Way ways[] = {
       {seen * rate.reduce + step, whole},
-      {m * seen * rate.scatter + fetched * rate.fetch + step / shards, whole / shards + state.gathered},
+      {m * seen * rate.scatter + fetched * rate.fetch + step / shards, whole / shards + state.gathered.count()},
       {m * (2 * slows * rate.gather + seen * rate.scatter) + step / shards, whole / shards},
   };
   const double room = static_cast<double>(p.budget) / parameters;

@@ -55,9 +55,9 @@ OperatorPart PartOf(const OperatorProblem& p, bool experts, double parameters, c
   const double sharded = parameters * Share(d.sharded, d.slices), rest = parameters - sharded;
   const double replicated = d.kept ? 0 : rest, kept = d.kept ? rest : 0;
   const double held = replicated + (sharded + kept) / shards;
-  part.parameters = state.parameter * held + state.gathered * kept;
-  part.gradients = state.gradient * held;
-  part.optimizer_state = state.optimizer * held;
+  part.parameters = (state.parameter * held + state.gathered * kept).count();
+  part.gradients = (state.gradient * held).count();
+  part.optimizer_state = (state.optimizer * held).count();
   part.optimizer = OptimizerTime(*p.hardware, held);
   if (replicated > 0) {
     part.reduce = GradientSumTime(*p.hardware, s, state, GradientGroup(s, experts), replicated, operations);

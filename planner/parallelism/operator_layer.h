@@ -30,7 +30,7 @@ OperatorPart PartOf(const OperatorProblem& problem, bool experts, double paramet
 UnitTime UncutTime(const OperatorProblem& problem, double parameters);
 /// Bytes of the largest gathered unit of so many parameters: the unit in use, the one prefetched, and the gradient of one before
 /// it is reduced.
-inline double UnitPeak(const StateBytes& state, double parameters) { return parameters * (2 * state.gathered + state.gradient_sent); }
+inline double UnitPeak(const StateBytes& state, double parameters) { return (parameters * (2 * state.gathered + state.gradient_sent)).count(); }
 
 /// What a layer's communication adds up to, s.
 struct LayerSums {

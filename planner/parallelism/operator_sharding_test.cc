@@ -14,6 +14,8 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
+using namespace literals;
+
 constexpr OperatorDecision kReplicated{.slices = 1, .sharded = 0, .kept = false};
 constexpr OperatorDecision kKept{.slices = 1, .sharded = 0, .kept = true};
 constexpr OperatorDecision kSharded{.slices = 1, .sharded = 1, .kept = false};
@@ -21,7 +23,7 @@ constexpr OperatorDecision kSharded{.slices = 1, .sharded = 1, .kept = false};
 /// Four replicas in one node of 1 GB/s without start-up times; 2 + 4 + 12 bytes per parameter; all overlaps.
 struct Bench {
   CalibratedHardware hardware;
-  StateBytes state{2, 4, 12, 2, 4, 0};
+  StateBytes state{2_B, 4_B, 12_B, 2_B, 4_B, 0_B};
   SoftwareStack stack{.name = "test", .overlaps_gradients = true, .overlaps_parameters = true};
   OperatorProblem problem;
 

@@ -91,7 +91,7 @@ void BM_PipelineBound(benchmark::State& state) {
   for (auto _ : state) {
     PipelineBound bound({.stages = 16, .micro_batches = 128});
     for (const StageTime& stage : stages) {
-      bound.Add(stage.forward.count(), (stage.data_gradient + stage.weight_gradient).count(), stage.weight_gradient.count());
+      bound.Add(stage.forward, stage.data_gradient + stage.weight_gradient, stage.weight_gradient);
     }
     benchmark::DoNotOptimize(bound.Makespan());
   }

@@ -141,7 +141,7 @@ void FillSharding(const ValidationRow& row, ValidationCase& out) {
   if (s.zero_stage == 3 && s.pp > 1) s.keep_after_forward = true;
   const planner::SoftwareStack stack = planner::StackOf(out.framework);
   s.bucket_bytes = planner::DefaultBucket(
-      out.framework, s, planner::StateBytesOf(stack.state, out.job.precision, stack.gradients_16bit).gradient_sent);
+      out.framework, s, planner::StateBytesOf(stack.state, out.job.precision, stack.gradients_16bit).gradient_sent.count());
 }
 
 void FillRecompute(const ValidationRow& row, ValidationCase& out) {

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 
+#include "planner/parallelism/collective_time.h"
+
 namespace weft::planner::inline parallelism {
 namespace {
 
+using namespace literals;
+
 /// Forward, and backward as a multiple of the same parts.
 struct Core {
-  double forward = 0, backward = 0;
-  double forward_flops = 0, backward_flops = 0;
+  Seconds forward{0}, backward{0};
+  Flops forward_flops, backward_flops;
 };
 
 struct Sizes {
@@ -27,13 +31,13 @@ Sizes SizesOf(const JobSpec& job, const LayerKey& key) {
 Core Fused(const CalibratedHardware& m, const Sizes& s, const JobSpec& job, double t) {
   // Masked blocks are skipped: half of them, or all outside the window. Layers count as their mean.
   const double share = MeanAttendedShare(job.model, s.keys);
-  const double work = s.batch * s.heads * s.tokens * s.keys * (s.query_width + s.value_width) * 2 * share;
+  const Flops work(s.batch * s.heads * s.tokens * s.keys * (s.query_width + s.value_width) * 2 * share);
   // Heads narrower than 128 fill the matrix units less.
   const double narrow = s.query_width < 96 ? 0.75 : 1;
   const double kv = static_cast<double>(job.model.kv_heads) / t * (s.query_width + s.value_width);
-  const double traffic = m.element * s.batch * s.tokens * (s.heads * (s.query_width + s.value_width) + kv);
-  const double forward = std::max(work / (m.flash_rate * narrow), traffic / m.memory_rate) + m.launch;
-  const double backward = std::max(2.5 * work / (m.flash_rate * narrow * 0.85), 3 * traffic / m.memory_rate);
+  const FractionalBytes traffic = m.element * s.batch * s.tokens * (s.heads * (s.query_width + s.value_width) + kv);
+  const Seconds forward = std::max(work / (m.flash_rate * narrow), traffic / m.memory_rate) + m.launch;
+  const Seconds backward = std::max(2.5 * work / (m.flash_rate * narrow * 0.85), 3 * traffic / m.memory_rate);
   // Backward computes the scores again.
   return {forward, backward + 2 * m.launch, work, 2.5 * work};
 }
@@ -43,55 +47,58 @@ Core Unfused(const CalibratedHardware& m, const Sizes& s, bool dropout) {
   const auto product = [&](double rows, double columns, double depth) {
     return GemmTime(m, m.gemm16_rate, {rows, columns, depth, pairs}, m.element, m.element);
   };
-  const double scores = pairs * s.tokens * s.keys / m.memory_rate;
+  const Seconds byte_each = FractionalBytes(pairs * s.tokens * s.keys) / m.memory_rate;  // to move one byte for each score
+  const double element = m.element / 1_B;
   // Scale, mask and softmax in one kernel: read, write. Dropout: read, write, mask.
-  const double softmax = scores * 2 * m.element + m.launch;
-  const double drop = dropout ? scores * (2 * m.element + 1) + m.launch : 0;
+  const Seconds softmax = byte_each * 2 * element + m.launch;
+  const Seconds drop = dropout ? byte_each * (2 * element + 1) + m.launch : Seconds(0);
   Core core;
-  core.forward_flops = 2 * pairs * s.tokens * s.keys * (s.query_width + s.value_width);
+  core.forward_flops = Flops(2 * pairs * s.tokens * s.keys * (s.query_width + s.value_width));
   core.backward_flops = 2 * core.forward_flops;
   core.forward = product(s.tokens, s.keys, s.query_width) + softmax + drop + product(s.tokens, s.value_width, s.keys);
   core.backward = product(s.tokens, s.keys, s.value_width) + product(s.keys, s.value_width, s.tokens) +
                   product(s.tokens, s.query_width, s.keys) + product(s.keys, s.query_width, s.tokens) +
-                  scores * 3 * m.element + m.launch + drop;
+                  byte_each * 3 * element + m.launch + drop;
   return core;
 }
 
 /// What the ranks of cp exchange; `block` is the whole core's time. Backward moves keys, values and their gradients: twice the bytes
 /// of the forward pass; all-gather reduces once and may gather again.
-void AddContextCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, double block) {
+void AddContextCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key,
+                             Seconds block) {
   const ModelSpec& model = job.model;
   const double t = static_cast<double>(key.tp), c = static_cast<double>(key.cp);
   const double tokens = static_cast<double>(key.micro_batch * job.sequence) / c;
-  const double q = m.element * tokens * static_cast<double>(model.QueryWidth()) / t;
-  const double kv = model.attention == Attention::kLatent
+  const FractionalBytes q = m.element * tokens * static_cast<double>(model.QueryWidth()) / t;
+  const FractionalBytes kv = model.attention == Attention::kLatent
                         ? m.element * tokens * static_cast<double>(model.QueryWidth() + model.ValueWidth()) / t
                         : m.element * tokens * 2 * std::max(static_cast<double>(model.kv_heads) / t, 1.0) *
                               static_cast<double>(model.head_dim);
   const Group group{key.cp, key.tp};
-  const auto add = [&](std::string_view what, OperationKind kind, OperationPass pass, double calls, double bytes, double seconds,
-                       double exposed, std::string_view algorithm) {
-    layer.Communicate({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = calls * seconds, .exposed = calls * exposed,
-                       .communicator = CommunicatorKind::kContext, .group = group, .bytes = bytes, .algorithm = algorithm,
+  const auto add = [&](std::string_view what, OperationKind kind, OperationPass pass, double calls, FractionalBytes bytes,
+                       Seconds seconds, Seconds exposed, std::string_view algorithm) {
+    layer.Communicate({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = (calls * seconds).count(),
+                       .exposed = (calls * exposed).count(), .communicator = CommunicatorKind::kContext, .group = group,
+                       .bytes = bytes.count(), .algorithm = algorithm,
                        .hides_behind = kind == OperationKind::kSendReceive ? "block attention" : ""});
   };
   for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
     const bool forward = pass == OperationPass::kForward;
     switch (key.context_mode) {
       case ContextMode::kRing: {
-        const double step = RingStepTime(m.network, group, kv);
-        const double exposed = ExposedBehind(m, step, block / c);
+        const Seconds step = RingStepTime(m.network, group, kv);
+        const Seconds exposed = ExposedBehind(m, step, block / c);
         add("context ring", OperationKind::kSendReceive, pass, (forward ? 1 : 2) * (c - 1), kv, step, exposed, "send");
         break;
       }
       case ContextMode::kAllGather: {
-        const double gather = GatherTime(m.network, group, kv * c);
+        const Seconds gather = GatherTime(m.network, group, kv * c);
         add("context gathers", OperationKind::kAllGather, pass, 1, kv * c, gather, gather, "ring");
         if (!forward) add("context scatters", OperationKind::kReduceScatter, pass, 1, kv * c, gather, gather, "ring");
         break;
       }
       case ContextMode::kUlysses: {
-        const double queries = AllToAllTime(m.network, group, q), keys = AllToAllTime(m.network, group, kv);
+        const Seconds queries = AllToAllTime(m.network, group, q), keys = AllToAllTime(m.network, group, kv);
         add("context queries", OperationKind::kAllToAll, pass, 2, q, queries, queries, "direct");
         add("context keys and values", OperationKind::kAllToAll, pass, 1, kv, keys, keys, "direct");
         break;

@@ -54,9 +54,10 @@ std::string_view DeviceFamily(std::string_view device) {
   return entry == nullptr ? "other" : entry->family;
 }
 
-double GemmTime(const CalibratedHardware& hardware, double rate, const GemmShape& shape, double bytes, double out_bytes) {
+Seconds GemmTime(const CalibratedHardware& hardware, FlopsPerSecond rate, const GemmShape& shape, FractionalBytes element,
+                 FractionalBytes out) {
   const double aligned = Alignment(shape.k) * Alignment(shape.n);
-  double least = 1e300;
+  double least = 1e300;  // FLOPs of one multiprocessor
   for (const Tile& tile : kTiles) {
     const double tiles = std::ceil(shape.m / tile.m) * std::ceil(shape.n / tile.n) * shape.count;
     const double waves = tiles / hardware.processors;
@@ -64,14 +65,15 @@ double GemmTime(const CalibratedHardware& hardware, double rate, const GemmShape
     const double work = 2 * tile.m * tile.n * (shape.k + hardware.ramp_depth) / tile.efficiency;
     least = std::min(least, (waves + lost) * work);
   }
-  const double compute = least * hardware.processors / (rate * aligned);
-  const double traffic = shape.count * (bytes * (shape.m * shape.k + shape.k * shape.n) + out_bytes * shape.m * shape.n);
+  const Seconds compute = Flops(least * hardware.processors) / (rate * aligned);
+  const FractionalBytes traffic = shape.count * (element * (shape.m * shape.k + shape.k * shape.n) + out * shape.m * shape.n);
   return std::max(compute, traffic / hardware.memory_rate) + hardware.launch;
 }
 
 void CalibratedHardware::TakeLonger(double factor) {
-  for (double* rate : {&gemm_rate, &gemm16_rate, &flash_rate, &memory_rate}) *rate /= factor;
-  for (double* time : {&launch, &host_per_kernel, &moe_host, &step_host, &micro_batch_host}) *time *= factor;
+  for (FlopsPerSecond* rate : {&gemm_rate, &gemm16_rate, &flash_rate}) *rate = FlopsPerSecond(rate->value() / factor);
+  memory_rate = memory_rate / factor;
+  for (Seconds* time : {&launch, &host_per_kernel, &moe_host, &step_host, &micro_batch_host}) *time *= factor;
 }
 
 Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Precision precision, const SoftwareStack& stack,
@@ -80,42 +82,42 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   const std::string gpu = fmt::format("gpu.{}", DeviceFamily(device.name));
   const std::string software = fmt::format("stack.{}.{}", stack.name, DeviceFamily(device.name));
   const Processors* processors = FindProcessors(device.name);
-  const double peak16 = device.Peak(Precision::kBf16).value();
+  const FlopsPerSecond peak16 = device.Peak(Precision::kBf16);
   const bool narrow = precision == Precision::kFp8 || precision == Precision::kFp4;
   const char* gemm = precision == Precision::kFp4 ? "gemm4" : precision == Precision::kFp8 ? "gemm8" : "gemm16";
   const auto get = [&](const std::string& prefix, const char* name) { return calibration.Get(prefix, name); };
   CalibratedHardware m;
-  m.gemm_rate = device.Peak(precision).value() * get(gpu, gemm) * get(software, "gemm");
-  m.gemm16_rate = (precision == Precision::kFp32 ? device.Peak(precision).value() : peak16) * get(gpu, "gemm16") *
+  m.gemm_rate = device.Peak(precision) * get(gpu, gemm) * get(software, "gemm");
+  m.gemm16_rate = (precision == Precision::kFp32 ? device.Peak(precision) : peak16) * get(gpu, "gemm16") *
                   get(software, "gemm");
   m.flash_rate = peak16 * get(gpu, "flash") * get(software, "flash");
   m.processors = processors == nullptr ? 100 : processors->count;
   m.ramp_depth = get(gpu, "ramp_depth") * (precision == Precision::kFp4 ? 4 : narrow ? 2 : 1);
   m.wave = get(gpu, "wave");
-  m.memory_rate = device.memory_rate.bytes_per_second() * get(gpu, "memory");
-  m.launch = get(gpu, "launch");
-  m.element = StorageBytes(precision);
+  m.memory_rate = device.memory_rate * get(gpu, "memory");
+  m.launch = Seconds(get(gpu, "launch"));
+  m.element = FractionalBytes(StorageBytes(precision));
   m.narrow = narrow;
   m.network = MakeGroupNetwork(cluster, stack.name == "weft-train" ? CollectiveLibrary::kWeft : CollectiveLibrary::kNccl, calibration);
-  m.host_per_kernel = get(software, "host_per_kernel");
-  m.moe_host = get(software, "moe_host");
+  m.host_per_kernel = Seconds(get(software, "host_per_kernel"));
+  m.moe_host = Seconds(get(software, "moe_host"));
   m.elementwise = get(software, "elementwise");
   m.tensor_hidden = get(software, "tensor_hidden");
-  m.tensor_jitter = get(software, "tensor_jitter");
+  m.tensor_jitter = Seconds(get(software, "tensor_jitter"));
   m.expert_hidden = get(software, "expert_hidden");
   m.adds_gradients = stack.adds_gradients;
-  m.parameter_bucket = stack.parameter_bucket;
-  m.buffers = get(software, "buffers");
+  m.parameter_bucket = FractionalBytes(stack.parameter_bucket);
+  m.buffers = FractionalBytes(get(software, "buffers"));
   m.interference = get(software, "interference");
   m.fragmentation = get("memory", "fragmentation");
   // A device that reserves nothing is a host's processor: no driver, no communicators.
   const bool has_context = device.reserved.count() > 0;
-  m.context_bytes = has_context ? std::max(get("memory", "context"), static_cast<double>(device.reserved.count())) : 0;
+  if (has_context) m.context_bytes = std::max(FractionalBytes(get("memory", "context")), FractionalBytes(device.reserved));
   if (!has_context) m.fragmentation = 1;
-  m.step_host = get(software, "step_host");
-  m.micro_batch_host = get(software, "micro_batch_host");
-  const double needed[] = {m.gemm_rate, m.gemm16_rate, m.flash_rate, m.memory_rate, m.network.intra_rate, m.network.direct_intra_rate,
-                           m.network.nic_rate};
+  m.step_host = Seconds(get(software, "step_host"));
+  m.micro_batch_host = Seconds(get(software, "micro_batch_host"));
+  const double needed[] = {m.gemm_rate.value(), m.gemm16_rate.value(), m.flash_rate.value(), m.memory_rate.bytes_per_second(),
+                           m.network.intra_rate, m.network.direct_intra_rate, m.network.nic_rate};
   for (const double rate : needed) {
     if (!(rate > 0) || !std::isfinite(rate)) {
       return Fail(Code::kInvalidArgument,
@@ -123,10 +125,10 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
                               device.name, stack.name, rate));
     }
   }
-  const double others[] = {m.ramp_depth, m.wave, m.launch, m.fragmentation, m.context_bytes, m.buffers, m.network.intra_latency, m.network.nic_latency, m.network.switch_rate,
-                           m.host_per_kernel,
-                           m.moe_host, m.elementwise, m.tensor_hidden, m.tensor_jitter, m.expert_hidden, m.interference, m.step_host,
-                           m.micro_batch_host};
+  const double others[] = {m.ramp_depth, m.wave, m.launch.count(), m.fragmentation, m.context_bytes.count(), m.buffers.count(),
+                           m.network.intra_latency, m.network.nic_latency, m.network.switch_rate, m.host_per_kernel.count(),
+                           m.moe_host.count(), m.elementwise, m.tensor_hidden, m.tensor_jitter.count(), m.expert_hidden,
+                           m.interference, m.step_host.count(), m.micro_batch_host.count()};
   for (const double value : others) {
     if (!(value >= 0)) {
       return Fail(Code::kInvalidArgument, fmt::format("calibration: a constant of {}, {} or {} is missing", gpu, LinkKindOf(cluster),

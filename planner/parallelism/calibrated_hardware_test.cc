@@ -11,15 +11,16 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
+using namespace literals;
 using testing::HasSubstr;
 
 /// 100 processors of 10 GFLOP/s, 1 TB/s of memory, nodes of 8; nothing but what a test asks for costs time.
 CalibratedHardware Simple() {
   CalibratedHardware m;
-  m.gemm_rate = m.gemm16_rate = m.flash_rate = 1e12;
+  m.gemm_rate = m.gemm16_rate = m.flash_rate = FlopsPerSecond(1e12);
   m.processors = 100;
   m.wave = 1;
-  m.memory_rate = 1e12;
+  m.memory_rate = GigabytesPerSecond(1000);
   m.network.gpus_per_node = 8;
   m.network.intra_rate = m.network.direct_intra_rate = 100e9;
   m.network.nic_rate = 10e9;
@@ -31,20 +32,22 @@ CalibratedHardware Simple() {
 TEST(GemmTime, CountsWholeWavesOfTiles) {
   const CalibratedHardware m = Simple();
   const GemmShape one_wave{256 * 10, 128 * 10, 65536};
-  const double full = GemmTime(m, 1e12, one_wave, 2, 2);
-  EXPECT_NEAR(full, 2.0 * 2560 * 1280 * 65536 / 1e12, 1e-9);
-  const double more = GemmTime(m, 1e12, {256 * 10 + 1, 128 * 10, 65536}, 2, 2);
+  const FlopsPerSecond rate(1e12);
+  const Seconds full = GemmTime(m, rate, one_wave, 2_B, 2_B);
+  EXPECT_NEAR(full.count(), 2.0 * 2560 * 1280 * 65536 / 1e12, 1e-9);
+  const Seconds more = GemmTime(m, rate, {256 * 10 + 1, 128 * 10, 65536}, 2_B, 2_B);
   EXPECT_GT(more, full * 1.2) << "smaller tiles soften it, and pay for that";
 }
 
 TEST(GemmTime, IsBoundByMemoryWhenThin) {
   const double bytes = 2 * (64.0 * 8192 + 8192.0 * 8192 + 64.0 * 8192);
-  EXPECT_NEAR(GemmTime(Simple(), 1e15, {64, 8192, 8192}, 2, 2), bytes / 1e12, 1e-9);
+  EXPECT_NEAR(GemmTime(Simple(), FlopsPerSecond(1e15), {64, 8192, 8192}, 2_B, 2_B).count(), bytes / 1e12, 1e-9);
 }
 
 TEST(GemmTime, WantsExtentsInStepsOfEight) {
   const CalibratedHardware m = Simple();
-  EXPECT_GT(GemmTime(m, 1e12, {2560, 1280, 108}, 2, 2), 5 * GemmTime(m, 1e12, {2560, 1280, 112}, 2, 2));
+  const FlopsPerSecond rate(1e12);
+  EXPECT_GT(GemmTime(m, rate, {2560, 1280, 108}, 2_B, 2_B), 5 * GemmTime(m, rate, {2560, 1280, 112}, 2_B, 2_B));
 }
 
 // Inside a node (n-1)/n S at NVLink's rate; over two nodes the eight ranks of a node share eight NICs.
@@ -87,27 +90,27 @@ TEST(DataTime, ExchangesWhatTheSchemeSends) {
   shape.dense_parameters = 1e9;
   Strategy s{.dp = 16};
   s.bucket_bytes = Bytes(int64_t{1} << 40);
-  const StateBytes state{2, 4, 12, 2, 2};
-  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  const StateBytes state{2_B, 4_B, 12_B, 2_B, 2_B};
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients.count(), 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
   s.data_sync = DataSync::kParameterServer;
-  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 2 * 15.0 / 16 * 2e9 / 10e9, 1e-9);
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients.count(), 2 * 15.0 / 16 * 2e9 / 10e9, 1e-9);
   s.data_sync = DataSync::kRing;
   s.zero_stage = 1;
   const DataTime sharded = ComputeDataTime(m, stack, s, state, shape);
-  EXPECT_NEAR(sharded.gradients, 15.0 / 16 * 2e9 / 80e9, 1e-9);
-  EXPECT_NEAR(sharded.parameters, 15.0 / 16 * 2e9 / 80e9, 1e-9);
-  EXPECT_NEAR(sharded.optimizer, 30e9 / 16 / 1e12, 1e-9);
+  EXPECT_NEAR(sharded.gradients.count(), 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(sharded.parameters.count(), 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(sharded.optimizer.count(), 30e9 / 16 / 1e12, 1e-9);
 }
 
 // HSDP: gathers stay in the node, gradients cross once, an eighth of them per GPU.
 TEST(UnitTime, HybridShardingGathersInsideTheNode) {
   const CalibratedHardware m = Simple();
   const SoftwareStack stack{.name = "test"};
-  const StateBytes state{4, 4, 8, 2, 2};
+  const StateBytes state{4_B, 4_B, 8_B, 2_B, 2_B};
   Strategy s{.dp = 16, .zero_stage = 3, .shard_group = 8};
   const UnitTime unit = ComputeUnitTime(m, stack, s, state, 1e9);
-  EXPECT_NEAR(unit.gather, 7.0 / 8 * 2e9 / 100e9, 1e-9);
-  EXPECT_NEAR(unit.scatter, 7.0 / 8 * 2e9 / 100e9 + 2 * 0.5 * 2e9 / 8 / 10e9, 1e-9);
+  EXPECT_NEAR(unit.gather.count(), 7.0 / 8 * 2e9 / 100e9, 1e-9);
+  EXPECT_NEAR(unit.scatter.count(), 7.0 / 8 * 2e9 / 100e9 + 2 * 0.5 * 2e9 / 8 / 10e9, 1e-9);
 }
 
 // DeepSpeed's ZeRO-1 and 2 sum the bucket on all ranks (runtime/zero/stage_1_and_2.py, use_multi_rank_bucket_allreduce): both
@@ -120,15 +123,15 @@ TEST(DataTime, DeepspeedSumsWhatItShards) {
   shape.dense_parameters = 1e9;
   Strategy s{.dp = 16, .zero_stage = 1};
   s.bucket_bytes = Bytes(int64_t{1} << 40);
-  const StateBytes state{2, 2, 12, 2, 2};
+  const StateBytes state{2_B, 2_B, 12_B, 2_B, 2_B};
   const DataTime time = ComputeDataTime(m, stack, s, state, shape);
-  EXPECT_NEAR(time.gradients, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
-  EXPECT_NEAR(time.parameters, 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(time.gradients.count(), 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(time.parameters.count(), 15.0 / 16 * 2e9 / 80e9, 1e-9);
   s.zero_stage = 2;
-  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter, 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
-  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 0, 1e-12);
+  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter.count(), 2 * 15.0 / 16 * 2e9 / 80e9, 1e-9);
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients.count(), 0, 1e-12);
   s.zero_stage = 3;
-  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter, 15.0 / 16 * 2e9 / 80e9, 1e-9) << "stage 3 scatters";
+  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter.count(), 15.0 / 16 * 2e9 / 80e9, 1e-9) << "stage 3 scatters";
 }
 
 // FSDP2 under a pipeline sums once, after the last micro-batch: nothing per unit, and all of it once.
@@ -139,11 +142,11 @@ TEST(DataTime, Fsdp2UnderAPipelineSumsOnce) {
   shape.dense_parameters = 1e9;
   Strategy s{.dp = 16, .pp = 2, .zero_stage = 3, .keep_after_forward = true};
   s.bucket_bytes = Bytes(int64_t{1} << 40);
-  const StateBytes state{4, 4, 8, 2, 4};
-  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 15.0 / 16 * 4e9 / 80e9, 1e-9);
+  const StateBytes state{4_B, 4_B, 8_B, 2_B, 4_B};
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients.count(), 15.0 / 16 * 4e9 / 80e9, 1e-9);
   s.pp = 1;
-  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients, 0, 1e-12) << "unit by unit, with every micro-batch";
-  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter, 15.0 / 16 * 4e9 / 80e9, 1e-9);
+  EXPECT_NEAR(ComputeDataTime(m, stack, s, state, shape).gradients.count(), 0, 1e-12) << "unit by unit, with every micro-batch";
+  EXPECT_NEAR(ComputeUnitTime(m, stack, s, state, 1e9).scatter.count(), 15.0 / 16 * 4e9 / 80e9, 1e-9);
 }
 
 TEST(StageLayers, SpareEmbeddingAndHead) {
@@ -165,12 +168,12 @@ TEST(StageLayers, SpareEmbeddingAndHead) {
 TEST(HaloBytes, AreThePlanesThatTheKernelNeeds) {
   Cnn3dLayer layer{.kind = Cnn3dKind::kConvolution, .in_channels = 16, .out_channels = 32, .kernel = {3, 3, 3},
                    .extent = {32, 64, 64}};
-  EXPECT_EQ(HaloBytes(layer, 2, 4, 2), 2.0 * 2 * 16 * 64 * 64);
-  EXPECT_EQ(HaloBytes(layer, 2, 1, 2), 0);
+  EXPECT_EQ(HaloBytes(layer, 2, 4, 2_B), Bytes(2 * 2 * 16 * 64 * 64));
+  EXPECT_EQ(HaloBytes(layer, 2, 1, 2_B), 0_B);
   layer.kernel = {1, 1, 1};
-  EXPECT_EQ(HaloBytes(layer, 2, 4, 2), 0);
+  EXPECT_EQ(HaloBytes(layer, 2, 4, 2_B), 0_B);
   layer.kernel = {3, 3, 3};
-  EXPECT_EQ(CnnForwardFlops(layer), 2.0 * 16 * 32 * 27 * 32 * 64 * 64);
+  EXPECT_EQ(CnnForwardFlops(layer), Flops(2.0 * 16 * 32 * 27 * 32 * 64 * 64));
 }
 
 TEST(MakeCalibratedHardware, NamesAConstantThatIsMissing) {

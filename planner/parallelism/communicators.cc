@@ -34,7 +34,8 @@ std::string Crossed(const ClusterSpec& cluster, const GroupNetwork& network, con
 }
 
 struct Sum {
-  double seconds = 0, sent = 0, largest = 0;
+  Seconds seconds{0}, largest{0};
+  FractionalBytes sent;
   Group group;
   std::string_view algorithm;
 };
@@ -51,10 +52,11 @@ std::vector<CommunicatorUse> CostModel::Communicators(const Strategy& s, const E
       if (o.kind == OperationKind::kCompute || o.bytes <= 0) continue;
       const double times = o.pass == OperationPass::kOnce ? 1 : m;
       Sum& sum = own[o.communicator];
-      sum.seconds += times * o.seconds;
-      sum.sent += times * BytesSent(o);
-      if (times * o.seconds < sum.largest) continue;
-      sum.largest = times * o.seconds;
+      const Seconds seconds(times * o.seconds);
+      sum.seconds += seconds;
+      sum.sent += FractionalBytes(times * BytesSent(o));
+      if (seconds < sum.largest) continue;
+      sum.largest = seconds;
       sum.algorithm = o.algorithm;
       sum.group = o.communicator == CommunicatorKind::kPipeline ? Group{s.pp, o.group.stride} : o.group;
     }
@@ -65,13 +67,13 @@ std::vector<CommunicatorUse> CostModel::Communicators(const Strategy& s, const E
   }
   std::vector<CommunicatorUse> uses;
   for (const auto& [kind, sum] : busiest) {
-    double sharing = 0;  // seconds of all kinds that the estimate has as one
-    for (const auto& [other, theirs] : busiest) sharing += PartOf(other) == PartOf(kind) ? theirs.seconds : 0;
+    Seconds sharing{0};  // of all kinds that the estimate has as one
+    for (const auto& [other, theirs] : busiest) sharing += PartOf(other) == PartOf(kind) ? theirs.seconds : Seconds(0);
     const Seconds exposed = PartOf(kind) == nullptr ? Seconds(0) : estimate.*PartOf(kind);
     uses.push_back({.kind = kind, .size = sum.group.size, .count = GpuCount(s) / (kind == CommunicatorKind::kEmbedding ? s.pp : sum.group.size),
-                    .bytes = Bytes(static_cast<int64_t>(sum.sent)), .algorithm = sum.algorithm,
-                    .crosses = Crossed(impl.cluster, impl.hardware.network, sum.group), .seconds = Seconds(sum.seconds),
-                    .exposed = sharing > 0 ? exposed * (sum.seconds / sharing) : Seconds(0)});
+                    .bytes = sum.sent.Truncated(), .algorithm = sum.algorithm,
+                    .crosses = Crossed(impl.cluster, impl.hardware.network, sum.group), .seconds = sum.seconds,
+                    .exposed = sharing > Seconds(0) ? exposed * (sum.seconds / sharing) : Seconds(0)});
   }
   return uses;
 }

@@ -8,33 +8,34 @@
 
 namespace weft::planner::inline parallelism {
 
-Estimate PartsOf(const StagePasses& slowest, double m, double span, double first, double closing, double optimizer, double overhead) {
+Estimate PartsOf(const StagePasses& slowest, double m, Seconds span, Seconds first, Seconds closing, Seconds optimizer,
+                 Seconds overhead) {
   Estimate e;
-  e.compute = Seconds(m * (slowest.forward.compute + slowest.backward.compute));
-  e.tensor = Seconds(m * (slowest.forward.tensor + slowest.backward.tensor));
-  e.context = Seconds(m * (slowest.forward.context + slowest.backward.context));
-  e.expert = Seconds(m * (slowest.forward.expert + slowest.backward.expert));
-  e.data = Seconds(m * (slowest.forward_data + slowest.backward_data) + first + closing);
-  e.bubble = Seconds(std::max(0.0, span - m * (slowest.F() + slowest.B())));  // a simulation counts whole picoseconds
-  e.optimizer = Seconds(optimizer);
-  e.overhead = Seconds(overhead);
-  e.iteration = Seconds(first + span + closing + optimizer + overhead);
+  e.compute = m * (slowest.forward.compute + slowest.backward.compute);
+  e.tensor = m * (slowest.forward.tensor + slowest.backward.tensor);
+  e.context = m * (slowest.forward.context + slowest.backward.context);
+  e.expert = m * (slowest.forward.expert + slowest.backward.expert);
+  e.data = m * (slowest.forward_data + slowest.backward_data) + first + closing;
+  e.bubble = std::max(Seconds(0), span - m * (slowest.F() + slowest.B()));  // a simulation counts whole picoseconds
+  e.optimizer = optimizer;
+  e.overhead = overhead;
+  e.iteration = first + span + closing + optimizer + overhead;
   return e;
 }
 
 double CostModel::Impl::Once::Buckets(int64_t chunks) const {
-  if (!(tail > 0)) return 1;
+  if (!(tail > Seconds(0))) return 1;
   return std::max(1.0, std::floor(gradients / static_cast<double>(chunks) / tail * (1 + 1e-9)));
 }
 
-double CostModel::Impl::Once::Exposed(double window, int64_t chunks) const {
+Seconds CostModel::Impl::Once::Exposed(Seconds window, int64_t chunks) const {
   if (!hides) return gradients + slowed;
   // All chunks but the last one's may be exchanged earlier.
   const double v = static_cast<double>(chunks), n = Buckets(chunks);
   return std::max(gradients / v / n, (gradients - window * (1 - 1 / n)) / v) + slowed;
 }
 
-double CostModel::Impl::Once::ExchangesEnd(double first_final, double window, int64_t chunks) const {
+Seconds CostModel::Impl::Once::ExchangesEnd(Seconds first_final, Seconds window, int64_t chunks) const {
   return first_final - window / static_cast<double>(chunks) * (1 - 1 / Buckets(chunks)) + gradients + slowed + optimizer;
 }
 
@@ -49,7 +50,7 @@ CostModel::Impl::Once CostModel::Impl::OnceOf(const Strategy& s, const LayerEntr
             .optimizer = cost.optimizer + data.optimizer};
   once.parameters = stack.overlaps_parameters ? ExposedBehind(hardware, data.parameters, cost.passes.F()) : data.parameters;
   // With chunks the exchange has more passes to hide behind.
-  const double window = cost.passes.B() * static_cast<double>(s.vpp);
+  const Seconds window = cost.passes.B() * static_cast<double>(s.vpp);
   if (once.hides) once.slowed += hardware.interference * std::min(data.gradients, window);
   return once;
 }
@@ -63,15 +64,15 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
   ClosedForm closed;
   MemoryUse worst;
   StagePasses slowest;
-  double sum = 0, most = 0, ends = 0;
-  double first = 0, first_closing = 0, first_backward = 0, optimizer = std::numeric_limits<double>::infinity();
+  Seconds sum{0}, most{0}, ends{0};
+  Seconds first{0}, first_closing{0}, first_backward{0}, optimizer(std::numeric_limits<double>::infinity());
   int64_t worst_stage = 0, slowest_stage = 0, once_of = -1;
   bool feasible = true;
   const bool uniform = s.sharding == Sharding::kUniform, split = SplitsBackward(s.schedule);
   StageWalk walk(*this, s, entry, micro_batches, scratch.tables_->operators);
   Once once, first_once;
   const auto queues = [&](const Once& of) { return of.hides && s.schedule == ScheduleKind::kInterleaved && s.vpp > 1; };
-  const double hop_sent = BlockingSends(stack, s.schedule) ? bound.shape().hop * static_cast<double>(s.vpp) : 0;
+  const Seconds hop_sent = BlockingSends(stack, s.schedule) ? bound.shape().hop * static_cast<double>(s.vpp) : Seconds(0);
   for (int64_t i = 0; i < s.pp; ++i) {
     const StageCost& stage = walk.Next();
     if (walk.operators() != nullptr) {
@@ -84,7 +85,7 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
       worst = stage.memory;
       worst_stage = i;
     }
-    const double forward = stage.passes.F(), backward = stage.passes.B();
+    const Seconds forward = stage.passes.F(), backward = stage.passes.B();
     bound.Add(forward, backward, stage.passes.weight);
     sum += forward + backward;
     if (forward + backward > most) {
@@ -97,7 +98,7 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
       closed.last_stage = i;
     }
     // Gradients become final in the last backward pass, or in the last weight gradient where that is split off.
-    const double window = split ? stage.passes.weight : backward;
+    const Seconds window = split ? stage.passes.weight : backward;
     // Stages between the ends exchange alike, unless each decides for itself.
     if (!split && uniform && i != 0 && i != s.pp - 1 && i != s.pp / 2) continue;
     if (!walk.repeats() || once_of != i - 1) once = OnceOf(s, entry, i, stage);
@@ -113,23 +114,23 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
     if (split || i == 0) optimizer = std::min(optimizer, once.optimizer);
     ends = std::max(ends, bound.StageEnd() + once.Exposed(window, s.vpp) + once.optimizer);
   }
-  const double span = bound.Makespan();
+  const Seconds span = bound.Makespan();
   ends = std::max(ends, bound.FirstStageEnd() + first_closing);
   if (split) ends = std::max(ends, span + optimizer);
   if (queues(first_once)) ends = std::max(ends, first_once.ExchangesEnd(bound.FirstChunkFinalOfStage0(), first_backward, s.vpp));
   closed.mean = sum / static_cast<double>(s.pp);
-  const double overhead = hardware.step_host + m * hardware.micro_batch_host;
+  const Seconds overhead = hardware.step_host + m * hardware.micro_batch_host;
   closed.estimate = PartsOf(slowest, m, span, first, ends - span - optimizer, optimizer, overhead);
   closed.estimate.memory = worst;
   closed.estimate.worst_stage = worst_stage;
   closed.estimate.slowest_stage = slowest_stage;
-  closed.estimate.fits = static_cast<double>(worst.total().count()) <= usable && feasible;
+  closed.estimate.fits = worst.total() <= usable && feasible;
   return closed;
 }
 
 Seconds CostModel::AnyScheduleBound(const Strategy& s, Scratch& scratch) const {
   const Impl::ClosedForm closed = impl_->Close(s, scratch);
-  return Seconds(static_cast<double>(MicroBatches(s, impl_->job.global_batch)) * closed.mean) + closed.estimate.overhead;
+  return static_cast<double>(MicroBatches(s, impl_->job.global_batch)) * closed.mean + closed.estimate.overhead;
 }
 
 }  // namespace weft::planner::parallelism

@@ -43,14 +43,14 @@ Status CheckSizes(const JobSpec& job, const ClusterSpec& cluster) {
 }
 
 /// Work of one layer, forward, one sequence; attention counted whole. Source: arXiv 2205.05198 appendix A.
-double LayerFlops(const ModelSpec& model, int64_t layer, double sequence) {
+Flops LayerFlops(const ModelSpec& model, int64_t layer, double sequence) {
   const LayerParameters p = LayerParametersOf(model, layer);
   double active = static_cast<double>(p.attention + p.mlp + p.router + p.shared);
   if (p.routed > 0) {
     active += static_cast<double>(p.routed) * static_cast<double>(model.experts_per_token) / static_cast<double>(model.experts);
   }
   const double pairs = sequence * CountedKeys(model, layer, sequence);
-  return 2 * sequence * active + 2 * pairs * static_cast<double>(model.QueryWidth() + model.ValueWidth());
+  return Flops(2 * sequence * active + 2 * pairs * static_cast<double>(model.QueryWidth() + model.ValueWidth()));
 }
 
 }  // namespace
@@ -87,11 +87,11 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
   impl->state = StateBytesOf(stack.state, job.precision, stack.gradients_16bit);
   impl->stage_layers = options.stage_layers;
   impl->split_operators = options.split_operators;
-  impl->usable = MemoryAllowance(cluster.device, options.risk);
+  impl->usable = FractionalBytes(MemoryAllowance(cluster.device, options.risk));
   impl->moe_layers_before.assign(1, 0);
   const double sequence = static_cast<double>(job.sequence);
   const double positions = HeadOnOnePosition(job.model) ? 1 : sequence;
-  double flops = 2 * positions * static_cast<double>(job.model.hidden * HeadOutputs(job.model));
+  Flops flops(2 * positions * static_cast<double>(job.model.hidden * HeadOutputs(job.model)));
   if (job.model.IsCnn()) {
     for (const Cnn3dLayer& layer : job.model.cnn_layers) flops += CnnForwardFlops(layer);
     impl->moe_layers_before.assign(static_cast<size_t>(job.model.layers + 1), 0);
@@ -101,22 +101,22 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
     flops += LayerFlops(job.model, layer, sequence);
   }
   impl->model_flops = 3 * flops * static_cast<double>(job.global_batch);
-  if (job.measured_compute) impl->hardware.TakeLonger(job.measured_compute->count() / impl->ReferenceCompute());
+  if (job.measured_compute) impl->hardware.TakeLonger(*job.measured_compute / impl->ReferenceCompute());
   return CostModel(std::move(impl));
 }
 
-double CostModel::Impl::ReferenceCompute() const {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+Seconds CostModel::Impl::ReferenceCompute() const {
+  constexpr Seconds kInfinity(std::numeric_limits<double>::infinity());
   const bool divides = job.global_batch % job.gpus == 0;
   const double share = static_cast<double>(job.global_batch) / static_cast<double>(job.gpus);
-  double least = kInfinity, least_that_fits = kInfinity;
+  Seconds least = kInfinity, least_that_fits = kInfinity;
   for (const int64_t micro_batch : divides ? Divisors(job.global_batch / job.gpus) : std::vector<int64_t>{1}) {
     const Strategy s{.dp = job.gpus, .micro_batch = micro_batch};
     const LayerEntry entry = MakeEntry(KeyOf(s));
     const StagePasses passes = Passes(s, entry, 0);
-    const double pass = passes.forward.compute + passes.backward.compute + hardware.micro_batch_host;
-    const double optimizer = ComputeDataTime(hardware, stack, s, state, Shape(s, entry, 0), job.model.IsCnn()).optimizer;
-    const double seconds = share / static_cast<double>(micro_batch) * pass + optimizer + hardware.step_host;
+    const Seconds pass = passes.forward.compute + passes.backward.compute + hardware.micro_batch_host;
+    const Seconds optimizer = ComputeDataTime(hardware, stack, s, state, Shape(s, entry, 0), job.model.IsCnn()).optimizer;
+    const Seconds seconds = share / static_cast<double>(micro_batch) * pass + optimizer + hardware.step_host;
     least = std::min(least, seconds);
     if (Memory(s, entry, 0, 1).total() <= cluster.device.memory) least_that_fits = std::min(least_that_fits, seconds);
   }
@@ -152,22 +152,22 @@ bool CostModel::Fits(const Strategy& s, Scratch& scratch, MemoryUse* worst) cons
     if (memory.total() > most.total()) most = memory;
   }
   if (worst != nullptr) *worst = most;
-  return static_cast<double>(most.total().count()) <= impl_->usable;
+  return most.total() <= impl_->usable;
 }
 
 LayerSeconds CostModel::OneLayer(const Strategy& s, Scratch& scratch) const {
   const LayerEntry& entry = scratch.tables_->Find(*impl_, KeyOf(s));
   const LayerTime& layer = impl_->moe_layers_before.back() == impl_->job.model.layers ? entry.moe : entry.dense;
-  double backward = layer.backward_data.total() + layer.backward_weight.total();
+  Seconds backward = layer.backward_data.total() + layer.backward_weight.total();
   if (s.recompute == Recompute::kFull) backward += layer.forward.total();
   if (s.recompute == Recompute::kSelective) backward += layer.core.total();
-  return {Seconds(layer.forward.total()), Seconds(backward)};
+  return {layer.forward.total(), backward};
 }
 
-Bytes CostModel::usable_memory() const { return Bytes(static_cast<int64_t>(impl_->usable)); }
-Flops CostModel::model_flops() const { return Flops(impl_->model_flops); }
+Bytes CostModel::usable_memory() const { return impl_->usable.Truncated(); }
+Flops CostModel::model_flops() const { return impl_->model_flops; }
 const JobSpec& CostModel::job() const { return impl_->job; }
 const ClusterSpec& CostModel::cluster() const { return impl_->cluster; }
-double CostModel::gradient_bytes() const { return impl_->state.gradient_sent; }
+double CostModel::gradient_bytes() const { return impl_->state.gradient_sent.count(); }
 
 }  // namespace weft::planner::parallelism

@@ -9,7 +9,7 @@ namespace weft::planner::inline parallelism {
 namespace {
 
 // The solver's bytes are whole, layer by layer; so much is left between its sum and the stage's own account.
-constexpr double kRounding = 64;
+constexpr Bytes kRounding(64);
 
 /// The same degrees with an exchange that adds nothing to the passes.
 Strategy HiddenExchange(Strategy s) {
@@ -59,7 +59,7 @@ OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& 
   problem.head = shape.last ? entry.head_parameters : 0;
   problem.may_split = split_operators;
   // All but the layers' state and gathered units.
-  const double copies = state.exchange_copy * (shape.dense_parameters + shape.expert_parameters);
+  const FractionalBytes copies = state.exchange_copy * (shape.dense_parameters + shape.expert_parameters);
   shape.dense_parameters = shape.expert_parameters = shape.unit_parameters = 0;
   *rest = StageMemory(job, stack, s, state, entry.dense_bytes, entry.moe_bytes, shape, stage, micro_batches, pieces);
   Hold({.what = "exchange copy", .part = HoldingPart::kTransient, .bytes = Whole(copies)}, 1, *rest, pieces);
@@ -67,10 +67,10 @@ OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& 
   return problem;
 }
 
-int64_t CostModel::Impl::OperatorBudget(const MemoryUse& rest) const {
+Bytes CostModel::Impl::OperatorBudget(const MemoryUse& rest) const {
   MemoryUse whole = rest;
   AddOwn(whole);
-  return static_cast<int64_t>(usable - kRounding) - whole.total().count();
+  return (usable - kRounding).Truncated() - whole.total();
 }
 
 StageCost CostModel::Impl::OperatorCosts(const Strategy& s, const LayerEntry& entry, int64_t stage,
@@ -96,7 +96,8 @@ StageCost CostModel::Impl::DecidedCost(const StageShape& shape, const StagePasse
   out.passes.forward_data = decided.cost.forward;
   out.passes.backward_data = decided.cost.backward;
   out.memory = rest;
-  const auto hold = [&](std::string_view what, HoldingPart part, double bytes, HoldingSpan span = HoldingSpan::kIteration) {
+  const auto hold = [&](std::string_view what, HoldingPart part, FractionalBytes bytes,
+                        HoldingSpan span = HoldingSpan::kIteration) {
     Hold({.what = what, .part = part, .span = span, .bytes = Whole(bytes)}, 1, out.memory, pieces);
   };
   hold("parameters", HoldingPart::kParameters, decided.cost.parameters);
@@ -148,9 +149,9 @@ Seconds CostModel::OperatorBound(const Strategy& s, bool relaxed, Scratch& scrat
   const int64_t micro_batches = MicroBatches(s, impl.job.global_batch);
   MemoryUse rest;
   const OperatorProblem problem = impl.Operators(s, entry, closed.last_stage, micro_batches, &rest);
-  const double more = relaxed ? scratch.tables_->operators.Relaxed(problem) : QuickOperatorBound(problem);
+  const Seconds more = relaxed ? scratch.tables_->operators.Relaxed(problem) : QuickOperatorBound(problem);
   // A pass of that stage that takes x longer makes its end at least m·x later, and its exchange and optimizer follow.
-  return Seconds(closed.last_end + more) + closed.estimate.overhead;
+  return closed.last_end + more + closed.estimate.overhead;
 }
 
 }  // namespace weft::planner::parallelism

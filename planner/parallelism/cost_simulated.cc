@@ -12,7 +12,7 @@ void CutIntoChunks(std::span<const StagePasses> passes, int64_t chunks, std::vec
   stages.clear();
   const double v = static_cast<double>(chunks);
   for (const StagePasses& stage : passes) {
-    const StageTime chunk{Seconds(stage.F() / v), Seconds((stage.B() - stage.weight) / v), Seconds(stage.weight / v)};
+    const StageTime chunk{stage.F() / v, (stage.B() - stage.weight) / v, stage.weight / v};
     stages.insert(stages.end(), static_cast<size_t>(chunks), chunk);
   }
 }
@@ -24,7 +24,7 @@ Result<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch&
   const LayerEntry& entry = tables.Find(*this, KeyOf(s));
   const int64_t micro_batches = MicroBatches(s, job.global_batch);
   const double v = static_cast<double>(s.vpp);
-  tables.hop = Seconds(HopTime(s));
+  tables.hop = HopTime(s);
   tables.passes.clear();
   tables.exchanges.clear();
   tables.after.clear();
@@ -36,14 +36,14 @@ Result<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch&
     const Once once = OnceOf(s, entry, i, cost);
     tables.passes.push_back(cost.passes);
     ChunkExchange chunk;
-    if (once.hides && once.tail > 0) {
-      chunk.time = Seconds(once.gradients / v);
+    if (once.hides && once.tail > Seconds(0)) {
+      chunk.time = once.gradients / v;
       chunk.buckets = static_cast<int64_t>(once.Buckets(s.vpp));
     }
     tables.exchanges.insert(tables.exchanges.end(), static_cast<size_t>(s.vpp), chunk);
-    tables.optimizer.push_back(Seconds(once.optimizer));
-    tables.after.push_back(Seconds(once.slowed + once.optimizer + (once.hides ? 0 : once.gradients)));
-    waits.push_back(Seconds(once.parameters));
+    tables.optimizer.push_back(once.optimizer);
+    tables.after.push_back(once.slowed + once.optimizer + (once.hides ? Seconds(0) : once.gradients));
+    waits.push_back(once.parameters);
   }
   CutIntoChunks(tables.passes, s.vpp, tables.stages);
   SimulatedIteration found{.passes = tables.passes,
@@ -60,12 +60,12 @@ Result<SimulatedIteration> CostModel::Impl::Simulate(const Strategy& s, Scratch&
 Estimate CostModel::Impl::PredictionOf(const Strategy& s, const ClosedForm& closed, Scratch& scratch) const {
   const Result<SimulatedIteration> found = Simulate(s, scratch);
   if (!found) return closed.estimate;
-  const double span = found->pipeline.iteration.count();
-  const double closing = found->end.iteration.count() - span;
-  const double optimizer = std::min(closing, found->optimizer[static_cast<size_t>(found->end.stage)].count());
+  const Seconds span = found->pipeline.iteration;
+  const Seconds closing = found->end.iteration - span;
+  const Seconds optimizer = std::min(closing, found->optimizer[static_cast<size_t>(found->end.stage)]);
   const StagePasses& slowest = found->passes[static_cast<size_t>(closed.estimate.slowest_stage)];
-  Estimate estimate = PartsOf(slowest, static_cast<double>(found->problem.micro_batches), span, found->fill.count(),
-                              closing - optimizer, optimizer, closed.estimate.overhead.count());
+  Estimate estimate = PartsOf(slowest, static_cast<double>(found->problem.micro_batches), span, found->fill,
+                              closing - optimizer, optimizer, closed.estimate.overhead);
   estimate.memory = closed.estimate.memory;
   estimate.worst_stage = closed.estimate.worst_stage;
   estimate.slowest_stage = closed.estimate.slowest_stage;
@@ -75,7 +75,7 @@ Estimate CostModel::Impl::PredictionOf(const Strategy& s, const ClosedForm& clos
   PipelineProblem near = found->problem;
   near.hops = {};
   if (const Result<PipelineTime> without = SimulatePipeline(near, scratch.tables_->pipeline)) {
-    estimate.pipeline = std::clamp(Seconds(span) - without->iteration, Seconds(0), estimate.bubble);
+    estimate.pipeline = std::clamp(span - without->iteration, Seconds(0), estimate.bubble);
     estimate.bubble -= estimate.pipeline;
   }
   return estimate;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planner/parallelism/collective_time.h"
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/partition.h"
 #include "planner/tasks/memory_over_time.h"
@@ -136,8 +137,8 @@ MemoryUse CostModel::Impl::Memory(const Strategy& s, const LayerEntry& entry, in
 
 void CostModel::Impl::AddOwn(MemoryUse& memory, std::vector<Holding>* pieces) const {
   memory.fragmentation = FragmentsOf(hardware.fragmentation - 1, memory.activations + memory.transient);
-  const auto hold = [&](std::string_view what, HoldingPart part, double bytes) {
-    Hold({.what = what, .part = part, .bytes = Bytes(static_cast<int64_t>(bytes))}, 1, memory, pieces);
+  const auto hold = [&](std::string_view what, HoldingPart part, FractionalBytes bytes) {
+    Hold({.what = what, .part = part, .bytes = bytes.Truncated()}, 1, memory, pieces);
   };
   hold("the program's buffers", HoldingPart::kBuffers, hardware.buffers);
   hold("context", HoldingPart::kContext, hardware.context_bytes);
@@ -195,53 +196,54 @@ void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, doubl
   std::vector<Operation> of_unit;
   UnitTime unit = ComputeUnitTime(hardware, stack, s, state, (shape.dense_parameters + shape.expert_parameters) / layers,
                                   operations == nullptr ? nullptr : &of_unit);
-  const double gather = s.zero_stage == 3 && !s.keep_after_forward ? unit.gather : 0;
-  const double first = GathersEachPass(stack, s) ? unit.gather : gather;
+  const Seconds gather = s.zero_stage == 3 && !s.keep_after_forward ? unit.gather : Seconds(0);
+  const Seconds first = GathersEachPass(stack, s) ? unit.gather : gather;
   passes.forward_data = layers * ExposedBehind(hardware, first, passes.forward.total() / layers);
-  if (GradientsStayWhole(stack, s)) unit.scatter = 0;  // once per iteration: data_time.h
-  const double scatter = stack.overlaps_gradients ? unit.scatter : 0;
-  const double backward = passes.backward.total() / layers;
+  if (GradientsStayWhole(stack, s)) unit.scatter = Seconds(0);  // once per iteration: data_time.h
+  const Seconds scatter = stack.overlaps_gradients ? unit.scatter : Seconds(0);
+  const Seconds backward = passes.backward.total() / layers;
   const double scattered = ReducesByRound(stack, s) ? 1 / static_cast<double>(s.pp) : 1;  // share of micro-batches
   passes.backward_data = layers * (scattered * (ExposedBehind(hardware, gather + scatter, backward) + unit.scatter - scatter) +
                                    (1 - scattered) * ExposedBehind(hardware, gather, backward));
   // What a pass waits for is shared by those that run in it, by their time.
-  const double in_backward = gather + scattered * unit.scatter;
+  const Seconds in_backward = gather + scattered * unit.scatter;
   for (Operation o : of_unit) {
     const bool gathers = o.pass == OperationPass::kForward;
-    if (!gathers) o.calls = unit.scatter > 0 ? scattered : 0;
+    if (!gathers) o.calls = unit.scatter > Seconds(0) ? scattered : 0;
     o.calls *= layers;
     o.seconds *= o.calls;
-    if (gathers && first > 0) {
-      o.exposed = passes.forward_data;
+    if (gathers && first > Seconds(0)) {
+      o.exposed = passes.forward_data.count();
       operations->push_back(o);
     }
     if (gathers) o.pass = OperationPass::kData;
-    if ((gathers && gather <= 0) || o.calls <= 0) continue;
-    o.exposed = in_backward > 0 ? passes.backward_data * o.seconds / (layers * in_backward) : 0;
+    if ((gathers && gather <= Seconds(0)) || o.calls <= 0) continue;
+    o.exposed = in_backward > Seconds(0) ? passes.backward_data * o.seconds / (layers * in_backward) : 0;
     operations->push_back(o);
   }
 }
 
-double CostModel::Impl::HopTime(const Strategy& s, std::vector<Operation>* operations) const {
-  if (s.pp == 1) return 0;
+Seconds CostModel::Impl::HopTime(const Strategy& s, std::vector<Operation>* operations) const {
+  if (s.pp == 1) return Seconds(0);
   const double tokens = static_cast<double>(s.micro_batch * job.sequence) / static_cast<double>(s.cp);
   // Each rank sends its 1/t (sequence parallelism, or scatter-gather over the NICs) and gathers by NVLink.
-  double bytes = hardware.element * tokens * static_cast<double>(job.model.hidden) / static_cast<double>(s.tp);
+  FractionalBytes bytes = hardware.element * tokens * static_cast<double>(job.model.hidden) / static_cast<double>(s.tp);
   if (job.model.IsCnn()) {  // a layer's input, in the mean
     bytes = HaloExchangeBytes(job, KeyOf(s), job.model.layers / 2).full;
   }
   const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp;
-  const double send = SendTime(hardware.network, {s.pp, stride}, bytes);
+  const Seconds send = SendTime(hardware.network, {s.pp, stride}, bytes);
   const bool gathers = s.tp > 1 && !s.sequence_parallel;
-  const double whole = bytes * static_cast<double>(s.tp);
-  const double gather = gathers ? GatherTime(hardware.network, {s.tp, 1}, whole) : 0;
+  const FractionalBytes whole = bytes * static_cast<double>(s.tp);
+  const Seconds gather = gathers ? GatherTime(hardware.network, {s.tp, 1}, whole) : Seconds(0);
   if (operations != nullptr) {
-    operations->push_back({.what = "activations", .kind = OperationKind::kSendReceive, .seconds = send, .communicator = CommunicatorKind::kPipeline,
-                           .group = {2, stride}, .bytes = bytes, .algorithm = "send", .hides_behind = "computation"});
+    operations->push_back({.what = "activations", .kind = OperationKind::kSendReceive, .seconds = send.count(),
+                           .communicator = CommunicatorKind::kPipeline, .group = {2, stride}, .bytes = bytes.count(),
+                           .algorithm = "send", .hides_behind = "computation"});
     if (gathers) {
-      operations->push_back({.what = "received activations", .kind = OperationKind::kAllGather, .seconds = gather,
-                             .communicator = CommunicatorKind::kTensor, .group = {s.tp, 1}, .bytes = whole, .algorithm = "ring",
-                             .hides_behind = "computation"});
+      operations->push_back({.what = "received activations", .kind = OperationKind::kAllGather, .seconds = gather.count(),
+                             .communicator = CommunicatorKind::kTensor, .group = {s.tp, 1}, .bytes = whole.count(),
+                             .algorithm = "ring", .hides_behind = "computation"});
     }
   }
   return send + gather;

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "common/fractional_bytes.h"
+#include "common/units.h"
 #include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/data_time.h"
@@ -32,11 +34,11 @@ struct LayerEntry {
 /// One stage, one micro-batch.
 struct StagePasses {
   PassTime forward, backward;  ///< backward holds data, weight and recomputation
-  double weight = 0;           ///< of backward, weight gradients
-  double forward_data = 0, backward_data = 0;  ///< exposed ZeRO-3 gathers and scatters
+  Seconds weight{0};           ///< of backward, weight gradients
+  Seconds forward_data{0}, backward_data{0};  ///< exposed ZeRO-3 gathers and scatters
 
-  double F() const { return forward.total() + forward_data; }
-  double B() const { return backward.total() + backward_data; }
+  Seconds F() const { return forward.total() + forward_data; }
+  Seconds B() const { return backward.total() + backward_data; }
 };
 
 /// One stage of a strategy, priced.
@@ -44,8 +46,8 @@ struct StageCost {
   StagePasses passes;
   MemoryUse memory;
   StageShape exchanged;      ///< sharding per operator: what the closed forms of data_time.h exchange and update
-  double once = 0;           ///< s per iteration, exposed, beside those
-  double optimizer = 0;      ///< s beside those
+  Seconds once{0};           ///< per iteration, exposed, beside those
+  Seconds optimizer{0};      ///< beside those
   bool feasible = true;      ///< operators' decisions within the memory were found
 };
 
@@ -83,11 +85,11 @@ struct CostModel::Impl {
   std::vector<int64_t> stage_layers;     ///< as CostOptions
   std::vector<int64_t> moe_layers_before;  ///< [layers + 1]
   bool split_operators = true;
-  double usable = 0;
-  double model_flops = 0;
+  FractionalBytes usable;
+  Flops model_flops;
 
-  /// What JobSpec::measured_compute is held against, as modelled; seconds.
-  double ReferenceCompute() const;
+  /// What JobSpec::measured_compute is held against, as modelled.
+  Seconds ReferenceCompute() const;
   int64_t LayersBefore(const Strategy& s, int64_t stage) const;
   LayerEntry MakeEntry(const LayerKey& key) const;
   void MakeCnnEntry(LayerEntry& entry) const;
@@ -110,31 +112,31 @@ struct CostModel::Impl {
   StageCost OperatorCosts(const Strategy& s, const LayerEntry& entry, int64_t stage, int64_t micro_batches,
                           OperatorSolver& solver, std::vector<StageOperators>* operators, std::vector<Holding>* pieces) const;
   /// What is left for the layers' state and gathered units beside `rest`.
-  int64_t OperatorBudget(const MemoryUse& rest) const;
+  Bytes OperatorBudget(const MemoryUse& rest) const;
   /// `passes`: of all layers, with the edges. `rest`: as Operators() has it.
   StageCost DecidedCost(const StageShape& shape, const StagePasses& passes, const MemoryUse& rest, const OperatorStage& decided,
                         std::vector<Holding>* pieces = nullptr) const;
   double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                 std::vector<Operation>* operations = nullptr) const;
-  /// From one stage to the next, s. `operations`: where it is written, as of the forward pass, if not null.
-  double HopTime(const Strategy& s, std::vector<Operation>* operations = nullptr) const;
-  /// What a stage does once per iteration, in seconds.
+  /// From one stage to the next. `operations`: where it is written, as of the forward pass, if not null.
+  Seconds HopTime(const Strategy& s, std::vector<Operation>* operations = nullptr) const;
+  /// What a stage does once per iteration.
   struct Once {
-    double parameters = 0;  ///< what its first pass waits for: gathers that its own length does not hide
-    double gradients = 0;   ///< their exchange, all of it
-    double tail = 0;        ///< of it the last bucket
+    Seconds parameters{0};  ///< what its first pass waits for: gathers that its own length does not hide
+    Seconds gradients{0};   ///< their exchange, all of it
+    Seconds tail{0};        ///< of it the last bucket
     bool hides = false;     ///< behind the last backward passes; else it follows them
-    double slowed = 0;      ///< by which it slows those, and what operators' decisions expose besides
-    double optimizer = 0;
+    Seconds slowed{0};      ///< by which it slows those, and what operators' decisions expose besides
+    Seconds optimizer{0};
 
-    /// The stage's last pass is followed by no less than this, if gradients become final within `window` seconds of its end,
-    /// all chunks together.
-    double Exposed(double window, int64_t chunks) const;
+    /// The stage's last pass is followed by no less than this, if gradients become final within `window` of its end, all chunks
+    /// together.
+    Seconds Exposed(Seconds window, int64_t chunks) const;
     /// The stage's last exchange and what follows it end no earlier, where all chunks exchange one after another and the first of them is
     /// final at `first_final`; `window` as above. Requires: hides.
-    double ExchangesEnd(double first_final, double window, int64_t chunks) const;
-    /// Of one chunk's exchange, equal ones.
+    Seconds ExchangesEnd(Seconds first_final, Seconds window, int64_t chunks) const;
+    /// How many, of one chunk's exchange, equal ones.
     double Buckets(int64_t chunks) const;
   };
   Once OnceOf(const Strategy& s, const LayerEntry& entry, int64_t stage, const StageCost& cost) const;
@@ -142,9 +144,9 @@ struct CostModel::Impl {
   /// As CostModel::Evaluate(), for a strategy whose operators' decisions are not looked at again.
   struct ClosedForm {
     Estimate estimate;
-    double mean = 0;         ///< of the stages: s of one micro-batch
+    Seconds mean{0};         ///< of the stages: of one micro-batch
     int64_t last_stage = 0;  ///< the one whose passes end last, by StageEnd()
-    double last_end = 0;     ///< when
+    Seconds last_end{0};     ///< when
     AlikeDecisions alike;    ///< of the operators
   };
   ClosedForm Close(const Strategy& s, Scratch& scratch, std::vector<StageOperators>* operators = nullptr) const;
@@ -195,8 +197,9 @@ class CostModel::Impl::StageWalk {
 double RecomputedShare(const Strategy& s, double layers);
 
 /// An iteration in parts: `span` of the pipeline, of which the slowest stage's passes are a part; `first` before it and
-/// `closing` after it, exposed; in seconds.
-Estimate PartsOf(const StagePasses& slowest, double m, double span, double first, double closing, double optimizer, double overhead);
+/// `closing` after it, exposed.
+Estimate PartsOf(const StagePasses& slowest, double m, Seconds span, Seconds first, Seconds closing, Seconds optimizer,
+                 Seconds overhead);
 
 struct CostModel::Scratch::Tables {
   static constexpr size_t kSlots = size_t{1} << 12;

@@ -13,11 +13,11 @@ namespace {
 TimelineParts PartsOfPass(const StagePasses& stage, PassKind kind, bool split, double chunks) {
   const PassTime& time = kind == PassKind::kForward ? stage.forward : stage.backward;
   // Weight gradients are kernels alone; where the schedule splits them off they are no part of the data pass.
-  if (kind == PassKind::kWeight) return {.compute = Seconds(stage.weight / chunks)};
-  const double weight = kind == PassKind::kData && split ? stage.weight : 0;
-  const double data = kind == PassKind::kForward ? stage.forward_data : stage.backward_data;
-  return {.compute = Seconds((time.compute - weight) / chunks), .tensor = Seconds(time.tensor / chunks),
-          .context = Seconds(time.context / chunks), .expert = Seconds(time.expert / chunks), .data = Seconds(data / chunks)};
+  if (kind == PassKind::kWeight) return {.compute = stage.weight / chunks};
+  const Seconds weight = kind == PassKind::kData && split ? stage.weight : Seconds(0);
+  const Seconds data = kind == PassKind::kForward ? stage.forward_data : stage.backward_data;
+  return {.compute = (time.compute - weight) / chunks, .tensor = time.tensor / chunks, .context = time.context / chunks,
+          .expert = time.expert / chunks, .data = data / chunks};
 }
 
 /// What every stage exchanges between its last pass and its optimizer, and when the last one is done.
@@ -50,7 +50,7 @@ Result<IterationTimeline> CostModel::Timeline(const Strategy& s, Scratch& scratc
   WEFT_ASSIGN_OR_RETURN(PipelineDemands demands, DemandsOf(found->problem, {}));
   IterationTimeline timeline;
   timeline.fill = found->fill;
-  timeline.overhead = Seconds(impl.hardware.step_host + static_cast<double>(micro_batches) * impl.hardware.micro_batch_host);
+  timeline.overhead = impl.hardware.step_host + static_cast<double>(micro_batches) * impl.hardware.micro_batch_host;
   const bool split = SplitsBackward(s.schedule);
   for (const PassWindow& pass : demands.passes) {
     timeline.passes.push_back({.stage = pass.stage, .pass = pass.pass, .begin = found->fill + pass.window.earliest_start,

@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <string_view>
 
+#include "planner/parallelism/collective_time.h"
+
 namespace weft::planner::inline parallelism {
 namespace {
 
-// Read and written per parameter by Adam: gradient 4, master and moments 12 each way, parameter 2.
-constexpr double kOptimizerTraffic = 30;
+using namespace literals;
 
-double ReduceAll(const CalibratedHardware& m, const Strategy& s, const Group& group, double bytes) {
+// Read and written per parameter by Adam: gradient 4, master and moments 12 each way, parameter 2.
+constexpr Bytes kOptimizerTraffic = 30_B;
+
+Seconds ReduceAll(const CalibratedHardware& m, const Strategy& s, const Group& group, FractionalBytes bytes) {
   switch (s.data_sync) {
     case DataSync::kRing: return AllReduceTime(m.network, group, bytes);
     case DataSync::kHierarchical: return std::min(AllReduceTime(m.network, group, bytes), HierarchicalAllReduceTime(m.network, group, bytes));
@@ -17,28 +21,28 @@ double ReduceAll(const CalibratedHardware& m, const Strategy& s, const Group& gr
     case DataSync::kSwitch: return SwitchSumTime(m.network, group, bytes);
     case DataSync::kGossip: return GossipTime(m.network, group, bytes);
   }
-  return 0;
+  return Seconds(0);
 }
 
-/// Bytes of a gradient on the wire; fp8 has a scale of four bytes for every 128.
-double WireBytes(const Strategy& s, const StateBytes& state) {
+/// A gradient on the wire; fp8 has a scale of four bytes for every 128.
+FractionalBytes WireBytes(const Strategy& s, const StateBytes& state) {
   switch (s.gradient_wire) {
     case GradientWire::kWhole: return state.gradient_sent;
-    case GradientWire::kBf16: return std::min(2.0, state.gradient_sent);
-    case GradientWire::kFp8: return std::min(1 + 4.0 / 128, state.gradient_sent);
+    case GradientWire::kBf16: return std::min(FractionalBytes(2), state.gradient_sent);
+    case GradientWire::kFp8: return std::min(FractionalBytes(1 + 4.0 / 128), state.gradient_sent);
   }
   return state.gradient_sent;
 }
 
-/// Bytes that making a narrow gradient and reading it back moves in memory; with error feedback the remainder as well, in bf16.
-double ConversionTraffic(const Strategy& s, const StateBytes& state) {
-  if (s.gradient_wire == GradientWire::kWhole) return 0;
-  const double both_ways = 2 * (state.gradient_sent + WireBytes(s, state));
+/// What making a narrow gradient and reading it back moves in memory; with error feedback the remainder as well, in bf16.
+FractionalBytes ConversionTraffic(const Strategy& s, const StateBytes& state) {
+  if (s.gradient_wire == GradientWire::kWhole) return {};
+  const FractionalBytes both_ways = 2 * (state.gradient_sent + WireBytes(s, state));
   return s.gradient_wire == GradientWire::kFp8 ? both_ways + 2 * kRemainderBytes : both_ways;
 }
 
 /// Of ReduceAll's answer.
-std::string_view ReductionOf(const CalibratedHardware& m, const Strategy& s, const Group& group, double bytes) {
+std::string_view ReductionOf(const CalibratedHardware& m, const Strategy& s, const Group& group, FractionalBytes bytes) {
   if (s.data_sync == DataSync::kParameterServer) return DataSyncName(s.data_sync);
   const bool elsewhere = s.data_sync == DataSync::kSwitch || s.data_sync == DataSync::kGossip;
   if (elsewhere && group.size * group.stride > m.network.gpus_per_node) return DataSyncName(s.data_sync);
@@ -50,18 +54,16 @@ std::string_view ReductionOf(const CalibratedHardware& m, const Strategy& s, con
 
 /// `bytes` of one call; `sum`: an all-reduce, else a ring of the given kind.
 void Write(std::vector<Operation>* operations, const CalibratedHardware& m, const Strategy& s, std::string_view what, OperationKind kind,
-           OperationPass pass, CommunicatorKind communicator, const Group& group, double calls, double bytes, double seconds,
-           std::string_view behind) {
-  if (operations == nullptr || group.size <= 1 || calls * bytes <= 0) return;
-  operations->push_back({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = seconds, .communicator = communicator,
-                         .group = group, .bytes = bytes,
+           OperationPass pass, CommunicatorKind communicator, const Group& group, double calls, FractionalBytes bytes,
+           Seconds seconds, std::string_view behind) {
+  if (operations == nullptr || group.size <= 1 || (calls * bytes).count() <= 0) return;
+  operations->push_back({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = seconds.count(),
+                         .communicator = communicator, .group = group, .bytes = bytes.count(),
                          .algorithm = kind == OperationKind::kAllReduce ? ReductionOf(m, s, group, bytes) : "ring", .hides_behind = behind});
 }
 
 /// Calls pay their latency each.
-double Buckets(const Strategy& s, double bytes) {
-  return std::max(1.0, bytes / static_cast<double>(s.bucket_bytes.count()));
-}
+double Buckets(const Strategy& s, FractionalBytes bytes) { return std::max(1.0, bytes / s.bucket_bytes); }
 
 }  // namespace
 
@@ -71,35 +73,38 @@ Group ReplicaGroup(const Strategy& s, bool spatial) {
   return {s.dp * s.cp, stride};
 }
 
-double GradientSumTime(const CalibratedHardware& m, const Strategy& s, const StateBytes& state, const Group& group, double parameters,
-                       std::vector<Operation>* operations) {
-  if (group.size <= 1 || parameters <= 0) return 0;
-  const double bytes = parameters * state.gradient_sent, calls = Buckets(s, bytes);
-  const double seconds = calls * ReduceAll(m, s, group, bytes / calls);
+Seconds GradientSumTime(const CalibratedHardware& m, const Strategy& s, const StateBytes& state, const Group& group,
+                        double parameters, std::vector<Operation>* operations) {
+  if (group.size <= 1 || parameters <= 0) return Seconds(0);
+  const FractionalBytes bytes = parameters * state.gradient_sent;
+  const double calls = Buckets(s, bytes);
+  const Seconds seconds = calls * ReduceAll(m, s, group, bytes / calls);
   Write(operations, m, s, "gradients", OperationKind::kAllReduce, OperationPass::kOnce, CommunicatorKind::kData, group, calls, bytes / calls,
         seconds, "last backward");
   return seconds;
 }
 
-double ParameterGatherTime(const CalibratedHardware& m, const Strategy& s, double parameters, std::vector<Operation>* operations) {
+Seconds ParameterGatherTime(const CalibratedHardware& m, const Strategy& s, double parameters, std::vector<Operation>* operations) {
   const Group all = ReplicaGroup(s);
   const Group within{s.shard_group > 0 ? std::min(s.shard_group, all.size) : all.size, all.stride};
-  if (within.size <= 1 || parameters <= 0) return 0;
-  const double bytes = parameters * 2, gathers = std::max(1.0, bytes / m.parameter_bucket);
-  const double seconds = gathers * GatherTime(m.network, within, bytes / gathers);
+  if (within.size <= 1 || parameters <= 0) return Seconds(0);
+  const FractionalBytes bytes = parameters * 2_B;
+  const double gathers = std::max(1.0, bytes / m.parameter_bucket);
+  const Seconds seconds = gathers * GatherTime(m.network, within, bytes / gathers);
   Write(operations, m, s, "parameters", OperationKind::kAllGather, OperationPass::kOnce, CommunicatorKind::kData, within, gathers,
         bytes / gathers, seconds, "first forward");
   return seconds;
 }
 
-double OptimizerTime(const CalibratedHardware& m, double parameters) { return kOptimizerTraffic * parameters / m.memory_rate; }
+Seconds OptimizerTime(const CalibratedHardware& m, double parameters) { return kOptimizerTraffic * parameters / m.memory_rate; }
 
 DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
                          const StageShape& shape, bool spatial, std::vector<Operation>* operations) {
   DataTime time;
   const double plain = shape.dense_parameters + shape.edge_parameters, experts = shape.expert_parameters;
   // With local steps the exchange comes once in so many iterations: each has its share.
-  const double wire = WireBytes(s, state), often = 1 / static_cast<double>(s.local_steps);
+  const FractionalBytes wire = WireBytes(s, state);
+  const double often = 1 / static_cast<double>(s.local_steps);
   const Group dense = ReplicaGroup(s, spatial);
   const Group expert{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp};
   const int64_t shards = s.shard_group > 0 ? s.shard_group : dense.size;
@@ -107,13 +112,15 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
   const bool per_unit = s.zero_stage >= 2 && !GradientsStayWhole(stack, s);
   const auto exchange = [&](const Group& group, double parameters, bool units, bool routed = false) {
     if (group.size <= 1 || parameters == 0) return;
-    const double bytes = parameters * wire;
+    const FractionalBytes bytes = parameters * wire;
     const double calls = Buckets(s, bytes);
     const bool scatter = s.zero_stage >= 1 && shards >= group.size && !SumsShards(stack, s);
-    const auto cost = [&](double size) { return scatter ? GatherTime(m.network, group, size) : ReduceAll(m, s, group, size); };
+    const auto cost = [&](FractionalBytes size) {
+      return scatter ? GatherTime(m.network, group, size) : ReduceAll(m, s, group, size);
+    };
     const CommunicatorKind kind = routed ? CommunicatorKind::kExpertData : CommunicatorKind::kData;
     if (!units) {
-      const double one = cost(bytes / calls);
+      const Seconds one = cost(bytes / calls);
       time.gradients += often * calls * one;
       time.tail = std::max(time.tail, often * one);
       Write(operations, m, s, routed ? "expert gradients" : "gradients", scatter ? OperationKind::kReduceScatter : OperationKind::kAllReduce,
@@ -122,9 +129,9 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
     }
     if (s.zero_stage == 1 || s.zero_stage == 2 || (s.keep_after_forward && !GathersEachPass(stack, s))) {
       const Group within{std::min(shards, group.size), group.stride};
-      const double parameter_bytes = parameters * 2;
+      const FractionalBytes parameter_bytes = parameters * 2_B;
       const double gathers = std::max(1.0, parameter_bytes / m.parameter_bucket);
-      const double seconds = GatherTime(m.network, within, parameter_bytes / gathers) * gathers;
+      const Seconds seconds = GatherTime(m.network, within, parameter_bytes / gathers) * gathers;
       time.parameters += seconds;
       Write(operations, m, s, routed ? "expert parameters" : "parameters", OperationKind::kAllGather, OperationPass::kOnce, kind, within,
             gathers, parameter_bytes / gathers, seconds, "first forward");
@@ -152,13 +159,13 @@ UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack
   const int64_t shards = s.shard_group > 0 ? s.shard_group : all.size;
   const Group within{shards, all.stride};
   const bool sums = SumsShards(stack, s);
-  const double gathered = unit_parameters * state.gathered, sent = unit_parameters * WireBytes(s, state);
+  const FractionalBytes gathered = unit_parameters * state.gathered, sent = unit_parameters * WireBytes(s, state);
   UnitTime unit;
   unit.gather = GatherTime(m.network, within, gathered);
-  const double scatter = sums ? AllReduceTime(m.network, within, sent) : GatherTime(m.network, within, sent);
+  const Seconds scatter = sums ? AllReduceTime(m.network, within, sent) : GatherTime(m.network, within, sent);
   unit.scatter = scatter + ConversionTraffic(s, state) * unit_parameters / m.memory_rate;
-  const auto write = [&](std::string_view what, OperationKind kind, OperationPass pass, const Group& group, double bytes, double seconds,
-                         std::string_view behind) {
+  const auto write = [&](std::string_view what, OperationKind kind, OperationPass pass, const Group& group, FractionalBytes bytes,
+                         Seconds seconds, std::string_view behind) {
     Write(operations, m, s, what, kind, pass, CommunicatorKind::kData, group, 1, bytes, seconds, behind);
   };
   write("unit parameters", OperationKind::kAllGather, OperationPass::kForward, within, gathered, unit.gather, "the unit before");
@@ -166,7 +173,8 @@ UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack
         "the unit behind");
   if (shards < all.size) {
     const Group across{all.size / shards, all.stride * shards};
-    const double share = sent / static_cast<double>(shards), seconds = AllReduceTime(m.network, across, share);
+    const FractionalBytes share = sent / static_cast<double>(shards);
+    const Seconds seconds = AllReduceTime(m.network, across, share);
     unit.scatter += seconds;
     write("sums over shard groups", OperationKind::kAllReduce, OperationPass::kData, across, share, seconds, "the unit behind");
   }

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "common/units.h"
 #include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/memory_model.h"
 #include "planner/parallelism/strategy.h"
@@ -10,12 +11,12 @@
 
 namespace weft::planner::inline parallelism {
 
-/// Once per iteration, seconds; of one stage.
+/// Once per iteration, of one stage.
 struct DataTime {
-  double gradients = 0;   ///< behind the last backward pass, as far as it overlaps
-  double parameters = 0;  ///< ZeRO-1, 2 and kept ZeRO-3: gathered after the step
-  double tail = 0;        ///< of `gradients`, the last bucket: never hidden
-  double optimizer = 0;   ///< the step's memory traffic
+  Seconds gradients{0};   ///< behind the last backward pass, as far as it overlaps
+  Seconds parameters{0};  ///< ZeRO-1, 2 and kept ZeRO-3: gathered after the step
+  Seconds tail{0};        ///< of `gradients`, the last bucket: never hidden
+  Seconds optimizer{0};   ///< the step's memory traffic
 };
 /// `operations`: where the exchanges are written, if not null; what of them is exposed is not known here.
 DataTime ComputeDataTime(const CalibratedHardware& hardware, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
@@ -23,21 +24,21 @@ DataTime ComputeDataTime(const CalibratedHardware& hardware, const SoftwareStack
 
 /// Per layer and micro-batch: ZeRO-2 and 3 scatter gradients, ZeRO-3 gathers parameters unless they are kept.
 struct UnitTime {
-  double gather = 0;   ///< of one unit's parameters
-  double scatter = 0;  ///< of its gradient, and HSDP's sum over replicas
+  Seconds gather{0};   ///< of one unit's parameters
+  Seconds scatter{0};  ///< of its gradient, and HSDP's sum over replicas
 };
 /// `operations`: where they are written, the gather as one of the forward pass and the others as of the backward pass, if not null.
 UnitTime ComputeUnitTime(const CalibratedHardware& hardware, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
                          double unit_parameters, std::vector<Operation>* operations = nullptr);
 
-/// All-reduce of the gradients of `parameters` replicated ones in buckets; seconds, nothing hidden.
-double GradientSumTime(const CalibratedHardware& hardware, const Strategy& strategy, const StateBytes& state, const Group& group,
-                       double parameters, std::vector<Operation>* operations = nullptr);
-/// Gather of `parameters` kept ones after the step; seconds, nothing hidden.
-double ParameterGatherTime(const CalibratedHardware& hardware, const Strategy& strategy, double parameters,
-                           std::vector<Operation>* operations = nullptr);
-/// The step's memory traffic for `parameters` local ones; seconds.
-double OptimizerTime(const CalibratedHardware& hardware, double parameters);
+/// All-reduce of the gradients of `parameters` replicated ones in buckets; nothing hidden.
+Seconds GradientSumTime(const CalibratedHardware& hardware, const Strategy& strategy, const StateBytes& state, const Group& group,
+                        double parameters, std::vector<Operation>* operations = nullptr);
+/// Gather of `parameters` kept ones after the step; nothing hidden.
+Seconds ParameterGatherTime(const CalibratedHardware& hardware, const Strategy& strategy, double parameters,
+                            std::vector<Operation>* operations = nullptr);
+/// The step's memory traffic for `parameters` local ones.
+Seconds OptimizerTime(const CalibratedHardware& hardware, double parameters);
 
 /// The replicas of one parameter as a communicator. `spatial`: ranks that share a sample hold the same weights.
 Group ReplicaGroup(const Strategy& strategy, bool spatial = false);

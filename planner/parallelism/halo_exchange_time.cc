@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "planner/parallelism/collective_time.h"
+
 namespace weft::planner::inline parallelism {
 namespace {
 
@@ -12,13 +14,13 @@ bool Convolves(const Cnn3dLayer& layer) {
 }
 
 /// Implicit matrix product of a convolution: output positions × output channels, over input channels and kernel.
-double ConvolutionTime(const CalibratedHardware& m, const Cnn3dLayer& layer, double samples, double ranks) {
+Seconds ConvolutionTime(const CalibratedHardware& m, const Cnn3dLayer& layer, double samples, double ranks) {
   const double positions = samples * Volume(layer.OutputExtent()) / ranks;
   const double depth = static_cast<double>(layer.in_channels) * Volume(layer.kernel);
   // Channels are padded to the instructions' grid by the library.
   const double padded = std::max(64.0, depth), columns = std::max(64.0, static_cast<double>(layer.out_channels));
-  const double work = 2 * positions * padded * columns;
-  const double traffic = m.element * samples / ranks *
+  const Flops work(2 * positions * padded * columns);
+  const FractionalBytes traffic = m.element * samples / ranks *
                          (static_cast<double>(layer.in_channels) * Volume(layer.extent) +
                           static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()));
   return std::max(work / m.gemm_rate, traffic / m.memory_rate) + m.launch;
@@ -26,22 +28,22 @@ double ConvolutionTime(const CalibratedHardware& m, const Cnn3dLayer& layer, dou
 
 }  // namespace
 
-double HaloBytes(const Cnn3dLayer& layer, int64_t samples, int64_t ranks, double element) {
-  if (ranks <= 1 || !Convolves(layer)) return 0;
+FractionalBytes HaloBytes(const Cnn3dLayer& layer, int64_t samples, int64_t ranks, FractionalBytes element) {
+  if (ranks <= 1 || !Convolves(layer)) return {};
   const double planes = static_cast<double>(layer.kernel[0] - 1) / 2;
   return element * static_cast<double>(samples * layer.in_channels) * planes *
          static_cast<double>(layer.extent[1] * layer.extent[2]);
 }
 
-double CnnForwardFlops(const Cnn3dLayer& layer) {
+Flops CnnForwardFlops(const Cnn3dLayer& layer) {
   const double in = static_cast<double>(layer.in_channels), out = static_cast<double>(layer.out_channels);
   switch (layer.kind) {
-    case Cnn3dKind::kConvolution: return 2 * in * out * Volume(layer.kernel) * Volume(layer.OutputExtent());
-    case Cnn3dKind::kTransposedConvolution: return 2 * in * out * Volume(layer.kernel) * Volume(layer.extent);
-    case Cnn3dKind::kDense: return 2 * in * Volume(layer.extent) * out;
-    case Cnn3dKind::kPooling: return in * Volume(layer.kernel) * Volume(layer.OutputExtent());
+    case Cnn3dKind::kConvolution: return Flops(2 * in * out * Volume(layer.kernel) * Volume(layer.OutputExtent()));
+    case Cnn3dKind::kTransposedConvolution: return Flops(2 * in * out * Volume(layer.kernel) * Volume(layer.extent));
+    case Cnn3dKind::kDense: return Flops(2 * in * Volume(layer.extent) * out);
+    case Cnn3dKind::kPooling: return Flops(in * Volume(layer.kernel) * Volume(layer.OutputExtent()));
   }
-  return 0;
+  return {};
 }
 
 LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, int64_t index,
@@ -49,42 +51,45 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
   const Cnn3dLayer& layer = job.model.cnn_layers[static_cast<size_t>(index)];
   const double samples = static_cast<double>(key.micro_batch), ranks = static_cast<double>(key.tp);
   LayerTime time{.communication = communication};
-  const auto add = [&](std::string_view what, OperationKind kind, double bytes, double seconds, double exposed, std::string_view algorithm) {
+  const auto add = [&](std::string_view what, OperationKind kind, FractionalBytes bytes, Seconds seconds, Seconds exposed,
+                       std::string_view algorithm) {
     for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
-      time.Communicate({.what = what, .kind = kind, .pass = pass, .calls = 1, .seconds = seconds, .exposed = exposed,
-                        .communicator = CommunicatorKind::kTensor, .group = {key.tp, 1}, .bytes = bytes, .algorithm = algorithm,
+      time.Communicate({.what = what, .kind = kind, .pass = pass, .calls = 1, .seconds = seconds.count(),
+                        .exposed = exposed.count(), .communicator = CommunicatorKind::kTensor, .group = {key.tp, 1},
+                        .bytes = bytes.count(), .algorithm = algorithm,
                         .hides_behind = kind == OperationKind::kSendReceive ? "the interior" : ""});
     }
   };
+  const Flops flops(samples * CnnForwardFlops(layer).count() / ranks);
   const double output = samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) / ranks;
   // Normalisation and activation: read and write the output each.
-  const double stream = (layer.normalised ? 4 : 2) * m.element * output * m.elementwise / m.memory_rate + 2 * m.launch;
-  double product = 0;
+  const Seconds stream = (layer.normalised ? 4 : 2) * m.element * output * m.elementwise / m.memory_rate + 2 * m.launch;
+  Seconds product{0};
   if (Convolves(layer)) {
     product = ConvolutionTime(m, layer, samples, ranks);
   } else if (layer.kind == Cnn3dKind::kDense) {
     // Cut in space the input is gathered, and every rank computes its share of the outputs.
-    product = samples * CnnForwardFlops(layer) / ranks / m.gemm_rate + m.launch;
-    const double gathered = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent);
-    const double seconds = GatherTime(m.network, {key.tp, 1}, gathered);
+    product = flops / m.gemm_rate + m.launch;
+    const FractionalBytes gathered = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent);
+    const Seconds seconds = GatherTime(m.network, {key.tp, 1}, gathered);
     if (key.tp > 1) add("input gather", OperationKind::kAllGather, gathered, seconds, seconds, "ring");
   } else {
     product = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / ranks / m.memory_rate;
   }
   time.forward.compute = product + stream;
   time.backward_data.compute = product + 2 * stream;
-  time.backward_weight.compute = layer.kind == Cnn3dKind::kPooling ? 0 : product;
-  const double flops = samples * CnnForwardFlops(layer) / ranks;
+  time.backward_weight.compute = layer.kind == Cnn3dKind::kPooling ? Seconds(0) : product;
   time.forward.flops = time.backward_data.flops = flops;
-  time.backward_weight.flops = layer.kind == Cnn3dKind::kPooling ? 0 : flops;
-  const double halo = HaloBytes(layer, key.micro_batch, key.tp, m.element);
-  if (halo > 0) {
+  time.backward_weight.flops = layer.kind == Cnn3dKind::kPooling ? Flops() : flops;
+  const FractionalBytes halo = HaloBytes(layer, key.micro_batch, key.tp, m.element);
+  if (halo.count() > 0) {
     // Inner ranks send both ways at once; the interior is computed meanwhile.
-    const double travel = RingStepTime(m.network, {key.tp, 1}, 2 * halo);
+    const Seconds travel = RingStepTime(m.network, {key.tp, 1}, 2 * halo);
     add("halo", OperationKind::kSendReceive, 2 * halo, travel, ExposedBehind(m, travel, product), "send");
   }
   if (layer.normalised && key.tp > 1) {
-    const double bytes = 2 * 4 * static_cast<double>(layer.out_channels), seconds = AllReduceTime(m.network, {key.tp, 1}, bytes);
+    const FractionalBytes bytes(2 * 4 * static_cast<double>(layer.out_channels));
+    const Seconds seconds = AllReduceTime(m.network, {key.tp, 1}, bytes);
     add("normalisation sums", OperationKind::kAllReduce, bytes, seconds, seconds, "ring");
   }
   return time;
@@ -92,13 +97,15 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
 
 LayerBytes HaloExchangeBytes(const JobSpec& job, const LayerKey& key, int64_t index) {
   const Cnn3dLayer& layer = job.model.cnn_layers[static_cast<size_t>(index)];
-  const double w = StorageBytes(job.precision), samples = static_cast<double>(key.micro_batch);
-  const double input = w * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / static_cast<double>(key.tp);
-  const double output = w * samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) /
-                        static_cast<double>(key.tp);
+  const FractionalBytes w(StorageBytes(job.precision));
+  const double samples = static_cast<double>(key.micro_batch);
+  const FractionalBytes input =
+      w * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / static_cast<double>(key.tp);
+  const FractionalBytes output =
+      w * samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) / static_cast<double>(key.tp);
   LayerBytes bytes;
   bytes.full = input;
-  bytes.none = input + 2 * HaloBytes(layer, key.micro_batch, key.tp, w) + (layer.normalised ? output : 0);
+  bytes.none = input + 2 * HaloBytes(layer, key.micro_batch, key.tp, w) + (layer.normalised ? output : FractionalBytes());
   bytes.selective = bytes.none;
   return bytes;
 }

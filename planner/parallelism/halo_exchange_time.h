@@ -5,17 +5,19 @@
 
 #include <cstdint>
 
+#include "common/fractional_bytes.h"
+#include "common/units.h"
 #include "planner/parallelism/layer_time.h"
 #include "planner/parallelism/memory_model.h"
 
 namespace weft::planner::inline parallelism {
 
-/// One halo message of a layer in bytes: element · samples · channels · (κ-1)/2 planes of height × width. 0 without a cut
+/// One halo message of a layer: element · samples · channels · (κ-1)/2 planes of height × width. 0 without a cut
 /// or for kernels of depth 1.
-double HaloBytes(const Cnn3dLayer& layer, int64_t samples, int64_t ranks, double element);
+FractionalBytes HaloBytes(const Cnn3dLayer& layer, int64_t samples, int64_t ranks, FractionalBytes element);
 
-/// FLOPs of one sample, forward: 2 · in · out · kernel volume · output volume; a pooling layer reads and compares.
-double CnnForwardFlops(const Cnn3dLayer& layer);
+/// Of one sample, forward: 2 · in · out · kernel volume · output volume; a pooling layer reads and compares.
+Flops CnnForwardFlops(const Cnn3dLayer& layer);
 
 /// One layer, one micro-batch, on one of key.tp slabs. `communication`: where its communication is written, if not null.
 /// Requires: a legal key.

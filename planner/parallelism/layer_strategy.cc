@@ -7,6 +7,7 @@
 #include <map>
 
 #include "planner/parallelism/calibrated_hardware.h"
+#include "planner/parallelism/collective_time.h"
 #include "planner/parallelism/divisors.h"
 #include "planner/parallelism/data_time.h"
 #include "planner/parallelism/framework.h"
@@ -21,9 +22,9 @@ namespace {
 /// What a layer, or the embedding and head, costs under one strategy.
 struct Priced {
   LayerStrategy strategy;
-  double pass = 0;         // one micro-batch, forward and backward
-  double exchange = 0;     // once per iteration
-  double state = 0, kept = 0, peak = 0;  // bytes: always; per micro-batch in flight; while it runs
+  Seconds pass{0};         // one micro-batch, forward and backward
+  Seconds exchange{0};     // once per iteration
+  FractionalBytes state, kept, peak;  // always; per micro-batch in flight; while it runs
 };
 
 /// The model's parts at one width of a stage and one number of micro-batches.
@@ -99,15 +100,15 @@ class StageCosts {
     const LayerParameters counts = LayerParametersOf(job_.model, 0);
     const double parameters =
         static_cast<double>(counts.attention + counts.mlp) / t + static_cast<double>(counts.norms);
-    const double forward = time.forward.total();
-    const double backward = time.backward_data.total() + time.backward_weight.total();
+    const Seconds forward = time.forward.total();
+    const Seconds backward = time.backward_data.total() + time.backward_weight.total();
     const double table = static_cast<double>(job_.model.vocab * job_.model.hidden) / t;
     const double tokens = static_cast<double>(from.micro_batch * job_.sequence) / static_cast<double>(from.cp);
-    const double logits = tokens * static_cast<double>(job_.model.vocab) / t * 6;
+    const FractionalBytes logits(tokens * static_cast<double>(job_.model.vocab) / t * 6);
     for (const bool sharded : {false, true}) {
       if (sharded && from.dp * from.cp == 1) continue;
       for (const bool recomputed : {false, true}) {
-        Priced layer = Part(from, sharded, parameters, forward, backward + (recomputed ? forward : 0));
+        Priced layer = Part(from, sharded, parameters, forward, backward + (recomputed ? forward : Seconds(0)));
         layer.strategy.recomputed = recomputed;
         layer.kept = recomputed ? bytes.full : bytes.none;
         if (recomputed) layer.peak += bytes.none - bytes.full;
@@ -120,7 +121,7 @@ class StageCosts {
     }
   }
 
-  Priced Part(const Strategy& from, bool sharded, double parameters, double forward, double backward) const {
+  Priced Part(const Strategy& from, bool sharded, double parameters, Seconds forward, Seconds backward) const {
     Strategy s = from;
     s.zero_stage = sharded ? 3 : 0;
     Priced part{.strategy = {from.tp, from.cp, from.dp, sharded, false}, .pass = forward + backward};
@@ -132,10 +133,10 @@ class StageCosts {
     part.exchange = data.optimizer;
     if (sharded) {
       const UnitTime unit = ComputeUnitTime(hardware_, stack_, s, state_, parameters);
-      part.pass += std::max(0.0, unit.gather - forward) + std::max(0.0, unit.gather + unit.scatter - backward);
+      part.pass += std::max(Seconds(0), unit.gather - forward) + std::max(Seconds(0), unit.gather + unit.scatter - backward);
       part.peak = parameters * (2 * state_.gathered + state_.gradient_sent);
     } else {
-      part.exchange += std::max(0.0, data.gradients - backward);
+      part.exchange += std::max(Seconds(0), data.gradients - backward);
     }
     return part;
   }
@@ -148,11 +149,11 @@ class StageCosts {
       for (size_t b = 0; b < n; ++b) {
         if (a == b) continue;
         const int64_t more = std::max(layouts_[a].dp, layouts_[b].dp), fewer = std::min(layouts_[a].dp, layouts_[b].dp);
-        const double width = static_cast<double>(job_.model.hidden) * hardware_.element;
+        const FractionalBytes width = static_cast<double>(job_.model.hidden) * hardware_.element;
         const double tokens = static_cast<double>(job_.global_batch / micro_batches_ / fewer * job_.sequence);
         const int64_t ranks = std::max<int64_t>(2, more / fewer);
         const Group group{ranks, std::max<int64_t>(1, layouts_[a].tp)};
-        relayout_[a * n + b] = static_cast<double>(micro_batches_) * GatherTime(hardware_.network, group, tokens * width);
+        relayout_[a * n + b] = static_cast<double>(micro_batches_) * GatherTime(hardware_.network, group, tokens * width).count();
       }
     }
     // Two steps may be cheaper than one.
@@ -172,14 +173,14 @@ class StageCosts {
   int64_t micro_batches_;
   std::vector<Strategy> layouts_;
   std::vector<Priced> layers_, first_, last_;
-  std::vector<double> relayout_;
+  std::vector<double> relayout_;  // s, as ChainProblem has them
 };
 
 /// One stage: its chain, solved for every peak that could matter.
 struct SolvedStage {
   bool feasible = false, complete = true;
   LayerStage stage;
-  double pass = 0;      // of one micro-batch
+  Seconds pass{0};      // of one micro-batch
   int64_t problems = 0;
 };
 
@@ -188,12 +189,12 @@ class StageSolver {
   StageSolver(const StageCosts& costs, int64_t micro_batches, double tolerance)
       : costs_(costs), micro_batches_(micro_batches), tolerance_(tolerance) {}
 
-  SolvedStage Solve(int64_t layers, double in_flight, bool first, bool last, int64_t budget) const {
+  SolvedStage Solve(int64_t layers, double in_flight, bool first, bool last, Bytes budget) const {
     std::vector<std::pair<const std::vector<Priced>*, int64_t>> runs;
     if (first) runs.emplace_back(&costs_.first(), 1);
     runs.emplace_back(&costs_.layers(), layers);
     if (last) runs.emplace_back(&costs_.last(), 1);
-    std::vector<double> peaks;
+    std::vector<FractionalBytes> peaks;
     for (const auto& [parts, count] : runs) {
       for (const Priced& part : *parts) peaks.push_back(part.peak);
     }
@@ -201,7 +202,7 @@ class StageSolver {
     peaks.erase(std::unique(peaks.begin(), peaks.end()), peaks.end());
     SolvedStage best;
     double upper = 1e300;
-    for (const double peak : peaks) {
+    for (const FractionalBytes peak : peaks) {
       const ChainProblem problem = Chain(runs, in_flight, peak, budget);
       if (problem.runs.empty()) break;  // a smaller peak leaves some part without a choice
       const ChainAnswer answer = SolveLayerChain(problem, {.tolerance = tolerance_, .upper = upper});
@@ -218,15 +219,15 @@ class StageSolver {
  private:
   using Runs = std::vector<std::pair<const std::vector<Priced>*, int64_t>>;
 
-  ChainProblem Chain(const Runs& runs, double in_flight, double peak, int64_t budget) const {
+  ChainProblem Chain(const Runs& runs, double in_flight, FractionalBytes peak, Bytes budget) const {
     ChainProblem problem{.runs = {}, .layouts = costs_.layouts(), .relayout = costs_.relayout(),
-                         .budget = budget - static_cast<int64_t>(peak)};
+                         .budget = (budget - peak.Truncated()).count()};
     for (const auto& [parts, count] : runs) {
       LayerRun run{.options = {}, .count = count};
       for (const Priced& part : *parts) {
         if (part.peak > peak) continue;
-        run.options.push_back({static_cast<double>(micro_batches_) * part.pass + part.exchange,
-                               static_cast<int64_t>(part.state + in_flight * part.kept),
+        run.options.push_back({(static_cast<double>(micro_batches_) * part.pass + part.exchange).count(),
+                               (part.state + in_flight * part.kept).Truncated().count(),
                                costs_.LayoutOf(part.strategy)});
       }
       if (run.options.empty()) return {};
@@ -235,11 +236,11 @@ class StageSolver {
     return problem;
   }
 
-  void Describe(const Runs& runs, const ChainAnswer& answer, double peak, SolvedStage& best) const {
+  void Describe(const Runs& runs, const ChainAnswer& answer, FractionalBytes peak, SolvedStage& best) const {
     best.stage = {};
     best.stage.time = Seconds(answer.time);
-    best.stage.memory = Bytes(answer.memory + static_cast<int64_t>(peak));
-    best.pass = 0;
+    best.stage.memory = Bytes(answer.memory) + peak.Truncated();
+    best.pass = Seconds(0);
     size_t at = 0;
     for (const auto& [parts, count] : runs) {
       std::vector<const Priced*> allowed;
@@ -280,11 +281,11 @@ Status Check(const JobSpec& job, const ClusterSpec& cluster, int64_t gpus) {
 }
 
 /// All stages of one pipeline degree and number of micro-batches.
-LayerPlan PlanPipeline(const JobSpec& job, const StageCosts& costs, int64_t pp, int64_t micro_batches, int64_t budget,
+LayerPlan PlanPipeline(const JobSpec& job, const StageCosts& costs, int64_t pp, int64_t micro_batches, Bytes budget,
                        double tolerance) {
   LayerPlan plan{.feasible = true, .pp = pp, .micro_batches = micro_batches};
   const StageSolver solver(costs, micro_batches, tolerance);
-  double slowest = 0, slowest_pass = 0, passes = 0;
+  Seconds slowest{0}, slowest_pass{0}, passes{0};
   for (int64_t stage = 0; stage < pp && plan.feasible; ++stage) {
     // Earlier stages take what does not divide; the last one has the head.
     const int64_t layers = job.model.layers / pp + (stage < job.model.layers % pp ? 1 : 0);
@@ -294,13 +295,13 @@ LayerPlan PlanPipeline(const JobSpec& job, const StageCosts& costs, int64_t pp, 
     plan.complete = plan.complete && solved.complete;
     plan.feasible = solved.feasible;
     passes += solved.pass;
-    if (solved.stage.time.count() > slowest) {
-      slowest = solved.stage.time.count();
+    if (solved.stage.time > slowest) {
+      slowest = solved.stage.time;
       slowest_pass = solved.pass;
     }
     plan.stages.push_back(std::move(solved.stage));
   }
-  plan.iteration = Seconds(slowest + std::max(0.0, passes - slowest_pass));
+  plan.iteration = slowest + std::max(Seconds(0), passes - slowest_pass);
   return plan;
 }
 
@@ -312,7 +313,7 @@ Result<LayerPlan> PlanLayers(const JobSpec& job, const ClusterSpec& cluster, con
   WEFT_RETURN_IF_ERROR(Check(job, cluster, gpus));
   const SoftwareStack stack = StackOf(Framework::kAny);
   WEFT_ASSIGN_OR_RETURN(const CalibratedHardware hardware, MakeCalibratedHardware(cluster, job.precision, stack, calibration));
-  const auto budget = static_cast<int64_t>(MemoryAllowance(cluster.device, kDefaultRisk) - hardware.context_bytes);
+  const Bytes budget = (FractionalBytes(MemoryAllowance(cluster.device, kDefaultRisk)) - hardware.context_bytes).Truncated();
   LayerPlan best;
   int64_t problems = 0;
   bool complete = true;

@@ -4,11 +4,14 @@
 #include <cmath>
 
 #include "planner/parallelism/attention_time.h"
+#include "planner/parallelism/collective_time.h"
 #include "planner/parallelism/moe_time.h"
 #include "planner/parallelism/tensor_grid.h"
 
 namespace weft::planner::inline parallelism {
 namespace {
+
+using namespace literals;
 
 /// Columns of the head on one rank. Frameworks fill the vocabulary up, or one odd row would take the matrix off the
 /// instructions' grid (Megatron-LM: --make-vocab-size-divisible-by 128, times tp).
@@ -19,22 +22,22 @@ double PaddedVocabulary(int64_t vocabulary, double t) {
 
 /// One linear layer in its three products.
 struct Linear {
-  double forward = 0, data = 0, weight = 0;
-  double flops = 0;  // of each
+  Seconds forward{0}, data{0}, weight{0};
+  Flops flops;  // of each
 };
 
 Linear LinearTime(const CalibratedHardware& m, double tokens, double in, double out) {
-  const double bytes = m.narrow ? 1 : m.element;
-  Linear time{.flops = 2 * tokens * in * out};
-  time.forward = GemmTime(m, m.gemm_rate, {tokens, out, in}, bytes, m.element);
-  time.data = GemmTime(m, m.gemm_rate, {tokens, in, out}, bytes, m.element);
+  const FractionalBytes element = m.narrow ? 1_B : m.element;
+  Linear time{.flops = Flops(2 * tokens * in * out)};
+  time.forward = GemmTime(m, m.gemm_rate, {tokens, out, in}, element, m.element);
+  time.data = GemmTime(m, m.gemm_rate, {tokens, in, out}, element, m.element);
   // The weight gradient is added to an fp32 accumulator: read and written.
-  time.weight = GemmTime(m, m.gemm_rate, {in, out, tokens}, bytes, 8);
-  if (m.adds_gradients) time.weight += in * out * (2 * m.element + 6) / m.memory_rate + m.launch;
+  time.weight = GemmTime(m, m.gemm_rate, {in, out, tokens}, element, 8_B);
+  if (m.adds_gradients) time.weight += in * out * (2 * m.element + 6_B) / m.memory_rate + m.launch;
   if (m.narrow) {
     // Casts of the input and, backward, of the output's gradient: read 16 bits, write the narrow copy and its transpose.
-    time.forward += tokens * in * 4 / m.memory_rate + m.launch;
-    time.data += tokens * out * 4 / m.memory_rate + m.launch;
+    time.forward += tokens * in * 4_B / m.memory_rate + m.launch;
+    time.data += tokens * out * 4_B / m.memory_rate + m.launch;
   }
   return time;
 }
@@ -46,11 +49,11 @@ void Add(LayerTime& layer, const Linear& linear) {
   for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) pass->flops += linear.flops;
 }
 
-/// Bytes that norms, residual sums and dropout move per token and unit of width, forward: two or four norms (read, write) and
-/// two residual sums (read two, write one), each of `element` bytes, and a mask of one byte for each dropout.
-double StreamBytes(const CalibratedHardware& m, const ModelSpec& model) {
+/// What norms, residual sums and dropout move per token and unit of width, forward: two or four norms (read, write) and
+/// two residual sums (read two, write one), each of `element`, and a mask of one byte for each dropout.
+FractionalBytes StreamBytes(const CalibratedHardware& m, const ModelSpec& model) {
   const double norms = model.norm_placement == NormPlacement::kSandwich ? 4 : 2;
-  return norms * 2 * m.element + 2 * 3 * m.element + (model.KeepsDropoutMasks() ? 2 : 0);
+  return norms * 2 * m.element + 2 * 3 * m.element + (model.KeepsDropoutMasks() ? 2_B : 0_B);
 }
 
 // A gradient pass reads the saved input as well as the gradient.
@@ -67,24 +70,26 @@ double Tokens(const JobSpec& job, const LayerKey& key) {
 void AddTensorCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
   if (key.tp == 1) return;
   const Group group{key.tp, 1};
-  Operation o{.calls = 2, .communicator = CommunicatorKind::kTensor, .group = group,
-              .bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden), .algorithm = "ring"};
-  const double jitter = m.tensor_jitter * static_cast<double>(key.tp - 1);  // of a sum, or of gather and scatter together
+  const FractionalBytes bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden);
+  Operation o{.calls = 2, .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes.count(), .algorithm = "ring"};
+  const Seconds jitter = m.tensor_jitter * static_cast<double>(key.tp - 1);  // of a sum, or of gather and scatter together
   for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
     o.pass = pass;
     o.hides_behind = "neighbouring product";
     if (key.sequence_parallel) {
-      o.seconds = o.calls * GatherTime(m.network, group, o.bytes);
-      o.exposed = (o.seconds + o.calls * jitter / 2) * (1 - m.tensor_hidden);
+      const Seconds wire = o.calls * GatherTime(m.network, group, bytes);
+      o.seconds = wire.count();
+      o.exposed = ((wire + o.calls * jitter / 2) * (1 - m.tensor_hidden)).count();
       o.what = "tensor gathers";
       o.kind = OperationKind::kAllGather;
       layer.Communicate(o);
       o.what = "tensor scatters";
       o.kind = OperationKind::kReduceScatter;
     } else {
-      o.seconds = o.calls * AllReduceTime(m.network, group, o.bytes);
-      o.exposed = (o.seconds + o.calls * jitter) * (1 - m.tensor_hidden);
-      o.algorithm = AlgorithmName(AllReduceAlgorithm(m.network, group, o.bytes));
+      const Seconds wire = o.calls * AllReduceTime(m.network, group, bytes);
+      o.seconds = wire.count();
+      o.exposed = ((wire + o.calls * jitter) * (1 - m.tensor_hidden)).count();
+      o.algorithm = AlgorithmName(AllReduceAlgorithm(m.network, group, bytes));
       o.what = "tensor sums";
       o.kind = OperationKind::kAllReduce;
     }
@@ -103,11 +108,11 @@ void AddStreams(LayerTime& layer, const JobSpec& job, const CalibratedHardware& 
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
   const bool all_split = key.sequence_parallel || key.tensor_mode != TensorMode::k1D;
   const double width = static_cast<double>(model.hidden) / (all_split ? t : 1);
-  double bytes = StreamBytes(m, model) * width;
+  FractionalBytes bytes = StreamBytes(m, model) * width;
   if (model.Rotates()) {  // rotation of queries and keys, read and written
     bytes += 2 * m.element * static_cast<double>((model.heads + model.kv_heads) * model.head_dim) / t;
   }
-  const double forward = tokens * bytes * m.elementwise / m.memory_rate;
+  const Seconds forward = tokens * bytes * m.elementwise / m.memory_rate;
   layer.forward.compute += forward + 5 * m.launch;
   layer.backward_data.compute += kBackwardStreams * forward + 8 * m.launch;
 }
@@ -118,7 +123,7 @@ void AddDenseMlp(LayerTime& layer, const JobSpec& job, const CalibratedHardware&
   Add(layer, LinearTime(m, tokens, hidden, model.gated_mlp ? 2 * inner : inner));
   Add(layer, LinearTime(m, tokens, inner, hidden));
   // Activation: read its one or two inputs, write the product.
-  const double activation = tokens * inner * m.element * (model.gated_mlp ? 3 : 2) * m.elementwise / m.memory_rate;
+  const Seconds activation = tokens * inner * m.element * (model.gated_mlp ? 3 : 2) * m.elementwise / m.memory_rate;
   layer.forward.compute += activation + m.launch;
   layer.backward_data.compute += kBackwardStreams * activation + m.launch;
 }
@@ -145,38 +150,38 @@ void AddAttentionLinears(LayerTime& layer, const JobSpec& job, const CalibratedH
 }
 
 /// What memory_model.cc's MegatronModules() drops, once more.
-double ModulesForward(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, bool moe) {
+Seconds ModulesForward(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, bool moe) {
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp);
   const double width = static_cast<double>(model.hidden) / (key.sequence_parallel ? t : 1);
   const double inner = moe ? static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) : 0;
   const bool latent = model.attention == Attention::kLatent;
   const double norms = (latent ? 1 : 0) + (moe ? 1 : 0);
-  if (norms == 0) return 0;
-  double time = tokens * m.element * (2 * norms * width + 3 * inner / t) * m.elementwise / m.memory_rate + 2 * norms * m.launch;
+  if (norms == 0) return Seconds(0);
+  Seconds time = tokens * m.element * (2 * norms * width + 3 * inner / t) * m.elementwise / m.memory_rate + 2 * norms * m.launch;
   if (latent) {
     const double heads = static_cast<double>(model.heads) / t;
     const double q = heads * static_cast<double>(model.qk_nope_head_dim + model.qk_rope_head_dim);
     const double kv = heads * static_cast<double>(model.qk_nope_head_dim + model.v_head_dim);
-    const double bytes = m.narrow ? 1 : m.element;
-    time += GemmTime(m, m.gemm_rate, {tokens, q, static_cast<double>(model.q_lora_rank)}, bytes, m.element) +
-            GemmTime(m, m.gemm_rate, {tokens, kv, static_cast<double>(model.kv_lora_rank)}, bytes, m.element);
+    const FractionalBytes element = m.narrow ? 1_B : m.element;
+    time += GemmTime(m, m.gemm_rate, {tokens, q, static_cast<double>(model.q_lora_rank)}, element, m.element) +
+            GemmTime(m, m.gemm_rate, {tokens, kv, static_cast<double>(model.kv_lora_rank)}, element, m.element);
   }
   return time;
 }
 
 /// What memory_model.cc's SavedByOperator() does not keep: the second, fourth and sixth of a dense layer's products (keys,
 /// output, up), all experts, and the elementwise rest. Collectives' outputs are kept.
-double OtherProductsForward(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, bool moe, const LayerTime& layer,
-                            double core) {
+Seconds OtherProductsForward(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, bool moe, const LayerTime& layer,
+                             Seconds core) {
   const ModelSpec& model = job.model;
   const double tokens = Tokens(job, key), t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
   const double query = static_cast<double>(model.QueryWidth()) / t, inner = static_cast<double>(model.ffn_hidden) / t;
   const double kv = static_cast<double>(std::max<int64_t>(1, model.kv_heads / key.tp) * model.head_dim);
-  const double kept_attention = LinearTime(m, tokens, hidden, query).forward + LinearTime(m, tokens, hidden, kv).forward;
-  const double kept_mlp =
-      moe ? 0 : LinearTime(m, tokens, hidden, inner).forward + LinearTime(m, tokens, inner, hidden).forward;
-  return std::max(0.0, layer.forward.compute - core - kept_attention - kept_mlp);
+  const Seconds kept_attention = LinearTime(m, tokens, hidden, query).forward + LinearTime(m, tokens, hidden, kv).forward;
+  const Seconds kept_mlp =
+      moe ? Seconds(0) : LinearTime(m, tokens, hidden, inner).forward + LinearTime(m, tokens, inner, hidden).forward;
+  return std::max(Seconds(0), layer.forward.compute - core - kept_attention - kept_mlp);
 }
 
 /// What the vocabulary's split costs: the embedding's sum, the head's gather (sequence parallel) and gradient, the loss's maximum and
@@ -184,19 +189,21 @@ double OtherProductsForward(const JobSpec& job, const CalibratedHardware& m, con
 void AddEdgeCommunication(EdgeTime& edge, const CalibratedHardware& m, const LayerKey& key, double tokens, double hidden,
                           std::vector<Operation>* first, std::vector<Operation>* last) {
   const Group group{key.tp, 1};
-  const auto add = [&](PassTime& time, std::vector<Operation>* list, std::string_view what, OperationPass pass, double bytes, double calls) {
+  const auto add = [&](PassTime& time, std::vector<Operation>* list, std::string_view what, OperationPass pass,
+                       FractionalBytes bytes, double calls) {
     const bool gather = what == "head gather";
-    const double seconds = calls * (gather ? GatherTime(m.network, group, bytes) : AllReduceTime(m.network, group, bytes));
+    const Seconds seconds = calls * (gather ? GatherTime(m.network, group, bytes) : AllReduceTime(m.network, group, bytes));
     time.tensor += seconds;
     if (list == nullptr) return;
     list->push_back({.what = what, .kind = gather ? OperationKind::kAllGather : OperationKind::kAllReduce, .pass = pass, .calls = calls,
-                     .seconds = seconds, .exposed = seconds, .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes,
+                     .seconds = seconds.count(), .exposed = seconds.count(), .communicator = CommunicatorKind::kTensor,
+                     .group = group, .bytes = bytes.count(),
                      .algorithm = AlgorithmName(gather ? Algorithm::kRing : AllReduceAlgorithm(m.network, group, bytes))});
   };
-  const double bytes = m.element * tokens * hidden;
+  const FractionalBytes bytes = m.element * tokens * hidden;
   add(edge.embedding_forward, first, "embedding", OperationPass::kForward, bytes, 1);
   if (key.sequence_parallel) add(edge.head_forward, last, "head gather", OperationPass::kForward, bytes, 1);
-  add(edge.head_forward, last, "loss", OperationPass::kForward, 4 * tokens, 3);
+  add(edge.head_forward, last, "loss", OperationPass::kForward, 4_B * tokens, 3);
   add(edge.head_backward_data, last, "head gradient", OperationPass::kData, bytes, 1);
 }
 
@@ -219,10 +226,10 @@ PassTime& PassTime::operator+=(const PassTime& o) {
 void LayerTime::Communicate(const Operation& operation) {
   PassTime& time = operation.pass == OperationPass::kForward ? forward : operation.pass == OperationPass::kData ? backward_data : backward_weight;
   switch (operation.communicator) {
-    case CommunicatorKind::kContext: time.context += operation.exposed; break;
+    case CommunicatorKind::kContext: time.context += Seconds(operation.exposed); break;
     case CommunicatorKind::kExpert:
-    case CommunicatorKind::kExpertTensor: time.expert += operation.exposed; break;
-    default: time.tensor += operation.exposed;
+    case CommunicatorKind::kExpertTensor: time.expert += Seconds(operation.exposed); break;
+    default: time.tensor += Seconds(operation.exposed);
   }
   if (communication != nullptr) communication->push_back(operation);
 }
@@ -243,9 +250,9 @@ LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& m, cons
     AddTensorCommunication(layer, job, m, key);
   }
   AddStreams(layer, job, m, key);
-  const double before = layer.forward.compute;
+  const Seconds before = layer.forward.compute;
   AddAttentionCore(layer, job, m, stack, key);
-  const double core = layer.forward.compute - before;
+  const Seconds core = layer.forward.compute - before;
   if (moe) AddMoe(layer, job, m, key);
   if (!stack.selective.scores || !KeepsScores(job.model, stack)) layer.core = {};
   if (stack.selective.cheap_modules && !KeepsScores(job.model, stack)) {
@@ -275,32 +282,33 @@ EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& m, const 
   const double outputs = PaddedVocabulary(HeadOutputs(model), t);
   // Rows gathered and written; backward scatters fp32 gradients.
   edge.embedding_forward.compute = tokens * hidden * 3 * m.element / m.memory_rate + 4 * m.launch;
-  edge.embedding_backward.compute = tokens * hidden * (m.element + 8) / m.memory_rate + 4 * m.launch;
+  edge.embedding_backward.compute = tokens * hidden * (m.element + 8_B) / m.memory_rate + 4 * m.launch;
   if (model.IsImage()) {  // patches are multiplied instead; nothing goes back into an image
     const double patch = static_cast<double>(model.patch_inputs);
     edge.embedding_forward.compute += GemmTime(m, m.gemm16_rate, {tokens, hidden, patch}, m.element, m.element);
-    edge.embedding_backward.compute += GemmTime(m, m.gemm16_rate, {patch, hidden, tokens}, m.element, 8);
+    edge.embedding_backward.compute += GemmTime(m, m.gemm16_rate, {patch, hidden, tokens}, m.element, 8_B);
   }
   const double positions = HeadOnOnePosition(model) ? static_cast<double>(key.micro_batch) : tokens;
   // The logits are computed in 16 bits even by fp8 recipes.
-  const auto product = [&](double rows, double columns, double depth, double out) {
-    return columns * depth > 0 ? GemmTime(m, m.gemm16_rate, {rows, columns, depth}, m.element, out) : 0.0;
+  const auto product = [&](double rows, double columns, double depth, FractionalBytes out) {
+    return columns * depth > 0 ? GemmTime(m, m.gemm16_rate, {rows, columns, depth}, m.element, out) : Seconds(0);
   };
   edge.head_forward.compute = product(positions, outputs, hidden, m.element);
   edge.head_backward_data.compute = product(positions, hidden, outputs, m.element);
-  edge.head_backward_weight.compute = product(hidden, outputs, positions, 8);
+  edge.head_backward_weight.compute = product(hidden, outputs, positions, 8_B);
   if (model.head == HeadKind::kMaskedLanguage) {
     edge.head_forward.compute += product(positions, hidden, hidden, m.element);
     edge.head_backward_data.compute += product(positions, hidden, hidden, m.element);
-    edge.head_backward_weight.compute += product(hidden, hidden, positions, 8);
+    edge.head_backward_weight.compute += product(hidden, hidden, positions, 8_B);
   }
   const double transform = model.head == HeadKind::kMaskedLanguage ? hidden * hidden : 0;
-  const double flops = 2 * positions * (hidden * static_cast<double>(HeadOutputs(model)) / t + transform);
+  const Flops flops(2 * positions * (hidden * static_cast<double>(HeadOutputs(model)) / t + transform));
   edge.head_forward.flops = edge.head_backward_data.flops = edge.head_backward_weight.flops = flops;
   // Loss: unfused an fp32 copy is written, and maximum, sum and exponential each pass over it; gradient in two passes.
-  const double logits = positions * outputs / m.memory_rate;
-  edge.head_forward.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 20) + 6 * m.launch;
-  edge.head_backward_data.compute += logits * (stack.fused_loss ? 2 * m.element : m.element + 12) + 3 * m.launch;
+  const Seconds byte_each = FractionalBytes(positions * outputs) / m.memory_rate;  // to move one byte for each logit
+  const FractionalBytes fused = 2 * m.element;
+  edge.head_forward.compute += byte_each * ((stack.fused_loss ? fused : m.element + 20_B) / 1_B) + 6 * m.launch;
+  edge.head_backward_data.compute += byte_each * ((stack.fused_loss ? fused : m.element + 12_B) / 1_B) + 3 * m.launch;
   if (key.tp > 1) AddEdgeCommunication(edge, m, key, tokens, hidden, first, last);
   return edge;
 }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/units.h"
 #include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/tasks/operations.h"
@@ -15,15 +16,15 @@
 
 namespace weft::planner::inline parallelism {
 
-/// Seconds of one pass.
+/// One pass.
 struct PassTime {
-  double compute = 0;  ///< kernels
-  double tensor = 0;   ///< exposed communication of tp
-  double context = 0;  ///< of cp
-  double expert = 0;   ///< of ep and etp
-  double flops = 0;    ///< of the kernels, as the model has them: what padding adds is not counted
+  Seconds compute{0};  ///< kernels
+  Seconds tensor{0};   ///< exposed communication of tp
+  Seconds context{0};  ///< of cp
+  Seconds expert{0};   ///< of ep and etp
+  Flops flops;         ///< of the kernels, as the model has them: what padding adds is not counted
 
-  double total() const { return compute + tensor + context + expert; }
+  Seconds total() const { return compute + tensor + context + expert; }
   PassTime& operator+=(const PassTime& o);
   friend PassTime operator+(PassTime a, const PassTime& b) { return a += b; }
   friend PassTime operator*(double f, const PassTime& p) {

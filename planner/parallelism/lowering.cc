@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "planner/parallelism/collective_time.h"
 #include "planner/parallelism/cost_tables.h"
 #include "planner/parallelism/halo_exchange_time.h"
 #include "planner/parallelism/partition.h"
@@ -66,9 +67,11 @@ class CostModel::Impl::Lowering {
   }
 
   void Compute(std::string_view what, OperationPass pass, const PassTime& time, double times) {
-    if (time.compute * times <= 0 && time.flops * times <= 0) return;
-    out_.push_back({.what = what, .pass = pass, .calls = times, .seconds = times * time.compute, .exposed = times * time.compute,
-                    .flops = times * time.flops});
+    const Seconds compute = time.compute * times;
+    const Flops flops = time.flops * times;
+    if (compute <= Seconds(0) && flops <= Flops(0)) return;
+    out_.push_back({.what = what, .pass = pass, .calls = times, .seconds = compute.count(), .exposed = compute.count(),
+                    .flops = flops.count()});
   }
 
   void Layers(std::string_view what, double count, double all_layers, const LayerTime& time, const std::vector<Operation>& communication) {
@@ -82,7 +85,7 @@ class CostModel::Impl::Lowering {
     const bool full = s_.recompute == Recompute::kFull;
     Compute("recomputation", OperationPass::kData, full ? time.forward : time.core, repeated);
     // Selective recomputation may run gathers again; what was scattered is kept.
-    const double tensor = full ? 1 : time.forward.tensor > 0 ? time.core.tensor / time.forward.tensor : 0;
+    const double tensor = full ? 1 : time.forward.tensor > Seconds(0) ? time.core.tensor / time.forward.tensor : 0;
     for (Operation o : communication) {
       if (o.pass != OperationPass::kForward || (!full && o.communicator != CommunicatorKind::kTensor)) continue;
       o.pass = OperationPass::kData;
@@ -108,7 +111,7 @@ class CostModel::Impl::Lowering {
   void Decided(const StageOperators& operators, int64_t stage, StageShape shape) {
     MemoryUse rest;
     const OperatorProblem problem = impl_.Operators(s_, entry_, stage, MicroBatches(s_, impl_.job.global_batch), &rest);
-    double optimizer = 0;
+    Seconds optimizer{0};
     for (const OperatorRun& run : operators.runs) {
       std::vector<Operation> own;
       const OperatorCost cost = CostOfLayer(problem, run.moe, run.attention, run.mlp, &own);
@@ -126,10 +129,11 @@ class CostModel::Impl::Lowering {
   }
 
   /// Latency alone: gathers in more calls than counted elsewhere.
-  void Waits(std::string_view what, OperationPass pass, double seconds) {
-    if (seconds <= 0) return;
-    out_.push_back({.what = what, .kind = OperationKind::kAllGather, .pass = pass, .seconds = seconds, .exposed = seconds,
-                    .communicator = CommunicatorKind::kData, .group = ReplicaGroup(s_), .algorithm = "ring"});
+  void Waits(std::string_view what, OperationPass pass, Seconds seconds) {
+    if (seconds <= Seconds(0)) return;
+    out_.push_back({.what = what, .kind = OperationKind::kAllGather, .pass = pass, .seconds = seconds.count(),
+                    .exposed = seconds.count(), .communicator = CommunicatorKind::kData, .group = ReplicaGroup(s_),
+                    .algorithm = "ring"});
   }
 
   void Messages(int64_t stage) {
@@ -153,21 +157,23 @@ class CostModel::Impl::Lowering {
   void Once(const StageShape& shape, double layers) {
     const auto hidden = static_cast<double>(impl_.job.model.hidden), t = static_cast<double>(s_.tp);
     const bool grid = s_.tensor_mode != TensorMode::k1D;
-    if (s_.sequence_parallel && !grid) Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, 4 * 4 * hidden * layers, 1);
+    const FractionalBytes norms(4 * 4 * hidden * layers);
+    if (s_.sequence_parallel && !grid) Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, norms, 1);
     if (s_.zero_stage == 3) return;
     if (shape.first != shape.last && impl_.job.model.tied_embeddings) {
       const int64_t stride = s_.rank_order == RankOrder::kTpCpPpDp ? s_.tp * s_.cp : s_.tp * s_.cp * s_.dp;
       Sum("tied embedding", CommunicatorKind::kEmbedding, {2, stride * (s_.pp - 1)},
           impl_.state.gradient_sent * static_cast<double>(impl_.job.model.vocab) * hidden / t, 1);
     }
-    Sum("gradient norm", CommunicatorKind::kWorld, {GpuCount(s_), 1}, 8, 2);
+    Sum("gradient norm", CommunicatorKind::kWorld, {GpuCount(s_), 1}, FractionalBytes(8), 2);
   }
 
-  void Sum(std::string_view what, CommunicatorKind kind, Group group, double bytes, double calls) {
-    if (group.size <= 1 || bytes <= 0) return;
+  void Sum(std::string_view what, CommunicatorKind kind, Group group, FractionalBytes bytes, double calls) {
+    if (group.size <= 1 || bytes.count() <= 0) return;
     const GroupNetwork& network = impl_.hardware.network;
     out_.push_back({.what = what, .kind = OperationKind::kAllReduce, .pass = OperationPass::kOnce, .calls = calls,
-                    .seconds = calls * AllReduceTime(network, group, bytes), .communicator = kind, .group = group, .bytes = bytes,
+                    .seconds = (calls * AllReduceTime(network, group, bytes)).count(), .communicator = kind, .group = group,
+                    .bytes = bytes.count(),
                     .algorithm = AlgorithmName(AllReduceAlgorithm(network, group, bytes))});
   }
 

@@ -8,18 +8,20 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
+using namespace literals;
+
 double Tokens(const JobSpec& job, const LayerKey& key) {
   return static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp);
 }
 
 /// Values of attention that tp divides, per token: queries, keys, values, output; latents are not divided.
-double AttentionBytes(const ModelSpec& model, double t, double w, double input, bool fused) {
+FractionalBytes AttentionBytes(const ModelSpec& model, double t, FractionalBytes w, FractionalBytes input, bool fused) {
   const double heads = static_cast<double>(model.heads);
-  const double log_sums = fused ? 4 * heads / t : 0;
+  const FractionalBytes log_sums(fused ? 4 * heads / t : 0);
   if (model.attention == Attention::kLatent) {
-    const double latents = w * static_cast<double>(model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim);
-    const double wide = (w * static_cast<double>(2 * model.QueryWidth() + model.ValueWidth()) +
-                         input * static_cast<double>(model.ValueWidth())) / t;
+    const FractionalBytes latents = w * static_cast<double>(model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim);
+    const FractionalBytes wide = (w * static_cast<double>(2 * model.QueryWidth() + model.ValueWidth()) +
+                                  input * static_cast<double>(model.ValueWidth())) / t;
     return latents + wide + log_sums;
   }
   const double kv = std::max(static_cast<double>(model.kv_heads) / t, 1.0) * static_cast<double>(model.head_dim);
@@ -27,31 +29,33 @@ double AttentionBytes(const ModelSpec& model, double t, double w, double input, 
 }
 
 /// The inputs of the activation and its product, which is the second product's input and narrow where that is.
-double MlpBytes(double inner, bool gated, double w, double input) { return inner * (w * (gated ? 2 : 1) + input); }
+FractionalBytes MlpBytes(double inner, bool gated, FractionalBytes w, FractionalBytes input) {
+  return inner * (w * (gated ? 2 : 1) + input);
+}
 
 /// Router logits, the copies as dispatched, inside the experts, and as combined; shared experts.
-double MoeBytes(const ModelSpec& model, const LayerKey& key, double w, double input) {
+FractionalBytes MoeBytes(const ModelSpec& model, const LayerKey& key, FractionalBytes w, FractionalBytes input) {
   const double t = static_cast<double>(key.tp), etp = static_cast<double>(key.etp);
   const double copies = static_cast<double>(model.experts_per_token) * etp / t;
   const double inner = static_cast<double>(model.expert_ffn_hidden) / etp;
   const double hidden = static_cast<double>(model.hidden);
   // The combine's weights are folded into the activation: the copies' outputs are not kept.
-  const double routed = copies * (input * hidden + MlpBytes(inner, model.gated_mlp, w, input));
-  const double shared = MlpBytes(static_cast<double>(model.shared_experts * model.shared_expert_ffn_hidden) / t,
-                                 model.gated_mlp, w, input);
-  return 4 * static_cast<double>(model.experts) / t + routed + shared;
+  const FractionalBytes routed = copies * (input * hidden + MlpBytes(inner, model.gated_mlp, w, input));
+  const FractionalBytes shared =
+      MlpBytes(static_cast<double>(model.shared_experts * model.shared_expert_ffn_hidden) / t, model.gated_mlp, w, input);
+  return FractionalBytes(4 * static_cast<double>(model.experts) / t) + routed + shared;
 }
 
 /// Per token, what --recompute-modules frees: the norm before the experts and the one before latent attention, which are
 /// modules of their own (Transformer Engine fuses the others into the products behind them); the product of the experts'
 /// activation; queries, keys and values projected up from latents.
 /// Source: Megatron-LM core_v0.19.0, transformer_layer.py, models/gpt/gpt_layer_specs.py, transformer_config.py.
-double MegatronModules(const ModelSpec& model, const LayerKey& key, double input, double spread, bool moe) {
+FractionalBytes MegatronModules(const ModelSpec& model, const LayerKey& key, FractionalBytes input, double spread, bool moe) {
   const double t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
   const bool latent = model.attention == Attention::kLatent;
-  double bytes = ((latent ? 1 : 0) + (moe ? 1 : 0)) * input * hidden / spread;
+  FractionalBytes bytes = ((latent ? 1 : 0) + (moe ? 1 : 0)) * input * hidden / spread;
   if (moe) bytes += input * static_cast<double>(model.experts_per_token * model.expert_ffn_hidden) / t;
-  if (latent) bytes += 2 * static_cast<double>(2 * model.QueryWidth() + model.ValueWidth()) / t;
+  if (latent) bytes += FractionalBytes(2 * static_cast<double>(2 * model.QueryWidth() + model.ValueWidth()) / t);
   return bytes;
 }
 
@@ -60,21 +64,22 @@ double MegatronModules(const ModelSpec& model, const LayerKey& key, double input
 /// parallelism scatters. The last product is kept as it comes, before it is summed over tp. Of experts what was dispatched
 /// and combined; their products run again.
 /// Source: torchtitan v0.2.2, distributed/activation_checkpoint.py and models/llama3/infra/parallelize.py.
-double SavedByOperator(const ModelSpec& model, const LayerKey& key, double w, bool moe) {
+FractionalBytes SavedByOperator(const ModelSpec& model, const LayerKey& key, FractionalBytes w, bool moe) {
   const double t = static_cast<double>(key.tp), hidden = static_cast<double>(model.hidden);
   const double query = static_cast<double>(model.QueryWidth()), value = static_cast<double>(model.ValueWidth());
   const double kv = model.attention == Attention::kLatent ? query : static_cast<double>(model.kv_heads * model.head_dim);
-  const double attention = w * (query + kv + value) / t + 4 * static_cast<double>(model.heads) / t;
+  const FractionalBytes attention = w * (query + kv + value) / t + FractionalBytes(4 * static_cast<double>(model.heads) / t);
   const double inner = static_cast<double>(moe ? model.shared_experts * model.shared_expert_ffn_hidden : model.ffn_hidden);
-  double bytes = w * hidden / t + attention + w * inner / t + w * hidden + (key.tp > 1 ? 2 * w * hidden / t : 0);
+  FractionalBytes bytes =
+      w * hidden / t + attention + w * inner / t + w * hidden + (key.tp > 1 ? 2 * w * hidden / t : FractionalBytes());
   if (moe) bytes += 2 * w * hidden * static_cast<double>(model.experts_per_token) / t;
   return bytes;
 }
 
 /// Per logit at the loss's peak: 16 bits; unless fused an fp32 copy, and without tp its gradient.
-double LossBytes(const SoftwareStack& stack, double w, int64_t tp) {
-  if (stack.loss_bytes > 0) return stack.loss_bytes;
-  return stack.fused_loss ? w : w + 4 + (tp > 1 ? 0 : 4);
+FractionalBytes LossBytes(const SoftwareStack& stack, FractionalBytes w, int64_t tp) {
+  if (stack.loss_bytes > 0) return FractionalBytes(stack.loss_bytes);
+  return stack.fused_loss ? w : w + 4_B + (tp > 1 ? 0_B : 4_B);
 }
 
 /// Interleaving wants p | m; a partial last round holds no more than a whole one.
@@ -108,14 +113,14 @@ class StageAccount {
     // Interleaved, a chunk's gradients are summed over a round of micro-batches before they are scattered: whole until then.
     if (ReducesByRound(stack_, s_)) Put("gradients of a round", kGradients, state_.gradient * parameters_ / static_cast<double>(s_.vpp));
     Put("optimizer", kOptimizer, state_.optimizer * Held(1));
-    if (replicas_ > 1 && state_.exchange_copy > 0) Put("exchange copy", kTransient, state_.exchange_copy * parameters_);
+    if (replicas_ > 1 && state_.exchange_copy.count() > 0) Put("exchange copy", kTransient, state_.exchange_copy * parameters_);
     if (s_.data_sync == DataSync::kGossip) Put("neighbour's parameters", kTransient, state_.parameter * parameters_);
   }
 
   /// What forward passes leave for their backward passes.
   void AddActivations(const LayerBytes& dense, const LayerBytes& moe, int64_t stage, int64_t micro_batches) {
     const double layers = shape_.dense_layers + shape_.moe_layers;
-    double chosen = shape_.dense_layers * dense.At(s_.recompute) + shape_.moe_layers * moe.At(s_.recompute);
+    FractionalBytes chosen = shape_.dense_layers * dense.At(s_.recompute) + shape_.moe_layers * moe.At(s_.recompute);
     if (s_.recompute != Recompute::kNone && s_.recompute_layers >= 0 && layers > 0) {
       const double share = std::min(1.0, static_cast<double>(s_.recompute_layers) / layers);
       chosen = share * chosen + (1 - share) * (shape_.dense_layers * dense.none + shape_.moe_layers * moe.none);
@@ -125,7 +130,7 @@ class StageAccount {
     Hold(of_chunk, ChunksHeld(s_.schedule, stage, s_.pp, s_.vpp, micro_batches), memory_, pieces_);
     if (!shape_.first || !job_.model.KeepsDropoutMasks()) return;
     const Holding masks{"embedding's dropout masks", HoldingPart::kTransient, HoldingSpan::kMicroBatch, HoldingChunks::kFirst,
-                        Whole(Tokens(job_, KeyOf(s_)) * Hidden())};
+                        Whole(FractionalBytes(Tokens(job_, KeyOf(s_)) * Hidden()))};
     Hold(masks, FirstChunkInFlight(s_.schedule, s_.pp, WholeRounds(s_.schedule, s_.pp, micro_batches), s_.vpp), memory_, pieces_);
   }
 
@@ -135,11 +140,13 @@ class StageAccount {
     // While a layer is recomputed all of it exists beside the inputs of the others; products saved before they are summed can be more.
     if (s_.recompute != Recompute::kNone) {
       const LayerBytes& larger = moe.none > dense.none && shape_.moe_layers > 0 ? moe : dense;
-      Put("recomputed layer", HoldingPart::kTransient, std::max(0.0, larger.none - larger.At(s_.recompute)), kBackward);
+      const FractionalBytes dropped = larger.none - larger.At(s_.recompute);
+      Put("recomputed layer", HoldingPart::kTransient, std::max(FractionalBytes(), dropped), kBackward);
     }
     if (shape_.last && !job_.model.IsCnn()) {
       // The final norm's input and output, and the logits: 16 bits, an fp32 copy and its gradient unless fused.
-      const double tokens = Tokens(job_, KeyOf(s_)), w = StorageBytes(job_.precision);
+      const double tokens = Tokens(job_, KeyOf(s_));
+      const FractionalBytes w(StorageBytes(job_.precision));
       const double positions = HeadOnOnePosition(job_.model) ? static_cast<double>(s_.micro_batch) : tokens;
       const double logits = positions * static_cast<double>(HeadOutputs(job_.model)) / static_cast<double>(s_.tp);
       Put("logits", HoldingPart::kTransient, tokens * 2 * w * Hidden() + logits * LossBytes(stack_, w, s_.tp), kPass,
@@ -166,8 +173,8 @@ class StageAccount {
   }
 
   /// Inline, so that the part is a constant.
-  [[gnu::always_inline]] void Put(std::string_view what, HoldingPart part, double bytes, HoldingSpan span = HoldingSpan::kIteration,
-                                  HoldingChunks chunks = HoldingChunks::kAll) {
+  [[gnu::always_inline]] void Put(std::string_view what, HoldingPart part, FractionalBytes bytes,
+                                  HoldingSpan span = HoldingSpan::kIteration, HoldingChunks chunks = HoldingChunks::kAll) {
     Hold({what, part, span, chunks, Whole(bytes)}, 1, memory_, pieces_);
   }
 
@@ -184,33 +191,34 @@ class StageAccount {
 }  // namespace
 
 StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_16bit) {
-  if (StorageBytes(precision) == 4) return {4, 4, 8, 4, 4};
+  if (StorageBytes(precision) == 4) return {4_B, 4_B, 8_B, 4_B, 4_B};
   switch (scheme) {
     case StateScheme::kMegatron:
-      if (precision == Precision::kFp16) return {2, 6, 12, 2, 2};
-      return {2, 4, 12, 2, gradients_16bit ? 2.0 : 4.0};
-    case StateScheme::kZeroPaper: return {2, 2, 12, 2, 2};
+      if (precision == Precision::kFp16) return {2_B, 6_B, 12_B, 2_B, 2_B};
+      return {2_B, 4_B, 12_B, 2_B, gradients_16bit ? 2_B : 4_B};
+    case StateScheme::kZeroPaper: return {2_B, 2_B, 12_B, 2_B, 2_B};
     case StateScheme::kDeepSpeed:
-      if (precision == Precision::kFp16) return {2, 2, 16, 2, 2};
-      return {2, 6, 12, 2, 2, 2};
-    case StateScheme::kInternEvo: return {2, 2, 16, 2, 2};
-    case StateScheme::kFp32Master: return {4, 4, 8, 2, gradients_16bit ? 2.0 : 4.0};
-    case StateScheme::kPure16: return {4, 4, 8, 2, 2};
+      if (precision == Precision::kFp16) return {2_B, 2_B, 16_B, 2_B, 2_B};
+      return {2_B, 6_B, 12_B, 2_B, 2_B, 2_B};
+    case StateScheme::kInternEvo: return {2_B, 2_B, 16_B, 2_B, 2_B};
+    case StateScheme::kFp32Master: return {4_B, 4_B, 8_B, 2_B, gradients_16bit ? 2_B : 4_B};
+    case StateScheme::kPure16: return {4_B, 4_B, 8_B, 2_B, 2_B};
   }
   return {};
 }
 
 LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, const LayerKey& key, bool moe) {
   const ModelSpec& model = job.model;
-  const double w = StorageBytes(job.precision), t = static_cast<double>(key.tp), tokens = Tokens(job, key);
+  const FractionalBytes w(StorageBytes(job.precision));
+  const double t = static_cast<double>(key.tp), tokens = Tokens(job, key);
   const double hidden = static_cast<double>(model.hidden);
   const bool scores = KeepsScores(model, stack);
   const bool all_split = key.sequence_parallel || key.tensor_mode != TensorMode::k1D;
   const double spread = all_split ? t : 1;
   // What a narrow product reads is kept as it reads it.
   const bool narrow = job.precision == Precision::kFp8 || job.precision == Precision::kFp4;
-  const double input = narrow ? 1 : w;
-  double bytes = ((2 * w + 2 * input) * hidden + (model.KeepsDropoutMasks() ? 2 * hidden : 0)) / spread;
+  const FractionalBytes input = narrow ? 1_B : w;
+  FractionalBytes bytes = ((2 * w + 2 * input) * hidden + (model.KeepsDropoutMasks() ? 2_B * hidden : FractionalBytes())) / spread;
   if (model.norm_placement == NormPlacement::kSandwich) bytes += 2 * w * hidden / spread;  // what the second norms take
   bytes += AttentionBytes(model, t, w, input, !scores);
   bytes += moe ? MoeBytes(model, key, w, input)
@@ -219,7 +227,7 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   layer.selective = tokens * bytes;
   layer.none = layer.selective;
   if (scores) {
-    const double per_score = w + (model.KeepsDropoutMasks() ? 1 + w : 0);
+    const FractionalBytes per_score = w + (model.KeepsDropoutMasks() ? 1_B + w : FractionalBytes());
     layer.none += per_score * tokens * static_cast<double>(job.sequence * model.heads) / t;
   }
   if (!stack.selective.scores) layer.selective = layer.none;

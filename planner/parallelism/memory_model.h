@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/fractional_bytes.h"
+#include "common/units.h"
 #include "planner/parallelism/layer_time.h"
 #include "planner/parallelism/software_stack.h"
 #include "planner/parallelism/strategy.h"
@@ -17,23 +19,23 @@
 
 namespace weft::planner::inline parallelism {
 
-/// Bytes per parameter, by what ZeRO divides. Source: arXiv 1910.02054 (16), 2205.05198
+/// Per parameter, by what ZeRO divides. Source: arXiv 1910.02054 (16), 2205.05198
 /// figure 1 (18), Megatron-LM's distributed optimizer (fp16: 20).
 struct StateBytes {
-  double parameter = 2, gradient = 4, optimizer = 12;
-  double gathered = 2;          ///< of a ZeRO-3 unit while it is in use
-  double gradient_sent = 4;     ///< of a gradient on the wire
-  double exchange_copy = 0;     ///< of gradients flattened for the exchange, where there are replicas
+  FractionalBytes parameter{2}, gradient{4}, optimizer{12};
+  FractionalBytes gathered{2};       ///< of a ZeRO-3 unit while it is in use
+  FractionalBytes gradient_sent{4};  ///< of a gradient on the wire
+  FractionalBytes exchange_copy;     ///< of gradients flattened for the exchange, where there are replicas
 };
 StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_16bit);
 
 /// Activations of one layer and micro-batch on one rank.
 struct LayerBytes {
-  double none = 0;       ///< nothing recomputed
-  double selective = 0;  ///< without what SoftwareStack::selective drops
-  double full = 0;       ///< the layer's input only
+  FractionalBytes none;       ///< nothing recomputed
+  FractionalBytes selective;  ///< without what SoftwareStack::selective drops
+  FractionalBytes full;       ///< the layer's input only
 
-  double At(Recompute recompute) const {
+  FractionalBytes At(Recompute recompute) const {
     return recompute == Recompute::kFull ? full : recompute == Recompute::kSelective ? selective : none;
   }
 };
@@ -49,7 +51,7 @@ constexpr bool ReducesByRound(const SoftwareStack& stack, const Strategy& s) {
 }
 
 /// Per parameter: what fp8 on the wire left out, kept for the next time in bf16.
-inline constexpr double kRemainderBytes = 2;
+inline constexpr FractionalBytes kRemainderBytes{2};
 
 /// What a stage is made of, on one rank.
 struct StageShape {
@@ -86,7 +88,7 @@ inline void Hold(const Holding& piece, int64_t copies, MemoryUse& memory, std::v
 }
 
 /// Whole bytes, to the nearest. Requires: 0 ≤ bytes < 2⁵².
-inline Bytes Whole(double bytes) { return Bytes(static_cast<int64_t>(bytes + 0.5)); }  // std::llround is a call
+inline Bytes Whole(FractionalBytes bytes) { return Bytes(static_cast<int64_t>(bytes.count() + 0.5)); }  // std::llround is a call
 
 /// All that the allocator is asked for on one stage; fragmentation and context are the cost model's to add. `pieces`: where what is
 /// added up is written, if not null. Requires: a legal strategy.

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/parallelism/collective_time.h"
+
 namespace weft::planner::inline parallelism {
 namespace {
+
+using namespace literals;
 
 struct Routed {
   double local_experts, copies, rows;  // per rank; rows of one expert
@@ -20,19 +24,19 @@ Routed RoutedOf(const JobSpec& job, const LayerKey& key) {
 }
 
 void AddExperts(LayerTime& layer, const CalibratedHardware& m, const Routed& r, double hidden, double inner, bool gated) {
-  const double bytes = m.narrow ? 1 : m.element;
+  const FractionalBytes element = m.narrow ? 1_B : m.element;
   const double up = gated ? 2 * inner : inner;
-  const auto product = [&](double rows, double columns, double depth, double out) {
-    return GemmTime(m, m.gemm_rate, {rows, columns, depth, r.local_experts}, bytes, out);
+  const auto product = [&](double rows, double columns, double depth, FractionalBytes out) {
+    return GemmTime(m, m.gemm_rate, {rows, columns, depth, r.local_experts}, element, out);
   };
   layer.forward.compute += product(r.rows, up, hidden, m.element) + product(r.rows, hidden, inner, m.element);
   layer.backward_data.compute += product(r.rows, hidden, up, m.element) + product(r.rows, inner, hidden, m.element);
-  layer.backward_weight.compute += product(hidden, up, r.rows, 8) + product(inner, hidden, r.rows, 8);
-  const double flops = 2 * r.copies * hidden * (up + inner);
+  layer.backward_weight.compute += product(hidden, up, r.rows, 8_B) + product(inner, hidden, r.rows, 8_B);
+  const Flops flops(2 * r.copies * hidden * (up + inner));
   for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) pass->flops += flops;
   // Permuted in and out, activation, and the casts of narrow formats.
-  double traffic = r.copies * m.element * (2 * 2 * hidden + (gated ? 3 : 2) * inner) * m.elementwise;
-  if (m.narrow) traffic += r.copies * 4 * (hidden + inner);
+  FractionalBytes traffic = r.copies * m.element * (2 * 2 * hidden + (gated ? 3 : 2) * inner) * m.elementwise;
+  if (m.narrow) traffic += r.copies * 4_B * (hidden + inner);
   layer.forward.compute += traffic / m.memory_rate + 10 * m.launch;
   layer.backward_data.compute += 2 * traffic / m.memory_rate + 14 * m.launch;
 }
@@ -43,36 +47,40 @@ void AddShared(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m
   const double tokens = static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp);
   const double inner = static_cast<double>(model.shared_experts * model.shared_expert_ffn_hidden) / static_cast<double>(key.tp);
   const double hidden = static_cast<double>(model.hidden);
-  const double bytes = m.narrow ? 1 : m.element, up = model.gated_mlp ? 2 * inner : inner;
-  layer.forward.compute += GemmTime(m, m.gemm_rate, {tokens, up, hidden}, bytes, m.element) +
-                           GemmTime(m, m.gemm_rate, {tokens, hidden, inner}, bytes, m.element);
-  layer.backward_data.compute += GemmTime(m, m.gemm_rate, {tokens, hidden, up}, bytes, m.element) +
-                                 GemmTime(m, m.gemm_rate, {tokens, inner, hidden}, bytes, m.element);
-  layer.backward_weight.compute += GemmTime(m, m.gemm_rate, {hidden, up, tokens}, bytes, 8) +
-                                   GemmTime(m, m.gemm_rate, {inner, hidden, tokens}, bytes, 8);
-  const double flops = 2 * tokens * hidden * (up + inner);
+  const FractionalBytes element = m.narrow ? 1_B : m.element;
+  const double up = model.gated_mlp ? 2 * inner : inner;
+  layer.forward.compute += GemmTime(m, m.gemm_rate, {tokens, up, hidden}, element, m.element) +
+                           GemmTime(m, m.gemm_rate, {tokens, hidden, inner}, element, m.element);
+  layer.backward_data.compute += GemmTime(m, m.gemm_rate, {tokens, hidden, up}, element, m.element) +
+                                 GemmTime(m, m.gemm_rate, {tokens, inner, hidden}, element, m.element);
+  layer.backward_weight.compute += GemmTime(m, m.gemm_rate, {hidden, up, tokens}, element, 8_B) +
+                                   GemmTime(m, m.gemm_rate, {inner, hidden, tokens}, element, 8_B);
+  const Flops flops(2 * tokens * hidden * (up + inner));
   for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) pass->flops += flops;
 }
 
-/// Dispatch and combine; `held` bytes leave for all experts' ranks each time.
-void AddExpertCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, double held) {
+/// Dispatch and combine; `held` leaves for all experts' ranks each time.
+void AddExpertCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key,
+                            FractionalBytes held) {
   const ModelSpec& model = job.model;
   Operation o{.what = "expert dispatch and combine", .kind = OperationKind::kAllToAll, .calls = 2, .communicator = CommunicatorKind::kExpert,
-              .group = {key.ep, key.etp}, .bytes = held, .algorithm = "direct", .hides_behind = "shared experts"};
-  o.seconds = o.calls * AllToAllTime(m.network, o.group, held);
+              .group = {key.ep, key.etp}, .bytes = held.count(), .algorithm = "direct", .hides_behind = "shared experts"};
+  Seconds wire = o.calls * AllToAllTime(m.network, o.group, held);
   const int64_t span = key.ep * key.etp;
   if (span > m.network.gpus_per_node) {
     // A token goes once to each node that needs it, then on by NVLink.
     const double nodes = static_cast<double>(span) / static_cast<double>(m.network.gpus_per_node);
     const double once = ExpectedNodes(static_cast<double>(model.experts), static_cast<double>(model.experts_per_token), nodes) /
                         static_cast<double>(model.experts_per_token);
-    o.seconds *= std::min(1.0, once);
+    wire *= std::min(1.0, once);
   }
-  o.exposed = o.seconds * (1 - m.expert_hidden);
-  const double gathered = held * static_cast<double>(key.etp);
-  const double seconds = key.etp > 1 ? GatherTime(m.network, {key.etp, 1}, gathered) : 0;
-  Operation within{.calls = 1, .seconds = seconds, .exposed = seconds, .communicator = CommunicatorKind::kExpertTensor,
-                   .group = {key.etp, 1}, .bytes = gathered, .algorithm = "ring"};
+  o.seconds = wire.count();
+  o.exposed = (wire * (1 - m.expert_hidden)).count();
+  const FractionalBytes gathered = held * static_cast<double>(key.etp);
+  const Seconds seconds = key.etp > 1 ? GatherTime(m.network, {key.etp, 1}, gathered) : Seconds(0);
+  Operation within{.calls = 1, .seconds = seconds.count(), .exposed = seconds.count(),
+                   .communicator = CommunicatorKind::kExpertTensor, .group = {key.etp, 1}, .bytes = gathered.count(),
+                   .algorithm = "ring"};
   for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
     o.pass = within.pass = pass;
     if (key.ep > 1) layer.Communicate(o);
@@ -104,11 +112,13 @@ void AddMoe(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, c
   AddShared(layer, job, m, key);
   const double tokens = routed.copies / static_cast<double>(model.experts_per_token * key.etp);
   // Router: a narrow product in fp32 and its softmax.
-  layer.forward.compute += 2 * tokens * hidden * static_cast<double>(model.experts) / m.gemm16_rate + 4 * m.launch;
-  layer.backward_data.compute += 4 * tokens * hidden * static_cast<double>(model.experts) / m.gemm16_rate + 4 * m.launch;
-  layer.forward.flops += 2 * tokens * hidden * static_cast<double>(model.experts);
-  layer.backward_data.flops += 4 * tokens * hidden * static_cast<double>(model.experts);  // its weight's gradient with it
-  const double held = m.element * routed.copies / static_cast<double>(key.etp) * hidden;
+  const Flops forward(2 * tokens * hidden * static_cast<double>(model.experts));
+  const Flops backward(4 * tokens * hidden * static_cast<double>(model.experts));  // its weight's gradient with it
+  layer.forward.compute += forward / m.gemm16_rate + 4 * m.launch;
+  layer.backward_data.compute += backward / m.gemm16_rate + 4 * m.launch;
+  layer.forward.flops += forward;
+  layer.backward_data.flops += backward;
+  const FractionalBytes held = m.element * routed.copies / static_cast<double>(key.etp) * hidden;
   AddExpertCommunication(layer, job, m, key, held);
 }
 

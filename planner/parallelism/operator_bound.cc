@@ -16,8 +16,11 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
+constexpr Seconds kNever(std::numeric_limits<double>::infinity());
+
+/// Of one parameter.
 struct Rates {
-  double reduce = std::numeric_limits<double>::infinity(), scatter = reduce, fetch = reduce, gather = reduce;
+  Seconds reduce = kNever, scatter = kNever, fetch = kNever, gather = kNever;
 };
 
 Rates RatesOf(const OperatorProblem& p) {
@@ -42,13 +45,15 @@ Rates RatesOf(const OperatorProblem& p) {
   return least;
 }
 
+/// Of one parameter.
 struct Way {
-  double price, bytes;  // per parameter
+  Seconds price;
+  FractionalBytes bytes;
 };
 
 /// Least mean price of a mixture of ways with a mean of at most `bytes` each. +infinity if none.
-double LeastPrice(const Way (&ways)[3], double bytes) {
-  double least = std::numeric_limits<double>::infinity();
+Seconds LeastPrice(const Way (&ways)[3], FractionalBytes bytes) {
+  Seconds least = kNever;
   for (const Way& a : ways) {
     if (a.bytes <= bytes) least = std::min(least, a.price);
     for (const Way& b : ways) {
@@ -62,31 +67,32 @@ double LeastPrice(const Way (&ways)[3], double bytes) {
 
 }  // namespace
 
-double QuickOperatorBound(const OperatorProblem& p) {
+Seconds QuickOperatorBound(const OperatorProblem& p) {
   const double layers = static_cast<double>(p.dense.layers + p.moe.layers);
   const double parameters = static_cast<double>(p.dense.layers) * (p.dense.parts[0] + p.dense.parts[1]) +
                             static_cast<double>(p.moe.layers) * (p.moe.parts[0] + p.moe.parts[1]);
-  if (parameters <= 0 || p.budget < 0) return parameters <= 0 ? 0 : std::numeric_limits<double>::infinity();
+  if (parameters <= 0) return Seconds(0);
+  if (p.budget < Bytes(0)) return kNever;
   const Strategy& s = p.strategy;
   const StateBytes& state = *p.state;
   const Rates rate = RatesOf(p);
   const double m = static_cast<double>(p.micro_batches), slows = p.hardware->interference;
   const double seen = p.stack->overlaps_gradients ? slows : 1, fetched = p.stack->overlaps_parameters ? slows : 1;
   const double shards = static_cast<double>(s.shard_group > 0 ? s.shard_group : s.dp * s.cp);
-  const double whole = state.parameter + state.gradient + state.optimizer;
-  const double step = OptimizerTime(*p.hardware, 1);
+  const FractionalBytes whole = state.parameter + state.gradient + state.optimizer;
+  const Seconds step = OptimizerTime(*p.hardware, 1);
   const Way ways[] = {
       {seen * rate.reduce + step, whole},
       {m * seen * rate.scatter + fetched * rate.fetch + step / shards, whole / shards + state.gathered},
       {m * (2 * slows * rate.gather + seen * rate.scatter) + step / shards, whole / shards},
   };
-  const double room = static_cast<double>(p.budget) / parameters;
-  const double linear = parameters * LeastPrice(ways, room);
-  const double smallest = std::min(ways[0].bytes, ways[1].bytes) - ways[2].bytes;
-  const double must = smallest > 0 ? std::clamp(1 - (room - ways[2].bytes) / smallest, 0.0, 1.0) : 0;
-  const double gathered = must * rate.gather * parameters / layers;
-  const auto exposed = [&](double compute) {
-    return std::max(0.0, gathered - compute) + slows * std::min(gathered, compute);
+  const FractionalBytes room = FractionalBytes(p.budget) / parameters;
+  const Seconds linear = parameters * LeastPrice(ways, room);
+  const FractionalBytes smallest = std::min(ways[0].bytes, ways[1].bytes) - ways[2].bytes;
+  const double must = smallest.count() > 0 ? std::clamp(1 - (room - ways[2].bytes) / smallest, 0.0, 1.0) : 0;
+  const Seconds gathered = must * rate.gather * parameters / layers;
+  const auto exposed = [&](Seconds compute) {
+    return std::max(Seconds(0), gathered - compute) + slows * std::min(gathered, compute);
   };
   return std::max(linear, m * layers * (exposed(p.forward) + exposed(p.backward)));
 }

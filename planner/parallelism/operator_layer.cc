@@ -79,7 +79,7 @@ UnitTime UncutTime(const OperatorProblem& p, double parameters) {
   return parameters > 0 ? ComputeUnitTime(*p.hardware, *p.stack, p.strategy, *p.state, parameters) : UnitTime{};
 }
 
-LayerSums SumsOf(const OperatorPart& a, const OperatorPart& b, double flat_gather, double flat_scatter) {
+LayerSums SumsOf(const OperatorPart& a, const OperatorPart& b, Seconds flat_gather, Seconds flat_scatter) {
   return {.gather = a.gather + b.gather + flat_gather,
           .scatter = a.scatter + b.scatter + flat_scatter,
           .reduce = a.reduce + b.reduce,
@@ -94,8 +94,8 @@ OperatorCost CostOfParts(const OperatorProblem& p, const OperatorPart& a, const 
   cost.optimizer_state = a.optimizer_state + b.optimizer_state;
   cost.optimizer = a.optimizer + b.optimizer;
   cost.peak = m.fragmentation * UnitPeak(*p.state, std::max({a.slice, b.slice, a.flat_gather + b.flat_gather}));
-  const double hidden = p.stack->overlaps_gradients ? sums.scatter : 0;
-  const double behind = ExposedBehind(m, sums.gather + hidden, p.backward);
+  const Seconds hidden = p.stack->overlaps_gradients ? sums.scatter : Seconds(0);
+  const Seconds behind = ExposedBehind(m, sums.gather + hidden, p.backward);
   cost.forward = ExposedBehind(m, sums.gather, p.forward);
   cost.backward = behind + sums.scatter - hidden;
   // In the first forward and the last backward pass there is more to hide behind the same computation.
@@ -125,7 +125,7 @@ LayerWays::LayerWays(const OperatorProblem& p, bool moe) : decisions_(OperatorDe
 OperatorCost LayerWays::Cost(const OperatorProblem& p, size_t way) const {
   const size_t i = way / decisions_.size(), k = way % decisions_.size();
   const OperatorPart &a = parts_[0][i], &b = parts_[1][k];
-  const double gather = gather_[(a.flat_gather > 0 ? 2 : 0) + (b.flat_gather > 0 ? 1 : 0)];
+  const Seconds gather = gather_[(a.flat_gather > 0 ? 2 : 0) + (b.flat_gather > 0 ? 1 : 0)];
   return CostOfParts(p, a, b, SumsOf(a, b, gather, scatter_[quarters_[0][i] * kQuarters + quarters_[1][k]]));
 }
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "common/fractional_bytes.h"
+#include "common/units.h"
 #include "planner/parallelism/data_time.h"
 #include "planner/parallelism/operator_sharding.h"
 
@@ -14,10 +16,10 @@ namespace weft::planner::inline parallelism {
 
 /// What one operator does by itself.
 struct OperatorPart {
-  double parameters = 0, gradients = 0, optimizer_state = 0;  ///< bytes
-  double optimizer = 0;                  ///< s
-  double gather = 0, scatter = 0;        ///< s per pass, of slices
-  double reduce = 0, fetch = 0;          ///< s per iteration
+  FractionalBytes parameters, gradients, optimizer_state;
+  Seconds optimizer{0};
+  Seconds gather{0}, scatter{0};         ///< per pass, of slices
+  Seconds reduce{0}, fetch{0};           ///< per iteration
   double slice = 0;                      ///< parameters gathered one by one
   double flat_gather = 0, flat_scatter = 0;  ///< parameters that travel with the other operator's, uncut
 };
@@ -28,18 +30,20 @@ OperatorPart PartOf(const OperatorProblem& problem, bool experts, double paramet
 
 /// Gather and scatter of parameters that travel uncut; nothing where there are none.
 UnitTime UncutTime(const OperatorProblem& problem, double parameters);
-/// Bytes of the largest gathered unit of so many parameters: the unit in use, the one prefetched, and the gradient of one before
-/// it is reduced.
-inline double UnitPeak(const StateBytes& state, double parameters) { return parameters * (2 * state.gathered + state.gradient_sent); }
+/// The largest gathered unit of so many parameters: the unit in use, the one prefetched, and the gradient of one before it is
+/// reduced.
+inline FractionalBytes UnitPeak(const StateBytes& state, double parameters) {
+  return parameters * (2 * state.gathered + state.gradient_sent);
+}
 
-/// What a layer's communication adds up to, s.
+/// What a layer's communication adds up to.
 struct LayerSums {
-  double gather = 0, scatter = 0;  ///< per pass
-  double reduce = 0, fetch = 0;    ///< per iteration
+  Seconds gather{0}, scatter{0};  ///< per pass
+  Seconds reduce{0}, fetch{0};    ///< per iteration
 };
-LayerSums SumsOf(const OperatorPart& attention, const OperatorPart& mlp, double flat_gather, double flat_scatter);
+LayerSums SumsOf(const OperatorPart& attention, const OperatorPart& mlp, Seconds flat_gather, Seconds flat_scatter);
 
-/// Of two parts, with the seconds of their uncut gather and scatter in `sums`.
+/// Of two parts, with the times of their uncut gather and scatter in `sums`.
 OperatorCost CostOfParts(const OperatorProblem& problem, const OperatorPart& attention, const OperatorPart& mlp, const LayerSums& sums);
 
 /// All ways of one kind of layer.
@@ -61,8 +65,8 @@ class LayerWays {
   std::span<const OperatorDecision> decisions_;
   std::array<std::array<OperatorPart, 10>, 2> parts_;  // attention, MLP
   std::array<std::array<uint8_t, 10>, 2> quarters_ = {};  // of flat_scatter
-  std::array<double, 4> gather_ = {};                  // s: neither, the MLP, attention, both
-  std::array<double, kQuarters * kQuarters> scatter_ = {};
+  std::array<Seconds, 4> gather_ = {};                 // neither, the MLP, attention, both
+  std::array<Seconds, kQuarters * kQuarters> scatter_ = {};
 };
 
 }  // namespace weft::planner::parallelism

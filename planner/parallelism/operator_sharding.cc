@@ -11,14 +11,14 @@ namespace {
 /// Writes exchanges down with what passes wait for, shared by those of a pass by their time; what is gathered for the forward pass is
 /// gathered for the backward pass too.
 void Spread(std::span<const Operation> exchanges, const LayerSums& sums, const OperatorCost& cost, std::vector<Operation>& operations) {
-  const double backward = sums.gather + sums.scatter;
+  const Seconds backward = sums.gather + sums.scatter;
   for (Operation o : exchanges) {
     if (o.pass == OperationPass::kForward) {
-      o.exposed = sums.gather > 0 ? cost.forward * o.seconds / sums.gather : 0;
+      o.exposed = sums.gather > Seconds(0) ? cost.forward * o.seconds / sums.gather : 0;
       operations.push_back(o);
       o.pass = OperationPass::kData;
     }
-    if (o.pass == OperationPass::kData) o.exposed = backward > 0 ? cost.backward * o.seconds / backward : 0;
+    if (o.pass == OperationPass::kData) o.exposed = backward > Seconds(0) ? cost.backward * o.seconds / backward : 0;
     operations.push_back(o);
   }
 }
@@ -75,8 +75,8 @@ OperatorCost CostOfHead(const OperatorProblem& p, int64_t slices) {
   const UnitTime whole = ComputeUnitTime(*p.hardware, *p.stack, p.strategy, *p.state, p.head);
   const UnitTime one = ComputeUnitTime(*p.hardware, *p.stack, p.strategy, *p.state, slice);
   const double n = static_cast<double>(slices);
-  cost.forward = std::max(0.0, n * one.gather - whole.gather);
-  cost.backward = std::max(0.0, n * one.gather - whole.gather);
+  cost.forward = std::max(Seconds(0), n * one.gather - whole.gather);
+  cost.backward = std::max(Seconds(0), n * one.gather - whole.gather);
   return cost;
 }
 

@@ -24,6 +24,8 @@
 #include <span>
 #include <vector>
 
+#include "common/fractional_bytes.h"
+#include "common/units.h"
 #include "planner/parallelism/calibrated_hardware.h"
 #include "planner/parallelism/choice_knapsack.h"
 #include "planner/parallelism/memory_model.h"
@@ -72,7 +74,7 @@ struct OperatorProblem {
   const SoftwareStack* stack = nullptr;
   Strategy strategy;
   int64_t micro_batches = 1;
-  double forward = 0, backward = 0;   ///< s of one layer and micro-batch: what communication hides behind
+  Seconds forward{0}, backward{0};    ///< of one layer and micro-batch: what communication hides behind
   struct Kind {
     int64_t layers = 0;
     std::array<double, 2> parts = {};   ///< parameters on one rank: attention, MLP (routed experts)
@@ -80,22 +82,22 @@ struct OperatorProblem {
   };
   Kind dense = {}, moe = {};
   double head = 0;                    ///< parameters of the head on one rank; 0: not on this stage
-  int64_t budget = 0;                 ///< bytes for the layers' state and the gathered slices
+  Bytes budget;                       ///< for the layers' state and the gathered slices
   bool may_split = true;
 };
 
 /// What a layer, or all layers of a stage, cost for their decisions.
 struct OperatorCost {
-  double forward = 0, backward = 0;   ///< s exposed per micro-batch
-  double once = 0;                    ///< s exposed per iteration
-  double optimizer = 0;               ///< s
-  double parameters = 0, gradients = 0, optimizer_state = 0;  ///< bytes
-  double peak = 0;                    ///< bytes of the largest gathered unit, with what it fragments
+  Seconds forward{0}, backward{0};    ///< exposed per micro-batch
+  Seconds once{0};                    ///< exposed per iteration
+  Seconds optimizer{0};
+  FractionalBytes parameters, gradients, optimizer_state;
+  FractionalBytes peak;               ///< of the largest gathered unit, with what it fragments
 
-  double time(int64_t micro_batches) const {
+  Seconds time(int64_t micro_batches) const {
     return static_cast<double>(micro_batches) * (forward + backward) + once + optimizer;
   }
-  double memory() const { return parameters + gradients + optimizer_state; }
+  FractionalBytes memory() const { return parameters + gradients + optimizer_state; }
 };
 
 /// The ways of an operator, and the numbers of slices that the head may be cut in; uncut ones first.
@@ -132,7 +134,7 @@ class OperatorSolver {
   /// or the question was asked shortly before; else ChoiceKnapsack's.
   const OperatorStage& Solve(const OperatorProblem& problem);
   /// No decisions within the budget take less: the linear relaxation. +infinity where nothing fits.
-  double Relaxed(const OperatorProblem& problem);
+  Seconds Relaxed(const OperatorProblem& problem);
   /// Forgets what it keeps.
   void Clear();
 
@@ -146,7 +148,7 @@ class OperatorSolver {
 
 /// The same bound from bandwidths and totals alone, without looking at decisions. Complexity: O(1).
 /// Source: derived in operator_bound.cc.
-double QuickOperatorBound(const OperatorProblem& problem);
+Seconds QuickOperatorBound(const OperatorProblem& problem);
 
 /// Every layer sharded in as many slices as allowed: the least memory.
 OperatorCost LeanestOperators(const OperatorProblem& problem);

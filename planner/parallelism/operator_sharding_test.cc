@@ -14,6 +14,8 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
+using namespace literals;
+
 constexpr OperatorDecision kReplicated{.slices = 1, .sharded = 0, .kept = false};
 constexpr OperatorDecision kKept{.slices = 1, .sharded = 0, .kept = true};
 constexpr OperatorDecision kSharded{.slices = 1, .sharded = 1, .kept = false};
@@ -21,14 +23,14 @@ constexpr OperatorDecision kSharded{.slices = 1, .sharded = 1, .kept = false};
 /// Four replicas in one node of 1 GB/s without start-up times; 2 + 4 + 12 bytes per parameter; all overlaps.
 struct Bench {
   CalibratedHardware hardware;
-  StateBytes state{2, 4, 12, 2, 4, 0};
+  StateBytes state{2_B, 4_B, 12_B, 2_B, 4_B, 0_B};
   SoftwareStack stack{.name = "test", .overlaps_gradients = true, .overlaps_parameters = true};
   OperatorProblem problem;
 
   Bench() {
     hardware.network.gpus_per_node = 8;
     hardware.network.intra_rate = hardware.network.direct_intra_rate = 1e9;
-    hardware.memory_rate = 30e9;
+    hardware.memory_rate = GigabytesPerSecond(30);
     problem.hardware = &hardware;
     problem.state = &state;
     problem.stack = &stack;
@@ -46,23 +48,23 @@ struct Bench {
 TEST(CostOfLayer, IsWhatTheCollectivesTake) {
   Bench b;
   const OperatorCost replicated = CostOfLayer(b.problem, false, kReplicated, kReplicated);
-  EXPECT_NEAR(replicated.once, 24e-3, 1e-9);
-  EXPECT_NEAR(replicated.forward + replicated.backward, 0, 1e-12);
-  EXPECT_NEAR(replicated.memory(), 18 * 4e6, 1);
-  EXPECT_NEAR(replicated.optimizer, 4e-3, 1e-9);
-  EXPECT_EQ(replicated.peak, 0);
+  EXPECT_NEAR(replicated.once.count(), 24e-3, 1e-9);
+  EXPECT_NEAR((replicated.forward + replicated.backward).count(), 0, 1e-12);
+  EXPECT_NEAR(replicated.memory().count(), 18 * 4e6, 1);
+  EXPECT_NEAR(replicated.optimizer.count(), 4e-3, 1e-9);
+  EXPECT_EQ(replicated.peak, 0_B);
   const OperatorCost kept = CostOfLayer(b.problem, false, kKept, kKept);
-  EXPECT_NEAR(kept.once, 6e-3, 1e-9);
-  EXPECT_NEAR(kept.backward, 12e-3, 1e-9);
-  EXPECT_NEAR(kept.memory(), 18 * 1e6 + 2 * 4e6, 1);
+  EXPECT_NEAR(kept.once.count(), 6e-3, 1e-9);
+  EXPECT_NEAR(kept.backward.count(), 12e-3, 1e-9);
+  EXPECT_NEAR(kept.memory().count(), 18 * 1e6 + 2 * 4e6, 1);
   const OperatorCost sharded = CostOfLayer(b.problem, false, kSharded, kSharded);
-  EXPECT_NEAR(sharded.forward, 6e-3, 1e-9);
-  EXPECT_NEAR(sharded.backward, 18e-3, 1e-9);
-  EXPECT_NEAR(sharded.once, 0, 1e-12);
-  EXPECT_NEAR(sharded.memory(), 18 * 1e6, 1);
-  EXPECT_NEAR(sharded.optimizer, 1e-3, 1e-9);
-  EXPECT_NEAR(sharded.peak, 8 * 4e6, 1) << "two gathered copies of 2 bytes and a gradient of 4";
-  EXPECT_NEAR(sharded.time(2), 2 * 24e-3 + 1e-3, 1e-9);
+  EXPECT_NEAR(sharded.forward.count(), 6e-3, 1e-9);
+  EXPECT_NEAR(sharded.backward.count(), 18e-3, 1e-9);
+  EXPECT_NEAR(sharded.once.count(), 0, 1e-12);
+  EXPECT_NEAR(sharded.memory().count(), 18 * 1e6, 1);
+  EXPECT_NEAR(sharded.optimizer.count(), 1e-3, 1e-9);
+  EXPECT_NEAR(sharded.peak.count(), 8 * 4e6, 1) << "two gathered copies of 2 bytes and a gradient of 4";
+  EXPECT_NEAR(sharded.time(2).count(), 2 * 24e-3 + 1e-3, 1e-9);
 }
 
 // Half of the MLP in slices: attention and a quarter of the MLP exist at once.
@@ -70,21 +72,21 @@ TEST(CostOfLayer, SlicesLowerThePeakAndMixTheState) {
   Bench b;
   const OperatorDecision half{.slices = 4, .sharded = 2, .kept = false};
   const OperatorCost cost = CostOfLayer(b.problem, false, kSharded, half);
-  EXPECT_NEAR(cost.peak, 8 * 1e6, 1) << "attention: 1 M, a slice: 0.75 M";
-  EXPECT_NEAR(cost.memory(), 18 * (1e6 / 4 + 1.5e6 / 4 + 1.5e6), 1);
-  EXPECT_NEAR(cost.forward, 3.0 / 4 * 2 * 2.5e6 / 1e9, 1e-9);
+  EXPECT_NEAR(cost.peak.count(), 8 * 1e6, 1) << "attention: 1 M, a slice: 0.75 M";
+  EXPECT_NEAR(cost.memory().count(), 18 * (1e6 / 4 + 1.5e6 / 4 + 1.5e6), 1);
+  EXPECT_NEAR(cost.forward.count(), 3.0 / 4 * 2 * 2.5e6 / 1e9, 1e-9);
 }
 
 TEST(CostOfLayer, ComputationHidesAndInterferenceShows) {
   Bench b;
-  b.problem.forward = 4e-3;
-  b.problem.backward = 40e-3;
+  b.problem.forward = Seconds(4e-3);
+  b.problem.backward = Seconds(40e-3);
   b.hardware.interference = 0.25;
   const OperatorCost sharded = CostOfLayer(b.problem, false, kSharded, kSharded);
-  EXPECT_NEAR(sharded.forward, 2e-3 + 0.25 * 4e-3, 1e-9);
-  EXPECT_NEAR(sharded.backward, 0.25 * 18e-3, 1e-9);
+  EXPECT_NEAR(sharded.forward.count(), 2e-3 + 0.25 * 4e-3, 1e-9);
+  EXPECT_NEAR(sharded.backward.count(), 0.25 * 18e-3, 1e-9);
   const OperatorCost replicated = CostOfLayer(b.problem, false, kReplicated, kReplicated);
-  EXPECT_NEAR(replicated.once, 0.25 * 24e-3, 1e-9);
+  EXPECT_NEAR(replicated.once.count(), 0.25 * 24e-3, 1e-9);
 }
 
 OperatorProblem Random(Bench& b, std::mt19937& random) {
@@ -103,20 +105,20 @@ OperatorProblem Random(Bench& b, std::mt19937& random) {
   if (p.strategy.dp > 2 && random() % 3 == 0) p.strategy.shard_group = p.strategy.dp / 2;
   p.strategy.bucket_bytes = Bytes(1 << (16 + random() % 12));
   p.micro_batches = 1 + static_cast<int64_t>(random() % 6);
-  p.forward = real(0, 20e-3);
-  p.backward = real(0, 40e-3);
+  p.forward = Seconds(real(0, 20e-3));
+  p.backward = Seconds(real(0, 40e-3));
   p.may_split = random() % 3 == 0;
   p.dense = {1 + static_cast<int64_t>(random() % (p.may_split ? 1 : 3)), {real(1e5, 2e6), real(1e5, 4e6)}};
   if (!p.may_split && random() % 2 == 0) p.moe = {1, {real(1e5, 2e6), real(1e5, 8e6)}};
   p.strategy.ep = p.moe.layers > 0 ? 2 : 1;
   p.head = random() % 2 == 0 ? real(1e5, 8e6) : 0;
-  const double all = LeanestOperators(p).memory();
-  p.budget = static_cast<int64_t>(all * real(0.9, 6));
+  const FractionalBytes all = LeanestOperators(p).memory();
+  p.budget = (all * real(0.9, 6)).Truncated();
   return p;
 }
 
 /// Least time within the budget, by trying all ways of all layers.
-double Enumerate(const OperatorProblem& p) {
+Seconds Enumerate(const OperatorProblem& p) {
   std::vector<OperatorDecision> decisions = {kReplicated, kKept, kSharded};
   for (int64_t sharded = 1; p.may_split && sharded <= 4; ++sharded) {
     for (const bool kept : {false, true}) decisions.push_back({4, sharded, kept});
@@ -136,9 +138,10 @@ double Enumerate(const OperatorProblem& p) {
       if (slices == 1 || p.may_split) items.back().push_back(CostOfHead(p, slices));
     }
   }
-  double best = std::numeric_limits<double>::infinity();
-  const std::function<void(size_t, double, double, double)> visit = [&](size_t i, double time, double memory, double peak) {
-    if (memory + peak > static_cast<double>(p.budget)) return;
+  Seconds best(std::numeric_limits<double>::infinity());
+  using Visit = std::function<void(size_t, Seconds, FractionalBytes, FractionalBytes)>;
+  const Visit visit = [&](size_t i, Seconds time, FractionalBytes memory, FractionalBytes peak) {
+    if (memory + peak > p.budget) return;
     if (i == items.size()) {
       best = std::min(best, time);
       return;
@@ -147,7 +150,7 @@ double Enumerate(const OperatorProblem& p) {
       visit(i + 1, time + cost.time(p.micro_batches), memory + cost.memory(), std::max(peak, cost.peak));
     }
   };
-  visit(0, 0, 0, 0);
+  visit(0, Seconds(0), {}, {});
   return best;
 }
 
@@ -158,19 +161,19 @@ TEST(OperatorSolver, EqualsEnumerationAndBoundsHoldOnRandomStages) {
     Bench b;
     OperatorSolver solver(0);
     const OperatorProblem p = Random(b, random);
-    const double best = Enumerate(p);
+    const double best = Enumerate(p).count();
     const OperatorStage stage = solver.Solve(p);
-    const double relaxed = solver.Relaxed(p), quick = QuickOperatorBound(p);
+    const double relaxed = solver.Relaxed(p).count(), quick = QuickOperatorBound(p).count();
     ASSERT_LE(quick, relaxed * (1 + 1e-9)) << round;
     if (!stage.feasible) {
       // Whole bytes per layer: at the edge a few bytes decide.
       ASSERT_TRUE(best == std::numeric_limits<double>::infinity() ||
-                  LeanestOperators(p).memory() + LeanestOperators(p).peak > static_cast<double>(p.budget) - 64) << round;
+                  LeanestOperators(p).memory() + LeanestOperators(p).peak > p.budget - 64_B) << round;
       continue;
     }
     ++feasible;
-    ASSERT_LE(stage.cost.memory() + stage.cost.peak, static_cast<double>(p.budget)) << round;
-    ASSERT_NEAR(stage.cost.time(p.micro_batches), best, 1e-9 * best + 1e-15) << round;
+    ASSERT_LE(stage.cost.memory() + stage.cost.peak, p.budget) << round;
+    ASSERT_NEAR(stage.cost.time(p.micro_batches).count(), best, 1e-9 * best + 1e-15) << round;
     ASSERT_LE(relaxed, best * (1 + 1e-9)) << round;
     const OperatorCount count = CountOperators(std::span(&stage.operators, 1));
     ASSERT_EQ(count.total(), 2 * (p.dense.layers + p.moe.layers) + (p.head > 0 ? 1 : 0));

@@ -24,13 +24,14 @@ bool SameLayers(const OperatorProblem& a, const OperatorProblem& b) {
 }
 
 /// Whole bytes, upwards. Faster than std::ceil, which is a call.
-int64_t Upwards(double bytes) {
-  const auto whole = static_cast<int64_t>(bytes);
-  return whole + (static_cast<double>(whole) < bytes ? 1 : 0);
+Bytes Upwards(FractionalBytes bytes) {
+  const Bytes whole = bytes.Truncated();
+  return whole < bytes ? whole + Bytes(1) : whole;
 }
 
+/// The knapsack's numbers are plain ones: its loops are arithmetic over arrays of them.
 Choice AsChoice(const OperatorCost& cost, int64_t micro_batches) {
-  return {.time = cost.time(micro_batches), .memory = Upwards(cost.memory()), .peak = Upwards(cost.peak)};
+  return {.time = cost.time(micro_batches).count(), .memory = Upwards(cost.memory()).count(), .peak = Upwards(cost.peak).count()};
 }
 
 /// All ways of one kind of layer, and the fastest. The undominated ones are looked for only where something is to be decided.
@@ -98,18 +99,18 @@ class OperatorSolver::Layers {
   }
 
   bool Has(const OperatorProblem& problem) const { return SameLayers(key_, problem); }
-  bool FastestFit(int64_t budget) const { return needed_ + peak_ <= budget; }
+  bool FastestFit(Bytes budget) const { return needed_ + peak_ <= budget; }
   const OperatorStage& fastest() const { return fastest_; }
-  double fastest_time() const { return time_; }
+  Seconds fastest_time() const { return time_; }
 
-  double Relaxed(int64_t budget) { return Knapsack().Relaxed(budget); }
+  Seconds Relaxed(Bytes budget) { return Seconds(Knapsack().Relaxed(budget.count())); }
 
-  const OperatorStage& Solve(int64_t budget, double tolerance) {
-    if (!Knapsack().Fits(budget)) return Leanest();
+  const OperatorStage& Solve(Bytes budget, double tolerance) {
+    if (!Knapsack().Fits(budget.count())) return Leanest();
     for (const Answer& answer : answers_) {
       if (answer.budget == budget) return answer.stage;
     }
-    const KnapsackAnswer solved = knapsack_.Solve(budget, {.tolerance = tolerance});
+    const KnapsackAnswer solved = knapsack_.Solve(budget.count(), {.tolerance = tolerance});
     if (!solved.feasible) return Leanest();
     if (answers_.size() < kAnswers) answers_.emplace_back();
     Answer& answer = answers_[next_++ % kAnswers];
@@ -131,7 +132,7 @@ class OperatorSolver::Layers {
 
  private:
   struct Answer {
-    int64_t budget = 0;
+    Bytes budget;
     OperatorStage stage;
   };
 
@@ -150,9 +151,9 @@ class OperatorSolver::Layers {
   }
 
   void AddFastest(const Choice& choice, int64_t count) {
-    needed_ += count * choice.memory;
-    peak_ = std::max(peak_, choice.peak);
-    time_ += static_cast<double>(count) * choice.time;
+    needed_ += Bytes(count * choice.memory);
+    peak_ = std::max(peak_, Bytes(choice.peak));
+    time_ += Seconds(static_cast<double>(count) * choice.time);
   }
 
   void Take(bool moe, size_t way, int64_t count, OperatorStage& stage) const {
@@ -192,8 +193,8 @@ class OperatorSolver::Layers {
   std::vector<Choice> heads_;
   ChoiceKnapsack knapsack_;
   bool prepared_ = false, leanest_known_ = false;
-  int64_t needed_ = 0, peak_ = 0;  // bytes of the fastest
-  double time_ = 0;
+  Bytes needed_, peak_;  // of the fastest
+  Seconds time_{0};
   OperatorStage fastest_, leanest_;
   std::vector<Answer> answers_;
   size_t next_ = 0;
@@ -223,7 +224,7 @@ const OperatorStage& OperatorSolver::Solve(const OperatorProblem& problem) {
   return layers.FastestFit(problem.budget) ? layers.fastest() : layers.Solve(problem.budget, tolerance_);
 }
 
-double OperatorSolver::Relaxed(const OperatorProblem& problem) {
+Seconds OperatorSolver::Relaxed(const OperatorProblem& problem) {
   Layers& layers = LayersOf(problem);
   return layers.FastestFit(problem.budget) ? layers.fastest_time() : layers.Relaxed(problem.budget);
 }

@@ -31,14 +31,14 @@ LayerBytes Layer(Framework framework, const char* preset, const LayerKey& key = 
 // it); moe_act the product of the activation, 2 · 2 · 14336 = 57344 (transformer_layer.py, gpt_layer_specs.py).
 TEST(SelectiveRecompute, OfMegatronOnAMixture) {
   const LayerBytes layer = Layer(Framework::kMegatron, "mixtral-8x7b", {}, true);
-  EXPECT_DOUBLE_EQ(layer.none, 241'824);
-  EXPECT_DOUBLE_EQ(layer.selective, 241'824 - 8'192 - 57'344);
-  EXPECT_DOUBLE_EQ(layer.full, 8'192);
+  EXPECT_DOUBLE_EQ(layer.none.count(), 241'824);
+  EXPECT_DOUBLE_EQ(layer.selective.count(), 241'824 - 8'192 - 57'344);
+  EXPECT_DOUBLE_EQ(layer.full.count(), 8'192);
   // Over two ranks with sequence parallelism half of each.
   const LayerBytes split = Layer(Framework::kMegatron, "mixtral-8x7b", {.tp = 2, .etp = 2, .sequence_parallel = true}, true);
-  EXPECT_DOUBLE_EQ(split.none - split.selective, 4'096 + 28'672);
+  EXPECT_DOUBLE_EQ((split.none - split.selective).count(), 4'096 + 28'672);
   const LayerBytes whole = Layer(Framework::kMegatron, "mixtral-8x7b", {.tp = 2, .sequence_parallel = true}, true);
-  EXPECT_DOUBLE_EQ(whole.none - whole.selective, 4'096 + 28'672) << "one of two copies, whole inside an expert";
+  EXPECT_DOUBLE_EQ((whole.none - whole.selective).count(), 4'096 + 28'672) << "one of two copies, whole inside an expert";
 }
 
 // DeepSeek-V3: h = 7168, 128 heads of queries 192 and values 128 wide: 24576 and 16384; latents 1536 + 512 + 64. A dense layer
@@ -47,17 +47,17 @@ TEST(SelectiveRecompute, OfMegatronOnAMixture) {
 // 2 · (2 · 24576 + 16384) = 131072.
 TEST(SelectiveRecompute, OfMegatronOnLatents) {
   const LayerBytes dense = Layer(Framework::kMegatron, "deepseek-v3");
-  EXPECT_DOUBLE_EQ(dense.none, 336'512);
-  EXPECT_DOUBLE_EQ(dense.selective, 336'512 - 14'336 - 131'072);
+  EXPECT_DOUBLE_EQ(dense.none.count(), 336'512);
+  EXPECT_DOUBLE_EQ(dense.selective.count(), 336'512 - 14'336 - 131'072);
   // With experts: both norms, and the products of 8 copies, 2 · 8 · 2048.
   const LayerBytes moe = Layer(Framework::kMegatron, "deepseek-v3", {}, true);
-  EXPECT_DOUBLE_EQ(moe.none - moe.selective, 2 * 14'336 + 131'072 + 32'768);
+  EXPECT_DOUBLE_EQ((moe.none - moe.selective).count(), 2 * 14'336 + 131'072 + 32'768);
 }
 
 // No module of a dense layer frees anything under fused attention: nothing is saved, and the program's rule refuses to try.
 TEST(SelectiveRecompute, OfMegatronOnADenseLayerIsNothing) {
   const LayerBytes dense = Layer(Framework::kMegatron, "llama3-8b");
-  EXPECT_DOUBLE_EQ(dense.none, dense.selective);
+  EXPECT_EQ(dense.none, dense.selective);
   const JobSpec job = Job("llama3-8b");
   const ClusterSpec cluster = FindClusterPreset("dgx-h100", 8).value();
   const Strategy s{.dp = 64, .recompute = Recompute::kSelective};
@@ -70,20 +70,20 @@ TEST(SelectiveRecompute, OfMegatronOnADenseLayerIsNothing) {
 // Over 8 ranks an eighth, but w2's, kept before it is summed, 8192; and two scattered sums, 2 · 8192 / 8:
 // (63616 - 8192) / 8 + 8192 + 2048 = 17168.
 TEST(SelectiveRecompute, OfTorchtitanPerOperator) {
-  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-8b").selective, 63'616);
+  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-8b").selective.count(), 63'616);
   const LayerKey eight{.tp = 8, .sequence_parallel = true};
-  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-8b", eight).selective, 17'168);
-  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-70b").selective, 125'184);
-  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-405b").selective, 240'128);
-  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-8b").full, 8'192);
-  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-8b", eight).full, 1'024);
+  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-8b", eight).selective.count(), 17'168);
+  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-70b").selective.count(), 125'184);
+  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-405b").selective.count(), 240'128);
+  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-8b").full.count(), 8'192);
+  EXPECT_DOUBLE_EQ(Layer(Framework::kTorchtitan, "llama3-8b", eight).full.count(), 1'024);
 }
 
 // fsdp_utils.py of Accelerate wraps what is inside a decoder layer: norm, attention, norm, MLP, each with its input of 2h.
 TEST(FullRecompute, OfAccelerateKeepsFourInputs) {
-  EXPECT_DOUBLE_EQ(Layer(Framework::kAccelerate, "llama3-8b").full, 4 * 8'192);
-  EXPECT_DOUBLE_EQ(Layer(Framework::kAccelerate, "llama3-8b", {.tp = 2}).full, 4 * 8'192) << "norms stay whole on every rank";
-  EXPECT_DOUBLE_EQ(Layer(Framework::kDeepspeed, "llama3-8b").full, 8'192) << "gradient_checkpointing wraps the layer";
+  EXPECT_DOUBLE_EQ(Layer(Framework::kAccelerate, "llama3-8b").full.count(), 4 * 8'192);
+  EXPECT_DOUBLE_EQ(Layer(Framework::kAccelerate, "llama3-8b", {.tp = 2}).full.count(), 4 * 8'192) << "norms stay whole on every rank";
+  EXPECT_DOUBLE_EQ(Layer(Framework::kDeepspeed, "llama3-8b").full.count(), 8'192) << "gradient_checkpointing wraps the layer";
 }
 
 /// One stage of 10^9 parameters that keeps no activations to speak of.
@@ -146,8 +146,8 @@ TEST(StageMemory, OfTheLoss) {
 // runtime/gpt.cc: a score of 2 bytes, with dropout its mask and what follows, 1 + 2, where fused attention keeps log-sums of 4 bytes
 // per head. In fp32 logits, log-softmax and gradient are 4 bytes each, and the final norm's input and output 2 · 4h.
 TEST(WeftTrain, KeepsScoresAndWholeLogits) {
-  const double scores = Layer(Framework::kWeftTrain, "gpt2").none - Layer(Framework::kMegatron, "gpt2").none;
-  EXPECT_DOUBLE_EQ(scores, 12 * (5.0 * kTokens - 4));
+  const FractionalBytes scores = Layer(Framework::kWeftTrain, "gpt2").none - Layer(Framework::kMegatron, "gpt2").none;
+  EXPECT_DOUBLE_EQ(scores.count(), 12 * (5.0 * kTokens - 4));
   JobSpec job = Job("gpt2");
   job.precision = Precision::kFp32;
   const StageShape shape{.last = true};

@@ -4,8 +4,12 @@
 #include <array>
 #include <cmath>
 
+#include "planner/parallelism/collective_time.h"
+
 namespace weft::planner::inline parallelism {
 namespace {
+
+using namespace literals;
 
 std::optional<int64_t> Root(int64_t n, int power) {
   for (int64_t q = 1; q <= n; ++q) {
@@ -28,19 +32,21 @@ Local LocalOf(TensorMode mode, double q, double z, const GridProduct& p) {
 }
 
 /// Panels of one product. With double buffers one travels while the one before is multiplied; every call's latency is seen.
-void AddGridCommunication(LayerTime& layer, const CalibratedHardware& m, const LayerKey& key, const GridProduct& p, double q, double rate,
-                          double latency) {
+void AddGridCommunication(LayerTime& layer, const CalibratedHardware& m, const LayerKey& key, const GridProduct& p, double q,
+                          BitsPerSecond rate, Seconds latency) {
   const double z = static_cast<double>(key.tensor_depth), side = q * q;
   const auto add = [&](std::string_view what, OperationKind kind, OperationPass pass, int64_t group, int64_t stride, double calls,
-                       double bytes, double waits, std::string_view behind) {
-    const double n = static_cast<double>(group), received = calls * (kind == OperationKind::kAllReduce ? 2 : 1) * (n - 1) / n * bytes;
-    layer.Communicate({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = received / rate + waits * latency,
-                       .exposed = received / rate * (1 - m.tensor_hidden) + waits * latency,
-                       .communicator = CommunicatorKind::kTensor, .group = {group, stride}, .bytes = bytes, .algorithm = "ring",
-                       .hides_behind = behind});
+                       FractionalBytes bytes, double waits, std::string_view behind) {
+    const double n = static_cast<double>(group);
+    const FractionalBytes received = calls * (kind == OperationKind::kAllReduce ? 2 : 1) * (n - 1) / n * bytes;
+    layer.Communicate({.what = what, .kind = kind, .pass = pass, .calls = calls,
+                       .seconds = (received / rate + waits * latency).count(),
+                       .exposed = (received / rate * (1 - m.tensor_hidden) + waits * latency).count(),
+                       .communicator = CommunicatorKind::kTensor, .group = {group, stride}, .bytes = bytes.count(),
+                       .algorithm = "ring", .hides_behind = behind});
   };
   const auto ranks = static_cast<int64_t>(q);
-  const double x = m.element * p.tokens * p.in / side, weight = m.element * p.in * p.out / side;
+  const FractionalBytes x = m.element * p.tokens * p.in / side, weight = m.element * p.in * p.out / side;
   for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
     const double twice = pass == OperationPass::kForward ? 1 : 2;
     if (key.tensor_mode == TensorMode::k3D) {
@@ -81,29 +87,32 @@ void AddGridLinears(LayerTime& layer, const JobSpec& job, const CalibratedHardwa
   const double q = static_cast<double>(*GridSide(key.tensor_mode, key.tp, key.tensor_depth));
   const double z = static_cast<double>(key.tensor_depth);
   const bool inside = key.tp <= m.network.gpus_per_node;
-  const double rate = inside ? m.network.intra_rate : SendRate(m.network, {static_cast<int64_t>(q), std::max(m.network.gpus_per_node, static_cast<int64_t>(q))});
-  const double latency = inside ? m.network.intra_latency : m.network.nic_latency;
-  const double bytes = m.narrow ? 1 : m.element;
+  const Group across{static_cast<int64_t>(q), std::max(m.network.gpus_per_node, static_cast<int64_t>(q))};
+  const BitsPerSecond rate(8 * (inside ? m.network.intra_rate : SendRate(m.network, across)));
+  const Seconds latency(inside ? m.network.intra_latency : m.network.nic_latency);
+  const FractionalBytes element = m.narrow ? 1_B : m.element;
   for (const GridProduct& p : products) {
     const Local b = LocalOf(key.tensor_mode, q, z, p);
     const double step = b.depth / b.steps * (key.tensor_mode == TensorMode::k3D ? 1 : q);  // a panel is in/q wide
-    const auto gemm = [&](double rows, double columns, double depth, double out) {
-      return b.steps * GemmTime(m, m.gemm_rate, {rows, columns, depth}, bytes, out);
+    const auto gemm = [&](double rows, double columns, double depth, FractionalBytes out) {
+      return b.steps * GemmTime(m, m.gemm_rate, {rows, columns, depth}, element, out);
     };
     layer.forward.compute += gemm(b.rows, b.columns, step, m.element);
     layer.backward_data.compute += gemm(b.rows, step, b.columns, m.element);
-    layer.backward_weight.compute += gemm(step, b.columns, b.rows, 8);
+    layer.backward_weight.compute += gemm(step, b.columns, b.rows, 8_B);
     for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) {
-      pass->flops += 2 * p.tokens * p.in * p.out / static_cast<double>(key.tp);
+      pass->flops += Flops(2 * p.tokens * p.in * p.out / static_cast<double>(key.tp));
     }
     AddGridCommunication(layer, m, key, p, q, rate, latency);
   }
   // Two norms: sums of two scalars per token over the q ranks of a row.
   const Group row{static_cast<int64_t>(q), 1};
-  const double sums = 2 * 4 * tokens / q, seconds = 2 * AllReduceTime(m.network, row, sums);
+  const FractionalBytes sums(2 * 4 * tokens / q);
+  const Seconds seconds = 2 * AllReduceTime(m.network, row, sums);
   for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
-    layer.Communicate({.what = "norms", .kind = OperationKind::kAllReduce, .pass = pass, .calls = 2, .seconds = seconds, .exposed = seconds,
-                       .communicator = CommunicatorKind::kTensor, .group = row, .bytes = sums, .algorithm = "ring"});
+    layer.Communicate({.what = "norms", .kind = OperationKind::kAllReduce, .pass = pass, .calls = 2, .seconds = seconds.count(),
+                       .exposed = seconds.count(), .communicator = CommunicatorKind::kTensor, .group = row, .bytes = sums.count(),
+                       .algorithm = "ring"});
   }
 }
 

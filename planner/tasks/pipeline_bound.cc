@@ -2,20 +2,20 @@
 
 namespace weft::planner::inline tasks {
 
-void PipelineBound::Add(double forward, double backward, double weight) {
+void PipelineBound::Add(Seconds forward, Seconds backward, Seconds weight) {
   const double v = static_cast<double>(shape_.chunks), m = static_cast<double>(shape_.micro_batches);
   const double i = static_cast<double>(added_);
   const bool last = added_ == shape_.stages - 1;
   // One stage sends nothing. In ZB-V the ends are elsewhere; none of its sends blocks.
   const bool blocks = shape_.blocking_sends && shape_.stages > 1 && shape_.schedule != ScheduleKind::kZbV;
-  const double send = blocks ? shape_.hop : 0;
-  const double busy_forward = forward + send * (last ? v - 1 : v), busy_backward = backward + send * (added_ == 0 ? v - 1 : v);
-  const double busy = busy_forward + busy_backward, work = m * busy;
+  const Seconds send = blocks ? shape_.hop : Seconds(0);
+  const Seconds busy_forward = forward + send * (last ? v - 1 : v), busy_backward = backward + send * (added_ == 0 ? v - 1 : v);
+  const Seconds busy = busy_forward + busy_backward, work = m * busy;
   // The last gradient's send is the stage's own time where it blocks, and not again a part of the way up.
-  const double up = i > 0 && send > 0 ? (i - 1) * shape_.hop : i * shape_.hop;
+  const Seconds up = i > 0 && send > Seconds(0) ? (i - 1) * shape_.hop : i * shape_.hop;
   if (added_ == 0) first_weight_ = weight;
   stage_end_ = HasBarrier(shape_.schedule) ? forward_sum_ + i * shape_.hop + work : work;
-  double end = stage_end_;
+  Seconds end = stage_end_;
   if (!SplitsBackward(shape_.schedule)) end += backward_sum_ + up;
   if (shape_.schedule == ScheduleKind::kZbH1) {
     most_first_ = std::max(most_first_, stage_end_ - (i + 1) * weight + data_sum_ + up + first_weight_);
@@ -34,9 +34,10 @@ void PipelineBound::Add(double forward, double backward, double weight) {
   const int64_t flight = shape_.schedule == ScheduleKind::kEager1F1B ? 2 * below + 1 : below + 1;
   const bool plain = shape_.schedule == ScheduleKind::k1F1B || shape_.schedule == ScheduleKind::kEager1F1B;
   if (plain && flight < shape_.micro_batches) {
-    const double way = static_cast<double>(2 * below - (send > 0 && below > 0 ? 1 : 0)) * shape_.hop;
-    const double passed = forward_sum_ + backward_sum_ + forward + backward;
-    const double turn = forward_sum_ + i * shape_.hop + (m - static_cast<double>(flight - 1)) * busy + 2 * (way - passed) + backward_sum_ + up;
+    const Seconds way = static_cast<double>(2 * below - (send > Seconds(0) && below > 0 ? 1 : 0)) * shape_.hop;
+    const Seconds passed = forward_sum_ + backward_sum_ + forward + backward;
+    const double rest = m - static_cast<double>(flight - 1);
+    const Seconds turn = forward_sum_ + i * shape_.hop + rest * busy + 2 * (way - passed) + backward_sum_ + up;
     most_turn_ = std::max(most_turn_, turn);
   }
   forward_sum_ += forward / v;
@@ -51,27 +52,28 @@ void PipelineBound::Add(double forward, double backward, double weight) {
   ++added_;
 }
 
-double PipelineBound::Makespan() const {
+Seconds PipelineBound::Makespan() const {
   const double p = static_cast<double>(shape_.stages), v = static_cast<double>(shape_.chunks);
-  const double m = static_cast<double>(shape_.micro_batches), hop = shape_.hop;
+  const double m = static_cast<double>(shape_.micro_batches);
+  const Seconds hop = shape_.hop;
   if (shape_.stages == 1) return most_;
-  const double sum = forward_sum_ + backward_sum_;  // of all stages now, per chunk
+  const Seconds sum = forward_sum_ + backward_sum_;  // of all stages now, per chunk
   switch (shape_.schedule) {
     case ScheduleKind::kGpipe: {
-      const double hops = shape_.blocking_sends ? 0 : 2 * (p - 1) * hop;
+      const Seconds hops = shape_.blocking_sends ? Seconds(0) : 2 * (p - 1) * hop;
       return std::max(most_, all_forward_ + all_backward_ + (m - 1) * (most_forward_ + most_backward_) + hops);
     }
     case ScheduleKind::kEager1F1B: return std::max(most_, most_turn_ + 2 * sum);
     case ScheduleKind::k1F1B: {
       const int64_t rounds = (shape_.micro_batches - 1) / shape_.stages;
       const double left = static_cast<double>(shape_.micro_batches - rounds * shape_.stages);
-      const double way = 2 * (p - 1) * hop;
-      const double end = sum - last_ + left * last_busy_ + way - (shape_.blocking_sends ? hop : 0);
+      const Seconds way = 2 * (p - 1) * hop;
+      const Seconds end = sum - last_ + left * last_busy_ + way - (shape_.blocking_sends ? hop : Seconds(0));
       return std::max({most_, most_turn_ + 2 * sum, static_cast<double>(rounds) * (sum + way) + end});
     }
     case ScheduleKind::kInterleaved: {
       if (shape_.chunks == 1 || shape_.blocking_sends) return most_;
-      const double last = last_ / v;
+      const Seconds last = last_ / v;
       return std::max(most_, v * sum - last + (m * v - (v - 1) * p) * last + 2 * (p * v - 1) * hop);
     }
     default: return most_;

@@ -1,15 +1,16 @@
 // The least time of a pipeline without simulating it: up to rounding never above SimulatePipeline(), and equal to it in the textbook
 // cases. Made for searches, which ask a million times.
 //
-//   PipelineBound bound({.schedule = ScheduleKind::k1F1B, .stages = 8, .micro_batches = 64, .hop = 1e-3});
+//   PipelineBound bound({.schedule = ScheduleKind::k1F1B, .stages = 8, .micro_batches = 64, .hop = 1ms});
 //   for (const auto& stage : stages) bound.Add(stage.forward, stage.backward, stage.weight);
-//   const double least = bound.Makespan();
+//   const Seconds least = bound.Makespan();
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 
+#include "common/units.h"
 #include "planner/tasks/schedule_kind.h"
 
 namespace weft::planner::inline tasks {
@@ -34,42 +35,42 @@ class PipelineBound {
   struct Shape {
     ScheduleKind schedule = ScheduleKind::k1F1B;
     int64_t stages = 1, chunks = 1, micro_batches = 1;
-    double hop = 0;                 ///< s
+    Seconds hop{0};
     bool blocking_sends = false;
   };
 
   explicit PipelineBound(const Shape& shape) : shape_(shape) {}
 
   const Shape& shape() const { return shape_; }
-  /// The next stage, in seconds. `weight` is a part of `backward`.
-  void Add(double forward, double backward, double weight);
+  /// The next stage. `weight` is a part of `backward`.
+  void Add(Seconds forward, Seconds backward, Seconds weight);
 
   /// Of the stage added last: its last pass ends no earlier after the iteration's start; without a barrier, after its own.
-  double StageEnd() const { return stage_end_; }
+  Seconds StageEnd() const { return stage_end_; }
   /// Of all stages. Requires: as many were added as the shape says.
-  double Makespan() const;
+  Seconds Makespan() const;
   /// Of stage 0, with a barrier: its last pass ends no earlier. Requires: as Makespan().
-  double FirstStageEnd() const { return SplitsBackward(shape_.schedule) ? most_first_ : Makespan(); }
+  Seconds FirstStageEnd() const { return SplitsBackward(shape_.schedule) ? most_first_ : Makespan(); }
 
   /// Interleaved with several chunks: the gradients of the chunk that the stage added last completes first are final no earlier. Behind
   /// that pass lie p backward passes of each other chunk, and no forward pass.
-  double FirstChunkFinal() const { return first_chunk_; }
+  Seconds FirstChunkFinal() const { return first_chunk_; }
   /// The same of stage 0, by the way up from any stage added so far.
-  double FirstChunkFinalOfStage0() const { return most_first_chunk_; }
+  Seconds FirstChunkFinalOfStage0() const { return most_first_chunk_; }
 
  private:
   Shape shape_;
   int64_t added_ = 0;
-  double forward_sum_ = 0, backward_sum_ = 0;     // of the stages before, per chunk, hops of the way not counted
-  double data_sum_ = 0;                           // the same without weight gradients
-  double all_forward_ = 0, all_backward_ = 0;     // of all stages, sends that block included
-  double most_forward_ = 0, most_backward_ = 0;   // the same
-  double first_weight_ = 0;
-  double last_ = 0, last_busy_ = 0;               // F+B of the last stage; with sends that block
-  double stage_end_ = 0, most_ = 0;
-  double most_first_ = 0;                         // zb-h1: of the ways that end with stage 0's last weight gradient
-  double first_chunk_ = 0, most_first_chunk_ = 0;
-  double most_turn_ = -std::numeric_limits<double>::infinity();  // without 2Σ(F+B) of all stages
+  Seconds forward_sum_{0}, backward_sum_{0};      // of the stages before, per chunk, hops of the way not counted
+  Seconds data_sum_{0};                           // the same without weight gradients
+  Seconds all_forward_{0}, all_backward_{0};      // of all stages, sends that block included
+  Seconds most_forward_{0}, most_backward_{0};    // the same
+  Seconds first_weight_{0};
+  Seconds last_{0}, last_busy_{0};                // F+B of the last stage; with sends that block
+  Seconds stage_end_{0}, most_{0};
+  Seconds most_first_{0};                         // zb-h1: of the ways that end with stage 0's last weight gradient
+  Seconds first_chunk_{0}, most_first_chunk_{0};
+  Seconds most_turn_{-std::numeric_limits<double>::infinity()};  // without 2Σ(F+B) of all stages
 };
 
 }  // namespace weft::planner::tasks

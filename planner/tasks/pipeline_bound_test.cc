@@ -28,7 +28,7 @@ double Iteration(const PipelineProblem& problem) {
 double Bound(const PipelineProblem& problem) {
   const int64_t v = problem.chunks, p = static_cast<int64_t>(problem.stages.size()) / v;
   PipelineBound bound({.schedule = problem.schedule, .stages = p, .chunks = v, .micro_batches = problem.micro_batches,
-                       .hop = problem.hops.empty() ? 0 : problem.hops[0].count(), .blocking_sends = problem.blocking_sends});
+                       .hop = problem.hops.empty() ? Seconds(0) : problem.hops[0], .blocking_sends = problem.blocking_sends});
   for (int64_t i = 0; i < p; ++i) {
     StageTime sum;
     for (int64_t c = 0; c < v; ++c) {
@@ -37,9 +37,9 @@ double Bound(const PipelineProblem& problem) {
       sum.data_gradient += chunk.data_gradient;
       sum.weight_gradient += chunk.weight_gradient;
     }
-    bound.Add(sum.forward.count(), (sum.data_gradient + sum.weight_gradient).count(), sum.weight_gradient.count());
+    bound.Add(sum.forward, sum.data_gradient + sum.weight_gradient, sum.weight_gradient);
   }
-  return bound.Makespan();
+  return bound.Makespan().count();
 }
 
 std::string Describe(const PipelineProblem& problem) {

@@ -67,6 +67,7 @@ class Agent {
   void PreferCarryingFlows();
   void Observe(uint64_t now_ns);
   void ObserveStalls(const Process& process, uint64_t now_ns);
+  void TellStall(const std::string& job, const StallNews& news);
   void ObserveSilence(const Process& process, uint64_t now_ns);
   /// Ranks of this host that others wait for, by job.
   std::map<std::string, int64_t> FindSlowRanks(uint64_t now_ns);

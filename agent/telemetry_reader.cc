@@ -149,7 +149,8 @@ void TelemetryReader::SampleSlot(uint32_t index) {
 }
 
 void TelemetryReader::ReadLanes(const abi::FlowSlot& from, const v1::FlowCounters& before, v1::FlowCounters* now) {
-  for (const abi::LaneTelemetry& lane : from.lanes) {
+  for (uint32_t index = 0; index < abi::kMaxLanes; ++index) {
+    const abi::LaneTelemetry& lane = from.lanes[index];
     // Acquire: the source port was written before the state.
     const auto state = static_cast<LaneState>(lane.state.load(std::memory_order_acquire));
     const uint32_t port = lane.source_port.load(std::memory_order_relaxed);
@@ -169,6 +170,7 @@ void TelemetryReader::ReadLanes(const abi::FlowSlot& from, const v1::FlowCounter
     out->set_backlog_s(std::max(LoadSeconds(lane.backlog_ns), old ? old->backlog_s() : 0));
     out->set_backlog_bytes(std::max(Load(lane.backlog_bytes), old ? old->backlog_bytes() : 0));
     out->set_rtt_s(lane.rtt_us.load(std::memory_order_relaxed) * 1e-6);
+    if (state == LaneState::kActive) out->set_silent_s(from.silent_ms[index].load(std::memory_order_relaxed) * 1e-3);
   }
 }
 

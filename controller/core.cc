@@ -25,6 +25,8 @@ Core::Core(CoreOptions options)
       fabric_(options_.rates),
       table_(options_.monitor.slot.count(), &fabric_),
       monitor_(options_.monitor, &fabric_),
+      silent_links_(options_.monitor.recovery_interval),
+      lossy_links_(options_.monitor.recovery_interval),
       stragglers_(std::max(2.0, 3 * options_.sample_interval.count())) {
   if (options_.joint.dscp.empty()) options_.joint.dscp = {0};
   options_.joint.planning.classes = static_cast<int32_t>(options_.joint.dscp.size());
@@ -157,6 +159,7 @@ void Core::On(const SampleReceived& event) {
   } else {
     ++ignored_;
   }
+  for (const v1::Stall& stall : sample.stalls()) NameStall(event.host, stall);
   for (const uint64_t flow : sample.closed())
     Touch(table_.Close(event.host, flow), "flows ended on host " + event.host);
   for (const v1::CollectiveDelay& delay : sample.delays()) {
@@ -206,6 +209,7 @@ void Core::On(const Tick&) {
     EndUnclaimedJobs();
     ForgetEpochs();
     NameStragglers();
+    if (table_.ForgiveSilences(now_s_)) Touch(Change::kPaths, "paths that were silent answer again");
     WatchDemand();
     WatchRhythms();
     WatchTopology();

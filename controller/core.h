@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "controller/bad_links.h"
 #include "controller/events.h"
 #include "controller/fabric_view.h"
 #include "controller/flow_planner.h"
@@ -115,6 +116,12 @@ class Core {
     std::set<std::string> held;   ///< jobs whose policy the host has
     std::map<std::string, double> unclaimed;  ///< held jobs that we do not know, and since when
   };
+  /// Decisions about a job in trouble, which its processes bring about: so many a minute.
+  struct TroubleLines {
+    double since_s = -1e300;
+    int lines = 0;
+    int64_t left_out = 0;
+  };
   /// Newest slots whose samples must have come by now.
   struct Window {
     int64_t first = 0, last = -1;
@@ -154,6 +161,11 @@ class Core {
   void EndUnclaimedJobs();
   void ForgetEpochs();
   void Measure();
+  void TakeChanges(const std::vector<CapacityChange>& changes);
+  void NameSilences();
+  void NameBadLinks();
+  void NameStall(const std::string& host, const v1::Stall& stall);
+  void DecideTrouble(const std::string& kind, const std::string& job_id, const std::string& reason);
   void NameStragglers();
   void WatchDemand();
   void WaitForPicture();
@@ -194,6 +206,8 @@ class Core {
   FabricView fabric_;
   FlowTable table_;
   LinkMonitor monitor_;
+  BadLinks silent_links_, lossy_links_;
+  std::map<std::string, TroubleLines> trouble_;  ///< by job
   StragglerFinder stragglers_;
   JobTable jobs_;
   std::map<std::string, Host> hosts_;
@@ -270,6 +284,7 @@ class Core {
   v1::ClusterOutlook outlook_;
 
   int64_t judged_slot_ = -1;
+  int64_t loss_slot_ = -1;
   int64_t capacity_changes_ = 0;           ///< times that some link gave something else than before
   std::map<uint64_t, double> planned_shares_;  ///< of the newest plan (flow_demand.h)
   double activity_s_ = 0;

@@ -42,6 +42,12 @@ void Core::Measure() {
   }
   const auto recovered = monitor_.Recover(Seconds(now_s_));
   changes.insert(changes.end(), recovered.begin(), recovered.end());
+  TakeChanges(changes);
+  NameSilences();
+  NameBadLinks();
+}
+
+void Core::TakeChanges(const std::vector<CapacityChange>& changes) {
   std::set<LinkId> links;
   for (const CapacityChange& change : changes) links.insert(change.link);
   if (!links.empty()) table_.Unsettle(links), ++capacity_changes_;

@@ -17,6 +17,7 @@ constexpr int64_t kMeteredIterations = 8;  // that a flow's average is taken ove
 constexpr double kMeteredSeconds = 2;
 constexpr double kMaxBytesPerSecond = 1e13;  // no host sends 80 Tbit/s: a counter that jumps so far is not one
 constexpr double kLongestWait = 3600;        // seconds that one chunk may have waited
+constexpr double kMaxAgainPerSecond = 1e9;   // segments: a counter that jumps so far is not one
 
 bool ValidPort(int32_t port) { return port > 0 && port <= 65535; }
 
@@ -63,6 +64,7 @@ void FlowTable::Erase(uint64_t id) {
   const auto found = flows_.find(id);
   by_host_[found->second.host].erase(id);
   fresh_.erase(id);
+  silent_flows_.erase(id);
   flows_.erase(found);
 }
 
@@ -167,6 +169,12 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
   lane.active = counters.state() == "active";
   lane.failed = counters.state() == "failed";
   if (lane.failed) flow.settled = false;
+  Hear(flow, port, lane.active ? counters.silent_s() : 0, to_s);
+  const int64_t sent_again = std::max<int64_t>(0, counters.retransmits());
+  const int64_t again = sent_again - std::exchange(lane.retransmits, sent_again);
+  if (!first_sight && again > 0 && static_cast<double>(again) <= kMaxAgainPerSecond) {
+    lane.again.Add(from_s / slot_s_, to_s / slot_s_, static_cast<double>(again));
+  }
   lane.rtt_s = std::isfinite(counters.rtt_s()) ? std::max(0.0, counters.rtt_s()) : 0;
   lane.wire_bytes = counters.wire_bytes();
   if (delta <= 0) return;  // idle, or a new connection from the same port began again at 0
@@ -230,23 +238,27 @@ Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counter
   if (flow == nullptr || flow->host != host) return Ignore();
   const bool was_stale = flow->stale();
   flow->stale_since_s = -1;
-  bool failed_before = false;
-  bool failed_now = false;
-  for (const auto& [port, lane] : flow->lanes) failed_before |= lane.failed && flow->decided.contains(port);
+  const auto lost = [&] {  // lanes that carried bytes and can't any more
+    return std::ranges::count_if(flow->lanes, [&](const auto& lane) {
+      return (lane.second.failed && flow->decided.contains(lane.first)) || lane.second.silent;
+    });
+  };
+  const auto lost_before = lost();
   const bool first_counters = flow->lanes.empty();
   // Listing a flow's lanes for the first time must not make its second lane look newer than the flow.
   if (first_counters && !fresh_.contains(flow->id)) {
     for (const v1::LaneCounters& lane : counters.lanes()) {
       if (ValidPort(lane.source_port()) && flow->lanes.size() < kMaxLanes) {
         flow->lanes[lane.source_port()].wire_bytes = std::max<int64_t>(0, lane.wire_bytes());
+        flow->lanes[lane.source_port()].retransmits = std::max<int64_t>(0, lane.retransmits());
       }
     }
   }
+  for (auto& [port, lane] : flow->lanes) lane.silent_s = 0;  // those that are gone say nothing
   for (const v1::LaneCounters& lane : counters.lanes()) CountLane(*flow, lane, from_s, to_s);
   if (!flow->lanes.empty()) fresh_.erase(flow->id);
-  for (const auto& [port, lane] : flow->lanes) failed_now |= lane.failed && flow->decided.contains(port);
   CountIterations(*flow, counters, to_s);
-  return was_stale || (failed_now && !failed_before) || first_counters ? Change::kFlows : Change::kNone;
+  return was_stale || lost() > lost_before || first_counters ? Change::kFlows : Change::kNone;
 }
 
 bool FlowTable::Resolve(SendFlow& flow, int32_t port) {

@@ -45,6 +45,16 @@ BitsPerSecond LinkMonitor::Available(LinkId link) const {
   return found == links_.end() ? fabric_->topology().link(link).line_rate : found->second.available;
 }
 
+CapacityChange LinkMonitor::Hold(LinkId link, Badness badness, double share, const std::string& why) {
+  LinkState& state = State(link);
+  const BitsPerSecond before = state.available;
+  if (!state.bad()) state.before_bad = before;
+  state.shares[static_cast<size_t>(badness)] = std::max(share, kLeastAvailable);
+  const BitsPerSecond most = std::min(state.shares[0], state.shares[1]) * fabric_->topology().link(link).line_rate;
+  state.available = state.announced = std::min(state.before_bad, most);
+  return {link, before, state.available, fmt::format("link {} {}", fabric_->topology().LinkName(link), why)};
+}
+
 void LinkMonitor::Forget(uint64_t flow, Seconds now) {
   std::erase_if(windows_, [&](const auto& entry) { return entry.first.first == flow; });
   moved_s_[flow] = now.count();
@@ -219,7 +229,7 @@ void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double now_s, st
 void LinkMonitor::Follow(LinkId link, const Load& load, double now_s, std::vector<CapacityChange>& changes) {
   LinkState& state = State(link);
   const BitsPerSecond line = fabric_->topology().link(link).line_rate;
-  if (state.available >= line) return;
+  if (state.bad() || state.available >= line) return;
   state.confirmed_s = now_s;
   const double seen = std::clamp(state.available.value(), load.low, std::max(load.low, load.high));
   const double follow = std::max(seen > state.available.value() ? kFollowUp : kFollowDown,
@@ -270,6 +280,7 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
   const std::vector<LinkId> culprits = Culprits(lane.key, window);
   for (const LinkId link : culprits) {
     LinkState& state = State(link);
+    if (state.bad()) continue;
     const BitsPerSecond line = fabric_->topology().link(link).line_rate;
     // Without the first look, part of which may be older than the trouble.
     double seen = window.looks.back().load.at(link).middle();
@@ -310,7 +321,7 @@ std::vector<CapacityChange> LinkMonitor::Recover(Seconds now) {
   std::vector<CapacityChange> changes;
   for (auto& [link, state] : links_) {
     const BitsPerSecond line = fabric_->topology().link(link).line_rate;
-    if (state.available >= line || now.count() - state.confirmed_s < state.interval_s) continue;
+    if (state.bad() || state.available >= line || now.count() - state.confirmed_s < state.interval_s) continue;
     const BitsPerSecond before = state.available;
     state.untested = before;
     state.available = state.announced = std::min(line, before * kTestStep);

@@ -29,6 +29,8 @@
 // than right: the least of the looks, and down faster than up.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -58,6 +60,8 @@ struct CapacityChange {
   std::string reason;
 };
 
+enum class Badness { kSilent, kLossy };
+
 /// A link that is full and shared: what a re-plan may resolve.
 struct Collision {
   LinkId link;
@@ -76,6 +80,8 @@ class LinkMonitor {
 
   /// What is believed to be left of the link for the flows that are managed.
   BitsPerSecond Available(LinkId link) const;
+  /// The link is bad (bad_links.h) and planned with `share` of its line rate at most; 1: with what was believed of it before.
+  CapacityChange Hold(LinkId link, Badness badness, double share, const std::string& why);
   /// Links that have been full and shared for the last three slots.
   const std::vector<Collision>& collisions() const { return collisions_; }
   /// The flow's traffic goes elsewhere from `now` on: what was seen of it proves nothing about its new path.
@@ -93,6 +99,10 @@ class LinkMonitor {
     BitsPerSecond untested;        ///< what it was before
     double interval_s = 0;         ///< until the next test
     int contended = 0;             ///< consecutive slots full and shared
+    std::array<double, 2> shares{1, 1};  ///< of the line rate that it is planned with at most, by Badness
+    BitsPerSecond before_bad;      ///< what it was believed to give
+    /// Neither followed nor tested meanwhile.
+    bool bad() const { return std::min(shares[0], shares[1]) < 1; }
   };
   /// A lane in the slot under judgement.
   struct LaneUse {

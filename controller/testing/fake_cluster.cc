@@ -14,6 +14,7 @@ constexpr int kBasePort = 41000;
 constexpr int kPorts = 8;
 constexpr double kStep = 0.01;
 constexpr int kSampleSteps = 20;
+constexpr double kSegment = 1500;
 constexpr double kHostZero = 5000;  // hosts' clocks begin elsewhere
 constexpr size_t kMedianOf = 16;    // distances of bursts, that an agent's period is the median of
 
@@ -246,6 +247,7 @@ void FakeCluster::Step(double dt) {
   }
   SolveRates(sending);
   for (JobRun* run : sending) {
+    if (FallsSilent(*run, dt)) continue;
     double moved = 0;
     for (const uint64_t id : run->flows) {
       Flow& flow = flows_[id];
@@ -256,6 +258,7 @@ void FakeCluster::Step(double dt) {
       for (const auto& [port, weight] : flow.weights) sum += weight;
       for (const auto& [port, weight] : flow.weights) {
         flow.wire[port] += moved * weight / sum;
+        flow.again[port] += moved * weight / sum / kSegment * LossOf(PathOf(flow, port));
         if (!flow.queued.contains(port)) continue;
         flow.backlog_s[port] += dt * moved / (flow.rate / 8 * dt);
         flow.backlog_bytes[port] += moved * weight / sum;
@@ -266,6 +269,37 @@ void FakeCluster::Step(double dt) {
     if (run->bytes_left > 1e-6) continue;
     EndIteration(*run);
   }
+}
+
+void FakeCluster::SetBlackHole(const std::string& from, const std::string& to, bool on) {
+  if (on) black_holes_.insert({from, to});
+  else black_holes_.erase({from, to});
+}
+
+double FakeCluster::LossOf(const std::vector<LinkKey>& path) const {
+  double percent = 0;
+  for (const LinkKey& link : path) {
+    if (const auto loss = loss_.find(link); loss != loss_.end()) percent += loss->second;
+  }
+  return percent / 100;
+}
+
+/// Lanes whose way has a black hole wait for answers, and with them the ring. One that no longer carries anything still has what it
+/// last sent to send again; others have taken that over.
+bool FakeCluster::FallsSilent(JobRun& run, double dt) {
+  bool waits = false;
+  for (const uint64_t id : run.flows) {
+    Flow& flow = flows_.at(id);
+    for (const auto& [port, weight] : flow.weights) {
+      const std::vector<LinkKey> path = PathOf(flow, port);
+      const bool lost = std::any_of(path.begin(), path.end(), [&](const LinkKey& link) { return black_holes_.contains(link); });
+      const bool carries = weight > 0 && !flow.idle;
+      if (!lost) flow.silent_s[port] = 0;
+      else if (carries || flow.silent_s[port] > 0) flow.silent_s[port] += dt;
+      waits |= lost && carries;
+    }
+  }
+  return waits;
 }
 
 /// What an agent finds out about a flow's iterations, once there were four.
@@ -319,6 +353,8 @@ void FakeCluster::Sample(const std::string& host) {
       lane->set_weight(weight == flow.weights.end() ? 0 : weight->second);
       lane->set_state("active");
       lane->set_wire_bytes(static_cast<int64_t>(flow.wire_read[port]));
+      lane->set_retransmits(static_cast<int64_t>(flow.again[port]));
+      if (says_silence) lane->set_silent_s(flow.silent_s[port]);
       lane->set_rtt_s(flow.queued.contains(port) ? 0.02 : 0.002);
     }
   }

@@ -58,6 +58,15 @@ void FakeCluster::FillRates(std::vector<JobRun*> open, bool last,
   }
 }
 
+bool FakeCluster::LosesSegments(const JobRun& run) const {
+  return loss_slows && std::any_of(run.flows.begin(), run.flows.end(), [&](uint64_t id) {
+    const Flow& flow = flows_.at(id);
+    return std::any_of(flow.weights.begin(), flow.weights.end(), [&](const auto& lane) {
+      return lane.second > 0 && LossOf(PathOf(flow, lane.first)) > 0;
+    });
+  });
+}
+
 /// Rings are coupled, so a job is one variable: raise all jobs together, freeze those on a full link, go on.
 void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
   std::map<JobRun*, std::map<LinkKey, double>> coefficient;
@@ -80,9 +89,10 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
     for (const uint64_t id : run->flows) {
       Flow& flow = flows_[id];
       if (flow.idle) continue;
-      flow.rate = rates[run] * run->job.efficiency;
+      flow.rate = rates[run] * run->job.efficiency * (LosesSegments(*run) ? 0.5 : 1);
       flow.queued.clear();
       for (const auto& [port, weight] : flow.weights) {
+        if (loss_slows && LossOf(PathOf(flow, port)) > 0) continue;  // its congestion control leaves the wire idle
         for (const LinkKey& link : PathOf(flow, port)) {
           if (used[link] >= CapacityOf(link) * (1 - 1e-9)) flow.queued.insert(port);
         }

@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kLinesAMinute = 6;          // about one job's troubles
 constexpr double kMinute = 60;
+constexpr double kProbedAgain = 10;       // seconds between two times that the flows over a link are probed for its sake
 constexpr double kLossyShare = 0.25;      // of the line rate, that a lossy link is planned with
 constexpr size_t kMostTroubled = 10'000;  // jobs
 
@@ -86,7 +87,27 @@ void Core::NameBadLinks() {
     loss_slot_ = slot;
     take(lossy_links_, LossEvidence(table_, fabric_, monitor_, slot), Badness::kLossy, kLossyShare, "loses segments, and is not full");
   }
+  std::set<LinkId> doubtful;
+  for (const CapacityChange& change : changes) doubtful.insert(change.link);
+  ProbeAgain(doubtful);
   TakeChanges(changes);
+}
+
+/// What one flow's probes have found out may be so for all that go the same way.
+void Core::ProbeAgain(const std::set<LinkId>& links) {
+  std::set<LinkId> due;
+  for (const LinkId link : links) {
+    const auto [last, added] = probed_again_s_.try_emplace(link, now_s_);
+    if (!added && now_s_ - last->second < kProbedAgain) continue;
+    last->second = now_s_;
+    due.insert(link);
+  }
+  if (due.empty()) return;
+  for (const auto& [host, flows] : table_.CrossedBy(due)) {
+    PushProbeAgain push{.host = host, .again = {}};
+    for (const uint64_t flow : flows) push.again.add_flows(flow);
+    actions_.push_back(std::move(push));
+  }
 }
 
 /// Only a sender's stall for want of acknowledgements says something of a path; the others name a rank.

@@ -15,7 +15,7 @@ namespace {
 std::map<int32_t, double> PresentByPort(const SendFlow& flow) {
   std::map<int32_t, double> shares;
   double sum = 0;
-  if (!flow.decided.empty()) {
+  if (!flow.decided.empty() && !flow.unapplied) {
     for (const auto& [port, weight] : flow.decided) {
       const auto lane = flow.lanes.find(port);
       if (lane != flow.lanes.end() && lane->second.failed) continue;  // the plugin has left it already
@@ -115,7 +115,7 @@ std::optional<FlowMove> MakeMove(const SendFlow& flow, const AskedFlow& asked, c
   const std::vector<int32_t> weights = ToWeights(shares);
   FlowMove move{.flow = flow.id, .live = flow.wire_bytes > 0, .first = flow.decided.empty()};
   for (size_t i = 0; i < weights.size(); ++i) move.weights[asked.candidates[i].port] = weights[i];
-  if (move.weights == flow.decided) return std::nullopt;
+  if (move.weights == flow.decided && !flow.unapplied) return std::nullopt;
   std::vector<double> before;
   std::vector<double> after;
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -65,6 +65,7 @@ void FlowTable::Erase(uint64_t id) {
   by_host_[found->second.host].erase(id);
   fresh_.erase(id);
   silent_flows_.erase(id);
+  for (const auto& [port, path] : found->second.probed) Release(path.links, /*left=*/false);
   flows_.erase(found);
 }
 
@@ -103,6 +104,28 @@ Change FlowTable::Close(const std::string& host, uint64_t id) {
 
 void FlowTable::EnsureLinks() {
   if (links_.size() < fabric_->topology().links().size()) links_.resize(fabric_->topology().links().size());
+}
+
+/// `left`: for another way, which tells more of a link than a flow that has ended.
+void FlowTable::Release(const std::vector<LinkId>& links, bool left) {
+  for (const LinkId link : links) {
+    LinkUse& use = links_[link.index()];
+    use.paths = std::max<int64_t>(0, use.paths - 1);
+    if (!left) continue;
+    if (use.paths == 0) fabric_->SetGone(link);
+    if (fabric_->IsBetweenSwitches(link)) left_.insert(link);
+  }
+}
+
+std::map<std::string, std::vector<uint64_t>> FlowTable::CrossedBy(const std::set<LinkId>& links) const {
+  std::map<std::string, std::vector<uint64_t>> flows;
+  for (const auto& [id, flow] : flows_) {
+    const bool crosses = std::ranges::any_of(flow.probed, [&](const auto& probed) {
+      return std::ranges::any_of(probed.second.links, [&](LinkId link) { return links.contains(link); });
+    });
+    if (crosses && !flow.stale()) flows[flow.host].push_back(id);
+  }
+  return flows;
 }
 
 void FlowTable::Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s) {
@@ -267,6 +290,7 @@ bool FlowTable::Resolve(SendFlow& flow, int32_t port) {
   if (to == nullptr || *to == flow.host) return false;
   path.links = fabric_->AddPath(flow.host, path.hops, *to);
   EnsureLinks();
+  for (const LinkId link : path.links) ++links_[link.index()].paths;
   if (const auto lane = flow.lanes.find(port); lane != flow.lanes.end() && lane->second.unattributed > 0) {
     for (const LinkId link : path.links) links_[link.index()].carried_bytes += lane->second.unattributed;
     lane->second.unattributed = 0;
@@ -301,8 +325,10 @@ Change FlowTable::AddPaths(const std::string& host, const v1::PathReport& report
     const std::vector<std::string> hops(path.hops().begin(), path.hops().end());
     if (known != flow->probed.end() && known->second.hops == hops) continue;
     if (known != flow->probed.end()) flow->settled = false;
+    const std::vector<LinkId> before = known != flow->probed.end() ? std::move(known->second.links) : std::vector<LinkId>();
     flow->probed[path.source_port()] = {hops, {}};
     Resolve(*flow, path.source_port());
+    Release(before, /*left=*/true);
     changed = true;
   }
   return changed ? Change::kPaths : Change::kNone;

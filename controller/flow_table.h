@@ -94,6 +94,7 @@ struct SendFlow {
   std::map<int32_t, Lane> lanes;
   std::map<int32_t, ProbedPath> probed;
   std::map<int32_t, int32_t> decided;  ///< source port -> weight of the newest decision; empty: none yet
+  bool unapplied = false;     ///< its host has not taken the newest decision up: it goes on as its lanes say
   bool settled = false;       ///< decided with all jobs together: only that moves it, unless a way of it changes
   double wire_bytes = 0;      ///< seen since the flow became known
   double first_s = 0;         ///< when it first carried bytes
@@ -110,6 +111,7 @@ struct SendFlow {
 
 /// What measurement makes of a link.
 struct LinkUse {
+  int64_t paths = 0;         ///< probed ports whose way crosses it
   double carried_bytes = 0;  ///< since the controller started
   SlotRing carried;
 };
@@ -140,6 +142,10 @@ class FlowTable {
   /// The watchdog of the flow's sender says that nothing of it is acknowledged, or that it moves again: for plugins that cannot say
   /// which of its lanes. Returns whether a lane's path counts as silent now that did not before.
   Change Stall(const std::string& host, uint64_t flow, bool begins, double stalled_s, double now_s);
+  /// Links between switches that probes have left for others since the last call.
+  std::set<LinkId> TakeLeftLinks() { return std::exchange(left_, {}); }
+  /// Flows of which some probed path crosses one of these links, by their hosts.
+  std::map<std::string, std::vector<uint64_t>> CrossedBy(const std::set<LinkId>& links) const;
   /// Flows with a lane whose path counts as silent.
   const std::set<uint64_t>& silent_flows() const { return silent_flows_; }
   /// Lanes whose paths fell silent since the last call.
@@ -175,6 +181,7 @@ class FlowTable {
   void CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s);
   bool Resolve(SendFlow& flow, int32_t port);
   void EnsureLinks();
+  void Release(const std::vector<LinkId>& links, bool left);
 
   double slot_s_;
   FabricView* fabric_;
@@ -184,6 +191,7 @@ class FlowTable {
   std::map<uint64_t, EarlyReport> early_;
   std::vector<LinkUse> links_;
   std::vector<Silence> silences_;
+  std::set<LinkId> left_;
   std::set<uint64_t> silent_flows_;
   int64_t ignored_ = 0;
 };

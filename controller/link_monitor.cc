@@ -26,7 +26,6 @@ constexpr double kSameRate = 1.1;          // of two rates that were measured, t
 constexpr int kMaxBackoff = 16;
 constexpr int kContendedSlots = 3;
 constexpr double kContending = 0.3;        // of a slot that a lane on a full link is backlogged
-constexpr double kProbing = 10;            // seconds that a new flow's probes may take before it is judged without
 constexpr double kMoving = 0.5;            // seconds until new weights are in force and old bytes have left
 
 }  // namespace
@@ -136,16 +135,6 @@ void LinkMonitor::FindCollisions(const std::vector<LaneUse>& uses,
   }
 }
 
-bool LinkMonitor::HasUnlocatedFlow(const FlowTable& table, int64_t slot, double now_s) {
-  return std::any_of(table.flows().begin(), table.flows().end(), [&](const auto& entry) {
-    const SendFlow& flow = entry.second;
-    if (flow.stale() || now_s - flow.opened_s > kProbing) return false;
-    return std::any_of(flow.lanes.begin(), flow.lanes.end(), [&](const auto& lane) {
-      return lane.second.carried.At(slot) > 0 && flow.PathOf(lane.first) == nullptr;
-    });
-  });
-}
-
 bool LinkMonitor::SameLinks(const Look& a, const Look& b) {
   return std::equal(a.load.begin(), a.load.end(), b.load.begin(), b.load.end(),
                     [](const auto& x, const auto& y) { return x.first == y.first; });
@@ -160,9 +149,11 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
   FindCollisions(uses, by_link);
   std::erase_if(windows_, [&](const auto& entry) { return !table.flows().contains(entry.first.first); });
   std::erase_if(moved_s_, [&](const auto& entry) { return !table.flows().contains(entry.first); });
-  // A young flow whose probes are still out may be what fills a link: until its path is known nobody is judged.
-  if (HasUnlocatedFlow(table, slot, now_s)) return changes;
+  // A young flow whose probes are still out may be what fills a link.
+  const std::set<LinkId> unsure = Unsure(table, slot, now_s);
+  Pause(unsure);
   for (const LaneUse& use : uses) {
+    if (std::ranges::any_of(*use.links, [&](LinkId link) { return unsure.contains(link); })) continue;
     const auto moved = moved_s_.find(use.key.first);
     if (use.backlog <= 0 || (moved != moved_s_.end() && slot_begin_s < moved->second + kMoving)) continue;
     LaneWindow& window = windows_[use.key];

@@ -34,6 +34,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -129,8 +130,14 @@ class LinkMonitor {
   };
 
   LinkState& State(LinkId link);
-  /// Whether a flow that is still being probed carried bytes in `slot` on a path that is not known yet.
-  static bool HasUnlocatedFlow(const FlowTable& table, int64_t slot, double now_s);
+  /// Links that flows which are still being probed may have loaded in `slot`: on shortest ways between their ends, or next to the
+  /// end that is known. A host that was never probed may hang anywhere: for ten seconds after its first such flow all links are in
+  /// doubt. Who crosses one of them is not judged; everybody else is. Complexity: linear in lanes, and in links for each
+  /// of at most kMaxUnlocated pairs of hosts.
+  std::set<LinkId> Unsure(const FlowTable& table, int64_t slot, double now_s);
+  bool MayHangAnywhere(const std::string& host, double now_s);
+  /// Time in which nobody can confirm their estimates does not count for their recovery.
+  void Pause(const std::set<LinkId>& links);
   std::vector<LaneUse> Collect(const FlowTable& table, int64_t slot) const;
   std::map<LinkId, std::vector<size_t>> ByLink(const std::vector<LaneUse>& uses) const;
   Load Seen(const LaneUse& lane, const std::vector<size_t>& on_link, const std::vector<LaneUse>& uses) const;
@@ -148,6 +155,7 @@ class LinkMonitor {
   const FabricView* fabric_;
   std::map<LinkId, LinkState> links_;
   std::map<LaneKey, LaneWindow> windows_;
+  std::map<std::string, double> unknown_s_;  ///< hosts without a probe: when they first carried something
   std::map<uint64_t, double> moved_s_;  ///< when flows were last given other paths
   std::vector<Collision> collisions_;
 };

@@ -55,6 +55,8 @@ void FakeCluster::Apply(const Action& action) {
   if (push == nullptr) return;
   int64_t& epoch = epochs[push->policy.job_id() + " " + push->host];
   epoch = std::max(epoch, push->policy.epoch());
+  if (!applies) return;
+  applied_[push->host][push->policy.job_id()] = push->policy.epoch();
   for (const v1::FlowPolicy& policy : push->policy.flows()) {
     const auto flow = flows_.find(policy.flow());
     if (flow == flows_.end() || flow->second.from != push->host) continue;
@@ -271,37 +273,6 @@ void FakeCluster::Step(double dt) {
   }
 }
 
-void FakeCluster::SetBlackHole(const std::string& from, const std::string& to, bool on) {
-  if (on) black_holes_.insert({from, to});
-  else black_holes_.erase({from, to});
-}
-
-double FakeCluster::LossOf(const std::vector<LinkKey>& path) const {
-  double percent = 0;
-  for (const LinkKey& link : path) {
-    if (const auto loss = loss_.find(link); loss != loss_.end()) percent += loss->second;
-  }
-  return percent / 100;
-}
-
-/// Lanes whose way has a black hole wait for answers, and with them the ring. One that no longer carries anything still has what it
-/// last sent to send again; others have taken that over.
-bool FakeCluster::FallsSilent(JobRun& run, double dt) {
-  bool waits = false;
-  for (const uint64_t id : run.flows) {
-    Flow& flow = flows_.at(id);
-    for (const auto& [port, weight] : flow.weights) {
-      const std::vector<LinkKey> path = PathOf(flow, port);
-      const bool lost = std::any_of(path.begin(), path.end(), [&](const LinkKey& link) { return black_holes_.contains(link); });
-      const bool carries = weight > 0 && !flow.idle;
-      if (!lost) flow.silent_s[port] = 0;
-      else if (carries || flow.silent_s[port] > 0) flow.silent_s[port] += dt;
-      waits |= lost && carries;
-    }
-  }
-  return waits;
-}
-
 /// What an agent finds out about a flow's iterations, once there were four.
 void FakeCluster::FillBurst(const Flow& flow, v1::FlowCounters& counters) const {
   counters.set_burst_busy_s(flow.busy * burst_share);
@@ -312,18 +283,6 @@ void FakeCluster::FillBurst(const Flow& flow, v1::FlowCounters& counters) const 
   std::nth_element(distances.begin(), distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2), distances.end());
   counters.set_period_s(distances[distances.size() / 2]);
   counters.set_iteration_start_s(flow.starts.back());
-}
-
-/// What the receiver's agent says.
-void FakeCluster::FillArrivals(uint64_t id, const Flow& flow, v1::FlowCounters& counters) const {
-  counters.set_flow(id);
-  for (const auto& [port, seconds] : flow.backlog_s_read) {
-    v1::LaneCounters* lane = counters.add_lanes();
-    lane->set_source_port(port);
-    lane->set_state("active");
-    lane->set_backlog_s(seconds);
-    lane->set_backlog_bytes(static_cast<int64_t>(flow.backlog_bytes_read.at(port)));
-  }
 }
 
 void FakeCluster::Sample(const std::string& host) {
@@ -361,6 +320,12 @@ void FakeCluster::Sample(const std::string& host) {
   for (auto& [id, flow] : flows_) {
     if (flow.to == host && flow.announced) FillArrivals(id, flow, *sample.add_counters());
   }
+  for (const auto& [job, epoch] : applied_[host]) {
+    v1::PolicyApplied* applied = sample.add_applied();
+    applied->set_job_id(job);
+    applied->set_epoch(epoch);
+  }
+  applied_[host].clear();
   for (const uint64_t id : closed_[host]) sample.add_closed(id);
   closed_[host].clear();
   Send({.body = SampleReceived{host, sample}});

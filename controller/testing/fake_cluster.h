@@ -88,6 +88,7 @@ class FakeCluster {
   double most_delay_s = 0;                           ///< of samples on their way, drawn anew for each
   double burst_share = 1;                            ///< of a burst, that its sender has something to hand to the wire
   bool loss_slows = true;                            ///< false: what is lost is sent again at line rate
+  bool applies = true;                               ///< false: plugins read no policy
   bool says_silence = true;                          ///< agents' plugins say which lanes go unanswered
   bool answers = true;                               ///< to the core's questions of all jobs, at once
   bool answers_paths = true;                         ///< to those of paths
@@ -168,6 +169,7 @@ class FakeCluster {
   std::map<uint64_t, Flow> flows_;
   std::map<std::string, JobRun> jobs_;
   std::map<std::string, std::vector<uint64_t>> closed_;
+  std::map<std::string, std::map<std::string, int64_t>> applied_;  ///< by host and job, to be said
   std::map<std::string, std::pair<double, double>> clocks_;  ///< of those that drift: offset at time 0, gain per second
   std::mt19937 random_{1};
   double now_ = 0;

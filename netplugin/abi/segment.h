@@ -199,7 +199,7 @@ struct PolicyTableOf {
   /// lapses to the process's own level at `profile_until_ns`. Zero in a segment of an agent that does not know it.
   std::atomic<uint32_t> profile;
   std::atomic<uint64_t> profile_until_ns;   ///< CLOCK_MONOTONIC of the host
-  /// Version 2: leases hold at least until then. Stored outside the seqlock while the controller lives, so that renewing
+  /// Version 2: leases hold at least until then. Stored outside the seqlock at each heartbeat of the controller, so that renewing
   /// them makes no new epoch; more than kLongestLeaseNs ahead counts as nothing.
   std::atomic<uint64_t> renewed_until_ns;
   alignas(64) Entry flows[kMaxFlows];

@@ -13,11 +13,11 @@ namespace {
 // While a policy waits to be read, how closely and how long it is watched.
 constexpr Seconds kWatchInterval{0.005};
 constexpr uint64_t kWatchForNs = 1'000'000'000;
-constexpr Seconds kShortestReport{0.05};
-constexpr Seconds kLongestReport{10};
 constexpr int64_t kCarriesPart = 16;  // a flow that has sent less than this part of its process's largest is idle
-// However seldom samples and reports are: leases hold for kRenewedLeaseNs only.
+constexpr uint64_t kMostShort = uint64_t{1} << 40;  // of a process: more is nonsense
+// For controllers without heartbeats: leases hold for kRenewedLeaseNs only, however seldom samples and reports are.
 constexpr Seconds kRenewInterval{1};
+constexpr Seconds kInterfacesInterval{5};
 
 int64_t WallMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -38,6 +38,15 @@ v1::PathReport ToProto(const TraceReport& trace) {
     out->set_complete(path.complete);
   }
   return report;
+}
+
+/// A tenant's own counters, which may say anything.
+void AddShortage(const abi::ProcessInfo& process, v1::Shortage* to) {
+  const auto add = [](int64_t now, const std::atomic<uint64_t>& counter) {
+    return now + static_cast<int64_t>(std::min<uint64_t>(counter.load(std::memory_order_relaxed), kMostShort));
+  };
+  to->set_flows_dropped(add(to->flows_dropped(), process.flows_dropped));
+  to->set_policy_rejected(add(to->policy_rejected(), process.policy_rejected));
 }
 
 }  // namespace
@@ -105,7 +114,7 @@ PluginHandlers Agent::MakePluginHandlers() {
 
 ControllerHandlers Agent::MakeControllerHandlers() {
   return {.registration = [this] { return Registration(); },
-          .welcome = [this](const v1::Welcome& welcome) { OnWelcome(welcome); },
+          .welcome = [this](const v1::Welcome& welcome) { return OnWelcome(welcome); },
           .policy = [this](const v1::JobPolicy& policy) { OnPolicy(policy); },
           .launch =
               [this](const v1::JobLaunch& launch) {
@@ -120,6 +129,8 @@ ControllerHandlers Agent::MakeControllerHandlers() {
                 policies_.Ended(job);
                 LogInfo("agent", "job ended", {{"job", job}});
               },
+          .heartbeat = [this](const v1::Heartbeat& heartbeat) { OnHeartbeat(heartbeat); },
+          .probe_again = [this](const v1::ProbeAgain& again) { OnProbeAgain(again); },
           .lost = [] {}};
 }
 
@@ -144,57 +155,18 @@ void Agent::OnDetach(const Peer& peer) {
   Process& process = it->second;
   process.reader->Sample();  // the last words
   process.reader->Close();
+  AddShortage(process.map->process(), &gone_short_[process.map->job()]);
   metrics_.AddTraffic(process.map->job(), process.reader->TakeTraffic());
   FollowFlows(process);
   process.reader->Collect(&left_behind_);
   process.collectives->AppendDelays(&left_behind_);
   policies_.Detach(process.map->job());
+  const std::string& job = process.map->job();
+  const bool last = std::ranges::count_if(processes_, [&](const auto& other) { return other.second.map->job() == job; }) == 1;
+  if (last) gone_short_.erase(job), shortages_.erase(job);
   LogInfo("agent", "process gone", {{"pid", peer.pid}, {"job", process.map->job()}});
   processes_.erase(it);
   metrics_.SetProcesses(static_cast<int64_t>(processes_.size()));
-}
-
-v1::Register Agent::Registration() {
-  const std::lock_guard lock(mutex_);
-  v1::Register message;
-  message.set_host(config_.host);
-  message.set_agent_version(version_);
-  message.set_incarnation(incarnation_);
-  for (const InterfaceInfo& interface : interfaces_) {
-    v1::Interface* out = message.add_interfaces();
-    out->set_name(interface.name);
-    for (const std::string& address : interface.addresses) out->add_addresses(address);
-    out->set_speed_bps(interface.speed_bps);
-    out->set_up(interface.up);
-    out->set_mtu(interface.mtu);
-  }
-  // After a restart the segments are new, but the plugins still know how far the controller had come.
-  std::map<std::string, int64_t> epochs = policies_.Epochs();
-  for (const auto& [connection, process] : processes_) {
-    int64_t& epoch = epochs[process.map->job()];
-    epoch = std::max(epoch, process.reader->NewestEpoch());
-  }
-  for (const auto& [job, epoch] : epochs) {
-    if (epoch == 0) continue;
-    v1::JobEpoch* out = message.add_policies();
-    out->set_job_id(job);
-    out->set_epoch(epoch);
-  }
-  return message;
-}
-
-void Agent::OnWelcome(const v1::Welcome& welcome) {
-  const std::lock_guard lock(mutex_);
-  if (welcome.sample_interval_s() > 0) {
-    report_interval_ = std::clamp(Seconds(welcome.sample_interval_s()), kShortestReport, kLongestReport);
-  }
-  FullAccount account;
-  left_behind_.Clear();  // of flows that this session will never hear of
-  account.sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
-  ReadNics(&account.sample);
-  for (auto& [connection, process] : processes_) process.reader->Snapshot(&account.sample);
-  for (const auto& [flow, report] : paths_) account.reports.push_back(report);
-  client_->StartReporting(std::move(account));
 }
 
 void Agent::OnPolicy(const v1::JobPolicy& policy) {
@@ -242,6 +214,7 @@ std::string Agent::MetricsText() {
 void Agent::RunSampler(const std::stop_token& stop) {
   const SystemClock clock;
   Seconds next_sample = clock.Now(), next_report = next_sample, next_renewal = next_sample;
+  Seconds next_interfaces = next_sample + kInterfacesInterval;
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const Seconds now = clock.Now();
@@ -250,15 +223,19 @@ void Agent::RunSampler(const std::stop_token& stop) {
       next_sample = now + config_.sample_interval;
     }
     if (now >= next_renewal) {
-      if (client_->connected()) policies_.Renew();
+      RenewLeases();
       next_renewal = now + std::min(kRenewInterval, config_.sample_interval);
+    }
+    if (now >= next_interfaces) {
+      FollowInterfaces();
+      next_interfaces = now + kInterfacesInterval;
     }
     ObservePolicies();
     if (now >= next_report) {
       Report();
       next_report = now + report_interval_;
     }
-    Seconds wait = std::min({next_sample, next_report, next_renewal}) - clock.Now();
+    Seconds wait = std::min({next_sample, next_report, next_renewal, next_interfaces}) - clock.Now();
     if (policies_.Pending(kWatchForNs)) wait = std::min(wait, kWatchInterval);
     changed_.wait_for(lock, stop, std::max(wait, Seconds(0)), [&] { return policy_came_; });
     policy_came_ = false;
@@ -286,6 +263,9 @@ void Agent::FollowFlows(Process& process) {
   for (const uint64_t flow : process.reader->TakeClosedSendFlows()) {
     paths_.erase(flow);
     if (prober_) prober_->Forget(flow);
+  }
+  for (const uint64_t flow : process.reader->TakeDoubtful()) {
+    if (prober_ && paths_.contains(flow)) prober_->ProbeAgain(flow);
   }
 }
 
@@ -368,8 +348,22 @@ void Agent::Report() {
     process.collectives->AppendDelays(&sample);
   }
   ReadNics(&sample);
+  TellShortages(&sample);
   UpdateJobMetrics();
   client_->Report(std::move(sample));
+}
+
+/// What is new of what processes had no room for or refused.
+void Agent::TellShortages(v1::HostSample* sample) {
+  std::map<std::string, v1::Shortage> sums = gone_short_;
+  for (const auto& [connection, process] : processes_) AddShortage(process.map->process(), &sums[process.map->job()]);
+  for (auto& [job, sum] : sums) {
+    v1::Shortage& told = shortages_[job];
+    if (sum.flows_dropped() == told.flows_dropped() && sum.policy_rejected() == told.policy_rejected()) continue;
+    sum.set_job_id(job);
+    told = sum;
+    *sample->add_shortages() = std::move(sum);
+  }
 }
 
 void Agent::UpdateJobMetrics() {

@@ -53,10 +53,13 @@ class Agent {
   ControllerHandlers MakeControllerHandlers();
   Result<UniqueFd> OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map);
   void OnDetach(const Peer& peer);
-  void OnWelcome(const v1::Welcome& welcome);
+  bool OnWelcome(const v1::Welcome& welcome);
+  void OnHeartbeat(const v1::Heartbeat& heartbeat);
+  void OnProbeAgain(const v1::ProbeAgain& again);
   void OnPolicy(const v1::JobPolicy& policy);
   void OnTrace(const TraceReport& trace);
   v1::Register Registration();
+  v1::Register RegistrationLocked();  // with mutex_ held
   std::string MetricsText();
 
   void RunSampler(const std::stop_token& stop);
@@ -67,25 +70,35 @@ class Agent {
   void PreferCarryingFlows();
   void Observe(uint64_t now_ns);
   void ObserveStalls(const Process& process, uint64_t now_ns);
+  void TellStall(const std::string& job, const StallNews& news);
   void ObserveSilence(const Process& process, uint64_t now_ns);
   /// Ranks of this host that others wait for, by job.
   std::map<std::string, int64_t> FindSlowRanks(uint64_t now_ns);
   void ObservePolicies();
   void Report();
+  void RenewLeases();
+  void FollowInterfaces();
   void ReadNics(v1::HostSample* sample);
   void UpdateJobMetrics();
+  void TellShortages(v1::HostSample* sample);
   void StartTrace(const SendFlow& flow);
 
   const AgentConfig config_;
   const std::string version_;
   const int64_t incarnation_;  // wall-clock milliseconds at the start
-  std::vector<InterfaceInfo> interfaces_;
-  std::vector<std::string> interface_names_;
   Metrics metrics_;
 
   std::mutex mutex_;  // guards what follows, up to the next blank line
   std::condition_variable_any changed_;
   bool policy_came_ = false;
+  std::vector<InterfaceInfo> interfaces_;
+  std::vector<std::string> interface_names_;
+  bool interfaces_missing_ = false;        // said once
+  struct {
+    int64_t incarnation = 0;
+    uint64_t heard_ns = 0;                 // of it, last
+    bool beats = false;                    // it sends heartbeats, which leases follow
+  } controller_;                           // newest that was obeyed
   Seconds report_interval_;
   std::map<uint64_t, Process> processes_;  // by connection
   PolicyStore policies_;
@@ -93,6 +106,8 @@ class Agent {
   std::map<uint64_t, v1::PathReport> paths_;  // newest report of each open send flow
   std::set<uint64_t> carrying_;            // as the prober was told
   std::set<std::string> jobs_shown_;
+  std::map<std::string, v1::Shortage> shortages_;  // as told, by job
+  std::map<std::string, v1::Shortage> gone_short_; // of processes that are gone
   ProfileSwitch profile_;
   std::set<std::string> straggles_told_;
   LogBudget trouble_lines_{20};            // by job: what plugins say decides how often there is something to log

@@ -11,6 +11,7 @@ namespace weft::agent {
 namespace {
 
 constexpr double kStraggleS = 10;
+constexpr int kMostStalls = 256;  // in one report
 
 template <typename Numbers>
 std::string Join(const Numbers& numbers) {
@@ -48,6 +49,7 @@ void Agent::ObserveStalls(const Process& process, uint64_t now_ns) {
   const std::string& job = process.map->job();
   for (const StallNews& stall : process.observations->TakeStalls()) {
     if (stall.begins) profile_.Trouble(job, now_ns);
+    TellStall(job, stall);
     if (!trouble_lines_.Take(job, now_ns)) continue;
     if (!stall.begins) {
       LogInfo("agent", "connection moves again or was closed",
@@ -60,6 +62,20 @@ void Agent::ObserveStalls(const Process& process, uint64_t now_ns) {
              {"in_flight_bytes", stall.bytes}, {"requests", stall.requests}, {"cause", stall.cause},
              {"stalled_s", stall.stalled_s}});
   }
+}
+
+/// To the controller, with the next report. A process has 64 slots for stalls, which it may fill again with every look.
+void Agent::TellStall(const std::string& job, const StallNews& news) {
+  if (left_behind_.stalls_size() >= kMostStalls) return;
+  v1::Stall* stall = left_behind_.add_stalls();
+  stall->set_job_id(job);
+  stall->set_flow(news.flow);
+  stall->set_send(news.send);
+  stall->set_rank(news.rank);
+  stall->set_peer_rank(news.peer_rank);
+  stall->set_begins(news.begins);
+  stall->set_cause(news.cause);
+  stall->set_stalled_s(news.stalled_s);
 }
 
 void Agent::ObserveSilence(const Process& process, uint64_t now_ns) {

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -132,6 +133,102 @@ TEST_F(AgentTest, LeasesGoOnBetweenSamplesThatAreFarApart) {
   };
   ASSERT_TRUE(renewed_after(0));
   EXPECT_TRUE(renewed_after(table.renewed_until_ns.load())) << "and again, long before the next sample";
+}
+
+TEST_F(AgentTest, LeasesFollowHeartbeatsNotTheStream) {
+  TestController controller;
+  controller.heartbeat_interval_s = 1;
+  const auto agent = Start(controller.address());
+  ASSERT_TRUE(agent);
+  TestSegment segment;
+  TestPeer plugin(agent->socket_path());
+  plugin.SendHello("job-1", segment.fd.get());
+  const TestReply reply = plugin.Receive();
+  ASSERT_EQ(reply.type(), abi::MessageType::kPolicy) << reply.reason();
+  segment.Open(0, 11).bytes = 4242;
+  const void* const data = ::mmap(nullptr, sizeof(abi::PolicySegment), PROT_READ, MAP_SHARED, reply.fd.get(), 0);
+  ASSERT_NE(data, MAP_FAILED);
+  const abi::PolicyTable& table = static_cast<const abi::PolicySegment*>(data)->table;
+  ASSERT_TRUE(controller.Await([](const auto& m) { return HasCounters(m, 11, 4242); }));
+  v1::ControllerMessage beat;
+  beat.mutable_heartbeat();
+  const uint64_t welcomed = table.renewed_until_ns.load();
+  controller.Send(beat);
+  while (table.renewed_until_ns.load() == welcomed) std::this_thread::yield();
+  const uint64_t before = table.renewed_until_ns.load();
+  // The stream stands and carries samples; nobody at its other end turns the loop.
+  for (int64_t bytes = 5000; bytes < 5003; ++bytes) {
+    segment.segment->flows[0].bytes = static_cast<uint64_t>(bytes);
+    ASSERT_TRUE(controller.Await([&](const auto& m) { return HasCounters(m, 11, bytes); }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  }
+  EXPECT_EQ(table.renewed_until_ns.load(), before);
+  controller.Send(beat);
+  while (table.renewed_until_ns.load() == before) std::this_thread::yield();
+}
+
+TEST_F(AgentTest, OfTwoControllersTheOneThatStartedLaterIsObeyed) {
+  auto newer = std::make_unique<TestController>();
+  newer->incarnation = 2000;
+  newer->heartbeat_interval_s = 1;
+  const std::string address = newer->address();
+  const auto agent = Start(address);
+  ASSERT_TRUE(agent);
+  const auto first = newer->Await([](const auto& m) { return m.has_register_host(); });
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->register_host().controller_incarnation(), 0);
+  ASSERT_TRUE(newer->Await([](const auto& m) { return m.has_sample(); }));
+  newer.reset();
+  TestController older(address);  // a virtual address that goes back to one that should be gone
+  older.incarnation = 1000;
+  older.heartbeat_interval_s = 1;
+  const auto second = older.Await([](const auto& m) { return m.has_register_host(); });
+  ASSERT_TRUE(second);
+  EXPECT_EQ(second->register_host().controller_incarnation(), 2000) << "so that it can make way";
+  ASSERT_TRUE(older.Await([](const auto& m) { return m.has_register_host(); })) << "it ends the session and asks again";
+  EXPECT_FALSE(older.AwaitWithin(std::chrono::seconds(1), [](const auto& m) { return m.has_sample(); }));
+  older.incarnation = 3000;
+  EXPECT_TRUE(older.Await([](const auto& m) { return m.has_sample(); }));
+}
+
+TEST_F(AgentTest, ProcessesWithoutAJobIdShareNothing) {
+  TestController controller;
+  const auto agent = Start(controller.address());
+  ASSERT_TRUE(agent);
+  TestSegment one(""), two("");
+  TestPeer plugin_one(agent->socket_path()), plugin_two(agent->socket_path());
+  plugin_one.SendHello("", one.fd.get());
+  plugin_two.SendHello("", two.fd.get());
+  ASSERT_EQ(plugin_one.Receive().type(), abi::MessageType::kPolicy);
+  ASSERT_EQ(plugin_two.Receive().type(), abi::MessageType::kPolicy);
+  one.Open(0, 21);
+  two.Open(0, 22);
+  std::map<uint64_t, std::string> jobs;
+  ASSERT_TRUE(controller.Await([&](const auto& m) {
+    for (const v1::FlowIdentity& identity : m.sample().opened()) jobs[identity.flow()] = identity.job_id();
+    return jobs.size() == 2;
+  }));
+  EXPECT_THAT(jobs[21], ::testing::StartsWith("unnamed:"));
+  EXPECT_NE(jobs[21], jobs[22]);
+  TestSegment forged(jobs[21]);
+  TestPeer plugin_three(agent->socket_path());
+  plugin_three.SendHello(jobs[21], forged.fd.get());
+  EXPECT_EQ(plugin_three.Receive().type(), abi::MessageType::kReject) << "nobody takes such an id for himself";
+}
+
+TEST_F(AgentTest, WhatProcessesHaveNoRoomForIsTold) {
+  TestController controller;
+  const auto agent = Start(controller.address());
+  ASSERT_TRUE(agent);
+  TestSegment segment;
+  TestPeer plugin(agent->socket_path());
+  plugin.SendHello("job-1", segment.fd.get());
+  ASSERT_EQ(plugin.Receive().type(), abi::MessageType::kPolicy);
+  segment.segment->process.flows_dropped = 44;
+  const auto told = controller.Await([](const auto& m) { return m.sample().shortages_size() > 0; });
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->sample().shortages(0).job_id(), "job-1");
+  EXPECT_EQ(told->sample().shortages(0).flows_dropped(), 44);
 }
 
 TEST_F(AgentTest, LaunchEnvironmentReachesTheHook) {

@@ -24,7 +24,7 @@ struct AgentConfig {
   Seconds sample_interval{0.1};          ///< between two looks at the plugins' counters
   Seconds report_interval{0.2};          ///< between two samples to the controller, unless it asks for another
   int probe_candidates = 12;             ///< source ports tried per flow; 0: only those in use
-  Seconds reprobe_interval{0};           ///< every flow's paths again so often; 0: never
+  Seconds reprobe_interval{60};          ///< every flow's paths again so often; 0: only at signs that they changed
   std::string log_level = "info";        ///< debug, info, warn or error
   std::string tls_certificate;           ///< PEM files, all three or none
   std::string tls_key;

@@ -51,6 +51,7 @@ class GrpcControllerClient final : public ControllerClient {
   void StartReporting(FullAccount account) override;
   void Report(v1::HostSample sample) override;
   void Report(v1::PathReport report) override;
+  void Report(v1::Register registration) override;
   bool connected() const override { return reporting_.load(std::memory_order_relaxed); }
   ControllerClientCounters counters() const override;
 
@@ -59,7 +60,8 @@ class GrpcControllerClient final : public ControllerClient {
   /// One session from connect to loss; whether it ever stood.
   bool RunSession(const std::stop_token& stop, std::string* why);
   void Write(Stream& stream, const std::stop_token& over);
-  void Dispatch(const v1::ControllerMessage& message);
+  /// False: the session is to end.
+  bool Dispatch(const v1::ControllerMessage& message);
 
   const ControllerClientOptions options_;
   const ControllerHandlers handlers_;
@@ -104,6 +106,15 @@ void GrpcControllerClient::Report(v1::PathReport report) {
   changed_.notify_all();
 }
 
+void GrpcControllerClient::Report(v1::Register registration) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!reporting_.load(std::memory_order_relaxed)) return;
+    outbox_.Add(std::move(registration));
+  }
+  changed_.notify_all();
+}
+
 ControllerClientCounters GrpcControllerClient::counters() const {
   const std::lock_guard lock(mutex_);
   return counters_;
@@ -125,14 +136,17 @@ void GrpcControllerClient::Write(Stream& stream, const std::stop_token& over) {
   }
 }
 
-void GrpcControllerClient::Dispatch(const v1::ControllerMessage& message) {
+bool GrpcControllerClient::Dispatch(const v1::ControllerMessage& message) {
   switch (message.kind_case()) {
-    case v1::ControllerMessage::kPolicy: return handlers_.policy(message.policy());
-    case v1::ControllerMessage::kLaunch: return handlers_.launch(message.launch());
-    case v1::ControllerMessage::kEnded: return handlers_.ended(message.ended().job_id());
+    case v1::ControllerMessage::kPolicy: handlers_.policy(message.policy()); break;
+    case v1::ControllerMessage::kLaunch: handlers_.launch(message.launch()); break;
+    case v1::ControllerMessage::kEnded: handlers_.ended(message.ended().job_id()); break;
+    case v1::ControllerMessage::kHeartbeat: handlers_.heartbeat(message.heartbeat()); break;
+    case v1::ControllerMessage::kProbeAgain: handlers_.probe_again(message.probe_again()); break;
     case v1::ControllerMessage::kWelcome: return handlers_.welcome(message.welcome());
-    case v1::ControllerMessage::KIND_NOT_SET: return;  // a newer controller's message
+    case v1::ControllerMessage::KIND_NOT_SET: break;  // a newer controller's message
   }
+  return true;
 }
 
 bool GrpcControllerClient::RunSession(const std::stop_token& stop, std::string* why) {
@@ -144,6 +158,7 @@ bool GrpcControllerClient::RunSession(const std::stop_token& stop, std::string* 
   v1::AgentMessage first;
   *first.mutable_register_host() = handlers_.registration();
   bool stood = false;
+  bool refused = false;
   if (stream->Write(first)) {
     // Whichever side ends first takes the other along.
     std::jthread writer([&](const std::stop_token& over) {
@@ -152,11 +167,14 @@ bool GrpcControllerClient::RunSession(const std::stop_token& stop, std::string* 
     });
     v1::ControllerMessage message;
     while (stream->Read(&message)) {
+      if (!Dispatch(message)) {
+        refused = true;
+        break;
+      }
       if (!stood && message.has_welcome()) {
         stood = true;
         LogInfo("agent", "joined controller", {{"address", options_.address}, {"cluster", message.welcome().cluster()}});
       }
-      Dispatch(message);
     }
   }
   {
@@ -164,7 +182,9 @@ bool GrpcControllerClient::RunSession(const std::stop_token& stop, std::string* 
     reporting_.store(false, std::memory_order_relaxed);
     outbox_.Clear();
   }
+  if (refused) context.TryCancel();
   const grpc::Status status = stream->Finish();
+  if (refused) return *why = "a newer controller steers this host", false;
   *why = status.ok() ? "the controller ended the session" : status.error_message();
   if (status.error_code() == grpc::UNAVAILABLE && !stood) *why = rpc::ExplainNoConnection(options_.tls, *why);
   return stood;

@@ -25,11 +25,13 @@ struct FullAccount {
 struct ControllerHandlers {
   std::function<v1::Register()> registration;
   /// The session stands. The handler calls StartReporting with a full account, under whatever lock makes that account
-  /// and later reports one sequence.
-  std::function<void(const v1::Welcome&)> welcome;
+  /// and later reports one sequence. False: not this controller; the session is ended.
+  std::function<bool(const v1::Welcome&)> welcome;
   std::function<void(const v1::JobPolicy&)> policy;
   std::function<void(const v1::JobLaunch&)> launch;
   std::function<void(const std::string& job)> ended;
+  std::function<void(const v1::Heartbeat&)> heartbeat;
+  std::function<void(const v1::ProbeAgain&)> probe_again;
   /// After every loss of a session that stood.
   std::function<void()> lost;
 };
@@ -62,6 +64,8 @@ class ControllerClient {
   virtual void StartReporting(FullAccount account) = 0;
   virtual void Report(v1::HostSample sample) = 0;
   virtual void Report(v1::PathReport report) = 0;
+  /// The host's interfaces changed.
+  virtual void Report(v1::Register registration) = 0;
   virtual bool connected() const = 0;
   virtual ControllerClientCounters counters() const = 0;
 };

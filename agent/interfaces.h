@@ -18,6 +18,8 @@ struct InterfaceInfo {
   int64_t speed_bps = 0;               ///< 0 if the driver does not say
   bool up = false;                     ///< has a carrier
   int64_t mtu = 0;                     ///< bytes, 0 if unknown
+
+  friend bool operator==(const InterfaceInfo&, const InterfaceInfo&) = default;
 };
 
 /// Bytes since the interface was made.

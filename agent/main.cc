@@ -155,7 +155,7 @@ void AddAgentFlags(CLI::App& app, Flags& flags) {
   app.add_option("--sample-interval", flags.sample_interval, "between two looks at the plugins (default 100ms)");
   app.add_option("--report-interval", flags.report_interval, "between two samples to the controller (default 200ms)");
   app.add_option("--probe-candidates", flags.probe_candidates, "source ports tried per flow (default 12)");
-  app.add_option("--reprobe-interval", flags.reprobe_interval, "probe every flow again so often (default 0s: never)");
+  app.add_option("--reprobe-interval", flags.reprobe_interval, "probe every flow again so often (default 1min; 0s: only at signs that paths changed)");
   app.add_option("--log-level", flags.log_level, "debug, info, warn or error");
   app.add_option("--tls-certificate", flags.tls_certificate, "PEM file; with --tls-key and --tls-authority");
   app.add_option("--tls-key", flags.tls_key, "PEM file");

@@ -1,5 +1,7 @@
 #include "agent/outbox.h"
 
+#include <algorithm>
+
 namespace weft::agent {
 
 bool Outbox::Add(v1::HostSample sample) {
@@ -20,6 +22,15 @@ bool Outbox::Add(v1::HostSample sample) {
   for (v1::CollectiveDelay& delay : *sample.mutable_delays()) {
     if (sample_->delays_size() < kMostDelays) *sample_->add_delays() = std::move(delay);
   }
+  for (v1::Stall& stall : *sample.mutable_stalls()) {
+    if (sample_->stalls_size() < kMostStalls) *sample_->add_stalls() = std::move(stall);
+  }
+  for (v1::Shortage& shortage : *sample.mutable_shortages()) {
+    const auto same = std::find_if(sample_->mutable_shortages()->begin(), sample_->mutable_shortages()->end(),
+                                   [&](const v1::Shortage& known) { return known.job_id() == shortage.job_id(); });
+    if (same != sample_->mutable_shortages()->end()) *same = std::move(shortage);  // cumulative
+    else *sample_->add_shortages() = std::move(shortage);
+  }
   sample_->set_time_s(sample.time_s());
   sample_->set_nic_tx_bytes(sample.nic_tx_bytes());
   sample_->set_nic_rx_bytes(sample.nic_rx_bytes());
@@ -31,7 +42,10 @@ void Outbox::Add(v1::PathReport report) {
   reports_[flow] = std::move(report);
 }
 
+void Outbox::Add(v1::Register registration) { registration_ = std::move(registration); }
+
 void Outbox::Clear() {
+  registration_.reset();
   sample_.reset();
   counter_of_.clear();
   reports_.clear();
@@ -39,7 +53,10 @@ void Outbox::Clear() {
 
 v1::AgentMessage Outbox::Take() {
   v1::AgentMessage message;
-  if (sample_) {
+  if (registration_) {
+    *message.mutable_register_host() = std::move(*registration_);
+    registration_.reset();
+  } else if (sample_) {
     *message.mutable_sample() = std::move(*sample_);
     sample_.reset();
     counter_of_.clear();

@@ -16,11 +16,14 @@ namespace weft::agent {
 class Outbox {
  public:
   static constexpr int kMostDelays = 1024;  ///< of collectives, that wait; later ones are dropped
+  static constexpr int kMostStalls = 1024;  ///< likewise
   /// Whether `sample` was merged into one that had not gone yet.
   bool Add(v1::HostSample sample);
   void Add(v1::PathReport report);
+  /// The host's interfaces are others than before; goes before everything else.
+  void Add(v1::Register registration);
   void Clear();
-  bool empty() const { return !sample_ && reports_.empty(); }
+  bool empty() const { return !registration_ && !sample_ && reports_.empty(); }
   /// The next message: the sample first, since it names the flows that reports are about.
   /// Requires: not empty.
   v1::AgentMessage Take();
@@ -28,6 +31,7 @@ class Outbox {
   size_t events() const;
 
  private:
+  std::optional<v1::Register> registration_;
   std::optional<v1::HostSample> sample_;
   std::map<std::pair<uint64_t, bool>, int> counter_of_;  // (flow, send) -> index in sample_->counters
   std::map<uint64_t, v1::PathReport> reports_;           // by flow

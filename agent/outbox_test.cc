@@ -60,5 +60,26 @@ TEST(Outbox, NewestPathReportOfAFlowGoesAfterTheSample) {
   EXPECT_TRUE(outbox.empty());
 }
 
+TEST(OutboxTest, StallsAreKeptShortagesAreTheNewestAndARegistrationGoesFirst) {
+  Outbox outbox;
+  for (int64_t i = 1; i <= 2; ++i) {
+    v1::HostSample sample;
+    sample.add_stalls()->set_flow(static_cast<uint64_t>(i));
+    v1::Shortage* shortage = sample.add_shortages();
+    shortage->set_job_id("a");
+    shortage->set_flows_dropped(i);
+    outbox.Add(std::move(sample));
+  }
+  v1::Register registration;
+  registration.set_host("h1");
+  outbox.Add(registration);
+  EXPECT_EQ(outbox.Take().register_host().host(), "h1");
+  const v1::AgentMessage message = outbox.Take();
+  EXPECT_EQ(message.sample().stalls_size(), 2);
+  ASSERT_EQ(message.sample().shortages_size(), 1);
+  EXPECT_EQ(message.sample().shortages(0).flows_dropped(), 2);
+  EXPECT_TRUE(outbox.empty());
+}
+
 }  // namespace
 }  // namespace weft::agent

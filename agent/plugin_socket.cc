@@ -310,7 +310,7 @@ Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello
   WEFT_ASSIGN_OR_RETURN(auto map, TelemetryMap::Attach(std::move(fd), connection.peer));
   WEFT_RETURN_IF_ERROR(CheckIdentity(connection, *map));
   const std::optional<std::string> job = CheckedJobId(hello.job, sizeof hello.job);
-  if (!job || *job != map->job()) {
+  if (!job || *job != map->stated_job()) {
     return Fail(Code::kUnauthenticated, fmt::format("hello and telemetry segment name different jobs, the latter \"{}\"",
                                                     map->job()));
   }

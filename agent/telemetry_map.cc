@@ -14,6 +14,7 @@ namespace weft::agent {
 namespace {
 
 constexpr uint64_t kMostMapped = 16 << 20;
+constexpr char kUnnamed[] = "unnamed:";
 constexpr int kNeededSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 /// A segment that could shrink would kill the agent (SIGBUS) at its next look.
@@ -120,7 +121,12 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, const Pe
   if (!checked) {
     return Fail(Code::kInvalidArgument, "telemetry segment: the job id is not 63 letters, digits and ._:@/+- at most");
   }
-  map->job_ = std::move(*checked);
+  if (checked->starts_with(kUnnamed)) {
+    return Fail(Code::kInvalidArgument, fmt::format("telemetry segment: the job id \"{}\" begins as those do which agents give", *checked));
+  }
+  // Processes without an id have nothing in common; the memory is the same however often the process connects.
+  map->stated_job_ = *checked;
+  map->job_ = checked->empty() ? fmt::format("{}{}:{}", kUnnamed, peer.uid, status.st_ino) : std::move(*checked);
   return map;
 }
 

@@ -38,7 +38,9 @@ class TelemetryMap {
   TelemetryMap(const TelemetryMap&) = delete;
   TelemetryMap& operator=(const TelemetryMap&) = delete;
 
-  const std::string& job() const { return job_; }  ///< as checked at Attach; empty if the launcher gave none
+  /// As checked at Attach. Where the launcher gave none, one that no other process has: "unnamed:UID:INODE".
+  const std::string& job() const { return job_; }
+  const std::string& stated_job() const { return stated_job_; }  ///< empty if the launcher gave none
   pid_t pid() const { return pid_; }  ///< the peer's, not what the segment says
   /// What the process calls itself, in its own PID namespace or out of malice: for people to read, and nothing else.
   int32_t stated_pid() const { return stated_pid_; }
@@ -61,7 +63,7 @@ class TelemetryMap {
   const abi::FlowSlot* slots_ = nullptr;
   const abi::Observations* observations_ = nullptr;
   const abi::BackgroundSlot* background_ = nullptr;
-  std::string job_;
+  std::string job_, stated_job_;
   pid_t pid_ = 0;
   int32_t stated_pid_ = 0;
   MemoryId memory_;

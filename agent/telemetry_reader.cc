@@ -17,6 +17,9 @@ using abi::Direction;
 using abi::LaneState;
 using abi::SlotState;
 
+constexpr double kDoubtSilentS = 0.3;      // two times that TCP sends again
+constexpr int64_t kDoubtRetransmits = 10;  // from one sample to the next
+constexpr int64_t kLargestEpoch = int64_t{1} << 40;
 constexpr uint64_t kLongestBurstNs = 3'600'000'000'000;  // an hour; more is nonsense
 
 /// Saturating: the segment may hold anything.
@@ -149,7 +152,8 @@ void TelemetryReader::SampleSlot(uint32_t index) {
 }
 
 void TelemetryReader::ReadLanes(const abi::FlowSlot& from, const v1::FlowCounters& before, v1::FlowCounters* now) {
-  for (const abi::LaneTelemetry& lane : from.lanes) {
+  for (uint32_t index = 0; index < abi::kMaxLanes; ++index) {
+    const abi::LaneTelemetry& lane = from.lanes[index];
     // Acquire: the source port was written before the state.
     const auto state = static_cast<LaneState>(lane.state.load(std::memory_order_acquire));
     const uint32_t port = lane.source_port.load(std::memory_order_relaxed);
@@ -169,6 +173,7 @@ void TelemetryReader::ReadLanes(const abi::FlowSlot& from, const v1::FlowCounter
     out->set_backlog_s(std::max(LoadSeconds(lane.backlog_ns), old ? old->backlog_s() : 0));
     out->set_backlog_bytes(std::max(Load(lane.backlog_bytes), old ? old->backlog_bytes() : 0));
     out->set_rtt_s(lane.rtt_us.load(std::memory_order_relaxed) * 1e-6);
+    if (state == LaneState::kActive) out->set_silent_s(from.silent_ms[index].load(std::memory_order_relaxed) * 1e-3);
   }
 }
 
@@ -244,6 +249,9 @@ void TelemetryReader::ReadCounters(const abi::FlowSlot& from, Slot& slot) {
   slot.lanes_new |= !std::equal(now.lanes().begin(), now.lanes().end(), before.lanes().begin(), before.lanes().end(),
                                 same_port);
   CountTraffic(slot, now);
+  const bool silent = std::ranges::any_of(now.lanes(), [](const v1::LaneCounters& lane) { return lane.silent_s() >= kDoubtSilentS; });
+  const bool doubtful = silent || Retransmits(now) - Retransmits(before) >= kDoubtRetransmits;
+  if (now.send() && doubtful && doubtful_.size() < abi::kMaxFlows) doubtful_.push_back(now.flow());
   if (!Equal(now, before)) {
     slot.counters = std::move(now);
     slot.dirty = true;
@@ -324,9 +332,11 @@ int64_t TelemetryReader::open_flows(bool send) const {
 }
 
 int64_t TelemetryReader::NewestEpoch() const {
-  int64_t newest = Load(map_.process().policy_epoch);
+  // A number that no controller comes to (one a second is thirty years to 2^30) is the process's own.
+  const auto sane = [](int64_t epoch) { return epoch <= kLargestEpoch ? epoch : 0; };
+  int64_t newest = sane(Load(map_.process().policy_epoch));
   for (const Slot& slot : slots_) {
-    if (slot.tracked) newest = std::max(newest, slot.counters.policy_epoch());
+    if (slot.tracked) newest = std::max(newest, sane(slot.counters.policy_epoch()));
   }
   return newest;
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/period.h"
@@ -55,6 +56,8 @@ class TelemetryReader {
   std::vector<SendFlow> TakeSendFlows();
   /// Send flows that closed since the last call.
   std::vector<uint64_t> TakeClosedSendFlows();
+  /// Send flows that sent much again, or get no answer, since the last call: their paths may be others than they were.
+  std::vector<uint64_t> TakeDoubtful() { return std::exchange(doubtful_, {}); }
   TrafficDelta TakeTraffic();
   /// Every open send flow and the bytes that it has sent.
   std::vector<std::pair<uint64_t, int64_t>> SentBytes() const;
@@ -92,6 +95,7 @@ class TelemetryReader {
   std::vector<v1::FlowCounters> last_;     // last counters of closed flows
   std::vector<uint64_t> closed_;
   std::vector<uint64_t> closed_sends_;
+  std::vector<uint64_t> doubtful_;
   TrafficDelta traffic_;
 };
 

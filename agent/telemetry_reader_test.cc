@@ -40,6 +40,30 @@ class TelemetryReaderTest : public ::testing::Test {
   std::unique_ptr<TelemetryReader> reader_;
 };
 
+TEST_F(TelemetryReaderTest, ALaneWithoutAnswerIsToldAndItsPathDoubted) {
+  abi::FlowSlot& slot = segment_.Open(5, 0xABCD);
+  EXPECT_EQ(Take().counters(0).lanes(0).silent_s(), 0);
+  EXPECT_TRUE(reader_->TakeDoubtful().empty());
+  slot.silent_ms[0] = 1500;
+  const v1::HostSample sample = Take();
+  ASSERT_EQ(sample.counters_size(), 1);
+  EXPECT_EQ(sample.counters(0).lanes(0).silent_s(), 1.5);
+  EXPECT_EQ(reader_->TakeDoubtful(), std::vector<uint64_t>{0xABCD});
+  slot.silent_ms[0] = 0;
+  Take();
+  slot.lanes[0].retransmits = 50;
+  Take();
+  EXPECT_EQ(reader_->TakeDoubtful(), std::vector<uint64_t>{0xABCD}) << "much was sent again";
+}
+
+TEST_F(TelemetryReaderTest, AnEpochThatNoControllerComesToIsTheProcesssOwn) {
+  abi::FlowSlot& slot = segment_.Open(5, 0xABCD);
+  slot.policy_epoch = 7;
+  segment_.segment->process.policy_epoch = uint64_t{1} << 60;
+  Take();
+  EXPECT_EQ(reader_->NewestEpoch(), 7);
+}
+
 TEST_F(TelemetryReaderTest, FlowOpensCountsAndCloses) {
   abi::FlowSlot& slot = segment_.Open(5, 0xABCD);
   slot.bytes = 1000;

@@ -88,11 +88,10 @@ Result<v1::PlanJobResponse> ControllerClient::PlanJob(const v1::JobSpec& spec) {
   return impl_->Call("plan job", &Stub::PlanJob, request);
 }
 
-Status ControllerClient::ReleaseJob(const std::string& job_id) {
+Result<v1::ReleaseJobResponse> ControllerClient::ReleaseJob(const std::string& job_id) {
   v1::ReleaseJobRequest request;
   request.set_job_id(job_id);
-  WEFT_RETURN_IF_ERROR(impl_->Call("release job", &Stub::ReleaseJob, request));
-  return Ok();
+  return impl_->Call("release job", &Stub::ReleaseJob, request);
 }
 
 Result<v1::ListJobsResponse> ControllerClient::ListJobs() {
@@ -113,11 +112,10 @@ Result<v1::ListDecisionsResponse> ControllerClient::ListDecisions() {
   return impl_->Call("list decisions", &Stub::ListDecisions, v1::ListDecisionsRequest());
 }
 
-Status ControllerClient::SetMode(v1::Mode mode) {
+Result<v1::SetModeResponse> ControllerClient::SetMode(v1::Mode mode) {
   v1::SetModeRequest request;
   request.set_mode(mode);
-  WEFT_RETURN_IF_ERROR(impl_->Call("set mode", &Stub::SetMode, request));
-  return Ok();
+  return impl_->Call("set mode", &Stub::SetMode, request);
 }
 
 }  // namespace weft::cli

@@ -29,12 +29,12 @@ class ControllerClient {
   [[nodiscard]] Result<v1::SubmitJobResponse> SubmitJob(const v1::JobSpec& spec);
   [[nodiscard]] Result<v1::PlanJobResponse> PlanJob(const v1::JobSpec& spec);
   /// Ends a job; one that the controller does not know is no error.
-  [[nodiscard]] Status ReleaseJob(const std::string& job_id);
+  [[nodiscard]] Result<v1::ReleaseJobResponse> ReleaseJob(const std::string& job_id);
   [[nodiscard]] Result<v1::ListJobsResponse> ListJobs();
   [[nodiscard]] Result<v1::ExplainJobResponse> ExplainJob(const std::string& job_id);
   [[nodiscard]] Result<v1::GetTopologyResponse> GetTopology();
   [[nodiscard]] Result<v1::ListDecisionsResponse> ListDecisions();
-  [[nodiscard]] Status SetMode(v1::Mode mode);
+  [[nodiscard]] Result<v1::SetModeResponse> SetMode(v1::Mode mode);
 
  private:
   class Impl;

@@ -166,10 +166,12 @@ int RunRelease(const OnlineOptions& options) {
           return Fail(Code::kNotFound, fmt::format("controller {} has no job \"{}\"", options.controller.address,
                                                    options.job));
         }
-        WEFT_RETURN_IF_ERROR(client.ReleaseJob(options.job));
-        return v1::ReleaseJobResponse();
+        return client.ReleaseJob(options.job);
       },
-      [&](const v1::ReleaseJobResponse&) { fmt::print("job {} is released\n", options.job); });
+      [&](const v1::ReleaseJobResponse& response) {
+        fmt::print("job {} is released\n", options.job);
+        if (!response.warning().empty()) fmt::print(stderr, "weft: {}\n", response.warning());
+      });
 }
 
 int RunJobs(const OnlineOptions& options) {

@@ -252,7 +252,8 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
        {"run_dir", Text(config.planner.run_dir)},
        {"mode", Parsed(core.mode, ParseMode)},
        {"link_rate", Parsed(link_rate, ParseRate)},
-       {"sample_interval", Duration(core.sample_interval)}},
+       {"sample_interval", Duration(core.sample_interval)},
+       {"switch_answers_per_s", Number<double>(config.switch_answers_per_s, 1, 1e6)}},
       {{"links", [&](const YAML::Node& node) { return ReadLinks(source, node, core.rates); }},
        {"classes", [&](const YAML::Node& node) { return ReadClasses(source, node, core.joint.dscp); }},
        {"topology", [&](const YAML::Node& node) { return ReadTopology(source, node, config.topology); }},
@@ -374,14 +375,15 @@ std::string DescribeConfig(const ControllerConfig& config) {
   return fmt::format(
       "cluster_name={} listen={} http={} state_dir={} mode={} link_rate_bps={:.0f} links={} sample_interval_s={} "
       "replan_interval_s={} switching_gain={} capacity_window_s={} capacity_windows={} recovery_interval_s={} "
-      "classes_dscp={} multi_job_interval_s={} lease_s={} time_shifts={} topology_files={} nic_rate_bps={:.0f} device={} tls={}",
+      "classes_dscp={} multi_job_interval_s={} lease_s={} time_shifts={} topology_files={} nic_rate_bps={:.0f} device={} "
+      "switch_answers_per_s={} tls={}",
       config.cluster_name, config.listen.text(), config.http.text(),
       config.state_dir.empty() ? "none" : config.state_dir, core.mode == v1::MODE_OBSERVE ? "observe" : "enforce",
       core.rates.line_rate.value(), core.rates.overrides.size(), core.sample_interval.count(),
       core.replan_interval.count(), core.planning.switching_gain, core.monitor.window.count(), core.monitor.windows,
       core.monitor.recovery_interval.count(), fmt::join(core.joint.dscp, ","), core.joint.interval.count(),
       core.joint.lease.count(), core.joint.shifts ? "on" : "off", config.topology.size(), config.planner.cluster.nic_rate.value(),
-      config.planner.cluster.device.name, config.tls.empty() ? "off" : "on");
+      config.planner.cluster.device.name, config.switch_answers_per_s, config.tls.empty() ? "off" : "on");
 }
 
 }  // namespace weft::controller

@@ -28,6 +28,8 @@ struct ControllerConfig {
   Endpoint listen{"127.0.0.1", 7070};   ///< gRPC
   Endpoint http{"127.0.0.1", 7080};     ///< metrics, page, JSON
   std::string state_dir;                ///< of the journal; empty: nothing survives a restart
+  double switch_answers_per_s = 100;    ///< that all hosts' probes together draw from one switch, at most
+  bool mode_given = false;              ///< core.mode is of the command line
   CoreOptions core;                     ///< mode, link rates, measurement, planning
   JobPlannerOptions planner;            ///< the machines that jobs are planned for
   AdviceOptions advice;                 ///< what a restart costs, and must gain

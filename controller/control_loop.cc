@@ -23,12 +23,6 @@ void AddErrors(PlannedJob& planned) {
   for (const std::string& error : planned.errors) planned.plan.add_why(what + error);
 }
 
-/// Grows with every start of a controller: agents compare it, nothing is computed from it.
-int64_t WallClockIncarnation() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 /// Asks for the end when patience does, or `earlier`.
 class Patience {
  public:
@@ -77,9 +71,9 @@ ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> jo
       clock_(clock),
       metrics_(metrics),
       start_(clock->Now()),
-      incarnation_(WallClockIncarnation()),
       journal_(std::move(journal)),
       core_(options_.core),
+      incarnation_(options_.incarnation > 0 ? options_.incarnation : WallClockIncarnation()),
       multi_job_worker_([this](const JobsPlanned& planned) {
         const std::lock_guard lock(mutex_);
         Handle({.body = planned});
@@ -104,9 +98,15 @@ Status ControlLoop::Recover() {
   const std::lock_guard lock(mutex_);
   if (journal_ == nullptr) return Ok();
   WEFT_ASSIGN_OR_RETURN(const std::vector<Event> events, journal_->Replay());
+  WEFT_ASSIGN_OR_RETURN(incarnation_, journal_->NextIncarnation(incarnation_));
+  v1::Mode journalled = v1::MODE_UNSPECIFIED;
   replaying_ = true;
-  for (const Event& event : events) Handle(event);
+  for (const Event& event : events) {
+    if (const auto* mode = std::get_if<ModeSet>(&event.body)) journalled = mode->mode;
+    else Handle(event);
+  }
   replaying_ = false;
+  ReconcileMode(journalled);
   LogInfo(kComponent, "journal replayed", {{"events", events.size()}, {"jobs", core_.Jobs().size()}});
   return Ok();
 }
@@ -121,6 +121,10 @@ Status ControlLoop::KeepInJournal(const Change& change) {
   }
   return status;
 }
+
+// For control_loop_brake.cc.
+template Status ControlLoop::KeepInJournal(const ModeSet&);
+template Status ControlLoop::KeepInJournal(const JobReleased&);
 
 void ControlLoop::Handle(Event event) {
   if (!replaying_) event.time = Now();
@@ -143,6 +147,9 @@ void ControlLoop::Carry(const Action& action) {
   } else if (const auto* ended = std::get_if<PushEnded>(&action)) {
     *message.mutable_ended() = ended->ended;
     SendTo(ended->host, std::move(message));
+  } else if (const auto* again = std::get_if<PushProbeAgain>(&action)) {
+    *message.mutable_probe_again() = again->again;
+    SendTo(again->host, std::move(message));
   } else if (const auto* epoch = std::get_if<KeepEpoch>(&action)) {
     // A policy goes out even if its epoch could not be kept: agents tell the epochs that they hold when they join.
     static_cast<void>(KeepInJournal(*epoch));
@@ -171,6 +178,7 @@ Status ControlLoop::Join(const v1::Register& message, const std::shared_ptr<Agen
     return Fail(Code::kInvalidArgument, fmt::format("register: host \"{}\": expected 1 to 255 characters", host));
   }
   const std::lock_guard lock(mutex_);
+  WEFT_RETURN_IF_ERROR(CheckNotSuperseded(message));
   std::shared_ptr<AgentOutbox>& session = sessions_[host];
   if (session != nullptr) {
     ++sessions_closed_;
@@ -185,6 +193,7 @@ Status ControlLoop::Join(const v1::Register& message, const std::shared_ptr<Agen
   v1::ControllerMessage welcome;
   welcome.mutable_welcome()->set_cluster(options_.cluster_name);
   welcome.mutable_welcome()->set_controller_incarnation(incarnation_);
+  welcome.mutable_welcome()->set_heartbeat_interval_s(kHeartbeatInterval.count());
   welcome.mutable_welcome()->set_sample_interval_s(options_.core.sample_interval.count());
   outbox->Send(std::move(welcome));
   LogInfo(kComponent, "agent joined", {{"host", host}, {"incarnation", message.incarnation()}});
@@ -212,7 +221,7 @@ void ControlLoop::Receive(const std::string& host, const AgentOutbox* outbox, v1
       break;
     case v1::AgentMessage::kRegisterHost:  // interfaces changed; the session stays, and with it the host's name
       if (message.register_host().host() == host) {
-        Handle({.body = HostRegistered{std::move(*message.mutable_register_host())}});
+        Handle({.body = HostRegistered{std::move(*message.mutable_register_host()), /*again=*/true}});
       }
       break;
     case v1::AgentMessage::KIND_NOT_SET:
@@ -269,24 +278,24 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
   return std::move(planned.plan);
 }
 
-Status ControlLoop::Release(const std::string& job_id) {
+std::string ControlLoop::Release(const std::string& job_id) {
   const std::lock_guard lock(mutex_);
-  const JobReleased released{job_id};
-  WEFT_RETURN_IF_ERROR(KeepInJournal(released));
-  Handle({.body = released});
-  return Ok();
+  return Brake({.body = JobReleased{job_id}});
 }
 
-Status ControlLoop::SetMode(v1::Mode mode) {
+Result<std::string> ControlLoop::SetMode(v1::Mode mode) {
   if (mode != v1::MODE_OBSERVE && mode != v1::MODE_ENFORCE) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("mode {}: expected MODE_OBSERVE or MODE_ENFORCE", static_cast<int>(mode)));
   }
   const std::lock_guard lock(mutex_);
-  const ModeSet set{mode};
+  const ModeSet set{mode, ""};
+  if (mode == v1::MODE_OBSERVE) return Brake({.body = set});
   WEFT_RETURN_IF_ERROR(KeepInJournal(set));
+  unkept_.erase("mode");
+  superseded_by_.clear();
   Handle({.body = set});
-  return Ok();
+  return std::string();
 }
 
 std::vector<v1::JobStatus> ControlLoop::Jobs() const {
@@ -303,6 +312,7 @@ Result<v1::ExplainJobResponse> ControlLoop::Explain(const std::string& job_id) c
   for (const v1::Decision& decision : core_.decisions()) {
     if (decision.job_id() == job_id || decision.job_id().empty()) *response.add_decisions() = decision;
   }
+  for (std::string& line : core_.Would(job_id)) response.add_would(std::move(line));
   *response.mutable_cluster() = core_.outlook();
   return response;
 }
@@ -333,6 +343,7 @@ v1::Mode ControlLoop::mode() const {
 void ControlLoop::Tick() {
   const std::lock_guard lock(mutex_);
   Handle({.body = controller::Tick{}});
+  Beat();
 }
 
 std::string ControlLoop::MetricsText() const {

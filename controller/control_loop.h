@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@
 
 namespace weft::controller {
 
+/// Between two heartbeats.
+inline constexpr Seconds kHeartbeatInterval{1};
+
+/// Grows with every start of a controller: agents obey the one that started last.
+int64_t WallClockIncarnation();
+
 /// The way to one agent. Threads: any. Neither call blocks nor calls back into the loop.
 class AgentOutbox {
  public:
@@ -35,6 +42,9 @@ struct ControlLoopOptions {
   JobPlannerOptions planner;
   std::string cluster_name;
   AdviceOptions advice = {};
+  int64_t incarnation = 0;          ///< of this start, for tests; 0: by the wall clock and the journal
+  double switch_answers_per_s = 100;  ///< that all hosts' probes together draw from one switch, at most
+  bool mode_given = false;          ///< core.mode was asked for at this start, not only by a file
 };
 
 /// Threads: any.
@@ -48,7 +58,7 @@ class ControlLoop {
 
   // --- agents ---
   /// Begins a session and sends Welcome; a session that the host has already is ended. Errors: kAborted when the host's
-  /// present session is of a newer incarnation; kInvalidArgument without a host name.
+  /// present session is of a newer incarnation, or when it obeys a newer controller; kInvalidArgument without a host name.
   [[nodiscard]] Status Join(const v1::Register& message, const std::shared_ptr<AgentOutbox>& outbox);
   /// A message of the session; ignored if another session has replaced it.
   void Receive(const std::string& host, const AgentOutbox* outbox, v1::AgentMessage message);
@@ -60,9 +70,11 @@ class ControlLoop {
   /// take it.
   [[nodiscard]] Result<v1::JobPlan> Submit(const v1::JobSpec& spec);
   [[nodiscard]] Result<v1::JobPlan> Plan(const v1::JobSpec& spec);
-  [[nodiscard]] Status Release(const std::string& job_id);
-  /// Errors: kInvalidArgument for an unknown mode.
-  [[nodiscard]] Status SetMode(v1::Mode mode);
+  /// Takes effect whatever the journal can hold; what it could not is returned, empty as a rule, and tried again every second.
+  [[nodiscard]] std::string Release(const std::string& job_id);
+  /// MODE_OBSERVE takes effect whatever the journal can hold, and returns as Release(). Errors: kInvalidArgument for an unknown mode;
+  /// kFailedPrecondition when the journal cannot take MODE_ENFORCE.
+  [[nodiscard]] Result<std::string> SetMode(v1::Mode mode);
   std::vector<v1::JobStatus> Jobs() const;
   /// The job and what was decided about it, or about all jobs. Errors: kNotFound.
   [[nodiscard]] Result<v1::ExplainJobResponse> Explain(const std::string& job_id) const;
@@ -79,6 +91,11 @@ class ControlLoop {
 
  private:
   void Handle(Event event);                 // holds mutex_
+  std::string Brake(Event event);           // holds mutex_
+  void KeepWhatWaits();                     // holds mutex_
+  void ReconcileMode(v1::Mode journalled);  // holds mutex_
+  Status CheckNotSuperseded(const v1::Register& message);  // holds mutex_
+  void Beat();                              // holds mutex_
   void Carry(const Action& action);         // holds mutex_
   template <typename Change>
   Status KeepInJournal(const Change& change);  // holds mutex_
@@ -88,12 +105,15 @@ class ControlLoop {
   Clock* const clock_;
   Metrics* const metrics_;
   const Seconds start_;
-  const int64_t incarnation_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::unique_ptr<Journal> journal_;
   Core core_;
   std::map<std::string, std::shared_ptr<AgentOutbox>> sessions_;
+  int64_t incarnation_;
+  std::set<std::string> superseded_by_;  // hosts that obey a newer controller
+  std::map<std::string, Event> unkept_;  // brakes that the journal could not take, by what they are about
+  Seconds next_beat_{0};
   int64_t sessions_closed_ = 0;
   int64_t journal_errors_ = 0;
   bool replaying_ = false;

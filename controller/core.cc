@@ -25,6 +25,8 @@ Core::Core(CoreOptions options)
       fabric_(options_.rates),
       table_(options_.monitor.slot.count(), &fabric_),
       monitor_(options_.monitor, &fabric_),
+      silent_links_(options_.monitor.recovery_interval),
+      lossy_links_(options_.monitor.recovery_interval),
       stragglers_(std::max(2.0, 3 * options_.sample_interval.count())) {
   if (options_.joint.dscp.empty()) options_.joint.dscp = {0};
   options_.joint.planning.classes = static_cast<int32_t>(options_.joint.dscp.size());
@@ -92,15 +94,25 @@ void Core::On(const HostRegistered& event) {
     ++ignored_;
     return;
   }
-  host = Host{.connected = true, .incarnation = message.incarnation()};
+  const bool again = event.again && host.connected;
+  if (!again) host = Host{.connected = true, .incarnation = message.incarnation()};
+  host.addresses.clear();
   for (const v1::Interface& interface : message.interfaces()) {
     for (const std::string& address : interface.addresses()) {
       if (!address.empty() && address.size() <= kMaxText) host.addresses.push_back(address);
     }
   }
+  const auto holds = [this](const std::string& owner) {
+    const auto found = hosts_.find(owner);
+    return found != hosts_.end() && found->second.connected;
+  };
+  if (again) {
+    if (fabric_.SetHost(name, host.addresses, holds) && table_.ResolvePaths()) Touch(Change::kPaths, "host " + name + " has other addresses");
+    return;
+  }
   // What the agent does not announce again within `stale_after` ended while it was away.
   table_.HostGone(name, now_s_);
-  if (fabric_.SetHost(name, host.addresses) && table_.ResolvePaths()) Touch(Change::kPaths, "host " + name + " joined");
+  if (fabric_.SetHost(name, host.addresses, holds) && table_.ResolvePaths()) Touch(Change::kPaths, "host " + name + " joined");
   ResumeHost(name, message);
 }
 
@@ -157,6 +169,9 @@ void Core::On(const SampleReceived& event) {
   } else {
     ++ignored_;
   }
+  TakeApplied(event.host, sample);
+  for (const v1::Shortage& shortage : sample.shortages()) TellShortage(event.host, shortage);
+  for (const v1::Stall& stall : sample.stalls()) NameStall(event.host, stall);
   for (const uint64_t flow : sample.closed())
     Touch(table_.Close(event.host, flow), "flows ended on host " + event.host);
   for (const v1::CollectiveDelay& delay : sample.delays()) {
@@ -176,6 +191,7 @@ void Core::On(const PathsReceived& event) {
   }
   ++counters_.path_reports;
   Touch(table_.AddPaths(event.host, event.report, now_s_), "probes of host " + event.host + " show other paths");
+  ProbeAgain(table_.TakeLeftLinks());
 }
 
 void Core::On(const ModeSet& event) {
@@ -186,13 +202,14 @@ void Core::On(const ModeSet& event) {
   if (event.mode == mode_) return;
   mode_ = event.mode;
   const bool enforce = mode_ == v1::MODE_ENFORCE;
-  Decide("mode", "", enforce ? "mode enforce: flows are planned and policies pushed"
-                             : "mode observe: nothing is pushed; hosts keep the paths and weights they have");
+  Decide("mode", "", (enforce ? "mode enforce: flows are planned and policies pushed"
+                              : "mode observe: what enforce would do is planned and told, and nothing is pushed; hosts keep the paths and weights they have") +
+                         (event.why.empty() ? std::string() : "; " + event.why));
   triggers_.clear();  // what happened while nothing was planned is no longer news
+  would_paths_ = would_jobs_ = {};
   planned_digest_ = 0;  // what was only reported is to be carried out, and the other way round
-  if (!enforce) return;
-  PushAllJobs();
-  Touch(Change::kFlows, "mode was set to enforce");
+  if (enforce) PushAllJobs();
+  Touch(Change::kFlows, enforce ? "mode was set to enforce" : "mode was set to observe");
 }
 
 void Core::On(const EpochKnown& event) { jobs_.KnowEpoch(event.job_id, event.epoch); }
@@ -206,6 +223,8 @@ void Core::On(const Tick&) {
     EndUnclaimedJobs();
     ForgetEpochs();
     NameStragglers();
+    if (table_.ForgiveSilences(now_s_)) Touch(Change::kPaths, "paths that were silent answer again");
+    WatchApplied();
     WatchDemand();
     WatchRhythms();
     WatchTopology();

@@ -5,8 +5,8 @@
 //   for (const Action& action : core.Handle({.time = now, .body = SampleReceived{host, sample}})) ...
 //
 // What it does: keeps hosts, jobs, flows and the fabric that probes have shown; measures what every link carries;
-// infers what every link gives (link_monitor.h); and in mode "enforce" has the paths of all flows planned together
-// (flow_planner.h) when flows, paths or capacities change or a shared link is full, at most once per
+// infers what every link gives (link_monitor.h); has the paths of all flows planned together
+// (flow_planner.h), and in mode "enforce" pushes them, when flows, paths or capacities change or a shared link is full, at most once per
 // `replan_interval`: asked for by an action, answered by an event. It forgets nothing on which a host still acts: a lost host's flows stay for `stale_after`,
 // epochs until an hour after job and hosts are done with them.
 //
@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "controller/bad_links.h"
 #include "controller/events.h"
 #include "controller/fabric_view.h"
 #include "controller/flow_planner.h"
@@ -70,6 +71,10 @@ struct CoreCounters {
   int64_t replans = 0;
   int64_t policy_epochs = 0;
   int64_t policies = 0;        ///< pushed
+  int64_t flows_left_out = 0;  ///< times that a decision about a flow found no room in its host's policy
+  int64_t flows_unseen = 0;    ///< flows that found no slot in their process's telemetry
+  int64_t entries_refused = 0; ///< policy entries that plugins refused
+  int64_t policies_late = 0;   ///< not applied kLateAfter after they were pushed
   int64_t samples = 0;
   int64_t path_reports = 0;
   int64_t plans = 0;           ///< runs of the flow planner
@@ -93,8 +98,11 @@ class Core {
   const CoreCounters& counters() const { return counters_; }
   /// Reports, lanes and flows of agents that made no sense.
   int64_t ignored() const { return ignored_ + table_.ignored() + stragglers_.ignored(); }
+  size_t host_count() const { return hosts_.size(); }
   int64_t flow_count() const { return static_cast<int64_t>(table_.flows().size()); }
   v1::Mode mode() const { return mode_; }
+  /// What would be done to the job's flows now if the mode were enforce, and what it would come to; empty in that mode.
+  std::vector<std::string> Would(const std::string& job_id) const;
   /// How well all jobs do together, as last planned.
   const v1::ClusterOutlook& outlook() const { return outlook_; }
   /// The incarnation of the host's agent, -1 if the host was never here.
@@ -115,6 +123,12 @@ class Core {
     double measured_s = 0;        ///< controller's time up to which samples have come
     std::set<std::string> held;   ///< jobs whose policy the host has
     std::map<std::string, double> unclaimed;  ///< held jobs that we do not know, and since when
+  };
+  /// Decisions about a job in trouble, which its processes bring about: so many a minute.
+  struct TroubleLines {
+    double since_s = -1e300;
+    int lines = 0;
+    int64_t left_out = 0;
   };
   /// Newest slots whose samples must have come by now.
   struct Window {
@@ -155,12 +169,25 @@ class Core {
   void EndUnclaimedJobs();
   void ForgetEpochs();
   void Measure();
+  void TakeChanges(const std::vector<CapacityChange>& changes);
+  void ProbeAgain(const std::set<LinkId>& links);
+  void NameSilences();
+  void NameBadLinks();
+  void NameStall(const std::string& host, const v1::Stall& stall);
+  void DecideTrouble(const std::string& kind, const std::string& job_id, const std::string& reason);
   void NameStragglers();
   void WatchDemand();
   void WaitForPicture();
   void MaybeReplan();
   void Replan();
   void Apply(const FlowDecision& decision, const std::vector<std::string>& triggers);
+  struct Foretold {
+    std::map<uint64_t, std::map<int32_t, int32_t>> weights;  ///< by flow and port
+    std::map<std::string, std::vector<std::string>> lines;   ///< by job
+    std::string outcome;
+  };
+  void Foretell(const FlowDecision& decision, const std::vector<std::string>& triggers, Foretold& told);
+  void ForetellJobs(const MultiJobInput& input, const planner::MultiJobPlan& plan);
   void Announce(const FlowDecision& decision, const std::vector<std::string>& triggers);
   void PushPolicies(const std::set<std::string>& jobs, const std::set<std::pair<std::string, std::string>>& targets);
   void WatchTopology();
@@ -183,6 +210,11 @@ class Core {
   Communicators CommunicatorsOf(const std::string& job_id) const;
   /// Whether the classes next to the job's, one later and one earlier, are there and no other running job's.
   std::pair<bool, bool> FreeNeighbours(const std::string& job_id) const;
+  std::vector<uint64_t> PolicyFlows(const std::string& job_id, const std::string& host) const;
+  std::set<uint64_t> LeaveOut(const FlowDecision& decision);
+  void TakeApplied(const std::string& host, const v1::HostSample& sample);
+  void WatchApplied();
+  void TellShortage(const std::string& host, const v1::Shortage& shortage);
   v1::JobPolicy PolicyOf(const std::string& job_id, const std::string& host, const Communicators& known) const;
   void PushLaunchTo(const std::string& host, const Job& job);
   void PushEndTo(const std::string& host, const std::string& job_id);
@@ -200,6 +232,9 @@ class Core {
   FabricView fabric_;
   FlowTable table_;
   LinkMonitor monitor_;
+  BadLinks silent_links_, lossy_links_;
+  std::map<LinkId, double> probed_again_s_;      ///< when flows over the link were last asked to be probed again
+  std::map<std::string, TroubleLines> trouble_;  ///< by job
   StragglerFinder stragglers_;
   JobTable jobs_;
   std::map<std::string, Host> hosts_;
@@ -279,7 +314,16 @@ class Core {
   size_t compared_links_ = 0;              ///< of the fabric when its sources were last compared
   v1::ClusterOutlook outlook_;
 
+  struct Awaited {
+    int64_t epoch = 0;
+    double since_s = 0;                    ///< when it was pushed
+    bool late = false;                     ///< told, and its flows count as they are
+  };
+  std::map<std::pair<std::string, std::string>, Awaited> awaited_;  ///< by job and host: not applied yet
+  std::map<std::pair<std::string, std::string>, v1::Shortage> shortages_;  ///< newest word, by job and host
+  Foretold would_paths_, would_jobs_;      ///< while nothing is pushed: by the plan of paths, and by that of all jobs
   int64_t judged_slot_ = -1;
+  int64_t loss_slot_ = -1;
   int64_t capacity_changes_ = 0;           ///< times that some link gave something else than before
   std::map<uint64_t, double> planned_shares_;  ///< of the newest plan (flow_demand.h)
   double activity_s_ = 0;

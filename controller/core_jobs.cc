@@ -36,7 +36,7 @@ void Core::ResumeHost(const std::string& host, const v1::Register& message) {
   for (const auto& [job_id, epoch] : held) {
     Claim(host, job_id);
     const int64_t known = jobs_.EpochOf(job_id);
-    jobs_.KnowEpoch(job_id, epoch);
+    jobs_.HearEpoch(job_id, epoch);
     if (jobs_.EpochOf(job_id) == known) continue;
     actions_.push_back(KeepEpoch{job_id, jobs_.EpochOf(job_id)});
     behind.insert(job_id);  // what the host holds was decided by a life of ours that is forgotten
@@ -124,7 +124,8 @@ void Core::LearnEpochs(const std::string& host, const v1::HostSample& sample) {
     if (flow == nullptr || flow->host != host || flow->opened_s < now_s_) continue;
     const std::string& job_id = flow->identity.job_id();
     const int64_t known = jobs_.EpochOf(job_id);
-    jobs_.KnowEpoch(job_id, counters.policy_epoch());
+    // A tenant's process writes this number: one that is no epoch of ours would have us count from there for ever.
+    if (counters.policy_epoch() <= kLargestTenantEpoch) jobs_.HearEpoch(job_id, counters.policy_epoch());
     if (jobs_.EpochOf(job_id) != known) actions_.push_back(KeepEpoch{job_id, jobs_.EpochOf(job_id)});
   }
 }
@@ -154,6 +155,8 @@ void Core::EndOnHosts(Job& job, bool by_silence, const std::string& reason) {
   multi_job_.erase(job.spec.job_id());
   rhythms_.erase(job.spec.job_id());
   kept_.erase(job.spec.job_id());
+  trouble_.erase(job.spec.job_id());
+  std::erase_if(shortages_, [&](const auto& entry) { return entry.first.first == job.spec.job_id(); });
 }
 
 void Core::On(const JobReleased& event) {

@@ -216,7 +216,7 @@ void Core::TakeOutlook(const planner::MultiJobPlan& plan) {
 
 /// What was decided with all jobs together stands against the plan of flows alone (flow_planner.h) until some way of a flow changes.
 void Core::TakePaths(const MultiJobQuestion& question, const planner::MultiJobPlan& plan) {
-  if (mode_ != v1::MODE_ENFORCE || question.capacity_changes != capacity_changes_) return;  // another plan is due
+  if (question.capacity_changes != capacity_changes_) return;  // another plan is due
   std::vector<AskedFlow> asked;
   std::vector<std::vector<double>> shares;
   for (const auto& [id, flows] : question.input.asked) {
@@ -229,6 +229,7 @@ void Core::TakePaths(const MultiJobQuestion& question, const planner::MultiJobPl
   FlowDecision decision{.moves = MovesTo(table_, asked, shares),
                         .outcome = fmt::format("GPU use of the {} measured jobs {:.1f} % simulated, before {:.1f} %, bound {:.1f} %",
                                                plan.modelled, 100 * plan.gpu_use, 100 * plan.gpu_use_present, 100 * plan.gpu_use_bound)};
+  if (mode_ != v1::MODE_ENFORCE) return Foretell(decision, {"all jobs were planned together"}, would_jobs_);
   if (!decision.moves.empty()) Apply(decision, {"all jobs were planned together"});
   for (const AskedFlow& one : asked) {
     SendFlow* flow = table_.Find(one.flow);
@@ -267,6 +268,7 @@ void Core::TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan&
     state.decision = std::move(decision);
   }
   if (enforce) changed.merge(TakeShifts(input, plan));
+  else ForetellJobs(input, plan);
   PushJobs(changed);
 }
 

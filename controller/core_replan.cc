@@ -17,7 +17,6 @@ constexpr double kCollisionRetry = 10;                     // seconds
 constexpr size_t kMovesNamed = 8;
 constexpr double kDemandDrift = 0.25;                      // of a line rate: from there on a flow's demand is another one
 constexpr int kMaxLanes = 8;                               // of a flow, in the plugin's policy segment
-constexpr int kMaxFlowsPerHost = 256;                      // of a job, likewise
 
 }  // namespace
 
@@ -42,6 +41,12 @@ void Core::Measure() {
   }
   const auto recovered = monitor_.Recover(Seconds(now_s_));
   changes.insert(changes.end(), recovered.begin(), recovered.end());
+  TakeChanges(changes);
+  NameSilences();
+  NameBadLinks();
+}
+
+void Core::TakeChanges(const std::vector<CapacityChange>& changes) {
   std::set<LinkId> links;
   for (const CapacityChange& change : changes) links.insert(change.link);
   if (!links.empty()) table_.Unsettle(links), ++capacity_changes_;
@@ -87,7 +92,7 @@ std::string Core::CollisionText() const {
 }
 
 void Core::MaybeReplan() {
-  if (mode_ != v1::MODE_ENFORCE || now_s_ < next_plan_s_) return;
+  if (now_s_ < next_plan_s_) return;
   // A whole plan of many flows takes seconds, which a link that changes does not wait for.
   if (paths_question_ && now_s_ - paths_question_->asked_s < kAnswerTimeout &&
       !(paths_question_->whole && paths_question_->capacity_changes != capacity_changes_)) {
@@ -127,10 +132,10 @@ void Core::On(const PathsPlanned& event) {
     return;
   }
   const PathsQuestion question = *std::exchange(paths_question_, std::nullopt);
-  if (mode_ != v1::MODE_ENFORCE) return;
   const FlowDecision decision = CarryOut(table_, question.flows, *event.plan);
   // A plan that changes nothing need not hold up the next: flows come before their probes do.
   next_plan_s_ = std::max(next_plan_s_, now_s_ + (decision.moves.empty() ? Seconds(0) : options_.replan_interval).count());
+  if (mode_ != v1::MODE_ENFORCE) return Foretell(decision, question.triggers, would_paths_);
   if (!decision.moves.empty()) Apply(decision, question.triggers);
   if (question.flows.problem->quick && !event.plan->complete) {
     whole_plan_due_ = true;
@@ -142,7 +147,9 @@ void Core::On(const PathsPlanned& event) {
 void Core::Apply(const FlowDecision& decision, const std::vector<std::string>& triggers) {
   std::set<std::string> jobs;
   std::set<std::pair<std::string, std::string>> targets;
+  const std::set<uint64_t> left_out = LeaveOut(decision);
   for (const FlowMove& move : decision.moves) {
+    if (left_out.contains(move.flow)) continue;
     SendFlow* flow = table_.Find(move.flow);
     flow->decided = move.weights;
     if (move.shares_changed) monitor_.Forget(flow->id, Seconds(now_s_));
@@ -150,7 +157,9 @@ void Core::Apply(const FlowDecision& decision, const std::vector<std::string>& t
     targets.insert({flow->identity.job_id(), flow->host});
   }
   PushPolicies(jobs, targets);
-  Announce(decision, triggers);
+  FlowDecision done = decision;
+  std::erase_if(done.moves, [&](const FlowMove& move) { return left_out.contains(move.flow); });
+  Announce(done, triggers);
 }
 
 void Core::PushPolicies(const std::set<std::string>& jobs,
@@ -166,6 +175,7 @@ void Core::PushPolicies(const std::set<std::string>& jobs,
     ++counters_.policies;
     if (Job* job = jobs_.Find(job_id)) job->hosts.insert(host);
     hosts_.at(host).held.insert(job_id);
+    awaited_[{job_id, host}] = {.epoch = jobs_.EpochOf(job_id), .since_s = now_s_};
   }
 }
 
@@ -174,12 +184,10 @@ v1::JobPolicy Core::PolicyOf(const std::string& job_id, const std::string& host,
   v1::JobPolicy policy;
   policy.set_job_id(job_id);
   policy.set_epoch(jobs_.EpochOf(job_id));
-  for (const uint64_t id : table_.FlowsOf(host)) {
+  for (const uint64_t id : PolicyFlows(job_id, host)) {
     const SendFlow& flow = table_.flows().at(id);
     const int32_t dscp = DscpOf(job_id, ClassStep(known, flow.identity.comm(), later, earlier));
     const bool leased = dscp > 0 || flow.window.period_s > 0;
-    if (flow.identity.job_id() != job_id || (flow.decided.empty() && !leased)) continue;
-    if (policy.flows_size() >= kMaxFlowsPerHost) break;
     v1::FlowPolicy* entry = policy.add_flows();
     entry->set_flow(id);
     const auto add = [&](int32_t port, int32_t weight) {

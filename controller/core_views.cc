@@ -112,6 +112,7 @@ std::vector<v1::LinkStatus> Core::Links() const {
   std::vector<v1::LinkStatus> statuses;
   for (size_t i = 0; i < topology.links().size(); ++i) {
     const planner::Link& link = topology.links()[i];
+    if (fabric_.IsGone(LinkId(static_cast<int32_t>(i)))) continue;
     v1::LinkStatus& status = statuses.emplace_back();
     status.set_from(topology.node(link.from).name);
     status.set_to(topology.node(link.to).name);
@@ -153,12 +154,13 @@ PlacementView Core::Placement(const std::string& job_id) const {
     }
     if (const auto rate = HostRate(name)) view.rate[name] = *rate;
   }
-  view.topology = fabric_.topology();
-  for (size_t i = 0; i < view.topology.links().size(); ++i) {
-    const LinkId link(static_cast<int32_t>(i));
-    view.topology.SetCapacity(link, monitor_.Available(link));
+  std::vector<LinkId> ids;
+  view.topology = fabric_.Present(&ids);
+  const auto carried = LinkLoad(table_, fabric_.topology().links().size(), {job_id}, Seconds(now_s_));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    view.topology.SetCapacity(LinkId(static_cast<int32_t>(i)), monitor_.Available(ids[i]));
+    view.carried.push_back(carried[ids[i].index()]);
   }
-  view.carried = LinkLoad(table_, view.topology.links().size(), {job_id}, Seconds(now_s_));
   view.tree_jobs = TreeJobs();
   return view;
 }

@@ -28,6 +28,10 @@ struct Writer {
     out += "ended " + action.host + "\n";
     Append(action.ended, out);
   }
+  void operator()(const PushProbeAgain& action) const {
+    out += "probe again " + action.host + "\n";
+    Append(action.again, out);
+  }
   void operator()(const Record& action) const {
     out += "record\n";
     Append(action.decision, out);

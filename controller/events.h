@@ -20,6 +20,7 @@ namespace weft::controller {
 /// An agent's session began, or began anew.
 struct HostRegistered {
   v1::Register message;
+  bool again = false;  ///< in a session that stands: only the interfaces are others
 };
 /// The host's session ended and no other took its place.
 struct HostLost {
@@ -46,6 +47,7 @@ struct JobReleased {
 };
 struct ModeSet {
   v1::Mode mode = v1::MODE_UNSPECIFIED;
+  std::string why = {};  ///< for the decision; empty: somebody asked for it
 };
 /// From the journal: an epoch that an earlier life of the controller gave to the job.
 struct EpochKnown {
@@ -92,11 +94,17 @@ struct PushEnded {
   std::string host;
   v1::JobEnded ended;
 };
+/// Paths of these flows of the host may be others than they were.
+struct PushProbeAgain {
+  std::string host;
+  v1::ProbeAgain again;
+};
 /// A decision to log. The core keeps the newest ones too.
 struct Record {
   v1::Decision decision;
 };
-/// A job's epoch grew: to be durable before the policies of the same answer leave.
+/// A job's epoch grew: written before the policies of the same answer leave, so that a crash does not lose it. A machine that loses
+/// power may (journal.h); agents tell the epochs that they hold when they join.
 struct KeepEpoch {
   std::string job_id;
   int64_t epoch = 0;
@@ -137,7 +145,7 @@ struct AdviseRestart {
 };
 
 using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased,
-                            PlanJobs, PlanPaths, AdviseRestart>;
+                            PlanJobs, PlanPaths, AdviseRestart, PushProbeAgain>;
 
 /// All actions as bytes, equal exactly when the actions are equal: what replays are compared by.
 std::string SerializeActions(const std::vector<Action>& actions);

@@ -6,8 +6,10 @@
 // loopback as preferred source, as operators set it for traceroute's sake).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -30,9 +32,10 @@ class FabricView {
  public:
   explicit FabricView(LinkRates rates) : rates_(std::move(rates)) {}
 
-  /// Names the owner of these addresses; true if an address is new or changed hands, so that paths mean more than
-  /// before.
-  bool SetHost(const std::string& host, std::span<const std::string> addresses);
+  /// Names all addresses of `host`; true if one is new or changed hands, so that paths mean more than before. One that another
+  /// host has (a docker0 is the same everywhere) stays with that one while it `holds` it, which is asked by the host's name.
+  bool SetHost(const std::string& host, std::span<const std::string> addresses,
+               const std::function<bool(const std::string&)>& holds = [](const std::string&) { return false; });
 
   /// The host that registered `address`, or nullptr.
   const std::string* HostOf(const std::string& address) const;
@@ -44,13 +47,21 @@ class FabricView {
   std::string LeafOf(const std::string& host) const;
 
   const planner::Topology& topology() const { return topology_; }
+  /// Without links that are gone, and of each link its id in topology(). Complexity: linear.
+  planner::Topology Present(std::vector<LinkId>* ids) const;
+  /// Probes that went over the link go elsewhere now, all of them: it is gone until one crosses it again.
+  void SetGone(LinkId link) { gone_.insert(link); }
+  bool IsGone(LinkId link) const { return gone_.contains(link); }
+  BitsPerSecond line_rate() const { return rates_.line_rate; }
   bool IsBetweenSwitches(LinkId link) const;
 
  private:
   LinkRates rates_;
   planner::Topology topology_;
   std::unordered_map<std::string, std::string> host_by_address_;
+  std::unordered_map<std::string, std::vector<std::string>> addresses_;  ///< that each host owns
   std::map<std::string, std::string> leaf_by_host_;
+  std::set<LinkId> gone_;
 };
 
 }  // namespace weft::controller

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 #include <numeric>
+#include <set>
 
 namespace weft::controller {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 std::map<int32_t, double> PresentByPort(const SendFlow& flow) {
   std::map<int32_t, double> shares;
   double sum = 0;
-  if (!flow.decided.empty()) {
+  if (!flow.decided.empty() && !flow.unapplied) {
     for (const auto& [port, weight] : flow.decided) {
       const auto lane = flow.lanes.find(port);
       if (lane != flow.lanes.end() && lane->second.failed) continue;  // the plugin has left it already
@@ -37,6 +38,17 @@ int PortRank(const SendFlow& flow, int32_t port, const std::map<int32_t, double>
   if (flow.decided.contains(port)) return 2;
   const auto lane = flow.lanes.find(port);
   return lane != flow.lanes.end() && lane->second.active ? 1 : 0;
+}
+
+/// Ways of lanes that go unanswered, by whatever port. None where no other is known: the fault may be the other host's.
+std::set<std::vector<std::string>> SilentWays(const SendFlow& flow) {
+  std::set<std::vector<std::string>> all, silent;
+  for (const auto& [port, path] : flow.probed) {
+    if (path.links.empty()) continue;
+    all.insert(path.hops);
+    if (const auto lane = flow.lanes.find(port); lane != flow.lanes.end() && lane->second.silent) silent.insert(path.hops);
+  }
+  return all.size() > silent.size() ? silent : std::set<std::vector<std::string>>();
 }
 
 std::string Describe(const std::vector<Candidate>& candidates, const std::vector<double>& shares) {
@@ -103,7 +115,7 @@ std::optional<FlowMove> MakeMove(const SendFlow& flow, const AskedFlow& asked, c
   const std::vector<int32_t> weights = ToWeights(shares);
   FlowMove move{.flow = flow.id, .live = flow.wire_bytes > 0, .first = flow.decided.empty()};
   for (size_t i = 0; i < weights.size(); ++i) move.weights[asked.candidates[i].port] = weights[i];
-  if (move.weights == flow.decided) return std::nullopt;
+  if (move.weights == flow.decided && !flow.unapplied) return std::nullopt;
   std::vector<double> before;
   std::vector<double> after;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -125,17 +137,18 @@ bool StillStands(const SendFlow& flow, const AskedFlow& asked) {
   return std::all_of(asked.candidates.begin(), asked.candidates.end(), [&](const Candidate& candidate) {
     const auto probed = flow.probed.find(candidate.port);
     const auto lane = flow.lanes.find(candidate.port);
-    return probed != flow.probed.end() && probed->second.links == candidate.links && (lane == flow.lanes.end() || !lane->second.failed);
+    return probed != flow.probed.end() && probed->second.links == candidate.links && (lane == flow.lanes.end() || lane->second.usable());
   });
 }
 
 std::vector<Candidate> CandidatesOf(const SendFlow& flow) {
   const std::map<int32_t, double> present = PresentByPort(flow);
+  const std::set<std::vector<std::string>> silent = SilentWays(flow);
   std::vector<Candidate> candidates;
   for (const auto& [port, path] : flow.probed) {
     if (path.links.empty()) continue;
     const auto lane = flow.lanes.find(port);
-    if (lane != flow.lanes.end() && lane->second.failed) continue;
+    if ((lane != flow.lanes.end() && lane->second.failed) || silent.contains(path.hops)) continue;
     auto candidate = std::ranges::find(candidates, path.hops, &Candidate::hops);
     if (candidate == candidates.end()) {
       candidates.push_back({.port = port, .hops = path.hops, .links = path.links});

@@ -56,8 +56,8 @@ struct FlowPlannerOptions {
 };
 
 /// The distinct paths of a flow's probed ports, at most kMaxCandidates. Of the ports of one path the one in use
-/// stands for it, then an open lane, then the least port; ports of failed lanes are left out. Paths in use come
-/// first, then by hops.
+/// stands for it, then an open lane, then the least port; ports of failed lanes are left out, and so are paths that
+/// do not answer, if others do. Paths in use come first, then by hops.
 std::vector<Candidate> CandidatesOf(const SendFlow& flow);
 
 /// Weights of sum kWeightSum for `shares` of sum 1, by largest remainder. Requires: shares not empty.

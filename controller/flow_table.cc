@@ -17,6 +17,7 @@ constexpr int64_t kMeteredIterations = 8;  // that a flow's average is taken ove
 constexpr double kMeteredSeconds = 2;
 constexpr double kMaxBytesPerSecond = 1e13;  // no host sends 80 Tbit/s: a counter that jumps so far is not one
 constexpr double kLongestWait = 3600;        // seconds that one chunk may have waited
+constexpr double kMaxAgainPerSecond = 1e9;   // segments: a counter that jumps so far is not one
 
 bool ValidPort(int32_t port) { return port > 0 && port <= 65535; }
 
@@ -63,6 +64,8 @@ void FlowTable::Erase(uint64_t id) {
   const auto found = flows_.find(id);
   by_host_[found->second.host].erase(id);
   fresh_.erase(id);
+  silent_flows_.erase(id);
+  for (const auto& [port, path] : found->second.probed) Release(path.links, /*left=*/false);
   flows_.erase(found);
 }
 
@@ -101,6 +104,28 @@ Change FlowTable::Close(const std::string& host, uint64_t id) {
 
 void FlowTable::EnsureLinks() {
   if (links_.size() < fabric_->topology().links().size()) links_.resize(fabric_->topology().links().size());
+}
+
+/// `left`: for another way, which tells more of a link than a flow that has ended.
+void FlowTable::Release(const std::vector<LinkId>& links, bool left) {
+  for (const LinkId link : links) {
+    LinkUse& use = links_[link.index()];
+    use.paths = std::max<int64_t>(0, use.paths - 1);
+    if (!left) continue;
+    if (use.paths == 0) fabric_->SetGone(link);
+    if (fabric_->IsBetweenSwitches(link)) left_.insert(link);
+  }
+}
+
+std::map<std::string, std::vector<uint64_t>> FlowTable::CrossedBy(const std::set<LinkId>& links) const {
+  std::map<std::string, std::vector<uint64_t>> flows;
+  for (const auto& [id, flow] : flows_) {
+    const bool crosses = std::ranges::any_of(flow.probed, [&](const auto& probed) {
+      return std::ranges::any_of(probed.second.links, [&](LinkId link) { return links.contains(link); });
+    });
+    if (crosses && !flow.stale()) flows[flow.host].push_back(id);
+  }
+  return flows;
 }
 
 void FlowTable::Attribute(SendFlow& flow, int32_t port, double bytes, double from_s, double to_s) {
@@ -167,6 +192,12 @@ void FlowTable::CountLane(SendFlow& flow, const v1::LaneCounters& counters, doub
   lane.active = counters.state() == "active";
   lane.failed = counters.state() == "failed";
   if (lane.failed) flow.settled = false;
+  Hear(flow, port, lane.active ? counters.silent_s() : 0, to_s);
+  const int64_t sent_again = std::max<int64_t>(0, counters.retransmits());
+  const int64_t again = sent_again - std::exchange(lane.retransmits, sent_again);
+  if (!first_sight && again > 0 && static_cast<double>(again) <= kMaxAgainPerSecond) {
+    lane.again.Add(from_s / slot_s_, to_s / slot_s_, static_cast<double>(again));
+  }
   lane.rtt_s = std::isfinite(counters.rtt_s()) ? std::max(0.0, counters.rtt_s()) : 0;
   lane.wire_bytes = counters.wire_bytes();
   if (delta <= 0) return;  // idle, or a new connection from the same port began again at 0
@@ -230,23 +261,27 @@ Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counter
   if (flow == nullptr || flow->host != host) return Ignore();
   const bool was_stale = flow->stale();
   flow->stale_since_s = -1;
-  bool failed_before = false;
-  bool failed_now = false;
-  for (const auto& [port, lane] : flow->lanes) failed_before |= lane.failed && flow->decided.contains(port);
+  const auto lost = [&] {  // lanes that carried bytes and can't any more
+    return std::ranges::count_if(flow->lanes, [&](const auto& lane) {
+      return (lane.second.failed && flow->decided.contains(lane.first)) || lane.second.silent;
+    });
+  };
+  const auto lost_before = lost();
   const bool first_counters = flow->lanes.empty();
   // Listing a flow's lanes for the first time must not make its second lane look newer than the flow.
   if (first_counters && !fresh_.contains(flow->id)) {
     for (const v1::LaneCounters& lane : counters.lanes()) {
       if (ValidPort(lane.source_port()) && flow->lanes.size() < kMaxLanes) {
         flow->lanes[lane.source_port()].wire_bytes = std::max<int64_t>(0, lane.wire_bytes());
+        flow->lanes[lane.source_port()].retransmits = std::max<int64_t>(0, lane.retransmits());
       }
     }
   }
+  for (auto& [port, lane] : flow->lanes) lane.silent_s = 0;  // those that are gone say nothing
   for (const v1::LaneCounters& lane : counters.lanes()) CountLane(*flow, lane, from_s, to_s);
   if (!flow->lanes.empty()) fresh_.erase(flow->id);
-  for (const auto& [port, lane] : flow->lanes) failed_now |= lane.failed && flow->decided.contains(port);
   CountIterations(*flow, counters, to_s);
-  return was_stale || (failed_now && !failed_before) || first_counters ? Change::kFlows : Change::kNone;
+  return was_stale || lost() > lost_before || first_counters ? Change::kFlows : Change::kNone;
 }
 
 bool FlowTable::Resolve(SendFlow& flow, int32_t port) {
@@ -255,6 +290,7 @@ bool FlowTable::Resolve(SendFlow& flow, int32_t port) {
   if (to == nullptr || *to == flow.host) return false;
   path.links = fabric_->AddPath(flow.host, path.hops, *to);
   EnsureLinks();
+  for (const LinkId link : path.links) ++links_[link.index()].paths;
   if (const auto lane = flow.lanes.find(port); lane != flow.lanes.end() && lane->second.unattributed > 0) {
     for (const LinkId link : path.links) links_[link.index()].carried_bytes += lane->second.unattributed;
     lane->second.unattributed = 0;
@@ -289,8 +325,10 @@ Change FlowTable::AddPaths(const std::string& host, const v1::PathReport& report
     const std::vector<std::string> hops(path.hops().begin(), path.hops().end());
     if (known != flow->probed.end() && known->second.hops == hops) continue;
     if (known != flow->probed.end()) flow->settled = false;
+    const std::vector<LinkId> before = known != flow->probed.end() ? std::move(known->second.links) : std::vector<LinkId>();
     flow->probed[path.source_port()] = {hops, {}};
     Resolve(*flow, path.source_port());
+    Release(before, /*left=*/true);
     changed = true;
   }
   return changed ? Change::kPaths : Change::kNone;

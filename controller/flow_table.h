@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/ids.h"
@@ -16,6 +17,9 @@
 #include "proto/telemetry.pb.h"
 
 namespace weft::controller {
+
+/// Seconds for which a lane's bytes were sent again and nothing was acknowledged, from which on its path counts as silent.
+inline constexpr double kSilentAfter = 1;
 
 /// One connection of a flow, by its source port.
 struct Lane {
@@ -31,6 +35,22 @@ struct Lane {
   int64_t backlog_bytes = 0;  ///< newest counter
   SlotRing backlog;           ///< seconds in which its next bytes stood in a queue on their way
   SlotRing delivered;         ///< bytes on the wire that arrived in that time
+  double silent_s = 0;        ///< newest word: what it sent goes unanswered for so long
+  bool silent = false;        ///< its path counts as silent: since kSilentAfter, and then for a while after it answers again
+  int silences = 0;           ///< one after the other
+  double shunned_until_s = 0; ///< it carries nothing before, even if it answers
+  int64_t retransmits = 0;    ///< newest counter
+  SlotRing again;             ///< segments sent again
+
+  /// Whether it may be given bytes.
+  bool usable() const { return !failed && !silent; }
+};
+
+/// A lane whose path fell silent.
+struct Silence {
+  uint64_t flow = 0;
+  int32_t port = 0;
+  double silent_s = 0;
 };
 
 /// Where a probe from one source port went.
@@ -74,6 +94,7 @@ struct SendFlow {
   std::map<int32_t, Lane> lanes;
   std::map<int32_t, ProbedPath> probed;
   std::map<int32_t, int32_t> decided;  ///< source port -> weight of the newest decision; empty: none yet
+  bool unapplied = false;     ///< its host has not taken the newest decision up: it goes on as its lanes say
   bool settled = false;       ///< decided with all jobs together: only that moves it, unless a way of it changes
   double wire_bytes = 0;      ///< seen since the flow became known
   double first_s = 0;         ///< when it first carried bytes
@@ -90,6 +111,7 @@ struct SendFlow {
 
 /// What measurement makes of a link.
 struct LinkUse {
+  int64_t paths = 0;         ///< probed ports whose way crosses it
   double carried_bytes = 0;  ///< since the controller started
   SlotRing carried;
 };
@@ -117,6 +139,20 @@ class FlowTable {
   /// Gives links to probed paths that had none, after hosts registered more addresses. True if any got some.
   bool ResolvePaths();
 
+  /// The watchdog of the flow's sender says that nothing of it is acknowledged, or that it moves again: for plugins that cannot say
+  /// which of its lanes. Returns whether a lane's path counts as silent now that did not before.
+  Change Stall(const std::string& host, uint64_t flow, bool begins, double stalled_s, double now_s);
+  /// Links between switches that probes have left for others since the last call.
+  std::set<LinkId> TakeLeftLinks() { return std::exchange(left_, {}); }
+  /// Flows of which some probed path crosses one of these links, by their hosts.
+  std::map<std::string, std::vector<uint64_t>> CrossedBy(const std::set<LinkId>& links) const;
+  /// Flows with a lane whose path counts as silent.
+  const std::set<uint64_t>& silent_flows() const { return silent_flows_; }
+  /// Lanes whose paths fell silent since the last call.
+  std::vector<Silence> TakeSilences() { return std::exchange(silences_, {}); }
+  /// Lanes that answer again, and have been let alone for long enough after that, may carry bytes again. Returns whether some may.
+  bool ForgiveSilences(double now_s);
+
   /// Flows that could go over one of these links are settled no longer. Complexity: linear in flows and their probed paths.
   void Unsettle(const std::set<LinkId>& links);
 
@@ -126,6 +162,7 @@ class FlowTable {
   const std::set<uint64_t>& FlowsOf(const std::string& host) const;
   const std::vector<LinkUse>& links() const { return links_; }
   int64_t ignored() const { return ignored_; }
+  double slot_s() const { return slot_s_; }
 
  private:
   struct EarlyReport {
@@ -140,9 +177,11 @@ class FlowTable {
   void CountBacklog(Lane& lane, const v1::LaneCounters& counters, double from_s, double to_s);
   Change CountArrivals(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s);
   static void CountIterations(SendFlow& flow, const v1::FlowCounters& counters, double to_s);
+  void Hear(SendFlow& flow, int32_t port, double silent_s, double now_s);
   void CountLane(SendFlow& flow, const v1::LaneCounters& counters, double from_s, double to_s);
   bool Resolve(SendFlow& flow, int32_t port);
   void EnsureLinks();
+  void Release(const std::vector<LinkId>& links, bool left);
 
   double slot_s_;
   FabricView* fabric_;
@@ -151,6 +190,9 @@ class FlowTable {
   std::set<uint64_t> fresh_;  ///< flows whose first counters count from 0
   std::map<uint64_t, EarlyReport> early_;
   std::vector<LinkUse> links_;
+  std::vector<Silence> silences_;
+  std::set<LinkId> left_;
+  std::set<uint64_t> silent_flows_;
   int64_t ignored_ = 0;
 };
 

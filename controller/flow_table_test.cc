@@ -292,5 +292,63 @@ TEST(FlowTable, FlowOpenedAnewStartsFromANewBaseLine) {
   EXPECT_EQ(hosts.Report(2.25, 6000), Credit(0.25, 1000));
 }
 
+v1::PathReport ReportOf(uint64_t flow, const std::string& spine) {
+  v1::PathReport report;
+  report.set_flow(flow);
+  report.set_local_address("addr-h1");
+  report.set_peer_address("addr-h2");
+  v1::Path* path = report.add_paths();
+  path->set_source_port(kPort);
+  path->set_complete(true);
+  for (const std::string& hop : {std::string("leaf1"), spine, std::string("leaf2")}) path->add_hops(hop);
+  return report;
+}
+
+TEST(FlowTable, ALinkLeavesWhenEveryPathOverItHasGoneElsewhere) {
+  Hosts hosts;
+  hosts.Open();
+  hosts.table.AddPaths("h1", ReportOf(kFlow, "spine1"), 1);
+  v1::FlowIdentity other = hosts.table.Find(kFlow)->identity;
+  other.set_flow(8);
+  hosts.table.Open("h1", other, true, 1);
+  hosts.table.AddPaths("h1", ReportOf(8, "spine1"), 1);
+  const LinkId up = hosts.table.Find(kFlow)->probed.at(kPort).links[1];
+  EXPECT_TRUE(hosts.table.TakeLeftLinks().empty());
+  hosts.table.AddPaths("h1", ReportOf(kFlow, "spine2"), 2);
+  const std::set<LinkId> left = hosts.table.TakeLeftLinks();
+  EXPECT_TRUE(left.contains(up));
+  EXPECT_FALSE(hosts.fabric.IsGone(up)) << "another flow's path still crosses it";
+  EXPECT_EQ(hosts.table.CrossedBy(left).at("h1"), std::vector<uint64_t>{8}) << "which had better be probed again";
+  hosts.table.AddPaths("h1", ReportOf(8, "spine2"), 3);
+  EXPECT_TRUE(hosts.fabric.IsGone(up));
+  std::vector<LinkId> ids;
+  EXPECT_EQ(hosts.fabric.Present(&ids).links().size(), hosts.fabric.topology().links().size() - 2);
+  hosts.table.AddPaths("h1", ReportOf(8, "spine1"), 4);
+  EXPECT_FALSE(hosts.fabric.IsGone(up)) << "seen again";
+}
+
+TEST(FlowTable, AFlowThatEndsTakesNoLinkAlong) {
+  Hosts hosts;
+  hosts.Open();
+  hosts.table.AddPaths("h1", ReportOf(kFlow, "spine1"), 1);
+  const LinkId up = hosts.table.Find(kFlow)->probed.at(kPort).links[1];
+  hosts.table.Close("h1", kFlow);
+  EXPECT_FALSE(hosts.fabric.IsGone(up));
+}
+
+TEST(FabricView, AnAddressStaysWithAHostThatHoldsIt) {
+  FabricView fabric{LinkRates{}};
+  const auto held = [](const std::string&) { return true; };
+  const std::vector<std::string> first{"10.0.0.1", "172.17.0.1"}, second{"10.0.0.2", "172.17.0.1"};
+  EXPECT_TRUE(fabric.SetHost("h1", first, held));
+  EXPECT_TRUE(fabric.SetHost("h2", second, held));
+  EXPECT_EQ(*fabric.HostOf("172.17.0.1"), "h1");
+  EXPECT_FALSE(fabric.SetHost("h2", second, held)) << "nothing has changed hands";
+  EXPECT_FALSE(fabric.SetHost("h1", std::vector<std::string>{"10.0.0.1"}, held));
+  EXPECT_EQ(fabric.HostOf("172.17.0.1"), nullptr) << "given up";
+  EXPECT_TRUE(fabric.SetHost("h2", second, held));
+  EXPECT_EQ(*fabric.HostOf("172.17.0.1"), "h2");
+}
+
 }  // namespace
 }  // namespace weft::controller

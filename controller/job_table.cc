@@ -7,7 +7,6 @@ namespace {
 
 constexpr size_t kMaxJobs = 100'000;
 constexpr size_t kReleasedKept = 200;
-constexpr int64_t kMaxEpoch = int64_t{1} << 60;  // above it an agent is making it up
 
 /// Computation per exposed communication: who loses more by waiting for the network. Source: Crux, SIGCOMM'24, 4.1.
 double IntensityOf(const v1::Prediction& predicted) {
@@ -80,9 +79,13 @@ int64_t JobTable::EpochOf(const std::string& job_id) const {
 }
 
 void JobTable::KnowEpoch(const std::string& job_id, int64_t epoch) {
-  if (epoch <= 0 || epoch > kMaxEpoch) return;
+  if (epoch <= 0) return;
   int64_t& known = epochs_[job_id].value;
   known = std::max(known, epoch);
+}
+
+void JobTable::HearEpoch(const std::string& job_id, int64_t epoch) {
+  if (epoch <= kLargestToldEpoch) KnowEpoch(job_id, epoch);
 }
 
 std::vector<std::string> JobTable::TakeMissedEnds(const std::string& host) {

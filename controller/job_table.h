@@ -14,6 +14,10 @@
 
 namespace weft::controller {
 
+/// Above it whoever tells us of an epoch is making it up; those of tenants' own memory are believed up to kLargestTenantEpoch.
+inline constexpr int64_t kLargestToldEpoch = int64_t{1} << 60;
+inline constexpr int64_t kLargestTenantEpoch = int64_t{1} << 40;
+
 enum class JobState { kPlanned, kRunning, kReleased };
 
 struct Job {
@@ -55,7 +59,10 @@ class JobTable {
 
   /// 0 for a job that never had one.
   int64_t EpochOf(const std::string& job_id) const;
+  /// From our own journal: whatever it says.
   void KnowEpoch(const std::string& job_id, int64_t epoch);
+  /// From a host that holds it: up to kLargestToldEpoch, far enough from the end for our own to go on from.
+  void HearEpoch(const std::string& job_id, int64_t epoch);
   int64_t NextEpoch(const std::string& job_id) { return ++epochs_[job_id].value; }
   /// Drops and returns the epochs of jobs that for `kept_s` were neither in the table nor in `held`. Complexity: linear.
   std::vector<std::string> ForgetEpochs(const std::set<std::string>& held, double now_s, double kept_s);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
 #include <system_error>
@@ -163,6 +164,15 @@ Result<std::vector<Event>> Journal::Replay() {
     return Fail(Code::kDataLoss, fmt::format("read journal \"{}\": a job is not readable", database_->path()));
   }
   return events;
+}
+
+Result<int64_t> Journal::NextIncarnation(int64_t wanted) {
+  int64_t last = 0;
+  WEFT_RETURN_IF_ERROR(database_->Query("SELECT value FROM settings WHERE name = CAST('incarnation' AS BLOB)", {},
+                                        [&](sqlite3_stmt* row) { last = sqlite3_column_int64(row, 0); }));
+  const int64_t next = std::max(wanted, last + 1);
+  static_cast<void>(database_->Execute("INSERT OR REPLACE INTO settings (name, value) VALUES (?, ?)", {std::string("incarnation"), next}));
+  return next;
 }
 
 Status Journal::Keep(const JobSubmitted& job) {

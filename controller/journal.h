@@ -27,7 +27,12 @@ class Journal {
   /// Errors: kDataLoss when a row cannot be read.
   [[nodiscard]] Result<std::vector<Event>> Replay();
 
-  // Each returns once the change is in the log. Errors: kFailedPrecondition, e.g. a full disk.
+  /// A number above all that were given out before, `wanted` if that is: whatever became of the clock. One that cannot be written is
+  /// given all the same. Errors: kFailedPrecondition when the file cannot be read.
+  [[nodiscard]] Result<int64_t> NextIncarnation(int64_t wanted);
+
+  // Each returns once the kernel has the change: a controller that crashes finds it again, a machine that loses power may not find the
+  // newest (synchronous NORMAL), which agents then make good. Errors: kFailedPrecondition, e.g. a full disk.
   [[nodiscard]] Status Keep(const JobSubmitted& job);
   [[nodiscard]] Status Keep(const JobReleased& job);
   [[nodiscard]] Status Keep(const ModeSet& mode);

@@ -26,7 +26,6 @@ constexpr double kSameRate = 1.1;          // of two rates that were measured, t
 constexpr int kMaxBackoff = 16;
 constexpr int kContendedSlots = 3;
 constexpr double kContending = 0.3;        // of a slot that a lane on a full link is backlogged
-constexpr double kProbing = 10;            // seconds that a new flow's probes may take before it is judged without
 constexpr double kMoving = 0.5;            // seconds until new weights are in force and old bytes have left
 
 }  // namespace
@@ -43,6 +42,16 @@ LinkMonitor::LinkState& LinkMonitor::State(LinkId link) {
 BitsPerSecond LinkMonitor::Available(LinkId link) const {
   const auto found = links_.find(link);
   return found == links_.end() ? fabric_->topology().link(link).line_rate : found->second.available;
+}
+
+CapacityChange LinkMonitor::Hold(LinkId link, Badness badness, double share, const std::string& why) {
+  LinkState& state = State(link);
+  const BitsPerSecond before = state.available;
+  if (!state.bad()) state.before_bad = before;
+  state.shares[static_cast<size_t>(badness)] = std::max(share, kLeastAvailable);
+  const BitsPerSecond most = std::min(state.shares[0], state.shares[1]) * fabric_->topology().link(link).line_rate;
+  state.available = state.announced = std::min(state.before_bad, most);
+  return {link, before, state.available, fmt::format("link {} {}", fabric_->topology().LinkName(link), why)};
 }
 
 void LinkMonitor::Forget(uint64_t flow, Seconds now) {
@@ -126,16 +135,6 @@ void LinkMonitor::FindCollisions(const std::vector<LaneUse>& uses,
   }
 }
 
-bool LinkMonitor::HasUnlocatedFlow(const FlowTable& table, int64_t slot, double now_s) {
-  return std::any_of(table.flows().begin(), table.flows().end(), [&](const auto& entry) {
-    const SendFlow& flow = entry.second;
-    if (flow.stale() || now_s - flow.opened_s > kProbing) return false;
-    return std::any_of(flow.lanes.begin(), flow.lanes.end(), [&](const auto& lane) {
-      return lane.second.carried.At(slot) > 0 && flow.PathOf(lane.first) == nullptr;
-    });
-  });
-}
-
 bool LinkMonitor::SameLinks(const Look& a, const Look& b) {
   return std::equal(a.load.begin(), a.load.end(), b.load.begin(), b.load.end(),
                     [](const auto& x, const auto& y) { return x.first == y.first; });
@@ -150,9 +149,11 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
   FindCollisions(uses, by_link);
   std::erase_if(windows_, [&](const auto& entry) { return !table.flows().contains(entry.first.first); });
   std::erase_if(moved_s_, [&](const auto& entry) { return !table.flows().contains(entry.first); });
-  // A young flow whose probes are still out may be what fills a link: until its path is known nobody is judged.
-  if (HasUnlocatedFlow(table, slot, now_s)) return changes;
+  // A young flow whose probes are still out may be what fills a link.
+  const std::set<LinkId> unsure = Unsure(table, slot, now_s);
+  Pause(unsure);
   for (const LaneUse& use : uses) {
+    if (std::ranges::any_of(*use.links, [&](LinkId link) { return unsure.contains(link); })) continue;
     const auto moved = moved_s_.find(use.key.first);
     if (use.backlog <= 0 || (moved != moved_s_.end() && slot_begin_s < moved->second + kMoving)) continue;
     LaneWindow& window = windows_[use.key];
@@ -219,7 +220,7 @@ void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double now_s, st
 void LinkMonitor::Follow(LinkId link, const Load& load, double now_s, std::vector<CapacityChange>& changes) {
   LinkState& state = State(link);
   const BitsPerSecond line = fabric_->topology().link(link).line_rate;
-  if (state.available >= line) return;
+  if (state.bad() || state.available >= line) return;
   state.confirmed_s = now_s;
   const double seen = std::clamp(state.available.value(), load.low, std::max(load.low, load.high));
   const double follow = std::max(seen > state.available.value() ? kFollowUp : kFollowDown,
@@ -270,6 +271,7 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
   const std::vector<LinkId> culprits = Culprits(lane.key, window);
   for (const LinkId link : culprits) {
     LinkState& state = State(link);
+    if (state.bad()) continue;
     const BitsPerSecond line = fabric_->topology().link(link).line_rate;
     // Without the first look, part of which may be older than the trouble.
     double seen = window.looks.back().load.at(link).middle();
@@ -310,7 +312,7 @@ std::vector<CapacityChange> LinkMonitor::Recover(Seconds now) {
   std::vector<CapacityChange> changes;
   for (auto& [link, state] : links_) {
     const BitsPerSecond line = fabric_->topology().link(link).line_rate;
-    if (state.available >= line || now.count() - state.confirmed_s < state.interval_s) continue;
+    if (state.bad() || state.available >= line || now.count() - state.confirmed_s < state.interval_s) continue;
     const BitsPerSecond before = state.available;
     state.untested = before;
     state.available = state.announced = std::min(line, before * kTestStep);

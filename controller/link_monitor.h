@@ -29,9 +29,12 @@
 // than right: the least of the looks, and down faster than up.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +61,8 @@ struct CapacityChange {
   std::string reason;
 };
 
+enum class Badness { kSilent, kLossy };
+
 /// A link that is full and shared: what a re-plan may resolve.
 struct Collision {
   LinkId link;
@@ -76,6 +81,8 @@ class LinkMonitor {
 
   /// What is believed to be left of the link for the flows that are managed.
   BitsPerSecond Available(LinkId link) const;
+  /// The link is bad (bad_links.h) and planned with `share` of its line rate at most; 1: with what was believed of it before.
+  CapacityChange Hold(LinkId link, Badness badness, double share, const std::string& why);
   /// Links that have been full and shared for the last three slots.
   const std::vector<Collision>& collisions() const { return collisions_; }
   /// The flow's traffic goes elsewhere from `now` on: what was seen of it proves nothing about its new path.
@@ -93,6 +100,10 @@ class LinkMonitor {
     BitsPerSecond untested;        ///< what it was before
     double interval_s = 0;         ///< until the next test
     int contended = 0;             ///< consecutive slots full and shared
+    std::array<double, 2> shares{1, 1};  ///< of the line rate that it is planned with at most, by Badness
+    BitsPerSecond before_bad;      ///< what it was believed to give
+    /// Neither followed nor tested meanwhile.
+    bool bad() const { return std::min(shares[0], shares[1]) < 1; }
   };
   /// A lane in the slot under judgement.
   struct LaneUse {
@@ -119,8 +130,14 @@ class LinkMonitor {
   };
 
   LinkState& State(LinkId link);
-  /// Whether a flow that is still being probed carried bytes in `slot` on a path that is not known yet.
-  static bool HasUnlocatedFlow(const FlowTable& table, int64_t slot, double now_s);
+  /// Links that flows which are still being probed may have loaded in `slot`: on shortest ways between their ends, or next to the
+  /// end that is known. A host that was never probed may hang anywhere: for ten seconds after its first such flow all links are in
+  /// doubt. Who crosses one of them is not judged; everybody else is. Complexity: linear in lanes, and in links for each
+  /// of at most kMaxUnlocated pairs of hosts.
+  std::set<LinkId> Unsure(const FlowTable& table, int64_t slot, double now_s);
+  bool MayHangAnywhere(const std::string& host, double now_s);
+  /// Time in which nobody can confirm their estimates does not count for their recovery.
+  void Pause(const std::set<LinkId>& links);
   std::vector<LaneUse> Collect(const FlowTable& table, int64_t slot) const;
   std::map<LinkId, std::vector<size_t>> ByLink(const std::vector<LaneUse>& uses) const;
   Load Seen(const LaneUse& lane, const std::vector<size_t>& on_link, const std::vector<LaneUse>& uses) const;
@@ -138,6 +155,7 @@ class LinkMonitor {
   const FabricView* fabric_;
   std::map<LinkId, LinkState> links_;
   std::map<LaneKey, LaneWindow> windows_;
+  std::map<std::string, double> unknown_s_;  ///< hosts without a probe: when they first carried something
   std::map<uint64_t, double> moved_s_;  ///< when flows were last given other paths
   std::vector<Collision> collisions_;
 };

@@ -53,6 +53,7 @@ Result<ControllerConfig> EffectiveConfig(const Flags& flags) {
   }
   if (!flags.mode.empty()) {
     WEFT_ASSIGN_OR_RETURN(config.core.mode, flag("--mode", ParseMode(flags.mode)));
+    config.mode_given = true;
   }
   if (!flags.state_dir.empty()) config.state_dir = flags.state_dir;
   if (!flags.tls.certificate.empty()) config.tls.certificate = flags.tls.certificate;
@@ -82,7 +83,9 @@ Status Serve(const ControllerConfig& config, const sigset_t& signals) {
   WEFT_ASSIGN_OR_RETURN(core.imported, ReadTopologyFiles(config.topology));
   SystemClock clock;
   Metrics metrics;
-  ControlLoop loop({core, config.planner, config.cluster_name, config.advice}, std::move(journal), &clock, &metrics);
+  ControlLoop loop({.core = core, .planner = config.planner, .cluster_name = config.cluster_name, .advice = config.advice,
+                    .switch_answers_per_s = config.switch_answers_per_s, .mode_given = config.mode_given},
+                   std::move(journal), &clock, &metrics);
   WEFT_RETURN_IF_ERROR(loop.Recover());
   WEFT_ASSIGN_OR_RETURN(const auto http, HttpServer::Start(config.http, &loop));
   WEFT_ASSIGN_OR_RETURN(const auto server, GrpcServer::Start(config.listen, config.tls, &loop));
@@ -109,7 +112,7 @@ int Main(int argc, char** argv) {
   app.add_option("--http", flags.http, "host:port for metrics, page and JSON; port 0: any (127.0.0.1:7080)");
   app.add_option("--state-dir", flags.state_dir, "folder of the journal; without it jobs are forgotten at a restart");
   app.add_option("--link-rate", flags.link_rate, "rate of the fabric's links, e.g. 100Mbit/s");
-  app.add_option("--mode", flags.mode, "observe or enforce");
+  app.add_option("--mode", flags.mode, "observe or enforce; observe holds whatever was set before, enforce does not undo an observe that was");
   app.add_option("--tls-certificate", flags.tls.certificate, "PEM file of the own certificate chain");
   app.add_option("--tls-key", flags.tls.key, "PEM file of the own key");
   app.add_option("--tls-authority", flags.tls.authority, "PEM file that agents' certificates must be signed by");

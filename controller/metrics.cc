@@ -103,6 +103,7 @@ struct Metrics::Impl {
   Counter& multi_job_plans = OneCounter("weft_controller_multi_job_plans_total", "Plans of all jobs together that were taken in.");
   Counter& epochs = OneCounter("weft_controller_policy_epochs_total", "Policy epochs given to jobs.");
   Counter& policies = OneCounter("weft_controller_policies_total", "Policies pushed to hosts.");
+  Series<Counter> gaps{MakeCounter("weft_controller_policy_gaps_total", "Where decisions do not arrive.")};
   Series<Counter> decisions{MakeCounter("weft_controller_decisions_total", "Decisions by kind.")};
   Counter& sessions_closed = OneCounter("weft_controller_sessions_closed_total",
                                         "Agent sessions that the controller ended: replaced, refused or too slow.");
@@ -206,6 +207,10 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   Advance(plans, static_cast<double>(counters.plans));
   Advance(epochs, static_cast<double>(counters.policy_epochs));
   Advance(policies, static_cast<double>(counters.policies));
+  Advance(gaps.At({{"what", "left_out"}}), static_cast<double>(counters.flows_left_out));
+  Advance(gaps.At({{"what", "unseen"}}), static_cast<double>(counters.flows_unseen));
+  Advance(gaps.At({{"what", "refused"}}), static_cast<double>(counters.entries_refused));
+  Advance(gaps.At({{"what", "late"}}), static_cast<double>(counters.policies_late));
   Advance(sessions_closed, static_cast<double>(view.sessions_closed));
   Advance(journal_errors, static_cast<double>(view.journal_errors));
   Advance(multi_job_plans, static_cast<double>(counters.multi_job_plans));
@@ -214,7 +219,7 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   gpu_use.At({{"of", "bound"}}).Set(view.outlook.gpu_use_bound());
   gpu_gap.Set(view.outlook.gap());
   modelled.Set(static_cast<double>(view.outlook.jobs()));
-  for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode", "class", "shift", "topology", "straggler"}) {
+  for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode", "class", "shift", "topology", "straggler", "stall", "silent", "limit", "would"}) {
     const auto count = counters.decisions.find(kind);
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));

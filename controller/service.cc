@@ -19,7 +19,6 @@ constexpr size_t kMaxQueued = 1024;
 grpc::Status ToGrpc(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code()), error.message()};
 }
-grpc::Status ToGrpc(const Status& status) { return status ? grpc::Status::OK : ToGrpc(status.error()); }
 
 /// One agent's stream. gRPC calls the On… functions, each kind one at a time; Outbox::Send comes from any thread. The
 /// outbox outlives the reactor, which gRPC deletes at the end of the call; what connects them is guarded by its mutex.
@@ -41,7 +40,7 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
       outbox_->Finish({grpc::StatusCode::INVALID_ARGUMENT, "session: the first message must be register_host"});
       return;
     } else if (const Status joined = loop_->Join(incoming_.register_host(), outbox_); !joined) {
-      outbox_->Finish(ToGrpc(joined));
+      outbox_->Finish(ToGrpc(joined.error()));
       return;
     } else {
       host_ = incoming_.register_host().host();
@@ -66,7 +65,7 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
     void Send(v1::ControllerMessage message) override {
       const std::lock_guard lock(mutex_);
       if (session_ == nullptr || finishing_) return;
-      if (message.has_policy() && ReplaceQueued(message)) return;
+      if (ReplaceQueued(message)) return;
       queue_.push_back(std::move(message));
       if (queue_.size() > kMaxQueued) {
         // Not read for long: a new session will get the present state in place of this backlog.
@@ -108,10 +107,12 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
     }
 
    private:
-    /// A newer policy of a job makes one that still waits pointless. The front may be in flight and stays.
+    /// A newer policy of a job makes one that still waits pointless, and so does a heartbeat. The front may be in flight and stays.
     bool ReplaceQueued(v1::ControllerMessage& message) {
+      if (!message.has_policy() && !message.has_heartbeat()) return false;
       for (size_t i = writing_ ? 1 : 0; i < queue_.size(); ++i) {
-        if (!queue_[i].has_policy() || queue_[i].policy().job_id() != message.policy().job_id()) continue;
+        if (queue_[i].kind_case() != message.kind_case()) continue;
+        if (message.has_policy() && queue_[i].policy().job_id() != message.policy().job_id()) continue;
         queue_[i] = std::move(message);
         return true;
       }
@@ -168,8 +169,9 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
     return Answer(context, loop_->Plan(request->spec()),
                   [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
   }
-  Reactor ReleaseJob(Context context, const v1::ReleaseJobRequest* request, v1::ReleaseJobResponse*) override {
-    return Done(context, ToGrpc(loop_->Release(request->job_id())));
+  Reactor ReleaseJob(Context context, const v1::ReleaseJobRequest* request, v1::ReleaseJobResponse* response) override {
+    response->set_warning(loop_->Release(request->job_id()));
+    return Done(context, grpc::Status::OK);
   }
   Reactor ListJobs(Context context, const v1::ListJobsRequest*, v1::ListJobsResponse* response) override {
     for (v1::JobStatus& job : loop_->Jobs()) response->add_jobs()->Swap(&job);
@@ -189,8 +191,8 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
     *response = loop_->Decisions();
     return Done(context, grpc::Status::OK);
   }
-  Reactor SetMode(Context context, const v1::SetModeRequest* request, v1::SetModeResponse*) override {
-    return Done(context, ToGrpc(loop_->SetMode(request->mode())));
+  Reactor SetMode(Context context, const v1::SetModeRequest* request, v1::SetModeResponse* response) override {
+    return Answer(context, loop_->SetMode(request->mode()), [&](std::string& warning) { response->set_warning(std::move(warning)); });
   }
 
  private:

@@ -327,7 +327,7 @@ TEST(Service, JobsModeAndEpochsSurviveARestart) {
     agent.OpenFlow(5, "j", "h2");
     EXPECT_GT(AwaitPolicy(controller, agent).epoch(), epoch);
     ASSERT_TRUE(controller.loop().SetMode(v1::MODE_OBSERVE));
-    ASSERT_TRUE(controller.loop().Release("j"));
+    ASSERT_EQ(controller.loop().Release("j"), "");
   }
   Running controller(dir.path());
   EXPECT_TRUE(controller.loop().Jobs().empty());

@@ -16,6 +16,7 @@
 #include "netplugin/environment.h"
 #include "netplugin/log.h"
 #include "netplugin/policy.h"
+#include "netplugin/tcp_info.h"
 #include "netplugin/telemetry.h"
 #include "netplugin/testing/log_capture.h"
 #include "netplugin/wire.h"
@@ -30,6 +31,25 @@ class EnvironmentTest : public ::testing::Test {
     for (const char* name : {"RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"}) unsetenv(name);
   }
 };
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+TEST(UnansweredFor, CountsFromTheLastAnswerAndOnlyWhatWasSentAgain) {
+  uint64_t since = 0;
+  const auto at = [&](uint64_t s, uint64_t silent_s, bool in_flight, bool unanswered) {
+    return UnansweredFor({.time_ns = s * kSecond, .silent_ns = silent_s * kSecond, .in_flight = in_flight, .unanswered = unanswered}, &since);
+  };
+  EXPECT_EQ(at(100, 90, false, false), 0u) << "idle for long";
+  EXPECT_EQ(at(101, 91, true, false), 0u) << "on its way";
+  EXPECT_EQ(at(102, 92, true, true), 2 * kSecond) << "since it last had nothing in flight, not since the last answer, an idle time ago";
+  EXPECT_EQ(at(103, 93, true, true), 3 * kSecond);
+  EXPECT_EQ(at(104, 0, true, false), 0u) << "an answer";
+  EXPECT_EQ(at(106, 2, true, true), 2 * kSecond) << "since that answer";
+  EXPECT_EQ(at(107, 3, false, false), 0u);
+  uint64_t fresh = 0;
+  EXPECT_EQ(UnansweredFor({.time_ns = 5 * kSecond, .silent_ns = 5 * kSecond, .in_flight = true, .unanswered = true}, &fresh), 0u)
+      << "the first look knows nothing of before";
+}
 
 TEST_F(EnvironmentTest, DefaultsHoldWhenNothingIsSet) {
   const Environment environment = ReadEnvironment();

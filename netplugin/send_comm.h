@@ -88,6 +88,7 @@ class SendComm final : public Comm, public BackgroundTask {
     uint8_t tos = 0;
     uint64_t pacing_bps = 0;
     TcpMoment moment;      // newest sample
+    uint64_t answered_ns = 0;  // when it last had nothing in flight or heard of the peer
 
     // Data thread.
     uint32_t weight = 0;

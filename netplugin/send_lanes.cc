@@ -39,6 +39,8 @@ void SendComm::Sweep(const Tick& tick) {
     const bool shut = 2000 * (moment.shut_us - std::min(moment.shut_us, lane.moment.shut_us)) > tick.now - lane.moment.time_ns;
     if (!shut) draining_ns = std::max(draining_ns, moment.draining_ns);
     lane.moment = moment;
+    const uint64_t silent_ms = UnansweredFor(moment, &lane.answered_ns) / 1'000'000;
+    recorder_.slot().silent_ms[Index(lane)].store(static_cast<uint32_t>(std::min<uint64_t>(silent_ms, UINT32_MAX)), std::memory_order_relaxed);
     // Told from the kernel's count, as the socket is the data thread's to read. The end of a stream counts as one byte.
     if (Index(lane) == 0 && moment.received_bytes >= sizeof(PostedNotice) && !noticed_.exchange(true)) {
       attention_.fetch_add(1, std::memory_order_release);
@@ -111,6 +113,8 @@ void SendComm::BeginLane(Lane& lane, uint16_t port, uint64_t now) {
   lane.tos = tos_.load(std::memory_order_relaxed);
   lane.pacing_bps = 0;
   lane.moment = {};
+  lane.answered_ns = 0;
+  recorder_.slot().silent_ms[Index(lane)].store(0, std::memory_order_relaxed);
   recorder_.lane(Index(lane)).bytes.store(0, std::memory_order_relaxed);  // nobody sends on it now
   Fd fd = OpenTcp(listener_.family);
   if (!fd.valid()) return FailLane(lane, "socket", errno);

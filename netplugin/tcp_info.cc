@@ -35,7 +35,16 @@ TcpMoment SampleTcpInfo(int fd, int family, abi::Direction direction, uint64_t n
           .received_bytes = info.tcpi_bytes_received,
           .shut_us = info.tcpi_rwnd_limited,
           .draining_ns = rate > 0 ? static_cast<uint64_t>(std::min(kForecast, static_cast<double>(held) / rate) * 1e9) : 0,
-          .silent_ns = uint64_t{info.tcpi_last_ack_recv} * 1'000'000};
+          .silent_ns = uint64_t{info.tcpi_last_ack_recv} * 1'000'000,
+          .in_flight = info.tcpi_unacked > 0,
+          .unanswered = info.tcpi_unacked > 0 && info.tcpi_retransmits > 0};
+}
+
+uint64_t UnansweredFor(const TcpMoment& moment, uint64_t* since) {
+  // The last acknowledgement may be hours older than what is in flight now.
+  const uint64_t heard = moment.time_ns - std::min(moment.time_ns, moment.silent_ns);
+  *since = moment.in_flight && *since != 0 ? std::max(*since, heard) : moment.time_ns;
+  return moment.unanswered ? moment.time_ns - *since : 0;
 }
 
 double WirePerByte(int fd, int family) {

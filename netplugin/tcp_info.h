@@ -14,7 +14,13 @@ struct TcpMoment {
   uint64_t shut_us = 0;         ///< since it was opened: had bytes to send while the peer's window was shut
   uint64_t draining_ns = 0;     ///< until all that it holds is acknowledged, at the rate of the newest acknowledgements
   uint64_t silent_ns = 0;       ///< since the peer's host last acknowledged anything, be it that its window is closed
+  bool in_flight = false;       ///< something is not acknowledged
+  bool unanswered = false;      ///< and was sent again on a timeout to which nothing has come back yet
 };
+
+/// Follows how long a connection's bytes have gone unanswered: `since` is when it last had nothing in flight or heard of its
+/// peer, kept by the caller from one moment to the next (0 at first). Returns 0 unless some were sent again since.
+uint64_t UnansweredFor(const TcpMoment& moment, uint64_t* since);
 
 /// Fills wire_bytes, retransmits and rtt_us of `lane` from TCP_INFO of `fd`. wire_bytes counts whole IP packets in the
 /// direction of the flow: payload, retransmitted payload, and 52 bytes (72 with IPv6) of IP and TCP header per segment.

@@ -46,6 +46,7 @@ void ResetCounters(abi::FlowSlot* slot) {
     counter->store(0, std::memory_order_relaxed);
   }
   for (auto& bucket : slot->histogram) bucket.store(0, std::memory_order_relaxed);
+  for (auto& silent : slot->silent_ms) silent.store(0, std::memory_order_relaxed);
   for (auto& lane : slot->lanes) {
     lane.state.store(0, std::memory_order_relaxed);
     lane.source_port.store(0, std::memory_order_relaxed);

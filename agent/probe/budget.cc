@@ -5,16 +5,19 @@
 namespace weft::agent {
 
 double ProbeBudget::Rate(const Bucket& bucket) const {
-  return options_.rate_per_s * static_cast<double>(std::max<size_t>(1, bucket.switches.size()));
+  return rate_per_s_ * static_cast<double>(std::max<size_t>(1, bucket.switches.size()));
 }
+
+/// A slower host has a smaller burst too: it may begin at the same moment as all others.
+double ProbeBudget::Burst() const { return std::max(1.0, options_.burst * std::min(1.0, rate_per_s_ / options_.rate_per_s)); }
 
 ProbeBudget::Bucket& ProbeBudget::Filled(const ProbePlace& place, Seconds now) {
   auto [it, is_new] = buckets_.try_emplace(place);
   Bucket& bucket = it->second;
   if (is_new) {
-    bucket.tokens = options_.burst;
+    bucket.tokens = Burst();
   } else {
-    const double most = options_.burst * static_cast<double>(std::max<size_t>(1, bucket.switches.size()));
+    const double most = Burst() * static_cast<double>(std::max<size_t>(1, bucket.switches.size()));
     const double more = std::max(0.0, (now - bucket.filled).count()) * Rate(bucket);
     bucket.tokens = std::min(most, bucket.tokens + more);
   }
@@ -40,7 +43,7 @@ void ProbeBudget::Answered(const ProbePlace& place, Ipv4 from) {
   const auto it = buckets_.find(place);
   if (it == buckets_.end() || !it->second.switches.insert(from).second) return;
   // The second switch and every further one brings its own burst, less what chance has already sent its way.
-  if (it->second.switches.size() > 1) it->second.tokens += std::max(0, options_.burst - 2);
+  if (it->second.switches.size() > 1) it->second.tokens += std::max(0.0, Burst() - 2);
 }
 
 }  // namespace weft::agent

@@ -4,6 +4,7 @@
 // known beforehand: each new one that is seen to answer there adds its own allowance to that bucket.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <map>
 #include <set>
@@ -23,7 +24,8 @@ struct TracerOptions {
   Seconds answer_timeout{1};
   Seconds destination_retry{60};  ///< after a destination that did not answer
   Seconds cache_age{300};         ///< a path of the same four-tuple is believed so long
-  Seconds reprobe_interval{0};    ///< every flow again so often; 0: never
+  Seconds reprobe_interval{60};   ///< every flow again so often, a quarter sooner or later; 0: never
+  Seconds probe_again_after{10};   ///< a flow is not probed again at a sign sooner than so long after it was
   bool exhaustive = false;        ///< all candidates, whatever has been found
 };
 
@@ -39,12 +41,14 @@ struct ProbePlace {
 /// Token buckets, one per place. Not thread-safe.
 class ProbeBudget {
  public:
-  explicit ProbeBudget(const TracerOptions& options) : options_(options) {}
+  explicit ProbeBudget(const TracerOptions& options) : options_(options), rate_per_s_(options.rate_per_s) {}
 
   /// Takes a token if there is one.
   bool Take(const ProbePlace& place, Seconds now);
   /// When Take() will succeed again, if nobody else takes.
   Seconds ReadyAt(const ProbePlace& place, Seconds now);
+  /// What a switch is asked from now on, at most the options' own: a site's limit on its answers is for all hosts together.
+  void SetRate(double per_s) { rate_per_s_ = std::min(options_.rate_per_s, per_s); }
   /// `from` answered a probe that ended at `place`.
   void Answered(const ProbePlace& place, Ipv4 from);
 
@@ -57,8 +61,10 @@ class ProbeBudget {
 
   Bucket& Filled(const ProbePlace& place, Seconds now);
   double Rate(const Bucket& bucket) const;
+  double Burst() const;
 
   const TracerOptions options_;
+  double rate_per_s_;
   std::map<ProbePlace, Bucket> buckets_;
 };
 

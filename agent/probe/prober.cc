@@ -81,6 +81,11 @@ PathProber::~PathProber() {
 void PathProber::Track(TraceTarget target) { Post(std::move(target)); }
 void PathProber::Forget(uint64_t flow) { Post(Forgotten{flow}); }
 
+void PathProber::ProbeAgain(uint64_t flow) { Post(Again{flow}); }
+void PathProber::SetRate(double per_s) {
+  if (rate_.exchange(per_s, std::memory_order_relaxed) != per_s) Post(Rate{per_s});
+}
+
 void PathProber::SetCarrying(std::set<uint64_t> flows) { Post(Carrying{std::move(flows)}); }
 
 void PathProber::Post(Message message) {
@@ -113,6 +118,14 @@ void PathProber::ReadInbox(PathTracer& tracer) {
     }
     if (auto* carrying = std::get_if<Carrying>(&message)) {
       tracer.SetCarrying(std::move(carrying->flows));
+      continue;
+    }
+    if (const auto* again = std::get_if<Again>(&message)) {
+      tracer.ProbeAgain(again->flow, clock.Now());
+      continue;
+    }
+    if (const auto* rate = std::get_if<Rate>(&message)) {
+      tracer.SetRate(rate->per_s);
       continue;
     }
     auto& target = std::get<TraceTarget>(message);

@@ -35,6 +35,9 @@ class PathProber {
   /// A new flow or new lanes of a known one; `target.candidates` is filled in here.
   void Track(TraceTarget target);
   void Forget(uint64_t flow);
+  /// As PathTracer.
+  void ProbeAgain(uint64_t flow);
+  void SetRate(double per_s);
   /// The flows whose paths are wanted first, in place of those named before.
   void SetCarrying(std::set<uint64_t> flows);
   TracerCounters counters() const;
@@ -48,7 +51,13 @@ class PathProber {
   struct Carrying {
     std::set<uint64_t> flows;
   };
-  using Message = std::variant<TraceTarget, Forgotten, Carrying>;
+  struct Again {
+    uint64_t flow;
+  };
+  struct Rate {
+    double per_s;
+  };
+  using Message = std::variant<TraceTarget, Forgotten, Carrying, Again, Rate>;
 
   PathProber(const TracerOptions& options, OnReport on_report, ProbeSockets sockets, UniqueFd wake);
   void Run(const std::stop_token& stop);
@@ -64,6 +73,7 @@ class PathProber {
   std::vector<Message> inbox_;  // guarded by mutex_
 
   // Copies for other threads; each is a number by itself, so relaxed order suffices.
+  std::atomic<double> rate_{0};  // newest that was asked for
   std::atomic<uint64_t> sent_{0}, answered_{0}, silent_{0};
   std::atomic<int> failures_{0};  // in a row; written by the thread, read alone for display
 

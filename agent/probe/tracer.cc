@@ -177,17 +177,36 @@ std::optional<Probe> PathTracer::NextOfFlow(Flow& flow, Seconds now) {
   return std::nullopt;
 }
 
+/// Forgets which way its ports go, so that they are asked again. Ports that other flows share are asked once for all of them.
+void PathTracer::Restart(Flow& flow) {
+  const TraceTarget& t = flow.target;
+  for (const std::vector<uint16_t>* list : {&t.lanes, &t.candidates}) {
+    for (const uint16_t port : *list) ports_.erase({t.source, t.destination, t.destination_port, port});
+  }
+  flow.finished = false;
+  flow.reported_lanes = flow.reported_distinct = 0;
+}
+
+/// Hosts that began together must not go on asking together.
+Seconds PathTracer::DueAgain(Flow& flow) {
+  if (flow.again_at.count() <= 0) {
+    const double part = static_cast<double>(random_() >> 11) / static_cast<double>(uint64_t{1} << 53);
+    flow.again_at = flow.finished_at + options_.reprobe_interval * (0.75 + 0.5 * part);
+  }
+  return flow.again_at;
+}
+
 void PathTracer::ReprobeOverdue(Seconds now) {
   if (options_.reprobe_interval.count() <= 0) return;
   for (auto& [id, flow] : flows_) {
-    if (!flow.finished || now < flow.finished_at + options_.reprobe_interval) continue;
-    const TraceTarget& t = flow.target;
-    for (const std::vector<uint16_t>* list : {&t.lanes, &t.candidates}) {
-      for (const uint16_t port : *list) ports_.erase({t.source, t.destination, t.destination_port, port});
-    }
-    flow.finished = false;
-    flow.reported_lanes = flow.reported_distinct = 0;
+    if (flow.finished && now >= DueAgain(flow)) Restart(flow);
   }
+}
+
+void PathTracer::ProbeAgain(uint64_t id, Seconds now) {
+  const auto flow = flows_.find(id);
+  if (flow == flows_.end() || !flow->second.finished || now < flow->second.finished_at + options_.probe_again_after) return;
+  Restart(flow->second);
 }
 
 PathTracer::Step PathTracer::Next(Seconds now) {
@@ -212,7 +231,7 @@ Seconds PathTracer::WakeTime(Seconds now) {
   for (auto& [ends, way] : destinations_) wake = std::min(wake, way.Wake(now, options_, budget_));
   for (auto& [id, flow] : flows_) {
     if (flow.finished) {
-      if (options_.reprobe_interval.count() > 0) wake = std::min(wake, flow.finished_at + options_.reprobe_interval);
+      if (options_.reprobe_interval.count() > 0) wake = std::min(wake, DueAgain(flow));
       continue;
     }
     const TraceTarget& t = flow.target;
@@ -280,6 +299,7 @@ std::vector<TraceReport> PathTracer::TakeReports(Seconds now) {
     flow.reported_lanes = progress.lanes_known;
     flow.finished = finished;
     flow.finished_at = now;
+    flow.again_at = Seconds(0);
     reports.push_back({id, flow.target.source, flow.target.destination, flow.target.destination_port, way.hops(),
                        progress.paths, finished});
   }

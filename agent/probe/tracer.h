@@ -68,6 +68,9 @@ class PathTracer {
   void Track(TraceTarget target, Seconds now);
   void Forget(uint64_t flow);
   /// The flows that carry bytes, in place of those named before. Unknown ones are no error.
+  /// There is a sign that the flow's paths are others than they were. Unknown flows are no error.
+  void ProbeAgain(uint64_t flow, Seconds now);
+  void SetRate(double per_s) { budget_.SetRate(per_s); }
   void SetCarrying(std::set<uint64_t> flows) { carrying_ = std::move(flows); }
 
   Step Next(Seconds now);
@@ -96,6 +99,7 @@ class PathTracer {
     size_t reported_distinct = 0, reported_lanes = 0;
     bool finished = false;
     Seconds finished_at{0};
+    Seconds again_at{0};  // when it is due anyway; 0: not drawn
   };
   struct Sent {
     Tuple tuple;
@@ -120,6 +124,8 @@ class PathTracer {
   void Settle(PortTrace& port, Seconds now);
   Probe Register(Probe probe, bool to_destination, Seconds now);
   Seconds WakeTime(Seconds now);
+  void Restart(Flow& flow);
+  Seconds DueAgain(Flow& flow);
   void ReprobeOverdue(Seconds now);
   void Purge(Seconds now);
 

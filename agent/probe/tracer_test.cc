@@ -57,6 +57,8 @@ struct FakeFabric {
 };
 
 struct Trial {
+  Trial() { options.reprobe_interval = Seconds(0); }  // what was learned is to stand
+
   FakeFabric fabric;
   TracerOptions options;
   Seconds now{100};
@@ -297,6 +299,60 @@ TEST(PathTracer, ReprobingFindsAChangedWay) {
   run.fabric.spine = [](const Probe&) { return kSpine + 7; };
   run.Until(tracer, Seconds(200));
   EXPECT_EQ(run.reports.back().paths[0].hops[1], kSpine + 7);
+}
+
+TEST(PathTracer, PathsAreProbedAgainSlowlyWithoutBeingAskedTo) {
+  Trial run;
+  run.options = TracerOptions();
+  PathTracer tracer(run.options, 1);
+  tracer.Track(Target(1, {41001}, 3), run.now);
+  run.Until(tracer, Seconds(130));
+  run.fabric.spine = [](const Probe&) { return kSpine + 7; };
+  run.Until(tracer, Seconds(250));
+  EXPECT_EQ(run.reports.back().paths[0].hops[1], kSpine + 7);
+}
+
+TEST(PathTracer, ASignHasAFlowProbedAtOnceAndNotAgainAtOnce) {
+  Trial run;
+  PathTracer tracer(run.options, 1);
+  tracer.Track(Target(1, {41001}, 3), run.now);
+  run.Until(tracer, Seconds(130));
+  ASSERT_EQ(run.reports.back().paths[0].hops[1], kSpine + 1);
+  run.fabric.spine = [](const Probe&) { return kSpine + 7; };
+  run.now = Seconds(130);
+  tracer.ProbeAgain(1, run.now);
+  run.Until(tracer, Seconds(134));
+  EXPECT_EQ(run.reports.back().paths[0].hops[1], kSpine + 7);
+  const uint64_t sent = tracer.counters().sent;
+  run.now = Seconds(135);
+  tracer.ProbeAgain(1, run.now);  // a lossy link gives signs all the time
+  tracer.ProbeAgain(2, run.now);
+  run.Until(tracer, Seconds(138));
+  EXPECT_EQ(tracer.counters().sent, sent);
+}
+
+TEST(PathTracer, HostsThatBeganTogetherDoNotProbeAgainTogether) {
+  std::set<double> times;
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    Trial run;
+    run.options = TracerOptions();
+    PathTracer tracer(run.options, seed);
+    tracer.Track(Target(1, {41001}, 0), run.now);
+    run.Until(tracer, Seconds(130));
+    times.insert(tracer.Next(Seconds(130)).wake.count());
+  }
+  EXPECT_EQ(times.size(), 8u);
+  EXPECT_GT(*times.rbegin() - *times.begin(), 10);
+}
+
+TEST(PathTracer, ASitesLimitHoldsOnlyForAllHostsTogether) {
+  Trial run;
+  PathTracer tracer(run.options, 1);
+  tracer.SetRate(0.01);  // of 10,000 hosts, where a switch gives 100 answers a second
+  tracer.Track(Target(1, {41001}, 12), run.now);
+  run.Until(tracer, Seconds(300));
+  // First and last switch, the distance and its confirmation, and one or two middle hops: no burst of six either.
+  EXPECT_LE(tracer.counters().sent, 10u);
 }
 
 TEST(PathTracer, ForgottenFlowIsNotProbed) {

@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -33,13 +34,20 @@ class TestController final : public v1::AgentService::Service {
     server_->Wait();
   }
 
+  std::atomic<int64_t> incarnation = 0;          ///< that the next session is welcomed with
+  std::atomic<double> heartbeat_interval_s = 0;
+
   std::string address() const { return host_ + ":" + std::to_string(port_); }
 
   /// The first message (of those not yet taken) for which `wanted` holds, waiting at most 10 s.
   std::optional<v1::AgentMessage> Await(const std::function<bool(const v1::AgentMessage&)>& wanted) {
+    return AwaitWithin(std::chrono::seconds(10), wanted);
+  }
+  /// Likewise, for another time.
+  std::optional<v1::AgentMessage> AwaitWithin(std::chrono::seconds time, const std::function<bool(const v1::AgentMessage&)>& wanted) {
     std::unique_lock lock(mutex_);
     std::optional<v1::AgentMessage> found;
-    came_.wait_for(lock, std::chrono::seconds(10), [&] {
+    came_.wait_for(lock, time, [&] {
       while (!found && !messages_.empty()) {
         if (wanted(messages_.front())) found = messages_.front();
         messages_.pop_front();
@@ -62,6 +70,8 @@ class TestController final : public v1::AgentService::Service {
         v1::ControllerMessage welcome;
         welcome.mutable_welcome()->set_cluster("test");
         welcome.mutable_welcome()->set_sample_interval_s(0.05);
+        welcome.mutable_welcome()->set_controller_incarnation(incarnation);
+        welcome.mutable_welcome()->set_heartbeat_interval_s(heartbeat_interval_s);
         stream->Write(welcome);
         stream_ = stream;
       }

@@ -14,6 +14,7 @@ constexpr int kBasePort = 41000;
 constexpr int kPorts = 8;
 constexpr double kStep = 0.01;
 constexpr int kSampleSteps = 20;
+constexpr double kSegment = 1500;
 constexpr double kHostZero = 5000;  // hosts' clocks begin elsewhere
 constexpr size_t kMedianOf = 16;    // distances of bursts, that an agent's period is the median of
 
@@ -54,6 +55,8 @@ void FakeCluster::Apply(const Action& action) {
   if (push == nullptr) return;
   int64_t& epoch = epochs[push->policy.job_id() + " " + push->host];
   epoch = std::max(epoch, push->policy.epoch());
+  if (!applies) return;
+  applied_[push->host][push->policy.job_id()] = push->policy.epoch();
   for (const v1::FlowPolicy& policy : push->policy.flows()) {
     const auto flow = flows_.find(policy.flow());
     if (flow == flows_.end() || flow->second.from != push->host) continue;
@@ -251,6 +254,7 @@ void FakeCluster::Step(double dt) {
   }
   SolveRates(sending);
   for (JobRun* run : sending) {
+    if (FallsSilent(*run, dt)) continue;
     double moved = 0;
     for (const uint64_t id : run->flows) {
       Flow& flow = flows_[id];
@@ -261,6 +265,7 @@ void FakeCluster::Step(double dt) {
       for (const auto& [port, weight] : flow.weights) sum += weight;
       for (const auto& [port, weight] : flow.weights) {
         flow.wire[port] += moved * weight / sum;
+        flow.again[port] += moved * weight / sum / kSegment * LossOf(PathOf(flow, port));
         if (!flow.queued.contains(port)) continue;
         flow.backlog_s[port] += dt * moved / (flow.rate / 8 * dt);
         flow.backlog_bytes[port] += moved * weight / sum;
@@ -283,18 +288,6 @@ void FakeCluster::FillBurst(const Flow& flow, v1::FlowCounters& counters) const 
   std::nth_element(distances.begin(), distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2), distances.end());
   counters.set_period_s(distances[distances.size() / 2]);
   counters.set_iteration_start_s(flow.starts.back());
-}
-
-/// What the receiver's agent says.
-void FakeCluster::FillArrivals(uint64_t id, const Flow& flow, v1::FlowCounters& counters) const {
-  counters.set_flow(id);
-  for (const auto& [port, seconds] : flow.backlog_s_read) {
-    v1::LaneCounters* lane = counters.add_lanes();
-    lane->set_source_port(port);
-    lane->set_state("active");
-    lane->set_backlog_s(seconds);
-    lane->set_backlog_bytes(static_cast<int64_t>(flow.backlog_bytes_read.at(port)));
-  }
 }
 
 void FakeCluster::Sample(const std::string& host) {
@@ -327,12 +320,20 @@ void FakeCluster::Sample(const std::string& host) {
       lane->set_weight(weight == flow.weights.end() ? 0 : weight->second);
       lane->set_state("active");
       lane->set_wire_bytes(static_cast<int64_t>(flow.wire_read[port]));
+      lane->set_retransmits(static_cast<int64_t>(flow.again[port]));
+      if (says_silence) lane->set_silent_s(flow.silent_s[port]);
       lane->set_rtt_s(flow.queued.contains(port) ? 0.02 : 0.002);
     }
   }
   for (auto& [id, flow] : flows_) {
     if (flow.to == host && flow.announced) FillArrivals(id, flow, *sample.add_counters());
   }
+  for (const auto& [job, epoch] : applied_[host]) {
+    v1::PolicyApplied* applied = sample.add_applied();
+    applied->set_job_id(job);
+    applied->set_epoch(epoch);
+  }
+  applied_[host].clear();
   for (const uint64_t id : closed_[host]) sample.add_closed(id);
   closed_[host].clear();
   Send({.body = SampleReceived{host, sample}});

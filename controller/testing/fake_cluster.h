@@ -50,6 +50,10 @@ class FakeCluster {
   /// Reports the probes of every flow of the job: 8 ports, port p over spine p % spines.
   void Probe(const std::string& job_id);
 
+  /// The link takes what is put on it and nothing comes out. Whoever sends over it waits, and nobody says so.
+  void SetBlackHole(const std::string& from, const std::string& to, bool on);
+  /// From now on so many of a hundred segments over this link are sent again, and who sends over it keeps to half of what is there.
+  void SetLoss(const std::string& from, const std::string& to, double percent) { loss_[{from, to}] = percent; }
   void SetRate(const std::string& from, const std::string& to, double bps) { capacity_[{from, to}] = bps; }
   /// A background stream that competes like one flow on this link.
   void AddBackground(const std::string& from, const std::string& to) { background_[{from, to}] += 1; }
@@ -85,6 +89,9 @@ class FakeCluster {
   bool measures_periods = false;                     ///< agents report periods and bursts
   double most_delay_s = 0;                           ///< of samples on their way, drawn anew for each
   double burst_share = 1;                            ///< of a burst, that its sender has something to hand to the wire
+  bool loss_slows = true;                            ///< false: what is lost is sent again at line rate
+  bool applies = true;                               ///< false: plugins read no policy
+  bool says_silence = true;                          ///< agents' plugins say which lanes go unanswered
   bool answers = true;                               ///< to the core's questions of all jobs, at once
   bool answers_paths = true;                         ///< to those of paths
   bool answers_whole_paths = true;    ///< also where the question is not a quick one
@@ -107,6 +114,8 @@ class FakeCluster {
     std::map<int, double> backlog_s, backlog_bytes;  ///< by port
     std::map<int, double> backlog_s_read, backlog_bytes_read;
     std::map<int, int> weights;
+    std::map<int, double> silent_s;                  ///< by port: its bytes go unanswered for so long
+    std::map<int, double> again;                     ///< by port: segments sent again
     double wait_wire = 0;
     int tos = 0;
     net::Gate gate;
@@ -131,8 +140,11 @@ class FakeCluster {
   std::vector<LinkKey> PathOf(const Flow& flow, int port) const;
   std::vector<std::string> HopsOf(const Flow& flow, int port) const;
   double CapacityOf(const LinkKey& link) const;
+  bool LosesSegments(const JobRun& run) const;
+  double LossOf(const std::vector<LinkKey>& path) const;
   Flow& Open(JobRun& run, const std::string& from, const std::string& to, int spine);
   void Step(double dt);
+  bool FallsSilent(JobRun& run, double dt);
   bool OpenGates(JobRun& run);
   void EndIteration(JobRun& run);
   double Uniform();
@@ -157,9 +169,12 @@ class FakeCluster {
   std::map<std::string, bool> registered_;
   std::map<LinkKey, double> capacity_, constant_, carried_;
   std::map<LinkKey, int> background_;
+  std::set<LinkKey> black_holes_;
+  std::map<LinkKey, double> loss_;
   std::map<uint64_t, Flow> flows_;
   std::map<std::string, JobRun> jobs_;
   std::map<std::string, std::vector<uint64_t>> closed_;
+  std::map<std::string, std::map<std::string, int64_t>> applied_;  ///< by host and job, to be said
   std::map<std::string, std::pair<double, double>> clocks_;  ///< of those that drift: offset at time 0, gain per second
   std::mt19937 random_{1};
   double now_ = 0;

@@ -1,4 +1,4 @@
-// How fast the jobs of a FakeCluster send: max-min fair between jobs, strict between priorities.
+// How fast the jobs of a FakeCluster send: max-min fair between jobs, strict between priorities; and what links lose.
 #include <algorithm>
 #include <utility>
 
@@ -58,6 +58,15 @@ void FakeCluster::FillRates(std::vector<JobRun*> open, bool last,
   }
 }
 
+bool FakeCluster::LosesSegments(const JobRun& run) const {
+  return loss_slows && std::any_of(run.flows.begin(), run.flows.end(), [&](uint64_t id) {
+    const Flow& flow = flows_.at(id);
+    return std::any_of(flow.weights.begin(), flow.weights.end(), [&](const auto& lane) {
+      return lane.second > 0 && LossOf(PathOf(flow, lane.first)) > 0;
+    });
+  });
+}
+
 /// Rings are coupled, so a job is one variable: raise all jobs together, freeze those on a full link, go on.
 void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
   std::map<JobRun*, std::map<LinkKey, double>> coefficient;
@@ -80,9 +89,10 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
     for (const uint64_t id : run->flows) {
       Flow& flow = flows_[id];
       if (flow.idle) continue;
-      flow.rate = rates[run] * run->job.efficiency;
+      flow.rate = rates[run] * run->job.efficiency * (LosesSegments(*run) ? 0.5 : 1);
       flow.queued.clear();
       for (const auto& [port, weight] : flow.weights) {
+        if (loss_slows && LossOf(PathOf(flow, port)) > 0) continue;  // its congestion control leaves the wire idle
         for (const LinkKey& link : PathOf(flow, port)) {
           if (used[link] >= CapacityOf(link) * (1 - 1e-9)) flow.queued.insert(port);
         }
@@ -92,6 +102,49 @@ void FakeCluster::SolveRates(const std::vector<JobRun*>& sending) {
         flow.room = std::min(flow.room, flow.rate + std::max(0.0, CapacityOf(link) - used[link]) / load);
       }
     }
+  }
+}
+
+void FakeCluster::SetBlackHole(const std::string& from, const std::string& to, bool on) {
+  if (on) black_holes_.insert({from, to});
+  else black_holes_.erase({from, to});
+}
+
+double FakeCluster::LossOf(const std::vector<LinkKey>& path) const {
+  double percent = 0;
+  for (const LinkKey& link : path) {
+    if (const auto loss = loss_.find(link); loss != loss_.end()) percent += loss->second;
+  }
+  return percent / 100;
+}
+
+/// Lanes whose way has a black hole wait for answers, and with them the ring. One that no longer carries anything still has what it
+/// last sent to send again; others have taken that over.
+bool FakeCluster::FallsSilent(JobRun& run, double dt) {
+  bool waits = false;
+  for (const uint64_t id : run.flows) {
+    Flow& flow = flows_.at(id);
+    for (const auto& [port, weight] : flow.weights) {
+      const std::vector<LinkKey> path = PathOf(flow, port);
+      const bool lost = std::any_of(path.begin(), path.end(), [&](const LinkKey& link) { return black_holes_.contains(link); });
+      const bool carries = weight > 0 && !flow.idle;
+      if (!lost) flow.silent_s[port] = 0;
+      else if (carries || flow.silent_s[port] > 0) flow.silent_s[port] += dt;
+      waits |= lost && carries;
+    }
+  }
+  return waits;
+}
+
+/// What the receiver's agent says.
+void FakeCluster::FillArrivals(uint64_t id, const Flow& flow, v1::FlowCounters& counters) const {
+  counters.set_flow(id);
+  for (const auto& [port, seconds] : flow.backlog_s_read) {
+    v1::LaneCounters* lane = counters.add_lanes();
+    lane->set_source_port(port);
+    lane->set_state("active");
+    lane->set_backlog_s(seconds);
+    lane->set_backlog_bytes(static_cast<int64_t>(flow.backlog_bytes_read.at(port)));
   }
 }
 

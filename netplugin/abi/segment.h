@@ -130,9 +130,12 @@ struct alignas(64) FlowSlot {
   alignas(64) std::atomic<uint64_t> wire_busy_ns;  ///< some lane had bytes that the peer had not acknowledged, and the
                                                    ///< peer's window was open: waiting for the wire, as TCP sees it
   std::atomic<uint64_t> gate_holds;  ///< version 2: bursts that the time window held back. Data thread, once per burst
+  /// Of each lane: it has bytes on their way that were sent again, and for so long nothing came back; 0: none, or a plugin that
+  /// does not say.
+  std::atomic<uint32_t> silent_ms[kMaxLanes];
 };
 static_assert(offsetof(FlowSlot, messages) == 128 && sizeof(Burst) == 24 && offsetof(FlowSlot, gate_held_ns) == 1976);
-static_assert(offsetof(FlowSlot, lanes) == 1984 && sizeof(FlowSlot) == 2496);
+static_assert(offsetof(FlowSlot, lanes) == 1984 && offsetof(FlowSlot, silent_ms) == 2448 && sizeof(FlowSlot) == 2496);
 
 // --- policy ----------------------------------------------------------------------------------------------------------
 
@@ -196,7 +199,7 @@ struct PolicyTableOf {
   /// lapses to the process's own level at `profile_until_ns`. Zero in a segment of an agent that does not know it.
   std::atomic<uint32_t> profile;
   std::atomic<uint64_t> profile_until_ns;   ///< CLOCK_MONOTONIC of the host
-  /// Version 2: leases hold at least until then. Stored outside the seqlock while the controller lives, so that renewing
+  /// Version 2: leases hold at least until then. Stored outside the seqlock at each heartbeat of the controller, so that renewing
   /// them makes no new epoch; more than kLongestLeaseNs ahead counts as nothing.
   std::atomic<uint64_t> renewed_until_ns;
   alignas(64) Entry flows[kMaxFlows];

@@ -84,6 +84,22 @@ TEST_F(RdmaFailures, ADeviceThatForgetsAPairIsReminded) {
   EXPECT_GT(fabric_.counts().writes, 60u);
 }
 
+TEST_F(RdmaFailures, ALaneThatGetsNoAnswerSaysSoLongBeforeItFails) {
+  ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.timeout = 14, rdma.retry_count = 7; }));
+  uint32_t longest_ms = 0;
+  for (int round = 0; round < 8 && longest_ms == 0; ++round) {  // now and then it is the pair for credits
+    Exchange(40, 16 << 10, 8, [&](int sent) {
+      if (sent == 20) fabric_.ForgetNextPair();
+    }, [&] {
+      for (const auto& silent_ms : sender().silent_ms) longest_ms = std::max(longest_ms, silent_ms.load());
+    });
+  }
+  EXPECT_GE(longest_ms, 200u);
+  EXPECT_TRUE(Eventually([&] {
+    return std::ranges::all_of(sender().silent_ms, [](const auto& silent_ms) { return silent_ms.load() == 0; });
+  })) << "all is answered";
+}
+
 TEST_F(RdmaFailures, AWriteBeforeTheFirstSampleIsNoStandstill) {
   in_background_ = false;
   ASSERT_NO_FATAL_FAILURE(Connect([](RdmaEnvironment& rdma) { rdma.timeout = 1, rdma.retry_count = 0; }));

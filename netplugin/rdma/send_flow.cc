@@ -238,6 +238,7 @@ void SendFlow::PartDone(SendRequest& request, PostedPart& part) {
   Progressed();
   const uint64_t now = NowNs();
   recorder_.Active(now, part.length);
+  answered_ns_[part.lane % kMaxParts] = now;
   if (++request.parts_done < request.part_count) return;
   request.done = true;
   recorder_.Completed(request.size, request.posted_ns, now);
@@ -273,6 +274,7 @@ void SendFlow::Sample(uint64_t now) {
 
 void SendFlow::Work(const Tick& tick) {
   if (ReadPolicy(tick.now)) ApplyPorts();
+  WatchAnswers(tick.now);
   if (state_ != State::kRunning) {
     WorkWhileStopped(tick.now);
     return;

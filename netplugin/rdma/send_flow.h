@@ -28,6 +28,7 @@ class SendFlow final : public Flow {
 
  private:
   static constexpr uint64_t kSuspectNs = 10'000'000'000;  // how long a lane that failed alone carries nothing
+  static constexpr uint64_t kWorthTellingNs = 200'000'000;  // that a lane gives no answer: as soon as TCP would send again
   static constexpr uint64_t kAdaptiveRoutingBytes = 8192; // above, a write of its own ends the part
 
   struct PostedPart : Part {
@@ -76,6 +77,7 @@ class SendFlow final : public Flow {
   void CountHeld();
   void ApplyPorts();
   void Reweigh(uint64_t now);
+  void WatchAnswers(uint64_t now);
   bool Wanted(uint16_t port) const;
   bool PolicyLeased(uint64_t now) const { return entry_.Leased(services_.policies, now); }
   uint8_t WantedClass(uint64_t now) const;
@@ -96,6 +98,7 @@ class SendFlow final : public Flow {
   bool out_of_reach_ = false; // of the peer: the port that the last kReset named
   std::array<LaneShare, kMaxParts> shares_{};
   std::array<uint64_t, kMaxParts> suspect_until_{};
+  std::array<uint64_t, kMaxParts> answered_ns_{};  // when a lane last had nothing in flight or heard of the peer's NIC
   uint32_t unanswered_ = 0;   // bit i: lane i failed for want of an answer
   uint64_t silent_ns_ = UINT64_MAX;  // background thread
   uint64_t pacing_bps_ = 0;

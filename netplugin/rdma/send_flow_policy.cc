@@ -103,4 +103,22 @@ uint8_t SendFlow::WantedClass(uint64_t now) const {
   return PolicyLeased(now) ? static_cast<uint8_t>(entry_.policy().traffic_class & 0xFC) : own_class_;
 }
 
+/// What the NIC sends again it says to nobody, until it gives the pair up: parts in flight without an answer are all that shows.
+void SendFlow::WatchAnswers(uint64_t now) {
+  std::array<bool, kMaxParts> in_flight{};
+  for (const SendRequest& request : requests_) {
+    if (!request.taken || request.done || state_ != State::kRunning) continue;
+    for (uint32_t part = 0; part < request.part_count; ++part) {
+      if (request.parts[part].posted > 0 && !request.parts[part].done) in_flight[request.parts[part].lane % kMaxParts] = true;
+    }
+  }
+  for (uint32_t lane = 0; lane < pairs_->lanes(); ++lane) {
+    uint64_t& since = answered_ns_[lane];
+    if (!in_flight[lane] || since == 0) since = now;
+    const uint64_t silent_ns = now - std::min(now, since);
+    const uint64_t silent_ms = silent_ns < kWorthTellingNs ? 0 : std::min<uint64_t>(silent_ns / 1'000'000, UINT32_MAX);
+    recorder_.slot().silent_ms[lane].store(static_cast<uint32_t>(silent_ms), std::memory_order_relaxed);
+  }
+}
+
 }  // namespace weft::net::rdma

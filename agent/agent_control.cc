@@ -1,0 +1,120 @@
+// The agent's side of who steers this host: which controller it obeys, what it tells it of itself, and how long what is leased holds.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/agent.h"
+#include "agent/monotonic.h"
+#include "common/log.h"
+
+namespace weft::agent {
+namespace {
+
+constexpr Seconds kShortestReport{0.05};
+constexpr Seconds kLongestReport{10};
+// A controller from which nothing has come for so long stands in no other's way.
+constexpr uint64_t kControllerKeptNs = 60'000'000'000;
+
+}  // namespace
+
+v1::Register Agent::Registration() {
+  const std::lock_guard lock(mutex_);
+  return RegistrationLocked();
+}
+
+v1::Register Agent::RegistrationLocked() {
+  v1::Register message;
+  message.set_host(config_.host);
+  message.set_agent_version(version_);
+  message.set_incarnation(incarnation_);
+  for (const InterfaceInfo& interface : interfaces_) {
+    v1::Interface* out = message.add_interfaces();
+    out->set_name(interface.name);
+    for (const std::string& address : interface.addresses) out->add_addresses(address);
+    out->set_speed_bps(interface.speed_bps);
+    out->set_up(interface.up);
+    out->set_mtu(interface.mtu);
+  }
+  if (MonotonicNs() - controller_.heard_ns < kControllerKeptNs) message.set_controller_incarnation(controller_.incarnation);
+  // After a restart the segments are new, but the plugins still know how far the controller had come.
+  std::map<std::string, int64_t> epochs = policies_.Epochs();
+  for (const auto& [connection, process] : processes_) {
+    int64_t& epoch = epochs[process.map->job()];
+    epoch = std::max(epoch, process.reader->NewestEpoch());
+  }
+  for (const auto& [job, epoch] : epochs) {
+    if (epoch == 0) continue;
+    v1::JobEpoch* out = message.add_policies();
+    out->set_job_id(job);
+    out->set_epoch(epoch);
+  }
+  return message;
+}
+
+bool Agent::OnWelcome(const v1::Welcome& welcome) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t now_ns = MonotonicNs();
+  const int64_t incarnation = welcome.controller_incarnation();
+  // Two controllers that both mean to steer: the one that started later is right, and the other gets no half of the fabric.
+  if (incarnation < controller_.incarnation && now_ns - controller_.heard_ns < kControllerKeptNs) {
+    LogWarn("agent", "refused a controller: a newer one steers this host",
+            {{"incarnation", incarnation}, {"newer", controller_.incarnation}});
+    return false;
+  }
+  controller_ = {.incarnation = incarnation, .heard_ns = now_ns, .beats = welcome.heartbeat_interval_s() > 0};
+  if (controller_.beats) policies_.Renew();
+  if (welcome.sample_interval_s() > 0) {
+    report_interval_ = std::clamp(Seconds(welcome.sample_interval_s()), kShortestReport, kLongestReport);
+  }
+  FullAccount account;
+  left_behind_.Clear();  // of flows that this session will never hear of
+  account.sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
+  ReadNics(&account.sample);
+  for (auto& [connection, process] : processes_) process.reader->Snapshot(&account.sample);
+  for (const auto& [flow, report] : paths_) account.reports.push_back(report);
+  client_->StartReporting(std::move(account));
+  return true;
+}
+
+/// What is leased follows the controller's own loop, not the stream: that one stands for long when nobody is at its other end.
+void Agent::OnHeartbeat(const v1::Heartbeat& heartbeat) {
+  const std::lock_guard lock(mutex_);
+  controller_.heard_ns = MonotonicNs();
+  controller_.beats = true;
+  policies_.Renew();
+  if (prober_ && heartbeat.probe_rate_per_s() > 0) prober_->SetRate(heartbeat.probe_rate_per_s());
+}
+
+void Agent::OnProbeAgain(const v1::ProbeAgain& again) {
+  const std::lock_guard lock(mutex_);
+  if (!prober_) return;
+  for (const uint64_t flow : again.flows()) {
+    if (paths_.contains(flow)) prober_->ProbeAgain(flow);
+  }
+}
+
+/// A controller that sends no heartbeats is an older one, whose session has to stand for them.
+void Agent::RenewLeases() {
+  if (!client_->connected() || controller_.beats) return;
+  controller_.heard_ns = MonotonicNs();
+  policies_.Renew();
+}
+
+/// Addresses come and go while jobs run: a bond that fails over, an address that moves, a container network.
+void Agent::FollowInterfaces() {
+  Result<std::vector<InterfaceInfo>> found = DiscoverInterfaces(config_.interfaces);
+  if (!found) {
+    if (!std::exchange(interfaces_missing_, true)) LogWarn("agent", "interfaces as before", {{"reason", found.error().message()}});
+    return;
+  }
+  interfaces_missing_ = false;
+  if (*found == interfaces_) return;
+  interfaces_ = std::move(*found);
+  interface_names_.clear();
+  for (const InterfaceInfo& interface : interfaces_) interface_names_.push_back(interface.name);
+  LogInfo("agent", "interfaces changed", {{"interfaces", fmt::format("{}", fmt::join(interface_names_, ","))}});
+  client_->Report(RegistrationLocked());
+}
+
+}  // namespace weft::agent

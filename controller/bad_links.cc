@@ -1,0 +1,107 @@
+#include "controller/bad_links.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace weft::controller {
+namespace {
+
+constexpr int kMaxBackoff = 16;
+constexpr double kForgotten = 3600;      // seconds after which what was earlier counts no more
+constexpr int64_t kLately = 5;           // slots in which a lane that is answered has carried something
+constexpr int64_t kLossSlots = 10;       // that loss is counted over
+constexpr double kSegmentBytes = 1500;   // with headers
+constexpr double kLeastSegments = 100;   // of a lane in these slots, that say something
+constexpr double kLeastAgain = 5;
+constexpr double kLossy = 0.01;          // of a lane's segments that are sent again,
+constexpr double kClean = 0.002;
+constexpr double kNotFull = 0.7;         // of what a link is believed to give
+
+std::string InWords(const SendFlow& flow) {
+  return fmt::format("flow {:x} of job {} ({} to {})", flow.id, flow.identity.job_id(), flow.identity.local_address(),
+                     flow.identity.peer_address());
+}
+
+/// Of the links between switches on these paths, those that speak for themselves are taken out at the end.
+void Accuse(const std::vector<LinkId>& path, const FabricView& fabric, const SendFlow& flow, std::map<LinkId, LinkEvidence>& suspects) {
+  for (const LinkId link : path) {
+    if (!fabric.IsBetweenSwitches(link)) continue;
+    LinkEvidence& evidence = suspects[link];
+    if (evidence.lanes++ == 0) evidence.text = InWords(flow);
+  }
+}
+
+}  // namespace
+
+std::map<LinkId, LinkEvidence> SilentEvidence(const FlowTable& table, const FabricView& fabric, const std::set<std::string>& lives,
+                                              int64_t slot) {
+  std::map<LinkId, LinkEvidence> suspects;
+  if (table.silent_flows().empty()) return suspects;
+  std::set<LinkId> answered;
+  for (const auto& [id, flow] : table.flows()) {
+    if (flow.stale()) continue;
+    const std::string* to = fabric.HostOf(flow.identity.peer_address());
+    for (const auto& [port, lane] : flow.lanes) {
+      const std::vector<LinkId>* links = flow.PathOf(port);
+      if (links == nullptr) continue;
+      // One that has just begun to send again and again is neither.
+      if (lane.active && lane.silent_s <= 0 && lane.carried.Sum(slot - kLately, slot) > 0) answered.insert(links->begin(), links->end());
+      if (lane.silent_s >= kSilentAfter && to != nullptr && lives.contains(*to)) Accuse(*links, fabric, flow, suspects);
+    }
+  }
+  std::erase_if(suspects, [&](const auto& entry) { return answered.contains(entry.first); });
+  return suspects;
+}
+
+std::map<LinkId, LinkEvidence> LossEvidence(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor, int64_t slot) {
+  std::map<LinkId, LinkEvidence> suspects;
+  std::set<LinkId> clean;
+  const int64_t first = slot - kLossSlots + 1;
+  for (const auto& [id, flow] : table.flows()) {
+    if (flow.stale()) continue;
+    for (const auto& [port, lane] : flow.lanes) {
+      const double segments = lane.carried.Sum(first, slot) / kSegmentBytes;
+      const std::vector<LinkId>* links = segments >= kLeastSegments ? flow.PathOf(port) : nullptr;
+      if (links == nullptr || lane.silent) continue;
+      const double again = lane.again.Sum(first, slot);
+      if (again < kClean * segments) clean.insert(links->begin(), links->end());
+      else if (again >= std::max(kLeastAgain, kLossy * segments)) Accuse(*links, fabric, flow, suspects);
+    }
+  }
+  const double seconds = static_cast<double>(kLossSlots) * table.slot_s();
+  std::erase_if(suspects, [&](const auto& entry) {
+    if (clean.contains(entry.first)) return true;
+    // In the slot in which it carried most: bursts fill a link for less than what loss is counted over.
+    const SlotRing& carried = table.links()[entry.first.index()].carried;
+    double most = 0;
+    for (int64_t i = first; i <= slot; ++i) most = std::max(most, carried.At(i) * static_cast<double>(kLossSlots));
+    return most * 8 / seconds > kNotFull * monitor.Available(entry.first).value();
+  });
+  return suspects;
+}
+
+std::vector<BadLinks::Verdict> BadLinks::Take(const std::map<LinkId, LinkEvidence>& evidence, Seconds now) {
+  std::vector<Verdict> verdicts;
+  for (const auto& [link, of] : evidence) {
+    State& state = links_[link];
+    if (!state.bad) {
+      if (now.count() - state.seen_s > kForgotten) state.times = 0;
+      ++state.times;
+      state.bad = true;
+      verdicts.push_back({link, true, of});
+    }
+    state.seen_s = now.count();
+  }
+  for (auto& [link, state] : links_) {
+    if (!state.bad) continue;
+    const double wait_s = again_after_.count() * std::min<double>(std::exp2(std::min(state.times - 1, 20)), kMaxBackoff);
+    if (now.count() - state.seen_s < wait_s) continue;
+    state.bad = false;
+    verdicts.push_back({link, false, {}});
+  }
+  return verdicts;
+}
+
+}  // namespace weft::controller

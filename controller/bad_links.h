@@ -1,0 +1,60 @@
+// Which links do not carry what is put on them: of those between switches, the ones
+//   silent  that are crossed by lanes which go unanswered (flow_table.h), and by none that is answered;
+//   lossy   that are crossed by lanes which send a hundredth of their segments again, by none that sends as much and does not, and
+//           that are not full: a full link drops what does not fit.
+// A bad link is planned with next to nothing, or with a quarter, until nothing bad was seen of it for `again_after`, twice as long
+// each time up to 16: a port that flaps is left alone for longer and longer.
+//
+// Nobody tests a silent link: bytes on a lane of TCP that goes unanswered are not sent again elsewhere, so a test would be paid for
+// by a job. What shows that it is back are the lanes themselves, which go on sending again, and new jobs.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "controller/fabric_view.h"
+#include "controller/flow_table.h"
+#include "controller/link_monitor.h"
+
+namespace weft::controller {
+
+/// What speaks against a link.
+struct LinkEvidence {
+  size_t lanes = 0;
+  std::string text;         ///< one of them, in words
+};
+
+/// `lives` names hosts whose agents speak: of the others the host may be what is silent. `slot`: the newest that was measured whole.
+/// Complexity: linear in lanes times links of their paths, if any lane is silent.
+std::map<LinkId, LinkEvidence> SilentEvidence(const FlowTable& table, const FabricView& fabric, const std::set<std::string>& lives,
+                                              int64_t slot);
+/// Over the two seconds up to `slot`. Complexity: linear in lanes times links of their paths.
+std::map<LinkId, LinkEvidence> LossEvidence(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor, int64_t slot);
+
+class BadLinks {
+ public:
+  struct Verdict {
+    LinkId link;
+    bool bad = false;       ///< false: it counts as good again
+    LinkEvidence evidence;
+  };
+
+  explicit BadLinks(Seconds again_after) : again_after_(again_after) {}
+
+  /// What has changed with this evidence.
+  std::vector<Verdict> Take(const std::map<LinkId, LinkEvidence>& evidence, Seconds now);
+
+ private:
+  struct State {
+    bool bad = false;
+    double seen_s = -1e300; ///< when something last spoke against it
+    int times = 0;          ///< that it was found bad, one after the other
+  };
+
+  Seconds again_after_;
+  std::map<LinkId, State> links_;
+};
+
+}  // namespace weft::controller

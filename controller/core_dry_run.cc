@@ -1,0 +1,72 @@
+// What the core tells in mode observe: everything is planned as ever, and what would have been done is said in place of done.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "controller/core.h"
+
+namespace weft::controller {
+namespace {
+
+constexpr size_t kMovesNamed = 8;
+constexpr size_t kLinesKept = 64;  // of a job
+
+}  // namespace
+
+/// One decision for each plan that differs from the one before; the lines stay until the next plan.
+void Core::Foretell(const FlowDecision& decision, const std::vector<std::string>& triggers, Foretold& told) {
+  Foretold now{.weights = {}, .lines = {}, .outcome = decision.outcome};
+  std::vector<std::string> texts;
+  std::set<std::string> jobs;
+  for (const FlowMove& move : decision.moves) {
+    if (!move.shares_changed) continue;  // it would get spare lanes, and carry its bytes as it does
+    const std::string& job_id = table_.Find(move.flow)->identity.job_id();
+    now.weights[move.flow] = move.weights;
+    jobs.insert(job_id);
+    if (now.lines[job_id].size() < kLinesKept) now.lines[job_id].push_back(move.text);
+    if (texts.size() < kMovesNamed) texts.push_back(move.text);
+  }
+  const bool news = now.weights != told.weights;
+  told = std::move(now);
+  if (!news || texts.empty()) return;
+  const std::string more = told.weights.size() > texts.size() ? fmt::format("; and {} more", told.weights.size() - texts.size()) : "";
+  Decide("would", jobs.size() == 1 ? *jobs.begin() : "",
+         fmt::format("mode enforce would do this: {}: {}{}; {}", triggers.empty() ? "the flows changed" : fmt::format("{}", fmt::join(triggers, "; ")),
+                     fmt::join(texts, "; "), more, decision.outcome));
+}
+
+/// Classes and windows, beside the paths that Foretell() has said.
+void Core::ForetellJobs(const MultiJobInput& input, const planner::MultiJobPlan& plan) {
+  for (const auto& [id, model] : input.models) {
+    if (model.source == "none" || !plan.jobs[model.place].modelled) continue;
+    const planner::MultiJobJobPlan& job = plan.jobs[model.place];
+    std::vector<std::string>& lines = would_jobs_.lines[id];
+    const auto add = [&](std::string line) {
+      if (std::ranges::find(lines, line) == lines.end()) lines.push_back(std::move(line));
+    };
+    const auto& dscp = options_.joint.dscp;
+    const auto in_force = static_cast<int32_t>(dscp.size()) - 1;
+    if (job.traffic_class != in_force && dscp.size() > 1) {
+      add(fmt::format("class {} of {} (DSCP {}) in place of the default", job.traffic_class, dscp.size(),
+                      dscp[static_cast<size_t>(job.traffic_class)]));
+    }
+    if (job.shifted) {
+      add(fmt::format("a time window: bursts may begin for {:.3f} s of every {:.3f} s", job.window.count(), job.period.count()));
+    }
+    if (lines.empty()) would_jobs_.lines.erase(id);
+  }
+}
+
+std::vector<std::string> Core::Would(const std::string& job_id) const {
+  std::vector<std::string> lines;
+  if (mode_ == v1::MODE_ENFORCE) return lines;
+  for (const Foretold* told : {&would_paths_, &would_jobs_}) {
+    const auto of = told->lines.find(job_id);
+    if (of == told->lines.end()) continue;
+    lines.insert(lines.end(), of->second.begin(), of->second.end());
+    if (!told->outcome.empty()) lines.push_back("comes to: " + told->outcome);
+  }
+  return lines;
+}
+
+}  // namespace weft::controller

@@ -164,7 +164,7 @@ class CostModel::Impl::Lowering {
     if (s_.sequence_parallel && !grid) {
       const double final_norm = shape.last && model.norm_placement != NormPlacement::kPost ? (model.rms_norm ? 1 : 2) * hidden : 0;
       const double norms = layers > 0 ? static_cast<double>(LayerParametersOf(model, 0).norms) * layers : 0;
-      Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, 4_B * (norms + final_norm), 1);
+      Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, FractionalBytes(4 * (norms + final_norm)), 1);
     }
     // A V has embedding and head on one stage.
     if (shape.first != shape.last && model.tied_embeddings && s_.schedule != ScheduleKind::kZbV) {

@@ -120,12 +120,14 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
             OperationPass::kOnce, kind, group, often * calls, bytes / calls, often * calls * one,
             s.local_steps > 1 ? "" : "last backward");
     }
-    if (s.zero_stage == 1 || s.zero_stage == 2 || (s.keep_after_forward && !GathersEachPass(stack, s))) {
+    // Embedding and head under ZeRO-3 are no units of the passes, and are gathered once: in the list, though not yet in the price.
+    const bool edges = s.zero_stage == 3 && !s.keep_after_forward && !stack.fsdp_units && s.sharding == Sharding::kUniform;
+    if (s.zero_stage == 1 || s.zero_stage == 2 || (s.keep_after_forward && !GathersEachPass(stack, s)) || edges) {
       const Group within{std::min(shards, group.size), group.stride};
-      const double parameter_bytes = parameters * 2;
+      const double parameter_bytes = parameters * state.gathered;
       const double gathers = std::max(1.0, parameter_bytes / m.parameter_bucket);
       const double seconds = GatherTime(m.network, within, parameter_bytes / gathers) * gathers;
-      time.parameters += seconds;
+      if (!edges) time.parameters += seconds;
       Write(operations, m, s, routed ? "expert parameters" : "parameters", OperationKind::kAllGather, OperationPass::kOnce, kind, within,
             gathers, parameter_bytes / gathers, seconds, "first forward");
     }

@@ -179,25 +179,31 @@ double OtherProductsForward(const JobSpec& job, const CalibratedHardware& m, con
   return std::max(0.0, layer.forward.compute - core - kept_attention - kept_mlp);
 }
 
-/// What the vocabulary's split costs: the embedding's sum, the head's gather (sequence parallel) and gradient, the loss's maximum and
-/// two sums.
+/// What the vocabulary's split costs: the embedding's sum and the head's gradient, the loss's maximum and two sums. Where sequence
+/// parallelism splits the rows the two sums are scatters, and each has a gather on its other side; both are priced as the sums still,
+/// of which the embedding's gather is a half.
 void AddEdgeCommunication(EdgeTime& edge, const CalibratedHardware& m, const LayerKey& key, double tokens, double hidden,
                           std::vector<Operation>* first, std::vector<Operation>* last) {
   const Group group{key.tp, 1};
-  const auto add = [&](PassTime& time, std::vector<Operation>* list, std::string_view what, OperationPass pass, double bytes, double calls) {
-    const bool gather = what == "head gather";
-    const double seconds = calls * (gather ? GatherTime(m.network, group, bytes) : AllReduceTime(m.network, group, bytes));
-    time.tensor += seconds;
+  const auto add = [&](PassTime& time, std::vector<Operation>* list, std::string_view what, OperationKind kind, OperationPass pass,
+                       double bytes, double calls) {
+    const double sum = calls * AllReduceTime(m.network, group, bytes), half = calls * GatherTime(m.network, group, bytes);
+    const bool sums = kind == OperationKind::kAllReduce, gathers = kind == OperationKind::kAllGather;
+    const double exposed = !gathers ? sum : pass == OperationPass::kForward ? half : 0;
+    time.tensor += exposed;
     if (list == nullptr) return;
-    list->push_back({.what = what, .kind = gather ? OperationKind::kAllGather : OperationKind::kAllReduce, .pass = pass, .calls = calls,
-                     .seconds = seconds, .exposed = seconds, .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes,
-                     .algorithm = AlgorithmName(gather ? Algorithm::kRing : AllReduceAlgorithm(m.network, group, bytes))});
+    list->push_back({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = sums ? sum : half, .exposed = exposed,
+                     .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes,
+                     .algorithm = AlgorithmName(sums ? AllReduceAlgorithm(m.network, group, bytes) : Algorithm::kRing)});
   };
   const double bytes = m.element * tokens * hidden;
-  add(edge.embedding_forward, first, "embedding", OperationPass::kForward, bytes, 1);
-  if (key.sequence_parallel) add(edge.head_forward, last, "head gather", OperationPass::kForward, bytes, 1);
-  add(edge.head_forward, last, "loss", OperationPass::kForward, 4 * tokens, 3);
-  add(edge.head_backward_data, last, "head gradient", OperationPass::kData, bytes, 1);
+  const bool rows = key.sequence_parallel;
+  const OperationKind sum = rows ? OperationKind::kReduceScatter : OperationKind::kAllReduce, gather = OperationKind::kAllGather;
+  add(edge.embedding_forward, first, "embedding", sum, OperationPass::kForward, bytes, 1);
+  if (rows) add(edge.embedding_backward, first, "embedding gradient", gather, OperationPass::kData, bytes, 1);
+  if (rows) add(edge.head_forward, last, "head gather", gather, OperationPass::kForward, bytes, 1);
+  add(edge.head_forward, last, "loss", OperationKind::kAllReduce, OperationPass::kForward, 4 * tokens, 3);
+  add(edge.head_backward_data, last, "head gradient", sum, OperationPass::kData, bytes, 1);
 }
 
 /// No pass is faster than the host that starts its kernels.

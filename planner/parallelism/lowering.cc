@@ -137,8 +137,11 @@ class CostModel::Impl::Lowering {
     std::vector<Operation> way;
     impl_.HopTime(s_, &way);
     const auto chunks = static_cast<double>(s_.vpp);
-    // With chunks the last stage hands to the first as well, but for the last chunk.
-    const double out = stage < s_.pp - 1 ? chunks : chunks - 1, back = stage > 0 ? chunks : chunks - 1;
+    // With chunks the last stage hands to the first as well, but for the last chunk. A V turns on its last stage and ends on its first.
+    const bool end = stage == 0 || stage == s_.pp - 1;
+    const double in_v = end ? 1 : 2, passed_on = stage < s_.pp - 1 ? chunks : chunks - 1, passed_back = stage > 0 ? chunks : chunks - 1;
+    const bool v = s_.schedule == ScheduleKind::kZbV;
+    const double out = v ? in_v : passed_on, back = v ? in_v : passed_back;
     for (const Operation& o : way) {
       if (out > 0) out_.push_back(Scaled(o, out));
       if (back <= 0) continue;
@@ -153,12 +156,17 @@ class CostModel::Impl::Lowering {
   void Once(const StageShape& shape, double layers) {
     const auto hidden = static_cast<double>(impl_.job.model.hidden), t = static_cast<double>(s_.tp);
     const bool grid = s_.tensor_mode != TensorMode::k1D;
-    if (s_.sequence_parallel && !grid) Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, 4 * 4 * hidden * layers, 1);
-    if (s_.zero_stage == 3) return;
-    if (shape.first != shape.last && impl_.job.model.tied_embeddings) {
+    const ModelSpec& model = impl_.job.model;
+    if (s_.sequence_parallel && !grid) {
+      const double final_norm = shape.last && model.norm_placement != NormPlacement::kPost ? (model.rms_norm ? 1 : 2) * hidden : 0;
+      const double norms = layers > 0 ? static_cast<double>(LayerParametersOf(model, 0).norms) * layers : 0;
+      Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, 4 * (norms + final_norm), 1);
+    }
+    // A V has embedding and head on one stage.
+    if (shape.first != shape.last && model.tied_embeddings && s_.schedule != ScheduleKind::kZbV) {
       const int64_t stride = s_.rank_order == RankOrder::kTpCpPpDp ? s_.tp * s_.cp : s_.tp * s_.cp * s_.dp;
       Sum("tied embedding", CommunicatorKind::kEmbedding, {2, stride * (s_.pp - 1)},
-          impl_.state.gradient_sent * static_cast<double>(impl_.job.model.vocab) * hidden / t, 1);
+          impl_.state.gradient_sent * static_cast<double>(model.vocab) * hidden / t, 1);
     }
     Sum("gradient norm", CommunicatorKind::kWorld, {GpuCount(s_), 1}, 8, 2);
   }

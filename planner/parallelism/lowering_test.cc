@@ -76,8 +76,11 @@ class Expected {
     if (s_.etp > 1) Put("expert gathers", passes * moe_ * held * static_cast<double>(s_.etp));
     if (s_.etp > 1) Put("expert scatters", passes * moe_ * held * static_cast<double>(s_.etp));
     const auto chunks = static_cast<double>(s_.vpp);
-    if (s_.pp > 1) Put("activations", (last_ ? chunks - 1 : chunks) * stream / static_cast<double>(s_.tp));
-    if (s_.pp > 1) Put("activation gradients", (first_ ? chunks - 1 : chunks) * stream / static_cast<double>(s_.tp));
+    // A V turns on the last stage and ends on the first.
+    const bool v = s_.schedule == ScheduleKind::kZbV;
+    const double out = last_ || (v && first_) ? chunks - 1 : chunks, back = first_ || (v && last_) ? chunks - 1 : chunks;
+    if (s_.pp > 1) Put("activations", out * stream / static_cast<double>(s_.tp));
+    if (s_.pp > 1) Put("activation gradients", back * stream / static_cast<double>(s_.tp));
     return std::move(bytes_);
   }
 

@@ -1,0 +1,103 @@
+#include "planner/parallelism/program/program_groups.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "planner/tasks/pipeline_order.h"
+
+namespace weft::planner::inline parallelism {
+namespace {
+
+/// Ranks by their place in the grid.
+class Grid {
+ public:
+  explicit Grid(const Strategy& s) : s_(s) {}
+
+  int32_t Rank(int64_t stage, int64_t replica, int64_t context, int64_t tensor) const {
+    const int64_t outer = s_.rank_order == RankOrder::kTpCpPpDp ? replica * s_.pp + stage : stage * s_.dp + replica;
+    return static_cast<int32_t>((outer * s_.cp + context) * s_.tp + tensor);
+  }
+
+  /// Calls body(stage, replica, context, tensor) for every rank.
+  template <typename Body>
+  void ForAll(Body body) const {
+    for (int64_t p = 0; p < s_.pp; ++p) {
+      for (int64_t d = 0; d < s_.dp; ++d) {
+        for (int64_t c = 0; c < s_.cp; ++c) {
+          for (int64_t t = 0; t < s_.tp; ++t) body(p, d, c, t);
+        }
+      }
+    }
+  }
+
+ private:
+  const Strategy& s_;
+};
+
+/// Groups of the ranks that have the same key.
+template <typename Key>
+ProgramCommunicator Partition(const Grid& grid, CommunicatorKind kind, Key key) {
+  std::map<std::tuple<int64_t, int64_t, int64_t>, std::vector<int32_t>> groups;
+  grid.ForAll([&](int64_t p, int64_t d, int64_t c, int64_t t) { groups[key(p, d, c, t)].push_back(grid.Rank(p, d, c, t)); });
+  ProgramCommunicator communicator{.kind = kind, .groups = {}};
+  for (auto& [unused, ranks] : groups) communicator.groups.push_back(std::move(ranks));
+  return communicator;
+}
+
+}  // namespace
+
+std::vector<Boundary> BoundariesOf(const Strategy& s) {
+  std::set<std::pair<int64_t, int64_t>> pairs;
+  for (int64_t v = 0; v + 1 < s.pp * s.vpp; ++v) {
+    const int64_t from = PlaceOf(s.schedule, v, s.pp).stage, to = PlaceOf(s.schedule, v + 1, s.pp).stage;
+    if (from == to) continue;
+    pairs.insert({from, to});
+    pairs.insert({to, from});
+  }
+  std::vector<Boundary> boundaries;
+  for (const auto& [from, to] : pairs) boundaries.push_back({from, to});
+  return boundaries;
+}
+
+ProgramGroups GroupsOf(const Strategy& s, bool tied_apart) {
+  const Grid grid(s);
+  ProgramGroups groups;
+  const auto add = [&](ProgramCommunicator communicator) {
+    groups.communicators.push_back(std::move(communicator));
+    return static_cast<int32_t>(groups.communicators.size() - 1);
+  };
+  using Key = std::tuple<int64_t, int64_t, int64_t>;
+  if (s.tp > 1) {
+    groups.tensor =
+        add(Partition(grid, CommunicatorKind::kTensor, [](int64_t p, int64_t d, int64_t c, int64_t) { return Key(p, d, c); }));
+  }
+  if (s.dp * s.cp > 1) {
+    groups.data =
+        add(Partition(grid, CommunicatorKind::kData, [](int64_t p, int64_t, int64_t, int64_t t) { return Key(p, t, 0); }));
+  }
+  const auto pair = [&](CommunicatorKind kind, int64_t from, int64_t to) {
+    ProgramCommunicator communicator{.kind = kind, .groups = {}};
+    for (int64_t d = 0; d < s.dp; ++d) {
+      for (int64_t c = 0; c < s.cp; ++c) {
+        for (int64_t t = 0; t < s.tp; ++t) communicator.groups.push_back({grid.Rank(from, d, c, t), grid.Rank(to, d, c, t)});
+      }
+    }
+    return communicator;
+  };
+  for (const Boundary& b : BoundariesOf(s)) groups.messages[{b.from, b.to}] = add(pair(CommunicatorKind::kPipeline, b.from, b.to));
+  if (tied_apart) groups.embedding = add(pair(CommunicatorKind::kEmbedding, 0, s.pp - 1));
+  if (GpuCount(s) > 1) {
+    groups.world = add(Partition(grid, CommunicatorKind::kWorld, [](int64_t, int64_t, int64_t, int64_t) { return Key(0, 0, 0); }));
+    std::sort(groups.communicators.back().groups[0].begin(), groups.communicators.back().groups[0].end());
+  }
+  groups.ranks.resize(static_cast<size_t>(GpuCount(s)));
+  grid.ForAll([&](int64_t p, int64_t d, int64_t c, int64_t t) {
+    groups.ranks[static_cast<size_t>(grid.Rank(p, d, c, t))] = {static_cast<int32_t>(p), static_cast<int32_t>(p),
+                                                                static_cast<int32_t>(t), static_cast<int32_t>(c),
+                                                                static_cast<int32_t>(d)};
+  });
+  return groups;
+}
+
+}  // namespace weft::planner::parallelism

@@ -1,0 +1,31 @@
+// Which ranks talk to which: the communicators of a program. Internal to this folder.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "planner/parallelism/strategy.h"
+#include "planner/tasks/step_program.h"
+
+namespace weft::planner::inline parallelism {
+
+/// Indices into StepProgram::communicators; -1 where a group would be one rank.
+struct ProgramGroups {
+  int32_t tensor = -1, data = -1, embedding = -1, world = -1;
+  std::map<std::pair<int64_t, int64_t>, int32_t> messages;  ///< by sending and receiving stage
+
+  std::vector<ProgramCommunicator> communicators;
+  std::vector<RankPlace> ranks;
+};
+
+/// Requires: a legal strategy. `tied_apart`: embedding and head have one table on two stages.
+ProgramGroups GroupsOf(const Strategy& strategy, bool tied_apart);
+
+/// The stages that a stage sends to, in the way of a micro-batch and back.
+struct Boundary {
+  int64_t from = 0, to = 0;
+};
+std::vector<Boundary> BoundariesOf(const Strategy& strategy);
+
+}  // namespace weft::planner::parallelism

@@ -1,0 +1,140 @@
+// Writes the list of one pipeline stage: its passes in the order of the schedule, layer by layer. Internal to this folder.
+#pragma once
+
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "planner/parallelism/program/program_groups.h"
+#include "planner/parallelism/strategy.h"
+#include "planner/tasks/pipeline_order.h"
+#include "planner/tasks/step_program.h"
+#include "planner/workload/job_spec.h"
+
+namespace weft::planner::inline parallelism {
+
+/// What all stages of a program share.
+struct ProgramFrame {
+  const JobSpec& job;
+  const Strategy& strategy;
+  const ProgramGroups& groups;
+  ElementType type;
+  bool tied_apart = false;  ///< embedding and head have one table on two stages
+
+  int64_t micro_batches() const { return MicroBatches(strategy, job.global_batch); }
+  int64_t tokens() const { return strategy.micro_batch * job.sequence / strategy.cp; }
+  /// Of the residual stream on a rank.
+  int64_t rows() const { return strategy.sequence_parallel ? tokens() / strategy.tp : tokens(); }
+};
+
+/// Layers of a virtual stage: those of its stage (StageLayers()), cut over its chunks as evenly as possible.
+struct LayerRange {
+  int64_t begin = 0, end = 0;
+};
+LayerRange LayersOfVirtualStage(const ModelSpec& model, const Strategy& strategy, int64_t virtual_stage);
+
+/// One message between stages; `back`: a gradient.
+struct Message {
+  int64_t virtual_stage = 0;  ///< of the sender
+  int64_t micro_batch = 0;
+  bool back = false;
+  friend auto operator<=>(const Message&, const Message&) = default;
+};
+/// All that `from` sends to `to`, in the order in which it sends.
+std::vector<Message> MessagesBetween(const ProgramFrame& frame, int64_t from, int64_t to);
+
+/// The blocks of a stage: which, and how often a step adds to their gradients. In no particular order.
+struct StageBlock {
+  ParameterBlock block;
+  int64_t contributions = 0;
+};
+std::vector<StageBlock> BlocksOfStage(const ProgramFrame& frame, int64_t stage);
+
+/// The blocks cut into units, in the order in which `order` has their gradients final.
+void CutUnits(const ProgramFrame& frame, const std::vector<ParameterBlock>& order, RankClass* out);
+
+class StageProgram {
+ public:
+  StageProgram(const ProgramFrame& frame, int64_t stage);
+  /// The whole list.
+  RankClass Make();
+
+ private:
+  /// What a layer's forward pass leaves for its backward pass.
+  struct Kept {
+    int32_t x = -1, n = -1, q = -1, k = -1, v = -1, o = -1, n2 = -1;
+  };
+  /// A weight gradient that was not run yet.
+  struct Pending {
+    ModelPart part;
+    int64_t layer;
+    int32_t input;
+    bool gathers;
+  };
+  struct HeadKept {
+    int32_t n = -1, whole = -1, logits = -1, largest = -1, sums = -1, targets = -1;
+  };
+  using Place = std::pair<int64_t, int64_t>;  // layer or chunk, micro-batch
+
+  void RunPasses();
+  void Reset();
+  // stage_program.cc: one pass.
+  void ForwardPass(int64_t chunk, int64_t micro_batch);
+  void DataPass(int64_t chunk, int64_t micro_batch);
+  void WeightPass(int64_t chunk, int64_t micro_batch);
+  int32_t Embed();
+  void Head(int32_t x);
+  int32_t HeadData();
+  int32_t LayerForward(int64_t layer, int32_t x, bool keeps, bool keeps_core);
+  int32_t LayerData(int64_t layer, int32_t gradient);
+  void Weights(ModelPart part, int64_t layer, int32_t input, bool gathers);
+  // Messages.
+  void Send(int64_t virtual_stage, int32_t x, bool back);
+  int32_t Receive(int64_t virtual_stage, bool back);
+  void ReceiveUpTo(int64_t from, const Message& message);
+  // stage_emit.cc: single instructions.
+  int32_t Value(int64_t rows, int64_t columns);
+  int32_t Emit(Instruction instruction);
+  std::vector<int32_t> Compute(StepAction action, ModelPart part, int64_t layer, std::vector<int32_t> inputs,
+                               std::vector<ValueShape> outputs, bool keeps = false);
+  int32_t One(StepAction action, ModelPart part, int64_t layer, std::vector<int32_t> inputs, ValueShape output, bool keeps = false);
+  int32_t Collective(StepAction action, int32_t communicator, int32_t value, ValueShape output);
+  int32_t Sum(int32_t value);
+  int32_t Whole(int32_t value);
+  int32_t TensorReduce(StepAction action, int32_t value);
+  // Exchange of units: stage_exchange.cc.
+  void BeginStep();
+  void EndStep();
+  void Contributed(ModelPart part, int64_t layer);
+  void Exchange(int32_t unit);
+  void Gather(int32_t unit);
+  void Release(int32_t unit);
+  int32_t OverUnit(StepAction action, int32_t communicator, int32_t unit);
+  int32_t UnitOfLayer(int64_t layer) const;
+  bool GathersEachPass() const;
+  int64_t Round() const;
+  bool Recomputes(int64_t layer) const;
+
+  const ProgramFrame& f_;
+  const Strategy& s_;
+  const ModelSpec& model_;
+  const int64_t stage_;
+  RankClass out_;
+  int32_t micro_batch_ = -1;  // that is being written
+  std::vector<StageBlock> blocks_;
+  std::vector<ParameterBlock> order_;                         // as gradients become final; found by a first run without units
+  std::map<std::pair<ModelPart, int64_t>, size_t> block_at_;  // in blocks_, or, once there are units, in out_.blocks
+  std::vector<int64_t> left_;                                 // contributions, of blocks
+  std::vector<int64_t> unit_left_;                            // of units, until the next exchange
+  std::vector<int32_t> unit_of_block_, last_on_unit_;
+  std::map<Place, Kept> kept_;
+  std::map<int64_t, HeadKept> head_kept_;  // by micro-batch
+  std::map<Place, std::vector<Pending>> pending_;
+  std::vector<Pending>* collect_ = nullptr;        // where weight gradients go that wait
+  std::map<Message, int32_t> mail_;                // received, or handed over on this stage
+  std::map<int64_t, std::vector<Message>> inbox_;  // by sender, in its order
+  std::map<int64_t, size_t> received_;
+};
+
+}  // namespace weft::planner::parallelism

@@ -1,0 +1,117 @@
+#include "planner/tasks/step_program.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+namespace weft::planner::inline tasks {
+namespace {
+
+constexpr std::array<std::string_view, kModelParts> kPartNames = {
+    "embedding", "positions",  "attention-norm", "qkv",      "attention-core", "attention-out", "mlp-norm", "mlp",
+    "residual",  "final-norm", "head",           "loss-max", "loss-sums",      "loss",          "slice"};
+constexpr std::array<std::string_view, kActions> kActionNames = {
+    "forward",    "data-gradient",  "weight-gradient", "loss-sum",       "squares",    "update", "release",
+    "all-reduce", "all-reduce-max", "all-gather",      "reduce-scatter", "all-to-all", "send",   "receive"};
+
+/// FNV-1a over numbers.
+class Digest {
+ public:
+  void Add(int64_t value) {
+    for (int i = 0; i < 8; ++i) hash_ = (hash_ ^ (static_cast<uint64_t>(value) >> (8 * i) & 0xff)) * 0x100000001b3u;
+  }
+  void Add(const std::vector<int32_t>& values) {
+    Add(static_cast<int64_t>(values.size()));
+    for (const int32_t value : values) Add(int64_t{value});
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0xcbf29ce484222325u;
+};
+
+void AddClass(Digest& digest, const RankClass& c) {
+  digest.Add(static_cast<int64_t>(c.blocks.size()));
+  for (const ParameterBlock& b : c.blocks) {
+    digest.Add(static_cast<int64_t>(b.part) << 2 | int64_t{b.whole} << 1 | int64_t{b.copy});
+    digest.Add(int64_t{b.layer});
+    digest.Add(b.elements);
+  }
+  digest.Add(static_cast<int64_t>(c.units.size()));
+  for (const ParameterUnit& u : c.units) {
+    for (const int64_t value : {int64_t{u.first_block}, int64_t{u.blocks}, u.elements, int64_t{u.shard}}) digest.Add(value);
+    digest.Add(int64_t{u.parameters_sharded} << 2 | int64_t{u.gradients_sharded} << 1 | int64_t{u.optimizer_sharded});
+    digest.Add(u.duplicates);
+  }
+  digest.Add(static_cast<int64_t>(c.values.size()));
+  for (const ValueShape& v : c.values) digest.Add(v.rows), digest.Add(v.columns);
+  digest.Add(static_cast<int64_t>(c.instructions.size()));
+  for (const Instruction& i : c.instructions) {
+    digest.Add(static_cast<int64_t>(i.action) << 16 | static_cast<int64_t>(i.part) << 1 | int64_t{i.keeps});
+    for (const int32_t value : {i.layer, i.micro_batch, i.unit, i.communicator, i.tag}) digest.Add(int64_t{value});
+    digest.Add(i.elements);
+    digest.Add(i.inputs), digest.Add(i.outputs), digest.Add(i.needs);
+  }
+}
+
+}  // namespace
+
+std::string_view ElementTypeName(ElementType type) { return type == ElementType::kFloat32 ? "fp32" : "fp64"; }
+std::string_view PartName(ModelPart part) { return kPartNames[static_cast<size_t>(part)]; }
+std::string_view ActionName(StepAction action) { return kActionNames[static_cast<size_t>(action)]; }
+
+uint64_t DigestOf(const StepProgram& p) {
+  Digest digest;
+  for (const int64_t value : {int64_t{StepProgram::kVersion}, p.layers, p.hidden, p.heads, p.kv_heads, p.head_dim, p.ffn_hidden,
+                              p.vocab, static_cast<int64_t>(p.type), p.sequence, p.global_batch, p.micro_batch, p.replicas,
+                              p.tensor, p.context, p.stages, p.chunks}) {
+    digest.Add(value);
+  }
+  digest.Add(static_cast<int64_t>(p.communicators.size()));
+  for (const ProgramCommunicator& c : p.communicators) {
+    digest.Add(static_cast<int64_t>(c.kind));
+    digest.Add(static_cast<int64_t>(c.groups.size()));
+    for (const std::vector<int32_t>& group : c.groups) digest.Add(group);
+  }
+  digest.Add(static_cast<int64_t>(p.classes.size()));
+  for (const RankClass& c : p.classes) AddClass(digest, c);
+  digest.Add(static_cast<int64_t>(p.ranks.size()));
+  for (const RankPlace& r : p.ranks) {
+    for (const int32_t value : {r.rank_class, r.stage, r.tensor, r.context, r.replica}) digest.Add(int64_t{value});
+  }
+  return digest.value();
+}
+
+GroupPlace PlaceIn(const ProgramCommunicator& communicator, int32_t rank) {
+  for (size_t g = 0; g < communicator.groups.size(); ++g) {
+    const std::vector<int32_t>& group = communicator.groups[g];
+    const auto at = std::find(group.begin(), group.end(), rank);
+    if (at != group.end()) return {static_cast<int32_t>(g), static_cast<int32_t>(at - group.begin())};
+  }
+  return {};
+}
+
+std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank) {
+  std::map<std::pair<CommunicatorKind, StepAction>, ProgramVolume> volumes;
+  const RankPlace& place = program.ranks[static_cast<size_t>(rank)];
+  for (const Instruction& i : program.classes[static_cast<size_t>(place.rank_class)].instructions) {
+    if (!Communicates(i.action) || i.action == StepAction::kReceive) continue;
+    const ProgramCommunicator& communicator = program.communicators[static_cast<size_t>(i.communicator)];
+    const StepAction action = i.action == StepAction::kAllReduceMax ? StepAction::kAllReduce : i.action;
+    const auto group = static_cast<int64_t>(communicator.groups.front().size());
+    const bool one_by_one = i.unit < 0 && i.elements == 1;
+    const int64_t bytes = i.elements * (one_by_one ? 8 : BytesOf(program.type));
+    ProgramVolume& volume = volumes[{communicator.kind, action}];
+    volume.kind = communicator.kind;
+    volume.action = action;
+    ++volume.calls;
+    volume.bytes += bytes;
+    const auto whole = static_cast<double>(bytes), n = static_cast<double>(group);
+    volume.sent += action == StepAction::kSend ? whole : (action == StepAction::kAllReduce ? 2 : 1) * (n - 1) / n * whole;
+  }
+  std::vector<ProgramVolume> list;
+  for (const auto& [key, volume] : volumes) list.push_back(volume);
+  return list;
+}
+
+}  // namespace weft::planner::tasks

@@ -1,0 +1,215 @@
+// One training step as a program: for every rank the explicit list of what it computes and communicates, in order. It is made by
+// the planner (planner/parallelism/program/expand.h) and executed by runtime/ as it stands: a new schedule or strategy is another
+// list and no new code there.
+//
+// Ranks that do the same share one list (a RankClass); what differs between them (which communicator of a kind, which slice of a
+// matrix, which samples) follows from their RankPlace.
+//
+// Data. Activations and their gradients are values: matrices [rows × columns], written once and free after their last reader.
+// Rows are tokens, sequence-major. Parameters lie in units, each one run of memory: parameters, gradients and optimizer state of a
+// unit are exchanged together. A unit that is sharded is cut into equal runs of elements (rank i of n has [i·E/n, (i+1)·E/n)).
+//
+// Order. Computations run in the order of the list. Communications are begun in that order on the stream of their communicator,
+// each once the values it reads, and what `needs` names, are there; a computation waits for the values and units that it reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "planner/tasks/operations.h"
+
+namespace weft::planner::inline tasks {
+
+enum class ElementType : uint8_t { kFloat32, kFloat64 };
+/// "fp32", "fp64".
+std::string_view ElementTypeName(ElementType type);
+constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat32 ? 4 : 8; }
+
+/// A piece of the model: parameters belong to one, and computations are of one. T tokens of a micro-batch on a rank, T/s of them
+/// where sequence parallelism splits the rows; h hidden, a·d and k·d widths of queries and keys on the rank, V its vocabulary.
+///
+///   part            inputs → outputs                                      parameters
+///   kEmbedding      (tokens) → [T × h], a sum over the tensor ranks       table [V × h]
+///   kPositions      of kEmbedding: added on the first tensor rank         [positions × h]
+///   kAttentionNorm  x → n                                                 norm
+///   kQkv            n → q, k, v                                           matrix, bias
+///   kAttentionCore  q, k, v → o                                           none
+///   kAttentionOut   o → y, a sum over the tensor ranks                    matrix, this rank's share of the bias
+///   kMlpNorm        x, y → x + y, n                                       norm
+///   kMlp            n → z, a sum over the tensor ranks                    matrices, biases
+///   kResidual       x, z → x + z                                          none
+///   kFinalNorm      x → n                                                 norm
+///   kHead           n → logits [T × V]                                    table, unless it is the embedding's
+///   kLossMax        logits → largest [T × 1]                              none
+///   kLossSums       logits, largest → sum of exponentials, the target's logit if it is here; [T × 1] each
+///   kLoss           logits, largest, sums, targets → this micro-batch's share of the mean loss [1 × 1]
+///   kSlice          x → this tensor rank's rows of it                     none
+///
+/// A data gradient takes the gradients of the outputs and gives those of the inputs, with these exceptions: kAttentionNorm adds a
+/// second one that it is given (of the residual stream), kMlpNorm gives one for both of its inputs, kLoss takes the four inputs
+/// of its forward pass and gives the gradient of the logits. kResidual, kLossMax, kLossSums and kSlice have none.
+/// A weight gradient takes the first input of the forward pass.
+enum class ModelPart : uint8_t {
+  kEmbedding,
+  kPositions,
+  kAttentionNorm,
+  kQkv,
+  kAttentionCore,
+  kAttentionOut,
+  kMlpNorm,
+  kMlp,
+  kResidual,
+  kFinalNorm,
+  kHead,
+  kLossMax,
+  kLossSums,
+  kLoss,
+  kSlice,
+};
+inline constexpr int kModelParts = 15;
+/// "embedding", "positions", "attention-norm" …
+std::string_view PartName(ModelPart part);
+
+enum class StepAction : uint8_t {
+  // Of a part:
+  kForward,  ///< `keeps`: a data gradient of it follows
+  kData,     ///< gradients of the inputs, and of norms' and embeddings' parameters
+  kWeight,   ///< gradients of the matrices
+  // Of units:
+  kLossSum,  ///< → [1 × 1]: what this rank's micro-batches add to the mean loss, counted on one tensor rank
+  kSquares,  ///< → [1 × 1]: sum of the squares of all gradients that this rank has, each counted on one rank of all
+  kUpdate,   ///< squares → : the optimizer's step on `unit`
+  kRelease,  ///< drops the gathered parameters of `unit`, of which the own shard stays
+  // Communication of a unit's gradients (sums) or parameters (kAllGather), or of a value:
+  kAllReduce,
+  kAllReduceMax,
+  kAllGather,      ///< [rows × c] → [n·rows × c]
+  kReduceScatter,  ///< [n·rows × c] → [rows × c]; of a unit: added to its shard, and the whole gradients are zero again
+  kAllToAll,
+  kSend,
+  kReceive,
+};
+inline constexpr int kActions = 14;
+/// "forward", "data-gradient", "weight-gradient", "loss-sum", "squares", "update", "release", "all-reduce", "all-reduce-max" …
+std::string_view ActionName(StepAction action);
+constexpr bool Communicates(StepAction action) { return action >= StepAction::kAllReduce; }
+constexpr bool OfPart(StepAction action) { return action <= StepAction::kWeight; }
+
+struct Instruction {
+  StepAction action = StepAction::kForward;
+  ModelPart part = ModelPart::kEmbedding;  ///< of OfPart()
+  bool keeps = false;
+  int32_t layer = -1;                    ///< of the model; -1: of none
+  int32_t micro_batch = -1;              ///< -1: once per step
+  int32_t unit = -1;                     ///< -1: a value is meant
+  int32_t communicator = -1;             ///< index into StepProgram::communicators; each has its own stream
+  int32_t tag = -1;                      ///< of kSend, kReceive: the same on both sides
+  int64_t elements = 0;                  ///< of communication: the full tensor, or what is sent
+  std::vector<int32_t> inputs, outputs;  ///< values
+  std::vector<int32_t> needs;  ///< earlier communications of the list that must be over first, besides those that wrote the inputs
+
+  friend bool operator==(const Instruction&, const Instruction&) = default;
+};
+
+/// A value's shape; [1 × 1] ones are double precision, whatever the program's type.
+struct ValueShape {
+  int64_t rows = 1, columns = 1;
+  int64_t elements() const { return rows * columns; }
+  friend bool operator==(const ValueShape&, const ValueShape&) = default;
+};
+
+/// The parameters of one part of one layer on a rank.
+struct ParameterBlock {
+  ModelPart part = ModelPart::kEmbedding;
+  int32_t layer = -1;
+  int64_t elements = 0;
+  bool whole = false;  ///< the same on all tensor ranks, not a slice of a matrix
+  bool copy = false;   ///< of the embedding's table, for the head on another stage
+  friend bool operator==(const ParameterBlock&, const ParameterBlock&) = default;
+};
+
+/// Blocks in one run of memory, in the order in which their gradients become final.
+struct ParameterUnit {
+  int32_t first_block = 0, blocks = 0;
+  int64_t elements = 0;
+  int32_t shard = -1;               ///< communicator over which something of it is sharded; -1: nothing is
+  bool parameters_sharded = false;  ///< between the kRelease and the kAllGather
+  bool gradients_sharded = false;   ///< sums are kept in the shard
+  bool optimizer_sharded = false;
+  std::vector<int32_t> duplicates;  ///< communicators whose ranks have the same gradients at the end: the first one counts them
+  friend bool operator==(const ParameterUnit&, const ParameterUnit&) = default;
+};
+
+/// The list of equal ranks.
+struct RankClass {
+  std::vector<ParameterBlock> blocks;
+  std::vector<ParameterUnit> units;
+  std::vector<ValueShape> values;
+  std::vector<Instruction> instructions;
+  friend bool operator==(const RankClass&, const RankClass&) = default;
+};
+
+/// Groups of ranks that talk at the same time, none in two of them. Of a pipeline's each is a sender and a receiver.
+struct ProgramCommunicator {
+  CommunicatorKind kind = CommunicatorKind::kWorld;
+  std::vector<std::vector<int32_t>> groups;
+  friend bool operator==(const ProgramCommunicator&, const ProgramCommunicator&) = default;
+};
+
+/// Where a rank stands.
+struct RankPlace {
+  int32_t rank_class = 0, stage = 0, tensor = 0, context = 0, replica = 0;
+  friend bool operator==(const RankPlace&, const RankPlace&) = default;
+};
+
+struct StepProgram {
+  static constexpr int kVersion = 1;
+  static constexpr int64_t kMostRanks = 4096, kMostInstructions = 1'000'000;
+
+  // What it was made for; whoever runs it checks that it has the same.
+  std::string model;     ///< for people
+  std::string strategy;  ///< for people: "dp=2 tp=2 …"
+  int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn_hidden = 0, vocab = 0;
+  ElementType type = ElementType::kFloat32;
+  int64_t sequence = 0, global_batch = 0, micro_batch = 0;
+  int64_t replicas = 1, tensor = 1, context = 1, stages = 1, chunks = 1;
+  ScheduleKind schedule = ScheduleKind::k1F1B;  ///< for people: the lists have its order
+
+  std::vector<ProgramCommunicator> communicators;
+  std::vector<RankClass> classes;
+  std::vector<RankPlace> ranks;
+
+  friend bool operator==(const StepProgram&, const StepProgram&) = default;
+};
+
+/// FNV-1a over all of it but what is for people: equal on two machines if and only if they run the same step.
+uint64_t DigestOf(const StepProgram& program);
+
+/// Whether the program can be run at all: indices in range, values written once and before they are read, shapes that fit their
+/// operation, units gathered before they are used, sends and receives that match in order, no rank in two groups, nothing beyond
+/// kMostRanks and kMostInstructions. Errors: kInvalidArgument naming class, instruction and what was expected. Complexity: linear.
+[[nodiscard]] Status CheckProgram(const StepProgram& program);
+
+/// Communications of one rank, by what and over what: bytes of the full tensors, as OperationList counts them.
+struct ProgramVolume {
+  CommunicatorKind kind = CommunicatorKind::kWorld;
+  StepAction action = StepAction::kAllReduce;  ///< kAllReduceMax counts as kAllReduce, kReceive as its kSend's
+  int64_t calls = 0;
+  int64_t bytes = 0;  ///< of all calls
+  double sent = 0;    ///< bytes that the rank sends for it by a ring, in the mean over its group
+  friend bool operator==(const ProgramVolume&, const ProgramVolume&) = default;
+};
+
+/// By kind and action, ascending. Requires: a checked program, 0 ≤ rank < ranks.
+std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank);
+
+/// The index of the group of `communicator` that `rank` is in, and the rank's place in it; {-1, -1} if in none.
+struct GroupPlace {
+  int32_t group = -1, index = -1;
+};
+GroupPlace PlaceIn(const ProgramCommunicator& communicator, int32_t rank);
+
+}  // namespace weft::planner::tasks

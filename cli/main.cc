@@ -66,6 +66,8 @@ void AddPlan(CLI::App& app, int& exit_code) {
   plan->add_option("--allow", options->allow,
                    "exchanges that change what is trained: low_precision, local_steps, gossip, several with commas");
   plan->add_option("--trace", options->trace, "file for the best plan's iteration, for chrome://tracing and Perfetto");
+  plan->add_option("--program", options->program, "file for the best plan's step program, which weft-train --plan executes");
+  plan->add_option("--program-type", options->program_type, "of its elements: fp32 or fp64")->capture_default_str();
   plan->add_option("--framework", options->framework,
                    "only what it can run: megatron, torchtitan, deepspeed, megatron-bridge, accelerate, an older release such as "
                    "megatron-0.15, weft-train, or any: the whole space (default: the fastest of megatron, torchtitan, deepspeed)");

@@ -24,6 +24,7 @@
 #include "formats/emit/emit.h"
 #include "formats/hf_config.h"
 #include "formats/job_yaml.h"
+#include "formats/program_json.h"
 #include "planner/planner.h"
 
 namespace weft::cli {
@@ -186,6 +187,31 @@ Status WriteTrace(const PlanCommandOptions& options, const PlanReport& report) {
   return Ok();
 }
 
+/// The best plan's step program into options.program.
+Status WriteProgram(const PlanCommandOptions& options, const PlanReport& report) {
+  if (options.program.empty() || report.answer.plans.empty()) return Ok();
+  if (options.program_type != "fp32" && options.program_type != "fp64") {
+    return Fail(Code::kInvalidArgument, fmt::format("--program-type \"{}\": expected fp32 or fp64", options.program_type));
+  }
+  const planner::JobPlan& best = report.answer.plans.front();
+  if (!best.groups.empty()) {
+    return Fail(Code::kInvalidArgument, "--program: groups of machines that do different things have no program");
+  }
+  const auto type = options.program_type == "fp64" ? planner::ElementType::kFloat64 : planner::ElementType::kFloat32;
+  Result<planner::StepProgram> program = planner::ExpandProgram(report.job, best.strategy, type);
+  if (!program) return Fail(program.error().WithContext("--program"));
+  const std::string text = formats::WriteProgramJson(*program);
+  if (text.size() > formats::kMostProgramBytes) {
+    return Fail(Code::kInvalidArgument, fmt::format("--program: {} bytes, expected at most {}: fewer micro-batches, or layers", text.size(),
+                                                    formats::kMostProgramBytes));
+  }
+  std::ofstream out(options.program, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) return Fail(Code::kUnavailable, fmt::format("--program: {}: cannot be written", options.program));
+  return Ok();
+}
+
 Result<int> Run(const PlanCommandOptions& options) {
   if (options.output != "table" && options.output != "json") {
     return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
@@ -240,6 +266,7 @@ Result<int> Run(const PlanCommandOptions& options) {
   if (options.output == "table") fmt::print(stderr, "{}", SearchLine(report));
   WEFT_RETURN_IF_ERROR(emitted);
   WEFT_RETURN_IF_ERROR(WriteTrace(options, report));
+  WEFT_RETURN_IF_ERROR(WriteProgram(options, report));
   if (!answer.plans.empty()) return kExitDone;
   for (const auto& reason : answer.infeasible) fmt::print(stderr, "weft plan: no feasible plan: {}\n", reason);
   return kExitInfeasible;

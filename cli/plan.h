@@ -23,6 +23,8 @@ struct PlanCommandOptions {
   int threads = 0;                ///< 0: one per core
   bool exhaustive = false;        ///< price every strategy
   double front = 0;               ///< > 0: also the front of time and memory, up to (1 + front) · best time
+  std::string program;            ///< file for the best plan's step program, which weft-train executes
+  std::string program_type = "fp32";  ///< of it: fp32, or fp64 for tests of equality
   std::string trace;              ///< file for the best plan's iteration, as a Chrome trace
   std::string output = "table";   ///< or "json"
 };

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "collectives/bootstrap_wire.h"
+#include "common/check.h"
 
 namespace weft::collectives {
 
@@ -29,10 +31,16 @@ Error Gone(int rank) { return Error(Code::kUnavailable, fmt::format("rank {} is 
 class Bootstrap::Impl {
  public:
   explicit Impl(const BootstrapOptions& options) : options_(options), sockets_(static_cast<size_t>(options.world)) {}
+  /// Some ranks of `all`; without sockets of its own.
+  Impl(const BootstrapOptions& options, Bootstrap& all, std::vector<int> members)
+      : options_(options), all_(&all), members_(std::move(members)) {}
   ~Impl() { SendToAll({FrameKind::kGoodbye, {}}); }
 
   const BootstrapOptions& options() const { return options_; }
   bool root() const { return options_.rank.value() == 0; }
+  Bootstrap* all() const { return all_; }
+  const std::vector<int>& members() const { return members_; }
+  std::mutex& mutex() { return mutex_; }
 
   Status JoinAsRoot(UniqueFd listener);
   Status JoinAsMember(const wire::Address& address);
@@ -52,6 +60,9 @@ class Bootstrap::Impl {
   BootstrapOptions options_;
   std::vector<UniqueFd> sockets_;  // by rank
   std::vector<Error> failure_;     // at most one: the first that was learnt
+  Bootstrap* all_ = nullptr;       // of a group: whose ranks they are
+  std::vector<int> members_;
+  std::mutex mutex_;               // one call at a time
 };
 
 std::vector<int> Bootstrap::Impl::MissingRanks() const {
@@ -292,6 +303,15 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::Join(const BootstrapOptions& optio
   return std::unique_ptr<Bootstrap>(new Bootstrap(std::move(impl)));
 }
 
+std::unique_ptr<Bootstrap> Bootstrap::Of(Bootstrap& all, std::vector<int> members) {
+  const auto at = std::find(members.begin(), members.end(), all.rank().value());
+  WEFT_CHECK(at != members.end() && all.impl_->all() == nullptr, "a group of this rank, among all ranks");
+  BootstrapOptions options = all.impl_->options();
+  options.rank = RankId(static_cast<int>(at - members.begin()));
+  options.world = static_cast<int>(members.size());
+  return std::unique_ptr<Bootstrap>(new Bootstrap(std::make_unique<Impl>(options, all, std::move(members))));
+}
+
 RankId Bootstrap::rank() const { return impl_->options().rank; }
 int Bootstrap::world() const { return impl_->options().world; }
 
@@ -300,7 +320,14 @@ Result<std::vector<std::vector<uint8_t>>> Bootstrap::AllGather(std::span<const u
     return Fail(Code::kInvalidArgument, fmt::format("exchange of {} bytes: expected at most {} bytes per rank",
                                                     mine.size(), wire::kMaxBlobBytes));
   }
+  if (impl_->all() != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(auto of_all, impl_->all()->AllGather(mine));
+    std::vector<std::vector<uint8_t>> blobs;
+    for (const int member : impl_->members()) blobs.push_back(std::move(of_all[static_cast<size_t>(member)]));
+    return blobs;
+  }
   if (world() == 1) return std::vector<std::vector<uint8_t>>{{mine.begin(), mine.end()}};
+  const std::lock_guard lock(impl_->mutex());
   return impl_->root() ? impl_->GatherAtRoot(mine) : impl_->GatherAtMember(mine);
 }
 
@@ -319,8 +346,16 @@ Result<std::vector<double>> Bootstrap::Largest(std::span<const double> mine) {
   return largest;
 }
 
-Status Bootstrap::CheckPeers(Seconds wait) { return impl_->CheckPeers(wait); }
+Status Bootstrap::CheckPeers(Seconds wait) {
+  if (impl_->all() != nullptr) return impl_->all()->CheckPeers(wait);
+  const std::lock_guard lock(impl_->mutex());
+  return impl_->CheckPeers(wait);
+}
 
-void Bootstrap::ReportFailure(const Error& error) { impl_->ReportFailure(rank().value(), error.message()); }
+void Bootstrap::ReportFailure(const Error& error) {
+  if (impl_->all() != nullptr) return impl_->all()->ReportFailure(error);
+  const std::lock_guard lock(impl_->mutex());
+  impl_->ReportFailure(rank().value(), error.message());
+}
 
 }  // namespace weft::collectives

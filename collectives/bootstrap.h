@@ -33,7 +33,7 @@ struct Rendezvous {
 /// kAlreadyExists when the port is in use.
 [[nodiscard]] Result<Rendezvous> OpenRendezvous(const std::string& address);
 
-/// The star of all ranks. One thread at a time. Its destructor says goodbye: only a rank that vanishes without counts
+/// The star of all ranks. Any thread, one after another: calls wait for each other. Its destructor says goodbye: only a rank that vanishes without counts
 /// as dead.
 class Bootstrap {
  public:
@@ -41,6 +41,11 @@ class Bootstrap {
   /// naming the ranks that did not join.
   [[nodiscard]] static Result<std::unique_ptr<Bootstrap>> Join(const BootstrapOptions& options);
   ~Bootstrap();
+
+  /// Some of the ranks as a bootstrap of their own, for a communicator among them: rank i is `members`[i]. Its AllGather() stays
+  /// collective over all ranks: those that are no members call AllGather() of `all` with nothing at the same time.
+  /// Requires: `all` outlives it and is none of these itself; members holds this rank, and no rank twice.
+  [[nodiscard]] static std::unique_ptr<Bootstrap> Of(Bootstrap& all, std::vector<int> members);
 
   RankId rank() const;
   int world() const;

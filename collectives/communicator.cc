@@ -100,7 +100,9 @@ class Communicator::Impl {
   /// Not on the stack: its memory stays registered.
   std::span<float> barrier_token() { return {&barrier_token_, 1}; }
 
-  Status Run(const Schedule& schedule, uint64_t digest, DataType type, int64_t count, const void* input, void* output);
+  Status Run(const Schedule& schedule, uint64_t digest, DataType type, int64_t count, const void* input, void* output,
+             ReduceOperation operation);
+  Status ConnectAll();
   Status RunChosen(planner::Collective collective, std::span<float> data, RankId root);
   void Forget(const void* data, size_t bytes) { connections_.Forget(data, bytes); }
 
@@ -118,7 +120,7 @@ class Communicator::Impl {
 
   Result<const Program*> Compiled(const Schedule& schedule, const ProgramKey& key);
   Result<RunBuffers> Bind(const Program& program, bool in_place, size_t element, const void* input, void* output);
-  Status Execute(const Program& program, DataType type, const RunBuffers& buffers);
+  Status Execute(const Program& program, DataType type, ReduceOperation operation, const RunBuffers& buffers);
   Status Fall(const Error& error);
   Status Reserve(Arena* arena, size_t bytes);
 
@@ -192,11 +194,24 @@ Status Communicator::Impl::Fall(const Error& error) {
   return Fail(*failed_);
 }
 
-Status Communicator::Impl::Execute(const Program& program, DataType type, const RunBuffers& buffers) {
+Status Communicator::Impl::ConnectAll() {
+  if (failed_) return Fail(*failed_);
+  std::vector<RankPair> pairs;
+  for (int32_t from = 0; from < world(); ++from) {
+    for (int32_t to = 0; to < world(); ++to) {
+      if (from != to) pairs.push_back({from, to});
+    }
+  }
+  if (auto status = connections_.Open(pairs, options_.stall_timeout); !status) return Fall(status.error());
+  return Ok();
+}
+
+Status Communicator::Impl::Execute(const Program& program, DataType type, ReduceOperation operation, const RunBuffers& buffers) {
   if (auto status = connections_.Open(program.pairs, options_.stall_timeout); !status) return Fall(status.error());
   ScheduleRunner runner(program, buffers, plugin_, connections_,
                         {.rank = rank().value(),
                          .type = type,
+                         .operation = operation,
                          .stall_timeout = options_.stall_timeout,
                          .idle_spin = options_.idle_spin,
                          .usual_wait = &usual_wait_,
@@ -207,7 +222,7 @@ Status Communicator::Impl::Execute(const Program& program, DataType type, const 
 }
 
 Status Communicator::Impl::Run(const Schedule& schedule, uint64_t digest, DataType type, int64_t count,
-                               const void* input, void* output) {
+                               const void* input, void* output, ReduceOperation operation) {
   if (failed_) return Fail(*failed_);
   const bool in_place = input == output && count > 0;
   WEFT_ASSIGN_OR_RETURN(const Program* program, Compiled(schedule, {digest, count, in_place}));
@@ -217,7 +232,7 @@ Status Communicator::Impl::Run(const Schedule& schedule, uint64_t digest, DataTy
                                                     input == nullptr ? "input" : "output"));
   }
   WEFT_ASSIGN_OR_RETURN(const RunBuffers buffers, Bind(*program, in_place, ElementBytes(type), input, output));
-  auto status = Execute(*program, type, buffers);
+  auto status = Execute(*program, type, operation, buffers);
   if (!status) {
     failed_ = status.error().WithContext(planner::CollectiveName(schedule.collective));
     return Fail(*failed_);
@@ -235,7 +250,7 @@ Status Communicator::Impl::RunChosen(planner::Collective collective, std::span<f
     known = schedules_.emplace(std::tuple{spec, collective, root}, Known{std::move(schedule), digest}).first;
   }
   return Run(known->second.schedule, known->second.digest, DataType::kFloat32, static_cast<int64_t>(data.size()),
-             data.data(), data.data());
+             data.data(), data.data(), ReduceOperation::kSum);
 }
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -262,9 +277,11 @@ int Communicator::world() const { return impl_->world(); }
 Bytes Communicator::bytes_sent() const { return Bytes(impl_->bytes_sent()); }
 
 Status Communicator::Run(const planner::Schedule& schedule, DataType type, int64_t count, const void* input,
-                         void* output) {
-  return impl_->Run(schedule, DigestOf(schedule), type, count, input, output);
+                         void* output, ReduceOperation operation) {
+  return impl_->Run(schedule, DigestOf(schedule), type, count, input, output, operation);
 }
+
+Status Communicator::ConnectAll() { return impl_->ConnectAll(); }
 
 Status Communicator::AllReduce(std::span<float> data) {
   return impl_->RunChosen(planner::Collective::kAllReduce, data, RankId(0));

@@ -23,8 +23,11 @@
 
 namespace weft::collectives {
 
-enum class DataType : uint8_t { kInt32, kFloat32 };
-inline constexpr size_t ElementBytes(DataType) { return 4; }
+enum class DataType : uint8_t { kInt32, kFloat32, kFloat64 };
+inline constexpr size_t ElementBytes(DataType type) { return type == DataType::kFloat64 ? 8 : 4; }
+
+/// What a reducing step makes of two elements.
+enum class ReduceOperation : uint8_t { kSum, kLargest };
 
 struct CommunicatorOptions {
   int device = 0;                       ///< NIC of the plugin
@@ -59,8 +62,12 @@ class Communicator {
   /// registered with the plugin for the next run: call Forget before freeing them.
   /// Errors: kInvalidArgument for sizes that do not fit (all-to-all: `count` not a multiple of the chunks), which leave
   /// the communicator usable; kUnavailable or kDeadlineExceeded naming the peer.
-  [[nodiscard]] Status Run(const planner::Schedule& schedule, DataType type, int64_t count, const void* input,
-                           void* output);
+  [[nodiscard]] Status Run(const planner::Schedule& schedule, DataType type, int64_t count, const void* input, void* output,
+                           ReduceOperation operation = ReduceOperation::kSum);
+
+  /// Opens the connections of every pair of ranks now, so that no later run needs the bootstrap. Collective.
+  /// Errors: kDeadlineExceeded or kUnavailable naming the peers that could not be reached.
+  [[nodiscard]] Status ConnectAll();
 
   /// All-reduce (sum) in place, by the table's algorithm for its size. The order of additions depends on position only,
   /// never on timing: results are bit-identical from run to run and on all ranks.

@@ -9,14 +9,28 @@ void Add(T* __restrict destination, const T* __restrict source, int64_t elements
   for (int64_t i = 0; i < elements; ++i) destination[i] += source[i];
 }
 
+template <typename T>
+void TakeLarger(T* __restrict destination, const T* __restrict source, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) destination[i] = destination[i] < source[i] ? source[i] : destination[i];
+}
+
+template <typename Summed, typename Compared>
+void Reduce(ReduceOperation operation, void* destination, const void* source, int64_t elements) {
+  if (operation == ReduceOperation::kSum) {
+    Add(static_cast<Summed*>(destination), static_cast<const Summed*>(source), elements);
+  } else {
+    TakeLarger(static_cast<Compared*>(destination), static_cast<const Compared*>(source), elements);
+  }
+}
+
 }  // namespace
 
-void AddInto(DataType type, void* destination, const void* source, int64_t elements) {
+void ReduceInto(DataType type, ReduceOperation operation, void* destination, const void* source, int64_t elements) {
   switch (type) {
-    case DataType::kFloat32:
-      return Add(static_cast<float*>(destination), static_cast<const float*>(source), elements);
-    case DataType::kInt32:  // as unsigned, where wrapping is defined
-      return Add(static_cast<uint32_t*>(destination), static_cast<const uint32_t*>(source), elements);
+    case DataType::kFloat32: return Reduce<float, float>(operation, destination, source, elements);
+    case DataType::kFloat64: return Reduce<double, double>(operation, destination, source, elements);
+    case DataType::kInt32:  // sums as unsigned, where wrapping is defined
+      return Reduce<uint32_t, int32_t>(operation, destination, source, elements);
   }
 }
 

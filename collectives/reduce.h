@@ -1,4 +1,4 @@
-// Sums of one buffer into another: the only arithmetic of collectives/.
+// Sums, or the larger elements, of one buffer into another: the only arithmetic of collectives/.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace weft::collectives {
 
-/// destination[i] += source[i]; int32 wraps. Requires: aligned to the element, not overlapping.
-void AddInto(DataType type, void* destination, const void* source, int64_t elements);
+/// destination[i] += source[i] (int32 wraps), or the larger of both. Requires: aligned to the element, not overlapping.
+void ReduceInto(DataType type, ReduceOperation operation, void* destination, const void* source, int64_t elements);
 
 }  // namespace weft::collectives

@@ -161,7 +161,7 @@ void ScheduleRunner::Compute(const ProgramStep& step, int64_t slice) const {
   const std::byte* from = At(step.source, slice);
   if (elements == 0) return;
   if (step.kind == StepKind::kReduce) {
-    AddInto(options_.type, to, from, elements);
+    ReduceInto(options_.type, options_.operation, to, from, elements);
   } else if (to != from) {
     std::memcpy(to, from, static_cast<size_t>(elements) * ElementBytes(options_.type));
   }

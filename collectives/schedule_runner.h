@@ -22,6 +22,7 @@ namespace weft::collectives {
 struct RunnerOptions {
   int32_t rank = 0;
   DataType type = DataType::kFloat32;
+  ReduceOperation operation = ReduceOperation::kSum;
   Seconds stall_timeout{60};
   Seconds idle_spin{200e-6};
   /// How long a wait past idle_spin usually takes; kept by the caller from run to run. Null: nothing is expected.

@@ -1,0 +1,75 @@
+#include "formats/program_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace weft::formats {
+namespace {
+
+using ::testing::HasSubstr;
+
+planner::StepProgram Sample(const planner::Strategy& strategy) {
+  planner::JobSpec job{.name = "j",
+                       .model = {.name = "gpt",
+                                 .layers = 4,
+                                 .hidden = 16,
+                                 .heads = 4,
+                                 .kv_heads = 4,
+                                 .head_dim = 4,
+                                 .ffn_hidden = 64,
+                                 .vocab = 256,
+                                 .max_positions = 32},
+                       .global_batch = 8,
+                       .sequence = 8,
+                       .precision = planner::Precision::kFp32,
+                       .gpus = planner::GpuCount(strategy)};
+  return planner::ExpandProgram(job, strategy, planner::ElementType::kFloat64).value();
+}
+
+TEST(ProgramJson, ReadsWhatItWrote) {
+  for (const planner::Strategy& s :
+       {planner::Strategy{.dp = 2, .tp = 2, .pp = 2}, planner::Strategy{.dp = 2, .zero_stage = 3},
+        planner::Strategy{.tp = 2, .pp = 2, .vpp = 2, .sequence_parallel = true, .schedule = planner::ScheduleKind::kZbV}}) {
+    const planner::StepProgram program = Sample(s);
+    const auto read = ParseProgramJson(WriteProgramJson(program), "p.json");
+    ASSERT_TRUE(read) << read.error().message();
+    EXPECT_EQ(*read, program);
+    EXPECT_EQ(planner::DigestOf(*read), planner::DigestOf(program));
+  }
+}
+
+TEST(ProgramJson, RefusesByPlaceAndValue) {
+  const std::string text = WriteProgramJson(Sample({.dp = 2}));
+  const auto refused = [&](std::string_view from, std::string_view to) {
+    std::string bad = text;
+    bad.replace(bad.find(from), from.size(), to);
+    const auto read = ParseProgramJson(bad, "p.json");
+    return read ? std::string("accepted") : read.error().message();
+  };
+  EXPECT_THAT(refused("\"version\":1", "\"version\":2"), HasSubstr("version"));
+  EXPECT_THAT(refused("\"fp64\"", "\"fp16\""), HasSubstr("expected fp32 or fp64"));
+  EXPECT_THAT(refused("\"part\":\"mlp\"", "\"part\":\"mpl\""), HasSubstr("part"));
+  EXPECT_THAT(refused("\"do\":\"forward\"", "\"do\":\"ford\""), HasSubstr("instructions["));
+  EXPECT_THAT(refused("\"keeps\":true", "\"peeks\":true"), HasSubstr("unknown"));
+  EXPECT_THAT(refused("\"replica\":1", "\"replica\":4"), HasSubstr("outside the grid"));
+}
+
+// Bytes changed at random: refused, or a program that passed its check; never a crash.
+TEST(ProgramJson, SurvivesRandomBytes) {
+  const std::string text = WriteProgramJson(Sample({.dp = 2, .pp = 2}));
+  std::mt19937 random(3);
+  int refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    std::string bad = text;
+    for (int k = 0; k < 3; ++k) bad[random() % bad.size()] = static_cast<char>("0123456789,-[]{}x"[random() % 17]);
+    const auto read = ParseProgramJson(bad, "p.json");
+    refused += read ? 0 : 1;
+    if (read) EXPECT_TRUE(planner::CheckProgram(*read));
+  }
+  EXPECT_GT(refused, 200);
+}
+
+}  // namespace
+}  // namespace weft::formats

@@ -2,7 +2,9 @@
 # weft_program(name SOURCES ... [DEPENDS ...])                         -> executable <name> in bin/
 # weft_install_programs(name ...)                                      -> installs programs that are for users
 # weft_test(name SOURCES ... [DEPENDS ...] [LABELS ...])               -> one GoogleTest binary, one ctest entry per folder
-# weft_system_test(name COMMAND ... [LABELS ...] [TIMEOUT s])          -> a script that exercises built programs
+# weft_system_test(name COMMAND ... [LABELS ...] [TIMEOUT s] [CONFIGURATIONS c])
+#                                                                      -> a script that exercises built programs; with a
+#                                                                         configuration it runs under ctest -C c alone
 
 include(GNUInstallDirs)
 
@@ -91,14 +93,14 @@ function(weft_test name)
 endfunction()
 
 function(weft_system_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "COMMAND;LABELS;CONFIGURATIONS" ${ARGN})
   if(NOT WEFT_BUILD_TESTS)
     return()
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  add_test(NAME ${name} COMMAND ${ARG_COMMAND})
+  add_test(NAME ${name} CONFIGURATIONS ${ARG_CONFIGURATIONS} COMMAND ${ARG_COMMAND})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77
     ENVIRONMENT "WEFT_BIN=${CMAKE_BINARY_DIR}/bin;WEFT_LIB=${CMAKE_BINARY_DIR}/lib;WEFT_SOURCE=${PROJECT_SOURCE_DIR}")
 endfunction()

@@ -319,5 +319,53 @@ TEST(Communicator, OptionsOutOfRangeAreRefused) {
   EXPECT_FALSE(Communicator::Create(**plugin, **bootstrap, {.slice = Bytes(3)}));
 }
 
+// Doubles: 2^40 + rank is exact in them and not in floats. The largest of negative numbers is no sum's neutral element.
+TEST(Communicator, SumsDoublesAndTakesTheLargest) {
+  RunRanks(3, [](Communicator& communicator) {
+    const Schedule ring = *planner::RingSchedule(Collective::kAllReduce, 3);
+    const double rank = communicator.rank().value();
+    std::vector<double> data(1001, 1099511627776.0 + rank), least(1001, -5.0 - rank);
+    ASSERT_TRUE(communicator.Run(ring, DataType::kFloat64, 1001, data.data(), data.data()));
+    EXPECT_EQ(data, std::vector<double>(1001, 3 * 1099511627776.0 + 3));
+    ASSERT_TRUE(communicator.Run(ring, DataType::kFloat64, 1001, least.data(), least.data(), ReduceOperation::kLargest));
+    EXPECT_EQ(least, std::vector<double>(1001, -5.0));
+  });
+}
+
+// Ranks 0 and 2, 1 and 3; then 3 and 1 in the other order, while 0 and 2 stand by. Each group sums its own.
+TEST(Communicator, GroupsOfAJobsRanksTalkAmongThemselves) {
+  auto rendezvous = OpenRendezvous("127.0.0.1:0");
+  ASSERT_TRUE(rendezvous) << rendezvous.error().message();
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank, listener = rank == 0 ? rendezvous->listener.release() : -1] {
+      auto all = Bootstrap::Join({.rank = RankId(rank),
+                                  .world = 4,
+                                  .address = rendezvous->address,
+                                  .timeout = Seconds(20),
+                                  .listener = listener});
+      ASSERT_TRUE(all) << all.error().message();
+      auto plugin = NetPlugin::Load(WEFT_LOOPBACK_PLUGIN);
+      ASSERT_TRUE(plugin) << plugin.error().message();
+      const auto sum_over = [&](std::vector<int> members) {
+        const auto group = Bootstrap::Of(**all, members);
+        auto communicator = Communicator::Create(**plugin, *group, {});
+        EXPECT_TRUE((*communicator)->ConnectAll());
+        EXPECT_EQ(members[static_cast<size_t>((*communicator)->rank().value())], rank);
+        std::vector<float> data(100, static_cast<float>(1 << rank));
+        EXPECT_TRUE((*communicator)->AllReduce(data));  // connected: the bootstrap is not asked again
+        EXPECT_GT((*communicator)->bytes_sent().count(), 0);
+        return data[99];
+      };
+      EXPECT_EQ(sum_over(rank % 2 == 0 ? std::vector<int>{0, 2} : std::vector<int>{1, 3}), rank % 2 == 0 ? 5.0f : 10.0f);
+      if (rank % 2 == 1) {
+        EXPECT_EQ(sum_over({3, 1}), 10.0f);
+      } else {
+        EXPECT_TRUE((*all)->AllGather({}));
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace weft::collectives

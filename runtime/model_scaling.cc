@@ -31,8 +31,11 @@ Result<ScaledModel> ScaleModel(const planner::ModelSpec& model, const ModelScali
     return Fail(Code::kInvalidArgument, "scale model \"" + model.name + "\": width " + std::to_string(to.hidden) +
                                             " cannot be cut into " + std::to_string(to.heads) + " equal heads");
   }
-  to.kv_heads = to.heads;
-  to.head_dim = to.hidden / to.heads;
+  // Grouped queries stay as many to a group where the heads allow it.
+  const int64_t group = model.kv_heads > 0 ? model.heads / model.kv_heads : 1;
+  const bool grouped = model.architecture == planner::Architecture::kLlama && group > 0 && to.heads % group == 0;
+  to.kv_heads = grouped ? to.heads / group : to.heads;
+  if (!grouped || scaling.width > 0 || scaling.heads > 0) to.head_dim = to.hidden / to.heads;
   Set("vocabulary", kByteVocabulary, to.vocab, scaled.changes, " (bytes)");
   return scaled;
 }

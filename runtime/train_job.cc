@@ -5,9 +5,6 @@
 #include <cstdio>
 #include <limits>
 #include <memory>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <numeric>
 #include <optional>
 #include <span>
@@ -18,7 +15,10 @@
 #include "collectives/net_plugin.h"
 #include "common/clock.h"
 #include "formats/hf_config.h"
+#include "planner/planner.h"
 #include "runtime/bucket_exchange.h"
+#include "runtime/priority.h"
+#include "runtime/program_job.h"
 #include "runtime/text_data.h"
 #include "runtime/trainer.h"
 
@@ -44,9 +44,9 @@ Status CheckOptions(const TrainOptions& options) {
                  std::to_string(options.world) + ": expected a multiple of it");
   }
   if (options.sequence < 1) return wrong("sequence " + std::to_string(options.sequence) + ": expected at least 1");
-  if (!(options.learning_rate > 0)) {
-    return wrong("learning rate " + std::to_string(options.learning_rate) + ": expected more than 0");
-  }
+  if (!(options.rate.peak > 0)) return wrong("learning rate " + std::to_string(options.rate.peak) + ": expected more than 0");
+  if (!(options.clip >= 0)) return wrong("clip " + std::to_string(options.clip) + ": expected at least 0");
+  if (options.double_precision && options.world > 1) return wrong("fp64 on several ranks needs a --plan");
   if (options.threads < 1) return wrong("threads " + std::to_string(options.threads) + ": expected at least 1");
   if (options.bucket.count() < 4) return wrong("bucket of less than one float: expected at least 4B");
   if (!options.duration && options.steps < 1) return wrong("steps " + std::to_string(options.steps) + ": expected >= 1");
@@ -78,7 +78,10 @@ std::string Fingerprint(const TrainOptions& options, const planner::ModelSpec& m
   if (options.duration) add("duration", std::to_string(options.duration->count()) + " s");
   if (options.min_steps > 1) add("min steps", std::to_string(options.min_steps));
   if (options.apart_every > 0) add("apart every", std::to_string(options.apart_every));
-  add("learning rate", std::to_string(options.learning_rate));
+  add("learning rate", std::to_string(options.rate.peak));
+  if (options.rate.warm_up > 0) add("warm-up", std::to_string(options.rate.warm_up));
+  if (options.rate.decay > 0) add("decay", std::to_string(options.rate.decay) + " to " + std::to_string(options.rate.least));
+  if (options.clip > 0) add("clip", std::to_string(options.clip));
   add("seed", std::to_string(options.seed));
   add("bucket", std::to_string(options.bucket.count()) + " B");
   add("text digest", std::to_string(text.Digest()));
@@ -153,9 +156,9 @@ class Loop {
                                                         .count = share,
                                                         .sequence = options_.sequence});
     apart ? exchange_.BeginHeld(mark_) : exchange_.Begin();
-    WEFT_ASSIGN_OR_RETURN(const float loss, trainer_.Forward(samples));
+    WEFT_ASSIGN_OR_RETURN(const double loss, trainer_.Forward(samples));
     const Seconds forward = clock_.Now() - begin;
-    exchange_.SetContribution(loss, options_.rank == 0 && TimeIsUp(step));
+    exchange_.SetContribution(static_cast<float>(loss), options_.rank == 0 && TimeIsUp(step));
     WEFT_RETURN_IF_ERROR(trainer_.Backward());
     const Seconds wait = clock_.Now();
     std::vector<Seconds> ready;
@@ -167,7 +170,7 @@ class Loop {
     }
     WEFT_ASSIGN_OR_RETURN(const StepAgreement agreed, exchange_.Wait());
     const Seconds gathered = clock_.Now();
-    WEFT_RETURN_IF_ERROR(trainer_.Update());
+    WEFT_RETURN_IF_ERROR(trainer_.Update(LearningRateAt(options_.rate, step)));
     const Seconds end = clock_.Now();
     // Without an exchange each rank is alone with its own clock.
     const bool stop = options_.communication ? agreed.stop : TimeIsUp(step);
@@ -232,13 +235,6 @@ Status RunSteps(Loop& loop, Report& report) {
   }
 }
 
-/// Computes at a lower priority than the threads that communicate, which exist by now: they need little time, and other
-/// ranks wait for them. It matters where ranks share a core. Lowering the own priority needs no privilege.
-void YieldToCommunication() {
-  constexpr int kNice = 10;
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
-}
-
 JobFacts FactsOf(const TrainOptions& options, const ScaledModel& scaled, const Trainer& trainer, const TextData& text) {
   const auto& elements = trainer.gradient_elements();
   const int64_t parameters = std::accumulate(elements.begin(), elements.end(), int64_t{0});
@@ -284,10 +280,19 @@ Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextDat
 
 }  // namespace
 
+Status CheckTrained(const planner::ModelSpec& model) {
+  // Of one process, so that what is refused is the model's.
+  const auto why = planner::WhyNoProgram({.name = "", .model = model, .global_batch = 1, .sequence = 1, .gpus = 1}, {});
+  return why ? Status(Fail(Code::kInvalidArgument, *why)) : Ok();
+}
+
 Status RunTraining(const TrainOptions& options) {
+  if (!options.plan.empty()) return RunProgram(options);
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  if (options.double_precision) return RunPlain(options);
   WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec published, formats::ReadHfConfig(options.config));
   WEFT_ASSIGN_OR_RETURN(const ScaledModel scaled, ScaleModel(published, options.scaling));
+  WEFT_RETURN_IF_ERROR(CheckTrained(scaled.model));
   WEFT_ASSIGN_OR_RETURN(const TextData text, TextData::Load(options.data));
   if (static_cast<int64_t>(text.bytes().size()) <= options.sequence) {
     return Fail(Code::kInvalidArgument, "text \"" + options.data + "\" has " + std::to_string(text.bytes().size()) +
@@ -298,7 +303,8 @@ Status RunTraining(const TrainOptions& options) {
                         Trainer::Create({.model = scaled.model,
                                          .batch = options.global_batch / options.world,
                                          .sequence = options.sequence,
-                                         .learning_rate = options.learning_rate,
+                                         .learning_rate = options.rate.peak,
+                                         .clip = options.clip,
                                          .seed = options.seed,
                                          .threads = options.threads}));
   // Lent to the exchange, and registered with the plugin: freed after both.

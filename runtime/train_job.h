@@ -8,6 +8,7 @@
 
 #include "common/result.h"
 #include "common/units.h"
+#include "runtime/learning_rate.h"
 #include "runtime/model_scaling.h"
 #include "runtime/report.h"
 
@@ -23,7 +24,10 @@ struct TrainOptions {
   int64_t steps = 30;
   std::optional<Seconds> duration;       ///< in place of steps: rank 0 decides the last one
   int64_t min_steps = 1;                 ///< with duration: the last one is not before this many, however slow they are
-  double learning_rate = 1e-3;
+  LearningRate rate;
+  double clip = 0;                       ///< largest global norm of the gradients; 0: any
+  std::string plan;                      ///< file of a step program, which says batch, sequence and ranks; empty: data parallel
+  bool double_precision = false;         ///< fp64, in one process; a plan says its own
   uint64_t seed = 1;
   Bytes bucket{1 << 20};
   int rank = 0;
@@ -39,6 +43,9 @@ struct TrainOptions {
   int threads = 1;
   OutputFormat output = OutputFormat::kTable;
 };
+
+/// Whether the model is one that is trained here. Errors: kInvalidArgument naming what of it is not.
+[[nodiscard]] Status CheckTrained(const planner::ModelSpec& model);
 
 /// Trains until the end; rank 0 reports to stdout. Blocks.
 /// Errors: kInvalidArgument and kNotFound for what the caller must mend (files, sizes, ranks started differently), else

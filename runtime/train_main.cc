@@ -68,7 +68,7 @@ struct Arguments {
 };
 
 void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
-  app.add_option("--config", o.config, "Hugging Face config.json of the GPT-2 family")->required();
+  app.add_option("--config", o.config, "Hugging Face config.json of the GPT-2 or Llama family")->required();
   app.add_option("--layers", o.scaling.layers, "scale down: layers in place of the config's");
   app.add_option("--width", o.scaling.width, "scale down: embedding width; the MLP follows");
   app.add_option("--heads", o.scaling.heads, "scale down: attention heads");
@@ -82,13 +82,20 @@ void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
   app.add_option("--min-steps", o.min_steps, "with --duration: at least so many, however long they take")
       ->needs(duration)
       ->capture_default_str();
-  app.add_option("--lr", o.learning_rate, "learning rate of AdamW")->capture_default_str();
+  app.add_option("--lr", o.rate.peak, "learning rate of AdamW")->capture_default_str();
+  app.add_option("--warm-up", o.rate.warm_up, "steps in which the learning rate rises")->capture_default_str();
+  app.add_option("--decay", o.rate.decay, "step at which its cosine ends; 0: constant")->capture_default_str();
+  app.add_option("--least-lr", o.rate.least, "learning rate where the cosine ends")->capture_default_str();
+  app.add_option("--clip", o.clip, "largest global norm of the gradients; 0: any")->capture_default_str();
+  AddParsed(app, "--type", OneOf<bool>({"fp32", false}, {"fp64", true}), o.double_precision,
+            "of parameters; fp64 in one process, or as the plan says", "fp32|fp64");
   app.add_option("--seed", o.seed, "of parameters and batches")->capture_default_str();
   app.add_option("--threads", o.threads, "threads of LibTorch")->capture_default_str();
 }
 
 void DeclareJob(CLI::App& app, Arguments& arguments) {
   TrainOptions& o = arguments.options;
+  app.add_option("--plan", o.plan, "step program of weft plan --program, which is executed in place of data parallelism");
   AddParsed(app, "--bucket", weft::ParseBytes, o.bucket, "gradients per message", "SIZE=1MiB");
   app.add_option("--rank", o.rank, "this process")->envname("WEFT_RANK")->capture_default_str();
   app.add_option("--world", o.world, "number of ranks")->envname("WEFT_WORLD")->capture_default_str();

@@ -3,15 +3,16 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <new>
 #include <string>
 
 #include "common/check.h"
 #include "runtime/gpt.h"
+#include "runtime/guarded.h"
 
 namespace weft::runtime {
 namespace {
@@ -32,34 +33,23 @@ class ReadyHook final : public torch::autograd::FunctionPostHook {
   const std::function<void(size_t)>* ready_;
 };
 
-/// Runs `body`; what LibTorch throws stops here.
-template <typename Body>
-Status Guarded(const char* what, Body&& body) {
-  try {
-    body();
-    return Ok();
-  } catch (const c10::Error& error) {
-    return Fail(Code::kInternal, std::string(what) + ": " + error.what_without_backtrace());
-  } catch (const std::bad_alloc&) {
-    return Fail(Code::kResourceExhausted, std::string(what) + ": out of memory");
-  } catch (const std::exception& error) {
-    return Fail(Code::kInternal, std::string(what) + ": " + error.what());
-  }
-}
-
 Status CheckOptions(const TrainerOptions& options) {
   const planner::ModelSpec& model = options.model;
   const auto wrong = [&](const std::string& detail) {
     return Fail(Code::kInvalidArgument, "build model \"" + model.name + "\": " + detail);
   };
-  if (model.architecture != planner::Architecture::kGpt2) return wrong("not of the gpt2 family, the only one trained");
+  const bool family = model.architecture == planner::Architecture::kGpt2 || model.architecture == planner::Architecture::kLlama;
+  if (!family) return wrong("neither of the gpt2 nor of the llama family, the ones that are trained");
   if (model.vocab != 256) return wrong("vocabulary " + std::to_string(model.vocab) + ", must be 256 (bytes)");
   if (model.layers < 1 || model.hidden < 1 || model.heads < 1 || model.ffn_hidden < 1) {
     return wrong("layers, width, heads and MLP width must be positive");
   }
-  if (model.hidden % model.heads != 0) {
+  if (model.architecture == planner::Architecture::kGpt2 && model.hidden % model.heads != 0) {
     return wrong("width " + std::to_string(model.hidden) + " cannot be cut into " + std::to_string(model.heads) +
                  " equal heads");
+  }
+  if (model.kv_heads < 1 || model.heads % model.kv_heads != 0 || model.head_dim < 1) {
+    return wrong(std::to_string(model.heads) + " heads cannot share " + std::to_string(model.kv_heads) + " key/value heads");
   }
   if (options.sequence < 1 || options.sequence > model.max_positions) {
     return wrong("sequence " + std::to_string(options.sequence) + ", must be 1 to " +
@@ -75,9 +65,9 @@ class Trainer::Impl {
  public:
   explicit Impl(const TrainerOptions& options) : options_(options) {
     at::set_num_threads(options.threads);
-    torch::manual_seed(options.seed);
     gpt_ = Gpt(options.model);
-    InitialiseGpt(*gpt_, options.model.layers);
+    if (options.double_precision) gpt_->to(torch::kFloat64);
+    InitialiseGpt(*gpt_, options.model, options.seed);
     parameters_ = gpt_->parameters();
     optimizer_ = std::make_unique<torch::optim::AdamW>(parameters_, torch::optim::AdamWOptions(options.learning_rate));
     std::reverse(parameters_.begin(), parameters_.end());
@@ -87,7 +77,8 @@ class Trainer::Impl {
   const std::vector<int64_t>& elements() const { return elements_; }
 
   void Bind(std::span<const std::span<float>> memory, std::function<void(size_t)> ready) {
-    WEFT_CHECK(memory.size() == parameters_.size() && accumulators_.empty(), "gradients are bound once, all of them");
+    WEFT_CHECK(!options_.double_precision && memory.size() == parameters_.size() && accumulators_.empty(),
+               "gradients are bound once, all of them");
     ready_ = std::move(ready);
     for (size_t i = 0; i < parameters_.size(); ++i) {
       WEFT_CHECK(static_cast<int64_t>(memory[i].size()) == elements_[i], "gradient memory of another size");
@@ -98,14 +89,14 @@ class Trainer::Impl {
     }
   }
 
-  float Forward(std::span<const uint8_t> samples) {
+  double Forward(std::span<const uint8_t> samples) {
     const int64_t length = options_.sequence + 1;
     WEFT_CHECK(static_cast<int64_t>(samples.size()) == options_.batch * length, "samples of another shape");
     const torch::Tensor tokens = torch::from_blob(const_cast<uint8_t*>(samples.data()), {options_.batch, length},
                                                   torch::kUInt8)
                                      .to(torch::kInt64);
     loss_ = gpt_->Loss(tokens.slice(1, 0, options_.sequence), tokens.slice(1, 1, length));
-    return loss_.item<float>();
+    return loss_.item<double>();
   }
 
   void Backward() {
@@ -113,7 +104,12 @@ class Trainer::Impl {
     loss_ = torch::Tensor();  // frees the graph
   }
 
-  void Update() { optimizer_->step(); }
+  void Update(double learning_rate) {
+    if (options_.clip > 0) torch::nn::utils::clip_grad_norm_(parameters_, options_.clip);
+    for (auto& group : optimizer_->param_groups()) group.options().set_lr(learning_rate);
+    optimizer_->step();
+    if (accumulators_.empty()) optimizer_->zero_grad();
+  }
 
  private:
   TrainerOptions options_;
@@ -132,7 +128,10 @@ Trainer::~Trainer() = default;
 Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainerOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<Impl> impl;
-  WEFT_RETURN_IF_ERROR(Guarded("build model", [&] { impl = std::make_unique<Impl>(options); }));
+  WEFT_RETURN_IF_ERROR(Guarded("build model", [&]() -> Status {
+    impl = std::make_unique<Impl>(options);
+    return Ok();
+  }));
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }
 
@@ -142,18 +141,27 @@ void Trainer::BindGradients(std::span<const std::span<float>> memory, std::funct
   impl_->Bind(memory, std::move(ready));
 }
 
-Result<float> Trainer::Forward(std::span<const uint8_t> samples) {
-  float loss = 0;
-  WEFT_RETURN_IF_ERROR(Guarded("forward", [&] { loss = impl_->Forward(samples); }));
+Result<double> Trainer::Forward(std::span<const uint8_t> samples) {
+  double loss = 0;
+  WEFT_RETURN_IF_ERROR(Guarded("forward", [&]() -> Status {
+    loss = impl_->Forward(samples);
+    return Ok();
+  }));
   return loss;
 }
 
 Status Trainer::Backward() {
-  return Guarded("backward", [&] { impl_->Backward(); });
+  return Guarded("backward", [&]() -> Status {
+    impl_->Backward();
+    return Ok();
+  });
 }
 
-Status Trainer::Update() {
-  return Guarded("optimizer step", [&] { impl_->Update(); });
+Status Trainer::Update(double learning_rate) {
+  return Guarded("optimizer step", [&]() -> Status {
+    impl_->Update(learning_rate);
+    return Ok();
+  });
 }
 
 }  // namespace weft::runtime

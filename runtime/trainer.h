@@ -3,9 +3,9 @@
 //
 //   WEFT_ASSIGN_OR_RETURN(auto trainer, Trainer::Create({.model = spec, .batch = 2, .sequence = 128}));
 //   trainer->BindGradients(memory, [&](size_t i) { exchange.GradientReady(i); });
-//   WEFT_ASSIGN_OR_RETURN(const float loss, trainer->Forward(samples));
+//   WEFT_ASSIGN_OR_RETURN(const double loss, trainer->Forward(samples));
 //   WEFT_RETURN_IF_ERROR(trainer->Backward());   // calls back as gradients become complete
-//   WEFT_RETURN_IF_ERROR(trainer->Update());
+//   WEFT_RETURN_IF_ERROR(trainer->Update(1e-3));
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,14 @@
 
 namespace weft::runtime {
 
-/// GPT-2 family, fp32, no dropout. Bytes are the vocabulary: model.vocab must be 256.
+/// GPT-2 and Llama families, no dropout. Bytes are the vocabulary: model.vocab must be 256.
 struct TrainerOptions {
   planner::ModelSpec model;
   int64_t batch = 1;           ///< samples of this rank per step
   int64_t sequence = 128;      ///< tokens per sample, at most model.max_positions
   double learning_rate = 1e-3; ///< of AdamW; its other settings are LibTorch's defaults
+  bool double_precision = false;  ///< fp64 in place of fp32; gradients then cannot be bound
+  double clip = 0;             ///< largest global norm of the gradients; 0: any
   uint64_t seed = 1;           ///< all parameters follow from it
   int threads = 1;             ///< of LibTorch, in each operation
 };
@@ -32,7 +34,7 @@ struct TrainerOptions {
 /// Same options, same samples and same threads: the same bits. Threads: the one that created it.
 class Trainer {
  public:
-  /// Errors: kInvalidArgument for a model outside the GPT-2 family, heads that do not divide the width, or a sequence
+  /// Errors: kInvalidArgument for a model outside the two families, heads that do not divide the width, or a sequence
   /// longer than the positions.
   [[nodiscard]] static Result<std::unique_ptr<Trainer>> Create(const TrainerOptions& options);
   ~Trainer();
@@ -47,11 +49,11 @@ class Trainer {
 
   /// Mean loss (nats per byte) of `samples`, [batch × (sequence + 1)].
   /// Errors: kResourceExhausted when memory runs out, kInternal for anything else that LibTorch throws.
-  [[nodiscard]] Result<float> Forward(std::span<const uint8_t> samples);
-  /// Gradients of the last Forward(). Requires: BindGradients(). Errors: as Forward().
+  [[nodiscard]] Result<double> Forward(std::span<const uint8_t> samples);
+  /// Gradients of the last Forward(), into the bound memory if there is one. Errors: as Forward().
   [[nodiscard]] Status Backward();
-  /// One optimizer step with what the gradient memory now holds. Errors: as Forward().
-  [[nodiscard]] Status Update();
+  /// One optimizer step with what the gradients now are; those that are not bound are zero afterwards. Errors: as Forward().
+  [[nodiscard]] Status Update(double learning_rate);
 
  private:
   class Impl;

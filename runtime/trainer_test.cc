@@ -47,6 +47,7 @@ struct Bench {
     auto trainer = Trainer::Create(options);
     if (!trainer) return bench;
     bench.trainer = std::move(*trainer);
+    bench.learning_rate = options.learning_rate;
     for (const int64_t elements : bench.trainer->gradient_elements()) {
       bench.storage.emplace_back(static_cast<size_t>(elements), 0.0f);
     }
@@ -56,17 +57,18 @@ struct Bench {
     return bench;
   }
 
-  float Step(const std::vector<uint8_t>& samples) {
+  double Step(const std::vector<uint8_t>& samples) {
     for (auto& gradient : storage) std::fill(gradient.begin(), gradient.end(), 0.0f);
     ready->clear();
     const auto loss = trainer->Forward(samples);
     EXPECT_TRUE(loss) << loss.error().message();
     EXPECT_TRUE(trainer->Backward());
-    EXPECT_TRUE(trainer->Update());
+    EXPECT_TRUE(trainer->Update(learning_rate));
     return loss.value_or(0);
   }
 
   std::unique_ptr<Trainer> trainer;
+  double learning_rate = 0;
   std::vector<std::vector<float>> storage;
   std::unique_ptr<std::vector<size_t>> ready = std::make_unique<std::vector<size_t>>();
 };
@@ -89,8 +91,8 @@ TEST(Trainer, TheLossGoesDownOverTwentySteps) {
   Bench bench = Bench::Make({.model = TinyGpt(), .batch = 4, .sequence = 16, .learning_rate = 1e-2});
   ASSERT_TRUE(bench.trainer);
   const auto samples = Pattern(4, 17);
-  const float first = bench.Step(samples);
-  float last = first;
+  const double first = bench.Step(samples);
+  double last = first;
   for (int i = 0; i < 20; ++i) last = bench.Step(samples);
   EXPECT_LT(last, first / 2);
 }
@@ -118,12 +120,12 @@ TEST(Trainer, GradientsAreTheSlopeOfTheLoss) {
   Bench bench = Bench::Make({.model = TinyGpt(), .batch = 4, .sequence = 16, .learning_rate = rate});
   ASSERT_TRUE(bench.trainer);
   const auto samples = Pattern(4, 17);
-  const float before = bench.Step(samples);
+  const double before = bench.Step(samples);
   double slope = 0;
   for (const auto& gradient : bench.storage) {
     for (const float value : gradient) slope += std::abs(value);
   }
-  const float after = bench.Step(samples);
+  const double after = bench.Step(samples);
   EXPECT_NEAR((before - after) / (rate * slope), 1.0, 0.05);
 }
 
@@ -180,12 +182,12 @@ TEST(Trainer, WrongOptionsAreNamed) {
     TrainerOptions options;
     const char* piece;
   };
-  planner::ModelSpec llama = TinyGpt(), words = TinyGpt(), heads = TinyGpt();
-  llama.architecture = planner::Architecture::kLlama;
+  planner::ModelSpec mixture = TinyGpt(), words = TinyGpt(), heads = TinyGpt();
+  mixture.architecture = planner::Architecture::kMixtral;
   words.vocab = 50257;
   heads.heads = 3;
   const Case cases[] = {
-      {{.model = llama}, "not of the gpt2 family"},
+      {{.model = mixture}, "neither of the gpt2 nor of the llama family"},
       {{.model = words}, "vocabulary 50257, must be 256"},
       {{.model = heads, .sequence = 16}, "width 32 cannot be cut into 3 equal heads"},
       {{.model = TinyGpt(), .sequence = 33}, "sequence 33, must be 1 to 32"},

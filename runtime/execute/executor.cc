@@ -1,0 +1,331 @@
+#include "runtime/execute/executor.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "common/clock.h"
+#include "runtime/execute/liveness.h"
+#include "runtime/execute/streams.h"
+#include "runtime/execute/units.h"
+#include "runtime/guarded.h"
+#include "runtime/model/parts.h"
+
+namespace weft::runtime {
+namespace {
+
+using planner::Instruction;
+using planner::ModelPart;
+using planner::StepAction;
+
+std::string Describe(size_t index, const Instruction& i) {
+  std::string text = fmt::format("instruction {}: {}", index, planner::ActionName(i.action));
+  if (planner::OfPart(i.action)) text += fmt::format(" of {}", planner::PartName(i.part));
+  if (i.layer >= 0) text += fmt::format(", layer {}", i.layer);
+  if (i.micro_batch >= 0) text += fmt::format(", micro-batch {}", i.micro_batch);
+  return text;
+}
+
+/// What makes a program one of another model.
+Status CheckModel(const planner::StepProgram& p, const planner::ModelSpec& m, int rank) {
+  if (rank < 0 || static_cast<size_t>(rank) >= p.ranks.size()) {
+    return Fail(Code::kInvalidArgument, fmt::format("program: made for {} ranks, this is rank {}", p.ranks.size(), rank));
+  }
+  const std::tuple<const char*, int64_t, int64_t> sizes[] = {
+      {"layers", p.layers, m.layers},       {"hidden", p.hidden, m.hidden},       {"heads", p.heads, m.heads},
+      {"kv_heads", p.kv_heads, m.kv_heads}, {"head_dim", p.head_dim, m.head_dim}, {"ffn_hidden", p.ffn_hidden, m.ffn_hidden},
+      {"vocab", p.vocab, m.vocab}};
+  for (const auto& [name, program, model] : sizes) {
+    if (program != model)
+      return Fail(Code::kInvalidArgument, fmt::format("program: {} {}, expected the model's {}", name, program, model));
+  }
+  if (m.learned_positions && p.sequence > m.max_positions) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("program: sequence {}, expected at most the model's {} positions", p.sequence, m.max_positions));
+  }
+  return Ok();
+}
+
+ModelShape ShapeOf(const planner::StepProgram& p, const ExecutorOptions& o) {
+  ModelShape shape{.model = o.model, .type = p.type == planner::ElementType::kFloat64 ? torch::kFloat64 : torch::kFloat32};
+  shape.tensor = p.ranks[static_cast<size_t>(o.rank)].tensor;
+  shape.tensors = p.tensor;
+  shape.batch = p.micro_batch;
+  shape.sequence = p.sequence / p.context;
+  shape.loss_tokens = p.global_batch * p.sequence;
+  return shape;
+}
+
+}  // namespace
+
+class Executor::Impl {
+ public:
+  Impl(const planner::StepProgram& program, const ExecutorOptions& options, ProgramGroups& groups)
+      : list_(program.classes[static_cast<size_t>(program.ranks[static_cast<size_t>(options.rank)].rank_class)]),
+        options_(options),
+        groups_(groups),
+        shape_(ShapeOf(program, options)),
+        liveness_(LivenessOf(list_)),
+        streams_(groups.count()) {
+    at::set_num_threads(options.threads);
+  }
+
+  Status Start() {
+    WEFT_ASSIGN_OR_RETURN(units_, Units::Create(list_, shape_, groups_, options_.seed));
+    return Ok();
+  }
+
+  int64_t parameters() const {
+    int64_t count = 0;
+    for (const planner::ParameterUnit& unit : list_.units) count += unit.elements;
+    return count;
+  }
+
+  Result<StepResult> Step(const Samples& samples, double learning_rate) {
+    const torch::NoGradGuard no_grad;
+    samples_ = &samples;
+    adam_.learning_rate = learning_rate;
+    ++step_;
+    loss_ = 0;
+    result_ = {};
+    tokens_.clear();
+    states_.clear();
+    values_.assign(list_.values.size(), {});
+    last_on_unit_.assign(list_.units.size(), -1);
+    streams_.Begin(list_.instructions.size());
+    for (at_ = 0; at_ < list_.instructions.size(); ++at_) {
+      const Instruction& i = list_.instructions[at_];
+      if (Status status = Execute(i); !status) return Fail(status.error().WithContext(Describe(at_, i)));
+      for (const int32_t value : liveness_.free_after[at_]) values_[static_cast<size_t>(value)] = torch::Tensor();
+    }
+    WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.WaitForAll(); }));
+    result_.loss = values_[static_cast<size_t>(liveness_.loss)].item<double>();
+    if (!std::isfinite(result_.loss)) return Fail(Code::kDataLoss, fmt::format("the loss is {}, expected a number", result_.loss));
+    return result_;
+  }
+
+ private:
+  using StateKey = std::tuple<ModelPart, int32_t, int32_t>;
+
+  template <typename Wait>
+  Status Timed(Wait wait) {
+    const Seconds begin = clock_.Now();
+    const Status status = wait();
+    result_.waited += clock_.Now() - begin;
+    return status;
+  }
+
+  /// Waits for the communications that made what the instruction reads.
+  Status WaitForInputs(const Instruction& i) {
+    for (const int32_t value : i.inputs) {
+      const int32_t writer = liveness_.writer[static_cast<size_t>(value)];
+      if (planner::Communicates(list_.instructions[static_cast<size_t>(writer)].action)) {
+        WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(writer); }));
+      }
+    }
+    return Ok();
+  }
+
+  Status WaitForUnit(int32_t unit) {
+    const int32_t last = last_on_unit_[static_cast<size_t>(unit)];
+    return last < 0 ? Ok() : Timed([&] { return streams_.Wait(last); });
+  }
+
+  Status Execute(const Instruction& i) {
+    if (planner::Communicates(i.action)) return i.unit >= 0 ? ExchangeUnit(i) : Exchange(i);
+    WEFT_RETURN_IF_ERROR(WaitForInputs(i));
+    for (const int32_t need : i.needs) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(need); }));
+    switch (i.action) {
+      case StepAction::kLossSum: return Write(i, 0, Scalar(shape_.tensor == 0 ? loss_ : 0));
+      case StepAction::kSquares: return Write(i, 0, Scalar(units_->Squares()));
+      case StepAction::kUpdate: return Update(i);
+      case StepAction::kRelease:
+        WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
+        units_->Release(i.unit);
+        return Ok();
+      default: return Compute(i);
+    }
+  }
+
+  static torch::Tensor Scalar(double value) { return torch::full({1, 1}, value, torch::kFloat64); }
+
+  Status Update(const Instruction& i) {
+    WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
+    const double norm = std::sqrt(values_[static_cast<size_t>(i.inputs[0])].item<double>());
+    result_.gradient_norm = norm;
+    // As LibTorch's clip_grad_norm_.
+    const double factor = options_.clip > 0 ? std::min(1.0, options_.clip / (norm + 1e-6)) : 1;
+    units_->Update(i.unit, adam_, factor, step_);
+    return Ok();
+  }
+
+  Status Write(const Instruction& i, size_t output, torch::Tensor tensor) {
+    const int32_t value = i.outputs[output];
+    const planner::ValueShape& shape = list_.values[static_cast<size_t>(value)];
+    if (tensor.dim() != 2 || tensor.size(0) != shape.rows || tensor.size(1) != shape.columns) {
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("made {} elements, expected the program's {} x {}", tensor.numel(), shape.rows, shape.columns));
+    }
+    values_[static_cast<size_t>(value)] = tensor.contiguous();
+    return Ok();
+  }
+
+  /// Tokens [sequence × batch], positions first, of a micro-batch.
+  const MicroBatchTokens* Tokens(int32_t micro_batch) {
+    auto known = tokens_.find(micro_batch);
+    if (known == tokens_.end()) {
+      const std::vector<uint8_t> bytes = (*samples_)(micro_batch);
+      const torch::Tensor rows =
+          torch::from_blob(const_cast<uint8_t*>(bytes.data()), {shape_.batch, shape_.sequence + 1}, torch::kUInt8)
+              .to(torch::kInt64)
+              .t();
+      known = tokens_
+                  .emplace(micro_batch,
+                           MicroBatchTokens{rows.slice(0, 0, shape_.sequence).reshape({-1}), rows.slice(0, 1).reshape({-1})})
+                  .first;
+    }
+    return &known->second;
+  }
+
+  Status Compute(const Instruction& i) {
+    const bool forward = i.action == StepAction::kForward;
+    for (const int32_t unit : units_->UnitsOf(i.part, i.layer)) WEFT_RETURN_IF_ERROR(WaitForUnit(unit));
+    // Products' data gradients touch no gradients of parameters.
+    const bool products =
+        i.part == ModelPart::kQkv || i.part == ModelPart::kAttentionOut || i.part == ModelPart::kMlp || i.part == ModelPart::kHead;
+    const bool adds = i.action == StepAction::kWeight || (i.action == StepAction::kData && !products);
+    WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, adds));
+    if (i.action != StepAction::kWeight && !units_->UnitsOf(i.part, i.layer).empty() && parameters.values.empty()) {
+      return Fail(Code::kFailedPrecondition, "its unit is not gathered");
+    }
+    std::vector<torch::Tensor> inputs;
+    for (const int32_t value : i.inputs) inputs.push_back(values_[static_cast<size_t>(value)]);
+    const bool reads_tokens = i.part == ModelPart::kEmbedding || i.part == ModelPart::kLossSums || i.part == ModelPart::kLoss;
+    const PartCall call{.shape = shape_,
+                        .part = i.part,
+                        .inputs = inputs,
+                        .parameters = parameters,
+                        .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr,
+                        .layer = i.layer};
+    const StateKey key(i.part, i.layer, i.micro_batch);
+    Tensors outputs;
+    if (forward) {
+      outputs = ForwardOf(call, i.keeps ? &states_[key] : nullptr);
+      if (i.part == ModelPart::kLoss) loss_ += outputs[0].item<double>();
+    } else if (i.action == StepAction::kData) {
+      PartState& state = states_[key];
+      outputs = DataGradientOf(call, state);
+      if (state.gradients.empty()) states_.erase(key);  // no weight gradient follows
+    } else {
+      AddWeightGradient(call, states_[key]);
+      states_.erase(key);
+    }
+    for (size_t k = 0; k < outputs.size(); ++k) WEFT_RETURN_IF_ERROR(Write(i, k, std::move(outputs[k])));
+    return Ok();
+  }
+
+  /// Earlier communications that one has to wait for: those named, and those that made what it reads.
+  std::vector<int32_t> After(const Instruction& i) const {
+    std::vector<int32_t> after = i.needs;
+    for (const int32_t value : i.inputs) {
+      const int32_t writer = liveness_.writer[static_cast<size_t>(value)];
+      if (planner::Communicates(list_.instructions[static_cast<size_t>(writer)].action)) after.push_back(writer);
+    }
+    return after;
+  }
+
+  Status Exchange(const Instruction& i) {
+    torch::Tensor input, output;
+    const bool scalar = i.elements == 1;
+    const torch::ScalarType type = scalar ? torch::kFloat64 : shape_.type;
+    std::vector<int32_t> after = After(i);
+    if (!i.outputs.empty()) {
+      const planner::ValueShape& shape = list_.values[static_cast<size_t>(i.outputs[0])];
+      output = torch::empty({shape.rows, shape.columns}, type);
+      values_[static_cast<size_t>(i.outputs[0])] = output;
+    }
+    if (!i.inputs.empty()) input = values_[static_cast<size_t>(i.inputs[0])];
+    Transfer transfer{.action = i.action,
+                      .type = type == torch::kFloat64 ? collectives::DataType::kFloat64 : collectives::DataType::kFloat32,
+                      .elements = i.elements,
+                      .input = input.defined() ? input.data_ptr() : nullptr,
+                      .output = output.defined() ? output.data_ptr() : nullptr};
+    // Both tensors are held until it is over.
+    streams_.Enqueue(static_cast<size_t>(i.communicator), static_cast<int32_t>(at_), std::move(after),
+                     [this, index = at_, transfer, input, output] { return RunTransfer(index, transfer); });
+    return Ok();
+  }
+
+  Status ExchangeUnit(const Instruction& i) {
+    int32_t& last = last_on_unit_[static_cast<size_t>(i.unit)];
+    std::vector<int32_t> after = i.needs;
+    if (last >= 0) {
+      after.push_back(last);
+      // All but a sum in place may give the unit other memory.
+      const bool in_place = list_.instructions[static_cast<size_t>(last)].action == StepAction::kAllReduce;
+      if (!in_place) WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
+    }
+    last = static_cast<int32_t>(at_);
+    const Transfer transfer = units_->Prepare(i);
+    streams_.Enqueue(static_cast<size_t>(i.communicator), static_cast<int32_t>(at_), std::move(after),
+                     [this, index = at_, transfer]() -> Status {
+                       WEFT_RETURN_IF_ERROR(RunTransfer(index, transfer));
+                       units_->Finish(list_.instructions[index]);
+                       return Ok();
+                     });
+    return Ok();
+  }
+
+  Status RunTransfer(size_t index, const Transfer& transfer) {
+    const Instruction& i = list_.instructions[index];
+    Status status = groups_.Run(i.communicator, transfer);
+    return status ? Ok() : Status(Fail(status.error().WithContext(Describe(index, i))));
+  }
+
+  const planner::RankClass list_;
+  const ExecutorOptions options_;
+  ProgramGroups& groups_;
+  const ModelShape shape_;
+  const Liveness liveness_;
+  std::unique_ptr<Units> units_;
+  AdamOptions adam_;
+  SystemClock clock_;
+  // Of the step under way.
+  const Samples* samples_ = nullptr;
+  int64_t step_ = 0;
+  size_t at_ = 0;
+  double loss_ = 0;
+  StepResult result_;
+  std::vector<torch::Tensor> values_;
+  std::vector<int32_t> last_on_unit_;
+  std::map<StateKey, PartState> states_;
+  std::map<int32_t, MicroBatchTokens> tokens_;
+  Streams streams_;  // last: its threads use the rest
+};
+
+Executor::Executor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Executor::~Executor() = default;
+
+Result<std::unique_ptr<Executor>> Executor::Create(const planner::StepProgram& program, const ExecutorOptions& options,
+                                                   ProgramGroups& groups) {
+  WEFT_RETURN_IF_ERROR(CheckModel(program, options.model, options.rank));
+  std::unique_ptr<Impl> impl;
+  WEFT_RETURN_IF_ERROR(Guarded("build model", [&]() -> Status {
+    impl = std::make_unique<Impl>(program, options, groups);
+    return impl->Start();
+  }));
+  return std::unique_ptr<Executor>(new Executor(std::move(impl)));
+}
+
+Result<StepResult> Executor::Step(const Samples& samples, double learning_rate) {
+  return Guarded("step", [&] { return impl_->Step(samples, learning_rate); });
+}
+
+int64_t Executor::parameters() const { return impl_->parameters(); }
+
+}  // namespace weft::runtime

@@ -1,0 +1,92 @@
+#include "runtime/program_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/parse_units.h"
+
+namespace weft::runtime {
+namespace {
+
+using nlohmann::json;
+
+std::string Line(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string ProgramLine(const ProgramFacts& f, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    return Line({{"job",
+                  {{"model", f.model},
+                   {"strategy", f.strategy},
+                   {"schedule", f.schedule},
+                   {"type", f.type},
+                   {"parameters", f.parameters},
+                   {"ranks", f.ranks},
+                   {"micro_batches", f.micro_batches},
+                   {"global_batch", f.global_batch},
+                   {"sequence", f.sequence},
+                   {"digest", fmt::format("{:016x}", f.digest)},
+                   {"plugin", f.plugin}}}});
+  }
+  return fmt::format(
+      "model    {} with {} parameters, {}\n"
+      "program  {} ({}), {} micro-batch{}, {} sequences of {} bytes on {} rank{}\n\n"
+      "{:>6} {:>9} {:>10} {:>12} {:>12}",
+      f.model, f.parameters, f.type, f.strategy.empty() ? "none" : f.strategy, f.schedule, f.micro_batches,
+      f.micro_batches == 1 ? "" : "es", f.global_batch, f.sequence, f.ranks, f.ranks == 1 ? "" : "s", "step", "loss", "norm",
+      "iteration", "waited");
+}
+
+std::string ProgramStepLine(const ProgramStep& s, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    // Shortest text that reads back to the same number: what is trained is compared by it.
+    return Line({{"step", s.step},
+                 {"loss", s.loss},
+                 {"gradient_norm", s.gradient_norm},
+                 {"learning_rate", s.learning_rate},
+                 {"iteration_s", s.iteration.count()},
+                 {"waited_s", s.waited.count()},
+                 {"time_s", s.time.count()}});
+  }
+  return fmt::format("{:>6} {:>9.5f} {:>10.4f} {:>12} {:>12}", s.step, s.loss, s.gradient_norm, FormatDuration(s.iteration),
+                     FormatDuration(s.waited));
+}
+
+std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std::vector<MeasuredVolume>& volumes,
+                               OutputFormat format) {
+  std::vector<Seconds> iterations;
+  for (const ProgramStep& s : steps) iterations.push_back(s.iteration);
+  const Seconds median = MedianIteration(iterations);
+  if (format == OutputFormat::kJson) {
+    json list = json::array();
+    for (const MeasuredVolume& v : volumes) {
+      list.push_back({{"communicator", planner::CommunicatorKindName(v.kind)},
+                      {"kind", planner::ActionName(v.action)},
+                      {"planned_calls", v.planned_calls},
+                      {"calls", v.calls},
+                      {"planned_bytes", v.planned_bytes},
+                      {"sent_bytes", v.bytes}});
+    }
+    return Line({{"summary",
+                  {{"steps", steps.size()},
+                   {"iteration_s_median", median.count()},
+                   {"first_loss", steps.front().loss},
+                   {"final_loss", steps.back().loss},
+                   {"volumes", list}}}});
+  }
+  std::string text = fmt::format("\n{} step{}, median iteration {}, loss {:.5f} -> {:.5f}", steps.size(),
+                                 steps.size() == 1 ? "" : "s", FormatDuration(median), steps.front().loss, steps.back().loss);
+  if (volumes.empty()) return text;
+  text +=
+      fmt::format("\n\n{:>14} {:>16} {:>10} {:>16} {:>16}", "communicator", "operation", "calls", "planned bytes", "sent bytes");
+  for (const MeasuredVolume& v : volumes) {
+    text += fmt::format("\n{:>14} {:>16} {:>10} {:>16} {:>16}", planner::CommunicatorKindName(v.kind),
+                        planner::ActionName(v.action), v.calls, v.planned_bytes, v.bytes);
+  }
+  return text;
+}
+
+}  // namespace weft::runtime

@@ -1,0 +1,43 @@
+// What weft-train prints of a program's run on rank 0: as report.h's, with what was sent beside what was planned.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "planner/planner.h"
+#include "runtime/report.h"
+
+namespace weft::runtime {
+
+/// Of all ranks together, in all steps, by what a communicator is for and by what was done.
+struct MeasuredVolume {
+  planner::CommunicatorKind kind = planner::CommunicatorKind::kWorld;
+  planner::StepAction action = planner::StepAction::kAllReduce;
+  int64_t planned_calls = 0, calls = 0;
+  int64_t planned_bytes = 0, bytes = 0;  ///< on the wire: handed to the plugin by senders
+};
+
+struct ProgramFacts {
+  std::string model, strategy, schedule, type;
+  int64_t parameters = 0;  ///< of the model
+  int64_t ranks = 1, micro_batches = 1, global_batch = 0, sequence = 0;
+  uint64_t digest = 0;  ///< of the program; 0: one process without one
+  std::string plugin;
+};
+
+struct ProgramStep {
+  int64_t step = 0;
+  double loss = 0, gradient_norm = 0, learning_rate = 0;
+  Seconds iteration{0}, waited{0}, time{0};
+};
+
+/// The lines, without a newline at the end.
+std::string ProgramLine(const ProgramFacts& facts, OutputFormat format);
+std::string ProgramStepLine(const ProgramStep& step, OutputFormat format);
+std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std::vector<MeasuredVolume>& volumes,
+                               OutputFormat format);
+
+}  // namespace weft::runtime

@@ -82,7 +82,9 @@ def main():
         number = spine.removeprefix("spine")
         check(links[("10.255.1.1", f"10.255.2.{number}")]["available_bps"] < 0.1 * 60e6, "the silent link is planned with as ever")
         hole.close()
-        job.finish()
+        for rank, child in enumerate(job.ranks):
+            check(child.wait(120) == 0, f"rank {rank} failed: {cluster.processes.log(f'a-{rank}')[-400:]}")
+        check(len(job.steps_done()) == STEPS, f"{len(job.steps_done())} steps, expected {STEPS}")
         print(f"{STEPS} steps, every sum right")
 
 

@@ -185,17 +185,19 @@ Seconds OtherProductsForward(const JobSpec& job, const CalibratedHardware& m, co
 }
 
 /// What the vocabulary's split costs: the embedding's sum and the head's gradient, the loss's maximum and two sums. Where sequence
-/// parallelism splits the rows the two sums are scatters, and each has a gather on its other side.
+/// parallelism splits the rows the two sums are scatters, and each has a gather on its other side; both are priced as the sums still,
+/// of which the embedding's gather is a half.
 void AddEdgeCommunication(EdgeTime& edge, const CalibratedHardware& m, const LayerKey& key, double tokens, double hidden,
                           std::vector<Operation>* first, std::vector<Operation>* last) {
   const Group group{key.tp, 1};
   const auto add = [&](PassTime& time, std::vector<Operation>* list, std::string_view what, OperationKind kind, OperationPass pass,
                        FractionalBytes bytes, double calls) {
-    const bool sums = kind == OperationKind::kAllReduce;
-    const Seconds seconds = calls * (sums ? AllReduceTime(m.network, group, bytes) : GatherTime(m.network, group, bytes));
-    time.tensor += seconds;
+    const Seconds sum = calls * AllReduceTime(m.network, group, bytes), half = calls * GatherTime(m.network, group, bytes);
+    const bool sums = kind == OperationKind::kAllReduce, gathers = kind == OperationKind::kAllGather;
+    const Seconds exposed = !gathers ? sum : pass == OperationPass::kForward ? half : Seconds(0);
+    time.tensor += exposed;
     if (list == nullptr) return;
-    list->push_back({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = seconds.count(), .exposed = seconds.count(),
+    list->push_back({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = (sums ? sum : half).count(), .exposed = exposed.count(),
                      .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes.count(),
                      .algorithm = AlgorithmName(sums ? AllReduceAlgorithm(m.network, group, bytes) : Algorithm::kRing)});
   };

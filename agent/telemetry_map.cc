@@ -8,6 +8,8 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <string_view>
 
 namespace weft::agent {
@@ -16,6 +18,14 @@ namespace {
 constexpr uint64_t kMostMapped = 16 << 20;
 constexpr char kUnnamed[] = "unnamed:";
 constexpr int kNeededSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+/// Of this machine since it was started: inodes are its own only. Empty where the kernel does not say.
+std::string BootName() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string name;
+  std::getline(file, name);
+  return name.substr(0, 8);
+}
 
 /// A segment that could shrink would kill the agent (SIGBUS) at its next look.
 Status CheckSeals(int fd) {
@@ -126,7 +136,7 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, const Pe
   }
   // Processes without an id have nothing in common; the memory is the same however often the process connects.
   map->stated_job_ = *checked;
-  map->job_ = checked->empty() ? fmt::format("{}{}:{}", kUnnamed, peer.uid, status.st_ino) : std::move(*checked);
+  map->job_ = checked->empty() ? fmt::format("{}{}:{}:{}", kUnnamed, BootName(), peer.uid, status.st_ino) : std::move(*checked);
   return map;
 }
 

@@ -38,7 +38,7 @@ class TelemetryMap {
   TelemetryMap(const TelemetryMap&) = delete;
   TelemetryMap& operator=(const TelemetryMap&) = delete;
 
-  /// As checked at Attach. Where the launcher gave none, one that no other process has: "unnamed:UID:INODE".
+  /// As checked at Attach. Where the launcher gave none, one that no other process has: "unnamed:BOOT:UID:INODE".
   const std::string& job() const { return job_; }
   const std::string& stated_job() const { return stated_job_; }  ///< empty if the launcher gave none
   pid_t pid() const { return pid_; }  ///< the peer's, not what the segment says

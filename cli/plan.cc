@@ -63,8 +63,9 @@ Result<std::optional<planner::Framework>> ChooseFramework(const PlanCommandOptio
   if (!options.framework.empty()) {
     const auto framework = planner::ParseFramework(options.framework);
     if (framework && !options.allow.empty() && *framework != planner::Framework::kAny) {
-      return Fail(Code::kInvalidArgument, fmt::format("--allow with --framework {}: no program does these exchanges, expected any or no --framework",
-                                                      options.framework));
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("--allow with --framework {}: no program does these exchanges, expected any or no --framework",
+                              options.framework));
     }
     if (framework) return framework;
     return Fail(Code::kInvalidArgument, fmt::format("--framework \"{}\": expected one of {}", options.framework,
@@ -202,8 +203,8 @@ Status WriteProgram(const PlanCommandOptions& options, const PlanReport& report)
   if (!program) return Fail(program.error().WithContext("--program"));
   const std::string text = formats::WriteProgramJson(*program);
   if (text.size() > formats::kMostProgramBytes) {
-    return Fail(Code::kInvalidArgument, fmt::format("--program: {} bytes, expected at most {}: fewer micro-batches, or layers", text.size(),
-                                                    formats::kMostProgramBytes));
+    return Fail(Code::kInvalidArgument, fmt::format("--program: {} bytes, expected at most {}: fewer micro-batches, or layers",
+                                                    text.size(), formats::kMostProgramBytes));
   }
   std::ofstream out(options.program, std::ios::binary | std::ios::trunc);
   out << text;
@@ -228,7 +229,8 @@ Result<int> Run(const PlanCommandOptions& options) {
   for (const planner::NodeGroup& group : cluster.Groups()) {
     const bool half = group.device.Supports(planner::Precision::kFp16) && !group.device.Supports(planner::Precision::kBf16);
     if (!half || job.precision != planner::Precision::kBf16) continue;
-    return Fail(Code::kInvalidArgument, fmt::format("--precision bf16: {} has no units for it, expected fp16 or fp32", group.device.name));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--precision bf16: {} has no units for it, expected fp16 or fp32", group.device.name));
   }
   std::vector<formats::EmitTarget> targets;
   if (!options.emit.empty()) {

@@ -33,8 +33,8 @@ struct Rendezvous {
 /// kAlreadyExists when the port is in use.
 [[nodiscard]] Result<Rendezvous> OpenRendezvous(const std::string& address);
 
-/// The star of all ranks. Any thread, one after another: calls wait for each other. Its destructor says goodbye: only a rank that vanishes without counts
-/// as dead.
+/// The star of all ranks. Any thread, one after another: calls wait for each other. Its destructor says goodbye: only a rank that
+/// vanishes without counts as dead.
 class Bootstrap {
  public:
   /// Errors: kInvalidArgument for a malformed address, kAlreadyExists when rank 0's port is in use, kDeadlineExceeded

@@ -166,7 +166,8 @@ class Replay {
 
 Status CheckBursts(const ReplayOptions& options) {
   if (options.bursts.size() > kMostReplayBursts) {
-    return Fail(Code::kInvalidArgument, fmt::format("--burst: {} of them, expected at most {}", options.bursts.size(), kMostReplayBursts));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--burst: {} of them, expected at most {}", options.bursts.size(), kMostReplayBursts));
   }
   ReplayBurst before;
   for (size_t b = 0; b < options.bursts.size(); ++b) {

@@ -50,7 +50,8 @@ Result<ReplayOptions> Convert(const CLI::App& app, const CommandLine& line) {
   WEFT_ASSIGN_OR_RETURN(options.compute, ParseDuration(line.compute));
   WEFT_ASSIGN_OR_RETURN(options.bytes, ParseBytes(line.bytes));
   WEFT_ASSIGN_OR_RETURN(options.bucket, ParseBytes(line.bucket));
-  if (!line.bursts.empty() && app.count("--bytes") > 0) return Fail(Code::kInvalidArgument, "--bytes: expected only without --burst");
+  if (!line.bursts.empty() && app.count("--bytes") > 0)
+    return Fail(Code::kInvalidArgument, "--bytes: expected only without --burst");
   for (const std::string& text : line.bursts) {
     WEFT_ASSIGN_OR_RETURN(options.bursts.emplace_back(), ParseReplayBurst(text, options.compute));
   }

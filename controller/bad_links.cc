@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace weft::controller {
 namespace {
@@ -33,6 +34,27 @@ void Accuse(const std::vector<LinkId>& path, const FabricView& fabric, const Sen
   }
 }
 
+/// What of a host's lanes is silent. Where nothing to or from it is answered, and its silent ways have no switch in common but its own,
+/// its own port is dead, and not all of those.
+struct HostSilence {
+  std::set<NodeId> common;   // switches on all silent ways
+  int ways = 0;
+  bool answered = false;
+
+  void Add(const std::vector<LinkId>& way, const FabricView& fabric, const std::string& host) {
+    std::set<NodeId> on_way;
+    for (const LinkId link : way) {
+      for (const NodeId node : {fabric.topology().link(link).from, fabric.topology().link(link).to}) {
+        const planner::Node& named = fabric.topology().node(node);
+        if (named.kind == planner::NodeKind::kSwitch && named.name != fabric.LeafOf(host)) on_way.insert(node);
+      }
+    }
+    if (++ways == 1) common = std::move(on_way);
+    else std::erase_if(common, [&](NodeId node) { return !on_way.contains(node); });
+  }
+  bool IsItself() const { return !answered && ways > 1 && common.empty(); }
+};
+
 }  // namespace
 
 std::map<LinkId, LinkEvidence> SilentEvidence(const FlowTable& table, const FabricView& fabric, const std::set<std::string>& lives,
@@ -40,16 +62,28 @@ std::map<LinkId, LinkEvidence> SilentEvidence(const FlowTable& table, const Fabr
   std::map<LinkId, LinkEvidence> suspects;
   if (table.silent_flows().empty()) return suspects;
   std::set<LinkId> answered;
+  std::map<std::string, HostSilence> hosts;
+  std::vector<std::pair<const SendFlow*, const std::vector<LinkId>*>> silent;
   for (const auto& [id, flow] : table.flows()) {
     if (flow.stale()) continue;
     const std::string* to = fabric.HostOf(flow.identity.peer_address());
     for (const auto& [port, lane] : flow.lanes) {
       const std::vector<LinkId>* links = flow.PathOf(port);
-      if (links == nullptr) continue;
+      if (links == nullptr || to == nullptr) continue;
       // One that has just begun to send again and again is neither.
-      if (lane.active && lane.silent_s <= 0 && lane.carried.Sum(slot - kLately, slot) > 0) answered.insert(links->begin(), links->end());
-      if (lane.silent_s >= kSilentAfter && to != nullptr && lives.contains(*to)) Accuse(*links, fabric, flow, suspects);
+      const bool answers = lane.active && lane.silent_s <= 0 && lane.carried.Sum(slot - kLately, slot) > 0;
+      if (answers) answered.insert(links->begin(), links->end());
+      const bool is_silent = lane.silent_s >= kSilentAfter && lives.contains(*to);
+      if (is_silent) silent.emplace_back(&flow, links);
+      for (const std::string& host : {flow.host, *to}) {
+        hosts[host].answered |= answers;
+        if (is_silent) hosts[host].Add(*links, fabric, host);
+      }
     }
+  }
+  for (const auto& [flow, links] : silent) {
+    if (hosts.at(flow->host).IsItself() || hosts.at(*fabric.HostOf(flow->identity.peer_address())).IsItself()) continue;
+    Accuse(*links, fabric, *flow, suspects);
   }
   std::erase_if(suspects, [&](const auto& entry) { return answered.contains(entry.first); });
   return suspects;
@@ -59,6 +93,14 @@ std::map<LinkId, LinkEvidence> LossEvidence(const FlowTable& table, const Fabric
   std::map<LinkId, LinkEvidence> suspects;
   std::set<LinkId> clean;
   const int64_t first = slot - kLossSlots + 1;
+  const double seconds = static_cast<double>(kLossSlots) * table.slot_s();
+  // In the slot in which it carried most: bursts fill a link for less than what loss is counted over.
+  const auto full = [&](LinkId link) {
+    const SlotRing& carried = table.links()[link.index()].carried;
+    double most = 0;
+    for (int64_t i = first; i <= slot; ++i) most = std::max(most, carried.At(i) * static_cast<double>(kLossSlots));
+    return most * 8 / seconds > kNotFull * monitor.Available(link).value();
+  };
   for (const auto& [id, flow] : table.flows()) {
     if (flow.stale()) continue;
     for (const auto& [port, lane] : flow.lanes) {
@@ -67,18 +109,12 @@ std::map<LinkId, LinkEvidence> LossEvidence(const FlowTable& table, const Fabric
       if (links == nullptr || lane.silent) continue;
       const double again = lane.again.Sum(first, slot);
       if (again < kClean * segments) clean.insert(links->begin(), links->end());
-      else if (again >= std::max(kLeastAgain, kLossy * segments)) Accuse(*links, fabric, flow, suspects);
+      else if (again < std::max(kLeastAgain, kLossy * segments)) continue;
+      // A full link anywhere on the way explains the loss.
+      else if (std::ranges::none_of(*links, full)) Accuse(*links, fabric, flow, suspects);
     }
   }
-  const double seconds = static_cast<double>(kLossSlots) * table.slot_s();
-  std::erase_if(suspects, [&](const auto& entry) {
-    if (clean.contains(entry.first)) return true;
-    // In the slot in which it carried most: bursts fill a link for less than what loss is counted over.
-    const SlotRing& carried = table.links()[entry.first.index()].carried;
-    double most = 0;
-    for (int64_t i = first; i <= slot; ++i) most = std::max(most, carried.At(i) * static_cast<double>(kLossSlots));
-    return most * 8 / seconds > kNotFull * monitor.Available(entry.first).value();
-  });
+  std::erase_if(suspects, [&](const auto& entry) { return clean.contains(entry.first); });
   return suspects;
 }
 

@@ -273,6 +273,7 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
   KeepTreeQuota(spec.job_id(), core_.TreeJobs(), options_.planner.reduction.switches.trees, &planned.plan);
   const JobSubmitted submitted{spec, planned.plan, planned.errors};
   WEFT_RETURN_IF_ERROR(KeepInJournal(submitted));
+  unkept_.erase("job " + spec.job_id());   // the release of an earlier job of this name
   Handle({.body = submitted});
   AddErrors(planned);
   return std::move(planned.plan);

@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kComponent[] = "controller";
 constexpr size_t kMostUnkept = 100'000;
+constexpr size_t kMostSuperseded = 1'000;   // hosts
 constexpr int64_t kMostAheadMs = 24 * 3600 * 1000;  // a controller's clock may be ahead of ours by so much
 
 }  // namespace
@@ -71,7 +72,7 @@ Status ControlLoop::CheckNotSuperseded(const v1::Register& message) {
     superseded_by_.erase(message.host());
     return Ok();
   }
-  superseded_by_.insert(message.host());
+  if (superseded_by_.size() < kMostSuperseded) superseded_by_.insert(message.host());
   LogError(kComponent, "a host obeys a newer controller", {{"host", message.host()}, {"its", newer}, {"ours", incarnation_}});
   // One host alone could be making it up.
   if (superseded_by_.size() >= std::min<size_t>(2, std::max<size_t>(1, core_.host_count())) && core_.mode() == v1::MODE_ENFORCE) {

@@ -56,9 +56,11 @@ void Core::Decide(const std::string& kind, const std::string& job_id, const std:
   actions_.push_back(Record{std::move(decision)});
 }
 
-/// The oldest; of those that name stragglers, which jobs bring about, where they are more than a quarter.
+/// The oldest; of those that name stragglers and other trouble, which jobs bring about, where they are more than a quarter.
 void Core::ForgetDecision() {
-  const auto names = [](const v1::Decision& decision) { return decision.kind() == "straggler"; };
+  const auto names = [](const v1::Decision& decision) {
+    return decision.kind() == "straggler" || decision.kind() == "stall" || decision.kind() == "silent" || decision.kind() == "limit";
+  };
   const auto many = std::count_if(decisions_.begin(), decisions_.end(), names) > static_cast<int64_t>(kDecisionsKept) / 4;
   decisions_.erase(many ? std::find_if(decisions_.begin(), decisions_.end(), names) : decisions_.begin());
 }
@@ -102,10 +104,7 @@ void Core::On(const HostRegistered& event) {
       if (!address.empty() && address.size() <= kMaxText) host.addresses.push_back(address);
     }
   }
-  const auto holds = [this](const std::string& owner) {
-    const auto found = hosts_.find(owner);
-    return found != hosts_.end() && found->second.connected;
-  };
+  const auto holds = [this](const std::string& owner) { return IsConnected(owner); };
   if (again) {
     if (fabric_.SetHost(name, host.addresses, holds) && table_.ResolvePaths()) Touch(Change::kPaths, "host " + name + " has other addresses");
     return;
@@ -121,6 +120,15 @@ void Core::On(const HostLost& event) {
   if (host == hosts_.end()) return;
   host->second.connected = false;
   table_.HostGone(event.host, now_s_);
+  const auto holds = [this](const std::string& owner) { return IsConnected(owner); };
+  if (fabric_.LeaveHost(event.host, holds) && table_.ResolvePaths()) {
+    Touch(Change::kPaths, "host " + event.host + " has left addresses to others");
+  }
+}
+
+bool Core::IsConnected(const std::string& name) const {
+  const auto found = hosts_.find(name);
+  return found != hosts_.end() && found->second.connected;
 }
 
 bool Core::Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s) {

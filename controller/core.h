@@ -146,6 +146,7 @@ class Core {
 
   void On(const HostRegistered& event);
   void On(const HostLost& event);
+  bool IsConnected(const std::string& name) const;
   void On(const SampleReceived& event);
   void On(const PathsReceived& event);
   void On(const JobSubmitted& event);
@@ -215,7 +216,13 @@ class Core {
   void TakeApplied(const std::string& host, const v1::HostSample& sample);
   void WatchApplied();
   void TellShortage(const std::string& host, const v1::Shortage& shortage);
-  v1::JobPolicy PolicyOf(const std::string& job_id, const std::string& host, const Communicators& known) const;
+  /// Classes within a job, as of when its policies are pushed.
+  struct InnerClasses {
+    Communicators known;
+    bool later = false, earlier = false;     ///< FreeNeighbours()
+  };
+  InnerClasses InnerClassesOf(const std::string& job_id) const;
+  v1::JobPolicy PolicyOf(const std::string& job_id, const std::string& host, const InnerClasses& inner) const;
   void PushLaunchTo(const std::string& host, const Job& job);
   void PushEndTo(const std::string& host, const std::string& job_id);
   void EndOnHosts(Job& job, bool by_silence, const std::string& reason);

@@ -45,12 +45,17 @@ void Core::ForetellJobs(const MultiJobInput& input, const planner::MultiJobPlan&
       if (std::ranges::find(lines, line) == lines.end()) lines.push_back(std::move(line));
     };
     const auto& dscp = options_.joint.dscp;
-    const auto in_force = static_cast<int32_t>(dscp.size()) - 1;
+    const auto last = static_cast<int32_t>(dscp.size()) - 1;
+    const auto state = multi_job_.find(id);
+    const bool has_class = state != multi_job_.end() && state->second.force.traffic_class >= 0;
+    const int32_t in_force = has_class ? std::min(state->second.force.traffic_class, last) : last;
     if (job.traffic_class != in_force && dscp.size() > 1) {
-      add(fmt::format("class {} of {} (DSCP {}) in place of the default", job.traffic_class, dscp.size(),
-                      dscp[static_cast<size_t>(job.traffic_class)]));
+      add(fmt::format("class {} of {} (DSCP {}) in place of {}", job.traffic_class, dscp.size(), dscp[static_cast<size_t>(job.traffic_class)],
+                      in_force == last ? std::string("the default") : fmt::format("class {}", in_force)));
     }
-    if (job.shifted) {
+    const bool has_window = state != multi_job_.end() && state->second.window.period_s > 0;
+    if (has_window && !job.shifted) add("no time window in place of the one that it has");
+    if (job.shifted && !has_window) {
       add(fmt::format("a time window: bursts may begin for {:.3f} s of every {:.3f} s", job.window.count(), job.period.count()));
     }
     if (lines.empty()) would_jobs_.lines.erase(id);

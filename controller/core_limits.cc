@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kMaxFlowsPerHost = 256;  // of a job, in the agent's policy segment
 constexpr double kLateAfter = 5;          // seconds from a policy to the word that all processes have it
 constexpr size_t kMostShortages = 100'000;
+constexpr int64_t kMostCounted = int64_t{1} << 40;   // of a process's counter
 
 /// Shares that differ by noise are one, so that who is in does not change from plan to plan.
 int RankOf(double share) { return share > 0 ? static_cast<int>(std::lround(std::log2(share))) : -1'000; }
@@ -114,12 +115,15 @@ void Core::WatchApplied() {
 void Core::TellShortage(const std::string& host, const v1::Shortage& shortage) {
   if (jobs_.Find(shortage.job_id()) == nullptr || (shortages_.size() >= kMostShortages && !shortages_.contains({shortage.job_id(), host}))) return;
   v1::Shortage& known = shortages_[{shortage.job_id(), host}];
-  const int64_t dropped = shortage.flows_dropped() - known.flows_dropped(), refused = shortage.policy_rejected() - known.policy_rejected();
-  known = shortage;
+  v1::Shortage now = shortage;
+  now.set_flows_dropped(std::clamp<int64_t>(shortage.flows_dropped(), 0, kMostCounted));
+  now.set_policy_rejected(std::clamp<int64_t>(shortage.policy_rejected(), 0, kMostCounted));
+  const int64_t dropped = now.flows_dropped() - known.flows_dropped(), refused = now.policy_rejected() - known.policy_rejected();
+  known = now;
   if (dropped > 0) {
     counters_.flows_unseen += dropped;
     DecideTrouble("limit", shortage.job_id(), fmt::format("{} flows of its processes on {} found no slot in their telemetry, {} in all: nobody sees or "
-                                                          "steers them", dropped, host, shortage.flows_dropped()));
+                                                          "steers them", dropped, host, now.flows_dropped()));
   }
   if (refused > 0) {
     counters_.entries_refused += refused;

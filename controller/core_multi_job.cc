@@ -88,6 +88,13 @@ std::pair<bool, bool> Core::FreeNeighbours(const std::string& job_id) const {
   return {later, earlier};
 }
 
+Core::InnerClasses Core::InnerClassesOf(const std::string& job_id) const {
+  if (options_.joint.dscp.size() < 2) return {};
+  InnerClasses inner{.known = CommunicatorsOf(job_id)};
+  if (!inner.known.empty()) std::tie(inner.later, inner.earlier) = FreeNeighbours(job_id);
+  return inner;
+}
+
 Core::Communicators Core::CommunicatorsOf(const std::string& job_id) const {
   const Job* job = jobs_.Find(job_id);
   if (job == nullptr || !job->submitted || !job->plan.has_operations()) return {};
@@ -216,7 +223,11 @@ void Core::TakeOutlook(const planner::MultiJobPlan& plan) {
 
 /// What was decided with all jobs together stands against the plan of flows alone (flow_planner.h) until some way of a flow changes.
 void Core::TakePaths(const MultiJobQuestion& question, const planner::MultiJobPlan& plan) {
-  if (question.capacity_changes != capacity_changes_) return;  // another plan is due
+  if (question.capacity_changes != capacity_changes_) {  // another plan is due, also where the links give again what they gave then
+    planned_digest_ = 0;
+    if (mode_ != v1::MODE_ENFORCE) would_jobs_ = {};
+    return;
+  }
   std::vector<AskedFlow> asked;
   std::vector<std::vector<double>> shares;
   for (const auto& [id, flows] : question.input.asked) {
@@ -254,6 +265,7 @@ void Core::TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan&
       decision.set_traffic_class(state.force.traffic_class < 0 ? options_.joint.planning.classes - 1
                                                                : state.force.traffic_class);
       decision.add_why("not modelled: " + (model.missing.empty() ? "a link on its way is dead" : model.missing));
+      if (table_.UnsettleJob(id)) TouchPaths(fmt::format("job {} is not planned with the others any more", id));
     }
     decision.set_model(known ? model.source : "none");
     decision.set_classes(options_.joint.planning.classes);

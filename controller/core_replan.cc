@@ -135,13 +135,13 @@ void Core::On(const PathsPlanned& event) {
   const FlowDecision decision = CarryOut(table_, question.flows, *event.plan);
   // A plan that changes nothing need not hold up the next: flows come before their probes do.
   next_plan_s_ = std::max(next_plan_s_, now_s_ + (decision.moves.empty() ? Seconds(0) : options_.replan_interval).count());
-  if (mode_ != v1::MODE_ENFORCE) return Foretell(decision, question.triggers, would_paths_);
-  if (!decision.moves.empty()) Apply(decision, question.triggers);
   if (question.flows.problem->quick && !event.plan->complete) {
     whole_plan_due_ = true;
     whole_plan_capacity_ = question.capacity_changes;
     TouchPaths("a quick plan was made whole");
   }
+  if (mode_ != v1::MODE_ENFORCE) return Foretell(decision, question.triggers, would_paths_);
+  if (!decision.moves.empty()) Apply(decision, question.triggers);
 }
 
 void Core::Apply(const FlowDecision& decision, const std::vector<std::string>& triggers) {
@@ -168,25 +168,27 @@ void Core::PushPolicies(const std::set<std::string>& jobs,
     actions_.push_back(KeepEpoch{job_id, jobs_.NextEpoch(job_id)});
     ++counters_.policy_epochs;
   }
-  std::map<std::string, Communicators> known;   // where flows of one job can have several classes
+  std::map<std::string, InnerClasses> inner;   // where flows of one job can have several classes
   for (const auto& [job_id, host] : targets) {
-    if (options_.joint.dscp.size() > 1 && !known.contains(job_id)) known[job_id] = CommunicatorsOf(job_id);
-    actions_.push_back(PushPolicy{host, PolicyOf(job_id, host, known[job_id])});
+    if (!inner.contains(job_id)) inner[job_id] = InnerClassesOf(job_id);
+    actions_.push_back(PushPolicy{host, PolicyOf(job_id, host, inner[job_id])});
     ++counters_.policies;
     if (Job* job = jobs_.Find(job_id)) job->hosts.insert(host);
     hosts_.at(host).held.insert(job_id);
-    awaited_[{job_id, host}] = {.epoch = jobs_.EpochOf(job_id), .since_s = now_s_};
+    // What is late stays late until it is taken up: another push does not begin the wait anew.
+    Awaited& awaited = awaited_[{job_id, host}];
+    if (awaited.epoch == 0) awaited.since_s = now_s_;
+    awaited.epoch = jobs_.EpochOf(job_id);
   }
 }
 
-v1::JobPolicy Core::PolicyOf(const std::string& job_id, const std::string& host, const Communicators& known) const {
-  const auto [later, earlier] = FreeNeighbours(job_id);
+v1::JobPolicy Core::PolicyOf(const std::string& job_id, const std::string& host, const InnerClasses& inner) const {
   v1::JobPolicy policy;
   policy.set_job_id(job_id);
   policy.set_epoch(jobs_.EpochOf(job_id));
   for (const uint64_t id : PolicyFlows(job_id, host)) {
     const SendFlow& flow = table_.flows().at(id);
-    const int32_t dscp = DscpOf(job_id, ClassStep(known, flow.identity.comm(), later, earlier));
+    const int32_t dscp = DscpOf(job_id, ClassStep(inner.known, flow.identity.comm(), inner.later, inner.earlier));
     const bool leased = dscp > 0 || flow.window.period_s > 0;
     v1::FlowPolicy* entry = policy.add_flows();
     entry->set_flow(id);

@@ -58,6 +58,7 @@ void Core::NameSilences() {
                                flow->identity.peer_address());
     }
   }
+  if (!groups.empty()) ++capacity_changes_;   // no plan in the making knows it
   for (const auto& [key, group] : groups) {
     const auto& [job_id, way] = key;
     DecideTrouble("silent", job_id,

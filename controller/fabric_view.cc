@@ -1,31 +1,71 @@
 #include "controller/fabric_view.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::controller {
 
 using planner::NodeKind;
 
+namespace {
+
+constexpr size_t kMostClaimed = 10'000;   // addresses that several hosts say are theirs
+
+}  // namespace
+
 bool FabricView::SetHost(const std::string& host, std::span<const std::string> addresses,
                          const std::function<bool(const std::string&)>& holds) {
   bool changed = false;
   std::vector<std::string>& owned = addresses_[host];
-  for (const std::string& address : owned) {
+  const std::vector<std::string> before = std::exchange(owned, {});
+  for (const std::string& address : before) {
     const auto known = host_by_address_.find(address);
     const bool lost = std::ranges::find(addresses, address) == addresses.end();
-    if (lost && known != host_by_address_.end() && known->second == host) host_by_address_.erase(known);
+    if (!lost || known == host_by_address_.end() || known->second != host) continue;
+    host_by_address_.erase(known);
+    changed |= PassOn(address, host, holds);
   }
-  owned.clear();
   for (const std::string& address : addresses) {
     if (address.empty()) continue;
     std::string& owner = host_by_address_[address];
-    if (owner != host && !owner.empty() && holds(owner)) continue;
+    if (owner != host && !owner.empty() && holds(owner)) {
+      if (claimed_.size() < kMostClaimed || claimed_.contains(address)) claimed_[address].insert(host);
+      continue;
+    }
     owned.push_back(address);
     if (owner == host) continue;
     owner = host;
     changed = true;
   }
   return changed;
+}
+
+bool FabricView::LeaveHost(const std::string& host, const std::function<bool(const std::string&)>& holds) {
+  bool changed = false;
+  const auto owned = addresses_.find(host);
+  if (owned == addresses_.end()) return false;
+  for (const std::string& address : owned->second) {
+    const auto known = host_by_address_.find(address);
+    if (known != host_by_address_.end() && known->second == host) changed |= PassOn(address, host, holds);
+  }
+  return changed;
+}
+
+/// To the first host that claims it and still is there; true if there is one.
+bool FabricView::PassOn(const std::string& address, const std::string& from, const std::function<bool(const std::string&)>& holds) {
+  const auto claimed = claimed_.find(address);
+  if (claimed == claimed_.end()) return false;
+  std::set<std::string>& hosts = claimed->second;
+  while (!hosts.empty()) {
+    const std::string next = *hosts.begin();
+    hosts.erase(hosts.begin());
+    if (next == from || !holds(next)) continue;
+    host_by_address_[address] = next;
+    addresses_[next].push_back(address);
+    return true;
+  }
+  claimed_.erase(claimed);
+  return false;
 }
 
 const std::string* FabricView::HostOf(const std::string& address) const {

@@ -37,6 +37,10 @@ class FabricView {
   bool SetHost(const std::string& host, std::span<const std::string> addresses,
                const std::function<bool(const std::string&)>& holds = [](const std::string&) { return false; });
 
+  /// The host is gone: an address of it that another one has claimed, and still `holds`, is that one's. True if one changed hands.
+  /// Complexity: O(addresses · log hosts), and each claim once.
+  bool LeaveHost(const std::string& host, const std::function<bool(const std::string&)>& holds);
+
   /// The host that registered `address`, or nullptr.
   const std::string* HostOf(const std::string& address) const;
 
@@ -58,7 +62,10 @@ class FabricView {
  private:
   LinkRates rates_;
   planner::Topology topology_;
+  bool PassOn(const std::string& address, const std::string& from, const std::function<bool(const std::string&)>& holds);
+
   std::unordered_map<std::string, std::string> host_by_address_;
+  std::map<std::string, std::set<std::string>> claimed_;   // by address: hosts that say it is theirs, and have it not
   std::unordered_map<std::string, std::vector<std::string>> addresses_;  ///< that each host owns
   std::map<std::string, std::string> leaf_by_host_;
   std::set<LinkId> gone_;

@@ -343,6 +343,16 @@ void FlowTable::Unsettle(const std::set<LinkId>& links) {
   }
 }
 
+bool FlowTable::UnsettleJob(const std::string& job_id) {
+  bool any = false;
+  for (auto& [id, flow] : flows_) {
+    if (!flow.settled || flow.identity.job_id() != job_id) continue;
+    flow.settled = false;
+    any = true;
+  }
+  return any;
+}
+
 bool FlowTable::ResolvePaths() {
   bool any = false;
   for (auto& [id, flow] : flows_) {

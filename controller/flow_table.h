@@ -155,6 +155,8 @@ class FlowTable {
 
   /// Flows that could go over one of these links are settled no longer. Complexity: linear in flows and their probed paths.
   void Unsettle(const std::set<LinkId>& links);
+  /// No flow of the job is settled any longer. True if any was. Complexity: linear in flows.
+  bool UnsettleJob(const std::string& job_id);
 
   const std::map<uint64_t, SendFlow>& flows() const { return flows_; }
   SendFlow* Find(uint64_t flow);

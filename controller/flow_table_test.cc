@@ -344,10 +344,13 @@ TEST(FabricView, AnAddressStaysWithAHostThatHoldsIt) {
   EXPECT_TRUE(fabric.SetHost("h2", second, held));
   EXPECT_EQ(*fabric.HostOf("172.17.0.1"), "h1");
   EXPECT_FALSE(fabric.SetHost("h2", second, held)) << "nothing has changed hands";
-  EXPECT_FALSE(fabric.SetHost("h1", std::vector<std::string>{"10.0.0.1"}, held));
-  EXPECT_EQ(fabric.HostOf("172.17.0.1"), nullptr) << "given up";
-  EXPECT_TRUE(fabric.SetHost("h2", second, held));
-  EXPECT_EQ(*fabric.HostOf("172.17.0.1"), "h2");
+  EXPECT_TRUE(fabric.SetHost("h1", std::vector<std::string>{"10.0.0.1"}, held));
+  EXPECT_EQ(*fabric.HostOf("172.17.0.1"), "h2") << "given up, and claimed before";
+  EXPECT_FALSE(fabric.SetHost("h1", first, held));
+  EXPECT_TRUE(fabric.LeaveHost("h2", held)) << "an address that moves to another host when this one dies";
+  EXPECT_EQ(*fabric.HostOf("172.17.0.1"), "h1");
+  EXPECT_EQ(*fabric.HostOf("10.0.0.2"), "h2") << "nobody else claims it";
+  EXPECT_FALSE(fabric.LeaveHost("h1", held));
 }
 
 }  // namespace

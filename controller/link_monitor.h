@@ -155,6 +155,7 @@ class LinkMonitor {
   const FabricView* fabric_;
   std::map<LinkId, LinkState> links_;
   std::map<LaneKey, LaneWindow> windows_;
+  double crowded_since_s_ = -1e9;            ///< when more young flows came than their ways can be looked at
   std::map<std::string, double> unknown_s_;  ///< hosts without a probe: when they first carried something
   std::map<uint64_t, double> moved_s_;  ///< when flows were last given other paths
   std::vector<Collision> collisions_;

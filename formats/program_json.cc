@@ -96,6 +96,10 @@ class Reader {
     if (type != "fp32" && type != "fp64") fields_.Reject("type", "expected fp32 or fp64");
     program_.type = type == "fp64" ? planner::ElementType::kFloat64 : planner::ElementType::kFloat32;
     WEFT_RETURN_IF_ERROR(fields_.Finish());
+    for (const char* key : {"communicators", "classes", "ranks"}) fields_.Skip(key);
+    if (const auto unread = fields_.Unread(); !unread.empty()) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: key \"{}\": unknown", source_, unread.front()));
+    }
     WEFT_RETURN_IF_ERROR(Each(root_, "", "communicators",
                               [&](JsonFields& f, const json& j, const std::string& place) { return Communicator(f, j, place); }));
     WEFT_RETURN_IF_ERROR(

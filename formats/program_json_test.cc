@@ -49,6 +49,7 @@ TEST(ProgramJson, RefusesByPlaceAndValue) {
     return read ? std::string("accepted") : read.error().message();
   };
   EXPECT_THAT(refused("\"version\":1", "\"version\":2"), HasSubstr("version"));
+  EXPECT_THAT(refused("\"version\":1", "\"version\":1,\"colour\":2"), HasSubstr("\"colour\": unknown"));
   EXPECT_THAT(refused("\"fp64\"", "\"fp16\""), HasSubstr("expected fp32 or fp64"));
   EXPECT_THAT(refused("\"part\":\"mlp\"", "\"part\":\"mpl\""), HasSubstr("part"));
   EXPECT_THAT(refused("\"do\":\"forward\"", "\"do\":\"ford\""), HasSubstr("instructions["));

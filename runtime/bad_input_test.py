@@ -50,6 +50,10 @@ def wrong_input(processes):
         ([*base, "--min-steps", "3"], ["--min-steps", "--duration"]),
         ([*base, "--apart-every", "4"], ["apart every 4 steps", "no exchange"]),
         ([*four, "--plugin", PLUGIN, "--apart-every", "1"], ["apart every 1 steps", "2 and more"]),
+        ([*base, "--type", "fp64", "--duration", "1s"], ["--type fp64", "--duration"]),
+        ([*base, "--warm-up=-1"], ["--warm-up", "at least 0"]),
+        ([*base, "--plan", "program.json", "--seq", "8"], ["--plan", "--seq"]),
+        ([*base, "--plan", "program.json", "--bucket", "1MiB"], ["--plan", "--bucket"]),
         ([*base, "--bogus", "1"], ["--bogus"]),
     ]
     for arguments, pieces in cases:

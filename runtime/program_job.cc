@@ -63,16 +63,30 @@ Status CheckProgramOptions(const TrainOptions& o, const StepProgram& p) {
   if (!o.communication || o.apart_every != 0) return wrong("--communication off and --apart-every are not for a --plan");
   if (!(o.rate.peak > 0) || !(o.clip >= 0))
     return wrong(fmt::format("learning rate {}, clip {}: expected more than 0, at least 0", o.rate.peak, o.clip));
+  if (o.rate.warm_up < 0 || o.rate.decay < 0 || !(o.rate.least >= 0)) {
+    return wrong(fmt::format("warm-up {}, decay {}, least learning rate {}: expected at least 0", o.rate.warm_up, o.rate.decay,
+                             o.rate.least));
+  }
   if (o.steps < 1 || o.threads < 1) return wrong(fmt::format("steps {}, threads {}: expected at least 1", o.steps, o.threads));
   return Ok();
+}
+
+/// What of the model changes losses and no shape that the program has.
+std::string NumericsText(const planner::ModelSpec& m) {
+  const planner::ModelNumerics& n = m.numerics;
+  return fmt::format("positions {} {}, gated {}, tied {}, RMSNorm {}, biases {} {} {}, norm epsilon {}, activation {}, "
+                     "rope theta {}, initializer range {}",
+                     m.max_positions, m.learned_positions ? "learned" : "rotary", m.gated_mlp, m.tied_embeddings, m.rms_norm,
+                     m.attention_bias, m.attention_output_bias, m.mlp_bias, n.norm_epsilon, static_cast<int>(n.activation),
+                     n.rope.theta, n.initializer_range);
 }
 
 /// What must be the same on all ranks, as text that a person can compare.
 std::string Fingerprint(const TrainOptions& o, const StepProgram& p, const Input& input) {
   return fmt::format(
-      "program {:016x} ({}), {}, steps {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}",
-      planner::DigestOf(p), p.strategy, input.model.name, o.steps, o.rate.peak, o.rate.warm_up, o.rate.decay, o.rate.least, o.clip,
-      o.seed, input.text.Digest());
+      "program {:016x} ({}), {}, {}, steps {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}",
+      planner::DigestOf(p), p.strategy, input.model.name, NumericsText(input.model), o.steps, o.rate.peak, o.rate.warm_up,
+      o.rate.decay, o.rate.least, o.clip, o.seed, input.text.Digest());
 }
 
 Status CheckSameEverywhere(collectives::Bootstrap& bootstrap, const std::string& mine) {
@@ -140,6 +154,11 @@ Result<std::vector<MeasuredVolume>> Measured(const StepProgram& program, int64_t
     std::vector<int64_t> numbers(blob.size() / sizeof(int64_t));
     std::memcpy(numbers.data(), blob.data(), numbers.size() * sizeof(int64_t));
     for (size_t i = 0; i + 3 < numbers.size(); i += 4) {
+      constexpr int64_t kKinds = static_cast<int64_t>(planner::CommunicatorKind::kWorld) + 1;
+      if (numbers[i] < 0 || numbers[i] >= kKinds || numbers[i + 1] < 0 || numbers[i + 1] >= planner::kActions) {
+        return Fail(Code::kInvalidArgument, fmt::format("a rank counted communicator kind {}, action {}: expected less than {}, {}",
+                                                        numbers[i], numbers[i + 1], kKinds, planner::kActions));
+      }
       const VolumeKey key(static_cast<planner::CommunicatorKind>(numbers[i]), static_cast<planner::StepAction>(numbers[i + 1]));
       MeasuredVolume& sum = volumes[key];
       sum.kind = key.first, sum.action = key.second;
@@ -175,11 +194,7 @@ Result<std::vector<ProgramStep>> RunSteps(const TrainOptions& o, One one) {
   return steps;
 }
 
-Status Train(const TrainOptions& o, const StepProgram& program, const Input& input, Connected& connected) {
-  WEFT_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Executor> executor,
-      Executor::Create(program, {.model = input.model, .rank = o.rank, .seed = o.seed, .clip = o.clip, .threads = o.threads},
-                       *connected.groups));
+Status Train(const TrainOptions& o, const StepProgram& program, const Input& input, Connected& connected, Executor& executor) {
   const int64_t share = program.global_batch / program.replicas;
   ProgramFacts facts{.model = input.model.name,
                      .strategy = program.strategy,
@@ -197,7 +212,7 @@ Status Train(const TrainOptions& o, const StepProgram& program, const Input& inp
   YieldToCommunication();
   const int64_t replica = program.ranks[static_cast<size_t>(o.rank)].replica;
   const auto steps = RunSteps(o, [&](int64_t step, double rate) {
-    return executor->Step(
+    return executor.Step(
         [&](int64_t micro_batch) {
           return input.text.Samples({.seed = o.seed,
                                      .step = step,
@@ -221,8 +236,13 @@ Status RunProgram(const TrainOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const Input input, ReadInput(options, program.sequence));
   Connected connected;
   WEFT_RETURN_IF_ERROR(Connect(options, program, Fingerprint(options, program, input), &connected));
-  const Status trained = Train(options, program, input, connected);
-  // Its streams are over: the other ranks may be told why nothing more will come.
+  const Result<std::unique_ptr<Executor>> executor = Executor::Create(
+      program,
+      {.model = input.model, .rank = options.rank, .seed = options.seed, .clip = options.clip, .threads = options.threads},
+      *connected.groups);
+  const Status trained =
+      executor ? Train(options, program, input, connected, **executor) : Status(Fail(executor.error()));
+  // Before the executor goes, which waits for transfers under way: the other ranks are told why nothing more will come.
   if (!trained && connected.bootstrap) connected.bootstrap->ReportFailure(trained.error());
   return trained;
 }

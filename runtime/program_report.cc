@@ -43,15 +43,17 @@ std::string ProgramLine(const ProgramFacts& f, OutputFormat format) {
 std::string ProgramStepLine(const ProgramStep& s, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     // Shortest text that reads back to the same number: what is trained is compared by it.
-    return Line({{"step", s.step},
+    json line = {{"step", s.step},
                  {"loss", s.loss},
-                 {"gradient_norm", s.gradient_norm},
                  {"learning_rate", s.learning_rate},
                  {"iteration_s", s.iteration.count()},
                  {"waited_s", s.waited.count()},
-                 {"time_s", s.time.count()}});
+                 {"time_s", s.time.count()}};
+    if (s.gradient_norm) line["gradient_norm"] = *s.gradient_norm;
+    return Line(line);
   }
-  return fmt::format("{:>6} {:>9.5f} {:>10.4f} {:>12} {:>12}", s.step, s.loss, s.gradient_norm, FormatDuration(s.iteration),
+  const std::string norm = s.gradient_norm ? fmt::format("{:.4f}", *s.gradient_norm) : std::string("-");
+  return fmt::format("{:>6} {:>9.5f} {:>10} {:>12} {:>12}", s.step, s.loss, norm, FormatDuration(s.iteration),
                      FormatDuration(s.waited));
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,9 @@ struct ProgramFacts {
 
 struct ProgramStep {
   int64_t step = 0;
-  double loss = 0, gradient_norm = 0, learning_rate = 0;
+  double loss = 0;
+  std::optional<double> gradient_norm;  ///< nullopt: not computed, and not printed
+  double learning_rate = 0;
   Seconds iteration{0}, waited{0}, time{0};
 };
 

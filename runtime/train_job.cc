@@ -46,7 +46,11 @@ Status CheckOptions(const TrainOptions& options) {
   if (options.sequence < 1) return wrong("sequence " + std::to_string(options.sequence) + ": expected at least 1");
   if (!(options.rate.peak > 0)) return wrong("learning rate " + std::to_string(options.rate.peak) + ": expected more than 0");
   if (!(options.clip >= 0)) return wrong("clip " + std::to_string(options.clip) + ": expected at least 0");
+  if (options.rate.warm_up < 0 || options.rate.decay < 0 || !(options.rate.least >= 0))
+    return wrong("--warm-up, --decay and --least-lr: expected at least 0");
   if (options.double_precision && options.world > 1) return wrong("fp64 on several ranks needs a --plan");
+  if (options.double_precision && (options.duration || options.min_steps != 1 || options.apart_every != 0))
+    return wrong("--type fp64 without --plan trains --steps, without --duration, --min-steps and --apart-every");
   if (options.threads < 1) return wrong("threads " + std::to_string(options.threads) + ": expected at least 1");
   if (options.bucket.count() < 4) return wrong("bucket of less than one float: expected at least 4B");
   if (!options.duration && options.steps < 1) return wrong("steps " + std::to_string(options.steps) + ": expected >= 1");
@@ -282,7 +286,8 @@ Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextDat
 
 Status CheckTrained(const planner::ModelSpec& model) {
   // Of one process, so that what is refused is the model's.
-  const auto why = planner::WhyNoProgram({.name = "", .model = model, .global_batch = 1, .sequence = 1, .gpus = 1}, {});
+  const auto why = planner::WhyNoProgram(
+      {.name = "", .model = model, .global_batch = 1, .sequence = 1, .precision = planner::Precision::kFp32, .gpus = 1}, {});
   return why ? Status(Fail(Code::kInvalidArgument, *why)) : Ok();
 }
 

@@ -1,5 +1,5 @@
-// One rank of a data-parallel training run, from reading the input to the summary: the loop that joins text, model and
-// exchange.
+// One rank of a training run, from reading the input to the summary: without a plan the data-parallel loop that joins text, model
+// and exchange; with one, what program_job.h does.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace weft::runtime {
 
 /// The effective command line; defaults are the program's.
 struct TrainOptions {
-  std::string config;                    ///< Hugging Face config.json of the GPT-2 family
+  std::string config;                    ///< Hugging Face config.json of the GPT-2 or Llama family
   ModelScaling scaling;
   std::string data;                      ///< file or folder of text
   int64_t sequence = 128;                ///< bytes per sample

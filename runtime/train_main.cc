@@ -1,4 +1,4 @@
-// weft-train: one rank of a data-parallel training run. README.md beside this file shows how to use it.
+// weft-train: one rank of a training run, data parallel or as a plan says. README.md beside this file shows how to use it.
 #include <signal.h>
 #include <unistd.h>
 
@@ -95,12 +95,16 @@ void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
 
 void DeclareJob(CLI::App& app, Arguments& arguments) {
   TrainOptions& o = arguments.options;
-  app.add_option("--plan", o.plan, "step program of weft plan --program, which is executed in place of data parallelism");
-  AddParsed(app, "--bucket", weft::ParseBytes, o.bucket, "gradients per message", "SIZE=1MiB");
+  auto* bucket = AddParsed(app, "--bucket", weft::ParseBytes, o.bucket, "gradients per message", "SIZE=1MiB");
+  // The program says what these do.
+  app.add_option("--plan", o.plan, "step program of weft plan --program, which is executed in place of data parallelism")
+      ->excludes(bucket)
+      ->excludes(app.get_option("--seq"))
+      ->excludes(app.get_option("--global-batch"));
   app.add_option("--rank", o.rank, "this process")->envname("WEFT_RANK")->capture_default_str();
   app.add_option("--world", o.world, "number of ranks")->envname("WEFT_WORLD")->capture_default_str();
   app.add_option("--rendezvous", o.rendezvous, "HOST:PORT where rank 0 listens");
-  app.add_option("--plugin", o.plugin, "ncclNet plugin that carries the gradients, such as libnccl-net-weft.so");
+  app.add_option("--plugin", o.plugin, "ncclNet plugin that carries what ranks exchange, such as libnccl-net-weft.so");
   app.add_option("--collectives", o.collectives, "collective table, the same on all ranks; where none fits: a ring")
       ->envname("WEFT_COLLECTIVES");
   AddParsed(app, "--stall-timeout", weft::ParseDuration, o.stall_timeout, "how long to wait for a peer", "TIME=60s");
@@ -126,7 +130,7 @@ void SetPluginEnvironment(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Trains a small GPT on real text, data parallel over an ncclNet plugin."};
+  CLI::App app{"Trains a small GPT-2 or Llama on real text over an ncclNet plugin, data parallel or as --plan says."};
   app.set_version_flag("--version", "weft-train " WEFT_VERSION);
   Arguments arguments;
   DeclareModelAndData(app, arguments.options);

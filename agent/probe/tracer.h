@@ -67,10 +67,10 @@ class PathTracer {
   /// A new flow, or new lanes of a known one. Requires: addresses nonzero.
   void Track(TraceTarget target, Seconds now);
   void Forget(uint64_t flow);
-  /// The flows that carry bytes, in place of those named before. Unknown ones are no error.
   /// There is a sign that the flow's paths are others than they were. Unknown flows are no error.
   void ProbeAgain(uint64_t flow, Seconds now);
   void SetRate(double per_s) { budget_.SetRate(per_s); }
+  /// The flows that carry bytes, in place of those named before. Unknown ones are no error.
   void SetCarrying(std::set<uint64_t> flows) { carrying_ = std::move(flows); }
 
   Step Next(Seconds now);

@@ -94,8 +94,7 @@ void FakeCluster::RegisterAll() {
 }
 
 int FakeCluster::LeafOf(const std::string& host) const {
-  const auto at = std::find(hosts_.begin(), hosts_.end(), host) - hosts_.begin();
-  return static_cast<int>(at) / hosts_per_leaf_ + 1;
+  return (std::stoi(host.substr(1)) - 1) / hosts_per_leaf_ + 1;   // "h7"
 }
 
 std::vector<std::string> FakeCluster::HopsOf(const Flow& flow, int port) const {
@@ -389,17 +388,6 @@ bool FakeCluster::HasWindow(const std::string& job_id, const std::string& host) 
   return std::any_of(flows_.begin(), flows_.end(), [&](const auto& entry) {
     return entry.second.job == job_id && entry.second.from == host && entry.second.gate.armed();
   });
-}
-
-std::vector<double> FakeCluster::Shares(const std::string& job_id, const std::string& host) const {
-  std::vector<double> shares(static_cast<size_t>(spines_));
-  for (const auto& [id, flow] : flows_) {
-    if (flow.job != job_id || flow.from != host) continue;
-    double sum = 0;
-    for (const auto& [port, weight] : flow.weights) sum += weight;
-    for (const auto& [port, weight] : flow.weights) shares[static_cast<size_t>(port % spines_)] += weight / sum;
-  }
-  return shares;
 }
 
 }  // namespace weft::controller::testing

@@ -148,4 +148,15 @@ void FakeCluster::FillArrivals(uint64_t id, const Flow& flow, v1::FlowCounters& 
   }
 }
 
+std::vector<double> FakeCluster::Shares(const std::string& job_id, const std::string& host) const {
+  std::vector<double> shares(static_cast<size_t>(spines_));
+  for (const auto& [id, flow] : flows_) {
+    if (flow.job != job_id || flow.from != host) continue;
+    double sum = 0;
+    for (const auto& [port, weight] : flow.weights) sum += weight;
+    for (const auto& [port, weight] : flow.weights) shares[static_cast<size_t>(port % spines_)] += weight / sum;
+  }
+  return shares;
+}
+
 }  // namespace weft::controller::testing

@@ -6,90 +6,21 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "planner/tasks/step_program.h"
+#include "planner/tasks/step_program_parts.h"
 
 namespace weft::planner::inline tasks {
 namespace {
 
 constexpr int64_t kMostElements = int64_t{1} << 40;
+constexpr size_t kMostCommunicators = 65'536;
 
 tl::unexpected<Error> Refuse(std::string message) { return Fail(Code::kInvalidArgument, std::move(message)); }
-
-/// How many values a part's computation reads and writes; nullopt: it has no such computation.
-struct Arity {
-  size_t inputs, outputs;
-};
-
-std::optional<Arity> ForwardArity(ModelPart part) {
-  switch (part) {
-    case ModelPart::kEmbedding: return Arity{0, 1};
-    case ModelPart::kQkv: return Arity{1, 3};
-    case ModelPart::kAttentionCore: return Arity{3, 1};
-    case ModelPart::kMlpNorm: return Arity{2, 2};
-    case ModelPart::kResidual: return Arity{2, 1};
-    case ModelPart::kLossSums: return Arity{2, 2};
-    case ModelPart::kLoss: return Arity{4, 1};
-    default: return Arity{1, 1};
-  }
-}
-
-std::optional<Arity> DataArity(ModelPart part) {
-  switch (part) {
-    case ModelPart::kEmbedding: return Arity{1, 0};
-    case ModelPart::kAttentionNorm: return Arity{2, 1};
-    case ModelPart::kQkv: return Arity{3, 1};
-    case ModelPart::kAttentionCore: return Arity{1, 3};
-    case ModelPart::kMlpNorm: return Arity{2, 1};
-    case ModelPart::kLoss: return Arity{4, 1};
-    case ModelPart::kAttentionOut:
-    case ModelPart::kMlp:
-    case ModelPart::kFinalNorm:
-    case ModelPart::kHead: return Arity{1, 1};
-    case ModelPart::kPositions:
-    case ModelPart::kResidual:
-    case ModelPart::kLossMax:
-    case ModelPart::kLossSums:
-    case ModelPart::kSlice: break;
-  }
-  return std::nullopt;
-}
-
-bool HasParameters(ModelPart part) {
-  switch (part) {
-    case ModelPart::kEmbedding:
-    case ModelPart::kAttentionNorm:
-    case ModelPart::kQkv:
-    case ModelPart::kAttentionOut:
-    case ModelPart::kMlpNorm:
-    case ModelPart::kMlp:
-    case ModelPart::kFinalNorm:
-    case ModelPart::kHead: return true;
-    default: return false;
-  }
-}
-
-std::optional<Arity> WeightArity(ModelPart part) {
-  const bool matrices =
-      part == ModelPart::kQkv || part == ModelPart::kAttentionOut || part == ModelPart::kMlp || part == ModelPart::kHead;
-  return matrices ? std::optional(Arity{1, 0}) : std::nullopt;
-}
-
-std::optional<Arity> ArityOf(const Instruction& i) {
-  switch (i.action) {
-    case StepAction::kForward: return ForwardArity(i.part);
-    case StepAction::kData: return DataArity(i.part);
-    case StepAction::kWeight: return WeightArity(i.part);
-    case StepAction::kLossSum:
-    case StepAction::kSquares: return Arity{0, 1};
-    case StepAction::kUpdate: return Arity{1, 0};
-    case StepAction::kRelease: return Arity{0, 0};
-    case StepAction::kSend: return Arity{1, 0};
-    case StepAction::kReceive: return Arity{0, 1};
-    default: return i.unit >= 0 ? Arity{0, 0} : Arity{1, 1};
-  }
-}
 
 /// One class, instruction by instruction.
 class ClassCheck {
@@ -104,6 +35,8 @@ class ClassCheck {
     }
     writer_.assign(c_.values.size(), -1);
     for (const ParameterBlock& b : c_.blocks) {
+      if (!HasLayer(b.part, b.layer))
+        return Refuse(fmt::format("class {}: a block of {} in layer {} of {}", index_, PartName(b.part), b.layer, p_.layers));
       if (!blocks_.insert({b.part, b.layer}).second)
         return Refuse(fmt::format("class {}: {} of layer {} twice", index_, PartName(b.part), b.layer));
     }
@@ -119,6 +52,8 @@ class ClassCheck {
     return Refuse(fmt::format("class {}, instruction {} ({}): {}", index_, at_, ActionName(c_.instructions[at_].action), what));
   }
 
+  /// Whether the layer is one that the part can be of.
+  bool HasLayer(ModelPart part, int32_t layer) const { return OfLayer(part) ? layer >= 0 && layer < p_.layers : layer == -1; }
   bool IsCommunicator(int32_t index) const { return index >= 0 && static_cast<size_t>(index) < p_.communicators.size(); }
   int64_t GroupSize(int32_t communicator) const {
     return static_cast<int64_t>(p_.communicators[static_cast<size_t>(communicator)].groups.front().size());
@@ -180,14 +115,38 @@ class ClassCheck {
         return Wrong(fmt::format("writes value {}, expected one that was not written", v));
       writer_[static_cast<size_t>(v)] = static_cast<int64_t>(at_);
     }
-    return Ok();
+    return OfPart(i.action) ? CheckShapes(i) : Ok();
+  }
+
+  /// Requires: as many values as the computation has, all in range.
+  Status CheckShapes(const Instruction& i) {
+    const auto shape_of = [&](int32_t value) { return c_.values[static_cast<size_t>(value)]; };
+    if (OfStream(i.part) && rows_ == 0) {
+      const int64_t tokens = TokensOf(p_), rows = shape_of(i.inputs.front()).rows;
+      const bool split = tokens % p_.tensor == 0 && rows == tokens / p_.tensor;
+      if (rows != tokens && !split)
+        return Wrong(fmt::format("{} rows, expected {} tokens, or a tensor rank's share of them", rows, tokens));
+      rows_ = rows;
+    }
+    const PartShapes expected = ShapesOf(p_, i, rows_);
+    const auto check = [&](const std::vector<int32_t>& values, const std::vector<ValueShape>& shapes) -> Status {
+      for (size_t k = 0; k < values.size(); ++k) {
+        const ValueShape have = shape_of(values[k]);
+        if (have == shapes[k]) continue;
+        return Wrong(fmt::format("value {} of {} is {} x {}, expected {} x {}", values[k], PartName(i.part), have.rows,
+                                 have.columns, shapes[k].rows, shapes[k].columns));
+      }
+      return Ok();
+    };
+    WEFT_RETURN_IF_ERROR(check(i.inputs, expected.inputs));
+    return check(i.outputs, expected.outputs);
   }
 
   Status CheckPart(const Instruction& i) {
     const int64_t micro_batches = p_.global_batch / (p_.replicas * p_.micro_batch);
     if (i.micro_batch < 0 || i.micro_batch >= micro_batches)
       return Wrong(fmt::format("micro-batch {} of {}", i.micro_batch, micro_batches));
-    if (i.layer < -1 || i.layer >= p_.layers) return Wrong(fmt::format("layer {} of {}", i.layer, p_.layers));
+    if (!HasLayer(i.part, i.layer)) return Wrong(fmt::format("{} of layer {} of {}", PartName(i.part), i.layer, p_.layers));
     const bool tied = i.part == ModelPart::kHead && blocks_.contains({ModelPart::kEmbedding, -1});
     if (HasParameters(i.part) && !tied && !blocks_.contains({i.part, i.layer})) {
       return Wrong(fmt::format("{} of layer {}: no block has its parameters", PartName(i.part), i.layer));
@@ -251,6 +210,7 @@ class ClassCheck {
   const StepProgram& p_;
   const RankClass& c_;
   size_t index_, at_ = 0;
+  int64_t rows_ = 0;  // of the residual stream, as its first computation has them
   std::vector<int64_t> writer_;
   std::set<std::pair<ModelPart, int32_t>> blocks_;
   std::map<std::tuple<ModelPart, int32_t, int32_t>, int> states_;  // 1 kept, 2 with data gradient, 3 with weight gradient
@@ -268,6 +228,8 @@ Status CheckHeader(const StepProgram& p) {
   if (p.ranks.empty() || static_cast<int64_t>(p.ranks.size()) > StepProgram::kMostRanks) {
     return Refuse(fmt::format("{} ranks, expected 1 to {}", p.ranks.size(), StepProgram::kMostRanks));
   }
+  if (p.communicators.size() > kMostCommunicators)
+    return Refuse(fmt::format("{} communicators, expected at most {}", p.communicators.size(), kMostCommunicators));
   int64_t instructions = 0;
   for (const RankClass& c : p.classes) instructions += static_cast<int64_t>(c.instructions.size());
   if (instructions > StepProgram::kMostInstructions)
@@ -311,18 +273,21 @@ Status CheckTalks(const StepProgram& p) {
       if (Communicates(i.action)) talks[c][i.communicator].emplace_back(i.action, i.elements, i.tag);
     }
   }
+  const auto class_of = [&](int32_t rank) { return p.ranks[static_cast<size_t>(rank)].rank_class; };
   for (size_t k = 0; k < p.communicators.size(); ++k) {
+    const auto talk_of = [&](int32_t rank) -> const Talk& {
+      return talks[static_cast<size_t>(class_of(rank))][static_cast<int32_t>(k)];
+    };
+    std::set<std::pair<int32_t, int32_t>> compared;  // classes
     for (const std::vector<int32_t>& group : p.communicators[k].groups) {
-      const auto talk_of = [&](int32_t rank) {
-        return talks[static_cast<size_t>(p.ranks[static_cast<size_t>(rank)].rank_class)][static_cast<int32_t>(k)];
-      };
-      Talk first = talk_of(group.front());
-      for (auto& [action, elements, tag] : first) {
-        if (action == StepAction::kReceive)
-          return Refuse(fmt::format("communicator {}: rank {} receives, expected it to send", k, group.front()));
-        if (action == StepAction::kSend) action = StepAction::kReceive;
-      }
       for (size_t m = 1; m < group.size(); ++m) {
+        if (!compared.insert({class_of(group.front()), class_of(group[m])}).second) continue;
+        Talk first = talk_of(group.front());
+        for (auto& [action, elements, tag] : first) {
+          if (action == StepAction::kReceive)
+            return Refuse(fmt::format("communicator {}: rank {} receives, expected it to send", k, group.front()));
+          if (action == StepAction::kSend) action = StepAction::kReceive;
+        }
         if (talk_of(group[m]) == first) continue;
         return Refuse(
             fmt::format("communicator {}: ranks {} and {} do not say the same in the same order", k, group.front(), group[m]));

@@ -8,6 +8,7 @@
 #include <map>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "common/clock.h"
 #include "runtime/execute/liveness.h"
@@ -31,6 +32,25 @@ std::string Describe(size_t index, const Instruction& i) {
   return text;
 }
 
+/// Whether the head's table is the program's as the model has it.
+Status CheckHead(const planner::RankClass& list, const planner::ModelSpec& m) {
+  bool has_table = false, uses_table = false;
+  for (const planner::ParameterBlock& b : list.blocks) {
+    if (b.part != ModelPart::kHead) continue;
+    has_table = true;
+    if (b.copy != m.tied_embeddings) {
+      return Fail(Code::kInvalidArgument, fmt::format("program: the head's table is {}, expected {} of the embedding's",
+                                                      b.copy ? "a copy" : "its own", m.tied_embeddings ? "a copy" : "no copy"));
+    }
+  }
+  for (const Instruction& i : list.instructions) {
+    uses_table = uses_table || (planner::OfPart(i.action) && i.part == ModelPart::kHead);
+  }
+  if (uses_table && !has_table && !m.tied_embeddings)
+    return Fail(Code::kInvalidArgument, "program: the head has no table, expected one of its own, as the model has");
+  return Ok();
+}
+
 /// What makes a program one of another model.
 Status CheckModel(const planner::StepProgram& p, const planner::ModelSpec& m, int rank) {
   if (rank < 0 || static_cast<size_t>(rank) >= p.ranks.size()) {
@@ -44,11 +64,12 @@ Status CheckModel(const planner::StepProgram& p, const planner::ModelSpec& m, in
     if (program != model)
       return Fail(Code::kInvalidArgument, fmt::format("program: {} {}, expected the model's {}", name, program, model));
   }
+  if (p.context != 1) return Fail(Code::kInvalidArgument, fmt::format("program: context {}, expected 1", p.context));
   if (m.learned_positions && p.sequence > m.max_positions) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("program: sequence {}, expected at most the model's {} positions", p.sequence, m.max_positions));
   }
-  return Ok();
+  return CheckHead(p.classes[static_cast<size_t>(p.ranks[static_cast<size_t>(rank)].rank_class)], m);
 }
 
 ModelShape ShapeOf(const planner::StepProgram& p, const ExecutorOptions& o) {
@@ -71,19 +92,13 @@ class Executor::Impl {
         groups_(groups),
         shape_(ShapeOf(program, options)),
         liveness_(LivenessOf(list_)),
-        streams_(groups.count()) {
+        streams_(Joined(groups)) {
     at::set_num_threads(options.threads);
   }
 
   Status Start() {
     WEFT_ASSIGN_OR_RETURN(units_, Units::Create(list_, shape_, groups_, options_.seed));
     return Ok();
-  }
-
-  int64_t parameters() const {
-    int64_t count = 0;
-    for (const planner::ParameterUnit& unit : list_.units) count += unit.elements;
-    return count;
   }
 
   Result<StepResult> Step(const Samples& samples, double learning_rate) {
@@ -97,6 +112,7 @@ class Executor::Impl {
     states_.clear();
     values_.assign(list_.values.size(), {});
     last_on_unit_.assign(list_.units.size(), -1);
+    last_gather_on_unit_.assign(list_.units.size(), -1);
     streams_.Begin(list_.instructions.size());
     for (at_ = 0; at_ < list_.instructions.size(); ++at_) {
       const Instruction& i = list_.instructions[at_];
@@ -111,6 +127,16 @@ class Executor::Impl {
 
  private:
   using StateKey = std::tuple<ModelPart, int32_t, int32_t>;
+
+  /// By communicator: whether this rank is a member.
+  static std::vector<bool> Joined(const ProgramGroups& groups) {
+    std::vector<bool> joined;
+    for (size_t i = 0; i < groups.count(); ++i) joined.push_back(groups.PlaceOf(static_cast<int32_t>(i)).index >= 0);
+    return joined;
+  }
+
+  /// [1 × 1] values are double precision, whatever the program's type.
+  torch::ScalarType TypeOf(int64_t elements) const { return elements == 1 ? torch::kFloat64 : shape_.type; }
 
   template <typename Wait>
   Status Timed(Wait wait) {
@@ -145,11 +171,17 @@ class Executor::Impl {
       case StepAction::kSquares: return Write(i, 0, Scalar(units_->Squares()));
       case StepAction::kUpdate: return Update(i);
       case StepAction::kRelease:
-        WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
-        units_->Release(i.unit);
-        return Ok();
+        return Release(i.unit);
       default: return Compute(i);
     }
+  }
+
+  /// Its gather alone has to be over: a scatter of its gradients touches no parameters.
+  Status Release(int32_t unit) {
+    const int32_t gather = last_gather_on_unit_[static_cast<size_t>(unit)];
+    if (gather >= 0) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(gather); }));
+    units_->Release(unit);
+    return Ok();
   }
 
   static torch::Tensor Scalar(double value) { return torch::full({1, 1}, value, torch::kFloat64); }
@@ -170,6 +202,9 @@ class Executor::Impl {
     if (tensor.dim() != 2 || tensor.size(0) != shape.rows || tensor.size(1) != shape.columns) {
       return Fail(Code::kInvalidArgument,
                   fmt::format("made {} elements, expected the program's {} x {}", tensor.numel(), shape.rows, shape.columns));
+    }
+    if (tensor.scalar_type() != TypeOf(shape.elements())) {
+      return Fail(Code::kInvalidArgument, fmt::format("made a value of another type than {} elements have", shape.elements()));
     }
     values_[static_cast<size_t>(value)] = tensor.contiguous();
     return Ok();
@@ -210,8 +245,7 @@ class Executor::Impl {
                         .part = i.part,
                         .inputs = inputs,
                         .parameters = parameters,
-                        .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr,
-                        .layer = i.layer};
+                        .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr};
     const StateKey key(i.part, i.layer, i.micro_batch);
     Tensors outputs;
     if (forward) {
@@ -241,15 +275,23 @@ class Executor::Impl {
 
   Status Exchange(const Instruction& i) {
     torch::Tensor input, output;
-    const bool scalar = i.elements == 1;
-    const torch::ScalarType type = scalar ? torch::kFloat64 : shape_.type;
+    const torch::ScalarType type = TypeOf(i.elements);
+    const auto wrong_type = [&](int64_t elements) {
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("exchanges {} elements with a value of {} that has another type", i.elements, elements));
+    };
     std::vector<int32_t> after = After(i);
     if (!i.outputs.empty()) {
       const planner::ValueShape& shape = list_.values[static_cast<size_t>(i.outputs[0])];
+      if (TypeOf(shape.elements()) != type) return wrong_type(shape.elements());
       output = torch::empty({shape.rows, shape.columns}, type);
       values_[static_cast<size_t>(i.outputs[0])] = output;
     }
-    if (!i.inputs.empty()) input = values_[static_cast<size_t>(i.inputs[0])];
+    if (!i.inputs.empty()) {
+      input = values_[static_cast<size_t>(i.inputs[0])];
+      // One that is still to come has the type that its own exchange gave it.
+      if (input.scalar_type() != type) return wrong_type(input.numel());
+    }
     Transfer transfer{.action = i.action,
                       .type = type == torch::kFloat64 ? collectives::DataType::kFloat64 : collectives::DataType::kFloat32,
                       .elements = i.elements,
@@ -257,7 +299,9 @@ class Executor::Impl {
                       .output = output.defined() ? output.data_ptr() : nullptr};
     // Both tensors are held until it is over.
     streams_.Enqueue(static_cast<size_t>(i.communicator), static_cast<int32_t>(at_), std::move(after),
-                     [this, index = at_, transfer, input, output] { return RunTransfer(index, transfer); });
+                     [this, index = at_, transfer, input, output]() -> Status {
+                       return Guarded("exchange", [&]() -> Status { return RunTransfer(index, transfer); });
+                     });
     return Ok();
   }
 
@@ -271,12 +315,15 @@ class Executor::Impl {
       if (!in_place) WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
     }
     last = static_cast<int32_t>(at_);
+    if (i.action == StepAction::kAllGather) last_gather_on_unit_[static_cast<size_t>(i.unit)] = last;
     const Transfer transfer = units_->Prepare(i);
     streams_.Enqueue(static_cast<size_t>(i.communicator), static_cast<int32_t>(at_), std::move(after),
                      [this, index = at_, transfer]() -> Status {
-                       WEFT_RETURN_IF_ERROR(RunTransfer(index, transfer));
-                       units_->Finish(list_.instructions[index]);
-                       return Ok();
+                       return Guarded("exchange", [&]() -> Status {
+                         WEFT_RETURN_IF_ERROR(RunTransfer(index, transfer));
+                         units_->Finish(list_.instructions[index]);
+                         return Ok();
+                       });
                      });
     return Ok();
   }
@@ -302,7 +349,7 @@ class Executor::Impl {
   double loss_ = 0;
   StepResult result_;
   std::vector<torch::Tensor> values_;
-  std::vector<int32_t> last_on_unit_;
+  std::vector<int32_t> last_on_unit_, last_gather_on_unit_;
   std::map<StateKey, PartState> states_;
   std::map<int32_t, MicroBatchTokens> tokens_;
   Streams streams_;  // last: its threads use the rest
@@ -325,7 +372,5 @@ Result<std::unique_ptr<Executor>> Executor::Create(const planner::StepProgram& p
 Result<StepResult> Executor::Step(const Samples& samples, double learning_rate) {
   return Guarded("step", [&] { return impl_->Step(samples, learning_rate); });
 }
-
-int64_t Executor::parameters() const { return impl_->parameters(); }
 
 }  // namespace weft::runtime

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/result.h"
@@ -28,7 +29,7 @@ struct ExecutorOptions {
 
 struct StepResult {
   double loss = 0;           ///< mean over the global batch, nats per byte, the same on all ranks
-  double gradient_norm = 0;  ///< global, before clipping
+  std::optional<double> gradient_norm;  ///< global, before clipping; nullopt where it was not computed
   Seconds waited{0};         ///< of the caller's thread, for communication
 };
 
@@ -46,9 +47,6 @@ class Executor {
   /// One step. Errors: those of communication, with the instruction in front; kInvalidArgument for values that have other shapes
   /// than the program says; kDataLoss for a loss that is no number.
   [[nodiscard]] Result<StepResult> Step(const Samples& samples, double learning_rate);
-
-  /// Parameters on this rank.
-  int64_t parameters() const;
 
  private:
   class Impl;

@@ -61,12 +61,12 @@ class ProgramGroups {
 
   struct Group {
     std::unique_ptr<collectives::Bootstrap> bootstrap;
+    std::vector<std::byte> staging;  ///< short-lived memory is copied here, and registered once; outlives the communicator
     std::unique_ptr<collectives::Communicator> communicator;
     planner::CommunicatorKind kind = planner::CommunicatorKind::kWorld;
     int64_t size = 0;
     std::map<planner::Collective, planner::Schedule> schedules;
     std::map<planner::StepAction, SentBytes> sent;
-    std::vector<std::byte> staging;  ///< short-lived memory is copied here, and registered once
   };
 
   Status Staged(Group& group, const planner::Schedule& schedule, const Transfer& transfer, planner::GroupPlace place);

@@ -7,8 +7,11 @@
 
 namespace weft::runtime {
 
-Streams::Streams(size_t streams) : queues_(streams) {
-  for (size_t i = 0; i < streams; ++i) {
+Streams::Streams(size_t streams) : Streams(std::vector<bool>(streams, true)) {}
+
+Streams::Streams(const std::vector<bool>& used) : queues_(used.size()) {
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) continue;
     threads_.emplace_back([this, i](const std::stop_token& stop) { Work(stop, i); });
   }
 }
@@ -53,7 +56,8 @@ Status Streams::WaitForAll() {
 void Streams::Work(const std::stop_token& stop, size_t stream) {
   std::unique_lock lock(mutex_);
   std::deque<Task>& queue = queues_[stream];
-  while (changed_.wait(lock, stop, [&] { return !queue.empty() && !error_ && Over(queue.front().after); })) {
+  const auto ready = [&] { return !queue.empty() && !error_ && Over(queue.front().after); };
+  while (changed_.wait(lock, stop, ready) && !stop.stop_requested()) {
     Task task = std::move(queue.front());
     queue.pop_front();
     lock.unlock();

@@ -21,6 +21,8 @@ namespace weft::runtime {
 class Streams {
  public:
   explicit Streams(size_t streams);
+  /// With a thread only where `used`: nothing may be enqueued on the others.
+  explicit Streams(const std::vector<bool>& used);
   /// Ends after the tasks under way.
   ~Streams();
   Streams(const Streams&) = delete;

@@ -22,12 +22,13 @@ struct AdamOptions {
 /// Threads: one; but a Transfer that Prepare() made may run on another, while nobody uses the unit.
 class Units {
  public:
-  /// Draws the initial parameters of this rank's blocks. `duplicated`: whether another tensor rank counts what all have whole.
+  /// Draws the initial parameters of this rank's blocks.
   /// Errors: kInvalidArgument where a block has another number of elements than the model's part.
   [[nodiscard]] static Result<std::unique_ptr<Units>> Create(const planner::RankClass& program, const ModelShape& shape,
                                                              const ProgramGroups& groups, uint64_t seed);
 
-  /// The tensors of a part of a layer; of a tied head those of the embedding. Gradients where `gradients`: zero before the first use.
+  /// The tensors of a part of a layer; of a tied head those of the embedding. Gradients where `gradients`: zero before the first
+  /// use.
   /// Errors: kFailedPrecondition for parameters that are not gathered.
   [[nodiscard]] Result<PartParameters> Of(planner::ModelPart part, int64_t layer, bool gradients);
   /// Units that the part's parameters are in; none for a part without.
@@ -42,7 +43,8 @@ class Units {
 
   /// Sum of squares of the gradients that this rank counts. Requires: all exchanges are over.
   double Squares() const;
-  /// One step of AdamW on what of the unit is this rank's, gradients times `factor`; they are zero afterwards. `step` counts from 1.
+  /// One step of AdamW on what of the unit is this rank's, gradients times `factor`; they are zero afterwards. `step` counts
+  /// from 1.
   void Update(int32_t unit, const AdamOptions& options, double factor, int64_t step);
 
  private:

@@ -41,13 +41,12 @@ struct PartCall {
   std::span<const torch::Tensor> inputs;     ///< as planner/tasks/step_program.h has them
   const PartParameters& parameters;          ///< of kEmbedding: table, then positions where the model has them
   const MicroBatchTokens* tokens = nullptr;  ///< of kEmbedding, kLossSums, kLoss
-  int64_t layer = -1;
 };
 
 /// Outputs. `state`: where to keep what the data gradient needs; null: nothing is kept.
 Tensors ForwardOf(const PartCall& call, PartState* state);
 
-/// Gradients of the inputs. `state` holds afterwards what WeightOf() needs.
+/// Gradients of the inputs. `state` holds afterwards what AddWeightGradient() needs.
 Tensors DataGradientOf(const PartCall& call, PartState& state);
 
 /// Adds the gradients of the part's matrices.

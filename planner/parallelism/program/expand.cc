@@ -28,6 +28,8 @@ std::optional<std::string> WhyNoModel(const ModelSpec& m) {
   const Activation a = m.numerics.activation;
   const bool activation = m.gated_mlp ? a == Activation::kSilu : a == Activation::kGeluTanh || a == Activation::kGelu;
   if (!activation) return fmt::format("model {}: expected SwiGLU, or a GELU without a gate", m.name);
+  if (m.Rotates() && m.head_dim % 2 != 0)
+    return fmt::format("model {}: heads of width {}, expected an even one with rotary positions", m.name, m.head_dim);
   return std::nullopt;
 }
 
@@ -36,14 +38,15 @@ std::optional<std::string> WhyNoModel(const ModelSpec& m) {
 std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s) {
   const ModelSpec& m = job.model;
   if (auto why = WhyNoModel(m)) return why;
+  if (job.precision != Precision::kFp32)
+    return fmt::format("precision {}: not executed, expected fp32", PrecisionName(job.precision));
   const auto refuse = [](std::string_view name, const auto& value, std::string_view expected) {
     return fmt::format("{}={}: not executed, expected {}", name, value, expected);
   };
   if (s.cp != 1) return refuse("cp", s.cp, "1");
   if (s.ep != 1 || s.etp != 1) return refuse("ep", s.ep, "1, and etp=1");
   if (s.tensor_mode != TensorMode::k1D) return refuse("tensor_mode", TensorModeName(s.tensor_mode), "1d");
-  if (s.data_sync != DataSync::kRing && s.data_sync != DataSync::kHierarchical)
-    return refuse("data_sync", DataSyncName(s.data_sync), "ring or hierarchical");
+  if (s.data_sync != DataSync::kRing) return refuse("data_sync", DataSyncName(s.data_sync), "ring");
   if (s.sharding != Sharding::kUniform) return refuse("sharding", ShardingName(s.sharding), "uniform");
   if (s.gradient_wire != GradientWire::kWhole) return refuse("gradient_wire", GradientWireName(s.gradient_wire), "whole");
   if (s.local_steps != 1) return refuse("local_steps", s.local_steps, "1");

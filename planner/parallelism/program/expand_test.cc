@@ -164,6 +164,15 @@ TEST(ExpandProgram, RefusesWhatIsNotExecutedByName) {
   EXPECT_THAT(why({.dp = 2, .cp = 2}), HasSubstr("cp=2: not executed, expected 1"));
   EXPECT_THAT(why({.dp = 4, .zero_stage = 3, .shard_group = 2}), HasSubstr("shard_group=2: not executed"));
   EXPECT_THAT(why({.dp = 3}), HasSubstr("batch"));
+  const Strategy by_hierarchy{.dp = 4, .data_sync = DataSync::kHierarchical};
+  EXPECT_THAT(WhyNoProgram(job, by_hierarchy).value_or(""), HasSubstr("not executed, expected ring"));
+  JobSpec narrow = job;
+  narrow.precision = Precision::kBf16;
+  EXPECT_THAT(WhyNoProgram(narrow, {}).value_or(""), HasSubstr("precision bf16: not executed, expected fp32"));
+  JobSpec odd = job;
+  odd.model = SmallLlama();
+  odd.model.head_dim = 7;
+  EXPECT_THAT(WhyNoProgram(odd, {}).value_or(""), HasSubstr("heads of width 7, expected an even one"));
 }
 
 // Whatever single field of an instruction a file gets wrong, the program is refused or still one that can be run.
@@ -185,6 +194,18 @@ TEST(CheckProgram, RefusesListsThatCannotRun) {
   EXPECT_THAT(refused([](StepProgram& p) { p.classes[0].instructions.pop_back(); }), HasSubstr("do not say the same"));
   EXPECT_THAT(refused([](StepProgram& p) { p.classes[1].units[0].elements += 1; }), HasSubstr("expected its blocks'"));
   EXPECT_THAT(refused([](StepProgram& p) { p.micro_batch = 3; }), HasSubstr("in micro-batches of 3"));
+  EXPECT_THAT(refused([](StepProgram& p) { p.communicators.resize(70'000); }), HasSubstr("70000 communicators"));
+  EXPECT_THAT(refused([](StepProgram& p) { p.classes[0].instructions[0].part = ModelPart::kPositions; }),
+              HasSubstr("positions has no such computation"));
+  EXPECT_THAT(refused([](StepProgram& p) { p.classes[0].instructions[0].layer = 0; }), HasSubstr("embedding of layer 0"));
+  EXPECT_THAT(refused([](StepProgram& p) { p.classes[0].blocks[0].layer = 99; }), HasSubstr("in layer 99 of 4"));
+  EXPECT_THAT(refused([](StepProgram& p) {
+                for (const Instruction& i : p.classes[0].instructions) {
+                  if (i.action == StepAction::kData && i.part == ModelPart::kMlp)
+                    p.classes[0].values[static_cast<size_t>(i.outputs[0])].rows = 1;
+                }
+              }),
+              HasSubstr("of mlp is 1 x 64, expected"));
   EXPECT_THAT(refused([](StepProgram& p) {
                 for (Instruction& i : p.classes[0].instructions) i.needs = {1 << 29};
               }),

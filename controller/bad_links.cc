@@ -13,6 +13,8 @@ constexpr int kMaxBackoff = 16;
 constexpr double kForgotten = 3600;      // seconds after which what was earlier counts no more
 constexpr int64_t kLately = 5;           // slots in which a lane that is answered has carried something
 constexpr int64_t kLossSlots = 10;       // that loss is counted over
+// A connection that begins loses segments anywhere: between so many slots before these and so many a lane has sent already.
+constexpr int64_t kSettledFrom = 18, kSettledTo = 8;
 constexpr double kSegmentBytes = 1500;   // with headers
 constexpr double kLeastSegments = 100;   // of a lane in these slots, that say something
 constexpr double kLeastAgain = 5;
@@ -110,8 +112,10 @@ std::map<LinkId, LinkEvidence> LossEvidence(const FlowTable& table, const Fabric
       const double again = lane.again.Sum(first, slot);
       if (again < kClean * segments) clean.insert(links->begin(), links->end());
       else if (again < std::max(kLeastAgain, kLossy * segments)) continue;
-      // A full link anywhere on the way explains the loss.
-      else if (std::ranges::none_of(*links, full)) Accuse(*links, fabric, flow, suspects);
+      // A full link anywhere on the way explains the loss, and so does a connection that finds its rate.
+      else if (lane.carried.Sum(first - kSettledFrom, first - kSettledTo) > 0 && std::ranges::none_of(*links, full)) {
+        Accuse(*links, fabric, flow, suspects);
+      }
     }
   }
   std::erase_if(suspects, [&](const auto& entry) { return clean.contains(entry.first); });

@@ -279,7 +279,8 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
        {"capacity", map("capacity", {{"window", Duration(core.monitor.window)},
                                      {"windows", Number<int>(core.monitor.windows, 1, 100)},
                                      {"explained", Number<double>(core.monitor.explained, 0.1, 0.99)},
-                                     {"recovery_interval", Duration(core.monitor.recovery_interval)}})},
+                                     {"recovery_interval", Duration(core.monitor.recovery_interval)},
+                                     {"lossy_links", Switch(core.monitor.lossy_links)}})},
        {"tls", map("tls", {{"certificate", Text(config.tls.certificate)},
                            {"key", Text(config.tls.key)},
                            {"authority", Text(config.tls.authority)}})}}));

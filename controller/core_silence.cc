@@ -84,7 +84,7 @@ void Core::NameBadLinks() {
     }
   };
   take(silent_links_, SilentEvidence(table_, fabric_, lives, slot), Badness::kSilent, 0, "answers nobody");
-  if (slot != loss_slot_) {
+  if (options_.monitor.lossy_links && slot != loss_slot_) {
     loss_slot_ = slot;
     take(lossy_links_, LossEvidence(table_, fabric_, monitor_, slot), Badness::kLossy, kLossyShare, "loses segments, and is not full");
   }

@@ -21,6 +21,7 @@ CoreOptions Options() {
   CoreOptions options;
   options.mode = v1::MODE_ENFORCE;
   options.rates.line_rate = MegabitsPerSecond(100);
+  options.monitor.lossy_links = true;
   return options;
 }
 

@@ -52,6 +52,7 @@ struct LinkMonitorOptions {
   int windows = 3;                 ///< consecutive windows that a verdict needs
   double explained = 0.8;          ///< load over estimate from which a link counts as full
   Seconds recovery_interval{30};
+  bool lossy_links = false;        ///< links that lose segments without being full by our count are planned with less (bad_links.h)
 };
 
 /// An estimate changed.

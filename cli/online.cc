@@ -121,6 +121,10 @@ Result<v1::JobSpec> ReadJob(const OnlineOptions& options) {
   spec.set_gpus(file.job.gpus);
   for (const auto& host : file.hosts) spec.add_hosts(host);
   spec.set_ranks_per_host(file.ranks_per_host);
+  spec.set_min_gpus(file.min_gpus);
+  spec.set_max_gpus(file.max_gpus);
+  spec.set_iterations(file.iterations);
+  spec.set_deadline_s(file.deadline.count());
   spec.set_framework(file.framework);
   for (const std::string& word : file.allow) spec.add_allow(word);
   if (given) *spec.mutable_given_strategy() = proto::ToGivenProto(given->strategy, given->source);

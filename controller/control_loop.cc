@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "controller/job_hosts.h"
 
 namespace weft::controller {
 namespace {
@@ -48,6 +50,13 @@ class Patience {
 Result<PlannedJob> PlanInTime(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
   const Patience patience(options.patience);
   return PlanJob(spec, view, options, patience.token());
+}
+
+constexpr int kMostAttempts = 3;  // to plan a job whose hosts went to others meanwhile
+
+/// Whether another job got one of the hosts that this one was given, after they were looked at.
+bool Taken(const v1::JobSpec& asked, const std::vector<std::string>& given, const std::map<std::string, HostUse>& used) {
+  return AsksForHosts(asked) && std::ranges::any_of(given, [&](const std::string& host) { return used.contains(host); });
 }
 
 JobAdvised Advise(const AdviseRestart& question, const ControlLoopOptions& options, const std::stop_token& stop) {
@@ -257,21 +266,26 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
     // One whose flows merely appeared may still be submitted, and one that could not be planned submitted again.
     return job.has_value() && job->state() != "released" && job->has_plan() && job->planning_errors().empty();
   };
-  PlacementView view;
-  {
-    const std::lock_guard lock(mutex_);
-    if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));
-    view = core_.Placement(spec.job_id());
+  const auto exists = [&] { return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id())); };
+  std::unique_lock lock(mutex_);
+  PlannedJob planned;
+  for (int attempt = 0; attempt == 0 || Taken(spec, planned.order, core_.UsedHosts(spec.job_id())); ++attempt) {
+    if (attempt == kMostAttempts) {
+      return Fail(Code::kUnavailable, fmt::format("job \"{}\": its hosts went to jobs that were submitted at the same time, submit it again",
+                                                  spec.job_id()));
+    }
+    if (known()) return exists();
+    const PlacementView view = core_.Placement(spec.job_id());
+    lock.unlock();  // samples and flow planning must not wait for a strategy search
+    const Seconds begin = clock_->Now();
+    WEFT_ASSIGN_OR_RETURN(planned, PlanInTime(spec, view, options_.planner));
+    metrics_->ObservePlan(clock_->Now() - begin);
+    lock.lock();
   }
-  // Outside the lock: samples and flow planning must not wait for a strategy search.
-  const Seconds begin = clock_->Now();
-  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanInTime(spec, view, options_.planner));
-  metrics_->ObservePlan(clock_->Now() - begin);
-  const std::lock_guard lock(mutex_);
-  if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));
+  if (known()) return exists();
   // Two jobs that are planned at the same time see the same trees free.
   KeepTreeQuota(spec.job_id(), core_.TreeJobs(), options_.planner.reduction.switches.trees, &planned.plan);
-  const JobSubmitted submitted{spec, planned.plan, planned.errors};
+  const JobSubmitted submitted{planned.spec, planned.plan, planned.errors};
   WEFT_RETURN_IF_ERROR(KeepInJournal(submitted));
   unkept_.erase("job " + spec.job_id());   // the release of an earlier job of this name
   Handle({.body = submitted});

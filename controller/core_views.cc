@@ -162,7 +162,33 @@ PlacementView Core::Placement(const std::string& job_id) const {
     view.carried.push_back(carried[ids[i].index()]);
   }
   view.tree_jobs = TreeJobs();
+  view.used = UsedHosts(job_id);
   return view;
+}
+
+std::map<std::string, HostUse> Core::UsedHosts(const std::string& job_id) const {
+  std::map<std::string, HostUse> used;
+  for (const auto& [id, job] : jobs_.jobs()) {
+    if (id == job_id || job.state == JobState::kReleased) continue;
+    const HostUse use{id, LeftOf(id, job)};
+    std::set<std::string> hosts = job.hosts;
+    hosts.insert(job.plan.rank_hosts().begin(), job.plan.rank_hosts().end());
+    for (const std::string& host : hosts) {
+      const auto [known, added] = used.try_emplace(host, use);
+      if (!added && (!use.left || (known->second.left && *use.left > *known->second.left))) known->second = use;
+    }
+  }
+  return used;
+}
+
+/// Until the job ends: known where it says how many iterations it makes, and how long one takes was measured or planned.
+std::optional<Seconds> Core::LeftOf(const std::string& job_id, const Job& job) const {
+  const auto rhythm = rhythms_.find(job_id);
+  const double measured = rhythm == rhythms_.end() ? 0 : rhythm->second.period_s;
+  const double iteration = measured > 0 ? measured : job.plan.predicted().iteration_s();
+  if (job.spec.iterations() <= 0 || !(iteration > 0)) return std::nullopt;
+  const double ran = job.began_s < 0 ? 0 : now_s_ - job.began_s;
+  return Seconds(std::max(0.0, static_cast<double>(job.spec.iterations()) * iteration - ran));
 }
 
 std::set<std::string> Core::TreeJobs() const {

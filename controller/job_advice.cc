@@ -69,6 +69,8 @@ Result<Advised> AdviseJob(const AdviseRestart& question, const JobPlannerOptions
   WEFT_ASSIGN_OR_RETURN(const planner::GivenPrice then, planner::PriceGiven(job, fabric.now, spec.framework(), other));
   const double ratio = then.plan.predicted.iteration / now.plan.predicted.iteration;
   if (!(ratio < 1 - options.gain) || !then.fits) return advised;
+  // Restarted it would end later than it does now.
+  if (question.left && options.restart + *question.left * ratio >= *question.left) return advised;
   const bool measured = question.iteration_s > 0;
   const double iteration = measured ? question.iteration_s : now.plan.predicted.iteration.count();
   v1::RestartAdvice advice;

@@ -9,6 +9,7 @@
 
 #include "common/parse_units.h"
 #include "controller/job_collectives.h"
+#include "controller/job_hosts.h"
 #include "controller/job_launch.h"
 #include "controller/job_strategy.h"
 #include "netplugin/abi/collective_table.h"
@@ -199,12 +200,18 @@ void FillOrder(const std::vector<std::string>& given, const std::vector<std::str
 
 }  // namespace
 
-Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
+Result<PlannedJob> PlanJob(const v1::JobSpec& asked, const PlacementView& view, const JobPlannerOptions& options,
                            const std::stop_token& stop) {
-  WEFT_RETURN_IF_ERROR(CheckSpec(spec));
+  WEFT_RETURN_IF_ERROR(CheckSpec(asked));
+  GivenHosts placed{.spec = asked, .why = {}};
+  if (AsksForHosts(asked)) {
+    WEFT_ASSIGN_OR_RETURN(placed, GiveHosts(asked, view, options, stop));
+  }
+  const v1::JobSpec& spec = placed.spec;
   const std::vector<std::string> given(spec.hosts().begin(), spec.hosts().end());
   const std::vector<std::string> by_leaf = OrderHosts(given, view);
-  PlannedJob planned{.plan = {}, .order = by_leaf, .errors = {}};
+  PlannedJob planned{.plan = {}, .spec = spec, .order = by_leaf, .errors = {}};
+  for (const std::string& why : placed.why) planned.plan.add_why(why);
   WEFT_RETURN_IF_ERROR(DecideStrategy(spec, view, options, stop, planned));
   for (const std::string& host : planned.order) {
     for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);

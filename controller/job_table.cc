@@ -51,6 +51,7 @@ Job* JobTable::Appear(const std::string& job_id, double now_s) {
   }
   if (job->state == JobState::kReleased && job->submitted && !job->fell_silent) return nullptr;
   job->state = JobState::kRunning;
+  if (job->began_s < 0) job->began_s = now_s;
   job->flows_seen_s = now_s;
   return job;
 }

@@ -28,6 +28,7 @@ struct Job {
   bool submitted = false;           ///< else its flows appeared without a submission
   bool started = false;             ///< a submitted one: it has had flows, in this life of the controller or before
   bool fell_silent = false;         ///< released for want of flows, not on request
+  double began_s = -1;              ///< when flows of it were first seen, in this life of the controller; -1: not yet
   double flows_seen_s = 0;          ///< when it last had flows
   double released_s = 0;
   std::set<std::string> hosts;      ///< that hold something of it

@@ -19,8 +19,8 @@
 #include "runtime/execute/program_groups.h"
 #include "runtime/priority.h"
 #include "runtime/program_report.h"
+#include "runtime/replicas.h"
 #include "runtime/text_data.h"
-#include "runtime/trainer.h"
 
 namespace weft::runtime {
 namespace {
@@ -60,6 +60,7 @@ Status CheckProgramOptions(const TrainOptions& o, const StepProgram& p) {
   if (o.world > 1 && (o.plugin.empty() || o.rendezvous.empty()))
     return wrong(fmt::format("world {} needs --plugin and --rendezvous", o.world));
   if (o.duration) return wrong("--duration with --plan: expected --steps");
+  if (o.replicas != ReplicaOptions()) return wrong("--replicas with --plan: they are the program's to say");
   if (!o.communication || o.apart_every != 0) return wrong("--communication off and --apart-every are not for a --plan");
   if (!(o.rate.peak > 0) || !(o.clip >= 0))
     return wrong(fmt::format("learning rate {}, clip {}: expected more than 0, at least 0", o.rate.peak, o.clip));
@@ -127,11 +128,11 @@ std::map<VolumeKey, MeasuredVolume> Planned(const StepProgram& program, int64_t 
   std::map<VolumeKey, MeasuredVolume> volumes;
   std::map<VolumeKey, double> sent;
   for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
-    for (const planner::ProgramVolume& v : planner::VolumesOf(program, static_cast<int64_t>(rank))) {
+    for (const planner::ProgramVolume& v : planner::VolumesOf(program, static_cast<int64_t>(rank), steps)) {
       MeasuredVolume& sum = volumes[{v.kind, v.action}];
       sum.kind = v.kind, sum.action = v.action;
-      sum.planned_calls += steps * v.calls;
-      sent[{v.kind, v.action}] += static_cast<double>(steps) * v.sent;
+      sum.planned_calls += v.calls;
+      sent[{v.kind, v.action}] += v.sent;
     }
   }
   for (auto& [key, volume] : volumes) volume.planned_bytes = std::llround(sent[key]);
@@ -249,14 +250,15 @@ Status RunProgram(const TrainOptions& options) {
 
 Status RunPlain(const TrainOptions& o) {
   WEFT_ASSIGN_OR_RETURN(const Input input, ReadInput(o, o.sequence));
-  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create({.model = input.model,
-                                                                                 .batch = o.global_batch,
-                                                                                 .sequence = o.sequence,
-                                                                                 .learning_rate = o.rate.peak,
-                                                                                 .double_precision = o.double_precision,
-                                                                                 .clip = o.clip,
-                                                                                 .seed = o.seed,
-                                                                                 .threads = o.threads}));
+  WEFT_ASSIGN_OR_RETURN(Replicas replicas, Replicas::Create({.model = input.model,
+                                                             .batch = o.global_batch,
+                                                             .sequence = o.sequence,
+                                                             .learning_rate = o.rate.peak,
+                                                             .double_precision = o.double_precision,
+                                                             .clip = o.clip,
+                                                             .seed = o.seed,
+                                                             .threads = o.threads},
+                                                            o.replicas));
   WEFT_RETURN_IF_ERROR(Print(o, ProgramLine({.model = input.model.name,
                                              .strategy = "",
                                              .schedule = "",
@@ -269,9 +271,7 @@ Status RunPlain(const TrainOptions& o) {
   const auto steps = RunSteps(o, [&](int64_t step, double rate) -> Result<StepResult> {
     const std::vector<uint8_t> samples =
         input.text.Samples({.seed = o.seed, .step = step, .first = 0, .count = o.global_batch, .sequence = o.sequence});
-    WEFT_ASSIGN_OR_RETURN(const double loss, trainer->Forward(samples));
-    WEFT_RETURN_IF_ERROR(trainer->Backward());
-    WEFT_RETURN_IF_ERROR(trainer->Update(rate));
+    WEFT_ASSIGN_OR_RETURN(const double loss, replicas.Step(samples, rate));
     return StepResult{.loss = loss};
   });
   if (!steps) return Fail(steps.error());

@@ -49,6 +49,9 @@ Status CheckOptions(const TrainOptions& options) {
   if (options.rate.warm_up < 0 || options.rate.decay < 0 || !(options.rate.least >= 0))
     return wrong("--warm-up, --decay and --least-lr: expected at least 0");
   if (options.double_precision && options.world > 1) return wrong("fp64 on several ranks needs a --plan");
+  if (options.replicas.count == 1 && options.replicas != ReplicaOptions())
+    return wrong("--local-steps, --gossip or --gradient-wire without --replicas");
+  if (options.replicas.count != 1 && options.world > 1) return wrong("--replicas on several ranks: expected one process");
   if (options.double_precision && (options.duration || options.min_steps != 1 || options.apart_every != 0))
     return wrong("--type fp64 without --plan trains --steps, without --duration, --min-steps and --apart-every");
   if (options.threads < 1) return wrong("threads " + std::to_string(options.threads) + ": expected at least 1");
@@ -294,7 +297,7 @@ Status CheckTrained(const planner::ModelSpec& model) {
 Status RunTraining(const TrainOptions& options) {
   if (!options.plan.empty()) return RunProgram(options);
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  if (options.double_precision) return RunPlain(options);
+  if (options.double_precision || options.replicas.count > 1) return RunPlain(options);
   WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec published, formats::ReadHfConfig(options.config));
   WEFT_ASSIGN_OR_RETURN(const ScaledModel scaled, ScaleModel(published, options.scaling));
   WEFT_RETURN_IF_ERROR(CheckTrained(scaled.model));

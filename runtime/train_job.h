@@ -10,6 +10,7 @@
 #include "common/units.h"
 #include "runtime/learning_rate.h"
 #include "runtime/model_scaling.h"
+#include "runtime/replicas.h"
 #include "runtime/report.h"
 
 namespace weft::runtime {
@@ -27,6 +28,7 @@ struct TrainOptions {
   LearningRate rate;
   double clip = 0;                       ///< largest global norm of the gradients; 0: any
   std::string plan;                      ///< file of a step program, which says batch, sequence and ranks; empty: data parallel
+  ReplicaOptions replicas;               ///< of one process: what it learns that of so many replicas is
   bool double_precision = false;         ///< fp64, in one process; a plan says its own
   uint64_t seed = 1;
   Bytes bucket{1 << 20};

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "planner/collectives/schedule_builder.h"
+
 namespace weft::planner::inline collectives {
 namespace {
 
@@ -163,6 +165,12 @@ Result<Schedule> RingSchedule(Collective collective, int32_t ranks, RankId root)
   schedule.ranks.resize(static_cast<size_t>(ranks));
   for (int32_t rank = 0; rank < ranks; ++rank) AddSteps(collective, rank, root.value(), &schedule);
   return schedule;
+}
+
+Schedule RingShift(int32_t ranks) {
+  ScheduleBuilder builder(Collective::kSendRecv, "ring-shift", ranks, 1);
+  for (int32_t rank = 0; rank < ranks; ++rank) builder.Transfer(rank, InputChunk(0), (rank + 1) % ranks, OutputChunk(0));
+  return builder.Finish();
 }
 
 Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecond rate, Seconds latency, Bytes slice) {

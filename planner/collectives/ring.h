@@ -17,6 +17,10 @@ namespace weft::planner::inline collectives {
 /// `root` is the broadcast's. Errors: kInvalidArgument when ranks < 1, root out of range, or ranks != 2 for send/recv.
 [[nodiscard]] Result<Schedule> RingSchedule(Collective collective, int32_t ranks, RankId root = RankId(0));
 
+/// Every rank's input becomes the output of the next one: one step round the ring, S each.
+/// Requires: ranks ≥ 2; input and output are not the same memory.
+Schedule RingShift(int32_t ranks);
+
 /// Time of the collective when every link of the ring gives `rate` and a step costs `latency`. `bytes` is the full
 /// buffer; `slice` the pipelining grain of the broadcast. Requires: ranks ≥ 1, rate > 0, slice > 0.
 Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecond rate, Seconds latency,

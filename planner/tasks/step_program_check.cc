@@ -37,13 +37,16 @@ class ClassCheck {
     for (const ParameterBlock& b : c_.blocks) {
       if (!HasLayer(b.part, b.layer))
         return Refuse(fmt::format("class {}: a block of {} in layer {} of {}", index_, PartName(b.part), b.layer, p_.layers));
-      if (!blocks_.insert({b.part, b.layer}).second)
+      if (!HasSlice(b.part, b.slice, b.slices))
+        return Refuse(fmt::format("class {}: slice {} of {} of {}", index_, b.slice, b.slices, PartName(b.part)));
+      if (!blocks_.insert({b.part, b.layer, b.slice, b.slices}).second)
         return Refuse(fmt::format("class {}: {} of layer {} twice", index_, PartName(b.part), b.layer));
     }
     const auto ends = std::count_if(c_.instructions.begin(), c_.instructions.end(),
                                     [](const Instruction& i) { return i.action == StepAction::kLossSum; });
     if (ends != 1) return Refuse(fmt::format("class {}: {} instructions sum the loss, expected one", index_, ends));
     for (at_ = 0; at_ < c_.instructions.size(); ++at_) WEFT_RETURN_IF_ERROR(CheckOne(c_.instructions[at_]));
+    if (arriving_ >= 0) return Refuse(fmt::format("class {}: the shards of a scatter are never summed", index_));
     return Ok();
   }
 
@@ -54,6 +57,24 @@ class ClassCheck {
 
   /// Whether the layer is one that the part can be of.
   bool HasLayer(ModelPart part, int32_t layer) const { return OfLayer(part) ? layer >= 0 && layer < p_.layers : layer == -1; }
+  /// Whether the part can be cut so.
+  bool HasSlice(ModelPart part, int32_t slice, int32_t slices) const {
+    if (slices == 1) return slice == 0;
+    if (slices < 1 || slice < 0 || slice >= slices) return false;
+    const int64_t pieces = p_.tensor * slices;
+    switch (part) {
+      case ModelPart::kQkv:
+      case ModelPart::kAttentionCore:
+      case ModelPart::kAttentionOut:
+        return p_.kv_heads % pieces == 0 && p_.heads % pieces == 0 && p_.hidden % pieces == 0;
+      case ModelPart::kMlp:
+        return p_.ffn_hidden % pieces == 0 && p_.hidden % pieces == 0;
+      case ModelPart::kHead:
+        return p_.vocab % pieces == 0;
+      default:
+        return false;
+    }
+  }
   bool IsCommunicator(int32_t index) const { return index >= 0 && static_cast<size_t>(index) < p_.communicators.size(); }
   int64_t GroupSize(int32_t communicator) const {
     return static_cast<int64_t>(p_.communicators[static_cast<size_t>(communicator)].groups.front().size());
@@ -79,6 +100,9 @@ class ClassCheck {
         return Refuse(fmt::format("class {}: a unit is sharded over communicator {}, expected one, and a sharded optimizer", index_,
                                   u.shard));
       }
+      if (u.across < -1 || (u.across >= 0 && (!IsCommunicator(u.across) || !u.gradients_sharded)))
+        return Refuse(fmt::format("class {}: a unit is summed across communicator {}, expected one, and sharded gradients", index_,
+                                  u.across));
       for (const int32_t d : u.duplicates) {
         if (!IsCommunicator(d)) return Refuse(fmt::format("class {}: a unit has duplicates over communicator {}", index_, d));
       }
@@ -96,6 +120,9 @@ class ClassCheck {
       return Wrong(fmt::format("reads {} values and writes {}, expected {} and {}", i.inputs.size(), i.outputs.size(),
                                arity->inputs, arity->outputs));
     }
+    if (i.every < 1 || (i.every > 1 && i.action != StepAction::kAverage)) return Wrong(fmt::format("every {} steps", i.every));
+    if (i.unit < 0 && (i.wire != WireType::kWhole || i.action == StepAction::kAverage || i.action == StepAction::kMix))
+      return Wrong("of no unit, expected one");
     if (i.unit < -1 || i.unit >= static_cast<int64_t>(c_.units.size())) return Wrong(fmt::format("unit {}", i.unit));
     const bool of_unit = i.action == StepAction::kUpdate || i.action == StepAction::kRelease;
     if (of_unit && i.unit < 0) return Wrong("no unit, expected one");
@@ -147,12 +174,14 @@ class ClassCheck {
     if (i.micro_batch < 0 || i.micro_batch >= micro_batches)
       return Wrong(fmt::format("micro-batch {} of {}", i.micro_batch, micro_batches));
     if (!HasLayer(i.part, i.layer)) return Wrong(fmt::format("{} of layer {} of {}", PartName(i.part), i.layer, p_.layers));
-    const bool tied = i.part == ModelPart::kHead && blocks_.contains({ModelPart::kEmbedding, -1});
-    if (HasParameters(i.part) && !tied && !blocks_.contains({i.part, i.layer})) {
+    if (!HasSlice(i.part, i.slice, i.slices))
+      return Wrong(fmt::format("slice {} of {} of {}", i.slice, i.slices, PartName(i.part)));
+    const bool tied = i.part == ModelPart::kHead && i.slices == 1 && blocks_.contains({ModelPart::kEmbedding, -1, 0, 1});
+    if (HasParameters(i.part) && !tied && !blocks_.contains({i.part, i.layer, i.slice, i.slices})) {
       return Wrong(fmt::format("{} of layer {}: no block has its parameters", PartName(i.part), i.layer));
     }
     // A data gradient needs what its forward pass kept, a weight gradient its data gradient, each once.
-    const auto key = std::tuple(i.part, i.layer, i.micro_batch);
+    const auto key = std::tuple(i.part, i.layer, i.micro_batch, i.slice);
     int& state = states_[key];
     if (i.action == StepAction::kForward && i.keeps) {
       if (state != 0) return Wrong(fmt::format("{} of layer {} is kept twice", PartName(i.part), i.layer));
@@ -170,20 +199,33 @@ class ClassCheck {
     return Ok();
   }
 
-  Status CheckCommunication(const Instruction& i) const {
+  /// Of a unit. What a scatter brings to a shard that other groups have too is summed with theirs before anything else.
+  Status CheckExchange(const Instruction& i) {
+    const ParameterUnit& unit = c_.units[static_cast<size_t>(i.unit)];
+    const bool alone = i.action == StepAction::kAverage || i.action == StepAction::kMix;
+    const bool shared = i.action == StepAction::kAllGather || i.action == StepAction::kReduceScatter;
+    if (i.action != StepAction::kAllReduce && !shared && !alone)
+      return Wrong("of a unit, expected a sum, gather, scatter or mean");
+    if (alone && (unit.shard >= 0 || !p_.replicas_differ)) return Wrong("of a sharded unit, or of replicas that are equal");
+    if (i.wire != WireType::kWhole && (i.action == StepAction::kAllGather || alone || i.of_shard))
+      return Wrong("narrow, expected a sum or scatter");
+    if (shared && i.communicator != unit.shard)
+      return Wrong(fmt::format("over communicator {}, expected the unit's {}", i.communicator, unit.shard));
+    if (i.of_shard && (i.action != StepAction::kAllReduce || i.communicator != unit.across || unit.across < 0))
+      return Wrong(
+          fmt::format("of a shard over communicator {}, expected a sum over the unit's {}", i.communicator, unit.across));
+    // Ranks' shards have different elements, and the list says the unit's.
+    if (i.elements != unit.elements) return Wrong(fmt::format("{} elements, expected the unit's {}", i.elements, unit.elements));
+    if (i.of_shard != (arriving_ >= 0) || (i.of_shard && arriving_ != i.unit))
+      return Wrong("a scatter and the sum of its shards do not follow each other");
+    arriving_ = i.action == StepAction::kReduceScatter && unit.across >= 0 ? i.unit : -1;
+    return Ok();
+  }
+
+  Status CheckCommunication(const Instruction& i) {
     if (!IsCommunicator(i.communicator)) return Wrong(fmt::format("communicator {}", i.communicator));
     const int64_t n = GroupSize(i.communicator);
-    if (i.unit >= 0) {
-      const ParameterUnit& unit = c_.units[static_cast<size_t>(i.unit)];
-      const bool known =
-          i.action == StepAction::kAllReduce || i.action == StepAction::kAllGather || i.action == StepAction::kReduceScatter;
-      if (!known) return Wrong("of a unit, expected a sum, gather or scatter");
-      if (i.action != StepAction::kAllReduce && i.communicator != unit.shard)
-        return Wrong(fmt::format("over communicator {}, expected the unit's {}", i.communicator, unit.shard));
-      // A sum after a scatter is of the shard: its elements differ between ranks, and the list says the unit's.
-      if (i.elements != unit.elements) return Wrong(fmt::format("{} elements, expected the unit's {}", i.elements, unit.elements));
-      return Ok();
-    }
+    if (i.unit >= 0) return CheckExchange(i);
     const auto shape = [&](const std::vector<int32_t>& values) {
       const bool known = !values.empty() && values[0] >= 0 && static_cast<size_t>(values[0]) < c_.values.size();
       return known ? c_.values[static_cast<size_t>(values[0])] : ValueShape{0, 0};
@@ -210,10 +252,11 @@ class ClassCheck {
   const StepProgram& p_;
   const RankClass& c_;
   size_t index_, at_ = 0;
+  int32_t arriving_ = -1;  // unit whose shard is to be summed next
   int64_t rows_ = 0;  // of the residual stream, as its first computation has them
   std::vector<int64_t> writer_;
-  std::set<std::pair<ModelPart, int32_t>> blocks_;
-  std::map<std::tuple<ModelPart, int32_t, int32_t>, int> states_;  // 1 kept, 2 with data gradient, 3 with weight gradient
+  std::set<std::tuple<ModelPart, int32_t, int32_t, int32_t>> blocks_;
+  std::map<std::tuple<ModelPart, int32_t, int32_t, int32_t>, int> states_;  // 1 kept, 2 with data gradient, 3 with weight gradient
 };
 
 Status CheckHeader(const StepProgram& p) {
@@ -237,6 +280,20 @@ Status CheckHeader(const StepProgram& p) {
   return Ok();
 }
 
+bool CanSum(const AlgorithmSpec& sums, int64_t ranks) {
+  const int64_t parameter = sums.parameter;
+  switch (sums.algorithm) {
+    case Algorithm::kRing:
+      return parameter == 0;
+    case Algorithm::kHierarchical:
+      return parameter > 1 && parameter < ranks && ranks % parameter == 0;
+    case Algorithm::kParameterServer:
+      return parameter >= 1 && parameter <= ranks;
+    default:
+      return false;
+  }
+}
+
 Status CheckRanks(const StepProgram& p) {
   const auto ranks = static_cast<int32_t>(p.ranks.size());
   for (int32_t r = 0; r < ranks; ++r) {
@@ -252,6 +309,12 @@ Status CheckRanks(const StepProgram& p) {
     std::set<int32_t> seen;
     const size_t size = communicator.groups.empty() ? 0 : communicator.groups.front().size();
     if (size < 2) return Refuse(fmt::format("communicator {}: a group of {} ranks, expected 2 and more", k, size));
+    if (!CanSum(communicator.sums, static_cast<int64_t>(size))) {
+      return Refuse(
+          fmt::format("communicator {}: sums by {} over {} ranks, expected ring, hierarchical with a divisor, or ps with servers "
+                      "among them",
+                      k, ToString(communicator.sums), size));
+    }
     for (const std::vector<int32_t>& group : communicator.groups) {
       if (group.size() != size) return Refuse(fmt::format("communicator {}: groups of different sizes", k));
       for (const int32_t rank : group) {
@@ -264,13 +327,14 @@ Status CheckRanks(const StepProgram& p) {
 }
 
 /// What a class does over one communicator, in order: members of a group must do the same, and sends match receives.
-using Talk = std::vector<std::tuple<StepAction, int64_t, int32_t>>;
+using Talk = std::vector<std::tuple<StepAction, int64_t, int32_t, int32_t, WireType>>;
 
 Status CheckTalks(const StepProgram& p) {
   std::vector<std::map<int32_t, Talk>> talks(p.classes.size());
   for (size_t c = 0; c < p.classes.size(); ++c) {
     for (const Instruction& i : p.classes[c].instructions) {
-      if (Communicates(i.action)) talks[c][i.communicator].emplace_back(i.action, i.elements, i.tag);
+      if (Communicates(i.action))
+        talks[c][i.communicator].emplace_back(i.action, i.elements, i.of_shard ? 1 : i.tag, i.every, i.wire);
     }
   }
   const auto class_of = [&](int32_t rank) { return p.ranks[static_cast<size_t>(rank)].rank_class; };
@@ -283,7 +347,7 @@ Status CheckTalks(const StepProgram& p) {
       for (size_t m = 1; m < group.size(); ++m) {
         if (!compared.insert({class_of(group.front()), class_of(group[m])}).second) continue;
         Talk first = talk_of(group.front());
-        for (auto& [action, elements, tag] : first) {
+        for (auto& [action, elements, tag, every, wire] : first) {
           if (action == StepAction::kReceive)
             return Refuse(fmt::format("communicator {}: rank {} receives, expected it to send", k, group.front()));
           if (action == StepAction::kSend) action = StepAction::kReceive;

@@ -71,9 +71,15 @@ inline std::optional<Arity> WeightArity(ModelPart part) {
 }
 
 inline std::optional<Arity> ArityOf(const Instruction& i) {
+  const auto with_sum = [&](std::optional<Arity> arity) {
+    if (arity && AddsToSlices(i)) ++arity->inputs;
+    return arity;
+  };
   switch (i.action) {
-    case StepAction::kForward: return ForwardArity(i.part);
-    case StepAction::kData: return DataArity(i.part);
+    case StepAction::kForward:
+      return with_sum(ForwardArity(i.part));
+    case StepAction::kData:
+      return with_sum(DataArity(i.part));
     case StepAction::kWeight: return WeightArity(i.part);
     case StepAction::kLossSum:
     case StepAction::kSquares: return Arity{0, 1};
@@ -112,11 +118,12 @@ struct PartShapes {
   std::vector<ValueShape> inputs, outputs;
 };
 
-/// Of a forward pass (the table in step_program.h); `rows` of the residual stream.
-inline PartShapes ForwardShapes(const StepProgram& p, ModelPart part, int64_t rows) {
+/// Of a forward pass (the table in step_program.h) of one of so many slices; `rows` of the residual stream.
+inline PartShapes ForwardShapes(const StepProgram& p, ModelPart part, int64_t rows, int64_t slices) {
   const int64_t tokens = TokensOf(p);
   const ValueShape stream{rows, p.hidden}, whole{tokens, p.hidden}, logits{tokens, p.vocab / p.tensor}, column{tokens, 1};
-  const ValueShape queries{tokens, p.heads * p.head_dim / p.tensor}, keys{tokens, p.kv_heads * p.head_dim / p.tensor};
+  const ValueShape queries{tokens, p.heads * p.head_dim / p.tensor / slices},
+      keys{tokens, p.kv_heads * p.head_dim / p.tensor / slices};
   const ValueShape slice{tokens / p.tensor, p.hidden}, scalar{1, 1};
   switch (part) {
     case ModelPart::kEmbedding: return {.inputs = {}, .outputs = {whole}};
@@ -139,8 +146,8 @@ inline PartShapes ForwardShapes(const StepProgram& p, ModelPart part, int64_t ro
 }
 
 /// Of an instruction of a part. Requires: the part has such a computation.
-inline PartShapes ShapesOf(const StepProgram& p, const Instruction& i, int64_t rows) {
-  PartShapes forward = ForwardShapes(p, i.part, rows);
+inline PartShapes ShapesOfSlice(const StepProgram& p, const Instruction& i, int64_t rows) {
+  PartShapes forward = ForwardShapes(p, i.part, rows, i.slices);
   if (i.action == StepAction::kForward) return forward;
   if (i.action == StepAction::kWeight) return {.inputs = {forward.inputs.front()}, .outputs = {}};
   const ValueShape stream{rows, p.hidden};
@@ -150,6 +157,13 @@ inline PartShapes ShapesOf(const StepProgram& p, const Instruction& i, int64_t r
     case ModelPart::kLoss: return {.inputs = forward.inputs, .outputs = {forward.inputs.front()}};
     default: return {.inputs = forward.outputs, .outputs = forward.inputs};
   }
+}
+
+/// The same, with the sum that slices hand on.
+inline PartShapes ShapesOf(const StepProgram& p, const Instruction& i, int64_t rows) {
+  PartShapes shapes = ShapesOfSlice(p, i, rows);
+  if (AddsToSlices(i)) shapes.inputs.push_back(shapes.outputs.front());
+  return shapes;
 }
 
 }  // namespace weft::planner::tasks

@@ -78,7 +78,7 @@ ModelShape ShapeOf(const planner::StepProgram& p, const ExecutorOptions& o) {
   shape.tensors = p.tensor;
   shape.batch = p.micro_batch;
   shape.sequence = p.sequence / p.context;
-  shape.loss_tokens = p.global_batch * p.sequence;
+  shape.loss_tokens = p.global_batch / (p.replicas_differ ? p.replicas : 1) * p.sequence;
   return shape;
 }
 
@@ -92,6 +92,7 @@ class Executor::Impl {
         groups_(groups),
         shape_(ShapeOf(program, options)),
         liveness_(LivenessOf(list_)),
+        loss_share_(program.replicas_differ ? static_cast<double>(program.replicas) : 1),
         streams_(Joined(groups)) {
     at::set_num_threads(options.threads);
   }
@@ -113,20 +114,22 @@ class Executor::Impl {
     values_.assign(list_.values.size(), {});
     last_on_unit_.assign(list_.units.size(), -1);
     last_gather_on_unit_.assign(list_.units.size(), -1);
+    last_mix_on_unit_.assign(list_.units.size(), -1);
     streams_.Begin(list_.instructions.size());
     for (at_ = 0; at_ < list_.instructions.size(); ++at_) {
       const Instruction& i = list_.instructions[at_];
+      if (step_ % i.every != 0) continue;
       if (Status status = Execute(i); !status) return Fail(status.error().WithContext(Describe(at_, i)));
       for (const int32_t value : liveness_.free_after[at_]) values_[static_cast<size_t>(value)] = torch::Tensor();
     }
     WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.WaitForAll(); }));
-    result_.loss = values_[static_cast<size_t>(liveness_.loss)].item<double>();
+    result_.loss = values_[static_cast<size_t>(liveness_.loss)].item<double>() / loss_share_;
     if (!std::isfinite(result_.loss)) return Fail(Code::kDataLoss, fmt::format("the loss is {}, expected a number", result_.loss));
     return result_;
   }
 
  private:
-  using StateKey = std::tuple<ModelPart, int32_t, int32_t>;
+  using StateKey = std::tuple<ModelPart, int32_t, int32_t, int32_t>;
 
   /// By communicator: whether this rank is a member.
   static std::vector<bool> Joined(const ProgramGroups& groups) {
@@ -188,6 +191,8 @@ class Executor::Impl {
 
   Status Update(const Instruction& i) {
     WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
+    const int32_t mix = last_mix_on_unit_[static_cast<size_t>(i.unit)];
+    if (mix >= 0) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(mix); }));
     const double norm = std::sqrt(values_[static_cast<size_t>(i.inputs[0])].item<double>());
     result_.gradient_norm = norm;
     // As LibTorch's clip_grad_norm_.
@@ -229,24 +234,32 @@ class Executor::Impl {
 
   Status Compute(const Instruction& i) {
     const bool forward = i.action == StepAction::kForward;
-    for (const int32_t unit : units_->UnitsOf(i.part, i.layer)) WEFT_RETURN_IF_ERROR(WaitForUnit(unit));
+    for (const int32_t unit : units_->UnitsOf(i.part, i.layer, i.slice)) WEFT_RETURN_IF_ERROR(WaitForUnit(unit));
     // Products' data gradients touch no gradients of parameters.
     const bool products =
         i.part == ModelPart::kQkv || i.part == ModelPart::kAttentionOut || i.part == ModelPart::kMlp || i.part == ModelPart::kHead;
     const bool adds = i.action == StepAction::kWeight || (i.action == StepAction::kData && !products);
-    WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, adds));
-    if (i.action != StepAction::kWeight && !units_->UnitsOf(i.part, i.layer).empty() && parameters.values.empty()) {
+    WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, i.slice, adds));
+    if (i.action != StepAction::kWeight && !units_->UnitsOf(i.part, i.layer, i.slice).empty() && parameters.values.empty()) {
       return Fail(Code::kFailedPrecondition, "its unit is not gathered");
     }
     std::vector<torch::Tensor> inputs;
     for (const int32_t value : i.inputs) inputs.push_back(values_[static_cast<size_t>(value)]);
+    torch::Tensor before;  // what the slices before this one add up to
+    if (planner::AddsToSlices(i)) {
+      before = inputs.back();
+      inputs.pop_back();
+    }
     const bool reads_tokens = i.part == ModelPart::kEmbedding || i.part == ModelPart::kLossSums || i.part == ModelPart::kLoss;
-    const PartCall call{.shape = shape_,
+    const ModelShape shape = i.part == ModelPart::kHead ? shape_ : ShapeOfSlice(shape_, i.slice, i.slices);
+    const PartCall call{.shape = shape,
                         .part = i.part,
                         .inputs = inputs,
                         .parameters = parameters,
-                        .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr};
-    const StateKey key(i.part, i.layer, i.micro_batch);
+                        .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr,
+                        .slice = i.slice,
+                        .slices = i.slices};
+    const StateKey key(i.part, i.layer, i.micro_batch, i.slice);
     Tensors outputs;
     if (forward) {
       outputs = ForwardOf(call, i.keeps ? &states_[key] : nullptr);
@@ -259,6 +272,7 @@ class Executor::Impl {
       AddWeightGradient(call, states_[key]);
       states_.erase(key);
     }
+    if (before.defined()) outputs[0] = outputs[0] + before;
     for (size_t k = 0; k < outputs.size(); ++k) WEFT_RETURN_IF_ERROR(Write(i, k, std::move(outputs[k])));
     return Ok();
   }
@@ -306,13 +320,16 @@ class Executor::Impl {
   }
 
   Status ExchangeUnit(const Instruction& i) {
-    int32_t& last = last_on_unit_[static_cast<size_t>(i.unit)];
+    // Computations read the parameters meanwhile.
+    int32_t& last = (i.action == StepAction::kMix ? last_mix_on_unit_ : last_on_unit_)[static_cast<size_t>(i.unit)];
     std::vector<int32_t> after = i.needs;
     if (last >= 0) {
       after.push_back(last);
       // All but a sum in place may give the unit other memory.
-      const bool in_place = list_.instructions[static_cast<size_t>(last)].action == StepAction::kAllReduce;
-      if (!in_place) WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
+      const bool in_place = i.of_shard || list_.instructions[static_cast<size_t>(last)].action == StepAction::kAllReduce;
+      const bool arrives =
+          !i.of_shard && i.action == StepAction::kReduceScatter && list_.instructions[static_cast<size_t>(last)].of_shard;
+      if (!in_place || arrives) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(last); }));
     }
     last = static_cast<int32_t>(at_);
     if (i.action == StepAction::kAllGather) last_gather_on_unit_[static_cast<size_t>(i.unit)] = last;
@@ -321,7 +338,7 @@ class Executor::Impl {
                      [this, index = at_, transfer]() -> Status {
                        return Guarded("exchange", [&]() -> Status {
                          WEFT_RETURN_IF_ERROR(RunTransfer(index, transfer));
-                         units_->Finish(list_.instructions[index]);
+                         units_->Finish(list_.instructions[index], groups_.SizeOf(list_.instructions[index].communicator));
                          return Ok();
                        });
                      });
@@ -349,9 +366,10 @@ class Executor::Impl {
   double loss_ = 0;
   StepResult result_;
   std::vector<torch::Tensor> values_;
-  std::vector<int32_t> last_on_unit_, last_gather_on_unit_;
+  std::vector<int32_t> last_on_unit_, last_gather_on_unit_, last_mix_on_unit_;
   std::map<StateKey, PartState> states_;
   std::map<int32_t, MicroBatchTokens> tokens_;
+  const double loss_share_;  // replicas that differ have each the mean of their own
   Streams streams_;  // last: its threads use the rest
 };
 

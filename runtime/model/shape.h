@@ -25,6 +25,23 @@ struct ModelShape {
   int64_t vocab() const { return model.vocab / tensors; }
 };
 
+/// Which piece of a model's tensors a slice of a rank's share is: tensor ranks and slices cut alike.
+struct SliceShare {
+  int64_t index = 0, pieces = 1;
+};
+inline SliceShare ShareOfSlice(const ModelShape& shape, int64_t slice, int64_t slices) {
+  return {shape.tensor * slices + slice, shape.tensors * slices};
+}
+
+/// What a slice computes with: as a tensor rank of so many more.
+inline ModelShape ShapeOfSlice(const ModelShape& whole, int64_t slice, int64_t slices) {
+  ModelShape shape = whole;
+  const SliceShare share = ShareOfSlice(whole, slice, slices);
+  shape.tensor = share.index;
+  shape.tensors = share.pieces;
+  return shape;
+}
+
 /// Where a tensor of a block comes from: the rank's share of a tensor of the whole model. A product's outputs may be several
 /// matrices, one below the other (queries, keys, values; gate and up), each of which is cut.
 struct TensorLayout {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <random>
@@ -66,7 +67,8 @@ Strategy Draw(std::mt19937& random) {
              .pp = Any<int64_t>(random, {1, 2, 3, 4}),
              .vpp = Any<int64_t>(random, {1, 1, 2}),
              .micro_batch = Any<int64_t>(random, {1, 2}),
-             .zero_stage = Any<int64_t>(random, {0, 1, 2, 3})};
+             .zero_stage = Any<int64_t>(random, {0, 1, 2, 3}),
+             .shard_group = Any<int64_t>(random, {0, 0, 2})};
   s.keep_after_forward = s.zero_stage == 3 && Any(random, {true, false});
   s.recompute = Any(random, {Recompute::kNone, Recompute::kSelective, Recompute::kFull});
   s.recompute_layers = Any<int64_t>(random, {-1, -1, 0, 1, 2});
@@ -74,6 +76,15 @@ Strategy Draw(std::mt19937& random) {
   s.schedule = Any(random, {ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kEager1F1B, ScheduleKind::kInterleaved,
                             ScheduleKind::kZbH1, ScheduleKind::kZbH2, ScheduleKind::kZbV});
   s.rank_order = Any(random, {RankOrder::kTpCpEpDpPp, RankOrder::kTpCpPpDp});
+  s.data_sync =
+      Any(random, {DataSync::kRing, DataSync::kRing, DataSync::kHierarchical, DataSync::kParameterServer, DataSync::kGossip});
+  s.gradient_wire =
+      Any(random, {GradientWire::kWhole, GradientWire::kWhole, GradientWire::kWhole, GradientWire::kBf16, GradientWire::kFp8});
+  s.local_steps = Any<int64_t>(random, {1, 1, 1, 3});
+  if (s.zero_stage == 3 && Any(random, {true, false})) {
+    s.sharding = Sharding::kOperator;
+    s.keep_after_forward = false;
+  }
   s.bucket_bytes = Any(random, {Bytes(4), Bytes(20'000), Bytes(1 << 20)});
   return s;
 }
@@ -88,13 +99,21 @@ OperationKind KindOf(StepAction action) {
   }
 }
 
-std::map<Key, double> OfProgram(const StepProgram& program) {
-  std::map<Key, double> bytes;
+struct Sums {
+  double bytes = 0, calls = 0;
+};
+
+/// A step's share of so many.
+std::map<Key, Sums> OfProgram(const StepProgram& program, int64_t steps) {
+  std::map<Key, Sums> sums;
   for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
-    for (const ProgramVolume& v : VolumesOf(program, static_cast<int64_t>(rank)))
-      bytes[{v.kind, KindOf(v.action)}] += static_cast<double>(v.bytes);
+    for (const ProgramVolume& v : VolumesOf(program, static_cast<int64_t>(rank), steps)) {
+      Sums& sum = sums[{v.kind, KindOf(v.action)}];
+      sum.bytes += static_cast<double>(v.bytes) / static_cast<double>(steps);
+      sum.calls += static_cast<double>(v.calls) / static_cast<double>(steps);
+    }
   }
-  return bytes;
+  return sums;
 }
 
 std::map<Key, double> OfList(const OperationList& list) {
@@ -113,9 +132,9 @@ std::map<Key, double> OfList(const OperationList& list) {
 // The two accounts of volumes: what the cost model prices, and what weft-train executes.
 TEST(ExpandProgram, HasTheVolumesOfTheOperationList) {
   std::mt19937 random(7);
-  std::set<std::string> met;
+  std::set<std::string> met, exchanges;
   int checked = 0;
-  for (int draw = 0; draw < 60'000 && checked < 600; ++draw) {
+  for (int draw = 0; draw < 150'000 && checked < 1500; ++draw) {
     JobSpec job{.name = "j",
                 .model = Any(random, {SmallGpt(), SmallLlama()}),
                 .global_batch = Any<int64_t>(random, {12, 24}),
@@ -123,26 +142,58 @@ TEST(ExpandProgram, HasTheVolumesOfTheOperationList) {
                 .precision = Precision::kFp32};
     const Strategy s = Draw(random);
     job.gpus = GpuCount(s);
-    if (WhyIllegal(job, job.gpus, s) || WhyNoProgram(job, s)) continue;
+    if (WhyIllegal(job, job.gpus, s)) continue;
     // The cost model has a V's head, and with it a copy of a tied table, on the last stage; it ends on the first.
     if (s.schedule == ScheduleKind::kZbV && job.model.tied_embeddings) continue;
     SCOPED_TRACE(fmt::format("{} of {}, {} sequences", DescribeStrategy(s), job.model.name, job.global_batch));
-    const auto program = ExpandProgram(job, s, ElementType::kFloat32);
-    ASSERT_TRUE(program) << program.error().message();
-    const CostModel model =
-        CostModel::Make(job, FindClusterPreset("dgx-a100", 6).value(), {}, {.framework = Framework::kWeftTrain}).value();
+    // Little memory, so that operators decide differently.
+    ClusterSpec cluster = FindClusterPreset("dgx-a100", 6).value();
+    cluster.gpus_per_node = Any<int64_t>(random, {1, 2, 8});
+    cluster.device = FindDevice("cpu").value();
+    const bool decides = s.sharding == Sharding::kOperator;
+    cluster.device.memory =
+        decides ? Bytes(static_cast<int64_t>(std::exp2(std::uniform_real_distribution(18.5, 22.0)(random)))) : Bytes(1 << 30);
+    const CostModel model = CostModel::Make(job, cluster, {}, {.framework = Framework::kWeftTrain, .risk = std::nullopt}).value();
     CostModel::Scratch scratch;
-    std::map<Key, double> list = OfList(model.Lower(s, scratch)), own = OfProgram(*program);
-    for (const auto& [key, unused] : list) own.try_emplace(key, 0);
-    for (const auto& [key, bytes] : own) {
-      ASSERT_NEAR(bytes, list[key], 1e-9 * bytes + 1e-6) << CommunicatorKindName(key.first) << " " << OperationKindName(key.second);
+    if (!model.Evaluate(s, scratch).fits) continue;
+    const OperationList priced = model.Lower(s, scratch);
+    const std::vector<StageOperators> operators = model.Operators(s, scratch);
+    const ProgramChoices choices = ChoicesOf(s, operators, priced, cluster.gpus_per_node);
+    if (WhyNoProgram(job, s, choices)) continue;
+    const auto program = ExpandProgram(job, s, ElementType::kFloat32, choices);
+    ASSERT_TRUE(program) << program.error().message();
+    std::map<Key, double> list = OfList(priced);
+    std::map<Key, Sums> own = OfProgram(*program, s.local_steps);
+    for (const auto& [key, unused] : list) own.try_emplace(key);
+    for (const auto& [key, sum] : own) {
+      // The list has scales of fp8 for every 128 elements, a transfer has whole ones.
+      const double scales = s.gradient_wire == GradientWire::kFp8 ? 4 * sum.calls : 0;
+      ASSERT_NEAR(sum.bytes, list[key], 1e-9 * sum.bytes + 1e-6 + scales)
+          << CommunicatorKindName(key.first) << " " << OperationKindName(key.second);
     }
     met.insert(
         fmt::format("{}{}{}{}", ScheduleName(s.schedule), s.zero_stage, s.sequence_parallel ? "sp" : "", s.tp > 1 ? "tp" : ""));
+    for (const StageOperators& stage : operators) {
+      if (stage.head_slices > 1) exchanges.insert("head in slices");
+      for (const OperatorRun& run : stage.runs) {
+        for (const OperatorDecision& d : {run.attention, run.mlp})
+          exchanges.insert(fmt::format("{}/{}{}", d.sharded, d.slices, d.kept));
+      }
+    }
+    if (s.shard_group > 0 && s.shard_group < s.dp) exchanges.insert(fmt::format("groups {}", s.zero_stage));
+    exchanges.insert(ToString(choices.sums));
+    exchanges.insert(std::string(DataSyncName(s.data_sync)));
+    exchanges.insert(std::string(GradientWireName(s.gradient_wire)));
+    if (s.local_steps > 1) exchanges.insert("local steps");
     ++checked;
   }
-  EXPECT_EQ(checked, 600);
+  EXPECT_EQ(checked, 1500);
   EXPECT_GT(met.size(), 40u);
+  // Replicated, kept, sharded; slices with a rest of either kind, and all; shard groups; sums in levels and on servers.
+  for (const char* one : {"0/1false", "0/1true", "1/1false", "4/4false", "head in slices", "groups 1", "groups 2", "groups 3",
+                          "ring", "hierarchical:2", "ps:4", "gossip", "bf16", "fp8", "local steps"}) {
+    EXPECT_TRUE(exchanges.contains(one)) << one;
+  }
 }
 
 TEST(ExpandProgram, DigestIsThatOfTheListAndNotOfItsNames) {
@@ -162,10 +213,15 @@ TEST(ExpandProgram, RefusesWhatIsNotExecutedByName) {
   JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 4};
   const auto why = [&](const Strategy& s) { return ExpandProgram(job, s, ElementType::kFloat32).error().message(); };
   EXPECT_THAT(why({.dp = 2, .cp = 2}), HasSubstr("cp=2: not executed, expected 1"));
-  EXPECT_THAT(why({.dp = 4, .zero_stage = 3, .shard_group = 2}), HasSubstr("shard_group=2: not executed"));
+  EXPECT_THAT(why({.dp = 4, .zero_stage = 3, .shard_group = 1}), HasSubstr("shard_group=1: not executed"));
   EXPECT_THAT(why({.dp = 3}), HasSubstr("batch"));
-  const Strategy by_hierarchy{.dp = 4, .data_sync = DataSync::kHierarchical};
-  EXPECT_THAT(WhyNoProgram(job, by_hierarchy).value_or(""), HasSubstr("not executed, expected ring"));
+  const Strategy by_switches{.dp = 4, .data_sync = DataSync::kSwitch};
+  EXPECT_THAT(WhyNoProgram(job, by_switches).value_or(""), HasSubstr("data_sync=switch: not executed"));
+  const Strategy decides{.dp = 4, .zero_stage = 3, .sharding = Sharding::kOperator};
+  EXPECT_THAT(WhyNoProgram(job, decides).value_or(""), HasSubstr("decisions of 0 stages, expected those of 1"));
+  const std::vector<StageOperators> cut = {
+      {.runs = {{.layers = 4, .attention = {}, .mlp = {.slices = 3, .sharded = 3}}}, .head = true}};
+  EXPECT_THAT(WhyNoProgram(job, decides, {.operators = cut}).value_or(""), HasSubstr("they do not divide"));
   JobSpec narrow = job;
   narrow.precision = Precision::kBf16;
   EXPECT_THAT(WhyNoProgram(narrow, {}).value_or(""), HasSubstr("precision bf16: not executed, expected fp32"));
@@ -173,6 +229,18 @@ TEST(ExpandProgram, RefusesWhatIsNotExecutedByName) {
   odd.model = SmallLlama();
   odd.model.head_dim = 7;
   EXPECT_THAT(WhyNoProgram(odd, {}).value_or(""), HasSubstr("heads of width 7, expected an even one"));
+}
+
+// A scatter within a shard group and the sum across groups belong together: what arrives would be added twice, or lost.
+TEST(CheckProgram, RefusesShardsThatAreNotSummed) {
+  JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 4};
+  StepProgram program = ExpandProgram(job, {.dp = 4, .zero_stage = 2, .shard_group = 2}, ElementType::kFloat32).value();
+  std::vector<Instruction>& list = program.classes[0].instructions;
+  const auto sum = std::find_if(list.begin(), list.end(), [](const Instruction& i) { return i.of_shard; });
+  ASSERT_NE(sum, list.end());
+  sum->of_shard = false;
+  sum->communicator = program.classes[0].units[0].shard;
+  EXPECT_THAT(CheckProgram(program).error().message(), HasSubstr("do not follow each other"));
 }
 
 // Whatever single field of an instruction a file gets wrong, the program is refused or still one that can be run.
@@ -192,6 +260,21 @@ TEST(CheckProgram, RefusesListsThatCannotRun) {
   EXPECT_THAT(refused([](StepProgram& p) { std::swap(p.classes[0].instructions[0], p.classes[0].instructions[1]); }),
               HasSubstr("which nothing wrote before"));
   EXPECT_THAT(refused([](StepProgram& p) { p.classes[0].instructions.pop_back(); }), HasSubstr("do not say the same"));
+  EXPECT_THAT(refused([](StepProgram& p) { p.communicators[1].sums = {Algorithm::kHierarchical, 2}; }), HasSubstr("sums by hierarchical:2"));
+  EXPECT_THAT(refused([](StepProgram& p) { p.classes[0].instructions[0].slices = 4; }), HasSubstr("slice 0 of 4 of embedding"));
+  EXPECT_THAT(refused([](StepProgram& p) { p.classes[0].instructions[0].every = 2; }), HasSubstr("every 2 steps"));
+  EXPECT_THAT(refused([](StepProgram& p) {
+                for (Instruction& i : p.classes[0].instructions) {
+                  if (i.unit >= 0 && i.action == StepAction::kAllReduce) i.of_shard = true;
+                }
+              }),
+              HasSubstr("of a shard over communicator"));
+  EXPECT_THAT(refused([](StepProgram& p) {
+                for (Instruction& i : p.classes[0].instructions) {
+                  if (i.unit >= 0 && i.action == StepAction::kAllReduce) i.action = StepAction::kMix;
+                }
+              }),
+              HasSubstr("of replicas that are equal"));
   EXPECT_THAT(refused([](StepProgram& p) { p.classes[1].units[0].elements += 1; }), HasSubstr("expected its blocks'"));
   EXPECT_THAT(refused([](StepProgram& p) { p.micro_batch = 3; }), HasSubstr("in micro-batches of 3"));
   EXPECT_THAT(refused([](StepProgram& p) { p.communicators.resize(70'000); }), HasSubstr("70000 communicators"));

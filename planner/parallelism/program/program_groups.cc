@@ -60,7 +60,7 @@ std::vector<Boundary> BoundariesOf(const Strategy& s) {
   return boundaries;
 }
 
-ProgramGroups GroupsOf(const Strategy& s, bool tied_apart) {
+ProgramGroups GroupsOf(const Strategy& s, bool tied_apart, const AlgorithmSpec& sums) {
   const Grid grid(s);
   ProgramGroups groups;
   const auto add = [&](ProgramCommunicator communicator) {
@@ -75,6 +75,18 @@ ProgramGroups GroupsOf(const Strategy& s, bool tied_apart) {
   if (s.dp * s.cp > 1) {
     groups.data =
         add(Partition(grid, CommunicatorKind::kData, [](int64_t p, int64_t, int64_t, int64_t t) { return Key(p, t, 0); }));
+    groups.communicators.back().sums = sums;
+    groups.shard = groups.data;
+  }
+  if (s.zero_stage > 0 && s.shard_group > 0 && s.shard_group < s.dp * s.cp) {
+    const auto place = [&](int64_t d, int64_t c) { return d * s.cp + c; };
+    groups.shard =
+        s.shard_group == 1 ? -1 : add(Partition(grid, CommunicatorKind::kData, [&](int64_t p, int64_t d, int64_t c, int64_t t) {
+          return Key(p, t, place(d, c) / s.shard_group);
+        }));
+    groups.across = add(Partition(grid, CommunicatorKind::kData, [&](int64_t p, int64_t d, int64_t c, int64_t t) {
+      return Key(p, t, place(d, c) % s.shard_group);
+    }));
   }
   const auto pair = [&](CommunicatorKind kind, int64_t from, int64_t to) {
     ProgramCommunicator communicator{.kind = kind, .groups = {}};
@@ -87,6 +99,10 @@ ProgramGroups GroupsOf(const Strategy& s, bool tied_apart) {
   };
   for (const Boundary& b : BoundariesOf(s)) groups.messages[{b.from, b.to}] = add(pair(CommunicatorKind::kPipeline, b.from, b.to));
   if (tied_apart) groups.embedding = add(pair(CommunicatorKind::kEmbedding, 0, s.pp - 1));
+  if (ReplicasDiffer(s) && GpuCount(s) > s.dp) {
+    groups.replica =
+        add(Partition(grid, CommunicatorKind::kWorld, [](int64_t, int64_t d, int64_t, int64_t) { return Key(d, 0, 0); }));
+  }
   if (GpuCount(s) > 1) {
     groups.world = add(Partition(grid, CommunicatorKind::kWorld, [](int64_t, int64_t, int64_t, int64_t) { return Key(0, 0, 0); }));
     std::sort(groups.communicators.back().groups[0].begin(), groups.communicators.back().groups[0].end());

@@ -65,11 +65,21 @@ std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& m) {
       if (m.mlp_bias) tensors.push_back({.name = "down bias", .whole = {h}, .cut = 0, .start = Start::kZero});
       return tensors;
     }
+    case ModelPart::kRouter: return {{.name = "router", .whole = {m.experts, h}}};
+    case ModelPart::kExperts: {
+      const int64_t inner = m.expert_ffn_hidden;
+      return {{.name = "experts up", .whole = {m.experts, 2 * inner, h}, .cut = 1, .pieces = {inner, inner}, .by_expert = true},
+              {.name = "experts down", .whole = {m.experts, h, inner}, .cut = 2, .start = Start::kResidual, .by_expert = true}};
+    }
     default: return {};
   }
 }
 
-torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, int64_t index, int64_t ranks) {
+torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& all, const ModelShape& shape) {
+  torch::Tensor whole = all;
+  if (layout.by_expert) whole = all.narrow(0, shape.expert * shape.local_experts(), shape.local_experts());
+  const int64_t ranks = layout.by_expert ? shape.expert_tensors : shape.tensors;
+  const int64_t index = layout.by_expert ? shape.expert_tensor : shape.tensor;
   if (layout.cut < 0 || ranks == 1) return whole;
   const std::vector<int64_t> pieces =
       layout.pieces.empty() ? std::vector<int64_t>{layout.whole[static_cast<size_t>(layout.cut)]} : layout.pieces;
@@ -82,9 +92,10 @@ torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, in
   return torch::cat(shares, layout.cut);
 }
 
-std::vector<int64_t> ShareSizes(const TensorLayout& layout, int64_t ranks) {
+std::vector<int64_t> ShareSizes(const TensorLayout& layout, const ModelShape& shape) {
   std::vector<int64_t> sizes = layout.whole;
-  if (layout.cut >= 0) sizes[static_cast<size_t>(layout.cut)] /= ranks;
+  if (layout.by_expert) sizes[0] = shape.local_experts();
+  if (layout.cut >= 0) sizes[static_cast<size_t>(layout.cut)] /= layout.by_expert ? shape.expert_tensors : shape.tensors;
   return sizes;
 }
 

@@ -65,14 +65,37 @@ std::vector<std::string> LlamaNames(const StateTensor& t, Which which) {
       return {layer + "mlp.gate_proj." + kind, layer + "mlp.up_proj." + kind};
     case ModelPart::kFinalNorm:
       return {"model.norm." + kind};
+    case ModelPart::kRouter: return {layer + "block_sparse_moe.gate." + kind};
     default:
       return {"lm_head.weight"};
   }
 }
 
+/// Mixtral's: w1 is gate, w3 up, w2 down.
+std::vector<HfTensor> ExpertTensors(const ModelSpec& model, const StateTensor& tensor) {
+  std::vector<HfTensor> tensors;
+  const int64_t rows = tensor.rows / model.experts, inner = model.expert_ffn_hidden;
+  for (int64_t expert = 0; expert < model.experts; ++expert) {
+    const auto add = [&](std::string_view matrix, int64_t row, int64_t count) {
+      tensors.push_back({.name = fmt::format("model.layers.{}.block_sparse_moe.experts.{}.{}.weight", tensor.layer, expert, matrix),
+                         .row = expert * rows + row,
+                         .rows = count,
+                         .transposed = false,
+                         .shape = {count, tensor.columns}});
+    };
+    if (tensor.index == 0) {
+      add("w1", 0, inner), add("w3", inner, inner);
+    } else {
+      add("w2", 0, rows);
+    }
+  }
+  return tensors;
+}
+
 }  // namespace
 
 std::vector<HfTensor> HfTensorsOf(const ModelSpec& model, const StateTensor& tensor) {
+  if (tensor.part == ModelPart::kExperts) return ExpertTensors(model, tensor);
   const planner::TensorLayout layout = planner::LayoutOf(tensor.part, model)[static_cast<size_t>(tensor.index)];
   const Which which = WhichOf(model, tensor);
   const bool gpt2 = model.architecture == planner::Architecture::kGpt2, matrix = layout.whole.size() > 1;

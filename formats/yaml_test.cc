@@ -257,6 +257,15 @@ TEST(JobYaml, IsReadWithItsModel) {
   EXPECT_THAT(file.model_config_json, HasSubstr("\"n_layer\": 12"));
 }
 
+TEST(JobYaml, MayLeaveItsHostsToTheController) {
+  const JobFile file = ParseJobYaml(Replaced(kJob, "hosts: [h1, h2]", "max_gpus: 8\niterations: 5\ndeadline: 1h"), "job.yaml", "").value();
+  EXPECT_EQ(file.min_gpus, 1);
+  EXPECT_EQ(file.max_gpus, 8);
+  EXPECT_EQ(file.iterations, 5);
+  EXPECT_EQ(file.deadline, Seconds(3600));
+  EXPECT_EQ(ParseJobYaml(kJob, "job.yaml", "")->min_gpus, 0);
+}
+
 TEST(JobYaml, TheModelsPathIsRelativeToTheFile) {
   const std::string folder = testing::TempDir();
   std::ofstream(folder + "/weft_job_model.json") << R"({"model_type": "gpt2", "n_layer": 3, "n_embd": 8, "n_head": 2,
@@ -285,6 +294,10 @@ TEST(JobYaml, EachFaultNamesFileLineKeyAndExpectation) {
       {"precision: fp32", "precision: fp32\nframework: megatron\nallow: [gossip]", "key \"allow\": with framework megatron: expected only"},
       {"250ms", "250", "job.yaml:8: key \"measured_compute\": "},
       {"sequence: 512\n", "", "key \"sequence\": missing"},
+      {"hosts: [h1, h2]", "hosts: [h1, h2]\nmin_gpus: 2", "key \"hosts\": stands beside min_gpus or max_gpus"},
+      {"hosts: [h1, h2]", "min_gpus: 4\nmax_gpus: 2", "job.yaml:7: key \"min_gpus\": value 4, expected at most max_gpus, 2"},
+      {"hosts: [h1, h2]", "hosts: [h1, h2]\niterations: 5\ndeadline: 1h", "key \"deadline\": without min_gpus or max_gpus"},
+      {"hosts: [h1, h2]", "max_gpus: 2\ndeadline: 1h", "key \"deadline\": without iterations"},
   };
   for (const Fault& fault : faults) {
     EXPECT_THAT(Message(ParseJobYaml(Replaced(kJob, fault.from, fault.to), "job.yaml", "")), HasSubstr(fault.message));

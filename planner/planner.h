@@ -23,6 +23,8 @@
 #include "planner/flows/path_choice.h"
 #include "planner/jobs/multi_job_plan.h"
 #include "planner/jobs/simulate/scenario.h"
+#include "planner/jobs/starts/placements.h"
+#include "planner/jobs/starts/start_plan.h"
 #include "planner/network/max_min.h"
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/group_network.h"

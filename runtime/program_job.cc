@@ -64,8 +64,8 @@ Status CheckPhase(const TrainOptions& o, const StepProgram& p, const StepProgram
                 fmt::format("{}: made for {} ranks, this run has {}", o.plans.empty() ? o.plan : o.plans, ranks, o.world));
   }
   const auto sizes = [](const StepProgram& s) {
-    return std::tuple(s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn_hidden, s.vocab, s.sequence, s.global_batch,
-                      s.type);
+    return std::tuple(s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn_hidden, s.vocab, s.experts, s.expert_hidden, s.sequence,
+                      s.global_batch, s.type);
   };
   if (sizes(p) == sizes(first)) return Ok();
   return Fail(Code::kInvalidArgument,
@@ -95,10 +95,10 @@ Status CheckProgramOptions(const TrainOptions& o) {
 std::string NumericsText(const planner::ModelSpec& m) {
   const planner::ModelNumerics& n = m.numerics;
   return fmt::format("positions {} {}, gated {}, tied {}, RMSNorm {}, biases {} {} {}, norm epsilon {}, activation {}, "
-                     "rope theta {}, initializer range {}",
+                     "rope theta {}, initializer range {}, balance loss {}",
                      m.max_positions, m.learned_positions ? "learned" : "rotary", m.gated_mlp, m.tied_embeddings, m.rms_norm,
                      m.attention_bias, m.attention_output_bias, m.mlp_bias, n.norm_epsilon, static_cast<int>(n.activation),
-                     n.rope.theta, n.initializer_range);
+                     n.rope.theta, n.initializer_range, n.router.aux_loss);
 }
 
 /// What must be the same on all ranks, as text that a person can compare.
@@ -169,7 +169,38 @@ Status RunProgram(const TrainOptions& options) {
   return RunPhases(options, input, phases, connections);
 }
 
+namespace {
+
+/// The tokens that share experts' capacity under a program, as TrainerOptions has them: those of a tensor rank and a micro-batch.
+std::vector<std::vector<int64_t>> CapacityGroupsOf(const StepProgram& p) {
+  std::vector<std::vector<int64_t>> groups;
+  for (int64_t first = 0; first < p.global_batch; first += p.micro_batch) {
+    for (int64_t context = 0; context < p.context; ++context) {
+      std::vector<int64_t> rows;
+      for (const int64_t position : planner::PositionsOf(p.sequence, p.context, context)) {
+        for (int64_t b = 0; b < p.micro_batch; ++b) rows.push_back((first + b) * p.sequence + position);
+      }
+      const int64_t each = planner::CapacityGroup(p);
+      for (int64_t t = 0; t < p.tensor; ++t) groups.emplace_back(rows.begin() + t * each, rows.begin() + (t + 1) * each);
+    }
+  }
+  return groups;
+}
+
+Result<std::vector<std::vector<int64_t>>> CapacityGroupsOf(const TrainOptions& o) {
+  if (o.capacity_of.empty()) return std::vector<std::vector<int64_t>>{};
+  WEFT_ASSIGN_OR_RETURN(const StepProgram program, formats::ReadProgramJson(o.capacity_of));
+  if (program.sequence != o.sequence || program.global_batch != o.global_batch) {
+    return Fail(Code::kInvalidArgument, fmt::format("{}: {} sequences of {} bytes, this run has {} of {}", o.capacity_of,
+                                                    program.global_batch, program.sequence, o.global_batch, o.sequence));
+  }
+  return CapacityGroupsOf(program);
+}
+
+}  // namespace
+
 Status RunPlain(const TrainOptions& o) {
+  WEFT_ASSIGN_OR_RETURN(std::vector<std::vector<int64_t>> groups, CapacityGroupsOf(o));
   WEFT_ASSIGN_OR_RETURN(const ProgramInput input, ReadInput(o, o.sequence));
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create({.model = input.model,
                                                                                  .batch = o.global_batch,
@@ -178,7 +209,8 @@ Status RunPlain(const TrainOptions& o) {
                                                                                  .double_precision = o.double_precision,
                                                                                  .clip = o.clip,
                                                                                  .seed = o.seed,
-                                                                                 .threads = o.threads}));
+                                                                                 .threads = o.threads,
+                                                                                 .capacity_groups = std::move(groups)}));
   WEFT_RETURN_IF_ERROR(Print(o, ProgramLine({.model = input.model.name,
                                              .strategy = "",
                                              .schedule = "",

@@ -189,13 +189,17 @@ std::string RouteScript(const FabricPlan& plan, std::string_view node, std::span
 
 constexpr double kQueueSeconds = 0.06;        // at line rate
 constexpr double kLeastQueueBytes = 96 << 10;
+// What a port that was idle may send at once. A real one saves up nothing; here it has to last until the kernel's timer comes: 5 ms,
+// a little more than one super-packet, within bounds. With 64 KiB at any rate a burst got 17 ms of 30 Mbit/s for nothing.
+constexpr double kDepthSeconds = 0.005, kLeastDepth = 8 << 10, kMostDepth = 64 << 10;
 
 std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate) {
   // Each class is guaranteed 1/200 of the port, so that the lower one never quite starves.
   const auto bits = [](double value) { return fmt::format("{:.0f}bit", value); };
   const std::string full = bits(rate.value());
   const std::string guaranteed = bits(std::max(8e3, rate.value() / 200));
-  const std::string depth = "burst 64k cburst 64k quantum 3000";
+  const double bytes = std::clamp(rate.bytes_per_second() * kDepthSeconds, kLeastDepth, kMostDepth);
+  const std::string depth = fmt::format("burst {0:.0f} cburst {0:.0f} quantum 3000", bytes);
   return fmt::format(
       "class {0} dev {1} parent 1: classid 1:1 htb rate {2} ceil {2} {4}\n"
       "class {0} dev {1} parent 1:1 classid 1:10 htb prio 0 rate {3} ceil {2} {4}\n"

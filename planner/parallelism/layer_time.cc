@@ -66,38 +66,47 @@ double Tokens(const JobSpec& job, const LayerKey& key) {
 }
 
 /// Collectives round attention and MLP, 1D. Without sequence parallelism an all-reduce each, with it a gather before and a
-/// scatter behind; backward the same volume, and the stored shard's gather hides behind the data gradient.
-void AddTensorCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key) {
+/// scatter behind; backward the same volume, and the stored shard's gather hides behind the data gradient. Experts take each
+/// rank's own tokens: round them there is nothing, or a gather of what comes back where all ranks want all of it; shared
+/// experts are an MLP.
+void AddTensorCommunication(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, bool moe) {
   if (key.tp == 1) return;
   const Group group{key.tp, 1};
+  const bool routed_alone = moe && job.model.shared_experts == 0;
   const FractionalBytes bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden);
-  Operation o{.calls = 2, .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes.count(), .algorithm = "ring"};
+  Operation o{.calls = routed_alone ? 1.0 : 2.0, .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes.count(),
+              .algorithm = "ring"};
   const Seconds jitter = m.tensor_jitter * static_cast<double>(key.tp - 1);  // of a sum, or of gather and scatter together
+  const auto gathers = [&](std::string_view what, OperationKind kind) {
+    const Seconds wire = o.calls * GatherTime(m.network, group, bytes);
+    o.seconds = wire.count();
+    o.exposed = ((wire + o.calls * jitter / 2) * (1 - m.tensor_hidden)).count();
+    o.algorithm = "ring";
+    o.what = what;
+    o.kind = kind;
+    layer.Communicate(o);
+  };
   for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
     o.pass = pass;
     o.hides_behind = "neighbouring product";
     if (key.sequence_parallel) {
-      const Seconds wire = o.calls * GatherTime(m.network, group, bytes);
-      o.seconds = wire.count();
-      o.exposed = ((wire + o.calls * jitter / 2) * (1 - m.tensor_hidden)).count();
-      o.what = "tensor gathers";
-      o.kind = OperationKind::kAllGather;
-      layer.Communicate(o);
-      o.what = "tensor scatters";
-      o.kind = OperationKind::kReduceScatter;
-    } else {
-      const Seconds wire = o.calls * AllReduceTime(m.network, group, bytes);
-      o.seconds = wire.count();
-      o.exposed = ((wire + o.calls * jitter) * (1 - m.tensor_hidden)).count();
-      o.algorithm = AlgorithmName(AllReduceAlgorithm(m.network, group, bytes));
-      o.what = "tensor sums";
-      o.kind = OperationKind::kAllReduce;
+      gathers("tensor gathers", OperationKind::kAllGather);
+      gathers("tensor scatters", OperationKind::kReduceScatter);
+      continue;
     }
+    const Seconds wire = o.calls * AllReduceTime(m.network, group, bytes);
+    o.seconds = wire.count();
+    o.exposed = ((wire + o.calls * jitter) * (1 - m.tensor_hidden)).count();
+    o.algorithm = AlgorithmName(AllReduceAlgorithm(m.network, group, bytes));
+    o.what = "tensor sums";
+    o.kind = OperationKind::kAllReduce;
     layer.Communicate(o);
+    if (routed_alone) gathers("experts' tokens", OperationKind::kAllGather);
   }
   if (!key.sequence_parallel) return;
   o.what = "stored shards";
   o.kind = OperationKind::kAllGather;
+  o.seconds = (o.calls * GatherTime(m.network, group, bytes)).count();
   o.exposed = 0;
   o.hides_behind = "data gradient";
   layer.Communicate(o);
@@ -251,7 +260,7 @@ LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& m, cons
   } else {
     AddAttentionLinears(layer, job, m, tokens, t);
     if (!moe) AddDenseMlp(layer, job, m, tokens, t);
-    AddTensorCommunication(layer, job, m, key);
+    AddTensorCommunication(layer, job, m, key, moe);
   }
   AddStreams(layer, job, m, key);
   const Seconds before = layer.forward.compute;

@@ -79,4 +79,4 @@ class Assignment {
 
 std::vector<int32_t> LargestAssignment(const std::vector<std::vector<int64_t>>& gain) { return Assignment(gain).Solve(); }
 
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

@@ -11,4 +11,4 @@ namespace weft::planner::inline tasks {
 /// paths (Jonker and Volgenant 1987).
 std::vector<int32_t> LargestAssignment(const std::vector<std::vector<int64_t>>& gain);
 
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

@@ -47,15 +47,14 @@ std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& m) {
       if (m.mlp_bias) tensors.push_back({.name = "down bias", .whole = {h}, .cut = 0, .start = Start::kZero});
       return tensors;
     }
-    default:
-      return {};
+    case ModelPart::kRouter: return {{.name = "router", .whole = {m.experts, h}}};
+    case ModelPart::kExperts: {
+      const int64_t inner = m.expert_ffn_hidden;
+      return {{.name = "experts up", .whole = {m.experts, 2 * inner, h}, .cut = 1, .pieces = {inner, inner}, .by_expert = true},
+              {.name = "experts down", .whole = {m.experts, h, inner}, .cut = 2, .start = Start::kResidual, .by_expert = true}};
+    }
+    default: return {};
   }
 }
 
-std::vector<int64_t> ShareSizes(const TensorLayout& layout, int64_t ranks) {
-  std::vector<int64_t> sizes = layout.whole;
-  if (layout.cut >= 0) sizes[static_cast<size_t>(layout.cut)] /= ranks;
-  return sizes;
-}
-
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

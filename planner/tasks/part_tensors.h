@@ -14,16 +14,14 @@ namespace weft::planner::inline tasks {
 /// matrices, one below the other (queries, keys, values; gate and up), each of which is cut.
 struct TensorLayout {
   const char* name = "";
-  std::vector<int64_t> whole;        ///< sizes of the model's tensor: one or two
+  std::vector<int64_t> whole;        ///< sizes of the model's tensor: one or two, by_expert three
   int64_t cut = -1;                  ///< dimension that tensor ranks share; -1: all have it whole
   std::vector<int64_t> pieces = {};  ///< sizes along `cut` that are cut one by one; empty: all of it
   enum class Start : uint8_t { kZero, kOne, kNormal, kResidual } start = Start::kNormal;
+  bool by_expert = false;            ///< one matrix for each expert, along the first dimension: ranks share experts and `cut`
 };
 
 /// The tensors of a block, in the order in which they lie in its memory; none for a part without parameters.
 std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& model);
 
-/// Sizes of the share of one of `ranks` tensor ranks.
-std::vector<int64_t> ShareSizes(const TensorLayout& layout, int64_t ranks);
-
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

@@ -12,8 +12,9 @@ namespace {
 
 using TensorKey = std::tuple<int32_t, ModelPart, int32_t>;  // layer, part, index
 
-int64_t RowsOf(const TensorLayout& layout) { return layout.whole[0]; }
-int64_t ColumnsOf(const TensorLayout& layout) { return layout.whole.size() > 1 ? layout.whole[1] : 1; }
+/// Experts' matrices lie one below the other.
+int64_t RowsOf(const TensorLayout& layout) { return layout.by_expert ? layout.whole[0] * layout.whole[1] : layout.whole[0]; }
+int64_t ColumnsOf(const TensorLayout& layout) { return layout.whole.size() > 1 ? layout.whole.back() : 1; }
 
 /// The model's part that a block is of: a tied head's is the embedding's.
 ModelPart PartOfBlock(const ParameterBlock& block) { return block.copy ? ModelPart::kEmbedding : block.part; }
@@ -35,25 +36,40 @@ std::map<TensorKey, StateTensor> TensorsOf(const StepProgram& program, const Mod
   return tensors;
 }
 
-/// The share of a tensor rank as matrices that lie one behind the other in memory; each is a box of the tensor, row by row.
-std::vector<TensorBox> ShareOf(const TensorLayout& layout, int32_t tensor, int64_t index, int64_t ranks) {
-  const TensorBox all{.tensor = tensor, .row = 0, .rows = RowsOf(layout), .column = 0, .columns = ColumnsOf(layout)};
-  if (layout.cut < 0) return {all};
-  if (layout.cut == 1) {  // one piece: columns of several would not lie in one run
+/// One of so many ranks that share something.
+struct Share {
+  int64_t index = 0, ranks = 1;
+};
+
+/// The share of a matrix as matrices that lie one behind the other in memory; each is a box of it, row by row. `cut`: 0 of rows, in
+/// pieces where there are some, 1 of columns.
+std::vector<TensorBox> ShareOf(const TensorBox& all, int64_t cut, const std::vector<int64_t>& pieces, Share share) {
+  if (cut < 0) return {all};
+  if (cut == 1) {  // one piece: columns of several would not lie in one run
     TensorBox box = all;
-    box.columns = all.columns / ranks;
-    box.column = index * box.columns;
+    box.columns = all.columns / share.ranks;
+    box.column = all.column + share.index * box.columns;
     return {box};
   }
-  const std::vector<int64_t> pieces = layout.pieces.empty() ? std::vector<int64_t>{all.rows} : layout.pieces;
   std::vector<TensorBox> boxes;
-  int64_t row = 0;
-  for (const int64_t piece : pieces) {
+  int64_t row = all.row;
+  for (const int64_t piece : pieces.empty() ? std::vector<int64_t>{all.rows} : pieces) {
     TensorBox box = all;
-    box.rows = piece / ranks;
-    box.row = row + index * box.rows;
+    box.rows = piece / share.ranks;
+    box.row = row + share.index * box.rows;
     boxes.push_back(box);
     row += piece;
+  }
+  return boxes;
+}
+
+/// Of a rank's experts, one after the other.
+std::vector<TensorBox> SharesOfExperts(const TensorLayout& layout, int32_t tensor, Share experts, Share each) {
+  const int64_t rows = layout.whole[1], n = layout.whole[0] / experts.ranks;
+  std::vector<TensorBox> boxes;
+  for (int64_t expert = experts.index * n; expert < (experts.index + 1) * n; ++expert) {
+    const TensorBox matrix{.tensor = tensor, .row = expert * rows, .rows = rows, .column = 0, .columns = layout.whole[2]};
+    for (const TensorBox& box : ShareOf(matrix, layout.cut - 1, layout.pieces, each)) boxes.push_back(box);
   }
   return boxes;
 }
@@ -92,7 +108,7 @@ class StateMaker {
     int64_t at = 0;  // in the unit
     for (int32_t b = unit.first_block; b < unit.first_block + unit.blocks; ++b) {
       const ParameterBlock& block = c.blocks[static_cast<size_t>(b)];
-      const std::vector<TensorBox> matrices = MatricesOf(block, program_.ranks[rank].tensor);
+      const std::vector<TensorBox> matrices = MatricesOf(block, static_cast<int32_t>(rank));
       int64_t elements = 0;
       for (const TensorBox& matrix : matrices) elements += matrix.elements();
       if (elements != block.elements) {
@@ -111,13 +127,19 @@ class StateMaker {
     return Ok();
   }
 
-  std::vector<TensorBox> MatricesOf(const ParameterBlock& block, int64_t tensor_rank) const {
+  std::vector<TensorBox> MatricesOf(const ParameterBlock& block, int32_t rank) const {
     const ModelPart part = PartOfBlock(block);
+    const ExpertPlace place = ExpertPlaceOf(program_, rank);
+    const Share tensor_rank{program_.ranks[static_cast<size_t>(rank)].tensor, program_.tensor};
+    const Share experts{place.expert, program_.expert_ranks}, each{place.tensor, program_.expert_tensor};
     std::vector<TensorBox> matrices;
     const std::vector<TensorLayout> layouts = LayoutOf(part, model_);
     for (size_t i = 0; i < layouts.size(); ++i) {
+      const TensorLayout& layout = layouts[i];
       const int32_t tensor = numbers_.at({block.layer, part, static_cast<int32_t>(i)});
-      const std::vector<TensorBox> boxes = ShareOf(layouts[i], tensor, tensor_rank, program_.tensor);
+      const TensorBox all{.tensor = tensor, .row = 0, .rows = RowsOf(layout), .column = 0, .columns = ColumnsOf(layout)};
+      const std::vector<TensorBox> boxes = layout.by_expert ? SharesOfExperts(layout, tensor, experts, each)
+                                                            : ShareOf(all, layout.cut, layout.pieces, tensor_rank);
       matrices.insert(matrices.end(), boxes.begin(), boxes.end());
     }
     return matrices;
@@ -177,4 +199,4 @@ Result<std::vector<std::vector<StateShare>>> OwnersOf(const ProgramState& state)
   return shares;
 }
 
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

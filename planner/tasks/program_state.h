@@ -45,4 +45,4 @@ struct StateShare {
 /// Errors: kInvalidArgument naming a tensor of which no rank has some part. Complexity: O(ranks · boxes) by tensor.
 [[nodiscard]] Result<std::vector<std::vector<StateShare>>> OwnersOf(const ProgramState& state);
 
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

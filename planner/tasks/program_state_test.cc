@@ -174,4 +174,4 @@ TEST(ProgramState, NamesWhatNoRankHas) {
 }
 
 }  // namespace
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

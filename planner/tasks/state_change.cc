@@ -135,4 +135,4 @@ Result<StateChange> PlanStateChange(const ProgramState& from, const Places& plac
   return change;
 }
 
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

@@ -44,4 +44,4 @@ struct StateChange {
 
 inline constexpr int64_t kMostAssignedRanks = 512;
 
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

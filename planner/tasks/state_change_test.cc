@@ -203,4 +203,4 @@ TEST(LargestAssignment, IsAsGoodAsTheBestOfAllPermutations) {
 }
 
 }  // namespace
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

@@ -58,4 +58,4 @@ std::vector<HeldBox> BoxesOfRange(const TensorBox& matrix, int64_t begin, int64_
   return boxes;
 }
 
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

@@ -37,4 +37,4 @@ HeldBox PartOfHeld(const HeldBox& held, const TensorBox& box);
 /// element of the range is element `offset` of `unit`. The matrix is the box at (row, column) of the tensor.
 std::vector<HeldBox> BoxesOfRange(const TensorBox& matrix, int64_t begin, int64_t end, int32_t unit, int64_t offset);
 
-}  // namespace weft::planner::inline tasks
+}  // namespace weft::planner::tasks

@@ -23,6 +23,11 @@ Collective CollectiveOf(StepAction action) {
   }
 }
 
+Result<planner::Schedule> ScheduleOf(StepAction action, int32_t ranks) {
+  if (action == StepAction::kShift) return planner::RingShift(ranks);
+  return planner::RingSchedule(CollectiveOf(action), ranks);
+}
+
 collectives::ReduceOperation OperationOf(StepAction action) {
   return action == StepAction::kAllReduceMax ? collectives::ReduceOperation::kLargest : collectives::ReduceOperation::kSum;
 }
@@ -63,11 +68,10 @@ Status ProgramGroups::Run(int32_t communicator, const Transfer& t) {
   Group& group = groups_[static_cast<size_t>(communicator)];
   const planner::GroupPlace place = places_[static_cast<size_t>(communicator)];
   WEFT_CHECK(group.communicator != nullptr, "a communicator that this rank is no member of");
-  const Collective collective = CollectiveOf(t.action);
-  auto known = group.schedules.find(collective);
+  auto known = group.schedules.find(t.action);
   if (known == group.schedules.end()) {
-    WEFT_ASSIGN_OR_RETURN(planner::Schedule schedule, planner::RingSchedule(collective, static_cast<int32_t>(group.size)));
-    known = group.schedules.emplace(collective, std::move(schedule)).first;
+    WEFT_ASSIGN_OR_RETURN(planner::Schedule schedule, ScheduleOf(t.action, static_cast<int32_t>(group.size)));
+    known = group.schedules.emplace(t.action, std::move(schedule)).first;
   }
   const Bytes before = group.communicator->bytes_sent();
   if (t.lasting) {

@@ -67,7 +67,7 @@ class ProgramGroups {
     std::unique_ptr<collectives::Communicator> communicator;
     planner::CommunicatorKind kind = planner::CommunicatorKind::kWorld;
     int64_t size = 0;
-    std::map<planner::Collective, planner::Schedule> schedules;
+    std::map<planner::StepAction, planner::Schedule> schedules;
     std::map<planner::StepAction, SentBytes> sent;
   };
 

@@ -58,7 +58,7 @@ Status Units::Fill(const planner::RankClass& program, std::optional<uint64_t> se
       const planner::ParameterBlock& block = blocks_[static_cast<size_t>(b)];
       Place place{.unit = static_cast<int32_t>(u), .offset = offset, .counts = !block.copy && (!block.whole || shape_.tensor == 0)};
       for (const TensorLayout& layout : LayoutOf(block.part, shape_.model)) {
-        const std::vector<int64_t> sizes = ShareSizes(layout, shape_.tensors);
+        const std::vector<int64_t> sizes = ShareSizes(layout, shape_);
         place.elements += Product(sizes);
         place.sizes.push_back(sizes);
       }
@@ -69,8 +69,7 @@ Status Units::Fill(const planner::RankClass& program, std::optional<uint64_t> se
       }
       int64_t at = offset;
       for (const TensorLayout& layout : seed ? LayoutOf(block.part, shape_.model) : std::vector<TensorLayout>()) {
-        const torch::Tensor value =
-            ShareOf(layout, InitialValue(layout, shape_.model, block.layer, *seed, shape_.type), shape_.tensor, shape_.tensors);
+        const torch::Tensor value = ShareOf(layout, InitialValue(layout, shape_.model, block.layer, *seed, shape_.type), shape_);
         unit.parameters.narrow(0, at, value.numel()).copy_(value.reshape({-1}));
         at += value.numel();
       }

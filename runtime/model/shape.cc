@@ -27,7 +27,11 @@ uint64_t SeedOf(std::string_view name, int64_t layer, uint64_t seed) {
 
 }  // namespace
 
-torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, int64_t index, int64_t ranks) {
+torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& all, const ModelShape& shape) {
+  torch::Tensor whole = all;
+  if (layout.by_expert) whole = all.narrow(0, shape.expert * shape.local_experts(), shape.local_experts());
+  const int64_t ranks = layout.by_expert ? shape.expert_tensors : shape.tensors;
+  const int64_t index = layout.by_expert ? shape.expert_tensor : shape.tensor;
   if (layout.cut < 0 || ranks == 1) return whole;
   const std::vector<int64_t> pieces =
       layout.pieces.empty() ? std::vector<int64_t>{layout.whole[static_cast<size_t>(layout.cut)]} : layout.pieces;
@@ -38,6 +42,13 @@ torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, in
     begin += piece;
   }
   return torch::cat(shares, layout.cut);
+}
+
+std::vector<int64_t> ShareSizes(const TensorLayout& layout, const ModelShape& shape) {
+  std::vector<int64_t> sizes = layout.whole;
+  if (layout.by_expert) sizes[0] = shape.local_experts();
+  if (layout.cut >= 0) sizes[static_cast<size_t>(layout.cut)] /= layout.by_expert ? shape.expert_tensors : shape.tensors;
+  return sizes;
 }
 
 torch::Tensor InitialValue(const TensorLayout& layout, const ModelSpec& model, int64_t layer, uint64_t seed,

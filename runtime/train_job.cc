@@ -55,6 +55,9 @@ Status CheckOptions(const TrainOptions& options) {
   if (IsPlain(options) && (options.duration || options.min_steps != 1 || options.apart_every != 0)) {
     return wrong("--type fp64 and --capacity-of without --plan train --steps, without --duration, --min-steps and --apart-every");
   }
+  const CheckpointOptions& checkpoint = options.checkpoint;
+  if (!checkpoint.folder.empty() || !checkpoint.resume.empty() || !checkpoint.load.empty())
+    return wrong("--checkpoint, --resume and --load need a --plan");
   if (options.threads < 1) return wrong("threads " + std::to_string(options.threads) + ": expected at least 1");
   if (options.bucket.count() < 4) return wrong("bucket of less than one float: expected at least 4B");
   if (!options.duration && options.steps < 1) return wrong("steps " + std::to_string(options.steps) + ": expected >= 1");
@@ -301,7 +304,7 @@ Status CheckTrained(const planner::ModelSpec& model) {
 }
 
 Status RunTraining(const TrainOptions& options) {
-  if (!options.plan.empty()) return RunProgram(options);
+  if (!options.plan.empty() || !options.plans.empty()) return RunProgram(options);
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   if (IsPlain(options)) return RunPlain(options);
   WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec published, formats::ReadHfConfig(options.config));

@@ -104,6 +104,21 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->excludes(app.get_option("--seq"))
       ->excludes(app.get_option("--capacity-of"))
       ->excludes(app.get_option("--global-batch"));
+  app.add_option("--plans", o.plans,
+                 "in place of --plan: file of lines STEP PROGRAM; before its step the run changes to each, in memory")
+      ->excludes(app.get_option("--plan"))
+      ->excludes(bucket)
+      ->excludes(app.get_option("--seq"))
+      ->excludes(app.get_option("--global-batch"));
+  app.add_option("--checkpoint", o.checkpoint.folder, "with --plan: folder in which the training's state is saved");
+  app.add_option("--checkpoint-every", o.checkpoint.every, "steps from one checkpoint to the next")->option_text("N");
+  app.add_option("--keep", o.checkpoint.keep, "checkpoints that stay")->capture_default_str();
+  AddParsed(app, "--checkpoint-file", weft::ParseBytes, o.checkpoint.file, "most of a file of a checkpoint", "SIZE=1GiB");
+  app.add_option("--resume", o.checkpoint.resume,
+                 "go on from a checkpoint, or from the last in a folder; latest: from --checkpoint's last, if there is one")
+      ->option_text("DIR|latest");
+  app.add_option("--load", o.checkpoint.load, "begin with a model of Hugging Face: a .safetensors file, or a folder")
+      ->option_text("PATH");
   app.add_option("--rank", o.rank, "this process")->envname("WEFT_RANK")->capture_default_str();
   app.add_option("--world", o.world, "number of ranks")->envname("WEFT_WORLD")->capture_default_str();
   app.add_option("--rendezvous", o.rendezvous, "HOST:PORT where rank 0 listens");

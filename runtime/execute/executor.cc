@@ -108,6 +108,9 @@ class Executor::Impl {
     return Ok();
   }
 
+  RankState State() { return units_->State(); }
+  void SetSteps(int64_t done) { step_ = done; }
+
   Result<StepResult> Step(const Samples& samples, double learning_rate) {
     const torch::NoGradGuard no_grad;
     samples_ = &samples;
@@ -374,6 +377,9 @@ Result<std::unique_ptr<Executor>> Executor::Create(const planner::StepProgram& p
   }));
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));
 }
+
+RankState Executor::State() { return impl_->State(); }
+void Executor::SetSteps(int64_t done) { impl_->SetSteps(done); }
 
 Result<StepResult> Executor::Step(const Samples& samples, double learning_rate) {
   return Guarded("step", [&] { return impl_->Step(samples, learning_rate); });

@@ -1,4 +1,4 @@
-// The sizes of a model's parts on one rank, and the tensors that each part's parameters are. Reaches torch.
+// The sizes of a model's parts on one rank, and what each part's parameters begin with. Reaches torch.
 #pragma once
 
 #include <torch/types.h>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "planner/planner.h"
+#include "planner/tasks/program_state.h"
 
 namespace weft::runtime {
 
@@ -30,19 +31,9 @@ struct ModelShape {
   int64_t expert_inner() const { return model.expert_ffn_hidden / expert_tensors; }
 };
 
-/// Where a tensor of a block comes from: the rank's share of a tensor of the whole model. A product's outputs may be several
-/// matrices, one below the other (queries, keys, values; gate and up), each of which is cut.
-struct TensorLayout {
-  const char* name = "";
-  std::vector<int64_t> whole;        ///< sizes of the model's tensor
-  int64_t cut = -1;                  ///< dimension that tensor ranks share; -1: all have it whole
-  std::vector<int64_t> pieces = {};  ///< sizes along `cut` that are cut one by one; empty: all of it
-  enum class Start : uint8_t { kZero, kOne, kNormal, kResidual } start = Start::kNormal;
-  bool by_expert = false;            ///< one matrix for each expert, along the first dimension: ranks share experts and `cut`
-};
-
-/// The tensors of a block, in the order in which they lie in its memory.
-std::vector<TensorLayout> LayoutOf(planner::ModelPart part, const planner::ModelSpec& model);
+// What a part's parameters are is the planner's account, which checkpoints and resharding read as well.
+using planner::LayoutOf;
+using planner::TensorLayout;
 
 /// A rank's share of a tensor of the whole model.
 torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, const ModelShape& shape);

@@ -137,11 +137,13 @@ Result<v1::JobSpec> ReadJob(const OnlineOptions& options) {
 int RunSubmit(const OnlineOptions& options) {
   const auto spec = ReadJob(options);
   if (!spec) return Complain(spec.error());
-  bool taken = true;
+  bool taken = true, placed = true;
   const int asked = Ask<v1::SubmitJobResponse>(
       options,
       [&](ControllerClient& client) {
         auto response = client.SubmitJob(*spec);
+        const bool asks = spec->min_gpus() > 0 || spec->max_gpus() > 0;
+        placed = !asks || !response || response->plan().rank_hosts_size() > 0;
         taken = !spec->has_given_strategy() || !response || response->plan().origin() == "given";
         return response;
       },
@@ -154,6 +156,11 @@ int RunSubmit(const OnlineOptions& options) {
         }
         PrintLaunch(response.plan());
       });
+  if (asked == kExitDone && !placed) {
+    fmt::print(stderr, "weft: job \"{}\" is submitted without hosts: controller {} is older than this command and knows neither min_gpus nor "
+               "max_gpus\n", spec->job_id(), options.controller.address);
+    return kExitFailed;
+  }
   if (asked != kExitDone || taken) return asked;
   fmt::print(stderr, "weft: job \"{}\" is submitted without its strategy: controller {} is older than this command and took no "
              "notice of it\n", spec->job_id(), options.controller.address);

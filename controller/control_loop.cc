@@ -46,17 +46,12 @@ class Patience {
   std::jthread timer_;
 };
 
-/// PlanJob() with its patience kept.
-Result<PlannedJob> PlanInTime(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
-  const Patience patience(options.patience);
-  return PlanJob(spec, view, options, patience.token());
-}
-
 constexpr int kMostAttempts = 3;  // to plan a job whose hosts went to others meanwhile
 
-/// Whether another job got one of the hosts that this one was given, after they were looked at.
-bool Taken(const v1::JobSpec& asked, const std::vector<std::string>& given, const std::map<std::string, HostUse>& used) {
-  return AsksForHosts(asked) && std::ranges::any_of(given, [&](const std::string& host) { return used.contains(host); });
+PlacementView ViewFor(const Core& core, const v1::JobSpec& spec) {
+  PlacementView view = core.Placement(spec.job_id());
+  if (AsksForHosts(spec)) view.used = core.UsedHosts(spec.job_id());
+  return view;
 }
 
 JobAdvised Advise(const AdviseRestart& question, const ControlLoopOptions& options, const std::stop_token& stop) {
@@ -251,10 +246,11 @@ Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec) {
   PlacementView view;
   {
     const std::lock_guard lock(mutex_);
-    view = core_.Placement(spec.job_id());
+    view = ViewFor(core_, spec);
   }
   const Seconds begin = clock_->Now();
-  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanInTime(spec, view, options_.planner));
+  const Patience patience(options_.planner.patience);
+  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner, patience.token()));
   metrics_->ObservePlan(clock_->Now() - begin);
   AddErrors(planned);
   return std::move(planned.plan);
@@ -267,18 +263,19 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
     return job.has_value() && job->state() != "released" && job->has_plan() && job->planning_errors().empty();
   };
   const auto exists = [&] { return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id())); };
+  const Patience patience(options_.planner.patience);
   std::unique_lock lock(mutex_);
   PlannedJob planned;
-  for (int attempt = 0; attempt == 0 || Taken(spec, planned.order, core_.UsedHosts(spec.job_id())); ++attempt) {
+  for (int attempt = 0; attempt == 0 || (AsksForHosts(spec) && !core_.AreFree(planned.order, spec.job_id())); ++attempt) {
     if (attempt == kMostAttempts) {
-      return Fail(Code::kUnavailable, fmt::format("job \"{}\": its hosts went to jobs that were submitted at the same time, submit it again",
-                                                  spec.job_id()));
+      return Fail(Code::kFailedPrecondition,
+                  fmt::format("job \"{}\": its hosts went to jobs that were submitted at the same time, submit it again", spec.job_id()));
     }
     if (known()) return exists();
-    const PlacementView view = core_.Placement(spec.job_id());
+    const PlacementView view = ViewFor(core_, spec);
     lock.unlock();  // samples and flow planning must not wait for a strategy search
     const Seconds begin = clock_->Now();
-    WEFT_ASSIGN_OR_RETURN(planned, PlanInTime(spec, view, options_.planner));
+    WEFT_ASSIGN_OR_RETURN(planned, PlanJob(spec, view, options_.planner, patience.token()));
     metrics_->ObservePlan(clock_->Now() - begin);
     lock.lock();
   }

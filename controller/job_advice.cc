@@ -7,6 +7,7 @@
 
 #include "common/parse_units.h"
 #include "controller/job_fabric.h"
+#include "controller/job_table.h"
 #include "formats/hf_config.h"
 #include "planner/plan/price_given.h"
 #include "proto/plan_codec.h"
@@ -27,15 +28,6 @@ std::string Describe(const planner::ClusterSpec& cluster) {
     if (tier.out.value() > 0) text += fmt::format(", out of a {} of {} each {}", tier.name, tier.nodes, Rounded(tier.out));
   }
   return text;
-}
-
-/// Each once, in order of rank.
-std::vector<std::string> HostsOf(const v1::JobPlan& plan) {
-  std::vector<std::string> hosts;
-  for (const std::string& host : plan.rank_hosts()) {
-    if (hosts.empty() || hosts.back() != host) hosts.push_back(host);
-  }
-  return hosts;
 }
 
 }  // namespace

@@ -4,18 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/parse_units.h"
 #include "controller/job_strategy.h"
+#include "proto/plan_codec.h"
 
 namespace weft::controller {
 namespace {
 
-constexpr int64_t kMostIterations = int64_t{1} << 40;
-constexpr double kLongestDeadline = 1e9;    // seconds
 constexpr size_t kMostHoldersNamed = 4;
 constexpr double kWorthMoreHosts = 0.02;    // of an iteration: less is within what predictions err by
 
@@ -24,15 +24,6 @@ Error Refused(const v1::JobSpec& spec, const std::string& why, Code code = Code:
 }
 
 Status CheckNumbers(const v1::JobSpec& spec) {
-  const std::pair<const char*, int64_t> numbers[] = {
-      {"min_gpus", spec.min_gpus()}, {"max_gpus", spec.max_gpus()}, {"iterations", spec.iterations()}};
-  for (const auto& [name, value] : numbers) {
-    if (value >= 0 && value <= kMostIterations) continue;
-    return Fail(Refused(spec, fmt::format("{}: {}, expected 0 to {}", name, value, kMostIterations)));
-  }
-  if (!(spec.deadline_s() >= 0) || spec.deadline_s() > kLongestDeadline) {
-    return Fail(Refused(spec, fmt::format("deadline_s: {}, expected 0 to {:.0f}", spec.deadline_s(), kLongestDeadline)));
-  }
   if (spec.max_gpus() > 0 && spec.min_gpus() > spec.max_gpus()) {
     return Fail(Refused(spec, fmt::format("min_gpus: {}, expected at most max_gpus, {}", spec.min_gpus(), spec.max_gpus())));
   }
@@ -41,9 +32,6 @@ Status CheckNumbers(const v1::JobSpec& spec) {
   }
   if (spec.model_config_json().empty()) {
     return Fail(Refused(spec, "min_gpus or max_gpus without a model: how long it runs on how many cannot be told"));
-  }
-  if (spec.deadline_s() > 0 && spec.iterations() == 0) {
-    return Fail(Refused(spec, "deadline_s without iterations: when it ends cannot be told, expected both"));
   }
   return Ok();
 }
@@ -84,67 +72,110 @@ struct Places {
   }
 };
 
+int64_t RanksPerHost(const v1::JobSpec& spec) { return std::max<int64_t>(spec.ranks_per_host(), 1); }
+
 v1::JobSpec On(const v1::JobSpec& spec, const std::vector<std::string>& hosts) {
   v1::JobSpec on = spec;
   on.clear_min_gpus();
   on.clear_max_gpus();
   on.mutable_hosts()->Assign(hosts.begin(), hosts.end());
-  on.set_gpus(static_cast<int64_t>(hosts.size()) * std::max<int64_t>(spec.ranks_per_host(), 1));
+  on.set_gpus(static_cast<int64_t>(hosts.size()) * RanksPerHost(spec));
   return on;
 }
 
-/// The smallest and the largest, those that are a power of two, and as many as are free, which is what begins now.
-std::vector<int32_t> SizesOf(int32_t least, int32_t most, int32_t free) {
-  std::set<int32_t> sizes{least, most};
-  if (free >= least) sizes.insert(std::min(most, free));
-  // The larger powers: they are apart from each other by more of a job's time.
-  for (int32_t power = int32_t{1} << 30; power > least && sizes.size() < kMostSizes; power /= 2) {
-    if (power < most) sizes.insert(power);
+/// GPUs of a strategy that the user gave; 0: none, or one that pricing will refuse with what is wrong.
+int64_t GivenGpus(const v1::JobSpec& spec) {
+  if (!spec.has_given_strategy()) return 0;
+  const Result<planner::Strategy> strategy = proto::StrategyFromProto(spec.given_strategy());
+  return strategy ? planner::GpuCount(*strategy) : 0;
+}
+
+/// Numbers that a job is likely to divide by: their GPUs divide the batch, or are a power of two, or the user's strategy has as many.
+std::vector<int32_t> LikelySizes(const v1::JobSpec& spec, int64_t least, int64_t most, int64_t each) {
+  const int64_t given = GivenGpus(spec);
+  std::vector<int32_t> likely;
+  for (int64_t hosts = least; hosts <= most; ++hosts) {
+    const int64_t gpus = hosts * each;
+    const bool divides = spec.global_batch() > 0 && spec.global_batch() % gpus == 0;
+    const bool power = (gpus & (gpus - 1)) == 0;
+    if (given > 0 ? gpus == given : divides || power) likely.push_back(static_cast<int32_t>(hosts));
   }
-  for (int32_t size = least; size < most && sizes.size() < kMostSizes; ++size) sizes.insert(size);
-  return {sizes.begin(), sizes.end()};
+  return likely;
+}
+
+/// At most kMostSizes, in the order in which they are tried: the largest that can begin now, the largest, the smallest, and what lies
+/// evenly between these on a scale of powers.
+std::vector<int32_t> SizesOf(const v1::JobSpec& spec, int64_t least, int64_t most, int32_t free) {
+  const int64_t each = RanksPerHost(spec);
+  const std::vector<int32_t> likely = LikelySizes(spec, least, most, each);
+  std::vector<int32_t> sizes;
+  const auto add = [&](int64_t size) {
+    const auto number = static_cast<int32_t>(size);
+    if (sizes.size() < kMostSizes && std::ranges::find(sizes, number) == sizes.end()) sizes.push_back(number);
+  };
+  if (likely.empty()) {
+    if (free >= least) add(std::min<int64_t>(free, most));
+    add(most);
+    add(least);
+    return sizes;
+  }
+  const auto above = std::ranges::upper_bound(likely, free);
+  if (above != likely.begin()) add(*std::prev(above));
+  add(likely.back());
+  add(likely.front());
+  for (size_t part = 1; part < kMostSizes && likely.size() > 1; ++part) {
+    const double share = static_cast<double>(part) / kMostSizes;
+    const double wanted = std::pow(static_cast<double>(likely.front()), 1 - share) * std::pow(static_cast<double>(likely.back()), share);
+    add(*std::ranges::min_element(likely, {}, [&](int32_t size) { return std::abs(std::log(size / wanted)); }));
+  }
+  return sizes;
 }
 
 /// A number of hosts that the job was planned for.
 struct Size {
   int32_t hosts = 0;
-  std::vector<std::string> names;
-  Seconds iteration{0};
+  PlannedJob planned;
+
+  Seconds iteration() const { return Seconds(planned.plan.predicted().iteration_s()); }
 };
 
 struct Tried {
-  std::vector<Size> sizes;                  ///< that take the job
-  std::optional<std::string> refused;       ///< why one did not
+  std::vector<Size> sizes;                  ///< that take the job, ascending
+  std::vector<int32_t> numbers;             ///< all that were tried
+  std::string refused;                      ///< why the last of the others did not
   bool complete = true;
 };
 
-/// Time per iteration on these hosts, or what stands in the way.
-Result<Seconds> IterationOn(const v1::JobSpec& spec, const std::vector<std::string>& hosts, const PlacementView& view,
-                            const JobPlannerOptions& options, const std::stop_token& stop) {
-  const v1::JobSpec on = On(spec, hosts);
-  PlannedJob planned{.plan = {}, .spec = on, .order = OrderHosts(hosts, view), .errors = {}};
-  WEFT_RETURN_IF_ERROR(DecideStrategy(on, view, options, stop, planned));
-  if (planned.plan.predicted().iteration_s() > 0) return Seconds(planned.plan.predicted().iteration_s());
-  return Fail(Code::kFailedPrecondition, planned.errors.empty() ? "it has no plan" : planned.errors.front());
+/// The job on these hosts, or what stands in the way.
+Result<Size> PlanOn(const v1::JobSpec& spec, const std::vector<std::string>& hosts, const PlacementView& view,
+                    const JobPlannerOptions& options, const std::stop_token& stop) {
+  Size size{.hosts = static_cast<int32_t>(hosts.size()), .planned = {}};
+  size.planned.spec = On(spec, hosts);
+  size.planned.order = OrderHosts(hosts, view);
+  WEFT_RETURN_IF_ERROR(DecideStrategy(size.planned.spec, view, options, stop, size.planned));
+  if (size.iteration().count() > 0) return size;
+  return Fail(Code::kFailedPrecondition, size.planned.errors.empty() ? "it has no plan" : size.planned.errors.front());
 }
 
 Tried Try(const v1::JobSpec& spec, const Places& places, const std::vector<int32_t>& sizes, const PlacementView& view,
           const JobPlannerOptions& options, const std::stop_token& stop) {
   Tried tried;
   for (const int32_t hosts : sizes) {
-    if (stop.stop_requested()) {
-      tried.complete = false;
-      break;
-    }
+    if (stop.stop_requested()) break;
     const std::vector<std::vector<std::string>> sets = places.Sets(hosts, 1);
     if (sets.empty()) continue;
-    if (const Result<Seconds> iteration = IterationOn(spec, sets.front(), view, options, stop); iteration) {
-      tried.sizes.push_back({hosts, sets.front(), *iteration});
-    } else {
-      tried.refused = fmt::format("{} hosts: {}", hosts, iteration.error().message());
-    }
+    tried.numbers.push_back(hosts);
+    Result<Size> size = PlanOn(spec, sets.front(), view, options, stop);
+    if (size) tried.sizes.push_back(std::move(*size));
+    else tried.refused = fmt::format("{} hosts: {}", hosts, size.error().message());
   }
+  tried.complete = !stop.stop_requested();
+  std::ranges::sort(tried.sizes, {}, &Size::hosts);
   return tried;
+}
+
+Seconds RuntimeOf(const v1::JobSpec& spec, const Size& size) {
+  return size.iteration() * static_cast<double>(std::max<int64_t>(spec.iterations(), 1));
 }
 
 /// The question of which of the sizes begins when, this job alone: those that wait elsewhere are not the controller's.
@@ -156,20 +187,24 @@ planner::StartState StateOf(const v1::JobSpec& spec, const Places& places, const
   }
   planner::WaitingJob job;
   if (spec.deadline_s() > 0) job.deadline = Seconds(spec.deadline_s());
-  const auto iterations = static_cast<double>(std::max<int64_t>(spec.iterations(), 1));
-  double fastest = std::numeric_limits<double>::infinity();
-  for (const Size& size : sizes) {
-    // Sorted by hosts: what takes more of them and hardly less time is no choice.
-    const bool faster = size.iteration.count() < fastest * (1 - kWorthMoreHosts);
-    fastest = std::min(fastest, size.iteration.count());
-    job.sizes.push_back({size.hosts, size.iteration * iterations * (faster ? 1 : 1 + kWorthMoreHosts)});
-  }
+  for (const Size& size : sizes) job.sizes.push_back({size.hosts, RuntimeOf(spec, size)});
   state.waiting.push_back(std::move(job));
   return state;
 }
 
-/// "1 of 4 hosts are free, the others have: a (h2), b (h3, h4)", and what could be done.
-std::string TooFew(const v1::JobSpec& spec, const Places& places, int32_t wanted, const planner::PlannedStart& start, const PlacementView& view) {
+/// The smallest number of hosts that is hardly slower than `chosen`, and late only if that is. Requires: ascending.
+const Size& Smallest(const v1::JobSpec& spec, const std::vector<Size>& sizes, const Size& chosen) {
+  const Seconds runtime = RuntimeOf(spec, chosen);
+  const auto late = [&](Seconds time) { return spec.deadline_s() > 0 && time.count() > spec.deadline_s(); };
+  for (const Size& size : sizes) {
+    const Seconds time = RuntimeOf(spec, size);
+    if (size.hosts < chosen.hosts && time.count() <= runtime.count() * (1 + kWorthMoreHosts) && (!late(time) || late(runtime))) return size;
+  }
+  return chosen;
+}
+
+/// How many hosts are free, who has the others, and what could be done.
+std::string TooFew(const v1::JobSpec& spec, const Places& places, int32_t wanted, Seconds begin, const PlacementView& view) {
   std::set<std::string> holders;
   for (const std::string& name : places.names) {
     if (const auto use = view.used.find(name); use != view.used.end()) holders.insert(use->second.job);
@@ -181,53 +216,60 @@ std::string TooFew(const v1::JobSpec& spec, const Places& places, int32_t wanted
   if (!named.empty()) {
     text += fmt::format("; the others have: {}{}", fmt::join(named, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
   }
-  if (std::isfinite(start.begin.count())) {
-    return text + fmt::format("; {} hosts are free in about {}: submit it again then", wanted, FormatDuration(start.begin));
+  if (std::isfinite(begin.count()) && begin.count() > 0) {
+    text += fmt::format("; {} hosts are free in about {}: submit it again then", wanted, FormatDuration(begin));
+  } else {
+    text += named.empty() ? "; start agents on more hosts" : "; when those end is not known: submit it again later, or release jobs that have ended";
   }
-  return text + (named.empty() ? std::string("; start agents on more hosts")
-                               : std::string("; when those end is not known: submit it again later, or weft release JOB one that has ended")) +
-         (spec.min_gpus() > 1 ? ", or lower min_gpus" : "");
+  const int64_t each = RanksPerHost(spec);
+  if (places.Free() > 0 && places.Free() * each >= spec.min_gpus()) {
+    return text + fmt::format(", or set max_gpus to {} for it to begin at once", places.Free() * each);
+  }
+  return text + (places.Free() > 0 ? ", or lower min_gpus" : "");
 }
 
 /// The number of hosts, of their sets the fastest.
 Size BestSet(const v1::JobSpec& spec, Size size, const Places& places, const PlacementView& view, const JobPlannerOptions& options,
              const std::stop_token& stop) {
+  const std::set<std::string> first(size.planned.order.begin(), size.planned.order.end());
   for (const std::vector<std::string>& set : places.Sets(size.hosts, planner::kMostPlacements)) {
-    if (set == size.names || stop.stop_requested()) continue;
-    const Result<Seconds> iteration = IterationOn(spec, set, view, options, stop);
-    if (iteration && iteration->count() < size.iteration.count() * (1 - kWorthMoreHosts)) size = {size.hosts, set, *iteration};
+    if (stop.stop_requested()) break;
+    if (std::set<std::string>(set.begin(), set.end()) == first) continue;
+    Result<Size> other = PlanOn(spec, set, view, options, stop);
+    if (other && other->iteration().count() < size.iteration().count() * (1 - kWorthMoreHosts)) size = std::move(*other);
   }
   return size;
 }
 
-void SayWhy(const v1::JobSpec& spec, const Tried& tried, const Size& size, const Places& places, std::vector<std::string>& why) {
-  std::vector<std::string> others;
+std::vector<std::string> ReasonsFor(const v1::JobSpec& spec, const Tried& tried, const Size& size, const Places& places) {
+  std::vector<std::string> others, why;
   for (const Size& other : tried.sizes) {
-    if (other.hosts != size.hosts) others.push_back(fmt::format("{} hosts: {}", other.hosts, FormatDuration(other.iteration)));
+    if (other.hosts != size.hosts) others.push_back(fmt::format("{} hosts: {}", other.hosts, FormatDuration(other.iteration())));
   }
-  why.push_back(fmt::format("hosts: {} of {} that no job has, {} per iteration{}", size.hosts, places.Free(), FormatDuration(size.iteration),
+  why.push_back(fmt::format("hosts: {} of {} that no job has, {} per iteration{}", size.hosts, places.Free(), FormatDuration(size.iteration()),
                             others.empty() ? "" : fmt::format(" ({})", fmt::join(others, ", "))));
-  if (!tried.complete) why.emplace_back("hosts: time was up before other numbers were planned");
-  if (spec.iterations() == 0) return;
-  const Seconds runtime = size.iteration * static_cast<double>(spec.iterations());
-  std::string text = fmt::format("hosts: begun now it ends after {}", FormatDuration(runtime));
+  if (!tried.complete) why.emplace_back("hosts: time was up before all numbers and sets of hosts were planned");
+  if (spec.iterations() == 0) return why;
+  const Seconds runtime = RuntimeOf(spec, size);
+  std::string text = fmt::format("hosts: started now, the job ends after {}", FormatDuration(runtime));
   if (spec.deadline_s() > 0) {
     const double spare = spec.deadline_s() - runtime.count();
     text += spare >= 0 ? fmt::format(", {} before its deadline", FormatDuration(Seconds(spare)))
-                       : fmt::format(", {} AFTER its deadline: no number of the hosts that are free is fast enough", FormatDuration(Seconds(-spare)));
+                       : fmt::format(", {} AFTER its deadline: no number of hosts that was planned ends in time", FormatDuration(Seconds(-spare)));
   }
   why.push_back(std::move(text));
+  return why;
 }
 
 }  // namespace
 
 bool AsksForHosts(const v1::JobSpec& spec) { return spec.min_gpus() != 0 || spec.max_gpus() != 0; }
 
-Result<GivenHosts> GiveHosts(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, const std::stop_token& stop) {
+Result<PlannedJob> GiveHosts(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options, const std::stop_token& stop) {
   WEFT_RETURN_IF_ERROR(CheckNumbers(spec));
   const Places places(view);
-  const auto each = std::max<int64_t>(spec.ranks_per_host(), 1);
-  const auto there = static_cast<int64_t>(places.names.size());
+  const int64_t each = RanksPerHost(spec);
+  const int64_t there = std::min({static_cast<int64_t>(places.names.size()), kMostJobHosts, kMostJobRanks / each});
   const int64_t least = std::max<int64_t>(1, (spec.min_gpus() + each - 1) / each);
   const int64_t most = spec.max_gpus() > 0 ? std::min(there, spec.max_gpus() / each) : there;
   if (spec.max_gpus() > 0 && spec.max_gpus() / each < least) {
@@ -237,20 +279,22 @@ Result<GivenHosts> GiveHosts(const v1::JobSpec& spec, const PlacementView& view,
   if (most < least) {
     return Fail(Refused(spec, fmt::format("min_gpus: {} hosts, and {} have an agent", least, there), Code::kFailedPrecondition));
   }
-  const Tried tried = Try(spec, places, SizesOf(static_cast<int32_t>(least), static_cast<int32_t>(most), places.Free()), view, options, stop);
+  const Tried tried = Try(spec, places, SizesOf(spec, least, most, places.Free()), view, options, stop);
   if (tried.sizes.empty()) {
-    return Fail(Refused(spec, fmt::format("no number of hosts from {} to {} takes it: {}", least, most,
-                                          tried.refused.value_or("time was up before one was planned")), Code::kFailedPrecondition));
+    return Fail(Refused(spec, tried.numbers.empty() ? std::string("time was up before a number of hosts was planned")
+                                                    : fmt::format("none of the numbers of hosts that were tried ({}) takes it: {}",
+                                                                  fmt::join(tried.numbers, ", "), tried.refused), Code::kFailedPrecondition));
   }
   const planner::PlannedStart start = planner::PlanStarts(StateOf(spec, places, tried.sizes, view)).starts.front();
-  const Size& wanted = tried.sizes[start.size];
-  if (start.begin.count() > 0) {
-    return Fail(Refused(spec, TooFew(spec, places, wanted.hosts, start, view), Code::kFailedPrecondition));
+  const Size& chosen = Smallest(spec, tried.sizes, tried.sizes[start.size]);
+  if (chosen.hosts > places.Free()) {
+    return Fail(Refused(spec, TooFew(spec, places, chosen.hosts, start.begin, view), Code::kFailedPrecondition));
   }
-  const Size size = BestSet(spec, wanted, places, view, options, stop);
-  GivenHosts given{.spec = On(spec, size.names), .why = {}};
-  SayWhy(spec, tried, size, places, given.why);
-  return given;
+  Size size = BestSet(spec, chosen, places, view, options, stop);
+  std::vector<std::string> why = ReasonsFor(spec, tried, size, places);
+  for (const std::string& reason : size.planned.plan.why()) why.push_back(reason);
+  size.planned.plan.mutable_why()->Assign(why.begin(), why.end());
+  return std::move(size.planned);
 }
 
 }  // namespace weft::controller

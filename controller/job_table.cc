@@ -27,6 +27,14 @@ const char* JobStateName(const Job& job) {
   return "";
 }
 
+std::vector<std::string> HostsOf(const v1::JobPlan& plan) {
+  std::vector<std::string> hosts;
+  for (const std::string& host : plan.rank_hosts()) {
+    if (hosts.empty() || hosts.back() != host) hosts.push_back(host);
+  }
+  return hosts;
+}
+
 Job* JobTable::Find(const std::string& job_id) {
   const auto found = jobs_.find(job_id);
   return found == jobs_.end() ? nullptr : &found->second;
@@ -51,7 +59,6 @@ Job* JobTable::Appear(const std::string& job_id, double now_s) {
   }
   if (job->state == JobState::kReleased && job->submitted && !job->fell_silent) return nullptr;
   job->state = JobState::kRunning;
-  if (job->began_s < 0) job->began_s = now_s;
   job->flows_seen_s = now_s;
   return job;
 }

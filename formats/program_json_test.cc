@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-planner::StepProgram Sample(const planner::Strategy& strategy, const planner::ProgramChoices& choices = {}) {
+planner::StepProgram Sample(const planner::Strategy& strategy, const planner::ProgramChoices& choices = {}, bool moe = false) {
   planner::JobSpec job{.name = "j",
                        .model = {.name = "gpt",
                                  .layers = 4,
@@ -25,6 +25,14 @@ planner::StepProgram Sample(const planner::Strategy& strategy, const planner::Pr
                        .sequence = 8,
                        .precision = planner::Precision::kFp32,
                        .gpus = planner::GpuCount(strategy)};
+  if (moe) {
+    job.model.architecture = planner::Architecture::kMixtral;
+    job.model.experts = 4;
+    job.model.experts_per_token = 2;
+    job.model.expert_ffn_hidden = 64;
+    job.model.gated_mlp = true;
+    job.model.numerics.activation = planner::Activation::kSilu;
+  }
   return planner::ExpandProgram(job, strategy, planner::ElementType::kFloat64, choices).value();
 }
 
@@ -39,10 +47,11 @@ TEST(ProgramJson, ReadsWhatItWrote) {
   for (const planner::Strategy& s :
        {planner::Strategy{.dp = 2, .tp = 2, .pp = 2}, planner::Strategy{.dp = 2, .zero_stage = 3},
         planner::Strategy{.tp = 2, .pp = 2, .vpp = 2, .sequence_parallel = true, .schedule = planner::ScheduleKind::kZbV},
+        planner::Strategy{.dp = 2, .cp = 2}, planner::Strategy{.dp = 4, .ep = 2, .etp = 2},
         planner::Strategy{.dp = 4, .zero_stage = 3, .shard_group = 2}, planner::Strategy{.dp = 2, .local_steps = 3},
         planner::Strategy{.dp = 2, .gradient_wire = planner::GradientWire::kFp8},
         planner::Strategy{.dp = 2, .data_sync = planner::DataSync::kGossip}}) {
-    ExpectReads(Sample(s));
+    ExpectReads(Sample(s, {}, s.ep > 1));
   }
   const planner::AlgorithmSpec servers{.algorithm = planner::Algorithm::kParameterServer, .parameter = 2};
   ExpectReads(Sample({.dp = 2, .data_sync = planner::DataSync::kParameterServer}, {.sums = servers}));

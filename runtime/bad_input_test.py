@@ -51,6 +51,7 @@ def wrong_input(processes):
         ([*base, "--apart-every", "4"], ["apart every 4 steps", "no exchange"]),
         ([*four, "--plugin", PLUGIN, "--apart-every", "1"], ["apart every 1 steps", "2 and more"]),
         ([*base, "--type", "fp64", "--duration", "1s"], ["--type fp64", "--duration"]),
+        ([*base, "--replicas", "2", "--duration", "1s"], ["--replicas", "--duration"]),
         ([*base, "--gossip"], ["--gossip", "without --replicas"]),
         ([*base, "--replicas", "3", "--global-batch", "8"], ["3 replicas of a batch of 8", "even share"]),
         ([*base, "--replicas", "2", "--gossip", "--local-steps", "2"], ["gossip true", "at most"]),

@@ -189,8 +189,8 @@ std::string RouteScript(const FabricPlan& plan, std::string_view node, std::span
 
 constexpr double kQueueSeconds = 0.06;        // at line rate
 constexpr double kLeastQueueBytes = 96 << 10;
-// What a port that was idle may send at once. A real one saves up nothing; here it has to last until the kernel's timer comes: one
-// super-packet (4 ms) and a little. With 64 KiB at any rate a burst got 17 ms of 30 Mbit/s for nothing.
+// What a port that was idle may send at once. A real one saves up nothing; here it has to last until the kernel's timer comes: 5 ms,
+// a little more than one super-packet, within bounds. With 64 KiB at any rate a burst got 17 ms of 30 Mbit/s for nothing.
 constexpr double kDepthSeconds = 0.005, kLeastDepth = 8 << 10, kMostDepth = 64 << 10;
 
 std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate) {

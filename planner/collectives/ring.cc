@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "planner/collectives/schedule_builder.h"
-
 namespace weft::planner::inline collectives {
 namespace {
 
@@ -168,9 +166,14 @@ Result<Schedule> RingSchedule(Collective collective, int32_t ranks, RankId root)
 }
 
 Schedule RingShift(int32_t ranks) {
-  ScheduleBuilder builder(Collective::kSendRecv, "ring-shift", ranks, 1);
-  for (int32_t rank = 0; rank < ranks; ++rank) builder.Transfer(rank, InputChunk(0), (rank + 1) % ranks, OutputChunk(0));
-  return builder.Finish();
+  Schedule schedule{.collective = Collective::kSendRecv, .algorithm = "shift", .chunk_count = 1};
+  schedule.ranks.resize(static_cast<size_t>(ranks));
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    RankSteps steps(&schedule.ranks[static_cast<size_t>(rank)], rank, ranks);
+    steps.Send(Input(0), steps.next(), {});
+    steps.Receive(Output(0), steps.previous(), {});
+  }
+  return schedule;
 }
 
 Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecond rate, Seconds latency, Bytes slice) {

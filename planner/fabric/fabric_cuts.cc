@@ -123,19 +123,20 @@ FabricCuts::FabricCuts(const Topology& topology) : inside_(topology.nodes().size
   const int32_t highest = height.empty() ? -1 : *std::max_element(height.begin(), height.end());
   Parts parts(height.size());
   std::vector<int32_t> part(height.size(), kUnreached);
-  for (int32_t h = 0; h <= highest; ++h) {
+  constexpr int32_t kAlone = -1;  // end points by themselves first: GPUs of a mesh, hosts with a cable between them
+  for (int32_t h = kAlone; h <= highest; ++h) {
     for (const Link& link : topology.links()) {
       const int32_t from = height[link.from.index()], to = height[link.to.index()];
       if (from != kUnreached && std::max(from, to) == h) parts.Join(link.from.index(), link.to.index());
     }
     for (size_t n = 0; n < part.size(); ++n) {
-      part[n] = height[n] != kUnreached && height[n] <= h ? parts.Root(n) : kUnreached;
+      part[n] = height[n] != kUnreached && height[n] <= std::max(h, 0) ? parts.Root(n) : kUnreached;
     }
     const auto capacity = [&](LinkId link) { return topology.link(link).capacity; };
     for (auto& [root, p] : Gather(topology, part)) {
       if (p.end_points.empty() || static_cast<int64_t>(p.end_points.size()) == all) continue;
       for (const size_t n : p.nodes) inside_[n] = true;
-      FabricCut cut{PartName(topology, p.nodes, height), h, static_cast<int64_t>(p.end_points.size()), SumOf(p.out, capacity),
+      FabricCut cut{PartName(topology, p.nodes, height), std::max(h, 0), static_cast<int64_t>(p.end_points.size()), SumOf(p.out, capacity),
                     SumOf(p.in, capacity), -1};
       Add(std::move(cut), {std::move(p.out), std::move(p.in)}, p.end_points);
     }

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "runtime/execute/liveness.h"
+#include "runtime/execute/program_shape.h"
 #include "runtime/execute/streams.h"
 #include "runtime/execute/units.h"
 #include "runtime/guarded.h"
@@ -32,56 +33,6 @@ std::string Describe(size_t index, const Instruction& i) {
   return text;
 }
 
-/// Whether the head's table is the program's as the model has it.
-Status CheckHead(const planner::RankClass& list, const planner::ModelSpec& m) {
-  bool has_table = false, uses_table = false;
-  for (const planner::ParameterBlock& b : list.blocks) {
-    if (b.part != ModelPart::kHead) continue;
-    has_table = true;
-    if (b.copy != m.tied_embeddings) {
-      return Fail(Code::kInvalidArgument, fmt::format("program: the head's table is {}, expected {} of the embedding's",
-                                                      b.copy ? "a copy" : "its own", m.tied_embeddings ? "a copy" : "no copy"));
-    }
-  }
-  for (const Instruction& i : list.instructions) {
-    uses_table = uses_table || (planner::OfPart(i.action) && i.part == ModelPart::kHead);
-  }
-  if (uses_table && !has_table && !m.tied_embeddings)
-    return Fail(Code::kInvalidArgument, "program: the head has no table, expected one of its own, as the model has");
-  return Ok();
-}
-
-/// What makes a program one of another model.
-Status CheckModel(const planner::StepProgram& p, const planner::ModelSpec& m, int rank) {
-  if (rank < 0 || static_cast<size_t>(rank) >= p.ranks.size()) {
-    return Fail(Code::kInvalidArgument, fmt::format("program: made for {} ranks, this is rank {}", p.ranks.size(), rank));
-  }
-  const std::tuple<const char*, int64_t, int64_t> sizes[] = {
-      {"layers", p.layers, m.layers},       {"hidden", p.hidden, m.hidden},       {"heads", p.heads, m.heads},
-      {"kv_heads", p.kv_heads, m.kv_heads}, {"head_dim", p.head_dim, m.head_dim}, {"ffn_hidden", p.ffn_hidden, m.ffn_hidden},
-      {"vocab", p.vocab, m.vocab}};
-  for (const auto& [name, program, model] : sizes) {
-    if (program != model)
-      return Fail(Code::kInvalidArgument, fmt::format("program: {} {}, expected the model's {}", name, program, model));
-  }
-  if (p.context != 1) return Fail(Code::kInvalidArgument, fmt::format("program: context {}, expected 1", p.context));
-  if (m.learned_positions && p.sequence > m.max_positions) {
-    return Fail(Code::kInvalidArgument,
-                fmt::format("program: sequence {}, expected at most the model's {} positions", p.sequence, m.max_positions));
-  }
-  return CheckHead(p.classes[static_cast<size_t>(p.ranks[static_cast<size_t>(rank)].rank_class)], m);
-}
-
-ModelShape ShapeOf(const planner::StepProgram& p, const ExecutorOptions& o) {
-  ModelShape shape{.model = o.model, .type = p.type == planner::ElementType::kFloat64 ? torch::kFloat64 : torch::kFloat32};
-  shape.tensor = p.ranks[static_cast<size_t>(o.rank)].tensor;
-  shape.tensors = p.tensor;
-  shape.batch = p.micro_batch;
-  shape.sequence = p.sequence / p.context;
-  shape.loss_tokens = p.global_batch / (p.replicas_differ ? p.replicas : 1) * p.sequence;
-  return shape;
-}
-
 }  // namespace
 
 class Executor::Impl {
@@ -90,7 +41,7 @@ class Executor::Impl {
       : list_(program.classes[static_cast<size_t>(program.ranks[static_cast<size_t>(options.rank)].rank_class)]),
         options_(options),
         groups_(groups),
-        shape_(ShapeOf(program, options)),
+        shape_(ShapeOf(program, options.model, options.rank)),
         liveness_(LivenessOf(list_)),
         loss_share_(program.replicas_differ ? static_cast<double>(program.replicas) : 1),
         streams_(Joined(groups)) {
@@ -101,6 +52,9 @@ class Executor::Impl {
     WEFT_ASSIGN_OR_RETURN(units_, Units::Create(list_, shape_, groups_, options_.seed));
     return Ok();
   }
+
+  RankState State() { return units_->State(); }
+  void SetSteps(int64_t done) { step_ = done; }
 
   Result<StepResult> Step(const Samples& samples, double learning_rate) {
     const torch::NoGradGuard no_grad;
@@ -220,13 +174,13 @@ class Executor::Impl {
     auto known = tokens_.find(micro_batch);
     if (known == tokens_.end()) {
       const std::vector<uint8_t> bytes = (*samples_)(micro_batch);
+      const int64_t whole = shape_.sequence * shape_.contexts;
       const torch::Tensor rows =
-          torch::from_blob(const_cast<uint8_t*>(bytes.data()), {shape_.batch, shape_.sequence + 1}, torch::kUInt8)
-              .to(torch::kInt64)
-              .t();
+          torch::from_blob(const_cast<uint8_t*>(bytes.data()), {shape_.batch, whole + 1}, torch::kUInt8).to(torch::kInt64).t();
+      const torch::Tensor positions = torch::tensor(planner::PositionsOf(whole, shape_.contexts, shape_.context), torch::kInt64);
       known = tokens_
-                  .emplace(micro_batch,
-                           MicroBatchTokens{rows.slice(0, 0, shape_.sequence).reshape({-1}), rows.slice(0, 1).reshape({-1})})
+                  .emplace(micro_batch, MicroBatchTokens{rows.index_select(0, positions).reshape({-1}),
+                                                         rows.index_select(0, positions + 1).reshape({-1}), positions})
                   .first;
     }
     return &known->second;
@@ -236,9 +190,7 @@ class Executor::Impl {
     const bool forward = i.action == StepAction::kForward;
     for (const int32_t unit : units_->UnitsOf(i.part, i.layer, i.slice)) WEFT_RETURN_IF_ERROR(WaitForUnit(unit));
     // Products' data gradients touch no gradients of parameters.
-    const bool products =
-        i.part == ModelPart::kQkv || i.part == ModelPart::kAttentionOut || i.part == ModelPart::kMlp || i.part == ModelPart::kHead;
-    const bool adds = i.action == StepAction::kWeight || (i.action == StepAction::kData && !products);
+    const bool adds = i.action == StepAction::kWeight || (i.action == StepAction::kData && !planner::IsProduct(i.part));
     WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, i.slice, adds));
     if (i.action != StepAction::kWeight && !units_->UnitsOf(i.part, i.layer, i.slice).empty() && parameters.values.empty()) {
       return Fail(Code::kFailedPrecondition, "its unit is not gathered");
@@ -258,7 +210,8 @@ class Executor::Impl {
                         .parameters = parameters,
                         .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr,
                         .slice = i.slice,
-                        .slices = i.slices};
+                        .slices = i.slices,
+                        .step = i.tag};
     const StateKey key(i.part, i.layer, i.micro_batch, i.slice);
     Tensors outputs;
     if (forward) {
@@ -386,6 +339,9 @@ Result<std::unique_ptr<Executor>> Executor::Create(const planner::StepProgram& p
   }));
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));
 }
+
+RankState Executor::State() { return impl_->State(); }
+void Executor::SetSteps(int64_t done) { impl_->SetSteps(done); }
 
 Result<StepResult> Executor::Step(const Samples& samples, double learning_rate) {
   return Guarded("step", [&] { return impl_->Step(samples, learning_rate); });

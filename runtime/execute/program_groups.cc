@@ -32,7 +32,7 @@ collectives::ReduceOperation OperationOf(StepAction action) {
 int64_t CutElements(int64_t elements, int64_t n, int64_t index) { return (index + 1) * elements / n - index * elements / n; }
 
 Result<planner::Schedule> ScheduleOf(StepAction action, const planner::AlgorithmSpec& sums, int32_t ranks) {
-  if (action == StepAction::kMix) return planner::RingShift(ranks);
+  if (action == StepAction::kShift || action == StepAction::kMix) return planner::RingShift(ranks);
   const Collective collective = CollectiveOf(action);
   return planner::MakeSchedule(collective == Collective::kAllReduce ? sums : planner::AlgorithmSpec(), collective, ranks);
 }
@@ -41,7 +41,8 @@ Result<planner::Schedule> ScheduleOf(StepAction action, const planner::Algorithm
 
 Result<std::unique_ptr<ProgramGroups>> ProgramGroups::Connect(const planner::StepProgram& program, int rank,
                                                               collectives::NetPlugin* plugin, collectives::Bootstrap* bootstrap,
-                                                              const collectives::CommunicatorOptions& options) {
+                                                              const collectives::CommunicatorOptions& options,
+                                                              const std::vector<int>& rank_of_place) {
   auto groups = std::unique_ptr<ProgramGroups>(new ProgramGroups());
   for (const planner::ProgramCommunicator& of_program : program.communicators) {
     const planner::GroupPlace place = planner::PlaceIn(of_program, rank);
@@ -54,8 +55,10 @@ Result<std::unique_ptr<ProgramGroups>> ProgramGroups::Connect(const planner::Ste
       WEFT_RETURN_IF_ERROR(bootstrap->AllGather({}));
       continue;
     }
-    const std::vector<int32_t>& members = of_program.groups[static_cast<size_t>(place.group)];
-    group.bootstrap = collectives::Bootstrap::Of(*bootstrap, {members.begin(), members.end()});
+    std::vector<int> members;
+    for (const int32_t member : of_program.groups[static_cast<size_t>(place.group)])
+      members.push_back(rank_of_place.empty() ? member : rank_of_place[static_cast<size_t>(member)]);
+    group.bootstrap = collectives::Bootstrap::Of(*bootstrap, std::move(members));
     WEFT_ASSIGN_OR_RETURN(group.communicator, collectives::Communicator::Create(*plugin, *group.bootstrap, options));
     WEFT_RETURN_IF_ERROR(group.communicator->ConnectAll());
   }

@@ -32,6 +32,7 @@ struct PartParameters {
 /// A micro-batch's tokens on this rank, sequence-major.
 struct MicroBatchTokens {
   torch::Tensor inputs, targets;  ///< int64 [tokens]
+  torch::Tensor positions;        ///< int64 [sequence]
 };
 
 /// All of one computation. Of a slice `shape` is ShapeOfSlice()'s; of the head the rank's, whose logits have all of its columns.
@@ -42,6 +43,7 @@ struct PartCall {
   const PartParameters& parameters;          ///< of kEmbedding: table, then positions where the model has them
   const MicroBatchTokens* tokens = nullptr;  ///< of kEmbedding, kLossSums, kLoss
   int64_t slice = 0, slices = 1;             ///< of the head
+  int64_t step = 0;                          ///< of kAttentionBlock: Instruction::tag
 };
 
 /// Outputs. `state`: where to keep what the data gradient needs; null: nothing is kept.

@@ -11,9 +11,13 @@ namespace {
 
 /// Of the model's own numerics; the sizes are the strategy's to divide.
 std::optional<std::string> WhyNoModel(const ModelSpec& m) {
-  const bool family = m.architecture == Architecture::kGpt2 || m.architecture == Architecture::kLlama;
-  if (!family || m.IsMoe() || m.attention == Attention::kLatent)
-    return fmt::format("model {}: expected the gpt2 or llama family, dense", m.name);
+  const bool family =
+      m.architecture == Architecture::kGpt2 || m.architecture == Architecture::kLlama || m.architecture == Architecture::kMixtral;
+  if (!family || m.attention == Attention::kLatent)
+    return fmt::format("model {}: expected the gpt2, llama or mixtral family", m.name);
+  const RouterNumerics& router = m.numerics.router;
+  if (m.IsMoe() && (router.jitter != 0 || !router.normalise_top_k || m.shared_experts > 0 || m.expert_mlp_bias || m.router_bias))
+    return fmt::format("model {}: expected experts as Mixtral has them, without noise, biases and shared ones", m.name);
   const bool plain = m.causal && m.norm_placement == NormPlacement::kPre && m.window_kind == AttentionWindow::kNone &&
                      !m.attention_sinks && !m.query_key_norm && m.head == HeadKind::kVocabulary && m.token_types == 0 &&
                      !m.embedding_norm;
@@ -33,6 +37,11 @@ std::optional<std::string> WhyNoModel(const ModelSpec& m) {
   return std::nullopt;
 }
 
+template <typename Value>
+std::string Refused(std::string_view name, const Value& value, std::string_view expected) {
+  return fmt::format("{}={}: not executed, expected {}", name, value, expected);
+}
+
 /// Of operators that are cut: each slice is a tensor rank's share of its own.
 std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, std::span<const StageOperators> operators) {
   const ModelSpec& m = job.model;
@@ -43,6 +52,8 @@ std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, st
     for (const OperatorRun& run : stage.runs) {
       const int64_t a = run.attention.slices, b = run.mlp.slices;
       if (s.sequence_parallel && (a > 1 || b > 1)) return "sharding=osdp: operators in slices with sequence_parallel: not executed";
+      if (s.cp > 1 && a > 1)
+        return fmt::format("sharding=osdp: attention in {} slices with cp={}: not executed, expected cp=1", a, s.cp);
       if (!whole(m.kv_heads, a) || !whole(m.hidden, std::max(a, b)) || !whole(m.ffn_hidden, b)) {
         return fmt::format(
             "sharding=osdp: attention in {} slices, MLP in {}: they do not divide {} key/value heads, width {}, inner width {}", a,
@@ -58,30 +69,61 @@ std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, st
   return std::nullopt;
 }
 
-template <typename Value>
-std::string Refused(std::string_view name, const Value& value, std::string_view expected) {
-  return fmt::format("{}={}: not executed, expected {}", name, value, expected);
-}
-
 /// Of how replicas share and exchange what they train.
 std::optional<std::string> WhyNoExchange(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
   const int64_t replicas = s.dp * s.cp;
   const bool levels = choices.sums.algorithm == Algorithm::kHierarchical;
   if (s.data_sync == DataSync::kSwitch) return Refused("data_sync", DataSyncName(s.data_sync), "one that the ranks make");
   if (levels && replicas % choices.sums.parameter != 0) {
-    return fmt::format("data_sync=hierarchical: {} of {} replicas in a node: not executed, expected a divisor", choices.sums.parameter,
-                       replicas);
+    return fmt::format("data_sync=hierarchical: {} of {} replicas in a node: not executed, expected a divisor",
+                       choices.sums.parameter, replicas);
   }
   if (s.data_sync == DataSync::kGossip && (s.local_steps > 1 || choices.gossip_units != 1)) {
-    return fmt::format("data_sync=gossip of units of {} replicas, local_steps={}: not executed, expected 1 and 1", choices.gossip_units,
-                       s.local_steps);
+    return fmt::format("data_sync=gossip of units of {} replicas, local_steps={}: not executed, expected 1 and 1",
+                       choices.gossip_units, s.local_steps);
   }
   if (s.gradient_wire != GradientWire::kWhole && (s.shard_group != 0 || levels || ReplicasDiffer(s))) {
     return Refused("gradient_wire", GradientWireName(s.gradient_wire),
                    "whole with shard groups, sums in levels, and replicas that differ");
   }
-  if (s.zero_stage > 0 && s.shard_group == 1 && replicas > 1) return Refused("shard_group", s.shard_group, "at least 2, or zero_stage=0");
+  if (s.zero_stage > 0 && s.shard_group == 1 && replicas > 1)
+    return Refused("shard_group", s.shard_group, "at least 2, or zero_stage=0");
   return s.sharding == Sharding::kOperator ? WhyNoSlices(job, s, choices.operators) : std::nullopt;
+}
+
+/// Of an MoE model.
+std::optional<std::string> WhyNoExperts(const JobSpec& job, const Strategy& s) {
+  const ModelSpec& m = job.model;
+  if (s.zero_stage >= 2) return Refused("zero_stage", s.zero_stage, "0 or 1 with experts");
+  // The replicas of experts are others than those of the rest: a ring of them sums whole gradients in every step.
+  if (s.data_sync != DataSync::kRing) return Refused("data_sync", DataSyncName(s.data_sync), "ring with experts");
+  if (s.gradient_wire != GradientWire::kWhole)
+    return Refused("gradient_wire", GradientWireName(s.gradient_wire), "whole with experts");
+  if (s.local_steps != 1) return Refused("local_steps", s.local_steps, "1 with experts");
+  if (s.shard_group != 0 && s.shard_group != s.dp * s.cp)
+    return Refused("shard_group", s.shard_group, "0, all replicas, with experts");
+  // Their shards would be of other ranks than those that sum them.
+  if (s.zero_stage == 1 && ExpertDp(s) > s.dp * s.cp) {
+    return fmt::format("zero_stage=1: not executed with ep={} and etp={}, expected together at least tp={}", s.ep, s.etp, s.tp);
+  }
+  const int64_t tokens = s.micro_batch * job.sequence / s.cp;
+  if (tokens % s.tp != 0 || tokens / s.tp * m.experts_per_token % m.experts != 0) {
+    return fmt::format("ep={}: {} choices of a tensor rank's tokens, expected a multiple of {} experts", s.ep,
+                       tokens * m.experts_per_token / s.tp, m.experts);
+  }
+  return std::nullopt;
+}
+
+/// Of attention whose tokens lie on several ranks.
+std::optional<std::string> WhyNoContext(const JobSpec& job, const Strategy& s) {
+  if (s.cp == 1) return std::nullopt;
+  if (job.sequence % (2 * s.cp) != 0)
+    return fmt::format("cp={}: does not cut a sequence of {} in two equal pieces for each rank", s.cp, job.sequence);
+  if (s.context_mode == ContextMode::kUlysses && job.model.kv_heads % (s.cp * s.tp) != 0) {
+    return fmt::format("cp={}: with tp={} does not divide the {} key/value heads, as ulysses needs", s.cp, s.tp,
+                       job.model.kv_heads);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -108,14 +150,16 @@ std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s, c
   if (auto why = WhyNoModel(m)) return why;
   if (job.precision != Precision::kFp32)
     return fmt::format("precision {}: not executed, expected fp32", PrecisionName(job.precision));
-  if (s.cp != 1) return Refused("cp", s.cp, "1");
-  if (s.ep != 1 || s.etp != 1) return Refused("ep", s.ep, "1, and etp=1");
+  if (auto why = WhyNoContext(job, s)) return why;
+  if (m.IsMoe()) {
+    if (auto why = WhyNoExperts(job, s)) return why;
+  }
   if (s.tensor_mode != TensorMode::k1D) return Refused("tensor_mode", TensorModeName(s.tensor_mode), "1d");
   if (auto why = WhyNoExchange(job, s, choices)) return why;
   if (m.kv_heads % s.tp != 0) return fmt::format("tp={}: does not divide {} key/value heads", s.tp, m.kv_heads);
   if (m.vocab % s.tp != 0 || m.hidden % s.tp != 0)
     return fmt::format("tp={}: does not divide vocabulary {} and width {}", s.tp, m.vocab, m.hidden);
-  const int64_t tokens = s.micro_batch * job.sequence;
+  const int64_t tokens = s.micro_batch * job.sequence / s.cp;
   if (tokens % s.tp != 0) return fmt::format("tp={}: does not divide a micro-batch's {} tokens", s.tp, tokens);
   if (Status order = CheckOrder(s.schedule, s.pp, MicroBatches(s, job.global_batch), s.vpp); !order) return order.error().message();
   return std::nullopt;
@@ -126,7 +170,8 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
   if (const auto why = WhyNoProgram(job, s, choices)) return Fail(Code::kInvalidArgument, *why);
   const int64_t last_stage = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage;
   const bool tied_apart = job.model.tied_embeddings && last_stage != 0;
-  ProgramGroups groups = GroupsOf(s, tied_apart, choices.sums);
+  const ModelSpec& m = job.model;
+  ProgramGroups groups = GroupsOf(s, tied_apart, m.IsMoe(), choices.sums);
   const bool decided = s.sharding == Sharding::kOperator;
   const ProgramFrame frame{.job = job,
                            .strategy = s,
@@ -134,7 +179,6 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
                            .type = type,
                            .tied_apart = tied_apart,
                            .operators = decided ? choices.operators : std::span<const StageOperators>()};
-  const ModelSpec& m = job.model;
   StepProgram program{.model = m.name,
                       .strategy = DescribeStrategy(s),
                       .layers = m.layers,
@@ -154,6 +198,11 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
                       .stages = s.pp,
                       .chunks = s.vpp,
                       .replicas_differ = ReplicasDiffer(s),
+                      .experts = m.experts,
+                      .experts_per_token = m.experts_per_token,
+                      .expert_hidden = m.expert_ffn_hidden,
+                      .expert_ranks = s.ep,
+                      .expert_tensor = s.etp,
                       .schedule = s.schedule,
                       .communicators = {},
                       .classes = {},

@@ -172,14 +172,14 @@ void StageProgram::Contributed(ModelPart part, int64_t layer, int64_t slice) {
 void StageProgram::Exchange(int32_t unit) {
   const ParameterUnit& u = out_.units[static_cast<size_t>(unit)];
   const ParameterBlock& first = out_.blocks[static_cast<size_t>(u.first_block)];
-  if (s_.sequence_parallel && IsNorm(first.part)) OverUnit(StepAction::kAllReduce, f_.groups.tensor, unit);
-  if (f_.tied_apart && (first.part == ModelPart::kEmbedding || first.part == ModelPart::kHead))
-    OverUnit(StepAction::kAllReduce, f_.groups.embedding, unit);
-  if (f_.groups.data < 0) return;
+  const UnitKind kind = KindOf(f_, first);
+  if (kind == UnitKind::kTensorSum) OverUnit(StepAction::kAllReduce, f_.groups.tensor, unit);
+  if (kind == UnitKind::kTied) OverUnit(StepAction::kAllReduce, f_.groups.embedding, unit);
+  const int32_t replicas = ReplicasOf(f_, first);
+  if (replicas < 0 || ReplicasDiffer(s_)) return;
   // Of shard groups, whole gradients are summed over all replicas, and what was scattered over one group across the others.
-  const bool scatters = u.gradients_sharded || (u.optimizer_sharded && u.shard == f_.groups.data);
-  if (ReplicasDiffer(s_)) return;
-  OverUnit(scatters ? StepAction::kReduceScatter : StepAction::kAllReduce, scatters ? u.shard : f_.groups.data, unit);
+  const bool scatters = u.gradients_sharded || (u.optimizer_sharded && u.shard == replicas);
+  OverUnit(scatters ? StepAction::kReduceScatter : StepAction::kAllReduce, scatters ? u.shard : replicas, unit);
   out_.instructions.back().wire = WireOf(s_.gradient_wire);
   if (u.across < 0) return;
   OverUnit(StepAction::kAllReduce, u.across, unit);

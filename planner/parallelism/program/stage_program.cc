@@ -150,7 +150,8 @@ int32_t StageProgram::LayerForward(int64_t layer, int32_t x, bool keeps, bool ke
   using enum ModelPart;
   const int64_t r = f_.rows(), h = model_.hidden;
   Kept& kept = kept_[{layer, micro_batch_}];
-  kept = {.x = x, .qkv = {}, .o = {}};
+  kept = Kept();
+  kept.x = x;
   const Turn turn = TurnOf(layer, false, 0);
   Enter(turn);
   kept.n = One(StepAction::kForward, kAttentionNorm, layer, {x}, {r, h}, keeps);
@@ -162,7 +163,7 @@ int32_t StageProgram::LayerForward(int64_t layer, int32_t x, bool keeps, bool ke
     Leave(turn);
   }
   kept.n2 = middle[1];
-  const int32_t z = Sum(MlpForward(layer, keeps));
+  const int32_t z = model_.IsMoeLayer(layer) ? MoeForward(layer, middle[1], keeps, &kept) : Sum(MlpForward(layer, keeps));
   return One(StepAction::kForward, kResidual, layer, {middle[0], z}, {r, h});
 }
 
@@ -171,14 +172,16 @@ int32_t StageProgram::AttentionForward(int64_t layer, bool keeps, bool keeps_cor
   Kept& kept = kept_.at({layer, micro_batch_});
   const Cut all{0, SlicesOf(layer, false)};
   const int64_t t = f_.tokens(), pieces = s_.tp * all.slices;
-  const int64_t q = model_.heads * model_.head_dim / pieces, kv = model_.kv_heads * model_.head_dim / pieces;
+  const int64_t q = model_.heads * model_.head_dim / pieces, kv = 2 * model_.kv_heads * model_.head_dim / pieces;
   const int32_t whole = Whole(kept.n);
   int32_t y = -1;
   for (Cut cut = all; cut.slice < all.slices; ++cut.slice) {
     const Turn turn = TurnOf(layer, false, cut.slice);
     Enter(turn);
-    kept.qkv.push_back(Compute(StepAction::kForward, kQkv, layer, {whole}, {{t, q}, {t, kv}, {t, kv}}, keeps, cut));
-    kept.o.push_back(One(StepAction::kForward, kAttentionCore, layer, kept.qkv.back(), {t, q}, keeps_core, cut));
+    const std::vector<int32_t> qkv = Compute(StepAction::kForward, kQkv, layer, {whole}, {{t, q}, {t, kv}}, keeps, cut);
+    kept.q.push_back(qkv[0]), kept.kv.push_back(qkv[1]);
+    kept.o.push_back(s_.cp > 1 ? ContextForward(layer, &kept)
+                               : One(StepAction::kForward, kAttentionCore, layer, qkv, {t, q}, keeps_core, cut));
     std::vector<int32_t> in = {kept.o.back()};
     if (cut.slice > 0) in.push_back(y);
     y = One(StepAction::kForward, kAttentionOut, layer, in, {t, model_.hidden}, keeps, cut);
@@ -214,17 +217,18 @@ int32_t StageProgram::LayerData(int64_t layer, int32_t gradient) {
     LayerForward(layer, kept_.at({layer, micro_batch_}).x, true, true);
   }
   const Kept kept = kept_.extract({layer, int64_t{micro_batch_}}).mapped();
-  if (again && !full) {
-    for (size_t slice = 0; slice < kept.qkv.size(); ++slice) {
-      One(StepAction::kForward, kAttentionCore, layer, kept.qkv[slice],
-          {t, model_.heads * model_.head_dim / s_.tp / std::ssize(kept.qkv)}, true,
-          {static_cast<int64_t>(slice), std::ssize(kept.qkv)});
+  if (again && !full && s_.cp == 1) {  // context ranks keep no scores
+    const int64_t slices = std::ssize(kept.q), q = model_.heads * model_.head_dim / s_.tp / slices;
+    for (int64_t slice = 0; slice < slices; ++slice) {
+      const auto i = static_cast<size_t>(slice);
+      One(StepAction::kForward, kAttentionCore, layer, {kept.q[i], kept.kv[i]}, {t, q}, true, {slice, slices});
     }
   }
-  const int32_t of_mlp = MlpData(layer, kept, gradient);
+  const bool moe = model_.IsMoeLayer(layer);
+  const int32_t of_mlp = moe ? MoeData(layer, gradient, kept) : MlpData(layer, kept, gradient);
   const Turn turn = TurnOf(layer, false, 0);
   Enter(turn);
-  const int32_t middle = One(StepAction::kData, kMlpNorm, layer, {gradient, Sum(of_mlp)}, {r, h});
+  const int32_t middle = One(StepAction::kData, kMlpNorm, layer, {gradient, moe ? of_mlp : Sum(of_mlp)}, {r, h});
   Contributed(kMlpNorm, layer);
   const int32_t of_qkv = AttentionData(layer, kept, middle);
   const int32_t out = One(StepAction::kData, kAttentionNorm, layer, {Sum(of_qkv), middle}, {r, h});
@@ -254,7 +258,7 @@ int32_t StageProgram::AttentionData(int64_t layer, const Kept& kept, int32_t gra
   using enum ModelPart;
   const Cut all{0, SlicesOf(layer, false)};
   const int64_t t = f_.tokens(), pieces = s_.tp * all.slices;
-  const int64_t q = model_.heads * model_.head_dim / pieces, kv = model_.kv_heads * model_.head_dim / pieces;
+  const int64_t q = model_.heads * model_.head_dim / pieces, kv = 2 * model_.kv_heads * model_.head_dim / pieces;
   const int32_t whole = Whole(gradient);
   int32_t sum = -1;
   for (Cut cut = all; cut.slice < all.slices; ++cut.slice) {
@@ -262,7 +266,9 @@ int32_t StageProgram::AttentionData(int64_t layer, const Kept& kept, int32_t gra
     Enter(turn);
     const int32_t of_core = One(StepAction::kData, kAttentionOut, layer, {whole}, {t, q}, false, cut);
     Weights(kAttentionOut, layer, kept.o[static_cast<size_t>(cut.slice)], false, cut);
-    std::vector<int32_t> qkv = Compute(StepAction::kData, kAttentionCore, layer, {of_core}, {{t, q}, {t, kv}, {t, kv}}, false, cut);
+    std::vector<int32_t> qkv =
+        s_.cp > 1 ? ContextData(layer, of_core, kept)
+                  : Compute(StepAction::kData, kAttentionCore, layer, {of_core}, {{t, q}, {t, kv}}, false, cut);
     if (cut.slice > 0) qkv.push_back(sum);
     sum = One(StepAction::kData, kQkv, layer, qkv, {t, model_.hidden}, false, cut);
     // Of split rows only the shard of a product's input was kept.

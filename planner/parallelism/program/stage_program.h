@@ -29,6 +29,9 @@ struct ProgramFrame {
   int64_t tokens() const { return strategy.micro_batch * job.sequence / strategy.cp; }
   /// Of the residual stream on a rank.
   int64_t rows() const { return strategy.sequence_parallel ? tokens() / strategy.tp : tokens(); }
+  /// That a tensor rank sends to experts, and rows that it sends them.
+  int64_t routed_tokens() const { return tokens() / strategy.tp; }
+  int64_t routed_rows() const { return routed_tokens() * job.model.experts_per_token; }
 };
 
 /// Layers of a virtual stage: those of its stage (StageLayers()), cut over its chunks as evenly as possible.
@@ -65,6 +68,17 @@ int64_t HeadSlicesOf(const ProgramFrame& frame);
 int64_t PlaceOnStage(const ProgramFrame& frame, int64_t stage, int64_t layer);
 bool IsNorm(ModelPart part);
 
+/// What sums a block's gradients, besides the replicas: blocks of different kinds lie in different units.
+enum class UnitKind : uint8_t {
+  kPlain,
+  kTensorSum,  ///< of parts that tensor ranks have whole and run on rows of their own
+  kTied,       ///< one table on two stages
+  kExperts,    ///< replicas are those of the experts
+};
+UnitKind KindOf(const ProgramFrame& frame, const ParameterBlock& block);
+/// The communicator of all that have the block.
+int32_t ReplicasOf(const ProgramFrame& frame, const ParameterBlock& block);
+
 /// The blocks cut into units, in the order in which `order` has their gradients final. By unit: whether its parameters are gathered
 /// for every pass.
 std::vector<bool> CutUnits(const ProgramFrame& frame, int64_t stage, const std::vector<ParameterBlock>& order, RankClass* out);
@@ -78,9 +92,10 @@ class StageProgram {
  private:
   /// What a layer's forward pass leaves for its backward pass.
   struct Kept {
-    int32_t x = -1, n = -1, n2 = -1;
-    std::vector<std::vector<int32_t>> qkv;  // by slice
-    std::vector<int32_t> o;
+    int32_t x = -1, n = -1, n2 = -1;    // n2: of an MoE layer its tensor rank's rows
+    int32_t rows = -1;                  // that the experts read
+    std::vector<int32_t> q, kv, o;      // of attention, by slice; o: what the product behind it reads
+    int32_t core = -1, sums = -1;       // with context ranks: attention's output where it is made, and its sums
   };
   /// One of so many slices of an operator.
   struct Cut {
@@ -117,6 +132,20 @@ class StageProgram {
   int32_t AttentionData(int64_t layer, const Kept& kept, int32_t gradient);
   int32_t MlpData(int64_t layer, const Kept& kept, int32_t gradient);
   void Weights(ModelPart part, int64_t layer, int32_t input, bool gathers, Cut cut = {0, 1});
+  // stage_context.cc: attention of the whole sequence, whose tokens lie on several ranks. It is not cut in slices.
+  int32_t ContextForward(int64_t layer, Kept* kept);
+  std::vector<int32_t> ContextData(int64_t layer, int32_t of_core, const Kept& kept);
+  std::vector<int32_t> RingData(int64_t layer, int32_t of_core, const Kept& kept);
+  std::vector<int32_t> Block(StepAction action, int64_t layer, int64_t step, std::vector<int32_t> inputs);
+  int32_t HeadsOut(int32_t value);
+  int32_t HeadsBack(int32_t value);
+  // stage_moe.cc: what an MoE layer has in place of its MLP.
+  int32_t MoeForward(int64_t layer, int32_t n, bool keeps, Kept* kept);
+  int32_t MoeData(int64_t layer, int32_t gradient, const Kept& kept);
+  int32_t ToExperts(int32_t rows);
+  int32_t FromExperts(int32_t rows);
+  int32_t RowsOfRank(int32_t value);
+  int32_t AllRows(int32_t value);
   // Messages.
   void Send(int64_t virtual_stage, int32_t x, bool back);
   int32_t Receive(int64_t virtual_stage, bool back);

@@ -28,7 +28,7 @@ Sharing SharingOfOperator(const ParameterBlock& block, const OperatorDecision& d
 Sharing SharingOf(const ProgramFrame& f, int64_t stage, const ParameterBlock& block) {
   const Strategy& s = f.strategy;
   const bool edge = block.layer < 0;
-  if (f.groups.data < 0 || s.zero_stage == 0) return {};
+  if (ReplicasOf(f, block) < 0 || s.zero_stage == 0) return {};
   if (s.sharding == Sharding::kOperator && !edge) {
     const LayerDecision decision = DecisionOf(f, stage, block.layer);
     return block.part == ModelPart::kMlp ? SharingOfOperator(block, decision.mlp, 20)
@@ -48,6 +48,19 @@ Sharing SharingOf(const ProgramFrame& f, int64_t stage, const ParameterBlock& bl
 
 bool IsNorm(ModelPart part) {
   return part == ModelPart::kAttentionNorm || part == ModelPart::kMlpNorm || part == ModelPart::kFinalNorm;
+}
+
+UnitKind KindOf(const ProgramFrame& f, const ParameterBlock& b) {
+  const Strategy& s = f.strategy;
+  if (b.part == ModelPart::kExperts) return UnitKind::kExperts;
+  if (s.sequence_parallel && IsNorm(b.part)) return UnitKind::kTensorSum;
+  if (s.tp > 1 && b.part == ModelPart::kRouter) return UnitKind::kTensorSum;
+  const bool table = b.part == ModelPart::kEmbedding || b.part == ModelPart::kHead;
+  return f.tied_apart && table ? UnitKind::kTied : UnitKind::kPlain;
+}
+
+int32_t ReplicasOf(const ProgramFrame& f, const ParameterBlock& b) {
+  return b.part == ModelPart::kExperts ? f.groups.expert_data : f.groups.data;
 }
 
 int64_t PlaceOnStage(const ProgramFrame& f, int64_t stage, int64_t layer) {
@@ -113,8 +126,13 @@ std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
       add(ModelPart::kQkv, layer, (q + 2 * kv) * (h + (model.attention_bias ? 1 : 0)), false, m, slices);
       add(ModelPart::kAttentionOut, layer, h * q + (out_bias ? h / t : 0), false, m, slices);
       add(ModelPart::kMlpNorm, layer, norm, true, m);
-      add(ModelPart::kMlp, layer, (ways + 1) * h * inner + (model.mlp_bias ? ways * inner + h / t : 0), false, m,
-          decision.mlp.slices);
+      if (model.IsMoeLayer(layer)) {
+        add(ModelPart::kRouter, layer, h * model.experts, true, m);
+        add(ModelPart::kExperts, layer, model.experts / s.ep * (ways + 1) * h * (model.expert_ffn_hidden / s.etp), false, m);
+      } else {
+        add(ModelPart::kMlp, layer, (ways + 1) * h * inner + (model.mlp_bias ? ways * inner + h / t : 0), false, m,
+            decision.mlp.slices);
+      }
     }
     if (v < s.pp * s.vpp - 1) continue;
     add(ModelPart::kFinalNorm, -1, norm, true, m);
@@ -127,22 +145,18 @@ std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
 
 std::vector<bool> CutUnits(const ProgramFrame& f, int64_t stage, const std::vector<ParameterBlock>& order, RankClass* out) {
   const int64_t bucket = std::max<int64_t>(1, f.strategy.bucket_bytes.count() / BytesOf(f.type));
-  // What is summed over other ranks as well stands apart from the rest: norms of split rows, and a table on two stages.
-  const auto kind_of = [&](const ParameterBlock& b) {
-    if (f.strategy.sequence_parallel && IsNorm(b.part)) return 1;
-    return f.tied_apart && (b.part == ModelPart::kEmbedding || b.part == ModelPart::kHead) ? 2 : 0;
-  };
   // A split backward pass mixes layers: those that are exchanged one by one are put together again.
   std::vector<int32_t> layers;
   for (const ParameterBlock& b : order) {
     if (std::find(layers.begin(), layers.end(), b.layer) == layers.end()) layers.push_back(b.layer);
   }
-  using Key = std::tuple<int, bool, int64_t, int>;
+  // What is summed over other ranks as well stands apart from the rest.
+  using Key = std::tuple<UnitKind, bool, int64_t, int>;
   std::vector<std::pair<Key, size_t>> sorted;
   for (size_t i = 0; i < order.size(); ++i) {
     const Sharing sharing = SharingOf(f, stage, order[i]);
     const int64_t layer = std::find(layers.begin(), layers.end(), order[i].layer) - layers.begin();
-    sorted.push_back({{kind_of(order[i]), sharing.alone, sharing.alone ? layer : 0, sharing.alone ? sharing.group : 0}, i});
+    sorted.push_back({{KindOf(f, order[i]), sharing.alone, sharing.alone ? layer : 0, sharing.alone ? sharing.group : 0}, i});
   }
   std::sort(sorted.begin(), sorted.end());
   std::vector<bool> each_pass;
@@ -151,13 +165,15 @@ std::vector<bool> CutUnits(const ProgramFrame& f, int64_t stage, const std::vect
     const Sharing sharing = SharingOf(f, stage, b);
     const bool full = i > 0 && !sharing.alone && out->units.back().elements + b.elements > bucket;
     if (i == 0 || sorted[i - 1].first != sorted[i].first || full) {
+      const int32_t replicas = ReplicasOf(f, b);
+      const bool experts = b.part == ModelPart::kExperts;  // sharded over all that have them
       ParameterUnit made{.first_block = static_cast<int32_t>(i),
-                         .shard = sharing.optimizer ? f.groups.shard : -1,
+                         .shard = !sharing.optimizer ? -1 : experts ? replicas : f.groups.shard,
                          .parameters_sharded = sharing.parameters,
                          .gradients_sharded = sharing.gradients,
                          .optimizer_sharded = sharing.optimizer,
                          .across = sharing.gradients ? f.groups.across : -1};
-      const int32_t same = sharing.optimizer ? f.groups.across : f.groups.data;
+      const int32_t same = !sharing.optimizer ? replicas : experts ? -1 : f.groups.across;
       if (same >= 0 && !ReplicasDiffer(f.strategy)) made.duplicates.push_back(same);
       out->units.push_back(std::move(made));
       each_pass.push_back(sharing.each_pass);

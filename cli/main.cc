@@ -107,7 +107,8 @@ void AddValidate(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ValidateOptions>();
   CLI::App* validate = app.add_subcommand("validate", "compare predictions with tables of published measurements");
   validate->add_option("TABLE", options->tables, "CSV files")->required();
-  validate->add_option("--calibration", options->calibration, "constants, YAML (default: those compiled in)");
+  validate->add_option("--calibration", options->calibrations, "constants, YAML (default: those compiled in); again for each further set")
+      ->allow_extra_args(false);
   validate->add_flag("--rows", options->rows, "print every row");
   validate->add_option("--output", options->output, "table or json")->capture_default_str();
   validate->callback([options, &exit_code] { exit_code = RunValidate(*options); });

@@ -121,6 +121,10 @@ Result<v1::JobSpec> ReadJob(const OnlineOptions& options) {
   spec.set_gpus(file.job.gpus);
   for (const auto& host : file.hosts) spec.add_hosts(host);
   spec.set_ranks_per_host(file.ranks_per_host);
+  spec.set_min_gpus(file.min_gpus);
+  spec.set_max_gpus(file.max_gpus);
+  spec.set_iterations(file.iterations);
+  spec.set_deadline_s(file.deadline.count());
   spec.set_framework(file.framework);
   for (const std::string& word : file.allow) spec.add_allow(word);
   if (given) *spec.mutable_given_strategy() = proto::ToGivenProto(given->strategy, given->source);
@@ -133,11 +137,13 @@ Result<v1::JobSpec> ReadJob(const OnlineOptions& options) {
 int RunSubmit(const OnlineOptions& options) {
   const auto spec = ReadJob(options);
   if (!spec) return Complain(spec.error());
-  bool taken = true;
+  bool taken = true, placed = true;
   const int asked = Ask<v1::SubmitJobResponse>(
       options,
       [&](ControllerClient& client) {
         auto response = client.SubmitJob(*spec);
+        const bool asks = spec->min_gpus() > 0 || spec->max_gpus() > 0;
+        placed = !asks || !response || response->plan().rank_hosts_size() > 0;
         taken = !spec->has_given_strategy() || !response || response->plan().origin() == "given";
         return response;
       },
@@ -150,6 +156,11 @@ int RunSubmit(const OnlineOptions& options) {
         }
         PrintLaunch(response.plan());
       });
+  if (asked == kExitDone && !placed) {
+    fmt::print(stderr, "weft: job \"{}\" is submitted without hosts: controller {} is older than this command and knows neither min_gpus nor "
+               "max_gpus\n", spec->job_id(), options.controller.address);
+    return kExitFailed;
+  }
   if (asked != kExitDone || taken) return asked;
   fmt::print(stderr, "weft: job \"{}\" is submitted without its strategy: controller {} is older than this command and took no "
              "notice of it\n", spec->job_id(), options.controller.address);

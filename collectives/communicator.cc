@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -103,6 +104,7 @@ class Communicator::Impl {
   Status Run(const Schedule& schedule, uint64_t digest, DataType type, int64_t count, const void* input, void* output,
              ReduceOperation operation);
   Status ConnectAll();
+  Status Connect(std::vector<RankPair> pairs);
   Status RunChosen(planner::Collective collective, std::span<float> data, RankId root);
   void Forget(const void* data, size_t bytes) { connections_.Forget(data, bytes); }
 
@@ -202,6 +204,13 @@ Status Communicator::Impl::ConnectAll() {
       if (from != to) pairs.push_back({from, to});
     }
   }
+  return Connect(std::move(pairs));
+}
+
+Status Communicator::Impl::Connect(std::vector<RankPair> pairs) {
+  if (failed_) return Fail(*failed_);
+  std::sort(pairs.begin(), pairs.end());
+  pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
   if (auto status = connections_.Open(pairs, options_.stall_timeout); !status) return Fall(status.error());
   return Ok();
 }
@@ -282,6 +291,12 @@ Status Communicator::Run(const planner::Schedule& schedule, DataType type, int64
 }
 
 Status Communicator::ConnectAll() { return impl_->ConnectAll(); }
+
+Status Communicator::Connect(std::span<const std::pair<int32_t, int32_t>> pairs) {
+  std::vector<RankPair> list;
+  for (const auto& [from, to] : pairs) list.push_back({from, to});
+  return impl_->Connect(std::move(list));
+}
 
 Status Communicator::AllReduce(std::span<float> data) {
   return impl_->RunChosen(planner::Collective::kAllReduce, data, RankId(0));

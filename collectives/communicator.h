@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "collectives/bootstrap.h"
 #include "collectives/net_plugin.h"
@@ -68,6 +69,9 @@ class Communicator {
   /// Opens the connections of every pair of ranks now, so that no later run needs the bootstrap. Collective.
   /// Errors: kDeadlineExceeded or kUnavailable naming the peers that could not be reached.
   [[nodiscard]] Status ConnectAll();
+
+  /// The same for some pairs, sender first: in any order, perhaps twice. Collective: the same pairs on all ranks.
+  [[nodiscard]] Status Connect(std::span<const std::pair<int32_t, int32_t>> pairs);
 
   /// All-reduce (sum) in place, by the table's algorithm for its size. The order of additions depends on position only,
   /// never on timing: results are bit-identical from run to run and on all ranks.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <span>
 
 namespace weft {
@@ -78,6 +79,10 @@ std::string FormatRate(BitsPerSecond rate) {
 
 std::string FormatDuration(Seconds time) {
   const double value = time.count();
+  constexpr double kMinute = 60, kHour = 3600, kDay = 86400;
+  if (std::isfinite(value) && value >= 2 * kDay) return fmt::format("{:.3g} d", value / kDay);
+  if (std::isfinite(value) && value >= 2 * kHour) return fmt::format("{:.3g} h", value / kHour);
+  if (std::isfinite(value) && value >= 1000) return fmt::format("{:.3g} min", value / kMinute);
   if (value >= 1 || value == 0) return fmt::format("{:.3g} s", value);
   if (value >= 1e-3) return fmt::format("{:.3g} ms", value * 1e3);
   return fmt::format("{:.3g} us", value * 1e6);

@@ -23,7 +23,7 @@ namespace weft {
 std::string FormatBytes(Bytes amount);
 /// "100 Mbit/s", "1.5 Gbit/s": four significant digits.
 std::string FormatRate(BitsPerSecond rate);
-/// "1.23 s", "45.6 ms", "7.8 us": three significant digits.
+/// "7.8 us", "45.6 ms", "1.23 s", "20 min", "10.2 h", "10 d": three significant digits.
 std::string FormatDuration(Seconds time);
 
 }  // namespace weft

@@ -45,6 +45,10 @@ TEST(ParseUnits, FormatsWhatItParses) {
   EXPECT_EQ(FormatBytes(Bytes(1000)), "1000B");
   EXPECT_EQ(FormatRate(MegabitsPerSecond(150)), "150 Mbit/s");
   EXPECT_EQ(FormatDuration(Seconds(0.0123)), "12.3 ms");
+  EXPECT_EQ(FormatDuration(Seconds(999)), "999 s");
+  EXPECT_EQ(FormatDuration(Seconds(1200)), "20 min");
+  EXPECT_EQ(FormatDuration(Seconds(36700)), "10.2 h");
+  EXPECT_EQ(FormatDuration(Seconds(864000)), "10 d");
 }
 
 }  // namespace

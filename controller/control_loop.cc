@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "controller/job_hosts.h"
 
 namespace weft::controller {
 namespace {
@@ -44,10 +46,12 @@ class Patience {
   std::jthread timer_;
 };
 
-/// PlanJob() with its patience kept.
-Result<PlannedJob> PlanInTime(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options) {
-  const Patience patience(options.patience);
-  return PlanJob(spec, view, options, patience.token());
+constexpr int kMostAttempts = 3;  // to plan a job whose hosts went to others meanwhile
+
+PlacementView ViewFor(const Core& core, const v1::JobSpec& spec) {
+  PlacementView view = core.Placement(spec.job_id());
+  if (AsksForHosts(spec)) view.used = core.UsedHosts(spec.job_id());
+  return view;
 }
 
 JobAdvised Advise(const AdviseRestart& question, const ControlLoopOptions& options, const std::stop_token& stop) {
@@ -247,10 +251,11 @@ Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec) {
   PlacementView view;
   {
     const std::lock_guard lock(mutex_);
-    view = core_.Placement(spec.job_id());
+    view = ViewFor(core_, spec);
   }
   const Seconds begin = clock_->Now();
-  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanInTime(spec, view, options_.planner));
+  const Patience patience(options_.planner.patience);
+  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner, patience.token()));
   metrics_->ObservePlan(clock_->Now() - begin);
   AddErrors(planned);
   return std::move(planned.plan);
@@ -262,21 +267,27 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
     // One whose flows merely appeared may still be submitted, and one that could not be planned submitted again.
     return job.has_value() && job->state() != "released" && job->has_plan() && job->planning_errors().empty();
   };
-  PlacementView view;
-  {
-    const std::lock_guard lock(mutex_);
-    if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));
-    view = core_.Placement(spec.job_id());
+  const auto exists = [&] { return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id())); };
+  const Patience patience(options_.planner.patience);
+  std::unique_lock lock(mutex_);
+  PlannedJob planned;
+  for (int attempt = 0; attempt == 0 || (AsksForHosts(spec) && !core_.AreFree(planned.order, spec.job_id())); ++attempt) {
+    if (attempt == kMostAttempts) {
+      return Fail(Code::kFailedPrecondition,
+                  fmt::format("job \"{}\": its hosts went to jobs that were submitted at the same time, submit it again", spec.job_id()));
+    }
+    if (known()) return exists();
+    const PlacementView view = ViewFor(core_, spec);
+    lock.unlock();  // samples and flow planning must not wait for a strategy search
+    const Seconds begin = clock_->Now();
+    WEFT_ASSIGN_OR_RETURN(planned, PlanJob(spec, view, options_.planner, patience.token()));
+    metrics_->ObservePlan(clock_->Now() - begin);
+    lock.lock();
   }
-  // Outside the lock: samples and flow planning must not wait for a strategy search.
-  const Seconds begin = clock_->Now();
-  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanInTime(spec, view, options_.planner));
-  metrics_->ObservePlan(clock_->Now() - begin);
-  const std::lock_guard lock(mutex_);
-  if (known()) return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id()));
+  if (known()) return exists();
   // Two jobs that are planned at the same time see the same trees free.
   KeepTreeQuota(spec.job_id(), core_.TreeJobs(), options_.planner.reduction.switches.trees, &planned.plan);
-  const JobSubmitted submitted{spec, planned.plan, planned.errors};
+  const JobSubmitted submitted{planned.spec, planned.plan, planned.errors};
   WEFT_RETURN_IF_ERROR(KeepInJournal(submitted));
   unkept_.erase("job " + spec.job_id());   // the release of an earlier job of this name
   Handle({.body = submitted});

@@ -58,6 +58,44 @@ TEST(ControlLoop, OnlyThePresentSessionIsHeard) {
   EXPECT_THAT(nameless.error().message(), HasSubstr("expected 1 to 255 characters"));
 }
 
+// Each host goes to one of the jobs that are submitted at the same time, and is free again when that is released.
+TEST(ControlLoop, JobsThatAskForHostsAtTheSameTimeGetDifferentOnes) {
+  SystemClock clock;
+  Metrics metrics;
+  ControlLoop loop(Options(), nullptr, &clock, &metrics);
+  const auto outbox = std::make_shared<CountingOutbox>();
+  for (int h = 1; h <= 4; ++h) ASSERT_TRUE(loop.Join(Registration(fmt::format("h{}", h), 1), outbox));
+  const auto pair = [](int job) {
+    v1::JobSpec spec;
+    spec.set_job_id(fmt::format("j{}", job));
+    spec.set_model_config_json(R"({"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":2,"vocab_size":256,"n_positions":128})");
+    spec.set_global_batch(8);
+    spec.set_sequence(64);
+    spec.set_precision("fp32");
+    spec.set_min_gpus(2);
+    spec.set_max_gpus(2);
+    return spec;
+  };
+  std::vector<Result<v1::JobPlan>> plans(2, Fail(Code::kUnavailable, "not yet"));
+  {
+    std::vector<std::jthread> threads;
+    for (int job = 0; job < 2; ++job) {
+      threads.emplace_back([&, job] { plans[static_cast<size_t>(job)] = loop.Submit(pair(job)); });
+    }
+  }
+  std::set<std::string> given;
+  for (const Result<v1::JobPlan>& plan : plans) {
+    ASSERT_TRUE(plan) << plan.error().message();
+    given.insert(plan->rank_hosts().begin(), plan->rank_hosts().end());
+  }
+  EXPECT_EQ(given.size(), 4u);
+  const Result<v1::JobPlan> third = loop.Submit(pair(2));
+  ASSERT_FALSE(third);
+  EXPECT_THAT(third.error().message(), HasSubstr("0 of 4 hosts with an agent are free, the job takes 2; the others have: j0, j1"));
+  EXPECT_EQ(loop.Release("j1"), "");
+  EXPECT_TRUE(loop.Submit(pair(2)));
+}
+
 TEST(ControlLoop, TakesEverythingFromManyThreads) {
   SystemClock clock;
   Metrics metrics;

@@ -111,6 +111,10 @@ class Core {
   std::set<std::string> TreeJobs() const;
   /// What planning a job needs to know of the present; the load of links is that of all others.
   PlacementView Placement(const std::string& job_id) const;
+  /// Hosts that other jobs have, running, or submitted not longer ago than a job may be silent. Complexity: O(ranks of all jobs).
+  std::map<std::string, HostUse> UsedHosts(const std::string& job_id) const;
+  /// Whether each has an agent, and none of them another job.
+  bool AreFree(const std::vector<std::string>& hosts, const std::string& job_id) const;
 
  private:
   struct Host {
@@ -231,6 +235,7 @@ class Core {
   std::string CollisionText() const;
   Window LastSecond() const;
   std::optional<BitsPerSecond> HostRate(const std::string& host) const;
+  std::optional<Seconds> LeftOf(const std::string& job_id, const Job& job) const;
   v1::JobStatus StatusOf(const std::string& job_id, const Job& job) const;
 
   CoreOptions options_;

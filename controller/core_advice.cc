@@ -29,7 +29,8 @@ void Core::MaybeAdvise() {
     if (!WantsAdvice(id, job)) continue;
     Advice& advice = advice_[id];
     advice.looked = changes_;
-    AdviseRestart question{.spec = job.spec, .plan = job.plan, .view = Placement(id), .iteration_s = 0, .looked_at = advice.fabric};
+    AdviseRestart question{.spec = job.spec, .plan = job.plan, .view = Placement(id), .iteration_s = 0, .looked_at = advice.fabric,
+                           .left = LeftOf(id, job)};
     question.spec.set_model_config_json(job.model_config_json);
     question.plan.clear_operations();
     question.plan.clear_files();

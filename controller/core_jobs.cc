@@ -114,6 +114,7 @@ void Core::JobAppeared(const std::string& job_id, const std::string& host) {
   job->hosts.insert(host);
   if (!job->submitted || job->started) return;
   job->started = true;
+  job->began_s = now_s_;
   actions_.push_back(KeepStarted{job_id});
 }
 

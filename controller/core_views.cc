@@ -165,6 +165,47 @@ PlacementView Core::Placement(const std::string& job_id) const {
   return view;
 }
 
+/// Where the job runs or is to run. Of one with a plan no flow counts that says it is the job's: anybody can say so.
+std::vector<std::string> HostsOf(const Job& job) {
+  if (job.plan.rank_hosts_size() > 0) return HostsOf(job.plan);
+  return {job.hosts.begin(), job.hosts.end()};
+}
+
+std::map<std::string, HostUse> Core::UsedHosts(const std::string& job_id) const {
+  std::map<std::string, HostUse> used;
+  for (const auto& [id, job] : jobs_.jobs()) {
+    if (id == job_id || job.state == JobState::kReleased) continue;
+    // One that was never started may have been forgotten by whoever submitted it.
+    const bool waits = job.submitted && !job.started;
+    if (waits && now_s_ - job.flows_seen_s > options_.submitted_quiet_after.count()) continue;
+    const HostUse use{id, LeftOf(id, job)};
+    for (const std::string& host : HostsOf(job)) {
+      const auto [known, added] = used.try_emplace(host, use);
+      if (!added && known->second.left && (!use.left || *use.left > *known->second.left)) known->second = use;
+    }
+  }
+  return used;
+}
+
+bool Core::AreFree(const std::vector<std::string>& hosts, const std::string& job_id) const {
+  const std::map<std::string, HostUse> used = UsedHosts(job_id);
+  return std::ranges::all_of(hosts, [&](const std::string& name) {
+    const auto host = hosts_.find(name);
+    return host != hosts_.end() && host->second.connected && !used.contains(name);
+  });
+}
+
+/// Until the job ends: known of one that began in this life of the controller and says how many iterations it makes, until it has taken
+/// longer than expected.
+std::optional<Seconds> Core::LeftOf(const std::string& job_id, const Job& job) const {
+  const auto rhythm = rhythms_.find(job_id);
+  const double measured = rhythm == rhythms_.end() ? 0 : rhythm->second.period_s;
+  const double iteration = measured > 0 ? measured : job.plan.predicted().iteration_s();
+  if (job.began_s < 0 || job.spec.iterations() <= 0 || !(iteration > 0)) return std::nullopt;
+  const double left = static_cast<double>(job.spec.iterations()) * iteration - (now_s_ - job.began_s);
+  return left > 0 ? std::optional(Seconds(left)) : std::nullopt;
+}
+
 std::set<std::string> Core::TreeJobs() const {
   std::set<std::string> holders;
   for (const auto& [id, job] : jobs_.jobs()) {

@@ -142,6 +142,7 @@ struct AdviseRestart {
   PlacementView view;               ///< with what links carry for others
   double iteration_s = 0;           ///< measured; 0: not known
   std::string looked_at;            ///< JobAdvised::fabric of the last answer
+  std::optional<Seconds> left;      ///< until the job ends as it runs now; nullopt: not known
 };
 
 using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased,

@@ -7,6 +7,7 @@
 
 #include "common/parse_units.h"
 #include "controller/job_fabric.h"
+#include "controller/job_table.h"
 #include "formats/hf_config.h"
 #include "planner/plan/price_given.h"
 #include "proto/plan_codec.h"
@@ -27,15 +28,6 @@ std::string Describe(const planner::ClusterSpec& cluster) {
     if (tier.out.value() > 0) text += fmt::format(", out of a {} of {} each {}", tier.name, tier.nodes, Rounded(tier.out));
   }
   return text;
-}
-
-/// Each once, in order of rank.
-std::vector<std::string> HostsOf(const v1::JobPlan& plan) {
-  std::vector<std::string> hosts;
-  for (const std::string& host : plan.rank_hosts()) {
-    if (hosts.empty() || hosts.back() != host) hosts.push_back(host);
-  }
-  return hosts;
 }
 
 }  // namespace
@@ -69,6 +61,8 @@ Result<Advised> AdviseJob(const AdviseRestart& question, const JobPlannerOptions
   WEFT_ASSIGN_OR_RETURN(const planner::GivenPrice then, planner::PriceGiven(job, fabric.now, spec.framework(), other));
   const double ratio = then.plan.predicted.iteration / now.plan.predicted.iteration;
   if (!(ratio < 1 - options.gain) || !then.fits) return advised;
+  // Restarted it would end later than it does now.
+  if (question.left && options.restart + *question.left * ratio >= *question.left) return advised;
   const bool measured = question.iteration_s > 0;
   const double iteration = measured ? question.iteration_s : now.plan.predicted.iteration.count();
   v1::RestartAdvice advice;

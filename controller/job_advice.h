@@ -29,8 +29,8 @@ struct Advised {
 /// The job's own search and no other strategy: the plan's origin, with a strategy, a model and several hosts.
 bool CanBeAdvised(const v1::JobSpec& spec, const v1::JobPlan& plan);
 
-/// Nothing in `advice`: the strategy is still the best, another one gains too little, or, where `fabric` is `question.looked_at`, nothing
-/// has changed and the last answer stands. Errors: those of PlanJob(). Threads: any.
+/// Nothing in `advice`: the strategy is still the best, another one gains too little, the job ends before a restart has paid for
+/// itself, or, where `fabric` is `question.looked_at`, nothing has changed and the last answer stands. Errors: those of PlanJob(). Threads: any.
 [[nodiscard]] Result<Advised> AdviseJob(const AdviseRestart& question, const JobPlannerOptions& planner, const AdviceOptions& options,
                                         const std::stop_token& stop = {});
 

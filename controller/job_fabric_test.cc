@@ -149,7 +149,7 @@ TEST(JobFabric, BesideALoadedSpineAJobGetsAnotherStrategyAndTheReason) {
 
 /// The job runs as it was planned on an idle fabric, and is looked at on this one.
 AdviseRestart Running(const PlacementView& view) {
-  AdviseRestart question{.spec = Spec(), .plan = Planned(Spec(), View()).plan, .view = view, .iteration_s = 0, .looked_at = {}};
+  AdviseRestart question{.spec = Spec(), .plan = Planned(Spec(), View()).plan, .view = view, .iteration_s = 0, .looked_at = {}, .left = std::nullopt};
   return question;
 }
 
@@ -191,6 +191,14 @@ TEST(JobAdvice, ARestartIsAdvisedWhereLinksGiveLessAndWorthWhatItSays) {
 TEST(JobAdvice, NothingIsAdvisedWhereItWouldNotPay) {
   for (const double others : {0.0, 0.1}) EXPECT_FALSE(AdviseJob(Running(View(others)), Options(), {})->advice.has_value()) << others;
   EXPECT_FALSE(AdviseJob(Running(View(0.95)), Options(), {.gain = 0.9})->advice.has_value());
+  // A job that ends before a restart has paid for itself, and one that ends a little later.
+  const v1::RestartAdvice advice = *AdviseJob(Running(View(0.95)), Options(), {.restart = Seconds(300)})->advice;
+  const Seconds even(300 / (1 - advice.iteration_then_s() / advice.iteration_now_s()));
+  for (const double part : {0.99, 1.01}) {
+    AdviseRestart question = Running(View(0.95));
+    question.left = even * part;
+    EXPECT_EQ(AdviseJob(question, Options(), {.restart = Seconds(300)})->advice.has_value(), part > 1);
+  }
   v1::JobPlan plan = Running(View()).plan;
   v1::JobSpec spec = Spec();
   plan.set_origin("given");

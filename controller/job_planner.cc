@@ -9,6 +9,7 @@
 
 #include "common/parse_units.h"
 #include "controller/job_collectives.h"
+#include "controller/job_hosts.h"
 #include "controller/job_launch.h"
 #include "controller/job_strategy.h"
 #include "netplugin/abi/collective_table.h"
@@ -38,6 +39,20 @@ Status CheckSizes(const v1::JobSpec& spec) {
   return Ok();
 }
 
+/// When the job should have ended.
+Status CheckEnd(const v1::JobSpec& spec) {
+  constexpr double kLongestDeadline = 1e9;
+  if (!(spec.deadline_s() >= 0) || spec.deadline_s() > kLongestDeadline) {
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": deadline_s: {}, expected 0 to {:.0f}", spec.job_id(),
+                                                    spec.deadline_s(), kLongestDeadline));
+  }
+  if (spec.deadline_s() > 0 && (spec.iterations() == 0 || !AsksForHosts(spec))) {
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": deadline_s: expected only with iterations, and with min_gpus or max_gpus",
+                                                    spec.job_id()));
+  }
+  return Ok();
+}
+
 Status CheckSpec(const v1::JobSpec& spec) {
   if (spec.job_id().empty() || spec.job_id().size() > 63 || !ValidText(spec.job_id())) {
     return Fail(Code::kInvalidArgument,
@@ -46,6 +61,9 @@ Status CheckSpec(const v1::JobSpec& spec) {
   const std::pair<const char*, int64_t> numbers[] = {{"global_batch", spec.global_batch()},
                                                      {"sequence", spec.sequence()},
                                                      {"gpus", spec.gpus()},
+                                                     {"min_gpus", spec.min_gpus()},
+                                                     {"max_gpus", spec.max_gpus()},
+                                                     {"iterations", spec.iterations()},
                                                      {"ranks_per_host", spec.ranks_per_host()}};
   for (const auto& [name, value] : numbers) {
     if (value < 0 || value > int64_t{1} << 40) {
@@ -61,6 +79,7 @@ Status CheckSpec(const v1::JobSpec& spec) {
     return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": framework: {} characters, expected at most 63 printable ones",
                                                     spec.job_id(), spec.framework().size()));
   }
+  WEFT_RETURN_IF_ERROR(CheckEnd(spec));
   WEFT_RETURN_IF_ERROR(CheckSizes(spec));
   std::set<std::string> seen;
   for (const std::string& host : spec.hosts()) {
@@ -199,13 +218,19 @@ void FillOrder(const std::vector<std::string>& given, const std::vector<std::str
 
 }  // namespace
 
-Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
+Result<PlannedJob> PlanJob(const v1::JobSpec& asked, const PlacementView& view, const JobPlannerOptions& options,
                            const std::stop_token& stop) {
-  WEFT_RETURN_IF_ERROR(CheckSpec(spec));
+  WEFT_RETURN_IF_ERROR(CheckSpec(asked));
+  PlannedJob planned{.plan = {}, .spec = asked, .order = {}, .errors = {}};
+  if (AsksForHosts(asked)) {
+    WEFT_ASSIGN_OR_RETURN(planned, GiveHosts(asked, view, options, stop));
+  } else {
+    planned.order = OrderHosts({asked.hosts().begin(), asked.hosts().end()}, view);
+    WEFT_RETURN_IF_ERROR(DecideStrategy(asked, view, options, stop, planned));
+  }
+  const v1::JobSpec& spec = planned.spec;
   const std::vector<std::string> given(spec.hosts().begin(), spec.hosts().end());
   const std::vector<std::string> by_leaf = OrderHosts(given, view);
-  PlannedJob planned{.plan = {}, .order = by_leaf, .errors = {}};
-  WEFT_RETURN_IF_ERROR(DecideStrategy(spec, view, options, stop, planned));
   for (const std::string& host : planned.order) {
     for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);
   }

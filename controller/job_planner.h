@@ -27,6 +27,7 @@ struct JobPlannerOptions {
 
 struct PlannedJob {
   v1::JobPlan plan;
+  v1::JobSpec spec;                         ///< as it was asked for, with the hosts that it was given if it named none
   std::vector<std::string> order;           ///< hosts in order of rank
   std::vector<std::string> errors;          ///< why there is no strategy; rank order and environment are there anyway
 };
@@ -35,8 +36,9 @@ struct PlannedJob {
 inline constexpr int64_t kMostJobHosts = 1 << 16, kMostJobRanks = 1 << 18, kMostModelBytes = 1 << 20;
 
 /// Plans `spec`, or prices the strategy that it gives. A job without a model, or with one that cannot be planned, still gets
-/// rank order and environment. Errors: kInvalidArgument naming the field for an empty job id, doubled hosts, negative
-/// numbers or more than the above; as DecideStrategy() for a given strategy that is refused. Once `stop` asks, the best until then is
+/// rank order and environment; one that asks for hosts (job_hosts.h) gets these first. Errors: kInvalidArgument naming the field for an
+/// empty job id, doubled hosts, negative numbers or more than the above; as DecideStrategy() for a given strategy that is refused; as
+/// GiveHosts(). Once `stop` asks, the best until then is
 /// the answer, and says so; options.patience is the caller's to keep.
 [[nodiscard]] Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
                                          const std::stop_token& stop = {});

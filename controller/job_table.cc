@@ -27,6 +27,14 @@ const char* JobStateName(const Job& job) {
   return "";
 }
 
+std::vector<std::string> HostsOf(const v1::JobPlan& plan) {
+  std::vector<std::string> hosts;
+  for (const std::string& host : plan.rank_hosts()) {
+    if (hosts.empty() || hosts.back() != host) hosts.push_back(host);
+  }
+  return hosts;
+}
+
 Job* JobTable::Find(const std::string& job_id) {
   const auto found = jobs_.find(job_id);
   return found == jobs_.end() ? nullptr : &found->second;

@@ -28,7 +28,8 @@ struct Job {
   bool submitted = false;           ///< else its flows appeared without a submission
   bool started = false;             ///< a submitted one: it has had flows, in this life of the controller or before
   bool fell_silent = false;         ///< released for want of flows, not on request
-  double flows_seen_s = 0;          ///< when it last had flows
+  double began_s = -1;              ///< a submitted one: when it first had flows; -1: not yet, or in a life of the controller before this
+  double flows_seen_s = 0;          ///< when it last had flows, or was submitted
   double released_s = 0;
   std::set<std::string> hosts;      ///< that hold something of it
   std::set<std::string> missed_end; ///< those that were away when it was released
@@ -37,6 +38,9 @@ struct Job {
 
 /// "planned", or "managed" where there is no strategy; "running", "released".
 const char* JobStateName(const Job& job);
+
+/// Of a plan, each once, in order of rank.
+std::vector<std::string> HostsOf(const v1::JobPlan& plan);
 
 class JobTable {
  public:

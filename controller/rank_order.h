@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +12,12 @@
 
 namespace weft::controller {
 
+/// A job that has a host.
+struct HostUse {
+  std::string job;
+  std::optional<Seconds> left;              ///< until it ends, as far as that is known
+};
+
 /// What the controller knows about hosts when a job is planned.
 struct PlacementView {
   std::set<std::string> connected;          ///< hosts whose agent is here
@@ -19,6 +26,7 @@ struct PlacementView {
   planner::Topology topology;               ///< what probes have shown, with what each link gives now
   std::vector<BitsPerSecond> carried;       ///< [links of `topology`] for other jobs, in the mean; what is missing: nothing
   std::set<std::string> tree_jobs;          ///< jobs that hold a tree of the switches (job_reduction.h)
+  std::map<std::string, HostUse> used;      ///< host -> the job of others that has it, of several the last to end; where hosts are asked for
 };
 
 /// Hosts of a job in an order of ranks in which the ring crosses between leaf switches least often; the given order

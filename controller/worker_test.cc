@@ -3,14 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <future>
+#include <stop_token>
 #include <vector>
 
 namespace weft::controller {
 namespace {
 
 using ::testing::ElementsAre;
+
+/// Returns once somebody asks for the stop.
+void WaitFor(const std::stop_token& stop) {
+  std::promise<void> asked;
+  const std::stop_callback told(stop, [&] { asked.set_value(); });
+  asked.get_future().wait();
+}
 
 TEST(Worker, AskInsteadEndsWorkInTheMakingAndTellsTheNewAnswerOnly) {
   std::promise<void> began, told;
@@ -20,7 +27,7 @@ TEST(Worker, AskInsteadEndsWorkInTheMakingAndTellsTheNewAnswerOnly) {
       [&](const int& question, const std::stop_token& stop) {
         if (question == 1) {
           began.set_value();
-          while (!stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          WaitFor(stop);
           first_stopped = true;
         }
         return 10 * question;
@@ -42,7 +49,7 @@ TEST(Worker, EndsWhileItsWorkWaits) {
   Worker<int, int> worker(
       [&](const int&, const std::stop_token& stop) {
         began.set_value();
-        while (!stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        WaitFor(stop);
         return 0;
       },
       [](const int&) { FAIL() << "nothing is told any more"; });

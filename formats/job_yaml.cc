@@ -37,6 +37,27 @@ void ReadGiven(YamlFields& fields, std::string_view source_name, const std::stri
   if (fields.Has("plan_index") && !fields.Has("plan")) fields.Reject("plan_index", "without \"plan\", expected both or neither");
 }
 
+/// The keys of a job that leaves its hosts to the controller, and of when it ends.
+void ReadSize(YamlFields& fields, JobFile* file) {
+  const bool range = fields.Has("min_gpus") || fields.Has("max_gpus");
+  file->min_gpus = fields.Integer("min_gpus", 1, kMost, range ? 1 : 0);
+  file->max_gpus = fields.Integer("max_gpus", 1, kMost, 0);
+  file->iterations = fields.Integer("iterations", 1, kMost, 0);
+  file->deadline = fields.Duration("deadline", Seconds(0));
+  if (file->max_gpus > 0 && file->min_gpus > file->max_gpus) {
+    fields.Reject("min_gpus", fmt::format("value {}, expected at most max_gpus, {}", file->min_gpus, file->max_gpus));
+  }
+  for (const char* key : {"hosts", "gpus"}) {
+    if (range && fields.Has(key)) fields.Reject(key, "stands beside min_gpus or max_gpus, expected one of them");
+  }
+  if (fields.Has("deadline") && !range) {
+    fields.Reject("deadline", "without min_gpus or max_gpus: nothing is chosen by it, expected one of them, or no deadline");
+  }
+  if (fields.Has("deadline") && file->iterations == 0) {
+    fields.Reject("deadline", "without iterations: when the job ends cannot be told, expected both");
+  }
+}
+
 /// The model's spec and config.json text, from a preset's name or a file beside the job's.
 Status ReadModel(const std::string& name, const std::string& folder, JobFile* file) {
   if (const auto preset = planner::FindModelPreset(name)) {
@@ -96,6 +117,7 @@ Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name
     fields.Reject("gpus", fmt::format("value {}, expected {}: {} hosts with {} ranks each", file.job.gpus, ranks,
                                       file.hosts.size(), file.ranks_per_host));
   }
+  ReadSize(fields, &file);
   file.framework = fields.Text("framework", "");
   file.allow = ReadAllow(fields, file.framework);
   if (const Seconds measured = fields.Duration("measured_compute", Seconds(0)); measured.count() > 0) {

@@ -9,6 +9,10 @@
 //   hosts: [h1, h2]            # optional, in order
 //   ranks_per_host: 1          # optional
 //   gpus: 2                    # optional: hosts × ranks_per_host, or all of the cluster
+//   min_gpus: 8                # optional, in place of hosts and gpus: the controller chooses hosts that no job has
+//   max_gpus: 32               # optional, likewise
+//   iterations: 10000          # optional: optimizer steps until the job ends
+//   deadline: 2h               # optional: when it should have ended, from its submission; only with iterations and those two
 //   framework: megatron        # optional
 //   allow: [low_precision]     # optional: exchanges that change what is trained; only without a framework, or with any
 //   measured_compute: 250ms    # optional: one iteration with communication off
@@ -34,6 +38,9 @@ struct JobFile {
   std::string model_config_json;   ///< of the model, as read or written from the preset
   std::vector<std::string> hosts;
   int64_t ranks_per_host = 1;
+  int64_t min_gpus = 0, max_gpus = 0;      ///< 0: not said; either: the controller chooses the hosts
+  int64_t iterations = 0;                  ///< 0: not said
+  Seconds deadline{0};                     ///< from the submission; 0: none
   std::string framework;
   std::vector<std::string> allow;  ///< words of ParseTrainingChanges()
   std::optional<GivenStrategy> strategy;   ///< of the key "strategy"

@@ -77,6 +77,13 @@ void ForSizes(Program& p, Visit visit) {
   visit("stages", p.stages), visit("chunks", p.chunks);
 }
 
+/// Those of an MoE model, with what they are of another.
+template <typename Program, typename Visit>
+void ForExpertSizes(Program& p, Visit visit) {
+  visit("experts", p.experts, 0), visit("experts_per_token", p.experts_per_token, 0), visit("expert_hidden", p.expert_hidden, 0);
+  visit("expert_ranks", p.expert_ranks, 1), visit("expert_tensor", p.expert_tensor, 1);
+}
+
 /// Reads one program; every list's entries through JsonFields, so that the first error is kept with its place.
 class Reader {
  public:
@@ -87,6 +94,9 @@ class Reader {
     program_.model = fields_.Text("model", "");
     program_.strategy = fields_.Text("strategy", "");
     ForSizes(program_, [&](const char* key, int64_t& value) { value = fields_.Integer(key, 1, kMost32); });
+    ForExpertSizes(program_, [&](const char* key, int64_t& value, int64_t none) {
+      value = fields_.Integer(key, none, kMost32, none);
+    });
     if (const auto schedule = planner::ParseSchedule(fields_.Text("schedule", "1f1b"))) {
       program_.schedule = *schedule;
     } else {
@@ -246,6 +256,7 @@ std::string WriteProgramJson(const StepProgram& p) {
               {"type", planner::ElementTypeName(p.type)},
               {"schedule", planner::ScheduleName(p.schedule)}};
   ForSizes(p, [&](const char* key, int64_t value) { out[key] = value; });
+  if (p.experts > 0) ForExpertSizes(p, [&](const char* key, int64_t value, int64_t) { out[key] = value; });
   json communicators = json::array(), classes = json::array(), ranks = json::array();
   for (const planner::ProgramCommunicator& c : p.communicators) {
     communicators.push_back({{"kind", planner::CommunicatorKindName(c.kind)}, {"groups", c.groups}});

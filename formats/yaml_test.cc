@@ -206,6 +206,15 @@ TEST(ClusterYaml, SwitchesMaySum) {
               HasSubstr("key \"switch_sums\": value \"maybe\", expected true or false"));
 }
 
+TEST(ClusterYaml, NicsHaveANumberAndAKind) {
+  EXPECT_EQ(ParseClusterYaml(kCluster, "c").value().nics_per_node, 0);
+  const auto with = [](const char* keys) { return ParseClusterYaml(Replaced(kCluster, "gpus_per_node: 8", std::string("gpus_per_node: 8\n") + keys), "c"); };
+  const planner::ClusterSpec efa = with("nics_per_node: 32\nnic_kind: efa").value();
+  EXPECT_EQ(efa.nics_per_node, 32);
+  EXPECT_EQ(efa.nic_kind, planner::NicKind::kEfa);
+  EXPECT_THAT(Message(with("nic_kind: token-ring")), HasSubstr("key \"nic_kind\": value \"token-ring\", expected plain, efa, efa-staged or slingshot"));
+}
+
 TEST(ClusterYaml, HostsDivideANode) {
   const std::string rack = Replaced(kCluster, "gpus_per_node: 8", "gpus_per_node: 72\nhosts_per_node: 18");
   EXPECT_EQ(ParseClusterYaml(rack, "c").value().GpusPerHost(), 4);
@@ -257,6 +266,15 @@ TEST(JobYaml, IsReadWithItsModel) {
   EXPECT_THAT(file.model_config_json, HasSubstr("\"n_layer\": 12"));
 }
 
+TEST(JobYaml, MayLeaveItsHostsToTheController) {
+  const JobFile file = ParseJobYaml(Replaced(kJob, "hosts: [h1, h2]", "max_gpus: 8\niterations: 5\ndeadline: 1h"), "job.yaml", "").value();
+  EXPECT_EQ(file.min_gpus, 1);
+  EXPECT_EQ(file.max_gpus, 8);
+  EXPECT_EQ(file.iterations, 5);
+  EXPECT_EQ(file.deadline, Seconds(3600));
+  EXPECT_EQ(ParseJobYaml(kJob, "job.yaml", "")->min_gpus, 0);
+}
+
 TEST(JobYaml, TheModelsPathIsRelativeToTheFile) {
   const std::string folder = testing::TempDir();
   std::ofstream(folder + "/weft_job_model.json") << R"({"model_type": "gpt2", "n_layer": 3, "n_embd": 8, "n_head": 2,
@@ -285,6 +303,10 @@ TEST(JobYaml, EachFaultNamesFileLineKeyAndExpectation) {
       {"precision: fp32", "precision: fp32\nframework: megatron\nallow: [gossip]", "key \"allow\": with framework megatron: expected only"},
       {"250ms", "250", "job.yaml:8: key \"measured_compute\": "},
       {"sequence: 512\n", "", "key \"sequence\": missing"},
+      {"hosts: [h1, h2]", "hosts: [h1, h2]\nmin_gpus: 2", "key \"hosts\": stands beside min_gpus or max_gpus"},
+      {"hosts: [h1, h2]", "min_gpus: 4\nmax_gpus: 2", "job.yaml:7: key \"min_gpus\": value 4, expected at most max_gpus, 2"},
+      {"hosts: [h1, h2]", "hosts: [h1, h2]\niterations: 5\ndeadline: 1h", "key \"deadline\": without min_gpus or max_gpus"},
+      {"hosts: [h1, h2]", "max_gpus: 2\ndeadline: 1h", "key \"deadline\": without iterations"},
   };
   for (const Fault& fault : faults) {
     EXPECT_THAT(Message(ParseJobYaml(Replaced(kJob, fault.from, fault.to), "job.yaml", "")), HasSubstr(fault.message));

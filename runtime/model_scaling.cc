@@ -25,6 +25,7 @@ Result<ScaledModel> ScaleModel(const planner::ModelSpec& model, const ModelScali
     const int64_t mlp = to.hidden > 0 ? to.ffn_hidden * scaling.width / to.hidden : to.ffn_hidden;
     Set("width", scaling.width, to.hidden, scaled.changes);
     Set("MLP width", mlp, to.ffn_hidden, scaled.changes);
+    if (to.IsMoe()) to.expert_ffn_hidden = to.expert_ffn_hidden * scaling.width / model.hidden;
   }
   if (scaling.heads > 0) Set("heads", scaling.heads, to.heads, scaled.changes);
   if (to.heads < 1 || to.hidden % to.heads != 0) {
@@ -33,7 +34,7 @@ Result<ScaledModel> ScaleModel(const planner::ModelSpec& model, const ModelScali
   }
   // Grouped queries stay as many to a group where the heads allow it.
   const int64_t group = model.kv_heads > 0 ? model.heads / model.kv_heads : 1;
-  const bool grouped = model.architecture == planner::Architecture::kLlama && group > 0 && to.heads % group == 0;
+  const bool grouped = model.architecture != planner::Architecture::kGpt2 && group > 0 && to.heads % group == 0;
   to.kv_heads = grouped ? to.heads / group : to.heads;
   if (!grouped || scaling.width > 0 || scaling.heads > 0) to.head_dim = to.hidden / to.heads;
   Set("vocabulary", kByteVocabulary, to.vocab, scaled.changes, " (bytes)");

@@ -57,6 +57,29 @@ std::string ProgramStepLine(const ProgramStep& s, OutputFormat format) {
                      FormatDuration(s.waited));
 }
 
+std::string ReshardLine(const ReshardFacts& r, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    return Line({{"reshard",
+                  {{"before_step", r.step},
+                   {"strategy", r.strategy},
+                   {"ranks", r.ranks},
+                   {"planned_bytes", r.planned.count()},
+                   {"sent_bytes", r.sent.count()},
+                   {"moving_s", r.moving.count()},
+                   {"took_s", r.took.count()}}}});
+  }
+  return fmt::format("changed to {} on {} rank{}: {} bytes in {}", r.strategy, r.ranks, r.ranks == 1 ? "" : "s", r.sent.count(),
+                     FormatDuration(r.took));
+}
+
+std::string CheckpointLine(const CheckpointFacts& c, OutputFormat format) {
+  if (format == OutputFormat::kJson && c.read) return Line({{"resumed", {{"step", c.step}, {"took_s", c.took.count()}}}});
+  if (format == OutputFormat::kJson)
+    return Line({{"checkpoint", {{"step", c.step}, {"bytes", c.bytes.count()}, {"took_s", c.took.count()}}}});
+  if (c.read) return fmt::format("resumed after {} steps, read in {}", c.step, FormatDuration(c.took));
+  return fmt::format("checkpoint after {} steps: {} bytes in {}", c.step, c.bytes.count(), FormatDuration(c.took));
+}
+
 std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std::vector<MeasuredVolume>& volumes,
                                OutputFormat format) {
   std::vector<Seconds> iterations;

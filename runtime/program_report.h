@@ -37,9 +37,29 @@ struct ProgramStep {
   Seconds iteration{0}, waited{0}, time{0};
 };
 
+/// A checkpoint that was written, or read at the beginning.
+struct CheckpointFacts {
+  bool read = false;
+  int64_t step = 0;  ///< steps done
+  Bytes bytes;       ///< of all ranks' tensors; 0 where it was read
+  Seconds took{0};
+};
+
+/// A change of program between two steps.
+struct ReshardFacts {
+  int64_t step = 0;      ///< that follows
+  std::string strategy;  ///< of the program from now on
+  int64_t ranks = 0;     ///< that it has
+  Bytes planned, sent;   ///< of parameters and moments, all ranks together
+  Seconds moving{0};     ///< of it, for what is sent
+  Seconds took{0};       ///< from the end of the last step, new connections and memory included
+};
+
 /// The lines, without a newline at the end.
 std::string ProgramLine(const ProgramFacts& facts, OutputFormat format);
 std::string ProgramStepLine(const ProgramStep& step, OutputFormat format);
+std::string ReshardLine(const ReshardFacts& change, OutputFormat format);
+std::string CheckpointLine(const CheckpointFacts& checkpoint, OutputFormat format);
 std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std::vector<MeasuredVolume>& volumes,
                                OutputFormat format);
 

@@ -32,6 +32,9 @@ MODELS = {
     "llama": {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 32, "num_attention_heads": 8, "num_key_value_heads": 4,
               "intermediate_size": 48, "max_position_embeddings": 64, "vocab_size": 256, "rms_norm_eps": 1e-6, "hidden_act": "silu",
               "tie_word_embeddings": False},
+    "mixtral": {"model_type": "mixtral", "num_hidden_layers": 4, "hidden_size": 32, "num_attention_heads": 8, "num_key_value_heads": 4,
+                "intermediate_size": 48, "max_position_embeddings": 64, "vocab_size": 256, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+                "tie_word_embeddings": False, "num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.02},
 }
 
 # What `weft plan` would otherwise choose by itself.
@@ -93,7 +96,54 @@ CASES = [
     case("tp2 pp2, interleaved, full recomputation", "llama", tp=2, pp=2, vpp=2, schedule="interleaved", recompute="full"),
     case("tp2 pp2, selective recomputation, GPipe", "gpt", tp=2, pp=2, schedule="gpipe", recompute="selective"),
     case("tp4 pp2, sequence parallel, full recomputation", "llama", tp=4, pp=2, micro_batch=2, sequence_parallel="true", recompute="full"),
+    # Mixture of experts.
+    case("experts on one rank", "mixtral", micro_batch=2),
+    case("expert parallel, ep2", "mixtral", dp=2, ep=2),
+    case("expert parallel, ep8", "mixtral", dp=8, ep=8),
+    case("ep4 dp8", "mixtral", dp=8, ep=4),
+    case("ep4 dp4, micro-batches of 2", "mixtral", dp=4, ep=4, micro_batch=2),
+    case("ep2 tp2, experts whole", "mixtral", dp=2, tp=2, ep=2, micro_batch=2),
+    case("ep2 etp2 tp2", "mixtral", dp=2, tp=2, ep=2, etp=2),
+    case("ep2 etp2 tp2 dp4, sequence parallel", "mixtral", dp=4, tp=2, ep=2, etp=2, sequence_parallel="true"),
+    case("ep4 tp2 dp2, sequence parallel", "mixtral", dp=2, tp=2, ep=4, sequence_parallel="true"),
+    case("experts split by tensor, dp4 etp2", "mixtral", dp=4, etp=2),
+    case("tp2, experts on both ranks", "mixtral", tp=2, micro_batch=2),
+    case("ep2 pp2", "mixtral", dp=2, pp=2, ep=2),
+    case("ep2 pp2, GPipe", "mixtral", dp=2, pp=2, ep=2, schedule="gpipe"),
+    case("ep2 pp2, interleaved", "mixtral", dp=2, pp=2, vpp=2, ep=2, schedule="interleaved"),
+    case("ep2 pp2, ZB-H1", "mixtral", dp=2, pp=2, ep=2, schedule="zb-h1"),
+    case("ep2 pp2, ZB-V", "mixtral", dp=2, pp=2, vpp=2, ep=2, schedule="zb-v"),
+    case("ep2 etp2 tp2 pp2 dp2", "mixtral", quick=True, dp=2, tp=2, pp=2, ep=2, etp=2),
+    case("ep2 dp4, ZeRO-1", "mixtral", quick=True, dp=4, ep=2, zero_stage=1),
+    case("ep4 dp2 tp2, ZeRO-1, sequence parallel", "mixtral", dp=2, tp=2, ep=4, zero_stage=1, sequence_parallel="true"),
+    case("ep2 dp4 pp2, ZeRO-1", "mixtral", dp=4, pp=2, ep=2, zero_stage=1),
+    case("ep2 dp4, full recomputation", "mixtral", dp=4, ep=2, recompute="full"),
+    case("ep2 dp2, selective recomputation", "mixtral", dp=2, ep=2, recompute="selective"),
+    # Context parallelism.
+    case("ring attention", "llama", quick=True, cp=2, micro_batch=2),
+    case("ring attention", "gpt", cp=4),
+    case("attention with gathered keys", "gpt", quick=True, cp=2, context_mode="all-gather"),
+    case("attention with gathered keys", "llama", cp=4, context_mode="all-gather", micro_batch=2),
+    case("Ulysses", "llama", quick=True, cp=2, context_mode="ulysses", micro_batch=2),
+    case("Ulysses", "gpt", cp=4, context_mode="ulysses"),
+    case("cp2 tp2 dp2", "llama", cp=2, tp=2, dp=2),
+    case("cp2 tp2 dp2, gathered keys, sequence parallel", "gpt", cp=2, tp=2, dp=2, context_mode="all-gather", sequence_parallel="true"),
+    case("cp2 tp2 dp2, Ulysses, sequence parallel", "llama", cp=2, tp=2, dp=2, context_mode="ulysses", sequence_parallel="true"),
+    case("cp2 pp2", "gpt", cp=2, pp=2),
+    case("cp2 pp2, ZB-V", "llama", cp=2, pp=2, vpp=2, schedule="zb-v"),
+    case("cp2 pp2, interleaved, gathered keys, full recomputation", "gpt", cp=2, pp=2, vpp=2, schedule="interleaved",
+         context_mode="all-gather", recompute="full"),
+    case("cp2 pp2 tp2, Ulysses, selective recomputation", "llama", cp=2, pp=2, tp=2, context_mode="ulysses", recompute="selective"),
+    case("cp4, full recomputation", "llama", cp=4, recompute="full"),
+    case("cp2 dp2, ZeRO-1", "gpt", cp=2, dp=2, zero_stage=1),
+    case("cp2 dp2, ZeRO-2, gathered keys", "llama", cp=2, dp=2, zero_stage=2, context_mode="all-gather"),
+    case("cp4 dp2, ZeRO-3", "llama", cp=4, dp=2, zero_stage=3),
+    case("cp2 pp2 dp2, ZeRO-3 kept, Ulysses", "gpt", cp=2, pp=2, dp=2, zero_stage=3, keep_after_forward="true", context_mode="ulysses"),
+    case("cp2 dp2 ep4", "mixtral", cp=2, dp=2, ep=4),
+    case("cp2 tp2 ep2 pp2", "mixtral", cp=2, tp=2, ep=2, pp=2),
     # Single precision.
+    case("cp2 tp2 dp2", "llama", kind="fp32", cp=2, tp=2, dp=2),
+    case("ep4 dp8", "mixtral", kind="fp32", dp=8, ep=4),
     case("dp2 tp2 pp2", "gpt", kind="fp32", dp=2, tp=2, pp=2),
     case("dp4, ZeRO-3", "llama", kind="fp32", dp=4, zero_stage=3),
     case("ZB-V tp2", "gpt", kind="fp32", quick=True, tp=2, pp=2, vpp=2, schedule="zb-v"),
@@ -116,12 +166,15 @@ def plan(folder, one):
     return path
 
 
-def reference(processes, folder, one, known):
-    """Losses of one process without a program: LibTorch's autograd and optimizer."""
-    key = (one["model"], one["batch"], one["type"])
+def reference(processes, folder, one, path, known):
+    """Losses of one process without a program: LibTorch's autograd and optimizer. Experts there drop the tokens that they drop
+    under the program at `path`."""
+    routed = one["model"] == "mixtral"
+    groups = [one["variables"][name] for name in ("micro_batch", "cp", "tp")] if routed else []
+    key = (one["model"], one["batch"], one["type"], *groups)
     if key not in known:
         arguments = ["--config", os.path.join(folder, f"{one['model']}.json"), "--seq", str(SEQUENCE), "--global-batch", str(one["batch"]),
-                     "--type", one["type"], *TRAINING]
+                     "--type", one["type"], *(["--capacity-of", path] if routed else []), *TRAINING]
         known[key] = losses(train(processes, f"plain-{'-'.join(map(str, key))}", 1, arguments))
         check(len(known[key]) == STEPS and known[key][-1] < known[key][0] - 0.5, f"the plain run does not learn: {known[key]}")
     return known[key]
@@ -129,8 +182,9 @@ def reference(processes, folder, one, known):
 
 def run(processes, folder, index, one, known):
     """One case; its row of the table."""
-    expected = reference(processes, folder, one, known)
-    arguments = ["--config", os.path.join(folder, f"{one['model']}.json"), "--plan", plan(folder, one), *TRAINING]
+    path = plan(folder, one)
+    expected = reference(processes, folder, one, path, known)
+    arguments = ["--config", os.path.join(folder, f"{one['model']}.json"), "--plan", path, *TRAINING]
     world = ranks_of(one["variables"])
     lines = train(processes, f"case{index}", world, arguments)
     name = f"{one['name']} ({one['model']}, {one['type']}, {world} ranks)"
@@ -183,7 +237,7 @@ def check_it_notices(processes, folder, known):
     with open(path, "w", encoding="utf-8") as out:
         json.dump(program, out)
     lines = train(processes, "left-out", 2, ["--config", os.path.join(folder, "gpt.json"), "--plan", path, *TRAINING])
-    worst = max(abs(a - b) / abs(b) for a, b in zip(losses(lines), reference(processes, folder, one, known), strict=True))
+    worst = max(abs(a - b) / abs(b) for a, b in zip(losses(lines), reference(processes, folder, one, path, known), strict=True))
     check(worst > 1e3 * TOLERANCE["fp64"], f"a sum was left out, and the losses differ by {worst:.3g} only")
 
 

@@ -33,6 +33,9 @@ struct Connections {
   std::unique_ptr<collectives::Communicator> communicator;
 };
 
+/// Whether it is what a plan is compared with: one process, LibTorch's autograd.
+bool IsPlain(const TrainOptions& options) { return options.double_precision || !options.capacity_of.empty(); }
+
 Status CheckOptions(const TrainOptions& options) {
   const auto wrong = [](const std::string& message) { return Fail(Code::kInvalidArgument, message); };
   if (options.world < 1 || options.rank < 0 || options.rank >= options.world) {
@@ -48,9 +51,13 @@ Status CheckOptions(const TrainOptions& options) {
   if (!(options.clip >= 0)) return wrong("clip " + std::to_string(options.clip) + ": expected at least 0");
   if (options.rate.warm_up < 0 || options.rate.decay < 0 || !(options.rate.least >= 0))
     return wrong("--warm-up, --decay and --least-lr: expected at least 0");
-  if (options.double_precision && options.world > 1) return wrong("fp64 on several ranks needs a --plan");
-  if (options.double_precision && (options.duration || options.min_steps != 1 || options.apart_every != 0))
-    return wrong("--type fp64 without --plan trains --steps, without --duration, --min-steps and --apart-every");
+  if (IsPlain(options) && options.world > 1) return wrong("fp64, or --capacity-of, on several ranks needs a --plan");
+  if (IsPlain(options) && (options.duration || options.min_steps != 1 || options.apart_every != 0)) {
+    return wrong("--type fp64 and --capacity-of without --plan train --steps, without --duration, --min-steps and --apart-every");
+  }
+  const CheckpointOptions& checkpoint = options.checkpoint;
+  if (!checkpoint.folder.empty() || !checkpoint.resume.empty() || !checkpoint.load.empty())
+    return wrong("--checkpoint, --resume and --load need a --plan");
   if (options.threads < 1) return wrong("threads " + std::to_string(options.threads) + ": expected at least 1");
   if (options.bucket.count() < 4) return wrong("bucket of less than one float: expected at least 4B");
   if (!options.duration && options.steps < 1) return wrong("steps " + std::to_string(options.steps) + ": expected >= 1");
@@ -285,16 +292,21 @@ Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextDat
 }  // namespace
 
 Status CheckTrained(const planner::ModelSpec& model) {
-  // Of one process, so that what is refused is the model's.
-  const auto why = planner::WhyNoProgram(
-      {.name = "", .model = model, .global_batch = 1, .sequence = 1, .precision = planner::Precision::kFp32, .gpus = 1}, {});
+  // Of one process and as many tokens as experts, so that what is refused is the model's.
+  const auto why = planner::WhyNoProgram({.name = "",
+                                          .model = model,
+                                          .global_batch = 1,
+                                          .sequence = std::max<int64_t>(1, model.experts),
+                                          .precision = planner::Precision::kFp32,
+                                          .gpus = 1},
+                                         {});
   return why ? Status(Fail(Code::kInvalidArgument, *why)) : Ok();
 }
 
 Status RunTraining(const TrainOptions& options) {
-  if (!options.plan.empty()) return RunProgram(options);
+  if (!options.plan.empty() || !options.plans.empty()) return RunProgram(options);
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
-  if (options.double_precision) return RunPlain(options);
+  if (IsPlain(options)) return RunPlain(options);
   WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec published, formats::ReadHfConfig(options.config));
   WEFT_ASSIGN_OR_RETURN(const ScaledModel scaled, ScaleModel(published, options.scaling));
   WEFT_RETURN_IF_ERROR(CheckTrained(scaled.model));

@@ -8,6 +8,7 @@
 
 #include "common/result.h"
 #include "common/units.h"
+#include "runtime/checkpoint/checkpoint_job.h"
 #include "runtime/learning_rate.h"
 #include "runtime/model_scaling.h"
 #include "runtime/report.h"
@@ -16,7 +17,7 @@ namespace weft::runtime {
 
 /// The effective command line; defaults are the program's.
 struct TrainOptions {
-  std::string config;                    ///< Hugging Face config.json of the GPT-2 or Llama family
+  std::string config;                    ///< Hugging Face config.json of the GPT-2, Llama or Mixtral family
   ModelScaling scaling;
   std::string data;                      ///< file or folder of text
   int64_t sequence = 128;                ///< bytes per sample
@@ -27,6 +28,9 @@ struct TrainOptions {
   LearningRate rate;
   double clip = 0;                       ///< largest global norm of the gradients; 0: any
   std::string plan;                      ///< file of a step program, which says batch, sequence and ranks; empty: data parallel
+  std::string plans;                     ///< in place of `plan`: file of programs and the steps at which they begin
+  CheckpointOptions checkpoint;          ///< of a run with a plan
+  std::string capacity_of;               ///< file of a step program, without a plan: its capacity groups are what experts serve
   bool double_precision = false;         ///< fp64, in one process; a plan says its own
   uint64_t seed = 1;
   Bytes bucket{1 << 20};

@@ -89,6 +89,8 @@ void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
   app.add_option("--clip", o.clip, "largest global norm of the gradients; 0: any")->capture_default_str();
   AddParsed(app, "--type", OneOf<bool>({"fp32", false}, {"fp64", true}), o.double_precision,
             "of parameters; fp64 in one process, or as the plan says", "fp32|fp64");
+  app.add_option("--capacity-of", o.capacity_of,
+                 "step program: in one process without --plan experts drop the tokens that they drop under it");
   app.add_option("--seed", o.seed, "of parameters and batches")->capture_default_str();
   app.add_option("--threads", o.threads, "threads of LibTorch")->capture_default_str();
 }
@@ -100,7 +102,23 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
   app.add_option("--plan", o.plan, "step program of weft plan --program, which is executed in place of data parallelism")
       ->excludes(bucket)
       ->excludes(app.get_option("--seq"))
+      ->excludes(app.get_option("--capacity-of"))
       ->excludes(app.get_option("--global-batch"));
+  app.add_option("--plans", o.plans,
+                 "in place of --plan: file of lines STEP PROGRAM; before its step the run changes to each, in memory")
+      ->excludes(app.get_option("--plan"))
+      ->excludes(bucket)
+      ->excludes(app.get_option("--seq"))
+      ->excludes(app.get_option("--global-batch"));
+  app.add_option("--checkpoint", o.checkpoint.folder, "with --plan: folder in which the training's state is saved");
+  app.add_option("--checkpoint-every", o.checkpoint.every, "steps from one checkpoint to the next")->option_text("N");
+  app.add_option("--keep", o.checkpoint.keep, "checkpoints that stay")->capture_default_str();
+  AddParsed(app, "--checkpoint-file", weft::ParseBytes, o.checkpoint.file, "most of a file of a checkpoint", "SIZE=1GiB");
+  app.add_option("--resume", o.checkpoint.resume,
+                 "go on from a checkpoint, or from the last in a folder; latest: from --checkpoint's last, if there is one")
+      ->option_text("DIR|latest");
+  app.add_option("--load", o.checkpoint.load, "begin with a model of Hugging Face: a .safetensors file, or a folder")
+      ->option_text("PATH");
   app.add_option("--rank", o.rank, "this process")->envname("WEFT_RANK")->capture_default_str();
   app.add_option("--world", o.world, "number of ranks")->envname("WEFT_WORLD")->capture_default_str();
   app.add_option("--rendezvous", o.rendezvous, "HOST:PORT where rank 0 listens");
@@ -130,7 +148,7 @@ void SetPluginEnvironment(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Trains a small GPT-2 or Llama on real text over an ncclNet plugin, data parallel or as --plan says."};
+  CLI::App app{"Trains a small GPT-2, Llama or Mixtral on real text over an ncclNet plugin, data parallel or as --plan says."};
   app.set_version_flag("--version", "weft-train " WEFT_VERSION);
   Arguments arguments;
   DeclareModelAndData(app, arguments.options);

@@ -8,6 +8,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "common/check.h"
@@ -38,8 +39,9 @@ Status CheckOptions(const TrainerOptions& options) {
   const auto wrong = [&](const std::string& detail) {
     return Fail(Code::kInvalidArgument, "build model \"" + model.name + "\": " + detail);
   };
-  const bool family = model.architecture == planner::Architecture::kGpt2 || model.architecture == planner::Architecture::kLlama;
-  if (!family) return wrong("neither of the gpt2 nor of the llama family, the ones that are trained");
+  const bool family = model.architecture == planner::Architecture::kGpt2 || model.architecture == planner::Architecture::kLlama ||
+                      model.architecture == planner::Architecture::kMixtral;
+  if (!family) return wrong("not of the gpt2, llama or mixtral family, the ones that are trained");
   if (model.vocab != 256) return wrong("vocabulary " + std::to_string(model.vocab) + ", must be 256 (bytes)");
   if (model.layers < 1 || model.hidden < 1 || model.heads < 1 || model.ffn_hidden < 1) {
     return wrong("layers, width, heads and MLP width must be positive");
@@ -65,7 +67,7 @@ class Trainer::Impl {
  public:
   explicit Impl(const TrainerOptions& options) : options_(options) {
     at::set_num_threads(options.threads);
-    gpt_ = Gpt(options.model);
+    gpt_ = Gpt(options.model, CapacityGroups(options));
     if (options.double_precision) gpt_->to(torch::kFloat64);
     InitialiseGpt(*gpt_, options.model, options.seed);
     parameters_ = gpt_->parameters();
@@ -95,8 +97,9 @@ class Trainer::Impl {
     const torch::Tensor tokens = torch::from_blob(const_cast<uint8_t*>(samples.data()), {options_.batch, length},
                                                   torch::kUInt8)
                                      .to(torch::kInt64);
-    loss_ = gpt_->Loss(tokens.slice(1, 0, options_.sequence), tokens.slice(1, 1, length));
-    return loss_.item<double>();
+    const torch::Tensor loss = gpt_->Loss(tokens.slice(1, 0, options_.sequence), tokens.slice(1, 1, length));
+    loss_ = options_.model.IsMoe() ? loss + gpt_->BalanceLoss() : loss;
+    return loss.item<double>();
   }
 
   void Backward() {
@@ -112,6 +115,13 @@ class Trainer::Impl {
   }
 
  private:
+  static std::vector<std::vector<int64_t>> CapacityGroups(const TrainerOptions& options) {
+    if (!options.model.IsMoe() || !options.capacity_groups.empty()) return options.capacity_groups;
+    std::vector<int64_t> all(static_cast<size_t>(options.batch * options.sequence));
+    std::iota(all.begin(), all.end(), int64_t{0});
+    return {std::move(all)};
+  }
+
   TrainerOptions options_;
   Gpt gpt_{nullptr};
   std::vector<torch::Tensor> parameters_;  // in the order of gradients

@@ -19,7 +19,7 @@
 
 namespace weft::runtime {
 
-/// GPT-2 and Llama families, no dropout. Bytes are the vocabulary: model.vocab must be 256.
+/// GPT-2, Llama and Mixtral families, no dropout. Bytes are the vocabulary: model.vocab must be 256.
 struct TrainerOptions {
   planner::ModelSpec model;
   int64_t batch = 1;           ///< samples of this rank per step
@@ -29,12 +29,14 @@ struct TrainerOptions {
   double clip = 0;             ///< largest global norm of the gradients; 0: any
   uint64_t seed = 1;           ///< all parameters follow from it
   int threads = 1;             ///< of LibTorch, in each operation
+  /// Of an MoE model: which tokens (sample · sequence + position) share the experts' capacity, in order; none: all as one group.
+  std::vector<std::vector<int64_t>> capacity_groups = {};
 };
 
 /// Same options, same samples and same threads: the same bits. Threads: the one that created it.
 class Trainer {
  public:
-  /// Errors: kInvalidArgument for a model outside the two families, heads that do not divide the width, or a sequence
+  /// Errors: kInvalidArgument for a model outside these families, heads that do not divide the width, or a sequence
   /// longer than the positions.
   [[nodiscard]] static Result<std::unique_ptr<Trainer>> Create(const TrainerOptions& options);
   ~Trainer();

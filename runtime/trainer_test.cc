@@ -183,11 +183,11 @@ TEST(Trainer, WrongOptionsAreNamed) {
     const char* piece;
   };
   planner::ModelSpec mixture = TinyGpt(), words = TinyGpt(), heads = TinyGpt();
-  mixture.architecture = planner::Architecture::kMixtral;
+  mixture.architecture = planner::Architecture::kDeepSeek;
   words.vocab = 50257;
   heads.heads = 3;
   const Case cases[] = {
-      {{.model = mixture}, "neither of the gpt2 nor of the llama family"},
+      {{.model = mixture}, "not of the gpt2, llama or mixtral family"},
       {{.model = words}, "vocabulary 50257, must be 256"},
       {{.model = heads, .sequence = 16}, "width 32 cannot be cut into 3 equal heads"},
       {{.model = TinyGpt(), .sequence = 33}, "sequence 33, must be 1 to 32"},

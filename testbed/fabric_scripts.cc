@@ -189,12 +189,16 @@ std::string RouteScript(const FabricPlan& plan, std::string_view node, std::span
 
 constexpr double kQueueSeconds = 0.06;        // at line rate
 constexpr double kLeastQueueBytes = 96 << 10;
+// What a port that was idle may send at once. A real one saves up nothing; here it has to last until the kernel's timer comes: 5 ms,
+// a little more than one super-packet, within bounds. With 64 KiB at any rate a burst got 17 ms of 30 Mbit/s for nothing.
+constexpr double kDepthSeconds = 0.005, kLeastDepth = 8 << 10, kMostDepth = 64 << 10;
 
 std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate,
                         std::span<const FabricClass> classes) {
   const auto bits = [](double value) { return fmt::format("{:.0f}bit", value); };
   const std::string full = bits(rate.value());
-  const std::string depth = "burst 64k cburst 64k quantum 3000";
+  const double bytes = std::clamp(rate.bytes_per_second() * kDepthSeconds, kLeastDepth, kMostDepth);
+  const std::string depth = fmt::format("burst {0:.0f} cburst {0:.0f} quantum 3000", bytes);
   std::string out = fmt::format("class {0} dev {1} parent 1: classid 1:1 htb rate {2} ceil {2} {3}\n", verb, device, full, depth);
   for (size_t i = 0; i < classes.size(); ++i) {
     // Without a share a class is guaranteed 1/200 of the port, so that it never quite starves.

@@ -89,6 +89,7 @@ ranks_per_host: 1
 gpus: 2
 framework: weft-train
 measured_compute: 250ms
+iterations: 1000
 strategy: {dp: 2, micro_batch: 4, recompute: full, bucket_bytes: 25MiB}
 )";
 

@@ -165,6 +165,17 @@ Result<Schedule> RingSchedule(Collective collective, int32_t ranks, RankId root)
   return schedule;
 }
 
+Schedule RingShift(int32_t ranks) {
+  Schedule schedule{.collective = Collective::kSendRecv, .algorithm = "shift", .chunk_count = 1};
+  schedule.ranks.resize(static_cast<size_t>(ranks));
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    RankSteps steps(&schedule.ranks[static_cast<size_t>(rank)], rank, ranks);
+    steps.Send(Input(0), steps.next(), {});
+    steps.Receive(Output(0), steps.previous(), {});
+  }
+  return schedule;
+}
+
 Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecond rate, Seconds latency, Bytes slice) {
   if (ranks <= 1) return Seconds(0);
   const Seconds whole = bytes / rate;

@@ -2,6 +2,7 @@
 // per rank, S the full buffer, n ranks:
 //
 //   all-reduce 2(n-1) steps, 2(n-1)/n S    all-gather, reduce-scatter n-1 steps, (n-1)/n S
+//   shift      1 step, S                 (to the next rank)
 //   broadcast  n-1 hops, S (pipelined)     all-to-all n-1 steps, (n-1)/n S (pairwise, direct)
 //
 // Source: Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005.
@@ -16,6 +17,9 @@ namespace weft::planner::inline collectives {
 /// output may be the same memory for all-reduce and broadcast, not for all-to-all. One rank only copies.
 /// `root` is the broadcast's. Errors: kInvalidArgument when ranks < 1, root out of range, or ranks != 2 for send/recv.
 [[nodiscard]] Result<Schedule> RingSchedule(Collective collective, int32_t ranks, RankId root = RankId(0));
+
+/// Every rank's input goes to the rank behind it, all at once: what travels round a ring, step by step. Requires: ranks ≥ 2.
+Schedule RingShift(int32_t ranks);
 
 /// Time of the collective when every link of the ring gives `rate` and a step costs `latency`. `bytes` is the full
 /// buffer; `slice` the pipelining grain of the broadcast. Requires: ranks ≥ 1, rate > 0, slice > 0.

@@ -190,6 +190,20 @@ TEST(RingSchedule, AllReduceAndBroadcastWorkInPlace) {
   }
 }
 
+TEST(RingShift, GivesEveryRankWhatTheOneBeforeItHas) {
+  for (const int32_t ranks : {2, 3, 4, 7}) {
+    const Schedule schedule = RingShift(ranks);
+    ASSERT_TRUE(ValidateSchedule(schedule));
+    for (uint32_t seed = 0; seed < 4; ++seed) {
+      Machine machine(schedule, false, seed);
+      ASSERT_TRUE(machine.Run());
+      for (int32_t r = 0; r < ranks; ++r) {
+        for (int s = 0; s < kSlices; ++s) EXPECT_EQ(machine.Output(r, 0, s), Machine::Value((r + ranks - 1) % ranks, 0, s));
+      }
+    }
+  }
+}
+
 TEST(RingSchedule, AllReduceSendsEachRankTwiceNMinusOneChunks) {
   const Schedule schedule = RingSchedule(Collective::kAllReduce, 7).value();
   for (const auto& steps : schedule.ranks) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -86,8 +87,14 @@ std::vector<CutLoad> Collect(const std::map<size_t, double>& bytes) {
 struct Part {
   std::vector<size_t> nodes;
   std::vector<size_t> end_points;
-  double out = 0, in = 0;
+  std::vector<LinkId> out, in;
 };
+
+BitsPerSecond SumOf(std::span<const LinkId> links, const auto& capacity) {
+  BitsPerSecond sum(0);
+  for (const LinkId link : links) sum = sum + capacity(link);
+  return sum;
+}
 
 /// Parts by their root. `part` holds the root of each node's part.
 std::map<int32_t, Part> Gather(const Topology& topology, const std::vector<int32_t>& part) {
@@ -98,11 +105,12 @@ std::map<int32_t, Part> Gather(const Topology& topology, const std::vector<int32
     p.nodes.push_back(n);
     if (IsEndPoint(topology, n)) p.end_points.push_back(n);
   }
-  for (const Link& link : topology.links()) {
+  for (size_t l = 0; l < topology.links().size(); ++l) {
+    const Link& link = topology.links()[l];
     const int32_t from = part[link.from.index()], to = part[link.to.index()];
     if (from == to) continue;
-    if (from != kUnreached) found[from].out += link.capacity.value();
-    if (to != kUnreached) found[to].in += link.capacity.value();
+    if (from != kUnreached) found[from].out.emplace_back(static_cast<int32_t>(l));
+    if (to != kUnreached) found[to].in.emplace_back(static_cast<int32_t>(l));
   }
   return found;
 }
@@ -115,19 +123,22 @@ FabricCuts::FabricCuts(const Topology& topology) : inside_(topology.nodes().size
   const int32_t highest = height.empty() ? -1 : *std::max_element(height.begin(), height.end());
   Parts parts(height.size());
   std::vector<int32_t> part(height.size(), kUnreached);
-  for (int32_t h = 0; h <= highest; ++h) {
+  constexpr int32_t kAlone = -1;  // end points by themselves first: GPUs of a mesh, hosts with a cable between them
+  for (int32_t h = kAlone; h <= highest; ++h) {
     for (const Link& link : topology.links()) {
       const int32_t from = height[link.from.index()], to = height[link.to.index()];
       if (from != kUnreached && std::max(from, to) == h) parts.Join(link.from.index(), link.to.index());
     }
     for (size_t n = 0; n < part.size(); ++n) {
-      part[n] = height[n] != kUnreached && height[n] <= h ? parts.Root(n) : kUnreached;
+      part[n] = height[n] != kUnreached && height[n] <= std::max(h, 0) ? parts.Root(n) : kUnreached;
     }
-    for (const auto& [root, p] : Gather(topology, part)) {
+    const auto capacity = [&](LinkId link) { return topology.link(link).capacity; };
+    for (auto& [root, p] : Gather(topology, part)) {
       if (p.end_points.empty() || static_cast<int64_t>(p.end_points.size()) == all) continue;
       for (const size_t n : p.nodes) inside_[n] = true;
-      Add({PartName(topology, p.nodes, height), h, static_cast<int64_t>(p.end_points.size()), BitsPerSecond(p.out),
-           BitsPerSecond(p.in), -1}, p.end_points);
+      FabricCut cut{PartName(topology, p.nodes, height), std::max(h, 0), static_cast<int64_t>(p.end_points.size()), SumOf(p.out, capacity),
+                    SumOf(p.in, capacity), -1};
+      Add(std::move(cut), {std::move(p.out), std::move(p.in)}, p.end_points);
     }
   }
 }
@@ -139,9 +150,10 @@ int32_t FabricCuts::Outermost(size_t node) const {
 }
 
 /// A cut around these end points; where there is one already it becomes as tight as `cut`.
-void FabricCuts::Add(FabricCut cut, std::span<const size_t> end_points) {
+void FabricCuts::Add(FabricCut cut, Border border, std::span<const size_t> end_points) {
   const int32_t outer = Outermost(end_points.front());
   if (outer >= 0 && cuts_[static_cast<size_t>(outer)].end_points == cut.end_points) {
+    borders_[static_cast<size_t>(outer)].push_back(std::move(border));
     FabricCut& there = cuts_[static_cast<size_t>(outer)];
     if (std::min(cut.out, cut.in) < std::min(there.out, there.in)) {
       there.name = std::move(cut.name);
@@ -153,6 +165,7 @@ void FabricCuts::Add(FabricCut cut, std::span<const size_t> end_points) {
   }
   const auto index = static_cast<int32_t>(cuts_.size());
   cuts_.push_back(std::move(cut));
+  borders_.push_back({std::move(border)});
   for (const size_t n : end_points) {
     const int32_t inner = Outermost(n);
     if (inner < 0) around_[n] = index;
@@ -172,6 +185,21 @@ std::vector<BitsPerSecond> FabricCuts::Capacities() const {
   for (const FabricCut& cut : cuts_) {
     capacity.push_back(cut.out);
     capacity.push_back(cut.in);
+  }
+  return capacity;
+}
+
+std::vector<BitsPerSecond> FabricCuts::Capacities(std::span<const BitsPerSecond> links) const {
+  const auto given = [&](LinkId link) { return links[link.index()]; };
+  std::vector<BitsPerSecond> capacity;
+  for (const std::vector<Border>& borders : borders_) {
+    BitsPerSecond out(std::numeric_limits<double>::infinity()), in = out;
+    for (const Border& border : borders) {
+      out = std::min(out, SumOf(border.out, given));
+      in = std::min(in, SumOf(border.in, given));
+    }
+    capacity.push_back(out);
+    capacity.push_back(in);
   }
   return capacity;
 }

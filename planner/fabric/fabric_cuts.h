@@ -67,6 +67,8 @@ class FabricCuts {
 
   /// For MasterProblem::cuts: 2c is out of cut c, 2c + 1 into it.
   std::vector<BitsPerSecond> Capacities() const;
+  /// The same while the topology's links give `links`. Complexity: O(links · heights).
+  std::vector<BitsPerSecond> Capacities(std::span<const BitsPerSecond> links) const;
 
   /// What must cross each cut, by rising index; cuts that nothing crosses are left out.
   /// Requires: ends are hosts or GPUs of the topology, bytes ≥ 0. Complexity: O(transfers · heights).
@@ -78,11 +80,17 @@ class FabricCuts {
   std::vector<CutLoad> Loads(GroupExchange exchange, double bytes, std::span<const NodeId> members) const;
 
  private:
-  void Add(FabricCut cut, std::span<const size_t> end_points);
+  /// What leaves and enters one part.
+  struct Border {
+    std::vector<LinkId> out, in;
+  };
+
+  void Add(FabricCut cut, Border border, std::span<const size_t> end_points);
   int32_t Outermost(size_t node) const;
   int64_t Size(int32_t cut) const { return cuts_[static_cast<size_t>(cut)].end_points; }
 
   std::vector<FabricCut> cuts_;
+  std::vector<std::vector<Border>> borders_;   // per cut, of every part with its end points: which is tighter follows the links
   std::vector<bool> inside_;
   std::vector<int32_t> around_;     // per node: the smallest cut around it, if it is an end point; -1: none
 };

@@ -143,6 +143,40 @@ TEST(FabricCuts, StayABoundWhereTheFabricIsUneven) {
   EXPECT_GE(sum / 40, 0.9) << "or the cuts would say little about damaged fabrics";
 }
 
+// One host per leaf: its own link and the leaf's two uplinks bind in turns, as they give more or less.
+TEST(FabricCuts, AreAsTightAsTheirLinksAreAtThatTime) {
+  const Topology topology = LeafSpine(2, 2, 1, GigabitsPerSecond(100));
+  const FabricCuts cuts(topology);
+  std::vector<BitsPerSecond> links;
+  for (const Link& link : topology.links()) links.push_back(link.capacity);
+  EXPECT_EQ(cuts.Capacities(links), cuts.Capacities());
+  const auto out_of_h1 = [&] {
+    return cuts.Capacities(links)[2 * static_cast<size_t>(cuts.Around(*topology.FindNode("h1")).front())];
+  };
+  EXPECT_EQ(out_of_h1(), GigabitsPerSecond(100)) << "its own link";
+  for (const char* spine : {"spine1", "spine2"}) {
+    links[topology.FindLink(*topology.FindNode("leaf1"), *topology.FindNode(spine))->index()] = GigabitsPerSecond(20);
+  }
+  EXPECT_EQ(out_of_h1(), GigabitsPerSecond(40)) << "what is left of the uplinks";
+  links[topology.FindLink(*topology.FindNode("h1"), *topology.FindNode("leaf1"))->index()] = BitsPerSecond(0);
+  EXPECT_EQ(out_of_h1(), BitsPerSecond(0));
+}
+
+// Two hosts with a cable between them, and one uplink each: alone a host has two links, both together two as well.
+TEST(FabricCuts, EndPointsWithACableBetweenThemAreCutsByThemselvesToo) {
+  Topology topology;
+  const NodeId leaf = topology.AddNode("leaf", NodeKind::kSwitch);
+  const NodeId a = topology.AddNode("a", NodeKind::kHost), b = topology.AddNode("b", NodeKind::kHost);
+  topology.AddCable(topology.AddNode("c", NodeKind::kHost), leaf, GigabitsPerSecond(100));
+  topology.AddCable(a, leaf, GigabitsPerSecond(100));
+  topology.AddCable(b, leaf, GigabitsPerSecond(100));
+  topology.AddCable(a, b, GigabitsPerSecond(10));
+  const FabricCuts cuts(topology);
+  EXPECT_EQ(Named(cuts, "a").out, GigabitsPerSecond(110));
+  EXPECT_EQ(cuts.Around(a).size(), 2u);
+  EXPECT_NEAR(WorstOf(cuts, cuts.Loads(std::vector<CutTransfer>{{a, b, 11e9}, {a, *topology.FindNode("c"), 11e9}})), 1.6, 1e-9);
+}
+
 TEST(FabricCuts, TransfersCrossWhatLiesBetweenTheirEnds) {
   const Cluster cluster = ThreeTierClos({.pods = 2, .leaves_per_pod = 2, .hosts_per_leaf = 2});
   const FabricCuts cuts(cluster.topology);

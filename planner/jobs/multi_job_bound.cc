@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "planner/fabric/fabric_cuts.h"
-#include "planner/jobs/master.h"
+#include "planner/jobs/cut_bound.h"
 
 namespace weft::planner::inline jobs {
 namespace {
@@ -46,37 +46,27 @@ std::vector<std::string> Tight(const FabricCuts& cuts, const std::vector<BitsPer
 
 Result<MultiJobBound> BoundMultiJob(const MultiJobProblem& problem, const std::vector<bool>& modelled) {
   const FabricCuts cuts(problem.topology);
-  MasterProblem master;
-  master.cuts = cuts.Capacities();
-  std::vector<std::vector<Configuration>> pools;
+  BoundEpoch epoch{.length = Seconds(1), .cuts = cuts.Capacities(), .present = {}};
+  std::vector<BoundJob> jobs(problem.jobs.size());
   MultiJobBound bound;
   bound.alone.assign(problem.jobs.size(), Seconds(0));
-  double gpus = 0;
   for (size_t j = 0; j < problem.jobs.size(); ++j) {
     if (!modelled[j]) continue;
     const MultiJobJob& job = problem.jobs[j];
-    Configuration configuration{.name = "as it runs", .gpus = std::max<int64_t>(1, job.gpus), .compute = job.compute,
-                                .loads = LoadsOf(cuts, job)};
-    double longest = 0;
-    for (const CutLoad& load : configuration.loads) {
-      if (!(master.cuts[load.cut].value() > 0)) {
-        return Fail(Code::kFailedPrecondition, fmt::format("bound: job \"{}\" sends {:.0f} bytes {}, which has no capacity",
-                                                           job.name, load.bytes, NameOf(cuts, load.cut)));
-      }
-      longest = std::max(longest, load.bytes / master.cuts[load.cut].bytes_per_second());
+    BoundWay way{.compute = job.compute, .release = job.release, .bursts = {}, .loads = LoadsOf(cuts, job), .burst_loads = {}};
+    for (const CutLoad& load : way.loads) {
+      if (epoch.cuts[load.cut].value() > 0) continue;
+      return Fail(Code::kFailedPrecondition, fmt::format("bound: job \"{}\" sends {:.0f} bytes {}, which has no capacity", job.name,
+                                                         load.bytes, NameOf(cuts, load.cut)));
     }
-    configuration.iteration = std::max(job.compute, job.release + Seconds(longest));
-    bound.alone[j] = configuration.iteration;
-    gpus += static_cast<double>(configuration.gpus);
-    master.jobs.push_back({.name = job.name});
-    pools.push_back({std::move(configuration)});
+    bound.alone[j] = LeastIteration(way, epoch.cuts);
+    jobs[j] = {.gpus = static_cast<double>(std::max<int64_t>(1, job.gpus)), .work = 0, .alone = bound.alone[j], .ways = {std::move(way)}};
+    epoch.present.push_back(j);
   }
-  if (pools.empty()) return bound;
-  master.source = FromPools(std::move(pools));
-  master.moves = 0;  // one configuration each: there is nothing to round
-  WEFT_ASSIGN_OR_RETURN(const MasterAnswer answer, SolveMaster(master));
-  bound.gpu_use = answer.bound / gpus;
-  bound.tight = Tight(cuts, master.cuts, answer.cut_price);
+  if (epoch.present.empty()) return bound;
+  WEFT_ASSIGN_OR_RETURN(const JobsBound all, BoundJobs(jobs, {&epoch, 1}, SlowdownBound::kLeaveOut));
+  bound.gpu_use = all.gpu_utilisation;
+  bound.tight = Tight(cuts, epoch.cuts, all.price);
   return bound;
 }
 

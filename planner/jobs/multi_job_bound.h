@@ -1,5 +1,4 @@
-// What no controller can beat: the bytes of each job over the cuts of the fabric (fabric/fabric_cuts.h), and the master
-// problem on top. Internal to planner.
+// What no controller can beat (cut_bound.h), for the jobs as they run. Internal to planner.
 #pragma once
 
 #include <string>

@@ -166,6 +166,13 @@ class CostModel::Impl::Lowering {
       const double norms = layers > 0 ? static_cast<double>(LayerParametersOf(model, 0).norms) * layers : 0;
       Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, FractionalBytes(4 * (norms + final_norm)), 1);
     }
+    // Each rank sends its own tokens to experts.
+    if (!grid && shape.moe_layers > 0) {
+      int64_t routed = 0;
+      while (!model.IsMoeLayer(routed)) ++routed;
+      const double router = shape.moe_layers * static_cast<double>(LayerParametersOf(model, routed).router);
+      Sum("router gradients", CommunicatorKind::kTensor, {s_.tp, 1}, FractionalBytes(4 * router), 1);
+    }
     // A V has embedding and head on one stage.
     if (shape.first != shape.last && model.tied_embeddings && s_.schedule != ScheduleKind::kZbV) {
       const int64_t stride = s_.rank_order == RankOrder::kTpCpPpDp ? s_.tp * s_.cp : s_.tp * s_.cp * s_.dp;

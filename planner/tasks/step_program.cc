@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 
 namespace weft::planner::inline tasks {
 namespace {
 
 constexpr std::array<std::string_view, kModelParts> kPartNames = {
-    "embedding", "positions",  "attention-norm", "qkv",      "attention-core", "attention-out", "mlp-norm", "mlp",
-    "residual",  "final-norm", "head",           "loss-max", "loss-sums",      "loss",          "slice"};
+    "embedding",          "positions",       "attention-norm", "qkv",      "attention-core", "attention-block",
+    "attention-gathered", "attention-heads", "attention-out",  "mlp-norm", "mlp",            "router",
+    "dispatch",           "experts",         "combine",        "residual", "final-norm",     "head",
+    "loss-max",           "loss-sums",       "loss",           "slice",    "spread",         "collect"};
 constexpr std::array<std::string_view, kActions> kActionNames = {
     "forward",    "data-gradient",  "weight-gradient", "loss-sum",       "squares",    "update", "release",
-    "all-reduce", "all-reduce-max", "all-gather",      "reduce-scatter", "all-to-all", "send",   "receive"};
+    "all-reduce", "all-reduce-max", "all-gather",      "reduce-scatter", "all-to-all", "shift", "send",   "receive"};
 
 /// FNV-1a over numbers.
 class Digest {
@@ -64,7 +67,8 @@ uint64_t DigestOf(const StepProgram& p) {
   Digest digest;
   for (const int64_t value : {int64_t{StepProgram::kVersion}, p.layers, p.hidden, p.heads, p.kv_heads, p.head_dim, p.ffn_hidden,
                               p.vocab, static_cast<int64_t>(p.type), p.sequence, p.global_batch, p.micro_batch, p.replicas,
-                              p.tensor, p.context, p.stages, p.chunks}) {
+                              p.tensor, p.context, p.stages, p.chunks, p.experts, p.experts_per_token,
+                              p.expert_hidden, p.expert_ranks, p.expert_tensor}) {
     digest.Add(value);
   }
   digest.Add(static_cast<int64_t>(p.communicators.size()));
@@ -81,6 +85,24 @@ uint64_t DigestOf(const StepProgram& p) {
   }
   return digest.value();
 }
+
+ExpertPlace ExpertPlaceOf(const StepProgram& p, int64_t rank) {
+  const RankPlace& place = p.ranks[static_cast<size_t>(rank)];
+  const int64_t index = (int64_t{place.replica} * p.context + place.context) * p.tensor + place.tensor;
+  return ExpertPlaceOf(index, p.expert_ranks, p.expert_tensor);
+}
+
+std::vector<int64_t> PositionsOf(int64_t sequence, int64_t ranks, int64_t rank) {
+  std::vector<int64_t> positions(static_cast<size_t>(sequence / ranks));
+  const auto half = positions.begin() + static_cast<int64_t>(positions.size()) / (ranks == 1 ? 1 : 2);
+  const int64_t piece = half - positions.begin();
+  std::iota(positions.begin(), half, rank * piece);
+  std::iota(half, positions.end(), (2 * ranks - 1 - rank) * piece);
+  return positions;
+}
+
+int64_t CapacityGroup(const StepProgram& p) { return p.micro_batch * p.sequence / p.context / p.tensor; }
+int64_t CapacityOf(const StepProgram& p) { return CapacityGroup(p) * p.experts_per_token / p.experts; }
 
 GroupPlace PlaceIn(const ProgramCommunicator& communicator, int32_t rank) {
   for (size_t g = 0; g < communicator.groups.size(); ++g) {
@@ -107,7 +129,8 @@ std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank) {
     ++volume.calls;
     volume.bytes += bytes;
     const auto whole = static_cast<double>(bytes), n = static_cast<double>(group);
-    volume.sent += action == StepAction::kSend ? whole : (action == StepAction::kAllReduce ? 2 : 1) * (n - 1) / n * whole;
+    const bool message = action == StepAction::kSend || action == StepAction::kShift;
+    volume.sent += message ? whole : (action == StepAction::kAllReduce ? 2 : 1) * (n - 1) / n * whole;
   }
   std::vector<ProgramVolume> list;
   for (const auto& [key, volume] : volumes) list.push_back(volume);

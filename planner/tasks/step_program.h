@@ -30,16 +30,21 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 
 /// A piece of the model: parameters belong to one, and computations are of one. T tokens of a micro-batch on a rank, T/s of them
 /// where sequence parallelism splits the rows; h hidden, a·d and k·d widths of queries and keys on the rank, V its vocabulary.
+/// kv: [T × 2·k·d], of each head its keys and its values.
 ///
 ///   part            inputs → outputs                                      parameters
 ///   kEmbedding      (tokens) → [T × h], a sum over the tensor ranks       table [V × h]
 ///   kPositions      of kEmbedding: added on the first tensor rank         [positions × h]
 ///   kAttentionNorm  x → n                                                 norm
-///   kQkv            n → q, k, v                                           matrix, bias
-///   kAttentionCore  q, k, v → o                                           none
+///   kQkv            n → q, kv                                             matrix, bias
+///   kAttentionCore  q, kv → o                                             none
 ///   kAttentionOut   o → y, a sum over the tensor ranks                    matrix, this rank's share of the bias
 ///   kMlpNorm        x, y → x + y, n                                       norm
 ///   kMlp            n → z, a sum over the tensor ranks                    matrices, biases
+///   kRouter         n → scores of the experts [G × E]                     matrix, whole on every rank
+///   kDispatch       n, scores → [E·C × h], C rows for each expert         none
+///   kExperts        rows of this rank's experts → theirs                  their matrices
+///   kCombine        rows [E·C × h], scores → z [G × h]                    none
 ///   kResidual       x, z → x + z                                          none
 ///   kFinalNorm      x → n                                                 norm
 ///   kHead           n → logits [T × V]                                    table, unless it is the embedding's
@@ -48,9 +53,27 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 ///   kLoss           logits, largest, sums, targets → this micro-batch's share of the mean loss [1 × 1]
 ///   kSlice          x → this tensor rank's rows of it                     none
 ///
-/// A data gradient takes the gradients of the outputs and gives those of the inputs, with these exceptions: kAttentionNorm adds a
-/// second one that it is given (of the residual stream), kMlpNorm gives one for both of its inputs, kLoss takes the four inputs
-/// of its forward pass and gives the gradient of the logits. kResidual, kLossMax, kLossSums and kSlice have none.
+/// With context parallelism over c ranks T are the tokens of one of them (PositionsOf()). In place of kAttentionCore stand parts
+/// whose backward pass makes the scores again, from what they read and l, the logarithms of each softmax's sum [T × heads]:
+///
+///   kAttentionBlock     q, kv of the rank `tag` places before → o, l; with `tag` > 0 it reads o, l of the block before, too, and
+///                       adds to them
+///   kAttentionGathered  q, kv of all ranks, one below the other → o, l
+///   kAttentionHeads     the same with q of all ranks as well, and a c-th of the heads
+///   kSpread             [T × w] → [c·T × w/c]: columns of equal heads, one below the other
+///   kCollect            [c·T × w/c] → [T × w]: and back
+///
+/// An MoE layer has kRouter to kCombine in place of kMlp. The G tokens that a tensor rank has of a micro-batch are a capacity
+/// group: each of E experts takes C = K·G/E of their K choices each, all first choices before the second ones, and of these in the
+/// order of rows; the rest is dropped, and rows that are left over are zero. Rows lie expert by expert; behind an exchange between
+/// the ranks that share the experts, [ranks × experts of this one × C]. Source: GShard, arXiv 2006.16668, section 2.2.
+///
+/// A data gradient takes the gradients of the outputs and gives those of the inputs, with these exceptions. kAttentionNorm and
+/// kRouter add a second one that they are given (of the residual stream, of kDispatch); kMlpNorm gives one for both of its inputs;
+/// kDispatch gives that of n alone, and kCombine that of the scores with the balance loss's. kLoss takes the four inputs of its
+/// forward pass and gives the gradient of the logits. The three kinds of context attention take the gradient of o and q, kv, o, l,
+/// and give those of q and kv; a backward pass of kAttentionBlock begins with the block of `tag` 1 and ends with 0, and each but
+/// the first adds to the two gradients of the one before. kResidual, kLossMax, kLossSums, kSlice, kSpread and kCollect have none.
 /// A weight gradient takes the first input of the forward pass.
 enum class ModelPart : uint8_t {
   kEmbedding,
@@ -58,9 +81,16 @@ enum class ModelPart : uint8_t {
   kAttentionNorm,
   kQkv,
   kAttentionCore,
+  kAttentionBlock,
+  kAttentionGathered,
+  kAttentionHeads,
   kAttentionOut,
   kMlpNorm,
   kMlp,
+  kRouter,
+  kDispatch,
+  kExperts,
+  kCombine,
   kResidual,
   kFinalNorm,
   kHead,
@@ -68,10 +98,17 @@ enum class ModelPart : uint8_t {
   kLossSums,
   kLoss,
   kSlice,
+  kSpread,
+  kCollect,
 };
-inline constexpr int kModelParts = 15;
+inline constexpr int kModelParts = 24;
 /// "embedding", "positions", "attention-norm" …
 std::string_view PartName(ModelPart part);
+/// Whether the part's parameters are matrices, whose gradients a weight gradient adds; those of others the data gradient adds.
+constexpr bool IsProduct(ModelPart part) {
+  return part == ModelPart::kQkv || part == ModelPart::kAttentionOut || part == ModelPart::kMlp || part == ModelPart::kRouter ||
+         part == ModelPart::kExperts || part == ModelPart::kHead;
+}
 
 enum class StepAction : uint8_t {
   // Of a part:
@@ -89,10 +126,11 @@ enum class StepAction : uint8_t {
   kAllGather,      ///< [rows × c] → [n·rows × c]
   kReduceScatter,  ///< [n·rows × c] → [rows × c]; of a unit: added to its shard, and the whole gradients are zero again
   kAllToAll,
+  kShift,  ///< to the rank behind this one in its group, from the one before
   kSend,
   kReceive,
 };
-inline constexpr int kActions = 14;
+inline constexpr int kActions = 15;
 /// "forward", "data-gradient", "weight-gradient", "loss-sum", "squares", "update", "release", "all-reduce", "all-reduce-max" …
 std::string_view ActionName(StepAction action);
 constexpr bool Communicates(StepAction action) { return action >= StepAction::kAllReduce; }
@@ -106,7 +144,7 @@ struct Instruction {
   int32_t micro_batch = -1;              ///< -1: once per step
   int32_t unit = -1;                     ///< -1: a value is meant
   int32_t communicator = -1;             ///< index into StepProgram::communicators; each has its own stream
-  int32_t tag = -1;                      ///< of kSend, kReceive: the same on both sides
+  int32_t tag = -1;                      ///< of kSend, kReceive: the same on both sides; of kAttentionBlock: see there
   int64_t elements = 0;                  ///< of communication: the full tensor, or what is sent
   std::vector<int32_t> inputs, outputs;  ///< values
   std::vector<int32_t> needs;  ///< earlier communications of the list that must be over first, besides those that wrote the inputs
@@ -176,6 +214,8 @@ struct StepProgram {
   ElementType type = ElementType::kFloat32;
   int64_t sequence = 0, global_batch = 0, micro_batch = 0;
   int64_t replicas = 1, tensor = 1, context = 1, stages = 1, chunks = 1;
+  int64_t experts = 0, experts_per_token = 0, expert_hidden = 0;  ///< of an MoE model, else 0
+  int64_t expert_ranks = 1, expert_tensor = 1;                    ///< that share the experts, and the matrices of each
   ScheduleKind schedule = ScheduleKind::k1F1B;  ///< for people: the lists have its order
 
   std::vector<ProgramCommunicator> communicators;
@@ -184,6 +224,25 @@ struct StepProgram {
 
   friend bool operator==(const StepProgram&, const StepProgram&) = default;
 };
+
+/// Where a rank of a stage stands among those that share experts: ranks of one expert's matrices lie closest together.
+struct ExpertPlace {
+  int64_t tensor = 0, expert = 0, copy = 0;
+};
+/// `index`: of the rank in its stage, tensor ranks closest together, then those of the context, then replicas.
+constexpr ExpertPlace ExpertPlaceOf(int64_t index, int64_t expert_ranks, int64_t expert_tensor) {
+  return {index % expert_tensor, index / expert_tensor % expert_ranks, index / (expert_tensor * expert_ranks)};
+}
+ExpertPlace ExpertPlaceOf(const StepProgram& program, int64_t rank);
+
+/// Positions of a sequence whose tokens a context rank has, in the order of its rows. Of 2·ranks equal pieces rank i has the i-th
+/// from the front and the i-th from the back, so that causal attention is the same work for all. Requires: pieces of whole tokens,
+/// or one rank. Source: arXiv 2407.21783, section 3.3.2.
+std::vector<int64_t> PositionsOf(int64_t sequence, int64_t ranks, int64_t rank);
+
+/// Tokens that a tensor rank has of a micro-batch, and rows that an expert takes of them (ModelPart). Requires: an MoE model.
+int64_t CapacityGroup(const StepProgram& program);
+int64_t CapacityOf(const StepProgram& program);
 
 /// FNV-1a over all of it but what is for people: equal on two machines if and only if they run the same step.
 uint64_t DigestOf(const StepProgram& program);

@@ -128,7 +128,7 @@ class ClassCheck {
         return Wrong(fmt::format("{} rows, expected {} tokens, or a tensor rank's share of them", rows, tokens));
       rows_ = rows;
     }
-    const PartShapes expected = ShapesOf(p_, i, rows_);
+    const PartShapes expected = ShapesOf(p_, i, rows_, i.inputs.empty() ? ValueShape{} : shape_of(i.inputs.front()));
     const auto check = [&](const std::vector<int32_t>& values, const std::vector<ValueShape>& shapes) -> Status {
       for (size_t k = 0; k < values.size(); ++k) {
         const ValueShape have = shape_of(values[k]);
@@ -146,6 +146,8 @@ class ClassCheck {
     const int64_t micro_batches = p_.global_batch / (p_.replicas * p_.micro_batch);
     if (i.micro_batch < 0 || i.micro_batch >= micro_batches)
       return Wrong(fmt::format("micro-batch {} of {}", i.micro_batch, micro_batches));
+    const bool routes = i.part >= ModelPart::kRouter && i.part <= ModelPart::kCombine;
+    if (routes && p_.experts == 0) return Wrong(fmt::format("{} of a model without experts", PartName(i.part)));
     if (!HasLayer(i.part, i.layer)) return Wrong(fmt::format("{} of layer {} of {}", PartName(i.part), i.layer, p_.layers));
     const bool tied = i.part == ModelPart::kHead && blocks_.contains({ModelPart::kEmbedding, -1});
     if (HasParameters(i.part) && !tied && !blocks_.contains({i.part, i.layer})) {
@@ -158,7 +160,12 @@ class ClassCheck {
       if (state != 0) return Wrong(fmt::format("{} of layer {} is kept twice", PartName(i.part), i.layer));
       state = 1;
     }
-    const bool without_state = i.part == ModelPart::kLoss;  // reads its forward pass's inputs again
+    const bool without_state = ReadsAgain(i.part);
+    if (without_state && i.keeps) return Wrong(fmt::format("{} keeps nothing", PartName(i.part)));
+    const bool contexts = i.part >= ModelPart::kAttentionBlock && i.part <= ModelPart::kAttentionHeads;
+    if (contexts && p_.context == 1) return Wrong(fmt::format("{} of one context rank", PartName(i.part)));
+    if (i.part == ModelPart::kAttentionBlock && i.tag >= p_.context)
+      return Wrong(fmt::format("keys from {} places away, of {} context ranks", i.tag, p_.context));
     if (i.action == StepAction::kData && !without_state) {
       if (state != 1) return Wrong(fmt::format("{} of layer {} was not kept", PartName(i.part), i.layer));
       state = 2;
@@ -201,6 +208,9 @@ class ClassCheck {
         if (n != 2 || i.elements != (i.action == StepAction::kSend ? in : out).elements())
           return Wrong("a message of another size, or not between two ranks");
         break;
+      case StepAction::kAllToAll:
+        if (in != out || i.elements != in.elements() || in.rows % n != 0) return Wrong("shapes do not fit an all-to-all");
+        break;
       default:
         if (in != out || i.elements != in.elements()) return Wrong("shapes differ");
     }
@@ -216,15 +226,40 @@ class ClassCheck {
   std::map<std::tuple<ModelPart, int32_t, int32_t>, int> states_;  // 1 kept, 2 with data gradient, 3 with weight gradient
 };
 
+/// Of an MoE model: that experts, their ranks and the capacity are whole numbers.
+Status CheckExperts(const StepProgram& p) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  if (p.experts == 0) {
+    const bool none = p.experts_per_token == 0 && p.expert_hidden == 0 && p.expert_ranks == 1 && p.expert_tensor == 1;
+    return none ? Ok() : Status(Refuse("sizes of experts, expected none of a model without"));
+  }
+  constexpr int64_t kMostExperts = 65'536;
+  for (const int64_t size : {p.experts, p.experts_per_token, p.expert_ranks, p.expert_tensor}) {
+    if (size < 1 || size > kMostExperts)
+      return Refuse(fmt::format("experts: a number of {}, expected 1 to {}", size, kMostExperts));
+  }
+  if (p.expert_hidden < 1 || p.expert_hidden > kMost) return Refuse(fmt::format("experts: a width of {}", p.expert_hidden));
+  const int64_t tokens = p.micro_batch * p.sequence / p.context;
+  const bool divides = tokens <= kMost && p.experts_per_token <= p.experts && p.experts % p.expert_ranks == 0 &&
+                       tokens % p.tensor == 0 && tokens / p.tensor * p.experts_per_token % p.experts == 0;
+  if (divides) return Ok();
+  return Refuse(fmt::format("{} experts on {} ranks, {} to each of {} tokens: expected them to divide", p.experts, p.expert_ranks,
+                            p.experts_per_token, tokens));
+}
+
 Status CheckHeader(const StepProgram& p) {
   const std::array sizes = {p.layers,       p.hidden,      p.heads,    p.kv_heads, p.head_dim, p.ffn_hidden, p.vocab, p.sequence,
                             p.global_batch, p.micro_batch, p.replicas, p.tensor,   p.context,  p.stages,     p.chunks};
   for (const int64_t size : sizes) {
     if (size < 1 || size > (int64_t{1} << 31)) return Refuse(fmt::format("a size of {}, expected 1 to 2^31", size));
   }
+  if (p.sequence % p.context != 0 || (p.context > 1 && p.sequence % (2 * p.context) != 0)) {
+    return Refuse(fmt::format("sequences of {} on {} context ranks, expected two equal pieces for each", p.sequence, p.context));
+  }
   if (p.global_batch % p.replicas != 0 || p.global_batch / p.replicas % p.micro_batch != 0) {
     return Refuse(fmt::format("{} sequences on {} replicas in micro-batches of {}", p.global_batch, p.replicas, p.micro_batch));
   }
+  WEFT_RETURN_IF_ERROR(CheckExperts(p));
   if (p.ranks.empty() || static_cast<int64_t>(p.ranks.size()) > StepProgram::kMostRanks) {
     return Refuse(fmt::format("{} ranks, expected 1 to {}", p.ranks.size(), StepProgram::kMostRanks));
   }

@@ -18,9 +18,13 @@ struct Arity {
 inline std::optional<Arity> ForwardArity(ModelPart part) {
   switch (part) {
     case ModelPart::kEmbedding: return Arity{0, 1};
-    case ModelPart::kQkv: return Arity{1, 3};
-    case ModelPart::kAttentionCore: return Arity{3, 1};
+    case ModelPart::kQkv: return Arity{1, 2};
+    case ModelPart::kAttentionCore: return Arity{2, 1};
+    case ModelPart::kAttentionGathered:
+    case ModelPart::kAttentionHeads:
     case ModelPart::kMlpNorm: return Arity{2, 2};
+    case ModelPart::kDispatch:
+    case ModelPart::kCombine:
     case ModelPart::kResidual: return Arity{2, 1};
     case ModelPart::kLossSums: return Arity{2, 2};
     case ModelPart::kLoss: return Arity{4, 1};
@@ -33,21 +37,36 @@ inline std::optional<Arity> DataArity(ModelPart part) {
   switch (part) {
     case ModelPart::kEmbedding: return Arity{1, 0};
     case ModelPart::kAttentionNorm: return Arity{2, 1};
-    case ModelPart::kQkv: return Arity{3, 1};
-    case ModelPart::kAttentionCore: return Arity{1, 3};
+    case ModelPart::kQkv: return Arity{2, 1};
+    case ModelPart::kAttentionCore: return Arity{1, 2};
+    case ModelPart::kAttentionGathered:
+    case ModelPart::kAttentionHeads: return Arity{5, 2};
+    case ModelPart::kRouter:
     case ModelPart::kMlpNorm: return Arity{2, 1};
+    case ModelPart::kCombine: return Arity{1, 2};
     case ModelPart::kLoss: return Arity{4, 1};
     case ModelPart::kAttentionOut:
     case ModelPart::kMlp:
+    case ModelPart::kDispatch:
+    case ModelPart::kExperts:
     case ModelPart::kFinalNorm:
     case ModelPart::kHead: return Arity{1, 1};
     case ModelPart::kPositions:
     case ModelPart::kResidual:
     case ModelPart::kLossMax:
     case ModelPart::kLossSums:
-    case ModelPart::kSlice: break;
+    case ModelPart::kSlice:
+    case ModelPart::kSpread:
+    case ModelPart::kCollect:
+    case ModelPart::kAttentionBlock: break;
   }
   return std::nullopt;
+}
+
+/// Whether the data gradient keeps nothing of the forward pass and reads its inputs and outputs instead.
+inline bool ReadsAgain(ModelPart part) {
+  return part == ModelPart::kLoss || part == ModelPart::kAttentionBlock || part == ModelPart::kAttentionGathered ||
+         part == ModelPart::kAttentionHeads;
 }
 
 inline bool HasParameters(ModelPart part) {
@@ -58,6 +77,8 @@ inline bool HasParameters(ModelPart part) {
     case ModelPart::kAttentionOut:
     case ModelPart::kMlpNorm:
     case ModelPart::kMlp:
+    case ModelPart::kRouter:
+    case ModelPart::kExperts:
     case ModelPart::kFinalNorm:
     case ModelPart::kHead: return true;
     default: return false;
@@ -65,12 +86,15 @@ inline bool HasParameters(ModelPart part) {
 }
 
 inline std::optional<Arity> WeightArity(ModelPart part) {
-  const bool matrices =
-      part == ModelPart::kQkv || part == ModelPart::kAttentionOut || part == ModelPart::kMlp || part == ModelPart::kHead;
-  return matrices ? std::optional(Arity{1, 0}) : std::nullopt;
+  return IsProduct(part) ? std::optional(Arity{1, 0}) : std::nullopt;
 }
 
 inline std::optional<Arity> ArityOf(const Instruction& i) {
+  if (OfPart(i.action) && i.part == ModelPart::kAttentionBlock) {
+    if (i.tag < 0 || i.action == StepAction::kWeight) return std::nullopt;
+    if (i.action == StepAction::kForward) return Arity{i.tag == 0 ? size_t{2} : 4, 2};
+    return Arity{i.tag == 1 ? size_t{5} : 7, 2};
+  }
   switch (i.action) {
     case StepAction::kForward: return ForwardArity(i.part);
     case StepAction::kData: return DataArity(i.part);
@@ -91,9 +115,16 @@ inline bool OfLayer(ModelPart part) {
     case ModelPart::kAttentionNorm:
     case ModelPart::kQkv:
     case ModelPart::kAttentionCore:
+    case ModelPart::kAttentionBlock:
+    case ModelPart::kAttentionGathered:
+    case ModelPart::kAttentionHeads:
     case ModelPart::kAttentionOut:
     case ModelPart::kMlpNorm:
     case ModelPart::kMlp:
+    case ModelPart::kRouter:
+    case ModelPart::kDispatch:
+    case ModelPart::kExperts:
+    case ModelPart::kCombine:
     case ModelPart::kResidual: return true;
     default: return false;
   }
@@ -116,30 +147,54 @@ struct PartShapes {
 inline PartShapes ForwardShapes(const StepProgram& p, ModelPart part, int64_t rows) {
   const int64_t tokens = TokensOf(p);
   const ValueShape stream{rows, p.hidden}, whole{tokens, p.hidden}, logits{tokens, p.vocab / p.tensor}, column{tokens, 1};
-  const ValueShape queries{tokens, p.heads * p.head_dim / p.tensor}, keys{tokens, p.kv_heads * p.head_dim / p.tensor};
+  const ValueShape queries{tokens, p.heads * p.head_dim / p.tensor}, keys{tokens, 2 * p.kv_heads * p.head_dim / p.tensor};
+  const ValueShape all_keys{p.context * keys.rows, keys.columns}, sums{tokens, p.heads / p.tensor};
+  const auto spread = [&](const ValueShape& v) { return ValueShape{p.context * v.rows, v.columns / p.context}; };
   const ValueShape slice{tokens / p.tensor, p.hidden}, scalar{1, 1};
+  const ValueShape scores{tokens / p.tensor, p.experts};
+  const ValueShape routed{p.experts == 0 ? 0 : p.experts * CapacityOf(p), p.hidden};
+  const ValueShape gathered{routed.rows * p.expert_tensor, p.hidden};  // by the ranks of each expert's matrices
   switch (part) {
     case ModelPart::kEmbedding: return {.inputs = {}, .outputs = {whole}};
     case ModelPart::kAttentionNorm:
     case ModelPart::kFinalNorm: return {.inputs = {stream}, .outputs = {stream}};
-    case ModelPart::kQkv: return {.inputs = {whole}, .outputs = {queries, keys, keys}};
-    case ModelPart::kAttentionCore: return {.inputs = {queries, keys, keys}, .outputs = {queries}};
+    case ModelPart::kQkv: return {.inputs = {whole}, .outputs = {queries, keys}};
+    case ModelPart::kAttentionCore: return {.inputs = {queries, keys}, .outputs = {queries}};
+    case ModelPart::kAttentionBlock: return {.inputs = {queries, keys, queries, sums}, .outputs = {queries, sums}};
+    case ModelPart::kAttentionGathered: return {.inputs = {queries, all_keys}, .outputs = {queries, sums}};
+    case ModelPart::kAttentionHeads: return {.inputs = {spread(queries), spread(keys)}, .outputs = {spread(queries), spread(sums)}};
     case ModelPart::kAttentionOut: return {.inputs = {queries}, .outputs = {whole}};
     case ModelPart::kMlpNorm: return {.inputs = {stream, stream}, .outputs = {stream, stream}};
     case ModelPart::kMlp: return {.inputs = {whole}, .outputs = {whole}};
+    case ModelPart::kRouter: return {.inputs = {slice}, .outputs = {scores}};
+    case ModelPart::kDispatch: return {.inputs = {slice, scores}, .outputs = {routed}};
+    case ModelPart::kExperts: return {.inputs = {gathered}, .outputs = {gathered}};
+    case ModelPart::kCombine: return {.inputs = {routed, scores}, .outputs = {slice}};
     case ModelPart::kResidual: return {.inputs = {stream, stream}, .outputs = {stream}};
     case ModelPart::kHead: return {.inputs = {whole}, .outputs = {logits}};
     case ModelPart::kLossMax: return {.inputs = {logits}, .outputs = {column}};
     case ModelPart::kLossSums: return {.inputs = {logits, column}, .outputs = {column, column}};
     case ModelPart::kLoss: return {.inputs = {logits, column, column, column}, .outputs = {scalar}};
     case ModelPart::kSlice: return {.inputs = {whole}, .outputs = {slice}};
+    case ModelPart::kSpread:
+    case ModelPart::kCollect:
     case ModelPart::kPositions: break;
   }
   return {};
 }
 
-/// Of an instruction of a part. Requires: the part has such a computation.
-inline PartShapes ShapesOf(const StepProgram& p, const Instruction& i, int64_t rows) {
+/// Of a part that moves heads to other ranks, whatever heads they are; `input`: what it has.
+inline PartShapes MovedShapes(const StepProgram& p, ModelPart part, const ValueShape& input) {
+  const int64_t tokens = TokensOf(p), parts = p.context;
+  if (part == ModelPart::kCollect)
+    return {.inputs = {{parts * tokens, input.columns}}, .outputs = {{tokens, parts * input.columns}}};
+  const int64_t each = input.columns / parts;
+  return {.inputs = {{tokens, each * parts}}, .outputs = {{parts * tokens, each}}};
+}
+
+/// Of an instruction of a part; `first`: what its first input is. Requires: the part has such a computation.
+inline PartShapes ShapesOf(const StepProgram& p, const Instruction& i, int64_t rows, const ValueShape& first) {
+  if (i.part == ModelPart::kSpread || i.part == ModelPart::kCollect) return MovedShapes(p, i.part, first);
   PartShapes forward = ForwardShapes(p, i.part, rows);
   if (i.action == StepAction::kForward) return forward;
   if (i.action == StepAction::kWeight) return {.inputs = {forward.inputs.front()}, .outputs = {}};
@@ -147,7 +202,15 @@ inline PartShapes ShapesOf(const StepProgram& p, const Instruction& i, int64_t r
   switch (i.part) {
     case ModelPart::kAttentionNorm:
     case ModelPart::kMlpNorm: return {.inputs = {stream, stream}, .outputs = {stream}};
+    case ModelPart::kRouter: return {.inputs = {forward.outputs.front(), forward.inputs.front()}, .outputs = forward.inputs};
+    case ModelPart::kDispatch: return {.inputs = forward.outputs, .outputs = {forward.inputs.front()}};
     case ModelPart::kLoss: return {.inputs = forward.inputs, .outputs = {forward.inputs.front()}};
+    case ModelPart::kAttentionBlock:
+    case ModelPart::kAttentionGathered:
+    case ModelPart::kAttentionHeads: {
+      const ValueShape q = forward.inputs[0], kv = forward.inputs[1];
+      return {.inputs = {q, q, kv, q, forward.outputs[1], q, kv}, .outputs = {q, kv}};
+    }
     default: return {.inputs = forward.outputs, .outputs = forward.inputs};
   }
 }

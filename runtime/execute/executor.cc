@@ -59,12 +59,12 @@ Status CheckModel(const planner::StepProgram& p, const planner::ModelSpec& m, in
   const std::tuple<const char*, int64_t, int64_t> sizes[] = {
       {"layers", p.layers, m.layers},       {"hidden", p.hidden, m.hidden},       {"heads", p.heads, m.heads},
       {"kv_heads", p.kv_heads, m.kv_heads}, {"head_dim", p.head_dim, m.head_dim}, {"ffn_hidden", p.ffn_hidden, m.ffn_hidden},
-      {"vocab", p.vocab, m.vocab}};
+      {"vocab", p.vocab, m.vocab},          {"experts", p.experts, m.experts},
+      {"experts_per_token", p.experts_per_token, m.experts_per_token}, {"expert_hidden", p.expert_hidden, m.expert_ffn_hidden}};
   for (const auto& [name, program, model] : sizes) {
     if (program != model)
       return Fail(Code::kInvalidArgument, fmt::format("program: {} {}, expected the model's {}", name, program, model));
   }
-  if (p.context != 1) return Fail(Code::kInvalidArgument, fmt::format("program: context {}, expected 1", p.context));
   if (m.learned_positions && p.sequence > m.max_positions) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("program: sequence {}, expected at most the model's {} positions", p.sequence, m.max_positions));
@@ -76,6 +76,13 @@ ModelShape ShapeOf(const planner::StepProgram& p, const ExecutorOptions& o) {
   ModelShape shape{.model = o.model, .type = p.type == planner::ElementType::kFloat64 ? torch::kFloat64 : torch::kFloat32};
   shape.tensor = p.ranks[static_cast<size_t>(o.rank)].tensor;
   shape.tensors = p.tensor;
+  shape.context = p.ranks[static_cast<size_t>(o.rank)].context;
+  shape.contexts = p.context;
+  const planner::ExpertPlace place = planner::ExpertPlaceOf(p, o.rank);
+  shape.expert = place.expert;
+  shape.expert_ranks = p.expert_ranks;
+  shape.expert_tensor = place.tensor;
+  shape.expert_tensors = p.expert_tensor;
   shape.batch = p.micro_batch;
   shape.sequence = p.sequence / p.context;
   shape.loss_tokens = p.global_batch * p.sequence;
@@ -100,6 +107,9 @@ class Executor::Impl {
     WEFT_ASSIGN_OR_RETURN(units_, Units::Create(list_, shape_, groups_, options_.seed));
     return Ok();
   }
+
+  RankState State() { return units_->State(); }
+  void SetSteps(int64_t done) { step_ = done; }
 
   Result<StepResult> Step(const Samples& samples, double learning_rate) {
     const torch::NoGradGuard no_grad;
@@ -215,13 +225,13 @@ class Executor::Impl {
     auto known = tokens_.find(micro_batch);
     if (known == tokens_.end()) {
       const std::vector<uint8_t> bytes = (*samples_)(micro_batch);
+      const int64_t whole = shape_.sequence * shape_.contexts;
       const torch::Tensor rows =
-          torch::from_blob(const_cast<uint8_t*>(bytes.data()), {shape_.batch, shape_.sequence + 1}, torch::kUInt8)
-              .to(torch::kInt64)
-              .t();
+          torch::from_blob(const_cast<uint8_t*>(bytes.data()), {shape_.batch, whole + 1}, torch::kUInt8).to(torch::kInt64).t();
+      const torch::Tensor positions = torch::tensor(planner::PositionsOf(whole, shape_.contexts, shape_.context), torch::kInt64);
       known = tokens_
-                  .emplace(micro_batch,
-                           MicroBatchTokens{rows.slice(0, 0, shape_.sequence).reshape({-1}), rows.slice(0, 1).reshape({-1})})
+                  .emplace(micro_batch, MicroBatchTokens{rows.index_select(0, positions).reshape({-1}),
+                                                         rows.index_select(0, positions + 1).reshape({-1}), positions})
                   .first;
     }
     return &known->second;
@@ -231,9 +241,7 @@ class Executor::Impl {
     const bool forward = i.action == StepAction::kForward;
     for (const int32_t unit : units_->UnitsOf(i.part, i.layer)) WEFT_RETURN_IF_ERROR(WaitForUnit(unit));
     // Products' data gradients touch no gradients of parameters.
-    const bool products =
-        i.part == ModelPart::kQkv || i.part == ModelPart::kAttentionOut || i.part == ModelPart::kMlp || i.part == ModelPart::kHead;
-    const bool adds = i.action == StepAction::kWeight || (i.action == StepAction::kData && !products);
+    const bool adds = i.action == StepAction::kWeight || (i.action == StepAction::kData && !planner::IsProduct(i.part));
     WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, adds));
     if (i.action != StepAction::kWeight && !units_->UnitsOf(i.part, i.layer).empty() && parameters.values.empty()) {
       return Fail(Code::kFailedPrecondition, "its unit is not gathered");
@@ -245,7 +253,8 @@ class Executor::Impl {
                         .part = i.part,
                         .inputs = inputs,
                         .parameters = parameters,
-                        .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr};
+                        .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr,
+                        .step = i.tag};
     const StateKey key(i.part, i.layer, i.micro_batch);
     Tensors outputs;
     if (forward) {
@@ -368,6 +377,9 @@ Result<std::unique_ptr<Executor>> Executor::Create(const planner::StepProgram& p
   }));
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));
 }
+
+RankState Executor::State() { return impl_->State(); }
+void Executor::SetSteps(int64_t done) { impl_->SetSteps(done); }
 
 Result<StepResult> Executor::Step(const Samples& samples, double learning_rate) {
   return Guarded("step", [&] { return impl_->Step(samples, learning_rate); });

@@ -16,13 +16,14 @@
 #include "common/units.h"
 #include "planner/planner.h"
 #include "runtime/execute/program_groups.h"
+#include "runtime/state/unit_state.h"
 
 namespace weft::runtime {
 
 struct ExecutorOptions {
   planner::ModelSpec model;
   int rank = 0;
-  uint64_t seed = 1;  ///< all parameters follow from it
+  std::optional<uint64_t> seed = 1;  ///< all parameters follow from it; nullopt: zero, as State() brings others
   double clip = 0;    ///< largest global norm of the gradients; 0: any
   int threads = 1;    ///< of LibTorch, in each operation
 };
@@ -47,6 +48,11 @@ class Executor {
   /// One step. Errors: those of communication, with the instruction in front; kInvalidArgument for values that have other shapes
   /// than the program says; kDataLoss for a loss that is no number.
   [[nodiscard]] Result<StepResult> Step(const Samples& samples, double learning_rate);
+
+  /// What lasts from one step to the next, for who saves, reads or moves it between steps.
+  RankState State();
+  /// So many steps were done before, here or elsewhere.
+  void SetSteps(int64_t done);
 
  private:
   class Impl;

@@ -23,6 +23,11 @@ Collective CollectiveOf(StepAction action) {
   }
 }
 
+Result<planner::Schedule> ScheduleOf(StepAction action, int32_t ranks) {
+  if (action == StepAction::kShift) return planner::RingShift(ranks);
+  return planner::RingSchedule(CollectiveOf(action), ranks);
+}
+
 collectives::ReduceOperation OperationOf(StepAction action) {
   return action == StepAction::kAllReduceMax ? collectives::ReduceOperation::kLargest : collectives::ReduceOperation::kSum;
 }
@@ -34,7 +39,8 @@ int64_t CutElements(int64_t elements, int64_t n, int64_t index) { return (index 
 
 Result<std::unique_ptr<ProgramGroups>> ProgramGroups::Connect(const planner::StepProgram& program, int rank,
                                                               collectives::NetPlugin* plugin, collectives::Bootstrap* bootstrap,
-                                                              const collectives::CommunicatorOptions& options) {
+                                                              const collectives::CommunicatorOptions& options,
+                                                              const std::vector<int>& rank_of_place) {
   auto groups = std::unique_ptr<ProgramGroups>(new ProgramGroups());
   for (const planner::ProgramCommunicator& of_program : program.communicators) {
     const planner::GroupPlace place = planner::PlaceIn(of_program, rank);
@@ -46,8 +52,10 @@ Result<std::unique_ptr<ProgramGroups>> ProgramGroups::Connect(const planner::Ste
       WEFT_RETURN_IF_ERROR(bootstrap->AllGather({}));
       continue;
     }
-    const std::vector<int32_t>& members = of_program.groups[static_cast<size_t>(place.group)];
-    group.bootstrap = collectives::Bootstrap::Of(*bootstrap, {members.begin(), members.end()});
+    std::vector<int> members;
+    for (const int32_t member : of_program.groups[static_cast<size_t>(place.group)])
+      members.push_back(rank_of_place.empty() ? member : rank_of_place[static_cast<size_t>(member)]);
+    group.bootstrap = collectives::Bootstrap::Of(*bootstrap, std::move(members));
     WEFT_ASSIGN_OR_RETURN(group.communicator, collectives::Communicator::Create(*plugin, *group.bootstrap, options));
     WEFT_RETURN_IF_ERROR(group.communicator->ConnectAll());
   }
@@ -60,11 +68,10 @@ Status ProgramGroups::Run(int32_t communicator, const Transfer& t) {
   Group& group = groups_[static_cast<size_t>(communicator)];
   const planner::GroupPlace place = places_[static_cast<size_t>(communicator)];
   WEFT_CHECK(group.communicator != nullptr, "a communicator that this rank is no member of");
-  const Collective collective = CollectiveOf(t.action);
-  auto known = group.schedules.find(collective);
+  auto known = group.schedules.find(t.action);
   if (known == group.schedules.end()) {
-    WEFT_ASSIGN_OR_RETURN(planner::Schedule schedule, planner::RingSchedule(collective, static_cast<int32_t>(group.size)));
-    known = group.schedules.emplace(collective, std::move(schedule)).first;
+    WEFT_ASSIGN_OR_RETURN(planner::Schedule schedule, ScheduleOf(t.action, static_cast<int32_t>(group.size)));
+    known = group.schedules.emplace(t.action, std::move(schedule)).first;
   }
   const Bytes before = group.communicator->bytes_sent();
   if (t.lasting) {

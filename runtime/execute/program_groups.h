@@ -38,12 +38,14 @@ struct Transfer {
 class ProgramGroups {
  public:
   /// Opens the groups of all ranks, one communicator after another. Collective over all ranks. For one rank: no plugin and no
-  /// bootstrap, and nothing is opened. Requires: a checked program; plugin and bootstrap outlive it.
+  /// bootstrap, and nothing is opened. `rank` is the program's; -1: this one has no place in it and joins in. `rank_of_place`: the
+  /// bootstrap's ranks by the program's; empty: the same. Requires: a checked program; plugin and bootstrap outlive it.
   /// Errors: those of Communicator::Create and ConnectAll.
   [[nodiscard]] static Result<std::unique_ptr<ProgramGroups>> Connect(const planner::StepProgram& program, int rank,
                                                                       collectives::NetPlugin* plugin,
                                                                       collectives::Bootstrap* bootstrap,
-                                                                      const collectives::CommunicatorOptions& options);
+                                                                      const collectives::CommunicatorOptions& options,
+                                                                      const std::vector<int>& rank_of_place = {});
 
   /// Runs the transfer on a communicator of this rank. Blocks. Errors: the communicator's.
   [[nodiscard]] Status Run(int32_t communicator, const Transfer& transfer);
@@ -65,7 +67,7 @@ class ProgramGroups {
     std::unique_ptr<collectives::Communicator> communicator;
     planner::CommunicatorKind kind = planner::CommunicatorKind::kWorld;
     int64_t size = 0;
-    std::map<planner::Collective, planner::Schedule> schedules;
+    std::map<planner::StepAction, planner::Schedule> schedules;
     std::map<planner::StepAction, SentBytes> sent;
   };
 

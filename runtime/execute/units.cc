@@ -25,7 +25,7 @@ int64_t Product(const std::vector<int64_t>& sizes) {
 }  // namespace
 
 Result<std::unique_ptr<Units>> Units::Create(const planner::RankClass& program, const ModelShape& shape,
-                                             const ProgramGroups& groups, uint64_t seed) {
+                                             const ProgramGroups& groups, std::optional<uint64_t> seed) {
   auto units = std::unique_ptr<Units>(new Units(shape));
   for (const planner::ParameterUnit& plan : program.units) {
     Unit unit{.plan = plan};
@@ -48,17 +48,17 @@ Result<std::unique_ptr<Units>> Units::Create(const planner::RankClass& program, 
   return units;
 }
 
-Status Units::Fill(const planner::RankClass& program, uint64_t seed) {
+Status Units::Fill(const planner::RankClass& program, std::optional<uint64_t> seed) {
   blocks_ = program.blocks;
   for (size_t u = 0; u < units_.size(); ++u) {
     Unit& unit = units_[u];
-    unit.parameters = torch::empty({unit.plan.elements}, shape_.type);
+    unit.parameters = torch::zeros({unit.plan.elements}, shape_.type);
     int64_t offset = 0;
     for (int32_t b = unit.plan.first_block; b < unit.plan.first_block + unit.plan.blocks; ++b) {
       const planner::ParameterBlock& block = blocks_[static_cast<size_t>(b)];
       Place place{.unit = static_cast<int32_t>(u), .offset = offset, .counts = !block.copy && (!block.whole || shape_.tensor == 0)};
       for (const TensorLayout& layout : LayoutOf(block.part, shape_.model)) {
-        const std::vector<int64_t> sizes = ShareSizes(layout, shape_.tensors);
+        const std::vector<int64_t> sizes = ShareSizes(layout, shape_);
         place.elements += Product(sizes);
         place.sizes.push_back(sizes);
       }
@@ -68,9 +68,8 @@ Status Units::Fill(const planner::RankClass& program, uint64_t seed) {
                                 block.layer, block.elements, place.elements));
       }
       int64_t at = offset;
-      for (const TensorLayout& layout : LayoutOf(block.part, shape_.model)) {
-        const torch::Tensor value =
-            ShareOf(layout, InitialValue(layout, shape_.model, block.layer, seed, shape_.type), shape_.tensor, shape_.tensors);
+      for (const TensorLayout& layout : seed ? LayoutOf(block.part, shape_.model) : std::vector<TensorLayout>()) {
+        const torch::Tensor value = ShareOf(layout, InitialValue(layout, shape_.model, block.layer, *seed, shape_.type), shape_);
         unit.parameters.narrow(0, at, value.numel()).copy_(value.reshape({-1}));
         at += value.numel();
       }
@@ -184,6 +183,13 @@ void Units::Finish(const planner::Instruction& i) {
 void Units::Release(int32_t unit) {
   Unit& u = units_[static_cast<size_t>(unit)];
   if (u.plan.parameters_sharded) u.parameters = torch::Tensor();
+}
+
+RankState Units::State() {
+  RankState state{.type = shape_.type == torch::kFloat64 ? planner::ElementType::kFloat64 : planner::ElementType::kFloat32};
+  for (const Unit& u : units_)
+    state.units.push_back({.parts = {u.shard.data_ptr(), u.first.data_ptr(), u.second.data_ptr()}, .elements = u.end - u.begin});
+  return state;
 }
 
 double Units::Squares() const {

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/execute/program_groups.h"
 #include "runtime/model/parts.h"
+#include "runtime/state/unit_state.h"
 
 namespace weft::runtime {
 
@@ -22,10 +24,10 @@ struct AdamOptions {
 /// Threads: one; but a Transfer that Prepare() made may run on another, while nobody uses the unit.
 class Units {
  public:
-  /// Draws the initial parameters of this rank's blocks.
+  /// Draws the initial parameters of this rank's blocks; without a seed they are zero, for whoever brings others.
   /// Errors: kInvalidArgument where a block has another number of elements than the model's part.
   [[nodiscard]] static Result<std::unique_ptr<Units>> Create(const planner::RankClass& program, const ModelShape& shape,
-                                                             const ProgramGroups& groups, uint64_t seed);
+                                                             const ProgramGroups& groups, std::optional<uint64_t> seed);
 
   /// The tensors of a part of a layer; of a tied head those of the embedding. Gradients where `gradients`: zero before the first
   /// use.
@@ -43,6 +45,9 @@ class Units {
 
   /// Sum of squares of the gradients that this rank counts. Requires: all exchanges are over.
   double Squares() const;
+  /// What of it lasts. Requires: between steps.
+  RankState State();
+
   /// One step of AdamW on what of the unit is this rank's, gradients times `factor`; they are zero afterwards. `step` counts
   /// from 1.
   void Update(int32_t unit, const AdamOptions& options, double factor, int64_t step);
@@ -68,7 +73,7 @@ class Units {
   };
 
   Units(const ModelShape& shape) : shape_(shape) {}
-  Status Fill(const planner::RankClass& program, uint64_t seed);
+  Status Fill(const planner::RankClass& program, std::optional<uint64_t> seed);
   void Shard(Unit& unit);
   const Place* Find(planner::ModelPart part, int64_t layer) const;
   static Tensors Views(const torch::Tensor& memory, const Place& place);

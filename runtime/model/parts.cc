@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "runtime/model/attention.h"
+#include "runtime/model/moe.h"
 
 namespace weft::runtime {
 namespace {
@@ -69,12 +70,16 @@ Tensors QkvForward(const PartCall& c) {
   const ModelShape& s = c.shape;
   const torch::Tensor all = Product(c.inputs[0], c.parameters.values[0]);
   if (s.model.attention_bias) AddBias(s, all, c.parameters.values[1], false);
-  const int64_t q = s.query_width(), k = s.key_width();
-  return {all.narrow(1, 0, q).contiguous(), all.narrow(1, q, k).contiguous(), all.narrow(1, q + k, k).contiguous()};
+  const int64_t q = s.query_width(), k = s.key_width(), d = s.model.head_dim;
+  // Of each head its keys and its values.
+  const torch::Tensor kv = all.narrow(1, q, 2 * k).view({all.size(0), 2, -1, d}).transpose(1, 2).reshape({all.size(0), 2 * k});
+  return {all.narrow(1, 0, q).contiguous(), kv};
 }
 
 Tensors QkvData(const PartCall& c, PartState& state) {
-  const torch::Tensor gradient = torch::cat({c.inputs[0], c.inputs[1], c.inputs[2]}, 1);
+  const torch::Tensor& of_kv = c.inputs[1];
+  const torch::Tensor apart = of_kv.view({of_kv.size(0), -1, 2, c.shape.model.head_dim}).transpose(1, 2).reshape(of_kv.sizes());
+  const torch::Tensor gradient = torch::cat({c.inputs[0], apart}, 1);
   state = {.kept = {}, .gradients = {gradient}};
   return {torch::mm(gradient, c.parameters.values[0])};
 }
@@ -154,7 +159,7 @@ Tensors EmbeddingForward(const PartCall& c) {
   torch::Tensor out = c.parameters.values[0].index_select(0, rows.index).mul_(rows.here);
   // Summed over the tensor ranks: one of them adds the positions.
   if (s.model.learned_positions && s.tensor == 0) {
-    out.view({s.sequence, s.batch, -1}).add_(c.parameters.values[1].narrow(0, 0, s.sequence).unsqueeze(1));
+    out.view({s.sequence, s.batch, -1}).add_(c.parameters.values[1].index_select(0, c.tokens->positions).unsqueeze(1));
   }
   return {out};
 }
@@ -164,7 +169,7 @@ void EmbeddingData(const PartCall& c) {
   const LocalRows rows = RowsHere(s, c.tokens->inputs);
   c.parameters.gradients[0].index_add_(0, rows.index, c.inputs[0] * rows.here);
   if (s.model.learned_positions) {
-    c.parameters.gradients[1].narrow(0, 0, s.sequence).add_(c.inputs[0].view({s.sequence, s.batch, -1}).sum(1));
+    c.parameters.gradients[1].index_add_(0, c.tokens->positions, c.inputs[0].view({s.sequence, s.batch, -1}).sum(1));
   }
 }
 
@@ -199,10 +204,19 @@ Tensors ForwardOf(const PartCall& c, PartState* state) {
       return {sum, NormForward(c, sum, state)};
     }
     case ModelPart::kQkv: return QkvForward(c);
-    case ModelPart::kAttentionCore: return {AttentionForward(c.shape, c.inputs[0], c.inputs[1], c.inputs[2], state)};
+    case ModelPart::kAttentionCore: return {AttentionForward(c.shape, c.inputs[0], c.inputs[1], state)};
+    case ModelPart::kAttentionBlock:
+    case ModelPart::kAttentionGathered:
+    case ModelPart::kAttentionHeads: return ContextAttentionForward(c);
+    case ModelPart::kSpread: return {SpreadHeads(c.shape, c.inputs[0])};
+    case ModelPart::kCollect: return {CollectHeads(c.shape, c.inputs[0])};
     case ModelPart::kAttentionOut: return AttentionOutForward(c);
     case ModelPart::kMlp: return MlpForward(c, state);
+    case ModelPart::kDispatch: return {DispatchForward(c, state)};
+    case ModelPart::kExperts: return {ExpertsForward(c, state)};
+    case ModelPart::kCombine: return {CombineForward(c, state)};
     case ModelPart::kResidual: return {c.inputs[0] + c.inputs[1]};
+    case ModelPart::kRouter:
     case ModelPart::kHead: return {Product(c.inputs[0], c.parameters.values[0])};
     case ModelPart::kLossMax: return {std::get<0>(c.inputs[0].max(1, true))};
     case ModelPart::kLossSums: return LossSums(c);
@@ -224,11 +238,20 @@ Tensors DataGradientOf(const PartCall& c, PartState& state) {
     case ModelPart::kFinalNorm: return {NormBackward(c, c.inputs[0], state)};
     case ModelPart::kQkv: return QkvData(c, state);
     case ModelPart::kAttentionCore: return AttentionBackward(c.shape, c.inputs[0], state);
+    case ModelPart::kAttentionBlock:
+    case ModelPart::kAttentionGathered:
+    case ModelPart::kAttentionHeads: return ContextAttentionBackward(c);
     case ModelPart::kAttentionOut:
     case ModelPart::kHead:
       state = {.kept = {}, .gradients = {c.inputs[0]}};
       return {torch::mm(c.inputs[0], c.parameters.values[0])};
     case ModelPart::kMlp: return MlpData(c, state);
+    case ModelPart::kRouter:
+      state = {.kept = {}, .gradients = {c.inputs[0]}};
+      return {torch::mm(c.inputs[0], c.parameters.values[0]) + c.inputs[1]};
+    case ModelPart::kDispatch: return {DispatchBackward(c, state)};
+    case ModelPart::kExperts: return {ExpertsBackward(c, state)};
+    case ModelPart::kCombine: return CombineBackward(c, state);
     case ModelPart::kLoss: return LossData(c);
     default: break;
   }
@@ -238,6 +261,8 @@ Tensors DataGradientOf(const PartCall& c, PartState& state) {
 void AddWeightGradient(const PartCall& c, PartState& state) {
   if (c.part == ModelPart::kMlp) {
     MlpWeight(c, state);
+  } else if (c.part == ModelPart::kExperts) {
+    AddExpertsGradient(c, state);
   } else {
     const Tensors& g = c.parameters.gradients;
     AddProductGradient(g[0], state.gradients[0], c.inputs[0]);

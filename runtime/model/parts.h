@@ -32,6 +32,7 @@ struct PartParameters {
 /// A micro-batch's tokens on this rank, sequence-major.
 struct MicroBatchTokens {
   torch::Tensor inputs, targets;  ///< int64 [tokens]
+  torch::Tensor positions;        ///< int64 [sequence]
 };
 
 /// All of one computation.
@@ -41,6 +42,7 @@ struct PartCall {
   std::span<const torch::Tensor> inputs;     ///< as planner/tasks/step_program.h has them
   const PartParameters& parameters;          ///< of kEmbedding: table, then positions where the model has them
   const MicroBatchTokens* tokens = nullptr;  ///< of kEmbedding, kLossSums, kLoss
+  int64_t step = 0;                          ///< of kAttentionBlock: Instruction::tag
 };
 
 /// Outputs. `state`: where to keep what the data gradient needs; null: nothing is kept.

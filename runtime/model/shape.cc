@@ -4,13 +4,11 @@
 #include <torch/utils.h>
 
 #include <cmath>
-#include <numeric>
 #include <string_view>
 
 namespace weft::runtime {
 namespace {
 
-using planner::ModelPart;
 using planner::ModelSpec;
 using Start = TensorLayout::Start;
 
@@ -27,49 +25,13 @@ uint64_t SeedOf(std::string_view name, int64_t layer, uint64_t seed) {
   return Mixed(hash ^ static_cast<uint64_t>(layer + 1));
 }
 
-std::vector<TensorLayout> NormLayout(const ModelSpec& m) {
-  std::vector<TensorLayout> tensors = {{.name = "weight", .whole = {m.hidden}, .start = Start::kOne}};
-  if (!m.rms_norm) tensors.push_back({.name = "bias", .whole = {m.hidden}, .start = Start::kZero});
-  return tensors;
-}
-
 }  // namespace
 
-std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& m) {
-  const int64_t h = m.hidden, q = m.heads * m.head_dim, k = m.kv_heads * m.head_dim, f = m.ffn_hidden;
-  std::vector<TensorLayout> tensors;
-  switch (part) {
-    case ModelPart::kEmbedding: return {{.name = "embedding", .whole = {m.vocab, h}, .cut = 0}};
-    case ModelPart::kPositions: return {{.name = "positions", .whole = {m.max_positions, h}}};
-    // A tied head has the embedding's name, and with it its values.
-    case ModelPart::kHead: return {{.name = m.tied_embeddings ? "embedding" : "head", .whole = {m.vocab, h}, .cut = 0}};
-    case ModelPart::kAttentionNorm:
-    case ModelPart::kMlpNorm:
-    case ModelPart::kFinalNorm: return NormLayout(m);
-    case ModelPart::kQkv:
-      tensors = {{.name = "qkv", .whole = {q + 2 * k, h}, .cut = 0, .pieces = {q, k, k}}};
-      if (m.attention_bias)
-        tensors.push_back({.name = "qkv bias", .whole = {q + 2 * k}, .cut = 0, .pieces = {q, k, k}, .start = Start::kZero});
-      return tensors;
-    case ModelPart::kAttentionOut:
-      tensors = {{.name = "attention out", .whole = {h, q}, .cut = 1, .start = Start::kResidual}};
-      if (m.attention_bias && m.attention_output_bias)
-        tensors.push_back({.name = "attention out bias", .whole = {h}, .cut = 0, .start = Start::kZero});
-      return tensors;
-    case ModelPart::kMlp: {
-      const std::vector<int64_t> ways = m.gated_mlp ? std::vector<int64_t>{f, f} : std::vector<int64_t>{f};
-      const int64_t rows = m.gated_mlp ? 2 * f : f;
-      tensors = {{.name = "up", .whole = {rows, h}, .cut = 0, .pieces = ways}};
-      if (m.mlp_bias) tensors.push_back({.name = "up bias", .whole = {rows}, .cut = 0, .pieces = ways, .start = Start::kZero});
-      tensors.push_back({.name = "down", .whole = {h, f}, .cut = 1, .start = Start::kResidual});
-      if (m.mlp_bias) tensors.push_back({.name = "down bias", .whole = {h}, .cut = 0, .start = Start::kZero});
-      return tensors;
-    }
-    default: return {};
-  }
-}
-
-torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, int64_t index, int64_t ranks) {
+torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& all, const ModelShape& shape) {
+  torch::Tensor whole = all;
+  if (layout.by_expert) whole = all.narrow(0, shape.expert * shape.local_experts(), shape.local_experts());
+  const int64_t ranks = layout.by_expert ? shape.expert_tensors : shape.tensors;
+  const int64_t index = layout.by_expert ? shape.expert_tensor : shape.tensor;
   if (layout.cut < 0 || ranks == 1) return whole;
   const std::vector<int64_t> pieces =
       layout.pieces.empty() ? std::vector<int64_t>{layout.whole[static_cast<size_t>(layout.cut)]} : layout.pieces;
@@ -82,9 +44,10 @@ torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, in
   return torch::cat(shares, layout.cut);
 }
 
-std::vector<int64_t> ShareSizes(const TensorLayout& layout, int64_t ranks) {
+std::vector<int64_t> ShareSizes(const TensorLayout& layout, const ModelShape& shape) {
   std::vector<int64_t> sizes = layout.whole;
-  if (layout.cut >= 0) sizes[static_cast<size_t>(layout.cut)] /= ranks;
+  if (layout.by_expert) sizes[0] = shape.local_experts();
+  if (layout.cut >= 0) sizes[static_cast<size_t>(layout.cut)] /= layout.by_expert ? shape.expert_tensors : shape.tensors;
   return sizes;
 }
 

@@ -1,4 +1,4 @@
-// The sizes of a model's parts on one rank, and the tensors that each part's parameters are. Reaches torch.
+// The sizes of a model's parts on one rank, and what each part's parameters begin with. Reaches torch.
 #pragma once
 
 #include <torch/types.h>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "planner/planner.h"
+#include "planner/tasks/program_state.h"
 
 namespace weft::runtime {
 
@@ -15,7 +16,10 @@ struct ModelShape {
   planner::ModelSpec model;
   torch::ScalarType type = torch::kFloat32;
   int64_t tensor = 0, tensors = 1;  ///< this rank among those that split matrices
+  int64_t context = 0, contexts = 1;  ///< this rank among those that share the positions of a sequence
   int64_t batch = 1, sequence = 1;  ///< of a micro-batch on this rank
+  int64_t expert = 0, expert_ranks = 1;              ///< this rank among those that share the experts …
+  int64_t expert_tensor = 0, expert_tensors = 1;     ///< … and among those that share the matrices of each
   int64_t loss_tokens = 1;          ///< of the global batch: what the mean loss is over
 
   int64_t tokens() const { return batch * sequence; }
@@ -23,26 +27,19 @@ struct ModelShape {
   int64_t key_width() const { return model.kv_heads * model.head_dim / tensors; }
   int64_t inner() const { return model.ffn_hidden / tensors; }
   int64_t vocab() const { return model.vocab / tensors; }
+  int64_t local_experts() const { return model.experts / expert_ranks; }
+  int64_t expert_inner() const { return model.expert_ffn_hidden / expert_tensors; }
 };
 
-/// Where a tensor of a block comes from: the rank's share of a tensor of the whole model. A product's outputs may be several
-/// matrices, one below the other (queries, keys, values; gate and up), each of which is cut.
-struct TensorLayout {
-  const char* name = "";
-  std::vector<int64_t> whole;        ///< sizes of the model's tensor
-  int64_t cut = -1;                  ///< dimension that tensor ranks share; -1: all have it whole
-  std::vector<int64_t> pieces = {};  ///< sizes along `cut` that are cut one by one; empty: all of it
-  enum class Start : uint8_t { kZero, kOne, kNormal, kResidual } start = Start::kNormal;
-};
-
-/// The tensors of a block, in the order in which they lie in its memory.
-std::vector<TensorLayout> LayoutOf(planner::ModelPart part, const planner::ModelSpec& model);
+// What a part's parameters are is the planner's account, which checkpoints and resharding read as well.
+using planner::LayoutOf;
+using planner::TensorLayout;
 
 /// A rank's share of a tensor of the whole model.
-torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, int64_t index, int64_t ranks);
+torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, const ModelShape& shape);
 
 /// Sizes of that share.
-std::vector<int64_t> ShareSizes(const TensorLayout& layout, int64_t ranks);
+std::vector<int64_t> ShareSizes(const TensorLayout& layout, const ModelShape& shape);
 
 /// What a tensor of the whole model is before the first step: it depends on seed, layer and name alone, never on how the model is
 /// split. Normal with the model's initializer_range, residual projections smaller by √(2·layers). Source: Radford et al. 2019.

@@ -22,9 +22,9 @@ struct ExperimentOptions {
   testbed::FabricOptions fabric;
   std::vector<JobSpec> jobs;       ///< hosts distinct over all jobs
   Installation installation;
-  /// That a port holds, per class. The testbed's own 200 ms are as long as a burst here: whoever came first would be
-  /// served first, and nothing be shared. Two of the kernel's largest packets are the least that keeps a port busy.
-  Bytes queue{128 << 10};
+  /// That a port holds, per class: two super-packets, 9 ms. The testbed's own 60 ms are as long as a burst here: whoever came first would be
+  /// served first, and little be shared.
+  Bytes queue{32 << 10};
   Seconds phase{6};                ///< measured, of each decision, all draws together
   /// Of the phases that jobs without windows have to each other: few jobs of almost one period may keep theirs for long,
   /// so that one draw says little. The gates set them, and then let go.

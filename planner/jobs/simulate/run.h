@@ -9,13 +9,19 @@
 
 #include "common/result.h"
 #include "planner/jobs/decide/situation.h"
-#include "planner/jobs/simulate/bounds.h"
 #include "planner/jobs/simulate/open_jobs.h"
 #include "planner/jobs/simulate/prepare.h"
 #include "planner/jobs/simulate/scenario.h"
 #include "planner/network/fluid.h"
 
 namespace weft::planner::inline jobs {
+
+/// A time in which the same jobs run on the same links.
+struct Epoch {
+  Seconds length{0};
+  std::vector<BitsPerSecond> capacity;
+  std::vector<size_t> present;          ///< jobs of the scenario, ascending
+};
 
 /// What a run leaves behind.
 struct RunRecord {

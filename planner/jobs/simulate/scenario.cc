@@ -11,7 +11,7 @@
 #include <tuple>
 #include <utility>
 
-#include "planner/jobs/simulate/bounds.h"
+#include "planner/jobs/simulate/scenario_cuts.h"
 #include "planner/jobs/simulate/prepare.h"
 #include "planner/jobs/simulate/run.h"
 #include "planner/jobs/starts/start_plan.h"
@@ -38,7 +38,7 @@ double Percentile99(std::vector<double> values) {
 
 class Reporter {
  public:
-  Reporter(const Scenario& scenario, const PreparedScenario& prepared, const std::vector<ScenarioCut>& cuts)
+  Reporter(const Scenario& scenario, const PreparedScenario& prepared, const ScenarioCuts& cuts)
       : scenario_(scenario), prepared_(prepared), cuts_(cuts) {}
 
   /// `asked`: the jobs as they arrived.
@@ -47,9 +47,9 @@ class Reporter {
     AddJobs(run, &report);
     AddStarts(asked, &report);
     AddLinks(run, &report);
-    std::vector<double> work;
-    for (const ScenarioJob& job : scenario_.jobs) work.push_back(job.work);
-    WEFT_ASSIGN_OR_RETURN(const ScenarioBounds bounds, BoundAll(cuts_, prepared_, work, run.epochs));
+    std::vector<BoundEpoch> epochs;
+    for (const Epoch& epoch : run.epochs) epochs.push_back({epoch.length, cuts_.Capacities(epoch.capacity), epoch.present});
+    WEFT_ASSIGN_OR_RETURN(const JobsBound bounds, BoundJobs(cuts_.jobs(), epochs, SlowdownBound::kWanted));
     report.bound_gpu_utilisation = bounds.gpu_utilisation;
     report.bound_goodput = bounds.goodput;
     report.bound_mean_slowdown = bounds.mean_slowdown;
@@ -68,6 +68,7 @@ class Reporter {
     std::vector<double> all;
     double slowdowns = 0, computing = 0, working = 0, present = 0;
     int64_t counted = 0;
+    const std::vector<BitsPerSecond> best = cuts_.Capacities(prepared_.best_capacity);
     for (size_t j = 0; j < run.jobs.size(); ++j) {
       const FluidProgress& progress = run.jobs[j];
       if (prepared_.jobs[j].ways.empty()) {
@@ -78,7 +79,7 @@ class Reporter {
       const RoutableJob& ran = prepared_.jobs[j].ways[run.ways[j]].routable;
       const double there = (progress.left < 0 ? scenario_.duration.count() : progress.left) - progress.begin;
       SimulatedJob job{.name = scenario_.jobs[j].name, .alone = Seconds(alone),
-                       .bound = CutBound(cuts_, prepared_.best_capacity, prepared_.jobs[j], j),
+                       .bound = LeastIteration(cuts_.jobs()[j], best),
                        .iterations_done = static_cast<int64_t>(progress.durations.size())};
       const auto done = static_cast<double>(job.iterations_done);
       const ScenarioJob& spec = scenario_.jobs[j];
@@ -182,7 +183,7 @@ class Reporter {
 
   const Scenario& scenario_;
   const PreparedScenario& prepared_;
-  const std::vector<ScenarioCut>& cuts_;
+  const ScenarioCuts& cuts_;
 };
 
 /// The mean of several runs; texts and traces are the first one's.
@@ -333,7 +334,7 @@ Result<SimulationReport> Simulate(const Scenario& scenario, SimulationPolicy pol
   }
   const Scenario& true_scenario = options.truth != nullptr ? *options.truth : scenario;
   const PreparedScenario& truth = other ? *other : prepared;
-  const std::vector<ScenarioCut> cuts = MakeCuts(true_scenario, truth);
+  const ScenarioCuts cuts(true_scenario, truth);
   const bool hashed = policy == SimulationPolicy::kEcmp || policy == SimulationPolicy::kLayersApart;
   const int32_t draws = hashed ? scenario.draws : 1;
   std::vector<SimulationReport> runs;
@@ -349,7 +350,7 @@ Result<SimulationReport> Simulate(const Scenario& scenario, SimulationPolicy pol
     }
     const Scenario& became = opened->apart ? opened->truth : opened->scenario;
     const PreparedScenario& prepared_now = opened->apart ? opened->prepared_truth : opened->prepared;
-    const std::vector<ScenarioCut> cuts_now = MakeCuts(became, prepared_now);
+    const ScenarioCuts cuts_now(became, prepared_now);
     WEFT_ASSIGN_OR_RETURN(SimulationReport report, Reporter(became, prepared_now, cuts_now).Make(std::move(run), true_scenario.jobs));
     runs.push_back(std::move(report));
   }

@@ -11,9 +11,13 @@ namespace {
 
 /// Of the model's own numerics; the sizes are the strategy's to divide.
 std::optional<std::string> WhyNoModel(const ModelSpec& m) {
-  const bool family = m.architecture == Architecture::kGpt2 || m.architecture == Architecture::kLlama;
-  if (!family || m.IsMoe() || m.attention == Attention::kLatent)
-    return fmt::format("model {}: expected the gpt2 or llama family, dense", m.name);
+  const bool family =
+      m.architecture == Architecture::kGpt2 || m.architecture == Architecture::kLlama || m.architecture == Architecture::kMixtral;
+  if (!family || m.attention == Attention::kLatent)
+    return fmt::format("model {}: expected the gpt2, llama or mixtral family", m.name);
+  const RouterNumerics& router = m.numerics.router;
+  if (m.IsMoe() && (router.jitter != 0 || !router.normalise_top_k || m.shared_experts > 0 || m.expert_mlp_bias || m.router_bias))
+    return fmt::format("model {}: expected experts as Mixtral has them, without noise, biases and shared ones", m.name);
   const bool plain = m.causal && m.norm_placement == NormPlacement::kPre && m.window_kind == AttentionWindow::kNone &&
                      !m.attention_sinks && !m.query_key_norm && m.head == HeadKind::kVocabulary && m.token_types == 0 &&
                      !m.embedding_norm;
@@ -33,6 +37,21 @@ std::optional<std::string> WhyNoModel(const ModelSpec& m) {
   return std::nullopt;
 }
 
+std::optional<std::string> WhyNoExperts(const JobSpec& job, const Strategy& s) {
+  const ModelSpec& m = job.model;
+  if (s.zero_stage >= 2) return fmt::format("zero_stage={}: not executed, expected 0 or 1 with experts", s.zero_stage);
+  // Their shards would be of other ranks than those that sum them.
+  if (s.zero_stage == 1 && ExpertDp(s) > s.dp * s.cp) {
+    return fmt::format("zero_stage=1: not executed with ep={} and etp={}, expected together at least tp={}", s.ep, s.etp, s.tp);
+  }
+  const int64_t tokens = s.micro_batch * job.sequence / s.cp;
+  if (tokens % s.tp != 0 || tokens / s.tp * m.experts_per_token % m.experts != 0) {
+    return fmt::format("ep={}: {} choices of a tensor rank's tokens, expected a multiple of {} experts", s.ep,
+                       tokens * m.experts_per_token / s.tp, m.experts);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s) {
@@ -43,8 +62,13 @@ std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s) {
   const auto refuse = [](std::string_view name, const auto& value, std::string_view expected) {
     return fmt::format("{}={}: not executed, expected {}", name, value, expected);
   };
-  if (s.cp != 1) return refuse("cp", s.cp, "1");
-  if (s.ep != 1 || s.etp != 1) return refuse("ep", s.ep, "1, and etp=1");
+  if (s.cp > 1 && job.sequence % (2 * s.cp) != 0)
+    return fmt::format("cp={}: does not cut a sequence of {} in two equal pieces for each rank", s.cp, job.sequence);
+  if (s.cp > 1 && s.context_mode == ContextMode::kUlysses && m.kv_heads % (s.cp * s.tp) != 0)
+    return fmt::format("cp={}: with tp={} does not divide the {} key/value heads, as ulysses needs", s.cp, s.tp, m.kv_heads);
+  if (m.IsMoe()) {
+    if (auto why = WhyNoExperts(job, s)) return why;
+  }
   if (s.tensor_mode != TensorMode::k1D) return refuse("tensor_mode", TensorModeName(s.tensor_mode), "1d");
   if (s.data_sync != DataSync::kRing) return refuse("data_sync", DataSyncName(s.data_sync), "ring");
   if (s.sharding != Sharding::kUniform) return refuse("sharding", ShardingName(s.sharding), "uniform");
@@ -55,7 +79,7 @@ std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s) {
   if (m.kv_heads % s.tp != 0) return fmt::format("tp={}: does not divide {} key/value heads", s.tp, m.kv_heads);
   if (m.vocab % s.tp != 0 || m.hidden % s.tp != 0)
     return fmt::format("tp={}: does not divide vocabulary {} and width {}", s.tp, m.vocab, m.hidden);
-  const int64_t tokens = s.micro_batch * job.sequence;
+  const int64_t tokens = s.micro_batch * job.sequence / s.cp;
   if (tokens % s.tp != 0) return fmt::format("tp={}: does not divide a micro-batch's {} tokens", s.tp, tokens);
   if (Status order = CheckOrder(s.schedule, s.pp, MicroBatches(s, job.global_batch), s.vpp); !order) return order.error().message();
   return std::nullopt;
@@ -66,9 +90,9 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
   if (const auto why = WhyNoProgram(job, s)) return Fail(Code::kInvalidArgument, *why);
   const int64_t last_stage = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage;
   const bool tied_apart = job.model.tied_embeddings && last_stage != 0;
-  ProgramGroups groups = GroupsOf(s, tied_apart);
-  const ProgramFrame frame{.job = job, .strategy = s, .groups = groups, .type = type, .tied_apart = tied_apart};
   const ModelSpec& m = job.model;
+  ProgramGroups groups = GroupsOf(s, tied_apart, m.IsMoe());
+  const ProgramFrame frame{.job = job, .strategy = s, .groups = groups, .type = type, .tied_apart = tied_apart};
   StepProgram program{.model = m.name,
                       .strategy = DescribeStrategy(s),
                       .layers = m.layers,
@@ -87,6 +111,11 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
                       .context = s.cp,
                       .stages = s.pp,
                       .chunks = s.vpp,
+                      .experts = m.experts,
+                      .experts_per_token = m.experts_per_token,
+                      .expert_hidden = m.expert_ffn_hidden,
+                      .expert_ranks = s.ep,
+                      .expert_tensor = s.etp,
                       .schedule = s.schedule,
                       .communicators = {},
                       .classes = {},

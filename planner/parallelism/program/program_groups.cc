@@ -60,7 +60,7 @@ std::vector<Boundary> BoundariesOf(const Strategy& s) {
   return boundaries;
 }
 
-ProgramGroups GroupsOf(const Strategy& s, bool tied_apart) {
+ProgramGroups GroupsOf(const Strategy& s, bool tied_apart, bool moe) {
   const Grid grid(s);
   ProgramGroups groups;
   const auto add = [&](ProgramCommunicator communicator) {
@@ -72,9 +72,28 @@ ProgramGroups GroupsOf(const Strategy& s, bool tied_apart) {
     groups.tensor =
         add(Partition(grid, CommunicatorKind::kTensor, [](int64_t p, int64_t d, int64_t c, int64_t) { return Key(p, d, c); }));
   }
+  if (s.cp > 1) {
+    groups.context =
+        add(Partition(grid, CommunicatorKind::kContext, [](int64_t p, int64_t d, int64_t, int64_t t) { return Key(p, d, t); }));
+  }
   if (s.dp * s.cp > 1) {
     groups.data =
         add(Partition(grid, CommunicatorKind::kData, [](int64_t p, int64_t, int64_t, int64_t t) { return Key(p, t, 0); }));
+  }
+  const auto expert_group = [&](CommunicatorKind kind, int64_t size, auto key) {
+    if (size == 1) return -1;
+    return add(Partition(grid, kind, [&](int64_t p, int64_t d, int64_t c, int64_t t) {
+      const ExpertPlace place = ExpertPlaceOf((d * s.cp + c) * s.tp + t, s.ep, s.etp);
+      return key(p, place);
+    }));
+  };
+  groups.expert = expert_group(CommunicatorKind::kExpert, s.ep,
+                               [](int64_t p, const ExpertPlace& e) { return Key(p, e.copy, e.tensor); });
+  groups.expert_tensor = expert_group(CommunicatorKind::kExpertTensor, s.etp,
+                                      [](int64_t p, const ExpertPlace& e) { return Key(p, e.copy, e.expert); });
+  if (moe) {
+    groups.expert_data = expert_group(CommunicatorKind::kExpertData, ExpertDp(s),
+                                      [](int64_t p, const ExpertPlace& e) { return Key(p, e.expert, e.tensor); });
   }
   const auto pair = [&](CommunicatorKind kind, int64_t from, int64_t to) {
     ProgramCommunicator communicator{.kind = kind, .groups = {}};

@@ -12,15 +12,16 @@ namespace weft::planner::inline parallelism {
 
 /// Indices into StepProgram::communicators; -1 where a group would be one rank.
 struct ProgramGroups {
-  int32_t tensor = -1, data = -1, embedding = -1, world = -1;
+  int32_t tensor = -1, context = -1, data = -1, embedding = -1, world = -1;
+  int32_t expert = -1, expert_tensor = -1, expert_data = -1;  ///< ranks that share experts, the matrices of each, or have the same
   std::map<std::pair<int64_t, int64_t>, int32_t> messages;  ///< by sending and receiving stage
 
   std::vector<ProgramCommunicator> communicators;
   std::vector<RankPlace> ranks;
 };
 
-/// Requires: a legal strategy. `tied_apart`: embedding and head have one table on two stages.
-ProgramGroups GroupsOf(const Strategy& strategy, bool tied_apart);
+/// Requires: a legal strategy. `tied_apart`: embedding and head have one table on two stages. `moe`: the model has experts.
+ProgramGroups GroupsOf(const Strategy& strategy, bool tied_apart, bool moe);
 
 /// The stages that a stage sends to, in the way of a micro-batch and back.
 struct Boundary {

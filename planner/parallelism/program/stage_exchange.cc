@@ -13,6 +13,15 @@ bool IsNorm(ModelPart part) {
 
 }  // namespace
 
+UnitKind KindOf(const ProgramFrame& f, const ParameterBlock& b) {
+  const Strategy& s = f.strategy;
+  if (b.part == ModelPart::kExperts) return UnitKind::kExperts;
+  if (s.sequence_parallel && IsNorm(b.part)) return UnitKind::kTensorSum;
+  if (s.tp > 1 && b.part == ModelPart::kRouter) return UnitKind::kTensorSum;
+  const bool table = b.part == ModelPart::kEmbedding || b.part == ModelPart::kHead;
+  return f.tied_apart && table ? UnitKind::kTied : UnitKind::kPlain;
+}
+
 bool StageProgram::GathersEachPass() const { return s_.zero_stage == 3 && !s_.keep_after_forward && s_.dp * s_.cp > 1; }
 
 /// Interleaved, gradients are scattered once per round of pp micro-batches (ReducesByRound(), memory_model.h).
@@ -55,7 +64,12 @@ std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
       add(ModelPart::kQkv, layer, (q + 2 * kv) * (h + (model.attention_bias ? 1 : 0)), false, m);
       add(ModelPart::kAttentionOut, layer, h * q + (out_bias ? h / t : 0), false, m);
       add(ModelPart::kMlpNorm, layer, norm, true, m);
-      add(ModelPart::kMlp, layer, (ways + 1) * h * inner + (model.mlp_bias ? ways * inner + h / t : 0), false, m);
+      if (model.IsMoeLayer(layer)) {
+        add(ModelPart::kRouter, layer, h * model.experts, true, m);
+        add(ModelPart::kExperts, layer, model.experts / s.ep * (ways + 1) * h * (model.expert_ffn_hidden / s.etp), false, m);
+      } else {
+        add(ModelPart::kMlp, layer, (ways + 1) * h * inner + (model.mlp_bias ? ways * inner + h / t : 0), false, m);
+      }
     }
     if (v < s.pp * s.vpp - 1) continue;
     add(ModelPart::kFinalNorm, -1, norm, true, m);
@@ -68,17 +82,13 @@ std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
 
 void CutUnits(const ProgramFrame& f, const std::vector<ParameterBlock>& order, RankClass* out) {
   const Strategy& s = f.strategy;
-  const bool replicas = f.groups.data >= 0, sharded = s.zero_stage > 0 && replicas;
+  const bool by_layer = s.zero_stage >= 2 && f.groups.data >= 0;
   const int64_t bucket = std::max<int64_t>(1, s.bucket_bytes.count() / BytesOf(f.type));
-  // What is summed over other ranks as well stands apart from the rest: norms of split rows, and a table on two stages.
-  const auto kind_of = [&](const ParameterBlock& b) {
-    if (s.sequence_parallel && IsNorm(b.part)) return 1;
-    return f.tied_apart && (b.part == ModelPart::kEmbedding || b.part == ModelPart::kHead) ? 2 : 0;
-  };
+  // What is summed over other ranks as well stands apart from the rest.
+  const auto kind_of = [&](const ParameterBlock& b) { return KindOf(f, b); };
   std::vector<ParameterBlock> blocks = order;
   std::stable_sort(blocks.begin(), blocks.end(),
                    [&](const ParameterBlock& a, const ParameterBlock& b) { return kind_of(a) < kind_of(b); });
-  const bool by_layer = s.zero_stage >= 2 && sharded;
   if (by_layer) {  // a split backward pass mixes layers
     std::vector<int32_t> layers;
     for (const ParameterBlock& b : blocks) {
@@ -100,13 +110,14 @@ void CutUnits(const ProgramFrame& f, const std::vector<ParameterBlock>& order, R
       fresh = fresh || out->units.back().elements + b.elements > bucket;
     }
     if (fresh) {
-      const bool unit = by_layer && !is_edge(b);
+      const int32_t replicas = kind_of(b) == UnitKind::kExperts ? f.groups.expert_data : f.groups.data;
+      const bool unit = by_layer && !is_edge(b), sharded = s.zero_stage > 0 && replicas >= 0;
       ParameterUnit made{.first_block = static_cast<int32_t>(i),
-                         .shard = sharded ? f.groups.data : -1,
+                         .shard = sharded ? replicas : -1,
                          .parameters_sharded = sharded && s.zero_stage == 3,
                          .gradients_sharded = unit,
                          .optimizer_sharded = sharded};
-      if (replicas && !sharded) made.duplicates.push_back(f.groups.data);
+      if (replicas >= 0 && !sharded) made.duplicates.push_back(replicas);
       out->units.push_back(std::move(made));
     }
     ++out->units.back().blocks;
@@ -167,11 +178,12 @@ void StageProgram::Contributed(ModelPart part, int64_t layer) {
 void StageProgram::Exchange(int32_t unit) {
   const ParameterUnit& u = out_.units[static_cast<size_t>(unit)];
   const ParameterBlock& first = out_.blocks[static_cast<size_t>(u.first_block)];
-  if (s_.sequence_parallel && IsNorm(first.part)) OverUnit(StepAction::kAllReduce, f_.groups.tensor, unit);
-  if (f_.tied_apart && (first.part == ModelPart::kEmbedding || first.part == ModelPart::kHead))
-    OverUnit(StepAction::kAllReduce, f_.groups.embedding, unit);
-  if (f_.groups.data < 0) return;
-  OverUnit(u.optimizer_sharded ? StepAction::kReduceScatter : StepAction::kAllReduce, f_.groups.data, unit);
+  const UnitKind kind = KindOf(f_, first);
+  if (kind == UnitKind::kTensorSum) OverUnit(StepAction::kAllReduce, f_.groups.tensor, unit);
+  if (kind == UnitKind::kTied) OverUnit(StepAction::kAllReduce, f_.groups.embedding, unit);
+  const int32_t replicas = kind == UnitKind::kExperts ? f_.groups.expert_data : f_.groups.data;
+  if (replicas < 0) return;
+  OverUnit(u.optimizer_sharded ? StepAction::kReduceScatter : StepAction::kAllReduce, replicas, unit);
 }
 
 void StageProgram::EndStep() {

@@ -126,43 +126,49 @@ int32_t StageProgram::HeadData() {
 int32_t StageProgram::LayerForward(int64_t layer, int32_t x, bool keeps, bool keeps_core) {
   using enum ModelPart;
   const int64_t t = f_.tokens(), r = f_.rows(), h = model_.hidden;
-  const int64_t q = model_.heads * model_.head_dim / s_.tp, kv = model_.kv_heads * model_.head_dim / s_.tp;
+  const int64_t q = model_.heads * model_.head_dim / s_.tp, kv = 2 * model_.kv_heads * model_.head_dim / s_.tp;
   const auto forward = [&](ModelPart part, std::vector<int32_t> in, std::vector<ValueShape> out, bool kept) {
     return Compute(StepAction::kForward, part, layer, std::move(in), std::move(out), kept);
   };
   Kept& kept = kept_[{layer, micro_batch_}];
   kept.x = x;
   kept.n = forward(kAttentionNorm, {x}, {{r, h}}, keeps)[0];
-  const std::vector<int32_t> qkv = forward(kQkv, {Whole(kept.n)}, {{t, q}, {t, kv}, {t, kv}}, keeps);
-  kept.q = qkv[0], kept.k = qkv[1], kept.v = qkv[2];
-  kept.o = forward(kAttentionCore, qkv, {{t, q}}, keeps_core)[0];
+  const std::vector<int32_t> qkv = forward(kQkv, {Whole(kept.n)}, {{t, q}, {t, kv}}, keeps);
+  kept.q = qkv[0], kept.kv = qkv[1];
+  kept.o = s_.cp > 1 ? ContextForward(layer, &kept) : forward(kAttentionCore, qkv, {{t, q}}, keeps_core)[0];
   const int32_t y = Sum(forward(kAttentionOut, {kept.o}, {{t, h}}, keeps)[0]);
   const std::vector<int32_t> middle = forward(kMlpNorm, {x, y}, {{r, h}, {r, h}}, keeps);
   kept.n2 = middle[1];
-  const int32_t z = Sum(forward(kMlp, {Whole(kept.n2)}, {{t, h}}, keeps)[0]);
+  const bool moe = model_.IsMoeLayer(layer);
+  const int32_t z = moe ? MoeForward(layer, middle[1], keeps, &kept) : Sum(forward(kMlp, {Whole(kept.n2)}, {{t, h}}, keeps)[0]);
   return forward(kResidual, {middle[0], z}, {{r, h}}, false)[0];
 }
 
 int32_t StageProgram::LayerData(int64_t layer, int32_t gradient) {
   using enum ModelPart;
   const int64_t t = f_.tokens(), r = f_.rows(), h = model_.hidden;
-  const int64_t q = model_.heads * model_.head_dim / s_.tp, kv = model_.kv_heads * model_.head_dim / s_.tp;
+  const int64_t q = model_.heads * model_.head_dim / s_.tp, kv = 2 * model_.kv_heads * model_.head_dim / s_.tp;
   const bool again = s_.recompute != Recompute::kNone && Recomputes(layer);
   if (again && s_.recompute == Recompute::kFull) LayerForward(layer, kept_.at({layer, micro_batch_}).x, true, true);
   const Kept kept = kept_.extract({layer, int64_t{micro_batch_}}).mapped();
-  if (again && s_.recompute == Recompute::kSelective)
-    One(StepAction::kForward, kAttentionCore, layer, {kept.q, kept.k, kept.v}, {t, q}, true);
+  if (again && s_.recompute == Recompute::kSelective && s_.cp == 1)  // context ranks keep no scores
+    One(StepAction::kForward, kAttentionCore, layer, {kept.q, kept.kv}, {t, q}, true);
   const auto data = [&](ModelPart part, std::vector<int32_t> in, std::vector<ValueShape> out) {
     return Compute(StepAction::kData, part, layer, std::move(in), std::move(out));
   };
   const bool shards = s_.sequence_parallel;  // only the shard of a product's input was kept
-  const int32_t of_mlp = data(kMlp, {Whole(gradient)}, {{t, h}})[0];
-  Weights(kMlp, layer, kept.n2, shards);
-  const int32_t middle = data(kMlpNorm, {gradient, Sum(of_mlp)}, {{r, h}})[0];
+  const auto of_mlp = [&] {
+    const int32_t partial = data(kMlp, {Whole(gradient)}, {{t, h}})[0];
+    Weights(kMlp, layer, kept.n2, shards);
+    return Sum(partial);
+  };
+  const int32_t of_n2 = model_.IsMoeLayer(layer) ? MoeData(layer, gradient, kept) : of_mlp();
+  const int32_t middle = data(kMlpNorm, {gradient, of_n2}, {{r, h}})[0];
   Contributed(kMlpNorm, layer);
   const int32_t of_core = data(kAttentionOut, {Whole(middle)}, {{t, q}})[0];
   Weights(kAttentionOut, layer, kept.o, false);
-  const std::vector<int32_t> qkv = data(kAttentionCore, {of_core}, {{t, q}, {t, kv}, {t, kv}});
+  const std::vector<int32_t> qkv =
+      s_.cp > 1 ? ContextData(layer, of_core, kept) : data(kAttentionCore, {of_core}, {{t, q}, {t, kv}});
   const int32_t of_qkv = data(kQkv, qkv, {{t, h}})[0];
   Weights(kQkv, layer, kept.n, shards);
   const int32_t out = data(kAttentionNorm, {Sum(of_qkv), middle}, {{r, h}})[0];

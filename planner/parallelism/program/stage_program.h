@@ -26,6 +26,9 @@ struct ProgramFrame {
   int64_t tokens() const { return strategy.micro_batch * job.sequence / strategy.cp; }
   /// Of the residual stream on a rank.
   int64_t rows() const { return strategy.sequence_parallel ? tokens() / strategy.tp : tokens(); }
+  /// That a tensor rank sends to experts, and rows that it sends them.
+  int64_t routed_tokens() const { return tokens() / strategy.tp; }
+  int64_t routed_rows() const { return routed_tokens() * job.model.experts_per_token; }
 };
 
 /// Layers of a virtual stage: those of its stage (StageLayers()), cut over its chunks as evenly as possible.
@@ -51,6 +54,15 @@ struct StageBlock {
 };
 std::vector<StageBlock> BlocksOfStage(const ProgramFrame& frame, int64_t stage);
 
+/// What sums a block's gradients, besides the replicas: blocks of different kinds lie in different units.
+enum class UnitKind : uint8_t {
+  kPlain,
+  kTensorSum,  ///< of parts that tensor ranks have whole and run on rows of their own
+  kTied,       ///< one table on two stages
+  kExperts,    ///< replicas are those of the experts
+};
+UnitKind KindOf(const ProgramFrame& frame, const ParameterBlock& block);
+
 /// The blocks cut into units, in the order in which `order` has their gradients final.
 void CutUnits(const ProgramFrame& frame, const std::vector<ParameterBlock>& order, RankClass* out);
 
@@ -63,7 +75,9 @@ class StageProgram {
  private:
   /// What a layer's forward pass leaves for its backward pass.
   struct Kept {
-    int32_t x = -1, n = -1, q = -1, k = -1, v = -1, o = -1, n2 = -1;
+    int32_t x = -1, n = -1, o = -1, n2 = -1;  // n2: of an MoE layer its tensor rank's rows
+    int32_t rows = -1;                        // that the experts read
+    int32_t q = -1, kv = -1, core = -1, sums = -1;  // of attention; core: its output where it is made, with context ranks its sums
   };
   /// A weight gradient that was not run yet.
   struct Pending {
@@ -88,6 +102,20 @@ class StageProgram {
   int32_t HeadData();
   int32_t LayerForward(int64_t layer, int32_t x, bool keeps, bool keeps_core);
   int32_t LayerData(int64_t layer, int32_t gradient);
+  // stage_context.cc: attention of the whole sequence, whose tokens lie on several ranks.
+  int32_t ContextForward(int64_t layer, Kept* kept);
+  std::vector<int32_t> ContextData(int64_t layer, int32_t of_core, const Kept& kept);
+  std::vector<int32_t> RingData(int64_t layer, int32_t of_core, const Kept& kept);
+  std::vector<int32_t> Block(StepAction action, int64_t layer, int64_t step, std::vector<int32_t> inputs);
+  int32_t HeadsOut(int32_t value);
+  int32_t HeadsBack(int32_t value);
+  // stage_moe.cc: what an MoE layer has in place of its MLP.
+  int32_t MoeForward(int64_t layer, int32_t n, bool keeps, Kept* kept);
+  int32_t MoeData(int64_t layer, int32_t gradient, const Kept& kept);
+  int32_t ToExperts(int32_t rows);
+  int32_t FromExperts(int32_t rows);
+  int32_t RowsOfRank(int32_t value);
+  int32_t AllRows(int32_t value);
   void Weights(ModelPart part, int64_t layer, int32_t input, bool gathers);
   // Messages.
   void Send(int64_t virtual_stage, int32_t x, bool back);

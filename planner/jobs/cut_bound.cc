@@ -1,4 +1,4 @@
-#include "planner/jobs/simulate/bounds.h"
+#include "planner/jobs/cut_bound.h"
 
 #include <fmt/format.h>
 
@@ -17,32 +17,6 @@ constexpr int kAscentSteps = 400;
 constexpr double kFirstStep = 0.5;
 constexpr double kSettling = 40;   // steps after which they are half as long
 
-double BytesPerSecond(const ScenarioCut& cut, std::span<const BitsPerSecond> capacity) {
-  double rate = 0;
-  for (const LinkId link : cut.links) rate += capacity[link.index()].bytes_per_second();
-  return rate;
-}
-
-/// Iteration time of a way of job `index` below which no paths take it: every burst at the rate of its worst cut.
-Seconds WayBound(std::span<const ScenarioCut> cuts, std::span<const BitsPerSecond> capacity, const RoutableJob& way, size_t index,
-                 size_t number) {
-  double longest = 0;
-  std::vector<double> sending(way.bursts.size(), 0);
-  for (const ScenarioCut& cut : cuts) {
-    const double bytes = cut.bytes[index][number];
-    if (bytes == 0) continue;
-    const double rate = BytesPerSecond(cut, capacity);
-    longest = std::max(longest, bytes / rate);
-    for (size_t b = 0; b < sending.size(); ++b) {
-      const double part = cut.bursts[index][number][b];
-      if (part > 0) sending[b] = std::max(sending[b], part / rate);
-    }
-  }
-  if (way.bursts.empty()) return std::max(way.compute, way.release + Seconds(longest));
-  if (!std::isfinite(longest)) return Seconds(longest);
-  return IterationOf(way.compute, way.bursts, sending);
-}
-
 /// What a job can run in an epoch.
 struct ProgramWay {
   size_t way = 0;
@@ -56,75 +30,98 @@ struct EpochProgram {
   std::vector<size_t> jobs;                  // that can run at all
   std::vector<std::vector<ProgramWay>> ways; // per job of `jobs`
   std::vector<double> rate;                  // per binding cut, bytes per second
+  std::vector<size_t> cut;                   // per binding cut, which it is
 };
 
-/// Cuts that all jobs at full speed fit through bind nobody and are left out.
-EpochProgram MakeProgram(std::span<const ScenarioCut> cuts, const PreparedScenario& prepared, const Epoch& epoch) {
+/// A way's bytes over one cut.
+struct CutUse {
+  size_t job = 0, way = 0;                   // places in EpochProgram
+  double bytes = 0;
+  friend auto operator<=>(const CutUse&, const CutUse&) = default;
+};
+
+/// Per cut, who sends over it.
+std::vector<std::vector<CutUse>> UsesOf(const EpochProgram& program, std::span<const BoundJob> jobs, size_t cuts) {
+  std::vector<std::vector<CutUse>> uses(cuts);
+  for (size_t i = 0; i < program.jobs.size(); ++i) {
+    for (size_t w = 0; w < program.ways[i].size(); ++w) {
+      for (const CutLoad& load : jobs[program.jobs[i]].ways[program.ways[i][w].way].loads) uses[load.cut].push_back({i, w, load.bytes});
+    }
+  }
+  return uses;
+}
+
+/// Bytes per second if each job runs the way that sends most over the cut, at full speed. `uses`: job by job.
+double MostDemand(const EpochProgram& program, const std::vector<CutUse>& uses) {
+  double demand = 0, most = 0;
+  for (size_t u = 0; u < uses.size(); ++u) {
+    most = std::max(most, uses[u].bytes / program.ways[uses[u].job][uses[u].way].fastest.count());
+    if (u + 1 < uses.size() && uses[u + 1].job == uses[u].job) continue;
+    demand += most;
+    most = 0;
+  }
+  return demand;
+}
+
+/// Cuts that all jobs at full speed fit through bind nobody and are left out, and so are those that say what another one says.
+EpochProgram MakeProgram(std::span<const BoundJob> jobs, const BoundEpoch& epoch) {
   EpochProgram program{.length = epoch.length.count()};
   for (const size_t j : epoch.present) {
     std::vector<ProgramWay> ways;
-    for (size_t w = 0; w < prepared.jobs[j].ways.size(); ++w) {
-      const Seconds time = WayBound(cuts, epoch.capacity, prepared.jobs[j].ways[w].routable, j, w);
+    for (size_t w = 0; w < jobs[j].ways.size(); ++w) {
+      const Seconds time = LeastIteration(jobs[j].ways[w], epoch.cuts);
       if (std::isfinite(time.count())) ways.push_back({w, time, {}});
     }
     if (ways.empty()) continue;
     program.jobs.push_back(j);
     program.ways.push_back(std::move(ways));
   }
-  std::set<std::pair<double, std::vector<double>>> known;
-  for (const ScenarioCut& cut : cuts) {
-    const double rate = BytesPerSecond(cut, epoch.capacity);
-    double demand = 0;
-    std::vector<double> bytes;
-    for (size_t i = 0; i < program.jobs.size(); ++i) {
-      double most = 0;
-      for (const ProgramWay& way : program.ways[i]) {
-        bytes.push_back(cut.bytes[program.jobs[i]][way.way]);
-        most = std::max(most, bytes.back() / way.fastest.count());
-      }
-      demand += most;
-    }
-    if (demand <= rate || !known.emplace(rate, bytes).second) continue;
-    size_t next = 0;
-    for (std::vector<ProgramWay>& ways : program.ways) {
-      for (ProgramWay& way : ways) {
-        if (bytes[next] > 0) way.loads.push_back({program.rate.size(), bytes[next]});
-        ++next;
-      }
-    }
+  std::set<std::pair<double, std::vector<CutUse>>> known;
+  std::vector<std::vector<CutUse>> uses = UsesOf(program, jobs, epoch.cuts.size());
+  for (size_t c = 0; c < uses.size(); ++c) {
+    const double rate = epoch.cuts[c].bytes_per_second();
+    if (MostDemand(program, uses[c]) <= rate || !known.emplace(rate, uses[c]).second) continue;
+    for (const CutUse& use : uses[c]) program.ways[use.job][use.way].loads.push_back({program.rate.size(), use.bytes});
     program.rate.push_back(rate);
+    program.cut.push_back(c);
   }
   return program;
 }
 
-/// GPUs that do what `worth(job, way)` says of an iteration, in GPU seconds, at most.
+/// GPUs that do what `worth(job, way)` says of an iteration, in GPU seconds, at most, and what a byte per second over each binding cut
+/// would add.
+struct MostGpus {
+  double gpus = 0;
+  std::vector<double> price;
+};
+
 template <typename Worth>
-Result<double> MostGpus(const EpochProgram& program, const PreparedScenario& prepared, const Worth& worth) {
+Result<MostGpus> SolveFor(const EpochProgram& program, std::span<const BoundJob> jobs, const Worth& worth) {
   MasterProblem master{.moves = 0};
   for (const double rate : program.rate) master.cuts.push_back(BitsPerSecond(rate * 8));
   std::vector<std::vector<Configuration>> pools;
   for (size_t i = 0; i < program.jobs.size(); ++i) {
     const size_t j = program.jobs[i];
-    const double gpus = prepared.jobs[j].ways[0].routable.gpus;
+    const double gpus = jobs[j].gpus;
     master.jobs.push_back({.name = fmt::format("{}", j), .weight = gpus});
     std::vector<Configuration>& pool = pools.emplace_back();
     for (const ProgramWay& way : program.ways[i]) {
-      pool.push_back({.name = fmt::format("{}", way.way), .gpus = 1, .compute = std::min(Seconds(worth(j, way.way) / gpus), way.fastest), .iteration = way.fastest,
-                      .loads = way.loads});
+      pool.push_back({.name = fmt::format("{}", way.way), .gpus = 1, .compute = std::min(Seconds(worth(j, way.way) / gpus), way.fastest),
+                      .iteration = way.fastest, .loads = way.loads});
     }
   }
-  if (pools.empty()) return 0.0;
+  if (pools.empty()) return MostGpus{};
   master.source = FromPools(std::move(pools));
-  WEFT_ASSIGN_OR_RETURN(const MasterAnswer answer, SolveMaster(master));
-  return answer.bound;
+  WEFT_ASSIGN_OR_RETURN(MasterAnswer answer, SolveMaster(master));
+  return MostGpus{answer.bound, std::move(answer.cut_price)};
 }
 
 /// The dual of min Σ_j c_j / Σ_e λ_je z_je subject to Σ_j a_lj z_je ≤ 1 per epoch and cut, 0 ≤ z ≤ 1.
 class SlowdownDual {
  public:
-  SlowdownDual(const std::vector<EpochProgram>& epochs, const PreparedScenario& prepared)
-      : epochs_(epochs), parts_(prepared.jobs.size()), cost_(prepared.jobs.size(), 0) {
-    std::vector<double> present(prepared.jobs.size(), 0);
+  SlowdownDual(const std::vector<EpochProgram>& epochs, std::span<const BoundJob> jobs)
+      : epochs_(epochs), parts_(jobs.size()), cost_(jobs.size(), 0) {
+    std::vector<double> present(jobs.size(), 0);
     double total = 0;
     for (const EpochProgram& epoch : epochs) {
       for (const size_t j : epoch.jobs) present[j] += epoch.length;
@@ -139,7 +136,7 @@ class SlowdownDual {
         // In units of the time alone, so that the sum of shares is what 1 / slow-down can be.
         Part part{.epoch = e, .place = i};
         for (const ProgramWay& way : epochs[e].ways[i]) {
-          part.shares.push_back(epochs[e].length / present[j] * prepared.jobs[j].alone() / way.fastest);
+          part.shares.push_back(epochs[e].length / present[j] * jobs[j].alone / way.fastest);
         }
         part.most = *std::max_element(part.shares.begin(), part.shares.end());
         parts_[j].push_back(std::move(part));
@@ -238,39 +235,52 @@ class SlowdownDual {
 
 }  // namespace
 
-Seconds CutBound(std::span<const ScenarioCut> cuts, std::span<const BitsPerSecond> capacity, const PreparedJob& job, size_t index) {
+Seconds LeastIteration(const BoundWay& way, std::span<const BitsPerSecond> cuts) {
+  double longest = 0;
+  for (const CutLoad& load : way.loads) longest = std::max(longest, load.bytes / cuts[load.cut].bytes_per_second());
+  if (way.bursts.empty()) return std::max(way.compute, way.release + Seconds(longest));
+  if (!std::isfinite(longest)) return Seconds(longest);
+  std::vector<double> sending(way.bursts.size(), 0);
+  for (size_t b = 0; b < sending.size(); ++b) {
+    for (const CutLoad& load : way.burst_loads[b]) sending[b] = std::max(sending[b], load.bytes / cuts[load.cut].bytes_per_second());
+  }
+  return IterationOf(way.compute, way.bursts, sending);
+}
+
+Seconds LeastIteration(const BoundJob& job, std::span<const BitsPerSecond> cuts) {
   Seconds least(std::numeric_limits<double>::infinity());
-  for (size_t w = 0; w < job.ways.size(); ++w) least = std::min(least, WayBound(cuts, capacity, job.ways[w].routable, index, w));
+  for (const BoundWay& way : job.ways) least = std::min(least, LeastIteration(way, cuts));
   return least;
 }
 
-Result<ScenarioBounds> BoundAll(std::span<const ScenarioCut> cuts, const PreparedScenario& prepared, std::span<const double> work,
-                                std::span<const Epoch> epochs) {
+Result<JobsBound> BoundJobs(std::span<const BoundJob> jobs, std::span<const BoundEpoch> epochs, SlowdownBound slowdown) {
   std::vector<EpochProgram> programs;
   double computing = 0, working = 0, present = 0;
-  const auto compute = [&](size_t j, size_t w) {
-    const RoutableJob& way = prepared.jobs[j].ways[w].routable;
-    return way.gpus * way.compute.count();
-  };
-  const auto useful = [&](size_t j, size_t w) { return work[j] > 0 ? work[j] : compute(j, w); };
-  const bool same = std::ranges::all_of(work, [](double one) { return one == 0; });
-  for (const Epoch& epoch : epochs) {
+  const auto compute = [&](size_t j, size_t w) { return jobs[j].gpus * jobs[j].ways[w].compute.count(); };
+  const auto useful = [&](size_t j, size_t w) { return jobs[j].work > 0 ? jobs[j].work : compute(j, w); };
+  const bool same = std::ranges::all_of(jobs, [](const BoundJob& job) { return job.work == 0; });
+  JobsBound bound;
+  for (const BoundEpoch& epoch : epochs) {
     if (!(epoch.length.count() > 0)) continue;
-    programs.push_back(MakeProgram(cuts, prepared, epoch));
-    WEFT_ASSIGN_OR_RETURN(const double gpus, MostGpus(programs.back(), prepared, compute));
-    double good = gpus;
+    programs.push_back(MakeProgram(jobs, epoch));
+    WEFT_ASSIGN_OR_RETURN(const MostGpus most, SolveFor(programs.back(), jobs, compute));
+    double good = most.gpus;
     if (!same) {
-      WEFT_ASSIGN_OR_RETURN(good, MostGpus(programs.back(), prepared, useful));
+      WEFT_ASSIGN_OR_RETURN(const MostGpus best, SolveFor(programs.back(), jobs, useful));
+      good = best.gpus;
     }
-    computing += gpus * epoch.length.count();
+    if (programs.size() == 1) {
+      bound.price.assign(epoch.cuts.size(), 0);
+      for (size_t c = 0; c < most.price.size(); ++c) bound.price[programs.back().cut[c]] = most.price[c];
+    }
+    computing += most.gpus * epoch.length.count();
     working += good * epoch.length.count();
-    for (const size_t j : epoch.present) present += prepared.jobs[j].ways[0].routable.gpus * epoch.length.count();
+    for (const size_t j : epoch.present) present += jobs[j].gpus * epoch.length.count();
   }
-  ScenarioBounds bounds;
-  if (present > 0) bounds.gpu_utilisation = computing / present;
-  if (present > 0) bounds.goodput = working / present;
-  if (!programs.empty()) bounds.mean_slowdown = SlowdownDual(programs, prepared).Maximise();
-  return bounds;
+  if (present > 0) bound.gpu_utilisation = computing / present;
+  if (present > 0) bound.goodput = working / present;
+  if (slowdown == SlowdownBound::kWanted && !programs.empty()) bound.mean_slowdown = SlowdownDual(programs, jobs).Maximise();
+  return bound;
 }
 
 }  // namespace weft::planner::jobs

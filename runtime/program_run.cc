@@ -1,0 +1,266 @@
+#include "runtime/program_run.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "common/clock.h"
+#include "planner/tasks/state_change.h"
+#include "runtime/checkpoint/checkpoint_job.h"
+#include "runtime/execute/executor.h"
+#include "runtime/execute/program_groups.h"
+#include "runtime/priority.h"
+#include "runtime/program_report.h"
+#include "runtime/program_volumes.h"
+#include "runtime/reshard/state_mover.h"
+#include "runtime/state/agree.h"
+
+namespace weft::runtime {
+namespace {
+
+using planner::StepProgram;
+
+/// What a checkpoint says of where the training was, but for the step.
+formats::TrainingState WhereOf(const TrainOptions& o, const StepProgram& program, const ProgramInput& input) {
+  return {.seed = o.seed,
+          .text_digest = input.text.Digest(),
+          .sequence = program.sequence,
+          .global_batch = program.global_batch,
+          .peak = o.rate.peak,
+          .least = o.rate.least,
+          .warm_up = o.rate.warm_up,
+          .decay = o.rate.decay};
+}
+
+ProgramFacts FactsOf(const StepProgram& program, const ProgramInput& input, const JobConnections& connections) {
+  ProgramFacts facts{.model = input.model.name,
+                     .strategy = program.strategy,
+                     .schedule = std::string(planner::ScheduleName(program.schedule)),
+                     .type = std::string(planner::ElementTypeName(program.type)),
+                     .parameters = planner::ParameterCount(input.model),
+                     .ranks = static_cast<int64_t>(program.ranks.size()),
+                     .micro_batches = program.global_batch / program.replicas / program.micro_batch,
+                     .global_batch = program.global_batch,
+                     .sequence = program.sequence,
+                     .digest = planner::DigestOf(program),
+                     .plugin = ""};
+  if (connections.plugin) facts.plugin = fmt::format("{} (net v{})", connections.plugin->name(), connections.plugin->version());
+  return facts;
+}
+
+class ProgramRun {
+ public:
+  ProgramRun(const TrainOptions& options, const ProgramInput& input, const std::vector<Phase>& phases,
+             JobConnections& connections)
+      : o_(options),
+        input_(input),
+        phases_(phases),
+        connections_(connections),
+        bootstrap_(connections.bootstrap.get()),
+        checkpoints_(options.checkpoint, input.model, WhereOf(options, phases.front().program, input), bootstrap_,
+                     options.rank == 0),
+        mover_(connections.plugin.get(), bootstrap_, Communication()) {}
+
+  Status Run() {
+    WEFT_ASSIGN_OR_RETURN(const Beginning beginning, checkpoints_.Find());
+    WEFT_RETURN_IF_ERROR(Begin(beginning));
+    for (int64_t step = beginning.step; step < o_.steps; ++step) {
+      if (phase_ + 1 < phases_.size() && phases_[phase_ + 1].begin <= step) {
+        if (Status status = Change(step); !status)
+          return Fail(status.error().WithContext(fmt::format("change before step {}", step)));
+      }
+      if (Status status = OneStep(step); !status) return Fail(status.error().WithContext(fmt::format("step {}", step)));
+    }
+    WEFT_RETURN_IF_ERROR(EndPhase());
+    std::vector<MeasuredVolume> volumes;
+    for (const auto& [key, volume] : volumes_) volumes.push_back(volume);
+    return Print(o_, ProgramSummaryLine(steps_, volumes, o_.output));
+  }
+
+ private:
+  /// One program on this rank: groups go after the executor, which uses them.
+  struct Running {
+    std::unique_ptr<ProgramGroups> groups;
+    std::unique_ptr<Executor> executor;  ///< null on a rank that stands by
+  };
+
+  collectives::CommunicatorOptions Communication() const {
+    return {.stall_timeout = o_.stall_timeout, .idle_spin = Seconds(20e-6)};
+  }
+  const StepProgram& program() const { return phases_[phase_].program; }
+  int PlaceOf(const planner::Places& places) const { return places[static_cast<size_t>(o_.rank)]; }
+
+  RankState StateOf(const Running& running, const StepProgram& program) const {
+    return running.executor ? running.executor->State() : RankState{.type = program.type, .units = {}};
+  }
+
+  /// Connects and builds. Collective.
+  Result<Running> Open(const StepProgram& program, const planner::Places& places, bool draws) {
+    Running running;
+    std::vector<int> rank_of_place(program.ranks.size());
+    for (size_t rank = 0; rank < places.size(); ++rank) {
+      if (places[rank] >= 0) rank_of_place[static_cast<size_t>(places[rank])] = static_cast<int>(rank);
+    }
+    WEFT_ASSIGN_OR_RETURN(running.groups, ProgramGroups::Connect(program, PlaceOf(places), connections_.plugin.get(), bootstrap_,
+                                                                 Communication(), rank_of_place));
+    if (PlaceOf(places) < 0) return running;
+    WEFT_ASSIGN_OR_RETURN(running.executor, Executor::Create(program,
+                                                             {.model = input_.model,
+                                                              .rank = PlaceOf(places),
+                                                              .seed = draws ? std::optional(o_.seed) : std::nullopt,
+                                                              .clip = o_.clip,
+                                                              .threads = o_.threads},
+                                                             *running.groups));
+    return running;
+  }
+
+  /// The program of the first step, with the state that options name.
+  Status Begin(const Beginning& beginning) {
+    if (beginning.step >= o_.steps) {
+      return Fail(Code::kInvalidArgument, fmt::format("resume {}: saved after {} steps, --steps {} are done",
+                                                      o_.checkpoint.resume, beginning.step, o_.steps));
+    }
+    while (phase_ + 1 < phases_.size() && phases_[phase_ + 1].begin <= beginning.step) ++phase_;
+    places_.assign(static_cast<size_t>(o_.world), -1);
+    for (size_t place = 0; place < program().ranks.size(); ++place) places_[place] = static_cast<int32_t>(place);
+    WEFT_RETURN_IF_ERROR(checkpoints_.SetProgram(program(), PlaceOf(places_)));
+    WEFT_ASSIGN_OR_RETURN(running_, Open(program(), places_, !beginning.loads));
+    WEFT_RETURN_IF_ERROR(Print(o_, ProgramLine(FactsOf(program(), input_, connections_), o_.output)));
+    YieldToCommunication();
+    const Seconds begin = clock_.Now();
+    WEFT_ASSIGN_OR_RETURN(const int64_t done, checkpoints_.Load(StateOf(running_, program())));
+    if (done != beginning.step)
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("resume {}: step {}, expected {}", o_.checkpoint.resume, done, beginning.step));
+    if (running_.executor) running_.executor->SetSteps(done);
+    if (done == 0) return Ok();
+    return Print(o_, CheckpointLine({.read = true, .step = done, .took = clock_.Now() - begin}, o_.output));
+  }
+
+  std::vector<uint8_t> Samples(int64_t step, int64_t micro_batch) const {
+    const StepProgram& p = program();
+    const int64_t replica = p.ranks[static_cast<size_t>(PlaceOf(places_))].replica, share = p.global_batch / p.replicas;
+    return input_.text.Samples({.seed = o_.seed,
+                                .step = step,
+                                .first = replica * share + micro_batch * p.micro_batch,
+                                .count = p.micro_batch,
+                                .sequence = p.sequence});
+  }
+
+  /// The step's result also on ranks that stand by, where there are some: all meet.
+  Result<StepResult> Shared(const StepResult& mine) {
+    if (program().ranks.size() == places_.size()) return mine;
+    std::vector<double> numbers;
+    if (running_.executor) numbers = {mine.loss, mine.gradient_norm.value_or(-1)};
+    WEFT_ASSIGN_OR_RETURN(const auto all, bootstrap_->AllGather({reinterpret_cast<const uint8_t*>(numbers.data()),
+                                                                 numbers.size() * sizeof(double)}));
+    if (running_.executor) return mine;
+    for (const std::vector<uint8_t>& blob : all) {
+      double theirs[2];
+      if (blob.size() != sizeof theirs) continue;
+      std::memcpy(theirs, blob.data(), sizeof theirs);
+      return StepResult{.loss = theirs[0], .gradient_norm = theirs[1] < 0 ? std::nullopt : std::optional(theirs[1])};
+    }
+    return Fail(Code::kInternal, "no rank has made the step");
+  }
+
+  Status OneStep(int64_t step) {
+    const Seconds begin = clock_.Now();
+    const double rate = LearningRateAt(o_.rate, step);
+    StepResult result;
+    if (running_.executor) {
+      WEFT_ASSIGN_OR_RETURN(result,
+                            running_.executor->Step([&](int64_t micro_batch) { return Samples(step, micro_batch); }, rate));
+    }
+    WEFT_ASSIGN_OR_RETURN(result, Shared(result));
+    const Seconds end = clock_.Now();
+    ++steps_of_phase_;
+    steps_.push_back({.step = step,
+                      .loss = result.loss,
+                      .gradient_norm = result.gradient_norm,
+                      .learning_rate = rate,
+                      .iteration = end - begin,
+                      .waited = result.waited,
+                      .time = end});
+    WEFT_RETURN_IF_ERROR(Print(o_, ProgramStepLine(steps_.back(), o_.output)));
+    WEFT_ASSIGN_OR_RETURN(const std::optional<Bytes> bytes, checkpoints_.AfterStep(step + 1, StateOf(running_, program())));
+    if (!bytes) return Ok();
+    return Print(o_, CheckpointLine({.step = step + 1, .bytes = *bytes, .took = clock_.Now() - end}, o_.output));
+  }
+
+  /// Counts what the program has sent.
+  Status EndPhase() {
+    WEFT_RETURN_IF_ERROR(AddVolumes(program(), steps_of_phase_, *running_.groups, bootstrap_, &volumes_));
+    steps_of_phase_ = 0;
+    return Ok();
+  }
+
+  /// From this program to the next one, before `step`.
+  Status Change(int64_t step) {
+    const Seconds begin = clock_.Now();
+    WEFT_RETURN_IF_ERROR(EndPhase());  // all ranks are here: nothing of the last step is under way
+    const StepProgram& next = phases_[phase_ + 1].program;
+    WEFT_ASSIGN_OR_RETURN(const planner::ProgramState from, planner::StateOf(program(), input_.model));
+    WEFT_ASSIGN_OR_RETURN(const planner::ProgramState to, planner::StateOf(next, input_.model));
+    WEFT_ASSIGN_OR_RETURN(const planner::StateChange change, planner::PlanStateChange(from, places_, to));
+    Result<Running> opened = Open(next, change.places, /*draws=*/false);
+    WEFT_RETURN_IF_ERROR(Agree(bootstrap_, opened ? Ok() : Status(Fail(opened.error()))));
+    const Seconds moving = clock_.Now();
+    WEFT_ASSIGN_OR_RETURN(const MovedBytes bytes,
+                          mover_.Move(change, o_.rank, StateOf(running_, program()), StateOf(*opened, next)));
+    const Seconds moved = clock_.Now();
+    running_.executor = std::move(opened->executor);  // before its groups
+    running_.groups = std::move(opened->groups);
+    places_ = change.places;
+    ++phase_;
+    if (running_.executor) running_.executor->SetSteps(step);
+    WEFT_RETURN_IF_ERROR(checkpoints_.SetProgram(next, PlaceOf(places_)));
+    return Print(o_, ReshardLine({.step = step,
+                                  .strategy = next.strategy,
+                                  .ranks = static_cast<int64_t>(next.ranks.size()),
+                                  .planned = bytes.planned,
+                                  .sent = bytes.sent,
+                                  .moving = moved - moving,
+                                  .took = clock_.Now() - begin},
+                                 o_.output));
+  }
+
+  const TrainOptions& o_;
+  const ProgramInput& input_;
+  const std::vector<Phase>& phases_;
+  JobConnections& connections_;
+  collectives::Bootstrap* const bootstrap_;
+  const SystemClock clock_;
+  Checkpoints checkpoints_;
+  StateMover mover_;
+  size_t phase_ = 0;
+  planner::Places places_;  // of the program under way
+  Running running_;
+  int64_t steps_of_phase_ = 0;
+  std::vector<ProgramStep> steps_;
+  Volumes volumes_;
+};
+
+}  // namespace
+
+Status Print(const TrainOptions& options, const std::string& line) {
+  if (options.rank != 0) return Ok();
+  if (std::fputs((line + "\n").c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+    return Fail(ErrnoError("write the report", errno));
+  return Ok();
+}
+
+Status RunPhases(const TrainOptions& options, const ProgramInput& input, const std::vector<Phase>& phases,
+                 JobConnections& connections) {
+  ProgramRun run(options, input, phases, connections);
+  const Status done = run.Run();
+  // Before the executor goes, which waits for transfers under way: the other ranks are told why nothing more will come.
+  if (!done && connections.bootstrap) connections.bootstrap->ReportFailure(done.error());
+  return done;
+}
+
+}  // namespace weft::runtime

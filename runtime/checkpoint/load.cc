@@ -80,11 +80,14 @@ struct Wanted {
   std::string name;
 };
 
+/// formats::RowsOfBytes(), by the vocabulary's size.
+using RowsOfVocabularies = std::map<int64_t, std::vector<int64_t>>;
+
 std::string ShapeText(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, " × ")); }
 
 /// All tensors of the model in the files, for `parts` parts of the state; each is there, in a shape and type that can be read.
 /// `rows` is memory that the places refer to.
-Result<std::vector<Wanted>> Find(const CheckpointJob& job, const OpenFiles& files, size_t parts, std::vector<int64_t>* rows) {
+Result<std::vector<Wanted>> Find(const CheckpointJob& job, const OpenFiles& files, size_t parts, RowsOfVocabularies* rows) {
   std::vector<Wanted> wanted;
   for (size_t t = 0; t < job.state.tensors.size(); ++t) {
     const planner::StateTensor& tensor = job.state.tensors[t];
@@ -103,9 +106,9 @@ Result<std::vector<Wanted>> Find(const CheckpointJob& job, const OpenFiles& file
             .state_part = part,
             .name = name};
         const bool larger = table && stored.shape.size() == 2 && stored.shape[0] > hf.shape[0] && stored.shape[1] == hf.shape[1];
-        if (larger && tensor.rows == 256) *rows = formats::RowsOfBytes(job.model, stored.shape[0]);
-        if (larger) one.place.file_row = *rows;
-        if (stored.shape != hf.shape && (!larger || rows->empty())) {
+        if (larger && tensor.rows == 256)
+          one.place.file_row = rows->try_emplace(stored.shape[0], formats::RowsOfBytes(job.model, stored.shape[0])).first->second;
+        if (stored.shape != hf.shape && one.place.file_row.empty()) {
           return Fail(Code::kInvalidArgument, fmt::format("{}: tensor {} is {}, expected the model's {}", path, name,
                                                           ShapeText(stored.shape), ShapeText(hf.shape)));
         }
@@ -222,7 +225,7 @@ Result<formats::TrainingState> LoadCheckpoint(const CheckpointJob& job, const st
   Opened opened;
   std::vector<Wanted> wanted;
   std::vector<uint64_t> sums;
-  std::vector<int64_t> rows;
+  RowsOfVocabularies rows;
   const auto read = [&]() -> Status {
     WEFT_ASSIGN_OR_RETURN(opened, Open(folder));
     WEFT_ASSIGN_OR_RETURN(wanted, Find(job, opened.files, kStateParts, &rows));
@@ -238,7 +241,7 @@ Result<formats::TrainingState> LoadCheckpoint(const CheckpointJob& job, const st
 Status LoadModel(const CheckpointJob& job, const std::string& path, const RankState& state) {
   const auto read = [&]() -> Status {
     WEFT_ASSIGN_OR_RETURN(const OpenFiles files, OpenModel(path));
-    std::vector<int64_t> rows;
+    RowsOfVocabularies rows;
     WEFT_ASSIGN_OR_RETURN(const std::vector<Wanted> wanted, Find(job, files, 1, &rows));
     WEFT_RETURN_IF_ERROR(NothingElse(job, files, wanted));
     const Result<std::vector<uint64_t>> read_in = ReadShares(job, wanted, state);

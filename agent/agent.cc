@@ -82,6 +82,7 @@ Result<std::unique_ptr<Agent>> Agent::Start(const AgentConfig& config, const std
         ControllerClient::Start(
             {.address = config.controller, .tls = {config.tls_certificate, config.tls_key, config.tls_authority}},
             agent->MakeControllerHandlers()));
+    agent->StartQos();
   }
   agent->sampler_ = std::jthread([raw](const std::stop_token& stop) { raw->RunSampler(stop); });
   return agent;
@@ -92,6 +93,7 @@ Agent::~Agent() {
   sampler_ = {};
   socket_.reset();
   exporter_.reset();
+  StopQos();
   prober_.reset();
   if (client_) client_->Stop();  // its handlers use client_
 }
@@ -101,14 +103,7 @@ PluginHandlers Agent::MakePluginHandlers() {
                            std::unique_ptr<TelemetryMap> map) { return OnAttach(peer, std::move(map)); },
           .detach = [this](const Peer& peer) { OnDetach(peer); },
           .environment =
-              [this](const std::string& job, const std::string& host) {
-                const std::lock_guard lock(mutex_);
-                // Several hosts may share a machine; each answers for itself only.
-                const bool ours = host.empty() || host == config_.host;
-                auto text = ours ? policies_.Environment(job) : std::nullopt;
-                metrics_.AddEnvironmentRequest(text.has_value());
-                return text;
-              },
+              [this](const Peer& peer, const std::string& job, const std::string& host) { return OnEnvironment(peer, job, host); },
           .rejected = [this](const char* label) { metrics_.AddRejectedPeer(label); }};
 }
 
@@ -119,9 +114,7 @@ ControllerHandlers Agent::MakeControllerHandlers() {
           .launch =
               [this](const v1::JobLaunch& launch) {
                 const std::lock_guard lock(mutex_);
-                if (const Status status = policies_.SetLaunch(launch); !status) {
-                  LogWarn("agent", "refused launch environment", {{"reason", status.error().message()}});
-                }
+                OnLaunch(launch);
               },
           .ended =
               [this](const std::string& job) {
@@ -131,6 +124,8 @@ ControllerHandlers Agent::MakeControllerHandlers() {
               },
           .heartbeat = [this](const v1::Heartbeat& heartbeat) { OnHeartbeat(heartbeat); },
           .probe_again = [this](const v1::ProbeAgain& again) { OnProbeAgain(again); },
+          .qos_declared = [this](const v1::QosDeclaration& declared) { OnQosDeclared(declared); },
+          .qos_command = [this](const v1::QosCommand& command) { OnQosCommand(command); },
           .lost = [] {}};
 }
 
@@ -262,6 +257,7 @@ void Agent::FollowFlows(Process& process) {
   for (const SendFlow& flow : process.reader->TakeSendFlows()) StartTrace(flow);
   for (const uint64_t flow : process.reader->TakeClosedSendFlows()) {
     paths_.erase(flow);
+    lane_ports_.erase(flow);
     if (prober_) prober_->Forget(flow);
   }
   for (const uint64_t flow : process.reader->TakeDoubtful()) {
@@ -288,6 +284,7 @@ void Agent::PreferCarryingFlows() {
 }
 
 void Agent::StartTrace(const SendFlow& flow) {
+  lane_ports_[flow.flow] = flow.lanes;
   const std::optional<Ipv4> source = ParseIpv4(flow.local_address);
   const std::optional<Ipv4> destination = ParseIpv4(flow.peer_address);
   if (!source || !destination) {

@@ -1,11 +1,13 @@
 // The agent of one host: who calls whom. Threads: the plugin socket, the sampler (here), the path prober, the
-// controller's session, the metrics server. What they share lies behind one mutex; none holds it while it waits.
+// controller's session, the metrics server, the QoS settings' watch. What they share lies behind one mutex; none holds it while it
+// waits.
 #pragma once
 
 #include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -21,6 +23,7 @@
 #include "agent/policy_store.h"
 #include "agent/probe/prober.h"
 #include "agent/profile_switch.h"
+#include "agent/qos/watch.h"
 #include "agent/telemetry_reader.h"
 #include "common/log_budget.h"
 #include "common/result.h"
@@ -53,11 +56,17 @@ class Agent {
   ControllerHandlers MakeControllerHandlers();
   Result<UniqueFd> OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map);
   void OnDetach(const Peer& peer);
+  Result<std::optional<std::string>> OnEnvironment(const Peer& peer, const std::string& job, const std::string& host);
   bool OnWelcome(const v1::Welcome& welcome);
   void OnHeartbeat(const v1::Heartbeat& heartbeat);
   void OnProbeAgain(const v1::ProbeAgain& again);
   void OnPolicy(const v1::JobPolicy& policy);
+  void OnLaunch(const v1::JobLaunch& launch);  // with mutex_ held
   void OnTrace(const TraceReport& trace);
+  void StartQos();
+  void StopQos();
+  void OnQosDeclared(const v1::QosDeclaration& declared);
+  void OnQosCommand(const v1::QosCommand& command);
   v1::Register Registration();
   v1::Register RegistrationLocked();  // with mutex_ held
   std::string MetricsText();
@@ -104,6 +113,7 @@ class Agent {
   PolicyStore policies_;
   v1::HostSample left_behind_;             // news of processes that are gone, and policies applied
   std::map<uint64_t, v1::PathReport> paths_;  // newest report of each open send flow
+  std::map<uint64_t, std::vector<uint16_t>> lane_ports_;  // of each open send flow
   std::set<uint64_t> carrying_;            // as the prober was told
   std::set<std::string> jobs_shown_;
   std::map<std::string, v1::Shortage> shortages_;  // as told, by job
@@ -114,6 +124,7 @@ class Agent {
   bool ipv6_said_ = false;
   std::unique_ptr<ControllerClient> client_;
   std::unique_ptr<PathProber> prober_;
+  std::unique_ptr<QosWatch> qos_;
 
   std::unique_ptr<Exporter> exporter_;
   std::unique_ptr<PluginSocket> socket_;

@@ -74,6 +74,7 @@ bool Agent::OnWelcome(const v1::Welcome& welcome) {
   for (auto& [connection, process] : processes_) process.reader->Snapshot(&account.sample);
   for (const auto& [flow, report] : paths_) account.reports.push_back(report);
   client_->StartReporting(std::move(account));
+  if (qos_) qos_->ReportAgain();
   return true;
 }
 
@@ -84,6 +85,29 @@ void Agent::OnHeartbeat(const v1::Heartbeat& heartbeat) {
   controller_.beats = true;
   policies_.Renew();
   if (prober_ && heartbeat.probe_rate_per_s() > 0) prober_->SetRate(heartbeat.probe_rate_per_s());
+}
+
+Result<std::optional<std::string>> Agent::OnEnvironment(const Peer& peer, const std::string& job, const std::string& host) {
+  const std::lock_guard lock(mutex_);
+  // Several hosts may share a machine; each answers for itself only.
+  const bool ours = host.empty() || host == config_.host;
+  if (ours && !policies_.MayAsk(job, peer.uid)) {
+    return Fail(Code::kUnauthenticated, fmt::format("job \"{}\" is not one of uid {}", job, peer.uid));
+  }
+  std::optional<std::string> text = ours ? policies_.Environment(job) : std::nullopt;
+  metrics_.AddEnvironmentRequest(text.has_value());
+  return text;
+}
+
+void Agent::OnLaunch(const v1::JobLaunch& launch) {
+  const auto refused = policies_.SetLaunch(launch);
+  if (!refused) {
+    LogWarn("agent", "refused launch environment", {{"reason", refused.error().message()}});
+  } else if (!refused->empty()) {
+    metrics_.AddRefusedVariables(refused->size());
+    LogWarn("agent", "variables that may not come from a controller are left out of a launch environment",
+            {{"job", launch.job_id()}, {"names", fmt::format("{}", fmt::join(*refused, ","))}});
+  }
 }
 
 void Agent::OnProbeAgain(const v1::ProbeAgain& again) {
@@ -114,6 +138,7 @@ void Agent::FollowInterfaces() {
   interface_names_.clear();
   for (const InterfaceInfo& interface : interfaces_) interface_names_.push_back(interface.name);
   LogInfo("agent", "interfaces changed", {{"interfaces", fmt::format("{}", fmt::join(interface_names_, ","))}});
+  if (qos_) qos_->SetInterfaces(interfaces_);
   client_->Report(RegistrationLocked());
 }
 

@@ -79,6 +79,13 @@ Status Load(const YAML::Node& root, const std::string& path, AgentConfig* config
     if (node.IsScalar() && node.Scalar() == "1") return Ok();
     return Fail(Code::kInvalidArgument, fmt::format("\"{}\", expected 1", node.IsScalar() ? node.Scalar() : ""));
   };
+  const auto qos = [&](const YAML::Node& node) -> Status {
+    const std::string word = node.IsScalar() ? node.Scalar() : "";
+    if (word != "report" && word != "apply") return Fail(Code::kInvalidArgument,
+                                                         fmt::format("\"{}\", expected report or apply", word));
+    config->qos_apply = word == "apply";
+    return Ok();
+  };
   const auto tls = [&](const YAML::Node& node) {
     return LoadMap(node, path, {{"certificate", SetText(&config->tls_certificate)},
                                 {"key", SetText(&config->tls_key)},
@@ -94,6 +101,7 @@ Status Load(const YAML::Node& root, const std::string& path, AgentConfig* config
                                             {"report_interval", SetDuration(&config->report_interval)},
                                             {"probe_candidates", SetInteger(&config->probe_candidates)},
                                             {"reprobe_interval", SetDuration(&config->reprobe_interval)},
+                                            {"qos", qos},
                                             {"log_level", SetText(&config->log_level)},
                                             {"tls", tls}}));
   if (!root["version"]) return Fail(Code::kInvalidArgument, fmt::format("{}: key \"version\" is missing", path));

@@ -22,6 +22,7 @@ sample_interval: 50ms
 report_interval: 1s
 probe_candidates: 3
 reprobe_interval: 5min
+qos: apply
 log_level: debug
 tls: {certificate: a.pem, key: b.pem, authority: c.pem}
 )", "agent.yaml", &config);
@@ -35,6 +36,7 @@ tls: {certificate: a.pem, key: b.pem, authority: c.pem}
   EXPECT_EQ(config.report_interval, Seconds(1));
   EXPECT_EQ(config.probe_candidates, 3);
   EXPECT_EQ(config.reprobe_interval, Seconds(300));
+  EXPECT_TRUE(config.qos_apply);
   EXPECT_EQ(config.tls_authority, "c.pem");
   EXPECT_TRUE(CheckConfig(config));
 }
@@ -52,6 +54,7 @@ TEST(AgentConfig, BadFilesAreRefusedWithFileAndLine) {
       {"version: 1\ninterfaces: eth0\n", "line 2: key \"interfaces\": expected a list"},
       {"version: 1\nprobe_candidates: many\n", "\"many\", expected an integer"},
       {"version: 1\ntls: {cert: a}\n", "line 2: key \"cert\" is unknown"},
+      {"version: 1\nqos: maybe\n", "line 2: key \"qos\": \"maybe\", expected report or apply"},
       {"version: 1\nhost: [\n", "agent.yaml: line"},
       {"- a\n", "expected keys and values"},
   };

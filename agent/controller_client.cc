@@ -52,10 +52,13 @@ class GrpcControllerClient final : public ControllerClient {
   void Report(v1::HostSample sample) override;
   void Report(v1::PathReport report) override;
   void Report(v1::Register registration) override;
+  void Report(v1::QosReport qos) override;
   bool connected() const override { return reporting_.load(std::memory_order_relaxed); }
   ControllerClientCounters counters() const override;
 
  private:
+  template <typename News>
+  void Add(News news);
   void Run(const std::stop_token& stop);
   /// One session from connect to loss; whether it ever stood.
   bool RunSession(const std::stop_token& stop, std::string* why);
@@ -97,23 +100,19 @@ void GrpcControllerClient::Report(v1::HostSample sample) {
   changed_.notify_all();
 }
 
-void GrpcControllerClient::Report(v1::PathReport report) {
+template <typename News>
+void GrpcControllerClient::Add(News news) {
   {
     const std::lock_guard lock(mutex_);
     if (!reporting_.load(std::memory_order_relaxed)) return;
-    outbox_.Add(std::move(report));
+    outbox_.Add(std::move(news));
   }
   changed_.notify_all();
 }
 
-void GrpcControllerClient::Report(v1::Register registration) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!reporting_.load(std::memory_order_relaxed)) return;
-    outbox_.Add(std::move(registration));
-  }
-  changed_.notify_all();
-}
+void GrpcControllerClient::Report(v1::PathReport report) { Add(std::move(report)); }
+void GrpcControllerClient::Report(v1::Register registration) { Add(std::move(registration)); }
+void GrpcControllerClient::Report(v1::QosReport qos) { Add(std::move(qos)); }
 
 ControllerClientCounters GrpcControllerClient::counters() const {
   const std::lock_guard lock(mutex_);
@@ -143,6 +142,8 @@ bool GrpcControllerClient::Dispatch(const v1::ControllerMessage& message) {
     case v1::ControllerMessage::kEnded: handlers_.ended(message.ended().job_id()); break;
     case v1::ControllerMessage::kHeartbeat: handlers_.heartbeat(message.heartbeat()); break;
     case v1::ControllerMessage::kProbeAgain: handlers_.probe_again(message.probe_again()); break;
+    case v1::ControllerMessage::kQosDeclared: handlers_.qos_declared(message.qos_declared()); break;
+    case v1::ControllerMessage::kQosCommand: handlers_.qos_command(message.qos_command()); break;
     case v1::ControllerMessage::kWelcome: return handlers_.welcome(message.welcome());
     case v1::ControllerMessage::KIND_NOT_SET: break;  // a newer controller's message
   }
@@ -163,7 +164,7 @@ bool GrpcControllerClient::RunSession(const std::stop_token& stop, std::string* 
     // Whichever side ends first takes the other along.
     std::jthread writer([&](const std::stop_token& over) {
       Write(*stream, over);
-      context.TryCancel();
+      if (!over.stop_requested()) context.TryCancel();  // else the controller has ended the session, and said why
     });
     v1::ControllerMessage message;
     while (stream->Read(&message)) {

@@ -32,6 +32,8 @@ struct ControllerHandlers {
   std::function<void(const std::string& job)> ended;
   std::function<void(const v1::Heartbeat&)> heartbeat;
   std::function<void(const v1::ProbeAgain&)> probe_again;
+  std::function<void(const v1::QosDeclaration&)> qos_declared;
+  std::function<void(const v1::QosCommand&)> qos_command;
   /// After every loss of a session that stood.
   std::function<void()> lost;
 };
@@ -66,6 +68,7 @@ class ControllerClient {
   virtual void Report(v1::PathReport report) = 0;
   /// The host's interfaces changed.
   virtual void Report(v1::Register registration) = 0;
+  virtual void Report(v1::QosReport qos) = 0;
   virtual bool connected() const = 0;
   virtual ControllerClientCounters counters() const = 0;
 };

@@ -78,6 +78,7 @@ void LogEffective(const AgentConfig& config) {
            {"report_interval_s", config.report_interval.count()},
            {"probe_candidates", config.probe_candidates},
            {"reprobe_interval_s", config.reprobe_interval.count()},
+           {"qos", config.qos_apply ? "apply" : "report"},
            {"log_level", config.log_level},
            {"tls", config.tls_certificate.empty() ? "off" : "on"}});
 }

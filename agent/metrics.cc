@@ -10,6 +10,8 @@
 #include <map>
 #include <mutex>
 
+#include "proto/qos.pb.h"
+
 namespace weft::agent {
 namespace {
 
@@ -20,7 +22,9 @@ using prometheus::Histogram;
 using prometheus::Registry;
 
 constexpr const char* kCollectors[] = {"telemetry", "interfaces", "probes"};
-constexpr const char* kRejections[] = {"version", "seals", "layout", "identity", "system"};
+constexpr const char* kQosSettings[] = {"trust",    "dscp-priority", "pfc", "ets", "buffer", "roce-tos", "forced-class", "gid",
+                                        "mtu",      "packets",       "counters", "rewritten"};
+constexpr const char* kRejections[] = {"version", "seals", "layout", "identity", "quota", "idle", "system"};
 
 Family<Counter>& MakeCounter(Registry& registry, const char* name, const char* help) {
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
@@ -85,6 +89,8 @@ struct Metrics::Families {
   Family<Gauge>& epochs = MakeGauge(registry, "weft_agent_policy_epoch", "Epoch in the job's policy segment");
   Counter& policies_refused = MakeCounter(registry, "weft_agent_policies_refused_total",
                                           "Policies of the controller that were out of date or out of range").Add({});
+  Counter& variables_refused = MakeCounter(registry, "weft_agent_launch_variables_refused_total",
+                                           "Variables of the controller that no launch environment may have").Add({});
   Histogram& apply_delay =
       prometheus::BuildHistogram()
           .Name("weft_agent_policy_apply_delay_seconds")
@@ -95,6 +101,8 @@ struct Metrics::Families {
                                       "Time that the collector took last");
   Family<Gauge>& success = MakeGauge(registry, "weft_agent_collector_success", "Whether the collector worked last");
   Family<Counter>& nic = MakeCounter(registry, "weft_agent_nic_bytes_total", "Bytes of the data interfaces");
+  Family<Gauge>& qos = MakeGauge(registry, "weft_agent_qos_drifts",
+                                 "QoS settings, packets and ways that are not as the site declares");
 
   std::mutex mutex;  // guards jobs
   std::map<std::string, JobSeries> jobs;
@@ -109,6 +117,7 @@ Metrics::Metrics(const std::string& version, const std::string& host) : families
   for (const char* found : {"true", "false"}) f.environment.Add({{"found", found}});
   for (const char* collector : kCollectors) SetCollector(collector, true, Seconds(0));
   SetFlows(0, 0);
+  for (const char* setting : kQosSettings) f.qos.Add({{"setting", setting}});
   SeriesOf("");
 }
 
@@ -148,8 +157,16 @@ void Metrics::SetCollector(const std::string& collector, bool success, Seconds d
   families_->success.Add({{"collector", collector}}).Set(success);
 }
 
+void Metrics::SetQos(const v1::QosReport& report) {
+  std::map<std::string, int> drifts;
+  for (const v1::QosDrift& drift : report.drifts()) ++drifts[drift.setting()];
+  drifts["rewritten"] = report.rewrites_size();
+  for (const char* setting : kQosSettings) families_->qos.Add({{"setting", setting}}).Set(drifts[setting]);
+}
+
 void Metrics::AddRejectedPeer(const char* label) { families_->rejected.Add({{"reason", label}}).Increment(); }
 void Metrics::AddRefusedPolicy() { families_->policies_refused.Increment(); }
+void Metrics::AddRefusedVariables(size_t count) { families_->variables_refused.Increment(static_cast<double>(count)); }
 void Metrics::AddPolicyApplied(Seconds delay) { families_->apply_delay.Observe(delay.count()); }
 void Metrics::AddEnvironmentRequest(bool found) {
   families_->environment.Add({{"found", found ? "true" : "false"}}).Increment();

@@ -13,6 +13,9 @@
 namespace prometheus {
 class Registry;
 }
+namespace weft::v1 {
+class QosReport;
+}
 
 namespace weft::agent {
 
@@ -33,8 +36,12 @@ class Metrics {
   void SetNic(const std::string& interface, int64_t received, int64_t sent);
   void SetCollector(const std::string& collector, bool success, Seconds duration);
 
+  /// What is not as the site declares.
+  void SetQos(const v1::QosReport& report);
+
   void AddRejectedPeer(const char* label);
   void AddRefusedPolicy();
+  void AddRefusedVariables(size_t count);
   void AddEnvironmentRequest(bool found);
   void AddPolicyApplied(Seconds delay);
 

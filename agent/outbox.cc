@@ -44,8 +44,11 @@ void Outbox::Add(v1::PathReport report) {
 
 void Outbox::Add(v1::Register registration) { registration_ = std::move(registration); }
 
+void Outbox::Add(v1::QosReport qos) { qos_ = std::move(qos); }
+
 void Outbox::Clear() {
   registration_.reset();
+  qos_.reset();
   sample_.reset();
   counter_of_.clear();
   reports_.clear();
@@ -56,6 +59,9 @@ v1::AgentMessage Outbox::Take() {
   if (registration_) {
     *message.mutable_register_host() = std::move(*registration_);
     registration_.reset();
+  } else if (qos_) {
+    *message.mutable_qos() = std::move(*qos_);
+    qos_.reset();
   } else if (sample_) {
     *message.mutable_sample() = std::move(*sample_);
     sample_.reset();

@@ -22,8 +22,10 @@ class Outbox {
   void Add(v1::PathReport report);
   /// The host's interfaces are others than before; goes before everything else.
   void Add(v1::Register registration);
+  /// The newest is the only one that counts.
+  void Add(v1::QosReport qos);
   void Clear();
-  bool empty() const { return !registration_ && !sample_ && reports_.empty(); }
+  bool empty() const { return !registration_ && !qos_ && !sample_ && reports_.empty(); }
   /// The next message: the sample first, since it names the flows that reports are about.
   /// Requires: not empty.
   v1::AgentMessage Take();
@@ -32,6 +34,7 @@ class Outbox {
 
  private:
   std::optional<v1::Register> registration_;
+  std::optional<v1::QosReport> qos_;
   std::optional<v1::HostSample> sample_;
   std::map<std::pair<uint64_t, bool>, int> counter_of_;  // (flow, send) -> index in sample_->counters
   std::map<uint64_t, v1::PathReport> reports_;           // by flow

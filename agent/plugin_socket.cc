@@ -23,7 +23,6 @@ namespace {
 
 using abi::MessageType;
 
-constexpr size_t kMostConnections = 1024;
 constexpr size_t kMostBodyBytes = 512;  // of what peers may send; replies are longer
 constexpr int kMostDescriptors = 8;     // room for more than the one that is asked for, so that none leaks
 
@@ -120,8 +119,9 @@ Result<Body> ReadBody(const abi::MessageHeader& header, const char* body, const 
 
 }  // namespace
 
-Result<std::unique_ptr<PluginSocket>> PluginSocket::Listen(const std::string& run_dir, PluginHandlers handlers) {
-  std::unique_ptr<PluginSocket> socket(new PluginSocket);
+Result<std::unique_ptr<PluginSocket>> PluginSocket::Listen(const std::string& run_dir, PluginHandlers handlers,
+                                                           const PluginLimits& limits) {
+  std::unique_ptr<PluginSocket> socket(new PluginSocket(limits));
   socket->handlers_ = std::move(handlers);
   if (!socket->users_.all_mapped()) {
     LogWarn("agent", "runs in a user namespace that does not map all users: processes of the others are refused",
@@ -202,10 +202,11 @@ void PluginSocket::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     // At the limit new peers wait in the listen queue.
-    const bool full = connections_.size() >= kMostConnections || out_of_descriptors_;
+    const int idle_ms = CutIdle();
+    const bool full = connections_.size() >= limits_.connections || out_of_descriptors_;
     if (full) fds[1].events = 0;
     for (const auto& [fd, connection] : connections_) fds.push_back({fd, POLLIN, 0});
-    const int timeout_ms = out_of_descriptors_ ? 100 : -1;
+    const int timeout_ms = out_of_descriptors_ ? 100 : idle_ms;
     out_of_descriptors_ = false;
     if (::poll(fds.data(), fds.size(), timeout_ms) < 0 && errno != EINTR) {
       LogError("agent", "plugin socket stopped", {{"error", ErrnoError("poll", errno).message()}});
@@ -236,7 +237,31 @@ void PluginSocket::Accept() {
   socklen_t bytes = sizeof credentials;
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0) return;
   const int key = fd.get();
-  connections_[key] = {std::move(fd), {{credentials.pid, credentials.uid}, next_connection_++}, std::nullopt};
+  Connection connection{.fd = std::move(fd), .peer = {{credentials.pid, credentials.uid}, next_connection_++},
+                        .heard_ns = MonotonicNs()};
+  const auto of_user = static_cast<size_t>(std::ranges::count_if(
+      connections_, [&](const auto& other) { return other.second.peer.uid == credentials.uid; }));
+  if (of_user >= limits_.of_user) {
+    return Refuse(connection, "quota", fmt::format("uid {} has {} connections, expected at most that", credentials.uid, of_user));
+  }
+  connections_[key] = std::move(connection);
+}
+
+int PluginSocket::CutIdle() {
+  const uint64_t now = MonotonicNs();
+  const auto idle_ns = static_cast<uint64_t>(limits_.idle.count() * 1e9);
+  uint64_t next_ns = UINT64_MAX;
+  std::erase_if(connections_, [&](const auto& entry) {
+    const Connection& connection = entry.second;
+    if (connection.attached) return false;
+    if (now < connection.heard_ns + idle_ns) {
+      next_ns = std::min(next_ns, connection.heard_ns + idle_ns - now);
+      return false;
+    }
+    Refuse(connection, "idle", fmt::format("nothing said for {} s", limits_.idle.count()));
+    return true;
+  });
+  return next_ns == UINT64_MAX ? -1 : static_cast<int>(next_ns / 1'000'000 + 1);
 }
 
 void PluginSocket::Close(Connection& connection) {
@@ -249,23 +274,25 @@ bool PluginSocket::Receive(Connection& connection) {
   Received received = ReceivePacket(connection.fd.get(), &packet);
   if (received.bytes < 0) return errno == EAGAIN || errno == EINTR;
   if (received.bytes == 0) return false;
+  connection.heard_ns = MonotonicNs();
   Status status = CheckPacket(packet, received);
   if (status) {
     UniqueFd fd = received.fds.size() == 1 ? std::move(received.fds[0]) : UniqueFd();
     status = Handle(connection, packet.header, packet.body, std::move(fd));
   }
   if (status) return true;
-  const Error& error = status.error();
-  if (refusal_lines_.Take(RejectionLabel(error.code()), MonotonicNs())) {
-    LogWarn("agent", "refused peer",
-            {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}, {"reason", error.message()}});
-  }
-  handlers_.rejected(RejectionLabel(error.code()));
-  abi::Reject reject{};
-  const size_t length = std::min(error.message().size(), sizeof reject.reason - 1);
-  std::memcpy(reject.reason, error.message().data(), length);
-  (void)Send(connection.fd.get(), MessageType::kReject, &reject, sizeof reject, -1);  // it is cut off either way
+  Refuse(connection, RejectionLabel(status.error().code()), status.error().message());
   return false;
+}
+
+void PluginSocket::Refuse(const Connection& connection, const char* label, const std::string& reason) {
+  if (refusal_lines_.Take(label, MonotonicNs())) {
+    LogWarn("agent", "refused peer", {{"pid", connection.peer.pid}, {"uid", connection.peer.uid}, {"reason", reason}});
+  }
+  handlers_.rejected(label);
+  abi::Reject reject{};
+  reason.copy(reject.reason, sizeof reject.reason - 1);
+  (void)Send(connection.fd.get(), MessageType::kReject, &reject, sizeof reject, -1);  // it is cut off either way
 }
 
 Status PluginSocket::Handle(Connection& connection, const abi::MessageHeader& header, const char* body, UniqueFd fd) {
@@ -329,7 +356,11 @@ Status PluginSocket::HandleEnvironment(Connection& connection, const abi::Enviro
   const std::optional<std::string> job = CheckedJobId(request.job, sizeof request.job);
   const std::optional<std::string> host = CheckedJobId(request.host, sizeof request.host);
   if (!job || !host) return Fail(Code::kInvalidArgument, "environment request with a malformed job or host");
-  const std::optional<std::string> text = handlers_.environment(*job, *host);
+  if (++connection.questions > limits_.questions) {
+    return Fail(Code::kInvalidArgument, fmt::format("{} questions on one connection, expected at most {}", connection.questions,
+                                                    limits_.questions));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::optional<std::string> text, handlers_.environment(connection.peer, *job, *host));
   abi::EnvironmentReply reply{};
   if (text && text->size() <= sizeof reply.text) {
     reply.found = 1;

@@ -19,6 +19,7 @@
 #include "common/log_budget.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
+#include "common/units.h"
 #include "netplugin/abi/agent_socket.h"
 
 namespace weft::agent {
@@ -28,14 +29,22 @@ struct Peer : PeerProcess {
   uint64_t connection = 0;  ///< unique in this agent's life: what a process is known by, since pids may be hidden
 };
 
+/// What one user may take of what all share, and for how long nobody may sit there in silence.
+struct PluginLimits {
+  size_t connections = 1024;     ///< of all users; more wait outside
+  size_t of_user = 512;          ///< of them, of one user; his next is refused
+  int questions = 64;            ///< environment requests on one connection
+  Seconds idle{10};              ///< for which a connection that has brought no segment may say nothing
+};
+
 /// Called on the socket's thread.
 struct PluginHandlers {
   /// A process has come with a checked segment; the answer is its job's policy segment.
   std::function<Result<UniqueFd>(const Peer&, std::unique_ptr<TelemetryMap>)> attach;
   /// A process that `attach` has accepted is gone.
   std::function<void(const Peer&)> detach;
-  /// KEY=VALUE lines for `job` on `host`, or nullopt.
-  std::function<std::optional<std::string>(const std::string& job, const std::string& host)> environment;
+  /// KEY=VALUE lines for `job` on `host`, or nullopt. Errors: kUnauthenticated for a job of another user.
+  std::function<Result<std::optional<std::string>>(const Peer&, const std::string& job, const std::string& host)> environment;
   /// A peer was refused; `label` says why in a word.
   std::function<void(const char* label)> rejected;
 };
@@ -45,7 +54,7 @@ class PluginSocket {
   /// Makes `run_dir` if need be and listens on `run_dir`/agent.sock, open to all users.
   /// Errors: kAlreadyExists when another agent lives there; kFailedPrecondition naming file and cause.
   [[nodiscard]] static Result<std::unique_ptr<PluginSocket>> Listen(const std::string& run_dir,
-                                                                   PluginHandlers handlers);
+                                                                   PluginHandlers handlers, const PluginLimits& limits = {});
   /// Cuts all peers off (without `detach`) and removes the socket and its lock.
   ~PluginSocket();
 
@@ -56,13 +65,19 @@ class PluginSocket {
     UniqueFd fd;
     Peer peer;
     std::optional<MemoryId> attached;  // its telemetry
+    uint64_t heard_ns = 0;             // when it connected, or said something
+    int questions = 0;
   };
 
-  PluginSocket() = default;
+  explicit PluginSocket(const PluginLimits& limits) : limits_(limits) {}
   Status Lock(const std::string& run_dir);
   Status Bind();
   void Run(const std::stop_token& stop);
   void Accept();
+  /// Cuts off who sits there in silence; how long until the next one is due, in ms, -1: nobody.
+  int CutIdle();
+  /// Logs, counts and tells the peer that it is refused.
+  void Refuse(const Connection& connection, const char* label, const std::string& reason);
   /// False: the connection is to be closed.
   bool Receive(Connection& connection);
   Status Handle(Connection& connection, const abi::MessageHeader& header, const char* body, UniqueFd fd);
@@ -72,6 +87,7 @@ class PluginSocket {
   Status HandleEnvironment(Connection& connection, const abi::EnvironmentRequest& request);
   void Close(Connection& connection);
 
+  const PluginLimits limits_;
   const PeerUsers users_ = PeerUsers::Read();
   PluginHandlers handlers_;
   std::string path_, lock_path_;

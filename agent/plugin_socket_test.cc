@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 class PluginSocketTest : public ::testing::Test {
  protected:
-  PluginSocketTest() {
+  explicit PluginSocketTest(const PluginLimits& limits = {}) {
     auto socket = PluginSocket::Listen(dir_.path + "/run", {
         .attach = [this](const Peer& peer, std::unique_ptr<TelemetryMap> map) -> Result<UniqueFd> {
           const std::lock_guard lock(mutex_);
@@ -26,14 +26,15 @@ class PluginSocketTest : public ::testing::Test {
           return UniqueFd(::memfd_create("policy", MFD_CLOEXEC));
         },
         .detach = [this](const Peer&) { detached_.release(); },
-        .environment = [](const std::string& job, const std::string& host) -> std::optional<std::string> {
+        .environment = [](const Peer&, const std::string& job, const std::string& host) -> Result<std::optional<std::string>> {
+          if (job == "of-another") return Fail(Code::kUnauthenticated, "job is not yours");
           if (job != "job-1" || host != "h1") return std::nullopt;
           return "NCCL_NET=weft\nA=b\n";
         },
         .rejected = [this](const char* label) {
           const std::lock_guard lock(mutex_);
           labels_.push_back(label);
-        }});
+        }}, limits);
     EXPECT_TRUE(socket) << socket.error().message();
     socket_ = std::move(*socket);
   }
@@ -240,6 +241,66 @@ TEST(PluginSocket, DeadAgentsSocketIsReplaced) {
   const auto socket = PluginSocket::Listen(dir.path, {.rejected = [](const char*) {}});
   ASSERT_TRUE(socket) << socket.error().message();
   EXPECT_TRUE(TestPeer(path).connected);
+}
+
+/// A user who takes what he can get.
+class PluginQuotaTest : public PluginSocketTest {
+ protected:
+  PluginQuotaTest() : PluginSocketTest({.connections = 8, .of_user = 3, .questions = 2, .idle = Seconds(0.3)}) {}
+  std::vector<std::string> Labels() {
+    const std::lock_guard lock(mutex_);
+    return labels_;
+  }
+};
+
+TEST_F(PluginQuotaTest, AUsersConnectionsAreCounted) {
+  const TestSegment a, b, c;
+  std::vector<std::unique_ptr<TestPeer>> peers;
+  for (const TestSegment* segment : {&a, &b, &c}) {
+    peers.push_back(std::make_unique<TestPeer>(socket_->path()));
+    peers.back()->SendHello("job-1", segment->fd.get());
+    ASSERT_EQ(peers.back()->Receive().type(), abi::MessageType::kPolicy);
+  }
+  TestPeer greedy(socket_->path());
+  EXPECT_THAT(greedy.Receive().reason(), HasSubstr("has 3 connections, expected at most that"));
+  EXPECT_THAT(Labels(), ElementsAre("quota"));
+  peers.pop_back();
+  detached_.acquire();
+  EXPECT_EQ(Hello(TestSegment()).type(), abi::MessageType::kPolicy) << "the others' sessions stand, and there is room again";
+}
+
+TEST_F(PluginQuotaTest, WhoSaysNothingIsCutOffButProcessesAreNot) {
+  const TestSegment segment;
+  TestPeer process(socket_->path());
+  process.SendHello("job-1", segment.fd.get());
+  ASSERT_EQ(process.Receive().type(), abi::MessageType::kPolicy);
+  TestPeer silent(socket_->path());
+  EXPECT_THAT(silent.Receive().reason(), HasSubstr("nothing said for 0.3 s"));
+  EXPECT_THAT(Labels(), ElementsAre("idle"));
+  EXPECT_FALSE(detached_.try_acquire()) << "a process says nothing either, and stays";
+}
+
+TEST_F(PluginQuotaTest, AnothersEnvironmentIsRefused) {
+  TestPeer peer(socket_->path());
+  abi::EnvironmentRequest request{};
+  std::string("of-another").copy(request.job, sizeof request.job - 1);
+  peer.SendMessage(abi::MessageType::kEnvironmentRequest, request);
+  EXPECT_THAT(peer.Receive().reason(), HasSubstr("not yours"));
+  EXPECT_THAT(Labels(), ElementsAre("identity"));
+}
+
+TEST_F(PluginQuotaTest, QuestionsOnAConnectionAreCounted) {
+  TestPeer peer(socket_->path());
+  const auto ask = [&](const std::string& job) {
+    abi::EnvironmentRequest request{};
+    job.copy(request.job, sizeof request.job - 1);
+    std::string("h1").copy(request.host, sizeof request.host - 1);
+    peer.SendMessage(abi::MessageType::kEnvironmentRequest, request);
+    return peer.Receive();
+  };
+  EXPECT_EQ(ask("job-1").type(), abi::MessageType::kEnvironmentReply);
+  EXPECT_EQ(ask("job-2").type(), abi::MessageType::kEnvironmentReply);
+  EXPECT_THAT(ask("job-1").reason(), HasSubstr("3 questions on one connection"));
 }
 
 }  // namespace

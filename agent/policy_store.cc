@@ -10,6 +10,7 @@
 #include <new>
 #include <set>
 
+#include "common/launch_variable.h"
 #include "netplugin/abi/agent_socket.h"
 #include "netplugin/abi/seqlock.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 constexpr double kLongestLeaseS = static_cast<double>(abi::kLongestLeaseNs) * 1e-9;
 constexpr size_t kMostJobs = 1024;
+constexpr size_t kMostRefusedNamed = 16, kMostNameNamed = 64;  // of variables: what a log gets to see
 
 constexpr double kShortestPeriodS = static_cast<double>(abi::kShortestWindowPeriodNs) / 1e9;
 constexpr double kLongestPeriodS = static_cast<double>(abi::kLongestWindowPeriodNs) / 1e9;
@@ -185,9 +187,12 @@ Result<PolicyStore::Job*> PolicyStore::FindOrMake(const std::string& job) {
 
 Result<UniqueFd> PolicyStore::Attach(const std::string& job, uint32_t uid, uint32_t version) {
   WEFT_ASSIGN_OR_RETURN(Job* const entry, FindOrMake(job));
-  if (entry->processes > 0 && entry->uid != uid) {
+  const auto named = owners_.find(job);
+  const std::optional<uint32_t> owner = named != owners_.end() ? std::optional(named->second) : entry->uid;
+  if (owner && *owner != uid) {
+    DropIfDone(job);
     return Fail(Code::kUnauthenticated,
-                fmt::format("job \"{}\" belongs to uid {} on this host, not to uid {}", job, entry->uid, uid));
+                fmt::format("job \"{}\" belongs to uid {} on this host, not to uid {}", job, *owner, uid));
   }
   Result<UniqueFd> shared = ShareVersion(*entry, version);
   if (!shared) {
@@ -258,14 +263,14 @@ void PolicyStore::SetProfile(const std::string& job, std::optional<abi::ProfileL
   if (it->second.previous) write(*it->second.previous);
 }
 
-Status PolicyStore::SetLaunch(const v1::JobLaunch& launch) {
+Result<std::vector<std::string>> PolicyStore::SetLaunch(const v1::JobLaunch& launch) {
   std::string text;
+  std::vector<std::string> refused;
   for (const auto& [key, value] : std::map<std::string, std::string>(launch.environment().begin(),
                                                                      launch.environment().end())) {
-    const bool bad_key = key.empty() || key.find_first_of(std::string("=\n\0", 3)) != std::string::npos;
-    if (bad_key || value.find_first_of(std::string("\n\0", 2)) != std::string::npos) {
-      return Fail(Code::kInvalidArgument, fmt::format("launch environment of job \"{}\": variable \"{}\" has a name or "
-                                                      "value that no environment can hold", launch.job_id(), key));
+    if (!MayLaunchWith(key, value)) {
+      if (refused.size() < kMostRefusedNamed) refused.push_back(key.substr(0, kMostNameNamed));
+      continue;
     }
     text += key + "=" + value + "\n";
   }
@@ -273,16 +278,26 @@ Status PolicyStore::SetLaunch(const v1::JobLaunch& launch) {
     return Fail(Code::kInvalidArgument, fmt::format("launch environment of job \"{}\": {} bytes, expected at most {}",
                                                     launch.job_id(), text.size(), sizeof(abi::EnvironmentReply::text)));
   }
+  if (!environments_.contains(launch.job_id()) && environments_.size() >= kMostJobs) {
+    return Fail(Code::kResourceExhausted, fmt::format("launch environments of {} jobs already, expected at most that", kMostJobs));
+  }
   environments_[launch.job_id()] = std::move(text);
-  return Ok();
+  if (launch.has_user_id()) owners_[launch.job_id()] = launch.user_id();
+  return refused;
 }
 
 void PolicyStore::Ended(const std::string& job) {
   environments_.erase(job);
+  owners_.erase(job);
   if (const auto it = jobs_.find(job); it != jobs_.end()) {
     it->second.ended = true;
     DropIfDone(job);
   }
+}
+
+bool PolicyStore::MayAsk(const std::string& job, uint32_t uid) const {
+  const auto owner = owners_.find(job);
+  return uid == 0 || owner == owners_.end() || owner->second == uid;
 }
 
 std::optional<std::string> PolicyStore::Environment(const std::string& job) const {

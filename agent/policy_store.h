@@ -59,7 +59,8 @@ class PolicyStore {
   explicit PolicyStore(std::function<uint64_t()> now_ns) : now_ns_(std::move(now_ns)) {}
 
   /// A process of `job` has come: the segment for it, in the version that it reads (present or previous). A job belongs to
-  /// the user of its first process. Errors: kUnauthenticated for another user's; kResourceExhausted.
+  /// the user that the controller names, else to that of its first process, until the job has ended. Errors: kUnauthenticated for
+  /// another user's; kResourceExhausted.
   [[nodiscard]] Result<UniqueFd> Attach(const std::string& job, uint32_t uid,
                                         uint32_t version = abi::kSegmentVersion);
   /// It has gone.
@@ -73,13 +74,16 @@ class PolicyStore {
   void SetProfile(const std::string& job, std::optional<abi::ProfileLevel> level, uint64_t until_ns);
   /// The controller lives: leases of all jobs go on for kRenewedLeaseNs from now.
   void Renew();
-  /// Errors: kInvalidArgument for text that no environment can hold, or more than fits a reply.
-  [[nodiscard]] Status SetLaunch(const v1::JobLaunch& launch);
+  /// Returns the names of variables that may not come from a controller (common/launch_variable.h), which are left out.
+  /// Errors: kInvalidArgument for more than fits a reply, kResourceExhausted for too many jobs.
+  [[nodiscard]] Result<std::vector<std::string>> SetLaunch(const v1::JobLaunch& launch);
   /// Forgets the job, at once or when its last process goes.
   void Ended(const std::string& job);
 
   /// `KEY=VALUE` lines; nullopt if the controller has said nothing about the job.
   std::optional<std::string> Environment(const std::string& job) const;
+  /// Whether `uid` may ask for the job's environment: root, for hooks, and the job's user, if he is known.
+  bool MayAsk(const std::string& job, uint32_t uid) const;
 
   /// The processes of `job` have all read `epoch`: what has been applied by that, if it is news.
   std::optional<v1::PolicyApplied> Observe(const std::string& job, int64_t epoch);
@@ -96,7 +100,7 @@ class PolicyStore {
     PolicyMemory memory;
     std::optional<PolicyMemory> previous;  // once a process of the previous version has come
     std::vector<abi::FlowPolicy> flows;    // in force, for a segment that is made later
-    uint32_t uid = 0;
+    std::optional<uint32_t> uid;           // of the first process
     int processes = 0;
     bool ended = false;
     int64_t epoch = 0;
@@ -111,6 +115,7 @@ class PolicyStore {
   const std::function<uint64_t()> now_ns_;
   std::map<std::string, Job> jobs_;
   std::map<std::string, std::string> environments_;
+  std::map<std::string, uint32_t> owners_;  // of jobs whose user the controller knows, from the batch system
 };
 
 }  // namespace weft::agent

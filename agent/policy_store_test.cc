@@ -12,6 +12,7 @@
 namespace weft::agent {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kSecond = 1'000'000'000;
@@ -199,6 +200,30 @@ TEST_F(PolicyStoreTest, JobBelongsToItsFirstUser) {
   EXPECT_TRUE(store_.Attach("a", 1001));
 }
 
+TEST_F(PolicyStoreTest, AnotherUserTakesNoJobWhoseProcessesAreGoneForAMoment) {
+  ASSERT_TRUE(store_.Attach("a", 1000));
+  ASSERT_TRUE(store_.Apply(Policy(1)));
+  store_.Detach("a");
+  EXPECT_FALSE(store_.Attach("a", 1001)) << "its policy names the job's flows and paths";
+  EXPECT_TRUE(store_.Attach("a", 1000));
+  store_.Detach("a");
+  store_.Ended("a");
+  EXPECT_TRUE(store_.Attach("a", 1001)) << "another job of that name";
+}
+
+TEST_F(PolicyStoreTest, TheBatchSystemsUserOwnsTheJobWhoeverComesFirst) {
+  v1::JobLaunch launch;
+  launch.set_job_id("a");
+  launch.set_user_id(1000);
+  ASSERT_TRUE(store_.SetLaunch(launch));
+  const auto thief = store_.Attach("a", 1001);
+  ASSERT_FALSE(thief);
+  EXPECT_THAT(thief.error().message(), HasSubstr("belongs to uid 1000 on this host, not to uid 1001"));
+  EXPECT_FALSE(store_.MayAsk("a", 1001));
+  EXPECT_TRUE(store_.MayAsk("a", 1000) && store_.MayAsk("a", 0) && store_.MayAsk("unknown", 1001));
+  EXPECT_TRUE(store_.Attach("a", 1000));
+}
+
 TEST_F(PolicyStoreTest, EndedJobGoesWithItsLastProcess) {
   ASSERT_TRUE(store_.Attach("a", 1000));
   ASSERT_TRUE(store_.Apply(Policy(1)));
@@ -233,18 +258,34 @@ TEST_F(PolicyStoreTest, LaunchEnvironmentIsKeptUntilTheJobEnds) {
   v1::JobLaunch launch;
   launch.set_job_id("a");
   (*launch.mutable_environment())["NCCL_NET"] = "weft";
-  (*launch.mutable_environment())["A"] = "";
+  (*launch.mutable_environment())["WEFT_ARGUMENTS"] = "";
   ASSERT_TRUE(store_.SetLaunch(launch));
-  EXPECT_EQ(store_.Environment("a"), "A=\nNCCL_NET=weft\n");
+  EXPECT_EQ(store_.Environment("a"), "NCCL_NET=weft\nWEFT_ARGUMENTS=\n");
   EXPECT_FALSE(store_.Environment("b").has_value());
-  (*launch.mutable_environment())["A"] = "x\nLD_PRELOAD=y";
-  const Status status = store_.SetLaunch(launch);
-  ASSERT_FALSE(status);
-  EXPECT_THAT(status.error().message(), HasSubstr("variable \"A\""));
-  (*launch.mutable_environment())["A"] = std::string(8200, 'x');
+  (*launch.mutable_environment())["WEFT_ARGUMENTS"] = std::string(8200, 'x');
   EXPECT_THAT(store_.SetLaunch(launch).error().message(), HasSubstr("expected at most 8184"));
   store_.Ended("a");
   EXPECT_FALSE(store_.Environment("a").has_value());
+}
+
+TEST_F(PolicyStoreTest, AHostileControllerGetsNoCodeIntoALaunch) {
+  v1::JobLaunch launch;
+  launch.set_job_id("a");
+  auto& environment = *launch.mutable_environment();
+  environment["NCCL_NET"] = "Weft";
+  environment["LD_PRELOAD"] = "/tmp/evil.so";
+  environment["NCCL_NET_PLUGIN"] = "/tmp/evil.so";
+  environment["WEFT_ARGUMENTS"] = "x\nLD_PRELOAD=y";
+  const auto refused = store_.SetLaunch(launch);
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(*refused, ElementsAre("LD_PRELOAD", "NCCL_NET_PLUGIN", "WEFT_ARGUMENTS"));
+  EXPECT_EQ(store_.Environment("a"), "NCCL_NET=Weft\n");
+  for (int i = 0; i < 2000; ++i) {
+    launch.set_job_id(std::to_string(i));
+    const auto kept = store_.SetLaunch(launch);
+    EXPECT_TRUE(kept || kept.error().code() == Code::kResourceExhausted);
+  }
+  EXPECT_FALSE(store_.Environment("1999").has_value()) << "the store is bounded";
 }
 
 }  // namespace

@@ -118,4 +118,10 @@ Result<v1::SetModeResponse> ControllerClient::SetMode(v1::Mode mode) {
   return impl_->Call("set mode", &Stub::SetMode, request);
 }
 
+Result<v1::GetQosResponse> ControllerClient::GetQos() { return impl_->Call("get QoS", &Stub::GetQos, v1::GetQosRequest()); }
+
+Result<v1::ChangeQosResponse> ControllerClient::ChangeQos(const v1::ChangeQosRequest& request) {
+  return impl_->Call("change QoS", &Stub::ChangeQos, request);
+}
+
 }  // namespace weft::cli

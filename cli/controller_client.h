@@ -35,6 +35,8 @@ class ControllerClient {
   [[nodiscard]] Result<v1::GetTopologyResponse> GetTopology();
   [[nodiscard]] Result<v1::ListDecisionsResponse> ListDecisions();
   [[nodiscard]] Result<v1::SetModeResponse> SetMode(v1::Mode mode);
+  [[nodiscard]] Result<v1::GetQosResponse> GetQos();
+  [[nodiscard]] Result<v1::ChangeQosResponse> ChangeQos(const v1::ChangeQosRequest& request);
 
  private:
   class Impl;

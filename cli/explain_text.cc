@@ -202,6 +202,8 @@ std::string ExplainText(const v1::ExplainJobResponse& response) {
   AddMultiJob(job, text);
   AddCommunicators(job, text);
   AddAdvice(job, text);
+  if (response.qos_size() > 0) text += "QoS that is not as declared (weft qos verify)\n";
+  AddLines(response.qos(), text);
   if (response.would_size() > 0) text += "what mode enforce would do now\n";
   AddLines(response.would(), text);
   AddDecisions(response, text);

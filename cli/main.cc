@@ -12,6 +12,8 @@
 #ifdef WEFT_ONLINE
 #include "cli/demo/demo.h"
 #include "cli/online.h"
+#include "cli/pki.h"
+#include "cli/qos.h"
 #include "formats/given_strategy.h"
 #endif
 #include "common/exit_code.h"
@@ -105,7 +107,8 @@ void AddValidate(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ValidateOptions>();
   CLI::App* validate = app.add_subcommand("validate", "compare predictions with tables of published measurements");
   validate->add_option("TABLE", options->tables, "CSV files")->required();
-  validate->add_option("--calibration", options->calibration, "constants, YAML (default: those compiled in)");
+  validate->add_option("--calibration", options->calibrations, "constants, YAML (default: those compiled in); again for each further set")
+      ->allow_extra_args(false);
   validate->add_flag("--rows", options->rows, "print every row");
   validate->add_option("--output", options->output, "table or json")->capture_default_str();
   validate->callback([options, &exit_code] { exit_code = RunValidate(*options); });
@@ -157,6 +160,57 @@ void AddPlanFile(CLI::App& submit, OnlineOptions& options) {
 }
 #endif
 
+#ifdef WEFT_ONLINE
+CLI::App* AddPkiCommand(CLI::App& pki, int& exit_code, const char* name, const char* text, int (*run)(const PkiOptions&),
+                        void (*add_more)(CLI::App&, PkiOptions&)) {
+  auto options = std::make_shared<PkiOptions>();
+  CLI::App* command = pki.add_subcommand(name, text);
+  command->add_option("--folder", options->folder, "of the authority and all certificates")->capture_default_str();
+  add_more(*command, *options);
+  command->callback([options, run, &exit_code] { exit_code = run(*options); });
+  return command;
+}
+
+void AddPki(CLI::App& app, int& exit_code) {
+  CLI::App* pki = app.add_subcommand("pki", "certificates of a site: for controller, agents, submitters, operators and viewers");
+  pki->require_subcommand(1);
+  AddPkiCommand(*pki, exit_code, "init", "make the site's authority", RunPkiInit, [](CLI::App& command, PkiOptions& options) {
+    command.add_option("--site", options.site, "in the authority's name")->capture_default_str();
+  });
+  AddPkiCommand(*pki, exit_code, "issue", "make a certificate", RunPkiIssue, [](CLI::App& command, PkiOptions& options) {
+    command.add_option("ROLE", options.role, "agent, submitter, operator, viewer or controller")->required();
+    command.add_option("NAME", options.name, "of an agent: its host; else who it is")->required();
+    command.add_option("--address", options.addresses,
+                       "DNS names and IP addresses that it is called by, several with commas")->delimiter(',');
+    command.add_option("--days", options.days, "that it is good for")->capture_default_str();
+  });
+  AddPkiCommand(*pki, exit_code, "revoke", "put a certificate on the list of those that count no more", RunPkiRevoke,
+                [](CLI::App& command, PkiOptions& options) {
+                  command.add_option("FILE", options.file, "the certificate")->required();
+                });
+}
+
+void AddHosts(CLI::App& command, OnlineOptions& options) {
+  command.add_option("--host", options.hosts, "only these, several with commas (default: all)")->delimiter(',');
+}
+
+void AddQos(CLI::App& app, int& exit_code) {
+  CLI::App* qos = app.add_subcommand("qos", "settings of NICs for the site's traffic classes");
+  qos->require_subcommand(1);
+  AddOnline(*qos, exit_code, "verify", "compare what all hosts have with what is declared", RunQosVerify, nullptr, "",
+            [](CLI::App& command, OnlineOptions& options) {
+              command.add_option("--syntax", options.syntax, "only the commands that mend, for dcb or mlnx_qos")
+                  ->check(CLI::IsMember({"dcb", "mlnx_qos"}));
+            });
+  AddOnline(*qos, exit_code, "apply", "set what is declared, and keep it so", RunQosApply, nullptr, "",
+            [](CLI::App& command, OnlineOptions& options) {
+              AddHosts(command, options);
+              command.add_flag("--dry-run", options.dry_run, "only say what would be set");
+            });
+  AddOnline(*qos, exit_code, "revert", "set what was there before", RunQosRevert, nullptr, "", AddHosts);
+}
+#endif
+
 int Main(int argc, char** argv) {
   CLI::App app("Weft: co-design of parallelism, collectives and flows for GPU training clusters", "weft");
   app.require_subcommand(1);
@@ -176,6 +230,8 @@ int Main(int argc, char** argv) {
             "its id, as `weft jobs` prints it");
   AddOnline(app, exit_code, "topo", "hosts and links as measured", RunTopology);
   AddOnline(app, exit_code, "links", "links by load", RunLinks);
+  AddQos(app, exit_code);
+  AddPki(app, exit_code);
 #endif
   app.set_version_flag("--version", "weft " WEFT_VERSION);
   try {

@@ -45,7 +45,7 @@ struct Tally {
 std::string Kind(const std::string& reason) { return reason.substr(0, std::min(reason.find(": "), size_t{100})); }
 
 void Compare(const formats::ValidationRow& row, const std::string& file, Tally& tally) {
-  const auto predicted = PredictRow(row, file, formats::DefaultCalibrationFile().calibration);
+  const auto predicted = PredictRow(row, file, planner::Calibration());
   if (!predicted) return;  // `weft validate` skips it
   const formats::ValidationCase question = formats::MakeValidationCase(row).value();
   const planner::PlanOptions options{.fix = AllFixed(predicted->strategy), .framework = question.framework, .risk = std::nullopt};

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cli/controller_client.h"
 
@@ -15,6 +16,9 @@ struct OnlineOptions {
   std::string job;  ///< job id of explain and release, job file of submit
   std::string plan;       ///< of submit: file of plans to take the job's strategy from, in place of what the job's file says
   int64_t plan_index = 0; ///< which of its plans
+  std::string syntax;     ///< of qos verify: "dcb" or "mlnx_qos", the commands that mend alone; empty: all, for people
+  bool dry_run = false;   ///< of qos apply
+  std::vector<std::string> hosts;  ///< of qos apply and revert; none: all
 };
 
 /// Each returns the process's exit status (common/exit_code.h) and prints its own errors to stderr.

@@ -340,7 +340,7 @@ TEST(RunPlan, NoPlanIsExitThreeWithTheReasons) {
   const Ran ran = Call(arguments);
   EXPECT_EQ(ran.exit, kExitInfeasible);
   EXPECT_THAT(ran.err, HasSubstr("no feasible plan: memory: the leanest strategy, "));
-  EXPECT_THAT(ran.err, HasSubstr("at most 70.4 GiB of a100-80 with 80.0 GiB keep the risk"));
+  EXPECT_THAT(ran.err, HasSubstr("at most 73.4 GiB of a100-80 with 80.0 GiB keep the risk"));
   EXPECT_TRUE(json::parse(ran.out).at("plans").empty());
   EXPECT_FALSE(json::parse(ran.out).at("infeasible").empty());
   arguments = Gpt2();

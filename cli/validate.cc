@@ -6,7 +6,10 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/validate_collectives.h"
 #include "cli/validate_summary.h"
@@ -31,17 +34,11 @@ struct Validation {
   std::vector<Skipped> skipped;
 };
 
-bool IsCalibration(const formats::CalibrationFile& file, const std::string& table, const formats::ValidationRow& row) {
-  return std::any_of(file.rows.begin(), file.rows.end(), [&](const formats::CalibrationRow& known) {
-    return known.file == table && known.line == row.line && std::abs(known.value - row.value) <= 1e-9 * known.value;
-  });
-}
-
-Status AddTable(const std::string& path, const formats::CalibrationFile& calibration, Validation& all) {
+Status AddTable(const std::string& path, const planner::Calibration& calibration, bool asks_feasibility, Validation& all) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path));
   const std::string file = std::filesystem::path(path).filename().string();
   if (formats::IsCollectiveTable(text)) {
-    WEFT_ASSIGN_OR_RETURN(CollectivePredictions predictions, PredictCollectives(text, path, calibration.calibration));
+    WEFT_ASSIGN_OR_RETURN(CollectivePredictions predictions, PredictCollectives(text, path, calibration));
     for (const SkippedCollective& row : predictions.skipped) all.skipped.push_back({file, row.line, row.reason});
     std::move(predictions.rows.begin(), predictions.rows.end(), std::back_inserter(all.rows));
     return Ok();
@@ -52,12 +49,11 @@ Status AddTable(const std::string& path, const formats::CalibrationFile& calibra
   }
   WEFT_ASSIGN_OR_RETURN(const auto rows, formats::ParseValidationCsv(text, path));
   for (const formats::ValidationRow& row : rows) {
-    auto prediction = PredictRow(row, file, calibration.calibration);
+    auto prediction = PredictRow(row, file, calibration, asks_feasibility);
     if (!prediction) {
       all.skipped.push_back({file, row.line, prediction.error().message()});
       continue;
     }
-    prediction->calibration = IsCalibration(calibration, file, row);
     all.rows.push_back(*std::move(prediction));
   }
   return Ok();
@@ -66,7 +62,7 @@ Status AddTable(const std::string& path, const formats::CalibrationFile& calibra
 ErrorSummary CompleteTimes(const std::vector<RowPrediction>& rows) {
   std::vector<double> errors;
   for (const RowPrediction& row : rows) {
-    if (row.complete && !row.calibration) errors.push_back(std::abs(row.error()));
+    if (row.complete) errors.push_back(std::abs(row.error()));
   }
   return Summarise(std::move(errors));
 }
@@ -99,7 +95,7 @@ void PrintJson(const Validation& all) {
   for (const RowPrediction& row : all.rows) {
     rows.push_back({{"file", row.file}, {"line", row.line}, {"source", row.source}, {"model", row.model},
                     {"metric", row.metric}, {"class", row.kind}, {"bytes", row.bytes > 0 ? json(row.bytes) : json(nullptr)}, {"measured", row.measured},
-                    {"predicted", row.predicted}, {"error", row.error()}, {"calibration", row.calibration},
+                    {"predicted", row.predicted}, {"error", row.error()},
                     {"complete", row.complete}, {"feasible", row.feasible}, {"defaults", row.defaults},
                     {"setting", row.setting}, {"parts", PartsJson(row.estimate)}});
   }
@@ -130,8 +126,8 @@ void PrintJson(const Validation& all) {
 
 void PrintRows(const Validation& all) {
   for (const RowPrediction& row : all.rows) {
-    fmt::print("{:<28} {:>4} {:<22} {:<26} {:>12.5g} {:>12.5g} {:>+7.1f} %{}\n", row.file, row.line, row.model, row.metric,
-               row.measured, row.predicted, 100 * row.error(), row.calibration ? "  calibration" : "");
+    fmt::print("{:<28} {:>4} {:<22} {:<26} {:>12.5g} {:>12.5g} {:>+7.1f} %\n", row.file, row.line, row.model, row.metric,
+               row.measured, row.predicted, 100 * row.error());
   }
 }
 
@@ -157,16 +153,53 @@ void PrintTable(const Validation& all, bool rows) {
   for (const Skipped& row : all.skipped) fmt::print("skipped {}:{}: {}\n", row.file, row.row, row.reason);
 }
 
+/// Rows once, and what each calibration predicts of them; NaN, which JSON writes as null, where it cannot.
+json PredictionsJson(const std::vector<Validation>& runs) {
+  json rows = json::array(), predicted = json::array();
+  for (const RowPrediction& row : runs[0].rows) {
+    rows.push_back({{"file", row.file}, {"line", row.line}, {"source", row.source}, {"model", row.model}, {"metric", row.metric},
+                    {"class", row.kind}, {"bytes", row.bytes}, {"measured", row.measured}, {"predicted", row.predicted},
+                    {"complete", row.complete}});
+  }
+  for (const Validation& run : runs) {
+    std::map<std::pair<std::string_view, int64_t>, double> of;
+    for (const RowPrediction& row : run.rows) of[{row.file, row.line}] = row.predicted;
+    json values = json::array();
+    for (const RowPrediction& row : runs[0].rows) {
+      const auto found = of.find({row.file, row.line});
+      values.push_back(found == of.end() ? std::numeric_limits<double>::quiet_NaN() : found->second);
+    }
+    predicted.push_back(std::move(values));
+  }
+  return {{"rows", rows}, {"predicted", predicted}};
+}
+
+/// Calibrations side by side: what a fit asks for many times.
+Result<int> RunSeveral(const ValidateOptions& options) {
+  if (options.output != "json") {
+    return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\" with several --calibration: expected json", options.output));
+  }
+  std::vector<Validation> runs;
+  for (const std::string& file : options.calibrations) {
+    WEFT_ASSIGN_OR_RETURN(const planner::Calibration calibration, formats::ReadCalibrationYaml(file));
+    Validation& run = runs.emplace_back();
+    for (const std::string& path : options.tables) WEFT_RETURN_IF_ERROR(AddTable(path, calibration, false, run));
+  }
+  fmt::print("{}\n", PredictionsJson(runs).dump());
+  return kExitDone;
+}
+
 Result<int> Run(const ValidateOptions& options) {
   if (options.output != "table" && options.output != "json") {
     return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
   }
-  formats::CalibrationFile calibration = formats::DefaultCalibrationFile();
-  if (!options.calibration.empty()) {
-    WEFT_ASSIGN_OR_RETURN(calibration, formats::ReadCalibrationYaml(options.calibration));
+  if (options.calibrations.size() > 1) return RunSeveral(options);
+  planner::Calibration calibration;
+  if (!options.calibrations.empty()) {
+    WEFT_ASSIGN_OR_RETURN(calibration, formats::ReadCalibrationYaml(options.calibrations[0]));
   }
   Validation all;
-  for (const std::string& path : options.tables) WEFT_RETURN_IF_ERROR(AddTable(path, calibration, all));
+  for (const std::string& path : options.tables) WEFT_RETURN_IF_ERROR(AddTable(path, calibration, true, all));
   if (all.rows.empty()) {
     const std::string first = all.skipped.empty() ? "no rows" : fmt::format("{}: {}", all.skipped[0].file, all.skipped[0].reason);
     return Fail(Code::kInvalidArgument, fmt::format("no row to compare, expected a table of measurements such as "

@@ -10,7 +10,7 @@ namespace weft::cli {
 struct ValidateOptions {
   std::vector<std::string> tables;
   std::string output = "table";   ///< or json
-  std::string calibration;        ///< YAML file; empty: what is compiled in
+  std::vector<std::string> calibrations;  ///< YAML files; none: what is compiled in. With several, JSON of the bare predictions
   bool rows = false;              ///< table: every row, not only the summaries
 };
 

@@ -124,7 +124,7 @@ Result<bool> IsFeasible(const ValidationCase& row, const planner::Calibration& c
 }  // namespace
 
 Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_view file,
-                                 const planner::Calibration& calibration) {
+                                 const planner::Calibration& calibration, bool asks_feasibility) {
   WEFT_ASSIGN_OR_RETURN(ValidationCase question, formats::MakeValidationCase(row));
   WEFT_ASSIGN_OR_RETURN(const CostModel model,
                         CostModel::Make(question.job, question.cluster, calibration, {.framework = question.framework, .risk = std::nullopt}));
@@ -139,7 +139,9 @@ Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_
   out.kind = KindName(question, row.metric);
   out.strategy = question.strategy;
   out.estimate = model.EvaluateSimulated(question.strategy, scratch);
-  WEFT_ASSIGN_OR_RETURN(out.feasible, IsFeasible(stated, calibration));
+  if (asks_feasibility || question.kind == MetricKind::kFits) {
+    WEFT_ASSIGN_OR_RETURN(out.feasible, IsFeasible(stated, calibration));
+  }
   out.defaults = question.defaults;
   out.sweep = SweepOf(row, planner::FrameworkName(question.framework));
   out.setting = SettingOf(question);

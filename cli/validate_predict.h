@@ -17,7 +17,6 @@ struct RowPrediction {
   int64_t bytes = 0;       ///< of a collective; 0: none
   std::string kind;        ///< "time", "memory", "fits", "collective" or "collective-small"
   double measured = 0, predicted = 0;
-  bool calibration = false;
   bool complete = false;   ///< a time row with tp, pp, dp, micro-batch, global batch, seq, layers and hidden
   std::string sweep;       ///< rows of equal sweep compete with each other; empty: with none
   std::string setting;     ///< rows of equal setting are repetitions
@@ -29,8 +28,9 @@ struct RowPrediction {
   double error() const { return measured == 0 ? predicted - measured : predicted / measured - 1; }
 };
 
+/// `asks_feasibility`: whether RowPrediction::feasible is asked for, which costs as much again; rows of fits_in_memory always ask.
 /// Errors: with the reason why the row cannot be predicted.
 [[nodiscard]] Result<RowPrediction> PredictRow(const formats::ValidationRow& row, std::string_view file,
-                                               const planner::Calibration& calibration);
+                                               const planner::Calibration& calibration, bool asks_feasibility = true);
 
 }  // namespace weft::cli

@@ -122,7 +122,7 @@ std::vector<FileSummary> SummariseFiles(std::span<const RowPrediction> rows) {
     for (const RowPrediction& row : rows) {
       if (row.file != file || row.kind != kind) continue;
       own.push_back(row);
-      if (!row.calibration) errors.push_back(std::abs(row.error()));
+      errors.push_back(std::abs(row.error()));
     }
     summaries.push_back({file, kind, Summarise(std::move(errors)), SummariseOrder(own)});
   }

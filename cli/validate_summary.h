@@ -13,7 +13,7 @@ struct ErrorSummary {
   int64_t rows = 0;
   double mean = 0, median = 0, p90 = 0, worst = 0;   ///< of |predicted / measured - 1|; of "fits" the share of wrong rows
 };
-/// Rows marked as calibration are left out by the caller. Percentiles by nearest rank. Empty: all zero.
+/// Percentiles by nearest rank. Empty: all zero.
 ErrorSummary Summarise(std::vector<double> absolute_errors);
 
 /// A regret up to this meets what is promised of a picked plan.

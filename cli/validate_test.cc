@@ -75,15 +75,6 @@ TEST(SummariseSweeps, TellsEachSweepsRegretAndItsDistinctOrder) {
   EXPECT_EQ(order.distinct_sweeps, 1);
 }
 
-TEST(SummariseFiles, LeavesCalibrationRowsOut) {
-  std::vector<RowPrediction> rows = {Point("a", "x", 10, 11), Point("a", "y", 10, 15)};
-  rows[1].calibration = true;
-  const std::vector<FileSummary> files = SummariseFiles(rows);
-  ASSERT_EQ(files.size(), 1U);
-  EXPECT_EQ(files[0].errors.rows, 1);
-  EXPECT_NEAR(files[0].errors.worst, 0.1, 1e-12);
-}
-
 class ValidateCommand : public testing::Test {
  protected:
   std::string File(const std::string& name, const std::string& text) {
@@ -104,7 +95,7 @@ TEST_F(ValidateCommand, ListsEveryRowOrItsReason) {
   ASSERT_EQ(RunValidate({.tables = {table}, .output = "json"}), kExitDone);
   const auto answer = nlohmann::json::parse(testing::internal::GetCapturedStdout());
   ASSERT_EQ(answer["rows"].size(), 1U);
-  for (const char* key : {"file", "source", "model", "metric", "bytes", "measured", "predicted", "error", "calibration"}) {
+  for (const char* key : {"file", "source", "model", "metric", "bytes", "measured", "predicted", "error"}) {
     EXPECT_TRUE(answer["rows"][0].contains(key)) << key;
   }
   EXPECT_NEAR(answer["rows"][0]["error"].get<double>(), answer["rows"][0]["predicted"].get<double>() / 2 - 1, 1e-12);
@@ -115,7 +106,32 @@ TEST_F(ValidateCommand, ListsEveryRowOrItsReason) {
   EXPECT_EQ(answer["summary"]["rows"], 1);
 }
 
-// Priced from the links up by what the search asks; no constant was fitted on these rows.
+// A fit asks for many at once: the rows are those of one, and so are the predictions.
+TEST_F(ValidateCommand, PredictsForSeveralCalibrationsSideBySide) {
+  const std::string table = std::string(WEFT_VALIDATION) + "/llama3_paper.csv";
+  const auto answer_of = [&](const std::vector<std::string>& calibrations) {
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(RunValidate({.tables = {table}, .output = "json", .calibrations = calibrations}), kExitDone);
+    return nlohmann::json::parse(testing::internal::GetCapturedStdout());
+  };
+  std::ifstream in(WEFT_CALIBRATION_YAML);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  const std::string compiled = File("compiled.yaml", text);
+  const size_t at = text.find("name: gpu.h100.gemm16, value: ") + 30;
+  const std::string slower = File("slower.yaml", text.replace(at, text.find(',', at) - at, "0.4"));
+  const auto one = answer_of({compiled}), two = answer_of({compiled, slower});
+  ASSERT_EQ(two["rows"].size(), one["rows"].size());
+  ASSERT_EQ(two["predicted"].size(), 2U);
+  for (size_t i = 0; i < one["rows"].size(); ++i) {
+    EXPECT_EQ(two["predicted"][0][i], one["rows"][i]["predicted"]);
+    EXPECT_GT(two["predicted"][1][i].get<double>(), 1.2 * one["rows"][i]["predicted"].get<double>());
+  }
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(RunValidate({.tables = {table}, .calibrations = {compiled, slower}}), kExitUsage);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("expected json"));
+}
+
+// Priced from the links up by what the search asks.
 TEST_F(ValidateCommand, PublishedCollectivesAreWithinWhatDocsSay) {
   testing::internal::CaptureStdout();
   const std::string folder = WEFT_VALIDATION;

@@ -10,114 +10,13 @@
 #include <set>
 
 #include "common/parse_units.h"
+#include "controller/config_readers.h"
 #include "formats/read_file.h"
 
 namespace weft::controller {
 namespace {
 
-constexpr size_t kMostClasses = 8;
 constexpr Seconds kLongestLease{60};  // agents refuse more (netplugin/abi/segment.h)
-
-/// Where in which file a value stands.
-std::string At(const std::string& source, const YAML::Node& node) {
-  return fmt::format("{}:{}", source, node.Mark().line + 1);
-}
-
-/// Reads one value; the error is the detail only, the caller says where.
-using Reader = std::function<Status(const std::string& value)>;
-
-Reader Text(std::string& out) {
-  return [&out](const std::string& value) -> Status {
-    out = value;
-    return Ok();
-  };
-}
-
-template <typename T>
-Reader Parsed(T& out, Result<T> (*parse)(std::string_view)) {
-  return [&out, parse](const std::string& value) -> Status {
-    WEFT_ASSIGN_OR_RETURN(out, parse(value));
-    return Ok();
-  };
-}
-
-Reader Switch(bool& out) {
-  return [&out](const std::string& value) -> Status {
-    if (value != "on" && value != "off") return Fail(Code::kInvalidArgument, "expected on or off");
-    out = value == "on";
-    return Ok();
-  };
-}
-
-/// A time above zero.
-Reader Duration(Seconds& out) {
-  return [&out](const std::string& value) -> Status {
-    WEFT_ASSIGN_OR_RETURN(const Seconds time, ParseDuration(value));
-    if (time.count() <= 0) return Fail(Code::kInvalidArgument, "expected a time above 0");
-    out = time;
-    return Ok();
-  };
-}
-
-/// A time above zero and up to `most`.
-Reader DurationUpTo(Seconds& out, Seconds most) {
-  return [&out, most](const std::string& value) -> Status {
-    Seconds time{0};
-    WEFT_RETURN_IF_ERROR(Duration(time)(value));
-    if (time > most) return Fail(Code::kInvalidArgument, fmt::format("expected at most {}", FormatDuration(most)));
-    out = time;
-    return Ok();
-  };
-}
-
-/// A plain number in [least, most].
-template <typename T>
-Reader Number(T& out, T least, T most) {
-  return [&out, least, most](const std::string& value) -> Status {
-    T number{};
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || !(number >= least && number <= most)) {
-      return Fail(Code::kInvalidArgument, fmt::format("expected a number from {} to {}", least, most));
-    }
-    out = number;
-    return Ok();
-  };
-}
-
-/// Visits the entries of a map; each key once and none that is not in `readers` or `blocks`.
-Status ReadMap(const std::string& source, const YAML::Node& node, const std::string& prefix,
-               const std::map<std::string, Reader>& readers,
-               const std::map<std::string, std::function<Status(const YAML::Node&)>>& blocks = {}) {
-  if (!node.IsMap()) {
-    return Fail(Code::kInvalidArgument, fmt::format("{}: {}: expected a map of keys", At(source, node),
-                                                    prefix.empty() ? "the file" : prefix));
-  }
-  std::set<std::string> seen;
-  for (const auto& entry : node) {
-    const std::string key = entry.first.Scalar();
-    const std::string where =
-        fmt::format("{}: {}{}{}", At(source, entry.first), prefix, prefix.empty() ? "" : ".", key);
-    if (!seen.insert(key).second) return Fail(Code::kInvalidArgument, where + ": the key is there twice");
-    if (const auto block = blocks.find(key); block != blocks.end()) {
-      WEFT_RETURN_IF_ERROR(block->second(entry.second));
-      continue;
-    }
-    const auto reader = readers.find(key);
-    if (reader == readers.end()) {
-      std::vector<std::string> known;
-      for (const auto& [name, unused] : readers) known.push_back(name);
-      for (const auto& [name, unused] : blocks) known.push_back(name);
-      return Fail(Code::kInvalidArgument,
-                  fmt::format("{}: unknown key, expected one of {}", where, fmt::join(known, ", ")));
-    }
-    if (!entry.second.IsScalar()) return Fail(Code::kInvalidArgument, where + ": expected one value");
-    if (const Status status = reader->second(entry.second.Scalar()); !status) {
-      return Fail(Code::kInvalidArgument,
-                  fmt::format("{}: \"{}\": {}", where, entry.second.Scalar(), status.error().message()));
-    }
-  }
-  return Ok();
-}
 
 Status ReadLinks(const std::string& source, const YAML::Node& node, LinkRates& rates) {
   if (!node.IsSequence()) {
@@ -138,30 +37,6 @@ Status ReadLinks(const std::string& source, const YAML::Node& node, LinkRates& r
                   fmt::format("{}: links: {} to {} is there twice", At(source, entry), from, to));
     }
   }
-  return Ok();
-}
-
-/// DSCP per traffic class, the first served first.
-Status ReadClasses(const std::string& source, const YAML::Node& node, std::vector<int32_t>& dscp) {
-  if (!node.IsSequence() || node.size() < 1 || node.size() > kMostClasses) {
-    return Fail(Code::kInvalidArgument, fmt::format("{}: classes: expected a list of 1 to {} DSCP values, the class that is "
-                                                    "served first first", At(source, node), kMostClasses));
-  }
-  std::vector<int32_t> values;
-  for (const YAML::Node& entry : node) {
-    int32_t value = 0;
-    const Status status = entry.IsScalar() ? Number<int32_t>(value, 0, 63)(entry.Scalar())
-                                           : Fail(Code::kInvalidArgument, "expected a number from 0 to 63");
-    if (!status) {
-      return Fail(Code::kInvalidArgument, fmt::format("{}: classes: \"{}\": {}", At(source, entry),
-                                                      entry.IsScalar() ? entry.Scalar() : "", status.error().message()));
-    }
-    if (std::find(values.begin(), values.end(), value) != values.end()) {
-      return Fail(Code::kInvalidArgument, fmt::format("{}: classes: DSCP {} is there twice", At(source, entry), value));
-    }
-    values.push_back(value);
-  }
-  dscp = std::move(values);
   return Ok();
 }
 
@@ -255,7 +130,8 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
        {"sample_interval", Duration(core.sample_interval)},
        {"switch_answers_per_s", Number<double>(config.switch_answers_per_s, 1, 1e6)}},
       {{"links", [&](const YAML::Node& node) { return ReadLinks(source, node, core.rates); }},
-       {"classes", [&](const YAML::Node& node) { return ReadClasses(source, node, core.joint.dscp); }},
+       {"classes", [&](const YAML::Node& node) { return ReadClasses(source, node, core.joint.dscp, config.qos); }},
+       {"qos", [&](const YAML::Node& node) { return ReadQos(source, node, config.qos); }},
        {"topology", [&](const YAML::Node& node) { return ReadTopology(source, node, config.topology); }},
        {"joint", map("joint", {{"interval", Duration(core.joint.interval)},
                                {"settle", Duration(core.joint.settle)},
@@ -283,8 +159,10 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
                                      {"lossy_links", Switch(core.monitor.lossy_links)}})},
        {"tls", map("tls", {{"certificate", Text(config.tls.certificate)},
                            {"key", Text(config.tls.key)},
-                           {"authority", Text(config.tls.authority)}})}}));
+                           {"authority", Text(config.tls.authority)},
+                           {"revoked", Text(config.tls_revoked)}})}}));
   if (version != 1) return Fail(Code::kInvalidArgument, source + ":1: version: missing, expected version: 1");
+  FinishQos(core.joint.dscp, config.qos);
   SetLinkRate(config, link_rate);
   config.link_rate_given = root["link_rate"].IsDefined();
   return Ok();
@@ -377,14 +255,15 @@ std::string DescribeConfig(const ControllerConfig& config) {
       "cluster_name={} listen={} http={} state_dir={} mode={} link_rate_bps={:.0f} links={} sample_interval_s={} "
       "replan_interval_s={} switching_gain={} capacity_window_s={} capacity_windows={} recovery_interval_s={} "
       "classes_dscp={} multi_job_interval_s={} lease_s={} time_shifts={} topology_files={} nic_rate_bps={:.0f} device={} "
-      "switch_answers_per_s={} tls={}",
+      "switch_answers_per_s={} qos={} tls={}",
       config.cluster_name, config.listen.text(), config.http.text(),
       config.state_dir.empty() ? "none" : config.state_dir, core.mode == v1::MODE_OBSERVE ? "observe" : "enforce",
       core.rates.line_rate.value(), core.rates.overrides.size(), core.sample_interval.count(),
       core.replan_interval.count(), core.planning.switching_gain, core.monitor.window.count(), core.monitor.windows,
       core.monitor.recovery_interval.count(), fmt::join(core.joint.dscp, ","), core.joint.interval.count(),
       core.joint.lease.count(), core.joint.shifts ? "on" : "off", config.topology.size(), config.planner.cluster.nic_rate.value(),
-      config.planner.cluster.device.name, config.switch_answers_per_s, config.tls.empty() ? "off" : "on");
+      config.planner.cluster.device.name, config.switch_answers_per_s,
+      config.qos ? "declared" : "not declared", config.tls.empty() ? "off" : "on");
 }
 
 }  // namespace weft::controller

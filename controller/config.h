@@ -2,6 +2,7 @@
 // and an unknown or doubled key is an error with file and line. controller.example.yaml names every key.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,7 +35,9 @@ struct ControllerConfig {
   JobPlannerOptions planner;            ///< the machines that jobs are planned for
   AdviceOptions advice;                 ///< what a restart costs, and must gain
   std::vector<TopologyFile> topology;   ///< read when the controller starts
+  std::optional<v1::QosDeclaration> qos;  ///< what NICs and switches are to do with each class, where the file says it
   rpc::TlsFiles tls;
+  std::string tls_revoked;              ///< list of revoked certificates; empty: none
   bool cluster_rate_given = false;      ///< else the planner's NIC rate is the link rate
   bool link_rate_given = false, cluster_given = false;
 };

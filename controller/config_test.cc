@@ -52,6 +52,27 @@ TEST(Config, ReadsClassesMultiJobPlanningAndTopologyFiles) {
   EXPECT_EQ(DefaultConfig().core.joint.dscp, std::vector<int32_t>{0}) << "nothing is marked unless the site says so";
 }
 
+TEST(Config, ClassesMayDeclareWhatNicsDoWithThem) {
+  const auto config = ParseConfig(
+      "version: 1\nqos: {roce_tos: 106, mtu: 9000}\nclasses:\n  - {dscp: 26, priority: 3, share: 60%, lossless: on}\n"
+      "  - {dscp: 0, priority: 0, share: 40%}\n", "c.yaml");
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->core.joint.dscp, (std::vector<int32_t>{26, 0}));
+  ASSERT_TRUE(config->qos);
+  EXPECT_EQ(config->qos->roce_tos(), 106);
+  EXPECT_EQ(config->qos->mtu(), 9000);
+  ASSERT_EQ(config->qos->classes_size(), 2);
+  EXPECT_EQ(config->qos->classes(0).priority(), 3);
+  EXPECT_EQ(config->qos->classes(0).share(), 60);
+  EXPECT_TRUE(config->qos->classes(0).lossless());
+  EXPECT_FALSE(config->qos->classes(1).lossless());
+  EXPECT_FALSE(ParseConfig("version: 1\nclasses: [26, 0]\n", "c.yaml")->qos) << "DSCP alone say nothing of NICs";
+  const auto only_tos = ParseConfig("version: 1\nqos: {roce_tos: 104}\nclasses: [26, 0]\n", "c.yaml");
+  ASSERT_TRUE(only_tos && only_tos->qos);
+  EXPECT_EQ(only_tos->qos->classes(0).dscp(), 26);
+  EXPECT_EQ(only_tos->qos->classes(0).priority(), -1);
+}
+
 TEST(Config, ErrorsNameFileLineKeyAndValue) {
   const struct {
     const char* text;
@@ -73,6 +94,12 @@ TEST(Config, ErrorsNameFileLineKeyAndValue) {
       {"version: 1\nclasses: 26\n", "c.yaml:2: classes", "list of 1 to 8 DSCP values"},
       {"version: 1\nclasses: [26, 64]\n", "c.yaml:2: classes: \"64\"", "from 0 to 63"},
       {"version: 1\nclasses: [26, 26]\n", "c.yaml:2: classes", "DSCP 26 is there twice"},
+      {"version: 1\nclasses: [{priority: 3}]\n", "c.yaml:2: classes", "dscp is missing"},
+      {"version: 1\nclasses: [{dscp: 26, lossless: on}]\n", "c.yaml:2: classes", "priority is missing"},
+      {"version: 1\nclasses: [{dscp: 26, priority: 8}]\n", "c.yaml:2: classes.priority: \"8\"", "from 0 to 7"},
+      {"version: 1\nclasses: [{dscp: 26, priority: 3, share: 0.6}]\n", "c.yaml:2: classes.share: \"0.6\"", "whole percents"},
+      {"version: 1\nclasses: [{dscp: 26, priority: 3, share: 60%}, 0]\n", "c.yaml:2: classes", "shares come to 60 %"},
+      {"version: 1\nqos: {roce_tos: 256}\n", "c.yaml:2: qos.roce_tos: \"256\"", "from 0 to 255"},
       {"version: 1\njoint: {time_shifts: maybe}\n", "c.yaml:2: joint.time_shifts: \"maybe\"", "on or off"},
       {"version: 1\njoint: {lease: 1h}\n", "c.yaml:2: joint.lease: \"1h\"", "expected at most 60 s"},
       {"version: 1\ntopology:\n  - {format: xml, file: f}\n", "c.yaml:3: topology.format: \"xml\"", "slurm, lldp or nccl"},

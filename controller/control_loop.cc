@@ -78,6 +78,7 @@ ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> jo
       journal_(std::move(journal)),
       core_(options_.core),
       incarnation_(options_.incarnation > 0 ? options_.incarnation : WallClockIncarnation()),
+      qos_(options_.qos),
       multi_job_worker_([this](const JobsPlanned& planned) {
         const std::lock_guard lock(mutex_);
         Handle({.body = planned});
@@ -200,6 +201,7 @@ Status ControlLoop::Join(const v1::Register& message, const std::shared_ptr<Agen
   welcome.mutable_welcome()->set_heartbeat_interval_s(kHeartbeatInterval.count());
   welcome.mutable_welcome()->set_sample_interval_s(options_.core.sample_interval.count());
   outbox->Send(std::move(welcome));
+  TellQos(outbox.get());
   LogInfo(kComponent, "agent joined", {{"host", host}, {"incarnation", message.incarnation()}});
   Handle({.body = HostRegistered{message}});
   return Ok();
@@ -222,6 +224,9 @@ void ControlLoop::Receive(const std::string& host, const AgentOutbox* outbox, v1
       break;
     case v1::AgentMessage::kPaths:
       Handle({.body = PathsReceived{host, std::move(*message.mutable_paths())}});
+      break;
+    case v1::AgentMessage::kQos:
+      TakeQos(host, std::move(*message.mutable_qos()));
       break;
     case v1::AgentMessage::kRegisterHost:  // interfaces changed; the session stays, and with it the host's name
       if (message.register_host().host() == host) {
@@ -320,6 +325,7 @@ Result<v1::ExplainJobResponse> ControlLoop::Explain(const std::string& job_id) c
   std::optional<v1::JobStatus> job = core_.FindJob(job_id);
   if (!job) return Fail(Code::kNotFound, fmt::format("no job \"{}\"", job_id));
   v1::ExplainJobResponse response;
+  for (std::string& line : QosLines(*job)) response.add_qos(std::move(line));
   *response.mutable_job() = std::move(*job);
   for (const v1::Decision& decision : core_.decisions()) {
     if (decision.job_id() == job_id || decision.job_id().empty()) *response.add_decisions() = decision;
@@ -372,6 +378,7 @@ std::string ControlLoop::MetricsText() const {
             .outlook = core_.outlook(),
             .sessions_closed = sessions_closed_,
             .journal_errors = journal_errors_,
+            .qos_drifts = qos_.Drifts(),
             .uptime = Now()};
   }
   return metrics_->Render(view);

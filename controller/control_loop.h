@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "controller/multi_job_worker.h"
 #include "controller/journal.h"
 #include "controller/metrics.h"
+#include "controller/qos_book.h"
 #include "controller/worker.h"
 
 namespace weft::controller {
@@ -44,6 +46,7 @@ struct ControlLoopOptions {
   AdviceOptions advice = {};
   int64_t incarnation = 0;          ///< of this start, for tests; 0: by the wall clock and the journal
   double switch_answers_per_s = 100;  ///< that all hosts' probes together draw from one switch, at most
+  std::optional<v1::QosDeclaration> qos = {};  ///< what the site declares of its classes
   bool mode_given = false;          ///< core.mode was asked for at this start, not only by a file
 };
 
@@ -80,8 +83,13 @@ class ControlLoop {
   [[nodiscard]] Result<v1::ExplainJobResponse> Explain(const std::string& job_id) const;
   v1::GetTopologyResponse Topology() const;
   v1::ListDecisionsResponse Decisions() const;
+  v1::GetQosResponse Qos() const;
+  /// Returns at once; what comes of it is in Qos(). Errors: as of the call ChangeQos.
+  [[nodiscard]] Result<v1::ChangeQosResponse> ChangeQos(const v1::ChangeQosRequest& request);
   v1::Mode mode() const;
 
+  /// A call was refused; `why` in a word, for metrics.
+  void CountRefusal(const char* why) { metrics_->AddRefusal(why); }
   void Tick();
   /// The text of /metrics.
   std::string MetricsText() const;
@@ -96,6 +104,9 @@ class ControlLoop {
   void ReconcileMode(v1::Mode journalled);  // holds mutex_
   Status CheckNotSuperseded(const v1::Register& message);  // holds mutex_
   void Beat();                              // holds mutex_
+  void TellQos(AgentOutbox* outbox);        // holds mutex_
+  void TakeQos(const std::string& host, v1::QosReport report);         // holds mutex_
+  std::vector<std::string> QosLines(const v1::JobStatus& job) const;   // holds mutex_
   void Carry(const Action& action);         // holds mutex_
   template <typename Change>
   Status KeepInJournal(const Change& change);  // holds mutex_
@@ -111,6 +122,7 @@ class ControlLoop {
   Core core_;
   std::map<std::string, std::shared_ptr<AgentOutbox>> sessions_;
   int64_t incarnation_;
+  QosBook qos_;
   std::set<std::string> superseded_by_;  // hosts that obey a newer controller
   std::map<std::string, Event> unkept_;  // brakes that the journal could not take, by what they are about
   Seconds next_beat_{0};

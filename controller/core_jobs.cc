@@ -64,6 +64,7 @@ void Core::PushLaunchTo(const std::string& host, const Job& job) {
   v1::JobLaunch launch;
   launch.set_job_id(job.spec.job_id());
   *launch.mutable_environment() = job.plan.environment();
+  if (job.spec.has_user_id()) launch.set_user_id(job.spec.user_id());
   actions_.push_back(PushLaunch{host, std::move(launch)});
 }
 

@@ -114,6 +114,9 @@ struct Metrics::Impl {
   Histogram& sample_time = MakeHistogram("weft_controller_sample_seconds", "Time to take in one sample.");
   Histogram& applied = MakeHistogram("weft_controller_policy_apply_seconds",
                                      "From an agent's receipt of a policy to its use by the plugin.");
+  Series<Counter> refused{MakeCounter("weft_controller_calls_refused_total", "Calls of the API that the caller may not make.")};
+  Series<Gauge> qos{MakeGauge("weft_controller_qos_drifts",
+                              "QoS settings, packets and ways of the host that are not as the site declares.")};
   Series<Gauge> link_used{MakeGauge("weft_controller_link_used_bytes_per_second",
                                     "Bytes on the wire by the flows of all jobs, last second.")};
   Series<Gauge> link_available{MakeGauge("weft_controller_link_available_bytes_per_second",
@@ -224,6 +227,8 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));
   }
+  for (const auto& [host, count] : view.qos_drifts) qos.At({{"host", host}}).Set(static_cast<double>(count));
+  qos.Sweep();
   RefreshLinks(view.links);
   RefreshJobs(view.jobs);
 }
@@ -234,6 +239,10 @@ Metrics::~Metrics() = default;
 void Metrics::ObservePlan(Seconds time) { impl_->plan_time.Observe(time.count()); }
 void Metrics::ObserveReplan(Seconds time) { impl_->replan_time.Observe(time.count()); }
 void Metrics::ObserveApplied(Seconds delay) { impl_->applied.Observe(delay.count()); }
+void Metrics::AddRefusal(const std::string& why) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->refused.At({{"why", why}}).Increment();
+}
 void Metrics::ObserveSample(Seconds time) { impl_->sample_time.Observe(time.count()); }
 
 std::string Metrics::Render(const MetricsView& view) {

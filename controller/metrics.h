@@ -2,6 +2,7 @@
 // from the core at a scrape. prometheus-cpp's registry and text format are used, its HTTP server is not.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct MetricsView {
   v1::ClusterOutlook outlook;
   int64_t sessions_closed = 0;      ///< by us: too slow, or replaced
   int64_t journal_errors = 0;
+  std::map<std::string, int64_t> qos_drifts;  ///< by host
   Seconds uptime{0};
 };
 
@@ -35,6 +37,7 @@ class Metrics {
   void ObservePlan(Seconds time);          ///< planning of a submitted job
   void ObserveReplan(Seconds time);        ///< a plan of all flows' paths
   void ObserveApplied(Seconds delay);      ///< from an agent's receipt of a policy to the plugin's use
+  void AddRefusal(const std::string& why); ///< of a call
   void ObserveSample(Seconds time);        ///< the core's work on one sample
 
   /// Prometheus text format 0.0.4: every metric, also those that have no series yet.

@@ -6,10 +6,15 @@
 #include <chrono>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/log.h"
+#include "common/log_budget.h"
+#include "controller/access.h"
 #include "proto/controller.grpc.pb.h"
+#include "proto/identity.h"
 
 namespace weft::controller {
 namespace {
@@ -20,18 +25,67 @@ grpc::Status ToGrpc(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code()), error.message()};
 }
 
+/// Who calls, and whether he may. Without TLS nobody is told from anybody.
+class Gate {
+ public:
+  Gate(bool tls, const std::string& revoked, ControlLoop* loop) : tls_(tls), revoked_(revoked), loop_(loop) {}
+
+  Status Load() { return revoked_.Load(); }
+  /// The caller; empty without TLS. Refusals are logged and counted. Errors: kUnauthenticated.
+  Result<std::optional<rpc::Identity>> Admit(const grpc::CallbackServerContext* context, Access access) {
+    if (!tls_) return std::nullopt;
+    const std::vector<grpc::string_ref> pem = context->auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    Result<rpc::Identity> who = rpc::ParseIdentity(pem.empty() ? "" : std::string(pem[0].data(), pem[0].size()));
+    if (!who) return Refuse("identity", context->peer(), who.error());
+    if (const Status present = CheckPresent(*who); !present) return Refuse("revoked", context->peer(), present.error());
+    if (const Status role = CheckRole(*who, access); !role) return Refuse("role", context->peer(), role.error());
+    return *std::move(who);
+  }
+  /// Whether the certificate still counts, for calls that last. Errors: kUnauthenticated.
+  Status CheckPresent(const rpc::Identity& who) {
+    if (!revoked_.Contains(who.serial)) return Ok();
+    return Fail(Code::kUnauthenticated, fmt::format("the certificate of {} \"{}\" is revoked", rpc::RoleName(who.role), who.name));
+  }
+  tl::unexpected<Error> Refuse(const char* why, const std::string& peer, const Error& error) {
+    loop_->CountRefusal(why);
+    const auto now = static_cast<uint64_t>(loop_->Now().count() * 1e9);
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, lines] : lines_.TakeLeftOut(now)) LogWarn("controller", "left out lines about refused calls",
+                                                                     {{"why", key}, {"lines", lines}});
+    if (lines_.Take(why, now)) LogWarn("controller", "refused a call", {{"peer", peer}, {"reason", error.message()}});
+    return Fail(error);
+  }
+
+ private:
+  const bool tls_;
+  RevokedCertificates revoked_;
+  ControlLoop* const loop_;
+  std::mutex mutex_;
+  LogBudget lines_{20};  // guarded by mutex_
+};
+
 /// One agent's stream. gRPC calls the On… functions, each kind one at a time; Outbox::Send comes from any thread. The
 /// outbox outlives the reactor, which gRPC deletes at the end of the call; what connects them is guarded by its mutex.
 class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::ControllerMessage> {
  public:
-  Session(ControlLoop* loop, grpc::CallbackServerContext* context)
-      : loop_(loop), outbox_(std::make_shared<Outbox>(this, context)) {
+  Session(ControlLoop* loop, Gate* gate, grpc::CallbackServerContext* context)
+      : loop_(loop), gate_(gate), peer_(context->peer()), outbox_(std::make_shared<Outbox>(this, context)) {
+    auto who = gate_->Admit(context, Access::kSession);
+    if (!who) {
+      outbox_->Finish(ToGrpc(who.error()));
+      return;
+    }
+    who_ = *std::move(who);
     StartRead(&incoming_);
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
       outbox_->Finish(grpc::Status::OK);
+      return;
+    }
+    if (const Status may = CheckMay(); !may) {
+      outbox_->Finish(ToGrpc(gate_->Refuse(host_.empty() ? "host" : "revoked", peer_, may.error()).value()));
       return;
     }
     if (!host_.empty()) {
@@ -137,7 +191,19 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
     std::unique_ptr<grpc::Status> final_;
   };
 
+  /// A session lasts: its certificate may be revoked meanwhile. It is for the host that the certificate names.
+  Status CheckMay() const {
+    if (!who_) return Ok();
+    if (const std::string& host = incoming_.register_host().host(); incoming_.has_register_host() && host != who_->name) {
+      return Fail(Code::kUnauthenticated, fmt::format("agent \"{}\" may not speak for host \"{}\"", who_->name, host));
+    }
+    return gate_->CheckPresent(*who_);
+  }
+
   ControlLoop* loop_;
+  Gate* gate_;
+  const std::string peer_;
+  std::optional<rpc::Identity> who_;  // empty without TLS
   std::shared_ptr<Outbox> outbox_;
   v1::AgentMessage incoming_;
   std::string host_;  // empty until registered
@@ -145,57 +211,108 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
 
 class AgentServiceImpl final : public v1::AgentService::CallbackService {
  public:
-  explicit AgentServiceImpl(ControlLoop* loop) : loop_(loop) {}
+  AgentServiceImpl(ControlLoop* loop, Gate* gate) : loop_(loop), gate_(gate) {}
   grpc::ServerBidiReactor<v1::AgentMessage, v1::ControllerMessage>* Session(
       grpc::CallbackServerContext* context) override {
-    return new controller::Session(loop_, context);
+    return new controller::Session(loop_, gate_, context);
   }
 
  private:
   ControlLoop* loop_;
+  Gate* gate_;
 };
 
 class ControllerServiceImpl final : public v1::ControllerService::CallbackService {
  public:
-  explicit ControllerServiceImpl(ControlLoop* loop) : loop_(loop) {}
+  ControllerServiceImpl(ControlLoop* loop, Gate* gate) : loop_(loop), gate_(gate) {}
   using Context = grpc::CallbackServerContext*;
   using Reactor = grpc::ServerUnaryReactor*;
+  using Who = std::optional<rpc::Identity>;
 
   Reactor SubmitJob(Context context, const v1::SubmitJobRequest* request, v1::SubmitJobResponse* response) override {
-    return Answer(context, loop_->Submit(request->spec()),
-                  [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
+    return Admitted(context, Access::kSubmit, [&](const Who& who) {
+      return Answer(context, loop_->Submit(SpecOf(*request, who)),
+                    [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
+    });
   }
   Reactor PlanJob(Context context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
-    return Answer(context, loop_->Plan(request->spec()),
-                  [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
+    return Admitted(context, Access::kSubmit, [&](const Who&) {
+      return Answer(context, loop_->Plan(request->spec()), [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
+    });
   }
   Reactor ReleaseJob(Context context, const v1::ReleaseJobRequest* request, v1::ReleaseJobResponse* response) override {
-    response->set_warning(loop_->Release(request->job_id()));
-    return Done(context, grpc::Status::OK);
+    return Admitted(context, Access::kSubmit, [&](const Who& who) {
+      if (const Status owner = CheckOwner(who, request->job_id()); !owner) {
+        return Done(context, ToGrpc(gate_->Refuse("owner", context->peer(), owner.error()).value()));
+      }
+      response->set_warning(loop_->Release(request->job_id()));
+      return Done(context, grpc::Status::OK);
+    });
   }
   Reactor ListJobs(Context context, const v1::ListJobsRequest*, v1::ListJobsResponse* response) override {
-    for (v1::JobStatus& job : loop_->Jobs()) response->add_jobs()->Swap(&job);
-    return Done(context, grpc::Status::OK);
+    return Admitted(context, Access::kRead, [&](const Who&) {
+      for (v1::JobStatus& job : loop_->Jobs()) response->add_jobs()->Swap(&job);
+      return Done(context, grpc::Status::OK);
+    });
   }
   Reactor ExplainJob(Context context, const v1::ExplainJobRequest* request,
                      v1::ExplainJobResponse* response) override {
-    return Answer(context, loop_->Explain(request->job_id()),
-                  [&](v1::ExplainJobResponse& explained) { response->Swap(&explained); });
+    return Admitted(context, Access::kRead, [&](const Who&) {
+      return Answer(context, loop_->Explain(request->job_id()),
+                    [&](v1::ExplainJobResponse& explained) { response->Swap(&explained); });
+    });
   }
   Reactor GetTopology(Context context, const v1::GetTopologyRequest*, v1::GetTopologyResponse* response) override {
-    *response = loop_->Topology();
-    return Done(context, grpc::Status::OK);
+    return Admitted(context, Access::kRead, [&](const Who&) {
+      *response = loop_->Topology();
+      return Done(context, grpc::Status::OK);
+    });
   }
   Reactor ListDecisions(Context context, const v1::ListDecisionsRequest*,
                         v1::ListDecisionsResponse* response) override {
-    *response = loop_->Decisions();
-    return Done(context, grpc::Status::OK);
+    return Admitted(context, Access::kRead, [&](const Who&) {
+      *response = loop_->Decisions();
+      return Done(context, grpc::Status::OK);
+    });
   }
   Reactor SetMode(Context context, const v1::SetModeRequest* request, v1::SetModeResponse* response) override {
-    return Answer(context, loop_->SetMode(request->mode()), [&](std::string& warning) { response->set_warning(std::move(warning)); });
+    return Admitted(context, Access::kOperate, [&](const Who&) {
+      return Answer(context, loop_->SetMode(request->mode()),
+                    [&](std::string& warning) { response->set_warning(std::move(warning)); });
+    });
+  }
+  Reactor GetQos(Context context, const v1::GetQosRequest*, v1::GetQosResponse* response) override {
+    return Admitted(context, Access::kRead, [&](const Who&) {
+      *response = loop_->Qos();
+      return Done(context, grpc::Status::OK);
+    });
+  }
+  Reactor ChangeQos(Context context, const v1::ChangeQosRequest* request, v1::ChangeQosResponse* response) override {
+    return Admitted(context, Access::kOperate, [&](const Who&) {
+      return Answer(context, loop_->ChangeQos(*request), [&](v1::ChangeQosResponse& changed) { response->Swap(&changed); });
+    });
   }
 
  private:
+  /// Carries out what the caller may do.
+  template <typename Act>
+  Reactor Admitted(Context context, Access access, Act act) {
+    const Result<Who> who = gate_->Admit(context, access);
+    return who ? act(*who) : Done(context, ToGrpc(who.error()));
+  }
+  /// As submitted, with the submitter whom the certificate names.
+  static v1::JobSpec SpecOf(const v1::SubmitJobRequest& request, const Who& who) {
+    v1::JobSpec spec = request.spec();
+    spec.set_submitter(who ? who->name : "");
+    return spec;
+  }
+  /// A submitter ends his own jobs; an operator all, also those that nobody submitted. Unknown ones are no error.
+  Status CheckOwner(const Who& who, const std::string& job_id) const {
+    if (!who || who->role != rpc::Role::kSubmitter) return Ok();
+    const auto job = loop_->Explain(job_id);
+    if (!job || job->job().spec().submitter() == who->name) return Ok();
+    return Fail(Code::kUnauthenticated, fmt::format("job \"{}\" is not one of submitter \"{}\"", job_id, who->name));
+  }
   static Reactor Done(Context context, const grpc::Status& status) {
     Reactor reactor = context->DefaultReactor();
     reactor->Finish(status);
@@ -209,12 +326,15 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
   }
 
   ControlLoop* loop_;
+  Gate* gate_;
 };
 
 }  // namespace
 
 struct GrpcServer::Impl {
-  explicit Impl(ControlLoop* loop) : agents(loop), people(loop) {}
+  Impl(ControlLoop* loop, bool tls, const std::string& revoked) : gate(tls, revoked, loop), agents(loop, &gate),
+      people(loop, &gate) {}
+  Gate gate;
   AgentServiceImpl agents;
   ControllerServiceImpl people;
   int port = 0;
@@ -222,9 +342,10 @@ struct GrpcServer::Impl {
 };
 
 Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Endpoint& endpoint, const rpc::TlsFiles& tls,
-                                                      ControlLoop* loop) {
+                                                      ControlLoop* loop, const std::string& revoked) {
   WEFT_ASSIGN_OR_RETURN(const auto credentials, rpc::MakeServerCredentials(tls));
-  auto impl = std::make_unique<Impl>(loop);
+  auto impl = std::make_unique<Impl>(loop, !tls.empty(), revoked);
+  WEFT_RETURN_IF_ERROR(impl->gate.Load());
   grpc::ServerBuilder builder;
   // Without this a second controller would share the port and take half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -1,4 +1,5 @@
-// The gRPC face: one reactor per agent session with an outbox of bounded length and at most one write in flight, and
+// The gRPC face, with the check of who calls (access.h): one reactor per agent session with an outbox of bounded length and at
+// most one write in flight, and
 // the unary calls of hooks, tools and people. All work is the loop's.
 #pragma once
 
@@ -15,9 +16,9 @@ namespace weft::controller {
 class GrpcServer {
  public:
   /// Serves at `endpoint` until destroyed; `loop` must outlive the server. Errors: kFailedPrecondition naming the
-  /// address when it cannot be listened at; as MakeServerCredentials for `tls`.
+  /// address when it cannot be listened at; as MakeServerCredentials for `tls`, and RevokedCertificates::Load for `revoked`.
   [[nodiscard]] static Result<std::unique_ptr<GrpcServer>> Start(const Endpoint& endpoint, const rpc::TlsFiles& tls,
-                                                                 ControlLoop* loop);
+                                                                 ControlLoop* loop, const std::string& revoked = "");
   /// Ends all sessions; takes at most about a second.
   ~GrpcServer();
   GrpcServer(const GrpcServer&) = delete;

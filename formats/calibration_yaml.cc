@@ -79,26 +79,17 @@ Result<planner::CalibrationConstant> ReadConstant(const YamlValue& value, std::s
   return constant;
 }
 
-Result<CalibrationRow> ReadRow(const YamlValue& value, std::string_view source) {
-  Entry entry(value, source);
-  CalibrationRow row{.file = entry.Text("file"), .line = static_cast<int64_t>(entry.Number("line")),
-                     .value = entry.Number("value")};
-  WEFT_RETURN_IF_ERROR(entry.Finish());
-  return row;
-}
-
 }  // namespace
 
-Result<CalibrationFile> ParseCalibrationYaml(std::string_view text, std::string_view source) {
+Result<planner::Calibration> ParseCalibrationYaml(std::string_view text, std::string_view source) {
   WEFT_ASSIGN_OR_RETURN(const YamlValue root, ParseYaml(text, source));
   if (root.kind != YamlValue::Kind::kMap) {
     return Fail(Code::kInvalidArgument, fmt::format("{}: expected a map with version and constants", source));
   }
   std::vector<planner::CalibrationConstant> constants;
-  CalibrationFile file;
   bool version = false;
   for (const auto& [key, value] : root.fields) {
-    const bool known = key == "version" || key == "constants" || key == "rows";
+    const bool known = key == "version" || key == "constants";
     if (!known) return Fail(Code::kInvalidArgument, fmt::format("{}:{}: {}: unknown key", source, value.line, key));
     if (key == "version") {
       version = value.text == "1";
@@ -109,30 +100,17 @@ Result<CalibrationFile> ParseCalibrationYaml(std::string_view text, std::string_
       return Fail(Code::kInvalidArgument, fmt::format("{}:{}: {}: expected a list", source, value.line, key));
     }
     for (const YamlValue& item : value.items) {
-      if (key == "constants") {
-        WEFT_ASSIGN_OR_RETURN(auto constant, ReadConstant(item, source));
-        constants.push_back(std::move(constant));
-      } else {
-        WEFT_ASSIGN_OR_RETURN(auto row, ReadRow(item, source));
-        file.rows.push_back(std::move(row));
-      }
+      WEFT_ASSIGN_OR_RETURN(auto constant, ReadConstant(item, source));
+      constants.push_back(std::move(constant));
     }
   }
   if (!version) return Fail(Code::kInvalidArgument, fmt::format("{}: version: expected 1", source));
-  file.calibration = planner::Calibration(std::move(constants));
-  return file;
+  return planner::Calibration(std::move(constants));
 }
 
-Result<CalibrationFile> ReadCalibrationYaml(const std::string& path) {
+Result<planner::Calibration> ReadCalibrationYaml(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   return ParseCalibrationYaml(text, path);
-}
-
-const CalibrationFile& DefaultCalibrationFile() {
-  static const auto* const kFile = new CalibrationFile{planner::Calibration(), {
-#include "formats/calibration_rows.inc"
-  }};
-  return *kFile;
 }
 
 }  // namespace weft::formats

@@ -3,8 +3,6 @@
 //   version: 1
 //   constants:
 //     - {name: gpu.a100.gemm16, value: 0.85, least: 0.3, most: 0.97, fitted: true, source: "…"}
-//   rows:                                # what was fitted on: left out of every summary
-//     - {file: bloom_a100.csv, line: 2, value: 160.29}
 #pragma once
 
 #include <string>
@@ -16,25 +14,9 @@
 
 namespace weft::formats {
 
-/// A row of a table that constants were fitted on; `value` is the measured one, so that another table of the same name
-/// is not mistaken for it.
-struct CalibrationRow {
-  std::string file;
-  int64_t line = 0;
-  double value = 0;
-};
-
-struct CalibrationFile {
-  planner::Calibration calibration;
-  std::vector<CalibrationRow> rows;
-};
-
 /// Errors: kNotFound for a missing file; kInvalidArgument naming file, line, key and what was expected, e.g. for a value
 /// outside its physical range.
-[[nodiscard]] Result<CalibrationFile> ReadCalibrationYaml(const std::string& path);
-[[nodiscard]] Result<CalibrationFile> ParseCalibrationYaml(std::string_view text, std::string_view source);
-
-/// What is compiled in, rows included.
-const CalibrationFile& DefaultCalibrationFile();
+[[nodiscard]] Result<planner::Calibration> ReadCalibrationYaml(const std::string& path);
+[[nodiscard]] Result<planner::Calibration> ParseCalibrationYaml(std::string_view text, std::string_view source);
 
 }  // namespace weft::formats

@@ -180,6 +180,14 @@ Result<ClusterSpec> FromPresets(const std::string& name) {
   return planner::MakeCluster(name, std::move(groups), efficiency);
 }
 
+void ReadNicKind(YamlFields& fields, ClusterSpec& cluster) {
+  const std::string kind = fields.Text("nic_kind", "plain");
+  if (kind == "efa") cluster.nic_kind = planner::NicKind::kEfa;
+  else if (kind == "efa-staged") cluster.nic_kind = planner::NicKind::kEfaStaged;
+  else if (kind == "slingshot") cluster.nic_kind = planner::NicKind::kSlingshot;
+  else if (kind != "plain") fields.Reject("nic_kind", fmt::format("value \"{}\", expected plain, efa, efa-staged or slingshot", OneLine(kind, 60)));
+}
+
 /// A cluster whose nodes are alike.
 Result<ClusterSpec> ReadAlike(YamlFields& fields, const std::string& name, double efficiency, std::string_view source,
                               const std::string& folder) {
@@ -197,6 +205,8 @@ Result<ClusterSpec> ReadAlike(YamlFields& fields, const std::string& name, doubl
   const std::string sums = fields.Text("switch_sums", "false");
   if (sums != "true" && sums != "false") fields.Reject("switch_sums", fmt::format("value \"{}\", expected true or false", OneLine(sums, 60)));
   cluster.switch_sums = sums == "true";
+  cluster.nics_per_node = fields.Integer("nics_per_node", 1, 1024, 0);
+  ReadNicKind(fields, cluster);
   WEFT_RETURN_IF_ERROR(fields.Finish());
   if (fabric) {
     cluster.tiers = std::move(fabric->tiers.tiers);

@@ -134,6 +134,7 @@ Result<CollectiveRow> MeasuredRow(const Cells& cells, int64_t line) {
   WEFT_ASSIGN_OR_RETURN(cluster.intra_node_rate, LinkOf(cells));
   cluster.name = row.system = fmt::format("{} x {} {}", cluster.nodes, cluster.gpus_per_node, gpu);
   cluster.nic_rate = GigabitsPerSecond(gbps * nics);
+  cluster.nics_per_node = nics;
   cluster.intra_latency = Seconds(4e-6);  // as the presets have it
   cluster.nic_latency = Seconds(12e-6);
   WEFT_ASSIGN_OR_RETURN(row.algorithm, AlgorithmOf(cells));
@@ -141,6 +142,7 @@ Result<CollectiveRow> MeasuredRow(const Cells& cells, int64_t line) {
   WEFT_ASSIGN_OR_RETURN(const double bytes, cells.Number("bytes", 1, 1e15));
   row.bytes = Bytes(static_cast<int64_t>(bytes));
   WEFT_ASSIGN_OR_RETURN(const std::string notes, cells.Text("notes"));
+  cluster.nic_kind = NicKindOf(notes);
   row.degraded = notes.find("degraded") != std::string::npos;
   WEFT_ASSIGN_OR_RETURN(row.time, TimeOf(cells, row));
   return row;

@@ -54,6 +54,24 @@ std::string_view StackNameOf(const ValidationRow& row) {
   if (has(source, "InternEvo")) return "internevo";
   if (has(source, "fms-fsdp")) return "fms-fsdp";
   if (has(source, "torchgpipe")) return "torchgpipe";
+  if (has(source, "nanotron")) return "nanotron";
+  if (has(source, "JAX-Toolbox")) return "jax-toolbox";
+  if (has(source, "torchtune")) return has(notes, "chunked") ? "torchtune-chunked" : has(notes, "torch.compile") ? "torchtune-compiled" : "torchtune";
+  if (has(source, "mlcommons")) {
+    const bool graphs = (has(notes, "CUDA graphs") && !has(notes, "no CUDA graphs")) || has(notes, "LAMB");
+    return graphs ? "mlperf-graphs" : "mlperf";
+  }
+  if (has(source, "MoE-ModelZoo")) {
+    if (has(notes, "CUDA graphs")) return "nemo-graphs";
+    if (has(notes, "whole MoE block")) return "megatron-moe-block";
+    if (has(notes, "overlap")) return "megatron-moe-overlap";
+    return has(notes, "dispatcher=a2a") ? "megatron-moe" : "megatron-moe-deepep";
+  }
+  if (has(source, "MarinFold")) return "nemo-2025";
+  if (has(source, "Megatron-DeepSpeed")) return "megatron-deepspeed";
+  if (has(source, "LlamaFactory") || has(source, "open-instruct") || has(source, "open-r1")) return "deepspeed";
+  if (has(source, "metaseq") || has(source, "llama-cookbook") || has(source, "ColossalAI")) return "accelerate";
+  if (has(source, "NVIDIA/Megatron-LM README")) return "megatron-h100";
   return "megatron-core";
 }
 
@@ -66,10 +84,15 @@ Precision PrecisionOf(const ValidationRow& row) {
   return Precision::kBf16;
 }
 
-/// Gigabits per second of one node's NICs, from notes such as "4x100Gb/s" or "400Gb/s per node"; 0 if they do not say.
-double NodeGigabits(std::string_view notes) {
+struct NodeNics {
+  double gigabits = 0;  // per second, of all together; 0: the notes do not say
+  int64_t count = 0;    // 0: the same
+};
+
+/// From notes such as "4x100Gb/s" or "400Gb/s per node".
+NodeNics NicsOf(std::string_view notes) {
   const size_t unit = notes.find("Gb");
-  if (unit == std::string_view::npos || unit == 0) return 0;
+  if (unit == std::string_view::npos || unit == 0) return {};
   const auto number_before = [&](size_t end) {
     size_t begin = end;
     while (begin > 0 && std::isdigit(static_cast<unsigned char>(notes[begin - 1]))) --begin;
@@ -79,9 +102,12 @@ double NodeGigabits(std::string_view notes) {
   };
   const size_t digits_end = notes[unit - 1] == ' ' ? unit - 1 : unit;
   const auto [rate, begin] = number_before(digits_end);
-  if (rate == 0) return 0;
-  if (begin > 0 && notes[begin - 1] == 'x') return rate * number_before(begin - 1).first;
-  return notes.substr(unit, 16).find("per node") != std::string_view::npos ? rate : 0;
+  if (rate == 0) return {};
+  if (begin > 0 && notes[begin - 1] == 'x') {
+    const double count = number_before(begin - 1).first;
+    return {rate * count, static_cast<int64_t>(count)};
+  }
+  return {notes.substr(unit, 16).find("per node") != std::string_view::npos ? rate : 0, 0};
 }
 
 Result<ClusterSpec> ClusterOf(const ValidationRow& row) {
@@ -95,8 +121,10 @@ Result<ClusterSpec> ClusterOf(const ValidationRow& row) {
     cluster.gpus_per_node = per_node;
     cluster.nodes = (gpus + per_node - 1) / per_node;
     cluster.intra_node_rate = GigabytesPerSecond(gpu.intra_gigabytes);
-    const double stated = NodeGigabits(row.notes);
-    cluster.nic_rate = GigabitsPerSecond(stated > 0 ? stated : gpu.nic_gigabits * static_cast<double>(per_node));
+    const NodeNics nics = NicsOf(row.notes);
+    cluster.nic_rate = GigabitsPerSecond(nics.gigabits > 0 ? nics.gigabits : gpu.nic_gigabits * static_cast<double>(per_node));
+    cluster.nics_per_node = nics.count;
+    cluster.nic_kind = NicKindOf(row.notes);
     cluster.intra_latency = Seconds(4e-6);
     cluster.nic_latency = Seconds(12e-6);
     return cluster;
@@ -129,7 +157,9 @@ int64_t NoteNumber(const ValidationRow& row, std::string_view key, int64_t other
 
 void FillSharding(const ValidationRow& row, ValidationCase& out) {
   Strategy& s = out.strategy;
-  if (row.zero_stage.empty()) {
+  if (row.zero_stage.empty() && row.notes.find("LAMB") != std::string::npos) {
+    s.zero_stage = 0;  // its norms are of whole layers
+  } else if (row.zero_stage.empty()) {
     s.zero_stage = 1;
     out.zero_unknown = true;
     out.defaults.push_back("zero_stage: 1, or 3 where nothing else fits");

@@ -198,6 +198,12 @@ bool IsTrainingTable(std::string_view text) {
   return header.find("measured_metric") != std::string_view::npos;
 }
 
+planner::NicKind NicKindOf(std::string_view notes) {
+  if (notes.find("p3dn") != std::string_view::npos) return planner::NicKind::kEfaStaged;
+  if (notes.find("EFA") != std::string_view::npos) return planner::NicKind::kEfa;
+  return notes.find("Slingshot") != std::string_view::npos ? planner::NicKind::kSlingshot : planner::NicKind::kPlain;
+}
+
 std::string_view Note(std::string_view notes, std::string_view key) {
   for (size_t at = notes.find(key); at != std::string_view::npos; at = notes.find(key, at + 1)) {
     const bool starts = at == 0 || notes[at - 1] == ' ' || notes[at - 1] == ';';

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "planner/fabric/cluster_spec.h"
 
 namespace weft::formats {
 
@@ -40,6 +41,9 @@ struct ValidationRow {
 
 /// Whether the header of `text` is that of training measurements: tables of collectives have another.
 bool IsTrainingTable(std::string_view text);
+
+/// What the notes say of the network: EFA or Slingshot, else neither.
+planner::NicKind NicKindOf(std::string_view notes);
 
 /// The value of `key=value` among the notes, "" if it is not there.
 std::string_view Note(std::string_view notes, std::string_view key);

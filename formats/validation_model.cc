@@ -45,6 +45,7 @@ constexpr std::array kFamilies = {
     Family{.prefix = "MPT", .llama = false, .gated = false, .tied = true},
     Family{.prefix = "GPT", .llama = false, .gated = false, .tied = true},
     Family{.prefix = "BLOOM", .llama = false, .gated = false, .tied = true},
+    Family{.prefix = "BERT", .llama = false, .gated = false, .tied = true},
     Family{.prefix = "OPT", .llama = false, .gated = false, .tied = true},
 };
 
@@ -53,6 +54,21 @@ const Family* FindFamily(std::string_view model) {
     if (model.starts_with(family.prefix)) return &family;
   }
   return nullptr;
+}
+
+void ApplyBert(ModelSpec& model) {
+  model.architecture = Architecture::kBert;
+  model.causal = false;
+  model.norm_placement = planner::NormPlacement::kPost;
+  model.head = planner::HeadKind::kMaskedLanguage;
+  model.embedding_norm = true;
+  model.token_types = 2;
+}
+
+/// Whether the notes say that attention is fused.
+bool SaysFlash(std::string_view notes) {
+  const auto has = [&](std::string_view what) { return notes.find(what) != std::string_view::npos; };
+  return has("flash attention") && !has("no flash attention") && !has("without flash attention") && !has("flash attention off");
 }
 
 /// An unknown family: the one whose parameter count comes closer to the row's.
@@ -136,6 +152,8 @@ Result<ModelSpec> ModelOfRow(const ValidationRow& row, std::vector<std::string>&
   } else {
     ApplyFamily(model, family == nullptr ? Family{} : *family);
   }
+  if (row.model.starts_with("BERT")) ApplyBert(model);
+  if (SaysFlash(row.notes)) model.flash_attention = true;
   if (row.model.starts_with("MPT")) {  // no biases, no dropout, fused attention
     model.attention_bias = model.mlp_bias = model.attention_output_bias = false;
     model.dropout = false;

@@ -206,6 +206,15 @@ TEST(ClusterYaml, SwitchesMaySum) {
               HasSubstr("key \"switch_sums\": value \"maybe\", expected true or false"));
 }
 
+TEST(ClusterYaml, NicsHaveANumberAndAKind) {
+  EXPECT_EQ(ParseClusterYaml(kCluster, "c").value().nics_per_node, 0);
+  const auto with = [](const char* keys) { return ParseClusterYaml(Replaced(kCluster, "gpus_per_node: 8", std::string("gpus_per_node: 8\n") + keys), "c"); };
+  const planner::ClusterSpec efa = with("nics_per_node: 32\nnic_kind: efa").value();
+  EXPECT_EQ(efa.nics_per_node, 32);
+  EXPECT_EQ(efa.nic_kind, planner::NicKind::kEfa);
+  EXPECT_THAT(Message(with("nic_kind: token-ring")), HasSubstr("key \"nic_kind\": value \"token-ring\", expected plain, efa, efa-staged or slingshot"));
+}
+
 TEST(ClusterYaml, HostsDivideANode) {
   const std::string rack = Replaced(kCluster, "gpus_per_node: 8", "gpus_per_node: 72\nhosts_per_node: 18");
   EXPECT_EQ(ParseClusterYaml(rack, "c").value().GpusPerHost(), 4);

@@ -149,7 +149,8 @@ TEST(Plan, ThreadsChangeNothing) {
   EXPECT_EQ(Text(search.Finish()), Text(one));
   EXPECT_GT(search.Progress().evaluated, 0);
   ASSERT_TRUE(search.Progress().best.has_value());
-  EXPECT_LE(*search.Progress().best, one.plans[0].predicted.iteration) << "a bound";
+  // A bound, but that the prediction is simulated in whole picoseconds.
+  EXPECT_LE(search.Progress().best->count(), one.plans[0].predicted.iteration.count() * (1 + 1e-9));
 }
 
 TEST(Plan, TheFrontTradesTimeForMemory) {
@@ -183,8 +184,8 @@ TEST(Plan, TooLittleMemorySaysByHowMuch) {
   ASSERT_EQ(answer.infeasible.size(), 2u);
   EXPECT_THAT(answer.infeasible[0], HasSubstr("memory: the leanest strategy, "));
   EXPECT_THAT(answer.infeasible[0], HasSubstr("recompute=full"));
-  // 80 GiB by the 57th of 60 errors (95 %), 1.1364.
-  EXPECT_THAT(answer.infeasible[0], HasSubstr("at most 70.4 GiB of a100-80 with 80.0 GiB keep the risk"));
+  // 80 GiB by the error that a twentieth of the sources exceeds, 1.0899.
+  EXPECT_THAT(answer.infeasible[0], HasSubstr("at most 73.4 GiB of a100-80 with 80.0 GiB keep the risk"));
   EXPECT_THAT(answer.infeasible[1], HasSubstr("GPUs in place of 8 its state would fit"));
 }
 

@@ -42,7 +42,7 @@ struct LinkCounters {
   int64_t bytes = 0;           ///< both classes
   int64_t packets = 0;         ///< both classes; segments, not offloaded packets
   int64_t drops = 0;           ///< both classes, full queue
-  int64_t priority_bytes = 0;  ///< of `bytes`, those in the class for DSCP traffic class 0x68 and 0xfc
+  int64_t priority_bytes = 0;  ///< of `bytes`, those in the first class, as a rule that of DSCP 26
 };
 
 /// A 5-tuple between two hosts' data addresses.

@@ -12,7 +12,6 @@ namespace weft::testbed {
 namespace {
 
 constexpr uint32_t kPriorityClass = 0x00010010;  // 1:10
-constexpr uint32_t kDefaultClass = 0x00010020;   // 1:20
 constexpr Seconds kCommandTimeout{10};
 
 const FabricHost* FindHost(const FabricPlan& plan, std::string_view name) {
@@ -49,7 +48,7 @@ Result<std::vector<LinkCounters>> Fabric::ReadCounters() {
     WEFT_ASSIGN_OR_RETURN(const std::vector<ClassCounters> classes, reader.Read());
     LinkCounters& link = counters.emplace_back();
     for (const ClassCounters& one : classes) {
-      if (one.class_id != kPriorityClass && one.class_id != kDefaultClass) continue;  // 1:1 counts the same again
+      if (one.class_id < kPriorityClass) continue;  // 1:1 counts the same again
       link.bytes += one.bytes;
       link.packets += one.packets;
       link.drops += one.drops;
@@ -73,7 +72,7 @@ Status Fabric::ApplyRate(size_t link, BitsPerSecond rate) {
                                                     port.from, port.to, rate.value()));
   }
   WEFT_RETURN_IF_ERROR(
-      RunBatches(std::vector<Batch>{{"tc", port.netns, ClassScript("change", port.device, rate)}}));
+      RunBatches(std::vector<Batch>{{"tc", port.netns, ClassScript("change", port.device, rate, plan_.options.classes)}}));
   port.rate = rate;
   return Ok();
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace weft::testbed {
 namespace {
@@ -11,6 +12,23 @@ constexpr int kMaxPerTier = 64;
 constexpr int kMaxHosts = 240;
 // Management addresses of hosts start at .11, so that h1 is .11 and .2 to .10 are free for what a person attaches.
 constexpr int kMgmtOffset = 10;
+
+Status CheckClasses(const std::vector<FabricClass>& classes) {
+  if (classes.empty() || classes.size() > 8) return Fail(Code::kInvalidArgument,
+                                                         fmt::format("{} classes, expected 1 to 8", classes.size()));
+  std::set<int> seen;
+  int shares = 0;
+  for (const FabricClass& one : classes) {
+    if (one.dscp < 0 || one.dscp > 63 || !seen.insert(one.dscp).second) {
+      return Fail(Code::kInvalidArgument, fmt::format("class with DSCP {}, expected 0 to 63, each once", one.dscp));
+    }
+    if (one.share < 0 || one.share > 100) return Fail(Code::kInvalidArgument,
+                                                      fmt::format("share {} %, expected 0 to 100", one.share));
+    shares += one.share;
+  }
+  if (shares > 100) return Fail(Code::kInvalidArgument, fmt::format("shares of all classes {} %, expected at most 100", shares));
+  return Ok();
+}
 
 Status CheckCount(std::string_view name, int value) {
   if (value >= 1 && value <= kMaxPerTier) return Ok();
@@ -29,6 +47,7 @@ Status CheckOptions(const FabricOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckCount("leaves", options.leaves));
   WEFT_RETURN_IF_ERROR(CheckCount("spines", options.spines));
   WEFT_RETURN_IF_ERROR(CheckCount("hosts per leaf", options.hosts_per_leaf));
+  WEFT_RETURN_IF_ERROR(CheckClasses(options.classes));
   if (const int hosts = options.leaves * options.hosts_per_leaf; hosts > kMaxHosts) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("{} leaves of {} hosts are {} hosts, must be at most {} (one management subnet)",

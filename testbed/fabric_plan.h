@@ -18,6 +18,14 @@
 
 namespace weft::testbed {
 
+/// What every port queues apart.
+struct FabricClass {
+  int dscp = 0;   ///< 0 to 63
+  int share = 0;  ///< percent of a full port that it is guaranteed; 0: served after the classes before it, and hardly more than nothing
+
+  friend bool operator==(const FabricClass&, const FabricClass&) = default;
+};
+
 struct FabricOptions {
   std::string id;                                ///< [a-z0-9]{1,16}; empty: derived from the process id
   int leaves = 2;                                ///< 1 to 64
@@ -28,6 +36,8 @@ struct FabricOptions {
   std::optional<BitsPerSecond> spine_link_rate;  ///< leaf–spine cables; default link_rate
   /// net.ipv4.fib_multipath_hash_seed of every switch, for reproducible draws; default: the kernel's own random seed.
   std::optional<uint32_t> hash_seed;
+  /// 1 to 8 classes, served first first; what has another DSCP goes with the last.
+  std::vector<FabricClass> classes{{26, 0}, {0, 0}};
 
   friend bool operator==(const FabricOptions&, const FabricOptions&) = default;
 };

@@ -193,34 +193,40 @@ constexpr double kLeastQueueBytes = 96 << 10;
 // a little more than one super-packet, within bounds. With 64 KiB at any rate a burst got 17 ms of 30 Mbit/s for nothing.
 constexpr double kDepthSeconds = 0.005, kLeastDepth = 8 << 10, kMostDepth = 64 << 10;
 
-std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate) {
-  // Each class is guaranteed 1/200 of the port, so that the lower one never quite starves.
+std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate,
+                        std::span<const FabricClass> classes) {
   const auto bits = [](double value) { return fmt::format("{:.0f}bit", value); };
   const std::string full = bits(rate.value());
-  const std::string guaranteed = bits(std::max(8e3, rate.value() / 200));
   const double bytes = std::clamp(rate.bytes_per_second() * kDepthSeconds, kLeastDepth, kMostDepth);
   const std::string depth = fmt::format("burst {0:.0f} cburst {0:.0f} quantum 3000", bytes);
-  return fmt::format(
-      "class {0} dev {1} parent 1: classid 1:1 htb rate {2} ceil {2} {4}\n"
-      "class {0} dev {1} parent 1:1 classid 1:10 htb prio 0 rate {3} ceil {2} {4}\n"
-      "class {0} dev {1} parent 1:1 classid 1:20 htb prio 1 rate {3} ceil {2} {4}\n",
-      verb, device, full, guaranteed, depth);
+  std::string out = fmt::format("class {0} dev {1} parent 1: classid 1:1 htb rate {2} ceil {2} {3}\n", verb, device, full, depth);
+  for (size_t i = 0; i < classes.size(); ++i) {
+    // Without a share a class is guaranteed 1/200 of the port, so that it never quite starves.
+    const double part = classes[i].share > 0 ? rate.value() * classes[i].share / 100 : rate.value() / 200;
+    out += fmt::format("class {} dev {} parent 1:1 classid 1:{}0 htb prio {} rate {} ceil {} {}\n", verb, device, i + 1, i,
+                       bits(std::max(8e3, part)), full, depth);
+  }
+  return out;
 }
 
 std::string ShapingScript(const FabricPlan& plan, std::string_view node) {
+  const std::vector<FabricClass>& classes = plan.options.classes;
   std::string out;
   for (const FabricLink& link : plan.links) {
     if (link.from != node) continue;
-    out += fmt::format("qdisc add dev {} root handle 1: htb default 20\n", link.device);
-    out += ClassScript("add", link.device, link.rate);
+    out += fmt::format("qdisc add dev {} root handle 1: htb default {}0\n", link.device, classes.size());
+    out += ClassScript("add", link.device, link.rate, classes);
     // The default, a thousand packets of up to 64 KiB each, would be seconds of queue.
     const double limit = std::max(kLeastQueueBytes, link.rate.value() / 8 * kQueueSeconds);
-    for (const char* parent : {"10", "20"}) {
-      out += fmt::format("qdisc add dev {0} parent 1:{1} handle {1}: bfifo limit {2:.0f}\n", link.device, parent, limit);
+    for (size_t i = 1; i <= classes.size(); ++i) {
+      out += fmt::format("qdisc add dev {0} parent 1:{1}0 handle {1}0: bfifo limit {2:.0f}\n", link.device, i, limit);
     }
-    // DSCP 26 with any ECN bits, as NCCL's and RoCE's 0x68; the mask 0xfc leaves the two ECN bits out.
-    out += fmt::format(
-        "filter add dev {} parent 1: protocol ip prio 1 u32 match ip dsfield 0x68 0xfc classid 1:10\n", link.device);
+    // With any ECN bits: the mask 0xfc leaves the two out.
+    for (size_t i = 0; i + 1 < classes.size(); ++i) {
+      out += fmt::format("filter add dev {} parent 1: protocol ip prio 1 u32 match ip dsfield {:#04x} 0xfc classid 1:{}0\n",
+                         link.device,
+                         classes[i].dscp << 2, i + 1);
+    }
   }
   return out;
 }

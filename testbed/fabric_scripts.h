@@ -30,9 +30,10 @@ std::string AddressScript(const FabricPlan& plan, std::string_view node);
 /// `ip -batch` in the node's namespace: all of its routes. Those of a switch carry `src <identity>`, which is what makes
 /// the kernel answer from one address whatever the ingress port. `cables` is indexed as plan.cables.
 std::string RouteScript(const FabricPlan& plan, std::string_view node, std::span<const CableState> cables);
-/// `tc -batch` in the node's namespace: HTB with two priorities on every port of a cable.
+/// `tc -batch` in the node's namespace: HTB with the plan's classes on every port of a cable.
 std::string ShapingScript(const FabricPlan& plan, std::string_view node);
-/// `tc -batch` in the port's namespace: sets (`verb` "change") or makes ("add") the three classes of one port.
-std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate);
+/// `tc -batch` in the port's namespace: sets (`verb` "change") or makes ("add") the classes of one port: 1:10 is
+/// the first of `classes`, 1:20 the second, all below 1:1.
+std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate, std::span<const FabricClass> classes);
 
 }  // namespace weft::testbed

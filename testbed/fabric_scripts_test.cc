@@ -53,6 +53,17 @@ TEST_F(FabricScripts, WithoutAnyCableAPrefixIsUnreachable) {
   EXPECT_THAT(RouteScript(plan_, "spine2", cables_), HasSubstr("route replace unreachable 10.1.0.0/16\n"));
 }
 
+TEST_F(FabricScripts, PortsHaveTheClassesOfTheSiteWithTheirShares) {
+  plan_.options.classes = {{46, 60}, {26, 30}, {0, 10}};
+  const std::string script = ShapingScript(plan_, "leaf1");
+  EXPECT_THAT(script, HasSubstr("qdisc add dev spine2 root handle 1: htb default 30\n"));
+  EXPECT_THAT(script, HasSubstr("classid 1:10 htb prio 0 rate 120000000bit ceil 200000000bit"));
+  EXPECT_THAT(script, HasSubstr("classid 1:20 htb prio 1 rate 60000000bit ceil 200000000bit"));
+  EXPECT_THAT(script, HasSubstr("classid 1:30 htb prio 2 rate 20000000bit ceil 200000000bit"));
+  EXPECT_THAT(script, HasSubstr("match ip dsfield 0xb8 0xfc classid 1:10\n"));
+  EXPECT_THAT(script, HasSubstr("match ip dsfield 0x68 0xfc classid 1:20\n"));
+}
+
 TEST_F(FabricScripts, PortsHaveTwoPrioritiesUnderOneRate) {
   const std::string script = ShapingScript(plan_, "leaf1");
   EXPECT_THAT(script, HasSubstr("qdisc add dev spine2 root handle 1: htb default 20\n"));
@@ -60,6 +71,7 @@ TEST_F(FabricScripts, PortsHaveTwoPrioritiesUnderOneRate) {
   EXPECT_THAT(script, HasSubstr("classid 1:10 htb prio 0 rate 1000000bit ceil 200000000bit"));
   EXPECT_THAT(script, HasSubstr("classid 1:20 htb prio 1 rate 1000000bit ceil 200000000bit"));
   EXPECT_THAT(script, HasSubstr("match ip dsfield 0x68 0xfc classid 1:10\n"));
+  EXPECT_THAT(script, Not(HasSubstr("1:30")));
   EXPECT_THAT(ShapingScript(plan_, "h1"), HasSubstr("dev eth0"));          // hosts' own ports too
   EXPECT_THAT(ShapingScript(plan_, "h1"), Not(HasSubstr("mgmt0")));        // management is never shaped
 }

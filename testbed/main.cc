@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "common/exit_code.h"
@@ -168,6 +169,18 @@ std::function<void(const std::string&)> RateInto(Target& target) {
   };
 }
 
+/// "26:60%", "0".
+FabricClass ParseClass(const std::string& text) {
+  FabricClass parsed;
+  char percent = 0;
+  int read = 0;
+  const int found = std::sscanf(text.c_str(), "%d%n:%d%c%n", &parsed.dscp, &read, &parsed.share, &percent, &read);
+  if ((found != 1 && (found != 3 || percent != '%')) || static_cast<size_t>(read) != text.size()) {
+    throw CLI::ValidationError("--classes \"" + text + "\": expected DSCP or DSCP:SHARE%");
+  }
+  return parsed;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Leaf-spine fabrics of network namespaces, for demo, tests and experiments", "weft-testbed");
   app.require_subcommand(1);
@@ -187,6 +200,11 @@ int Main(int argc, char** argv) {
   up->add_option_function<std::string>("--spine-rate", RateInto(options.spine_link_rate), "leaf to spine ports");
   up->add_option_function<uint32_t>("--hash-seed", [&](uint32_t seed) { options.hash_seed = seed; },
                                     "ECMP hash seed of every switch (default: random)");
+  up->add_option_function<std::vector<std::string>>(
+        "--classes", [&](const std::vector<std::string>& texts) {
+          options.classes.clear();
+          for (const std::string& text : texts) options.classes.push_back(ParseClass(text));
+        }, "what ports queue apart, served first first, e.g. 46:60%,26:30%,0:10% (default 26,0)")->delimiter(',');
   up->add_flag("--hold", arguments.hold, "stay in the foreground; remove the fabric at SIGINT or SIGTERM");
   add_output(up);
 

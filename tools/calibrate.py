@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
-"""Fits the cost model's constants to a few published rows and writes them where they are compiled in.
+"""Fits the cost model's constants, and says how far its predictions are off on sources that no constant was fitted on.
 
-usage: calibrate.py [--weft BIN] [--fit] [--leave-one-out] [--rounds N]
+usage: calibrate.py [--weft BIN] [--fit] [--leave-one-out FILE] [--steps N]
 
-Reads planner/parallelism/calibration.yaml: constants with their physical ranges, and the rows to fit on. With --fit it
-moves the constants marked `fitted` one at a time (a coordinate search in steps that halve) to lessen the mean absolute
-logarithm of predicted over measured on those rows, plus a small pull towards the start of the range's middle for what the
-rows leave open. Without it the files are only written anew:
-  planner/parallelism/calibration.yaml, planner/parallelism/calibration_defaults.inc, formats/calibration_rows.inc
---leave-one-out fits without each table's rows in turn and reports the error on that table: constants that only its rows
-determine go back to the general ones, the others that move its predictions are fitted anew from where they are.
+Reads planner/parallelism/calibration.yaml (constants with their physical ranges) and the tables of tests/validation/ and
+tests/validation/new/. A row belongs to a source: whoever measured it, whatever tables they wrote; collectives to a cluster.
+
+--fit moves the constants marked `fitted` to lessen the weighted logarithms of predicted over measured, by Gauss-Newton steps
+under a loss that grows no more than linearly (SciPy), and writes what is compiled in:
+  planner/parallelism/calibration.yaml, planner/parallelism/calibration_defaults.inc
+A source counts as at most 12 rows of a kind. Every constant is drawn a little to the middle of its range, so that what the rows
+leave open stays off its bounds.
+--leave-one-out fits once without each source in turn, prints errors by source (left out beside fitted), the constants with
+the intervals that these fits give (jackknife over sources) and how much of each the rows say, and writes FILE (JSON): every
+row's measured, fitted and left-out prediction. tools/fidelity_report.py reads it.
+Without either the files are only written anew.
 """
 import argparse
+import csv
 import json
 import math
 import pathlib
@@ -19,181 +25,277 @@ import re
 import subprocess
 import tempfile
 
+import numpy
+import scipy.optimize
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 YAML = ROOT / "planner/parallelism/calibration.yaml"
-TABLES = sorted(p for p in (ROOT / "tests/validation").glob("*.csv") if p.name != "limits.csv")
+FOLDERS = (ROOT / "tests/validation", ROOT / "tests/validation/new")
+MOST_FITTED = 30
+MIXTURES = ("Qwen3-30B", "Qwen3-235B", "DeepSeek", "Mixtral", "GPT-OSS", "Grok", "Llama-4", "Kimi")
+MOST_ROWS = 12     # that a source counts as
+SCALE = 0.1        # where the loss turns from square to linear
+PRIOR = 1.5        # standard deviation of a constant's place in its range, as a logit
+STEP = 0.08        # of the finite differences, as a logit
 
 CONSTANT = re.compile(r'- \{name: (\S+), value: (\S+), least: (\S+), most: (\S+), fitted: (\w+), source: "(.*)"\}')
-ROW = re.compile(r"- \{file: (\S+), line: (\d+), value: (\S+)\}")
+
+
+def tables():
+    """Never deeper: what is held out is not reached."""
+    return sorted(p for folder in FOLDERS for p in folder.glob("*.csv") if p.name != "limits.csv")
+
+
+def source_of(file, text):
+    """Whoever measured: a table can hold several, several tables one; of collectives the cluster."""
+    if file in ("collectives.csv", "collectives_clouds.csv"):
+        for cluster in ("Polaris", "jacobkahn"):
+            if cluster.lower() in text.lower():
+                return cluster
+        return re.sub(r" ?\(.*| README.*| results_.*| docs/.*", "", text)
+    if text.startswith("mlcommons/training_results"):
+        return "MLPerf Training"
+    return re.split(r"[ ,(]", text)[0]
 
 
 def read():
-    constants, rows = [], []
+    constants = []
     for line in YAML.read_text().splitlines():
         if match := CONSTANT.search(line):
             name, value, least, most, fitted, source = match.groups()
             constants.append({"name": name, "value": float(value), "least": float(least), "most": float(most),
                               "fitted": fitted == "true", "source": source})
-        elif match := ROW.search(line):
-            rows.append((match[1], int(match[2]), float(match[3])))
-    return constants, rows
+    return constants
 
 
-def yaml_text(constants, rows):
-    lines = ["# Constants of the cost model. Written by tools/calibrate.py; ranges, sources and rows are edited here by hand.",
+def yaml_text(constants):
+    lines = ["# Constants of the cost model. Written by tools/calibrate.py; ranges and sources are edited here by hand.",
              "version: 1", "constants:"]
-    for c in constants:
-        lines.append(f'  - {{name: {c["name"]}, value: {c["value"]:.6g}, least: {c["least"]:g}, most: {c["most"]:g}, '
-                     f'fitted: {"true" if c["fitted"] else "false"}, source: "{c["source"]}"}}')
-    lines.append("rows:")
-    lines += [f"  - {{file: {file}, line: {line}, value: {value:g}}}" for file, line, value in rows]
+    lines += [f'  - {{name: {c["name"]}, value: {c["value"]:.6g}, least: {c["least"]:g}, most: {c["most"]:g}, '
+              f'fitted: {"true" if c["fitted"] else "false"}, source: "{c["source"]}"}}' for c in constants]
     return "\n".join(lines) + "\n"
 
 
-def write(constants, rows):
-    YAML.write_text(yaml_text(constants, rows))
-    note = "// Written by tools/calibrate.py from planner/parallelism/calibration.yaml.\n"
+def write(constants):
+    YAML.write_text(yaml_text(constants))
     with open(ROOT / "planner/parallelism/calibration_defaults.inc", "w") as out:
-        out.write(note)
+        out.write("// Written by tools/calibrate.py from planner/parallelism/calibration.yaml.\n")
         for c in constants:
             out.write(f'CalibrationConstant{{"{c["name"]}", {c["value"]:.6g}, {c["least"]:g}, {c["most"]:g}, '
                       f'{"true" if c["fitted"] else "false"},\n                    "{c["source"]}"}},\n')
-    with open(ROOT / "formats/calibration_rows.inc", "w") as out:
-        out.write(note)
-        for file, line, value in rows:
-            out.write(f'CalibrationRow{{"{file}", {line}, {value:g}}},\n')
+
+
+def notes():
+    """(file, line) -> what the table says beside the columns."""
+    found = {}
+    for table in tables():
+        with open(table, newline="") as file:
+            for line, row in enumerate(csv.DictReader(file), 2):
+                found[table.name, line] = row.get("notes") or ""
+    return found
+
+
+def kind_of(row):
+    """What is fitted and reported together; "" of what no error is taken of."""
+    if row["class"] in ("time", "memory"):
+        return row["class"]
+    if row["class"].startswith("collective"):
+        return "collectives" if row["bytes"] >= 1 << 20 else "small collectives"
+    return ""
 
 
 class Model:
-    def __init__(self, weft):
-        self.weft = weft
-        self.file = tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False)
+    """`weft validate` at many places of the constants' ranges at once."""
 
-    def predict(self, constants):
-        """{(file, line): (measured, predicted, class, complete)}"""
-        pathlib.Path(self.file.name).write_text(yaml_text(constants, []))
-        out = subprocess.run([self.weft, "validate", *map(str, TABLES), "--calibration", self.file.name, "--output", "json"],
-                             capture_output=True, text=True, check=True).stdout
-        return {(r["file"], r["line"]): (r["measured"], r["predicted"], r["class"], r["complete"])
-                for r in json.loads(out)["rows"]}
+    def __init__(self, weft, constants):
+        self.weft, self.constants = weft, constants
+        self.fitted = [i for i, c in enumerate(constants) if c["fitted"]]
+        self.evaluations = 0
+
+    def start(self):
+        place = []
+        for i in self.fitted:
+            c = self.constants[i]
+            share = min(0.98, max(0.02, (c["value"] - c["least"]) / (c["most"] - c["least"])))
+            place.append(math.log(share / (1 - share)))
+        return numpy.array(place)
+
+    def at(self, place):
+        constants = [dict(c) for c in self.constants]
+        for i, u in zip(self.fitted, place):
+            c = constants[i]
+            c["value"] = float(f'{c["least"] + (c["most"] - c["least"]) / (1 + math.exp(-u)):.6g}')
+        return constants
+
+    def predict(self, places):
+        """[place, row] of predictions, and the rows. One place alone is asked for twice: with several the answer is bare."""
+        self.evaluations += len(places)
+        if len(places) == 1:
+            predicted, rows = self.predict([places[0], places[0]])
+            return predicted[:1], rows
+        with tempfile.TemporaryDirectory() as folder:
+            files = []
+            for n, place in enumerate(places):
+                files.append(f"{folder}/{n}.yaml")
+                pathlib.Path(files[-1]).write_text(yaml_text(self.at(place)))
+            out = subprocess.run([self.weft, "validate", *map(str, tables()), *(a for f in files for a in ("--calibration", f)),
+                                  "--output", "json"],
+                                 capture_output=True, text=True, check=True).stdout
+        answer = json.loads(out)
+        return numpy.array(answer["predicted"], dtype=float), answer["rows"]
 
 
-def loss(predictions, rows):
-    total, count = 0.0, 0
-    for file, line in rows:
-        measured, predicted, kind, _ = predictions.get((file, line), (0, 0, "", False))
-        if kind not in ("time", "memory") or measured <= 0 or predicted <= 0:
-            continue
-        error = abs(math.log(predicted / measured))
-        total += error + 2 * error * error
-        count += 1
-    return total / max(count, 1)
+class Fit:
+    """Weighted logarithms of predicted over measured, and the pull of the ranges' middles."""
 
+    def __init__(self, model):
+        self.model = model
+        _, rows = model.predict([model.start()])
+        self.rows = rows
+        self.kinds = [kind_of(r) for r in rows]
+        self.sources = [source_of(r["file"], r["source"]) for r in rows]
+        self.used = numpy.array([bool(k) and r["measured"] > 0 and math.isfinite(r["predicted"]) and r["predicted"] > 0
+                                 for k, r in zip(self.kinds, rows)])
+        self.measured = numpy.array([r["measured"] for r in rows], dtype=float)
+        groups = list(zip(self.sources, self.kinds))
+        size = {g: sum(u and h == g for h, u in zip(groups, self.used)) for g in set(groups)}
+        self.weight = numpy.array([math.sqrt(min(size[g], MOST_ROWS) / size[g]) if u else 0 for g, u in zip(groups, self.used)])
+        self.prior = numpy.eye(len(model.fitted)) / PRIOR * SCALE
 
-def pull(constants, start):
-    return sum(0.002 * abs(c["value"] - s) / (c["most"] - c["least"]) for c, s in zip(constants, start) if c["fitted"])
+    def logs(self, predicted):
+        ratio = numpy.where(self.used, predicted, 1) / numpy.where(self.used, self.measured, 1)
+        return numpy.clip(numpy.log(ratio), -3, 3)
 
+    def jacobian(self, place):
+        moved = [place] + [place + STEP * e for e in numpy.eye(len(place))]
+        logs = numpy.array([self.logs(p) for p in self.model.predict(moved)[0]])
+        return logs[0], ((logs[1:] - logs[0]) / STEP).T
 
-def fit(model, constants, rows, rounds, share=0.16):
-    constants = [dict(c) for c in constants]
-    start = [c["value"] for c in constants]
-    score = lambda: loss(model.predict(constants), rows) + pull(constants, start)
-    best = score()
-    for _ in range(rounds):
-        before = best
-        for c in constants:
-            if not c["fitted"]:
-                continue
-            for sign in (1, -1):
-                while True:
-                    old = c["value"]
-                    step = share * (c["most"] - c["least"]) if c["least"] <= 0 and old < share * (c["most"] - c["least"]) else share * max(old, 0.05 * c["most"])
-                    c["value"] = min(c["most"], max(c["least"], old + sign * step))
-                    if c["value"] == old:
-                        break
-                    now = score()
-                    if now < best - 1e-7:
-                        best = now
-                        continue
-                    c["value"] = old
+    def solve(self, place, logs, slope, left_out=""):
+        """Where the rows, taken as linear round `place`, are best met."""
+        weight = self.weight * numpy.array([s != left_out for s in self.sources])
+        pull = self.prior @ place
+
+        def residuals(step):
+            return numpy.concatenate([weight * (logs + slope @ step), self.prior @ step + pull])
+
+        jacobian = numpy.concatenate([weight[:, None] * slope, self.prior])
+        found = scipy.optimize.least_squares(residuals, numpy.zeros(len(place)), jac=lambda _: jacobian, loss="soft_l1", f_scale=SCALE,
+                                             bounds=(-0.8, 0.8))
+        return place + found.x
+
+    def score(self, place):
+        logs = self.logs(self.model.predict([place])[0][0])
+        z = numpy.concatenate([self.weight * logs, self.prior @ place]) / SCALE
+        return float(numpy.sum(2 * (numpy.sqrt(1 + z * z) - 1)))
+
+    def run(self, steps):
+        place, best = self.model.start(), None
+        for _ in range(steps):
+            logs, slope = self.jacobian(place)
+            aim = self.solve(place, logs, slope)
+            best = self.score(place) if best is None else best
+            for share in (1, 0.5, 0.25, 0.1):
+                score = self.score(place + share * (aim - place))
+                if score < best:
                     break
-        if before - best < 2e-4:
-            share /= 2
-            if share < 0.004:
+            else:
                 break
-    return constants, best
+            gained, best, place = best - score, score, place + share * (aim - place)
+            print(f"score {score:.2f}", flush=True)
+            if gained < 1e-3 * score:
+                break
+        return place
 
 
-def percentile(errors, share):
+def nearest(errors, share):
     errors = sorted(errors)
-    return errors[max(math.ceil(share * len(errors)), 1) - 1] if errors else float("nan")
+    return errors[max(math.ceil(share * len(errors) - 1e-9), 1) - 1] if errors else float("nan")
 
 
-def parent(constants, name):
-    """The constant that stands in for `name` when nobody measured it: stack.gemm for stack.x.h100.gemm."""
-    known = {c["name"]: c for c in constants}
-    *path, last = name.split(".")
-    while len(path) > 1:
-        path = path[:-1]
-        if found := known.get(".".join(path + [last])):
-            return found["value"]
-    return None
+def summary(errors):
+    size = [abs(e) for e in errors]
+    return {"rows": len(errors), "median": nearest(size, .5), "p90": nearest(size, .9), "signed": nearest(errors, .5)}
 
 
-def influences(model, constants):
-    """name -> the tables whose predictions it moves."""
-    base = model.predict(constants)
-    moved = {}
-    for c in constants:
-        if not c["fitted"]:
-            continue
-        old, c["value"] = c["value"], min(c["most"], c["value"] * 1.1) if c["value"] < c["most"] else c["value"] * 0.9
-        moved[c["name"]] = {file for (file, line), p in model.predict(constants).items() if p[1] != base[(file, line)][1]}
-        c["value"] = old
-    return moved
+def leave_one_out(fit, place):
+    logs, slope = fit.jacobian(place)
+    base = fit.solve(place, logs, slope)
+    names = sorted({s for s, u in zip(fit.sources, fit.used) if u})
+    # What a source moves, by the same linear step with it and without it.
+    places = [place + fit.solve(place, logs, slope, left_out=name) - base for name in names]
+    fitted, _ = fit.model.predict([place])
+    predicted, _ = fit.model.predict(places)
+    return names, places, fitted[0], predicted
 
 
-def leave_one_out(model, constants, rows, rounds):
-    """A constant that only the table's own rows determine goes back to what its parent says; the others are fitted anew."""
-    moved = influences(model, constants)
-    pooled, used = [], {(f, n) for f, n, _ in rows}
-    for table in TABLES:
-        kept = [(f, n) for f, n, _ in rows if f != table.name]
-        fitted = constants
-        if len(kept) < len(rows):
-            fitted = [dict(c) for c in constants]
-            for c in fitted:
-                calibrating = {f for f, _ in kept} & moved.get(c["name"], set())
-                if c["fitted"] and not calibrating and (general := parent(constants, c["name"])) is not None:
-                    c["value"] = general
-                c["fitted"] = c["fitted"] and bool(calibrating) and table.name in moved[c["name"]]
-            fitted, _ = fit(model, fitted, kept, rounds, share=0.04)
-        errors = [abs(p / m - 1) for (f, n), (m, p, kind, complete) in model.predict(fitted).items()
-                  if f == table.name and kind == "time" and complete and (f, n) not in used]
-        if errors:
-            pooled += errors
-            print(f"{table.name:<28} {len(errors):>4} {percentile(errors, .5):>7.1%} {percentile(errors, .9):>7.1%}", flush=True)
-    print(f"{'all':<28} {len(pooled):>4} {percentile(pooled, .5):>7.1%} {percentile(pooled, .9):>7.1%}")
+def print_errors(fit, names, fitted, left_out):
+    answer = []
+    mixtures = [r["model"].startswith(MIXTURES) for r in fit.rows]
+    for kind in ("time", "time of mixtures", "memory", "collectives", "small collectives"):
+        print(f"\n{kind:<44} rows   left out: median     p90  signed   fitted: median     p90  signed")
+        pooled = [[], []]
+        for name in [*names, "all"]:
+            chosen = [i for i in range(len(fit.rows)) if fit.used[i] and name in (fit.sources[i], "all") and
+                      (fit.kinds[i] == "time" and mixtures[i] if kind == "time of mixtures" else fit.kinds[i] == kind)]
+            if not chosen:
+                continue
+            out = summary([left_out[i] / fit.measured[i] - 1 for i in chosen])
+            own = summary([fitted[i] / fit.measured[i] - 1 for i in chosen])
+            answer.append({"kind": kind, "source": name, "left_out": out, "fitted": own})
+            print(f"{name:<44} {out['rows']:>4}   {out['median']:>16.1%} {out['p90']:>7.1%} {out['signed']:>+7.1%} "
+                  f"  {own['median']:>13.1%} {own['p90']:>7.1%} {own['signed']:>+7.1%}")
+    return answer
+
+
+def print_constants(fit, place, places):
+    """Jackknife over sources; `said`: the share of a constant's variance under the ranges' pull alone that the rows take away."""
+    model, n = fit.model, len(places)
+    _, slope = fit.jacobian(place)
+    information = (fit.weight[:, None] * slope).T @ (fit.weight[:, None] * slope)
+    posterior = numpy.linalg.inv(information + fit.prior.T @ fit.prior)
+    spread = numpy.sqrt((n - 1) / n * numpy.sum((numpy.array(places) - numpy.mean(places, axis=0)) ** 2, axis=0))
+    answer = []
+    print(f"\n{'constant':<36} {'value':>11} {'95 % interval over sources':>28} {'said':>6}")
+    for k, i in enumerate(model.fitted):
+        values = [model.at(place + d * numpy.eye(len(place))[k])[i]["value"] for d in (0, -1.96 * spread[k], 1.96 * spread[k])]
+        said = 1 - posterior[k, k] * (SCALE / PRIOR) ** 2
+        answer.append({"name": model.constants[i]["name"], "value": values[0], "low": values[1], "high": values[2], "said": said})
+        print(f"{model.constants[i]['name']:<36} {values[0]:>11.4g} {values[1]:>13.4g} to {values[2]:>11.4g} {said:>6.0%}")
+    return answer
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", default="weft")
     parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--leave-one-out", action="store_true")
-    parser.add_argument("--rounds", type=int, default=14)
+    parser.add_argument("--leave-one-out", metavar="FILE")
+    parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args()
-    constants, rows = read()
-    if sum(c["fitted"] for c in constants) > 60:
-        raise SystemExit("more than 60 fitted constants")
-    model = Model(options.weft)
-    if options.leave_one_out:
-        leave_one_out(model, constants, rows, options.rounds)
-        return
+    constants = read()
+    count = sum(c["fitted"] for c in constants)
+    if count > MOST_FITTED:
+        raise SystemExit(f"{count} fitted constants, expected at most {MOST_FITTED}")
+    if options.fit or options.leave_one_out:
+        model = Model(options.weft, constants)
+        fit = Fit(model)
+        place = model.start()
     if options.fit:
-        constants, score = fit(model, constants, [(f, n) for f, n, _ in rows], options.rounds)
-        print(f"{sum(c['fitted'] for c in constants)} constants on {len(rows)} rows: score {score:.4f}")
-    write(constants, rows)
+        place = fit.run(options.steps)
+        constants = model.at(place)
+        model.constants = constants
+    write(constants)
+    if options.leave_one_out:
+        names, places, fitted, predicted = leave_one_out(fit, place)
+        left_out = numpy.array([predicted[names.index(s), i] if u else fitted[i] for i, (s, u) in enumerate(zip(fit.sources, fit.used))])
+        said = notes()
+        errors = print_errors(fit, names, fitted, left_out)
+        rows = [{"file": r["file"], "line": r["line"], "source": s, "kind": k, "model": r["model"], "measured": r["measured"],
+                 "metric": r["metric"], "fitted": fitted[i], "left_out": left_out[i], "unclear": "not stated" in said[r["file"], r["line"]]}
+                for i, (r, s, k) in enumerate(zip(fit.rows, fit.sources, fit.kinds)) if fit.used[i]]
+        answer = {"errors": errors, "constants": print_constants(fit, place, places), "rows": rows}
+        pathlib.Path(options.leave_one_out).write_text(json.dumps(answer, indent=0) + "\n")
+        print(f"\n{count} fitted constants, {len(rows)} rows, {len(names)} sources, {model.evaluations} evaluations")
 
 
 if __name__ == "__main__":

@@ -55,12 +55,12 @@ HEAVY = {
                 "agent/controller_client.cc", "cli/controller_client.cc", "scheduler/slurm/"],
     "torch/": ["runtime/"],
     "ATen/": ["runtime/"],
-    "yaml-cpp/": ["formats/", "controller/config.cc", "agent/config.cc"],
+    "yaml-cpp/": ["formats/", "controller/config", "agent/config.cc"],
     "coin/": ["planner/jobs/linear_program.cc"],
     "tinyxml2.h": ["formats/nccl_topology_xml.cc"],
     "CLI/": ["main.cc", "_main.cc"],
     "httplib.h": ["controller/", "agent/", "cli/demo/cluster.cc"],
-    "openssl/": ["proto/tls_texts.cc"],
+    "openssl/": ["proto/tls_texts.cc", "proto/identity.cc", "proto/pki.cc"],
     "prometheus/": ["controller/metrics", "agent/metrics", "controller/http", "agent/exporter"],
 }
 HEAVY_IN_HEADERS_ALLOWED = {"runtime/"}

@@ -59,6 +59,7 @@ std::array<uint8_t, kProbeBytes> BuildSyn(const Probe& probe) {
   std::array<uint8_t, kProbeBytes> packet{};
   uint8_t* const ip = packet.data();
   ip[0] = 0x45;
+  ip[1] = probe.tos;
   Put16(ip + 2, kProbeBytes);
   Put16(ip + 4, static_cast<uint16_t>(probe.sequence | 1));  // 0 would let the kernel choose
   Put16(ip + 6, 0x4000);                                     // do not fragment
@@ -95,7 +96,8 @@ std::optional<TimeExceeded> ParseTimeExceeded(std::span<const uint8_t> packet) {
                   .source_port = Get16(tcp.data()),
                   .destination_port = Get16(tcp.data() + 2),
                   .ttl = quoted[8],
-                  .sequence = Get32(tcp.data() + 4)};
+                  .sequence = Get32(tcp.data() + 4),
+                  .tos = quoted[1]};
   return answer;
 }
 

@@ -26,6 +26,7 @@ struct Probe {
   uint16_t destination_port = 0;
   uint8_t ttl = 0;
   uint32_t sequence = 0;  ///< the probe's id
+  uint8_t tos = 0;        ///< DSCP << 2; as quoted: what arrived at the router
 
   friend bool operator==(const Probe&, const Probe&) = default;
 };

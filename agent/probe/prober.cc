@@ -88,6 +88,13 @@ void PathProber::SetRate(double per_s) {
 
 void PathProber::SetCarrying(std::set<uint64_t> flows) { Post(Carrying{std::move(flows)}); }
 
+void PathProber::SetClasses(std::vector<uint8_t> dscp) { Post(Classes{std::move(dscp)}); }
+
+std::vector<DscpRewrite> PathProber::rewrites() const {
+  const std::lock_guard lock(mutex_);
+  return rewrites_;
+}
+
 void PathProber::Post(Message message) {
   {
     const std::lock_guard lock(mutex_);
@@ -128,6 +135,10 @@ void PathProber::ReadInbox(PathTracer& tracer) {
       tracer.SetRate(rate->per_s);
       continue;
     }
+    if (auto* classes = std::get_if<Classes>(&message)) {
+      tracer.SetClasses(std::move(classes->dscp));
+      continue;
+    }
     auto& target = std::get<TraceTarget>(message);
     // Ports that are the flow's own lanes by now keep their place in the list: they are known to be usable.
     target.candidates = CandidatePorts(target.flow, options_.max_candidates, [&](uint16_t port) {
@@ -154,6 +165,10 @@ void PathProber::Run(const std::stop_token& stop) {
     }
     failures_.store(0, std::memory_order_relaxed);
     for (const TraceReport& report : tracer.TakeReports(clock.Now())) on_report_(report);
+    {
+      const std::lock_guard lock(mutex_);
+      rewrites_ = tracer.rewrites();
+    }
     const TracerCounters& counters = tracer.counters();
     // Once: the metric tells how it goes on.
     if (counters.silent_destinations > 0 && silent_.load(std::memory_order_relaxed) == 0) {

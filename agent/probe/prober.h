@@ -40,6 +40,10 @@ class PathProber {
   void SetRate(double per_s);
   /// The flows whose paths are wanted first, in place of those named before.
   void SetCarrying(std::set<uint64_t> flows);
+  /// As PathTracer.
+  void SetClasses(std::vector<uint8_t> dscp);
+  /// As PathTracer, after the last turn.
+  std::vector<DscpRewrite> rewrites() const;
   TracerCounters counters() const;
   /// Whether the last turn worked.
   bool working() const { return failures_.load(std::memory_order_relaxed) == 0; }
@@ -57,7 +61,10 @@ class PathProber {
   struct Rate {
     double per_s;
   };
-  using Message = std::variant<TraceTarget, Forgotten, Carrying, Again, Rate>;
+  struct Classes {
+    std::vector<uint8_t> dscp;
+  };
+  using Message = std::variant<TraceTarget, Forgotten, Carrying, Again, Rate, Classes>;
 
   PathProber(const TracerOptions& options, OnReport on_report, ProbeSockets sockets, UniqueFd wake);
   void Run(const std::stop_token& stop);
@@ -69,8 +76,9 @@ class PathProber {
   ProbeSockets sockets_;  // the thread's alone
   UniqueFd wake_;         // eventfd
 
-  std::mutex mutex_;
-  std::vector<Message> inbox_;  // guarded by mutex_
+  mutable std::mutex mutex_;
+  std::vector<Message> inbox_;         // guarded by mutex_
+  std::vector<DscpRewrite> rewrites_;  // likewise
 
   // Copies for other threads; each is a number by itself, so relaxed order suffices.
   std::atomic<double> rate_{0};  // newest that was asked for

@@ -177,6 +177,27 @@ std::optional<Probe> PathTracer::NextOfFlow(Flow& flow, Seconds now) {
   return std::nullopt;
 }
 
+/// Only lanes to destinations of which it is known how many switches are on the way, which keeps probes from arriving.
+std::optional<Probe> PathTracer::NextOfDscp(Seconds now) {
+  if (dscp_.WantsWays(now)) {
+    std::vector<DscpWay> ways;
+    for (const bool carries : {true, false}) {
+      for (auto& [id, flow] : flows_) {
+        const TraceTarget& t = flow.target;
+        const DestinationTrace& way = Destination(t);
+        if (carrying_.contains(id) != carries || way.state() != DestinationTrace::State::kReady) continue;
+        for (const uint16_t port : t.lanes) ways.push_back({t.source, t.destination, t.destination_port, port, way.hops()});
+      }
+    }
+    dscp_.SetWays(std::move(ways));
+  }
+  std::optional<Probe> probe = dscp_.Next(now, budget_);
+  if (!probe) return std::nullopt;
+  const Probe sent = Register(*probe, false, now);
+  sent_[sent.sequence].tos = sent.tos;
+  return sent;
+}
+
 /// Forgets which way its ports go, so that they are asked again. Ports that other flows share are asked once for all of them.
 void PathTracer::Restart(Flow& flow) {
   const TraceTarget& t = flow.target;
@@ -223,11 +244,12 @@ PathTracer::Step PathTracer::Next(Seconds now) {
   for (const auto& [idle, asked, id] : order) {
     if (auto probe = NextOfFlow(flows_.at(id), now)) return {probe, now};
   }
+  if (auto probe = NextOfDscp(now)) return {probe, now};
   return {std::nullopt, WakeTime(now)};
 }
 
 Seconds PathTracer::WakeTime(Seconds now) {
-  Seconds wake = kNever;
+  Seconds wake = dscp_.Wake();
   for (auto& [ends, way] : destinations_) wake = std::min(wake, way.Wake(now, options_, budget_));
   for (auto& [id, flow] : flows_) {
     if (flow.finished) {
@@ -265,6 +287,12 @@ void PathTracer::OnTimeExceeded(const TimeExceeded& answer, Seconds now) {
     return;
   }
   budget_.Answered({tuple.source, 0, sent.ttl}, answer.from);
+  if (sent.tos) {
+    const Probe asked{.source = tuple.source, .destination = tuple.destination, .source_port = tuple.source_port,
+                      .destination_port = tuple.destination_port, .ttl = static_cast<uint8_t>(sent.ttl), .tos = *sent.tos};
+    dscp_.OnTimeExceeded(asked, answer.from, quoted.tos, now);
+    return;
+  }
   const auto port = ports_.find(tuple);
   if (port == ports_.end()) return;
   for (ProbeQuery& query : port->second.middle) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "agent/probe/destination.h"
+#include "agent/probe/dscp_trace.h"
 
 namespace weft::agent {
 
@@ -73,6 +74,10 @@ class PathTracer {
   /// The flows that carry bytes, in place of those named before. Unknown ones are no error.
   void SetCarrying(std::set<uint64_t> flows) { carrying_ = std::move(flows); }
 
+  /// The DSCP of the site's classes: lanes are asked whether it arrives as sent.
+  void SetClasses(std::vector<uint8_t> dscp) { dscp_.SetClasses(std::move(dscp)); }
+  std::vector<DscpRewrite> rewrites() const { return dscp_.rewrites(); }
+
   Step Next(Seconds now);
   void OnTimeExceeded(const TimeExceeded& answer, Seconds now);
   void OnTcpAnswer(const TcpAnswer& answer);
@@ -106,6 +111,7 @@ class PathTracer {
     int ttl = 0;
     bool to_destination = false;
     Seconds at{0};
+    std::optional<uint8_t> tos = {};  // of a question of dscp_
   };
   /// What is known of a flow, worked out afresh from its ports.
   struct Progress {
@@ -118,6 +124,7 @@ class PathTracer {
   DestinationTrace& Destination(const TraceTarget& target);
   std::optional<Probe> NextOfDestinations(Seconds now);
   std::optional<Probe> NextOfFlow(Flow& flow, Seconds now);
+  std::optional<Probe> NextOfDscp(Seconds now);
   void StartPorts(Flow& flow, Seconds now);
   size_t Wanted(const Progress& progress, size_t since_new) const;
   Progress Assess(const Flow& flow, Seconds now);
@@ -136,6 +143,7 @@ class PathTracer {
   std::map<Tuple, PortTrace> ports_;
   std::map<uint64_t, Flow> flows_;
   std::set<uint64_t> carrying_;
+  DscpTrace dscp_{options_};
   std::unordered_map<uint32_t, Sent> sent_;
   TracerCounters counters_;
 };

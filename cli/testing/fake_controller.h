@@ -45,6 +45,16 @@ class FakeController final : public v1::ControllerService::Service {
     released.push_back(request->job_id());
     return grpc::Status::OK;
   }
+  grpc::Status GetQos(grpc::ServerContext*, const v1::GetQosRequest*, v1::GetQosResponse* response) override {
+    *response = qos;
+    return grpc::Status::OK;
+  }
+  grpc::Status ChangeQos(grpc::ServerContext*, const v1::ChangeQosRequest* request, v1::ChangeQosResponse* response) override {
+    changed.push_back(*request);
+    response->set_id(7);
+    for (const auto& host : qos.hosts()) response->add_hosts(host.host());
+    return grpc::Status::OK;
+  }
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse* response) override {
     *response = jobs;
     return grpc::Status::OK;
@@ -63,6 +73,8 @@ class FakeController final : public v1::ControllerService::Service {
   v1::ListJobsResponse jobs;
   v1::ExplainJobResponse explained;
   v1::JobSpec submitted;
+  v1::GetQosResponse qos;
+  std::vector<v1::ChangeQosRequest> changed;
   std::vector<std::string> released;
 
  private:

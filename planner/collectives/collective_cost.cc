@@ -4,6 +4,8 @@
 #include <cmath>
 #include <span>
 
+#include "planner/collectives/tree_rate.h"
+
 namespace weft::planner::inline collectives {
 namespace {
 
@@ -51,6 +53,7 @@ double RingRate(const GroupNetwork& network, const Group& group, const Reach& re
 struct Course {
   double inside = 0, outside = 0;
   double bytes = 0;
+  std::array<double, kProtocols> stretch = {1, 1, 1};  // by Protocol: time on the wire over what the rate alone would take
 };
 
 /// A ring that passes through every rank `times`, node after node.
@@ -61,19 +64,26 @@ Course RingCourse(const Reach& reach, double times, double bytes) {
 /// A tree sends every byte up and down once (of two nodes with one rank, one half goes each way), at a rate somewhat below the
 /// ring's. Source: NCCL's tuning.cc: 0.85 of the ring's bus for a plain tree; its own limits for two and more nodes of Ampere to
 /// Blackwell are 0.5 to 0.98 of it.
-Course TreeCourse(const Reach& reach, double bytes) {
+Course TreeCourse(const GroupNetwork& network, const Reach& reach, double bytes) {
   const double crossings = reach.outside <= 2 && reach.inside <= 1 ? 1 : 2;
-  return {2 * (reach.inside - 1), 2 * std::ceil(std::log2(reach.outside)), crossings * bytes / 0.85};
+  Course course{2 * (reach.inside - 1), 2 * std::ceil(std::log2(reach.outside)), crossings * bytes / 0.85};
+  if (!network.has_early) return course;
+  for (size_t i = 0; i < kProtocols; ++i) course.stretch[i] = 1 / TreeRateShare(static_cast<Protocol>(i), bytes);
+  return course;
 }
+
+double StretchIn(const Course& course, Protocol protocol) { return course.stretch[static_cast<size_t>(protocol)]; }
 
 double SimpleTime(const GroupNetwork& network, const Course& course, double wire) {
-  return network.start + course.inside * network.intra_latency + course.outside * network.nic_latency + wire;
+  return network.start + course.inside * network.intra_latency + course.outside * network.nic_latency +
+         wire * StretchIn(course, Protocol::kSimple);
 }
 
-double EarlyTime(const EarlyProtocol& early, const Reach& reach, const Course& course, double wire) {
+double EarlyTime(const GroupNetwork& network, Protocol protocol, const Reach& reach, const Course& course, double wire) {
+  const EarlyProtocol& early = network.early[static_cast<size_t>(protocol)];
   const size_t nodes = reach.outside <= 1 ? 0 : reach.outside <= 2 ? 1 : 2;
   return early.start + course.inside * early.intra_latency + course.outside * early.nic_latency +
-         std::max(wire * early.stretch, course.bytes * early.least_per_byte[nodes]);
+         StretchIn(course, protocol) * std::max(wire * early.stretch, course.bytes * early.least_per_byte[nodes]);
 }
 
 /// In the fastest protocol.
@@ -81,9 +91,9 @@ double CourseTime(const GroupNetwork& network, const Reach& reach, const Course&
   const double wire = course.bytes / rate, simple = SimpleTime(network, course, wire);
   // Nothing starts so early that it makes up for what the wire takes longer.
   if (!network.has_early || wire * network.least_stretch >= simple) return simple;
-  const double ll = EarlyTime(network.early[static_cast<size_t>(Protocol::kLl)], reach, course, wire);
+  const double ll = EarlyTime(network, Protocol::kLl, reach, course, wire);
   if (!network.has_ll128) return std::min(simple, ll);
-  return std::min({simple, ll, EarlyTime(network.early[static_cast<size_t>(Protocol::kLl128)], reach, course, wire)});
+  return std::min({simple, ll, EarlyTime(network, Protocol::kLl128, reach, course, wire)});
 }
 
 /// Every GPU sends its own data to the switch and its share of the sum to all: (1 + 1/p) S. Three kinds of warps (copy in, sum,
@@ -111,7 +121,7 @@ Fastest FastestAllReduce(const GroupNetwork& network, const Group& group, double
   const double n = static_cast<double>(group.size), rate = RingRate(network, group, reach);
   Fastest best{Algorithm::kRing, CourseTime(network, reach, RingCourse(reach, 2, 2 * bytes * (n - 1) / n), rate)};
   if (reach.outside > 1 && 2 * bytes / 0.85 < best.seconds * rate) {
-    const double tree = CourseTime(network, reach, TreeCourse(reach, bytes), rate);
+    const double tree = CourseTime(network, reach, TreeCourse(network, reach, bytes), rate);
     if (tree < best.seconds) best = {Algorithm::kTree, tree};
   }
   if (network.switch_rate > 0 && reach.inside > 1) {
@@ -154,12 +164,12 @@ std::optional<double> CollectiveTime(const GroupNetwork& network, const Group& g
     return NvlsTime(network, group, reach, bytes);
   }
   Course course = RingCourse(reach, sums ? 2 : 1, collective == Collective::kBroadcast ? bytes : (sums ? 2 : 1) * bytes * (n - 1) / n);
-  if (algorithm == Algorithm::kTree && sums) course = TreeCourse(reach, bytes);
+  if (algorithm == Algorithm::kTree && sums) course = TreeCourse(network, reach, bytes);
   else if (algorithm != Algorithm::kRing) return std::nullopt;
   const double wire = course.bytes / rate;
   if (protocol == Protocol::kSimple) return SimpleTime(network, course, wire);
   if (!network.has_early || (protocol == Protocol::kLl128 && !network.has_ll128)) return std::nullopt;
-  return EarlyTime(network.early[static_cast<size_t>(protocol)], reach, course, wire);
+  return EarlyTime(network, protocol, reach, course, wire);
 }
 
 double CollectiveTime(const GroupNetwork& network, const Group& group, Collective collective, double bytes) {
@@ -221,19 +231,21 @@ double ParameterServerTime(const GroupNetwork& network, const Group& group, doub
   return 2 * (network.nic_latency + slowest);
 }
 
-double AllToAllTime(const GroupNetwork& network, const Group& group, double bytes) {
+double AllToAllTime(const GroupNetwork& network, const Group& group, double bytes, bool one_kernel) {
   if (group.size <= 1) return 0;
   const Reach reach = ReachOf(network, group);
   const double n = static_cast<double>(group.size);
   // Peers inside the node are reached by NVLink, the others by this GPU's share of the NICs and of each tier; all at once.
   double slowest = bytes * (reach.inside - 1) / n / network.direct_intra_rate;
-  slowest = std::max(slowest, bytes * (n - reach.inside) / n / network.nic_rate);
+  slowest = std::max(slowest, bytes * (n - reach.inside) / n / (network.nic_rate * network.direct_nic_share));
   for (const NetworkTier& tier : Above(network)) {
     const double outside = n - static_cast<double>(Inside(group, tier.gpus));
     slowest = std::max(slowest, bytes * outside / n / tier.rate);
   }
   // All peers are written at once; set-up grows with their number.
-  const double setup = network.start + network.intra_latency + (reach.outside > 1 ? network.nic_latency : 0) + 0.05 * network.intra_latency * n;
+  const double step = network.has_early ? network.early[static_cast<size_t>(Protocol::kLl)].nic_latency : network.nic_latency;
+  const double setup = network.start + network.intra_latency + (reach.outside > 1 ? step : 0) +
+                       0.05 * network.intra_latency * n + (one_kernel ? 0 : network.peer_latency * (n - reach.inside));
   return setup + slowest;
 }
 

@@ -7,7 +7,7 @@
 // With n ranks on M nodes of p, S bytes, a the latency of a step of the protocol, B what an edge of the ring gets:
 //
 //   ring         k (M (p-1) a_inside + (M-1) a_nic) + k (n-1)/n S/B     k = 2 for all-reduce, 1 for its halves
-//   tree         2 ((p-1) a_inside + log2 M a_nic) + 2 S / 0.85 B       double binary between nodes, chains inside
+//   tree         2 ((p-1) a_inside + log2 M a_nic) + 2 S / 0.85 c(S) B  double binary between nodes, chains inside; c: tree_rate.h
 //   nvls         start + (1 + 1/p) (S + fill) / C                       C: what a GPU's NVLink gives of sums in the switch
 //   nvls-tree    the same + 2 log2 M a_nic, at no more than the node's NICs carry: S once on two nodes, else twice
 //
@@ -57,6 +57,8 @@ struct GroupNetwork {
   double intra_rate = 1, nic_rate = 1;              ///< the node's NICs divided by its GPUs, at most what a GPU's slot takes
   double intra_latency = 0, nic_latency = 0;
   double direct_intra_rate = 1;                     ///< of all-to-all and point to point inside a node
+  double direct_nic_share = 1;                      ///< of nic_rate that all-to-all reaches
+  double peer_latency = 0;                          ///< s that each rank on another node costs a rank of an all-to-all
   std::array<NetworkTier, kMostTiers> above = {};   ///< innermost first; none where the network blocks nobody
   size_t tiers = 0;                                 ///< of `above`
   // The library that runs the collectives.
@@ -96,7 +98,8 @@ double SwitchSumTime(const GroupNetwork& network, const Group& group, double byt
 /// everything with one neighbouring unit.
 double GossipTime(const GroupNetwork& network, const Group& group, double bytes);
 /// `bytes` held by each rank; the share (size-1)/size leaves it.
-double AllToAllTime(const GroupNetwork& network, const Group& group, double bytes);
+/// `one_kernel`: written by the ranks' own kernel, not by a send to each of the others.
+double AllToAllTime(const GroupNetwork& network, const Group& group, double bytes, bool one_kernel = false);
 /// Between neighbours of the group, all pairs at once.
 double SendTime(const GroupNetwork& network, const Group& group, double bytes);
 /// The same where all wait for the slowest pair: a step round a ring.

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "planner/collectives/tree_rate.h"
+
 namespace weft::planner::inline collectives {
 namespace {
 
@@ -53,6 +55,30 @@ TEST(CollectiveCost, GroupsInsideAUnitDoNotNoticeWhatLeavesIt) {
   }
 }
 
+// Every rank on another node costs its time; GPUs that share NICs reach a part of their rate.
+TEST(CollectiveCost, AllToAllPaysForPeersOnOtherNodes) {
+  GroupNetwork network{.gpus_per_node = 8, .intra_rate = 200e9, .nic_rate = 50e9, .direct_intra_rate = 200e9, .peer_latency = 1e-5};
+  EXPECT_NEAR(AllToAllTime(network, {8, 1}, 0), 0, 1e-12);
+  EXPECT_NEAR(AllToAllTime(network, {64, 1}, 0), 56 * 1e-5, 1e-12);
+  network.peer_latency = 0;
+  const double whole = AllToAllTime(network, {64, 1}, 1e9);
+  network.direct_nic_share = 0.5;
+  EXPECT_NEAR(AllToAllTime(network, {64, 1}, 1e9), 2 * whole, 1e-12);
+}
+
+// NCCL's own figures: of 16 MiB in Simple, 64 B · 2^18, a tree reaches 0.7; a ring is not asked.
+TEST(CollectiveCost, ATreeReachesLessOfItsRateInTheMiddle) {
+  EXPECT_EQ(TreeRateShare(Protocol::kSimple, 16 << 20), 0.7);
+  EXPECT_EQ(TreeRateShare(Protocol::kSimple, 64), 0.9);
+  EXPECT_EQ(TreeRateShare(Protocol::kLl, 63), 1);
+  EXPECT_EQ(TreeRateShare(Protocol::kLl128, 0x1p40), 1);
+  GroupNetwork network{.gpus_per_node = 8, .intra_rate = 200e9, .nic_rate = 50e9, .direct_intra_rate = 200e9};
+  const auto time = [&] { return CollectiveTime(network, {64, 1}, Collective::kAllReduce, Algorithm::kTree, Protocol::kSimple, 16 << 20).value(); };
+  const double plain = time();
+  network.has_early = true;  // NCCL's
+  EXPECT_NEAR(time(), plain / 0.7, 1e-12);
+}
+
 // All-to-all over all 128 ranks: 96 of 128 parts leave the leaf.
 TEST(CollectiveCost, AllToAllPaysTheTierThatItsPartsCross) {
   EXPECT_DOUBLE_EQ(AllToAllTime(Network(1), {128, 1}, 128e6), 120e6 / 50e9) << "all but the node's own eight";
@@ -90,7 +116,9 @@ TEST(CollectiveCost, NarrowerTiersNeverCostLess) {
     const int64_t size = int64_t{1} << (random() % 8), stride = int64_t{1} << (random() % 8);
     const Group group{size, std::min(stride, int64_t{128} / size)};
     const double bytes = static_cast<double>(1 + random() % 100'000'000);
-    const auto all = {AllReduceTime, GatherTime, HierarchicalAllReduceTime, ParameterServerTime, AllToAllTime};
+    using Time = double (*)(const GroupNetwork&, const Group&, double);
+    const Time exchange = [](const GroupNetwork& n, const Group& g, double held) { return AllToAllTime(n, g, held); };
+    const Time all[] = {AllReduceTime, GatherTime, HierarchicalAllReduceTime, ParameterServerTime, exchange};
     for (const auto& time : all) {
       EXPECT_DOUBLE_EQ(time(network, group, bytes), time(plain, group, bytes)) << size << " " << group.stride;
       EXPECT_LE(time(network, group, bytes), time(narrow, group, bytes)) << size << " " << group.stride;

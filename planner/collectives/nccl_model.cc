@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/collectives/tree_rate.h"
+
 namespace weft::planner::inline collectives {
 namespace {
 
@@ -29,13 +31,6 @@ constexpr PerGeneration kTreeLl128Limit = {{{20, 20, 20}, {20, 20, 20}, {36.7, 3
 constexpr PerGeneration kTreeLimit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}}};
 constexpr PerGeneration kNvlsTreeLimit = {{{26.5, 18.5, 10}, {24, 23.6, 17.8}, {0, 57.7, 45.5}, {0, 96, 80}}};
 constexpr std::array<double, 4> kNvlsEfficiency = {0, 0, 0.85, 0.74};
-
-// Share of the bandwidth that a tree all-reduce of 64 B · 2^i reaches.
-constexpr std::array<std::array<double, 24>, 3> kTreeCorrection = {{
-    {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
-    {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
-    {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9},
-}};
 
 size_t Index(Protocol protocol) { return static_cast<size_t>(protocol); }
 
@@ -85,10 +80,7 @@ class Table {
   /// Corrections that depend on the size.
   double Microseconds(const NcclEntry& entry, double bytes) const {
     double latency = entry.latency_us, bandwidth = entry.bandwidth_gbs;
-    if (entry.algorithm == Algorithm::kTree) {
-      const double log = std::floor(std::log2(bytes / 64));
-      if (log >= 0 && log < 24) bandwidth *= kTreeCorrection[Index(entry.protocol)][static_cast<size_t>(log)];
-    }
+    if (entry.algorithm == Algorithm::kTree) bandwidth *= TreeRateShare(entry.protocol, bytes);
     const bool long_ring = entry.algorithm == Algorithm::kRing && entry.protocol == Protocol::kSimple && m_ > 1 &&
                            collective_ == Collective::kAllReduce && bytes / (Channels() * n_) >= 64;
     if (long_ring) latency *= g_.generation < GpuGeneration::kAmpere ? 1.9 : 1.4;

@@ -13,6 +13,10 @@
 
 namespace weft::planner::inline fabric {
 
+/// What NICs speak, where it sets what a transfer starts with and reaches. kPlain: InfiniBand and RoCE; kEfaStaged: the first EFA,
+/// which reads no GPU's memory: all goes through the host's.
+enum class NicKind : uint8_t { kPlain, kEfa, kEfaStaged, kSlingshot };
+
 /// Nodes that are alike. A node is what one fast fabric (NVLink, PCIe) joins: a server, or a whole NVL72 rack.
 struct NodeGroup {
   std::string name;
@@ -48,11 +52,17 @@ struct ClusterSpec {
   /// What the nodes hang on, in order of rank; empty: a network that blocks nobody.
   std::vector<FabricTier> tiers = {};
   std::vector<std::string> node_names = {};  ///< [nodes] in order of rank, where a fabric names them
+  int64_t nics_per_node = 0;          ///< 0: not known; as many as GPUs, where each has 100 Gbit/s of `nic_rate` at least, else fewer
+  NicKind nic_kind = NicKind::kPlain;
 
   /// The groups, in order of rank; one, made of the fields above, for a homogeneous cluster.
   std::vector<NodeGroup> Groups() const;
   bool heterogeneous() const { return groups.size() > 1; }
   int64_t TotalGpus() const;
+  /// Whether several GPUs send by one NIC.
+  bool SharesNics() const {
+    return nics_per_node > 0 ? nics_per_node < gpus_per_node : nic_rate.value() < 100e9 * static_cast<double>(gpus_per_node);
+  }
   int64_t GpusPerHost() const { return gpus_per_node / hosts_per_node; }
 };
 

@@ -32,8 +32,8 @@ Core Fused(const CalibratedHardware& m, const Sizes& s, const JobSpec& job, doub
   // Masked blocks are skipped: half of them, or all outside the window. Layers count as their mean.
   const double share = MeanAttendedShare(job.model, s.keys);
   const Flops work(s.batch * s.heads * s.tokens * s.keys * (s.query_width + s.value_width) * 2 * share);
-  // Heads narrower than 128 fill the matrix units less.
-  const double narrow = s.query_width < 96 ? 0.75 : 1;
+  // Heads narrower than 128 fill the matrix units less; short rows of keys start and end often.
+  const double narrow = (s.query_width < 96 ? 0.75 : 1) * s.keys / (s.keys + m.flash_ramp);
   const double kv = static_cast<double>(job.model.kv_heads) / t * (s.query_width + s.value_width);
   const FractionalBytes traffic = m.element * s.batch * s.tokens * (s.heads * (s.query_width + s.value_width) + kv);
   const Seconds forward = std::max(work / (m.flash_rate * narrow), traffic / m.memory_rate) + m.launch;

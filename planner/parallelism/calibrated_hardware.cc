@@ -47,6 +47,15 @@ double Alignment(double extent) {
   return 0.12;
 }
 
+/// Of the peak in 16 bits. Where a GPU has no constant of its own for FlashAttention 2, that is what its libraries have.
+double FlashShare(const std::string& gpu, AttentionKernel kernel, const Calibration& calibration) {
+  const double device = calibration.Get(gpu, "flash");
+  if (kernel == AttentionKernel::kDevice) return device;
+  const double second = calibration.Get(gpu, "flash2");
+  const double flash2 = std::isnan(second) ? device : second;
+  return kernel == AttentionKernel::kFlash2 ? flash2 : flash2 * calibration.Get("gpu", "triton_flash");
+}
+
 }  // namespace
 
 std::string_view DeviceFamily(std::string_view device) {
@@ -73,24 +82,24 @@ Seconds GemmTime(const CalibratedHardware& hardware, FlopsPerSecond rate, const 
 void CalibratedHardware::TakeLonger(double factor) {
   for (FlopsPerSecond* rate : {&gemm_rate, &gemm16_rate, &flash_rate}) *rate = FlopsPerSecond(rate->value() / factor);
   memory_rate = memory_rate / factor;
-  for (Seconds* time : {&launch, &host_per_kernel, &moe_host, &step_host, &micro_batch_host}) *time *= factor;
+  for (Seconds* time : {&launch, &host_per_kernel, &moe_host, &step_host}) *time *= factor;
 }
 
 Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Precision precision, const SoftwareStack& stack,
                             const Calibration& calibration) {
   const DeviceSpec& device = cluster.device;
   const std::string gpu = fmt::format("gpu.{}", DeviceFamily(device.name));
-  const std::string software = fmt::format("stack.{}.{}", stack.name, DeviceFamily(device.name));
   const Processors* processors = FindProcessors(device.name);
   const FlopsPerSecond peak16 = device.Peak(Precision::kBf16);
   const bool narrow = precision == Precision::kFp8 || precision == Precision::kFp4;
   const char* gemm = precision == Precision::kFp4 ? "gemm4" : precision == Precision::kFp8 ? "gemm8" : "gemm16";
+  const double straggling = calibration.Get("gpu", "straggling");
   const auto get = [&](const std::string& prefix, const char* name) { return calibration.Get(prefix, name); };
   CalibratedHardware m;
-  m.gemm_rate = device.Peak(precision) * get(gpu, gemm) * get(software, "gemm");
-  m.gemm16_rate = (precision == Precision::kFp32 ? device.Peak(precision) : peak16) * get(gpu, "gemm16") *
-                  get(software, "gemm");
-  m.flash_rate = peak16 * get(gpu, "flash") * get(software, "flash");
+  m.gemm_rate = device.Peak(precision) * get(gpu, gemm);
+  m.gemm16_rate = (precision == Precision::kFp32 ? device.Peak(precision) : peak16) * get(gpu, "gemm16");
+  m.flash_rate = peak16 * FlashShare(gpu, stack.attention, calibration);
+  m.flash_ramp = get(gpu, "flash_ramp");
   m.processors = processors == nullptr ? 100 : processors->count;
   m.ramp_depth = get(gpu, "ramp_depth") * (precision == Precision::kFp4 ? 4 : narrow ? 2 : 1);
   m.wave = get(gpu, "wave");
@@ -99,23 +108,21 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   m.element = FractionalBytes(StorageBytes(precision));
   m.narrow = narrow;
   m.network = MakeGroupNetwork(cluster, stack.name == "weft-train" ? CollectiveLibrary::kWeft : CollectiveLibrary::kNccl, calibration);
-  m.host_per_kernel = Seconds(get(software, "host_per_kernel"));
-  m.moe_host = Seconds(get(software, "moe_host"));
-  m.elementwise = get(software, "elementwise");
-  m.tensor_hidden = get(software, "tensor_hidden");
-  m.tensor_jitter = Seconds(get(software, "tensor_jitter"));
-  m.expert_hidden = get(software, "expert_hidden");
+  m.host_per_kernel = Seconds(stack.graphs ? 0 : get("host", "kernel"));
+  m.moe_host = Seconds(stack.graphs ? 0 : get("host", "moe"));
+  m.kernels = stack.kernels;
+  m.tensor_hidden = stack.overlaps_tensor ? get("overlap", "tensor") : 0;
+  m.expert_hidden = stack.overlaps_experts ? get("overlap", "experts") : 0;
   m.adds_gradients = stack.adds_gradients;
+  m.fused_dispatch = stack.fused_dispatch;
   m.parameter_bucket = FractionalBytes(stack.parameter_bucket);
-  m.buffers = FractionalBytes(get(software, "buffers"));
-  m.interference = get(software, "interference");
+  m.interference = get("overlap", "interference");
   m.fragmentation = get("memory", "fragmentation");
   // A device that reserves nothing is a host's processor: no driver, no communicators.
   const bool has_context = device.reserved.count() > 0;
   if (has_context) m.context_bytes = std::max(FractionalBytes(get("memory", "context")), FractionalBytes(device.reserved));
   if (!has_context) m.fragmentation = 1;
-  m.step_host = Seconds(get(software, "step_host"));
-  m.micro_batch_host = Seconds(get(software, "micro_batch_host"));
+  m.step_host = Seconds(stack.input_in_memory ? 0 : get("host", "step"));
   const double needed[] = {m.gemm_rate.value(), m.gemm16_rate.value(), m.flash_rate.value(), m.memory_rate.bytes_per_second(),
                            m.network.intra_rate, m.network.direct_intra_rate, m.network.nic_rate};
   for (const double rate : needed) {
@@ -125,16 +132,17 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
                               device.name, stack.name, rate));
     }
   }
-  const double others[] = {m.ramp_depth, m.wave, m.launch.count(), m.fragmentation, m.context_bytes.count(), m.buffers.count(),
+  const double others[] = {m.ramp_depth, m.wave, m.launch.count(), m.flash_ramp, m.fragmentation, m.context_bytes.count(),
                            m.network.intra_latency, m.network.nic_latency, m.network.switch_rate, m.host_per_kernel.count(),
-                           m.moe_host.count(), m.elementwise, m.tensor_hidden, m.tensor_jitter.count(), m.expert_hidden,
-                           m.interference, m.step_host.count(), m.micro_batch_host.count()};
+                           m.moe_host.count(), m.tensor_hidden, m.expert_hidden, m.interference, m.step_host.count(), straggling};
   for (const double value : others) {
     if (!(value >= 0)) {
-      return Fail(Code::kInvalidArgument, fmt::format("calibration: a constant of {}, {} or {} is missing", gpu, LinkKindOf(cluster),
-                                                      software));
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("calibration: a constant of {}, link.{}, host, overlap or memory is missing", gpu, LinkKindOf(cluster)));
     }
   }
+  // The slowest of all nodes sets the pace: what it takes longer grows with the logarithm of their number.
+  if (has_context) m.TakeLonger(1 + straggling * std::log2(std::max(1.0, static_cast<double>(cluster.TotalGpus()) / 8)));
   return m;
 }
 

@@ -19,7 +19,8 @@ struct CalibratedHardware {
   // One GPU.
   FlopsPerSecond gemm_rate;    ///< that large matrix products of the job's precision reach
   FlopsPerSecond gemm16_rate;  ///< the same in 16 bits: attention products, the loss
-  FlopsPerSecond flash_rate;   ///< of fused attention
+  FlopsPerSecond flash_rate;   ///< of fused attention of long sequences
+  double flash_ramp = 0;       ///< keys at which fused attention reaches half of that
   double processors = 1;       ///< streaming multiprocessors: what tiles are dealt to
   double ramp_depth = 0;       ///< K that a tile's start and end cost, in 16-bit elements
   double wave = 0;             ///< share of the last wave's idle time that is really lost
@@ -33,18 +34,16 @@ struct CalibratedHardware {
   // The stack.
   Seconds host_per_kernel{0};  ///< that the host needs per kernel: the floor of a layer's time
   Seconds moe_host{0};         ///< that the host adds per MoE layer and pass: sizes known only on the device
-  double elementwise = 1;        ///< traffic of unfused kernels over the least traffic
+  ElementwiseKernels kernels;
   double tensor_hidden = 0;      ///< share of tp communication behind GEMMs
-  Seconds tensor_jitter{0};    ///< per rank that a blocking collective of tp waits for the last one to start
   double expert_hidden = 0;      ///< share of ep communication behind other work
   bool adds_gradients = false;
-  FractionalBytes parameter_bucket{160e6};  ///< of one parameter gather after the step
-  FractionalBytes buffers;     ///< that the stack keeps beside state and activations
+  FractionalBytes parameter_bucket;  ///< of one parameter gather after the step; 0: see SoftwareStack
+  bool fused_dispatch = false;
   double interference = 0;       ///< share of overlapped communication that slows computation
   double fragmentation = 1;      ///< of allocated over asked activations
   FractionalBytes context_bytes;  ///< of driver, libraries and communicators, outside the allocator
   Seconds step_host{0};        ///< per iteration
-  Seconds micro_batch_host{0};
 
   /// All that the GPU and its host do takes `factor` times as long; the network does not.
   void TakeLonger(double factor);

@@ -24,7 +24,6 @@ CalibratedHardware Simple() {
   m.network.gpus_per_node = 8;
   m.network.intra_rate = m.network.direct_intra_rate = 100e9;
   m.network.nic_rate = 10e9;
-  m.elementwise = 1;
   return m;
 }
 
@@ -185,6 +184,34 @@ TEST(MakeCalibratedHardware, NamesAConstantThatIsMissing) {
   EXPECT_THAT(hardware.error().message(), HasSubstr("stack megatron-core"));
 }
 
+// FlashAttention 2 was made for Ampere: on Hopper the libraries' own kernels are faster. CUDA graphs take the host out.
+TEST(MakeCalibratedHardware, HasTheProgramsKernels) {
+  const Calibration calibration;
+  const auto of = [&](const char* preset, const char* stack) {
+    return MakeCalibratedHardware(FindClusterPreset(preset, 1).value(), Precision::kBf16, FindSoftwareStack(stack).value(), calibration).value();
+  };
+  EXPECT_LT(of("dgx-h100", "torchtitan").flash_rate, of("dgx-h100", "megatron-core").flash_rate);
+  EXPECT_EQ(of("dgx-a100", "torchtitan").flash_rate, of("dgx-a100", "megatron-core").flash_rate);
+  EXPECT_LT(of("dgx-a100", "llm-foundry").flash_rate, of("dgx-a100", "megatron-core").flash_rate);
+  EXPECT_GT(of("dgx-h100", "megatron-core").moe_host, Seconds(0));
+  EXPECT_EQ(of("dgx-h100", "nemo-graphs").moe_host, Seconds(0));
+  EXPECT_EQ(of("dgx-h100", "megatron-core").tensor_hidden, 0);
+  EXPECT_GT(of("dgx-h100", "nemo-2026").tensor_hidden, 0);
+}
+
+// The slowest of twice as many GPUs takes a little longer; the network does not.
+TEST(MakeCalibratedHardware, WaitsForTheSlowestGpu) {
+  const Calibration calibration;
+  const auto of = [&](int64_t nodes) {
+    return MakeCalibratedHardware(FindClusterPreset("dgx-h100", nodes).value(), Precision::kBf16, FindSoftwareStack("megatron-core").value(),
+                                  calibration).value();
+  };
+  const double each = calibration.Get("gpu", "straggling");
+  EXPECT_NEAR(of(1).gemm_rate.value() / of(2).gemm_rate.value(), 1 + each, 1e-9);
+  EXPECT_NEAR(of(1).gemm_rate.value() / of(1024).gemm_rate.value(), 1 + 10 * each, 1e-9);
+  EXPECT_EQ(of(1).network.nic_rate, of(1024).network.nic_rate);
+}
+
 TEST(Calibration, FallsBackToTheParent) {
   const Calibration calibration(std::vector<CalibrationConstant>{{"gpu.flash", 0.5, 0, 1, false, "s"},
                                                                  {"gpu.h100.flash", 0.25, 0, 1, true, "s"}});
@@ -199,7 +226,7 @@ TEST(Calibration, KeepsConstantsInTheirRange) {
     EXPECT_LE(c.value, c.most) << c.name;
     fitted += c.fitted ? 1 : 0;
   }
-  EXPECT_LE(fitted, 60);
+  EXPECT_LE(fitted, 30);
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ inline Seconds SwitchSumTime(const GroupNetwork& network, const Group& group, Fr
 inline Seconds GossipTime(const GroupNetwork& network, const Group& group, FractionalBytes bytes) {
   return Seconds(GossipTime(network, group, bytes.count()));
 }
-inline Seconds AllToAllTime(const GroupNetwork& network, const Group& group, FractionalBytes bytes) {
-  return Seconds(AllToAllTime(network, group, bytes.count()));
+inline Seconds AllToAllTime(const GroupNetwork& network, const Group& group, FractionalBytes bytes, bool one_kernel = false) {
+  return Seconds(AllToAllTime(network, group, bytes.count(), one_kernel));
 }
 inline Seconds SendTime(const GroupNetwork& network, const Group& group, FractionalBytes bytes) {
   return Seconds(SendTime(network, group, bytes.count()));

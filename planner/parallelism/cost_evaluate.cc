@@ -119,7 +119,7 @@ CostModel::Impl::ClosedForm CostModel::Impl::Close(const Strategy& s, Scratch& s
   if (split) ends = std::max(ends, span + optimizer);
   if (queues(first_once)) ends = std::max(ends, first_once.ExchangesEnd(bound.FirstChunkFinalOfStage0(), first_backward, s.vpp));
   closed.mean = sum / static_cast<double>(s.pp);
-  const Seconds overhead = hardware.step_host + m * hardware.micro_batch_host;
+  const Seconds overhead = hardware.step_host;
   closed.estimate = PartsOf(slowest, m, span, first, ends - span - optimizer, optimizer, overhead);
   closed.estimate.memory = worst;
   closed.estimate.worst_stage = worst_stage;

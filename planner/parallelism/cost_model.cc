@@ -114,7 +114,7 @@ Seconds CostModel::Impl::ReferenceCompute() const {
     const Strategy s{.dp = job.gpus, .micro_batch = micro_batch};
     const LayerEntry entry = MakeEntry(KeyOf(s));
     const StagePasses passes = Passes(s, entry, 0);
-    const Seconds pass = passes.forward.compute + passes.backward.compute + hardware.micro_batch_host;
+    const Seconds pass = passes.forward.compute + passes.backward.compute;
     const Seconds optimizer = ComputeDataTime(hardware, stack, s, state, Shape(s, entry, 0), job.model.IsCnn()).optimizer;
     const Seconds seconds = share / static_cast<double>(micro_batch) * pass + optimizer + hardware.step_host;
     least = std::min(least, seconds);

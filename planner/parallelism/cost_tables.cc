@@ -140,7 +140,6 @@ void CostModel::Impl::AddOwn(MemoryUse& memory, std::vector<Holding>* pieces) co
   const auto hold = [&](std::string_view what, HoldingPart part, FractionalBytes bytes) {
     Hold({.what = what, .part = part, .bytes = bytes.Truncated()}, 1, memory, pieces);
   };
-  hold("the program's buffers", HoldingPart::kBuffers, hardware.buffers);
   hold("context", HoldingPart::kContext, hardware.context_bytes);
 }
 

@@ -50,7 +50,7 @@ Result<IterationTimeline> CostModel::Timeline(const Strategy& s, Scratch& scratc
   WEFT_ASSIGN_OR_RETURN(PipelineDemands demands, DemandsOf(found->problem, {}));
   IterationTimeline timeline;
   timeline.fill = found->fill;
-  timeline.overhead = impl.hardware.step_host + static_cast<double>(micro_batches) * impl.hardware.micro_batch_host;
+  timeline.overhead = impl.hardware.step_host;
   const bool split = SplitsBackward(s.schedule);
   for (const PassWindow& pass : demands.passes) {
     timeline.passes.push_back({.stage = pass.stage, .pass = pass.pass, .begin = found->fill + pass.window.earliest_start,

@@ -65,6 +65,12 @@ void Write(std::vector<Operation>* operations, const CalibratedHardware& m, cons
 /// Calls pay their latency each.
 double Buckets(const Strategy& s, FractionalBytes bytes) { return std::max(1.0, bytes / s.bucket_bytes); }
 
+/// Of all parameters after the step.
+double Gathers(const CalibratedHardware& m, const Strategy& s, double parameters, FractionalBytes gathered, FractionalBytes gradient) {
+  if (m.parameter_bucket > FractionalBytes()) return std::max(1.0, parameters * gathered / m.parameter_bucket);
+  return Buckets(s, parameters * gradient);
+}
+
 }  // namespace
 
 Group ReplicaGroup(const Strategy& s, bool spatial) {
@@ -89,7 +95,7 @@ Seconds ParameterGatherTime(const CalibratedHardware& m, const Strategy& s, doub
   const Group within{s.shard_group > 0 ? std::min(s.shard_group, all.size) : all.size, all.stride};
   if (within.size <= 1 || parameters <= 0) return Seconds(0);
   const FractionalBytes bytes = parameters * 2_B;
-  const double gathers = std::max(1.0, bytes / m.parameter_bucket);
+  const double gathers = Gathers(m, s, parameters, 2_B, 4_B);
   const Seconds seconds = gathers * GatherTime(m.network, within, bytes / gathers);
   Write(operations, m, s, "parameters", OperationKind::kAllGather, OperationPass::kOnce, CommunicatorKind::kData, within, gathers,
         bytes / gathers, seconds, "first forward");
@@ -132,7 +138,7 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
     if (s.zero_stage == 1 || s.zero_stage == 2 || (s.keep_after_forward && !GathersEachPass(stack, s)) || edges) {
       const Group within{std::min(shards, group.size), group.stride};
       const FractionalBytes parameter_bytes = parameters * state.gathered;
-      const double gathers = std::max(1.0, parameter_bytes / m.parameter_bucket);
+      const double gathers = Gathers(m, s, parameters, state.gathered, state.gradient_sent);
       const Seconds seconds = GatherTime(m.network, within, parameter_bytes / gathers) * gathers;
       if (!edges) time.parameters += seconds;
       Write(operations, m, s, routed ? "expert parameters" : "parameters", OperationKind::kAllGather, OperationPass::kOnce, kind, within,

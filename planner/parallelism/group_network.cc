@@ -40,23 +40,20 @@ const LinkKind& FindLinkKind(std::string_view device) {
   return kUnknownLink;
 }
 
-// Start of a collective and what a step between nodes saves against Simple, in us. Source: tuning.cc: baseLatencies 6.6, 14 and 8.4;
-// a step of the tree over the network 5.0, 8.5 and 14. What the wire itself needs is not saved.
-struct ProtocolTimes {
-  double start, saved, least_share;
-};
-constexpr std::array<ProtocolTimes, kProtocols> kProtocolTimes = {{{6.6, 9, 5.0 / 14}, {14, 5.5, 8.5 / 14}, {8.4, 0, 1}}};
+// Start of a collective in us, by Protocol. Source: tuning.cc: baseLatencies of rings.
+constexpr std::array<double, kProtocols> kStarts = {6.6, 14, 8.4};
 constexpr double kNvlsStart = 25e-6;  // tuning.cc: hwLatencies of NVLS, in s
 // A ring's bandwidth in LL over two and over more nodes, byte/s. Source: tuning.cc, llMaxBws of Intel's processors.
 constexpr double kLlTwoNodes = 39e9, kLlMoreNodes = 20.4e9;
 
-void AddNcclProtocols(GroupNetwork& network, const LinkKind& kind) {
+/// `start`: of what NCCL believes a collective starts with; `ll_step`: s of a step between nodes in LL. LL128 needs no less than Simple
+/// there.
+void AddNcclProtocols(GroupNetwork& network, const LinkKind& kind, double start, double ll_step) {
   const auto early = [&](Protocol protocol, double step) -> EarlyProtocol& {
-    const ProtocolTimes& times = kProtocolTimes[static_cast<size_t>(protocol)];
     EarlyProtocol& entry = network.early[static_cast<size_t>(protocol)];
-    entry.start = 1e-6 * times.start;
+    entry.start = start * 1e-6 * kStarts[static_cast<size_t>(protocol)];
     entry.intra_latency = step * network.intra_latency;
-    entry.nic_latency = std::max(times.least_share * network.nic_latency, network.nic_latency - 1e-6 * times.saved);
+    entry.nic_latency = protocol == Protocol::kLl ? std::min(ll_step, network.nic_latency) : network.nic_latency;
     return entry;
   };
   EarlyProtocol& ll = early(Protocol::kLl, kind.ll_step);
@@ -65,10 +62,21 @@ void AddNcclProtocols(GroupNetwork& network, const LinkKind& kind) {
   network.least_stretch = 2;
   network.has_early = true;
   network.has_ll128 = kind.ll128_step > 0;
-  network.start = 1e-6 * kProtocolTimes[static_cast<size_t>(Protocol::kSimple)].start;
+  network.start = start * 1e-6 * kStarts[static_cast<size_t>(Protocol::kSimple)];
   if (!network.has_ll128) return;
   early(Protocol::kLl128, kind.ll128_step).stretch = 1 / 0.92;  // 120 of 128 bytes, and what polling costs, says tuning.cc
   network.least_stretch = 1 / 0.92;
+}
+
+/// Of the constants of its NICs.
+std::string_view NicPrefix(const ClusterSpec& cluster) {
+  switch (cluster.nic_kind) {
+    case NicKind::kEfa: return "link.nic.efa";
+    case NicKind::kEfaStaged: return "link.nic.efa.staged";
+    case NicKind::kSlingshot: return "link.nic.slingshot";
+    case NicKind::kPlain: break;
+  }
+  return "link.nic";
 }
 
 }  // namespace
@@ -81,26 +89,32 @@ std::string_view LinkKindOf(const ClusterSpec& cluster) {
 GroupNetwork MakeGroupNetwork(const ClusterSpec& cluster, CollectiveLibrary library, const Calibration& calibration) {
   const std::string link = fmt::format("link.{}", LinkKindOf(cluster));
   const auto gpus = static_cast<double>(cluster.gpus_per_node);
-  // Less than 100 Gbit/s per GPU: several share a NIC, as in the RoCE and Omni-Path clusters of 2021.
-  const char* const nic = cluster.nic_rate.value() / gpus < 100e9 ? "link.nic.shared" : "link.nic";
-  const double goodput = calibration.Get(nic, "efficiency");
+  const std::string_view nic = NicPrefix(cluster);
+  const double goodput = calibration.Get(nic, "efficiency") * (cluster.SharesNics() ? calibration.Get(nic, "shared") : 1);
   GroupNetwork network{.gpus_per_node = cluster.gpus_per_node};
   network.intra_rate = cluster.intra_node_rate.bytes_per_second() * calibration.Get(link, "efficiency");
   network.direct_intra_rate = network.intra_rate * calibration.Get(link, "direct");
-  network.nic_rate = cluster.nic_rate.bytes_per_second() / gpus * goodput;
+  // A GPU's rings leave by one NIC; EFA's plugin makes one of all that a GPU has.
+  const bool spare = cluster.nic_kind != NicKind::kEfa && cluster.nics_per_node > cluster.gpus_per_node;
+  const double nics = spare ? static_cast<double>(cluster.nics_per_node) : gpus;
+  network.nic_rate = cluster.nic_rate.bytes_per_second() / nics * goodput;
   // Several NICs of one GPU all pass its slot.
   if (cluster.device.slot_rate.value() > 0) {
     network.nic_rate = std::min(network.nic_rate, cluster.device.slot_rate.bytes_per_second() * calibration.Get("link.pcie", "efficiency"));
   }
   network.intra_latency = cluster.intra_latency.count() * calibration.Get(link, "latency");
-  network.nic_latency = cluster.nic_latency.count() * calibration.Get(nic, "latency");
+  const double step = cluster.nic_latency.count() * calibration.Get(nic, "steps");
+  network.nic_latency = step;
+  network.direct_nic_share = cluster.SharesNics() ? calibration.Get(nic, "shared_direct") : 1;
   for (const FabricTier& tier : cluster.tiers) {
     if (tier.out.value() <= 0 || network.tiers == kMostTiers) continue;
     network.above[network.tiers++] = {tier.nodes * cluster.gpus_per_node, tier.out.bytes_per_second() / gpus * goodput};
   }
   network.single_ring = library == CollectiveLibrary::kWeft;
   if (network.single_ring || LinkKindOf(cluster) == "cpu") return network;
-  AddNcclProtocols(network, FindLinkKind(cluster.device.name));
+  network.nic_latency = step * calibration.Get(nic, "latency");
+  network.peer_latency = step * calibration.Get(nic, "peer");
+  AddNcclProtocols(network, FindLinkKind(cluster.device.name), calibration.Get(link, "start"), step * calibration.Get(nic, "ll"));
   network.switch_rate = network.intra_rate * calibration.Get(link, "multicast");
   network.switch_start = kNvlsStart;
   return network;

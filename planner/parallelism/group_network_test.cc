@@ -31,7 +31,28 @@ TEST(GroupNetwork, SeveralNicsOfAGpuShareItsSlot) {
   EXPECT_DOUBLE_EQ(MakeGroupNetwork(cluster, CollectiveLibrary::kNccl, calibration).nic_rate, 0.762 * 63e9);
   cluster.gpus_per_node = 8;
   cluster.nic_rate = GigabitsPerSecond(2 * 400);
-  EXPECT_DOUBLE_EQ(MakeGroupNetwork(cluster, CollectiveLibrary::kNccl, calibration).nic_rate, goodput * 12.5e9) << "four GPUs to a NIC";
+  cluster.nics_per_node = 2;
+  EXPECT_DOUBLE_EQ(MakeGroupNetwork(cluster, CollectiveLibrary::kNccl, calibration).nic_rate,
+                   goodput * calibration.Get("link.nic", "shared") * 12.5e9) << "four GPUs to a NIC";
+}
+
+// Where their number is known a GPU's rings leave by one NIC, unless EFA's plugin makes one of several.
+TEST(GroupNetwork, SpareNicsIdleButThoseOfEfa) {
+  const Calibration calibration;
+  const double goodput = calibration.Get("link.nic", "efficiency");
+  ClusterSpec cluster = Nodes("dgx-a100");
+  cluster.nic_rate = GigabitsPerSecond(16 * 100);
+  cluster.nics_per_node = 16;
+  EXPECT_DOUBLE_EQ(MakeGroupNetwork(cluster, CollectiveLibrary::kNccl, calibration).nic_rate, goodput * 12.5e9);
+  cluster.nic_kind = NicKind::kEfa;
+  const GroupNetwork efa = MakeGroupNetwork(cluster, CollectiveLibrary::kNccl, calibration);
+  EXPECT_DOUBLE_EQ(efa.nic_rate, calibration.Get("link.nic.efa", "efficiency") * 25e9);
+  EXPECT_GT(efa.nic_latency, MakeGroupNetwork(Nodes("dgx-a100"), CollectiveLibrary::kNccl, calibration).nic_latency);
+  cluster.nics_per_node = 4;
+  cluster.nic_rate = GigabitsPerSecond(4 * 400);
+  EXPECT_TRUE(cluster.SharesNics()) << "200 Gbit/s for each GPU, and two to a NIC";
+  EXPECT_LT(MakeGroupNetwork(cluster, CollectiveLibrary::kNccl, calibration).direct_nic_share, 1);
+  EXPECT_EQ(efa.direct_nic_share, 1);
 }
 
 TEST(GroupNetwork, OurOwnRuntimeHasOneRingAndNoProtocols) {

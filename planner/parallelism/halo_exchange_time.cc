@@ -63,7 +63,7 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
   const Flops flops(samples * CnnForwardFlops(layer).count() / ranks);
   const double output = samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) / ranks;
   // Normalisation and activation: read and write the output each.
-  const Seconds stream = (layer.normalised ? 4 : 2) * m.element * output * m.elementwise / m.memory_rate + 2 * m.launch;
+  const Seconds stream = (layer.normalised ? 4 : 2) * m.element * output / m.memory_rate + 2 * m.launch;
   Seconds product{0};
   if (Convolves(layer)) {
     product = ConvolutionTime(m, layer, samples, ranks);

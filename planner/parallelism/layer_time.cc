@@ -49,17 +49,20 @@ void Add(LayerTime& layer, const Linear& linear) {
   for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) pass->flops += linear.flops;
 }
 
-/// What norms, residual sums and dropout move per token and unit of width, forward: two or four norms (read, write) and
-/// two residual sums (read two, write one), each of `element`, and a mask of one byte for each dropout.
+/// Of one norm, in values per value; a layer norm is one kernel everywhere.
+double NormTraffic(const CalibratedHardware& m, const ModelSpec& model) { return model.rms_norm ? m.kernels.rms_norm : 2; }
+
+/// What norms, residual sums and dropout move per token and unit of width, forward: two or four norms and two residual sums
+/// (read two, write one), each of `element`, and a mask of one byte for each dropout.
 FractionalBytes StreamBytes(const CalibratedHardware& m, const ModelSpec& model) {
   const double norms = model.norm_placement == NormPlacement::kSandwich ? 4 : 2;
-  return norms * 2 * m.element + 2 * 3 * m.element + (model.KeepsDropoutMasks() ? 2_B : 0_B);
+  return norms * NormTraffic(m, model) * m.element + 2 * 3 * m.element + (model.KeepsDropoutMasks() ? 2_B : 0_B);
 }
 
 // A gradient pass reads the saved input as well as the gradient.
 constexpr double kBackwardStreams = 2;
-// Kernels of one dense layer's forward pass with and without fused attention; backward has about twice as many.
-constexpr double kKernels = 14, kKernelsUnfused = 18;
+// Kernels that a dense layer's forward pass has more where attention is not fused; backward has about twice as many as forward.
+constexpr double kUnfused = 4;
 
 double Tokens(const JobSpec& job, const LayerKey& key) {
   return static_cast<double>(key.micro_batch * job.sequence) / static_cast<double>(key.cp);
@@ -76,11 +79,10 @@ void AddTensorCommunication(LayerTime& layer, const JobSpec& job, const Calibrat
   const FractionalBytes bytes = m.element * Tokens(job, key) * static_cast<double>(job.model.hidden);
   Operation o{.calls = routed_alone ? 1.0 : 2.0, .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes.count(),
               .algorithm = "ring"};
-  const Seconds jitter = m.tensor_jitter * static_cast<double>(key.tp - 1);  // of a sum, or of gather and scatter together
   const auto gathers = [&](std::string_view what, OperationKind kind) {
     const Seconds wire = o.calls * GatherTime(m.network, group, bytes);
     o.seconds = wire.count();
-    o.exposed = ((wire + o.calls * jitter / 2) * (1 - m.tensor_hidden)).count();
+    o.exposed = (wire * (1 - m.tensor_hidden)).count();
     o.algorithm = "ring";
     o.what = what;
     o.kind = kind;
@@ -96,7 +98,7 @@ void AddTensorCommunication(LayerTime& layer, const JobSpec& job, const Calibrat
     }
     const Seconds wire = o.calls * AllReduceTime(m.network, group, bytes);
     o.seconds = wire.count();
-    o.exposed = ((wire + o.calls * jitter) * (1 - m.tensor_hidden)).count();
+    o.exposed = (wire * (1 - m.tensor_hidden)).count();
     o.algorithm = AlgorithmName(AllReduceAlgorithm(m.network, group, bytes));
     o.what = "tensor sums";
     o.kind = OperationKind::kAllReduce;
@@ -118,10 +120,10 @@ void AddStreams(LayerTime& layer, const JobSpec& job, const CalibratedHardware& 
   const bool all_split = key.sequence_parallel || key.tensor_mode != TensorMode::k1D;
   const double width = static_cast<double>(model.hidden) / (all_split ? t : 1);
   FractionalBytes bytes = StreamBytes(m, model) * width;
-  if (model.Rotates()) {  // rotation of queries and keys, read and written
-    bytes += 2 * m.element * static_cast<double>((model.heads + model.kv_heads) * model.head_dim) / t;
+  if (model.Rotates()) {
+    bytes += m.kernels.rotation * m.element * static_cast<double>((model.heads + model.kv_heads) * model.head_dim) / t;
   }
-  const Seconds forward = tokens * bytes * m.elementwise / m.memory_rate;
+  const Seconds forward = tokens * bytes / m.memory_rate;
   layer.forward.compute += forward + 5 * m.launch;
   layer.backward_data.compute += kBackwardStreams * forward + 8 * m.launch;
 }
@@ -132,7 +134,7 @@ void AddDenseMlp(LayerTime& layer, const JobSpec& job, const CalibratedHardware&
   Add(layer, LinearTime(m, tokens, hidden, model.gated_mlp ? 2 * inner : inner));
   Add(layer, LinearTime(m, tokens, inner, hidden));
   // Activation: read its one or two inputs, write the product.
-  const Seconds activation = tokens * inner * m.element * (model.gated_mlp ? 3 : 2) * m.elementwise / m.memory_rate;
+  const Seconds activation = tokens * inner * m.element * (model.gated_mlp ? m.kernels.gate : 2) / m.memory_rate;
   layer.forward.compute += activation + m.launch;
   layer.backward_data.compute += kBackwardStreams * activation + m.launch;
 }
@@ -167,7 +169,7 @@ Seconds ModulesForward(const JobSpec& job, const CalibratedHardware& m, const La
   const bool latent = model.attention == Attention::kLatent;
   const double norms = (latent ? 1 : 0) + (moe ? 1 : 0);
   if (norms == 0) return Seconds(0);
-  Seconds time = tokens * m.element * (2 * norms * width + 3 * inner / t) * m.elementwise / m.memory_rate + 2 * norms * m.launch;
+  Seconds time = tokens * m.element * (NormTraffic(m, model) * norms * width + m.kernels.gate * inner / t) / m.memory_rate + 2 * norms * m.launch;
   if (latent) {
     const double heads = static_cast<double>(model.heads) / t;
     const double q = heads * static_cast<double>(model.qk_nope_head_dim + model.qk_rope_head_dim);
@@ -266,16 +268,21 @@ LayerTime ComputeLayerTime(const JobSpec& job, const CalibratedHardware& m, cons
   const Seconds before = layer.forward.compute;
   AddAttentionCore(layer, job, m, stack, key);
   const Seconds core = layer.forward.compute - before;
+  const PassTime dense = layer.forward;
   if (moe) AddMoe(layer, job, m, key);
   if (!stack.selective.scores || !KeepsScores(job.model, stack)) layer.core = {};
   if (stack.selective.cheap_modules && !KeepsScores(job.model, stack)) {
     layer.core.compute = ModulesForward(job, m, key, moe);
   }
+  if (stack.selective.moe_block && moe) {
+    layer.core.compute = layer.forward.compute - dense.compute;
+    layer.core.expert = layer.forward.expert - dense.expert;
+  }
   if (stack.selective.every_second_product) {
     layer.core.compute = OtherProductsForward(job, m, key, moe, layer, core);
     layer.core.tensor = layer.forward.tensor / 2;  // gathers run again, what was scattered is kept
   }
-  const double kernels = KeepsScores(job.model, stack) ? kKernelsUnfused : kKernels;
+  const double kernels = m.kernels.per_layer + (KeepsScores(job.model, stack) ? kUnfused : 0);
   HostFloor(m, layer.forward, kernels);
   HostFloor(m, layer.backward_data, kernels * 1.4);
   HostFloor(m, layer.backward_weight, 4);

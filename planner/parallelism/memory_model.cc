@@ -203,6 +203,8 @@ StateBytes StateBytesOf(StateScheme scheme, Precision precision, bool gradients_
     case StateScheme::kInternEvo: return {2_B, 2_B, 16_B, 2_B, 2_B};
     case StateScheme::kFp32Master: return {4_B, 4_B, 8_B, 2_B, gradients_16bit ? 2_B : 4_B};
     case StateScheme::kPure16: return {4_B, 4_B, 8_B, 2_B, 2_B};
+    case StateScheme::kAll16: return {2_B, 2_B, 4_B, 2_B, 2_B};
+    case StateScheme::kNanotron: return {2_B, 6_B, 12_B, 2_B, 4_B};
   }
   return {};
 }
@@ -221,6 +223,9 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   FractionalBytes bytes = ((2 * w + 2 * input) * hidden + (model.KeepsDropoutMasks() ? 2_B * hidden : FractionalBytes())) / spread;
   if (model.norm_placement == NormPlacement::kSandwich) bytes += 2 * w * hidden / spread;  // what the second norms take
   bytes += AttentionBytes(model, t, w, input, !scores);
+  // Operator by operator a norm keeps its input in fp32, and the gate its activation beside the product.
+  if (model.rms_norm && stack.kernels.rms_norm > 2) bytes += 2 * 4_B * hidden / spread;
+  if (!moe && model.gated_mlp && stack.kernels.gate > 3) bytes += w * static_cast<double>(model.ffn_hidden) / t;
   bytes += moe ? MoeBytes(model, key, w, input)
                    : MlpBytes(static_cast<double>(model.ffn_hidden) / t, model.gated_mlp, w, input);
   LayerBytes layer;
@@ -232,6 +237,7 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   }
   if (!stack.selective.scores) layer.selective = layer.none;
   if (stack.selective.cheap_modules && !scores) layer.selective -= tokens * MegatronModules(model, key, input, spread, moe);
+  if (stack.selective.moe_block && moe) layer.selective = layer.none - tokens * MoeBytes(model, key, w, input);
   if (stack.selective.every_second_product) layer.selective = tokens * SavedByOperator(model, key, w, moe);
   layer.full = tokens * stack.checkpoint_inputs * w * hidden / spread;
   return layer;

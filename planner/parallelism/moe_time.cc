@@ -35,7 +35,7 @@ void AddExperts(LayerTime& layer, const CalibratedHardware& m, const Routed& r, 
   const Flops flops(2 * r.copies * hidden * (up + inner));
   for (PassTime* pass : {&layer.forward, &layer.backward_data, &layer.backward_weight}) pass->flops += flops;
   // Permuted in and out, activation, and the casts of narrow formats.
-  FractionalBytes traffic = r.copies * m.element * (2 * 2 * hidden + (gated ? 3 : 2) * inner) * m.elementwise;
+  FractionalBytes traffic = r.copies * m.element * (2 * 2 * hidden + (gated ? m.kernels.gate : 2) * inner);
   if (m.narrow) traffic += r.copies * 4_B * (hidden + inner);
   layer.forward.compute += traffic / m.memory_rate + 10 * m.launch;
   layer.backward_data.compute += 2 * traffic / m.memory_rate + 14 * m.launch;
@@ -65,7 +65,7 @@ void AddExpertCommunication(LayerTime& layer, const JobSpec& job, const Calibrat
   const ModelSpec& model = job.model;
   Operation o{.what = "expert dispatch and combine", .kind = OperationKind::kAllToAll, .calls = 2, .communicator = CommunicatorKind::kExpert,
               .group = {key.ep, key.etp}, .bytes = held.count(), .algorithm = "direct", .hides_behind = "shared experts"};
-  Seconds wire = o.calls * AllToAllTime(m.network, o.group, held);
+  Seconds wire = o.calls * AllToAllTime(m.network, o.group, held, m.fused_dispatch);
   const int64_t span = key.ep * key.etp;
   if (span > m.network.gpus_per_node) {
     // A token goes once to each node that needs it, then on by NVLink.

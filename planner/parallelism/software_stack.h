@@ -1,8 +1,9 @@
 // What the training program does that neither model nor strategy says: what it overlaps, how it keeps its state, which
-// kernels it fuses. Only facts that its documentation or source states; what had to be measured is in calibration.h under
-// "stack.NAME".
+// kernels it fuses. Only facts that its documentation or source states: nothing here was fitted, and no fitted constant belongs to
+// a program.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -21,6 +22,8 @@ enum class StateScheme {
   kDeepSpeed,      ///< fp16: 2 + 2 + 16 with an fp32 gradient shard; bf16: 2 + 6 + 12 with an fp32 sum, and a flat copy
   kInternEvo,      ///< as kZeroPaper with fp32 copies of the gradient shard: 2 + 2 + 16
   kPure16,         ///< FSDP "pure": 16-bit gathered, reduced and kept gradients, fp32 master: as kFp32Master with 16-bit comm
+  kAll16,          ///< all in 16 bits, moments too: 2 + 2 + 4
+  kNanotron,       ///< 16-bit parameters and gradients, an fp32 sum of them on every rank; fp32 master and moments: 2 + 6 + 12
 };
 
 /// What recompute=selective drops after the forward pass and computes again in the backward pass. Sources: the programs'
@@ -28,8 +31,26 @@ enum class StateScheme {
 struct SelectiveRecompute {
   bool scores = true;               ///< attention's core, where its scores are kept: fused attention keeps none
   bool cheap_modules = false;       ///< what Megatron-LM can drop of experts and latents: see MegatronModules()
+  bool moe_block = false;           ///< all of an MoE layer behind attention, dispatch and combine too
   bool every_second_product = false;  ///< all but every second matrix product and attention: see SavedByOperator()
 };
+
+/// What element-wise kernels move in a forward pass, in values read and written for each value, and how many kernels a layer is.
+struct ElementwiseKernels {
+  double rms_norm = 2;    ///< one kernel: read, write
+  double rotation = 2;    ///< of queries and keys
+  double gate = 3;        ///< of a gated activation: two inputs, their product
+  double per_layer = 14;  ///< kernels of a dense layer's forward pass, attention fused
+};
+/// Operator by operator in eager mode. The norm: to fp32, square, mean, scale, back, weight: 40 bytes a value of two; the rotation: two
+/// products and the swapped halves, or complex numbers in fp32; the activation and the product apart. Layer norms and GELU are one
+/// kernel in eager mode as well. Source: torchtitan v0.2.2 and Hugging Face transformers 4.46, models/llama: RMSNorm,
+/// apply_rotary_emb, FeedForward.
+inline constexpr ElementwiseKernels kOperatorByOperator{20, 10, 5, 42};
+
+/// Which fused attention a program calls: what its libraries have for the GPU (cuDNN, FlashAttention 3), FlashAttention 2, which was
+/// made for Ampere, or the kernel of the first FlashAttention in Triton.
+enum class AttentionKernel : uint8_t { kDevice, kFlash2, kTriton };
 
 struct SoftwareStack {
   std::string_view name;
@@ -42,7 +63,7 @@ struct SoftwareStack {
   bool gradients_16bit = false;       ///< exchanged in 16 bits
   bool fused_loss = false;            ///< no fp32 copy of the logits
   bool adds_gradients = false;        ///< a kernel of its own adds each weight gradient to the fp32 (fp16) buffer
-  double parameter_bucket = 160e6;    ///< bytes of one parameter gather after the step
+  double parameter_bucket = 0;        ///< bytes of one parameter gather after the step; 0: as many parameters as a bucket of gradients has
   SelectiveRecompute selective = {};
   bool fsdp_units = false;            ///< ZeRO-3 as FSDP2 does it: see GathersEachPass() and GradientsStayWhole()
   bool accumulates_whole = false;     ///< FSDP2 units whose gradients are whole, in 16 bits, until the last micro-batch
@@ -50,6 +71,13 @@ struct SoftwareStack {
   double loss_bytes = 0;              ///< per logit at the loss's peak; 0: of a loss over tp ranks, see memory_model.cc
   bool replicas_wait = false;         ///< ZeRO-0 exchanges its gradients after the backward pass, whatever else overlaps
   bool sums_shards = false;           ///< ZeRO-1 and 2 sum gradients on every rank and keep a share, in place of a scatter
+  ElementwiseKernels kernels = {};
+  AttentionKernel attention = AttentionKernel::kDevice;
+  bool overlaps_tensor = false;       ///< tp's collectives are cut up and run behind the product beside them
+  bool fused_dispatch = false;        ///< experts are reached by kernels of their own (DeepEP, HybridEP), not by a send to each rank
+  bool overlaps_experts = false;      ///< dispatch and combine of one micro-batch run behind another's layers
+  bool input_in_memory = false;       ///< a step neither loads nor logs anything that takes time
+  bool graphs = false;                ///< layers are replayed as CUDA graphs: the host starts no kernels
 };
 
 /// Whether the sender of a pipeline message waits for it. Schedules that split the backward pass come with sends of their

@@ -65,6 +65,19 @@ TEST(SelectiveRecompute, OfMegatronOnADenseLayerIsNothing) {
   EXPECT_EQ(BrokenRule(Framework::kMegatron, {job, cluster, s})->name, "recompute-selective");
 }
 
+// Mixtral, all behind attention dropped: router 4 · 8 and two copies of 2h + 3 · 2 · 14336 of the 241824 above.
+TEST(SelectiveRecompute, OfAWholeMoeBlock) {
+  const LayerBytes layer = Layer(FindFramework("megatron-moe-block").value(), "mixtral-8x7b", {}, true);
+  EXPECT_DOUBLE_EQ(layer.none.count(), 241'824);
+  EXPECT_DOUBLE_EQ(layer.selective.count(), 241'824 - (32 + 2 * (8'192 + 86'016)));
+}
+
+// transformers' LlamaRMSNorm makes an fp32 copy of its input, 4h twice a layer; LlamaMLP's activation is kept beside its product, 2f.
+TEST(LayerBytes, OperatorByOperatorKeepMore) {
+  const FractionalBytes more = Layer(Framework::kDeepspeed, "llama3-8b").none - Layer(Framework::kMegatron, "llama3-8b").none;
+  EXPECT_DOUBLE_EQ(more.count(), 2 * 4 * 4'096 + 2 * 14'336);
+}
+
 // activation_checkpoint.py of v0.2.2 keeps of the products q, k, v, o, w1, w3, w2 every second from the first, attention's output
 // and log-sums, and the block's input: 2 · (4096 input + 4096 q + 1024 v + 4096 core + 14336 w1 + 4096 w2) + 4 · 32 = 63616.
 // Over 8 ranks an eighth, but w2's, kept before it is summed, 8192; and two scattered sums, 2 · 8192 / 8:

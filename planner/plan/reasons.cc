@@ -115,8 +115,8 @@ std::vector<std::string> Reasons::WhyBest(const JobPlan& plan) const {
   why.push_back(fmt::format("memory: {} of {} ({:.0f} %) on stage {} of {}, the fullest: {}", Gibibytes(e.memory.total()),
                             Gibibytes(device.memory), 100 * (e.memory.total() / device.memory), e.worst_stage + 1, s.pp,
                             MemoryParts(e.memory)));
-  why.push_back(fmt::format("risk: of {} published settings {:.0f} % needed so much more than predicted that they would not fit "
-                            "here; predictions up to {} are taken", MemoryErrors().size(),
+  why.push_back(fmt::format("risk: of published runs, every source alike, {:.0f} % needed so much more than predicted that they would not "
+                            "fit here; predictions up to {} are taken",
                             100 * (1 - FitProbability(device, e.memory.total())), Gibibytes(model_.usable_memory())));
   std::string time = "time:";
   for (const Part& part : kParts) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "common/unique_fd.h"
+#include "common/launch_variable.h"
 #include "netplugin/abi/agent_socket.h"
 
 namespace weft::slurm {
@@ -151,6 +152,16 @@ Result<Environment> ParseEnvironment(std::string_view text) {
     environment.emplace_back(line.substr(0, equals), line.substr(equals + 1));
   }
   return environment;
+}
+
+std::vector<std::string> TakeForbidden(Environment* environment) {
+  std::vector<std::string> names;
+  std::erase_if(*environment, [&](const auto& variable) {
+    const bool forbidden = !MayLaunchWith(variable.first, variable.second);
+    if (forbidden) names.push_back(variable.first);
+    return forbidden;
+  });
+  return names;
 }
 
 std::string ExpandNodeName(std::string_view pattern, std::string_view node) {

@@ -29,6 +29,9 @@ struct AgentRequest {
 /// KEY=VALUE lines, each name a C identifier. Errors: kDataLoss naming the line.
 [[nodiscard]] Result<Environment> ParseEnvironment(std::string_view text);
 
+/// Takes variables out that may not come from a controller (common/launch_variable.h); their names, in the same order.
+std::vector<std::string> TakeForbidden(Environment* environment);
+
 /// `pattern` with every "%n" replaced by the node's name.
 std::string ExpandNodeName(std::string_view pattern, std::string_view node);
 

@@ -182,6 +182,13 @@ TEST(AgentRequest, NamesThatDoNotFitAreRefused) {
   EXPECT_THAT(path.error().message(), HasSubstr("path longer than 107 characters"));
 }
 
+TEST(TakeForbidden, AHostileAgentGetsNoCodeIntoALaunch) {
+  Environment environment{{"WEFT_JOB_ID", "42"}, {"LD_PRELOAD", "/tmp/evil.so"}, {"NCCL_NET_PLUGIN", "weft"},
+                          {"BASH_ENV", "/tmp/x"}};
+  EXPECT_THAT(TakeForbidden(&environment), ElementsAre("LD_PRELOAD", "BASH_ENV"));
+  EXPECT_THAT(environment, ElementsAre(Pair("WEFT_JOB_ID", "42"), Pair("NCCL_NET_PLUGIN", "weft")));
+}
+
 TEST(ParseEnvironment, RejectsWhatIsNoVariable) {
   for (const std::string text : {"=x", "1A=x", "A B=x", "A", "A-B=1", " A=1"}) {
     const auto environment = ParseEnvironment(text);

@@ -38,6 +38,7 @@ v1::JobSpec SpecOf(const HookConfig& config, const HookJob& job) {
   v1::JobSpec spec;
   spec.set_job_id(job.id);
   spec.set_name(job.name);
+  if (job.user) spec.set_user_id(*job.user);
   spec.set_model_config_json(job.model_json);
   spec.set_global_batch(job.batch);
   spec.set_sequence(job.sequence);

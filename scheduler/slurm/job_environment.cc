@@ -1,6 +1,7 @@
 #include "scheduler/slurm/job_environment.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "scheduler/slurm/hostlist.h"
 
@@ -24,6 +25,18 @@ Result<int64_t> OptionalCount(const GetVariable& get, const char* option) {
   return ParseCount(option, text);
 }
 
+/// Slurm names the job's user by number.
+Result<std::optional<uint32_t>> OptionalUser(const GetVariable& get) {
+  const std::string text = Text(get, "SLURM_JOB_UID");
+  if (text.empty()) return std::nullopt;
+  uint32_t user = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), user);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return Fail(Code::kInvalidArgument, "SLURM_JOB_UID: \"" + text + "\", expected a user's number");
+  }
+  return user;
+}
+
 /// Of a path, fit for a message; the path itself is nobody's business but the user's.
 std::string FileName(const std::string& path) {
   std::string name = path.substr(path.rfind('/') + 1).substr(0, 100);
@@ -38,6 +51,7 @@ Result<HookJob> ReadHookJob(const GetVariable& get) {
   job.id = Text(get, "SLURM_JOB_ID");
   if (job.id.empty()) return Fail(Code::kInvalidArgument, "SLURM_JOB_ID: not set, expected to be started by slurmctld");
   job.name = Text(get, "SLURM_JOB_NAME");
+  WEFT_ASSIGN_OR_RETURN(job.user, OptionalUser(get));
   job.model_json = Text(get, std::string("SPANK_") + kModelTextVariable);
   auto hosts = ExpandHostlist(Text(get, "SLURM_JOB_NODELIST"));
   if (!hosts) return Fail(hosts.error().WithContext("SLURM_JOB_NODELIST"));

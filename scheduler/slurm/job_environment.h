@@ -15,6 +15,7 @@ namespace weft::slurm {
 struct HookJob {
   std::string id;
   std::string name;
+  std::optional<uint32_t> user;    ///< on the hosts
   std::vector<std::string> hosts;  ///< in Slurm's order
   std::string model_json;          ///< empty: the job did not ask for Weft
   int64_t batch = 0;               ///< sequences per optimizer step, 0: not given

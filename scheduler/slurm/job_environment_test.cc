@@ -22,6 +22,7 @@ Result<HookJob> Read(const std::map<std::string, std::string>& variables) {
 TEST(HookJob, IsReadFromSlurmsVariables) {
   const auto job = Read({{"SLURM_JOB_ID", "17"},
                          {"SLURM_JOB_NAME", "train"},
+                         {"SLURM_JOB_UID", "1017"},
                          {"SLURM_JOB_NODELIST", "n[1-2,04]"},
                          {"SPANK__SLURM_SPANK_OPTION_weft_weft_model", "config.json"},
                          {"SPANK__SLURM_SPANK_OPTION_weft_weft_batch", "8"},
@@ -33,6 +34,7 @@ TEST(HookJob, IsReadFromSlurmsVariables) {
   ASSERT_TRUE(job.has_value()) << job.error().message();
   EXPECT_EQ(job->id, "17");
   EXPECT_EQ(job->name, "train");
+  EXPECT_EQ(job->user, 1017u);
   EXPECT_THAT(job->hosts, ElementsAre("n1", "n2", "n04"));
   EXPECT_EQ(job->model_json, "{\n\"a\": 1}");
   EXPECT_EQ(job->batch, 8);
@@ -55,6 +57,7 @@ TEST(HookJob, WithoutOptionsAsksForNothing) {
 TEST(HookJob, BadVariablesAreNamed) {
   const std::pair<std::map<std::string, std::string>, const char*> cases[] = {
       {{}, "SLURM_JOB_ID: not set"},
+      {{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_UID", "root"}}, "SLURM_JOB_UID: \"root\", expected a user's number"},
       {{{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NODELIST", "n[1"}}, "SLURM_JOB_NODELIST: hostlist \"n[1\""},
       {{{"SLURM_JOB_ID", "1"}, {"SPANK__SLURM_SPANK_OPTION_weft_weft_batch", "x"}}, "--weft-batch=x"},
       {{{"SLURM_JOB_ID", "1"}, {"SPANK_WEFT_STRATEGY", "tp"}}, "strategy: \"tp\", expected NAME=VALUE"},

@@ -298,7 +298,10 @@ int PrepareStep(spank_t spank) {
   }
 
   const std::string socket_path = run_dir + "/" + abi::kSocketName;
-  const auto environment = RequestEnvironment({.socket_path = socket_path, .job = id, .host = node}, kAgentTimeout);
+  auto environment = RequestEnvironment({.socket_path = socket_path, .job = id, .host = node}, kAgentTimeout);
+  for (const std::string& name : environment ? TakeForbidden(&*environment) : std::vector<std::string>()) {
+    slurm_spank_log("weft: job %s: refused %s: it may not come from a controller", id.c_str(), name.substr(0, 64).c_str());
+  }
   Applied applied = Apply(spank, environment.value_or(Environment{}), decided.names, run_dir);
   if (const auto order = JobVariable(spank, kHostOrder); step == kBatchStep && order && applied.set.contains(kHostOrder)) {
     ApplyRankOrder(spank, id, *order, &applied);

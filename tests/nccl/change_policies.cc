@@ -44,7 +44,7 @@ class ChangingAgent {
     PluginHandlers handlers;
     handlers.attach = [this](const Peer& peer, std::unique_ptr<TelemetryMap> map) { return Attach(peer, std::move(map)); };
     handlers.detach = [this](const Peer& peer) { Detach(peer); };
-    handlers.environment = [](const std::string&, const std::string&) { return std::nullopt; };
+    handlers.environment = [](const Peer&, const std::string&, const std::string&) { return std::nullopt; };
     handlers.rejected = [](const char*) {};
     WEFT_ASSIGN_OR_RETURN(const auto socket, PluginSocket::Listen(run_dir, std::move(handlers)));
     std::fputs("ready\n", stderr);

@@ -35,7 +35,7 @@ agent::PluginHandlers Host::Handlers() {
                 policies_.Detach(found->second.map->job());
                 processes_.erase(found);
               },
-          .environment = [](const std::string&, const std::string&) { return std::nullopt; },
+          .environment = [](const agent::Peer&, const std::string&, const std::string&) { return std::nullopt; },
           .rejected = [](const char*) {}};
 }
 

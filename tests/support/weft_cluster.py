@@ -67,6 +67,7 @@ class Job:
 
 
 class WeftCluster:
+    fabric_options = []  # of weft-testbed, more
     def __init__(self, hosts_per_leaf=2, spines=2, rate="60Mbit/s", config=""):
         self.options = (hosts_per_leaf, spines, rate)
         self.rate = rate
@@ -97,7 +98,7 @@ class WeftCluster:
         hosts_per_leaf, spines, rate = self.options
         fabric = self.processes.start(
             "fabric", [BIN / "weft-testbed", "up", "--hold", "--hosts-per-leaf", str(hosts_per_leaf), "--spines",
-                       str(spines), "--rate", rate, "--output", "json"], stdout_pipe=True)
+                       str(spines), "--rate", rate, "--output", "json", *self.fabric_options], stdout_pipe=True)
         text = ""
         while True:
             line = fabric.stdout.readline()

@@ -16,7 +16,7 @@ TABLES = SOURCE / "tests/validation"
 
 def main():
     limits = list(csv.DictReader(open(TABLES / "limits.csv", newline="")))
-    tables = sorted(p for p in TABLES.glob("*.csv") if p.name != "limits.csv")
+    tables = sorted(p for folder in (TABLES, TABLES / "new") for p in folder.glob("*.csv") if p.name != "limits.csv")
     run = subprocess.run([os.environ["WEFT_BIN"] + "/weft", "validate", *map(str, tables), "--output", "json"],
                          capture_output=True, text=True, check=True)
     answer = json.loads(run.stdout)

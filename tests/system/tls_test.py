@@ -34,10 +34,11 @@ class Authority:
     def _new_key(self, name):
         return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", self.path(name + ".key")]
 
-    def issue(self, name, host, days=2):
+    def issue(self, name, host, days=2, role=""):
         """The paths of a new certificate for a host name or address, and of its key; days < 0: it has expired."""
         kind = "IP" if host[0].isdigit() else "DNS"
-        extension = self.processes.write(f"{self.name}/{name}.ext", f"subjectAltName={kind}:{host}\n")
+        uri = f",URI:weft://{role}" if role else ""
+        extension = self.processes.write(f"{self.name}/{name}.ext", f"subjectAltName={kind}:{host}{uri}\n")
         self._openssl("req", *self._new_key(name), "-out", self.path(name + ".csr"), "-subj", f"/CN={name}")
         self._openssl("x509", "-req", "-in", self.path(name + ".csr"), "-CA", self.pem, "-CAkey", self.path("ca.key"),
                       "-CAcreateserial", "-days", str(days), "-extfile", extension, "-out", self.path(name + ".pem"))
@@ -55,8 +56,8 @@ class Site:
         self.site, self.other = Authority(processes, "site"), Authority(processes, "other")
         self.controller = self.site.issue("controller", "127.0.0.1")
         self.elsewhere = self.site.issue("elsewhere", "controller.example")
-        self.agent = self.site.issue("agent-h1", "h1")
-        self.submitter = self.site.issue("submitter", "login.example")
+        self.agent = self.site.issue("agent-h1", "h1", role="agent/h1")
+        self.submitter = self.site.issue("submitter", "login.example", role="submitter/slurm")
         self.expired = self.site.issue("expired", "127.0.0.1", days=-1)
         self.foreign = self.other.issue("submitter", "login.example")
         self.address = ""
@@ -109,6 +110,7 @@ def other_clients_are_refused(site):
     text = site.processes.write("text.pem", "not a certificate\n")
     expect_refused(site, ["expected a PEM certificate", text], tls((text, site.submitter[1]), site.site.pem), status=2)
     expect_refused(site, ["needed here"], [])
+    expect_refused(site, ["no role", "weft://agent/HOST"], tls(site.elsewhere, site.site.pem))
 
 
 def the_server_judges_for_itself(site):

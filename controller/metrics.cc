@@ -227,6 +227,8 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));
   }
+  for (const char* why : {"identity", "role", "host", "owner", "revoked"}) refused.At({{"why", why}});  // 0 until somebody tries
+  for (const v1::HostStatus& host : view.hosts) qos.At({{"host", host.host()}}).Set(0);
   for (const auto& [host, count] : view.qos_drifts) qos.At({{"host", host}}).Set(static_cast<double>(count));
   qos.Sweep();
   RefreshLinks(view.links);

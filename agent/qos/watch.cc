@@ -143,8 +143,8 @@ void QosWatch::Run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     changed_.wait_for(lock, stop, options_.interval, [&] { return wake_; });
+    const bool asked = std::exchange(wake_, false);  // also where nothing is declared: or it would not wait again, and keep the lock
     if (stop.stop_requested() || !declared_) continue;
-    const bool asked = std::exchange(wake_, false);
     if (std::exchange(again_, false)) told_.clear();
     const v1::QosDeclaration declared = *declared_;
     const std::vector<InterfaceInfo> interfaces = interfaces_;

@@ -222,17 +222,15 @@ void Core::On(const ModeSet& event) {
 
 void Core::On(const EpochKnown& event) { jobs_.KnowEpoch(event.job_id, event.epoch); }
 
-/// One large thing a tick, so that samples and answers never wait for the sum of them.
+/// One large thing a tick, so that samples and answers never wait for the sum of them: what a tick leaves out is done in the next.
 void Core::On(const Tick&) {
+  asked_ = !asked_ && (MaybeReplan() || MaybePlanJobs());
+  if (asked_) return;
   Measure();
-  if (now_s_ - activity_s_ >= 1 && !looked_) {
+  if (now_s_ - activity_s_ >= 1) {
     activity_s_ = now_s_;
-    looked_ = true;
     return LookAround();
   }
-  looked_ = false;  // also where ticks are a second apart plans have their turn
-  if (MaybeReplan()) return;
-  if (MaybePlanJobs()) return;
   MaybeAdvise();
 }
 

@@ -340,7 +340,7 @@ class Core {
   int64_t capacity_changes_ = 0;           ///< times that some link gave something else than before
   std::map<uint64_t, double> planned_shares_;  ///< of the newest plan (flow_demand.h)
   double activity_s_ = 0;
-  bool looked_ = false;                                ///< the last tick looked around
+  bool asked_ = false;                     ///< the last tick asked for a plan
   double next_forget_s_ = 0;
   double dirty_since_s_ = -1;              ///< -1: nothing changed since the last plan
   std::vector<std::string> triggers_;

@@ -157,6 +157,20 @@ def named_program_gets_its_arguments(site):
     check(" is planned: dp=" in lines[0], f"hook log: {lines}")
 
 
+def weft_train_gets_its_program(site):
+    """The words that weft-train makes its program of, the same as `weft plan --emit` would write; planned in fp32."""
+    job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=8", "--weft-seq=128",
+                            "--weft-framework=weft-train")
+    environments = [site.task_environment(job, rank) for rank in range(2)]
+    status = site.daemons.job(str(job))
+    check(status["spec"]["precision"] == "fp32", f"{status['spec']}")
+    arguments = status["plan"]["arguments"]
+    check(arguments[:1] == ["--strategy"] and "--program-digest" in arguments, f"arguments {arguments}, why {status['plan']['why']}")
+    for rank, environment in enumerate(environments):
+        check(environment.get("WEFT_ARGUMENTS", "").split(" ") == arguments, f"rank {rank}: {environment.get('WEFT_ARGUMENTS')}")
+    site.finish_jobs(job)
+
+
 def file_of_a_program_is_handed_over(site):
     """What a program reads from a file travels as text that printf writes back, whatever the site's default is."""
     before = pathlib.Path(site.processes.path("weft-slurm.conf")).read_text(encoding="utf-8")
@@ -362,6 +376,7 @@ FACTS = (
     planned_job_gets_its_environment,
     own_strategy_is_managed,
     named_program_gets_its_arguments,
+    weft_train_gets_its_program,
     file_of_a_program_is_handed_over,
     job_without_a_strategy_is_managed,
     own_settings_win,

@@ -99,7 +99,7 @@ TEST(StrategySearch, OfWeftTrainEqualsExhaustiveSearch) {
   std::mt19937 random(45);
   int infeasible = 0, per_operator = 0, pipelines = 0, tensor = 0;
   int64_t pruned = 0, leaves = 0;
-  for (int round = 0; round < 240; ++round) {
+  for (int round = 0; round < 160; ++round) {
     const JobSpec job = RandomTrainJob(random);
     const auto model = TrainModel(job, RandomCluster(random));
     ASSERT_TRUE(model) << model.error().message();

@@ -136,7 +136,7 @@ TEST(TrainPlan, ChangedWordsNeverBreakIt) {
       const size_t at = random() % changed.size();
       if (random() % 3 == 0) changed.erase(at, 1);
       else changed[at] = "0123456789:+/=,rskeh"[random() % 20];
-      if (changed.empty()) changed = "x";
+      if (changed.empty()) changed.assign(1, 'x');
     }
     const auto program = ExpandTrainPlan(text, Job(), planner::ElementType::kFloat32);
     if (!program) continue;

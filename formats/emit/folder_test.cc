@@ -190,10 +190,11 @@ TEST(EmitFolder, WeftTrainsScriptStartsItsRanks) {
   for (int rank = 0; rank < 16; ++rank) {
     std::ifstream in(folder / ("seen-" + std::to_string(rank)));
     ASSERT_EQ(in.good(), rank >= 8) << rank;
+    if (rank < 8) continue;
     const std::string seen((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
     for (const char* words : {"--strategy\ndp=4,tp=2,pp=2,micro_batch=2\n", "--seq\n8192\n", "--global-batch\n64\n", "--program-digest\n",
                               "--world\n16\n", "--rendezvous\nh:29500\n", "--data\n/usr/share/common-licenses\n", "--steps\n5\n"}) {
-      if (rank >= 8) EXPECT_THAT(seen, HasSubstr(words));
+      EXPECT_THAT(seen, HasSubstr(words));
     }
   }
   std::filesystem::remove_all(folder);

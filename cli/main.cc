@@ -72,11 +72,11 @@ void AddPlan(CLI::App& app, int& exit_code) {
   plan->add_option("--program-type", options->program_type, "of its elements: fp32 or fp64")->capture_default_str();
   plan->add_option("--framework", options->framework,
                    "only what it can run: megatron, torchtitan, deepspeed, megatron-bridge, accelerate, an older release such as "
-                   "megatron-0.15, weft-train, or any: the whole space (default: the fastest of megatron, torchtitan, deepspeed)");
+                   "megatron-0.15, weft-train, weft-train-ddp, or any: the whole space (default: the fastest of megatron, torchtitan, deepspeed)");
   plan->add_option("--risk", options->risk, "probability of running out of memory that a plan may have")->capture_default_str();
   plan->add_option("--emit", options->emit,
                    "print the best plan's files in place of the table: megatron, torchtitan, deepspeed, megatron-bridge, "
-                   "accelerate, environment, torchrun, nccl, several with commas");
+                   "accelerate, weft-train, environment, torchrun, nccl, several with commas");
   plan->add_option("--emit-dir", options->emit_dir,
                    "write all that starts the best plan into this folder: files, environment, scripts for torchrun and Slurm");
   plan->add_option("--threads", options->threads, "0: one per core")->capture_default_str();

@@ -201,7 +201,7 @@ TEST(Online, ExampleJobFileIsReadAndHasEveryKey) {
   const auto file = formats::ReadJobYaml(kExample);
   ASSERT_TRUE(file.has_value()) << file.error().message();
   EXPECT_EQ(file->job.gpus, 4);
-  EXPECT_EQ(file->framework, "weft-train");
+  EXPECT_EQ(file->framework, "torchrun");
   EXPECT_TRUE(file->job.measured_compute.has_value());
   EXPECT_THAT(file->model_config_json, HasSubstr("gpt2"));
   // The keys that stand for each other are comments there.

@@ -62,9 +62,10 @@ Result<std::optional<planner::Framework>> ChooseFramework(const PlanCommandOptio
                                                           const std::vector<formats::EmitTarget>& targets) {
   if (!options.framework.empty()) {
     const auto framework = planner::ParseFramework(options.framework);
-    if (framework && !options.allow.empty() && *framework != planner::Framework::kAny) {
+    const bool does = framework && (*framework == planner::Framework::kAny || planner::Describe(*framework).changes_training);
+    if (framework && !options.allow.empty() && !does) {
       return Fail(Code::kInvalidArgument,
-                  fmt::format("--allow with --framework {}: no program does these exchanges, expected any or no --framework",
+                  fmt::format("--allow with --framework {}: it does not do these exchanges, expected any, weft-train or no --framework",
                               options.framework));
     }
     if (framework) return framework;
@@ -164,8 +165,10 @@ Status EmitBest(const PlanCommandOptions& options, const std::vector<formats::Em
   }
   planner::JobSpec whole = report.job;
   if (whole.gpus == 0) whole.gpus = report.cluster.TotalGpus();
-  const formats::EmitRequest request{.job = whole, .cluster = report.cluster, .strategy = best.strategy,
-                                     .framework = best.framework, .operators = best.operators};
+  const planner::ProgramChoices choices =
+      planner::ChoicesOf(best.strategy, best.operators, best.operations, report.cluster.gpus_per_node);
+  const formats::EmitRequest request{.job = whole, .cluster = report.cluster, .strategy = best.strategy, .framework = best.framework,
+                                     .operators = best.operators, .sums = choices.sums};
   for (const formats::EmitTarget target : targets) {
     WEFT_ASSIGN_OR_RETURN(std::string text, formats::Emit(target, request));
     report.emitted.emplace_back(formats::EmitTargetName(target), std::move(text));

@@ -64,7 +64,7 @@ TEST(PlanTrace, WeftTrainHasOneEvenWhereGpusIdle) {
                              .gpus = 16};
   const planner::ClusterSpec cluster = planner::FindClusterPreset("dgx-a100", 2).value();
   const planner::JobPlan plan =
-      planner::Plan(job, cluster, {.framework = planner::Framework::kWeftTrain})->plans.at(0);
+      planner::Plan(job, cluster, {.framework = planner::Framework::kWeftTrainDdp})->plans.at(0);
   ASSERT_EQ(plan.strategy.dp, 8);
   const Result<std::string> text = PlanTraceText(job, cluster, plan, planner::kDefaultRisk);
   ASSERT_TRUE(text) << text.error().message();

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
+#include <set>
 #include <thread>
 
 #include "controller/config.h"
@@ -58,6 +60,19 @@ TEST(ControlLoop, OnlyThePresentSessionIsHeard) {
   EXPECT_THAT(nameless.error().message(), HasSubstr("expected 1 to 255 characters"));
 }
 
+/// A job for two of the hosts that no job has.
+v1::JobSpec PairJob(int job) {
+  v1::JobSpec spec;
+  spec.set_job_id(fmt::format("j{}", job));
+  spec.set_model_config_json(R"({"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":2,"vocab_size":256,"n_positions":128})");
+  spec.set_global_batch(8);
+  spec.set_sequence(64);
+  spec.set_precision("fp32");
+  spec.set_min_gpus(2);
+  spec.set_max_gpus(2);
+  return spec;
+}
+
 // Each host goes to one of the jobs that are submitted at the same time, and is free again when that is released.
 TEST(ControlLoop, JobsThatAskForHostsAtTheSameTimeGetDifferentOnes) {
   SystemClock clock;
@@ -65,22 +80,11 @@ TEST(ControlLoop, JobsThatAskForHostsAtTheSameTimeGetDifferentOnes) {
   ControlLoop loop(Options(), nullptr, &clock, &metrics);
   const auto outbox = std::make_shared<CountingOutbox>();
   for (int h = 1; h <= 4; ++h) ASSERT_TRUE(loop.Join(Registration(fmt::format("h{}", h), 1), outbox));
-  const auto pair = [](int job) {
-    v1::JobSpec spec;
-    spec.set_job_id(fmt::format("j{}", job));
-    spec.set_model_config_json(R"({"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":2,"vocab_size":256,"n_positions":128})");
-    spec.set_global_batch(8);
-    spec.set_sequence(64);
-    spec.set_precision("fp32");
-    spec.set_min_gpus(2);
-    spec.set_max_gpus(2);
-    return spec;
-  };
   std::vector<Result<v1::JobPlan>> plans(2, Fail(Code::kUnavailable, "not yet"));
   {
     std::vector<std::jthread> threads;
     for (int job = 0; job < 2; ++job) {
-      threads.emplace_back([&, job] { plans[static_cast<size_t>(job)] = loop.Submit(pair(job)); });
+      threads.emplace_back([&, job] { plans[static_cast<size_t>(job)] = loop.Submit(PairJob(job)); });
     }
   }
   std::set<std::string> given;
@@ -89,11 +93,58 @@ TEST(ControlLoop, JobsThatAskForHostsAtTheSameTimeGetDifferentOnes) {
     given.insert(plan->rank_hosts().begin(), plan->rank_hosts().end());
   }
   EXPECT_EQ(given.size(), 4u);
-  const Result<v1::JobPlan> third = loop.Submit(pair(2));
+  const Result<v1::JobPlan> third = loop.Submit(PairJob(2));
   ASSERT_FALSE(third);
   EXPECT_THAT(third.error().message(), HasSubstr("0 of 4 hosts with an agent are free, the job takes 2; the others have: j0, j1"));
   EXPECT_EQ(loop.Release("j1"), "");
-  EXPECT_TRUE(loop.Submit(pair(2)));
+  EXPECT_TRUE(loop.Submit(PairJob(2)));
+}
+
+/// Whether this thread submits; others may ask for the time as well.
+thread_local bool submits = false;
+
+/// Lets two submissions go on only once both are on their way: each asks for the time when it has seen which hosts are free, and has
+/// given the state back.
+class MeetingClock final : public Clock {
+ public:
+  Seconds Now() const override {
+    if (submits && calls.fetch_add(1, std::memory_order_relaxed) < 2) both_.arrive_and_wait();
+    return SystemClock().Now();
+  }
+  mutable std::atomic<int> calls = 0;  // of the submitting threads
+
+ private:
+  mutable std::latch both_{2};
+};
+
+// Both see all hosts free and choose the same ones; who comes second is planned again, for those that are left.
+TEST(ControlLoop, SubmissionsThatOverlapDoNotShareHosts) {
+  MeetingClock clock;
+  Metrics metrics;
+  ControlLoop loop(Options(), nullptr, &clock, &metrics);
+  const auto outbox = std::make_shared<CountingOutbox>();
+  for (int h = 1; h <= 4; ++h) ASSERT_TRUE(loop.Join(Registration(fmt::format("h{}", h), 1), outbox));
+  std::vector<Result<v1::JobPlan>> plans(2, Fail(Code::kUnavailable, "not yet"));
+  {
+    std::vector<std::jthread> threads;
+    for (int job = 0; job < 2; ++job) {
+      threads.emplace_back([&, job] {
+        submits = true;
+        plans[static_cast<size_t>(job)] = loop.Submit(PairJob(job));
+      });
+    }
+  }
+  std::set<std::string> given;
+  for (const Result<v1::JobPlan>& plan : plans) {
+    ASSERT_TRUE(plan) << plan.error().message();
+    ASSERT_EQ(plan->rank_hosts_size(), 2);
+    given.insert(plan->rank_hosts().begin(), plan->rank_hosts().end());
+  }
+  EXPECT_EQ(given.size(), 4u);
+  EXPECT_EQ(clock.calls, 6) << "the time before and after each plan: one of the two was planned twice";
+  std::set<std::string> of_jobs;
+  for (const v1::JobStatus& job : loop.Jobs()) of_jobs.insert(job.spec().hosts().begin(), job.spec().hosts().end());
+  EXPECT_EQ(of_jobs, given) << "and so it is kept";
 }
 
 TEST(ControlLoop, TakesEverythingFromManyThreads) {

@@ -20,7 +20,7 @@ namespace weft::controller {
 struct CollectiveJob {
   int64_t ranks = 0;                   ///< of the job's communicator over all ranks
   int64_t nodes = 0;                   ///< ranks is a multiple of it
-  bool own_runtime = true;             ///< weft-train; else NCCL
+  bool own_runtime = true;             ///< weft-train without a plan; else NCCL
   planner::ClusterSpec cluster;        ///< the machines
   const RankFabric* fabric = nullptr;  ///< where the ranks are; null: on equal links. For our own runtime
   std::optional<BitsPerSecond> node_rate;  ///< that a node can send to the others at; none: what its NICs give

@@ -175,7 +175,7 @@ TEST(JobHosts, OfAJobThatIsOverdueAreNotFree) {
 TEST(JobHosts, NumbersThatDivideTheBatchAreTried) {
   v1::JobSpec spec = Spec(2, 8);
   spec.set_global_batch(15);
-  spec.set_framework("weft-train");
+  spec.set_framework("weft-train-ddp");
   EXPECT_THAT(HostsOf(Give(spec, View()).value()), SizeIs(AnyOf(3, 5)));
 }
 

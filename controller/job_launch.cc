@@ -35,7 +35,7 @@ void AddEnvironment(std::string_view text, v1::JobPlan& plan) {
 }
 
 void AddFile(const formats::EmittedFile& file, v1::JobPlan& plan) {
-  if (file.name == "megatron.args") {
+  if (file.name == "megatron.args" || file.name == "weft-train.args") {
     ForEachLine(file.content, [&](std::string_view line) {
       for (std::string& word : ShellWords(line)) plan.add_arguments(std::move(word));
     });
@@ -59,6 +59,7 @@ std::string_view HowRead(EmitTarget target) {
     case EmitTarget::kTorchtitan: return "start it with --job.config_file torchtitan.toml, weft_flavor.py on PYTHONPATH";
     case EmitTarget::kDeepSpeed: return "give deepspeed.json to deepspeed.initialize or to your script's --deepspeed_config";
     case EmitTarget::kAccelerate: return "start it with accelerate launch --config_file accelerate.yaml";
+    case EmitTarget::kWeftTrain: return "its arguments are weft-train's, beside --config, --data and those that join its ranks";
     default: return "";
   }
 }
@@ -80,7 +81,7 @@ std::vector<std::string> LeftToTheScript(EmitTarget target, const LaunchRequest&
   }
   if (target == EmitTarget::kTorchtitan) left.emplace_back("bucket_bytes: FSDP2 exchanges layer by layer");
   if (target == EmitTarget::kMegatronBridge) left.emplace_back("bucket_bytes and the model's sizes: the recipe's own");
-  if (std::max({s.tp, s.pp, s.cp, s.ep}) > 1) {
+  if (target != EmitTarget::kWeftTrain && std::max({s.tp, s.pp, s.cp, s.ep}) > 1) {
     left.emplace_back("algorithms of the communicators of tp, pp, cp and ep, and of parts of dp: NCCL's own choice, as a table of "
                       "collectives is for the communicator over all ranks");
   }
@@ -155,20 +156,25 @@ std::vector<std::string> ShellWords(std::string_view text) {
 
 void FillProgram(const LaunchRequest& request, v1::JobPlan& plan) {
   const planner::Framework framework = request.plan.framework;
-  if (framework == planner::Framework::kWeftTrain) return;  // job_planner.cc: one argument, and nothing is left
+  if (framework == planner::Framework::kWeftTrainDdp) return;  // job_planner.cc: one argument, and nothing is left
   const auto target = formats::EmitTargetOf(framework);
   if (!target) {
     return plan.add_why(
         "not enforced: the strategy: no program is named, so there are no launch arguments; weft plan --framework says "
         "which programs take some");
   }
+  const planner::ProgramChoices choices = planner::ChoicesOf(request.plan.strategy, request.plan.operators, request.plan.operations,
+                                                             request.cluster.gpus_per_node);
   const auto files = formats::EmitFolder({.job = request.job, .cluster = request.cluster, .strategy = request.plan.strategy,
-                                          .framework = framework, .operators = request.plan.operators});
+                                          .framework = framework, .operators = request.plan.operators, .sums = choices.sums});
   if (!files) return plan.add_why("not enforced: the strategy: no launch arguments: " + files.error().message());
   for (const formats::EmittedFile& file : *files) AddFile(file, plan);
   plan.add_why(fmt::format(
       "enforced: the strategy, where {} reads what the plan hands over: {}; a script that says otherwise runs another one",
       planner::FrameworkTitle(framework), HowRead(*target)));
+  if (*target == EmitTarget::kWeftTrain) {
+    plan.add_why("enforced: the algorithms of its collectives, which the program has; no table of collectives is needed");
+  }
   for (const std::string& left : LeftToTheScript(*target, request)) plan.add_why("not enforced: " + left);
 }
 

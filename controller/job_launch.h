@@ -29,7 +29,7 @@ struct LaunchRequest {
 };
 
 /// Arguments, files and the program's variables, into `plan`; in its reasons what is enforced by them and what is not. A framework without
-/// files (`any`, weft-train) gets a reason only where one helps.
+/// files (`any`, weft-train-ddp) gets a reason only where one helps.
 void FillProgram(const LaunchRequest& request, v1::JobPlan& plan);
 
 /// What a launcher that starts any script enforces of a plan, and what it does not.

@@ -7,6 +7,7 @@
 #include "controller/config.h"
 #include "controller/job_planner.h"
 #include "formats/hf_config.h"
+#include "formats/train_plan.h"
 #include "netplugin/abi/agent_socket.h"
 
 namespace weft::controller {
@@ -19,22 +20,33 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-/// Llama 3 8B on four hosts of eight GPUs.
-PlannedJob Planned(const std::string& framework) {
+/// Llama 3 8B, for weft-train with bytes for words and fewer layers, on four hosts of eight GPUs.
+v1::JobSpec Spec(const std::string& framework) {
   v1::JobSpec spec;
   spec.set_job_id("llama");
-  spec.set_model_config_json(formats::WriteHfConfig(formats::ResolveModel("llama3-8b").value()));
-  spec.set_global_batch(64);
+  planner::ModelSpec model = formats::ResolveModel("llama3-8b").value();
   spec.set_sequence(4096);
+  if (framework.starts_with("weft-train")) {
+    model.vocab = 256;
+    model.layers = 4;
+    spec.set_precision("fp32");
+  }
+  spec.set_model_config_json(formats::WriteHfConfig(model));
+  spec.set_global_batch(64);
   spec.set_framework(framework);
   spec.set_ranks_per_host(8);
   for (int i = 1; i <= 4; ++i) spec.add_hosts(fmt::format("h{}", i));
+  return spec;
+}
+
+PlannedJob Planned(const v1::JobSpec& spec) {
   JobPlannerOptions options = DefaultConfig().planner;
   options.cluster = planner::FindClusterPreset("dgx-h100", 1).value();
   auto planned = PlanJob(spec, {}, options);
   EXPECT_TRUE(planned.has_value()) << planned.error().message();
   return planned.value_or(PlannedJob());
 }
+PlannedJob Planned(const std::string& framework) { return Planned(Spec(framework)); }
 
 /// What `printf %b` makes of it.
 std::string Unescaped(const std::string& text) {
@@ -50,7 +62,7 @@ std::string Unescaped(const std::string& text) {
 TEST(JobLaunch, EveryProgramIsHandedItsStrategy) {
   for (const planner::FrameworkDescription& program : planner::AllFrameworks()) {
     const auto framework = planner::ParseFramework(program.name);
-    if (!framework || *framework == planner::Framework::kAny || *framework == planner::Framework::kWeftTrain) continue;
+    if (!framework || *framework == planner::Framework::kAny || *framework == planner::Framework::kWeftTrainDdp) continue;
     SCOPED_TRACE(program.name);
     const PlannedJob planned = Planned(std::string(program.name));
     const v1::JobPlan& plan = planned.plan;
@@ -69,6 +81,45 @@ TEST(JobLaunch, EveryProgramIsHandedItsStrategy) {
     EXPECT_THAT(plan.why(), Not(Contains(HasSubstr("not handed"))));
     EXPECT_EQ(plan.environment().at("NCCL_NET_PLUGIN"), "weft");
   }
+}
+
+// The words of --emit, which are enough to make the program again; no table of collectives, no bucket beside them.
+TEST(JobLaunch, WeftTrainIsHandedItsProgram) {
+  const PlannedJob planned = Planned("weft-train");
+  const v1::JobPlan& plan = planned.plan;
+  const std::vector<std::string> words(plan.arguments().begin(), plan.arguments().end());
+  ASSERT_GE(words.size(), 8u);
+  EXPECT_EQ(words[0], "--strategy");
+  EXPECT_THAT(words, Not(Contains("--bucket")));
+  EXPECT_EQ(plan.collectives_size(), 0);
+  EXPECT_EQ(plan.environment().at(kArgumentsVariable), fmt::format("{}", fmt::join(words, " ")));
+  const auto strategy = formats::ParseStrategyText(words[1]);
+  ASSERT_TRUE(strategy) << strategy.error().message();
+  EXPECT_EQ(planner::DescribeStrategy(*strategy), plan.strategy().text());
+  EXPECT_THAT(plan.why(), Contains(HasSubstr("enforced: the algorithms of its collectives, which the program has")));
+  EXPECT_THAT(plan.why(), Not(Contains(HasSubstr("not enforced"))));
+}
+
+TEST(JobLaunch, WhatWeftTrainDoesNotRunIsRefusedWithTheReason) {
+  v1::JobSpec spec = Spec("weft-train");
+  spec.set_precision("bf16");
+  EXPECT_THAT(Planned(spec).errors, Contains(HasSubstr("precision bf16: not executed, expected fp32")));
+  spec = Spec("weft-train");
+  spec.set_model_config_json(formats::WriteHfConfig(formats::ResolveModel("llama3-8b").value()));
+  EXPECT_THAT(Planned(spec).errors, Contains(HasSubstr("a vocabulary of 128256, expected 256: words are bytes")));
+  spec = Spec("weft-train");
+  spec.add_allow("low_precision");
+  EXPECT_TRUE(Planned(spec).plan.has_strategy());
+  spec.set_framework("megatron");
+  EXPECT_THAT(PlanJob(spec, {}, DefaultConfig().planner).error().message(), HasSubstr("expected none, any or weft-train"));
+}
+
+// As before programs were planned for: the bucket, and the table of its own collectives.
+TEST(JobLaunch, WithoutAPlanWeftTrainIsToldItsBucket) {
+  const v1::JobPlan plan = Planned("weft-train-ddp").plan;
+  ASSERT_EQ(plan.arguments_size(), 2);
+  EXPECT_EQ(plan.arguments(0), "--bucket");
+  EXPECT_EQ(plan.strategy().dp(), 32);
 }
 
 TEST(JobLaunch, FilesTravelAsTextThatPrintfGivesBack) {

@@ -95,17 +95,17 @@ Status CheckSpec(const v1::JobSpec& spec) {
 /// What a job runs on, as far as its launch goes.
 struct Runner {
   bool named = false;       ///< something that is known
-  bool own = false;         ///< weft-train, or a replay of it: the arguments of a plan are theirs
+  bool own = false;         ///< weft-train without a plan, or a replay of it: the bucket of a plan is theirs
   bool nccl = false;        ///< a program over NCCL
 };
 
 Runner RunnerOf(const std::string& framework) {
   const auto known = planner::ParseFramework(framework);
-  const bool own = framework == "weft-train" || framework == "weft-replay";
+  const bool own = framework == "weft-train-ddp" || framework == "weft-replay";
   const bool any = framework.empty() || framework == "any";
   return {.named = known.has_value() || own || any || framework == "torchrun",
           .own = own || any,
-          .nccl = framework == "torchrun" || (known.has_value() && !own && !any)};
+          .nccl = framework == "torchrun" || (known.has_value() && !own && !any && known != planner::Framework::kWeftTrain)};
 }
 
 void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
@@ -131,8 +131,8 @@ void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPla
   const Runner runner = RunnerOf(spec.framework());
   if (spec.framework() == "torchrun") SayLauncher(plan);
   if (!runner.named) {
-    plan.add_why(fmt::format("framework \"{}\" is not known, expected weft-train, weft-replay, torchrun, megatron, torchtitan "
-                             "or deepspeed: no launch arguments and no collectives for it", spec.framework()));
+    plan.add_why(fmt::format("framework \"{}\" is not known, expected weft-train, weft-train-ddp, weft-replay, torchrun, "
+                             "megatron, torchtitan or deepspeed: no launch arguments and no collectives for it", spec.framework()));
   }
   if (runner.own && plan.strategy().bucket_bytes() > 0 && SumsWholeGradients(plan.strategy())) {
     plan.add_arguments("--bucket");
@@ -177,7 +177,7 @@ void FillReduction(const v1::JobSpec& spec, const PlacementView& view, const Job
 /// The table of the communicator over all ranks, in the plan and in the launch environment.
 void FillCollectives(const v1::JobSpec& spec, const std::vector<std::string>& ordered, const PlacementView& view,
                      const JobPlannerOptions& options, v1::JobPlan& plan) {
-  const bool own = spec.framework() == "weft-train";
+  const bool own = spec.framework() == "weft-train-ddp";
   if (spec.hosts_size() < 2 || (!own && !RunnerOf(spec.framework()).nccl)) return;
   CollectiveJob job{.ranks = spec.hosts_size() * std::max<int64_t>(spec.ranks_per_host(), 1), .nodes = spec.hosts_size(),
                     .own_runtime = own, .cluster = options.cluster, .node_rate = NodeRate(spec, view)};

@@ -59,7 +59,7 @@ TEST(JobPlanner, TimedComputeIsThePlans) {
   // 2 layers of 12 · 64² and 13 · 64, embeddings of 256 and 128, a norm: 4 bytes each.
   EXPECT_EQ(plan.predicted().gradient_bytes(), 4 * (2 * (12 * 64 * 64 + 13 * 64) + (256 + 128) * 64 + 2 * 64));
   EXPECT_EQ(plan.strategy().bucket_bytes(), plan.predicted().gradient_bytes()) << "less than the least bucket";
-  EXPECT_THAT(plan.why(), Contains(HasSubstr("runs on: weft-train 0.1")));
+  EXPECT_THAT(plan.why(), Contains(HasSubstr("runs on: weft-train without a plan 0.1")));
 }
 
 TEST(JobPlanner, ArgumentsAreThoseOfTheNamedProgram) {

@@ -117,7 +117,7 @@ TEST(JobReduction, PlannedJobHoldsItsTreeAndTheNextOneSeesIt) {
   const auto again = PlanJob(Spec("first", "torchrun"), view, options);
   ASSERT_TRUE(again);
   EXPECT_EQ(again->plan.environment().at(kTreeVariable), "1") << "its own does not stand in its way";
-  const auto ours = PlanJob(Spec("ours", "weft-train"), view, options);
+  const auto ours = PlanJob(Spec("ours", "weft-train-ddp"), view, options);
   ASSERT_TRUE(ours);
   EXPECT_FALSE(ours->plan.environment().contains(kTreeVariable));
 }
@@ -141,7 +141,7 @@ TEST(JobReduction, OfTwoJobsPlannedAtOnceOnlyTheFirstKeepsTheLastTree) {
 // levels only S/3 of each of three ranks' shares crosses.
 TEST(JobReduction, LevelsFollowTheLinksThatProbesHaveShown) {
   const PlacementView view = TwoLeaves();
-  const auto planned = PlanJob(Spec("job", "weft-train"), view, DefaultConfig().planner);
+  const auto planned = PlanJob(Spec("job", "weft-train-ddp"), view, DefaultConfig().planner);
   ASSERT_TRUE(planned) << planned.error().message();
   std::string levels;
   for (const v1::CollectiveChoice& choice : planned->plan.collectives()) {
@@ -152,7 +152,7 @@ TEST(JobReduction, LevelsFollowTheLinksThatProbesHaveShown) {
   for (size_t i = 0; i < wide.topology.links().size(); ++i) {
     wide.topology.SetCapacity(LinkId(static_cast<int32_t>(i)), MegabitsPerSecond(1000));
   }
-  const auto even = PlanJob(Spec("job", "weft-train"), wide, DefaultConfig().planner);
+  const auto even = PlanJob(Spec("job", "weft-train-ddp"), wide, DefaultConfig().planner);
   ASSERT_TRUE(even);
   for (const v1::CollectiveChoice& choice : even->plan.collectives()) {
     const bool large = choice.least_bytes() >= (8 << 20);
@@ -165,13 +165,13 @@ TEST(JobReduction, LevelsFollowTheLinksThatProbesHaveShown) {
     }
     apart.topology.AddCable(*apart.topology.FindNode(host), *apart.topology.FindNode(leaf), MegabitsPerSecond(1000));
   }
-  const auto islands = PlanJob(Spec("job", "weft-train"), apart, DefaultConfig().planner);
+  const auto islands = PlanJob(Spec("job", "weft-train-ddp"), apart, DefaultConfig().planner);
   ASSERT_TRUE(islands);
   EXPECT_GT(islands->plan.collectives_size(), 0);
   EXPECT_THAT(islands->plan.why(), Contains(HasSubstr("levels of collectives: chosen on equal links: ")));
   PlacementView unknown = view;
   unknown.topology = {};
-  const auto blind = PlanJob(Spec("job", "weft-train"), unknown, DefaultConfig().planner);
+  const auto blind = PlanJob(Spec("job", "weft-train-ddp"), unknown, DefaultConfig().planner);
   ASSERT_TRUE(blind);
   EXPECT_THAT(blind->plan.why(), Contains(HasSubstr("chosen on equal links: no probe has shown host \"h1\" yet")));
 }

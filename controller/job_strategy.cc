@@ -50,9 +50,11 @@ Result<planner::TrainingChanges> Allowed(const v1::JobSpec& spec) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("job \"{}\": allow: {} words, expected at most {}", spec.job_id(), spec.allow_size(), kMostAllowed));
   }
-  if (!spec.framework().empty() && spec.framework() != "any") {
+  const auto named = planner::ParseFramework(spec.framework());
+  const bool does = named && (*named == planner::Framework::kAny || planner::Describe(*named).changes_training);
+  if (!spec.framework().empty() && !does) {
     return Fail(Code::kInvalidArgument,
-                fmt::format("job \"{}\": allow with framework \"{}\": no program does these exchanges, expected none or any",
+                fmt::format("job \"{}\": allow with framework \"{}\": it does not do these exchanges, expected none, any or weft-train",
                             spec.job_id(), spec.framework()));
   }
   for (const std::string& word : spec.allow()) {
@@ -65,23 +67,24 @@ Result<planner::TrainingChanges> Allowed(const v1::JobSpec& spec) {
 }
 
 /// The program whose space is searched; nullopt: nobody's that has one, which counts as data parallelism. Some are named for what
-/// they start: torchrun any script, weft-replay what weft-train sends.
+/// they start: torchrun any script, weft-replay what weft-train sends without a plan.
 std::optional<planner::Framework> ProgramOf(const v1::JobSpec& spec) {
   const auto named = planner::ParseFramework(spec.framework());
-  return named == planner::Framework::kWeftTrain ? std::nullopt : named;
+  return named == planner::Framework::kWeftTrainDdp ? std::nullopt : named;
 }
 
 Result<planner::PlanOptions> OptionsOf(const v1::JobSpec& spec, const JobPlannerOptions& options, const Question& question) {
   planner::PlanOptions plan_options;
   plan_options.node_budget = options.node_budget;
   if (spec.allow_size() > 0) {
-    WEFT_ASSIGN_OR_RETURN(plan_options.allow, Allowed(spec));  // in the whole space: no program exchanges so
+    WEFT_ASSIGN_OR_RETURN(plan_options.allow, Allowed(spec));
+    plan_options.framework = planner::ParseFramework(spec.framework()).value_or(planner::Framework::kAny);
   } else if (const auto program = ProgramOf(spec)) {
     plan_options.framework = *program;
     // A plan's message has no words for operators, and no program's launch either.
     if (*program == planner::Framework::kAny) plan_options.fix["sharding"] = static_cast<int64_t>(planner::Sharding::kUniform);
   } else {
-    plan_options.framework = planner::Framework::kWeftTrain;
+    plan_options.framework = planner::Framework::kWeftTrainDdp;
     // The batch system has decided how many ranks start; a plan for fewer would leave some without work.
     if (spec.hosts_size() > 0) plan_options.fix["dp"] = question.job.gpus;
   }

@@ -90,8 +90,10 @@ std::vector<std::string> ReadAllow(YamlFields& fields, std::string_view framewor
     fields.Reject("allow", fmt::format("value \"{}\", expected some of low_precision, local_steps, gossip", OneLine(word, 40)));
     return {};
   }
-  if (!words.empty() && !framework.empty() && framework != "any") {
-    fields.Reject("allow", fmt::format("with framework {}: expected only without framework, or with any, as no known program exchanges so",
+  const std::optional<planner::Framework> named = planner::ParseFramework(framework);
+  const bool does = named && (*named == planner::Framework::kAny || planner::Describe(*named).changes_training);
+  if (!words.empty() && !framework.empty() && !does) {
+    fields.Reject("allow", fmt::format("with framework {}: expected only without framework, with any or weft-train: no other exchanges so",
                                        OneLine(framework, 40)));
     return {};
   }

@@ -102,8 +102,7 @@ Result<std::unique_ptr<PlanSearch::Impl>> PlanSearch::Impl::Make(const JobSpec& 
     return impl;
   }
   const bool any = options.framework == Framework::kAny;
-  // No framework runs an operator in slices.
-  const CostOptions costs{.framework = options.framework, .split_operators = any, .risk = options.risk};
+  const CostOptions costs{.framework = options.framework, .cuts = CutsOf(options.framework), .risk = options.risk};
   WEFT_ASSIGN_OR_RETURN(CostModel model, CostModel::Make(job, cluster, Calibration(), costs));
   impl->Begin(std::move(model), KeptFor(options));
   impl->SetProblem(job, cluster);

@@ -58,6 +58,14 @@ def wrong_input(processes):
         ([*base, "--warm-up=-1"], ["--warm-up", "at least 0"]),
         ([*base, "--plan", "program.json", "--seq", "8"], ["--plan", "--seq"]),
         ([*base, "--plan", "program.json", "--bucket", "1MiB"], ["--plan", "--bucket"]),
+        ([*base, "--strategy", "dp=1", "--plan", "program.json"], ["--strategy", "--plan"]),
+        ([*base, "--strategy", "dp=1", "--bucket", "1MiB"], ["--strategy", "--bucket"]),
+        ([*base, "--sums", "ring"], ["--sums", "--strategy"]),
+        ([*base, "--strategy", "dp=2,tq=2"], ["--strategy", 'fix "tq=2"', "unknown name"]),
+        ([*base, "--strategy", "dp=2,tp=5"], ["--strategy", "heads: tp=5 does not divide 12 heads"]),
+        ([*base, "--strategy", "dp=2"], ["made for 2 ranks, this run has 1"]),
+        ([*base, "--strategy", "dp=1", "--program-digest", "0"], ["--program-digest 0", "another config.json"]),
+        ([*base, "--strategy", "dp=1", "--seq", "2000"], ["sequence 2000", "1024 positions"]),
         ([*base, "--bogus", "1"], ["--bogus"]),
     ]
     for arguments, pieces in cases:

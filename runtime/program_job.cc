@@ -26,21 +26,45 @@ namespace {
 
 using planner::StepProgram;
 
-Result<ProgramInput> ReadInput(const TrainOptions& options, int64_t sequence) {
+Result<planner::ModelSpec> ReadModel(const TrainOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec published, formats::ReadHfConfig(options.config));
   WEFT_ASSIGN_OR_RETURN(ScaledModel scaled, ScaleModel(published, options.scaling));
   WEFT_RETURN_IF_ERROR(CheckTrained(scaled.model));
+  return std::move(scaled.model);
+}
+
+Result<ProgramInput> ReadInput(const TrainOptions& options, int64_t sequence) {
+  WEFT_ASSIGN_OR_RETURN(planner::ModelSpec model, ReadModel(options));
   WEFT_ASSIGN_OR_RETURN(TextData text, TextData::Load(options.data));
   if (static_cast<int64_t>(text.bytes().size()) <= sequence) {
     return Fail(Code::kInvalidArgument, fmt::format("text \"{}\" has {} bytes, expected more than the sequence of {}", options.data,
                                                     text.bytes().size(), sequence));
   }
-  return ProgramInput{std::move(scaled.model), std::move(text)};
+  return ProgramInput{std::move(model), std::move(text)};
 }
 
-/// The program of --plan, or those of --plans.
+/// The program that --strategy says.
+Result<StepProgram> MakeProgram(const TrainOptions& o) {
+  WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec model, ReadModel(o));
+  const auto type = o.double_precision ? planner::ElementType::kFloat64 : planner::ElementType::kFloat32;
+  const planner::JobSpec job{.name = model.name, .model = model, .global_batch = o.global_batch, .sequence = o.sequence,
+                             .precision = planner::Precision::kFp32};
+  return formats::ExpandTrainPlan(o.strategy, job, type);
+}
+
+/// Where the programs are from, for messages.
+std::string SourceOf(const TrainOptions& o) {
+  return !o.plans.empty() ? o.plans : !o.plan.empty() ? o.plan : "--strategy " + o.strategy.strategy;
+}
+
+/// The program of --plan or --strategy, or those of --plans.
 Result<std::vector<Phase>> ReadPhases(const TrainOptions& o) {
   std::vector<Phase> phases;
+  if (!o.strategy.strategy.empty()) {
+    WEFT_ASSIGN_OR_RETURN(StepProgram program, MakeProgram(o));
+    phases.push_back({.begin = 0, .program = std::move(program)});
+    return phases;
+  }
   if (!o.plan.empty()) {
     WEFT_ASSIGN_OR_RETURN(StepProgram program, formats::ReadProgramJson(o.plan));
     phases.push_back({.begin = 0, .program = std::move(program)});
@@ -61,7 +85,7 @@ Status CheckPhase(const TrainOptions& o, const StepProgram& p, const StepProgram
   const auto ranks = static_cast<int64_t>(p.ranks.size());
   if (o.plans.empty() ? ranks != o.world : ranks > o.world) {
     return Fail(Code::kInvalidArgument,
-                fmt::format("{}: made for {} ranks, this run has {}", o.plans.empty() ? o.plan : o.plans, ranks, o.world));
+                fmt::format("{}: made for {} ranks, this run has {}", SourceOf(o), ranks, o.world));
   }
   const auto sizes = [](const StepProgram& s) {
     return std::tuple(s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn_hidden, s.vocab, s.experts, s.expert_hidden, s.sequence,
@@ -89,7 +113,7 @@ Status CheckLasts(const TrainOptions& o, const Phase& phase, bool last) {
   const std::string left = LeftBehind(phase.program);
   if (left.empty()) return Ok();
   return Fail(Code::kInvalidArgument,
-              fmt::format("{}: {}: {} would be lost, expected a run without {}", o.plans.empty() ? o.plan : o.plans,
+              fmt::format("{}: {}: {} would be lost, expected a run without {}", SourceOf(o),
                           phase.program.strategy, left, last ? "--checkpoint" : "a program after it"));
 }
 

@@ -312,7 +312,7 @@ Status CheckTrained(const planner::ModelSpec& model) {
 }
 
 Status RunTraining(const TrainOptions& options) {
-  if (!options.plan.empty() || !options.plans.empty()) return RunProgram(options);
+  if (!options.plan.empty() || !options.plans.empty() || !options.strategy.strategy.empty()) return RunProgram(options);
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   if (IsPlain(options)) return RunPlain(options);
   WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec published, formats::ReadHfConfig(options.config));

@@ -8,6 +8,7 @@
 
 #include "common/result.h"
 #include "common/units.h"
+#include "formats/train_plan.h"
 #include "runtime/checkpoint/checkpoint_job.h"
 #include "runtime/learning_rate.h"
 #include "runtime/model_scaling.h"
@@ -30,6 +31,7 @@ struct TrainOptions {
   double clip = 0;                       ///< largest global norm of the gradients; 0: any
   std::string plan;                      ///< file of a step program, which says batch, sequence and ranks; empty: data parallel
   std::string plans;                     ///< in place of `plan`: file of programs and the steps at which they begin
+  formats::TrainPlanText strategy;       ///< in place of both: of what the program is made, for `sequence` and `global_batch`
   CheckpointOptions checkpoint;          ///< of a run with a plan
   std::string capacity_of;               ///< file of a step program, without a plan: its capacity groups are what experts serve
   ReplicaOptions replicas;               ///< of one process: what it learns that of so many replicas is

@@ -118,6 +118,18 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->excludes(bucket)
       ->excludes(app.get_option("--seq"))
       ->excludes(app.get_option("--global-batch"));
+  auto* strategy = app.add_option("--strategy", o.strategy.strategy,
+                                  "in place of --plan: the strategy whose program is executed, as weft plan --emit weft-train writes it")
+                       ->option_text("dp=2,tp=2,...")
+                       ->excludes(app.get_option("--plan"))
+                       ->excludes(app.get_option("--plans"))
+                       ->excludes(app.get_option("--capacity-of"))
+                       ->excludes(bucket);
+  app.add_option("--sums", o.strategy.sums, "with --strategy: how replicas sum gradients; a ring by default")
+      ->option_text("hierarchical:N|ps:N")
+      ->needs(strategy);
+  app.add_option("--operators", o.strategy.operators, "with --strategy: what operators do under sharding=osdp")->needs(strategy);
+  app.add_option("--program-digest", o.strategy.digest, "with --strategy: of the program that was planned")->needs(strategy);
   app.add_option("--checkpoint", o.checkpoint.folder, "with --plan: folder in which the training's state is saved");
   app.add_option("--checkpoint-every", o.checkpoint.every, "steps from one checkpoint to the next")->option_text("N");
   app.add_option("--keep", o.checkpoint.keep, "checkpoints that stay")->capture_default_str();

@@ -52,7 +52,7 @@ v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds comp
   spec.set_precision("fp32");
   spec.set_gpus(static_cast<int64_t>(job.hosts.size()));
   for (const auto& host : job.hosts) spec.add_hosts(host);
-  spec.set_framework("weft-train");
+  spec.set_framework("weft-train-ddp");
   spec.set_measured_compute_s(compute.count());
   return spec;
 }

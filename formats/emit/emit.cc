@@ -29,6 +29,7 @@ constexpr Writer kWriters[] = {
     {EmitTarget::kMegatronBridge, "megatron-bridge", EmitMegatronBridge, Framework::kMegatronBridge,
      Framework::kMegatronBridge04},
     {EmitTarget::kAccelerate, "accelerate", EmitAccelerate, Framework::kAccelerate, Framework::kAccelerate110},
+    {EmitTarget::kWeftTrain, "weft-train", EmitWeftTrain, Framework::kWeftTrain, Framework::kWeftTrain},
 };
 
 std::string TargetNames() {
@@ -135,7 +136,8 @@ Framework FrameworkOf(EmitTarget target, const EmitRequest& request) {
 Result<std::string> Emit(EmitTarget target, const EmitRequest& request) {
   const Framework framework = FrameworkOf(target, request);
   const planner::Strategy& s = request.strategy;
-  if (planner::ChangesTraining(s) || s.data_sync == planner::DataSync::kSwitch) {
+  const bool told = planner::Describe(request.framework).changes_training;
+  if (!told && (planner::ChangesTraining(s) || s.data_sync == planner::DataSync::kSwitch)) {
     return CannotEmit(target, fmt::format("gradient_wire={} local_steps={} data_sync={}: no program's file says these, plan without --allow",
                                           planner::GradientWireName(s.gradient_wire), s.local_steps, planner::DataSyncName(s.data_sync)));
   }

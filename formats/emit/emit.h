@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "planner/collectives/algorithm.h"
 #include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/operator_sharding.h"
@@ -26,6 +27,7 @@ enum class EmitTarget {
   kEnvironment,     ///< KEY=VALUE lines that every rank needs besides
   kMegatronBridge,  ///< overrides of a recipe, one a line
   kAccelerate,      ///< YAML for `accelerate launch --config_file`
+  kWeftTrain,       ///< arguments of weft-train, one option a line: formats/train_plan.h
 };
 
 /// What all writers read. Requires: a strategy that is legal for job and cluster; job.gpus set.
@@ -37,6 +39,8 @@ struct EmitRequest {
   planner::Framework framework = planner::Framework::kAny;
   /// Of a strategy with sharding=osdp, what JobPlan::operators says.
   std::span<const planner::StageOperators> operators = {};
+  /// How replicas sum gradients under weft-train: ProgramChoices.
+  planner::AlgorithmSpec sums = {};
 };
 
 /// "torchrun", "megatron", ...

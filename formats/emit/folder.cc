@@ -58,16 +58,36 @@ exec "${launch[@]}" "${MEGATRON_BRIDGE:?the folder of a checkout of the release}
 exec accelerate launch --config_file accelerate.yaml --machine_rank "${NODE_RANK:-${SLURM_NODEID:-0}}" \
   --main_process_ip "$head" --main_process_port "${MASTER_PORT:-29500}" train.py "$@"
 )sh"},
+    {EmitTarget::kWeftTrain, "weft-train.args", R"sh(# WEFT_TRAIN is the program, WEFT_PLUGIN a libnccl-net-weft.so. Without --data behind it, it trains on texts of licenses.
+read -r -a arguments <<< "$(grep -v '^#' weft-train.args | tr '\n' ' ')"
+data=(--data /usr/share/common-licenses)
+for argument in "$@"; do
+  case $argument in --data*) data=() ;; esac
+done
+node=@NODE@
+ranks=()
+for ((i = 0; i < @PER_HOST@; i++)); do
+  "${WEFT_TRAIN:-weft-train}" --config config.json "${arguments[@]}" --rank $((node * @PER_HOST@ + i)) --world @WORLD@ \
+    --rendezvous "$head:${MASTER_PORT:-29500}" --plugin "${WEFT_PLUGIN:?a libnccl-net-weft.so}" "${data[@]}" "$@" &
+  ranks+=($!)
+done
+status=0
+for rank in "${ranks[@]}"; do wait "$rank" || status=$?; done
+exit "$status"
+)sh"},
 };
 
 std::string LaunchScript(const EmitRequest& request, const Program& program) {
   const int64_t gpus = planner::GpuCount(request.strategy), per_host = std::min(gpus, request.cluster.GpusPerHost());
-  std::string start(program.start);
-  if (const size_t at = start.find("@DATASET@"); at != std::string::npos) {
-    start.replace(at, 9, request.framework == Framework::kMegatronBridge04 ? "--dataset llm-pretrain-mock"
-                                                                             : "--mode pretrain --dataset mock");
-  }
   const bool many = gpus > per_host;
+  std::string start(program.start);
+  const std::string_view dataset =
+      request.framework == Framework::kMegatronBridge04 ? "--dataset llm-pretrain-mock" : "--mode pretrain --dataset mock";
+  for (const auto& [word, value] : {std::pair<std::string_view, std::string>{"@DATASET@", dataset},
+                                    {"@PER_HOST@", fmt::format("{}", per_host)}, {"@WORLD@", fmt::format("{}", gpus)},
+                                    {"@NODE@", many ? "${NODE_RANK:-${SLURM_PROCID:?NODE_RANK: the number of this host, from 0}}" : "0"}}) {
+    for (size_t at = start.find(word); at != std::string::npos; at = start.find(word)) start.replace(at, word.size(), value);
+  }
   return fmt::format(
       "#!/usr/bin/env bash\n# {}\n# {}, on every one of {} host{} with {} GPUs{}. Arguments go to the training program.\n"
       "# shellcheck disable=SC2034  # not every program wants all of the variables below\n{}"
@@ -147,7 +167,7 @@ std::string TrainingScript(const EmitRequest& request) {
 
 std::span<const std::string_view> FolderFiles() {
   static constexpr std::string_view kNames[] = {"megatron.args", "torchtitan.toml", "deepspeed.json", "megatron-bridge.overrides",
-                                                "accelerate.yaml", "environment", "nccl.conf", "config.json", "weft_flavor.py",
+                                                "accelerate.yaml", "weft-train.args", "environment", "nccl.conf", "config.json", "weft_flavor.py",
                                                 "train.py", "launch-torchrun.sh", "launch-slurm.sh"};
   return kNames;
 }
@@ -156,7 +176,7 @@ Result<std::vector<EmittedFile>> EmitFolder(const EmitRequest& request) {
   const auto target = EmitTargetOf(request.framework);
   if (!target) {
     return Fail(Code::kInvalidArgument, fmt::format("{}: has no files of its own, expected --framework with one of megatron, "
-                                                    "torchtitan, deepspeed, megatron-bridge, accelerate, or an older release",
+                                                    "torchtitan, deepspeed, megatron-bridge, accelerate, weft-train, or an older release",
                                                     planner::FrameworkName(request.framework)));
   }
   const int64_t gpus = planner::GpuCount(request.strategy), per_host = std::min(gpus, request.cluster.GpusPerHost());

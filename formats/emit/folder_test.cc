@@ -44,6 +44,7 @@ const std::string& Content(const std::vector<EmittedFile>& files, const std::str
 Strategy PlanOf(Framework framework) {
   const std::string_view program = planner::Describe(framework).program;
   if (program == "torchtitan" || program == "Accelerate") return {.dp = 16, .zero_stage = 3, .recompute = planner::Recompute::kFull};
+  if (program == "weft-train") return {.dp = 4, .tp = 2, .pp = 2, .micro_batch = 2};
   if (program == "DeepSpeed") return {.dp = 8, .cp = 2, .zero_stage = 3, .context_mode = planner::ContextMode::kUlysses};
   return {.dp = 4, .tp = 4, .zero_stage = 1, .sequence_parallel = true};
 }
@@ -56,9 +57,18 @@ std::vector<Framework> Programs() {
   return programs;
 }
 
+/// A job that each program runs.
+planner::JobSpec JobOf(Framework framework) {
+  planner::JobSpec job = EmitJob("llama3-8b", 64, 8192);
+  if (framework != Framework::kWeftTrain) return job;
+  job.model.vocab = 256;
+  job.precision = planner::Precision::kFp32;
+  return job;
+}
+
 TEST(EmitFolder, HasAllThatStartsThePlan) {
   const auto names = [](Framework framework) {
-    return Names(Folder(framework, EmitJob("llama3-8b", 64, 8192), EmitCluster("dgx-h100", 2), PlanOf(framework)));
+    return Names(Folder(framework, JobOf(framework), EmitCluster("dgx-h100", 2), PlanOf(framework)));
   };
   EXPECT_THAT(names(Framework::kMegatron), ElementsAre("megatron.args", "environment", "nccl.conf", "config.json",
                                                        "launch-torchrun.sh", "launch-slurm.sh"));
@@ -70,7 +80,9 @@ TEST(EmitFolder, HasAllThatStartsThePlan) {
                                                              "config.json", "launch-torchrun.sh", "launch-slurm.sh"));
   EXPECT_THAT(names(Framework::kAccelerate), ElementsAre("accelerate.yaml", "environment", "nccl.conf", "config.json", "train.py",
                                                          "launch-torchrun.sh", "launch-slurm.sh"));
-  EXPECT_EQ(Programs().size(), 10U) << "five programs in two releases";
+  EXPECT_THAT(names(Framework::kWeftTrain), ElementsAre("weft-train.args", "environment", "nccl.conf", "config.json",
+                                                        "launch-torchrun.sh", "launch-slurm.sh"));
+  EXPECT_EQ(Programs().size(), 11U) << "five programs in two releases, and weft-train";
 }
 
 TEST(EmitFolder, EnvironmentIsTheProgramsOwn) {
@@ -118,7 +130,7 @@ TEST(EmitFolder, ScriptsAreSound) {
       const std::filesystem::path folder =
           std::filesystem::path(testing::TempDir()) / "weft_emit_folder" / std::string(planner::FrameworkName(framework));
       std::filesystem::create_directories(folder);
-      for (const EmittedFile& file : Folder(framework, EmitJob("llama3-8b", 64, 8192), EmitCluster("dgx-h100", hosts), s)) {
+      for (const EmittedFile& file : Folder(framework, JobOf(framework), EmitCluster("dgx-h100", hosts), s)) {
         const std::filesystem::path path = folder / file.name;
         std::ofstream(path) << file.content;
         EXPECT_TRUE(file.content.ends_with("\n")) << file.name;
@@ -155,6 +167,36 @@ TEST(EmitFolder, TheScriptHandsOverEveryArgument) {
   }
   EXPECT_THAT(seen, Not(HasSubstr("--mock-data")));
   EXPECT_THAT(seen, Not(HasSubstr("\"")));
+  std::filesystem::remove_all(folder);
+}
+
+// The second of two hosts starts ranks 8 to 15, each with the plan's words.
+TEST(EmitFolder, WeftTrainsScriptStartsItsRanks) {
+  if (!Succeeds("command -v bash")) GTEST_SKIP() << "no bash";
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "weft_emit_ranks";
+  std::filesystem::create_directories(folder);
+  const Framework framework = Framework::kWeftTrain;
+  for (const EmittedFile& file : Folder(framework, JobOf(framework), EmitCluster("dgx-h100", 2), PlanOf(framework))) {
+    std::ofstream(folder / file.name) << file.content;
+  }
+  // A rank notes its words under its number, and one of them fails.
+  std::ofstream(folder / "train") << "#!/usr/bin/env bash\nfor ((i = 1; i <= $#; i++)); do [ \"${!i}\" = --rank ] && at=$((i + 1)); done\n"
+                                     "printf '%s\\n' \"$@\" > \"$(dirname \"$0\")/seen-${!at}\"\n[ \"${!at}\" != 9 ] || exit 3\n";
+  std::filesystem::permissions(folder / "train", std::filesystem::perms::owner_all);
+  const std::string start = "bash " + (folder / "launch-torchrun.sh").string() + " --steps 5 > /dev/null 2>&1";
+  EXPECT_FALSE(Succeeds("env WEFT_TRAIN=" + (folder / "train").string() + " WEFT_PLUGIN=/p.so MASTER_ADDR=h " + start)) << "which host?";
+  const int status = std::system(("env NODE_RANK=1 WEFT_TRAIN=" + (folder / "train").string() + " WEFT_PLUGIN=/p.so MASTER_ADDR=h " + start).c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 3) << "what one rank ends with";
+  for (int rank = 0; rank < 16; ++rank) {
+    std::ifstream in(folder / ("seen-" + std::to_string(rank)));
+    ASSERT_EQ(in.good(), rank >= 8) << rank;
+    if (rank < 8) continue;
+    const std::string seen((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    for (const char* words : {"--strategy\ndp=4,tp=2,pp=2,micro_batch=2\n", "--seq\n8192\n", "--global-batch\n64\n", "--program-digest\n",
+                              "--world\n16\n", "--rendezvous\nh:29500\n", "--data\n/usr/share/common-licenses\n", "--steps\n5\n"}) {
+      EXPECT_THAT(seen, HasSubstr(words));
+    }
+  }
   std::filesystem::remove_all(folder);
 }
 

@@ -28,6 +28,7 @@ planner::Framework FrameworkOf(EmitTarget target, const EmitRequest& request);
 [[nodiscard]] Result<std::string> EmitEnvironment(const EmitRequest& request);
 [[nodiscard]] Result<std::string> EmitMegatronBridge(const EmitRequest& request);
 [[nodiscard]] Result<std::string> EmitAccelerate(const EmitRequest& request);
+[[nodiscard]] Result<std::string> EmitWeftTrain(const EmitRequest& request);
 
 /// "Et*7|t*8|t*7L": decoder layers of every chunk, with embedding and loss; chunks go round the stages.
 std::string MegatronLayout(const planner::ModelSpec& model, const planner::Strategy& strategy);

@@ -189,7 +189,8 @@ double CollectiveTime(const GroupNetwork& network, const Group& group, Collectiv
 
 double HierarchicalAllReduceTime(const GroupNetwork& network, const Group& group, double bytes) {
   const int64_t inside = Inside(group, network.gpus_per_node);
-  if (inside <= 1 || inside == group.size) return AllReduceTime(network, group, bytes);
+  // A hierarchy is of groups of one size.
+  if (inside <= 1 || group.size % inside != 0 || inside == group.size) return AllReduceTime(network, group, bytes);
   const Group outer{group.size / inside, group.stride * inside};
   return 2 * GatherTime(network, {inside, group.stride}, bytes) + AllReduceTime(network, outer, bytes / static_cast<double>(inside));
 }

@@ -65,6 +65,11 @@ void CostModel::Scratch::Clear() {
   tables_->operators.Clear();
 }
 
+OperatorCuts CutsOf(Framework framework) {
+  if (framework == Framework::kAny) return OperatorCuts::kAny;
+  return framework == Framework::kWeftTrain ? OperatorCuts::kPrograms : OperatorCuts::kNone;
+}
+
 CostModel::CostModel(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 CostModel::CostModel(CostModel&&) noexcept = default;
 CostModel& CostModel::operator=(CostModel&&) noexcept = default;
@@ -86,7 +91,7 @@ Result<CostModel> CostModel::Make(const JobSpec& job, const ClusterSpec& cluster
   WEFT_ASSIGN_OR_RETURN(impl->hardware, MakeCalibratedHardware(cluster, job.precision, stack, calibration));
   impl->state = StateBytesOf(stack.state, job.precision, stack.gradients_16bit);
   impl->stage_layers = options.stage_layers;
-  impl->split_operators = options.split_operators;
+  impl->cuts = options.cuts;
   impl->usable = FractionalBytes(MemoryAllowance(cluster.device, options.risk));
   impl->moe_layers_before.assign(1, 0);
   const double sequence = static_cast<double>(job.sequence);

@@ -105,10 +105,19 @@ struct IterationTimeline {
 };
 inline constexpr int64_t kMostTimelinePasses = 400'000;
 
+/// In slices of what sharding per operator may be cut.
+enum class OperatorCuts : uint8_t {
+  kNone,
+  kPrograms,  ///< what a step program can do: ProgramSplits()
+  kAny,
+};
+/// Those of what a program runs; kAny of the whole space.
+OperatorCuts CutsOf(Framework framework);
+
 struct CostOptions {
   Framework framework = Framework::kAny;   ///< whose stack is priced
   std::vector<int64_t> stage_layers = {};  ///< layers of each stage; empty: as even as embedding and head allow
-  bool split_operators = true;        ///< sharding per operator may cut operators in slices
+  OperatorCuts cuts = OperatorCuts::kAny;
   std::optional<double> risk = kDefaultRisk;  ///< of running out of memory, at most; nullopt: what is predicted has to fit
 };
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "planner/parallelism/cost_tables.h"
+#include "planner/parallelism/program/program_limits.h"
 
 namespace weft::planner::inline parallelism {
 namespace {
@@ -32,15 +33,28 @@ std::optional<Strategy> UniformOf(const Strategy& s, const AlikeDecisions& alike
 
 }  // namespace
 
+OperatorSplits CostModel::Impl::SplitsOf(const Strategy& s) const {
+  switch (cuts) {
+    case OperatorCuts::kAny: return {};
+    case OperatorCuts::kPrograms: return ProgramSplits(job, s);
+    case OperatorCuts::kNone: break;
+  }
+  return kNoSplits;
+}
+
 double CostModel::Impl::LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const {
   double unit = 0;
+  const OperatorSplits splits = SplitsOf(s);
   const auto layer = [&](double count, double attention, double mlp) {
-    if (count > 0) unit = std::max(unit, split_operators ? std::max(attention, mlp) / 4 : attention + mlp);
+    if (count <= 0) return;
+    // Uncut, both travel together.
+    const double cut = std::max(attention / (splits.attention ? kOperatorSlices : 1), mlp / (splits.mlp ? kOperatorSlices : 1));
+    unit = std::max(unit, splits.attention || splits.mlp ? cut : attention + mlp);
   };
   layer(shape.dense_layers, entry.attention_parameters, entry.dense_parameters - entry.attention_parameters);
   // Experts without replicas are whole in any case: nothing of them is gathered.
   layer(shape.moe_layers, entry.moe_dense_parameters, ExpertDp(s) > 1 ? entry.expert_parameters : 0);
-  return std::max(unit, shape.last ? entry.head_parameters / (split_operators ? 8 : 1) : 0.0);
+  return std::max(unit, shape.last ? entry.head_parameters / static_cast<double>(splits.head) : 0.0);
 }
 
 OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& entry, int64_t stage,
@@ -58,7 +72,7 @@ OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& 
   problem.moe = {
       static_cast<int64_t>(shape.moe_layers), {entry.moe_dense_parameters, entry.expert_parameters}, entry.moe_norm_parameters};
   problem.head = shape.last ? entry.head_parameters : 0;
-  problem.may_split = split_operators;
+  problem.splits = SplitsOf(s);
   // All but the layers' state and gathered units.
   const FractionalBytes copies = state.exchange_copy * (shape.dense_parameters + shape.expert_parameters);
   shape.dense_parameters = shape.expert_parameters = shape.unit_parameters = 0;

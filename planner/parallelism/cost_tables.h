@@ -86,7 +86,7 @@ struct CostModel::Impl {
   StateBytes state;
   std::vector<int64_t> stage_layers;     ///< as CostOptions
   std::vector<int64_t> moe_layers_before;  ///< [layers + 1]
-  bool split_operators = true;
+  OperatorCuts cuts = OperatorCuts::kAny;
   FractionalBytes usable;
   Flops model_flops;
 
@@ -118,6 +118,7 @@ struct CostModel::Impl {
   /// `passes`: of all layers, with the edges. `rest`: as Operators() has it.
   StageCost DecidedCost(const StageShape& shape, const StagePasses& passes, const MemoryUse& rest, const OperatorStage& decided,
                         std::vector<Holding>* pieces = nullptr) const;
+  OperatorSplits SplitsOf(const Strategy& s) const;
   double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                 std::vector<Operation>* operations = nullptr) const;

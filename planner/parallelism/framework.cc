@@ -42,8 +42,8 @@ std::vector<FrameworkDescription> MakeFrameworks() {
       torchtitan,
       deepspeed,
       {.name = "weft-train", .program = "weft-train", .release = "0.1", .stack = "weft-train",
-       .partial = PartialRecompute::kNone, .bucket_parameters = 1 << 18, .buckets = WeftTrainBuckets(), .leaves_idle = true,
-       .rules = WeftTrainRules()},
+       .bucket_parameters = 1 << 18, .buckets = WeftTrainBuckets(), .changes_training = true, .rules = ProgramRules(),
+       .release_rules = WeftTrainRules()},
       bridge,
       accelerate,
       with(megatron, "megatron-0.15", "core_v0.15.3", MegatronOlderRules()),
@@ -51,6 +51,9 @@ std::vector<FrameworkDescription> MakeFrameworks() {
       with(deepspeed, "deepspeed-0.18", "v0.18.9", DeepspeedOlderRules()),
       older_bridge,
       with(accelerate, "accelerate-1.10", "v1.10.1", {}),
+      {.name = "weft-train-ddp", .program = "weft-train without a plan", .release = "0.1", .stack = "weft-train",
+       .partial = PartialRecompute::kNone, .bucket_parameters = 1 << 18, .buckets = WeftTrainBuckets(), .leaves_idle = true,
+       .rules = DataParallelRules()},
   };
   // A stack under its own name: to price published runs of it, with every strategy.
   for (const SoftwareStack& stack : AllSoftwareStacks()) {
@@ -64,7 +67,7 @@ std::vector<FrameworkDescription> MakeFrameworks() {
   return all;
 }
 
-/// No described program's file says these.
+/// No described program's file says these; weft-train is told them by its program.
 constexpr FrameworkRule kTrainingChanges = {
     "training-changes", [](const FrameworkQuestion& q) { return ChangesTraining(q.strategy); },
     [](const FrameworkQuestion& q) {
@@ -72,6 +75,8 @@ constexpr FrameworkRule kTrainingChanges = {
                          GradientWireName(q.strategy.gradient_wire), q.strategy.local_steps, DataSyncName(q.strategy.data_sync));
     },
     "none of the described programs' options", SearchStage::kExchange};
+
+bool KeepsTraining(const FrameworkDescription& d) { return d.runs() && !d.changes_training; }
 
 const std::vector<FrameworkDescription>& Made() {
   static const auto* const kAll = new std::vector<FrameworkDescription>(MakeFrameworks());
@@ -121,7 +126,7 @@ std::span<const Framework> KnownFrameworks() {
 
 const FrameworkRule* BrokenRule(Framework framework, const FrameworkQuestion& question) {
   const FrameworkDescription& d = Describe(framework);
-  if (d.runs() && kTrainingChanges.broken(question)) return &kTrainingChanges;
+  if (KeepsTraining(d) && kTrainingChanges.broken(question)) return &kTrainingChanges;
   for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
     for (const FrameworkRule& rule : rules) {
       if (rule.broken(question)) return &rule;
@@ -136,7 +141,7 @@ bool Runs(Framework framework, const FrameworkQuestion& question) {
 
 bool RunsPart(Framework framework, const FrameworkQuestion& question, SearchStage decided) {
   const FrameworkDescription& d = Describe(framework);
-  if (d.runs() && kTrainingChanges.decided == decided && kTrainingChanges.broken(question)) return false;
+  if (KeepsTraining(d) && kTrainingChanges.decided == decided && kTrainingChanges.broken(question)) return false;
   for (const std::span<const FrameworkRule> rules : {d.rules, d.release_rules}) {
     for (const FrameworkRule& rule : rules) {
       if (rule.decided == decided && rule.broken(question)) return false;

@@ -38,6 +38,7 @@ enum class Framework : uint8_t {
   kDeepspeed018,
   kMegatronBridge04,
   kAccelerate110,
+  kWeftTrainDdp,     ///< weft-train without a plan: plain data parallelism, as other scripts are planned too
   kPublished,        ///< the first stack for pricing only
 };
 
@@ -54,7 +55,8 @@ enum class SearchStage : uint8_t {
   kDegrees,    ///< and modes, micro-batch, sequence parallelism
   kSchedule,   ///< and chunks, rank order
   kRecompute,
-  kExchange,   ///< ZeRO, shard groups, exchange, sharding per operator; such a rule knows degrees, not schedule or recomputation
+  kExchange,   ///< ZeRO, shard groups, exchange, sharding per operator; such a rule knows degrees, not micro-batch, schedule or
+               ///< recomputation
 };
 
 /// A combination that a program refuses, or that means something else there than here.
@@ -92,11 +94,12 @@ struct FrameworkDescription {
   double bucket_per_replica = 0;    ///< at least so many parameters for each replica
   std::span<const Bytes> buckets = {};  ///< from which its launch is told the bucket, ascending; none: its own is taken
   bool leaves_idle = false;         ///< fewer ranks than the job has GPUs may work
+  bool changes_training = false;    ///< it can exchange so that what is trained changes: ChangesTraining()
   std::span<const FrameworkRule> rules = {};
   std::span<const FrameworkRule> release_rules = {};  ///< of this release alone
   std::span<const EnvironmentSetting> environment = {};
 
-  bool runs() const { return !release.empty(); }
+  bool runs() const { return !rules.empty(); }
 };
 
 /// Ascending by Framework.
@@ -157,7 +160,11 @@ std::span<const FrameworkRule> DeepspeedNewerRules();
 std::span<const FrameworkRule> DeepspeedOlderRules();
 std::span<const FrameworkRule> AccelerateRules();
 std::span<const EnvironmentSetting> TorchEnvironment();
+/// What is a program (program/expand.h): none of these rules looks at the cluster.
+std::span<const FrameworkRule> ProgramRules();
+/// Of what weft-train runs besides.
 std::span<const FrameworkRule> WeftTrainRules();
+std::span<const FrameworkRule> DataParallelRules();
 std::span<const Bytes> WeftTrainBuckets();
 
 }  // namespace frameworks

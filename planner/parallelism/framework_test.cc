@@ -70,6 +70,25 @@ void MixtralIn(JobSpec& job) {
 }
 
 /// llama3-8b in bf16, 256 sequences of 8192 tokens.
+/// What weft-train trains: words are bytes.
+void Words(JobSpec& job) {
+  job.model.vocab = 256;
+  job.precision = Precision::kFp32;
+}
+void Experts(JobSpec& job) {
+  Mixtral(job);
+  Words(job);
+}
+void Wide(JobSpec& job) { job.model.ffn_hidden = int64_t{1} << 32; }
+void OddWidth(JobSpec& job) { job.model.hidden = 4100; }
+template <int64_t sequences>
+void Batch(JobSpec& job) { job.global_batch = sequences; }
+template <Edit first, Edit second>
+void Edits(JobSpec& job) {
+  first(job);
+  second(job);
+}
+
 JobSpec Job(Edit edit) {
   JobSpec job{.name = "j", .model = FindModelPreset("llama3-8b").value(), .global_batch = 256, .sequence = 8192};
   edit(job);
@@ -228,18 +247,56 @@ const Case kHuggingFaceCases[] = {
     {"Accelerate", "model", SoftCapped, {.dp = 8, .zero_stage = 3}, {.dp = 8, .zero_stage = 3}, Same},
     {"Accelerate", "recompute", Same, {.dp = 8, .zero_stage = 3, .recompute = kSelective}, {.dp = 8, .zero_stage = 3, .recompute = Recompute::kFull}},
     {"Accelerate", "precision", In<Precision::kFp4>, {.dp = 8, .zero_stage = 3}, {.dp = 8, .zero_stage = 3}, In<Precision::kFp16>},
-    {"weft-train", "data-parallel", Same, {.dp = 4, .tp = 2}, {.dp = 8}},
-    {"weft-train", "data-parallel", Same, {.dp = 8, .recompute = Recompute::kFull}, {.dp = 8}},
-    {"weft-train", "zero-stage", Same, {.dp = 8, .zero_stage = 1}, {.dp = 8}},
-    {"weft-train", "gradient-exchange", Same, {.dp = 8, .data_sync = DataSync::kSwitch}, {.dp = 8, .data_sync = DataSync::kHierarchical}},
-    {"weft-train", "gradient-exchange", Same, {.dp = 8, .data_sync = DataSync::kParameterServer}, {.dp = 8}},
+};
+
+constexpr GradientWire kNarrow = GradientWire::kBf16;
+const Case kWeftTrainCases[] = {
+    {"weft-train", "model", Edits<Words, SoftCapped>, {.dp = 8}, {.dp = 8}, Words},
+    {"weft-train", "precision", Edits<Words, In<Precision::kBf16>>, {.dp = 8}, {.dp = 8}, Words},
+    {"weft-train", "words", In<Precision::kFp32>, {.dp = 8}, {.dp = 8}, Words},
+    {"weft-train", "sizes", Edits<Words, Wide>, {.dp = 8}, {.dp = 8}, Words},
+    {"weft-train", "ranks", Edits<Words, Batch<8192>>, {.dp = 8192}, {.dp = 4096}},
+    {"weft-train", "instructions", Edits<Words, Batch<1 << 18>>, {.dp = 8}, {.dp = 8, .micro_batch = 256}},
+    {"weft-train", "context", Edits<Words, Sequence<8190>>, {.dp = 2, .cp = 4}, {.dp = 4}},
+    {"weft-train", "context-heads", Words, {.cp = 16, .micro_batch = 4, .context_mode = kUlysses}, {.cp = 8, .micro_batch = 4, .context_mode = kUlysses}},
+    {"weft-train", "tensor-mode", Words, {.tp = 4, .tensor_mode = TensorMode::k2D}, {.tp = 4}},
+    {"weft-train", "tensor-heads", Words, {.tp = 16}, {.tp = 8}},
+    {"weft-train", "tensor-width", Edits<Words, OddWidth>, {.tp = 8}, {.tp = 4}},
+    {"weft-train", "tensor-tokens", Edits<Words, Sequence<8191>>, {.tp = 2}, {.tp = 2, .micro_batch = 2}},
+    {"weft-train", "expert-tokens", Edits<Experts, Sequence<1022>>, {.dp = 8}, {.dp = 8, .micro_batch = 2}},
+    {"weft-train", "order", Words, {.dp = 2, .pp = 4, .vpp = 2, .micro_batch = 64, .schedule = kInterleaved},
+     {.dp = 2, .pp = 4, .vpp = 2, .micro_batch = 32, .schedule = kInterleaved}},
+    {"weft-train", "switches", Words, {.dp = 8, .data_sync = DataSync::kSwitch}, {.dp = 8, .data_sync = DataSync::kParameterServer}},
+    // A node has eight GPUs.
+    {"weft-train", "gossip-units", Words, {.dp = 8, .data_sync = DataSync::kGossip}, {.dp = 4, .tp = 8, .data_sync = DataSync::kGossip}},
+    {"weft-train", "gossip-steps", Words, {.dp = 4, .tp = 8, .data_sync = DataSync::kGossip, .local_steps = 4},
+     {.dp = 4, .tp = 8, .local_steps = 4}},
+    {"weft-train", "narrow-gradients", Words, {.dp = 8, .zero_stage = 1, .shard_group = 4, .gradient_wire = kNarrow},
+     {.dp = 8, .zero_stage = 1, .gradient_wire = kNarrow}},
+    {"weft-train", "narrow-gradients", Words, {.dp = 8, .gradient_wire = kNarrow, .local_steps = 4}, {.dp = 8, .local_steps = 4}},
+    {"weft-train", "narrow-levels", Words, {.dp = 8, .data_sync = DataSync::kHierarchical, .gradient_wire = kNarrow},
+     {.dp = 8, .data_sync = DataSync::kHierarchical}},
+    {"weft-train", "shard-group", Words, {.dp = 8, .zero_stage = 3, .shard_group = 1}, {.dp = 8, .zero_stage = 3, .shard_group = 2}},
+    {"weft-train", "expert-zero", Experts, {.dp = 8, .zero_stage = 2}, {.dp = 8, .zero_stage = 2}, Words},
+    {"weft-train", "expert-exchange", Experts, {.dp = 8, .data_sync = DataSync::kHierarchical}, {.dp = 8}},
+    {"weft-train", "expert-gradients", Experts, {.dp = 8, .gradient_wire = kNarrow}, {.dp = 8}},
+    {"weft-train", "expert-steps", Experts, {.dp = 8, .local_steps = 4}, {.dp = 8}},
+    {"weft-train", "expert-shards", Experts, {.dp = 8, .zero_stage = 1, .shard_group = 4}, {.dp = 8, .zero_stage = 1, .shard_group = 8}},
+    // tp · dp / (ep · etp) = 8 copies of experts, 4 replicas of the rest.
+    {"weft-train", "expert-optimizer", Experts, {.dp = 4, .tp = 2, .zero_stage = 1}, {.dp = 4, .tp = 2, .etp = 2, .zero_stage = 1}},
+    {"weft-train without a plan", "data-parallel", Same, {.dp = 4, .tp = 2}, {.dp = 8}},
+    {"weft-train without a plan", "data-parallel", Same, {.dp = 8, .recompute = Recompute::kFull}, {.dp = 8}},
+    {"weft-train without a plan", "zero-stage", Same, {.dp = 8, .zero_stage = 1}, {.dp = 8}},
+    {"weft-train without a plan", "gradient-exchange", Same, {.dp = 8, .data_sync = DataSync::kSwitch},
+     {.dp = 8, .data_sync = DataSync::kHierarchical}},
+    {"weft-train without a plan", "gradient-exchange", Same, {.dp = 8, .data_sync = DataSync::kParameterServer}, {.dp = 8}},
 };
 
 std::vector<Case> AllCases() {
   std::vector<Case> all = FullyShardCases("torchtitan");
   for (const Case& one : FullyShardCases("Accelerate")) all.push_back(one);
   for (const std::span<const Case> cases : {std::span<const Case>(kMegatronCases), std::span<const Case>(kTorchtitanCases),
-                                            std::span<const Case>(kHuggingFaceCases)}) {
+                                            std::span<const Case>(kHuggingFaceCases), std::span<const Case>(kWeftTrainCases)}) {
     all.insert(all.end(), cases.begin(), cases.end());
   }
   return all;
@@ -329,7 +386,8 @@ TEST(Frameworks, HaveNames) {
       {Framework::kDeepspeed, "deepspeed"}, {Framework::kWeftTrain, "weft-train"}, {Framework::kMegatronBridge, "megatron-bridge"},
       {Framework::kAccelerate, "accelerate"}, {Framework::kMegatron015, "megatron-0.15"},
       {Framework::kTorchtitan020, "torchtitan-0.2.0"}, {Framework::kDeepspeed018, "deepspeed-0.18"},
-      {Framework::kMegatronBridge04, "megatron-bridge-0.4"}, {Framework::kAccelerate110, "accelerate-1.10"}};
+      {Framework::kMegatronBridge04, "megatron-bridge-0.4"}, {Framework::kAccelerate110, "accelerate-1.10"},
+      {Framework::kWeftTrainDdp, "weft-train-ddp"}};
   for (const auto& [framework, name] : order) EXPECT_EQ(FrameworkName(framework), name);
   EXPECT_EQ(std::size(order), static_cast<size_t>(Framework::kPublished));
   EXPECT_TRUE(FindFramework("megatron-2022"));
@@ -338,6 +396,7 @@ TEST(Frameworks, HaveNames) {
   EXPECT_EQ(FrameworkTitle(Framework::kMegatron), "Megatron-LM core_v0.19.0");
   EXPECT_EQ(FrameworkTitle(Framework::kAccelerate110), "Accelerate v1.10.1");
   EXPECT_EQ(FrameworkTitle(Framework::kAny), "any program");
+  EXPECT_EQ(FrameworkTitle(Framework::kWeftTrainDdp), "weft-train without a plan 0.1");
   EXPECT_THAT(FrameworkNames(), testing::StartsWith("any, megatron, torchtitan, deepspeed, weft-train, megatron-bridge, accelerate, "));
   EXPECT_THAT(FrameworkNames(), testing::Not(HasSubstr("megatron-2022")));
   EXPECT_THAT(KnownFrameworks(), ElementsAre(Framework::kMegatron, Framework::kTorchtitan, Framework::kDeepspeed));
@@ -415,7 +474,8 @@ TEST(Frameworks, BucketsGrowWithTheReplicasOfMegatron) {
   EXPECT_EQ(bucket(Framework::kAny, 32, 2, 4), 256'000'000);
   EXPECT_EQ(bucket(Framework::kTorchtitan, 64, 1, 4), 100'000'000);
   EXPECT_EQ(bucket(Framework::kDeepspeed, 64, 1, 2), 100'000'000);
-  EXPECT_EQ(bucket(Framework::kWeftTrain, 64, 1, 4), 1 << 20) << "--bucket";
+  EXPECT_EQ(bucket(Framework::kWeftTrain, 64, 1, 4), 1 << 20);
+  EXPECT_EQ(bucket(Framework::kWeftTrainDdp, 64, 1, 4), 1 << 20) << "--bucket";
 }
 
 }  // namespace

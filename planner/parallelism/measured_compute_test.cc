@@ -17,7 +17,7 @@ JobSpec Job(int64_t gpus, std::optional<double> measured = {}, const char* model
   return job;
 }
 
-CostModel Model(const JobSpec& job, Framework framework = Framework::kWeftTrain) {
+CostModel Model(const JobSpec& job, Framework framework = Framework::kWeftTrainDdp) {
   return CostModel::Make(job, FindClusterPreset("dgx-a100", 2).value(), {}, {.framework = framework}).value();
 }
 
@@ -34,7 +34,7 @@ Seconds Reference(const CostModel& model) {
   return least;
 }
 
-constexpr Framework kAll[] = {Framework::kAny, Framework::kMegatron, Framework::kTorchtitan, Framework::kDeepspeed, Framework::kWeftTrain};
+constexpr Framework kAll[] = {Framework::kAny, Framework::kMegatron, Framework::kTorchtitan, Framework::kDeepspeed, Framework::kWeftTrainDdp};
 
 TEST(MeasuredCompute, IsWhatTheReferenceTakes) {
   for (const Framework framework : kAll) {

@@ -5,8 +5,9 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
-constexpr OperatorDecision kDecisions[] = {{1, 1, false}, {1, 0, false}, {1, 0, true}, {4, 4, false}, {4, 3, false},
-                                           {4, 3, true},  {4, 2, false}, {4, 2, true}, {4, 1, false}, {4, 1, true}};
+constexpr int64_t kCut = kOperatorSlices;
+constexpr OperatorDecision kDecisions[] = {{1, 1, false},    {1, 0, false},    {1, 0, true},    {kCut, 4, false}, {kCut, 3, false},
+                                           {kCut, 3, true},  {kCut, 2, false}, {kCut, 2, true}, {kCut, 1, false}, {kCut, 1, true}};
 constexpr size_t kUncut = 3;  // of them
 
 double Share(int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); }
@@ -106,13 +107,14 @@ OperatorCost CostOfParts(const OperatorProblem& p, const OperatorPart& a, const 
   return cost;
 }
 
-LayerWays::LayerWays(const OperatorProblem& p, bool moe) : decisions_(OperatorDecisions(p.may_split)) {
+LayerWays::LayerWays(const OperatorProblem& p, bool moe)
+    : decisions_{OperatorDecisions(p.splits.attention), OperatorDecisions(p.splits.mlp)} {
   const OperatorProblem::Kind& kind = moe ? p.moe : p.dense;
   std::array<std::array<double, kQuarters>, 2> flat = {};
   for (size_t o = 0; o < 2; ++o) {
-    for (size_t i = 0; i < decisions_.size(); ++i) {
-      parts_[o][i] = PartOf(p, o == 1 && moe, kind.parts[o], o == 0 ? kind.norms : 0, decisions_[i]);
-      quarters_[o][i] = Quarters(decisions_[i]);
+    for (size_t i = 0; i < decisions_[o].size(); ++i) {
+      parts_[o][i] = PartOf(p, o == 1 && moe, kind.parts[o], o == 0 ? kind.norms : 0, decisions_[o][i]);
+      quarters_[o][i] = Quarters(decisions_[o][i]);
       flat[o][quarters_[o][i]] = parts_[o][i].flat_scatter;
     }
   }
@@ -125,7 +127,7 @@ LayerWays::LayerWays(const OperatorProblem& p, bool moe) : decisions_(OperatorDe
 }
 
 OperatorCost LayerWays::Cost(const OperatorProblem& p, size_t way) const {
-  const size_t i = way / decisions_.size(), k = way % decisions_.size();
+  const size_t i = way / decisions_[1].size(), k = way % decisions_[1].size();
   const OperatorPart &a = parts_[0][i], &b = parts_[1][k];
   const Seconds gather = gather_[(a.flat_gather > 0 ? 2 : 0) + (b.flat_gather > 0 ? 1 : 0)];
   return CostOfParts(p, a, b, SumsOf(a, b, gather, scatter_[quarters_[0][i] * kQuarters + quarters_[1][k]]));

@@ -52,10 +52,10 @@ class LayerWays {
  public:
   LayerWays(const OperatorProblem& problem, bool moe);
 
-  /// How many there are; way i is attention's decision i / n with the MLP's i % n, n = √size().
-  size_t size() const { return decisions_.size() * decisions_.size(); }
-  const OperatorDecision& attention(size_t way) const { return decisions_[way / decisions_.size()]; }
-  const OperatorDecision& mlp(size_t way) const { return decisions_[way % decisions_.size()]; }
+  /// How many there are; way i is attention's decision i / n with the MLP's i % n, of n.
+  size_t size() const { return decisions_[0].size() * decisions_[1].size(); }
+  const OperatorDecision& attention(size_t way) const { return decisions_[0][way / decisions_[1].size()]; }
+  const OperatorDecision& mlp(size_t way) const { return decisions_[1][way % decisions_[1].size()]; }
   /// As CostOfLayer().
   OperatorCost Cost(const OperatorProblem& problem, size_t way) const;
 
@@ -63,7 +63,7 @@ class LayerWays {
   // Uncut parameters come in quarters of an operator.
   static constexpr size_t kQuarters = 5;
 
-  std::span<const OperatorDecision> decisions_;
+  std::array<std::span<const OperatorDecision>, 2> decisions_;  // attention, MLP
   std::array<std::array<OperatorPart, 10>, 2> parts_;  // attention, MLP
   std::array<std::array<uint8_t, 10>, 2> quarters_ = {};  // of flat_scatter
   std::array<Seconds, 4> gather_ = {};                 // neither, the MLP, attention, both

@@ -35,9 +35,9 @@ void WriteUnit(const OperatorProblem& p, double parameters, bool gather, std::ve
 
 }  // namespace
 
-std::span<const int64_t> HeadSlices(bool may_split) {
-  static constexpr int64_t kSlices[] = {1, 2, 4, 8};
-  return std::span(kSlices).first(may_split ? 4 : 1);
+std::span<const int64_t> HeadSlices(int64_t most) {
+  static constexpr int64_t kSlices[] = {1, 2, 4, kMostHeadSlices};
+  return std::span(kSlices).first(static_cast<size_t>(std::upper_bound(std::begin(kSlices), std::end(kSlices), most) - kSlices));
 }
 
 void AddCost(const OperatorCost& one, int64_t count, OperatorCost& sum) {
@@ -81,15 +81,18 @@ OperatorCost CostOfHead(const OperatorProblem& p, int64_t slices) {
 }
 
 OperatorCost LeanestOperators(const OperatorProblem& p) {
-  const OperatorDecision finest{.slices = p.may_split ? 4 : 1, .sharded = p.may_split ? 4 : 1, .kept = false};
+  const auto finest = [](bool may_split) {
+    const int64_t slices = may_split ? kOperatorSlices : 1;
+    return OperatorDecision{.slices = slices, .sharded = slices, .kept = false};
+  };
   OperatorCost sum;
   for (const bool moe : {false, true}) {
     const int64_t layers = moe ? p.moe.layers : p.dense.layers;
     // Experts without replicas are whole in any case.
-    const OperatorDecision mlp = moe && ExpertDp(p.strategy) <= 1 ? OperatorDecision() : finest;
-    if (layers > 0) AddCost(CostOfLayer(p, moe, finest, mlp), layers, sum);
+    const OperatorDecision mlp = moe && ExpertDp(p.strategy) <= 1 ? OperatorDecision() : finest(p.splits.mlp);
+    if (layers > 0) AddCost(CostOfLayer(p, moe, finest(p.splits.attention), mlp), layers, sum);
   }
-  if (p.head > 0) AddCost(CostOfHead(p, HeadSlices(p.may_split).back()), 1, sum);
+  if (p.head > 0) AddCost(CostOfHead(p, HeadSlices(p.splits.head).back()), 1, sum);
   return sum;
 }
 

@@ -45,6 +45,16 @@ struct OperatorDecision {
   friend bool operator==(const OperatorDecision&, const OperatorDecision&) = default;
 };
 
+inline constexpr int64_t kOperatorSlices = 4, kMostHeadSlices = 8;
+
+/// Which operators may be cut: attention and MLP in kOperatorSlices, the head in so many at most.
+struct OperatorSplits {
+  bool attention = true, mlp = true;
+  int64_t head = kMostHeadSlices;
+  friend bool operator==(const OperatorSplits&, const OperatorSplits&) = default;
+};
+inline constexpr OperatorSplits kNoSplits{.attention = false, .mlp = false, .head = 1};
+
 /// Layers of a stage that decide alike.
 struct OperatorRun {
   int64_t layers = 0;
@@ -85,7 +95,7 @@ struct OperatorProblem {
   Kind dense = {}, moe = {};
   double head = 0;                    ///< parameters of the head on one rank; 0: not on this stage
   Bytes budget;                       ///< for the layers' state and the gathered slices
-  bool may_split = true;
+  OperatorSplits splits = {};
 };
 
 /// What a layer, or all layers of a stage, cost for their decisions.
@@ -102,9 +112,9 @@ struct OperatorCost {
   FractionalBytes memory() const { return parameters + gradients + optimizer_state; }
 };
 
-/// The ways of an operator, and the numbers of slices that the head may be cut in; uncut ones first.
+/// The ways of an operator, and the numbers of slices, at most `most`, that the head may be cut in; uncut ones first.
 std::span<const OperatorDecision> OperatorDecisions(bool may_split);
-std::span<const int64_t> HeadSlices(bool may_split);
+std::span<const int64_t> HeadSlices(int64_t most);
 
 /// `count` times `one` on top of `sum`; of peaks the larger one.
 void AddCost(const OperatorCost& one, int64_t count, OperatorCost& sum);
@@ -152,7 +162,7 @@ class OperatorSolver {
 /// Source: derived in operator_bound.cc.
 Seconds QuickOperatorBound(const OperatorProblem& problem);
 
-/// Every layer sharded in as many slices as allowed: the least memory.
+/// Every operator sharded in as many slices as allowed: the least memory.
 OperatorCost LeanestOperators(const OperatorProblem& problem);
 
 }  // namespace weft::planner::parallelism

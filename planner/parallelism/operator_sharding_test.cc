@@ -107,9 +107,12 @@ OperatorProblem Random(Bench& b, std::mt19937& random) {
   p.micro_batches = 1 + static_cast<int64_t>(random() % 6);
   p.forward = Seconds(real(0, 20e-3));
   p.backward = Seconds(real(0, 40e-3));
-  p.may_split = random() % 3 == 0;
-  p.dense = {1 + static_cast<int64_t>(random() % (p.may_split ? 1 : 3)), {real(1e5, 2e6), real(1e5, 4e6)}};
-  if (!p.may_split && random() % 2 == 0) p.moe = {1, {real(1e5, 2e6), real(1e5, 8e6)}};
+  const bool may_split = random() % 3 == 0;
+  p.splits = kNoSplits;
+  // Some operators, or all.
+  if (may_split) p.splits = {.attention = random() % 4 != 0, .mlp = random() % 4 != 0, .head = int64_t{1} << (random() % 4)};
+  p.dense = {1 + static_cast<int64_t>(random() % (may_split ? 1 : 3)), {real(1e5, 2e6), real(1e5, 4e6)}};
+  if (!may_split && random() % 2 == 0) p.moe = {1, {real(1e5, 2e6), real(1e5, 8e6)}};
   p.strategy.ep = p.moe.layers > 0 ? 2 : 1;
   p.head = random() % 2 == 0 ? real(1e5, 8e6) : 0;
   const FractionalBytes all = LeanestOperators(p).memory();
@@ -119,15 +122,18 @@ OperatorProblem Random(Bench& b, std::mt19937& random) {
 
 /// Least time within the budget, by trying all ways of all layers.
 Seconds Enumerate(const OperatorProblem& p) {
-  std::vector<OperatorDecision> decisions = {kReplicated, kKept, kSharded};
-  for (int64_t sharded = 1; p.may_split && sharded <= 4; ++sharded) {
-    for (const bool kept : {false, true}) decisions.push_back({4, sharded, kept});
-  }
+  const auto decisions = [](bool may_split) {
+    std::vector<OperatorDecision> all = {kReplicated, kKept, kSharded};
+    for (int64_t sharded = 1; may_split && sharded <= 4; ++sharded) {
+      for (const bool kept : {false, true}) all.push_back({4, sharded, kept});
+    }
+    return all;
+  };
   std::vector<std::vector<OperatorCost>> items;
   for (int64_t i = 0; i < p.dense.layers + p.moe.layers; ++i) {
     items.emplace_back();
-    for (const OperatorDecision& attention : decisions) {
-      for (const OperatorDecision& mlp : decisions) {
+    for (const OperatorDecision& attention : decisions(p.splits.attention)) {
+      for (const OperatorDecision& mlp : decisions(p.splits.mlp)) {
         items.back().push_back(CostOfLayer(p, i >= p.dense.layers, attention, mlp));
       }
     }
@@ -135,7 +141,7 @@ Seconds Enumerate(const OperatorProblem& p) {
   if (p.head > 0) {
     items.emplace_back();
     for (const int64_t slices : {1, 2, 4, 8}) {
-      if (slices == 1 || p.may_split) items.back().push_back(CostOfHead(p, slices));
+      if (slices <= p.splits.head) items.back().push_back(CostOfHead(p, slices));
     }
   }
   Seconds best(std::numeric_limits<double>::infinity());

@@ -18,7 +18,7 @@ constexpr size_t kAnswers = 8;
 bool SameLayers(const OperatorProblem& a, const OperatorProblem& b) {
   const Strategy &s = a.strategy, &t = b.strategy;
   return a.forward == b.forward && a.backward == b.backward && a.head == b.head && a.micro_batches == b.micro_batches &&
-         a.dense == b.dense && a.moe == b.moe && a.may_split == b.may_split && s.data_sync == t.data_sync && s.dp == t.dp &&
+         a.dense == b.dense && a.moe == b.moe && a.splits == b.splits && s.data_sync == t.data_sync && s.dp == t.dp &&
          s.cp == t.cp && s.tp == t.tp && s.pp == t.pp && s.ep == t.ep && s.etp == t.etp && s.shard_group == t.shard_group &&
          s.rank_order == t.rank_order && s.bucket_bytes == t.bucket_bytes && s.gradient_wire == t.gradient_wire;
 }
@@ -93,7 +93,7 @@ class OperatorSolver::Layers {
       Take(moe, kind->fastest, layers, fastest_);
     }
     if (key_.head <= 0) return;
-    for (const int64_t slices : HeadSlices(key_.may_split)) heads_.push_back(AsChoice(CostOfHead(key_, slices), key_.micro_batches));
+    for (const int64_t slices : HeadSlices(key_.splits.head)) heads_.push_back(AsChoice(CostOfHead(key_, slices), key_.micro_batches));
     AddFastest(heads_.front(), 1);
     TakeHead(0, fastest_);
   }
@@ -163,7 +163,7 @@ class OperatorSolver::Layers {
   }
 
   void TakeHead(size_t i, OperatorStage& stage) const {
-    stage.operators.head_slices = HeadSlices(key_.may_split)[i];
+    stage.operators.head_slices = HeadSlices(key_.splits.head)[i];
     AddCost(CostOfHead(key_, stage.operators.head_slices), 1, stage.cost);
   }
 

@@ -56,7 +56,7 @@ Status PlanSearch::Impl::AddDegrees(const JobSpec& job, const ClusterSpec& clust
     auto degree = std::make_unique<Impl>(own);
     WEFT_ASSIGN_OR_RETURN(CostModel model,
                           CostModel::Make(Resized(job_, dp, job_.global_batch), cluster_, Calibration(),
-                                          {.framework = own.framework, .split_operators = false, .risk = own.risk}));
+                                          {.framework = own.framework, .cuts = CutsOf(own.framework), .risk = own.risk}));
     degree->Begin(std::move(model), KeptFor(own));
     degree->SetProblem(job_, cluster_);
     programs_.push_back(std::move(degree));

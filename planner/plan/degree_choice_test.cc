@@ -1,4 +1,4 @@
-// weft-train: data parallelism alone, with fewer ranks than GPUs where that is what divides, or what is faster.
+// weft-train without a plan: data parallelism alone, with fewer ranks than GPUs where that is what divides, or what is faster.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,9 +17,9 @@ using testing::Not;
 JobSpec Gpt2Job(int64_t batch = 64) {
   return {.name = "job", .model = FindModelPreset("gpt2").value(), .global_batch = batch, .sequence = 1024};
 }
-/// Plan() for weft-train.
+/// Plan() for weft-train without a plan.
 Result<PlanAnswer> PlanBatch(const JobSpec& job, const ClusterSpec& cluster, PlanOptions options) {
-  options.framework = Framework::kWeftTrain;
+  options.framework = Framework::kWeftTrainDdp;
   return Plan(job, cluster, options);
 }
 ClusterSpec A100(int64_t nodes) { return FindClusterPreset("dgx-a100", nodes).value(); }
@@ -49,7 +49,7 @@ TEST(DegreeChoice, UsesAllGpusWhereTheBatchDivides) {
   EXPECT_LE(plan.predicted.memory.total(), A100(2).device.memory);
   EXPECT_THAT(plan.why, Contains(HasSubstr("runner-up")));
   EXPECT_THAT(plan.why, Contains(HasSubstr("dp=16 x tp=1 x pp=1 x cp=1: all 16 GPUs")));
-  EXPECT_THAT(plan.why, Contains(HasSubstr("runs on: weft-train 0.1")));
+  EXPECT_THAT(plan.why, Contains(HasSubstr("runs on: weft-train without a plan 0.1")));
   EXPECT_THAT(plan.why, Contains(HasSubstr("not dp=8: +")));
   EXPECT_TRUE(answer.complete);
 }
@@ -60,7 +60,7 @@ TEST(DegreeChoice, AnswersAsOtherProgramsDo) {
   const Estimate& e = plan.predicted.parts;
   const Seconds sum = e.compute + e.tensor + e.context + e.expert + e.data + e.pipeline + e.bubble + e.optimizer + e.overhead;
   EXPECT_NEAR(sum.count(), plan.predicted.iteration.count(), 1e-9);
-  EXPECT_EQ(plan.framework, Framework::kWeftTrain);
+  EXPECT_EQ(plan.framework, Framework::kWeftTrainDdp);
   ASSERT_EQ(plan.communicators.size(), 2u) << "the gradients', and the one over all ranks";
   EXPECT_EQ(plan.communicators[0].kind, CommunicatorKind::kData);
   EXPECT_EQ(plan.communicators[0].size, 16);
@@ -136,7 +136,7 @@ TEST(DegreeChoice, IsTheOptimumOfItsSpace) {
   for (const int64_t dp : {1, 2, 3, 4, 6, 8, 12, 24}) {
     JobSpec job = Gpt2Job(96);
     job.gpus = dp;
-    const CostModel model = CostModel::Make(job, cluster, Calibration(), {.framework = Framework::kWeftTrain}).value();
+    const CostModel model = CostModel::Make(job, cluster, Calibration(), {.framework = Framework::kWeftTrainDdp}).value();
     CostModel::Scratch scratch;
     for (const int64_t micro_batch : Divisors(96 / dp)) {
       for (const DataSync sync : {DataSync::kRing, DataSync::kHierarchical}) {
@@ -237,7 +237,7 @@ TEST(DegreeChoice, BadQuestionsAreErrorsThatNameFieldValueAndExpectation) {
   job = Gpt2Job();
   job.gpus = 9;
   EXPECT_THAT(message(job, {}), HasSubstr("gpus: 9, expected at most the 8 of cluster dgx-a100"));
-  EXPECT_THAT(message(Gpt2Job(), {.fix = {{"tp", 8}}}), HasSubstr("fix: weft-train 0.1 does not run dp=8 tp=8 micro_batch=1: expected data "
+  EXPECT_THAT(message(Gpt2Job(), {.fix = {{"tp", 8}}}), HasSubstr("fix: weft-train without a plan 0.1 does not run dp=8 tp=8 micro_batch=1: expected data "
                                                                   "parallelism alone"));
   EXPECT_THAT(message(Gpt2Job(), {.fix = {{"zero_stage", 1}}}), HasSubstr("does not run zero_stage=1, expected 0"));
   EXPECT_THAT(message(Gpt2Job(), {.fix = {{"data_sync", 2}}}), HasSubstr("data_sync=parameter-server, expected a sum that the ranks make"));

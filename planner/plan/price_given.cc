@@ -72,7 +72,7 @@ Result<GivenPrice> PriceGiven(const JobSpec& job, const ClusterSpec& cluster, st
   WEFT_RETURN_IF_ERROR(CheckJob(job, cluster));
   const std::optional<Framework> known = ParseFramework(framework);
   // As PlanSearch::Make.
-  const CostOptions costs{.framework = known.value_or(Framework::kAny), .split_operators = !known || *known == Framework::kAny};
+  const CostOptions costs{.framework = known.value_or(Framework::kAny), .cuts = CutsOf(known.value_or(Framework::kAny))};
   WEFT_ASSIGN_OR_RETURN(const CostModel model, CostModel::Make(job, cluster, Calibration(), costs));
   Strategy strategy = given;
   if (strategy.bucket_bytes.count() == 0) {

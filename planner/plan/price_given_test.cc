@@ -91,7 +91,7 @@ TEST(PriceGiven, RefusesByTheRuleThatIsBroken) {
            {"", "dp=4,pp=8,micro_batch=3", "batch: dp=4 x micro_batch=3 does not divide the 128 sequences"},
            {"", "tp=16,dp=2,sequence_parallel=true,tensor_mode=2d", "grid: 2d with tp=16"},
            {"megatron", "tp=8,dp=4,zero_stage=3", "Megatron-LM core_v0.19.0 does not run it: zero_stage=3, expected 0 or 1"},
-           {"weft-train", "tp=8,dp=4", "weft-train 0.1 does not run it: dp=4 tp=8 micro_batch=1: expected data parallelism alone"},
+           {"weft-train-ddp", "tp=8,dp=4", "weft-train without a plan 0.1 does not run it: dp=4 tp=8 micro_batch=1: expected data parallelism alone"},
        }) {
     const auto refused = PriceGiven(job, cluster, framework, Given(strategy));
     ASSERT_FALSE(refused) << strategy;
@@ -116,19 +116,19 @@ TEST(PriceGiven, TakesAnyValuesWithoutOverflow) {
   EXPECT_FALSE(PriceGiven(job, Cluster("dgx-h100", 1), "", huge));
 }
 
-TEST(PriceGiven, WeftTrainIsPricedAsPlanned) {
+TEST(PriceGiven, DataParallelismIsPricedAsPlanned) {
   JobSpec job = Job("gpt2", 64, 1024);
   job.measured_compute = Seconds(2);
   const ClusterSpec cluster = Cluster("dgx-a100", 1);
-  const JobPlan best = Plan(job, cluster, {.framework = Framework::kWeftTrain})->plans.at(0);
-  const GivenPrice price = PriceGiven(job, cluster, "weft-train", best.strategy).value();
+  const JobPlan best = Plan(job, cluster, {.framework = Framework::kWeftTrainDdp})->plans.at(0);
+  const GivenPrice price = PriceGiven(job, cluster, "weft-train-ddp", best.strategy).value();
   EXPECT_EQ(price.plan.predicted.iteration, best.predicted.iteration);
   EXPECT_EQ(price.plan.predicted.memory.total(), best.predicted.memory.total());
   const Estimate& parts = price.plan.predicted.parts;
   EXPECT_NEAR((parts.compute + parts.optimizer + parts.overhead).count(), 2, 0.02);
   Strategy own = best.strategy;
   own.bucket_bytes = Bytes(0);
-  EXPECT_EQ(PriceGiven(job, cluster, "weft-train", own)->plan.strategy.bucket_bytes, Bytes(1 << 20)) << "--bucket, where nobody says it";
+  EXPECT_EQ(PriceGiven(job, cluster, "weft-train-ddp", own)->plan.strategy.bucket_bytes, Bytes(1 << 20)) << "--bucket, where nobody says it";
   EXPECT_GE(price.plan.predicted.iteration, Seconds(2)) << "no faster than what was measured";
 }
 

@@ -47,7 +47,7 @@ std::optional<JobPlan> PlanSearch::Impl::FasterThan(const JobSpec& job, Framewor
   options.front_slack = 0;
   Impl search(options);
   Result<CostModel> model = CostModel::Make(
-      job, cluster_, Calibration(), {.framework = prices, .split_operators = rules == Framework::kAny, .risk = options.risk});
+      job, cluster_, Calibration(), {.framework = prices, .cuts = CutsOf(rules), .risk = options.risk});
   if (!model) return std::nullopt;
   search.Begin(std::move(*model), kKeptBeside, most);
   search.Work({});

@@ -6,6 +6,8 @@
 #include <random>
 #include <set>
 
+#include "planner/parallelism/program/expand.h"
+#include "planner/parallelism/program/program_limits.h"
 #include "planner/parallelism/space.h"
 #include "planner/search/branch_and_bound.h"
 #include "planner/search/testing/random_cases.h"
@@ -83,11 +85,123 @@ TEST(StrategySearch, BranchAndBoundEqualsExhaustiveSearchOnRandomCases) {
   EXPECT_GT(pruned, leaves / 2);
 }
 
+/// The cost model of what weft-train runs.
+Result<CostModel> TrainModel(const JobSpec& job, const ClusterSpec& cluster) {
+  return CostModel::Make(job, cluster, {}, {.framework = Framework::kWeftTrain, .cuts = CutsOf(Framework::kWeftTrain)});
+}
+
+TrainingChanges SomeChanges(std::mt19937& random) {
+  const bool changes = random() % 3 == 0;
+  return {.low_precision = changes, .local_steps = changes, .gossip = changes};
+}
+
+TEST(StrategySearch, OfWeftTrainEqualsExhaustiveSearch) {
+  std::mt19937 random(45);
+  int infeasible = 0, per_operator = 0, pipelines = 0, tensor = 0;
+  int64_t pruned = 0, leaves = 0;
+  for (int round = 0; round < 160; ++round) {
+    const JobSpec job = RandomTrainJob(random);
+    const auto model = TrainModel(job, RandomCluster(random));
+    ASSERT_TRUE(model) << model.error().message();
+    const StrategySpace space(*model, {.allow = SomeChanges(random), .framework = Framework::kWeftTrain});
+    CostModel::Scratch scratch;
+    Search found(space, {.keep = 3}), all(space, {.keep = 3, .exhaustive = true});
+    found.Work(scratch);
+    all.Work(scratch);
+    leaves += all.statistics().evaluated;
+    pruned += found.statistics().pruned;
+    ASSERT_EQ(found.statistics().evaluated + found.statistics().pruned, all.statistics().evaluated);
+    ASSERT_EQ(found.Best().size(), all.Best().size());
+    for (size_t i = 0; i < found.Best().size(); ++i) {
+      ASSERT_EQ(found.Best()[i].value, all.Best()[i].value) << DescribeStrategy(all.Best()[i].leaf.strategy);
+      ASSERT_EQ(found.Best()[i].leaf.strategy, all.Best()[i].leaf.strategy);
+    }
+    if (found.Best().empty()) {
+      ++infeasible;
+      continue;
+    }
+    const Strategy& best = found.Best()[0].leaf.strategy;
+    per_operator += best.sharding == Sharding::kOperator ? 1 : 0;
+    pipelines += best.pp > 1 ? 1 : 0;
+    tensor += best.tp > 1 ? 1 : 0;
+  }
+  EXPECT_GT(infeasible, 3);
+  EXPECT_LT(infeasible, 150);
+  EXPECT_GT(per_operator, 3);
+  EXPECT_GT(pipelines, 3);
+  EXPECT_GT(tensor, 3);
+  EXPECT_GT(pruned, leaves / 4);
+}
+
+// The rules by which a search cuts, one decision after the other, leave what the program's own account accepts.
+TEST(StrategySearch, WeftTrainsSpaceIsWhatHasAProgram) {
+  std::mt19937 random(46);
+  int64_t same = 0, refused = 0, expanded = 0, in_slices = 0, longest = 0;
+  for (int round = 0; round < 120; ++round) {
+    const JobSpec job = RandomTrainJob(random);
+    const ClusterSpec cluster = RandomCluster(random);
+    const auto model = TrainModel(job, cluster);
+    ASSERT_TRUE(model) << model.error().message();
+    const bool changes = random() % 3 == 0;
+    const TrainingChanges allow{.low_precision = changes, .local_steps = changes};
+    CostModel::Scratch scratch;
+    // Lowering is asked of some: of the others that decide per operator, decisions without slices stand for theirs.
+    const auto why_not = [&](const Strategy& s) {
+      const bool chooses = s.sharding == Sharding::kOperator || s.data_sync == DataSync::kHierarchical;
+      std::vector<StageOperators> operators(static_cast<size_t>(s.pp));
+      if (!chooses || random() % 16 != 0) return WhyNoProgram(model->job(), s, {.operators = operators});
+      operators = model->Operators(s, scratch);
+      return WhyNoProgram(model->job(), s, ChoicesOf(s, operators, model->Lower(s, scratch), cluster.gpus_per_node));
+    };
+    std::set<Strategy> ours, accepted;
+    for (Strategy s : LeavesOf(StrategySpace(*model, {.allow = allow, .framework = Framework::kWeftTrain}))) {
+      ASSERT_EQ(why_not(s), std::nullopt) << DescribeStrategy(s);
+      if (random() % 64 == 0) {
+        const std::vector<StageOperators> operators = model->Operators(s, scratch);
+        const ProgramChoices choices = ChoicesOf(s, operators, model->Lower(s, scratch), cluster.gpus_per_node);
+        const auto program = ExpandProgram(model->job(), s, ElementType::kFloat32, choices);  // it is checked: CheckProgram()
+        ASSERT_TRUE(program) << DescribeStrategy(s) << ": " << program.error().message();
+        int64_t instructions = 0;
+        for (const RankClass& c : program->classes) instructions += static_cast<int64_t>(c.instructions.size());
+        const OperatorCount count = CountOperators(operators);
+        ASSERT_LE(static_cast<double>(instructions), MostInstructions(model->job(), s, count.split > 0 ? kOperatorSlices : 1))
+            << DescribeStrategy(s);
+        longest = std::max(longest, instructions);
+        in_slices += count.split > 0 ? 1 : 0;
+        ++expanded;
+      }
+      s.bucket_bytes = Bytes(1);
+      ours.insert(s);
+    }
+    for (Strategy s : LeavesOf(StrategySpace(*model, {.allow = allow}))) {
+      // A ring under another name is left out: narrow gradients have no levels.
+      const bool ring = s.gradient_wire != GradientWire::kWhole && s.data_sync == DataSync::kHierarchical;
+      if (ring || why_not(s)) {
+        ++refused;
+        continue;
+      }
+      s.bucket_bytes = Bytes(1);
+      accepted.insert(s);
+    }
+    ASSERT_EQ(ours.size(), accepted.size());
+    ASSERT_TRUE(ours == accepted);
+    same += static_cast<int64_t>(ours.size());
+  }
+  EXPECT_GT(same, 5000);
+  EXPECT_GT(refused, 5000);
+  EXPECT_GT(expanded, 200);
+  EXPECT_GT(in_slices, 5);
+  EXPECT_GT(longest, 300);
+}
+
 TEST(StrategySearch, EveryLeafIsLegalDifferentAndCounted) {
   std::mt19937 random(43);
   for (int round = 0; round < 20; ++round) {
-    const auto model = CostModel::Make(RandomJob(random), RandomCluster(random));
-    const StrategySpace space(*model, {.allow = {.low_precision = true, .local_steps = true, .gossip = true}});
+    const bool train = round % 2 == 1;
+    const auto model = train ? TrainModel(RandomTrainJob(random), RandomCluster(random))
+                             : CostModel::Make(RandomJob(random), RandomCluster(random));
+    const StrategySpace space(*model, {.allow = {.low_precision = true, .local_steps = true, .gossip = true},
+                                       .framework = train ? Framework::kWeftTrain : Framework::kAny});
     std::vector<StrategySpace::Node> roots;
     space.Roots(roots);
     int64_t counted = 0;
@@ -130,8 +244,9 @@ TEST(StrategySearch, FixedVariablesAndFrameworksNarrowTheSpace) {
   EXPECT_EQ(leaves({.fixed = ParseFixed("tp=2,recompute=full").value()}),
             leaves({.fixed = ParseFixed("tp=2,recompute=full,recompute_layers=-1").value()}));
   for (const Strategy& s : leaves({.framework = Framework::kMegatron})) EXPECT_LE(s.zero_stage, 1);
-  for (const Strategy& s : leaves({.framework = Framework::kWeftTrain})) EXPECT_EQ(s.dp, 8);
-  EXPECT_FALSE(leaves({.framework = Framework::kWeftTrain}).empty());
+  for (const Strategy& s : leaves({.framework = Framework::kWeftTrainDdp})) EXPECT_EQ(s.dp, 8);
+  EXPECT_FALSE(leaves({.framework = Framework::kWeftTrainDdp}).empty());
+  EXPECT_TRUE(leaves({.framework = Framework::kWeftTrain}).empty()) << "bf16, and other words than bytes";
 }
 
 TEST(ParseFixed, ReadsNumbersWordsAndAmounts) {

@@ -47,6 +47,7 @@ v1::JobSpec SpecOf(const HookConfig& config, const HookJob& job) {
   spec.set_ranks_per_host(config.ranks_per_host);
   for (const std::string& host : job.hosts) spec.add_hosts(host);
   spec.set_framework(job.framework.empty() ? config.framework : job.framework);
+  if (spec.framework() == "weft-train") spec.set_precision("fp32");  // it trains in no other
   if (job.strategy.empty()) return spec;
   v1::GivenStrategy& given = *spec.mutable_given_strategy();
   given.set_source("--weft-plan=" + job.plan);

@@ -14,7 +14,7 @@ struct HookConfig {
   std::string log;               ///< file that gets one line per job, empty: none
   int64_t ranks_per_host = 1;    ///< GPUs of a host, where each has one rank
   std::string precision = "bf16";
-  std::string framework;         ///< of jobs that name none, empty: plain data parallelism of weft-train
+  std::string framework;         ///< of jobs that name none, empty: plain data parallelism
   std::string tls_certificate, tls_key, tls_authority;  ///< PEM files; all or none
 };
 

@@ -139,22 +139,22 @@ def own_strategy_is_managed(site):
 
 
 def named_program_gets_its_arguments(site):
-    """A job of Megatron-LM's is searched for Megatron-LM, and srun's tasks have the arguments and variables that its plan has."""
-    job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=8", "--weft-seq=128",
-                            "--weft-framework=megatron")
-    environments = [site.task_environment(job, rank) for rank in range(2)]
-    plan = site.daemons.job(str(job))["plan"]
-    check(plan["origin"] == "search", f"the controller has {plan}")
-    arguments = plan["arguments"]
-    check("--tensor-model-parallel-size" in arguments, f"arguments {arguments}")
-    for rank, environment in enumerate(environments):
-        check(environment.get("WEFT_ARGUMENTS", "").split(" ") == arguments, f"rank {rank}: {environment.get('WEFT_ARGUMENTS')}")
-        for name, value in plan["environment"].items():
-            check(name == "WEFT_RUN_DIR" or environment.get(name) == value, f"rank {rank}: {name}={environment.get(name)}, planned {value}")
-    check(any(line.startswith("enforced: the strategy, where Megatron-LM") for line in plan["why"]), f"why {plan['why']}")
-    site.finish_jobs(job)
-    lines = wait_until(lambda: site.hook_lines(job), 5, "the prolog's line")
-    check(" is planned: dp=" in lines[0], f"hook log: {lines}")
+    """A job of Megatron-LM's is searched for Megatron-LM, and srun's tasks have the arguments and variables that its plan has; one of
+    weft-train's has the words of which each rank makes its program."""
+    for program, title, argument in (("megatron", "Megatron-LM", "--tensor-model-parallel-size"), ("weft-train", "weft-train", "--program-digest")):
+        job = site.slurm.submit(site.script, "-N2", f"--weft-model={site.model}", "--weft-batch=8", "--weft-seq=128",
+                                f"--weft-framework={program}")
+        environments = [site.task_environment(job, rank) for rank in range(2)]
+        plan = site.daemons.job(str(job))["plan"]
+        check(plan["origin"] == "search", f"the controller has {plan}")
+        check(argument in plan["arguments"], f"arguments {plan['arguments']}")
+        for rank, environment in enumerate(environments):
+            check(environment.get("WEFT_ARGUMENTS", "").split(" ") == plan["arguments"], f"rank {rank}: {environment.get('WEFT_ARGUMENTS')}")
+            for name, value in plan["environment"].items():
+                check(name == "WEFT_RUN_DIR" or environment.get(name) == value, f"rank {rank}: {name}={environment.get(name)}, planned {value}")
+        check(any(line.startswith(f"enforced: the strategy, where {title}") for line in plan["why"]), f"why {plan['why']}")
+        site.finish_jobs(job)
+        check(" is planned: dp=" in wait_until(lambda: site.hook_lines(job), 5, "the prolog's line")[0], f"hook log: {site.hook_lines(job)}")
 
 
 def file_of_a_program_is_handed_over(site):

@@ -2,128 +2,51 @@
 
 #include <fmt/format.h>
 
+#include "planner/parallelism/framework.h"
 #include "planner/parallelism/legality.h"
+#include "planner/parallelism/program/program_limits.h"
 #include "planner/parallelism/program/stage_program.h"
 #include "planner/parallelism/variables.h"
 
 namespace weft::planner::inline parallelism {
 namespace {
 
-/// Of the model's own numerics; the sizes are the strategy's to divide.
-std::optional<std::string> WhyNoModel(const ModelSpec& m) {
-  const bool family =
-      m.architecture == Architecture::kGpt2 || m.architecture == Architecture::kLlama || m.architecture == Architecture::kMixtral;
-  if (!family || m.attention == Attention::kLatent)
-    return fmt::format("model {}: expected the gpt2, llama or mixtral family", m.name);
-  const RouterNumerics& router = m.numerics.router;
-  if (m.IsMoe() && (router.jitter != 0 || !router.normalise_top_k || m.shared_experts > 0 || m.expert_mlp_bias || m.router_bias))
-    return fmt::format("model {}: expected experts as Mixtral has them, without noise, biases and shared ones", m.name);
-  const bool plain = m.causal && m.norm_placement == NormPlacement::kPre && m.window_kind == AttentionWindow::kNone &&
-                     !m.attention_sinks && !m.query_key_norm && m.head == HeadKind::kVocabulary && m.token_types == 0 &&
-                     !m.embedding_norm;
-  const RopeNumerics& rope = m.numerics.rope;
-  const bool rotation = m.learned_positions || (rope.scaling == RopeScaling::kNone && rope.fraction == 1 && !rope.interleaved);
-  const bool numerics = m.numerics.embedding_scale == 1 && m.numerics.attention_softcap == 0 && m.numerics.logit_softcap == 0 &&
-                        m.numerics.attention_scale_width == 0 && !m.numerics.norm_weight_plus_one;
-  if (!plain || !rotation || !numerics) {
-    return fmt::format("model {}: expected causal attention over all positions, norms in front, plain rotary or learned positions",
-                       m.name);
-  }
-  const Activation a = m.numerics.activation;
-  const bool activation = m.gated_mlp ? a == Activation::kSilu : a == Activation::kGeluTanh || a == Activation::kGelu;
-  if (!activation) return fmt::format("model {}: expected SwiGLU, or a GELU without a gate", m.name);
-  if (m.Rotates() && m.head_dim % 2 != 0)
-    return fmt::format("model {}: heads of width {}, expected an even one with rotary positions", m.name, m.head_dim);
-  return std::nullopt;
-}
-
-template <typename Value>
-std::string Refused(std::string_view name, const Value& value, std::string_view expected) {
-  return fmt::format("{}={}: not executed, expected {}", name, value, expected);
-}
-
 /// Of operators that are cut: each slice is a tensor rank's share of its own.
 std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, std::span<const StageOperators> operators) {
   const ModelSpec& m = job.model;
-  const auto whole = [&](int64_t size, int64_t slices) { return size % (s.tp * slices) == 0; };
   if (static_cast<int64_t>(operators.size()) != s.pp)
     return fmt::format("sharding=osdp: decisions of {} stages, expected those of {}", operators.size(), s.pp);
   for (const StageOperators& stage : operators) {
     for (const OperatorRun& run : stage.runs) {
       const int64_t a = run.attention.slices, b = run.mlp.slices;
-      if (s.sequence_parallel && (a > 1 || b > 1)) return "sharding=osdp: operators in slices with sequence_parallel: not executed";
+      if (RunsInSlices(job, s, a, b)) continue;
+      if (s.sequence_parallel) return "sharding=osdp: operators in slices with sequence_parallel: not executed";
       if (s.cp > 1 && a > 1)
         return fmt::format("sharding=osdp: attention in {} slices with cp={}: not executed, expected cp=1", a, s.cp);
-      if (!whole(m.kv_heads, a) || !whole(m.hidden, std::max(a, b)) || !whole(m.ffn_hidden, b)) {
-        return fmt::format(
-            "sharding=osdp: attention in {} slices, MLP in {}: they do not divide {} key/value heads, width {}, inner width {}", a,
-            b, m.kv_heads, m.hidden, m.ffn_hidden);
-      }
+      return fmt::format(
+          "sharding=osdp: attention in {} slices, MLP in {}: they do not divide {} key/value heads, width {}, inner width {}", a, b,
+          m.kv_heads, m.hidden, m.ffn_hidden);
     }
-    if (!stage.head || stage.head_slices == 1) continue;
-    if (m.tied_embeddings || !whole(m.vocab, stage.head_slices)) {
-      return fmt::format("sharding=osdp: the head in {} slices: not executed with the embedding's table, or with {} words",
-                         stage.head_slices, m.vocab);
-    }
+    if (!stage.head || RunsHeadInSlices(job, s, stage.head_slices)) continue;
+    return fmt::format("sharding=osdp: the head in {} slices: not executed with the embedding's table, or with {} words",
+                       stage.head_slices, m.vocab);
   }
   return std::nullopt;
 }
 
-/// Of how replicas share and exchange what they train.
-std::optional<std::string> WhyNoExchange(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
+/// Of what the links chose.
+std::optional<std::string> WhyNotChosen(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
   const int64_t replicas = s.dp * s.cp;
   const bool levels = choices.sums.algorithm == Algorithm::kHierarchical;
-  if (s.data_sync == DataSync::kSwitch) return Refused("data_sync", DataSyncName(s.data_sync), "one that the ranks make");
   if (levels && replicas % choices.sums.parameter != 0) {
     return fmt::format("data_sync=hierarchical: {} of {} replicas in a node: not executed, expected a divisor",
                        choices.sums.parameter, replicas);
   }
-  if (s.data_sync == DataSync::kGossip && (s.local_steps > 1 || choices.gossip_units != 1)) {
-    return fmt::format("data_sync=gossip of units of {} replicas, local_steps={}: not executed, expected 1 and 1",
-                       choices.gossip_units, s.local_steps);
-  }
-  if (s.gradient_wire != GradientWire::kWhole && (s.shard_group != 0 || levels || ReplicasDiffer(s))) {
-    return Refused("gradient_wire", GradientWireName(s.gradient_wire),
-                   "whole with shard groups, sums in levels, and replicas that differ");
-  }
-  if (s.zero_stage > 0 && s.shard_group == 1 && replicas > 1)
-    return Refused("shard_group", s.shard_group, "at least 2, or zero_stage=0");
+  if (s.data_sync == DataSync::kGossip && choices.gossip_units != 1)
+    return fmt::format("data_sync=gossip of units of {} replicas: not executed, expected 1", choices.gossip_units);
+  if (levels && s.gradient_wire != GradientWire::kWhole)
+    return fmt::format("gradient_wire={}: not executed, expected whole with sums in levels", GradientWireName(s.gradient_wire));
   return s.sharding == Sharding::kOperator ? WhyNoSlices(job, s, choices.operators) : std::nullopt;
-}
-
-/// Of an MoE model.
-std::optional<std::string> WhyNoExperts(const JobSpec& job, const Strategy& s) {
-  const ModelSpec& m = job.model;
-  if (s.zero_stage >= 2) return Refused("zero_stage", s.zero_stage, "0 or 1 with experts");
-  // The replicas of experts are others than those of the rest: a ring of them sums whole gradients in every step.
-  if (s.data_sync != DataSync::kRing) return Refused("data_sync", DataSyncName(s.data_sync), "ring with experts");
-  if (s.gradient_wire != GradientWire::kWhole)
-    return Refused("gradient_wire", GradientWireName(s.gradient_wire), "whole with experts");
-  if (s.local_steps != 1) return Refused("local_steps", s.local_steps, "1 with experts");
-  if (s.shard_group != 0 && s.shard_group != s.dp * s.cp)
-    return Refused("shard_group", s.shard_group, "0, all replicas, with experts");
-  // Their shards would be of other ranks than those that sum them.
-  if (s.zero_stage == 1 && ExpertDp(s) > s.dp * s.cp) {
-    return fmt::format("zero_stage=1: not executed with ep={} and etp={}, expected together at least tp={}", s.ep, s.etp, s.tp);
-  }
-  const int64_t tokens = s.micro_batch * job.sequence / s.cp;
-  if (tokens % s.tp != 0 || tokens / s.tp * m.experts_per_token % m.experts != 0) {
-    return fmt::format("ep={}: {} choices of a tensor rank's tokens, expected a multiple of {} experts", s.ep,
-                       tokens * m.experts_per_token / s.tp, m.experts);
-  }
-  return std::nullopt;
-}
-
-/// Of attention whose tokens lie on several ranks.
-std::optional<std::string> WhyNoContext(const JobSpec& job, const Strategy& s) {
-  if (s.cp == 1) return std::nullopt;
-  if (job.sequence % (2 * s.cp) != 0)
-    return fmt::format("cp={}: does not cut a sequence of {} in two equal pieces for each rank", s.cp, job.sequence);
-  if (s.context_mode == ContextMode::kUlysses && job.model.kv_heads % (s.cp * s.tp) != 0) {
-    return fmt::format("cp={}: with tp={} does not divide the {} key/value heads, as ulysses needs", s.cp, s.tp,
-                       job.model.kv_heads);
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -146,23 +69,12 @@ ProgramChoices ChoicesOf(const Strategy& s, std::span<const StageOperators> oper
 }
 
 std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
-  const ModelSpec& m = job.model;
-  if (auto why = WhyNoModel(m)) return why;
-  if (job.precision != Precision::kFp32)
-    return fmt::format("precision {}: not executed, expected fp32", PrecisionName(job.precision));
-  if (auto why = WhyNoContext(job, s)) return why;
-  if (m.IsMoe()) {
-    if (auto why = WhyNoExperts(job, s)) return why;
+  static const ClusterSpec kNoCluster{};
+  const FrameworkQuestion question{job, kNoCluster, s};
+  for (const FrameworkRule& rule : frameworks::ProgramRules()) {
+    if (rule.broken(question)) return rule.words(question);
   }
-  if (s.tensor_mode != TensorMode::k1D) return Refused("tensor_mode", TensorModeName(s.tensor_mode), "1d");
-  if (auto why = WhyNoExchange(job, s, choices)) return why;
-  if (m.kv_heads % s.tp != 0) return fmt::format("tp={}: does not divide {} key/value heads", s.tp, m.kv_heads);
-  if (m.vocab % s.tp != 0 || m.hidden % s.tp != 0)
-    return fmt::format("tp={}: does not divide vocabulary {} and width {}", s.tp, m.vocab, m.hidden);
-  const int64_t tokens = s.micro_batch * job.sequence / s.cp;
-  if (tokens % s.tp != 0) return fmt::format("tp={}: does not divide a micro-batch's {} tokens", s.tp, tokens);
-  if (Status order = CheckOrder(s.schedule, s.pp, MicroBatches(s, job.global_batch), s.vpp); !order) return order.error().message();
-  return std::nullopt;
+  return WhyNotChosen(job, s, choices);
 }
 
 Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, ElementType type, const ProgramChoices& choices) {

@@ -241,7 +241,7 @@ TEST(ExpandProgram, RefusesWhatIsNotExecutedByName) {
   JobSpec odd = job;
   odd.model = SmallLlama();
   odd.model.head_dim = 7;
-  EXPECT_THAT(WhyNoProgram(odd, {}).value_or(""), HasSubstr("heads of width 7, expected an even one"));
+  EXPECT_THAT(WhyNoProgram(odd, {}).value_or(""), HasSubstr("expected heads of an even width"));
 }
 
 }  // namespace

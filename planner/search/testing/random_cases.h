@@ -40,6 +40,39 @@ inline JobSpec RandomJob(std::mt19937& random) {
   return job;
 }
 
+/// The same of a family that weft-train trains.
+inline JobSpec RandomTrainJob(std::mt19937& random) {
+  const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
+  JobSpec job{.name = "j", .precision = Precision::kFp32};
+  ModelSpec& m = job.model;
+  m = {.name = "gpt", .architecture = Architecture::kGpt2, .layers = pick({1, 2, 3, 4, 6}), .heads = pick({4, 8}), .head_dim = 64};
+  m.kv_heads = m.heads;
+  m.hidden = m.heads * m.head_dim;
+  m.ffn_hidden = 4 * m.hidden;
+  m.vocab = 256;
+  m.max_positions = 65536;
+  const uint32_t family = random() % 4;
+  if (family > 0) {
+    m.name = "llama";
+    m.architecture = Architecture::kLlama;
+    m.kv_heads = pick({2, 4});
+    m.attention = Attention::kGroupedQuery;
+    m.gated_mlp = m.rms_norm = true;
+    m.attention_bias = m.mlp_bias = m.learned_positions = m.tied_embeddings = false;
+    m.numerics.activation = Activation::kSilu;
+  }
+  if (family == 3) {
+    m.name = "mixtral";
+    m.architecture = Architecture::kMixtral;
+    m.experts = pick({4, 8});
+    m.experts_per_token = 2;
+    m.expert_ffn_hidden = m.ffn_hidden;
+  }
+  job.global_batch = pick({1, 2, 4, 6, 8});
+  job.sequence = pick({30, 512, 1024, 2048});
+  return job;
+}
+
 /// One to four nodes of one to four GPUs, one time in three under leaves that give less than their nodes ask for; from far too little
 /// memory to plenty, and slow NICs or fast ones.
 inline ClusterSpec RandomCluster(std::mt19937& random) {

@@ -199,7 +199,9 @@ Status WriteProgram(const PlanCommandOptions& options, const PlanReport& report)
     return Fail(Code::kInvalidArgument, "--program: groups of machines that do different things have no program");
   }
   const auto type = options.program_type == "fp64" ? planner::ElementType::kFloat64 : planner::ElementType::kFloat32;
-  Result<planner::StepProgram> program = planner::ExpandProgram(report.job, best.strategy, type);
+  const planner::ProgramChoices choices =
+      planner::ChoicesOf(best.strategy, best.operators, best.operations, report.cluster.gpus_per_node);
+  Result<planner::StepProgram> program = planner::ExpandProgram(report.job, best.strategy, type, choices);
   if (!program) return Fail(program.error().WithContext("--program"));
   const std::string text = formats::WriteProgramJson(*program);
   if (text.size() > formats::kMostProgramBytes) {

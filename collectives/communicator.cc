@@ -233,6 +233,9 @@ Status Communicator::Impl::Execute(const Program& program, DataType type, Reduce
 Status Communicator::Impl::Run(const Schedule& schedule, uint64_t digest, DataType type, int64_t count,
                                const void* input, void* output, ReduceOperation operation) {
   if (failed_) return Fail(*failed_);
+  const bool sums =
+      schedule.collective == planner::Collective::kAllReduce || schedule.collective == planner::Collective::kReduceScatter;
+  if (sums && type == DataType::kByte) return Fail(Code::kInvalidArgument, "bytes are not summed, expected numbers");
   const bool in_place = input == output && count > 0;
   WEFT_ASSIGN_OR_RETURN(const Program* program, Compiled(schedule, {digest, count, in_place}));
   if ((program->reads_input && input == nullptr) || (program->writes_output && output == nullptr)) {

@@ -24,8 +24,9 @@
 
 namespace weft::collectives {
 
-enum class DataType : uint8_t { kInt32, kFloat32, kFloat64 };
-inline constexpr size_t ElementBytes(DataType type) { return type == DataType::kFloat64 ? 8 : 4; }
+/// kByte: what is moved and not summed.
+enum class DataType : uint8_t { kInt32, kFloat32, kFloat64, kByte };
+inline constexpr size_t ElementBytes(DataType type) { return type == DataType::kByte ? 1 : type == DataType::kFloat64 ? 8 : 4; }
 
 /// What a reducing step makes of two elements.
 enum class ReduceOperation : uint8_t { kSum, kLargest };
@@ -61,8 +62,8 @@ class Communicator {
   /// `input` and `output` may be the same memory where both hold all chunks; where they overlap in a way that the
   /// schedule cannot bear, the input is copied first. Blocks until this rank's part is done. The buffers stay
   /// registered with the plugin for the next run: call Forget before freeing them.
-  /// Errors: kInvalidArgument for sizes that do not fit (all-to-all: `count` not a multiple of the chunks), which leave
-  /// the communicator usable; kUnavailable or kDeadlineExceeded naming the peer.
+  /// Errors: kInvalidArgument for sums of kByte, and sizes that do not fit (all-to-all: `count` not a multiple of the chunks),
+  /// which leave the communicator usable; kUnavailable or kDeadlineExceeded naming the peer.
   [[nodiscard]] Status Run(const planner::Schedule& schedule, DataType type, int64_t count, const void* input, void* output,
                            ReduceOperation operation = ReduceOperation::kSum);
 

@@ -332,6 +332,24 @@ TEST(Communicator, SumsDoublesAndTakesTheLargest) {
   });
 }
 
+// Odd numbers of bytes, which no type of several bytes has.
+TEST(Communicator, MovesBytesAndDoesNotSumThem) {
+  RunRanks(3, [](Communicator& communicator) {
+    const int rank = communicator.rank().value();
+    std::vector<uint8_t> mine(3 * 7), theirs(mine.size());
+    for (size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<uint8_t>(100 * rank + static_cast<int>(i));
+    ASSERT_TRUE(
+        communicator.Run(*planner::RingSchedule(Collective::kAllToAll, 3), DataType::kByte, 21, mine.data(), theirs.data()));
+    for (size_t i = 0; i < theirs.size(); ++i) {
+      EXPECT_EQ(theirs[i], static_cast<uint8_t>(100 * static_cast<int>(i / 7) + 7 * rank + static_cast<int>(i % 7)));
+    }
+    const Status sum =
+        communicator.Run(*planner::RingSchedule(Collective::kAllReduce, 3), DataType::kByte, 21, mine.data(), theirs.data());
+    ASSERT_FALSE(sum);
+    EXPECT_THAT(sum.error().message(), HasSubstr("bytes are not summed"));
+  });
+}
+
 // Ranks 0 and 2, 1 and 3; then 3 and 1 in the other order, while 0 and 2 stand by. Each group sums its own.
 TEST(Communicator, GroupsOfAJobsRanksTalkAmongThemselves) {
   auto rendezvous = OpenRendezvous("127.0.0.1:0");

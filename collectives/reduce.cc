@@ -1,5 +1,7 @@
 #include "collectives/reduce.h"
 
+#include "common/check.h"
+
 namespace weft::collectives {
 namespace {
 
@@ -31,6 +33,8 @@ void ReduceInto(DataType type, ReduceOperation operation, void* destination, con
     case DataType::kFloat64: return Reduce<double, double>(operation, destination, source, elements);
     case DataType::kInt32:  // sums as unsigned, where wrapping is defined
       return Reduce<uint32_t, int32_t>(operation, destination, source, elements);
+    case DataType::kByte:
+      WEFT_CHECK(false, "bytes are not summed");
   }
 }
 

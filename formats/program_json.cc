@@ -37,6 +37,10 @@ json InstructionJson(const Instruction& i) {
   };
   number("layer", i.layer), number("micro_batch", i.micro_batch), number("unit", i.unit), number("over", i.communicator),
       number("tag", i.tag);
+  if (i.slices > 1) out["slice"] = i.slice, out["slices"] = i.slices;
+  if (i.of_shard) out["of_shard"] = true;
+  if (i.wire != planner::WireType::kWhole) out["wire"] = planner::WireTypeName(i.wire);
+  if (i.every > 1) out["every"] = i.every;
   if (i.elements > 0) out["elements"] = i.elements;
   if (!i.inputs.empty()) out["reads"] = i.inputs;
   if (!i.outputs.empty()) out["writes"] = i.outputs;
@@ -49,6 +53,7 @@ json ClassJson(const planner::RankClass& c) {
   for (const planner::ParameterBlock& b : c.blocks) {
     json block = {{"part", planner::PartName(b.part)}, {"elements", b.elements}};
     if (b.layer >= 0) block["layer"] = b.layer;
+    if (b.slices > 1) block["slice"] = b.slice, block["slices"] = b.slices;
     if (b.whole) block["whole"] = true;
     if (b.copy) block["copy"] = true;
     blocks.push_back(std::move(block));
@@ -59,6 +64,7 @@ json ClassJson(const planner::RankClass& c) {
     if (u.parameters_sharded) unit["parameters_sharded"] = true;
     if (u.gradients_sharded) unit["gradients_sharded"] = true;
     if (u.optimizer_sharded) unit["optimizer_sharded"] = true;
+    if (u.across >= 0) unit["across"] = u.across;
     if (!u.duplicates.empty()) unit["duplicates"] = u.duplicates;
     units.push_back(std::move(unit));
   }
@@ -104,6 +110,7 @@ class Reader {
     }
     const std::string type = fields_.Text("type", "");
     if (type != "fp32" && type != "fp64") fields_.Reject("type", "expected fp32 or fp64");
+    program_.replicas_differ = fields_.Boolean("replicas_differ", false);
     program_.type = type == "fp64" ? planner::ElementType::kFloat64 : planner::ElementType::kFloat32;
     WEFT_RETURN_IF_ERROR(fields_.Finish());
     for (const char* key : {"communicators", "classes", "ranks"}) fields_.Skip(key);
@@ -166,6 +173,11 @@ class Reader {
     const auto kind = ByName<planner::CommunicatorKind>(f.Text("kind", ""), 9, planner::CommunicatorKindName);
     if (!kind) f.Reject("kind", "unknown");
     made.kind = kind.value_or(planner::CommunicatorKind::kWorld);
+    if (const auto sums = planner::ParseAlgorithm(f.Text("sums", "ring"))) {
+      made.sums = *sums;
+    } else {
+      f.Reject("sums", sums.error().message());
+    }
     f.Skip("groups");
     const auto groups = object.find("groups");
     if (groups == object.end() || !groups->is_array()) f.Reject("groups", "expected a list of lists of ranks");
@@ -185,6 +197,8 @@ class Reader {
     WEFT_RETURN_IF_ERROR(Each(object, place, "blocks", [&](JsonFields& b, const json&, const std::string&) {
       made.blocks.push_back({.part = PartOf(b),
                              .layer = Small(b, "layer"),
+                             .slice = static_cast<int32_t>(b.Integer("slice", 0, kMost32, 0)),
+                             .slices = static_cast<int32_t>(b.Integer("slices", 1, kMost32, 1)),
                              .elements = b.Integer("elements", 1, kMostElements),
                              .whole = b.Boolean("whole", false),
                              .copy = b.Boolean("copy", false)});
@@ -198,6 +212,7 @@ class Reader {
                             .parameters_sharded = u.Boolean("parameters_sharded", false),
                             .gradients_sharded = u.Boolean("gradients_sharded", false),
                             .optimizer_sharded = u.Boolean("optimizer_sharded", false),
+                            .across = Small(u, "across"),
                             .duplicates = Numbers(u, "duplicates")});
       return Ok();
     }));
@@ -236,6 +251,13 @@ class Reader {
     i.keeps = f.Boolean("keeps", false);
     i.layer = Small(f, "layer"), i.micro_batch = Small(f, "micro_batch"), i.unit = Small(f, "unit");
     i.communicator = Small(f, "over"), i.tag = Small(f, "tag");
+    i.slice = static_cast<int32_t>(f.Integer("slice", 0, kMost32, 0)),
+    i.slices = static_cast<int32_t>(f.Integer("slices", 1, kMost32, 1));
+    i.of_shard = f.Boolean("of_shard", false);
+    i.every = static_cast<int32_t>(f.Integer("every", 1, kMost32, 1));
+    const auto wire = ByName<planner::WireType>(f.Text("wire", "whole"), planner::kWireTypes, planner::WireTypeName);
+    if (!wire) f.Reject("wire", "expected whole, bf16 or fp8");
+    i.wire = wire.value_or(planner::WireType::kWhole);
     i.elements = f.Integer("elements", 0, kMostElements, 0);
     i.inputs = Numbers(f, "reads"), i.outputs = Numbers(f, "writes"), i.needs = Numbers(f, "needs");
     return i;
@@ -255,11 +277,13 @@ std::string WriteProgramJson(const StepProgram& p) {
               {"strategy", p.strategy},
               {"type", planner::ElementTypeName(p.type)},
               {"schedule", planner::ScheduleName(p.schedule)}};
+  if (p.replicas_differ) out["replicas_differ"] = true;
   ForSizes(p, [&](const char* key, int64_t value) { out[key] = value; });
   if (p.experts > 0) ForExpertSizes(p, [&](const char* key, int64_t value, int64_t) { out[key] = value; });
   json communicators = json::array(), classes = json::array(), ranks = json::array();
   for (const planner::ProgramCommunicator& c : p.communicators) {
     communicators.push_back({{"kind", planner::CommunicatorKindName(c.kind)}, {"groups", c.groups}});
+    if (c.sums != planner::AlgorithmSpec()) communicators.back()["sums"] = planner::ToString(c.sums);
   }
   for (const planner::RankClass& c : p.classes) classes.push_back(ClassJson(c));
   for (const planner::RankPlace& r : p.ranks) {

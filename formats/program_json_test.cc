@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-planner::StepProgram Sample(const planner::Strategy& strategy, bool moe = false) {
+planner::StepProgram Sample(const planner::Strategy& strategy, const planner::ProgramChoices& choices = {}, bool moe = false) {
   planner::JobSpec job{.name = "j",
                        .model = {.name = "gpt",
                                  .layers = 4,
@@ -33,20 +33,31 @@ planner::StepProgram Sample(const planner::Strategy& strategy, bool moe = false)
     job.model.gated_mlp = true;
     job.model.numerics.activation = planner::Activation::kSilu;
   }
-  return planner::ExpandProgram(job, strategy, planner::ElementType::kFloat64).value();
+  return planner::ExpandProgram(job, strategy, planner::ElementType::kFloat64, choices).value();
+}
+
+void ExpectReads(const planner::StepProgram& program) {
+  const auto read = ParseProgramJson(WriteProgramJson(program), "p.json");
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(*read, program);
+  EXPECT_EQ(planner::DigestOf(*read), planner::DigestOf(program));
 }
 
 TEST(ProgramJson, ReadsWhatItWrote) {
   for (const planner::Strategy& s :
        {planner::Strategy{.dp = 2, .tp = 2, .pp = 2}, planner::Strategy{.dp = 2, .zero_stage = 3},
         planner::Strategy{.tp = 2, .pp = 2, .vpp = 2, .sequence_parallel = true, .schedule = planner::ScheduleKind::kZbV},
-        planner::Strategy{.dp = 2, .cp = 2}, planner::Strategy{.dp = 4, .ep = 2, .etp = 2}}) {
-    const planner::StepProgram program = Sample(s, s.ep > 1);
-    const auto read = ParseProgramJson(WriteProgramJson(program), "p.json");
-    ASSERT_TRUE(read) << read.error().message();
-    EXPECT_EQ(*read, program);
-    EXPECT_EQ(planner::DigestOf(*read), planner::DigestOf(program));
+        planner::Strategy{.dp = 2, .cp = 2}, planner::Strategy{.dp = 4, .ep = 2, .etp = 2},
+        planner::Strategy{.dp = 4, .zero_stage = 3, .shard_group = 2}, planner::Strategy{.dp = 2, .local_steps = 3},
+        planner::Strategy{.dp = 2, .gradient_wire = planner::GradientWire::kFp8},
+        planner::Strategy{.dp = 2, .data_sync = planner::DataSync::kGossip}}) {
+    ExpectReads(Sample(s, {}, s.ep > 1));
   }
+  const planner::AlgorithmSpec servers{.algorithm = planner::Algorithm::kParameterServer, .parameter = 2};
+  ExpectReads(Sample({.dp = 2, .data_sync = planner::DataSync::kParameterServer}, {.sums = servers}));
+  const std::vector<planner::StageOperators> operators = {
+      {.runs = {{.layers = 4, .attention = {.slices = 4, .sharded = 3, .kept = true}, .mlp = {.slices = 1, .sharded = 1}}}, .head = true}};
+  ExpectReads(Sample({.dp = 2, .zero_stage = 3, .sharding = planner::Sharding::kOperator}, {.operators = operators}));
 }
 
 TEST(ProgramJson, RefusesByPlaceAndValue) {
@@ -63,6 +74,11 @@ TEST(ProgramJson, RefusesByPlaceAndValue) {
   EXPECT_THAT(refused("\"part\":\"mlp\"", "\"part\":\"mpl\""), HasSubstr("part"));
   EXPECT_THAT(refused("\"do\":\"forward\"", "\"do\":\"ford\""), HasSubstr("instructions["));
   EXPECT_THAT(refused("\"keeps\":true", "\"peeks\":true"), HasSubstr("unknown"));
+  const std::string narrow = WriteProgramJson(Sample({.dp = 2, .gradient_wire = planner::GradientWire::kBf16}));
+  std::string wide = narrow;
+  wide.replace(wide.find("\"bf16\""), 6, "\"fp16\"");
+  EXPECT_THAT(ParseProgramJson(wide, "p.json").error().message(), HasSubstr("expected whole, bf16 or fp8"));
+  EXPECT_THAT(refused("\"kind\":\"data\"", "\"kind\":\"data\",\"sums\":\"tree\""), HasSubstr("sums by tree over 2 ranks"));
   EXPECT_THAT(refused("\"replica\":1", "\"replica\":4"), HasSubstr("outside the grid"));
 }
 

@@ -18,8 +18,8 @@
 #include "runtime/execute/executor.h"
 #include "runtime/program_report.h"
 #include "runtime/program_run.h"
+#include "runtime/replicas.h"
 #include "runtime/text_data.h"
-#include "runtime/trainer.h"
 
 namespace weft::runtime {
 namespace {
@@ -72,6 +72,27 @@ Status CheckPhase(const TrainOptions& o, const StepProgram& p, const StepProgram
               fmt::format("{}: {}: another model, sequence, batch or type than the first program's", o.plans, p.strategy));
 }
 
+/// What of a program's training is in no checkpoint and moved by no change of strategy; empty: nothing.
+std::string LeftBehind(const StepProgram& p) {
+  if (p.replicas_differ) return "replicas that differ";
+  for (const planner::RankClass& c : p.classes) {
+    for (const planner::Instruction& i : c.instructions) {
+      if (i.wire == planner::WireType::kFloat8) return "what gradients in fp8 have left out";
+    }
+  }
+  return "";
+}
+
+/// Whether all that lasts of a phase is saved, or goes on in the next one.
+Status CheckLasts(const TrainOptions& o, const Phase& phase, bool last) {
+  if (last && o.checkpoint.folder.empty()) return Ok();
+  const std::string left = LeftBehind(phase.program);
+  if (left.empty()) return Ok();
+  return Fail(Code::kInvalidArgument,
+              fmt::format("{}: {}: {} would be lost, expected a run without {}", o.plans.empty() ? o.plan : o.plans,
+                          phase.program.strategy, left, last ? "--checkpoint" : "a program after it"));
+}
+
 Status CheckProgramOptions(const TrainOptions& o) {
   const auto wrong = [](std::string message) { return Fail(Code::kInvalidArgument, std::move(message)); };
   if (o.rank < 0 || o.rank >= o.world)
@@ -79,6 +100,7 @@ Status CheckProgramOptions(const TrainOptions& o) {
   if (o.world > 1 && (o.plugin.empty() || o.rendezvous.empty()))
     return wrong(fmt::format("world {} needs --plugin and --rendezvous", o.world));
   if (o.duration) return wrong("--duration with --plan: expected --steps");
+  if (o.replicas != ReplicaOptions()) return wrong("--replicas with --plan: they are the program's to say");
   if (!o.communication || o.apart_every != 0) return wrong("--communication off and --apart-every are not for a --plan");
   if (!(o.rate.peak > 0) || !(o.clip >= 0))
     return wrong(fmt::format("learning rate {}, clip {}: expected more than 0, at least 0", o.rate.peak, o.clip));
@@ -162,7 +184,10 @@ Result<std::vector<ProgramStep>> RunSteps(const TrainOptions& o, One one) {
 Status RunProgram(const TrainOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<Phase> phases, ReadPhases(options));
   WEFT_RETURN_IF_ERROR(CheckProgramOptions(options));
-  for (const Phase& phase : phases) WEFT_RETURN_IF_ERROR(CheckPhase(options, phase.program, phases.front().program));
+  for (size_t i = 0; i < phases.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(CheckPhase(options, phases[i].program, phases.front().program));
+    WEFT_RETURN_IF_ERROR(CheckLasts(options, phases[i], i + 1 == phases.size()));
+  }
   WEFT_ASSIGN_OR_RETURN(const ProgramInput input, ReadInput(options, phases.front().program.sequence));
   JobConnections connections;
   WEFT_RETURN_IF_ERROR(Connect(options, Fingerprint(options, phases, input), &connections));
@@ -202,15 +227,16 @@ Result<std::vector<std::vector<int64_t>>> CapacityGroupsOf(const TrainOptions& o
 Status RunPlain(const TrainOptions& o) {
   WEFT_ASSIGN_OR_RETURN(std::vector<std::vector<int64_t>> groups, CapacityGroupsOf(o));
   WEFT_ASSIGN_OR_RETURN(const ProgramInput input, ReadInput(o, o.sequence));
-  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Create({.model = input.model,
-                                                                                 .batch = o.global_batch,
-                                                                                 .sequence = o.sequence,
-                                                                                 .learning_rate = o.rate.peak,
-                                                                                 .double_precision = o.double_precision,
-                                                                                 .clip = o.clip,
-                                                                                 .seed = o.seed,
-                                                                                 .threads = o.threads,
-                                                                                 .capacity_groups = std::move(groups)}));
+  WEFT_ASSIGN_OR_RETURN(Replicas replicas, Replicas::Create({.model = input.model,
+                                                             .batch = o.global_batch,
+                                                             .sequence = o.sequence,
+                                                             .learning_rate = o.rate.peak,
+                                                             .double_precision = o.double_precision,
+                                                             .clip = o.clip,
+                                                             .seed = o.seed,
+                                                             .threads = o.threads,
+                                                             .capacity_groups = std::move(groups)},
+                                                            o.replicas));
   WEFT_RETURN_IF_ERROR(Print(o, ProgramLine({.model = input.model.name,
                                              .strategy = "",
                                              .schedule = "",
@@ -223,9 +249,7 @@ Status RunPlain(const TrainOptions& o) {
   const auto one = [&](int64_t step, double rate) -> Result<StepResult> {
     const std::vector<uint8_t> samples =
         input.text.Samples({.seed = o.seed, .step = step, .first = 0, .count = o.global_batch, .sequence = o.sequence});
-    WEFT_ASSIGN_OR_RETURN(const double loss, trainer->Forward(samples));
-    WEFT_RETURN_IF_ERROR(trainer->Backward());
-    WEFT_RETURN_IF_ERROR(trainer->Update(rate));
+    WEFT_ASSIGN_OR_RETURN(const double loss, replicas.Step(samples, rate));
     return StepResult{.loss = loss};
   };
   const auto steps = RunSteps(o, one);

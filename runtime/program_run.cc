@@ -75,7 +75,7 @@ class ProgramRun {
       }
       if (Status status = OneStep(step); !status) return Fail(status.error().WithContext(fmt::format("step {}", step)));
     }
-    WEFT_RETURN_IF_ERROR(EndPhase());
+    WEFT_RETURN_IF_ERROR(EndPhase(o_.steps));
     std::vector<MeasuredVolume> volumes;
     for (const auto& [key, volume] : volumes_) volumes.push_back(volume);
     return Print(o_, ProgramSummaryLine(steps_, volumes, o_.output));
@@ -125,6 +125,7 @@ class ProgramRun {
                                                       o_.checkpoint.resume, beginning.step, o_.steps));
     }
     while (phase_ + 1 < phases_.size() && phases_[phase_ + 1].begin <= beginning.step) ++phase_;
+    begin_of_phase_ = beginning.step;
     places_.assign(static_cast<size_t>(o_.world), -1);
     for (size_t place = 0; place < program().ranks.size(); ++place) places_[place] = static_cast<int32_t>(place);
     WEFT_RETURN_IF_ERROR(checkpoints_.SetProgram(program(), PlaceOf(places_)));
@@ -178,7 +179,6 @@ class ProgramRun {
     }
     WEFT_ASSIGN_OR_RETURN(result, Shared(result));
     const Seconds end = clock_.Now();
-    ++steps_of_phase_;
     steps_.push_back({.step = step,
                       .loss = result.loss,
                       .gradient_norm = result.gradient_norm,
@@ -192,17 +192,17 @@ class ProgramRun {
     return Print(o_, CheckpointLine({.step = step + 1, .bytes = *bytes, .took = clock_.Now() - end}, o_.output));
   }
 
-  /// Counts what the program has sent.
-  Status EndPhase() {
-    WEFT_RETURN_IF_ERROR(AddVolumes(program(), steps_of_phase_, *running_.groups, bootstrap_, &volumes_));
-    steps_of_phase_ = 0;
+  /// Counts what the program has sent in the steps before `end`.
+  Status EndPhase(int64_t end) {
+    WEFT_RETURN_IF_ERROR(AddVolumes(program(), begin_of_phase_, end, *running_.groups, bootstrap_, &volumes_));
+    begin_of_phase_ = end;
     return Ok();
   }
 
   /// From this program to the next one, before `step`.
   Status Change(int64_t step) {
     const Seconds begin = clock_.Now();
-    WEFT_RETURN_IF_ERROR(EndPhase());  // all ranks are here: nothing of the last step is under way
+    WEFT_RETURN_IF_ERROR(EndPhase(step));  // all ranks are here: nothing of the last step is under way
     const StepProgram& next = phases_[phase_ + 1].program;
     WEFT_ASSIGN_OR_RETURN(const planner::ProgramState from, planner::StateOf(program(), input_.model));
     WEFT_ASSIGN_OR_RETURN(const planner::ProgramState to, planner::StateOf(next, input_.model));
@@ -240,7 +240,7 @@ class ProgramRun {
   size_t phase_ = 0;
   planner::Places places_;  // of the program under way
   Running running_;
-  int64_t steps_of_phase_ = 0;
+  int64_t begin_of_phase_ = 0;
   std::vector<ProgramStep> steps_;
   Volumes volumes_;
 };

@@ -8,16 +8,21 @@
 namespace weft::runtime {
 namespace {
 
-/// What all ranks together were to send in `steps` steps: every rank of a group has the same share of it.
-void AddPlanned(const planner::StepProgram& program, int64_t steps, Volumes* volumes) {
+/// What all ranks together were to send in the steps [begin, end): every rank of a group has the same share of it.
+void AddPlanned(const planner::StepProgram& program, int64_t begin, int64_t end, Volumes* volumes) {
   std::map<VolumeKey, double> sent;
-  for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
-    for (const planner::ProgramVolume& v : planner::VolumesOf(program, static_cast<int64_t>(rank))) {
+  // Some operations are not of every step: what there is up to `end` without what there was up to `begin`.
+  const auto add = [&](int64_t rank, int64_t steps, int64_t sign) {
+    for (const planner::ProgramVolume& v : planner::VolumesOf(program, rank, steps)) {
       MeasuredVolume& sum = (*volumes)[{v.kind, v.action}];
       sum.kind = v.kind, sum.action = v.action;
-      sum.planned_calls += steps * v.calls;
-      sent[{v.kind, v.action}] += static_cast<double>(steps) * v.sent;
+      sum.planned_calls += sign * v.calls;
+      sent[{v.kind, v.action}] += static_cast<double>(sign) * v.sent;
     }
+  };
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
+    add(static_cast<int64_t>(rank), end, 1);
+    if (begin > 0) add(static_cast<int64_t>(rank), begin, -1);
   }
   for (const auto& [key, bytes] : sent) (*volumes)[key].planned_bytes += std::llround(bytes);
 }
@@ -54,9 +59,9 @@ Status AddMeasured(const ProgramGroups& groups, collectives::Bootstrap* bootstra
 
 }  // namespace
 
-Status AddVolumes(const planner::StepProgram& program, int64_t steps, const ProgramGroups& groups,
+Status AddVolumes(const planner::StepProgram& program, int64_t begin, int64_t end, const ProgramGroups& groups,
                   collectives::Bootstrap* bootstrap, Volumes* volumes) {
-  AddPlanned(program, steps, volumes);
+  AddPlanned(program, begin, end, volumes);
   return AddMeasured(groups, bootstrap, volumes);
 }
 

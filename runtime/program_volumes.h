@@ -17,8 +17,9 @@ namespace weft::runtime {
 using VolumeKey = std::pair<planner::CommunicatorKind, planner::StepAction>;
 using Volumes = std::map<VolumeKey, MeasuredVolume>;
 
-/// Adds those of `steps` steps of a program. Collective over all ranks, those that stand by included. Errors: as AllGather.
-[[nodiscard]] Status AddVolumes(const planner::StepProgram& program, int64_t steps, const ProgramGroups& groups,
+/// Adds those of the steps [begin, end) of a program, of which the groups have sent all. Collective over all ranks, those that
+/// stand by included. Errors: as AllGather.
+[[nodiscard]] Status AddVolumes(const planner::StepProgram& program, int64_t begin, int64_t end, const ProgramGroups& groups,
                                 collectives::Bootstrap* bootstrap, Volumes* volumes);
 
 }  // namespace weft::runtime

@@ -34,7 +34,9 @@ struct Connections {
 };
 
 /// Whether it is what a plan is compared with: one process, LibTorch's autograd.
-bool IsPlain(const TrainOptions& options) { return options.double_precision || !options.capacity_of.empty(); }
+bool IsPlain(const TrainOptions& options) {
+  return options.double_precision || !options.capacity_of.empty() || options.replicas.count != 1;
+}
 
 Status CheckOptions(const TrainOptions& options) {
   const auto wrong = [](const std::string& message) { return Fail(Code::kInvalidArgument, message); };
@@ -51,9 +53,15 @@ Status CheckOptions(const TrainOptions& options) {
   if (!(options.clip >= 0)) return wrong("clip " + std::to_string(options.clip) + ": expected at least 0");
   if (options.rate.warm_up < 0 || options.rate.decay < 0 || !(options.rate.least >= 0))
     return wrong("--warm-up, --decay and --least-lr: expected at least 0");
+  if (options.replicas.count == 1 && options.replicas != ReplicaOptions())
+    return wrong("--local-steps, --gossip or --gradient-wire without --replicas");
+  if (options.replicas.count != 1 && options.world > 1) return wrong("--replicas on several ranks: expected one process");
+  if (options.replicas.count != 1 && !options.capacity_of.empty())
+    return wrong("--replicas with --capacity-of: expected one of them");
   if (IsPlain(options) && options.world > 1) return wrong("fp64, or --capacity-of, on several ranks needs a --plan");
   if (IsPlain(options) && (options.duration || options.min_steps != 1 || options.apart_every != 0)) {
-    return wrong("--type fp64 and --capacity-of without --plan train --steps, without --duration, --min-steps and --apart-every");
+    return wrong("--type fp64, --capacity-of and --replicas without --plan train --steps, without --duration, --min-steps and "
+                 "--apart-every");
   }
   const CheckpointOptions& checkpoint = options.checkpoint;
   if (!checkpoint.folder.empty() || !checkpoint.resume.empty() || !checkpoint.load.empty())

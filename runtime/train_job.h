@@ -11,6 +11,7 @@
 #include "runtime/checkpoint/checkpoint_job.h"
 #include "runtime/learning_rate.h"
 #include "runtime/model_scaling.h"
+#include "runtime/replicas.h"
 #include "runtime/report.h"
 
 namespace weft::runtime {
@@ -31,6 +32,7 @@ struct TrainOptions {
   std::string plans;                     ///< in place of `plan`: file of programs and the steps at which they begin
   CheckpointOptions checkpoint;          ///< of a run with a plan
   std::string capacity_of;               ///< file of a step program, without a plan: its capacity groups are what experts serve
+  ReplicaOptions replicas;               ///< of one process: what it learns that of so many replicas is
   bool double_precision = false;         ///< fp64, in one process; a plan says its own
   uint64_t seed = 1;
   Bytes bucket{1 << 20};

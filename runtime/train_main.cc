@@ -89,6 +89,14 @@ void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
   app.add_option("--clip", o.clip, "largest global norm of the gradients; 0: any")->capture_default_str();
   AddParsed(app, "--type", OneOf<bool>({"fp32", false}, {"fp64", true}), o.double_precision,
             "of parameters; fp64 in one process, or as the plan says", "fp32|fp64");
+  app.add_option("--replicas", o.replicas.count, "of one process without a plan: learn what so many replicas would")
+      ->capture_default_str();
+  app.add_option("--local-steps", o.replicas.local_steps, "with --replicas: they average parameters every so many steps")
+      ->capture_default_str();
+  app.add_flag("--gossip", o.replicas.gossip, "with --replicas: they average with a neighbour in every step");
+  using weft::planner::WireType;
+  AddParsed(app, "--gradient-wire", OneOf<WireType>({"whole", WireType::kWhole}, {"bf16", WireType::kBfloat16}), o.replicas.wire,
+            "with --replicas: what their gradients are rounded to", "whole|bf16");
   app.add_option("--capacity-of", o.capacity_of,
                  "step program: in one process without --plan experts drop the tokens that they drop under it");
   app.add_option("--seed", o.seed, "of parameters and batches")->capture_default_str();

@@ -107,6 +107,26 @@ class Trainer::Impl {
     loss_ = torch::Tensor();  // frees the graph
   }
 
+  std::vector<double> Flat(bool gradients) const {
+    std::vector<double> flat;
+    for (const torch::Tensor& parameter : parameters_) {
+      const torch::Tensor values = (gradients ? parameter.grad() : parameter.detach()).to(torch::kFloat64).contiguous();
+      flat.insert(flat.end(), values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
+    }
+    return flat;
+  }
+
+  void SetFlat(std::span<const double> flat, bool gradients) {
+    const torch::NoGradGuard no_grad;
+    int64_t at = 0;
+    for (torch::Tensor& parameter : parameters_) {
+      torch::Tensor target = gradients ? parameter.mutable_grad() : parameter;
+      WEFT_CHECK(at + target.numel() <= static_cast<int64_t>(flat.size()), "fewer values than parameters");
+      target.copy_(torch::from_blob(const_cast<double*>(flat.data()) + at, target.sizes(), torch::kFloat64));
+      at += target.numel();
+    }
+  }
+
   void Update(double learning_rate) {
     if (options_.clip > 0) torch::nn::utils::clip_grad_norm_(parameters_, options_.clip);
     for (auto& group : optimizer_->param_groups()) group.options().set_lr(learning_rate);
@@ -144,6 +164,11 @@ Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainerOptions& options) 
   }));
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }
+
+std::vector<double> Trainer::Parameters() const { return impl_->Flat(/*gradients=*/false); }
+std::vector<double> Trainer::Gradients() const { return impl_->Flat(/*gradients=*/true); }
+void Trainer::SetParameters(std::span<const double> values) { impl_->SetFlat(values, /*gradients=*/false); }
+void Trainer::SetGradients(std::span<const double> values) { impl_->SetFlat(values, /*gradients=*/true); }
 
 const std::vector<int64_t>& Trainer::gradient_elements() const { return impl_->elements(); }
 

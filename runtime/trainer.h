@@ -54,6 +54,13 @@ class Trainer {
   [[nodiscard]] Result<double> Forward(std::span<const uint8_t> samples);
   /// Gradients of the last Forward(), into the bound memory if there is one. Errors: as Forward().
   [[nodiscard]] Status Backward();
+  /// All parameters, or gradients, one after the other in the order of gradient_elements(); to set them, as many.
+  /// Requires, of gradients: Backward() came before.
+  std::vector<double> Parameters() const;
+  std::vector<double> Gradients() const;
+  void SetParameters(std::span<const double> values);
+  void SetGradients(std::span<const double> values);
+
   /// One optimizer step with what the gradients now are; those that are not bound are zero afterwards. Errors: as Forward().
   [[nodiscard]] Status Update(double learning_rate);
 

@@ -11,10 +11,7 @@ namespace {
 
 std::span<const NetworkTier> Above(const GroupNetwork& network) { return std::span(network.above).first(network.tiers); }
 
-/// Ranks of the group among `gpus` consecutive ones.
-int64_t Inside(const Group& group, int64_t gpus) {
-  return std::min(group.size, std::max<int64_t>(1, gpus / std::max<int64_t>(1, group.stride)));
-}
+int64_t Inside(const Group& group, int64_t gpus) { return RanksInside(group, gpus); }
 
 /// Whether every such group lies in one unit of `gpus`: some straddle a border where their blocks do not fill units.
 bool Holds(int64_t gpus, const Group& group) {
@@ -133,6 +130,10 @@ Fastest FastestAllReduce(const GroupNetwork& network, const Group& group, double
 
 }  // namespace
 
+int64_t RanksInside(const Group& group, int64_t gpus) {
+  return std::min(group.size, std::max<int64_t>(1, gpus / std::max<int64_t>(1, group.stride)));
+}
+
 double GatherTime(const GroupNetwork& network, const Group& group, double bytes) {
   if (group.size <= 1) return 0;
   const Reach reach = ReachOf(network, group);
@@ -206,13 +207,19 @@ double SwitchSumTime(const GroupNetwork& network, const Group& group, double byt
   return 2 * GatherTime(network, {inside, group.stride}, bytes) + 2 * network.nic_latency + slowest;
 }
 
-double GossipTime(const GroupNetwork& network, const Group& group, double bytes) {
+int64_t GossipUnit(const GroupNetwork& network, const Group& group) {
   int64_t inside = Inside(group, network.gpus_per_node);
+  for (const NetworkTier& tier : Above(network)) {
+    if (Inside(group, tier.gpus) < group.size) inside = Inside(group, tier.gpus);
+  }
+  return inside;
+}
+
+double GossipTime(const GroupNetwork& network, const Group& group, double bytes) {
+  const int64_t inside = GossipUnit(network, group);
   double rate = network.nic_rate;
   for (const NetworkTier& tier : Above(network)) {
-    if (Inside(group, tier.gpus) == group.size) continue;
-    inside = Inside(group, tier.gpus);
-    rate = std::min(rate, tier.rate);
+    if (Inside(group, tier.gpus) < group.size) rate = std::min(rate, tier.rate);
   }
   if (inside == group.size) return AllReduceTime(network, group, bytes);
   const double share = bytes / static_cast<double>(inside);

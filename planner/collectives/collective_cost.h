@@ -72,6 +72,9 @@ struct GroupNetwork {
   double switch_start = 0;                          ///< s
 };
 
+/// Ranks of a group among `gpus` consecutive ones.
+int64_t RanksInside(const Group& group, int64_t gpus);
+
 /// Ring collectives of a full tensor of `bytes`. Inside one node at NVLink's rate; across nodes the group's ranks of one node
 /// share its NICs with the node's other groups, and those of one unit of a tier share what leaves it. Source: Patarasuk and
 /// Yuan 2009 (ring); BlueConnect, MLSys 2019 (hierarchy); NCCL 2.30, src/graph/tuning.cc (protocols, trees).
@@ -97,6 +100,8 @@ double SwitchSumTime(const GroupNetwork& network, const Group& group, double byt
 /// An all-reduce inside each unit of the outermost tier that the group crosses (the node, where no tier blocks), and an exchange of
 /// everything with one neighbouring unit.
 double GossipTime(const GroupNetwork& network, const Group& group, double bytes);
+/// Ranks of one of those units: the whole group, where it crosses none.
+int64_t GossipUnit(const GroupNetwork& network, const Group& group);
 /// `bytes` held by each rank; the share (size-1)/size leaves it.
 /// `one_kernel`: written by the ranks' own kernel, not by a send to each of the others.
 double AllToAllTime(const GroupNetwork& network, const Group& group, double bytes, bool one_kernel = false);

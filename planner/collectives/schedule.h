@@ -11,7 +11,7 @@
 //   reduce-scatter   chunk_count             chunk_count / ranks     rank r keeps chunks [r c/n, (r+1) c/n)
 //   broadcast        chunk_count (root)      chunk_count
 //   all-to-all       chunk_count             chunk_count             block b of the input goes to rank b
-//   send/recv        chunk_count             chunk_count             rank 0 sends to rank 1
+//   send/recv        chunk_count             chunk_count             rank 0 sends to rank 1; of a shift, each to the next
 //
 // Chunk indices are positions in the named buffer. Scratch has `scratch_chunks` chunks. Sends and receives between one
 // ordered pair of ranks match in the order in which they stand in the two ranks' step lists. Every chunk may be cut

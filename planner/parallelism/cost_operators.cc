@@ -53,9 +53,10 @@ OperatorProblem CostModel::Impl::Operators(const Strategy& s, const LayerEntry& 
   problem.forward = passes.forward.total() / layers;
   problem.backward = passes.backward.total() / layers;
   problem.dense = {static_cast<int64_t>(shape.dense_layers),
-                   {entry.attention_parameters, entry.dense_parameters - entry.attention_parameters}};
-  problem.moe = {static_cast<int64_t>(shape.moe_layers),
-                 {entry.moe_dense_parameters, entry.expert_parameters}};
+                   {entry.attention_parameters, entry.dense_parameters - entry.attention_parameters},
+                   entry.norm_parameters};
+  problem.moe = {
+      static_cast<int64_t>(shape.moe_layers), {entry.moe_dense_parameters, entry.expert_parameters}, entry.moe_norm_parameters};
   problem.head = shape.last ? entry.head_parameters : 0;
   problem.may_split = split_operators;
   // All but the layers' state and gathered units.

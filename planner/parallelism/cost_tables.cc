@@ -69,6 +69,7 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
     const double whole = static_cast<double>(parameters.router + parameters.modulation) +
                          static_cast<double>(parameters.norms) / norm_split;
     (moe ? entry.moe_dense_parameters : entry.dense_parameters) = split + whole;
+    (moe ? entry.moe_norm_parameters : entry.norm_parameters) = whole;
     if (!moe) entry.attention_parameters = static_cast<double>(parameters.attention) / t + whole;
     if (moe) entry.expert_parameters = static_cast<double>(parameters.routed) / static_cast<double>(key.ep * key.etp);
     (moe ? entry.moe : entry.dense) = ComputeLayerTime(job, hardware, stack, key, moe);

@@ -28,6 +28,8 @@ struct LayerEntry {
   LayerBytes dense_bytes, moe_bytes;
   double attention_parameters = 0;  ///< of a dense layer, on one rank: attention and norms
   double dense_parameters = 0, moe_dense_parameters = 0, expert_parameters = 0;  ///< of one layer, on one rank
+  double norm_parameters = 0,
+         moe_norm_parameters = 0;  ///< of the attention and norms of one layer, what ranks have whole: never cut
   double embedding_parameters = 0, head_parameters = 0;                              ///< on one rank
 };
 

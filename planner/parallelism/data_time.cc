@@ -57,9 +57,18 @@ void Write(std::vector<Operation>* operations, const CalibratedHardware& m, cons
            OperationPass pass, CommunicatorKind communicator, const Group& group, double calls, FractionalBytes bytes,
            Seconds seconds, std::string_view behind) {
   if (operations == nullptr || group.size <= 1 || (calls * bytes).count() <= 0) return;
-  operations->push_back({.what = what, .kind = kind, .pass = pass, .calls = calls, .seconds = seconds.count(),
-                         .communicator = communicator, .group = group, .bytes = bytes.count(),
-                         .algorithm = kind == OperationKind::kAllReduce ? ReductionOf(m, s, group, bytes) : "ring", .hides_behind = behind});
+  // Replicas one by one send all to a neighbour.
+  const bool sends = kind == OperationKind::kAllReduce && s.data_sync == DataSync::kGossip && GossipUnit(m.network, group) == 1;
+  operations->push_back({.what = what,
+                         .kind = sends ? OperationKind::kSendReceive : kind,
+                         .pass = pass,
+                         .calls = calls,
+                         .seconds = seconds.count(),
+                         .communicator = communicator,
+                         .group = group,
+                         .bytes = bytes.count(),
+                         .algorithm = kind == OperationKind::kAllReduce ? ReductionOf(m, s, group, bytes) : "ring",
+                         .hides_behind = behind});
 }
 
 /// Calls pay their latency each.
@@ -90,12 +99,13 @@ Seconds GradientSumTime(const CalibratedHardware& m, const Strategy& s, const St
   return seconds;
 }
 
-Seconds ParameterGatherTime(const CalibratedHardware& m, const Strategy& s, double parameters, std::vector<Operation>* operations) {
+Seconds ParameterGatherTime(const CalibratedHardware& m, const Strategy& s, const StateBytes& state, double parameters,
+                            std::vector<Operation>* operations) {
   const Group all = ReplicaGroup(s);
   const Group within{s.shard_group > 0 ? std::min(s.shard_group, all.size) : all.size, all.stride};
   if (within.size <= 1 || parameters <= 0) return Seconds(0);
-  const FractionalBytes bytes = parameters * 2_B;
-  const double gathers = Gathers(m, s, parameters, 2_B, 4_B);
+  const FractionalBytes bytes = parameters * state.gathered;
+  const double gathers = Gathers(m, s, parameters, state.gathered, state.gradient_sent);
   const Seconds seconds = gathers * GatherTime(m.network, within, bytes / gathers);
   Write(operations, m, s, "parameters", OperationKind::kAllGather, OperationPass::kOnce, CommunicatorKind::kData, within, gathers,
         bytes / gathers, seconds, "first forward");
@@ -116,7 +126,7 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
   const int64_t shards = s.shard_group > 0 ? s.shard_group : dense.size;
   // Sharded gradients are reduced after every micro-batch, unit by unit: ComputeUnitTime has them.
   const bool per_unit = s.zero_stage >= 2 && !GradientsStayWhole(stack, s);
-  const auto exchange = [&](const Group& group, double parameters, bool units, bool routed = false) {
+  const auto exchange = [&](const Group& group, double parameters, bool units, bool routed = false, double apart = 0) {
     if (group.size <= 1 || parameters == 0) return;
     const FractionalBytes bytes = parameters * wire;
     const double calls = Buckets(s, bytes);
@@ -134,11 +144,12 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
             s.local_steps > 1 ? "" : "last backward");
     }
     // Embedding and head under ZeRO-3 are no units of the passes, and are gathered once: in the list, though not yet in the price.
-    const bool edges = s.zero_stage == 3 && !s.keep_after_forward && !stack.fsdp_units && s.sharding == Sharding::kUniform;
-    if (s.zero_stage == 1 || s.zero_stage == 2 || (s.keep_after_forward && !GathersEachPass(stack, s)) || edges) {
+    const bool edges = s.zero_stage == 3 && !s.keep_after_forward && !stack.fsdp_units;
+    const bool gathered = s.zero_stage == 1 || s.zero_stage == 2 || (s.keep_after_forward && !GathersEachPass(stack, s)) || edges;
+    if (gathered && parameters > apart) {
       const Group within{std::min(shards, group.size), group.stride};
-      const FractionalBytes parameter_bytes = parameters * state.gathered;
-      const double gathers = Gathers(m, s, parameters, state.gathered, state.gradient_sent);
+      const FractionalBytes parameter_bytes = (parameters - apart) * state.gathered;
+      const double gathers = Gathers(m, s, parameters - apart, state.gathered, state.gradient_sent);
       const Seconds seconds = GatherTime(m.network, within, parameter_bytes / gathers) * gathers;
       if (!edges) time.parameters += seconds;
       Write(operations, m, s, routed ? "expert parameters" : "parameters", OperationKind::kAllGather, OperationPass::kOnce, kind, within,
@@ -146,7 +157,7 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
     }
   };
   if (s.zero_stage == 3 && !s.keep_after_forward && !GradientsStayWhole(stack, s)) {
-    exchange(dense, shape.edge_parameters, false);
+    exchange(dense, shape.edge_parameters, false, false, shape.edge_slices);
   } else {
     exchange(dense, shape.dense_parameters, per_unit);
     exchange(dense, shape.edge_parameters, false);

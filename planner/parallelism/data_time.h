@@ -35,8 +35,8 @@ UnitTime ComputeUnitTime(const CalibratedHardware& hardware, const SoftwareStack
 Seconds GradientSumTime(const CalibratedHardware& hardware, const Strategy& strategy, const StateBytes& state, const Group& group,
                         double parameters, std::vector<Operation>* operations = nullptr);
 /// Gather of `parameters` kept ones after the step; nothing hidden.
-Seconds ParameterGatherTime(const CalibratedHardware& hardware, const Strategy& strategy, double parameters,
-                            std::vector<Operation>* operations = nullptr);
+Seconds ParameterGatherTime(const CalibratedHardware& hardware, const Strategy& strategy, const StateBytes& state,
+                            double parameters, std::vector<Operation>* operations = nullptr);
 /// The step's memory traffic for `parameters` local ones.
 Seconds OptimizerTime(const CalibratedHardware& hardware, double parameters);
 

@@ -43,7 +43,7 @@ class CostModel::Impl::Lowering {
     }
     Edges(shape);
     Messages(stage);
-    Once(shape, layers);
+    Once(shape, layers, operators);
     return std::move(out_);
   }
 
@@ -118,21 +118,33 @@ class CostModel::Impl::Lowering {
       for (const Operation& o : own) out_.push_back(Scaled(o, static_cast<double>(run.layers)));
       optimizer += static_cast<double>(run.layers) * cost.optimizer;
     }
-    if (operators.head) {
+    if (operators.head && operators.head_slices > 1) {
       const OperatorCost head = CostOfHead(problem, operators.head_slices);
-      Waits("head in slices", OperationPass::kForward, head.forward);
-      Waits("head in slices", OperationPass::kData, head.backward);
+      shape.edge_slices = static_cast<double>(impl_.job.model.vocab * impl_.job.model.hidden) / static_cast<double>(s_.tp);
+      HeadSlices(OperationPass::kForward, operators.head_slices, shape.edge_slices, head.forward);
+      HeadSlices(OperationPass::kData, operators.head_slices, shape.edge_slices, head.backward);
     }
     shape.dense_parameters = shape.expert_parameters = 0;
     const DataTime data = ComputeDataTime(impl_.hardware, impl_.stack, s_, impl_.state, shape, false, &out_);
     Compute("optimizer", OperationPass::kOnce, {.compute = optimizer + data.optimizer}, 1);
   }
 
-  /// Latency alone: gathers in more calls than counted elsewhere.
-  void Waits(std::string_view what, OperationPass pass, Seconds seconds) {
-    if (seconds <= Seconds(0)) return;
-    out_.push_back({.what = what, .kind = OperationKind::kAllGather, .pass = pass, .seconds = seconds.count(),
-                    .exposed = seconds.count(), .communicator = CommunicatorKind::kData, .group = ReplicaGroup(s_),
+  /// The head's table, gathered slice by slice in a pass; exposed is what that takes longer than gathering all of it at once.
+  void HeadSlices(OperationPass pass, int64_t slices, double parameters, Seconds exposed) {
+    const auto calls = static_cast<double>(slices);
+    const Group all = ReplicaGroup(s_);
+    const Group group{s_.shard_group > 0 ? s_.shard_group : all.size, all.stride};
+    const FractionalBytes bytes = parameters / calls * impl_.state.gathered;
+    const Seconds seconds = calls * GatherTime(impl_.hardware.network, group, bytes);
+    out_.push_back({.what = "head in slices",
+                    .kind = OperationKind::kAllGather,
+                    .pass = pass,
+                    .calls = calls,
+                    .seconds = seconds.count(),
+                    .exposed = exposed.count(),
+                    .communicator = CommunicatorKind::kData,
+                    .group = group,
+                    .bytes = bytes.count(),
                     .algorithm = "ring"});
   }
 
@@ -156,15 +168,34 @@ class CostModel::Impl::Lowering {
     }
   }
 
+  /// Layers whose norms' gradients are scattered within the iteration.
+  double LayersScattered(double layers, const StageOperators* operators) const {
+    if (s_.dp * s_.cp <= 1 || s_.zero_stage < 2 || GradientsStayWhole(impl_.stack, s_)) return 0;
+    if (operators == nullptr) return layers;
+    double scattered = 0;
+    for (const OperatorRun& run : operators->runs) {
+      if (run.attention.kept || run.attention.sharded == run.attention.slices) scattered += static_cast<double>(run.layers);
+    }
+    return scattered;
+  }
+
+  double TimesScattered() const {
+    const auto micro_batches = static_cast<double>(MicroBatches(s_, impl_.job.global_batch));
+    return ReducesByRound(impl_.stack, s_) ? micro_batches / static_cast<double>(s_.pp) : micro_batches;
+  }
+
   /// Small sums that nothing waits for.
-  void Once(const StageShape& shape, double layers) {
+  void Once(const StageShape& shape, double layers, const StageOperators* operators) {
     const auto hidden = static_cast<double>(impl_.job.model.hidden), t = static_cast<double>(s_.tp);
     const bool grid = s_.tensor_mode != TensorMode::k1D;
     const ModelSpec& model = impl_.job.model;
     if (s_.sequence_parallel && !grid) {
       const double final_norm = shape.last && model.norm_placement != NormPlacement::kPost ? (model.rms_norm ? 1 : 2) * hidden : 0;
-      const double norms = layers > 0 ? static_cast<double>(LayerParametersOf(model, 0).norms) * layers : 0;
-      Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, FractionalBytes(4 * (norms + final_norm)), 1);
+      const double norms = layers > 0 ? static_cast<double>(LayerParametersOf(model, 0).norms) : 0;
+      // What is scattered over the replicas, is summed before each time.
+      const double often = LayersScattered(layers, operators), times = TimesScattered();
+      Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, FractionalBytes(4 * (norms * (layers - often) + final_norm)), 1);
+      Sum("norm gradients", CommunicatorKind::kTensor, {s_.tp, 1}, FractionalBytes(4 * norms * often), times);
     }
     // Each rank sends its own tokens to experts.
     if (!grid && shape.moe_layers > 0) {
@@ -179,7 +210,10 @@ class CostModel::Impl::Lowering {
       Sum("tied embedding", CommunicatorKind::kEmbedding, {2, stride * (s_.pp - 1)},
           impl_.state.gradient_sent * static_cast<double>(model.vocab) * hidden / t, 1);
     }
-    Sum("gradient norm", CommunicatorKind::kWorld, {GpuCount(s_), 1}, FractionalBytes(8), 2);
+    // The loss, and the norm: replicas that differ have one each.
+    const bool differ = ReplicasDiffer(s_);
+    Sum("gradient norm", CommunicatorKind::kWorld, {GpuCount(s_), 1}, FractionalBytes(8), differ ? 1 : 2);
+    if (differ) Sum("gradient norm", CommunicatorKind::kWorld, {GpuCount(s_) / s_.dp, 1}, FractionalBytes(8), 1);
   }
 
   void Sum(std::string_view what, CommunicatorKind kind, Group group, FractionalBytes bytes, double calls) {

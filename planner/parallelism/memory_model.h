@@ -58,6 +58,7 @@ struct StageShape {
   double dense_parameters = 0;      ///< of the layers, after tp
   double expert_parameters = 0;     ///< after ep and etp
   double edge_parameters = 0;       ///< embedding, head
+  double edge_slices = 0;           ///< of them, what is gathered slice by slice: a head that was decided so
   double dense_layers = 0, moe_layers = 0;
   double unit_parameters = 0;       ///< of the largest ZeRO-3 unit
   bool first = false, last = false;

@@ -33,7 +33,7 @@ Rates RatesOf(const OperatorProblem& p) {
     const UnitTime unit = ComputeUnitTime(*p.hardware, *p.stack, s, *p.state, whole);
     least.gather = std::min(least.gather, unit.gather / whole);
     least.scatter = std::min(least.scatter, unit.scatter / whole);
-    least.fetch = std::min(least.fetch, ParameterGatherTime(*p.hardware, s, whole) / whole);
+    least.fetch = std::min(least.fetch, ParameterGatherTime(*p.hardware, s, *p.state, whole) / whole);
     least.reduce =
         std::min(least.reduce, GradientSumTime(*p.hardware, s, *p.state, ReplicaGroup(s), whole) / whole);
     // Routed experts are summed over fewer replicas.

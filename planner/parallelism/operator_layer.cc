@@ -47,12 +47,14 @@ std::span<const OperatorDecision> OperatorDecisions(bool may_split) {
   return std::span(kDecisions).first(may_split ? std::size(kDecisions) : kUncut);
 }
 
-OperatorPart PartOf(const OperatorProblem& p, bool experts, double parameters, const OperatorDecision& d, std::vector<Operation>* operations) {
+OperatorPart PartOf(const OperatorProblem& p, bool experts, double parameters, double norms, const OperatorDecision& d,
+                    std::vector<Operation>* operations) {
   const Strategy& s = p.strategy;
   const StateBytes& state = *p.state;
   OperatorPart part;
   const double shards = ShardsOf(s, experts);
-  const double sharded = parameters * Share(d.sharded, d.slices), rest = parameters - sharded;
+  const double cut = d.slices == 1 || d.sharded == d.slices ? parameters : parameters - norms;
+  const double sharded = cut * Share(d.sharded, d.slices), rest = parameters - sharded;
   const double replicated = d.kept ? 0 : rest, kept = d.kept ? rest : 0;
   const double held = replicated + (sharded + kept) / shards;
   part.parameters = state.parameter * held + state.gathered * kept;
@@ -63,14 +65,14 @@ OperatorPart PartOf(const OperatorProblem& p, bool experts, double parameters, c
     part.reduce = GradientSumTime(*p.hardware, s, state, GradientGroup(s, experts), replicated, operations);
     if (operations != nullptr && experts && !operations->empty()) operations->back().communicator = CommunicatorKind::kExpertData;
   }
-  if (kept > 0) part.fetch = ParameterGatherTime(*p.hardware, s, kept, operations);
+  if (kept > 0) part.fetch = ParameterGatherTime(*p.hardware, s, state, kept, operations);
   part.flat_scatter = kept;
   if (d.sharded == 0) return part;
   if (d.slices == 1) {
     part.flat_gather = sharded;
     part.flat_scatter += sharded;
   } else {
-    AddSlices(p, parameters, d, part, operations);
+    AddSlices(p, cut, d, part, operations);
   }
   return part;
 }
@@ -109,7 +111,7 @@ LayerWays::LayerWays(const OperatorProblem& p, bool moe) : decisions_(OperatorDe
   std::array<std::array<double, kQuarters>, 2> flat = {};
   for (size_t o = 0; o < 2; ++o) {
     for (size_t i = 0; i < decisions_.size(); ++i) {
-      parts_[o][i] = PartOf(p, o == 1 && moe, kind.parts[o], decisions_[i]);
+      parts_[o][i] = PartOf(p, o == 1 && moe, kind.parts[o], o == 0 ? kind.norms : 0, decisions_[i]);
       quarters_[o][i] = Quarters(decisions_[i]);
       flat[o][quarters_[o][i]] = parts_[o][i].flat_scatter;
     }

@@ -24,8 +24,9 @@ struct OperatorPart {
   double flat_gather = 0, flat_scatter = 0;  ///< parameters that travel with the other operator's, uncut
 };
 
-/// `operations`: where its exchanges are written, if not null. Requires: slices that divide the operator, 0 ≤ sharded ≤ slices.
-OperatorPart PartOf(const OperatorProblem& problem, bool experts, double parameters, const OperatorDecision& decision,
+/// `norms`: of `parameters`, what is never cut. `operations`: where its exchanges are written, if not null. Requires: slices that
+/// divide the operator, 0 ≤ sharded ≤ slices.
+OperatorPart PartOf(const OperatorProblem& problem, bool experts, double parameters, double norms, const OperatorDecision& decision,
                     std::vector<Operation>* operations = nullptr);
 
 /// Gather and scatter of parameters that travel uncut; nothing where there are none.

@@ -57,8 +57,8 @@ OperatorCost CostOfLayer(const OperatorProblem& p, bool moe, const OperatorDecis
   std::vector<Operation> exchanges;
   std::vector<Operation>* written = operations == nullptr ? nullptr : &exchanges;
   const OperatorProblem::Kind& kind = moe ? p.moe : p.dense;
-  const OperatorPart a = PartOf(p, false, kind.parts[0], attention, written);
-  const OperatorPart b = PartOf(p, moe, kind.parts[1], mlp, written);
+  const OperatorPart a = PartOf(p, false, kind.parts[0], kind.norms, attention, written);
+  const OperatorPart b = PartOf(p, moe, kind.parts[1], 0, mlp, written);
   const double gathered = a.flat_gather + b.flat_gather, scattered = a.flat_scatter + b.flat_scatter;
   WriteUnit(p, gathered, true, written);
   WriteUnit(p, scattered, false, written);

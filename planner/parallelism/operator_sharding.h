@@ -9,7 +9,8 @@
 // largest thing that exists.
 //
 // The least time that the stage's memory allows is a multiple-choice knapsack (choice_knapsack.h) over the ways of one
-// layer, with the number of equal layers as count.
+// layer, with the number of equal layers as count. Norms are used whole: they stay with what of a cut operator is not gathered
+// slice by slice, and where all of it is they travel beside the slices.
 //
 //   OperatorSolver solver;
 //   const OperatorStage stage = solver.Solve({.hardware = &hardware, ...});
@@ -78,6 +79,7 @@ struct OperatorProblem {
   struct Kind {
     int64_t layers = 0;
     std::array<double, 2> parts = {};   ///< parameters on one rank: attention, MLP (routed experts)
+    double norms = 0;                   ///< of attention's: never cut
     friend bool operator==(const Kind&, const Kind&) = default;
   };
   Kind dense = {}, moe = {};

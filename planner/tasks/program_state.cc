@@ -130,7 +130,9 @@ class StateMaker {
   std::vector<TensorBox> MatricesOf(const ParameterBlock& block, int32_t rank) const {
     const ModelPart part = PartOfBlock(block);
     const ExpertPlace place = ExpertPlaceOf(program_, rank);
-    const Share tensor_rank{program_.ranks[static_cast<size_t>(rank)].tensor, program_.tensor};
+    // A slice is what a tensor rank of so many more would have.
+    const Share piece{int64_t{program_.ranks[static_cast<size_t>(rank)].tensor} * block.slices + block.slice,
+                      program_.tensor * block.slices};
     const Share experts{place.expert, program_.expert_ranks}, each{place.tensor, program_.expert_tensor};
     std::vector<TensorBox> matrices;
     const std::vector<TensorLayout> layouts = LayoutOf(part, model_);
@@ -139,7 +141,7 @@ class StateMaker {
       const int32_t tensor = numbers_.at({block.layer, part, static_cast<int32_t>(i)});
       const TensorBox all{.tensor = tensor, .row = 0, .rows = RowsOf(layout), .column = 0, .columns = ColumnsOf(layout)};
       const std::vector<TensorBox> boxes = layout.by_expert ? SharesOfExperts(layout, tensor, experts, each)
-                                                            : ShareOf(all, layout.cut, layout.pieces, tensor_rank);
+                                                            : ShareOf(all, layout.cut, layout.pieces, piece);
       matrices.insert(matrices.end(), boxes.begin(), boxes.end());
     }
     return matrices;

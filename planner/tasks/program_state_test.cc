@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "planner/parallelism/program/expand.h"
 
@@ -46,7 +47,7 @@ ModelSpec Llama() {
           .numerics = {.activation = Activation::kSilu}};
 }
 
-StepProgram ProgramOf(const ModelSpec& model, Strategy strategy) {
+StepProgram ProgramOf(const ModelSpec& model, Strategy strategy, const ProgramChoices& choices = {}) {
   const JobSpec job{.name = "job",
                     .model = model,
                     .global_batch = 12,
@@ -54,7 +55,7 @@ StepProgram ProgramOf(const ModelSpec& model, Strategy strategy) {
                     .precision = Precision::kFp32,
                     .gpus = GpuCount(strategy)};
   strategy.bucket_bytes = Bytes(256);
-  Result<StepProgram> program = ExpandProgram(job, strategy, ElementType::kFloat32);
+  Result<StepProgram> program = ExpandProgram(job, strategy, ElementType::kFloat32, choices);
   EXPECT_TRUE(program) << program.error().message();
   return program.value_or(StepProgram{});
 }
@@ -66,7 +67,9 @@ std::vector<Strategy> Strategies() {
           {.dp = 2, .tp = 2, .zero_stage = 2},
           {.tp = 4},
           {.dp = 3, .tp = 2, .pp = 2, .zero_stage = 1},
-          {.dp = 1, .pp = 4}};
+          {.dp = 1, .pp = 4},
+          {.dp = 4, .zero_stage = 3, .shard_group = 2},
+          {.dp = 4, .zero_stage = 1, .shard_group = 2}};
 }
 
 /// Elements of a unit that a rank keeps.
@@ -78,29 +81,56 @@ int64_t Kept(const StepProgram& program, size_t rank, const ParameterUnit& unit)
   return (place.index + 1) * unit.elements / n - place.index * unit.elements / n;
 }
 
-TEST(ProgramState, FillsWhatEachRankKeepsExactlyOnce) {
-  for (const ModelSpec& model : {Gpt(), Llama()}) {
-    for (const Strategy& strategy : Strategies()) {
-      const StepProgram program = ProgramOf(model, strategy);
-      const Result<ProgramState> state = StateOf(program, model);
-      ASSERT_TRUE(state) << state.error().message();
-      for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
-        const RankClass& c = program.classes[static_cast<size_t>(program.ranks[rank].rank_class)];
-        std::vector<std::vector<int>> filled;
-        for (const ParameterUnit& unit : c.units) filled.emplace_back(static_cast<size_t>(Kept(program, rank, unit)), 0);
-        for (const HeldBox& held : state->ranks[rank]) {
-          const StateTensor& tensor = state->tensors[static_cast<size_t>(held.box.tensor)];
-          ASSERT_LE(held.box.row + held.box.rows, tensor.rows);
-          ASSERT_LE(held.box.column + held.box.columns, tensor.columns);
-          for (int64_t r = 0; r < held.box.rows; ++r) {
-            for (int64_t k = 0; k < held.box.columns; ++k)
-              ++filled[static_cast<size_t>(held.unit)].at(static_cast<size_t>(held.offset + r * held.stride + k));
-          }
-        }
-        for (const auto& unit : filled) EXPECT_THAT(unit, ::testing::Each(1)) << program.strategy;
+void ExpectFilledOnce(const StepProgram& program, const ModelSpec& model) {
+  const Result<ProgramState> state = StateOf(program, model);
+  ASSERT_TRUE(state) << state.error().message();
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
+    const RankClass& c = program.classes[static_cast<size_t>(program.ranks[rank].rank_class)];
+    std::vector<std::vector<int>> filled;
+    for (const ParameterUnit& unit : c.units) filled.emplace_back(static_cast<size_t>(Kept(program, rank, unit)), 0);
+    for (const HeldBox& held : state->ranks[rank]) {
+      const StateTensor& tensor = state->tensors[static_cast<size_t>(held.box.tensor)];
+      ASSERT_LE(held.box.row + held.box.rows, tensor.rows);
+      ASSERT_LE(held.box.column + held.box.columns, tensor.columns);
+      for (int64_t r = 0; r < held.box.rows; ++r) {
+        for (int64_t k = 0; k < held.box.columns; ++k)
+          ++filled[static_cast<size_t>(held.unit)].at(static_cast<size_t>(held.offset + r * held.stride + k));
       }
     }
+    for (const auto& unit : filled) EXPECT_THAT(unit, ::testing::Each(1)) << program.strategy;
   }
+}
+
+TEST(ProgramState, FillsWhatEachRankKeepsExactlyOnce) {
+  for (const ModelSpec& model : {Gpt(), Llama()}) {
+    for (const Strategy& strategy : Strategies()) ExpectFilledOnce(ProgramOf(model, strategy), model);
+  }
+}
+
+// Attention in two slices on each of two tensor ranks, both gathered for each pass: slice 1 of rank 0 is the second of four pieces,
+// rows 2 and 3 of 8 queries, keys and values each. The MLP's first slice of two is sharded, the second one kept.
+TEST(ProgramState, KnowsSlicesAsPiecesOfTheModelsTensors) {
+  const std::vector<StageOperators> operators = {
+      {.runs = {{.layers = 4, .attention = {.slices = 2, .sharded = 2}, .mlp = {.slices = 2, .sharded = 1, .kept = true}}},
+       .head = true}};
+  const StepProgram program =
+      ProgramOf(Gpt(), {.dp = 2, .tp = 2, .zero_stage = 3, .sharding = Sharding::kOperator}, {.operators = operators});
+  ExpectFilledOnce(program, Gpt());
+  const ProgramState state = StateOf(program, Gpt()).value();
+  EXPECT_EQ(state.tensors, StateOf(ProgramOf(Gpt(), {.dp = 1}), Gpt())->tensors);
+  ASSERT_TRUE(OwnersOf(state));
+  const RankClass& c = program.classes[0];
+  std::set<int64_t> rows;
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
+    if (program.ranks[rank].tensor != 0) continue;
+    for (const HeldBox& held : state.ranks[rank]) {
+      const StateTensor& tensor = state.tensors[static_cast<size_t>(held.box.tensor)];
+      const ParameterBlock& first = c.blocks[static_cast<size_t>(c.units[static_cast<size_t>(held.unit)].first_block)];
+      if (tensor.part != ModelPart::kQkv || tensor.layer != 0 || tensor.index != 0 || first.slice != 1) continue;
+      for (int64_t row = held.box.row; row < held.box.row + held.box.rows; ++row) rows.insert(row);
+    }
+  }
+  EXPECT_THAT(rows, ::testing::ElementsAre(2, 3, 10, 11, 18, 19));
 }
 
 TEST(ProgramState, HasTheSameTensorsUnderEveryStrategy) {

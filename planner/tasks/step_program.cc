@@ -14,8 +14,10 @@ constexpr std::array<std::string_view, kModelParts> kPartNames = {
     "dispatch",           "experts",         "combine",        "residual", "final-norm",     "head",
     "loss-max",           "loss-sums",       "loss",           "slice",    "spread",         "collect"};
 constexpr std::array<std::string_view, kActions> kActionNames = {
-    "forward",    "data-gradient",  "weight-gradient", "loss-sum",       "squares",    "update", "release",
-    "all-reduce", "all-reduce-max", "all-gather",      "reduce-scatter", "all-to-all", "shift", "send",   "receive"};
+    "forward",        "data-gradient", "weight-gradient", "loss-sum",   "squares", "update", "release", "all-reduce",
+    "all-reduce-max", "all-gather",    "reduce-scatter",  "all-to-all", "shift",   "send",   "receive", "average",
+    "mix"};
+constexpr std::array<std::string_view, kWireTypes> kWireNames = {"whole", "bf16", "fp8"};
 
 /// FNV-1a over numbers.
 class Digest {
@@ -38,42 +40,91 @@ void AddClass(Digest& digest, const RankClass& c) {
   for (const ParameterBlock& b : c.blocks) {
     digest.Add(static_cast<int64_t>(b.part) << 2 | int64_t{b.whole} << 1 | int64_t{b.copy});
     digest.Add(int64_t{b.layer});
+    digest.Add(int64_t{b.slices} << 32 | int64_t{b.slice});
     digest.Add(b.elements);
   }
   digest.Add(static_cast<int64_t>(c.units.size()));
   for (const ParameterUnit& u : c.units) {
     for (const int64_t value : {int64_t{u.first_block}, int64_t{u.blocks}, u.elements, int64_t{u.shard}}) digest.Add(value);
     digest.Add(int64_t{u.parameters_sharded} << 2 | int64_t{u.gradients_sharded} << 1 | int64_t{u.optimizer_sharded});
+    digest.Add(int64_t{u.across});
     digest.Add(u.duplicates);
   }
   digest.Add(static_cast<int64_t>(c.values.size()));
   for (const ValueShape& v : c.values) digest.Add(v.rows), digest.Add(v.columns);
   digest.Add(static_cast<int64_t>(c.instructions.size()));
   for (const Instruction& i : c.instructions) {
-    digest.Add(static_cast<int64_t>(i.action) << 16 | static_cast<int64_t>(i.part) << 1 | int64_t{i.keeps});
-    for (const int32_t value : {i.layer, i.micro_batch, i.unit, i.communicator, i.tag}) digest.Add(int64_t{value});
+    digest.Add(static_cast<int64_t>(i.action) << 16 | static_cast<int64_t>(i.part) << 2 | int64_t{i.of_shard} << 1 |
+               int64_t{i.keeps});
+    for (const int32_t value :
+         {i.layer, i.micro_batch, i.unit, i.slice, i.slices, static_cast<int32_t>(i.wire), i.every, i.communicator, i.tag})
+      digest.Add(int64_t{value});
     digest.Add(i.elements);
     digest.Add(i.inputs), digest.Add(i.outputs), digest.Add(i.needs);
   }
+}
+
+/// What a communication is of on one rank: all, or the rank's share of a unit.
+int64_t ElementsOn(const StepProgram& program, const RankClass& list, const Instruction& i, int64_t rank) {
+  if (!i.of_shard) return i.elements;
+  const ProgramCommunicator& shard = program.communicators[static_cast<size_t>(list.units[static_cast<size_t>(i.unit)].shard)];
+  const int64_t index = PlaceIn(shard, static_cast<int32_t>(rank)).index, n = static_cast<int64_t>(shard.groups.front().size());
+  return (index + 1) * i.elements / n - index * i.elements / n;
 }
 
 }  // namespace
 
 std::string_view ElementTypeName(ElementType type) { return type == ElementType::kFloat32 ? "fp32" : "fp64"; }
 std::string_view PartName(ModelPart part) { return kPartNames[static_cast<size_t>(part)]; }
+std::string_view WireTypeName(WireType wire) { return kWireNames[static_cast<size_t>(wire)]; }
+
+int64_t NarrowBytes(WireType wire, int64_t elements) {
+  constexpr int64_t kScaled = 128;
+  return wire == WireType::kBfloat16 ? 2 * elements : elements + 4 * ((elements + kScaled - 1) / kScaled);
+}
+
+StepAction CountedAs(StepAction action) {
+  switch (action) {
+    case StepAction::kAllReduceMax:
+    case StepAction::kAverage:
+      return StepAction::kAllReduce;
+    case StepAction::kMix:
+      return StepAction::kSend;
+    default:
+      return action;
+  }
+}
+
 std::string_view ActionName(StepAction action) { return kActionNames[static_cast<size_t>(action)]; }
+
+bool AddsToSlices(const Instruction& i) {
+  if (i.slice == 0) return false;
+  const bool forward = i.action == StepAction::kForward, data = i.action == StepAction::kData;
+  switch (i.part) {
+    case ModelPart::kQkv:
+      return data;
+    case ModelPart::kAttentionOut:
+      return forward;
+    case ModelPart::kMlp:
+    case ModelPart::kHead:
+      return forward || data;
+    default:
+      return false;
+  }
+}
 
 uint64_t DigestOf(const StepProgram& p) {
   Digest digest;
   for (const int64_t value : {int64_t{StepProgram::kVersion}, p.layers, p.hidden, p.heads, p.kv_heads, p.head_dim, p.ffn_hidden,
                               p.vocab, static_cast<int64_t>(p.type), p.sequence, p.global_batch, p.micro_batch, p.replicas,
                               p.tensor, p.context, p.stages, p.chunks, p.experts, p.experts_per_token,
-                              p.expert_hidden, p.expert_ranks, p.expert_tensor}) {
+                              p.expert_hidden, p.expert_ranks, p.expert_tensor, int64_t{p.replicas_differ}}) {
     digest.Add(value);
   }
   digest.Add(static_cast<int64_t>(p.communicators.size()));
   for (const ProgramCommunicator& c : p.communicators) {
     digest.Add(static_cast<int64_t>(c.kind));
+    digest.Add(static_cast<int64_t>(c.sums.algorithm) << 32 | int64_t{c.sums.parameter});
     digest.Add(static_cast<int64_t>(c.groups.size()));
     for (const std::vector<int32_t>& group : c.groups) digest.Add(group);
   }
@@ -113,28 +164,34 @@ GroupPlace PlaceIn(const ProgramCommunicator& communicator, int32_t rank) {
   return {};
 }
 
-std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank) {
+std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank, int64_t steps) {
   std::map<std::pair<CommunicatorKind, StepAction>, ProgramVolume> volumes;
   const RankPlace& place = program.ranks[static_cast<size_t>(rank)];
-  for (const Instruction& i : program.classes[static_cast<size_t>(place.rank_class)].instructions) {
+  const RankClass& list = program.classes[static_cast<size_t>(place.rank_class)];
+  for (const Instruction& i : list.instructions) {
     if (!Communicates(i.action) || i.action == StepAction::kReceive) continue;
     const ProgramCommunicator& communicator = program.communicators[static_cast<size_t>(i.communicator)];
-    const StepAction action = i.action == StepAction::kAllReduceMax ? StepAction::kAllReduce : i.action;
-    const auto group = static_cast<int64_t>(communicator.groups.front().size());
-    const bool one_by_one = i.unit < 0 && i.elements == 1;
-    const int64_t bytes = i.elements * (one_by_one ? 8 : BytesOf(program.type));
+    const StepAction action = CountedAs(i.action);
+    const auto n = static_cast<int64_t>(communicator.groups.front().size());
+    const bool one_by_one = i.unit < 0 && i.elements == 1, narrow = i.wire != WireType::kWhole;
+    const int64_t elements = ElementsOn(program, list, i, rank), times = steps / i.every;
+    const int64_t bytes = narrow ? NarrowBytes(i.wire, elements) : elements * (one_by_one ? 8 : BytesOf(program.type));
+    if (bytes == 0) continue;
     ProgramVolume& volume = volumes[{communicator.kind, action}];
     volume.kind = communicator.kind;
     volume.action = action;
-    ++volume.calls;
-    volume.bytes += bytes;
-    const auto whole = static_cast<double>(bytes), n = static_cast<double>(group);
+    volume.calls += times;
+    volume.bytes += times * bytes;
+    // Narrow gradients travel in equal pieces.
+    const auto cut = narrow ? static_cast<double>(NarrowBytes(i.wire, (elements + n - 1) / n))
+                            : static_cast<double>(bytes) / static_cast<double>(n);
+    const double sent = (action == StepAction::kAllReduce ? 2 : 1) * static_cast<double>(n - 1) * cut;
     const bool message = action == StepAction::kSend || action == StepAction::kShift;
-    volume.sent += message ? whole : (action == StepAction::kAllReduce ? 2 : 1) * (n - 1) / n * whole;
+    volume.sent += static_cast<double>(times) * (message ? static_cast<double>(bytes) : sent);
   }
-  std::vector<ProgramVolume> list;
-  for (const auto& [key, volume] : volumes) list.push_back(volume);
-  return list;
+  std::vector<ProgramVolume> list_of;
+  for (const auto& [key, volume] : volumes) list_of.push_back(volume);
+  return list_of;
 }
 
 }  // namespace weft::planner::tasks

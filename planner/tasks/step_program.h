@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "planner/collectives/algorithm.h"
 #include "planner/tasks/operations.h"
 
 namespace weft::planner::inline tasks {
@@ -75,6 +76,11 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 /// and give those of q and kv; a backward pass of kAttentionBlock begins with the block of `tag` 1 and ends with 0, and each but
 /// the first adds to the two gradients of the one before. kResidual, kLossMax, kLossSums, kSlice, kSpread and kCollect have none.
 /// A weight gradient takes the first input of the forward pass.
+///
+/// kQkv, kAttentionCore, kAttentionOut, kMlp and kHead may be computed slice by slice (Instruction::slices), each with parameters
+/// of its own: heads, inner columns or words are cut as tensor ranks cut them. What slices add up to (the output of kAttentionOut,
+/// kMlp and kHead, whose slices have their own columns; the data gradient of kQkv, kMlp and kHead) is handed on: all slices but the
+/// first have the sum of those before as a last input.
 enum class ModelPart : uint8_t {
   kEmbedding,
   kPositions,
@@ -129,12 +135,28 @@ enum class StepAction : uint8_t {
   kShift,  ///< to the rank behind this one in its group, from the one before
   kSend,
   kReceive,
+  // Of units of replicas that differ (StepProgram::replicas_differ):
+  kAverage,  ///< parameters become the mean over the group
+  kMix,      ///< sends the parameters to the next rank of the group; what comes from the one before is averaged in by the kUpdate
 };
-inline constexpr int kActions = 15;
+inline constexpr int kActions = 17;
 /// "forward", "data-gradient", "weight-gradient", "loss-sum", "squares", "update", "release", "all-reduce", "all-reduce-max" …
 std::string_view ActionName(StepAction action);
 constexpr bool Communicates(StepAction action) { return action >= StepAction::kAllReduce; }
 constexpr bool OfPart(StepAction action) { return action <= StepAction::kWeight; }
+
+/// What gradients are on their way. Narrow ones are sent to who sums the rank's share, summed in the program's type in the order of
+/// the group, and of a kAllReduce rounded again and gathered.
+enum class WireType : uint8_t {
+  kWhole,     ///< the program's type
+  kBfloat16,  ///< rounded to the nearest
+  kFloat8,    ///< e4m3, a scale of four bytes for every 128; what rounding takes is kept and added the next time
+};
+inline constexpr int kWireTypes = 3;
+/// "whole", "bf16", "fp8".
+std::string_view WireTypeName(WireType wire);
+/// Bytes of so many elements of a narrow type.
+int64_t NarrowBytes(WireType wire, int64_t elements);
 
 struct Instruction {
   StepAction action = StepAction::kForward;
@@ -143,14 +165,21 @@ struct Instruction {
   int32_t layer = -1;                    ///< of the model; -1: of none
   int32_t micro_batch = -1;              ///< -1: once per step
   int32_t unit = -1;                     ///< -1: a value is meant
+  int32_t slice = 0, slices = 1;         ///< of OfPart()
+  WireType wire = WireType::kWhole;      ///< of a kAllReduce or kReduceScatter of a unit
+  int32_t every = 1;                     ///< of kAverage: in steps that this divides, counted from 1
+  bool of_shard = false;                 ///< a kAllReduce of what the unit's kReduceScatter has left on the rank, not of all
   int32_t communicator = -1;             ///< index into StepProgram::communicators; each has its own stream
   int32_t tag = -1;                      ///< of kSend, kReceive: the same on both sides; of kAttentionBlock: see there
-  int64_t elements = 0;                  ///< of communication: the full tensor, or what is sent
+  int64_t elements = 0;                  ///< of communication: the full tensor, or what is sent; with of_shard still the unit's
   std::vector<int32_t> inputs, outputs;  ///< values
   std::vector<int32_t> needs;  ///< earlier communications of the list that must be over first, besides those that wrote the inputs
 
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
+
+/// Whether a computation has what the slices before it add up to as its last input.
+bool AddsToSlices(const Instruction& instruction);
 
 /// A value's shape; [1 × 1] ones are double precision, whatever the program's type.
 struct ValueShape {
@@ -159,10 +188,11 @@ struct ValueShape {
   friend bool operator==(const ValueShape&, const ValueShape&) = default;
 };
 
-/// The parameters of one part of one layer on a rank.
+/// The parameters of one part of one layer on a rank, or of one of its slices.
 struct ParameterBlock {
   ModelPart part = ModelPart::kEmbedding;
   int32_t layer = -1;
+  int32_t slice = 0, slices = 1;
   int64_t elements = 0;
   bool whole = false;  ///< the same on all tensor ranks, not a slice of a matrix
   bool copy = false;   ///< of the embedding's table, for the head on another stage
@@ -177,6 +207,7 @@ struct ParameterUnit {
   bool parameters_sharded = false;  ///< between the kRelease and the kAllGather
   bool gradients_sharded = false;   ///< sums are kept in the shard
   bool optimizer_sharded = false;
+  int32_t across = -1;              ///< communicator of the ranks with the same shard, which sum what was scattered; -1: none
   std::vector<int32_t> duplicates;  ///< communicators whose ranks have the same gradients at the end: the first one counts them
   friend bool operator==(const ParameterUnit&, const ParameterUnit&) = default;
 };
@@ -193,6 +224,7 @@ struct RankClass {
 /// Groups of ranks that talk at the same time, none in two of them. Of a pipeline's each is a sender and a receiver.
 struct ProgramCommunicator {
   CommunicatorKind kind = CommunicatorKind::kWorld;
+  AlgorithmSpec sums = {};  ///< how its groups make a kAllReduce of a unit: a ring, in levels, or on servers; all send the same
   std::vector<std::vector<int32_t>> groups;
   friend bool operator==(const ProgramCommunicator&, const ProgramCommunicator&) = default;
 };
@@ -214,6 +246,7 @@ struct StepProgram {
   ElementType type = ElementType::kFloat32;
   int64_t sequence = 0, global_batch = 0, micro_batch = 0;
   int64_t replicas = 1, tensor = 1, context = 1, stages = 1, chunks = 1;
+  bool replicas_differ = false;  ///< each takes its gradients of the mean loss of its own sequences, and its own step
   int64_t experts = 0, experts_per_token = 0, expert_hidden = 0;  ///< of an MoE model, else 0
   int64_t expert_ranks = 1, expert_tensor = 1;                    ///< that share the experts, and the matrices of each
   ScheduleKind schedule = ScheduleKind::k1F1B;  ///< for people: the lists have its order
@@ -255,15 +288,19 @@ uint64_t DigestOf(const StepProgram& program);
 /// Communications of one rank, by what and over what: bytes of the full tensors, as OperationList counts them.
 struct ProgramVolume {
   CommunicatorKind kind = CommunicatorKind::kWorld;
-  StepAction action = StepAction::kAllReduce;  ///< kAllReduceMax counts as kAllReduce, kReceive as its kSend's
+  StepAction action = StepAction::kAllReduce;  ///< CountedAs()
   int64_t calls = 0;
   int64_t bytes = 0;  ///< of all calls
   double sent = 0;    ///< bytes that the rank sends for it by a ring, in the mean over its group
   friend bool operator==(const ProgramVolume&, const ProgramVolume&) = default;
 };
 
-/// By kind and action, ascending. Requires: a checked program, 0 ≤ rank < ranks.
-std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank);
+/// As what a communication is counted: kAllReduceMax and kAverage as kAllReduce, kMix as kSend.
+StepAction CountedAs(StepAction action);
+
+/// Of the first `steps` steps, by kind and action, ascending; what is received counts where it was sent. Requires: a checked
+/// program, 0 ≤ rank < ranks, steps ≥ 0.
+std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank, int64_t steps = 1);
 
 /// The index of the group of `communicator` that `rank` is in, and the rank's place in it; {-1, -1} if in none.
 struct GroupPlace {

@@ -1,230 +1,24 @@
-// CheckProgram: what a program must keep to so that the interpreter may trust it. Lists come from files.
+// CheckProgram: what a program must keep to so that the interpreter may trust it. Lists come from files. Of single classes:
+// step_program_class.cc.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <set>
-#include <string_view>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "planner/tasks/step_program.h"
-#include "planner/tasks/step_program_parts.h"
+#include "planner/tasks/step_program_class.h"
 
 namespace weft::planner::inline tasks {
 namespace {
 
-constexpr int64_t kMostElements = int64_t{1} << 40;
 constexpr size_t kMostCommunicators = 65'536;
 
 tl::unexpected<Error> Refuse(std::string message) { return Fail(Code::kInvalidArgument, std::move(message)); }
-
-/// One class, instruction by instruction.
-class ClassCheck {
- public:
-  ClassCheck(const StepProgram& program, size_t index) : p_(program), c_(program.classes[index]), index_(index) {}
-
-  Status Run() {
-    WEFT_RETURN_IF_ERROR(CheckUnits());
-    for (const ValueShape& v : c_.values) {
-      if (v.rows < 1 || v.columns < 1 || v.rows > kMostElements / v.columns)
-        return Refuse(fmt::format("class {}: a value of {} x {}", index_, v.rows, v.columns));
-    }
-    writer_.assign(c_.values.size(), -1);
-    for (const ParameterBlock& b : c_.blocks) {
-      if (!HasLayer(b.part, b.layer))
-        return Refuse(fmt::format("class {}: a block of {} in layer {} of {}", index_, PartName(b.part), b.layer, p_.layers));
-      if (!blocks_.insert({b.part, b.layer}).second)
-        return Refuse(fmt::format("class {}: {} of layer {} twice", index_, PartName(b.part), b.layer));
-    }
-    const auto ends = std::count_if(c_.instructions.begin(), c_.instructions.end(),
-                                    [](const Instruction& i) { return i.action == StepAction::kLossSum; });
-    if (ends != 1) return Refuse(fmt::format("class {}: {} instructions sum the loss, expected one", index_, ends));
-    for (at_ = 0; at_ < c_.instructions.size(); ++at_) WEFT_RETURN_IF_ERROR(CheckOne(c_.instructions[at_]));
-    return Ok();
-  }
-
- private:
-  tl::unexpected<Error> Wrong(std::string_view what) const {
-    return Refuse(fmt::format("class {}, instruction {} ({}): {}", index_, at_, ActionName(c_.instructions[at_].action), what));
-  }
-
-  /// Whether the layer is one that the part can be of.
-  bool HasLayer(ModelPart part, int32_t layer) const { return OfLayer(part) ? layer >= 0 && layer < p_.layers : layer == -1; }
-  bool IsCommunicator(int32_t index) const { return index >= 0 && static_cast<size_t>(index) < p_.communicators.size(); }
-  int64_t GroupSize(int32_t communicator) const {
-    return static_cast<int64_t>(p_.communicators[static_cast<size_t>(communicator)].groups.front().size());
-  }
-
-  Status CheckUnits() const {
-    int64_t next = 0;
-    for (const ParameterUnit& u : c_.units) {
-      if (u.first_block != next || u.blocks < 1 || u.blocks > static_cast<int64_t>(c_.blocks.size()) - next) {
-        return Refuse(fmt::format("class {}: units do not cover its {} blocks one after another", index_, c_.blocks.size()));
-      }
-      int64_t elements = 0;
-      for (int32_t b = u.first_block; b < u.first_block + u.blocks; ++b) {
-        const int64_t of_block = c_.blocks[static_cast<size_t>(b)].elements;
-        if (of_block < 1 || of_block > kMostElements - elements)
-          return Refuse(fmt::format("class {}: block {} has {} elements", index_, b, of_block));
-        elements += of_block;
-      }
-      if (elements != u.elements)
-        return Refuse(fmt::format("class {}: a unit has {} elements, expected its blocks' {}", index_, u.elements, elements));
-      const bool sharded = u.parameters_sharded || u.gradients_sharded || u.optimizer_sharded;
-      if (sharded != (u.shard >= 0) || (sharded && (!IsCommunicator(u.shard) || !u.optimizer_sharded))) {
-        return Refuse(fmt::format("class {}: a unit is sharded over communicator {}, expected one, and a sharded optimizer", index_,
-                                  u.shard));
-      }
-      for (const int32_t d : u.duplicates) {
-        if (!IsCommunicator(d)) return Refuse(fmt::format("class {}: a unit has duplicates over communicator {}", index_, d));
-      }
-      next += u.blocks;
-    }
-    if (next != static_cast<int64_t>(c_.blocks.size()))
-      return Refuse(fmt::format("class {}: units do not cover its blocks", index_));
-    return Ok();
-  }
-
-  Status CheckOne(const Instruction& i) {
-    const std::optional<Arity> arity = ArityOf(i);
-    if (!arity) return Wrong(fmt::format("{} has no such computation", PartName(i.part)));
-    if (i.inputs.size() != arity->inputs || i.outputs.size() != arity->outputs) {
-      return Wrong(fmt::format("reads {} values and writes {}, expected {} and {}", i.inputs.size(), i.outputs.size(),
-                               arity->inputs, arity->outputs));
-    }
-    if (i.unit < -1 || i.unit >= static_cast<int64_t>(c_.units.size())) return Wrong(fmt::format("unit {}", i.unit));
-    const bool of_unit = i.action == StepAction::kUpdate || i.action == StepAction::kRelease;
-    if (of_unit && i.unit < 0) return Wrong("no unit, expected one");
-    for (const int32_t v : i.inputs) {
-      if (v < 0 || static_cast<size_t>(v) >= writer_.size() || writer_[static_cast<size_t>(v)] < 0)
-        return Wrong(fmt::format("reads value {}, which nothing wrote before", v));
-    }
-    for (const int32_t need : i.needs) {
-      if (need < 0 || static_cast<size_t>(need) >= at_ || !Communicates(c_.instructions[static_cast<size_t>(need)].action)) {
-        return Wrong(fmt::format("needs instruction {}, expected an earlier communication", need));
-      }
-    }
-    if (OfPart(i.action)) WEFT_RETURN_IF_ERROR(CheckPart(i));
-    if (Communicates(i.action)) WEFT_RETURN_IF_ERROR(CheckCommunication(i));
-    for (const int32_t v : i.outputs) {
-      if (v < 0 || static_cast<size_t>(v) >= writer_.size() || writer_[static_cast<size_t>(v)] >= 0)
-        return Wrong(fmt::format("writes value {}, expected one that was not written", v));
-      writer_[static_cast<size_t>(v)] = static_cast<int64_t>(at_);
-    }
-    return OfPart(i.action) ? CheckShapes(i) : Ok();
-  }
-
-  /// Requires: as many values as the computation has, all in range.
-  Status CheckShapes(const Instruction& i) {
-    const auto shape_of = [&](int32_t value) { return c_.values[static_cast<size_t>(value)]; };
-    if (OfStream(i.part) && rows_ == 0) {
-      const int64_t tokens = TokensOf(p_), rows = shape_of(i.inputs.front()).rows;
-      const bool split = tokens % p_.tensor == 0 && rows == tokens / p_.tensor;
-      if (rows != tokens && !split)
-        return Wrong(fmt::format("{} rows, expected {} tokens, or a tensor rank's share of them", rows, tokens));
-      rows_ = rows;
-    }
-    const PartShapes expected = ShapesOf(p_, i, rows_, i.inputs.empty() ? ValueShape{} : shape_of(i.inputs.front()));
-    const auto check = [&](const std::vector<int32_t>& values, const std::vector<ValueShape>& shapes) -> Status {
-      for (size_t k = 0; k < values.size(); ++k) {
-        const ValueShape have = shape_of(values[k]);
-        if (have == shapes[k]) continue;
-        return Wrong(fmt::format("value {} of {} is {} x {}, expected {} x {}", values[k], PartName(i.part), have.rows,
-                                 have.columns, shapes[k].rows, shapes[k].columns));
-      }
-      return Ok();
-    };
-    WEFT_RETURN_IF_ERROR(check(i.inputs, expected.inputs));
-    return check(i.outputs, expected.outputs);
-  }
-
-  Status CheckPart(const Instruction& i) {
-    const int64_t micro_batches = p_.global_batch / (p_.replicas * p_.micro_batch);
-    if (i.micro_batch < 0 || i.micro_batch >= micro_batches)
-      return Wrong(fmt::format("micro-batch {} of {}", i.micro_batch, micro_batches));
-    const bool routes = i.part >= ModelPart::kRouter && i.part <= ModelPart::kCombine;
-    if (routes && p_.experts == 0) return Wrong(fmt::format("{} of a model without experts", PartName(i.part)));
-    if (!HasLayer(i.part, i.layer)) return Wrong(fmt::format("{} of layer {} of {}", PartName(i.part), i.layer, p_.layers));
-    const bool tied = i.part == ModelPart::kHead && blocks_.contains({ModelPart::kEmbedding, -1});
-    if (HasParameters(i.part) && !tied && !blocks_.contains({i.part, i.layer})) {
-      return Wrong(fmt::format("{} of layer {}: no block has its parameters", PartName(i.part), i.layer));
-    }
-    // A data gradient needs what its forward pass kept, a weight gradient its data gradient, each once.
-    const auto key = std::tuple(i.part, i.layer, i.micro_batch);
-    int& state = states_[key];
-    if (i.action == StepAction::kForward && i.keeps) {
-      if (state != 0) return Wrong(fmt::format("{} of layer {} is kept twice", PartName(i.part), i.layer));
-      state = 1;
-    }
-    const bool without_state = ReadsAgain(i.part);
-    if (without_state && i.keeps) return Wrong(fmt::format("{} keeps nothing", PartName(i.part)));
-    const bool contexts = i.part >= ModelPart::kAttentionBlock && i.part <= ModelPart::kAttentionHeads;
-    if (contexts && p_.context == 1) return Wrong(fmt::format("{} of one context rank", PartName(i.part)));
-    if (i.part == ModelPart::kAttentionBlock && i.tag >= p_.context)
-      return Wrong(fmt::format("keys from {} places away, of {} context ranks", i.tag, p_.context));
-    if (i.action == StepAction::kData && !without_state) {
-      if (state != 1) return Wrong(fmt::format("{} of layer {} was not kept", PartName(i.part), i.layer));
-      state = 2;
-    }
-    if (i.action == StepAction::kWeight) {
-      if (state != 2) return Wrong(fmt::format("{} of layer {} has no data gradient", PartName(i.part), i.layer));
-      state = 3;
-    }
-    return Ok();
-  }
-
-  Status CheckCommunication(const Instruction& i) const {
-    if (!IsCommunicator(i.communicator)) return Wrong(fmt::format("communicator {}", i.communicator));
-    const int64_t n = GroupSize(i.communicator);
-    if (i.unit >= 0) {
-      const ParameterUnit& unit = c_.units[static_cast<size_t>(i.unit)];
-      const bool known =
-          i.action == StepAction::kAllReduce || i.action == StepAction::kAllGather || i.action == StepAction::kReduceScatter;
-      if (!known) return Wrong("of a unit, expected a sum, gather or scatter");
-      if (i.action != StepAction::kAllReduce && i.communicator != unit.shard)
-        return Wrong(fmt::format("over communicator {}, expected the unit's {}", i.communicator, unit.shard));
-      // A sum after a scatter is of the shard: its elements differ between ranks, and the list says the unit's.
-      if (i.elements != unit.elements) return Wrong(fmt::format("{} elements, expected the unit's {}", i.elements, unit.elements));
-      return Ok();
-    }
-    const auto shape = [&](const std::vector<int32_t>& values) {
-      const bool known = !values.empty() && values[0] >= 0 && static_cast<size_t>(values[0]) < c_.values.size();
-      return known ? c_.values[static_cast<size_t>(values[0])] : ValueShape{0, 0};
-    };
-    const ValueShape in = shape(i.inputs), out = shape(i.outputs);
-    switch (i.action) {
-      case StepAction::kAllGather:
-        if (out != ValueShape{n * in.rows, in.columns} || i.elements != out.elements()) return Wrong("shapes do not fit a gather");
-        break;
-      case StepAction::kReduceScatter:
-        if (in != ValueShape{n * out.rows, out.columns} || i.elements != in.elements()) return Wrong("shapes do not fit a scatter");
-        break;
-      case StepAction::kSend:
-      case StepAction::kReceive:
-        if (n != 2 || i.elements != (i.action == StepAction::kSend ? in : out).elements())
-          return Wrong("a message of another size, or not between two ranks");
-        break;
-      case StepAction::kAllToAll:
-        if (in != out || i.elements != in.elements() || in.rows % n != 0) return Wrong("shapes do not fit an all-to-all");
-        break;
-      default:
-        if (in != out || i.elements != in.elements()) return Wrong("shapes differ");
-    }
-    return Ok();
-  }
-
-  const StepProgram& p_;
-  const RankClass& c_;
-  size_t index_, at_ = 0;
-  int64_t rows_ = 0;  // of the residual stream, as its first computation has them
-  std::vector<int64_t> writer_;
-  std::set<std::pair<ModelPart, int32_t>> blocks_;
-  std::map<std::tuple<ModelPart, int32_t, int32_t>, int> states_;  // 1 kept, 2 with data gradient, 3 with weight gradient
-};
 
 /// Of an MoE model: that experts, their ranks and the capacity are whole numbers.
 Status CheckExperts(const StepProgram& p) {
@@ -272,6 +66,20 @@ Status CheckHeader(const StepProgram& p) {
   return Ok();
 }
 
+bool CanSum(const AlgorithmSpec& sums, int64_t ranks) {
+  const int64_t parameter = sums.parameter;
+  switch (sums.algorithm) {
+    case Algorithm::kRing:
+      return parameter == 0;
+    case Algorithm::kHierarchical:
+      return parameter > 1 && parameter < ranks && ranks % parameter == 0;
+    case Algorithm::kParameterServer:
+      return parameter >= 1 && parameter <= ranks;
+    default:
+      return false;
+  }
+}
+
 Status CheckRanks(const StepProgram& p) {
   const auto ranks = static_cast<int32_t>(p.ranks.size());
   for (int32_t r = 0; r < ranks; ++r) {
@@ -287,6 +95,12 @@ Status CheckRanks(const StepProgram& p) {
     std::set<int32_t> seen;
     const size_t size = communicator.groups.empty() ? 0 : communicator.groups.front().size();
     if (size < 2) return Refuse(fmt::format("communicator {}: a group of {} ranks, expected 2 and more", k, size));
+    if (!CanSum(communicator.sums, static_cast<int64_t>(size))) {
+      return Refuse(
+          fmt::format("communicator {}: sums by {} over {} ranks, expected ring, hierarchical with a divisor, or ps with servers "
+                      "among them",
+                      k, ToString(communicator.sums), size));
+    }
     for (const std::vector<int32_t>& group : communicator.groups) {
       if (group.size() != size) return Refuse(fmt::format("communicator {}: groups of different sizes", k));
       for (const int32_t rank : group) {
@@ -299,13 +113,14 @@ Status CheckRanks(const StepProgram& p) {
 }
 
 /// What a class does over one communicator, in order: members of a group must do the same, and sends match receives.
-using Talk = std::vector<std::tuple<StepAction, int64_t, int32_t>>;
+using Talk = std::vector<std::tuple<StepAction, int64_t, int32_t, int32_t, WireType>>;
 
 Status CheckTalks(const StepProgram& p) {
   std::vector<std::map<int32_t, Talk>> talks(p.classes.size());
   for (size_t c = 0; c < p.classes.size(); ++c) {
     for (const Instruction& i : p.classes[c].instructions) {
-      if (Communicates(i.action)) talks[c][i.communicator].emplace_back(i.action, i.elements, i.tag);
+      if (Communicates(i.action))
+        talks[c][i.communicator].emplace_back(i.action, i.elements, i.of_shard ? 1 : i.tag, i.every, i.wire);
     }
   }
   const auto class_of = [&](int32_t rank) { return p.ranks[static_cast<size_t>(rank)].rank_class; };
@@ -318,7 +133,7 @@ Status CheckTalks(const StepProgram& p) {
       for (size_t m = 1; m < group.size(); ++m) {
         if (!compared.insert({class_of(group.front()), class_of(group[m])}).second) continue;
         Talk first = talk_of(group.front());
-        for (auto& [action, elements, tag] : first) {
+        for (auto& [action, elements, tag, every, wire] : first) {
           if (action == StepAction::kReceive)
             return Refuse(fmt::format("communicator {}: rank {} receives, expected it to send", k, group.front()));
           if (action == StepAction::kSend) action = StepAction::kReceive;
@@ -344,7 +159,7 @@ Status CheckTalks(const StepProgram& p) {
 Status CheckProgram(const StepProgram& program) {
   WEFT_RETURN_IF_ERROR(CheckHeader(program));
   WEFT_RETURN_IF_ERROR(CheckRanks(program));
-  for (size_t c = 0; c < program.classes.size(); ++c) WEFT_RETURN_IF_ERROR(ClassCheck(program, c).Run());
+  for (size_t c = 0; c < program.classes.size(); ++c) WEFT_RETURN_IF_ERROR(CheckClass(program, c));
   return CheckTalks(program);
 }
 

@@ -95,9 +95,15 @@ inline std::optional<Arity> ArityOf(const Instruction& i) {
     if (i.action == StepAction::kForward) return Arity{i.tag == 0 ? size_t{2} : 4, 2};
     return Arity{i.tag == 1 ? size_t{5} : 7, 2};
   }
+  const auto with_sum = [&](std::optional<Arity> arity) {
+    if (arity && AddsToSlices(i)) ++arity->inputs;
+    return arity;
+  };
   switch (i.action) {
-    case StepAction::kForward: return ForwardArity(i.part);
-    case StepAction::kData: return DataArity(i.part);
+    case StepAction::kForward:
+      return with_sum(ForwardArity(i.part));
+    case StepAction::kData:
+      return with_sum(DataArity(i.part));
     case StepAction::kWeight: return WeightArity(i.part);
     case StepAction::kLossSum:
     case StepAction::kSquares: return Arity{0, 1};
@@ -143,11 +149,12 @@ struct PartShapes {
   std::vector<ValueShape> inputs, outputs;
 };
 
-/// Of a forward pass (the table in step_program.h); `rows` of the residual stream.
-inline PartShapes ForwardShapes(const StepProgram& p, ModelPart part, int64_t rows) {
+/// Of a forward pass (the table in step_program.h) of one of so many slices; `rows` of the residual stream.
+inline PartShapes ForwardShapes(const StepProgram& p, ModelPart part, int64_t rows, int64_t slices) {
   const int64_t tokens = TokensOf(p);
   const ValueShape stream{rows, p.hidden}, whole{tokens, p.hidden}, logits{tokens, p.vocab / p.tensor}, column{tokens, 1};
-  const ValueShape queries{tokens, p.heads * p.head_dim / p.tensor}, keys{tokens, 2 * p.kv_heads * p.head_dim / p.tensor};
+  const ValueShape queries{tokens, p.heads * p.head_dim / p.tensor / slices},
+      keys{tokens, 2 * p.kv_heads * p.head_dim / p.tensor / slices};
   const ValueShape all_keys{p.context * keys.rows, keys.columns}, sums{tokens, p.heads / p.tensor};
   const auto spread = [&](const ValueShape& v) { return ValueShape{p.context * v.rows, v.columns / p.context}; };
   const ValueShape slice{tokens / p.tensor, p.hidden}, scalar{1, 1};
@@ -193,9 +200,9 @@ inline PartShapes MovedShapes(const StepProgram& p, ModelPart part, const ValueS
 }
 
 /// Of an instruction of a part; `first`: what its first input is. Requires: the part has such a computation.
-inline PartShapes ShapesOf(const StepProgram& p, const Instruction& i, int64_t rows, const ValueShape& first) {
+inline PartShapes ShapesOfSlice(const StepProgram& p, const Instruction& i, int64_t rows, const ValueShape& first) {
   if (i.part == ModelPart::kSpread || i.part == ModelPart::kCollect) return MovedShapes(p, i.part, first);
-  PartShapes forward = ForwardShapes(p, i.part, rows);
+  PartShapes forward = ForwardShapes(p, i.part, rows, i.slices);
   if (i.action == StepAction::kForward) return forward;
   if (i.action == StepAction::kWeight) return {.inputs = {forward.inputs.front()}, .outputs = {}};
   const ValueShape stream{rows, p.hidden};
@@ -213,6 +220,13 @@ inline PartShapes ShapesOf(const StepProgram& p, const Instruction& i, int64_t r
     }
     default: return {.inputs = forward.outputs, .outputs = forward.inputs};
   }
+}
+
+/// The same, with the sum that slices hand on.
+inline PartShapes ShapesOf(const StepProgram& p, const Instruction& i, int64_t rows, const ValueShape& first) {
+  PartShapes shapes = ShapesOfSlice(p, i, rows, first);
+  if (AddsToSlices(i)) shapes.inputs.push_back(shapes.outputs.front());
+  return shapes;
 }
 
 }  // namespace weft::planner::tasks

@@ -2,7 +2,7 @@
 
 usage: checkpoint_test.py [--kills N] [--full-disk FOLDER]
 
-Saved under one strategy and resumed under five others with other numbers of ranks: the losses are those of the unbroken run (relative
+Saved under one strategy and resumed under five or seven others with other numbers of ranks: the losses are those of the unbroken run (relative
 1e-9 in fp64). Models of Hugging Face load, and what is saved is read by code of their layout (hf_reference.py). --kills: so many
 runs are killed at random moments, and resumed. --full-disk: what the test calls in a mount namespace of its own.
 """
@@ -39,7 +39,8 @@ RESUMED = {
     "gpt": [case("gpt"), case("gpt", tp=4, micro_batch=2), case("gpt", dp=3, zero_stage=3), case("gpt", pp=2, vpp=2, schedule="zb-v"),
             case("gpt", dp=2, tp=2, pp=2)],
     "llama": [case("llama"), case("llama", tp=2, sequence_parallel="true"), case("llama", dp=3, zero_stage=1),
-              case("llama", dp=4, zero_stage=3), case("llama", tp=2, pp=4)],
+              case("llama", dp=4, zero_stage=3), case("llama", tp=2, pp=4), case("llama", dp=4, zero_stage=3, shard_group=2),
+              strategies.osdp("checkpoint", "llama", ["4 of 4 slices sharded"], batch=BATCH, dp=2, memory="520KiB")],
 }
 
 
@@ -162,6 +163,8 @@ def refusals(bench):
     bench.ends(strategies.case("batch", "gpt", batch=8, dp=2), ["saved with global batch 12"], "--resume", folder)
     bench.ends(two, ["are done"], "--resume", folder, steps=20)
     bench.ends(two, ["has a checkpoint of step 20 already"], "--checkpoint", folder, "--checkpoint-every", "5")
+    for one in (case("gpt", dp=2, local_steps=2), case("gpt", dp=2, gradient_wire="fp8")):
+        bench.ends(one, ["would be lost, expected a run without --checkpoint"], "--checkpoint", bench.path("lost"), "--checkpoint-every", "5")
     bench.ends(case("llama", dp=2), ["no tensor model.embed_tokens.weight"], "--resume", folder)
     check(digest(folder) == before, "a refused run has changed the checkpoint")
 
@@ -311,7 +314,7 @@ def models_of_hugging_face(bench):
     sequence, batch, chance = 6, 2, random.Random(3)
     for model, dtype, files, variables in (("gpt", "F32", 1, {}), ("gpt", "BF16", 1, {"tp": 2}), ("llama", "BF16", 2, {"pp": 2}),
                                            ("llama", "F32", 1, {"dp": 2, "zero_stage": 3})):
-        one = {"name": "hf", "model": f"small-{model}", "type": "fp64", "batch": batch, "variables": {**strategies.DEFAULTS, **variables}}
+        one = strategies.case("hf", f"small-{model}", batch=batch, **variables)
         with open(bench.path(f"small-{model}.json"), "w", encoding="utf-8") as out:
             json.dump(SMALL[model], out)
         folder = bench.path(f"hf-{model}-{dtype}")

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "runtime/execute/liveness.h"
+#include "runtime/execute/program_shape.h"
 #include "runtime/execute/streams.h"
 #include "runtime/execute/units.h"
 #include "runtime/guarded.h"
@@ -32,63 +33,6 @@ std::string Describe(size_t index, const Instruction& i) {
   return text;
 }
 
-/// Whether the head's table is the program's as the model has it.
-Status CheckHead(const planner::RankClass& list, const planner::ModelSpec& m) {
-  bool has_table = false, uses_table = false;
-  for (const planner::ParameterBlock& b : list.blocks) {
-    if (b.part != ModelPart::kHead) continue;
-    has_table = true;
-    if (b.copy != m.tied_embeddings) {
-      return Fail(Code::kInvalidArgument, fmt::format("program: the head's table is {}, expected {} of the embedding's",
-                                                      b.copy ? "a copy" : "its own", m.tied_embeddings ? "a copy" : "no copy"));
-    }
-  }
-  for (const Instruction& i : list.instructions) {
-    uses_table = uses_table || (planner::OfPart(i.action) && i.part == ModelPart::kHead);
-  }
-  if (uses_table && !has_table && !m.tied_embeddings)
-    return Fail(Code::kInvalidArgument, "program: the head has no table, expected one of its own, as the model has");
-  return Ok();
-}
-
-/// What makes a program one of another model.
-Status CheckModel(const planner::StepProgram& p, const planner::ModelSpec& m, int rank) {
-  if (rank < 0 || static_cast<size_t>(rank) >= p.ranks.size()) {
-    return Fail(Code::kInvalidArgument, fmt::format("program: made for {} ranks, this is rank {}", p.ranks.size(), rank));
-  }
-  const std::tuple<const char*, int64_t, int64_t> sizes[] = {
-      {"layers", p.layers, m.layers},       {"hidden", p.hidden, m.hidden},       {"heads", p.heads, m.heads},
-      {"kv_heads", p.kv_heads, m.kv_heads}, {"head_dim", p.head_dim, m.head_dim}, {"ffn_hidden", p.ffn_hidden, m.ffn_hidden},
-      {"vocab", p.vocab, m.vocab},          {"experts", p.experts, m.experts},
-      {"experts_per_token", p.experts_per_token, m.experts_per_token}, {"expert_hidden", p.expert_hidden, m.expert_ffn_hidden}};
-  for (const auto& [name, program, model] : sizes) {
-    if (program != model)
-      return Fail(Code::kInvalidArgument, fmt::format("program: {} {}, expected the model's {}", name, program, model));
-  }
-  if (m.learned_positions && p.sequence > m.max_positions) {
-    return Fail(Code::kInvalidArgument,
-                fmt::format("program: sequence {}, expected at most the model's {} positions", p.sequence, m.max_positions));
-  }
-  return CheckHead(p.classes[static_cast<size_t>(p.ranks[static_cast<size_t>(rank)].rank_class)], m);
-}
-
-ModelShape ShapeOf(const planner::StepProgram& p, const ExecutorOptions& o) {
-  ModelShape shape{.model = o.model, .type = p.type == planner::ElementType::kFloat64 ? torch::kFloat64 : torch::kFloat32};
-  shape.tensor = p.ranks[static_cast<size_t>(o.rank)].tensor;
-  shape.tensors = p.tensor;
-  shape.context = p.ranks[static_cast<size_t>(o.rank)].context;
-  shape.contexts = p.context;
-  const planner::ExpertPlace place = planner::ExpertPlaceOf(p, o.rank);
-  shape.expert = place.expert;
-  shape.expert_ranks = p.expert_ranks;
-  shape.expert_tensor = place.tensor;
-  shape.expert_tensors = p.expert_tensor;
-  shape.batch = p.micro_batch;
-  shape.sequence = p.sequence / p.context;
-  shape.loss_tokens = p.global_batch * p.sequence;
-  return shape;
-}
-
 }  // namespace
 
 class Executor::Impl {
@@ -97,8 +41,9 @@ class Executor::Impl {
       : list_(program.classes[static_cast<size_t>(program.ranks[static_cast<size_t>(options.rank)].rank_class)]),
         options_(options),
         groups_(groups),
-        shape_(ShapeOf(program, options)),
+        shape_(ShapeOf(program, options.model, options.rank)),
         liveness_(LivenessOf(list_)),
+        loss_share_(program.replicas_differ ? static_cast<double>(program.replicas) : 1),
         streams_(Joined(groups)) {
     at::set_num_threads(options.threads);
   }
@@ -123,20 +68,22 @@ class Executor::Impl {
     values_.assign(list_.values.size(), {});
     last_on_unit_.assign(list_.units.size(), -1);
     last_gather_on_unit_.assign(list_.units.size(), -1);
+    last_mix_on_unit_.assign(list_.units.size(), -1);
     streams_.Begin(list_.instructions.size());
     for (at_ = 0; at_ < list_.instructions.size(); ++at_) {
       const Instruction& i = list_.instructions[at_];
+      if (step_ % i.every != 0) continue;
       if (Status status = Execute(i); !status) return Fail(status.error().WithContext(Describe(at_, i)));
       for (const int32_t value : liveness_.free_after[at_]) values_[static_cast<size_t>(value)] = torch::Tensor();
     }
     WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.WaitForAll(); }));
-    result_.loss = values_[static_cast<size_t>(liveness_.loss)].item<double>();
+    result_.loss = values_[static_cast<size_t>(liveness_.loss)].item<double>() / loss_share_;
     if (!std::isfinite(result_.loss)) return Fail(Code::kDataLoss, fmt::format("the loss is {}, expected a number", result_.loss));
     return result_;
   }
 
  private:
-  using StateKey = std::tuple<ModelPart, int32_t, int32_t>;
+  using StateKey = std::tuple<ModelPart, int32_t, int32_t, int32_t>;
 
   /// By communicator: whether this rank is a member.
   static std::vector<bool> Joined(const ProgramGroups& groups) {
@@ -198,6 +145,8 @@ class Executor::Impl {
 
   Status Update(const Instruction& i) {
     WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
+    const int32_t mix = last_mix_on_unit_[static_cast<size_t>(i.unit)];
+    if (mix >= 0) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(mix); }));
     const double norm = std::sqrt(values_[static_cast<size_t>(i.inputs[0])].item<double>());
     result_.gradient_norm = norm;
     // As LibTorch's clip_grad_norm_.
@@ -239,23 +188,31 @@ class Executor::Impl {
 
   Status Compute(const Instruction& i) {
     const bool forward = i.action == StepAction::kForward;
-    for (const int32_t unit : units_->UnitsOf(i.part, i.layer)) WEFT_RETURN_IF_ERROR(WaitForUnit(unit));
+    for (const int32_t unit : units_->UnitsOf(i.part, i.layer, i.slice)) WEFT_RETURN_IF_ERROR(WaitForUnit(unit));
     // Products' data gradients touch no gradients of parameters.
     const bool adds = i.action == StepAction::kWeight || (i.action == StepAction::kData && !planner::IsProduct(i.part));
-    WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, adds));
-    if (i.action != StepAction::kWeight && !units_->UnitsOf(i.part, i.layer).empty() && parameters.values.empty()) {
+    WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, i.slice, adds));
+    if (i.action != StepAction::kWeight && !units_->UnitsOf(i.part, i.layer, i.slice).empty() && parameters.values.empty()) {
       return Fail(Code::kFailedPrecondition, "its unit is not gathered");
     }
     std::vector<torch::Tensor> inputs;
     for (const int32_t value : i.inputs) inputs.push_back(values_[static_cast<size_t>(value)]);
+    torch::Tensor before;  // what the slices before this one add up to
+    if (planner::AddsToSlices(i)) {
+      before = inputs.back();
+      inputs.pop_back();
+    }
     const bool reads_tokens = i.part == ModelPart::kEmbedding || i.part == ModelPart::kLossSums || i.part == ModelPart::kLoss;
-    const PartCall call{.shape = shape_,
+    const ModelShape shape = i.part == ModelPart::kHead ? shape_ : ShapeOfSlice(shape_, i.slice, i.slices);
+    const PartCall call{.shape = shape,
                         .part = i.part,
                         .inputs = inputs,
                         .parameters = parameters,
                         .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr,
+                        .slice = i.slice,
+                        .slices = i.slices,
                         .step = i.tag};
-    const StateKey key(i.part, i.layer, i.micro_batch);
+    const StateKey key(i.part, i.layer, i.micro_batch, i.slice);
     Tensors outputs;
     if (forward) {
       outputs = ForwardOf(call, i.keeps ? &states_[key] : nullptr);
@@ -268,6 +225,7 @@ class Executor::Impl {
       AddWeightGradient(call, states_[key]);
       states_.erase(key);
     }
+    if (before.defined()) outputs[0] = outputs[0] + before;
     for (size_t k = 0; k < outputs.size(); ++k) WEFT_RETURN_IF_ERROR(Write(i, k, std::move(outputs[k])));
     return Ok();
   }
@@ -315,13 +273,16 @@ class Executor::Impl {
   }
 
   Status ExchangeUnit(const Instruction& i) {
-    int32_t& last = last_on_unit_[static_cast<size_t>(i.unit)];
+    // Computations read the parameters meanwhile.
+    int32_t& last = (i.action == StepAction::kMix ? last_mix_on_unit_ : last_on_unit_)[static_cast<size_t>(i.unit)];
     std::vector<int32_t> after = i.needs;
     if (last >= 0) {
       after.push_back(last);
       // All but a sum in place may give the unit other memory.
-      const bool in_place = list_.instructions[static_cast<size_t>(last)].action == StepAction::kAllReduce;
-      if (!in_place) WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
+      const bool in_place = i.of_shard || list_.instructions[static_cast<size_t>(last)].action == StepAction::kAllReduce;
+      const bool arrives =
+          !i.of_shard && i.action == StepAction::kReduceScatter && list_.instructions[static_cast<size_t>(last)].of_shard;
+      if (!in_place || arrives) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(last); }));
     }
     last = static_cast<int32_t>(at_);
     if (i.action == StepAction::kAllGather) last_gather_on_unit_[static_cast<size_t>(i.unit)] = last;
@@ -330,7 +291,7 @@ class Executor::Impl {
                      [this, index = at_, transfer]() -> Status {
                        return Guarded("exchange", [&]() -> Status {
                          WEFT_RETURN_IF_ERROR(RunTransfer(index, transfer));
-                         units_->Finish(list_.instructions[index]);
+                         units_->Finish(list_.instructions[index], groups_.SizeOf(list_.instructions[index].communicator));
                          return Ok();
                        });
                      });
@@ -358,9 +319,10 @@ class Executor::Impl {
   double loss_ = 0;
   StepResult result_;
   std::vector<torch::Tensor> values_;
-  std::vector<int32_t> last_on_unit_, last_gather_on_unit_;
+  std::vector<int32_t> last_on_unit_, last_gather_on_unit_, last_mix_on_unit_;
   std::map<StateKey, PartState> states_;
   std::map<int32_t, MicroBatchTokens> tokens_;
+  const double loss_share_;  // replicas that differ have each the mean of their own
   Streams streams_;  // last: its threads use the rest
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "runtime/execute/narrow.h"
 
 namespace weft::runtime {
 namespace {
@@ -23,17 +24,18 @@ Collective CollectiveOf(StepAction action) {
   }
 }
 
-Result<planner::Schedule> ScheduleOf(StepAction action, int32_t ranks) {
-  if (action == StepAction::kShift) return planner::RingShift(ranks);
-  return planner::RingSchedule(CollectiveOf(action), ranks);
-}
-
 collectives::ReduceOperation OperationOf(StepAction action) {
   return action == StepAction::kAllReduceMax ? collectives::ReduceOperation::kLargest : collectives::ReduceOperation::kSum;
 }
 
 /// Elements of one of n equal cuts of `elements`, as a schedule cuts them.
 int64_t CutElements(int64_t elements, int64_t n, int64_t index) { return (index + 1) * elements / n - index * elements / n; }
+
+Result<planner::Schedule> ScheduleOf(StepAction action, const planner::AlgorithmSpec& sums, int32_t ranks) {
+  if (action == StepAction::kShift || action == StepAction::kMix) return planner::RingShift(ranks);
+  const Collective collective = CollectiveOf(action);
+  return planner::MakeSchedule(collective == Collective::kAllReduce ? sums : planner::AlgorithmSpec(), collective, ranks);
+}
 
 }  // namespace
 
@@ -47,6 +49,7 @@ Result<std::unique_ptr<ProgramGroups>> ProgramGroups::Connect(const planner::Ste
     groups->places_.push_back(place);
     Group& group = groups->groups_.emplace_back();
     group.kind = of_program.kind;
+    group.sums = of_program.sums;
     group.size = static_cast<int64_t>(of_program.groups.front().size());
     if (place.group < 0) {  // the others exchange handles over all ranks
       WEFT_RETURN_IF_ERROR(bootstrap->AllGather({}));
@@ -68,20 +71,75 @@ Status ProgramGroups::Run(int32_t communicator, const Transfer& t) {
   Group& group = groups_[static_cast<size_t>(communicator)];
   const planner::GroupPlace place = places_[static_cast<size_t>(communicator)];
   WEFT_CHECK(group.communicator != nullptr, "a communicator that this rank is no member of");
+  if (t.elements == 0) return Ok();  // shards of a unit with fewer elements than ranks
   auto known = group.schedules.find(t.action);
   if (known == group.schedules.end()) {
-    WEFT_ASSIGN_OR_RETURN(planner::Schedule schedule, ScheduleOf(t.action, static_cast<int32_t>(group.size)));
+    WEFT_ASSIGN_OR_RETURN(planner::Schedule schedule, ScheduleOf(t.action, group.sums, static_cast<int32_t>(group.size)));
     known = group.schedules.emplace(t.action, std::move(schedule)).first;
   }
   const Bytes before = group.communicator->bytes_sent();
-  if (t.lasting) {
+  if (t.wire != planner::WireType::kWhole) {
+    WEFT_RETURN_IF_ERROR(t.type == collectives::DataType::kFloat64 ? RunNarrow<double>(group, t, place)
+                                                                   : RunNarrow<float>(group, t, place));
+  } else if (t.lasting) {
     WEFT_RETURN_IF_ERROR(group.communicator->Run(known->second, t.type, t.elements, t.input, t.output, OperationOf(t.action)));
   } else {
     WEFT_RETURN_IF_ERROR(Staged(group, known->second, t, place));
   }
-  const StepAction counted = t.action == StepAction::kAllReduceMax ? StepAction::kAllReduce : t.action;
+  const StepAction counted = planner::CountedAs(t.action);
   SentBytes& sent = group.sent[counted];
   sent = {group.kind, counted, sent.calls + 1, sent.bytes + (group.communicator->bytes_sent() - before).count()};
+  return Ok();
+}
+
+/// Every rank sends its neighbours' cuts to them, and has its own from all: these are summed in the order of the group. Of an
+/// all-reduce the sums are made narrow again, and gathered.
+template <typename T>
+Status ProgramGroups::RunNarrow(Group& group, const Transfer& t, planner::GroupPlace place) {
+  const int64_t n = group.size, longest = (t.elements + n - 1) / n;
+  const auto piece = static_cast<size_t>(planner::NarrowBytes(t.wire, longest)), all = piece * static_cast<size_t>(n);
+  if (group.narrow.sent.size() < all) {
+    for (std::vector<std::byte>* memory : {&group.narrow.sent, &group.narrow.received}) {
+      group.communicator->Forget(memory->data(), Bytes(static_cast<int64_t>(memory->size())));
+      memory->assign(all, std::byte{0});
+    }
+  }
+  std::byte *const sent = group.narrow.sent.data(), *const received = group.narrow.received.data();
+  const auto cut = [&](void* memory, int64_t index) {
+    return std::span(static_cast<T*>(memory) + index * t.elements / n, static_cast<size_t>(CutElements(t.elements, n, index)));
+  };
+  std::vector<T> values(static_cast<size_t>(longest)), left_out(values.size());
+  for (int64_t index = 0; index < n; ++index) {
+    const std::span<T> own = cut(const_cast<void*>(t.input), index);
+    std::copy(own.begin(), own.end(), values.begin());
+    const std::span<T> part = std::span(values).first(own.size());
+    const std::span<T> remainder = t.remainder == nullptr ? std::span<T>() : cut(t.remainder, index);
+    for (size_t i = 0; i < remainder.size(); ++i) part[i] += remainder[i];
+    Narrow<T>(t.wire, part, sent + static_cast<size_t>(index) * piece);
+    if (remainder.empty()) continue;
+    const std::span<T> rounded = std::span(left_out).first(own.size());
+    Widen<T>(t.wire, sent + static_cast<size_t>(index) * piece, rounded);
+    for (size_t i = 0; i < remainder.size(); ++i) remainder[i] = part[i] - rounded[i];
+  }
+  const auto move = [&](Collective collective, const std::byte* in, std::byte* out) -> Status {
+    WEFT_ASSIGN_OR_RETURN(const planner::Schedule schedule, planner::RingSchedule(collective, static_cast<int32_t>(n)));
+    return group.communicator->Run(schedule, collectives::DataType::kByte, static_cast<int64_t>(all), in, out);
+  };
+  WEFT_RETURN_IF_ERROR(move(Collective::kAllToAll, sent, received));
+  const std::span<T> sum = std::span(values).first(static_cast<size_t>(CutElements(t.elements, n, place.index)));
+  const std::span<T> one = std::span(left_out).first(sum.size());
+  std::fill(sum.begin(), sum.end(), T{0});
+  for (int64_t index = 0; index < n; ++index) {
+    Widen<T>(t.wire, received + static_cast<size_t>(index) * piece, one);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
+  }
+  if (t.action == StepAction::kReduceScatter) {
+    std::copy(sum.begin(), sum.end(), static_cast<T*>(t.output));
+    return Ok();
+  }
+  Narrow<T>(t.wire, sum, sent);
+  WEFT_RETURN_IF_ERROR(move(Collective::kAllGather, sent, received));
+  for (int64_t index = 0; index < n; ++index) Widen<T>(t.wire, received + static_cast<size_t>(index) * piece, cut(t.output, index));
   return Ok();
 }
 
@@ -91,7 +149,7 @@ Status ProgramGroups::Staged(Group& group, const planner::Schedule& schedule, co
   const auto cut = static_cast<size_t>(CutElements(t.elements, group.size, place.index)) * element;
   const size_t full = static_cast<size_t>(t.elements) * element;
   const size_t in = t.input == nullptr ? 0 : gathers ? cut : full, out = t.output == nullptr ? 0 : scatters ? cut : full;
-  const bool in_place = t.action == StepAction::kAllReduce || t.action == StepAction::kAllReduceMax;
+  const bool in_place = planner::CountedAs(t.action) == StepAction::kAllReduce;
   const size_t needed = in_place ? full : in + out;
   if (group.staging.size() < needed) {
     group.communicator->Forget(group.staging.data(), Bytes(static_cast<int64_t>(group.staging.size())));

@@ -31,6 +31,8 @@ struct Transfer {
   int64_t elements = 0;         ///< of the full tensor
   const void* input = nullptr;  ///< null where nothing is read
   void* output = nullptr;
+  planner::WireType wire = planner::WireType::kWhole;  ///< of kAllReduce and kReduceScatter
+  void* remainder = nullptr;  ///< `elements` that the last narrow transfer left out, added to this one; null: it is forgotten
   bool lasting = false;  ///< the memory stays for the whole run, so that the plugin may keep it registered
 };
 
@@ -61,16 +63,24 @@ class ProgramGroups {
  private:
   ProgramGroups() = default;
 
+  /// What narrow transfers of a communicator use, kept from one to the next.
+  struct NarrowMemory {
+    std::vector<std::byte> sent, received;
+  };
   struct Group {
     std::unique_ptr<collectives::Bootstrap> bootstrap;
+    NarrowMemory narrow;             ///< outlives the communicator, like
     std::vector<std::byte> staging;  ///< short-lived memory is copied here, and registered once; outlives the communicator
     std::unique_ptr<collectives::Communicator> communicator;
     planner::CommunicatorKind kind = planner::CommunicatorKind::kWorld;
+    planner::AlgorithmSpec sums;
     int64_t size = 0;
     std::map<planner::StepAction, planner::Schedule> schedules;
     std::map<planner::StepAction, SentBytes> sent;
   };
 
+  template <typename T>
+  Status RunNarrow(Group& group, const Transfer& transfer, planner::GroupPlace place);
   Status Staged(Group& group, const planner::Schedule& schedule, const Transfer& transfer, planner::GroupPlace place);
 
   std::vector<Group> groups_;

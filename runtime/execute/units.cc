@@ -57,8 +57,9 @@ Status Units::Fill(const planner::RankClass& program, std::optional<uint64_t> se
     for (int32_t b = unit.plan.first_block; b < unit.plan.first_block + unit.plan.blocks; ++b) {
       const planner::ParameterBlock& block = blocks_[static_cast<size_t>(b)];
       Place place{.unit = static_cast<int32_t>(u), .offset = offset, .counts = !block.copy && (!block.whole || shape_.tensor == 0)};
+      const ModelShape share = ShapeOfSlice(shape_, block.slice, block.slices);
       for (const TensorLayout& layout : LayoutOf(block.part, shape_.model)) {
-        const std::vector<int64_t> sizes = ShareSizes(layout, shape_);
+        const std::vector<int64_t> sizes = ShareSizes(layout, share);
         place.elements += Product(sizes);
         place.sizes.push_back(sizes);
       }
@@ -69,13 +70,13 @@ Status Units::Fill(const planner::RankClass& program, std::optional<uint64_t> se
       }
       int64_t at = offset;
       for (const TensorLayout& layout : seed ? LayoutOf(block.part, shape_.model) : std::vector<TensorLayout>()) {
-        const torch::Tensor value = ShareOf(layout, InitialValue(layout, shape_.model, block.layer, *seed, shape_.type), shape_);
+        const torch::Tensor value = ShareOf(layout, InitialValue(layout, shape_.model, block.layer, *seed, shape_.type), share);
         unit.parameters.narrow(0, at, value.numel()).copy_(value.reshape({-1}));
         at += value.numel();
       }
       offset += block.elements;
       places_.push_back(std::move(place));
-      at_[{block.part, block.layer}] = places_.size() - 1;
+      at_[{block.part, block.layer, block.slice}] = places_.size() - 1;
     }
   }
   return Ok();
@@ -99,9 +100,9 @@ void Units::Shard(Unit& u) {
   u.second = zeros(own);
 }
 
-const Units::Place* Units::Find(ModelPart part, int64_t layer) const {
-  auto at = at_.find({part, layer});
-  if (at == at_.end() && part == ModelPart::kHead) at = at_.find({ModelPart::kEmbedding, -1});
+const Units::Place* Units::Find(ModelPart part, int64_t layer, int32_t slice) const {
+  auto at = at_.find({part, layer, slice});
+  if (at == at_.end() && part == ModelPart::kHead) at = at_.find({ModelPart::kEmbedding, -1, 0});
   return at == at_.end() ? nullptr : &places_[at->second];
 }
 
@@ -116,15 +117,15 @@ Tensors Units::Views(const torch::Tensor& memory, const Place& place) {
   return views;
 }
 
-std::vector<int32_t> Units::UnitsOf(ModelPart part, int64_t layer) const {
+std::vector<int32_t> Units::UnitsOf(ModelPart part, int64_t layer, int32_t slice) const {
   std::vector<int32_t> units;
-  if (const Place* place = Find(part, layer)) units.push_back(place->unit);
+  if (const Place* place = Find(part, layer, slice)) units.push_back(place->unit);
   if (part != ModelPart::kEmbedding) return units;
   if (const Place* positions = Find(ModelPart::kPositions, layer)) units.push_back(positions->unit);
   return units;
 }
 
-Result<PartParameters> Units::Of(ModelPart part, int64_t layer, bool gradients) {
+Result<PartParameters> Units::Of(ModelPart part, int64_t layer, int32_t slice, bool gradients) {
   PartParameters of;
   const auto add = [&](const Place* place) {
     if (place == nullptr) return Ok();
@@ -142,7 +143,7 @@ Result<PartParameters> Units::Of(ModelPart part, int64_t layer, bool gradients) 
     for (torch::Tensor& view : Views(unit.gradients, *place)) of.gradients.push_back(std::move(view));
     return Ok();
   };
-  WEFT_RETURN_IF_ERROR(add(Find(part, layer)));
+  WEFT_RETURN_IF_ERROR(add(Find(part, layer, slice)));
   if (part == ModelPart::kEmbedding) WEFT_RETURN_IF_ERROR(add(Find(ModelPart::kPositions, layer)));
   return of;
 }
@@ -157,9 +158,26 @@ Transfer Units::Prepare(const planner::Instruction& i) {
     t.lasting = !u.plan.parameters_sharded;
     return t;
   }
+  if (i.action == StepAction::kAverage || i.action == StepAction::kMix) {
+    if (i.action == StepAction::kMix) u.arriving = torch::empty({u.plan.elements}, shape_.type);
+    t.input = u.parameters.data_ptr();
+    t.output = i.action == StepAction::kMix ? u.arriving.data_ptr() : u.parameters.data_ptr();
+    t.lasting = i.action == StepAction::kAverage;
+    return t;
+  }
+  if (i.of_shard) {
+    t.elements = u.end - u.begin;
+    t.input = t.output = u.arriving.data_ptr();
+    return t;
+  }
   if (!u.gradients.defined()) u.gradients = torch::zeros({u.plan.elements}, shape_.type);
   t.input = t.output = u.gradients.data_ptr();
   t.lasting = !u.plan.gradients_sharded;
+  t.wire = i.wire;
+  if (i.wire == planner::WireType::kFloat8) {
+    if (!u.remainder.defined()) u.remainder = torch::zeros({u.plan.elements}, shape_.type);
+    t.remainder = u.remainder.data_ptr();
+  }
   if (i.action == StepAction::kReduceScatter) {
     u.arriving = torch::empty({u.end - u.begin}, shape_.type);
     t.output = u.arriving.data_ptr();
@@ -168,12 +186,14 @@ Transfer Units::Prepare(const planner::Instruction& i) {
   return t;
 }
 
-void Units::Finish(const planner::Instruction& i) {
-  if (i.action != StepAction::kReduceScatter) return;
+void Units::Finish(const planner::Instruction& i, int64_t ranks) {
+  if (i.action == StepAction::kAverage) units_[static_cast<size_t>(i.unit)].parameters.div_(static_cast<double>(ranks));
+  if (i.action != StepAction::kReduceScatter && !i.of_shard) return;
   Unit& u = units_[static_cast<size_t>(i.unit)];
+  if (!i.of_shard && u.plan.gradients_sharded) u.gradients = torch::Tensor();
+  if (!i.of_shard && u.plan.across >= 0) return;  // a sum of what is arriving follows
   if (u.plan.gradients_sharded) {
     u.gradient_shard.add_(u.arriving);
-    u.gradients = torch::Tensor();
   } else {
     u.gradient_shard.copy_(u.arriving);
   }
@@ -208,6 +228,10 @@ double Units::Squares() const {
 void Units::Update(int32_t unit, const AdamOptions& o, double factor, int64_t step) {
   Unit& u = units_[static_cast<size_t>(unit)];
   if (factor != 1) u.gradient_shard.mul_(factor);
+  if (!u.plan.optimizer_sharded && u.arriving.defined()) {  // a neighbour's parameters
+    u.parameters.add_(u.arriving).div_(2);
+    u.arriving = torch::Tensor();
+  }
   const torch::Tensor& g = u.gradient_shard;
   u.shard.mul_(1 - o.learning_rate * o.weight_decay);
   u.first.mul_(o.beta1).add_(g, 1 - o.beta1);

@@ -5,8 +5,10 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "runtime/execute/program_groups.h"
@@ -29,27 +31,28 @@ class Units {
   [[nodiscard]] static Result<std::unique_ptr<Units>> Create(const planner::RankClass& program, const ModelShape& shape,
                                                              const ProgramGroups& groups, std::optional<uint64_t> seed);
 
-  /// The tensors of a part of a layer; of a tied head those of the embedding. Gradients where `gradients`: zero before the first
-  /// use.
+  /// The tensors of a slice of a part of a layer; of a tied head those of the embedding. Gradients where `gradients`: zero before
+  /// the first use.
   /// Errors: kFailedPrecondition for parameters that are not gathered.
-  [[nodiscard]] Result<PartParameters> Of(planner::ModelPart part, int64_t layer, bool gradients);
-  /// Units that the part's parameters are in; none for a part without.
-  std::vector<int32_t> UnitsOf(planner::ModelPart part, int64_t layer) const;
+  [[nodiscard]] Result<PartParameters> Of(planner::ModelPart part, int64_t layer, int32_t slice, bool gradients);
+  /// Units that its parameters are in; none for a part without.
+  std::vector<int32_t> UnitsOf(planner::ModelPart part, int64_t layer, int32_t slice) const;
 
   /// The transfer that a communication of the unit is; memory that it needs is there.
   Transfer Prepare(const planner::Instruction& instruction);
-  /// After it. For kReduceScatter: adds what came to the shard, and the whole gradients are zero again.
-  void Finish(const planner::Instruction& instruction);
+  /// After it. For kReduceScatter, or the sum of shards that follows it: adds what came to the shard, and the whole gradients are
+  /// zero again. `ranks` of its group.
+  void Finish(const planner::Instruction& instruction, int64_t ranks);
   /// Drops gathered parameters.
   void Release(int32_t unit);
 
   /// Sum of squares of the gradients that this rank counts. Requires: all exchanges are over.
   double Squares() const;
-  /// What of it lasts. Requires: between steps.
+  /// What of it lasts; not what narrow gradients have left out. Requires: between steps.
   RankState State();
 
-  /// One step of AdamW on what of the unit is this rank's, gradients times `factor`; they are zero afterwards. `step` counts
-  /// from 1.
+  /// What a kMix has brought is averaged in, and one step of AdamW done on what of the unit is this rank's, gradients times
+  /// `factor`; they are zero afterwards. `step` counts from 1.
   void Update(int32_t unit, const AdamOptions& options, double factor, int64_t step);
 
  private:
@@ -62,7 +65,8 @@ class Units {
     torch::Tensor gradients;     ///< [elements]; undefined while there are none
     torch::Tensor gradient_shard;
     torch::Tensor first, second;  ///< moments, [end - begin]
-    torch::Tensor arriving;       ///< of a scatter under way
+    torch::Tensor arriving;       ///< of a scatter under way; the neighbour's parameters of a kMix
+    torch::Tensor remainder;      ///< [elements], what narrow gradients have left out so far
   };
   struct Place {
     int32_t unit = 0;
@@ -75,14 +79,14 @@ class Units {
   Units(const ModelShape& shape) : shape_(shape) {}
   Status Fill(const planner::RankClass& program, std::optional<uint64_t> seed);
   void Shard(Unit& unit);
-  const Place* Find(planner::ModelPart part, int64_t layer) const;
+  const Place* Find(planner::ModelPart part, int64_t layer, int32_t slice = 0) const;
   static Tensors Views(const torch::Tensor& memory, const Place& place);
 
   ModelShape shape_;
   std::vector<Unit> units_;
   std::vector<planner::ParameterBlock> blocks_;
   std::vector<Place> places_;  // of blocks_
-  std::map<std::pair<planner::ModelPart, int64_t>, size_t> at_;
+  std::map<std::tuple<planner::ModelPart, int64_t, int32_t>, size_t> at_;  // by slice
 };
 
 }  // namespace weft::runtime

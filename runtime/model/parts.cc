@@ -173,6 +173,21 @@ void EmbeddingData(const PartCall& c) {
   }
 }
 
+/// The columns of logits that are the slice's words.
+torch::Tensor WordsOfSlice(const PartCall& c, const torch::Tensor& logits) {
+  const int64_t words = logits.size(1) / c.slices;
+  return logits.narrow(1, c.slice * words, words);
+}
+
+/// Of a slice: its columns, the others are zero.
+torch::Tensor HeadForward(const PartCall& c) {
+  const torch::Tensor own = Product(c.inputs[0], c.parameters.values[0]);
+  if (c.slices == 1) return own;
+  const torch::Tensor logits = torch::zeros({own.size(0), own.size(1) * c.slices}, own.options());
+  WordsOfSlice(c, logits).copy_(own);
+  return logits;
+}
+
 /// Sums of exp(logit - largest), and the target's logit where it is on this rank.
 Tensors LossSums(const PartCall& c) {
   const torch::Tensor &logits = c.inputs[0], &largest = c.inputs[1];
@@ -216,8 +231,8 @@ Tensors ForwardOf(const PartCall& c, PartState* state) {
     case ModelPart::kExperts: return {ExpertsForward(c, state)};
     case ModelPart::kCombine: return {CombineForward(c, state)};
     case ModelPart::kResidual: return {c.inputs[0] + c.inputs[1]};
-    case ModelPart::kRouter:
-    case ModelPart::kHead: return {Product(c.inputs[0], c.parameters.values[0])};
+    case ModelPart::kRouter: return {Product(c.inputs[0], c.parameters.values[0])};
+    case ModelPart::kHead: return {HeadForward(c)};
     case ModelPart::kLossMax: return {std::get<0>(c.inputs[0].max(1, true))};
     case ModelPart::kLossSums: return LossSums(c);
     case ModelPart::kLoss: return Loss(c);
@@ -242,9 +257,11 @@ Tensors DataGradientOf(const PartCall& c, PartState& state) {
     case ModelPart::kAttentionGathered:
     case ModelPart::kAttentionHeads: return ContextAttentionBackward(c);
     case ModelPart::kAttentionOut:
-    case ModelPart::kHead:
-      state = {.kept = {}, .gradients = {c.inputs[0]}};
-      return {torch::mm(c.inputs[0], c.parameters.values[0])};
+    case ModelPart::kHead: {
+      const torch::Tensor own = c.part == ModelPart::kHead ? WordsOfSlice(c, c.inputs[0]) : c.inputs[0];
+      state = {.kept = {}, .gradients = {own}};
+      return {torch::mm(own, c.parameters.values[0])};
+    }
     case ModelPart::kMlp: return MlpData(c, state);
     case ModelPart::kRouter:
       state = {.kept = {}, .gradients = {c.inputs[0]}};

@@ -35,13 +35,14 @@ struct MicroBatchTokens {
   torch::Tensor positions;        ///< int64 [sequence]
 };
 
-/// All of one computation.
+/// All of one computation. Of a slice `shape` is ShapeOfSlice()'s; of the head the rank's, whose logits have all of its columns.
 struct PartCall {
   const ModelShape& shape;
   planner::ModelPart part;
   std::span<const torch::Tensor> inputs;     ///< as planner/tasks/step_program.h has them
   const PartParameters& parameters;          ///< of kEmbedding: table, then positions where the model has them
   const MicroBatchTokens* tokens = nullptr;  ///< of kEmbedding, kLossSums, kLoss
+  int64_t slice = 0, slices = 1;             ///< of the head
   int64_t step = 0;                          ///< of kAttentionBlock: Instruction::tag
 };
 

@@ -31,6 +31,14 @@ struct ModelShape {
   int64_t expert_inner() const { return model.expert_ffn_hidden / expert_tensors; }
 };
 
+/// What a slice of the rank's share computes with, and has of the model's tensors: tensor ranks and slices cut alike.
+inline ModelShape ShapeOfSlice(const ModelShape& whole, int64_t slice, int64_t slices) {
+  ModelShape shape = whole;
+  shape.tensor = whole.tensor * slices + slice;
+  shape.tensors = whole.tensors * slices;
+  return shape;
+}
+
 // What a part's parameters are is the planner's account, which checkpoints and resharding read as well.
 using planner::LayoutOf;
 using planner::TensorLayout;

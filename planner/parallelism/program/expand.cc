@@ -37,9 +37,71 @@ std::optional<std::string> WhyNoModel(const ModelSpec& m) {
   return std::nullopt;
 }
 
+template <typename Value>
+std::string Refused(std::string_view name, const Value& value, std::string_view expected) {
+  return fmt::format("{}={}: not executed, expected {}", name, value, expected);
+}
+
+/// Of operators that are cut: each slice is a tensor rank's share of its own.
+std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, std::span<const StageOperators> operators) {
+  const ModelSpec& m = job.model;
+  const auto whole = [&](int64_t size, int64_t slices) { return size % (s.tp * slices) == 0; };
+  if (static_cast<int64_t>(operators.size()) != s.pp)
+    return fmt::format("sharding=osdp: decisions of {} stages, expected those of {}", operators.size(), s.pp);
+  for (const StageOperators& stage : operators) {
+    for (const OperatorRun& run : stage.runs) {
+      const int64_t a = run.attention.slices, b = run.mlp.slices;
+      if (s.sequence_parallel && (a > 1 || b > 1)) return "sharding=osdp: operators in slices with sequence_parallel: not executed";
+      if (s.cp > 1 && a > 1)
+        return fmt::format("sharding=osdp: attention in {} slices with cp={}: not executed, expected cp=1", a, s.cp);
+      if (!whole(m.kv_heads, a) || !whole(m.hidden, std::max(a, b)) || !whole(m.ffn_hidden, b)) {
+        return fmt::format(
+            "sharding=osdp: attention in {} slices, MLP in {}: they do not divide {} key/value heads, width {}, inner width {}", a,
+            b, m.kv_heads, m.hidden, m.ffn_hidden);
+      }
+    }
+    if (!stage.head || stage.head_slices == 1) continue;
+    if (m.tied_embeddings || !whole(m.vocab, stage.head_slices)) {
+      return fmt::format("sharding=osdp: the head in {} slices: not executed with the embedding's table, or with {} words",
+                         stage.head_slices, m.vocab);
+    }
+  }
+  return std::nullopt;
+}
+
+/// Of how replicas share and exchange what they train.
+std::optional<std::string> WhyNoExchange(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
+  const int64_t replicas = s.dp * s.cp;
+  const bool levels = choices.sums.algorithm == Algorithm::kHierarchical;
+  if (s.data_sync == DataSync::kSwitch) return Refused("data_sync", DataSyncName(s.data_sync), "one that the ranks make");
+  if (levels && replicas % choices.sums.parameter != 0) {
+    return fmt::format("data_sync=hierarchical: {} of {} replicas in a node: not executed, expected a divisor",
+                       choices.sums.parameter, replicas);
+  }
+  if (s.data_sync == DataSync::kGossip && (s.local_steps > 1 || choices.gossip_units != 1)) {
+    return fmt::format("data_sync=gossip of units of {} replicas, local_steps={}: not executed, expected 1 and 1",
+                       choices.gossip_units, s.local_steps);
+  }
+  if (s.gradient_wire != GradientWire::kWhole && (s.shard_group != 0 || levels || ReplicasDiffer(s))) {
+    return Refused("gradient_wire", GradientWireName(s.gradient_wire),
+                   "whole with shard groups, sums in levels, and replicas that differ");
+  }
+  if (s.zero_stage > 0 && s.shard_group == 1 && replicas > 1)
+    return Refused("shard_group", s.shard_group, "at least 2, or zero_stage=0");
+  return s.sharding == Sharding::kOperator ? WhyNoSlices(job, s, choices.operators) : std::nullopt;
+}
+
+/// Of an MoE model.
 std::optional<std::string> WhyNoExperts(const JobSpec& job, const Strategy& s) {
   const ModelSpec& m = job.model;
-  if (s.zero_stage >= 2) return fmt::format("zero_stage={}: not executed, expected 0 or 1 with experts", s.zero_stage);
+  if (s.zero_stage >= 2) return Refused("zero_stage", s.zero_stage, "0 or 1 with experts");
+  // The replicas of experts are others than those of the rest: a ring of them sums whole gradients in every step.
+  if (s.data_sync != DataSync::kRing) return Refused("data_sync", DataSyncName(s.data_sync), "ring with experts");
+  if (s.gradient_wire != GradientWire::kWhole)
+    return Refused("gradient_wire", GradientWireName(s.gradient_wire), "whole with experts");
+  if (s.local_steps != 1) return Refused("local_steps", s.local_steps, "1 with experts");
+  if (s.shard_group != 0 && s.shard_group != s.dp * s.cp)
+    return Refused("shard_group", s.shard_group, "0, all replicas, with experts");
   // Their shards would be of other ranks than those that sum them.
   if (s.zero_stage == 1 && ExpertDp(s) > s.dp * s.cp) {
     return fmt::format("zero_stage=1: not executed with ep={} and etp={}, expected together at least tp={}", s.ep, s.etp, s.tp);
@@ -52,30 +114,48 @@ std::optional<std::string> WhyNoExperts(const JobSpec& job, const Strategy& s) {
   return std::nullopt;
 }
 
+/// Of attention whose tokens lie on several ranks.
+std::optional<std::string> WhyNoContext(const JobSpec& job, const Strategy& s) {
+  if (s.cp == 1) return std::nullopt;
+  if (job.sequence % (2 * s.cp) != 0)
+    return fmt::format("cp={}: does not cut a sequence of {} in two equal pieces for each rank", s.cp, job.sequence);
+  if (s.context_mode == ContextMode::kUlysses && job.model.kv_heads % (s.cp * s.tp) != 0) {
+    return fmt::format("cp={}: with tp={} does not divide the {} key/value heads, as ulysses needs", s.cp, s.tp,
+                       job.model.kv_heads);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s) {
+ProgramChoices ChoicesOf(const Strategy& s, std::span<const StageOperators> operators, const OperationList& list,
+                         int64_t gpus_per_node) {
+  ProgramChoices choices{.operators = operators};
+  for (const StageOperations& stage : list.classes) {
+    for (const Operation& o : stage.operations) {
+      if (o.communicator != CommunicatorKind::kData || o.what != "gradients") continue;
+      if (s.data_sync == DataSync::kGossip && o.kind != OperationKind::kSendReceive) choices.gossip_units = o.group.size;
+      if (o.kind != OperationKind::kAllReduce) continue;
+      if (s.data_sync == DataSync::kParameterServer)
+        choices.sums = {Algorithm::kParameterServer, static_cast<int32_t>(o.group.size)};
+      if (o.algorithm == AlgorithmName(Algorithm::kHierarchical))
+        choices.sums = {Algorithm::kHierarchical, static_cast<int32_t>(RanksInside(o.group, gpus_per_node))};
+    }
+  }
+  return choices;
+}
+
+std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
   const ModelSpec& m = job.model;
   if (auto why = WhyNoModel(m)) return why;
   if (job.precision != Precision::kFp32)
     return fmt::format("precision {}: not executed, expected fp32", PrecisionName(job.precision));
-  const auto refuse = [](std::string_view name, const auto& value, std::string_view expected) {
-    return fmt::format("{}={}: not executed, expected {}", name, value, expected);
-  };
-  if (s.cp > 1 && job.sequence % (2 * s.cp) != 0)
-    return fmt::format("cp={}: does not cut a sequence of {} in two equal pieces for each rank", s.cp, job.sequence);
-  if (s.cp > 1 && s.context_mode == ContextMode::kUlysses && m.kv_heads % (s.cp * s.tp) != 0)
-    return fmt::format("cp={}: with tp={} does not divide the {} key/value heads, as ulysses needs", s.cp, s.tp, m.kv_heads);
+  if (auto why = WhyNoContext(job, s)) return why;
   if (m.IsMoe()) {
     if (auto why = WhyNoExperts(job, s)) return why;
   }
-  if (s.tensor_mode != TensorMode::k1D) return refuse("tensor_mode", TensorModeName(s.tensor_mode), "1d");
-  if (s.data_sync != DataSync::kRing) return refuse("data_sync", DataSyncName(s.data_sync), "ring");
-  if (s.sharding != Sharding::kUniform) return refuse("sharding", ShardingName(s.sharding), "uniform");
-  if (s.gradient_wire != GradientWire::kWhole) return refuse("gradient_wire", GradientWireName(s.gradient_wire), "whole");
-  if (s.local_steps != 1) return refuse("local_steps", s.local_steps, "1");
-  if (s.shard_group != 0 && s.shard_group != s.dp * s.cp) return refuse("shard_group", s.shard_group, "0, all replicas");
-  if (s.sequence_parallel && s.zero_stage >= 2) return refuse("zero_stage", s.zero_stage, "0 or 1 with sequence_parallel");
+  if (s.tensor_mode != TensorMode::k1D) return Refused("tensor_mode", TensorModeName(s.tensor_mode), "1d");
+  if (auto why = WhyNoExchange(job, s, choices)) return why;
   if (m.kv_heads % s.tp != 0) return fmt::format("tp={}: does not divide {} key/value heads", s.tp, m.kv_heads);
   if (m.vocab % s.tp != 0 || m.hidden % s.tp != 0)
     return fmt::format("tp={}: does not divide vocabulary {} and width {}", s.tp, m.vocab, m.hidden);
@@ -85,14 +165,20 @@ std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s) {
   return std::nullopt;
 }
 
-Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, ElementType type) {
+Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, ElementType type, const ProgramChoices& choices) {
   if (const auto why = WhyIllegal(job, GpuCount(s), s)) return Fail(Code::kInvalidArgument, *why);
-  if (const auto why = WhyNoProgram(job, s)) return Fail(Code::kInvalidArgument, *why);
+  if (const auto why = WhyNoProgram(job, s, choices)) return Fail(Code::kInvalidArgument, *why);
   const int64_t last_stage = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage;
   const bool tied_apart = job.model.tied_embeddings && last_stage != 0;
   const ModelSpec& m = job.model;
-  ProgramGroups groups = GroupsOf(s, tied_apart, m.IsMoe());
-  const ProgramFrame frame{.job = job, .strategy = s, .groups = groups, .type = type, .tied_apart = tied_apart};
+  ProgramGroups groups = GroupsOf(s, tied_apart, m.IsMoe(), choices.sums);
+  const bool decided = s.sharding == Sharding::kOperator;
+  const ProgramFrame frame{.job = job,
+                           .strategy = s,
+                           .groups = groups,
+                           .type = type,
+                           .tied_apart = tied_apart,
+                           .operators = decided ? choices.operators : std::span<const StageOperators>()};
   StepProgram program{.model = m.name,
                       .strategy = DescribeStrategy(s),
                       .layers = m.layers,
@@ -111,6 +197,7 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
                       .context = s.cp,
                       .stages = s.pp,
                       .chunks = s.vpp,
+                      .replicas_differ = ReplicasDiffer(s),
                       .experts = m.experts,
                       .experts_per_token = m.experts_per_token,
                       .expert_hidden = m.expert_ffn_hidden,

@@ -35,14 +35,52 @@ class Grid {
   const Strategy& s_;
 };
 
+using Key = std::tuple<int64_t, int64_t, int64_t>;
+
 /// Groups of the ranks that have the same key.
-template <typename Key>
-ProgramCommunicator Partition(const Grid& grid, CommunicatorKind kind, Key key) {
-  std::map<std::tuple<int64_t, int64_t, int64_t>, std::vector<int32_t>> groups;
+template <typename KeyOf>
+ProgramCommunicator Partition(const Grid& grid, CommunicatorKind kind, KeyOf key) {
+  std::map<Key, std::vector<int32_t>> groups;
   grid.ForAll([&](int64_t p, int64_t d, int64_t c, int64_t t) { groups[key(p, d, c, t)].push_back(grid.Rank(p, d, c, t)); });
   ProgramCommunicator communicator{.kind = kind, .groups = {}};
   for (auto& [unused, ranks] : groups) communicator.groups.push_back(std::move(ranks));
   return communicator;
+}
+
+/// Those that have the same parameters: all, and within and across shard groups, whose ranks are neighbours among them.
+void AddReplicas(const Strategy& s, const Grid& grid, const AlgorithmSpec& sums, ProgramGroups* groups) {
+  if (s.dp * s.cp > 1) {
+    groups->data = groups->Add(
+        Partition(grid, CommunicatorKind::kData, [](int64_t p, int64_t, int64_t, int64_t t) { return Key(p, t, 0); }));
+    groups->communicators.back().sums = sums;
+    groups->shard = groups->data;
+  }
+  if (s.zero_stage == 0 || s.shard_group == 0 || s.shard_group >= s.dp * s.cp) return;
+  const auto place = [&](int64_t d, int64_t c) { return d * s.cp + c; };
+  groups->shard = -1;
+  if (s.shard_group > 1) {
+    groups->shard = groups->Add(Partition(grid, CommunicatorKind::kData, [&](int64_t p, int64_t d, int64_t c, int64_t t) {
+      return Key(p, t, place(d, c) / s.shard_group);
+    }));
+  }
+  groups->across = groups->Add(Partition(grid, CommunicatorKind::kData, [&](int64_t p, int64_t d, int64_t c, int64_t t) {
+    return Key(p, t, place(d, c) % s.shard_group);
+  }));
+}
+
+void AddExperts(const Strategy& s, const Grid& grid, bool moe, ProgramGroups* groups) {
+  const auto add = [&](CommunicatorKind kind, int64_t size, auto key) {
+    if (size == 1) return -1;
+    return groups->Add(Partition(grid, kind, [&](int64_t p, int64_t d, int64_t c, int64_t t) {
+      return key(p, ExpertPlaceOf((d * s.cp + c) * s.tp + t, s.ep, s.etp));
+    }));
+  };
+  groups->expert = add(CommunicatorKind::kExpert, s.ep, [](int64_t p, const ExpertPlace& e) { return Key(p, e.copy, e.tensor); });
+  groups->expert_tensor =
+      add(CommunicatorKind::kExpertTensor, s.etp, [](int64_t p, const ExpertPlace& e) { return Key(p, e.copy, e.expert); });
+  if (!moe) return;
+  groups->expert_data = add(CommunicatorKind::kExpertData, ExpertDp(s),
+                            [](int64_t p, const ExpertPlace& e) { return Key(p, e.expert, e.tensor); });
 }
 
 }  // namespace
@@ -60,41 +98,19 @@ std::vector<Boundary> BoundariesOf(const Strategy& s) {
   return boundaries;
 }
 
-ProgramGroups GroupsOf(const Strategy& s, bool tied_apart, bool moe) {
+ProgramGroups GroupsOf(const Strategy& s, bool tied_apart, bool moe, const AlgorithmSpec& sums) {
   const Grid grid(s);
   ProgramGroups groups;
-  const auto add = [&](ProgramCommunicator communicator) {
-    groups.communicators.push_back(std::move(communicator));
-    return static_cast<int32_t>(groups.communicators.size() - 1);
-  };
-  using Key = std::tuple<int64_t, int64_t, int64_t>;
   if (s.tp > 1) {
-    groups.tensor =
-        add(Partition(grid, CommunicatorKind::kTensor, [](int64_t p, int64_t d, int64_t c, int64_t) { return Key(p, d, c); }));
+    groups.tensor = groups.Add(
+        Partition(grid, CommunicatorKind::kTensor, [](int64_t p, int64_t d, int64_t c, int64_t) { return Key(p, d, c); }));
   }
   if (s.cp > 1) {
-    groups.context =
-        add(Partition(grid, CommunicatorKind::kContext, [](int64_t p, int64_t d, int64_t, int64_t t) { return Key(p, d, t); }));
+    groups.context = groups.Add(
+        Partition(grid, CommunicatorKind::kContext, [](int64_t p, int64_t d, int64_t, int64_t t) { return Key(p, d, t); }));
   }
-  if (s.dp * s.cp > 1) {
-    groups.data =
-        add(Partition(grid, CommunicatorKind::kData, [](int64_t p, int64_t, int64_t, int64_t t) { return Key(p, t, 0); }));
-  }
-  const auto expert_group = [&](CommunicatorKind kind, int64_t size, auto key) {
-    if (size == 1) return -1;
-    return add(Partition(grid, kind, [&](int64_t p, int64_t d, int64_t c, int64_t t) {
-      const ExpertPlace place = ExpertPlaceOf((d * s.cp + c) * s.tp + t, s.ep, s.etp);
-      return key(p, place);
-    }));
-  };
-  groups.expert = expert_group(CommunicatorKind::kExpert, s.ep,
-                               [](int64_t p, const ExpertPlace& e) { return Key(p, e.copy, e.tensor); });
-  groups.expert_tensor = expert_group(CommunicatorKind::kExpertTensor, s.etp,
-                                      [](int64_t p, const ExpertPlace& e) { return Key(p, e.copy, e.expert); });
-  if (moe) {
-    groups.expert_data = expert_group(CommunicatorKind::kExpertData, ExpertDp(s),
-                                      [](int64_t p, const ExpertPlace& e) { return Key(p, e.expert, e.tensor); });
-  }
+  AddReplicas(s, grid, sums, &groups);
+  AddExperts(s, grid, moe, &groups);
   const auto pair = [&](CommunicatorKind kind, int64_t from, int64_t to) {
     ProgramCommunicator communicator{.kind = kind, .groups = {}};
     for (int64_t d = 0; d < s.dp; ++d) {
@@ -104,10 +120,16 @@ ProgramGroups GroupsOf(const Strategy& s, bool tied_apart, bool moe) {
     }
     return communicator;
   };
-  for (const Boundary& b : BoundariesOf(s)) groups.messages[{b.from, b.to}] = add(pair(CommunicatorKind::kPipeline, b.from, b.to));
-  if (tied_apart) groups.embedding = add(pair(CommunicatorKind::kEmbedding, 0, s.pp - 1));
+  for (const Boundary& b : BoundariesOf(s))
+    groups.messages[{b.from, b.to}] = groups.Add(pair(CommunicatorKind::kPipeline, b.from, b.to));
+  if (tied_apart) groups.embedding = groups.Add(pair(CommunicatorKind::kEmbedding, 0, s.pp - 1));
+  if (ReplicasDiffer(s) && GpuCount(s) > s.dp) {
+    groups.replica = groups.Add(
+        Partition(grid, CommunicatorKind::kWorld, [](int64_t, int64_t d, int64_t, int64_t) { return Key(d, 0, 0); }));
+  }
   if (GpuCount(s) > 1) {
-    groups.world = add(Partition(grid, CommunicatorKind::kWorld, [](int64_t, int64_t, int64_t, int64_t) { return Key(0, 0, 0); }));
+    groups.world = groups.Add(
+        Partition(grid, CommunicatorKind::kWorld, [](int64_t, int64_t, int64_t, int64_t) { return Key(0, 0, 0); }));
     std::sort(groups.communicators.back().groups[0].begin(), groups.communicators.back().groups[0].end());
   }
   groups.ranks.resize(static_cast<size_t>(GpuCount(s)));

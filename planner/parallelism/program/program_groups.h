@@ -13,15 +13,25 @@ namespace weft::planner::inline parallelism {
 /// Indices into StepProgram::communicators; -1 where a group would be one rank.
 struct ProgramGroups {
   int32_t tensor = -1, context = -1, data = -1, embedding = -1, world = -1;
+  int32_t shard = -1;    ///< the replicas that share one copy of the state: all (data), or those of a shard group
+  int32_t across = -1;   ///< the same place of all shard groups; -1: there is one group
+  int32_t replica = -1;  ///< all ranks of one, where replicas differ
   int32_t expert = -1, expert_tensor = -1, expert_data = -1;  ///< ranks that share experts, the matrices of each, or have the same
   std::map<std::pair<int64_t, int64_t>, int32_t> messages;  ///< by sending and receiving stage
 
   std::vector<ProgramCommunicator> communicators;
   std::vector<RankPlace> ranks;
+
+  /// Its index.
+  int32_t Add(ProgramCommunicator communicator) {
+    communicators.push_back(std::move(communicator));
+    return static_cast<int32_t>(communicators.size() - 1);
+  }
 };
 
-/// Requires: a legal strategy. `tied_apart`: embedding and head have one table on two stages. `moe`: the model has experts.
-ProgramGroups GroupsOf(const Strategy& strategy, bool tied_apart, bool moe);
+/// Requires: a legal strategy. `tied_apart`: embedding and head have one table on two stages. `moe`: the model has experts. `sums`:
+/// how gradients are summed, other than those of experts.
+ProgramGroups GroupsOf(const Strategy& strategy, bool tied_apart, bool moe, const AlgorithmSpec& sums);
 
 /// The stages that a stage sends to, in the way of a micro-batch and back.
 struct Boundary {

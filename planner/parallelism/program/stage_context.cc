@@ -34,23 +34,23 @@ int32_t StageProgram::ContextForward(int64_t layer, Kept* kept) {
   std::vector<int32_t> made;
   switch (s_.context_mode) {
     case ContextMode::kRing: {
-      int32_t keys = kept->kv;
-      made = Block(StepAction::kForward, layer, 0, {kept->q, keys});
+      int32_t keys = kept->kv[0];
+      made = Block(StepAction::kForward, layer, 0, {kept->q[0], keys});
       for (int64_t step = 1; step < s_.cp; ++step) {
         keys = Collective(StepAction::kShift, f_.groups.context, keys, shape(keys));
-        made = Block(StepAction::kForward, layer, step, {kept->q, keys, made[0], made[1]});
+        made = Block(StepAction::kForward, layer, step, {kept->q[0], keys, made[0], made[1]});
       }
       break;
     }
     case ContextMode::kAllGather: {
-      const ValueShape own = shape(kept->kv);
-      const int32_t keys = Collective(StepAction::kAllGather, f_.groups.context, kept->kv, {s_.cp * own.rows, own.columns});
-      made = Compute(StepAction::kForward, kAttentionGathered, layer, {kept->q, keys}, {{t, q}, {t, heads}});
+      const ValueShape own = shape(kept->kv[0]);
+      const int32_t keys = Collective(StepAction::kAllGather, f_.groups.context, kept->kv[0], {s_.cp * own.rows, own.columns});
+      made = Compute(StepAction::kForward, kAttentionGathered, layer, {kept->q[0], keys}, {{t, q}, {t, heads}});
       break;
     }
     case ContextMode::kUlysses: {
-      kept->q = HeadsOut(kept->q), kept->kv = HeadsOut(kept->kv);
-      made = Compute(StepAction::kForward, kAttentionHeads, layer, {kept->q, kept->kv},
+      kept->q[0] = HeadsOut(kept->q[0]), kept->kv[0] = HeadsOut(kept->kv[0]);
+      made = Compute(StepAction::kForward, kAttentionHeads, layer, {kept->q[0], kept->kv[0]},
                      {{s_.cp * t, q / s_.cp}, {s_.cp * t, heads / s_.cp}});
       break;
     }
@@ -65,11 +65,11 @@ std::vector<int32_t> StageProgram::RingData(int64_t layer, int32_t of_core, cons
   const auto shifted = [&](int32_t value) {
     return Collective(StepAction::kShift, f_.groups.context, value, out_.values[static_cast<size_t>(value)]);
   };
-  int32_t keys = kept.kv;
+  int32_t keys = kept.kv[0];
   std::vector<int32_t> made;
   for (int64_t step = 1; step <= s_.cp; ++step) {
-    keys = step < s_.cp ? shifted(keys) : kept.kv;
-    std::vector<int32_t> inputs = {of_core, kept.q, keys, kept.core, kept.sums};
+    keys = step < s_.cp ? shifted(keys) : kept.kv[0];
+    std::vector<int32_t> inputs = {of_core, kept.q[0], keys, kept.core, kept.sums};
     if (step > 1) inputs.insert(inputs.end(), {made[0], shifted(made[1])});
     made = Block(StepAction::kData, layer, step % s_.cp, std::move(inputs));
   }
@@ -80,12 +80,12 @@ std::vector<int32_t> StageProgram::ContextData(int64_t layer, int32_t of_core, c
   const auto shape = [&](int32_t value) { return out_.values[static_cast<size_t>(value)]; };
   if (s_.context_mode == ContextMode::kRing) return RingData(layer, of_core, kept);
   const bool heads = s_.context_mode == ContextMode::kUlysses;
-  const ValueShape own = shape(kept.kv), all{s_.cp * own.rows, own.columns};
-  const int32_t keys = heads ? kept.kv : Collective(StepAction::kAllGather, f_.groups.context, kept.kv, all);
+  const ValueShape own = shape(kept.kv[0]), all{s_.cp * own.rows, own.columns};
+  const int32_t keys = heads ? kept.kv[0] : Collective(StepAction::kAllGather, f_.groups.context, kept.kv[0], all);
   if (heads) of_core = HeadsOut(of_core);
   const std::vector<int32_t> made =
       Compute(StepAction::kData, heads ? kAttentionHeads : kAttentionGathered, layer,
-              {of_core, kept.q, keys, kept.core, kept.sums}, {shape(kept.q), shape(keys)});
+              {of_core, kept.q[0], keys, kept.core, kept.sums}, {shape(kept.q[0]), shape(keys)});
   if (heads) return {HeadsBack(made[0]), HeadsBack(made[1])};
   return {made[0], Collective(StepAction::kReduceScatter, f_.groups.context, made[1], own)};
 }

@@ -15,21 +15,23 @@ StageProgram::StageProgram(const ProgramFrame& frame, int64_t stage)
 
 void StageProgram::Reset() {
   out_ = {};
+  known_turns_.clear();
   kept_.clear(), head_kept_.clear(), pending_.clear(), mail_.clear(), received_.clear(), block_at_.clear();
 }
 
 RankClass StageProgram::Make() {
   // Once without units, to learn in which order gradients become final; and once for good.
   Reset();
-  for (size_t i = 0; i < blocks_.size(); ++i) block_at_[{blocks_[i].block.part, blocks_[i].block.layer}] = i;
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    block_at_[{blocks_[i].block.part, blocks_[i].block.layer, blocks_[i].block.slice}] = i;
   left_.clear();
   for (const StageBlock& b : blocks_) left_.push_back(b.contributions);
   RunPasses();
   Reset();
-  CutUnits(f_, order_, &out_);
+  each_pass_ = CutUnits(f_, stage_, order_, &out_);
   std::vector<int64_t> contributions(out_.blocks.size());
   for (size_t i = 0; i < out_.blocks.size(); ++i) {
-    block_at_[{out_.blocks[i].part, out_.blocks[i].layer}] = i;
+    block_at_[{out_.blocks[i].part, out_.blocks[i].layer, out_.blocks[i].slice}] = i;
     for (const StageBlock& b : blocks_) {
       if (b.block == out_.blocks[i]) contributions[i] = b.contributions;
     }
@@ -59,7 +61,7 @@ int32_t StageProgram::Emit(Instruction instruction) {
 }
 
 std::vector<int32_t> StageProgram::Compute(StepAction action, ModelPart part, int64_t layer, std::vector<int32_t> inputs,
-                                           std::vector<ValueShape> outputs, bool keeps) {
+                                           std::vector<ValueShape> outputs, bool keeps, Cut cut) {
   std::vector<int32_t> values;
   for (const ValueShape& shape : outputs) values.push_back(Value(shape.rows, shape.columns));
   Emit({.action = action,
@@ -67,14 +69,16 @@ std::vector<int32_t> StageProgram::Compute(StepAction action, ModelPart part, in
         .keeps = keeps,
         .layer = static_cast<int32_t>(layer),
         .micro_batch = micro_batch_,
+        .slice = static_cast<int32_t>(cut.slice),
+        .slices = static_cast<int32_t>(cut.slices),
         .inputs = std::move(inputs),
         .outputs = values});
   return values;
 }
 
 int32_t StageProgram::One(StepAction action, ModelPart part, int64_t layer, std::vector<int32_t> inputs, ValueShape output,
-                          bool keeps) {
-  return Compute(action, part, layer, std::move(inputs), {output}, keeps)[0];
+                          bool keeps, Cut cut) {
+  return Compute(action, part, layer, std::move(inputs), {output}, keeps, cut)[0];
 }
 
 int32_t StageProgram::Collective(StepAction action, int32_t communicator, int32_t value, ValueShape output) {

@@ -1,134 +1,34 @@
 // What replicas exchange: units, when their gradients are complete, and what a step begins and ends with.
 #include <algorithm>
+#include <set>
 
-#include "planner/parallelism/partition.h"
 #include "planner/parallelism/program/stage_program.h"
 
 namespace weft::planner::inline parallelism {
 namespace {
 
-bool IsNorm(ModelPart part) {
-  return part == ModelPart::kAttentionNorm || part == ModelPart::kMlpNorm || part == ModelPart::kFinalNorm;
+WireType WireOf(GradientWire wire) {
+  switch (wire) {
+    case GradientWire::kWhole:
+      break;
+    case GradientWire::kBf16:
+      return WireType::kBfloat16;
+    case GradientWire::kFp8:
+      return WireType::kFloat8;
+  }
+  return WireType::kWhole;
 }
 
 }  // namespace
 
-UnitKind KindOf(const ProgramFrame& f, const ParameterBlock& b) {
-  const Strategy& s = f.strategy;
-  if (b.part == ModelPart::kExperts) return UnitKind::kExperts;
-  if (s.sequence_parallel && IsNorm(b.part)) return UnitKind::kTensorSum;
-  if (s.tp > 1 && b.part == ModelPart::kRouter) return UnitKind::kTensorSum;
-  const bool table = b.part == ModelPart::kEmbedding || b.part == ModelPart::kHead;
-  return f.tied_apart && table ? UnitKind::kTied : UnitKind::kPlain;
-}
-
-bool StageProgram::GathersEachPass() const { return s_.zero_stage == 3 && !s_.keep_after_forward && s_.dp * s_.cp > 1; }
-
 /// Interleaved, gradients are scattered once per round of pp micro-batches (ReducesByRound(), memory_model.h).
-int64_t StageProgram::Round() const { return s_.schedule == ScheduleKind::kInterleaved ? s_.pp : 1; }
+int64_t StageProgram::Round() const {
+  return s_.schedule == ScheduleKind::kInterleaved && s_.sharding == Sharding::kUniform ? s_.pp : 1;
+}
 
 /// The stage's first so many.
 bool StageProgram::Recomputes(int64_t layer) const {
-  if (s_.recompute_layers < 0) return true;
-  int64_t before = 0;
-  for (int64_t chunk = 0; chunk < s_.vpp; ++chunk) {
-    const LayerRange range = LayersOfVirtualStage(model_, s_, VirtualStage(s_.schedule, stage_, chunk, s_.pp));
-    if (layer >= range.begin && layer < range.end) return before + layer - range.begin < s_.recompute_layers;
-    before += range.end - range.begin;
-  }
-  return false;
-}
-
-std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
-  const Strategy& s = f.strategy;
-  const ModelSpec& model = f.job.model;
-  const int64_t h = model.hidden, t = s.tp, m = f.micro_batches(), inner = model.ffn_hidden / t;
-  const int64_t q = model.heads * model.head_dim / t, kv = model.kv_heads * model.head_dim / t, norm = model.rms_norm ? h : 2 * h;
-  const bool out_bias = model.attention_bias && model.attention_output_bias;
-  const int64_t ways = model.gated_mlp ? 2 : 1;
-  std::vector<StageBlock> blocks;
-  const auto add = [&](ModelPart part, int64_t layer, int64_t elements, bool whole, int64_t contributions) {
-    blocks.push_back({{.part = part, .layer = static_cast<int32_t>(layer), .elements = elements, .whole = whole}, contributions});
-  };
-  const int64_t table = model.vocab / t * h;
-  for (int64_t chunk = 0; chunk < s.vpp; ++chunk) {
-    const int64_t v = VirtualStage(s.schedule, stage, chunk, s.pp);
-    const LayerRange layers = LayersOfVirtualStage(model, s, v);
-    const bool head_here = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage == stage;
-    if (v == 0) {
-      add(ModelPart::kEmbedding, -1, table, false, model.tied_embeddings && head_here ? 2 * m : m);
-      if (model.learned_positions) add(ModelPart::kPositions, -1, model.max_positions * h, true, m);
-    }
-    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-      add(ModelPart::kAttentionNorm, layer, norm, true, m);
-      add(ModelPart::kQkv, layer, (q + 2 * kv) * (h + (model.attention_bias ? 1 : 0)), false, m);
-      add(ModelPart::kAttentionOut, layer, h * q + (out_bias ? h / t : 0), false, m);
-      add(ModelPart::kMlpNorm, layer, norm, true, m);
-      if (model.IsMoeLayer(layer)) {
-        add(ModelPart::kRouter, layer, h * model.experts, true, m);
-        add(ModelPart::kExperts, layer, model.experts / s.ep * (ways + 1) * h * (model.expert_ffn_hidden / s.etp), false, m);
-      } else {
-        add(ModelPart::kMlp, layer, (ways + 1) * h * inner + (model.mlp_bias ? ways * inner + h / t : 0), false, m);
-      }
-    }
-    if (v < s.pp * s.vpp - 1) continue;
-    add(ModelPart::kFinalNorm, -1, norm, true, m);
-    if (model.tied_embeddings && !f.tied_apart) continue;
-    add(ModelPart::kHead, -1, table, false, m);
-    blocks.back().block.copy = f.tied_apart;
-  }
-  return blocks;
-}
-
-void CutUnits(const ProgramFrame& f, const std::vector<ParameterBlock>& order, RankClass* out) {
-  const Strategy& s = f.strategy;
-  const bool by_layer = s.zero_stage >= 2 && f.groups.data >= 0;
-  const int64_t bucket = std::max<int64_t>(1, s.bucket_bytes.count() / BytesOf(f.type));
-  // What is summed over other ranks as well stands apart from the rest.
-  const auto kind_of = [&](const ParameterBlock& b) { return KindOf(f, b); };
-  std::vector<ParameterBlock> blocks = order;
-  std::stable_sort(blocks.begin(), blocks.end(),
-                   [&](const ParameterBlock& a, const ParameterBlock& b) { return kind_of(a) < kind_of(b); });
-  if (by_layer) {  // a split backward pass mixes layers
-    std::vector<int32_t> layers;
-    for (const ParameterBlock& b : blocks) {
-      if (std::find(layers.begin(), layers.end(), b.layer) == layers.end()) layers.push_back(b.layer);
-    }
-    const auto place = [&](const ParameterBlock& b) { return std::find(layers.begin(), layers.end(), b.layer) - layers.begin(); };
-    std::stable_sort(blocks.begin(), blocks.end(),
-                     [&](const ParameterBlock& a, const ParameterBlock& b) { return place(a) < place(b); });
-    std::stable_sort(blocks.begin(), blocks.end(),
-                     [&](const ParameterBlock& a, const ParameterBlock& b) { return kind_of(a) < kind_of(b); });
-  }
-  const auto is_edge = [](const ParameterBlock& b) { return b.layer < 0; };
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const ParameterBlock& b = blocks[i];
-    bool fresh = i == 0 || kind_of(blocks[i - 1]) != kind_of(b);
-    if (by_layer) {
-      fresh = fresh || blocks[i - 1].layer != b.layer;
-    } else {
-      fresh = fresh || out->units.back().elements + b.elements > bucket;
-    }
-    if (fresh) {
-      const int32_t replicas = kind_of(b) == UnitKind::kExperts ? f.groups.expert_data : f.groups.data;
-      const bool unit = by_layer && !is_edge(b), sharded = s.zero_stage > 0 && replicas >= 0;
-      ParameterUnit made{.first_block = static_cast<int32_t>(i),
-                         .shard = sharded ? replicas : -1,
-                         .parameters_sharded = sharded && s.zero_stage == 3,
-                         .gradients_sharded = unit,
-                         .optimizer_sharded = sharded};
-      if (replicas >= 0 && !sharded) made.duplicates.push_back(replicas);
-      out->units.push_back(std::move(made));
-    }
-    ++out->units.back().blocks;
-    out->units.back().elements += b.elements;
-  }
-  out->blocks = std::move(blocks);
-}
-
-int32_t StageProgram::UnitOfLayer(int64_t layer) const {
-  const auto at = block_at_.find({ModelPart::kAttentionNorm, layer});
-  return unit_of_block_.empty() || at == block_at_.end() ? -1 : unit_of_block_[at->second];
+  return s_.recompute_layers < 0 || PlaceOnStage(f_, stage_, layer) < s_.recompute_layers;
 }
 
 int32_t StageProgram::OverUnit(StepAction action, int32_t communicator, int32_t unit) {
@@ -143,26 +43,120 @@ int32_t StageProgram::OverUnit(StepAction action, int32_t communicator, int32_t 
   return last;
 }
 
-void StageProgram::Gather(int32_t unit) {
-  if (unit >= 0 && GathersEachPass()) OverUnit(StepAction::kAllGather, f_.groups.data, unit);
+int64_t StageProgram::SlicesOf(int64_t layer, bool mlp) const {
+  if (f_.operators.empty()) return 1;
+  const auto [known, fresh] = known_decisions_.try_emplace(layer);
+  if (fresh) known->second = DecisionOf(f_, stage_, layer);
+  return (mlp ? known->second.mlp : known->second.attention).slices;
 }
 
-void StageProgram::Release(int32_t unit) {
-  if (unit >= 0 && GathersEachPass()) Emit({.action = StepAction::kRelease, .micro_batch = micro_batch_, .unit = unit});
+/// Units that are gathered for each pass, of a slice of a layer's attention or MLP, or of the head (layer -1).
+StageProgram::Turn StageProgram::OwnTurn(int64_t layer, bool mlp, int64_t slice) const {
+  Turn turn;
+  for (size_t b = 0; b < unit_of_block_.size(); ++b) {
+    const ParameterBlock& block = out_.blocks[b];
+    const bool of_operator = layer < 0 ? block.part == ModelPart::kHead : (block.part == ModelPart::kMlp) == mlp;
+    const int32_t unit = unit_of_block_[b];
+    if (block.layer != layer || !of_operator || block.slice != slice || !each_pass_[static_cast<size_t>(unit)]) continue;
+    if (std::find(turn.begin(), turn.end(), unit) == turn.end()) turn.push_back(unit);
+  }
+  return turn;
+}
+
+StageProgram::Turn StageProgram::TurnOf(int64_t layer, bool mlp, int64_t slice) const {
+  const auto [known, fresh] = known_turns_.try_emplace({layer, mlp, slice});
+  if (fresh) known->second = MakeTurn(layer, mlp, slice);
+  return known->second;
+}
+
+/// Two operators that share a unit are one turn.
+StageProgram::Turn StageProgram::MakeTurn(int64_t layer, bool mlp, int64_t slice) const {
+  const Turn own = OwnTurn(layer, mlp, slice);
+  if (layer < 0 || SlicesOf(layer, false) > 1 || SlicesOf(layer, true) > 1) return own;
+  const Turn attention = OwnTurn(layer, false, 0), of_mlp = OwnTurn(layer, true, 0);
+  std::set<int32_t> both(attention.begin(), attention.end());
+  both.insert(of_mlp.begin(), of_mlp.end());
+  const bool apart = both.size() == attention.size() + of_mlp.size();
+  return apart ? own : Turn(both.begin(), both.end());
+}
+
+/// Of a cut attention's first turn what its norms are in, which stays until the second one is used, and the other units.
+StageProgram::Turn StageProgram::NormsOf(const Turn& turn) const {
+  Turn norms;
+  for (const int32_t unit : turn) {
+    if (IsNorm(out_.blocks[static_cast<size_t>(out_.units[static_cast<size_t>(unit)].first_block)].part)) norms.push_back(unit);
+  }
+  return norms;
+}
+
+StageProgram::Turn StageProgram::ProductsOf(const Turn& turn) const {
+  Turn products;
+  for (const int32_t unit : turn) {
+    if (!IsNorm(out_.blocks[static_cast<size_t>(out_.units[static_cast<size_t>(unit)].first_block)].part)) products.push_back(unit);
+  }
+  return products;
+}
+
+std::vector<StageProgram::Turn> StageProgram::TurnsOfHead() const {
+  std::vector<Turn> turns;
+  for (int64_t slice = 0; slice < HeadSlicesOf(f_); ++slice) turns.push_back(TurnOf(-1, false, slice));
+  return turns;
+}
+
+/// In the order of a pass. Full recomputation: all of a layer at once, as it is used twice.
+std::vector<StageProgram::Turn> StageProgram::TurnsOfLayer(int64_t layer, bool back) const {
+  std::vector<Turn> turns;
+  for (const bool mlp : {back, !back}) {
+    for (int64_t slice = 0; slice < SlicesOf(layer, mlp); ++slice) turns.push_back(TurnOf(layer, mlp, slice));
+  }
+  if (!back || s_.recompute != Recompute::kFull || !Recomputes(layer)) return turns;
+  Turn all;
+  for (const Turn& turn : turns) {
+    for (const int32_t unit : turn) {
+      if (std::find(all.begin(), all.end(), unit) == all.end()) all.push_back(unit);
+    }
+  }
+  return {all};
+}
+
+void StageProgram::Gather(const Turn& turn) {
+  for (const int32_t unit : turn) OverUnit(StepAction::kAllGather, out_.units[static_cast<size_t>(unit)].shard, unit);
+}
+
+/// A pass begins: the first of its turns is gathered. Empty ones, and a layer's two operators in one unit, are none of their own.
+void StageProgram::BeginTurns(const std::vector<Turn>& turns) {
+  turns_.clear();
+  for (const Turn& turn : turns) {
+    if (!turn.empty() && (turns_.empty() || turns_.back() != turn)) turns_.push_back(turn);
+  }
+  next_turn_ = 0;
+  if (!turns_.empty()) Gather(turns_[0]);
+}
+
+/// While a turn is used, the next one is gathered.
+void StageProgram::Enter(const Turn& turn) {
+  if (turn.empty() || holds_turn_ || (next_turn_ > 0 && turns_[next_turn_ - 1] == turn)) return;
+  if (++next_turn_ < turns_.size()) Gather(turns_[next_turn_]);
+}
+
+void StageProgram::Leave(const Turn& turn) {
+  if (holds_turn_) return;
+  for (const int32_t unit : turn) Emit({.action = StepAction::kRelease, .micro_batch = micro_batch_, .unit = unit});
 }
 
 /// Gathers what the last step has left sharded, in the order of use: last in the order of gradients.
 void StageProgram::BeginStep() {
   for (auto u = static_cast<int32_t>(out_.units.size()) - 1; u >= 0; --u) {
     const ParameterUnit& unit = out_.units[static_cast<size_t>(u)];
-    const bool each_pass = GathersEachPass() && unit.gradients_sharded;
-    if (unit.optimizer_sharded && !each_pass) OverUnit(StepAction::kAllGather, unit.shard, u);
+    if (unit.optimizer_sharded && !each_pass_[static_cast<size_t>(u)]) OverUnit(StepAction::kAllGather, unit.shard, u);
+    // Behind the passes, which read the parameters and leave them.
+    if (s_.data_sync == DataSync::kGossip) OverUnit(StepAction::kMix, f_.groups.data, u);
   }
 }
 
-void StageProgram::Contributed(ModelPart part, int64_t layer) {
-  const bool tied = part == ModelPart::kHead && !block_at_.contains({ModelPart::kHead, -1});
-  const auto at = block_at_.find({tied ? ModelPart::kEmbedding : part, layer});
+void StageProgram::Contributed(ModelPart part, int64_t layer, int64_t slice) {
+  const bool tied = part == ModelPart::kHead && !block_at_.contains({ModelPart::kHead, -1, 0});
+  const auto at = block_at_.find({tied ? ModelPart::kEmbedding : part, layer, slice});
   if (at == block_at_.end()) return;  // a model without learned positions
   if (out_.units.empty()) {
     if (--left_[at->second] == 0) order_.push_back(blocks_[at->second].block);
@@ -181,14 +175,20 @@ void StageProgram::Exchange(int32_t unit) {
   const UnitKind kind = KindOf(f_, first);
   if (kind == UnitKind::kTensorSum) OverUnit(StepAction::kAllReduce, f_.groups.tensor, unit);
   if (kind == UnitKind::kTied) OverUnit(StepAction::kAllReduce, f_.groups.embedding, unit);
-  const int32_t replicas = kind == UnitKind::kExperts ? f_.groups.expert_data : f_.groups.data;
-  if (replicas < 0) return;
-  OverUnit(u.optimizer_sharded ? StepAction::kReduceScatter : StepAction::kAllReduce, replicas, unit);
+  const int32_t replicas = ReplicasOf(f_, first);
+  if (replicas < 0 || ReplicasDiffer(s_)) return;
+  // Of shard groups, whole gradients are summed over all replicas, and what was scattered over one group across the others.
+  const bool scatters = u.gradients_sharded || (u.optimizer_sharded && u.shard == replicas);
+  OverUnit(scatters ? StepAction::kReduceScatter : StepAction::kAllReduce, scatters ? u.shard : replicas, unit);
+  out_.instructions.back().wire = WireOf(s_.gradient_wire);
+  if (u.across < 0) return;
+  OverUnit(StepAction::kAllReduce, u.across, unit);
+  out_.instructions.back().of_shard = true;
 }
 
 void StageProgram::EndStep() {
   if (out_.units.empty()) return;
-  const auto sum = [&](StepAction action) {
+  const auto sum = [&](StepAction action, int32_t over) {
     const int32_t own = Value(1, 1);
     Instruction i{.action = action, .outputs = {own}};
     if (action == StepAction::kSquares) {
@@ -197,16 +197,19 @@ void StageProgram::EndStep() {
       }
     }
     Emit(std::move(i));
-    return f_.groups.world < 0 ? own : Collective(StepAction::kAllReduce, f_.groups.world, own, {1, 1});
+    return over < 0 ? own : Collective(StepAction::kAllReduce, over, own, {1, 1});
   };
-  const int32_t squares = sum(StepAction::kSquares);
+  const int32_t squares = sum(StepAction::kSquares, ReplicasDiffer(s_) ? f_.groups.replica : f_.groups.world);
   for (size_t u = 0; u < out_.units.size(); ++u) {
     Emit({.action = StepAction::kUpdate, .unit = static_cast<int32_t>(u), .inputs = {squares}});
   }
-  sum(StepAction::kLossSum);
+  sum(StepAction::kLossSum, f_.groups.world);
+  for (size_t u = 0; u < out_.units.size() && s_.local_steps > 1; ++u) {
+    OverUnit(StepAction::kAverage, f_.groups.data, static_cast<int32_t>(u));
+    out_.instructions.back().every = static_cast<int32_t>(s_.local_steps);
+  }
   for (size_t u = 0; u < out_.units.size(); ++u) {
-    const bool each_pass = GathersEachPass() && out_.units[u].gradients_sharded;
-    if (out_.units[u].parameters_sharded && !each_pass) Emit({.action = StepAction::kRelease, .unit = static_cast<int32_t>(u)});
+    if (out_.units[u].parameters_sharded && !each_pass_[u]) Emit({.action = StepAction::kRelease, .unit = static_cast<int32_t>(u)});
   }
 }
 

@@ -54,12 +54,17 @@ void StageProgram::ForwardPass(int64_t chunk, int64_t) {
   const int64_t v = VirtualStage(s_.schedule, stage_, chunk, s_.pp);
   const LayerRange layers = LayersOfVirtualStage(model_, s_, v);
   int32_t x = v == 0 ? Embed() : Receive(v - 1, /*back=*/false);
-  if (layers.begin < layers.end) Gather(UnitOfLayer(layers.begin));
+  std::vector<Turn> turns;
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
-    if (layer + 1 < layers.end) Gather(UnitOfLayer(layer + 1));  // while this one computes
+    for (Turn& turn : TurnsOfLayer(layer, /*back=*/false)) turns.push_back(std::move(turn));
+  }
+  if (v == s_.pp * s_.vpp - 1) {
+    for (Turn& turn : TurnsOfHead()) turns.push_back(std::move(turn));
+  }
+  BeginTurns(turns);
+  for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
     const bool keeps = !(s_.recompute == Recompute::kFull && Recomputes(layer));
     x = LayerForward(layer, x, keeps, keeps && !(s_.recompute == Recompute::kSelective && Recomputes(layer)));
-    Release(UnitOfLayer(layer));
   }
   if (v == s_.pp * s_.vpp - 1) {
     Head(x);
@@ -72,13 +77,14 @@ void StageProgram::DataPass(int64_t chunk, int64_t micro_batch) {
   const int64_t v = VirtualStage(s_.schedule, stage_, chunk, s_.pp);
   const LayerRange layers = LayersOfVirtualStage(model_, s_, v);
   collect_ = SplitsBackward(s_.schedule) ? &pending_[{chunk, micro_batch}] : nullptr;
-  int32_t gradient = v == s_.pp * s_.vpp - 1 ? HeadData() : Receive(v + 1, /*back=*/true);
-  if (layers.begin < layers.end) Gather(UnitOfLayer(layers.end - 1));
+  const bool last = v == s_.pp * s_.vpp - 1;
+  std::vector<Turn> turns = last ? TurnsOfHead() : std::vector<Turn>();
   for (int64_t layer = layers.end - 1; layer >= layers.begin; --layer) {
-    if (layer > layers.begin) Gather(UnitOfLayer(layer - 1));
-    gradient = LayerData(layer, gradient);
-    Release(UnitOfLayer(layer));
+    for (Turn& turn : TurnsOfLayer(layer, /*back=*/true)) turns.push_back(std::move(turn));
   }
+  BeginTurns(turns);
+  int32_t gradient = last ? HeadData() : Receive(v + 1, /*back=*/true);
+  for (int64_t layer = layers.end - 1; layer >= layers.begin; --layer) gradient = LayerData(layer, gradient);
   collect_ = nullptr;
   if (v > 0) return Send(v, gradient, /*back=*/true);
   Compute(StepAction::kData, ModelPart::kEmbedding, -1, {Whole(gradient)}, {});
@@ -89,7 +95,7 @@ void StageProgram::DataPass(int64_t chunk, int64_t micro_batch) {
 void StageProgram::WeightPass(int64_t chunk, int64_t micro_batch) {
   const auto waiting = pending_.extract({chunk, micro_batch});
   if (waiting.empty()) return;
-  for (const Pending& p : waiting.mapped()) Weights(p.part, p.layer, p.input, p.gathers);
+  for (const Pending& p : waiting.mapped()) Weights(p.part, p.layer, p.input, p.gathers, p.cut);
 }
 
 int32_t StageProgram::Embed() {
@@ -102,7 +108,15 @@ void StageProgram::Head(int32_t x) {
   HeadKept& kept = head_kept_[micro_batch_];
   kept.n = One(StepAction::kForward, ModelPart::kFinalNorm, -1, {x}, {f_.rows(), h}, /*keeps=*/true);
   kept.whole = Whole(kept.n);
-  kept.logits = One(StepAction::kForward, ModelPart::kHead, -1, {kept.whole}, {t, model_.vocab / s_.tp}, /*keeps=*/true);
+  for (int64_t slice = 0; slice < HeadSlicesOf(f_); ++slice) {
+    const Turn turn = TurnOf(-1, false, slice);
+    Enter(turn);
+    std::vector<int32_t> in = {kept.whole};
+    if (slice > 0) in.push_back(kept.logits);
+    kept.logits =
+        One(StepAction::kForward, ModelPart::kHead, -1, in, {t, model_.vocab / s_.tp}, /*keeps=*/true, {slice, HeadSlicesOf(f_)});
+    Leave(turn);
+  }
   kept.largest = TensorReduce(StepAction::kAllReduceMax, One(StepAction::kForward, ModelPart::kLossMax, -1, {kept.logits}, {t, 1}));
   const std::vector<int32_t> sums =
       Compute(StepAction::kForward, ModelPart::kLossSums, -1, {kept.logits, kept.largest}, {{t, 1}, {t, 1}});
@@ -116,8 +130,17 @@ int32_t StageProgram::HeadData() {
   const int64_t t = f_.tokens(), h = model_.hidden;
   const int32_t logits =
       One(StepAction::kData, ModelPart::kLoss, -1, {kept.logits, kept.largest, kept.sums, kept.targets}, {t, model_.vocab / s_.tp});
-  const int32_t partial = One(StepAction::kData, ModelPart::kHead, -1, {logits}, {t, h});
-  Weights(ModelPart::kHead, -1, kept.whole, /*gathers=*/false);
+  int32_t partial = -1;
+  for (int64_t slice = 0; slice < HeadSlicesOf(f_); ++slice) {
+    const Turn turn = TurnOf(-1, false, slice);
+    const Cut cut{slice, HeadSlicesOf(f_)};
+    Enter(turn);
+    std::vector<int32_t> in = {logits};
+    if (slice > 0) in.push_back(partial);
+    partial = One(StepAction::kData, ModelPart::kHead, -1, in, {t, h}, false, cut);
+    Leave(turn);
+    Weights(ModelPart::kHead, -1, kept.whole, /*gathers=*/false, cut);
+  }
   const int32_t gradient = One(StepAction::kData, ModelPart::kFinalNorm, -1, {Sum(partial)}, {f_.rows(), h});
   Contributed(ModelPart::kFinalNorm, -1);
   return gradient;
@@ -125,65 +148,144 @@ int32_t StageProgram::HeadData() {
 
 int32_t StageProgram::LayerForward(int64_t layer, int32_t x, bool keeps, bool keeps_core) {
   using enum ModelPart;
-  const int64_t t = f_.tokens(), r = f_.rows(), h = model_.hidden;
-  const int64_t q = model_.heads * model_.head_dim / s_.tp, kv = 2 * model_.kv_heads * model_.head_dim / s_.tp;
-  const auto forward = [&](ModelPart part, std::vector<int32_t> in, std::vector<ValueShape> out, bool kept) {
-    return Compute(StepAction::kForward, part, layer, std::move(in), std::move(out), kept);
-  };
+  const int64_t r = f_.rows(), h = model_.hidden;
   Kept& kept = kept_[{layer, micro_batch_}];
+  kept = Kept();
   kept.x = x;
-  kept.n = forward(kAttentionNorm, {x}, {{r, h}}, keeps)[0];
-  const std::vector<int32_t> qkv = forward(kQkv, {Whole(kept.n)}, {{t, q}, {t, kv}}, keeps);
-  kept.q = qkv[0], kept.kv = qkv[1];
-  kept.o = s_.cp > 1 ? ContextForward(layer, &kept) : forward(kAttentionCore, qkv, {{t, q}}, keeps_core)[0];
-  const int32_t y = Sum(forward(kAttentionOut, {kept.o}, {{t, h}}, keeps)[0]);
-  const std::vector<int32_t> middle = forward(kMlpNorm, {x, y}, {{r, h}, {r, h}}, keeps);
+  const Turn turn = TurnOf(layer, false, 0);
+  Enter(turn);
+  kept.n = One(StepAction::kForward, kAttentionNorm, layer, {x}, {r, h}, keeps);
+  const int32_t y = Sum(AttentionForward(layer, keeps, keeps_core));
+  const std::vector<int32_t> middle = Compute(StepAction::kForward, kMlpNorm, layer, {x, y}, {{r, h}, {r, h}}, keeps);
+  if (SlicesOf(layer, false) > 1) {
+    Leave(NormsOf(turn));
+  } else if (turn != TurnOf(layer, true, 0)) {
+    Leave(turn);
+  }
   kept.n2 = middle[1];
-  const bool moe = model_.IsMoeLayer(layer);
-  const int32_t z = moe ? MoeForward(layer, middle[1], keeps, &kept) : Sum(forward(kMlp, {Whole(kept.n2)}, {{t, h}}, keeps)[0]);
-  return forward(kResidual, {middle[0], z}, {{r, h}}, false)[0];
+  const int32_t z = model_.IsMoeLayer(layer) ? MoeForward(layer, middle[1], keeps, &kept) : Sum(MlpForward(layer, keeps));
+  return One(StepAction::kForward, kResidual, layer, {middle[0], z}, {r, h});
+}
+
+int32_t StageProgram::AttentionForward(int64_t layer, bool keeps, bool keeps_core) {
+  using enum ModelPart;
+  Kept& kept = kept_.at({layer, micro_batch_});
+  const Cut all{0, SlicesOf(layer, false)};
+  const int64_t t = f_.tokens(), pieces = s_.tp * all.slices;
+  const int64_t q = model_.heads * model_.head_dim / pieces, kv = 2 * model_.kv_heads * model_.head_dim / pieces;
+  const int32_t whole = Whole(kept.n);
+  int32_t y = -1;
+  for (Cut cut = all; cut.slice < all.slices; ++cut.slice) {
+    const Turn turn = TurnOf(layer, false, cut.slice);
+    Enter(turn);
+    const std::vector<int32_t> qkv = Compute(StepAction::kForward, kQkv, layer, {whole}, {{t, q}, {t, kv}}, keeps, cut);
+    kept.q.push_back(qkv[0]), kept.kv.push_back(qkv[1]);
+    kept.o.push_back(s_.cp > 1 ? ContextForward(layer, &kept)
+                               : One(StepAction::kForward, kAttentionCore, layer, qkv, {t, q}, keeps_core, cut));
+    std::vector<int32_t> in = {kept.o.back()};
+    if (cut.slice > 0) in.push_back(y);
+    y = One(StepAction::kForward, kAttentionOut, layer, in, {t, model_.hidden}, keeps, cut);
+    if (all.slices > 1) Leave(ProductsOf(turn));
+  }
+  return y;
+}
+
+int32_t StageProgram::MlpForward(int64_t layer, bool keeps) {
+  const Cut all{0, SlicesOf(layer, true)};
+  const int32_t whole = Whole(kept_.at({layer, micro_batch_}).n2);
+  int32_t z = -1;
+  for (Cut cut = all; cut.slice < all.slices; ++cut.slice) {
+    const Turn turn = TurnOf(layer, true, cut.slice);
+    Enter(turn);
+    std::vector<int32_t> in = {whole};
+    if (cut.slice > 0) in.push_back(z);
+    z = One(StepAction::kForward, ModelPart::kMlp, layer, in, {f_.tokens(), model_.hidden}, keeps, cut);
+    Leave(turn);
+  }
+  return z;
 }
 
 int32_t StageProgram::LayerData(int64_t layer, int32_t gradient) {
   using enum ModelPart;
   const int64_t t = f_.tokens(), r = f_.rows(), h = model_.hidden;
-  const int64_t q = model_.heads * model_.head_dim / s_.tp, kv = 2 * model_.kv_heads * model_.head_dim / s_.tp;
   const bool again = s_.recompute != Recompute::kNone && Recomputes(layer);
-  if (again && s_.recompute == Recompute::kFull) LayerForward(layer, kept_.at({layer, micro_batch_}).x, true, true);
+  const bool full = again && s_.recompute == Recompute::kFull;
+  const Turn together = full ? TurnsOfLayer(layer, /*back=*/true).front() : Turn();
+  if (full) {
+    Enter(together);
+    holds_turn_ = true;
+    LayerForward(layer, kept_.at({layer, micro_batch_}).x, true, true);
+  }
   const Kept kept = kept_.extract({layer, int64_t{micro_batch_}}).mapped();
-  if (again && s_.recompute == Recompute::kSelective && s_.cp == 1)  // context ranks keep no scores
-    One(StepAction::kForward, kAttentionCore, layer, {kept.q, kept.kv}, {t, q}, true);
-  const auto data = [&](ModelPart part, std::vector<int32_t> in, std::vector<ValueShape> out) {
-    return Compute(StepAction::kData, part, layer, std::move(in), std::move(out));
-  };
-  const bool shards = s_.sequence_parallel;  // only the shard of a product's input was kept
-  const auto of_mlp = [&] {
-    const int32_t partial = data(kMlp, {Whole(gradient)}, {{t, h}})[0];
-    Weights(kMlp, layer, kept.n2, shards);
-    return Sum(partial);
-  };
-  const int32_t of_n2 = model_.IsMoeLayer(layer) ? MoeData(layer, gradient, kept) : of_mlp();
-  const int32_t middle = data(kMlpNorm, {gradient, of_n2}, {{r, h}})[0];
+  if (again && !full && s_.cp == 1) {  // context ranks keep no scores
+    const int64_t slices = std::ssize(kept.q), q = model_.heads * model_.head_dim / s_.tp / slices;
+    for (int64_t slice = 0; slice < slices; ++slice) {
+      const auto i = static_cast<size_t>(slice);
+      One(StepAction::kForward, kAttentionCore, layer, {kept.q[i], kept.kv[i]}, {t, q}, true, {slice, slices});
+    }
+  }
+  const bool moe = model_.IsMoeLayer(layer);
+  const int32_t of_mlp = moe ? MoeData(layer, gradient, kept) : MlpData(layer, kept, gradient);
+  const Turn turn = TurnOf(layer, false, 0);
+  Enter(turn);
+  const int32_t middle = One(StepAction::kData, kMlpNorm, layer, {gradient, moe ? of_mlp : Sum(of_mlp)}, {r, h});
   Contributed(kMlpNorm, layer);
-  const int32_t of_core = data(kAttentionOut, {Whole(middle)}, {{t, q}})[0];
-  Weights(kAttentionOut, layer, kept.o, false);
-  const std::vector<int32_t> qkv =
-      s_.cp > 1 ? ContextData(layer, of_core, kept) : data(kAttentionCore, {of_core}, {{t, q}, {t, kv}});
-  const int32_t of_qkv = data(kQkv, qkv, {{t, h}})[0];
-  Weights(kQkv, layer, kept.n, shards);
-  const int32_t out = data(kAttentionNorm, {Sum(of_qkv), middle}, {{r, h}})[0];
+  const int32_t of_qkv = AttentionData(layer, kept, middle);
+  const int32_t out = One(StepAction::kData, kAttentionNorm, layer, {Sum(of_qkv), middle}, {r, h});
   Contributed(kAttentionNorm, layer);
+  holds_turn_ = false;
+  Leave(full ? together : SlicesOf(layer, false) > 1 ? NormsOf(turn) : turn);
   return out;
 }
 
-void StageProgram::Weights(ModelPart part, int64_t layer, int32_t input, bool gathers) {
+int32_t StageProgram::MlpData(int64_t layer, const Kept& kept, int32_t gradient) {
+  const Cut all{0, SlicesOf(layer, true)};
+  const int32_t whole = Whole(gradient);
+  int32_t sum = -1;
+  for (Cut cut = all; cut.slice < all.slices; ++cut.slice) {
+    const Turn turn = TurnOf(layer, true, cut.slice);
+    Enter(turn);
+    std::vector<int32_t> in = {whole};
+    if (cut.slice > 0) in.push_back(sum);
+    sum = One(StepAction::kData, ModelPart::kMlp, layer, in, {f_.tokens(), model_.hidden}, false, cut);
+    Weights(ModelPart::kMlp, layer, kept.n2, s_.sequence_parallel, cut);
+    if (turn != TurnOf(layer, false, 0) || all.slices > 1) Leave(turn);
+  }
+  return sum;
+}
+
+int32_t StageProgram::AttentionData(int64_t layer, const Kept& kept, int32_t gradient) {
+  using enum ModelPart;
+  const Cut all{0, SlicesOf(layer, false)};
+  const int64_t t = f_.tokens(), pieces = s_.tp * all.slices;
+  const int64_t q = model_.heads * model_.head_dim / pieces, kv = 2 * model_.kv_heads * model_.head_dim / pieces;
+  const int32_t whole = Whole(gradient);
+  int32_t sum = -1;
+  for (Cut cut = all; cut.slice < all.slices; ++cut.slice) {
+    const Turn turn = TurnOf(layer, false, cut.slice);
+    Enter(turn);
+    const int32_t of_core = One(StepAction::kData, kAttentionOut, layer, {whole}, {t, q}, false, cut);
+    Weights(kAttentionOut, layer, kept.o[static_cast<size_t>(cut.slice)], false, cut);
+    std::vector<int32_t> qkv =
+        s_.cp > 1 ? ContextData(layer, of_core, kept)
+                  : Compute(StepAction::kData, kAttentionCore, layer, {of_core}, {{t, q}, {t, kv}}, false, cut);
+    if (cut.slice > 0) qkv.push_back(sum);
+    sum = One(StepAction::kData, kQkv, layer, qkv, {t, model_.hidden}, false, cut);
+    // Of split rows only the shard of a product's input was kept.
+    Weights(kQkv, layer, kept.n, s_.sequence_parallel, cut);
+    if (all.slices > 1) Leave(ProductsOf(turn));
+  }
+  return sum;
+}
+
+void StageProgram::Weights(ModelPart part, int64_t layer, int32_t input, bool gathers, Cut cut) {
   if (collect_ != nullptr) {
-    collect_->push_back({part, layer, input, gathers});
+    collect_->push_back({part, layer, input, gathers, cut});
     return;
   }
-  Compute(StepAction::kWeight, part, layer, {gathers ? Whole(input) : input}, {});
+  Compute(StepAction::kWeight, part, layer, {gathers ? Whole(input) : input}, {}, false, cut);
   // A tied head on the embedding's stage adds to the embedding's table.
-  Contributed(part, layer);
+  Contributed(part, layer, cut.slice);
 }
 
 void StageProgram::Send(int64_t virtual_stage, int32_t x, bool back) {

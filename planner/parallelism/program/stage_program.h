@@ -2,10 +2,12 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "planner/parallelism/operator_sharding.h"
 #include "planner/parallelism/program/program_groups.h"
 #include "planner/parallelism/strategy.h"
 #include "planner/tasks/pipeline_order.h"
@@ -21,6 +23,7 @@ struct ProgramFrame {
   const ProgramGroups& groups;
   ElementType type;
   bool tied_apart = false;  ///< embedding and head have one table on two stages
+  std::span<const StageOperators> operators = {};  ///< by stage, where they decide one by one
 
   int64_t micro_batches() const { return MicroBatches(strategy, job.global_batch); }
   int64_t tokens() const { return strategy.micro_batch * job.sequence / strategy.cp; }
@@ -54,6 +57,17 @@ struct StageBlock {
 };
 std::vector<StageBlock> BlocksOfStage(const ProgramFrame& frame, int64_t stage);
 
+/// What a layer's operators do with their parameters; uncut, where they do not decide.
+struct LayerDecision {
+  OperatorDecision attention, mlp;
+};
+LayerDecision DecisionOf(const ProgramFrame& frame, int64_t stage, int64_t layer);
+/// Slices in which the head is gathered.
+int64_t HeadSlicesOf(const ProgramFrame& frame);
+/// Index of a layer among those of its stage.
+int64_t PlaceOnStage(const ProgramFrame& frame, int64_t stage, int64_t layer);
+bool IsNorm(ModelPart part);
+
 /// What sums a block's gradients, besides the replicas: blocks of different kinds lie in different units.
 enum class UnitKind : uint8_t {
   kPlain,
@@ -62,9 +76,12 @@ enum class UnitKind : uint8_t {
   kExperts,    ///< replicas are those of the experts
 };
 UnitKind KindOf(const ProgramFrame& frame, const ParameterBlock& block);
+/// The communicator of all that have the block.
+int32_t ReplicasOf(const ProgramFrame& frame, const ParameterBlock& block);
 
-/// The blocks cut into units, in the order in which `order` has their gradients final.
-void CutUnits(const ProgramFrame& frame, const std::vector<ParameterBlock>& order, RankClass* out);
+/// The blocks cut into units, in the order in which `order` has their gradients final. By unit: whether its parameters are gathered
+/// for every pass.
+std::vector<bool> CutUnits(const ProgramFrame& frame, int64_t stage, const std::vector<ParameterBlock>& order, RankClass* out);
 
 class StageProgram {
  public:
@@ -75,16 +92,24 @@ class StageProgram {
  private:
   /// What a layer's forward pass leaves for its backward pass.
   struct Kept {
-    int32_t x = -1, n = -1, o = -1, n2 = -1;  // n2: of an MoE layer its tensor rank's rows
-    int32_t rows = -1;                        // that the experts read
-    int32_t q = -1, kv = -1, core = -1, sums = -1;  // of attention; core: its output where it is made, with context ranks its sums
+    int32_t x = -1, n = -1, n2 = -1;    // n2: of an MoE layer its tensor rank's rows
+    int32_t rows = -1;                  // that the experts read
+    std::vector<int32_t> q, kv, o;      // of attention, by slice; o: what the product behind it reads
+    int32_t core = -1, sums = -1;       // with context ranks: attention's output where it is made, and its sums
   };
+  /// One of so many slices of an operator.
+  struct Cut {
+    int64_t slice = 0, slices = 1;
+  };
+  /// Units that are gathered at a time.
+  using Turn = std::vector<int32_t>;
   /// A weight gradient that was not run yet.
   struct Pending {
     ModelPart part;
     int64_t layer;
     int32_t input;
     bool gathers;
+    Cut cut;
   };
   struct HeadKept {
     int32_t n = -1, whole = -1, logits = -1, largest = -1, sums = -1, targets = -1;
@@ -102,7 +127,12 @@ class StageProgram {
   int32_t HeadData();
   int32_t LayerForward(int64_t layer, int32_t x, bool keeps, bool keeps_core);
   int32_t LayerData(int64_t layer, int32_t gradient);
-  // stage_context.cc: attention of the whole sequence, whose tokens lie on several ranks.
+  int32_t AttentionForward(int64_t layer, bool keeps, bool keeps_core);
+  int32_t MlpForward(int64_t layer, bool keeps);
+  int32_t AttentionData(int64_t layer, const Kept& kept, int32_t gradient);
+  int32_t MlpData(int64_t layer, const Kept& kept, int32_t gradient);
+  void Weights(ModelPart part, int64_t layer, int32_t input, bool gathers, Cut cut = {0, 1});
+  // stage_context.cc: attention of the whole sequence, whose tokens lie on several ranks. It is not cut in slices.
   int32_t ContextForward(int64_t layer, Kept* kept);
   std::vector<int32_t> ContextData(int64_t layer, int32_t of_core, const Kept& kept);
   std::vector<int32_t> RingData(int64_t layer, int32_t of_core, const Kept& kept);
@@ -116,7 +146,6 @@ class StageProgram {
   int32_t FromExperts(int32_t rows);
   int32_t RowsOfRank(int32_t value);
   int32_t AllRows(int32_t value);
-  void Weights(ModelPart part, int64_t layer, int32_t input, bool gathers);
   // Messages.
   void Send(int64_t virtual_stage, int32_t x, bool back);
   int32_t Receive(int64_t virtual_stage, bool back);
@@ -125,8 +154,9 @@ class StageProgram {
   int32_t Value(int64_t rows, int64_t columns);
   int32_t Emit(Instruction instruction);
   std::vector<int32_t> Compute(StepAction action, ModelPart part, int64_t layer, std::vector<int32_t> inputs,
-                               std::vector<ValueShape> outputs, bool keeps = false);
-  int32_t One(StepAction action, ModelPart part, int64_t layer, std::vector<int32_t> inputs, ValueShape output, bool keeps = false);
+                               std::vector<ValueShape> outputs, bool keeps = false, Cut cut = {0, 1});
+  int32_t One(StepAction action, ModelPart part, int64_t layer, std::vector<int32_t> inputs, ValueShape output, bool keeps = false,
+              Cut cut = {0, 1});
   int32_t Collective(StepAction action, int32_t communicator, int32_t value, ValueShape output);
   int32_t Sum(int32_t value);
   int32_t Whole(int32_t value);
@@ -134,13 +164,21 @@ class StageProgram {
   // Exchange of units: stage_exchange.cc.
   void BeginStep();
   void EndStep();
-  void Contributed(ModelPart part, int64_t layer);
+  void Contributed(ModelPart part, int64_t layer, int64_t slice = 0);
   void Exchange(int32_t unit);
-  void Gather(int32_t unit);
-  void Release(int32_t unit);
   int32_t OverUnit(StepAction action, int32_t communicator, int32_t unit);
-  int32_t UnitOfLayer(int64_t layer) const;
-  bool GathersEachPass() const;
+  int64_t SlicesOf(int64_t layer, bool mlp) const;
+  Turn OwnTurn(int64_t layer, bool mlp, int64_t slice) const;
+  Turn MakeTurn(int64_t layer, bool mlp, int64_t slice) const;
+  Turn TurnOf(int64_t layer, bool mlp, int64_t slice) const;
+  Turn NormsOf(const Turn& turn) const;
+  Turn ProductsOf(const Turn& turn) const;
+  std::vector<Turn> TurnsOfHead() const;
+  std::vector<Turn> TurnsOfLayer(int64_t layer, bool back) const;
+  void Gather(const Turn& turn);
+  void BeginTurns(const std::vector<Turn>& turns);
+  void Enter(const Turn& turn);
+  void Leave(const Turn& turn);
   int64_t Round() const;
   bool Recomputes(int64_t layer) const;
 
@@ -152,10 +190,17 @@ class StageProgram {
   int32_t micro_batch_ = -1;  // that is being written
   std::vector<StageBlock> blocks_;
   std::vector<ParameterBlock> order_;                         // as gradients become final; found by a first run without units
-  std::map<std::pair<ModelPart, int64_t>, size_t> block_at_;  // in blocks_, or, once there are units, in out_.blocks
+  std::map<std::tuple<ModelPart, int64_t, int64_t>, size_t>
+      block_at_;                                              // by slice; in blocks_, or, once there are units, in out_.blocks
   std::vector<int64_t> left_;                                 // contributions, of blocks
   std::vector<int64_t> unit_left_;                            // of units, until the next exchange
   std::vector<int32_t> unit_of_block_, last_on_unit_;
+  std::vector<bool> each_pass_;  // by unit: gathered for every pass
+  std::vector<Turn> turns_;      // of the pass that is being written
+  mutable std::map<std::tuple<int64_t, bool, int64_t>, Turn> known_turns_;  // as MakeTurn()
+  mutable std::map<int64_t, LayerDecision> known_decisions_;                // by layer
+  size_t next_turn_ = 0;         // of them, that is not in use yet
+  bool holds_turn_ = false;      // all of a layer stays gathered
   std::map<Place, Kept> kept_;
   std::map<int64_t, HeadKept> head_kept_;  // by micro-batch
   std::map<Place, std::vector<Pending>> pending_;

@@ -1,0 +1,71 @@
+#include "runtime/execute/program_shape.h"
+
+#include <fmt/format.h>
+
+#include <tuple>
+
+namespace weft::runtime {
+namespace {
+
+using planner::Instruction;
+using planner::ModelPart;
+
+/// Whether the head's table is the program's as the model has it.
+Status CheckHead(const planner::RankClass& list, const planner::ModelSpec& m) {
+  bool has_table = false, uses_table = false;
+  for (const planner::ParameterBlock& b : list.blocks) {
+    if (b.part != ModelPart::kHead) continue;
+    has_table = true;
+    if (b.copy != m.tied_embeddings) {
+      return Fail(Code::kInvalidArgument, fmt::format("program: the head's table is {}, expected {} of the embedding's",
+                                                      b.copy ? "a copy" : "its own", m.tied_embeddings ? "a copy" : "no copy"));
+    }
+  }
+  for (const Instruction& i : list.instructions) {
+    uses_table = uses_table || (planner::OfPart(i.action) && i.part == ModelPart::kHead);
+  }
+  if (uses_table && !has_table && !m.tied_embeddings)
+    return Fail(Code::kInvalidArgument, "program: the head has no table, expected one of its own, as the model has");
+  return Ok();
+}
+
+}  // namespace
+
+Status CheckModel(const planner::StepProgram& p, const planner::ModelSpec& m, int rank) {
+  if (rank < 0 || static_cast<size_t>(rank) >= p.ranks.size()) {
+    return Fail(Code::kInvalidArgument, fmt::format("program: made for {} ranks, this is rank {}", p.ranks.size(), rank));
+  }
+  const std::tuple<const char*, int64_t, int64_t> sizes[] = {
+      {"layers", p.layers, m.layers},       {"hidden", p.hidden, m.hidden},       {"heads", p.heads, m.heads},
+      {"kv_heads", p.kv_heads, m.kv_heads}, {"head_dim", p.head_dim, m.head_dim}, {"ffn_hidden", p.ffn_hidden, m.ffn_hidden},
+      {"vocab", p.vocab, m.vocab},          {"experts", p.experts, m.experts},
+      {"experts_per_token", p.experts_per_token, m.experts_per_token}, {"expert_hidden", p.expert_hidden, m.expert_ffn_hidden}};
+  for (const auto& [name, program, model] : sizes) {
+    if (program != model)
+      return Fail(Code::kInvalidArgument, fmt::format("program: {} {}, expected the model's {}", name, program, model));
+  }
+  if (m.learned_positions && p.sequence > m.max_positions) {
+    return Fail(Code::kInvalidArgument,
+                fmt::format("program: sequence {}, expected at most the model's {} positions", p.sequence, m.max_positions));
+  }
+  return CheckHead(p.classes[static_cast<size_t>(p.ranks[static_cast<size_t>(rank)].rank_class)], m);
+}
+
+ModelShape ShapeOf(const planner::StepProgram& p, const planner::ModelSpec& model, int rank) {
+  ModelShape shape{.model = model, .type = p.type == planner::ElementType::kFloat64 ? torch::kFloat64 : torch::kFloat32};
+  shape.tensor = p.ranks[static_cast<size_t>(rank)].tensor;
+  shape.tensors = p.tensor;
+  shape.context = p.ranks[static_cast<size_t>(rank)].context;
+  shape.contexts = p.context;
+  const planner::ExpertPlace place = planner::ExpertPlaceOf(p, rank);
+  shape.expert = place.expert;
+  shape.expert_ranks = p.expert_ranks;
+  shape.expert_tensor = place.tensor;
+  shape.expert_tensors = p.expert_tensor;
+  shape.batch = p.micro_batch;
+  shape.sequence = p.sequence / p.context;
+  shape.loss_tokens = p.global_batch / (p.replicas_differ ? p.replicas : 1) * p.sequence;
+  return shape;
+}
+
+}  // namespace weft::runtime

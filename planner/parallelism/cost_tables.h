@@ -119,6 +119,8 @@ struct CostModel::Impl {
   StageCost DecidedCost(const StageShape& shape, const StagePasses& passes, const MemoryUse& rest, const OperatorStage& decided,
                         std::vector<Holding>* pieces = nullptr) const;
   double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
+  /// Of the stage's mean layer. `operations`: as ComputeUnitTime() writes them, by layer.
+  UnitTime UnitOfLayer(const Strategy& s, const StageShape& shape, double layers, std::vector<Operation>* operations) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                 std::vector<Operation>* operations = nullptr) const;
   /// From one stage to the next. `operations`: where it is written, as of the forward pass, if not null.

@@ -94,7 +94,7 @@ std::optional<std::string> WhyNoExchange(const JobSpec& job, const Strategy& s, 
 /// Of an MoE model.
 std::optional<std::string> WhyNoExperts(const JobSpec& job, const Strategy& s) {
   const ModelSpec& m = job.model;
-  if (s.zero_stage >= 2) return Refused("zero_stage", s.zero_stage, "0 or 1 with experts");
+  if (s.sharding == Sharding::kOperator) return Refused("sharding", ShardingName(s.sharding), "uniform with experts");
   // The replicas of experts are others than those of the rest: a ring of them sums whole gradients in every step.
   if (s.data_sync != DataSync::kRing) return Refused("data_sync", DataSyncName(s.data_sync), "ring with experts");
   if (s.gradient_wire != GradientWire::kWhole)
@@ -103,8 +103,9 @@ std::optional<std::string> WhyNoExperts(const JobSpec& job, const Strategy& s) {
   if (s.shard_group != 0 && s.shard_group != s.dp * s.cp)
     return Refused("shard_group", s.shard_group, "0, all replicas, with experts");
   // Their shards would be of other ranks than those that sum them.
-  if (s.zero_stage == 1 && ExpertDp(s) > s.dp * s.cp) {
-    return fmt::format("zero_stage=1: not executed with ep={} and etp={}, expected together at least tp={}", s.ep, s.etp, s.tp);
+  if (s.zero_stage >= 1 && ExpertDp(s) > s.dp * s.cp) {
+    return fmt::format("zero_stage={}: not executed with ep={} and etp={}, expected together at least tp={}", s.zero_stage, s.ep,
+                       s.etp, s.tp);
   }
   const int64_t tokens = s.micro_batch * job.sequence / s.cp;
   if (tokens % s.tp != 0 || tokens / s.tp * m.experts_per_token % m.experts != 0) {

@@ -54,8 +54,6 @@ Strategy Draw(std::mt19937& random, bool moe) {
     s.keep_after_forward = false;
   }
   if (moe) {  // which are not executed with the others
-    s.zero_stage %= 2;
-    s.keep_after_forward = false;
     s.shard_group = 0;
     s.sharding = Sharding::kUniform;
     s.data_sync = DataSync::kRing;
@@ -230,7 +228,10 @@ TEST(ExpandProgram, RefusesWhatIsNotExecutedByName) {
               HasSubstr("attention in 2 slices with cp=2: not executed"));
   JobSpec routed = job;
   routed.model = SmallMixtral();
-  EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .zero_stage = 2}).value_or(""), HasSubstr("zero_stage=2: not executed"));
+  EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .tp = 2, .zero_stage = 2}).value_or(""),
+              HasSubstr("zero_stage=2: not executed with ep=1 and etp=1, expected together at least tp=2"));
+  EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .zero_stage = 3, .sharding = Sharding::kOperator}).value_or(""),
+              HasSubstr("sharding=osdp: not executed, expected uniform with experts"));
   EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .zero_stage = 1, .shard_group = 2}).value_or(""),
               HasSubstr("shard_group=2: not executed, expected 0, all replicas, with experts"));
   EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .gradient_wire = GradientWire::kBf16}).value_or(""),

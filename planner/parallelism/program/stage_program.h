@@ -67,6 +67,8 @@ int64_t HeadSlicesOf(const ProgramFrame& frame);
 /// Index of a layer among those of its stage.
 int64_t PlaceOnStage(const ProgramFrame& frame, int64_t stage, int64_t layer);
 bool IsNorm(ModelPart part);
+/// Whether the part belongs to what stands behind a layer's second norm: an MLP, or router and experts.
+bool IsOfMlp(ModelPart part);
 
 /// What sums a block's gradients, besides the replicas: blocks of different kinds lie in different units.
 enum class UnitKind : uint8_t {

@@ -31,8 +31,8 @@ Sharing SharingOf(const ProgramFrame& f, int64_t stage, const ParameterBlock& bl
   if (ReplicasOf(f, block) < 0 || s.zero_stage == 0) return {};
   if (s.sharding == Sharding::kOperator && !edge) {
     const LayerDecision decision = DecisionOf(f, stage, block.layer);
-    return block.part == ModelPart::kMlp ? SharingOfOperator(block, decision.mlp, 20)
-                                         : SharingOfOperator(block, decision.attention, 10);
+    return IsOfMlp(block.part) ? SharingOfOperator(block, decision.mlp, 20)
+                               : SharingOfOperator(block, decision.attention, 10);
   }
   // Embedding and head are gathered once per step, but for slices of the head; their gradients are scattered at its end.
   const bool sliced = block.slices > 1;
@@ -48,6 +48,10 @@ Sharing SharingOf(const ProgramFrame& f, int64_t stage, const ParameterBlock& bl
 
 bool IsNorm(ModelPart part) {
   return part == ModelPart::kAttentionNorm || part == ModelPart::kMlpNorm || part == ModelPart::kFinalNorm;
+}
+
+bool IsOfMlp(ModelPart part) {
+  return part == ModelPart::kMlp || part == ModelPart::kRouter || part == ModelPart::kExperts;
 }
 
 UnitKind KindOf(const ProgramFrame& f, const ParameterBlock& b) {

@@ -55,6 +55,10 @@ TEST(ProgramJson, ReadsWhatItWrote) {
   }
   const planner::AlgorithmSpec servers{.algorithm = planner::Algorithm::kParameterServer, .parameter = 2};
   ExpectReads(Sample({.dp = 2, .data_sync = planner::DataSync::kParameterServer}, {.sums = servers}));
+  const std::vector<planner::BatchShare> shares = {{.replicas = 2, .sequences = 6}, {.replicas = 1, .sequences = 2}};
+  const planner::StepProgram unequal = Sample({.dp = 3}, {.shares = shares});
+  EXPECT_EQ(unequal.shares, (std::vector<int64_t>{3, 3, 2}));
+  ExpectReads(unequal);
   const std::vector<planner::StageOperators> operators = {
       {.runs = {{.layers = 4, .attention = {.slices = 4, .sharded = 3, .kept = true}, .mlp = {.slices = 1, .sharded = 1}}}, .head = true}};
   ExpectReads(Sample({.dp = 2, .zero_stage = 3, .sharding = planner::Sharding::kOperator}, {.operators = operators}));

@@ -56,6 +56,16 @@ nic_rate: 1Gbit/s
 """
 
 
+# Machines that are not alike, in groups.
+GROUP = """  - name: group{index}
+    nodes: 1
+    gpus_per_node: {gpus}
+    device: {device}
+    intra_node_rate: 300GB/s
+    nic_rate: 400Gbit/s
+"""
+
+
 def case(name, model, kind="fp64", quick=False, batch=BATCH, memory="1GiB", per_node=8, **variables):
     return {"name": name, "model": model, "type": kind, "quick": quick, "batch": batch, "memory": memory, "per_node": per_node,
             "variables": {**DEFAULTS, **variables}}
@@ -70,6 +80,13 @@ def replicas(name, model, how, **more):
 def osdp(name, model, decisions, **more):
     """Sharding per operator; `decisions`: what the plan must have decided, so that the row shows it."""
     return {**case(name, model, zero_stage=3, sharding="osdp", **more), "decisions": decisions}
+
+
+def unequal(name, model, groups, shares, **more):
+    """Groups of machines, each with so many GPUs of a device, and `shares`: how the plan must have cut the batch."""
+    made = case(name, model, **more)
+    del made["variables"]["dp"]  # each group's own
+    return {**made, "groups": groups, "shares": shares}
 
 
 CASES = [
@@ -142,6 +159,11 @@ CASES = [
     case("dp2 tp2, ZeRO-3, sequence parallel, full recomputation", "gpt", dp=2, tp=2, zero_stage=3, sequence_parallel="true", recompute="full"),
     case("dp2 tp2 pp2, ZeRO-2, sequence parallel, interleaved", "gpt", dp=2, tp=2, pp=2, vpp=2, zero_stage=2, sequence_parallel="true",
          schedule="interleaved"),
+    # Machines that are not alike have a share of the batch that matches their speed.
+    unequal("unequal shares, 2 + 2 replicas", "gpt", [(2, "v100-32"), (2, "cpu")], [8, 4], quick=True, batch=12),
+    unequal("unequal shares, 2 + 1 replicas", "llama", [(2, "v100-32"), (1, "cpu")], [10, 2], batch=12),
+    unequal("unequal shares, ZeRO-1, tp2", "llama", [(4, "v100-32"), (4, "cpu")], [8, 4], batch=12, tp=2, zero_stage=1),
+    unequal("unequal shares, pp2", "gpt", [(4, "v100-32"), (4, "cpu")], [8, 4], batch=12, pp=2),
     # What is not the same training: one process works out what replicas learn.
     replicas("local steps", "gpt", ["--local-steps", "3"], quick=True, dp=2, local_steps=3),
     replicas("local steps, tp2 pp2", "llama", ["--local-steps", "4"], dp=2, tp=2, pp=2, local_steps=4),
@@ -215,8 +237,19 @@ CASES = [
 ]
 
 
-def ranks_of(variables):
+def ranks_of(one):
+    variables = one["variables"]
+    if "groups" in one:
+        return sum(gpus for gpus, _ in one["groups"])
     return variables["dp"] * variables["tp"] * variables["pp"] * variables["cp"]
+
+
+def machines_of(one):
+    """The cluster file of a case."""
+    if "groups" not in one:
+        return MACHINES.format(nodes=-(-ranks_of(one) // one["per_node"]), per_node=one["per_node"], memory=one["memory"])
+    groups = [GROUP.format(index=index, gpus=gpus, device=device) for index, (gpus, device) in enumerate(one["groups"])]
+    return "version: 1\nname: unlike\ngroups:\n" + "".join(groups)
 
 
 def decisions_of(operators):
@@ -238,16 +271,19 @@ def plan(folder, one):
     """The case's step program, and what `weft plan` says of the strategy."""
     path = os.path.join(folder, "program.json")
     fix = ",".join(f"{name}={value}" for name, value in one["variables"].items())
-    ranks = ranks_of(one["variables"])
+    ranks = ranks_of(one)
     cluster = os.path.join(folder, "cluster.yaml")
     with open(cluster, "w", encoding="utf-8") as out:
-        out.write(MACHINES.format(nodes=-(-ranks // one["per_node"]), per_node=one["per_node"], memory=one["memory"]))
+        out.write(machines_of(one))
     command = [WEFT, "plan", os.path.join(folder, f"{one['model']}.json"), "--cluster", cluster, "--global-batch", str(one["batch"]),
                "--seq", str(SEQUENCE), "--gpus", str(ranks), "--precision", "fp32", "--framework", "any", "--fix", fix,
                "--program", path, "--program-type", one["type"], "--output", "json"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     check(ran.returncode == 0, f"{one['name']}: weft plan ended with {ran.returncode}: {ran.stderr}")
-    decided = decisions_of(json.loads(ran.stdout)["plans"][0].get("operators", {}))
+    best = json.loads(ran.stdout)["plans"][0]
+    shares = [group["sequences"] for group in best.get("groups", [])]
+    check(shares == one.get("shares", []), f"{one['name']}: shares of the batch {shares}")
+    decided = decisions_of(best.get("operators", {}))
     missing = set(one.get("decisions", ())) - decided
     check(not missing, f"{one['name']}: no operator is {sorted(missing)}: {sorted(decided)}")
     return path
@@ -273,7 +309,7 @@ def run(processes, folder, index, one, known):
     path = plan(folder, one)
     expected = reference(processes, folder, one, path, known)
     arguments = ["--config", os.path.join(folder, f"{one['model']}.json"), "--plan", path, *TRAINING]
-    world = ranks_of(one["variables"])
+    world = ranks_of(one)
     lines = train(processes, f"case{index}", world, arguments)
     name = f"{one['name']} ({one['model']}, {one['type']}, {world} ranks)"
     own = losses(lines)

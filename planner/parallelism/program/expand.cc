@@ -91,6 +91,38 @@ std::optional<std::string> WhyNoExchange(const JobSpec& job, const Strategy& s, 
   return s.sharding == Sharding::kOperator ? WhyNoSlices(job, s, choices.operators) : std::nullopt;
 }
 
+/// The job as it would be if all replicas had as much of the batch as those of a share; without shares the job itself.
+std::vector<JobSpec> JobsOfShares(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
+  if (choices.shares.empty()) return {job};
+  std::vector<JobSpec> jobs;
+  for (const BatchShare& share : choices.shares) {
+    jobs.push_back(job);
+    jobs.back().global_batch = s.dp * (share.sequences / share.replicas);
+  }
+  return jobs;
+}
+
+/// Of replicas that have unequal shares of the batch: they exchange once per step, and what they do in between is nobody else's.
+std::optional<std::string> WhyNoShares(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
+  if (choices.shares.empty()) return std::nullopt;
+  int64_t replicas = 0, sequences = 0;
+  for (const BatchShare& share : choices.shares) {
+    if (share.replicas < 1 || share.sequences < 1 || share.sequences % (share.replicas * s.micro_batch) != 0) {
+      return fmt::format("a share of {} sequences of {} replicas: expected whole micro-batches of {} for each", share.sequences,
+                         share.replicas, s.micro_batch);
+    }
+    replicas += share.replicas;
+    sequences += share.sequences;
+  }
+  if (replicas != s.dp || sequences != job.global_batch) {
+    return fmt::format("shares of {} replicas and {} sequences, expected {} and {}", replicas, sequences, s.dp, job.global_batch);
+  }
+  if (s.zero_stage >= 2) return Refused("zero_stage", s.zero_stage, "0 or 1 with unequal shares of the batch");
+  if (job.model.IsMoe()) return fmt::format("model {}: experts with unequal shares of the batch are not executed", job.model.name);
+  if (ReplicasDiffer(s)) return "replicas that differ, with unequal shares of the batch: not executed";
+  return std::nullopt;
+}
+
 /// Of an MoE model.
 std::optional<std::string> WhyNoExperts(const JobSpec& job, const Strategy& s) {
   const ModelSpec& m = job.model;
@@ -127,6 +159,68 @@ std::optional<std::string> WhyNoContext(const JobSpec& job, const Strategy& s) {
   return std::nullopt;
 }
 
+/// All but classes, communicators and ranks.
+StepProgram HeaderOf(const JobSpec& job, const Strategy& s, ElementType type) {
+  const ModelSpec& m = job.model;
+  return {.model = m.name,
+          .strategy = DescribeStrategy(s),
+          .layers = m.layers,
+          .hidden = m.hidden,
+          .heads = m.heads,
+          .kv_heads = m.kv_heads,
+          .head_dim = m.head_dim,
+          .ffn_hidden = m.ffn_hidden,
+          .vocab = m.vocab,
+          .type = type,
+          .sequence = job.sequence,
+          .global_batch = job.global_batch,
+          .micro_batch = s.micro_batch,
+          .replicas = s.dp,
+          .tensor = s.tp,
+          .context = s.cp,
+          .stages = s.pp,
+          .chunks = s.vpp,
+          .replicas_differ = ReplicasDiffer(s),
+          .experts = m.experts,
+          .experts_per_token = m.experts_per_token,
+          .expert_hidden = m.expert_ffn_hidden,
+          .expert_ranks = s.ep,
+          .expert_tensor = s.etp,
+          .schedule = s.schedule,
+          .communicators = {},
+          .classes = {},
+          .ranks = {}};
+}
+
+/// The lists of all stages, of replicas that have as much of the batch as the frame says.
+Status AddClasses(const ProgramFrame& frame, StepProgram* program) {
+  for (int64_t stage = 0; stage < frame.strategy.pp; ++stage) {
+    program->classes.push_back(StageProgram(frame, stage).Make());
+    int64_t instructions = 0;
+    for (const RankClass& c : program->classes) instructions += static_cast<int64_t>(c.instructions.size());
+    if (instructions > StepProgram::kMostInstructions) {
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("{}: a program of more than {} instructions", program->strategy, StepProgram::kMostInstructions));
+    }
+  }
+  return Ok();
+}
+
+/// Says which replica has how much of the batch; replicas of one share have the classes of its stages.
+void AddShares(std::span<const BatchShare> shares, StepProgram* program) {
+  std::vector<int32_t> share_of;  // by replica
+  std::vector<std::string> text;
+  for (const BatchShare& share : shares) {
+    program->shares.insert(program->shares.end(), static_cast<size_t>(share.replicas), share.sequences / share.replicas);
+    share_of.insert(share_of.end(), static_cast<size_t>(share.replicas), static_cast<int32_t>(text.size()));
+    text.push_back(fmt::format("{}", share.sequences));
+  }
+  if (shares.empty()) return;
+  program->strategy += fmt::format(" shares={}", fmt::join(text, "+"));
+  for (RankPlace& place : program->ranks)
+    place.rank_class += share_of[static_cast<size_t>(place.replica)] * static_cast<int32_t>(program->stages);
+}
+
 }  // namespace
 
 ProgramChoices ChoicesOf(const Strategy& s, std::span<const StageOperators> operators, const OperationList& list,
@@ -157,68 +251,44 @@ std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s, c
   }
   if (s.tensor_mode != TensorMode::k1D) return Refused("tensor_mode", TensorModeName(s.tensor_mode), "1d");
   if (auto why = WhyNoExchange(job, s, choices)) return why;
+  if (auto why = WhyNoShares(job, s, choices)) return why;
   if (m.kv_heads % s.tp != 0) return fmt::format("tp={}: does not divide {} key/value heads", s.tp, m.kv_heads);
   if (m.vocab % s.tp != 0 || m.hidden % s.tp != 0)
     return fmt::format("tp={}: does not divide vocabulary {} and width {}", s.tp, m.vocab, m.hidden);
   const int64_t tokens = s.micro_batch * job.sequence / s.cp;
   if (tokens % s.tp != 0) return fmt::format("tp={}: does not divide a micro-batch's {} tokens", s.tp, tokens);
-  if (Status order = CheckOrder(s.schedule, s.pp, MicroBatches(s, job.global_batch), s.vpp); !order) return order.error().message();
+  for (const JobSpec& all : JobsOfShares(job, s, choices)) {
+    const Status order = CheckOrder(s.schedule, s.pp, MicroBatches(s, all.global_batch), s.vpp);
+    if (!order) return order.error().message();
+  }
   return std::nullopt;
 }
 
 Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, ElementType type, const ProgramChoices& choices) {
-  if (const auto why = WhyIllegal(job, GpuCount(s), s)) return Fail(Code::kInvalidArgument, *why);
+  if (const auto why = WhyNoShares(job, s, choices)) return Fail(Code::kInvalidArgument, *why);
+  const std::vector<JobSpec> jobs = JobsOfShares(job, s, choices);
+  for (const JobSpec& all : jobs) {
+    if (const auto why = WhyIllegal(all, GpuCount(s), s)) return Fail(Code::kInvalidArgument, *why);
+  }
   if (const auto why = WhyNoProgram(job, s, choices)) return Fail(Code::kInvalidArgument, *why);
   const int64_t last_stage = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage;
   const bool tied_apart = job.model.tied_embeddings && last_stage != 0;
-  const ModelSpec& m = job.model;
-  ProgramGroups groups = GroupsOf(s, tied_apart, m.IsMoe(), choices.sums);
+  ProgramGroups groups = GroupsOf(s, tied_apart, job.model.IsMoe(), choices.sums);
   const bool decided = s.sharding == Sharding::kOperator;
-  const ProgramFrame frame{.job = job,
-                           .strategy = s,
-                           .groups = groups,
-                           .type = type,
-                           .tied_apart = tied_apart,
-                           .operators = decided ? choices.operators : std::span<const StageOperators>()};
-  StepProgram program{.model = m.name,
-                      .strategy = DescribeStrategy(s),
-                      .layers = m.layers,
-                      .hidden = m.hidden,
-                      .heads = m.heads,
-                      .kv_heads = m.kv_heads,
-                      .head_dim = m.head_dim,
-                      .ffn_hidden = m.ffn_hidden,
-                      .vocab = m.vocab,
-                      .type = type,
-                      .sequence = job.sequence,
-                      .global_batch = job.global_batch,
-                      .micro_batch = s.micro_batch,
-                      .replicas = s.dp,
-                      .tensor = s.tp,
-                      .context = s.cp,
-                      .stages = s.pp,
-                      .chunks = s.vpp,
-                      .replicas_differ = ReplicasDiffer(s),
-                      .experts = m.experts,
-                      .experts_per_token = m.experts_per_token,
-                      .expert_hidden = m.expert_ffn_hidden,
-                      .expert_ranks = s.ep,
-                      .expert_tensor = s.etp,
-                      .schedule = s.schedule,
-                      .communicators = {},
-                      .classes = {},
-                      .ranks = {}};
-  for (int64_t stage = 0; stage < s.pp; ++stage) {
-    program.classes.push_back(StageProgram(frame, stage).Make());
-    int64_t instructions = 0;
-    for (const RankClass& c : program.classes) instructions += static_cast<int64_t>(c.instructions.size());
-    if (instructions > StepProgram::kMostInstructions) {
-      return Fail(Code::kInvalidArgument,
-                  fmt::format("{}: a program of more than {} instructions", program.strategy, StepProgram::kMostInstructions));
-    }
+  ProgramFrame frame{.job = job,
+                     .strategy = s,
+                     .groups = groups,
+                     .type = type,
+                     .tied_apart = tied_apart,
+                     .operators = decided ? choices.operators : std::span<const StageOperators>()};
+  StepProgram program = HeaderOf(job, s, type);
+  for (const JobSpec& all : jobs) {
+    frame.sequences = all.global_batch / s.dp;
+    WEFT_RETURN_IF_ERROR(AddClasses(frame, &program));
   }
   program.communicators = std::move(groups.communicators);
   program.ranks = std::move(groups.ranks);
+  AddShares(choices.shares, &program);
   WEFT_RETURN_IF_ERROR(CheckProgram(program));
   return program;
 }

@@ -205,6 +205,47 @@ TEST(ExpandProgram, DigestIsThatOfTheListAndNotOfItsNames) {
   EXPECT_EQ(digest, DigestOf(a));
 }
 
+// Three, three and two micro-batches: two kinds of lists, which send as much as replicas with equal shares.
+TEST(ExpandProgram, ReplicasMayHaveUnequalShares) {
+  JobSpec job{.name = "j", .model = SmallLlama(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 12};
+  const Strategy s{.dp = 3, .tp = 2, .pp = 2, .zero_stage = 1, .rank_order = RankOrder::kTpCpPpDp};
+  const std::vector<BatchShare> shares = {{.replicas = 2, .sequences = 6}, {.replicas = 1, .sequences = 2}};
+  const StepProgram program = ExpandProgram(job, s, ElementType::kFloat32, {.shares = shares}).value();
+  EXPECT_EQ(program.shares, (std::vector<int64_t>{3, 3, 2}));
+  EXPECT_EQ(SequencesOf(program, 2).first, 6);
+  ASSERT_EQ(program.classes.size(), 4u);
+  for (const RankPlace& place : program.ranks) {
+    EXPECT_EQ(MicroBatchesOf(program, static_cast<size_t>(place.rank_class)), place.replica < 2 ? 3 : 2);
+    EXPECT_EQ(place.rank_class % 2, place.stage);
+  }
+  JobSpec equal_job = job;
+  equal_job.global_batch = 9;
+  const StepProgram equal = ExpandProgram(equal_job, s, ElementType::kFloat32).value();
+  for (int64_t rank = 0; rank < 12; ++rank) {
+    const auto of_data = [&](const StepProgram& p) {
+      std::vector<ProgramVolume> found;
+      for (const ProgramVolume& v : VolumesOf(p, rank)) {
+        if (v.kind == CommunicatorKind::kData) found.push_back(v);
+      }
+      return found;
+    };
+    EXPECT_EQ(of_data(program), of_data(equal));
+  }
+}
+
+TEST(ExpandProgram, RefusesSharesThatCannotBe) {
+  const JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 2};
+  const auto why = [&](const Strategy& s, int64_t first, int64_t second) {
+    const std::vector<BatchShare> shares = {{.replicas = 1, .sequences = first}, {.replicas = 1, .sequences = second}};
+    return ExpandProgram(job, s, ElementType::kFloat32, {.shares = shares}).error().message();
+  };
+  EXPECT_THAT(why({.dp = 2}, 5, 2), HasSubstr("shares of 2 replicas and 7 sequences, expected 2 and 8"));
+  EXPECT_THAT(why({.dp = 4}, 5, 3), HasSubstr("expected 4 and 8"));
+  EXPECT_THAT(why({.dp = 2, .micro_batch = 2}, 5, 3), HasSubstr("a share of 5 sequences of 1 replicas: expected whole micro-batches"));
+  EXPECT_THAT(why({.dp = 2, .zero_stage = 2}, 5, 3), HasSubstr("zero_stage=2: not executed"));
+  EXPECT_THAT(why({.dp = 2, .local_steps = 2}, 5, 3), HasSubstr("replicas that differ"));
+}
+
 TEST(ExpandProgram, RefusesWhatIsNotExecutedByName) {
   JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 4};
   const auto why = [&](const Strategy& s) { return ExpandProgram(job, s, ElementType::kFloat32).error().message(); };

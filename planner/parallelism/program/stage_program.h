@@ -24,8 +24,9 @@ struct ProgramFrame {
   ElementType type;
   bool tied_apart = false;  ///< embedding and head have one table on two stages
   std::span<const StageOperators> operators = {};  ///< by stage, where they decide one by one
+  int64_t sequences = 0;                           ///< of a step that a replica has
 
-  int64_t micro_batches() const { return MicroBatches(strategy, job.global_batch); }
+  int64_t micro_batches() const { return sequences / strategy.micro_batch; }
   int64_t tokens() const { return strategy.micro_batch * job.sequence / strategy.cp; }
   /// Of the residual stream on a rank.
   int64_t rows() const { return strategy.sequence_parallel ? tokens() / strategy.tp : tokens(); }

@@ -149,6 +149,8 @@ CASES = [
     case("shard groups of 2, ZeRO-3", "gpt", quick=True, dp=4, zero_stage=3, shard_group=2),
     case("shard groups of 2, ZeRO-3, tp2", "llama", dp=4, tp=2, zero_stage=3, shard_group=2),
     case("shard groups of 2, ZeRO-3 kept, pp2", "gpt", dp=4, pp=2, zero_stage=3, shard_group=2, keep_after_forward="true"),
+    {**case("tree all-reduce", "gpt", dp=4, per_node=1, bucket_bytes="1KiB"), "sums": "tree"},
+    {**case("tree all-reduce, tp2", "llama", dp=4, tp=2, per_node=2, bucket_bytes="1KiB"), "sums": "tree"},
     case("hierarchical all-reduce", "gpt", dp=4, per_node=2, data_sync="hierarchical"),
     case("hierarchical all-reduce, tp2", "llama", dp=4, tp=2, per_node=4, data_sync="hierarchical"),
     case("2 parameter servers", "gpt", dp=2, data_sync="parameter-server"),
@@ -284,6 +286,10 @@ def plan(folder, one):
     shares = [group["sequences"] for group in best.get("groups", [])]
     check(shares == one.get("shares", []), f"{one['name']}: shares of the batch {shares}")
     decided = decisions_of(best.get("operators", {}))
+    if "sums" in one:
+        with open(path, encoding="utf-8") as source:
+            sums = {of["sums"] for of in json.load(source)["communicators"] if "sums" in of}
+        check(sums == {one["sums"]}, f"{one['name']}: sums by {sums}")
     missing = set(one.get("decisions", ())) - decided
     check(not missing, f"{one['name']}: no operator is {sorted(missing)}: {sorted(decided)}")
     return path

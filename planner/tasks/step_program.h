@@ -224,7 +224,7 @@ struct RankClass {
 /// Groups of ranks that talk at the same time, none in two of them. Of a pipeline's each is a sender and a receiver.
 struct ProgramCommunicator {
   CommunicatorKind kind = CommunicatorKind::kWorld;
-  AlgorithmSpec sums = {};  ///< how its groups make a kAllReduce of a unit: a ring, in levels, or on servers; all send the same
+  AlgorithmSpec sums = {};  ///< how its groups make a kAllReduce of a unit: a ring, trees, in levels, or on servers; all send the same
   std::vector<std::vector<int32_t>> groups;
   friend bool operator==(const ProgramCommunicator&, const ProgramCommunicator&) = default;
 };

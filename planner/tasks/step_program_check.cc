@@ -85,6 +85,7 @@ bool CanSum(const AlgorithmSpec& sums, int64_t ranks) {
   const int64_t parameter = sums.parameter;
   switch (sums.algorithm) {
     case Algorithm::kRing:
+    case Algorithm::kTree:
       return parameter == 0;
     case Algorithm::kHierarchical:
       return parameter > 1 && parameter < ranks && ranks % parameter == 0;
@@ -119,7 +120,7 @@ Status CheckRanks(const StepProgram& p) {
     if (size < 2) return Refuse(fmt::format("communicator {}: a group of {} ranks, expected 2 and more", k, size));
     if (!CanSum(communicator.sums, static_cast<int64_t>(size))) {
       return Refuse(
-          fmt::format("communicator {}: sums by {} over {} ranks, expected ring, hierarchical with a divisor, or ps with servers "
+          fmt::format("communicator {}: sums by {} over {} ranks, expected ring, tree, hierarchical with a divisor, or ps with servers "
                       "among them",
                       k, ToString(communicator.sums), size));
     }

@@ -226,6 +226,7 @@ void AddShares(std::span<const BatchShare> shares, StepProgram* program) {
 ProgramChoices ChoicesOf(const Strategy& s, std::span<const StageOperators> operators, const OperationList& list,
                          int64_t gpus_per_node) {
   ProgramChoices choices{.operators = operators};
+  int64_t trees = 0, others = 0;
   for (const StageOperations& stage : list.classes) {
     for (const Operation& o : stage.operations) {
       if (o.communicator != CommunicatorKind::kData || o.what != "gradients") continue;
@@ -235,8 +236,11 @@ ProgramChoices ChoicesOf(const Strategy& s, std::span<const StageOperators> oper
         choices.sums = {Algorithm::kParameterServer, static_cast<int32_t>(o.group.size)};
       if (o.algorithm == AlgorithmName(Algorithm::kHierarchical))
         choices.sums = {Algorithm::kHierarchical, static_cast<int32_t>(RanksInside(o.group, gpus_per_node))};
+      ++(o.algorithm == AlgorithmName(Algorithm::kTree) ? trees : others);
     }
   }
+  // A communicator sums in one way: by trees where that is the list's for all buckets. Narrow gradients go to who sums them.
+  if (trees > 0 && others == 0 && s.gradient_wire == GradientWire::kWhole) choices.sums = {Algorithm::kTree};
   return choices;
 }
 

@@ -22,7 +22,7 @@ struct BatchShare {
 /// What of a plan is not in its strategy.
 struct ProgramChoices {
   std::span<const StageOperators> operators = {};  ///< of sharding=osdp: what the operators of each stage do
-  AlgorithmSpec sums = {};                         ///< how replicas sum gradients: a ring, in levels, on servers
+  AlgorithmSpec sums = {};                         ///< how replicas sum gradients: a ring, trees, in levels, on servers
   int64_t gossip_units = 1;                        ///< of data_sync=gossip: replicas that sum among themselves
   std::span<const BatchShare> shares = {};         ///< of all replicas, in order; empty: all have the same
 };

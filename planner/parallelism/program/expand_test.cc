@@ -187,7 +187,7 @@ TEST(ExpandProgram, HasTheVolumesOfTheOperationList) {
   EXPECT_GT(contexts, 300);
   // Replicated, kept, sharded; slices with a rest of either kind, and all; shard groups; sums in levels and on servers.
   for (const char* one : {"0/1false", "0/1true", "1/1false", "4/4false", "head in slices", "groups 1", "groups 2", "groups 3",
-                          "groups of contexts", "ring", "hierarchical:2", "ps:4", "gossip", "bf16", "fp8", "local steps"}) {
+                          "groups of contexts", "ring", "tree", "hierarchical:2", "ps:4", "gossip", "bf16", "fp8", "local steps"}) {
     EXPECT_TRUE(exchanges.contains(one)) << one;
   }
 }

@@ -89,6 +89,13 @@ def unequal(name, model, groups, shares, **more):
     return {**made, "groups": groups, "shares": shares}
 
 
+def through(name, model, groups, layers, **more):
+    """One pipeline through groups of machines; `layers`: of their stages."""
+    made = case(name, model, **more)
+    del made["variables"]["bucket_bytes"]  # the planner's own
+    return {**made, "groups": groups, "shares": [made["batch"]] * len(groups), "layers": layers}
+
+
 CASES = [
     case("one rank", "gpt", quick=True, micro_batch=2),
     case("one rank", "llama", quick=True, micro_batch=8),
@@ -166,6 +173,10 @@ CASES = [
     unequal("unequal shares, 2 + 1 replicas", "llama", [(2, "v100-32"), (1, "cpu")], [10, 2], batch=12),
     unequal("unequal shares, ZeRO-1, tp2", "llama", [(4, "v100-32"), (4, "cpu")], [8, 4], batch=12, tp=2, zero_stage=1),
     unequal("unequal shares, pp2", "gpt", [(4, "v100-32"), (4, "cpu")], [8, 4], batch=12, pp=2),
+    through("pipeline through unlike groups", "gpt", [(1, "v100-32"), (1, "cpu")], [[3], [1]], quick=True, pp=2),
+    through("pipeline through unlike groups, dp2, ZeRO-1", "llama", [(4, "v100-32"), (2, "cpu")], [[1, 2], [1]], dp=2, pp=3, zero_stage=1),
+    through("pipeline through unlike groups, tp2", "gpt", [(2, "v100-32"), (2, "cpu")], [[3], [1]], tp=2, pp=2,
+            sequence_parallel="true"),
     # What is not the same training: one process works out what replicas learn.
     replicas("local steps", "gpt", ["--local-steps", "3"], quick=True, dp=2, local_steps=3),
     replicas("local steps, tp2 pp2", "llama", ["--local-steps", "4"], dp=2, tp=2, pp=2, local_steps=4),
@@ -285,6 +296,8 @@ def plan(folder, one):
     best = json.loads(ran.stdout)["plans"][0]
     shares = [group["sequences"] for group in best.get("groups", [])]
     check(shares == one.get("shares", []), f"{one['name']}: shares of the batch {shares}")
+    layers = [group["stage_layers"] for group in best.get("groups", [])]
+    check("layers" not in one or layers == one["layers"], f"{one['name']}: stages of {layers} layers")
     decided = decisions_of(best.get("operators", {}))
     if "sums" in one:
         with open(path, encoding="utf-8") as source:

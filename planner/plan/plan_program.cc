@@ -1,4 +1,4 @@
-// ProgramOf: the step program of a plan, also of groups of machines that share the batch unequally.
+// ProgramOf: the step program of a plan, also of groups of machines that share the batch, or the layers, unequally.
 #include <fmt/format.h>
 
 #include <vector>
@@ -19,7 +19,6 @@ Result<Strategy> StrategyOfAll(const std::vector<GroupShare>& groups) {
   };
   int64_t replicas = 0;
   for (const GroupShare& group : groups) {
-    if (!group.layers.empty()) return Refuse("one pipeline through unlike groups of machines has no program");
     replicas += group.strategy.dp;
     if (with(group.strategy, 1) == with(groups.front().strategy, 1)) continue;
     return Refuse(fmt::format("group {} does {}, group {} {}: no program, expected groups that differ in their replicas alone",
@@ -46,6 +45,9 @@ Result<StepProgram> ProgramOf(const JobSpec& job, const ClusterSpec& cluster, co
     const ProgramChoices choices = ChoicesOf(plan.strategy, plan.operators, plan.operations, cluster.gpus_per_node);
     return ExpandProgram(job, plan.strategy, type, choices);
   }
+  std::vector<int64_t> layers;  // of one pipeline through all groups, whose stages follow one another
+  for (const GroupShare& group : plan.groups) layers.insert(layers.end(), group.layers.begin(), group.layers.end());
+  if (!layers.empty()) return ExpandProgram(job, plan.groups.front().strategy, type, {.layers = layers});
   WEFT_ASSIGN_OR_RETURN(const Strategy all, StrategyOfAll(plan.groups));
   std::vector<BatchShare> shares;
   for (const GroupShare& group : plan.groups) shares.push_back({.replicas = group.strategy.dp, .sequences = group.sequences});

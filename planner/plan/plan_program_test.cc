@@ -52,8 +52,19 @@ TEST_F(PlanProgram, GroupsThatDifferInMoreHaveNone) {
                   .error()
                   .message(),
               HasSubstr("expected groups that differ in their replicas alone"));
-  EXPECT_THAT(Program({{.name = "new", .sequences = 8, .layers = {3, 1}, .strategy = {.pp = 2}, .memory = {}}}).error().message(),
-              HasSubstr("one pipeline through unlike groups"));
+}
+
+// Both groups' stages are those of one pipeline, and say so of each group.
+TEST_F(PlanProgram, OnePipelineGoesThroughAllGroups) {
+  const Strategy s{.dp = 2, .pp = 3};
+  const StepProgram program = Program({{.name = "new", .sequences = 8, .layers = {2, 1}, .strategy = s, .memory = {}},
+                                       {.name = "old", .sequences = 8, .layers = {1}, .strategy = s, .memory = {}}})
+                                  .value();
+  EXPECT_THAT(program.strategy, HasSubstr("layers=2+1+1"));
+  EXPECT_TRUE(program.shares.empty());
+  std::vector<int32_t> stages;
+  for (const RankPlace& place : program.ranks) stages.push_back(place.stage);
+  EXPECT_THAT(stages, ElementsAre(0, 0, 1, 1, 2, 2));
 }
 
 }  // namespace

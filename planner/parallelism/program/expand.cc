@@ -123,6 +123,24 @@ std::optional<std::string> WhyNoShares(const JobSpec& job, const Strategy& s, co
   return std::nullopt;
 }
 
+/// Of stages that have as many layers as they are told.
+std::optional<std::string> WhyNoLayers(const JobSpec& job, const Strategy& s, std::span<const int64_t> layers) {
+  if (layers.empty()) return std::nullopt;
+  int64_t all = 0;
+  bool counts = static_cast<int64_t>(layers.size()) == s.pp;
+  for (const int64_t of_stage : layers) {
+    counts = counts && of_stage >= 0 && of_stage <= job.model.layers;
+    all += counts ? of_stage : 0;
+  }
+  if (!counts || all != job.model.layers) {
+    return fmt::format("stages of {} layers: expected {} stages with {} layers together", fmt::join(layers, ", "), s.pp,
+                       job.model.layers);
+  }
+  if (s.vpp != 1) return Refused("vpp", s.vpp, "1 with stages of given layers");
+  return s.sharding == Sharding::kOperator ? std::optional(Refused("sharding", "osdp", "uniform with stages of given layers"))
+                                           : std::nullopt;
+}
+
 /// Of an MoE model.
 std::optional<std::string> WhyNoExperts(const JobSpec& job, const Strategy& s) {
   const ModelSpec& m = job.model;
@@ -256,6 +274,7 @@ std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s, c
   if (s.tensor_mode != TensorMode::k1D) return Refused("tensor_mode", TensorModeName(s.tensor_mode), "1d");
   if (auto why = WhyNoExchange(job, s, choices)) return why;
   if (auto why = WhyNoShares(job, s, choices)) return why;
+  if (auto why = WhyNoLayers(job, s, choices.layers)) return why;
   if (m.kv_heads % s.tp != 0) return fmt::format("tp={}: does not divide {} key/value heads", s.tp, m.kv_heads);
   if (m.vocab % s.tp != 0 || m.hidden % s.tp != 0)
     return fmt::format("tp={}: does not divide vocabulary {} and width {}", s.tp, m.vocab, m.hidden);
@@ -284,7 +303,8 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
                      .groups = groups,
                      .type = type,
                      .tied_apart = tied_apart,
-                     .operators = decided ? choices.operators : std::span<const StageOperators>()};
+                     .operators = decided ? choices.operators : std::span<const StageOperators>(),
+                     .layers = choices.layers};
   StepProgram program = HeaderOf(job, s, type);
   for (const JobSpec& all : jobs) {
     frame.sequences = all.global_batch / s.dp;
@@ -293,6 +313,7 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
   program.communicators = std::move(groups.communicators);
   program.ranks = std::move(groups.ranks);
   AddShares(choices.shares, &program);
+  if (!choices.layers.empty()) program.strategy += fmt::format(" layers={}", fmt::join(choices.layers, "+"));
   WEFT_RETURN_IF_ERROR(CheckProgram(program));
   return program;
 }

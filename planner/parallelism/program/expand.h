@@ -25,6 +25,7 @@ struct ProgramChoices {
   AlgorithmSpec sums = {};                         ///< how replicas sum gradients: a ring, trees, in levels, on servers
   int64_t gossip_units = 1;                        ///< of data_sync=gossip: replicas that sum among themselves
   std::span<const BatchShare> shares = {};         ///< of all replicas, in order; empty: all have the same
+  std::span<const int64_t> layers = {};            ///< of each stage, where machines are not alike; empty: as evenly as can be
 };
 
 /// The choices of a plan: its operators' decisions, and how its list of operations (CostModel::Lower) sums gradients.

@@ -233,6 +233,29 @@ TEST(ExpandProgram, ReplicasMayHaveUnequalShares) {
   }
 }
 
+// Three stages of 4, 1 and 1 layers, in the order of the model.
+TEST(ExpandProgram, StagesMayHaveUnequalLayers) {
+  const JobSpec job{
+      .name = "j", .model = SmallLlama(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 3};
+  const std::vector<int64_t> layers = {4, 1, 1};
+  const StepProgram program = ExpandProgram(job, {.pp = 3}, ElementType::kFloat32, {.layers = layers}).value();
+  std::vector<std::set<int32_t>> held;
+  for (const RankClass& c : program.classes) {
+    held.emplace_back();
+    for (const ParameterBlock& b : c.blocks) {
+      if (b.layer >= 0) held.back().insert(b.layer);
+    }
+  }
+  EXPECT_EQ(held, (std::vector<std::set<int32_t>>{{0, 1, 2, 3}, {4}, {5}}));
+  const auto why = [&](const Strategy& s, std::vector<int64_t> of_stages) {
+    return ExpandProgram(job, s, ElementType::kFloat32, {.layers = of_stages}).error().message();
+  };
+  EXPECT_THAT(why({.pp = 3}, {4, 1}), HasSubstr("stages of 4, 1 layers: expected 3 stages with 6 layers together"));
+  EXPECT_THAT(why({.pp = 3}, {4, 3, -1}), HasSubstr("expected 3 stages"));
+  EXPECT_THAT(why({.pp = 3}, {4, 1, 2}), HasSubstr("with 6 layers together"));
+  EXPECT_THAT(why({.pp = 2, .vpp = 2, .schedule = ScheduleKind::kZbV}, {4, 2}), HasSubstr("vpp=2: not executed"));
+}
+
 TEST(ExpandProgram, RefusesSharesThatCannotBe) {
   const JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 2};
   const auto why = [&](const Strategy& s, int64_t first, int64_t second) {
@@ -241,7 +264,8 @@ TEST(ExpandProgram, RefusesSharesThatCannotBe) {
   };
   EXPECT_THAT(why({.dp = 2}, 5, 2), HasSubstr("shares of 2 replicas and 7 sequences, expected 2 and 8"));
   EXPECT_THAT(why({.dp = 4}, 5, 3), HasSubstr("expected 4 and 8"));
-  EXPECT_THAT(why({.dp = 2, .micro_batch = 2}, 5, 3), HasSubstr("a share of 5 sequences of 1 replicas: expected whole micro-batches"));
+  EXPECT_THAT(why({.dp = 2, .micro_batch = 2}, 5, 3),
+              HasSubstr("a share of 5 sequences of 1 replicas: expected whole micro-batches"));
   EXPECT_THAT(why({.dp = 2, .zero_stage = 2}, 5, 3), HasSubstr("zero_stage=2: not executed"));
   EXPECT_THAT(why({.dp = 2, .local_steps = 2}, 5, 3), HasSubstr("replicas that differ"));
 }

@@ -71,7 +71,7 @@ int64_t PlaceOnStage(const ProgramFrame& f, int64_t stage, int64_t layer) {
   const Strategy& s = f.strategy;
   int64_t before = 0;
   for (int64_t chunk = 0; chunk < s.vpp; ++chunk) {
-    const LayerRange range = LayersOfVirtualStage(f.job.model, s, VirtualStage(s.schedule, stage, chunk, s.pp));
+    const LayerRange range = LayersOfVirtualStage(f, VirtualStage(s.schedule, stage, chunk, s.pp));
     if (layer >= range.begin && layer < range.end) return before + layer - range.begin;
     before += range.end - range.begin;
   }
@@ -117,7 +117,7 @@ std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
   const int64_t table = model.vocab / t * h;
   for (int64_t chunk = 0; chunk < s.vpp; ++chunk) {
     const int64_t v = VirtualStage(s.schedule, stage, chunk, s.pp);
-    const LayerRange layers = LayersOfVirtualStage(model, s, v);
+    const LayerRange layers = LayersOfVirtualStage(f, v);
     const bool head_here = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage == stage;
     if (v == 0) {
       add(ModelPart::kEmbedding, -1, table, false, model.tied_embeddings && head_here ? 2 * m : m);

@@ -197,14 +197,8 @@ Status WriteProgram(const PlanCommandOptions& options, const PlanReport& report)
   if (options.program_type != "fp32" && options.program_type != "fp64") {
     return Fail(Code::kInvalidArgument, fmt::format("--program-type \"{}\": expected fp32 or fp64", options.program_type));
   }
-  const planner::JobPlan& best = report.answer.plans.front();
-  if (!best.groups.empty()) {
-    return Fail(Code::kInvalidArgument, "--program: groups of machines that do different things have no program");
-  }
   const auto type = options.program_type == "fp64" ? planner::ElementType::kFloat64 : planner::ElementType::kFloat32;
-  const planner::ProgramChoices choices =
-      planner::ChoicesOf(best.strategy, best.operators, best.operations, report.cluster.gpus_per_node);
-  Result<planner::StepProgram> program = planner::ExpandProgram(report.job, best.strategy, type, choices);
+  Result<planner::StepProgram> program = planner::ProgramOf(report.job, report.cluster, report.answer.plans.front(), type);
   if (!program) return Fail(program.error().WithContext("--program"));
   const std::string text = formats::WriteProgramJson(*program);
   if (text.size() > formats::kMostProgramBytes) {

@@ -111,6 +111,7 @@ class Reader {
     const std::string type = fields_.Text("type", "");
     if (type != "fp32" && type != "fp64") fields_.Reject("type", "expected fp32 or fp64");
     program_.replicas_differ = fields_.Boolean("replicas_differ", false);
+    if (fields_.Has("shares")) program_.shares = fields_.Integers("shares", 1, kMost32);
     program_.type = type == "fp64" ? planner::ElementType::kFloat64 : planner::ElementType::kFloat32;
     WEFT_RETURN_IF_ERROR(fields_.Finish());
     for (const char* key : {"communicators", "classes", "ranks"}) fields_.Skip(key);
@@ -278,6 +279,7 @@ std::string WriteProgramJson(const StepProgram& p) {
               {"type", planner::ElementTypeName(p.type)},
               {"schedule", planner::ScheduleName(p.schedule)}};
   if (p.replicas_differ) out["replicas_differ"] = true;
+  if (!p.shares.empty()) out["shares"] = p.shares;
   ForSizes(p, [&](const char* key, int64_t value) { out[key] = value; });
   if (p.experts > 0) ForExpertSizes(p, [&](const char* key, int64_t value, int64_t) { out[key] = value; });
   json communicators = json::array(), classes = json::array(), ranks = json::array();

@@ -55,6 +55,11 @@ TEST(ProgramJson, ReadsWhatItWrote) {
   }
   const planner::AlgorithmSpec servers{.algorithm = planner::Algorithm::kParameterServer, .parameter = 2};
   ExpectReads(Sample({.dp = 2, .data_sync = planner::DataSync::kParameterServer}, {.sums = servers}));
+  ExpectReads(Sample({.dp = 4}, {.sums = {.algorithm = planner::Algorithm::kTree}}));
+  const std::vector<planner::BatchShare> shares = {{.replicas = 2, .sequences = 6}, {.replicas = 1, .sequences = 2}};
+  const planner::StepProgram unequal = Sample({.dp = 3}, {.shares = shares});
+  EXPECT_EQ(unequal.shares, (std::vector<int64_t>{3, 3, 2}));
+  ExpectReads(unequal);
   const std::vector<planner::StageOperators> operators = {
       {.runs = {{.layers = 4, .attention = {.slices = 4, .sharded = 3, .kept = true}, .mlp = {.slices = 1, .sharded = 1}}}, .head = true}};
   ExpectReads(Sample({.dp = 2, .zero_stage = 3, .sharding = planner::Sharding::kOperator}, {.operators = operators}));
@@ -78,7 +83,7 @@ TEST(ProgramJson, RefusesByPlaceAndValue) {
   std::string wide = narrow;
   wide.replace(wide.find("\"bf16\""), 6, "\"fp16\"");
   EXPECT_THAT(ParseProgramJson(wide, "p.json").error().message(), HasSubstr("expected whole, bf16 or fp8"));
-  EXPECT_THAT(refused("\"kind\":\"data\"", "\"kind\":\"data\",\"sums\":\"tree\""), HasSubstr("sums by tree over 2 ranks"));
+  EXPECT_THAT(refused("\"kind\":\"data\"", "\"kind\":\"data\",\"sums\":\"torus\""), HasSubstr("sums by torus over 2 ranks"));
   EXPECT_THAT(refused("\"replica\":1", "\"replica\":4"), HasSubstr("outside the grid"));
 }
 

@@ -153,4 +153,9 @@ class PlanSearch {
 /// what was expected); a job that does not fit is an answer without plans.
 [[nodiscard]] Result<PlanAnswer> Plan(const JobSpec& job, const ClusterSpec& cluster, const PlanOptions& options);
 
+/// The program of one step of a plan of `job` on `cluster`, which weft-train executes. Of groups of machines: one where replicas
+/// have unequal shares of the batch, if groups' strategies are the same but for the number of replicas; or of the one pipeline
+/// through all of them. Errors: kInvalidArgument, as ExpandProgram(), and for groups that have no program, saying why.
+[[nodiscard]] Result<StepProgram> ProgramOf(const JobSpec& job, const ClusterSpec& cluster, const JobPlan& plan, ElementType type);
+
 }  // namespace weft::planner

@@ -43,7 +43,7 @@ ProgramFacts FactsOf(const StepProgram& program, const ProgramInput& input, cons
                      .type = std::string(planner::ElementTypeName(program.type)),
                      .parameters = planner::ParameterCount(input.model),
                      .ranks = static_cast<int64_t>(program.ranks.size()),
-                     .micro_batches = program.global_batch / program.replicas / program.micro_batch,
+                     .micro_batches = planner::SequencesOf(program, 0).count / program.micro_batch,
                      .global_batch = program.global_batch,
                      .sequence = program.sequence,
                      .digest = planner::DigestOf(program),
@@ -144,10 +144,10 @@ class ProgramRun {
 
   std::vector<uint8_t> Samples(int64_t step, int64_t micro_batch) const {
     const StepProgram& p = program();
-    const int64_t replica = p.ranks[static_cast<size_t>(PlaceOf(places_))].replica, share = p.global_batch / p.replicas;
+    const planner::SequenceRange own = planner::SequencesOf(p, p.ranks[static_cast<size_t>(PlaceOf(places_))].replica);
     return input_.text.Samples({.seed = o_.seed,
                                 .step = step,
-                                .first = replica * share + micro_batch * p.micro_batch,
+                                .first = own.first + micro_batch * p.micro_batch,
                                 .count = p.micro_batch,
                                 .sequence = p.sequence});
   }

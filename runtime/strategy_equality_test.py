@@ -56,6 +56,16 @@ nic_rate: 1Gbit/s
 """
 
 
+# Machines that are not alike, in groups.
+GROUP = """  - name: group{index}
+    nodes: 1
+    gpus_per_node: {gpus}
+    device: {device}
+    intra_node_rate: 300GB/s
+    nic_rate: 400Gbit/s
+"""
+
+
 def case(name, model, kind="fp64", quick=False, batch=BATCH, memory="1GiB", per_node=8, **variables):
     return {"name": name, "model": model, "type": kind, "quick": quick, "batch": batch, "memory": memory, "per_node": per_node,
             "variables": {**DEFAULTS, **variables}}
@@ -70,6 +80,20 @@ def replicas(name, model, how, **more):
 def osdp(name, model, decisions, **more):
     """Sharding per operator; `decisions`: what the plan must have decided, so that the row shows it."""
     return {**case(name, model, zero_stage=3, sharding="osdp", **more), "decisions": decisions}
+
+
+def unequal(name, model, groups, shares, **more):
+    """Groups of machines, each with so many GPUs of a device, and `shares`: how the plan must have cut the batch."""
+    made = case(name, model, **more)
+    del made["variables"]["dp"]  # each group's own
+    return {**made, "groups": groups, "shares": shares}
+
+
+def through(name, model, groups, layers, **more):
+    """One pipeline through groups of machines; `layers`: of their stages."""
+    made = case(name, model, **more)
+    del made["variables"]["bucket_bytes"]  # the planner's own
+    return {**made, "groups": groups, "shares": [made["batch"]] * len(groups), "layers": layers}
 
 
 CASES = [
@@ -132,6 +156,8 @@ CASES = [
     case("shard groups of 2, ZeRO-3", "gpt", quick=True, dp=4, zero_stage=3, shard_group=2),
     case("shard groups of 2, ZeRO-3, tp2", "llama", dp=4, tp=2, zero_stage=3, shard_group=2),
     case("shard groups of 2, ZeRO-3 kept, pp2", "gpt", dp=4, pp=2, zero_stage=3, shard_group=2, keep_after_forward="true"),
+    {**case("tree all-reduce", "gpt", dp=4, per_node=1, bucket_bytes="1KiB"), "sums": "tree"},
+    {**case("tree all-reduce, tp2", "llama", dp=4, tp=2, per_node=2, bucket_bytes="1KiB"), "sums": "tree"},
     case("hierarchical all-reduce", "gpt", dp=4, per_node=2, data_sync="hierarchical"),
     case("hierarchical all-reduce, tp2", "llama", dp=4, tp=2, per_node=4, data_sync="hierarchical"),
     case("2 parameter servers", "gpt", dp=2, data_sync="parameter-server"),
@@ -142,6 +168,15 @@ CASES = [
     case("dp2 tp2, ZeRO-3, sequence parallel, full recomputation", "gpt", dp=2, tp=2, zero_stage=3, sequence_parallel="true", recompute="full"),
     case("dp2 tp2 pp2, ZeRO-2, sequence parallel, interleaved", "gpt", dp=2, tp=2, pp=2, vpp=2, zero_stage=2, sequence_parallel="true",
          schedule="interleaved"),
+    # Machines that are not alike have a share of the batch that matches their speed.
+    unequal("unequal shares, 2 + 2 replicas", "gpt", [(2, "v100-32"), (2, "cpu")], [8, 4], quick=True, batch=12),
+    unequal("unequal shares, 2 + 1 replicas", "llama", [(2, "v100-32"), (1, "cpu")], [10, 2], batch=12),
+    unequal("unequal shares, ZeRO-1, tp2", "llama", [(4, "v100-32"), (4, "cpu")], [8, 4], batch=12, tp=2, zero_stage=1),
+    unequal("unequal shares, pp2", "gpt", [(4, "v100-32"), (4, "cpu")], [8, 4], batch=12, pp=2),
+    through("pipeline through unlike groups", "gpt", [(1, "v100-32"), (1, "cpu")], [[3], [1]], quick=True, pp=2),
+    through("pipeline through unlike groups, dp2, ZeRO-1", "llama", [(4, "v100-32"), (2, "cpu")], [[1, 2], [1]], dp=2, pp=3, zero_stage=1),
+    through("pipeline through unlike groups, tp2", "gpt", [(2, "v100-32"), (2, "cpu")], [[3], [1]], tp=2, pp=2,
+            sequence_parallel="true"),
     # What is not the same training: one process works out what replicas learn.
     replicas("local steps", "gpt", ["--local-steps", "3"], quick=True, dp=2, local_steps=3),
     replicas("local steps, tp2 pp2", "llama", ["--local-steps", "4"], dp=2, tp=2, pp=2, local_steps=4),
@@ -172,6 +207,13 @@ CASES = [
     case("ep2 dp4, ZeRO-1", "mixtral", quick=True, dp=4, ep=2, zero_stage=1),
     case("ep4 dp2 tp2, ZeRO-1, sequence parallel", "mixtral", dp=2, tp=2, ep=4, zero_stage=1, sequence_parallel="true"),
     case("ep2 dp4 pp2, ZeRO-1", "mixtral", dp=4, pp=2, ep=2, zero_stage=1),
+    case("ep2 dp4, ZeRO-2", "mixtral", quick=True, dp=4, ep=2, zero_stage=2),
+    case("ep2 dp4, ZeRO-3", "mixtral", dp=4, ep=2, zero_stage=3),
+    case("ep2 dp4, ZeRO-3, full recomputation", "mixtral", dp=4, ep=2, zero_stage=3, recompute="full"),
+    case("ep2 etp2 tp2 dp4, ZeRO-3, sequence parallel", "mixtral", dp=4, tp=2, ep=2, etp=2, zero_stage=3, sequence_parallel="true"),
+    case("ep2 tp2 dp2, ZeRO-2", "mixtral", dp=2, tp=2, ep=2, zero_stage=2),
+    case("ep2 dp4 pp2, ZeRO-2, interleaved", "mixtral", dp=4, pp=2, vpp=2, ep=2, zero_stage=2, schedule="interleaved"),
+    case("ep2 dp4 pp2, ZeRO-3 kept, ZB-V", "mixtral", dp=4, pp=2, vpp=2, ep=2, zero_stage=3, keep_after_forward="true", schedule="zb-v"),
     case("ep2 dp4, full recomputation", "mixtral", dp=4, ep=2, recompute="full"),
     case("ep2 dp2, selective recomputation", "mixtral", dp=2, ep=2, recompute="selective"),
     # Context parallelism.
@@ -193,6 +235,9 @@ CASES = [
     case("cp2 dp2, ZeRO-1", "gpt", cp=2, dp=2, zero_stage=1),
     case("cp2 dp2, ZeRO-2, gathered keys", "llama", cp=2, dp=2, zero_stage=2, context_mode="all-gather"),
     case("cp4 dp2, ZeRO-3", "llama", cp=4, dp=2, zero_stage=3),
+    osdp("OSDP dp2 cp2", "llama", ["kept", "sharded"], dp=2, cp=2, memory="450KiB"),
+    case("shard groups of 2, ZeRO-3, dp2 cp2", "gpt", dp=2, cp=2, zero_stage=3, shard_group=2),
+    case("shard groups of 2, ZeRO-2, dp2 cp4, gathered keys", "llama", dp=2, cp=4, zero_stage=2, shard_group=2, context_mode="all-gather"),
     case("cp2 pp2 dp2, ZeRO-3 kept, Ulysses", "gpt", cp=2, pp=2, dp=2, zero_stage=3, keep_after_forward="true", context_mode="ulysses"),
     case("cp2 dp2 ep4", "mixtral", cp=2, dp=2, ep=4),
     case("cp2 tp2 ep2 pp2", "mixtral", cp=2, tp=2, ep=2, pp=2),
@@ -205,8 +250,19 @@ CASES = [
 ]
 
 
-def ranks_of(variables):
+def ranks_of(one):
+    variables = one["variables"]
+    if "groups" in one:
+        return sum(gpus for gpus, _ in one["groups"])
     return variables["dp"] * variables["tp"] * variables["pp"] * variables["cp"]
+
+
+def machines_of(one):
+    """The cluster file of a case."""
+    if "groups" not in one:
+        return MACHINES.format(nodes=-(-ranks_of(one) // one["per_node"]), per_node=one["per_node"], memory=one["memory"])
+    groups = [GROUP.format(index=index, gpus=gpus, device=device) for index, (gpus, device) in enumerate(one["groups"])]
+    return "version: 1\nname: unlike\ngroups:\n" + "".join(groups)
 
 
 def decisions_of(operators):
@@ -228,16 +284,25 @@ def plan(folder, one):
     """The case's step program, and what `weft plan` says of the strategy."""
     path = os.path.join(folder, "program.json")
     fix = ",".join(f"{name}={value}" for name, value in one["variables"].items())
-    ranks = ranks_of(one["variables"])
+    ranks = ranks_of(one)
     cluster = os.path.join(folder, "cluster.yaml")
     with open(cluster, "w", encoding="utf-8") as out:
-        out.write(MACHINES.format(nodes=-(-ranks // one["per_node"]), per_node=one["per_node"], memory=one["memory"]))
+        out.write(machines_of(one))
     command = [WEFT, "plan", os.path.join(folder, f"{one['model']}.json"), "--cluster", cluster, "--global-batch", str(one["batch"]),
                "--seq", str(SEQUENCE), "--gpus", str(ranks), "--precision", "fp32", "--framework", "any", "--fix", fix,
                "--program", path, "--program-type", one["type"], "--output", "json"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     check(ran.returncode == 0, f"{one['name']}: weft plan ended with {ran.returncode}: {ran.stderr}")
-    decided = decisions_of(json.loads(ran.stdout)["plans"][0].get("operators", {}))
+    best = json.loads(ran.stdout)["plans"][0]
+    shares = [group["sequences"] for group in best.get("groups", [])]
+    check(shares == one.get("shares", []), f"{one['name']}: shares of the batch {shares}")
+    layers = [group["stage_layers"] for group in best.get("groups", [])]
+    check("layers" not in one or layers == one["layers"], f"{one['name']}: stages of {layers} layers")
+    decided = decisions_of(best.get("operators", {}))
+    if "sums" in one:
+        with open(path, encoding="utf-8") as source:
+            sums = {of["sums"] for of in json.load(source)["communicators"] if "sums" in of}
+        check(sums == {one["sums"]}, f"{one['name']}: sums by {sums}")
     missing = set(one.get("decisions", ())) - decided
     check(not missing, f"{one['name']}: no operator is {sorted(missing)}: {sorted(decided)}")
     return path
@@ -263,7 +328,7 @@ def run(processes, folder, index, one, known):
     path = plan(folder, one)
     expected = reference(processes, folder, one, path, known)
     arguments = ["--config", os.path.join(folder, f"{one['model']}.json"), "--plan", path, *TRAINING]
-    world = ranks_of(one["variables"])
+    world = ranks_of(one)
     lines = train(processes, f"case{index}", world, arguments)
     name = f"{one['name']} ({one['model']}, {one['type']}, {world} ranks)"
     own = losses(lines)

@@ -190,12 +190,27 @@ StageCost CostModel::Impl::Cost(const Strategy& s, const LayerEntry& entry, int6
   return cost;
 }
 
+// Experts have replicas of their own, and are in some of the layers.
+UnitTime CostModel::Impl::UnitOfLayer(const Strategy& s, const StageShape& shape, double layers,
+                                      std::vector<Operation>* operations) const {
+  UnitTime unit = ComputeUnitTime(hardware, stack, s, state, shape.dense_parameters / layers, operations);
+  if (shape.expert_parameters <= 0) return unit;
+  const size_t dense = operations == nullptr ? 0 : operations->size();
+  const UnitTime experts =
+      ComputeUnitTime(hardware, stack, s, state, shape.expert_parameters / shape.moe_layers, operations, /*experts=*/true);
+  const double share = shape.moe_layers / layers;
+  unit.gather += share * experts.gather;
+  unit.scatter += share * experts.scatter;
+  if (operations == nullptr) return unit;
+  for (size_t i = dense; i < operations->size(); ++i) (*operations)[i].calls = share;
+  return unit;
+}
+
 // A unit is gathered while the one before it computes.
 void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                                std::vector<Operation>* operations) const {
   std::vector<Operation> of_unit;
-  UnitTime unit = ComputeUnitTime(hardware, stack, s, state, (shape.dense_parameters + shape.expert_parameters) / layers,
-                                  operations == nullptr ? nullptr : &of_unit);
+  UnitTime unit = UnitOfLayer(s, shape, layers, operations == nullptr ? nullptr : &of_unit);
   const Seconds gather = s.zero_stage == 3 && !s.keep_after_forward ? unit.gather : Seconds(0);
   const Seconds first = GathersEachPass(stack, s) ? unit.gather : gather;
   passes.forward_data = layers * ExposedBehind(hardware, first, passes.forward.total() / layers);
@@ -209,11 +224,11 @@ void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, doubl
   const Seconds in_backward = gather + scattered * unit.scatter;
   for (Operation o : of_unit) {
     const bool gathers = o.pass == OperationPass::kForward;
-    if (!gathers) o.calls = unit.scatter > Seconds(0) ? scattered : 0;
+    if (!gathers) o.calls *= unit.scatter > Seconds(0) ? scattered : 0;
     o.calls *= layers;
     o.seconds *= o.calls;
     if (gathers && first > Seconds(0)) {
-      o.exposed = passes.forward_data.count();
+      o.exposed = passes.forward_data * o.seconds / (layers * first);
       operations->push_back(o);
     }
     if (gathers) o.pass = OperationPass::kData;

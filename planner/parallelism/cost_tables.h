@@ -120,6 +120,8 @@ struct CostModel::Impl {
                         std::vector<Holding>* pieces = nullptr) const;
   OperatorSplits SplitsOf(const Strategy& s) const;
   double LeanestUnit(const Strategy& s, const LayerEntry& entry, const StageShape& shape) const;
+  /// Of the stage's mean layer. `operations`: as ComputeUnitTime() writes them, by layer.
+  UnitTime UnitOfLayer(const Strategy& s, const StageShape& shape, double layers, std::vector<Operation>* operations) const;
   void AddUnits(const Strategy& s, const StageShape& shape, double layers, StagePasses& passes,
                 std::vector<Operation>* operations = nullptr) const;
   /// From one stage to the next. `operations`: where it is written, as of the forward pass, if not null.

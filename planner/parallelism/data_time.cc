@@ -88,6 +88,8 @@ Group ReplicaGroup(const Strategy& s, bool spatial) {
   return {s.dp * s.cp, stride};
 }
 
+Group ExpertReplicaGroup(const Strategy& s) { return {std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp}; }
+
 Seconds GradientSumTime(const CalibratedHardware& m, const Strategy& s, const StateBytes& state, const Group& group,
                         double parameters, std::vector<Operation>* operations) {
   if (group.size <= 1 || parameters <= 0) return Seconds(0);
@@ -122,7 +124,7 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
   const FractionalBytes wire = WireBytes(s, state);
   const double often = 1 / static_cast<double>(s.local_steps);
   const Group dense = ReplicaGroup(s, spatial);
-  const Group expert{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp};
+  const Group expert = ExpertReplicaGroup(s);
   const int64_t shards = s.shard_group > 0 ? s.shard_group : dense.size;
   // Sharded gradients are reduced after every micro-batch, unit by unit: ComputeUnitTime has them.
   const bool per_unit = s.zero_stage >= 2 && !GradientsStayWhole(stack, s);
@@ -173,9 +175,9 @@ DataTime ComputeDataTime(const CalibratedHardware& m, const SoftwareStack& stack
 }
 
 UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack, const Strategy& s, const StateBytes& state,
-                         double unit_parameters, std::vector<Operation>* operations) {
-  const Group all = ReplicaGroup(s);
-  const int64_t shards = s.shard_group > 0 ? s.shard_group : all.size;
+                         double unit_parameters, std::vector<Operation>* operations, bool experts) {
+  const Group dense = ReplicaGroup(s), all = experts ? ExpertReplicaGroup(s) : dense;
+  const int64_t shards = std::min(s.shard_group > 0 ? s.shard_group : dense.size, all.size);
   const Group within{shards, all.stride};
   const bool sums = SumsShards(stack, s);
   const FractionalBytes gathered = unit_parameters * state.gathered, sent = unit_parameters * WireBytes(s, state);
@@ -185,17 +187,18 @@ UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack
   unit.scatter = scatter + ConversionTraffic(s, state) * unit_parameters / m.memory_rate;
   const auto write = [&](std::string_view what, OperationKind kind, OperationPass pass, const Group& group, FractionalBytes bytes,
                          Seconds seconds, std::string_view behind) {
-    Write(operations, m, s, what, kind, pass, CommunicatorKind::kData, group, 1, bytes, seconds, behind);
+    const CommunicatorKind communicator = experts ? CommunicatorKind::kExpertData : CommunicatorKind::kData;
+    Write(operations, m, s, what, kind, pass, communicator, group, 1, bytes, seconds, behind);
   };
-  write("unit parameters", OperationKind::kAllGather, OperationPass::kForward, within, gathered, unit.gather, "the unit before");
-  write("unit gradients", sums ? OperationKind::kAllReduce : OperationKind::kReduceScatter, OperationPass::kData, within, sent, scatter,
+  write(experts ? "expert unit parameters" : "unit parameters", OperationKind::kAllGather, OperationPass::kForward, within, gathered, unit.gather, "the unit before");
+  write(experts ? "expert unit gradients" : "unit gradients", sums ? OperationKind::kAllReduce : OperationKind::kReduceScatter, OperationPass::kData, within, sent, scatter,
         "the unit behind");
   if (shards < all.size) {
     const Group across{all.size / shards, all.stride * shards};
     const FractionalBytes share = sent / static_cast<double>(shards);
     const Seconds seconds = AllReduceTime(m.network, across, share);
     unit.scatter += seconds;
-    write("sums over shard groups", OperationKind::kAllReduce, OperationPass::kData, across, share, seconds, "the unit behind");
+    write(experts ? "expert sums over shard groups" : "sums over shard groups", OperationKind::kAllReduce, OperationPass::kData, across, share, seconds, "the unit behind");
   }
   return unit;
 }

@@ -28,8 +28,9 @@ struct UnitTime {
   Seconds scatter{0};  ///< of its gradient, and HSDP's sum over replicas
 };
 /// `operations`: where they are written, the gather as one of the forward pass and the others as of the backward pass, if not null.
+/// `experts`: the unit's parameters are routed experts', of ExpertReplicaGroup().
 UnitTime ComputeUnitTime(const CalibratedHardware& hardware, const SoftwareStack& stack, const Strategy& strategy, const StateBytes& state,
-                         double unit_parameters, std::vector<Operation>* operations = nullptr);
+                         double unit_parameters, std::vector<Operation>* operations = nullptr, bool experts = false);
 
 /// All-reduce of the gradients of `parameters` replicated ones in buckets; nothing hidden.
 Seconds GradientSumTime(const CalibratedHardware& hardware, const Strategy& strategy, const StateBytes& state, const Group& group,
@@ -42,5 +43,7 @@ Seconds OptimizerTime(const CalibratedHardware& hardware, double parameters);
 
 /// The replicas of one parameter as a communicator. `spatial`: ranks that share a sample hold the same weights.
 Group ReplicaGroup(const Strategy& strategy, bool spatial = false);
+/// Of a routed expert's; of one rank where each expert lies once.
+Group ExpertReplicaGroup(const Strategy& strategy);
 
 }  // namespace weft::planner::parallelism

@@ -201,8 +201,10 @@ class CostModel::Impl::Lowering {
     if (!grid && shape.moe_layers > 0) {
       int64_t routed = 0;
       while (!model.IsMoeLayer(routed)) ++routed;
-      const double router = shape.moe_layers * static_cast<double>(LayerParametersOf(model, routed).router);
-      Sum("router gradients", CommunicatorKind::kTensor, {s_.tp, 1}, FractionalBytes(4 * router), 1);
+      const double router = static_cast<double>(LayerParametersOf(model, routed).router);
+      const double often = shape.moe_layers * LayersScattered(layers, operators) / layers;
+      Sum("router gradients", CommunicatorKind::kTensor, {s_.tp, 1}, FractionalBytes(4 * router * (shape.moe_layers - often)), 1);
+      Sum("router gradients", CommunicatorKind::kTensor, {s_.tp, 1}, FractionalBytes(4 * router * often), TimesScattered());
     }
     // A V has embedding and head on one stage.
     if (shape.first != shape.last && model.tied_embeddings && s_.schedule != ScheduleKind::kZbV) {

@@ -38,8 +38,7 @@ Rates RatesOf(const OperatorProblem& p) {
         std::min(least.reduce, GradientSumTime(*p.hardware, s, *p.state, ReplicaGroup(s), whole) / whole);
     // Routed experts are summed over fewer replicas.
     if (moe) {
-      const Group experts{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp};
-      least.reduce = std::min(least.reduce, GradientSumTime(*p.hardware, s, *p.state, experts, whole) / whole);
+      least.reduce = std::min(least.reduce, GradientSumTime(*p.hardware, s, *p.state, ExpertReplicaGroup(s), whole) / whole);
     }
   }
   return least;

@@ -19,7 +19,7 @@ double ShardsOf(const Strategy& s, bool experts) {
 }
 
 Group GradientGroup(const Strategy& s, bool experts) {
-  return experts ? Group{std::max<int64_t>(1, ExpertDp(s)), s.ep * s.etp} : ReplicaGroup(s);
+  return experts ? ExpertReplicaGroup(s) : ReplicaGroup(s);
 }
 
 /// The slices that are gathered one by one.

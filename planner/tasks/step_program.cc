@@ -121,6 +121,8 @@ uint64_t DigestOf(const StepProgram& p) {
                               p.expert_hidden, p.expert_ranks, p.expert_tensor, int64_t{p.replicas_differ}}) {
     digest.Add(value);
   }
+  digest.Add(static_cast<int64_t>(p.shares.size()));
+  for (const int64_t share : p.shares) digest.Add(share);
   digest.Add(static_cast<int64_t>(p.communicators.size()));
   for (const ProgramCommunicator& c : p.communicators) {
     digest.Add(static_cast<int64_t>(c.kind));
@@ -135,6 +137,18 @@ uint64_t DigestOf(const StepProgram& p) {
     for (const int32_t value : {r.rank_class, r.stage, r.tensor, r.context, r.replica}) digest.Add(int64_t{value});
   }
   return digest.value();
+}
+
+SequenceRange SequencesOf(const StepProgram& p, int64_t replica) {
+  if (p.shares.empty()) return {replica * (p.global_batch / p.replicas), p.global_batch / p.replicas};
+  const auto own = p.shares.begin() + replica;
+  return {std::accumulate(p.shares.begin(), own, int64_t{0}), *own};
+}
+
+int64_t MicroBatchesOf(const StepProgram& p, size_t rank_class) {
+  const auto rank = std::find_if(p.ranks.begin(), p.ranks.end(),
+                                 [&](const RankPlace& r) { return static_cast<size_t>(r.rank_class) == rank_class; });
+  return SequencesOf(p, rank == p.ranks.end() ? 0 : rank->replica).count / p.micro_batch;
 }
 
 ExpertPlace ExpertPlaceOf(const StepProgram& p, int64_t rank) {

@@ -224,7 +224,7 @@ struct RankClass {
 /// Groups of ranks that talk at the same time, none in two of them. Of a pipeline's each is a sender and a receiver.
 struct ProgramCommunicator {
   CommunicatorKind kind = CommunicatorKind::kWorld;
-  AlgorithmSpec sums = {};  ///< how its groups make a kAllReduce of a unit: a ring, in levels, or on servers; all send the same
+  AlgorithmSpec sums = {};  ///< how its groups make a kAllReduce of a unit: a ring, trees, in levels, or on servers; all send the same
   std::vector<std::vector<int32_t>> groups;
   friend bool operator==(const ProgramCommunicator&, const ProgramCommunicator&) = default;
 };
@@ -246,6 +246,7 @@ struct StepProgram {
   ElementType type = ElementType::kFloat32;
   int64_t sequence = 0, global_batch = 0, micro_batch = 0;
   int64_t replicas = 1, tensor = 1, context = 1, stages = 1, chunks = 1;
+  std::vector<int64_t> shares;  ///< sequences of each replica, in order; empty: all have the same
   bool replicas_differ = false;  ///< each takes its gradients of the mean loss of its own sequences, and its own step
   int64_t experts = 0, experts_per_token = 0, expert_hidden = 0;  ///< of an MoE model, else 0
   int64_t expert_ranks = 1, expert_tensor = 1;                    ///< that share the experts, and the matrices of each
@@ -257,6 +258,14 @@ struct StepProgram {
 
   friend bool operator==(const StepProgram&, const StepProgram&) = default;
 };
+
+/// Sequences of a step's batch that a replica has: `count` of them, from `first` on. Requires: 0 ≤ replica < replicas.
+struct SequenceRange {
+  int64_t first = 0, count = 0;
+};
+SequenceRange SequencesOf(const StepProgram& program, int64_t replica);
+/// Micro-batches of the ranks of a class; of one without ranks the first replica's.
+int64_t MicroBatchesOf(const StepProgram& program, size_t rank_class);
 
 /// Where a rank of a stage stands among those that share experts: ranks of one expert's matrices lie closest together.
 struct ExpertPlace {

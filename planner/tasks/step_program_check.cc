@@ -41,6 +41,23 @@ Status CheckExperts(const StepProgram& p) {
                             p.experts_per_token, tokens));
 }
 
+/// How replicas share the batch.
+Status CheckShares(const StepProgram& p) {
+  if (p.shares.empty()) {
+    if (p.global_batch % p.replicas == 0 && p.global_batch / p.replicas % p.micro_batch == 0) return Ok();
+    return Refuse(fmt::format("{} sequences on {} replicas in micro-batches of {}", p.global_batch, p.replicas, p.micro_batch));
+  }
+  if (static_cast<int64_t>(p.shares.size()) != p.replicas || p.replicas_differ)
+    return Refuse(fmt::format("{} shares of the batch, expected one of each of {} equal replicas", p.shares.size(), p.replicas));
+  int64_t left = p.global_batch;
+  for (const int64_t share : p.shares) {
+    if (share < 1 || share > left || share % p.micro_batch != 0)
+      return Refuse(fmt::format("a share of {} of the last {} sequences in micro-batches of {}", share, left, p.micro_batch));
+    left -= share;
+  }
+  return left == 0 ? Ok() : Status(Refuse(fmt::format("{} of {} sequences are no replica's", left, p.global_batch)));
+}
+
 Status CheckHeader(const StepProgram& p) {
   const std::array sizes = {p.layers,       p.hidden,      p.heads,    p.kv_heads, p.head_dim, p.ffn_hidden, p.vocab, p.sequence,
                             p.global_batch, p.micro_batch, p.replicas, p.tensor,   p.context,  p.stages,     p.chunks};
@@ -50,9 +67,7 @@ Status CheckHeader(const StepProgram& p) {
   if (p.sequence % p.context != 0 || (p.context > 1 && p.sequence % (2 * p.context) != 0)) {
     return Refuse(fmt::format("sequences of {} on {} context ranks, expected two equal pieces for each", p.sequence, p.context));
   }
-  if (p.global_batch % p.replicas != 0 || p.global_batch / p.replicas % p.micro_batch != 0) {
-    return Refuse(fmt::format("{} sequences on {} replicas in micro-batches of {}", p.global_batch, p.replicas, p.micro_batch));
-  }
+  WEFT_RETURN_IF_ERROR(CheckShares(p));
   WEFT_RETURN_IF_ERROR(CheckExperts(p));
   if (p.ranks.empty() || static_cast<int64_t>(p.ranks.size()) > StepProgram::kMostRanks) {
     return Refuse(fmt::format("{} ranks, expected 1 to {}", p.ranks.size(), StepProgram::kMostRanks));
@@ -70,6 +85,7 @@ bool CanSum(const AlgorithmSpec& sums, int64_t ranks) {
   const int64_t parameter = sums.parameter;
   switch (sums.algorithm) {
     case Algorithm::kRing:
+    case Algorithm::kTree:
       return parameter == 0;
     case Algorithm::kHierarchical:
       return parameter > 1 && parameter < ranks && ranks % parameter == 0;
@@ -90,6 +106,13 @@ Status CheckRanks(const StepProgram& p) {
       return Refuse(fmt::format("rank {} stands outside the grid, or in class {} of {}", r, place.rank_class, p.classes.size()));
     }
   }
+  std::map<int32_t, int64_t> micro_batches;  // by class
+  for (const RankPlace& place : p.ranks) {
+    const int64_t share = SequencesOf(p, place.replica).count / p.micro_batch;
+    const int64_t of_class = micro_batches.try_emplace(place.rank_class, share).first->second;
+    if (share == of_class) continue;
+    return Refuse(fmt::format("class {}: ranks of {} and of {} micro-batches", place.rank_class, of_class, share));
+  }
   for (size_t k = 0; k < p.communicators.size(); ++k) {
     const ProgramCommunicator& communicator = p.communicators[k];
     std::set<int32_t> seen;
@@ -97,7 +120,7 @@ Status CheckRanks(const StepProgram& p) {
     if (size < 2) return Refuse(fmt::format("communicator {}: a group of {} ranks, expected 2 and more", k, size));
     if (!CanSum(communicator.sums, static_cast<int64_t>(size))) {
       return Refuse(
-          fmt::format("communicator {}: sums by {} over {} ranks, expected ring, hierarchical with a divisor, or ps with servers "
+          fmt::format("communicator {}: sums by {} over {} ranks, expected ring, tree, hierarchical with a divisor, or ps with servers "
                       "among them",
                       k, ToString(communicator.sums), size));
     }

@@ -24,7 +24,8 @@ tl::unexpected<Error> Refuse(std::string message) { return Fail(Code::kInvalidAr
 /// One class, instruction by instruction.
 class ClassCheck {
  public:
-  ClassCheck(const StepProgram& program, size_t index) : p_(program), c_(program.classes[index]), index_(index) {}
+  ClassCheck(const StepProgram& program, size_t index)
+      : p_(program), c_(program.classes[index]), index_(index), micro_batches_(MicroBatchesOf(program, index)) {}
 
   Status Run() {
     WEFT_RETURN_IF_ERROR(CheckUnits());
@@ -169,9 +170,8 @@ class ClassCheck {
   }
 
   Status CheckPart(const Instruction& i) {
-    const int64_t micro_batches = p_.global_batch / (p_.replicas * p_.micro_batch);
-    if (i.micro_batch < 0 || i.micro_batch >= micro_batches)
-      return Wrong(fmt::format("micro-batch {} of {}", i.micro_batch, micro_batches));
+    if (i.micro_batch < 0 || i.micro_batch >= micro_batches_)
+      return Wrong(fmt::format("micro-batch {} of {}", i.micro_batch, micro_batches_));
     const bool routes = i.part >= ModelPart::kRouter && i.part <= ModelPart::kCombine;
     if (routes && p_.experts == 0) return Wrong(fmt::format("{} of a model without experts", PartName(i.part)));
     if (!HasLayer(i.part, i.layer)) return Wrong(fmt::format("{} of layer {} of {}", PartName(i.part), i.layer, p_.layers));
@@ -261,6 +261,7 @@ class ClassCheck {
   const StepProgram& p_;
   const RankClass& c_;
   size_t index_, at_ = 0;
+  int64_t micro_batches_;
   int32_t arriving_ = -1;  // unit whose shard is to be summed next
   int64_t rows_ = 0;  // of the residual stream, as its first computation has them
   std::vector<int64_t> writer_;

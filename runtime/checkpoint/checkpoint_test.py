@@ -77,12 +77,12 @@ class Bench:
         return f"run{self.runs}"
 
     def train(self, one, *more, steps=STEPS):
-        return train(self.processes, self.name(), strategies.ranks_of(one["variables"]), self.arguments(one, *more, steps=steps),
+        return train(self.processes, self.name(), strategies.ranks_of(one), self.arguments(one, *more, steps=steps),
                      timeout_s=600)
 
     def start(self, one, *more, steps=STEPS):
         name = self.name()
-        return name, start_ranks(self.processes, name, strategies.ranks_of(one["variables"]), self.arguments(one, *more, steps=steps))
+        return name, start_ranks(self.processes, name, strategies.ranks_of(one), self.arguments(one, *more, steps=steps))
 
     def ends(self, one, pieces, *more, steps=STEPS):
         """All ranks end by themselves, with one line each that has one of `pieces`."""
@@ -132,7 +132,7 @@ def resumes_under_others(bench):
             check(steps == list(range(SAVED, STEPS)), f"resumed steps: {steps}")
             worst = same(f"{model} resumed", losses(lines), unbroken[model][SAVED:])
             names = {k: v for k, v in other["variables"].items() if v != strategies.DEFAULTS[k]}
-            print(f"{model}: saved under {strategies.ranks_of(one['variables'])} ranks, resumed under {names or 'one rank'}: within {worst:.1e}")
+            print(f"{model}: saved under {strategies.ranks_of(one)} ranks, resumed under {names or 'one rank'}: within {worst:.1e}")
         check(digest(folder) == before, "resuming has changed the checkpoint")
     return unbroken
 
@@ -338,7 +338,7 @@ def models_of_hugging_face(bench):
         saved = bench.path(f"hf-saved-{model}-{dtype}")
         arguments = ["--config", bench.path(f"small-{model}.json"), "--plan", path, "--data", bench.path("text.txt"), "--steps", "1",
                      "--lr", "1e-300", "--output", "json", "--load", folder, "--checkpoint", saved, "--checkpoint-every", "1"]
-        own = losses(train(bench.processes, bench.name(), strategies.ranks_of(one["variables"]), arguments))[0]
+        own = losses(train(bench.processes, bench.name(), strategies.ranks_of(one), arguments))[0]
         small = of_bytes(model, stored)
         of_sample = hf_reference.gpt2_loss if model == "gpt" else hf_reference.llama_loss
         rows = samples(text, 1, 0, batch, sequence)

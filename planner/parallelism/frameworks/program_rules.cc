@@ -124,8 +124,8 @@ constexpr FrameworkRule kRules[] = {
      [](const Question& q) { return q.strategy.zero_stage > 0 && q.strategy.shard_group == 1 && Replicas(q) > 1; },
      [](const Question& q) { return Refused("shard_group", q.strategy.shard_group, "at least 2, or zero_stage=0"); }, kSource,
      SearchStage::kExchange},
-    {"expert-zero", [](const Question& q) { return IsMoe(q) && q.strategy.zero_stage >= 2; },
-     [](const Question& q) { return Refused("zero_stage", q.strategy.zero_stage, "0 or 1 with experts"); }, kSource,
+    {"expert-sharding", [](const Question& q) { return IsMoe(q) && q.strategy.sharding == Sharding::kOperator; },
+     [](const Question& q) { return Refused("sharding", ShardingName(q.strategy.sharding), "uniform with experts"); }, kSource,
      SearchStage::kExchange},
     // The replicas of experts are others than those of the rest: a ring of them sums whole gradients in every step.
     {"expert-exchange",
@@ -149,10 +149,10 @@ constexpr FrameworkRule kRules[] = {
      SearchStage::kExchange},
     // Their shards would be of other ranks than those that sum them.
     {"expert-optimizer",
-     [](const Question& q) { return IsMoe(q) && q.strategy.zero_stage == 1 && ExpertDp(q.strategy) > Replicas(q); },
+     [](const Question& q) { return IsMoe(q) && q.strategy.zero_stage >= 1 && ExpertDp(q.strategy) > Replicas(q); },
      [](const Question& q) {
-       return fmt::format("zero_stage=1: not executed with ep={} and etp={}, expected together at least tp={}", q.strategy.ep,
-                          q.strategy.etp, q.strategy.tp);
+       return fmt::format("zero_stage={}: not executed with ep={} and etp={}, expected together at least tp={}", q.strategy.zero_stage,
+                          q.strategy.ep, q.strategy.etp, q.strategy.tp);
      },
      kSource, SearchStage::kExchange},
 };

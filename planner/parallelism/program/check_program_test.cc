@@ -25,6 +25,26 @@ TEST(CheckProgram, RefusesShardsThatAreNotSummed) {
   EXPECT_THAT(CheckProgram(program).error().message(), HasSubstr("do not follow each other"));
 }
 
+TEST(CheckProgram, RefusesSharesThatAreNotTheBatch) {
+  const JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 2};
+  const std::vector<BatchShare> shares = {{.replicas = 1, .sequences = 5}, {.replicas = 1, .sequences = 3}};
+  const StepProgram good = ExpandProgram(job, {.dp = 2}, ElementType::kFloat32, {.shares = shares}).value();
+  const auto refused = [&](std::vector<int64_t> of_file) {
+    StepProgram bad = good;
+    bad.shares = std::move(of_file);
+    const Status status = CheckProgram(bad);
+    return status ? std::string("accepted") : status.error().message();
+  };
+  EXPECT_THAT(refused({5, 2}), HasSubstr("1 of 8 sequences are no replica's"));
+  EXPECT_THAT(refused({5, 4}), HasSubstr("a share of 4 of the last 3 sequences"));
+  EXPECT_THAT(refused({8, 0}), HasSubstr("a share of 0"));
+  EXPECT_THAT(refused({8}), HasSubstr("1 shares of the batch"));
+  EXPECT_THAT(refused({3, 5}), HasSubstr("micro-batch 3 of 3"));
+  StepProgram mixed = good;
+  mixed.ranks[1].rank_class = 0;
+  EXPECT_THAT(CheckProgram(mixed).error().message(), HasSubstr("class 0: ranks of 5 and of 3 micro-batches"));
+}
+
 // Whatever single field of an instruction a file gets wrong, the program is refused or still one that can be run.
 TEST(CheckProgram, RefusesListsThatCannotRun) {
   JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 8};

@@ -1,6 +1,7 @@
 #include "planner/parallelism/program/expand.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/legality.h"
@@ -49,11 +50,126 @@ std::optional<std::string> WhyNotChosen(const JobSpec& job, const Strategy& s, c
   return s.sharding == Sharding::kOperator ? WhyNoSlices(job, s, choices.operators) : std::nullopt;
 }
 
+/// The job as it would be if all replicas had as much of the batch as those of a share; without shares the job itself.
+std::vector<JobSpec> JobsOfShares(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
+  if (choices.shares.empty()) return {job};
+  std::vector<JobSpec> jobs;
+  for (const BatchShare& share : choices.shares) {
+    jobs.push_back(job);
+    jobs.back().global_batch = s.dp * (share.sequences / share.replicas);
+  }
+  return jobs;
+}
+
+/// Of replicas that have unequal shares of the batch: they exchange once per step, and what they do in between is nobody else's.
+std::optional<std::string> WhyNoShares(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
+  if (choices.shares.empty()) return std::nullopt;
+  int64_t replicas = 0, sequences = 0;
+  for (const BatchShare& share : choices.shares) {
+    if (share.replicas < 1 || share.sequences < 1 || share.sequences % (share.replicas * s.micro_batch) != 0) {
+      return fmt::format("a share of {} sequences of {} replicas: expected whole micro-batches of {} for each", share.sequences,
+                         share.replicas, s.micro_batch);
+    }
+    replicas += share.replicas;
+    sequences += share.sequences;
+  }
+  if (replicas != s.dp || sequences != job.global_batch) {
+    return fmt::format("shares of {} replicas and {} sequences, expected {} and {}", replicas, sequences, s.dp, job.global_batch);
+  }
+  if (s.zero_stage >= 2) {
+    return fmt::format("zero_stage={}: not executed, expected 0 or 1 with unequal shares of the batch", s.zero_stage);
+  }
+  if (job.model.IsMoe()) return fmt::format("model {}: experts with unequal shares of the batch are not executed", job.model.name);
+  if (ReplicasDiffer(s)) return "replicas that differ, with unequal shares of the batch: not executed";
+  return std::nullopt;
+}
+
+/// Of stages that have as many layers as they are told.
+std::optional<std::string> WhyNoLayers(const JobSpec& job, const Strategy& s, std::span<const int64_t> layers) {
+  if (layers.empty()) return std::nullopt;
+  int64_t all = 0;
+  bool counts = static_cast<int64_t>(layers.size()) == s.pp;
+  for (const int64_t of_stage : layers) {
+    counts = counts && of_stage >= 0 && of_stage <= job.model.layers;
+    all += counts ? of_stage : 0;
+  }
+  if (!counts || all != job.model.layers) {
+    return fmt::format("stages of {} layers: expected {} stages with {} layers together", fmt::join(layers, ", "), s.pp,
+                       job.model.layers);
+  }
+  if (s.vpp != 1) return fmt::format("vpp={}: not executed, expected 1 with stages of given layers", s.vpp);
+  if (s.sharding == Sharding::kOperator) return "sharding=osdp: not executed, expected uniform with stages of given layers";
+  return std::nullopt;
+}
+
+/// All but classes, communicators and ranks.
+StepProgram HeaderOf(const JobSpec& job, const Strategy& s, ElementType type) {
+  const ModelSpec& m = job.model;
+  return {.model = m.name,
+          .strategy = DescribeStrategy(s),
+          .layers = m.layers,
+          .hidden = m.hidden,
+          .heads = m.heads,
+          .kv_heads = m.kv_heads,
+          .head_dim = m.head_dim,
+          .ffn_hidden = m.ffn_hidden,
+          .vocab = m.vocab,
+          .type = type,
+          .sequence = job.sequence,
+          .global_batch = job.global_batch,
+          .micro_batch = s.micro_batch,
+          .replicas = s.dp,
+          .tensor = s.tp,
+          .context = s.cp,
+          .stages = s.pp,
+          .chunks = s.vpp,
+          .replicas_differ = ReplicasDiffer(s),
+          .experts = m.experts,
+          .experts_per_token = m.experts_per_token,
+          .expert_hidden = m.expert_ffn_hidden,
+          .expert_ranks = s.ep,
+          .expert_tensor = s.etp,
+          .schedule = s.schedule,
+          .communicators = {},
+          .classes = {},
+          .ranks = {}};
+}
+
+/// The lists of all stages, of replicas that have as much of the batch as the frame says.
+Status AddClasses(const ProgramFrame& frame, StepProgram* program) {
+  for (int64_t stage = 0; stage < frame.strategy.pp; ++stage) {
+    program->classes.push_back(StageProgram(frame, stage).Make());
+    int64_t instructions = 0;
+    for (const RankClass& c : program->classes) instructions += static_cast<int64_t>(c.instructions.size());
+    if (instructions > StepProgram::kMostInstructions) {
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("{}: a program of more than {} instructions", program->strategy, StepProgram::kMostInstructions));
+    }
+  }
+  return Ok();
+}
+
+/// Says which replica has how much of the batch; replicas of one share have the classes of its stages.
+void AddShares(std::span<const BatchShare> shares, StepProgram* program) {
+  std::vector<int32_t> share_of;  // by replica
+  std::vector<std::string> text;
+  for (const BatchShare& share : shares) {
+    program->shares.insert(program->shares.end(), static_cast<size_t>(share.replicas), share.sequences / share.replicas);
+    share_of.insert(share_of.end(), static_cast<size_t>(share.replicas), static_cast<int32_t>(text.size()));
+    text.push_back(fmt::format("{}", share.sequences));
+  }
+  if (shares.empty()) return;
+  program->strategy += fmt::format(" shares={}", fmt::join(text, "+"));
+  for (RankPlace& place : program->ranks)
+    place.rank_class += share_of[static_cast<size_t>(place.replica)] * static_cast<int32_t>(program->stages);
+}
+
 }  // namespace
 
 ProgramChoices ChoicesOf(const Strategy& s, std::span<const StageOperators> operators, const OperationList& list,
                          int64_t gpus_per_node) {
   ProgramChoices choices{.operators = operators};
+  int64_t trees = 0, others = 0;
   for (const StageOperations& stage : list.classes) {
     for (const Operation& o : stage.operations) {
       if (o.communicator != CommunicatorKind::kData || o.what != "gradients") continue;
@@ -63,73 +179,54 @@ ProgramChoices ChoicesOf(const Strategy& s, std::span<const StageOperators> oper
         choices.sums = {Algorithm::kParameterServer, static_cast<int32_t>(o.group.size)};
       if (o.algorithm == AlgorithmName(Algorithm::kHierarchical))
         choices.sums = {Algorithm::kHierarchical, static_cast<int32_t>(RanksInside(o.group, gpus_per_node))};
+      ++(o.algorithm == AlgorithmName(Algorithm::kTree) ? trees : others);
     }
   }
+  // A communicator sums in one way: by trees where that is the list's for all buckets. Narrow gradients go to who sums them.
+  if (trees > 0 && others == 0 && s.gradient_wire == GradientWire::kWhole) choices.sums = {Algorithm::kTree};
   return choices;
 }
 
 std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
   static const ClusterSpec kNoCluster{};
-  const FrameworkQuestion question{job, kNoCluster, s};
-  for (const FrameworkRule& rule : frameworks::ProgramRules()) {
-    if (rule.broken(question)) return rule.words(question);
+  if (auto why = WhyNoShares(job, s, choices)) return why;
+  if (auto why = WhyNoLayers(job, s, choices.layers)) return why;
+  for (const JobSpec& all : JobsOfShares(job, s, choices)) {
+    const FrameworkQuestion question{all, kNoCluster, s};
+    for (const FrameworkRule& rule : frameworks::ProgramRules()) {
+      if (rule.broken(question)) return rule.words(question);
+    }
   }
   return WhyNotChosen(job, s, choices);
 }
 
 Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, ElementType type, const ProgramChoices& choices) {
-  if (const auto why = WhyIllegal(job, GpuCount(s), s)) return Fail(Code::kInvalidArgument, *why);
+  if (const auto why = WhyNoShares(job, s, choices)) return Fail(Code::kInvalidArgument, *why);
+  const std::vector<JobSpec> jobs = JobsOfShares(job, s, choices);
+  for (const JobSpec& all : jobs) {
+    if (const auto why = WhyIllegal(all, GpuCount(s), s)) return Fail(Code::kInvalidArgument, *why);
+  }
   if (const auto why = WhyNoProgram(job, s, choices)) return Fail(Code::kInvalidArgument, *why);
   const int64_t last_stage = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage;
   const bool tied_apart = job.model.tied_embeddings && last_stage != 0;
-  const ModelSpec& m = job.model;
-  ProgramGroups groups = GroupsOf(s, tied_apart, m.IsMoe(), choices.sums);
+  ProgramGroups groups = GroupsOf(s, tied_apart, job.model.IsMoe(), choices.sums);
   const bool decided = s.sharding == Sharding::kOperator;
-  const ProgramFrame frame{.job = job,
-                           .strategy = s,
-                           .groups = groups,
-                           .type = type,
-                           .tied_apart = tied_apart,
-                           .operators = decided ? choices.operators : std::span<const StageOperators>()};
-  StepProgram program{.model = m.name,
-                      .strategy = DescribeStrategy(s),
-                      .layers = m.layers,
-                      .hidden = m.hidden,
-                      .heads = m.heads,
-                      .kv_heads = m.kv_heads,
-                      .head_dim = m.head_dim,
-                      .ffn_hidden = m.ffn_hidden,
-                      .vocab = m.vocab,
-                      .type = type,
-                      .sequence = job.sequence,
-                      .global_batch = job.global_batch,
-                      .micro_batch = s.micro_batch,
-                      .replicas = s.dp,
-                      .tensor = s.tp,
-                      .context = s.cp,
-                      .stages = s.pp,
-                      .chunks = s.vpp,
-                      .replicas_differ = ReplicasDiffer(s),
-                      .experts = m.experts,
-                      .experts_per_token = m.experts_per_token,
-                      .expert_hidden = m.expert_ffn_hidden,
-                      .expert_ranks = s.ep,
-                      .expert_tensor = s.etp,
-                      .schedule = s.schedule,
-                      .communicators = {},
-                      .classes = {},
-                      .ranks = {}};
-  for (int64_t stage = 0; stage < s.pp; ++stage) {
-    program.classes.push_back(StageProgram(frame, stage).Make());
-    int64_t instructions = 0;
-    for (const RankClass& c : program.classes) instructions += static_cast<int64_t>(c.instructions.size());
-    if (instructions > StepProgram::kMostInstructions) {
-      return Fail(Code::kInvalidArgument,
-                  fmt::format("{}: a program of more than {} instructions", program.strategy, StepProgram::kMostInstructions));
-    }
+  ProgramFrame frame{.job = job,
+                     .strategy = s,
+                     .groups = groups,
+                     .type = type,
+                     .tied_apart = tied_apart,
+                     .operators = decided ? choices.operators : std::span<const StageOperators>(),
+                     .layers = choices.layers};
+  StepProgram program = HeaderOf(job, s, type);
+  for (const JobSpec& all : jobs) {
+    frame.sequences = all.global_batch / s.dp;
+    WEFT_RETURN_IF_ERROR(AddClasses(frame, &program));
   }
   program.communicators = std::move(groups.communicators);
   program.ranks = std::move(groups.ranks);
+  AddShares(choices.shares, &program);
+  if (!choices.layers.empty()) program.strategy += fmt::format(" layers={}", fmt::join(choices.layers, "+"));
   WEFT_RETURN_IF_ERROR(CheckProgram(program));
   return program;
 }

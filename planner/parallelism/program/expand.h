@@ -14,11 +14,18 @@
 
 namespace weft::planner::inline parallelism {
 
+/// Replicas on machines that are alike, and what of the batch they have, each the same.
+struct BatchShare {
+  int64_t replicas = 1, sequences = 0;
+};
+
 /// What of a plan is not in its strategy.
 struct ProgramChoices {
   std::span<const StageOperators> operators = {};  ///< of sharding=osdp: what the operators of each stage do
-  AlgorithmSpec sums = {};                         ///< how replicas sum gradients: a ring, in levels, on servers
+  AlgorithmSpec sums = {};                         ///< how replicas sum gradients: a ring, trees, in levels, on servers
   int64_t gossip_units = 1;                        ///< of data_sync=gossip: replicas that sum among themselves
+  std::span<const BatchShare> shares = {};         ///< of all replicas, in order; empty: all have the same
+  std::span<const int64_t> layers = {};            ///< of each stage, where machines are not alike; empty: as evenly as can be
 };
 
 /// The choices of a plan: its operators' decisions, and how its list of operations (CostModel::Lower) sums gradients.
@@ -30,8 +37,9 @@ ProgramChoices ChoicesOf(const Strategy& strategy, std::span<const StageOperator
 /// its value and what was expected; nullopt if there is one.
 std::optional<std::string> WhyNoProgram(const JobSpec& job, const Strategy& strategy, const ProgramChoices& choices = {});
 
-/// The program of `strategy` for all its ranks. Errors: kInvalidArgument for an illegal strategy (WhyIllegal) or one without a
-/// program (WhyNoProgram). Complexity: O(passes · layers of all stages).
+/// The program of `strategy` for all its ranks. Errors: kInvalidArgument for an illegal strategy (WhyIllegal; with shares, one that
+/// would be illegal if all replicas had one of them) or one without a program (WhyNoProgram). Complexity: O(passes · layers of all
+/// stages).
 [[nodiscard]] Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& strategy, ElementType type,
                                                 const ProgramChoices& choices = {});
 

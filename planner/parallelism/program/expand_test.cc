@@ -54,8 +54,6 @@ Strategy Draw(std::mt19937& random, bool moe) {
     s.keep_after_forward = false;
   }
   if (moe) {  // which are not executed with the others
-    s.zero_stage %= 2;
-    s.keep_after_forward = false;
     s.shard_group = 0;
     s.sharding = Sharding::kUniform;
     s.data_sync = DataSync::kRing;
@@ -189,7 +187,7 @@ TEST(ExpandProgram, HasTheVolumesOfTheOperationList) {
   EXPECT_GT(contexts, 300);
   // Replicated, kept, sharded; slices with a rest of either kind, and all; shard groups; sums in levels and on servers.
   for (const char* one : {"0/1false", "0/1true", "1/1false", "4/4false", "head in slices", "groups 1", "groups 2", "groups 3",
-                          "groups of contexts", "ring", "hierarchical:2", "ps:4", "gossip", "bf16", "fp8", "local steps"}) {
+                          "groups of contexts", "ring", "tree", "hierarchical:2", "ps:4", "gossip", "bf16", "fp8", "local steps"}) {
     EXPECT_TRUE(exchanges.contains(one)) << one;
   }
 }
@@ -205,6 +203,71 @@ TEST(ExpandProgram, DigestIsThatOfTheListAndNotOfItsNames) {
             DigestOf(ExpandProgram(job, {.dp = 2, .pp = 2, .schedule = ScheduleKind::kGpipe}, ElementType::kFloat32).value()));
   a.model = "another";
   EXPECT_EQ(digest, DigestOf(a));
+}
+
+// Three, three and two micro-batches: two kinds of lists, which send as much as replicas with equal shares.
+TEST(ExpandProgram, ReplicasMayHaveUnequalShares) {
+  JobSpec job{.name = "j", .model = SmallLlama(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 12};
+  const Strategy s{.dp = 3, .tp = 2, .pp = 2, .zero_stage = 1, .rank_order = RankOrder::kTpCpPpDp};
+  const std::vector<BatchShare> shares = {{.replicas = 2, .sequences = 6}, {.replicas = 1, .sequences = 2}};
+  const StepProgram program = ExpandProgram(job, s, ElementType::kFloat32, {.shares = shares}).value();
+  EXPECT_EQ(program.shares, (std::vector<int64_t>{3, 3, 2}));
+  EXPECT_EQ(SequencesOf(program, 2).first, 6);
+  ASSERT_EQ(program.classes.size(), 4u);
+  for (const RankPlace& place : program.ranks) {
+    EXPECT_EQ(MicroBatchesOf(program, static_cast<size_t>(place.rank_class)), place.replica < 2 ? 3 : 2);
+    EXPECT_EQ(place.rank_class % 2, place.stage);
+  }
+  JobSpec equal_job = job;
+  equal_job.global_batch = 9;
+  const StepProgram equal = ExpandProgram(equal_job, s, ElementType::kFloat32).value();
+  for (int64_t rank = 0; rank < 12; ++rank) {
+    const auto of_data = [&](const StepProgram& p) {
+      std::vector<ProgramVolume> found;
+      for (const ProgramVolume& v : VolumesOf(p, rank)) {
+        if (v.kind == CommunicatorKind::kData) found.push_back(v);
+      }
+      return found;
+    };
+    EXPECT_EQ(of_data(program), of_data(equal));
+  }
+}
+
+// Three stages of 4, 1 and 1 layers, in the order of the model.
+TEST(ExpandProgram, StagesMayHaveUnequalLayers) {
+  const JobSpec job{
+      .name = "j", .model = SmallLlama(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 3};
+  const std::vector<int64_t> layers = {4, 1, 1};
+  const StepProgram program = ExpandProgram(job, {.pp = 3}, ElementType::kFloat32, {.layers = layers}).value();
+  std::vector<std::set<int32_t>> held;
+  for (const RankClass& c : program.classes) {
+    held.emplace_back();
+    for (const ParameterBlock& b : c.blocks) {
+      if (b.layer >= 0) held.back().insert(b.layer);
+    }
+  }
+  EXPECT_EQ(held, (std::vector<std::set<int32_t>>{{0, 1, 2, 3}, {4}, {5}}));
+  const auto why = [&](const Strategy& s, std::vector<int64_t> of_stages) {
+    return ExpandProgram(job, s, ElementType::kFloat32, {.layers = of_stages}).error().message();
+  };
+  EXPECT_THAT(why({.pp = 3}, {4, 1}), HasSubstr("stages of 4, 1 layers: expected 3 stages with 6 layers together"));
+  EXPECT_THAT(why({.pp = 3}, {4, 3, -1}), HasSubstr("expected 3 stages"));
+  EXPECT_THAT(why({.pp = 3}, {4, 1, 2}), HasSubstr("with 6 layers together"));
+  EXPECT_THAT(why({.pp = 2, .vpp = 2, .schedule = ScheduleKind::kZbV}, {4, 2}), HasSubstr("vpp=2: not executed"));
+}
+
+TEST(ExpandProgram, RefusesSharesThatCannotBe) {
+  const JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 2};
+  const auto why = [&](const Strategy& s, int64_t first, int64_t second) {
+    const std::vector<BatchShare> shares = {{.replicas = 1, .sequences = first}, {.replicas = 1, .sequences = second}};
+    return ExpandProgram(job, s, ElementType::kFloat32, {.shares = shares}).error().message();
+  };
+  EXPECT_THAT(why({.dp = 2}, 5, 2), HasSubstr("shares of 2 replicas and 7 sequences, expected 2 and 8"));
+  EXPECT_THAT(why({.dp = 4}, 5, 3), HasSubstr("expected 4 and 8"));
+  EXPECT_THAT(why({.dp = 2, .micro_batch = 2}, 5, 3),
+              HasSubstr("a share of 5 sequences of 1 replicas: expected whole micro-batches"));
+  EXPECT_THAT(why({.dp = 2, .zero_stage = 2}, 5, 3), HasSubstr("zero_stage=2: not executed"));
+  EXPECT_THAT(why({.dp = 2, .local_steps = 2}, 5, 3), HasSubstr("replicas that differ"));
 }
 
 TEST(ExpandProgram, RefusesWhatIsNotExecutedByName) {
@@ -230,7 +293,10 @@ TEST(ExpandProgram, RefusesWhatIsNotExecutedByName) {
               HasSubstr("attention in 2 slices with cp=2: not executed"));
   JobSpec routed = job;
   routed.model = SmallMixtral();
-  EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .zero_stage = 2}).value_or(""), HasSubstr("zero_stage=2: not executed"));
+  EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .tp = 2, .zero_stage = 2}).value_or(""),
+              HasSubstr("zero_stage=2: not executed with ep=1 and etp=1, expected together at least tp=2"));
+  EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .zero_stage = 3, .sharding = Sharding::kOperator}).value_or(""),
+              HasSubstr("sharding=osdp: not executed, expected uniform with experts"));
   EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .zero_stage = 1, .shard_group = 2}).value_or(""),
               HasSubstr("shard_group=2: not executed, expected 0, all replicas, with experts"));
   EXPECT_THAT(WhyNoProgram(routed, {.dp = 4, .gradient_wire = GradientWire::kBf16}).value_or(""),

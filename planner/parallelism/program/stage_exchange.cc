@@ -55,7 +55,7 @@ StageProgram::Turn StageProgram::OwnTurn(int64_t layer, bool mlp, int64_t slice)
   Turn turn;
   for (size_t b = 0; b < unit_of_block_.size(); ++b) {
     const ParameterBlock& block = out_.blocks[b];
-    const bool of_operator = layer < 0 ? block.part == ModelPart::kHead : (block.part == ModelPart::kMlp) == mlp;
+    const bool of_operator = layer < 0 ? block.part == ModelPart::kHead : IsOfMlp(block.part) == mlp;
     const int32_t unit = unit_of_block_[b];
     if (block.layer != layer || !of_operator || block.slice != slice || !each_pass_[static_cast<size_t>(unit)]) continue;
     if (std::find(turn.begin(), turn.end(), unit) == turn.end()) turn.push_back(unit);

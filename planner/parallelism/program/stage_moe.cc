@@ -37,16 +37,21 @@ int32_t StageProgram::MoeForward(int64_t layer, int32_t n, bool keeps, Kept* kep
   const auto forward = [&](ModelPart part, std::vector<int32_t> in, ValueShape out) {
     return One(StepAction::kForward, part, layer, std::move(in), out, keeps);
   };
+  const Turn turn = TurnOf(layer, true, 0);
+  Enter(turn);
   kept->n2 = RowsOfRank(n);
   const int32_t scores = forward(kRouter, {kept->n2}, {g, model_.experts});
   kept->rows = ToExperts(forward(kDispatch, {kept->n2, scores}, {routed, h}));
   const int32_t done = FromExperts(forward(kExperts, {kept->rows}, {s_.etp * routed, h}));
+  Leave(turn);
   return AllRows(forward(kCombine, {done, scores}, {g, h}));
 }
 
 int32_t StageProgram::MoeData(int64_t layer, int32_t gradient, const Kept& kept) {
   using enum ModelPart;
   const int64_t g = f_.routed_tokens(), routed = f_.routed_rows(), h = model_.hidden;
+  const Turn turn = TurnOf(layer, true, 0);
+  Enter(turn);
   const std::vector<int32_t> combined =
       Compute(StepAction::kData, kCombine, layer, {RowsOfRank(gradient)}, {{routed, h}, {g, model_.experts}});
   const int32_t of_rows = One(StepAction::kData, kExperts, layer, {ToExperts(combined[0])}, {s_.etp * routed, h});
@@ -54,6 +59,7 @@ int32_t StageProgram::MoeData(int64_t layer, int32_t gradient, const Kept& kept)
   const int32_t dispatched = One(StepAction::kData, kDispatch, layer, {FromExperts(of_rows)}, {g, h});
   const int32_t of_n = One(StepAction::kData, kRouter, layer, {combined[1], dispatched}, {g, h});
   Weights(kRouter, layer, kept.n2, false);
+  if (turn != TurnOf(layer, false, 0)) Leave(turn);
   return AllRows(of_n);
 }
 

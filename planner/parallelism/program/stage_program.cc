@@ -7,18 +7,20 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
-int64_t LayersOfChunk(const ModelSpec& model, const Strategy& s, int64_t virtual_stage) {
+int64_t LayersOfChunk(const ProgramFrame& f, int64_t virtual_stage) {
+  const Strategy& s = f.strategy;
   const StageChunk place = PlaceOf(s.schedule, virtual_stage, s.pp);
-  const int64_t layers = StageLayers(model.layers, s.pp, place.stage);
+  const int64_t layers =
+      f.layers.empty() ? StageLayers(f.job.model.layers, s.pp, place.stage) : f.layers[static_cast<size_t>(place.stage)];
   return layers / s.vpp + (place.chunk < layers % s.vpp ? 1 : 0);
 }
 
 }  // namespace
 
-LayerRange LayersOfVirtualStage(const ModelSpec& model, const Strategy& s, int64_t virtual_stage) {
+LayerRange LayersOfVirtualStage(const ProgramFrame& f, int64_t virtual_stage) {
   LayerRange range;
-  for (int64_t v = 0; v < virtual_stage; ++v) range.begin += LayersOfChunk(model, s, v);
-  range.end = range.begin + LayersOfChunk(model, s, virtual_stage);
+  for (int64_t v = 0; v < virtual_stage; ++v) range.begin += LayersOfChunk(f, v);
+  range.end = range.begin + LayersOfChunk(f, virtual_stage);
   return range;
 }
 
@@ -52,7 +54,7 @@ void StageProgram::RunPasses() {
 
 void StageProgram::ForwardPass(int64_t chunk, int64_t) {
   const int64_t v = VirtualStage(s_.schedule, stage_, chunk, s_.pp);
-  const LayerRange layers = LayersOfVirtualStage(model_, s_, v);
+  const LayerRange layers = LayersOfVirtualStage(f_, v);
   int32_t x = v == 0 ? Embed() : Receive(v - 1, /*back=*/false);
   std::vector<Turn> turns;
   for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
@@ -75,7 +77,7 @@ void StageProgram::ForwardPass(int64_t chunk, int64_t) {
 
 void StageProgram::DataPass(int64_t chunk, int64_t micro_batch) {
   const int64_t v = VirtualStage(s_.schedule, stage_, chunk, s_.pp);
-  const LayerRange layers = LayersOfVirtualStage(model_, s_, v);
+  const LayerRange layers = LayersOfVirtualStage(f_, v);
   collect_ = SplitsBackward(s_.schedule) ? &pending_[{chunk, micro_batch}] : nullptr;
   const bool last = v == s_.pp * s_.vpp - 1;
   std::vector<Turn> turns = last ? TurnsOfHead() : std::vector<Turn>();

@@ -24,8 +24,10 @@ struct ProgramFrame {
   ElementType type;
   bool tied_apart = false;  ///< embedding and head have one table on two stages
   std::span<const StageOperators> operators = {};  ///< by stage, where they decide one by one
+  int64_t sequences = 0;                           ///< of a step that a replica has
+  std::span<const int64_t> layers = {};            ///< of each stage, where machines are not alike; else StageLayers()
 
-  int64_t micro_batches() const { return MicroBatches(strategy, job.global_batch); }
+  int64_t micro_batches() const { return sequences / strategy.micro_batch; }
   int64_t tokens() const { return strategy.micro_batch * job.sequence / strategy.cp; }
   /// Of the residual stream on a rank.
   int64_t rows() const { return strategy.sequence_parallel ? tokens() / strategy.tp : tokens(); }
@@ -34,11 +36,11 @@ struct ProgramFrame {
   int64_t routed_rows() const { return routed_tokens() * job.model.experts_per_token; }
 };
 
-/// Layers of a virtual stage: those of its stage (StageLayers()), cut over its chunks as evenly as possible.
+/// Layers of a virtual stage: those of its stage, cut over its chunks as evenly as possible.
 struct LayerRange {
   int64_t begin = 0, end = 0;
 };
-LayerRange LayersOfVirtualStage(const ModelSpec& model, const Strategy& strategy, int64_t virtual_stage);
+LayerRange LayersOfVirtualStage(const ProgramFrame& frame, int64_t virtual_stage);
 
 /// One message between stages; `back`: a gradient.
 struct Message {
@@ -67,6 +69,8 @@ int64_t HeadSlicesOf(const ProgramFrame& frame);
 /// Index of a layer among those of its stage.
 int64_t PlaceOnStage(const ProgramFrame& frame, int64_t stage, int64_t layer);
 bool IsNorm(ModelPart part);
+/// Whether the part belongs to what stands behind a layer's second norm: an MLP, or router and experts.
+bool IsOfMlp(ModelPart part);
 
 /// What sums a block's gradients, besides the replicas: blocks of different kinds lie in different units.
 enum class UnitKind : uint8_t {

@@ -31,8 +31,8 @@ Sharing SharingOf(const ProgramFrame& f, int64_t stage, const ParameterBlock& bl
   if (ReplicasOf(f, block) < 0 || s.zero_stage == 0) return {};
   if (s.sharding == Sharding::kOperator && !edge) {
     const LayerDecision decision = DecisionOf(f, stage, block.layer);
-    return block.part == ModelPart::kMlp ? SharingOfOperator(block, decision.mlp, 20)
-                                         : SharingOfOperator(block, decision.attention, 10);
+    return IsOfMlp(block.part) ? SharingOfOperator(block, decision.mlp, 20)
+                               : SharingOfOperator(block, decision.attention, 10);
   }
   // Embedding and head are gathered once per step, but for slices of the head; their gradients are scattered at its end.
   const bool sliced = block.slices > 1;
@@ -48,6 +48,10 @@ Sharing SharingOf(const ProgramFrame& f, int64_t stage, const ParameterBlock& bl
 
 bool IsNorm(ModelPart part) {
   return part == ModelPart::kAttentionNorm || part == ModelPart::kMlpNorm || part == ModelPart::kFinalNorm;
+}
+
+bool IsOfMlp(ModelPart part) {
+  return part == ModelPart::kMlp || part == ModelPart::kRouter || part == ModelPart::kExperts;
 }
 
 UnitKind KindOf(const ProgramFrame& f, const ParameterBlock& b) {
@@ -67,7 +71,7 @@ int64_t PlaceOnStage(const ProgramFrame& f, int64_t stage, int64_t layer) {
   const Strategy& s = f.strategy;
   int64_t before = 0;
   for (int64_t chunk = 0; chunk < s.vpp; ++chunk) {
-    const LayerRange range = LayersOfVirtualStage(f.job.model, s, VirtualStage(s.schedule, stage, chunk, s.pp));
+    const LayerRange range = LayersOfVirtualStage(f, VirtualStage(s.schedule, stage, chunk, s.pp));
     if (layer >= range.begin && layer < range.end) return before + layer - range.begin;
     before += range.end - range.begin;
   }
@@ -113,7 +117,7 @@ std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
   const int64_t table = model.vocab / t * h;
   for (int64_t chunk = 0; chunk < s.vpp; ++chunk) {
     const int64_t v = VirtualStage(s.schedule, stage, chunk, s.pp);
-    const LayerRange layers = LayersOfVirtualStage(model, s, v);
+    const LayerRange layers = LayersOfVirtualStage(f, v);
     const bool head_here = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage == stage;
     if (v == 0) {
       add(ModelPart::kEmbedding, -1, table, false, model.tied_embeddings && head_here ? 2 * m : m);

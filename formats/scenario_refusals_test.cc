@@ -150,7 +150,7 @@ zero_stage=1 => zero=1
 precision: bf16 => precision: bf16, allow: [gosip]
   key "jobs[0].allow": value "gosip", expected some of low_precision, local_steps, gossip
 precision: bf16 => precision: bf16, framework: megatron, allow: [gossip]
-  key "jobs[0].allow": with framework megatron: expected only without framework, or with any
+  key "jobs[0].allow": with framework megatron: expected only without framework, with any or weft-train
 interval: 1s => interval: 60s
   key "jobs[1].interval": copy 2 arrives at 60 s, expected less than
 )"},

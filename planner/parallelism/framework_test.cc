@@ -277,7 +277,7 @@ const Case kWeftTrainCases[] = {
     {"weft-train", "narrow-levels", Words, {.dp = 8, .data_sync = DataSync::kHierarchical, .gradient_wire = kNarrow},
      {.dp = 8, .data_sync = DataSync::kHierarchical}},
     {"weft-train", "shard-group", Words, {.dp = 8, .zero_stage = 3, .shard_group = 1}, {.dp = 8, .zero_stage = 3, .shard_group = 2}},
-    {"weft-train", "expert-zero", Experts, {.dp = 8, .zero_stage = 2}, {.dp = 8, .zero_stage = 2}, Words},
+    {"weft-train", "expert-sharding", Experts, {.dp = 8, .zero_stage = 3, .sharding = Sharding::kOperator}, {.dp = 8, .zero_stage = 3}},
     {"weft-train", "expert-exchange", Experts, {.dp = 8, .data_sync = DataSync::kHierarchical}, {.dp = 8}},
     {"weft-train", "expert-gradients", Experts, {.dp = 8, .gradient_wire = kNarrow}, {.dp = 8}},
     {"weft-train", "expert-steps", Experts, {.dp = 8, .local_steps = 4}, {.dp = 8}},

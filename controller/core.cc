@@ -222,24 +222,30 @@ void Core::On(const ModeSet& event) {
 
 void Core::On(const EpochKnown& event) { jobs_.KnowEpoch(event.job_id, event.epoch); }
 
+/// One large thing a tick, so that samples and answers never wait for the sum of them: what a tick leaves out is done in the next.
 void Core::On(const Tick&) {
+  asked_ = !asked_ && (MaybeReplan() || MaybePlanJobs());
+  if (asked_) return;
   Measure();
   if (now_s_ - activity_s_ >= 1) {
     activity_s_ = now_s_;
-    if (table_.Expire(now_s_ - options_.stale_after.count()) > 0) Touch(Change::kFlows, "flows of lost hosts expired");
-    ReleaseQuietJobs();
-    EndUnclaimedJobs();
-    ForgetEpochs();
-    NameStragglers();
-    if (table_.ForgiveSilences(now_s_)) Touch(Change::kPaths, "paths that were silent answer again");
-    WatchApplied();
-    WatchDemand();
-    WatchRhythms();
-    WatchTopology();
+    return LookAround();
   }
-  MaybeReplan();
-  MaybePlanJobs();
   MaybeAdvise();
+}
+
+/// What is looked at once a second.
+void Core::LookAround() {
+  if (table_.Expire(now_s_ - options_.stale_after.count()) > 0) Touch(Change::kFlows, "flows of lost hosts expired");
+  ReleaseQuietJobs();
+  EndUnclaimedJobs();
+  ForgetEpochs();
+  NameStragglers();
+  if (table_.ForgiveSilences(now_s_)) Touch(Change::kPaths, "paths that were silent answer again");
+  WatchApplied();
+  WatchDemand();
+  WatchRhythms();
+  WatchTopology();
 }
 
 }  // namespace weft::controller

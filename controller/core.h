@@ -183,7 +183,7 @@ class Core {
   void NameStragglers();
   void WatchDemand();
   void WaitForPicture();
-  void MaybeReplan();
+  bool MaybeReplan();      ///< true if it took the tick's time
   void Replan();
   void Apply(const FlowDecision& decision, const std::vector<std::string>& triggers);
   struct Foretold {
@@ -198,7 +198,8 @@ class Core {
   void WatchTopology();
   void WatchRhythms();
   void WatchShift(const std::string& job_id, const JobRhythm& rhythm);
-  void MaybePlanJobs();
+  bool MaybePlanJobs();    ///< true if it took the tick's time
+  void LookAround();
   void MaybeAdvise();
   bool WantsAdvice(const std::string& job_id, const Job& job);
   void TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan& plan);
@@ -339,6 +340,7 @@ class Core {
   int64_t capacity_changes_ = 0;           ///< times that some link gave something else than before
   std::map<uint64_t, double> planned_shares_;  ///< of the newest plan (flow_demand.h)
   double activity_s_ = 0;
+  bool asked_ = false;                     ///< the last tick asked for a plan
   double next_forget_s_ = 0;
   double dirty_since_s_ = -1;              ///< -1: nothing changed since the last plan
   std::vector<std::string> triggers_;

@@ -161,10 +161,10 @@ void Core::WatchTopology() {
   }
 }
 
-void Core::MaybePlanJobs() {
-  if (question_ && now_s_ - question_->asked_s < kAnswerTimeout) return;
-  if (multi_job_dirty_since_s_ < 0 || now_s_ < next_multi_job_s_) return;
-  if (now_s_ - multi_job_dirty_since_s_ < options_.joint.settle.count()) return;
+bool Core::MaybePlanJobs() {
+  if (question_ && now_s_ - question_->asked_s < kAnswerTimeout) return false;
+  if (multi_job_dirty_since_s_ < 0 || now_s_ < next_multi_job_s_) return false;
+  if (now_s_ - multi_job_dirty_since_s_ < options_.joint.settle.count()) return false;
   multi_job_dirty_since_s_ = -1;
   next_multi_job_s_ = now_s_ + options_.joint.interval.count();
   std::map<std::string, MultiJobInForce> in_force;
@@ -185,9 +185,10 @@ void Core::MaybePlanJobs() {
   question.problem = std::make_shared<const planner::MultiJobProblem>(std::move(question.input.problem));
   question.input.problem = {};
   question.digest = planner::DigestOf(*question.problem);
-  if (question.digest == planned_digest_) return;  // nothing that matters has changed
+  if (question.digest == planned_digest_) return true;  // nothing that matters has changed
   actions_.push_back(PlanJobs{question.digest, question.problem});
   question_ = std::move(question);
+  return true;
 }
 
 void Core::On(const JobsPlanned& event) {

@@ -12,6 +12,7 @@ namespace weft::controller {
 namespace {
 
 constexpr int64_t kLongestCatchUp = SlotRing::kSlots / 2;  // slots judged at once after a pause of the timer
+constexpr int kMostSlotsATick = 2;                         // the rest of a pause is made up for in the next ticks
 constexpr double kAnswerTimeout = 60;                      // seconds, for a plan of all paths
 constexpr double kCollisionRetry = 10;                     // seconds
 constexpr size_t kMovesNamed = 8;
@@ -35,7 +36,7 @@ void Core::Measure() {
   const int64_t newest = LastSecond().last - 1;  // its neighbour must have been measured too
   judged_slot_ = std::max(judged_slot_, newest - kLongestCatchUp);
   std::vector<CapacityChange> changes;
-  while (judged_slot_ < newest) {
+  for (int judged = 0; judged_slot_ < newest && judged < kMostSlotsATick; ++judged) {
     const auto found = monitor_.Evaluate(table_, ++judged_slot_, Seconds(now_s_));
     changes.insert(changes.end(), found.begin(), found.end());
   }
@@ -91,20 +92,21 @@ std::string Core::CollisionText() const {
   return text;
 }
 
-void Core::MaybeReplan() {
-  if (now_s_ < next_plan_s_) return;
+bool Core::MaybeReplan() {
+  if (now_s_ < next_plan_s_) return false;
   // A whole plan of many flows takes seconds, which a link that changes does not wait for.
   if (paths_question_ && now_s_ - paths_question_->asked_s < kAnswerTimeout &&
       !(paths_question_->whole && paths_question_->capacity_changes != capacity_changes_)) {
-    return;
+    return false;
   }
-  if (now_s_ < picture_s_) return;  // of what flows carry that were there before us
+  if (now_s_ < picture_s_) return false;  // of what flows carry that were there before us
   const bool settled = dirty_since_s_ >= 0 && now_s_ - dirty_since_s_ >= options_.settle.count();
   const std::string collision = CollisionText();
   const bool collided = !collision.empty() && now_s_ >= collision_retry_s_;
-  if (!settled && !collided) return;
+  if (!settled && !collided) return false;
   if (!collision.empty()) triggers_.insert(triggers_.begin(), collision);
   Replan();
+  return true;
 }
 
 void Core::Replan() {

@@ -42,6 +42,7 @@ int PortRank(const SendFlow& flow, int32_t port, const std::map<int32_t, double>
 
 /// Ways of lanes that go unanswered, by whatever port. None where no other is known: the fault may be the other host's.
 std::set<std::vector<std::string>> SilentWays(const SendFlow& flow) {
+  if (std::ranges::none_of(flow.lanes, [](const auto& entry) { return entry.second.silent; })) return {};
   std::set<std::vector<std::string>> all, silent;
   for (const auto& [port, path] : flow.probed) {
     if (path.links.empty()) continue;

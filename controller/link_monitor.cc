@@ -66,8 +66,9 @@ std::vector<LinkMonitor::LaneUse> LinkMonitor::Collect(const FlowTable& table, i
     if (flow.stale()) continue;
     for (const auto& [port, lane] : flow.lanes) {
       const double carried = lane.carried.At(slot) * 8;
+      if (carried <= 0) continue;
       const std::vector<LinkId>* links = flow.PathOf(port);
-      if (carried <= 0 || links == nullptr) continue;
+      if (links == nullptr) continue;
       const double backlog_s = std::min(slot_s, lane.backlog.At(slot));
       LaneUse use{.key = {id, port}, .flow = &flow, .links = links, .carried = carried};
       if (backlog_s >= kLeastBacklog * slot_s) {
@@ -80,10 +81,10 @@ std::vector<LinkMonitor::LaneUse> LinkMonitor::Collect(const FlowTable& table, i
   return uses;
 }
 
-std::map<LinkId, std::vector<size_t>> LinkMonitor::ByLink(const std::vector<LaneUse>& uses) const {
-  std::map<LinkId, std::vector<size_t>> by_link;
+LinkMonitor::UsesByLink LinkMonitor::ByLink(const std::vector<LaneUse>& uses) const {
+  UsesByLink by_link(fabric_->topology().links().size());
   for (size_t i = 0; i < uses.size(); ++i) {
-    for (const LinkId link : *uses[i].links) by_link[link].push_back(i);
+    for (const LinkId link : *uses[i].links) by_link[link.index()].push_back(i);
   }
   return by_link;
 }
@@ -110,13 +111,15 @@ bool LinkMonitor::IsFull(LinkId link, const Load& load) const {
   return load.high >= options_.explained * Available(link).value();
 }
 
-void LinkMonitor::FindCollisions(const std::vector<LaneUse>& uses,
-                                 const std::map<LinkId, std::vector<size_t>>& by_link) {
+void LinkMonitor::FindCollisions(const std::vector<LaneUse>& uses, const UsesByLink& by_link) {
   collisions_.clear();
   for (auto& [link, state] : links_) {
-    if (!by_link.contains(link)) state.contended = 0;
+    if (by_link[link.index()].empty()) state.contended = 0;
   }
-  for (const auto& [link, on_link] : by_link) {
+  for (size_t index = 0; index < by_link.size(); ++index) {
+    const std::vector<size_t>& on_link = by_link[index];
+    if (on_link.empty()) continue;
+    const LinkId link(static_cast<int32_t>(index));
     LinkState& state = State(link);
     Load most;
     std::vector<uint64_t> flows;
@@ -165,7 +168,7 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
     }
     const double backlog_s = use.backlog * options_.slot.count();
     for (const LinkId link : *use.links) {
-      const Load load = Seen(use, by_link.at(link), uses);
+      const Load load = Seen(use, by_link[link.index()], uses);
       window.next.load[link].low += load.low * backlog_s;
       window.next.load[link].high += load.high * backlog_s;
     }

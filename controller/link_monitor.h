@@ -140,9 +140,10 @@ class LinkMonitor {
   /// Time in which nobody can confirm their estimates does not count for their recovery.
   void Pause(const std::set<LinkId>& links);
   std::vector<LaneUse> Collect(const FlowTable& table, int64_t slot) const;
-  std::map<LinkId, std::vector<size_t>> ByLink(const std::vector<LaneUse>& uses) const;
+  using UsesByLink = std::vector<std::vector<size_t>>;   ///< indices of uses, by the link's index
+  UsesByLink ByLink(const std::vector<LaneUse>& uses) const;
   Load Seen(const LaneUse& lane, const std::vector<size_t>& on_link, const std::vector<LaneUse>& uses) const;
-  void FindCollisions(const std::vector<LaneUse>& uses, const std::map<LinkId, std::vector<size_t>>& by_link);
+  void FindCollisions(const std::vector<LaneUse>& uses, const UsesByLink& by_link);
   static bool SameLinks(const Look& a, const Look& b);
   bool IsFull(LinkId link, const Load& load) const;
   bool IsUnexplained(const LaneWindow& window) const;

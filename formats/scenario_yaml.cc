@@ -289,6 +289,25 @@ Status ApplyWays(const ScenarioModel& model, size_t i, const std::vector<planner
   return CheckFlows(*scenario, model.place);
 }
 
+/// A job that begins anew in another of the strategies that are planned for it; which there are is known once they are planned
+/// (planner::Simulate refuses others).
+Status ReadRestart(const YamlValue& item, std::string_view source, size_t index, planner::Scenario* scenario) {
+  YamlFields fields(item, source, fmt::format("restarts[{}].", index));
+  if (fields.Value("at") == nullptr) fields.Reject("at", "missing, expected a time such as 10s");
+  planner::ScenarioRestart restart{.at = fields.Duration("at", Seconds(0)), .job = fields.Text("job"), .way = fields.Text("as")};
+  if (restart.at >= scenario->duration) {
+    fields.Reject("at", fmt::format("{} s, expected less than the duration, {} s", restart.at.count(), scenario->duration.count()));
+  }
+  if (index >= planner::kMostRestarts) fields.Reject("at", fmt::format("more than {} restarts", planner::kMostRestarts));
+  const auto job = std::ranges::find(scenario->jobs, restart.job, &planner::ScenarioJob::name);
+  if (job == scenario->jobs.end()) {
+    fields.Reject("job", fmt::format("\"{}\", expected the name of a job", OneLine(restart.job, 40)));
+  }
+  WEFT_RETURN_IF_ERROR(fields.Finish());
+  scenario->restarts.push_back(std::move(restart));
+  return Ok();
+}
+
 Result<ScenarioFile> ParseScenarioYaml(std::string_view text, std::string_view source_name, const std::string& folder,
                                        std::optional<uint64_t> seed) {
   WEFT_ASSIGN_OR_RETURN(const YamlValue root, ParseYaml(text, source_name));
@@ -301,6 +320,7 @@ Result<ScenarioFile> ParseScenarioYaml(std::string_view text, std::string_view s
   const std::vector<YamlValue>& jobs = fields.List("jobs");
   if (jobs.empty()) fields.Reject("jobs", "expected a list of at least one job");
   const std::vector<YamlValue>& faults = fields.List("faults");
+  const std::vector<YamlValue>& restarts = fields.List("restarts");
   WEFT_RETURN_IF_ERROR(fields.Finish());
   WEFT_ASSIGN_OR_RETURN(ScenarioCluster cluster, ReadScenarioCluster(*cluster_map, source_name, folder));
   WEFT_RETURN_IF_ERROR(ReadScenarioJobs(jobs, source_name, folder, cluster, &file));
@@ -308,6 +328,7 @@ Result<ScenarioFile> ParseScenarioYaml(std::string_view text, std::string_view s
   if (!cluster.generated) WEFT_RETURN_IF_ERROR(CheckConnected(file.scenario, source_name, cluster_map->line));
   FaultReader reader(source_name, &file.scenario);
   for (size_t i = 0; i < faults.size(); ++i) WEFT_RETURN_IF_ERROR(reader.Read(faults[i], i));
+  for (size_t i = 0; i < restarts.size(); ++i) WEFT_RETURN_IF_ERROR(ReadRestart(restarts[i], source_name, i, &file.scenario));
   return file;
 }
 

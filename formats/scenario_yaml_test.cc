@@ -34,6 +34,23 @@ ScenarioFile Read(const std::string& text) {
 
 std::string Name(const planner::Scenario& scenario, NodeId node) { return scenario.topology.node(node).name; }
 
+TEST(ScenarioYaml, RestartsNameAJobAndAStrategy) {
+  const std::string head = kScenarioLeafSpine;
+  const ScenarioFile file = Read(head + "\nrestarts:\n  - {at: 6s, job: a, as: dp=2}\n");
+  ASSERT_EQ(file.scenario.restarts.size(), 1u);
+  EXPECT_EQ(file.scenario.restarts[0].at, Seconds(6));
+  EXPECT_EQ(file.scenario.restarts[0].job, "a");
+  EXPECT_EQ(file.scenario.restarts[0].way, "dp=2");
+  const auto refusal = [&](const std::string& item) {
+    const Result<ScenarioFile> read = ParseScenarioYaml(head + "\nrestarts:\n  - {" + item + "}\n", "s.yaml", "");
+    return read ? std::string("none") : std::string(read.error().message());
+  };
+  EXPECT_THAT(refusal("at: 6s, job: nobody, as: dp=2"), HasSubstr("key \"restarts[0].job\": \"nobody\", expected the name of a job"));
+  EXPECT_THAT(refusal("at: 20s, job: a, as: dp=2"), HasSubstr("key \"restarts[0].at\": 20 s, expected less than the duration"));
+  EXPECT_THAT(refusal("job: a, as: dp=2"), HasSubstr("key \"restarts[0].at\": missing"));
+  EXPECT_THAT(refusal("at: 6s, job: a"), HasSubstr("key \"restarts[0].as\""));
+}
+
 TEST(ScenarioYaml, IsReadWithUnitsAndDefaults) {
   const ScenarioFile file = Read(kScenarioLeafSpine);
   const planner::Scenario& s = file.scenario;

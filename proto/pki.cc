@@ -14,10 +14,10 @@
 #include <cctype>
 #include <cerrno>
 #include <fstream>
-#include <memory>
 #include <sstream>
 
 #include "common/unique_fd.h"
+#include "proto/openssl_owners.h"
 
 namespace weft::rpc {
 namespace {
@@ -26,18 +26,6 @@ constexpr int kAuthorityDays = 3650, kMostDays = 3650;
 constexpr int kSerialBits = 127;
 constexpr long kSecondsPerDay = 86400, kClockSkew = 300;
 constexpr size_t kLongestCommonName = 64;  // of X.509
-
-template <auto Free>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Freer<BIO_free>>;
-using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, Freer<X509_EXTENSION_free>>;
 
 Error CryptoError(const std::string& what) {
   char text[256] = "";
@@ -65,20 +53,20 @@ Status WriteText(const std::string& path, const std::string& text, mode_t mode) 
   return Ok();
 }
 
-std::string TextOf(const Bio& bio) {
+std::string TextOf(const BioOwner& bio) {
   char* data = nullptr;
   const long size = BIO_get_mem_data(bio.get(), &data);
   return std::string(data, static_cast<size_t>(size));
 }
 
 std::string PemOf(X509* certificate) {
-  const Bio out(BIO_new(BIO_s_mem()));
+  const BioOwner out(BIO_new(BIO_s_mem()));
   PEM_write_bio_X509(out.get(), certificate);
   return TextOf(out);
 }
 
 std::string PemOf(EVP_PKEY* key) {
-  const Bio out(BIO_new(BIO_s_mem()));
+  const BioOwner out(BIO_new(BIO_s_mem()));
   PEM_write_bio_PrivateKey(out.get(), key, nullptr, nullptr, 0, nullptr, nullptr);
   return TextOf(out);
 }
@@ -87,14 +75,14 @@ bool AddExtension(X509* certificate, X509* issuer, int kind, const std::string& 
   X509V3_CTX context;
   X509V3_set_ctx_nodb(&context);
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
-  const Extension extension(X509V3_EXT_conf_nid(nullptr, &context, kind, value.c_str()));
+  const ExtensionOwner extension(X509V3_EXT_conf_nid(nullptr, &context, kind, value.c_str()));
   return extension && X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
 /// Without name, issuer, extensions and signature.
-Result<Certificate> Blank(EVP_PKEY* key, const std::string& common_name, int days) {
-  Certificate certificate(X509_new());
-  const std::unique_ptr<BIGNUM, Freer<BN_free>> serial(BN_new());
+Result<CertificateOwner> Blank(EVP_PKEY* key, const std::string& common_name, int days) {
+  CertificateOwner certificate(X509_new());
+  const NumberOwner serial(BN_new());
   const bool good = certificate && serial && X509_set_version(certificate.get(), 2) == 1 &&
                     BN_rand(serial.get(), kSerialBits, BN_RAND_TOP_ANY, BN_RAND_BOTTOM_ANY) == 1 &&
                     BN_to_ASN1_INTEGER(serial.get(), X509_get_serialNumber(certificate.get())) != nullptr &&
@@ -138,9 +126,9 @@ Status MakeAuthority(const std::string& folder, const std::string& site) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return Fail(ErrnoError("make \"" + folder + "\"", errno));
   if (::access((folder + "/ca.key").c_str(), F_OK) == 0) return Fail(Code::kAlreadyExists,
                                                                      "\"" + folder + "/ca.key\" is there already");
-  const Key key(EVP_EC_gen("P-256"));
+  const KeyOwner key(EVP_EC_gen("P-256"));
   if (!key) return Fail(CryptoError("make key"));
-  WEFT_ASSIGN_OR_RETURN(const Certificate certificate, Blank(key.get(), site + " authority of Weft", kAuthorityDays));
+  WEFT_ASSIGN_OR_RETURN(const CertificateOwner certificate, Blank(key.get(), site + " authority of Weft", kAuthorityDays));
   X509* const x = certificate.get();
   const bool good = X509_set_issuer_name(x, X509_get_subject_name(x)) == 1 &&
       AddExtension(x, x, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") &&
@@ -159,15 +147,15 @@ Result<std::string> IssueCertificate(const std::string& folder, const Certificat
   }
   WEFT_ASSIGN_OR_RETURN(const std::string ca_pem, ReadText(folder + "/ca.pem"));
   WEFT_ASSIGN_OR_RETURN(const std::string ca_key_pem, ReadText(folder + "/ca.key"));
-  const Bio ca_text(BIO_new_mem_buf(ca_pem.data(), static_cast<int>(ca_pem.size())));
-  const Bio key_text(BIO_new_mem_buf(ca_key_pem.data(), static_cast<int>(ca_key_pem.size())));
-  const Certificate ca(PEM_read_bio_X509(ca_text.get(), nullptr, nullptr, nullptr));
-  const Key ca_key(PEM_read_bio_PrivateKey(key_text.get(), nullptr, nullptr, nullptr));
+  const BioOwner ca_text(BIO_new_mem_buf(ca_pem.data(), static_cast<int>(ca_pem.size())));
+  const BioOwner key_text(BIO_new_mem_buf(ca_key_pem.data(), static_cast<int>(ca_key_pem.size())));
+  const CertificateOwner ca(PEM_read_bio_X509(ca_text.get(), nullptr, nullptr, nullptr));
+  const KeyOwner ca_key(PEM_read_bio_PrivateKey(key_text.get(), nullptr, nullptr, nullptr));
   if (!ca || !ca_key) return Fail(CryptoError("read the authority in \"" + folder + "\""));
-  const Key key(EVP_EC_gen("P-256"));
+  const KeyOwner key(EVP_EC_gen("P-256"));
   if (!key) return Fail(CryptoError("make key"));
   const std::string title = std::string(RoleName(request.role)) + "-" + request.name;
-  WEFT_ASSIGN_OR_RETURN(const Certificate certificate, Blank(key.get(), title, request.days));
+  WEFT_ASSIGN_OR_RETURN(const CertificateOwner certificate, Blank(key.get(), title, request.days));
   X509* const x = certificate.get();
   const char* const usage = request.role == Role::kController ? "serverAuth,clientAuth" : "clientAuth";
   const bool good = X509_set_issuer_name(x, X509_get_subject_name(ca.get())) == 1 &&

@@ -4,36 +4,25 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
-#include <memory>
+#include "proto/openssl_owners.h"
 
 namespace weft::rpc {
 namespace {
 
-template <auto Free>
-struct Freer {
-  template <typename T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, Freer<BIO_free>>;
-using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
+BioOwner Reader(const std::string& text) { return BioOwner(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
 
-Bio Reader(const std::string& text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
-
-Certificate FirstCertificate(const std::string& text) {
-  return Certificate(PEM_read_bio_X509(Reader(text).get(), nullptr, nullptr, nullptr));
+CertificateOwner FirstCertificate(const std::string& text) {
+  return CertificateOwner(PEM_read_bio_X509(Reader(text).get(), nullptr, nullptr, nullptr));
 }
 
 /// An encrypted key is not read: a daemon has nobody to ask for the password.
-Key PrivateKey(const std::string& text) {
+KeyOwner PrivateKey(const std::string& text) {
   char no_password[] = "";
-  return Key(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, nullptr, no_password));
+  return KeyOwner(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, nullptr, no_password));
 }
 
 std::string TimeText(const ASN1_TIME* time) {
-  const Bio out(BIO_new(BIO_s_mem()));
+  const BioOwner out(BIO_new(BIO_s_mem()));
   ASN1_TIME_print(out.get(), time);
   char* data = nullptr;
   const long size = BIO_get_mem_data(out.get(), &data);
@@ -56,9 +45,9 @@ Status Check(const TlsFiles& files, const TlsTexts& texts) {
   const auto wrong = [](const std::string& what, const std::string& file, const std::string& expected) {
     return Fail(Code::kInvalidArgument, "TLS " + what + " \"" + file + "\": expected " + expected);
   };
-  const Certificate certificate = FirstCertificate(texts.certificate);
+  const CertificateOwner certificate = FirstCertificate(texts.certificate);
   if (!certificate) return wrong("certificate", files.certificate, "a PEM certificate");
-  const Key key = PrivateKey(texts.key);
+  const KeyOwner key = PrivateKey(texts.key);
   if (!key) return wrong("key", files.key, "a PEM private key without a password");
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
     return wrong("key", files.key, "the key of \"" + files.certificate + "\"");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -63,17 +64,34 @@ class Adviser {
     return situation_.useful[j] > 0 ? situation_.useful[j] : job.gpus * job.compute.count();
   }
 
-  Situation With(size_t j, size_t w) const {
+  Situation With(size_t j, size_t w, Seconds pause) const {
     std::vector<size_t> ways = situation_.way;
     ways[j] = w;
-    Situation other = WithWays(situation_, ways);
+    Situation other = WithWays(situation_, ways, pause);
     other.present[j].clear();
     return other;
   }
 
+  /// The situation once the job is back: who sends when depends on how long it was away.
+  Situation Later(const Situation& situation, const TrialPlan& plan) const {
+    Situation later = situation;
+    const auto state = std::make_shared<FluidSimulation>(situation.state->Fork());
+    std::vector<FluidSetting> settings(state->jobs());
+    for (size_t i = 0; i < plan.jobs.size(); ++i) {
+      settings[situation.slots[i]] = {LoadsOf(plan.jobs[i]), plan.classes[i], plan.gates[i]};
+    }
+    state->Apply(std::move(settings));
+    const Seconds until = state->now() + restart_;
+    while (state->Run(until)) {
+    }
+    later.state = state;
+    later.horizon -= restart_;
+    return later;
+  }
+
   /// GPU use when job j is run so, and all others go on as they do.
   double Quick(size_t j, size_t w) const {
-    const Situation other = With(j, w);
+    const Situation other = With(j, w, Seconds(0));
     Decision decision = in_force_;
     JobPaths start = in_force_.paths;
     start[j] = BalancedPaths(other)[j];
@@ -84,10 +102,12 @@ class Adviser {
 
   /// What comes of it once all is planned for it.
   std::optional<RestartAdvice> Advice(size_t j, size_t w) const {
-    Situation other = With(j, w);
+    if (restart_ >= situation_.horizon) return std::nullopt;
+    Situation other = With(j, w, restart_);
     for (std::vector<SituationWay>& ways : other.ways) ways.clear();
     const DecideBudget budget{budget_.evaluations, budget_.work, budget_.stop};
-    const Outcome then = Evaluate(other, MakeTrial(other, DecideJobs(other, budget)), kAdviceHorizon);
+    const TrialPlan plan = MakeTrial(other, DecideJobs(other, budget));
+    const Outcome then = Evaluate(Later(other, plan), plan, kAdviceHorizon);
     const double before = Iteration(now_, j), after = Iteration(then, j);
     const double gain = then.gpu_use - now_.gpu_use;
     if (after > before * (1 - kLeastGain) || gain < kLeastGain * now_.gpu_use) return std::nullopt;

@@ -7,13 +7,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "planner/jobs/simulate/scenario.h"
 
 namespace weft::planner::inline jobs {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr int64_t kEvaluations = 1000;
 
@@ -51,18 +54,53 @@ void LoseASpine(Seconds at, Scenario* scenario) {
   }
 }
 
-/// The week after the fault, with these ways from the start on.
-SimulationReport After(Scenario scenario, const std::map<std::string, std::string>& ways) {
-  scenario.faults.clear();
-  LoseASpine(Seconds(0), &scenario);
-  for (ScenarioJob& job : scenario.jobs) {
-    if (ways.at(job.name) == "quiet") {
-      const ScenarioWay quiet = job.others.front();
-      job.compute = quiet.compute, job.release = quiet.release, job.flows = quiet.flows;
-    }
-    job.others.clear();
-  }
+/// The same, in which what was advised is done when it is.
+SimulationReport Restarted(Scenario scenario, const RestartAdvice& advice) {
+  scenario.restarts = {{advice.at, advice.job, advice.way}};
   return Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = kEvaluations}).value();
+}
+
+const SimulatedJob& JobOf(const SimulationReport& report, const std::string& name) {
+  return *std::ranges::find(report.jobs, name, &SimulatedJob::name);
+}
+
+/// What goodput comes to from the restart on. The work of both runs differs by what they do from the advice on: with the restart the
+/// job does nothing for a while.
+double Gain(const Scenario& scenario, const SimulationReport& stayed, const SimulationReport& restarted, const RestartAdvice& advice) {
+  const double all = (restarted.goodput - stayed.goodput) * scenario.duration.count();
+  double gpus = 0;
+  for (const ScenarioJob& job : scenario.jobs) gpus += job.gpus;
+  const double lost = 8 * scenario.restart.count() / advice.now.count() / gpus;
+  return (all + lost) / (scenario.duration - advice.at - scenario.restart).count();
+}
+
+// 100 iterations of 8 s, 300 s away, then one of 8.8 s after the other.
+TEST(Restarts, AJobGoesOnInAnotherWay) {
+  Scenario scenario = Pairs({{2, 6000, 8.4, 400}});
+  scenario.duration = Seconds(800 + 300 + 880);
+  scenario.restarts = {{Seconds(800), "job1", "quiet"}};
+  SimulationReport report = Simulate(scenario, SimulationPolicy::kWeft).value();
+  EXPECT_EQ(report.jobs[0].way, "quiet");
+  EXPECT_NEAR(report.jobs[0].iteration.count(), 8.8, 1e-9);
+  EXPECT_NEAR(static_cast<double>(report.jobs[0].iterations_done), 200, 1) << "each run's last one may not be over";
+  EXPECT_EQ(report.jobs[0].begin, Seconds(0));
+  EXPECT_NEAR(report.goodput, 8.0 * 200 / (8 * 1980), 0.006);
+  scenario.jobs[0].iterations = 150;
+  report = Simulate(scenario, SimulationPolicy::kWeft).value();
+  EXPECT_EQ(report.jobs[0].iterations_done, 150);
+  EXPECT_NEAR(report.jobs[0].end->count(), 1100 + 50 * 8.8, 8.81);
+}
+
+TEST(Restarts, AreCheckedBeforeAnythingRuns) {
+  const auto refusal = [](Seconds at, const char* job, const char* way) {
+    Scenario scenario = Pairs({{2, 6000, 8.4, 400}});
+    scenario.restarts = {{at, job, way}};
+    const Result<SimulationReport> report = Simulate(scenario, SimulationPolicy::kWeft);
+    return report ? std::string("none") : std::string(report.error().message());
+  };
+  EXPECT_THAT(refusal(Seconds(10), "job2", "quiet"), HasSubstr("restart 1 of job \"job2\": must be a job of the scenario"));
+  EXPECT_THAT(refusal(Seconds(10), "job1", "silent"), HasSubstr("way \"silent\", must be one of loud, quiet"));
+  EXPECT_THAT(refusal(kWeek, "job1", "quiet"), HasSubstr("at 604800 s, must be from its arrival, 0 s, on and before the end"));
 }
 
 TEST(Advice, SaysWhatARestartGivesWhenHalfOfTheSpinesAreGone) {
@@ -75,14 +113,13 @@ TEST(Advice, SaysWhatARestartGivesWhenHalfOfTheSpinesAreGone) {
   EXPECT_EQ(advice.way, "quiet");
   EXPECT_EQ(advice.at, kFault) << "the decision that the fault calls for";
   EXPECT_EQ(report.jobs[0].way, "loud") << "nobody restarts it";
-  const SimulationReport loud = After(scenario, {{"job1", "loud"}, {"job2", "loud"}});
-  const SimulationReport quiet = After(scenario, {{"job1", "quiet"}, {"job2", "loud"}});
-  EXPECT_NEAR(advice.now / loud.jobs[0].iteration, 1, 0.1);
+  const SimulationReport quiet = Restarted(scenario, advice);
+  EXPECT_EQ(quiet.jobs[0].way, "quiet");
   EXPECT_NEAR(advice.then / quiet.jobs[0].iteration, 1, 0.1);
-  const double gain = quiet.goodput - loud.goodput;
+  const double gain = Gain(scenario, report, quiet, advice);
   EXPECT_NEAR((advice.goodput_then - advice.goodput_now) / gain, 1, 0.1);
   // What the job would have done in the restart's 300 s, over what all gain per second.
-  EXPECT_NEAR(advice.pays_after.count(), 300 * 8 / loud.jobs[0].iteration.count() / (gain * 16), 0.15 * advice.pays_after.count());
+  EXPECT_NEAR(advice.pays_after.count(), 300 * 8 / advice.now.count() / (gain * 16), 0.15 * advice.pays_after.count());
 }
 
 TEST(Advice, NoneThatDoesNotPay) {
@@ -98,8 +135,7 @@ TEST(Advice, NoneThatDoesNotPay) {
   EXPECT_TRUE(Simulate(whole, SimulationPolicy::kWeft, {.evaluations = kEvaluations}).value().advice.empty()) << "there is room for both";
 }
 
-// Drawn jobs: whatever is advised pays, and a simulation from the start with that way gives what was said of the gain: within a tenth of it in
-// the median, and within 0.03 of goodput always. What few jobs in step come to depends on who started when, which a restart draws anew.
+// Drawn jobs: whatever is advised pays, and the simulation in which it is done gives what was said of the gain.
 TEST(Advice, KeepsItsPromiseOnDrawnJobs) {
   std::mt19937_64 random(17);
   const auto draw = [&](double least, double most) { return least + (most - least) * (static_cast<double>(random() >> 11) * 0x1p-53); };
@@ -116,14 +152,10 @@ TEST(Advice, KeepsItsPromiseOnDrawnJobs) {
     LoseASpine(Seconds(3600), &scenario);
     const SimulationReport report = Simulate(scenario, SimulationPolicy::kWeft, {.evaluations = kEvaluations}).value();
     for (const RestartAdvice& advice : report.advice) {
-      std::map<std::string, std::string> ways;
-      for (const SimulatedJob& job : report.jobs) ways[job.name] = job.way;
-      const SimulationReport before = After(scenario, ways);
-      ways[advice.job] = advice.way;
-      const SimulationReport after = After(scenario, ways);
-      const double gain = after.goodput - before.goodput, said = advice.goodput_then - advice.goodput_now;
-      EXPECT_GT(gain, 0) << "case " << c << " " << advice.job;
-      EXPECT_NEAR(said, gain, 0.03) << "case " << c << " " << advice.job;
+      const SimulationReport after = Restarted(scenario, advice);
+      EXPECT_EQ(JobOf(after, advice.job).way, "quiet");
+      EXPECT_GT(after.goodput, report.goodput) << "case " << c << " " << advice.job << ": the restart's pause counts";
+      const double gain = Gain(scenario, report, after, advice), said = advice.goodput_then - advice.goodput_now;
       EXPECT_LT(advice.pays_after, scenario.duration);
       errors.push_back(std::abs(said / gain - 1));
     }
@@ -131,9 +163,9 @@ TEST(Advice, KeepsItsPromiseOnDrawnJobs) {
   ASSERT_GE(errors.size(), 10u);
   std::ranges::sort(errors);
   const auto within = std::ranges::upper_bound(errors, 0.1) - errors.begin();
-  fmt::print("{} restarts advised in 40 cases, {} gains within 10 %, median error {:.1f} %\n", errors.size(), within,
-             100 * errors[errors.size() / 2]);
-  EXPECT_LE(errors[errors.size() / 2], 0.1);
+  fmt::print("{} restarts advised in 40 cases, {} gains within 10 %, median error {:.1f} %, worst {:.1f} %\n", errors.size(), within,
+             100 * errors[errors.size() / 2], 100 * errors.back());
+  EXPECT_LE(errors[errors.size() * 9 / 10], 0.1);
 }
 
 }  // namespace

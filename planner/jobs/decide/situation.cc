@@ -31,7 +31,7 @@ FluidJob FluidOf(const RoutableJob& job) {
   return {.gpus = job.gpus, .compute = job.compute, .bursts = std::move(bursts)};
 }
 
-Situation WithWays(const Situation& situation, const std::vector<size_t>& ways) {
+Situation WithWays(const Situation& situation, const std::vector<size_t>& ways, Seconds pause) {
   Situation other = situation;
   if (ways == situation.way) return other;
   const auto state = std::make_shared<FluidSimulation>(*situation.state);
@@ -42,7 +42,9 @@ Situation WithWays(const Situation& situation, const std::vector<size_t>& ways) 
     other.jobs[j] = way.job;
     other.alone[j] = way.alone;
     other.way[j] = ways[j];
-    state->Restart(situation.slots[j], FluidOf(way.job));
+    FluidJob job = FluidOf(way.job);
+    job.start = pause;
+    state->Restart(situation.slots[j], job);
   }
   other.state = state;
   return other;

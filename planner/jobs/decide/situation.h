@@ -92,8 +92,8 @@ uint64_t KeyOf(const std::string& name);
 size_t HashedPath(uint64_t seed, uint64_t key, size_t flow, size_t paths);
 /// What a job of these phases is in the simulation.
 FluidJob FluidOf(const RoutableJob& job);
-/// The situation with other ways: `ways[j]` of job j. Requires: a number of `ways`, or the present one.
-Situation WithWays(const Situation& situation, const std::vector<size_t>& ways);
+/// The situation with other ways: `ways[j]` of job j, which begins anew `pause` from now. Requires: a number of `ways`, or the present one.
+Situation WithWays(const Situation& situation, const std::vector<size_t>& ways, Seconds pause = Seconds(0));
 
 /// The jobs on the paths of a decision.
 std::vector<PeriodicJob> OnPaths(const Situation& situation, const JobPaths& paths);

@@ -17,6 +17,22 @@ tl::unexpected<Error> Wrong(std::string message) { return Fail(Code::kInvalidArg
 
 bool Finite(Seconds time) { return std::isfinite(time.count()) && time.count() >= 0; }
 
+Status CheckRestart(const Scenario& scenario, const ScenarioRestart& restart, size_t number) {
+  const auto wrong = [&](const std::string& what) { return Wrong(fmt::format("restart {} of job \"{}\": {}", number, restart.job, what)); };
+  const auto job = std::ranges::find(scenario.jobs, restart.job, &ScenarioJob::name);
+  if (job == scenario.jobs.end()) return wrong("must be a job of the scenario");
+  if (!job->sizes.empty()) return wrong("it waits for hosts, must be a job of given hosts");
+  if (!Finite(restart.at) || restart.at < job->arrival || restart.at >= scenario.duration) {
+    return wrong(fmt::format("at {} s, must be from its arrival, {} s, on and before the end, {} s", restart.at.count(), job->arrival.count(),
+                             scenario.duration.count()));
+  }
+  if (restart.way == job->way) return Ok();
+  if (std::ranges::find(job->others, restart.way, &ScenarioWay::name) != job->others.end()) return Ok();
+  std::string ways = job->way;
+  for (const ScenarioWay& way : job->others) ways += ", " + way.name;
+  return wrong(fmt::format("way \"{}\", must be one of {}", restart.way, ways));
+}
+
 Status CheckScenario(const Scenario& scenario) {
   if (scenario.jobs.empty()) return Wrong("0 jobs, must be at least 1");
   if (!Finite(scenario.duration) || scenario.duration.count() == 0) {
@@ -29,6 +45,10 @@ Status CheckScenario(const Scenario& scenario) {
   if (scenario.draws < 1 || scenario.draws > kMostDraws) {
     return Wrong(fmt::format("{} draws, must be 1 to {}", scenario.draws, kMostDraws));
   }
+  if (scenario.restarts.size() > kMostRestarts) {
+    return Wrong(fmt::format("{} restarts, must be at most {}", scenario.restarts.size(), kMostRestarts));
+  }
+  for (size_t i = 0; i < scenario.restarts.size(); ++i) WEFT_RETURN_IF_ERROR(CheckRestart(scenario, scenario.restarts[i], i + 1));
   for (size_t i = 0; i < scenario.faults.size(); ++i) {
     const ScenarioFault& fault = scenario.faults[i];
     if (!fault.link.valid() || fault.link.index() >= scenario.topology.links().size()) {

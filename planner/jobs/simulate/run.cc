@@ -36,6 +36,7 @@ class ScenarioRun {
     for (const ScenarioFault& fault : scenario.faults) {
       if (fault.at < scenario.duration) times_.push_back(fault.at);
     }
+    for (const ScenarioRestart& restart : scenario.restarts) times_.push_back(restart.at);
     std::sort(times_.begin(), times_.end());
     times_.erase(std::unique(times_.begin(), times_.end()), times_.end());
     if (options.trace) fluid_.set_trace(&record_.trace);
@@ -76,6 +77,13 @@ class ScenarioRun {
       else Begin(j);
       reasons->push_back(fmt::format("{} arrived", job.name));
     }
+    for (const ScenarioRestart& restart : scenario_.restarts) {
+      if (restart.at != at) continue;
+      const auto job = std::ranges::find(scenario_.jobs, restart.job, &ScenarioJob::name);
+      const auto j = static_cast<size_t>(job - scenario_.jobs.begin());
+      const auto other = std::ranges::find(job->others, restart.way, &ScenarioWay::name);
+      Restart(j, restart.way == job->way ? 0 : static_cast<size_t>(other - job->others.begin()) + 1, reasons);
+    }
     for (const ScenarioFault& fault : scenario_.faults) {
       if (fault.at != at) continue;
       capacity_[fault.link.index()] = fault.capacity;
@@ -85,6 +93,30 @@ class ScenarioRun {
       topology_.SetCapacity(fault.link, fault.capacity);
       reasons->push_back(fmt::format("{} gives {}", topology_.LinkName(fault.link), FormatRate(fault.capacity)));
     }
+  }
+
+  /// Job j begins anew, in another way.
+  void Restart(size_t j, size_t way, std::vector<std::string>* reasons) {
+    if (slot_[j] == kNowhere || !fluid_.present(slot_[j])) return;
+    record_.earlier.push_back({j, way_[j], fluid_.progress(slot_[j])});
+    way_[j] = way;
+    paths_[j].clear();
+    const auto done = static_cast<int64_t>(record_.earlier.back().progress.durations.size());
+    const int64_t iterations = scenario_.jobs[j].iterations;
+    FluidJob job = JobOf(open_.truth(), j, iterations == 0 ? 0 : std::max<int64_t>(1, iterations - done));
+    job.start = scenario_.restart;
+    fluid_.Restart(slot_[j], job);
+    if (known_) {
+      FluidJob known = JobOf(open_.prepared(), j, 0);
+      known.start = scenario_.restart;
+      known_->Restart(slot_[j], known);
+    }
+    reasons->push_back(fmt::format("{} restarts as {}", scenario_.jobs[j].name, NameOf(j, way)));
+  }
+
+  const std::string& NameOf(size_t j, size_t way) const {
+    const ScenarioJob& job = open_.scenario().jobs[j];
+    return way == 0 ? job.way : job.others[way - 1].name;
   }
 
   void Begin(size_t j) {
@@ -107,8 +139,8 @@ class ScenarioRun {
 
   /// Until the job leaves, as fast as it has run so far.
   Seconds TimeLeft(size_t j) const {
-    const int64_t iterations = scenario_.jobs[j].iterations;
-    if (slot_[j] == kNowhere || iterations == 0) return Seconds(std::numeric_limits<double>::infinity());
+    const int64_t iterations = slot_[j] == kNowhere ? 0 : fluid_.job(slot_[j]).iterations;
+    if (iterations == 0) return Seconds(std::numeric_limits<double>::infinity());
     const FluidProgress& progress = fluid_.progress(slot_[j]);
     const auto done = static_cast<double>(progress.durations.size());
     const double each = done > 0 ? (progress.end - progress.begin) / done : open_.prepared().jobs[j].ways[way_[j]].alone.count() * Stretch();
@@ -187,8 +219,7 @@ class ScenarioRun {
       std::vector<SituationWay>& ways = situation.ways.emplace_back();
       for (size_t w = 0; HasWays(j) && BeginsNow(j) != running && w < job.ways.size(); ++w) {
         numbers[w].clear();
-        const std::string& name = w == 0 ? spec.way : spec.others[w - 1].name;
-        ways.push_back({name, Usable(job.ways[w].routable, &numbers[w]), job.ways[w].alone, open_.PlacesOf(j, w)});
+        ways.push_back({NameOf(j, w), Usable(job.ways[w].routable, &numbers[w]), job.ways[w].alone, open_.PlacesOf(j, w)});
       }
       situation.way.push_back(way_[j]);
       situation.names.push_back(spec.name);

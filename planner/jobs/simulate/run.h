@@ -23,10 +23,17 @@ struct Epoch {
   std::vector<size_t> present;          ///< jobs of the scenario, ascending
 };
 
+/// What a job did in a way that it no longer runs in.
+struct EarlierRun {
+  size_t job = 0, way = 0;
+  FluidProgress progress;
+};
+
 /// What a run leaves behind.
 struct RunRecord {
   std::vector<FluidProgress> jobs;      ///< per job of the scenario
   std::vector<size_t> ways;             ///< likewise, that it ran
+  std::vector<EarlierRun> earlier;      ///< of jobs that began anew; ascending in time
   // Likewise, as decided last:
   std::vector<int32_t> classes;
   std::vector<Seconds> gate_periods;    ///< 0: no gate

@@ -104,6 +104,7 @@ class Reporter {
       job.gate_period = run.gate_periods[j];
       for (size_t f = 0; f < run.paths[j].size(); ++f) job.paths.push_back(ran.flows[f].paths[run.paths[j][f]].links);
       job.begin = Seconds(progress.begin);
+      AddEarlier(run, j, &job, &computing, &working, &present, report);
       if (progress.left >= 0) job.end = Seconds(progress.left);
       job.hosts = run.hosts[j];
       job.late = IsLate(spec, job.end);
@@ -115,6 +116,26 @@ class Reporter {
     else if (counted > 0) report->p99_slowdown = kInfinity;
     if (present > 0) report->gpu_utilisation = computing / present;
     if (present > 0) report->goodput = working / present;
+  }
+
+  /// What the job did in ways that it ran before. The time between two of them is time that it was there.
+  void AddEarlier(const RunRecord& run, size_t j, SimulatedJob* job, double* computing, double* working, double* present,
+                  SimulationReport* report) const {
+    double until = run.jobs[j].begin;
+    for (auto earlier = run.earlier.rbegin(); earlier != run.earlier.rend(); ++earlier) {
+      if (earlier->job != j) continue;
+      const auto done = static_cast<double>(earlier->progress.durations.size());
+      const RoutableJob& ran = prepared_.jobs[j].ways[earlier->way].routable;
+      const double computed = ran.gpus * ran.compute.count() * done;
+      const double worked = scenario_.jobs[j].work > 0 ? scenario_.jobs[j].work * done : computed;
+      *computing += computed;
+      *working += worked;
+      *present += scenario_.jobs[j].gpus * (until - earlier->progress.begin);
+      report->throughput += worked;
+      job->iterations_done += static_cast<int64_t>(earlier->progress.durations.size());
+      until = earlier->progress.begin;
+      job->begin = Seconds(until);
+    }
   }
 
   /// A job that nobody gave hosts.

@@ -100,6 +100,13 @@ struct ScenarioFault {
   BitsPerSecond capacity;
 };
 
+/// At `at`, the job stops and begins anew in another of its ways, `Scenario::restart` later.
+struct ScenarioRestart {
+  Seconds at{0};
+  std::string job, way;
+};
+inline constexpr size_t kMostRestarts = 1000;
+
 /// Which time shifts jobs can be given.
 enum class ScenarioWindows : uint8_t {
   kFree,       ///< any: jobs begin when they are told
@@ -113,13 +120,15 @@ struct Scenario {
   std::vector<ScenarioJob> jobs;
   std::vector<ScenarioPlace> places = {};  ///< for jobs with `sizes`
   std::vector<ScenarioFault> faults = {};
+  /// Of jobs of given hosts with several ways, after their arrival. One that has left by then is left alone.
+  std::vector<ScenarioRestart> restarts = {};
   int32_t classes = 8;              ///< priority classes that the fabric has
   uint64_t seed = 1;                ///< of hashes and samples
   int32_t draws = 1;                ///< hash seeds that kEcmp and kLayersApart are averaged over
   Seconds duration{0};
   /// Unless kFree, kWeft and kHorizontal decide as for running jobs (MeasuredRules): what is in force is changed for a real gain only.
   ScenarioWindows windows = ScenarioWindows::kFree;
-  Seconds restart{300};             ///< what it costs a job to begin anew in another way: launch, checkpoint, lost iterations
+  Seconds restart{300};             ///< how long a job is away that begins anew in another way: launch, checkpoint, lost iterations
 };
 
 enum class SimulationPolicy : uint8_t {
@@ -159,14 +168,14 @@ struct SimulationOptions {
 
 struct SimulatedJob {
   std::string name;
-  std::string way;                  ///< that it ran, where it has several
-  /// Mean over the iterations that it finished; infinite where it finished none in twice its time alone.
+  std::string way;                  ///< that it ran, where it has several; the last one, of a job that began anew
+  /// Mean over the iterations that it finished in this way; infinite where it finished none in twice its time alone.
   Seconds iteration{0};
   /// iteration with the network to itself, on its best paths, every link at the best capacity that it ever has
   Seconds alone{0};
   Seconds bound{0};                 ///< no policy is faster, whatever the others do: compute and cuts
   Seconds p99_iteration{0};
-  int64_t iterations_done = 0;
+  int64_t iterations_done = 0;      ///< in all ways that it ran
   double slowdown = 1;              ///< iteration / alone
   // As decided last:
   int32_t traffic_class = 0;        ///< 0 is served first; kWeft leaves jobs that need no other in the last, the default

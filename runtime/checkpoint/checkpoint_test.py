@@ -314,7 +314,7 @@ def models_of_hugging_face(bench):
     sequence, batch, chance = 6, 2, random.Random(3)
     for model, dtype, files, variables in (("gpt", "F32", 1, {}), ("gpt", "BF16", 1, {"tp": 2}), ("llama", "BF16", 2, {"pp": 2}),
                                            ("llama", "F32", 1, {"dp": 2, "zero_stage": 3})):
-        one = {"name": "hf", "model": f"small-{model}", "type": "fp64", "batch": batch, "variables": {**strategies.DEFAULTS, **variables}}
+        one = strategies.case("hf", f"small-{model}", batch=batch, **variables)
         with open(bench.path(f"small-{model}.json"), "w", encoding="utf-8") as out:
             json.dump(SMALL[model], out)
         folder = bench.path(f"hf-{model}-{dtype}")

@@ -2,12 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <string>
+#include <utility>
+
 #include "formats/calibration_yaml.h"
 #include "formats/cluster_yaml.h"
 #include "planner/parallelism/program/program_times.h"
 #include "planner/tasks/program_memory.h"
 
 namespace weft::runtime {
+namespace {
+
+/// The constants compiled in, but for those that were measured.
+planner::Calibration Over(const planner::Calibration& measured) {
+  std::map<std::string, planner::CalibrationConstant> by_name;
+  const planner::Calibration compiled;
+  for (const auto& constants : {compiled.constants(), measured.constants()}) {
+    for (const planner::CalibrationConstant& c : constants) by_name[c.name] = c;
+  }
+  std::vector<planner::CalibrationConstant> all;
+  for (auto& [name, c] : by_name) all.push_back(std::move(c));
+  return planner::Calibration(std::move(all));
+}
+
+}  // namespace
 
 Result<Prediction> Predict(const TrainOptions& o, const planner::ModelSpec& model, const planner::StepProgram& program, int place) {
   Prediction prediction;
@@ -28,7 +47,7 @@ Result<Prediction> Predict(const TrainOptions& o, const planner::ModelSpec& mode
       return Fail(Code::kInvalidArgument,
                   fmt::format("{}: {} devices, the program has {} ranks", o.cluster, cluster.TotalGpus(), program.ranks.size()));
     }
-    network = planner::MakeGroupNetwork(cluster, planner::CollectiveLibrary::kWeft, planner::Calibration());
+    network = planner::MakeGroupNetwork(cluster, planner::CollectiveLibrary::kWeft, Over(measured));
   }
   WEFT_ASSIGN_OR_RETURN(const planner::InstructionTimes times,
                         planner::TimesOf(program, measured, network, o.stretch > 0 ? o.stretch : 1));

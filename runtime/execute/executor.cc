@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <thread>

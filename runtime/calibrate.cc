@@ -59,7 +59,7 @@ double Median(std::vector<double>* values) {
 Status Calibrate(const TrainOptions& o, const ProgramInput& input, const planner::StepProgram& program) {
   Samples samples;
   for (size_t c = 0; c < program.classes.size(); ++c) {
-    const auto first = std::ranges::find_if(program.ranks, [&](const planner::RankPlace& r) { return r.rank_class == static_cast<int32_t>(c); });
+    const auto first = std::ranges::find(program.ranks, static_cast<int32_t>(c), &planner::RankPlace::rank_class);
     if (first == program.ranks.end()) continue;
     const int rank = static_cast<int>(first - program.ranks.begin());
     std::fprintf(stderr, "weft-train: calibrate: rank %d, one of %zu kinds of ranks, %lld steps on %d thread%s\n", rank,

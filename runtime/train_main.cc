@@ -112,7 +112,7 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->excludes(app.get_option("--seq"))
       ->excludes(app.get_option("--capacity-of"))
       ->excludes(app.get_option("--global-batch"));
-  app.add_option("--calibration", o.calibration, "with --plan: constants of weft calibrate, by which the run is predicted")
+  app.add_option("--calibration", o.calibration, "with --plan: constants that --calibrate wrote, by which the run is predicted")
       ->needs("--plan");
   app.add_option("--cluster", o.cluster, "with --calibration: the machines, YAML, on whose links communication is predicted")
       ->needs("--calibration");

@@ -63,7 +63,8 @@ class Sizes {
     int64_t all() const { return queries + keys + values; }
   };
   Operands OperandsOf(const Heads& h) const {
-    Operands o{.queries = Turns() ? h.queries : h.CopiedQueries(), .keys = Turns() ? h.keys : h.CopiedKeys(), .values = h.CopiedKeys(), .most = 0};
+    Operands o{.queries = Turns() ? h.queries : h.CopiedQueries(), .keys = Turns() ? h.keys : h.CopiedKeys(),
+               .values = h.CopiedKeys(), .most = 0};
     if (Turns()) o.most = std::max(h.CopiedQueries() + 4 * h.queries, o.queries + h.CopiedKeys() + 4 * h.keys);
     o.most = std::max(o.most, o.all());
     return o;

@@ -44,7 +44,8 @@ class Walk {
  public:
   Walk(const StepProgram& program, const ModelSpec& model, int64_t rank, const RankTimeline* timeline)
       : program_(program), model_(model), rank_(program.ranks[static_cast<size_t>(rank)]),
-        list_(program.classes[static_cast<size_t>(rank_.rank_class)]), timeline_(timeline), part_units_(list_), b_(BytesOf(program.type)) {
+        list_(program.classes[static_cast<size_t>(rank_.rank_class)]), timeline_(timeline), part_units_(list_), waits_(list_),
+        b_(BytesOf(program.type)) {
     for (const ParameterUnit& plan : list_.units) {
       Unit unit{.plan = &plan};
       unit.own = plan.elements;
@@ -79,6 +80,7 @@ class Walk {
       } else {
         Compute(i);
       }
+      waits_.Pass(static_cast<int32_t>(at_));
       for (const auto* list : {&i.inputs, &i.outputs}) {
         for (const int32_t v : *list) DropAfterLast(v);
       }
@@ -97,7 +99,7 @@ class Walk {
   };
   /// What is given back when a communication is over.
   struct Pending {
-    Seconds end{0};
+    int32_t instruction = kNone;
     std::vector<int32_t> pieces;
     int32_t unit = kNone;     // of a scatter: what arrived is added
     bool whole = false;       // and the whole gradients go
@@ -114,10 +116,24 @@ class Walk {
     values_[static_cast<size_t>(value)] = kNone;
   }
 
+  /// Whether it is over before the instruction under way, which waits for `waits`. Without a timeline those of values are at once, and
+  /// those of units once somebody waits for them, or for a later one of their stream.
+  bool IsOver(const Pending& p, const std::vector<int32_t>& waits) const {
+    if (timeline_ != nullptr) {
+      return !Communicates(list_.instructions[at_].action) &&
+             timeline_->instructions[static_cast<size_t>(p.instruction)].end <= timeline_->instructions[at_].begin;
+    }
+    if (p.unit == kNone) return true;
+    const int32_t stream = list_.instructions[static_cast<size_t>(p.instruction)].communicator;
+    return std::ranges::any_of(waits, [&](int32_t k) {
+      return k >= p.instruction && list_.instructions[static_cast<size_t>(k)].communicator == stream;
+    });
+  }
+
   void EndExchanges() {
-    const bool computes = !Communicates(list_.instructions[at_].action);
+    const std::vector<int32_t> waits = waits_.Own(static_cast<int32_t>(at_));
     std::erase_if(pending_, [&](const Pending& p) {
-      if (timeline_ != nullptr && !(computes && p.end <= timeline_->instructions[at_].begin)) return false;
+      if (!IsOver(p, waits)) return false;
       for (const int32_t piece : p.pieces) pieces_.Drop(piece);
       if (p.unit == kNone) return true;
       Unit& u = units_[static_cast<size_t>(p.unit)];
@@ -127,11 +143,12 @@ class Walk {
     });
   }
 
-  Seconds EndOf() const { return timeline_ == nullptr ? Seconds(0) : timeline_->instructions[at_].end; }
-
   void Exchange(const Instruction& i) {
-    Pending pending{.end = EndOf(), .pieces = {}};
-    for (const int32_t v : i.outputs) pending.pieces.push_back(pieces_.Hold(values_[static_cast<size_t>(v)] = pieces_.Make(BytesOfValue(v))));
+    Pending pending{.instruction = static_cast<int32_t>(at_), .pieces = {}};
+    for (const int32_t v : i.outputs) {
+      values_[static_cast<size_t>(v)] = pieces_.Make(BytesOfValue(v));
+      pending.pieces.push_back(pieces_.Hold(values_[static_cast<size_t>(v)]));
+    }
     for (const int32_t v : i.inputs) pending.pieces.push_back(pieces_.Hold(values_[static_cast<size_t>(v)]));
     pending_.push_back(std::move(pending));
   }
@@ -146,7 +163,7 @@ class Walk {
     if (i.action == StepAction::kMix) return need(&u.arriving, whole);
     if (i.action == StepAction::kAverage) return;
     if (i.of_shard) {
-      pending_.push_back({.end = EndOf(), .pieces = {}, .unit = i.unit, .arrived = true});
+      pending_.push_back({.instruction = static_cast<int32_t>(at_), .pieces = {}, .unit = i.unit, .arrived = true});
       return;
     }
     need(&u.gradients, whole);
@@ -154,7 +171,8 @@ class Walk {
     if (i.action != StepAction::kReduceScatter) return;
     need(&u.arriving, u.own * b_);
     pending_.push_back(
-        {.end = EndOf(), .pieces = {}, .unit = i.unit, .whole = u.plan->gradients_sharded, .arrived = u.plan->across < 0});
+        {.instruction = static_cast<int32_t>(at_), .pieces = {}, .unit = i.unit, .whole = u.plan->gradients_sharded,
+         .arrived = u.plan->across < 0});
   }
 
   void Compute(const Instruction& i) {
@@ -214,8 +232,13 @@ class Walk {
     if (!forward) {
       dropped = std::move(state.kept);
       state.kept.clear();
-      if (i.action == StepAction::kWeight) dropped.insert(dropped.end(), state.gradients.begin(), state.gradients.end()), state.gradients.clear();
-      if (memory.still_kept >= 0 && memory.still_kept < std::ssize(dropped)) state.kept = {pieces_.Hold(dropped[static_cast<size_t>(memory.still_kept)])};
+      if (i.action == StepAction::kWeight) {
+        dropped.insert(dropped.end(), state.gradients.begin(), state.gradients.end());
+        state.gradients.clear();
+      }
+      if (memory.still_kept >= 0 && memory.still_kept < std::ssize(dropped)) {
+        state.kept = {pieces_.Hold(dropped[static_cast<size_t>(memory.still_kept)])};
+      }
       for (const int32_t piece : dropped) pieces_.Drop(piece);
       pieces_.Besides(memory.second);
     }
@@ -242,6 +265,7 @@ class Walk {
   const RankClass& list_;
   const RankTimeline* timeline_;
   const PartUnits part_units_;
+  ListWaits waits_;
   const int64_t b_;
   size_t at_ = 0;
   Pieces pieces_;

@@ -15,8 +15,9 @@
 
 namespace weft::planner::inline tasks {
 
-/// The most of a step behind the first. `timeline` says when communications are over and give back what they hold; without one they
-/// are over at once. Requires: a checked program of the model, 0 <= rank < ranks. Complexity: linear in the rank's list.
+/// The most of a step behind the first. `timeline` says when communications are over and give back what they hold; without one those
+/// of values are over at once, those of units when somebody waits for them. Requires: a checked program of the model,
+/// 0 <= rank < ranks. Complexity: linear in the rank's list.
 Bytes PeakMemoryOf(const StepProgram& program, const ModelSpec& model, int64_t rank, const RankTimeline* timeline = nullptr);
 
 }  // namespace weft::planner::tasks

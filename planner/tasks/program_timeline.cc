@@ -19,14 +19,9 @@ constexpr int32_t kNone = -1;
 class Builder {
  public:
   Builder(const StepProgram& program, const InstructionTimes& times) : program_(program), times_(times) {
-    for (const RankClass& list : program.classes) units_.emplace_back(list);
     for (size_t r = 0; r < program.ranks.size(); ++r) {
       const auto c = static_cast<size_t>(program.ranks[r].rank_class);
-      Rank& rank = ranks_.emplace_back(Rank{.list = &program.classes[c], .units = &units_[c]});
-      rank.writer.assign(rank.list->values.size(), kNone);
-      for (size_t k = 0; k < rank.list->instructions.size(); ++k) {
-        for (const int32_t value : rank.list->instructions[k].outputs) rank.writer[static_cast<size_t>(value)] = static_cast<int32_t>(k);
-      }
+      Rank& rank = ranks_.emplace_back(Rank{.list = &program.classes[c], .waits = ListWaits(program.classes[c])});
       for (const ProgramCommunicator& communicator : program.communicators) {
         rank.places.push_back(PlaceIn(communicator, static_cast<int32_t>(r)));
       }
@@ -61,20 +56,18 @@ class Builder {
   };
   struct Rank {
     const RankClass* list;
-    const PartUnits* units;
+    ListWaits waits;
     std::vector<GroupPlace> places = {};  // by communicator
-    std::vector<int32_t> writer = {};     // by value
     int step = 0;
     size_t at = 0;
     int32_t chain = kNone;                // last task of its own thread
     std::vector<int32_t> task = {};       // of this step, by instruction; kNone: not yet
-    std::vector<int32_t> last_on_unit = {}, last_gather = {}, last_mix = {};
     std::vector<Own> own = {};            // of the last step
     std::vector<int32_t> ends = {};       // of each step
 
     void Begin() {
       task.assign(list->instructions.size(), kNone);
-      for (std::vector<int32_t>* last : {&last_on_unit, &last_gather, &last_mix}) last->assign(list->units.size(), kNone);
+      waits.BeginStep();
       own.clear();
       at = 0;
     }
@@ -91,35 +84,6 @@ class Builder {
   };
 
   static const Instruction& At(const Rank& rank, int32_t k) { return rank.list->instructions[static_cast<size_t>(k)]; }
-
-  /// Communications that the rank's own thread waits for before it goes on.
-  static std::vector<int32_t> WaitsFor(const Rank& rank, const Instruction& i) {
-    std::vector<int32_t> waits;
-    const auto add = [&](int32_t k) {
-      if (k != kNone) waits.push_back(k);
-    };
-    const auto unit = static_cast<size_t>(i.unit);
-    if (Communicates(i.action)) {  // what may give the unit other memory waits for its last exchange
-      if (i.unit < 0) return waits;
-      const int32_t last = (i.action == StepAction::kMix ? rank.last_mix : rank.last_on_unit)[unit];
-      if (last == kNone) return waits;
-      const bool in_place = i.of_shard || At(rank, last).action == StepAction::kAllReduce;
-      const bool arrives = !i.of_shard && i.action == StepAction::kReduceScatter && At(rank, last).of_shard;
-      if (!in_place || arrives) add(last);
-      return waits;
-    }
-    for (const int32_t value : i.inputs) {
-      const int32_t writer = rank.writer[static_cast<size_t>(value)];
-      if (writer != kNone && Communicates(At(rank, writer).action)) add(writer);
-    }
-    for (const int32_t need : i.needs) add(need);
-    if (OfPart(i.action)) {
-      for (const int32_t u : rank.units->Of(i.part, i.layer, i.slice)) add(rank.last_on_unit[static_cast<size_t>(u)]);
-    }
-    if (i.action == StepAction::kUpdate) add(rank.last_on_unit[unit]), add(rank.last_mix[unit]);
-    if (i.action == StepAction::kRelease) add(rank.last_gather[unit]);
-    return waits;
-  }
 
   /// False where one of these has no task yet.
   static bool AllThere(const Rank& rank, const std::vector<int32_t>& instructions) {
@@ -154,7 +118,7 @@ class Builder {
       ++rank.at;
       return true;
     }
-    const std::vector<int32_t> waits = WaitsFor(rank, i);
+    const std::vector<int32_t> waits = rank.waits.Own(k);
     if (!AllThere(rank, waits)) return false;
     if (!Communicates(i.action)) {
       AddOwn(rank, k, times_.compute(*rank.list, i), waits);
@@ -163,25 +127,15 @@ class Builder {
       if (!waits.empty()) AddOwn(rank, kNone, Seconds(0), waits);
       Enqueue(rank, k);
     }
+    rank.waits.Pass(k);
     ++rank.at;
     return true;
   }
 
   void Enqueue(Rank& rank, int32_t k) {
     const Instruction& i = At(rank, k);
-    Waiting waiting{.rank = &rank, .instruction = k, .after = {}, .needs = i.needs};
+    Waiting waiting{.rank = &rank, .instruction = k, .after = {}, .needs = rank.waits.Before(k)};
     if (rank.chain != kNone) waiting.after.push_back(rank.chain);
-    for (const int32_t value : i.inputs) {
-      const int32_t writer = rank.writer[static_cast<size_t>(value)];
-      if (writer != kNone) waiting.needs.push_back(writer);
-    }
-    if (i.unit >= 0) {
-      const auto unit = static_cast<size_t>(i.unit);
-      int32_t& last = (i.action == StepAction::kMix ? rank.last_mix : rank.last_on_unit)[unit];
-      if (last != kNone) waiting.needs.push_back(last);
-      last = k;
-      if (i.action == StepAction::kAllGather) rank.last_gather[unit] = k;
-    }
     const auto c = static_cast<size_t>(i.communicator);
     const GroupPlace place = rank.places[c];
     groups_[c][static_cast<size_t>(place.group)].waiting[static_cast<size_t>(place.index)].push_back(std::move(waiting));
@@ -273,7 +227,6 @@ class Builder {
   const StepProgram& program_;
   const InstructionTimes& times_;
   TaskGraph graph_;
-  std::deque<PartUnits> units_;  // by class
   std::deque<Rank> ranks_;
   std::vector<std::vector<Group>> groups_;  // by communicator
 };
@@ -300,6 +253,67 @@ std::vector<int32_t> PartUnits::Of(ModelPart part, int32_t layer, int32_t slice)
   if (!add(part, slice) && part == ModelPart::kHead) add(ModelPart::kEmbedding, 0);
   if (part == ModelPart::kEmbedding) add(ModelPart::kPositions, 0);
   return units;
+}
+
+ListWaits::ListWaits(const RankClass& list) : list_(&list), units_(list), writer_(list.values.size(), kNone) {
+  for (size_t k = 0; k < list.instructions.size(); ++k) {
+    for (const int32_t value : list.instructions[k].outputs) writer_[static_cast<size_t>(value)] = static_cast<int32_t>(k);
+  }
+  BeginStep();
+}
+
+void ListWaits::BeginStep() {
+  for (std::vector<int32_t>* last : {&last_on_unit_, &last_gather_, &last_mix_}) last->assign(list_->units.size(), kNone);
+}
+
+std::vector<int32_t> ListWaits::Own(int32_t k) const {
+  const Instruction& i = At(k);
+  std::vector<int32_t> waits;
+  const auto add = [&](int32_t communication) {
+    if (communication != kNone) waits.push_back(communication);
+  };
+  const auto unit = static_cast<size_t>(i.unit);
+  if (Communicates(i.action)) {  // what may give the unit other memory waits for its last exchange
+    if (i.unit < 0) return waits;
+    const int32_t last = (i.action == StepAction::kMix ? last_mix_ : last_on_unit_)[unit];
+    if (last == kNone) return waits;
+    const bool in_place = i.of_shard || At(last).action == StepAction::kAllReduce;
+    const bool arrives = !i.of_shard && i.action == StepAction::kReduceScatter && At(last).of_shard;
+    if (!in_place || arrives) add(last);
+    return waits;
+  }
+  for (const int32_t value : i.inputs) {
+    const int32_t writer = writer_[static_cast<size_t>(value)];
+    if (writer != kNone && Communicates(At(writer).action)) add(writer);
+  }
+  for (const int32_t need : i.needs) add(need);
+  if (OfPart(i.action)) {
+    for (const int32_t u : units_.Of(i.part, i.layer, i.slice)) add(last_on_unit_[static_cast<size_t>(u)]);
+  }
+  if (i.action == StepAction::kUpdate) add(last_on_unit_[unit]), add(last_mix_[unit]);
+  if (i.action == StepAction::kRelease) add(last_gather_[unit]);
+  return waits;
+}
+
+std::vector<int32_t> ListWaits::Before(int32_t k) const {
+  const Instruction& i = At(k);
+  std::vector<int32_t> before = i.needs;
+  for (const int32_t value : i.inputs) {
+    const int32_t writer = writer_[static_cast<size_t>(value)];
+    if (writer != kNone) before.push_back(writer);
+  }
+  if (i.unit < 0) return before;
+  const int32_t last = (i.action == StepAction::kMix ? last_mix_ : last_on_unit_)[static_cast<size_t>(i.unit)];
+  if (last != kNone) before.push_back(last);
+  return before;
+}
+
+void ListWaits::Pass(int32_t k) {
+  const Instruction& i = At(k);
+  if (!Communicates(i.action) || i.unit < 0) return;
+  const auto unit = static_cast<size_t>(i.unit);
+  (i.action == StepAction::kMix ? last_mix_ : last_on_unit_)[unit] = k;
+  if (i.action == StepAction::kAllGather) last_gather_[unit] = k;
 }
 
 Result<ProgramTimeline> TimelineOf(const StepProgram& program, const InstructionTimes& times) {

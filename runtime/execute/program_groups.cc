@@ -92,7 +92,8 @@ void MakeUp(const Transfer& t, int64_t n, int64_t index) {
   auto* const out = static_cast<std::byte*>(t.output);
   const auto* const in = static_cast<const std::byte*>(t.input);
   const auto at = [&](int64_t place) { return static_cast<size_t>(place * t.elements / n) * element; };
-  if (in == nullptr) return t.type == collectives::DataType::kFloat64 ? FillPattern<double>(out, t.elements) : FillPattern<float>(out, t.elements);
+  if (in == nullptr && t.type == collectives::DataType::kFloat64) return FillPattern<double>(out, t.elements);
+  if (in == nullptr) return FillPattern<float>(out, t.elements);
   if (t.action == StepAction::kReduceScatter) {
     std::memmove(out, in + at(index), at(index + 1) - at(index));
   } else if (t.action == StepAction::kAllGather) {

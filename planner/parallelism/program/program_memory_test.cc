@@ -10,7 +10,8 @@ namespace weft::planner::inline parallelism {
 namespace {
 
 int64_t PeakOf(const ModelSpec& model, Strategy s, int64_t micro_batches, int64_t rank) {
-  const JobSpec job{.model = model, .global_batch = micro_batches * s.dp, .sequence = 32, .precision = Precision::kFp32, .gpus = GpuCount(s)};
+  const JobSpec job{.model = model, .global_batch = micro_batches * s.dp, .sequence = 32, .precision = Precision::kFp32,
+                    .gpus = GpuCount(s)};
   const StepProgram program = ExpandProgram(job, s, ElementType::kFloat32).value();
   return PeakMemoryOf(program, model, rank).count();
 }
@@ -32,12 +33,12 @@ TEST(PeakMemory, OfOneForwardOneBackwardDoesNotGrowWithTheBatch) {
   EXPECT_EQ(PeakOf(SmallGpt(), s, 9, 0) - PeakOf(SmallGpt(), s, 6, 0), 3 * tokens);
 }
 
-// Nothing but each layer's input stays.
+// Nothing but each layer's input stays: with so many micro-batches more than what the optimizer's step needs besides.
 TEST(PeakMemory, OfFullRecomputationIsTheLayersInputs) {
   Strategy s{.pp = 2};
   s.schedule = ScheduleKind::kGpipe;
   s.recompute = Recompute::kFull;
-  EXPECT_EQ(PeakOf(SmallGpt(), s, 6, 0) - PeakOf(SmallGpt(), s, 5, 0), 2 * 4 * 32 * 64 + 8 * 3 * 32);
+  EXPECT_EQ(PeakOf(SmallGpt(), s, 151, 0) - PeakOf(SmallGpt(), s, 150, 0), 2 * 4 * 32 * 64 + 8 * 3 * 32);
 }
 
 // Moments and gradients of a layer are a quarter under ZeRO-2; there is less to sum at once.

@@ -110,7 +110,7 @@ Result<InstructionTimes> TimesOf(const StepProgram& program, const Calibration& 
       const std::string name = OperationName(program, list, i);
       const double seconds = name.empty() ? 0 : calibration.Get("operation", name);
       if (std::isnan(seconds)) {
-        return Fail(Code::kNotFound, fmt::format("calibration: no constant operation.{}: measure this program with weft calibrate", name));
+        return Fail(Code::kNotFound, fmt::format("calibration: no constant operation.{}: measure this program with weft-train --calibrate", name));
       }
       (*measured)[&i] = Seconds(seconds * stretch);
     }

@@ -1,4 +1,4 @@
-// What the instructions of a step program take: computations as a calibration has measured them (`weft calibrate`), communications
+// What the instructions of a step program take: computations as a calibration has measured them (`weft-train --calibrate`), communications
 // by the one account of collectives. With TimelineOf() that is the predicted iteration of a program.
 //
 //   WEFT_ASSIGN_OR_RETURN(const InstructionTimes times, TimesOf(program, calibration, network));

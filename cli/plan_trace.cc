@@ -4,10 +4,13 @@
 #include <utility>
 #include <vector>
 
-#include "cli/trace_writer.h"
+#include "formats/trace_writer.h"
+
 
 namespace weft::cli {
 namespace {
+
+using formats::TraceWriter;
 
 constexpr size_t kCompute = 1, kMessages = 6;
 struct Track {

@@ -4,11 +4,13 @@
 
 #include <vector>
 
-#include "cli/trace_writer.h"
 #include "common/parse_units.h"
+#include "formats/trace_writer.h"
 
 namespace weft::cli {
 namespace {
+
+using formats::TraceWriter;
 
 constexpr int kLinks = 1, kJobs = 2;   // process ids
 

@@ -113,4 +113,13 @@ Result<planner::Calibration> ReadCalibrationYaml(const std::string& path) {
   return ParseCalibrationYaml(text, path);
 }
 
+std::string WriteCalibrationYaml(std::span<const planner::CalibrationConstant> constants) {
+  std::string text = "version: 1\nconstants:\n";
+  for (const planner::CalibrationConstant& c : constants) {
+    text += fmt::format("  - {{name: {}, value: {:.6g}, least: {:.6g}, most: {:.6g}, fitted: {}, source: \"{}\"}}\n", c.name, c.value, c.least,
+                        c.most, c.fitted, c.source);
+  }
+  return text;
+}
+
 }  // namespace weft::formats

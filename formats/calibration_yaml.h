@@ -5,6 +5,7 @@
 //     - {name: gpu.a100.gemm16, value: 0.85, least: 0.3, most: 0.97, fitted: true, source: "…"}
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,5 +19,8 @@ namespace weft::formats {
 /// outside its physical range.
 [[nodiscard]] Result<planner::Calibration> ReadCalibrationYaml(const std::string& path);
 [[nodiscard]] Result<planner::Calibration> ParseCalibrationYaml(std::string_view text, std::string_view source);
+
+/// A file of these constants, by name. Requires: names and sources without quotes.
+std::string WriteCalibrationYaml(std::span<const planner::CalibrationConstant> constants);
 
 }  // namespace weft::formats

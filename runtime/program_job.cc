@@ -15,6 +15,7 @@
 #include "formats/plan_sequence.h"
 #include "formats/program_json.h"
 #include "formats/read_file.h"
+#include "runtime/calibrate.h"
 #include "runtime/execute/executor.h"
 #include "runtime/program_report.h"
 #include "runtime/program_run.h"
@@ -83,6 +84,7 @@ Result<std::vector<Phase>> ReadPhases(const TrainOptions& o) {
 /// Whether a program is for this run, and goes on where the first one began.
 Status CheckPhase(const TrainOptions& o, const StepProgram& p, const StepProgram& first) {
   const auto ranks = static_cast<int64_t>(p.ranks.size());
+  if (!o.calibrate.empty()) return Ok();  // one process stands for each rank in turn
   if (o.plans.empty() ? ranks != o.world : ranks > o.world) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("{}: made for {} ranks, this run has {}", SourceOf(o), ranks, o.world));
@@ -155,9 +157,9 @@ std::string Fingerprint(const TrainOptions& o, const std::vector<Phase>& phases,
     programs += fmt::format("program {:016x} ({})", planner::DigestOf(phase.program), phase.program.strategy);
   }
   return fmt::format(
-      "{}, {}, {}, steps {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}, {}", programs,
+      "{}, {}, {}, steps {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}, stretch {}, trace {}, {}", programs,
       input.model.name, NumericsText(input.model), o.steps, o.rate.peak, o.rate.warm_up, o.rate.decay, o.rate.least, o.clip, o.seed,
-      input.text.Digest(), Describe(o.checkpoint));
+      input.text.Digest(), o.stretch, o.trace.empty() ? "off" : "on", Describe(o.checkpoint));
 }
 
 Status CheckSameEverywhere(collectives::Bootstrap& bootstrap, const std::string& mine) {
@@ -213,6 +215,7 @@ Status RunProgram(const TrainOptions& options) {
     WEFT_RETURN_IF_ERROR(CheckLasts(options, phases[i], i + 1 == phases.size()));
   }
   WEFT_ASSIGN_OR_RETURN(const ProgramInput input, ReadInput(options, phases.front().program.sequence));
+  if (!options.calibrate.empty()) return Calibrate(options, input, phases.front().program);
   JobConnections connections;
   WEFT_RETURN_IF_ERROR(Connect(options, Fingerprint(options, phases, input), &connections));
   return RunPhases(options, input, phases, connections);
@@ -278,7 +281,7 @@ Status RunPlain(const TrainOptions& o) {
   };
   const auto steps = RunSteps(o, one);
   if (!steps) return Fail(steps.error());
-  return Print(o, ProgramSummaryLine(*steps, {}, o.output));
+  return Print(o, ProgramSummaryLine(*steps, {}, {}, o.output));
 }
 
 }  // namespace weft::runtime

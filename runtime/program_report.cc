@@ -12,6 +12,39 @@ namespace {
 
 using nlohmann::json;
 
+json PartsOf(const planner::StepParts& p) {
+  return {{"compute_s", p.compute.count()}, {"exposed_communication_s", p.exposed.count()}, {"bubble_s", p.bubble.count()}};
+}
+
+json RankJson(const RankFacts& r) {
+  json measured = PartsOf(r.measured.parts), planned = json::object();
+  measured["iteration_s"] = r.measured.iteration.count();
+  measured["peak_bytes"] = r.measured.peak.count();
+  measured["busy"] = r.measured.busy;
+  measured["overruns"] = r.measured.overruns;
+  if (r.parts) planned = PartsOf(*r.parts);
+  if (r.iteration) planned["iteration_s"] = r.iteration->count();
+  if (r.peak) planned["peak_bytes"] = r.peak->count();
+  return {{"measured", measured}, {"planned", planned}};
+}
+
+std::string RankTable(const std::vector<RankFacts>& ranks) {
+  std::string text = fmt::format("\n\n{:>6} {:>8} {:>12} {:>12} {:>12} {:>12} {:>14} {:>6}", "rank", "", "iteration", "compute",
+                                 "exposed", "bubble", "peak bytes", "busy");
+  const auto parts = [](const planner::StepParts& p) {
+    return fmt::format("{:>12} {:>12} {:>12}", FormatDuration(p.compute), FormatDuration(p.exposed), FormatDuration(p.bubble));
+  };
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankFacts& r = ranks[rank];
+    text += fmt::format("\n{:>6} {:>8} {:>12} {} {:>14} {:>5.0f}%", rank, "measured", FormatDuration(r.measured.iteration),
+                        parts(r.measured.parts), r.measured.peak.count(), 100 * r.measured.busy);
+    if (!r.peak && !r.iteration) continue;
+    text += fmt::format("\n{:>6} {:>8} {:>12} {:>38} {:>14}", "", "planned", r.iteration ? FormatDuration(*r.iteration) : "-",
+                        r.parts ? parts(*r.parts) : "-", r.peak ? fmt::format("{}", r.peak->count()) : "-");
+  }
+  return text;
+}
+
 std::string Line(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace
@@ -81,7 +114,7 @@ std::string CheckpointLine(const CheckpointFacts& c, OutputFormat format) {
 }
 
 std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std::vector<MeasuredVolume>& volumes,
-                               OutputFormat format) {
+                               const std::vector<RankFacts>& ranks, OutputFormat format) {
   std::vector<Seconds> iterations;
   for (const ProgramStep& s : steps) iterations.push_back(s.iteration);
   const Seconds median = MedianIteration(iterations);
@@ -95,15 +128,19 @@ std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std:
                       {"planned_bytes", v.planned_bytes},
                       {"sent_bytes", v.bytes}});
     }
+    json of_ranks = json::array();
+    for (const RankFacts& rank : ranks) of_ranks.push_back(RankJson(rank));
     return Line({{"summary",
                   {{"steps", steps.size()},
                    {"iteration_s_median", median.count()},
                    {"first_loss", steps.front().loss},
                    {"final_loss", steps.back().loss},
-                   {"volumes", list}}}});
+                   {"volumes", list},
+                   {"ranks", of_ranks}}}});
   }
   std::string text = fmt::format("\n{} step{}, median iteration {}, loss {:.5f} -> {:.5f}", steps.size(),
                                  steps.size() == 1 ? "" : "s", FormatDuration(median), steps.front().loss, steps.back().loss);
+  if (!ranks.empty()) text += RankTable(ranks);
   if (volumes.empty()) return text;
   text +=
       fmt::format("\n\n{:>14} {:>16} {:>10} {:>16} {:>16}", "communicator", "operation", "calls", "planned bytes", "sent bytes");

@@ -9,6 +9,7 @@
 
 #include "common/result.h"
 #include "planner/planner.h"
+#include "runtime/rank_report.h"
 #include "runtime/report.h"
 
 namespace weft::runtime {
@@ -55,12 +56,20 @@ struct ReshardFacts {
   Seconds took{0};       ///< from the end of the last step, new connections and memory included
 };
 
+/// One rank's steps, as measured and as planned.
+struct RankFacts {
+  RankMeasured measured;
+  std::optional<Seconds> iteration;          ///< predicted; nullopt without a calibration and a cluster
+  std::optional<planner::StepParts> parts;
+  std::optional<Bytes> peak;
+};
+
 /// The lines, without a newline at the end.
 std::string ProgramLine(const ProgramFacts& facts, OutputFormat format);
 std::string ProgramStepLine(const ProgramStep& step, OutputFormat format);
 std::string ReshardLine(const ReshardFacts& change, OutputFormat format);
 std::string CheckpointLine(const CheckpointFacts& checkpoint, OutputFormat format);
 std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std::vector<MeasuredVolume>& volumes,
-                               OutputFormat format);
+                               const std::vector<RankFacts>& ranks, OutputFormat format);
 
 }  // namespace weft::runtime

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,9 +14,12 @@
 #include "runtime/checkpoint/checkpoint_job.h"
 #include "runtime/execute/executor.h"
 #include "runtime/execute/program_groups.h"
+#include "runtime/execute/tensor_memory.h"
 #include "runtime/priority.h"
+#include "runtime/program_prediction.h"
 #include "runtime/program_report.h"
 #include "runtime/program_volumes.h"
+#include "runtime/rank_report.h"
 #include "runtime/reshard/state_mover.h"
 #include "runtime/state/agree.h"
 
@@ -78,7 +82,9 @@ class ProgramRun {
     WEFT_RETURN_IF_ERROR(EndPhase(o_.steps));
     std::vector<MeasuredVolume> volumes;
     for (const auto& [key, volume] : volumes_) volumes.push_back(volume);
-    return Print(o_, ProgramSummaryLine(steps_, volumes, o_.output));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<RankFacts> ranks, Ranks());
+    WEFT_RETURN_IF_ERROR(WriteTrace());
+    return Print(o_, ProgramSummaryLine(steps_, volumes, ranks, o_.output));
   }
 
  private:
@@ -113,7 +119,8 @@ class ProgramRun {
                                                               .rank = PlaceOf(places),
                                                               .seed = draws ? std::optional(o_.seed) : std::nullopt,
                                                               .clip = o_.clip,
-                                                              .threads = o_.threads},
+                                                              .threads = o_.threads,
+                                                              .least = prediction_.least},
                                                              *running.groups));
     return running;
   }
@@ -129,6 +136,10 @@ class ProgramRun {
     places_.assign(static_cast<size_t>(o_.world), -1);
     for (size_t place = 0; place < program().ranks.size(); ++place) places_[place] = static_cast<int32_t>(place);
     WEFT_RETURN_IF_ERROR(checkpoints_.SetProgram(program(), PlaceOf(places_)));
+    CountTensorMemory();
+    if (phases_.size() == 1) {
+      WEFT_ASSIGN_OR_RETURN(prediction_, Predict(o_, input_.model, program(), PlaceOf(places_)));
+    }
     WEFT_ASSIGN_OR_RETURN(running_, Open(program(), places_, !beginning.loads));
     WEFT_RETURN_IF_ERROR(Print(o_, ProgramLine(FactsOf(program(), input_, connections_), o_.output)));
     YieldToCommunication();
@@ -138,6 +149,7 @@ class ProgramRun {
       return Fail(Code::kInvalidArgument,
                   fmt::format("resume {}: step {}, expected {}", o_.checkpoint.resume, done, beginning.step));
     if (running_.executor) running_.executor->SetSteps(done);
+    ResetTensorPeak();
     if (done == 0) return Ok();
     return Print(o_, CheckpointLine({.read = true, .step = done, .took = clock_.Now() - begin}, o_.output));
   }
@@ -169,7 +181,32 @@ class ProgramRun {
     return Fail(Code::kInternal, "no rank has made the step");
   }
 
+  /// Of all ranks, what they measured and what was planned of them.
+  Result<std::vector<RankFacts>> Ranks() {
+    WEFT_ASSIGN_OR_RETURN(const auto measured, GatherMeasured(sums_.Means(MemoryOfTensors().peak), bootstrap_));
+    std::vector<RankFacts> ranks;
+    for (size_t rank = 0; rank < measured.size(); ++rank) {
+      RankFacts& facts = ranks.emplace_back(RankFacts{.measured = measured[rank], .parts = {}});
+      if (rank < prediction_.peak.size()) facts.peak = prediction_.peak[rank];
+      if (!prediction_.timeline || rank >= prediction_.timeline->ranks.size()) continue;
+      facts.iteration = prediction_.timeline->ranks[rank].step;
+      facts.parts = prediction_.timeline->ranks[rank].parts;
+    }
+    return ranks;
+  }
+
+  Status WriteTrace() {
+    if (o_.trace.empty()) return Ok();
+    WEFT_ASSIGN_OR_RETURN(const auto spans, GatherSpans(running_.executor->record().instructions, bootstrap_));
+    if (o_.rank != 0) return Ok();
+    std::ofstream out(o_.trace, std::ios::trunc);
+    out << ProgramTraceText(program(), spans, prediction_.timeline);
+    out.close();
+    return out ? Ok() : Status(Fail(Code::kUnavailable, fmt::format("--trace {}: cannot be written", o_.trace)));
+  }
+
   Status OneStep(int64_t step) {
+    sums_.Begin();
     const Seconds begin = clock_.Now();
     const double rate = LearningRateAt(o_.rate, step);
     StepResult result;
@@ -179,6 +216,7 @@ class ProgramRun {
     }
     WEFT_ASSIGN_OR_RETURN(result, Shared(result));
     const Seconds end = clock_.Now();
+    if (running_.executor) sums_.Add(end - begin, running_.executor->record());
     steps_.push_back({.step = step,
                       .loss = result.loss,
                       .gradient_norm = result.gradient_norm,
@@ -241,7 +279,9 @@ class ProgramRun {
   planner::Places places_;  // of the program under way
   Running running_;
   int64_t begin_of_phase_ = 0;
+  Prediction prediction_;  // of one program
   std::vector<ProgramStep> steps_;
+  StepSums sums_;
   Volumes volumes_;
 };
 

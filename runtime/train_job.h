@@ -32,6 +32,11 @@ struct TrainOptions {
   std::string plan;                      ///< file of a step program, which says batch, sequence and ranks; empty: data parallel
   std::string plans;                     ///< in place of `plan`: file of programs and the steps at which they begin
   formats::TrainPlanText strategy;       ///< in place of both: of what the program is made, for `sequence` and `global_batch`
+  std::string calibration;               ///< with `plan`: what its computations take alone, by which the run is predicted
+  std::string cluster;                   ///< with `calibration`: the machines, of whose links communication is predicted
+  double stretch = 0;                    ///< with `calibration`: a computation lasts so many times as long as alone; 0: as it is
+  std::string trace;                     ///< with `plan`: file for the last step, as measured and as planned
+  std::string calibrate;                 ///< with `plan`: in place of a run its computations are timed, into this file
   CheckpointOptions checkpoint;          ///< of a run with a plan
   std::string capacity_of;               ///< file of a step program, without a plan: its capacity groups are what experts serve
   ReplicaOptions replicas;               ///< of one process: what it learns that of so many replicas is

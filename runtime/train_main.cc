@@ -112,6 +112,16 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->excludes(app.get_option("--seq"))
       ->excludes(app.get_option("--capacity-of"))
       ->excludes(app.get_option("--global-batch"));
+  app.add_option("--calibration", o.calibration, "with --plan: constants that --calibrate wrote, by which the run is predicted")
+      ->needs("--plan");
+  app.add_option("--cluster", o.cluster, "with --calibration: the machines, YAML, on whose links communication is predicted")
+      ->needs("--calibration");
+  app.add_option("--stretch", o.stretch, "with --calibration: each computation lasts so many times as long as it takes alone")
+      ->needs("--calibration")
+      ->check(CLI::Range(1.0, 1e4));
+  app.add_option("--trace", o.trace, "with --plan: file for a Chrome trace of the last step, as measured and as planned")->needs("--plan");
+  app.add_option("--calibrate", o.calibrate, "with --plan: in place of a run, times its computations in one process, into this file")
+      ->needs("--plan");
   app.add_option("--plans", o.plans,
                  "in place of --plan: file of lines STEP PROGRAM; before its step the run changes to each, in memory")
       ->excludes(app.get_option("--plan"))

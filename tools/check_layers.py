@@ -40,6 +40,7 @@ ALLOWED = {
     "netplugin": ["netplugin/abi"],
     "collectives": ["common", "planner/collectives", "netplugin/abi"],
     "runtime": ["common", "collectives", "formats", "planner/planner.h", "planner/workload", "planner/tasks/program_state.h",
+                "planner/tasks/program_timeline.h", "planner/tasks/program_memory.h", "planner/parallelism/program/program_times.h",
                 "planner/tasks/state_change.h"],
     "scheduler": ["common", "proto", "netplugin/abi"],
     "testbed": ["common"],

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <map>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -24,6 +25,9 @@ namespace {
 using planner::Instruction;
 using planner::ModelPart;
 using planner::StepAction;
+
+/// Shorter ones are those of a lock.
+constexpr Seconds kAWait{20e-6};
 
 std::string Describe(size_t index, const Instruction& i) {
   std::string text = fmt::format("instruction {}: {}", index, planner::ActionName(i.action));
@@ -55,6 +59,7 @@ class Executor::Impl {
 
   RankState State() { return units_->State(); }
   void SetSteps(int64_t done) { step_ = done; }
+  const StepRecord& record() const { return record_; }
 
   Result<StepResult> Step(const Samples& samples, double learning_rate) {
     const torch::NoGradGuard no_grad;
@@ -69,6 +74,8 @@ class Executor::Impl {
     last_on_unit_.assign(list_.units.size(), -1);
     last_gather_on_unit_.assign(list_.units.size(), -1);
     last_mix_on_unit_.assign(list_.units.size(), -1);
+    record_ = {.begin = clock_.Now(), .instructions = std::vector<planner::InstructionSpan>(list_.instructions.size()), .parts = {}};
+    waited_ = true;
     streams_.Begin(list_.instructions.size());
     for (at_ = 0; at_ < list_.instructions.size(); ++at_) {
       const Instruction& i = list_.instructions[at_];
@@ -76,7 +83,7 @@ class Executor::Impl {
       if (Status status = Execute(i); !status) return Fail(status.error().WithContext(Describe(at_, i)));
       for (const int32_t value : liveness_.free_after[at_]) values_[static_cast<size_t>(value)] = torch::Tensor();
     }
-    WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.WaitForAll(); }));
+    WEFT_RETURN_IF_ERROR(WaitForTheRest());
     result_.loss = values_[static_cast<size_t>(liveness_.loss)].item<double>() / loss_share_;
     if (!std::isfinite(result_.loss)) return Fail(Code::kDataLoss, fmt::format("the loss is {}, expected a number", result_.loss));
     return result_;
@@ -95,12 +102,27 @@ class Executor::Impl {
   /// [1 × 1] values are double precision, whatever the program's type.
   torch::ScalarType TypeOf(int64_t elements) const { return elements == 1 ? torch::kFloat64 : shape_.type; }
 
-  template <typename Wait>
-  Status Timed(Wait wait) {
+  /// Waits for a communication of the list. What ends a wait says what it counts as.
+  Status WaitFor(int32_t instruction) {
     const Seconds begin = clock_.Now();
-    const Status status = wait();
-    result_.waited += clock_.Now() - begin;
+    const Status status = streams_.Wait(instruction);
+    const Seconds waited = clock_.Now() - begin;
+    result_.waited += waited;
+    const planner::CommunicatorKind kind = groups_.KindOf(list_.instructions[static_cast<size_t>(instruction)].communicator);
+    (planner::WaitsForStages(kind) ? record_.parts.bubble : record_.parts.exposed) += waited;
+    if (waited > kAWait) waited_ = true;
     return status;
+  }
+
+  /// Each stream's last communication ends its others.
+  Status WaitForTheRest() {
+    std::map<int32_t, int32_t> last;
+    for (size_t k = 0; k < list_.instructions.size(); ++k) {
+      const Instruction& i = list_.instructions[k];
+      if (planner::Communicates(i.action) && step_ % i.every == 0) last[i.communicator] = static_cast<int32_t>(k);
+    }
+    for (const auto& [communicator, instruction] : last) WEFT_RETURN_IF_ERROR(WaitFor(instruction));
+    return streams_.WaitForAll();
   }
 
   /// Waits for the communications that made what the instruction reads.
@@ -108,7 +130,7 @@ class Executor::Impl {
     for (const int32_t value : i.inputs) {
       const int32_t writer = liveness_.writer[static_cast<size_t>(value)];
       if (planner::Communicates(list_.instructions[static_cast<size_t>(writer)].action)) {
-        WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(writer); }));
+        WEFT_RETURN_IF_ERROR(WaitFor(writer));
       }
     }
     return Ok();
@@ -116,43 +138,66 @@ class Executor::Impl {
 
   Status WaitForUnit(int32_t unit) {
     const int32_t last = last_on_unit_[static_cast<size_t>(unit)];
-    return last < 0 ? Ok() : Timed([&] { return streams_.Wait(last); });
+    return last < 0 ? Ok() : WaitFor(last);
   }
 
   Status Execute(const Instruction& i) {
     if (planner::Communicates(i.action)) return i.unit >= 0 ? ExchangeUnit(i) : Exchange(i);
+    WEFT_RETURN_IF_ERROR(WaitBefore(i));
+    const Seconds begin = clock_.Now();
+    WEFT_RETURN_IF_ERROR(Run(i));
+    if (!options_.least.empty()) Last(begin, options_.least[at_]);
+    const Seconds end = clock_.Now();
+    record_.instructions[at_] = {begin - record_.begin, end - record_.begin};
+    record_.parts.compute += end - begin;
+    return Ok();
+  }
+
+  /// For all communications that a computation needs.
+  Status WaitBefore(const Instruction& i) {
     WEFT_RETURN_IF_ERROR(WaitForInputs(i));
-    for (const int32_t need : i.needs) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(need); }));
+    for (const int32_t need : i.needs) WEFT_RETURN_IF_ERROR(WaitFor(need));
+    const auto wait = [&](int32_t last) { return last < 0 ? Ok() : WaitFor(last); };
+    if (i.action == StepAction::kUpdate) {
+      WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
+      return wait(last_mix_on_unit_[static_cast<size_t>(i.unit)]);
+    }
+    // Its gather alone has to be over: a scatter of its gradients touches no parameters.
+    if (i.action == StepAction::kRelease) return wait(last_gather_on_unit_[static_cast<size_t>(i.unit)]);
+    if (!planner::OfPart(i.action)) return Ok();
+    for (const int32_t unit : units_->UnitsOf(i.part, i.layer, i.slice)) WEFT_RETURN_IF_ERROR(WaitForUnit(unit));
+    return Ok();
+  }
+
+  Status Run(const Instruction& i) {
     switch (i.action) {
       case StepAction::kLossSum: return Write(i, 0, Scalar(shape_.tensor == 0 ? loss_ : 0));
       case StepAction::kSquares: return Write(i, 0, Scalar(units_->Squares()));
-      case StepAction::kUpdate: return Update(i);
-      case StepAction::kRelease:
-        return Release(i.unit);
+      case StepAction::kUpdate: Update(i); return Ok();
+      case StepAction::kRelease: units_->Release(i.unit); return Ok();
       default: return Compute(i);
     }
   }
 
-  /// Its gather alone has to be over: a scatter of its gradients touches no parameters.
-  Status Release(int32_t unit) {
-    const int32_t gather = last_gather_on_unit_[static_cast<size_t>(unit)];
-    if (gather >= 0) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(gather); }));
-    units_->Release(unit);
-    return Ok();
+  /// Sleeps until the computation that began at `begin` has lasted `least`.
+  void Last(Seconds begin, Seconds least) {
+    if (least <= Seconds(0)) return;
+    const Seconds over = clock_.Now();
+    ++record_.stretched;
+    if (over - begin > least) ++record_.overruns;
+    const Seconds until = stretch_.Until(begin, least, waited_);
+    waited_ = false;
+    if (until > over) std::this_thread::sleep_for(until - over);
   }
 
   static torch::Tensor Scalar(double value) { return torch::full({1, 1}, value, torch::kFloat64); }
 
-  Status Update(const Instruction& i) {
-    WEFT_RETURN_IF_ERROR(WaitForUnit(i.unit));
-    const int32_t mix = last_mix_on_unit_[static_cast<size_t>(i.unit)];
-    if (mix >= 0) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(mix); }));
+  void Update(const Instruction& i) {
     const double norm = std::sqrt(values_[static_cast<size_t>(i.inputs[0])].item<double>());
     result_.gradient_norm = norm;
     // As LibTorch's clip_grad_norm_.
     const double factor = options_.clip > 0 ? std::min(1.0, options_.clip / (norm + 1e-6)) : 1;
     units_->Update(i.unit, adam_, factor, step_);
-    return Ok();
   }
 
   Status Write(const Instruction& i, size_t output, torch::Tensor tensor) {
@@ -188,7 +233,6 @@ class Executor::Impl {
 
   Status Compute(const Instruction& i) {
     const bool forward = i.action == StepAction::kForward;
-    for (const int32_t unit : units_->UnitsOf(i.part, i.layer, i.slice)) WEFT_RETURN_IF_ERROR(WaitForUnit(unit));
     // Products' data gradients touch no gradients of parameters.
     const bool adds = i.action == StepAction::kWeight || (i.action == StepAction::kData && !planner::IsProduct(i.part));
     WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, i.slice, adds));
@@ -282,7 +326,7 @@ class Executor::Impl {
       const bool in_place = i.of_shard || list_.instructions[static_cast<size_t>(last)].action == StepAction::kAllReduce;
       const bool arrives =
           !i.of_shard && i.action == StepAction::kReduceScatter && list_.instructions[static_cast<size_t>(last)].of_shard;
-      if (!in_place || arrives) WEFT_RETURN_IF_ERROR(Timed([&] { return streams_.Wait(last); }));
+      if (!in_place || arrives) WEFT_RETURN_IF_ERROR(WaitFor(last));
     }
     last = static_cast<int32_t>(at_);
     if (i.action == StepAction::kAllGather) last_gather_on_unit_[static_cast<size_t>(i.unit)] = last;
@@ -300,7 +344,9 @@ class Executor::Impl {
 
   Status RunTransfer(size_t index, const Transfer& transfer) {
     const Instruction& i = list_.instructions[index];
+    const Seconds begin = clock_.Now();
     Status status = groups_.Run(i.communicator, transfer);
+    record_.instructions[index] = {begin - record_.begin, clock_.Now() - record_.begin};
     return status ? Ok() : Status(Fail(status.error().WithContext(Describe(index, i))));
   }
 
@@ -318,6 +364,9 @@ class Executor::Impl {
   size_t at_ = 0;
   double loss_ = 0;
   StepResult result_;
+  StepRecord record_;
+  Stretch stretch_;
+  bool waited_ = false;  // since the last computation
   std::vector<torch::Tensor> values_;
   std::vector<int32_t> last_on_unit_, last_gather_on_unit_, last_mix_on_unit_;
   std::map<StateKey, PartState> states_;
@@ -340,6 +389,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const planner::StepProgram& p
   return std::unique_ptr<Executor>(new Executor(std::move(impl)));
 }
 
+const StepRecord& Executor::record() const { return impl_->record(); }
 RankState Executor::State() { return impl_->State(); }
 void Executor::SetSteps(int64_t done) { impl_->SetSteps(done); }
 

@@ -16,6 +16,7 @@
 #include "common/units.h"
 #include "planner/planner.h"
 #include "runtime/execute/program_groups.h"
+#include "runtime/execute/step_record.h"
 #include "runtime/state/unit_state.h"
 
 namespace weft::runtime {
@@ -26,6 +27,7 @@ struct ExecutorOptions {
   std::optional<uint64_t> seed = 1;  ///< all parameters follow from it; nullopt: zero, as State() brings others
   double clip = 0;    ///< largest global norm of the gradients; 0: any
   int threads = 1;    ///< of LibTorch, in each operation
+  std::vector<Seconds> least = {};  ///< by instruction of the rank's list: a computation lasts at least so long; empty: as it is
 };
 
 struct StepResult {
@@ -48,6 +50,9 @@ class Executor {
   /// One step. Errors: those of communication, with the instruction in front; kInvalidArgument for values that have other shapes
   /// than the program says; kDataLoss for a loss that is no number.
   [[nodiscard]] Result<StepResult> Step(const Samples& samples, double learning_rate);
+
+  /// Of the last step.
+  const StepRecord& record() const;
 
   /// What lasts from one step to the next, for who saves, reads or moves it between steps.
   RankState State();

@@ -28,6 +28,13 @@ collectives::ReduceOperation OperationOf(StepAction action) {
   return action == StepAction::kAllReduceMax ? collectives::ReduceOperation::kLargest : collectives::ReduceOperation::kSum;
 }
 
+/// Neither zero nor equal, so that a computation on it is like any other.
+template <typename T>
+void FillPattern(void* memory, int64_t elements) {
+  T* const values = static_cast<T*>(memory);
+  for (int64_t i = 0; i < elements; ++i) values[i] = static_cast<T>(i * 7 % 101 - 50) / 100;
+}
+
 /// Elements of one of n equal cuts of `elements`, as a schedule cuts them.
 int64_t CutElements(int64_t elements, int64_t n, int64_t index) { return (index + 1) * elements / n - index * elements / n; }
 
@@ -65,11 +72,50 @@ Result<std::unique_ptr<ProgramGroups>> ProgramGroups::Connect(const planner::Ste
   return groups;
 }
 
+std::unique_ptr<ProgramGroups> ProgramGroups::Apart(const planner::StepProgram& program, int rank) {
+  auto groups = std::unique_ptr<ProgramGroups>(new ProgramGroups());
+  groups->apart_ = true;
+  for (const planner::ProgramCommunicator& of_program : program.communicators) {
+    groups->places_.push_back(planner::PlaceIn(of_program, rank));
+    Group& group = groups->groups_.emplace_back();
+    group.kind = of_program.kind;
+    group.size = static_cast<int64_t>(of_program.groups.front().size());
+  }
+  return groups;
+}
+
+namespace {
+
+void MakeUp(const Transfer& t, int64_t n, int64_t index) {
+  if (t.output == nullptr) return;
+  const size_t element = collectives::ElementBytes(t.type);
+  auto* const out = static_cast<std::byte*>(t.output);
+  const auto* const in = static_cast<const std::byte*>(t.input);
+  const auto at = [&](int64_t place) { return static_cast<size_t>(place * t.elements / n) * element; };
+  if (in == nullptr && t.type == collectives::DataType::kFloat64) return FillPattern<double>(out, t.elements);
+  if (in == nullptr) return FillPattern<float>(out, t.elements);
+  if (t.action == StepAction::kReduceScatter) {
+    std::memmove(out, in + at(index), at(index + 1) - at(index));
+  } else if (t.action == StepAction::kAllGather) {
+    const size_t own = at(index + 1) - at(index);
+    if (in == out + at(index)) return;
+    for (int64_t place = 0; place < n; ++place) std::memmove(out + at(place), in, std::min(own, at(place + 1) - at(place)));
+  } else if (in != out) {
+    std::memmove(out, in, static_cast<size_t>(t.elements) * element);
+  }
+}
+
+}  // namespace
+
 int64_t ProgramGroups::SizeOf(int32_t communicator) const { return groups_[static_cast<size_t>(communicator)].size; }
 
 Status ProgramGroups::Run(int32_t communicator, const Transfer& t) {
   Group& group = groups_[static_cast<size_t>(communicator)];
   const planner::GroupPlace place = places_[static_cast<size_t>(communicator)];
+  if (apart_) {
+    MakeUp(t, group.size, place.index);
+    return Ok();
+  }
   WEFT_CHECK(group.communicator != nullptr, "a communicator that this rank is no member of");
   if (t.elements == 0) return Ok();  // shards of a unit with fewer elements than ranks
   auto known = group.schedules.find(t.action);

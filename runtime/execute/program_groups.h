@@ -49,12 +49,17 @@ class ProgramGroups {
                                                                       const collectives::CommunicatorOptions& options,
                                                                       const std::vector<int>& rank_of_place = {});
 
+  /// One rank by itself: nothing is connected, and what would come is made up: from what the rank gives itself, of messages a pattern.
+  /// Computations have their shapes and take their time.
+  [[nodiscard]] static std::unique_ptr<ProgramGroups> Apart(const planner::StepProgram& program, int rank);
+
   /// Runs the transfer on a communicator of this rank. Blocks. Errors: the communicator's.
   [[nodiscard]] Status Run(int32_t communicator, const Transfer& transfer);
 
   /// This rank's place in its group; {-1, -1} where it is in none.
   planner::GroupPlace PlaceOf(int32_t communicator) const { return places_[static_cast<size_t>(communicator)]; }
   int64_t SizeOf(int32_t communicator) const;
+  planner::CommunicatorKind KindOf(int32_t communicator) const { return groups_[static_cast<size_t>(communicator)].kind; }
   size_t count() const { return groups_.size(); }
 
   /// Since the beginning. Requires: no transfer under way.
@@ -85,6 +90,7 @@ class ProgramGroups {
 
   std::vector<Group> groups_;
   std::vector<planner::GroupPlace> places_;
+  bool apart_ = false;
 };
 
 }  // namespace weft::runtime

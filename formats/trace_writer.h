@@ -10,7 +10,7 @@
 
 #include "common/units.h"
 
-namespace weft::cli {
+namespace weft::formats {
 
 /// Written event by event: a document in memory would take ten times the text.
 class TraceWriter {
@@ -38,4 +38,4 @@ class TraceWriter {
   std::string text_;
 };
 
-}  // namespace weft::cli
+}  // namespace weft::formats

@@ -1,0 +1,124 @@
+#include "planner/parallelism/program/program_times.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include "planner/collectives/schedule_cost.h"
+
+namespace weft::planner::inline parallelism {
+namespace {
+
+/// Elements of a unit that the rank keeps.
+int64_t OwnElements(const StepProgram& program, const ParameterUnit& unit) {
+  if (unit.shard < 0) return unit.elements;
+  return unit.elements / std::ssize(program.communicators[static_cast<size_t>(unit.shard)].groups.front());
+}
+
+bool Attends(ModelPart part) {
+  return part == ModelPart::kAttentionCore || part == ModelPart::kAttentionBlock || part == ModelPart::kAttentionGathered ||
+         part == ModelPart::kAttentionHeads;
+}
+
+std::string NameOfPart(const StepProgram& program, const RankClass& list, const Instruction& i) {
+  std::string name = fmt::format("{}.{}.{}.b{}", ActionName(i.action), PartName(i.part), ElementTypeName(program.type), program.micro_batch);
+  if (Attends(i.part)) name += fmt::format(".d{}", program.head_dim);
+  for (const int32_t value : i.inputs.empty() ? i.outputs : i.inputs) {
+    const ValueShape& shape = list.values[static_cast<size_t>(value)];
+    name += fmt::format(".{}x{}", shape.rows, shape.columns);
+  }
+  int64_t parameters = 0;
+  for (const ParameterBlock& block : list.blocks) {
+    if (block.part == i.part && block.layer == i.layer && block.slice == i.slice) parameters += block.elements;
+  }
+  if (parameters > 0) name += fmt::format(".p{}", parameters);
+  return name;
+}
+
+class Communications {
+ public:
+  Communications(const StepProgram& program, const GroupNetwork& network) : program_(program), network_(network) {}
+
+  Seconds Of(const RankClass& list, const Instruction& i) const {
+    const ProgramCommunicator& communicator = program_.communicators[static_cast<size_t>(i.communicator)];
+    const std::vector<int32_t>& members = communicator.groups.front();
+    const Group group{std::ssize(members), std::abs(members[1] - members[0])};
+    int64_t elements = i.elements;
+    if (i.of_shard) elements = OwnElements(program_, list.units[static_cast<size_t>(i.unit)]);
+    const double bytes = static_cast<double>(elements * BytesOf(program_.type));
+    if (i.wire != WireType::kWhole) return Narrow(group, i);
+    switch (i.action) {
+      case StepAction::kAllGather: return Ring(group, Collective::kAllGather, bytes);
+      case StepAction::kReduceScatter: return Ring(group, Collective::kReduceScatter, bytes);
+      case StepAction::kAllToAll: return Seconds(AllToAllTime(network_, group, bytes));
+      case StepAction::kShift:
+      case StepAction::kMix: return Seconds(RingStepTime(network_, group, bytes));
+      case StepAction::kSend:
+      case StepAction::kReceive: return Seconds(SendTime(network_, group, bytes));
+      default: break;
+    }
+    if (i.unit < 0 || communicator.sums.algorithm == Algorithm::kRing) return Ring(group, Collective::kAllReduce, bytes);
+    // Its ranks fill the nodes one after the other.
+    GroupNetwork own = network_;
+    own.gpus_per_node = RanksInside(group, network_.gpus_per_node);
+    const Result<Seconds> time = AlgorithmTime(communicator.sums, Collective::kAllReduce, own, static_cast<int32_t>(group.size),
+                                               Bytes(elements * BytesOf(program_.type)));
+    return time ? *time : Ring(group, Collective::kAllReduce, bytes);
+  }
+
+ private:
+  Seconds Ring(const Group& group, Collective collective, double bytes) const {
+    return Seconds(CollectiveTime(network_, group, collective, Algorithm::kRing, Protocol::kSimple, bytes).value_or(0));
+  }
+
+  /// Each rank's cuts to those that sum them, and of an all-reduce the sums back.
+  Seconds Narrow(const Group& group, const Instruction& i) const {
+    const auto bytes = static_cast<double>(NarrowBytes(i.wire, (i.elements + group.size - 1) / group.size) * group.size);
+    const Seconds there(AllToAllTime(network_, group, bytes));
+    return i.action == StepAction::kReduceScatter ? there : there + Ring(group, Collective::kAllGather, bytes);
+  }
+
+  const StepProgram& program_;
+  const GroupNetwork network_;
+};
+
+}  // namespace
+
+std::string OperationName(const StepProgram& program, const RankClass& list, const Instruction& i) {
+  if (OfPart(i.action)) return NameOfPart(program, list, i);
+  const std::string name = fmt::format("{}.{}", ActionName(i.action), ElementTypeName(program.type));
+  if (i.action == StepAction::kUpdate) {
+    const ParameterUnit& unit = list.units[static_cast<size_t>(i.unit)];
+    return fmt::format("{}.p{}.p{}", name, unit.elements, OwnElements(program, unit));
+  }
+  if (i.action == StepAction::kSquares) {
+    int64_t own = 0;
+    for (const ParameterUnit& unit : list.units) own += OwnElements(program, unit);
+    return fmt::format("{}.p{}", name, own);
+  }
+  return "";
+}
+
+Result<InstructionTimes> TimesOf(const StepProgram& program, const Calibration& calibration, const GroupNetwork& network,
+                                 double stretch) {
+  auto measured = std::make_shared<std::map<const Instruction*, Seconds>>();
+  for (const RankClass& list : program.classes) {
+    for (const Instruction& i : list.instructions) {
+      if (Communicates(i.action)) continue;
+      const std::string name = OperationName(program, list, i);
+      const double seconds = name.empty() ? 0 : calibration.Get("operation", name);
+      if (std::isnan(seconds)) {
+        return Fail(Code::kNotFound, fmt::format("calibration: no constant operation.{}: measure this program with weft-train --calibrate", name));
+      }
+      (*measured)[&i] = Seconds(seconds * stretch);
+    }
+  }
+  const auto communications = std::make_shared<const Communications>(program, network);
+  return InstructionTimes{
+      .compute = [measured](const RankClass&, const Instruction& i) { return measured->at(&i); },
+      .communicate = [communications](const RankClass& list, const Instruction& i) { return communications->Of(list, i); }};
+}
+
+}  // namespace weft::planner::parallelism

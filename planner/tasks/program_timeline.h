@@ -1,0 +1,99 @@
+// When each instruction of a step program runs: the program as a task graph (task_graph.h) of all its ranks, whose longest path is
+// the iteration. What an instruction takes is the caller's to say; what waits for what is what runtime/execute/executor.h does.
+//
+//   WEFT_ASSIGN_OR_RETURN(const ProgramTimeline timeline, TimelineOf(program, times));
+//   timeline.ranks[0].step, timeline.ranks[0].parts.bubble …
+//
+// Leaves out: links that two communicators want at the same time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "common/result.h"
+#include "common/units.h"
+#include "planner/tasks/step_program.h"
+
+namespace weft::planner::inline tasks {
+
+/// What instructions take, each by itself.
+struct InstructionTimes {
+  std::function<Seconds(const RankClass&, const Instruction&)> compute;
+  std::function<Seconds(const RankClass&, const Instruction&)> communicate;
+};
+
+/// Since the step's begin on its rank; both 0 where the step leaves it out.
+struct InstructionSpan {
+  Seconds begin{0}, end{0};
+};
+
+/// Where a rank's step goes. A wait counts by what ends it.
+struct StepParts {
+  Seconds compute{0};
+  Seconds exposed{0};  ///< waiting for collectives
+  Seconds bubble{0};   ///< waiting for messages of other stages, and for all ranks at the end
+};
+
+/// Whether waiting for a communicator's communication is a bubble.
+constexpr bool WaitsForStages(CommunicatorKind kind) {
+  return kind == CommunicatorKind::kPipeline || kind == CommunicatorKind::kEmbedding || kind == CommunicatorKind::kWorld;
+}
+
+struct RankTimeline {
+  std::vector<InstructionSpan> instructions;  ///< of the rank's list
+  Seconds step{0};                            ///< from the end of one step to that of the next: the iteration
+  StepParts parts;
+};
+
+struct ProgramTimeline {
+  std::vector<RankTimeline> ranks;
+};
+
+/// Which units a part's computation reads or adds to. Requires: a checked program's class.
+class PartUnits {
+ public:
+  explicit PartUnits(const RankClass& list);
+  /// None for a part without parameters; of a tied head the embedding's, of the embedding also the positions'.
+  std::vector<int32_t> Of(ModelPart part, int32_t layer, int32_t slice) const;
+
+ private:
+  struct Place {
+    ModelPart part;
+    int32_t layer, slice, unit;
+  };
+  std::vector<Place> places_;
+};
+
+/// A rank's way through its list, as its executor goes: what its own thread waits for, and what communications have to follow.
+class ListWaits {
+ public:
+  /// Requires: a checked program's class, which outlives it.
+  explicit ListWaits(const RankClass& list);
+
+  void BeginStep();
+  /// Communications that the rank's own thread waits for before the instruction at `k`, the next one; of a communication, before it is
+  /// begun.
+  std::vector<int32_t> Own(int32_t k) const;
+  /// Instructions that have to be over before the communication at `k`, the next one, runs.
+  std::vector<int32_t> Before(int32_t k) const;
+  /// The instruction at `k` was begun.
+  void Pass(int32_t k);
+
+ private:
+  const Instruction& At(int32_t k) const { return list_->instructions[static_cast<size_t>(k)]; }
+
+  const RankClass* list_;
+  PartUnits units_;
+  std::vector<int32_t> writer_;                              // by value
+  std::vector<int32_t> last_on_unit_, last_gather_, last_mix_;  // by unit
+};
+
+inline constexpr int64_t kMostTimelineTasks = 8'000'000;
+
+/// A step in the middle of a run, whose ranks begin when they are through with the one before. Instructions that run every few steps
+/// only are left out. Requires: a checked program. Errors: kInvalidArgument for more than kMostTimelineTasks; kFailedPrecondition for a
+/// program whose ranks wait for each other. Complexity: linear in the instructions of all ranks.
+[[nodiscard]] Result<ProgramTimeline> TimelineOf(const StepProgram& program, const InstructionTimes& times);
+
+}  // namespace weft::planner::tasks

@@ -1,0 +1,32 @@
+// What a step's execution took, instruction by instruction, as planner::TimelineOf() has what it should take. No torch here.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/planner.h"
+#include "planner/tasks/program_timeline.h"
+
+namespace weft::runtime {
+
+/// Threads: a span is written by the one thread that runs its instruction; read once the step is over.
+struct StepRecord {
+  Seconds begin{0};                                   ///< by SystemClock
+  std::vector<planner::InstructionSpan> instructions;  ///< since `begin`; of a receipt, since it was asked for
+  planner::StepParts parts;
+  int64_t stretched = 0;  ///< computations that were to take at least so long …
+  int64_t overruns = 0;   ///< … and by themselves took longer
+};
+
+/// Lets computations last at least so long. Those that follow each other are measured from the end that the one before was to have, so
+/// that what a timer or another process makes late does not add up. Threads: one.
+class Stretch {
+ public:
+  /// Until when a computation has to last that began at `begin`, behind a wait if `waited`.
+  Seconds Until(Seconds begin, Seconds least, bool waited) { return until_ = (waited ? begin : until_) + least; }
+
+ private:
+  Seconds until_{0};
+};
+
+}  // namespace weft::runtime

@@ -21,6 +21,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 import hf_reference  # noqa: E402
+import strategy_cases  # noqa: E402
 import strategy_equality_test as strategies  # noqa: E402
 from processes import Failure, Processes  # noqa: E402
 from weft_train import TEXT, check, losses, start_ranks, train  # noqa: E402
@@ -40,7 +41,7 @@ RESUMED = {
             case("gpt", dp=2, tp=2, pp=2)],
     "llama": [case("llama"), case("llama", tp=2, sequence_parallel="true"), case("llama", dp=3, zero_stage=1),
               case("llama", dp=4, zero_stage=3), case("llama", tp=2, pp=4), case("llama", dp=4, zero_stage=3, shard_group=2),
-              strategies.osdp("checkpoint", "llama", ["4 of 4 slices sharded"], batch=BATCH, dp=2, memory="520KiB")],
+              strategy_cases.osdp("checkpoint", "llama", ["4 of 4 slices sharded"], batch=BATCH, dp=2, memory="520KiB")],
 }
 
 
@@ -131,7 +132,7 @@ def resumes_under_others(bench):
             steps = [line["step"] for line in lines if "step" in line]
             check(steps == list(range(SAVED, STEPS)), f"resumed steps: {steps}")
             worst = same(f"{model} resumed", losses(lines), unbroken[model][SAVED:])
-            names = {k: v for k, v in other["variables"].items() if v != strategies.DEFAULTS[k]}
+            names = {k: v for k, v in other["variables"].items() if v != strategy_cases.DEFAULTS[k]}
             print(f"{model}: saved under {strategies.ranks_of(one)} ranks, resumed under {names or 'one rank'}: within {worst:.1e}")
         check(digest(folder) == before, "resuming has changed the checkpoint")
     return unbroken

@@ -204,7 +204,7 @@ TEST(JobStrategy, WhatMayNotBeAllowedIsNamed) {
   EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow \"haste\": expected low_precision")));
   spec.set_allow(0, "gossip");
   spec.set_framework("megatron");
-  EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow with framework \"megatron\": no program does")));
+  EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow with framework \"megatron\": it does not do these exchanges")));
   spec.clear_framework();
   spec.set_allow(0, std::string(1000, 'x'));
   EXPECT_THAT(PlanJob(spec, {}, Options())->errors, ElementsAre(HasSubstr("allow: a word of 1000 characters")));

@@ -147,6 +147,7 @@ def strategies_of_ones_own_train(site):
         check(plan["origin"] == "given", plan["origin"])
     run_job(site, "pair", keys="strategy: {pp: 2}\n", hosts=["h2", "h3"])
     run_job(site, "experts", "mixtral", keys="strategy: {dp: 4, ep: 4, micro_batch: 2}\n", same=False)
+    run_job(site, "experts-zero", "mixtral", keys="strategy: {dp: 4, ep: 2, zero_stage: 3, micro_batch: 2}\n", same=False)
 
 
 def arguments_are_those_of_emit(site):
@@ -160,8 +161,8 @@ def arguments_are_those_of_emit(site):
 
 
 def what_is_not_run_is_refused(site):
-    refused = site.weft("submit", site.job("bad", "mixtral", "strategy: {dp: 4, zero_stage: 2}\n"), status=2)
-    expect(refused, "weft-train 0.1 does not run it: zero_stage=2: not executed, expected 0 or 1 with experts")
+    refused = site.weft("submit", site.job("bad", "mixtral", "strategy: {dp: 2, tp: 2, zero_stage: 2}\n"), status=2)
+    expect(refused, "weft-train 0.1 does not run it: zero_stage=2: not executed with ep=1 and etp=1, expected together at least tp=2")
     expect(site.weft("submit", site.job("half", precision="bf16")), "managed, not planned", "precision bf16: not executed, expected fp32")
     site.weft("release", "half")
     site.processes.write("words.json", json.dumps({**LLAMA, "vocab_size": 512}))

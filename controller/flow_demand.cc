@@ -28,7 +28,7 @@ struct JobSums {
   double period_s = 0;   ///< the longest of its flows'
   bool measured = false;
   double shortly = 0, long_since = 0;                            ///< of its busiest NIC
-  std::map<std::pair<std::string_view, std::string_view>, NicSums> nics;  ///< by host and address; as many as it has hosts
+  std::map<std::pair<std::string_view, std::string_view>, NicSums> nics;  ///< by host and address
 };
 
 /// A flow with the sums that it counts in.

@@ -164,7 +164,10 @@ Result<planner::StepProgram> ExpandTrainPlan(const TrainPlanText& text, const pl
   WEFT_ASSIGN_OR_RETURN(const planner::Strategy strategy, ParseStrategyText(text.strategy));
   planner::ProgramChoices choices;
   if (!text.sums.empty()) {
-    WEFT_ASSIGN_OR_RETURN(choices.sums, planner::ParseAlgorithm(text.sums));
+    if (text.sums.size() > kMostSumsText) return Wrong("--sums", text.sums, fmt::format("at most {} characters", kMostSumsText));
+    const Result<planner::AlgorithmSpec> sums = planner::ParseAlgorithm(text.sums);
+    if (!sums) return Fail(Code::kInvalidArgument, "--sums: " + OneLine(sums.error().message(), 300));
+    choices.sums = *sums;
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<StageOperators> operators, ParseOperatorsText(text.operators));
   if (strategy.sharding == planner::Sharding::kOperator) {
@@ -173,6 +176,7 @@ Result<planner::StepProgram> ExpandTrainPlan(const TrainPlanText& text, const pl
   } else if (!operators.empty()) {
     return Wrong("--operators", text.operators, "none without sharding=osdp");
   }
+  if (text.digest.size() > kMostSumsText) return Wrong("--program-digest", text.digest, "16 hexadecimal digits");
   planner::JobSpec whole = job;
   constexpr int64_t kMostRanks = planner::StepProgram::kMostRanks;
   if (std::max({strategy.dp, strategy.tp, strategy.pp, strategy.cp}) > kMostRanks)

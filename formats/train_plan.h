@@ -3,7 +3,7 @@
 // the program that was planned, and which has to have the planned one's digest.
 //
 //   --strategy dp=2,tp=2,pp=2,bucket_bytes=1MiB --seq 128 --global-batch 16 --program-digest 89d0c33ab1e2f407
-//   --sums hierarchical:2             how replicas sum gradients, where not by rings
+//   --sums hierarchical:2             how replicas sum gradients, where not by rings: hierarchical:N, ps:N, tree
 //   --operators e+2:s:k+4:4r1:r/h4    under sharding=osdp, of each stage: what it has of embedding and head (in so many slices), and
 //                                     so many layers with what attention and MLP do: replicated, kept, sharded, or of 4 slices one
 //                                     sharded and the others replicated (4r1) or kept (4k1)
@@ -20,8 +20,8 @@
 
 namespace weft::formats {
 
-/// Longest value of --strategy and of --operators, in bytes.
-inline constexpr size_t kMostStrategyText = 4096, kMostOperatorsText = size_t{1} << 16;
+/// Longest value of --strategy, of --operators, and of --sums and --program-digest, in bytes.
+inline constexpr size_t kMostStrategyText = 4096, kMostOperatorsText = size_t{1} << 16, kMostSumsText = 64;
 
 /// As the words have it; empty: not given.
 struct TrainPlanText {

@@ -110,7 +110,11 @@ TEST(TrainPlan, HostileWordsAreRefusedByName) {
   EXPECT_THAT(why("dp=5"), HasSubstr("batch: dp=5"));
   EXPECT_THAT(why("dp=2,data_sync=switch"), HasSubstr("data_sync=switch: not executed"));
   EXPECT_THAT(why("dp=2,data_sync=hierarchical", "", "hierarchical:3"), HasSubstr("3 of 2 replicas in a node"));
-  EXPECT_THAT(why("dp=2", "", "magic"), HasSubstr("algorithm \"magic\""));
+  EXPECT_THAT(why("dp=2,data_sync=hierarchical", "", "hierarchical"), HasSubstr("0 of 2 replicas in a node"));
+  EXPECT_THAT(why("dp=2", "", "hierarchical"), HasSubstr("0 of 2 replicas in a node"));
+  EXPECT_THAT(why("dp=2", "", "magic"), HasSubstr("--sums: algorithm \"magic\""));
+  EXPECT_THAT(why("dp=2", "", std::string(1000, 'x')), HasSubstr("--sums"));
+  for (const char* sums : {"ps", "ps:99", "torus", "torus:2", "forest", "hierarchical:0", "hierarchical:-2", ":", "ps:"}) why("dp=2", "", sums);
   EXPECT_THAT(why("dp=2", "6:r:r"), HasSubstr("none without sharding=osdp"));
   const char* decides = "dp=2,zero_stage=3,sharding=osdp";
   EXPECT_THAT(why(decides), HasSubstr("--operators: of 0 stages, expected pp=1"));
@@ -131,7 +135,8 @@ TEST(TrainPlan, ChangedWordsNeverBreakIt) {
   int accepted = 0;
   for (int round = 0; round < 4000; ++round) {
     TrainPlanText text{.strategy = strategy, .sums = "", .operators = operators, .digest = ""};
-    std::string& changed = random() % 2 == 0 ? text.strategy : text.operators;
+    if (random() % 4 == 0) text.sums = "hierarchical:2";
+    std::string& changed = random() % 3 == 0 ? text.sums : random() % 2 == 0 ? text.strategy : text.operators;
     for (uint32_t i = 0; i <= random() % 3; ++i) {
       const size_t at = random() % changed.size();
       if (random() % 3 == 0) changed.erase(at, 1);

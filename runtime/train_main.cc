@@ -136,7 +136,7 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
                        ->excludes(app.get_option("--capacity-of"))
                        ->excludes(bucket);
   app.add_option("--sums", o.strategy.sums, "with --strategy: how replicas sum gradients; a ring by default")
-      ->option_text("hierarchical:N|ps:N")
+      ->option_text("hierarchical:N|ps:N|tree")
       ->needs(strategy);
   app.add_option("--operators", o.strategy.operators, "with --strategy: what operators do under sharding=osdp")->needs(strategy);
   app.add_option("--program-digest", o.strategy.digest, "with --strategy: of the program that was planned")->needs(strategy);

@@ -190,15 +190,18 @@ UnitTime ComputeUnitTime(const CalibratedHardware& m, const SoftwareStack& stack
     const CommunicatorKind communicator = experts ? CommunicatorKind::kExpertData : CommunicatorKind::kData;
     Write(operations, m, s, what, kind, pass, communicator, group, 1, bytes, seconds, behind);
   };
-  write(experts ? "expert unit parameters" : "unit parameters", OperationKind::kAllGather, OperationPass::kForward, within, gathered, unit.gather, "the unit before");
-  write(experts ? "expert unit gradients" : "unit gradients", sums ? OperationKind::kAllReduce : OperationKind::kReduceScatter, OperationPass::kData, within, sent, scatter,
+  write(experts ? "expert unit parameters" : "unit parameters", OperationKind::kAllGather, OperationPass::kForward, within, gathered,
+        unit.gather, "the unit before");
+  write(experts ? "expert unit gradients" : "unit gradients", sums ? OperationKind::kAllReduce : OperationKind::kReduceScatter,
+        OperationPass::kData, within, sent, scatter,
         "the unit behind");
   if (shards < all.size) {
     const Group across{all.size / shards, all.stride * shards};
     const FractionalBytes share = sent / static_cast<double>(shards);
     const Seconds seconds = AllReduceTime(m.network, across, share);
     unit.scatter += seconds;
-    write(experts ? "expert sums over shard groups" : "sums over shard groups", OperationKind::kAllReduce, OperationPass::kData, across, share, seconds, "the unit behind");
+    write(experts ? "expert sums over shard groups" : "sums over shard groups", OperationKind::kAllReduce, OperationPass::kData, across,
+          share, seconds, "the unit behind");
   }
   return unit;
 }

@@ -136,14 +136,14 @@ Status CheckRanks(const StepProgram& p) {
 }
 
 /// What a class does over one communicator, in order: members of a group must do the same, and sends match receives.
-using Talk = std::vector<std::tuple<StepAction, int64_t, int32_t, int32_t, WireType>>;
+using Talk = std::vector<std::tuple<StepAction, int64_t, bool, int32_t, int32_t, WireType>>;
 
 Status CheckTalks(const StepProgram& p) {
   std::vector<std::map<int32_t, Talk>> talks(p.classes.size());
   for (size_t c = 0; c < p.classes.size(); ++c) {
     for (const Instruction& i : p.classes[c].instructions) {
       if (Communicates(i.action))
-        talks[c][i.communicator].emplace_back(i.action, i.elements, i.of_shard ? 1 : i.tag, i.every, i.wire);
+        talks[c][i.communicator].emplace_back(i.action, i.elements, i.of_shard, i.of_shard ? 0 : i.tag, i.every, i.wire);
     }
   }
   const auto class_of = [&](int32_t rank) { return p.ranks[static_cast<size_t>(rank)].rank_class; };

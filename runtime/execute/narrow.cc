@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace weft::runtime {
 namespace {
@@ -49,7 +50,9 @@ void NarrowScaled(std::span<const T> values, std::byte* out) {
     const std::span<const T> block = values.subspan(begin, std::min(kScaled, values.size() - begin));
     float largest = 0;
     for (const T value : block) largest = std::max(largest, std::fabs(static_cast<float>(value)));
-    const float scale = largest > 0 && std::isfinite(largest) ? largest / kLargest : 1;
+    // Not so small that it would be none: a block of nearly nothing becomes zeros.
+    const float scale =
+        largest > 0 && std::isfinite(largest) ? std::max(largest / kLargest, std::numeric_limits<float>::min()) : 1;
     std::memcpy(out, &scale, sizeof(scale));
     out += sizeof(scale);
     for (const T value : block) {

@@ -36,6 +36,13 @@ TEST(Narrow, RoundsToTheNearestBfloat16) {
   EXPECT_TRUE(std::isinf(odd[0]) && std::isnan(odd[1]));
 }
 
+// What is too small for a scale becomes zero, and no "not a number", which error feedback would keep.
+TEST(Narrow, ABlockOfNearlyNothingIsZero) {
+  for (const double least : {1e-44, 1e-40}) {
+    for (const double value : There(WireType::kFloat8, {least, 0, -least})) EXPECT_NEAR(value, 0, 2 * least);
+  }
+}
+
 // Values that e4m3 has come back as they were: with 448 in the block the scale is 1.
 TEST(Narrow, KeepsWhatFloat8Has) {
   std::vector<double> values = {448, -448, 1, 1.125, -0.875, 0x1p-6, 0x1p-9, 0x1.cp-7, 0, 240};

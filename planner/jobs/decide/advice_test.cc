@@ -89,6 +89,13 @@ TEST(Restarts, AJobGoesOnInAnotherWay) {
   report = Simulate(scenario, SimulationPolicy::kWeft).value();
   EXPECT_EQ(report.jobs[0].iterations_done, 150);
   EXPECT_NEAR(report.jobs[0].end->count(), 1100 + 50 * 8.8, 8.81);
+  // Once more, after 100 and 30 iterations.
+  scenario.duration = Seconds(5000);
+  scenario.restarts.push_back({Seconds(1100 + 30 * 8.8), "job1", "loud"});
+  report = Simulate(scenario, SimulationPolicy::kWeft).value();
+  EXPECT_EQ(report.jobs[0].iterations_done, 150);
+  EXPECT_EQ(report.jobs[0].way, "loud");
+  EXPECT_NEAR(report.jobs[0].end->count(), 1100 + 30 * 8.8 + 300 + 20 * 8, 8.81);
 }
 
 TEST(Restarts, AreCheckedBeforeAnythingRuns) {

@@ -102,7 +102,7 @@ class ScenarioRun {
     way_[j] = way;
     paths_[j].clear();
     const auto done = static_cast<int64_t>(record_.earlier.back().progress.durations.size());
-    const int64_t iterations = scenario_.jobs[j].iterations;
+    const int64_t iterations = fluid_.job(slot_[j]).iterations;  // that were left when this run began
     FluidJob job = JobOf(open_.truth(), j, iterations == 0 ? 0 : std::max<int64_t>(1, iterations - done));
     job.start = scenario_.restart;
     fluid_.Restart(slot_[j], job);

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "planner/parallelism/framework.h"
 #include "planner/parallelism/legality.h"
 #include "planner/parallelism/program/program_limits.h"
 #include "planner/parallelism/program/stage_program.h"
 #include "planner/parallelism/variables.h"
+#include "planner/tasks/step_program.h"
 
 namespace weft::planner::inline parallelism {
 namespace {
@@ -17,9 +20,12 @@ std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, st
   const ModelSpec& m = job.model;
   if (static_cast<int64_t>(operators.size()) != s.pp)
     return fmt::format("sharding=osdp: decisions of {} stages, expected those of {}", operators.size(), s.pp);
+  int64_t most = 1;
   for (const StageOperators& stage : operators) {
+    most = std::max(most, stage.head ? stage.head_slices : 1);
     for (const OperatorRun& run : stage.runs) {
       const int64_t a = run.attention.slices, b = run.mlp.slices;
+      most = std::max({most, a, b});
       if (RunsInSlices(job, s, a, b)) continue;
       if (s.sequence_parallel) return "sharding=osdp: operators in slices with sequence_parallel: not executed";
       if (s.cp > 1 && a > 1)
@@ -32,6 +38,11 @@ std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, st
     return fmt::format("sharding=osdp: the head in {} slices: not executed with the embedding's table, or with {} words",
                        stage.head_slices, m.vocab);
   }
+  // Before a list is made, which grows with the slices.
+  if (most > 1 && MostInstructions(job, s, most) > static_cast<double>(StepProgram::kMostInstructions)) {
+    return fmt::format("sharding=osdp: operators in {} slices: up to {:.0f} instructions, expected at most {}", most,
+                       MostInstructions(job, s, most), StepProgram::kMostInstructions);
+  }
   return std::nullopt;
 }
 
@@ -39,7 +50,7 @@ std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, st
 std::optional<std::string> WhyNotChosen(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
   const int64_t replicas = s.dp * s.cp;
   const bool levels = choices.sums.algorithm == Algorithm::kHierarchical;
-  if (levels && replicas % choices.sums.parameter != 0) {
+  if (levels && (choices.sums.parameter < 1 || replicas % choices.sums.parameter != 0)) {
     return fmt::format("data_sync=hierarchical: {} of {} replicas in a node: not executed, expected a divisor",
                        choices.sums.parameter, replicas);
   }

@@ -54,7 +54,7 @@ double MostInstructions(const JobSpec& job, const Strategy& s, int64_t slices) {
   const auto micro_batches = static_cast<double>(MicroBatches(s, job.global_batch));
   const LayerInstructions n = OfLayer(job, s, most);
   // Embedding, head and loss; the head in as many slices as it is ever cut in, where anything is.
-  const double head = slices > 1 ? static_cast<double>(kMostHeadSlices) : 1, edges = 40 + 10 * head;
+  const double head = slices > 1 ? static_cast<double>(std::max<int64_t>(kMostHeadSlices, slices)) : 1, edges = 40 + 10 * head;
   const double messages = s.pp > 1 ? 8 * (layers + 2) : 0;  // a chunk has a layer, embedding or head
   const double units = 8 * most * layers + 8 + head;
   // Full recomputation runs a forward pass twice. A unit is gathered, updated, averaged and released once per step.

@@ -136,7 +136,8 @@ Framework FrameworkOf(EmitTarget target, const EmitRequest& request) {
 Result<std::string> Emit(EmitTarget target, const EmitRequest& request) {
   const Framework framework = FrameworkOf(target, request);
   const planner::Strategy& s = request.strategy;
-  const bool told = planner::Describe(request.framework).changes_training;
+  // torchrun starts a script, which is told nothing of it.
+  const bool told = target != EmitTarget::kTorchrun && planner::Describe(request.framework).changes_training;
   if (!told && (planner::ChangesTraining(s) || s.data_sync == planner::DataSync::kSwitch)) {
     return CannotEmit(target, fmt::format("gradient_wire={} local_steps={} data_sync={}: no program's file says these, plan without --allow",
                                           planner::GradientWireName(s.gradient_wire), s.local_steps, planner::DataSyncName(s.data_sync)));

@@ -75,6 +75,16 @@ TEST(Emit, WhatATargetCannotRunIsNamed) {
   }
 }
 
+// Whoever plans for weft-train and starts something else by torchrun is told that local steps do not travel.
+TEST(Emit, TorchrunSaysNothingOfOtherTraining) {
+  const JobSpec job = EmitJob("llama3-8b", 64, 8192);
+  const planner::ClusterSpec cluster = EmitCluster("dgx-h100", 2);
+  const Strategy s{.dp = 16, .local_steps = 4};
+  const EmitRequest request{.job = job, .cluster = cluster, .strategy = s, .framework = Framework::kWeftTrain};
+  EXPECT_THAT(Emit(EmitTarget::kTorchrun, request).error().message(), HasSubstr("local_steps=4"));
+  EXPECT_TRUE(Emit(EmitTarget::kEnvironment, request));
+}
+
 /// Every combination of some values of what frameworks differ in.
 std::vector<Strategy> Mixed() {
   using planner::ContextMode;

@@ -31,6 +31,7 @@
 #include "controller/communicators.h"
 #include "controller/multi_job_problem.h"
 #include "controller/link_monitor.h"
+#include "controller/move_brake.h"
 #include "controller/rank_order.h"
 #include "controller/stragglers.h"
 #include "controller/topology_files.h"
@@ -322,6 +323,7 @@ class Core {
   std::optional<MultiJobQuestion> question_;  ///< that waits for its answer
   uint64_t planned_digest_ = 0;            ///< of the newest answer
   double multi_job_dirty_since_s_ = -1;
+  MoveBrake move_brake_;                       ///< of plans of all jobs
   double next_multi_job_s_ = -1e300;
   std::set<std::string> conflicts_;        ///< of topology sources, that were reported
   size_t compared_links_ = 0;              ///< of the fabric when its sources were last compared

@@ -242,6 +242,13 @@ void Core::TakePaths(const MultiJobQuestion& question, const planner::MultiJobPl
                         .outcome = fmt::format("GPU use of the {} measured jobs {:.1f} % simulated, before {:.1f} %, bound {:.1f} %",
                                                plan.modelled, 100 * plan.gpu_use, 100 * plan.gpu_use_present, 100 * plan.gpu_use_bound)};
   if (mode_ != v1::MODE_ENFORCE) return Foretell(decision, {"all jobs were planned together"}, would_jobs_);
+  const bool moves = std::ranges::any_of(decision.moves, [](const FlowMove& move) { return move.live && move.shares_changed; });
+  if (moves) {
+    std::set<std::string> jobs;
+    for (const auto& [id, flows] : question.input.asked) jobs.insert(id);
+    const double gain = plan.gpu_use_present > 0 ? plan.gpu_use / plan.gpu_use_present - 1 : 1;
+    if (!move_brake_.Passes(gain, jobs, now_s_)) return;
+  }
   if (!decision.moves.empty()) Apply(decision, {"all jobs were planned together"});
   for (const AskedFlow& one : asked) {
     SendFlow* flow = table_.Find(one.flow);

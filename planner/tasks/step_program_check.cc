@@ -156,7 +156,7 @@ Status CheckTalks(const StepProgram& p) {
       for (size_t m = 1; m < group.size(); ++m) {
         if (!compared.insert({class_of(group.front()), class_of(group[m])}).second) continue;
         Talk first = talk_of(group.front());
-        for (auto& [action, elements, tag, every, wire] : first) {
+        for (auto& [action, elements, of_shard, tag, every, wire] : first) {
           if (action == StepAction::kReceive)
             return Refuse(fmt::format("communicator {}: rank {} receives, expected it to send", k, group.front()));
           if (action == StepAction::kSend) action = StepAction::kReceive;

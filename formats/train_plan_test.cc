@@ -136,7 +136,8 @@ TEST(TrainPlan, ChangedWordsNeverBreakIt) {
   for (int round = 0; round < 4000; ++round) {
     TrainPlanText text{.strategy = strategy, .sums = "", .operators = operators, .digest = ""};
     if (random() % 4 == 0) text.sums = "hierarchical:2";
-    std::string& changed = random() % 3 == 0 ? text.sums : random() % 2 == 0 ? text.strategy : text.operators;
+    const bool of_sums = !text.sums.empty() && random() % 2 == 0;
+    std::string& changed = of_sums ? text.sums : random() % 2 == 0 ? text.strategy : text.operators;
     for (uint32_t i = 0; i <= random() % 3; ++i) {
       const size_t at = random() % changed.size();
       if (random() % 3 == 0) changed.erase(at, 1);

@@ -49,7 +49,13 @@ std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, st
 /// Of what the links chose.
 std::optional<std::string> WhyNotChosen(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
   const int64_t replicas = s.dp * s.cp;
-  const bool levels = choices.sums.algorithm == Algorithm::kHierarchical;
+  const bool levels = choices.sums.algorithm == Algorithm::kHierarchical, servers = choices.sums.algorithm == Algorithm::kParameterServer;
+  if (!levels && !servers && choices.sums.algorithm != Algorithm::kRing && choices.sums.algorithm != Algorithm::kTree)
+    return fmt::format("sums by {}: not executed, expected ring, tree, hierarchical or ps", AlgorithmName(choices.sums.algorithm));
+  if (servers && (choices.sums.parameter < 1 || choices.sums.parameter > replicas)) {
+    return fmt::format("data_sync=parameter-server: {} servers of {} replicas: not executed, expected 1 to {}", choices.sums.parameter,
+                       replicas, replicas);
+  }
   if (levels && (choices.sums.parameter < 1 || replicas % choices.sums.parameter != 0)) {
     return fmt::format("data_sync=hierarchical: {} of {} replicas in a node: not executed, expected a divisor",
                        choices.sums.parameter, replicas);

@@ -73,6 +73,24 @@ v1::JobSpec PairJob(int job) {
   return spec;
 }
 
+/// Whether this thread submits; others may ask for the time as well.
+thread_local bool submits = false;
+
+/// Two jobs, each by a thread of its own.
+std::vector<Result<v1::JobPlan>> SubmitTwo(ControlLoop& loop) {
+  std::vector<Result<v1::JobPlan>> plans(2, Fail(Code::kUnavailable, "not yet"));
+  {
+    std::vector<std::jthread> threads;
+    for (int job = 0; job < 2; ++job) {
+      threads.emplace_back([&, job] {
+        submits = true;
+        plans[static_cast<size_t>(job)] = loop.Submit(PairJob(job));
+      });
+    }
+  }
+  return plans;
+}
+
 // Each host goes to one of the jobs that are submitted at the same time, and is free again when that is released.
 TEST(ControlLoop, JobsThatAskForHostsAtTheSameTimeGetDifferentOnes) {
   SystemClock clock;
@@ -80,13 +98,7 @@ TEST(ControlLoop, JobsThatAskForHostsAtTheSameTimeGetDifferentOnes) {
   ControlLoop loop(Options(), nullptr, &clock, &metrics);
   const auto outbox = std::make_shared<CountingOutbox>();
   for (int h = 1; h <= 4; ++h) ASSERT_TRUE(loop.Join(Registration(fmt::format("h{}", h), 1), outbox));
-  std::vector<Result<v1::JobPlan>> plans(2, Fail(Code::kUnavailable, "not yet"));
-  {
-    std::vector<std::jthread> threads;
-    for (int job = 0; job < 2; ++job) {
-      threads.emplace_back([&, job] { plans[static_cast<size_t>(job)] = loop.Submit(PairJob(job)); });
-    }
-  }
+  const std::vector<Result<v1::JobPlan>> plans = SubmitTwo(loop);
   std::set<std::string> given;
   for (const Result<v1::JobPlan>& plan : plans) {
     ASSERT_TRUE(plan) << plan.error().message();
@@ -99,9 +111,6 @@ TEST(ControlLoop, JobsThatAskForHostsAtTheSameTimeGetDifferentOnes) {
   EXPECT_EQ(loop.Release("j1"), "");
   EXPECT_TRUE(loop.Submit(PairJob(2)));
 }
-
-/// Whether this thread submits; others may ask for the time as well.
-thread_local bool submits = false;
 
 /// Lets two submissions go on only once both are on their way: each asks for the time when it has seen which hosts are free, and has
 /// given the state back.
@@ -124,16 +133,7 @@ TEST(ControlLoop, SubmissionsThatOverlapDoNotShareHosts) {
   ControlLoop loop(Options(), nullptr, &clock, &metrics);
   const auto outbox = std::make_shared<CountingOutbox>();
   for (int h = 1; h <= 4; ++h) ASSERT_TRUE(loop.Join(Registration(fmt::format("h{}", h), 1), outbox));
-  std::vector<Result<v1::JobPlan>> plans(2, Fail(Code::kUnavailable, "not yet"));
-  {
-    std::vector<std::jthread> threads;
-    for (int job = 0; job < 2; ++job) {
-      threads.emplace_back([&, job] {
-        submits = true;
-        plans[static_cast<size_t>(job)] = loop.Submit(PairJob(job));
-      });
-    }
-  }
+  const std::vector<Result<v1::JobPlan>> plans = SubmitTwo(loop);
   std::set<std::string> given;
   for (const Result<v1::JobPlan>& plan : plans) {
     ASSERT_TRUE(plan) << plan.error().message();

@@ -90,6 +90,11 @@ def simulate(weft, text, folder, seed):
     return {run["policy"]: run for run in json.loads(done.stdout)["policies"]}
 
 
+def other_ways(run):
+    """Weft's own lines about jobs that do not run in the way that is best alone, and what all of them in it would come to."""
+    return [line.strip() for line in run["decisions"] if " in place of " in line or "every job in the way that is best alone" in line]
+
+
 def row(name, summaries):
     def mean(key):
         return statistics.fmean(summary[key] for summary in summaries)
@@ -120,6 +125,7 @@ def main():
             for policy in POLICIES:
                 runs[policy].append(found[policy]["summary"])
                 print(row(policy, runs[policy][-1:]), flush=True)
+            print("".join(f"  {line}\n" for line in other_ways(found["weft"])), end="", flush=True)
     print(f"\nmean of {len(seeds)}\n{header}")
     for policy in POLICIES:
         print(row(policy, runs[policy]))

@@ -17,6 +17,7 @@
 #include "formats/read_file.h"
 #include "runtime/calibrate.h"
 #include "runtime/execute/executor.h"
+#include "runtime/program_prediction.h"
 #include "runtime/program_report.h"
 #include "runtime/program_run.h"
 #include "runtime/replicas.h"
@@ -84,7 +85,7 @@ Result<std::vector<Phase>> ReadPhases(const TrainOptions& o) {
 /// Whether a program is for this run, and goes on where the first one began.
 Status CheckPhase(const TrainOptions& o, const StepProgram& p, const StepProgram& first) {
   const auto ranks = static_cast<int64_t>(p.ranks.size());
-  if (!o.calibrate.empty()) return Ok();  // one process stands for each rank in turn
+  if (!o.calibrate.empty() || o.predict) return Ok();  // one process stands for each rank in turn
   if (o.plans.empty() ? ranks != o.world : ranks > o.world) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("{}: made for {} ranks, this run has {}", SourceOf(o), ranks, o.world));
@@ -205,6 +206,15 @@ Result<std::vector<ProgramStep>> RunSteps(const TrainOptions& o, One one) {
   return steps;
 }
 
+/// The first program's, without a run.
+Status PrintPrediction(const TrainOptions& o, const StepProgram& program) {
+  WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec model, ReadModel(o));
+  WEFT_ASSIGN_OR_RETURN(const Prediction prediction, Predict(o, model, program, -1));
+  std::vector<RankPlanned> planned;
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank) planned.push_back(PlannedOf(prediction, rank));
+  return Print(o, PredictionLine(planned, o.output));
+}
+
 }  // namespace
 
 Status RunProgram(const TrainOptions& options) {
@@ -214,6 +224,7 @@ Status RunProgram(const TrainOptions& options) {
     WEFT_RETURN_IF_ERROR(CheckPhase(options, phases[i].program, phases.front().program));
     WEFT_RETURN_IF_ERROR(CheckLasts(options, phases[i], i + 1 == phases.size()));
   }
+  if (options.predict) return PrintPrediction(options, phases.front().program);
   WEFT_ASSIGN_OR_RETURN(const ProgramInput input, ReadInput(options, phases.front().program.sequence));
   if (!options.calibrate.empty()) return Calibrate(options, input, phases.front().program);
   JobConnections connections;

@@ -62,4 +62,13 @@ Result<Prediction> Predict(const TrainOptions& o, const planner::ModelSpec& mode
   return prediction;
 }
 
+RankPlanned PlannedOf(const Prediction& prediction, size_t rank) {
+  RankPlanned planned;
+  if (rank < prediction.peak.size()) planned.peak = prediction.peak[rank];
+  if (!prediction.timeline || rank >= prediction.timeline->ranks.size()) return planned;
+  planned.iteration = prediction.timeline->ranks[rank].step;
+  planned.parts = prediction.timeline->ranks[rank].parts;
+  return planned;
+}
+
 }  // namespace weft::runtime

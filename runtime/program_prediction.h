@@ -7,6 +7,7 @@
 #include "common/result.h"
 #include "planner/planner.h"
 #include "planner/tasks/program_timeline.h"
+#include "runtime/program_report.h"
 #include "runtime/train_job.h"
 
 namespace weft::runtime {
@@ -21,5 +22,8 @@ struct Prediction {
 /// computation that the calibration lacks; kInvalidArgument for a cluster with fewer devices than ranks.
 [[nodiscard]] Result<Prediction> Predict(const TrainOptions& options, const planner::ModelSpec& model,
                                          const planner::StepProgram& program, int place);
+
+/// A rank's part of it; what is not known is left out.
+RankPlanned PlannedOf(const Prediction& prediction, size_t rank);
 
 }  // namespace weft::runtime

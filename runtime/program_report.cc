@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -16,31 +17,44 @@ json PartsOf(const planner::StepParts& p) {
   return {{"compute_s", p.compute.count()}, {"exposed_communication_s", p.exposed.count()}, {"bubble_s", p.bubble.count()}};
 }
 
+json PlannedJson(const RankPlanned& r) {
+  json planned = json::object();
+  if (r.parts) planned = PartsOf(*r.parts);
+  if (r.iteration) planned["iteration_s"] = r.iteration->count();
+  if (r.peak) planned["peak_bytes"] = r.peak->count();
+  return planned;
+}
+
 json RankJson(const RankFacts& r) {
-  json measured = PartsOf(r.measured.parts), planned = json::object();
+  json measured = PartsOf(r.measured.parts);
   measured["iteration_s"] = r.measured.iteration.count();
   measured["peak_bytes"] = r.measured.peak.count();
   measured["busy"] = r.measured.busy;
   measured["overruns"] = r.measured.overruns;
-  if (r.parts) planned = PartsOf(*r.parts);
-  if (r.iteration) planned["iteration_s"] = r.iteration->count();
-  if (r.peak) planned["peak_bytes"] = r.peak->count();
-  return {{"measured", measured}, {"planned", planned}};
+  return {{"measured", measured}, {"planned", PlannedJson(r.planned)}};
+}
+
+std::string PartsText(const planner::StepParts& p) {
+  return fmt::format("{:>12} {:>12} {:>12}", FormatDuration(p.compute), FormatDuration(p.exposed), FormatDuration(p.bubble));
+}
+
+std::string TableHead() {
+  return fmt::format("{:>6} {:>8} {:>12} {:>12} {:>12} {:>12} {:>14} {:>6}", "rank", "", "iteration", "compute", "exposed", "bubble",
+                     "peak bytes", "busy");
+}
+
+std::string PlannedRow(std::string_view rank, const RankPlanned& r) {
+  return fmt::format("\n{:>6} {:>8} {:>12} {:>38} {:>14}", rank, "planned", r.iteration ? FormatDuration(*r.iteration) : "-",
+                     r.parts ? PartsText(*r.parts) : "-", r.peak ? fmt::format("{}", r.peak->count()) : "-");
 }
 
 std::string RankTable(const std::vector<RankFacts>& ranks) {
-  std::string text = fmt::format("\n\n{:>6} {:>8} {:>12} {:>12} {:>12} {:>12} {:>14} {:>6}", "rank", "", "iteration", "compute",
-                                 "exposed", "bubble", "peak bytes", "busy");
-  const auto parts = [](const planner::StepParts& p) {
-    return fmt::format("{:>12} {:>12} {:>12}", FormatDuration(p.compute), FormatDuration(p.exposed), FormatDuration(p.bubble));
-  };
+  std::string text = "\n\n" + TableHead();
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankFacts& r = ranks[rank];
     text += fmt::format("\n{:>6} {:>8} {:>12} {} {:>14} {:>5.0f}%", rank, "measured", FormatDuration(r.measured.iteration),
-                        parts(r.measured.parts), r.measured.peak.count(), 100 * r.measured.busy);
-    if (!r.peak && !r.iteration) continue;
-    text += fmt::format("\n{:>6} {:>8} {:>12} {:>38} {:>14}", "", "planned", r.iteration ? FormatDuration(*r.iteration) : "-",
-                        r.parts ? parts(*r.parts) : "-", r.peak ? fmt::format("{}", r.peak->count()) : "-");
+                        PartsText(r.measured.parts), r.measured.peak.count(), 100 * r.measured.busy);
+    if (r.planned.peak || r.planned.iteration) text += PlannedRow("", r.planned);
   }
   return text;
 }
@@ -88,6 +102,21 @@ std::string ProgramStepLine(const ProgramStep& s, OutputFormat format) {
   const std::string norm = s.gradient_norm ? fmt::format("{:.4f}", *s.gradient_norm) : std::string("-");
   return fmt::format("{:>6} {:>9.5f} {:>10} {:>12} {:>12}", s.step, s.loss, norm, FormatDuration(s.iteration),
                      FormatDuration(s.waited));
+}
+
+std::string PredictionLine(const std::vector<RankPlanned>& ranks, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    json of_ranks = json::array();
+    Seconds slowest{0};
+    for (const RankPlanned& rank : ranks) {
+      of_ranks.push_back(PlannedJson(rank));
+      slowest = std::max(slowest, rank.iteration.value_or(Seconds(0)));
+    }
+    return Line({{"prediction", {{"iteration_s", slowest.count()}, {"ranks", of_ranks}}}});
+  }
+  std::string text = TableHead();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) text += PlannedRow(std::to_string(rank), ranks[rank]);
+  return text;
 }
 
 std::string ReshardLine(const ReshardFacts& r, OutputFormat format) {

@@ -56,17 +56,24 @@ struct ReshardFacts {
   Seconds took{0};       ///< from the end of the last step, new connections and memory included
 };
 
+/// What is predicted of a rank's step.
+struct RankPlanned {
+  std::optional<Seconds> iteration;          ///< nullopt without a calibration and a cluster
+  std::optional<planner::StepParts> parts;
+  std::optional<Bytes> peak;
+};
+
 /// One rank's steps, as measured and as planned.
 struct RankFacts {
   RankMeasured measured;
-  std::optional<Seconds> iteration;          ///< predicted; nullopt without a calibration and a cluster
-  std::optional<planner::StepParts> parts;
-  std::optional<Bytes> peak;
+  RankPlanned planned;
 };
 
 /// The lines, without a newline at the end.
 std::string ProgramLine(const ProgramFacts& facts, OutputFormat format);
 std::string ProgramStepLine(const ProgramStep& step, OutputFormat format);
+/// Of a program that is not run; the iteration is the slowest rank's.
+std::string PredictionLine(const std::vector<RankPlanned>& ranks, OutputFormat format);
 std::string ReshardLine(const ReshardFacts& change, OutputFormat format);
 std::string CheckpointLine(const CheckpointFacts& checkpoint, OutputFormat format);
 std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std::vector<MeasuredVolume>& volumes,

@@ -186,11 +186,7 @@ class ProgramRun {
     WEFT_ASSIGN_OR_RETURN(const auto measured, GatherMeasured(sums_.Means(MemoryOfTensors().peak), bootstrap_));
     std::vector<RankFacts> ranks;
     for (size_t rank = 0; rank < measured.size(); ++rank) {
-      RankFacts& facts = ranks.emplace_back(RankFacts{.measured = measured[rank], .parts = {}});
-      if (rank < prediction_.peak.size()) facts.peak = prediction_.peak[rank];
-      if (!prediction_.timeline || rank >= prediction_.timeline->ranks.size()) continue;
-      facts.iteration = prediction_.timeline->ranks[rank].step;
-      facts.parts = prediction_.timeline->ranks[rank].parts;
+      ranks.push_back({.measured = measured[rank], .planned = PlannedOf(prediction_, rank)});
     }
     return ranks;
   }

@@ -55,6 +55,9 @@ Status CheckOptions(const FabricOptions& options) {
   }
   WEFT_RETURN_IF_ERROR(CheckRate("link rate", options.link_rate));
   WEFT_RETURN_IF_ERROR(CheckRate("host link rate", options.host_link_rate.value_or(options.link_rate)));
+  if (options.grain && !(*options.grain >= Seconds(10e-6) && *options.grain <= Seconds(10e-3))) {
+    return Fail(Code::kInvalidArgument, fmt::format("grain {:.6g} s, must be 10 us to 10 ms", options.grain->count()));
+  }
   return CheckRate("spine link rate", options.spine_link_rate.value_or(options.link_rate));
 }
 

@@ -38,6 +38,9 @@ struct FabricOptions {
   std::optional<uint32_t> hash_seed;
   /// 1 to 8 classes, served first first; what has another DSCP goes with the last.
   std::vector<FabricClass> classes{{26, 0}, {0, 0}};
+  /// 10 µs to 10 ms: of its rate what an idle port sends at once, and a host's longest super-packet; default 5 and 4 ms, which cost the
+  /// processors least. Where messages take a few milliseconds only a finer grain sends them at the rate.
+  std::optional<Seconds> grain;
 
   friend bool operator==(const FabricOptions&, const FabricOptions&) = default;
 };

@@ -93,11 +93,11 @@ std::string SpineRoutes(const FabricPlan& plan, size_t spine, std::span<const Ca
 /// and look like a queue. So no more than the slowest port sends in four milliseconds (each packet costs the processors
 /// as much as a super-packet), and never less than two segments.
 int64_t SuperPacket(const FabricPlan& plan) {
-  constexpr double kLongest = 4e-3;  // seconds
+  const double longest = plan.options.grain.value_or(Seconds(4e-3)).count();
   constexpr int64_t kHeaders = 512;  // the kernel sets aside room for the longest headers first
   int64_t bytes = 65536;
   for (const FabricLink& link : plan.links) {
-    const auto sent = static_cast<int64_t>(link.rate.bytes_per_second() * kLongest);
+    const auto sent = static_cast<int64_t>(link.rate.bytes_per_second() * longest);
     bytes = std::min(bytes, std::max<int64_t>(sent, 2 * 1500) + kHeaders);
   }
   return bytes;
@@ -191,13 +191,15 @@ constexpr double kQueueSeconds = 0.06;        // at line rate
 constexpr double kLeastQueueBytes = 96 << 10;
 // What a port that was idle may send at once. A real one saves up nothing; here it has to last until the kernel's timer comes: 5 ms,
 // a little more than one super-packet, within bounds. With 64 KiB at any rate a burst got 17 ms of 30 Mbit/s for nothing.
-constexpr double kDepthSeconds = 0.005, kLeastDepth = 8 << 10, kMostDepth = 64 << 10;
+constexpr double kDepthSeconds = 0.005, kLeastDepth = 8 << 10, kLeastFineDepth = 3 << 10, kMostDepth = 64 << 10;
 
 std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate,
-                        std::span<const FabricClass> classes) {
+                        const FabricOptions& options) {
+  const std::vector<FabricClass>& classes = options.classes;
   const auto bits = [](double value) { return fmt::format("{:.0f}bit", value); };
   const std::string full = bits(rate.value());
-  const double bytes = std::clamp(rate.bytes_per_second() * kDepthSeconds, kLeastDepth, kMostDepth);
+  const double bytes = std::clamp(rate.bytes_per_second() * options.grain.value_or(Seconds(kDepthSeconds)).count(),
+                                  options.grain ? kLeastFineDepth : kLeastDepth, kMostDepth);
   const std::string depth = fmt::format("burst {0:.0f} cburst {0:.0f} quantum 3000", bytes);
   std::string out = fmt::format("class {0} dev {1} parent 1: classid 1:1 htb rate {2} ceil {2} {3}\n", verb, device, full, depth);
   for (size_t i = 0; i < classes.size(); ++i) {
@@ -215,7 +217,7 @@ std::string ShapingScript(const FabricPlan& plan, std::string_view node) {
   for (const FabricLink& link : plan.links) {
     if (link.from != node) continue;
     out += fmt::format("qdisc add dev {} root handle 1: htb default {}0\n", link.device, classes.size());
-    out += ClassScript("add", link.device, link.rate, classes);
+    out += ClassScript("add", link.device, link.rate, plan.options);
     // The default, a thousand packets of up to 64 KiB each, would be seconds of queue.
     const double limit = std::max(kLeastQueueBytes, link.rate.value() / 8 * kQueueSeconds);
     for (size_t i = 1; i <= classes.size(); ++i) {

@@ -85,6 +85,12 @@ TEST_F(FabricScripts, HostsSendNoSuperPacketThatAPortHoldsForLong) {
   EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 3512\n"));
 }
 
+TEST_F(FabricScripts, AFinerGrainLetsNoMessagePassAtOnce) {
+  plan_.options.grain = Seconds(250e-6);
+  EXPECT_THAT(AddressScript(plan_, "h1"), HasSubstr("link set eth0 gso_max_size 6762\n"));  // 250 us of 200 Mbit/s, and headers
+  EXPECT_THAT(ShapingScript(plan_, "h1"), HasSubstr("burst 6250 cburst 6250"));
+}
+
 TEST_F(FabricScripts, OnlySwitchesForwardAndOnlyAGivenSeedIsSet) {
   const auto has = [&](std::string_view node, const std::string& path) {
     for (const auto& setting : Sysctls(plan_, node)) {

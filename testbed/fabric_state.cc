@@ -82,6 +82,7 @@ std::string FormatState(const FabricState& state) {
   if (options.host_link_rate) json["host_link_bps"] = options.host_link_rate->value();
   if (options.spine_link_rate) json["spine_link_bps"] = options.spine_link_rate->value();
   if (options.hash_seed) json["hash_seed"] = *options.hash_seed;
+  if (options.grain) json["grain_s"] = options.grain->count();
   for (const FabricClass& one : options.classes) json["classes"].push_back({one.dscp, one.share});
   if (state.owner) json["owner"] = {{"pid", state.owner->pid}, {"start_ticks", state.owner->start_ticks}};
   return json.dump(2) + "\n";
@@ -108,6 +109,7 @@ Result<FabricState> ParseState(std::string_view path, std::string_view text) {
       state.options.spine_link_rate = BitsPerSecond(json.at("spine_link_bps").get<double>());
     }
     if (json.contains("hash_seed")) state.options.hash_seed = json.at("hash_seed").get<uint32_t>();
+    if (json.contains("grain_s")) state.options.grain = Seconds(json.at("grain_s").get<double>());
     if (json.contains("classes")) {
       state.options.classes.clear();
       for (const Json& one : json.at("classes")) state.options.classes.push_back({one.at(0).get<int>(), one.at(1).get<int>()});

@@ -22,7 +22,8 @@ FabricState Sample(const std::string& id = "lab") {
                       .link_rate = MegabitsPerSecond(123),
                       .spine_link_rate = MegabitsPerSecond(45),
                       .hash_seed = 4000000000U,
-                      .classes = {{46, 60}, {0, 40}}},
+                      .classes = {{46, 60}, {0, 40}},
+                      .grain = Seconds(250e-6)},
           .slot = 9,
           .owner = Owner{.pid = 77, .start_ticks = 12345678901234ULL}};
 }

@@ -160,12 +160,12 @@ int Exec(const Arguments& arguments) {
 }
 
 /// A CLI11 transform of a rate option into `target`.
-template <typename Target>
-std::function<void(const std::string&)> RateInto(Target& target) {
-  return [&target](const std::string& text) {
-    const auto rate = ParseRate(text);
-    if (!rate) throw CLI::ValidationError(rate.error().message());
-    target = *rate;
+template <typename Target, typename Parse>
+std::function<void(const std::string&)> ParsedInto(Target& target, Parse parse) {
+  return [&target, parse](const std::string& text) {
+    const auto value = parse(text);
+    if (!value) throw CLI::ValidationError(value.error().message());
+    target = *value;
   };
 }
 
@@ -195,9 +195,9 @@ int Main(int argc, char** argv) {
   up->add_option("--leaves", options.leaves, "leaf switches")->capture_default_str();
   up->add_option("--spines", options.spines, "spine switches")->capture_default_str();
   up->add_option("--hosts-per-leaf", options.hosts_per_leaf, "hosts on each leaf")->capture_default_str();
-  up->add_option_function<std::string>("--rate", RateInto(options.link_rate), "rate of every port (default 200Mbit/s)");
-  up->add_option_function<std::string>("--host-rate", RateInto(options.host_link_rate), "host to leaf ports");
-  up->add_option_function<std::string>("--spine-rate", RateInto(options.spine_link_rate), "leaf to spine ports");
+  up->add_option_function<std::string>("--rate", ParsedInto(options.link_rate, ParseRate), "rate of every port (default 200Mbit/s)");
+  up->add_option_function<std::string>("--host-rate", ParsedInto(options.host_link_rate, ParseRate), "host to leaf ports");
+  up->add_option_function<std::string>("--spine-rate", ParsedInto(options.spine_link_rate, ParseRate), "leaf to spine ports");
   up->add_option_function<uint32_t>("--hash-seed", [&](uint32_t seed) { options.hash_seed = seed; },
                                     "ECMP hash seed of every switch (default: random)");
   up->add_option_function<std::vector<std::string>>(
@@ -205,6 +205,8 @@ int Main(int argc, char** argv) {
           options.classes.clear();
           for (const std::string& text : texts) options.classes.push_back(ParseClass(text));
         }, "what ports queue apart, served first first, e.g. 46:60%,26:30%,0:10% (default 26,0)")->delimiter(',');
+  up->add_option_function<std::string>("--grain", ParsedInto(options.grain, ParseDuration),
+                                       "of its rate what an idle port sends at once, 10us to 10ms (default 5ms)");
   up->add_flag("--hold", arguments.hold, "stay in the foreground; remove the fabric at SIGINT or SIGTERM");
   add_output(up);
 

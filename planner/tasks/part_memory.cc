@@ -182,7 +182,7 @@ PartMemory Sizes::Forward() const {
       return m;
     }
     case ModelPart::kCombine: {
-      PartMemory m = plain(In(1) + 4 * kIndex * s_.inputs[0].rows + std::max(2 * In(0), In(0) + Out(0)));
+      PartMemory m = plain(In(1) + 4 * kIndex * s_.inputs[0].rows + In(0) + Out(0));
       m.kept = {Input(0), Input(1)};
       return m;
     }
@@ -218,7 +218,7 @@ PartMemory Sizes::Data() const {
     case ModelPart::kMlp: return MlpData();
     case ModelPart::kExperts: return ExpertsData();
     case ModelPart::kDispatch: return plain(Out(0) + In(0));
-    case ModelPart::kCombine: return plain(4 * Out(0));
+    case ModelPart::kCombine: return plain(2 * Out(0) + Out(1) + 4 * kIndex * s_.outputs[0].rows);
     case ModelPart::kLoss: return plain(In(0) + RowsHere() + Column());
     case ModelPart::kRouter: {
       PartMemory m = plain(2 * Out(0));

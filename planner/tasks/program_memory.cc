@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -55,6 +56,9 @@ class Walk {
         unit.begin = place.index * plan.elements / n;
         unit.own = (place.index + 1) * plan.elements / n - unit.begin;
       }
+      for (const int32_t c : plan.duplicates) {
+        unit.counts &= PlaceIn(program.communicators[static_cast<size_t>(c)], static_cast<int32_t>(rank)).index <= 0;
+      }
       pieces_.Make(2 * unit.own * b_);  // moments
       if (plan.parameters_sharded) pieces_.Make(unit.own * b_);
       else unit.parameters = pieces_.Make(plan.elements * b_);
@@ -62,6 +66,7 @@ class Walk {
       else unit.gradients = pieces_.Make(plan.elements * b_);
       units_.push_back(unit);
     }
+    for (const int32_t unit : UnitsWithRemainders()) pieces_.Make(list_.units[static_cast<size_t>(unit)].elements * b_);
     values_.assign(list_.values.size(), kNone);
     last_reader_.assign(list_.values.size(), kNone);
     for (size_t k = 0; k < list_.instructions.size(); ++k) {
@@ -92,7 +97,8 @@ class Walk {
   struct Unit {
     const ParameterUnit* plan;
     int64_t begin = 0, own = 0;
-    int32_t parameters = kNone, gradients = kNone, arriving = kNone, remainder = kNone;
+    bool counts = true;  // of gradients that other ranks have as well
+    int32_t parameters = kNone, gradients = kNone, arriving = kNone;
   };
   struct State {
     std::vector<int32_t> kept, gradients;
@@ -106,6 +112,15 @@ class Walk {
     bool arrived = false;
   };
   using Key = std::tuple<ModelPart, int32_t, int32_t, int32_t>;
+
+  /// What rounding took of their gradients stays from step to step.
+  std::set<int32_t> UnitsWithRemainders() const {
+    std::set<int32_t> units;
+    for (const Instruction& i : list_.instructions) {
+      if (i.wire == WireType::kFloat8 && i.unit >= 0) units.insert(i.unit);
+    }
+    return units;
+  }
 
   ValueShape ShapeOf(int32_t value) const { return list_.values[static_cast<size_t>(value)]; }
   int64_t BytesOfValue(int32_t value) const { return ShapeOf(value).elements() * (ShapeOf(value).elements() == 1 ? 8 : b_); }
@@ -167,7 +182,6 @@ class Walk {
       return;
     }
     need(&u.gradients, whole);
-    if (i.wire == WireType::kFloat8) need(&u.remainder, whole);
     if (i.action != StepAction::kReduceScatter) return;
     need(&u.arriving, u.own * b_);
     pending_.push_back(
@@ -194,14 +208,17 @@ class Walk {
     for (const int32_t v : i.outputs) values_[static_cast<size_t>(v)] = pieces_.Make(BytesOfValue(v));
   }
 
-  /// Squares are double precision, block by block.
+  /// Squares are double precision, block by block, of those that this rank counts.
   int64_t MostSquared() const {
     int64_t most = 0;
     for (const Unit& u : units_) {
       int64_t offset = 0;
       for (int32_t k = 0; k < u.plan->blocks; ++k) {
-        const int64_t end = offset + list_.blocks[static_cast<size_t>(u.plan->first_block + k)].elements;
-        most = std::max(most, std::min(end, u.begin + u.own) - std::max(offset, u.begin));
+        const ParameterBlock& block = list_.blocks[static_cast<size_t>(u.plan->first_block + k)];
+        const int64_t end = offset + block.elements;
+        if (u.counts && !block.copy && (!block.whole || rank_.tensor == 0)) {
+          most = std::max(most, std::min(end, u.begin + u.own) - std::max(offset, u.begin));
+        }
         offset = end;
       }
     }

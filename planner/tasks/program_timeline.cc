@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 
+#include "planner/tasks/port_sharing.h"
 #include "planner/tasks/task_graph.h"
 
 namespace weft::planner::inline tasks {
@@ -21,7 +22,8 @@ class Builder {
   Builder(const StepProgram& program, const InstructionTimes& times) : program_(program), times_(times) {
     for (size_t r = 0; r < program.ranks.size(); ++r) {
       const auto c = static_cast<size_t>(program.ranks[r].rank_class);
-      Rank& rank = ranks_.emplace_back(Rank{.list = &program.classes[c], .waits = ListWaits(program.classes[c])});
+      Rank& rank = ranks_.emplace_back(
+          Rank{.number = static_cast<int32_t>(r), .list = &program.classes[c], .waits = ListWaits(program.classes[c])});
       for (const ProgramCommunicator& communicator : program.communicators) {
         rank.places.push_back(PlaceIn(communicator, static_cast<int32_t>(r)));
       }
@@ -55,6 +57,7 @@ class Builder {
     std::vector<std::pair<int32_t, CommunicatorKind>> waits;
   };
   struct Rank {
+    int32_t number;
     const RankClass* list;
     ListWaits waits;
     std::vector<GroupPlace> places = {};  // by communicator
@@ -154,11 +157,17 @@ class Builder {
       const Seconds duration = times_.communicate(*first.rank->list, i);
       std::vector<int32_t> after = {};
       if (group.last != kNone) after.push_back(group.last);
+      PortUse use{.ports = {}, .share = times_.port_share ? times_.port_share(*first.rank->list, i) : 0};
       for (const std::deque<Waiting>& queue : group.waiting) {
-        if (message && At(*queue.front().rank, queue.front().instruction).action == StepAction::kReceive) continue;
-        AddAfter(queue.front(), &after);
+        const Waiting& front = queue.front();
+        const bool receives = At(*front.rank, front.instruction).action == StepAction::kReceive;
+        if (!receives) use.ports.push_back(2 * front.rank->number);
+        if (!message || receives) use.ports.push_back(2 * front.rank->number + 1);
+        if (!receives) AddAfter(front, &after);
       }
       group.last = graph_.Add(duration, after);
+      uses_.resize(static_cast<size_t>(group.last));
+      uses_.push_back(std::move(use));
       for (std::deque<Waiting>& queue : group.waiting) {
         const Waiting& front = queue.front();
         const bool receives = message && At(*front.rank, front.instruction).action == StepAction::kReceive;
@@ -197,28 +206,28 @@ class Builder {
   }
 
   ProgramTimeline Read() const {
-    const std::vector<TaskWindow> windows = Windows(graph_);
-    const auto window = [&](int32_t task) -> const TaskWindow& { return windows[static_cast<size_t>(task)]; };
+    const std::vector<TaskSpan> spans = RunTasks(graph_, uses_, 2 * static_cast<int32_t>(ranks_.size()));
+    const auto span = [&](int32_t task) -> const TaskSpan& { return spans[static_cast<size_t>(task)]; };
     ProgramTimeline timeline;
     for (const Rank& rank : ranks_) {
       RankTimeline& of = timeline.ranks.emplace_back();
-      const Seconds begin = window(rank.ends[kSteps - 2]).earliest_end;
-      of.step = window(rank.ends[kSteps - 1]).earliest_end - begin;
+      const Seconds begin = span(rank.ends[kSteps - 2]).end;
+      of.step = span(rank.ends[kSteps - 1]).end - begin;
       for (const int32_t task : rank.task) {
         of.instructions.push_back(task == kNone ? InstructionSpan()
-                                                : InstructionSpan{window(task).earliest_start - begin, window(task).earliest_end - begin});
+                                                : InstructionSpan{span(task).begin - begin, span(task).end - begin});
       }
       Seconds until = begin;  // its own thread is through with what came before
       for (const Own& own : rank.own) {
-        const TaskWindow& w = window(own.task);
-        of.parts.compute += w.earliest_end - w.earliest_start;
+        const TaskSpan& w = span(own.task);
+        of.parts.compute += w.end - w.begin;
         Seconds latest{0};
         CommunicatorKind kind = CommunicatorKind::kWorld;
         for (const auto& [task, of_kind] : own.waits) {
-          if (window(task).earliest_end > latest) latest = window(task).earliest_end, kind = of_kind;
+          if (span(task).end > latest) latest = span(task).end, kind = of_kind;
         }
-        (WaitsForStages(kind) ? of.parts.bubble : of.parts.exposed) += w.earliest_start - until;
-        until = w.earliest_end;
+        (WaitsForStages(kind) ? of.parts.bubble : of.parts.exposed) += w.begin - until;
+        until = w.end;
       }
     }
     return timeline;
@@ -227,6 +236,7 @@ class Builder {
   const StepProgram& program_;
   const InstructionTimes& times_;
   TaskGraph graph_;
+  std::vector<PortUse> uses_;  // by task; sending and receiving port of each rank
   std::deque<Rank> ranks_;
   std::vector<std::vector<Group>> groups_;  // by communicator
 };

@@ -4,7 +4,8 @@
 //   WEFT_ASSIGN_OR_RETURN(const ProgramTimeline timeline, TimelineOf(program, times));
 //   timeline.ranks[0].step, timeline.ranks[0].parts.bubble …
 //
-// Leaves out: links that two communicators want at the same time.
+// Communications of different communicators that meet at a rank share its port (port_sharing.h). Leaves out: what they meet beyond it,
+// and inside nodes.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,8 @@ namespace weft::planner::inline tasks {
 struct InstructionTimes {
   std::function<Seconds(const RankClass&, const Instruction&)> compute;
   std::function<Seconds(const RankClass&, const Instruction&)> communicate;
+  /// Of a member's port to the network, 0 to 1, that a communication keeps busy meanwhile; empty: nobody is in another's way.
+  std::function<double(const RankClass&, const Instruction&)> port_share = {};
 };
 
 /// Since the step's begin on its rank; both 0 where the step leaves it out.
@@ -93,7 +96,7 @@ inline constexpr int64_t kMostTimelineTasks = 8'000'000;
 
 /// A step in the middle of a run, whose ranks begin when they are through with the one before. Instructions that run every few steps
 /// only are left out. Requires: a checked program. Errors: kInvalidArgument for more than kMostTimelineTasks; kFailedPrecondition for a
-/// program whose ranks wait for each other. Complexity: linear in the instructions of all ranks.
+/// program whose ranks wait for each other. Complexity: RunTasks()'s of the instructions of all ranks.
 [[nodiscard]] Result<ProgramTimeline> TimelineOf(const StepProgram& program, const InstructionTimes& times);
 
 }  // namespace weft::planner::tasks

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <map>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "runtime/execute/liveness.h"
 #include "runtime/execute/program_shape.h"
 #include "runtime/execute/streams.h"
+#include "runtime/execute/stretch.h"
 #include "runtime/execute/units.h"
 #include "runtime/guarded.h"
 #include "runtime/model/parts.h"
@@ -50,6 +50,7 @@ class Executor::Impl {
         loss_share_(program.replicas_differ ? static_cast<double>(program.replicas) : 1),
         streams_(Joined(groups)) {
     at::set_num_threads(options.threads);
+    if (!options.least.empty()) Stretch::SetExactTimers();
   }
 
   Status Start() {
@@ -185,9 +186,8 @@ class Executor::Impl {
     const Seconds over = clock_.Now();
     ++record_.stretched;
     if (over - begin > least) ++record_.overruns;
-    const Seconds until = stretch_.Until(begin, least, waited_);
+    stretch_.Last(begin, over, least, waited_);
     waited_ = false;
-    if (until > over) std::this_thread::sleep_for(until - over);
   }
 
   static torch::Tensor Scalar(double value) { return torch::full({1, 1}, value, torch::kFloat64); }

@@ -18,15 +18,4 @@ struct StepRecord {
   int64_t overruns = 0;   ///< … and by themselves took longer
 };
 
-/// Lets computations last at least so long. Those that follow each other are measured from the end that the one before was to have, so
-/// that what a timer or another process makes late does not add up. Threads: one.
-class Stretch {
- public:
-  /// Until when a computation has to last that began at `begin`, behind a wait if `waited`.
-  Seconds Until(Seconds begin, Seconds least, bool waited) { return until_ = (waited ? begin : until_) + least; }
-
- private:
-  Seconds until_{0};
-};
-
 }  // namespace weft::runtime

@@ -103,7 +103,7 @@ torch::Tensor CombineForward(const PartCall& c, PartState* state) {
   const torch::Tensor &rows = c.inputs[0], &scores = c.inputs[1];
   const Routing r = Route(c.shape, scores);
   if (state != nullptr) state->kept = {rows, scores};
-  const torch::Tensor weighted = rows.index_select(0, r.row) * OfChoices(r, Weights(r));
+  const torch::Tensor weighted = rows.index_select(0, r.row).mul_(OfChoices(r, Weights(r)));
   return torch::zeros({scores.size(0), rows.size(1)}, rows.options()).index_add_(0, r.token, weighted);
 }
 
@@ -113,8 +113,8 @@ Tensors CombineBackward(const PartCall& c, PartState& state) {
   state = {};
   const Routing r = Route(s, scores);
   const torch::Tensor weights = Weights(r), of_tokens = c.inputs[0].index_select(0, r.token);
-  const torch::Tensor of_rows = torch::zeros_like(rows).index_copy_(0, r.row, of_tokens * OfChoices(r, weights));
-  const torch::Tensor of_kept = (of_tokens * rows.index_select(0, r.row)).sum(1);
+  const torch::Tensor of_kept = rows.index_select(0, r.row).mul_(of_tokens).sum(1);
+  const torch::Tensor of_rows = torch::zeros_like(rows).index_copy_(0, r.row, of_tokens.mul_(OfChoices(r, weights)));
   const torch::Tensor of_weights = torch::zeros_like(weights).index_put_({r.token, r.choice}, of_kept);
   // w_k = p_k / Σ p over the chosen.
   const torch::Tensor sum = r.probabilities.gather(1, r.chosen).sum(1, true);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -43,10 +44,8 @@ class Communications {
 
   Seconds Of(const RankClass& list, const Instruction& i) const {
     const ProgramCommunicator& communicator = program_.communicators[static_cast<size_t>(i.communicator)];
-    const std::vector<int32_t>& members = communicator.groups.front();
-    const Group group{std::ssize(members), std::abs(members[1] - members[0])};
-    int64_t elements = i.elements;
-    if (i.of_shard) elements = OwnElements(program_, list.units[static_cast<size_t>(i.unit)]);
+    const Group group = GroupOf(communicator);
+    const int64_t elements = Elements(list, i);
     const double bytes = static_cast<double>(elements * BytesOf(program_.type));
     if (i.wire != WireType::kWhole) return Narrow(group, i);
     switch (i.action) {
@@ -68,14 +67,51 @@ class Communications {
     return time ? *time : Ring(group, Collective::kAllReduce, bytes);
   }
 
+  /// Of a member's share of the NICs: what it sends over what could leave meanwhile. A sum sends twice what a scatter does, whatever its
+  /// algorithm.
+  double PortShare(const RankClass& list, const Instruction& i) const {
+    const Group group = GroupOf(program_.communicators[static_cast<size_t>(i.communicator)]);
+    if (RanksInside(group, network_.gpus_per_node) == group.size) return 0;
+    const bool narrow = i.wire != WireType::kWhole;
+    const double n = static_cast<double>(group.size), rest = (n - 1) / n;
+    const double whole = static_cast<double>(Elements(list, i) * BytesOf(program_.type));
+    double sent = whole * rest;
+    switch (i.action) {
+      case StepAction::kShift:
+      case StepAction::kMix:
+      case StepAction::kSend:
+      case StepAction::kReceive: sent = whole; break;
+      case StepAction::kReduceScatter:
+        if (narrow) sent = NarrowBytesOf(group, i) * rest;
+        break;
+      case StepAction::kAllReduce: sent = (narrow ? 2 * NarrowBytesOf(group, i) : 2 * whole) * rest; break;
+      default: break;
+    }
+    const double alone = Of(list, i).count();
+    return alone > 0 ? std::min(1.0, sent / network_.nic_rate / alone) : 0;
+  }
+
  private:
+  static Group GroupOf(const ProgramCommunicator& communicator) {
+    const std::vector<int32_t>& members = communicator.groups.front();
+    return {std::ssize(members), std::abs(members[1] - members[0])};
+  }
+
+  int64_t Elements(const RankClass& list, const Instruction& i) const {
+    return i.of_shard ? OwnElements(program_, list.units[static_cast<size_t>(i.unit)]) : i.elements;
+  }
+
+  static double NarrowBytesOf(const Group& group, const Instruction& i) {
+    return static_cast<double>(NarrowBytes(i.wire, (i.elements + group.size - 1) / group.size) * group.size);
+  }
+
   Seconds Ring(const Group& group, Collective collective, double bytes) const {
     return Seconds(CollectiveTime(network_, group, collective, Algorithm::kRing, Protocol::kSimple, bytes).value_or(0));
   }
 
   /// Each rank's cuts to those that sum them, and of an all-reduce the sums back.
   Seconds Narrow(const Group& group, const Instruction& i) const {
-    const auto bytes = static_cast<double>(NarrowBytes(i.wire, (i.elements + group.size - 1) / group.size) * group.size);
+    const double bytes = NarrowBytesOf(group, i);
     const Seconds there(AllToAllTime(network_, group, bytes));
     return i.action == StepAction::kReduceScatter ? there : there + Ring(group, Collective::kAllGather, bytes);
   }
@@ -118,7 +154,8 @@ Result<InstructionTimes> TimesOf(const StepProgram& program, const Calibration& 
   const auto communications = std::make_shared<const Communications>(program, network);
   return InstructionTimes{
       .compute = [measured](const RankClass&, const Instruction& i) { return measured->at(&i); },
-      .communicate = [communications](const RankClass& list, const Instruction& i) { return communications->Of(list, i); }};
+      .communicate = [communications](const RankClass& list, const Instruction& i) { return communications->Of(list, i); },
+      .port_share = [communications](const RankClass& list, const Instruction& i) { return communications->PortShare(list, i); }};
 }
 
 }  // namespace weft::planner::parallelism

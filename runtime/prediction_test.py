@@ -48,6 +48,8 @@ nic_latency: {latency}us
 """
 # Each of so many layers and parameters more than strategy_cases.py's models that what operators decide needs other machines.
 MEMORY = {"OSDP": "22MiB", "OSDP in slices": "18MiB", "OSDP dp2 pp2": "12MiB", "OSDP dp2 tp2": "10MiB", "OSDP dp2 cp2": "11MiB"}
+LIMIT = "22MiB"
+MEMORY |= {f"OSDP under {LIMIT}": LIMIT, f"ZeRO-3 under {LIMIT}": LIMIT, f"data parallel under {LIMIT}": LIMIT}
 QUICK = {"data parallel", "ZeRO-3", "tensor and sequence parallel", "GPipe", "1F1B", "ZB-H1"}
 
 
@@ -56,15 +58,21 @@ def pipeline(name, **variables):
     return {**strategy_cases.case(f"{name}, 4 stages", "gpt", pp=4, **variables), "rate": 400, "bubble": True}
 
 
+def limited(name, **variables):
+    """Two ranks that have LIMIT of memory."""
+    return {**strategy_cases.case(f"{name} under {LIMIT}", "llama", dp=2, zero_stage=3, **variables), "rate": 100}
+
+
 def cases():
     """Those of machines that are alike; each strategy once."""
     alike = [one for one in strategy_cases.CASES if "groups" not in one and one["type"] == "fp64"]
-    return [*alike, *SCHEDULES]
+    return [*alike, *SCHEDULES, *LIMITED]
 
 
 SCHEDULES = [pipeline("GPipe", schedule="gpipe"), pipeline("1F1B", schedule="1f1b"),
              pipeline("interleaved", schedule="interleaved", vpp=2), pipeline("ZB-H1", schedule="zb-h1"),
              pipeline("ZB-V", schedule="zb-v", vpp=2)]
+LIMITED = [limited("OSDP", sharding="osdp"), limited("ZeRO-3")]
 
 
 def call(command, what, **more):
@@ -139,17 +147,28 @@ def prepare(folder, index, one, fabric):
     paths["model"] = os.path.join(folder, f"{one['model']}.json")
     world = ranks_of(one)
     write_cluster(paths["cluster"], one, fabric.link(one.get("rate", RATES[-1])))
-    variables = {**one["variables"], "bucket_bytes": "1MiB"}
-    fix = ",".join(f"{name}={value}" for name, value in variables.items())
-    call([WEFT, "plan", paths["model"], "--cluster", paths["cluster"], "--global-batch", str(one["batch"]), "--seq", str(SEQUENCE),
-          "--gpus", str(world), "--precision", "fp32", "--framework", "any", "--fix", fix, "--program", paths["program"], "--output",
-          "json"], f"{one['name']}: weft plan")
+    fix = ",".join(f"{name}={value}" for name, value in {**one["variables"], "bucket_bytes": "1MiB"}.items())
+    call([*planning(one, paths, fix), "--program", paths["program"]], f"{one['name']}: weft plan")
     call([PROGRAM, "--config", paths["model"], "--data", TEXT, "--plan", paths["program"], "--calibrate", paths["calibration"],
           "--steps", "12"], f"{one['name']}: calibrate", env=environment())
     # What was measured is what payload gets.
     with open(paths["calibration"], "a", encoding="utf-8") as out:
         out.write('  - {name: link.nic.efficiency, value: 1, least: 0.5, most: 1, fitted: true, source: "weft perf gives payload"}\n')
     return paths, rate_of(one, paths, fabric)
+
+
+def planning(one, paths, fix):
+    return [WEFT, "plan", paths["model"], "--cluster", paths["cluster"], "--global-batch", str(one["batch"]), "--seq", str(SEQUENCE),
+            "--gpus", str(ranks_of(one)), "--precision", "fp32", "--framework", "any", "--fix", fix, "--output", "json"]
+
+
+def check_data_parallelism_does_not_fit(folder):
+    """Under the limit under which OSDP and ZeRO-3 run."""
+    one = {**limited("data parallel"), "model": "llama"}
+    paths = {"model": os.path.join(folder, "llama.json"), "cluster": os.path.join(folder, "limited.yaml")}
+    write_cluster(paths["cluster"], one, {"rate": 1e8, "latency": 1e-3})
+    ran = subprocess.run(planning(one, paths, "dp=2,zero_stage=0"), capture_output=True, text=True, timeout=60, check=False)
+    check(ran.returncode == 3 and "memory" in ran.stderr, f"data parallelism under {LIMIT}: {ran.returncode}, {ran.stderr}")
 
 
 def predicted_share(one, paths, fabric, rate):
@@ -241,6 +260,8 @@ def judge(rows, whole):
         if row["is_bubble"]:
             off = row["planned_bubble"] / row["bubble"] - 1
             check(abs(off) <= BUBBLE_NEAR, f"{row['name']}: its bubble is off by {off:+.3f}")
+    osdp, zero3 = (next(row for row in rows if row["name"] == one["name"]) for one in LIMITED)
+    check(osdp["measured"] < zero3["measured"], f"OSDP takes {osdp['measured']:.3f} s, ZeRO-3 {zero3['measured']:.3f} s")
     gpipe, plain, interleaved, h1, v = (row["bubble"] / row["measured"] for row in rows if row["is_bubble"])
     check(min(gpipe, plain) > max(interleaved, h1) and min(interleaved, h1) > v,
           f"bubbles of {[row['name'] for row in rows if row['is_bubble']]} are not in the published order: {(gpipe, plain, interleaved, h1, v)}")
@@ -264,6 +285,7 @@ def main():
             with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as out:
                 json.dump(config, out)
         try:
+            check_data_parallelism_does_not_fit(folder)
             ready = []
             for index, one in enumerate(chosen):
                 paths, rate = prepare(folder, index, one, fabric)

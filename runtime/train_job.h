@@ -36,7 +36,7 @@ struct TrainOptions {
   std::string cluster;                   ///< with `calibration`: the machines, of whose links communication is predicted
   double stretch = 0;                    ///< with `calibration`: a computation lasts so many times as long as alone; 0: as it is
   std::string trace;                     ///< with `plan`: file for the last step, as measured and as planned
-  bool predict = false;                  ///< with `calibration` and `cluster`: the prediction in place of the run
+  bool predict = false;                  ///< with `plan`: what is predicted, in place of the run
   std::string calibrate;                 ///< with `plan`: in place of a run its computations are timed, into this file
   CheckpointOptions checkpoint;          ///< of a run with a plan
   std::string capacity_of;               ///< file of a step program, without a plan: its capacity groups are what experts serve

@@ -120,8 +120,9 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->needs("--calibration")
       ->check(CLI::Range(1.0, 1e4));
   app.add_option("--trace", o.trace, "with --plan: file for a Chrome trace of the last step, as measured and as planned")->needs("--plan");
-  app.add_flag("--predict", o.predict, "with --calibration and --cluster: in place of a run, prints what it is predicted to take")
-      ->needs("--cluster");
+  app.add_flag("--predict", o.predict,
+               "with --plan: in place of a run, prints the memory of each rank, and with --calibration and --cluster the times")
+      ->needs("--plan");
   app.add_option("--calibrate", o.calibrate, "with --plan: in place of a run, times its computations in one process, into this file")
       ->needs("--plan");
   app.add_option("--plans", o.plans,

@@ -208,7 +208,7 @@ class Walk {
     for (const int32_t v : i.outputs) values_[static_cast<size_t>(v)] = pieces_.Make(BytesOfValue(v));
   }
 
-  /// Squares are double precision, block by block, of those that this rank counts.
+  /// Of the blocks that this rank counts.
   int64_t MostSquared() const {
     int64_t most = 0;
     for (const Unit& u : units_) {
@@ -222,7 +222,7 @@ class Walk {
         offset = end;
       }
     }
-    return most * 8 * (program_.type == ElementType::kFloat32 ? 2 : 1);
+    return program_.type == ElementType::kFloat32 ? std::min(most, kSquaredAtOnce) * 8 : 0;
   }
 
   void ComputePart(const Instruction& i) {

@@ -15,6 +15,9 @@
 
 namespace weft::planner::inline tasks {
 
+/// Elements whose squares a rank adds up at once, in double precision.
+inline constexpr int64_t kSquaredAtOnce = 1 << 14;
+
 /// The most of a step behind the first. `timeline` says when communications are over and give back what they hold; without one those
 /// of values are over at once, those of units when somebody waits for them. Requires: a checked program of the model,
 /// 0 <= rank < ranks. Complexity: linear in the rank's list.

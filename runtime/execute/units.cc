@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/check.h"
+#include "planner/tasks/program_memory.h"
 
 namespace weft::runtime {
 namespace {
@@ -219,8 +220,11 @@ double Units::Squares() const {
     const Unit& u = units_[static_cast<size_t>(place.unit)];
     if (!place.counts || !u.counts) continue;
     const int64_t begin = std::max(place.offset, u.begin), end = std::min(place.offset + place.elements, u.end);
-    if (begin >= end) continue;
-    sum += u.gradient_shard.narrow(0, begin - u.begin, end - begin).to(torch::kFloat64).square().sum().item<double>();
+    for (int64_t at = begin; at < end; at += planner::kSquaredAtOnce) {
+      const int64_t count = std::min(end - at, planner::kSquaredAtOnce);
+      const torch::Tensor wide = u.gradient_shard.narrow(0, at - u.begin, count).to(torch::kFloat64);
+      sum += wide.dot(wide).item<double>();
+    }
   }
   return sum;
 }

@@ -56,6 +56,14 @@ struct ReshardFacts {
   Seconds took{0};       ///< from the end of the last step, new connections and memory included
 };
 
+/// A word of another strategy that the ranks do not follow.
+struct RefusalFacts {
+  int64_t step = 0;      ///< that follows
+  uint64_t epoch = 0;    ///< of the word
+  std::string strategy;  ///< that goes on
+  std::string why;
+};
+
 /// One rank's steps, as measured and as planned.
 struct RankFacts {
   RankMeasured measured;
@@ -68,6 +76,7 @@ struct RankFacts {
 std::string ProgramLine(const ProgramFacts& facts, OutputFormat format);
 std::string ProgramStepLine(const ProgramStep& step, OutputFormat format);
 std::string ReshardLine(const ReshardFacts& change, OutputFormat format);
+std::string RefusalLine(const RefusalFacts& refusal, OutputFormat format);
 std::string CheckpointLine(const CheckpointFacts& checkpoint, OutputFormat format);
 std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std::vector<MeasuredVolume>& volumes,
                                const std::vector<RankFacts>& ranks, OutputFormat format);

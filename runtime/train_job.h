@@ -38,6 +38,9 @@ struct TrainOptions {
   std::string trace;                     ///< with `plan`: file for the last step, as measured and as planned
   std::string calibrate;                 ///< with `plan`: in place of a run its computations are timed, into this file
   CheckpointOptions checkpoint;          ///< of a run with a plan
+  bool reshard = false;                  ///< with `plan` or `strategy`: follows the controller's word of another strategy
+  std::string job;                       ///< as the agent knows it; with `reshard`
+  std::string run_dir;                   ///< of the agent; with `reshard`
   std::string capacity_of;               ///< file of a step program, without a plan: its capacity groups are what experts serve
   ReplicaOptions replicas;               ///< of one process: what it learns that of so many replicas is
   bool double_precision = false;         ///< fp64, in one process; a plan says its own

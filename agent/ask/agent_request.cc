@@ -150,6 +150,7 @@ Result<Environment> TellStrategy(const AgentRequest& request, const RunningStrat
   WEFT_ASSIGN_OR_RETURN(Report report, Address<abi::StrategyRequest>(request, abi::MessageType::kStrategyRequest));
   report.body.epoch = running.epoch;
   report.body.digest = running.digest;
+  report.body.iteration_s = running.iteration_s;
   report.body.refused = running.refused ? 1 : 0;
   running.reason.copy(report.body.reason, sizeof report.body.reason - 1);
   auto environment = AskOnce(request, report, std::chrono::steady_clock::now() + timeout);

@@ -32,6 +32,7 @@ struct AgentRequest {
 struct RunningStrategy {
   uint64_t epoch = 0;    ///< of the newest word that it has seen; 0: none
   uint64_t digest = 0;   ///< of the program that runs
+  double iteration_s = 0;  ///< of its last steps; 0: not measured yet
   bool refused = false;  ///< that word was not followed
   std::string reason;    ///< why; cut to what the message holds
 };

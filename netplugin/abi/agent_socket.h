@@ -73,12 +73,13 @@ struct StrategyRequest {
   char host[64];
   uint64_t epoch;    ///< newest word that it has seen (WEFT_RESHARD_EPOCH of its environment); 0: none
   uint64_t digest;   ///< of the program that runs
+  double iteration_s;  ///< of its last steps; 0: not measured yet
   uint32_t refused;  ///< 1: that word was not followed
   uint32_t reserved;
   char reason[200];  ///< why; NUL-terminated
 };
 
 static_assert(sizeof(MessageHeader) == 16 && sizeof(Hello) == 72 && sizeof(Reject) == 248);
-static_assert(sizeof(EnvironmentReply) == 8192 && sizeof(StrategyRequest) == 352);
+static_assert(sizeof(EnvironmentReply) == 8192 && sizeof(StrategyRequest) == 360);
 
 }  // namespace weft::abi

@@ -17,12 +17,14 @@ constexpr double kMostSteps = 1000;
 Meetings::Meetings(agent::AgentRequest agent, const planner::ModelSpec& model, collectives::Bootstrap* bootstrap, int rank,
                    int64_t world, uint64_t digest)
     : model_(model), bootstrap_(bootstrap), rank_(rank), world_(world) {
-  if (rank == 0) watch_ = std::make_unique<WordWatch>(std::move(agent), agent::RunningStrategy{.epoch = 0, .digest = digest, .refused = false, .reason = {}});
+  if (rank == 0) watch_ = std::make_unique<WordWatch>(std::move(agent), agent::RunningStrategy{.digest = digest});
 }
 
-int64_t Meetings::StepsUntilNext(int64_t step, Seconds now) const {
+int64_t Meetings::StepsUntilNext(int64_t step, Seconds now) {
   if (last_ < 0 || step <= last_ || now <= met_) return 1;
-  const double steps = static_cast<double>(step - last_) * (kBetween / (now - met_));
+  iteration_ = (now - met_) / static_cast<double>(step - last_);
+  watch_->Measured(iteration_);
+  const double steps = kBetween / iteration_;
   return static_cast<int64_t>(std::clamp(std::ceil(steps), 1.0, kMostSteps));
 }
 
@@ -51,12 +53,13 @@ Result<std::optional<planner::StepProgram>> Meetings::Meet(int64_t step, Seconds
 }
 
 void Meetings::Followed(uint64_t digest) {
-  if (watch_) watch_->Tell({.epoch = epoch_, .digest = digest, .refused = false, .reason = {}});
+  last_ = -1;  // the change itself is no iteration
+  if (watch_) watch_->Tell({.epoch = epoch_, .digest = digest});
 }
 
 void Meetings::Refuse(int64_t step, const planner::StepProgram& running, const std::string& why) {
   refusal_ = RefusalFacts{.step = step, .epoch = epoch_, .strategy = running.strategy, .why = why};
-  if (watch_) watch_->Tell({.epoch = epoch_, .digest = planner::DigestOf(running), .refused = true, .reason = why});
+  if (watch_) watch_->Tell({.epoch = epoch_, .digest = planner::DigestOf(running), .iteration_s = iteration_.count(), .refused = true, .reason = why});
 }
 
 std::optional<RefusalFacts> Meetings::TakeRefusal() { return std::exchange(refusal_, std::nullopt); }

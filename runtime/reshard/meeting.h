@@ -38,14 +38,15 @@ class Meetings {
   std::optional<RefusalFacts> TakeRefusal();
 
  private:
-  int64_t StepsUntilNext(int64_t step, Seconds now) const;
+  int64_t StepsUntilNext(int64_t step, Seconds now);  // of rank 0
 
   const planner::ModelSpec& model_;
   collectives::Bootstrap* const bootstrap_;
   const int rank_;
   const int64_t world_;
   int64_t next_ = 0;           // step
-  int64_t last_ = -1;          // step of the last meeting
+  int64_t last_ = -1;          // step of the last meeting that iterations are measured from; -1: none
+  Seconds iteration_{0};       // since the last meeting
   Seconds met_{0};             // when that was
   uint64_t epoch_ = 0;         // of the newest word
   std::optional<RefusalFacts> refusal_;

@@ -35,14 +35,14 @@ nic_rate: 100Mbit/s
 nic_latency: 100us
 """
 MAGIC, VERSION, ENVIRONMENT_REPLY, STRATEGY_REQUEST = 0x54465741, 1, 5, 6
-HEADER, REQUEST = struct.Struct("<IHHII"), struct.Struct("<64s64sQQII200s")
+HEADER, REQUEST = struct.Struct("<IHHII"), struct.Struct("<64s64sQQdII200s")
 
 
 class Agent:
     """Gives the next word once the last one was answered, and keeps the answers."""
 
     def __init__(self, run_dir, words):
-        self.words, self.answers, self.at = words, [], 0
+        self.words, self.answers, self.iterations, self.at = words, [], [], 0
         os.makedirs(run_dir)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.bind(os.path.join(run_dir, "agent.sock"))
@@ -57,8 +57,10 @@ class Agent:
                 if len(packet) != HEADER.size + REQUEST.size:
                     continue  # the plugin's hello: it works without an agent
                 _, _, kind, _, _ = HEADER.unpack(packet[:HEADER.size])
-                job, _, epoch, digest, refused, _, reason = REQUEST.unpack(packet[HEADER.size:])
+                job, _, epoch, digest, iteration, refused, _, reason = REQUEST.unpack(packet[HEADER.size:])
                 check(kind == STRATEGY_REQUEST and job.rstrip(b"\0") == b"words", f"asked {kind} of {job}")
+                check(0 <= iteration < 60, f"an iteration of {iteration} s")
+                self.iterations.append(iteration)
                 if epoch == self.at + 1:
                     self.answers.append((f"{digest:016x}", bool(refused), reason.rstrip(b"\0").decode()))
                     self.at += 1
@@ -126,6 +128,7 @@ def words_are_followed_or_refused(processes, folder):
         runs = runs if refused else digest_of(text)
         check(digest == runs, f"{text}: {digest} runs, expected {runs}")
         check(why is None or why in reason, f"{text}: {reason}, expected {why}")
+    check(max(agent.iterations) > 0, "no iteration was told")
     refusals = [line["reshard_refused"] for line in lines if "reshard_refused" in line]
     check([r["epoch"] for r in refusals] == [1, 2, 4, 5], f"refused: {refusals}")
     changes = [line["reshard"] for line in lines if "reshard" in line]

@@ -28,6 +28,11 @@ void WordWatch::Tell(agent::RunningStrategy running) {
   changed_.notify_all();
 }
 
+void WordWatch::Measured(Seconds iteration) {
+  const std::lock_guard lock(mutex_);
+  running_.iteration_s = iteration.count();
+}
+
 void WordWatch::Run(const std::stop_token& stop) {
   bool said = false;
   std::unique_lock lock(mutex_);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "agent/ask/agent_request.h"
+#include "common/units.h"
 #include "runtime/reshard/word.h"
 
 namespace weft::runtime {
@@ -23,6 +24,8 @@ class WordWatch {
   std::optional<Word> Newest() const;
   /// What runs from now on, and which word was seen: told at once.
   void Tell(agent::RunningStrategy running);
+  /// What its iterations take: told with the next question.
+  void Measured(Seconds iteration);
 
  private:
   void Run(const std::stop_token& stop);

@@ -104,6 +104,8 @@ PluginHandlers Agent::MakePluginHandlers() {
           .detach = [this](const Peer& peer) { OnDetach(peer); },
           .environment =
               [this](const Peer& peer, const std::string& job, const std::string& host) { return OnEnvironment(peer, job, host); },
+          .strategy = [this](const Peer& peer, const std::string& job, const std::string& host,
+                             const StrategyNews& news) { return OnStrategy(peer, job, host, news); },
           .rejected = [this](const char* label) { metrics_.AddRejectedPeer(label); }};
 }
 
@@ -120,6 +122,7 @@ ControllerHandlers Agent::MakeControllerHandlers() {
               [this](const std::string& job) {
                 const std::lock_guard lock(mutex_);
                 policies_.Ended(job);
+                strategies_.erase(job);
                 LogInfo("agent", "job ended", {{"job", job}});
               },
           .heartbeat = [this](const v1::Heartbeat& heartbeat) { OnHeartbeat(heartbeat); },
@@ -158,7 +161,7 @@ void Agent::OnDetach(const Peer& peer) {
   policies_.Detach(process.map->job());
   const std::string& job = process.map->job();
   const bool last = std::ranges::count_if(processes_, [&](const auto& other) { return other.second.map->job() == job; }) == 1;
-  if (last) gone_short_.erase(job), shortages_.erase(job);
+  if (last) gone_short_.erase(job), shortages_.erase(job), strategies_.erase(job);
   LogInfo("agent", "process gone", {{"pid", peer.pid}, {"job", process.map->job()}});
   processes_.erase(it);
   metrics_.SetProcesses(static_cast<int64_t>(processes_.size()));

@@ -57,6 +57,7 @@ class Agent {
   Result<UniqueFd> OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map);
   void OnDetach(const Peer& peer);
   Result<std::optional<std::string>> OnEnvironment(const Peer& peer, const std::string& job, const std::string& host);
+  Result<std::optional<std::string>> OnStrategy(const Peer& peer, const std::string& job, const std::string& host, const StrategyNews& news);
   bool OnWelcome(const v1::Welcome& welcome);
   void OnHeartbeat(const v1::Heartbeat& heartbeat);
   void OnProbeAgain(const v1::ProbeAgain& again);
@@ -118,6 +119,7 @@ class Agent {
   std::set<std::string> jobs_shown_;
   std::map<std::string, v1::Shortage> shortages_;  // as told, by job
   std::map<std::string, v1::Shortage> gone_short_; // of processes that are gone
+  std::map<std::string, v1::StrategyNews> strategies_;  // newest word of rank 0, by job of which the controller has told
   ProfileSwitch profile_;
   std::set<std::string> straggles_told_;
   LogBudget trouble_lines_{20};            // by job: what plugins say decides how often there is something to log

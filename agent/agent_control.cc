@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "agent/agent.h"
@@ -11,6 +12,7 @@
 namespace weft::agent {
 namespace {
 
+constexpr double kToldDrift = 0.05;  // of an iteration: less is no news
 constexpr Seconds kShortestReport{0.05};
 constexpr Seconds kLongestReport{10};
 // A controller from which nothing has come for so long stands in no other's way.
@@ -71,6 +73,7 @@ bool Agent::OnWelcome(const v1::Welcome& welcome) {
   left_behind_.Clear();  // of flows that this session will never hear of
   account.sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
   ReadNics(&account.sample);
+  for (const auto& [job, news] : strategies_) *account.sample.add_strategies() = news;
   for (auto& [connection, process] : processes_) process.reader->Snapshot(&account.sample);
   for (const auto& [flow, report] : paths_) account.reports.push_back(report);
   client_->StartReporting(std::move(account));
@@ -96,6 +99,33 @@ Result<std::optional<std::string>> Agent::OnEnvironment(const Peer& peer, const 
   }
   std::optional<std::string> text = ours ? policies_.Environment(job) : std::nullopt;
   metrics_.AddEnvironmentRequest(text.has_value());
+  return text;
+}
+
+Result<std::optional<std::string>> Agent::OnStrategy(const Peer& peer, const std::string& job, const std::string& host,
+                                                     const StrategyNews& news) {
+  const std::lock_guard lock(mutex_);
+  if (!host.empty() && host != config_.host) return std::optional<std::string>();
+  if (!policies_.IsOwner(job, peer.uid)) {
+    return Fail(Code::kUnauthenticated, fmt::format("job \"{}\" is not known to be one of uid {}", job, peer.uid));
+  }
+  std::optional<std::string> text = policies_.Environment(job);
+  if (!text) return text;  // nobody has asked for news of it, and what is kept of jobs is bounded by what is told of them
+  v1::StrategyNews told;
+  told.set_job_id(job);
+  told.set_epoch(static_cast<int64_t>(std::min<uint64_t>(news.epoch, INT64_MAX)));
+  told.set_refused(news.refused);
+  told.set_digest(news.digest);
+  told.set_reason(news.reason);
+  told.set_iteration_s(news.iteration_s);
+  v1::StrategyNews& known = strategies_[job];
+  const bool same = known.epoch() == told.epoch() && known.refused() == told.refused() && known.digest() == told.digest() &&
+                    known.reason() == told.reason() && !known.job_id().empty();
+  const double drift = std::abs(told.iteration_s() - known.iteration_s());
+  if (same && drift <= kToldDrift * known.iteration_s()) return text;
+  if (!same) LogInfo("agent", "strategy", {{"job", job}, {"epoch", told.epoch()}, {"refused", told.refused()}, {"reason", told.reason()}});
+  known = told;
+  *left_behind_.add_strategies() = std::move(told);
   return text;
 }
 

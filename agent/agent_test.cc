@@ -252,6 +252,53 @@ TEST_F(AgentTest, LaunchEnvironmentReachesTheHook) {
   EXPECT_EQ(std::string(body.text, body.bytes), "NCCL_NET=weft\n");
 }
 
+/// What rank 0 is answered; empty: the agent knows nothing of the job.
+std::string TellStrategy(const Agent& agent, uint64_t epoch, const std::string& reason) {
+  TestPeer rank(agent.socket_path());
+  abi::StrategyRequest request{};
+  std::strcpy(request.job, "job-7");
+  request.epoch = epoch;
+  request.digest = 0xabc;
+  request.iteration_s = 1.5;
+  request.refused = reason.empty() ? 0 : 1;
+  reason.copy(request.reason, sizeof request.reason - 1);
+  rank.SendMessage(abi::MessageType::kStrategyRequest, request);
+  const TestReply reply = rank.Receive();
+  abi::EnvironmentReply body{};
+  if (reply.body.size() == sizeof body) std::memcpy(&body, reply.body.data(), sizeof body);
+  return std::string(body.text, body.bytes);
+}
+
+TEST_F(AgentTest, WordsReachRankZeroAndItsAnswersTheController) {
+  auto controller = std::make_unique<TestController>();
+  const std::string address = controller->address();
+  const auto agent = Start(address);
+  ASSERT_TRUE(agent);
+  v1::ControllerMessage launch;
+  launch.mutable_launch()->set_job_id("job-7");
+  (*launch.mutable_launch()->mutable_environment())["WEFT_RESHARD_EPOCH"] = "3";
+  controller->Send(launch);
+  std::string text;
+  for (int i = 0; i < 1000 && text.empty(); ++i) text = TellStrategy(*agent, 2, "");  // the launch is on its way
+  EXPECT_EQ(text, "WEFT_RESHARD_EPOCH=3\n");
+  const auto told = controller->Await([](const auto& m) { return m.sample().strategies_size() > 0; });
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->sample().strategies(0).job_id(), "job-7");
+  EXPECT_EQ(told->sample().strategies(0).epoch(), 2);
+  EXPECT_EQ(told->sample().strategies(0).digest(), 0xabcu);
+  EXPECT_EQ(told->sample().strategies(0).iteration_s(), 1.5);
+  TellStrategy(*agent, 3, "no such program");
+  const auto refused = controller->Await([](const auto& m) { return m.sample().strategies_size() > 0 && m.sample().strategies(0).refused(); });
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->sample().strategies(0).reason(), "no such program");
+  // Another life of the controller hears of it again.
+  controller.reset();
+  controller = std::make_unique<TestController>(address);
+  const auto again = controller->Await([](const auto& m) { return m.sample().strategies_size() > 0; });
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->sample().strategies(0).epoch(), 3);
+}
+
 TEST_F(AgentTest, RestartedControllerGetsAFullAccount) {
   auto controller = std::make_unique<TestController>();
   const std::string address = controller->address();

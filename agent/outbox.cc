@@ -31,6 +31,12 @@ bool Outbox::Add(v1::HostSample sample) {
     if (same != sample_->mutable_shortages()->end()) *same = std::move(shortage);  // cumulative
     else *sample_->add_shortages() = std::move(shortage);
   }
+  for (v1::StrategyNews& news : *sample.mutable_strategies()) {
+    const auto same = std::find_if(sample_->mutable_strategies()->begin(), sample_->mutable_strategies()->end(),
+                                   [&](const v1::StrategyNews& known) { return known.job_id() == news.job_id(); });
+    if (same != sample_->mutable_strategies()->end()) *same = std::move(news);  // the newest counts
+    else *sample_->add_strategies() = std::move(news);
+  }
   sample_->set_time_s(sample.time_s());
   sample_->set_nic_tx_bytes(sample.nic_tx_bytes());
   sample_->set_nic_rx_bytes(sample.nic_rx_bytes());

@@ -68,6 +68,9 @@ TEST(OutboxTest, StallsAreKeptShortagesAreTheNewestAndARegistrationGoesFirst) {
     v1::Shortage* shortage = sample.add_shortages();
     shortage->set_job_id("a");
     shortage->set_flows_dropped(i);
+    v1::StrategyNews* news = sample.add_strategies();
+    news->set_job_id("a");
+    news->set_epoch(i);
     outbox.Add(std::move(sample));
   }
   v1::Register registration;
@@ -78,6 +81,8 @@ TEST(OutboxTest, StallsAreKeptShortagesAreTheNewestAndARegistrationGoesFirst) {
   EXPECT_EQ(message.sample().stalls_size(), 2);
   ASSERT_EQ(message.sample().shortages_size(), 1);
   EXPECT_EQ(message.sample().shortages(0).flows_dropped(), 2);
+  ASSERT_EQ(message.sample().strategies_size(), 1);
+  EXPECT_EQ(message.sample().strategies(0).epoch(), 2);
   EXPECT_TRUE(outbox.empty());
 }
 

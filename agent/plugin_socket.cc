@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -48,6 +49,16 @@ Status Send(int socket, MessageType type, const void* body, uint32_t bytes, int 
   }
   if (::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return Fail(ErrnoError("answer peer", errno));
   return Ok();
+}
+
+/// The answer to whoever asks for a job's environment; nullopt: there is none.
+Status SendEnvironment(int socket, const std::optional<std::string>& text) {
+  abi::EnvironmentReply reply{};
+  if (text && text->size() <= sizeof reply.text) {
+    reply.found = 1;
+    reply.bytes = static_cast<uint32_t>(text->copy(reply.text, sizeof reply.text));
+  }
+  return Send(socket, MessageType::kEnvironmentReply, &reply, sizeof reply, -1);
 }
 
 struct Packet {
@@ -306,6 +317,10 @@ Status PluginSocket::Handle(Connection& connection, const abi::MessageHeader& he
                             ReadBody<abi::EnvironmentRequest>(header, body, "environment request"));
       return HandleEnvironment(connection, request);
     }
+    case MessageType::kStrategyRequest: {
+      WEFT_ASSIGN_OR_RETURN(const auto request, ReadBody<abi::StrategyRequest>(header, body, "strategy request"));
+      return HandleStrategy(connection, request);
+    }
     default:
       return Fail(Code::kInvalidArgument, fmt::format("message type {} is not for the agent", header.type));
   }
@@ -352,22 +367,33 @@ Status PluginSocket::HandleHello(Connection& connection, const abi::Hello& hello
   return Send(connection.fd.get(), MessageType::kPolicy, &answer, sizeof answer, policy.get());
 }
 
+Status PluginSocket::CountQuestion(Connection& connection) const {
+  if (++connection.questions <= limits_.questions) return Ok();
+  return Fail(Code::kInvalidArgument, fmt::format("{} questions on one connection, expected at most {}", connection.questions,
+                                                  limits_.questions));
+}
+
 Status PluginSocket::HandleEnvironment(Connection& connection, const abi::EnvironmentRequest& request) {
   const std::optional<std::string> job = CheckedJobId(request.job, sizeof request.job);
   const std::optional<std::string> host = CheckedJobId(request.host, sizeof request.host);
   if (!job || !host) return Fail(Code::kInvalidArgument, "environment request with a malformed job or host");
-  if (++connection.questions > limits_.questions) {
-    return Fail(Code::kInvalidArgument, fmt::format("{} questions on one connection, expected at most {}", connection.questions,
-                                                    limits_.questions));
-  }
+  WEFT_RETURN_IF_ERROR(CountQuestion(connection));
   WEFT_ASSIGN_OR_RETURN(const std::optional<std::string> text, handlers_.environment(connection.peer, *job, *host));
-  abi::EnvironmentReply reply{};
-  if (text && text->size() <= sizeof reply.text) {
-    reply.found = 1;
-    reply.bytes = static_cast<uint32_t>(text->size());
-    std::memcpy(reply.text, text->data(), text->size());
-  }
-  return Send(connection.fd.get(), MessageType::kEnvironmentReply, &reply, sizeof reply, -1);
+  return SendEnvironment(connection.fd.get(), text);
+}
+
+Status PluginSocket::HandleStrategy(Connection& connection, const abi::StrategyRequest& request) {
+  const std::optional<std::string> job = CheckedJobId(request.job, sizeof request.job);
+  const std::optional<std::string> host = CheckedJobId(request.host, sizeof request.host);
+  if (!job || !host) return Fail(Code::kInvalidArgument, "strategy request with a malformed job or host");
+  WEFT_RETURN_IF_ERROR(CountQuestion(connection));
+  const bool measured = std::isfinite(request.iteration_s) && request.iteration_s > 0;
+  StrategyNews news{.epoch = request.epoch, .digest = request.digest, .iteration_s = measured ? request.iteration_s : 0,
+                    .refused = request.refused != 0, .reason = {}};
+  news.reason.assign(request.reason, ::strnlen(request.reason, sizeof request.reason));
+  std::ranges::replace_if(news.reason, [](char c) { return c < ' ' || c == 0x7f; }, '?');
+  WEFT_ASSIGN_OR_RETURN(const std::optional<std::string> text, handlers_.strategy(connection.peer, *job, *host, news));
+  return SendEnvironment(connection.fd.get(), text);
 }
 
 }  // namespace weft::agent

@@ -37,6 +37,14 @@ struct PluginLimits {
   Seconds idle{10};              ///< for which a connection that has brought no segment may say nothing
 };
 
+/// What rank 0 says of the strategy that it runs (abi::StrategyRequest).
+struct StrategyNews {
+  uint64_t epoch = 0, digest = 0;
+  double iteration_s = 0;  ///< finite, 0 or more
+  bool refused = false;
+  std::string reason;  ///< printable
+};
+
 /// Called on the socket's thread.
 struct PluginHandlers {
   /// A process has come with a checked segment; the answer is its job's policy segment.
@@ -45,6 +53,10 @@ struct PluginHandlers {
   std::function<void(const Peer&)> detach;
   /// KEY=VALUE lines for `job` on `host`, or nullopt. Errors: kUnauthenticated for a job of another user.
   std::function<Result<std::optional<std::string>>(const Peer&, const std::string& job, const std::string& host)> environment;
+  /// The same for rank 0 of a job that changes its strategy while it runs; strings in it are checked. Errors: kUnauthenticated for a
+  /// process that is not the job's.
+  std::function<Result<std::optional<std::string>>(const Peer&, const std::string& job, const std::string& host,
+                                                   const StrategyNews&)> strategy;
   /// A peer was refused; `label` says why in a word.
   std::function<void(const char* label)> rejected;
 };
@@ -85,6 +97,9 @@ class PluginSocket {
   /// Whether `connection` may bring `map`: its user is one that can be told from others, and nobody has brought it before.
   Status CheckIdentity(const Connection& connection, const TelemetryMap& map) const;
   Status HandleEnvironment(Connection& connection, const abi::EnvironmentRequest& request);
+  Status HandleStrategy(Connection& connection, const abi::StrategyRequest& request);
+  /// Counts a question, whose connection may ask so many. Errors: kInvalidArgument past that.
+  Status CountQuestion(Connection& connection) const;
   void Close(Connection& connection);
 
   const PluginLimits limits_;

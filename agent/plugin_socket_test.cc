@@ -31,6 +31,13 @@ class PluginSocketTest : public ::testing::Test {
           if (job != "job-1" || host != "h1") return std::nullopt;
           return "NCCL_NET=weft\nA=b\n";
         },
+        .strategy = [this](const Peer&, const std::string& job, const std::string&,
+                           const StrategyNews& news) -> Result<std::optional<std::string>> {
+          if (job == "of-another") return Fail(Code::kUnauthenticated, "job is not yours");
+          const std::lock_guard lock(mutex_);
+          news_ = news;
+          return "WEFT_RESHARD_EPOCH=4\n";
+        },
         .rejected = [this](const char* label) {
           const std::lock_guard lock(mutex_);
           labels_.push_back(label);
@@ -49,6 +56,7 @@ class PluginSocketTest : public ::testing::Test {
   std::mutex mutex_;
   Peer peer_;
   std::string job_;
+  StrategyNews news_;
   std::vector<std::string> labels_;
   std::vector<std::unique_ptr<TelemetryMap>> maps_;
   std::counting_semaphore<> detached_{0};
@@ -209,6 +217,37 @@ TEST_F(PluginSocketTest, EnvironmentOfAKnownJobIsHandedOut) {
   EXPECT_EQ(ask("job-1", "h1"), std::pair(1u, std::string("NCCL_NET=weft\nA=b\n")));
   EXPECT_EQ(ask("job-1", "h2").first, 0u);
   EXPECT_EQ(ask("job-2", "h1").first, 0u);
+}
+
+TEST_F(PluginSocketTest, WhatRankZeroRunsIsHeardAndItsReasonMadePrintable) {
+  TestPeer peer(socket_->path());
+  abi::StrategyRequest request{};
+  std::strcpy(request.job, "job-1");
+  std::strcpy(request.host, "h1");
+  request.epoch = 3;
+  request.digest = 0xabcdef;
+  request.iteration_s = -1;
+  request.refused = 1;
+  std::memset(request.reason, '\x1b', sizeof request.reason);  // no NUL in it
+  peer.SendMessage(abi::MessageType::kStrategyRequest, request);
+  EXPECT_EQ(peer.Receive().type(), abi::MessageType::kEnvironmentReply);
+  const std::lock_guard lock(mutex_);
+  EXPECT_EQ(news_.epoch, 3u);
+  EXPECT_EQ(news_.digest, 0xabcdefu);
+  EXPECT_EQ(news_.iteration_s, 0) << "nonsense";
+  EXPECT_TRUE(news_.refused);
+  EXPECT_EQ(news_.reason, std::string(sizeof request.reason, '?'));
+}
+
+TEST_F(PluginSocketTest, AStrategyRequestOfAnotherSizeOrWithoutAJobIsRefused) {
+  TestPeer small(socket_->path());
+  small.SendMessage(abi::MessageType::kStrategyRequest, abi::EnvironmentRequest{});
+  EXPECT_THAT(small.Receive().reason(), HasSubstr("strategy request of 128 bytes, expected 360"));
+  TestPeer endless(socket_->path());
+  abi::StrategyRequest request{};
+  std::memset(request.job, 'x', sizeof request.job);
+  endless.SendMessage(abi::MessageType::kStrategyRequest, request);
+  EXPECT_THAT(endless.Receive().reason(), HasSubstr("malformed job or host"));
 }
 
 TEST_F(PluginSocketTest, SocketIsOpenToAllAndGoneAtTheEnd) {

@@ -300,6 +300,13 @@ bool PolicyStore::MayAsk(const std::string& job, uint32_t uid) const {
   return uid == 0 || owner == owners_.end() || owner->second == uid;
 }
 
+bool PolicyStore::IsOwner(const std::string& job, uint32_t uid) const {
+  if (uid == 0) return true;
+  if (const auto owner = owners_.find(job); owner != owners_.end()) return owner->second == uid;
+  const auto known = jobs_.find(job);
+  return known != jobs_.end() && known->second.uid == uid;
+}
+
 std::optional<std::string> PolicyStore::Environment(const std::string& job) const {
   const auto it = environments_.find(job);
   if (it == environments_.end()) return std::nullopt;

@@ -85,6 +85,9 @@ class PolicyStore {
   /// Whether `uid` may ask for the job's environment: root, for hooks, and the job's user, if he is known.
   bool MayAsk(const std::string& job, uint32_t uid) const;
 
+  /// Whether the job is known to be `uid`'s: by the controller's word, or by its first process; root is everybody.
+  bool IsOwner(const std::string& job, uint32_t uid) const;
+
   /// The processes of `job` have all read `epoch`: what has been applied by that, if it is news.
   std::optional<v1::PolicyApplied> Observe(const std::string& job, int64_t epoch);
   /// Whether an epoch not older than `age_ns` waits to be read by attached processes.

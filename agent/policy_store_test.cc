@@ -222,6 +222,15 @@ TEST_F(PolicyStoreTest, TheBatchSystemsUserOwnsTheJobWhoeverComesFirst) {
   EXPECT_FALSE(store_.MayAsk("a", 1001));
   EXPECT_TRUE(store_.MayAsk("a", 1000) && store_.MayAsk("a", 0) && store_.MayAsk("unknown", 1001));
   EXPECT_TRUE(store_.Attach("a", 1000));
+  EXPECT_TRUE(store_.IsOwner("a", 1000) && store_.IsOwner("a", 0));
+  EXPECT_FALSE(store_.IsOwner("a", 1001));
+}
+
+TEST_F(PolicyStoreTest, AJobWithoutAUserIsItsFirstProcesses) {
+  EXPECT_FALSE(store_.IsOwner("a", 1000)) << "nobody knows";
+  ASSERT_TRUE(store_.Attach("a", 1000));
+  EXPECT_TRUE(store_.IsOwner("a", 1000));
+  EXPECT_FALSE(store_.IsOwner("a", 1001));
 }
 
 TEST_F(PolicyStoreTest, EndedJobGoesWithItsLastProcess) {

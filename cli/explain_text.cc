@@ -148,6 +148,19 @@ void AddAdvice(const v1::JobStatus& job, std::string& text) {
                       advice.decided_s());
 }
 
+/// The newest change of strategy in memory, and what became of it.
+void AddChange(const v1::JobStatus& job, std::string& text) {
+  if (!job.plan().has_change()) return;
+  const v1::StrategyChange& change = job.plan().change();
+  const bool word = change.epoch() > 0 && change.state() != "would";
+  text += fmt::format("change of strategy\n  to {}: an iteration takes {} in place of {}, as {}\n  the pause is {}, in which {} move between "
+                      "ranks\n  {}{}{} at {:.1f} s\n", change.strategy(), Time(change.iteration_then_s()), Time(change.iteration_now_s()),
+                      change.fabric(), Time(change.pause_s()), FormatBytes(Bytes(change.moved_bytes())),
+                      word ? fmt::format("word {}, ", change.epoch()) : "",
+                      change.state() == "would" ? "mode enforce would make it; seen" : change.state(),
+                      change.reason().empty() ? "" : " (" + change.reason() + ")", change.decided_s());
+}
+
 void AddDecisions(const v1::ExplainJobResponse& response, std::string& text) {
   std::vector<const v1::Decision*> late, others;
   for (const v1::Decision& decision : response.decisions()) (decision.kind() == "straggler" ? late : others).push_back(&decision);
@@ -202,6 +215,7 @@ std::string ExplainText(const v1::ExplainJobResponse& response) {
   AddMultiJob(job, text);
   AddCommunicators(job, text);
   AddAdvice(job, text);
+  AddChange(job, text);
   if (response.qos_size() > 0) text += "QoS that is not as declared (weft qos verify)\n";
   AddLines(response.qos(), text);
   if (response.would_size() > 0) text += "what mode enforce would do now\n";

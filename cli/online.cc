@@ -126,6 +126,7 @@ Result<v1::JobSpec> ReadJob(const OnlineOptions& options) {
   spec.set_iterations(file.iterations);
   spec.set_deadline_s(file.deadline.count());
   spec.set_framework(file.framework);
+  spec.set_reshard(file.reshard);
   for (const std::string& word : file.allow) spec.add_allow(word);
   if (given) *spec.mutable_given_strategy() = proto::ToGivenProto(given->strategy, given->source);
   if (file.job.measured_compute) spec.set_measured_compute_s(file.job.measured_compute->count());

@@ -40,6 +40,8 @@ bool IsOptions(std::string_view value) {
                                                              std::string_view(":_,.").find(c) != std::string_view::npos; });
 }
 
+bool IsSwitch(std::string_view value) { return value == "on" || value == "off"; }
+
 bool IsOurNet(std::string_view value) { return value == "Weft" || value == "weft"; }
 
 struct Entry {
@@ -54,6 +56,8 @@ constexpr Entry kEntries[] = {
     {"WEFT_COLLECTIVES", IsText},
     {"WEFT_HOST_ORDER", IsNames},
     {"WEFT_RANK_ORDER", IsNames},
+    {"WEFT_RESHARD", IsSwitch},
+    {"WEFT_RESHARD_EPOCH", IsNumber<19>},
     {"NCCL_NET", IsOurNet},
     {"NCCL_NET_PLUGIN", IsOurNet},
     {"NCCL_CROSS_NIC", IsNumber<1>},

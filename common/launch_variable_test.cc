@@ -11,6 +11,8 @@ TEST(LaunchVariable, WhatPlansNeedPasses) {
                                  {"WEFT_ARGUMENTS", "--micro-batch 8 --recompute full"},
                                  {"WEFT_FILE_DEEPSPEED_JSON", "{\\n \"a\": 1}"},
                                  {"WEFT_HOST_ORDER", "n2,n1,n3"},
+                                 {"WEFT_RESHARD", "on"},
+                                 {"WEFT_RESHARD_EPOCH", "12"},
                                  {"NCCL_NET_PLUGIN", "weft"},
                                  {"NCCL_NET", "Weft"},
                                  {"NCCL_IB_TC", "106"},
@@ -36,6 +38,7 @@ TEST(LaunchVariable, ValuesHoldNoMoreThanTheirVariableNeeds) {
                                 {"WEFT_RUN_DIR", "/run/../tmp/x"},   {"WEFT_RUN_DIR", "/run/$(reboot)"},
                                     {"WEFT_JOB_ID", "a\x1b[2J"},
                                 {"WEFT_ARGUMENTS", "a\nLD_PRELOAD=x"}, {"WEFT_HOST_ORDER", "n1;reboot"}, {"NCCL_IB_TC", "1000"},
+                                {"WEFT_RESHARD", "yes"}, {"WEFT_RESHARD_EPOCH", "-1"},
                                 {"NCCL_IB_TC", ""},                  {"CUDA_DEVICE_MAX_CONNECTIONS", "-1"},
                                     {"PYTORCH_ALLOC_CONF", "backend:/tmp/x.so"}};
   for (const auto& [name, value] : bad) EXPECT_FALSE(MayLaunchWith(name, value)) << name << "=" << value;

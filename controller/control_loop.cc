@@ -56,7 +56,7 @@ PlacementView ViewFor(const Core& core, const v1::JobSpec& spec) {
 
 JobAdvised Advise(const AdviseRestart& question, const ControlLoopOptions& options, const std::stop_token& stop) {
   const Patience patience(options.planner.patience, stop);
-  JobAdvised answer{.job_id = question.spec.job_id(), .fabric = question.looked_at, .unchanged = true, .advice = {}};
+  JobAdvised answer{.job_id = question.spec.job_id(), .fabric = question.looked_at, .unchanged = true, .advice = {}, .change = {}};
   Result<Advised> advised = AdviseJob(question, options.planner, options.advice, patience.token());
   if (!advised) {
     LogWarn(kComponent, "no advice", {{"job", answer.job_id}, {"error", advised.error().message()}});
@@ -65,6 +65,7 @@ JobAdvised Advise(const AdviseRestart& question, const ControlLoopOptions& optio
   answer.unchanged = advised->fabric == question.looked_at;
   answer.fabric = std::move(advised->fabric);
   answer.advice = std::move(advised->advice);
+  answer.change = std::move(advised->change);
   return answer;
 }
 
@@ -164,6 +165,9 @@ void ControlLoop::Carry(const Action& action) {
     static_cast<void>(KeepInJournal(*started));
   } else if (const auto* released = std::get_if<KeepReleased>(&action)) {
     static_cast<void>(KeepInJournal(*released));
+  } else if (const auto* plan = std::get_if<KeepPlan>(&action)) {
+    // The word goes out even so: what runs is heard of again from the ranks, by its digest.
+    static_cast<void>(KeepInJournal(*plan));
   } else if (const auto* question = std::get_if<PlanJobs>(&action)) {
     multi_job_worker_.Ask(*question);
   } else if (const auto* paths = std::get_if<PlanPaths>(&action)) {

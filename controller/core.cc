@@ -179,6 +179,7 @@ void Core::On(const SampleReceived& event) {
   }
   TakeApplied(event.host, sample);
   for (const v1::Shortage& shortage : sample.shortages()) TellShortage(event.host, shortage);
+  for (const v1::StrategyNews& news : sample.strategies()) TakeStrategy(event.host, news);
   for (const v1::Stall& stall : sample.stalls()) NameStall(event.host, stall);
   for (const uint64_t flow : sample.closed())
     Touch(table_.Close(event.host, flow), "flows ended on host " + event.host);
@@ -246,6 +247,7 @@ void Core::LookAround() {
   WatchDemand();
   WatchRhythms();
   WatchTopology();
+  ChangeStrategies();
 }
 
 }  // namespace weft::controller

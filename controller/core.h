@@ -64,6 +64,8 @@ struct CoreOptions {
   Seconds stale_after{30};       ///< how long flows of a lost host count
   Seconds quiet_after{60};       ///< how long an unsubmitted job without flows is kept
   Seconds submitted_quiet_after{600};  ///< how long a submitted job is kept without flows, once it had some
+  Seconds reshard_hold{10};      ///< how long the same change of strategy has to be advised before it is made
+  Seconds reshard_retry{60};     ///< from a change to the next; from a word that was not followed to the next, twice as long after each
   Seconds epoch_kept{3600};      ///< how long the epoch of a job that nobody knows and no host holds is kept
 };
 
@@ -201,7 +203,29 @@ class Core {
   void WatchShift(const std::string& job_id, const JobRhythm& rhythm);
   bool MaybePlanJobs();    ///< true if it took the tick's time
   void LookAround();
+  /// Rank 0 of a job that takes another strategy while it runs.
+  struct Listener {
+    int64_t epoch = 0;                     ///< newest word that it has seen
+    uint64_t digest = 0;                   ///< of what it runs
+    double iteration_s = 0;                ///< of its last steps; 0: not measured
+    MoveBrake brake;
+    struct Left {
+      double since_s = 0;
+      int times = 0;
+    };
+    std::map<std::string, Left> left;      ///< strategies that it was told to leave
+  };
   void MaybeAdvise();
+  // core_reshard.cc
+  bool Listens(const std::string& job_id, const Job& job) const;
+  bool WasLeft(const Listener& listener, const std::string& strategy) const;
+  void TakeStrategy(const std::string& host, const v1::StrategyNews& news);
+  void ChangeStrategies();
+  void ChangeStrategy(const std::string& job_id, Job& job);
+  void SendWord(const std::string& job_id, Job& job, const v1::StrategyChange& wanted);
+  void WordFailed(const std::string& job_id, Job& job, const std::string& state, const std::string& reason);
+  void Adopt(const std::string& job_id, Job& job);
+  void KeepAndTell(const std::string& job_id, const Job& job);
   bool WantsAdvice(const std::string& job_id, const Job& job);
   void TakeMultiJob(const MultiJobInput& input, const planner::MultiJobPlan& plan);
   void TakePaths(const MultiJobQuestion& question, const planner::MultiJobPlan& plan);
@@ -310,7 +334,10 @@ class Core {
     std::string fabric;
     std::optional<v1::RestartAdvice> advice;
     int64_t looked = 0;                    ///< changes_ then
+    std::optional<v1::StrategyChange> change;  ///< with its plan
+    double change_since_s = 0;             ///< that the same strategy has been advised
   };
+  std::map<std::string, Listener> listeners_;  ///< by running job
   std::map<std::string, Advice> advice_;   ///< of jobs that are not released
   std::string advising_;                   ///< the job that is looked at now; empty: none
   double advising_since_s_ = 0;

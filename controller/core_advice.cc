@@ -15,7 +15,7 @@ constexpr double kAnswerTimeout = 30;      // seconds
 /// One that has just begun was just planned: it is looked at from the next change on.
 bool Core::WantsAdvice(const std::string& job_id, const Job& job) {
   if (!job.submitted || job.state != JobState::kRunning || !CanBeAdvised(job.spec, job.plan)) return false;
-  return advice_.try_emplace(job_id, Advice{.fabric = {}, .advice = {}, .looked = changes_}).first->second.looked < changes_;
+  return advice_.try_emplace(job_id, Advice{.fabric = {}, .advice = {}, .looked = changes_, .change = {}}).first->second.looked < changes_;
 }
 
 void Core::MaybeAdvise() {
@@ -30,12 +30,15 @@ void Core::MaybeAdvise() {
     Advice& advice = advice_[id];
     advice.looked = changes_;
     AdviseRestart question{.spec = job.spec, .plan = job.plan, .view = Placement(id), .iteration_s = 0, .looked_at = advice.fabric,
-                           .left = LeftOf(id, job)};
+                           .left = LeftOf(id, job), .listens = Listens(id, job)};
     question.spec.set_model_config_json(job.model_config_json);
     question.plan.clear_operations();
     question.plan.clear_files();
+    question.plan.clear_change();
     const auto rhythm = rhythms_.find(id);
     if (rhythm != rhythms_.end()) question.iteration_s = rhythm->second.period_s;
+    // Rank 0 knows better than bursts on the wire, of which an iteration may have many.
+    if (question.listens && listeners_.at(id).iteration_s > 0) question.iteration_s = listeners_.at(id).iteration_s;
     actions_.emplace_back(std::move(question));
     advising_ = id;
     advising_since_s_ = now_s_;
@@ -55,6 +58,9 @@ void Core::On(const JobAdvised& event) {
   const std::string before = advice.advice ? advice.advice->strategy() : "";
   advice.fabric = event.fabric;
   advice.advice = event.advice;
+  const bool same = advice.change && event.change && advice.change->strategy() == event.change->strategy();
+  if (!same) advice.change_since_s = now_s_;
+  advice.change = event.change;
   if (!advice.advice) {
     if (!before.empty()) Decide("advice", event.job_id, fmt::format("no restart is advised any more: {}", event.fabric));
     return;

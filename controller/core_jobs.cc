@@ -60,10 +60,13 @@ void Core::ResumeHost(const std::string& host, const v1::Register& message) {
 }
 
 void Core::PushLaunchTo(const std::string& host, const Job& job) {
-  if (job.plan.environment().empty()) return;
+  // A word of another strategy is what a job would be launched with now.
+  const bool word = job.plan.change().state() == kWordSent;
+  const v1::JobPlan& plan = word ? job.plan.change().plan() : job.plan;
+  if (plan.environment().empty()) return;
   v1::JobLaunch launch;
   launch.set_job_id(job.spec.job_id());
-  *launch.mutable_environment() = job.plan.environment();
+  *launch.mutable_environment() = plan.environment();
   if (job.spec.has_user_id()) launch.set_user_id(job.spec.user_id());
   actions_.push_back(PushLaunch{host, std::move(launch)});
 }
@@ -83,6 +86,7 @@ void Core::On(const JobSubmitted& event) {
   if (running && !event.started) actions_.push_back(KeepStarted{id});
   job.hosts = hosts;
   job.flows_seen_s = now_s_;
+  if (job.plan.has_change()) job.plan.mutable_change()->set_decided_s(now_s_);  // in this life's time
   Decide("plan", id, PlanReason(job));
   for (const std::string& host : job.spec.hosts()) {
     const auto found = hosts_.find(host);
@@ -157,6 +161,7 @@ void Core::EndOnHosts(Job& job, bool by_silence, const std::string& reason) {
   multi_job_.erase(job.spec.job_id());
   rhythms_.erase(job.spec.job_id());
   kept_.erase(job.spec.job_id());
+  listeners_.erase(job.spec.job_id());
   trouble_.erase(job.spec.job_id());
   std::erase_if(shortages_, [&](const auto& entry) { return entry.first.first == job.spec.job_id(); });
 }

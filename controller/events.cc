@@ -46,6 +46,10 @@ struct Writer {
     out += "plan paths " + std::to_string(action.number) + " of " + std::to_string(action.problem->flows.size()) + " flows\n";
   }
   void operator()(const AdviseRestart& action) const { out += "advise " + action.spec.job_id() + " after " + action.looked_at + "\n"; }
+  void operator()(const KeepPlan& action) const {
+    out += "keep plan " + action.job_id + "\n";
+    Append(action.plan, out);
+  }
   void operator()(const KeepReleased& action) const { out += "released " + action.job_id + "\n"; }
 };
 

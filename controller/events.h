@@ -70,6 +70,7 @@ struct JobAdvised {
   std::string fabric;               ///< that it was looked at on
   bool unchanged = false;
   std::optional<v1::RestartAdvice> advice;
+  std::optional<v1::StrategyChange> change;  ///< in memory, with its plan, where that pays
 };
 /// Time passed; about ten a second.
 struct Tick {};
@@ -123,6 +124,12 @@ struct KeepReleased {
   std::string job_id;
 };
 
+/// What a submitted job runs, or is told to run, is another plan than was kept.
+struct KeepPlan {
+  std::string job_id;
+  v1::JobPlan plan;
+};
+
 /// All jobs are to be planned together, outside of the core since it can take long; JobsPlanned brings the answer.
 struct PlanJobs {
   uint64_t digest = 0;
@@ -143,9 +150,10 @@ struct AdviseRestart {
   double iteration_s = 0;           ///< measured; 0: not known
   std::string looked_at;            ///< JobAdvised::fabric of the last answer
   std::optional<Seconds> left;      ///< until the job ends as it runs now; nullopt: not known
+  bool listens = false;             ///< its ranks take another strategy while they run
 };
 
-using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased,
+using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased, KeepPlan,
                             PlanJobs, PlanPaths, AdviseRestart, PushProbeAgain>;
 
 /// All actions as bytes, equal exactly when the actions are equal: what replays are compared by.

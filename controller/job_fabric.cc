@@ -86,13 +86,14 @@ void Compare(JobFabric& fabric) {
 }  // namespace
 
 JobFabric LookAtFabric(const std::vector<std::string>& hosts, const PlacementView& view, const planner::ClusterSpec& cluster) {
-  JobFabric fabric{.alone = cluster, .now = cluster, .loaded = false, .order = hosts, .why = {}};
+  JobFabric fabric{.alone = cluster, .now = cluster, .known = false, .loaded = false, .order = hosts, .why = {}};
   if (hosts.size() < 2) return fabric;
   const auto senders = SendersOf(hosts, view.topology);
   if (!senders) {
     fabric.why.push_back(fmt::format("fabric: {}: planned for a network that blocks nobody", senders.error().message()));
     return fabric;
   }
+  fabric.known = true;
   const auto [idle, left] = Fabrics(view);
   const NodeTiers found_idle = planner::FindNodeTiers(idle, *senders), found_left = planner::FindNodeTiers(left, *senders);
   const double scale = found_idle.node_out.value() > 0 ? cluster.nic_rate / found_idle.node_out : 1;

@@ -23,6 +23,7 @@ namespace weft::controller {
 struct JobFabric {
   planner::ClusterSpec alone;         ///< the job's hosts; with tiers where these let out less than the hosts can send
   planner::ClusterSpec now;           ///< the same with what is left of links
+  bool known = false;                 ///< probes have joined all hosts; else the network counts as one that blocks nobody
   bool loaded = false;                ///< `now` gives less than `alone`, by a twentieth and more
   std::vector<std::string> order;     ///< hosts, those of one unit after each other
   std::vector<std::string> why;       ///< what differs, with figures

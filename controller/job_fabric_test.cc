@@ -287,5 +287,96 @@ TEST(JobFabric, PartsAboveLeavesGiveTheOrderOfRanks) {
   EXPECT_THAT(planned.plan.why(), Contains(HasSubstr("those of one part of the fabric follow each other")));
 }
 
+/// Four hosts of one CPU rank under two leaves and one spine: what a leaf lets out is `uplink`.
+PlacementView SmallView(double uplink) {
+  PlacementView view;
+  for (int i = 0; i < 4; ++i) {
+    view.connected.insert(Host(i));
+    view.leaf[Host(i)] = Leaf(i);
+    view.rate[Host(i)] = BitsPerSecond(60e6);
+    const NodeId leaf = view.topology.AddNode(Leaf(i), planner::NodeKind::kSwitch);
+    view.topology.AddCable(view.topology.AddNode(Host(i), planner::NodeKind::kHost), leaf, BitsPerSecond(60e6));
+    if (i % kPerLeaf == 0) view.topology.AddCable(leaf, view.topology.AddNode("spine1", planner::NodeKind::kSwitch), BitsPerSecond(uplink));
+  }
+  view.carried.assign(view.topology.links().size(), BitsPerSecond(0));
+  return view;
+}
+
+JobPlannerOptions SmallOptions() {
+  JobPlannerOptions options = DefaultConfig().planner;
+  options.cluster.nic_rate = BitsPerSecond(60e6);
+  return options;
+}
+
+/// A job of weft-train as it was planned on a whole fabric, looked at where the spine's cables give a tenth.
+AdviseRestart Listening() {
+  v1::JobSpec spec;
+  spec.set_job_id("small");
+  spec.set_model_config_json(R"({"model_type": "gpt2", "n_layer": 4, "n_embd": 64, "n_head": 8, "n_positions": 64, "vocab_size": 256,
+                                 "n_inner": 256, "activation_function": "gelu_new"})");
+  spec.set_global_batch(32);
+  spec.set_sequence(64);
+  spec.set_precision("fp32");
+  spec.set_framework("weft-train");
+  spec.set_reshard(true);
+  for (int i = 0; i < 4; ++i) spec.add_hosts(Host(i));
+  AdviseRestart question{.spec = spec, .plan = {}, .view = SmallView(6e6), .iteration_s = 0, .looked_at = {}, .left = std::nullopt, .listens = true};
+  const auto planned = PlanJob(spec, SmallView(60e6), SmallOptions());
+  EXPECT_TRUE(planned.has_value()) << planned.error().message();
+  if (planned) question.plan = planned->plan;
+  return question;
+}
+
+TEST(JobAdvice, RanksThatListenChangeInMemoryForThePauseOfWhatMoves) {
+  AdviseRestart question = Listening();
+  EXPECT_EQ(question.plan.environment().at(kReshardVariable), "on");
+  const AdviceOptions options{.restart = Seconds(300), .change = Seconds(2)};
+  const auto advised = AdviseJob(question, SmallOptions(), options);
+  ASSERT_TRUE(advised.has_value()) << advised.error().message();
+  ASSERT_TRUE(advised->change.has_value());
+  const v1::StrategyChange& change = *advised->change;
+  const v1::JobPlan anew = PlanJob(question.spec, SmallView(6e6), SmallOptions())->plan;
+  EXPECT_EQ(change.strategy(), anew.strategy().text());
+  EXPECT_EQ(change.plan().SerializeAsString().size(), anew.SerializeAsString().size());
+  EXPECT_LT(change.iteration_then_s(), 0.95 * change.iteration_now_s());
+  // What moves is some of parameters and moments of a model of 0.2 M parameters, most of it over 6 Mbit/s out of a leaf.
+  const double state = 12.0 * static_cast<double>(planner::ParameterCount(formats::ParseHfConfig(question.spec.model_config_json(), "model").value()));
+  EXPECT_GT(static_cast<double>(change.moved_bytes()), 0.1 * state);
+  EXPECT_LT(static_cast<double>(change.moved_bytes()), 4 * state);
+  EXPECT_GT(change.pause_s(), 2);
+  EXPECT_LT(change.pause_s(), 2 + 8 * 4 * state / 6e6);
+  // Nobody listens: only a restart is advised, of the same strategy.
+  question.listens = false;
+  const auto deaf = AdviseJob(question, SmallOptions(), options);
+  EXPECT_FALSE(deaf->change.has_value());
+  EXPECT_EQ(deaf->advice->strategy(), change.strategy());
+}
+
+TEST(JobAdvice, AChangeThatDoesNotPayForItsPauseIsNone) {
+  AdviseRestart question = Listening();
+  EXPECT_FALSE(AdviseJob(question, SmallOptions(), {.change_gain = 0.9})->change.has_value()) << "gains too little";
+  EXPECT_FALSE(AdviseJob(question, SmallOptions(), {.change = Seconds(1e4)})->change.has_value()) << "a pause for hours";
+  const v1::StrategyChange change = *AdviseJob(question, SmallOptions(), {.change = Seconds(2)})->change;
+  // The job ends a little before, or after, a change has paid for itself; a restart never would.
+  const Seconds even(change.pause_s() / (1 - change.iteration_then_s() / change.iteration_now_s()));
+  for (const double part : {0.99, 1.01}) {
+    question.left = even * part;
+    const auto advised = AdviseJob(question, SmallOptions(), {.change = Seconds(2)});
+    EXPECT_EQ(advised->change.has_value(), part > 1);
+    EXPECT_FALSE(advised->advice.has_value());
+  }
+  // A fabric that nobody knows any more changes nothing, and the last answer stands.
+  question.left = std::nullopt;
+  AdviseRestart blind = question;
+  blind.view = PlacementView();
+  blind.looked_at = "before";
+  const auto unknown = AdviseJob(blind, SmallOptions(), {});
+  EXPECT_FALSE(unknown->change.has_value() || unknown->advice.has_value());
+  EXPECT_EQ(unknown->fabric, "before");
+  // On other hosts than the ranks have: a restart's.
+  std::swap(*question.plan.mutable_rank_hosts(0), *question.plan.mutable_rank_hosts(2));
+  EXPECT_FALSE(AdviseJob(question, SmallOptions(), {})->change.has_value());
+}
+
 }  // namespace
 }  // namespace weft::controller

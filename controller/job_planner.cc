@@ -53,6 +53,18 @@ Status CheckEnd(const v1::JobSpec& spec) {
   return Ok();
 }
 
+/// Whose ranks take another strategy while they run.
+Status CheckReshard(const v1::JobSpec& spec) {
+  if (!spec.reshard()) return Ok();
+  if (planner::ParseFramework(spec.framework()) != planner::Framework::kWeftTrain) {
+    return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": reshard with framework \"{}\", expected weft-train: no other program "
+                                                    "changes its strategy while it runs", spec.job_id(), spec.framework()));
+  }
+  if (!spec.has_given_strategy() && spec.allow_size() == 0) return Ok();
+  return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": reshard beside a given strategy or allow, expected one of them: only a "
+                                                  "strategy that was searched is changed", spec.job_id()));
+}
+
 Status CheckSpec(const v1::JobSpec& spec) {
   if (spec.job_id().empty() || spec.job_id().size() > 63 || !ValidText(spec.job_id())) {
     return Fail(Code::kInvalidArgument,
@@ -79,6 +91,7 @@ Status CheckSpec(const v1::JobSpec& spec) {
     return Fail(Code::kInvalidArgument, fmt::format("job \"{}\": framework: {} characters, expected at most 63 printable ones",
                                                     spec.job_id(), spec.framework().size()));
   }
+  WEFT_RETURN_IF_ERROR(CheckReshard(spec));
   WEFT_RETURN_IF_ERROR(CheckEnd(spec));
   WEFT_RETURN_IF_ERROR(CheckSizes(spec));
   std::set<std::string> seen;
@@ -114,6 +127,7 @@ void FillLaunch(const v1::JobSpec& spec, const PlacementView& view, const JobPla
   environment["NCCL_NET_PLUGIN"] = "weft";
   environment["WEFT_JOB_ID"] = spec.job_id();
   environment["WEFT_RUN_DIR"] = options.run_dir;
+  if (spec.reshard()) environment[kReshardVariable] = "on";
   std::vector<std::string> missing;
   for (const std::string& host : spec.hosts()) {
     if (!view.connected.contains(host)) missing.push_back(host);

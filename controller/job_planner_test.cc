@@ -151,6 +151,13 @@ TEST(JobPlanner, NonsenseIsRefusedByName) {
   spec = Spec();
   spec.add_hosts(std::string(256, 'h'));
   expect(spec, "is empty, named twice or longer than 255 characters");
+  spec = Spec();
+  spec.set_reshard(true);
+  spec.set_framework("megatron");
+  expect(spec, "reshard with framework \"megatron\", expected weft-train");
+  spec.set_framework("weft-train");
+  spec.mutable_given_strategy()->set_source("JOB.yaml");
+  expect(spec, "reshard beside a given strategy or allow, expected one of them");
 }
 
 }  // namespace

@@ -175,7 +175,7 @@ Status Search(const v1::JobSpec& spec, const PlacementView& view, const JobPlann
               PlannedJob& planned) {
   WEFT_ASSIGN_OR_RETURN(Question question, Ask(spec, options));
   WEFT_ASSIGN_OR_RETURN(const planner::PlanOptions plan_options, OptionsOf(spec, options, question));
-  JobFabric fabric{.alone = question.cluster, .now = question.cluster, .loaded = false, .order = planned.order, .why = {}};
+  JobFabric fabric{.alone = question.cluster, .now = question.cluster, .known = false, .loaded = false, .order = planned.order, .why = {}};
   if (ProgramOf(spec) && spec.allow_size() == 0 && !planned.order.empty()) {
     fabric = LookAtFabric(planned.order, view, question.cluster);
     planned.order = fabric.order;

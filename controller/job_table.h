@@ -18,6 +18,9 @@ namespace weft::controller {
 inline constexpr int64_t kLargestToldEpoch = int64_t{1} << 60;
 inline constexpr int64_t kLargestTenantEpoch = int64_t{1} << 40;
 
+/// v1::StrategyChange::state of a word that the ranks have not answered yet.
+inline constexpr char kWordSent[] = "sent";
+
 enum class JobState { kPlanned, kRunning, kReleased };
 
 struct Job {

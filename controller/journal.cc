@@ -202,6 +202,10 @@ Status Journal::Keep(const KeepStarted& job) {
   return database_->Execute("UPDATE jobs SET started = 1 WHERE job_id = ?", {job.job_id});
 }
 
+Status Journal::Keep(const KeepPlan& job) {
+  return database_->Execute("UPDATE jobs SET plan = ? WHERE job_id = ?", {job.plan.SerializeAsString(), job.job_id});
+}
+
 Status Journal::Keep(const KeepReleased& job) { return Keep(JobReleased{job.job_id}); }
 
 }  // namespace weft::controller

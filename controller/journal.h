@@ -40,6 +40,7 @@ class Journal {
   [[nodiscard]] Status Keep(const ForgetEpoch& epoch);
   [[nodiscard]] Status Keep(const KeepStarted& job);
   [[nodiscard]] Status Keep(const KeepReleased& job);
+  [[nodiscard]] Status Keep(const KeepPlan& job);
 
  private:
   class Database;

@@ -117,6 +117,27 @@ TEST(Journal, StartedJobsAndForgottenEpochsAreKept) {
   EXPECT_TRUE(std::get<JobSubmitted>((*events)[2].body).started);
 }
 
+TEST(Journal, APlanThatChangedIsKeptInItsPlace) {
+  const TempDir dir;
+  {
+    auto journal = Journal::Open(dir.path());
+    ASSERT_TRUE(journal.has_value());
+    for (const char* id : {"first", "second"}) ASSERT_TRUE((*journal)->Keep(MakeJob(id)));
+    ASSERT_TRUE((*journal)->Keep(KeepStarted{"first"}));
+    KeepPlan changed{.job_id = "first", .plan = MakeJob("first").plan};
+    changed.plan.mutable_change()->set_epoch(7);
+    ASSERT_TRUE((*journal)->Keep(changed));
+    ASSERT_TRUE((*journal)->Keep(KeepPlan{.job_id = "nobody", .plan = {}}));
+  }
+  const auto events = (*Journal::Open(dir.path()))->Replay();
+  ASSERT_EQ(events->size(), 2u);
+  const auto& first = std::get<JobSubmitted>((*events)[0].body);
+  EXPECT_EQ(first.spec.job_id(), "first") << "in order of submission";
+  EXPECT_TRUE(first.started);
+  EXPECT_EQ(first.plan.change().epoch(), 7);
+  EXPECT_EQ(first.plan.strategy().dp(), 4);
+}
+
 TEST(Journal, FileOfVersionOneIsTakenOver) {
   const TempDir dir;
   sqlite3* database = nullptr;

@@ -14,6 +14,7 @@
 //   iterations: 10000          # optional: optimizer steps until the job ends
 //   deadline: 2h               # optional: when it should have ended, from its submission; only with iterations and those two
 //   framework: megatron        # optional
+//   reshard: "on"              # optional: its ranks take another strategy while they run; only with weft-train
 //   allow: [low_precision]     # optional: exchanges that change what is trained; only without a framework, or with any
 //   measured_compute: 250ms    # optional: one iteration with communication off
 //   strategy: {tp: 8, pp: 4}   # optional: the user's own; or
@@ -42,6 +43,7 @@ struct JobFile {
   int64_t iterations = 0;                  ///< 0: not said
   Seconds deadline{0};                     ///< from the submission; 0: none
   std::string framework;
+  bool reshard = false;            ///< its ranks take another strategy while they run
   std::vector<std::string> allow;  ///< words of ParseTrainingChanges()
   std::optional<GivenStrategy> strategy;   ///< of the key "strategy"
   std::string plan;                ///< path of the file of the key "plan", not read yet; empty: none

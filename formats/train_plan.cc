@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "formats/one_line.h"
@@ -158,6 +160,33 @@ Result<std::vector<std::string>> TrainArguments(const planner::JobSpec& job, con
     words.insert(words.end(), {"--operators", WriteOperatorsText(choices.operators)});
   words.insert(words.end(), {"--program-digest", DigestText(program)});
   return words;
+}
+
+Result<TrainWords> ParseTrainArguments(std::span<const std::string> words) {
+  TrainWords out;
+  std::string sequence, batch;
+  const std::tuple<std::string_view, std::string*, size_t> flags[] = {{"--strategy", &out.plan.strategy, kMostStrategyText},
+                                                                      {"--sums", &out.plan.sums, kMostSumsText},
+                                                                      {"--operators", &out.plan.operators, kMostOperatorsText},
+                                                                      {"--program-digest", &out.plan.digest, kMostSumsText},
+                                                                      {"--seq", &sequence, kMostSumsText},
+                                                                      {"--global-batch", &batch, kMostSumsText}};
+  for (size_t i = 0; i < words.size(); i += 2) {
+    const auto* const flag = std::find_if(std::begin(flags), std::end(flags), [&](const auto& f) { return std::get<0>(f) == words[i]; });
+    if (flag == std::end(flags) || i + 1 == words.size()) return Wrong("word", words[i], "a flag of weft plan --emit weft-train, and its value");
+    const auto& [name, value, most] = *flag;
+    if (!value->empty()) return Wrong("word", words[i], "each flag once");
+    if (words[i + 1].empty() || words[i + 1].size() > most) return Wrong(name, words[i + 1], fmt::format("1 to {} characters", most));
+    *value = words[i + 1];
+  }
+  constexpr int64_t kMostSize = int64_t{1} << 32;
+  const auto parsed = Number(sequence, 1, kMostSize), sequences = Number(batch, 1, kMostSize);
+  if (!parsed) return Wrong("--seq", sequence, fmt::format("1 to {}", kMostSize));
+  if (!sequences) return Wrong("--global-batch", batch, fmt::format("1 to {}", kMostSize));
+  if (out.plan.strategy.empty()) return Wrong("--strategy", "", "a strategy");
+  out.sequence = *parsed;
+  out.global_batch = *sequences;
+  return out;
 }
 
 Result<planner::StepProgram> ExpandTrainPlan(const TrainPlanText& text, const planner::JobSpec& job, planner::ElementType type) {

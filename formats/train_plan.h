@@ -33,6 +33,16 @@ struct TrainPlanText {
 [[nodiscard]] Result<std::vector<std::string>> TrainArguments(const planner::JobSpec& job, const planner::Strategy& strategy,
                                                               const planner::ProgramChoices& choices);
 
+/// What such words say of a run, batch and sequence included.
+struct TrainWords {
+  TrainPlanText plan;
+  int64_t sequence = 0, global_batch = 0;
+};
+
+/// Reads the words above, as TrainArguments() writes them: each flag once, with its value behind it. The text is hostile. Errors:
+/// kInvalidArgument naming the word for one that is none of these, twice there, longer than above, or missing.
+[[nodiscard]] Result<TrainWords> ParseTrainArguments(std::span<const std::string> words);
+
 /// The program that the words mean for `job`, whose gpus are not looked at. The text is hostile. Errors: kInvalidArgument naming the
 /// word, its value and what was expected: an unknown variable, decisions that do not fit the model, no program, another digest.
 [[nodiscard]] Result<planner::StepProgram> ExpandTrainPlan(const TrainPlanText& text, const planner::JobSpec& job,

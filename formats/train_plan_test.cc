@@ -40,6 +40,31 @@ TEST(TrainPlan, WordsSayTheStrategy) {
             planner::ExpandProgram(Job(), {.dp = 2, .tp = 2, .pp = 2}, planner::ElementType::kFloat32).value());
 }
 
+// What a controller hands over is what ranks read.
+TEST(TrainPlan, WordsAreReadAsTheyWereWritten) {
+  const auto words = TrainArguments(Job(), {.dp = 2, .tp = 2, .pp = 2}, {});
+  const auto read = ParseTrainArguments(*words);
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->plan.strategy, "dp=2,tp=2,pp=2");
+  EXPECT_EQ(read->plan.digest, words->back());
+  EXPECT_EQ(read->sequence, 32);
+  EXPECT_EQ(read->global_batch, 24);
+  const auto refused = [](std::vector<std::string> given, const char* why) {
+    const auto bad = ParseTrainArguments(given);
+    ASSERT_FALSE(bad.has_value()) << why;
+    EXPECT_EQ(bad.error().code(), Code::kInvalidArgument);
+    EXPECT_THAT(bad.error().message(), HasSubstr(why));
+  };
+  refused({}, "--seq \"\": expected");
+  refused({"--seq", "32", "--global-batch", "8"}, "--strategy");
+  refused({"--seq", "32", "--seq", "32"}, "each flag once");
+  refused({"--seq"}, "and its value");
+  refused({"--seq", "-1", "--strategy", "dp=1", "--global-batch", "8"}, "--seq \"-1\"");
+  refused({"--checkpoint", "/etc"}, "word \"--checkpoint\"");
+  refused({"--strategy", std::string(kMostStrategyText + 1, 'a')}, "1 to 4096 characters");
+  refused({"--program-digest", std::string(65, 'a')}, "1 to 64 characters");
+}
+
 // Every variable, by its own names.
 TEST(TrainPlan, StrategiesComeBack) {
   std::mt19937 random(3);

@@ -301,6 +301,8 @@ TEST(JobYaml, EachFaultNamesFileLineKeyAndExpectation) {
       {"precision: fp32", "precision: fp32\nallow: [quiet]", "job.yaml:7: key \"allow\": value \"quiet\", expected some of low_precision"},
       {"precision: fp32", "precision: fp32\nallow: [gossip]\nstrategy: {dp: 2}", "key \"allow\": expected only without strategy and plan"},
       {"precision: fp32", "precision: fp32\nframework: megatron\nallow: [gossip]", "key \"allow\": with framework megatron: expected only"},
+      {"precision: fp32", "precision: fp32\nreshard: maybe", "key \"reshard\": value \"maybe\", expected on or off"},
+      {"precision: fp32", "precision: fp32\nframework: megatron\nreshard: on", "key \"reshard\": with framework \"megatron\", expected weft-train"},
       {"250ms", "250", "job.yaml:8: key \"measured_compute\": "},
       {"sequence: 512\n", "", "key \"sequence\": missing"},
       {"hosts: [h1, h2]", "hosts: [h1, h2]\nmin_gpus: 2", "key \"hosts\": stands beside min_gpus or max_gpus"},

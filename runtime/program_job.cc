@@ -21,6 +21,7 @@
 #include "runtime/program_report.h"
 #include "runtime/program_run.h"
 #include "runtime/replicas.h"
+#include "runtime/reshard/word.h"
 #include "runtime/text_data.h"
 
 namespace weft::runtime {
@@ -99,17 +100,6 @@ Status CheckPhase(const TrainOptions& o, const StepProgram& p, const StepProgram
               fmt::format("{}: {}: another model, sequence, batch or type than the first program's", o.plans, p.strategy));
 }
 
-/// What of a program's training is in no checkpoint and moved by no change of strategy; empty: nothing.
-std::string LeftBehind(const StepProgram& p) {
-  if (p.replicas_differ) return "replicas that differ";
-  for (const planner::RankClass& c : p.classes) {
-    for (const planner::Instruction& i : c.instructions) {
-      if (i.wire == planner::WireType::kFloat8) return "what gradients in fp8 have left out";
-    }
-  }
-  return "";
-}
-
 /// Whether all that lasts of a phase is saved, or goes on in the next one.
 Status CheckLasts(const TrainOptions& o, const Phase& phase, bool last) {
   if (last && o.checkpoint.folder.empty()) return Ok();
@@ -127,6 +117,10 @@ Status CheckProgramOptions(const TrainOptions& o) {
   if (o.world > 1 && (o.plugin.empty() || o.rendezvous.empty()))
     return wrong(fmt::format("world {} needs --plugin and --rendezvous", o.world));
   if (o.duration) return wrong("--duration with --plan: expected --steps");
+  if (o.reshard && (!o.plans.empty() || !o.calibration.empty() || !o.calibrate.empty()))
+    return wrong("--reshard on with --plans, --calibration or --calibrate: expected one or the other");
+  if (o.reshard && (o.job.empty() || o.run_dir.empty()))
+    return wrong("--reshard on without a job's name or an agent to ask: expected --job, and WEFT_RUN_DIR not empty");
   if (o.replicas != ReplicaOptions()) return wrong("--replicas with --plan: they are the program's to say");
   if (!o.communication || o.apart_every != 0) return wrong("--communication off and --apart-every are not for a --plan");
   if (!(o.rate.peak > 0) || !(o.clip >= 0))
@@ -158,9 +152,9 @@ std::string Fingerprint(const TrainOptions& o, const std::vector<Phase>& phases,
     programs += fmt::format("program {:016x} ({})", planner::DigestOf(phase.program), phase.program.strategy);
   }
   return fmt::format(
-      "{}, {}, {}, steps {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}, stretch {}, trace {}, {}", programs,
+      "{}, {}, {}, steps {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}, stretch {}, trace {}, reshard {}, {}", programs,
       input.model.name, NumericsText(input.model), o.steps, o.rate.peak, o.rate.warm_up, o.rate.decay, o.rate.least, o.clip, o.seed,
-      input.text.Digest(), o.stretch, o.trace.empty() ? "off" : "on", Describe(o.checkpoint));
+      input.text.Digest(), o.stretch, o.trace.empty() ? "off" : "on", o.reshard ? "on" : "off", Describe(o.checkpoint));
 }
 
 Status CheckSameEverywhere(collectives::Bootstrap& bootstrap, const std::string& mine) {

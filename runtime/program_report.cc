@@ -134,6 +134,13 @@ std::string ReshardLine(const ReshardFacts& r, OutputFormat format) {
                      FormatDuration(r.took));
 }
 
+std::string RefusalLine(const RefusalFacts& r, OutputFormat format) {
+  if (format == OutputFormat::kJson) {
+    return Line({{"reshard_refused", {{"before_step", r.step}, {"epoch", r.epoch}, {"strategy", r.strategy}, {"reason", r.why}}}});
+  }
+  return fmt::format("{} goes on, word {} of another strategy is refused: {}", r.strategy, r.epoch, r.why);
+}
+
 std::string CheckpointLine(const CheckpointFacts& c, OutputFormat format) {
   if (format == OutputFormat::kJson && c.read) return Line({{"resumed", {{"step", c.step}, {"took_s", c.took.count()}}}});
   if (format == OutputFormat::kJson)

@@ -63,6 +63,14 @@ struct RankPlanned {
   std::optional<Bytes> peak;
 };
 
+/// A word of another strategy that the ranks do not follow.
+struct RefusalFacts {
+  int64_t step = 0;      ///< that follows
+  uint64_t epoch = 0;    ///< of the word
+  std::string strategy;  ///< that goes on
+  std::string why;
+};
+
 /// One rank's steps, as measured and as planned.
 struct RankFacts {
   RankMeasured measured;
@@ -75,6 +83,7 @@ std::string ProgramStepLine(const ProgramStep& step, OutputFormat format);
 /// Of a program that is not run; the iteration is the slowest rank's.
 std::string PredictionLine(const std::vector<RankPlanned>& ranks, OutputFormat format);
 std::string ReshardLine(const ReshardFacts& change, OutputFormat format);
+std::string RefusalLine(const RefusalFacts& refusal, OutputFormat format);
 std::string CheckpointLine(const CheckpointFacts& checkpoint, OutputFormat format);
 std::string ProgramSummaryLine(const std::vector<ProgramStep>& steps, const std::vector<MeasuredVolume>& volumes,
                                const std::vector<RankFacts>& ranks, OutputFormat format);

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "runtime/program_report.h"
 #include "runtime/program_volumes.h"
 #include "runtime/rank_report.h"
+#include "runtime/reshard/meeting.h"
 #include "runtime/reshard/state_mover.h"
 #include "runtime/state/agree.h"
 
@@ -62,7 +64,7 @@ class ProgramRun {
              JobConnections& connections)
       : o_(options),
         input_(input),
-        phases_(phases),
+        phases_(phases.begin(), phases.end()),
         connections_(connections),
         bootstrap_(connections.bootstrap.get()),
         checkpoints_(options.checkpoint, input.model, WhereOf(options, phases.front().program, input), bootstrap_,
@@ -77,6 +79,8 @@ class ProgramRun {
         if (Status status = Change(step); !status)
           return Fail(status.error().WithContext(fmt::format("change before step {}", step)));
       }
+      if (Status status = FollowWord(step); !status)
+        return Fail(status.error().WithContext(fmt::format("word before step {}", step)));
       if (Status status = OneStep(step); !status) return Fail(status.error().WithContext(fmt::format("step {}", step)));
     }
     WEFT_RETURN_IF_ERROR(EndPhase(o_.steps));
@@ -150,6 +154,10 @@ class ProgramRun {
                   fmt::format("resume {}: step {}, expected {}", o_.checkpoint.resume, done, beginning.step));
     if (running_.executor) running_.executor->SetSteps(done);
     ResetTensorPeak();
+    if (o_.reshard) {
+      meetings_.emplace(agent::AgentRequest{.socket_path = o_.run_dir + "/agent.sock", .job = o_.job, .host = ""}, input_.model, bootstrap_,
+                        o_.rank, o_.world, planner::DigestOf(program()));
+    }
     if (done == 0) return Ok();
     return Print(o_, CheckpointLine({.read = true, .step = done, .took = clock_.Now() - begin}, o_.output));
   }
@@ -233,14 +241,46 @@ class ProgramRun {
     return Ok();
   }
 
-  /// From this program to the next one, before `step`.
+  /// Who sends what to whom for `next`; the same on all ranks.
+  Result<planner::StateChange> PlanChange(const StepProgram& next, planner::PlaceChoice choice) const {
+    WEFT_ASSIGN_OR_RETURN(const planner::ProgramState from, planner::StateOf(program(), input_.model));
+    WEFT_ASSIGN_OR_RETURN(const planner::ProgramState to, planner::StateOf(next, input_.model));
+    return planner::PlanStateChange(from, places_, to, choice);
+  }
+
+  /// From this program to the next one of the sequence, before `step`.
   Status Change(int64_t step) {
+    WEFT_ASSIGN_OR_RETURN(const planner::StateChange change,
+                          PlanChange(phases_[phase_ + 1].program, planner::PlaceChoice::kLeastSent));
+    return GoOver(step, change);
+  }
+
+  /// If all ranks have a word of another strategy before `step`, and can follow it. Ranks keep their places: the controller has chosen the
+  /// strategy for the fabric between them.
+  Status FollowWord(int64_t step) {
+    if (!meetings_) return Ok();
+    WEFT_ASSIGN_OR_RETURN(std::optional<StepProgram> next, meetings_->Meet(step, clock_.Now(), program()));
+    if (next) {
+      const uint64_t digest = planner::DigestOf(*next);
+      const Result<planner::StateChange> change = PlanChange(*next, planner::PlaceChoice::kOwnNumber);
+      if (change) {
+        phases_.push_back({.begin = step, .program = std::move(*next)});
+        WEFT_RETURN_IF_ERROR(GoOver(step, *change));
+        meetings_->Followed(digest);
+      } else {
+        meetings_->Refuse(step, program(), change.error().message());
+      }
+    }
+    const std::optional<RefusalFacts> refused = meetings_->TakeRefusal();
+    return refused ? Print(o_, RefusalLine(*refused, o_.output)) : Ok();
+  }
+
+  /// To the next program as `change` says, before `step`.
+  Status GoOver(int64_t step, const planner::StateChange& change) {
     const Seconds begin = clock_.Now();
     WEFT_RETURN_IF_ERROR(EndPhase(step));  // all ranks are here: nothing of the last step is under way
     const StepProgram& next = phases_[phase_ + 1].program;
-    WEFT_ASSIGN_OR_RETURN(const planner::ProgramState from, planner::StateOf(program(), input_.model));
-    WEFT_ASSIGN_OR_RETURN(const planner::ProgramState to, planner::StateOf(next, input_.model));
-    WEFT_ASSIGN_OR_RETURN(const planner::StateChange change, planner::PlanStateChange(from, places_, to));
+    prediction_ = {};  // it was of the first one
     Result<Running> opened = Open(next, change.places, /*draws=*/false);
     WEFT_RETURN_IF_ERROR(Agree(bootstrap_, opened ? Ok() : Status(Fail(opened.error()))));
     const Seconds moving = clock_.Now();
@@ -265,13 +305,14 @@ class ProgramRun {
 
   const TrainOptions& o_;
   const ProgramInput& input_;
-  const std::vector<Phase>& phases_;
+  std::deque<Phase> phases_;  // executors keep their program: none ever moves
   JobConnections& connections_;
   collectives::Bootstrap* const bootstrap_;
   const SystemClock clock_;
   Checkpoints checkpoints_;
   StateMover mover_;
   size_t phase_ = 0;
+  std::optional<Meetings> meetings_;  // of a run that follows words
   planner::Places places_;  // of the program under way
   Running running_;
   int64_t begin_of_phase_ = 0;

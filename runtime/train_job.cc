@@ -313,6 +313,9 @@ Status CheckTrained(const planner::ModelSpec& model) {
 
 Status RunTraining(const TrainOptions& options) {
   if (!options.plan.empty() || !options.plans.empty() || !options.strategy.strategy.empty()) return RunProgram(options);
+  if (options.reshard) {
+    return Fail(Code::kInvalidArgument, "--reshard on without a program: expected --strategy or --plan, which say what may be changed");
+  }
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   if (IsPlain(options)) return RunPlain(options);
   WEFT_ASSIGN_OR_RETURN(const planner::ModelSpec published, formats::ReadHfConfig(options.config));

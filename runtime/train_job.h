@@ -39,6 +39,9 @@ struct TrainOptions {
   bool predict = false;                  ///< with `plan`: what is predicted, in place of the run
   std::string calibrate;                 ///< with `plan`: in place of a run its computations are timed, into this file
   CheckpointOptions checkpoint;          ///< of a run with a plan
+  bool reshard = false;                  ///< with `plan` or `strategy`: follows the controller's word of another strategy
+  std::string job;                       ///< as the agent knows it; with `reshard`
+  std::string run_dir;                   ///< of the agent; with `reshard`
   std::string capacity_of;               ///< file of a step program, without a plan: its capacity groups are what experts serve
   ReplicaOptions replicas;               ///< of one process: what it learns that of so many replicas is
   bool double_precision = false;         ///< fp64, in one process; a plan says its own

@@ -64,7 +64,6 @@ auto OneOf(std::pair<const char*, T> first, std::pair<const char*, T> second) {
 
 struct Arguments {
   TrainOptions options;
-  std::string job;
 };
 
 void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
@@ -152,6 +151,9 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->option_text("DIR|latest");
   app.add_option("--load", o.checkpoint.load, "begin with a model of Hugging Face: a .safetensors file, or a folder")
       ->option_text("PATH");
+  AddParsed(app, "--reshard", OneOf<bool>({"on", true}, {"off", false}), o.reshard,
+            "with --strategy or --plan: take another strategy while running when the controller says so", "on|off")
+      ->envname("WEFT_RESHARD");
   app.add_option("--rank", o.rank, "this process")->envname("WEFT_RANK")->capture_default_str();
   app.add_option("--world", o.world, "number of ranks")->envname("WEFT_WORLD")->capture_default_str();
   app.add_option("--rendezvous", o.rendezvous, "HOST:PORT where rank 0 listens");
@@ -159,7 +161,7 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
   app.add_option("--collectives", o.collectives, "collective table, the same on all ranks; where none fits: a ring")
       ->envname("WEFT_COLLECTIVES");
   AddParsed(app, "--stall-timeout", weft::ParseDuration, o.stall_timeout, "how long to wait for a peer", "TIME=60s");
-  app.add_option("--job", arguments.job, "name that the plugin announces to the agent")->envname("WEFT_JOB_ID");
+  app.add_option("--job", o.job, "name that the plugin announces to the agent")->envname("WEFT_JOB_ID");
   AddParsed(app, "--communication", OneOf<bool>({"on", true}, {"off", false}), o.communication,
             "off: the same compute without exchange", "on|off");
   app.add_option("--apart-every", o.apart_every,
@@ -173,7 +175,7 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
 /// For the plugin, which knows its job and rank by these. The flags have taken what was set already as their default, so
 /// this changes a variable only where a flag says otherwise: program and plugin must not disagree.
 void SetPluginEnvironment(const Arguments& arguments) {
-  if (!arguments.job.empty()) setenv("WEFT_JOB_ID", arguments.job.c_str(), 1);
+  if (!arguments.options.job.empty()) setenv("WEFT_JOB_ID", arguments.options.job.c_str(), 1);
   setenv("WEFT_RANK", std::to_string(arguments.options.rank).c_str(), 1);
   setenv("WEFT_WORLD", std::to_string(arguments.options.world).c_str(), 1);
 }
@@ -195,6 +197,8 @@ int main(int argc, char** argv) {
     return weft::kExitUsage;
   }
   SetPluginEnvironment(arguments);
+  const char* const run_dir = std::getenv("WEFT_RUN_DIR");
+  arguments.options.run_dir = run_dir == nullptr ? "/run/weft" : run_dir;
   InstallSignals(arguments.options.rank);
   if (const weft::Status status = weft::runtime::RunTraining(arguments.options); !status) {
     std::fprintf(stderr, "weft-train: rank %d: %s\n", arguments.options.rank, status.error().message().c_str());

@@ -5,6 +5,7 @@
 //   plugin -> agent  kHello + telemetry fd          agent -> plugin  kPolicy + policy fd, or kReject
 //   plugin -> agent  (closes when the process ends)
 //   hook   -> agent  kEnvironmentRequest            agent -> hook    kEnvironmentReply
+//   rank 0 -> agent  kStrategyRequest               agent -> rank 0  kEnvironmentReply, or kReject
 //
 // A plugin whose agent goes away connects again and sends the same telemetry fd: that is how a restarted agent
 // re-adopts running jobs. File descriptors travel as SCM_RIGHTS.
@@ -24,6 +25,7 @@ enum class MessageType : uint16_t {
   kReject = 3,
   kEnvironmentRequest = 4,
   kEnvironmentReply = 5,
+  kStrategyRequest = 6,
 };
 
 struct MessageHeader {
@@ -64,7 +66,20 @@ struct EnvironmentReply {
   char text[8184];
 };
 
+/// The same question by rank 0 of a job that changes its strategy while it runs, and what it runs. Only the job's own user is
+/// answered.
+struct StrategyRequest {
+  char job[64];
+  char host[64];
+  uint64_t epoch;    ///< newest word that it has seen (WEFT_RESHARD_EPOCH of its environment); 0: none
+  uint64_t digest;   ///< of the program that runs
+  double iteration_s;  ///< of its last steps; 0: not measured yet
+  uint32_t refused;  ///< 1: that word was not followed
+  uint32_t reserved;
+  char reason[200];  ///< why; NUL-terminated
+};
+
 static_assert(sizeof(MessageHeader) == 16 && sizeof(Hello) == 72 && sizeof(Reject) == 248);
-static_assert(sizeof(EnvironmentReply) == 8192);
+static_assert(sizeof(EnvironmentReply) == 8192 && sizeof(StrategyRequest) == 360);
 
 }  // namespace weft::abi

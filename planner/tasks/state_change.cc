@@ -38,9 +38,9 @@ std::vector<std::vector<int64_t>> Shared(const std::vector<RankBoxes>& holders, 
   return shared;
 }
 
-Places ChoosePlaces(const std::vector<RankBoxes>& holders, const ProgramState& to, size_t ranks) {
+Places ChoosePlaces(const std::vector<RankBoxes>& holders, const ProgramState& to, size_t ranks, PlaceChoice choice) {
   Places places(ranks, -1);
-  if (static_cast<int64_t>(ranks) > kMostAssignedRanks) {
+  if (choice == PlaceChoice::kOwnNumber || static_cast<int64_t>(ranks) > kMostAssignedRanks) {
     for (size_t place = 0; place < to.ranks.size(); ++place) places[place] = static_cast<int32_t>(place);
     return places;
   }
@@ -96,14 +96,14 @@ std::vector<StateRound> PairsOf(const std::vector<StateMove>& moves, int32_t ran
 
 }  // namespace
 
-Result<StateChange> PlanStateChange(const ProgramState& from, const Places& places, const ProgramState& to) {
+Result<StateChange> PlanStateChange(const ProgramState& from, const Places& places, const ProgramState& to, PlaceChoice choice) {
   if (from.tensors != to.tensors) return Fail(Code::kInvalidArgument, "programs of two models: expected the same tensors");
   if (places.size() < to.ranks.size()) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("a program for {} ranks, expected at most {}", to.ranks.size(), places.size()));
   }
   const std::vector<RankBoxes> holders = HoldersOf(from, places);
-  StateChange change{.places = ChoosePlaces(holders, to, places.size())};
+  StateChange change{.places = ChoosePlaces(holders, to, places.size(), choice)};
   std::vector<int64_t> sends(places.size(), 0);
   for (size_t r = 0; r < places.size(); ++r) {
     if (change.places[r] < 0) continue;

@@ -35,12 +35,18 @@ struct StateChange {
   int64_t sent = 0;               ///< elements of all moves from one rank to another, in each part of the state
 };
 
-/// Requires: places of `from` that are all taken once, states of the same model, at least as many ranks as `to` has. Of more than
-/// kMostAssignedRanks ranks each takes the place of its own number. What several ranks have is sent by the one that has to send
-/// least so far.
+/// Who chooses the places of the new program.
+enum class PlaceChoice {
+  kLeastSent,   ///< those for which least is sent; of more than kMostAssignedRanks ranks as kOwnNumber
+  kOwnNumber,   ///< each rank that of its own number: the new program was priced so, on the fabric between the ranks
+};
+
+/// Requires: places of `from` that are all taken once, states of the same model, at least as many ranks as `to` has. What several
+/// ranks have is sent by the one that has to send least so far.
 /// Errors: kInvalidArgument for too few ranks, or an element that no rank has.
 /// Complexity: O(ranks³ + ranks² · boxes).
-[[nodiscard]] Result<StateChange> PlanStateChange(const ProgramState& from, const Places& places, const ProgramState& to);
+[[nodiscard]] Result<StateChange> PlanStateChange(const ProgramState& from, const Places& places, const ProgramState& to,
+                                                  PlaceChoice choice = PlaceChoice::kLeastSent);
 
 inline constexpr int64_t kMostAssignedRanks = 512;
 

@@ -168,6 +168,15 @@ TEST(StateChange, SpreadsTheSendersOfWhatSeveralHave) {
   EXPECT_NEAR(static_cast<double>(sent[0]), static_cast<double>(sent[1]), 0.1 * static_cast<double>(sent[0]));
 }
 
+// From one order of stages to the other the least is nothing at all; by their own numbers ranks swap their stages.
+TEST(StateChange, RanksTakeThePlacesOfTheirOwnNumbersWhereTheyAreToldTo) {
+  const ProgramState stages = StateUnder({.pp = 2});
+  EXPECT_EQ(PlanStateChange(stages, {1, 0}, stages)->sent, 0);
+  const StateChange change = PlanStateChange(stages, {1, 0}, stages, PlaceChoice::kOwnNumber).value();
+  EXPECT_EQ(change.places, (Places{0, 1}));
+  EXPECT_EQ(change.sent, ParameterCount(Llama()));
+}
+
 TEST(StateChange, RefusesWhatCannotBe) {
   const ProgramState two = StateUnder({.dp = 2}), four = StateUnder({.dp = 4});
   EXPECT_THAT(PlanStateChange(two, {0, 1}, four).error().message(), HasSubstr("for 4 ranks, expected at most 2"));

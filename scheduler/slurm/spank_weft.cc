@@ -23,9 +23,9 @@ extern "C" {
 #include <slurm/spank.h>
 }
 
+#include "agent/ask/agent_request.h"
 #include "common/unique_fd.h"
 #include "netplugin/abi/agent_socket.h"
-#include "scheduler/slurm/agent_request.h"
 #include "scheduler/slurm/job_options.h"
 #include "scheduler/slurm/rank_order.h"
 
@@ -38,6 +38,11 @@ WEFT_SPANK_EXPORT const unsigned int spank_plugin_version = 1;
 
 namespace weft::slurm {
 namespace {
+
+using agent::Environment;
+using agent::ExpandNodeName;
+using agent::RequestEnvironment;
+using agent::TakeForbidden;
 
 constexpr int kRejected = -1;
 constexpr std::chrono::milliseconds kAgentTimeout{300};

@@ -1,4 +1,4 @@
-#include "scheduler/slurm/agent_request.h"
+#include "agent/ask/agent_request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "common/unique_fd.h"
 #include "netplugin/abi/agent_socket.h"
 
-namespace weft::slurm {
+namespace weft::agent {
 namespace {
 
 using testing::ElementsAre;
@@ -32,7 +32,7 @@ class Peer {
   using Answer = std::function<std::string(const abi::EnvironmentRequest& request, int count)>;
 
   explicit Peer(Answer answer) : answer_(std::move(answer)) {
-    char pattern[] = "/tmp/weft-slurm-test-XXXXXX";
+    char pattern[] = "/tmp/weft-ask-test-XXXXXX";
     directory_ = ::mkdtemp(pattern);
     listener_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     sockaddr_un address = {};
@@ -205,4 +205,4 @@ TEST(ExpandNodeName, ReplacesEveryMark) {
 }
 
 }  // namespace
-}  // namespace weft::slurm
+}  // namespace weft::agent

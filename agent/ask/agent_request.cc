@@ -1,4 +1,4 @@
-#include "scheduler/slurm/agent_request.h"
+#include "agent/ask/agent_request.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -12,22 +12,26 @@
 #include "common/launch_variable.h"
 #include "netplugin/abi/agent_socket.h"
 
-namespace weft::slurm {
+namespace weft::agent {
 namespace {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
 constexpr std::chrono::milliseconds kAskAgain{20};
 
-struct Question {
+template <typename Body>
+struct Message {
   abi::MessageHeader header;
-  abi::EnvironmentRequest body;
+  Body body;
 };
+using Question = Message<abi::EnvironmentRequest>;
+using Report = Message<abi::StrategyRequest>;
 struct Answer {
   abi::MessageHeader header;
   abi::EnvironmentReply body;
 };
 static_assert(sizeof(Question) == sizeof(abi::MessageHeader) + sizeof(abi::EnvironmentRequest));
+static_assert(sizeof(Report) == sizeof(abi::MessageHeader) + sizeof(abi::StrategyRequest));
 static_assert(sizeof(Answer) == sizeof(abi::MessageHeader) + sizeof(abi::EnvironmentReply));
 
 int MillisecondsUntil(Deadline deadline) {
@@ -93,13 +97,32 @@ Result<Environment> ReadAnswer(int fd) {
   return ParseEnvironment(std::string_view(answer.body.text, answer.body.bytes));
 }
 
-Result<Environment> AskOnce(const AgentRequest& request, const Question& question, Deadline deadline) {
+template <typename Body>
+Result<Environment> AskOnce(const AgentRequest& request, const Message<Body>& question, Deadline deadline) {
   WEFT_ASSIGN_OR_RETURN(const UniqueFd fd, Connect(request.socket_path, deadline));
   if (::send(fd.get(), &question, sizeof(question), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(question))) {
     return Fail(Code::kUnavailable, ErrnoError("send", errno).message());
   }
   WEFT_RETURN_IF_ERROR(WaitFor(fd.get(), POLLIN, deadline));
   return ReadAnswer(fd.get());
+}
+
+/// A message about the job on the host.
+template <typename Body>
+Result<Message<Body>> Address(const AgentRequest& request, abi::MessageType type) {
+  Message<Body> message = {};
+  message.header = {.magic = abi::kSocketMagic,
+                    .version = abi::kSocketVersion,
+                    .type = static_cast<uint16_t>(type),
+                    .body_bytes = sizeof(message.body),
+                    .reserved = 0};
+  if (request.job.size() >= sizeof(message.body.job) || request.host.size() >= sizeof(message.body.host)) {
+    return Fail(Context(request, Error(Code::kInvalidArgument, "job \"" + request.job + "\" or host \"" +
+                                                                   request.host + "\" is longer than 63 characters")));
+  }
+  std::memcpy(message.body.job, request.job.data(), request.job.size());
+  std::memcpy(message.body.host, request.host.data(), request.host.size());
+  return message;
 }
 
 bool IsName(std::string_view name) {
@@ -112,18 +135,7 @@ bool IsName(std::string_view name) {
 
 Result<Environment> RequestEnvironment(const AgentRequest& request, std::chrono::milliseconds timeout) {
   const Deadline deadline = std::chrono::steady_clock::now() + timeout;
-  Question question = {};
-  question.header = {.magic = abi::kSocketMagic,
-                     .version = abi::kSocketVersion,
-                     .type = static_cast<uint16_t>(abi::MessageType::kEnvironmentRequest),
-                     .body_bytes = sizeof(question.body),
-                     .reserved = 0};
-  if (request.job.size() >= sizeof(question.body.job) || request.host.size() >= sizeof(question.body.host)) {
-    return Fail(Context(request, Error(Code::kInvalidArgument, "job \"" + request.job + "\" or host \"" +
-                                                                   request.host + "\" is longer than 63 characters")));
-  }
-  std::memcpy(question.body.job, request.job.data(), request.job.size());
-  std::memcpy(question.body.host, request.host.data(), request.host.size());
+  WEFT_ASSIGN_OR_RETURN(const Question question, Address<abi::EnvironmentRequest>(request, abi::MessageType::kEnvironmentRequest));
   while (true) {
     auto environment = AskOnce(request, question, deadline);
     if (environment) return environment;
@@ -132,6 +144,18 @@ Result<Environment> RequestEnvironment(const AgentRequest& request, std::chrono:
     if (MillisecondsUntil(deadline) <= 2 * kAskAgain.count()) return Fail(Context(request, environment.error()));
     ::poll(nullptr, 0, kAskAgain.count());
   }
+}
+
+Result<Environment> TellStrategy(const AgentRequest& request, const RunningStrategy& running, std::chrono::milliseconds timeout) {
+  WEFT_ASSIGN_OR_RETURN(Report report, Address<abi::StrategyRequest>(request, abi::MessageType::kStrategyRequest));
+  report.body.epoch = running.epoch;
+  report.body.digest = running.digest;
+  report.body.iteration_s = running.iteration_s;
+  report.body.refused = running.refused ? 1 : 0;
+  running.reason.copy(report.body.reason, sizeof report.body.reason - 1);
+  auto environment = AskOnce(request, report, std::chrono::steady_clock::now() + timeout);
+  if (!environment) return Fail(Context(request, environment.error()));
+  return environment;
 }
 
 Result<Environment> ParseEnvironment(std::string_view text) {
@@ -170,4 +194,4 @@ std::string ExpandNodeName(std::string_view pattern, std::string_view node) {
   return path;
 }
 
-}  // namespace weft::slurm
+}  // namespace weft::agent

@@ -1,0 +1,190 @@
+// Changes of strategy in running jobs. Rank 0 of a job that takes them asks its agent for the job's launch environment and says what it
+// runs; a word is that environment of another plan, with a number. What was advised (job_advice.h) for long enough is sent, and what the
+// ranks then run is the job's plan. A word that they refuse, or do not answer, is taken back and not sent again for a time that doubles.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/parse_units.h"
+#include "controller/core.h"
+#include "controller/job_launch.h"
+#include "formats/one_line.h"
+
+namespace weft::controller {
+namespace {
+
+constexpr double kAnswerWithin = 60;      // seconds: steps between two meetings of the ranks, and the change itself
+constexpr double kLongestIteration = 1e6; // seconds
+constexpr int32_t kMostDoublings = 10;
+constexpr double kBackAfter = 4;          // of reshard.retry, until a strategy that was left is gone back to; twice as long each time
+constexpr size_t kMostLeft = 64;
+constexpr size_t kMostReason = 200;
+
+/// Of the program that the plan's arguments name; empty: they name none.
+std::string DigestOf(const v1::JobPlan& plan) {
+  const auto& words = plan.arguments();
+  const auto flag = std::find(words.begin(), words.end(), "--program-digest");
+  return flag == words.end() || flag + 1 == words.end() ? "" : *(flag + 1);
+}
+
+std::string DigestText(uint64_t digest) { return fmt::format("{:016x}", digest); }
+
+/// Iterations and pause of a change, for people.
+std::string Figures(const v1::StrategyChange& change) {
+  return fmt::format("an iteration would take {} in place of {}, as {}; the pause is {}, in which {} move between ranks",
+                     FormatDuration(Seconds(change.iteration_then_s())), FormatDuration(Seconds(change.iteration_now_s())), change.fabric(),
+                     FormatDuration(Seconds(change.pause_s())), FormatBytes(Bytes(change.moved_bytes())));
+}
+
+/// With the iteration that rank 0 has told since it was advised, and the other one in the same proportion.
+v1::StrategyChange AsMeasured(v1::StrategyChange change, double iteration_s) {
+  if (!(iteration_s > 0)) return change;
+  change.set_iteration_then_s(change.iteration_then_s() / change.iteration_now_s() * iteration_s);
+  change.set_iteration_now_s(iteration_s);
+  return change;
+}
+
+}  // namespace
+
+/// What it says that it runs is what we know.
+bool Core::Listens(const std::string& job_id, const Job& job) const {
+  const auto listener = listeners_.find(job_id);
+  return listener != listeners_.end() && DigestText(listener->second.digest) == DigestOf(job.plan);
+}
+
+/// Where a strategy is no longer run what speaks against it is not seen any more, and may be forgotten: a link that nobody fills.
+bool Core::WasLeft(const Listener& listener, const std::string& strategy) const {
+  const auto found = listener.left.find(strategy);
+  if (found == listener.left.end()) return false;
+  return now_s_ - found->second.since_s < kBackAfter * options_.reshard_retry.count() * std::exp2(found->second.times - 1);
+}
+
+void Core::KeepAndTell(const std::string& job_id, const Job& job) {
+  actions_.push_back(KeepPlan{job_id, job.plan});
+  for (const std::string& host : job.spec.hosts()) {
+    if (IsConnected(host)) PushLaunchTo(host, job);
+  }
+}
+
+/// A tenant's process says this: it can only speak of its own job, and bring about nothing but what was decided.
+void Core::TakeStrategy(const std::string& host, const v1::StrategyNews& news) {
+  Job* job = jobs_.Find(news.job_id());
+  const bool ours = job != nullptr && job->submitted && job->state != JobState::kReleased && job->plan.rank_hosts_size() > 0 &&
+                    job->plan.rank_hosts(0) == host && !DigestOf(job->plan).empty();
+  if (!ours || news.epoch() < 0 || news.epoch() > kLargestTenantEpoch) {
+    ++ignored_;
+    return;
+  }
+  const auto [known, is_new] = listeners_.try_emplace(news.job_id());
+  known->second.epoch = news.epoch();
+  known->second.digest = news.digest();
+  known->second.iteration_s = std::isfinite(news.iteration_s()) ? std::clamp(news.iteration_s(), 0.0, kLongestIteration) : 0;
+  if (is_new) advice_[news.job_id()] = Advice{.fabric = {}, .advice = {}, .looked = -1, .change = {}, .change_since_s = 0};
+  const v1::StrategyChange& change = job->plan.change();
+  if (news.epoch() == 0 || news.epoch() != change.epoch() || !change.has_plan()) return;
+  if (news.refused()) {
+    if (change.state() == kWordSent) WordFailed(news.job_id(), *job, "refused", formats::OneLine(news.reason(), kMostReason));
+  } else if (DigestText(news.digest()) == DigestOf(change.plan())) {
+    Adopt(news.job_id(), *job);  // also one that was given up on before they came to it
+  }
+}
+
+void Core::WordFailed(const std::string& job_id, Job& job, const std::string& state, const std::string& reason) {
+  v1::StrategyChange& change = *job.plan.mutable_change();
+  change.set_state(state);
+  change.set_reason(reason);
+  change.set_failures(std::min(change.failures() + 1, kMostDoublings));
+  change.set_decided_s(now_s_);
+  KeepAndTell(job_id, job);
+  Decide("reshard", job_id, fmt::format("word {} to run as {} is taken back: {}; not sent again for {}", change.epoch(), change.strategy(), reason,
+                                        FormatDuration(options_.reshard_retry * std::exp2(change.failures() - 1))));
+}
+
+/// The ranks run what they were told.
+void Core::Adopt(const std::string& job_id, Job& job) {
+  v1::StrategyChange change = std::move(*job.plan.mutable_change());
+  v1::JobPlan next = std::move(*change.mutable_plan());
+  change.clear_plan();
+  change.clear_reason();
+  change.set_state("followed");
+  change.set_failures(0);
+  change.set_decided_s(now_s_);
+  Decide("reshard", job_id, fmt::format("the ranks run as {} from now on, by word {}", change.strategy(), change.epoch()));
+  Listener& listener = listeners_.at(job_id);
+  if (listener.left.size() >= kMostLeft) listener.left.clear();
+  Listener::Left& left = listener.left[job.plan.strategy().text()];
+  left = {.since_s = now_s_, .times = std::min(left.times + 1, kMostDoublings)};
+  *next.mutable_change() = std::move(change);
+  job.plan = std::move(next);
+  KeepAndTell(job_id, job);
+  // What was measured, and advised, was of another program.
+  advice_.erase(job_id);
+  rhythms_.erase(job_id);
+  kept_.erase(job_id);
+  ++changes_;
+  Touch(Change::kFlows, "job " + job_id + " runs with another strategy");
+}
+
+void Core::SendWord(const std::string& job_id, Job& job, const v1::StrategyChange& wanted) {
+  const int32_t failures = job.plan.change().failures();
+  const int64_t epoch = std::max(job.plan.change().epoch(), listeners_.at(job_id).epoch) + 1;
+  v1::StrategyChange& change = *job.plan.mutable_change();
+  change = wanted;
+  change.set_epoch(epoch);
+  change.set_state(kWordSent);
+  change.set_failures(failures);
+  change.set_decided_s(now_s_);
+  auto& environment = *change.mutable_plan()->mutable_environment();
+  environment[kReshardVariable] = "on";
+  environment[kReshardEpochVariable] = std::to_string(epoch);
+  KeepAndTell(job_id, job);
+  Decide("reshard", job_id, fmt::format("word {}: the ranks are told to run as {}: {}", epoch, change.strategy(), Figures(change)));
+}
+
+/// Of a job whose ranks listen: what is advised for long enough, and not lately refused or undone, is done, or in mode observe told.
+void Core::ChangeStrategy(const std::string& job_id, Job& job) {
+  const v1::StrategyChange& last = job.plan.change();
+  if (last.state() == kWordSent) {
+    if (now_s_ - last.decided_s() > kAnswerWithin) {
+      WordFailed(job_id, job, "unanswered", fmt::format("no answer in {:.0f} s", kAnswerWithin));
+    }
+    return;
+  }
+  const auto known = advice_.find(job_id);
+  if (known == advice_.end() || !known->second.change || !Listens(job_id, job)) return;
+  const v1::StrategyChange wanted = AsMeasured(*known->second.change, listeners_.at(job_id).iteration_s);
+  if (now_s_ - known->second.change_since_s < options_.reshard_hold.count()) return;
+  // After a change too: what links give is seen anew, as the traffic is another.
+  const bool made = last.state() == "followed" || last.failures() > 0;
+  if (made && now_s_ - last.decided_s() < options_.reshard_retry.count() * std::exp2(std::max(last.failures() - 1, 0))) return;
+  if (WasLeft(listeners_.at(job_id), wanted.strategy())) return;
+  if (mode_ != v1::MODE_ENFORCE) {
+    if (last.state() == "would" && last.strategy() == wanted.strategy()) return;
+    v1::StrategyChange would = wanted;
+    would.clear_plan();
+    would.set_epoch(last.epoch());
+    would.set_failures(last.failures());
+    would.set_state("would");
+    would.set_decided_s(now_s_);
+    Decide("would", job_id, fmt::format("mode enforce would have the ranks run as {}: {}", would.strategy(), Figures(would)));
+    *job.plan.mutable_change() = std::move(would);
+    return;
+  }
+  const double gain = 1 - wanted.iteration_then_s() / wanted.iteration_now_s();
+  if (!listeners_.at(job_id).brake.Passes(gain, {job_id}, now_s_)) return;
+  SendWord(job_id, job, wanted);
+}
+
+void Core::ChangeStrategies() {
+  std::erase_if(listeners_, [&](const auto& one) {
+    const Job* job = jobs_.Find(one.first);
+    return job == nullptr || job->state == JobState::kReleased;
+  });
+  for (const auto& [job_id, listener] : listeners_) {
+    Job* job = jobs_.Find(job_id);
+    if (job->state == JobState::kRunning) ChangeStrategy(job_id, *job);
+  }
+}
+
+}  // namespace weft::controller

@@ -269,6 +269,9 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
   };
   const auto exists = [&] { return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id())); };
   const Patience patience(options_.planner.patience);
+    if (!job || job->state() == "released") return false;
+    // Who submits it owns it: one that somebody else has submitted stays his, planned or not.
+    if (const std::string& owner = job->spec().submitter(); !owner.empty() && owner != spec.submitter()) return true;
   std::unique_lock lock(mutex_);
   PlannedJob planned;
   for (int attempt = 0; attempt == 0 || (AsksForHosts(spec) && !core_.AreFree(planned.order, spec.job_id())); ++attempt) {

@@ -57,6 +57,7 @@ Agent::Agent(const AgentConfig& config, const std::string& version)
       incarnation_(WallMs()),
       metrics_(version, config.host),
       report_interval_(config.report_interval),
+      quotas_(config.quotas),
       policies_(MonotonicNs),
       profile_(config.run_dir + "/profile") {}
 
@@ -134,11 +135,16 @@ ControllerHandlers Agent::MakeControllerHandlers() {
 
 Result<UniqueFd> Agent::OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map) {
   const std::lock_guard lock(mutex_);
-  WEFT_ASSIGN_OR_RETURN(UniqueFd policy, policies_.Attach(map->job(), peer.uid, map->segment_version()));
+  WEFT_RETURN_IF_ERROR(quotas_.TakeSegment(peer.uid, map->bytes()));
+  Result<UniqueFd> policy = policies_.Attach(map->job(), peer.uid, map->segment_version());
+  if (!policy) {
+    quotas_.ReturnSegment(peer.uid, map->bytes());
+    return policy;
+  }
   LogInfo("agent", "process attached",
           {{"pid", peer.pid}, {"own_pid", map->stated_pid()}, {"uid", peer.uid}, {"job", map->job()},
            {"rank", map->process().rank}});
-  auto reader = std::make_unique<TelemetryReader>(*map);
+  auto reader = std::make_unique<TelemetryReader>(*map, &quotas_, peer.uid);
   auto observations = std::make_unique<ObservationReader>(map->observations(), map->background());
   auto collectives = std::make_unique<CollectiveReader>(map->observations(), map->job(), map->process().rank);
   processes_[peer.connection] = {peer, std::move(map), std::move(reader), std::move(observations), std::move(collectives)};
@@ -154,11 +160,12 @@ void Agent::OnDetach(const Peer& peer) {
   process.reader->Sample();  // the last words
   process.reader->Close();
   AddShortage(process.map->process(), &gone_short_[process.map->job()]);
-  metrics_.AddTraffic(process.map->job(), process.reader->TakeTraffic());
+  CountTraffic(process);
   FollowFlows(process);
   process.reader->Collect(&left_behind_);
   process.collectives->AppendDelays(&left_behind_);
   policies_.Detach(process.map->job());
+  quotas_.ReturnSegment(peer.uid, process.map->bytes());
   const std::string& job = process.map->job();
   const bool last = std::ranges::count_if(processes_, [&](const auto& other) { return other.second.map->job() == job; }) == 1;
   if (last) gone_short_.erase(job), shortages_.erase(job), strategies_.erase(job);
@@ -245,7 +252,7 @@ void Agent::SampleTelemetry() {
   int64_t sends = 0, receives = 0;
   for (auto& [connection, process] : processes_) {
     process.reader->Sample();
-    metrics_.AddTraffic(process.map->job(), process.reader->TakeTraffic());
+    CountTraffic(process);
     FollowFlows(process);
     sends += process.reader->open_flows(true);
     receives += process.reader->open_flows(false);
@@ -254,18 +261,6 @@ void Agent::SampleTelemetry() {
   Observe(start);
   metrics_.SetFlows(sends, receives);
   metrics_.SetCollector("telemetry", true, Seconds(static_cast<double>(MonotonicNs() - start) * 1e-9));
-}
-
-void Agent::FollowFlows(Process& process) {
-  for (const SendFlow& flow : process.reader->TakeSendFlows()) StartTrace(flow);
-  for (const uint64_t flow : process.reader->TakeClosedSendFlows()) {
-    paths_.erase(flow);
-    lane_ports_.erase(flow);
-    if (prober_) prober_->Forget(flow);
-  }
-  for (const uint64_t flow : process.reader->TakeDoubtful()) {
-    if (prober_ && paths_.contains(flow)) prober_->ProbeAgain(flow);
-  }
 }
 
 void Agent::PreferCarryingFlows() {
@@ -284,26 +279,6 @@ void Agent::PreferCarryingFlows() {
   if (carrying == carrying_) return;
   carrying_ = carrying;
   prober_->SetCarrying(std::move(carrying));
-}
-
-void Agent::StartTrace(const SendFlow& flow) {
-  lane_ports_[flow.flow] = flow.lanes;
-  const std::optional<Ipv4> source = ParseIpv4(flow.local_address);
-  const std::optional<Ipv4> destination = ParseIpv4(flow.peer_address);
-  if (!source || !destination) {
-    if (!ipv6_said_) LogWarn("agent", "paths of IPv6 flows are not probed", {{"peer", flow.peer_address}});
-    ipv6_said_ = true;
-    return;
-  }
-  // The segment may name any address; probes go out under our own only.
-  if (!prober_ || flow.peer_port == 0 || !PortIsFree(*source, 0)) return;
-  paths_.try_emplace(flow.flow);
-  paths_[flow.flow].set_flow(flow.flow);
-  prober_->Track({.flow = flow.flow,
-                  .source = *source,
-                  .destination = *destination,
-                  .destination_port = flow.peer_port,
-                  .lanes = flow.lanes});
 }
 
 void Agent::ObservePolicies() {

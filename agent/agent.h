@@ -25,6 +25,7 @@
 #include "agent/profile_switch.h"
 #include "agent/qos/watch.h"
 #include "agent/telemetry_reader.h"
+#include "agent/user_quotas.h"
 #include "common/log_budget.h"
 #include "common/result.h"
 
@@ -91,7 +92,10 @@ class Agent {
   void ReadNics(v1::HostSample* sample);
   void UpdateJobMetrics();
   void TellShortages(v1::HostSample* sample);
-  void StartTrace(const SendFlow& flow);
+  void StartTrace(const Process& process, const SendFlow& flow);
+  /// Takes a process's traffic into the metrics, and says what was over its user's quotas.
+  void CountTraffic(Process& process);
+  void TellOverQuota(const Peer& peer, const char* what, int64_t count);
 
   const AgentConfig config_;
   const std::string version_;
@@ -110,6 +114,8 @@ class Agent {
     bool beats = false;                    // it sends heartbeats, which leases follow
   } controller_;                           // newest that was obeyed
   Seconds report_interval_;
+  UserQuotas quotas_;                      // before processes_, whose readers count in it
+  LogBudget quota_lines_{20};              // by what there is too much of
   std::map<uint64_t, Process> processes_;  // by connection
   PolicyStore policies_;
   v1::HostSample left_behind_;             // news of processes that are gone, and policies applied

@@ -76,6 +76,7 @@ bool Agent::OnWelcome(const v1::Welcome& welcome) {
   for (const auto& [job, news] : strategies_) *account.sample.add_strategies() = news;
   for (auto& [connection, process] : processes_) process.reader->Snapshot(&account.sample);
   for (const auto& [flow, report] : paths_) account.reports.push_back(report);
+  shortages_.clear();  // what was told before the session stood has reached nobody
   client_->StartReporting(std::move(account));
   if (qos_) qos_->ReportAgain();
   return true;

@@ -24,13 +24,14 @@ using ::testing::HasSubstr;
 
 struct Fixture : ::testing::Test {
   std::unique_ptr<Agent> Start(const std::string& controller, double sample_interval_s = 0.02,
-                               double report_interval_s = 0.05) {
+                               double report_interval_s = 0.05, const UserLimits& quotas = {}) {
     auto agent = Agent::Start({.host = "h1",
                                .run_dir = dir.path,
                                .controller = controller,
                                .interfaces = {"lo"},
                                .sample_interval = Seconds(sample_interval_s),
-                               .report_interval = Seconds(report_interval_s)},
+                               .report_interval = Seconds(report_interval_s),
+                               .quotas = quotas},
                               "1.2.3");
     EXPECT_TRUE(agent) << agent.error().message();
     return agent ? std::move(*agent) : nullptr;
@@ -391,6 +392,32 @@ TEST_F(AgentTest, EveryDocumentedMetricIsThereFromTheStartAndNoOther) {
   const std::set<std::string> served = ServedMetrics(text);
   EXPECT_EQ(served, DocumentedMetrics());
   EXPECT_GE(served.size(), 15u);
+}
+
+// Two processes of one user: what one has too much of is refused to the other, by a message at the socket or by not being followed.
+TEST_F(AgentTest, AUserHasHisQuotasOverAllOfHisProcesses) {
+  TestController controller;
+  const auto agent = Start(controller.address(), 0.02, 0.05, {.segments = 2, .flows = 3, .destinations = 1});
+  ASSERT_TRUE(agent);
+  TestSegment segments[3];
+  for (uint32_t i = 0; i < 2; ++i) {
+    segments[0].Open(i, 10 + i);
+    segments[1].Open(i, 20 + i).peer_port = static_cast<uint16_t>(29501 + i);
+  }
+  TestPeer first(agent->socket_path()), second(agent->socket_path()), third(agent->socket_path());
+  first.SendHello("job-1", segments[0].fd.get());
+  ASSERT_EQ(first.Receive().type(), abi::MessageType::kPolicy);
+  second.SendHello("job-1", segments[1].fd.get());
+  ASSERT_EQ(second.Receive().type(), abi::MessageType::kPolicy);
+  third.SendHello("job-1", segments[2].fd.get());
+  EXPECT_THAT(third.Receive().reason(), HasSubstr("has 2 telemetry segments of"));
+  std::string page;
+  while (page.find("weft_agent_over_quota_total{what=\"destination\"} 1") == std::string::npos ||
+         page.find("weft_agent_flows{direction=\"send\"} 3") == std::string::npos) {
+    page = Scrape(*agent);
+  }
+  EXPECT_THAT(page, HasSubstr("weft_agent_over_quota_total{what=\"flow\"} 1"));
+  EXPECT_THAT(page, HasSubstr("weft_agent_segments_rejected_total{reason=\"quota\"} 1"));
 }
 
 }  // namespace

@@ -91,6 +91,12 @@ Status Load(const YAML::Node& root, const std::string& path, AgentConfig* config
                                 {"key", SetText(&config->tls_key)},
                                 {"authority", SetText(&config->tls_authority)}});
   };
+  const auto quotas = [&](const YAML::Node& node) {
+    return LoadMap(node, path, {{"segments", SetInteger(&config->quotas.segments)},
+                                {"memory_mib", SetInteger(&config->quotas.memory_mib)},
+                                {"flows", SetInteger(&config->quotas.flows)},
+                                {"destinations", SetInteger(&config->quotas.destinations)}});
+  };
   WEFT_RETURN_IF_ERROR(LoadMap(root, path, {{"version", version},
                                             {"host", SetText(&config->host)},
                                             {"run_dir", SetText(&config->run_dir)},
@@ -102,6 +108,7 @@ Status Load(const YAML::Node& root, const std::string& path, AgentConfig* config
                                             {"probe_candidates", SetInteger(&config->probe_candidates)},
                                             {"reprobe_interval", SetDuration(&config->reprobe_interval)},
                                             {"qos", qos},
+                                            {"quotas", quotas},
                                             {"log_level", SetText(&config->log_level)},
                                             {"tls", tls}}));
   if (!root["version"]) return Fail(Code::kInvalidArgument, fmt::format("{}: key \"version\" is missing", path));
@@ -146,6 +153,11 @@ Status CheckConfig(const AgentConfig& config) {
   }
   if (config.probe_candidates < 0 || config.probe_candidates > 256) {
     return refuse(fmt::format("probe_candidates {}, expected 0 to 256", config.probe_candidates));
+  }
+  const UserLimits& quotas = config.quotas;
+  for (const auto& [name, value] : {std::pair("segments", quotas.segments), std::pair("memory_mib", quotas.memory_mib),
+                                    std::pair("flows", quotas.flows), std::pair("destinations", quotas.destinations)}) {
+    if (value < 1) return refuse(fmt::format("quotas: {} {}, expected 1 or more", name, value));
   }
   static const std::set<std::string> levels = {"debug", "info", "warn", "error"};
   if (!levels.contains(config.log_level)) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/user_quotas.h"
 #include "common/result.h"
 #include "common/units.h"
 
@@ -26,6 +27,7 @@ struct AgentConfig {
   int probe_candidates = 12;             ///< source ports tried per flow; 0: only those in use
   Seconds reprobe_interval{60};          ///< every flow's paths again so often; 0: only at signs that they changed
   bool qos_apply = false;                ///< `qos: apply`: QoS settings may be set on command; else (`report`) they are only read
+  UserLimits quotas;                     ///< of each user of the host
   std::string log_level = "info";        ///< debug, info, warn or error
   std::string tls_certificate;           ///< PEM files, all three or none
   std::string tls_key;

@@ -23,6 +23,7 @@ report_interval: 1s
 probe_candidates: 3
 reprobe_interval: 5min
 qos: apply
+quotas: {segments: 9, memory_mib: 10, flows: 11, destinations: 12}
 log_level: debug
 tls: {certificate: a.pem, key: b.pem, authority: c.pem}
 )", "agent.yaml", &config);
@@ -37,6 +38,10 @@ tls: {certificate: a.pem, key: b.pem, authority: c.pem}
   EXPECT_EQ(config.probe_candidates, 3);
   EXPECT_EQ(config.reprobe_interval, Seconds(300));
   EXPECT_TRUE(config.qos_apply);
+  EXPECT_EQ(config.quotas.segments, 9);
+  EXPECT_EQ(config.quotas.memory_mib, 10);
+  EXPECT_EQ(config.quotas.flows, 11);
+  EXPECT_EQ(config.quotas.destinations, 12);
   EXPECT_EQ(config.tls_authority, "c.pem");
   EXPECT_TRUE(CheckConfig(config));
 }

@@ -62,13 +62,15 @@ class GrpcControllerClient final : public ControllerClient {
   void Run(const std::stop_token& stop);
   /// One session from connect to loss; whether it ever stood.
   bool RunSession(const std::stop_token& stop, std::string* why);
+  void ReadCertificates();
   void Write(Stream& stream, const std::stop_token& over);
   /// False: the session is to end.
   bool Dispatch(const v1::ControllerMessage& message);
 
   const ControllerClientOptions options_;
   const ControllerHandlers handlers_;
-  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;  // once it runs: the thread's alone
+  std::string certificates_wrong_;                         // likewise; as it was said
 
   mutable std::mutex mutex_;  // guards outbox_ and counters_
   std::condition_variable_any changed_;
@@ -150,7 +152,20 @@ bool GrpcControllerClient::Dispatch(const v1::ControllerMessage& message) {
   return true;
 }
 
+/// A certificate that was replaced counts from the next session on; with one that is of no use the last one stays.
+void GrpcControllerClient::ReadCertificates() {
+  if (options_.tls.empty()) return;
+  auto fresh = rpc::MakeChannelCredentials(options_.tls);
+  const std::string wrong = fresh ? "" : fresh.error().message();
+  if (fresh) credentials_ = std::move(*fresh);
+  if (!wrong.empty() && wrong != certificates_wrong_) {
+    LogWarn("agent", "certificate files are of no use; the last ones stay", {{"reason", wrong}});
+  }
+  certificates_wrong_ = wrong;
+}
+
 bool GrpcControllerClient::RunSession(const std::stop_token& stop, std::string* why) {
+  ReadCertificates();
   const auto channel = grpc::CreateCustomChannel(options_.address, credentials_, ChannelArguments());
   const auto stub = v1::AgentService::NewStub(channel);
   grpc::ClientContext context;

@@ -59,6 +59,8 @@ struct Metrics::Families {
                                "Processes whose telemetry segment is mapped").Add({});
   Family<Counter>& rejected = MakeCounter(registry, "weft_agent_segments_rejected_total",
                                           "Peers refused at the socket, by reason");
+  Family<Counter>& over_quota = MakeCounter(registry, "weft_agent_over_quota_total",
+                                            "Flows and destinations that were more than their user may have");
   Family<Counter>& environment = MakeCounter(registry, "weft_agent_environment_requests_total",
                                              "Launch environments asked for by hooks");
   Family<Gauge>& flows = MakeGauge(registry, "weft_agent_flows", "Open flows of attached processes");
@@ -114,6 +116,7 @@ Metrics::Metrics(const std::string& version, const std::string& host) : families
       .Add({{"version", version}, {"host", host}})
       .Set(1);
   for (const char* reason : kRejections) f.rejected.Add({{"reason", reason}});
+  for (const char* what : {"flow", "destination"}) f.over_quota.Add({{"what", what}});
   for (const char* found : {"true", "false"}) f.environment.Add({{"found", found}});
   for (const char* collector : kCollectors) SetCollector(collector, true, Seconds(0));
   SetFlows(0, 0);
@@ -165,6 +168,9 @@ void Metrics::SetQos(const v1::QosReport& report) {
 }
 
 void Metrics::AddRejectedPeer(const char* label) { families_->rejected.Add({{"reason", label}}).Increment(); }
+void Metrics::AddOverQuota(const char* what, int64_t count) {
+  families_->over_quota.Add({{"what", what}}).Increment(static_cast<double>(count));
+}
 void Metrics::AddRefusedPolicy() { families_->policies_refused.Increment(); }
 void Metrics::AddRefusedVariables(size_t count) { families_->variables_refused.Increment(static_cast<double>(count)); }
 void Metrics::AddPolicyApplied(Seconds delay) { families_->apply_delay.Observe(delay.count()); }

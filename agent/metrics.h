@@ -41,6 +41,8 @@ class Metrics {
 
   void AddRejectedPeer(const char* label);
   void AddRefusedPolicy();
+  /// Flows or destinations of a user that has as many as he may; `what` is "flow" or "destination".
+  void AddOverQuota(const char* what, int64_t count);
   void AddRefusedVariables(size_t count);
   void AddEnvironmentRequest(bool found);
   void AddPolicyApplied(Seconds delay);

@@ -98,6 +98,7 @@ const char* RejectionLabel(Code code) {
     case Code::kFailedPrecondition: return "seals";
     case Code::kInvalidArgument: return "layout";
     case Code::kUnauthenticated: return "identity";
+    case Code::kResourceExhausted: return "quota";
     default: return "system";
   }
 }

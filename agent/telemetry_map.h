@@ -45,6 +45,7 @@ class TelemetryMap {
   /// What the process calls itself, in its own PID namespace or out of malice: for people to read, and nothing else.
   int32_t stated_pid() const { return stated_pid_; }
   const MemoryId& memory() const { return memory_; }
+  size_t bytes() const { return bytes_; }  ///< mapped
   uint32_t segment_version() const { return version_; }  ///< abi::kSegmentVersion or kPreviousSegmentVersion
   const abi::ProcessInfo& process() const { return *process_; }
   /// Requires: index < abi::kMaxFlows.
@@ -74,7 +75,7 @@ class TelemetryMap {
 /// letters, digits and `._:@/+-`: it ends in log lines and metric labels.
 std::optional<std::string> CheckedJobId(const char* field, size_t bytes);
 
-/// Why an attach failed, as a metric label: "version", "seals", "layout", "identity" or "system".
+/// Why an attach failed, as a metric label: "version", "seals", "layout", "identity", "quota" or "system".
 const char* RejectionLabel(Code code);
 
 }  // namespace weft::agent

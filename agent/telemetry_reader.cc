@@ -71,7 +71,8 @@ int64_t Retransmits(const v1::FlowCounters& counters) {
 
 }  // namespace
 
-TelemetryReader::TelemetryReader(const TelemetryMap& map) : map_(map), slots_(abi::kMaxFlows) {}
+TelemetryReader::TelemetryReader(const TelemetryMap& map, UserQuotas* quotas, uint32_t uid)
+    : map_(map), quotas_(quotas), uid_(uid), slots_(abi::kMaxFlows) {}
 
 bool TelemetryReader::CopyIdentity(const abi::FlowSlot& from, uint32_t generation, v1::FlowIdentity* identity) const {
   // The plain fields between `flow` and `reserved32`, copied as bytes: what a writer in the middle of it leaves is
@@ -117,6 +118,7 @@ void TelemetryReader::CloseSlot(Slot& slot) {
   closed_.push_back(flow);
   if (slot.identity.send()) closed_sends_.push_back(flow);
   slot.tracked = slot.dirty = slot.lanes_new = false;
+  if (quotas_) quotas_->ReturnFlow(uid_);
 }
 
 void TelemetryReader::SampleSlot(uint32_t index) {
@@ -139,6 +141,11 @@ void TelemetryReader::SampleSlot(uint32_t index) {
         slot = std::move(fresh);  // looked at once is enough
         ++traffic_.slots_invalid;
       }
+      return;
+    }
+    if (quotas_ && !quotas_->TakeFlow(uid_)) {
+      slot = std::move(fresh);
+      ++traffic_.flows_refused;
       return;
     }
     fresh.tracked = true;

@@ -12,6 +12,7 @@
 
 #include "agent/period.h"
 #include "agent/telemetry_map.h"
+#include "agent/user_quotas.h"
 #include "proto/telemetry.pb.h"
 
 namespace weft::agent {
@@ -26,6 +27,7 @@ struct TrafficDelta {
   double gate_held_s = 0;     ///< for a time window to open
   int64_t bursts_lost = 0;    ///< overwritten before they were read
   int64_t slots_invalid = 0;  ///< flow slots with nonsense in them
+  int64_t flows_refused = 0;  ///< that were more than their user may have
 };
 
 /// A send flow whose paths are wanted.
@@ -40,8 +42,9 @@ struct SendFlow {
 /// Not thread-safe. One per attached process.
 class TelemetryReader {
  public:
-  /// Requires: `map` outlives the reader.
-  explicit TelemetryReader(const TelemetryMap& map);
+  /// Flows count for `uid` in `quotas`; one that its user may not have is looked at once and then left alone. Null: there are none.
+  /// Requires: `map` and `quotas` outlive the reader; Close() comes before its end.
+  explicit TelemetryReader(const TelemetryMap& map, UserQuotas* quotas = nullptr, uint32_t uid = 0);
 
   /// Reads every slot. Complexity: O(slots), about 64 KiB touched.
   void Sample();
@@ -90,6 +93,8 @@ class TelemetryReader {
   void CloseSlot(Slot& slot);
 
   const TelemetryMap& map_;
+  UserQuotas* const quotas_;
+  const uint32_t uid_;
   std::vector<Slot> slots_;
   std::vector<v1::FlowIdentity> opened_;   // of flows that opened and closed between two Collects
   std::vector<v1::FlowCounters> last_;     // last counters of closed flows

@@ -46,6 +46,10 @@ class Patience {
   std::jthread timer_;
 };
 
+tl::unexpected<Error> CallerGone(const v1::JobSpec& spec) {
+  return Fail(Code::kCancelled, fmt::format("job \"{}\": its caller has gone while it was planned: not kept", spec.job_id()));
+}
+
 constexpr int kMostAttempts = 3;  // to plan a job whose hosts went to others meanwhile
 
 PlacementView ViewFor(const Core& core, const v1::JobSpec& spec) {
@@ -251,28 +255,32 @@ void ControlLoop::Leave(const std::string& host, const AgentOutbox* outbox) {
   Handle({.body = HostLost{host}});
 }
 
-Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec) {
+Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec, const std::stop_token& gone) {
   PlacementView view;
   {
     const std::lock_guard lock(mutex_);
     view = ViewFor(core_, spec);
   }
   const Seconds begin = clock_->Now();
-  const Patience patience(options_.planner.patience);
+  const Patience patience(options_.planner.patience, gone);
   WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner, patience.token()));
+  if (gone.stop_requested()) return CallerGone(spec);
   metrics_->ObservePlan(clock_->Now() - begin);
   AddErrors(planned);
   return std::move(planned.plan);
 }
 
-Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
+Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec, const std::stop_token& gone) {
   const auto known = [&] {
     const auto job = core_.FindJob(spec.job_id());
+    if (!job || job->state() == "released") return false;
+    // Who submits it owns it: one that somebody else has submitted stays his, planned or not.
+    if (const std::string& owner = job->spec().submitter(); !owner.empty() && owner != spec.submitter()) return true;
     // One whose flows merely appeared may still be submitted, and one that could not be planned submitted again.
-    return job.has_value() && job->state() != "released" && job->has_plan() && job->planning_errors().empty();
+    return job->has_plan() && job->planning_errors().empty();
   };
   const auto exists = [&] { return Fail(Code::kAlreadyExists, fmt::format("job \"{}\" exists already", spec.job_id())); };
-  const Patience patience(options_.planner.patience);
+  const Patience patience(options_.planner.patience, gone);
   std::unique_lock lock(mutex_);
   PlannedJob planned;
   for (int attempt = 0; attempt == 0 || (AsksForHosts(spec) && !core_.AreFree(planned.order, spec.job_id())); ++attempt) {
@@ -285,6 +293,7 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec) {
     lock.unlock();  // samples and flow planning must not wait for a strategy search
     const Seconds begin = clock_->Now();
     WEFT_ASSIGN_OR_RETURN(planned, PlanJob(spec, view, options_.planner, patience.token()));
+    if (gone.stop_requested()) return CallerGone(spec);
     metrics_->ObservePlan(clock_->Now() - begin);
     lock.lock();
   }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -69,10 +70,10 @@ class ControlLoop {
   void Leave(const std::string& host, const AgentOutbox* outbox);
 
   // --- hooks, tools, people ---
-  /// Errors: as PlanJob; kAlreadyExists for a job that is planned and not released; kFailedPrecondition when the journal cannot
-  /// take it.
-  [[nodiscard]] Result<v1::JobPlan> Submit(const v1::JobSpec& spec);
-  [[nodiscard]] Result<v1::JobPlan> Plan(const v1::JobSpec& spec);
+  /// Errors: as PlanJob; kAlreadyExists for a job that is planned and not released, or another submitter's; kFailedPrecondition
+  /// when the journal cannot take it. Once `gone` asks, the search ends and nothing is kept: kCancelled.
+  [[nodiscard]] Result<v1::JobPlan> Submit(const v1::JobSpec& spec, const std::stop_token& gone = {});
+  [[nodiscard]] Result<v1::JobPlan> Plan(const v1::JobSpec& spec, const std::stop_token& gone = {});
   /// Takes effect whatever the journal can hold; what it could not is returned, empty as a rule, and tried again every second.
   [[nodiscard]] std::string Release(const std::string& job_id);
   /// MODE_OBSERVE takes effect whatever the journal can hold, and returns as Release(). Errors: kInvalidArgument for an unknown mode;

@@ -186,5 +186,28 @@ TEST(ControlLoop, TakesEverythingFromManyThreads) {
   EXPECT_THAT(loop.MetricsText(), HasSubstr("weft_controller_samples_total 200"));
 }
 
+// A job that could not be planned may be submitted again, which must not hand it to another submitter: who owns it may end it.
+TEST(ControlLoop, AJobThatCouldNotBePlannedStaysItsSubmitters) {
+  SystemClock clock;
+  Metrics metrics;
+  ControlLoop loop(Options(), nullptr, &clock, &metrics);
+  v1::JobSpec spec;
+  spec.set_job_id("j");
+  spec.add_hosts("h1");
+  spec.set_model_config_json("{");
+  spec.set_submitter("slurm");
+  ASSERT_TRUE(loop.Submit(spec));
+  ASSERT_FALSE(loop.Jobs().at(0).planning_errors().empty());
+  v1::JobSpec stolen = spec;
+  stolen.set_submitter("other");
+  const auto refused = loop.Submit(stolen);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::kAlreadyExists);
+  EXPECT_EQ(loop.Jobs().at(0).spec().submitter(), "slurm");
+  EXPECT_TRUE(loop.Submit(spec)) << "its own submitter may try again";
+  EXPECT_EQ(loop.Release("j"), "");
+  EXPECT_TRUE(loop.Submit(stolen)) << "one that is over is nobody's";
+}
+
 }  // namespace
 }  // namespace weft::controller

@@ -4,15 +4,16 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <cmath>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "common/log.h"
-#include "common/log_budget.h"
-#include "controller/access.h"
+#include "controller/gate.h"
+#include "controller/plan_desk.h"
 #include "proto/controller.grpc.pb.h"
 #include "proto/identity.h"
 
@@ -25,44 +26,23 @@ grpc::Status ToGrpc(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code()), error.message()};
 }
 
-/// Who calls, and whether he may. Without TLS nobody is told from anybody.
-class Gate {
- public:
-  Gate(bool tls, const std::string& revoked, ControlLoop* loop) : tls_(tls), revoked_(revoked), loop_(loop) {}
+// Calls that plan: so many at once, and so many that wait. A search takes seconds at most (JobPlannerOptions::patience).
+constexpr size_t kPlanners = 2, kMostPlansWaiting = 256;
+// What gRPC's clients read of a refusal: milliseconds until they may try again.
+constexpr char kRetryAfter[] = "grpc-retry-pushback-ms";
 
-  Status Load() { return revoked_.Load(); }
-  /// The caller; empty without TLS. Refusals are logged and counted. Errors: kUnauthenticated.
-  Result<std::optional<rpc::Identity>> Admit(const grpc::CallbackServerContext* context, Access access) {
-    if (!tls_) return std::nullopt;
-    const std::vector<grpc::string_ref> pem = context->auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-    Result<rpc::Identity> who = rpc::ParseIdentity(pem.empty() ? "" : std::string(pem[0].data(), pem[0].size()));
-    if (!who) return Refuse("identity", context->peer(), who.error());
-    if (const Status present = CheckPresent(*who); !present) return Refuse("revoked", context->peer(), present.error());
-    if (const Status role = CheckRole(*who, access); !role) return Refuse("role", context->peer(), role.error());
-    return *std::move(who);
-  }
-  /// Whether the certificate still counts, for calls that last. Errors: kUnauthenticated.
-  Status CheckPresent(const rpc::Identity& who) {
-    if (!revoked_.Contains(who.serial)) return Ok();
-    return Fail(Code::kUnauthenticated, fmt::format("the certificate of {} \"{}\" is revoked", rpc::RoleName(who.role), who.name));
-  }
-  tl::unexpected<Error> Refuse(const char* why, const std::string& peer, const Error& error) {
-    loop_->CountRefusal(why);
-    const auto now = static_cast<uint64_t>(loop_->Now().count() * 1e9);
-    const std::lock_guard lock(mutex_);
-    for (const auto& [key, lines] : lines_.TakeLeftOut(now)) LogWarn("controller", "left out lines about refused calls",
-                                                                     {{"why", key}, {"lines", lines}});
-    if (lines_.Take(why, now)) LogWarn("controller", "refused a call", {{"peer", peer}, {"reason", error.message()}});
-    return Fail(error);
-  }
+Caller CallerOf(const grpc::CallbackServerContext* context) {
+  const std::vector<grpc::string_ref> pem = context->auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return {.peer = context->peer(), .certificate = pem.empty() ? "" : std::string(pem[0].data(), pem[0].size())};
+}
 
- private:
-  const bool tls_;
-  RevokedCertificates revoked_;
-  ControlLoop* const loop_;
-  std::mutex mutex_;
-  LogBudget lines_{20};  // guarded by mutex_
-};
+/// With when to try again, where that is known.
+grpc::Status ToGrpc(const Refusal& refusal, grpc::CallbackServerContext* context) {
+  if (refusal.again_after > Seconds(0)) {
+    context->AddTrailingMetadata(kRetryAfter, std::to_string(static_cast<int64_t>(std::ceil(refusal.again_after.count() * 1e3))));
+  }
+  return ToGrpc(refusal.error);
+}
 
 /// One agent's stream. gRPC calls the On… functions, each kind one at a time; Outbox::Send comes from any thread. The
 /// outbox outlives the reactor, which gRPC deletes at the end of the call; what connects them is guarded by its mutex.
@@ -70,9 +50,9 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
  public:
   Session(ControlLoop* loop, Gate* gate, grpc::CallbackServerContext* context)
       : loop_(loop), gate_(gate), peer_(context->peer()), outbox_(std::make_shared<Outbox>(this, context)) {
-    auto who = gate_->Admit(context, Access::kSession);
+    auto who = gate_->Admit(CallerOf(context), Access::kSession);
     if (!who) {
-      outbox_->Finish(ToGrpc(who.error()));
+      outbox_->Finish(ToGrpc(who.error(), context));
       return;
     }
     who_ = *std::move(who);
@@ -85,7 +65,7 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
       return;
     }
     if (const Status may = CheckMay(); !may) {
-      outbox_->Finish(ToGrpc(gate_->Refuse(host_.empty() ? "host" : "revoked", peer_, may.error()).value()));
+      outbox_->Finish(ToGrpc(gate_->Refuse(host_.empty() ? "host" : "revoked", peer_, may.error())));
       return;
     }
     if (!host_.empty()) {
@@ -222,28 +202,63 @@ class AgentServiceImpl final : public v1::AgentService::CallbackService {
   Gate* gate_;
 };
 
+/// A call that plans, on a thread of the desk. Nobody waits for a plan whose caller has gone: its search ends and nothing is kept.
+template <typename Response>
+class Planning final : public grpc::ServerUnaryReactor {
+ public:
+  using Plan = std::function<Result<v1::JobPlan>(const std::stop_token&)>;
+
+  static grpc::ServerUnaryReactor* Begin(PlanDesk* desk, Response* response, Plan plan) {
+    auto* const call = new Planning(response, std::move(plan));  // OnDone deletes it
+    if (!desk->Ask([call] { call->Work(); })) {
+      call->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                    fmt::format("{} plans wait already, expected at most that: call again later", kMostPlansWaiting)});
+    }
+    return call;
+  }
+  void OnCancel() override { gone_.request_stop(); }
+  void OnDone() override { delete this; }
+
+ private:
+  Planning(Response* response, Plan plan) : response_(response), plan_(std::move(plan)) {}
+  void Work() {
+    const std::stop_token gone = gone_.get_token();
+    Result<v1::JobPlan> plan = gone.stop_requested() ? Fail(Code::kCancelled, "the caller has gone") : plan_(gone);
+    if (!plan) return Finish(ToGrpc(plan.error()));
+    response_->mutable_plan()->Swap(&*plan);
+    Finish(grpc::Status::OK);
+  }
+
+  Response* const response_;
+  const Plan plan_;
+  std::stop_source gone_;
+};
+
 class ControllerServiceImpl final : public v1::ControllerService::CallbackService {
  public:
-  ControllerServiceImpl(ControlLoop* loop, Gate* gate) : loop_(loop), gate_(gate) {}
+  ControllerServiceImpl(ControlLoop* loop, Gate* gate, PlanDesk* desk) : loop_(loop), gate_(gate), desk_(desk) {}
   using Context = grpc::CallbackServerContext*;
   using Reactor = grpc::ServerUnaryReactor*;
   using Who = std::optional<rpc::Identity>;
 
   Reactor SubmitJob(Context context, const v1::SubmitJobRequest* request, v1::SubmitJobResponse* response) override {
     return Admitted(context, Access::kSubmit, [&](const Who& who) {
-      return Answer(context, loop_->Submit(SpecOf(*request, who)),
-                    [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
+      const auto submit = [loop = loop_, spec = SpecOf(*request, who)](const std::stop_token& gone) {
+        return loop->Submit(spec, gone);
+      };
+      return Planning<v1::SubmitJobResponse>::Begin(desk_, response, submit);
     });
   }
   Reactor PlanJob(Context context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
     return Admitted(context, Access::kSubmit, [&](const Who&) {
-      return Answer(context, loop_->Plan(request->spec()), [&](v1::JobPlan& plan) { response->mutable_plan()->Swap(&plan); });
+      const auto plan = [loop = loop_, spec = request->spec()](const std::stop_token& gone) { return loop->Plan(spec, gone); };
+      return Planning<v1::PlanJobResponse>::Begin(desk_, response, plan);
     });
   }
   Reactor ReleaseJob(Context context, const v1::ReleaseJobRequest* request, v1::ReleaseJobResponse* response) override {
     return Admitted(context, Access::kSubmit, [&](const Who& who) {
       if (const Status owner = CheckOwner(who, request->job_id()); !owner) {
-        return Done(context, ToGrpc(gate_->Refuse("owner", context->peer(), owner.error()).value()));
+        return Done(context, ToGrpc(gate_->Refuse("owner", context->peer(), owner.error())));
       }
       response->set_warning(loop_->Release(request->job_id()));
       return Done(context, grpc::Status::OK);
@@ -297,8 +312,8 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
   /// Carries out what the caller may do.
   template <typename Act>
   Reactor Admitted(Context context, Access access, Act act) {
-    const Result<Who> who = gate_->Admit(context, access);
-    return who ? act(*who) : Done(context, ToGrpc(who.error()));
+    const auto who = gate_->Admit(CallerOf(context), access);
+    return who ? act(*who) : Done(context, ToGrpc(who.error(), context));
   }
   /// As submitted, with the submitter whom the certificate names.
   static v1::JobSpec SpecOf(const v1::SubmitJobRequest& request, const Who& who) {
@@ -327,14 +342,16 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
 
   ControlLoop* loop_;
   Gate* gate_;
+  PlanDesk* desk_;
 };
 
 }  // namespace
 
 struct GrpcServer::Impl {
   Impl(ControlLoop* loop, bool tls, const std::string& revoked) : gate(tls, revoked, loop), agents(loop, &gate),
-      people(loop, &gate) {}
+      people(loop, &gate, &desk) {}
   Gate gate;
+  PlanDesk desk{kPlanners, kMostPlansWaiting};
   AgentServiceImpl agents;
   ControllerServiceImpl people;
   int port = 0;

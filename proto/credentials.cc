@@ -3,7 +3,10 @@
 #include <grpc/support/log.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 
+#include <chrono>
 #include <fstream>
 #include <sstream>
 
@@ -12,6 +15,8 @@
 
 namespace weft::rpc {
 namespace {
+
+constexpr std::chrono::seconds kCertificatesEvery{2};  // a server's files are looked at again
 
 /// gRPC's own complaints, e.g. about a port in use: what matters of them is said by whoever handles the error.
 void LogForGrpc(gpr_log_func_args* args) { LogDebug("grpc", args->message); }
@@ -51,11 +56,15 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const T
 Result<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files) {
   gpr_set_log_function(LogForGrpc);
   if (files.empty()) return grpc::InsecureServerCredentials();
-  WEFT_ASSIGN_OR_RETURN(const TlsTexts texts, ReadAll(files));
-  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = texts.authority;
-  options.pem_key_cert_pairs.push_back({texts.key, texts.certificate});
-  return grpc::SslServerCredentials(options);
+  if (const auto texts = ReadAll(files); !texts) return Fail(texts.error());
+  // The only one of gRPC's interfaces that takes new certificates while it runs: experimental still in Debian's 1.51.
+  namespace tls = grpc::experimental;
+  tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(
+      files.key, files.certificate, files.authority, static_cast<unsigned>(kCertificatesEvery.count())));
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.watch_identity_key_cert_pairs();
+  options.watch_root_certs();
+  return tls::TlsServerCredentials(options);
 }
 
 std::string ExplainNoConnection(const TlsFiles& own, const std::string& grpc_message) {

@@ -24,10 +24,12 @@ struct TlsFiles {
 };
 
 /// Errors: kInvalidArgument when only some files are named, kNotFound when one cannot be read, and those of CheckTlsTexts.
+/// Made from what the files hold now: after a certificate was replaced, credentials that are made anew show the new one.
 /// The process's log of gRPC goes to debug from then on: whoever handles an error says it, once.
 [[nodiscard]] Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files);
 
-/// The server requires and checks a client certificate whenever it has one of its own. Errors: as above.
+/// The server requires and checks a client certificate whenever it has one of its own. It looks at the three files every two
+/// seconds: connections that come later are served with what they hold then. Errors: as above.
 [[nodiscard]] Result<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files);
 
 /// What gRPC says when no connection came about, made clear: which certificate was refused by whom, or that one side

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Roles: certificates of `weft pki`, the real daemons, and callers that want more than their certificate gives them: each is refused,
-logged and counted. A certificate that is revoked while its session stands loses it; one that is issued anew works without a restart of the controller.
+logged and counted. A certificate that is revoked while its session stands loses it; one that is issued anew works without a restart of
+the controller, of its agent, and for the controller itself.
 """
 import os
 import pathlib
@@ -53,6 +54,14 @@ class Site:
     def start_agent(self, name, host, who):
         self.processes.start_ready(name, [BIN / "weft-agent", "--host", host, "--run-dir", self.processes.path("run-" + name), "--interfaces", "lo",
                                           "--controller", self.address, "--http", "127.0.0.1:0", *self.tls(who)])
+
+    def shown_serial(self):
+        """Of the certificate that the controller shows to who calls now."""
+        shown = subprocess.run(["openssl", "s_client", "-connect", self.address, "-CAfile", f"{self.folder}/ca.pem", "-alpn", "h2", "-cert",
+                                f"{self.folder}/operator-ann.pem", "-key", f"{self.folder}/operator-ann.key"], stdin=subprocess.DEVNULL,
+                               capture_output=True, timeout=30, check=False).stdout
+        said = subprocess.run(["openssl", "x509", "-noout", "-serial"], input=shown, capture_output=True, check=False).stdout.decode()
+        return said.strip().removeprefix("serial=")
 
     def refused(self, why):
         with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=5) as answer:
@@ -123,6 +132,22 @@ def revoked_certificates_count_no_more(site):
     print("ok: revoked, and issued anew")
 
 
+def certificates_are_replaced_without_a_restart(site):
+    """The agent's was revoked above, its process runs on. Then the controller's own, while the agent's session stands."""
+    site.pki("issue", "agent", "h1")
+    wait_until(lambda: "h1               connected" in site.may("operator-ann", "topo"), 60, "the agent to come with its new certificate")
+    joined = site.processes.log("agent").count("joined controller")
+    old = site.shown_serial()
+    site.pki("issue", "controller", "c1", "--address", "127.0.0.1")
+    new = wait_until(lambda: site.shown_serial() not in ("", old) and site.shown_serial(), 30, "the controller to show its new certificate")
+    check("h1               connected" in site.may("operator-ann", "topo"), "the session that stood is gone")
+    check(site.processes.log("agent").count("joined controller") == joined, "the agent had to join again")
+    site.pki("revoke", f"{site.folder}/agent-h1.pem")
+    wait_until(lambda: "lost" in site.may("operator-ann", "topo"), 10, "the revoked agent's session to end")
+    site.processes.check_alive()
+    print(f"ok: serial number {old}, then {new}")
+
+
 def main():
     with Processes("weft-roles-") as processes:
         site = Site(processes)
@@ -130,6 +155,7 @@ def main():
         each_role_does_its_own(site)
         an_agent_speaks_for_its_host_only(site)
         revoked_certificates_count_no_more(site)
+        certificates_are_replaced_without_a_restart(site)
         processes.stop("agent")
         check(processes.stop("controller") == 0, "the controller did not end well")
     return 0

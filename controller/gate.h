@@ -1,0 +1,56 @@
+// Who calls, whether he may, and whether he calls too often: every call of the API passes here before anything is done for it.
+// Refusals are logged (20 lines a minute and kind) and counted.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "common/log_budget.h"
+#include "common/result.h"
+#include "controller/access.h"
+#include "controller/call_budget.h"
+#include "controller/control_loop.h"
+#include "proto/identity.h"
+
+namespace weft::controller {
+
+/// The other end of a call.
+struct Caller {
+  std::string peer;         ///< address and port, as gRPC says it: "ipv4:10.0.0.7:40112"
+  std::string certificate;  ///< PEM; empty: it showed none
+};
+
+/// What the caller is told.
+struct Refusal {
+  Error error;
+  Seconds again_after{0};   ///< above 0: he calls too often
+};
+
+/// Threads: any.
+class Gate {
+ public:
+  /// Without `tls` nobody is told from anybody but by his address. `loop` must outlive the gate.
+  Gate(bool tls, const std::string& revoked, ControlLoop* loop) : tls_(tls), revoked_(revoked), loop_(loop) {}
+
+  /// Errors: as RevokedCertificates::Load.
+  [[nodiscard]] Status Load() { return revoked_.Load(); }
+  /// The caller; empty without TLS. Refusals: kUnauthenticated for who may not, kResourceExhausted for who calls too often.
+  [[nodiscard]] tl::expected<std::optional<rpc::Identity>, Refusal> Admit(const Caller& caller, Access access);
+  /// Whether the certificate still counts, for calls that last. Errors: kUnauthenticated.
+  [[nodiscard]] Status CheckPresent(const rpc::Identity& who);
+  /// Logs and counts a refusal that somebody else has decided, and hands it back; `why` in a word.
+  Error Refuse(const char* why, const std::string& peer, const Error& error);
+
+ private:
+  Result<std::optional<rpc::Identity>> Identify(const Caller& caller, Access access);
+
+  const bool tls_;
+  RevokedCertificates revoked_;
+  ControlLoop* const loop_;
+  std::mutex mutex_;       // guards what follows
+  LogBudget lines_{20};
+  CallBudget budget_;
+};
+
+}  // namespace weft::controller

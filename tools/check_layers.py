@@ -41,7 +41,7 @@ ALLOWED = {
     "collectives": ["common", "planner/collectives", "netplugin/abi"],
     "runtime": ["common", "collectives", "formats", "planner/planner.h", "planner/workload", "planner/tasks/program_state.h",
                 "planner/tasks/program_timeline.h", "planner/tasks/program_memory.h", "planner/parallelism/program/program_times.h",
-                "planner/tasks/state_change.h"],
+                "planner/tasks/state_change.h", "planner/parallelism/attention_time.h", "planner/parallelism/calibrated_hardware.h"],
     "scheduler": ["common", "proto", "netplugin/abi"],
     "testbed": ["common"],
     "cli": ["common", "proto", "formats", "planner/planner.h", "planner/jobs/simulate/scenario.h", "planner/plan/model_ways.h",

@@ -1,5 +1,6 @@
-// `weft calibrate`: constants of the cost model as this machine has them, for `weft plan --calibration` and a cluster's `calibration`.
-// Links are measured here, through the net plugin; what the processor takes by weft-torch, beside this program, which has LibTorch.
+// `weft calibrate`: constants of the cost model as this machine has them, for `weft plan --calibration` and a cluster's
+// `calibration`. Links are measured here, through the net plugin; what the processor takes by weft-torch, beside this program,
+// which has LibTorch.
 #pragma once
 
 #include <string>

@@ -36,7 +36,8 @@ Status ProfileArchive(const ProfileCommandOptions& o) {
 
 Status ProfileConfig(const ProfileCommandOptions& o) {
   if (!o.input.empty()) {
-    return Fail(Code::kInvalidArgument, fmt::format("--input {}: of a TorchScript file only, expected --batch and --seq for {}", o.input, o.model));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--input {}: of a TorchScript file only, expected --batch and --seq for {}", o.input, o.model));
   }
   WEFT_ASSIGN_OR_RETURN(formats::HfModel read, formats::ResolveHfModel(o.model));
   planner::JobSpec job{.name = read.model.name, .model = std::move(read.model), .global_batch = o.batch};
@@ -44,12 +45,15 @@ Status ProfileConfig(const ProfileCommandOptions& o) {
   const int64_t own = job.model.IsCnn() ? 1 : job.model.image_tokens;
   job.sequence = o.sequence > 0 ? o.sequence : own > 0 ? own : 128;
   if (own > 0 && job.sequence != own) {
-    return Fail(Code::kInvalidArgument, fmt::format("--seq {}: a sample of {} is a sequence of {}", job.sequence, job.model.name, own));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--seq {}: a sample of {} is a sequence of {}", job.sequence, job.model.name, own));
   }
   for (const std::string& warning : read.warnings) fmt::print(stderr, "warning: {}\n", warning);
   planner::OperatorProfile profile = planner::OperatorsOf(job);
-  profile.assumptions.emplace_back("activations: what the model's family keeps for the backward pass on one GPU, nothing recomputed");
-  profile.assumptions.emplace_back("FLOPs: of products, attention whole, also where it is causal; biases count as one of their rows");
+  profile.assumptions.emplace_back(
+      "activations: what the model's family keeps for the backward pass on one GPU, nothing recomputed");
+  profile.assumptions.emplace_back(
+      "FLOPs: of products, attention whole, also where it is causal; biases count as one of their rows");
   for (const std::string& line : formats::ProfileLines(job.model, profile)) fmt::print(stderr, "weft profile: {}\n", line);
   return formats::WriteModelFile(o.out, formats::WriteProfiledModel(job.model, profile));
 }

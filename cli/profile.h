@@ -1,5 +1,5 @@
-// `weft profile`: a model's operators with FLOPs, parameters and bytes, as a MODEL file that `weft plan` takes. A config.json and a preset
-// are counted here; a TorchScript file is run by weft-torch, beside this program, which has LibTorch.
+// `weft profile`: a model's operators with FLOPs, parameters and bytes, as a MODEL file that `weft plan` takes. A config.json and a
+// preset are counted here; a TorchScript file is run by weft-torch, beside this program, which has LibTorch.
 #pragma once
 
 #include <cstdint>

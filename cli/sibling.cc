@@ -13,7 +13,8 @@ Status BecomeSibling(const std::string& name, const std::vector<std::string>& ar
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::string path = (self.parent_path() / name).string();
   if (error || !std::filesystem::exists(path, error)) {
-    return Fail(Code::kNotFound, fmt::format("{}: no such program; it is built where LibTorch is installed (deploy/packages.txt)", path));
+    return Fail(Code::kNotFound,
+                fmt::format("{}: no such program; it is built where LibTorch is installed (deploy/packages.txt)", path));
   }
   std::vector<std::string> texts = arguments;
   texts.insert(texts.begin(), path);

@@ -42,7 +42,8 @@ void ReadKind(JsonFields& fields, Cnn3dLayer* layer) {
   fields.Reject("type", fmt::format("value \"{}\", expected one of {}", OneLine(type, 60), known));
 }
 
-Status ReadInput(const json& object, std::string_view source, const std::string& place, int64_t* channels, std::array<int64_t, 3>* extent) {
+Status ReadInput(const json& object, std::string_view source, const std::string& place, int64_t* channels,
+                 std::array<int64_t, 3>* extent) {
   JsonFields fields(object, source, place);
   *channels = fields.Integer("channels", 1, kMostChannels);
   *extent = fields.Triple("extent", 1, kMostExtent);
@@ -140,7 +141,8 @@ json WriteCnn3d(const ModelSpec& model) {
     if (layer.kind != Cnn3dKind::kDense) object.update({{"kernel", layer.kernel}, {"stride", layer.stride}});
     if (layer.groups != 1) object["groups"] = layer.groups;
     if (layer.output[0] > 0) object["output"] = layer.output;
-    if (layer.extent != extent || layer.in_channels < channels) object["input"] = {{"channels", layer.in_channels}, {"extent", layer.extent}};
+    if (layer.extent != extent || layer.in_channels < channels)
+      object["input"] = {{"channels", layer.in_channels}, {"extent", layer.extent}};
     else if (layer.in_channels != channels) object["skip_channels"] = layer.in_channels - channels;
     channels = layer.out_channels;
     extent = layer.OutputExtent();

@@ -47,8 +47,8 @@ std::vector<std::string> ProfileLines(const planner::ModelSpec& model, const pla
   int64_t layers = 0;
   for (const planner::OperatorGroup& group : profile.groups) layers += group.count;
   std::vector<std::string> lines = {
-      fmt::format("{}: {} parameters ({} bytes); input {}: {:.6g} FLOPs forward, {} bytes of activations, {} groups of {} layers", model.name,
-                  profile.Parameters(), profile.Parameters() * profile.element_bytes, fmt::join(profile.input, "x"),
+      fmt::format("{}: {} parameters ({} bytes); input {}: {:.6g} FLOPs forward, {} bytes of activations, {} groups of {} layers",
+                  model.name, profile.Parameters(), profile.Parameters() * profile.element_bytes, fmt::join(profile.input, "x"),
                   profile.ForwardFlops().count(), profile.Activations().count(), profile.groups.size(), layers)};
   for (const std::string& assumption : profile.assumptions) lines.push_back("assumed: " + assumption);
   return lines;
@@ -77,8 +77,9 @@ Result<std::vector<int64_t>> ParseShape(std::string_view text) {
     const bool good = status == std::errc() && stop == text.data() + end && size >= 1 && size <= kMostSize;
     if (good) elements = elements > kMostElements / size ? kMostElements + 1 : elements * size;
     if (!good || shape.size() == kMostDimensions || elements > kMostElements) {
-      return Fail(Code::kInvalidArgument, fmt::format("\"{}\": expected up to {} sizes such as 1x3x224x224, each from 1 to {}, {} elements at most",
-                                                      OneLine(text, 60), kMostDimensions, kMostSize, kMostElements));
+      return Fail(Code::kInvalidArgument,
+                  fmt::format("\"{}\": expected up to {} sizes such as 1x3x224x224, each from 1 to {}, {} elements at most",
+                              OneLine(text, 60), kMostDimensions, kMostSize, kMostElements));
     }
     shape.push_back(size);
     begin = end + 1;

@@ -15,17 +15,22 @@ namespace {
 class Lister {
  public:
   explicit Lister(const JobSpec& job)
-      : job_(job), model_(job.model), sequences_(static_cast<double>(job.global_batch)), sequence_(static_cast<double>(job.sequence)),
+      : job_(job),
+        model_(job.model),
+        sequences_(static_cast<double>(job.global_batch)),
+        sequence_(static_cast<double>(job.sequence)),
         element_(StorageBytes(job.precision)) {}
 
   OperatorGroup Layer(int64_t layer) const {
     const LayerParameters p = LayerParametersOf(model_, layer);
     const bool moe = model_.IsMoeLayer(layer);
-    const int64_t output = model_.ValueWidth() * model_.hidden + (model_.attention_bias && model_.attention_output_bias ? model_.hidden : 0);
+    const int64_t output =
+        model_.ValueWidth() * model_.hidden + (model_.attention_bias && model_.attention_output_bias ? model_.hidden : 0);
     const double inner = static_cast<double>(model_.ffn_hidden) * (model_.gated_mlp ? 2 : 1);
     OperatorGroup group{.name = moe ? "layer with experts" : "layer", .count = 1, .operators = {}, .activations = {}};
     const auto add = [&](const char* name, const char* type, int64_t parameters, double share, double width) {
-      group.operators.push_back({name, type, parameters, 2 * Tokens() * share * Flops(static_cast<double>(parameters)), Written(Tokens() * width)});
+      group.operators.push_back(
+          {name, type, parameters, 2 * Tokens() * share * Flops(static_cast<double>(parameters)), Written(Tokens() * width)});
     };
     if (p.norms > 0) add("norms", "norm", p.norms, 0, 2 * static_cast<double>(model_.hidden));
     const double heads_width = static_cast<double>(model_.QueryWidth() + (model_.kv_heads * model_.head_dim) * 2);
@@ -39,12 +44,14 @@ class Lister {
     if (p.router > 0) add("router", "linear", p.router, 1, static_cast<double>(model_.experts));
     if (p.routed > 0) {
       const double chosen = static_cast<double>(model_.experts_per_token);
-      const double width = static_cast<double>(model_.expert_ffn_hidden) * (model_.gated_mlp ? 2 : 1) + static_cast<double>(model_.hidden);
+      const double width =
+          static_cast<double>(model_.expert_ffn_hidden) * (model_.gated_mlp ? 2 : 1) + static_cast<double>(model_.hidden);
       add("experts", "experts", p.routed, chosen / static_cast<double>(model_.experts), chosen * width);
     }
     if (p.shared > 0) add("shared experts", "linear", p.shared, 1, static_cast<double>(model_.hidden));
     if (p.modulation > 0) add("modulation", "linear", p.modulation, 0, 0);
-    group.activations = Bytes(std::llround(ComputeLayerBytes(job_, StackOf(Framework::kAny), {.micro_batch = job_.global_batch}, moe).none.count()));
+    group.activations = Bytes(
+        std::llround(ComputeLayerBytes(job_, StackOf(Framework::kAny), {.micro_batch = job_.global_batch}, moe).none.count()));
     return group;
   }
 
@@ -61,17 +68,21 @@ class Lister {
 
   OperatorGroup Embedding() const {
     const int64_t parameters = EmbeddingParameterCount(model_);
-    return {.name = "embedding", .count = 1,
-            .operators = {{"embedding", "embedding", parameters, Flops(0), Written(Tokens() * static_cast<double>(model_.hidden))}}, .activations = {}};
+    return {.name = "embedding",
+            .count = 1,
+            .operators = {{"embedding", "embedding", parameters, Flops(0), Written(Tokens() * static_cast<double>(model_.hidden))}},
+            .activations = {}};
   }
 
   /// The product with the output matrix counts as work; what else stands at the end (poolers, norms) does not.
   OperatorGroup Head() const {
     const double positions = sequences_ * (HeadOnOnePosition(model_) ? 1 : sequence_);
     const double outputs = static_cast<double>(HeadOutputs(model_));
-    return {.name = "head", .count = 1,
-            .operators = {{"head", "linear", HeadParameterCount(model_), Flops(2 * positions * static_cast<double>(model_.hidden) * outputs),
-                           Written(positions * outputs)}}, .activations = {}};
+    return {.name = "head",
+            .count = 1,
+            .operators = {{"head", "linear", HeadParameterCount(model_),
+                           Flops(2 * positions * static_cast<double>(model_.hidden) * outputs), Written(positions * outputs)}},
+            .activations = {}};
   }
 
  private:

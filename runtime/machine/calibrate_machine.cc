@@ -19,7 +19,8 @@ Result<planner::CalibrationConstant> ReadLink(const std::string& text) {
   if (equals != text.npos) {
     const auto [end, status] = std::from_chars(text.data() + equals + 1, text.data() + text.size(), value);
     if (status == std::errc() && end == text.data() + text.size()) {
-      return planner::CalibrationConstant{.name = text.substr(0, equals), .value = value, .fitted = true, .source = "two ranks through the net plugin"};
+      return planner::CalibrationConstant{
+          .name = text.substr(0, equals), .value = value, .fitted = true, .source = "two ranks through the net plugin"};
     }
   }
   return Fail(Code::kInvalidArgument, fmt::format("--link \"{}\": expected NAME=VALUE", text));

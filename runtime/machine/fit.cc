@@ -69,8 +69,14 @@ Seconds ProductPrediction(const CalibratedHardware& h, const ProductTime& p) {
 }
 
 Seconds AttentionPrediction(const CalibratedHardware& h, const AttentionTime& a) {
-  return planner::FusedForwardTime(h, {.batch = a.batch, .heads = a.heads, .tokens = a.sequence, .keys = a.sequence, .query_width = a.width,
-                                       .value_width = a.width, .key_values = 2 * a.heads * a.width, .share = 0.5});
+  return planner::FusedForwardTime(h, {.batch = a.batch,
+                                       .heads = a.heads,
+                                       .tokens = a.sequence,
+                                       .keys = a.sequence,
+                                       .query_width = a.width,
+                                       .value_width = a.width,
+                                       .key_values = 2 * a.heads * a.width,
+                                       .share = 0.5});
 }
 
 }  // namespace
@@ -96,8 +102,10 @@ FittedConstants FitConstants(const MachineTimes& times) {
   fitted.lines = {Near("matrix products", products(hardware)), Near("attention", attention(hardware)),
                   fmt::format("streams: {} times, {:.3g} to {:.3g} GB/s in nine of ten", rates.size(), Quantile(rates, 0.05) / 1e9,
                               Quantile(rates, 0.95) / 1e9)};
-  const std::string sources[] = {"least time of an operator", "least time of an operator", "median of element-wise operators and copies",
-                                 "matrix products", "matrix products", "causal attention, forward", "causal attention, forward"};
+  const std::string sources[] = {
+      "least time of an operator", "least time of an operator", "median of element-wise operators and copies",
+      "matrix products",           "matrix products",           "causal attention, forward",
+      "causal attention, forward"};
   for (size_t i = 0; i < constants.size(); ++i) {
     fitted.constants.push_back({.name = constants[i].name, .value = constants[i].value, .fitted = true, .source = sources[i]});
   }

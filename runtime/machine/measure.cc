@@ -24,7 +24,8 @@ Seconds MedianTime(Seconds budget, const std::function<void()>& work) {
   std::vector<double> seconds;
   const Clock::time_point begin = Clock::now();
   const auto since = [](Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); };
-  while (static_cast<int>(seconds.size()) < kLeastRuns || (since(begin) < budget.count() && static_cast<int>(seconds.size()) < kMostRuns)) {
+  while (static_cast<int>(seconds.size()) < kLeastRuns ||
+         (since(begin) < budget.count() && static_cast<int>(seconds.size()) < kMostRuns)) {
     const Clock::time_point start = Clock::now();
     work();
     seconds.push_back(since(start));
@@ -38,8 +39,8 @@ Seconds MedianTime(Seconds budget, const std::function<void()>& work) {
 std::vector<ProductTime> Products() {
   std::vector<ProductTime> all;
   for (const double tokens : {64.0, 256.0, 1024.0}) {
-    for (const auto& [out, in] : {std::pair(256.0, 256.0), std::pair(768.0, 256.0), std::pair(1024.0, 256.0), std::pair(256.0, 1024.0),
-                                 std::pair(1024.0, 1024.0)}) {
+    for (const auto& [out, in] : {std::pair(256.0, 256.0), std::pair(768.0, 256.0), std::pair(1024.0, 256.0),
+                                  std::pair(256.0, 1024.0), std::pair(1024.0, 1024.0)}) {
       all.push_back({.m = tokens, .n = out, .k = in});
       all.push_back({.m = in, .n = out, .k = tokens});  // a weight's gradient
     }
@@ -57,7 +58,8 @@ int64_t Whole(double value) { return static_cast<int64_t>(value); }
 
 Seconds TimeProduct(const ProductTime& p, Seconds budget) {
   if (p.count > 1) {
-    const torch::Tensor a = torch::rand({Whole(p.count), Whole(p.m), Whole(p.k)}), b = torch::rand({Whole(p.count), Whole(p.k), Whole(p.n)});
+    const torch::Tensor a = torch::rand({Whole(p.count), Whole(p.m), Whole(p.k)}),
+                        b = torch::rand({Whole(p.count), Whole(p.k), Whole(p.n)});
     return MedianTime(budget, [&] { torch::bmm(a, b); });
   }
   const torch::Tensor a = torch::rand({Whole(p.m), Whole(p.k)}), b = torch::rand({Whole(p.k), Whole(p.n)});
@@ -69,7 +71,8 @@ Seconds TimeAttention(const AttentionTime& a, Seconds budget) {
   const torch::Tensor q = torch::rand({Whole(a.batch * a.heads), s, Whole(a.width)});
   const torch::Tensor later = torch::ones({s, s}, torch::kBool).triu(1);
   return MedianTime(budget, [&] {
-    const torch::Tensor scores = torch::bmm(q, q.transpose(1, 2)).mul_(0.125).masked_fill_(later, -std::numeric_limits<float>::infinity());
+    const torch::Tensor scores =
+        torch::bmm(q, q.transpose(1, 2)).mul_(0.125).masked_fill_(later, -std::numeric_limits<float>::infinity());
     torch::bmm(torch::softmax(scores, -1), q);
   });
 }
@@ -99,7 +102,8 @@ MachineTimes MeasureMachine(int threads, Seconds budget) {
   const torch::NoGradGuard no_gradients;
   MachineTimes times{.products = Products(), .attention = {}, .streams = {}};
   for (const double sequence : {64.0, 128.0, 256.0, 512.0}) {
-    for (const double width : {32.0, 64.0}) times.attention.push_back({.batch = 2, .heads = 4, .sequence = sequence, .width = width});
+    for (const double width : {32.0, 64.0})
+      times.attention.push_back({.batch = 2, .heads = 4, .sequence = sequence, .width = width});
   }
   constexpr double kStreams = 3 * 6 + 1;
   const Seconds each = budget * (1 / (kStreams + static_cast<double>(times.products.size() + times.attention.size())));

@@ -34,7 +34,8 @@ struct MachineTimes {
   Seconds least{0};                 ///< of an operator on one element
 };
 
-/// Each time is the median of several; where a person looks, stderr says how far it is. About `budget` in all. Requires: threads > 0.
+/// Each time is the median of several; where a person looks, stderr says how far it is. About `budget` in all. Requires: threads >
+/// 0.
 MachineTimes MeasureMachine(int threads, Seconds budget);
 
 }  // namespace weft::runtime

@@ -52,7 +52,8 @@ class Decoder {
   const TracedParameter& Weight(const TracedOperator* o) const { return traced_.parameters[o->parameters.front()]; }
 
   tl::unexpected<Error> Refuse(const std::string& why) const {
-    return Fail(Code::kFailedPrecondition, fmt::format("{}: {}; expected a decoder of the GPT-2, Llama or Mixtral family", traced_.name, why));
+    return Fail(Code::kFailedPrecondition,
+                fmt::format("{}: {}; expected a decoder of the GPT-2, Llama or Mixtral family", traced_.name, why));
   }
 
   bool HasBias(const TracedOperator* o) const {
@@ -88,7 +89,8 @@ class Decoder {
 
   Status ReadHeads() {
     const Shape& query = parts_.core.front()->inputs.front();
-    if (traced_.input.size() != 2 || query.size() < 3) return Refuse("attention without heads, or an input that is not batch and sequence");
+    if (traced_.input.size() != 2 || query.size() < 3)
+      return Refuse("attention without heads, or an input that is not batch and sequence");
     const int64_t batch = traced_.input[0];
     model().hidden = parts_.inputs.front()->inputs.front().back();
     model().head_dim = query.back();
@@ -97,9 +99,11 @@ class Decoder {
     for (const TracedOperator* o : parts_.inputs) width += o->output.back();
     const int64_t key_values = width - model().heads * model().head_dim;
     model().kv_heads = key_values / (2 * model().head_dim);
-    const bool whole = model().kv_heads > 0 && model().kv_heads * 2 * model().head_dim == key_values && model().heads % model().kv_heads == 0;
+    const bool whole =
+        model().kv_heads > 0 && model().kv_heads * 2 * model().head_dim == key_values && model().heads % model().kv_heads == 0;
     if (!whole) {
-      return Refuse(fmt::format("layer {}: {} heads of {}, {} wide inputs of attention", first_, model().heads, model().head_dim, width));
+      return Refuse(
+          fmt::format("layer {}: {} heads of {}, {} wide inputs of attention", first_, model().heads, model().head_dim, width));
     }
     if (model().kv_heads < model().heads) model().attention = planner::Attention::kGroupedQuery;
     model().attention_bias = HasBias(parts_.inputs.front());
@@ -130,7 +134,8 @@ class Decoder {
       return Refuse(fmt::format("a head of {} outputs for {} tokens", head->output.back(), model().vocab));
     }
     if (positions == nullptr) {
-      found_.assumptions.push_back(fmt::format("rotary positions for {} tokens, those of the example: set max_position_embeddings", traced_.input[1]));
+      found_.assumptions.push_back(
+          fmt::format("rotary positions for {} tokens, those of the example: set max_position_embeddings", traced_.input[1]));
     }
     return Ok();
   }
@@ -143,7 +148,8 @@ class Decoder {
       model().query_key_norm = model().query_key_norm || of_head;
     }
     if (std::ranges::any_of(parts_.core, IsFused)) model().flash_attention = true;
-    model().dropout = std::ranges::any_of(parts_.others, [](const TracedOperator* o) { return o->kind.find("dropout") != o->kind.npos; });
+    model().dropout =
+        std::ranges::any_of(parts_.others, [](const TracedOperator* o) { return o->kind.find("dropout") != o->kind.npos; });
   }
 
   Status ReadMlp() {
@@ -189,13 +195,15 @@ class Decoder {
     model().gated_mlp = parts == 3;
     model().expert_ffn_hidden = model().ffn_hidden = least / model().hidden;
     model().mlp_bias = false;
-    found_.assumptions.push_back(fmt::format("{} experts, of which a token takes {}, each as often as any other", model().experts, model().experts_per_token));
+    found_.assumptions.push_back(fmt::format("{} experts, of which a token takes {}, each as often as any other", model().experts,
+                                             model().experts_per_token));
     return Ok();
   }
 
   Status ChooseFamily() {
     ModelSpec& m = model();
-    const bool gpt = m.learned_positions && !m.rms_norm && !m.gated_mlp && m.experts == 0 && m.kv_heads == m.heads && m.tied_embeddings;
+    const bool gpt =
+        m.learned_positions && !m.rms_norm && !m.gated_mlp && m.experts == 0 && m.kv_heads == m.heads && m.tied_embeddings;
     if (gpt && m.attention_bias && m.mlp_bias) {
       m.architecture = Architecture::kGpt2;
       const std::string rates = m.dropout ? "0.1, gpt2's" : "0";
@@ -212,8 +220,9 @@ class Decoder {
     m.flash_attention = true;  // every family but gpt2 has it
     m.dropout = false;
     m.numerics.activation = Activation::kSilu;
-    found_.assumptions.push_back(fmt::format("the family {}, causal attention without a window, constants of norms and rotations as usual",
-                                             m.IsMoe() ? "mixtral" : "llama"));
+    found_.assumptions.push_back(
+        fmt::format("the family {}, causal attention without a window, constants of norms and rotations as usual",
+                    m.IsMoe() ? "mixtral" : "llama"));
     return Ok();
   }
 

@@ -45,7 +45,8 @@ class Naming {
   explicit Naming(const std::vector<TracedParameter>& parameters) {
     for (const TracedParameter& p : parameters) whole_parts_ = whole_parts_ || !Runs(p.name, true).empty();
     for (const TracedParameter& p : parameters) {
-      for (const Run& run : Runs(p.name, whole_parts_)) numbers_[p.name.substr(0, run.begin)].insert(p.name.substr(run.begin, run.end - run.begin));
+      for (const Run& run : Runs(p.name, whole_parts_))
+        numbers_[p.name.substr(0, run.begin)].insert(p.name.substr(run.begin, run.end - run.begin));
     }
   }
 
@@ -144,7 +145,8 @@ planner::OperatorProfile ProfileOf(const TracedModel& traced) {
     for (const TracedOperator* o : segment.operators) {
       int64_t parameters = 0;
       for (const size_t p : o->parameters) parameters += read.insert(p).second ? traced.parameters[p].Count() : 0;
-      const std::string name = o->parameters.empty() ? o->kind : OperatorName(naming.At(traced.parameters[o->parameters.front()].name).rest);
+      const std::string name =
+          o->parameters.empty() ? o->kind : OperatorName(naming.At(traced.parameters[o->parameters.front()].name).rest);
       layer.group.Add(name, o->kind, parameters, o->flops, o->output_bytes);
     }
     layers.push_back(std::move(layer));

@@ -22,7 +22,8 @@ Status Profile(const ProfileOptions& o) {
   WEFT_ASSIGN_OR_RETURN(Recognised found, Recognise(traced));
   planner::OperatorProfile profile = ProfileOf(traced);
   profile.assumptions = std::move(found.assumptions);
-  profile.assumptions.emplace_back("activations: all that operators write is kept for the backward pass; weft plan counts by family and program");
+  profile.assumptions.emplace_back(
+      "activations: all that operators write is kept for the backward pass; weft plan counts by family and program");
   profile.assumptions.emplace_back("FLOPs: of products alone; attention whole, also where it is causal");
   for (const std::string& line : formats::ProfileLines(found.model, profile)) fmt::print(stderr, "weft profile: {}\n", line);
   return formats::WriteModelFile(o.out, formats::WriteProfiledModel(found.model, profile));

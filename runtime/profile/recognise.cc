@@ -34,17 +34,20 @@ Result<Recognised> Recognise(const TracedModel& traced) {
   WEFT_ASSIGN_OR_RETURN(Recognised found, HasAttention(traced) ? RecogniseDecoder(traced) : RecogniseSequence(traced));
   found.model.name = traced.name;
   if (const int64_t counted = planner::ParameterCount(found.model); counted != traced.Parameters()) {
-    return Fail(Code::kFailedPrecondition,
-                fmt::format("{}: {} parameters, but a {} of the same sizes has {}: something in it has no place in that family, expected a "
-                            "model as docs/inputs.md lists them",
-                            traced.name, traced.Parameters(), found.model.IsCnn() ? "sequence of layers" : "decoder", counted));
+    return Fail(
+        Code::kFailedPrecondition,
+        fmt::format("{}: {} parameters, but a {} of the same sizes has {}: something in it has no place in that family, expected a "
+                    "model as docs/inputs.md lists them",
+                    traced.name, traced.Parameters(), found.model.IsCnn() ? "sequence of layers" : "decoder", counted));
   }
   const double planned = PlannedFlops(found.model, traced);
   const double biases = found.model.IsCnn() ? 0 : 1.0 / static_cast<double>(found.model.hidden);
   if (std::abs(planned / traced.Flops() - 1) > 0.01 + biases) {
-    return Fail(Code::kFailedPrecondition,
-                fmt::format("{}: its products are {:.4g} FLOPs forward, of the model that its sizes make {:.4g}: expected the same within 1 %",
-                            traced.name, traced.Flops(), planned));
+    return Fail(
+        Code::kFailedPrecondition,
+        fmt::format(
+            "{}: its products are {:.4g} FLOPs forward, of the model that its sizes make {:.4g}: expected the same within 1 %",
+            traced.name, traced.Flops(), planned));
   }
   return found;
 }

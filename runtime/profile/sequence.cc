@@ -63,8 +63,8 @@ class Builder {
   Status Refuse(const TracedOperator& o, std::string_view why) const {
     const std::string name = o.parameters.empty() ? o.kind : traced_.parameters[o.parameters.front()].name;
     return Fail(Code::kFailedPrecondition,
-                fmt::format("{}: {} ({}): {}; expected a decoder, or convolutions, poolings, norms and dense layers in a row", traced_.name,
-                            o.kind, name, why));
+                fmt::format("{}: {} ({}): {}; expected a decoder, or convolutions, poolings, norms and dense layers in a row",
+                            traced_.name, o.kind, name, why));
   }
 
   Status AddConvolution(const TracedOperator& o) {
@@ -106,7 +106,8 @@ class Builder {
     layer.bias = o.parameters.size() > 1;
     if (!layers.empty()) {
       const Extent before = layers.back().OutputExtent();
-      if (layers.back().out_channels * before[0] * before[1] * before[2] == in) layer.in_channels = layers.back().out_channels, layer.extent = before;
+      if (layers.back().out_channels * before[0] * before[1] * before[2] == in)
+        layer.in_channels = layers.back().out_channels, layer.extent = before;
     }
     layers.push_back(layer);
     return Ok();
@@ -131,14 +132,16 @@ class Builder {
 Result<Recognised> RecogniseSequence(const TracedModel& traced) {
   Builder builder(traced);
   for (const TracedOperator& o : traced.operators) WEFT_RETURN_IF_ERROR(builder.Add(o));
-  if (builder.layers.empty()) return Fail(Code::kFailedPrecondition, fmt::format("{}: no product in it, expected a model", traced.name));
+  if (builder.layers.empty())
+    return Fail(Code::kFailedPrecondition, fmt::format("{}: no product in it, expected a model", traced.name));
   Recognised found;
   found.model.architecture = planner::Architecture::kCnn3d;
   found.model.max_positions = 1;
   found.model.cnn_layers = std::move(builder.layers);
   found.model.layers = static_cast<int64_t>(found.model.cnn_layers.size());
   found.assumptions.emplace_back("no attention: layers in a row, a sample is a sequence of one (plan it with --seq 1)");
-  found.assumptions.emplace_back("branches run one after another; sums and activations cost what their layer's norms and outputs do");
+  found.assumptions.emplace_back(
+      "branches run one after another; sums and activations cost what their layer's norms and outputs do");
   return found;
 }
 

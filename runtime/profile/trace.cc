@@ -273,7 +273,8 @@ Result<TracedModel> TraceTorchScript(const TraceOptions& options) {
   if (!std::filesystem::is_regular_file(options.path, error)) {
     return Fail(Code::kNotFound, fmt::format("{}: no such file, expected a TorchScript file (.pt)", options.path));
   }
-  TracedModel model{.name = std::filesystem::path(options.path).stem().string(), .input = options.input, .parameters = {}, .operators = {}};
+  TracedModel model{
+      .name = std::filesystem::path(options.path).stem().string(), .input = options.input, .parameters = {}, .operators = {}};
   Recorder recorder(&model);
   torch::jit::Module module;
   try {
@@ -283,7 +284,8 @@ Result<TracedModel> TraceTorchScript(const TraceOptions& options) {
   } catch (const std::exception& failure) {
     return Fail(Code::kInvalidArgument, fmt::format("{}: LibTorch does not load it: {}", options.path, FirstLine(failure.what())));
   }
-  if (model.parameters.empty()) return Fail(Code::kInvalidArgument, fmt::format("{}: no parameters, expected a model", options.path));
+  if (model.parameters.empty())
+    return Fail(Code::kInvalidArgument, fmt::format("{}: no parameters, expected a model", options.path));
   try {
     const torch::NoGradGuard no_gradients;
     torch::jit::setGraphExecutorOptimize(false);  // operators as they are written, none fused
@@ -292,9 +294,10 @@ Result<TracedModel> TraceTorchScript(const TraceOptions& options) {
     const Recording recording(&recorder);
     module.forward({example});
   } catch (const std::exception& failure) {
-    return Fail(Code::kInvalidArgument,
-                fmt::format("{}: forward() does not take {} of shape {}: {}; give --seq and --batch for tokens, --input for anything else",
-                            options.path, options.tokens ? "tokens" : "numbers", fmt::join(options.input, "x"), Cause(failure)));
+    return Fail(
+        Code::kInvalidArgument,
+        fmt::format("{}: forward() does not take {} of shape {}: {}; give --seq and --batch for tokens, --input for anything else",
+                    options.path, options.tokens ? "tokens" : "numbers", fmt::join(options.input, "x"), Cause(failure)));
   }
   return model;
 }

@@ -14,8 +14,8 @@ struct TraceOptions {
   bool tokens = false;   ///< whole numbers below the least embedding, else real ones
 };
 
-/// Progress goes to stderr, where a person looks. Errors: kNotFound for a missing file; kInvalidArgument for one that LibTorch does not
-/// load or whose forward() does not take one tensor of that shape, with LibTorch's first line.
+/// Progress goes to stderr, where a person looks. Errors: kNotFound for a missing file; kInvalidArgument for one that LibTorch does
+/// not load or whose forward() does not take one tensor of that shape, with LibTorch's first line.
 [[nodiscard]] Result<TracedModel> TraceTorchScript(const TraceOptions& options);
 
 }  // namespace weft::runtime

@@ -91,7 +91,8 @@ Module Gpt(Maker& make) {
     m.register_module("c_out", make.Linear(4 * kHidden, kHidden, true));
     using namespace fmt::literals;
     m.define("def forward(self, x):\n  n = self.c_attn.forward(self.ln_1.forward(x))\n" +
-             fmt::format("  q = n.narrow(-1, 0, {0})\n  k = n.narrow(-1, {0}, {0})\n  v = n.narrow(-1, {1}, {0})\n", kHidden, 2 * kHidden) +
+             fmt::format("  q = n.narrow(-1, 0, {0})\n  k = n.narrow(-1, {0}, {0})\n  v = n.narrow(-1, {1}, {0})\n", kHidden,
+                         2 * kHidden) +
              fmt::format(fmt::runtime(kHeads), "a"_a = kHeadCount, "kv"_a = kHeadCount, "d"_a = kHidden / kHeadCount) +
              fmt::format(fmt::runtime(kAttention), "scale"_a = 0.17, "width"_a = kHidden) +
              "  x = x + torch.dropout(self.c_proj.forward(y), 0.1, False)\n"
@@ -104,8 +105,8 @@ Module Gpt(Maker& make) {
   root.register_module("wpe", make.Embedding(torch::randn({kPositions, kHidden}) * 0.02));
   root.register_module("h", make.List(layers));
   root.register_module("ln_f", make.LayerNorm(kHidden));
-  root.define("def forward(self, tokens):\n  x = self.wte.forward(tokens) + self.wpe.forward(torch.arange(tokens.size(1)))\n" + CallAll(3) +
-              "  return torch.matmul(self.ln_f.forward(x), self.wte.weight.t())\n");
+  root.define("def forward(self, tokens):\n  x = self.wte.forward(tokens) + self.wpe.forward(torch.arange(tokens.size(1)))\n" +
+              CallAll(3) + "  return torch.matmul(self.ln_f.forward(x), self.wte.weight.t())\n");
   return root;
 }
 
@@ -122,15 +123,17 @@ Module LlamaLayer(Maker& make, int64_t hidden, int64_t heads, int64_t kv_heads, 
   m.register_module("mlp", mlp);
   m.register_buffer("turns", torch::rand({256, width}));
   using namespace fmt::literals;
-  m.define("def forward(self, x):\n  n = self.input_layernorm.forward(x)\n"
-           "  q = self.q_proj.forward(n)\n  k = self.k_proj.forward(n)\n  v = self.v_proj.forward(n)\n" +
-           fmt::format(fmt::runtime(kHeads), "a"_a = heads, "kv"_a = kv_heads, "d"_a = width) +
-           fmt::format("  t = self.turns.narrow(0, 0, s)\n  q = q * t + torch.cat([q.narrow(-1, {0}, {0}), q.narrow(-1, 0, {0})], -1) * t\n"
-                       "  k = k * t + torch.cat([k.narrow(-1, {0}, {0}), k.narrow(-1, 0, {0})], -1) * t\n"
-                       "  k = torch.repeat_interleave(k, {1}, 1)\n  v = torch.repeat_interleave(v, {1}, 1)\n",
-                       width / 2, heads / kv_heads) +
-           fmt::format(fmt::runtime(kAttention), "scale"_a = 0.17, "width"_a = hidden) +
-           "  x = x + self.o_proj.forward(y)\n  return x + self.mlp.forward(self.post_attention_layernorm.forward(x))\n");
+  m.define(
+      "def forward(self, x):\n  n = self.input_layernorm.forward(x)\n"
+      "  q = self.q_proj.forward(n)\n  k = self.k_proj.forward(n)\n  v = self.v_proj.forward(n)\n" +
+      fmt::format(fmt::runtime(kHeads), "a"_a = heads, "kv"_a = kv_heads, "d"_a = width) +
+      fmt::format(
+          "  t = self.turns.narrow(0, 0, s)\n  q = q * t + torch.cat([q.narrow(-1, {0}, {0}), q.narrow(-1, 0, {0})], -1) * t\n"
+          "  k = k * t + torch.cat([k.narrow(-1, {0}, {0}), k.narrow(-1, 0, {0})], -1) * t\n"
+          "  k = torch.repeat_interleave(k, {1}, 1)\n  v = torch.repeat_interleave(v, {1}, 1)\n",
+          width / 2, heads / kv_heads) +
+      fmt::format(fmt::runtime(kAttention), "scale"_a = 0.17, "width"_a = hidden) +
+      "  x = x + self.o_proj.forward(y)\n  return x + self.mlp.forward(self.post_attention_layernorm.forward(x))\n");
   return m;
 }
 
@@ -139,7 +142,8 @@ Module GatedMlp(Maker& make, int64_t hidden, int64_t inner) {
   m.register_module("gate_proj", make.Linear(hidden, inner, false));
   m.register_module("up_proj", make.Linear(hidden, inner, false));
   m.register_module("down_proj", make.Linear(inner, hidden, false));
-  m.define("def forward(self, x):\n  return self.down_proj.forward(torch.silu(self.gate_proj.forward(x)) * self.up_proj.forward(x))\n");
+  m.define(
+      "def forward(self, x):\n  return self.down_proj.forward(torch.silu(self.gate_proj.forward(x)) * self.up_proj.forward(x))\n");
   return m;
 }
 
@@ -153,9 +157,11 @@ Module Experts(Maker& make, int64_t hidden, int64_t inner, int experts, int chos
                                  "  weights, which = torch.topk(torch.softmax(self.gate.forward(flat), -1), {}, -1)\n"
                                  "  out = torch.zeros_like(flat)\n", hidden, chosen);
   for (int i = 0; i < experts; ++i) {
-    text += fmt::format("  m{0} = torch.eq(which, {0})\n  r{0} = torch.nonzero(torch.sum(m{0}, -1)).select(1, 0)\n"
-                        "  w{0} = torch.sum(weights * m{0}, -1).index_select(0, r{0}).unsqueeze(-1)\n"
-                        "  out = torch.index_add(out, 0, r{0}, getattr(self.experts, \"{0}\").forward(flat.index_select(0, r{0})) * w{0})\n", i);
+    text += fmt::format(
+        "  m{0} = torch.eq(which, {0})\n  r{0} = torch.nonzero(torch.sum(m{0}, -1)).select(1, 0)\n"
+        "  w{0} = torch.sum(weights * m{0}, -1).index_select(0, r{0}).unsqueeze(-1)\n"
+        "  out = torch.index_add(out, 0, r{0}, getattr(self.experts, \"{0}\").forward(flat.index_select(0, r{0})) * w{0})\n",
+        i);
   }
   m.define(text + "  return out.reshape(x.size())\n");
   return m;
@@ -185,9 +191,10 @@ Module Convolution(Maker& make, int64_t in, int64_t out, int64_t kernel, int64_t
   m.register_parameter("norm_bias", torch::zeros({out}), false);
   m.register_buffer("mean", torch::zeros({out}));
   m.register_buffer("variance", torch::ones({out}));
-  m.define(fmt::format("def forward(self, x):\n  y = torch.conv2d(x, self.weight, None, [{0}, {0}], [{1}, {1}], [1, 1], {2})\n"
-                       "  return torch.batch_norm(y, self.norm_weight, self.norm_bias, self.mean, self.variance, False, 0.1, 1e-05, True)\n",
-                       stride, padding, groups));
+  m.define(fmt::format(
+      "def forward(self, x):\n  y = torch.conv2d(x, self.weight, None, [{0}, {0}], [{1}, {1}], [1, 1], {2})\n"
+      "  return torch.batch_norm(y, self.norm_weight, self.norm_bias, self.mean, self.variance, False, 0.1, 1e-05, True)\n",
+      stride, padding, groups));
   return m;
 }
 

@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/calibrate.h"
 #include "cli/perf.h"
 #include "cli/plan.h"
+#include "cli/profile.h"
 #include "cli/simulate.h"
 #include "cli/validate.h"
 #ifdef WEFT_ONLINE
@@ -59,6 +61,7 @@ void AddPlan(CLI::App& app, int& exit_code) {
   CLI::App* plan = app.add_subcommand("plan", "choose the fastest parallel configuration that fits");
   plan->add_option("MODEL", options->model, "config.json, or a preset such as gpt2 or llama3-8b")->required();
   plan->add_option("--cluster", options->cluster, "PRESET:NODES such as dgx-a100:4, or a YAML file")->required();
+  plan->add_option("--calibration", options->calibration, "constants measured on such machines: weft calibrate's file (default: the cluster's own)");
   plan->add_option("--global-batch", options->global_batch, "sequences per optimizer step")->required();
   plan->add_option("--seq", options->sequence, "tokens per sequence")->required();
   plan->add_option("--gpus", options->gpus, "of the job; 0: all of the cluster")->capture_default_str();
@@ -84,6 +87,31 @@ void AddPlan(CLI::App& app, int& exit_code) {
   plan->add_option("--front", options->front, "also plans that need less memory, up to this share slower, e.g. 0.5");
   plan->add_option("--output", options->output, "table or json")->capture_default_str();
   plan->callback([options, &exit_code] { exit_code = RunPlan(*options); });
+}
+
+void AddCalibrate(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* calibrate = app.add_subcommand("calibrate", "measure this machine: constants for weft plan --calibration");
+  calibrate->add_option("--out", options->out, "file to write (default: stdout)");
+  calibrate->add_option("--threads", options->threads, "of LibTorch, as a rank will have")->capture_default_str();
+  calibrate->add_option("--duration", options->duration, "of the processor's measurements, about")->capture_default_str();
+  calibrate->add_option("--link", options->link, "also the link: local, or HOST:PORT of rank 0 with --rank on two machines");
+  calibrate->add_option("--rank", options->rank, "0 writes the file, 1 only answers")->capture_default_str();
+  calibrate->add_option("--cluster", options->cluster, "with --link: the machines, whose rates its constants are shares of");
+  calibrate->add_option("--plugin", options->plugin, "with --link: net plugin to load (default: libnccl-net-weft.so)");
+  calibrate->callback([options, &exit_code] { exit_code = RunCalibrate(*options); });
+}
+
+void AddProfile(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<ProfileCommandOptions>();
+  CLI::App* profile = app.add_subcommand("profile", "a model's operators with FLOPs, parameters and bytes, as a MODEL of weft plan");
+  profile->add_option("MODEL", options->model, "TorchScript file (.pt), config.json, or a preset such as gpt2")->required();
+  profile->add_option("--batch", options->batch, "sequences of the example input")->capture_default_str();
+  profile->add_option("--seq", options->sequence, "tokens of each (default: 128, or what the model takes)");
+  profile->add_option("--input", options->input, "TorchScript: shape of an example of real numbers, such as 1x3x224x224, in place of tokens");
+  profile->add_option("--precision", options->precision, "config.json: what bytes are counted in")->capture_default_str();
+  profile->add_option("--out", options->out, "file to write (default: stdout)");
+  profile->callback([options, &exit_code] { exit_code = RunProfile(*options); });
 }
 
 void AddSimulate(CLI::App& app, int& exit_code) {
@@ -217,6 +245,8 @@ int Main(int argc, char** argv) {
   int exit_code = kExitDone;
   AddPerf(app, exit_code);
   AddPlan(app, exit_code);
+  AddProfile(app, exit_code);
+  AddCalibrate(app, exit_code);
   AddSimulate(app, exit_code);
   AddValidate(app, exit_code);
 #ifdef WEFT_ONLINE

@@ -5,11 +5,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "cli/perf_local.h"
 #include "cli/perf_plan.h"
 #include "cli/perf_rank.h"
 #include "cli/perf_report.h"
-#include "cli/rank_processes.h"
-#include "collectives/bootstrap.h"
 #include "common/exit_code.h"
 
 namespace weft::cli {
@@ -34,24 +33,6 @@ RankOutcome MeasureAndPrint(const PerfPlan& plan, const PerfPlace& place) {
   return {};
 }
 
-/// The plugin learns who it serves from its environment.
-void TellPlugin(int rank, int ranks) {
-  setenv("WEFT_RANK", std::to_string(rank).c_str(), 1);
-  setenv("WEFT_WORLD", std::to_string(ranks).c_str(), 1);
-}
-
-RankOutcome RunLocally(const PerfPlan& plan) {
-  setenv("NCCL_SOCKET_IFNAME", "lo", 0);
-  auto rendezvous = collectives::OpenRendezvous("127.0.0.1:0");
-  if (!rendezvous) return {kExitFailed, rendezvous.error().message()};
-  return RunRankProcesses(plan.ranks, [&](int rank) {
-    TellPlugin(rank, plan.ranks);
-    const int listener = rank == 0 ? rendezvous->listener.release() : -1;
-    rendezvous->listener.reset();
-    return MeasureAndPrint(plan, {.rank = rank, .rendezvous = rendezvous->address, .listener = listener});
-  });
-}
-
 }  // namespace
 
 int RunPerf(const PerfOptions& options) {
@@ -64,7 +45,7 @@ int RunPerf(const PerfOptions& options) {
     TellPlugin(plan->rank, plan->ranks);
     outcome = MeasureAndPrint(*plan, {.rank = plan->rank, .rendezvous = plan->rendezvous});
   } else {
-    outcome = RunLocally(*plan);
+    outcome = RunLocally(*plan, [&](const PerfPlace& place) { return MeasureAndPrint(*plan, place); });
   }
   if (outcome.exit_code != kExitDone) std::fprintf(stderr, "weft perf: %s\n", outcome.message.c_str());
   return outcome.exit_code;

@@ -20,6 +20,7 @@
 #include "common/clock.h"
 #include "common/exit_code.h"
 #include "common/parse_units.h"
+#include "formats/calibration_yaml.h"
 #include "formats/cluster_yaml.h"
 #include "formats/emit/emit.h"
 #include "formats/hf_config.h"
@@ -149,6 +150,18 @@ Result<planner::JobSpec> MakeJob(const PlanCommandOptions& options) {
   return job;
 }
 
+/// The machines, with what was measured of them.
+Result<planner::ClusterSpec> MakeCluster(const PlanCommandOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(planner::ClusterSpec cluster, formats::ResolveCluster(options.cluster));
+  if (options.calibration.empty()) return cluster;
+  if (cluster.heterogeneous()) {
+    return Fail(Code::kInvalidArgument, fmt::format("--calibration {}: of one kind of machine, expected a cluster without groups", options.calibration));
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto measured, formats::ReadMeasuredConstants(options.calibration));
+  cluster.measured.insert(cluster.measured.end(), measured.begin(), measured.end());
+  return cluster;
+}
+
 /// Fills report.emitted and writes the folder, of the best plan.
 Status EmitBest(const PlanCommandOptions& options, const std::vector<formats::EmitTarget>& targets, PlanReport& report) {
   const bool wanted = !targets.empty() || !options.emit_dir.empty();
@@ -224,7 +237,7 @@ Result<int> Run(const PlanCommandOptions& options) {
     return Fail(Code::kInvalidArgument, fmt::format("--front {}: expected 0 to 100", options.front));
   }
   WEFT_ASSIGN_OR_RETURN(const planner::JobSpec job, MakeJob(options));
-  WEFT_ASSIGN_OR_RETURN(const planner::ClusterSpec cluster, formats::ResolveCluster(options.cluster));
+  WEFT_ASSIGN_OR_RETURN(const planner::ClusterSpec cluster, MakeCluster(options));
   for (const planner::NodeGroup& group : cluster.Groups()) {
     const bool half = group.device.Supports(planner::Precision::kFp16) && !group.device.Supports(planner::Precision::kBf16);
     if (!half || job.precision != planner::Precision::kBf16) continue;

@@ -9,6 +9,7 @@ namespace weft::cli {
 struct PlanCommandOptions {
   std::string model;              ///< config.json or preset
   std::string cluster;            ///< "dgx-a100:4" or a YAML file
+  std::string calibration;        ///< file of constants that `weft calibrate` measured; empty: the cluster's, or those compiled in
   int64_t global_batch = 0;       ///< sequences per optimizer step
   int64_t sequence = 0;           ///< tokens
   int64_t gpus = 0;               ///< 0: all of the cluster

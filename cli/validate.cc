@@ -174,6 +174,14 @@ json PredictionsJson(const std::vector<Validation>& runs) {
   return {{"rows", rows}, {"predicted", predicted}};
 }
 
+/// A file's constants in place of those compiled in, with whatever names and ranges: a fit may try new ones.
+Result<planner::Calibration> ReadOverCompiled(const std::string& file) {
+  WEFT_ASSIGN_OR_RETURN(const planner::Calibration read, formats::ReadCalibrationYaml(file));
+  std::vector<planner::MeasuredConstant> constants;
+  for (const planner::CalibrationConstant& c : read.constants()) constants.push_back({.name = c.name, .value = c.value});
+  return planner::Calibration().With(constants);
+}
+
 /// Calibrations side by side: what a fit asks for many times.
 Result<int> RunSeveral(const ValidateOptions& options) {
   if (options.output != "json") {
@@ -181,7 +189,7 @@ Result<int> RunSeveral(const ValidateOptions& options) {
   }
   std::vector<Validation> runs;
   for (const std::string& file : options.calibrations) {
-    WEFT_ASSIGN_OR_RETURN(const planner::Calibration calibration, formats::ReadCalibrationYaml(file));
+    WEFT_ASSIGN_OR_RETURN(const planner::Calibration calibration, ReadOverCompiled(file));
     Validation& run = runs.emplace_back();
     for (const std::string& path : options.tables) WEFT_RETURN_IF_ERROR(AddTable(path, calibration, false, run));
   }
@@ -196,7 +204,7 @@ Result<int> Run(const ValidateOptions& options) {
   if (options.calibrations.size() > 1) return RunSeveral(options);
   planner::Calibration calibration;
   if (!options.calibrations.empty()) {
-    WEFT_ASSIGN_OR_RETURN(calibration, formats::ReadCalibrationYaml(options.calibrations[0]));
+    WEFT_ASSIGN_OR_RETURN(calibration, ReadOverCompiled(options.calibrations[0]));
   }
   Validation all;
   for (const std::string& path : options.tables) WEFT_RETURN_IF_ERROR(AddTable(path, calibration, true, all));

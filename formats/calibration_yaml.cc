@@ -5,6 +5,7 @@
 #include <charconv>
 #include <map>
 
+#include "formats/one_line.h"
 #include "formats/read_file.h"
 #include "formats/yaml_fields.h"
 
@@ -111,6 +112,19 @@ Result<planner::Calibration> ParseCalibrationYaml(std::string_view text, std::st
 Result<planner::Calibration> ReadCalibrationYaml(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   return ParseCalibrationYaml(text, path);
+}
+
+Result<std::vector<planner::MeasuredConstant>> ReadMeasuredConstants(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const planner::Calibration read, ReadCalibrationYaml(path));
+  const planner::Calibration compiled;
+  std::vector<planner::MeasuredConstant> measured;
+  for (const planner::CalibrationConstant& c : read.constants()) {
+    measured.push_back({.name = c.name, .value = c.value});
+    if (const auto why = compiled.WhyNot(measured.back())) {
+      return Fail(Code::kInvalidArgument, fmt::format("{}: constant {}: {}", path, OneLine(c.name, 60), *why));
+    }
+  }
+  return measured;
 }
 
 std::string WriteCalibrationYaml(std::span<const planner::CalibrationConstant> constants) {

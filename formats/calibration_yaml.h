@@ -20,6 +20,10 @@ namespace weft::formats {
 [[nodiscard]] Result<planner::Calibration> ReadCalibrationYaml(const std::string& path);
 [[nodiscard]] Result<planner::Calibration> ParseCalibrationYaml(std::string_view text, std::string_view source);
 
+/// The constants of a file that win over those compiled in. Errors: as above; and naming file and constant for a name that no
+/// prediction reads, and for a value outside of the range compiled in, whatever range the file gives.
+[[nodiscard]] Result<std::vector<planner::MeasuredConstant>> ReadMeasuredConstants(const std::string& path);
+
 /// A file of these constants, by name. Requires: names and sources without quotes.
 std::string WriteCalibrationYaml(std::span<const planner::CalibrationConstant> constants);
 

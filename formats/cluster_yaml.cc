@@ -1,3 +1,4 @@
+#include "formats/calibration_yaml.h"
 #include "formats/cluster_yaml.h"
 
 #include <fmt/format.h>
@@ -207,6 +208,10 @@ Result<ClusterSpec> ReadAlike(YamlFields& fields, const std::string& name, doubl
   cluster.switch_sums = sums == "true";
   cluster.nics_per_node = fields.Integer("nics_per_node", 1, 1024, 0);
   ReadNicKind(fields, cluster);
+  if (fields.Has("calibration")) {
+    const std::string file = fields.Text("calibration");
+    WEFT_ASSIGN_OR_RETURN(cluster.measured, ReadMeasuredConstants((std::filesystem::path(folder) / file).string()));
+  }
   WEFT_RETURN_IF_ERROR(fields.Finish());
   if (fabric) {
     cluster.tiers = std::move(fabric->tiers.tiers);

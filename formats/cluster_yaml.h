@@ -16,6 +16,7 @@
 //   nics_per_node: 8           # optional: fewer than GPUs share them, and a GPU's rings use one of several
 //   nic_kind: plain            # optional: efa, efa-staged or slingshot, which start a transfer later than InfiniBand and RoCE
 //   switch_sums: false         # optional: whether the switches can sum gradients
+//   calibration: lab.calibration.yaml   # optional, relative to this file: constants that `weft calibrate` measured
 //   fabric: {fabric: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 2, host_rate: 1.6Tbit/s}
 //                              # optional, what the nodes hang on: `cluster` of scenario_cluster.h; nodes and nic_rate then
 //                              # need not be given. Without it a network that blocks nobody

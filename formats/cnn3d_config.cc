@@ -42,9 +42,28 @@ void ReadKind(JsonFields& fields, Cnn3dLayer* layer) {
   fields.Reject("type", fmt::format("value \"{}\", expected one of {}", OneLine(type, 60), known));
 }
 
+Status ReadInput(const json& object, std::string_view source, const std::string& place, int64_t* channels,
+                 std::array<int64_t, 3>* extent) {
+  JsonFields fields(object, source, place);
+  *channels = fields.Integer("channels", 1, kMostChannels);
+  *extent = fields.Triple("extent", 1, kMostExtent);
+  return fields.Finish();
+}
+
+/// What only some convolutions and poolings have.
+void ReadGroups(JsonFields& fields, Cnn3dLayer* layer) {
+  const bool convolves = layer->kind == Cnn3dKind::kConvolution || layer->kind == Cnn3dKind::kTransposedConvolution;
+  if (convolves) layer->groups = fields.Integer("groups", 1, kMostChannels, 1);
+  if (layer->in_channels % layer->groups != 0 || layer->out_channels % layer->groups != 0) {
+    fields.Reject("groups", fmt::format("value {}, expected a divisor of {} and {} channels", layer->groups, layer->in_channels,
+                                        layer->out_channels));
+  }
+  if (layer->kind != Cnn3dKind::kDense && fields.Has("output")) layer->output = fields.Triple("output", 1, kMostExtent);
+}
+
 /// Reads one layer behind `previous`, whose output it takes.
 Result<Cnn3dLayer> ReadLayer(const json& object, std::string_view source, size_t index, int64_t channels,
-                             const std::array<int64_t, 3>& extent) {
+                             std::array<int64_t, 3> extent) {
   if (!object.is_object()) {
     return Fail(Code::kInvalidArgument, fmt::format("{}: layers[{}]: a JSON {}, expected an object", source, index,
                                                     object.type_name()));
@@ -52,6 +71,11 @@ Result<Cnn3dLayer> ReadLayer(const json& object, std::string_view source, size_t
   JsonFields fields(object, source, fmt::format("layers[{}].", index));
   Cnn3dLayer layer;
   ReadKind(fields, &layer);
+  if (fields.Has("input")) {
+    const json* input = fields.Object("input");
+    WEFT_RETURN_IF_ERROR(fields.Finish());
+    WEFT_RETURN_IF_ERROR(ReadInput(*input, source, fmt::format("layers[{}].input.", index), &channels, &extent));
+  }
   layer.in_channels = channels + fields.Integer("skip_channels", 0, kMostChannels, 0);
   layer.extent = extent;
   const bool pooling = layer.kind == Cnn3dKind::kPooling, dense = layer.kind == Cnn3dKind::kDense;
@@ -60,6 +84,7 @@ Result<Cnn3dLayer> ReadLayer(const json& object, std::string_view source, size_t
     layer.kernel = fields.Triple("kernel", 1, kMostKernel, 1);
     layer.stride = fields.Triple("stride", 1, kMostKernel, 1);
   }
+  ReadGroups(fields, &layer);
   layer.bias = !pooling && fields.Boolean("bias", true);
   layer.normalised = !pooling && fields.Boolean("norm", false);
   for (const int64_t size : layer.OutputExtent()) {
@@ -87,10 +112,9 @@ Result<ModelSpec> ReadCnn3d(const json& config, std::string_view source) {
     fields.Reject("layers", fmt::format("{} layers, expected 1 to {}", layers->size(), kMostLayers));
     WEFT_RETURN_IF_ERROR(fields.Finish());
   }
-  JsonFields of_input(*input, source, "input.");
-  int64_t channels = of_input.Integer("channels", 1, kMostChannels);
-  std::array<int64_t, 3> extent = of_input.Triple("extent", 1, kMostExtent);
-  WEFT_RETURN_IF_ERROR(of_input.Finish());
+  int64_t channels = 0;
+  std::array<int64_t, 3> extent{};
+  WEFT_RETURN_IF_ERROR(ReadInput(*input, source, "input.", &channels, &extent));
   for (const json& object : *layers) {
     WEFT_ASSIGN_OR_RETURN(Cnn3dLayer layer, ReadLayer(object, source, model.cnn_layers.size(), channels, extent));
     channels = layer.out_channels;
@@ -104,7 +128,8 @@ Result<ModelSpec> ReadCnn3d(const json& config, std::string_view source) {
 json WriteCnn3d(const ModelSpec& model) {
   json layers = json::array();
   int64_t channels = model.cnn_layers.front().in_channels;
-  const json input = {{"channels", channels}, {"extent", model.cnn_layers.front().extent}};
+  std::array<int64_t, 3> extent = model.cnn_layers.front().extent;
+  const json input = {{"channels", channels}, {"extent", extent}};
   for (const Cnn3dLayer& layer : model.cnn_layers) {
     json object;
     for (const auto& [name, kind] : kKinds) {
@@ -114,8 +139,13 @@ json WriteCnn3d(const ModelSpec& model) {
       object.update({{"channels", layer.out_channels}, {"bias", layer.bias}, {"norm", layer.normalised}});
     }
     if (layer.kind != Cnn3dKind::kDense) object.update({{"kernel", layer.kernel}, {"stride", layer.stride}});
-    if (layer.in_channels != channels) object["skip_channels"] = layer.in_channels - channels;
+    if (layer.groups != 1) object["groups"] = layer.groups;
+    if (layer.output[0] > 0) object["output"] = layer.output;
+    if (layer.extent != extent || layer.in_channels < channels)
+      object["input"] = {{"channels", layer.in_channels}, {"extent", layer.extent}};
+    else if (layer.in_channels != channels) object["skip_channels"] = layer.in_channels - channels;
     channels = layer.out_channels;
+    extent = layer.OutputExtent();
     layers.push_back(std::move(object));
   }
   return {{"model_type", kCnn3dModelType}, {"_name_or_path", model.name}, {"input", input}, {"layers", layers}};

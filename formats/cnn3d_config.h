@@ -10,7 +10,9 @@
 //      {"type": "dense", "channels": 128}]}
 //
 // Sizes are an integer for all three dimensions or [depth, height, width]. kernel and stride default to 1, bias to true,
-// norm to false. skip_channels come in beside the previous layer's, as in a U-Net.
+// norm to false. skip_channels come in beside the previous layer's, as in a U-Net. "input" of a layer, as the file's, stands where
+// it takes another layer's output (a branch), "output" is the extent where padding is not 'same', "groups" cuts a convolution's
+// channels.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

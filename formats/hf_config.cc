@@ -13,6 +13,7 @@
 #include "formats/hf_reader.h"
 #include "formats/json_fields.h"
 #include "formats/one_line.h"
+#include "formats/profiled_model.h"
 #include "formats/read_file.h"
 #include "planner/workload/model_presets.h"
 
@@ -145,7 +146,7 @@ std::vector<std::string> Warnings(std::string_view source, const std::vector<std
 Result<HfModel> ParseHfModel(std::string_view text, std::string_view source_name) {
   if (text.starts_with("PK\x03\x04")) {
     return Fail(Code::kInvalidArgument,
-                fmt::format("{}: a zip archive, perhaps of TorchScript, expected the model's config.json", source_name));
+                fmt::format("{}: a zip archive, perhaps of TorchScript: expected the model's config.json, which `weft profile` makes of it", source_name));
   }
   WEFT_ASSIGN_OR_RETURN(const json object, ParseJsonObject(text, source_name));
   JsonFields fields(object, source_name);
@@ -154,6 +155,7 @@ Result<HfModel> ParseHfModel(std::string_view text, std::string_view source_name
   HfModel read;
   if (type == kCnn3dModelType) {
     WEFT_ASSIGN_OR_RETURN(read.model, ReadCnn3d(object, source_name));
+    if (auto wrong = ProfileWarning(object, read.model)) read.warnings.push_back(fmt::format("{}: {}", source_name, *wrong));
     return read;
   }
   const HfFamily* family = FindFamily(fields, TextType(type));
@@ -165,6 +167,7 @@ Result<HfModel> ParseHfModel(std::string_view text, std::string_view source_name
   }
   WEFT_RETURN_IF_ERROR(fields.Finish());
   read.warnings = Warnings(source_name, read.unused, fields.notes());
+  if (auto wrong = ProfileWarning(object, read.model)) read.warnings.push_back(fmt::format("{}: {}", source_name, *wrong));
   return read;
 }
 

@@ -14,6 +14,7 @@ constexpr KnownKeys kKnown[] = {
     {"names the file or its code", "",
      "_name_or_path architectures auto_map model_type _class_name _diffusers_version transformers_version name_or_path "
      "tokenizer_class _commit_hash"},
+    {"what weft profile counted; its parameters are compared", "", "weft_profile"},
     {"which number stands for which token", "", "image_token_index vision_feature_layer boi_token_index eoi_token_index"},
     {"how the checkpoint is stored", "", "torch_dtype dtype quantization_config unsloth_version unsloth_fixed torchscript use_bfloat16"},
     {"how text is generated", "",

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <string>
 #include <utility>
+#include <vector>
 
 #include "formats/calibration_yaml.h"
 #include "formats/cluster_yaml.h"
@@ -12,22 +11,6 @@
 #include "planner/tasks/program_memory.h"
 
 namespace weft::runtime {
-namespace {
-
-/// The constants compiled in, but for those that were measured.
-planner::Calibration Over(const planner::Calibration& measured) {
-  std::map<std::string, planner::CalibrationConstant> by_name;
-  const planner::Calibration compiled;
-  for (const auto& constants : {compiled.constants(), measured.constants()}) {
-    for (const planner::CalibrationConstant& c : constants) by_name[c.name] = c;
-  }
-  std::vector<planner::CalibrationConstant> all;
-  for (auto& [name, c] : by_name) all.push_back(std::move(c));
-  return planner::Calibration(std::move(all));
-}
-
-}  // namespace
-
 Result<Prediction> Predict(const TrainOptions& o, const planner::ModelSpec& model, const planner::StepProgram& program, int place) {
   Prediction prediction;
   const auto add_peaks = [&] {
@@ -39,7 +22,8 @@ Result<Prediction> Predict(const TrainOptions& o, const planner::ModelSpec& mode
   };
   add_peaks();
   if (o.calibration.empty()) return prediction;
-  WEFT_ASSIGN_OR_RETURN(const planner::Calibration measured, formats::ReadCalibrationYaml(o.calibration));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<planner::MeasuredConstant> measured, formats::ReadMeasuredConstants(o.calibration));
+  const planner::Calibration calibration = planner::Calibration().With(measured);
   planner::GroupNetwork network{.single_ring = true};
   if (!o.cluster.empty()) {
     WEFT_ASSIGN_OR_RETURN(const planner::ClusterSpec cluster, formats::ResolveCluster(o.cluster));
@@ -47,10 +31,10 @@ Result<Prediction> Predict(const TrainOptions& o, const planner::ModelSpec& mode
       return Fail(Code::kInvalidArgument,
                   fmt::format("{}: {} devices, the program has {} ranks", o.cluster, cluster.TotalGpus(), program.ranks.size()));
     }
-    network = planner::MakeGroupNetwork(cluster, planner::CollectiveLibrary::kWeft, Over(measured));
+    network = planner::MakeGroupNetwork(cluster, planner::CollectiveLibrary::kWeft, calibration);
   }
   WEFT_ASSIGN_OR_RETURN(const planner::InstructionTimes times,
-                        planner::TimesOf(program, measured, network, o.stretch > 0 ? o.stretch : 1));
+                        planner::TimesOf(program, calibration, network, o.stretch > 0 ? o.stretch : 1));
   if (o.stretch > 0 && place >= 0) {
     const planner::RankClass& list = program.classes[static_cast<size_t>(program.ranks[static_cast<size_t>(place)].rank_class)];
     for (const planner::Instruction& i : list.instructions)

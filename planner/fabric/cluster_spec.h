@@ -31,6 +31,12 @@ struct NodeGroup {
   int64_t gpus() const { return nodes * gpus_per_node; }
 };
 
+/// A constant of the cost model (planner/parallelism/calibration.h) as it was measured on a cluster.
+struct MeasuredConstant {
+  std::string name;
+  double value = 0;
+};
+
 /// Of a cluster with several groups the fields beside `groups` hold what every node has: the slowest device and rates, the
 /// least GPUs per node and memory, the longest latencies; `nodes` is the sum. Code that knows no groups then errs on the
 /// safe side.
@@ -54,6 +60,7 @@ struct ClusterSpec {
   std::vector<std::string> node_names = {};  ///< [nodes] in order of rank, where a fabric names them
   int64_t nics_per_node = 0;          ///< 0: not known; as many as GPUs, where each has 100 Gbit/s of `nic_rate` at least, else fewer
   NicKind nic_kind = NicKind::kPlain;
+  std::vector<MeasuredConstant> measured = {};  ///< win over the constants compiled in
 
   /// The groups, in order of rank; one, made of the fields above, for a homogeneous cluster.
   std::vector<NodeGroup> Groups() const;

@@ -28,18 +28,29 @@ Sizes SizesOf(const JobSpec& job, const LayerKey& key) {
           static_cast<double>(model.ValueWidth()) / t / heads};
 }
 
+/// What a fused core does, and what that takes apart from starting kernels.
+struct FusedWork {
+  Flops flops;
+  FractionalBytes traffic;
+  double narrow = 1;  ///< of the rate that long sequences of wide heads reach
+
+  FusedWork(const CalibratedHardware& m, const FusedShape& s)
+      : flops(s.batch * s.heads * s.tokens * s.keys * (s.query_width + s.value_width) * 2 * s.share),
+        traffic(m.element * s.batch * s.tokens * (s.heads * (s.query_width + s.value_width) + s.key_values)),
+        // Heads narrower than 128 fill the matrix units less; short rows of keys start and end often.
+        narrow((s.query_width < 96 ? 0.75 : 1) * s.keys / (s.keys + m.flash_ramp)) {}
+  Seconds Forward(const CalibratedHardware& m) const { return std::max(flops / (m.flash_rate * narrow), traffic / m.memory_rate); }
+};
+
 Core Fused(const CalibratedHardware& m, const Sizes& s, const JobSpec& job, double t) {
   // Masked blocks are skipped: half of them, or all outside the window. Layers count as their mean.
-  const double share = MeanAttendedShare(job.model, s.keys);
-  const Flops work(s.batch * s.heads * s.tokens * s.keys * (s.query_width + s.value_width) * 2 * share);
-  // Heads narrower than 128 fill the matrix units less; short rows of keys start and end often.
-  const double narrow = (s.query_width < 96 ? 0.75 : 1) * s.keys / (s.keys + m.flash_ramp);
-  const double kv = static_cast<double>(job.model.kv_heads) / t * (s.query_width + s.value_width);
-  const FractionalBytes traffic = m.element * s.batch * s.tokens * (s.heads * (s.query_width + s.value_width) + kv);
-  const Seconds forward = std::max(work / (m.flash_rate * narrow), traffic / m.memory_rate) + m.launch;
-  const Seconds backward = std::max(2.5 * work / (m.flash_rate * narrow * 0.85), 3 * traffic / m.memory_rate);
+  const FusedWork work(m, {.batch = s.batch, .heads = s.heads, .tokens = s.tokens, .keys = s.keys, .query_width = s.query_width,
+                           .value_width = s.value_width,
+                           .key_values = static_cast<double>(job.model.kv_heads) / t * (s.query_width + s.value_width),
+                           .share = MeanAttendedShare(job.model, s.keys)});
+  const Seconds backward = std::max(2.5 * work.flops / (m.flash_rate * work.narrow * 0.85), 3 * work.traffic / m.memory_rate);
   // Backward computes the scores again.
-  return {forward, backward + 2 * m.launch, work, 2.5 * work};
+  return {work.Forward(m) + m.launch, backward + 2 * m.launch, work.flops, 2.5 * work.flops};
 }
 
 Core Unfused(const CalibratedHardware& m, const Sizes& s, bool dropout) {
@@ -108,6 +119,10 @@ void AddContextCommunication(LayerTime& layer, const JobSpec& job, const Calibra
 }
 
 }  // namespace
+
+Seconds FusedForwardTime(const CalibratedHardware& hardware, const FusedShape& shape) {
+  return FusedWork(hardware, shape).Forward(hardware) + hardware.launch;
+}
 
 void AddAttentionCore(LayerTime& layer, const JobSpec& job, const CalibratedHardware& m, const SoftwareStack& stack,
                       const LayerKey& key) {

@@ -63,6 +63,10 @@ std::string_view DeviceFamily(std::string_view device) {
   return entry == nullptr ? "other" : entry->family;
 }
 
+bool IsDeviceFamily(std::string_view name) {
+  return std::ranges::any_of(kProcessors, [&](const Processors& entry) { return entry.family == name; });
+}
+
 Seconds GemmTime(const CalibratedHardware& hardware, FlopsPerSecond rate, const GemmShape& shape, FractionalBytes element,
                  FractionalBytes out) {
   const double aligned = Alignment(shape.k) * Alignment(shape.n);
@@ -87,6 +91,11 @@ void CalibratedHardware::TakeLonger(double factor) {
 
 Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Precision precision, const SoftwareStack& stack,
                             const Calibration& calibration) {
+  if (!cluster.measured.empty()) {
+    ClusterSpec plain = cluster;
+    plain.measured.clear();
+    return MakeCalibratedHardware(plain, precision, stack, calibration.With(cluster.measured));
+  }
   const DeviceSpec& device = cluster.device;
   const std::string gpu = fmt::format("gpu.{}", DeviceFamily(device.name));
   const Processors* processors = FindProcessors(device.name);

@@ -61,6 +61,9 @@ inline Seconds ExposedBehind(const CalibratedHardware& hardware, Seconds communi
 /// Name of the family whose constants a device shares: "a100" for "a100-40", "h100" for "h800", "blackwell" …
 std::string_view DeviceFamily(std::string_view device);
 
+/// Whether some device's constants have that family's name.
+bool IsDeviceFamily(std::string_view name);
+
 /// Time of C[m × n] += A[m × k] · B[k × n], `count` of them at once. `element`: of one element of A and B, `out` of C.
 /// Tiles go to the multiprocessors in waves; each costs its area × (k + ramp); shapes off the grid of 8 elements use
 /// slower instructions. Source: tile and wave quantisation as NVIDIA's matrix multiplication guide describes it; roofline.

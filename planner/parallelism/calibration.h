@@ -10,12 +10,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/result.h"
+#include "planner/fabric/cluster_spec.h"
 
 namespace weft::planner::inline parallelism {
 
@@ -37,11 +39,25 @@ class Calibration {
   /// to "gpu.flash". Errors: none of them is there, which is a bug of the list: the value is then NaN.
   double Get(std::string_view prefix, std::string_view name) const;
 
+  /// These constants, but for those that were measured: the last of a name counts.
+  Calibration With(std::span<const MeasuredConstant> measured) const;
+
+  /// nullopt if a prediction can take `measured`: its name is one of these, or has one of these behind the family of a device
+  /// ("gpu.l40s.gemm16") or the kind of a link, or begins with "operation." (`weft-train --calibrate`); and its value lies in that
+  /// one's range. Else what is wrong, with what was expected.
+  std::optional<std::string> WhyNot(const MeasuredConstant& measured) const;
+
+  /// The constant whose range `name` has, itself or behind a device's or link's family. Requires: a name that WhyNot() takes; an
+  /// operation's has any range.
+  CalibrationConstant RangeOf(std::string_view name) const;
+
   /// Ascending by name.
   std::span<const CalibrationConstant> constants() const { return constants_; }
 
  private:
   const CalibrationConstant* Find(std::string_view name) const;
+  const CalibrationConstant* FindFor(std::string_view prefix, std::string_view name) const;
+  const CalibrationConstant* FindRange(std::string_view name) const;
   std::vector<CalibrationConstant> constants_;
 };
 

@@ -86,7 +86,19 @@ std::string_view LinkKindOf(const ClusterSpec& cluster) {
   return cluster.gpus_per_node > 16 ? "nvl72" : FindLinkKind(cluster.device.name).name;
 }
 
+bool IsLinkKind(std::string_view name) {
+  static constexpr std::array kOthers = {std::string_view("nvl72"), std::string_view("cpu"), std::string_view("nic"), std::string_view("nic.efa"),
+                                         std::string_view("nic.efa.staged"), std::string_view("nic.slingshot")};
+  return std::ranges::find(kOthers, name) != kOthers.end() || name == kUnknownLink.name ||
+         std::ranges::any_of(kLinkKinds, [&](const LinkKind& kind) { return kind.name == name; });
+}
+
 GroupNetwork MakeGroupNetwork(const ClusterSpec& cluster, CollectiveLibrary library, const Calibration& calibration) {
+  if (!cluster.measured.empty()) {
+    ClusterSpec plain = cluster;
+    plain.measured.clear();
+    return MakeGroupNetwork(plain, library, calibration.With(cluster.measured));
+  }
   const std::string link = fmt::format("link.{}", LinkKindOf(cluster));
   const auto gpus = static_cast<double>(cluster.gpus_per_node);
   const std::string_view nic = NicPrefix(cluster);

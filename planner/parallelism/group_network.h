@@ -21,6 +21,9 @@ enum class CollectiveLibrary {
 /// "nvlink" for a device that is not known.
 std::string_view LinkKindOf(const ClusterSpec& cluster);
 
+/// Whether links of some kind have that name among the constants: LinkKindOf()'s, and those of NICs.
+bool IsLinkKind(std::string_view name);
+
 /// Complexity: O(tiers · log constants). A rate is not positive where the cluster's is not.
 GroupNetwork MakeGroupNetwork(const ClusterSpec& cluster, CollectiveLibrary library, const Calibration& calibration);
 

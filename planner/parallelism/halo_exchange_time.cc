@@ -16,10 +16,11 @@ bool Convolves(const Cnn3dLayer& layer) {
 /// Implicit matrix product of a convolution: output positions × output channels, over input channels and kernel.
 Seconds ConvolutionTime(const CalibratedHardware& m, const Cnn3dLayer& layer, double samples, double ranks) {
   const double positions = samples * Volume(layer.OutputExtent()) / ranks;
-  const double depth = static_cast<double>(layer.in_channels) * Volume(layer.kernel);
+  const double groups = static_cast<double>(layer.groups);
+  const double depth = static_cast<double>(layer.in_channels) / groups * Volume(layer.kernel);
   // Channels are padded to the instructions' grid by the library.
-  const double padded = std::max(64.0, depth), columns = std::max(64.0, static_cast<double>(layer.out_channels));
-  const Flops work(2 * positions * padded * columns);
+  const double padded = std::max(64.0, depth), columns = std::max(64.0, static_cast<double>(layer.out_channels) / groups);
+  const Flops work(2 * positions * padded * columns * groups);
   const FractionalBytes traffic = m.element * samples / ranks *
                          (static_cast<double>(layer.in_channels) * Volume(layer.extent) +
                           static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()));
@@ -36,7 +37,7 @@ FractionalBytes HaloBytes(const Cnn3dLayer& layer, int64_t samples, int64_t rank
 }
 
 Flops CnnForwardFlops(const Cnn3dLayer& layer) {
-  const double in = static_cast<double>(layer.in_channels), out = static_cast<double>(layer.out_channels);
+  const double in = static_cast<double>(layer.in_channels) / static_cast<double>(layer.groups), out = static_cast<double>(layer.out_channels);
   switch (layer.kind) {
     case Cnn3dKind::kConvolution: return Flops(2 * in * out * Volume(layer.kernel) * Volume(layer.OutputExtent()));
     case Cnn3dKind::kTransposedConvolution: return Flops(2 * in * out * Volume(layer.kernel) * Volume(layer.extent));

@@ -1,7 +1,11 @@
 // Model FLOPs as published measurements count them, so that a rate compares with theirs.
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <optional>
+
 #include "planner/parallelism/cost_model.h"
+#include "planner/parallelism/model_operators.h"
 #include "planner/workload/model_presets.h"
 
 namespace weft::planner::inline parallelism {
@@ -59,6 +63,27 @@ TEST(ModelFlops, OfAConvolutionAreThoseOfEveryVoxel) {
                       {.kind = Cnn3dKind::kDense, .in_channels = 16, .out_channels = 10, .extent = {8, 8, 8}}};
   EXPECT_DOUBLE_EQ(ModelFlops(model, 1, 5), 5 * 3 * (2.0 * 512 * 16 * 27 + 2.0 * 16 * 512 * 10));
   EXPECT_EQ(ParameterCount(model), 16 * 27 + 16 + 16 * 512 * 10 + 10);
+}
+
+// An account of operators is the same count: its FLOPs three times, forward and backward, its parameters once.
+TEST(ModelFlops, OfOperatorsAddUpToTheModels) {
+  for (const char* name : {"gpt2", "llama3-8b", "mixtral-8x7b", "deepseek-v3"}) {
+    const ModelSpec model = FindModelPreset(name).value();
+    const OperatorProfile profile = OperatorsOf({.name = name, .model = model, .global_batch = 4, .sequence = 1024});
+    EXPECT_NEAR(3 * profile.ForwardFlops().count() / ModelFlops(model, 1024, 4), 1, 1e-9) << name;
+    EXPECT_EQ(profile.Parameters(), ParameterCount(model)) << name;
+  }
+}
+
+TEST(MeasuredConstants, WinAndAreHeldToTheRangeCompiledIn) {
+  const Calibration compiled;
+  const MeasuredConstant halved{.name = "gpu.cpu.gemm16", .value = 0.375};
+  EXPECT_EQ(compiled.With({&halved, 1}).Get("gpu.cpu", "gemm16"), 0.375);
+  EXPECT_EQ(compiled.WhyNot(halved), std::nullopt);
+  EXPECT_EQ(compiled.WhyNot({.name = "gpu.l40s.gemm16", .value = 0.6}), std::nullopt) << "of a family, in the range of all";
+  EXPECT_NE(compiled.WhyNot({.name = "gpu.abacus.gemm16", .value = 0.6}), std::nullopt);
+  EXPECT_NE(compiled.WhyNot({.name = "gpu.cpu.gemm16", .value = 9}), std::nullopt);
+  EXPECT_NE(compiled.WhyNot({.name = "gpu.cpu.gemm16", .value = std::numeric_limits<double>::quiet_NaN()}), std::nullopt);
 }
 
 }  // namespace

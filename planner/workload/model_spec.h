@@ -36,8 +36,8 @@ enum class HeadKind { kVocabulary, kMaskedLanguage, kClasses, kPatches, kNone };
 
 enum class Cnn3dKind { kConvolution, kTransposedConvolution, kPooling, kDense };
 
-/// One layer of a 3D CNN on 'same' padding: the output's extent is ceil(extent / stride), of a transposed convolution
-/// extent · stride. A dense layer flattens its input.
+/// One layer of a 3D CNN. On 'same' padding the output's extent is ceil(extent / stride), of a transposed convolution
+/// extent · stride. A dense layer flattens its input. Two dimensions are three with a depth of 1.
 struct Cnn3dLayer {
   Cnn3dKind kind = Cnn3dKind::kConvolution;
   int64_t in_channels = 0;
@@ -45,6 +45,8 @@ struct Cnn3dLayer {
   std::array<int64_t, 3> kernel{1, 1, 1};    ///< depth, height, width
   std::array<int64_t, 3> stride{1, 1, 1};
   std::array<int64_t, 3> extent{1, 1, 1};    ///< of the input: depth, height, width
+  std::array<int64_t, 3> output{0, 0, 0};    ///< extent of the output on other padding; zeros: 'same'
+  int64_t groups = 1;                        ///< of a convolution: an output sees in_channels / groups of the inputs
   bool bias = true;
   bool normalised = false;                   ///< batch or group norm behind it: 2 parameters per channel
 

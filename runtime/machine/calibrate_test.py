@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""weft calibrate: a file of constants that weft plan, a cluster's `calibration` and weft validate take; and what they refuse."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(os.environ["WEFT_BIN"])
+CLUSTER = """version: 1
+name: one core
+nodes: 1
+gpus_per_node: 2
+device: cpu
+intra_node_rate: 4GB/s
+nic_rate: 10Gbit/s
+intra_latency: 40us
+"""
+MODEL = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 4,
+         "intermediate_size": 256, "vocab_size": 256, "max_position_embeddings": 128, "tie_word_embeddings": False}
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([str(BIN / "weft"), *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != status:
+        raise AssertionError(f"weft {' '.join(map(str, arguments))}: ended with {done.returncode}: {done.stderr}")
+    return done
+
+
+def iteration(model, cluster, *more):
+    done = run("plan", model, "--cluster", cluster, "--global-batch", 8, "--seq", 64, "--gpus", 1, "--precision", "fp32", "--framework", "weft-train",
+               "--output", "json", *more)
+    return json.loads(done.stdout)["plans"][0]["predicted"]["iteration_s"]
+
+
+def constants(text):
+    return {name: float(value) for name, value in re.findall(r"name: (\S+), value: ([^,]+),", text)}
+
+
+def check_refused(folder, model, cluster, good):
+    def changed(pattern, replacement):
+        text = re.sub(pattern, replacement, good, count=1)
+        assert text != good, pattern
+        path = folder / "changed.yaml"
+        path.write_text(text)
+        return path
+
+    cases = [(r"gpu\.cpu\.gemm16", "gpu.cpu.gem16", "gpu.cpu.gem16: no such constant"),
+             (r"gpu\.cpu\.gemm16", "gpu.abacus.gemm16", "gpu.abacus.gemm16: no such constant"),
+             (r"(gpu\.cpu\.gemm16, value: )[^,]+(, least: )[^,]+(, most: )[^,]+", r"\g<1>99\g<2>0\g<3>100", "gpu.cpu.gemm16: value 99, expected 0.01 to 8"),
+             (r"fitted: true", "fitted: true, colour: red", "colour"),
+             (r"^version: 1", "version: 1\nother: 2", "other: unknown key")]
+    for pattern, replacement, piece in cases:
+        path = changed(pattern, replacement)
+        for arguments in (("--cluster", cluster, "--calibration", path), ("--cluster", folder / "with.yaml")):
+            said = run("plan", model, *arguments, "--global-batch", 8, "--seq", 64, status=2).stderr
+            assert piece in said and "changed.yaml" in said and len(said.splitlines()) == 1, f"{piece}: {said}"
+    run("plan", model, "--cluster", cluster, "--calibration", folder / "missing.yaml", "--global-batch", 8, "--seq", 64, status=2)
+    for arguments, piece in ((("--link", "local"), "--cluster"), (("--rank", 1), "--link"), (("--duration", "2h"), "hour"), (("--threads", 0), "--threads")):
+        assert piece in run("calibrate", *arguments, status=2).stderr, arguments
+
+
+def main():
+    if not (BIN / "weft-torch").exists():
+        return 77
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        model, cluster, out = folder / "model.json", folder / "cluster.yaml", folder / "measured.yaml"
+        model.write_text(json.dumps(MODEL))
+        cluster.write_text(CLUSTER)
+        said = run("calibrate", "--duration", "1s", "--link", "local", "--cluster", cluster, "--out", out).stderr
+        good = out.read_text()
+        measured = constants(good)
+        wanted = {"gpu.cpu.gemm16", "gpu.cpu.ramp_depth", "gpu.cpu.flash", "gpu.cpu.flash_ramp", "gpu.cpu.memory", "gpu.cpu.launch", "host.kernel"}
+        for constant in wanted - set(measured):
+            assert f"{constant} left out" in said, f"{constant} is neither written nor said to be left out: {said}"
+        for constant in ("link.cpu.efficiency", "link.cpu.latency"):
+            assert constant in measured or f"{constant} left out" in said, said
+        # The constants are what is planned by, whichever way they come, and more of them is faster.
+        before = iteration(model, cluster)
+        by_option = iteration(model, cluster, "--calibration", out)
+        assert by_option != before, "the calibration changes nothing"
+        (folder / "with.yaml").write_text(CLUSTER + "calibration: changed.yaml\n")
+        (folder / "changed.yaml").write_text(good)
+        assert iteration(model, folder / "with.yaml") == by_option, "a cluster's calibration is not that of the option"
+        slow = re.sub(r"(gpu\.cpu\.gemm16, value: )[^,]+", r"\g<1>0.01", good)
+        (folder / "changed.yaml").write_text(slow)
+        assert iteration(model, folder / "with.yaml") > 2 * by_option, "a processor of a hundredth of its rate is not slower"
+        check_refused(folder, model, cluster, good)
+        print(", ".join(f"{key} {value:.4g}" for key, value in sorted(measured.items())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

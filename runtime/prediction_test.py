@@ -254,6 +254,7 @@ def judge(rows, whole):
     print(f"{near} of {len(rows)} iterations within {NEAR}; ranks wait for {SHARE[0]} to {SHARE[1]} of the step in {within} of {len(several)}; "
           f"overruns of more than 1 % in {sum(row['overruns'] > 0.01 for row in several)}; "
           f"cores more than 60 % busy in {sum(row['busy'] > 0.6 for row in several)}")
+    check(within >= 0.8 * len(several), f"only {within} of {len(several)} runs wait for {SHARE[0]} to {SHARE[1]} of the step")
     check(near >= 0.9 * len(rows), f"{near} of {len(rows)} iterations are within {NEAR}, expected nine of ten")
     for row in rows:
         check(abs(row["error"]) <= FAR, f"{row['name']}: the iteration is off by {row['error']:+.3f}")

@@ -106,13 +106,14 @@ std::string ProgramStepLine(const ProgramStep& s, OutputFormat format) {
 
 std::string PredictionLine(const std::vector<RankPlanned>& ranks, OutputFormat format) {
   if (format == OutputFormat::kJson) {
-    json of_ranks = json::array();
-    Seconds slowest{0};
+    json prediction = {{"ranks", json::array()}};
+    std::optional<Seconds> slowest;
     for (const RankPlanned& rank : ranks) {
-      of_ranks.push_back(PlannedJson(rank));
-      slowest = std::max(slowest, rank.iteration.value_or(Seconds(0)));
+      prediction["ranks"].push_back(PlannedJson(rank));
+      if (rank.iteration) slowest = std::max(slowest.value_or(Seconds(0)), *rank.iteration);
     }
-    return Line({{"prediction", {{"iteration_s", slowest.count()}, {"ranks", of_ranks}}}});
+    if (slowest) prediction["iteration_s"] = slowest->count();
+    return Line({{"prediction", prediction}});
   }
   std::string text = TableHead();
   for (size_t rank = 0; rank < ranks.size(); ++rank) text += PlannedRow(std::to_string(rank), ranks[rank]);

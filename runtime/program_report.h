@@ -80,7 +80,7 @@ struct RankFacts {
 /// The lines, without a newline at the end.
 std::string ProgramLine(const ProgramFacts& facts, OutputFormat format);
 std::string ProgramStepLine(const ProgramStep& step, OutputFormat format);
-/// Of a program that is not run; the iteration is the slowest rank's.
+/// Of a program that is not run; the iteration, where it is known, is the slowest rank's.
 std::string PredictionLine(const std::vector<RankPlanned>& ranks, OutputFormat format);
 std::string ReshardLine(const ReshardFacts& change, OutputFormat format);
 std::string RefusalLine(const RefusalFacts& refusal, OutputFormat format);

@@ -61,7 +61,8 @@ void AddPlan(CLI::App& app, int& exit_code) {
   CLI::App* plan = app.add_subcommand("plan", "choose the fastest parallel configuration that fits");
   plan->add_option("MODEL", options->model, "config.json, or a preset such as gpt2 or llama3-8b")->required();
   plan->add_option("--cluster", options->cluster, "PRESET:NODES such as dgx-a100:4, or a YAML file")->required();
-  plan->add_option("--calibration", options->calibration, "constants measured on such machines: weft calibrate's file (default: the cluster's own)");
+  plan->add_option("--calibration", options->calibration,
+                   "constants measured on such machines: weft calibrate's file (default: the cluster's own)");
   plan->add_option("--global-batch", options->global_batch, "sequences per optimizer step")->required();
   plan->add_option("--seq", options->sequence, "tokens per sequence")->required();
   plan->add_option("--gpus", options->gpus, "of the job; 0: all of the cluster")->capture_default_str();
@@ -75,7 +76,8 @@ void AddPlan(CLI::App& app, int& exit_code) {
   plan->add_option("--program-type", options->program_type, "of its elements: fp32 or fp64")->capture_default_str();
   plan->add_option("--framework", options->framework,
                    "only what it can run: megatron, torchtitan, deepspeed, megatron-bridge, accelerate, an older release such as "
-                   "megatron-0.15, weft-train, weft-train-ddp, or any: the whole space (default: the fastest of megatron, torchtitan, deepspeed)");
+                   "megatron-0.15, weft-train, weft-train-ddp, or any: the whole space (default: the fastest of megatron, "
+                   "torchtitan, deepspeed)");
   plan->add_option("--risk", options->risk, "probability of running out of memory that a plan may have")->capture_default_str();
   plan->add_option("--emit", options->emit,
                    "print the best plan's files in place of the table: megatron, torchtitan, deepspeed, megatron-bridge, "
@@ -104,11 +106,13 @@ void AddCalibrate(CLI::App& app, int& exit_code) {
 
 void AddProfile(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ProfileCommandOptions>();
-  CLI::App* profile = app.add_subcommand("profile", "a model's operators with FLOPs, parameters and bytes, as a MODEL of weft plan");
+  CLI::App* profile =
+      app.add_subcommand("profile", "a model's operators with FLOPs, parameters and bytes, as a MODEL of weft plan");
   profile->add_option("MODEL", options->model, "TorchScript file (.pt), config.json, or a preset such as gpt2")->required();
   profile->add_option("--batch", options->batch, "sequences of the example input")->capture_default_str();
   profile->add_option("--seq", options->sequence, "tokens of each (default: 128, or what the model takes)");
-  profile->add_option("--input", options->input, "TorchScript: shape of an example of real numbers, such as 1x3x224x224, in place of tokens");
+  profile->add_option("--input", options->input,
+                      "TorchScript: shape of an example of real numbers, such as 1x3x224x224, in place of tokens");
   profile->add_option("--precision", options->precision, "config.json: what bytes are counted in")->capture_default_str();
   profile->add_option("--out", options->out, "file to write (default: stdout)");
   profile->callback([options, &exit_code] { exit_code = RunProfile(*options); });
@@ -135,7 +139,8 @@ void AddValidate(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ValidateOptions>();
   CLI::App* validate = app.add_subcommand("validate", "compare predictions with tables of published measurements");
   validate->add_option("TABLE", options->tables, "CSV files")->required();
-  validate->add_option("--calibration", options->calibrations, "constants, YAML (default: those compiled in); again for each further set")
+  validate->add_option("--calibration", options->calibrations,
+                       "constants, YAML (default: those compiled in); again for each further set")
       ->allow_extra_args(false);
   validate->add_flag("--rows", options->rows, "print every row");
   validate->add_option("--output", options->output, "table or json")->capture_default_str();

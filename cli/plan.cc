@@ -66,7 +66,8 @@ Result<std::optional<planner::Framework>> ChooseFramework(const PlanCommandOptio
     const bool does = framework && (*framework == planner::Framework::kAny || planner::Describe(*framework).changes_training);
     if (framework && !options.allow.empty() && !does) {
       return Fail(Code::kInvalidArgument,
-                  fmt::format("--allow with --framework {}: it does not do these exchanges, expected any, weft-train or no --framework",
+                  fmt::format("--allow with --framework {}: it does not do these exchanges, expected any, weft-train or no "
+                              "--framework",
                               options.framework));
     }
     if (framework) return framework;
@@ -155,7 +156,8 @@ Result<planner::ClusterSpec> MakeCluster(const PlanCommandOptions& options) {
   WEFT_ASSIGN_OR_RETURN(planner::ClusterSpec cluster, formats::ResolveCluster(options.cluster));
   if (options.calibration.empty()) return cluster;
   if (cluster.heterogeneous()) {
-    return Fail(Code::kInvalidArgument, fmt::format("--calibration {}: of one kind of machine, expected a cluster without groups", options.calibration));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("--calibration {}: of one kind of machine, expected a cluster without groups", options.calibration));
   }
   WEFT_ASSIGN_OR_RETURN(const auto measured, formats::ReadMeasuredConstants(options.calibration));
   cluster.measured.insert(cluster.measured.end(), measured.begin(), measured.end());
@@ -180,8 +182,8 @@ Status EmitBest(const PlanCommandOptions& options, const std::vector<formats::Em
   if (whole.gpus == 0) whole.gpus = report.cluster.TotalGpus();
   const planner::ProgramChoices choices =
       planner::ChoicesOf(best.strategy, best.operators, best.operations, report.cluster.gpus_per_node);
-  const formats::EmitRequest request{.job = whole, .cluster = report.cluster, .strategy = best.strategy, .framework = best.framework,
-                                     .operators = best.operators, .sums = choices.sums};
+  const formats::EmitRequest request{.job = whole, .cluster = report.cluster, .strategy = best.strategy,
+                                     .framework = best.framework, .operators = best.operators, .sums = choices.sums};
   for (const formats::EmitTarget target : targets) {
     WEFT_ASSIGN_OR_RETURN(std::string text, formats::Emit(target, request));
     report.emitted.emplace_back(formats::EmitTargetName(target), std::move(text));

@@ -1,4 +1,3 @@
-#include "formats/calibration_yaml.h"
 #include "formats/cluster_yaml.h"
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "common/parse_units.h"
+#include "formats/calibration_yaml.h"
 #include "formats/one_line.h"
 #include "formats/read_file.h"
 #include "formats/scenario_cluster.h"

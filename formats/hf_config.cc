@@ -146,7 +146,9 @@ std::vector<std::string> Warnings(std::string_view source, const std::vector<std
 Result<HfModel> ParseHfModel(std::string_view text, std::string_view source_name) {
   if (text.starts_with("PK\x03\x04")) {
     return Fail(Code::kInvalidArgument,
-                fmt::format("{}: a zip archive, perhaps of TorchScript: expected the model's config.json, which `weft profile` makes of it", source_name));
+                fmt::format("{}: a zip archive, perhaps of TorchScript: expected the model's config.json, which `weft profile` makes "
+                            "of it",
+                            source_name));
   }
   WEFT_ASSIGN_OR_RETURN(const json object, ParseJsonObject(text, source_name));
   JsonFields fields(object, source_name);

@@ -4,12 +4,10 @@
 //    "weft_profile": {"version": 1, "source": "gpt.pt", "input": [1, 128], "element_bytes": 4,
 //      "parameters": 124439808, "parameter_bytes": …, "forward_flops": …, "activation_bytes": …, "assumptions": ["…"],
 //      "groups": [{"name": "h.#", "count": 12, "activation_bytes": …,
-//                  "operators": [{"name": "attn.c_attn", "type": "linear", "parameters": …, "parameter_bytes": …, "forward_flops":
-//                  …,
-//                                 "output_bytes": …}]}]}}
+//                  "operators": [{"name": "attn.c_attn", "type": "linear", "parameters": …, "parameter_bytes": …,
+//                                 "forward_flops": …, "output_bytes": …}]}]}}
 //
-// The model is planned from its own keys. What ParseHfModel reads of the account is its number of parameters, which has to be
-// theirs.
+// The model is planned from its own keys. ParseHfModel reads the account's number of parameters, which has to be theirs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

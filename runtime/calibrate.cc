@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
+#include <utility>
 
 #include "formats/calibration_yaml.h"
 #include "planner/parallelism/program/program_times.h"
 #include "runtime/execute/executor.h"
 #include "runtime/execute/program_groups.h"
+#include "runtime/quantile.h"
 
 namespace weft::runtime {
 namespace {
@@ -48,12 +50,6 @@ Status TimeRank(const TrainOptions& o, const ProgramInput& input, const planner:
   return Ok();
 }
 
-double Median(std::vector<double>* values) {
-  const auto middle = values->begin() + std::ssize(*values) / 2;
-  std::nth_element(values->begin(), middle, values->end());
-  return *middle;
-}
-
 }  // namespace
 
 Status Calibrate(const TrainOptions& o, const ProgramInput& input, const planner::StepProgram& program) {
@@ -70,9 +66,8 @@ Status Calibrate(const TrainOptions& o, const ProgramInput& input, const planner
   std::vector<planner::CalibrationConstant> constants;
   for (auto& [name, seconds] : samples) {
     const size_t count = seconds.size();
-    const double median = Median(&seconds);
     constants.push_back({.name = "operation." + name,
-                         .value = median,
+                         .value = Quantile(std::move(seconds), 0.5),
                          .least = 0,
                          .most = 3600,
                          .fitted = true,

@@ -13,6 +13,11 @@
 
 namespace weft::runtime {
 
+/// Whether LibTorch, whose allocator says so in words alone, or C++ tells that memory ran out.
+inline bool SaysNoMemory(std::string_view message) {
+  return message.find("allocate memory") != message.npos || message.find("bad_alloc") != message.npos;
+}
+
 /// What `body` returns, a Status or Result; an exception as an error with `what` in front: kResourceExhausted when memory runs out,
 /// else kInternal.
 template <typename Body>
@@ -20,10 +25,8 @@ auto Guarded(const char* what, Body&& body) -> decltype(body()) {
   try {
     return std::forward<Body>(body)();
   } catch (const c10::Error& error) {
-    // LibTorch's allocator says so in words alone.
-    const std::string_view message = error.what_without_backtrace();
-    const bool memory = message.find("allocate memory") != std::string_view::npos;
-    return Fail(memory ? Code::kResourceExhausted : Code::kInternal, std::string(what) + ": " + std::string(message));
+    const std::string message = error.what_without_backtrace();
+    return Fail(SaysNoMemory(message) ? Code::kResourceExhausted : Code::kInternal, std::string(what) + ": " + message);
   } catch (const std::bad_alloc&) {
     return Fail(Code::kResourceExhausted, std::string(what) + ": out of memory");
   } catch (const std::exception& error) {

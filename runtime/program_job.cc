@@ -92,8 +92,8 @@ Status CheckPhase(const TrainOptions& o, const StepProgram& p, const StepProgram
                 fmt::format("{}: made for {} ranks, this run has {}", SourceOf(o), ranks, o.world));
   }
   const auto sizes = [](const StepProgram& s) {
-    return std::tuple(s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn_hidden, s.vocab, s.experts, s.expert_hidden, s.sequence,
-                      s.global_batch, s.type);
+    return std::tuple(s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn_hidden, s.vocab, s.experts, s.expert_hidden,
+                      s.sequence, s.global_batch, s.type);
   };
   if (sizes(p) == sizes(first)) return Ok();
   return Fail(Code::kInvalidArgument,
@@ -152,9 +152,10 @@ std::string Fingerprint(const TrainOptions& o, const std::vector<Phase>& phases,
     programs += fmt::format("program {:016x} ({})", planner::DigestOf(phase.program), phase.program.strategy);
   }
   return fmt::format(
-      "{}, {}, {}, steps {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}, stretch {}, trace {}, reshard {}, {}", programs,
-      input.model.name, NumericsText(input.model), o.steps, o.rate.peak, o.rate.warm_up, o.rate.decay, o.rate.least, o.clip, o.seed,
-      input.text.Digest(), o.stretch, o.trace.empty() ? "off" : "on", o.reshard ? "on" : "off", Describe(o.checkpoint));
+      "{}, {}, {}, steps {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}, stretch {}, trace {}, "
+      "reshard {}, {}",
+      programs, input.model.name, NumericsText(input.model), o.steps, o.rate.peak, o.rate.warm_up, o.rate.decay, o.rate.least, o.clip,
+      o.seed, input.text.Digest(), o.stretch, o.trace.empty() ? "off" : "on", o.reshard ? "on" : "off", Describe(o.checkpoint));
 }
 
 Status CheckSameEverywhere(collectives::Bootstrap& bootstrap, const std::string& mine) {

@@ -118,11 +118,13 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
   app.add_option("--stretch", o.stretch, "with --calibration: each computation lasts so many times as long as it takes alone")
       ->needs("--calibration")
       ->check(CLI::Range(1.0, 1e4));
-  app.add_option("--trace", o.trace, "with --plan: file for a Chrome trace of the last step, as measured and as planned")->needs("--plan");
+  app.add_option("--trace", o.trace, "with --plan: file for a Chrome trace of the last step, as measured and as planned")
+      ->needs("--plan");
   app.add_flag("--predict", o.predict,
                "with --plan: in place of a run, prints the memory of each rank, and with --calibration and --cluster the times")
       ->needs("--plan");
-  app.add_option("--calibrate", o.calibrate, "with --plan: in place of a run, times its computations in one process, into this file")
+  app.add_option("--calibrate", o.calibrate,
+                 "with --plan: in place of a run, times its computations in one process, into this file")
       ->needs("--plan");
   app.add_option("--plans", o.plans,
                  "in place of --plan: file of lines STEP PROGRAM; before its step the run changes to each, in memory")
@@ -130,18 +132,6 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->excludes(bucket)
       ->excludes(app.get_option("--seq"))
       ->excludes(app.get_option("--global-batch"));
-  auto* strategy = app.add_option("--strategy", o.strategy.strategy,
-                                  "in place of --plan: the strategy whose program is executed, as weft plan --emit weft-train writes it")
-                       ->option_text("dp=2,tp=2,...")
-                       ->excludes(app.get_option("--plan"))
-                       ->excludes(app.get_option("--plans"))
-                       ->excludes(app.get_option("--capacity-of"))
-                       ->excludes(bucket);
-  app.add_option("--sums", o.strategy.sums, "with --strategy: how replicas sum gradients; a ring by default")
-      ->option_text("hierarchical:N|ps:N|tree")
-      ->needs(strategy);
-  app.add_option("--operators", o.strategy.operators, "with --strategy: what operators do under sharding=osdp")->needs(strategy);
-  app.add_option("--program-digest", o.strategy.digest, "with --strategy: of the program that was planned")->needs(strategy);
   app.add_option("--checkpoint", o.checkpoint.folder, "with --plan: folder in which the training's state is saved");
   app.add_option("--checkpoint-every", o.checkpoint.every, "steps from one checkpoint to the next")->option_text("N");
   app.add_option("--keep", o.checkpoint.keep, "checkpoints that stay")->capture_default_str();
@@ -151,9 +141,6 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->option_text("DIR|latest");
   app.add_option("--load", o.checkpoint.load, "begin with a model of Hugging Face: a .safetensors file, or a folder")
       ->option_text("PATH");
-  AddParsed(app, "--reshard", OneOf<bool>({"on", true}, {"off", false}), o.reshard,
-            "with --strategy or --plan: take another strategy while running when the controller says so", "on|off")
-      ->envname("WEFT_RESHARD");
   app.add_option("--rank", o.rank, "this process")->envname("WEFT_RANK")->capture_default_str();
   app.add_option("--world", o.world, "number of ranks")->envname("WEFT_WORLD")->capture_default_str();
   app.add_option("--rendezvous", o.rendezvous, "HOST:PORT where rank 0 listens");
@@ -172,6 +159,26 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
             o.output, "what rank 0 prints to stdout", "table|json");
 }
 
+/// A strategy in place of a plan, and another one while it runs.
+void DeclareStrategy(CLI::App& app, TrainOptions& o) {
+  auto* strategy = app.add_option("--strategy", o.strategy.strategy,
+                                  "in place of --plan: the strategy whose program is executed, as weft plan --emit weft-train "
+                                  "writes it")
+                       ->option_text("dp=2,tp=2,...")
+                       ->excludes(app.get_option("--plan"))
+                       ->excludes(app.get_option("--plans"))
+                       ->excludes(app.get_option("--capacity-of"))
+                       ->excludes(app.get_option("--bucket"));
+  app.add_option("--sums", o.strategy.sums, "with --strategy: how replicas sum gradients; a ring by default")
+      ->option_text("hierarchical:N|ps:N|tree")
+      ->needs(strategy);
+  app.add_option("--operators", o.strategy.operators, "with --strategy: what operators do under sharding=osdp")->needs(strategy);
+  app.add_option("--program-digest", o.strategy.digest, "with --strategy: of the program that was planned")->needs(strategy);
+  AddParsed(app, "--reshard", OneOf<bool>({"on", true}, {"off", false}), o.reshard,
+            "with --strategy or --plan: take another strategy while running when the controller says so", "on|off")
+      ->envname("WEFT_RESHARD");
+}
+
 /// For the plugin, which knows its job and rank by these. The flags have taken what was set already as their default, so
 /// this changes a variable only where a flag says otherwise: program and plugin must not disagree.
 void SetPluginEnvironment(const Arguments& arguments) {
@@ -188,6 +195,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   DeclareModelAndData(app, arguments.options);
   DeclareJob(app, arguments);
+  DeclareStrategy(app, arguments.options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -9,8 +9,8 @@
 namespace weft::planner::inline parallelism {
 namespace {
 
-// What NCCL makes of a kind of link. Source: NCCL 2.30, src/graph/tuning.cc: hwLatencies (a step in LL, LL128 and Simple is 0.6, 1.9
-// and 4.0 us over NVLink, 1.0, 2.5 and 5.7 us over PCI), llMaxBws (what a ring of a node carries in LL). xGMI is taken as NVLink of
+// What NCCL makes of a kind of link. Source: NCCL 2.30, src/graph/tuning.cc: hwLatencies (a step in LL, LL128 and Simple is 0.6,
+// 1.9 and 4.0 us over NVLink, 1.0, 2.5 and 5.7 us over PCI), llMaxBws (what a ring of a node carries in LL). xGMI is taken as NVLink of
 // the same year.
 struct LinkKind {
   std::string_view device;              // begins the device's name
@@ -46,8 +46,8 @@ constexpr double kNvlsStart = 25e-6;  // tuning.cc: hwLatencies of NVLS, in s
 // A ring's bandwidth in LL over two and over more nodes, byte/s. Source: tuning.cc, llMaxBws of Intel's processors.
 constexpr double kLlTwoNodes = 39e9, kLlMoreNodes = 20.4e9;
 
-/// `start`: of what NCCL believes a collective starts with; `ll_step`: s of a step between nodes in LL. LL128 needs no less than Simple
-/// there.
+/// `start`: of what NCCL believes a collective starts with; `ll_step`: s of a step between nodes in LL. LL128 needs no less than
+/// Simple there.
 void AddNcclProtocols(GroupNetwork& network, const LinkKind& kind, double start, double ll_step) {
   const auto early = [&](Protocol protocol, double step) -> EarlyProtocol& {
     EarlyProtocol& entry = network.early[static_cast<size_t>(protocol)];
@@ -87,8 +87,8 @@ std::string_view LinkKindOf(const ClusterSpec& cluster) {
 }
 
 bool IsLinkKind(std::string_view name) {
-  static constexpr std::array kOthers = {std::string_view("nvl72"), std::string_view("cpu"), std::string_view("nic"), std::string_view("nic.efa"),
-                                         std::string_view("nic.efa.staged"), std::string_view("nic.slingshot")};
+  static constexpr auto kOthers =
+      std::to_array<std::string_view>({"nvl72", "cpu", "nic", "nic.efa", "nic.efa.staged", "nic.slingshot"});
   return std::ranges::find(kOthers, name) != kOthers.end() || name == kUnknownLink.name ||
          std::ranges::any_of(kLinkKinds, [&](const LinkKind& kind) { return kind.name == name; });
 }
@@ -112,7 +112,8 @@ GroupNetwork MakeGroupNetwork(const ClusterSpec& cluster, CollectiveLibrary libr
   network.nic_rate = cluster.nic_rate.bytes_per_second() / nics * goodput;
   // Several NICs of one GPU all pass its slot.
   if (cluster.device.slot_rate.value() > 0) {
-    network.nic_rate = std::min(network.nic_rate, cluster.device.slot_rate.bytes_per_second() * calibration.Get("link.pcie", "efficiency"));
+    network.nic_rate = std::min(network.nic_rate,
+                                cluster.device.slot_rate.bytes_per_second() * calibration.Get("link.pcie", "efficiency"));
   }
   network.intra_latency = cluster.intra_latency.count() * calibration.Get(link, "latency");
   const double step = cluster.nic_latency.count() * calibration.Get(nic, "steps");

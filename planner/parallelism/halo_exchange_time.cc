@@ -37,7 +37,8 @@ FractionalBytes HaloBytes(const Cnn3dLayer& layer, int64_t samples, int64_t rank
 }
 
 Flops CnnForwardFlops(const Cnn3dLayer& layer) {
-  const double in = static_cast<double>(layer.in_channels) / static_cast<double>(layer.groups), out = static_cast<double>(layer.out_channels);
+  const double in = static_cast<double>(layer.in_channels) / static_cast<double>(layer.groups);
+  const double out = static_cast<double>(layer.out_channels);
   switch (layer.kind) {
     case Cnn3dKind::kConvolution: return Flops(2 * in * out * Volume(layer.kernel) * Volume(layer.OutputExtent()));
     case Cnn3dKind::kTransposedConvolution: return Flops(2 * in * out * Volume(layer.kernel) * Volume(layer.extent));

@@ -14,7 +14,7 @@ struct ModelOperator {
   std::string name;            ///< in its layer, such as "attention.output"
   std::string type;            ///< linear, attention, embedding, convolution …
   int64_t parameters = 0;      ///< biases included; of a tied matrix 0 where it is used the second time
-  Flops flops;                 ///< forward; a multiplication and its addition are two. Attention counts whole, also under a causal mask
+  Flops flops;                 ///< forward; a multiplication and its addition are two; attention whole, also where it is causal
   Bytes output;                ///< that it writes
 
   friend bool operator==(const ModelOperator&, const ModelOperator&) = default;

@@ -29,7 +29,8 @@ Result<planner::CalibrationConstant> ReadLink(const std::string& text) {
 }  // namespace
 
 Status CalibrateMachine(const MachineOptions& o) {
-  FittedConstants fitted = FitConstants(MeasureMachine(o.threads, Seconds(o.seconds)));
+  WEFT_ASSIGN_OR_RETURN(const MachineTimes times, MeasureMachine(o.threads, Seconds(o.seconds)));
+  FittedConstants fitted = FitConstants(times);
   for (const std::string& line : fitted.lines) fmt::print(stderr, "weft calibrate: {}\n", line);
   for (const std::string& text : o.links) {
     WEFT_ASSIGN_OR_RETURN(planner::CalibrationConstant link, ReadLink(text));

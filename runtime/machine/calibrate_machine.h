@@ -15,8 +15,8 @@ struct MachineOptions {
   std::string out;                 ///< file; empty: stdout
 };
 
-/// Constants outside of the range that predictions take are left out, with a line on stderr. Errors: kUnavailable for a file that
-/// cannot be written; kInvalidArgument for a link's constant without a value.
+/// Constants outside of the range that predictions take are left out, with a line on stderr. Errors: MeasureMachine's; kUnavailable
+/// for a file that cannot be written; kInvalidArgument for a link's constant without a value.
 [[nodiscard]] Status CalibrateMachine(const MachineOptions& options);
 
 }  // namespace weft::runtime

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -10,18 +9,13 @@
 #include "planner/parallelism/attention_time.h"
 #include "planner/parallelism/calibrated_hardware.h"
 #include "planner/planner.h"
+#include "runtime/quantile.h"
 
 namespace weft::runtime {
 namespace {
 
 using planner::CalibratedHardware;
 using planner::MeasuredConstant;
-
-double Quantile(std::vector<double> values, double share) {
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
 
 /// One core of this machine, as predictions of weft-train in fp32 see it with these constants.
 CalibratedHardware Hardware(const std::vector<MeasuredConstant>& constants) {

@@ -4,12 +4,14 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <limits>
 #include <utility>
+
+#include "runtime/guarded.h"
+#include "runtime/quantile.h"
 
 namespace weft::runtime {
 namespace {
@@ -30,9 +32,7 @@ Seconds MedianTime(Seconds budget, const std::function<void()>& work) {
     work();
     seconds.push_back(since(start));
   }
-  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return Seconds(*middle);
+  return Seconds(Quantile(std::move(seconds), 0.5));
 }
 
 /// Shapes of layers from 256 to 1024 wide, and of heads.
@@ -95,9 +95,7 @@ std::vector<StreamTime> TimeStreams(int64_t elements, Seconds budget) {
   return all;
 }
 
-}  // namespace
-
-MachineTimes MeasureMachine(int threads, Seconds budget) {
+MachineTimes Measure(int threads, Seconds budget) {
   torch::set_num_threads(threads);
   const torch::NoGradGuard no_gradients;
   MachineTimes times{.products = Products(), .attention = {}, .streams = {}};
@@ -122,6 +120,12 @@ MachineTimes MeasureMachine(int threads, Seconds budget) {
   const torch::Tensor one = torch::rand({1});
   times.least = MedianTime(each, [&] { torch::add(one, one); });
   return times;
+}
+
+}  // namespace
+
+Result<MachineTimes> MeasureMachine(int threads, Seconds budget) {
+  return Guarded("measuring this machine", [&]() -> Result<MachineTimes> { return Measure(threads, budget); });
 }
 
 }  // namespace weft::runtime

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/result.h"
 #include "common/units.h"
 
 namespace weft::runtime {
@@ -34,8 +35,8 @@ struct MachineTimes {
   Seconds least{0};                 ///< of an operator on one element
 };
 
-/// Each time is the median of several; where a person looks, stderr says how far it is. About `budget` in all. Requires: threads >
-/// 0.
-MachineTimes MeasureMachine(int threads, Seconds budget);
+/// Each time is the median of several; where a person looks, stderr says how far it is. About `budget` in all. Requires:
+/// threads > 0. Errors: kResourceExhausted when memory runs out; kInternal for anything else that LibTorch throws.
+[[nodiscard]] Result<MachineTimes> MeasureMachine(int threads, Seconds budget);
 
 }  // namespace weft::runtime

@@ -49,7 +49,10 @@ class Decoder {
 
  private:
   ModelSpec& model() { return found_.model; }
-  const TracedParameter& Weight(const TracedOperator* o) const { return traced_.parameters[o->parameters.front()]; }
+  /// The first that it reads; null where it reads none, as an embedding over a buffer does.
+  const TracedParameter* Weight(const TracedOperator* o) const {
+    return o->parameters.empty() ? nullptr : &traced_.parameters[o->parameters.front()];
+  }
 
   tl::unexpected<Error> Refuse(const std::string& why) const {
     return Fail(Code::kFailedPrecondition,
@@ -70,6 +73,12 @@ class Decoder {
                                                  segment.stack.empty() ? "no layer" : segment.stack + "#"));
       }
       model().layers += 1;
+    }
+    for (const TracedOperator& o : traced_.operators) {
+      const bool measured = !o.inputs.empty() && HasElements(o.inputs.front()) && HasElements(o.output);
+      if ((IsProduct(&o) || o.kind == "topk") && !measured) {
+        return Refuse(o.kind + " of or to something without elements or dimensions");
+      }
     }
     first_ = first->index;
     stack_ = first->stack;
@@ -119,8 +128,9 @@ class Decoder {
     for (const Segment& segment : segments_) {
       if (segment.stack == stack_) continue;
       for (const TracedOperator* o : segment.operators) {
-        if (o->kind == "embedding" && o->reads_model_input) tokens = &Weight(o);
-        else if (!IsProduct(o) && !o->parameters.empty() && Weight(o).shape.size() >= 2) positions = &Weight(o);
+        const TracedParameter* weight = Weight(o);
+        if (o->kind == "embedding" && o->reads_model_input) tokens = weight;
+        else if (!IsProduct(o) && weight != nullptr && weight->shape.size() >= 2) positions = weight;
         if (IsProduct(o)) head = o;
       }
     }
@@ -128,7 +138,7 @@ class Decoder {
     model().vocab = tokens->shape[0];
     model().learned_positions = positions != nullptr;
     model().max_positions = positions != nullptr ? positions->Count() / model().hidden : traced_.input[1];
-    model().tied_embeddings = head != nullptr && &Weight(head) == tokens;
+    model().tied_embeddings = head != nullptr && Weight(head) == tokens;
     if (head == nullptr) return Refuse("no product behind the layers that gives logits");
     if (head->output.back() != model().vocab) {
       return Refuse(fmt::format("a head of {} outputs for {} tokens", head->output.back(), model().vocab));
@@ -144,7 +154,7 @@ class Decoder {
     const auto is_norm = [](const TracedOperator* o) { return o->kind.find("layer_norm") != o->kind.npos; };
     model().rms_norm = std::ranges::none_of(parts_.others, is_norm);
     for (const TracedOperator* o : parts_.others) {
-      const bool of_head = !o->parameters.empty() && Weight(o).Count() == model().head_dim && model().head_dim != model().hidden;
+      const bool of_head = Weight(o) != nullptr && Weight(o)->Count() == model().head_dim && model().head_dim != model().hidden;
       model().query_key_norm = model().query_key_norm || of_head;
     }
     if (std::ranges::any_of(parts_.core, IsFused)) model().flash_attention = true;

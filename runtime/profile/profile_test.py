@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""weft profile: TorchScript files of known sizes become MODEL files with exactly their parameters and FLOPs, and are planned as their config.json is."""
+"""weft profile: TorchScript files of known sizes become MODEL files with exactly their parameters and FLOPs, and are planned as
+their config.json is."""
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 import tempfile
@@ -10,15 +12,19 @@ import tempfile
 BIN = pathlib.Path(os.environ["WEFT_BIN"])
 BATCH, SEQUENCE = 2, 64
 TOKENS = BATCH * SEQUENCE
-GPT = {"model_type": "gpt2", "n_layer": 3, "n_embd": 128, "n_head": 4, "n_positions": 256, "vocab_size": 512, "activation_function": "gelu_new"}
+GPT = {"model_type": "gpt2", "n_layer": 3, "n_embd": 128, "n_head": 4, "n_positions": 256, "vocab_size": 512,
+       "activation_function": "gelu_new"}
 LLAMA = {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 128, "num_attention_heads": 8, "num_key_value_heads": 2,
          "intermediate_size": 320, "vocab_size": 640, "max_position_embeddings": SEQUENCE, "tie_word_embeddings": False}
-MOE = {**LLAMA, "model_type": "mixtral", "num_hidden_layers": 2, "intermediate_size": 192, "num_local_experts": 4, "num_experts_per_tok": 2,
-       "sliding_window": None}
+MOE = {**LLAMA, "model_type": "mixtral", "num_hidden_layers": 2, "intermediate_size": 192, "num_local_experts": 4,
+       "num_experts_per_tok": 2, "sliding_window": None}
 
 
-def run(*arguments, status=0):
-    done = subprocess.run([str(BIN / arguments[0]), *map(str, arguments[1:])], capture_output=True, text=True, timeout=120, check=False)
+def run(*arguments, status=0, limit=None):
+    """With at most so many bytes of addresses."""
+    few = None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    done = subprocess.run([str(BIN / arguments[0]), *map(str, arguments[1:])], capture_output=True, text=True, timeout=120,
+                          check=False, preexec_fn=few)
     if done.returncode != status:
         raise AssertionError(f"{' '.join(map(str, arguments))}: ended with {done.returncode}: {done.stderr}")
     return done
@@ -50,7 +56,8 @@ def moe():
 
 def cnn():
     """Of one image of 3 x 36 x 36: the stem leaves 32 x 32, the pooling 16 x 16, the stride 8 x 8."""
-    kernels = {"stem": 3 * 16 * 25, "conv1": 16 * 32 * 9, "conv2": 32 * 32 * 9, "shortcut": 16 * 32, "depthwise": 32 * 9, "pointwise": 32 * 48}
+    kernels = {"stem": 3 * 16 * 25, "conv1": 16 * 32 * 9, "conv2": 32 * 32 * 9, "shortcut": 16 * 32, "depthwise": 32 * 9,
+               "pointwise": 32 * 48}
     norms = 2 * (16 + 32 + 32 + 32 + 32 + 48)
     flops = 2 * 32 * 32 * kernels["stem"] + 2 * 64 * sum(size for name, size in kernels.items() if name != "stem") + 2 * 48 * 10
     return sum(kernels.values()) + norms + 48 * 10 + 10, BATCH * flops
@@ -58,8 +65,8 @@ def cnn():
 
 def plans(model, sequence):
     cluster = "dgx-a100:1"
-    done = run("weft", "plan", model, "--cluster", cluster, "--global-batch", 64, "--seq", sequence, "--precision", "fp32", "--top", 3,
-               "--framework", "any", "--output", "json")
+    done = run("weft", "plan", model, "--cluster", cluster, "--global-batch", 64, "--seq", sequence, "--precision", "fp32",
+               "--top", 3, "--framework", "any", "--output", "json")
     assert "weft_profile" not in done.stderr, f"{model}: read back it is not what was profiled: {done.stderr}"
     answer = json.loads(done.stdout)["plans"]
     assert answer, f"{model}: no plan"
@@ -94,8 +101,8 @@ def check_file(folder, name, expected, config, more):
 
 
 def check_layers(account, name, count):
-    groups = [group for group in account["groups"] if group["name"] == name]
-    assert [group["count"] for group in groups] == [count], f"{name}: {[group['count'] for group in groups]}, expected one group of {count}"
+    counts = [group["count"] for group in account["groups"] if group["name"] == name]
+    assert counts == [count], f"{name}: {counts}, expected one group of {count}"
 
 
 def check_edited(folder):
@@ -119,6 +126,11 @@ def check_refused(folder):
     for arguments, piece in cases:
         said = run("weft", "profile", *arguments, status=2).stderr
         assert piece in said and len(said.splitlines()) == 1, f"{arguments}: {said}"
+    said = run("weft", "profile", folder / "forked.pt", "--input", "4x16", status=1).stderr
+    assert "torch.jit.fork" in said and len(said.splitlines()) == 1, said
+    # 32 GB of tokens.
+    said = run("weft", "profile", folder / "gpt.pt", "--batch", 4096, "--seq", 1 << 20, status=1, limit=16 << 30).stderr
+    assert "out of memory" in said and len(said.splitlines()) == 1, said
 
 
 def main():

@@ -1,6 +1,7 @@
 #include "runtime/profile/recognise.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -31,6 +32,11 @@ bool HasAttention(const TracedModel& traced) {
 }
 
 Result<Recognised> Recognise(const TracedModel& traced) {
+  for (const TracedParameter& p : traced.parameters) {
+    if (p.Count() > 0) continue;
+    return Fail(Code::kFailedPrecondition, fmt::format("{}: parameter {} of shape {}: expected at least one element in each",
+                                                       traced.name, p.name, fmt::join(p.shape, "x")));
+  }
   WEFT_ASSIGN_OR_RETURN(Recognised found, HasAttention(traced) ? RecogniseDecoder(traced) : RecogniseSequence(traced));
   found.model.name = traced.name;
   if (const int64_t counted = planner::ParameterCount(found.model); counted != traced.Parameters()) {
@@ -42,7 +48,7 @@ Result<Recognised> Recognise(const TracedModel& traced) {
   }
   const double planned = PlannedFlops(found.model, traced);
   const double biases = found.model.IsCnn() ? 0 : 1.0 / static_cast<double>(found.model.hidden);
-  if (std::abs(planned / traced.Flops() - 1) > 0.01 + biases) {
+  if (!(std::abs(planned / traced.Flops() - 1) <= 0.01 + biases)) {  // nor NaN
     return Fail(
         Code::kFailedPrecondition,
         fmt::format(

@@ -17,7 +17,8 @@ struct Recognised {
 };
 
 /// The model has exactly the trace's parameters, and its products' FLOPs within 1 % (of narrow models what biases count besides).
-/// Errors: kFailedPrecondition naming what the structure has that none of these has, or the two counts.
+/// Errors: kFailedPrecondition naming a parameter without elements, what the structure has that none of these has, or the counts.
+/// Requires: an input with elements.
 [[nodiscard]] Result<Recognised> Recognise(const TracedModel& traced);
 
 /// The two halves of it. Errors: as above, before the counts are compared. Requires for the first: some operator is attention.

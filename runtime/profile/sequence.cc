@@ -23,6 +23,12 @@ Extent ExtentOf(const Shape& shape) {
   return extent;
 }
 
+/// From and to [batch × channels × up to three dimensions]. Requires: an input.
+bool IsMap(const TracedOperator& o) {
+  const size_t dimensions = o.inputs[0].size();
+  return dimensions >= 3 && dimensions <= 5 && o.output.size() == dimensions && HasElements(o.inputs[0]) && HasElements(o.output);
+}
+
 bool Has(const TracedOperator& o, std::string_view word) { return o.kind.find(word) != o.kind.npos; }
 
 Extent ListedKernel(const TracedOperator& o, size_t dimensions) {
@@ -68,7 +74,7 @@ class Builder {
   }
 
   Status AddConvolution(const TracedOperator& o) {
-    if (o.inputs.size() < 2 || o.inputs[0].size() < 3 || o.inputs[0].size() > 5 || o.inputs[0].size() != o.inputs[1].size()) {
+    if (o.inputs.size() < 2 || !IsMap(o) || o.inputs[0].size() != o.inputs[1].size() || !HasElements(o.inputs[1])) {
       return Refuse(o, "a convolution without a batch, or of more than three dimensions");
     }
     Cnn3dLayer layer;
@@ -87,7 +93,7 @@ class Builder {
   }
 
   Status AddPooling(const TracedOperator& o) {
-    if (o.inputs.empty() || o.inputs[0].size() < 3 || o.inputs[0].size() > 5) return Refuse(o, "of other dimensions than three");
+    if (o.inputs.empty() || !IsMap(o)) return Refuse(o, "a pooling of other dimensions than one to three behind the channels");
     Cnn3dLayer layer{.kind = Cnn3dKind::kPooling, .in_channels = o.inputs[0][1], .out_channels = o.output[1]};
     layer.bias = false;
     layer.extent = ExtentOf(o.inputs[0]);
@@ -98,7 +104,10 @@ class Builder {
   }
 
   Status AddDense(const TracedOperator& o) {
-    const int64_t in = o.inputs.empty() ? 0 : o.inputs[0].back();
+    if (o.inputs.empty() || !HasElements(o.inputs[0]) || !HasElements(o.output)) {
+      return Refuse(o, "a product of or to something without elements or dimensions");
+    }
+    const int64_t in = o.inputs[0].back();
     int64_t elements = 1;
     for (const int64_t size : o.inputs[0]) elements *= size;
     if (elements != traced_.input.front() * in) return Refuse(o, "a product at several places of a sample, without attention");

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -16,6 +17,8 @@
 #include <set>
 #include <string_view>
 #include <utility>
+
+#include "runtime/guarded.h"
 
 namespace weft::runtime {
 namespace {
@@ -198,23 +201,32 @@ class Recorder {
   int depth_ = 0, counted_at_ = 0;
 };
 
+/// LibTorch carries the callbacks, but not this, into the threads of torch.jit.fork.
 thread_local Recorder* t_recorder = nullptr;
+std::atomic<bool> g_elsewhere = false;  ///< an operator ran in such a thread
 
 std::unique_ptr<at::ObserverContext> OnBegin(const at::RecordFunction& function) {
-  t_recorder->Begin(function);
+  if (t_recorder != nullptr) t_recorder->Begin(function);
+  else g_elsewhere = true;
   return nullptr;
 }
-void OnEnd(const at::RecordFunction& function, at::ObserverContext*) { t_recorder->End(function); }
+void OnEnd(const at::RecordFunction& function, at::ObserverContext*) {
+  if (t_recorder != nullptr) t_recorder->End(function);
+}
 
 /// While it lives, this thread's operators go to `recorder`.
 class Recording {
  public:
   explicit Recording(Recorder* recorder) {
     t_recorder = recorder;
+    g_elsewhere = false;
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(OnBegin, OnEnd).needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
   }
-  ~Recording() { at::removeCallback(handle_); }
+  ~Recording() {
+    at::removeCallback(handle_);
+    t_recorder = nullptr;
+  }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
@@ -248,27 +260,7 @@ std::string Cause(const std::exception& error) {
   return FirstLine(cause == std::string::npos ? text.c_str() : text.c_str() + cause + 7);
 }
 
-}  // namespace
-
-int64_t TracedParameter::Count() const {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  return count;
-}
-
-int64_t TracedModel::Parameters() const {
-  int64_t count = 0;
-  for (const TracedParameter& parameter : parameters) count += parameter.Count();
-  return count;
-}
-
-double TracedModel::Flops() const {
-  double sum = 0;
-  for (const TracedOperator& o : operators) sum += o.flops;
-  return sum;
-}
-
-Result<TracedModel> TraceTorchScript(const TraceOptions& options) {
+Result<TracedModel> Trace(const TraceOptions& options) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(options.path, error)) {
     return Fail(Code::kNotFound, fmt::format("{}: no such file, expected a TorchScript file (.pt)", options.path));
@@ -294,12 +286,28 @@ Result<TracedModel> TraceTorchScript(const TraceOptions& options) {
     const Recording recording(&recorder);
     module.forward({example});
   } catch (const std::exception& failure) {
+    if (SaysNoMemory(failure.what())) {
+      return Fail(Code::kResourceExhausted, fmt::format("{}: out of memory in forward() of shape {}: {}; give a smaller shape",
+                                                        options.path, fmt::join(options.input, "x"), Cause(failure)));
+    }
     return Fail(
         Code::kInvalidArgument,
         fmt::format("{}: forward() does not take {} of shape {}: {}; give --seq and --batch for tokens, --input for anything else",
                     options.path, options.tokens ? "tokens" : "numbers", fmt::join(options.input, "x"), Cause(failure)));
   }
+  if (g_elsewhere) {
+    return Fail(Code::kFailedPrecondition,
+                fmt::format("{}: forward() runs operators in other threads (torch.jit.fork), which a trace does not see; expected "
+                            "all of them one after another",
+                            options.path));
+  }
   return model;
+}
+
+}  // namespace
+
+Result<TracedModel> TraceTorchScript(const TraceOptions& options) {
+  return Guarded(options.path.c_str(), [&] { return Trace(options); });
 }
 
 }  // namespace weft::runtime

@@ -15,7 +15,8 @@ struct TraceOptions {
 };
 
 /// Progress goes to stderr, where a person looks. Errors: kNotFound for a missing file; kInvalidArgument for one that LibTorch does
-/// not load or whose forward() does not take one tensor of that shape, with LibTorch's first line.
+/// not load or whose forward() does not take one tensor of that shape, with LibTorch's first line; kResourceExhausted when memory
+/// runs out; kFailedPrecondition for a model that runs operators in other threads.
 [[nodiscard]] Result<TracedModel> TraceTorchScript(const TraceOptions& options);
 
 }  // namespace weft::runtime

@@ -1,6 +1,7 @@
 // A TorchScript model as one forward pass showed it: parameters, and operators in the order in which they ran.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,6 +10,11 @@
 namespace weft::runtime {
 
 using Shape = std::vector<int64_t>;
+
+/// Not that of a single number, and without a dimension of 0.
+inline bool HasElements(const Shape& shape) {
+  return !shape.empty() && std::ranges::all_of(shape, [](int64_t size) { return size > 0; });
+}
 
 struct TracedParameter {
   std::string name;           ///< with its modules, such as "h.0.attn.c_attn.weight"

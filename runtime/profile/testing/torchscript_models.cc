@@ -1,5 +1,7 @@
 // Writes the TorchScript files that profile_test.py profiles: torchscript_models FOLDER. Sizes are that test's.
 #include <fmt/format.h>
+#include <torch/csrc/jit/frontend/resolver.h>
+#include <torch/csrc/jit/frontend/sugared_value.h>
 #include <torch/script.h>
 
 #include <cstdio>
@@ -216,6 +218,26 @@ Module Cnn(Maker& make) {
   return root;
 }
 
+/// Serialised code calls fork() by this name, which code given to define() does not know.
+class ForkResolver : public torch::jit::NativeResolver {
+ public:
+  std::shared_ptr<torch::jit::SugaredValue> resolveValue(const std::string& name, torch::jit::GraphFunction& function,
+                                                         const torch::jit::SourceRange& place) override {
+    if (name == "fork") return torch::jit::SpecialFormValue::create(torch::jit::prim::fork);
+    return NativeResolver::resolveValue(name, function, place);
+  }
+};
+
+/// Two dense layers, the second in a thread of its own.
+Module Forked(Maker& make) {
+  Module root = make.New("Forked");
+  root.register_module("first", make.Linear(16, 32, true));
+  root.register_module("second", make.Linear(32, 8, true));
+  root.define("def forward(self, x):\n  later = fork(self.second.forward, torch.relu(self.first.forward(x)))\n"
+              "  return torch.wait(later)\n", std::make_shared<ForkResolver>());
+  return root;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -230,5 +252,6 @@ int main(int argc, char** argv) {
   Llama(make, 128, 4, 0).save((folder / "llama.pt").string());
   Llama(make, 128, 2, 4).save((folder / "moe.pt").string());
   Cnn(make).save((folder / "cnn.pt").string());
+  Forked(make).save((folder / "forked.pt").string());
   return 0;
 }

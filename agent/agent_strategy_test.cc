@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -18,12 +19,12 @@ using AgentStrategyTest = AgentFixture;
 using AgentQuotaTest = AgentFixture;
 
 /// What rank 0 is answered; empty: the agent knows nothing of the job.
-std::string TellStrategy(const Agent& agent, uint64_t epoch, const std::string& reason) {
+std::string TellStrategy(const Agent& agent, uint64_t epoch, const std::string& reason, uint64_t digest = 0xabc) {
   TestPeer rank(agent.socket_path());
   abi::StrategyRequest request{};
   std::strcpy(request.job, "job-7");
   request.epoch = epoch;
-  request.digest = 0xabc;
+  request.digest = digest;
   request.iteration_s = 1.5;
   request.refused = reason.empty() ? 0 : 1;
   reason.copy(request.reason, sizeof request.reason - 1);
@@ -34,15 +35,19 @@ std::string TellStrategy(const Agent& agent, uint64_t epoch, const std::string& 
   return std::string(body.text, body.bytes);
 }
 
+v1::ControllerMessage LaunchOfJob7() {
+  v1::ControllerMessage launch;
+  launch.mutable_launch()->set_job_id("job-7");
+  (*launch.mutable_launch()->mutable_environment())["WEFT_RESHARD_EPOCH"] = "3";
+  return launch;
+}
+
 TEST_F(AgentStrategyTest, WordsReachRankZeroAndItsAnswersTheController) {
   auto controller = std::make_unique<TestController>();
   const std::string address = controller->address();
   const auto agent = Start(address);
   ASSERT_TRUE(agent);
-  v1::ControllerMessage launch;
-  launch.mutable_launch()->set_job_id("job-7");
-  (*launch.mutable_launch()->mutable_environment())["WEFT_RESHARD_EPOCH"] = "3";
-  controller->Send(launch);
+  controller->Send(LaunchOfJob7());
   std::string text;
   for (int i = 0; i < 1000 && text.empty(); ++i) text = TellStrategy(*agent, 2, "");  // the launch is on its way
   EXPECT_EQ(text, "WEFT_RESHARD_EPOCH=3\n");
@@ -64,6 +69,32 @@ TEST_F(AgentStrategyTest, WordsReachRankZeroAndItsAnswersTheController) {
   const auto again = controller->Await([](const auto& m) { return m.sample().strategies_size() > 0; });
   ASSERT_TRUE(again);
   EXPECT_EQ(again->sample().strategies(0).epoch(), 3);
+}
+
+// A process that says something else each time: one word of its job is reported, the last, and its lines in the log are counted.
+TEST_F(AgentStrategyTest, AWordThatChangesWithoutEndFloodsNeitherLogNorReport) {
+  constexpr uint64_t kWords = 100;
+  TestController controller;
+  const auto agent = Start(controller.address(), 0.02, 1);
+  ASSERT_TRUE(agent);
+  controller.Send(LaunchOfJob7());
+  std::string text;
+  for (int i = 0; i < 1000 && text.empty(); ++i) text = TellStrategy(*agent, 3, "");  // the launch is on its way
+  ASSERT_FALSE(text.empty());
+  ::testing::internal::CaptureStderr();
+  for (uint64_t word = 1; word <= kWords; ++word) TellStrategy(*agent, 3, "", word);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string piece = "strategy job=job-7";
+  int lines = 0;
+  for (size_t at = log.find(piece); at != std::string::npos; at = log.find(piece, at + 1)) ++lines;
+  EXPECT_GE(lines, 1);
+  EXPECT_LE(lines, 20) << "a minute; a hundred words were said within a second or two";
+  int most = 0;
+  ASSERT_TRUE(controller.Await([&](const auto& m) {
+    most = std::max(most, m.sample().strategies_size());
+    return m.sample().strategies_size() > 0 && m.sample().strategies(0).digest() == kWords;
+  }));
+  EXPECT_EQ(most, 1);
 }
 
 // Two processes of one user: what one has too much of is refused to the other, by a message at the socket or by not being followed.

@@ -317,6 +317,8 @@ void Agent::ReadNics(v1::HostSample* sample) {
 void Agent::Report() {
   v1::HostSample sample;
   sample.Swap(&left_behind_);
+  for (auto& [job, news] : strategies_untold_) *sample.add_strategies() = std::move(news);
+  strategies_untold_.clear();
   sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
   for (auto& [connection, process] : processes_) {
     process.reader->Collect(&sample);

@@ -58,7 +58,8 @@ class Agent {
   Result<UniqueFd> OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map);
   void OnDetach(const Peer& peer);
   Result<std::optional<std::string>> OnEnvironment(const Peer& peer, const std::string& job, const std::string& host);
-  Result<std::optional<std::string>> OnStrategy(const Peer& peer, const std::string& job, const std::string& host, const StrategyNews& news);
+  Result<std::optional<std::string>> OnStrategy(const Peer& peer, const std::string& job, const std::string& host,
+                                                const StrategyNews& news);
   bool OnWelcome(const v1::Welcome& welcome);
   void OnHeartbeat(const v1::Heartbeat& heartbeat);
   void OnProbeAgain(const v1::ProbeAgain& again);
@@ -95,7 +96,10 @@ class Agent {
   void StartTrace(const Process& process, const SendFlow& flow);
   /// Takes a process's traffic into the metrics, and says what was over its user's quotas.
   void CountTraffic(Process& process);
+  /// Counts what is not followed or probed; whether a line about it may be logged.
+  bool CountLeftAlone(const char* what, int64_t count);
   void TellOverQuota(const Peer& peer, const char* what, int64_t count);
+  void TellAnothersFlow(const Peer& peer, uint64_t flow);
 
   const AgentConfig config_;
   const std::string version_;
@@ -115,7 +119,7 @@ class Agent {
   } controller_;                           // newest that was obeyed
   Seconds report_interval_;
   UserQuotas quotas_;                      // before processes_, whose readers count in it
-  LogBudget quota_lines_{20};              // by what there is too much of
+  LogBudget quota_lines_{20};              // by why a flow is left alone
   std::map<uint64_t, Process> processes_;  // by connection
   PolicyStore policies_;
   v1::HostSample left_behind_;             // news of processes that are gone, and policies applied
@@ -126,6 +130,7 @@ class Agent {
   std::map<std::string, v1::Shortage> shortages_;  // as told, by job
   std::map<std::string, v1::Shortage> gone_short_; // of processes that are gone
   std::map<std::string, v1::StrategyNews> strategies_;  // newest word of rank 0, by job of which the controller has told
+  std::map<std::string, v1::StrategyNews> strategies_untold_;  // those that the next report takes, also of jobs that are gone
   ProfileSwitch profile_;
   std::set<std::string> straggles_told_;
   LogBudget trouble_lines_{20};            // by job: what plugins say decides how often there is something to log

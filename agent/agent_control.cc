@@ -1,4 +1,5 @@
-// The agent's side of who steers this host: which controller it obeys, what it tells it of itself, and how long what is leased holds.
+// The agent's side of who steers this host: which controller it obeys, what it tells it of itself, and how long what is leased
+// holds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -71,6 +72,7 @@ bool Agent::OnWelcome(const v1::Welcome& welcome) {
   }
   FullAccount account;
   left_behind_.Clear();  // of flows that this session will never hear of
+  strategies_untold_.clear();
   account.sample.set_time_s(static_cast<double>(MonotonicNs()) * 1e-9);
   ReadNics(&account.sample);
   for (const auto& [job, news] : strategies_) *account.sample.add_strategies() = news;
@@ -124,9 +126,12 @@ Result<std::optional<std::string>> Agent::OnStrategy(const Peer& peer, const std
                     known.reason() == told.reason() && !known.job_id().empty();
   const double drift = std::abs(told.iteration_s() - known.iteration_s());
   if (same && drift <= kToldDrift * known.iteration_s()) return text;
-  if (!same) LogInfo("agent", "strategy", {{"job", job}, {"epoch", told.epoch()}, {"refused", told.refused()}, {"reason", told.reason()}});
+  if (!same && trouble_lines_.Take(job, MonotonicNs())) {
+    LogInfo("agent", "strategy",
+            {{"job", job}, {"epoch", told.epoch()}, {"refused", told.refused()}, {"reason", told.reason()}});
+  }
   known = told;
-  *left_behind_.add_strategies() = std::move(told);
+  strategies_untold_[job] = std::move(told);
   return text;
 }
 

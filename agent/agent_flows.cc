@@ -1,4 +1,6 @@
 // The agent's hand on the flows of its host's processes: whose paths are probed, and what of it is more than a user may have.
+#include <fmt/format.h>
+
 #include <optional>
 #include <string>
 
@@ -14,16 +16,27 @@ void Agent::CountTraffic(Process& process) {
   if (traffic.flows_refused > 0) TellOverQuota(process.peer, "flow", traffic.flows_refused);
 }
 
-void Agent::TellOverQuota(const Peer& peer, const char* what, int64_t count) {
+bool Agent::CountLeftAlone(const char* what, int64_t count) {
   metrics_.AddOverQuota(what, count);
   const uint64_t now = MonotonicNs();
   for (const auto& [kind, lines] : quota_lines_.TakeLeftOut(now)) {
-    LogWarn("agent", "left out lines about users who have too much", {{"what", kind}, {"lines", lines}});
+    LogWarn("agent", "left out lines about flows that are left alone", {{"what", kind}, {"lines", lines}});
   }
-  if (!quota_lines_.Take(what, now)) return;
+  return quota_lines_.Take(what, now);
+}
+
+void Agent::TellOverQuota(const Peer& peer, const char* what, int64_t count) {
+  if (!CountLeftAlone(what, count)) return;
   LogWarn("agent", "user has as many as one may; those beyond go as without an agent",
           {{"what", what}, {"uid", peer.uid}, {"pid", peer.pid}, {"refused", count},
            {"next", "raise quotas: in agent.yaml if he needs them"}});
+}
+
+void Agent::TellAnothersFlow(const Peer& peer, uint64_t flow) {
+  if (!CountLeftAlone("number", 1)) return;
+  LogWarn("agent", "flow has the number of another user's; its paths are not probed",
+          {{"flow", fmt::format("{:016x}", flow)}, {"uid", peer.uid}, {"pid", peer.pid},
+           {"next", "numbers are drawn at random: find out what this process writes into its segment"}});
 }
 
 void Agent::FollowFlows(Process& process) {
@@ -42,7 +55,11 @@ void Agent::FollowFlows(Process& process) {
 
 void Agent::StartTrace(const Process& process, const SendFlow& flow) {
   const std::string place = flow.peer_address + " " + std::to_string(flow.peer_port);
-  if (!quotas_.TakeDestination(process.peer.uid, flow.flow, place)) return TellOverQuota(process.peer, "destination", 1);
+  switch (quotas_.TakeDestination(process.peer.uid, flow.flow, place)) {
+    case DestinationAnswer::kTaken: break;
+    case DestinationAnswer::kTooMany: return TellOverQuota(process.peer, "destination", 1);
+    case DestinationAnswer::kAnothersFlow: return TellAnothersFlow(process.peer, flow.flow);
+  }
   lane_ports_[flow.flow] = flow.lanes;
   const std::optional<Ipv4> source = ParseIpv4(flow.local_address);
   const std::optional<Ipv4> destination = ParseIpv4(flow.peer_address);

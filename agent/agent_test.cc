@@ -13,6 +13,7 @@
 #include <string_view>
 #include <thread>
 
+#include "agent/testing/agent_fixture.h"
 #include "agent/testing/controller.h"
 #include "agent/testing/plugin.h"
 #include "netplugin/abi/seqlock.h"
@@ -22,33 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Fixture : ::testing::Test {
-  std::unique_ptr<Agent> Start(const std::string& controller, double sample_interval_s = 0.02,
-                               double report_interval_s = 0.05, const UserLimits& quotas = {}) {
-    auto agent = Agent::Start({.host = "h1",
-                               .run_dir = dir.path,
-                               .controller = controller,
-                               .interfaces = {"lo"},
-                               .sample_interval = Seconds(sample_interval_s),
-                               .report_interval = Seconds(report_interval_s),
-                               .quotas = quotas},
-                              "1.2.3");
-    EXPECT_TRUE(agent) << agent.error().message();
-    return agent ? std::move(*agent) : nullptr;
-  }
-  static std::string Scrape(const Agent& agent) {
-    const auto response = httplib::Client("http://" + agent.http_address()).Get("/metrics");
-    return response ? response->body : "";
-  }
-  static bool HasCounters(const v1::AgentMessage& m, uint64_t flow, int64_t bytes) {
-    for (const v1::FlowCounters& c : m.sample().counters()) {
-      if (c.flow() == flow && c.bytes() == bytes) return true;
-    }
-    return false;
-  }
-  TempDir dir;
-};
-using AgentTest = Fixture;
+using AgentTest = AgentFixture;
 
 v1::ControllerMessage PolicyFor(const std::string& job, int64_t epoch) {
   v1::ControllerMessage message;
@@ -253,53 +228,6 @@ TEST_F(AgentTest, LaunchEnvironmentReachesTheHook) {
   EXPECT_EQ(std::string(body.text, body.bytes), "NCCL_NET=weft\n");
 }
 
-/// What rank 0 is answered; empty: the agent knows nothing of the job.
-std::string TellStrategy(const Agent& agent, uint64_t epoch, const std::string& reason) {
-  TestPeer rank(agent.socket_path());
-  abi::StrategyRequest request{};
-  std::strcpy(request.job, "job-7");
-  request.epoch = epoch;
-  request.digest = 0xabc;
-  request.iteration_s = 1.5;
-  request.refused = reason.empty() ? 0 : 1;
-  reason.copy(request.reason, sizeof request.reason - 1);
-  rank.SendMessage(abi::MessageType::kStrategyRequest, request);
-  const TestReply reply = rank.Receive();
-  abi::EnvironmentReply body{};
-  if (reply.body.size() == sizeof body) std::memcpy(&body, reply.body.data(), sizeof body);
-  return std::string(body.text, body.bytes);
-}
-
-TEST_F(AgentTest, WordsReachRankZeroAndItsAnswersTheController) {
-  auto controller = std::make_unique<TestController>();
-  const std::string address = controller->address();
-  const auto agent = Start(address);
-  ASSERT_TRUE(agent);
-  v1::ControllerMessage launch;
-  launch.mutable_launch()->set_job_id("job-7");
-  (*launch.mutable_launch()->mutable_environment())["WEFT_RESHARD_EPOCH"] = "3";
-  controller->Send(launch);
-  std::string text;
-  for (int i = 0; i < 1000 && text.empty(); ++i) text = TellStrategy(*agent, 2, "");  // the launch is on its way
-  EXPECT_EQ(text, "WEFT_RESHARD_EPOCH=3\n");
-  const auto told = controller->Await([](const auto& m) { return m.sample().strategies_size() > 0; });
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->sample().strategies(0).job_id(), "job-7");
-  EXPECT_EQ(told->sample().strategies(0).epoch(), 2);
-  EXPECT_EQ(told->sample().strategies(0).digest(), 0xabcu);
-  EXPECT_EQ(told->sample().strategies(0).iteration_s(), 1.5);
-  TellStrategy(*agent, 3, "no such program");
-  const auto refused = controller->Await([](const auto& m) { return m.sample().strategies_size() > 0 && m.sample().strategies(0).refused(); });
-  ASSERT_TRUE(refused);
-  EXPECT_EQ(refused->sample().strategies(0).reason(), "no such program");
-  // Another life of the controller hears of it again.
-  controller.reset();
-  controller = std::make_unique<TestController>(address);
-  const auto again = controller->Await([](const auto& m) { return m.sample().strategies_size() > 0; });
-  ASSERT_TRUE(again);
-  EXPECT_EQ(again->sample().strategies(0).epoch(), 3);
-}
-
 TEST_F(AgentTest, RestartedControllerGetsAFullAccount) {
   auto controller = std::make_unique<TestController>();
   const std::string address = controller->address();
@@ -392,32 +320,6 @@ TEST_F(AgentTest, EveryDocumentedMetricIsThereFromTheStartAndNoOther) {
   const std::set<std::string> served = ServedMetrics(text);
   EXPECT_EQ(served, DocumentedMetrics());
   EXPECT_GE(served.size(), 15u);
-}
-
-// Two processes of one user: what one has too much of is refused to the other, by a message at the socket or by not being followed.
-TEST_F(AgentTest, AUserHasHisQuotasOverAllOfHisProcesses) {
-  TestController controller;
-  const auto agent = Start(controller.address(), 0.02, 0.05, {.segments = 2, .flows = 3, .destinations = 1});
-  ASSERT_TRUE(agent);
-  TestSegment segments[3];
-  for (uint32_t i = 0; i < 2; ++i) {
-    segments[0].Open(i, 10 + i);
-    segments[1].Open(i, 20 + i).peer_port = static_cast<uint16_t>(29501 + i);
-  }
-  TestPeer first(agent->socket_path()), second(agent->socket_path()), third(agent->socket_path());
-  first.SendHello("job-1", segments[0].fd.get());
-  ASSERT_EQ(first.Receive().type(), abi::MessageType::kPolicy);
-  second.SendHello("job-1", segments[1].fd.get());
-  ASSERT_EQ(second.Receive().type(), abi::MessageType::kPolicy);
-  third.SendHello("job-1", segments[2].fd.get());
-  EXPECT_THAT(third.Receive().reason(), HasSubstr("has 2 telemetry segments of"));
-  std::string page;
-  while (page.find("weft_agent_over_quota_total{what=\"destination\"} 1") == std::string::npos ||
-         page.find("weft_agent_flows{direction=\"send\"} 3") == std::string::npos) {
-    page = Scrape(*agent);
-  }
-  EXPECT_THAT(page, HasSubstr("weft_agent_over_quota_total{what=\"flow\"} 1"));
-  EXPECT_THAT(page, HasSubstr("weft_agent_segments_rejected_total{reason=\"quota\"} 1"));
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ struct Metrics::Families {
   Family<Counter>& rejected = MakeCounter(registry, "weft_agent_segments_rejected_total",
                                           "Peers refused at the socket, by reason");
   Family<Counter>& over_quota = MakeCounter(registry, "weft_agent_over_quota_total",
-                                            "Flows and destinations that were more than their user may have");
+                                            "Flows and destinations that were more than their user may have, or had another "
+                                            "user's number");
   Family<Counter>& environment = MakeCounter(registry, "weft_agent_environment_requests_total",
                                              "Launch environments asked for by hooks");
   Family<Gauge>& flows = MakeGauge(registry, "weft_agent_flows", "Open flows of attached processes");
@@ -116,7 +117,7 @@ Metrics::Metrics(const std::string& version, const std::string& host) : families
       .Add({{"version", version}, {"host", host}})
       .Set(1);
   for (const char* reason : kRejections) f.rejected.Add({{"reason", reason}});
-  for (const char* what : {"flow", "destination"}) f.over_quota.Add({{"what", what}});
+  for (const char* what : {"flow", "destination", "number"}) f.over_quota.Add({{"what", what}});
   for (const char* found : {"true", "false"}) f.environment.Add({{"found", found}});
   for (const char* collector : kCollectors) SetCollector(collector, true, Seconds(0));
   SetFlows(0, 0);

@@ -41,7 +41,8 @@ class Metrics {
 
   void AddRejectedPeer(const char* label);
   void AddRefusedPolicy();
-  /// Flows or destinations of a user that has as many as he may; `what` is "flow" or "destination".
+  /// What is not followed or probed: "flow" or "destination" of a user that has as many as he may, "number" for a flow whose number
+  /// another user's has.
   void AddOverQuota(const char* what, int64_t count);
   void AddRefusedVariables(size_t count);
   void AddEnvironmentRequest(bool found);

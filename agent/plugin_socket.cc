@@ -391,7 +391,7 @@ Status PluginSocket::HandleStrategy(Connection& connection, const abi::StrategyR
   StrategyNews news{.epoch = request.epoch, .digest = request.digest, .iteration_s = measured ? request.iteration_s : 0,
                     .refused = request.refused != 0, .reason = {}};
   news.reason.assign(request.reason, ::strnlen(request.reason, sizeof request.reason));
-  std::ranges::replace_if(news.reason, [](char c) { return c < ' ' || c == 0x7f; }, '?');
+  std::ranges::replace_if(news.reason, [](unsigned char c) { return c < 0x20 || c > 0x7e; }, '?');
   WEFT_ASSIGN_OR_RETURN(const std::optional<std::string> text, handlers_.strategy(connection.peer, *job, *host, news));
   return SendEnvironment(connection.fd.get(), text);
 }

@@ -1,6 +1,7 @@
 #include "agent/plugin_socket.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <mutex>
@@ -110,6 +111,24 @@ TEST(TelemetryMap, ASegmentOfAnotherUserIsRefused) {
   ASSERT_FALSE(map);
   EXPECT_EQ(map.error().code(), Code::kUnauthenticated);
   EXPECT_THAT(map.error().message(), HasSubstr("was sent by uid " + std::to_string(::getuid() + 1)));
+}
+
+// The host has no room, which says nothing of what the user has.
+TEST(TelemetryMap, ASegmentThatCannotBeMappedIsNoUsersQuota) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer needs address space of its own";
+#endif
+  const TestSegment segment;
+  UniqueFd fd = segment.Share();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit none{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &none), 0);
+  const auto map = TelemetryMap::Attach(std::move(fd), {::getpid(), ::getuid()});
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+  ASSERT_FALSE(map);
+  EXPECT_THAT(map.error().message(), HasSubstr("map telemetry segment"));
+  EXPECT_STREQ(RejectionLabel(map.error().code()), "system");
 }
 
 TEST_F(PluginSocketTest, AProcessOfThePreviousVersionIsAnsweredInItsVersion) {
@@ -229,6 +248,7 @@ TEST_F(PluginSocketTest, WhatRankZeroRunsIsHeardAndItsReasonMadePrintable) {
   request.iteration_s = -1;
   request.refused = 1;
   std::memset(request.reason, '\x1b', sizeof request.reason);  // no NUL in it
+  std::memcpy(request.reason, " a~\x7f\x80\xff", 6);
   peer.SendMessage(abi::MessageType::kStrategyRequest, request);
   EXPECT_EQ(peer.Receive().type(), abi::MessageType::kEnvironmentReply);
   const std::lock_guard lock(mutex_);
@@ -236,7 +256,7 @@ TEST_F(PluginSocketTest, WhatRankZeroRunsIsHeardAndItsReasonMadePrintable) {
   EXPECT_EQ(news_.digest, 0xabcdefu);
   EXPECT_EQ(news_.iteration_s, 0) << "nonsense";
   EXPECT_TRUE(news_.refused);
-  EXPECT_EQ(news_.reason, std::string(sizeof request.reason, '?'));
+  EXPECT_EQ(news_.reason, " a~" + std::string(sizeof request.reason - 3, '?'));
 }
 
 TEST_F(PluginSocketTest, AStrategyRequestOfAnotherSizeOrWithoutAJobIsRefused) {

@@ -152,7 +152,7 @@ void PolicyMemory::Renew(uint64_t until_ns) {
 
 Result<UniqueFd> PolicyMemory::Share() const {
   UniqueFd copy(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy) return Fail(ErrnoError("duplicate policy segment", errno));
+  if (!copy) return Fail(Code::kUnavailable, ErrnoError("duplicate policy segment", errno).message());
   return copy;
 }
 
@@ -179,10 +179,12 @@ Result<std::vector<abi::FlowPolicy>> ToFlowPolicies(const v1::JobPolicy& policy,
 Result<PolicyStore::Job*> PolicyStore::FindOrMake(const std::string& job) {
   if (const auto it = jobs_.find(job); it != jobs_.end()) return &it->second;
   if (jobs_.size() >= kMostJobs) {
-    return Fail(Code::kResourceExhausted, fmt::format("{} jobs on this host already, expected at most that", kMostJobs));
+    return Fail(Code::kUnavailable, fmt::format("{} jobs on this host already, expected at most that: try again when one has ended",
+                                               kMostJobs));
   }
-  WEFT_ASSIGN_OR_RETURN(PolicyMemory memory, PolicyMemory::Create("weft-policy"));
-  return &jobs_.try_emplace(job, std::move(memory)).first->second;
+  Result<PolicyMemory> memory = PolicyMemory::Create("weft-policy");
+  if (!memory) return Fail(Code::kUnavailable, memory.error().message());
+  return &jobs_.try_emplace(job, *std::move(memory)).first->second;
 }
 
 Result<UniqueFd> PolicyStore::Attach(const std::string& job, uint32_t uid, uint32_t version) {

@@ -35,7 +35,7 @@ class PolicyMemory {
   /// What is leased holds until then at least. Plugins of the previous version do not look.
   void Renew(uint64_t until_ns);
   void SetProfile(abi::ProfileLevel level, uint64_t until_ns);
-  /// A descriptor of its own for a process. Errors: kResourceExhausted.
+  /// A descriptor of its own for a process. Errors: kUnavailable.
   [[nodiscard]] Result<UniqueFd> Share() const;
 
  private:
@@ -60,7 +60,7 @@ class PolicyStore {
 
   /// A process of `job` has come: the segment for it, in the version that it reads (present or previous). A job belongs to
   /// the user that the controller names, else to that of its first process, until the job has ended. Errors: kUnauthenticated for
-  /// another user's; kResourceExhausted.
+  /// another user's; kUnavailable for too many jobs on the host, or when the kernel gives nothing more.
   [[nodiscard]] Result<UniqueFd> Attach(const std::string& job, uint32_t uid,
                                         uint32_t version = abi::kSegmentVersion);
   /// It has gone.

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <cstring>
 
+#include "agent/telemetry_map.h"
 #include "netplugin/abi/seqlock.h"
 
 namespace weft::agent {
@@ -275,6 +277,22 @@ TEST_F(PolicyStoreTest, LaunchEnvironmentIsKeptUntilTheJobEnds) {
   EXPECT_THAT(store_.SetLaunch(launch).error().message(), HasSubstr("expected at most 8184"));
   store_.Ended("a");
   EXPECT_FALSE(store_.Environment("a").has_value());
+}
+
+// Of all users together: it says nothing of what this one has.
+TEST_F(PolicyStoreTest, TooManyJobsOnAHostAreNoUsersQuota) {
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0) << "each job has a descriptor";
+  Result<UniqueFd> shared = store_.Attach("0", 1001);
+  for (int i = 1; i < 2000 && shared; ++i) {
+    shared->reset();
+    shared = store_.Attach(std::to_string(i), 1001);
+  }
+  ASSERT_FALSE(shared);
+  EXPECT_THAT(shared.error().message(), HasSubstr("1024 jobs on this host already"));
+  EXPECT_STREQ(RejectionLabel(shared.error().code()), "system");
 }
 
 TEST_F(PolicyStoreTest, AHostileControllerGetsNoCodeIntoALaunch) {

@@ -113,7 +113,7 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, const Pe
   const size_t mapped = std::min(bytes, kMostMapped);
   void* const data = ::mmap(nullptr, mapped, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) {
-    return Fail(Code::kResourceExhausted, ErrnoError("map telemetry segment", errno).message());
+    return Fail(Code::kUnavailable, ErrnoError("map telemetry segment", errno).message());  // the host's want, not the user's
   }
   std::unique_ptr<TelemetryMap> map(new TelemetryMap(data, mapped));
   WEFT_ASSIGN_OR_RETURN(map->version_, CheckHeader(data, mapped));
@@ -133,7 +133,8 @@ Result<std::unique_ptr<TelemetryMap>> TelemetryMap::Attach(UniqueFd fd, const Pe
     return Fail(Code::kInvalidArgument, "telemetry segment: the job id is not 63 letters, digits and ._:@/+- at most");
   }
   if (checked->starts_with(kUnnamed)) {
-    return Fail(Code::kInvalidArgument, fmt::format("telemetry segment: the job id \"{}\" begins as those do which agents give", *checked));
+    return Fail(Code::kInvalidArgument,
+                fmt::format("telemetry segment: the job id \"{}\" begins as those do which agents give", *checked));
   }
   // Processes without an id have nothing in common; the memory is the same however often the process connects.
   map->stated_job_ = *checked;

@@ -75,7 +75,8 @@ class TelemetryMap {
 /// letters, digits and `._:@/+-`: it ends in log lines and metric labels.
 std::optional<std::string> CheckedJobId(const char* field, size_t bytes);
 
-/// Why an attach failed, as a metric label: "version", "seals", "layout", "identity", "quota" or "system".
+/// Why an attach failed, as a metric label: "version", "seals", "layout", "identity", "quota" (the user has too much) or
+/// "system" (the host or the agent has).
 const char* RejectionLabel(Code code);
 
 }  // namespace weft::agent

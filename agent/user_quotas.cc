@@ -42,19 +42,21 @@ void UserQuotas::ReturnFlow(uint32_t uid) {
   DropIfNothing(uid);
 }
 
-bool UserQuotas::TakeDestination(uint32_t uid, uint64_t flow, const std::string& place) {
+DestinationAnswer UserQuotas::TakeDestination(uint32_t uid, uint64_t flow, const std::string& place) {
   const auto known = probed_.find(flow);
-  if (known != probed_.end() && known->second.uid != uid) return false;
-  if (known != probed_.end() && known->second.place == place) return true;
-  if (known != probed_.end()) ReturnDestination(uid, flow);
+  if (known != probed_.end() && known->second.uid != uid) return DestinationAnswer::kAnothersFlow;
+  if (known != probed_.end() && known->second.place == place) return DestinationAnswer::kTaken;
   std::map<std::string, size_t>& places = users_[uid].places;
-  if (!places.contains(place) && places.size() >= static_cast<size_t>(limits_.destinations)) {
+  // What is given back for it: the old place, if no other flow goes there.
+  const size_t freed = known != probed_.end() && places[known->second.place] == 1 ? 1 : 0;
+  if (!places.contains(place) && places.size() - freed >= static_cast<size_t>(limits_.destinations)) {
     DropIfNothing(uid);
-    return false;
+    return DestinationAnswer::kTooMany;
   }
-  ++places[place];
+  ++places[place];  // before the old one goes, so that the user does not
+  if (known != probed_.end()) ReturnDestination(uid, flow);
   probed_[flow] = {uid, place};
-  return true;
+  return DestinationAnswer::kTaken;
 }
 
 bool UserQuotas::ReturnDestination(uint32_t uid, uint64_t flow) {

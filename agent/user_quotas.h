@@ -19,6 +19,12 @@ struct UserLimits {
   int destinations = 4'096;  ///< addresses with ports to which paths are probed
 };
 
+enum class DestinationAnswer {
+  kTaken,
+  kTooMany,       ///< it would be one place more than the user may have
+  kAnothersFlow,  ///< another user has a flow of this number
+};
+
 /// Counts what users hold. Not thread-safe.
 class UserQuotas {
  public:
@@ -33,9 +39,9 @@ class UserQuotas {
   [[nodiscard]] bool TakeFlow(uint32_t uid);
   void ReturnFlow(uint32_t uid);
 
-  /// The paths of `flow` to `place` are wanted; asked again for a flow whose lanes have changed. False: another user has a flow of
-  /// this number, or it would be one place too many.
-  [[nodiscard]] bool TakeDestination(uint32_t uid, uint64_t flow, const std::string& place);
+  /// The paths of `flow` to `place` are wanted; asked again for a flow whose lanes or place have changed. What is refused changes
+  /// nothing: a known flow keeps the place that it had.
+  [[nodiscard]] DestinationAnswer TakeDestination(uint32_t uid, uint64_t flow, const std::string& place);
   /// The flow has closed. Whether its paths were his: a number says nothing of whose flow it is.
   bool ReturnDestination(uint32_t uid, uint64_t flow);
   bool IsProbedFor(uint32_t uid, uint64_t flow) const;
@@ -52,7 +58,7 @@ class UserQuotas {
   void DropIfNothing(uint32_t uid);
 
   const UserLimits limits_;
-  std::map<uint32_t, User> users_;    // who hold something
+  std::map<uint32_t, User> users_;     // who hold something
   std::map<uint64_t, Probed> probed_;  // by flow
 };
 

@@ -29,28 +29,43 @@ TEST(UserQuotas, SegmentsAndTheirMemoryAreOfEachUser) {
 
 TEST(UserQuotas, PlacesAreCountedOnceHoweverManyFlowsGoThere) {
   UserQuotas quotas({.destinations = 2});
-  EXPECT_TRUE(quotas.TakeDestination(kHostile, 1, "a 1"));
-  EXPECT_TRUE(quotas.TakeDestination(kHostile, 2, "a 1"));
-  EXPECT_TRUE(quotas.TakeDestination(kHostile, 3, "b 1"));
-  EXPECT_FALSE(quotas.TakeDestination(kHostile, 4, "c 1"));
-  EXPECT_TRUE(quotas.TakeDestination(kHostile, 3, "b 1")) << "its lanes have changed";
-  EXPECT_TRUE(quotas.TakeDestination(kVictim, 5, "c 1"));
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 1, "a 1"), DestinationAnswer::kTaken);
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 2, "a 1"), DestinationAnswer::kTaken);
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 3, "b 1"), DestinationAnswer::kTaken);
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 4, "c 1"), DestinationAnswer::kTooMany);
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 3, "b 1"), DestinationAnswer::kTaken) << "its lanes have changed";
+  EXPECT_EQ(quotas.TakeDestination(kVictim, 5, "c 1"), DestinationAnswer::kTaken);
   EXPECT_TRUE(quotas.ReturnDestination(kHostile, 1));
-  EXPECT_FALSE(quotas.TakeDestination(kHostile, 4, "c 1")) << "flow 2 still goes to the first place";
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 4, "c 1"), DestinationAnswer::kTooMany) << "flow 2 still goes to the first place";
   EXPECT_TRUE(quotas.ReturnDestination(kHostile, 2));
-  EXPECT_TRUE(quotas.TakeDestination(kHostile, 4, "c 1"));
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 4, "c 1"), DestinationAnswer::kTaken);
+}
+
+// A flow that goes elsewhere: refused, it is still probed where it was, and its end gives that back.
+TEST(UserQuotas, AFlowThatMovesKeepsItsPlaceUntilItHasAnother) {
+  UserQuotas quotas({.destinations = 2});
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 1, "a 1"), DestinationAnswer::kTaken);
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 2, "a 1"), DestinationAnswer::kTaken);
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 3, "b 1"), DestinationAnswer::kTaken);
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 1, "c 1"), DestinationAnswer::kTooMany) << "flow 2 still goes to the first place";
+  EXPECT_TRUE(quotas.IsProbedFor(kHostile, 1));
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 3, "c 1"), DestinationAnswer::kTaken) << "the second place goes with it";
+  EXPECT_TRUE(quotas.ReturnDestination(kHostile, 1)) << "it has closed";
+  EXPECT_FALSE(quotas.ReturnDestination(kHostile, 1));
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 2, "d 1"), DestinationAnswer::kTaken) << "alone at the first place since";
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 4, "e 1"), DestinationAnswer::kTooMany);
 }
 
 // Numbers of flows are the processes' own: one that names another user's flow must neither lead its probes elsewhere nor end them.
 TEST(UserQuotas, AFlowIsProbedForWhoCameFirst) {
   UserQuotas quotas;
-  EXPECT_TRUE(quotas.TakeDestination(kVictim, 7, "a 1"));
-  EXPECT_FALSE(quotas.TakeDestination(kHostile, 7, "b 1"));
+  EXPECT_EQ(quotas.TakeDestination(kVictim, 7, "a 1"), DestinationAnswer::kTaken);
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 7, "b 1"), DestinationAnswer::kAnothersFlow);
   EXPECT_FALSE(quotas.ReturnDestination(kHostile, 7));
   EXPECT_FALSE(quotas.IsProbedFor(kHostile, 7));
   EXPECT_TRUE(quotas.IsProbedFor(kVictim, 7));
   EXPECT_TRUE(quotas.ReturnDestination(kVictim, 7));
-  EXPECT_TRUE(quotas.TakeDestination(kHostile, 7, "b 1"));
+  EXPECT_EQ(quotas.TakeDestination(kHostile, 7, "b 1"), DestinationAnswer::kTaken);
 }
 
 std::unique_ptr<TelemetryMap> Map(const TestSegment& segment) {

@@ -19,8 +19,13 @@ CallRate RateOf(Access access) {
   return {.per_s = 1, .most = 1};
 }
 
-double CallBudget::Filled(const Bucket& bucket, Access access, Seconds now) {
-  const CallRate rate = RateOf(access);
+CallRate CallBudget::Rate(Access access) const {
+  const CallRate one = RateOf(access);
+  return {.per_s = one.per_s * times_, .most = one.most * times_};
+}
+
+double CallBudget::Filled(const Bucket& bucket, Access access, Seconds now) const {
+  const CallRate rate = Rate(access);
   return std::min(rate.most, bucket.tokens + rate.per_s * std::max(0.0, (now - bucket.at).count()));
 }
 
@@ -29,10 +34,10 @@ CallBudget::Bucket& CallBudget::BucketOf(const Key& key, Seconds now) {
   if (buckets_.size() >= kMostBuckets) {
     // A full bucket is as good as none.
     std::erase_if(buckets_, [&](const auto& entry) {
-      return Filled(entry.second, entry.first.second, now) >= RateOf(entry.first.second).most;
+      return Filled(entry.second, entry.first.second, now) >= Rate(entry.first.second).most;
     });
   }
-  const Bucket fresh{.tokens = RateOf(key.second).most, .at = now};
+  const Bucket fresh{.tokens = Rate(key.second).most, .at = now};
   if (buckets_.size() >= kMostBuckets) return buckets_.try_emplace({kOthers, key.second}, fresh).first->second;
   return buckets_.try_emplace(key, fresh).first->second;
 }
@@ -41,7 +46,7 @@ Seconds CallBudget::Take(const std::string& caller, Access access, Seconds now) 
   Bucket& bucket = BucketOf({caller, access}, now);
   bucket.tokens = Filled(bucket, access, now);
   bucket.at = std::max(bucket.at, now);
-  if (bucket.tokens < 1) return Seconds((1 - bucket.tokens) / RateOf(access).per_s);
+  if (bucket.tokens < 1) return Seconds((1 - bucket.tokens) / Rate(access).per_s);
   bucket.tokens -= 1;
   return Seconds(0);
 }

@@ -28,6 +28,9 @@ CallRate RateOf(Access access);
 /// Not thread-safe.
 class CallBudget {
  public:
+  /// Each bucket holds and fills by `times` what RateOf says.
+  explicit CallBudget(double times = 1) : times_(times) {}
+
   /// Callers that are told apart at once; those beyond share one bucket for each kind, until others have been quiet long enough.
   static constexpr size_t kMostBuckets = 4096;
 
@@ -43,8 +46,10 @@ class CallBudget {
   using Key = std::pair<std::string, Access>;
   /// The key's own bucket, or the common one of its kind.
   Bucket& BucketOf(const Key& key, Seconds now);
-  static double Filled(const Bucket& bucket, Access access, Seconds now);
+  double Filled(const Bucket& bucket, Access access, Seconds now) const;
+  CallRate Rate(Access access) const;
 
+  const double times_;
   std::map<Key, Bucket> buckets_;
 };
 

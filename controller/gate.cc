@@ -14,19 +14,33 @@ std::string AddressOf(const std::string& peer) { return peer.substr(0, peer.rfin
 }  // namespace
 
 tl::expected<std::optional<rpc::Identity>, Refusal> Gate::Admit(const Caller& caller, Access access) {
+  // Who cannot say who he is costs as much as others, and has no name to count by.
+  if (tls_) {
+    if (auto late = Take(addresses_, AddressOf(caller.peer), kCallersOfAnAddress, caller, access)) {
+      return tl::unexpected<Refusal>(*std::move(late));
+    }
+  }
   Result<std::optional<rpc::Identity>> who = Identify(caller, access);
   if (!who) return tl::unexpected<Refusal>(Refusal{who.error()});
-  const std::string name = *who ? fmt::format("{} \"{}\"", rpc::RoleName((*who)->role), (*who)->name) : AddressOf(caller.peer);
+  if (auto late = Take(budget_, NameOf(*who, caller.peer), 1, caller, access)) return tl::unexpected<Refusal>(*std::move(late));
+  return *std::move(who);
+}
+
+std::string Gate::NameOf(const std::optional<rpc::Identity>& who, const std::string& peer) {
+  return who ? fmt::format("{} \"{}\"", rpc::RoleName(who->role), who->name) : AddressOf(peer);
+}
+
+std::optional<Refusal> Gate::Take(CallBudget& budget, const std::string& name, double times, const Caller& caller, Access access) {
   Seconds wait;
   {
     const std::lock_guard lock(mutex_);
-    wait = budget_.Take(name, access, loop_->Now());
+    wait = budget.Take(name, access, loop_->Now());
   }
-  if (wait <= Seconds(0)) return *std::move(who);
+  if (wait <= Seconds(0)) return std::nullopt;
   const Error error(Code::kResourceExhausted,
                     fmt::format("{} calls more often than {} times a second: expected at most that, call again in {:.3f} s", name,
-                                RateOf(access).per_s, wait.count()));
-  return tl::unexpected<Refusal>(Refusal{Refuse("rate", caller.peer, error), wait});
+                                RateOf(access).per_s * times, wait.count()));
+  return Refusal{Refuse("rate", caller.peer, error), wait};
 }
 
 Result<std::optional<rpc::Identity>> Gate::Identify(const Caller& caller, Access access) {

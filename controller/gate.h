@@ -35,8 +35,13 @@ class Gate {
 
   /// Errors: as RevokedCertificates::Load.
   [[nodiscard]] Status Load() { return revoked_.Load(); }
+  /// With TLS the calls of one address are as many as those of so many callers at most, whoever they are.
+  static constexpr double kCallersOfAnAddress = 16;
+
   /// The caller; empty without TLS. Refusals: kUnauthenticated for who may not, kResourceExhausted for who calls too often.
   [[nodiscard]] tl::expected<std::optional<rpc::Identity>, Refusal> Admit(const Caller& caller, Access access);
+  /// What a caller is counted as: role and name, without TLS his address. `peer` as in Caller.
+  static std::string NameOf(const std::optional<rpc::Identity>& who, const std::string& peer);
   /// Whether the certificate still counts, for calls that last. Errors: kUnauthenticated.
   [[nodiscard]] Status CheckPresent(const rpc::Identity& who);
   /// Logs and counts a refusal that somebody else has decided, and hands it back; `why` in a word.
@@ -44,13 +49,16 @@ class Gate {
 
  private:
   Result<std::optional<rpc::Identity>> Identify(const Caller& caller, Access access);
+  /// Takes one call of `name`, for which there are `times` what RateOf says; the refusal if there is none left.
+  std::optional<Refusal> Take(CallBudget& budget, const std::string& name, double times, const Caller& caller, Access access);
 
   const bool tls_;
   RevokedCertificates revoked_;
   ControlLoop* const loop_;
   std::mutex mutex_;       // guards what follows
   LogBudget lines_{20};
-  CallBudget budget_;
+  CallBudget budget_;      // by name
+  CallBudget addresses_{kCallersOfAnAddress};
 };
 
 }  // namespace weft::controller

@@ -114,7 +114,8 @@ struct Metrics::Impl {
   Histogram& sample_time = MakeHistogram("weft_controller_sample_seconds", "Time to take in one sample.");
   Histogram& applied = MakeHistogram("weft_controller_policy_apply_seconds",
                                      "From an agent's receipt of a policy to its use by the plugin.");
-  Series<Counter> refused{MakeCounter("weft_controller_calls_refused_total", "Calls of the API that the caller may not make.")};
+  Series<Counter> refused{MakeCounter("weft_controller_calls_refused_total",
+                                      "Calls of the API that the caller may not make, or makes too often.")};
   Series<Gauge> qos{MakeGauge("weft_controller_qos_drifts",
                               "QoS settings, packets and ways of the host that are not as the site declares.")};
   Series<Gauge> link_used{MakeGauge("weft_controller_link_used_bytes_per_second",
@@ -140,7 +141,8 @@ struct Metrics::Impl {
   Gauge& gpu_gap = OneGauge("weft_controller_gpu_use_gap_ratio", "How far the simulated GPU use is below its bound.");
   Gauge& modelled = OneGauge("weft_controller_jobs_modelled", "Jobs whose compute and bytes are known.");
   Series<Gauge> restart_gain{
-      MakeGauge("weft_controller_job_restart_gain_ratio", "How much shorter iterations would be after a restart with the advised strategy, 0: none is advised.")};
+      MakeGauge("weft_controller_job_restart_gain_ratio",
+                "How much shorter iterations would be after a restart with the advised strategy, 0: none is advised.")};
   Series<Gauge> restart_pays{MakeGauge("weft_controller_job_restart_pays_after_seconds",
                                        "When an advised restart has made up for what it costs, after it; 0: none is advised.")};
   Series<Gauge> job_rate{
@@ -222,12 +224,15 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   gpu_use.At({{"of", "bound"}}).Set(view.outlook.gpu_use_bound());
   gpu_gap.Set(view.outlook.gap());
   modelled.Set(static_cast<double>(view.outlook.jobs()));
-  for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode", "class", "shift", "topology", "straggler", "stall", "silent", "limit", "advice", "would"}) {
+  for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode", "class", "shift", "topology", "straggler",
+                           "stall", "silent", "limit", "advice", "would"}) {
     const auto count = counters.decisions.find(kind);
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));
   }
-  for (const char* why : {"identity", "role", "host", "owner", "revoked"}) refused.At({{"why", why}});  // 0 until somebody tries
+  for (const char* why : {"identity", "role", "host", "owner", "revoked", "rate", "plans"}) {
+    refused.At({{"why", why}});  // 0 until somebody tries
+  }
   for (const v1::HostStatus& host : view.hosts) qos.At({{"host", host.host()}}).Set(0);
   for (const auto& [host, count] : view.qos_drifts) qos.At({{"host", host}}).Set(static_cast<double>(count));
   qos.Sweep();

@@ -1,63 +1,63 @@
 // Where calls that plan wait for their turn: a search may take seconds, and the threads on which gRPC brings calls are for all.
+// Callers are served in turn, one call each, so that who asks for many plans at once waits for himself.
 //
-//   PlanDesk desk(2, 64);
-//   if (!desk.Ask([=] { reactor->Plan(); })) ...  // as many wait as may
+//   PlanDesk desk(2);
+//   if (const Status taken = desk.Ask(caller, {.gone = gone, .plan = plan, .answer = answer}); !taken) ...  // too many wait
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <stop_token>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "common/result.h"
+#include "proto/job.pb.h"
+
 namespace weft::controller {
+
+/// How many calls may wait.
+struct PlanDeskLimits {
+  size_t waiting = 256;   ///< in all
+  size_t of_caller = 64;  ///< of one caller: others find room, and an array of jobs too
+};
 
 class PlanDesk {
  public:
-  using Work = std::function<void()>;
+  struct Call {
+    std::stop_token gone;                                             ///< asked to stop when the caller has gone
+    std::function<Result<v1::JobPlan>(const std::stop_token&)> plan;  ///< may throw, which is kInternal
+    std::function<void(Result<v1::JobPlan>)> answer;                  ///< once, on a thread of the desk; must not throw
+  };
 
   /// Requires: threads > 0.
-  PlanDesk(size_t threads, size_t most_waiting) : most_waiting_(most_waiting) {
-    for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this](const std::stop_token& stop) { Run(stop); });
-  }
-  /// Waits for the work in the making. Requires: none waits.
+  explicit PlanDesk(size_t threads, const PlanDeskLimits& limits = {});
+  /// Waits for the plans in the making. Requires: none waits.
   ~PlanDesk() = default;
   PlanDesk(const PlanDesk&) = delete;
   PlanDesk& operator=(const PlanDesk&) = delete;
 
-  /// Has `work` done on a thread of the desk, in the order of asking; false: as many wait as may, and it never will be.
-  /// Threads: any. Does not block.
-  [[nodiscard]] bool Ask(Work work) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (waiting_.size() >= most_waiting_) return false;
-      waiting_.push_back(std::move(work));
-    }
-    changed_.notify_one();
-    return true;
-  }
+  /// Has `call` planned and answered when its caller's turn comes, those of one caller in the order of asking. A call whose caller
+  /// has gone meanwhile is answered with kCancelled and not planned. Errors: kResourceExhausted when too many wait; then it never
+  /// is answered. Threads: any. Does not block.
+  [[nodiscard]] Status Ask(const std::string& caller, Call call);
 
  private:
-  void Run(const std::stop_token& stop) {
-    for (;;) {
-      Work work;
-      {
-        std::unique_lock lock(mutex_);
-        if (!changed_.wait(lock, stop, [this] { return !waiting_.empty(); })) return;
-        work = std::move(waiting_.front());
-        waiting_.pop_front();
-      }
-      work();
-    }
-  }
+  void Run(const std::stop_token& stop);
+  Call TakeNext();  // with mutex_ held; requires that one waits
 
-  const size_t most_waiting_;
-  std::mutex mutex_;
+  const PlanDeskLimits limits_;
+  std::mutex mutex_;  // guards what follows, up to the threads
   std::condition_variable_any changed_;
-  std::deque<Work> waiting_;           // guarded by mutex_
-  std::vector<std::jthread> threads_;  // the last member: they use the others
+  std::map<std::string, std::deque<Call>> waiting_;  // by caller, none empty
+  std::deque<std::string> turns_;                    // the callers in it; the front is next
+  size_t count_ = 0;                                 // of the calls in it
+  std::vector<std::jthread> threads_;                // the last member: they use the others
 };
 
 }  // namespace weft::controller

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -26,8 +25,9 @@ grpc::Status ToGrpc(const Error& error) {
   return {static_cast<grpc::StatusCode>(error.code()), error.message()};
 }
 
-// Calls that plan: so many at once, and so many that wait. A search takes seconds at most (JobPlannerOptions::patience).
-constexpr size_t kPlanners = 2, kMostPlansWaiting = 256;
+// Plans that are made at once. A search takes seconds at most (JobPlannerOptions::patience).
+constexpr size_t kPlanners = 2;
+constexpr Seconds kAgainAfterFullDesk{1};  // about as long as a search takes
 // What gRPC's clients read of a refusal: milliseconds until they may try again.
 constexpr char kRetryAfter[] = "grpc-retry-pushback-ms";
 
@@ -202,35 +202,23 @@ class AgentServiceImpl final : public v1::AgentService::CallbackService {
   Gate* gate_;
 };
 
-/// A call that plans, on a thread of the desk. Nobody waits for a plan whose caller has gone: its search ends and nothing is kept.
+/// A call that plans, at the desk. Nobody waits for a plan whose caller has gone: its search ends and nothing is kept. OnDone
+/// deletes it.
 template <typename Response>
 class Planning final : public grpc::ServerUnaryReactor {
  public:
-  using Plan = std::function<Result<v1::JobPlan>(const std::stop_token&)>;
-
-  static grpc::ServerUnaryReactor* Begin(PlanDesk* desk, Response* response, Plan plan) {
-    auto* const call = new Planning(response, std::move(plan));  // OnDone deletes it
-    if (!desk->Ask([call] { call->Work(); })) {
-      call->Finish({grpc::StatusCode::RESOURCE_EXHAUSTED,
-                    fmt::format("{} plans wait already, expected at most that: call again later", kMostPlansWaiting)});
-    }
-    return call;
+  explicit Planning(Response* response) : response_(response) {}
+  std::stop_token gone() const { return gone_.get_token(); }
+  void Answer(Result<v1::JobPlan> plan) {
+    if (!plan) return Finish(ToGrpc(plan.error()));
+    response_->mutable_plan()->Swap(&*plan);
+    Finish(grpc::Status::OK);
   }
   void OnCancel() override { gone_.request_stop(); }
   void OnDone() override { delete this; }
 
  private:
-  Planning(Response* response, Plan plan) : response_(response), plan_(std::move(plan)) {}
-  void Work() {
-    const std::stop_token gone = gone_.get_token();
-    Result<v1::JobPlan> plan = gone.stop_requested() ? Fail(Code::kCancelled, "the caller has gone") : plan_(gone);
-    if (!plan) return Finish(ToGrpc(plan.error()));
-    response_->mutable_plan()->Swap(&*plan);
-    Finish(grpc::Status::OK);
-  }
-
   Response* const response_;
-  const Plan plan_;
   std::stop_source gone_;
 };
 
@@ -246,13 +234,13 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
       const auto submit = [loop = loop_, spec = SpecOf(*request, who)](const std::stop_token& gone) {
         return loop->Submit(spec, gone);
       };
-      return Planning<v1::SubmitJobResponse>::Begin(desk_, response, submit);
+      return Planned(context, who, response, submit);
     });
   }
   Reactor PlanJob(Context context, const v1::PlanJobRequest* request, v1::PlanJobResponse* response) override {
-    return Admitted(context, Access::kSubmit, [&](const Who&) {
+    return Admitted(context, Access::kSubmit, [&](const Who& who) {
       const auto plan = [loop = loop_, spec = request->spec()](const std::stop_token& gone) { return loop->Plan(spec, gone); };
-      return Planning<v1::PlanJobResponse>::Begin(desk_, response, plan);
+      return Planned(context, who, response, plan);
     });
   }
   Reactor ReleaseJob(Context context, const v1::ReleaseJobRequest* request, v1::ReleaseJobResponse* response) override {
@@ -315,6 +303,17 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
     const auto who = gate_->Admit(CallerOf(context), access);
     return who ? act(*who) : Done(context, ToGrpc(who.error(), context));
   }
+  /// Has `plan` made when the caller's turn comes.
+  template <typename Response, typename Plan>
+  Reactor Planned(Context context, const Who& who, Response* response, Plan plan) {
+    auto* const call = new Planning<Response>(response);
+    const auto answer = [call](Result<v1::JobPlan> made) { call->Answer(std::move(made)); };
+    const Status taken = desk_->Ask(Gate::NameOf(who, context->peer()), {.gone = call->gone(), .plan = plan, .answer = answer});
+    if (!taken) {
+      call->Finish(ToGrpc(Refusal{gate_->Refuse("plans", context->peer(), taken.error()), kAgainAfterFullDesk}, context));
+    }
+    return call;
+  }
   /// As submitted, with the submitter whom the certificate names.
   static v1::JobSpec SpecOf(const v1::SubmitJobRequest& request, const Who& who) {
     v1::JobSpec spec = request.spec();
@@ -351,7 +350,7 @@ struct GrpcServer::Impl {
   Impl(ControlLoop* loop, bool tls, const std::string& revoked) : gate(tls, revoked, loop), agents(loop, &gate),
       people(loop, &gate, &desk) {}
   Gate gate;
-  PlanDesk desk{kPlanners, kMostPlansWaiting};
+  PlanDesk desk{kPlanners};
   AgentServiceImpl agents;
   ControllerServiceImpl people;
   int port = 0;

@@ -1,7 +1,15 @@
 // What one caller may ask of the controller, by real calls: how often, and for how long a plan is looked for.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <latch>
+#include <mutex>
+#include <optional>
 #include <thread>
 
 #include "controller/service.h"
@@ -14,19 +22,21 @@ using ::testing::HasSubstr;
 
 class Running {
  public:
-  Running() {
+  /// `clock` must outlive it.
+  explicit Running(Clock* clock) {
     const ControllerConfig config = DefaultConfig();
-    loop_ = std::make_unique<ControlLoop>(ControlLoopOptions{config.core, config.planner, "test"}, nullptr, &clock_, &metrics_);
+    loop_ = std::make_unique<ControlLoop>(ControlLoopOptions{config.core, config.planner, "test"}, nullptr, clock, &metrics_);
     grpc_ = std::move(*GrpcServer::Start({"127.0.0.1", 0}, {}, loop_.get()));
     people_ = v1::ControllerService::NewStub(
         grpc::CreateChannel("127.0.0.1:" + std::to_string(grpc_->port()), grpc::InsecureChannelCredentials()));
   }
   v1::ControllerService::Stub& people() { return *people_; }
   ControlLoop& loop() { return *loop_; }
+  /// Takes no more calls; returns when those that are on their way have ended.
+  void Stop() { grpc_.reset(); }
   std::string MetricsText() const { return loop_->MetricsText(); }
 
  private:
-  SystemClock clock_;
   Metrics metrics_;
   std::unique_ptr<ControlLoop> loop_;
   std::unique_ptr<GrpcServer> grpc_;
@@ -34,7 +44,9 @@ class Running {
 };
 
 TEST(ServiceLimits, WhoCallsTooOftenIsToldWhenToCallAgain) {
-  Running controller;
+  SystemClock clock;
+  Running controller(&clock);
+  EXPECT_THAT(controller.MetricsText(), HasSubstr("weft_controller_calls_refused_total{why=\"rate\"} 0")) << "from the start";
   grpc::Status status;
   std::string pushback;
   // The bucket holds some calls and fills at 10 a second: a loop is faster.
@@ -71,7 +83,8 @@ v1::JobSpec Searched() {
 }
 
 TEST(ServiceLimits, APlanWhoseCallerHasGoneIsNotKept) {
-  Running controller;
+  SystemClock clock;
+  Running controller(&clock);
   std::stop_source gone;
   gone.request_stop();
   const auto submitted = controller.loop().Submit(Searched(), gone.get_token());
@@ -82,26 +95,108 @@ TEST(ServiceLimits, APlanWhoseCallerHasGoneIsNotKept) {
   EXPECT_TRUE(controller.loop().Submit(Searched()));
 }
 
-// More calls that plan than planners, given up one after the other; whoever does not plan is served meanwhile.
-TEST(ServiceLimits, CallsThatPlanAreGivenUpWithTheirCallersAndHoldNobodyUp) {
-  Running controller;
-  std::vector<std::jthread> callers;
-  std::vector<grpc::ClientContext> contexts(8);
-  for (size_t i = 0; i < contexts.size(); ++i) {
-    callers.emplace_back([&controller, &context = contexts[i], i] {
-      v1::SubmitJobRequest request;
-      *request.mutable_spec() = Searched();
-      request.mutable_spec()->set_job_id("j" + std::to_string(i));
-      v1::SubmitJobResponse response;
-      const grpc::Status status = controller.people().SubmitJob(&context, request, &response);
-      EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED) << status.error_message();
+/// Holds the two planners, each as it asks when its plan begins: a call asks for the time when it is admitted, its plan next.
+class HoldingClock final : public Clock {
+ public:
+  Seconds Now() const override {
+    const int call = calls.fetch_add(1) + 1;
+    if (call == first_held || call == first_held + 2) open_.wait();
+    return SystemClock().Now();
+  }
+  /// The next call but one, and the second after that, wait until Open().
+  void HoldTwoPlans() { first_held = calls + 2; }
+  void AwaitCalls(int count) const {
+    while (calls < count) std::this_thread::yield();
+  }
+  void Open() const {
+    if (!open_.try_wait()) open_.count_down();
+  }
+  mutable std::atomic<int> calls = 0;
+  std::atomic<int> first_held = -10;
+
+ private:
+  mutable std::latch open_{1};
+};
+
+/// Calls of SubmitJob that are on their way at once.
+class Submissions {
+ public:
+  explicit Submissions(v1::ControllerService::Stub* stub) : stub_(stub) {}
+  void Begin() {
+    Call& call = calls_.emplace_back();
+    *call.request.mutable_spec() = Searched();
+    call.request.mutable_spec()->set_job_id(fmt::format("j{}", calls_.size() - 1));
+    stub_->async()->SubmitJob(&call.context, &call.request, &call.response, [this, &call](const grpc::Status& status) {
+      const std::lock_guard lock(mutex_);
+      call.status = status;
+      changed_.notify_all();
     });
   }
-  grpc::ClientContext list;
-  v1::ListJobsResponse jobs;
-  EXPECT_TRUE(controller.people().ListJobs(&list, {}, &jobs).ok());
-  for (grpc::ClientContext& context : contexts) context.TryCancel();
-  callers.clear();  // all have an answer
+  void Cancel(size_t index) { calls_[index].context.TryCancel(); }
+  size_t AwaitAny() {
+    const auto any = [&] { return std::ranges::find_if(calls_, [](const Call& call) { return call.status.has_value(); }); };
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return any() != calls_.end(); });
+    return static_cast<size_t>(any() - calls_.begin());
+  }
+  grpc::Status Await(size_t index) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return calls_[index].status.has_value(); });
+    return *calls_[index].status;
+  }
+  const grpc::ClientContext& context(size_t index) const { return calls_[index].context; }
+  size_t size() const { return calls_.size(); }
+
+ private:
+  struct Call {
+    grpc::ClientContext context;
+    v1::SubmitJobRequest request;
+    v1::SubmitJobResponse response;
+    std::optional<grpc::Status> status;
+  };
+  v1::ControllerService::Stub* const stub_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Call> calls_;  // their statuses guarded by mutex_
+};
+
+// Two plans are held, 64 wait, one is refused; all but one are given up. Whoever does not plan is served meanwhile.
+TEST(ServiceLimits, CallsThatPlanAreGivenUpWithTheirCallersAndHoldNobodyUp) {
+  HoldingClock clock;
+  Running controller(&clock);
+  Submissions submissions(&controller.people());
+  const std::unique_ptr<HoldingClock, void (*)(HoldingClock*)> opened(&clock, [](HoldingClock* held) { held->Open(); });
+  const int before = clock.calls;
+  clock.HoldTwoPlans();
+  for (int plan = 1; plan <= 2; ++plan) {
+    submissions.Begin();
+    clock.AwaitCalls(before + 2 * plan);
+  }
+  for (int i = 0; i < 65; ++i) submissions.Begin();
+  const size_t refused = submissions.AwaitAny();
+  EXPECT_EQ(submissions.Await(refused).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(submissions.Await(refused).error_message(), HasSubstr("64 plans of ipv4:127.0.0.1 wait already"));
+  EXPECT_EQ(submissions.context(refused).GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1u);
+  EXPECT_THAT(controller.MetricsText(), HasSubstr("weft_controller_calls_refused_total{why=\"plans\"} 1"));
+  const size_t kept = refused == 2 ? 3 : 2;  // one that waits
+  for (size_t i = 0; i < submissions.size(); ++i) {
+    if (i == kept || i == refused) continue;
+    submissions.Cancel(i);
+    EXPECT_EQ(submissions.Await(i).error_code(), grpc::StatusCode::CANCELLED);
+  }
+  // On the same connection, behind what told of the cancelled calls.
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    v1::ListJobsResponse jobs;
+    ASSERT_TRUE(controller.people().ListJobs(&context, {}, &jobs).ok());
+    EXPECT_EQ(jobs.jobs_size(), 0);
+  }
+  clock.Open();
+  EXPECT_TRUE(submissions.Await(kept).ok()) << submissions.Await(kept).error_message();
+  controller.Stop();  // all calls have ended
+  const std::vector<v1::JobStatus> jobs = controller.loop().Jobs();
+  ASSERT_EQ(jobs.size(), 1u) << "a plan whose caller has gone is not kept";
+  EXPECT_EQ(jobs[0].spec().job_id(), fmt::format("j{}", kept));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/exit_code.h"
+#include "common/launch_variable.h"
 #include "common/parse_units.h"
 #include "runtime/train_job.h"
 
@@ -153,7 +154,7 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->option_text("PATH");
   AddParsed(app, "--reshard", OneOf<bool>({"on", true}, {"off", false}), o.reshard,
             "with --strategy or --plan: take another strategy while running when the controller says so", "on|off")
-      ->envname("WEFT_RESHARD");
+      ->envname(weft::kReshardVariable);
   app.add_option("--rank", o.rank, "this process")->envname("WEFT_RANK")->capture_default_str();
   app.add_option("--world", o.world, "number of ranks")->envname("WEFT_WORLD")->capture_default_str();
   app.add_option("--rendezvous", o.rendezvous, "HOST:PORT where rank 0 listens");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/parse_units.h"
+#include "proto/change_text.h"
 #include "proto/controller.pb.h"
 #include "proto/operation_codec.h"
 
@@ -148,17 +149,12 @@ void AddAdvice(const v1::JobStatus& job, std::string& text) {
                       advice.decided_s());
 }
 
-/// The newest change of strategy in memory, and what became of it.
+/// The newest word of another strategy, and what became of it.
 void AddChange(const v1::JobStatus& job, std::string& text) {
   if (!job.plan().has_change()) return;
   const v1::StrategyChange& change = job.plan().change();
-  const bool word = change.epoch() > 0 && change.state() != "would";
-  text += fmt::format("change of strategy\n  to {}: an iteration takes {} in place of {}, as {}\n  the pause is {}, in which {} move between "
-                      "ranks\n  {}{}{} at {:.1f} s\n", change.strategy(), Time(change.iteration_then_s()), Time(change.iteration_now_s()),
-                      change.fabric(), Time(change.pause_s()), FormatBytes(Bytes(change.moved_bytes())),
-                      word ? fmt::format("word {}, ", change.epoch()) : "",
-                      change.state() == "would" ? "mode enforce would make it; seen" : change.state(),
-                      change.reason().empty() ? "" : " (" + change.reason() + ")", change.decided_s());
+  text += fmt::format("change of strategy\n  to {}: {}\n  word {}, {}{} at {:.1f} s\n", change.strategy(), proto::ChangeFigures(change),
+                      change.epoch(), change.state(), change.reason().empty() ? "" : " (" + change.reason() + ")", change.decided_s());
 }
 
 void AddDecisions(const v1::ExplainJobResponse& response, std::string& text) {

@@ -135,6 +135,7 @@ Status ControlLoop::KeepInJournal(const Change& change) {
 // For control_loop_brake.cc.
 template Status ControlLoop::KeepInJournal(const ModeSet&);
 template Status ControlLoop::KeepInJournal(const JobReleased&);
+template Status ControlLoop::KeepInJournal(const KeepPlan&);
 
 void ControlLoop::Handle(Event event) {
   if (!replaying_) event.time = Now();
@@ -170,8 +171,7 @@ void ControlLoop::Carry(const Action& action) {
   } else if (const auto* released = std::get_if<KeepReleased>(&action)) {
     static_cast<void>(KeepInJournal(*released));
   } else if (const auto* plan = std::get_if<KeepPlan>(&action)) {
-    // The word goes out even so: what runs is heard of again from the ranks, by its digest.
-    static_cast<void>(KeepInJournal(*plan));
+    static_cast<void>(KeepOrLater("job " + plan->job_id, *plan));  // the word goes out even so
   } else if (const auto* question = std::get_if<PlanJobs>(&action)) {
     multi_job_worker_.Ask(*question);
   } else if (const auto* paths = std::get_if<PlanPaths>(&action)) {
@@ -302,7 +302,7 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec, const std::stop
   KeepTreeQuota(spec.job_id(), core_.TreeJobs(), options_.planner.reduction.switches.trees, &planned.plan);
   const JobSubmitted submitted{planned.spec, planned.plan, planned.errors};
   WEFT_RETURN_IF_ERROR(KeepInJournal(submitted));
-  unkept_.erase("job " + spec.job_id());   // the release of an earlier job of this name
+  unkept_.erase("job " + spec.job_id());   // what was left to write of an earlier job of this name
   Handle({.body = submitted});
   AddErrors(planned);
   return std::move(planned.plan);

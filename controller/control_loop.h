@@ -10,6 +10,7 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "common/clock.h"
@@ -101,6 +102,9 @@ class ControlLoop {
  private:
   void Handle(Event event);                 // holds mutex_
   std::string Brake(Event event);           // holds mutex_
+  /// What the journal has to have in the end, whatever it can take now. The newest word about a job replaces those before it.
+  using Unkept = std::variant<ModeSet, JobReleased, KeepPlan>;
+  Status KeepOrLater(const std::string& about, const Unkept& change);  // holds mutex_
   void KeepWhatWaits();                     // holds mutex_
   void ReconcileMode(v1::Mode journalled);  // holds mutex_
   Status CheckNotSuperseded(const v1::Register& message);  // holds mutex_
@@ -125,7 +129,7 @@ class ControlLoop {
   int64_t incarnation_;
   QosBook qos_;
   std::set<std::string> superseded_by_;  // hosts that obey a newer controller
-  std::map<std::string, Event> unkept_;  // brakes that the journal could not take, by what they are about
+  std::map<std::string, Unkept> unkept_;  // what the journal could not take, by what it is about
   Seconds next_beat_{0};
   int64_t sessions_closed_ = 0;
   int64_t journal_errors_ = 0;

@@ -45,21 +45,24 @@ void ControlLoop::ReconcileMode(v1::Mode journalled) {
 /// Something that only takes away: it happens, whatever becomes of the journal.
 std::string ControlLoop::Brake(Event event) {
   const auto* released = std::get_if<JobReleased>(&event.body);
-  const std::string about = released != nullptr ? "job " + released->job_id : "mode";
-  const Status kept = released != nullptr ? KeepInJournal(*released) : KeepInJournal(std::get<ModeSet>(event.body));
-  if (kept) unkept_.erase(about);
-  else if (unkept_.size() < kMostUnkept || unkept_.contains(about)) unkept_[about] = event;
+  const Status kept = released != nullptr ? KeepOrLater("job " + released->job_id, *released)
+                                          : KeepOrLater("mode", std::get<ModeSet>(event.body));
   Handle(std::move(event));
   if (kept) return "";
   return fmt::format("{}; it is done, and written as soon as that works: a controller that restarts before does not know of it",
                      kept.error().message());
 }
 
+Status ControlLoop::KeepOrLater(const std::string& about, const Unkept& change) {
+  Status kept = std::visit([this](const auto& one) { return KeepInJournal(one); }, change);
+  if (kept) unkept_.erase(about);
+  else if (unkept_.size() < kMostUnkept || unkept_.contains(about)) unkept_.insert_or_assign(about, change);
+  return kept;
+}
+
 void ControlLoop::KeepWhatWaits() {
   while (!unkept_.empty()) {
-    const Event& event = unkept_.begin()->second;
-    const auto* released = std::get_if<JobReleased>(&event.body);
-    if (!(released != nullptr ? KeepInJournal(*released) : KeepInJournal(std::get<ModeSet>(event.body)))) return;
+    if (!std::visit([this](const auto& one) { return KeepInJournal(one); }, unkept_.begin()->second)) return;
     LogInfo(kComponent, "journal written after all", {{"what", unkept_.begin()->first}});
     unkept_.erase(unkept_.begin());
   }

@@ -111,6 +111,81 @@ TEST(ControlLoopBrake, ObserveAndReleaseWorkWithAFullDiskAndAreWrittenLater) {
   EXPECT_EQ(again.StateOf("a"), "");
 }
 
+/// A job on host h1 whose ranks were told to run another program, and what rank 0 says once they do.
+constexpr uint64_t kOldProgram = 0x11, kNewProgram = 0x22;
+
+v1::JobPlan PlanOf(const std::string& strategy, uint64_t digest) {
+  v1::JobPlan plan;
+  plan.mutable_strategy()->set_dp(2);
+  plan.mutable_strategy()->set_text(strategy);
+  plan.add_rank_hosts("h1");
+  for (const std::string& word : {std::string("--program-digest"), fmt::format("{:016x}", digest)}) plan.add_arguments(word);
+  return plan;
+}
+
+JobSubmitted JobWithAWord(const std::string& id) {
+  JobSubmitted job{.spec = Spec(id), .plan = PlanOf("dp=2", kOldProgram), .planning_errors = {}};
+  v1::StrategyChange& change = *job.plan.mutable_change();
+  change.set_epoch(1);
+  change.set_state(kWordSent);
+  change.set_strategy("pp=2");
+  *change.mutable_plan() = PlanOf("pp=2", kNewProgram);
+  return job;
+}
+
+v1::AgentMessage Follows(const std::string& job) {
+  v1::AgentMessage message;
+  v1::StrategyNews& news = *message.mutable_sample()->add_strategies();
+  news.set_job_id(job);
+  news.set_epoch(1);
+  news.set_digest(kNewProgram);
+  return message;
+}
+
+v1::JobPlan PlanIn(Loop& loop, const std::string& job) { return loop->Explain(job).value().job().plan(); }
+
+// A controller that restarts with the old plan would take what the ranks run for nothing that it has said, and never listen again.
+TEST(ControlLoopBrake, AWordThatWasFollowedWithAFullDiskIsWrittenLater) {
+  const TempDir dir;
+  ASSERT_TRUE((*Journal::Open(dir.path()))->Keep(JobWithAWord("a")));
+  {
+    Loop loop(dir.path());
+    const auto outbox = std::make_shared<KeepingOutbox>();
+    ASSERT_TRUE(loop->Join(Registration("h1"), outbox));
+    {
+      const FullDisk full;
+      loop->Receive("h1", outbox.get(), Follows("a"));
+      ASSERT_EQ(PlanIn(loop, "a").change().state(), "followed");
+    }
+    loop.clock.Advance(Seconds(2));
+    loop->Tick();  // there is room again
+  }
+  Loop again(dir.path());
+  EXPECT_EQ(PlanIn(again, "a").strategy().text(), "pp=2");
+  EXPECT_EQ(PlanIn(again, "a").change().state(), "followed");
+}
+
+TEST(ControlLoopBrake, APlanThatWaitsForRoomIsNotWrittenOverALaterJobOfThatName) {
+  const TempDir dir;
+  ASSERT_TRUE((*Journal::Open(dir.path()))->Keep(JobWithAWord("a")));
+  {
+    Loop loop(dir.path());
+    const auto outbox = std::make_shared<KeepingOutbox>();
+    ASSERT_TRUE(loop->Join(Registration("h1"), outbox));
+    {
+      const FullDisk full;
+      loop->Receive("h1", outbox.get(), Follows("a"));
+    }
+    ASSERT_EQ(loop->Release("a"), "");
+    ASSERT_TRUE(loop->Submit(Spec("a")));
+    loop.clock.Advance(Seconds(2));
+    loop->Tick();
+  }
+  Loop again(dir.path());
+  EXPECT_EQ(again.StateOf("a"), "managed");
+  EXPECT_FALSE(PlanIn(again, "a").has_change());
+}
+
 TEST(ControlLoopBrake, ObserveHoldsWhoeverAskedForIt) {
   const TempDir dir;
   {

@@ -218,6 +218,7 @@ void Core::On(const ModeSet& event) {
   would_paths_ = would_jobs_ = {};
   planned_digest_ = 0;  // what was only reported is to be carried out, and the other way round
   if (enforce) PushAllJobs();
+  else WithdrawWords();
   Touch(Change::kFlows, enforce ? "mode was set to enforce" : "mode was set to observe");
 }
 

@@ -214,6 +214,7 @@ class Core {
       int times = 0;
     };
     std::map<std::string, Left> left;      ///< strategies that it was told to leave
+    std::optional<v1::StrategyChange> would;  ///< what mode enforce would tell it, without its plan
   };
   void MaybeAdvise();
   // core_reshard.cc
@@ -221,6 +222,8 @@ class Core {
   bool WasLeft(const Listener& listener, const std::string& strategy) const;
   void TakeStrategy(const std::string& host, const v1::StrategyNews& news);
   void ChangeStrategies();
+  void WithdrawWords();
+  void ForetellStrategy(const std::string& job_id, const v1::StrategyChange& wanted);
   void ChangeStrategy(const std::string& job_id, Job& job);
   void SendWord(const std::string& job_id, Job& job, const v1::StrategyChange& wanted);
   void WordFailed(const std::string& job_id, Job& job, const std::string& state, const std::string& reason);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "controller/core.h"
+#include "proto/change_text.h"
 
 namespace weft::controller {
 namespace {
@@ -71,6 +72,10 @@ std::vector<std::string> Core::Would(const std::string& job_id) const {
     lines.insert(lines.end(), of->second.begin(), of->second.end());
     if (!told->outcome.empty()) lines.push_back("comes to: " + told->outcome);
   }
+  const auto listener = listeners_.find(job_id);
+  if (listener == listeners_.end() || !listener->second.would) return lines;
+  const v1::StrategyChange& change = *listener->second.would;
+  lines.push_back(fmt::format("its ranks would be told to run as {}: {}", change.strategy(), proto::ChangeFigures(change)));
   return lines;
 }
 

@@ -61,7 +61,7 @@ void Core::ResumeHost(const std::string& host, const v1::Register& message) {
 
 void Core::PushLaunchTo(const std::string& host, const Job& job) {
   // A word of another strategy is what a job would be launched with now.
-  const bool word = job.plan.change().state() == kWordSent;
+  const bool word = mode_ == v1::MODE_ENFORCE && job.plan.change().state() == kWordSent;
   const v1::JobPlan& plan = word ? job.plan.change().plan() : job.plan;
   if (plan.environment().empty()) return;
   v1::JobLaunch launch;

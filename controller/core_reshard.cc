@@ -1,15 +1,17 @@
-// Changes of strategy in running jobs. Rank 0 of a job that takes them asks its agent for the job's launch environment and says what it
-// runs; a word is that environment of another plan, with a number. What was advised (job_advice.h) for long enough is sent, and what the
-// ranks then run is the job's plan. A word that they refuse, or do not answer, is taken back and not sent again for a time that doubles.
+// Changes of strategy in running jobs. Rank 0 of a job that takes them asks its agent for the job's launch environment and says
+// what it runs; a word is that environment of another plan, with a number. What was advised (job_advice.h) for long enough is sent,
+// and what the ranks then run is the job's plan. A word that they refuse, or do not answer, is taken back and not sent again for a
+// time that doubles.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "common/launch_variable.h"
 #include "common/parse_units.h"
 #include "controller/core.h"
-#include "controller/job_launch.h"
 #include "formats/one_line.h"
+#include "proto/change_text.h"
 
 namespace weft::controller {
 namespace {
@@ -17,7 +19,7 @@ namespace {
 constexpr double kAnswerWithin = 60;      // seconds: steps between two meetings of the ranks, and the change itself
 constexpr double kLongestIteration = 1e6; // seconds
 constexpr int32_t kMostDoublings = 10;
-constexpr double kBackAfter = 4;          // of reshard.retry, until a strategy that was left is gone back to; twice as long each time
+constexpr double kBackAfter = 4;          // of reshard.retry, until a strategy that was left is taken again; doubles each time
 constexpr size_t kMostLeft = 64;
 constexpr size_t kMostReason = 200;
 
@@ -29,13 +31,6 @@ std::string DigestOf(const v1::JobPlan& plan) {
 }
 
 std::string DigestText(uint64_t digest) { return fmt::format("{:016x}", digest); }
-
-/// Iterations and pause of a change, for people.
-std::string Figures(const v1::StrategyChange& change) {
-  return fmt::format("an iteration would take {} in place of {}, as {}; the pause is {}, in which {} move between ranks",
-                     FormatDuration(Seconds(change.iteration_then_s())), FormatDuration(Seconds(change.iteration_now_s())), change.fabric(),
-                     FormatDuration(Seconds(change.pause_s())), FormatBytes(Bytes(change.moved_bytes())));
-}
 
 /// With the iteration that rank 0 has told since it was advised, and the other one in the same proportion.
 v1::StrategyChange AsMeasured(v1::StrategyChange change, double iteration_s) {
@@ -97,8 +92,9 @@ void Core::WordFailed(const std::string& job_id, Job& job, const std::string& st
   change.set_failures(std::min(change.failures() + 1, kMostDoublings));
   change.set_decided_s(now_s_);
   KeepAndTell(job_id, job);
-  Decide("reshard", job_id, fmt::format("word {} to run as {} is taken back: {}; not sent again for {}", change.epoch(), change.strategy(), reason,
-                                        FormatDuration(options_.reshard_retry * std::exp2(change.failures() - 1))));
+  Decide("reshard", job_id,
+         fmt::format("word {} to run as {} is taken back: {}; not sent again for {}", change.epoch(), change.strategy(), reason,
+                     FormatDuration(options_.reshard_retry * std::exp2(change.failures() - 1))));
 }
 
 /// The ranks run what they were told.
@@ -139,10 +135,36 @@ void Core::SendWord(const std::string& job_id, Job& job, const v1::StrategyChang
   environment[kReshardVariable] = "on";
   environment[kReshardEpochVariable] = std::to_string(epoch);
   KeepAndTell(job_id, job);
-  Decide("reshard", job_id, fmt::format("word {}: the ranks are told to run as {}: {}", epoch, change.strategy(), Figures(change)));
+  Decide("reshard", job_id,
+         fmt::format("word {}: the ranks are told to run as {}: {}", epoch, change.strategy(), proto::ChangeFigures(change)));
 }
 
-/// Of a job whose ranks listen: what is advised for long enough, and not lately refused or undone, is done, or in mode observe told.
+/// The operator's brake holds for what is under way, too: ranks that have not met over the word stay as they are.
+void Core::WithdrawWords() {
+  for (const auto& [job_id, known] : jobs_.jobs()) {
+    if (known.state == JobState::kReleased || known.plan.change().state() != kWordSent) continue;
+    Job& job = *jobs_.Find(job_id);
+    v1::StrategyChange& change = *job.plan.mutable_change();
+    change.set_state("withdrawn");
+    change.set_reason("mode observe");
+    change.set_decided_s(now_s_);
+    KeepAndTell(job_id, job);
+    Decide("reshard", job_id, fmt::format("word {} to run as {} is taken back: mode observe", change.epoch(), change.strategy()));
+  }
+}
+
+/// What mode enforce would do to the job; told once for each strategy.
+void Core::ForetellStrategy(const std::string& job_id, const v1::StrategyChange& wanted) {
+  std::optional<v1::StrategyChange>& would = listeners_.at(job_id).would;
+  const bool news = !would || would->strategy() != wanted.strategy();
+  would = wanted;
+  would->clear_plan();
+  if (!news) return;
+  Decide("would", job_id,
+         fmt::format("mode enforce would have the ranks run as {}: {}", wanted.strategy(), proto::ChangeFigures(wanted)));
+}
+
+/// Of a job whose ranks listen: what is advised for long enough, and not lately refused or undone, is done, in mode observe told.
 void Core::ChangeStrategy(const std::string& job_id, Job& job) {
   const v1::StrategyChange& last = job.plan.change();
   if (last.state() == kWordSent) {
@@ -152,31 +174,23 @@ void Core::ChangeStrategy(const std::string& job_id, Job& job) {
     return;
   }
   const auto known = advice_.find(job_id);
-  if (known == advice_.end() || !known->second.change || !Listens(job_id, job)) return;
+  const bool advised = known != advice_.end() && known->second.change && Listens(job_id, job);
+  if (!advised || mode_ == v1::MODE_ENFORCE) listeners_.at(job_id).would.reset();
+  if (!advised) return;
   const v1::StrategyChange wanted = AsMeasured(*known->second.change, listeners_.at(job_id).iteration_s);
   if (now_s_ - known->second.change_since_s < options_.reshard_hold.count()) return;
   // After a change too: what links give is seen anew, as the traffic is another.
   const bool made = last.state() == "followed" || last.failures() > 0;
   if (made && now_s_ - last.decided_s() < options_.reshard_retry.count() * std::exp2(std::max(last.failures() - 1, 0))) return;
   if (WasLeft(listeners_.at(job_id), wanted.strategy())) return;
-  if (mode_ != v1::MODE_ENFORCE) {
-    if (last.state() == "would" && last.strategy() == wanted.strategy()) return;
-    v1::StrategyChange would = wanted;
-    would.clear_plan();
-    would.set_epoch(last.epoch());
-    would.set_failures(last.failures());
-    would.set_state("would");
-    would.set_decided_s(now_s_);
-    Decide("would", job_id, fmt::format("mode enforce would have the ranks run as {}: {}", would.strategy(), Figures(would)));
-    *job.plan.mutable_change() = std::move(would);
-    return;
-  }
+  if (mode_ != v1::MODE_ENFORCE) return ForetellStrategy(job_id, wanted);
   const double gain = 1 - wanted.iteration_then_s() / wanted.iteration_now_s();
   if (!listeners_.at(job_id).brake.Passes(gain, {job_id}, now_s_)) return;
   SendWord(job_id, job, wanted);
 }
 
 void Core::ChangeStrategies() {
+  if (mode_ != v1::MODE_ENFORCE) WithdrawWords();  // of a life of the controller before this, that was to enforce
   std::erase_if(listeners_, [&](const auto& one) {
     const Job* job = jobs_.Find(one.first);
     return job == nullptr || job->state == JobState::kReleased;

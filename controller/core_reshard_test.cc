@@ -137,7 +137,8 @@ class Running {
   size_t answered_ = 0;
 };
 
-const std::string kNewWords = fmt::format("--program-digest {:016x}", kNew), kOldWords = fmt::format("--program-digest {:016x}", kOld);
+const std::string kNewWords = fmt::format("--program-digest {:016x}", kNew);
+const std::string kOldWords = fmt::format("--program-digest {:016x}", kOld);
 
 TEST(CoreReshard, AWordIsSentAfterTheAdviceHasHeldAndWhatTheRanksRunIsThePlan) {
   Running run;
@@ -148,7 +149,8 @@ TEST(CoreReshard, AWordIsSentAfterTheAdviceHasHeldAndWhatTheRanksRunIsThePlan) {
   run.cluster.Run(2);
   EXPECT_THAT(run.Reasons("reshard"), IsEmpty()) << "it may be gone again in a moment";
   run.cluster.Run(3);
-  ASSERT_THAT(run.Reasons("reshard"), Contains(HasSubstr("word 1: the ranks are told to run as pp=2: an iteration would take 1.5 s in place of 3 s")));
+  ASSERT_THAT(run.Reasons("reshard"),
+              Contains(HasSubstr("word 1: the ranks are told to run as pp=2: an iteration takes 1.5 s in place of 3 s")));
   for (const char* host : {"h1", "h2"}) {
     EXPECT_EQ(run.Told(host, "WEFT_RESHARD_EPOCH"), "1");
     EXPECT_EQ(run.Told(host, "WEFT_ARGUMENTS"), kNewWords);
@@ -247,11 +249,88 @@ TEST(CoreReshard, ModeObserveOnlySaysSo) {
   run.cluster.Run(20);
   EXPECT_THAT(run.Reasons("reshard"), IsEmpty());
   EXPECT_EQ(std::ranges::count_if(run.Reasons("would"), [](const std::string& r) { return r.find("run as pp=2") != r.npos; }), 1);
-  EXPECT_EQ(run.Change().state(), "would");
+  EXPECT_THAT(run.core.Would("job"), Contains(HasSubstr("run as pp=2: an iteration takes 1.5 s in place of 3 s")));
+  EXPECT_FALSE(run.core.FindJob("job")->plan().has_change()) << "nothing was sent";
   EXPECT_EQ(run.Told("h1", "WEFT_RESHARD_EPOCH"), "");
   run.cluster.Send({.body = ModeSet{v1::MODE_ENFORCE}});
   run.cluster.Run(3);
   EXPECT_EQ(run.Change().state(), "sent");
+}
+
+// Ranks would otherwise follow for as long as a word stands unanswered.
+TEST(CoreReshard, ModeObserveTakesBackAWordThatWasSent) {
+  Running run;
+  run.Say(0, kOld);
+  run.Advise("pp=2");
+  run.cluster.Run(5);
+  ASSERT_EQ(run.Change().state(), "sent");
+  run.cluster.Send({.body = ModeSet{v1::MODE_OBSERVE}});
+  EXPECT_EQ(run.Change().state(), "withdrawn");
+  EXPECT_THAT(run.Reasons("reshard").back(), HasSubstr("word 1 to run as pp=2 is taken back: mode observe"));
+  for (const char* host : {"h1", "h2"}) {
+    EXPECT_EQ(run.Told(host, "WEFT_RESHARD_EPOCH"), "");
+    EXPECT_EQ(run.Told(host, "WEFT_ARGUMENTS"), kOldWords);
+  }
+  EXPECT_EQ(run.Kept()->change().state(), "withdrawn");
+  run.cluster.Run(70);
+  EXPECT_EQ(run.Change().state(), "withdrawn");
+  EXPECT_EQ(run.Change().failures(), 0) << "the ranks have not failed";
+  run.cluster.Send({.body = ModeSet{v1::MODE_ENFORCE}});
+  run.cluster.Run(3);
+  EXPECT_EQ(run.Change().state(), "sent");
+  EXPECT_EQ(run.Change().epoch(), 2);
+}
+
+TEST(CoreReshard, RanksThatHadMetBeforeModeObserveAreHeardOf) {
+  Running run;
+  run.Say(0, kOld);
+  run.Advise("pp=2");
+  run.cluster.Run(5);
+  run.cluster.Send({.body = ModeSet{v1::MODE_OBSERVE}});
+  run.cluster.Run(20);  // what enforce would do is told, and takes nothing away
+  run.Say(1, kNew);
+  EXPECT_EQ(run.Change().state(), "followed");
+  EXPECT_EQ(run.core.FindJob("job")->plan().strategy().text(), "pp=2");
+}
+
+TEST(CoreReshard, ModeObserveForgetsNoFailure) {
+  Running run;
+  run.Say(0, kOld);
+  run.Advise("pp=2");
+  run.cluster.Run(5);
+  run.Say(1, kOld, "no");
+  run.cluster.Send({.body = ModeSet{v1::MODE_OBSERVE}});
+  run.cluster.Run(17);
+  EXPECT_THAT(run.core.Would("job"), IsEmpty()) << "enforce would wait as well";
+  run.cluster.Run(6);
+  EXPECT_THAT(run.core.Would("job"), Contains(HasSubstr("run as pp=2")));
+  EXPECT_EQ(run.Change().state(), "refused");
+  EXPECT_EQ(run.Change().failures(), 1);
+  run.cluster.Send({.body = ModeSet{v1::MODE_ENFORCE}});
+  run.cluster.Run(3);
+  EXPECT_EQ(run.Change().epoch(), 2);
+  EXPECT_THAT(run.core.Would("job"), IsEmpty());
+}
+
+// Killed between the word and the brake, or started with --mode observe.
+TEST(CoreReshard, AControllerThatRestartsInModeObserveHandsOnNoWord) {
+  Running run;
+  run.Say(0, kOld);
+  run.Advise("pp=2");
+  run.cluster.Run(5);
+  JobSubmitted kept = Submitted();
+  kept.plan = run.Kept().value();
+  kept.started = true;
+  Core next(Options(v1::MODE_OBSERVE));
+  next.Handle({.body = kept});
+  v1::Register message;
+  message.set_host("h1");
+  for (const Action& action : next.Handle({.body = HostRegistered{message}})) {
+    const auto* push = std::get_if<PushLaunch>(&action);
+    EXPECT_TRUE(push == nullptr || !push->launch.environment().contains("WEFT_RESHARD_EPOCH"));
+  }
+  for (int i = 1; i <= 20; ++i) next.Handle({.time = Seconds(0.1 * i), .body = Tick{}});
+  EXPECT_EQ(next.FindJob("job")->plan().change().state(), "withdrawn");
 }
 
 // The journal has the plan with its word; rank 0's agent says again what runs.

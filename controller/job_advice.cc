@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/launch_variable.h"
 #include "common/parse_units.h"
 #include "controller/job_fabric.h"
-#include "controller/job_launch.h"
 #include "controller/job_table.h"
 #include "formats/hf_config.h"
 #include "formats/train_plan.h"

@@ -1,9 +1,9 @@
-// Whether a job that runs would do better with another strategy, now that the fabric, other jobs or what is known of them are not what
-// they were when it was submitted: it is planned anew, as if it were submitted now, and both strategies are priced on what is left of
-// links. Pure. Nobody restarts a job here.
+// Whether a job that runs would do better with another strategy, now that the fabric, other jobs or what is known of them are not
+// what they were when it was submitted: it is planned anew, as if it were submitted now, and both strategies are priced on what is
+// left of links. Pure. Nobody restarts a job here.
 //
-// Ranks that take another strategy while they run (weft-train) need no restart: then the pause is that of the state that moves over the
-// fabric between them, and the answer has the plan that they are to run.
+// Ranks that take another strategy while they run (weft-train) need no restart: then the pause is that of the state that moves over
+// the fabric between them, and the answer has the plan that they are to run.
 //
 // Leaves out: jobs whose user gave the strategy, jobs without a model, and how others' paths would move once it sends otherwise.
 #pragma once
@@ -39,8 +39,9 @@ struct Advised {
 bool CanBeAdvised(const v1::JobSpec& spec, const v1::JobPlan& plan);
 
 /// Nothing in `advice`: the strategy is still the best, another one gains too little, the job ends before a restart has paid for
-/// itself, or, where `fabric` is `question.looked_at`, nothing is known to have changed and the last answer stands. Errors: those of PlanJob(). Threads: any.
-[[nodiscard]] Result<Advised> AdviseJob(const AdviseRestart& question, const JobPlannerOptions& planner, const AdviceOptions& options,
-                                        const std::stop_token& stop = {});
+/// itself, or, where `fabric` is `question.looked_at`, nothing is known to have changed and the last answer stands. Errors: those
+/// of PlanJob(). Threads: any.
+[[nodiscard]] Result<Advised> AdviseJob(const AdviseRestart& question, const JobPlannerOptions& planner,
+                                        const AdviceOptions& options, const std::stop_token& stop = {});
 
 }  // namespace weft::controller

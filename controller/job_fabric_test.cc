@@ -11,6 +11,7 @@
 #include <limits>
 #include <stop_token>
 
+#include "common/launch_variable.h"
 #include "controller/config.h"
 #include "controller/job_advice.h"
 #include "controller/job_launch.h"
@@ -340,7 +341,8 @@ TEST(JobAdvice, RanksThatListenChangeInMemoryForThePauseOfWhatMoves) {
   EXPECT_EQ(change.plan().SerializeAsString().size(), anew.SerializeAsString().size());
   EXPECT_LT(change.iteration_then_s(), 0.95 * change.iteration_now_s());
   // What moves is some of parameters and moments of a model of 0.2 M parameters, most of it over 6 Mbit/s out of a leaf.
-  const double state = 12.0 * static_cast<double>(planner::ParameterCount(formats::ParseHfConfig(question.spec.model_config_json(), "model").value()));
+  const planner::ModelSpec model = formats::ParseHfConfig(question.spec.model_config_json(), "model").value();
+  const double state = 12.0 * static_cast<double>(planner::ParameterCount(model));
   EXPECT_GT(static_cast<double>(change.moved_bytes()), 0.1 * state);
   EXPECT_LT(static_cast<double>(change.moved_bytes()), 4 * state);
   EXPECT_GT(change.pause_s(), 2);

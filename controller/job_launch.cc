@@ -6,6 +6,7 @@
 #include <cctype>
 #include <utility>
 
+#include "common/launch_variable.h"
 #include "formats/emit/emit.h"
 #include "netplugin/abi/agent_socket.h"
 

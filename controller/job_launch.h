@@ -16,12 +16,6 @@
 
 namespace weft::controller {
 
-/// Launch arguments, parted by spaces: none of them has one, or quotes.
-inline constexpr char kArgumentsVariable[] = "WEFT_ARGUMENTS";
-/// "on": ranks ask their agent for the word of another strategy while they run, which is the launch environment itself, with ...
-inline constexpr char kReshardVariable[] = "WEFT_RESHARD";
-/// ... the number of the word, from 1 on.
-inline constexpr char kReshardEpochVariable[] = "WEFT_RESHARD_EPOCH";
 /// And the file's name in capitals: its text, with "\n" for line ends and "\\" for "\", as `printf %b` takes it.
 inline constexpr char kFilePrefix[] = "WEFT_FILE_";
 

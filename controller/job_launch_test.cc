@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/launch_variable.h"
 #include "controller/config.h"
 #include "controller/job_planner.h"
 #include "formats/hf_config.h"

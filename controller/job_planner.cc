@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "common/launch_variable.h"
 #include "common/parse_units.h"
 #include "controller/job_collectives.h"
 #include "controller/job_hosts.h"

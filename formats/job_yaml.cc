@@ -73,6 +73,19 @@ Status ReadModel(const std::string& name, const std::string& folder, JobFile* fi
   return Ok();
 }
 
+/// The key of a job whose strategy may change while it runs.
+void ReadReshard(YamlFields& fields, JobFile* file) {
+  const std::string word = fields.Text("reshard", "off");
+  file->reshard = word == "on" || word == "true";
+  if (!file->reshard && word != "off" && word != "false") {
+    fields.Reject("reshard", fmt::format("value \"{}\", expected on or off", OneLine(word, 40)));
+  }
+  if (file->reshard && planner::ParseFramework(file->framework) != planner::Framework::kWeftTrain) {
+    fields.Reject("reshard", fmt::format("with framework \"{}\", expected weft-train: no other program changes its strategy while it runs",
+                                         OneLine(file->framework, 40)));
+  }
+}
+
 }  // namespace
 
 Result<planner::Precision> ParsePrecision(std::string_view text) {
@@ -99,23 +112,6 @@ std::vector<std::string> ReadAllow(YamlFields& fields, std::string_view framewor
   }
   return words;
 }
-
-namespace {
-
-/// The key of a job whose strategy may change while it runs.
-void ReadReshard(YamlFields& fields, JobFile* file) {
-  const std::string word = fields.Text("reshard", "off");
-  file->reshard = word == "on" || word == "true";
-  if (!file->reshard && word != "off" && word != "false") {
-    fields.Reject("reshard", fmt::format("value \"{}\", expected on or off", OneLine(word, 40)));
-  }
-  if (file->reshard && planner::ParseFramework(file->framework) != planner::Framework::kWeftTrain) {
-    fields.Reject("reshard", fmt::format("with framework \"{}\", expected weft-train: no other program changes its strategy while it runs",
-                                         OneLine(file->framework, 40)));
-  }
-}
-
-}  // namespace
 
 Result<JobFile> ParseJobYaml(std::string_view text, std::string_view source_name, const std::string& folder) {
   WEFT_ASSIGN_OR_RETURN(const YamlValue root, ParseYaml(text, source_name));

@@ -172,11 +172,14 @@ Result<TrainWords> ParseTrainArguments(std::span<const std::string> words) {
                                                                       {"--seq", &sequence, kMostSumsText},
                                                                       {"--global-batch", &batch, kMostSumsText}};
   for (size_t i = 0; i < words.size(); i += 2) {
-    const auto* const flag = std::find_if(std::begin(flags), std::end(flags), [&](const auto& f) { return std::get<0>(f) == words[i]; });
-    if (flag == std::end(flags) || i + 1 == words.size()) return Wrong("word", words[i], "a flag of weft plan --emit weft-train, and its value");
+    const auto* const flag =
+        std::find_if(std::begin(flags), std::end(flags), [&](const auto& f) { return std::get<0>(f) == words[i]; });
+    if (flag == std::end(flags) || i + 1 == words.size())
+      return Wrong("word", words[i], "a flag of weft plan --emit weft-train, and its value");
     const auto& [name, value, most] = *flag;
     if (!value->empty()) return Wrong("word", words[i], "each flag once");
-    if (words[i + 1].empty() || words[i + 1].size() > most) return Wrong(name, words[i + 1], fmt::format("1 to {} characters", most));
+    if (words[i + 1].empty() || words[i + 1].size() > most)
+      return Wrong(name, words[i + 1], fmt::format("1 to {} characters", most));
     *value = words[i + 1];
   }
   constexpr int64_t kMostSize = int64_t{1} << 32;

@@ -293,6 +293,7 @@ class ProgramRun {
     ++phase_;
     if (running_.executor) running_.executor->SetSteps(step);
     WEFT_RETURN_IF_ERROR(checkpoints_.SetProgram(next, PlaceOf(places_)));
+    for (; phase_ > 0; --phase_) phases_.pop_front();  // nobody runs them any more, and words may come for as long as the run goes
     return Print(o_, ReshardLine({.step = step,
                                   .strategy = next.strategy,
                                   .ranks = static_cast<int64_t>(next.ranks.size()),
@@ -305,7 +306,7 @@ class ProgramRun {
 
   const TrainOptions& o_;
   const ProgramInput& input_;
-  std::deque<Phase> phases_;  // executors keep their program: none ever moves
+  std::deque<Phase> phases_;  // from the one under way on; executors keep their program: none ever moves
   JobConnections& connections_;
   collectives::Bootstrap* const bootstrap_;
   const SystemClock clock_;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/exit_code.h"
+#include "common/launch_variable.h"
 #include "common/parse_units.h"
 #include "runtime/train_job.h"
 
@@ -176,7 +177,7 @@ void DeclareStrategy(CLI::App& app, TrainOptions& o) {
   app.add_option("--program-digest", o.strategy.digest, "with --strategy: of the program that was planned")->needs(strategy);
   AddParsed(app, "--reshard", OneOf<bool>({"on", true}, {"off", false}), o.reshard,
             "with --strategy or --plan: take another strategy while running when the controller says so", "on|off")
-      ->envname("WEFT_RESHARD");
+      ->envname(weft::kReshardVariable);
 }
 
 /// For the plugin, which knows its job and rank by these. The flags have taken what was set already as their default, so

@@ -1,5 +1,6 @@
-// All ranks of a run meet before some step and hear from rank 0 whether there is a word of another strategy. Rank 0 says each time in how
-// many steps they meet again, so that meetings are about half a second apart however long steps are, and everybody comes to the same ones.
+// All ranks of a run meet before some step and hear from rank 0 whether there is a word of another strategy. Rank 0 says each time
+// in how many steps they meet again, so that meetings are about half a second apart however long steps are, and everybody comes to
+// the same ones.
 //
 //   WEFT_ASSIGN_OR_RETURN(auto next, meetings.Meet(step, now, running));
 //   if (next) ... go over to *next; then meetings.Followed(digest), or meetings.Refuse(step, running, why)
@@ -19,6 +20,13 @@
 
 namespace weft::runtime {
 
+/// Steps from one meeting to the next for iterations of this length: 1 to 1000. Requires: iteration > 0.
+int64_t StepsBetween(Seconds iteration);
+
+/// Whether all ranks have made the program of a word. Errors: kInvalidArgument with the reason where one has not, whatever the code
+/// of its error, so that all refuse alike; else those of the bootstrap. Collective; `bootstrap` is null for one rank.
+[[nodiscard]] Status AgreeToFollow(collectives::Bootstrap* bootstrap, const Result<planner::StepProgram>& mine);
+
 /// Of one rank; one thread.
 class Meetings {
  public:
@@ -26,8 +34,8 @@ class Meetings {
   Meetings(agent::AgentRequest agent, const planner::ModelSpec& model, collectives::Bootstrap* bootstrap, int rank, int64_t world,
            uint64_t digest);
 
-  /// Before `step`, of a run that runs `running`. Collective where a meeting is due, which is so on all ranks alike. The program that
-  /// all ranks have made of a new word; nullopt: none, or refused. Errors: those of the bootstrap.
+  /// Before `step`, of a run that runs `running`. Collective where a meeting is due, which is so on all ranks alike. The program
+  /// that all ranks have made of a new word; nullopt: none, or refused. Errors: those of the bootstrap.
   [[nodiscard]] Result<std::optional<planner::StepProgram>> Meet(int64_t step, Seconds now, const planner::StepProgram& running);
 
   /// The word of the last Meet() is followed, and a program of this digest runs.

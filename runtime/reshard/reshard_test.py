@@ -3,9 +3,9 @@
 usage: reshard_test.py [--pause]
 
 One run of 200 steps changes thirteen times between strategies of four ranks; others have ranks that join and leave at a boundary.
-Losses against one process of plain LibTorch (relative 1e-9 in fp64); the bytes that ranks handed to the plugin for each change are those that
-were planned, of which planner/tasks/state_change_test.cc shows that they are the least. --pause: how long a change takes, beside
-saving, starting again and loading.
+Losses against one process of plain LibTorch (relative 1e-9 in fp64); the bytes that ranks handed to the plugin for each change are
+those that were planned, of which planner/tasks/state_change_test.cc shows that they are the least. --pause: how long a change
+takes, beside saving, starting again and loading.
 """
 
 import argparse
@@ -24,11 +24,12 @@ from weft_train import TEXT, check, losses, start_ranks, train  # noqa: E402
 
 STEPS, EVERY = 200, 14
 # Gentler than elsewhere: there, 200 steps make 1e-7 of the last bit that two orders of adding differ by, also without a change.
-TRAINING = ["--data", TEXT, "--steps", str(STEPS), "--lr", "0.001", "--warm-up", "20", "--decay", "200", "--least-lr", "0.0001", "--clip", "1",
-            "--output", "json"]
+TRAINING = ["--data", TEXT, "--steps", str(STEPS), "--lr", "0.001", "--warm-up", "20", "--decay", "200", "--least-lr", "0.0001",
+            "--clip", "1", "--output", "json"]
 FOUR = [dict(dp=2, tp=2), dict(dp=4, zero_stage=3), dict(tp=4, micro_batch=2), dict(dp=2, pp=2, zero_stage=1), dict(tp=2, pp=2),
-        dict(dp=2, pp=2, vpp=2, schedule="zb-v"), dict(dp=4, zero_stage=1), dict(dp=2, tp=2, zero_stage=2), dict(pp=4, schedule="zb-h1"),
-        dict(dp=2, tp=2, sequence_parallel="true", zero_stage=1), dict(dp=4, zero_stage=3, shard_group=2),
+        dict(dp=2, pp=2, vpp=2, schedule="zb-v"), dict(dp=4, zero_stage=1), dict(dp=2, tp=2, zero_stage=2),
+        dict(pp=4, schedule="zb-h1"), dict(dp=2, tp=2, sequence_parallel="true", zero_stage=1),
+        dict(dp=4, zero_stage=3, shard_group=2),
         dict(dp=4), dict(dp=2, tp=2, zero_stage=3), dict(dp=2, tp=2, pp=1)]
 
 
@@ -48,8 +49,8 @@ def arguments(bench, model, path, steps, *more):
 
 
 def reference(bench, model, steps):
-    given = ["--config", bench.path(f"{model}.json"), "--seq", str(strategies.SEQUENCE), "--global-batch", str(BATCH), "--type", "fp64",
-             *TRAINING]
+    given = ["--config", bench.path(f"{model}.json"), "--seq", str(strategies.SEQUENCE), "--global-batch", str(BATCH), "--type",
+             "fp64", *TRAINING]
     given[given.index("--steps") + 1] = str(steps)
     return losses(train(bench.processes, bench.name(), 1, given))
 
@@ -88,7 +89,8 @@ def joins_and_leaves(bench):
               (30, dict(tp=2, pp=2))]
     path = plans(bench, "llama", phases)
     changes = changed("four, six, three and four ranks",
-                      train(bench.processes, bench.name(), 6, arguments(bench, "llama", path, 40), timeout_s=300), expected, phases, 40)
+                      train(bench.processes, bench.name(), 6, arguments(bench, "llama", path, 40), timeout_s=300), expected,
+                      phases, 40)
     check([change["ranks"] for change in changes] == [6, 3, 4], f"ranks: {changes}")
     return expected
 
@@ -141,8 +143,8 @@ def pause(bench):
     first = next(line for line in resumed if "step" in line)
     write = next(line["checkpoint"]["took_s"] for line in saved if "checkpoint" in line)
     restart = first["time_s"] - begin - first["iteration_s"]
-    print(f"a change takes {1e3 * change['took_s']:.0f} ms ({1e3 * change['moving_s']:.0f} ms of it for the bytes); a checkpoint {1e3 * write:.0f} ms to "
-          f"write and {1e3 * restart:.0f} ms from there to the first step")
+    print(f"a change takes {1e3 * change['took_s']:.0f} ms ({1e3 * change['moving_s']:.0f} ms of it for the bytes); a checkpoint "
+          f"{1e3 * write:.0f} ms to write and {1e3 * restart:.0f} ms from there to the first step")
 
 
 def main():

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/launch_variable.h"
 #include "formats/one_line.h"
 #include "formats/train_plan.h"
 
@@ -38,8 +39,8 @@ std::string_view NextWord(std::string_view* text) {
 std::optional<Word> WordOf(const agent::Environment& environment) {
   Word word;
   for (const auto& [name, value] : environment) {
-    if (name == "WEFT_RESHARD_EPOCH") word.epoch = NumberOf<uint64_t>(value).value_or(0);
-    if (name == "WEFT_ARGUMENTS") word.arguments = value;
+    if (name == kReshardEpochVariable) word.epoch = NumberOf<uint64_t>(value).value_or(0);
+    if (name == kArgumentsVariable) word.arguments = value;
   }
   if (word.epoch == 0 || word.epoch > INT64_MAX) return std::nullopt;
   return word;
@@ -76,7 +77,8 @@ Result<planner::StepProgram> ProgramOfWord(const Word& word, const planner::Mode
     return Wrong(fmt::format("{}: made for {} ranks, this run has {}", program.strategy, program.ranks.size(), world));
   }
   for (const planner::StepProgram* one : {&running, static_cast<const planner::StepProgram*>(&program)}) {
-    if (const std::string left = LeftBehind(*one); !left.empty()) return Wrong(fmt::format("{}: {} would be lost", one->strategy, left));
+    if (const std::string left = LeftBehind(*one); !left.empty())
+      return Wrong(fmt::format("{}: {} would be lost", one->strategy, left));
   }
   return program;
 }

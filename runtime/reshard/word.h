@@ -1,5 +1,5 @@
-// The word of another strategy: what a controller has put into the job's launch environment while the job runs, and what the ranks make
-// of it. All of it is hostile text until every rank has made the program and found the digest that it names.
+// The word of another strategy: what a controller has put into the job's launch environment while the job runs, and what the ranks
+// make of it. All of it is hostile text until every rank has made the program and found the digest that it names.
 //
 //   WEFT_RESHARD_EPOCH=3
 //   WEFT_ARGUMENTS=--strategy dp=2,pp=2 --seq 64 --global-batch 32 --program-digest 89d0c33ab1e2f407
@@ -23,9 +23,9 @@ struct Word {
 /// nullopt where the environment has none, or an epoch that is no number from 1 on.
 std::optional<Word> WordOf(const agent::Environment& environment);
 
-/// The program of a word for a run that runs `running`. Errors: kInvalidArgument for words that are no plan of weft-train or name no
-/// digest; for another batch, sequence or number of ranks than the run's; for no program, or another digest; where something would be
-/// lost by the change.
+/// The program of a word for a run that runs `running`. Errors: kInvalidArgument for words that are no plan of weft-train or name
+/// no digest; for another batch, sequence or number of ranks than the run's; for no program, or another digest; where something would
+/// be lost by the change.
 [[nodiscard]] Result<planner::StepProgram> ProgramOfWord(const Word& word, const planner::ModelSpec& model,
                                                          const planner::StepProgram& running, int64_t world);
 

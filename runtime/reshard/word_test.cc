@@ -13,7 +13,12 @@ namespace {
 using testing::HasSubstr;
 
 planner::JobSpec Job() {
-  return {.name = "j", .model = planner::SmallLlama(), .global_batch = 24, .sequence = 32, .precision = planner::Precision::kFp32, .gpus = 4};
+  return {.name = "j",
+          .model = planner::SmallLlama(),
+          .global_batch = 24,
+          .sequence = 32,
+          .precision = planner::Precision::kFp32,
+          .gpus = 4};
 }
 
 planner::StepProgram Program(const planner::Strategy& strategy) {
@@ -58,7 +63,8 @@ TEST(Word, IsTheProgramThatWasPlanned) {
 TEST(Word, ThatCannotBeFollowedIsRefusedWithItsReason) {
   const std::string good = Words({.dp = 2, .pp = 2}), digest = good.substr(good.find(" --program-digest"));
   EXPECT_THAT(Refused(Words({.dp = 2})), HasSubstr("made for 2 ranks, this run has 4"));
-  EXPECT_THAT(Refused(Replaced(good, digest, " --program-digest 0123456789abcdef")), HasSubstr("--program-digest 0123456789abcdef: this model's program has"));
+  EXPECT_THAT(Refused(Replaced(good, digest, " --program-digest 0123456789abcdef")),
+              HasSubstr("--program-digest 0123456789abcdef: this model's program has"));
   EXPECT_THAT(Refused(Replaced(good, digest, "")), HasSubstr("no --program-digest"));
   EXPECT_THAT(Refused(Replaced(good, "--seq 32", "--seq 16")), HasSubstr("24 sequences of 16, expected the 24 of 32"));
   EXPECT_THAT(Refused(Replaced(good, "dp=2,pp=2", "dp=2,qq=2")), HasSubstr("--strategy"));
@@ -78,7 +84,8 @@ TEST(Meeting, TextComesBackAndNothingElseIsTaken) {
     EXPECT_EQ(said->word.epoch, word.epoch);
     EXPECT_EQ(said->word.arguments, word.arguments);
   }
-  for (const char* text : {"", "0 0 ", "-1 0 ", "1000001 0 ", "1", "1 x", "x 1 ", "1 -1 a"}) EXPECT_FALSE(ParseMeetingText(text).has_value()) << text;
+  for (const char* text : {"", "0 0 ", "-1 0 ", "1000001 0 ", "1", "1 x", "x 1 ", "1 -1 a"})
+    EXPECT_FALSE(ParseMeetingText(text).has_value()) << text;
 }
 
 }  // namespace

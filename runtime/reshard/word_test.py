@@ -1,7 +1,7 @@
 """Words of other strategies to a run of weft-train: followed by all ranks in memory, or refused while training goes on.
 
-The agent's part is played here, message for message, so that words can be wrong in ways that no controller would send; with the real
-daemons it is tests/system/reshard_test.py. Losses against one process of plain LibTorch (fp32, relative 1e-4).
+The agent's part is played here, message for message, so that words can be wrong in ways that no controller would send; with the
+real daemons it is tests/system/reshard_test.py. Losses against one process of plain LibTorch (fp32, relative 1e-4).
 """
 
 import json
@@ -19,9 +19,11 @@ sys.path[:0] = [os.path.join(HERE, "..")]
 from weft_train import PLUGIN, PROGRAM, TEXT, check, environment, losses  # noqa: E402
 from processes import Processes, free_ports, run_test  # noqa: E402
 
-STEPS, SEQUENCE, BATCH, RANKS = 600, 16, 8, 4
-# So slow that so many steps of fp32 do not make 1e-4 of the last bit that two orders of adding differ by.
-RATE = "0.00003"
+SEQUENCE, BATCH, RANKS = 16, 8, 4
+# Ranks meet twice a second, so how many steps all words take depends on the machine: twice as many until they are enough.
+STEPS, MOST_STEPS = 600, 600 << 6
+# Over all steps: so little that they do not make 1e-4 of the last bit that two orders of adding differ by.
+LEARNT = 0.018
 MODEL = {"model_type": "gpt2", "n_layer": 4, "n_embd": 32, "n_head": 4, "n_positions": 64, "vocab_size": 256, "n_inner": 64,
          "activation_function": "gelu_new"}
 CLUSTER = """version: 1
@@ -79,9 +81,10 @@ def emitted(folder, fix, ranks=RANKS):
     cluster = os.path.join(folder, "cluster.yaml")
     with open(cluster, "w", encoding="utf-8") as out:
         out.write(CLUSTER.format(nodes=ranks))
-    ran = subprocess.run([os.path.join(os.environ["WEFT_BIN"], "weft"), "plan", os.path.join(folder, "model.json"), "--cluster", cluster,
-                          "--global-batch", str(BATCH), "--seq", str(SEQUENCE), "--precision", "fp32", "--framework", "weft-train", "--fix",
-                          fix, "--emit", "weft-train"], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([os.path.join(os.environ["WEFT_BIN"], "weft"), "plan", os.path.join(folder, "model.json"), "--cluster",
+                          cluster, "--global-batch", str(BATCH), "--seq", str(SEQUENCE), "--precision", "fp32", "--framework",
+                          "weft-train", "--fix", fix, "--emit", "weft-train"], capture_output=True, text=True, timeout=60,
+                         check=False)
     check(ran.returncode == 0, f"weft plan {fix}: {ran.stderr}")
     return " ".join(line for line in ran.stdout.splitlines() if not line.startswith("#")).split()
 
@@ -94,12 +97,13 @@ def changed(words, flag, value):
     return [value if at > 0 and words[at - 1] == flag else word for at, word in enumerate(words)]
 
 
-def train(processes, name, words, world, run_dir, reshard):
-    command = [PROGRAM, *words, "--config", os.path.join(processes.folder, "model.json"), "--data", TEXT, "--steps", str(STEPS), "--lr",
-               RATE, "--clip", "1", "--output", "json", "--world", str(world), "--stall-timeout", "60s", "--job", "words"]
+def train(processes, name, words, world, run_dir, steps):
+    command = [PROGRAM, *words, "--config", os.path.join(processes.folder, "model.json"), "--data", TEXT, "--steps", str(steps),
+               "--lr", f"{LEARNT / steps:.9f}", "--clip", "1", "--output", "json", "--world", str(world), "--stall-timeout", "60s",
+               "--job", "words"]
     if world > 1:
         command += ["--rendezvous", f"127.0.0.1:{free_ports(1)[0]}", "--plugin", PLUGIN]
-    variables = {**environment(), "WEFT_RUN_DIR": run_dir, **({"WEFT_RESHARD": "on"} if reshard else {})}
+    variables = {**environment(), "WEFT_RUN_DIR": run_dir, **({"WEFT_RESHARD": "on"} if run_dir else {})}
     children = [processes.start(f"{name}-rank{rank}", [*command, "--rank", str(rank)], env=variables, stdout_pipe=rank == 0)
                 for rank in range(world)]
     output, _ = children[0].communicate(timeout=400)
@@ -109,8 +113,23 @@ def train(processes, name, words, world, run_dir, reshard):
     return [json.loads(line) for line in output.splitlines()]
 
 
+def run_until_answered(processes, folder, data, words):
+    """What the agent heard, and what rank 0 printed, of a run that was long enough for all words; its steps."""
+    steps = STEPS
+    while True:
+        run_dir = os.path.join(folder, f"run{steps}")
+        agent = Agent(run_dir, [" ".join(text) for text, _ in words])
+        lines = train(processes, f"words{steps}", data, RANKS, run_dir, steps)
+        if len(agent.answers) == len(words):
+            return agent, lines, steps
+        check(steps < MOST_STEPS, f"{len(agent.answers)} words of {len(words)} were answered in {steps} steps: {agent.answers}")
+        steps *= 2
+
+
 def words_are_followed_or_refused(processes, folder):
-    data, pipeline, tensor = (emitted(folder, fix) for fix in ("dp=4,zero_stage=3", "dp=2,pp=2,tp=1,zero_stage=1", "tp=2,dp=2,pp=1,zero_stage=0"))
+    data = emitted(folder, "dp=4,zero_stage=3")
+    pipeline = emitted(folder, "dp=2,pp=2,tp=1,zero_stage=1")
+    tensor = emitted(folder, "tp=2,dp=2,pp=1,zero_stage=0")
     words = [(changed(pipeline, "--program-digest", "0123456789abcdef"), "this model's program has"),
              (emitted(folder, "dp=2,pp=1", 2), "made for 2 ranks, this run has 4"),
              (pipeline, None),
@@ -119,9 +138,7 @@ def words_are_followed_or_refused(processes, folder):
              (tensor, None),
              (tensor, None),  # what runs already
              (data, None)]
-    agent = Agent(os.path.join(folder, "run"), [" ".join(text) for text, _ in words])
-    lines = train(processes, "words", data, RANKS, os.path.join(folder, "run"), True)
-    check(len(agent.answers) == len(words), f"{len(agent.answers)} words of {len(words)} were answered in {STEPS} steps: {agent.answers}")
+    agent, lines, steps = run_until_answered(processes, folder, data, words)
     runs = digest_of(data)
     for (text, why), (digest, refused, reason) in zip(words, agent.answers, strict=True):
         check(refused == (why is not None), f"{text}: refused {refused}: {reason}")
@@ -135,21 +152,23 @@ def words_are_followed_or_refused(processes, folder):
     check([c["strategy"].split()[0] for c in changes] == ["dp=2", "dp=2", "dp=4"] and len(changes) == 3, f"changes: {changes}")
     for change in changes:
         check(change["sent_bytes"] == change["planned_bytes"], f"not what was planned: {change}")
-    check([line["step"] for line in lines if "step" in line] == list(range(STEPS)), "steps were lost")
+    check([line["step"] for line in lines if "step" in line] == list(range(steps)), "steps were lost")
     for volume in lines[-1]["summary"]["volumes"]:
         check(volume["planned_bytes"] == volume["sent_bytes"], f"{volume}")
-    plain = [word for word in data if word not in ("--strategy", data[data.index("--strategy") + 1], "--program-digest", digest_of(data))]
-    expected = losses(train(processes, "plain", plain, 1, "", False))
+    planned = ("--strategy", data[data.index("--strategy") + 1], "--program-digest", digest_of(data))
+    plain = [word for word in data if word not in planned]
+    expected = losses(train(processes, "plain", plain, 1, "", steps))
     worst = max(abs(a - b) / abs(b) for a, b in zip(losses(lines), expected, strict=True))
     check(worst < 1e-4, f"losses differ by {worst:.3g}")
-    print(f"{len(changes)} words followed, {len(refusals)} refused, {STEPS} steps, losses within {worst:.1e}; changes took "
+    print(f"{len(changes)} words followed, {len(refusals)} refused, {steps} steps, losses within {worst:.1e}; changes took "
           f"{[round(1e3 * c['took_s']) for c in changes]} ms", flush=True)
 
 
 def wrong_use_is_refused(processes, folder):
     data = emitted(folder, "dp=4,zero_stage=3")
     base = ["--config", os.path.join(folder, "model.json"), "--data", TEXT, "--steps", "2"]
-    for arguments, run_dir, why in (([*base, "--seq", "16", "--global-batch", "8", "--job", "words"], "/run/weft", "without a program"),
+    unplanned = ["--seq", "16", "--global-batch", "8"]
+    for arguments, run_dir, why in (([*base, *unplanned, "--job", "words"], "/run/weft", "without a program"),
                                     ([*base, *data, "--world", "1", "--job", "words"], "/run/weft", "made for 4 ranks"),
                                     ([*base, *emitted(folder, "dp=1", 1)], "/run/weft", "expected --job"),
                                     ([*base, *emitted(folder, "dp=1", 1), "--job", "words"], "", "WEFT_RUN_DIR not empty")):

@@ -1,5 +1,5 @@
-// Rank 0's thread that asks the agent for the newest word once a second, and tells it what runs. Training never waits for it, and never
-// notices whether there is an agent.
+// Rank 0's thread that asks the agent for the newest word once a second, and tells it what runs. Training never waits for it, and
+// never notices whether there is an agent.
 #pragma once
 
 #include <condition_variable>

@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 
-from processes import free_ports
+sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
+from processes import free_ports  # noqa: E402
 
 BIN = pathlib.Path(os.environ["WEFT_BIN"])
 CLUSTER = """version: 1

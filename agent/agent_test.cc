@@ -16,6 +16,7 @@
 #include "agent/testing/agent_fixture.h"
 #include "agent/testing/controller.h"
 #include "agent/testing/plugin.h"
+#include "common/clock.h"
 #include "netplugin/abi/seqlock.h"
 
 namespace weft::agent {
@@ -133,10 +134,11 @@ TEST_F(AgentTest, LeasesFollowHeartbeatsNotTheStream) {
   while (table.renewed_until_ns.load() == welcomed) std::this_thread::yield();
   const uint64_t before = table.renewed_until_ns.load();
   // The stream stands and carries samples; nobody at its other end turns the loop.
-  for (int64_t bytes = 5000; bytes < 5003; ++bytes) {
+  const SystemClock clock;
+  const Seconds begin = clock.Now();
+  for (int64_t bytes = 5000; clock.Now() - begin < Seconds(2.1); ++bytes) {
     segment.segment->flows[0].bytes = static_cast<uint64_t>(bytes);
     ASSERT_TRUE(controller.Await([&](const auto& m) { return HasCounters(m, 11, bytes); }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(700));
   }
   EXPECT_EQ(table.renewed_until_ns.load(), before);
   controller.Send(beat);

@@ -144,19 +144,22 @@ v1::AgentMessage Follows(const std::string& job) {
 
 v1::JobPlan PlanIn(Loop& loop, const std::string& job) { return loop->Explain(job).value().job().plan(); }
 
+/// The job's ranks follow its word while nothing can be written.
+void FollowWithAFullDisk(Loop& loop, const std::string& job) {
+  const auto outbox = std::make_shared<KeepingOutbox>();
+  ASSERT_TRUE(loop->Join(Registration("h1"), outbox));
+  const FullDisk full;
+  loop->Receive("h1", outbox.get(), Follows(job));
+  ASSERT_EQ(PlanIn(loop, job).change().state(), "followed");
+}
+
 // A controller that restarts with the old plan would take what the ranks run for nothing that it has said, and never listen again.
 TEST(ControlLoopBrake, AWordThatWasFollowedWithAFullDiskIsWrittenLater) {
   const TempDir dir;
   ASSERT_TRUE((*Journal::Open(dir.path()))->Keep(JobWithAWord("a")));
   {
     Loop loop(dir.path());
-    const auto outbox = std::make_shared<KeepingOutbox>();
-    ASSERT_TRUE(loop->Join(Registration("h1"), outbox));
-    {
-      const FullDisk full;
-      loop->Receive("h1", outbox.get(), Follows("a"));
-      ASSERT_EQ(PlanIn(loop, "a").change().state(), "followed");
-    }
+    ASSERT_NO_FATAL_FAILURE(FollowWithAFullDisk(loop, "a"));
     loop.clock.Advance(Seconds(2));
     loop->Tick();  // there is room again
   }
@@ -170,12 +173,7 @@ TEST(ControlLoopBrake, APlanThatWaitsForRoomIsNotWrittenOverALaterJobOfThatName)
   ASSERT_TRUE((*Journal::Open(dir.path()))->Keep(JobWithAWord("a")));
   {
     Loop loop(dir.path());
-    const auto outbox = std::make_shared<KeepingOutbox>();
-    ASSERT_TRUE(loop->Join(Registration("h1"), outbox));
-    {
-      const FullDisk full;
-      loop->Receive("h1", outbox.get(), Follows("a"));
-    }
+    ASSERT_NO_FATAL_FAILURE(FollowWithAFullDisk(loop, "a"));
     ASSERT_EQ(loop->Release("a"), "");
     ASSERT_TRUE(loop->Submit(Spec("a")));
     loop.clock.Advance(Seconds(2));

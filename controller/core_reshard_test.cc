@@ -90,6 +90,14 @@ class Running {
     cluster.Send({.body = answer});
   }
 
+  /// To pp=2, by word 1.
+  void IsToldToChange() {
+    Say(0, kOld);
+    Advise("pp=2");
+    cluster.Run(5);
+    ASSERT_EQ(Change().state(), "sent");
+  }
+
   AdviseRestart LastAsked() const {
     AdviseRestart last;
     for (const Action& action : cluster.actions) {
@@ -172,9 +180,7 @@ TEST(CoreReshard, AWordIsSentAfterTheAdviceHasHeldAndWhatTheRanksRunIsThePlan) {
 // A link that the new strategy does not fill counts as whole again after a while: the old one then looks better.
 TEST(CoreReshard, AStrategyThatWasLeftIsNotGoneBackToSoon) {
   Running run;
-  run.Say(0, kOld);
-  run.Advise("pp=2");
-  run.cluster.Run(5);
+  ASSERT_NO_FATAL_FAILURE(run.IsToldToChange());
   run.Say(1, kNew);
   ASSERT_EQ(run.Change().state(), "followed");
   run.Advise("dp=2");
@@ -186,9 +192,7 @@ TEST(CoreReshard, AStrategyThatWasLeftIsNotGoneBackToSoon) {
 
 TEST(CoreReshard, ARefusedWordIsTakenBackAndSentAgainAfterATimeThatDoubles) {
   Running run;
-  run.Say(0, kOld);
-  run.Advise("pp=2");
-  run.cluster.Run(5);
+  ASSERT_NO_FATAL_FAILURE(run.IsToldToChange());
   run.Say(1, kOld, "replicas that differ\x1b[2J");
   EXPECT_EQ(run.Change().state(), "refused");
   EXPECT_THAT(run.Reasons("reshard").back(), HasSubstr("replicas that differ"));
@@ -211,10 +215,7 @@ TEST(CoreReshard, ARefusedWordIsTakenBackAndSentAgainAfterATimeThatDoubles) {
 
 TEST(CoreReshard, AWordWithoutAnAnswerIsGivenUpAndStillHeardOfLater) {
   Running run;
-  run.Say(0, kOld);
-  run.Advise("pp=2");
-  run.cluster.Run(5);
-  ASSERT_EQ(run.Change().state(), "sent");
+  ASSERT_NO_FATAL_FAILURE(run.IsToldToChange());
   run.cluster.Run(62);
   EXPECT_EQ(run.Change().state(), "unanswered");
   EXPECT_THAT(run.Reasons("reshard").back(), HasSubstr("no answer in 60 s"));
@@ -225,10 +226,7 @@ TEST(CoreReshard, AWordWithoutAnAnswerIsGivenUpAndStillHeardOfLater) {
 
 TEST(CoreReshard, WhatOthersSayOfTheJobIsIgnored) {
   Running run;
-  run.Say(0, kOld);
-  run.Advise("pp=2");
-  run.cluster.Run(5);
-  ASSERT_EQ(run.Change().state(), "sent");
+  ASSERT_NO_FATAL_FAILURE(run.IsToldToChange());
   run.Say(1, kNew, "", "h2");                   // not rank 0's host
   run.Say(1, 0x33);                             // a program that nobody planned
   run.Say(5, kNew);                             // a word that was not sent
@@ -260,10 +258,7 @@ TEST(CoreReshard, ModeObserveOnlySaysSo) {
 // Ranks would otherwise follow for as long as a word stands unanswered.
 TEST(CoreReshard, ModeObserveTakesBackAWordThatWasSent) {
   Running run;
-  run.Say(0, kOld);
-  run.Advise("pp=2");
-  run.cluster.Run(5);
-  ASSERT_EQ(run.Change().state(), "sent");
+  ASSERT_NO_FATAL_FAILURE(run.IsToldToChange());
   run.cluster.Send({.body = ModeSet{v1::MODE_OBSERVE}});
   EXPECT_EQ(run.Change().state(), "withdrawn");
   EXPECT_THAT(run.Reasons("reshard").back(), HasSubstr("word 1 to run as pp=2 is taken back: mode observe"));
@@ -283,9 +278,7 @@ TEST(CoreReshard, ModeObserveTakesBackAWordThatWasSent) {
 
 TEST(CoreReshard, RanksThatHadMetBeforeModeObserveAreHeardOf) {
   Running run;
-  run.Say(0, kOld);
-  run.Advise("pp=2");
-  run.cluster.Run(5);
+  ASSERT_NO_FATAL_FAILURE(run.IsToldToChange());
   run.cluster.Send({.body = ModeSet{v1::MODE_OBSERVE}});
   run.cluster.Run(20);  // what enforce would do is told, and takes nothing away
   run.Say(1, kNew);
@@ -295,9 +288,7 @@ TEST(CoreReshard, RanksThatHadMetBeforeModeObserveAreHeardOf) {
 
 TEST(CoreReshard, ModeObserveForgetsNoFailure) {
   Running run;
-  run.Say(0, kOld);
-  run.Advise("pp=2");
-  run.cluster.Run(5);
+  ASSERT_NO_FATAL_FAILURE(run.IsToldToChange());
   run.Say(1, kOld, "no");
   run.cluster.Send({.body = ModeSet{v1::MODE_OBSERVE}});
   run.cluster.Run(17);
@@ -315,9 +306,7 @@ TEST(CoreReshard, ModeObserveForgetsNoFailure) {
 // Killed between the word and the brake, or started with --mode observe.
 TEST(CoreReshard, AControllerThatRestartsInModeObserveHandsOnNoWord) {
   Running run;
-  run.Say(0, kOld);
-  run.Advise("pp=2");
-  run.cluster.Run(5);
+  ASSERT_NO_FATAL_FAILURE(run.IsToldToChange());
   JobSubmitted kept = Submitted();
   kept.plan = run.Kept().value();
   kept.started = true;
@@ -336,9 +325,7 @@ TEST(CoreReshard, AControllerThatRestartsInModeObserveHandsOnNoWord) {
 // The journal has the plan with its word; rank 0's agent says again what runs.
 TEST(CoreReshard, ARestartedControllerKnowsWhatItHasSaid) {
   Running run;
-  run.Say(0, kOld);
-  run.Advise("pp=2");
-  run.cluster.Run(5);
+  ASSERT_NO_FATAL_FAILURE(run.IsToldToChange());
   JobSubmitted kept = Submitted();
   kept.plan = run.Kept().value();
   kept.started = true;

@@ -72,7 +72,7 @@ Status Fabric::ApplyRate(size_t link, BitsPerSecond rate) {
                                                     port.from, port.to, rate.value()));
   }
   WEFT_RETURN_IF_ERROR(
-      RunBatches(std::vector<Batch>{{"tc", port.netns, ClassScript("change", port.device, rate, plan_.options)}}));
+      RunBatches(std::vector<Batch>{{"tc", port.netns, ClassScript("change", port.device, rate, plan_)}}));
   port.rate = rate;
   return Ok();
 }

@@ -193,42 +193,89 @@ constexpr double kLeastQueueBytes = 96 << 10;
 // a little more than one super-packet, within bounds. With 64 KiB at any rate a burst got 17 ms of 30 Mbit/s for nothing.
 constexpr double kDepthSeconds = 0.005, kLeastDepth = 8 << 10, kLeastFineDepth = 3 << 10, kMostDepth = 64 << 10;
 
-std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate,
-                        const FabricOptions& options) {
-  const std::vector<FabricClass>& classes = options.classes;
-  const auto bits = [](double value) { return fmt::format("{:.0f}bit", value); };
-  const std::string full = bits(rate.value());
+namespace {
+
+std::string Bits(double value) { return fmt::format("{:.0f}bit", value); }
+
+/// Without a share a class is guaranteed 1/200 of the port, so that it never quite starves.
+double GuaranteedTo(const FabricClass& one, BitsPerSecond rate) {
+  return std::max(8e3, one.share > 0 ? rate.value() * one.share / 100 : rate.value() / 200);
+}
+
+/// Minor number of a class's queue; host 0: what is of no host.
+int QueueMinor(size_t traffic_class, size_t host) { return static_cast<int>((traffic_class + 1) * 0x1000 + host); }
+
+/// The queues of one class: by host.
+std::string FairScript(std::string_view verb, const std::string& device, size_t traffic_class, size_t hosts, double guaranteed,
+                       const std::string& rest) {
+  std::string out;
+  for (size_t host = 0; host <= hosts; ++host) {
+    out += fmt::format("class {} dev {} parent 1:{}0 classid 1:{:x} htb prio {} rate {} {}\n", verb, device, traffic_class + 1,
+                       QueueMinor(traffic_class, host), traffic_class,
+                       Bits(std::max(8e3, guaranteed / static_cast<double>(hosts + 1))), rest);
+  }
+  return out;
+}
+
+/// Which class a packet is of: with any ECN bits, as the mask 0xfc leaves the two out.
+std::string DscpMatch(const FabricClass& one) { return fmt::format("match ip dsfield {:#04x} 0xfc", one.dscp << 2); }
+
+std::string FilterScript(const FabricPlan& plan, const FabricLink& link) {
+  const std::vector<FabricClass>& classes = plan.options.classes;
+  std::string out;
+  const bool from_host = link.device == "eth0";
+  for (size_t i = 0; i < classes.size(); ++i) {
+    const bool last = i + 1 == classes.size();
+    const std::string dscp = last ? "" : " " + DscpMatch(classes[i]);
+    if (!plan.options.fair) {
+      if (!last) out += fmt::format("filter add dev {} parent 1: protocol ip prio 1 u32{} classid 1:{}0\n", link.device, dscp, i + 1);
+      continue;
+    }
+    for (size_t host = 0; host < plan.hosts.size(); ++host) {
+      out += fmt::format("filter add dev {} parent 1: protocol ip prio {} u32{} match ip {} {}/32 classid 1:{:x}\n", link.device, i + 1,
+                         dscp, from_host ? "dst" : "src", plan.hosts[host].data_address, QueueMinor(i, host + 1));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate, const FabricPlan& plan) {
+  const FabricOptions& options = plan.options;
   const double bytes = std::clamp(rate.bytes_per_second() * options.grain.value_or(Seconds(kDepthSeconds)).count(),
                                   options.grain ? kLeastFineDepth : kLeastDepth, kMostDepth);
-  const std::string depth = fmt::format("burst {0:.0f} cburst {0:.0f} quantum 3000", bytes);
-  std::string out = fmt::format("class {0} dev {1} parent 1: classid 1:1 htb rate {2} ceil {2} {3}\n", verb, device, full, depth);
-  for (size_t i = 0; i < classes.size(); ++i) {
-    // Without a share a class is guaranteed 1/200 of the port, so that it never quite starves.
-    const double part = classes[i].share > 0 ? rate.value() * classes[i].share / 100 : rate.value() / 200;
-    out += fmt::format("class {} dev {} parent 1:1 classid 1:{}0 htb prio {} rate {} ceil {} {}\n", verb, device, i + 1, i,
-                       bits(std::max(8e3, part)), full, depth);
+  const std::string rest = fmt::format("ceil {0} burst {1:.0f} cburst {1:.0f} quantum 3000", Bits(rate.value()), bytes);
+  std::string out = fmt::format("class {} dev {} parent 1: classid 1:1 htb rate {} {}\n", verb, device, Bits(rate.value()), rest);
+  for (size_t i = 0; i < options.classes.size(); ++i) {
+    const double guaranteed = GuaranteedTo(options.classes[i], rate);
+    out += fmt::format("class {} dev {} parent 1:1 classid 1:{}0 htb prio {} rate {} {}\n", verb, device, i + 1, i, Bits(guaranteed),
+                       rest);
+    if (options.fair) out += FairScript(verb, device, i, plan.hosts.size(), guaranteed, rest);
   }
   return out;
 }
 
 std::string ShapingScript(const FabricPlan& plan, std::string_view node) {
-  const std::vector<FabricClass>& classes = plan.options.classes;
+  const size_t classes = plan.options.classes.size();
+  const auto queue = [&](const FabricLink& link, int minor, double limit) {
+    return fmt::format("qdisc add dev {0} parent 1:{1:x} handle {1:x}: bfifo limit {2:.0f}\n", link.device, minor, limit);
+  };
   std::string out;
   for (const FabricLink& link : plan.links) {
     if (link.from != node) continue;
-    out += fmt::format("qdisc add dev {} root handle 1: htb default {}0\n", link.device, classes.size());
-    out += ClassScript("add", link.device, link.rate, plan.options);
+    // A class's number in hexadecimal is its place and a 0: 0x10, 0x20 ...
+    const int rest = plan.options.fair ? QueueMinor(classes - 1, 0) : static_cast<int>(classes * 16);
+    out += fmt::format("qdisc add dev {} root handle 1: htb default {:x}\n", link.device, rest);
+    out += ClassScript("add", link.device, link.rate, plan);
     // The default, a thousand packets of up to 64 KiB each, would be seconds of queue.
-    const double limit = std::max(kLeastQueueBytes, link.rate.value() / 8 * kQueueSeconds);
-    for (size_t i = 1; i <= classes.size(); ++i) {
-      out += fmt::format("qdisc add dev {0} parent 1:{1}0 handle {1}0: bfifo limit {2:.0f}\n", link.device, i, limit);
+    const double limit = plan.options.queue ? static_cast<double>(plan.options.queue->count())
+                                            : std::max(kLeastQueueBytes, link.rate.bytes_per_second() * kQueueSeconds);
+    for (size_t i = 0; i < classes; ++i) {
+      if (!plan.options.fair) out += queue(link, static_cast<int>((i + 1) * 16), limit);
+      for (size_t host = 0; plan.options.fair && host <= plan.hosts.size(); ++host) out += queue(link, QueueMinor(i, host), limit);
     }
-    // With any ECN bits: the mask 0xfc leaves the two out.
-    for (size_t i = 0; i + 1 < classes.size(); ++i) {
-      out += fmt::format("filter add dev {} parent 1: protocol ip prio 1 u32 match ip dsfield {:#04x} 0xfc classid 1:{}0\n",
-                         link.device,
-                         classes[i].dscp << 2, i + 1);
-    }
+    out += FilterScript(plan, link);
   }
   return out;
 }

@@ -34,6 +34,6 @@ std::string RouteScript(const FabricPlan& plan, std::string_view node, std::span
 std::string ShapingScript(const FabricPlan& plan, std::string_view node);
 /// `tc -batch` in the port's namespace: sets (`verb` "change") or makes ("add") the classes of one port: 1:10 is
 /// the first of `classes`, 1:20 the second, all below 1:1.
-std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate, const FabricOptions& options);
+std::string ClassScript(std::string_view verb, const std::string& device, BitsPerSecond rate, const FabricPlan& plan);
 
 }  // namespace weft::testbed

@@ -91,6 +91,24 @@ TEST_F(FabricScripts, AFinerGrainLetsNoMessagePassAtOnce) {
   EXPECT_THAT(ShapingScript(plan_, "h1"), HasSubstr("burst 6250 cburst 6250"));
 }
 
+TEST_F(FabricScripts, APortHoldsWhatTheOptionSays) {
+  EXPECT_THAT(ShapingScript(plan_, "h1"), HasSubstr("bfifo limit 1500000\n"));  // 60 ms of 200 Mbit/s
+  plan_.options.queue = Bytes(32 << 10);
+  EXPECT_THAT(ShapingScript(plan_, "h1"), HasSubstr("bfifo limit 32768\n"));
+}
+
+TEST_F(FabricScripts, FairPortsHaveAQueueForEachHostInEachClass) {
+  plan_.options.fair = true;
+  const std::string own = ShapingScript(plan_, "h1"), leaf = ShapingScript(plan_, "leaf1");
+  EXPECT_THAT(own, HasSubstr("class add dev eth0 parent 1:20 classid 1:2001 htb prio 1"));
+  EXPECT_THAT(own, HasSubstr("qdisc add dev eth0 parent 1:2001 handle 2001: bfifo"));
+  EXPECT_THAT(own, Not(HasSubstr("parent 1:20 handle"))) << "classes themselves hold nothing";
+  EXPECT_THAT(own, HasSubstr("htb default 2000\n"));
+  EXPECT_THAT(own, HasSubstr("prio 1 u32 match ip dsfield 0x68 0xfc match ip dst 10.1.1.2/32 classid 1:1001\n"));
+  EXPECT_THAT(own, HasSubstr("prio 2 u32 match ip dst 10.1.1.2/32 classid 1:2001\n"));
+  EXPECT_THAT(leaf, HasSubstr("prio 2 u32 match ip src 10.1.1.2/32 classid 1:2001\n"));
+}
+
 TEST_F(FabricScripts, OnlySwitchesForwardAndOnlyAGivenSeedIsSet) {
   const auto has = [&](std::string_view node, const std::string& path) {
     for (const auto& setting : Sysctls(plan_, node)) {

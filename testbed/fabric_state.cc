@@ -83,6 +83,8 @@ std::string FormatState(const FabricState& state) {
   if (options.spine_link_rate) json["spine_link_bps"] = options.spine_link_rate->value();
   if (options.hash_seed) json["hash_seed"] = *options.hash_seed;
   if (options.grain) json["grain_s"] = options.grain->count();
+  if (options.fair) json["fair"] = true;
+  if (options.queue) json["queue_bytes"] = options.queue->count();
   for (const FabricClass& one : options.classes) json["classes"].push_back({one.dscp, one.share});
   if (state.owner) json["owner"] = {{"pid", state.owner->pid}, {"start_ticks", state.owner->start_ticks}};
   return json.dump(2) + "\n";
@@ -110,6 +112,8 @@ Result<FabricState> ParseState(std::string_view path, std::string_view text) {
     }
     if (json.contains("hash_seed")) state.options.hash_seed = json.at("hash_seed").get<uint32_t>();
     if (json.contains("grain_s")) state.options.grain = Seconds(json.at("grain_s").get<double>());
+    state.options.fair = json.value("fair", false);
+    if (json.contains("queue_bytes")) state.options.queue = Bytes(json.at("queue_bytes").get<int64_t>());
     if (json.contains("classes")) {
       state.options.classes.clear();
       for (const Json& one : json.at("classes")) state.options.classes.push_back({one.at(0).get<int>(), one.at(1).get<int>()});

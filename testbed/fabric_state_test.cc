@@ -23,7 +23,9 @@ FabricState Sample(const std::string& id = "lab") {
                       .spine_link_rate = MegabitsPerSecond(45),
                       .hash_seed = 4000000000U,
                       .classes = {{46, 60}, {0, 40}},
-                      .grain = Seconds(250e-6)},
+                      .grain = Seconds(250e-6),
+                      .queue = Bytes(32 << 10),
+                      .fair = true},
           .slot = 9,
           .owner = Owner{.pid = 77, .start_ticks = 12345678901234ULL}};
 }

@@ -7,8 +7,6 @@
 #include <thread>
 #include <tuple>
 
-#include "testbed/process.h"
-
 namespace weft::real {
 namespace {
 
@@ -47,7 +45,6 @@ std::pair<Seconds, int64_t> MeanIteration(const std::vector<Step>& steps, double
 Result<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentOptions& options) {
   std::unique_ptr<Experiment> made(new Experiment(options));
   WEFT_ASSIGN_OR_RETURN(made->fabric_, testbed::Fabric::Create(options.fabric));
-  WEFT_RETURN_IF_ERROR(made->ShortenQueues());
   for (const testbed::FabricHost& host : made->fabric_->hosts()) {
     WEFT_ASSIGN_OR_RETURN(made->hosts_[host.name], Host::Start(options.installation.RunDirOf(host.name)));
   }
@@ -55,19 +52,6 @@ Result<std::unique_ptr<Experiment>> Experiment::Start(const ExperimentOptions& o
   if (Status status = options.goodput.value() > 0 ? Ok() : made->Calibrate(); !status) return Fail(status.error().WithContext("measure goodput"));
   made->model_ = MakeModel(options.fabric, options.jobs, made->goodput_, options.divided);
   return made;
-}
-
-Status Experiment::ShortenQueues() {
-  for (const testbed::FabricLink& link : fabric_->links()) {
-    for (const char* minor : {"10", "20"}) {
-      WEFT_RETURN_IF_ERROR(testbed::CheckCommand(
-          {.argv = {"tc", "qdisc", "change", "dev", link.device, "parent", fmt::format("1:{}", minor), "handle",
-                    fmt::format("{}:", minor), "bfifo", "limit", std::to_string(options_.queue.count())},
-           .netns = link.netns, .own_sysfs = false},
-          kPatience));
-    }
-  }
-  return Ok();
 }
 
 /// One flow per direction of the first job's hosts, nothing but communication, nobody else there.

@@ -19,12 +19,11 @@
 namespace weft::real {
 
 struct ExperimentOptions {
-  testbed::FabricOptions fabric;
+  /// Ports hold two super-packets of a class, 9 ms. The testbed's own 60 ms are as long as a burst here: whoever came first
+  /// would be served first, and little be shared.
+  testbed::FabricOptions fabric{.queue = Bytes(32 << 10)};
   std::vector<JobSpec> jobs;       ///< hosts distinct over all jobs
   Installation installation;
-  /// That a port holds, per class: two super-packets, 9 ms. The testbed's own 60 ms are as long as a burst here: whoever came first would be
-  /// served first, and little be shared.
-  Bytes queue{32 << 10};
   Seconds phase{6};                ///< measured, of each decision, all draws together
   /// Of the phases that jobs without windows have to each other: few jobs of almost one period may keep theirs for long,
   /// so that one draw says little. The gates set them, and then let go.
@@ -85,7 +84,6 @@ class Experiment {
  private:
   explicit Experiment(ExperimentOptions options) : options_(std::move(options)) {}
 
-  Status ShortenQueues();
   Status Calibrate();
   Status AwaitFlows();
   Status Apply(const Decision& decision, bool in_place);

@@ -147,6 +147,7 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
        {"replan", map("replan", {{"interval", Duration(core.replan_interval)},
                                  {"settle", Duration(core.settle)},
                                  {"switching_gain", Number<double>(core.planning.switching_gain, 0, 1)},
+                                 {"rollback", Switch(core.rollback)},
                                  {"idle_after", Duration(core.planning.demand.idle_after)},
                                  {"silent_after", Duration(core.planning.demand.silent_after)}})},
        {"release", map("release", {{"unsubmitted_after", Duration(core.quiet_after)},

@@ -226,6 +226,7 @@ void Core::On(const EpochKnown& event) { jobs_.KnowEpoch(event.job_id, event.epo
 
 /// One large thing a tick, so that samples and answers never wait for the sum of them: what a tick leaves out is done in the next.
 void Core::On(const Tick&) {
+  WatchTrial();
   asked_ = !asked_ && (MaybeReplan() || MaybePlanJobs());
   if (asked_) return;
   Measure();
@@ -247,6 +248,7 @@ void Core::LookAround() {
   WatchApplied();
   WatchDemand();
   WatchRhythms();
+  WatchCircumstances();
   WatchTopology();
   ChangeStrategies();
 }

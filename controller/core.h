@@ -32,6 +32,7 @@
 #include "controller/multi_job_problem.h"
 #include "controller/link_monitor.h"
 #include "controller/move_brake.h"
+#include "controller/move_trial.h"
 #include "controller/rank_order.h"
 #include "controller/stragglers.h"
 #include "controller/topology_files.h"
@@ -66,6 +67,7 @@ struct CoreOptions {
   Seconds submitted_quiet_after{600};  ///< how long a submitted job is kept without flows, once it had some
   Seconds reshard_hold{10};      ///< how long the same change of strategy has to be advised before it is made
   Seconds reshard_retry{60};     ///< from a change to the next; from a word that was not followed to the next, twice as long after each
+  bool rollback = true;          ///< moves of flows after which iterations are longer are taken back
   Seconds epoch_kept{3600};      ///< how long the epoch of a job that nobody knows and no host holds is kept
 };
 
@@ -188,7 +190,13 @@ class Core {
   void WaitForPicture();
   bool MaybeReplan();      ///< true if it took the tick's time
   void Replan();
-  void Apply(const FlowDecision& decision, const std::vector<std::string>& triggers);
+  void Apply(FlowDecision decision, const std::vector<std::string>& triggers);
+  // core_rollback.cc
+  void WatchCircumstances();
+  void HoldBack(FlowDecision& decision);
+  void BeginTrial(const FlowDecision& decision, const std::set<uint64_t>& left_out);
+  void WatchTrial();
+  void RollBack(const MoveTrial::Verdict& verdict);
   struct Foretold {
     std::map<uint64_t, std::map<int32_t, int32_t>> weights;  ///< by flow and port
     std::map<std::string, std::vector<std::string>> lines;   ///< by job
@@ -354,6 +362,16 @@ class Core {
   uint64_t planned_digest_ = 0;            ///< of the newest answer
   double multi_job_dirty_since_s_ = -1;
   MoveBrake move_brake_;                       ///< of plans of all jobs
+  struct Circumstances {
+    int64_t capacity_changes = 0;
+    std::set<std::string> jobs;            ///< that run
+    friend bool operator==(const Circumstances&, const Circumstances&) = default;
+  };
+  Circumstances circumstances_;
+  double circumstances_since_s_ = -1e300;  ///< the same since
+  std::optional<MoveTrial> trial_;         ///< of the newest decision that moved flows
+  std::map<uint64_t, LaneWeights> undo_;   ///< what its flows had before
+  UndoneMoves undone_;
   double next_multi_job_s_ = -1e300;
   std::set<std::string> conflicts_;        ///< of topology sources, that were reported
   size_t compared_links_ = 0;              ///< of the fabric when its sources were last compared

@@ -146,10 +146,13 @@ void Core::On(const PathsPlanned& event) {
   if (!decision.moves.empty()) Apply(decision, question.triggers);
 }
 
-void Core::Apply(const FlowDecision& decision, const std::vector<std::string>& triggers) {
+void Core::Apply(FlowDecision decision, const std::vector<std::string>& triggers) {
+  HoldBack(decision);
+  if (decision.moves.empty()) return;
   std::set<std::string> jobs;
   std::set<std::pair<std::string, std::string>> targets;
   const std::set<uint64_t> left_out = LeaveOut(decision);
+  BeginTrial(decision, left_out);
   for (const FlowMove& move : decision.moves) {
     if (left_out.contains(move.flow)) continue;
     SendFlow* flow = table_.Find(move.flow);
@@ -159,9 +162,8 @@ void Core::Apply(const FlowDecision& decision, const std::vector<std::string>& t
     targets.insert({flow->identity.job_id(), flow->host});
   }
   PushPolicies(jobs, targets);
-  FlowDecision done = decision;
-  std::erase_if(done.moves, [&](const FlowMove& move) { return left_out.contains(move.flow); });
-  Announce(done, triggers);
+  std::erase_if(decision.moves, [&](const FlowMove& move) { return left_out.contains(move.flow); });
+  Announce(decision, triggers);
 }
 
 void Core::PushPolicies(const std::set<std::string>& jobs,

@@ -164,6 +164,22 @@ TEST(Core, EstimateOfASlowedCableFollowsWhatItGivesToAStripedFlow) {
   EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
 }
 
+TEST(Core, ATestThatMeetsItsLinkEndsAtWhatTheLinkGives) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.Run(12);
+  cluster.SetRate("leaf1", "spine1", 61e6);
+  // Of a test at 75 it gives 81 %: it counts as full, and as no deficit.
+  const auto available = [&] { return LinkOf(core, "leaf1", "spine1").available_bps(); };
+  while (cluster.now() < 300 && available() < 70e6) cluster.Run(0.1);
+  ASSERT_GT(available(), 70e6) << "tested";
+  while (cluster.now() < 300 && available() > 70e6) cluster.Run(0.1);
+  EXPECT_NEAR(available(), 61e6, 3e6) << "and no value between";
+}
+
 TEST(Core, RouteThatChangesUnderALoadedLaneIsJudgedAnew) {
   for (const double seconds : {0.3, 0.7, 1.1, 1.5, 1.9}) {  // wherever in the lane's windows it happens
     CoreOptions slow = Options();

@@ -224,6 +224,12 @@ void LinkMonitor::Follow(LinkId link, const Load& load, double now_s, std::vecto
   LinkState& state = State(link);
   const BitsPerSecond line = fabric_->topology().link(link).line_rate;
   if (state.bad() || state.available >= line) return;
+  // A test that meets its link is over: the link gives what is seen, however near to what was tried.
+  if (now_s - state.tested_s < state.interval_s && load.high < state.available.value()) {
+    state.available = BitsPerSecond(std::clamp(load.middle(), state.untested.value(), state.available.value()));
+    state.interval_s = std::min(2 * state.interval_s, kMaxBackoff * options_.recovery_interval.count());
+    state.tested_s = -1e300;
+  }
   state.confirmed_s = now_s;
   const double seen = std::clamp(state.available.value(), load.low, std::max(load.low, load.high));
   const double follow = std::max(seen > state.available.value() ? kFollowUp : kFollowDown,

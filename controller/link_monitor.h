@@ -21,7 +21,8 @@
 //
 // Recovery: a link that no backlogged lane uses shows nothing; so `recovery_interval` after it was last seen to hold a
 // lane, its estimate is raised by half, which lets flows try it. A test that fails is undone at once: the estimate goes on from
-// where it was before. The next interval is then twice as long (up to 16 times). So it converges and does not flap.
+// where it was before, or from what the link was seen to give where that is more. The next interval is then twice as long (up to 16
+// times). So it converges and does not flap.
 //
 // Limits. A deficit under 20 % of a healthy link is not seen. Where a path has several equally suspect switch links, all
 // of them are blamed until another lane exonerates one. A lane that its own pacing or the receiver's window holds looks

@@ -225,7 +225,7 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   gpu_gap.Set(view.outlook.gap());
   modelled.Set(static_cast<double>(view.outlook.jobs()));
   for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode", "class", "shift", "topology", "straggler",
-                           "stall", "silent", "limit", "advice", "would", "reshard"}) {
+                           "stall", "silent", "limit", "advice", "would", "reshard", "rollback"}) {
     const auto count = counters.decisions.find(kind);
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));

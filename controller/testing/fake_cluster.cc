@@ -42,7 +42,7 @@ void FakeCluster::Send(Event event) {
       ready.push_back({question->digest, std::make_shared<const planner::MultiJobPlan>(planner::PlanMultiJob(*question->problem))});
     }
     if (const auto* question = std::get_if<PlanPaths>(&action); question != nullptr && answers_paths && (answers_whole_paths || question->problem->quick)) {
-      paths.push_back({question->number, std::make_shared<const planner::FlowPlan>(planner::ChoosePaths(*question->problem))});
+      paths.push_back({question->number, std::make_shared<const planner::FlowPlan>(plan_paths(*question->problem))});
     }
     actions.push_back(std::move(action));
   }

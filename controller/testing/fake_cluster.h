@@ -94,6 +94,8 @@ class FakeCluster {
   bool says_silence = true;                          ///< agents' plugins say which lanes go unanswered
   bool answers = true;                               ///< to the core's questions of all jobs, at once
   bool answers_paths = true;                         ///< to those of paths
+  /// How they are answered.
+  std::function<planner::FlowPlan(const planner::FlowProblem&)> plan_paths = [](const auto& problem) { return planner::ChoosePaths(problem); };
   bool answers_whole_paths = true;    ///< also where the question is not a quick one
   std::vector<int> priorities;                       ///< TOS bytes that links serve strictly first, in this order
   std::vector<Action> actions;                       ///< everything the core answered

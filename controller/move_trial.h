@@ -1,0 +1,73 @@
+// Whether a decision that moved flows has made iterations longer. The plan that moved them was made from a model; what judges it
+// are the iterations that jobs show afterwards. What did harm is taken back, and not done again for a time that doubles.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft::controller {
+
+/// Source port -> weight: the whole policy of a flow.
+using LaneWeights = std::map<int32_t, int32_t>;
+
+/// Of one decision. Times are the controller's, in seconds. Deterministic: time is an argument. Not thread-safe.
+class MoveTrial {
+ public:
+  /// Whole iterations of each job that are looked at: an agent's period stands for four more after a change (agent/period.h), the
+  /// first of which may have begun before it.
+  static constexpr size_t kIterations = 3;
+  /// From the decision until it is in force on all hosts; an iteration that begins before is not looked at.
+  static constexpr double kInForceS = 0.5;
+
+  struct Job {
+    double before_s = 0;          ///< period before the decision
+    uint64_t flow = 0;            ///< whose bursts tell where its iterations begin
+    bool moved = false;           ///< flows of it were; others are judged by if their iterations were seen in time
+    std::vector<double> starts = {};  ///< of its iterations since
+    double after_s = 0;           ///< period since; 0: not known yet
+  };
+  struct Verdict {
+    double speed = 1;             ///< of the jobs whose period is known, against before: mean of before / after
+    std::string text;             ///< "a 1.500 s before, 2.500 s after; b ..."
+  };
+
+  /// Requires: a job that was moved, and periods > 0.
+  MoveTrial(std::map<std::string, Job> jobs, double now_s) : jobs_(std::move(jobs)), begun_s_(now_s) {}
+
+  const std::map<std::string, Job>& jobs() const { return jobs_; }
+  double begun_s() const { return begun_s_; }
+  /// The newest iteration of the job began then. Unknown jobs and times that are not newer change nothing.
+  void SeeStart(const std::string& job, double start_s);
+  /// Of a job whose iterations are too short to be seen one by one: its mean period since.
+  void SeePeriod(const std::string& job, double period_s);
+  /// Once all jobs that were moved have a period.
+  std::optional<Verdict> Judge() const;
+  /// Nothing can be said any more: ten times the iterations that it takes are over, and ten seconds.
+  bool IsLate(double now_s) const;
+
+ private:
+  std::map<std::string, Job> jobs_;
+  double begun_s_;
+};
+
+/// Moves that were taken back while links and jobs were as they are now.
+class UndoneMoves {
+ public:
+  static constexpr double kFirstHoldS = 60, kMostHoldS = 3600;
+
+  /// Holds these for kFirstHoldS, twice as long each time. Returns for how long.
+  double Add(const std::map<uint64_t, LaneWeights>& moves, double now_s);
+  bool Holds(uint64_t flow, const LaneWeights& weights, double now_s) const;
+  /// Links or jobs are others: what did harm may be right now.
+  void Forget() { moves_.clear(), times_ = 0; }
+
+ private:
+  std::map<uint64_t, LaneWeights> moves_;
+  double until_s_ = -1e300;
+  int times_ = 0;
+};
+
+}  // namespace weft::controller

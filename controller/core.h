@@ -362,16 +362,7 @@ class Core {
   uint64_t planned_digest_ = 0;            ///< of the newest answer
   double multi_job_dirty_since_s_ = -1;
   MoveBrake move_brake_;                       ///< of plans of all jobs
-  struct Circumstances {
-    int64_t capacity_changes = 0;
-    std::set<std::string> jobs;            ///< that run
-    friend bool operator==(const Circumstances&, const Circumstances&) = default;
-  };
-  Circumstances circumstances_;
-  double circumstances_since_s_ = -1e300;  ///< the same since
-  std::optional<MoveTrial> trial_;         ///< of the newest decision that moved flows
-  std::map<uint64_t, LaneWeights> undo_;   ///< what its flows had before
-  UndoneMoves undone_;
+  MoveWatch moves_;
   double next_multi_job_s_ = -1e300;
   std::set<std::string> conflicts_;        ///< of topology sources, that were reported
   size_t compared_links_ = 0;              ///< of the fabric when its sources were last compared

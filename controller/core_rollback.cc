@@ -36,15 +36,12 @@ bool IsMove(const FlowMove& move) { return move.live && move.shares_changed; }
 
 /// Links and running jobs: with others nothing that was measured before says anything.
 void Core::WatchCircumstances() {
-  Circumstances now{.capacity_changes = capacity_changes_, .jobs = {}};
+  std::set<std::string> jobs;
   for (const auto& [id, job] : jobs_.jobs()) {
-    if (job.state == JobState::kRunning) now.jobs.insert(id);
+    if (job.state == JobState::kRunning) jobs.insert(id);
   }
-  if (now == circumstances_) return;
-  circumstances_ = std::move(now);
-  circumstances_since_s_ = now_s_;
-  undone_.Forget();
-  trial_.reset();
+  if (capacity_changes_ == moves_.capacity_changes && jobs == moves_.jobs) return;
+  moves_ = {.capacity_changes = capacity_changes_, .jobs = std::move(jobs), .since_s = now_s_, .trial = {}, .undo = {}, .undone = {}};
 }
 
 /// Takes moves out that did harm lately.
@@ -52,7 +49,7 @@ void Core::HoldBack(FlowDecision& decision) {
   if (!options_.rollback) return;
   WatchCircumstances();
   const bool held = std::ranges::any_of(
-      decision.moves, [&](const FlowMove& move) { return IsMove(move) && undone_.Holds(move.flow, move.weights, now_s_); });
+      decision.moves, [&](const FlowMove& move) { return IsMove(move) && moves_.undone.Holds(move.flow, move.weights, now_s_); });
   if (held) std::erase_if(decision.moves, IsMove);
 }
 
@@ -68,7 +65,7 @@ void Core::BeginTrial(const FlowDecision& decision, const std::set<uint64_t>& le
     before[move.flow] = PresentWeights(flow);
   }
   if (moved.empty()) return;
-  trial_.reset();  // of the decision before: what follows is of both
+  moves_.trial.reset();  // of the decision before: what follows is of both
   std::map<std::string, MoveTrial::Job> jobs;
   for (const auto& [id, period_s] : MeasuredPeriods(table_)) {
     jobs[id] = {.before_s = period_s, .flow = 0, .moved = moved.contains(id)};
@@ -81,30 +78,30 @@ void Core::BeginTrial(const FlowDecision& decision, const std::set<uint64_t>& le
   double longest_s = 0;
   for (const auto& [id, job] : jobs) longest_s = std::max(longest_s, job.before_s);
   const bool known = std::ranges::all_of(moved, [&](const std::string& id) { return jobs.contains(id); });
-  if (!known || now_s_ - circumstances_since_s_ < kSteadyPeriods * longest_s) return;
-  trial_.emplace(MoveTrial(std::move(jobs), now_s_));
-  undo_ = std::move(before);
+  if (!known || now_s_ - moves_.since_s < kSteadyPeriods * longest_s) return;
+  moves_.trial.emplace(MoveTrial(std::move(jobs), now_s_));
+  moves_.undo = std::move(before);
 }
 
 void Core::WatchTrial() {
-  if (!trial_) return;
+  if (!moves_.trial) return;
   WatchCircumstances();
-  if (trial_ && (mode_ != v1::MODE_ENFORCE || trial_->IsLate(now_s_))) trial_.reset();
-  if (!trial_) return;
+  if (moves_.trial && (mode_ != v1::MODE_ENFORCE || moves_.trial->IsLate(now_s_))) moves_.trial.reset();
+  if (!moves_.trial) return;
   std::vector<std::pair<std::string, const SendFlow*>> seen;
-  for (const auto& [id, job] : trial_->jobs()) seen.emplace_back(id, table_.Find(job.flow));
+  for (const auto& [id, job] : moves_.trial->jobs()) seen.emplace_back(id, table_.Find(job.flow));
   for (const auto& [id, flow] : seen) {
     if (flow == nullptr || flow->stale()) continue;
     const double offset_s = hosts_.at(flow->host).offset_s;
-    if (trial_->jobs().at(id).before_s >= kSeenOneByOne * options_.sample_interval.count()) {
-      if (flow->iteration_start_s > 0) trial_->SeeStart(id, flow->iteration_start_s + offset_s);
-    } else if (flow->meter.known && flow->meter.since_s + offset_s >= trial_->begun_s() + MoveTrial::kInForceS) {
-      trial_->SeePeriod(id, flow->meter.period_s);
+    if (moves_.trial->jobs().at(id).before_s >= kSeenOneByOne * options_.sample_interval.count()) {
+      if (flow->iteration_start_s > 0) moves_.trial->SeeStart(id, flow->iteration_start_s + offset_s);
+    } else if (flow->meter.known && flow->meter.since_s + offset_s >= moves_.trial->begun_s() + MoveTrial::kInForceS) {
+      moves_.trial->SeePeriod(id, flow->meter.period_s);
     }
   }
-  const std::optional<MoveTrial::Verdict> verdict = trial_->Judge();
+  const std::optional<MoveTrial::Verdict> verdict = moves_.trial->Judge();
   if (!verdict) return;
-  trial_.reset();
+  moves_.trial.reset();
   if (verdict->speed < kWorse) RollBack(*verdict);
 }
 
@@ -112,7 +109,7 @@ void Core::RollBack(const MoveTrial::Verdict& verdict) {
   std::map<uint64_t, LaneWeights> undone;
   std::set<std::string> jobs;
   std::set<std::pair<std::string, std::string>> targets;
-  for (const auto& [id, weights] : undo_) {
+  for (const auto& [id, weights] : moves_.undo) {
     SendFlow* flow = table_.Find(id);
     if (flow == nullptr || flow->stale() || weights.empty() || !CanCarry(*flow, weights)) continue;
     undone[id] = std::exchange(flow->decided, weights);
@@ -121,7 +118,7 @@ void Core::RollBack(const MoveTrial::Verdict& verdict) {
     targets.insert({flow->identity.job_id(), flow->host});
   }
   if (undone.empty()) return;
-  const double hold_s = undone_.Add(undone, now_s_);
+  const double hold_s = moves_.undone.Add(undone, now_s_);
   PushPolicies(jobs, targets);
   Decide("rollback", jobs.size() == 1 ? *jobs.begin() : "",
          fmt::format("{} flows go back where they were: since they were moved iterations go at {:.0f} % of their speed before ({}); "

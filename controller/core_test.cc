@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 
 #include "controller/testing/fake_cluster.h"
+#include "controller/testing/two_jobs.h"
 
 namespace weft::controller {
 namespace {
 
 using testing::FakeCluster;
 using testing::FakeJob;
+using namespace testing::two_jobs;  // NOLINT(google-build-using-namespace)
 using ::testing::HasSubstr;
 
 template <typename T>
@@ -21,44 +23,6 @@ std::vector<T> Of(const std::vector<Action>& actions) {
     if (const T* match = std::get_if<T>(&action)) found.push_back(*match);
   }
   return found;
-}
-
-std::vector<v1::Decision> DecisionsOf(const Core& core, const std::string& kind) {
-  std::vector<v1::Decision> found;
-  for (const v1::Decision& decision : core.decisions()) {
-    if (decision.kind() == kind) found.push_back(decision);
-  }
-  return found;
-}
-
-v1::LinkStatus LinkOf(const Core& core, const std::string& from, const std::string& to) {
-  for (const v1::LinkStatus& link : core.Links()) {
-    if (link.from() == from && link.to() == to) return link;
-  }
-  return {};
-}
-
-// Two 2-rank rings between two leaves, both over spine 1 at first; every link 100 Mbit/s. Alone, an iteration takes
-// 0.4 s + 12 MB / 100 Mbit/s = 0.4 + 0.96 = 1.36 s; in collision the communication takes twice as long.
-const FakeJob kJobA{.id = "a", .ring = {"h1", "h3"}};
-const FakeJob kJobB{.id = "b", .ring = {"h2", "h4"}};
-constexpr double kAlone = 1.36;
-
-CoreOptions Options(v1::Mode mode = v1::MODE_ENFORCE) {
-  CoreOptions options;
-  options.mode = mode;
-  options.rates.line_rate = MegabitsPerSecond(100);
-  return options;
-}
-
-void StartBoth(FakeCluster& cluster) {
-  cluster.RegisterAll();
-  cluster.Run(0.5);
-  cluster.Start(kJobA, 0);
-  cluster.Start(kJobB, 0);
-  cluster.Run(0.3);
-  cluster.Probe("a");
-  cluster.Probe("b");
 }
 
 TEST(Core, CollisionOfTwoJobsIsResolvedWithinASecond) {
@@ -125,94 +89,6 @@ TEST(Core, LinkUseAgreesWithWhatTheLinksCarried) {
     EXPECT_GT(truth, 0) << from << to;
     EXPECT_NEAR(static_cast<double>(LinkOf(core, from, to).carried_bytes()), truth, 0.02 * truth) << from << to;
   }
-}
-
-TEST(Core, SlowedCableIsFoundAndBothJobsShareWhatIsLeft) {
-  Core core(Options());
-  FakeCluster cluster(core, 2, 2, 2);
-  StartBoth(cluster);
-  cluster.Run(10);
-  const int64_t replans = core.counters().replans;
-  cluster.SetRate("leaf1", "spine1", 50e6);
-  cluster.Run(12);
-  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 50e6, 6e6);
-  EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
-  EXPECT_EQ(LinkOf(core, "h1", "leaf1").available_bps(), 100e6);
-  EXPECT_GT(core.counters().replans, replans);
-  ASSERT_FALSE(DecisionsOf(core, "capacity").empty());
-  EXPECT_THAT(DecisionsOf(core, "capacity")[0].reason(), HasSubstr("link leaf1->spine1 gave"));
-  // 150 Mbit/s for two flows of 100: 75 each, 0.4 + 96 / 75 = 1.68 s where the slow cable alone meant 2.32 s.
-  cluster.Run(8);
-  EXPECT_LT(cluster.Iteration("a", 6), 1.85);
-  EXPECT_LT(cluster.Iteration("b", 6), 1.85);
-}
-
-TEST(Core, EstimateOfASlowedCableFollowsWhatItGivesToAStripedFlow) {
-  Core core(Options());
-  FakeCluster cluster(core, 2, 2, 2);
-  StartBoth(cluster);
-  cluster.Run(10);
-  cluster.SetRate("leaf1", "spine1", 60e6);
-  cluster.Run(12);
-  ASSERT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 60e6, 8e6);
-  cluster.SetRate("leaf1", "spine1", 30e6);  // its lanes are striped by now
-  cluster.Run(12);
-  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 30e6, 6e6);
-  cluster.SetRate("leaf1", "spine1", 50e6);
-  cluster.Run(80);  // now the other spine holds the jobs: what this one gives shows only when it is tested
-  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 50e6, 8e6);
-  EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
-}
-
-TEST(Core, ATestThatMeetsItsLinkEndsAtWhatTheLinkGives) {
-  Core core(Options());
-  FakeCluster cluster(core, 2, 2, 2);
-  StartBoth(cluster);
-  cluster.Run(10);
-  cluster.SetRate("leaf1", "spine1", 50e6);
-  cluster.Run(12);
-  cluster.SetRate("leaf1", "spine1", 61e6);
-  // Of a test at 75 it gives 81 %: it counts as full, and as no deficit.
-  const auto available = [&] { return LinkOf(core, "leaf1", "spine1").available_bps(); };
-  while (cluster.now() < 300 && available() < 70e6) cluster.Run(0.1);
-  ASSERT_GT(available(), 70e6) << "tested";
-  while (cluster.now() < 300 && available() > 70e6) cluster.Run(0.1);
-  EXPECT_NEAR(available(), 61e6, 3e6) << "and no value between";
-}
-
-TEST(Core, RouteThatChangesUnderALoadedLaneIsJudgedAnew) {
-  for (const double seconds : {0.3, 0.7, 1.1, 1.5, 1.9}) {  // wherever in the lane's windows it happens
-    CoreOptions slow = Options();
-    slow.monitor.windows = 9;
-    Core core(slow);
-    FakeCluster cluster(core, 2, 2, 2);
-    StartBoth(cluster);
-    cluster.Run(10);
-    for (const char* spine : {"spine1", "spine2"}) cluster.SetRate("leaf1", spine, 40e6);
-    cluster.Run(seconds);
-    cluster.Reroute();
-    cluster.Probe("a");
-    cluster.Probe("b");
-    cluster.Run(20);
-    EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 40e6, 6e6) << seconds;
-    EXPECT_NEAR(LinkOf(core, "leaf1", "spine2").available_bps(), 40e6, 6e6) << seconds;
-  }
-}
-
-TEST(Core, CableSlowedInBothDirectionsIsFoundOnBoth) {
-  Core core(Options());
-  FakeCluster cluster(core, 2, 2, 2);
-  StartBoth(cluster);
-  cluster.Run(10);
-  for (const auto& [from, to] : {std::pair("leaf1", "spine1"), std::pair("spine1", "leaf1")}) {
-    cluster.SetRate(from, to, 50e6);
-  }
-  cluster.Run(15);
-  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 50e6, 6e6);
-  EXPECT_NEAR(LinkOf(core, "spine1", "leaf1").available_bps(), 50e6, 6e6);
-  cluster.Run(5);
-  EXPECT_LT(cluster.Iteration("a", 5), 1.85);
-  EXPECT_LT(cluster.Iteration("b", 5), 1.85);
 }
 
 TEST(Core, BackgroundTrafficIsAvoided) {

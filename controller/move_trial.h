@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,13 +62,21 @@ class UndoneMoves {
   /// Holds these for kFirstHoldS, twice as long each time. Returns for how long.
   double Add(const std::map<uint64_t, LaneWeights>& moves, double now_s);
   bool Holds(uint64_t flow, const LaneWeights& weights, double now_s) const;
-  /// Links or jobs are others: what did harm may be right now.
-  void Forget() { moves_.clear(), times_ = 0; }
 
  private:
   std::map<uint64_t, LaneWeights> moves_;
   double until_s_ = -1e300;
   int times_ = 0;
+};
+
+/// What a controller knows of the newest decision that moved flows, and of those that it has taken back.
+struct MoveWatch {
+  int64_t capacity_changes = 0;             ///< with the jobs that run, what periods were measured under ...
+  std::set<std::string> jobs;
+  double since_s = -1e300;                  ///< ... since then
+  std::optional<MoveTrial> trial;           ///< of the newest decision
+  std::map<uint64_t, LaneWeights> undo;     ///< what its flows had before
+  UndoneMoves undone;
 };
 
 }  // namespace weft::controller

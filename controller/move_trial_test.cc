@@ -36,9 +36,6 @@ TEST(UndoneMoves, HoldTwiceAsLongEachTime) {
   EXPECT_FALSE(undone.Holds(7, weights, 60));
   EXPECT_EQ(undone.Add({{7, weights}}, 100), 120);
   EXPECT_TRUE(undone.Holds(7, weights, 219));
-  undone.Forget();
-  EXPECT_FALSE(undone.Holds(7, weights, 219));
-  EXPECT_EQ(undone.Add({{7, weights}}, 300), 60);
 }
 
 }  // namespace

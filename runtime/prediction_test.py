@@ -92,7 +92,7 @@ def stretch_of(world):
 
 
 class Fabric:
-    """One leaf that blocks nobody, and a host for each rank."""
+    """One leaf that blocks nobody, and a host for each rank. Ports serve hosts in turn, as the prediction has communicators share them."""
 
     def __init__(self):
         self.rate, self.hosts, self.links = None, [], {}
@@ -102,7 +102,7 @@ class Fabric:
             return
         self.down()
         command = [TESTBED, "up", "--id", FABRIC, "--leaves", "1", "--spines", "1", "--hosts-per-leaf", str(HOSTS), "--rate",
-                   f"{rate}Mbit/s", "--grain", "250us", "--output", "json"]
+                   f"{rate}Mbit/s", "--grain", "250us", "--fair", "--output", "json"]
         self.hosts = json.loads(call(command, "weft-testbed up"))["hosts"]
         self.rate = rate
 
@@ -122,14 +122,14 @@ class Fabric:
         if rate not in self.links:
             self.set(rate)
             rendezvous = f"{self.hosts[0]['mgmt_address']}:29400"
-            command = [WEFT, "perf", "--collective", "sendrecv", "--bytes", "64KiB,256KiB,1MiB", "--iterations", "15", "--world", "2",
+            command = [WEFT, "perf", "--collective", "sendrecv", "--bytes", "32KiB,256KiB,1MiB", "--iterations", "15", "--world", "2",
                        "--rendezvous", rendezvous, "--plugin", PLUGIN, "--output", "json"]
             other = subprocess.Popen(self.inside(1, [*command, "--rank", "1"]), env=self.environment(), stdout=subprocess.DEVNULL)
             text = call(self.inside(0, [*command, "--rank", "0"]), "weft perf", env=self.environment())
             other.wait(60)
             times = [row["time_us_median"] * 1e-6 for row in json.loads(text)["results"]]
             bytes_per_second = (2**20 - 2**18) / (times[2] - times[1])
-            self.links[rate] = {"latency": max(1e-5, times[0] - 2**16 / bytes_per_second), "rate": 8 * bytes_per_second}
+            self.links[rate] = {"latency": max(1e-5, times[0] - 2**15 / bytes_per_second), "rate": 8 * bytes_per_second}
             print(f"{rate} Mbit/s: {8e-6 * bytes_per_second:.1f} Mbit/s of payload, {1e3 * self.links[rate]['latency']:.2f} ms", flush=True)
         return self.links[rate]
 

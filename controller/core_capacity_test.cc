@@ -1,0 +1,103 @@
+// What links give, found out from what flows get.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "controller/testing/two_jobs.h"
+
+namespace weft::controller {
+namespace {
+
+using testing::FakeCluster;
+using namespace testing::two_jobs;  // NOLINT(google-build-using-namespace)
+using ::testing::HasSubstr;
+
+TEST(CoreCapacity, SlowedCableIsFoundAndBothJobsShareWhatIsLeft) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  const int64_t replans = core.counters().replans;
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.Run(12);
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 50e6, 6e6);
+  EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
+  EXPECT_EQ(LinkOf(core, "h1", "leaf1").available_bps(), 100e6);
+  EXPECT_GT(core.counters().replans, replans);
+  ASSERT_FALSE(DecisionsOf(core, "capacity").empty());
+  EXPECT_THAT(DecisionsOf(core, "capacity")[0].reason(), HasSubstr("link leaf1->spine1 gave"));
+  // 150 Mbit/s for two flows of 100: 75 each, 0.4 + 96 / 75 = 1.68 s where the slow cable alone meant 2.32 s.
+  cluster.Run(8);
+  EXPECT_LT(cluster.Iteration("a", 6), 1.85);
+  EXPECT_LT(cluster.Iteration("b", 6), 1.85);
+}
+
+TEST(CoreCapacity, EstimateOfASlowedCableFollowsWhatItGivesToAStripedFlow) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  cluster.SetRate("leaf1", "spine1", 60e6);
+  cluster.Run(12);
+  ASSERT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 60e6, 8e6);
+  cluster.SetRate("leaf1", "spine1", 30e6);  // its lanes are striped by now
+  cluster.Run(12);
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 30e6, 6e6);
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.Run(80);  // now the other spine holds the jobs: what this one gives shows only when it is tested
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 50e6, 8e6);
+  EXPECT_EQ(LinkOf(core, "leaf1", "spine2").available_bps(), 100e6);
+}
+
+TEST(CoreCapacity, ATestThatMeetsItsLinkEndsAtWhatTheLinkGives) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  cluster.SetRate("leaf1", "spine1", 50e6);
+  cluster.Run(12);
+  cluster.SetRate("leaf1", "spine1", 61e6);
+  // Of a test at 75 it gives 81 %: it counts as full, and as no deficit.
+  const auto available = [&] { return LinkOf(core, "leaf1", "spine1").available_bps(); };
+  while (cluster.now() < 300 && available() < 70e6) cluster.Run(0.1);
+  ASSERT_GT(available(), 70e6) << "tested";
+  while (cluster.now() < 300 && available() > 70e6) cluster.Run(0.1);
+  EXPECT_NEAR(available(), 61e6, 3e6) << "and no value between";
+}
+
+TEST(CoreCapacity, RouteThatChangesUnderALoadedLaneIsJudgedAnew) {
+  for (const double seconds : {0.3, 0.7, 1.1, 1.5, 1.9}) {  // wherever in the lane's windows it happens
+    CoreOptions slow = Options();
+    slow.monitor.windows = 9;
+    Core core(slow);
+    FakeCluster cluster(core, 2, 2, 2);
+    StartBoth(cluster);
+    cluster.Run(10);
+    for (const char* spine : {"spine1", "spine2"}) cluster.SetRate("leaf1", spine, 40e6);
+    cluster.Run(seconds);
+    cluster.Reroute();
+    cluster.Probe("a");
+    cluster.Probe("b");
+    cluster.Run(20);
+    EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 40e6, 6e6) << seconds;
+    EXPECT_NEAR(LinkOf(core, "leaf1", "spine2").available_bps(), 40e6, 6e6) << seconds;
+  }
+}
+
+TEST(CoreCapacity, CableSlowedInBothDirectionsIsFoundOnBoth) {
+  Core core(Options());
+  FakeCluster cluster(core, 2, 2, 2);
+  StartBoth(cluster);
+  cluster.Run(10);
+  for (const auto& [from, to] : {std::pair("leaf1", "spine1"), std::pair("spine1", "leaf1")}) {
+    cluster.SetRate(from, to, 50e6);
+  }
+  cluster.Run(15);
+  EXPECT_NEAR(LinkOf(core, "leaf1", "spine1").available_bps(), 50e6, 6e6);
+  EXPECT_NEAR(LinkOf(core, "spine1", "leaf1").available_bps(), 50e6, 6e6);
+  cluster.Run(5);
+  EXPECT_LT(cluster.Iteration("a", 5), 1.85);
+  EXPECT_LT(cluster.Iteration("b", 5), 1.85);
+}
+
+}  // namespace
+}  // namespace weft::controller

@@ -158,8 +158,10 @@ def prepare(folder, index, one, fabric):
 
 
 def planning(one, paths, fix):
+    # What operators decide is searched for among what can be run.
+    framework = "weft-train" if "sharding" in one["variables"] else "any"
     return [WEFT, "plan", paths["model"], "--cluster", paths["cluster"], "--global-batch", str(one["batch"]), "--seq", str(SEQUENCE),
-            "--gpus", str(ranks_of(one)), "--precision", "fp32", "--framework", "any", "--fix", fix, "--output", "json"]
+            "--gpus", str(ranks_of(one)), "--precision", "fp32", "--framework", framework, "--fix", fix, "--output", "json"]
 
 
 def check_data_parallelism_does_not_fit(folder):

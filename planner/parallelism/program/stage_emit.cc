@@ -72,7 +72,8 @@ std::vector<int32_t> StageProgram::Compute(StepAction action, ModelPart part, in
         .slice = static_cast<int32_t>(cut.slice),
         .slices = static_cast<int32_t>(cut.slices),
         .inputs = std::move(inputs),
-        .outputs = values});
+        .outputs = values,
+        .needs = ScattersToWaitFor()});
   return values;
 }
 

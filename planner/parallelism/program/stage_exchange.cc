@@ -181,9 +181,27 @@ void StageProgram::Exchange(int32_t unit) {
   const bool scatters = u.gradients_sharded || (u.optimizer_sharded && u.shard == replicas);
   OverUnit(scatters ? StepAction::kReduceScatter : StepAction::kAllReduce, scatters ? u.shard : replicas, unit);
   out_.instructions.back().wire = WireOf(s_.gradient_wire);
+  if (scatters && u.gradients_sharded) scatters_.push_back({last_on_unit_[static_cast<size_t>(unit)], u.elements});
   if (u.across < 0) return;
   OverUnit(StepAction::kAllReduce, u.across, unit);
   out_.instructions.back().of_shard = true;
+}
+
+/// Gradients are whole until they are scattered: where links are slower than computations they would pile up. So a computation waits until
+/// no more is under way than twice the largest unit, as FSDP limits what it gathers (Zhao et al., "PyTorch FSDP", VLDB 2023, 3.4).
+std::vector<int32_t> StageProgram::ScattersToWaitFor() {
+  if (scatters_.empty()) return {};
+  int64_t largest = 0, under_way = 0;
+  for (const ParameterUnit& unit : out_.units) {
+    if (unit.gradients_sharded) largest = std::max(largest, unit.elements);
+  }
+  for (const Scatter& scatter : scatters_) under_way += scatter.elements;
+  std::vector<int32_t> waits;
+  for (; under_way > 2 * largest; scatters_.pop_front()) {
+    waits.push_back(scatters_.front().instruction);
+    under_way -= scatters_.front().elements;
+  }
+  return waits;
 }
 
 void StageProgram::EndStep() {

@@ -1,6 +1,7 @@
 // Writes the list of one pipeline stage: its passes in the order of the schedule, layer by layer. Internal to this folder.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <span>
 #include <tuple>
@@ -183,6 +184,7 @@ class StageProgram {
   void BeginTurns(const std::vector<Turn>& turns);
   void Enter(const Turn& turn);
   void Leave(const Turn& turn);
+  std::vector<int32_t> ScattersToWaitFor();
   int64_t Round() const;
   bool Recomputes(int64_t layer) const;
 
@@ -199,6 +201,11 @@ class StageProgram {
   std::vector<int64_t> left_;                                 // contributions, of blocks
   std::vector<int64_t> unit_left_;                            // of units, until the next exchange
   std::vector<int32_t> unit_of_block_, last_on_unit_;
+  struct Scatter {
+    int32_t instruction;
+    int64_t elements;
+  };
+  std::deque<Scatter> scatters_;  // of gradients that are whole until then, which no computation has waited for
   std::vector<bool> each_pass_;  // by unit: gathered for every pass
   std::vector<Turn> turns_;      // of the pass that is being written
   mutable std::map<std::tuple<int64_t, bool, int64_t>, Turn> known_turns_;  // as MakeTurn()

@@ -53,6 +53,7 @@ class Agent {
 
   Agent(const AgentConfig& config, const std::string& version);
 
+  Exporter::Handlers MakeExporterHandlers();
   PluginHandlers MakePluginHandlers();
   ControllerHandlers MakeControllerHandlers();
   Result<UniqueFd> OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map);

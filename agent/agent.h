@@ -100,7 +100,7 @@ class Agent {
   /// Counts what is not followed or probed; whether a line about it may be logged.
   bool CountLeftAlone(const char* what, int64_t count);
   void TellOverQuota(const Peer& peer, const char* what, int64_t count);
-  void TellAnothersFlow(const Peer& peer, uint64_t flow);
+  void TellFlowsOfOthers(const Peer& peer, int64_t count);
 
   const AgentConfig config_;
   const std::string version_;

@@ -67,7 +67,7 @@ Result<std::unique_ptr<Agent>> Agent::Start(const AgentConfig& config, const std
   for (const InterfaceInfo& interface : agent->interfaces_) agent->interface_names_.push_back(interface.name);
   WEFT_ASSIGN_OR_RETURN(agent->socket_, PluginSocket::Listen(config.run_dir, agent->MakePluginHandlers()));
   Agent* const raw = agent.get();
-  WEFT_ASSIGN_OR_RETURN(agent->exporter_, Exporter::Start(config.http, [raw] { return raw->MetricsText(); }));
+  WEFT_ASSIGN_OR_RETURN(agent->exporter_, Exporter::Start(config, raw->MakeExporterHandlers()));
 
   TracerOptions tracing;
   tracing.max_candidates = config.probe_candidates;
@@ -97,6 +97,10 @@ Agent::~Agent() {
   StopQos();
   prober_.reset();
   if (client_) client_->Stop();  // its handlers use client_
+}
+
+Exporter::Handlers Agent::MakeExporterHandlers() {
+  return {.metrics = [this] { return MetricsText(); }, .refused = [this](const char* why) { metrics_.AddRefusedRequest(why); }};
 }
 
 PluginHandlers Agent::MakePluginHandlers() {

@@ -53,6 +53,7 @@ class Agent {
 
   Agent(const AgentConfig& config, const std::string& version);
 
+  Exporter::Handlers MakeExporterHandlers();
   PluginHandlers MakePluginHandlers();
   ControllerHandlers MakeControllerHandlers();
   Result<UniqueFd> OnAttach(const Peer& peer, std::unique_ptr<TelemetryMap> map);
@@ -99,7 +100,7 @@ class Agent {
   /// Counts what is not followed or probed; whether a line about it may be logged.
   bool CountLeftAlone(const char* what, int64_t count);
   void TellOverQuota(const Peer& peer, const char* what, int64_t count);
-  void TellAnothersFlow(const Peer& peer, uint64_t flow);
+  void TellFlowsOfOthers(const Peer& peer, int64_t count);
 
   const AgentConfig config_;
   const std::string version_;

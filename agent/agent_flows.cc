@@ -14,6 +14,7 @@ void Agent::CountTraffic(Process& process) {
   const TrafficDelta traffic = process.reader->TakeTraffic();
   metrics_.AddTraffic(process.map->job(), traffic);
   if (traffic.flows_refused > 0) TellOverQuota(process.peer, "flow", traffic.flows_refused);
+  if (traffic.flows_of_others > 0) TellFlowsOfOthers(process.peer, traffic.flows_of_others);
 }
 
 bool Agent::CountLeftAlone(const char* what, int64_t count) {
@@ -32,10 +33,10 @@ void Agent::TellOverQuota(const Peer& peer, const char* what, int64_t count) {
            {"next", "raise quotas: in agent.yaml if he needs them"}});
 }
 
-void Agent::TellAnothersFlow(const Peer& peer, uint64_t flow) {
-  if (!CountLeftAlone("number", 1)) return;
-  LogWarn("agent", "flow has the number of another user's; its paths are not probed",
-          {{"flow", fmt::format("{:016x}", flow)}, {"uid", peer.uid}, {"pid", peer.pid},
+void Agent::TellFlowsOfOthers(const Peer& peer, int64_t count) {
+  if (!CountLeftAlone("number", count)) return;
+  LogWarn("agent", "flows have the numbers of another user's and are not followed",
+          {{"uid", peer.uid}, {"pid", peer.pid}, {"refused", count},
            {"next", "numbers are drawn at random: find out what this process writes into its segment"}});
 }
 
@@ -43,23 +44,19 @@ void Agent::FollowFlows(Process& process) {
   for (const SendFlow& flow : process.reader->TakeSendFlows()) StartTrace(process, flow);
   const uint32_t uid = process.peer.uid;
   for (const uint64_t flow : process.reader->TakeClosedSendFlows()) {
-    if (!quotas_.ReturnDestination(uid, flow)) continue;  // another user's, or more than he may have
+    if (!quotas_.ReturnDestination(uid, flow)) continue;  // it was more than he may have
     paths_.erase(flow);
     lane_ports_.erase(flow);
     if (prober_) prober_->Forget(flow);
   }
   for (const uint64_t flow : process.reader->TakeDoubtful()) {
-    if (prober_ && paths_.contains(flow) && quotas_.IsProbedFor(uid, flow)) prober_->ProbeAgain(flow);
+    if (prober_ && paths_.contains(flow)) prober_->ProbeAgain(flow);
   }
 }
 
 void Agent::StartTrace(const Process& process, const SendFlow& flow) {
   const std::string place = flow.peer_address + " " + std::to_string(flow.peer_port);
-  switch (quotas_.TakeDestination(process.peer.uid, flow.flow, place)) {
-    case DestinationAnswer::kTaken: break;
-    case DestinationAnswer::kTooMany: return TellOverQuota(process.peer, "destination", 1);
-    case DestinationAnswer::kAnothersFlow: return TellAnothersFlow(process.peer, flow.flow);
-  }
+  if (!quotas_.TakeDestination(process.peer.uid, flow.flow, place)) return TellOverQuota(process.peer, "destination", 1);
   lane_ports_[flow.flow] = flow.lanes;
   const std::optional<Ipv4> source = ParseIpv4(flow.local_address);
   const std::optional<Ipv4> destination = ParseIpv4(flow.peer_address);

@@ -89,7 +89,9 @@ Status Load(const YAML::Node& root, const std::string& path, AgentConfig* config
   const auto tls = [&](const YAML::Node& node) {
     return LoadMap(node, path, {{"certificate", SetText(&config->tls_certificate)},
                                 {"key", SetText(&config->tls_key)},
-                                {"authority", SetText(&config->tls_authority)}});
+                                {"authority", SetText(&config->tls_authority)},
+                                {"revoked", SetText(&config->tls_revoked)},
+                                {"viewer_tokens", SetText(&config->viewer_tokens)}});
   };
   const auto quotas = [&](const YAML::Node& node) {
     return LoadMap(node, path, {{"segments", SetInteger(&config->quotas.segments)},
@@ -164,6 +166,9 @@ Status CheckConfig(const AgentConfig& config) {
     return refuse(fmt::format("log_level \"{}\", expected debug, info, warn or error", config.log_level));
   }
   const int named = !config.tls_certificate.empty() + !config.tls_key.empty() + !config.tls_authority.empty();
+  if (named == 0 && !config.viewer_tokens.empty()) {
+    return refuse("tls: viewer_tokens without certificates, expected certificate, key and authority as well");
+  }
   if (named != 0 && named != 3) return refuse("tls: expected certificate, key and authority, or none of them");
   return Ok();
 }

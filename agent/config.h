@@ -32,6 +32,8 @@ struct AgentConfig {
   std::string tls_certificate;           ///< PEM files, all three or none
   std::string tls_key;
   std::string tls_authority;
+  std::string tls_revoked;               ///< list of revoked certificates, for who reads /metrics; empty: none
+  std::string viewer_tokens;             ///< file of tokens that may read /metrics; empty: none
 };
 
 /// Puts what the YAML file at `path` says over `config`. Errors: kNotFound for the file; kInvalidArgument naming file,

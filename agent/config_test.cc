@@ -25,7 +25,7 @@ reprobe_interval: 5min
 qos: apply
 quotas: {segments: 9, memory_mib: 10, flows: 11, destinations: 12}
 log_level: debug
-tls: {certificate: a.pem, key: b.pem, authority: c.pem}
+tls: {certificate: a.pem, key: b.pem, authority: c.pem, revoked: r.txt, viewer_tokens: v.tokens}
 )", "agent.yaml", &config);
   ASSERT_TRUE(status) << status.error().message();
   EXPECT_EQ(config.host, "node-17");
@@ -43,6 +43,8 @@ tls: {certificate: a.pem, key: b.pem, authority: c.pem}
   EXPECT_EQ(config.quotas.flows, 11);
   EXPECT_EQ(config.quotas.destinations, 12);
   EXPECT_EQ(config.tls_authority, "c.pem");
+  EXPECT_EQ(config.tls_revoked, "r.txt");
+  EXPECT_EQ(config.viewer_tokens, "v.tokens");
   EXPECT_TRUE(CheckConfig(config));
 }
 
@@ -95,6 +97,7 @@ TEST(AgentConfig, SettingsAreChecked) {
   refused([](AgentConfig& c) { c.probe_candidates = -1; }, "probe_candidates -1");
   refused([](AgentConfig& c) { c.log_level = "loud"; }, "log_level \"loud\"");
   refused([](AgentConfig& c) { c.tls_key = "k"; }, "tls: expected certificate, key and authority");
+  refused([](AgentConfig& c) { c.viewer_tokens = "t"; }, "tls: viewer_tokens without certificates");
 }
 
 TEST(HostPort, SplitsNamesAndBracketedAddresses) {

@@ -1,65 +1,46 @@
 #include "agent/exporter.h"
 
 #include <fmt/format.h>
-#include <httplib.h>
 
 #include <charconv>
-#include <thread>
+#include <map>
+
+#include "agent/monotonic.h"
 
 namespace weft::agent {
 namespace {
 
-class HttpExporter final : public Exporter {
- public:
-  explicit HttpExporter(std::function<std::string()> metrics) : metrics_(std::move(metrics)) {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(2); };  // the server deletes it
-    // The library's default shares the port with whoever else asks to.
-    server_.set_socket_options([](socket_t socket) {
-      const int on = 1;
-      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    });
-    server_.set_keep_alive_timeout(1);  // an idle connection must not hold up the end
-    server_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
-      response.set_content(metrics_(), "text/plain; version=0.0.4; charset=utf-8");
-    });
-    server_.Get("/healthz", [](const httplib::Request&, httplib::Response& response) {
-      response.set_content("ok\n", "text/plain");
-    });
-  }
-  ~HttpExporter() override {
-    // Before its loop runs the server would not hear stop().
-    if (thread_.joinable()) {
-      while (!server_.is_running() && !ended_.load()) std::this_thread::yield();
-      server_.stop();
-      thread_.join();
-    }
-  }
-
-  Status Bind(const std::string& host, uint16_t port) {
-    const int bound = port == 0 ? server_.bind_to_any_port(host) : server_.bind_to_port(host, port) ? port : -1;
-    if (bound <= 0) {
-      return Fail(Code::kFailedPrecondition,
-                  fmt::format("serve metrics at {}:{}: the address cannot be bound; is the port in use?", host, port));
-    }
-    const bool v6 = host.find(':') != std::string::npos;
-    address_ = v6 ? fmt::format("[{}]:{}", host, bound) : fmt::format("{}:{}", host, bound);
-    thread_ = std::thread([this] {
-      server_.listen_after_bind();
-      ended_.store(true);
-    });
-    return Ok();
-  }
-  const std::string& address() const override { return address_; }
-
- private:
-  const std::function<std::string()> metrics_;
-  httplib::Server server_;
-  std::string address_;
-  std::atomic<bool> ended_{false};
-  std::thread thread_;
-};
+// A host's own work comes first: Prometheus and somebody who looks.
+constexpr size_t kConnections = 8, kConnectionsOfAnAddress = 4;
 
 }  // namespace
+
+Exporter::Exporter(const AgentConfig& config, const Handlers& handlers)
+    : gate_({.tls = !config.tls_certificate.empty(),
+             .revoked = config.tls_revoked,
+             .tokens = {.viewer = config.viewer_tokens, .operators = ""},
+             .component = "agent",
+             .now = [] { return Seconds(static_cast<double>(MonotonicNs()) * 1e-9); },
+             .count = handlers.refused}) {}
+
+Result<std::unique_ptr<Exporter>> Exporter::Start(const AgentConfig& config, Handlers handlers) {
+  WEFT_ASSIGN_OR_RETURN(const auto where, SplitHostPort(config.http));
+  std::unique_ptr<Exporter> made(new Exporter(config, handlers));
+  WEFT_RETURN_IF_ERROR(made->gate_.Load());
+  using access::HttpAnswer;
+  const auto metrics = [text = std::move(handlers.metrics)] { return HttpAnswer{text(), "text/plain; version=0.0.4; charset=utf-8"}; };
+  std::map<std::string, access::HttpPage> pages = {{"/metrics", {.answer = metrics}},
+                                                   {"/healthz", {.answer = [] { return HttpAnswer{"ok\n"}; }, .open = true}}};
+  const access::HttpOptions options{.host = where.first,
+                                    .port = where.second,
+                                    .tls = {config.tls_certificate, config.tls_key, config.tls_authority},
+                                    .connections = kConnections,
+                                    .connections_of_an_address = kConnectionsOfAnAddress};
+  WEFT_ASSIGN_OR_RETURN(made->server_, access::HttpServer::Start(options, std::move(pages), &made->gate_));
+  const bool v6 = where.first.find(':') != std::string::npos;
+  made->address_ = fmt::format("{}:{}", v6 ? "[" + where.first + "]" : where.first, made->server_->port());
+  return made;
+}
 
 Result<std::pair<std::string, uint16_t>> SplitHostPort(const std::string& text) {
   const size_t colon = text.rfind(':');
@@ -77,13 +58,6 @@ Result<std::pair<std::string, uint16_t>> SplitHostPort(const std::string& text) 
     return Fail(Code::kInvalidArgument, fmt::format("address \"{}\", expected HOST:PORT", text));
   }
   return std::pair(host, port);
-}
-
-Result<std::unique_ptr<Exporter>> Exporter::Start(const std::string& address, std::function<std::string()> metrics) {
-  WEFT_ASSIGN_OR_RETURN(const auto where, SplitHostPort(address));
-  auto exporter = std::make_unique<HttpExporter>(std::move(metrics));
-  WEFT_RETURN_IF_ERROR(exporter->Bind(where.first, where.second));
-  return exporter;
 }
 
 }  // namespace weft::agent

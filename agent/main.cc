@@ -100,6 +100,7 @@ void RaiseDescriptorLimit() {
 Status CheckHost(const AgentConfig& config) {
   if (const auto found = DiscoverInterfaces(config.interfaces); !found) return Fail(found.error());
   const rpc::TlsFiles tls{config.tls_certificate, config.tls_key, config.tls_authority};
+  if (const Status readers = Exporter::Check(config); !readers) return readers;
   if (tls.empty()) return Ok();
   if (const auto credentials = rpc::MakeChannelCredentials(tls); !credentials) return Fail(credentials.error());
   return Ok();
@@ -114,6 +115,9 @@ int RunAgent(const Flags& flags) {
                                                   {"error", LogLevel::kError}};
   SetLogLevel(levels.at(config->log_level));
   LogEffective(*config);
+  if (const auto http = SplitHostPort(config->http); http && config->tls_certificate.empty() && !access::IsLoopback(http->first)) {
+    LogWarn("agent", fmt::format("tls is not set: who reaches {} may read everything", config->http));
+  }
   if (flags.check_config) {
     const Status can_start = CheckHost(*config);
     return can_start ? kExitDone : Complain(can_start.error());

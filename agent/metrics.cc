@@ -24,6 +24,7 @@ using prometheus::Registry;
 constexpr const char* kCollectors[] = {"telemetry", "interfaces", "probes"};
 constexpr const char* kQosSettings[] = {"trust",    "dscp-priority", "pfc", "ets", "buffer", "roce-tos", "forced-class", "gid",
                                         "mtu",      "packets",       "counters", "rewritten"};
+constexpr const char* kHttpRefusals[] = {"identity", "token", "revoked", "role", "rate", "handshake", "connections", "size"};
 constexpr const char* kRejections[] = {"version", "seals", "layout", "identity", "quota", "idle", "system"};
 
 Family<Counter>& MakeCounter(Registry& registry, const char* name, const char* help) {
@@ -59,6 +60,8 @@ struct Metrics::Families {
                                "Processes whose telemetry segment is mapped").Add({});
   Family<Counter>& rejected = MakeCounter(registry, "weft_agent_segments_rejected_total",
                                           "Peers refused at the socket, by reason");
+  Family<Counter>& requests_refused = MakeCounter(registry, "weft_agent_http_refused_total",
+                                                  "Requests and connections of HTTP that were refused, by why");
   Family<Counter>& over_quota = MakeCounter(registry, "weft_agent_over_quota_total",
                                             "Flows and destinations that were more than their user may have, or had another "
                                             "user's number");
@@ -117,6 +120,7 @@ Metrics::Metrics(const std::string& version, const std::string& host) : families
       .Add({{"version", version}, {"host", host}})
       .Set(1);
   for (const char* reason : kRejections) f.rejected.Add({{"reason", reason}});
+  for (const char* why : kHttpRefusals) f.requests_refused.Add({{"why", why}});
   for (const char* what : {"flow", "destination", "number"}) f.over_quota.Add({{"what", what}});
   for (const char* found : {"true", "false"}) f.environment.Add({{"found", found}});
   for (const char* collector : kCollectors) SetCollector(collector, true, Seconds(0));
@@ -172,6 +176,7 @@ void Metrics::AddRejectedPeer(const char* label) { families_->rejected.Add({{"re
 void Metrics::AddOverQuota(const char* what, int64_t count) {
   families_->over_quota.Add({{"what", what}}).Increment(static_cast<double>(count));
 }
+void Metrics::AddRefusedRequest(const char* why) { families_->requests_refused.Add({{"why", why}}).Increment(); }
 void Metrics::AddRefusedPolicy() { families_->policies_refused.Increment(); }
 void Metrics::AddRefusedVariables(size_t count) { families_->variables_refused.Increment(static_cast<double>(count)); }
 void Metrics::AddPolicyApplied(Seconds delay) { families_->apply_delay.Observe(delay.count()); }

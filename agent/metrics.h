@@ -41,6 +41,8 @@ class Metrics {
 
   void AddRejectedPeer(const char* label);
   void AddRefusedPolicy();
+  /// Of HTTP, by why.
+  void AddRefusedRequest(const char* why);
   /// What is not followed or probed: "flow" or "destination" of a user that has as many as he may, "number" for a flow whose number
   /// another user's has.
   void AddOverQuota(const char* what, int64_t count);

@@ -108,6 +108,7 @@ bool TelemetryReader::CopyIdentity(const abi::FlowSlot& from, uint32_t generatio
   identity->set_pid(map_.pid());
   identity->set_comm(fields.comm);
   identity->set_ordinal(static_cast<int32_t>(std::min<uint32_t>(fields.ordinal, 1u << 30)));
+  identity->set_user_id(uid_);
   return true;
 }
 
@@ -118,7 +119,7 @@ void TelemetryReader::CloseSlot(Slot& slot) {
   closed_.push_back(flow);
   if (slot.identity.send()) closed_sends_.push_back(flow);
   slot.tracked = slot.dirty = slot.lanes_new = false;
-  if (quotas_) quotas_->ReturnFlow(uid_);
+  if (quotas_) quotas_->ReturnFlow(uid_, flow);
 }
 
 void TelemetryReader::SampleSlot(uint32_t index) {
@@ -143,14 +144,16 @@ void TelemetryReader::SampleSlot(uint32_t index) {
       }
       return;
     }
-    if (quotas_ && !quotas_->TakeFlow(uid_)) {
+    const FlowAnswer answer = quotas_ ? quotas_->TakeFlow(uid_, fresh.identity.flow()) : FlowAnswer::kTaken;
+    if (answer != FlowAnswer::kTaken) {
       slot = std::move(fresh);
-      ++traffic_.flows_refused;
+      ++(answer == FlowAnswer::kTooMany ? traffic_.flows_refused : traffic_.flows_of_others);
       return;
     }
     fresh.tracked = true;
     fresh.counters.set_flow(fresh.identity.flow());
     fresh.counters.set_send(fresh.identity.send());
+    fresh.counters.set_user_id(uid_);
     slot = std::move(fresh);
   }
   if (!slot.tracked) return;  // closed or invalid already
@@ -233,6 +236,7 @@ void TelemetryReader::ReadCounters(const abi::FlowSlot& from, Slot& slot) {
   v1::FlowCounters now;
   now.set_flow(before.flow());
   now.set_send(before.send());
+  now.set_user_id(uid_);
   now.set_messages(std::max(Load(from.messages), before.messages()));
   now.set_bytes(std::max(Load(from.bytes), before.bytes()));
   now.set_wait_peer_s(std::max(LoadSeconds(from.wait_peer_ns), before.wait_peer_s()));

@@ -28,6 +28,7 @@ struct TrafficDelta {
   int64_t bursts_lost = 0;    ///< overwritten before they were read
   int64_t slots_invalid = 0;  ///< flow slots with nonsense in them
   int64_t flows_refused = 0;  ///< that were more than their user may have
+  int64_t flows_of_others = 0;  ///< that have the number of another user's flow
 };
 
 /// A send flow whose paths are wanted.

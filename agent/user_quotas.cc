@@ -27,52 +27,52 @@ void UserQuotas::ReturnSegment(uint32_t uid, size_t bytes) {
   DropIfNothing(uid);
 }
 
-bool UserQuotas::TakeFlow(uint32_t uid) {
+FlowAnswer UserQuotas::TakeFlow(uint32_t uid, uint64_t flow) {
+  const auto known = flows_.find(flow);
+  if (known != flows_.end() && known->second.uid != uid) return FlowAnswer::kAnothersFlow;
   User& user = users_[uid];
   if (user.flows >= static_cast<size_t>(limits_.flows)) {
     DropIfNothing(uid);
-    return false;
+    return FlowAnswer::kTooMany;
   }
   ++user.flows;
-  return true;
+  flows_[flow].uid = uid;
+  ++flows_[flow].open;
+  return FlowAnswer::kTaken;
 }
 
-void UserQuotas::ReturnFlow(uint32_t uid) {
+void UserQuotas::ReturnFlow(uint32_t uid, uint64_t flow) {
   --users_[uid].flows;
+  const auto known = flows_.find(flow);
+  if (--known->second.open == 0) flows_.erase(known);
   DropIfNothing(uid);
 }
 
-DestinationAnswer UserQuotas::TakeDestination(uint32_t uid, uint64_t flow, const std::string& place) {
+bool UserQuotas::TakeDestination(uint32_t uid, uint64_t flow, const std::string& place) {
   const auto known = probed_.find(flow);
-  if (known != probed_.end() && known->second.uid != uid) return DestinationAnswer::kAnothersFlow;
-  if (known != probed_.end() && known->second.place == place) return DestinationAnswer::kTaken;
+  if (known != probed_.end() && known->second == place) return true;
   std::map<std::string, size_t>& places = users_[uid].places;
   // What is given back for it: the old place, if no other flow goes there.
-  const size_t freed = known != probed_.end() && places[known->second.place] == 1 ? 1 : 0;
+  const size_t freed = known != probed_.end() && places[known->second] == 1 ? 1 : 0;
   if (!places.contains(place) && places.size() - freed >= static_cast<size_t>(limits_.destinations)) {
     DropIfNothing(uid);
-    return DestinationAnswer::kTooMany;
+    return false;
   }
   ++places[place];  // before the old one goes, so that the user does not
   if (known != probed_.end()) ReturnDestination(uid, flow);
-  probed_[flow] = {uid, place};
-  return DestinationAnswer::kTaken;
+  probed_[flow] = place;
+  return true;
 }
 
 bool UserQuotas::ReturnDestination(uint32_t uid, uint64_t flow) {
   const auto known = probed_.find(flow);
-  if (known == probed_.end() || known->second.uid != uid) return false;
+  if (known == probed_.end()) return false;
   std::map<std::string, size_t>& places = users_[uid].places;
-  const auto place = places.find(known->second.place);
+  const auto place = places.find(known->second);
   if (--place->second == 0) places.erase(place);
   probed_.erase(known);
   DropIfNothing(uid);
   return true;
-}
-
-bool UserQuotas::IsProbedFor(uint32_t uid, uint64_t flow) const {
-  const auto known = probed_.find(flow);
-  return known != probed_.end() && known->second.uid == uid;
 }
 
 void UserQuotas::DropIfNothing(uint32_t uid) {

@@ -19,9 +19,9 @@ struct UserLimits {
   int destinations = 4'096;  ///< addresses with ports to which paths are probed
 };
 
-enum class DestinationAnswer {
+enum class FlowAnswer {
   kTaken,
-  kTooMany,       ///< it would be one place more than the user may have
+  kTooMany,       ///< it would be one more than the user may have
   kAnothersFlow,  ///< another user has a flow of this number
 };
 
@@ -35,31 +35,33 @@ class UserQuotas {
   [[nodiscard]] Status TakeSegment(uint32_t uid, size_t bytes);
   void ReturnSegment(uint32_t uid, size_t bytes);
 
-  /// One more flow that is followed; false: he has as many as he may.
-  [[nodiscard]] bool TakeFlow(uint32_t uid);
-  void ReturnFlow(uint32_t uid);
+  /// One more end of `flow` that is followed. A number is the user's who first names it, until none of its ends is open:
+  /// others neither count for it, nor lead its probes elsewhere, nor end it.
+  [[nodiscard]] FlowAnswer TakeFlow(uint32_t uid, uint64_t flow);
+  /// Requires: taken.
+  void ReturnFlow(uint32_t uid, uint64_t flow);
 
-  /// The paths of `flow` to `place` are wanted; asked again for a flow whose lanes or place have changed. What is refused changes
-  /// nothing: a known flow keeps the place that it had.
-  [[nodiscard]] DestinationAnswer TakeDestination(uint32_t uid, uint64_t flow, const std::string& place);
-  /// The flow has closed. Whether its paths were his: a number says nothing of whose flow it is.
+  /// The paths of `flow`, which is his, to `place` are wanted; asked again for a flow whose lanes or place have changed. False: it
+  /// would be one place more than he may have; that changes nothing, a known flow keeps the place that it had.
+  [[nodiscard]] bool TakeDestination(uint32_t uid, uint64_t flow, const std::string& place);
+  /// The flow has closed. Whether its paths were probed.
   bool ReturnDestination(uint32_t uid, uint64_t flow);
-  bool IsProbedFor(uint32_t uid, uint64_t flow) const;
 
  private:
   struct User {
     size_t segments = 0, bytes = 0, flows = 0;
     std::map<std::string, size_t> places;  // to how many of his flows each belongs
   };
-  struct Probed {
+  struct Ends {
     uint32_t uid = 0;
-    std::string place;
+    size_t open = 0;
   };
   void DropIfNothing(uint32_t uid);
 
   const UserLimits limits_;
   std::map<uint32_t, User> users_;     // who hold something
-  std::map<uint64_t, Probed> probed_;  // by flow
+  std::map<uint64_t, Ends> flows_;     // by number
+  std::map<uint64_t, std::string> probed_;  // by flow: its place
 };
 
 }  // namespace weft::agent

@@ -29,43 +29,42 @@ TEST(UserQuotas, SegmentsAndTheirMemoryAreOfEachUser) {
 
 TEST(UserQuotas, PlacesAreCountedOnceHoweverManyFlowsGoThere) {
   UserQuotas quotas({.destinations = 2});
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 1, "a 1"), DestinationAnswer::kTaken);
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 2, "a 1"), DestinationAnswer::kTaken);
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 3, "b 1"), DestinationAnswer::kTaken);
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 4, "c 1"), DestinationAnswer::kTooMany);
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 3, "b 1"), DestinationAnswer::kTaken) << "its lanes have changed";
-  EXPECT_EQ(quotas.TakeDestination(kVictim, 5, "c 1"), DestinationAnswer::kTaken);
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 1, "a 1"));
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 2, "a 1"));
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 3, "b 1"));
+  EXPECT_FALSE(quotas.TakeDestination(kHostile, 4, "c 1"));
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 3, "b 1")) << "its lanes have changed";
+  EXPECT_TRUE(quotas.TakeDestination(kVictim, 5, "c 1"));
   EXPECT_TRUE(quotas.ReturnDestination(kHostile, 1));
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 4, "c 1"), DestinationAnswer::kTooMany) << "flow 2 still goes to the first place";
+  EXPECT_FALSE(quotas.TakeDestination(kHostile, 4, "c 1")) << "flow 2 still goes to the first place";
   EXPECT_TRUE(quotas.ReturnDestination(kHostile, 2));
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 4, "c 1"), DestinationAnswer::kTaken);
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 4, "c 1"));
 }
 
 // A flow that goes elsewhere: refused, it is still probed where it was, and its end gives that back.
 TEST(UserQuotas, AFlowThatMovesKeepsItsPlaceUntilItHasAnother) {
   UserQuotas quotas({.destinations = 2});
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 1, "a 1"), DestinationAnswer::kTaken);
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 2, "a 1"), DestinationAnswer::kTaken);
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 3, "b 1"), DestinationAnswer::kTaken);
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 1, "c 1"), DestinationAnswer::kTooMany) << "flow 2 still goes to the first place";
-  EXPECT_TRUE(quotas.IsProbedFor(kHostile, 1));
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 3, "c 1"), DestinationAnswer::kTaken) << "the second place goes with it";
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 1, "a 1"));
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 2, "a 1"));
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 3, "b 1"));
+  EXPECT_FALSE(quotas.TakeDestination(kHostile, 1, "c 1")) << "flow 2 still goes to the first place";
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 3, "c 1")) << "the second place goes with it";
   EXPECT_TRUE(quotas.ReturnDestination(kHostile, 1)) << "it has closed";
   EXPECT_FALSE(quotas.ReturnDestination(kHostile, 1));
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 2, "d 1"), DestinationAnswer::kTaken) << "alone at the first place since";
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 4, "e 1"), DestinationAnswer::kTooMany);
+  EXPECT_TRUE(quotas.TakeDestination(kHostile, 2, "d 1")) << "alone at the first place since";
+  EXPECT_FALSE(quotas.TakeDestination(kHostile, 4, "e 1"));
 }
 
-// Numbers of flows are the processes' own: one that names another user's flow must neither lead its probes elsewhere nor end them.
-TEST(UserQuotas, AFlowIsProbedForWhoCameFirst) {
+// Numbers of flows are the processes' own: one that names another user's flow speaks of nothing.
+TEST(UserQuotas, ANumberIsOfWhoFirstNamesIt) {
   UserQuotas quotas;
-  EXPECT_EQ(quotas.TakeDestination(kVictim, 7, "a 1"), DestinationAnswer::kTaken);
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 7, "b 1"), DestinationAnswer::kAnothersFlow);
-  EXPECT_FALSE(quotas.ReturnDestination(kHostile, 7));
-  EXPECT_FALSE(quotas.IsProbedFor(kHostile, 7));
-  EXPECT_TRUE(quotas.IsProbedFor(kVictim, 7));
-  EXPECT_TRUE(quotas.ReturnDestination(kVictim, 7));
-  EXPECT_EQ(quotas.TakeDestination(kHostile, 7, "b 1"), DestinationAnswer::kTaken);
+  EXPECT_EQ(quotas.TakeFlow(kVictim, 7), FlowAnswer::kTaken);
+  EXPECT_EQ(quotas.TakeFlow(kVictim, 7), FlowAnswer::kTaken) << "its other end is on this host too";
+  EXPECT_EQ(quotas.TakeFlow(kHostile, 7), FlowAnswer::kAnothersFlow);
+  quotas.ReturnFlow(kVictim, 7);
+  EXPECT_EQ(quotas.TakeFlow(kHostile, 7), FlowAnswer::kAnothersFlow) << "one end is open still";
+  quotas.ReturnFlow(kVictim, 7);
+  EXPECT_EQ(quotas.TakeFlow(kHostile, 7), FlowAnswer::kTaken);
 }
 
 std::unique_ptr<TelemetryMap> Map(const TestSegment& segment) {
@@ -98,6 +97,32 @@ TEST(UserQuotas, FlowsAreOfAUserAndNotOfAProcess) {
   of_second.Sample();
   EXPECT_EQ(of_second.open_flows(true), 2) << "one of the first has closed";
   for (TelemetryReader* reader : {&of_first, &of_second, &of_other}) reader->Close();
+}
+
+// The other end of the victim's flow, as far as the segment says: neither it nor its end is told.
+TEST(UserQuotas, WhoNamesAnothersFlowClosesNothing) {
+  UserQuotas quotas;
+  TestSegment his, hostile;
+  const auto a = Map(his), b = Map(hostile);
+  TelemetryReader of_his(*a, &quotas, kVictim), of_hostile(*b, &quotas, kHostile);
+  his.Open(0, 10);
+  of_his.Sample();
+  hostile.Open(0, 10);
+  of_hostile.Sample();
+  EXPECT_EQ(of_hostile.open_flows(true), 0);
+  EXPECT_EQ(of_hostile.TakeTraffic().flows_of_others, 1);
+  hostile.segment->flows[0].state = static_cast<uint32_t>(abi::SlotState::kClosed);
+  of_hostile.Sample();
+  of_hostile.Close();
+  v1::HostSample sample;
+  of_hostile.Collect(&sample);
+  EXPECT_EQ(sample.opened_size(), 0);
+  EXPECT_EQ(sample.closed_size(), 0);
+  of_his.Collect(&sample);
+  ASSERT_EQ(sample.opened_size(), 1);
+  EXPECT_EQ(sample.opened(0).user_id(), kVictim);
+  EXPECT_EQ(sample.counters(0).user_id(), kVictim);
+  of_his.Close();
 }
 
 }  // namespace

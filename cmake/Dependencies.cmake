@@ -45,6 +45,7 @@ if(WEFT_WITH_GRPC)
     pkg_check_modules(HTTPLIB QUIET IMPORTED_TARGET cpp-httplib)
   endif()
   if(Protobuf_FOUND AND gRPC_FOUND AND prometheus-cpp_FOUND AND SQLite3_FOUND AND HTTPLIB_FOUND)
+    find_package(OpenSSL REQUIRED)  # gRPC needs it too
     # With the definitions that Debian's library was compiled with: without them its classes have another layout.
     add_library(weft_httplib INTERFACE)
     target_link_libraries(weft_httplib INTERFACE PkgConfig::HTTPLIB Threads::Threads)

@@ -28,10 +28,10 @@ std::string InWords(const SendFlow& flow) {
 }
 
 /// Of the links between switches on these paths, those that speak for themselves are taken out at the end.
-void Accuse(const std::vector<LinkId>& path, const FabricView& fabric, const SendFlow& flow, std::map<LinkId, LinkEvidence>& suspects) {
+void Accuse(const std::vector<LinkId>& path, const FabricView& fabric, const SendFlow& flow, std::map<LinkWitness, LinkEvidence>& suspects) {
   for (const LinkId link : path) {
     if (!fabric.IsBetweenSwitches(link)) continue;
-    LinkEvidence& evidence = suspects[link];
+    LinkEvidence& evidence = suspects[{link, flow.owner}];
     if (evidence.lanes++ == 0) evidence.text = InWords(flow);
   }
 }
@@ -59,9 +59,9 @@ struct HostSilence {
 
 }  // namespace
 
-std::map<LinkId, LinkEvidence> SilentEvidence(const FlowTable& table, const FabricView& fabric, const std::set<std::string>& lives,
+std::map<LinkWitness, LinkEvidence> SilentEvidence(const FlowTable& table, const FabricView& fabric, const std::set<std::string>& lives,
                                               int64_t slot) {
-  std::map<LinkId, LinkEvidence> suspects;
+  std::map<LinkWitness, LinkEvidence> suspects;
   if (table.silent_flows().empty()) return suspects;
   std::set<LinkId> answered;
   std::map<std::string, HostSilence> hosts;
@@ -87,12 +87,12 @@ std::map<LinkId, LinkEvidence> SilentEvidence(const FlowTable& table, const Fabr
     if (hosts.at(flow->host).IsItself() || hosts.at(*fabric.HostOf(flow->identity.peer_address())).IsItself()) continue;
     Accuse(*links, fabric, *flow, suspects);
   }
-  std::erase_if(suspects, [&](const auto& entry) { return answered.contains(entry.first); });
+  std::erase_if(suspects, [&](const auto& entry) { return answered.contains(entry.first.first); });
   return suspects;
 }
 
-std::map<LinkId, LinkEvidence> LossEvidence(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor, int64_t slot) {
-  std::map<LinkId, LinkEvidence> suspects;
+std::map<LinkWitness, LinkEvidence> LossEvidence(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor, int64_t slot) {
+  std::map<LinkWitness, LinkEvidence> suspects;
   std::set<LinkId> clean;
   const int64_t first = slot - kLossSlots + 1;
   const double seconds = static_cast<double>(kLossSlots) * table.slot_s();
@@ -118,28 +118,28 @@ std::map<LinkId, LinkEvidence> LossEvidence(const FlowTable& table, const Fabric
       }
     }
   }
-  std::erase_if(suspects, [&](const auto& entry) { return clean.contains(entry.first); });
+  std::erase_if(suspects, [&](const auto& entry) { return clean.contains(entry.first.first); });
   return suspects;
 }
 
-std::vector<BadLinks::Verdict> BadLinks::Take(const std::map<LinkId, LinkEvidence>& evidence, Seconds now) {
+std::vector<BadLinks::Verdict> BadLinks::Take(const std::map<LinkWitness, LinkEvidence>& evidence, Seconds now) {
   std::vector<Verdict> verdicts;
-  for (const auto& [link, of] : evidence) {
-    State& state = links_[link];
+  for (const auto& [witness, of] : evidence) {
+    State& state = links_[witness];
     if (!state.bad) {
       if (now.count() - state.seen_s > kForgotten) state.times = 0;
       ++state.times;
       state.bad = true;
-      verdicts.push_back({link, true, of});
+      verdicts.push_back({witness.first, witness.second, true, of});
     }
     state.seen_s = now.count();
   }
-  for (auto& [link, state] : links_) {
+  for (auto& [witness, state] : links_) {
     if (!state.bad) continue;
     const double wait_s = again_after_.count() * std::min<double>(std::exp2(std::min(state.times - 1, 20)), kMaxBackoff);
     if (now.count() - state.seen_s < wait_s) continue;
     state.bad = false;
-    verdicts.push_back({link, false, {}});
+    verdicts.push_back({witness.first, witness.second, false, {}});
   }
   return verdicts;
 }

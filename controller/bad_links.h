@@ -2,7 +2,7 @@
 //   silent  that are crossed by lanes which go unanswered (flow_table.h), and by none that is answered;
 //   lossy   that are crossed by lanes which send a hundredth of their segments again, by none that sends as much and does not, and
 //           that are not full: a full link drops what does not fit.
-// A bad link is planned with next to nothing, or with a quarter, until nothing bad was seen of it for `again_after`, twice as long
+// Each owner's lanes speak against a link for his own flows (link_monitor.h); anybody's speak for it. A bad link is planned with next to nothing, or with a quarter, until nothing bad was seen of it for `again_after`, twice as long
 // each time up to 16: a port that flaps is left alone for longer and longer.
 //
 // Nobody tests a silent link: bytes on a lane of TCP that goes unanswered are not sent again elsewhere, so a test would be paid for
@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "controller/fabric_view.h"
@@ -19,6 +20,9 @@
 #include "controller/link_monitor.h"
 
 namespace weft::controller {
+
+/// A link, and whose lanes speak of it.
+using LinkWitness = std::pair<LinkId, Owner>;
 
 /// What speaks against a link.
 struct LinkEvidence {
@@ -28,15 +32,16 @@ struct LinkEvidence {
 
 /// `lives` names hosts whose agents speak: of the others the host may be what is silent. `slot`: the newest that was measured whole.
 /// Complexity: linear in lanes times links of their paths, if any lane is silent.
-std::map<LinkId, LinkEvidence> SilentEvidence(const FlowTable& table, const FabricView& fabric, const std::set<std::string>& lives,
+std::map<LinkWitness, LinkEvidence> SilentEvidence(const FlowTable& table, const FabricView& fabric, const std::set<std::string>& lives,
                                               int64_t slot);
 /// Over the two seconds up to `slot`. Complexity: linear in lanes times links of their paths.
-std::map<LinkId, LinkEvidence> LossEvidence(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor, int64_t slot);
+std::map<LinkWitness, LinkEvidence> LossEvidence(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor, int64_t slot);
 
 class BadLinks {
  public:
   struct Verdict {
     LinkId link;
+    Owner owner = kNoOwner;
     bool bad = false;       ///< false: it counts as good again
     LinkEvidence evidence;
   };
@@ -44,7 +49,7 @@ class BadLinks {
   explicit BadLinks(Seconds again_after) : again_after_(again_after) {}
 
   /// What has changed with this evidence.
-  std::vector<Verdict> Take(const std::map<LinkId, LinkEvidence>& evidence, Seconds now);
+  std::vector<Verdict> Take(const std::map<LinkWitness, LinkEvidence>& evidence, Seconds now);
 
  private:
   struct State {
@@ -54,7 +59,7 @@ class BadLinks {
   };
 
   Seconds again_after_;
-  std::map<LinkId, State> links_;
+  std::map<LinkWitness, State> links_;
 };
 
 }  // namespace weft::controller

@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 
+#include "access/gate.h"
+#include "access/http_server.h"
 #include "common/parse_units.h"
 #include "controller/config_readers.h"
 #include "formats/read_file.h"
@@ -165,7 +167,9 @@ Status ReadRoot(const std::string& source, const YAML::Node& root, ControllerCon
        {"tls", map("tls", {{"certificate", Text(config.tls.certificate)},
                            {"key", Text(config.tls.key)},
                            {"authority", Text(config.tls.authority)},
-                           {"revoked", Text(config.tls_revoked)}})}}));
+                           {"revoked", Text(config.tls_revoked)},
+                           {"viewer_tokens", Text(config.tokens.viewer)},
+                           {"operator_tokens", Text(config.tokens.operators)}})}}));
   if (version != 1) return Fail(Code::kInvalidArgument, source + ":1: version: missing, expected version: 1");
   FinishQos(core.joint.dscp, config.qos);
   SetLinkRate(config, link_rate);
@@ -200,11 +204,18 @@ std::vector<std::string> AssumptionsOf(const ControllerConfig& config) {
     lines.push_back(fmt::format("cluster is not set: jobs are planned for one {} per host behind {}", cluster.device.name,
                                 FormatRate(cluster.nic_rate)));
   }
+  if (config.tls.empty()) {
+    for (const auto& [what, at] : {std::pair("may submit and release jobs", config.listen), std::pair("may read everything", config.http)}) {
+      if (!access::IsLoopback(at.host)) lines.push_back(fmt::format("tls is not set: who reaches {} {}", at.text(), what));
+    }
+  }
   return lines;
 }
 
 Status CheckFiles(const ControllerConfig& config) {
   if (const auto imported = ReadTopologyFiles(config.topology); !imported) return Fail(imported.error());
+  const access::GateOptions gate{.tls = !config.tls.empty(), .revoked = config.tls_revoked, .tokens = config.tokens};
+  WEFT_RETURN_IF_ERROR(access::Gate(gate).Load());
   if (config.tls.empty()) return Ok();
   if (const auto credentials = rpc::MakeServerCredentials(config.tls); !credentials) return Fail(credentials.error());
   return Ok();

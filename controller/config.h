@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "access/tokens.h"
 #include "common/result.h"
 #include "common/units.h"
 #include "controller/core.h"
@@ -38,6 +39,7 @@ struct ControllerConfig {
   std::optional<v1::QosDeclaration> qos;  ///< what NICs and switches are to do with each class, where the file says it
   rpc::TlsFiles tls;
   std::string tls_revoked;              ///< list of revoked certificates; empty: none
+  access::TokenFiles tokens;            ///< of HTTP, where TLS is on
   bool cluster_rate_given = false;      ///< else the planner's NIC rate is the link rate
   bool link_rate_given = false, cluster_given = false;
 };

@@ -121,6 +121,19 @@ TEST(Config, SaysWhatItAssumes) {
                                                    "cluster is not set: jobs are planned for one cpu per host behind 100 Mbit/s"));
   EXPECT_THAT(assumed("version: 1\nlink_rate: 1Gbit/s\n"), ElementsAre(HasSubstr("behind 1 Gbit/s")));
   EXPECT_THAT(assumed("version: 1\nlink_rate: 1Gbit/s\ncluster: {preset: dgx-h100}\n"), ElementsAre());
+  const std::string known = "version: 1\nlink_rate: 1Gbit/s\ncluster: {preset: dgx-h100}\n";
+  EXPECT_THAT(assumed((known + "listen: 0.0.0.0:7070\nhttp: \"[::]:7080\"\n").c_str()),
+              ElementsAre("tls is not set: who reaches 0.0.0.0:7070 may submit and release jobs",
+                          "tls is not set: who reaches [::]:7080 may read everything"));
+  EXPECT_THAT(assumed((known + "http: 0.0.0.0:7080\ntls: {certificate: c, key: k, authority: a}\n").c_str()), ElementsAre());
+  EXPECT_THAT(assumed((known + "http: localhost:7080\n").c_str()), ElementsAre());
+}
+
+TEST(Config, TokensNeedTls) {
+  const auto config = ParseConfig("version: 1\ntls: {viewer_tokens: /t}\n", "c.yaml");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->tokens.viewer, "/t");
+  EXPECT_THAT(CheckFiles(*config).error().message(), HasSubstr("tokens without TLS"));
 }
 
 TEST(Config, MissingFileIsNotFound) {

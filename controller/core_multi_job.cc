@@ -238,7 +238,7 @@ void Core::TakePaths(const MultiJobQuestion& question, const planner::MultiJobPl
     asked.insert(asked.end(), flows.begin(), flows.end());
     shares.insert(shares.end(), decided.shares.begin(), decided.shares.end());
   }
-  FlowDecision decision{.moves = MovesTo(table_, asked, shares),
+  FlowDecision decision{.moves = MovesTo(table_, monitor_, asked, shares),
                         .outcome = fmt::format("GPU use of the {} measured jobs {:.1f} % simulated, before {:.1f} %, bound {:.1f} %",
                                                plan.modelled, 100 * plan.gpu_use, 100 * plan.gpu_use_present, 100 * plan.gpu_use_bound)};
   if (mode_ != v1::MODE_ENFORCE) return Foretell(decision, {"all jobs were planned together"}, would_jobs_);

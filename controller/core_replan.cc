@@ -19,6 +19,9 @@ constexpr size_t kMovesNamed = 8;
 constexpr double kDemandDrift = 0.25;                      // of a line rate: from there on a flow's demand is another one
 constexpr int kMaxLanes = 8;                               // of a flow, in the plugin's policy segment
 
+/// Whose flows, in words.
+std::string OwnerName(Owner owner) { return owner == kNoOwner ? "flows of a user not known" : fmt::format("flows of uid {}", owner); }
+
 }  // namespace
 
 Core::Window Core::LastSecond() const {
@@ -49,14 +52,17 @@ void Core::Measure() {
 
 void Core::TakeChanges(const std::vector<CapacityChange>& changes) {
   std::set<LinkId> links;
-  for (const CapacityChange& change : changes) links.insert(change.link);
+  std::map<Owner, std::set<LinkId>> own;
+  for (const CapacityChange& change : changes) (change.for_all ? links : own[change.owner]).insert(change.link);
   if (!links.empty()) table_.Unsettle(links), ++capacity_changes_;
+  for (const auto& [owner, of] : own) table_.Unsettle(of, owner);
   for (const CapacityChange& change : changes) {
     const std::string name = fabric_.topology().LinkName(change.link);
+    const std::string whom = change.for_all ? "" : " for " + OwnerName(change.owner);
     ++changes_;
-    Decide("capacity", "", fmt::format("{}; planned with {} from now on", change.reason, FormatRate(change.after)));
+    Decide("capacity", "", fmt::format("{}; planned with {}{} from now on", change.reason, FormatRate(change.after), whom));
     Touch(Change::kPaths,
-          fmt::format("link {} gives {} in place of {}", name, FormatRate(change.after), FormatRate(change.before)));
+          fmt::format("link {} gives {} in place of {}{}", name, FormatRate(change.after), FormatRate(change.before), whom));
   }
 }
 
@@ -134,7 +140,7 @@ void Core::On(const PathsPlanned& event) {
     return;
   }
   const PathsQuestion question = *std::exchange(paths_question_, std::nullopt);
-  const FlowDecision decision = CarryOut(table_, question.flows, *event.plan);
+  const FlowDecision decision = CarryOut(table_, monitor_, question.flows, *event.plan);
   // A plan that changes nothing need not hold up the next: flows come before their probes do.
   next_plan_s_ = std::max(next_plan_s_, now_s_ + (decision.moves.empty() ? Seconds(0) : options_.replan_interval).count());
   if (question.flows.problem->quick && !event.plan->complete) {
@@ -157,6 +163,7 @@ void Core::Apply(FlowDecision decision, const std::vector<std::string>& triggers
     if (left_out.contains(move.flow)) continue;
     SendFlow* flow = table_.Find(move.flow);
     flow->decided = move.weights;
+    flow->planned = move.planned;
     if (move.shares_changed) monitor_.Forget(flow->id, Seconds(now_s_));
     jobs.insert(flow->identity.job_id());
     targets.insert({flow->identity.job_id(), flow->host});

@@ -76,11 +76,11 @@ void Core::NameBadLinks() {
   }
   const int64_t slot = LastSecond().last;
   std::vector<CapacityChange> changes;
-  const auto take = [&](BadLinks& links, const std::map<LinkId, LinkEvidence>& evidence, Badness badness, double share, const char* what) {
+  const auto take = [&](BadLinks& links, const std::map<LinkWitness, LinkEvidence>& evidence, Badness badness, double share, const char* what) {
     for (const BadLinks::Verdict& verdict : links.Take(evidence, Seconds(now_s_))) {
       const std::string why = verdict.bad ? fmt::format("{}: {} lanes over it, {} among them", what, verdict.evidence.lanes, verdict.evidence.text)
                                           : std::string("has given no more cause for complaint: as before");
-      changes.push_back(monitor_.Hold(verdict.link, badness, verdict.bad ? share : 1, why));
+      changes.push_back(monitor_.Hold(verdict.link, verdict.owner, badness, verdict.bad ? share : 1, why));
     }
   };
   take(silent_links_, SilentEvidence(table_, fabric_, lives, slot), Badness::kSilent, 0, "answers nobody");

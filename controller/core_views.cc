@@ -157,9 +157,11 @@ PlacementView Core::Placement(const std::string& job_id) const {
   }
   std::vector<LinkId> ids;
   view.topology = fabric_.Present(&ids);
+  const auto job = jobs_.jobs().find(job_id);
+  const Owner owner = job != jobs_.jobs().end() && job->second.spec.has_user_id() ? Owner{job->second.spec.user_id()} : kNoOwner;
   const auto carried = LinkLoad(table_, fabric_.topology().links().size(), {job_id}, Seconds(now_s_));
   for (size_t i = 0; i < ids.size(); ++i) {
-    view.topology.SetCapacity(LinkId(static_cast<int32_t>(i)), monitor_.Available(ids[i]));
+    view.topology.SetCapacity(LinkId(static_cast<int32_t>(i)), monitor_.Available(ids[i], owner));
     view.carried.push_back(carried[ids[i].index()]);
   }
   view.tree_jobs = TreeJobs();

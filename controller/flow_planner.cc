@@ -11,12 +11,14 @@
 namespace weft::controller {
 namespace {
 
-/// Where the flow's bytes go by port: as decided, or as the plugin reports while nothing was decided.
-std::map<int32_t, double> PresentByPort(const SendFlow& flow) {
+constexpr double kSound = 0.9;  // of what all are planned with, that an owner's own estimate leaves
+
+/// Where the flow's bytes go by port: by the weights that were given, or as the plugin reports while none were.
+std::map<int32_t, double> PresentByPort(const SendFlow& flow, const std::map<int32_t, int32_t>& given) {
   std::map<int32_t, double> shares;
   double sum = 0;
-  if (!flow.decided.empty() && !flow.unapplied) {
-    for (const auto& [port, weight] : flow.decided) {
+  if (!given.empty() && !flow.unapplied) {
+    for (const auto& [port, weight] : given) {
       const auto lane = flow.lanes.find(port);
       if (lane != flow.lanes.end() && lane->second.failed) continue;  // the plugin has left it already
       sum += shares[port] = weight;
@@ -111,16 +113,55 @@ std::vector<AskedFlow> CollectFlows(const FlowTable& table, const std::map<std::
 /// would make splits that serve nobody look fair.
 double RoundedShare(double share) { return std::exp2(std::round(std::log2(share))); }
 
+/// What the owner's own findings make of these shares; empty: nothing, as none of his ways is worse than all know, or all are.
+std::vector<double> OwnShares(const LinkMonitor& monitor, Owner owner, const std::vector<Candidate>& candidates,
+                              const std::vector<double>& shares) {
+  std::vector<double> left;
+  size_t sound = 0;
+  for (const Candidate& candidate : candidates) {
+    double factor = 1;
+    for (const LinkId link : candidate.links) {
+      factor = std::min(factor, monitor.Available(link, owner).value() / monitor.Available(link).value());
+    }
+    left.push_back(factor);
+    sound += factor >= kSound;
+  }
+  if (sound == 0 || sound == candidates.size()) return {};
+  double freed = 0;
+  for (size_t i = 0; i < left.size(); ++i) freed += left[i] < kSound ? shares[i] * (1 - left[i]) : 0;
+  if (freed <= 0) return {};
+  for (size_t i = 0; i < left.size(); ++i) {
+    left[i] = left[i] < kSound ? shares[i] * left[i] : shares[i] + freed / static_cast<double>(sound);
+  }
+  return left;
+}
+
+/// Of the flow's bytes over this way now, by whatever port.
+double PresentOn(const SendFlow& flow, const std::vector<std::string>& hops) {
+  double share = 0;
+  for (const auto& [port, of] : PresentByPort(flow, flow.decided)) {
+    const auto probed = flow.probed.find(port);
+    if (probed != flow.probed.end() && probed->second.hops == hops) share += of;
+  }
+  return share;
+}
+
 /// Nothing: the flow goes on as it was decided.
-std::optional<FlowMove> MakeMove(const SendFlow& flow, const AskedFlow& asked, const std::vector<double>& shares) {
-  const std::vector<int32_t> weights = ToWeights(shares);
+std::optional<FlowMove> MakeMove(const SendFlow& flow, const LinkMonitor& monitor, const AskedFlow& asked,
+                                 const std::vector<double>& shares) {
+  const std::vector<int32_t> planned = ToWeights(shares);
+  const std::vector<double> own = OwnShares(monitor, flow.owner, asked.candidates, shares);
+  const std::vector<int32_t> weights = own.empty() ? planned : ToWeights(own);
   FlowMove move{.flow = flow.id, .live = flow.wire_bytes > 0, .first = flow.decided.empty()};
-  for (size_t i = 0; i < weights.size(); ++i) move.weights[asked.candidates[i].port] = weights[i];
-  if (move.weights == flow.decided && !flow.unapplied) return std::nullopt;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    move.weights[asked.candidates[i].port] = weights[i];
+    if (!own.empty()) move.planned[asked.candidates[i].port] = planned[i];
+  }
+  if (move.weights == flow.decided && move.planned == flow.planned && !flow.unapplied) return std::nullopt;
   std::vector<double> before;
   std::vector<double> after;
   for (size_t i = 0; i < weights.size(); ++i) {
-    before.push_back(asked.candidates[i].present);
+    before.push_back(flow.planned.empty() ? asked.candidates[i].present : PresentOn(flow, asked.candidates[i].hops));
     after.push_back(static_cast<double>(weights[i]) / kWeightSum);
     move.shares_changed |= std::abs(after.back() - before.back()) > 0.5 / kWeightSum;
   }
@@ -143,7 +184,7 @@ bool StillStands(const SendFlow& flow, const AskedFlow& asked) {
 }
 
 std::vector<Candidate> CandidatesOf(const SendFlow& flow) {
-  const std::map<int32_t, double> present = PresentByPort(flow);
+  const std::map<int32_t, double> present = PresentByPort(flow, flow.planned.empty() ? flow.decided : flow.planned);
   const std::set<std::vector<std::string>> silent = SilentWays(flow);
   std::vector<Candidate> candidates;
   for (const auto& [port, path] : flow.probed) {
@@ -213,24 +254,26 @@ FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const
   return question;
 }
 
-FlowDecision CarryOut(const FlowTable& table, const FlowQuestion& question, const planner::FlowPlan& plan) {
+FlowDecision CarryOut(const FlowTable& table, const LinkMonitor& monitor, const FlowQuestion& question,
+                      const planner::FlowPlan& plan) {
   std::vector<std::vector<double>> shares;
   for (size_t i = 0; i < question.flows.size(); ++i) {
     const auto flow = table.flows().find(question.flows[i].flow);
     const bool free = !question.flows[i].fixed && flow != table.flows().end() && !flow->second.settled;
     shares.push_back(free ? plan.flows[i].shares : std::vector<double>());
   }
-  return {.moves = MovesTo(table, question.flows, shares),
+  return {.moves = MovesTo(table, monitor, question.flows, shares),
           .outcome = fmt::format("fullest link {:.0f} % of what it gives, before {:.0f} %, bound {:.0f} %", 100 * plan.bottleneck_after,
                                  100 * plan.bottleneck_before, 100 * plan.bottleneck_bound)};
 }
 
-std::vector<FlowMove> MovesTo(const FlowTable& table, const std::vector<AskedFlow>& asked, const std::vector<std::vector<double>>& shares) {
+std::vector<FlowMove> MovesTo(const FlowTable& table, const LinkMonitor& monitor, const std::vector<AskedFlow>& asked,
+                              const std::vector<std::vector<double>>& shares) {
   std::vector<FlowMove> moves;
   for (size_t i = 0; i < asked.size(); ++i) {
     const auto flow = table.flows().find(asked[i].flow);
     if (shares[i].empty() || flow == table.flows().end() || !StillStands(flow->second, asked[i])) continue;
-    if (std::optional<FlowMove> move = MakeMove(flow->second, asked[i], shares[i])) moves.push_back(*std::move(move));
+    if (std::optional<FlowMove> move = MakeMove(flow->second, monitor, asked[i], shares[i])) moves.push_back(*std::move(move));
   }
   return moves;
 }

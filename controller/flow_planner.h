@@ -25,7 +25,7 @@ struct Candidate {
   int32_t port = 0;
   std::vector<std::string> hops;
   std::vector<LinkId> links;
-  double present = 0;  ///< share of the flow's bytes that this way is given now; 0 if not known
+  double present = 0;  ///< share of the flow's bytes that this way is given now, as planned; 0 if not known
 };
 
 /// How each job's flows count, from its plan.
@@ -37,6 +37,7 @@ struct JobWeight {
 struct FlowMove {
   uint64_t flow = 0;
   std::map<int32_t, int32_t> weights;  ///< source port -> weight, the whole policy of the flow
+  std::map<int32_t, int32_t> planned;  ///< as the plan has it, where its owner's findings change that; else empty
   bool shares_changed = false;         ///< its bytes go another way than before, not only that lanes were added
   bool live = false;                   ///< it had carried bytes
   bool first = false;                  ///< it had no decision before
@@ -71,8 +72,8 @@ struct AskedFlow {
   double part = 1;                     ///< of the flow that this is: a fixed one on several paths is asked for in parts
 };
 
-/// What the flows of all jobs are to be planned from. What it costs to build and to carry out is linear in flows; the plan itself is
-/// made apart from the table, of `problem` alone.
+/// What the flows of all jobs are to be planned from. What it costs to build and to carry out is linear in flows; the plan
+/// itself is made apart from the table, of `problem` alone.
 struct FlowQuestion {
   std::shared_ptr<const planner::FlowProblem> problem;  ///< flow i is `flows[i]`
   std::vector<AskedFlow> flows;
@@ -84,14 +85,19 @@ struct FlowQuestion {
 FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
                          const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options);
 
-/// What the plan comes to for the flows that are still there with the lanes that it is for. Requires: a plan of the question's problem.
-FlowDecision CarryOut(const FlowTable& table, const FlowQuestion& question, const planner::FlowPlan& plan);
+/// What the plan comes to for the flows that are still there with the lanes that it is for. Requires: a plan of the
+/// question's problem. What an owner alone has found of links (link_monitor.h) moves his own flows, and nobody else's:
+/// they keep of what is planned for such a way what he has found it to give, and the rest goes over their other ways. The
+/// planner never sees it.
+FlowDecision CarryOut(const FlowTable& table, const LinkMonitor& monitor, const FlowQuestion& question,
+                      const planner::FlowPlan& plan);
 
 /// Whether the flow still has the paths that it was asked about with.
 bool StillStands(const SendFlow& flow, const AskedFlow& asked);
 
-/// What it takes to bring flows to these shares, one per candidate: those that are still there with the lanes that they were asked
-/// about. Empty shares: as they are.
-std::vector<FlowMove> MovesTo(const FlowTable& table, const std::vector<AskedFlow>& asked, const std::vector<std::vector<double>>& shares);
+/// What it takes to bring flows to these shares, one per candidate, and to what their owners' findings make of them: flows
+/// that are still there with the lanes that they were asked about. Empty shares: as they are.
+std::vector<FlowMove> MovesTo(const FlowTable& table, const LinkMonitor& monitor, const std::vector<AskedFlow>& asked,
+                              const std::vector<std::vector<double>>& shares);
 
 }  // namespace weft::controller

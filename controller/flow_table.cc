@@ -37,6 +37,12 @@ bool ValidIdentity(const v1::FlowIdentity& identity) {
          identity.peer_address().size() <= kMaxText;
 }
 
+/// Whether what is said of the flow comes from a process of its user's; agents that do not say whose are believed.
+template <typename Said>
+bool MaySpeakFor(const SendFlow& flow, const Said& said) {
+  return flow.owner == kNoOwner || !said.has_user_id() || flow.owner == said.user_id();
+}
+
 }  // namespace
 
 const std::vector<LinkId>* SendFlow::PathOf(int32_t port) const {
@@ -73,7 +79,8 @@ Change FlowTable::Open(const std::string& host, const v1::FlowIdentity& identity
   if (!ValidIdentity(identity)) return Ignore();
   if (!identity.send()) return Change::kNone;  // the sender decides the path; its end is the one that is kept
   if (SendFlow* known = Find(identity.flow())) {
-    if (known->host != host) return Ignore();  // no host speaks for another one's flow
+    // No host, and no user of it, speaks for another one's flow.
+    if (known->host != host || !MaySpeakFor(*known, identity)) return Ignore();
     const bool was_stale = known->stale();
     known->stale_since_s = -1;
     return was_stale ? Change::kFlows : Change::kNone;
@@ -83,6 +90,7 @@ Change FlowTable::Open(const std::string& host, const v1::FlowIdentity& identity
   flow.id = identity.flow();
   flow.identity = identity;
   flow.host = host;
+  if (identity.has_user_id()) flow.owner = identity.user_id();
   by_host_[host].insert(flow.id);
   flow.opened_s = flow.active_s = now_s;
   flow.resumed = !fresh;
@@ -168,7 +176,7 @@ Change FlowTable::CountArrivals(const std::string& host, const v1::FlowCounters&
   if (flow == nullptr) return Change::kNone;  // its sender may be on a host without an agent, or not have spoken yet
   const std::string* to = fabric_->HostOf(flow->identity.peer_address());
   if (to == nullptr) return Change::kNone;
-  if (*to != host) return Ignore();  // no host speaks for another one's flow
+  if (*to != host || !MaySpeakFor(*flow, counters)) return Ignore();  // as in Open
   for (const v1::LaneCounters& of : counters.lanes()) {
     if (const auto lane = flow->lanes.find(of.source_port()); lane != flow->lanes.end()) {
       CountBacklog(lane->second, of, from_s, to_s);
@@ -258,7 +266,7 @@ void FlowTable::CountIterations(SendFlow& flow, const v1::FlowCounters& counters
 Change FlowTable::Count(const std::string& host, const v1::FlowCounters& counters, double from_s, double to_s) {
   if (!counters.send()) return CountArrivals(host, counters, from_s, to_s);
   SendFlow* flow = Find(counters.flow());
-  if (flow == nullptr || flow->host != host) return Ignore();
+  if (flow == nullptr || flow->host != host || !MaySpeakFor(*flow, counters)) return Ignore();
   const bool was_stale = flow->stale();
   flow->stale_since_s = -1;
   const auto lost = [&] {  // lanes that carried bytes and can't any more
@@ -334,8 +342,9 @@ Change FlowTable::AddPaths(const std::string& host, const v1::PathReport& report
   return changed ? Change::kPaths : Change::kNone;
 }
 
-void FlowTable::Unsettle(const std::set<LinkId>& links) {
+void FlowTable::Unsettle(const std::set<LinkId>& links, std::optional<Owner> owner) {
   for (auto& [id, flow] : flows_) {
+    if (owner && flow.owner != *owner) continue;
     const auto touched = [&](const auto& probed) {
       return std::ranges::any_of(probed.second.links, [&](LinkId link) { return links.contains(link); });
     };

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -82,10 +83,16 @@ struct FlowWindow {
   double lead_s = 0;          ///< that its bursts begin later than its job's
 };
 
+/// Whose processes bring telemetry about: a user id, or kNoOwner where agents do not say. What one owner says of his own flows counts
+/// for them; for others' only what a second one says too (link_monitor.h).
+using Owner = int64_t;
+inline constexpr Owner kNoOwner = -1;
+
 /// A flow at its sender.
 struct SendFlow {
   uint64_t id = 0;
   v1::FlowIdentity identity;
+  Owner owner = kNoOwner;
   std::string host;
   double opened_s = 0;        ///< controller's time
   bool resumed = false;       ///< it was open when its host came: what it carried before is not known
@@ -94,6 +101,7 @@ struct SendFlow {
   std::map<int32_t, Lane> lanes;
   std::map<int32_t, ProbedPath> probed;
   std::map<int32_t, int32_t> decided;  ///< source port -> weight of the newest decision; empty: none yet
+  std::map<int32_t, int32_t> planned;  ///< as the planner had it, where its owner's own findings have changed that; else empty
   bool unapplied = false;     ///< its host has not taken the newest decision up: it goes on as its lanes say
   bool settled = false;       ///< decided with all jobs together: only that moves it, unless a way of it changes
   double wire_bytes = 0;      ///< seen since the flow became known
@@ -153,8 +161,9 @@ class FlowTable {
   /// Lanes that answer again, and have been let alone for long enough after that, may carry bytes again. Returns whether some may.
   bool ForgiveSilences(double now_s);
 
-  /// Flows that could go over one of these links are settled no longer. Complexity: linear in flows and their probed paths.
-  void Unsettle(const std::set<LinkId>& links);
+  /// Flows that could go over one of these links are settled no longer: all, or those of `owner`. Complexity: linear in flows and
+  /// their probed paths.
+  void Unsettle(const std::set<LinkId>& links, std::optional<Owner> owner = std::nullopt);
   /// No flow of the job is settled any longer. True if any was. Complexity: linear in flows.
   bool UnsettleJob(const std::string& job_id);
 

@@ -3,27 +3,34 @@
 
 #include <memory>
 
+#include "access/http_server.h"
 #include "common/result.h"
 #include "controller/config.h"
 #include "controller/control_loop.h"
 
 namespace weft::controller {
 
+/// What the server at `http` is started with besides the address.
+struct HttpAccess {
+  rpc::TlsFiles tls;           ///< empty: plain, and everybody reads
+  std::string revoked;         ///< as ControllerConfig::tls_revoked
+  access::TokenFiles tokens;
+};
+
 class HttpServer {
  public:
-  /// Serves at `endpoint` until destroyed; `loop` must outlive the server. Errors: kFailedPrecondition naming the
-  /// address when it cannot be listened at.
-  [[nodiscard]] static Result<std::unique_ptr<HttpServer>> Start(const Endpoint& endpoint, const ControlLoop* loop);
-  ~HttpServer();
-  HttpServer(const HttpServer&) = delete;
-  HttpServer& operator=(const HttpServer&) = delete;
+  /// Serves at `endpoint` until destroyed; `loop` must outlive the server. Errors: as access::Gate::Load and
+  /// access::HttpServer::Start.
+  [[nodiscard]] static Result<std::unique_ptr<HttpServer>> Start(const Endpoint& endpoint, ControlLoop* loop,
+                                                                 const HttpAccess& rights = {});
 
-  int port() const;
+  int port() const { return server_->port(); }
 
  private:
-  struct Impl;
-  explicit HttpServer(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  HttpServer(ControlLoop* loop, const HttpAccess& rights);
+
+  access::Gate gate_;
+  std::unique_ptr<access::HttpServer> server_;
 };
 
 }  // namespace weft::controller

@@ -30,8 +30,8 @@ constexpr double kMoving = 0.5;            // seconds until new weights are in f
 
 }  // namespace
 
-LinkMonitor::LinkState& LinkMonitor::State(LinkId link) {
-  const auto [entry, added] = links_.try_emplace(link);
+LinkMonitor::Estimate& LinkMonitor::EstimateOf(LinkId link, Owner owner) {
+  const auto [entry, added] = links_[link].estimates.try_emplace(owner);
   if (added) {
     entry->second.available = entry->second.announced = fabric_->topology().link(link).line_rate;
     entry->second.interval_s = options_.recovery_interval.count();
@@ -40,18 +40,64 @@ LinkMonitor::LinkState& LinkMonitor::State(LinkId link) {
 }
 
 BitsPerSecond LinkMonitor::Available(LinkId link) const {
+  const BitsPerSecond line = fabric_->topology().link(link).line_rate;
   const auto found = links_.find(link);
-  return found == links_.end() ? fabric_->topology().link(link).line_rate : found->second.available;
+  if (found == links_.end()) return line;
+  BitsPerSecond least = line, second = line;
+  for (const auto& [owner, estimate] : found->second.estimates) {
+    second = std::min(second, std::max(least, estimate.available));
+    least = std::min(least, estimate.available);
+  }
+  return alone_ ? least : second;
 }
 
-CapacityChange LinkMonitor::Hold(LinkId link, Badness badness, double share, const std::string& why) {
-  LinkState& state = State(link);
-  const BitsPerSecond before = state.available;
-  if (!state.bad()) state.before_bad = before;
-  state.shares[static_cast<size_t>(badness)] = std::max(share, kLeastAvailable);
-  const BitsPerSecond most = std::min(state.shares[0], state.shares[1]) * fabric_->topology().link(link).line_rate;
-  state.available = state.announced = std::min(state.before_bad, most);
-  return {link, before, state.available, fmt::format("link {} {}", fabric_->topology().LinkName(link), why)};
+BitsPerSecond LinkMonitor::Available(LinkId link, Owner owner) const {
+  const BitsPerSecond all = Available(link);
+  const auto found = links_.find(link);
+  if (found == links_.end()) return all;
+  const auto own = found->second.estimates.find(owner);
+  return own == found->second.estimates.end() ? all : std::min(all, own->second.available);
+}
+
+CapacityChange LinkMonitor::Set(LinkId link, Owner owner, BitsPerSecond to, std::string reason) {
+  Estimate& own = EstimateOf(link, owner);
+  const BitsPerSecond all = Available(link), before = own.available;
+  own.available = own.announced = to;
+  const bool for_all = alone_ || Available(link) != all;
+  if (for_all) return {link, alone_ ? before : all, Available(link), std::move(reason), owner, true};
+  return {link, before, to, std::move(reason), owner, false};
+}
+
+void LinkMonitor::CountOwners(const FlowTable& table, std::vector<CapacityChange>& changes) {
+  std::set<Owner> owners;
+  for (const auto& [id, flow] : table.flows()) {
+    if (!flow.stale()) owners.insert(flow.owner);
+  }
+  for (const auto& [link, state] : links_) {
+    const BitsPerSecond line = fabric_->topology().link(link).line_rate;
+    for (const auto& [owner, estimate] : state.estimates) {
+      if (estimate.available < line) owners.insert(owner);
+    }
+  }
+  if (alone_ == (owners.size() <= 1)) return;
+  std::map<LinkId, BitsPerSecond> before;
+  for (const auto& [link, state] : links_) before[link] = Available(link);
+  alone_ = !alone_;
+  for (const auto& [link, was] : before) {
+    if (Available(link) == was) continue;
+    changes.push_back({link, was, Available(link),
+                       fmt::format("link {}: {}", fabric_->topology().LinkName(link),
+                                   alone_ ? "whose flows have found it to give less is the only user"
+                                          : "flows of another user are here, and only one has found it to give less")});
+  }
+}
+
+CapacityChange LinkMonitor::Hold(LinkId link, Owner owner, Badness badness, double share, const std::string& why) {
+  Estimate& own = EstimateOf(link, owner);
+  if (!own.bad()) own.before_bad = own.available;
+  own.shares[static_cast<size_t>(badness)] = std::max(share, kLeastAvailable);
+  const BitsPerSecond most = std::min(own.shares[0], own.shares[1]) * fabric_->topology().link(link).line_rate;
+  return Set(link, owner, std::min(own.before_bad, most), fmt::format("link {} {}", fabric_->topology().LinkName(link), why));
 }
 
 void LinkMonitor::Forget(uint64_t flow, Seconds now) {
@@ -107,8 +153,8 @@ LinkMonitor::Load LinkMonitor::Seen(const LaneUse& lane, const std::vector<size_
   return load;
 }
 
-bool LinkMonitor::IsFull(LinkId link, const Load& load) const {
-  return load.high >= options_.explained * Available(link).value();
+bool LinkMonitor::IsFull(const Load& load, BitsPerSecond available) const {
+  return load.high >= options_.explained * available.value();
 }
 
 void LinkMonitor::FindCollisions(const std::vector<LaneUse>& uses, const UsesByLink& by_link) {
@@ -120,7 +166,7 @@ void LinkMonitor::FindCollisions(const std::vector<LaneUse>& uses, const UsesByL
     const std::vector<size_t>& on_link = by_link[index];
     if (on_link.empty()) continue;
     const LinkId link(static_cast<int32_t>(index));
-    LinkState& state = State(link);
+    LinkState& state = links_[link];
     Load most;
     std::vector<uint64_t> flows;
     for (const size_t i : on_link) {
@@ -130,7 +176,7 @@ void LinkMonitor::FindCollisions(const std::vector<LaneUse>& uses, const UsesByL
       if (load.high > most.high) most = load;
     }
     // A lane that has the link to itself is no collision, however many send on it at other times.
-    const bool shared = flows.size() >= 2 && most.high > 0 && IsFull(link, most);
+    const bool shared = flows.size() >= 2 && most.high > 0 && IsFull(most, Available(link));
     state.contended = shared ? state.contended + 1 : 0;
     if (state.contended >= kContendedSlots) {
       collisions_.push_back({link, BitsPerSecond(most.high), std::move(flows)});
@@ -149,6 +195,7 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
   const double slot_begin_s = static_cast<double>(slot) * options_.slot.count();
   const std::vector<LaneUse> uses = Collect(table, slot);
   const auto by_link = ByLink(uses);
+  CountOwners(table, changes);
   FindCollisions(uses, by_link);
   std::erase_if(windows_, [&](const auto& entry) { return !table.flows().contains(entry.first.first); });
   std::erase_if(moved_s_, [&](const auto& entry) { return !table.flows().contains(entry.first); });
@@ -166,6 +213,7 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
         })) {
       window = LaneWindow();
     }
+    window.owner = use.flow->owner;
     const double backlog_s = use.backlog * options_.slot.count();
     for (const LinkId link : *use.links) {
       const Load load = Seen(use, by_link[link.index()], uses);
@@ -194,17 +242,20 @@ bool LinkMonitor::IsUnexplained(const LaneWindow& window) const {
   // Each look for itself: two links that were full in turn look like two idle ones on average.
   return std::none_of(window.looks.begin(), window.looks.end(), [&](const Look& look) {
     return std::any_of(look.load.begin(), look.load.end(),
-                       [&](const auto& entry) { return IsFull(entry.first, entry.second); });
+                       [&](const auto& entry) { return IsFull(entry.second, Available(entry.first, window.owner)); });
   });
 }
 
 void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double now_s, std::vector<CapacityChange>& changes) {
   const Look& look = window.looks.back();
+  const Owner owner = window.owner;
   LinkId fullest = look.load.begin()->first;
   double fullest_share = 0;
   for (const auto& [link, load] : look.load) {
-    if (load.low >= options_.explained * Available(link).value()) State(link).exonerated_s = now_s;
-    const double share = load.high / Available(link).value();
+    const double own = Available(link, owner).value();
+    if (load.low >= options_.explained * Available(link).value()) links_[link].exonerated_s = now_s;
+    else if (load.low >= options_.explained * own) EstimateOf(link, owner).exonerated_s = now_s;
+    const double share = load.high / own;
     if (share > fullest_share) {
       fullest = link;
       fullest_share = share;
@@ -213,15 +264,15 @@ void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double now_s, st
   for (const auto& [link, load] : look.load) {
     // A link carries what it carries; that it gives no more shows only on the one that holds the lane.
     const bool holds = link == fullest && fullest_share >= options_.explained;
-    if (holds || load.low > Available(link).value()) Follow(link, load, now_s, changes);
+    if (holds || load.low > Available(link, owner).value()) Follow(link, owner, load, now_s, changes);
   }
   if (static_cast<int>(window.looks.size()) < options_.windows) return;
   if (IsUnexplained(window)) Blame(use, window, now_s, changes);
 }
 
 /// Moves a lowered estimate towards what a lane that the link holds has seen of it.
-void LinkMonitor::Follow(LinkId link, const Load& load, double now_s, std::vector<CapacityChange>& changes) {
-  LinkState& state = State(link);
+void LinkMonitor::Follow(LinkId link, Owner owner, const Load& load, double now_s, std::vector<CapacityChange>& changes) {
+  Estimate& state = EstimateOf(link, owner);
   const BitsPerSecond line = fabric_->topology().link(link).line_rate;
   if (state.bad() || state.available >= line) return;
   // A test that meets its link is over: the link gives what is seen, however near to what was tried.
@@ -244,7 +295,8 @@ void LinkMonitor::Follow(LinkId link, const Load& load, double now_s, std::vecto
   changes.push_back({link, before, state.available,
                      fmt::format("link {} carried {} for lanes that it held back, planned with {}",
                                  fabric_->topology().LinkName(link), FormatRate(BitsPerSecond(load.middle())),
-                                 FormatRate(before))});
+                                 FormatRate(before)),
+                     owner, Available(link) == state.available});
 }
 
 /// Links of the lane that may be what held it back in these windows.
@@ -254,7 +306,13 @@ std::vector<LinkId> LinkMonitor::Suspects(const LaneWindow& window) const {
   std::vector<LinkId> links;
   for (const auto& [link, load] : window.looks.back().load) {
     const auto state = links_.find(link);
-    if (state == links_.end() || state->second.exonerated_s < since_s) links.push_back(link);
+    if (state == links_.end()) {
+      links.push_back(link);
+      continue;
+    }
+    const auto own = state->second.estimates.find(window.owner);
+    const double own_s = own == state->second.estimates.end() ? -1e300 : own->second.exonerated_s;
+    if (std::max(state->second.exonerated_s, own_s) < since_s) links.push_back(link);
   }
   return links;
 }
@@ -262,8 +320,8 @@ std::vector<LinkId> LinkMonitor::Suspects(const LaneWindow& window) const {
 std::vector<LinkId> LinkMonitor::Culprits(const LaneKey& lane, const LaneWindow& window) const {
   std::vector<LinkId> links = Suspects(window);
   for (const auto& [other, of] : windows_) {
-    if (other == lane || of.looks.empty() || static_cast<int>(of.looks.size()) + 1 < options_.windows) continue;
-    if (!IsUnexplained(of)) continue;
+    if (other == lane || of.owner != window.owner || of.looks.empty()) continue;
+    if (static_cast<int>(of.looks.size()) + 1 < options_.windows || !IsUnexplained(of)) continue;
     const std::vector<LinkId> theirs = Suspects(of);
     std::vector<LinkId> both;
     std::set_intersection(links.begin(), links.end(), theirs.begin(), theirs.end(), std::back_inserter(both));
@@ -278,8 +336,9 @@ std::vector<LinkId> LinkMonitor::Culprits(const LaneKey& lane, const LaneWindow&
 void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double now_s,
                         std::vector<CapacityChange>& changes) {
   const std::vector<LinkId> culprits = Culprits(lane.key, window);
+  bool for_all = false;
   for (const LinkId link : culprits) {
-    LinkState& state = State(link);
+    Estimate& state = EstimateOf(link, window.owner);
     if (state.bad()) continue;
     const BitsPerSecond line = fabric_->topology().link(link).line_rate;
     // Without the first look, part of which may be older than the trouble.
@@ -298,21 +357,20 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
     // A known deficit is followed, not believed anew; from where it was before a test that has shown nothing better.
     const double known = soon && seen <= state.untested.value() * kSameRate ? state.untested.value() : before.value();
     const double next = known < kRestored * line.value() ? known + kFollowDown * (seen - known) : seen;
-    state.available = state.announced = BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value()));
     state.confirmed_s = now_s;
     if (known >= kRestored * line.value()) state.looks = 0;  // a first estimate
-    changes.push_back({link, before, state.available,
-                       fmt::format("link {} gave {} where {} was expected, in {} windows in which flow {:x} of job {} "
-                                   "({} to {}) had a backlog and none of its other links was full",
-                                   fabric_->topology().LinkName(link), FormatRate(BitsPerSecond(seen)), FormatRate(before),
-                                   window.looks.size(), lane.key.first, lane.flow->identity.job_id(),
-                                   lane.flow->identity.local_address(), lane.flow->identity.peer_address())});
+    changes.push_back(Set(link, window.owner, BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value())),
+                          fmt::format("link {} gave {} where {} was expected, in {} windows in which flow {:x} of job {} "
+                                      "({} to {}) had a backlog and none of its other links was full",
+                                      fabric_->topology().LinkName(link), FormatRate(BitsPerSecond(seen)), FormatRate(before),
+                                      window.looks.size(), lane.key.first, lane.flow->identity.job_id(),
+                                      lane.flow->identity.local_address(), lane.flow->identity.peer_address())));
+    for_all |= changes.back().for_all;
   }
   // The same evidence must not be used twice: whoever shared these links is judged again against the new estimate.
   for (auto& [other, of] : windows_) {
-    const bool shares = !of.looks.empty() && std::any_of(culprits.begin(), culprits.end(), [&](LinkId link) {
-      return of.looks.back().load.contains(link);
-    });
+    const bool shares = !of.looks.empty() && (for_all || of.owner == window.owner) &&
+                        std::ranges::any_of(culprits, [&](LinkId link) { return of.looks.back().load.contains(link); });
     if (shares || other == lane.key) of.looks.clear();
   }
 }
@@ -321,15 +379,16 @@ std::vector<CapacityChange> LinkMonitor::Recover(Seconds now) {
   std::vector<CapacityChange> changes;
   for (auto& [link, state] : links_) {
     const BitsPerSecond line = fabric_->topology().link(link).line_rate;
-    if (state.bad() || state.available >= line || now.count() - state.confirmed_s < state.interval_s) continue;
-    const BitsPerSecond before = state.available;
-    state.untested = before;
-    state.available = state.announced = std::min(line, before * kTestStep);
-    state.tested_s = state.confirmed_s = now.count();
-    changes.push_back({link, before, state.available,
-                       fmt::format("link {} was planned with {} and not seen to be held to it for {}: tested for more",
-                                   fabric_->topology().LinkName(link), FormatRate(before),
-                                   FormatDuration(Seconds(state.interval_s)))});
+    for (auto& [owner, own] : state.estimates) {
+      if (own.bad() || own.available >= line || now.count() - own.confirmed_s < own.interval_s) continue;
+      const BitsPerSecond before = own.available;
+      own.untested = before;
+      own.tested_s = own.confirmed_s = now.count();
+      changes.push_back(Set(link, owner, std::min(line, before * kTestStep),
+                            fmt::format("link {} was planned with {} and not seen to be held to it for {}: tested for more",
+                                        fabric_->topology().LinkName(link), FormatRate(before),
+                                        FormatDuration(Seconds(own.interval_s)))));
+    }
   }
   return changes;
 }

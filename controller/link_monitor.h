@@ -24,6 +24,11 @@
 // where it was before, or from what the link was seen to give where that is more. The next interval is then twice as long (up to 16
 // times). So it converges and does not flap.
 //
+// Whose word it is. All that a lane shows is what its user's processes say, who may say anything. So every owner has estimates of
+// his own, made of his own lanes only; what others send on a link counts as load, and shows that a link is full. His own flows are
+// planned with his estimates (flow_planner.h). For all others a link gives what at least two owners have found that it
+// gives no more than: the second least of their estimates. Where all flows are of one owner, that is his.
+//
 // Limits. A deficit under 20 % of a healthy link is not seen. Where a path has several equally suspect switch links, all
 // of them are blamed until another lane exonerates one. A lane that its own pacing or the receiver's window holds looks
 // like a slow path, as does a congestion control that leaves the wire idle while it has bytes. Estimates are low rather
@@ -56,11 +61,13 @@ struct LinkMonitorOptions {
   bool lossy_links = false;        ///< links that lose segments without being full by our count are planned with less (bad_links.h)
 };
 
-/// An estimate changed.
+/// An estimate changed: the one that all are planned with, or the owner's own.
 struct CapacityChange {
   LinkId link;
   BitsPerSecond before, after;
   std::string reason;
+  Owner owner = kNoOwner;
+  bool for_all = true;
 };
 
 enum class Badness { kSilent, kLossy };
@@ -81,10 +88,13 @@ class LinkMonitor {
   /// Puts estimates back whose confirmation is overdue.
   std::vector<CapacityChange> Recover(Seconds now);
 
-  /// What is believed to be left of the link for the flows that are managed.
+  /// What is believed to be left of the link for the flows that are managed, of whomever.
   BitsPerSecond Available(LinkId link) const;
-  /// The link is bad (bad_links.h) and planned with `share` of its line rate at most; 1: with what was believed of it before.
-  CapacityChange Hold(LinkId link, Badness badness, double share, const std::string& why);
+  /// For flows of `owner`; never more.
+  BitsPerSecond Available(LinkId link, Owner owner) const;
+  /// By lanes of `owner` the link is bad (bad_links.h), and planned with `share` of its line rate at most; 1: with what
+  /// was believed of it before.
+  CapacityChange Hold(LinkId link, Owner owner, Badness badness, double share, const std::string& why);
   /// Links that have been full and shared for the last three slots.
   const std::vector<Collision>& collisions() const { return collisions_; }
   /// The flow's traffic goes elsewhere from `now` on: what was seen of it proves nothing about its new path.
@@ -92,7 +102,8 @@ class LinkMonitor {
 
  private:
   using LaneKey = std::pair<uint64_t, int32_t>;  ///< flow and source port
-  struct LinkState {
+  /// What one owner's lanes have shown of a link.
+  struct Estimate {
     BitsPerSecond available;
     BitsPerSecond announced;       ///< the last value that a change was reported with
     double exonerated_s = -1e300;
@@ -101,11 +112,15 @@ class LinkMonitor {
     double tested_s = -1e300;      ///< when its estimate was last raised as a test
     BitsPerSecond untested;        ///< what it was before
     double interval_s = 0;         ///< until the next test
-    int contended = 0;             ///< consecutive slots full and shared
     std::array<double, 2> shares{1, 1};  ///< of the line rate that it is planned with at most, by Badness
     BitsPerSecond before_bad;      ///< what it was believed to give
     /// Neither followed nor tested meanwhile.
     bool bad() const { return std::min(shares[0], shares[1]) < 1; }
+  };
+  struct LinkState {
+    std::map<Owner, Estimate> estimates;
+    double exonerated_s = -1e300;  ///< by anybody's lanes, for all
+    int contended = 0;             ///< consecutive slots full and shared
   };
   /// A lane in the slot under judgement.
   struct LaneUse {
@@ -127,11 +142,16 @@ class LinkMonitor {
     std::map<LinkId, Load> load;
   };
   struct LaneWindow {
+    Owner owner = kNoOwner;
     Look next;                     ///< in the making: bits instead of rates
     std::deque<Look> looks;        ///< the newest `windows`
   };
 
-  LinkState& State(LinkId link);
+  Estimate& EstimateOf(LinkId link, Owner owner);
+  /// Sets the owner's estimate, and says whether it is all others' too.
+  CapacityChange Set(LinkId link, Owner owner, BitsPerSecond to, std::string reason);
+  /// Whose flows there are, and what that makes of estimates where one owner is not alone any more, or is again.
+  void CountOwners(const FlowTable& table, std::vector<CapacityChange>& changes);
   /// Links that flows which are still being probed may have loaded in `slot`: on shortest ways between their ends, or next to the
   /// end that is known. A host that was never probed may hang anywhere: for ten seconds after its first such flow all links are in
   /// doubt. Who crosses one of them is not judged; everybody else is. Complexity: linear in lanes, and in links for each
@@ -146,10 +166,10 @@ class LinkMonitor {
   Load Seen(const LaneUse& lane, const std::vector<size_t>& on_link, const std::vector<LaneUse>& uses) const;
   void FindCollisions(const std::vector<LaneUse>& uses, const UsesByLink& by_link);
   static bool SameLinks(const Look& a, const Look& b);
-  bool IsFull(LinkId link, const Load& load) const;
+  bool IsFull(const Load& load, BitsPerSecond available) const;
   bool IsUnexplained(const LaneWindow& window) const;
   void Judge(const LaneUse& use, LaneWindow& window, double now_s, std::vector<CapacityChange>& changes);
-  void Follow(LinkId link, const Load& load, double now_s, std::vector<CapacityChange>& changes);
+  void Follow(LinkId link, Owner owner, const Load& load, double now_s, std::vector<CapacityChange>& changes);
   std::vector<LinkId> Suspects(const LaneWindow& window) const;
   std::vector<LinkId> Culprits(const LaneKey& lane, const LaneWindow& window) const;
   void Blame(const LaneUse& lane, const LaneWindow& window, double now_s, std::vector<CapacityChange>& changes);
@@ -157,6 +177,7 @@ class LinkMonitor {
   LinkMonitorOptions options_;
   const FabricView* fabric_;
   std::map<LinkId, LinkState> links_;
+  bool alone_ = true;                        ///< all flows, and all estimates, are of one owner
   std::map<LaneKey, LaneWindow> windows_;
   double crowded_since_s_ = -1e9;            ///< when more young flows came than their ways can be looked at
   std::map<std::string, double> unknown_s_;  ///< hosts without a probe: when they first carried something

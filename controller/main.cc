@@ -87,7 +87,7 @@ Status Serve(const ControllerConfig& config, const sigset_t& signals) {
                     .switch_answers_per_s = config.switch_answers_per_s, .qos = config.qos, .mode_given = config.mode_given},
                    std::move(journal), &clock, &metrics);
   WEFT_RETURN_IF_ERROR(loop.Recover());
-  WEFT_ASSIGN_OR_RETURN(const auto http, HttpServer::Start(config.http, &loop));
+  WEFT_ASSIGN_OR_RETURN(const auto http, HttpServer::Start(config.http, &loop, {config.tls, config.tls_revoked, config.tokens}));
   WEFT_ASSIGN_OR_RETURN(const auto server, GrpcServer::Start(config.listen, config.tls, &loop, config.tls_revoked));
   const std::jthread timer(RunTimer, &loop);
   fmt::print("{{\"listen\":\"{}:{}\",\"http\":\"{}:{}\"}}\n", config.listen.host, server->port(), config.http.host,

@@ -36,7 +36,9 @@ Status PlanDesk::Ask(const std::string& caller, Call call) {
       return Fail(Code::kResourceExhausted,
                   fmt::format("{} plans of {} wait already, expected at most that: call again later", of_caller, caller));
     }
-    if (count_ >= limits_.waiting) {
+    // The first of a caller finds room, or a few who ask for as many as they may would keep all others off.
+    const size_t most = of_caller > 0 ? limits_.waiting : limits_.waiting + limits_.callers;
+    if (count_ >= most) {
       return Fail(Code::kResourceExhausted,
                   fmt::format("{} plans wait already, expected at most that: call again later", count_));
     }

@@ -23,8 +23,9 @@ namespace weft::controller {
 
 /// How many calls may wait.
 struct PlanDeskLimits {
-  size_t waiting = 256;   ///< in all
-  size_t of_caller = 64;  ///< of one caller: others find room, and an array of jobs too
+  size_t waiting = 256;   ///< in all, the first of a caller aside,
+  size_t callers = 256;   ///< for which there is so much room besides
+  size_t of_caller = 64;  ///< of one caller: an array of jobs finds room
 };
 
 class PlanDesk {

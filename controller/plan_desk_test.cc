@@ -15,6 +15,7 @@ using ::testing::HasSubstr;
 /// A desk of one thread, which the first call holds until Open().
 class PlanDeskTest : public ::testing::Test {
  protected:
+  explicit PlanDeskTest(const PlanDeskLimits& limits = {.waiting = 5, .callers = 1, .of_caller = 3}) : desk_(1, limits) {}
   ~PlanDeskTest() override { Open(); }
 
   void Hold() {
@@ -56,7 +57,12 @@ class PlanDeskTest : public ::testing::Test {
   int asked_ = 0;
   std::vector<std::string> made_;  // by the desk's thread; read after Finish()
   std::vector<Error> errors_;      // likewise
-  PlanDesk desk_{1, {.waiting = 5, .of_caller = 3}};
+  PlanDesk desk_;
+};
+
+class PlanDeskAsItIs : public PlanDeskTest {
+ protected:
+  PlanDeskAsItIs() : PlanDeskTest(PlanDeskLimits()) {}
 };
 
 TEST_F(PlanDeskTest, CallersAreServedInTurn) {
@@ -78,14 +84,29 @@ TEST_F(PlanDeskTest, WhatIsTooMuchIsRefusedToHimWhoAsksForIt) {
   EXPECT_THAT(fourth.error().message(), HasSubstr("3 plans of a wait already"));
   ASSERT_TRUE(Ask("b", "b1")) << "others find room";
   ASSERT_TRUE(Ask("b", "b2"));
-  const Status full = Ask("c", "c1");
+  const Status full = Ask("b", "b3");
   ASSERT_FALSE(full);
   EXPECT_EQ(full.error().code(), Code::kResourceExhausted);
   EXPECT_THAT(full.error().message(), HasSubstr("5 plans wait already"));
+  ASSERT_TRUE(Ask("c", "c1")) << "the first of a caller";
+  EXPECT_THAT(Ask("d", "d1").error().message(), HasSubstr("6 plans wait already")) << "there is room for one such caller";
   Finish();
-  EXPECT_THAT(made_, ElementsAre("a1", "b1", "a2", "b2", "a3")) << "what was refused is never made";
+  EXPECT_THAT(made_, ElementsAre("a1", "b1", "c1", "a2", "b2", "a3")) << "what was refused is never made";
   ASSERT_TRUE(Ask("a", "a5")) << "and there is room again";
   Finish();
+}
+
+TEST_F(PlanDeskAsItIs, FourGreedyCallersKeepNoFifthOff) {
+  Hold();
+  for (const char* greedy : {"a", "b", "c", "d"}) {
+    while (Ask(greedy, greedy)) {
+    }
+  }
+  EXPECT_EQ(asked_, 256) << "they have all of the room";
+  ASSERT_TRUE(Ask("e", "e"));
+  Finish();
+  EXPECT_EQ(made_.size(), 257u);
+  EXPECT_EQ(made_[4], "e") << "after one of each";
 }
 
 TEST_F(PlanDeskTest, NothingIsPlannedForWhoHasGone) {

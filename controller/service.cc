@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "controller/gate.h"
+#include "controller/loop_gate.h"
 #include "controller/plan_desk.h"
 #include "proto/controller.grpc.pb.h"
 #include "proto/identity.h"
@@ -33,7 +33,8 @@ constexpr char kRetryAfter[] = "grpc-retry-pushback-ms";
 
 Caller CallerOf(const grpc::CallbackServerContext* context) {
   const std::vector<grpc::string_ref> pem = context->auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-  return {.peer = context->peer(), .certificate = pem.empty() ? "" : std::string(pem[0].data(), pem[0].size())};
+  return {.peer = context->peer(), .certificate = pem.empty() ? "" : std::string(pem[0].data(), pem[0].size()),
+          .token = ""};
 }
 
 /// With when to try again, where that is known.
@@ -310,7 +311,7 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
     const auto answer = [call](Result<v1::JobPlan> made) { call->Answer(std::move(made)); };
     const Status taken = desk_->Ask(Gate::NameOf(who, context->peer()), {.gone = call->gone(), .plan = plan, .answer = answer});
     if (!taken) {
-      call->Finish(ToGrpc(Refusal{gate_->Refuse("plans", context->peer(), taken.error()), kAgainAfterFullDesk}, context));
+      call->Finish(ToGrpc(Refusal{gate_->Refuse("plans", context->peer(), taken.error()), "plans", kAgainAfterFullDesk}, context));
     }
     return call;
   }
@@ -347,8 +348,8 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
 }  // namespace
 
 struct GrpcServer::Impl {
-  Impl(ControlLoop* loop, bool tls, const std::string& revoked) : gate(tls, revoked, loop), agents(loop, &gate),
-      people(loop, &gate, &desk) {}
+  Impl(ControlLoop* loop, bool tls, const std::string& revoked)
+      : gate(GateOptionsOf(loop, tls, revoked)), agents(loop, &gate), people(loop, &gate, &desk) {}
   Gate gate;
   PlanDesk desk{kPlanners};
   AgentServiceImpl agents;

@@ -1,6 +1,5 @@
-// The gRPC face, with the check of who calls (access.h): one reactor per agent session with an outbox of bounded length and at
-// most one write in flight, and
-// the unary calls of hooks, tools and people. All work is the loop's.
+// The gRPC face, with the check of who calls (access/gate.h): one reactor per agent session with an outbox of bounded length and at
+// most one write in flight, and the unary calls of hooks, tools and people. All work is the loop's.
 #pragma once
 
 #include <memory>

@@ -108,7 +108,9 @@ std::set<LinkId> LinkMonitor::Unsure(const FlowTable& table, int64_t slot, doubl
 
 void LinkMonitor::Pause(const std::set<LinkId>& links) {
   for (const LinkId link : links) {
-    if (const auto state = links_.find(link); state != links_.end()) state->second.confirmed_s += options_.slot.count();
+    const auto state = links_.find(link);
+    if (state == links_.end()) continue;
+    for (auto& [owner, own] : state->second.estimates) own.confirmed_s += options_.slot.count();
   }
 }
 

@@ -7,8 +7,6 @@
 #include <grpcpp/security/tls_credentials_options.h>
 
 #include <chrono>
-#include <fstream>
-#include <sstream>
 
 #include "common/log.h"
 #include "proto/tls_texts.h"
@@ -21,31 +19,12 @@ constexpr std::chrono::seconds kCertificatesEvery{2};  // a server's files are l
 /// gRPC's own complaints, e.g. about a port in use: what matters of them is said by whoever handles the error.
 void LogForGrpc(gpr_log_func_args* args) { LogDebug("grpc", args->message); }
 
-Result<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf())) return Fail(Code::kNotFound, "read TLS file \"" + path + "\"");
-  return text.str();
-}
-
-Result<TlsTexts> ReadAll(const TlsFiles& files) {
-  if (files.certificate.empty() || files.key.empty() || files.authority.empty()) {
-    return Fail(Code::kInvalidArgument, "TLS needs certificate, key and authority; only some are configured");
-  }
-  TlsTexts texts;
-  WEFT_ASSIGN_OR_RETURN(texts.certificate, ReadFile(files.certificate));
-  WEFT_ASSIGN_OR_RETURN(texts.key, ReadFile(files.key));
-  WEFT_ASSIGN_OR_RETURN(texts.authority, ReadFile(files.authority));
-  WEFT_RETURN_IF_ERROR(CheckTlsTexts(files, texts));
-  return texts;
-}
-
 }  // namespace
 
 Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files) {
   gpr_set_log_function(LogForGrpc);
   if (files.empty()) return grpc::InsecureChannelCredentials();
-  WEFT_ASSIGN_OR_RETURN(const TlsTexts texts, ReadAll(files));
+  WEFT_ASSIGN_OR_RETURN(const TlsTexts texts, ReadTlsTexts(files));
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = texts.authority;
   options.pem_private_key = texts.key;
@@ -56,7 +35,7 @@ Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const T
 Result<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const TlsFiles& files) {
   gpr_set_log_function(LogForGrpc);
   if (files.empty()) return grpc::InsecureServerCredentials();
-  if (const auto texts = ReadAll(files); !texts) return Fail(texts.error());
+  if (const auto texts = ReadTlsTexts(files); !texts) return Fail(texts.error());
   // The only one of gRPC's interfaces that takes new certificates while it runs: experimental still in Debian's 1.51.
   namespace tls = grpc::experimental;
   tls::TlsServerCredentialsOptions options(std::make_shared<tls::FileWatcherCertificateProvider>(

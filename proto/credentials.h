@@ -23,7 +23,7 @@ struct TlsFiles {
   bool empty() const { return certificate.empty() && key.empty() && authority.empty(); }
 };
 
-/// Errors: kInvalidArgument when only some files are named, kNotFound when one cannot be read, and those of CheckTlsTexts.
+/// Errors: those of ReadTlsTexts (tls_texts.h).
 /// Made from what the files hold now: after a certificate was replaced, credentials that are made anew show the new one.
 /// The process's log of gRPC goes to debug from then on: whoever handles an error says it, once.
 [[nodiscard]] Result<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(const TlsFiles& files);

@@ -1,5 +1,5 @@
 // Owners of OpenSSL's objects, which free them; the types stand under the names that its headers give their structs.
-// Internal to proto.
+// Internal to proto and access.
 #pragma once
 
 #include <memory>

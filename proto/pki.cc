@@ -111,7 +111,9 @@ Result<std::string> AlternativeNames(const CertificateRequest& request) {
   };
   if (!IsPlain(request.name)) return refuse("name \"" + request.name + "\"");
   std::string names = "URI:weft://" + std::string(RoleName(request.role)) + "/" + request.name;
-  for (const std::string& address : request.addresses) {
+  std::vector<std::string> addresses = request.addresses;
+  if (request.role == Role::kAgent && request.name.find_first_of(":@_") == std::string::npos) addresses.push_back(request.name);
+  for (const std::string& address : addresses) {
     if (!IsPlain(address)) return refuse("address \"" + address + "\"");
     in6_addr binary{};
     const bool is_ip = inet_pton(AF_INET, address.c_str(), &binary) == 1 || inet_pton(AF_INET6, address.c_str(), &binary) == 1;
@@ -157,7 +159,8 @@ Result<std::string> IssueCertificate(const std::string& folder, const Certificat
   const std::string title = std::string(RoleName(request.role)) + "-" + request.name;
   WEFT_ASSIGN_OR_RETURN(const CertificateOwner certificate, Blank(key.get(), title, request.days));
   X509* const x = certificate.get();
-  const char* const usage = request.role == Role::kController ? "serverAuth,clientAuth" : "clientAuth";
+  const bool serves = request.role == Role::kController || request.role == Role::kAgent;  // an agent: its metrics
+  const char* const usage = serves ? "serverAuth,clientAuth" : "clientAuth";
   const bool good = X509_set_issuer_name(x, X509_get_subject_name(ca.get())) == 1 &&
       AddExtension(x, ca.get(), NID_basic_constraints, "critical,CA:FALSE") &&
                     AddExtension(x, ca.get(), NID_key_usage, "critical,digitalSignature") &&

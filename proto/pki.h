@@ -18,7 +18,8 @@ namespace weft::rpc {
 struct CertificateRequest {
   Role role = Role::kViewer;
   std::string name;                    ///< of an agent: its host
-  std::vector<std::string> addresses;  ///< DNS names and IP addresses that it is shown under: needed for servers
+  std::vector<std::string> addresses;  ///< DNS names and IP addresses that it is shown under: needed for a controller; an agent's name
+                                       ///< is one already, where it can be
   int days = 365;
 };
 

@@ -4,6 +4,9 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "proto/openssl_owners.h"
 
 namespace weft::rpc {
@@ -56,12 +59,31 @@ Status Check(const TlsFiles& files, const TlsTexts& texts) {
   return CheckDates(files.certificate, certificate.get());
 }
 
+Result<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) return Fail(Code::kNotFound, "read TLS file \"" + path + "\"");
+  return text.str();
+}
+
 }  // namespace
 
 Status CheckTlsTexts(const TlsFiles& files, const TlsTexts& texts) {
   const Status status = Check(files, texts);
   ERR_clear_error();  // the queue is the thread's, and gRPC reads it too
   return status;
+}
+
+Result<TlsTexts> ReadTlsTexts(const TlsFiles& files) {
+  if (files.certificate.empty() || files.key.empty() || files.authority.empty()) {
+    return Fail(Code::kInvalidArgument, "TLS needs certificate, key and authority; only some are configured");
+  }
+  TlsTexts texts;
+  WEFT_ASSIGN_OR_RETURN(texts.certificate, ReadFile(files.certificate));
+  WEFT_ASSIGN_OR_RETURN(texts.key, ReadFile(files.key));
+  WEFT_ASSIGN_OR_RETURN(texts.authority, ReadFile(files.authority));
+  WEFT_RETURN_IF_ERROR(CheckTlsTexts(files, texts));
+  return texts;
 }
 
 }  // namespace weft::rpc

@@ -17,4 +17,8 @@ struct TlsTexts {
 /// certificate's; kFailedPrecondition where the certificate is out of date by this machine's clock.
 [[nodiscard]] Status CheckTlsTexts(const TlsFiles& files, const TlsTexts& texts);
 
+/// What the files hold now, looked at. Errors: kInvalidArgument when only some files are named, kNotFound when one cannot be read, and
+/// those of CheckTlsTexts.
+[[nodiscard]] Result<TlsTexts> ReadTlsTexts(const TlsFiles& files);
+
 }  // namespace weft::rpc

@@ -335,6 +335,7 @@ void FakeCluster::Sample(const std::string& host) {
   applied_[host].clear();
   for (const uint64_t id : closed_[host]) sample.add_closed(id);
   closed_[host].clear();
+  if (retouch) retouch(sample);
   Send({.body = SampleReceived{host, sample}});
 }
 

@@ -101,6 +101,7 @@ class FakeCluster {
   std::vector<Action> actions;                       ///< everything the core answered
   std::map<std::string, int64_t> epochs;             ///< newest per "job host"
   std::map<size_t, double> longest_s;                ///< that an event took the core, by its place in Event::body
+  std::function<void(v1::HostSample&)> retouch;      ///< what a sample says, before it is sent
   std::function<void(const Event&)> on_event;        ///< sees every event before the core
 
  private:

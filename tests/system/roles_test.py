@@ -3,8 +3,11 @@
 logged and counted. A certificate that is revoked while its session stands loses it; one that is issued anew works without a restart of
 the controller, of its agent, and for the controller itself.
 """
+import json
 import os
 import pathlib
+import shutil
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -63,11 +66,16 @@ class Site:
         said = subprocess.run(["openssl", "x509", "-noout", "-serial"], input=shown, capture_output=True, check=False).stdout.decode()
         return said.strip().removeprefix("serial=")
 
+    def ask_http(self, path):
+        context = ssl.create_default_context(cafile=f"{self.folder}/ca.pem")
+        context.load_cert_chain(f"{self.folder}/operator-ann.pem", f"{self.folder}/operator-ann.key")
+        with urllib.request.urlopen(f"https://{self.http}{path}", timeout=5, context=context) as answer:
+            return answer.read().decode()
+
     def refused(self, why):
-        with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=5) as answer:
-            for line in answer.read().decode().splitlines():
-                if line.startswith(f'weft_controller_calls_refused_total{{why="{why}"}}'):
-                    return float(line.split()[1])
+        for line in self.ask_http("/metrics").splitlines():
+            if line.startswith(f'weft_controller_calls_refused_total{{why="{why}"}}'):
+                return float(line.split()[1])
         return 0.0
 
 
@@ -132,13 +140,27 @@ def revoked_certificates_count_no_more(site):
     print("ok: revoked, and issued anew")
 
 
+def half_a_rotation(site):
+    """The new certificate with the old key: no new calls of gRPC, and what stands goes on. Where the new key is, is returned."""
+    key, new_key = f"{site.folder}/controller-c1.key", site.processes.path("new.key")
+    old_key = shutil.copy2(key, site.processes.path("old.key"))
+    site.pki("issue", "controller", "c1", "--address", "127.0.0.1")
+    os.replace(key, new_key)
+    os.replace(old_key, key)
+    wait_until(lambda: site.shown_serial() == "", 30, "the controller to see that certificate and key do not fit")
+    hosts = json.loads(site.ask_http("/api/v1/state"))["hosts"]
+    check([host["connected"] for host in hosts if host["host"] == "h1"] == [True], f"the session that stood is gone: {hosts}")
+    return new_key
+
+
 def certificates_are_replaced_without_a_restart(site):
     """The agent's was revoked above, its process runs on. Then the controller's own, while the agent's session stands."""
     site.pki("issue", "agent", "h1")
     wait_until(lambda: "h1               connected" in site.may("operator-ann", "topo"), 60, "the agent to come with its new certificate")
     joined = site.processes.log("agent").count("joined controller")
     old = site.shown_serial()
-    site.pki("issue", "controller", "c1", "--address", "127.0.0.1")
+    new_key = half_a_rotation(site)
+    os.replace(new_key, f"{site.folder}/controller-c1.key")
     new = wait_until(lambda: site.shown_serial() not in ("", old) and site.shown_serial(), 30, "the controller to show its new certificate")
     check("h1               connected" in site.may("operator-ann", "topo"), "the session that stood is gone")
     check(site.processes.log("agent").count("joined controller") == joined, "the agent had to join again")

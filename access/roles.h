@@ -1,6 +1,5 @@
-// Who may call what. Every call of the API is checked against the role that the caller's certificate names; without TLS there are
-// no
-// roles, and everybody may call everything.
+// Who may call what. Every call of the API and every request of HTTP is checked against the role that the caller's certificate or
+// token names; without TLS there are no roles, and everybody may call everything.
 #pragma once
 
 #include <mutex>
@@ -11,7 +10,7 @@
 #include "common/result.h"
 #include "proto/identity.h"
 
-namespace weft::controller {
+namespace weft::access {
 
 /// What calls are for. An agent's session is an agent's alone; reading is for everybody else.
 enum class Access { kSession, kRead, kSubmit, kOperate };
@@ -41,4 +40,4 @@ class RevokedCertificates {
 /// The serial numbers in a list's text, in capitals and without colons; what is none is left out.
 std::set<std::string> ParseRevoked(const std::string& text);
 
-}  // namespace weft::controller
+}  // namespace weft::access

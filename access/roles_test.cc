@@ -1,4 +1,4 @@
-#include "controller/access.h"
+#include "access/roles.h"
 
 #include <gmock/gmock.h>
 
@@ -6,11 +6,11 @@
 
 #include "controller/testing/temp_dir.h"
 
-namespace weft::controller {
+namespace weft::access {
 namespace {
 
 using rpc::Role;
-using testing::TempDir;
+using controller::testing::TempDir;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -65,4 +65,4 @@ TEST(Revoked, ListsAreReadAgainWhenTheyChange) {
 }
 
 }  // namespace
-}  // namespace weft::controller
+}  // namespace weft::access

@@ -1,8 +1,8 @@
-#include "controller/call_budget.h"
+#include "access/call_budget.h"
 
 #include <gmock/gmock.h>
 
-namespace weft::controller {
+namespace weft::access {
 namespace {
 
 constexpr Access kAll[] = {Access::kSession, Access::kRead, Access::kSubmit, Access::kOperate};
@@ -51,4 +51,4 @@ TEST(CallBudget, HoweverManyCallersThereAreItsMemoryIsBounded) {
 }
 
 }  // namespace
-}  // namespace weft::controller
+}  // namespace weft::access

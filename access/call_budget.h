@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "common/units.h"
-#include "controller/access.h"
+#include "access/roles.h"
 
-namespace weft::controller {
+namespace weft::access {
 
 /// A bucket: it fills by `per_s` up to `most`, and a call takes one.
 struct CallRate {
@@ -53,4 +53,4 @@ class CallBudget {
   std::map<Key, Bucket> buckets_;
 };
 
-}  // namespace weft::controller
+}  // namespace weft::access

@@ -1,8 +1,8 @@
-#include "controller/call_budget.h"
+#include "access/call_budget.h"
 
 #include <algorithm>
 
-namespace weft::controller {
+namespace weft::access {
 namespace {
 
 constexpr char kOthers[] = "";  // those beyond kMostBuckets
@@ -51,4 +51,4 @@ Seconds CallBudget::Take(const std::string& caller, Access access, Seconds now) 
   return Seconds(0);
 }
 
-}  // namespace weft::controller
+}  // namespace weft::access

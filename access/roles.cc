@@ -1,25 +1,14 @@
-#include "controller/access.h"
+#include "access/roles.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <cctype>
 #include <sstream>
 
+#include "access/text_file.h"
 #include "common/log.h"
-#include "formats/read_file.h"
 
-namespace weft::controller {
-namespace {
-
-/// Differs when the file does: replaced, rewritten or touched.
-std::string VersionOf(const std::string& path) {
-  struct stat status{};
-  if (::stat(path.c_str(), &status) != 0) return "";
-  return fmt::format("{} {} {}.{}", status.st_ino, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
-}
-
-}  // namespace
+namespace weft::access {
 
 Status CheckRole(const rpc::Identity& who, Access access) {
   using rpc::Role;
@@ -59,7 +48,7 @@ Status RevokedCertificates::Load() {
   const std::lock_guard lock(mutex_);
   if (path_.empty()) return Ok();
   std::string version = VersionOf(path_);
-  WEFT_ASSIGN_OR_RETURN(const std::string text, formats::ReadFile(path_));
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadText(path_));
   serials_ = ParseRevoked(text);
   version_ = std::move(version);
   return Ok();
@@ -70,15 +59,15 @@ bool RevokedCertificates::Contains(const std::string& serial) {
   if (path_.empty()) return false;
   if (std::string version = VersionOf(path_); version != version_) {
     version_ = std::move(version);
-    if (const auto text = formats::ReadFile(path_)) {
+    if (const auto text = ReadText(path_)) {
       serials_ = ParseRevoked(*text);
-      LogInfo("controller", "list of revoked certificates read again", {{"certificates", serials_.size()}});
+      LogInfo("access", "list of revoked certificates read again", {{"certificates", serials_.size()}});
     } else {
-      LogError("controller", "list of revoked certificates is not readable; those known stay revoked",
+      LogError("access", "list of revoked certificates is not readable; those known stay revoked",
                {{"error", text.error().message()}});
     }
   }
   return serials_.contains(serial);
 }
 
-}  // namespace weft::controller
+}  // namespace weft::access

@@ -174,14 +174,19 @@ void StageProgram::Exchange(int32_t unit) {
   const ParameterBlock& first = out_.blocks[static_cast<size_t>(u.first_block)];
   const UnitKind kind = KindOf(f_, first);
   if (kind == UnitKind::kTensorSum) OverUnit(StepAction::kAllReduce, f_.groups.tensor, unit);
-  if (kind == UnitKind::kTied) OverUnit(StepAction::kAllReduce, f_.groups.embedding, unit);
+  if (kind == UnitKind::kTied) {
+    OverUnit(StepAction::kAllReduce, f_.groups.embedding, unit);
+    // Over before the other end of the pipeline comes to it is nothing that stands behind: who waited for that would wait for himself.
+    may_wait_ = false;
+    scatters_.clear();
+  }
   const int32_t replicas = ReplicasOf(f_, first);
   if (replicas < 0 || ReplicasDiffer(s_)) return;
   // Of shard groups, whole gradients are summed over all replicas, and what was scattered over one group across the others.
   const bool scatters = u.gradients_sharded || (u.optimizer_sharded && u.shard == replicas);
   OverUnit(scatters ? StepAction::kReduceScatter : StepAction::kAllReduce, scatters ? u.shard : replicas, unit);
   out_.instructions.back().wire = WireOf(s_.gradient_wire);
-  if (scatters && u.gradients_sharded) scatters_.push_back({last_on_unit_[static_cast<size_t>(unit)], u.elements});
+  if (scatters && u.gradients_sharded && may_wait_) scatters_.push_back({last_on_unit_[static_cast<size_t>(unit)], u.elements});
   if (u.across < 0) return;
   OverUnit(StepAction::kAllReduce, u.across, unit);
   out_.instructions.back().of_shard = true;

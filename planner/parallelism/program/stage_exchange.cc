@@ -192,8 +192,9 @@ void StageProgram::Exchange(int32_t unit) {
   out_.instructions.back().of_shard = true;
 }
 
-/// Gradients are whole until they are scattered: where links are slower than computations they would pile up. So a computation waits until
-/// no more is under way than twice the largest unit, as FSDP limits what it gathers (Zhao et al., "PyTorch FSDP", VLDB 2023, 3.4).
+/// Gradients are whole until they are scattered: where links are slower than computations they would pile up. So a computation waits
+/// until no more is under way than the largest unit: with those that it makes two are whole, as many as FSDP lets be gathered at a time
+/// (Zhao et al., "PyTorch FSDP", VLDB 2023, 3.4). Scatters of one size go on without a pause all the same.
 std::vector<int32_t> StageProgram::ScattersToWaitFor() {
   if (scatters_.empty()) return {};
   int64_t largest = 0, under_way = 0;
@@ -202,7 +203,7 @@ std::vector<int32_t> StageProgram::ScattersToWaitFor() {
   }
   for (const Scatter& scatter : scatters_) under_way += scatter.elements;
   std::vector<int32_t> waits;
-  for (; under_way > 2 * largest; scatters_.pop_front()) {
+  for (; under_way > largest; scatters_.pop_front()) {
     waits.push_back(scatters_.front().instruction);
     under_way -= scatters_.front().elements;
   }

@@ -90,6 +90,12 @@ void ForExpertSizes(Program& p, Visit visit) {
   visit("expert_ranks", p.expert_ranks, 1), visit("expert_tensor", p.expert_tensor, 1);
 }
 
+/// Those of a grid of tensor ranks, with what they are without.
+template <typename Program, typename Visit>
+void ForGridSizes(Program& p, Visit visit) {
+  visit("grid_side", p.grid.side), visit("grid_depth", p.grid.depth);
+}
+
 /// Reads one program; every list's entries through JsonFields, so that the first error is kept with its place.
 class Reader {
  public:
@@ -103,6 +109,8 @@ class Reader {
     ForExpertSizes(program_, [&](const char* key, int64_t& value, int64_t none) {
       value = fields_.Integer(key, none, kMost32, none);
     });
+    ForGridSizes(program_, [&](const char* key, int64_t& value) { value = fields_.Integer(key, 1, kMost32, 1); });
+    program_.grid.cube = fields_.Boolean("grid_cube", false);
     if (const auto schedule = planner::ParseSchedule(fields_.Text("schedule", "1f1b"))) {
       program_.schedule = *schedule;
     } else {
@@ -282,6 +290,8 @@ std::string WriteProgramJson(const StepProgram& p) {
   if (!p.shares.empty()) out["shares"] = p.shares;
   ForSizes(p, [&](const char* key, int64_t value) { out[key] = value; });
   if (p.experts > 0) ForExpertSizes(p, [&](const char* key, int64_t value, int64_t) { out[key] = value; });
+  if (p.grid.exists()) ForGridSizes(p, [&](const char* key, int64_t value) { out[key] = value; });
+  if (p.grid.cube) out["grid_cube"] = true;
   json communicators = json::array(), classes = json::array(), ranks = json::array();
   for (const planner::ProgramCommunicator& c : p.communicators) {
     communicators.push_back({{"kind", planner::CommunicatorKindName(c.kind)}, {"groups", c.groups}});

@@ -223,4 +223,16 @@ CASES = [
     case("dp2 tp2 pp2", "gpt", kind="fp32", dp=2, tp=2, pp=2),
     case("dp4, ZeRO-3", "llama", kind="fp32", dp=4, zero_stage=3),
     case("ZB-V tp2", "gpt", kind="fp32", quick=True, tp=2, pp=2, vpp=2, schedule="zb-v"),
+    # Tensor ranks in grids.
+    case("2D tensor parallel, tp4", "gpt", quick=True, tp=4, micro_batch=2, tensor_mode="2d"),
+    case("2D tensor parallel, tp4", "llama", tp=4, micro_batch=4, tensor_mode="2d"),
+    case("2D tp4 dp2, ZeRO-1, full recomputation", "gpt", dp=2, tp=4, micro_batch=2, tensor_mode="2d", zero_stage=1, recompute="full"),
+    case("2D tp4 dp2, ZeRO-3", "llama", dp=2, tp=4, micro_batch=2, tensor_mode="2d", zero_stage=3),
+    case("2D tp4 pp2", "gpt", tp=4, pp=2, micro_batch=2, tensor_mode="2d"),
+    case("2D tp4 pp2, ZB-H1, selective recomputation", "llama", tp=4, pp=2, micro_batch=2, tensor_mode="2d", schedule="zb-h1",
+         recompute="selective"),
+    case("2.5D tensor parallel, tp8 of depth 2", "gpt", tp=8, micro_batch=4, tensor_mode="2.5d", tensor_depth=2),
+    case("2.5D tensor parallel, tp8 of depth 2", "llama", quick=True, tp=8, micro_batch=4, tensor_mode="2.5d", tensor_depth=2),
+    case("3D tensor parallel, tp8", "gpt", quick=True, tp=8, micro_batch=4, tensor_mode="3d"),
+    case("3D tensor parallel, tp8", "llama", tp=8, micro_batch=8, tensor_mode="3d", recompute="full"),
 ]

@@ -176,6 +176,23 @@ Schedule RingShift(int32_t ranks) {
   return schedule;
 }
 
+Schedule RingReduce(int32_t ranks, RankId root) {
+  Schedule schedule{.collective = Collective::kAllReduce, .algorithm = "reduce", .chunk_count = 1, .scratch_chunks = 1};
+  schedule.ranks.resize(static_cast<size_t>(ranks));
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    RankSteps steps(&schedule.ranks[static_cast<size_t>(rank)], rank, ranks);
+    if (steps.previous() == root.value()) {  // the farthest one
+      steps.Send(Input(0), steps.next(), {});
+      continue;
+    }
+    const ChunkRef sum = rank == root.value() ? Output(0) : Scratch(0);
+    const StepId received = steps.Receive(sum, steps.previous(), {});
+    const StepId added = steps.Reduce(sum, Input(0), {received});
+    if (rank != root.value()) steps.Send(sum, steps.next(), {added});
+  }
+  return schedule;
+}
+
 Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecond rate, Seconds latency, Bytes slice) {
   if (ranks <= 1) return Seconds(0);
   const Seconds whole = bytes / rate;

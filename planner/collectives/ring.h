@@ -3,6 +3,7 @@
 //
 //   all-reduce 2(n-1) steps, 2(n-1)/n S    all-gather, reduce-scatter n-1 steps, (n-1)/n S
 //   shift      1 step, S                 (to the next rank)
+//   reduce     as a broadcast, the other way round
 //   broadcast  n-1 hops, S (pipelined)     all-to-all n-1 steps, (n-1)/n S (pairwise, direct)
 //
 // Source: Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005.
@@ -20,6 +21,10 @@ namespace weft::planner::inline collectives {
 
 /// Every rank's input goes to the rank behind it, all at once: what travels round a ring, step by step. Requires: ranks ≥ 2.
 Schedule RingShift(int32_t ranks);
+
+/// The sum of all inputs comes to the output of `root`, the only one: hop by hop towards it. Sizes are an all-reduce's.
+/// Requires: ranks ≥ 2, 0 ≤ root < ranks.
+Schedule RingReduce(int32_t ranks, RankId root);
 
 /// Time of the collective when every link of the ring gives `rate` and a step costs `latency`. `bytes` is the full
 /// buffer; `slice` the pipelining grain of the broadcast. Requires: ranks ≥ 1, rate > 0, slice > 0.

@@ -204,6 +204,30 @@ TEST(RingShift, GivesEveryRankWhatTheOneBeforeItHas) {
   }
 }
 
+// Of n ranks all but the root send once.
+TEST(RingReduce, GivesTheRootAloneTheSum) {
+  for (const int32_t ranks : {2, 3, 5}) {
+    for (int32_t root = 0; root < ranks; ++root) {
+      const Schedule schedule = RingReduce(ranks, RankId(root));
+      ASSERT_TRUE(ValidateSchedule(schedule));
+      int sends = 0;
+      for (const std::vector<Step>& steps : schedule.ranks) {
+        for (const Step& step : steps) sends += step.kind == StepKind::kSend ? 1 : 0;
+      }
+      EXPECT_EQ(sends, ranks - 1);
+      for (uint32_t seed = 0; seed < 4; ++seed) {
+        Machine machine(schedule, false, seed);
+        ASSERT_TRUE(machine.Run());
+        for (int s = 0; s < kSlices; ++s) {
+          int64_t sum = 0;
+          for (int32_t r = 0; r < ranks; ++r) sum += Machine::Value(r, 0, s);
+          EXPECT_EQ(machine.Output(root, 0, s), sum) << ranks << " ranks, root " << root;
+        }
+      }
+    }
+  }
+}
+
 TEST(RingSchedule, AllReduceSendsEachRankTwiceNMinusOneChunks) {
   const Schedule schedule = RingSchedule(Collective::kAllReduce, 7).value();
   for (const auto& steps : schedule.ranks) {

@@ -57,7 +57,8 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
   }
   entry.edge = ComputeEdgeTime(job, hardware, stack, key);
   const double t = static_cast<double>(key.tp);
-  const double norm_split = key.tensor_mode == TensorMode::k1D ? 1 : t;
+  // A grid cuts norms too; one with depth has everything of a layer on each of its layers.
+  const double cut = t / static_cast<double>(key.tensor_depth), norm_split = key.tensor_mode == TensorMode::k1D ? 1 : cut;
   const int64_t moe_layers = moe_layers_before.back();
   for (const bool moe : {false, true}) {
     if (moe ? moe_layers == 0 : moe_layers == model.layers) continue;
@@ -65,24 +66,25 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
     while (model.IsMoeLayer(example) != moe) ++example;
     const LayerParameters parameters = LayerParametersOf(model, example);
     // Norms, router and the latents' projections are whole on every rank; counted split where they are small.
-    const double split = static_cast<double>(parameters.attention + parameters.mlp + parameters.shared) / t;
+    const double split = static_cast<double>(parameters.attention + parameters.mlp + parameters.shared) / cut;
     const double whole = static_cast<double>(parameters.router + parameters.modulation) +
                          static_cast<double>(parameters.norms) / norm_split;
     (moe ? entry.moe_dense_parameters : entry.dense_parameters) = split + whole;
     (moe ? entry.moe_norm_parameters : entry.norm_parameters) = whole;
-    if (!moe) entry.attention_parameters = static_cast<double>(parameters.attention) / t + whole;
+    if (!moe) entry.attention_parameters = static_cast<double>(parameters.attention) / cut + whole;
     if (moe) entry.expert_parameters = static_cast<double>(parameters.routed) / static_cast<double>(key.ep * key.etp);
     (moe ? entry.moe : entry.dense) = ComputeLayerTime(job, hardware, stack, key, moe);
     (moe ? entry.moe_bytes : entry.dense_bytes) = ComputeLayerBytes(job, stack, key, moe);
   }
-  // Tables are split by tp, and the rest (positions, norms) is whole; a tied head's table is counted here too, see Shape().
+  // Tables are split by tp, positions are whole, and so is the final norm without a grid; a tied head's table is counted here too,
+  // see Shape().
   const int64_t table = model.vocab * model.hidden;
-  const auto edge = [&](int64_t all, bool has_table) {
+  const auto edge = [&](int64_t all, bool has_table, double rest_split) {
     const double split = static_cast<double>(has_table ? table : 0);
-    return static_cast<double>(table) / t + (static_cast<double>(all) - split) / norm_split;
+    return static_cast<double>(table) / t + (static_cast<double>(all) - split) / rest_split;
   };
-  entry.embedding_parameters = edge(EmbeddingParameterCount(model), true);
-  entry.head_parameters = edge(HeadParameterCount(model), !model.tied_embeddings);
+  entry.embedding_parameters = edge(EmbeddingParameterCount(model), true, 1);
+  entry.head_parameters = edge(HeadParameterCount(model), !model.tied_embeddings, norm_split);
   return entry;
 }
 
@@ -241,14 +243,14 @@ void CostModel::Impl::AddUnits(const Strategy& s, const StageShape& shape, doubl
 Seconds CostModel::Impl::HopTime(const Strategy& s, std::vector<Operation>* operations) const {
   if (s.pp == 1) return Seconds(0);
   const double tokens = static_cast<double>(s.micro_batch * job.sequence) / static_cast<double>(s.cp);
-  // Each rank sends its 1/t (sequence parallelism, or scatter-gather over the NICs) and gathers by NVLink.
+  // Each rank sends its 1/t (sequence parallelism, a grid, or scatter-gather over the NICs, which gathers by NVLink).
   FractionalBytes bytes = hardware.element * tokens * static_cast<double>(job.model.hidden) / static_cast<double>(s.tp);
   if (job.model.IsCnn()) {  // a layer's input, in the mean
     bytes = HaloExchangeBytes(job, KeyOf(s), job.model.layers / 2).full;
   }
   const int64_t stride = s.rank_order == RankOrder::kTpCpPpDp ? s.tp * s.cp : s.tp * s.cp * s.dp;
   const Seconds send = SendTime(hardware.network, {s.pp, stride}, bytes);
-  const bool gathers = s.tp > 1 && !s.sequence_parallel;
+  const bool gathers = s.tp > 1 && !s.sequence_parallel && s.tensor_mode == TensorMode::k1D;
   const FractionalBytes whole = bytes * static_cast<double>(s.tp);
   const Seconds gather = gathers ? GatherTime(hardware.network, {s.tp, 1}, whole) : Seconds(0);
   if (operations != nullptr) {

@@ -196,8 +196,8 @@ Seconds OtherProductsForward(const JobSpec& job, const CalibratedHardware& m, co
 }
 
 /// What the vocabulary's split costs: the embedding's sum and the head's gradient, the loss's maximum and two sums. Where sequence
-/// parallelism splits the rows the two sums are scatters, and each has a gather on its other side; both are priced as the sums still,
-/// of which the embedding's gather is a half.
+/// parallelism or a grid splits the stream the two sums are scatters, and each has a gather on its other side; both are priced as
+/// the sums still, of which the embedding's gather is a half.
 void AddEdgeCommunication(EdgeTime& edge, const CalibratedHardware& m, const LayerKey& key, double tokens, double hidden,
                           std::vector<Operation>* first, std::vector<Operation>* last) {
   const Group group{key.tp, 1};
@@ -213,13 +213,25 @@ void AddEdgeCommunication(EdgeTime& edge, const CalibratedHardware& m, const Lay
                      .algorithm = AlgorithmName(sums ? AllReduceAlgorithm(m.network, group, bytes) : Algorithm::kRing)});
   };
   const FractionalBytes bytes = m.element * tokens * hidden;
-  const bool rows = key.sequence_parallel;
+  const bool rows = key.sequence_parallel || key.tensor_mode != TensorMode::k1D;
   const OperationKind sum = rows ? OperationKind::kReduceScatter : OperationKind::kAllReduce, gather = OperationKind::kAllGather;
   add(edge.embedding_forward, first, "embedding", sum, OperationPass::kForward, bytes, 1);
   if (rows) add(edge.embedding_backward, first, "embedding gradient", gather, OperationPass::kData, bytes, 1);
   if (rows) add(edge.head_forward, last, "head gather", gather, OperationPass::kForward, bytes, 1);
   add(edge.head_forward, last, "loss", OperationKind::kAllReduce, OperationPass::kForward, 4_B * tokens, 3);
   add(edge.head_backward_data, last, "head gradient", sum, OperationPass::kData, bytes, 1);
+}
+
+/// Of a grid, whose ranks have a part of each token.
+void AddFinalNorm(EdgeTime& edge, const JobSpec& job, const CalibratedHardware& m, const LayerKey& key,
+                  std::vector<Operation>* last) {
+  if (job.model.norm_placement == NormPlacement::kPost) return;
+  std::vector<Operation> norm;
+  AddGridNorm(&norm, job, m, key);
+  for (const Operation& o : norm) {
+    (o.pass == OperationPass::kForward ? edge.head_forward : edge.head_backward_data).tensor += Seconds(o.exposed);
+    if (last != nullptr) last->push_back(o);
+  }
 }
 
 /// No pass is faster than the host that starts its kernels.
@@ -330,6 +342,7 @@ EdgeTime ComputeEdgeTime(const JobSpec& job, const CalibratedHardware& m, const 
   edge.head_forward.compute += byte_each * ((stack.fused_loss ? fused : m.element + 20_B) / 1_B) + 6 * m.launch;
   edge.head_backward_data.compute += byte_each * ((stack.fused_loss ? fused : m.element + 12_B) / 1_B) + 3 * m.launch;
   if (key.tp > 1) AddEdgeCommunication(edge, m, key, tokens, hidden, first, last);
+  if (GridOf(key.tensor_mode, key.tp, key.tensor_depth).exists()) AddFinalNorm(edge, job, m, key, last);
   return edge;
 }
 

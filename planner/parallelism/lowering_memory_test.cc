@@ -35,8 +35,8 @@ double LayersOf(const StageOperations& stage, std::string_view what) {
   return count;
 }
 
-/// Parameters of a GPT-2, Llama or Mixtral of random_cases.h on one rank: matrices, and biases with them, are cut; norms, positions and
-/// routers are whole unless a grid cuts the residual stream.
+/// Parameters of a GPT-2, Llama or Mixtral of random_cases.h on one rank: matrices, and biases with them, are cut; positions and
+/// routers are whole, and norms unless a grid cuts the residual stream. All of a grid's depth have the same.
 struct Parameters {
   double plain = 0, experts = 0;
 
@@ -44,15 +44,16 @@ struct Parameters {
     const auto h = static_cast<double>(m.hidden), d = static_cast<double>(m.head_dim), a = static_cast<double>(m.heads);
     const auto kv = static_cast<double>(m.kv_heads), t = static_cast<double>(s.tp), f = static_cast<double>(m.ffn_hidden);
     const auto expert = static_cast<double>(m.expert_ffn_hidden), count = static_cast<double>(m.experts);
-    const double whole = s.tensor_mode == TensorMode::k1D ? 1 : t, ways = m.gated_mlp ? 3 : 2, norm = 2 * h;
+    const double cut = t / static_cast<double>(s.tensor_depth), whole = s.tensor_mode == TensorMode::k1D ? 1 : cut;
+    const double ways = m.gated_mlp ? 3 : 2, norm = 2 * h;
     const double attention = 2 * h * a * d + 2 * h * kv * d + a * d + 2 * kv * d + h;
     const double mlp = ways * h * f + (ways - 1) * f + h;
-    plain = dense * ((attention + mlp) / t + 2 * norm / whole) + moe * (attention / t + 2 * norm / whole + h * count);
+    plain = dense * ((attention + mlp) / cut + 2 * norm / whole) + moe * (attention / cut + 2 * norm / whole + h * count);
     experts = moe * count * ways * h * expert / static_cast<double>(s.ep * s.etp);
     // The head's table is the embedding's; stages apart each have it.
     const double table = static_cast<double>(m.vocab) * h / t;
     if (first || last) plain += table;
-    if (first) plain += static_cast<double>(m.max_positions) * h / whole;
+    if (first) plain += static_cast<double>(m.max_positions) * h;
     if (last) plain += norm / whole;
   }
 };

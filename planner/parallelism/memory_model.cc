@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/parallelism/tensor_grid.h"
 #include "planner/tasks/pipeline.h"
 
 namespace weft::planner::inline parallelism {
@@ -74,6 +75,17 @@ FractionalBytes SavedByOperator(const ModelSpec& model, const LayerKey& key, Fra
       w * hidden / t + attention + w * inner / t + w * hidden + (key.tp > 1 ? 2 * w * hidden / t : FractionalBytes());
   if (moe) bytes += 2 * w * hidden * static_cast<double>(model.experts_per_token) / t;
   return bytes;
+}
+
+/// What a cube of tensor ranks keeps of a layer besides (tensor_grid.h): its products' inputs from all of a side, and matrices.
+FractionalBytes KeptByCube(const JobSpec& job, const LayerKey& key, FractionalBytes w) {
+  if (!GridOf(key.tensor_mode, key.tp, key.tensor_depth).cube) return {};
+  const ModelSpec& m = job.model;
+  const double h = static_cast<double>(m.hidden), f = static_cast<double>(m.ffn_hidden);
+  const double query = static_cast<double>(m.QueryWidth());
+  const double kv = static_cast<double>(2 * m.kv_heads * m.head_dim), t = static_cast<double>(key.tp), q = std::cbrt(t);
+  const double inputs = 2 * h + query + f, matrices = h * (2 * query + kv) + (m.gated_mlp ? 3 : 2) * h * f;
+  return w * (Tokens(job, key) * inputs * (q - 1) / t + matrices * q / t);
 }
 
 /// Per logit at the loss's peak: 16 bits; unless fused an fp32 copy, and without tp its gradient.
@@ -229,7 +241,7 @@ LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, con
   bytes += moe ? MoeBytes(model, key, w, input)
                    : MlpBytes(static_cast<double>(model.ffn_hidden) / t, model.gated_mlp, w, input);
   LayerBytes layer;
-  layer.selective = tokens * bytes;
+  layer.selective = tokens * bytes + KeptByCube(job, key, w);
   layer.none = layer.selective;
   if (scores) {
     const FractionalBytes per_score = w + (model.KeepsDropoutMasks() ? 1_B + w : FractionalBytes());

@@ -13,7 +13,7 @@ namespace {
 double BlockElements(TensorMode mode, int64_t ranks, int64_t depth, int64_t tokens, int64_t h) {
   JobSpec job;
   job.model = {.name = "block", .layers = 1, .hidden = h, .heads = h / 128, .kv_heads = h / 128, .head_dim = 128, .ffn_hidden = 4 * h,
-               .vocab = 1024, .max_positions = tokens};
+               .vocab = 1024, .max_positions = tokens, .attention_bias = false, .mlp_bias = false};
   job.sequence = tokens;
   std::vector<Operation> communication;
   ComputeLayerTime(job, CalibratedHardware(), SoftwareStack(), {.tp = ranks, .tensor_mode = mode, .tensor_depth = depth}, false, &communication);
@@ -21,7 +21,7 @@ double BlockElements(TensorMode mode, int64_t ranks, int64_t depth, int64_t toke
   for (const Operation& o : communication) {
     // A rank that broadcasts receives nothing: all but one of a group's in the mean.
     const double receivers = o.kind == OperationKind::kBroadcast ? 1 - 1.0 / static_cast<double>(o.group.size) : 1;
-    if (o.what != "norms") bytes += receivers * BytesSent(o);
+    if (!o.what.starts_with("norm")) bytes += receivers * BytesSent(o);
   }
   return bytes / 2;
 }
@@ -48,10 +48,28 @@ TEST(GridElements, DepthDividesInputsAndSumsWeightGradients) {
               3.0 * 3 / 16 * (7 * T * h / 4 + 12 * h * h) + 2.0 * 3 / 4 * 12 * h * h / 16, 1);
 }
 
-// 2 (q-1)/q³ (7Th + 12h² + 9Th), q = 4.
+// 2 (q-1)/q³ (7Th + 12h² + 9Th), q = 4: backward the outputs' gradients are gathered, the others scattered.
 TEST(GridElements, ThreeDimensionsGatherInputsAndWeightsAndScatterOutputs) {
   const double T = 32768, h = 12288;
   EXPECT_NEAR(BlockElements(TensorMode::k3D, 64, 1, 32768, 12288), 2.0 * 3 / 64 * (16 * T * h + 12 * h * h), 1);
+}
+
+// A norm's two vectors of h are gathered by the q = 8 ranks of a column and their gradients scattered, 2 bytes each; two sums of
+// T/q tokens are made in both passes, 4 bytes each. A root mean square takes half of it.
+TEST(GridElements, OfNormsAreTheirVectorsAndSumsOfEachToken) {
+  for (const bool rms : {false, true}) {
+    const double T = 2048, h = 12288, q = 8, each = rms ? 1 : 2;
+    JobSpec job;
+    job.model = {.name = "block", .layers = 1, .hidden = 12288, .heads = 96, .kv_heads = 96, .head_dim = 128,
+                 .ffn_hidden = 4 * 12288, .vocab = 1024, .max_positions = 2048, .rms_norm = rms};
+    job.sequence = 2048;
+    std::vector<Operation> list;
+    AddGridNorm(&list, job, CalibratedHardware(), {.tp = 64, .tensor_mode = TensorMode::k2D});
+    double vectors = 0, sums = 0;
+    for (const Operation& o : list) (o.what == "norms" ? sums : vectors) += BytesSent(o);
+    EXPECT_NEAR(vectors, 2 * (q - 1) / q * 2 * each * h / q, 1);
+    EXPECT_NEAR(sums, 2 * 2 * (q - 1) / q * 4 * each * T / q, 1);
+  }
 }
 
 // The table of MiB per GPU and layer, 16 bit, h = 12288, 64 ranks.

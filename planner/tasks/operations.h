@@ -25,6 +25,7 @@ enum class CommunicatorKind : uint8_t { kTensor, kContext, kExpert, kExpertTenso
 /// "tensor", "context", "expert", "expert-tensor", "data", "expert-data", "pipeline", "embedding", "world".
 std::string_view CommunicatorKindName(CommunicatorKind kind);
 
+/// kBroadcast: from one rank to all, or the sum of all to one.
 enum class OperationKind : uint8_t { kCompute, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kSendReceive };
 
 /// "compute", "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send".

@@ -45,7 +45,8 @@ class Sizes {
     int64_t CopiedKeys() const { return one_key ? 0 : keys; }
   };
   Heads HeadsOf(const ValueShape& q, const ValueShape& kv) const {
-    const int64_t d = s_.model.head_dim, key_heads = kv.columns / (2 * d), batch = s_.program.micro_batch;
+    const int64_t d = s_.model.head_dim, key_heads = kv.columns / (2 * d);
+    const int64_t batch = s_.program.micro_batch / s_.program.grid.batches();
     const int64_t per_key = q.columns / d / key_heads, rows = q.rows / batch, columns = kv.rows / batch;
     return {.queries = q.elements() * b_,
             .keys = kv.elements() / 2 * b_,
@@ -101,6 +102,12 @@ class Sizes {
   PartMemory MlpData() const;
   PartMemory Experts() const;
   PartMemory ExpertsData() const;
+  int64_t GridForward() const;
+  int64_t GridData() const;
+  /// A copy of a product's matrix, of panels that have a bias in between; `columns` of its outputs, `width` of its inputs.
+  int64_t CopiedMatrix(const ValueShape& panels, int64_t columns, int64_t width) const {
+    return panels.rows > 1 && panels.elements() > columns * width ? panels.elements() * b_ : 0;
+  }
 
   const PartShape& s_;
   const int64_t b_;
@@ -162,6 +169,25 @@ PartMemory Sizes::ExpertsData() const {
           .gradients = {Own(2 * active), copy > 0 ? Own(copy) : Input(0)}, .still_kept = 1};
 }
 
+int64_t Sizes::GridForward() const {
+  switch (s_.instruction.part) {
+    case ModelPart::kProduct: return Out(0) + CopiedMatrix(s_.inputs[1], s_.outputs[0].columns, s_.inputs[0].columns);
+    case ModelPart::kNormSums: return In(0) + 2 * Column() + (s_.outputs[0].columns > 1 ? Out(0) : 0);
+    case ModelPart::kGridNorm: return Out(0) + 4 * Column() + In(2);
+    default: return s_.outputs.size() > 1 ? Out(0) + Out(1) : Out(0);
+  }
+}
+
+int64_t Sizes::GridData() const {
+  switch (s_.instruction.part) {
+    case ModelPart::kProduct: return Out(0) + CopiedMatrix(s_.inputs[1], s_.inputs[0].columns, s_.outputs[0].columns);
+    case ModelPart::kNormSums: return 3 * In(0) + 4 * Column() + Out(0) + In(3);
+    case ModelPart::kGridNorm: return 3 * In(0) + 4 * Column() + 2 * Out(1) + In(3);
+    case ModelPart::kHeads: return In(1) + Out(0);
+    default: return s_.model.gated_mlp ? 6 * In(0) : Out(0);
+  }
+}
+
 PartMemory Sizes::Forward() const {
   const auto plain = [&](int64_t most) { return PartMemory{.first = most, .second = 0, .kept = {}, .gradients = {}}; };
   switch (s_.instruction.part) {
@@ -195,6 +221,11 @@ PartMemory Sizes::Forward() const {
       m.output_is_input = true;
       return m;
     }
+    case ModelPart::kProduct:
+    case ModelPart::kNormSums:
+    case ModelPart::kGridNorm:
+    case ModelPart::kHeads:
+    case ModelPart::kActivation: return plain(GridForward());
     default: return plain(s_.outputs.empty() ? 0 : Out(0));
   }
 }
@@ -225,6 +256,11 @@ PartMemory Sizes::Data() const {
       m.gradients = {Input(0)};
       return m;
     }
+    case ModelPart::kProduct:
+    case ModelPart::kNormSums:
+    case ModelPart::kGridNorm:
+    case ModelPart::kHeads:
+    case ModelPart::kActivation: return plain(GridData());
     default: {
       PartMemory m = plain(Out(0));
       m.gradients = {Input(0)};
@@ -234,6 +270,10 @@ PartMemory Sizes::Data() const {
 }
 
 PartMemory Sizes::Weight() const {
+  if (s_.instruction.part == ModelPart::kProduct) {
+    const int64_t matrix = s_.inputs[0].columns * s_.inputs[1].columns * b_;
+    return {.first = Out(0) + (Out(0) > matrix ? Out(0) : 0), .second = 0, .kept = {}, .gradients = {}};
+  }
   const bool copies = s_.instruction.part == ModelPart::kExperts && Sources() > 1;
   return {.first = copies ? In(0) : 0, .second = 0, .kept = {}, .gradients = {}};
 }
@@ -242,9 +282,11 @@ PartMemory Sizes::Weight() const {
 
 PartMemory MemoryOfPart(const PartShape& shape) {
   const Sizes sizes(shape);
-  PartMemory memory = shape.instruction.action == StepAction::kForward ? sizes.Forward()
-                      : shape.instruction.action == StepAction::kData  ? sizes.Data()
-                                                                       : sizes.Weight();
+  const StepAction action = shape.instruction.action;
+  if (action == StepAction::kParameters || action == StepAction::kGradient) return {};
+  PartMemory memory = action == StepAction::kForward ? sizes.Forward()
+                      : action == StepAction::kData  ? sizes.Data()
+                                                     : sizes.Weight();
   if (AddsToSlices(shape.instruction)) {  // the sum with the slices before takes as much again
     memory.first += shape.outputs[0].elements() * BytesOf(shape.program.type);
     memory.second += shape.outputs[0].elements() * BytesOf(shape.program.type);

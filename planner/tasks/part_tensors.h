@@ -24,4 +24,24 @@ struct TensorLayout {
 /// The tensors of a block, in the order in which they lie in its memory; none for a part without parameters.
 std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& model);
 
+/// As what the model has the tensors of a block: those of kMlpUp and kMlpDown are some of kMlp's.
+struct ModelTensors {
+  ModelPart part = ModelPart::kEmbedding;
+  int32_t first = 0;  ///< of the part's tensors
+};
+ModelTensors ModelTensorsOf(ModelPart part, const ModelSpec& model);
+
+/// Whether a grid of tensor ranks cuts the part's tensors in both of their dimensions.
+bool CutByGrid(ModelPart part);
+
+/// Rows and columns of a tensor, one behind the other in a rank's memory.
+struct TensorPiece {
+  int64_t row = 0, rows = 0, column = 0, columns = 0;
+};
+
+/// What a rank of a grid has of a tensor of the part, in the order of its memory (rank_grid.h): of a matrix one chunk of rows (of
+/// each of the layout's pieces), and one of columns, its inputs; a vector's chunk is cut again, among all ranks that need it.
+/// Requires: a grid, CutByGrid(part), 0 <= tensor < its ranks.
+std::vector<TensorPiece> PiecesOnGrid(const RankGrid& grid, ModelPart part, const TensorLayout& layout, int64_t tensor);
+
 }  // namespace weft::planner::tasks

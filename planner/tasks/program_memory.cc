@@ -161,7 +161,10 @@ class Walk {
   void Exchange(const Instruction& i) {
     Pending pending{.instruction = static_cast<int32_t>(at_), .pieces = {}};
     for (const int32_t v : i.outputs) {
-      values_[static_cast<size_t>(v)] = pieces_.Make(BytesOfValue(v));
+      // Sums go one after the other to the ranks that they are for, into the same memory.
+      values_[static_cast<size_t>(v)] = i.action == StepAction::kReduce && i.inputs.size() > 1
+                                            ? pieces_.Hold(values_[static_cast<size_t>(i.inputs[1])])
+                                            : pieces_.Make(BytesOfValue(v));
       pending.pieces.push_back(pieces_.Hold(values_[static_cast<size_t>(v)]));
     }
     for (const int32_t v : i.inputs) pending.pieces.push_back(pieces_.Hold(values_[static_cast<size_t>(v)]));
@@ -233,7 +236,12 @@ class Walk {
       const int64_t sequence = program_.sequence / program_.context;
       pieces_.Make(8 * sequence * (2 * program_.micro_batch + 1));
     }
-    if (i.action == StepAction::kWeight || (i.action == StepAction::kData && !IsProduct(i.part))) {
+    if (i.action == StepAction::kParameters) {  // the unit's own memory
+      const Unit& u = units_[static_cast<size_t>(part_units_.Of(i.part, i.layer, i.slice).front())];
+      values_[static_cast<size_t>(i.outputs[0])] = pieces_.Hold(u.parameters);
+      return;
+    }
+    if (AddsToGradients(i)) {
       for (const int32_t unit : part_units_.Of(i.part, i.layer, i.slice)) {
         Unit& u = units_[static_cast<size_t>(unit)];
         if (u.gradients == kNone) u.gradients = pieces_.Make(u.plan->elements * b_);

@@ -16,18 +16,20 @@ using TensorKey = std::tuple<int32_t, ModelPart, int32_t>;  // layer, part, inde
 int64_t RowsOf(const TensorLayout& layout) { return layout.by_expert ? layout.whole[0] * layout.whole[1] : layout.whole[0]; }
 int64_t ColumnsOf(const TensorLayout& layout) { return layout.whole.size() > 1 ? layout.whole.back() : 1; }
 
-/// The model's part that a block is of: a tied head's is the embedding's.
-ModelPart PartOfBlock(const ParameterBlock& block) { return block.copy ? ModelPart::kEmbedding : block.part; }
+/// The model's tensors that a block is of: a tied head's is the embedding's.
+ModelTensors TensorsOfBlock(const ParameterBlock& block, const ModelSpec& model) {
+  return ModelTensorsOf(block.copy ? ModelPart::kEmbedding : block.part, model);
+}
 
 /// All tensors of the model that some rank has, in order.
 std::map<TensorKey, StateTensor> TensorsOf(const StepProgram& program, const ModelSpec& model) {
   std::map<TensorKey, StateTensor> tensors;
   for (const RankClass& c : program.classes) {
     for (const ParameterBlock& block : c.blocks) {
-      const ModelPart part = PartOfBlock(block);
-      const std::vector<TensorLayout> layouts = LayoutOf(part, model);
+      const auto [part, first] = TensorsOfBlock(block, model);
+      const std::vector<TensorLayout> layouts = LayoutOf(block.copy ? part : block.part, model);
       for (size_t i = 0; i < layouts.size(); ++i) {
-        const auto index = static_cast<int32_t>(i);
+        const auto index = first + static_cast<int32_t>(i);
         tensors[{block.layer, part, index}] = {
             .part = part, .layer = block.layer, .index = index, .rows = RowsOf(layouts[i]), .columns = ColumnsOf(layouts[i])};
       }
@@ -128,17 +130,23 @@ class StateMaker {
   }
 
   std::vector<TensorBox> MatricesOf(const ParameterBlock& block, int32_t rank) const {
-    const ModelPart part = PartOfBlock(block);
+    const auto [part, first] = TensorsOfBlock(block, model_);
+    const ModelPart own = block.copy ? part : block.part;
     const ExpertPlace place = ExpertPlaceOf(program_, rank);
     // A slice is what a tensor rank of so many more would have.
     const Share piece{int64_t{program_.ranks[static_cast<size_t>(rank)].tensor} * block.slices + block.slice,
                       program_.tensor * block.slices};
     const Share experts{place.expert, program_.expert_ranks}, each{place.tensor, program_.expert_tensor};
     std::vector<TensorBox> matrices;
-    const std::vector<TensorLayout> layouts = LayoutOf(part, model_);
+    const std::vector<TensorLayout> layouts = LayoutOf(own, model_);
     for (size_t i = 0; i < layouts.size(); ++i) {
       const TensorLayout& layout = layouts[i];
-      const int32_t tensor = numbers_.at({block.layer, part, static_cast<int32_t>(i)});
+      const int32_t tensor = numbers_.at({block.layer, part, first + static_cast<int32_t>(i)});
+      if (program_.grid.exists() && CutByGrid(own)) {
+        for (const TensorPiece& p : PiecesOnGrid(program_.grid, own, layout, program_.ranks[static_cast<size_t>(rank)].tensor))
+          matrices.push_back({.tensor = tensor, .row = p.row, .rows = p.rows, .column = p.column, .columns = p.columns});
+        continue;
+      }
       const TensorBox all{.tensor = tensor, .row = 0, .rows = RowsOf(layout), .column = 0, .columns = ColumnsOf(layout)};
       const std::vector<TensorBox> boxes = layout.by_expert ? SharesOfExperts(layout, tensor, experts, each)
                                                             : ShareOf(all, layout.cut, layout.pieces, piece);

@@ -155,6 +155,52 @@ TEST(ProgramState, CutsQueriesKeysAndValuesOneByOne) {
   EXPECT_THAT(rows, ::testing::ElementsAre(4, 12, 20));
 }
 
+std::vector<Strategy> Grids() {
+  return {{.tp = 4, .micro_batch = 2, .tensor_mode = TensorMode::k2D},
+          {.dp = 2, .tp = 4, .micro_batch = 2, .zero_stage = 3, .tensor_mode = TensorMode::k2D},
+          {.tp = 8, .micro_batch = 4, .tensor_mode = TensorMode::k25D, .tensor_depth = 2},
+          {.tp = 8, .pp = 2, .micro_batch = 4, .tensor_mode = TensorMode::k3D}};
+}
+
+TEST(ProgramState, OfAGridIsEveryTensorOnce) {
+  ModelSpec gpt = Gpt(), llama = Llama();
+  gpt.ffn_hidden = llama.ffn_hidden = 16;  // a cube of side 2 cuts in 8
+  for (const ModelSpec& model : {gpt, llama}) {
+    const std::vector<StateTensor> alone = StateOf(ProgramOf(model, {.dp = 1}), model)->tensors;
+    for (const Strategy& strategy : Grids()) {
+      const StepProgram program = ProgramOf(model, strategy);
+      ExpectFilledOnce(program, model);
+      const ProgramState state = StateOf(program, model).value();
+      EXPECT_EQ(state.tensors, alone);
+      EXPECT_TRUE(OwnersOf(state)) << program.strategy;
+    }
+  }
+}
+
+// Queries, keys and values are [24 × 8], 8 rows each. Of a grid of 2 × 2 the rank in row 1, column 0, the third, has the first four
+// rows of each and columns 4-7, and of the bias's pieces of these 12 rows the second six: two of the keys, four of the values. Of a
+// cube the rank l = 1, i = 1, j = 0, the seventh, has columns 4-7 too, and of the 12 rows the second six.
+TEST(ProgramState, CutsMatricesByRowsAndColumnsOfAGrid) {
+  ModelSpec model = Gpt();
+  model.ffn_hidden = 16;
+  using Boxes = std::vector<std::vector<int64_t>>;
+  const auto boxes = [&](const Strategy& strategy, size_t rank, int32_t index) {
+    const ProgramState state = StateOf(ProgramOf(model, strategy), model).value();
+    Boxes found;
+    for (const HeldBox& held : state.ranks[rank]) {
+      const StateTensor& tensor = state.tensors[static_cast<size_t>(held.box.tensor)];
+      if (tensor.part != ModelPart::kQkv || tensor.layer != 0 || tensor.index != index) continue;
+      found.push_back({held.box.row, held.box.rows, held.box.column, held.box.columns});
+    }
+    return found;
+  };
+  EXPECT_EQ(boxes(Grids()[0], 2, 0), (Boxes{{0, 4, 4, 4}, {8, 4, 4, 4}, {16, 4, 4, 4}}));
+  EXPECT_EQ(boxes(Grids()[0], 2, 1), (Boxes{{10, 2, 0, 1}, {16, 4, 0, 1}}));
+  EXPECT_EQ(boxes(Grids()[3], 6, 0), (Boxes{{10, 2, 4, 4}, {16, 4, 4, 4}}));
+  // Of the bias the fourth of four parts, three rows.
+  EXPECT_EQ(boxes(Grids()[3], 6, 1), (Boxes{{17, 3, 0, 1}}));
+}
+
 TEST(ProgramState, GivesEveryElementOneOwnerAndSpreadsThem) {
   for (const Strategy& strategy : Strategies()) {
     const ProgramState state = StateOf(ProgramOf(Llama(), strategy), Llama()).value();

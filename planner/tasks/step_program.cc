@@ -12,11 +12,13 @@ constexpr std::array<std::string_view, kModelParts> kPartNames = {
     "embedding",          "positions",       "attention-norm", "qkv",      "attention-core", "attention-block",
     "attention-gathered", "attention-heads", "attention-out",  "mlp-norm", "mlp",            "router",
     "dispatch",           "experts",         "combine",        "residual", "final-norm",     "head",
-    "loss-max",           "loss-sums",       "loss",           "slice",    "spread",         "collect"};
+    "loss-max",           "loss-sums",       "loss",           "slice",    "spread",         "collect",
+    "mlp-up",             "mlp-down",        "product",        "norm-sums", "grid-norm",     "heads",
+    "activation",         "to-grid",         "from-grid"};
 constexpr std::array<std::string_view, kActions> kActionNames = {
-    "forward",        "data-gradient", "weight-gradient", "loss-sum",   "squares", "update", "release", "all-reduce",
-    "all-reduce-max", "all-gather",    "reduce-scatter",  "all-to-all", "shift",   "send",   "receive", "average",
-    "mix"};
+    "forward",  "data-gradient", "weight-gradient", "parameters", "gradient",       "loss-sum",   "squares",
+    "update",   "release",       "all-reduce",      "all-reduce-max", "all-gather", "reduce-scatter", "all-to-all",
+    "shift",    "send",          "receive",         "average",    "mix",            "broadcast",  "reduce"};
 constexpr std::array<std::string_view, kWireTypes> kWireNames = {"whole", "bf16", "fp8"};
 
 /// FNV-1a over numbers.
@@ -104,6 +106,7 @@ bool AddsToSlices(const Instruction& i) {
     case ModelPart::kQkv:
       return data;
     case ModelPart::kAttentionOut:
+    case ModelPart::kProduct:
       return forward;
     case ModelPart::kMlp:
     case ModelPart::kHead:
@@ -113,12 +116,19 @@ bool AddsToSlices(const Instruction& i) {
   }
 }
 
+bool AddsToGradients(const Instruction& i) {
+  // Products' data gradients touch no gradients of parameters.
+  return i.action == StepAction::kGradient || i.action == StepAction::kWeight ||
+         (i.action == StepAction::kData && !IsProduct(i.part));
+}
+
 uint64_t DigestOf(const StepProgram& p) {
   Digest digest;
   for (const int64_t value : {int64_t{StepProgram::kVersion}, p.layers, p.hidden, p.heads, p.kv_heads, p.head_dim, p.ffn_hidden,
                               p.vocab, static_cast<int64_t>(p.type), p.sequence, p.global_batch, p.micro_batch, p.replicas,
                               p.tensor, p.context, p.stages, p.chunks, p.experts, p.experts_per_token,
-                              p.expert_hidden, p.expert_ranks, p.expert_tensor, int64_t{p.replicas_differ}}) {
+                              p.expert_hidden, p.expert_ranks, p.expert_tensor, int64_t{p.replicas_differ}, p.grid.side,
+                              p.grid.depth, int64_t{p.grid.cube}}) {
     digest.Add(value);
   }
   digest.Add(static_cast<int64_t>(p.shares.size()));

@@ -21,6 +21,7 @@
 #include "common/result.h"
 #include "planner/collectives/algorithm.h"
 #include "planner/tasks/operations.h"
+#include "planner/tasks/rank_grid.h"
 
 namespace weft::planner::inline tasks {
 
@@ -69,13 +70,32 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 /// order of rows; the rest is dropped, and rows that are left over are zero. Rows lie expert by expert; behind an exchange between
 /// the ranks that share the experts, [ranks × experts of this one × C]. Source: GShard, arXiv 2006.16668, section 2.2.
 ///
+/// On a grid of tensor ranks (rank_grid.h) the stream is cut in rows and columns, [R × c], and parameters of products and norms are
+/// values, too: panels [1 × e], what kParameters makes of each, or several, one below the other. One of a product is rows of its
+/// matrix and then a piece of its bias. In place of the parts above that have parameters stand, but for embedding and head:
+///
+///   kProduct     x [R × i], panels [p × e] → [R × o], columns of the bias added that the panels have
+///   kNormSums    x → sums that the norm needs of each row's columns here, [R × 1] or, with means, [R × 2]
+///   kGridNorm    x, sums of all columns, panels → n
+///   kHeads       columns of kQkv's product → q, kv
+///   kActivation  columns of the MLP's first product → its inner columns
+///   kToGrid      [T × h] → [ranks·R × c], what each tensor rank has of it, one below the other
+///   kFromGrid    and back
+///
+/// kMlpUp and kMlpDown are the MLP's two matrices with their biases. kProduct in slices is a sum over the grid's side: slice k has
+/// the k-th piece of the inputs, and with it of the bias. On a cube it has one slice, and `tag` says what it leads from: 0 the
+/// stream, 1 heads or inner columns.
+///
 /// A data gradient takes the gradients of the outputs and gives those of the inputs, with these exceptions. kAttentionNorm and
 /// kRouter add a second one that they are given (of the residual stream, of kDispatch); kMlpNorm gives one for both of its inputs;
 /// kDispatch gives that of n alone, and kCombine that of the scores with the balance loss's. kLoss takes the four inputs of its
 /// forward pass and gives the gradient of the logits. The three kinds of context attention take the gradient of o and q, kv, o, l,
 /// and give those of q and kv; a backward pass of kAttentionBlock begins with the block of `tag` 1 and ends with 0, and each but
-/// the first adds to the two gradients of the one before. kResidual, kLossMax, kLossSums, kSlice, kSpread and kCollect have none.
-/// A weight gradient takes the first input of the forward pass.
+/// the first adds to the two gradients of the one before. Those of a grid keep nothing either: kProduct takes the gradient and the
+/// panels; kNormSums the gradient of n, x, sums, panels, and gives sums for the norm's data gradient, which takes all of these, and
+/// gives the gradients of x and of the panels; kActivation the gradient and the input. kResidual, kLossMax, kLossSums, kSlice,
+/// kSpread, kCollect, kToGrid and kFromGrid have none.
+/// A weight gradient takes the first input of the forward pass; that of kProduct the gradient and x, and gives that of the panels.
 ///
 /// kQkv, kAttentionCore, kAttentionOut, kMlp and kHead may be computed slice by slice (Instruction::slices), each with parameters
 /// of its own: heads, inner columns or words are cut as tensor ranks cut them. What slices add up to (the output of kAttentionOut,
@@ -106,8 +126,17 @@ enum class ModelPart : uint8_t {
   kSlice,
   kSpread,
   kCollect,
+  kMlpUp,
+  kMlpDown,
+  kProduct,
+  kNormSums,
+  kGridNorm,
+  kHeads,
+  kActivation,
+  kToGrid,
+  kFromGrid,
 };
-inline constexpr int kModelParts = 24;
+inline constexpr int kModelParts = 33;
 /// "embedding", "positions", "attention-norm" …
 std::string_view PartName(ModelPart part);
 /// Whether the part's parameters are matrices, whose gradients a weight gradient adds; those of others the data gradient adds.
@@ -121,6 +150,8 @@ enum class StepAction : uint8_t {
   kForward,  ///< `keeps`: a data gradient of it follows
   kData,     ///< gradients of the inputs, and of norms' and embeddings' parameters
   kWeight,   ///< gradients of the matrices
+  kParameters,  ///< → [1 × e]: the part's parameters on this rank, in their order in memory
+  kGradient,    ///< [1 × e] → : added to their gradients
   // Of units:
   kLossSum,  ///< → [1 × 1]: what this rank's micro-batches add to the mean loss, counted on one tensor rank
   kSquares,  ///< → [1 × 1]: sum of the squares of all gradients that this rank has, each counted on one rank of all
@@ -138,12 +169,15 @@ enum class StepAction : uint8_t {
   // Of units of replicas that differ (StepProgram::replicas_differ):
   kAverage,  ///< parameters become the mean over the group
   kMix,      ///< sends the parameters to the next rank of the group; what comes from the one before is averaged in by the kUpdate
+  // Of values, between the rank `tag` of the group and the others:
+  kBroadcast,  ///< its value → all
+  kReduce,     ///< → the sum, on it alone; with `tag` > 0 the others have what the second input is on them
 };
-inline constexpr int kActions = 17;
-/// "forward", "data-gradient", "weight-gradient", "loss-sum", "squares", "update", "release", "all-reduce", "all-reduce-max" …
+inline constexpr int kActions = 21;
+/// "forward", "data-gradient", "weight-gradient", "parameters", "gradient", "loss-sum", "squares", "update", "release" …
 std::string_view ActionName(StepAction action);
 constexpr bool Communicates(StepAction action) { return action >= StepAction::kAllReduce; }
-constexpr bool OfPart(StepAction action) { return action <= StepAction::kWeight; }
+constexpr bool OfPart(StepAction action) { return action <= StepAction::kGradient; }
 
 /// What gradients are on their way. Narrow ones are sent to who sums the rank's share, summed in the program's type in the order of
 /// the group, and of a kAllReduce rounded again and gathered.
@@ -170,7 +204,7 @@ struct Instruction {
   int32_t every = 1;                     ///< of kAverage: in steps that this divides, counted from 1
   bool of_shard = false;                 ///< a kAllReduce of what the unit's kReduceScatter has left on the rank, not of all
   int32_t communicator = -1;             ///< index into StepProgram::communicators; each has its own stream
-  int32_t tag = -1;                      ///< of kSend, kReceive: the same on both sides; of kAttentionBlock: see there
+  int32_t tag = -1;                      ///< of kSend, kReceive: the same on both sides; of kBroadcast, kReduce, parts: see there
   int64_t elements = 0;                  ///< of communication: the full tensor, or what is sent; with of_shard still the unit's
   std::vector<int32_t> inputs, outputs;  ///< values
   std::vector<int32_t> needs;  ///< earlier communications of the list that must be over first, besides those that wrote the inputs
@@ -180,6 +214,8 @@ struct Instruction {
 
 /// Whether a computation has what the slices before it add up to as its last input.
 bool AddsToSlices(const Instruction& instruction);
+/// Whether a computation adds to gradients of parameters.
+bool AddsToGradients(const Instruction& instruction);
 
 /// A value's shape; [1 × 1] ones are double precision, whatever the program's type.
 struct ValueShape {
@@ -246,6 +282,7 @@ struct StepProgram {
   ElementType type = ElementType::kFloat32;
   int64_t sequence = 0, global_batch = 0, micro_batch = 0;
   int64_t replicas = 1, tensor = 1, context = 1, stages = 1, chunks = 1;
+  RankGrid grid = {};           ///< of the tensor ranks
   std::vector<int64_t> shares;  ///< sequences of each replica, in order; empty: all have the same
   bool replicas_differ = false;  ///< each takes its gradients of the mean loss of its own sequences, and its own step
   int64_t experts = 0, experts_per_token = 0, expert_hidden = 0;  ///< of an MoE model, else 0

@@ -58,6 +58,21 @@ Status CheckShares(const StepProgram& p) {
   return left == 0 ? Ok() : Status(Refuse(fmt::format("{} of {} sequences are no replica's", left, p.global_batch)));
 }
 
+/// That the tensor ranks stand in the grid, and everything that it cuts is cut in whole pieces.
+Status CheckGrid(const StepProgram& p) {
+  const RankGrid& g = p.grid;
+  constexpr int64_t kMostSide = 64;
+  if (g == RankGrid()) return Ok();
+  if (g.side < 2 || g.side > kMostSide || g.depth < 1 || g.depth > kMostSide || (g.cube && g.depth != 1) || g.ranks() != p.tensor)
+    return Refuse(fmt::format("a grid of side {} and depth {} of {} tensor ranks", g.side, g.depth, p.tensor));
+  const bool cuts = p.micro_batch % g.batches() == 0 && p.hidden % g.side == 0 && p.heads % g.side == 0 &&
+                    p.kv_heads % g.side == 0 && p.ffn_hidden % g.side == 0 && p.vocab % p.tensor == 0;
+  if (cuts && p.context == 1 && p.experts == 0) return Ok();
+  return Refuse(fmt::format("a grid of side {} cuts {} sequences, width {}, {} heads, inner width {}: expected whole pieces, one "
+                            "context rank, no experts",
+                            g.side, p.micro_batch, p.hidden, p.heads, p.ffn_hidden));
+}
+
 Status CheckHeader(const StepProgram& p) {
   const std::array sizes = {p.layers,       p.hidden,      p.heads,    p.kv_heads, p.head_dim, p.ffn_hidden, p.vocab, p.sequence,
                             p.global_batch, p.micro_batch, p.replicas, p.tensor,   p.context,  p.stages,     p.chunks};
@@ -69,6 +84,7 @@ Status CheckHeader(const StepProgram& p) {
   }
   WEFT_RETURN_IF_ERROR(CheckShares(p));
   WEFT_RETURN_IF_ERROR(CheckExperts(p));
+  WEFT_RETURN_IF_ERROR(CheckGrid(p));
   if (p.ranks.empty() || static_cast<int64_t>(p.ranks.size()) > StepProgram::kMostRanks) {
     return Refuse(fmt::format("{} ranks, expected 1 to {}", p.ranks.size(), StepProgram::kMostRanks));
   }

@@ -39,7 +39,7 @@ class ClassCheck {
         return Refuse(fmt::format("class {}: a block of {} in layer {} of {}", index_, PartName(b.part), b.layer, p_.layers));
       if (!HasSlice(b.part, b.slice, b.slices))
         return Refuse(fmt::format("class {}: slice {} of {} of {}", index_, b.slice, b.slices, PartName(b.part)));
-      if (!blocks_.insert({b.part, b.layer, b.slice, b.slices}).second)
+      if (!blocks_.insert({{b.part, b.layer, b.slice, b.slices}, b.elements}).second)
         return Refuse(fmt::format("class {}: {} of layer {} twice", index_, PartName(b.part), b.layer));
     }
     const auto ends = std::count_if(c_.instructions.begin(), c_.instructions.end(),
@@ -63,6 +63,8 @@ class ClassCheck {
     if (slices < 1 || slice < 0 || slice >= slices) return false;
     const int64_t pieces = p_.tensor * slices;
     switch (part) {
+      case ModelPart::kProduct:
+        return !p_.grid.cube && slices == p_.grid.side;
       case ModelPart::kQkv:
       case ModelPart::kAttentionCore:
       case ModelPart::kAttentionOut:
@@ -148,6 +150,7 @@ class ClassCheck {
   /// Requires: as many values as the computation has, all in range.
   Status CheckShapes(const Instruction& i) {
     const auto shape_of = [&](int32_t value) { return c_.values[static_cast<size_t>(value)]; };
+    if (p_.grid.exists()) rows_ = GridRows(p_);
     if (OfStream(i.part) && rows_ == 0) {
       const int64_t tokens = TokensOf(p_), rows = shape_of(i.inputs.front()).rows;
       const bool split = tokens % p_.tensor == 0 && rows == tokens / p_.tensor;
@@ -155,7 +158,13 @@ class ClassCheck {
         return Wrong(fmt::format("{} rows, expected {} tokens, or a tensor rank's share of them", rows, tokens));
       rows_ = rows;
     }
-    const PartShapes expected = ShapesOf(p_, i, rows_, i.inputs.empty() ? ValueShape{} : shape_of(i.inputs.front()));
+    std::vector<ValueShape> given;
+    for (const int32_t v : i.inputs) given.push_back(shape_of(v));
+    if (i.part == ModelPart::kProduct) {
+      const bool fits = FitsProduct(p_, i, given, shape_of(i.outputs.front()));
+      return fits ? Ok() : Status(Wrong("shapes do not fit a product and its panels"));
+    }
+    const PartShapes expected = ExpectedShapes(i, given, i.outputs.empty() ? ValueShape{} : shape_of(i.outputs.front()));
     const auto check = [&](const std::vector<int32_t>& values, const std::vector<ValueShape>& shapes) -> Status {
       for (size_t k = 0; k < values.size(); ++k) {
         const ValueShape have = shape_of(values[k]);
@@ -169,6 +178,15 @@ class ClassCheck {
     return check(i.outputs, expected.outputs);
   }
 
+  PartShapes ExpectedShapes(const Instruction& i, const std::vector<ValueShape>& given, const ValueShape& out) const {
+    if (i.action == StepAction::kParameters || i.action == StepAction::kGradient) {
+      const ValueShape panel{1, blocks_.at({i.part, i.layer, i.slice, i.slices})};
+      return i.action == StepAction::kParameters ? PartShapes{{}, {panel}} : PartShapes{{panel}, {}};
+    }
+    const bool norms = i.part == ModelPart::kNormSums || i.part == ModelPart::kGridNorm || i.part == ModelPart::kActivation;
+    return norms ? NormShapes(p_, i, given, out) : ShapesOf(p_, i, rows_, given.empty() ? ValueShape{} : given.front());
+  }
+
   Status CheckPart(const Instruction& i) {
     if (i.micro_batch < 0 || i.micro_batch >= micro_batches_)
       return Wrong(fmt::format("micro-batch {} of {}", i.micro_batch, micro_batches_));
@@ -177,6 +195,9 @@ class ClassCheck {
     if (!HasLayer(i.part, i.layer)) return Wrong(fmt::format("{} of layer {} of {}", PartName(i.part), i.layer, p_.layers));
     if (!HasSlice(i.part, i.slice, i.slices))
       return Wrong(fmt::format("slice {} of {} of {}", i.slice, i.slices, PartName(i.part)));
+    const bool whole = OfPart(i.action) && i.action <= StepAction::kWeight;
+    if (p_.grid.exists() ? whole && (InPanels(i.part) || i.part == ModelPart::kMlp) : OfGrid(i.part) || !whole)
+      return Wrong(fmt::format("{} {} a grid of tensor ranks", PartName(i.part), p_.grid.exists() ? "on" : "without"));
     const bool tied = i.part == ModelPart::kHead && i.slices == 1 && blocks_.contains({ModelPart::kEmbedding, -1, 0, 1});
     if (HasParameters(i.part) && !tied && !blocks_.contains({i.part, i.layer, i.slice, i.slices})) {
       return Wrong(fmt::format("{} of layer {}: no block has its parameters", PartName(i.part), i.layer));
@@ -198,7 +219,7 @@ class ClassCheck {
       if (state != 1) return Wrong(fmt::format("{} of layer {} was not kept", PartName(i.part), i.layer));
       state = 2;
     }
-    if (i.action == StepAction::kWeight) {
+    if (i.action == StepAction::kWeight && !without_state) {
       if (state != 2) return Wrong(fmt::format("{} of layer {} has no data gradient", PartName(i.part), i.layer));
       state = 3;
     }
@@ -249,6 +270,12 @@ class ClassCheck {
         if (n != 2 || i.elements != (i.action == StepAction::kSend ? in : out).elements())
           return Wrong("a message of another size, or not between two ranks");
         break;
+      case StepAction::kBroadcast:
+      case StepAction::kReduce:
+        if (i.tag < 0 || i.tag >= n) return Wrong(fmt::format("tag {}, expected a place among {} ranks", i.tag, n));
+        if (in != out || i.elements != in.elements()) return Wrong("shapes differ");
+        if (i.inputs.size() > 1 && shape({i.inputs[1]}) != out) return Wrong("shapes differ");
+        break;
       case StepAction::kAllToAll:
         if (in != out || i.elements != in.elements() || in.rows % n != 0) return Wrong("shapes do not fit an all-to-all");
         break;
@@ -265,7 +292,7 @@ class ClassCheck {
   int32_t arriving_ = -1;  // unit whose shard is to be summed next
   int64_t rows_ = 0;  // of the residual stream, as its first computation has them
   std::vector<int64_t> writer_;
-  std::set<std::tuple<ModelPart, int32_t, int32_t, int32_t>> blocks_;
+  std::map<std::tuple<ModelPart, int32_t, int32_t, int32_t>, int64_t> blocks_;  // their elements
   std::map<std::tuple<ModelPart, int32_t, int32_t, int32_t>, int> states_;  // 1 kept, 2 with data gradient, 3 with weight gradient
 };
 

@@ -25,9 +25,14 @@ inline std::optional<Arity> ForwardArity(ModelPart part) {
     case ModelPart::kMlpNorm: return Arity{2, 2};
     case ModelPart::kDispatch:
     case ModelPart::kCombine:
+    case ModelPart::kProduct:
     case ModelPart::kResidual: return Arity{2, 1};
+    case ModelPart::kGridNorm: return Arity{3, 1};
+    case ModelPart::kHeads: return Arity{1, 2};
     case ModelPart::kLossSums: return Arity{2, 2};
     case ModelPart::kLoss: return Arity{4, 1};
+    case ModelPart::kMlpUp:
+    case ModelPart::kMlpDown:
     case ModelPart::kPositions: return std::nullopt;
     default: return Arity{1, 1};
   }
@@ -41,8 +46,13 @@ inline std::optional<Arity> DataArity(ModelPart part) {
     case ModelPart::kAttentionCore: return Arity{1, 2};
     case ModelPart::kAttentionGathered:
     case ModelPart::kAttentionHeads: return Arity{5, 2};
+    case ModelPart::kProduct:
+    case ModelPart::kHeads:
+    case ModelPart::kActivation:
     case ModelPart::kRouter:
     case ModelPart::kMlpNorm: return Arity{2, 1};
+    case ModelPart::kNormSums: return Arity{4, 1};
+    case ModelPart::kGridNorm: return Arity{5, 2};
     case ModelPart::kCombine: return Arity{1, 2};
     case ModelPart::kLoss: return Arity{4, 1};
     case ModelPart::kAttentionOut:
@@ -58,14 +68,35 @@ inline std::optional<Arity> DataArity(ModelPart part) {
     case ModelPart::kSlice:
     case ModelPart::kSpread:
     case ModelPart::kCollect:
+    case ModelPart::kMlpUp:
+    case ModelPart::kMlpDown:
+    case ModelPart::kToGrid:
+    case ModelPart::kFromGrid:
     case ModelPart::kAttentionBlock: break;
   }
   return std::nullopt;
 }
 
+/// Whether the part's computations are those of a grid of tensor ranks.
+inline bool OfGrid(ModelPart part) { return part >= ModelPart::kProduct && part <= ModelPart::kFromGrid; }
+
+/// Whether the part has computations with parameters that a grid has in panels instead.
+inline bool InPanels(ModelPart part) {
+  switch (part) {
+    case ModelPart::kAttentionNorm:
+    case ModelPart::kQkv:
+    case ModelPart::kAttentionOut:
+    case ModelPart::kMlpNorm:
+    case ModelPart::kMlpUp:
+    case ModelPart::kMlpDown:
+    case ModelPart::kFinalNorm: return true;
+    default: return false;
+  }
+}
+
 /// Whether the data gradient keeps nothing of the forward pass and reads its inputs and outputs instead.
 inline bool ReadsAgain(ModelPart part) {
-  return part == ModelPart::kLoss || part == ModelPart::kAttentionBlock || part == ModelPart::kAttentionGathered ||
+  return OfGrid(part) || part == ModelPart::kLoss || part == ModelPart::kAttentionBlock || part == ModelPart::kAttentionGathered ||
          part == ModelPart::kAttentionHeads;
 }
 
@@ -77,6 +108,8 @@ inline bool HasParameters(ModelPart part) {
     case ModelPart::kAttentionOut:
     case ModelPart::kMlpNorm:
     case ModelPart::kMlp:
+    case ModelPart::kMlpUp:
+    case ModelPart::kMlpDown:
     case ModelPart::kRouter:
     case ModelPart::kExperts:
     case ModelPart::kFinalNorm:
@@ -86,6 +119,7 @@ inline bool HasParameters(ModelPart part) {
 }
 
 inline std::optional<Arity> WeightArity(ModelPart part) {
+  if (part == ModelPart::kProduct) return Arity{2, 1};
   return IsProduct(part) ? std::optional(Arity{1, 0}) : std::nullopt;
 }
 
@@ -105,6 +139,9 @@ inline std::optional<Arity> ArityOf(const Instruction& i) {
     case StepAction::kData:
       return with_sum(DataArity(i.part));
     case StepAction::kWeight: return WeightArity(i.part);
+    case StepAction::kParameters: return InPanels(i.part) ? std::optional(Arity{0, 1}) : std::nullopt;
+    case StepAction::kGradient: return InPanels(i.part) ? std::optional(Arity{1, 0}) : std::nullopt;
+    case StepAction::kReduce: return Arity{i.tag > 0 ? size_t{2} : 1, 1};
     case StepAction::kLossSum:
     case StepAction::kSquares: return Arity{0, 1};
     case StepAction::kUpdate: return Arity{1, 0};
@@ -127,6 +164,11 @@ inline bool OfLayer(ModelPart part) {
     case ModelPart::kAttentionOut:
     case ModelPart::kMlpNorm:
     case ModelPart::kMlp:
+    case ModelPart::kMlpUp:
+    case ModelPart::kMlpDown:
+    case ModelPart::kProduct:
+    case ModelPart::kHeads:
+    case ModelPart::kActivation:
     case ModelPart::kRouter:
     case ModelPart::kDispatch:
     case ModelPart::kExperts:
@@ -152,9 +194,11 @@ struct PartShapes {
 /// Of a forward pass (the table in step_program.h) of one of so many slices; `rows` of the residual stream.
 inline PartShapes ForwardShapes(const StepProgram& p, ModelPart part, int64_t rows, int64_t slices) {
   const int64_t tokens = TokensOf(p);
-  const ValueShape stream{rows, p.hidden}, whole{tokens, p.hidden}, logits{tokens, p.vocab / p.tensor}, column{tokens, 1};
-  const ValueShape queries{tokens, p.heads * p.head_dim / p.tensor / slices},
-      keys{tokens, 2 * p.kv_heads * p.head_dim / p.tensor / slices};
+  // A grid cuts rows as well.
+  const int64_t here = p.grid.exists() ? rows : tokens, cut = p.grid.exists() ? p.grid.side : p.tensor;
+  const ValueShape stream{rows, p.hidden / p.grid.side}, whole{tokens, p.hidden};
+  const ValueShape logits{tokens, p.vocab / p.tensor}, column{tokens, 1};
+  const ValueShape queries{here, p.heads * p.head_dim / cut / slices}, keys{here, 2 * p.kv_heads * p.head_dim / cut / slices};
   const ValueShape all_keys{p.context * keys.rows, keys.columns}, sums{tokens, p.heads / p.tensor};
   const auto spread = [&](const ValueShape& v) { return ValueShape{p.context * v.rows, v.columns / p.context}; };
   const ValueShape slice{tokens / p.tensor, p.hidden}, scalar{1, 1};
@@ -183,11 +227,54 @@ inline PartShapes ForwardShapes(const StepProgram& p, ModelPart part, int64_t ro
     case ModelPart::kLossSums: return {.inputs = {logits, column}, .outputs = {column, column}};
     case ModelPart::kLoss: return {.inputs = {logits, column, column, column}, .outputs = {scalar}};
     case ModelPart::kSlice: return {.inputs = {whole}, .outputs = {slice}};
+    case ModelPart::kHeads: return {.inputs = {{here, queries.columns + keys.columns}}, .outputs = {queries, keys}};
+    case ModelPart::kToGrid: return {.inputs = {whole}, .outputs = {{p.tensor * rows, stream.columns}}};
+    case ModelPart::kFromGrid: return {.inputs = {{p.tensor * rows, stream.columns}}, .outputs = {whole}};
+    case ModelPart::kProduct:
+    case ModelPart::kNormSums:
+    case ModelPart::kGridNorm:
+    case ModelPart::kActivation:  // FitsProduct(), NormShapes()
+    case ModelPart::kMlpUp:
+    case ModelPart::kMlpDown:
     case ModelPart::kSpread:
     case ModelPart::kCollect:
     case ModelPart::kPositions: break;
   }
   return {};
+}
+
+/// Rows of the stream, and of heads and inner columns, on a rank of a grid.
+inline int64_t GridRows(const StepProgram& p) { return TokensOf(p) / p.grid.batches(); }
+
+/// Of norms and activations on a grid, whose widths follow from the model: `have` are the shapes of an instruction's inputs, `out`
+/// of its first output.
+inline PartShapes NormShapes(const StepProgram& p, const Instruction& i, const std::vector<ValueShape>& have,
+                             const ValueShape& out) {
+  const ValueShape stream{GridRows(p), p.hidden / p.grid.side};
+  const bool forward = i.action == StepAction::kForward;
+  if (i.part == ModelPart::kActivation) {
+    const int64_t inner = p.ffn_hidden / p.grid.side, before = forward ? have[0].columns : have[1].columns;
+    const ValueShape up{stream.rows, before == 2 * inner ? before : inner}, active{stream.rows, inner};
+    return forward ? PartShapes{{up}, {active}} : PartShapes{{active, up}, {up}};
+  }
+  if (i.part == ModelPart::kNormSums && forward) return {{stream}, {{stream.rows, out.columns == 2 ? 2 : 1}}};
+  // As many sums of a row as parameters for each column: one, or two.
+  const ValueShape panels = forward ? have[2] : have[3];
+  const ValueShape sums{stream.rows, panels.elements() == 2 * stream.columns ? 2 : 1};
+  const ValueShape expected{panels.rows, panels.rows > 0 ? stream.columns * sums.columns / panels.rows : 0};
+  if (i.part == ModelPart::kNormSums) return {{stream, stream, sums, expected}, {sums}};
+  if (forward) return {{stream, sums, expected}, {stream}};
+  return {{stream, stream, sums, expected, sums}, {stream, expected}};
+}
+
+/// Whether the shapes of a product on a grid belong together: rows of a matrix and a piece of its bias in each panel.
+inline bool FitsProduct(const StepProgram& p, const Instruction& i, const std::vector<ValueShape>& in, const ValueShape& out) {
+  const ValueShape& x = i.action == StepAction::kForward ? in[0] : i.action == StepAction::kData ? out : in[1];
+  const ValueShape& y = i.action == StepAction::kForward ? out : in[0];
+  const ValueShape& panels = i.action == StepAction::kWeight ? out : in[1];
+  const int64_t bias = panels.elements() - x.columns * y.columns;
+  if (x.rows != y.rows || bias < 0 || y.columns % panels.rows != 0 || bias % panels.rows != 0) return false;
+  return (bias == 0 || bias * p.grid.side == y.columns) && (!AddsToSlices(i) || in.back() == out);
 }
 
 /// Of a part that moves heads to other ranks, whatever heads they are; `input`: what it has.

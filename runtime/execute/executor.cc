@@ -17,6 +17,7 @@
 #include "runtime/execute/stretch.h"
 #include "runtime/execute/units.h"
 #include "runtime/guarded.h"
+#include "runtime/model/grid.h"
 #include "runtime/model/parts.h"
 
 namespace weft::runtime {
@@ -214,40 +215,34 @@ class Executor::Impl {
     return Ok();
   }
 
-  /// Tokens [sequence × batch], positions first, of a micro-batch.
   const MicroBatchTokens* Tokens(int32_t micro_batch) {
     auto known = tokens_.find(micro_batch);
-    if (known == tokens_.end()) {
-      const std::vector<uint8_t> bytes = (*samples_)(micro_batch);
-      const int64_t whole = shape_.sequence * shape_.contexts;
-      const torch::Tensor rows =
-          torch::from_blob(const_cast<uint8_t*>(bytes.data()), {shape_.batch, whole + 1}, torch::kUInt8).to(torch::kInt64).t();
-      const torch::Tensor positions = torch::tensor(planner::PositionsOf(whole, shape_.contexts, shape_.context), torch::kInt64);
-      known = tokens_
-                  .emplace(micro_batch, MicroBatchTokens{rows.index_select(0, positions).reshape({-1}),
-                                                         rows.index_select(0, positions + 1).reshape({-1}), positions})
-                  .first;
-    }
+    if (known == tokens_.end()) known = tokens_.emplace(micro_batch, TokensOf(shape_, (*samples_)(micro_batch))).first;
     return &known->second;
+  }
+
+  /// A part's parameters as a value, or a value to their gradients.
+  Status MovePanel(const Instruction& i) {
+    WEFT_ASSIGN_OR_RETURN(const torch::Tensor panel, units_->PanelOf(i.part, i.layer, planner::AddsToGradients(i)));
+    if (i.action == StepAction::kParameters) return Write(i, 0, panel);
+    panel.add_(values_[static_cast<size_t>(i.inputs[0])]);
+    return Ok();
   }
 
   Status Compute(const Instruction& i) {
     const bool forward = i.action == StepAction::kForward;
-    // Products' data gradients touch no gradients of parameters.
-    const bool adds = i.action == StepAction::kWeight || (i.action == StepAction::kData && !planner::IsProduct(i.part));
-    WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, i.slice, adds));
+    if (i.action == StepAction::kParameters || i.action == StepAction::kGradient) return MovePanel(i);
+    WEFT_ASSIGN_OR_RETURN(PartParameters parameters, units_->Of(i.part, i.layer, i.slice, planner::AddsToGradients(i)));
     if (i.action != StepAction::kWeight && !units_->UnitsOf(i.part, i.layer, i.slice).empty() && parameters.values.empty()) {
       return Fail(Code::kFailedPrecondition, "its unit is not gathered");
     }
     std::vector<torch::Tensor> inputs;
     for (const int32_t value : i.inputs) inputs.push_back(values_[static_cast<size_t>(value)]);
     torch::Tensor before;  // what the slices before this one add up to
-    if (planner::AddsToSlices(i)) {
-      before = inputs.back();
-      inputs.pop_back();
-    }
+    if (planner::AddsToSlices(i)) before = inputs.back(), inputs.pop_back();
     const bool reads_tokens = i.part == ModelPart::kEmbedding || i.part == ModelPart::kLossSums || i.part == ModelPart::kLoss;
-    const ModelShape shape = i.part == ModelPart::kHead ? shape_ : ShapeOfSlice(shape_, i.slice, i.slices);
+    const bool whole = i.part == ModelPart::kHead || i.part == ModelPart::kProduct;
+    const ModelShape shape = whole ? shape_ : ShapeOfSlice(shape_, i.slice, i.slices);
     const PartCall call{.shape = shape,
                         .part = i.part,
                         .inputs = inputs,
@@ -255,7 +250,8 @@ class Executor::Impl {
                         .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr,
                         .slice = i.slice,
                         .slices = i.slices,
-                        .step = i.tag};
+                        .step = i.tag,
+                        .output = i.outputs.empty() ? planner::ValueShape() : list_.values[static_cast<size_t>(i.outputs[0])]};
     const StateKey key(i.part, i.layer, i.micro_batch, i.slice);
     Tensors outputs;
     if (forward) {
@@ -265,6 +261,8 @@ class Executor::Impl {
       PartState& state = states_[key];
       outputs = DataGradientOf(call, state);
       if (state.gradients.empty()) states_.erase(key);  // no weight gradient follows
+    } else if (i.part == ModelPart::kProduct) {
+      outputs = ProductWeight(call);
     } else {
       AddWeightGradient(call, states_[key]);
       states_.erase(key);
@@ -295,7 +293,8 @@ class Executor::Impl {
     if (!i.outputs.empty()) {
       const planner::ValueShape& shape = list_.values[static_cast<size_t>(i.outputs[0])];
       if (TypeOf(shape.elements()) != type) return wrong_type(shape.elements());
-      output = torch::empty({shape.rows, shape.columns}, type);
+      // Sums of kReduce go one after the other to the ranks that they are for, into the same memory.
+      output = i.inputs.size() > 1 ? values_[static_cast<size_t>(i.inputs[1])] : torch::empty({shape.rows, shape.columns}, type);
       values_[static_cast<size_t>(i.outputs[0])] = output;
     }
     if (!i.inputs.empty()) {
@@ -306,6 +305,7 @@ class Executor::Impl {
     Transfer transfer{.action = i.action,
                       .type = type == torch::kFloat64 ? collectives::DataType::kFloat64 : collectives::DataType::kFloat32,
                       .elements = i.elements,
+                      .root = i.tag,
                       .input = input.defined() ? input.data_ptr() : nullptr,
                       .output = output.defined() ? output.data_ptr() : nullptr};
     // Both tensors are held until it is over.

@@ -18,6 +18,7 @@ Collective CollectiveOf(StepAction action) {
     case StepAction::kAllGather: return Collective::kAllGather;
     case StepAction::kReduceScatter: return Collective::kReduceScatter;
     case StepAction::kAllToAll: return Collective::kAllToAll;
+    case StepAction::kBroadcast: return Collective::kBroadcast;
     case StepAction::kSend:
     case StepAction::kReceive: return Collective::kSendRecv;
     default: return Collective::kAllReduce;
@@ -38,10 +39,12 @@ void FillPattern(void* memory, int64_t elements) {
 /// Elements of one of n equal cuts of `elements`, as a schedule cuts them.
 int64_t CutElements(int64_t elements, int64_t n, int64_t index) { return (index + 1) * elements / n - index * elements / n; }
 
-Result<planner::Schedule> ScheduleOf(StepAction action, const planner::AlgorithmSpec& sums, int32_t ranks) {
+Result<planner::Schedule> ScheduleOf(StepAction action, const planner::AlgorithmSpec& sums, int32_t ranks, RankId root) {
+  if (action == StepAction::kReduce) return planner::RingReduce(ranks, root);
   if (action == StepAction::kShift || action == StepAction::kMix) return planner::RingShift(ranks);
   const Collective collective = CollectiveOf(action);
-  return planner::MakeSchedule(collective == Collective::kAllReduce ? sums : planner::AlgorithmSpec(), collective, ranks);
+  return planner::MakeSchedule(collective == Collective::kAllReduce ? sums : planner::AlgorithmSpec(), collective, ranks,
+                               root);
 }
 
 }  // namespace
@@ -109,19 +112,25 @@ void MakeUp(const Transfer& t, int64_t n, int64_t index) {
 
 int64_t ProgramGroups::SizeOf(int32_t communicator) const { return groups_[static_cast<size_t>(communicator)].size; }
 
-Status ProgramGroups::Run(int32_t communicator, const Transfer& t) {
+Status ProgramGroups::Run(int32_t communicator, const Transfer& transfer) {
   Group& group = groups_[static_cast<size_t>(communicator)];
   const planner::GroupPlace place = places_[static_cast<size_t>(communicator)];
   if (apart_) {
-    MakeUp(t, group.size, place.index);
+    MakeUp(transfer, group.size, place.index);
     return Ok();
   }
+  Transfer t = transfer;
+  const bool sums = t.action == StepAction::kReduce, rooted = sums || t.action == StepAction::kBroadcast;
+  if (sums && place.index != t.root) t.output = nullptr;
+  if (rooted && !sums && place.index != t.root) t.input = nullptr;
+  if (!rooted) t.root = 0;
   WEFT_CHECK(group.communicator != nullptr, "a communicator that this rank is no member of");
   if (t.elements == 0) return Ok();  // shards of a unit with fewer elements than ranks
-  auto known = group.schedules.find(t.action);
+  auto known = group.schedules.find({t.action, t.root});
   if (known == group.schedules.end()) {
-    WEFT_ASSIGN_OR_RETURN(planner::Schedule schedule, ScheduleOf(t.action, group.sums, static_cast<int32_t>(group.size)));
-    known = group.schedules.emplace(t.action, std::move(schedule)).first;
+    WEFT_ASSIGN_OR_RETURN(planner::Schedule schedule,
+                          ScheduleOf(t.action, group.sums, static_cast<int32_t>(group.size), RankId(t.root)));
+    known = group.schedules.emplace(std::pair(t.action, t.root), std::move(schedule)).first;
   }
   const Bytes before = group.communicator->bytes_sent();
   if (t.wire != planner::WireType::kWhole) {

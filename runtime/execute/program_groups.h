@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "collectives/bootstrap.h"
@@ -29,6 +30,7 @@ struct Transfer {
   planner::StepAction action = planner::StepAction::kAllReduce;
   collectives::DataType type = collectives::DataType::kFloat32;
   int64_t elements = 0;         ///< of the full tensor
+  int32_t root = -1;            ///< of kBroadcast, whose input is there, and kReduce, whose output is: a place in the group
   const void* input = nullptr;  ///< null where nothing is read
   void* output = nullptr;
   planner::WireType wire = planner::WireType::kWhole;  ///< of kAllReduce and kReduceScatter
@@ -80,7 +82,7 @@ class ProgramGroups {
     planner::CommunicatorKind kind = planner::CommunicatorKind::kWorld;
     planner::AlgorithmSpec sums;
     int64_t size = 0;
-    std::map<planner::StepAction, planner::Schedule> schedules;
+    std::map<std::pair<planner::StepAction, int32_t>, planner::Schedule> schedules;  // by action and root
     std::map<planner::StepAction, SentBytes> sent;
   };
 

@@ -62,10 +62,19 @@ ModelShape ShapeOf(const planner::StepProgram& p, const planner::ModelSpec& mode
   shape.expert_ranks = p.expert_ranks;
   shape.expert_tensor = place.tensor;
   shape.expert_tensors = p.expert_tensor;
+  shape.grid = p.grid;
   shape.batch = p.micro_batch;
   shape.sequence = p.sequence / p.context;
   shape.loss_tokens = p.global_batch / (p.replicas_differ ? p.replicas : 1) * p.sequence;
   return shape;
+}
+
+MicroBatchTokens TokensOf(const ModelShape& shape, const std::vector<uint8_t>& bytes) {
+  const int64_t whole = shape.sequence * shape.contexts;
+  const torch::Tensor rows =
+      torch::from_blob(const_cast<uint8_t*>(bytes.data()), {shape.batch, whole + 1}, torch::kUInt8).to(torch::kInt64).t();
+  const torch::Tensor positions = torch::tensor(planner::PositionsOf(whole, shape.contexts, shape.context), torch::kInt64);
+  return {rows.index_select(0, positions).reshape({-1}), rows.index_select(0, positions + 1).reshape({-1}), positions};
 }
 
 }  // namespace weft::runtime

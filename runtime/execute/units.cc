@@ -60,7 +60,7 @@ Status Units::Fill(const planner::RankClass& program, std::optional<uint64_t> se
       Place place{.unit = static_cast<int32_t>(u), .offset = offset, .counts = !block.copy && (!block.whole || shape_.tensor == 0)};
       const ModelShape share = ShapeOfSlice(shape_, block.slice, block.slices);
       for (const TensorLayout& layout : LayoutOf(block.part, shape_.model)) {
-        const std::vector<int64_t> sizes = ShareSizes(layout, share);
+        const std::vector<int64_t> sizes = ShareSizes(block.part, layout, share);
         place.elements += Product(sizes);
         place.sizes.push_back(sizes);
       }
@@ -71,7 +71,8 @@ Status Units::Fill(const planner::RankClass& program, std::optional<uint64_t> se
       }
       int64_t at = offset;
       for (const TensorLayout& layout : seed ? LayoutOf(block.part, shape_.model) : std::vector<TensorLayout>()) {
-        const torch::Tensor value = ShareOf(layout, InitialValue(layout, shape_.model, block.layer, *seed, shape_.type), share);
+        const torch::Tensor whole = InitialValue(layout, shape_.model, block.layer, *seed, shape_.type);
+        const torch::Tensor value = ShareOf(block.part, layout, whole, share);
         unit.parameters.narrow(0, at, value.numel()).copy_(value.reshape({-1}));
         at += value.numel();
       }
@@ -147,6 +148,14 @@ Result<PartParameters> Units::Of(ModelPart part, int64_t layer, int32_t slice, b
   WEFT_RETURN_IF_ERROR(add(Find(part, layer, slice)));
   if (part == ModelPart::kEmbedding) WEFT_RETURN_IF_ERROR(add(Find(ModelPart::kPositions, layer)));
   return of;
+}
+
+Result<torch::Tensor> Units::PanelOf(ModelPart part, int64_t layer, bool gradients) {
+  WEFT_ASSIGN_OR_RETURN(const PartParameters of, Of(part, layer, 0, gradients));
+  const Place* place = Find(part, layer);
+  if (place == nullptr) return Fail(Code::kFailedPrecondition, "program: no block has the parameters");
+  const Unit& unit = units_[static_cast<size_t>(place->unit)];
+  return (gradients ? unit.gradients : unit.parameters).narrow(0, place->offset, place->elements).view({1, -1});
 }
 
 Transfer Units::Prepare(const planner::Instruction& i) {

@@ -35,6 +35,9 @@ class Units {
   /// the first use.
   /// Errors: kFailedPrecondition for parameters that are not gathered.
   [[nodiscard]] Result<PartParameters> Of(planner::ModelPart part, int64_t layer, int32_t slice, bool gradients);
+  /// All parameters of a block that is not cut in slices, or their gradients, [1 × elements], as they lie in memory.
+  /// Errors: kFailedPrecondition without a block, and as Of().
+  [[nodiscard]] Result<torch::Tensor> PanelOf(planner::ModelPart part, int64_t layer, bool gradients);
   /// Units that its parameters are in; none for a part without.
   std::vector<int32_t> UnitsOf(planner::ModelPart part, int64_t layer, int32_t slice) const;
 

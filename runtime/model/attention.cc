@@ -12,17 +12,17 @@ using planner::ModelPart;
 
 /// Heads of one key/value head lie together: [rows × heads · width] → [batch · key heads × queries per key · positions × width].
 torch::Tensor ByKeyHead(const ModelShape& s, const torch::Tensor& rows, int64_t per_key, int64_t width) {
-  const int64_t positions = rows.size(0) / s.batch, keys = rows.size(1) / (per_key * width);
-  return rows.view({positions, s.batch, keys, per_key, width})
+  const int64_t positions = rows.size(0) / s.own_batch(), keys = rows.size(1) / (per_key * width);
+  return rows.view({positions, s.own_batch(), keys, per_key, width})
       .permute({1, 2, 3, 0, 4})
-      .reshape({s.batch * keys, per_key * positions, width});
+      .reshape({s.own_batch() * keys, per_key * positions, width});
 }
 
 torch::Tensor ByToken(const ModelShape& s, const torch::Tensor& heads, int64_t per_key) {
-  const int64_t keys = heads.size(0) / s.batch, positions = heads.size(1) / per_key, width = heads.size(2);
-  return heads.view({s.batch, keys, per_key, positions, width})
+  const int64_t keys = heads.size(0) / s.own_batch(), positions = heads.size(1) / per_key, width = heads.size(2);
+  return heads.view({s.own_batch(), keys, per_key, positions, width})
       .permute({3, 0, 1, 2, 4})
-      .reshape({positions * s.batch, keys * per_key * width});
+      .reshape({positions * s.own_batch(), keys * per_key * width});
 }
 
 /// Keys, or values, of rows that have both for each head.

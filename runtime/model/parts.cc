@@ -3,7 +3,9 @@
 #include <torch/utils.h>
 
 #include "common/check.h"
+#include "runtime/model/activation.h"
 #include "runtime/model/attention.h"
+#include "runtime/model/grid.h"
 #include "runtime/model/moe.h"
 
 namespace weft::runtime {
@@ -70,16 +72,11 @@ Tensors QkvForward(const PartCall& c) {
   const ModelShape& s = c.shape;
   const torch::Tensor all = Product(c.inputs[0], c.parameters.values[0]);
   if (s.model.attention_bias) AddBias(s, all, c.parameters.values[1], false);
-  const int64_t q = s.query_width(), k = s.key_width(), d = s.model.head_dim;
-  // Of each head its keys and its values.
-  const torch::Tensor kv = all.narrow(1, q, 2 * k).view({all.size(0), 2, -1, d}).transpose(1, 2).reshape({all.size(0), 2 * k});
-  return {all.narrow(1, 0, q).contiguous(), kv};
+  return SplitHeads(all, s.query_width(), s.model.head_dim);
 }
 
 Tensors QkvData(const PartCall& c, PartState& state) {
-  const torch::Tensor& of_kv = c.inputs[1];
-  const torch::Tensor apart = of_kv.view({of_kv.size(0), -1, 2, c.shape.model.head_dim}).transpose(1, 2).reshape(of_kv.sizes());
-  const torch::Tensor gradient = torch::cat({c.inputs[0], apart}, 1);
+  const torch::Tensor gradient = JoinedHeads(c.inputs[0], c.inputs[1], c.shape.model.head_dim);
   state = {.kept = {}, .gradients = {gradient}};
   return {torch::mm(gradient, c.parameters.values[0])};
 }
@@ -92,30 +89,15 @@ Tensors AttentionOutForward(const PartCall& c) {
 
 // The MLP keeps its first product and, gated or not, the activation that the second one reads.
 
-c10::string_view GeluKind(const ModelShape& s) {
-  return s.model.numerics.activation == planner::Activation::kGelu ? "none" : "tanh";
-}
-
 /// Index of the second matrix among the block's tensors.
 size_t DownAt(const ModelShape& s) { return s.model.mlp_bias ? 2 : 1; }
-
-torch::Tensor Activated(const ModelShape& s, const torch::Tensor& up) {
-  if (!s.model.gated_mlp) return at::gelu(up, GeluKind(s));
-  return at::silu(up.narrow(1, 0, s.inner())).mul_(up.narrow(1, s.inner(), s.inner()));
-}
-
-torch::Tensor ActivationGradient(const ModelShape& s, const torch::Tensor& gradient, const torch::Tensor& up) {
-  if (!s.model.gated_mlp) return at::gelu_backward(gradient, up, GeluKind(s));
-  const torch::Tensor gate = up.narrow(1, 0, s.inner()), linear = up.narrow(1, s.inner(), s.inner());
-  return torch::cat({at::silu_backward(gradient * linear, gate), gradient * at::silu(gate)}, 1);
-}
 
 Tensors MlpForward(const PartCall& c, PartState* state) {
   const ModelShape& s = c.shape;
   const Tensors& p = c.parameters.values;
   const torch::Tensor up = Product(c.inputs[0], p[0]);
   if (s.model.mlp_bias) AddBias(s, up, p[1], false);
-  const torch::Tensor active = Activated(s, up);
+  const torch::Tensor active = Activated(s.model, up);
   const torch::Tensor out = Product(active, p[DownAt(s)]);
   if (s.model.mlp_bias) AddBias(s, out, p[3], true);
   if (state != nullptr) state->kept = {up, active};
@@ -126,7 +108,7 @@ Tensors MlpData(const PartCall& c, PartState& state) {
   const ModelShape& s = c.shape;
   const Tensors& p = c.parameters.values;
   const torch::Tensor of_active = torch::mm(c.inputs[0], p[DownAt(s)]);
-  const torch::Tensor of_up = ActivationGradient(s, of_active, state.kept[0]);
+  const torch::Tensor of_up = ActivationGradient(s.model, of_active, state.kept[0]);
   state = {.kept = {state.kept[1]}, .gradients = {of_up, c.inputs[0]}};
   return {torch::mm(of_up, p[0])};
 }
@@ -240,6 +222,15 @@ Tensors ForwardOf(const PartCall& c, PartState* state) {
       const int64_t rows = c.inputs[0].size(0) / c.shape.tensors;
       return {c.inputs[0].narrow(0, c.shape.tensor * rows, rows)};
     }
+    case ModelPart::kProduct:
+    case ModelPart::kNormSums:
+    case ModelPart::kGridNorm:
+    case ModelPart::kHeads:
+    case ModelPart::kActivation:
+    case ModelPart::kToGrid:
+    case ModelPart::kFromGrid: return GridForward(c);
+    case ModelPart::kMlpUp:
+    case ModelPart::kMlpDown:           // their panels are values
     case ModelPart::kPositions: break;  // with the embedding
   }
   WEFT_CHECK(false, "a part without a forward pass");
@@ -270,6 +261,11 @@ Tensors DataGradientOf(const PartCall& c, PartState& state) {
     case ModelPart::kExperts: return {ExpertsBackward(c, state)};
     case ModelPart::kCombine: return CombineBackward(c, state);
     case ModelPart::kLoss: return LossData(c);
+    case ModelPart::kProduct:
+    case ModelPart::kNormSums:
+    case ModelPart::kGridNorm:
+    case ModelPart::kHeads:
+    case ModelPart::kActivation: return GridData(c);
     default: break;
   }
   WEFT_CHECK(false, "a part without a data gradient");

@@ -42,8 +42,9 @@ struct PartCall {
   std::span<const torch::Tensor> inputs;     ///< as planner/tasks/step_program.h has them
   const PartParameters& parameters;          ///< of kEmbedding: table, then positions where the model has them
   const MicroBatchTokens* tokens = nullptr;  ///< of kEmbedding, kLossSums, kLoss
-  int64_t slice = 0, slices = 1;             ///< of the head
-  int64_t step = 0;                          ///< of kAttentionBlock: Instruction::tag
+  int64_t slice = 0, slices = 1;             ///< of the head, kProduct
+  int64_t step = 0;                          ///< of kAttentionBlock, kProduct: Instruction::tag
+  planner::ValueShape output = {};           ///< of kProduct: the first output's
 };
 
 /// Outputs. `state`: where to keep what the data gradient needs; null: nothing is kept.

@@ -27,8 +27,16 @@ uint64_t SeedOf(std::string_view name, int64_t layer, uint64_t seed) {
 
 }  // namespace
 
-torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& all, const ModelShape& shape) {
+torch::Tensor ShareOf(planner::ModelPart part, const TensorLayout& layout, const torch::Tensor& all, const ModelShape& shape) {
   torch::Tensor whole = all;
+  if (shape.grid.exists() && planner::CutByGrid(part)) {
+    std::vector<torch::Tensor> pieces;
+    for (const planner::TensorPiece& p : planner::PiecesOnGrid(shape.grid, part, layout, shape.tensor)) {
+      const torch::Tensor rows = whole.narrow(0, p.row, p.rows);
+      pieces.push_back(rows.dim() == 1 ? rows : rows.narrow(1, p.column, p.columns));
+    }
+    return torch::cat(pieces, 0);
+  }
   if (layout.by_expert) whole = all.narrow(0, shape.expert * shape.local_experts(), shape.local_experts());
   const int64_t ranks = layout.by_expert ? shape.expert_tensors : shape.tensors;
   const int64_t index = layout.by_expert ? shape.expert_tensor : shape.tensor;
@@ -44,8 +52,16 @@ torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& all, cons
   return torch::cat(shares, layout.cut);
 }
 
-std::vector<int64_t> ShareSizes(const TensorLayout& layout, const ModelShape& shape) {
+std::vector<int64_t> ShareSizes(planner::ModelPart part, const TensorLayout& layout, const ModelShape& shape) {
   std::vector<int64_t> sizes = layout.whole;
+  if (shape.grid.exists() && planner::CutByGrid(part)) {
+    sizes[0] = 0;
+    for (const planner::TensorPiece& p : planner::PiecesOnGrid(shape.grid, part, layout, shape.tensor)) {
+      sizes[0] += p.rows;
+      if (sizes.size() > 1) sizes[1] = p.columns;
+    }
+    return sizes;
+  }
   if (layout.by_expert) sizes[0] = shape.local_experts();
   if (layout.cut >= 0) sizes[static_cast<size_t>(layout.cut)] /= layout.by_expert ? shape.expert_tensors : shape.tensors;
   return sizes;

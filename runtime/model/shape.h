@@ -17,12 +17,15 @@ struct ModelShape {
   torch::ScalarType type = torch::kFloat32;
   int64_t tensor = 0, tensors = 1;  ///< this rank among those that split matrices
   int64_t context = 0, contexts = 1;  ///< this rank among those that share the positions of a sequence
-  int64_t batch = 1, sequence = 1;  ///< of a micro-batch on this rank
+  planner::RankGrid grid = {};      ///< of the tensor ranks
+  int64_t batch = 1, sequence = 1;  ///< of a micro-batch on this rank, before a grid cuts it
   int64_t expert = 0, expert_ranks = 1;              ///< this rank among those that share the experts …
   int64_t expert_tensor = 0, expert_tensors = 1;     ///< … and among those that share the matrices of each
   int64_t loss_tokens = 1;          ///< of the global batch: what the mean loss is over
 
   int64_t tokens() const { return batch * sequence; }
+  /// Sequences that attention has here.
+  int64_t own_batch() const { return batch / grid.batches(); }
   int64_t query_width() const { return model.heads * model.head_dim / tensors; }
   int64_t key_width() const { return model.kv_heads * model.head_dim / tensors; }
   int64_t inner() const { return model.ffn_hidden / tensors; }
@@ -43,11 +46,11 @@ inline ModelShape ShapeOfSlice(const ModelShape& whole, int64_t slice, int64_t s
 using planner::LayoutOf;
 using planner::TensorLayout;
 
-/// A rank's share of a tensor of the whole model.
-torch::Tensor ShareOf(const TensorLayout& layout, const torch::Tensor& whole, const ModelShape& shape);
+/// A rank's share of a tensor of the whole model, which is one of the part's.
+torch::Tensor ShareOf(planner::ModelPart part, const TensorLayout& layout, const torch::Tensor& whole, const ModelShape& shape);
 
 /// Sizes of that share.
-std::vector<int64_t> ShareSizes(const TensorLayout& layout, const ModelShape& shape);
+std::vector<int64_t> ShareSizes(planner::ModelPart part, const TensorLayout& layout, const ModelShape& shape);
 
 /// What a tensor of the whole model is before the first step: it depends on seed, layer and name alone, never on how the model is
 /// split. Normal with the model's initializer_range, residual projections smaller by √(2·layers). Source: Radford et al. 2019.

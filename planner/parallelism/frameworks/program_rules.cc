@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "planner/parallelism/framework.h"
+#include "planner/parallelism/tensor_grid.h"
 #include "planner/parallelism/variables.h"
 #include "planner/tasks/pipeline_order.h"
 
@@ -48,6 +49,17 @@ int64_t Tokens(const Question& q) { return q.strategy.micro_batch * q.job.sequen
 int64_t Replicas(const Question& q) { return q.strategy.dp * q.strategy.cp; }
 bool IsMoe(const Question& q) { return q.job.model.IsMoe(); }
 
+int64_t QkvColumns(const ModelSpec& m) { return (m.heads + 2 * m.kv_heads) * m.head_dim; }
+/// Whether a grid of tensor ranks has two and more on a side, and cuts matrices and vectors in whole pieces.
+bool FitsGrid(const Question& q) {
+  const RankGrid grid = GridOf(q.strategy);
+  const ModelSpec& m = q.job.model;
+  if (!grid.exists()) return false;
+  const int64_t ways = m.gated_mlp ? 2 : 1;
+  const auto whole = [&](int64_t n) { return n % grid.pieces() == 0; };
+  return whole(m.hidden) && whole(QkvColumns(m)) && whole(ways * m.ffn_hidden) && m.ffn_hidden % grid.side == 0;
+}
+
 constexpr FrameworkRule kRules[] = {
     {"model", [](const Question& q) { return WhyNoModel(q.job.model) != nullptr; },
      [](const Question& q) { return fmt::format("model {}: {}", q.job.model.name, WhyNoModel(q.job.model)); }, kSource,
@@ -70,9 +82,23 @@ constexpr FrameworkRule kRules[] = {
                           q.job.model.kv_heads);
      },
      kSource},
-    {"tensor-mode", [](const Question& q) { return q.strategy.tensor_mode != TensorMode::k1D; },
-     [](const Question& q) { return Refused("tensor_mode", TensorModeName(q.strategy.tensor_mode), "1d"); }, kSource},
-    {"tensor-heads", [](const Question& q) { return q.job.model.kv_heads % q.strategy.tp != 0; },
+    {"grid-context", [](const Question& q) { return q.strategy.tensor_mode != TensorMode::k1D && q.strategy.cp > 1; },
+     [](const Question& q) {
+       return Refused("cp", q.strategy.cp, fmt::format("1 with tensor_mode={}", TensorModeName(q.strategy.tensor_mode)));
+     },
+     kSource},
+    {"grid-pieces", [](const Question& q) { return q.strategy.tensor_mode != TensorMode::k1D && !FitsGrid(q); },
+     [](const Question& q) {
+       const Strategy& s = q.strategy;
+       const ModelSpec& m = q.job.model;
+       return fmt::format(
+           "tensor_mode={}: not executed with tp={} and tensor_depth={}, expected a side of 2 and more whose pieces divide width {}, "
+           "inner width {} and {} columns of queries, keys and values",
+           TensorModeName(s.tensor_mode), s.tp, s.tensor_depth, m.hidden, m.ffn_hidden, QkvColumns(m));
+     },
+     kSource},
+    {"tensor-heads",
+     [](const Question& q) { return q.strategy.tensor_mode == TensorMode::k1D && q.job.model.kv_heads % q.strategy.tp != 0; },
      [](const Question& q) {
        return fmt::format("tp={}: does not divide {} key/value heads", q.strategy.tp, q.job.model.kv_heads);
      },
@@ -124,6 +150,15 @@ constexpr FrameworkRule kRules[] = {
      [](const Question& q) { return q.strategy.zero_stage > 0 && q.strategy.shard_group == 1 && Replicas(q) > 1; },
      [](const Question& q) { return Refused("shard_group", q.strategy.shard_group, "at least 2, or zero_stage=0"); }, kSource,
      SearchStage::kExchange},
+    {"grid-sharding",
+     [](const Question& q) {
+       return q.strategy.tensor_mode != TensorMode::k1D && q.strategy.sharding == Sharding::kOperator;
+     },
+     [](const Question& q) {
+       return Refused("sharding", ShardingName(q.strategy.sharding),
+                      fmt::format("uniform with tensor_mode={}", TensorModeName(q.strategy.tensor_mode)));
+     },
+     kSource, SearchStage::kExchange},
     {"expert-sharding", [](const Question& q) { return IsMoe(q) && q.strategy.sharding == Sharding::kOperator; },
      [](const Question& q) { return Refused("sharding", ShardingName(q.strategy.sharding), "uniform with experts"); }, kSource,
      SearchStage::kExchange},

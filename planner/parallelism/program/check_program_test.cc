@@ -45,6 +45,40 @@ TEST(CheckProgram, RefusesSharesThatAreNotTheBatch) {
   EXPECT_THAT(CheckProgram(mixed).error().message(), HasSubstr("class 0: ranks of 5 and of 3 micro-batches"));
 }
 
+TEST(CheckProgram, RefusesListsThatAGridCannotRun) {
+  const JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 4};
+  const Strategy s{.tp = 4, .micro_batch = 4, .tensor_mode = TensorMode::k2D};
+  const StepProgram good = ExpandProgram(job, s, ElementType::kFloat32).value();
+  const auto refused = [&](auto change) {
+    StepProgram bad = good;
+    change(bad);
+    const Status status = CheckProgram(bad);
+    return status ? std::string("accepted") : status.error().message();
+  };
+  const auto first = [](StepProgram& p, StepAction action, ModelPart part) -> Instruction& {
+    for (Instruction& i : p.classes[0].instructions) {
+      if (i.action == action && (!OfPart(action) || i.part == part)) return i;
+    }
+    return p.classes[0].instructions.front();
+  };
+  EXPECT_THAT(refused([](StepProgram& p) { p.grid.side = 3; }), HasSubstr("a grid of side 3 and depth 1 of 4 tensor ranks"));
+  EXPECT_THAT(refused([](StepProgram& p) { p.grid = {}; }), HasSubstr("without a grid of tensor ranks"));
+  EXPECT_THAT(refused([](StepProgram& p) { p.micro_batch = 1; }), HasSubstr("expected whole pieces"));
+  EXPECT_THAT(refused([&](StepProgram& p) { first(p, StepAction::kBroadcast, {}).tag = 2; }),
+              HasSubstr("tag 2, expected a place among 2"));
+  EXPECT_THAT(refused([&](StepProgram& p) { first(p, StepAction::kReduce, {}).tag = 1; }),
+              HasSubstr("reads 1 values and writes 1, expected 2"));
+  EXPECT_THAT(refused([&](StepProgram& p) { first(p, StepAction::kForward, ModelPart::kProduct).slices = 4; }),
+              HasSubstr("slice 0 of 4 of product"));
+  EXPECT_THAT(refused([&](StepProgram& p) {
+                Instruction& i = first(p, StepAction::kForward, ModelPart::kProduct);
+                std::swap(i.inputs[0], i.inputs[1]);
+              }),
+              HasSubstr("shapes do not fit a product and its panels"));
+  EXPECT_THAT(refused([&](StepProgram& p) { first(p, StepAction::kParameters, ModelPart::kQkv).part = ModelPart::kHeads; }),
+              HasSubstr("heads has no such computation"));
+}
+
 // Whatever single field of an instruction a file gets wrong, the program is refused or still one that can be run.
 TEST(CheckProgram, RefusesListsThatCannotRun) {
   JobSpec job{.name = "j", .model = SmallGpt(), .global_batch = 8, .sequence = 32, .precision = Precision::kFp32, .gpus = 8};

@@ -140,6 +140,7 @@ StepProgram HeaderOf(const JobSpec& job, const Strategy& s, ElementType type) {
           .context = s.cp,
           .stages = s.pp,
           .chunks = s.vpp,
+          .grid = GridOf(s),
           .replicas_differ = ReplicasDiffer(s),
           .experts = m.experts,
           .experts_per_token = m.experts_per_token,

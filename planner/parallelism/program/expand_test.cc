@@ -53,6 +53,15 @@ Strategy Draw(std::mt19937& random, bool moe) {
     s.sharding = Sharding::kOperator;
     s.keep_after_forward = false;
   }
+  if (!moe && Any(random, {true, false, false, false})) {  // a grid of tensor ranks
+    s.tensor_mode = Any(random, {TensorMode::k2D, TensorMode::k25D, TensorMode::k3D});
+    s.tensor_depth = s.tensor_mode == TensorMode::k25D ? 2 : 1;
+    s.tp = s.tensor_mode == TensorMode::k2D ? 4 : 8;
+    s.micro_batch = 4;
+    s.sequence_parallel = false;
+    s.cp = 1;
+    s.sharding = Sharding::kUniform;
+  }
   if (moe) {  // which are not executed with the others
     s.shard_group = 0;
     s.sharding = Sharding::kUniform;
@@ -73,6 +82,8 @@ OperationKind KindOf(StepAction action) {
     case StepAction::kAllToAll: return OperationKind::kAllToAll;
     case StepAction::kShift:
     case StepAction::kSend: return OperationKind::kSendReceive;
+    case StepAction::kBroadcast:
+    case StepAction::kReduce: return OperationKind::kBroadcast;
     default: return OperationKind::kAllReduce;
   }
 }
@@ -110,7 +121,7 @@ std::map<Key, double> OfList(const OperationList& list) {
 /// What of a strategy decides how a list is written, as text.
 std::string KindOf(const Strategy& s) {
   return fmt::format("{}{}{}{} {}{}{}", ScheduleName(s.schedule), s.zero_stage, s.sequence_parallel ? "sp" : "",
-                     s.tp > 1 ? "tp" : "", s.ep > 1 ? "ep" : "", s.etp > 1 ? "etp" : "",
+                     s.tp > 1 ? TensorModeName(s.tensor_mode) : "", s.ep > 1 ? "ep" : "", s.etp > 1 ? "etp" : "",
                      s.cp > 1 ? ContextModeName(s.context_mode) : "");
 }
 
@@ -138,6 +149,7 @@ TEST(ExpandProgram, HasTheVolumesOfTheOperationList) {
   std::mt19937 random(7);
   std::set<std::string> met, exchanges;
   int checked = 0, experts_shared = 0, contexts = 0;
+  std::map<TensorMode, int> grids;
   for (int draw = 0; draw < 400'000 && checked < 2500; ++draw) {
     JobSpec job{.name = "j",
                 .model = Any(random, {SmallGpt(), SmallLlama(), SmallMixtral()}),
@@ -180,11 +192,13 @@ TEST(ExpandProgram, HasTheVolumesOfTheOperationList) {
     ++checked;
     experts_shared += s.ep > 1 ? 1 : 0;
     contexts += s.cp > 1 ? 1 : 0;
+    ++grids[s.tensor_mode];
   }
   EXPECT_EQ(checked, 2500);
   EXPECT_GT(met.size(), 200u);
   EXPECT_GT(experts_shared, 100);
   EXPECT_GT(contexts, 300);
+  for (const TensorMode grid : {TensorMode::k2D, TensorMode::k25D, TensorMode::k3D}) EXPECT_GT(grids[grid], 50);
   // Replicated, kept, sharded; slices with a rest of either kind, and all; shard groups; sums in levels and on servers.
   for (const char* one : {"0/1false", "0/1true", "1/1false", "4/4false", "head in slices", "groups 1", "groups 2", "groups 3",
                           "groups of contexts", "ring", "tree", "hierarchical:2", "ps:4", "gossip", "bf16", "fp8", "local steps"}) {

@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "planner/parallelism/tensor_grid.h"
 #include "planner/tasks/pipeline_order.h"
 
 namespace weft::planner::inline parallelism {
@@ -68,6 +69,27 @@ void AddReplicas(const Strategy& s, const Grid& grid, const AlgorithmSpec& sums,
   }));
 }
 
+/// Tensor ranks of a grid, along each of its sides.
+void AddGridSides(const Strategy& s, const Grid& grid, ProgramGroups* groups) {
+  const RankGrid shape = GridOf(s);
+  if (!shape.exists()) return;
+  int64_t stride = 1;
+  for (size_t side = 0; side < groups->along.size(); ++side) {
+    const int64_t size = side < 2 || shape.cube ? shape.side : shape.depth;
+    if (size == 1) break;
+    groups->along[side] = groups->Add(Partition(grid, CommunicatorKind::kTensor, [&](int64_t p, int64_t d, int64_t c, int64_t t) {
+      return Key(p, d * s.cp + c, t - t / stride % size * stride);
+    }));
+    stride *= size;
+  }
+  // Of a flat grid those of a column, layer by layer; of a cube those of a plane.
+  groups->same_columns = groups->along[1];
+  if (!shape.cube) return;
+  groups->same_columns = groups->Add(Partition(grid, CommunicatorKind::kTensor, [&](int64_t p, int64_t d, int64_t c, int64_t t) {
+    return Key(p, d * s.cp + c, t / (shape.side * shape.side));
+  }));
+}
+
 void AddExperts(const Strategy& s, const Grid& grid, bool moe, ProgramGroups* groups) {
   const auto add = [&](CommunicatorKind kind, int64_t size, auto key) {
     if (size == 1) return -1;
@@ -104,6 +126,7 @@ ProgramGroups GroupsOf(const Strategy& s, bool tied_apart, bool moe, const Algor
   if (s.tp > 1) {
     groups.tensor = groups.Add(
         Partition(grid, CommunicatorKind::kTensor, [](int64_t p, int64_t d, int64_t c, int64_t) { return Key(p, d, c); }));
+    AddGridSides(s, grid, &groups);
   }
   if (s.cp > 1) {
     groups.context = groups.Add(

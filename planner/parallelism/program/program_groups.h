@@ -1,6 +1,7 @@
 // Which ranks talk to which: the communicators of a program. Internal to this folder.
 #pragma once
 
+#include <array>
 #include <map>
 #include <utility>
 #include <vector>
@@ -13,6 +14,10 @@ namespace weft::planner::inline parallelism {
 /// Indices into StepProgram::communicators; -1 where a group would be one rank.
 struct ProgramGroups {
   int32_t tensor = -1, context = -1, data = -1, embedding = -1, world = -1;
+  /// On a grid, tensor ranks that differ in one place alone: column or j, row or i, layer or l (tasks/rank_grid.h); and those that
+  /// have the same columns of the stream.
+  std::array<int32_t, 3> along = {-1, -1, -1};
+  int32_t same_columns = -1;
   int32_t shard = -1;    ///< the replicas that share one copy of the state: all (data), or those of a shard group
   int32_t across = -1;   ///< the same place of all shard groups; -1: there is one group
   int32_t replica = -1;  ///< all ranks of one, where replicas differ

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planner/parallelism/tensor_grid.h"
 #include "planner/tasks/step_program.h"
 
 namespace weft::planner::inline parallelism {
@@ -17,9 +18,12 @@ LayerInstructions OfLayer(const JobSpec& job, const Strategy& s, double slices) 
   const double tensor = s.tp > 1 ? 2 : 0, rows = s.sequence_parallel ? 2 : 0;
   const double context = s.cp > 1 ? 6 + 2 * static_cast<double>(s.cp) : 0;
   const double experts = job.model.IsMoe() ? 12 : 0;
+  // Four products with so many steps, two norms, and what lies between.
+  const RankGrid grid = GridOf(s);
+  const double steps = grid.exists() ? static_cast<double>(grid.side) : 0, fixed = grid.exists() ? 25 : 0;
   LayerInstructions n;
-  n.forward = 3 + 4 * slices + tensor + rows + context + experts;
-  n.backward = 3 + 8 * slices + tensor + (2 + 3 * slices) * rows / 2 + 2 * (context + experts);
+  n.forward = 3 + 4 * slices + tensor + rows + context + experts + 12 * steps + fixed;
+  n.backward = 3 + 8 * slices + tensor + (2 + 3 * slices) * rows / 2 + 2 * (context + experts) + 24 * steps + fixed;
   n.exchange = s.dp * s.cp > 1 ? 14 * (1 + slices) : 0;
   return n;
 }

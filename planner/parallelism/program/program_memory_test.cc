@@ -10,8 +10,8 @@ namespace weft::planner::inline parallelism {
 namespace {
 
 int64_t PeakOf(const ModelSpec& model, Strategy s, int64_t micro_batches, int64_t rank) {
-  const JobSpec job{.model = model, .global_batch = micro_batches * s.dp, .sequence = 32, .precision = Precision::kFp32,
-                    .gpus = GpuCount(s)};
+  const JobSpec job{.model = model, .global_batch = micro_batches * s.micro_batch * s.dp, .sequence = 32,
+                    .precision = Precision::kFp32, .gpus = GpuCount(s)};
   const StepProgram program = ExpandProgram(job, s, ElementType::kFloat32).value();
   return PeakMemoryOf(program, model, rank).count();
 }
@@ -24,6 +24,15 @@ TEST(PeakMemory, OfAMicroBatchMoreIsWhatItsLayersKeep) {
   s.schedule = ScheduleKind::kGpipe;
   const int64_t t = 32, h = 64, layer = 4 * (16 * t * h + 8 * t * t + 4 * t);
   EXPECT_EQ(PeakOf(SmallGpt(), s, 6, 0) - PeakOf(SmallGpt(), s, 5, 0), 2 * layer + 8 * 3 * t);
+}
+
+// The same of two sequences on a grid of 2 × 2, whose ranks have r = T rows and half of the columns, and four of the heads. Two norms
+// keep two sums of each row, and two vectors of their columns.
+TEST(PeakMemory, OfAMicroBatchMoreOnAGridIsAQuarter) {
+  Strategy s{.tp = 4, .pp = 2, .micro_batch = 2, .tensor_mode = TensorMode::k2D};
+  s.schedule = ScheduleKind::kGpipe;
+  const int64_t r = 32, h = 64, layer = 4 * (16 * r * h / 2 + 4 * r * r + 2 * 2 * r + 2 * 2 * h / 2);
+  EXPECT_EQ(PeakOf(SmallGpt(), s, 8, 0) - PeakOf(SmallGpt(), s, 7, 0), 2 * layer + 8 * (2 * 2 * 32 + 32));
 }
 
 // One micro-batch of either stage's schedule is in flight more: 1F1B holds as many as there are stages behind.

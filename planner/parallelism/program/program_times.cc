@@ -52,6 +52,8 @@ class Communications {
       case StepAction::kAllGather: return Ring(group, Collective::kAllGather, bytes);
       case StepAction::kReduceScatter: return Ring(group, Collective::kReduceScatter, bytes);
       case StepAction::kAllToAll: return Seconds(AllToAllTime(network_, group, bytes));
+      case StepAction::kBroadcast:
+      case StepAction::kReduce: return Ring(group, Collective::kBroadcast, bytes);
       case StepAction::kShift:
       case StepAction::kMix: return Seconds(RingStepTime(network_, group, bytes));
       case StepAction::kSend:

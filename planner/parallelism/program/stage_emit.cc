@@ -7,7 +7,8 @@
 namespace weft::planner::inline parallelism {
 
 StageProgram::StageProgram(const ProgramFrame& frame, int64_t stage)
-    : f_(frame), s_(frame.strategy), model_(frame.job.model), stage_(stage), blocks_(BlocksOfStage(frame, stage)) {
+    : f_(frame), s_(frame.strategy), model_(frame.job.model), stage_(stage), blocks_(BlocksOfStage(frame, stage)),
+      grid_(frame.grid()) {
   for (const Boundary& b : BoundariesOf(s_)) {
     if (b.to == stage) inbox_[b.from] = MessagesBetween(frame, b.from, stage);
   }
@@ -16,7 +17,7 @@ StageProgram::StageProgram(const ProgramFrame& frame, int64_t stage)
 void StageProgram::Reset() {
   out_ = {};
   known_turns_.clear();
-  kept_.clear(), head_kept_.clear(), pending_.clear(), mail_.clear(), received_.clear(), block_at_.clear();
+  kept_.clear(), grid_kept_.clear(), head_kept_.clear(), pending_.clear(), mail_.clear(), received_.clear(), block_at_.clear();
 }
 
 RankClass StageProgram::Make() {
@@ -99,12 +100,21 @@ int32_t StageProgram::TensorReduce(StepAction action, int32_t value) {
 }
 
 int32_t StageProgram::Sum(int32_t value) {
+  if (grid_.exists()) {
+    const ValueShape own{f_.rows(), f_.columns()};
+    const int32_t blocks = One(StepAction::kForward, ModelPart::kToGrid, -1, {value}, {s_.tp * own.rows, own.columns});
+    return Collective(StepAction::kReduceScatter, f_.groups.tensor, blocks, own);
+  }
   if (!s_.sequence_parallel) return TensorReduce(StepAction::kAllReduce, value);
   return Collective(StepAction::kReduceScatter, f_.groups.tensor, value,
                     {f_.rows(), out_.values[static_cast<size_t>(value)].columns});
 }
 
 int32_t StageProgram::Whole(int32_t value) {
+  if (grid_.exists()) {
+    const int32_t blocks = Collective(StepAction::kAllGather, f_.groups.tensor, value, {s_.tp * f_.rows(), f_.columns()});
+    return One(StepAction::kForward, ModelPart::kFromGrid, -1, {blocks}, {f_.tokens(), model_.hidden});
+  }
   if (!s_.sequence_parallel) return value;
   return Collective(StepAction::kAllGather, f_.groups.tensor, value,
                     {f_.tokens(), out_.values[static_cast<size_t>(value)].columns});

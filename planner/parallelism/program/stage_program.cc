@@ -97,7 +97,9 @@ void StageProgram::DataPass(int64_t chunk, int64_t micro_batch) {
 void StageProgram::WeightPass(int64_t chunk, int64_t micro_batch) {
   const auto waiting = pending_.extract({chunk, micro_batch});
   if (waiting.empty()) return;
-  for (const Pending& p : waiting.mapped()) Weights(p.part, p.layer, p.input, p.gathers, p.cut);
+  for (const Pending& p : waiting.mapped()) {
+    p.gradient >= 0 ? ProductWeight(p.part, p.layer, p.input, p.gradient) : Weights(p.part, p.layer, p.input, p.gathers, p.cut);
+  }
 }
 
 int32_t StageProgram::Embed() {
@@ -108,7 +110,8 @@ int32_t StageProgram::Embed() {
 void StageProgram::Head(int32_t x) {
   const int64_t t = f_.tokens(), h = model_.hidden;
   HeadKept& kept = head_kept_[micro_batch_];
-  kept.n = One(StepAction::kForward, ModelPart::kFinalNorm, -1, {x}, {f_.rows(), h}, /*keeps=*/true);
+  kept.n = grid_.exists() ? NormForward(ModelPart::kFinalNorm, -1, x, &kept.norm)
+                          : One(StepAction::kForward, ModelPart::kFinalNorm, -1, {x}, {f_.rows(), h}, /*keeps=*/true);
   kept.whole = Whole(kept.n);
   for (int64_t slice = 0; slice < HeadSlicesOf(f_); ++slice) {
     const Turn turn = TurnOf(-1, false, slice);
@@ -143,6 +146,7 @@ int32_t StageProgram::HeadData() {
     Leave(turn);
     Weights(ModelPart::kHead, -1, kept.whole, /*gathers=*/false, cut);
   }
+  if (grid_.exists()) return NormData(ModelPart::kFinalNorm, -1, Sum(partial), kept.norm);
   const int32_t gradient = One(StepAction::kData, ModelPart::kFinalNorm, -1, {Sum(partial)}, {f_.rows(), h});
   Contributed(ModelPart::kFinalNorm, -1);
   return gradient;
@@ -150,6 +154,7 @@ int32_t StageProgram::HeadData() {
 
 int32_t StageProgram::LayerForward(int64_t layer, int32_t x, bool keeps, bool keeps_core) {
   using enum ModelPart;
+  if (grid_.exists()) return GridLayerForward(layer, x, keeps_core);
   const int64_t r = f_.rows(), h = model_.hidden;
   Kept& kept = kept_[{layer, micro_batch_}];
   kept = Kept();
@@ -209,6 +214,7 @@ int32_t StageProgram::MlpForward(int64_t layer, bool keeps) {
 
 int32_t StageProgram::LayerData(int64_t layer, int32_t gradient) {
   using enum ModelPart;
+  if (grid_.exists()) return GridLayerData(layer, gradient);
   const int64_t t = f_.tokens(), r = f_.rows(), h = model_.hidden;
   const bool again = s_.recompute != Recompute::kNone && Recomputes(layer);
   const bool full = again && s_.recompute == Recompute::kFull;
@@ -297,7 +303,7 @@ void StageProgram::Send(int64_t virtual_stage, int32_t x, bool back) {
     mail_[message] = x;
     return;
   }
-  const bool slices = s_.tp > 1 && !s_.sequence_parallel;  // every tensor rank sends its share
+  const bool slices = s_.tp > 1 && !s_.sequence_parallel && !grid_.exists();  // every tensor rank sends its share
   if (slices) x = One(StepAction::kForward, ModelPart::kSlice, -1, {x}, {f_.tokens() / s_.tp, model_.hidden});
   const int64_t tag = (virtual_stage * f_.micro_batches() + micro_batch_) * 2 + (back ? 1 : 0);
   Emit({.action = StepAction::kSend,
@@ -314,7 +320,7 @@ void StageProgram::ReceiveUpTo(int64_t from, const Message& message) {
   size_t& next = received_[from];
   while (!mail_.contains(message)) {
     const Message& m = inbox[next++];
-    const int32_t value = Value(f_.tokens() / s_.tp, model_.hidden);
+    const int32_t value = grid_.exists() ? Value(f_.rows(), f_.columns()) : Value(f_.tokens() / s_.tp, model_.hidden);
     const int64_t tag = (m.virtual_stage * f_.micro_batches() + m.micro_batch) * 2 + (m.back ? 1 : 0);
     Emit({.action = StepAction::kReceive,
           .micro_batch = static_cast<int32_t>(m.micro_batch),
@@ -331,7 +337,7 @@ int32_t StageProgram::Receive(int64_t virtual_stage, bool back) {
   const Message message{virtual_stage, micro_batch_, back};
   if (from != stage_) ReceiveUpTo(from, message);
   const int32_t value = mail_.extract(message).mapped();
-  if (from == stage_ || s_.tp == 1 || s_.sequence_parallel) return value;
+  if (from == stage_ || s_.tp == 1 || s_.sequence_parallel || grid_.exists()) return value;
   return Collective(StepAction::kAllGather, f_.groups.tensor, value, {f_.tokens(), model_.hidden});
 }
 

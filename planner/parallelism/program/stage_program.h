@@ -11,6 +11,7 @@
 #include "planner/parallelism/operator_sharding.h"
 #include "planner/parallelism/program/program_groups.h"
 #include "planner/parallelism/strategy.h"
+#include "planner/parallelism/tensor_grid.h"
 #include "planner/tasks/pipeline_order.h"
 #include "planner/tasks/step_program.h"
 #include "planner/workload/job_spec.h"
@@ -30,8 +31,10 @@ struct ProgramFrame {
 
   int64_t micro_batches() const { return sequences / strategy.micro_batch; }
   int64_t tokens() const { return strategy.micro_batch * job.sequence / strategy.cp; }
+  RankGrid grid() const { return GridOf(strategy); }
   /// Of the residual stream on a rank.
-  int64_t rows() const { return strategy.sequence_parallel ? tokens() / strategy.tp : tokens(); }
+  int64_t rows() const { return strategy.sequence_parallel ? tokens() / strategy.tp : tokens() / grid().batches(); }
+  int64_t columns() const { return job.model.hidden / grid().side; }
   /// That a tensor rank sends to experts, and rows that it sends them.
   int64_t routed_tokens() const { return tokens() / strategy.tp; }
   int64_t routed_rows() const { return routed_tokens() * job.model.experts_per_token; }
@@ -78,6 +81,7 @@ enum class UnitKind : uint8_t {
   kPlain,
   kTensorSum,  ///< of parts that tensor ranks have whole and run on rows of their own
   kTied,       ///< one table on two stages
+  kLayers,     ///< of a grid with depth, whose layers have the same sums of it
   kExperts,    ///< replicas are those of the experts
 };
 UnitKind KindOf(const ProgramFrame& frame, const ParameterBlock& block);
@@ -102,6 +106,19 @@ class StageProgram {
     std::vector<int32_t> q, kv, o;      // of attention, by slice; o: what the product behind it reads
     int32_t core = -1, sums = -1;       // with context ranks: attention's output where it is made, and its sums
   };
+  /// On a grid: what a norm leaves, and a product.
+  struct GridNorm {
+    int32_t x = -1, sums = -1, panels = -1;
+  };
+  struct GridProduct {
+    int32_t x = -1;       // this rank's, or of a cube gathered
+    int32_t panels = -1;  // of a cube: gathered
+  };
+  struct GridKept {
+    int32_t x = -1, q = -1, kv = -1, up = -1;
+    GridNorm first, second;
+    GridProduct qkv, attention_out, mlp_up, mlp_down;
+  };
   /// One of so many slices of an operator.
   struct Cut {
     int64_t slice = 0, slices = 1;
@@ -115,9 +132,11 @@ class StageProgram {
     int32_t input;
     bool gathers;
     Cut cut;
+    int32_t gradient = -1;  // on a grid: that of the output
   };
   struct HeadKept {
     int32_t n = -1, whole = -1, logits = -1, largest = -1, sums = -1, targets = -1;
+    GridNorm norm;
   };
   using Place = std::pair<int64_t, int64_t>;  // layer or chunk, micro-batch
 
@@ -137,6 +156,22 @@ class StageProgram {
   int32_t AttentionData(int64_t layer, const Kept& kept, int32_t gradient);
   int32_t MlpData(int64_t layer, const Kept& kept, int32_t gradient);
   void Weights(ModelPart part, int64_t layer, int32_t input, bool gathers, Cut cut = {0, 1});
+  // stage_grid.cc: layers whose products tensor ranks make together on a grid.
+  int32_t GridLayerForward(int64_t layer, int32_t x, bool keeps_core);
+  int32_t GridLayerData(int64_t layer, int32_t gradient);
+  int32_t NormForward(ModelPart part, int64_t layer, int32_t x, GridNorm* kept);
+  int32_t NormData(ModelPart part, int64_t layer, int32_t gradient, const GridNorm& kept);
+  int32_t ProductForward(ModelPart part, int64_t layer, int32_t x, int64_t columns, GridProduct* kept);
+  int32_t ProductData(ModelPart part, int64_t layer, int32_t gradient, int64_t columns, const GridProduct& kept);
+  void ProductWeight(ModelPart part, int64_t layer, int32_t x, int32_t gradient);
+  void AddGradient(ModelPart part, int64_t layer, int32_t panel);
+  int32_t Own(ModelPart part, int64_t layer);
+  int64_t PanelElements(ModelPart part, int64_t layer) const;
+  int32_t PanelOf(size_t side, int64_t place, int32_t value);
+  int32_t SumAt(size_t side, int64_t place, int32_t value, int32_t before);
+  int32_t Multiply(StepAction action, int64_t layer, std::vector<int32_t> inputs, ValueShape output, int64_t step);
+  int32_t MultiplyBlocks(StepAction action, ModelPart part, int64_t layer, std::vector<int32_t> inputs, ValueShape output);
+  ValueShape ShapeOf(int32_t value) const;
   // stage_context.cc: attention of the whole sequence, whose tokens lie on several ranks. It is not cut in slices.
   int32_t ContextForward(int64_t layer, Kept* kept);
   std::vector<int32_t> ContextData(int64_t layer, int32_t of_core, const Kept& kept);
@@ -214,6 +249,8 @@ class StageProgram {
   size_t next_turn_ = 0;         // of them, that is not in use yet
   bool holds_turn_ = false;      // all of a layer stays gathered
   std::map<Place, Kept> kept_;
+  std::map<Place, GridKept> grid_kept_;
+  const RankGrid grid_;
   std::map<int64_t, HeadKept> head_kept_;  // by micro-batch
   std::map<Place, std::vector<Pending>> pending_;
   std::vector<Pending>* collect_ = nullptr;        // where weight gradients go that wait

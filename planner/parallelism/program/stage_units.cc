@@ -4,6 +4,7 @@
 
 #include "planner/parallelism/partition.h"
 #include "planner/parallelism/program/stage_program.h"
+#include "planner/tasks/part_tensors.h"
 
 namespace weft::planner::inline parallelism {
 namespace {
@@ -51,7 +52,8 @@ bool IsNorm(ModelPart part) {
 }
 
 bool IsOfMlp(ModelPart part) {
-  return part == ModelPart::kMlp || part == ModelPart::kRouter || part == ModelPart::kExperts;
+  return part == ModelPart::kMlp || part == ModelPart::kMlpUp || part == ModelPart::kMlpDown || part == ModelPart::kRouter ||
+         part == ModelPart::kExperts;
 }
 
 UnitKind KindOf(const ProgramFrame& f, const ParameterBlock& b) {
@@ -59,6 +61,7 @@ UnitKind KindOf(const ProgramFrame& f, const ParameterBlock& b) {
   if (b.part == ModelPart::kExperts) return UnitKind::kExperts;
   if (s.sequence_parallel && IsNorm(b.part)) return UnitKind::kTensorSum;
   if (s.tp > 1 && b.part == ModelPart::kRouter) return UnitKind::kTensorSum;
+  if (s.tensor_depth > 1 && CutByGrid(b.part)) return UnitKind::kLayers;
   const bool table = b.part == ModelPart::kEmbedding || b.part == ModelPart::kHead;
   return f.tied_apart && table ? UnitKind::kTied : UnitKind::kPlain;
 }
@@ -98,8 +101,10 @@ int64_t HeadSlicesOf(const ProgramFrame& f) {
 std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
   const Strategy& s = f.strategy;
   const ModelSpec& model = f.job.model;
-  const int64_t h = model.hidden, t = s.tp, m = f.micro_batches(), inner = model.ffn_hidden / t;
-  const int64_t q = model.heads * model.head_dim / t, kv = model.kv_heads * model.head_dim / t, norm = model.rms_norm ? h : 2 * h;
+  const RankGrid grid = f.grid();
+  const int64_t h = model.hidden, t = grid.exists() ? grid.pieces() : s.tp, m = f.micro_batches(), inner = model.ffn_hidden;
+  const int64_t norms = model.rms_norm ? h : 2 * h, norm = grid.exists() ? norms / t : norms;
+  const int64_t qkv = (model.heads + 2 * model.kv_heads) * model.head_dim, q = model.heads * model.head_dim;
   const bool out_bias = model.attention_bias && model.attention_output_bias;
   const int64_t ways = model.gated_mlp ? 2 : 1;
   std::vector<StageBlock> blocks;
@@ -114,7 +119,7 @@ std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
                         contributions});
     }
   };
-  const int64_t table = model.vocab / t * h;
+  const int64_t table = model.vocab / s.tp * h;
   for (int64_t chunk = 0; chunk < s.vpp; ++chunk) {
     const int64_t v = VirtualStage(s.schedule, stage, chunk, s.pp);
     const LayerRange layers = LayersOfVirtualStage(f, v);
@@ -126,20 +131,23 @@ std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
       const LayerDecision decision = DecisionOf(f, stage, layer);
       const int64_t slices = decision.attention.slices;
-      add(ModelPart::kAttentionNorm, layer, norm, true, m);
-      add(ModelPart::kQkv, layer, (q + 2 * kv) * (h + (model.attention_bias ? 1 : 0)), false, m, slices);
-      add(ModelPart::kAttentionOut, layer, h * q + (out_bias ? h / t : 0), false, m, slices);
-      add(ModelPart::kMlpNorm, layer, norm, true, m);
-      if (model.IsMoeLayer(layer)) {
+      add(ModelPart::kAttentionNorm, layer, norm, !grid.exists(), m);
+      add(ModelPart::kQkv, layer, qkv * (h + (model.attention_bias ? 1 : 0)) / t, false, m, slices);
+      add(ModelPart::kAttentionOut, layer, (h * q + (out_bias ? h : 0)) / t, false, m, slices);
+      add(ModelPart::kMlpNorm, layer, norm, !grid.exists(), m);
+      if (grid.exists()) {
+        add(ModelPart::kMlpUp, layer, (ways * inner * (h + (model.mlp_bias ? 1 : 0))) / t, false, m);
+        add(ModelPart::kMlpDown, layer, (h * inner + (model.mlp_bias ? h : 0)) / t, false, m);
+      } else if (model.IsMoeLayer(layer)) {
         add(ModelPart::kRouter, layer, h * model.experts, true, m);
         add(ModelPart::kExperts, layer, model.experts / s.ep * (ways + 1) * h * (model.expert_ffn_hidden / s.etp), false, m);
       } else {
-        add(ModelPart::kMlp, layer, (ways + 1) * h * inner + (model.mlp_bias ? ways * inner + h / t : 0), false, m,
+        add(ModelPart::kMlp, layer, ((ways + 1) * h * inner + (model.mlp_bias ? ways * inner + h : 0)) / t, false, m,
             decision.mlp.slices);
       }
     }
     if (v < s.pp * s.vpp - 1) continue;
-    add(ModelPart::kFinalNorm, -1, norm, true, m);
+    add(ModelPart::kFinalNorm, -1, norm, !grid.exists(), m);
     if (model.tied_embeddings && !f.tied_apart) continue;
     add(ModelPart::kHead, -1, table, false, m, HeadSlicesOf(f));
     blocks.back().block.copy = f.tied_apart;
@@ -179,6 +187,7 @@ std::vector<bool> CutUnits(const ProgramFrame& f, int64_t stage, const std::vect
                          .across = sharing.gradients ? f.groups.across : -1};
       const int32_t same = !sharing.optimizer ? replicas : experts ? -1 : f.groups.across;
       if (same >= 0 && !ReplicasDiffer(f.strategy)) made.duplicates.push_back(same);
+      if (KindOf(f, b) == UnitKind::kLayers) made.duplicates.push_back(f.groups.along[2]);
       out->units.push_back(std::move(made));
       each_pass.push_back(sharing.each_pass);
     }

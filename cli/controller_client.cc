@@ -94,6 +94,10 @@ Result<v1::ReleaseJobResponse> ControllerClient::ReleaseJob(const std::string& j
   return impl_->Call("release job", &Stub::ReleaseJob, request);
 }
 
+Result<v1::ReshardJobResponse> ControllerClient::ReshardJob(const v1::ReshardJobRequest& request) {
+  return impl_->Call("reshard job", &Stub::ReshardJob, request);
+}
+
 Result<v1::ListJobsResponse> ControllerClient::ListJobs() {
   return impl_->Call("list jobs", &Stub::ListJobs, v1::ListJobsRequest());
 }

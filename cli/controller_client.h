@@ -30,6 +30,7 @@ class ControllerClient {
   [[nodiscard]] Result<v1::PlanJobResponse> PlanJob(const v1::JobSpec& spec);
   /// Ends a job; one that the controller does not know is no error.
   [[nodiscard]] Result<v1::ReleaseJobResponse> ReleaseJob(const std::string& job_id);
+  [[nodiscard]] Result<v1::ReshardJobResponse> ReshardJob(const v1::ReshardJobRequest& request);
   [[nodiscard]] Result<v1::ListJobsResponse> ListJobs();
   [[nodiscard]] Result<v1::ExplainJobResponse> ExplainJob(const std::string& job_id);
   [[nodiscard]] Result<v1::GetTopologyResponse> GetTopology();

@@ -32,6 +32,7 @@ std::string StrategyLine(const v1::JobStatus& job) {
     const std::string& source = job.spec().given_strategy().source();
     return fmt::format("given by the job's user ({}): {}", source.empty() ? "no file named" : source, GivenText(plan));
   }
+  if (plan.origin() == "asked") return "asked for while it ran: " + GivenText(plan);
   const v1::Strategy& strategy = plan.strategy();
   return fmt::format("{}  bucket {}: predicted {} per iteration with what the fabric gave, bound {}, gap {}",
                      strategy.text().empty() ? fmt::format("dp={}", strategy.dp()) : strategy.text(),  // an older controller says none
@@ -155,6 +156,17 @@ void AddChange(const v1::JobStatus& job, std::string& text) {
   const v1::StrategyChange& change = job.plan().change();
   text += fmt::format("change of strategy\n  to {}: {}\n  word {}, {}{} at {:.1f} s\n", change.strategy(), proto::ChangeFigures(change),
                       change.epoch(), change.state(), change.reason().empty() ? "" : " (" + change.reason() + ")", change.decided_s());
+  if (change.asked_by().empty()) return;
+  text += fmt::format("  asked for by {}; once it is followed no other by the controller itself for {}\n", change.asked_by(),
+                      Time(change.hold_s()));
+}
+
+/// After how long the shorter iterations have made up for the pause: t / then = (t + pause) / now.
+std::string PaysText(const v1::StrategyChange& change) {
+  const double ratio = change.iteration_then_s() / change.iteration_now_s();
+  if (!(ratio < 1)) return fmt::format("iterations get longer by {}: it never pays", Percent(ratio - 1));
+  return fmt::format("iterations get shorter by {}: it has paid for its pause {} later", Percent(1 - ratio),
+                     Time(change.pause_s() * ratio / (1 - ratio)));
 }
 
 void AddDecisions(const v1::ExplainJobResponse& response, std::string& text) {
@@ -198,6 +210,15 @@ std::string GivenText(const v1::JobPlan& plan) {
   if (p.usable_bytes() <= 0) return text;
   return text + fmt::format(" of {:.1f} GiB: {}", static_cast<double>(p.usable_bytes()) / 0x1p30,
                             needed <= p.usable_bytes() ? "fits" : "does not fit");
+}
+
+std::string ReshardText(const std::string& job_id, const v1::JobPlan& plan, bool dry_run) {
+  const v1::StrategyChange& change = plan.change();
+  std::string text = fmt::format("job {}: {} -> {}\n  {}\n  {}\n", job_id, plan.strategy().text(), change.strategy(),
+                                 proto::ChangeFigures(change), PaysText(change));
+  if (dry_run) return text + "nothing was sent: a dry run\n";
+  return text + fmt::format("word {} is {}; once it is followed the controller makes no other change by itself for {}\n"
+                            "what becomes of it: weft explain {}\n", change.epoch(), change.state(), Time(change.hold_s()), job_id);
 }
 
 std::string ExplainText(const v1::ExplainJobResponse& response) {

@@ -17,4 +17,7 @@ std::string ExplainText(const v1::ExplainJobResponse& response);
 /// A strategy that the user gave, its price and its memory, in a line.
 std::string GivenText(const v1::JobPlan& plan);
 
+/// What a change of strategy that was asked for comes to, in lines: `plan` runs, and its change is what was, or would be, told.
+std::string ReshardText(const std::string& job_id, const v1::JobPlan& plan, bool dry_run);
+
 }  // namespace weft::cli

@@ -185,6 +185,14 @@ CLI::App* AddOnline(CLI::App& app, int& exit_code, const char* name, const char*
   return command;
 }
 
+void AddReshard(CLI::App& reshard, OnlineOptions& options) {
+  reshard.add_option("--strategy", options.strategy, "variables of weft plan --fix, such as dp=2,pp=2; the others have their defaults");
+  reshard.add_flag("--back", options.back, "in its place: what the job ran before its last change");
+  reshard.add_flag("--dry-run", options.dry_run, "only say what it costs and gains");
+  reshard.add_option("--hold", options.hold, "once it is followed the controller makes no other change by itself for so long")
+      ->capture_default_str();
+}
+
 void AddPlanFile(CLI::App& submit, OnlineOptions& options) {
   submit.add_option("--plan", options.plan,
                     "JSON of weft plan: the job's strategy, in place of what JOB says; checked and priced, not searched");
@@ -260,6 +268,8 @@ int Main(int argc, char** argv) {
             "YAML file with version: 1, name, model, global_batch, sequence; docs/inputs.md has every key", AddPlanFile);
   AddOnline(app, exit_code, "release", "end a job: hosts forget it, others get its paths", RunRelease, "JOB",
             "its id, as `weft jobs` prints it");
+  AddOnline(app, exit_code, "reshard", "another strategy for a running job of weft-train, in memory", RunReshard, "JOB",
+            "its id, as `weft jobs` prints it", AddReshard);
   AddOnline(app, exit_code, "jobs", "what the controller manages", RunJobs);
   AddOnline(app, exit_code, "explain", "a job's plan, and every decision about it", RunExplain, "JOB",
             "its id, as `weft jobs` prints it");

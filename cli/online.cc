@@ -15,6 +15,7 @@
 #include "common/parse_units.h"
 #include "formats/given_strategy.h"
 #include "formats/job_yaml.h"
+#include "planner/planner.h"
 #include "proto/plan_codec.h"
 
 namespace weft::cli {
@@ -70,6 +71,7 @@ void PrintLaunch(const v1::JobPlan& plan) {
 const char* PlanOf(const v1::JobStatus& job) {
   if (!job.has_plan()) return "-";  // its connections came without a submission
   if (!job.plan().has_strategy()) return "none";
+  if (job.plan().origin() == "asked") return "asked";  // for while it ran, by an operator
   return job.plan().origin() == "given" ? "own" : "weft";
 }
 
@@ -133,6 +135,29 @@ Result<v1::JobSpec> ReadJob(const OnlineOptions& options) {
   return spec;
 }
 
+/// Only what is named: what is not has its default, the bucket weft-train's own.
+Result<v1::ReshardJobRequest> ReadReshard(const OnlineOptions& options) {
+  if (options.back == !options.strategy.empty())
+    return Fail(Code::kInvalidArgument, "reshard: expected --strategy, or --back, and not both");
+  WEFT_ASSIGN_OR_RETURN(const Seconds hold, ParseDuration(options.hold));
+  if (!(hold > Seconds(0))) return Fail(Code::kInvalidArgument, fmt::format("--hold {}: expected more than 0", options.hold));
+  v1::ReshardJobRequest request;
+  request.set_job_id(options.job);
+  request.set_back(options.back);
+  request.set_dry_run(options.dry_run);
+  request.set_hold_s(hold.count());
+  if (options.back) return request;
+  const Result<planner::FixedVariables> named = planner::ParseFixed(options.strategy);
+  if (!named) return Fail(named.error().WithContext("--strategy"));
+  request.mutable_strategy()->set_source("weft reshard");
+  for (const auto& [name, value] : *named) {
+    v1::StrategyValue& one = *request.mutable_strategy()->add_values();
+    one.set_name(name);
+    one.set_value(planner::FindStrategyVariable(name)->print(value));
+  }
+  return request;
+}
+
 }  // namespace
 
 int RunSubmit(const OnlineOptions& options) {
@@ -184,6 +209,14 @@ int RunRelease(const OnlineOptions& options) {
         fmt::print("job {} is released\n", options.job);
         if (!response.warning().empty()) fmt::print(stderr, "weft: {}\n", response.warning());
       });
+}
+
+int RunReshard(const OnlineOptions& options) {
+  const Result<v1::ReshardJobRequest> request = ReadReshard(options);
+  if (!request) return Complain(request.error());
+  return Ask<v1::ReshardJobResponse>(
+      options, [&](ControllerClient& client) { return client.ReshardJob(*request); },
+      [&](const v1::ReshardJobResponse& response) { fmt::print("{}", ReshardText(options.job, response.plan(), options.dry_run)); });
 }
 
 int RunJobs(const OnlineOptions& options) {

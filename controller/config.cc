@@ -13,6 +13,7 @@
 #include "access/http_server.h"
 #include "common/parse_units.h"
 #include "controller/config_readers.h"
+#include "formats/calibration_yaml.h"
 #include "formats/read_file.h"
 
 namespace weft::controller {
@@ -90,9 +91,14 @@ Status ReadCluster(const std::string& source, const YAML::Node& node, Controller
     config.cluster_rate_given = true;
     return Ok();
   };
+  const Reader calibration = [&](const std::string& path) -> Status {
+    WEFT_ASSIGN_OR_RETURN(cluster.measured, formats::ReadMeasuredConstants(path));
+    return Ok();
+  };
   return ReadMap(source, node, "cluster",
                  {{"preset", [](const std::string&) { return Ok(); }},
                   {"device", device},
+                  {"calibration", calibration},
                   {"gpus_per_node", Number<int64_t>(cluster.gpus_per_node, 1, 1024)},
                   {"nic_rate", nic_rate},
                   {"intra_node_rate", Parsed(cluster.intra_node_rate, ParseRate)},

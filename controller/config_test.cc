@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "controller/testing/temp_dir.h"
 #include "formats/read_file.h"
 
 namespace weft::controller {
@@ -91,6 +94,7 @@ TEST(Config, ErrorsNameFileLineKeyAndValue) {
       {"version: 1\nreplan: {switching_gain: 7}\n", "c.yaml:2: replan.switching_gain: \"7\"", "from 0 to 1"},
       {"version: 1\nlinks:\n  - {from: a, to: b}\n", "c.yaml:3: links", "expected from, to and rate"},
       {"version: 1\ncluster: {device: abacus}\n", "c.yaml:2: cluster.device: \"abacus\"", "cpu"},
+      {"version: 1\ncluster: {calibration: /no/such}\n", "c.yaml:2: cluster.calibration", "/no/such"},
       {"version: 1\nclasses: 26\n", "c.yaml:2: classes", "list of 1 to 8 DSCP values"},
       {"version: 1\nclasses: [26, 64]\n", "c.yaml:2: classes: \"64\"", "from 0 to 63"},
       {"version: 1\nclasses: [26, 26]\n", "c.yaml:2: classes", "DSCP 26 is there twice"},
@@ -113,6 +117,18 @@ TEST(Config, ErrorsNameFileLineKeyAndValue) {
     EXPECT_EQ(config.error().code(), Code::kInvalidArgument) << test.text;
     EXPECT_THAT(config.error().message(), AllOf(HasSubstr(test.where), HasSubstr(test.what))) << test.text;
   }
+}
+
+// As `weft calibrate --out` writes it.
+TEST(Config, ClustersCalibrationIsRead) {
+  const testing::TempDir dir;
+  const std::string path = dir.path() + "/hosts.yaml";
+  std::ofstream(path) << "version: 1\nconstants:\n  - {name: gpu.cpu.gemm16, value: 1.5, least: 0.01, most: 8, fitted: true, source: \"test\"}\n";
+  const auto config = ParseConfig("version: 1\ncluster: {calibration: " + path + "}\n", "c.yaml");
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  ASSERT_EQ(config->planner.cluster.measured.size(), 1u);
+  EXPECT_EQ(config->planner.cluster.measured[0].name, "gpu.cpu.gemm16");
+  EXPECT_EQ(config->planner.cluster.measured[0].value, 1.5);
 }
 
 TEST(Config, SaysWhatItAssumes) {

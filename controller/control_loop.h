@@ -80,6 +80,9 @@ class ControlLoop {
   /// MODE_OBSERVE takes effect whatever the journal can hold, and returns as Release(). Errors: kInvalidArgument for an unknown mode;
   /// kFailedPrecondition when the journal cannot take MODE_ENFORCE.
   [[nodiscard]] Result<std::string> SetMode(v1::Mode mode);
+  /// Has the ranks told of another strategy, asked for by `by`, and returns at once: the plan that they run, its change the word. Errors:
+  /// as of the call ReshardJob.
+  [[nodiscard]] Result<v1::JobPlan> Reshard(const v1::ReshardJobRequest& request, const std::string& by);
   std::vector<v1::JobStatus> Jobs() const;
   /// The job and what was decided about it, or about all jobs. Errors: kNotFound.
   [[nodiscard]] Result<v1::ExplainJobResponse> Explain(const std::string& job_id) const;

@@ -118,6 +118,9 @@ class Core {
   PlacementView Placement(const std::string& job_id) const;
   /// Hosts that other jobs have, running, or submitted not longer ago than a job may be silent. Complexity: O(ranks of all jobs).
   std::map<std::string, HostUse> UsedHosts(const std::string& job_id) const;
+  /// What pricing another strategy for the job needs to know, its `before` too; `only_said`: nothing is to be sent. Errors: kNotFound;
+  /// kFailedPrecondition where its ranks cannot be told of one now, saying why and what would help.
+  [[nodiscard]] Result<AskedJob> AskOf(const std::string& job_id, bool only_said) const;
   /// Whether each has an agent, and none of them another job.
   bool AreFree(const std::vector<std::string>& hosts, const std::string& job_id) const;
 
@@ -165,6 +168,7 @@ class Core {
   void On(const JobsPlanned& event);
   void On(const PathsPlanned& event);
   void On(const JobAdvised& event);
+  void On(const StrategyAsked& event);
   void On(const Tick& event);
 
   bool Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s);
@@ -225,6 +229,7 @@ class Core {
     std::optional<v1::StrategyChange> would;  ///< what mode enforce would tell it, without its plan
   };
   void MaybeAdvise();
+  AdviseRestart QuestionOf(const std::string& job_id, const Job& job) const;
   // core_reshard.cc
   bool Listens(const std::string& job_id, const Job& job) const;
   bool WasLeft(const Listener& listener, const std::string& strategy) const;

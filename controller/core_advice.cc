@@ -18,6 +18,20 @@ bool Core::WantsAdvice(const std::string& job_id, const Job& job) {
   return advice_.try_emplace(job_id, Advice{.fabric = {}, .advice = {}, .looked = changes_, .change = {}}).first->second.looked < changes_;
 }
 
+AdviseRestart Core::QuestionOf(const std::string& job_id, const Job& job) const {
+  AdviseRestart question{.spec = job.spec, .plan = job.plan, .view = Placement(job_id), .iteration_s = 0, .looked_at = {},
+                         .left = LeftOf(job_id, job), .listens = Listens(job_id, job)};
+  question.spec.set_model_config_json(job.model_config_json);
+  question.plan.clear_operations();
+  question.plan.clear_files();
+  question.plan.clear_change();
+  const auto rhythm = rhythms_.find(job_id);
+  if (rhythm != rhythms_.end()) question.iteration_s = rhythm->second.period_s;
+  // Rank 0 knows better than bursts on the wire, of which an iteration may have many.
+  if (question.listens && listeners_.at(job_id).iteration_s > 0) question.iteration_s = listeners_.at(job_id).iteration_s;
+  return question;
+}
+
 void Core::MaybeAdvise() {
   std::erase_if(advice_, [&](const auto& one) {
     const Job* job = jobs_.Find(one.first);
@@ -29,16 +43,8 @@ void Core::MaybeAdvise() {
     if (!WantsAdvice(id, job)) continue;
     Advice& advice = advice_[id];
     advice.looked = changes_;
-    AdviseRestart question{.spec = job.spec, .plan = job.plan, .view = Placement(id), .iteration_s = 0, .looked_at = advice.fabric,
-                           .left = LeftOf(id, job), .listens = Listens(id, job)};
-    question.spec.set_model_config_json(job.model_config_json);
-    question.plan.clear_operations();
-    question.plan.clear_files();
-    question.plan.clear_change();
-    const auto rhythm = rhythms_.find(id);
-    if (rhythm != rhythms_.end()) question.iteration_s = rhythm->second.period_s;
-    // Rank 0 knows better than bursts on the wire, of which an iteration may have many.
-    if (question.listens && listeners_.at(id).iteration_s > 0) question.iteration_s = listeners_.at(id).iteration_s;
+    AdviseRestart question = QuestionOf(id, job);
+    question.looked_at = advice.fabric;
     actions_.emplace_back(std::move(question));
     advising_ = id;
     advising_since_s_ = now_s_;

@@ -1,7 +1,7 @@
 // Changes of strategy in running jobs. Rank 0 of a job that takes them asks its agent for the job's launch environment and says
 // what it runs; a word is that environment of another plan, with a number. What was advised (job_advice.h) for long enough is sent,
 // and what the ranks then run is the job's plan. A word that they refuse, or do not answer, is taken back and not sent again for a
-// time that doubles.
+// time that doubles. An operator may ask for a strategy, too; then nothing is changed for as long as he says.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "common/launch_variable.h"
 #include "common/parse_units.h"
 #include "controller/core.h"
+#include "controller/job_advice.h"
 #include "formats/one_line.h"
 #include "proto/change_text.h"
 
@@ -38,6 +39,16 @@ v1::StrategyChange AsMeasured(v1::StrategyChange change, double iteration_s) {
   change.set_iteration_then_s(change.iteration_then_s() / change.iteration_now_s() * iteration_s);
   change.set_iteration_now_s(iteration_s);
   return change;
+}
+
+/// In a decision, of a word that somebody wanted.
+std::string AskedBy(const v1::StrategyChange& change) {
+  return change.asked_by().empty() ? "" : fmt::format(", asked for by {}", change.asked_by());
+}
+
+std::string HoldText(const v1::StrategyChange& change) {
+  if (!(change.hold_s() > 0)) return "";
+  return fmt::format("; no other strategy by the controller itself for {}", FormatDuration(Seconds(change.hold_s())));
 }
 
 }  // namespace
@@ -92,21 +103,25 @@ void Core::WordFailed(const std::string& job_id, Job& job, const std::string& st
   change.set_failures(std::min(change.failures() + 1, kMostDoublings));
   change.set_decided_s(now_s_);
   KeepAndTell(job_id, job);
+  const std::string wait = FormatDuration(options_.reshard_retry * std::exp2(change.failures() - 1));
   Decide("reshard", job_id,
-         fmt::format("word {} to run as {} is taken back: {}; not sent again for {}", change.epoch(), change.strategy(), reason,
-                     FormatDuration(options_.reshard_retry * std::exp2(change.failures() - 1))));
+         fmt::format("word {} to run as {}{} is taken back: {}; {}", change.epoch(), change.strategy(), AskedBy(change), reason,
+                     change.asked_by().empty() ? "not sent again for " + wait : "not sent again unless somebody asks"));
 }
 
 /// The ranks run what they were told.
 void Core::Adopt(const std::string& job_id, Job& job) {
   v1::StrategyChange change = std::move(*job.plan.mutable_change());
+  job.plan.clear_change();
   v1::JobPlan next = std::move(*change.mutable_plan());
   change.clear_plan();
+  *change.mutable_before() = job.plan;
   change.clear_reason();
   change.set_state("followed");
   change.set_failures(0);
   change.set_decided_s(now_s_);
-  Decide("reshard", job_id, fmt::format("the ranks run as {} from now on, by word {}", change.strategy(), change.epoch()));
+  Decide("reshard", job_id, fmt::format("the ranks run as {} from now on, by word {}{}{}", change.strategy(), change.epoch(),
+                                        AskedBy(change), HoldText(change)));
   Listener& listener = listeners_.at(job_id);
   if (listener.left.size() >= kMostLeft) listener.left.clear();
   Listener::Left& left = listener.left[job.plan.strategy().text()];
@@ -126,7 +141,9 @@ void Core::SendWord(const std::string& job_id, Job& job, const v1::StrategyChang
   const int32_t failures = job.plan.change().failures();
   const int64_t epoch = std::max(job.plan.change().epoch(), listeners_.at(job_id).epoch) + 1;
   v1::StrategyChange& change = *job.plan.mutable_change();
+  const v1::StrategyChange last = std::move(change);
   change = wanted;
+  if (last.has_before()) *change.mutable_before() = last.before();
   change.set_epoch(epoch);
   change.set_state(kWordSent);
   change.set_failures(failures);
@@ -136,7 +153,8 @@ void Core::SendWord(const std::string& job_id, Job& job, const v1::StrategyChang
   environment[kReshardEpochVariable] = std::to_string(epoch);
   KeepAndTell(job_id, job);
   Decide("reshard", job_id,
-         fmt::format("word {}: the ranks are told to run as {}: {}", epoch, change.strategy(), proto::ChangeFigures(change)));
+         fmt::format("word {}: the ranks are told to run as {}{}: {}", epoch, change.strategy(), AskedBy(change),
+                     proto::ChangeFigures(change)));
 }
 
 /// The operator's brake holds for what is under way, too: ranks that have not met over the word stay as they are.
@@ -173,6 +191,10 @@ void Core::ChangeStrategy(const std::string& job_id, Job& job) {
     }
     return;
   }
+  if (last.state() == "followed" && now_s_ - last.decided_s() < last.hold_s()) {
+    listeners_.at(job_id).would.reset();  // somebody has chosen
+    return;
+  }
   const auto known = advice_.find(job_id);
   const bool advised = known != advice_.end() && known->second.change && Listens(job_id, job);
   if (!advised || mode_ == v1::MODE_ENFORCE) listeners_.at(job_id).would.reset();
@@ -187,6 +209,49 @@ void Core::ChangeStrategy(const std::string& job_id, Job& job) {
   const double gain = 1 - wanted.iteration_then_s() / wanted.iteration_now_s();
   if (!listeners_.at(job_id).brake.Passes(gain, {job_id}, now_s_)) return;
   SendWord(job_id, job, wanted);
+}
+
+Result<AskedJob> Core::AskOf(const std::string& job_id, bool only_said) const {
+  const auto refuse = [&](const std::string& why) {
+    return Fail(Code::kFailedPrecondition, fmt::format("job \"{}\": {}", job_id, why));
+  };
+  const Job* job = jobs_.Find(job_id);
+  if (job == nullptr) return Fail(Code::kNotFound, fmt::format("no job \"{}\"", job_id));
+  if (!job->submitted || !CanBeAdvised(job->spec, job->plan) || DigestOf(job->plan).empty()) {
+    return refuse("no strategy that the controller has searched for weft-train on several hosts: expected framework: weft-train, and none "
+                  "given");
+  }
+  if (job->state != JobState::kRunning) return refuse(fmt::format("it is {}, expected a running one", JobStateName(*job)));
+  const auto listener = listeners_.find(job_id);
+  if (listener == listeners_.end()) {
+    return refuse(job->spec.reshard() ? "its rank 0 has not said yet what it runs, expected that within seconds of its first step: is "
+                                        "there an agent on its host?"
+                                      : "it was not submitted with reshard: on, expected that, or WEFT_RESHARD=on where its ranks "
+                                        "start");
+  }
+  if (!Listens(job_id, *job)) {
+    return refuse(fmt::format("its ranks run program {}, expected {} as planned: nothing is known of that one",
+                              DigestText(listener->second.digest), DigestOf(job->plan)));
+  }
+  const v1::StrategyChange& last = job->plan.change();
+  if (!only_said && mode_ != v1::MODE_ENFORCE)
+    return refuse("mode observe: nothing is sent to ranks, expected mode enforce, or a dry run");
+  if (!only_said && last.state() == kWordSent) {
+    return refuse(fmt::format("word {} to run as {} is not answered yet, expected that within {:.0f} s", last.epoch(), last.strategy(),
+                              kAnswerWithin));
+  }
+  AskedJob asked{.question = QuestionOf(job_id, *job), .before = {}};
+  if (last.has_before()) asked.before = last.before();
+  return asked;
+}
+
+void Core::On(const StrategyAsked& event) {
+  Job* job = jobs_.Find(event.job_id);
+  if (job == nullptr || !event.change.has_plan() || !AskOf(event.job_id, false)) {
+    ++ignored_;
+    return;
+  }
+  SendWord(event.job_id, *job, event.change);
 }
 
 void Core::ChangeStrategies() {

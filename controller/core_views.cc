@@ -33,7 +33,10 @@ v1::JobStatus Core::StatusOf(const std::string& job_id, const Job& job) const {
     *status.mutable_plan() = job.plan;
     status.mutable_plan()->clear_operations();  // longer than all the rest, and this is of all jobs
     status.mutable_plan()->clear_files();
-    if (job.plan.has_change()) status.mutable_plan()->mutable_change()->clear_plan();
+    if (job.plan.has_change()) {
+      status.mutable_plan()->mutable_change()->clear_plan();
+      status.mutable_plan()->mutable_change()->clear_before();
+    }
   }
   status.set_state(JobStateName(job));
   status.set_policy_epoch(jobs_.EpochOf(job_id));

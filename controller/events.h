@@ -72,6 +72,11 @@ struct JobAdvised {
   std::optional<v1::RestartAdvice> advice;
   std::optional<v1::StrategyChange> change;  ///< in memory, with its plan, where that pays
 };
+/// Somebody asked for another strategy of a running job, and it was priced. Ignored unless Core::AskOf() would take it.
+struct StrategyAsked {
+  std::string job_id;
+  v1::StrategyChange change;        ///< with its plan, who asked and how long it holds
+};
 /// Time passed; about ten a second.
 struct Tick {};
 
@@ -79,7 +84,7 @@ struct Tick {};
 struct Event {
   Seconds time{0};
   std::variant<HostRegistered, HostLost, SampleReceived, PathsReceived, JobSubmitted, JobReleased, ModeSet, EpochKnown,
-               JobsPlanned, PathsPlanned, JobAdvised, Tick>
+               JobsPlanned, PathsPlanned, JobAdvised, StrategyAsked, Tick>
       body;
 };
 
@@ -151,6 +156,12 @@ struct AdviseRestart {
   std::string looked_at;            ///< JobAdvised::fabric of the last answer
   std::optional<Seconds> left;      ///< until the job ends as it runs now; nullopt: not known
   bool listens = false;             ///< its ranks take another strategy while they run
+};
+
+/// The same for another strategy that somebody asks for.
+struct AskedJob {
+  AdviseRestart question;
+  std::optional<v1::JobPlan> before;  ///< what it ran before its last change of strategy
 };
 
 using Action = std::variant<PushPolicy, PushLaunch, PushEnded, Record, KeepEpoch, ForgetEpoch, KeepStarted, KeepReleased, KeepPlan,

@@ -35,7 +35,7 @@ struct Advised {
   std::optional<v1::StrategyChange> change;  ///< with its plan; of a job that listens
 };
 
-/// The job's own search and no other strategy: the plan's origin, with a strategy, a model and several hosts.
+/// Searched, or asked for while the job ran, and not its user's own: the plan's origin, with a strategy, a model and several hosts.
 bool CanBeAdvised(const v1::JobSpec& spec, const v1::JobPlan& plan);
 
 /// Nothing in `advice`: the strategy is still the best, another one gains too little, the job ends before a restart has paid for

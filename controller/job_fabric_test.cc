@@ -16,6 +16,7 @@
 #include "controller/job_advice.h"
 #include "controller/job_launch.h"
 #include "controller/job_planner.h"
+#include "controller/testing/small_job.h"
 #include "formats/emit/emit.h"
 #include "formats/hf_config.h"
 #include "planner/fabric/fabrics.h"
@@ -32,6 +33,9 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+using testing::Listening;
+using testing::SmallOptions;
+using testing::SmallView;
 
 constexpr int kHosts = 16, kPerLeaf = 2, kSpines = 8;
 constexpr double kHostRate = 3.2e12, kUplink = kPerLeaf * kHostRate / kSpines;
@@ -286,46 +290,6 @@ TEST(JobFabric, PartsAboveLeavesGiveTheOrderOfRanks) {
   EXPECT_TRUE(std::is_sorted(pod.begin(), pod.end()) || std::is_sorted(pod.rbegin(), pod.rend()));
   EXPECT_EQ(planned.plan.environment().at("WEFT_HOST_ORDER"), fmt::format("{}", fmt::join(planned.order, ",")));
   EXPECT_THAT(planned.plan.why(), Contains(HasSubstr("those of one part of the fabric follow each other")));
-}
-
-/// Four hosts of one CPU rank under two leaves and one spine: what a leaf lets out is `uplink`.
-PlacementView SmallView(double uplink) {
-  PlacementView view;
-  for (int i = 0; i < 4; ++i) {
-    view.connected.insert(Host(i));
-    view.leaf[Host(i)] = Leaf(i);
-    view.rate[Host(i)] = BitsPerSecond(60e6);
-    const NodeId leaf = view.topology.AddNode(Leaf(i), planner::NodeKind::kSwitch);
-    view.topology.AddCable(view.topology.AddNode(Host(i), planner::NodeKind::kHost), leaf, BitsPerSecond(60e6));
-    if (i % kPerLeaf == 0) view.topology.AddCable(leaf, view.topology.AddNode("spine1", planner::NodeKind::kSwitch), BitsPerSecond(uplink));
-  }
-  view.carried.assign(view.topology.links().size(), BitsPerSecond(0));
-  return view;
-}
-
-JobPlannerOptions SmallOptions() {
-  JobPlannerOptions options = DefaultConfig().planner;
-  options.cluster.nic_rate = BitsPerSecond(60e6);
-  return options;
-}
-
-/// A job of weft-train as it was planned on a whole fabric, looked at where the spine's cables give a tenth.
-AdviseRestart Listening() {
-  v1::JobSpec spec;
-  spec.set_job_id("small");
-  spec.set_model_config_json(R"({"model_type": "gpt2", "n_layer": 4, "n_embd": 64, "n_head": 8, "n_positions": 64, "vocab_size": 256,
-                                 "n_inner": 256, "activation_function": "gelu_new"})");
-  spec.set_global_batch(32);
-  spec.set_sequence(64);
-  spec.set_precision("fp32");
-  spec.set_framework("weft-train");
-  spec.set_reshard(true);
-  for (int i = 0; i < 4; ++i) spec.add_hosts(Host(i));
-  AdviseRestart question{.spec = spec, .plan = {}, .view = SmallView(6e6), .iteration_s = 0, .looked_at = {}, .left = std::nullopt, .listens = true};
-  const auto planned = PlanJob(spec, SmallView(60e6), SmallOptions());
-  EXPECT_TRUE(planned.has_value()) << planned.error().message();
-  if (planned) question.plan = planned->plan;
-  return question;
 }
 
 TEST(JobAdvice, RanksThatListenChangeInMemoryForThePauseOfWhatMoves) {

@@ -218,20 +218,33 @@ void FillCollectives(const v1::JobSpec& spec, const std::vector<std::string>& or
 }
 
 /// What the launcher is told of the order, if it is not the one that was given.
-void FillOrder(const std::vector<std::string>& given, const std::vector<std::string>& by_leaf, PlannedJob& planned) {
-  if (planned.order == given) return;
-  planned.plan.add_why(planned.order == by_leaf ? "ranks are ordered so that the ring crosses between leaves least often"
+void FillOrder(const std::vector<std::string>& order, const v1::JobSpec& spec, const PlacementView& view, v1::JobPlan& plan) {
+  const std::vector<std::string> given(spec.hosts().begin(), spec.hosts().end());
+  if (order == given) return;
+  plan.add_why(order == OrderHosts(given, view) ? "ranks are ordered so that the ring crosses between leaves least often"
                                                 : "ranks are ordered so that those of one part of the fabric follow each other");
   // For the hooks: a batch system has an order of its own, which holds where this is not said.
-  const std::string order = fmt::format("{}", fmt::join(planned.order, ","));
-  if (order.size() <= kMaxOrderText) {
-    (*planned.plan.mutable_environment())["WEFT_HOST_ORDER"] = order;
+  const std::string text = fmt::format("{}", fmt::join(order, ","));
+  if (text.size() <= kMaxOrderText) {
+    (*plan.mutable_environment())["WEFT_HOST_ORDER"] = text;
   } else {
-    planned.plan.add_why("the order of ranks is too long for the launch environment: the batch system's own holds");
+    plan.add_why("the order of ranks is too long for the launch environment: the batch system's own holds");
   }
 }
 
 }  // namespace
+
+void FillJobLaunch(const std::vector<std::string>& order, const v1::JobSpec& spec, const PlacementView& view,
+                   const JobPlannerOptions& options, v1::JobPlan& plan) {
+  for (const std::string& host : order) {
+    for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) plan.add_rank_hosts(host);
+  }
+  FillLaunch(spec, view, options, plan);
+  FillReduction(spec, view, options, plan);
+  FillCollectives(spec, order, view, options, plan);
+  FillOrder(order, spec, view, plan);
+  FillHandover(plan);
+}
 
 Result<PlannedJob> PlanJob(const v1::JobSpec& asked, const PlacementView& view, const JobPlannerOptions& options,
                            const std::stop_token& stop) {
@@ -243,17 +256,7 @@ Result<PlannedJob> PlanJob(const v1::JobSpec& asked, const PlacementView& view, 
     planned.order = OrderHosts({asked.hosts().begin(), asked.hosts().end()}, view);
     WEFT_RETURN_IF_ERROR(DecideStrategy(asked, view, options, stop, planned));
   }
-  const v1::JobSpec& spec = planned.spec;
-  const std::vector<std::string> given(spec.hosts().begin(), spec.hosts().end());
-  const std::vector<std::string> by_leaf = OrderHosts(given, view);
-  for (const std::string& host : planned.order) {
-    for (int64_t i = 0; i < std::max<int64_t>(spec.ranks_per_host(), 1); ++i) planned.plan.add_rank_hosts(host);
-  }
-  FillLaunch(spec, view, options, planned.plan);
-  FillReduction(spec, view, options, planned.plan);
-  FillCollectives(spec, planned.order, view, options, planned.plan);
-  FillOrder(given, by_leaf, planned);
-  FillHandover(planned.plan);
+  FillJobLaunch(planned.order, planned.spec, view, options, planned.plan);
   return planned;
 }
 

@@ -43,4 +43,9 @@ inline constexpr int64_t kMostJobHosts = 1 << 16, kMostJobRanks = 1 << 18, kMost
 [[nodiscard]] Result<PlannedJob> PlanJob(const v1::JobSpec& spec, const PlacementView& view, const JobPlannerOptions& options,
                                          const std::stop_token& stop = {});
 
+/// What a plan has beside its strategy and that strategy's words: hosts of ranks, in `order`, collectives, and the launch environment with
+/// all of it. The last to be called.
+void FillJobLaunch(const std::vector<std::string>& order, const v1::JobSpec& spec, const PlacementView& view,
+                   const JobPlannerOptions& options, v1::JobPlan& plan);
+
 }  // namespace weft::controller

@@ -193,8 +193,7 @@ class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::Contr
 class AgentServiceImpl final : public v1::AgentService::CallbackService {
  public:
   AgentServiceImpl(ControlLoop* loop, Gate* gate) : loop_(loop), gate_(gate) {}
-  grpc::ServerBidiReactor<v1::AgentMessage, v1::ControllerMessage>* Session(
-      grpc::CallbackServerContext* context) override {
+  grpc::ServerBidiReactor<v1::AgentMessage, v1::ControllerMessage>* Session(grpc::CallbackServerContext* context) override {
     return new controller::Session(loop_, gate_, context);
   }
 
@@ -253,14 +252,21 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
       return Done(context, grpc::Status::OK);
     });
   }
+  Reactor ReshardJob(Context context, const v1::ReshardJobRequest* request, v1::ReshardJobResponse* response) override {
+    return Admitted(context, Access::kOperate, [&](const Who& who) {
+      const auto reshard = [loop = loop_, asked = *request, by = Gate::NameOf(who, context->peer())](const std::stop_token&) {
+        return loop->Reshard(asked, by);
+      };
+      return Planned(context, who, response, reshard);
+    });
+  }
   Reactor ListJobs(Context context, const v1::ListJobsRequest*, v1::ListJobsResponse* response) override {
     return Admitted(context, Access::kRead, [&](const Who&) {
       for (v1::JobStatus& job : loop_->Jobs()) response->add_jobs()->Swap(&job);
       return Done(context, grpc::Status::OK);
     });
   }
-  Reactor ExplainJob(Context context, const v1::ExplainJobRequest* request,
-                     v1::ExplainJobResponse* response) override {
+  Reactor ExplainJob(Context context, const v1::ExplainJobRequest* request, v1::ExplainJobResponse* response) override {
     return Admitted(context, Access::kRead, [&](const Who&) {
       return Answer(context, loop_->Explain(request->job_id()),
                     [&](v1::ExplainJobResponse& explained) { response->Swap(&explained); });
@@ -272,8 +278,7 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
       return Done(context, grpc::Status::OK);
     });
   }
-  Reactor ListDecisions(Context context, const v1::ListDecisionsRequest*,
-                        v1::ListDecisionsResponse* response) override {
+  Reactor ListDecisions(Context context, const v1::ListDecisionsRequest*, v1::ListDecisionsResponse* response) override {
     return Admitted(context, Access::kRead, [&](const Who&) {
       *response = loop_->Decisions();
       return Done(context, grpc::Status::OK);

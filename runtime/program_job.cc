@@ -15,13 +15,13 @@
 #include "formats/plan_sequence.h"
 #include "formats/program_json.h"
 #include "formats/read_file.h"
+#include "planner/tasks/state_change.h"
 #include "runtime/calibrate.h"
 #include "runtime/execute/executor.h"
 #include "runtime/program_prediction.h"
 #include "runtime/program_report.h"
 #include "runtime/program_run.h"
 #include "runtime/replicas.h"
-#include "runtime/reshard/word.h"
 #include "runtime/text_data.h"
 
 namespace weft::runtime {
@@ -103,7 +103,7 @@ Status CheckPhase(const TrainOptions& o, const StepProgram& p, const StepProgram
 /// Whether all that lasts of a phase is saved, or goes on in the next one.
 Status CheckLasts(const TrainOptions& o, const Phase& phase, bool last) {
   if (last && o.checkpoint.folder.empty()) return Ok();
-  const std::string left = LeftBehind(phase.program);
+  const std::string left = planner::LeftBehind(phase.program);
   if (left.empty()) return Ok();
   return Fail(Code::kInvalidArgument,
               fmt::format("{}: {}: {} would be lost, expected a run without {}", SourceOf(o),

@@ -45,6 +45,11 @@ class FakeController final : public v1::ControllerService::Service {
     released.push_back(request->job_id());
     return grpc::Status::OK;
   }
+  grpc::Status ReshardJob(grpc::ServerContext*, const v1::ReshardJobRequest* request, v1::ReshardJobResponse* response) override {
+    asked = *request;
+    *response->mutable_plan() = plan;
+    return refusal;
+  }
   grpc::Status GetQos(grpc::ServerContext*, const v1::GetQosRequest*, v1::GetQosResponse* response) override {
     *response = qos;
     return grpc::Status::OK;
@@ -76,6 +81,8 @@ class FakeController final : public v1::ControllerService::Service {
   v1::GetQosResponse qos;
   std::vector<v1::ChangeQosRequest> changed;
   std::vector<std::string> released;
+  v1::ReshardJobRequest asked;
+  grpc::Status refusal;  ///< of ReshardJob
 
  private:
   int port_ = 0;

@@ -102,7 +102,8 @@ GroupNetwork MakeGroupNetwork(const ClusterSpec& cluster, CollectiveLibrary libr
   const std::string link = fmt::format("link.{}", LinkKindOf(cluster));
   const auto gpus = static_cast<double>(cluster.gpus_per_node);
   const std::string_view nic = NicPrefix(cluster);
-  const double goodput = calibration.Get(nic, "efficiency") * (cluster.SharesNics() ? calibration.Get(nic, "shared") : 1);
+  const bool shared = cluster.gpus_per_node > 1 && cluster.SharesNics();
+  const double goodput = calibration.Get(nic, "efficiency") * (shared ? calibration.Get(nic, "shared") : 1);
   GroupNetwork network{.gpus_per_node = cluster.gpus_per_node};
   network.intra_rate = cluster.intra_node_rate.bytes_per_second() * calibration.Get(link, "efficiency");
   network.direct_intra_rate = network.intra_rate * calibration.Get(link, "direct");
@@ -118,7 +119,7 @@ GroupNetwork MakeGroupNetwork(const ClusterSpec& cluster, CollectiveLibrary libr
   network.intra_latency = cluster.intra_latency.count() * calibration.Get(link, "latency");
   const double step = cluster.nic_latency.count() * calibration.Get(nic, "steps");
   network.nic_latency = step;
-  network.direct_nic_share = cluster.SharesNics() ? calibration.Get(nic, "shared_direct") : 1;
+  network.direct_nic_share = shared ? calibration.Get(nic, "shared_direct") : 1;
   for (const FabricTier& tier : cluster.tiers) {
     if (tier.out.value() <= 0 || network.tiers == kMostTiers) continue;
     network.above[network.tiers++] = {tier.nodes * cluster.gpus_per_node, tier.out.bytes_per_second() / gpus * goodput};

@@ -55,6 +55,15 @@ TEST(GroupNetwork, SpareNicsIdleButThoseOfEfa) {
   EXPECT_EQ(efa.direct_nic_share, 1);
 }
 
+// A NIC of less than 100 Gbit/s is one of several GPUs, where there are several.
+TEST(GroupNetwork, TheOnlyGpuOfANodeSharesItsNicWithNobody) {
+  ClusterSpec cluster = Nodes("dgx-a100");
+  cluster.gpus_per_node = 1;
+  cluster.nic_rate = BitsPerSecond(60e6);
+  const GroupNetwork network = MakeGroupNetwork(cluster, CollectiveLibrary::kWeft, Calibration());
+  EXPECT_DOUBLE_EQ(network.nic_rate, 60e6 / 8 * Calibration().Get("link.nic", "efficiency"));
+}
+
 TEST(GroupNetwork, OurOwnRuntimeHasOneRingAndNoProtocols) {
   const GroupNetwork own = MakeGroupNetwork(Nodes("dgx-h100"), CollectiveLibrary::kWeft, Calibration());
   EXPECT_TRUE(own.single_ring);

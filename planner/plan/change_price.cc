@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/parallelism/group_network.h"
 #include "planner/tasks/program_state.h"
 #include "planner/tasks/state_change.h"
 
@@ -17,37 +18,52 @@ namespace {
 
 constexpr int64_t kStateParts = 3;  // parameters and both moments
 
-/// Bytes that go in one half of a round, by what they load: (tier, unit, out or in); tier -1 is the node.
-using Load = std::map<std::tuple<int, int64_t, bool>, double>;
+/// One of a pair's two sends.
+struct Send {
+  int32_t round, sender, receiver;
+  bool back;
+  double bytes;
+};
 
-/// A send from node to node, in `load`: of the nodes' own links and of each tier's units that it leaves and enters.
-void AddSend(const ClusterSpec& cluster, int64_t from, int64_t to, double bytes, Load* load) {
-  (*load)[{-1, from, true}] += bytes;
-  (*load)[{-1, to, false}] += bytes;
-  for (size_t t = 0; t < cluster.tiers.size(); ++t) {
-    const int64_t nodes = std::max<int64_t>(cluster.tiers[t].nodes, 1);
-    if (from / nodes == to / nodes) return;
-    (*load)[{static_cast<int>(t), from / nodes, true}] += bytes;
-    (*load)[{static_cast<int>(t), to / nodes, false}] += bytes;
-  }
-}
+/// How many of a half of a round leave or enter a unit: (round, half, ranks in a unit, unit, leaves).
+using Crossing = std::tuple<int32_t, bool, int64_t, int64_t, bool>;
 
-/// How long the busiest of what `load` names takes.
-Seconds TimeOf(const ClusterSpec& cluster, const Load& load) {
-  double longest = 0;
-  for (const auto& [key, bytes] : load) {
-    const int tier = std::get<0>(key);
-    double rate = cluster.nic_rate.value();
-    if (tier >= 0) {
-      const FabricTier& unit = cluster.tiers[static_cast<size_t>(tier)];
-      if (!(unit.out.value() > 0)) continue;  // nothing is outside
-      rate = unit.out.value() * static_cast<double>(unit.nodes);
+/// The ways between ranks at the rates of the one account of links (GroupNetwork), shared by those who take them in the same half of
+/// a round.
+class Ways {
+ public:
+  Ways(const GroupNetwork& network, const std::vector<Send>& sends) : network_(network) {
+    units_.emplace_back(network.gpus_per_node, network.nic_rate);
+    for (size_t t = 0; t < network.tiers; ++t) units_.emplace_back(network.above[t].gpus, network.above[t].rate);
+    for (const Send& send : sends) {
+      for (const auto& [ranks, rate] : units_) {
+        if (send.sender / ranks == send.receiver / ranks) break;
+        ++crossings_[{send.round, send.back, ranks, send.sender / ranks, true}];
+        ++crossings_[{send.round, send.back, ranks, send.receiver / ranks, false}];
+      }
     }
-    rate *= cluster.network_efficiency;
-    if (rate > 0) longest = std::max(longest, bytes * 8 / rate);
   }
-  return Seconds(longest);
-}
+
+  Seconds TimeOf(const Send& send) const {
+    if (send.sender / network_.gpus_per_node == send.receiver / network_.gpus_per_node) {
+      const double rate = network_.direct_intra_rate;
+      return Seconds(network_.intra_latency + (rate > 0 ? send.bytes / rate : 0));
+    }
+    double slowest = 0;  // seconds per byte
+    for (const auto& [ranks, rate] : units_) {
+      if (send.sender / ranks == send.receiver / ranks || !(rate > 0)) break;
+      const int64_t beside = std::max(crossings_.at({send.round, send.back, ranks, send.sender / ranks, true}),
+                                      crossings_.at({send.round, send.back, ranks, send.receiver / ranks, false}));
+      slowest = std::max(slowest, static_cast<double>(beside) / (rate * static_cast<double>(ranks)));
+    }
+    return Seconds(network_.nic_latency + send.bytes * slowest);
+  }
+
+ private:
+  const GroupNetwork& network_;
+  std::vector<std::pair<int64_t, double>> units_;  // ranks in one, byte/s out of it for each
+  std::map<Crossing, int64_t> crossings_;
+};
 
 }  // namespace
 
@@ -56,6 +72,10 @@ Result<ChangePrice> PriceChange(const ModelSpec& model, const ClusterSpec& clust
   if (static_cast<int64_t>(to.ranks.size()) != ranks || ranks > kMostPricedRanks || ranks > cluster.TotalGpus()) {
     return Fail(Code::kInvalidArgument, fmt::format("programs of {} and {} ranks on {} GPUs, expected the same number, at most {}", ranks,
                                                     to.ranks.size(), cluster.TotalGpus(), kMostPricedRanks));
+  }
+  for (const StepProgram* program : {&from, &to}) {
+    if (const std::string left = LeftBehind(*program); !left.empty())
+      return Fail(Code::kInvalidArgument, fmt::format("{}: {} would be lost", program->strategy, left));
   }
   WEFT_ASSIGN_OR_RETURN(const ProgramState before, StateOf(from, model));
   WEFT_ASSIGN_OR_RETURN(const ProgramState after, StateOf(to, model));
@@ -67,21 +87,23 @@ Result<ChangePrice> PriceChange(const ModelSpec& model, const ClusterSpec& clust
     if (move.sender != move.receiver) elements[{move.sender, move.receiver}] += move.from.box.elements();
   }
   const int64_t bytes_each = kStateParts * BytesOf(to.type);
-  const int64_t per_node = std::max<int64_t>(cluster.gpus_per_node, 1);
-  std::map<std::pair<int32_t, bool>, Load> halves;  // of rounds: the first's to the second, then back
-  const auto add = [&](int32_t round, bool back, int32_t sender, int32_t receiver) {
-    const auto sent = elements.find({sender, receiver});
-    const int64_t source = sender / per_node, target = receiver / per_node;
-    if (sent == elements.end() || source == target) return;
-    AddSend(cluster, source, target, static_cast<double>(sent->second * bytes_each), &halves[{round, back}]);
-  };
+  std::vector<Send> sends;
   for (const StateRound& pair : change.pairs) {
-    add(pair.round, false, pair.first, pair.second);
-    add(pair.round, true, pair.second, pair.first);
+    for (const bool back : {false, true}) {
+      const auto [sender, receiver] = back ? std::pair(pair.second, pair.first) : std::pair(pair.first, pair.second);
+      const auto sent = elements.find({sender, receiver});
+      if (sent == elements.end()) continue;
+      sends.push_back({pair.round, sender, receiver, back, static_cast<double>(sent->second * bytes_each)});
+    }
   }
-  ChangePrice price{.moved = Bytes(change.sent * bytes_each), .moving = Seconds(0)};
-  for (const auto& [half, load] : halves) price.moving += TimeOf(cluster, load) + cluster.nic_latency;
-  return price;
+  const GroupNetwork network = MakeGroupNetwork(cluster, CollectiveLibrary::kWeft, Calibration());
+  const Ways ways(network, sends);
+  std::vector<Seconds> free(from.ranks.size(), Seconds(0));  // a rank exchanges with one other at a time
+  for (const Send& send : sends) {
+    Seconds &one = free[static_cast<size_t>(send.sender)], &other = free[static_cast<size_t>(send.receiver)];
+    one = other = std::max(one, other) + ways.TimeOf(send);
+  }
+  return ChangePrice{.moved = Bytes(change.sent * bytes_each), .moving = *std::ranges::max_element(free)};
 }
 
 }  // namespace weft::planner

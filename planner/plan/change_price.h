@@ -13,15 +13,17 @@ namespace weft::planner {
 
 struct ChangePrice {
   Bytes moved;      ///< from ranks to others: parameters and both moments
-  Seconds moving;   ///< of all rounds of planner/tasks/state_change.h, one after the other
+  Seconds moving;   ///< until the last rank is through with the rounds of planner/tasks/state_change.h
 };
 
 /// Most ranks of a program that PriceChange() looks at.
 inline constexpr int64_t kMostPricedRanks = 512;
 
-/// `cluster` has as many GPUs as the programs have ranks, which fill it node after node. A round takes as long as its busiest node
-/// sends or receives, or what leaves or enters its busiest unit of a tier; a pair's two directions follow each other.
-/// Errors: kInvalidArgument for programs of another model, of unlike sizes, or of more ranks than kMostPricedRanks or the cluster has.
+/// `cluster` has at least as many GPUs as the programs have ranks, which fill it node after node. Links give what collectives are priced
+/// with (group_network.h). A rank exchanges with one other at a time, first one way and then the other, and goes on when both are through;
+/// those who send out of, or into, one node or unit of a tier in the same half of a round share what it lets out.
+/// Errors: kInvalidArgument for programs of another model, of unlike sizes, of more ranks than kMostPricedRanks or the cluster has, or
+/// where something would be lost (LeftBehind()).
 /// Complexity: O(ranks² · boxes).
 [[nodiscard]] Result<ChangePrice> PriceChange(const ModelSpec& model, const ClusterSpec& cluster, const StepProgram& from,
                                               const StepProgram& to);

@@ -34,8 +34,9 @@ struct PipelineProblem {
   std::span<const StageTime> stages;  ///< [p × v], stage i's chunk c at i·v + c
   int64_t micro_batches = 1;
   int64_t chunks = 1;                 ///< v: 1 or more for kInterleaved, 2 for kZbV, else 1
-  /// Time from the end of a pass until the neighbour has its output, the same both ways: empty (none), one for all
-  /// boundaries, or [p], of which the last is the way from the last stage to the first and back (kInterleaved).
+  /// What a message takes to the neighbour, the same both ways: empty (none), one for all boundaries, or [p], of which the last is
+  /// the way from the last stage to the first and back (kInterleaved). It sets out when its pass ends, behind all that the stage has
+  /// sent to that neighbour before: a link carries one message at a time.
   std::span<const Seconds> hops;
   bool blocking_sends = false;        ///< the sender computes nothing during the hop
 };

@@ -52,31 +52,44 @@ void PipelineBound::Add(Seconds forward, Seconds backward, Seconds weight) {
   ++added_;
 }
 
+/// From the first pass of stage 0 on everything that it sends goes over one link; what the last message brings goes on to the last stage
+/// and all the way back.
+Seconds PipelineBound::OfLink() const {
+  if (shape_.stages == 1 || shape_.blocking_sends) return Seconds(0);
+  const double p = static_cast<double>(shape_.stages), v = static_cast<double>(shape_.chunks);
+  const double messages = v * static_cast<double>(shape_.micro_batches);
+  if (shape_.schedule == ScheduleKind::kZbV) return messages * shape_.hop;
+  const Seconds back = SplitsBackward(shape_.schedule) ? data_sum_ : backward_sum_;
+  return forward_sum_ + v * back + (messages + (p - 2) + (p * v - 1)) * shape_.hop;
+}
+
 Seconds PipelineBound::Makespan() const {
   const double p = static_cast<double>(shape_.stages), v = static_cast<double>(shape_.chunks);
   const double m = static_cast<double>(shape_.micro_batches);
   const Seconds hop = shape_.hop;
   if (shape_.stages == 1) return most_;
+  const Seconds least = std::max(most_, OfLink());
   const Seconds sum = forward_sum_ + backward_sum_;  // of all stages now, per chunk
   switch (shape_.schedule) {
     case ScheduleKind::kGpipe: {
-      const Seconds hops = shape_.blocking_sends ? Seconds(0) : 2 * (p - 1) * hop;
-      return std::max(most_, all_forward_ + all_backward_ + (m - 1) * (most_forward_ + most_backward_) + hops);
+      if (shape_.blocking_sends) return std::max(most_, all_forward_ + all_backward_ + (m - 1) * (most_forward_ + most_backward_));
+      const Seconds most = std::max(most_forward_, hop) + std::max(most_backward_, hop);
+      return std::max(least, all_forward_ + all_backward_ + (m - 1) * most + 2 * (p - 1) * hop);
     }
-    case ScheduleKind::kEager1F1B: return std::max(most_, most_turn_ + 2 * sum);
+    case ScheduleKind::kEager1F1B: return std::max(least, most_turn_ + 2 * sum);
     case ScheduleKind::k1F1B: {
       const int64_t rounds = (shape_.micro_batches - 1) / shape_.stages;
       const double left = static_cast<double>(shape_.micro_batches - rounds * shape_.stages);
       const Seconds way = 2 * (p - 1) * hop;
       const Seconds end = sum - last_ + left * last_busy_ + way - (shape_.blocking_sends ? hop : Seconds(0));
-      return std::max({most_, most_turn_ + 2 * sum, static_cast<double>(rounds) * (sum + way) + end});
+      return std::max({least, most_turn_ + 2 * sum, static_cast<double>(rounds) * (sum + way) + end});
     }
     case ScheduleKind::kInterleaved: {
-      if (shape_.chunks == 1 || shape_.blocking_sends) return most_;
+      if (shape_.chunks == 1 || shape_.blocking_sends) return least;
       const Seconds last = last_ / v;
-      return std::max(most_, v * sum - last + (m * v - (v - 1) * p) * last + 2 * (p * v - 1) * hop);
+      return std::max(least, v * sum - last + (m * v - (v - 1) * p) * last + 2 * (p * v - 1) * hop);
     }
-    default: return most_;
+    default: return least;
   }
 }
 

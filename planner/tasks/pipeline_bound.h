@@ -19,7 +19,8 @@ namespace weft::planner::inline tasks {
 /// D = B - W, m micro-batches, p stages, v chunks, τ a hop, the bounds are
 ///   every schedule   m(F+B) of any stage: all that there is of those without a barrier
 ///   no split         Σ_{j<i}(F+B)/v + m(F+B) of stage i + 2iτ: the way down to it, its work, the way up
-///   gpipe            ΣF + (m-1) max F + ΣB + (m-1) max B + 2(p-1)τ; exact
+///   a link           ΣF + ΣB + (mv + p-2 + pv-1)τ, F of one chunk, split: D in place of B; zb-v: mvτ
+///   gpipe            ΣF + (m-1) max(F, τ) + ΣB + (m-1) max(B, τ) + 2(p-1)τ; exact
 ///   1f1b, eager      w passes of stage i are in flight before its first backward one: Σ_{j<i}(F+B) + (m-w+1)(F+B) of stage i
 ///                    + 2Σ_{j>i}(F+B) + hops; w = p-i, eager 2(p-1-i)+1, less than m
 ///   1f1b             pass k+p of stage 0 follows gradient k: (⌈m/p⌉-1)(Σ(F+B) + 2(p-1)τ), then the last round
@@ -59,6 +60,8 @@ class PipelineBound {
   Seconds FirstChunkFinalOfStage0() const { return most_first_chunk_; }
 
  private:
+  Seconds OfLink() const;
+
   Shape shape_;
   int64_t added_ = 0;
   Seconds forward_sum_{0}, backward_sum_{0};      // of the stages before, per chunk, hops of the way not counted

@@ -173,6 +173,26 @@ TEST(PipelineBound, InterleavedPaysTheWayOnceDownAndOnceUp) {
   }
 }
 
+// A link that is slower than the passes: GPipe's messages follow each other down, and the gradients up, 2 (m + p - 2) τ in all; 1F1B has
+// both ways at the same time, so that its m messages with the way behind them are all: (m + 2p - 3) τ.
+TEST(PipelineBound, MessagesLongerThanPassesFollowEachOther) {
+  const double hop = 100;
+  const std::vector<Seconds> hops = {Seconds(hop)};
+  for (const int64_t p : {2, 4}) {
+    for (const int64_t m : {8, 16}) {
+      const auto stages = Equal(p, 1, 1, 1);
+      const double passes = 3 * static_cast<double>(p), pm = static_cast<double>(p), mm = static_cast<double>(m);
+      PipelineProblem problem{.schedule = ScheduleKind::kGpipe, .stages = stages, .micro_batches = m, .hops = hops};
+      EXPECT_NEAR(Iteration(problem), passes + 2 * (mm + pm - 2) * hop, kTolerance) << Describe(problem);
+      EXPECT_NEAR(Bound(problem), Iteration(problem), kTolerance) << Describe(problem);
+      problem.schedule = ScheduleKind::kEager1F1B;
+      EXPECT_NEAR(Bound(problem), passes + (mm + 2 * pm - 3) * hop, kTolerance) << Describe(problem);
+      EXPECT_LE(Bound(problem), Iteration(problem) + kTolerance) << Describe(problem);
+      EXPECT_LT(Iteration(problem), 1.1 * Bound(problem)) << Describe(problem);
+    }
+  }
+}
+
 TEST(PipelineBound, BlockingSendsLengthenEveryPass) {
   const auto stages = Equal(4, 1, 1, 1);
   const std::vector<Seconds> hops = {Seconds(0.1)};
@@ -201,7 +221,7 @@ TEST(PipelineBound, IsNeverAboveTheSimulation) {
       stages.insert(stages.end(), static_cast<size_t>(v), stage);
     }
     std::vector<Seconds> hops;
-    if (random() % 2 == 0) hops.assign(1, Seconds(0.3 * vary(random)));
+    if (random() % 2 == 0) hops.assign(1, Seconds((random() % 2 == 0 ? 0.3 : 3) * vary(random)));
     const bool blocking = !SplitsBackward(kind) && random() % 3 == 0;
     const PipelineProblem problem{
         .schedule = kind, .stages = stages, .micro_batches = m, .chunks = v, .hops = hops, .blocking_sends = blocking};

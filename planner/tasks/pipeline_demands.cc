@@ -25,6 +25,7 @@ class Builder {
     output_.assign(slots, kNone);
     gradient_.assign(slots, kNone);
     last_.assign(static_cast<size_t>(p_), kNone);
+    sent_.assign(static_cast<size_t>(2 * p_), kNone);
     ready_.assign(problem.stages.size(), kNone);
     for (int64_t i = 0; i < p_; ++i) orders_.push_back(StageOrder(problem.schedule, i, p_, m_, v_));
   }
@@ -103,6 +104,13 @@ class Builder {
     return problem_.hops[static_cast<size_t>(around ? p_ - 1 : std::min(a, b))];
   }
 
+  /// Of a stage's two ways out: to the next stage or the one before, round from the last to the first as from one stage to the next.
+  size_t Link(int64_t stage, int64_t receiver, bool forward) const {
+    const bool vee = problem_.schedule == ScheduleKind::kZbV;
+    const bool down = p_ == 2 ? stage == 0 : vee ? receiver > stage : forward;
+    return static_cast<size_t>(2 * stage + (down ? 0 : 1));
+  }
+
   /// The message of `task` to virtual stage `to`, or `task` itself where nothing is sent.
   int32_t Send(int32_t task, int64_t stage, const StagePass& pass, int64_t to) {
     if (to < 0 || to >= p_ * v_) return task;
@@ -111,7 +119,10 @@ class Builder {
     const bool forward = pass.kind == PassKind::kForward;
     const bool around = p_ == 2 && problem_.schedule == ScheduleKind::kInterleaved && (forward ? stage == 1 : stage == 0);
     const Seconds time = around && problem_.hops.size() == 2 ? problem_.hops[1] : Hop(stage, receiver);
-    const int32_t message = graph_.Add(time, std::span(&task, 1));
+    int32_t& before = sent_[Link(stage, receiver, forward)];  // a link carries one message at a time
+    const std::array<int32_t, 2> both = {task, before};
+    const int32_t message = graph_.Add(time, std::span(both).first(before == kNone || !(time > Seconds(0)) ? 1 : 2));
+    if (time > Seconds(0)) before = message;
     if (problem_.blocking_sends) last_[static_cast<size_t>(stage)] = message;
     transfer_task_.push_back(message);
     transfers_.push_back({.kind = forward ? TransferDemand::Kind::kActivation : TransferDemand::Kind::kGradientMessage,
@@ -147,6 +158,7 @@ class Builder {
   TaskGraph graph_;
   std::vector<int32_t> output_, gradient_;  // [virtual stage × micro-batch] task after which the next one may start
   std::vector<int32_t> last_;               // [p] task after which the stage is free
+  std::vector<int32_t> sent_;               // [2p] last message on each of its ways out
   std::vector<int32_t> ready_;              // [p × v] last backward or weight gradient pass
   std::vector<PassWindow> passes_;
   std::vector<int32_t> pass_task_;          // [passes]

@@ -24,8 +24,8 @@ struct ChunkCost {
 /// A stage in the middle of a simulation.
 struct Lane {
   Tick free = 0;           ///< end of the pass before
-  Tick forward_mail = 0;   ///< when the last output sent arrives
-  Tick backward_mail = 0;  ///< when the last gradient sent arrives
+  Tick forward_mail = 0;   ///< when the last output sent arrives, and the link is free; ZB-V: what was sent to the next stage
+  Tick backward_mail = 0;  ///< when the last gradient sent arrives; ZB-V: what was sent to the stage before
   int64_t weights_waiting = 0;  ///< how many weight gradients may wait before one must run
   int64_t forward_chunk = 0, forward_place = 0, backward_chunk = 0, backward_place = 0;
 };
@@ -34,7 +34,7 @@ struct ChunkTicks {
   Tick first_forward = 0, first_backward_end = 0, last_backward = 0, gradients_ready = 0;
 };
 
-/// One pass of a fixed order, as indices: starts at max(free[stage], ready[needs]), and writes ready[gives].
+/// One pass of a fixed order, as indices: starts at max(free[stage], ready[needs]), and writes ready[gives] and over[gives].
 struct Pass {
   uint32_t needs, gives;
   uint16_t stage, cost;
@@ -52,8 +52,9 @@ struct PipelineScratch::Tables {
   // ZB-V: an order that every stage and every dependency agrees with, kept for the next problem of the same shape.
   int64_t order_p = 0, order_m = 0;
   std::vector<Pass> order;
-  std::vector<Tick> ready;
+  std::vector<Tick> ready, over;           ///< by slot: when the receiver has it, and when its pass is over
   std::vector<Tick> pass_cost, pass_send;  ///< [p × 6]
+  std::vector<char> pass_down;             ///< [p × 6] whether it is sent to the next stage, not to the one before
 
   std::vector<StageUse> stage_use;
   std::vector<ChunkUse> chunk_use;

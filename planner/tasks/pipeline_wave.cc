@@ -9,8 +9,8 @@
 //   GPipe         slanted, back = N + 2(p - 1):        all
 // What a forward pass needs was sent in the step before: pass n of stage i-1, or pass n - p of the last stage where a
 // chunk follows another. Likewise a slanted backward pass; a straight one needs the same step's pass on the stage after.
-// So one mailbox per stage and direction holds all that is on the way, and the state of a pipeline is three numbers per
-// stage. Every pass is an addition after a maximum: when the state of an earlier step returns, shifted by a constant,
+// So one mailbox per stage and direction holds all that is on the way; when its last message arrives the link is free for
+// the next. The state of a pipeline is three numbers per stage. Every pass is an addition after a maximum: when the state of an earlier step returns, shifted by a constant,
 // everything in between repeats, shifted, for as long as all stages are busy, and is skipped.
 #include <algorithm>
 #include <limits>
@@ -73,6 +73,15 @@ class Wave {
     int64_t patience = 1;
   };
 
+  /// The output of a pass that ends at `done` goes on its way behind what the stage has sent there before. Of two stages with several chunks
+  /// both ways lead to the other one.
+  template <bool kChunked>
+  void Send(Lane& lane, Tick& mail, Tick done, Tick way) {
+    const Tick before = kChunked && p_ == 2 && way != 0 ? std::max(lane.forward_mail, lane.backward_mail) : mail;
+    mail = std::max(done, before) + way;
+    lane.free = done + (way != 0 ? (mail - done) & tables_.blocking : 0);
+  }
+
   template <bool kChunked>
   void ForwardStep(int64_t s) {
     const Tick wrap = lanes_[p_ - 1].forward_mail;
@@ -83,9 +92,7 @@ class Wave {
       const ChunkCost& cost = tables_.costs[static_cast<size_t>(i * v_ + chunk)];
       const Tick arrival = i > 0 ? lanes_[i - 1].forward_mail : kChunked && chunk > 0 ? wrap : 0;
       const Tick start = std::max(lane.free, arrival);
-      const Tick sent = start + cost.forward + cost.send_forward;
-      lane.forward_mail = sent;
-      lane.free = sent - (cost.send_forward & ~tables_.blocking);
+      Send<kChunked>(lane, lane.forward_mail, start + cost.forward, cost.send_forward);
       const int64_t n = s - i;
       if (n < p_ * v_ && (kChunked ? lane.forward_place == 0 : n == 0)) {
         tables_.chunks[static_cast<size_t>(i * v_ + chunk)].first_forward = start;
@@ -124,16 +131,12 @@ class Wave {
     const size_t index = static_cast<size_t>(i * v_ + (kChunked ? lane.backward_chunk : 0));
     const ChunkCost& cost = tables_.costs[index];
     ChunkTicks& ticks = tables_.chunks[index];
-    const Tick start = std::max(lane.free, arrival);
-    const Tick sent = start + cost.backward + cost.send_backward;
-    lane.backward_mail = sent;
-    lane.free = sent - (cost.send_backward & ~tables_.blocking);
+    const Tick start = std::max(lane.free, arrival), done = start + cost.backward;
+    Send<kChunked>(lane, lane.backward_mail, done, cost.send_backward);
     ticks.last_backward = start;
-    ticks.gradients_ready = sent - cost.send_backward;
+    ticks.gradients_ready = done;
     if (kSplit && q >= lane.weights_waiting) lane.free += cost.weight;
-    if (q < p_ * v_ && (kChunked ? lane.backward_place == 0 : q == 0)) {
-      ticks.first_backward_end = sent - cost.send_backward;
-    }
+    if (q < p_ * v_ && (kChunked ? lane.backward_place == 0 : q == 0)) ticks.first_backward_end = done;
     if (kChunked && ++lane.backward_place == p_) {
       lane.backward_place = 0;
       if (--lane.backward_chunk < 0) lane.backward_chunk = v_ - 1;

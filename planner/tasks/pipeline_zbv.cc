@@ -43,6 +43,9 @@ class Slots {
   int64_t p_, m_;
 };
 
+/// Whether a pass sends to the next stage: down with chunk 0, and gradients with chunk 1. Weight gradients go nowhere.
+bool GoesDown(PassKind kind, int64_t chunk) { return (kind == PassKind::kForward) == (chunk == 0); }
+
 /// Index of a pass's cost.
 uint16_t Cost(int64_t stage, PassKind kind, int64_t chunk) {
   return static_cast<uint16_t>(6 * stage + 2 * static_cast<int64_t>(kind) + chunk);
@@ -84,9 +87,11 @@ void RunZbV(PipelineScratch::Tables& tables) {
   if (tables.order_p != p || tables.order_m != m) LayOut(tables);
   const Slots slots(p, m);
   tables.ready.resize(slots.Count());
+  tables.over.resize(slots.Count());
   tables.ready[0] = 0;
   tables.pass_cost.resize(static_cast<size_t>(6 * p));
   tables.pass_send.resize(static_cast<size_t>(6 * p));
+  tables.pass_down.resize(static_cast<size_t>(6 * p));
   for (int64_t i = 0; i < p; ++i) {
     tables.lanes[static_cast<size_t>(i)] = {};
     for (int64_t c = 0; c < 2; ++c) {
@@ -97,14 +102,18 @@ void RunZbV(PipelineScratch::Tables& tables) {
       tables.pass_send[Cost(i, kForward, c)] = cost.send_forward;
       tables.pass_send[Cost(i, kData, c)] = cost.send_backward;
       tables.pass_send[Cost(i, kWeight, c)] = 0;
+      for (const PassKind kind : {kForward, kData, kWeight}) tables.pass_down[Cost(i, kind, c)] = GoesDown(kind, c) ? 1 : 0;
     }
   }
   for (const Pass& pass : tables.order) {
-    Tick& free = tables.lanes[pass.stage].free;
-    const Tick send = tables.pass_send[pass.cost];
-    const Tick sent = std::max(free, tables.ready[pass.needs]) + tables.pass_cost[pass.cost] + send;
-    tables.ready[pass.gives] = sent;
-    free = sent - (send & ~tables.blocking);
+    Lane& lane = tables.lanes[pass.stage];
+    const Tick send = tables.pass_send[pass.cost], done = std::max(lane.free, tables.ready[pass.needs]) + tables.pass_cost[pass.cost];
+    tables.over[pass.gives] = tables.ready[pass.gives] = lane.free = done;
+    if (send == 0) continue;
+    // Behind what the stage has sent to that neighbour before.
+    Tick& mail = tables.pass_down[pass.cost] != 0 ? lane.forward_mail : lane.backward_mail;
+    tables.ready[pass.gives] = mail = std::max(done, mail) + send;
+    lane.free = done + ((mail - done) & tables.blocking);
   }
   tables.simulated = static_cast<int64_t>(tables.order.size());
   for (int64_t i = 0; i < p; ++i) {
@@ -112,10 +121,10 @@ void RunZbV(PipelineScratch::Tables& tables) {
       const ChunkCost& cost = tables.costs[static_cast<size_t>(2 * i + c)];
       const int64_t k = slots.Virtual(i, c);
       tables.chunks[static_cast<size_t>(2 * i + c)] = {
-          .first_forward = tables.ready[slots.Output(k, 0)] - cost.send_forward - cost.forward,
-          .first_backward_end = tables.ready[slots.Gradient(k, 0)] - cost.send_backward,
-          .last_backward = tables.ready[slots.Gradient(k, m - 1)] - cost.send_backward - cost.backward,
-          .gradients_ready = tables.ready[slots.Weight(i, c)]};
+          .first_forward = tables.over[slots.Output(k, 0)] - cost.forward,
+          .first_backward_end = tables.over[slots.Gradient(k, 0)],
+          .last_backward = tables.over[slots.Gradient(k, m - 1)] - cost.backward,
+          .gradients_ready = tables.over[slots.Weight(i, c)]};
     }
   }
 }

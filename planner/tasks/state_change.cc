@@ -96,6 +96,16 @@ std::vector<StateRound> PairsOf(const std::vector<StateMove>& moves, int32_t ran
 
 }  // namespace
 
+std::string LeftBehind(const StepProgram& program) {
+  if (program.replicas_differ) return "replicas that differ";
+  for (const RankClass& c : program.classes) {
+    for (const Instruction& i : c.instructions) {
+      if (i.wire == WireType::kFloat8) return "what gradients in fp8 have left out";
+    }
+  }
+  return "";
+}
+
 Result<StateChange> PlanStateChange(const ProgramState& from, const Places& places, const ProgramState& to, PlaceChoice choice) {
   if (from.tensors != to.tensors) return Fail(Code::kInvalidArgument, "programs of two models: expected the same tensors");
   if (places.size() < to.ranks.size()) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/result.h"
@@ -49,5 +50,8 @@ enum class PlaceChoice {
                                                   PlaceChoice choice = PlaceChoice::kLeastSent);
 
 inline constexpr int64_t kMostAssignedRanks = 512;
+
+/// What of a program's training is in no state, so that no change moves it and no checkpoint has it; empty: nothing.
+std::string LeftBehind(const StepProgram& program);
 
 }  // namespace weft::planner::tasks

@@ -9,6 +9,7 @@
 #include "common/launch_variable.h"
 #include "formats/one_line.h"
 #include "formats/train_plan.h"
+#include "planner/tasks/state_change.h"
 
 namespace weft::runtime {
 namespace {
@@ -46,16 +47,6 @@ std::optional<Word> WordOf(const agent::Environment& environment) {
   return word;
 }
 
-std::string LeftBehind(const planner::StepProgram& p) {
-  if (p.replicas_differ) return "replicas that differ";
-  for (const planner::RankClass& c : p.classes) {
-    for (const planner::Instruction& i : c.instructions) {
-      if (i.wire == planner::WireType::kFloat8) return "what gradients in fp8 have left out";
-    }
-  }
-  return "";
-}
-
 Result<planner::StepProgram> ProgramOfWord(const Word& word, const planner::ModelSpec& model, const planner::StepProgram& running,
                                            int64_t world) {
   if (word.arguments.size() > kMostArguments)
@@ -77,7 +68,7 @@ Result<planner::StepProgram> ProgramOfWord(const Word& word, const planner::Mode
     return Wrong(fmt::format("{}: made for {} ranks, this run has {}", program.strategy, program.ranks.size(), world));
   }
   for (const planner::StepProgram* one : {&running, static_cast<const planner::StepProgram*>(&program)}) {
-    if (const std::string left = LeftBehind(*one); !left.empty())
+    if (const std::string left = planner::LeftBehind(*one); !left.empty())
       return Wrong(fmt::format("{}: {} would be lost", one->strategy, left));
   }
   return program;

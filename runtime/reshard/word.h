@@ -29,9 +29,6 @@ std::optional<Word> WordOf(const agent::Environment& environment);
 [[nodiscard]] Result<planner::StepProgram> ProgramOfWord(const Word& word, const planner::ModelSpec& model,
                                                          const planner::StepProgram& running, int64_t world);
 
-/// What of a program's training is in no checkpoint and moved by no change of strategy; empty: nothing.
-std::string LeftBehind(const planner::StepProgram& program);
-
 /// Between two ranks: "STEPS EPOCH ARGUMENTS", steps until all meet again. Without a word epoch 0 and no arguments.
 std::string MeetingText(int64_t steps, const Word& word);
 struct MeetingSaid {

@@ -106,7 +106,9 @@ def each_role_does_its_own(site):
     site.may_not("submitter-other", 'job "mine" is not one of submitter "other"', "release", "mine")
     for who in ("viewer-wall", "submitter-slurm"):
         site.may_not(who, "expected an operator", "qos", "apply", "--dry-run")
+        site.may_not(who, "expected an operator", "reshard", "mine", "--back")
     site.may("operator-ann", "qos", "apply", "--dry-run")
+    site.may_not("operator-ann", 'job "mine": no strategy that the controller has searched for weft-train', "reshard", "mine", "--back")
     site.may("submitter-slurm", "release", "mine")
     site.may("submitter-slurm", "submit", site.processes.write("job2.yaml", open(job, encoding="utf-8").read().replace("mine", "second")))
     site.may("operator-ann", "release", "second")

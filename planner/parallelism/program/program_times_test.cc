@@ -40,8 +40,34 @@ InstructionTimes MlpAlone(double forward, double data, double weight, double hop
               }};
 }
 
-TEST(ProgramTimeline, IsThePipelinesSimulationForEverySchedule) {
+/// 8 layers over p·v chunks, 8 micro-batches; messages of `hop` seconds.
+void ExpectPipelinesTimeline(const Strategy& s, double hop) {
+  SCOPED_TRACE(DescribeStrategy(s) + " hop " + std::to_string(hop));
+  ModelSpec model = SmallGpt();
+  model.layers = 8;
+  const StepProgram program = Program(model, s);
+  const double forward = 0.25, data = 0.5, weight = 0.125;
+  const auto each = static_cast<double>(8 / (s.pp * s.vpp));
+  const std::vector<StageTime> times(static_cast<size_t>(s.pp * s.vpp),
+                                     {Seconds(each * forward), Seconds(each * data), Seconds(each * weight)});
+  const Seconds way(hop);
   PipelineScratch scratch;
+  const PipelineTime expected = SimulatePipeline({.schedule = s.schedule, .stages = times, .micro_batches = 8, .chunks = s.vpp,
+                                                  .hops = std::span(&way, s.pp > 1 ? 1 : 0)},
+                                                 scratch)
+                                    .value();
+  const ProgramTimeline timeline = TimelineOf(program, MlpAlone(forward, data, weight, hop)).value();
+  for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+    const RankTimeline& of = timeline.ranks[rank];
+    EXPECT_NEAR(of.step.count(), expected.makespan.count(), 1e-9);
+    EXPECT_NEAR(of.parts.bubble.count(), expected.stages[rank].idle.count(), 1e-9);
+    EXPECT_NEAR(of.parts.compute.count(), 8 * 8 / static_cast<double>(s.pp) * (forward + data + weight), 1e-9);
+    EXPECT_NEAR(of.parts.exposed.count(), 0, 1e-9);
+  }
+}
+
+// Messages that never wait for another, and some that are longer than any pass: a link carries one at a time in both accounts.
+TEST(ProgramTimeline, IsThePipelinesSimulationForEverySchedule) {
   for (const ScheduleKind schedule : {ScheduleKind::kGpipe, ScheduleKind::k1F1B, ScheduleKind::kEager1F1B, ScheduleKind::kInterleaved,
                                       ScheduleKind::kZbH1, ScheduleKind::kZbH2, ScheduleKind::kZbV}) {
     for (const int64_t stages : {1, 2, 4}) {
@@ -49,28 +75,7 @@ TEST(ProgramTimeline, IsThePipelinesSimulationForEverySchedule) {
       if (two && stages == 1) continue;
       Strategy s{.pp = stages, .vpp = two ? 2 : 1};
       s.schedule = schedule;
-      ModelSpec model = SmallGpt();
-      model.layers = 8;
-      SCOPED_TRACE(DescribeStrategy(s));
-      const StepProgram program = Program(model, s);
-      // 8 layers over p·v chunks; hops too short for one message to wait for another.
-      const double forward = 0.25, data = 0.5, weight = 0.125, hop = 0.03125;
-      const auto each = static_cast<double>(8 / (s.pp * s.vpp));
-      const std::vector<StageTime> times(static_cast<size_t>(s.pp * s.vpp),
-                                         {Seconds(each * forward), Seconds(each * data), Seconds(each * weight)});
-      const Seconds way(hop);
-      const PipelineTime expected = SimulatePipeline({.schedule = schedule, .stages = times, .micro_batches = 8, .chunks = s.vpp,
-                                                      .hops = std::span(&way, stages > 1 ? 1 : 0)},
-                                                     scratch)
-                                        .value();
-      const ProgramTimeline timeline = TimelineOf(program, MlpAlone(forward, data, weight, hop)).value();
-      for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
-        const RankTimeline& of = timeline.ranks[rank];
-        EXPECT_NEAR(of.step.count(), expected.makespan.count(), 1e-9);
-        EXPECT_NEAR(of.parts.bubble.count(), expected.stages[rank].idle.count(), 1e-9);
-        EXPECT_NEAR(of.parts.compute.count(), 8 * 8 / static_cast<double>(s.pp) * (forward + data + weight), 1e-9);
-        EXPECT_NEAR(of.parts.exposed.count(), 0, 1e-9);
-      }
+      for (const double hop : {0.03125, 8.0}) ExpectPipelinesTimeline(s, hop);
     }
   }
 }

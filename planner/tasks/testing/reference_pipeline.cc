@@ -147,8 +147,16 @@ class Run {
                        : step.kind == 'D' && k > 0         ? Hop(k, k - 1)
                                                            : 0;
     const double start = std::max(free_[s], ready), end = start + Cost(step.kind, problem_.stages[cell]);
-    done_[{step.kind, k, step.micro_batch}] = end + way;
-    free_[s] = end + (problem_.blocking_sends ? way : 0);
+    double arrives = end;
+    if (way > 0) {
+      // Behind all that the stage has sent to the same one; with more than two stages, round the ring is another link than back.
+      const bool forward = step.kind == 'F';
+      const int64_t to = StageOf(forward ? k + 1 : k - 1);
+      double& link = link_[{i, to, p_ > 2 && !vee_ ? forward : true}];
+      arrives = link = std::max(end, link) + way;
+    }
+    done_[{step.kind, k, step.micro_batch}] = arrives;
+    free_[s] = problem_.blocking_sends ? arrives : end;
     if (next_[s]++ == 0) result_.stages[s].start = Seconds(start);
     result_.stages[s].busy += Seconds(free_[s] - start);
     Note(step, start, end, &result_.chunks[cell]);
@@ -187,6 +195,7 @@ class Run {
   std::vector<size_t> next_;
   std::vector<double> free_;
   std::map<std::tuple<char, int64_t, int64_t>, double> done_;  // arrival at whoever needs it
+  std::map<std::tuple<int64_t, int64_t, bool>, double> link_;  // by sender and receiver: when it is free
   Reference result_;
 };
 

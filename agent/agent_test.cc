@@ -273,7 +273,7 @@ TEST_F(AgentTest, TakenHttpPortAndDirectoryAreOneClearLine) {
   const auto taken = Agent::Start(config, "1");
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code(), Code::kFailedPrecondition);
-  EXPECT_THAT(taken.error().message(), HasSubstr("serve metrics at " + agent->http_address()));
+  EXPECT_THAT(taken.error().message(), HasSubstr("listen at " + agent->http_address()));
   EXPECT_TRUE(std::filesystem::is_empty(dir.path + "/2"));
   config.run_dir = dir.path;
   const auto same = Agent::Start(config, "1");

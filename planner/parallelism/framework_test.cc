@@ -259,7 +259,7 @@ const Case kWeftTrainCases[] = {
     {"weft-train", "instructions", Edits<Words, Batch<1 << 18>>, {.dp = 8}, {.dp = 8, .micro_batch = 256}},
     {"weft-train", "context", Edits<Words, Sequence<8190>>, {.dp = 2, .cp = 4}, {.dp = 4}},
     {"weft-train", "context-heads", Words, {.cp = 16, .micro_batch = 4, .context_mode = kUlysses}, {.cp = 8, .micro_batch = 4, .context_mode = kUlysses}},
-    {"weft-train", "grid-context", Words, {.tp = 4, .cp = 2, .micro_batch = 2, .tensor_mode = TensorMode::k2D},
+    {"weft-train", "grid-context", Words, {.tp = 4, .cp = 2, .micro_batch = 8, .tensor_mode = TensorMode::k2D},
      {.tp = 4, .micro_batch = 2, .tensor_mode = TensorMode::k2D}},
     {"weft-train", "grid-pieces", Words, {.micro_batch = 2, .tensor_mode = TensorMode::k2D},
      {.tp = 4, .micro_batch = 2, .tensor_mode = TensorMode::k2D}},

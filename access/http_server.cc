@@ -209,7 +209,12 @@ class HttpServer::Impl final : public httplib::Server {
   }
 
   void Serve(UniqueFd socket, const std::string& peer) {
-    Wire wire(std::move(socket), tls_ ? tls_->Connection() : nullptr, &ending_);
+    auto secured = tls_ ? tls_->Connection() : nullptr;
+    if (tls_ && !secured) {  // never without
+      gate_->Refuse("handshake", peer, Error(Code::kInternal, "no memory for a TLS connection"));
+      return;
+    }
+    Wire wire(std::move(socket), std::move(secured), &ending_);
     if (const Status shaken = wire.Handshake(Clock::now() + seconds(kMostSeconds)); !shaken) {
       gate_->Refuse("handshake", peer, shaken.error());
       return;
@@ -239,10 +244,17 @@ class HttpServer::Impl final : public httplib::Server {
   /// Whether the request is answered; else the response says why not.
   bool MayGoOn(const httplib::Request& request, httplib::Response& response) {
     // A body that nobody reads would be taken for the next request.
-    const bool body = request.has_header("Transfer-Encoding") ||
-                      (request.has_header("Content-Length") && request.get_header_value("Content-Length") != "0");
+    const size_t lengths = request.get_header_value_count("Content-Length");
+    const bool body = request.has_header("Transfer-Encoding") || lengths > 1 ||
+                      (lengths == 1 && request.get_header_value("Content-Length") != "0");
     if (body) {
       RefuseBody(response);
+      return false;
+    }
+    // Each part would be copied into the answer.
+    if (request.ranges.size() > 1) {
+      Refuse("size", fmt::format("a request for {} ranges, expected at most one", request.ranges.size()));
+      Tell(response, 416, "expected at most one range");
       return false;
     }
     const bool reads = request.method == "GET" || request.method == "HEAD";

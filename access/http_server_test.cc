@@ -8,10 +8,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "access/tls_server.h"
@@ -74,6 +76,13 @@ class HttpServerTest : public ::testing::Test {
     client->enable_server_certificate_verification(true);
     return client;
   }
+  /// A client may know of it before it is counted.
+  bool RefusesOnce(const char* why) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (Refused(why) == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    return Refused(why) == 1;
+  }
+
   int Refused(const char* why) {
     const std::lock_guard lock(mutex_);
     return refused_[why];
@@ -117,7 +126,7 @@ TEST_F(HttpServerTest, RolesAreAskedForOverTls) {
   EXPECT_EQ(Refused("role"), 2);
   httplib::Client plain("127.0.0.1", server_->port());
   EXPECT_FALSE(plain.Get("/page"));
-  EXPECT_EQ(Refused("handshake"), 1);
+  EXPECT_TRUE(RefusesOnce("handshake"));
 }
 
 TEST_F(HttpServerTest, ATokenStandsForACertificate) {
@@ -144,7 +153,7 @@ TEST_F(HttpServerTest, CertificatesOfAnotherAuthorityAreRefused) {
   httplib::SSLClient client("127.0.0.1", server_->port(), Files("viewer-x").certificate, Files("viewer-x").key);
   client.enable_server_certificate_verification(false);
   EXPECT_EQ(Status(client.Get("/page")), -1);
-  EXPECT_EQ(Refused("handshake"), 1);
+  EXPECT_TRUE(RefusesOnce("handshake"));
 }
 
 TEST_F(HttpServerTest, BodiesAndLongRequestsAreRefused) {
@@ -157,6 +166,8 @@ TEST_F(HttpServerTest, BodiesAndLongRequestsAreRefused) {
   for (int i = 0; i < 40; ++i) headers.emplace("X-" + std::to_string(i), std::string(1024, 'x'));
   EXPECT_NE(Status(client.Get("/page", headers)), 200);
   EXPECT_EQ(Refused("size"), 2);
+  EXPECT_NE(Status(client.Get("/page", {{"Range", "bytes=0-0,1-1"}})), 206) << "each part would be copied";
+  EXPECT_EQ(Refused("size"), 3);
   EXPECT_EQ(Status(client.Get("/page")), 200);
 }
 
@@ -198,7 +209,7 @@ TEST_F(HttpServerTest, AnAddressHasSoManyConnectionsAtOnce) {
   std::vector<UniqueFd> held;
   for (int i = 0; i < 3; ++i) held.push_back(Hold(server_->port(), "127.0.0.2"));
   EXPECT_EQ(ClosedOf(held), 1);
-  EXPECT_EQ(Refused("connections"), 1);
+  EXPECT_TRUE(RefusesOnce("connections"));
   EXPECT_EQ(Status(httplib::Client("127.0.0.1", server_->port()).Get("/page")), 200) << "another address has its own";
 }
 
@@ -208,7 +219,7 @@ TEST_F(HttpServerTest, ThereAreSoManyConnectionsInAll) {
   for (int i = 0; i < 2; ++i) held.push_back(Hold(server_->port(), "127.0.0.2"));
   held.push_back(Hold(server_->port(), "127.0.0.3"));
   EXPECT_EQ(ClosedOf(held), 1);
-  EXPECT_EQ(Refused("connections"), 1);
+  EXPECT_TRUE(RefusesOnce("connections"));
 }
 
 TEST_F(HttpServerTest, NewCertificatesAreTakenWhenTheyFitTogether) {

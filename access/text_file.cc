@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdlib>
 
 #include "common/unique_fd.h"
 
@@ -12,6 +13,11 @@ namespace weft::access {
 namespace {
 
 constexpr size_t kLongest = 1 << 20;
+
+bool IsCredential(const std::string& path) {
+  const char* folder = std::getenv("CREDENTIALS_DIRECTORY");
+  return folder != nullptr && *folder == '/' && path.starts_with(std::string(folder) + "/");
+}
 
 }  // namespace
 
@@ -27,7 +33,9 @@ Result<std::string> ReadText(const std::string& path, Readers readers) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status{};
   if (!fd || ::fstat(fd.get(), &status) != 0) return Fail(Code::kNotFound, ErrnoError(what, errno).message());
-  if (readers == Readers::kOwner && (status.st_mode & 077) != 0) {
+  // systemd gives a service its credentials with mode 0440, in a folder that nobody else may enter.
+  const mode_t others = IsCredential(path) ? 007 : 077;
+  if (readers == Readers::kOwner && (status.st_mode & others) != 0) {
     return Fail(Code::kFailedPrecondition,
                 fmt::format("{}: mode {:04o}, expected 0600 or less: chmod 600", what, status.st_mode & 07777));
   }

@@ -250,9 +250,14 @@ void Core::TakePaths(const MultiJobQuestion& question, const planner::MultiJobPl
     if (!move_brake_.Passes(gain, jobs, now_s_)) return;
   }
   if (!decision.moves.empty()) Apply(decision, {"all jobs were planned together"});
+  std::set<uint64_t> elsewhere;  // what was left out
+  for (const FlowMove& move : decision.moves) {
+    if (const SendFlow* flow = table_.Find(move.flow); flow != nullptr && flow->decided != move.weights) elsewhere.insert(move.flow);
+  }
   for (const AskedFlow& one : asked) {
     SendFlow* flow = table_.Find(one.flow);
-    if (flow != nullptr && !flow->decided.empty() && StillStands(*flow, one)) flow->settled = true;
+    const bool stands = flow != nullptr && !flow->decided.empty() && StillStands(*flow, one);
+    if (stands && !elsewhere.contains(one.flow)) flow->settled = true;
   }
 }
 

@@ -54,6 +54,7 @@ void Core::TakeChanges(const std::vector<CapacityChange>& changes) {
   std::set<LinkId> links;
   std::map<Owner, std::set<LinkId>> own;
   for (const CapacityChange& change : changes) (change.for_all ? links : own[change.owner]).insert(change.link);
+  if (!changes.empty()) ++moves_.findings;
   if (!links.empty()) table_.Unsettle(links), ++capacity_changes_;
   for (const auto& [owner, of] : own) table_.Unsettle(of, owner);
   for (const CapacityChange& change : changes) {

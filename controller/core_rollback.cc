@@ -10,7 +10,6 @@ namespace weft::controller {
 namespace {
 
 constexpr double kSteadyPeriods = 5;    // for which links and jobs must have been as they are, so that periods are of them
-constexpr double kWorse = 0.9;          // of the speed before: less is harm. Iterations of a few vary by some percent.
 constexpr double kSeenOneByOne = 2;     // sample intervals: of shorter iterations agents' means count
 
 /// As its lanes are now; empty: not known.
@@ -40,45 +39,52 @@ void Core::WatchCircumstances() {
   for (const auto& [id, job] : jobs_.jobs()) {
     if (job.state == JobState::kRunning) jobs.insert(id);
   }
-  if (capacity_changes_ == moves_.capacity_changes && jobs == moves_.jobs) return;
-  moves_ = {.capacity_changes = capacity_changes_, .jobs = std::move(jobs), .since_s = now_s_, .trial = {}, .undo = {}, .undone = {}};
+  const int64_t seen = capacity_changes_ + moves_.findings;
+  if (seen == moves_.seen && jobs == moves_.jobs) return;
+  moves_ = {.findings = moves_.findings, .seen = seen, .jobs = std::move(jobs), .since_s = now_s_, .trial = {}, .undo = {}, .undone = {}};
 }
 
-/// Takes moves out that did harm lately.
+/// Takes moves out that did harm lately, and what else the decision does with the flows of their jobs.
 void Core::HoldBack(FlowDecision& decision) {
   if (!options_.rollback) return;
   WatchCircumstances();
-  const bool held = std::ranges::any_of(
-      decision.moves, [&](const FlowMove& move) { return IsMove(move) && moves_.undone.Holds(move.flow, move.weights, now_s_); });
-  if (held) std::erase_if(decision.moves, IsMove);
+  std::set<std::string> held;
+  const auto job_of = [&](const FlowMove& move) { return table_.Find(move.flow)->identity.job_id(); };
+  for (const FlowMove& move : decision.moves) {
+    if (IsMove(move) && moves_.undone.Holds(move.flow, move.weights, now_s_)) held.insert(job_of(move));
+  }
+  std::erase_if(decision.moves, [&](const FlowMove& move) { return IsMove(move) && held.contains(job_of(move)); });
 }
 
-/// Of a decision that is about to be carried out, but for flows `left_out`.
+/// Of a decision that is about to be carried out, but for flows `left_out`. One that comes during a trial ends it and has none: what
+/// follows is of both.
 void Core::BeginTrial(const FlowDecision& decision, const std::set<uint64_t>& left_out) {
   if (!options_.rollback) return;
-  std::set<std::string> moved;
-  std::map<uint64_t, LaneWeights> before;
+  std::map<std::string, MoveTrial::Job> jobs;
+  std::map<uint64_t, MoveWatch::Before> before;
+  const std::map<std::string, double> periods = MeasuredPeriods(table_);
+  bool known = true;
+  double longest_s = 0;
   for (const FlowMove& move : decision.moves) {
     if (!IsMove(move) || left_out.contains(move.flow)) continue;
     const SendFlow& flow = *table_.Find(move.flow);
-    moved.insert(flow.identity.job_id());
-    before[move.flow] = PresentWeights(flow);
+    const auto period = periods.find(flow.identity.job_id());
+    before[move.flow] = {PresentWeights(flow), flow.planned};
+    known &= period != periods.end();
+    if (!known) continue;
+    longest_s = std::max(longest_s, period->second);
+    jobs[period->first] = {.before_s = period->second, .flow = 0, .owner = flow.owner};
   }
-  if (moved.empty()) return;
-  moves_.trial.reset();  // of the decision before: what follows is of both
-  std::map<std::string, MoveTrial::Job> jobs;
-  for (const auto& [id, period_s] : MeasuredPeriods(table_)) {
-    jobs[id] = {.before_s = period_s, .flow = 0, .moved = moved.contains(id)};
-  }
+  if (before.empty()) return;
+  const bool soon = moves_.trial.has_value() || now_s_ - moves_.since_s < kSteadyPeriods * longest_s;
+  if (moves_.trial) moves_.since_s = now_s_;
+  moves_.trial.reset();
   for (const auto& [id, flow] : table_.flows()) {
     const auto job = jobs.find(flow.identity.job_id());
     if (job != jobs.end() && job->second.flow == 0 && !flow.stale() && flow.iteration_start_s > 0) job->second.flow = id;
   }
-  std::erase_if(jobs, [](const auto& job) { return job.second.flow == 0; });
-  double longest_s = 0;
-  for (const auto& [id, job] : jobs) longest_s = std::max(longest_s, job.before_s);
-  const bool known = std::ranges::all_of(moved, [&](const std::string& id) { return jobs.contains(id); });
-  if (!known || now_s_ - moves_.since_s < kSteadyPeriods * longest_s) return;
+  known &= std::ranges::none_of(jobs, [](const auto& job) { return job.second.flow == 0; });
+  if (!known || soon) return;
   moves_.trial.emplace(MoveTrial(std::move(jobs), now_s_));
   moves_.undo = std::move(before);
 }
@@ -102,17 +108,22 @@ void Core::WatchTrial() {
   const std::optional<MoveTrial::Verdict> verdict = moves_.trial->Judge();
   if (!verdict) return;
   moves_.trial.reset();
-  if (verdict->speed < kWorse) RollBack(*verdict);
+  if (verdict->speed < MoveTrial::kWorse && !verdict->slower.empty()) RollBack(*verdict);
 }
 
+/// What one owner's processes alone say takes his own flows back.
 void Core::RollBack(const MoveTrial::Verdict& verdict) {
+  const bool alone = verdict.slower.size() == 1 && verdict.owners.size() > 1;
   std::map<uint64_t, LaneWeights> undone;
   std::set<std::string> jobs;
   std::set<std::pair<std::string, std::string>> targets;
-  for (const auto& [id, weights] : moves_.undo) {
+  for (const auto& [id, before] : moves_.undo) {
     SendFlow* flow = table_.Find(id);
-    if (flow == nullptr || flow->stale() || weights.empty() || !CanCarry(*flow, weights)) continue;
-    undone[id] = std::exchange(flow->decided, weights);
+    if (flow == nullptr || flow->stale() || before.decided.empty() || !CanCarry(*flow, before.decided)) continue;
+    if (alone && !verdict.slower.contains(flow->owner)) continue;
+    undone[id] = std::exchange(flow->decided, before.decided);
+    flow->planned = before.planned;
+    flow->settled = false;
     monitor_.Forget(id, Seconds(now_s_));
     jobs.insert(flow->identity.job_id());
     targets.insert({flow->identity.job_id(), flow->host});

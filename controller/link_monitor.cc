@@ -275,6 +275,7 @@ void LinkMonitor::Follow(LinkId link, Owner owner, const Load& load, double now_
   Estimate& state = EstimateOf(link, owner);
   const BitsPerSecond line = fabric_->topology().link(link).line_rate;
   if (state.bad() || state.available >= line) return;
+  const BitsPerSecond of_all = Available(link);
   // A test that meets its link is over: the link gives what is seen, however near to what was tried.
   if (now_s - state.tested_s < state.interval_s && load.high < state.available.value()) {
     state.available = BitsPerSecond(std::clamp(load.middle(), state.untested.value(), state.available.value()));
@@ -296,7 +297,7 @@ void LinkMonitor::Follow(LinkId link, Owner owner, const Load& load, double now_
                      fmt::format("link {} carried {} for lanes that it held back, planned with {}",
                                  fabric_->topology().LinkName(link), FormatRate(BitsPerSecond(load.middle())),
                                  FormatRate(before)),
-                     owner, Available(link) == state.available});
+                     owner, alone_ || Available(link) != of_all});
 }
 
 /// Links of the lane that may be what held it back in these windows.

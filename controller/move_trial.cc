@@ -27,20 +27,21 @@ void MoveTrial::SeePeriod(const std::string& job, double period_s) {
 }
 
 std::optional<MoveTrial::Verdict> MoveTrial::Judge() const {
-  Verdict verdict{.speed = 0, .text = {}};
-  int known = 0;
+  Verdict verdict{.speed = 0, .owners = {}, .slower = {}, .text = {}};
+  std::map<Owner, std::pair<double, int>> of;
   for (const auto& [name, job] : jobs_) {
-    if (job.after_s <= 0) {
-      if (job.moved) return std::nullopt;
-      continue;
-    }
-    ++known;
-    verdict.speed += job.before_s / job.after_s;
+    if (job.after_s <= 0) return std::nullopt;
+    const double speed = std::clamp(job.before_s / job.after_s, 0.5, 2.0);
+    verdict.speed += speed / static_cast<double>(jobs_.size());
+    of[job.owner].first += speed;
+    ++of[job.owner].second;
     verdict.text += fmt::format("{}{} {:.3f} s before, {:.3f} s after", verdict.text.empty() ? "" : "; ", name, job.before_s,
                                 job.after_s);
   }
-  if (known == 0) return std::nullopt;
-  verdict.speed /= known;
+  for (const auto& [owner, sum] : of) {
+    verdict.owners.insert(owner);
+    if (sum.first < kWorse * sum.second) verdict.slower.insert(owner);
+  }
   return verdict;
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "controller/flow_table.h"
+
 namespace weft::controller {
 
 /// Source port -> weight: the whole policy of a flow.
@@ -23,19 +25,22 @@ class MoveTrial {
   /// From the decision until it is in force on all hosts; an iteration that begins before is not looked at.
   static constexpr double kInForceS = 0.5;
 
+  /// One of which flows were moved. What others show has other causes as well.
   struct Job {
     double before_s = 0;          ///< period before the decision
     uint64_t flow = 0;            ///< whose bursts tell where its iterations begin
-    bool moved = false;           ///< flows of it were; others are judged by if their iterations were seen in time
+    Owner owner = kNoOwner;
     std::vector<double> starts = {};  ///< of its iterations since
     double after_s = 0;           ///< period since; 0: not known yet
   };
   struct Verdict {
-    double speed = 1;             ///< of the jobs whose period is known, against before: mean of before / after
+    double speed = 1;             ///< against before: mean of before / after, each from 0.5 to 2, as processes say what they like
+    std::set<Owner> owners, slower;  ///< of the jobs; those whose own mean is less than kWorse
     std::string text;             ///< "a 1.500 s before, 2.500 s after; b ..."
   };
+  static constexpr double kWorse = 0.9;  ///< of the speed before: less is harm. Iterations of a few vary by some percent.
 
-  /// Requires: a job that was moved, and periods > 0.
+  /// Requires: a job, and periods > 0.
   MoveTrial(std::map<std::string, Job> jobs, double now_s) : jobs_(std::move(jobs)), begun_s_(now_s) {}
 
   const std::map<std::string, Job>& jobs() const { return jobs_; }
@@ -44,7 +49,7 @@ class MoveTrial {
   void SeeStart(const std::string& job, double start_s);
   /// Of a job whose iterations are too short to be seen one by one: its mean period since.
   void SeePeriod(const std::string& job, double period_s);
-  /// Once all jobs that were moved have a period.
+  /// Once all jobs have a period.
   std::optional<Verdict> Judge() const;
   /// Nothing can be said any more: ten times the iterations that it takes are over, and ten seconds.
   bool IsLate(double now_s) const;
@@ -71,11 +76,15 @@ class UndoneMoves {
 
 /// What a controller knows of the newest decision that moved flows, and of those that it has taken back.
 struct MoveWatch {
-  int64_t capacity_changes = 0;             ///< with the jobs that run, what periods were measured under ...
+  int64_t findings = 0;                     ///< about what links give, to any owner's flows
+  int64_t seen = 0;                         ///< of these and silences; with the jobs that run, what periods were measured under ...
   std::set<std::string> jobs;
   double since_s = -1e300;                  ///< ... since then
   std::optional<MoveTrial> trial;           ///< of the newest decision
-  std::map<uint64_t, LaneWeights> undo;     ///< what its flows had before
+  struct Before {
+    LaneWeights decided, planned;           ///< as SendFlow has them
+  };
+  std::map<uint64_t, Before> undo;          ///< what its flows had before
   UndoneMoves undone;
 };
 

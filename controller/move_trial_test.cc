@@ -6,24 +6,24 @@ namespace weft::controller {
 namespace {
 
 TEST(MoveTrial, JudgesByTheMedianOfThreeWholeIterations) {
-  MoveTrial trial({{"a", {.before_s = 1, .flow = 1, .moved = true}}}, 10);
+  MoveTrial trial({{"a", {.before_s = 1, .flow = 1}}}, 10);
   for (const double start : {10.2, 10.9, 12.9, 12.9, 14.9}) trial.SeeStart("a", start);  // the first began before it was in force
   EXPECT_FALSE(trial.Judge().has_value());
   trial.SeeStart("a", 15.9);  // 2, 2 and 1 s
   ASSERT_TRUE(trial.Judge().has_value());
   EXPECT_DOUBLE_EQ(trial.Judge()->speed, 0.5);
+  EXPECT_FALSE(trial.IsLate(10 + 10 + 30));
+  EXPECT_TRUE(trial.IsLate(10 + 10 + 30 + 1));
 }
 
-TEST(MoveTrial, OthersCountIfTheyWereSeen) {
-  MoveTrial trial({{"a", {.before_s = 1, .flow = 1, .moved = true}},
-                   {"b", {.before_s = 1, .flow = 2}},
-                   {"c", {.before_s = 9, .flow = 3}}}, 0);
-  trial.SeePeriod("a", 0.8);
-  EXPECT_DOUBLE_EQ(trial.Judge()->speed, 1.25);
-  trial.SeePeriod("b", 2);  // 1.25 and 0.5
-  EXPECT_DOUBLE_EQ(trial.Judge()->speed, 0.875);
-  EXPECT_FALSE(trial.IsLate(10 + 30 * 9));
-  EXPECT_TRUE(trial.IsLate(10 + 30 * 9 + 1));
+TEST(MoveTrial, SaysWhoseJobsAreSlowerAndBelievesNoWordTooMuch) {
+  MoveTrial trial({{"a", {.before_s = 1, .flow = 1, .owner = 7}}, {"b", {.before_s = 1, .flow = 2, .owner = 8}}}, 0);
+  trial.SeePeriod("a", 1);
+  EXPECT_FALSE(trial.Judge().has_value()) << "all that were moved";
+  trial.SeePeriod("b", 1000);  // counts as twice
+  EXPECT_DOUBLE_EQ(trial.Judge()->speed, 0.75);
+  EXPECT_EQ(trial.Judge()->owners, (std::set<Owner>{7, 8}));
+  EXPECT_EQ(trial.Judge()->slower, std::set<Owner>{8});
 }
 
 TEST(UndoneMoves, HoldTwiceAsLongEachTime) {

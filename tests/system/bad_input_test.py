@@ -95,7 +95,7 @@ def ports_in_use(processes):
             in_use = [address, "is another program listening"]
             expect_refused(in_use, *controller, "--listen", address, "--http", "127.0.0.1:0")
             expect_refused([*in_use, "HTTP"], *controller, "--listen", "127.0.0.1:0", "--http", address)
-            expect_refused([address, "is the port in use"], *agent, "--http", address)
+            expect_refused([address, "is another program listening there"], *agent, "--http", address)
             check(not os.path.exists(os.path.join(run_dir, "agent.sock")), "the refused agent left its socket")
             ranks = ["--rank", "0", "--world", "2", "--rendezvous", address, "--plugin", PLUGIN]
             in_use = [address, "in use"]

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "planner/parallelism/program/expand.h"
@@ -100,6 +101,30 @@ TEST(ProgramTimeline, SumsOfGradientsHideBehindTheBackwardPass) {
   EXPECT_NEAR(timeline.ranks[0].step.count(), 4 + 1 + 12, 1e-9);
   EXPECT_NEAR(timeline.ranks[0].parts.compute.count(), 8, 1e-9);
   EXPECT_NEAR(timeline.ranks[0].parts.exposed.count() + timeline.ranks[0].parts.bubble.count(), 9, 1e-9);
+}
+
+// A computation waits for scatters until those under way are no more than the largest unit's elements.
+TEST(ProgramTimeline, WholeGradientsDoNotPileUp) {
+  ModelSpec model = SmallLlama();
+  model.layers = 8;
+  Strategy s{.dp = 4};
+  s.zero_stage = 3;
+  const StepProgram program = Program(model, s, 4);
+  const RankClass& list = program.classes[0];
+  std::map<int32_t, int64_t> under_way;
+  int64_t largest = 0, waits = 0;
+  for (const ParameterUnit& unit : list.units) largest = std::max(largest, unit.gradients_sharded ? unit.elements : 0);
+  for (size_t k = 0; k < list.instructions.size(); ++k) {
+    const Instruction& i = list.instructions[k];
+    const bool scatters = i.action == StepAction::kReduceScatter && i.unit >= 0;
+    if (scatters && list.units[static_cast<size_t>(i.unit)].gradients_sharded) under_way[static_cast<int32_t>(k)] = i.elements;
+    if (!OfPart(i.action)) continue;
+    for (const int32_t need : i.needs) waits += static_cast<int64_t>(under_way.erase(need));
+    int64_t elements = 0;
+    for (const auto& [at, of] : under_way) elements += of;
+    EXPECT_LE(elements, largest) << k;
+  }
+  EXPECT_GT(waits, 0);
 }
 
 TEST(ProgramTimeline, EveryStrategyOfASmallModelComesToItsEnd) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <future>
+
 #include "planner/plan/plan_search.h"
 
 namespace weft::planner {
@@ -86,6 +88,9 @@ Result<std::unique_ptr<PlanSearch::Impl>> PlanSearch::Impl::Make(const JobSpec& 
                                                                  const PlanOptions& options) {
   auto impl = std::make_unique<Impl>(options);
   if (options.known_programs) {
+    impl->SetProblem(job, cluster);
+    // The whole space's roots are as many as those of all programs together: beside them, on a thread of their own.
+    std::future<Status> whole = std::async(std::launch::async, [&impl] { return impl->AddWholeSpace(); });
     for (const Framework framework : KnownFrameworks()) {
       PlanOptions own = options;
       own.known_programs = own.advise = false;
@@ -93,8 +98,7 @@ Result<std::unique_ptr<PlanSearch::Impl>> PlanSearch::Impl::Make(const JobSpec& 
       WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Impl> program, Make(job, cluster, own));
       impl->AddProgram(std::move(program));
     }
-    impl->SetProblem(job, cluster);
-    WEFT_RETURN_IF_ERROR(impl->AddWholeSpace());
+    WEFT_RETURN_IF_ERROR(whole.get());
     return impl;
   }
   if (Describe(options.framework).leaves_idle) {

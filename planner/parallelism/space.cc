@@ -157,7 +157,8 @@ void StrategySpace::AddBatches(const Strategy& from, const std::vector<Node>& st
     for (const bool sequence_parallel : {false, true}) {
       if (!Keeps(options_.fixed, "sequence_parallel", sequence_parallel ? 1 : 0)) continue;
       if (sequence_parallel && (from.tp == 1 || from.tensor_mode != TensorMode::k1D)) continue;
-      for (Node node : nodes) {
+      for (Node& node : nodes) {
+        if (job.global_batch / node.strategy.dp % micro_batch != 0) continue;  // most of them: IsLegal() would say so later
         node.strategy.micro_batch = micro_batch;
         node.strategy.sequence_parallel = sequence_parallel;
         if (!model_.IsLegal(node.strategy) || !Allowed(node.strategy, SearchStage::kDegrees)) continue;

@@ -89,10 +89,9 @@ class BranchAndBound {
 
   /// The space must outlive the search.
   BranchAndBound(const S& space, const SearchOptions& options) : space_(space), options_(options) {
-    std::vector<Node> nodes;
-    space_.Roots(nodes);
-    roots_.reserve(nodes.size());
-    for (Node& node : nodes) roots_.push_back({0, std::move(node)});
+    space_.Roots(roots_);
+    root_order_.resize(roots_.size());
+    for (size_t i = 0; i < roots_.size(); ++i) root_order_[i] = {0, i};
     ordered_ = late_ready_ = roots_.empty();
     cut_ = top_cut_ = options.most;
   }
@@ -103,15 +102,15 @@ class BranchAndBound {
     Local local;
     // Roots are handed out by bound: the first ones find good answers, which cut the later ones.
     for (size_t i = next_root_.fetch_add(1); i < roots_.size(); i = next_root_.fetch_add(1)) {
-      Visit(roots_[i].node, roots_[i].bound, 0, local, scratch, stop);
+      Visit(roots_[root_order_[i].index], root_order_[i].bound, 0, local, scratch, stop);
       FinishRoot();
     }
     WaitForLate();
     local.late = true;
-    for (size_t i = next_late_.fetch_add(1); i < late_.size(); i = next_late_.fetch_add(1)) {
+    for (size_t i = next_late_.fetch_add(1); i < late_order_.size(); i = next_late_.fetch_add(1)) {
       // Only now bounded by itself: most are cut by what they inherit.
-      const Node& node = late_[i].node;
-      double bound = late_[i].bound;
+      const Node& node = LateNode(late_order_[i].index);
+      double bound = late_order_[i].bound;
       if (!options_.exhaustive && !Above(bound, Cut(local))) bound = std::max(bound, space_.Bound(node, scratch));
       Enter(node, bound, 0, local, scratch, stop);
     }
@@ -141,7 +140,7 @@ class BranchAndBound {
   const SearchStatistics& statistics() const { return statistics_; }
   /// No feasible leaf of the whole space is below: by the roots' bounds alone. Requires: Work() has run.
   double RootBound() const {
-    return roots_.empty() ? std::numeric_limits<double>::infinity() : roots_.front().bound;
+    return roots_.empty() ? std::numeric_limits<double>::infinity() : root_order_.front().bound;
   }
   /// Nothing that the budget or a stop request left undecided is below; +infinity if nothing was.
   double OpenBound() const { return open_bound_; }
@@ -152,9 +151,13 @@ class BranchAndBound {
   double BestSoFar() const { return best_value_.load(std::memory_order_relaxed); }
 
  private:
+  /// Nodes are large and stay where they are; these are put in order in their place.
   struct Bounded {
-    double bound;
-    Node node;
+    double bound = 0;
+    size_t index = 0;
+    friend bool operator<(const Bounded& a, const Bounded& b) {
+      return a.bound != b.bound ? a.bound < b.bound : a.index < b.index;
+    }
   };
   /// One thread's.
   struct Local {
@@ -170,12 +173,11 @@ class BranchAndBound {
     for (size_t i = next_bound_.fetch_add(kChunk); i < roots_.size(); i = next_bound_.fetch_add(kChunk)) {
       const size_t end = std::min(i + kChunk, roots_.size());
       // Once it is to stop nothing is entered: what is not bounded stays below nothing.
-      for (size_t k = i; k < end && !stop.stop_requested(); ++k) roots_[k].bound = space_.Bound(roots_[k].node, scratch);
+      for (size_t k = i; k < end && !stop.stop_requested(); ++k) root_order_[k].bound = space_.Bound(roots_[k], scratch);
       const std::lock_guard lock(mutex_);
       bounded_ += end - i;
       if (bounded_ < roots_.size()) continue;
-      std::stable_sort(roots_.begin(), roots_.end(),
-                       [](const Bounded& a, const Bounded& b) { return a.bound < b.bound; });
+      std::sort(root_order_.begin(), root_order_.end());
       ordered_ = true;
       all_bounded_.notify_all();
     }
@@ -183,13 +185,27 @@ class BranchAndBound {
     all_bounded_.wait(lock, [this] { return ordered_; });
   }
 
-  /// The thread that finishes the last root orders what waits; the others wait for it.
+  const Node& LateNode(size_t index) const { return late_[index / kLateChunk][index % kLateChunk]; }
+
+  void Defer(const Node& node, double bound) {
+    const std::lock_guard lock(mutex_);
+    if (late_.empty() || late_.back().size() == kLateChunk) late_.emplace_back().reserve(kLateChunk);
+    late_order_.push_back({bound, (late_.size() - 1) * kLateChunk + late_.back().size()});
+    late_.back().push_back(node);
+  }
+
+  /// The thread that finishes the last root orders what waits and is not cut by now; the others wait for it.
   void FinishRoot() {
     const std::lock_guard lock(mutex_);
     if (++finished_ < roots_.size()) return;
+    std::erase_if(late_order_, [this](const Bounded& b) {
+      const bool cut = Above(b.bound, top_cut_.load(std::memory_order_relaxed));
+      if (cut) statistics_.pruned += space_.Leaves(LateNode(b.index));
+      return cut;
+    });
     // By bound, then by the leaves' own order: threads found them in any order.
-    std::sort(late_.begin(), late_.end(), [this](const Bounded& a, const Bounded& b) {
-      return a.bound != b.bound ? a.bound < b.bound : space_.Before(a.node, b.node);
+    std::sort(late_order_.begin(), late_order_.end(), [this](const Bounded& a, const Bounded& b) {
+      return a.bound != b.bound ? a.bound < b.bound : space_.Before(LateNode(a.index), LateNode(b.index));
     });
     late_ready_ = true;
     all_bounded_.notify_all();
@@ -225,11 +241,7 @@ class BranchAndBound {
       local.statistics.pruned += space_.Leaves(node);
       return;
     }
-    if (IsLate(space_, node)) {
-      const std::lock_guard lock(mutex_);
-      late_.push_back({bound, node});
-      return;
-    }
+    if (IsLate(space_, node)) return Defer(node, bound);
     Enter(node, bound, depth, local, scratch, stop);
   }
 
@@ -248,19 +260,19 @@ class BranchAndBound {
     }
     local.children[depth].clear();
     space_.Children(node, local.children[depth]);
-    // Below, deeper levels may grow the outer vectors: index anew after each call.
+    // Below, deeper levels may grow the outer vectors: index anew after each call. What the inner ones hold stays in its place.
     local.bounded[depth].clear();
-    for (Node& child : local.children[depth]) {
+    for (size_t i = 0; i < local.children[depth].size(); ++i) {
+      const Node& child = local.children[depth][i];
       // A leaf's own price is its best bound; what waits is bounded when its turn comes.
       const bool later = options_.exhaustive || space_.IsLeaf(child) || IsLate(space_, child);
       const double own = later ? bound : space_.Bound(child, scratch);
-      local.bounded[depth].push_back({std::max(bound, own), std::move(child)});
+      local.bounded[depth].push_back({std::max(bound, own), i});
     }
-    std::stable_sort(local.bounded[depth].begin(), local.bounded[depth].end(),
-                     [](const Bounded& a, const Bounded& b) { return a.bound < b.bound; });
+    std::sort(local.bounded[depth].begin(), local.bounded[depth].end());
     for (size_t i = 0; i < local.bounded[depth].size(); ++i) {
       const Bounded child = local.bounded[depth][i];
-      Visit(child.node, child.bound, depth + 1, local, scratch, stop);
+      Visit(local.children[depth][child.index], child.bound, depth + 1, local, scratch, stop);
     }
   }
 
@@ -320,8 +332,11 @@ class BranchAndBound {
 
   const S& space_;
   const SearchOptions options_;
-  std::vector<Bounded> roots_;  // ascending bound, once `ordered_`
-  std::vector<Bounded> late_;   // the same, once `late_ready_`; before, guarded by the mutex
+  std::vector<Node> roots_;
+  std::vector<Bounded> root_order_;      // ascending bound, once `ordered_`
+  static constexpr size_t kLateChunk = 1024;
+  std::vector<std::vector<Node>> late_;  // in chunks, which never move; guarded by the mutex until `late_ready_`
+  std::vector<Bounded> late_order_;      // likewise; then in ascending bound
 
   // Between threads. Counters and cuts carry no other data with them: relaxed order suffices.
   std::atomic<size_t> next_bound_{0}, next_root_{0}, next_late_{0};

@@ -68,7 +68,7 @@ struct Arguments {
 };
 
 void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
-  app.add_option("--config", o.config, "Hugging Face config.json of the GPT-2 or Llama family")->required();
+  app.add_option("--config", o.config, "Hugging Face config.json of the GPT-2, Llama or Mixtral family")->required();
   app.add_option("--layers", o.scaling.layers, "scale down: layers in place of the config's");
   app.add_option("--width", o.scaling.width, "scale down: embedding width; the MLP follows");
   app.add_option("--heads", o.scaling.heads, "scale down: attention heads");

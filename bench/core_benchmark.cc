@@ -4,9 +4,11 @@
 //   core_benchmark [JOBS] [SECONDS]
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <deque>
+#include <variant>
 
 #include "controller/core.h"
 #include "controller/testing/fake_cluster.h"
@@ -15,8 +17,9 @@ namespace weft::controller {
 namespace {
 
 constexpr int kPerLeaf = 32, kSpines = 8, kFlowsEachWay = 8;
-constexpr const char* kEvents[] = {"a host registers", "a host is lost", "a sample", "paths", "a job is submitted", "a job is released", "a mode",
-                                   "an epoch", "jobs planned", "paths planned", "a job advised", "a tick"};
+constexpr std::array kEvents = {"a host registers", "a host is lost", "a sample", "paths", "a job is submitted", "a job is released", "a mode",
+                                "an epoch", "jobs planned", "paths planned", "a job advised", "a strategy asked for", "a tick"};
+static_assert(kEvents.size() == std::variant_size_v<decltype(Event::body)>);
 
 /// Two hosts under two leaves, a flow per GPU each way.
 void Start(testing::FakeCluster& cluster, int number, int hosts) {

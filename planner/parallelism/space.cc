@@ -112,8 +112,7 @@ void StrategySpace::AddModes(const Strategy& s, const std::vector<Node>& stages,
   for (const TensorMode mode : {TensorMode::k2D, TensorMode::k25D, TensorMode::k3D}) {
     if (s.tp == 1) break;
     for (const int64_t depth : mode == TensorMode::k25D ? Divisors(s.tp) : std::vector<int64_t>{1}) {
-      if (mode == TensorMode::k25D && (depth == 1 || depth == s.tp)) continue;
-      if (!GridSide(mode, s.tp, depth)) continue;
+      if ((mode == TensorMode::k25D && (depth == 1 || depth == s.tp)) || !GridSide(mode, s.tp, depth)) continue;
       grids.push_back(s);
       grids.back().tensor_mode = mode;
       grids.back().tensor_depth = depth;

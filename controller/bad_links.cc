@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace weft::controller {
@@ -122,9 +123,24 @@ std::map<LinkWitness, LinkEvidence> LossEvidence(const FlowTable& table, const F
   return suspects;
 }
 
+bool BadLinks::MakeRoom(LinkId link) {
+  size_t count = 0;
+  auto oldest = links_.end();
+  for (auto at = links_.lower_bound({link, std::numeric_limits<Owner>::min()}); at != links_.end() && at->first.first == link; ++at) {
+    ++count;
+    const bool older = oldest == links_.end() || at->second.seen_s < oldest->second.seen_s;
+    if (!at->second.bad && older) oldest = at;
+  }
+  if (count < kMostOwners) return true;
+  if (oldest == links_.end()) return false;
+  links_.erase(oldest);
+  return true;
+}
+
 std::vector<BadLinks::Verdict> BadLinks::Take(const std::map<LinkWitness, LinkEvidence>& evidence, Seconds now) {
   std::vector<Verdict> verdicts;
   for (const auto& [witness, of] : evidence) {
+    if (!links_.contains(witness) && !MakeRoom(witness.first)) continue;
     State& state = links_[witness];
     if (!state.bad) {
       if (now.count() - state.seen_s > kForgotten) state.times = 0;
@@ -141,6 +157,7 @@ std::vector<BadLinks::Verdict> BadLinks::Take(const std::map<LinkWitness, LinkEv
     state.bad = false;
     verdicts.push_back({witness.first, witness.second, false, {}});
   }
+  std::erase_if(links_, [&](const auto& entry) { return !entry.second.bad && now.count() - entry.second.seen_s > kForgotten; });
   return verdicts;
 }
 

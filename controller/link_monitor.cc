@@ -11,7 +11,6 @@
 namespace weft::controller {
 namespace {
 
-constexpr double kLookLife = 20;           // seconds: what is older belongs to another phase of the job
 constexpr double kLeastBacklog = 0.1;      // of a slot: less says nothing
 constexpr double kLeastAvailable = 0.02;   // of the line rate: 0 would make paths impossible and ratios infinite
 // Of the way to what is seen, per look. What others leave of a link goes up and down, and a burst that meets a short queue
@@ -23,74 +22,11 @@ constexpr double kWorthTelling = 0.1;      // relative change of a followed esti
 constexpr double kRestored = 0.9;          // of the line rate
 constexpr double kTestStep = 1.5;          // enough to be seen as a deficit if it is not there
 constexpr double kSameRate = 1.1;          // of two rates that were measured, that mean the same
-constexpr int kMaxBackoff = 16;
 constexpr int kContendedSlots = 3;
 constexpr double kContending = 0.3;        // of a slot that a lane on a full link is backlogged
 constexpr double kMoving = 0.5;            // seconds until new weights are in force and old bytes have left
 
 }  // namespace
-
-LinkMonitor::Estimate& LinkMonitor::EstimateOf(LinkId link, Owner owner) {
-  const auto [entry, added] = links_[link].estimates.try_emplace(owner);
-  if (added) {
-    entry->second.available = entry->second.announced = fabric_->topology().link(link).line_rate;
-    entry->second.interval_s = options_.recovery_interval.count();
-  }
-  return entry->second;
-}
-
-BitsPerSecond LinkMonitor::Available(LinkId link) const {
-  const BitsPerSecond line = fabric_->topology().link(link).line_rate;
-  const auto found = links_.find(link);
-  if (found == links_.end()) return line;
-  BitsPerSecond least = line, second = line;
-  for (const auto& [owner, estimate] : found->second.estimates) {
-    second = std::min(second, std::max(least, estimate.available));
-    least = std::min(least, estimate.available);
-  }
-  return alone_ ? least : second;
-}
-
-BitsPerSecond LinkMonitor::Available(LinkId link, Owner owner) const {
-  const BitsPerSecond all = Available(link);
-  const auto found = links_.find(link);
-  if (found == links_.end()) return all;
-  const auto own = found->second.estimates.find(owner);
-  return own == found->second.estimates.end() ? all : std::min(all, own->second.available);
-}
-
-CapacityChange LinkMonitor::Set(LinkId link, Owner owner, BitsPerSecond to, std::string reason) {
-  Estimate& own = EstimateOf(link, owner);
-  const BitsPerSecond all = Available(link), before = own.available;
-  own.available = own.announced = to;
-  const bool for_all = alone_ || Available(link) != all;
-  if (for_all) return {link, alone_ ? before : all, Available(link), std::move(reason), owner, true};
-  return {link, before, to, std::move(reason), owner, false};
-}
-
-void LinkMonitor::CountOwners(const FlowTable& table, std::vector<CapacityChange>& changes) {
-  std::set<Owner> owners;
-  for (const auto& [id, flow] : table.flows()) {
-    if (!flow.stale()) owners.insert(flow.owner);
-  }
-  for (const auto& [link, state] : links_) {
-    const BitsPerSecond line = fabric_->topology().link(link).line_rate;
-    for (const auto& [owner, estimate] : state.estimates) {
-      if (estimate.available < line) owners.insert(owner);
-    }
-  }
-  if (alone_ == (owners.size() <= 1)) return;
-  std::map<LinkId, BitsPerSecond> before;
-  for (const auto& [link, state] : links_) before[link] = Available(link);
-  alone_ = !alone_;
-  for (const auto& [link, was] : before) {
-    if (Available(link) == was) continue;
-    changes.push_back({link, was, Available(link),
-                       fmt::format("link {}: {}", fabric_->topology().LinkName(link),
-                                   alone_ ? "whose flows have found it to give less is the only user"
-                                          : "flows of another user are here, and only one has found it to give less")});
-  }
-}
 
 CapacityChange LinkMonitor::Hold(LinkId link, Owner owner, Badness badness, double share, const std::string& why) {
   Estimate& own = EstimateOf(link, owner);
@@ -195,6 +131,7 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
   const double slot_begin_s = static_cast<double>(slot) * options_.slot.count();
   const std::vector<LaneUse> uses = Collect(table, slot);
   const auto by_link = ByLink(uses);
+  DropEstimates(table, now_s, changes);
   CountOwners(table, changes);
   FindCollisions(uses, by_link);
   std::erase_if(windows_, [&](const auto& entry) { return !table.flows().contains(entry.first.first); });
@@ -272,6 +209,7 @@ void LinkMonitor::Judge(const LaneUse& use, LaneWindow& window, double now_s, st
 
 /// Moves a lowered estimate towards what a lane that the link holds has seen of it.
 void LinkMonitor::Follow(LinkId link, Owner owner, const Load& load, double now_s, std::vector<CapacityChange>& changes) {
+  if (FindEstimate(link, owner) == nullptr) return;
   Estimate& state = EstimateOf(link, owner);
   const BitsPerSecond line = fabric_->topology().link(link).line_rate;
   if (state.bad() || state.available >= line) return;
@@ -282,7 +220,7 @@ void LinkMonitor::Follow(LinkId link, Owner owner, const Load& load, double now_
     state.interval_s = std::min(2 * state.interval_s, kMaxBackoff * options_.recovery_interval.count());
     state.tested_s = -1e300;
   }
-  state.confirmed_s = now_s;
+  state.confirmed_s = state.seen_s = now_s;
   const double seen = std::clamp(state.available.value(), load.low, std::max(load.low, load.high));
   const double follow = std::max(seen > state.available.value() ? kFollowUp : kFollowDown,
                                  1 / (kFirstLooks + static_cast<double>(++state.looks)));
@@ -311,8 +249,8 @@ std::vector<LinkId> LinkMonitor::Suspects(const LaneWindow& window) const {
       links.push_back(link);
       continue;
     }
-    const auto own = state->second.estimates.find(window.owner);
-    const double own_s = own == state->second.estimates.end() ? -1e300 : own->second.exonerated_s;
+    const Estimate* own = FindEstimate(link, window.owner);
+    const double own_s = own == nullptr ? -1e300 : own->exonerated_s;
     if (std::max(state->second.exonerated_s, own_s) < since_s) links.push_back(link);
   }
   return links;
@@ -358,7 +296,7 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
     // A known deficit is followed, not believed anew; from where it was before a test that has shown nothing better.
     const double known = soon && seen <= state.untested.value() * kSameRate ? state.untested.value() : before.value();
     const double next = known < kRestored * line.value() ? known + kFollowDown * (seen - known) : seen;
-    state.confirmed_s = now_s;
+    state.confirmed_s = state.seen_s = now_s;
     if (known >= kRestored * line.value()) state.looks = 0;  // a first estimate
     changes.push_back(Set(link, window.owner, BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value())),
                           fmt::format("link {} gave {} where {} was expected, in {} windows in which flow {:x} of job {} "

@@ -29,6 +29,12 @@
 // planned with his estimates (flow_planner.h). For all others a link gives what at least two owners have found that it
 // gives no more than: the second least of their estimates. Where all flows are of one owner, that is his.
 //
+// What is kept of owners who come and go. An estimate that says no more than a new one would is dropped at once; one of an owner
+// without any flow when his lanes have not shown it for 16 recovery intervals (8 minutes), however often it was tested or paused
+// meanwhile. Of a link that is held to be bad (bad_links.h) it stays until the hold is lifted. And of one link at most kMostOwners
+// owners have estimates after a slot, those with the least: the others lose nothing by it now, since the second least of these,
+// with which all are planned, is no more than what they have found. So there are at most kMostOwners times as many as links.
+//
 // Limits. A deficit under 20 % of a healthy link is not seen. Where a path has several equally suspect switch links, all
 // of them are blamed until another lane exonerates one. A lane that its own pacing or the receiver's window holds looks
 // like a slow path, as does a congestion control that leaves the wire idle while it has bytes. Estimates are low rather
@@ -81,6 +87,8 @@ struct Collision {
 
 class LinkMonitor {
  public:
+  static constexpr size_t kMostOwners = 64;   ///< with an estimate of the same link
+
   LinkMonitor(LinkMonitorOptions options, const FabricView* fabric) : options_(options), fabric_(fabric) {}
 
   /// Judges `slot`; every slot once, ascending, when it has been measured whole.
@@ -97,6 +105,8 @@ class LinkMonitor {
   CapacityChange Hold(LinkId link, Owner owner, Badness badness, double share, const std::string& why);
   /// Links that have been full and shared for the last three slots.
   const std::vector<Collision>& collisions() const { return collisions_; }
+  /// How many estimates are kept, of all owners and links. Complexity: linear in links.
+  size_t estimates() const;
   /// The flow's traffic goes elsewhere from `now` on: what was seen of it proves nothing about its new path.
   void Forget(uint64_t flow, Seconds now);
 
@@ -108,7 +118,8 @@ class LinkMonitor {
     BitsPerSecond announced;       ///< the last value that a change was reported with
     double exonerated_s = -1e300;
     int64_t looks = 0;             ///< that the estimate has followed since it was first lowered
-    double confirmed_s = 0;        ///< when the lowered estimate was last seen to be right
+    double confirmed_s = 0;        ///< when the lowered estimate was last seen to be right, or tested; less the time that it was paused
+    double seen_s = -1e300;        ///< when his lanes last showed it
     double tested_s = -1e300;      ///< when its estimate was last raised as a test
     BitsPerSecond untested;        ///< what it was before
     double interval_s = 0;         ///< until the next test
@@ -147,11 +158,21 @@ class LinkMonitor {
     std::deque<Look> looks;        ///< the newest `windows`
   };
 
+  static constexpr int kMaxBackoff = 16;      ///< recovery intervals between two tests at most
+  static constexpr double kLookLife = 20;     ///< seconds: what is older belongs to another phase of the job
+
+  /// Made if there is none.
   Estimate& EstimateOf(LinkId link, Owner owner);
+  /// nullptr if there is none.
+  const Estimate* FindEstimate(LinkId link, Owner owner) const;
   /// Sets the owner's estimate, and says whether it is all others' too.
   CapacityChange Set(LinkId link, Owner owner, BitsPerSecond to, std::string reason);
   /// Whose flows there are, and what that makes of estimates where one owner is not alone any more, or is again.
   void CountOwners(const FlowTable& table, std::vector<CapacityChange>& changes);
+  /// Drops those that are kept no longer; where that changes what all are planned with, it is a change. Complexity: linear in flows
+  /// and estimates.
+  void DropEstimates(const FlowTable& table, double now_s, std::vector<CapacityChange>& changes);
+  static void KeepLeast(std::map<Owner, Estimate>* estimates);
   /// Links that flows which are still being probed may have loaded in `slot`: on shortest ways between their ends, or next to the
   /// end that is known. A host that was never probed may hang anywhere: for ten seconds after its first such flow all links are in
   /// doubt. Who crosses one of them is not judged; everybody else is. Complexity: linear in lanes, and in links for each

@@ -80,6 +80,15 @@ class CoreOwners : public ::testing::Test {
     }
     return -1;
   }
+  /// Says of what b sends that nothing is acknowledged, and that it is sent again and again.
+  void ForgeSilenceAndLoss(v1::FlowCounters& counters) {
+    if (!counters.send()) return;
+    again_ += 500;
+    for (v1::LaneCounters& lane : *counters.mutable_lanes()) {
+      lane.set_silent_s(5);
+      lane.set_retransmits(again_);
+    }
+  }
   double LeastAvailable() const {
     double least = 1e300;
     for (const v1::LinkStatus& link : core_.Links()) least = std::min(least, link.available_bps());
@@ -98,6 +107,7 @@ class CoreOwners : public ::testing::Test {
   std::map<std::string, uint32_t> users_;
   std::map<uint64_t, std::string> job_of_;
   std::function<void(v1::FlowCounters&)> forge_;
+  int64_t again_ = 0;
 };
 
 TEST_F(CoreOwners, AForgedBacklogLowersTheForgersOwnLinksOnly) {
@@ -124,19 +134,26 @@ TEST_F(CoreOwners, WhereAllJobsAreOfOneUserHisWordIsEnough) {
 TEST_F(CoreOwners, ForgedSilenceAndLossTakeNoLinkFromOthers) {
   Start({{"a", kVictim}, {"b", kForger}});
   const std::vector<double> before = cluster_.Shares("a", "h1"), back = cluster_.Shares("a", "h3");
-  double again = 0;
-  forge_ = [&](v1::FlowCounters& counters) {
-    if (!counters.send()) return;
-    again += 500;
-    for (v1::LaneCounters& lane : *counters.mutable_lanes()) {
-      lane.set_silent_s(5);
-      lane.set_retransmits(static_cast<int64_t>(again));
-    }
-  };
+  forge_ = [this](v1::FlowCounters& counters) { ForgeSilenceAndLoss(counters); };
   cluster_.Run(20);
+  EXPECT_THAT(CapacityReasons(), HasSubstr("answers nobody")) << "it is heard";
+  EXPECT_THAT(CapacityReasons(), HasSubstr("for flows of uid 1002 from now on"));
+  EXPECT_THAT(CapacityReasons(), ::testing::Not(HasSubstr("uid 1001")));
   EXPECT_EQ(LeastAvailable(), kLine);
   EXPECT_EQ(cluster_.Shares("a", "h1"), before);
   EXPECT_EQ(cluster_.Shares("a", "h3"), back);
+}
+
+// What the test above has without effect on others, from him whose flows all are: without this it would hold of evidence that counts for
+// nobody.
+TEST_F(CoreOwners, TheSameSilenceAndLossCountWhereAllFlowsAreHis) {
+  Start({{"a", kVictim}, {"b", kVictim}});
+  const std::string spine = SpineName("b", "h2");
+  forge_ = [this](v1::FlowCounters& counters) { ForgeSilenceAndLoss(counters); };
+  cluster_.Run(kPromise);
+  EXPECT_LT(Available("leaf1", spine), 0.05 * kLine) << CapacityReasons();
+  EXPECT_THAT(CapacityReasons(), HasSubstr("answers nobody"));
+  EXPECT_THAT(CapacityReasons(), ::testing::Not(HasSubstr("uid")));
 }
 
 // 50 of 100 Mbit/s: half of what was planned for that way stays on it, and the rest takes the other.

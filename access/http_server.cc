@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "access/seats.h"
 #include "access/tls_server.h"
 #include "access/wire.h"
 #include "common/log.h"
@@ -24,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kRequestsPerConnection = 100;
 constexpr seconds kIdle{2};  // between two requests: a viewer that is silent holds a thread for so long
 constexpr seconds kLinger{1};
+constexpr char kText[] = "text/plain; charset=utf-8";
 
 /// "ipv4:10.0.0.7:40112", as gRPC has it: one way to name who calls.
 std::string PeerOf(int socket) {
@@ -41,25 +43,9 @@ std::string PeerOf(int socket) {
   return fmt::format("ipv6:[{}]:{}", text, ntohs(v6.sin6_port));
 }
 
-/// How many connections each address has.
-class Seats {
- public:
-  explicit Seats(size_t most) : most_(most) {}
-  bool Take(const std::string& address) {
-    const std::lock_guard lock(mutex_);
-    size_t& taken = taken_[address];
-    return taken < most_ && ++taken > 0;
-  }
-  void Leave(const std::string& address) {
-    const std::lock_guard lock(mutex_);
-    if (--taken_[address] == 0) taken_.erase(address);
-  }
-
- private:
-  const size_t most_;
-  std::mutex mutex_;
-  std::map<std::string, size_t> taken_;  // none of them 0
-};
+std::string PlaceOf(const std::string& host, int port) {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+}
 
 /// A connection as the library reads and writes it: each request has so many bytes and so much time.
 class BoundedStream final : public httplib::Stream {
@@ -131,7 +117,7 @@ class BoundedPool final : public httplib::ThreadPool {
 void Tell(httplib::Response& response, int status, const std::string& why) {
   response.status = status;
   response.set_header("Connection", "close");
-  response.set_content(why + "\n", "text/plain; charset=utf-8");
+  response.set_content(why + "\n", kText);
 }
 
 }  // namespace
@@ -143,7 +129,9 @@ bool IsLoopback(const std::string& host) {
 class HttpServer::Impl final : public httplib::Server {
  public:
   Impl(const HttpOptions& options, std::map<std::string, HttpPage> pages, Gate* gate)
-      : pages_(std::move(pages)), gate_(gate), seats_(options.connections_of_an_address) {
+      : pages_(std::move(pages)), gate_(gate), seats_(options.connections_of_an_address, options.connections),
+        handshakes_(options.handshakes_of_an_address, options.handshakes), handshake_time_(options.handshake_time),
+        authority_(options.tls.authority) {
     new_task_queue = [most = options.connections] { return new BoundedPool(most); };  // the library deletes it
     // Without SO_REUSEPORT, which the library sets by default: a second daemon must not share the port.
     set_socket_options([](socket_t socket) {
@@ -153,8 +141,8 @@ class HttpServer::Impl final : public httplib::Server {
     set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
       return MayGoOn(request, response) ? HandlerResponse::Unhandled : HandlerResponse::Handled;
     });
-    set_expect_100_continue_handler([this](const httplib::Request&, httplib::Response& response) {
-      RefuseBody(response);
+    set_expect_100_continue_handler([this](const httplib::Request& request, httplib::Response& response) {
+      RefuseBody(request, response);
       return response.status;
     });
     for (const auto& [path, page] : pages_) {
@@ -164,6 +152,12 @@ class HttpServer::Impl final : public httplib::Server {
         response.set_content(said.content, said.type);
       });
     }
+    set_error_handler([this](const httplib::Request& request, httplib::Response& response) {
+      if (response.status != 404 || !response.body.empty()) return;
+      std::string paths;
+      for (const auto& [path, page] : pages_) paths += (paths.empty() ? "" : ", ") + path;
+      response.set_content(fmt::format("{}: no such page, expected one of {}\n", request.method, paths), kText);
+    });
   }
   ~Impl() override {
     ending_ = true;
@@ -174,16 +168,19 @@ class HttpServer::Impl final : public httplib::Server {
     if (!options.tls.empty()) {
       WEFT_ASSIGN_OR_RETURN(tls_, TlsServer::Make(options.tls));
       if (!tls_->IsForServers()) {
-        LogWarn("access", "the certificate is for clients only, so nobody reads HTTP here: issue it again with weft pki",
-                {{"certificate", options.tls.certificate}});
+        LogWarn("access", "certificate of HTTP is for clients only, expected one for servers: nobody reads here until it is issued again "
+                          "with weft pki",
+                {{"host", options.host}, {"port", options.port}, {"certificate", options.tls.certificate}});
       }
     }
     port_ = options.port == 0 ? bind_to_any_port(options.host) : bind_to_port(options.host, options.port) ? options.port : -1;
     if (port_ <= 0) {
       return Fail(Code::kFailedPrecondition,
-                  fmt::format("listen at {}:{} for HTTP: the address cannot be used (is another program listening there?)",
-                              options.host, options.port));
+                  fmt::format("listen at {} for HTTP: the address cannot be used, expected one of this host's that no other program "
+                              "listens at: see which does with ss -ltnp, or configure another",
+                              PlaceOf(options.host, options.port)));
     }
+    place_ = "HTTP at " + PlaceOf(options.host, port_);
     thread_ = std::jthread([this] {
       listen_after_bind();
       ended_ = true;
@@ -199,29 +196,59 @@ class HttpServer::Impl final : public httplib::Server {
     UniqueFd owned(socket);
     const std::string peer = PeerOf(socket);
     const std::string address = peer.substr(0, peer.rfind(':'));
-    if (turned_away || !seats_.Take(address)) {
-      gate_->Refuse("connections", peer, Error(Code::kResourceExhausted, "too many connections, of this address or in all"));
+    const Seats::Answer seat = turned_away ? Seats::Answer::kAllFull : seats_.Take(address);
+    if (seat != Seats::Answer::kTaken) {
+      RefuseSeat("connections", "connections", seats_, seat, peer);
       return false;
     }
-    Serve(std::move(owned), peer);
+    Serve(std::move(owned), peer, address);
     seats_.Leave(address);
     return true;
   }
 
-  void Serve(UniqueFd socket, const std::string& peer) {
+  /// Says that there is no place in `seats` for one more of `what`.
+  void RefuseSeat(const char* why, const char* what, const Seats& seats, Seats::Answer answer, const std::string& peer) {
+    const bool all = answer == Seats::Answer::kAllFull;
+    gate_->Refuse(why, peer,
+                  Error(Code::kResourceExhausted,
+                        fmt::format("{}: {} {} {} at once, expected at most that: close some, or come again later", place_,
+                                    all ? "all callers have" : "its address has", all ? seats.in_all() : seats.of_an_address(), what)));
+  }
+
+  /// Whether the wire has TLS now, if it is to have any: in its own time, and with few at once who are not that far. Who never ends his
+  /// handshake holds a thread for no longer, and leaves the rest to those who have ended theirs.
+  bool Shake(Wire& wire, const std::string& peer, const std::string& address) {
+    if (!tls_) return true;
+    if (const Seats::Answer seat = handshakes_.Take(address); seat != Seats::Answer::kTaken) {
+      RefuseSeat("handshakes", "TLS handshakes that are not done yet", handshakes_, seat, peer);
+      return false;
+    }
+    const Status shaken = wire.Handshake(Clock::now() + handshake_time_);
+    handshakes_.Leave(address);
+    if (shaken) return true;
+    gate_->Refuse("handshake", peer,
+                  Error(shaken.error().code(),
+                        fmt::format("{}: {}, expected a TLS handshake within {} s, with no certificate or one in date of authority "
+                                    "\"{}\": look at the caller's with openssl x509 -noout -issuer -dates",
+                                    place_, shaken.error().message(), std::chrono::duration<double>(handshake_time_).count(),
+                                    authority_)));
+    return false;
+  }
+
+  void Serve(UniqueFd socket, const std::string& peer, const std::string& address) {
     auto secured = tls_ ? tls_->Connection() : nullptr;
     if (tls_ && !secured) {  // never without
-      gate_->Refuse("handshake", peer, Error(Code::kInternal, "no memory for a TLS connection"));
+      gate_->Refuse("handshake", peer, Error(Code::kInternal, place_ + ": OpenSSL makes no TLS connection, expected memory for one: free some "
+                                                                       "on this host, the caller may come again"));
       return;
     }
     Wire wire(std::move(socket), std::move(secured), &ending_);
-    if (const Status shaken = wire.Handshake(Clock::now() + seconds(kMostSeconds)); !shaken) {
-      gate_->Refuse("handshake", peer, shaken.error());
-      return;
-    }
+    if (!Shake(wire, peer, address)) return;
     Connection own{.peer = peer, .certificate = wire.PeerCertificate()};
     connection = &own;
-    BoundedStream stream(&wire, peer, [this] { Refuse("size", fmt::format("a request of more than {} bytes", kMostBytes)); });
+    BoundedStream stream(&wire, peer, [this] {
+      Refuse("size", fmt::format("a request of more than {} bytes, expected at most that: send fewer headers", kMostBytes));
+    });
     bool more = true;
     for (size_t left = kRequestsPerConnection; more && left > 0 && wire.WaitReadable(Clock::now() + kIdle); --left) {
       stream.BeginRequest();
@@ -234,11 +261,12 @@ class HttpServer::Impl final : public httplib::Server {
 
   void Refuse(const char* why, const std::string& reason) {
     if (std::exchange(connection->refused, true)) return;  // said
-    gate_->Refuse(why, connection->peer, Error(Code::kInvalidArgument, reason));
+    gate_->Refuse(why, connection->peer, Error(Code::kInvalidArgument, place_ + ": " + reason));
   }
-  void RefuseBody(httplib::Response& response) {
-    Refuse("size", "a request with a body, expected none");
-    Tell(response, 413, "expected a request without a body");
+  void RefuseBody(const httplib::Request& request, httplib::Response& response) {
+    const std::string said = request.method + ": a request with a body, expected none: ask with GET, and change things with weft";
+    Refuse("size", said);
+    Tell(response, 413, said);
   }
 
   /// Whether the request is answered; else the response says why not.
@@ -248,13 +276,16 @@ class HttpServer::Impl final : public httplib::Server {
     const bool body = request.has_header("Transfer-Encoding") || lengths > 1 ||
                       (lengths == 1 && request.get_header_value("Content-Length") != "0");
     if (body) {
-      RefuseBody(response);
+      RefuseBody(request, response);
       return false;
     }
     // Each part would be copied into the answer.
     if (request.ranges.size() > 1) {
-      Refuse("size", fmt::format("a request for {} ranges, expected at most one", request.ranges.size()));
-      Tell(response, 416, "expected at most one range");
+      const std::string said = fmt::format("{}: a request for {} ranges, expected at most one: ask for the whole page", request.method,
+                                           request.ranges.size());
+      Refuse("size", said);
+      Tell(response, 416, said);
+      const_cast<httplib::Request&>(request).ranges.clear();  // else the library cuts this answer up; its own object is not const
       return false;
     }
     const bool reads = request.method == "GET" || request.method == "HEAD";
@@ -269,7 +300,7 @@ class HttpServer::Impl final : public httplib::Server {
       return false;
     }
     if (reads) return true;
-    Tell(response, 405, "nothing can be changed here: use weft");
+    Tell(response, 405, request.method + " changes nothing here, expected GET or HEAD: to change something use weft");
     response.set_header("Allow", "GET, HEAD");
     return false;
   }
@@ -280,16 +311,20 @@ class HttpServer::Impl final : public httplib::Server {
       Tell(response, 429, refusal.error.message());
       response.set_header("Retry-After", fmt::format("{:.0f}", std::ceil(refusal.again_after.count())));
     } else if (why == "identity" || why == "token") {
-      Tell(response, 401, refusal.error.message() + ", or a token");
+      Tell(response, 401, refusal.error.message() + ": show a certificate of a viewer, submitter or operator, or a token that counts; "
+                                                    "whoever runs this daemon has them");
       response.set_header("WWW-Authenticate", "Basic realm=\"weft: the password is a token\", charset=\"UTF-8\"");
     } else {
-      Tell(response, 403, refusal.error.message());
+      Tell(response, 403, refusal.error.message() + ": show another certificate or token");
     }
   }
 
   const std::map<std::string, HttpPage> pages_;
   Gate* const gate_;
-  Seats seats_;
+  Seats seats_, handshakes_;
+  const std::chrono::milliseconds handshake_time_;
+  const std::string authority_;
+  std::string place_;               // for messages
   std::unique_ptr<TlsServer> tls_;  // none: plain
   int port_ = 0;
   std::atomic<bool> ending_{false}, ended_{false};

@@ -1,8 +1,10 @@
 // The HTTP face of a daemon: pages that are read, over TLS where the daemon has certificates, each request through the
-// gate. Nothing here takes a body. What one caller may hold is bounded: connections in all and of one address, bytes and
-// time of a request.
+// gate. Nothing here takes a body. What one caller may hold is bounded: connections in all and of one address, of those the ones whose
+// TLS handshake is not done, the time of a handshake, bytes and time of a request.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +34,9 @@ struct HttpOptions {
   rpc::TlsFiles tls;                   ///< empty: plain
   size_t connections = 16;             ///< at once, a thread each; those beyond are closed
   size_t connections_of_an_address = 8;
+  size_t handshakes = 12;              ///< of TLS at once that are not done yet; the connection of one beyond is closed
+  size_t handshakes_of_an_address = 4;
+  std::chrono::milliseconds handshake_time{5'000};  ///< that one may take: then the connection is closed
 };
 
 /// Whether `host`, a name or an address with or without brackets, is this machine for itself only.
@@ -43,7 +48,7 @@ class HttpServer {
   static constexpr int kMostSeconds = 10;         ///< that a request may take to come, and its answer to go
 
   /// Serves `pages` by path until destroyed: GET and HEAD to who may read; whatever else is an operator's, and finds
-  /// nothing to change. `gate` must outlive the server; it has `tls` set where `options.tls` is not empty. Errors:
+  /// nothing to change. Refused connections and requests are logged and counted by the gate. `gate` must outlive the server; it has `tls` set where `options.tls` is not empty. Errors:
   /// kFailedPrecondition naming the address when it cannot be listened at; as TlsServer::Make.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> Start(const HttpOptions& options, std::map<std::string, HttpPage> pages,
                                                                  Gate* gate);

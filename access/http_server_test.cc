@@ -27,6 +27,7 @@ namespace {
 using controller::testing::TempDir;
 using ::testing::HasSubstr;
 
+constexpr std::chrono::milliseconds kHangs{60'000};  // of a handshake: longer than anything here takes
 constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
 
 /// A server with a page for who may read and one for anybody, behind a gate whose clock stands still.
@@ -48,14 +49,15 @@ class HttpServerTest : public ::testing::Test {
     server_ = std::move(*server);
   }
   /// With an authority, a controller's, a viewer's, an operator's and an agent's certificate, and a viewer's token.
-  void StartWithTls() {
+  void StartWithTls(HttpOptions options = {}) {
     folder_ = dir_.path() + "/pki";
     ASSERT_TRUE(rpc::MakeAuthority(folder_, "test"));
     Issue(rpc::Role::kController, "c");
     for (const auto role : {rpc::Role::kViewer, rpc::Role::kOperator, rpc::Role::kAgent}) Issue(role, "x");
     std::ofstream(dir_.path() + "/tokens") << kToken << "\n";
     ASSERT_EQ(::chmod((dir_.path() + "/tokens").c_str(), 0600), 0);
-    Start({.tls = Files("controller-c")}, {.viewer = dir_.path() + "/tokens", .operators = ""});
+    options.tls = Files("controller-c");
+    Start(options, {.viewer = dir_.path() + "/tokens", .operators = ""});
   }
   std::string Issue(rpc::Role role, const std::string& name) {
     const auto serial = rpc::IssueCertificate(folder_, {.role = role, .name = name, .addresses = {"127.0.0.1"}, .days = 1});
@@ -184,8 +186,8 @@ TEST_F(HttpServerTest, ACallerInALoopIsToldToWait) {
   EXPECT_EQ(Refused("rate"), 1);
 }
 
-/// A connection from `from` that keeps a thread, as the rest of its request never comes.
-UniqueFd Hold(int port, const char* from) {
+/// A connection from `from` that keeps a thread, as the rest of its request, or of its handshake where there is TLS, never comes.
+UniqueFd Hold(int port, const char* from, const std::string& begin = "GET") {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in own{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {.s_addr = ::inet_addr(from)}, .sin_zero = {}};
   sockaddr_in to = own;
@@ -193,7 +195,7 @@ UniqueFd Hold(int port, const char* from) {
   to.sin_addr.s_addr = ::inet_addr("127.0.0.1");
   EXPECT_EQ(::bind(fd.get(), reinterpret_cast<sockaddr*>(&own), sizeof own), 0);
   EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-  EXPECT_EQ(::send(fd.get(), "GET", 3, MSG_NOSIGNAL), 3);
+  EXPECT_EQ(::send(fd.get(), begin.data(), begin.size(), MSG_NOSIGNAL), static_cast<ssize_t>(begin.size()));
   return fd;
 }
 
@@ -220,6 +222,85 @@ TEST_F(HttpServerTest, ThereAreSoManyConnectionsInAll) {
   held.push_back(Hold(server_->port(), "127.0.0.3"));
   EXPECT_EQ(ClosedOf(held), 1);
   EXPECT_TRUE(RefusesOnce("connections"));
+}
+
+// The first byte says that a TLS record begins, whose rest never comes; what is sent in plain text would be no handshake.
+UniqueFd HoldHandshake(int port, const char* from) { return Hold(port, from, "\x16\x03\x01"); }
+
+TEST_F(HttpServerTest, AHandshakeThatNeverEndsIsCutOff) {
+  StartWithTls({.handshake_time = std::chrono::milliseconds(50)});
+  ::testing::internal::CaptureStderr();
+  std::vector<UniqueFd> held;
+  held.push_back(HoldHandshake(server_->port(), "127.0.0.2"));
+  EXPECT_EQ(ClosedOf(held), 1);
+  EXPECT_TRUE(RefusesOnce("handshake"));
+  const std::string place = "HTTP at 127.0.0.1:" + std::to_string(server_->port());
+  server_.reset();  // all is logged
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr(place + ": no TLS came about: the other end fell silent, expected a TLS handshake within 0.05 s"));
+  EXPECT_THAT(said, HasSubstr("look at the caller's with openssl x509"));
+}
+
+TEST_F(HttpServerTest, AnAddressHasSoManyHandshakesAtOnce) {
+  StartWithTls({.connections = 8, .connections_of_an_address = 8, .handshakes = 3, .handshakes_of_an_address = 2,
+                .handshake_time = kHangs});
+  ::testing::internal::CaptureStderr();
+  std::vector<UniqueFd> held;
+  for (int i = 0; i < 3; ++i) held.push_back(HoldHandshake(server_->port(), "127.0.0.2"));
+  EXPECT_EQ(ClosedOf(held), 1);
+  EXPECT_TRUE(RefusesOnce("handshakes"));
+  EXPECT_EQ(Status(ClientOf("viewer-x")->Get("/page")), 200) << "another address has its own";
+  EXPECT_EQ(Refused("connections"), 0);
+  server_.reset();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("its address has 2 TLS handshakes that are not done yet at once, expected at most that: close some"));
+}
+
+TEST_F(HttpServerTest, ThereAreSoManyHandshakesInAll) {
+  StartWithTls({.connections = 8, .connections_of_an_address = 8, .handshakes = 2, .handshakes_of_an_address = 2,
+                .handshake_time = kHangs});
+  std::vector<UniqueFd> held;
+  for (int i = 0; i < 2; ++i) held.push_back(HoldHandshake(server_->port(), "127.0.0.2"));
+  held.push_back(HoldHandshake(server_->port(), "127.0.0.3"));
+  EXPECT_EQ(ClosedOf(held), 1);
+  EXPECT_TRUE(RefusesOnce("handshakes"));
+}
+
+TEST_F(HttpServerTest, WhoHasEndedHisHandshakeLeavesItsPlace) {
+  StartWithTls({.handshakes = 1, .handshakes_of_an_address = 1, .handshake_time = kHangs});
+  const auto first = ClientOf("viewer-x"), second = ClientOf("viewer-x");
+  for (const auto& client : {first.get(), second.get()}) {
+    client->set_keep_alive(true);
+    EXPECT_EQ(Status(client->Get("/page")), 200);
+  }
+  EXPECT_EQ(Status(first->Get("/page")), 200) << "its connection is there while there is another handshake";
+  EXPECT_EQ(Refused("handshakes"), 0);
+}
+
+// Each message says what was asked, what was expected, and what to do now.
+TEST_F(HttpServerTest, AnswersSayWhatWasExpectedAndWhatToDo) {
+  StartWithTls();
+  const auto told = [](const httplib::Result& result) { return result ? result->body : ""; };
+  const auto ann = ClientOf("operator-x");
+  EXPECT_EQ(told(ann->Get("/nothing")), "GET: no such page, expected one of /open, /page\n");
+  EXPECT_EQ(told(ann->Delete("/page")), "DELETE changes nothing here, expected GET or HEAD: to change something use weft\n");
+  EXPECT_EQ(told(ann->Post("/page", "text", "text/plain")),
+            "POST: a request with a body, expected none: ask with GET, and change things with weft\n");
+  EXPECT_EQ(told(ann->Get("/page", {{"Range", "bytes=0-0,1-1"}})),
+            "GET: a request for 2 ranges, expected at most one: ask for the whole page\n");
+  EXPECT_THAT(told(ClientOf("")->Get("/page")),
+              HasSubstr("no certificate was shown, expected one with a role: show a certificate of a viewer, submitter or operator"));
+  EXPECT_THAT(told(ClientOf("agent-x")->Get("/page")), HasSubstr("expected a viewer, submitter or operator: show another certificate"));
+}
+
+TEST_F(HttpServerTest, AnAddressThatIsTakenIsNamed) {
+  Start({});
+  const auto second = HttpServer::Start({.host = "127.0.0.1", .port = server_->port()}, {}, gate_.get());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(second.error().message(), "listen at 127.0.0.1:" + std::to_string(server_->port()) +
+                                          " for HTTP: the address cannot be used, expected one of this host's that no other program "
+                                          "listens at: see which does with ss -ltnp, or configure another");
 }
 
 TEST_F(HttpServerTest, NewCertificatesAreTakenWhenTheyFitTogether) {

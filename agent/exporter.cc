@@ -11,7 +11,7 @@ namespace weft::agent {
 namespace {
 
 // A host's own work comes first: Prometheus and somebody who looks.
-constexpr size_t kConnections = 8, kConnectionsOfAnAddress = 4;
+constexpr size_t kConnections = 8, kConnectionsOfAnAddress = 4, kHandshakes = 6, kHandshakesOfAnAddress = 2;
 
 }  // namespace
 
@@ -35,7 +35,9 @@ Result<std::unique_ptr<Exporter>> Exporter::Start(const AgentConfig& config, Han
                                     .port = where.second,
                                     .tls = {config.tls_certificate, config.tls_key, config.tls_authority},
                                     .connections = kConnections,
-                                    .connections_of_an_address = kConnectionsOfAnAddress};
+                                    .connections_of_an_address = kConnectionsOfAnAddress,
+                                    .handshakes = kHandshakes,
+                                    .handshakes_of_an_address = kHandshakesOfAnAddress};
   WEFT_ASSIGN_OR_RETURN(made->server_, access::HttpServer::Start(options, std::move(pages), &made->gate_));
   const bool v6 = where.first.find(':') != std::string::npos;
   made->address_ = fmt::format("{}:{}", v6 ? "[" + where.first + "]" : where.first, made->server_->port());

@@ -24,7 +24,8 @@ using prometheus::Registry;
 constexpr const char* kCollectors[] = {"telemetry", "interfaces", "probes"};
 constexpr const char* kQosSettings[] = {"trust",    "dscp-priority", "pfc", "ets", "buffer", "roce-tos", "forced-class", "gid",
                                         "mtu",      "packets",       "counters", "rewritten"};
-constexpr const char* kHttpRefusals[] = {"identity", "token", "revoked", "role", "rate", "handshake", "connections", "size"};
+constexpr const char* kHttpRefusals[] = {"identity", "token", "revoked", "role", "rate", "handshake", "handshakes",
+                                           "connections", "size"};
 constexpr const char* kRejections[] = {"version", "seals", "layout", "identity", "quota", "idle", "system"};
 
 Family<Counter>& MakeCounter(Registry& registry, const char* name, const char* help) {

@@ -230,8 +230,8 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));
   }
-  for (const char* why : {"identity", "role", "host", "owner", "revoked", "rate", "plans", "token", "handshake", "connections",
-                          "size"}) {
+  for (const char* why : {"identity", "role", "host", "owner", "revoked", "rate", "plans", "token", "handshake", "handshakes",
+                          "connections", "size"}) {
     refused.At({{"why", why}});  // 0 until somebody tries
   }
   for (const v1::HostStatus& host : view.hosts) qos.At({{"host", host.host()}}).Set(0);

@@ -3,7 +3,10 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <httplib.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,7 +22,9 @@
 #include "access/tls_server.h"
 #include "common/unique_fd.h"
 #include "controller/testing/temp_dir.h"
+#include "proto/openssl_owners.h"
 #include "proto/pki.h"
+#include "proto/tls_texts.h"
 
 namespace weft::access {
 namespace {
@@ -303,6 +308,38 @@ TEST_F(HttpServerTest, AnAddressThatIsTakenIsNamed) {
                                           "listens at: see which does with ss -ltnp, or configure another");
 }
 
+/// A certificate of its own for a key that OpenSSL's default level does not take, and the key; PEM.
+rpc::TlsTexts WeakPair() {
+  const rpc::KeyOwner key(EVP_RSA_gen(1024));
+  const rpc::CertificateOwner certificate(X509_new());
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -60);
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+  X509_set_pubkey(certificate.get(), key.get());
+  EXPECT_GT(X509_sign(certificate.get(), key.get(), EVP_sha256()), 0);
+  const auto text = [](const rpc::BioOwner& bio) {
+    char* data = nullptr;
+    const long size = BIO_get_mem_data(bio.get(), &data);
+    return std::string(data, static_cast<size_t>(size));
+  };
+  const rpc::BioOwner of_certificate(BIO_new(BIO_s_mem())), of_key(BIO_new(BIO_s_mem()));
+  EXPECT_EQ(PEM_write_bio_X509(of_certificate.get(), certificate.get()), 1);
+  EXPECT_EQ(PEM_write_bio_PrivateKey(of_key.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr), 1);
+  return {.certificate = text(of_certificate), .key = text(of_key), .authority = text(of_certificate)};
+}
+
+TEST_F(HttpServerTest, ACertificateThatOpenSslDoesNotTakeIsNamed) {
+  const rpc::TlsTexts weak = WeakPair();
+  const rpc::TlsFiles files{dir_.path() + "/weak.pem", dir_.path() + "/weak.key", dir_.path() + "/weak.pem"};
+  std::ofstream(files.certificate) << weak.certificate;
+  std::ofstream(files.key) << weak.key;
+  const auto server = TlsServer::Make(files);
+  ASSERT_FALSE(server);
+  EXPECT_EQ(server.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(server.error().message(), "TLS of HTTP: certificate \"" + files.certificate +
+                                          "\" cannot be used: ee key too small, expected PEM with keys as strong as OpenSSL asks for: "
+                                          "issue it again with weft pki");
+}
+
 TEST_F(HttpServerTest, NewCertificatesAreTakenWhenTheyFitTogether) {
   folder_ = dir_.path() + "/pki";
   ASSERT_TRUE(rpc::MakeAuthority(folder_, "test"));
@@ -328,7 +365,11 @@ TEST_F(HttpServerTest, NewCertificatesAreTakenWhenTheyFitTogether) {
   EXPECT_NE(shown(), first) << "both are new";
   const auto second = shown();
   ASSERT_TRUE(std::filesystem::remove(files.certificate));
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(shown(), second) << "a file that is gone changes nothing";
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("stay as they were, expected a certificate, its key and an authority: mend the files"));
+  EXPECT_THAT(said, HasSubstr("certificate=" + files.certificate));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "access/tls_server.h"
 
+#include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -27,32 +28,39 @@ std::vector<rpc::CertificateOwner> CertificatesIn(const std::string& text) {
   return certificates;
 }
 
-bool UseCertificates(SSL_CTX* context, const rpc::TlsTexts& texts) {
+/// What OpenSSL does not take, and why.
+Status Unusable(const char* what, const std::string& file, const char* expected) {
+  const char* const reason = ERR_reason_error_string(ERR_peek_error());
+  ERR_clear_error();
+  return Fail(Code::kInvalidArgument,
+              fmt::format("TLS of HTTP: {} \"{}\" cannot be used: {}, expected {}: issue it again with weft pki", what, file,
+                          reason == nullptr ? "OpenSSL does not say why" : reason, expected));
+}
+
+Status UseCertificates(SSL_CTX* context, const rpc::TlsFiles& files, const rpc::TlsTexts& texts) {
   const std::vector<rpc::CertificateOwner> chain = CertificatesIn(texts.certificate);
-  if (chain.empty() || SSL_CTX_use_certificate(context, chain.front().get()) != 1) return false;
-  for (size_t i = 1; i < chain.size(); ++i) {
-    if (SSL_CTX_add1_chain_cert(context, chain[i].get()) != 1) return false;
-  }
+  bool good = !chain.empty() && SSL_CTX_use_certificate(context, chain.front().get()) == 1;
+  for (size_t i = 1; good && i < chain.size(); ++i) good = SSL_CTX_add1_chain_cert(context, chain[i].get()) == 1;
+  if (!good) return Unusable("certificate", files.certificate, "PEM with keys as strong as OpenSSL asks for");
   const rpc::BioOwner reader(BIO_new_mem_buf(texts.key.data(), static_cast<int>(texts.key.size())));
   char no_password[] = "";
   const rpc::KeyOwner key(PEM_read_bio_PrivateKey(reader.get(), nullptr, nullptr, no_password));
-  if (!key || SSL_CTX_use_PrivateKey(context, key.get()) != 1) return false;
-  for (const rpc::CertificateOwner& authority : CertificatesIn(texts.authority)) {
-    if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), authority.get()) != 1) return false;
-    if (SSL_CTX_add_client_CA(context, authority.get()) != 1) return false;
+  if (!key || SSL_CTX_use_PrivateKey(context, key.get()) != 1) {
+    return Unusable("key", files.key, "the certificate's, without a password");
   }
-  return true;
+  for (const rpc::CertificateOwner& authority : CertificatesIn(texts.authority)) {
+    good = good && X509_STORE_add_cert(SSL_CTX_get_cert_store(context), authority.get()) == 1 &&
+           SSL_CTX_add_client_CA(context, authority.get()) == 1;
+  }
+  return good ? Ok() : Unusable("authority", files.authority, "PEM certificates");
 }
 
-Result<Context> MakeContext(const rpc::TlsTexts& texts) {
+Result<Context> MakeContext(const rpc::TlsFiles& files, const rpc::TlsTexts& texts) {
   Context context(SSL_CTX_new(TLS_server_method()));
   const bool good = context && SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION) == 1 &&
-                    SSL_CTX_set_num_tickets(context.get(), 0) == 1 && UseCertificates(context.get(), texts);
-  if (!good) {
-    const char* const reason = ERR_reason_error_string(ERR_peek_error());
-    ERR_clear_error();
-    return Fail(Code::kInvalidArgument, std::string("TLS of HTTP: ") + (reason == nullptr ? "OpenSSL fails" : reason));
-  }
+                    SSL_CTX_set_num_tickets(context.get(), 0) == 1;
+  if (!good) return Fail(Unusable("OpenSSL for", files.certificate, "a library with TLS 1.2 and memory for it").error());
+  WEFT_RETURN_IF_ERROR(UseCertificates(context.get(), files, texts));
   SSL_CTX_set_options(context.get(), SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
@@ -70,7 +78,7 @@ Result<std::unique_ptr<TlsServer>> TlsServer::Make(const rpc::TlsFiles& files) {
   std::unique_ptr<TlsServer> server(new TlsServer(files));
   server->versions_ = server->Versions();
   WEFT_ASSIGN_OR_RETURN(const rpc::TlsTexts texts, rpc::ReadTlsTexts(files));
-  WEFT_ASSIGN_OR_RETURN(server->context_, MakeContext(texts));
+  WEFT_ASSIGN_OR_RETURN(server->context_, MakeContext(files, texts));
   return server;
 }
 
@@ -79,12 +87,14 @@ std::unique_ptr<ssl_st, TlsFree> TlsServer::Connection() {
   if (std::string versions = Versions(); versions != versions_) {
     versions_ = std::move(versions);
     const auto texts = rpc::ReadTlsTexts(files_);
-    auto made = texts ? MakeContext(*texts) : Result<Context>(Fail(texts.error()));
+    auto made = texts ? MakeContext(files_, *texts) : Result<Context>(Fail(texts.error()));
     if (made) {
       context_ = *std::move(made);
       LogInfo("access", "certificates of HTTP read again", {{"certificate", files_.certificate}});
     } else {
-      LogWarn("access", "certificates of HTTP stay as they were", {{"reason", made.error().message()}});
+      LogWarn("access", "certificates of HTTP stay as they were, expected a certificate, its key and an authority: mend the files, which "
+                        "are read again when they change",
+              {{"certificate", files_.certificate}, {"key", files_.key}, {"reason", made.error().message()}});
     }
   }
   return std::unique_ptr<ssl_st, TlsFree>(SSL_new(context_.get()));

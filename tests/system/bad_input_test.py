@@ -92,10 +92,10 @@ def ports_in_use(processes):
             taken.bind((bound, 0))
             taken.listen()
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            in_use = [address, "is another program listening"]
-            expect_refused(in_use, *controller, "--listen", address, "--http", "127.0.0.1:0")
+            in_use = [address, "no other program listens at", "ss -ltnp"]
+            expect_refused([*in_use, "gRPC"], *controller, "--listen", address, "--http", "127.0.0.1:0")
             expect_refused([*in_use, "HTTP"], *controller, "--listen", "127.0.0.1:0", "--http", address)
-            expect_refused([address, "is another program listening there"], *agent, "--http", address)
+            expect_refused([*in_use, "HTTP"], *agent, "--http", address)
             check(not os.path.exists(os.path.join(run_dir, "agent.sock")), "the refused agent left its socket")
             ranks = ["--rank", "0", "--world", "2", "--rendezvous", address, "--plugin", PLUGIN]
             in_use = [address, "in use"]

@@ -164,9 +164,12 @@ class StageAccount {
       Put("logits", HoldingPart::kTransient, tokens * 2 * w * Hidden() + logits * LossBytes(stack_, w, s_.tp), kPass,
           HoldingChunks::kLast);
     }
-    // The unit in use, the one prefetched, and the gradient of one before it is reduced.
-    if (s_.zero_stage == 3 && !Kept() && shards_ > 1) {
-      Put("gathered units", HoldingPart::kTransient, shape_.unit_parameters * (2 * state_.gathered + state_.gradient_sent), kPass);
+    if (s_.zero_stage < 3 || shards_ <= 1) return;
+    const double unit = shape_.unit_parameters;
+    if (!Kept()) {
+      Put("gathered units", HoldingPart::kTransient, UnitPeak(stack_, state_, unit, unit), kPass);
+    } else if (!GradientsStayWhole(stack_, s_) && !ReducesByRound(stack_, s_)) {
+      Put("gradients of units", HoldingPart::kTransient, UnitPeak(stack_, state_, 0, unit), kPass);
     }
   }
 

@@ -88,6 +88,13 @@ inline void Hold(const Holding& piece, int64_t copies, MemoryUse& memory, std::v
   if (pieces != nullptr) [[unlikely]] WritePiece(piece, *pieces);
 }
 
+/// What sharded units take while they are in use: two gathered copies, of the unit that computes and of the one prefetched, and the whole
+/// gradients that are not scattered yet. `gathered`, `scattered`: parameters of the largest unit that is gathered for each pass, and of
+/// the largest whose gradients are scattered.
+inline FractionalBytes UnitPeak(const SoftwareStack& stack, const StateBytes& state, double gathered, double scattered) {
+  return gathered * (2 * state.gathered) + scattered * (stack.unit_gradients * state.gradient_sent);
+}
+
 /// Whole bytes, to the nearest. Requires: 0 ≤ bytes < 2⁵².
 inline Bytes Whole(FractionalBytes bytes) { return Bytes(static_cast<int64_t>(bytes.count() + 0.5)); }  // std::llround is a call
 

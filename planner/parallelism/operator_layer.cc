@@ -96,7 +96,9 @@ OperatorCost CostOfParts(const OperatorProblem& p, const OperatorPart& a, const 
   cost.gradients = a.gradients + b.gradients;
   cost.optimizer_state = a.optimizer_state + b.optimizer_state;
   cost.optimizer = a.optimizer + b.optimizer;
-  cost.peak = m.fragmentation * UnitPeak(*p.state, std::max({a.slice, b.slice, a.flat_gather + b.flat_gather}));
+  const double slice = std::max(a.slice, b.slice);
+  cost.peak = m.fragmentation * UnitPeak(*p.stack, *p.state, std::max(slice, a.flat_gather + b.flat_gather),
+                                         std::max(slice, a.flat_scatter + b.flat_scatter));
   const Seconds hidden = p.stack->overlaps_gradients ? sums.scatter : Seconds(0);
   const Seconds behind = ExposedBehind(m, sums.gather + hidden, p.backward);
   cost.forward = ExposedBehind(m, sums.gather, p.forward);

@@ -31,12 +31,6 @@ OperatorPart PartOf(const OperatorProblem& problem, bool experts, double paramet
 
 /// Gather and scatter of parameters that travel uncut; nothing where there are none.
 UnitTime UncutTime(const OperatorProblem& problem, double parameters);
-/// The largest gathered unit of so many parameters: the unit in use, the one prefetched, and the gradient of one before it is
-/// reduced.
-inline FractionalBytes UnitPeak(const StateBytes& state, double parameters) {
-  return parameters * (2 * state.gathered + state.gradient_sent);
-}
-
 /// What a layer's communication adds up to.
 struct LayerSums {
   Seconds gather{0}, scatter{0};  ///< per pass

@@ -71,7 +71,7 @@ OperatorCost CostOfLayer(const OperatorProblem& p, bool moe, const OperatorDecis
 OperatorCost CostOfHead(const OperatorProblem& p, int64_t slices) {
   OperatorCost cost;
   const double slice = p.head / static_cast<double>(slices);
-  cost.peak = p.hardware->fragmentation * UnitPeak(*p.state, slice);
+  cost.peak = p.hardware->fragmentation * UnitPeak(*p.stack, *p.state, slice, slice);
   const UnitTime whole = ComputeUnitTime(*p.hardware, *p.stack, p.strategy, *p.state, p.head);
   const UnitTime one = ComputeUnitTime(*p.hardware, *p.stack, p.strategy, *p.state, slice);
   const double n = static_cast<double>(slices);

@@ -57,6 +57,7 @@ TEST(CostOfLayer, IsWhatTheCollectivesTake) {
   EXPECT_NEAR(kept.once.count(), 6e-3, 1e-9);
   EXPECT_NEAR(kept.backward.count(), 12e-3, 1e-9);
   EXPECT_NEAR(kept.memory().count(), 18 * 1e6 + 2 * 4e6, 1);
+  EXPECT_NEAR(kept.peak.count(), 4 * 4e6, 1) << "a whole gradient of 4 bytes";
   const OperatorCost sharded = CostOfLayer(b.problem, false, kSharded, kSharded);
   EXPECT_NEAR(sharded.forward.count(), 6e-3, 1e-9);
   EXPECT_NEAR(sharded.backward.count(), 18e-3, 1e-9);

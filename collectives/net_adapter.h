@@ -14,6 +14,7 @@
 
 #include "collectives/net_plugin.h"
 #include "netplugin/abi/nccl_net.h"
+#include "netplugin/abi/wait.h"
 
 namespace weft::collectives {
 
@@ -53,7 +54,7 @@ class NetAdapter final : public NetPlugin {
  public:
   NetAdapter(SharedObject library, Table* table, std::string path)
       : library_(std::move(library)), table_(table), name_(table->name == nullptr ? "" : table->name),
-        path_(std::move(path)) {}
+        path_(std::move(path)), wait_(reinterpret_cast<abi::WaitCall*>(library_.Symbol(abi::kWaitName))) {}
 
   ~NetAdapter() override {
     if constexpr (kContext) {
@@ -146,6 +147,12 @@ class NetAdapter final : public NetPlugin {
     return Ok();
   }
 
+  Slept Sleep(std::span<void* const> requests, std::chrono::nanoseconds most) override {
+    if (wait_ == nullptr) return Slept::kNot;
+    const int slept = wait_(requests.data(), static_cast<int>(requests.size()), most.count());
+    return slept < 0 ? Slept::kNot : slept == 0 ? Slept::kTimeOver : Slept::kWoken;
+  }
+
   Status CloseSend(void* comm) override { return Check("closeSend", table_->close_send(comm)); }
   Status CloseReceive(void* comm) override { return Check("closeRecv", table_->close_recv(comm)); }
   Status CloseListen(void* comm) override { return Check("closeListen", table_->close_listen(comm)); }
@@ -168,6 +175,7 @@ class NetAdapter final : public NetPlugin {
   Table* table_;
   std::string name_;
   std::string path_;
+  abi::WaitCall* wait_;  // null: it has none
   std::vector<NetDevice> devices_;
   size_t largest_message_ = kWide ? nccl::kMaxMessageBytes : nccl::kMaxMessageBytesV8;
   nccl::CommConfig config_{nccl::kTrafficClassUndefined};

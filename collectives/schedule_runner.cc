@@ -4,8 +4,10 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <ctime>
+#include <span>
 
 #include "collectives/reduce.h"
 
@@ -20,6 +22,7 @@ constexpr std::chrono::milliseconds kPeerCheckPeriod{20};
 constexpr std::chrono::nanoseconds kShortestNap{100'000};
 constexpr std::chrono::nanoseconds kLongestNap{2'000'000};
 constexpr std::chrono::nanoseconds kLongestFirstNap{10'000'000};
+constexpr size_t kMostWaited = 64;  // requests that end a nap
 
 bool Travels(const ProgramStep& step) { return step.kind == StepKind::kSend || step.kind == StepKind::kRecv; }
 size_t IndexOf(BufferKind buffer) { return static_cast<size_t>(buffer); }
@@ -206,7 +209,7 @@ std::chrono::nanoseconds ScheduleRunner::NextNap(std::chrono::nanoseconds idle) 
 
 /// A wait is over: what is usual follows it, at once where it was shorter.
 void ScheduleRunner::EndWait() {
-  idle_ = false;
+  idle_ = woken_ = false;
   if (options_.usual_wait == nullptr) return;
   const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - idle_since_);
   if (wait <= options_.idle_spin) return;
@@ -228,12 +231,32 @@ Status ScheduleRunner::Idle() {
   }
   const auto idle = now - idle_since_;
   if (idle > options_.idle_spin) {
-    const timespec sleep{0, static_cast<long>(NextNap(idle).count())};
-    nanosleep(&sleep, nullptr);
+    Nap(idle);
   } else {
     sched_yield();
   }
   return Ok();
+}
+
+/// Until something comes, where the plugin can tell. After that the rest is on its way: naps that begin short, as each piece of it
+/// would end another wait.
+void ScheduleRunner::Nap(std::chrono::nanoseconds idle) {
+  if (!woken_) {
+    std::array<void*, kMostWaited> requests;
+    size_t count = 0;
+    for (const Lane& lane : lanes_) {
+      if (lane.flying.empty() || lane.flying.front().request == nullptr || count == requests.size()) continue;
+      requests[count++] = lane.flying.front().request;
+    }
+    const Slept slept = plugin_.Sleep(std::span(requests).first(count), NextNap(idle));
+    woken_ = slept == Slept::kWoken;
+    if (woken_) woken_at_ = std::chrono::steady_clock::now();
+    if (slept != Slept::kNot) return;
+  }
+  const std::chrono::nanoseconds since_woken = std::chrono::steady_clock::now() - woken_at_;
+  const std::chrono::nanoseconds nap = woken_ ? std::clamp(since_woken / 4, kShortestNap, kLongestNap) : NextNap(idle);
+  const timespec sleep{0, static_cast<long>(nap.count())};
+  nanosleep(&sleep, nullptr);
 }
 
 Status ScheduleRunner::Run() {

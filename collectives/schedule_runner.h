@@ -81,6 +81,7 @@ class ScheduleRunner {
   void Finish(int32_t step);
   void QueueLocal(int32_t step);
   Status Idle();
+  void Nap(std::chrono::nanoseconds idle);
   std::chrono::nanoseconds NextNap(std::chrono::nanoseconds idle) const;
   void EndWait();
 
@@ -104,8 +105,8 @@ class ScheduleRunner {
   int64_t remaining_ = 0;           // slices of all steps
   int64_t bytes_sent_ = 0;
 
-  bool idle_ = false;
-  std::chrono::steady_clock::time_point idle_since_;
+  bool idle_ = false, woken_ = false;  // woken: something has come since, and not all that is waited for
+  std::chrono::steady_clock::time_point idle_since_, woken_at_;
   std::chrono::steady_clock::time_point next_check_;
 };
 

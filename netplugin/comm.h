@@ -1,6 +1,9 @@
 // What send and receive communicators have in common.
 #pragma once
 
+#include <poll.h>
+
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +26,21 @@ struct Services {
 };
 
 class Comm;
+
+/// Descriptors to be waited for, a bounded number: what does not fit is asked again when the wait is over.
+class PollList {
+ public:
+  void Add(int fd, short events) {
+    if (count_ < fds_.size()) fds_[count_++] = {fd, events, 0};
+  }
+  pollfd* data() { return fds_.data(); }
+  size_t size() const { return count_; }
+  bool empty() const { return count_ == 0; }
+
+ private:
+  std::array<pollfd, 64> fds_;
+  size_t count_ = 0;
+};
 
 /// What NCCL holds as a request: a slot of its communicator's pool.
 struct Request {
@@ -83,6 +101,10 @@ class Comm {
   }
   /// Contract of test(): moves what can be moved, never blocks. `size`: one per buffer. Returns an NCCL code.
   virtual int Test(Request* request, int* done, int* size) = 0;
+
+  /// Adds descriptors whose readiness lets Test() move bytes of what is in flight; none where something else than the kernel's buffers
+  /// holds it up. The thread that uses the communicator.
+  virtual void AddTo(PollList*) const {}
 
   virtual int RegMr(void* /*data*/, size_t, int type, void** mhandle) {
     if (type != nccl::kPtrHost) return nccl::kInvalidUsage;

@@ -311,7 +311,7 @@ TEST(Plugin, ExportsItsTablesAndNothingElse) {
                        "ncclNetPlugin_v12", "ncclNetPlugin_v7", "ncclNetPlugin_v8", "ncclNetPlugin_v9",
                        "ncclProfiler_v1", "ncclProfiler_v2", "ncclProfiler_v3", "ncclProfiler_v4", "ncclProfiler_v5",
                        "ncclProfiler_v6", "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4",
-                       "ncclTunerPlugin_v5", "ncclTunerPlugin_v6"}));
+                       "ncclTunerPlugin_v5", "ncclTunerPlugin_v6", "weftNetWait_v1"}));
 }
 
 /// The C library's versions that the plugin asks for, as "GLIBC_2.17 memcpy".

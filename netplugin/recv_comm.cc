@@ -85,6 +85,13 @@ int RecvComm::Test(Request* request, int* done, int* size) {
   return nccl::kSuccess;
 }
 
+void RecvComm::AddTo(PollList* fds) const {
+  const uint32_t open = open_.load(std::memory_order_acquire);
+  if (open == 0 || error_ != nccl::kSuccess) return;
+  const bool alone = (open & (open - 1)) == 0;
+  fds->Add(alone ? lanes_[static_cast<size_t>(std::countr_zero(open))].fd : epoll_.get(), POLLIN);
+}
+
 void RecvComm::Progress() {
   if (metering_) look_ns_ = MeterNs();
   const uint32_t open = open_.load(std::memory_order_acquire);

@@ -52,6 +52,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   }
   int IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, void**, Request** request) override;
   int Test(Request* request, int* done, int* size) override;
+  void AddTo(PollList* fds) const override;
   const abi::FlowSlot* slot() const override { return &recorder_.slot(); }
 
   /// Takes over a late lane and acknowledges it; false if lane `index` is still in use. Threads: any but the data

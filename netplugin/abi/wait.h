@@ -1,0 +1,17 @@
+// A call that the plugin exports beside NCCL's tables, for drivers that would rather sleep than poll: our own runtime takes it
+// where a plugin has it (collectives/net_adapter.h).
+#pragma once
+
+#include <cstdint>
+
+namespace weft::abi {
+
+inline constexpr char kWaitName[] = "weftNetWait_v1";
+
+/// Sleeps until test() of one of `requests` may get further, at most `most_ns`. `requests`: of any communicators that the calling
+/// thread uses, from isend() or irecv(), not done.
+/// Returns 1: something is there to be moved; 0: the time is over; -1: nothing was slept, the kernel cannot tell when these get
+/// further (a gate, RDMA), ask test() again later. One system call. Allocates nothing.
+using WaitCall = int(void* const* requests, int count, int64_t most_ns);
+
+}  // namespace weft::abi

@@ -35,7 +35,7 @@ struct CommunicatorOptions {
   int device = 0;                       ///< NIC of the plugin
   Bytes slice{512 << 10};               ///< pipelining grain; smaller: earlier overlap, more messages
   Seconds stall_timeout{60};            ///< a step without progress for so long fails the collective
-  /// After so long without progress the poll loop naps between polls, and leaves the core to the computation.
+  /// After so long without progress the poll loop sleeps between polls, and leaves the core to the computation.
   Seconds idle_spin{200e-6};
   /// A collective table (table_choice.h), for AllReduce() and Broadcast(); empty: rings.
   std::string table;

@@ -36,7 +36,7 @@ enum class Slept : int8_t {
 std::string DefaultPluginPath();
 
 /// A loaded plugin. Opaque comms and requests are the plugin's own. Calls never block where the plugin keeps its
-/// contract. Errors carry the plugin's name, the call and NCCL's result code by name.
+/// contract, but for Sleep(). Errors carry the plugin's name, the call and NCCL's result code by name.
 class NetPlugin {
  public:
   /// dlopens `path` and initialises the newest net table not above `newest_version`.
@@ -63,8 +63,8 @@ class NetPlugin {
   /// `bytes` (may be null) is what arrived, of a finished receive, or kBytesUnknown. Ask for the oldest request of a
   /// connection first: some plugins answer no other.
   [[nodiscard]] virtual Status Test(void* request, bool* done, size_t* bytes) = 0;
-  /// Sleeps until Test() of one of `requests`, which are not done, may get further, at most `most`. Only our own plugin has a call for
-  /// it (netplugin/abi/wait.h).
+  /// Sleeps until Test() of one of `requests`, which are not done, may get further, at most `most`. Only our own plugin has a
+  /// call for it (netplugin/abi/wait.h).
   [[nodiscard]] virtual Slept Sleep(std::span<void* const> requests, std::chrono::nanoseconds most) = 0;
   [[nodiscard]] virtual Status CloseSend(void* comm) = 0;
   [[nodiscard]] virtual Status CloseReceive(void* comm) = 0;

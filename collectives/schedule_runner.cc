@@ -22,7 +22,8 @@ constexpr std::chrono::milliseconds kPeerCheckPeriod{20};
 constexpr std::chrono::nanoseconds kShortestNap{100'000};
 constexpr std::chrono::nanoseconds kLongestNap{2'000'000};
 constexpr std::chrono::nanoseconds kLongestFirstNap{10'000'000};
-constexpr size_t kMostWaited = 64;  // requests that end a nap
+constexpr std::chrono::nanoseconds kLongestSleep{5'000'000};
+constexpr size_t kMostWaited = 16;  // requests that end a sleep
 
 bool Travels(const ProgramStep& step) { return step.kind == StepKind::kSend || step.kind == StepKind::kRecv; }
 size_t IndexOf(BufferKind buffer) { return static_cast<size_t>(buffer); }
@@ -200,18 +201,19 @@ Error ScheduleRunner::StallError() const {
 
 /// Most of what a wait usually takes at once, then a quarter of the wait so far: a wake-up costs the computation on this
 /// core as much as the kernel's work for a whole slice does.
-std::chrono::nanoseconds ScheduleRunner::NextNap(std::chrono::nanoseconds idle) const {
+std::chrono::nanoseconds ScheduleRunner::NextNap() const {
+  const std::chrono::nanoseconds so_far = std::chrono::steady_clock::now() - wait_since_;
   const std::chrono::nanoseconds usual =
       options_.usual_wait == nullptr ? std::chrono::nanoseconds(0) : *options_.usual_wait * 5 / 8;
-  if (usual > idle + kShortestNap) return std::min(usual - idle, kLongestFirstNap);
-  return std::clamp(idle / 4, kShortestNap, kLongestNap);
+  if (usual > so_far + kShortestNap) return std::min(usual - so_far, kLongestFirstNap);
+  return std::clamp(so_far / 4, kShortestNap, kLongestNap);
 }
 
-/// A wait is over: what is usual follows it, at once where it was shorter.
+/// A wait is over: what is usual follows it, at once where it was shorter. One that slept until the end is none.
 void ScheduleRunner::EndWait() {
-  idle_ = woken_ = false;
-  if (options_.usual_wait == nullptr) return;
-  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - idle_since_);
+  idle_ = false;
+  if (options_.usual_wait == nullptr || sleeping_) return;
+  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - wait_since_);
   if (wait <= options_.idle_spin) return;
   std::chrono::nanoseconds& usual = *options_.usual_wait;
   usual = wait < usual ? wait : usual + (wait - usual) / 8;
@@ -220,8 +222,8 @@ void ScheduleRunner::EndWait() {
 Status ScheduleRunner::Idle() {
   const auto now = std::chrono::steady_clock::now();
   if (!idle_) {
-    idle_ = true;
-    idle_since_ = now;
+    idle_ = sleeping_ = true;
+    idle_since_ = wait_since_ = now;
     next_check_ = now + kPeerCheckPeriod;
   }
   if (now >= next_check_) {
@@ -229,33 +231,32 @@ Status ScheduleRunner::Idle() {
     if (options_.check_peers) WEFT_RETURN_IF_ERROR(options_.check_peers());
     if (now - idle_since_ > options_.stall_timeout) return Fail(StallError());
   }
-  const auto idle = now - idle_since_;
-  if (idle > options_.idle_spin) {
-    Nap(idle);
+  if (now - idle_since_ > options_.idle_spin) {
+    Nap();
   } else {
     sched_yield();
   }
   return Ok();
 }
 
-/// Until something comes, where the plugin can tell. After that the rest is on its way: naps that begin short, as each piece of it
-/// would end another wait.
-void ScheduleRunner::Nap(std::chrono::nanoseconds idle) {
-  if (!woken_) {
+/// Sleeps until something comes, if the plugin can tell; then naps, because every further piece would end another sleep.
+void ScheduleRunner::Nap() {
+  if (sleeping_) {
     std::array<void*, kMostWaited> requests;
     size_t count = 0;
     for (const Lane& lane : lanes_) {
       if (lane.flying.empty() || lane.flying.front().request == nullptr || count == requests.size()) continue;
       requests[count++] = lane.flying.front().request;
     }
-    const Slept slept = plugin_.Sleep(std::span(requests).first(count), NextNap(idle));
-    woken_ = slept == Slept::kWoken;
-    if (woken_) woken_at_ = std::chrono::steady_clock::now();
-    if (slept != Slept::kNot) return;
+    const Slept slept = plugin_.Sleep(std::span(requests).first(count), kLongestSleep);
+    if (slept == Slept::kTimeOver) return;
+    sleeping_ = false;
+    if (slept == Slept::kWoken) {
+      wait_since_ = std::chrono::steady_clock::now();
+      return;
+    }
   }
-  const std::chrono::nanoseconds since_woken = std::chrono::steady_clock::now() - woken_at_;
-  const std::chrono::nanoseconds nap = woken_ ? std::clamp(since_woken / 4, kShortestNap, kLongestNap) : NextNap(idle);
-  const timespec sleep{0, static_cast<long>(nap.count())};
+  const timespec sleep{0, static_cast<long>(NextNap().count())};
   nanosleep(&sleep, nullptr);
 }
 

@@ -1,6 +1,7 @@
 // Executes one Program over open connections: dataflow, slice by slice. Sends and receives of one connection are issued
 // in (step, slice) order on both sides, several in flight; sums and copies run as soon as their slice is ready. The
-// thread never blocks in the plugin: it polls round robin, yields when idle, and naps when idle for long.
+// thread polls round robin, yields when idle, and when idle for long sleeps until something comes, or naps where the
+// plugin cannot tell.
 #pragma once
 
 #include <array>
@@ -25,7 +26,8 @@ struct RunnerOptions {
   ReduceOperation operation = ReduceOperation::kSum;
   Seconds stall_timeout{60};
   Seconds idle_spin{200e-6};
-  /// How long a wait past idle_spin usually takes; kept by the caller from run to run. Null: nothing is expected.
+  /// How long a wait past idle_spin usually takes once something has come; kept by the caller from run to run. Null: nothing
+  /// is expected.
   std::chrono::nanoseconds* usual_wait = nullptr;
   /// Asked now and then while idle; its error ends the run.
   std::function<Status()> check_peers;
@@ -81,8 +83,8 @@ class ScheduleRunner {
   void Finish(int32_t step);
   void QueueLocal(int32_t step);
   Status Idle();
-  void Nap(std::chrono::nanoseconds idle);
-  std::chrono::nanoseconds NextNap(std::chrono::nanoseconds idle) const;
+  void Nap();
+  std::chrono::nanoseconds NextNap() const;
   void EndWait();
 
   int64_t SliceElements(const ProgramStep& step, int64_t slice) const;
@@ -105,8 +107,10 @@ class ScheduleRunner {
   int64_t remaining_ = 0;           // slices of all steps
   int64_t bytes_sent_ = 0;
 
-  bool idle_ = false, woken_ = false;  // woken: something has come since, and not all that is waited for
-  std::chrono::steady_clock::time_point idle_since_, woken_at_;
+  bool idle_ = false;
+  bool sleeping_ = false;  // nothing has come since idle_since_, and the plugin would tell
+  std::chrono::steady_clock::time_point idle_since_;
+  std::chrono::steady_clock::time_point wait_since_;  // or since something came, and not all
   std::chrono::steady_clock::time_point next_check_;
 };
 

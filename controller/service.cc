@@ -384,9 +384,8 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Endpoint& endpoint, 
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr || impl->port == 0) {
     return Fail(Code::kFailedPrecondition,
-                fmt::format("listen at {} for gRPC: the address cannot be used, expected one of this host's that no other "
-                            "program listens at: see which does with ss -ltnp, or configure another",
-                            endpoint.text()));
+                fmt::format("listen at {} for gRPC: the address cannot be used, expected one of this host's that no other program "
+                            "listens at: see which does with ss -ltnp, or configure another", endpoint.text()));
   }
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }

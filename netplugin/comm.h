@@ -27,7 +27,7 @@ struct Services {
 
 class Comm;
 
-/// Descriptors to be waited for, a bounded number: what does not fit is asked again when the wait is over.
+/// Descriptors to be waited for, a bounded number.
 class PollList {
  public:
   void Add(int fd, short events) {
@@ -35,7 +35,6 @@ class PollList {
   }
   pollfd* data() { return fds_.data(); }
   size_t size() const { return count_; }
-  bool empty() const { return count_ == 0; }
 
  private:
   std::array<pollfd, 64> fds_;
@@ -102,8 +101,8 @@ class Comm {
   /// Contract of test(): moves what can be moved, never blocks. `size`: one per buffer. Returns an NCCL code.
   virtual int Test(Request* request, int* done, int* size) = 0;
 
-  /// Adds descriptors whose readiness lets Test() move bytes of what is in flight; none where something else than the kernel's buffers
-  /// holds it up. The thread that uses the communicator.
+  /// Adds descriptors whose readiness lets Test() move bytes of what is in flight; none where something else than the kernel's
+  /// buffers holds it up. The thread that uses the communicator.
   virtual void AddTo(PollList*) const {}
 
   virtual int RegMr(void* /*data*/, size_t, int type, void** mhandle) {

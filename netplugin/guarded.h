@@ -1,4 +1,4 @@
-// The plugin's edge: every exported call goes through this, so that no exception leaves the library.
+// The plugin's edge: every call of NCCL's goes through this, so that no exception leaves the library.
 #pragma once
 
 #include <new>

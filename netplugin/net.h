@@ -50,7 +50,7 @@ int ReceiveGroup(void* recv_comm, int n, void** data, const uint64_t* sizes, con
 int Flush(void* recv_comm, int n, void** data, int* sizes, void** mhandles, void** request);
 int Test(void* request, int* done, int* sizes);
 
-/// abi/wait.h
+/// Contract of abi/wait.h; throws nothing.
 int Wait(void* const* requests, int count, int64_t most_ns);
 
 int CloseSend(void* send_comm);

@@ -86,10 +86,11 @@ int RecvComm::Test(Request* request, int* done, int* size) {
 }
 
 void RecvComm::AddTo(PollList* fds) const {
-  const uint32_t open = open_.load(std::memory_order_acquire);
-  if (open == 0 || error_ != nccl::kSuccess) return;
-  const bool alone = (open & (open - 1)) == 0;
-  fds->Add(alone ? lanes_[static_cast<size_t>(std::countr_zero(open))].fd : epoll_.get(), POLLIN);
+  uint32_t left = error_ == nccl::kSuccess ? open_.load(std::memory_order_acquire) : 0;
+  for (; left != 0; left &= left - 1) {
+    const Lane& lane = lanes_[static_cast<size_t>(std::countr_zero(left))];
+    if (!HoldsAnother(lane)) fds->Add(lane.fd, POLLIN);
+  }
 }
 
 void RecvComm::Progress() {
@@ -125,14 +126,18 @@ void RecvComm::Progress() {
 /// Whether the next chunk of each open lane belongs to a message that is not posted yet. Chunks of one lane come in the
 /// order of their messages: then a posted message that is not whole never will be. Where tags decide, a lane may also
 /// wait for the tag of an earlier message, which then is the next chunk of another lane.
+/// Whether the next chunk is of a message that no receive is posted for: the lane stays unread, whatever comes.
+bool RecvComm::HoldsAnother(const Lane& lane) const {
+  const uint32_t staged = lane.end - lane.begin;
+  if (lane.in_payload || staged < sizeof(ChunkHeader)) return false;
+  if (staged < lane.header.StagedBytes()) return false;  // it was not looked at
+  // To be read in the next round.
+  return !matcher_ || !matcher_->MayTake(lane.header.sequence);
+}
+
 bool RecvComm::NothingCanCome(uint32_t open) const {
   for (uint32_t left = open; left != 0; left &= left - 1) {
-    const Lane& lane = lanes_[std::countr_zero(left)];
-    const uint32_t staged = lane.end - lane.begin;
-    if (lane.in_payload || staged < sizeof(ChunkHeader)) return false;
-    if (staged < lane.header.StagedBytes()) return false;  // it was not looked at
-    // To be read in the next round.
-    if (matcher_ && matcher_->MayTake(lane.header.sequence)) return false;
+    if (!HoldsAnother(lanes_[static_cast<size_t>(std::countr_zero(left))])) return false;
   }
   return true;
 }

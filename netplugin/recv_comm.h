@@ -104,6 +104,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   bool WatchLanes(uint32_t index, int fd);
   void Progress();
   uint32_t ReadableLanes(uint32_t open);
+  bool HoldsAnother(const Lane& lane) const;
   bool NothingCanCome(uint32_t open) const;
   uint64_t Pump(Lane& lane, bool readable);
   Parsed Parse(Lane& lane);

@@ -76,6 +76,9 @@ void SendComm::AddTo(PollList* fds) const {
   for (uint32_t left = error_ == nccl::kSuccess ? queued_lanes_ : 0; left != 0; left &= left - 1) {
     fds->Add(lanes_[static_cast<size_t>(std::countr_zero(left))].fd, POLLOUT);
   }
+  // All queues are empty and more is to be dealt: at once.
+  const bool dealt = deal_ == next_ || gate_.armed() || error_ != nccl::kSuccess;
+  if (queued_lanes_ == 0 && !dealt && weighted_count_ > 0) fds->Add(lanes_[weighted_[0]].fd, POLLOUT);
 }
 
 int SendComm::Test(Request* request, int* done, int* size) {

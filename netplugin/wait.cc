@@ -2,7 +2,7 @@
 
 #include <poll.h>
 
-#include <array>
+#include <cerrno>
 #include <ctime>
 
 #include "netplugin/comm.h"
@@ -16,12 +16,16 @@ int Wait(void* const* requests, int count, int64_t most_ns) {
   PollList fds;
   for (int i = 0; i < count; ++i) {
     const auto* request = static_cast<const Request*>(requests[i]);
-    if (!request || request->done) return -1;
+    if (!request) return -1;
+    if (request->done) return 1;
+    const size_t before = fds.size();
     request->comm->AddTo(&fds);
+    if (fds.size() == before) return -1;
   }
-  if (fds.empty()) return -1;
   const timespec most{static_cast<time_t>(most_ns / kSecond), static_cast<long>(most_ns % kSecond)};
-  return ppoll(fds.data(), fds.size(), &most, nullptr) > 0 ? 1 : 0;
+  const int ready = ppoll(fds.data(), fds.size(), &most, nullptr);
+  if (ready < 0 && errno != EINTR) return -1;
+  return ready > 0 ? 1 : 0;
 }
 
 }  // namespace weft::net

@@ -47,9 +47,8 @@ double CostModel::Impl::LeanestUnit(const Strategy& s, const LayerEntry& entry, 
   const OperatorSplits splits = SplitsOf(s);
   const auto layer = [&](double count, double attention, double mlp) {
     if (count <= 0) return;
-    // Uncut, both travel together.
-    const double cut = std::max(attention / (splits.attention ? kOperatorSlices : 1), mlp / (splits.mlp ? kOperatorSlices : 1));
-    unit = std::max(unit, splits.attention || splits.mlp ? cut : attention + mlp);
+    // Of those that cannot be cut a replica may need less than what is gathered.
+    unit = std::max({unit, splits.attention ? attention / kOperatorSlices : 0.0, splits.mlp ? mlp / kOperatorSlices : 0.0});
   };
   layer(shape.dense_layers, entry.attention_parameters, entry.dense_parameters - entry.attention_parameters);
   // Experts without replicas are whole in any case: nothing of them is gathered.
@@ -118,7 +117,7 @@ StageCost CostModel::Impl::DecidedCost(const StageShape& shape, const StagePasse
   hold("parameters", HoldingPart::kParameters, decided.cost.parameters);
   hold("gradients", HoldingPart::kGradients, decided.cost.gradients);
   hold("optimizer", HoldingPart::kOptimizer, decided.cost.optimizer_state);
-  hold("gathered units", HoldingPart::kTransient, decided.cost.peak / hardware.fragmentation, HoldingSpan::kPass);
+  hold("units in use", HoldingPart::kTransient, decided.cost.peak / hardware.fragmentation, HoldingSpan::kPass);
   AddOwn(out.memory, pieces);
   out.exchanged = shape;
   out.exchanged.dense_parameters = out.exchanged.expert_parameters = 0;

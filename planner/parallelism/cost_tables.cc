@@ -123,7 +123,9 @@ StageShape CostModel::Impl::Shape(const Strategy& s, const LayerEntry& entry, in
       shape.edge_parameters -= static_cast<double>(job.model.vocab * job.model.hidden) / static_cast<double>(s.tp);
     }
   }
-  shape.unit_parameters = std::max({entry.dense_parameters, entry.moe_dense_parameters + entry.expert_parameters,
+  // Experts without replicas are whole in any case.
+  const double experts = ExpertDp(s) > 1 ? entry.expert_parameters : 0;
+  shape.unit_parameters = std::max({shape.dense_layers > 0 ? entry.dense_parameters : 0.0, moe_layers > 0 ? entry.moe_dense_parameters + experts : 0.0,
                                     shape.last ? entry.head_parameters : 0.0});
   return shape;
 }

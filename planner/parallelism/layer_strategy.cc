@@ -134,7 +134,7 @@ class StageCosts {
     if (sharded) {
       const UnitTime unit = ComputeUnitTime(hardware_, stack_, s, state_, parameters);
       part.pass += std::max(Seconds(0), unit.gather - forward) + std::max(Seconds(0), unit.gather + unit.scatter - backward);
-      part.peak = parameters * (2 * state_.gathered + state_.gradient_sent);
+      part.peak = UnitPeak(stack_, state_, parameters, parameters);
     } else {
       part.exchange += std::max(Seconds(0), data.gradients - backward);
     }

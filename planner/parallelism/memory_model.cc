@@ -164,12 +164,12 @@ class StageAccount {
       Put("logits", HoldingPart::kTransient, tokens * 2 * w * Hidden() + logits * LossBytes(stack_, w, s_.tp), kPass,
           HoldingChunks::kLast);
     }
-    if (s_.zero_stage < 3 || shards_ <= 1) return;
+    if (s_.zero_stage < (stack_.zero2_units ? 2 : 3) || shards_ <= 1) return;
     const double unit = shape_.unit_parameters;
-    if (!Kept()) {
-      Put("gathered units", HoldingPart::kTransient, UnitPeak(stack_, state_, unit, unit), kPass);
+    if (s_.zero_stage == 3 && !Kept()) {
+      Put("units in use", HoldingPart::kTransient, UnitPeak(stack_, state_, unit, unit), kPass);
     } else if (!GradientsStayWhole(stack_, s_) && !ReducesByRound(stack_, s_)) {
-      Put("gradients of units", HoldingPart::kTransient, UnitPeak(stack_, state_, 0, unit), kPass);
+      Put("units in use", HoldingPart::kTransient, UnitPeak(stack_, state_, 0, unit), kPass);
     }
   }
 

@@ -1,5 +1,5 @@
 // Bytes that one GPU holds: training state by scheme and ZeRO stage, activations by layer, what is in flight by pipeline
-// schedule, and what exists only for a while (gathered units, logits, the layer that is being recomputed).
+// schedule, and what exists only for a while (units in use, logits, the layer that is being recomputed).
 //
 // Activations follow arXiv 2205.05198 section 4 for GPT with dropout and unfused attention, and the same items one by one
 // for other families: norm inputs and outputs 2h each, Q, K, V and attention's output, the MLP's inner values, scores

@@ -31,6 +31,7 @@ OperatorPart PartOf(const OperatorProblem& problem, bool experts, double paramet
 
 /// Gather and scatter of parameters that travel uncut; nothing where there are none.
 UnitTime UncutTime(const OperatorProblem& problem, double parameters);
+
 /// What a layer's communication adds up to.
 struct LayerSums {
   Seconds gather{0}, scatter{0};  ///< per pass

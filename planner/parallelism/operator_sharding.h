@@ -104,7 +104,7 @@ struct OperatorCost {
   Seconds once{0};                    ///< exposed per iteration
   Seconds optimizer{0};
   FractionalBytes parameters, gradients, optimizer_state;
-  FractionalBytes peak;               ///< of the largest gathered unit, with what it fragments
+  FractionalBytes peak;               ///< of units in use (UnitPeak()), with what they fragment
 
   Seconds time(int64_t micro_batches) const {
     return static_cast<double>(micro_batches) * (forward + backward) + once + optimizer;

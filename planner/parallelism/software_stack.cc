@@ -113,7 +113,7 @@ constexpr std::array kStacks = {
                   .selective = {}, .fsdp_units = true, .accumulates_whole = true, .checkpoint_inputs = 4,
                   .loss_bytes = 12, .kernels = kOperatorByOperator, .attention = AttentionKernel::kFlash2},
     SoftwareStack{.name = "weft-train", .overlaps_gradients = true, .flash_attention = false, .sequence_parallel = false,
-                  .adds_gradients = true, .selective = {}, .kernels = kOperatorByOperator, .input_in_memory = true, .unit_gradients = 2},
+                  .adds_gradients = true, .selective = {}, .kernels = kOperatorByOperator, .input_in_memory = true, .unit_gradients = 2, .zero2_units = true},
     SoftwareStack{.name = "torchgpipe", .state = StateScheme::kFp32Master, .blocking_sends = true},
 };
 

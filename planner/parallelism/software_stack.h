@@ -77,7 +77,8 @@ struct SoftwareStack {
   bool fused_dispatch = false;        ///< experts are reached by kernels of their own (DeepEP, HybridEP), not by a send to each rank
   bool overlaps_experts = false;      ///< dispatch and combine of one micro-batch run behind another's layers
   bool input_in_memory = false;       ///< a step neither loads nor logs anything that takes time
-  double unit_gradients = 1;          ///< of sharded units, how many have whole gradients at once
+  double unit_gradients = 1;          ///< of units whose gradients are scattered, how many have whole ones at once
+  bool zero2_units = false;           ///< ZeRO-2 scatters gradients unit by unit, as ZeRO-3 does
   bool graphs = false;                ///< layers are replayed as CUDA graphs: the host starts no kernels
 };
 

@@ -147,10 +147,8 @@ class NetAdapter final : public NetPlugin {
     return Ok();
   }
 
-  Slept Sleep(std::span<void* const> requests, std::chrono::nanoseconds most) override {
-    if (wait_ == nullptr) return Slept::kNot;
-    const int slept = wait_(requests.data(), static_cast<int>(requests.size()), most.count());
-    return slept < 0 ? Slept::kNot : slept == 0 ? Slept::kTimeOver : Slept::kWoken;
+  bool Sleep(std::span<void* const> requests, std::chrono::nanoseconds most) override {
+    return wait_ != nullptr && wait_(requests.data(), static_cast<int>(requests.size()), most.count()) >= 0;
   }
 
   Status CloseSend(void* comm) override { return Check("closeSend", table_->close_send(comm)); }

@@ -26,12 +26,6 @@ struct NetDevice {
 /// What Test says of a receive whose plugin does not tell how much arrived (google/nccl-fastsocket does not).
 inline constexpr size_t kBytesUnknown = static_cast<size_t>(-1);
 
-enum class Slept : int8_t {
-  kNot = -1,      ///< the plugin cannot tell
-  kTimeOver = 0,  ///< as long as it was to
-  kWoken = 1,     ///< something is there
-};
-
 /// Our own plugin: ../lib of the running program, as built and as installed, else the bare name for the loader to find.
 std::string DefaultPluginPath();
 
@@ -63,9 +57,9 @@ class NetPlugin {
   /// `bytes` (may be null) is what arrived, of a finished receive, or kBytesUnknown. Ask for the oldest request of a
   /// connection first: some plugins answer no other.
   [[nodiscard]] virtual Status Test(void* request, bool* done, size_t* bytes) = 0;
-  /// Sleeps until Test() of one of `requests`, which are not done, may get further, at most `most`. Only our own plugin has a
-  /// call for it (netplugin/abi/wait.h).
-  [[nodiscard]] virtual Slept Sleep(std::span<void* const> requests, std::chrono::nanoseconds most) = 0;
+  /// Sleeps until Test() of one of `requests`, which are not done, may get further, at most `most`. False: the plugin cannot tell,
+  /// and nothing was slept. Only our own has a call for it (netplugin/abi/wait.h).
+  [[nodiscard]] virtual bool Sleep(std::span<void* const> requests, std::chrono::nanoseconds most) = 0;
   [[nodiscard]] virtual Status CloseSend(void* comm) = 0;
   [[nodiscard]] virtual Status CloseReceive(void* comm) = 0;
   [[nodiscard]] virtual Status CloseListen(void* comm) = 0;

@@ -201,19 +201,18 @@ Error ScheduleRunner::StallError() const {
 
 /// Most of what a wait usually takes at once, then a quarter of the wait so far: a wake-up costs the computation on this
 /// core as much as the kernel's work for a whole slice does.
-std::chrono::nanoseconds ScheduleRunner::NextNap() const {
-  const std::chrono::nanoseconds so_far = std::chrono::steady_clock::now() - wait_since_;
+std::chrono::nanoseconds ScheduleRunner::NextNap(std::chrono::nanoseconds idle) const {
   const std::chrono::nanoseconds usual =
       options_.usual_wait == nullptr ? std::chrono::nanoseconds(0) : *options_.usual_wait * 5 / 8;
-  if (usual > so_far + kShortestNap) return std::min(usual - so_far, kLongestFirstNap);
-  return std::clamp(so_far / 4, kShortestNap, kLongestNap);
+  if (usual > idle + kShortestNap) return std::min(usual - idle, kLongestFirstNap);
+  return std::clamp(idle / 4, kShortestNap, kLongestNap);
 }
 
-/// A wait is over: what is usual follows it, at once where it was shorter. One that slept until the end is none.
+/// A wait is over: what is usual follows it, at once where it was shorter.
 void ScheduleRunner::EndWait() {
   idle_ = false;
-  if (options_.usual_wait == nullptr || sleeping_) return;
-  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - wait_since_);
+  if (options_.usual_wait == nullptr) return;
+  const auto wait = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - idle_since_);
   if (wait <= options_.idle_spin) return;
   std::chrono::nanoseconds& usual = *options_.usual_wait;
   usual = wait < usual ? wait : usual + (wait - usual) / 8;
@@ -222,8 +221,8 @@ void ScheduleRunner::EndWait() {
 Status ScheduleRunner::Idle() {
   const auto now = std::chrono::steady_clock::now();
   if (!idle_) {
-    idle_ = sleeping_ = true;
-    idle_since_ = wait_since_ = now;
+    idle_ = true;
+    idle_since_ = now;
     next_check_ = now + kPeerCheckPeriod;
   }
   if (now >= next_check_) {
@@ -231,33 +230,26 @@ Status ScheduleRunner::Idle() {
     if (options_.check_peers) WEFT_RETURN_IF_ERROR(options_.check_peers());
     if (now - idle_since_ > options_.stall_timeout) return Fail(StallError());
   }
-  if (now - idle_since_ > options_.idle_spin) {
-    Nap();
+  const auto idle = now - idle_since_;
+  if (idle > options_.idle_spin) {
+    Rest(idle);
   } else {
     sched_yield();
   }
   return Ok();
 }
 
-/// Sleeps until something comes, if the plugin can tell; then naps, because every further piece would end another sleep.
-void ScheduleRunner::Nap() {
-  if (sleeping_) {
-    std::array<void*, kMostWaited> requests;
-    size_t count = 0;
-    for (const Lane& lane : lanes_) {
-      if (lane.flying.empty() || lane.flying.front().request == nullptr || count == requests.size()) continue;
-      requests[count++] = lane.flying.front().request;
-    }
-    const Slept slept = plugin_.Sleep(std::span(requests).first(count), kLongestSleep);
-    if (slept == Slept::kTimeOver) return;
-    sleeping_ = false;
-    if (slept == Slept::kWoken) {
-      wait_since_ = std::chrono::steady_clock::now();
-      return;
-    }
+/// Sleeps until something comes, or naps where the plugin cannot tell.
+void ScheduleRunner::Rest(std::chrono::nanoseconds idle) {
+  std::array<void*, kMostWaited> requests;
+  size_t count = 0;
+  for (const Lane& lane : lanes_) {
+    if (lane.flying.empty() || lane.flying.front().request == nullptr || count == requests.size()) continue;
+    requests[count++] = lane.flying.front().request;
   }
-  const timespec sleep{0, static_cast<long>(NextNap().count())};
-  nanosleep(&sleep, nullptr);
+  if (count > 0 && plugin_.Sleep(std::span(requests).first(count), kLongestSleep)) return;
+  const timespec nap{0, static_cast<long>(NextNap(idle).count())};
+  nanosleep(&nap, nullptr);
 }
 
 Status ScheduleRunner::Run() {

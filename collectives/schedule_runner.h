@@ -26,8 +26,7 @@ struct RunnerOptions {
   ReduceOperation operation = ReduceOperation::kSum;
   Seconds stall_timeout{60};
   Seconds idle_spin{200e-6};
-  /// How long a wait past idle_spin usually takes once something has come; kept by the caller from run to run. Null: nothing
-  /// is expected.
+  /// How long a wait past idle_spin usually takes; kept by the caller from run to run. Null: nothing is expected.
   std::chrono::nanoseconds* usual_wait = nullptr;
   /// Asked now and then while idle; its error ends the run.
   std::function<Status()> check_peers;
@@ -83,8 +82,8 @@ class ScheduleRunner {
   void Finish(int32_t step);
   void QueueLocal(int32_t step);
   Status Idle();
-  void Nap();
-  std::chrono::nanoseconds NextNap() const;
+  void Rest(std::chrono::nanoseconds idle);
+  std::chrono::nanoseconds NextNap(std::chrono::nanoseconds idle) const;
   void EndWait();
 
   int64_t SliceElements(const ProgramStep& step, int64_t slice) const;
@@ -108,9 +107,7 @@ class ScheduleRunner {
   int64_t bytes_sent_ = 0;
 
   bool idle_ = false;
-  bool sleeping_ = false;  // nothing has come since idle_since_, and the plugin would tell
   std::chrono::steady_clock::time_point idle_since_;
-  std::chrono::steady_clock::time_point wait_since_;  // or since something came, and not all
   std::chrono::steady_clock::time_point next_check_;
 };
 

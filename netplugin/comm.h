@@ -103,7 +103,7 @@ class Comm {
 
   /// Adds descriptors whose readiness lets Test() move bytes of what is in flight; none where something else than the kernel's
   /// buffers holds it up. The thread that uses the communicator.
-  virtual void AddTo(PollList*) const {}
+  virtual void AddTo(PollList*) {}
 
   virtual int RegMr(void* /*data*/, size_t, int type, void** mhandle) {
     if (type != nccl::kPtrHost) return nccl::kInvalidUsage;

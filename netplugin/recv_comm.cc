@@ -85,11 +85,17 @@ int RecvComm::Test(Request* request, int* done, int* size) {
   return nccl::kSuccess;
 }
 
-void RecvComm::AddTo(PollList* fds) const {
+void RecvComm::AddTo(PollList* fds) {
   uint32_t left = error_ == nccl::kSuccess ? open_.load(std::memory_order_acquire) : 0;
   for (; left != 0; left &= left - 1) {
-    const Lane& lane = lanes_[static_cast<size_t>(std::countr_zero(left))];
-    if (!HoldsAnother(lane)) fds->Add(lane.fd, POLLIN);
+    Lane& lane = lanes_[static_cast<size_t>(std::countr_zero(left))];
+    if (HoldsAnother(lane)) continue;
+    // Of a payload not every segment: the rest, or enough that a wake-up pays.
+    const int least = lane.in_payload ? static_cast<int>(std::clamp<uint64_t>(lane.left, 1, kLeastAwaited)) : 1;
+    if (least != lane.least_awaited &&
+        setsockopt(lane.fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least) == 0) lane.least_awaited = least;
+    if (least > 1) awaits_ = true;
+    fds->Add(lane.fd, POLLIN);
   }
 }
 
@@ -144,7 +150,7 @@ bool RecvComm::NothingCanCome(uint32_t open) const {
 
 /// One lane is simply read; of several, one system call says which have something.
 uint32_t RecvComm::ReadableLanes(uint32_t open) {
-  if ((open & (open - 1)) == 0) return open;
+  if ((open & (open - 1)) == 0 || awaits_) return open;
   epoll_event events[abi::kMaxLanes];
   const int count = epoll_wait(epoll_.get(), events, abi::kMaxLanes, 0);
   uint32_t readable = 0;

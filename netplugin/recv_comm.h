@@ -52,7 +52,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   }
   int IrecvGroup(int n, void** data, const uint64_t* sizes, const int* tags, void**, Request** request) override;
   int Test(Request* request, int* done, int* size) override;
-  void AddTo(PollList* fds) const override;
+  void AddTo(PollList* fds) override;
   const abi::FlowSlot* slot() const override { return &recorder_.slot(); }
 
   /// Takes over a late lane and acknowledges it; false if lane `index` is still in use. Threads: any but the data
@@ -69,6 +69,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   static constexpr uint32_t kStagedChunk = 40960;
   // With that much payload ahead a read takes only the next header along: more would have to be copied.
   static constexpr uint64_t kLongPayload = 32768;
+  static constexpr uint64_t kLeastAwaited = 32768;  // bytes of a payload that end a sleep; less than any window
   static constexpr int kReadsPerCall = 4;  // test() must return soon
   static constexpr uint32_t kShortChunk = 65536;
   static constexpr uint32_t kShortChunks = 8;  // in a row, until acknowledgements wait; said again after kReminder more
@@ -88,6 +89,7 @@ class RecvComm final : public Comm, public BackgroundTask {
     char* to = nullptr;
     std::unique_ptr<char[]> stage;
     uint32_t short_chunks = 0;  // in a row; from kShortChunks on acknowledgements wait
+    int least_awaited = 1;       // SO_RCVLOWAT
     bool metered = false;        // the chunk whose header is staged, and not taken yet
     // While metering_:
     bool drained = false;        // nothing was left to be read at the newest look,
@@ -152,6 +154,7 @@ class RecvComm final : public Comm, public BackgroundTask {
   int64_t tag_ = kNoTag;  // of all receives so far; kNoTag: there was none, or tags decide
   std::unique_ptr<TagMatcher> matcher_;
   uint32_t pending_ = 0;  // posted and not complete
+  bool awaits_ = false;        // lanes have had SO_RCVLOWAT set, by which epoll says less than there is
   bool metering_ = false;      // chunks have said when they were sent
   uint64_t look_ns_ = 0;       // when the look under way began, while metering_
   std::atomic<uint64_t> window_{kLeastWindow};  // that the senders of all lanes have for sure; by the background thread

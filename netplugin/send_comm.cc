@@ -72,7 +72,7 @@ int SendComm::Send(const void* data, uint64_t size, int32_t tag, Request** reque
   return error_;
 }
 
-void SendComm::AddTo(PollList* fds) const {
+void SendComm::AddTo(PollList* fds) {
   for (uint32_t left = error_ == nccl::kSuccess ? queued_lanes_ : 0; left != 0; left &= left - 1) {
     fds->Add(lanes_[static_cast<size_t>(std::countr_zero(left))].fd, POLLOUT);
   }

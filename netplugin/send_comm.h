@@ -42,7 +42,7 @@ class SendComm final : public Comm, public BackgroundTask {
     return Send(data, size, tag, request);
   }
   int Test(Request* request, int* done, int* size) override;
-  void AddTo(PollList* fds) const override;
+  void AddTo(PollList* fds) override;
   const abi::FlowSlot* slot() const override { return &recorder_.slot(); }
   uint64_t SilentNs() const override;
 

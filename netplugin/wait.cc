@@ -15,7 +15,7 @@ int Wait(void* const* requests, int count, int64_t most_ns) {
   if (!requests || count <= 0 || most_ns < 0) return -1;
   PollList fds;
   for (int i = 0; i < count; ++i) {
-    const auto* request = static_cast<const Request*>(requests[i]);
+    const auto* request = static_cast<Request*>(requests[i]);
     if (!request) return -1;
     if (request->done) return 1;
     const size_t before = fds.size();

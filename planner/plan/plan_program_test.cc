@@ -88,14 +88,14 @@ class PlanMemory : public ::testing::Test {
 
   void Expect(const std::string& fixed, Bytes memory) {
     cluster_.device.memory = memory;
-    const PlanOptions options{.fix = ParseFixed("dp=2,micro_batch=1,recompute=none," + fixed).value(), .framework = Framework::kWeftTrain};
+    const PlanOptions options{.fix = ParseFixed("dp=2,micro_batch=1,recompute=none,bucket_bytes=1MiB," + fixed).value(), .framework = Framework::kWeftTrain};
     const auto answer = Plan(job_, cluster_, options);
     ASSERT_TRUE(answer && !answer->plans.empty()) << fixed;
     const JobPlan& plan = answer->plans.front();
     const StepProgram program = ProgramOf(job_, cluster_, plan, ElementType::kFloat32).value();
     const double planned = static_cast<double>(plan.predicted.memory.total().count());
     const Bytes peak = std::max(PeakMemoryOf(program, job_.model, 0), PeakMemoryOf(program, job_.model, 1));
-    EXPECT_NEAR(planned / static_cast<double>(peak.count()), 1, 0.02) << fixed << ": planned " << planned << ", " << peak.count();
+    EXPECT_NEAR(planned / static_cast<double>(peak.count()), 1, 0.03) << fixed << ": planned " << planned << ", " << peak.count();
     EXPECT_LE(peak, memory) << fixed;
   }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -13,8 +14,6 @@
 
 namespace weft::net::testing {
 namespace {
-
-using namespace std::chrono_literals;
 
 constexpr int64_t kLong = 20'000'000'000, kShort = 30'000'000;  // ns
 
@@ -53,10 +52,13 @@ TEST_F(WaitTest, AReceiveIsWokenByWhatComes) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(WaitFor(request, kShort), 0) << "nothing comes";
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::nanoseconds(kShort));
+  std::atomic<bool> waits{false};
   std::jthread sender([&] {
-    std::this_thread::sleep_for(20ms);
+    waits.wait(false);
     EXPECT_EQ(SendAll(table(), pair_.send, sent.data(), sent.size()), nccl::kSuccess);
   });
+  waits = true;
+  waits.notify_one();
   EXPECT_EQ(WaitFor(request, kLong), 1);
   EXPECT_TRUE(Eventually([&] { return Done(request); }));
   EXPECT_EQ(data, sent);
@@ -75,7 +77,7 @@ TEST_F(WaitTest, ASendIsWokenByRoom) {
   while (!Done(request)) WaitFor(request, kLong);  // or at once, where more is to be handed to the kernel
 }
 
-/// What it is for: a second of waiting takes next to none of the processor.
+/// What it is for: waiting takes next to none of the processor.
 TEST_F(WaitTest, SleepsInPlaceOfPolling) {
   char byte = 0;
   void* request = nullptr;

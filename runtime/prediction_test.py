@@ -27,6 +27,7 @@ WEFT, TESTBED = os.path.join(BIN, "weft"), os.path.join(BIN, "weft-testbed")
 FABRIC, HOSTS = "prediction", 8
 STEPS, SEQUENCE = 9, 64
 RATES = [25, 50, 100, 200, 400, 800]  # Mbit/s of the links
+GRAIN = 8192                           # bytes
 SHARE = (0.3, 0.6)                    # of a step that ranks are to wait
 NEAR, FAR, MEMORY_NEAR, BUBBLE_NEAR = 0.10, 0.20, 0.05, 0.15
 
@@ -88,7 +89,12 @@ def ranks_of(one):
 
 def stretch_of(world):
     """So that two cores are at most 60 % busy, communication included, and next to no computation takes longer."""
-    return 12 if world <= 2 else 20 if world <= 4 else 40
+    return 16 if world <= 2 else 40 if world <= 4 else 80
+
+
+def grain_of(rate):
+    """What a port sends at once: as many bytes at each rate, so that packets, which cost the processors, are as few as bytes allow."""
+    return f"{min(10000, max(125, round(8 * GRAIN / rate)))}us"
 
 
 class Fabric:
@@ -102,7 +108,7 @@ class Fabric:
             return
         self.down()
         command = [TESTBED, "up", "--id", FABRIC, "--leaves", "1", "--spines", "1", "--hosts-per-leaf", str(HOSTS), "--rate",
-                   f"{rate}Mbit/s", "--grain", "250us", "--fair", "--output", "json"]
+                   f"{rate}Mbit/s", "--grain", grain_of(rate), "--fair", "--output", "json"]
         self.hosts = json.loads(call(command, "weft-testbed up"))["hosts"]
         self.rate = rate
 

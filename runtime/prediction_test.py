@@ -27,7 +27,6 @@ WEFT, TESTBED = os.path.join(BIN, "weft"), os.path.join(BIN, "weft-testbed")
 FABRIC, HOSTS = "prediction", 8
 STEPS, SEQUENCE = 9, 64
 RATES = [25, 50, 100, 200, 400, 800]  # Mbit/s of the links
-GRAIN = 8192                           # bytes
 SHARE = (0.3, 0.6)                    # of a step that ranks are to wait
 NEAR, FAR, MEMORY_NEAR, BUBBLE_NEAR = 0.10, 0.20, 0.05, 0.15
 
@@ -92,11 +91,6 @@ def stretch_of(world):
     return 16 if world <= 2 else 40 if world <= 4 else 80
 
 
-def grain_of(rate):
-    """What a port sends at once: as many bytes at each rate, so that packets, which cost the processors, are as few as bytes allow."""
-    return f"{min(10000, max(125, round(8 * GRAIN / rate)))}us"
-
-
 class Fabric:
     """One leaf that blocks nobody, and a host for each rank. Ports serve hosts in turn, as the prediction has communicators share them."""
 
@@ -108,7 +102,7 @@ class Fabric:
             return
         self.down()
         command = [TESTBED, "up", "--id", FABRIC, "--leaves", "1", "--spines", "1", "--hosts-per-leaf", str(HOSTS), "--rate",
-                   f"{rate}Mbit/s", "--grain", grain_of(rate), "--fair", "--output", "json"]
+                   f"{rate}Mbit/s", "--grain", "250us", "--fair", "--output", "json"]
         self.hosts = json.loads(call(command, "weft-testbed up"))["hosts"]
         self.rate = rate
 
@@ -124,18 +118,19 @@ class Fabric:
         return {**environment(), "NCCL_SOCKET_IFNAME": "=eth0"}
 
     def link(self, rate):
-        """The link's curve: bytes per second of a long message, and what a middling one takes longer than its bytes at that rate."""
+        """The link's curve: bytes per second of a long message, and what a short one takes. A middling one would not say: a part of it
+        is what the port may send at once."""
         if rate not in self.links:
             self.set(rate)
             rendezvous = f"{self.hosts[0]['mgmt_address']}:29400"
-            command = [WEFT, "perf", "--collective", "sendrecv", "--bytes", "32KiB,256KiB,1MiB", "--iterations", "15", "--world", "2",
+            command = [WEFT, "perf", "--collective", "sendrecv", "--bytes", "8B,256KiB,1MiB", "--iterations", "15", "--world", "2",
                        "--rendezvous", rendezvous, "--plugin", PLUGIN, "--output", "json"]
             other = subprocess.Popen(self.inside(1, [*command, "--rank", "1"]), env=self.environment(), stdout=subprocess.DEVNULL)
             text = call(self.inside(0, [*command, "--rank", "0"]), "weft perf", env=self.environment())
             other.wait(60)
             times = [row["time_us_median"] * 1e-6 for row in json.loads(text)["results"]]
             bytes_per_second = (2**20 - 2**18) / (times[2] - times[1])
-            self.links[rate] = {"latency": max(1e-5, times[0] - 2**15 / bytes_per_second), "rate": 8 * bytes_per_second}
+            self.links[rate] = {"latency": times[0], "rate": 8 * bytes_per_second}
             print(f"{rate} Mbit/s: {8e-6 * bytes_per_second:.1f} Mbit/s of payload, {1e3 * self.links[rate]['latency']:.2f} ms", flush=True)
         return self.links[rate]
 

@@ -44,7 +44,7 @@ struct FabricOptions {
   /// 4 KiB to 64 MiB: what a port holds of each class (if fair, in each of its queues) before it drops; default 60 ms of its rate, 96 KiB at least. Small messages
   /// wait behind what large ones have in it: where both pass, a real port is nearer with a few milliseconds.
   std::optional<Bytes> queue;
-  /// At every port each flow has a queue of its own in its class (one of 64, by its source port), and they are served in turn, as NICs
+  /// At every port each flow has a queue of its own in its class (one of 256, by its source port), and they are served in turn, as NICs
   /// serve queue pairs: a message does not wait behind what other flows have in the port.
   bool fair = false;
 

@@ -203,7 +203,7 @@ double GuaranteedTo(const FabricClass& one, BitsPerSecond rate) {
 }
 
 /// Queues of a class at a fair port: a power of two, at most what u32 hashes to.
-constexpr size_t kFairQueues = 64;
+constexpr size_t kFairQueues = 256;
 
 /// Minor number of a queue of a class at a fair port.
 int QueueMinor(size_t traffic_class, size_t queue) { return static_cast<int>((traffic_class + 1) * 0x1000 + queue); }
@@ -222,7 +222,7 @@ std::string FairScript(std::string_view verb, const std::string& device, size_t 
 /// Which class a packet is of: with any ECN bits, as the mask 0xfc leaves the two out.
 std::string DscpMatch(const FabricClass& one) { return fmt::format("match ip dsfield {:#04x} 0xfc", one.dscp << 2); }
 
-/// The rules of one class, of the given preference, at a fair port: its packets go to a table by six bits of their source port, which
+/// The rules of one class, of the given preference, at a fair port: its packets go to a table by eight bits of their source port, which
 /// tell flows apart. The lowest bit is left out: the kernel prefers even ones for those that connect.
 std::string FairFilterScript(const std::string& device, size_t traffic_class, const std::string& match) {
   const std::string filter = fmt::format("filter add dev {} parent 1: protocol ip prio {}", device, traffic_class + 1);
@@ -231,7 +231,7 @@ std::string FairFilterScript(const std::string& device, size_t traffic_class, co
   for (size_t queue = 0; queue < kFairQueues; ++queue) {
     out += fmt::format("{} u32 ht {:x}:{:x}: match u32 0 0 classid 1:{:x}\n", filter, table, queue, QueueMinor(traffic_class, queue));
   }
-  return out + fmt::format("{} u32 {} hashkey mask 0x007e0000 at 20 link {:x}:\n", filter, match, table);
+  return out + fmt::format("{} u32 {} hashkey mask 0x01fe0000 at 20 link {:x}:\n", filter, match, table);
 }
 
 std::string FilterScript(const FabricPlan& plan, const FabricLink& link) {

@@ -108,7 +108,7 @@ def main():
     parser.add_argument("--rate", type=int, default=40)
     parser.add_argument("--keep", default="")
     options = parser.parse_args()
-    options.phase = options.phase or ("30s" if options.all else "5s")
+    options.phase = options.phase or ("30s" if options.all else "10s")
     options.policy = options.policy or (",".join(POLICIES) if options.all else "weft")
     if os.geteuid() != 0:
         skip("fabric", "network namespaces need root")

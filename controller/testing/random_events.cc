@@ -105,14 +105,14 @@ void RandomEvents::FillField(Message* message, const FieldDescriptor* field, int
 std::string RandomEvents::Name(const std::string& field) {
   switch (Pick(40)) {
     case 0: return "";
-    case 1: return std::string(static_cast<size_t>(Pick(5000)), 'x');
+    case 1: return std::string(static_cast<size_t>(2000 * Pick(3) + 1), 'x');
     case 2: return "\"\n\\{}<script>\t";
     default: break;
   }
   if (Has(field, "host")) return fmt::format("h{}", Pick(4));
-  if (Has(field, "job")) return fmt::format("job{}", Pick(3));
+  if (Has(field, "job")) return Pick(3) == 0 ? fmt::format("job{}", Pick(3)) : Pick(2) == 0 ? "a" : "b";
   if (Has(field, "address")) return fmt::format("10.1.{}.2", Pick(5));
-  if (Has(field, "hop") || Has(field, "switch") || Has(field, "fabric")) return fmt::format("s{}", Pick(5));
+  if (Has(field, "hop") || Has(field, "switch") || Has(field, "fabric")) return Pick(2) == 0 ? fmt::format("spine{}", 1 + Pick(3)) : fmt::format("leaf{}", 1 + Pick(3));
   if (field == "state") return Pick(5) == 0 ? "failed" : "active";
   const char* const others[] = {"gpt2", "weft-train", "all-reduce", "ring", "dp=2", "1", "h1", "job1", "10.1.1.2", "s1", "{}", "enforce"};
   return others[Pick(12)];

@@ -2,6 +2,7 @@
 // before is kept and spoiled further. An input that brings the process down is left in a file.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -113,6 +114,7 @@ int Main(int argc, char** argv) {
   app.add_option("--target", only, "one target alone");
   app.add_option("--folder", folder, "where an input that brings the process down is left")->check(CLI::ExistingDirectory);
   CLI11_PARSE(app, argc, argv);
+  google::protobuf::SetLogHandler(nullptr);  // it says of each text that it is no UTF-8
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::signal(signal, OnCrash);
   std::vector<Target> targets = AllTargets();
   if (!only.empty()) std::erase_if(targets, [&](const Target& target) { return target.name != only; });

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two jobs that train at once on one fabric, under four policies: measured next to what the simulation that decided says.
 
-usage: joint_test.py [--all] [--phase TIME] [--rate MBITS] [--policy NAMES] [--keep FOLDER]
+usage: joint_test.py [--all] [--phase TIME] [--rate MBITS] [--moe FIX] [--policy NAMES] [--keep FOLDER]
 
 A Mixtral with expert parallelism and a Llama in a pipeline, four hosts each, on two leaves and two spines at 2:1. Each has
 hosts below both leaves, in an order that has looked at no switch. Models and stretch are those of prediction_test.py.
@@ -35,18 +35,18 @@ windows: none
 cluster: {{fabric: leaf-spine, leaves: 2, spines: 2, hosts_per_leaf: 4, host_rate: {rate}bit/s, network_efficiency: 1,
           nic_latency: {latency}us, device: cpu}}
 jobs:
-  - {{name: moe, hosts: [h1, h5, h2, h6], model: mixtral.json, fix: "ep=4", global_batch: {batch}, sequence: {sequence},
+  - {{name: moe, hosts: [h1, h5, h2, h6], model: mixtral.json, fix: "{moe}", global_batch: {batch}, sequence: {sequence},
      precision: fp32, framework: weft-train}}
   - {{name: pipe, hosts: [h3, h7, h4, h8], model: llama.json, fix: "pp=4", global_batch: {batch}, sequence: {sequence},
      precision: fp32, framework: weft-train}}
 """
 
 
-def prepare(folder, rate, duration):
+def prepare(folder, options):
     """Models, scenario and this machine's constants."""
     fabric = Fabric()
     try:
-        link = fabric.link(rate)
+        link = fabric.link(options.rate)
     finally:
         fabric.down()
     for name in ("mixtral", "llama"):
@@ -54,8 +54,9 @@ def prepare(folder, rate, duration):
             json.dump(MODELS[name], out)
     with open(os.path.join(folder, "joint.yaml"), "w", encoding="utf-8") as out:
         out.write(SCENARIO.format(rate=round(link["rate"]), latency=round(link["latency"] * 1e6, 1), batch=BATCH,
-                                  sequence=SEQUENCE))
-    call([WEFT, "calibrate", "--out", os.path.join(folder, "machine.yaml"), "--threads", "1", "--duration", duration],
+                                  sequence=SEQUENCE, moe=options.moe))
+    call([WEFT, "calibrate", "--out", os.path.join(folder, "machine.yaml"), "--threads", "1", "--duration",
+          "8s" if options.all else "3s"],
          "weft calibrate")
 
 
@@ -106,6 +107,7 @@ def main():
     parser.add_argument("--phase", default="")
     parser.add_argument("--policy", default="")
     parser.add_argument("--rate", type=int, default=40)
+    parser.add_argument("--moe", default="ep=4,zero_stage=1", help="what is fixed of the Mixtral's strategy")
     parser.add_argument("--keep", default="")
     options = parser.parse_args()
     options.phase = options.phase or ("30s" if options.all else "10s")
@@ -114,7 +116,7 @@ def main():
         skip("fabric", "network namespaces need root")
     with tempfile.TemporaryDirectory() as folder:
         folder = options.keep or folder
-        prepare(folder, options.rate, "8s" if options.all else "3s")
+        prepare(folder, options)
         outcomes = measure(folder, options)
     names = [one["policy"] for one in outcomes]
     check(names == options.policy.split(","), f"measured {names}, expected {options.policy}")

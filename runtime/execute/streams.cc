@@ -11,12 +11,19 @@ namespace weft::runtime {
 Streams::Streams(size_t streams) : Streams(std::vector<bool>(streams, true)) {}
 
 Streams::Streams(const std::vector<bool>& used) : queues_(used.size()) {
-  for (size_t i = 0; i < used.size(); ++i) {
-    if (used[i]) threads_.emplace_back([this, i] { Work(&queues_[i]); });
+  try {
+    for (size_t i = 0; i < used.size(); ++i) {
+      if (used[i]) threads_.emplace_back([this, i] { Work(&queues_[i]); });
+    }
+  } catch (...) {
+    End();  // those that have begun
+    throw;
   }
 }
 
-Streams::~Streams() {
+Streams::~Streams() { End(); }
+
+void Streams::End() {
   const std::lock_guard lock(mutex_);
   ending_ = true;
   for (Queue& queue : queues_) queue.ready.notify_one();
@@ -42,6 +49,7 @@ Status Streams::WaitForAll() { return WaitUntilMet(kAll); }
 
 Status Streams::WaitUntilMet(int32_t awaited) {
   std::unique_lock lock(mutex_);
+  WEFT_CHECK(awaited_ == kNothing, "one caller waits at a time");
   awaited_ = awaited;
   met_.wait(lock, [&] { return Met(); });
   awaited_ = kNothing;

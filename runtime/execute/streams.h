@@ -49,12 +49,13 @@ class Streams {
   static constexpr int32_t kNothing = -2, kAll = -1;
 
   void Work(Queue* queue);
+  void End();
   bool Ready(const Queue& queue) const;
   bool Met() const;
   Status WaitUntilMet(int32_t awaited);
   void WakeThoseReady();
 
-  // Nobody is woken for nothing: with ranks more than cores that would take a good part of them.
+  // With more ranks than cores, needless wake-ups cost much of the processors' time: each waiter has a condition of its own.
   std::mutex mutex_;
   std::condition_variable met_;
   std::vector<Queue> queues_;             // by stream

@@ -37,7 +37,7 @@ class ToldCore {
 
   std::string Summary() {
     Count();
-    Require(events_ < 100'000 || (plans_ > 0 && policies_ > 0), "no paths were planned or pushed: what is told is refused too early");
+    Require(events_ < 20'000 || (plans_ > 0 && policies_ > 0), "no paths were planned or pushed: what is told is refused too early");
     return fmt::format("; {} plans of paths, {} of all jobs, {} policies", plans_, all_plans_, policies_);
   }
 

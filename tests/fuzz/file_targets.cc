@@ -9,7 +9,6 @@
 #include "formats/nccl_topology_xml.h"
 #include "formats/plan_sequence.h"
 #include "formats/program_json.h"
-#include "formats/read_file.h"
 #include "formats/safetensors.h"
 #include "formats/scenario_yaml.h"
 #include "formats/slurm_topology.h"
@@ -19,6 +18,7 @@
 #include "formats/validation_csv.h"
 #include "planner/planner.h"
 #include "planner/workload/model_spec.h"
+#include "tests/fuzz/samples.h"
 #include "tests/fuzz/target.h"
 
 namespace weft::fuzz {
@@ -27,12 +27,6 @@ namespace {
 namespace samples = formats::testing;
 
 constexpr const char* kSource = "fuzz";
-
-std::string OfTree(const std::string& path) {
-  const Result<std::string> text = formats::ReadFile(std::string(WEFT_SOURCE) + "/" + path);
-  Require(text.has_value(), "a file of the tree cannot be read: " + path);
-  return text.value();
-}
 
 /// Of a file a refusal names it first, and is no longer than a person reads.
 template <typename T>
@@ -83,7 +77,7 @@ std::string OfHeader(const std::string& text) {
   const auto read = formats::ParseSafetensorsHeader(text, file_bytes, kSource);
   if (read) {
     for (const formats::StoredTensor& tensor : *read) {
-      Require(tensor.begin >= 0 && tensor.begin <= tensor.end && tensor.end <= file_bytes, "a tensor outside of its file");
+      Require(tensor.begin >= 8 + static_cast<int64_t>(text.size()) && tensor.begin <= tensor.end && tensor.end <= file_bytes, "a tensor outside of its file");
     }
   }
   return SaidOfFile(read);
@@ -103,23 +97,9 @@ Target Plain(std::string name, std::vector<std::string> corpus, Parse parse) {
 
 /// Of two layers on two ranks, with a pipeline and without.
 std::vector<std::string> Programs() {
-  const planner::JobSpec job{.name = "j",
-                             .model = {.name = "gpt",
-                                       .layers = 2,
-                                       .hidden = 8,
-                                       .heads = 2,
-                                       .kv_heads = 2,
-                                       .head_dim = 4,
-                                       .ffn_hidden = 16,
-                                       .vocab = 256,
-                                       .max_positions = 8},
-                             .global_batch = 2,
-                             .sequence = 8,
-                             .precision = planner::Precision::kFp32,
-                             .gpus = 2};
   std::vector<std::string> texts;
   for (const planner::Strategy& strategy : {planner::Strategy{.dp = 2}, planner::Strategy{.pp = 2}}) {
-    texts.push_back(formats::WriteProgramJson(planner::ExpandProgram(job, strategy, planner::ElementType::kFloat32).value()));
+    texts.push_back(formats::WriteProgramJson(planner::ExpandProgram(SmallJob(), strategy, planner::ElementType::kFloat32).value()));
   }
   return texts;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "formats/read_file.h"
 #include "formats/testing/config_corpus.h"
 #include "tests/fuzz/target.h"
 
@@ -61,6 +62,7 @@ class Fuzzer {
     const SystemClock clock;
     const Seconds begin = clock.Now();
     for (const std::string& good : target_.corpus) Execute(good);
+    Require(tally_.taken > 0, "no sample of the target is taken: " + target_.name);
     while (tally_.runs < executions) Execute(Next());
     tally_.time = clock.Now() - begin;
     tally_.refusals = heard_.size();
@@ -74,7 +76,8 @@ class Fuzzer {
     std::string text = formats::testing::Mutated(pool_[noise_.Below(from)], noise_);
     if (noise_.Below(8) == 0) {  // a piece of another one
       const std::string& other = pool_[noise_.Below(pool_.size())];
-      if (!other.empty()) text.insert(noise_.Below(text.size() + 1), other, noise_.Below(other.size()), 1 + noise_.Below(200));
+      const size_t from_byte = noise_.Below(other.size() + 1), bytes = 1 + noise_.Below(200);
+      text.insert(noise_.Below(text.size() + 1), other, from_byte, bytes);
     }
     if (text.size() > kMostBytes) text.resize(kMostBytes);
     return text;
@@ -82,7 +85,7 @@ class Fuzzer {
 
   void Execute(std::string input) {
     now_input = std::move(input);
-    now_place = fmt::format("target {}, execution {}", target_.name, tally_.runs);
+    now_place = fmt::format("target {}, execution {} of this seed", target_.name, tally_.runs);
     ++tally_.runs;
     const std::string said = target_.run(now_input);
     if (said.empty()) ++tally_.taken;
@@ -108,11 +111,14 @@ int Main(int argc, char** argv) {
   CLI::App app("Runs all parsers and the controller's core on spoiled input.", "weft-fuzz");
   int64_t executions = 200'000;
   uint64_t seed = 1;
-  std::string only, folder = ".";
+  std::string only, folder = ".", input;
   app.add_option("--executions", executions, "over all targets; the core has a tenth of them")->check(CLI::Range(int64_t{100}, int64_t{1} << 40));
   app.add_option("--seed", seed, "of what is drawn");
   app.add_option("--target", only, "one target alone");
   app.add_option("--folder", folder, "where an input that brings the process down is left")->check(CLI::ExistingDirectory);
+  app.add_option("--input", input, "this file alone, with --target; core and segment need all runs before it, so --seed")
+      ->check(CLI::ExistingFile)
+      ->needs("--target");
   CLI11_PARSE(app, argc, argv);
   google::protobuf::SetLogHandler(nullptr);  // it says of each text that it is no UTF-8
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) ::signal(signal, OnCrash);
@@ -123,6 +129,12 @@ int Main(int argc, char** argv) {
     return 2;
   }
   const int64_t each = std::max<int64_t>(1, executions / static_cast<int64_t>(targets.size()));
+  if (!input.empty()) {
+    const Result<std::string> text = formats::ReadFile(input);
+    const std::string said = text ? targets.front().run(*text) : text.error().message();
+    fmt::print("{}\n", said.empty() ? "taken" : said);
+    return text ? 0 : 2;
+  }
   int64_t runs = 0;
   for (const Target& target : targets) {
     crash_file = fmt::format("{}/fuzz-{}.input", folder, target.name);

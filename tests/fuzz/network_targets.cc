@@ -12,6 +12,7 @@
 #include "proto/operation_codec.h"
 #include "proto/operations.pb.h"
 #include "proto/plan_codec.h"
+#include "tests/fuzz/samples.h"
 #include "tests/fuzz/target.h"
 
 namespace weft::fuzz {
@@ -31,6 +32,13 @@ std::string TimeExceededPacket() {
   std::vector<uint8_t> packet = {0x45, 0, 0, 56, 0, 0, 0, 0, 64, 1, 0, 0, 10, 255, 1, 2, 10, 1, 0, 1, 11, 0, 0, 0, 0, 0, 0, 0};
   const auto syn = agent::BuildSyn(kProbe);
   packet.insert(packet.end(), syn.begin(), syn.end());
+  return Text(packet);
+}
+
+/// The answer of an open port.
+std::string SynAck() {
+  auto packet = agent::BuildSyn(kProbe);
+  packet[33] = 0x12;
   return Text(packet);
 }
 
@@ -79,10 +87,6 @@ Target OfMessage(std::string name, std::string good, Convert convert) {
           }};
 }
 
-planner::ModelSpec SmallModel() {
-  return {.name = "gpt", .layers = 2, .hidden = 8, .heads = 2, .kv_heads = 2, .head_dim = 4, .ffn_hidden = 16, .vocab = 256, .max_positions = 8};
-}
-
 /// Of one stage on one rank.
 planner::OperationList SmallList() {
   planner::OperationList list{.schedule = planner::ScheduleKind::k1F1B, .stages = 1, .chunks = 1, .micro_batches = 4, .ranks_per_stage = 2};
@@ -100,18 +104,21 @@ std::vector<Target> NetworkTargets() {
   const planner::Strategy strategy{.dp = 2, .tp = 2};
   return {
       {"time-exceeded", {TimeExceededPacket()}, OfTimeExceeded},
-      {"tcp-answer", {Text(agent::BuildSyn(kProbe))}, OfTcpAnswer},
+      {"tcp-answer", {SynAck()}, OfTcpAnswer},
       {"sent-packet", {Text(agent::BuildSyn(kProbe))}, OfSentPacket},
       {"dcb", {DcbAnswer()}, [](const std::string& text) { return Said(agent::ParseDcbState(text)); }},
       {"hello", {hello}, [](const std::string& text) { return collectives::wire::DecodeHello(Copied(text)) ? "" : "no hello"; }},
       {"gathered", {gathered}, OfGathered},
       {"failure", {Text(collectives::wire::FailureFrame(Error(Code::kInternal, "gone")).body)},
-       [](const std::string& text) { return collectives::wire::FailureOf({collectives::wire::FrameKind::kFailed, Copied(text)}).message(); }},
+       [](const std::string& text) {
+         (void)collectives::wire::FailureOf({collectives::wire::FrameKind::kFailed, Copied(text)});  // a peer's words may be none
+         return "";
+       }},
       {"identity", {"weft://agent/h1", "weft://submitter/slurm"}, [](const std::string& text) { return Said(rpc::ParseIdentityUri(text)); }},
       OfMessage<v1::Strategy>("strategy-message", proto::ToProto(strategy).SerializeAsString(),
                               [](const v1::Strategy& message) { return proto::StrategyFromProto(message); }),
       OfMessage<v1::GivenStrategy>("given-strategy", "", [](const v1::GivenStrategy& message) { return proto::StrategyFromProto(message); }),
-      OfMessage<v1::JobSpec>("job-message", "", [](const v1::JobSpec& message) { return proto::JobSpecFromProto(message, SmallModel()); }),
+      OfMessage<v1::JobSpec>("job-message", "", [](const v1::JobSpec& message) { return proto::JobSpecFromProto(message, SmallJob().model); }),
       OfMessage<v1::OperationList>("operations", proto::ToProto(SmallList()).SerializeAsString(), [](const v1::OperationList& message) { return proto::OperationListFromProto(message); }),
   };
 }

@@ -133,7 +133,8 @@ Result<uint16_t> Experiment::PortOver(const SendFlow& flow, const std::string& f
                                       const std::string& spine) {
   if (const auto known = ports_.find({flow.identity.flow(), spine}); known != ports_.end()) return known->second;
   for (int tries = 0; tries < 64; ++tries) {
-    const uint16_t port = next_port_++;
+    const uint16_t port = next_port_;
+    next_port_ = static_cast<uint16_t>(next_port_ + 2);  // fair ports tell flows apart by all but the lowest bit
     WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> path,
                           fabric_->PathOf({from, to, port, static_cast<uint16_t>(flow.identity.peer_port())}));
     if (!spine.empty() && std::find(path.begin(), path.end(), spine) == path.end()) continue;

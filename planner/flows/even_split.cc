@@ -13,7 +13,9 @@ namespace {
 
 constexpr size_t kMostJobs = 2;  // per way: of many jobs some are always busy, and lanes have a cost
 constexpr double kIdle = 0.05;    // of the group's largest demand
-constexpr double kLoss = 0.02;
+// What flows may lose while all are busy, so that the one with least has more while its job alone is: a tenth of what it gains,
+// relatively, at least 2 % (parts are coarse), at most 7 %.
+constexpr double kLossPerGain = 0.1, kLeastLoss = 0.02, kMostLoss = 0.07;
 
 /// A flow's usable paths in an order of their own, each by the links that it does not share with all others of them.
 using Ways = std::vector<std::pair<PathLinks, size_t>>;
@@ -130,9 +132,19 @@ size_t JobsOf(const Instance& instance, const Group& group) {
   return jobs.size();
 }
 
-/// Whether no place in the order of served flows is worse by more than kLoss.
-bool AsGood(const std::vector<double>& served, const std::vector<double>& before) {
-  return std::equal(served.begin(), served.end(), before.begin(), [](double now, double then) { return now >= then * (1 - kLoss); });
+/// Whether the group's flows, the one with least and all of them in sum, have lost no more than `loss` of their rates, and no other
+/// flow more than kLeastLoss. Both as StripedRates() has them.
+bool AsGood(const Instance& instance, const Group& group, const std::vector<double>& now, std::vector<double> before, double loss) {
+  double least_now = 1e300, least_before = 1e300, sum_now = 0, sum_before = 0;
+  for (const auto& [f, ways] : group) {
+    least_now = std::min(least_now, now[f] / instance.flows[f].demand);
+    least_before = std::min(least_before, before[f] / instance.flows[f].demand);
+    sum_now += now[f], sum_before += before[f];
+    before[f] = 0;  // the others are left
+  }
+  const bool others = std::equal(now.begin(), now.end(), before.begin(),
+                                 [](double rate, double then) { return rate >= then * (1 - kLeastLoss); });
+  return others && least_now >= least_before * (1 - loss) && sum_now >= sum_before * (1 - loss);
 }
 
 std::map<std::vector<PathLinks>, Group> Groups(const Instance& instance) {
@@ -178,8 +190,8 @@ Shares Evened(const Instance& instance, const Shares& shares, int32_t units) {
 Shares SplitAlike(const Instance& instance, Shares shares, const std::vector<bool>& moves, double gain, int64_t budget) {
   const JobsAlone jobs(instance);
   if (!AnyHeld(instance, jobs, shares, gain)) return shares;
-  const std::vector<double> served = Served(instance, shares);
-  const double fullest = Bottleneck(instance, shares) * (1 + kLoss);
+  std::vector<double> rates = StripedRates(instance, shares);
+  const double fullest = Bottleneck(instance, shares);
   for (const Group& busy : GroupsOfFewJobs(instance)) {
     if (std::none_of(busy.begin(), busy.end(), [&](const auto& entry) { return moves[entry.first]; })) continue;
     const double alone = jobs.Least(busy, shares);
@@ -191,10 +203,13 @@ Shares SplitAlike(const Instance& instance, Shares shares, const std::vector<boo
       const std::vector<int32_t> rounded = RoundShares({carried}, units).front();
       Shares trial = shares;
       SetAlike(busy, rounded, units, trial);
-      if (jobs.Least(busy, trial) <= alone * (1 + gain) || Bottleneck(instance, trial) > fullest ||
-          !AsGood(Served(instance, trial), served)) {
-        continue;
-      }
+      const double gained = jobs.Least(busy, trial) / alone - 1;
+      if (gained <= gain) continue;
+      const double loss = std::clamp(kLossPerGain * gained, kLeastLoss, kMostLoss);
+      if (Bottleneck(instance, trial) > fullest * (1 + loss)) continue;
+      std::vector<double> then = StripedRates(instance, trial);
+      if (!AsGood(instance, busy, then, rates, loss)) continue;
+      rates = std::move(then);
       shares = std::move(trial);
       break;
     }

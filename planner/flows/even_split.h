@@ -17,10 +17,10 @@ namespace weft::planner::inline flows {
 Shares Evened(const Instance& instance, const Shares& shares, int32_t units);
 
 /// `shares`, with the flows of a group (of few jobs, with the same usable paths but for the links that all of these have in
-/// common) split alike where the one with least, while all other jobs pause, then has more by `gain`, and neither the fullest link
-/// nor any served flow is worse by more than 2 % than with `shares`. A group of which no flow `moves` stays, and so do flows with
-/// less than a twentieth of its largest demand. `budget`: rates that may be computed. Deterministic. Complexity: O(flows · paths ·
-/// log) where no job is held alone.
+/// common) split alike where the one with least, while all other jobs pause, then has more by `gain`. Meanwhile the fullest link,
+/// the group's flow with least and its flows in sum may be worse by a tenth of what is gained, 2 to 7 %, and other flows by 2 %. A
+/// group of which no flow `moves` stays, and so do flows with less than a twentieth of its largest demand. `budget`: rates that may
+/// be computed. Deterministic. Complexity: O(flows · paths · log) where no job is held alone.
 Shares SplitAlike(const Instance& instance, Shares shares, const std::vector<bool>& moves, double gain, int64_t budget);
 
 }  // namespace weft::planner::flows

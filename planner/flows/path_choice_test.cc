@@ -82,6 +82,25 @@ TEST(ChoosePaths, UnequalSpinesAreSharedBySplittingUnequally) {
   EXPECT_THAT(plan.why, Contains(HasSubstr("to 1:5 over leaf1->spine1 and leaf1->spine2: 600 Mbit/s")));
 }
 
+// A slowed cable and unmanaged traffic, as in the demo. One flow whole and the other split 13:3 serve one of them 2.5 % more while
+// both send, and hold it to 0.6 C while it sends alone; split alike, both have all of C then.
+TEST(ChoosePaths, AlikeIsWorthAFewPercentWhereItGivesFarMoreAlone) {
+  constexpr std::pair<double, double> kCases[] = {{0.490, 0.699}, {0.458, 0.699}, {0.47, 0.68}, {0.5, 0.713}};
+  for (const auto& [spine1, spine2] : kCases) {
+    FlowProblem problem = Collision();
+    Slow(&problem.topology, "leaf1", "spine1", spine1);
+    Slow(&problem.topology, "leaf1", "spine2", spine2);
+    problem.flows[0].present_shares = {0.1875, 0.8125};
+    problem.flows[1].present_shares = {1, 0};
+    const FlowPlan plan = ChoosePaths(problem);
+    for (const FlowShare& flow : plan.flows) {
+      const double alone = std::min(spine1 / flow.shares[0], spine2 / flow.shares[1]);
+      EXPECT_GE(alone, 0.99) << spine1 << " and " << spine2 << ": " << Text(plan);
+    }
+    EXPECT_LE(plan.bottleneck_after, plan.bottleneck_bound * 1.09) << spine1 << " and " << spine2;
+  }
+}
+
 // As a library's channels: each has half of a job's bytes, and none is held alone where the two together are.
 TEST(ChoosePaths, AJobsFlowsCountTogether) {
   FlowProblem problem{.topology = LeafSpine(2, 2, 2, BitsPerSecond(kRate))};

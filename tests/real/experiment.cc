@@ -19,6 +19,8 @@ constexpr int kHighClass = 0x68;        // the one that the fabric's ports put f
 constexpr int kFirstRendezvous = 29800;
 constexpr Seconds kCalibration{4};
 constexpr Seconds kFirstStep{5};        // until replayed jobs have made one
+constexpr double kPoliciesPerDraw = 2;  // one to place the jobs, one to measure under
+constexpr double kContention = 2;       // times an iteration alone
 
 void Sleep(Seconds time) { std::this_thread::sleep_for(time); }
 
@@ -311,8 +313,16 @@ Result<Outcome> Experiment::Run(const std::string& policy, const Decision& decis
   return all;
 }
 
+/// A policy comes into force when a flow sends next, up to an iteration later, and under contention iterations are longer.
 Seconds Experiment::Length() const {
-  const Seconds once = options_.phase + (options_.settle + Seconds(0.5)) * static_cast<double>(options_.draws);
+  planner::JobPaths first_ways;
+  for (const planner::RoutableJob& job : model_.jobs) first_ways.emplace_back(job.flows.size(), 0);
+  Seconds slowest{0};
+  for (const planner::PeriodicJob& job : OnPaths(model_, first_ways)) {
+    slowest = std::max(slowest, planner::IterationAlone(model_.capacity, job));
+  }
+  const Seconds into_force = slowest * (kPoliciesPerDraw * kContention);
+  const Seconds once = options_.phase + (options_.settle + Seconds(0.5) + into_force) * static_cast<double>(options_.draws);
   return once * static_cast<double>(options_.phases);
 }
 

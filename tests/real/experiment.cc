@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <tuple>
 
 namespace weft::real {
 namespace {
@@ -23,37 +22,6 @@ constexpr double kPoliciesPerDraw = 2;  // one to place the jobs, one to measure
 constexpr double kContention = 2;       // times an iteration alone
 
 void Sleep(Seconds time) { std::this_thread::sleep_for(time); }
-
-/// Mean over whole iterations from the end of the first that began at or after `from_s`; the number counted.
-std::pair<Seconds, int64_t> MeanIteration(const std::vector<Step>& steps, double from_s, double to_s, double* begin_s) {
-  double first = 0, last = 0;
-  int64_t count = -1;
-  for (const Step& step : steps) {
-    if (step.begin_s < from_s || step.end_s > to_s) continue;
-    if (count < 0) {
-      first = step.end_s;
-      *begin_s = step.begin_s;
-    }
-    last = step.end_s;
-    ++count;
-  }
-  return {count > 0 ? Seconds((last - first) / static_cast<double>(count)) : Seconds(0), std::max<int64_t>(count, 0)};
-}
-
-/// Of the same iterations.
-Seconds MedianIteration(const std::vector<Step>& steps, double from_s, double to_s) {
-  std::vector<double> lengths;
-  double before = 0;
-  for (const Step& step : steps) {
-    if (step.begin_s < from_s || step.end_s > to_s) continue;
-    if (before > 0) lengths.push_back(step.end_s - before);
-    before = step.end_s;
-  }
-  if (lengths.empty()) return Seconds(0);
-  const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
-  std::ranges::nth_element(lengths, middle);
-  return Seconds(*middle);
-}
 
 }  // namespace
 
@@ -79,11 +47,10 @@ Status Experiment::Calibrate() {
                         FabricJob::Start(*fabric_, options_.installation, spec, kFirstRendezvous, kCalibration));
   WEFT_RETURN_IF_ERROR(job.Finish(kCalibration + kPatience));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Step> steps, job.Steps());
-  double begin_s = 0;
-  const auto [iteration, count] = MeanIteration(steps, steps.front().end_s, steps.back().end_s, &begin_s);
-  if (count < 3) return Fail(Code::kInternal, fmt::format("{} iterations within {} s", count, kCalibration.count()));
+  const Iterations found = WholeIterations(steps, steps.front().end_s, steps.back().end_s);
+  if (found.count < 3) return Fail(Code::kInternal, fmt::format("{} iterations within {} s", found.count, kCalibration.count()));
   const auto ranks = static_cast<int64_t>(spec.hosts.size());
-  goodput_ = Bytes(spec.bytes.count() * 2 * (ranks - 1) / ranks) / iteration;
+  goodput_ = Bytes(spec.bytes.count() * 2 * (ranks - 1) / ranks) / found.mean;
   return Ok();
 }
 
@@ -341,8 +308,8 @@ Result<Outcome> Experiment::Measure(const std::string& policy, const Decision& d
     }
     job.alone = planner::IterationAlone(model_.capacity, on_paths[j]);
     WEFT_ASSIGN_OR_RETURN(const std::vector<Step> steps, jobs_[j].Steps());
-    std::tie(job.measured, job.iterations) = MeanIteration(steps, from_s, to_s, &begins[j]);
-    job.median = MedianIteration(steps, from_s, to_s);
+    const Iterations found = WholeIterations(steps, from_s, to_s);
+    job.measured = found.mean, job.median = found.median, job.iterations = found.count, begins[j] = found.begin_s;
     if (job.iterations == 0) {
       return Fail(Code::kDeadlineExceeded,
                   fmt::format("job {} made no whole iteration in {:.1f} s", spec.name, to_s - from_s));

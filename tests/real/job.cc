@@ -73,6 +73,25 @@ std::vector<JobSpec::Flow> FlowsOf(const JobSpec& spec) {
   return flows;
 }
 
+Iterations WholeIterations(const std::vector<Step>& steps, double from_s, double to_s) {
+  Iterations found;
+  std::vector<double> lengths;
+  double first = 0, last = 0;
+  for (const Step& step : steps) {
+    if (step.begin_s < from_s || step.end_s > to_s) continue;
+    if (last > 0) lengths.push_back(step.end_s - last);
+    else first = step.end_s, found.begin_s = step.begin_s;
+    last = step.end_s;
+  }
+  if (lengths.empty()) return found;
+  found.count = static_cast<int64_t>(lengths.size());
+  found.mean = Seconds((last - first) / static_cast<double>(found.count));
+  const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+  std::ranges::nth_element(lengths, middle);
+  found.median = Seconds(*middle);
+  return found;
+}
+
 std::string FabricJob::LogOf(size_t rank) const { return fmt::format("{}-{}.log", log_, rank); }
 
 Result<FabricJob> FabricJob::Start(const testbed::Fabric& fabric, const Installation& installation,

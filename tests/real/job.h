@@ -44,6 +44,16 @@ struct Step {
   double end_s = 0;
 };
 
+/// What steps come to between two times.
+struct Iterations {
+  int64_t count = 0;
+  Seconds mean{0}, median{0};  ///< 0 where there are none
+  double begin_s = 0;          ///< when the first step began whose end they are counted from
+};
+
+/// Of whole iterations from the end of the first step that began at or after `from_s`, up to `to_s`. Complexity: linear.
+Iterations WholeIterations(const std::vector<Step>& steps, double from_s, double to_s);
+
 struct JobEnd {
   int64_t steps = 0;
   int64_t bytes_sent = 0;  ///< by rank 0, payload; of a program with a plan, by all ranks

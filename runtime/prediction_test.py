@@ -64,8 +64,8 @@ def limited(name, **variables):
 
 
 def cases():
-    """Those of machines that are alike; each strategy once."""
-    alike = [one for one in strategy_cases.CASES if "groups" not in one and one["type"] == "fp64"]
+    """Those of transformers on machines that are alike; each strategy once."""
+    alike = [one for one in strategy_cases.CASES if one["model"] in MODELS and "groups" not in one and one["type"] == "fp64"]
     return [*alike, *SCHEDULES, *LIMITED]
 
 

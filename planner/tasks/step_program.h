@@ -22,6 +22,7 @@
 #include "planner/collectives/algorithm.h"
 #include "planner/tasks/operations.h"
 #include "planner/tasks/rank_grid.h"
+#include "planner/workload/model_spec.h"
 
 namespace weft::planner::inline tasks {
 
@@ -86,6 +87,19 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 /// the k-th piece of the inputs, and with it of the bias. On a cube it has one slice, and `tag` says what it leads from: 0 the
 /// stream, 1 heads or inner columns.
 ///
+/// A 3D CNN has these alone. The tensor ranks have a slab of every sample each, d planes of its depth, and all parameters; b samples
+/// of a micro-batch, C channels, v = d · height · width numbers of each. A convolution of kernel κ along the depth needs p = (κ - 1)/2
+/// planes of its neighbours, in pairs: the first plane or planes, and the last, [2b × C·p·height·width]. Where there is but one
+/// tensor rank, or p = 0, no planes are read, made or sent.
+///
+///   kVolume         (bytes) → [b × C·v]                                   none
+///   kHalo           x → its planes at both ends                           none
+///   kConvolution    x, the neighbours' planes → y, never below zero       matrix, bias, whole on every rank
+///   kPooling        x → largest of each window                            none
+///   kGlobalPooling  x → its share of the mean [b × C], a sum over the tensor ranks   none
+///   kClassifier     mean → logits [b × classes], on every rank            matrix, bias, whole
+///   kClassLoss      logits, classes → this micro-batch's share of the mean loss [1 × 1]   none
+///
 /// A data gradient takes the gradients of the outputs and gives those of the inputs, with these exceptions. kAttentionNorm and
 /// kRouter add a second one that they are given (of the residual stream, of kDispatch); kMlpNorm gives one for both of its inputs;
 /// kDispatch gives that of n alone, and kCombine that of the scores with the balance loss's. kLoss takes the four inputs of its
@@ -94,8 +108,11 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 /// the first adds to the two gradients of the one before. Those of a grid keep nothing either: kProduct takes the gradient and the
 /// panels; kNormSums the gradient of n, x, sums, panels, and gives sums for the norm's data gradient, which takes all of these, and
 /// gives the gradients of x and of the panels; kActivation the gradient and the input. kResidual, kLossMax, kLossSums, kSlice,
-/// kSpread, kCollect, kToGrid and kFromGrid have none.
-/// A weight gradient takes the first input of the forward pass; that of kProduct the gradient and x, and gives that of the panels.
+/// kSpread, kCollect, kToGrid, kFromGrid and kVolume have none. kConvolution gives the gradients of x and of the neighbours' planes,
+/// of the first layer neither; kHalo adds to the gradient of x that of its own planes, which the neighbours have; kClassLoss takes the
+/// logits, and gives their gradient.
+/// A weight gradient takes the first input of the forward pass, of kConvolution both; that of kProduct the gradient and x, and gives
+/// that of the panels. Of kClassifier each tensor rank has a share of the outputs, so that their sum is the whole.
 ///
 /// kQkv, kAttentionCore, kAttentionOut, kMlp and kHead may be computed slice by slice (Instruction::slices), each with parameters
 /// of its own: heads, inner columns or words are cut as tensor ranks cut them. What slices add up to (the output of kAttentionOut,
@@ -135,15 +152,29 @@ enum class ModelPart : uint8_t {
   kActivation,
   kToGrid,
   kFromGrid,
+  kVolume,
+  kHalo,
+  kConvolution,
+  kPooling,
+  kGlobalPooling,
+  kClassifier,
+  kClassLoss,
 };
-inline constexpr int kModelParts = 33;
+inline constexpr int kModelParts = 40;
 /// "embedding", "positions", "attention-norm" …
 std::string_view PartName(ModelPart part);
 /// Whether the part's parameters are matrices, whose gradients a weight gradient adds; those of others the data gradient adds.
 constexpr bool IsProduct(ModelPart part) {
   return part == ModelPart::kQkv || part == ModelPart::kAttentionOut || part == ModelPart::kMlp || part == ModelPart::kRouter ||
-         part == ModelPart::kExperts || part == ModelPart::kHead;
+         part == ModelPart::kExperts || part == ModelPart::kHead || part == ModelPart::kConvolution || part == ModelPart::kClassifier;
 }
+/// Whether the part reads the text: its bytes, or what follows them.
+constexpr bool ReadsText(ModelPart part) {
+  return part == ModelPart::kEmbedding || part == ModelPart::kLossSums || part == ModelPart::kLoss || part == ModelPart::kVolume ||
+         part == ModelPart::kClassLoss;
+}
+/// Whether the part is one of a 3D CNN.
+constexpr bool OfVolumes(ModelPart part) { return part >= ModelPart::kVolume && part <= ModelPart::kClassLoss; }
 
 enum class StepAction : uint8_t {
   // Of a part:
@@ -172,8 +203,10 @@ enum class StepAction : uint8_t {
   // Of values, between the rank `tag` of the group and the others:
   kBroadcast,  ///< its value → all
   kReduce,     ///< → the sum, on it alone; with `tag` > 0 the others have what the second input is on them
+  kHalo,  ///< the first half of its rows to the rank before in the group, the second to the one behind; theirs come in the same
+          ///< places, and zeros where there is none
 };
-inline constexpr int kActions = 21;
+inline constexpr int kActions = 22;
 /// "forward", "data-gradient", "weight-gradient", "parameters", "gradient", "loss-sum", "squares", "update", "release" …
 std::string_view ActionName(StepAction action);
 constexpr bool Communicates(StepAction action) { return action >= StepAction::kAllReduce; }
@@ -283,6 +316,7 @@ struct StepProgram {
   int64_t sequence = 0, global_batch = 0, micro_batch = 0;
   int64_t replicas = 1, tensor = 1, context = 1, stages = 1, chunks = 1;
   RankGrid grid = {};           ///< of the tensor ranks
+  std::vector<Cnn3dLayer> volumes;  ///< of a 3D CNN its layers, a sequence being one sample; the sizes from `hidden` to `vocab` are then 0
   std::vector<int64_t> shares;  ///< sequences of each replica, in order; empty: all have the same
   bool replicas_differ = false;  ///< each takes its gradients of the mean loss of its own sequences, and its own step
   int64_t experts = 0, experts_per_token = 0, expert_hidden = 0;  ///< of an MoE model, else 0
@@ -293,6 +327,7 @@ struct StepProgram {
   std::vector<RankClass> classes;
   std::vector<RankPlace> ranks;
 
+  bool IsCnn() const { return !volumes.empty(); }
   friend bool operator==(const StepProgram&, const StepProgram&) = default;
 };
 

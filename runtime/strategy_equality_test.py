@@ -125,13 +125,11 @@ def run(processes, folder, index, one, known):
     for volume in summary["volumes"]:
         same = volume["planned_bytes"] == volume["sent_bytes"] and volume["planned_calls"] == volume["calls"]
         check(same, f"{name}: not what the program says: {volume}")
-    for rank in summary["ranks"]:
-        planned, measured = rank["planned"]["peak_bytes"], rank["measured"]["peak_bytes"]
-        off = planned / measured - 1
-        check(one["model"] != "cnn" or abs(off) <= MEMORY_NEAR, f"{name}: a peak of {measured} bytes, the program's account {planned} ({off:+.1%})")
+    off = max((rank["planned"]["peak_bytes"] / rank["measured"]["peak_bytes"] - 1 for rank in summary["ranks"]), key=abs)
+    check(one["model"] != "cnn" or abs(off) <= MEMORY_NEAR, f"{name}: the program's account of the peak is off by {off:+.3f}: {summary['ranks']}")
     sent = sum(volume["sent_bytes"] for volume in summary["volumes"])
     row = (one["name"], one["model"], one["type"], world, f"{worst:.1e}", sent // STEPS)
-    print(f"{name}: losses within {worst:.1e}, {sent} bytes as planned", flush=True)
+    print(f"{name}: losses within {worst:.1e}, {sent} bytes as planned, peaks within {100 * off:+.2f} %", flush=True)
     return row
 
 
@@ -172,6 +170,33 @@ def check_it_notices(processes, folder, known):
     lines = train(processes, "left-out", 2, ["--config", os.path.join(folder, "gpt.json"), "--plan", path, *TRAINING])
     worst = max(abs(a - b) / abs(b) for a, b in zip(losses(lines), reference(processes, folder, one, path, known), strict=True))
     check(worst > 1e3 * TOLERANCE["fp64"], f"a sum was left out, and the losses differ by {worst:.3g} only")
+
+
+def check_it_notices_halos(processes, folder, known):
+    """Slabs that have their own planes in place of their neighbours', forward or backward, learn something else."""
+    one = case("no halos", "cnn", tp=2, micro_batch=2)
+    expected = reference(processes, folder, one, "", known)
+    for backward in (False, True):
+        path = plan(folder, one)
+        with open(path, encoding="utf-8") as source:
+            program = json.load(source)
+        for ranks in program["classes"]:
+            writer = {value: i for i in ranks["instructions"] for value in i.get("writes", [])}
+            halos = [i for i in ranks["instructions"]
+                     if i["do"] == "halo" and (writer[i["reads"][0]]["do"] == "data-gradient") == backward]
+            check(halos, "no planes are exchanged")
+            own = {i["writes"][0]: i["reads"][0] for i in halos}
+            for i in halos:
+                i.clear()
+                i.update({"do": "release", "unit": 0})
+            for i in ranks["instructions"]:
+                if "reads" in i:
+                    i["reads"] = [own.get(value, value) for value in i["reads"]]
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump(program, out)
+        lines = train(processes, f"no-halos-{backward}", 2, ["--config", os.path.join(folder, "cnn.json"), "--plan", path, *TRAINING])
+        worst = max(abs(a - b) / abs(b) for a, b in zip(losses(lines), expected, strict=True))
+        check(worst > 1e3 * TOLERANCE["fp64"], f"planes were not exchanged (backward: {backward}), and the losses differ by {worst:.3g} only")
 
 
 def check_ranks_agree(processes, folder):
@@ -226,6 +251,7 @@ def main():
         check_ranks_agree(processes, folder)
         check_a_rank_dies(processes, folder)
         check_it_notices(processes, folder, known)
+        check_it_notices_halos(processes, folder, known)
         for index, one in enumerate(chosen):
             rows.append(run(processes, folder, index, one, known))
     if options.table:

@@ -131,7 +131,8 @@ TEST(HfFamilies, EachFaultNamesFileKeyValueAndExpectation) {
        "key \"n_routed_experts\": value a JSON array, expected an integer from 1"},
       {"gpt2", "\"attn_pdrop\": 0.1", "\"attn_pdrop\": 1.5", "key \"attn_pdrop\": value 1.5, expected a number from 0 to 1"},
       {"weft-cnn3d", "\"convolution\"", "\"convolve\"",
-       "key \"layers[0].type\": value \"convolve\", expected one of convolution, transposed_convolution, pooling, dense, global_pooling"},
+       "key \"layers[0].type\": value \"convolve\", expected one of convolution, transposed_convolution, pooling, dense, "
+       "global_pooling"},
       {"weft-cnn3d", "[16, 32, 32]", "[16, 32]",
        "key \"input.extent\": value [16,32], expected an integer from 1 to 16384, or a list of three"},
       {"weft-cnn3d", "\"stride\": 2}", "\"stride\": 0}", "key \"layers[1].stride\": value 0, expected an integer from 1"},

@@ -175,7 +175,8 @@ TEST(HfTensors, LlamasProductsAreSeveralAndGpt2sAreTransposed) {
 
 TEST(HfTensors, ConvolutionsAreStoredWithTheirKernel) {
   const planner::ModelSpec cnn = ParseHfConfig(testing::ConfigText("weft-cnn3d-classifier"), "c").value();
-  const auto convolution = HfTensorsOf(cnn, {.part = planner::ModelPart::kConvolution, .layer = 0, .index = 0, .rows = 4, .columns = 27});
+  const auto convolution =
+      HfTensorsOf(cnn, {.part = planner::ModelPart::kConvolution, .layer = 0, .index = 0, .rows = 4, .columns = 27});
   ASSERT_EQ(convolution.size(), 1u);
   EXPECT_EQ(convolution[0].name, "layers.0.weight");
   EXPECT_THAT(convolution[0].shape, ElementsAre(4, 1, 3, 3, 3));

@@ -1,5 +1,5 @@
-// A 3D CNN as a LibTorch module under autograd: convolutions with rectifiers behind them, max poolings, the mean over the volume, a dense
-// layer. For trainer.cc only: this header reaches torch.
+// A 3D CNN as a LibTorch module under autograd: convolutions with rectifiers behind them, max poolings, the mean over the volume, a
+// dense layer. For trainer.cc only: this header reaches torch.
 #pragma once
 
 #include <torch/nn.h>
@@ -12,8 +12,8 @@ namespace weft::runtime {
 
 class CnnImpl : public torch::nn::Module {
  public:
-  /// Requires: a CNN that planner::WhyNoProgram() accepts. Parameters are those of runtime/model/shape.h's InitialValue() in double
-  /// precision or single, which follow from the seed.
+  /// Requires: a CNN that planner::WhyNoProgram() accepts. Parameters begin as runtime/model/shape.h's InitialValue(), which follows
+  /// from the seed.
   CnnImpl(const planner::ModelSpec& model, uint64_t seed, torch::ScalarType type);
   /// Mean cross entropy. samples: uint8 [batch × (numbers of a volume + 1)], the class behind each volume.
   torch::Tensor Loss(const torch::Tensor& samples);

@@ -281,7 +281,8 @@ Status RunPlain(const TrainOptions& o) {
                                             o.output)));
   const auto one = [&](int64_t step, double rate) -> Result<StepResult> {
     const std::vector<uint8_t> samples =
-        input.text.Samples({.seed = o.seed, .step = step, .first = 0, .count = o.global_batch, .sequence = SampleBytes(input.model, o.sequence)});
+        input.text.Samples({.seed = o.seed, .step = step, .first = 0, .count = o.global_batch,
+                            .sequence = SampleBytes(input.model, o.sequence)});
     WEFT_ASSIGN_OR_RETURN(const double loss, replicas.Step(samples, rate));
     return StepResult{.loss = loss};
   };

@@ -100,8 +100,8 @@ def reference(processes, folder, one, path, known):
     more = one.get("replicas", [])
     key = (one["model"], one["batch"], one["type"], *groups, *more)
     if key not in known:
-        arguments = ["--config", os.path.join(folder, f"{one['model']}.json"), "--seq", str(sequence_of(one)), "--global-batch", str(one["batch"]),
-                     "--type", one["type"], *(["--capacity-of", path] if routed else []), *more, *TRAINING]
+        arguments = ["--config", os.path.join(folder, f"{one['model']}.json"), "--seq", str(sequence_of(one)),
+                     "--global-batch", str(one["batch"]), "--type", one["type"], *(["--capacity-of", path] if routed else []), *more, *TRAINING]
         known[key] = losses(train(processes, f"plain-{len(known)}", 1, arguments))
         check(len(known[key]) == STEPS and known[key][-1] < known[key][0] - 0.5, f"the plain run does not learn: {known[key]}")
     return known[key]

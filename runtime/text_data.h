@@ -23,8 +23,8 @@ struct SampleRange {
   int64_t sequence = 0;
 };
 
-/// Bytes that a model reads of a sample, without the one behind them, which it is to predict: those of the sequence, or of a 3D CNN one
-/// for each number of the volume.
+/// Bytes that a model reads of a sample; the one behind them it is to predict. Those of the sequence, or of a 3D CNN one for each
+/// number of its volumes.
 int64_t SampleBytes(const planner::ModelSpec& model, int64_t sequence);
 
 /// A text in memory. Immutable after loading. Threads: any.

@@ -326,8 +326,9 @@ Status RunTraining(const TrainOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const TextData text, TextData::Load(options.data));
   const int64_t sample_bytes = SampleBytes(scaled.model, options.sequence);
   if (static_cast<int64_t>(text.bytes().size()) <= sample_bytes) {
-    return Fail(Code::kInvalidArgument, "text \"" + options.data + "\" has " + std::to_string(text.bytes().size()) + " bytes, expected more than the " +
-                                            std::to_string(sample_bytes) + (scaled.model.IsCnn() ? " of a volume" : " of a sequence"));
+    return Fail(Code::kInvalidArgument, "text \"" + options.data + "\" has " + std::to_string(text.bytes().size()) +
+                                            " bytes, expected more than the " + std::to_string(sample_bytes) +
+                                            (scaled.model.IsCnn() ? " of a volume" : " of a sequence"));
   }
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                         Trainer::Create({.model = scaled.model,

@@ -42,8 +42,8 @@ Status CheckOptions(const TrainerOptions& options) {
     return Fail(Code::kInvalidArgument, "build model \"" + model.name + "\": " + detail);
   };
   if (model.IsCnn()) {
-    return options.batch >= 1 && options.threads >= 1 && options.sequence == 1 ? Ok()
-                                                                                : Status(wrong("batch and threads must be positive, sequence 1"));
+    const bool fits = options.batch >= 1 && options.threads >= 1 && options.sequence == 1;
+    return fits ? Ok() : Status(wrong("batch and threads must be positive, and the sequence 1: a volume is one"));
   }
   const bool family = model.architecture == planner::Architecture::kGpt2 || model.architecture == planner::Architecture::kLlama ||
                       model.architecture == planner::Architecture::kMixtral;

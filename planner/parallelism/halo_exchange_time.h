@@ -1,6 +1,7 @@
 // 3D convolutional networks cut in space: each of g ranks holds a slab of every sample along its depth, the weights are
 // whole on all of them. A convolution of kernel κ needs (κ-1)/2 planes of each neighbour: the halo, which travels while
-// the interior is computed. The mean over a whole extent is a sum over the slabs; a dense layer behind it is computed by all ranks. Source: arXiv 2007.12856, section 3; the formulas are derived there from the layers' shapes.
+// the interior is computed. A global pooling is a sum over the slabs, and a dense layer behind it is computed by all ranks.
+// Source: arXiv 2007.12856, section 3; the formulas are derived there from the layers' shapes.
 #pragma once
 
 #include <cstdint>

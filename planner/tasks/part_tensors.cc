@@ -72,7 +72,8 @@ namespace {
 std::vector<TensorLayout> VolumeLayout(const Cnn3dLayer& l) {
   const bool convolves = l.kind == Cnn3dKind::kConvolution;
   const int64_t inputs = convolves ? l.in_channels * l.kernel[0] * l.kernel[1] * l.kernel[2] : l.InputElements();
-  const char *const matrix = convolves ? "convolution" : "classifier", *const bias = convolves ? "convolution bias" : "classifier bias";
+  const char* const matrix = convolves ? "convolution" : "classifier";
+  const char* const bias = convolves ? "convolution bias" : "classifier bias";
   std::vector<TensorLayout> tensors = {
       {.name = matrix, .whole = {l.out_channels, inputs}, .start = convolves ? Start::kRectified : Start::kNormal}};
   if (l.bias) tensors.push_back({.name = bias, .whole = {l.out_channels}, .start = Start::kZero});

@@ -21,8 +21,8 @@ struct TensorLayout {
   bool by_expert = false;            ///< one matrix for each expert, along the first dimension: ranks share experts and `cut`
 };
 
-/// The tensors of a block, in the order in which they lie in its memory; none for a part without parameters. `layer` of the block, by
-/// which those of a 3D CNN differ: a convolution's matrix is [outputs × inputs · kernel].
+/// The tensors of a block, in the order in which they lie in its memory; none for a part without parameters. Those of a 3D CNN
+/// differ by layer; a convolution's matrix is [outputs × inputs · kernel].
 std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& model, int64_t layer);
 
 /// As what the model has the tensors of a block: those of kMlpUp and kMlpDown are some of kMlp's.

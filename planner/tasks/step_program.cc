@@ -222,7 +222,8 @@ std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank, i
     const int64_t index = PlaceIn(communicator, static_cast<int32_t>(rank)).index;
     const double halves = (index > 0 ? 0.5 : 0) + (index + 1 < n ? 0.5 : 0);  // at the ends of a line there is one neighbour
     const double of_all = message ? 1 : halves;
-    volume.sent += static_cast<double>(times) * (message || action == StepAction::kHalo ? of_all * static_cast<double>(bytes) : sent);
+    const bool whole = message || action == StepAction::kHalo;
+    volume.sent += static_cast<double>(times) * (whole ? of_all * static_cast<double>(bytes) : sent);
   }
   std::vector<ProgramVolume> list_of;
   for (const auto& [key, volume] : volumes) list_of.push_back(volume);

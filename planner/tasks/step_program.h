@@ -87,18 +87,18 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 /// the k-th piece of the inputs, and with it of the bias. On a cube it has one slice, and `tag` says what it leads from: 0 the
 /// stream, 1 heads or inner columns.
 ///
-/// A 3D CNN has these alone. The tensor ranks have a slab of every sample each, d planes of its depth, and all parameters; b samples
-/// of a micro-batch, C channels, v = d · height · width numbers of each. A convolution of kernel κ along the depth needs p = (κ - 1)/2
-/// planes of its neighbours, in pairs: the first plane or planes, and the last, [2b × C·p·height·width]. Where there is but one
-/// tensor rank, or p = 0, no planes are read, made or sent.
+/// A 3D CNN has these alone. Each tensor rank has all parameters, and a slab of every sample: d planes of its depth, C channels of
+/// v = d · height · width numbers; a micro-batch is b samples. A convolution with a kernel of κ planes needs p = (κ - 1)/2 of each
+/// neighbour, its halo [2b × C·p·height·width]: rows of the rank before, then of the one behind. With one tensor rank, or p = 0,
+/// none is read, made or sent.
 ///
 ///   kVolume         (bytes) → [b × C·v]                                   none
-///   kHalo           x → its planes at both ends                           none
-///   kConvolution    x, the neighbours' planes → y, never below zero       matrix, bias, whole on every rank
+///   kHalo           x → its own p planes at both ends, for the neighbours none
+///   kConvolution    x, halo → y, never below zero                         matrix, bias
 ///   kPooling        x → largest of each window                            none
-///   kGlobalPooling  x → its share of the mean [b × C], a sum over the tensor ranks   none
-///   kClassifier     mean → logits [b × classes], on every rank            matrix, bias, whole
-///   kClassLoss      logits, classes → this micro-batch's share of the mean loss [1 × 1]   none
+///   kGlobalPooling  x → mean [b × C], a sum over the tensor ranks         none
+///   kClassifier     mean → logits [b × classes], on every rank            matrix, bias
+///   kClassLoss      logits, classes → share of the mean loss [1 × 1]      none
 ///
 /// A data gradient takes the gradients of the outputs and gives those of the inputs, with these exceptions. kAttentionNorm and
 /// kRouter add a second one that they are given (of the residual stream, of kDispatch); kMlpNorm gives one for both of its inputs;
@@ -108,11 +108,10 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 /// the first adds to the two gradients of the one before. Those of a grid keep nothing either: kProduct takes the gradient and the
 /// panels; kNormSums the gradient of n, x, sums, panels, and gives sums for the norm's data gradient, which takes all of these, and
 /// gives the gradients of x and of the panels; kActivation the gradient and the input. kResidual, kLossMax, kLossSums, kSlice,
-/// kSpread, kCollect, kToGrid, kFromGrid and kVolume have none. kConvolution gives the gradients of x and of the neighbours' planes,
-/// of the first layer neither; kHalo adds to the gradient of x that of its own planes, which the neighbours have; kClassLoss takes the
-/// logits, and gives their gradient.
+/// kSpread, kCollect, kToGrid, kFromGrid and kVolume have none. That of the first layer's kConvolution gives nothing; kHalo takes the
+/// gradient of x and what the neighbours have of its ends, and gives their sum; kClassLoss takes the logits.
 /// A weight gradient takes the first input of the forward pass, of kConvolution both; that of kProduct the gradient and x, and gives
-/// that of the panels. Of kClassifier each tensor rank has a share of the outputs, so that their sum is the whole.
+/// that of the panels. Of kClassifier each tensor rank makes a share of the outputs', so that their sum is the whole.
 ///
 /// kQkv, kAttentionCore, kAttentionOut, kMlp and kHead may be computed slice by slice (Instruction::slices), each with parameters
 /// of its own: heads, inner columns or words are cut as tensor ranks cut them. What slices add up to (the output of kAttentionOut,
@@ -166,7 +165,8 @@ std::string_view PartName(ModelPart part);
 /// Whether the part's parameters are matrices, whose gradients a weight gradient adds; those of others the data gradient adds.
 constexpr bool IsProduct(ModelPart part) {
   return part == ModelPart::kQkv || part == ModelPart::kAttentionOut || part == ModelPart::kMlp || part == ModelPart::kRouter ||
-         part == ModelPart::kExperts || part == ModelPart::kHead || part == ModelPart::kConvolution || part == ModelPart::kClassifier;
+         part == ModelPart::kExperts || part == ModelPart::kHead || part == ModelPart::kConvolution ||
+         part == ModelPart::kClassifier;
 }
 /// Whether the part reads the text: its bytes, or what follows them.
 constexpr bool ReadsText(ModelPart part) {
@@ -203,8 +203,8 @@ enum class StepAction : uint8_t {
   // Of values, between the rank `tag` of the group and the others:
   kBroadcast,  ///< its value → all
   kReduce,     ///< → the sum, on it alone; with `tag` > 0 the others have what the second input is on them
-  kHalo,  ///< the first half of its rows to the rank before in the group, the second to the one behind; theirs come in the same
-          ///< places, and zeros where there is none
+  kHalo,  ///< the first half of the rows to the rank before in the group, the second to the one behind; theirs come in the same
+          ///< places, zeros where there is none
 };
 inline constexpr int kActions = 22;
 /// "forward", "data-gradient", "weight-gradient", "parameters", "gradient", "loss-sum", "squares", "update", "release" …
@@ -316,7 +316,8 @@ struct StepProgram {
   int64_t sequence = 0, global_batch = 0, micro_batch = 0;
   int64_t replicas = 1, tensor = 1, context = 1, stages = 1, chunks = 1;
   RankGrid grid = {};           ///< of the tensor ranks
-  std::vector<Cnn3dLayer> volumes;  ///< of a 3D CNN its layers, a sequence being one sample; the sizes from `hidden` to `vocab` are then 0
+  /// Of a 3D CNN, its layers: a sequence is one sample, and the sizes from `hidden` to `vocab` are 0.
+  std::vector<Cnn3dLayer> volumes;
   std::vector<int64_t> shares;  ///< sequences of each replica, in order; empty: all have the same
   bool replicas_differ = false;  ///< each takes its gradients of the mean loss of its own sequences, and its own step
   int64_t experts = 0, experts_per_token = 0, expert_hidden = 0;  ///< of an MoE model, else 0
@@ -372,7 +373,7 @@ struct ProgramVolume {
   StepAction action = StepAction::kAllReduce;  ///< CountedAs()
   int64_t calls = 0;
   int64_t bytes = 0;  ///< of all calls
-  double sent = 0;    ///< bytes that the rank sends for it by a ring, in the mean over its group
+  double sent = 0;    ///< bytes that the rank sends for it by a ring, in the mean over its group; of kHalo its own
   friend bool operator==(const ProgramVolume&, const ProgramVolume&) = default;
 };
 

@@ -90,7 +90,8 @@ Status CheckVolumes(const StepProgram& p) {
 }
 
 Status CheckHeader(const StepProgram& p) {
-  std::vector<int64_t> sizes = {p.layers, p.sequence, p.global_batch, p.micro_batch, p.replicas, p.tensor, p.context, p.stages, p.chunks};
+  std::vector<int64_t> sizes = {p.layers, p.sequence, p.global_batch, p.micro_batch, p.replicas,
+                                p.tensor, p.context,  p.stages,       p.chunks};
   if (!p.IsCnn()) sizes.insert(sizes.end(), {p.hidden, p.heads, p.kv_heads, p.head_dim, p.ffn_hidden, p.vocab});
   for (const int64_t size : sizes) {
     if (size < 1 || size > (int64_t{1} << 31)) return Refuse(fmt::format("a size of {}, expected 1 to 2^31", size));

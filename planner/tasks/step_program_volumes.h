@@ -8,7 +8,8 @@
 
 namespace weft::planner::inline tasks {
 
-/// The layer that an instruction is of: of kVolume the first, of kClassLoss the last. Requires: a CNN, a layer in range where there is one.
+/// The layer that an instruction is of: of kVolume the first, of kClassLoss the last. Requires: a CNN, a layer in range where it has
+/// one.
 inline const Cnn3dLayer& VolumeLayer(const StepProgram& p, const Instruction& i) {
   if (i.part == ModelPart::kVolume) return p.volumes.front();
   return i.part == ModelPart::kClassLoss ? p.volumes.back() : p.volumes[static_cast<size_t>(i.layer)];
@@ -18,7 +19,8 @@ inline const Cnn3dLayer& VolumeLayer(const StepProgram& p, const Instruction& i)
 inline bool HasVolumePart(const Cnn3dLayer& layer, int64_t ranks, ModelPart part) {
   switch (layer.kind) {
     case Cnn3dKind::kConvolution:
-      return part == ModelPart::kConvolution || (part == ModelPart::kHalo && HaloPlanes(layer, ranks) > 0) || part == ModelPart::kVolume;
+      return part == ModelPart::kConvolution || part == ModelPart::kVolume ||
+             (part == ModelPart::kHalo && HaloPlanes(layer, ranks) > 0);
     case Cnn3dKind::kPooling: return part == ModelPart::kPooling;
     case Cnn3dKind::kGlobalPooling: return part == ModelPart::kGlobalPooling;
     case Cnn3dKind::kDense: return part == ModelPart::kClassifier || part == ModelPart::kClassLoss;

@@ -22,8 +22,8 @@ Convolution ConvolutionOf(const PartShape& s) {
   const Cnn3dLayer& l = p.volumes[static_cast<size_t>(s.instruction.layer)];
   const int64_t b = BytesOf(p.type), places = l.kernel[0] * l.kernel[1] * l.kernel[2];
   const std::array<int64_t, 3> out = l.OutputExtent();
-  return {.padded = b * p.micro_batch * l.in_channels * (l.extent[0] / p.tensor + l.kernel[0] - 1) * (l.extent[1] + l.kernel[1] - 1) *
-                    (l.extent[2] + l.kernel[2] - 1),
+  const int64_t planes = l.extent[0] / p.tensor + l.kernel[0] - 1, rows = l.extent[1] + l.kernel[1] - 1;
+  return {.padded = b * p.micro_batch * l.in_channels * planes * rows * (l.extent[2] + l.kernel[2] - 1),
           .matrices = places > 1 ? b * places * l.in_channels * l.out_channels : 0,
           .columns = b * l.in_channels * (out[0] / p.tensor) * out[1] * out[2]};
 }

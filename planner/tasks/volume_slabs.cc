@@ -15,7 +15,9 @@ constexpr std::array<int64_t, 3> kNone = {0, 0, 0};
 std::string Text(const std::array<int64_t, 3>& sizes) { return fmt::format("{} x {} x {}", sizes[0], sizes[1], sizes[2]); }
 
 bool Positive(const Cnn3dLayer& l) {
-  const auto positive = [](const std::array<int64_t, 3>& sizes) { return std::ranges::all_of(sizes, [](int64_t s) { return s > 0; }); };
+  const auto positive = [](const std::array<int64_t, 3>& sizes) {
+    return std::ranges::all_of(sizes, [](int64_t size) { return size > 0; });
+  };
   return l.in_channels > 0 && l.out_channels > 0 && positive(l.kernel) && positive(l.stride) && positive(l.extent);
 }
 
@@ -25,8 +27,9 @@ std::string WhyNoWindow(const Cnn3dLayer& l) {
   if (l.kind == Cnn3dKind::kPooling) {
     const bool whole = l.kernel == l.stride && l.extent[0] % l.stride[0] == 0 && l.extent[1] % l.stride[1] == 0 &&
                        l.extent[2] % l.stride[2] == 0;
-    return whole ? "" : fmt::format("windows of {} every {} of {}: not executed, expected them side by side, and whole", Text(l.kernel),
-                                    Text(l.stride), Text(l.extent));
+    if (whole) return "";
+    return fmt::format("windows of {} every {} of {}: not executed, expected them side by side, and whole", Text(l.kernel),
+                       Text(l.stride), Text(l.extent));
   }
   if (l.kind != Cnn3dKind::kConvolution) return "expected a convolution or pooling here";
   const bool odd = std::ranges::all_of(l.kernel, [](int64_t size) { return size % 2 == 1; });
@@ -53,9 +56,10 @@ std::optional<std::string> WhyNoVolumes(std::span<const Cnn3dLayer> layers) {
     if (!Positive(l)) return why("a size below 1");
     if (i > 0 && (l.in_channels != layers[i - 1].out_channels || l.extent != layers[i - 1].OutputExtent()))
       return why("it does not take the layer before it, and nothing else");
-    const double numbers = static_cast<double>(l.in_channels) * static_cast<double>(l.extent[0]) * static_cast<double>(l.extent[1]) *
-                           static_cast<double>(l.extent[2]);
-    if (numbers > static_cast<double>(kMostNumbers)) return why(fmt::format("{:.0f} numbers of a sample, expected at most 2^31", numbers));
+    double numbers = static_cast<double>(l.in_channels);
+    for (const int64_t size : l.extent) numbers *= static_cast<double>(size);
+    if (numbers > static_cast<double>(kMostNumbers))
+      return why(fmt::format("{:.0f} numbers of a sample, expected at most 2^31", numbers));
     const bool end = i + 2 >= layers.size();
     if (const std::string text = end ? WhyNoEnd(l, i + 1 == layers.size()) : WhyNoWindow(l); !text.empty()) return why(text);
   }
@@ -73,7 +77,8 @@ std::optional<std::string> WhyNoSlabs(std::span<const Cnn3dLayer> layers, int64_
     if (depth % (ranks * stride) != 0)
       return fmt::format("layer {}: {} planes in strides of {}: they do not make {} equal slabs", i, depth, stride, ranks);
     if (HaloPlanes(l, ranks) > depth / ranks)
-      return fmt::format("layer {}: {} planes of a slab, expected the {} that its neighbour needs", i, depth / ranks, HaloPlanes(l, ranks));
+      return fmt::format("layer {}: {} planes of a slab, expected the {} that its neighbour needs", i, depth / ranks,
+                         HaloPlanes(l, ranks));
   }
   return std::nullopt;
 }

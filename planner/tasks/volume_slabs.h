@@ -1,5 +1,5 @@
 // The layers of a 3D CNN as step programs have them (ModelPart, step_program.h): which are executed, and what a tensor rank has of
-// each, a slab of every sample.
+// each: a slab of every sample.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace weft::planner::inline tasks {
 
-/// Why no program is made of these layers: the first that is not executed, with its value and what was expected; nullopt if there is
-/// one. Executed are convolutions and poolings in a row, then a global pooling and one dense layer.
+/// Why no program is made of these layers: the first that is not executed, its value and what was expected; nullopt if there is one.
+/// Executed are convolutions and poolings in a row, then a global pooling and one dense layer.
 std::optional<std::string> WhyNoVolumes(std::span<const Cnn3dLayer> layers);
 
 /// Why so many ranks cannot share each sample along its depth; nullopt if they can. Requires: layers that WhyNoVolumes() accepts.

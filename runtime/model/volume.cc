@@ -51,17 +51,19 @@ class Convolving {
     return all;
   }
   torch::Tensor NoInput() const {
-    return torch::zeros({samples_, l_.in_channels, depth_ + l_.kernel[0] - 1, l_.extent[1] + l_.kernel[1] - 1, l_.extent[2] + l_.kernel[2] - 1},
-                        type_);
+    const int64_t depth = depth_ + l_.kernel[0] - 1, height = l_.extent[1] + l_.kernel[1] - 1, width = l_.extent[2] + l_.kernel[2] - 1;
+    return torch::zeros({samples_, l_.in_channels, depth, height, width}, type_);
   }
   /// Planes of a padded input, without what is around them.
   torch::Tensor Inside(const torch::Tensor& padded, int64_t first, int64_t planes) const {
-    return padded.narrow(2, first, planes).narrow(3, (l_.kernel[1] - 1) / 2, l_.extent[1]).narrow(4, (l_.kernel[2] - 1) / 2, l_.extent[2]);
+    const torch::Tensor rows = padded.narrow(2, first, planes).narrow(3, (l_.kernel[1] - 1) / 2, l_.extent[1]);
+    return rows.narrow(4, (l_.kernel[2] - 1) / 2, l_.extent[2]);
   }
   /// What the place of the kernel sees of a sample: [C × depth × height × width] of the output, a view.
   torch::Tensor Seen(const torch::Tensor& padded, int64_t sample, int64_t place) const {
     torch::Tensor seen = padded.select(0, sample);
-    const std::array<int64_t, 3> at = {place / (l_.kernel[1] * l_.kernel[2]), place / l_.kernel[2] % l_.kernel[1], place % l_.kernel[2]};
+    const int64_t row = place / l_.kernel[2];
+    const std::array<int64_t, 3> at = {row / l_.kernel[1], row % l_.kernel[1], place % l_.kernel[2]};
     for (size_t i = 0; i < 3; ++i)
       seen = seen.slice(static_cast<int64_t>(i) + 1, at[i], at[i] + (out_[i] - 1) * l_.stride[i] + 1, l_.stride[i]);
     return seen;
@@ -174,7 +176,8 @@ double MeanOver(const PartCall& c) { return static_cast<double>(LayerOf(c).Input
 torch::Tensor GlobalPoolingData(const PartCall& c) {
   const Cnn3dLayer& l = LayerOf(c);
   const torch::Tensor share = c.inputs[0] / MeanOver(c);
-  return share.unsqueeze(2).expand({c.shape.batch, l.in_channels, l.InputElements() / l.in_channels / c.shape.tensors}).reshape({c.shape.batch, -1});
+  const int64_t numbers = l.InputElements() / l.in_channels / c.shape.tensors;
+  return share.unsqueeze(2).expand({c.shape.batch, l.in_channels, numbers}).reshape({c.shape.batch, -1});
 }
 
 torch::Tensor ClassifierForward(const PartCall& c) {

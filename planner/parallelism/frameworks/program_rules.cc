@@ -120,7 +120,10 @@ constexpr FrameworkRule kRules[] = {
     {"tensor-tokens", [](const Question& q) { return !IsCnn(q) && Tokens(q) % q.strategy.tp != 0; },
      [](const Question& q) { return fmt::format("tp={}: does not divide a micro-batch's {} tokens", q.strategy.tp, Tokens(q)); }, kSource},
     {"slabs", [](const Question& q) { return IsCnn(q) && WhyNoSlabs(q.job.model.cnn_layers, q.strategy.tp).has_value(); },
-     [](const Question& q) { return fmt::format("tp={}: {}", q.strategy.tp, *WhyNoSlabs(q.job.model.cnn_layers, q.strategy.tp)); }, kSource},
+     [](const Question& q) {
+       return fmt::format("tp={}: {}", q.strategy.tp, *WhyNoSlabs(q.job.model.cnn_layers, q.strategy.tp));
+     },
+     kSource},
     {"cnn-stages", [](const Question& q) { return IsCnn(q) && (q.strategy.pp > 1 || q.strategy.etp > 1); },
      [](const Question& q) {
        return fmt::format("pp={} etp={}: not executed, expected 1 of a 3D CNN", q.strategy.pp, q.strategy.etp);
@@ -141,8 +144,9 @@ constexpr FrameworkRule kRules[] = {
        return IsCnn(q) && s.tp > 1 && (s.zero_stage > 1 || s.shard_group > 0);
      },
      [](const Question& q) {
-       return fmt::format("zero_stage={} shard_group={}: not executed with tp={} slabs of a sample, expected zero_stage at most 1, no groups",
-                          q.strategy.zero_stage, q.strategy.shard_group, q.strategy.tp);
+       return fmt::format(
+           "zero_stage={} shard_group={}: not executed with tp={} slabs of a sample, expected zero_stage at most 1, no groups",
+           q.strategy.zero_stage, q.strategy.shard_group, q.strategy.tp);
      },
      kSource, SearchStage::kExchange},
     {"expert-tokens",

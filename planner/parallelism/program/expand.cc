@@ -228,7 +228,8 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
   if (const auto why = WhyNoProgram(job, s, choices)) return Fail(Code::kInvalidArgument, *why);
   const int64_t last_stage = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage;
   const bool tied_apart = job.model.tied_embeddings && last_stage != 0;
-  ProgramGroups groups = GroupsOf(s, {.tied_apart = tied_apart, .moe = job.model.IsMoe(), .spatial = job.model.IsCnn()}, choices.sums);
+  const GroupTraits traits{.tied_apart = tied_apart, .moe = job.model.IsMoe(), .spatial = job.model.IsCnn()};
+  ProgramGroups groups = GroupsOf(s, traits, choices.sums);
   const bool decided = s.sharding == Sharding::kOperator;
   ProgramFrame frame{.job = job,
                      .strategy = s,

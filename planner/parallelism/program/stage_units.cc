@@ -107,7 +107,8 @@ std::vector<StageBlock> BlocksOfVolumes(const ProgramFrame& f) {
     const int64_t elements = LayerParameterCount(f.job.model, layer);
     const bool dense = f.job.model.cnn_layers[static_cast<size_t>(layer)].kind == Cnn3dKind::kDense;
     const ModelPart part = dense ? ModelPart::kClassifier : ModelPart::kConvolution;
-    if (elements > 0) blocks.push_back({{.part = part, .layer = static_cast<int32_t>(layer), .elements = elements}, f.micro_batches()});
+    const ParameterBlock block{.part = part, .layer = static_cast<int32_t>(layer), .elements = elements};
+    if (elements > 0) blocks.push_back({block, f.micro_batches()});
   }
   return blocks;
 }

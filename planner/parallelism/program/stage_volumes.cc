@@ -1,4 +1,4 @@
-// A 3D CNN, whose tensor ranks have a slab of every sample each: halo exchange of activations, and of gradients the other way round.
+// A 3D CNN, whose tensor ranks have a slab of every sample each: halo exchange of activations forward, and of gradients backward.
 #include <utility>
 
 #include "planner/parallelism/program/stage_program.h"

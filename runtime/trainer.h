@@ -19,7 +19,7 @@
 
 namespace weft::runtime {
 
-/// GPT-2, Llama and Mixtral families, no dropout. Bytes are the vocabulary: model.vocab must be 256.
+/// GPT-2, Llama and Mixtral families, no dropout. Bytes are the vocabulary: model.vocab must be 256. Or a 3D CNN.
 struct TrainerOptions {
   planner::ModelSpec model;
   int64_t batch = 1;           ///< samples of this rank per step

@@ -12,9 +12,10 @@ constexpr int64_t kIndex = 8;  // bytes of a place in a window
 
 /// Of one convolution, in bytes.
 struct Convolution {
-  int64_t padded = 0;   ///< its input with planes around it
-  int64_t matrices = 0; ///< a copy of its matrix, one for each place of the kernel
-  int64_t columns = 0;  ///< what one place of the kernel sees of a sample
+  int64_t padded = 0;    ///< its input with planes around it
+  int64_t columns = 0;   ///< what its kernel sees for one plane of a sample's output
+  int64_t matrices = 0;  ///< a copy of its matrix, one for each place of the kernel
+  int64_t seen = 0;      ///< what one place of the kernel sees of a sample
 };
 
 Convolution ConvolutionOf(const PartShape& s) {
@@ -24,8 +25,9 @@ Convolution ConvolutionOf(const PartShape& s) {
   const std::array<int64_t, 3> out = l.OutputExtent();
   const int64_t planes = l.extent[0] / p.tensor + l.kernel[0] - 1, rows = l.extent[1] + l.kernel[1] - 1;
   return {.padded = b * p.micro_batch * l.in_channels * planes * rows * (l.extent[2] + l.kernel[2] - 1),
+          .columns = b * places * l.in_channels * out[1] * out[2],
           .matrices = places > 1 ? b * places * l.in_channels * l.out_channels : 0,
-          .columns = b * l.in_channels * (out[0] / p.tensor) * out[1] * out[2]};
+          .seen = b * l.in_channels * (out[0] / p.tensor) * out[1] * out[2]};
 }
 
 PartMemory OfConvolution(const PartShape& s) {
@@ -33,17 +35,17 @@ PartMemory OfConvolution(const PartShape& s) {
   const auto bytes = [&](const ValueShape& shape) { return shape.elements() * BytesOf(s.program.type); };
   PartMemory m;
   if (s.instruction.action == StepAction::kForward) {
-    m.first = c.padded + c.matrices + c.columns + bytes(s.outputs[0]);
+    m.first = c.padded + c.columns + bytes(s.outputs[0]);
     m.kept = {{.of = KeptTensor::Of::kOutput}};  // where it is zero
   } else if (s.instruction.action == StepAction::kData) {
     const int64_t own = bytes(s.inputs[0]);
     int64_t made = 0;
     for (const ValueShape& output : s.outputs) made += bytes(output);
     m.first = own;
-    m.second = own + (made > 0 ? c.padded + std::max(c.matrices + c.columns, made) : 0);
+    m.second = own + (made > 0 ? c.padded + std::max(c.matrices + c.seen, made) : 0);
     m.gradients = {{.of = KeptTensor::Of::kOwn, .bytes = own}};
   } else {
-    m.first = c.padded + c.matrices + c.columns;
+    m.first = c.padded + c.columns;
   }
   return m;
 }

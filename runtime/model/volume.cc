@@ -38,7 +38,8 @@ class Convolving {
   }
 
   int64_t places() const { return l_.kernel[0] * l_.kernel[1] * l_.kernel[2]; }
-  int64_t positions() const { return out_[0] * out_[1] * out_[2]; }
+  int64_t area() const { return out_[1] * out_[2]; }
+  int64_t positions() const { return out_[0] * area(); }
 
   /// The input with (κ - 1)/2 planes around it; `inputs`: x and, where the volume is cut, the neighbours' planes.
   torch::Tensor Padded(std::span<const torch::Tensor> inputs) const {
@@ -59,7 +60,7 @@ class Convolving {
     const torch::Tensor rows = padded.narrow(2, first, planes).narrow(3, (l_.kernel[1] - 1) / 2, l_.extent[1]);
     return rows.narrow(4, (l_.kernel[2] - 1) / 2, l_.extent[2]);
   }
-  /// What the place of the kernel sees of a sample: [C × depth × height × width] of the output, a view.
+  /// What the place of the kernel sees of a sample: [C × depth × height × width], the output's, a view.
   torch::Tensor Seen(const torch::Tensor& padded, int64_t sample, int64_t place) const {
     torch::Tensor seen = padded.select(0, sample);
     const int64_t row = place / l_.kernel[2];
@@ -68,8 +69,11 @@ class Convolving {
       seen = seen.slice(static_cast<int64_t>(i) + 1, at[i], at[i] + (out_[i] - 1) * l_.stride[i] + 1, l_.stride[i]);
     return seen;
   }
-  torch::Tensor Columns(const torch::Tensor& padded, int64_t sample, int64_t place) const {
-    return Seen(padded, sample, place).contiguous().view({l_.in_channels, positions()});
+  /// What all places see of it for one plane of the output: [C · places × area].
+  torch::Tensor Columns(const torch::Tensor& padded, int64_t sample, int64_t plane) const {
+    const torch::Tensor planes = padded.select(0, sample).narrow(1, plane * l_.stride[0], l_.kernel[0]);
+    const torch::Tensor seen = planes.unfold(2, l_.kernel[1], l_.stride[1]).unfold(3, l_.kernel[2], l_.stride[2]);
+    return seen.permute({0, 1, 4, 5, 2, 3}).contiguous().view({-1, area()});
   }
   /// [places × O × C].
   torch::Tensor Matrices() const {
@@ -77,20 +81,24 @@ class Convolving {
   }
   /// A value of outputs, [b × O × positions].
   torch::Tensor Outputs(const torch::Tensor& y) const { return y.view({samples_, l_.out_channels, positions()}); }
-  /// Calls body(sample, place).
+  /// Of these one plane of a sample, [O × area].
+  torch::Tensor Plane(const torch::Tensor& outputs, int64_t sample, int64_t plane) const {
+    return outputs.select(0, sample).narrow(1, plane * area(), area());
+  }
+  /// Calls body(sample, index) for each below `count`.
   template <typename Body>
-  void ForAll(Body body) const {
+  void ForAll(int64_t count, Body body) const {
     for (int64_t sample = 0; sample < samples_; ++sample) {
-      for (int64_t place = 0; place < places(); ++place) body(sample, place);
+      for (int64_t index = 0; index < count; ++index) body(sample, index);
     }
   }
 
   torch::Tensor Forward() const {
-    const torch::Tensor padded = Padded(c_.inputs), matrices = Matrices();
+    const torch::Tensor padded = Padded(c_.inputs);
     torch::Tensor y = torch::zeros({samples_, l_.out_channels, positions()}, type_);
     if (l_.bias) y.add_(c_.parameters.values[1].view({1, -1, 1}));
-    ForAll([&](int64_t sample, int64_t place) {
-      y.select(0, sample).addmm_(matrices.select(0, place), Columns(padded, sample, place));
+    ForAll(out_[0], [&](int64_t sample, int64_t plane) {
+      Plane(y, sample, plane).addmm_(c_.parameters.values[0], Columns(padded, sample, plane));
     });
     return y.relu_().view({samples_, -1});
   }
@@ -99,7 +107,7 @@ class Convolving {
   torch::Tensor InputGradient(const torch::Tensor& gradient) const {
     const torch::Tensor matrices = Matrices(), of_outputs = Outputs(gradient);
     torch::Tensor padded = NoInput();
-    ForAll([&](int64_t sample, int64_t place) {
+    ForAll(places(), [&](int64_t sample, int64_t place) {
       torch::Tensor seen = Seen(padded, sample, place);
       seen.add_(torch::mm(matrices.select(0, place).t(), of_outputs.select(0, sample)).view(seen.sizes()));
     });
@@ -120,11 +128,9 @@ class Convolving {
 
   void Weight(const PartState& state) const {
     const torch::Tensor padded = Padded(c_.inputs), of_outputs = Outputs(state.gradients[0]);
-    torch::Tensor sum = torch::zeros({places(), l_.out_channels, l_.in_channels}, type_);
-    ForAll([&](int64_t sample, int64_t place) {
-      sum.select(0, place).addmm_(of_outputs.select(0, sample), Columns(padded, sample, place).t());
+    ForAll(out_[0], [&](int64_t sample, int64_t plane) {
+      c_.parameters.gradients[0].addmm_(Plane(of_outputs, sample, plane), Columns(padded, sample, plane).t());
     });
-    c_.parameters.gradients[0].view({l_.out_channels, l_.in_channels, places()}).add_(sum.permute({1, 2, 0}));
     if (l_.bias) c_.parameters.gradients[1].add_(of_outputs.sum(torch::IntArrayRef{0, 2}));
   }
 

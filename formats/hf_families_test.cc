@@ -96,7 +96,9 @@ TEST(HfFamilies, ConvolutionsPassOnChannelsAndExtents) {
 }
 
 TEST(HfFamilies, AGlobalPoolingLeavesOneNumberOfAChannel) {
-  const ModelSpec model = ParseHfConfig(ConfigText("weft-cnn3d-classifier"), "c").value();
+  const ModelSpec model = ParseHfConfig(testing::kCnnClassifier, "c").value();
+  EXPECT_EQ(planner::ParameterCount(model), 108 + 1280);
+  EXPECT_EQ(ParseHfConfig(WriteHfConfig(model), "written").value(), model);
   EXPECT_EQ(model.cnn_layers[2].extent, (std::array<int64_t, 3>{4, 4, 4}));
   EXPECT_EQ(model.cnn_layers[2].OutputExtent(), (std::array<int64_t, 3>{1, 1, 1}));
   EXPECT_EQ(model.cnn_layers[3].InputElements(), 4);

@@ -174,7 +174,7 @@ TEST(HfTensors, LlamasProductsAreSeveralAndGpt2sAreTransposed) {
 }
 
 TEST(HfTensors, ConvolutionsAreStoredWithTheirKernel) {
-  const planner::ModelSpec cnn = ParseHfConfig(testing::ConfigText("weft-cnn3d-classifier"), "c").value();
+  const planner::ModelSpec cnn = ParseHfConfig(testing::kCnnClassifier, "c").value();
   const auto convolution =
       HfTensorsOf(cnn, {.part = planner::ModelPart::kConvolution, .layer = 0, .index = 0, .rows = 4, .columns = 27});
   ASSERT_EQ(convolution.size(), 1u);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/hf_config.h"
+#include "planner/planner.h"
 
 namespace weft::runtime {
 namespace {

@@ -12,8 +12,8 @@ namespace weft::runtime {
 
 class CnnImpl : public torch::nn::Module {
  public:
-  /// Requires: a CNN that planner::WhyNoProgram() accepts. Parameters begin as runtime/model/shape.h's InitialValue(), which follows
-  /// from the seed.
+  /// Requires: a CNN that planner::WhyNoProgram() accepts. Parameters begin as runtime/model/shape.h's InitialValue(), which
+  /// follows from the seed.
   CnnImpl(const planner::ModelSpec& model, uint64_t seed, torch::ScalarType type);
   /// Mean cross entropy. samples: uint8 [batch × (numbers of a volume + 1)], the class behind each volume.
   torch::Tensor Loss(const torch::Tensor& samples);

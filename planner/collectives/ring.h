@@ -22,7 +22,7 @@ namespace weft::planner::inline collectives {
 /// Every rank's input goes to the rank behind it, all at once: what travels round a ring, step by step. Requires: ranks ≥ 2.
 Schedule RingShift(int32_t ranks);
 
-/// Two chunks: of every rank's input the first goes to the rank before it, into its second, and the second to the one behind it, into
+/// Two chunks: of every rank's input the first goes to the rank before it, into its second, the second to the one behind it, into
 /// its first. The ranks are a line, not a ring: beyond its ends nothing is sent, and that chunk of the output is left as it is.
 /// Requires: ranks ≥ 2.
 Schedule NeighbourExchange(int32_t ranks);

@@ -175,13 +175,15 @@ TEST(HaloBytes, AreThePlanesThatTheKernelNeeds) {
   EXPECT_EQ(CnnForwardFlops(layer), Flops(2.0 * 16 * 32 * 27 * 32 * 64 * 64));
 }
 
-// Each of four slabs adds up its own quarter, and a sum of 16 channels of 2 samples goes over them: 2 bytes each. Nothing is gathered
-// for the dense layer behind it, which all ranks compute; one that reads a whole volume has its input gathered, and a quarter of it.
+// Each of four slabs adds up its own quarter, and a sum of 16 channels of 2 samples goes over them: 2 bytes each. Nothing is
+// gathered for the dense layer behind it, which all ranks compute; one that reads a volume has its input gathered, and a quarter
+// of the work.
 TEST(HaloExchangeTime, OfAGlobalPoolingIsASumOverTheSlabs) {
   const ClusterSpec cluster = FindClusterPreset("dgx-a100", 1).value();
   const SoftwareStack stack = FindSoftwareStack("megatron-core").value();
   const CalibratedHardware m = MakeCalibratedHardware(cluster, Precision::kBf16, stack, Calibration()).value();
-  JobSpec job{.name = "j", .model = {.name = "cnn", .architecture = Architecture::kCnn3d, .layers = 2}, .precision = Precision::kBf16};
+  JobSpec job{.name = "j", .precision = Precision::kBf16};
+  job.model = {.name = "cnn", .architecture = Architecture::kCnn3d, .layers = 2};
   job.model.cnn_layers = {
       {.kind = Cnn3dKind::kGlobalPooling, .in_channels = 16, .out_channels = 16, .extent = {8, 8, 8}, .bias = false},
       {.kind = Cnn3dKind::kDense, .in_channels = 16, .out_channels = 10}};

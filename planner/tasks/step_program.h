@@ -108,10 +108,10 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 /// the first adds to the two gradients of the one before. Those of a grid keep nothing either: kProduct takes the gradient and the
 /// panels; kNormSums the gradient of n, x, sums, panels, and gives sums for the norm's data gradient, which takes all of these, and
 /// gives the gradients of x and of the panels; kActivation the gradient and the input. kResidual, kLossMax, kLossSums, kSlice,
-/// kSpread, kCollect, kToGrid, kFromGrid and kVolume have none. That of the first layer's kConvolution gives nothing; kHalo takes the
-/// gradient of x and what the neighbours have of its ends, and gives their sum; kClassLoss takes the logits.
-/// A weight gradient takes the first input of the forward pass, of kConvolution both; that of kProduct the gradient and x, and gives
-/// that of the panels. Of kClassifier each tensor rank makes a share of the outputs', so that their sum is the whole.
+/// kSpread, kCollect, kToGrid, kFromGrid and kVolume have none. That of the first layer's kConvolution gives nothing; kHalo takes
+/// the gradient of x and what the neighbours have of its ends, and gives their sum; kClassLoss takes the logits.
+/// A weight gradient takes the first input of the forward pass, of kConvolution both; that of kProduct the gradient and x, and
+/// gives that of the panels. Of kClassifier each tensor rank makes a share of the outputs', so that their sum is the whole.
 ///
 /// kQkv, kAttentionCore, kAttentionOut, kMlp and kHead may be computed slice by slice (Instruction::slices), each with parameters
 /// of its own: heads, inner columns or words are cut as tensor ranks cut them. What slices add up to (the output of kAttentionOut,

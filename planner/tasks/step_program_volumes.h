@@ -8,8 +8,8 @@
 
 namespace weft::planner::inline tasks {
 
-/// The layer that an instruction is of: of kVolume the first, of kClassLoss the last. Requires: a CNN, a layer in range where it has
-/// one.
+/// The layer that an instruction is of: of kVolume the first, of kClassLoss the last. Requires: a CNN, and a layer in range where it
+/// has one.
 inline const Cnn3dLayer& VolumeLayer(const StepProgram& p, const Instruction& i) {
   if (i.part == ModelPart::kVolume) return p.volumes.front();
   return i.part == ModelPart::kClassLoss ? p.volumes.back() : p.volumes[static_cast<size_t>(i.layer)];

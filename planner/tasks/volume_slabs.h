@@ -12,7 +12,7 @@
 
 namespace weft::planner::inline tasks {
 
-/// Why no program is made of these layers: the first that is not executed, its value and what was expected; nullopt if there is one.
+/// Why no program is made of these layers: the first that is not executed, its value, what was expected; nullopt if there is one.
 /// Executed are convolutions and poolings in a row, then a global pooling and one dense layer.
 std::optional<std::string> WhyNoVolumes(std::span<const Cnn3dLayer> layers);
 

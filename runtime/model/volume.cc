@@ -52,8 +52,8 @@ class Convolving {
     return all;
   }
   torch::Tensor NoInput() const {
-    const int64_t depth = depth_ + l_.kernel[0] - 1, height = l_.extent[1] + l_.kernel[1] - 1, width = l_.extent[2] + l_.kernel[2] - 1;
-    return torch::zeros({samples_, l_.in_channels, depth, height, width}, type_);
+    const int64_t height = l_.extent[1] + l_.kernel[1] - 1, width = l_.extent[2] + l_.kernel[2] - 1;
+    return torch::zeros({samples_, l_.in_channels, depth_ + l_.kernel[0] - 1, height, width}, type_);
   }
   /// Planes of a padded input, without what is around them.
   torch::Tensor Inside(const torch::Tensor& padded, int64_t first, int64_t planes) const {

@@ -1,5 +1,5 @@
 // The parts of a 3D CNN, forward and backward, on a slab of every sample (planner/tasks/step_program.h). A convolution is a product
-// for each plane of its output, over an input with planes around it: the neighbours' where a slab ends, zeros where the volume does.
+// for each plane of its output, over an input with planes around it: a neighbour's where the slab ends, zeros where the volume does.
 // What they take is planner/tasks/volume_memory.cc's account.
 #pragma once
 

@@ -132,8 +132,8 @@ TEST(ExpandProgramOfCnn, SumsGradientsOverSlabsAndReplicas) {
   }
 }
 
-// Two ranks, one sample: numbers by layer as the shapes of SmallCnn() say. A convolution keeps its input, the neighbours' planes and
-// its output, which is the next one's input; a pooling where each largest number stood; then the mean and the logits. Besides the
+// Two ranks, one sample: numbers by layer as the shapes of SmallCnn() say. A convolution keeps its input, the neighbours' planes
+// and its output, which is the next one's input; a pooling where each largest number stood; then the mean and the logits. Besides the
 // bytes and the class of the sample.
 TEST(PeakMemoryOfCnn, OfAMicroBatchMoreIsWhatItsLayersKeep) {
   const auto peak = [](int64_t micro_batches) {
@@ -157,7 +157,8 @@ TEST(ExpandProgramOfCnn, RefusesModelsByLayerAndValue) {
   };
   using Layers = std::vector<Cnn3dLayer>;
   EXPECT_EQ(why([](Layers&) {}), "");
-  EXPECT_THAT(why([](Layers& l) { l[2].kernel = {3, 2, 3}; }), HasSubstr("layer 2: a kernel of 3 x 2 x 3: not executed, expected odd"));
+  EXPECT_THAT(why([](Layers& l) { l[2].kernel = {3, 2, 3}; }),
+              HasSubstr("layer 2: a kernel of 3 x 2 x 3: not executed, expected odd"));
   EXPECT_THAT(why([](Layers& l) { l[2].normalised = true; }), HasSubstr("layer 2: other padding, groups or a norm"));
   EXPECT_THAT(why([](Layers& l) { l[1].stride = {1, 2, 2}; }), HasSubstr("layer 1: windows of 2 x 2 x 2 every 1 x 2 x 2"));
   EXPECT_THAT(why([](Layers& l) { l[2].in_channels = 5; }), HasSubstr("layer 2: it does not take the layer before it"));

@@ -19,7 +19,8 @@ target_compile_options(weft_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual
                        $<$<BOOL:${WEFT_WERROR}>:-Werror>)
 if(WEFT_SANITIZE)  # a target with the property WEFT_NOT_SANITIZED stays as it is
   set(sanitized $<NOT:$<BOOL:$<TARGET_PROPERTY:WEFT_NOT_SANITIZED>>>)
-  target_compile_options(weft_flags INTERFACE $<${sanitized}:-fsanitize=${WEFT_SANITIZE}> -fno-omit-frame-pointer)
+  target_compile_options(weft_flags INTERFACE $<${sanitized}:-fsanitize=${WEFT_SANITIZE}> -fno-omit-frame-pointer
+                         -fno-sanitize-recover=all)
   target_link_options(weft_flags INTERFACE $<${sanitized}:-fsanitize=${WEFT_SANITIZE}>)
   if(WEFT_SANITIZE MATCHES thread)
     # Where this macro is set protobuf's headers give map fields another layout than the packaged library has.

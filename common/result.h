@@ -38,7 +38,9 @@ std::string_view CodeName(Code code);
 /// A failure: a code and one lower-case line without a final period, grown by callers as "context: detail".
 class Error {
  public:
-  Error(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  /// Messages quote what came from outside. Control characters, and bytes that are no UTF-8, become '?': a message goes to terminals,
+  /// logs and JSON as it is. Complexity: O(bytes).
+  Error(Code code, std::string message);
 
   Code code() const { return code_; }
   const std::string& message() const { return message_; }

@@ -33,6 +33,16 @@ TEST(Result, ContextGoesInFront) {
   EXPECT_EQ(Half(1).error().WithContext("halve 1").message(), "halve 1: odd");
 }
 
+TEST(Result, MessagesAreFitForTerminalsLogsAndJson) {
+  const auto shown = [](std::string text) { return Error(Code::kInternal, std::move(text)).message(); };
+  EXPECT_EQ(shown("file \"Modèle 模型 🙂\""), "file \"Modèle 模型 🙂\"");
+  EXPECT_EQ(shown("a\nb\x1b[31m\x7f\t"), "a?b?[31m??");
+  EXPECT_EQ(shown(std::string("a\0b", 3)), "a?b");
+  EXPECT_EQ(shown("\xff\xfe \xc3"), "?? ?") << "no UTF-8, and cut off";
+  EXPECT_EQ(shown("\xc0\xaf \xc2\x9b \xed\xa0\x80 \xf4\x90\x80\x80"), "?? ?? ??? ????") << "overlong, control, surrogate, too large";
+  EXPECT_EQ(Error(Code::kInternal, "x").WithContext("a\r").message(), "a?: x");
+}
+
 TEST(Result, ErrnoNamesTheCallAndTheCause) {
   const Error error = ErrnoError("open \"x\"", ENOENT);
   EXPECT_EQ(error.code(), Code::kNotFound);

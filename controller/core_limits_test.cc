@@ -216,6 +216,11 @@ TEST(CoreLimits, ATenantsEpochIsNotBelieved) {
   again.Handle({.body = EpochKnown{"t", (int64_t{1} << 60) + 3}});
   again.Handle({.body = JobSubmitted{[] { v1::JobSpec spec; spec.set_job_id("t"); return spec; }(), {}, {}}});
   EXPECT_EQ(again.FindJob("t")->policy_epoch(), (int64_t{1} << 60) + 3) << "epochs never go back";
+  again.Handle({.body = EpochKnown{"t", kLargestKeptEpoch}});
+  EXPECT_EQ(again.FindJob("t")->policy_epoch(), kLargestKeptEpoch);
+  again.Handle({.body = EpochKnown{"t", kLargestKeptEpoch + 1}});
+  again.Handle({.body = EpochKnown{"t", INT64_MAX}});
+  EXPECT_EQ(again.FindJob("t")->policy_epoch(), kLargestKeptEpoch) << "of a damaged journal: the next one would overflow";
 }
 
 TEST(CoreLimits, OtherInterfacesInAStandingSessionTakeNothingFromFlows) {

@@ -120,7 +120,7 @@ void Core::WatchRhythms() {
     if (job.state == JobState::kReleased) continue;
     const auto measured = periods.find(id);
     JobRhythm& rhythm = rhythms_[id];
-    const bool was_steady = IsSteady(rhythm, now_s_ - 1);
+    const bool was_steady = rhythm.steady;
     const auto joint = multi_job_.find(id);
     const double window_s = joint == multi_job_.end() ? 0 : joint->second.window.period_s;
     shifted |= window_s > 0;
@@ -128,9 +128,9 @@ void Core::WatchRhythms() {
     if (window_s > 0 && now_s_ < joint->second.window_since_s + kGracePeriods * window_s) continue;
     Follow(rhythm, measured == periods.end() ? 0 : measured->second, drift, now_s_);
     const double planned_with = joint == multi_job_.end() ? 0 : joint->second.period_s;
-    const bool steady = IsSteady(rhythm, now_s_);
+    rhythm.steady = IsSteady(rhythm, now_s_);
     const bool drifted = std::abs(rhythm.period_s - planned_with) > drift * planned_with;  // also if there is none any more
-    dirty |= drifted || (steady && !was_steady) || MayTryAgain(id);
+    dirty |= drifted || (rhythm.steady && !was_steady) || MayTryAgain(id);
     WatchShift(id, rhythm);
   }
   // What a job does between windows can change without a change of its period, which the windows hold.

@@ -118,6 +118,16 @@ TEST(CoreShift, LikeJobsSettleAndStayApartOverHundredsOfIterations) {
   for (const std::string& name : site.names) EXPECT_LT(site.cluster.Iteration(name, 600), 1.6 * 1.05) << name;
 }
 
+// A period is known to hold still from some tick on, however late that comes: it is not to be missed.
+TEST(CoreShift, JobsGetWindowsWhereTicksComeLate) {
+  for (const int64_t steps : {130, 300, 470}) {
+    Site site(Alike(0.03), true);
+    site.cluster.tick_steps = steps;
+    site.cluster.Run(200);
+    EXPECT_GE(site.Reasons("bursts may begin").size(), 2u) << steps << " steps: " << site.Story();
+  }
+}
+
 // What the loop did before it settled: after one job had opened another flow, the other's windows were made from what had
 // been made of them, each time shorter.
 TEST(CoreShift, WindowsNeverShrinkBelowTheIterationAfterAFlowWasOpened) {

@@ -87,7 +87,7 @@ int64_t JobTable::EpochOf(const std::string& job_id) const {
 }
 
 void JobTable::KnowEpoch(const std::string& job_id, int64_t epoch) {
-  if (epoch <= 0) return;
+  if (epoch <= 0 || epoch > kLargestKeptEpoch) return;
   int64_t& known = epochs_[job_id].value;
   known = std::max(known, epoch);
 }

@@ -16,6 +16,8 @@ namespace weft::controller {
 
 /// Above it whoever tells us of an epoch is making it up; those of tenants' own memory are believed up to kLargestTenantEpoch.
 inline constexpr int64_t kLargestToldEpoch = int64_t{1} << 60;
+/// What a journal may hold, ours having gone on from kLargestToldEpoch; beyond it the journal is damaged.
+inline constexpr int64_t kLargestKeptEpoch = int64_t{1} << 61;
 inline constexpr int64_t kLargestTenantEpoch = int64_t{1} << 40;
 
 /// v1::StrategyChange::state of a word that the ranks have not answered yet.
@@ -66,7 +68,7 @@ class JobTable {
 
   /// 0 for a job that never had one.
   int64_t EpochOf(const std::string& job_id) const;
-  /// From our own journal: whatever it says.
+  /// From our own journal: up to kLargestKeptEpoch.
   void KnowEpoch(const std::string& job_id, int64_t epoch);
   /// From a host that holds it: up to kLargestToldEpoch, far enough from the end for our own to go on from.
   void HearEpoch(const std::string& job_id, int64_t epoch);

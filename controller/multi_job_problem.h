@@ -32,6 +32,7 @@ struct JobRhythm {
   double period_s = 0;          ///< median of the newest measurements, each a median over its flows; 0: none
   double steady_since_s = 0;    ///< since when no measurement was further from that than the drift
   std::deque<double> newest;    ///< measurements
+  bool steady = false;          ///< whether it was when last looked at: ticks may come late, and becoming steady is an event
 };
 
 /// What a job was last modelled with.

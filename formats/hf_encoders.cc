@@ -91,6 +91,15 @@ void ReadRoberta(JsonFields& fields, ModelSpec* model) {
 }
 
 /// Patches along one side of a square image.
+/// Values of a patch: what an embedding of patches reads, and must be no wider than a layer may be.
+int64_t PatchValues(JsonFields& fields, const char* key, int64_t channels, int64_t patch) {
+  if (channels > kMaxWidth / (patch * patch)) {
+    fields.Reject(key, fmt::format("value {}, expected at most {} where a patch has {} pixels", channels, kMaxWidth / (patch * patch), patch * patch));
+    return 1;
+  }
+  return channels * patch * patch;
+}
+
 int64_t PatchesPerSide(JsonFields& fields, const char* image_key, int64_t image, int64_t patch) {
   fields.Divides("patch_size", patch, image_key, image);
   return image / patch;
@@ -106,8 +115,7 @@ void ReadVit(JsonFields& fields, ModelSpec* model) {
   if (!fields.Boolean("qkv_bias", true)) fields.Reject("qkv_bias", "value false, expected true");
   const int64_t patch = fields.Integer("patch_size", 1, kMaxImage, 16);
   const int64_t side = PatchesPerSide(fields, "image_size", fields.Integer("image_size", 1, kMaxImage, 224), patch);
-  const int64_t channels = fields.Integer("num_channels", 1, kMaxWidth, 3);
-  model->patch_inputs = channels * patch * patch;
+  model->patch_inputs = PatchValues(fields, "num_channels", fields.Integer("num_channels", 1, kMaxWidth, 3), patch);
   model->image_tokens = model->max_positions = side * side + 1;
   model->head = HeadKind::kClasses;
   const std::string name = TrainedClass(fields, std::string_view("ViT").size());
@@ -144,8 +152,8 @@ void ReadDit(JsonFields& fields, ModelSpec* model) {
   const int64_t outputs = fields.Integer("out_channels", 1, kMaxWidth, channels);
   const int64_t patch = fields.Integer("patch_size", 1, kMaxImage, 2);
   const int64_t side = PatchesPerSide(fields, "sample_size", fields.Integer("sample_size", 1, kMaxImage, 32), patch);
-  model->patch_inputs = channels * patch * patch;
-  model->patch_outputs = outputs * patch * patch;
+  model->patch_inputs = PatchValues(fields, "in_channels", channels, patch);
+  model->patch_outputs = PatchValues(fields, "out_channels", outputs, patch);
   model->image_tokens = model->max_positions = side * side;
   model->head = HeadKind::kPatches;
   model->condition_classes = fields.Integer("num_embeds_ada_norm", 1, kMaxVocab, 1000) + 1;  // one for no class at all

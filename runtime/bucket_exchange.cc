@@ -1,39 +1,13 @@
 #include "runtime/bucket_exchange.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <numeric>
 #include <string>
 
 #include "common/check.h"
+#include "runtime/priority.h"
 
 namespace weft::runtime {
-namespace {
-
-/// The kernel's struct sched_attr in its first version (sched_setattr(2)); its own header cannot stand beside <sched.h>.
-struct SchedulerAttributes {
-  uint32_t size, policy;
-  uint64_t flags;
-  int32_t nice;
-  uint32_t priority;
-  uint64_t runtime, deadline, period;
-};
-static_assert(sizeof(SchedulerAttributes) == 48);
-
-/// Asks the scheduler for short turns soon instead of long ones later: the thread has little to do, and other ranks wait
-/// for it. Needs no privilege; since Linux 6.12 a waking thread with shorter turns interrupts one with longer ones, older
-/// kernels ignore it.
-void PreferShortTurns() {
-  SchedulerAttributes attributes{};
-  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
-  attributes.runtime = 100'000;  // nanoseconds, the least that is granted
-  syscall(SYS_sched_setattr, 0, &attributes, 0);
-}
-
-}  // namespace
-
 std::vector<Bucket> PlanBuckets(std::span<const int64_t> elements, Bytes size) {
   WEFT_CHECK(!elements.empty() && size.count() > 0, "buckets of something, of some size");
   const int64_t limit = size.count() / static_cast<int64_t>(sizeof(float));

@@ -7,4 +7,9 @@ namespace weft::runtime {
 /// and other ranks wait for them. Lowering the own priority needs no privilege.
 void YieldToCommunication();
 
+/// The calling thread communicates: it asks the scheduler for short turns soon instead of long ones later, as it has little to do and
+/// other ranks wait for it. Needs no privilege; since Linux 6.12 a waking thread with shorter turns interrupts one with longer ones,
+/// older kernels ignore it.
+void PreferShortTurns();
+
 }  // namespace weft::runtime

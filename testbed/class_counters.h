@@ -21,6 +21,10 @@ struct ClassCounters {
   int64_t drops = 0;
 };
 
+/// Whether the class is one of the fabric's, 1:10, 1:20 …: 1:1 above them, and in fair ports the queues of flows below them,
+/// count the same bytes again.
+constexpr bool IsFabricClass(uint32_t class_id) { return (class_id & 0xffff) >= 0x10 && (class_id & 0xffff) < 0x1000; }
+
 /// Reads one device's classes. Keeps one socket inside the device's namespace.
 class ClassCounterReader {
  public:

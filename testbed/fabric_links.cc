@@ -48,10 +48,10 @@ Result<std::vector<LinkCounters>> Fabric::ReadCounters() {
     WEFT_ASSIGN_OR_RETURN(const std::vector<ClassCounters> classes, reader.Read());
     LinkCounters& link = counters.emplace_back();
     for (const ClassCounters& one : classes) {
-      if (one.class_id < kPriorityClass) continue;  // 1:1 counts the same again
+      link.drops += one.drops;  // of queues, which the last classes have
+      if (!IsFabricClass(one.class_id)) continue;
       link.bytes += one.bytes;
       link.packets += one.packets;
-      link.drops += one.drops;
       if (one.class_id == kPriorityClass) link.priority_bytes += one.bytes;
     }
   }

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kMaxPerTier = 64;
 constexpr int kMaxHosts = 240;
-constexpr int kMostFairHosts = 64;   // each has a queue of every class at every port
 // Management addresses of hosts start at .11, so that h1 is .11 and .2 to .10 are free for what a person attaches.
 constexpr int kMgmtOffset = 10;
 
@@ -53,9 +52,6 @@ Status CheckOptions(const FabricOptions& options) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("{} leaves of {} hosts are {} hosts, must be at most {} (one management subnet)",
                             options.leaves, options.hosts_per_leaf, hosts, kMaxHosts));
-  }
-  if (const int hosts = options.leaves * options.hosts_per_leaf; options.fair && hosts > kMostFairHosts) {
-    return Fail(Code::kInvalidArgument, fmt::format("fair queues of {} hosts, expected at most {}", hosts, kMostFairHosts));
   }
   WEFT_RETURN_IF_ERROR(CheckRate("link rate", options.link_rate));
   WEFT_RETURN_IF_ERROR(CheckRate("host link rate", options.host_link_rate.value_or(options.link_rate)));

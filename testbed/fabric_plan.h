@@ -41,11 +41,11 @@ struct FabricOptions {
   /// 10 µs to 10 ms: of its rate what an idle port sends at once, and a host's longest super-packet; default 5 and 4 ms, which cost the
   /// processors least. Where messages take a few milliseconds only a finer grain sends them at the rate.
   std::optional<Seconds> grain;
-  /// 4 KiB to 64 MiB: what a port holds of each class (if fair, of each host in it) before it drops; default 60 ms of its rate, 96 KiB at least. Small messages
+  /// 4 KiB to 64 MiB: what a port holds of each class (if fair, in each of its queues) before it drops; default 60 ms of its rate, 96 KiB at least. Small messages
   /// wait behind what large ones have in it: where both pass, a real port is nearer with a few milliseconds.
   std::optional<Bytes> queue;
-  /// At every port each host's traffic (at a host's own port: to each host) has a queue of its own in its class, and they are served in
-  /// turn, as NICs serve queue pairs: a message does not wait behind what others have in the port. 64 hosts at most.
+  /// At every port each flow has a queue of its own in its class (one of 256, by its source port), and they are served in turn, as NICs
+  /// serve queue pairs: a message does not wait behind what other flows have in the port.
   bool fair = false;
 
   friend bool operator==(const FabricOptions&, const FabricOptions&) = default;

@@ -202,17 +202,19 @@ double GuaranteedTo(const FabricClass& one, BitsPerSecond rate) {
   return std::max(8e3, one.share > 0 ? rate.value() * one.share / 100 : rate.value() / 200);
 }
 
-/// Minor number of a class's queue; host 0: what is of no host.
-int QueueMinor(size_t traffic_class, size_t host) { return static_cast<int>((traffic_class + 1) * 0x1000 + host); }
+/// Queues of a class at a fair port: a power of two, at most what u32 hashes to.
+constexpr size_t kFairQueues = 256;
 
-/// The queues of one class: by host.
-std::string FairScript(std::string_view verb, const std::string& device, size_t traffic_class, size_t hosts, double guaranteed,
-                       const std::string& rest) {
+/// Minor number of a queue of a class at a fair port.
+int QueueMinor(size_t traffic_class, size_t queue) { return static_cast<int>((traffic_class + 1) * 0x1000 + queue); }
+
+/// The queues of one class: by flow.
+std::string FairScript(std::string_view verb, const std::string& device, size_t traffic_class, double guaranteed, const std::string& rest) {
   std::string out;
-  for (size_t host = 0; host <= hosts; ++host) {
+  for (size_t queue = 0; queue < kFairQueues; ++queue) {
     out += fmt::format("class {} dev {} parent 1:{}0 classid 1:{:x} htb prio {} rate {} {}\n", verb, device, traffic_class + 1,
-                       QueueMinor(traffic_class, host), traffic_class,
-                       Bits(std::max(8e3, guaranteed / static_cast<double>(hosts + 1))), rest);
+                       QueueMinor(traffic_class, queue), traffic_class,
+                       Bits(std::max(8e3, guaranteed / static_cast<double>(kFairQueues))), rest);
   }
   return out;
 }
@@ -220,20 +222,27 @@ std::string FairScript(std::string_view verb, const std::string& device, size_t 
 /// Which class a packet is of: with any ECN bits, as the mask 0xfc leaves the two out.
 std::string DscpMatch(const FabricClass& one) { return fmt::format("match ip dsfield {:#04x} 0xfc", one.dscp << 2); }
 
+/// The rules of one class, of the given preference, at a fair port: its packets go to a table by eight bits of their source port, which
+/// tell flows apart. The lowest bit is left out: the kernel prefers even ones for those that connect.
+std::string FairFilterScript(const std::string& device, size_t traffic_class, const std::string& match) {
+  const std::string filter = fmt::format("filter add dev {} parent 1: protocol ip prio {}", device, traffic_class + 1);
+  const size_t table = traffic_class + 1;
+  std::string out = fmt::format("{} handle {:x}: u32 divisor {}\n", filter, table, kFairQueues);
+  for (size_t queue = 0; queue < kFairQueues; ++queue) {
+    out += fmt::format("{} u32 ht {:x}:{:x}: match u32 0 0 classid 1:{:x}\n", filter, table, queue, QueueMinor(traffic_class, queue));
+  }
+  return out + fmt::format("{} u32 {} hashkey mask 0x01fe0000 at 20 link {:x}:\n", filter, match, table);
+}
+
 std::string FilterScript(const FabricPlan& plan, const FabricLink& link) {
   const std::vector<FabricClass>& classes = plan.options.classes;
   std::string out;
-  const bool from_host = link.device == "eth0";
   for (size_t i = 0; i < classes.size(); ++i) {
     const bool last = i + 1 == classes.size();
-    const std::string dscp = last ? "" : " " + DscpMatch(classes[i]);
-    if (!plan.options.fair) {
-      if (!last) out += fmt::format("filter add dev {} parent 1: protocol ip prio 1 u32{} classid 1:{}0\n", link.device, dscp, i + 1);
-      continue;
-    }
-    for (size_t host = 0; host < plan.hosts.size(); ++host) {
-      out += fmt::format("filter add dev {} parent 1: protocol ip prio {} u32{} match ip {} {}/32 classid 1:{:x}\n", link.device, i + 1,
-                         dscp, from_host ? "dst" : "src", plan.hosts[host].data_address, QueueMinor(i, host + 1));
+    if (plan.options.fair) {
+      out += FairFilterScript(link.device, i, last ? "match u32 0 0" : DscpMatch(classes[i]));
+    } else if (!last) {
+      out += fmt::format("filter add dev {} parent 1: protocol ip prio 1 u32 {} classid 1:{}0\n", link.device, DscpMatch(classes[i]), i + 1);
     }
   }
   return out;
@@ -251,7 +260,7 @@ std::string ClassScript(std::string_view verb, const std::string& device, BitsPe
     const double guaranteed = GuaranteedTo(options.classes[i], rate);
     out += fmt::format("class {} dev {} parent 1:1 classid 1:{}0 htb prio {} rate {} {}\n", verb, device, i + 1, i, Bits(guaranteed),
                        rest);
-    if (options.fair) out += FairScript(verb, device, i, plan.hosts.size(), guaranteed, rest);
+    if (options.fair) out += FairScript(verb, device, i, guaranteed, rest);
   }
   return out;
 }
@@ -273,7 +282,7 @@ std::string ShapingScript(const FabricPlan& plan, std::string_view node) {
                                             : std::max(kLeastQueueBytes, link.rate.bytes_per_second() * kQueueSeconds);
     for (size_t i = 0; i < classes; ++i) {
       if (!plan.options.fair) out += queue(link, static_cast<int>((i + 1) * 16), limit);
-      for (size_t host = 0; plan.options.fair && host <= plan.hosts.size(); ++host) out += queue(link, QueueMinor(i, host), limit);
+      for (size_t k = 0; plan.options.fair && k < kFairQueues; ++k) out += queue(link, QueueMinor(i, k), limit);
     }
     out += FilterScript(plan, link);
   }

@@ -97,16 +97,17 @@ TEST_F(FabricScripts, APortHoldsWhatTheOptionSays) {
   EXPECT_THAT(ShapingScript(plan_, "h1"), HasSubstr("bfifo limit 32768\n"));
 }
 
-TEST_F(FabricScripts, FairPortsHaveAQueueForEachHostInEachClass) {
+TEST_F(FabricScripts, FairPortsHaveAQueueForEachFlowInEachClass) {
   plan_.options.fair = true;
-  const std::string own = ShapingScript(plan_, "h1"), leaf = ShapingScript(plan_, "leaf1");
+  const std::string own = ShapingScript(plan_, "h1");
   EXPECT_THAT(own, HasSubstr("class add dev eth0 parent 1:20 classid 1:2001 htb prio 1"));
-  EXPECT_THAT(own, HasSubstr("qdisc add dev eth0 parent 1:2001 handle 2001: bfifo"));
+  EXPECT_THAT(own, HasSubstr("qdisc add dev eth0 parent 1:20ff handle 20ff: bfifo"));
   EXPECT_THAT(own, Not(HasSubstr("parent 1:20 handle"))) << "classes themselves hold nothing";
   EXPECT_THAT(own, HasSubstr("htb default 2000\n"));
-  EXPECT_THAT(own, HasSubstr("prio 1 u32 match ip dsfield 0x68 0xfc match ip dst 10.1.1.2/32 classid 1:1001\n"));
-  EXPECT_THAT(own, HasSubstr("prio 2 u32 match ip dst 10.1.1.2/32 classid 1:2001\n"));
-  EXPECT_THAT(leaf, HasSubstr("prio 2 u32 match ip src 10.1.1.2/32 classid 1:2001\n"));
+  EXPECT_THAT(own, HasSubstr("prio 1 handle 1: u32 divisor 256\n"));
+  EXPECT_THAT(own, HasSubstr("prio 1 u32 ht 1:ff: match u32 0 0 classid 1:10ff\n"));
+  EXPECT_THAT(own, HasSubstr("prio 1 u32 match ip dsfield 0x68 0xfc hashkey mask 0x01fe0000 at 20 link 1:\n"));
+  EXPECT_THAT(own, HasSubstr("prio 2 u32 match u32 0 0 hashkey mask 0x01fe0000 at 20 link 2:\n"));
 }
 
 TEST_F(FabricScripts, OnlySwitchesForwardAndOnlyAGivenSeedIsSet) {

@@ -168,6 +168,22 @@ TEST_F(FabricTest, MarkedPacketsGoToThePriorityClass) {
   EXPECT_EQ(priority(), 2 * 1042);
 }
 
+TEST_F(FabricTest, FairPortsCountEachByteOnce) {
+  const auto fabric = Build({.hosts_per_leaf = 1, .fair = true});
+  ASSERT_TRUE(fabric);
+  const FabricHost& h1 = fabric->hosts()[0];
+  const sockaddr_in peer = Endpoint(fabric->hosts()[1].data_address, 9);
+  const UniqueFd fd = OpenSocket(h1.netns, SOCK_DGRAM, 0);
+  const int traffic_class = 0x68;
+  ::setsockopt(fd.get(), IPPROTO_IP, IP_TOS, &traffic_class, sizeof(traffic_class));
+  ASSERT_EQ(KnockAt(h1.netns, fabric->hosts()[1].data_address), ECONNREFUSED);  // neighbours are known from here on
+  const int64_t before = SentOver(*fabric, "h1", "leaf1", &LinkCounters::bytes);
+  const std::vector<char> data(1000);
+  ASSERT_EQ(::sendto(fd.get(), data.data(), data.size(), 0, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)), 1000);
+  EXPECT_EQ(SentOver(*fabric, "h1", "leaf1", &LinkCounters::bytes) - before, 1042);  // UDP, IPv4 and Ethernet headers
+  EXPECT_EQ(SentOver(*fabric, "h1", "leaf1", &LinkCounters::priority_bytes), 1042);
+}
+
 TEST_F(FabricTest, PortsHoldTheirRateAndANewOne) {
   const auto fabric = Build({.hosts_per_leaf = 1, .link_rate = MegabitsPerSecond(100)});
   ASSERT_TRUE(fabric);

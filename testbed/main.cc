@@ -209,7 +209,7 @@ int Main(int argc, char** argv) {
                                        "of its rate what an idle port sends at once, 10us to 10ms (default 5ms)");
   up->add_option_function<std::string>("--queue", ParsedInto(options.queue, ParseBytes),
                                        "what a port holds of each class, 4KiB to 64MiB (default 60 ms of its rate)");
-  up->add_flag("--fair", options.fair, "hosts queue apart at every port, and are served in turn");
+  up->add_flag("--fair", options.fair, "flows queue apart at every port, and are served in turn");
   up->add_flag("--hold", arguments.hold, "stay in the foreground; remove the fabric at SIGINT or SIGTERM");
   add_output(up);
 

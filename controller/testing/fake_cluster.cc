@@ -354,7 +354,7 @@ void FakeCluster::Run(double seconds) {
     for (size_t i = 0; i < hosts_.size(); ++i) {
       if (registered_[hosts_[i]] && (steps_ + static_cast<int64_t>(i) * 3) % kSampleSteps == 0) Sample(hosts_[i]);
     }
-    if (steps_ % 10 == 5) Send({.body = Tick{}});
+    if (steps_ % tick_steps == tick_steps / 2) Send({.body = Tick{}});
   }
 }
 

@@ -87,6 +87,7 @@ class FakeCluster {
   bool HasWindow(const std::string& job_id, const std::string& host) const;
 
   bool measures_periods = false;                     ///< agents report periods and bursts
+  int64_t tick_steps = 10;          ///< steps from one tick of the core to the next
   double most_delay_s = 0;                           ///< of samples on their way, drawn anew for each
   double burst_share = 1;                            ///< of a burst, that its sender has something to hand to the wire
   bool loss_slows = true;                            ///< false: what is lost is sent again at line rate

@@ -6,10 +6,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -44,14 +42,27 @@ class Streams {
     std::function<Status()> run;
   };
 
-  void Work(const std::stop_token& stop, size_t stream);
-  bool Over(const std::vector<int32_t>& instructions) const;
+  struct Queue {
+    std::condition_variable ready;
+    std::deque<Task> tasks;
+  };
+  static constexpr int32_t kNothing = -2, kAll = -1;
 
+  void Work(Queue* queue);
+  void End();
+  bool Ready(const Queue& queue) const;
+  bool Met() const;
+  Status WaitUntilMet(int32_t awaited);
+  void WakeThoseReady();
+
+  // With more ranks than cores, needless wake-ups cost much of the processors' time: each waiter has a condition of its own.
   std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::vector<std::deque<Task>> queues_;  // by stream
+  std::condition_variable met_;
+  std::vector<Queue> queues_;             // by stream
   std::vector<uint8_t> over_;             // by instruction
   size_t under_way_ = 0;                  // queued or running
+  int32_t awaited_ = kNothing;            // by the caller: an instruction, kAll
+  bool ending_ = false;
   std::optional<Error> error_;
   std::vector<std::jthread> threads_;  // last: they use the rest
 };

@@ -12,17 +12,15 @@ namespace {
 
 constexpr Seconds kPoll{0.02};
 constexpr Seconds kRenewEvery{1};
-constexpr Seconds kPatience{20};
+constexpr Seconds kPatience{60};        // eight ranks that load LibTorch on two cores
 constexpr Seconds kLease{10};
 constexpr Seconds kTraceInterval{0.025};
 constexpr int kHighClass = 0x68;        // the one that the fabric's ports put first
 constexpr int kFirstRendezvous = 29800;
 constexpr Seconds kCalibration{4};
+constexpr Seconds kFirstStep{5};        // until replayed jobs have made one
 
 void Sleep(Seconds time) { std::this_thread::sleep_for(time); }
-
-/// Ring neighbour.
-const std::string& NextHost(const JobSpec& spec, size_t rank) { return spec.hosts[(rank + 1) % spec.hosts.size()]; }
 
 /// Mean over whole iterations from the end of the first that began at or after `from_s`; the number counted.
 std::pair<Seconds, int64_t> MeanIteration(const std::vector<Step>& steps, double from_s, double to_s, double* begin_s) {
@@ -38,6 +36,21 @@ std::pair<Seconds, int64_t> MeanIteration(const std::vector<Step>& steps, double
     ++count;
   }
   return {count > 0 ? Seconds((last - first) / static_cast<double>(count)) : Seconds(0), std::max<int64_t>(count, 0)};
+}
+
+/// Of the same iterations.
+Seconds MedianIteration(const std::vector<Step>& steps, double from_s, double to_s) {
+  std::vector<double> lengths;
+  double before = 0;
+  for (const Step& step : steps) {
+    if (step.begin_s < from_s || step.end_s > to_s) continue;
+    if (before > 0) lengths.push_back(step.end_s - before);
+    before = step.end_s;
+  }
+  if (lengths.empty()) return Seconds(0);
+  const auto middle = lengths.begin() + static_cast<std::ptrdiff_t>(lengths.size() / 2);
+  std::ranges::nth_element(lengths, middle);
+  return Seconds(*middle);
 }
 
 }  // namespace
@@ -60,8 +73,8 @@ Status Experiment::Calibrate() {
   spec.name = "calibration";
   spec.compute = Seconds(0);
   spec.bursts.clear();
-  WEFT_ASSIGN_OR_RETURN(ReplayJob job,
-                        ReplayJob::Start(*fabric_, options_.installation, spec, kFirstRendezvous, kCalibration));
+  WEFT_ASSIGN_OR_RETURN(FabricJob job,
+                        FabricJob::Start(*fabric_, options_.installation, spec, kFirstRendezvous, kCalibration));
   WEFT_RETURN_IF_ERROR(job.Finish(kCalibration + kPatience));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Step> steps, job.Steps());
   double begin_s = 0;
@@ -78,8 +91,8 @@ Status Experiment::Launch() {
   int port = kFirstRendezvous;
   std::vector<TraceSampler::Port> ports;
   for (const JobSpec& spec : options_.jobs) {
-    WEFT_ASSIGN_OR_RETURN(ReplayJob job,
-                          ReplayJob::Start(*fabric_, options_.installation, spec, ++port, Length() + Seconds(2)));
+    WEFT_ASSIGN_OR_RETURN(FabricJob job,
+                          FabricJob::Start(*fabric_, options_.installation, spec, ++port, Length() + kFirstStep));
     jobs_.push_back(std::move(job));
     // Behind the spines: what a job has got, and not what it has offered.
     const auto& hosts = fabric_->hosts();
@@ -93,47 +106,71 @@ Status Experiment::Launch() {
 
 Status Experiment::AwaitFlows() {
   const double deadline = MonotonicSeconds() + kPatience.count();
-  for (const JobSpec& spec : options_.jobs) {
-    for (const std::string& host : spec.hosts) {
-      while (hosts_[host]->SendFlows(spec.name).empty()) {
-        if (MonotonicSeconds() > deadline) {
-          return Fail(Code::kDeadlineExceeded, fmt::format("no flow of job {} on {}", spec.name, host));
-        }
-        Sleep(kPoll);
+  for (FabricJob& job : jobs_) {
+    while (true) {
+      WEFT_ASSIGN_OR_RETURN(const std::vector<Step> steps, job.Steps());
+      if (!steps.empty()) break;
+      if (MonotonicSeconds() > deadline) {
+        return Fail(Code::kDeadlineExceeded, fmt::format("job {} made no step in {} s", job.spec().name, kPatience.count()));
       }
+      Sleep(kPoll);
     }
   }
   return Ok();
 }
 
+/// The host that a flow goes to.
+Result<std::string> Experiment::PeerOf(const SendFlow& flow) const {
+  for (const testbed::FabricHost& host : fabric_->hosts()) {
+    if (host.data_address == flow.identity.peer_address()) return host.name;
+  }
+  return Fail(Code::kNotFound, fmt::format("a flow goes to {}, which is no host's address", flow.identity.peer_address()));
+}
+
 /// A source port whose packets the switches send over `spine`. The fabric itself is asked: finding ports by probes is
 /// the agent's business, and has its own tests.
-Result<uint16_t> Experiment::PortOver(const SendFlow& flow, const JobSpec& spec, size_t rank,
+Result<uint16_t> Experiment::PortOver(const SendFlow& flow, const std::string& from, const std::string& to,
                                       const std::string& spine) {
   if (const auto known = ports_.find({flow.identity.flow(), spine}); known != ports_.end()) return known->second;
   for (int tries = 0; tries < 64; ++tries) {
-    const uint16_t port = next_port_++;
+    const uint16_t port = next_port_;
+    next_port_ = static_cast<uint16_t>(next_port_ + 2);  // fair ports tell flows apart by all but the lowest bit
     WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> path,
-                          fabric_->PathOf({spec.hosts[rank], NextHost(spec, rank), port,
-                                           static_cast<uint16_t>(flow.identity.peer_port())}));
+                          fabric_->PathOf({from, to, port, static_cast<uint16_t>(flow.identity.peer_port())}));
     if (!spine.empty() && std::find(path.begin(), path.end(), spine) == path.end()) continue;
     return ports_[{flow.identity.flow(), spine}] = port;
   }
-  return Fail(Code::kNotFound, fmt::format("job {}: none of 64 ports leads over {}", spec.name, spine));
+  return Fail(Code::kNotFound, fmt::format("{} to {}: none of 64 ports leads over {}", from, to, spine));
+}
+
+/// One lane per path, open for good: a re-path is a change of weights. What the decision leaves out (a norm's eight bytes)
+/// goes over any path.
+Status Experiment::AddLanes(const Decision& decision, size_t job, size_t rank, const SendFlow& flow, v1::FlowPolicy* policy) {
+  const JobSpec& spec = options_.jobs[job];
+  WEFT_ASSIGN_OR_RETURN(const std::string peer, PeerOf(flow));
+  const auto add = [&](const std::string& spine, int weight) -> Status {
+    WEFT_ASSIGN_OR_RETURN(const uint16_t port, PortOver(flow, spec.hosts[rank], peer, spine));
+    v1::LanePolicy* lane = policy->add_lanes();
+    lane->set_source_port(port);
+    lane->set_weight(weight);
+    return Ok();
+  };
+  const std::vector<JobSpec::Flow> flows = FlowsOf(spec);
+  const auto is_it = [&](const JobSpec::Flow& one) { return one.from == rank && spec.hosts[one.to] == peer; };
+  const auto mine = std::ranges::find_if(flows, is_it);
+  if (mine == flows.end()) return add("", 1);
+  const auto f = static_cast<size_t>(mine - flows.begin());
+  for (size_t path = 0; path < model_.jobs[job].flows[f].WholePaths(); ++path) {
+    WEFT_RETURN_IF_ERROR(add(SpineOf(model_, job, f, path), Takes(model_, job, f, decision.paths[job][f], path) ? 1 : 0));
+  }
+  return Ok();
 }
 
 Result<v1::FlowPolicy> Experiment::PolicyOf(const Decision& decision, size_t job, size_t rank, const SendFlow& flow,
                                             bool in_place) {
-  const JobSpec& spec = options_.jobs[job];
   v1::FlowPolicy policy;
   policy.set_flow(flow.identity.flow());
-  // One lane per path, open for good: a re-path is a change of weights.
-  for (size_t path = 0; path < model_.jobs[job].flows[rank].WholePaths(); ++path) {
-    WEFT_ASSIGN_OR_RETURN(const uint16_t port, PortOver(flow, spec, rank, SpineOf(model_, job, rank, path)));
-    v1::LanePolicy* lane = policy.add_lanes();
-    lane->set_source_port(port);
-    lane->set_weight(Takes(model_, job, rank, decision.paths[job][rank], path) ? 1 : 0);
-  }
+  WEFT_RETURN_IF_ERROR(AddLanes(decision, job, rank, flow, &policy));
   policy.set_traffic_class(decision.classes[job] == 0 ? kHighClass : 0);
   policy.set_lease_s(kLease.count());
   if (decision.shifts && decision.shifts->gated[job]) {
@@ -181,12 +218,13 @@ Status Experiment::Apply(const Decision& decision, bool in_place) {
   return AwaitInForce(epoch_);
 }
 
-/// Until every flow runs the epoch on the lane that it names.
+/// Until every flow that has sent something runs the epoch on the lane that it names.
 Status Experiment::AwaitInForce(int64_t epoch) {
   const double deadline = MonotonicSeconds() + kPatience.count();
   for (const JobSpec& spec : options_.jobs) {
     for (const std::string& name : spec.hosts) {
       const auto in_force = [&](const SendFlow& flow) {
+        if (flow.counters.bytes() == 0) return true;  // a connection that the job never uses never asks for its policy
         if (flow.counters.policy_epoch() < epoch) return false;
         for (const auto& lane : flow.counters.lanes()) {
           if (lane.weight() > 0 && ports_.end() != std::find_if(ports_.begin(), ports_.end(), [&](const auto& known) {
@@ -214,7 +252,11 @@ Status Experiment::Wait(Seconds time) {
   for (double left = time.count(); left > 0; left = end - MonotonicSeconds()) {
     for (auto& [name, host] : hosts_) host->Renew();
     Sleep(std::min(kRenewEvery, Seconds(left)));
-    for (ReplayJob& job : jobs_) WEFT_RETURN_IF_ERROR(job.Steps());
+    for (FabricJob& job : jobs_) {
+      WEFT_RETURN_IF_ERROR(job.Steps());
+      if (job.Running()) continue;
+      return Fail(Code::kDeadlineExceeded, fmt::format("job {} ended before all was measured", job.spec().name));
+    }
   }
   return Ok();
 }
@@ -233,11 +275,14 @@ std::pair<int64_t, Seconds> Experiment::HeldSoFar(size_t j) {
 }
 
 Result<Outcome> Experiment::RunDraw(const std::string& policy, const Decision& decision, uint32_t draw) {
-  Decision placing = decision;
-  if (!decision.shifts) placing.shifts = DrawPhases(model_, decision.paths, draw);
-  WEFT_RETURN_IF_ERROR(Apply(placing, /*in_place=*/false));
-  WEFT_RETURN_IF_ERROR(Wait(options_.settle));
+  if (options_.placed) {
+    Decision placing = decision;
+    if (!decision.shifts) placing.shifts = DrawPhases(model_, decision.paths, draw);
+    WEFT_RETURN_IF_ERROR(Apply(placing, /*in_place=*/false));
+    WEFT_RETURN_IF_ERROR(Wait(options_.settle));
+  }
   WEFT_RETURN_IF_ERROR(Apply(decision, /*in_place=*/true));
+  if (!options_.placed) WEFT_RETURN_IF_ERROR(Wait(options_.settle));
   const double from_s = MonotonicSeconds();
   WEFT_ASSIGN_OR_RETURN(ports_before_, FirstPorts());
   held_before_.clear();
@@ -287,6 +332,7 @@ Result<Outcome> Experiment::Measure(const std::string& policy, const Decision& d
     job.alone = planner::IterationAlone(model_.capacity, on_paths[j]);
     WEFT_ASSIGN_OR_RETURN(const std::vector<Step> steps, jobs_[j].Steps());
     std::tie(job.measured, job.iterations) = MeanIteration(steps, from_s, to_s, &begins[j]);
+    job.median = MedianIteration(steps, from_s, to_s);
     if (job.iterations == 0) {
       return Fail(Code::kDeadlineExceeded,
                   fmt::format("job {} made no whole iteration in {:.1f} s", spec.name, to_s - from_s));
@@ -338,7 +384,7 @@ Result<int64_t> Experiment::PortBytes(bool sending) {
 Result<Ending> Experiment::Finish() {
   Ending ending;
   for (auto& [name, host] : hosts_) ending.rejected += host->rejected();
-  for (ReplayJob& job : jobs_) {
+  for (FabricJob& job : jobs_) {
     WEFT_ASSIGN_OR_RETURN(const JobEnd end, job.Finish(Length() + kPatience));
     ending.jobs.push_back(end);
   }

@@ -1,4 +1,4 @@
-// Replayed jobs on a namespace fabric under one decision after another: what was decided is put in force through the
+// Jobs on a namespace fabric under one decision after another: what was decided is put in force through the
 // agent's policy writer and the plugin, and what comes of it is measured next to what the simulator says.
 #pragma once
 
@@ -28,6 +28,7 @@ struct ExperimentOptions {
   /// Of the phases that jobs without windows have to each other: few jobs of almost one period may keep theirs for long,
   /// so that one draw says little. The gates set them, and then let go.
   int draws = 1;
+  bool placed = true;              ///< false: jobs keep the phases that they have, and there is one draw
   Seconds settle{2};               ///< before that
   int phases = 1;                  ///< how many are to come: the jobs run so long
   bool divided = false;            ///< decisions may divide flows between paths
@@ -40,6 +41,7 @@ struct JobOutcome {
   int traffic_class = 0;
   Seconds alone{0};                 ///< as the model has it
   Seconds measured{0};              ///< mean over whole iterations, and over the draws of phases
+  Seconds median{0};                ///< of these iterations, in the last draw
   Seconds simulated{0};             ///< mean over the same draws
   int64_t iterations = 0;
   int64_t holds = 0;                ///< by the gates of all its flows
@@ -73,7 +75,7 @@ class Experiment {
   const Model& model() const { return model_; }
   BitsPerSecond goodput() const { return goodput_; }
 
-  /// Starts the jobs and waits until their flows are there.
+  /// Starts the jobs and waits until each has made a step: its flows are there then.
   [[nodiscard]] Status Launch();
   /// Puts `decision` in force and measures, with windows once, without them once per draw of the phases. Errors: kDeadlineExceeded where it does not come into force or a job stands
   /// still.
@@ -87,8 +89,10 @@ class Experiment {
   Status Calibrate();
   Status AwaitFlows();
   Status Apply(const Decision& decision, bool in_place);
+  Result<std::string> PeerOf(const SendFlow& flow) const;
   Result<v1::FlowPolicy> PolicyOf(const Decision& decision, size_t job, size_t rank, const SendFlow& flow, bool in_place);
-  Result<uint16_t> PortOver(const SendFlow& flow, const JobSpec& spec, size_t rank, const std::string& spine);
+  Status AddLanes(const Decision& decision, size_t job, size_t rank, const SendFlow& flow, v1::FlowPolicy* policy);
+  Result<uint16_t> PortOver(const SendFlow& flow, const std::string& from, const std::string& to, const std::string& spine);
   Status AwaitInForce(int64_t epoch);
   double WindowBase(const Decision& decision);
   Status Wait(Seconds time);
@@ -106,7 +110,7 @@ class Experiment {
   std::map<std::string, std::unique_ptr<Host>> hosts_;
   BitsPerSecond goodput_;
   Model model_;
-  std::vector<ReplayJob> jobs_;  // after the fabric and the hosts: they end before
+  std::vector<FabricJob> jobs_;  // after the fabric and the hosts: they end before
   std::unique_ptr<TraceSampler> sampler_;
   std::map<std::pair<uint64_t, std::string>, uint16_t> ports_;  // by flow and spine
   uint16_t next_port_ = 20000;   // below the kernel's own range

@@ -23,6 +23,35 @@ std::vector<std::string> LinesOf(const std::string& path) {
   return lines;
 }
 
+std::vector<std::string> ReplayCommand(const Installation& installation, const JobSpec& spec, Seconds duration) {
+  std::vector<std::string> argv{installation.bin + "/weft-replay",
+                                "--compute", fmt::format("{:.0f}us", spec.compute.count() * 1e6),
+                                "--bucket", fmt::format("{}B", spec.bytes.count()),
+                                "--duration", fmt::format("{:.0f}ms", duration.count() * 1e3)};
+  if (spec.bursts.empty()) argv.insert(argv.end(), {"--bytes", fmt::format("{}B", spec.bytes.count())});
+  for (const JobSpec::Burst& burst : spec.bursts) {
+    argv.insert(argv.end(),
+                {"--burst", fmt::format("{:.0f}us:{}B:{:.0f}us", burst.times.release.count() * 1e6, burst.bytes.count(),
+                                        burst.times.needed.count() * 1e6)});
+  }
+  return argv;
+}
+
+/// What weft-train's summary says of volumes and ranks.
+void AddProgram(const nlohmann::json& summary, JobEnd* end) {
+  for (const auto& volume : summary.value("volumes", nlohmann::json::array())) {
+    end->bytes_sent += volume.value("sent_bytes", int64_t{0});
+    end->bytes_planned += volume.value("planned_bytes", int64_t{0});
+  }
+  for (const auto& rank : summary.value("ranks", nlohmann::json::array())) {
+    if (!rank.is_object() || !rank.contains("measured")) continue;
+    end->busy += rank["measured"].value("busy", 0.0);
+    end->overruns = std::max(end->overruns, rank["measured"].value("overruns", 0.0));
+  }
+}
+
+}  // namespace
+
 std::string LastLine(const std::string& path) {
   std::ifstream file(path);
   std::string line, last = "no output";
@@ -32,13 +61,23 @@ std::string LastLine(const std::string& path) {
   return last;
 }
 
-}  // namespace
+std::vector<JobSpec::Flow> FlowsOf(const JobSpec& spec) {
+  if (!spec.flows.empty()) return spec.flows;
+  const auto ranks = static_cast<int64_t>(spec.hosts.size());
+  // Ring all-reduce: every rank passes on 2 (n - 1) / n of the gradients.
+  const auto passed_on = [&](Bytes bytes) { return Bytes(bytes.count() * 2 * (ranks - 1) / ranks); };
+  JobSpec::Flow flow{.bytes = passed_on(spec.bytes)};
+  for (const JobSpec::Burst& burst : spec.bursts) flow.per_burst.push_back(passed_on(burst.bytes));
+  std::vector<JobSpec::Flow> flows(spec.hosts.size(), flow);
+  for (size_t r = 0; r < flows.size(); ++r) flows[r].from = r, flows[r].to = (r + 1) % flows.size();
+  return flows;
+}
 
-std::string ReplayJob::LogOf(size_t rank) const { return fmt::format("{}-{}.log", log_, rank); }
+std::string FabricJob::LogOf(size_t rank) const { return fmt::format("{}-{}.log", log_, rank); }
 
-Result<ReplayJob> ReplayJob::Start(const testbed::Fabric& fabric, const Installation& installation,
+Result<FabricJob> FabricJob::Start(const testbed::Fabric& fabric, const Installation& installation,
                                    const JobSpec& spec, int port, Seconds duration) {
-  ReplayJob job(spec, fmt::format("{}/{}", installation.run_dir, spec.name));
+  FabricJob job(spec, fmt::format("{}/{}", installation.run_dir, spec.name));
   const testbed::FabricHost* first = FindHost(fabric, spec.hosts.front());
   for (size_t rank = 0; rank < spec.hosts.size(); ++rank) {
     const testbed::FabricHost* host = FindHost(fabric, spec.hosts[rank]);
@@ -46,28 +85,26 @@ Result<ReplayJob> ReplayJob::Start(const testbed::Fabric& fabric, const Installa
       return Fail(Code::kNotFound, fmt::format("job {}: no host \"{}\"", spec.name, spec.hosts[rank]));
     }
     testbed::ProcessOptions options{
-        .argv = {installation.bin + "/weft-replay", "--job", spec.name, "--rank", std::to_string(rank), "--world",
-                 std::to_string(spec.hosts.size()), "--rendezvous", fmt::format("{}:{}", first->mgmt_address, port),
-                 "--plugin", installation.plugin, "--compute", fmt::format("{:.0f}us", spec.compute.count() * 1e6),
-                 "--bucket", fmt::format("{}B", spec.bytes.count()),
-                 "--duration", fmt::format("{:.0f}ms", duration.count() * 1e3)},
-        .environment = {{"NCCL_SOCKET_IFNAME", "=eth0"}, {"WEFT_RUN_DIR", installation.RunDirOf(host->name)}},
+        .argv = spec.command.empty() ? ReplayCommand(installation, spec, duration) : spec.command,
+        .environment = {{"NCCL_SOCKET_IFNAME", "=eth0"}, {"WEFT_RUN_DIR", installation.RunDirOf(host->name)},
+                        {"OMP_NUM_THREADS", "1"}},
         .netns = host->netns,
         .out = rank == 0 ? testbed::Output::File(job.log_ + ".out") : testbed::Output::Null(),
         .err = testbed::Output::File(job.LogOf(rank))};
-    if (spec.bursts.empty()) options.argv.insert(options.argv.end(), {"--bytes", fmt::format("{}B", spec.bytes.count())});
-    for (const JobSpec::Burst& burst : spec.bursts) {
-      options.argv.insert(options.argv.end(),
-                          {"--burst", fmt::format("{:.0f}us:{}B:{:.0f}us", burst.times.release.count() * 1e6, burst.bytes.count(),
-                                                  burst.times.needed.count() * 1e6)});
-    }
+    options.argv.insert(options.argv.end(),
+                        {"--job", spec.name, "--rank", std::to_string(rank), "--world", std::to_string(spec.hosts.size()),
+                         "--rendezvous", fmt::format("{}:{}", first->mgmt_address, port), "--plugin", installation.plugin});
     WEFT_ASSIGN_OR_RETURN(testbed::Process process, testbed::Spawn(options));
     job.ranks_.push_back(std::move(process));
   }
   return job;
 }
 
-Result<std::vector<Step>> ReplayJob::Steps() {
+bool FabricJob::Running() {
+  return std::ranges::all_of(ranks_, [](testbed::Process& rank) { return rank.Running(); });
+}
+
+Result<std::vector<Step>> FabricJob::Steps() {
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (ranks_[rank].Running()) continue;
     WEFT_ASSIGN_OR_RETURN(const testbed::ExitStatus status, ranks_[rank].Wait());
@@ -87,7 +124,7 @@ Result<std::vector<Step>> ReplayJob::Steps() {
   return steps;
 }
 
-Result<JobEnd> ReplayJob::Finish(Seconds timeout) {
+Result<JobEnd> FabricJob::Finish(Seconds timeout) {
   for (testbed::Process& rank : ranks_) {
     const auto ended = rank.Wait(timeout);
     if (!ended) return Fail(ended.error().WithContext("job " + spec_.name));
@@ -97,7 +134,10 @@ Result<JobEnd> ReplayJob::Finish(Seconds timeout) {
   if (!summary.is_object() || !summary.contains("summary")) {
     return Fail(Code::kInternal, fmt::format("job {}: no summary at the end", spec_.name));
   }
-  return JobEnd{summary["summary"].value("steps", int64_t{0}), summary["summary"].value("bytes_sent", int64_t{0})};
+  const nlohmann::json& facts = summary["summary"];
+  JobEnd end{.steps = facts.value("steps", int64_t{0}), .bytes_sent = facts.value("bytes_sent", int64_t{0})};
+  AddProgram(facts, &end);
+  return end;
 }
 
 }  // namespace weft::real

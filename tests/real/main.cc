@@ -4,6 +4,7 @@
 //   real-fabric                          the ctest entry: 5 s per policy
 //   real-fabric --bursts                 jobs of three bursts per iteration
 //   real-fabric --scenario mix.yaml      a mix of models in miniature, under four policies: bench/job_mixes.py --miniature writes some
+//   real-fabric --train joint.yaml       jobs of models that weft-train trains: runtime/joint_test.py writes one
 //   real-fabric --phase 40s --draws 5 --out DIR    for docs/performance.md: also traces as CSV and SVG
 //
 // Exits with 77 where no fabric can be built, 1 where a fact does not hold. No fact is about time: the errors against the
@@ -24,6 +25,7 @@
 #include "testbed/require_fabric.h"
 #include "tests/real/mix.h"
 #include "tests/real/report.h"
+#include "tests/real/training.h"
 
 namespace weft::real {
 namespace {
@@ -100,14 +102,29 @@ Result<std::vector<std::string>> RunAll(const Installation& installation, Second
   return BrokenFacts(outcomes, kTogether, kApart, ending, !bursts);
 }
 
-Result<std::vector<std::string>> RunScenario(const Installation& installation, const std::string& scenario, Seconds phase, int draws,
-                                             const std::vector<std::string>& names) {
-  MixOptions options{.scenario = scenario, .policies = {}, .installation = installation, .phase = phase, .draws = draws};
+Result<std::vector<planner::SimulationPolicy>> PoliciesOf(const std::vector<std::string>& names) {
+  std::vector<planner::SimulationPolicy> policies;
   for (const std::string& name : names) {
     const auto policy = planner::ParsePolicy(name);
     if (!policy) return Fail(Code::kInvalidArgument, fmt::format("--policy \"{}\": expected {}", name, planner::PolicyNames()));
-    options.policies.push_back(*policy);
+    policies.push_back(*policy);
   }
+  return policies;
+}
+
+Result<std::vector<std::string>> RunTrained(const TrainingOptions& options) {
+  std::vector<std::string> broken;
+  const auto measured = [&](const MixOutcome& one) {
+    fmt::print("{}", TrainingLine(one));
+    std::fflush(stdout);
+    const std::vector<std::string> more = BrokenFacts(one);
+    broken.insert(broken.end(), more.begin(), more.end());
+  };
+  WEFT_RETURN_IF_ERROR(RunTraining(options, measured));
+  return broken;
+}
+
+Result<std::vector<std::string>> RunScenario(const MixOptions& options) {
   std::vector<Outcome> all;
   const auto measured = [&](const MixOutcome& one) {
     fmt::print(stderr, "{}: measured\n", one.outcome.policy);
@@ -187,7 +204,20 @@ int Main(int argc, char** argv) {
   std::string scenario;
   std::vector<std::string> policies = {"layers-apart", "vertical", "horizontal", "weft"};
   app.add_option("--scenario", scenario, "a mix of models on two hosts each, in miniature, in place of these three jobs")->check(CLI::ExistingFile);
-  app.add_option("--policy", policies, "of the mix")->delimiter(',');
+  app.add_option("--policy", policies, "of the mix, or of --train")->delimiter(',');
+  TrainingOptions training{.data = "/usr/share/common-licenses"};
+  std::string link_rate = "100Mbit/s";
+  auto* train = app.add_option("--train", training.scenario, "jobs of models that weft-train trains, in place of these three")
+                    ->check(CLI::ExistingFile);
+  app.add_option("--link-rate", link_rate, "with --train: of hosts' links")->needs(train)->capture_default_str();
+  app.add_option("--stretch", training.stretch, "with --train: computations last so many times as long as alone")
+      ->needs(train)
+      ->check(CLI::Range(1.0, 1e4));
+  auto* calibration = app.add_option("--calibration", training.calibration, "with --train: what weft calibrate wrote")
+                          ->needs(train)
+                          ->check(CLI::ExistingFile);
+  train->needs(calibration);
+  app.add_option("--data", training.data, "with --train: text")->needs(train)->capture_default_str();
   app.add_option("--out", out, "folder for the traces: CSV per policy, and bursts.svg")->check(CLI::ExistingDirectory);
   try {
     app.parse(argc, argv);
@@ -197,6 +227,10 @@ int Main(int argc, char** argv) {
   }
   const auto phase = ParseDuration(phase_text);
   if (!phase) return Fails(phase.error());
+  const auto chosen = PoliciesOf(policies);
+  if (!chosen) return Fails(chosen.error());
+  const auto rate = ParseRate(link_rate);
+  if (!rate) return Fails(rate.error().WithContext("--link-rate"));
   if (const Status can = testbed::CanBuildFabric(); !can) {
     fmt::print("skipped: {}\n", can.error().message());
     return testbed::IsRequired("fabric") ? kExitFailed : kSkipped;
@@ -204,8 +238,10 @@ int Main(int argc, char** argv) {
   return InChild([&](const std::string& folder) -> int {
     const fs::path bin = fs::read_symlink("/proc/self/exe").parent_path();
     const Installation installation{bin, bin.parent_path() / "lib/libnccl-net-weft.so", folder};
-    const auto broken = scenario.empty() ? RunAll(installation, *phase, draws, bursts, out)
-                                         : RunScenario(installation, scenario, *phase, draws, policies);
+    training.policies = *chosen, training.installation = installation, training.link_rate = *rate, training.phase = *phase;
+    const auto broken = !training.scenario.empty() ? RunTrained(training)
+                        : scenario.empty()         ? RunAll(installation, *phase, draws, bursts, out)
+                                                   : RunScenario({scenario, *chosen, installation, *phase, draws});
     if (!broken) return Fails(broken.error());
     for (const std::string& fact : *broken) fmt::print("FAIL: {}\n", fact);
     return broken->empty() ? kExitDone : kExitFailed;

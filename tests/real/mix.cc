@@ -18,10 +18,20 @@ constexpr Seconds kMeanCompute{0.7};        // of the scaled jobs
 constexpr Seconds kSimulated{120};          // for the decision
 constexpr int32_t kFabricClasses = 2;
 
-struct Shape {
-  int leaves = 0, spines = 0, hosts = 0;
-  BitsPerSecond host_rate, spine_rate;
-};
+}  // namespace
+
+planner::ScenarioWay WayOf(const planner::ScenarioJob& job, size_t way) {
+  return way == 0 ? planner::ScenarioWay{job.way, job.compute, job.release, job.flows, job.bursts} : job.others[way - 1];
+}
+
+testbed::FabricOptions Shape::At(BitsPerSecond rate, testbed::FabricOptions options) const {
+  options.leaves = leaves;
+  options.spines = spines;
+  options.hosts_per_leaf = hosts / leaves;
+  options.link_rate = rate;
+  options.spine_link_rate = rate * (spine_rate / host_rate);
+  return options;
+}
 
 Result<Shape> ShapeOf(const planner::Topology& topology) {
   Shape shape;
@@ -40,6 +50,8 @@ Result<Shape> ShapeOf(const planner::Topology& topology) {
   if (shape.host_rate.value() > 0 && shape.spine_rate.value() > 0 && shape.hosts % shape.leaves == 0) return shape;
   return Fail(Code::kInvalidArgument, "cluster: expected a leaf-spine of plain hosts");
 }
+
+namespace {
 
 /// Both directions of a job of two hosts as a ring all-reduce sends them: the mean of the two.
 Status Symmetric(std::vector<planner::ScenarioFlow>* flows, const std::string& job) {
@@ -107,12 +119,24 @@ Result<planner::Scenario> Miniature(planner::Scenario scenario, const Shape& sha
   return scenario;
 }
 
-/// A job in the way that the policy ran it.
-JobSpec SpecOf(const planner::Scenario& scenario, const planner::ScenarioJob& job, const std::string& way) {
-  planner::ScenarioWay chosen{job.way, job.compute, job.release, job.flows, job.bursts};
-  for (const planner::ScenarioWay& other : job.others) {
-    if (other.name == way) chosen = other;
+/// Which of its ways a job ran: several may have one name and other hosts first.
+Result<size_t> RanIn(const planner::Topology& topology, const planner::ScenarioJob& job, const planner::SimulatedJob& ran) {
+  // Links of a divided flow's paths stand in no order.
+  const auto fits = [&](const planner::ScenarioFlow& flow, const std::vector<LinkId>& path) {
+    return std::ranges::any_of(path, [&](LinkId link) { return topology.link(link).from == flow.from; }) &&
+           std::ranges::any_of(path, [&](LinkId link) { return topology.link(link).to == flow.to; });
+  };
+  for (size_t w = 0; w <= job.others.size(); ++w) {
+    const planner::ScenarioWay way = WayOf(job, w);
+    if (!ran.way.empty() && way.name != ran.way) continue;
+    if (std::ranges::equal(way.flows, ran.paths, fits)) return w;
   }
+  return Fail(Code::kInternal, fmt::format("job \"{}\" ran in none of its ways", job.name));
+}
+
+/// A job of two hosts in one of its ways, replayed.
+JobSpec SpecOf(const planner::Scenario& scenario, const planner::ScenarioJob& job, size_t way) {
+  const planner::ScenarioWay chosen = WayOf(job, way);
   JobSpec spec{.name = job.name,
                .hosts = {scenario.topology.node(chosen.flows[0].from).name, scenario.topology.node(chosen.flows[0].to).name},
                .compute = chosen.compute, .bytes = chosen.flows[0].bytes};
@@ -155,30 +179,32 @@ double Goodput(const planner::Scenario& scenario, const std::function<Seconds(si
   return work / gpus;
 }
 
-Result<MixOutcome> RunPolicy(const MixOptions& options, ExperimentOptions experiment, const planner::Scenario& scenario,
-                             planner::SimulationPolicy policy) {
+}  // namespace
+
+Result<MixOutcome> RunPolicy(ExperimentOptions experiment, const planner::Scenario& scenario, planner::SimulationPolicy policy,
+                             const SpecMaker& spec_of) {
   WEFT_ASSIGN_OR_RETURN(const planner::SimulationReport report, planner::Simulate(scenario, policy));
   MixOutcome made;
   experiment.jobs.clear();
   for (size_t j = 0; j < scenario.jobs.size(); ++j) {
-    const std::string way = report.jobs[j].way.empty() ? scenario.jobs[j].way : report.jobs[j].way;
-    experiment.jobs.push_back(SpecOf(scenario, scenario.jobs[j], way));
-    made.strategies.push_back(way);
+    const planner::SimulatedJob& ran = report.jobs[j];
+    WEFT_ASSIGN_OR_RETURN(const size_t way, RanIn(scenario.topology, scenario.jobs[j], ran));
+    experiment.jobs.push_back(spec_of(j, way, ran));
+    made.strategies.push_back(WayOf(scenario.jobs[j], way).name);
+    made.hosts.push_back(experiment.jobs.back().hosts);
+    made.foretold.push_back(ran.iteration);
   }
-  experiment.phase = options.phase;
-  experiment.draws = options.draws;
+  made.foretold_goodput = Goodput(scenario, [&](size_t j) { return made.foretold[j]; });
   experiment.divided = true;
   WEFT_ASSIGN_OR_RETURN(const auto running, Experiment::Start(experiment));
   WEFT_RETURN_IF_ERROR(running->Launch());
   WEFT_ASSIGN_OR_RETURN(const Decision decision, DecisionOf(running->model(), scenario, report));
   WEFT_ASSIGN_OR_RETURN(made.outcome, running->Run(std::string(planner::PolicyName(policy)), decision));
-  WEFT_RETURN_IF_ERROR(running->Finish());
+  WEFT_ASSIGN_OR_RETURN(made.ending, running->Finish());
   made.goodput = Goodput(scenario, [&](size_t j) { return made.outcome.jobs[j].measured; });
   made.simulated = Goodput(scenario, [&](size_t j) { return made.outcome.jobs[j].simulated; });
   return made;
 }
-
-}  // namespace
 
 Result<std::vector<MixOutcome>> RunMix(const MixOptions& options, const std::function<void(const MixOutcome&)>& done) {
   WEFT_ASSIGN_OR_RETURN(formats::ScenarioFile file, formats::ReadScenarioYaml(options.scenario));
@@ -187,11 +213,7 @@ Result<std::vector<MixOutcome>> RunMix(const MixOptions& options, const std::fun
   if (!feasible) return Fail(Code::kInvalidArgument, fmt::format("{}: a model fits nowhere", options.scenario));
   WEFT_ASSIGN_OR_RETURN(const Shape shape, ShapeOf(file.scenario.topology));
   ExperimentOptions experiment;
-  experiment.fabric.leaves = shape.leaves;
-  experiment.fabric.spines = shape.spines;
-  experiment.fabric.hosts_per_leaf = shape.hosts / shape.leaves;
-  experiment.fabric.link_rate = kHostRate;
-  experiment.fabric.spine_link_rate = kHostRate * (shape.spine_rate / shape.host_rate);
+  experiment.fabric = shape.At(kHostRate, experiment.fabric);
   experiment.installation = options.installation;
   // What a flow alone moves over a host's link: of two hosts below one leaf, so that only these count.
   experiment.jobs = {{.name = "alone", .hosts = {"h1", "h2"}, .compute = Seconds(0.1), .bytes = Bytes(400'000)}};
@@ -200,9 +222,14 @@ Result<std::vector<MixOutcome>> RunMix(const MixOptions& options, const std::fun
   measured.reset();                      // its fabric makes room for the next one
   WEFT_ASSIGN_OR_RETURN(const planner::Scenario scenario, Miniature(std::move(file.scenario), shape, goodput));
   experiment.goodput = goodput;
+  experiment.phase = options.phase;
+  experiment.draws = options.draws;
+  const auto spec_of = [&](size_t job, size_t way, const planner::SimulatedJob&) {
+    return SpecOf(scenario, scenario.jobs[job], way);
+  };
   std::vector<MixOutcome> outcomes;
   for (const planner::SimulationPolicy policy : options.policies) {
-    WEFT_ASSIGN_OR_RETURN(MixOutcome made, RunPolicy(options, experiment, scenario, policy));
+    WEFT_ASSIGN_OR_RETURN(MixOutcome made, RunPolicy(experiment, scenario, policy, spec_of));
     done(made);
     outcomes.push_back(std::move(made));
   }

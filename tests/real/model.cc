@@ -60,14 +60,10 @@ Model MakeModel(const testbed::FabricOptions& fabric, const std::vector<JobSpec>
   for (const JobSpec& spec : jobs) {
     planner::RoutableJob job{.gpus = static_cast<double>(spec.hosts.size()), .compute = spec.compute,
                              .release = spec.compute, .flows = {}};
-    const auto ranks = static_cast<int64_t>(spec.hosts.size());
-    for (size_t r = 0; r < spec.hosts.size(); ++r) {
-      // Ring all-reduce: every rank passes on 2 (n - 1) / n of the gradients.
-      const auto passed_on = [&](Bytes bytes) { return Bytes(bytes.count() * 2 * (ranks - 1) / ranks); };
-      planner::RoutableFlow flow{.bytes = passed_on(spec.bytes), .paths = {}};
-      for (const JobSpec::Burst& burst : spec.bursts) flow.per_burst.push_back(passed_on(burst.bytes));
-      const NodeId from = Find(model.topology, spec.hosts[r]);
-      const NodeId to = Find(model.topology, spec.hosts[(r + 1) % spec.hosts.size()]);
+    for (const JobSpec::Flow& one : FlowsOf(spec)) {
+      planner::RoutableFlow flow{.bytes = one.bytes, .paths = {}, .per_burst = one.per_burst};
+      const NodeId from = Find(model.topology, spec.hosts[one.from]);
+      const NodeId to = Find(model.topology, spec.hosts[one.to]);
       for (auto& path : model.topology.ShortestPaths(from, to)) flow.paths.push_back({std::move(path)});
       if (divided) planner::AddSplits(&flow);
       job.flows.push_back(std::move(flow));

@@ -17,7 +17,7 @@ namespace weft::real {
 struct Model {
   planner::Topology topology;
   std::vector<BitsPerSecond> capacity;        ///< by link
-  std::vector<planner::RoutableJob> jobs;     ///< flow r of a job: rank r to the next
+  std::vector<planner::RoutableJob> jobs;     ///< with the flows of FlowsOf()
 };
 
 /// `divided`: flows may be divided between paths. `goodput`: of a host's link; the others in proportion.

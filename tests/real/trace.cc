@@ -140,14 +140,14 @@ Trace TraceSampler::Read() const {
   return trace_;
 }
 
-/// Sum over each port's leaf classes; false if one could not be read.
+/// Sum over each port's classes; false if one could not be read.
 bool TraceSampler::Look(std::vector<int64_t>* totals) {
   totals->assign(readers_.size(), 0);
   for (size_t i = 0; i < readers_.size(); ++i) {
     const auto classes = readers_[i].Read();
     if (!classes) return false;
     for (const auto& one : *classes) {
-      if ((one.class_id & 0xffff) != 1) (*totals)[i] += one.bytes;  // 1:1 is the parent of the others
+      if (testbed::IsFabricClass(one.class_id)) (*totals)[i] += one.bytes;
     }
   }
   return true;

@@ -10,7 +10,7 @@ import time
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "tests", "support"))
-from processes import check, run_test, wait_until  # noqa: E402
+from processes import Failure, check, run_test, wait_until  # noqa: E402
 from weft_cluster import WeftCluster, require_fabric  # noqa: E402
 
 # Alone each sends for 36 % of an iteration, on a link that both share.
@@ -28,6 +28,16 @@ def read(url):
 
 def shifts(cluster):
     return [d for d in json.loads(read(f"{cluster.http}/api/v1/state"))["decisions"] if d["kind"] == "shift"]
+
+
+def wait_for_windows(cluster, seconds):
+    """The decisions that gave them. Where none comes, what the controller says of each job is part of the failure."""
+    try:
+        return wait_until(lambda: [d for d in shifts(cluster) if "bursts may begin" in d["reason"]], seconds, "windows")
+    except Failure as failure:
+        found = [(job["job_id"], job["iteration_s"], job["joint"]) for job in
+                 json.loads(read(f"{cluster.http}/api/v1/state"))["jobs"]]
+        raise Failure(f"{failure}; the jobs as the controller sees them: {json.dumps(found)}") from None
 
 
 def gates_held_s(cluster):
@@ -78,7 +88,7 @@ def main():
         cluster.config = ON
         cluster.start_controller(listen=address)
         cluster.wait_for_agents()
-        given = wait_until(lambda: [d for d in shifts(cluster) if "bursts may begin" in d["reason"]], 160, "windows")
+        given = wait_for_windows(cluster, 160)
         check({d["job_id"] for d in given} == set(JOBS), f"windows for {given}, expected for both jobs")
         pause(AFTER_S)
         with_windows = means(jobs, AFTER_S * 2 / 3)

@@ -27,6 +27,7 @@ constexpr std::pair<std::string_view, Cnn3dKind> kKinds[] = {
     {"transposed_convolution", Cnn3dKind::kTransposedConvolution},
     {"pooling", Cnn3dKind::kPooling},
     {"dense", Cnn3dKind::kDense},
+    {"global_pooling", Cnn3dKind::kGlobalPooling},
 };
 
 void ReadKind(JsonFields& fields, Cnn3dLayer* layer) {
@@ -50,6 +51,10 @@ Status ReadInput(const json& object, std::string_view source, const std::string&
   return fields.Finish();
 }
 
+/// Whether a kernel goes over the input, stride by stride.
+bool HasWindow(Cnn3dKind kind) { return kind != Cnn3dKind::kDense && kind != Cnn3dKind::kGlobalPooling; }
+bool Pools(Cnn3dKind kind) { return kind == Cnn3dKind::kPooling || kind == Cnn3dKind::kGlobalPooling; }
+
 /// What only some convolutions and poolings have.
 void ReadGroups(JsonFields& fields, Cnn3dLayer* layer) {
   const bool convolves = layer->kind == Cnn3dKind::kConvolution || layer->kind == Cnn3dKind::kTransposedConvolution;
@@ -58,7 +63,7 @@ void ReadGroups(JsonFields& fields, Cnn3dLayer* layer) {
     fields.Reject("groups", fmt::format("value {}, expected a divisor of {} and {} channels", layer->groups, layer->in_channels,
                                         layer->out_channels));
   }
-  if (layer->kind != Cnn3dKind::kDense && fields.Has("output")) layer->output = fields.Triple("output", 1, kMostExtent);
+  if (HasWindow(layer->kind) && fields.Has("output")) layer->output = fields.Triple("output", 1, kMostExtent);
 }
 
 /// Reads one layer behind `previous`, whose output it takes.
@@ -78,9 +83,9 @@ Result<Cnn3dLayer> ReadLayer(const json& object, std::string_view source, size_t
   }
   layer.in_channels = channels + fields.Integer("skip_channels", 0, kMostChannels, 0);
   layer.extent = extent;
-  const bool pooling = layer.kind == Cnn3dKind::kPooling, dense = layer.kind == Cnn3dKind::kDense;
+  const bool pooling = Pools(layer.kind);
   layer.out_channels = pooling ? layer.in_channels : fields.Integer("channels", 1, kMostChannels);
-  if (!dense) {
+  if (HasWindow(layer.kind)) {
     layer.kernel = fields.Triple("kernel", 1, kMostKernel, 1);
     layer.stride = fields.Triple("stride", 1, kMostKernel, 1);
   }
@@ -135,10 +140,10 @@ json WriteCnn3d(const ModelSpec& model) {
     for (const auto& [name, kind] : kKinds) {
       if (kind == layer.kind) object["type"] = name;
     }
-    if (layer.kind != Cnn3dKind::kPooling) {
+    if (!Pools(layer.kind)) {
       object.update({{"channels", layer.out_channels}, {"bias", layer.bias}, {"norm", layer.normalised}});
     }
-    if (layer.kind != Cnn3dKind::kDense) object.update({{"kernel", layer.kernel}, {"stride", layer.stride}});
+    if (HasWindow(layer.kind)) object.update({{"kernel", layer.kernel}, {"stride", layer.stride}});
     if (layer.groups != 1) object["groups"] = layer.groups;
     if (layer.output[0] > 0) object["output"] = layer.output;
     if (layer.extent != extent || layer.in_channels < channels)

@@ -7,12 +7,13 @@
 //      {"type": "convolution", "channels": 16, "kernel": 3, "stride": 1, "bias": true, "norm": true},
 //      {"type": "pooling", "kernel": 2, "stride": 2},
 //      {"type": "transposed_convolution", "channels": 8, "kernel": 2, "stride": 2, "skip_channels": 16},
+//      {"type": "global_pooling"},
 //      {"type": "dense", "channels": 128}]}
 //
 // Sizes are an integer for all three dimensions or [depth, height, width]. kernel and stride default to 1, bias to true,
 // norm to false. skip_channels come in beside the previous layer's, as in a U-Net. "input" of a layer, as the file's, stands where
 // it takes another layer's output (a branch), "output" is the extent where padding is not 'same', "groups" cuts a convolution's
-// channels.
+// channels. A global pooling is the mean over the extent.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

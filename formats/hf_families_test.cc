@@ -95,6 +95,15 @@ TEST(HfFamilies, ConvolutionsPassOnChannelsAndExtents) {
   EXPECT_EQ(model.cnn_layers[4].extent, (std::array<int64_t, 3>{16, 32, 32}));
 }
 
+TEST(HfFamilies, AGlobalPoolingLeavesOneNumberOfAChannel) {
+  const ModelSpec model = ParseHfConfig(testing::kCnnClassifier, "c").value();
+  EXPECT_EQ(planner::ParameterCount(model), 108 + 1280);
+  EXPECT_EQ(ParseHfConfig(WriteHfConfig(model), "written").value(), model);
+  EXPECT_EQ(model.cnn_layers[2].extent, (std::array<int64_t, 3>{4, 4, 4}));
+  EXPECT_EQ(model.cnn_layers[2].OutputExtent(), (std::array<int64_t, 3>{1, 1, 1}));
+  EXPECT_EQ(model.cnn_layers[3].InputElements(), 4);
+}
+
 struct Fault {
   const char* sample;
   const char* from;
@@ -124,7 +133,8 @@ TEST(HfFamilies, EachFaultNamesFileKeyValueAndExpectation) {
        "key \"n_routed_experts\": value a JSON array, expected an integer from 1"},
       {"gpt2", "\"attn_pdrop\": 0.1", "\"attn_pdrop\": 1.5", "key \"attn_pdrop\": value 1.5, expected a number from 0 to 1"},
       {"weft-cnn3d", "\"convolution\"", "\"convolve\"",
-       "key \"layers[0].type\": value \"convolve\", expected one of convolution, transposed_convolution, pooling, dense"},
+       "key \"layers[0].type\": value \"convolve\", expected one of convolution, transposed_convolution, pooling, dense, "
+       "global_pooling"},
       {"weft-cnn3d", "[16, 32, 32]", "[16, 32]",
        "key \"input.extent\": value [16,32], expected an integer from 1 to 16384, or a list of three"},
       {"weft-cnn3d", "\"stride\": 2}", "\"stride\": 0}", "key \"layers[1].stride\": value 0, expected an integer from 1"},

@@ -92,11 +92,25 @@ std::vector<HfTensor> ExpertTensors(const ModelSpec& model, const StateTensor& t
   return tensors;
 }
 
+/// A 3D CNN's, as LibTorch's Conv3d and Linear have them.
+HfTensor VolumeTensor(const ModelSpec& model, const StateTensor& tensor, const planner::TensorLayout& layout) {
+  const planner::Cnn3dLayer& layer = model.cnn_layers[static_cast<size_t>(tensor.layer)];
+  HfTensor made{.name = fmt::format("layers.{}.{}", tensor.layer, tensor.index == 1 ? "bias" : "weight"),
+                .row = 0,
+                .rows = tensor.rows,
+                .transposed = false,
+                .shape = layout.whole};
+  const bool matrix = tensor.index == 0 && layer.kind == planner::Cnn3dKind::kConvolution;
+  if (matrix) made.shape = {layer.out_channels, layer.in_channels, layer.kernel[0], layer.kernel[1], layer.kernel[2]};
+  return made;
+}
+
 }  // namespace
 
 std::vector<HfTensor> HfTensorsOf(const ModelSpec& model, const StateTensor& tensor) {
   if (tensor.part == ModelPart::kExperts) return ExpertTensors(model, tensor);
-  const planner::TensorLayout layout = planner::LayoutOf(tensor.part, model)[static_cast<size_t>(tensor.index)];
+  const planner::TensorLayout layout = planner::LayoutOf(tensor.part, model, tensor.layer)[static_cast<size_t>(tensor.index)];
+  if (model.IsCnn()) return {VolumeTensor(model, tensor, layout)};
   const Which which = WhichOf(model, tensor);
   const bool gpt2 = model.architecture == planner::Architecture::kGpt2, matrix = layout.whole.size() > 1;
   const std::vector<std::string> names = gpt2 ? std::vector<std::string>{Gpt2Name(tensor, which)} : LlamaNames(tensor, which);

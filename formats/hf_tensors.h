@@ -1,5 +1,6 @@
 // What Hugging Face calls a model's tensors, and how its files have them: of the GPT-2 and Llama families. GPT-2's products are
-// "Conv1D", stored [inputs × outputs]; Llama has queries, keys and values, and gate and up, as tensors of their own.
+// "Conv1D", stored [inputs × outputs]; Llama has queries, keys and values, and gate and up, as tensors of their own. A 3D CNN, of which
+// it has none, has names of our own.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "formats/cnn3d_config.h"
 #include "formats/json_fields.h"
 #include "formats/read_file.h"
 
@@ -105,7 +106,9 @@ class Reader {
     fields_.Integer("version", StepProgram::kVersion, StepProgram::kVersion);
     program_.model = fields_.Text("model", "");
     program_.strategy = fields_.Text("strategy", "");
-    ForSizes(program_, [&](const char* key, int64_t& value) { value = fields_.Integer(key, 1, kMost32); });
+    WEFT_RETURN_IF_ERROR(Volumes());
+    const int64_t least = program_.IsCnn() ? 0 : 1;  // CheckProgram() knows which
+    ForSizes(program_, [&](const char* key, int64_t& value) { value = fields_.Integer(key, least, kMost32); });
     ForExpertSizes(program_, [&](const char* key, int64_t& value, int64_t none) {
       value = fields_.Integer(key, none, kMost32, none);
     });
@@ -140,6 +143,16 @@ class Reader {
   }
 
  private:
+  /// The layers of a 3D CNN, as its config.json has them.
+  Status Volumes() {
+    if (!fields_.Has("cnn")) return Ok();
+    const json* config = fields_.Object("cnn");
+    WEFT_RETURN_IF_ERROR(fields_.Finish());
+    WEFT_ASSIGN_OR_RETURN(planner::ModelSpec model, ReadCnn3d(*config, fmt::format("{}: cnn", source_)));
+    program_.volumes = std::move(model.cnn_layers);
+    return Ok();
+  }
+
   /// Calls body(fields, object, place) for every object of the list at `key`; unknown keys are errors.
   template <typename Body>
   Status Each(const json& object, const std::string& place, const char* key, Body body) {
@@ -292,6 +305,7 @@ std::string WriteProgramJson(const StepProgram& p) {
   if (p.experts > 0) ForExpertSizes(p, [&](const char* key, int64_t value, int64_t) { out[key] = value; });
   if (p.grid.exists()) ForGridSizes(p, [&](const char* key, int64_t value) { out[key] = value; });
   if (p.grid.cube) out["grid_cube"] = true;
+  if (p.IsCnn()) out["cnn"] = WriteCnn3d({.name = p.model, .cnn_layers = p.volumes});
   json communicators = json::array(), classes = json::array(), ranks = json::array();
   for (const planner::ProgramCommunicator& c : p.communicators) {
     communicators.push_back({{"kind", planner::CommunicatorKindName(c.kind)}, {"groups", c.groups}});

@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "planner/parallelism/program/testing/small_models.h"
+
 namespace weft::formats {
 namespace {
 
@@ -63,6 +65,23 @@ TEST(ProgramJson, ReadsWhatItWrote) {
   const std::vector<planner::StageOperators> operators = {
       {.runs = {{.layers = 4, .attention = {.slices = 4, .sharded = 3, .kept = true}, .mlp = {.slices = 1, .sharded = 1}}}, .head = true}};
   ExpectReads(Sample({.dp = 2, .zero_stage = 3, .sharding = planner::Sharding::kOperator}, {.operators = operators}));
+}
+
+planner::StepProgram SampleOfCnn(const planner::Strategy& strategy) {
+  const planner::JobSpec job{.name = "j", .model = planner::SmallCnn(), .global_batch = 4, .sequence = 1,
+                             .precision = planner::Precision::kFp32, .gpus = planner::GpuCount(strategy)};
+  return planner::ExpandProgram(job, strategy, planner::ElementType::kFloat64).value();
+}
+
+TEST(ProgramJson, ReadsLayersOfACnn) {
+  ExpectReads(SampleOfCnn({.dp = 2, .tp = 2}));
+  ExpectReads(SampleOfCnn({.dp = 2, .zero_stage = 3}));
+  std::string bad = WriteProgramJson(SampleOfCnn({.tp = 2}));
+  const std::string from = "\"kernel\":[3,1,3]";
+  bad.replace(bad.find(from), from.size(), "\"kernel\":[3,2,3]");
+  EXPECT_THAT(ParseProgramJson(bad, "p.json").error().message(), HasSubstr("p.json: layer 3: a kernel of 3 x 2 x 3"));
+  bad.replace(bad.find("[3,2,3]"), 7, "[3,-2,3]");
+  EXPECT_THAT(ParseProgramJson(bad, "p.json").error().message(), HasSubstr("p.json: cnn: key \"layers[3].kernel\""));
 }
 
 TEST(ProgramJson, RefusesByPlaceAndValue) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/checkpoint_json.h"
+#include "formats/hf_config.h"
 #include "formats/hf_tensors.h"
 #include "formats/testing/config_corpus.h"
 
@@ -170,6 +171,18 @@ TEST(HfTensors, LlamasProductsAreSeveralAndGpt2sAreTransposed) {
   EXPECT_THAT(up[0].shape, ElementsAre(8, 12));
   const auto down_bias = HfTensorsOf(gpt2, {.part = planner::ModelPart::kMlp, .layer = 0, .index = 3, .rows = 8, .columns = 1});
   EXPECT_EQ(down_bias[0].name, "h.0.mlp.c_proj.bias");
+}
+
+TEST(HfTensors, ConvolutionsAreStoredWithTheirKernel) {
+  const planner::ModelSpec cnn = ParseHfConfig(testing::kCnnClassifier, "c").value();
+  const auto convolution =
+      HfTensorsOf(cnn, {.part = planner::ModelPart::kConvolution, .layer = 0, .index = 0, .rows = 4, .columns = 27});
+  ASSERT_EQ(convolution.size(), 1u);
+  EXPECT_EQ(convolution[0].name, "layers.0.weight");
+  EXPECT_THAT(convolution[0].shape, ElementsAre(4, 1, 3, 3, 3));
+  const auto bias = HfTensorsOf(cnn, {.part = planner::ModelPart::kClassifier, .layer = 3, .index = 1, .rows = 256, .columns = 1});
+  EXPECT_EQ(bias[0].name, "layers.3.bias");
+  EXPECT_THAT(bias[0].shape, ElementsAre(256));
 }
 
 // GPT-2's vocabulary begins "!", '"', …; its space is token 220, its newline 198.

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <map>
 
+#include "formats/one_line.h"
 #include "formats/read_file.h"
 
 namespace weft::formats {
@@ -87,7 +88,7 @@ class Cells {
 
  private:
   void Reject(std::string_view column, std::string_view expected) {
-    if (error_.empty()) error_ = fmt::format("{}: {}: \"{}\", expected {}", place_, column, Text(column), expected);
+    if (error_.empty()) error_ = fmt::format("{}: {}: \"{}\", expected {}", place_, column, OneLine(Text(column), 60), expected);
   }
 
   const std::map<std::string, size_t, std::less<>>& columns_;

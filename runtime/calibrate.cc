@@ -36,7 +36,7 @@ Status TimeRank(const TrainOptions& o, const ProgramInput& input, const planner:
                                  .step = step,
                                  .first = micro_batch * program.micro_batch,
                                  .count = program.micro_batch,
-                                 .sequence = program.sequence});
+                                 .sequence = SampleBytes(input.model, program.sequence)});
     };
     const auto done = executor->Step(text, LearningRateAt(o.rate, step));
     if (!done) return Fail(done.error().WithContext(fmt::format("step {}", step)));

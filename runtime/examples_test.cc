@@ -1,8 +1,9 @@
-// The example configurations are the published models.
+// The example configurations are the published models, and a CNN that can be trained.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "formats/hf_config.h"
+#include "planner/planner.h"
 
 namespace weft::runtime {
 namespace {
@@ -16,6 +17,16 @@ TEST(Examples, HaveTheParametersOfThePublishedModels) {
     EXPECT_EQ(model->name, name);
     EXPECT_EQ(planner::ParameterCount(*model), parameters);
   }
+}
+
+TEST(Examples, TheCnnHasAProgramOnSlabs) {
+  const planner::ModelSpec model = formats::ReadHfConfig(std::string(WEFT_EXAMPLES) + "/cnn3d.json").value();
+  EXPECT_EQ(planner::ParameterCount(model), (2 * 27 * 8 + 8) + (8 * 27 * 16 + 16) + (16 * 256 + 256));
+  const planner::Strategy s{.dp = 2, .tp = 2};
+  const planner::JobSpec job{.name = "j", .model = model, .global_batch = 8, .sequence = 1,
+                             .precision = planner::Precision::kFp32, .gpus = 4};
+  const auto program = planner::ExpandProgram(job, s, planner::ElementType::kFloat32);
+  EXPECT_TRUE(program) << program.error().message();
 }
 
 }  // namespace

@@ -168,7 +168,7 @@ torch::Tensor GptImpl::Loss(const torch::Tensor& inputs, const torch::Tensor& ta
 void InitialiseGpt(GptImpl& gpt, const planner::ModelSpec& model, uint64_t seed) {
   const torch::NoGradGuard no_grad;
   const auto set = [&](ModelPart part, int64_t layer, const std::vector<torch::Tensor>& tensors) {
-    const std::vector<TensorLayout> layouts = LayoutOf(part, model);
+    const std::vector<TensorLayout> layouts = LayoutOf(part, model, layer);
     for (size_t i = 0; i < layouts.size(); ++i)
       tensors[i].copy_(InitialValue(layouts[i], model, layer, seed, tensors[i].scalar_type()));
   };

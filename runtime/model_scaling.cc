@@ -18,6 +18,11 @@ Result<ScaledModel> ScaleModel(const planner::ModelSpec& model, const ModelScali
   if (scaling.layers < 0 || scaling.width < 0 || scaling.heads < 0) {
     return Fail(Code::kInvalidArgument, "scale model \"" + model.name + "\": layers, width and heads must be positive");
   }
+  if (model.IsCnn()) {
+    if (scaling != ModelScaling())
+      return Fail(Code::kInvalidArgument, "scale model \"" + model.name + "\": a 3D CNN, expected no layers, width or heads");
+    return ScaledModel{.model = model, .changes = {}};
+  }
   ScaledModel scaled{.model = model};
   planner::ModelSpec& to = scaled.model;
   if (scaling.layers > 0) Set("layers", scaling.layers, to.layers, scaled.changes);

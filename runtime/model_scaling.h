@@ -15,6 +15,7 @@ struct ModelScaling {
   int64_t layers = 0;
   int64_t width = 0;
   int64_t heads = 0;
+  friend bool operator==(const ModelScaling&, const ModelScaling&) = default;
 };
 
 struct ScaledModel {
@@ -23,7 +24,7 @@ struct ScaledModel {
 };
 
 /// `model` with the asked layers, width and heads, bytes as vocabulary, and the MLP kept in proportion to the width.
-/// Errors: kInvalidArgument for a negative value or heads that do not divide the width.
+/// A 3D CNN stays as it is. Errors: kInvalidArgument for a negative value, heads that do not divide the width, or any for a CNN.
 [[nodiscard]] Result<ScaledModel> ScaleModel(const planner::ModelSpec& model, const ModelScaling& scaling);
 
 }  // namespace weft::runtime

@@ -34,6 +34,11 @@ MODELS = {
     "gpt": {**strategy_cases.MODELS["gpt"], "n_layer": 8, "n_embd": 128, "n_head": 8, "n_inner": 512},
     "llama": {**strategy_cases.MODELS["llama"], "num_hidden_layers": 8, "hidden_size": 128, "intermediate_size": 320},
     "mixtral": {**strategy_cases.MODELS["mixtral"], "hidden_size": 128, "intermediate_size": 192},
+    "cnn": {"model_type": "weft-cnn3d", "input": {"channels": 2, "extent": [32, 16, 16]},
+            "layers": [{"type": "convolution", "channels": 16, "kernel": 3}, {"type": "convolution", "channels": 16, "kernel": 3},
+                       {"type": "pooling", "kernel": 2, "stride": 2},
+                       {"type": "convolution", "channels": 32, "kernel": 3}, {"type": "convolution", "channels": 64, "kernel": 3},
+                       {"type": "global_pooling"}, {"type": "dense", "channels": 256}]},
 }
 CLUSTER = """version: 1
 name: prediction
@@ -79,6 +84,10 @@ def call(command, what, **more):
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
     check(ran.returncode == 0, f"{what} ended with {ran.returncode}: {ran.stderr[-600:]}")
     return ran.stdout
+
+
+def sequence_of(one):
+    return 1 if one["model"] == "cnn" else SEQUENCE  # a volume is one sample
 
 
 def ranks_of(one):
@@ -161,8 +170,8 @@ def prepare(folder, index, one, fabric):
 def planning(one, paths, fix):
     # What operators decide is searched for among what can be run.
     framework = "weft-train" if "sharding" in one["variables"] else "any"
-    return [WEFT, "plan", paths["model"], "--cluster", paths["cluster"], "--global-batch", str(one["batch"]), "--seq", str(SEQUENCE),
-            "--gpus", str(ranks_of(one)), "--precision", "fp32", "--framework", framework, "--fix", fix, "--output", "json"]
+    return [WEFT, "plan", paths["model"], "--cluster", paths["cluster"], "--global-batch", str(one["batch"]), "--seq",
+            str(sequence_of(one)), "--gpus", str(ranks_of(one)), "--precision", "fp32", "--framework", framework, "--fix", fix, "--output", "json"]
 
 
 def check_data_parallelism_does_not_fit(folder):

@@ -39,9 +39,9 @@ Result<planner::ModelSpec> ReadModel(const TrainOptions& options) {
 Result<ProgramInput> ReadInput(const TrainOptions& options, int64_t sequence) {
   WEFT_ASSIGN_OR_RETURN(planner::ModelSpec model, ReadModel(options));
   WEFT_ASSIGN_OR_RETURN(TextData text, TextData::Load(options.data));
-  if (static_cast<int64_t>(text.bytes().size()) <= sequence) {
-    return Fail(Code::kInvalidArgument, fmt::format("text \"{}\" has {} bytes, expected more than the sequence of {}", options.data,
-                                                    text.bytes().size(), sequence));
+  if (const int64_t sample = SampleBytes(model, sequence); static_cast<int64_t>(text.bytes().size()) <= sample) {
+    return Fail(Code::kInvalidArgument, fmt::format("text \"{}\" has {} bytes, expected more than the {} of a {}", options.data,
+                                                    text.bytes().size(), sample, model.IsCnn() ? "volume" : "sequence"));
   }
   return ProgramInput{std::move(model), std::move(text)};
 }
@@ -95,7 +95,7 @@ Status CheckPhase(const TrainOptions& o, const StepProgram& p, const StepProgram
     return std::tuple(s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn_hidden, s.vocab, s.experts, s.expert_hidden,
                       s.sequence, s.global_batch, s.type);
   };
-  if (sizes(p) == sizes(first)) return Ok();
+  if (sizes(p) == sizes(first) && p.volumes == first.volumes) return Ok();
   return Fail(Code::kInvalidArgument,
               fmt::format("{}: {}: another model, sequence, batch or type than the first program's", o.plans, p.strategy));
 }
@@ -281,7 +281,8 @@ Status RunPlain(const TrainOptions& o) {
                                             o.output)));
   const auto one = [&](int64_t step, double rate) -> Result<StepResult> {
     const std::vector<uint8_t> samples =
-        input.text.Samples({.seed = o.seed, .step = step, .first = 0, .count = o.global_batch, .sequence = o.sequence});
+        input.text.Samples({.seed = o.seed, .step = step, .first = 0, .count = o.global_batch,
+                            .sequence = SampleBytes(input.model, o.sequence)});
     WEFT_ASSIGN_OR_RETURN(const double loss, replicas.Step(samples, rate));
     return StepResult{.loss = loss};
   };

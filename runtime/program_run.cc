@@ -169,7 +169,7 @@ class ProgramRun {
                                 .step = step,
                                 .first = own.first + micro_batch * p.micro_batch,
                                 .count = p.micro_batch,
-                                .sequence = p.sequence});
+                                .sequence = SampleBytes(input_.model, p.sequence)});
   }
 
   /// The step's result also on ranks that stand by, where there are some: all meet.

@@ -11,6 +11,12 @@ MODELS = {
     "mixtral": {"model_type": "mixtral", "num_hidden_layers": 4, "hidden_size": 32, "num_attention_heads": 8, "num_key_value_heads": 4,
                 "intermediate_size": 48, "max_position_embeddings": 64, "vocab_size": 256, "rms_norm_eps": 1e-6, "hidden_act": "silu",
                 "tie_word_embeddings": False, "num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.02},
+    "cnn": {"model_type": "weft-cnn3d", "input": {"channels": 2, "extent": [16, 8, 8]},
+            "layers": [{"type": "convolution", "channels": 8, "kernel": 3},
+                       {"type": "pooling", "kernel": 2, "stride": 2},
+                       {"type": "convolution", "channels": 16, "kernel": 3, "stride": 2},
+                       {"type": "convolution", "channels": 16, "kernel": [3, 1, 3], "bias": False},
+                       {"type": "global_pooling"}, {"type": "dense", "channels": 256}]},
 }
 
 # What `weft plan` would otherwise choose by itself.
@@ -235,4 +241,22 @@ CASES = [
     case("2.5D tensor parallel, tp8 of depth 2", "llama", quick=True, tp=8, micro_batch=4, tensor_mode="2.5d", tensor_depth=2),
     case("3D tensor parallel, tp8", "gpt", quick=True, tp=8, micro_batch=4, tensor_mode="3d"),
     case("3D tensor parallel, tp8", "llama", tp=8, micro_batch=8, tensor_mode="3d", recompute="full"),
+    # A 3D CNN, whose tensor ranks have a slab of every volume.
+    case("one rank", "cnn", quick=True, micro_batch=2),
+    case("data parallel", "cnn", quick=True, dp=2, micro_batch=2),
+    case("data parallel", "cnn", dp=8),
+    case("ZeRO-1", "cnn", dp=4, zero_stage=1),
+    case("ZeRO-2", "cnn", dp=2, zero_stage=2),
+    case("ZeRO-3", "cnn", quick=True, dp=3, batch=6, zero_stage=3),
+    case("ZeRO-3, kept", "cnn", dp=2, zero_stage=3, keep_after_forward="true"),
+    case("halo exchange", "cnn", quick=True, tp=2, micro_batch=2),
+    case("halo exchange", "cnn", tp=4, micro_batch=4),
+    case("halo exchange, GPipe", "cnn", tp=2, schedule="gpipe"),
+    case("halo exchange, tp2 dp2", "cnn", quick=True, tp=2, dp=2, micro_batch=2),
+    case("halo exchange, tp2 dp4, ZeRO-1", "cnn", tp=2, dp=4, zero_stage=1),
+    case("halo exchange, tp4 dp2, hierarchical all-reduce", "cnn", tp=4, dp=2, per_node=4, data_sync="hierarchical"),
+    case("halo exchange, tp2 dp2, 4 parameter servers", "cnn", tp=2, dp=2, data_sync="parameter-server"),
+    replicas("bf16 gradients", "cnn", ["--gradient-wire", "bf16"], dp=4, gradient_wire="bf16"),
+    case("halo exchange, tp2 dp2", "cnn", kind="fp32", quick=True, tp=2, dp=2, micro_batch=2),
+    case("halo exchange", "cnn", kind="fp32", tp=4),
 ]

@@ -83,6 +83,10 @@ uint64_t TextData::Digest() const {
   return hash;
 }
 
+int64_t SampleBytes(const planner::ModelSpec& model, int64_t sequence) {
+  return model.IsCnn() ? model.cnn_layers.front().InputElements() : sequence;
+}
+
 std::vector<uint8_t> TextData::Samples(const SampleRange& range) const {
   const auto length = static_cast<size_t>(range.sequence) + 1;
   WEFT_CHECK(bytes_.size() >= length, "text shorter than one sample");

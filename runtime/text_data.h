@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "common/result.h"
+#include "planner/workload/model_spec.h"
 
 namespace weft::runtime {
 
-/// Which samples of a step's global batch: [first, first + count), each `sequence` + 1 bytes (inputs and, shifted by
-/// one, targets).
+/// Which samples of a step's global batch: [first, first + count), each `sequence` (SampleBytes()) + 1 bytes (inputs and,
+/// shifted by one, targets).
 struct SampleRange {
   uint64_t seed = 0;
   int64_t step = 0;
@@ -21,6 +22,10 @@ struct SampleRange {
   int64_t count = 0;
   int64_t sequence = 0;
 };
+
+/// Bytes that a model reads of a sample; the one behind them it is to predict. Those of the sequence, or of a 3D CNN one for each
+/// number of its volumes.
+int64_t SampleBytes(const planner::ModelSpec& model, int64_t sequence);
 
 /// A text in memory. Immutable after loading. Threads: any.
 class TextData {

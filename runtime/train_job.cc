@@ -149,9 +149,10 @@ constexpr double kMarkAt = 0.7;
 class Loop {
  public:
   /// `bootstrap` may be null where no step has its exchange apart.
-  Loop(const TrainOptions& options, const TextData& text, Trainer& trainer, BucketExchange& exchange,
+  Loop(const TrainOptions& options, int64_t sample_bytes, const TextData& text, Trainer& trainer, BucketExchange& exchange,
        collectives::Bootstrap* bootstrap)
       : options_(options),
+        sample_bytes_(sample_bytes),
         text_(text),
         trainer_(trainer),
         exchange_(exchange),
@@ -173,7 +174,7 @@ class Loop {
                                                         .step = step,
                                                         .first = options_.rank * share,
                                                         .count = share,
-                                                        .sequence = options_.sequence});
+                                                        .sequence = sample_bytes_});
     apart ? exchange_.BeginHeld(mark_) : exchange_.Begin();
     WEFT_ASSIGN_OR_RETURN(const double loss, trainer_.Forward(samples));
     const Seconds forward = clock_.Now() - begin;
@@ -236,6 +237,7 @@ class Loop {
   }
 
   const TrainOptions& options_;
+  const int64_t sample_bytes_;
   const TextData& text_;
   Trainer& trainer_;
   BucketExchange& exchange_;
@@ -270,7 +272,7 @@ JobFacts FactsOf(const TrainOptions& options, const ScaledModel& scaled, const T
           .collectives = ""};
 }
 
-Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextData& text, Trainer& trainer,
+Status TrainConnected(const TrainOptions& options, int64_t sample_bytes, JobFacts facts, const TextData& text, Trainer& trainer,
                       std::span<float> memory, const Connections& connections) {
   collectives::Communicator* communicator = connections.communicator.get();
   BucketExchange::Reduce reduce;
@@ -292,7 +294,7 @@ Status TrainConnected(const TrainOptions& options, JobFacts facts, const TextDat
   Report report(std::move(facts), options.output, options.rank == 0 ? stdout : nullptr);
   WEFT_RETURN_IF_ERROR(report.Start());
   YieldToCommunication();
-  Loop loop(options, text, trainer, exchange, connections.bootstrap.get());
+  Loop loop(options, sample_bytes, text, trainer, exchange, connections.bootstrap.get());
   WEFT_RETURN_IF_ERROR(RunSteps(loop, report));
   return report.Finish(communicator != nullptr ? communicator->bytes_sent() : Bytes(0));
 }
@@ -322,10 +324,11 @@ Status RunTraining(const TrainOptions& options) {
   WEFT_ASSIGN_OR_RETURN(const ScaledModel scaled, ScaleModel(published, options.scaling));
   WEFT_RETURN_IF_ERROR(CheckTrained(scaled.model));
   WEFT_ASSIGN_OR_RETURN(const TextData text, TextData::Load(options.data));
-  if (static_cast<int64_t>(text.bytes().size()) <= options.sequence) {
+  const int64_t sample_bytes = SampleBytes(scaled.model, options.sequence);
+  if (static_cast<int64_t>(text.bytes().size()) <= sample_bytes) {
     return Fail(Code::kInvalidArgument, "text \"" + options.data + "\" has " + std::to_string(text.bytes().size()) +
-                                            " bytes, expected more than the sequence of " +
-                                            std::to_string(options.sequence));
+                                            " bytes, expected more than the " + std::to_string(sample_bytes) +
+                                            (scaled.model.IsCnn() ? " of a volume" : " of a sequence"));
   }
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                         Trainer::Create({.model = scaled.model,
@@ -338,7 +341,7 @@ Status RunTraining(const TrainOptions& options) {
   // Lent to the exchange, and registered with the plugin: freed after both.
   std::vector<float> memory(BucketExchange::MemoryElements(trainer->gradient_elements()));
   WEFT_ASSIGN_OR_RETURN(const Connections connections, Connect(options, Fingerprint(options, scaled.model, text)));
-  const Status trained = TrainConnected(options, FactsOf(options, scaled, *trainer, text), text, *trainer, memory,
+  const Status trained = TrainConnected(options, sample_bytes, FactsOf(options, scaled, *trainer, text), text, *trainer, memory,
                                         connections);
   // The exchange is gone, and its thread with it: the other ranks may be told why nothing more will come.
   if (!trained && connections.bootstrap) connections.bootstrap->ReportFailure(trained.error());

@@ -19,10 +19,10 @@ namespace weft::runtime {
 
 /// The effective command line; defaults are the program's.
 struct TrainOptions {
-  std::string config;                    ///< Hugging Face config.json of the GPT-2, Llama or Mixtral family
+  std::string config;                    ///< config.json of the GPT-2, Llama or Mixtral family, or of a 3D CNN
   ModelScaling scaling;
   std::string data;                      ///< file or folder of text
-  int64_t sequence = 128;                ///< bytes per sample
+  int64_t sequence = 128;                ///< bytes per sample; 1 of a 3D CNN
   int64_t global_batch = 8;              ///< samples per step, all ranks together
   int64_t steps = 30;
   std::optional<Seconds> duration;       ///< in place of steps: rank 0 decides the last one

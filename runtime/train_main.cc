@@ -68,12 +68,12 @@ struct Arguments {
 };
 
 void DeclareModelAndData(CLI::App& app, TrainOptions& o) {
-  app.add_option("--config", o.config, "Hugging Face config.json of the GPT-2, Llama or Mixtral family")->required();
+  app.add_option("--config", o.config, "config.json of the GPT-2, Llama or Mixtral family, or of a 3D CNN")->required();
   app.add_option("--layers", o.scaling.layers, "scale down: layers in place of the config's");
   app.add_option("--width", o.scaling.width, "scale down: embedding width; the MLP follows");
   app.add_option("--heads", o.scaling.heads, "scale down: attention heads");
   app.add_option("--data", o.data, "text: a file, or a folder whose files are read in order of name")->required();
-  app.add_option("--seq", o.sequence, "bytes per sample")->capture_default_str();
+  app.add_option("--seq", o.sequence, "bytes per sample; 1 of a 3D CNN, whose volumes are its own size")->capture_default_str();
   app.add_option("--global-batch", o.global_batch, "samples per step over all ranks")->capture_default_str();
   auto* steps = app.add_option("--steps", o.steps, "steps to train")->capture_default_str();
   auto* duration = AddParsed(app, "--duration", weft::ParseDuration, o.duration, "in place of --steps: for so long",
@@ -191,7 +191,7 @@ void SetPluginEnvironment(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Trains a small GPT-2, Llama or Mixtral on real text over an ncclNet plugin, data parallel or as --plan says."};
+  CLI::App app{"Trains a small GPT-2, Llama, Mixtral or 3D CNN on real text over an ncclNet plugin, data parallel or as --plan says."};
   app.set_version_flag("--version", "weft-train " WEFT_VERSION);
   Arguments arguments;
   DeclareModelAndData(app, arguments.options);

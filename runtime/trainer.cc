@@ -12,8 +12,10 @@
 #include <string>
 
 #include "common/check.h"
+#include "runtime/cnn.h"
 #include "runtime/gpt.h"
 #include "runtime/guarded.h"
+#include "runtime/text_data.h"
 
 namespace weft::runtime {
 namespace {
@@ -39,6 +41,10 @@ Status CheckOptions(const TrainerOptions& options) {
   const auto wrong = [&](const std::string& detail) {
     return Fail(Code::kInvalidArgument, "build model \"" + model.name + "\": " + detail);
   };
+  if (model.IsCnn()) {
+    const bool fits = options.batch >= 1 && options.threads >= 1 && options.sequence == 1;
+    return fits ? Ok() : Status(wrong("batch and threads must be positive, and the sequence 1: a volume is one"));
+  }
   const bool family = model.architecture == planner::Architecture::kGpt2 || model.architecture == planner::Architecture::kLlama ||
                       model.architecture == planner::Architecture::kMixtral;
   if (!family) return wrong("not of the gpt2, llama or mixtral family, the ones that are trained");
@@ -67,10 +73,15 @@ class Trainer::Impl {
  public:
   explicit Impl(const TrainerOptions& options) : options_(options) {
     at::set_num_threads(options.threads);
-    gpt_ = Gpt(options.model, CapacityGroups(options));
-    if (options.double_precision) gpt_->to(torch::kFloat64);
-    InitialiseGpt(*gpt_, options.model, options.seed);
-    parameters_ = gpt_->parameters();
+    if (options.model.IsCnn()) {
+      cnn_ = Cnn(options.model, options.seed, options.double_precision ? torch::kFloat64 : torch::kFloat32);
+      parameters_ = cnn_->parameters();
+    } else {
+      gpt_ = Gpt(options.model, CapacityGroups(options));
+      if (options.double_precision) gpt_->to(torch::kFloat64);
+      InitialiseGpt(*gpt_, options.model, options.seed);
+      parameters_ = gpt_->parameters();
+    }
     optimizer_ = std::make_unique<torch::optim::AdamW>(parameters_, torch::optim::AdamWOptions(options.learning_rate));
     std::reverse(parameters_.begin(), parameters_.end());
     for (const torch::Tensor& parameter : parameters_) elements_.push_back(parameter.numel());
@@ -92,11 +103,14 @@ class Trainer::Impl {
   }
 
   double Forward(std::span<const uint8_t> samples) {
-    const int64_t length = options_.sequence + 1;
+    const int64_t length = SampleBytes(options_.model, options_.sequence) + 1;
     WEFT_CHECK(static_cast<int64_t>(samples.size()) == options_.batch * length, "samples of another shape");
-    const torch::Tensor tokens = torch::from_blob(const_cast<uint8_t*>(samples.data()), {options_.batch, length},
-                                                  torch::kUInt8)
-                                     .to(torch::kInt64);
+    const torch::Tensor bytes = torch::from_blob(const_cast<uint8_t*>(samples.data()), {options_.batch, length}, torch::kUInt8);
+    if (cnn_) {
+      loss_ = cnn_->Loss(bytes);
+      return loss_.item<double>();
+    }
+    const torch::Tensor tokens = bytes.to(torch::kInt64);
     const torch::Tensor loss = gpt_->Loss(tokens.slice(1, 0, options_.sequence), tokens.slice(1, 1, length));
     loss_ = options_.model.IsMoe() ? loss + gpt_->BalanceLoss() : loss;
     return loss.item<double>();
@@ -143,7 +157,8 @@ class Trainer::Impl {
   }
 
   TrainerOptions options_;
-  Gpt gpt_{nullptr};
+  Gpt gpt_{nullptr};  // one of the two
+  Cnn cnn_{nullptr};
   std::vector<torch::Tensor> parameters_;  // in the order of gradients
   std::vector<int64_t> elements_;
   std::unique_ptr<torch::optim::AdamW> optimizer_;

@@ -19,11 +19,11 @@
 
 namespace weft::runtime {
 
-/// GPT-2, Llama and Mixtral families, no dropout. Bytes are the vocabulary: model.vocab must be 256.
+/// GPT-2, Llama and Mixtral families, no dropout. Bytes are the vocabulary: model.vocab must be 256. Or a 3D CNN.
 struct TrainerOptions {
   planner::ModelSpec model;
   int64_t batch = 1;           ///< samples of this rank per step
-  int64_t sequence = 128;      ///< tokens per sample, at most model.max_positions
+  int64_t sequence = 128;      ///< tokens per sample, at most model.max_positions; of a 3D CNN 1
   double learning_rate = 1e-3; ///< of AdamW; its other settings are LibTorch's defaults
   bool double_precision = false;  ///< fp64 in place of fp32; gradients then cannot be bound
   double clip = 0;             ///< largest global norm of the gradients; 0: any
@@ -49,7 +49,7 @@ class Trainer {
   /// Requires: once, sizes as gradient_elements(), memory that outlives the trainer.
   void BindGradients(std::span<const std::span<float>> memory, std::function<void(size_t)> ready);
 
-  /// Mean loss (nats per byte) of `samples`, [batch × (sequence + 1)].
+  /// Mean loss (nats per byte) of `samples`, [batch × (SampleBytes() + 1)] (text_data.h).
   /// Errors: kResourceExhausted when memory runs out, kInternal for anything else that LibTorch throws.
   [[nodiscard]] Result<double> Forward(std::span<const uint8_t> samples);
   /// Gradients of the last Forward(), into the bound memory if there is one. Errors: as Forward().

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "planner/parallelism/program/testing/small_models.h"
 #include "runtime/bucket_exchange.h"
 #include "runtime/text_data.h"
 
@@ -191,6 +192,7 @@ TEST(Trainer, WrongOptionsAreNamed) {
       {{.model = words}, "vocabulary 50257, must be 256"},
       {{.model = heads, .sequence = 16}, "width 32 cannot be cut into 3 equal heads"},
       {{.model = TinyGpt(), .sequence = 33}, "sequence 33, must be 1 to 32"},
+      {{.model = planner::SmallCnn(), .sequence = 16}, "the sequence 1: a volume is one"},
   };
   for (const Case& c : cases) {
     const auto trainer = Trainer::Create(c.options);

@@ -27,6 +27,13 @@ inline constexpr ConfigSample kOwnConfigs[] = {
      456 + 512 + 1732 + 655370},
 };
 
+/// A CNN that weft-train runs: 1·4·27 + 4·256 + 256 parameters.
+inline constexpr const char* kCnnClassifier = R"({"model_type": "weft-cnn3d", "input": {"channels": 1, "extent": 8},
+    "layers": [{"type": "convolution", "channels": 4, "kernel": 3, "bias": false},
+               {"type": "pooling", "kernel": 2, "stride": 2},
+               {"type": "global_pooling"},
+               {"type": "dense", "channels": 256}]})";
+
 /// All models' configurations.
 inline std::vector<ConfigSample> ModelConfigs() {
   std::vector<ConfigSample> all;

@@ -176,6 +176,19 @@ Schedule RingShift(int32_t ranks) {
   return schedule;
 }
 
+Schedule NeighbourExchange(int32_t ranks) {
+  Schedule schedule{.collective = Collective::kSendRecv, .algorithm = "neighbours", .chunk_count = 2};
+  schedule.ranks.resize(static_cast<size_t>(ranks));
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    RankSteps steps(&schedule.ranks[static_cast<size_t>(rank)], rank, ranks);
+    if (rank > 0) steps.Send(Input(0), rank - 1, {});
+    if (rank + 1 < ranks) steps.Send(Input(1), rank + 1, {});
+    if (rank > 0) steps.Receive(Output(0), rank - 1, {});
+    if (rank + 1 < ranks) steps.Receive(Output(1), rank + 1, {});
+  }
+  return schedule;
+}
+
 Schedule RingReduce(int32_t ranks, RankId root) {
   Schedule schedule{.collective = Collective::kAllReduce, .algorithm = "reduce", .chunk_count = 1, .scratch_chunks = 1};
   schedule.ranks.resize(static_cast<size_t>(ranks));

@@ -22,6 +22,11 @@ namespace weft::planner::inline collectives {
 /// Every rank's input goes to the rank behind it, all at once: what travels round a ring, step by step. Requires: ranks ≥ 2.
 Schedule RingShift(int32_t ranks);
 
+/// Two chunks: of every rank's input the first goes to the rank before it, into its second, the second to the one behind it, into
+/// its first. The ranks are a line, not a ring: beyond its ends nothing is sent, and that chunk of the output is left as it is.
+/// Requires: ranks ≥ 2.
+Schedule NeighbourExchange(int32_t ranks);
+
 /// The sum of all inputs comes to the output of `root`, the only one: hop by hop towards it. Sizes are an all-reduce's.
 /// Requires: ranks ≥ 2, 0 ≤ root < ranks.
 Schedule RingReduce(int32_t ranks, RankId root);

@@ -204,6 +204,29 @@ TEST(RingShift, GivesEveryRankWhatTheOneBeforeItHas) {
   }
 }
 
+// Of n ranks in a line the ends have one neighbour: 2 (n - 1) messages.
+TEST(NeighbourExchange, GivesEveryRankWhatItsNeighboursHaveForIt) {
+  for (const int32_t ranks : {2, 3, 4, 7}) {
+    const Schedule schedule = NeighbourExchange(ranks);
+    ASSERT_TRUE(ValidateSchedule(schedule));
+    int sends = 0;
+    for (const std::vector<Step>& steps : schedule.ranks) {
+      for (const Step& step : steps) sends += step.kind == StepKind::kSend ? 1 : 0;
+    }
+    EXPECT_EQ(sends, 2 * (ranks - 1));
+    for (uint32_t seed = 0; seed < 4; ++seed) {
+      Machine machine(schedule, false, seed);
+      ASSERT_TRUE(machine.Run());
+      for (int32_t r = 0; r < ranks; ++r) {
+        for (int s = 0; s < kSlices; ++s) {
+          if (r > 0) EXPECT_EQ(machine.Output(r, 0, s), Machine::Value(r - 1, 1, s));
+          if (r + 1 < ranks) EXPECT_EQ(machine.Output(r, 1, s), Machine::Value(r + 1, 0, s));
+        }
+      }
+    }
+  }
+}
+
 // Of n ranks all but the root send once.
 TEST(RingReduce, GivesTheRootAloneTheSum) {
   for (const int32_t ranks : {2, 3, 5}) {

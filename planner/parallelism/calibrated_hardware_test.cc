@@ -175,6 +175,33 @@ TEST(HaloBytes, AreThePlanesThatTheKernelNeeds) {
   EXPECT_EQ(CnnForwardFlops(layer), Flops(2.0 * 16 * 32 * 27 * 32 * 64 * 64));
 }
 
+// Each of four slabs adds up its own quarter, and a sum of 16 channels of 2 samples goes over them: 2 bytes each. Nothing is
+// gathered for the dense layer behind it, which all ranks compute; one that reads a volume has its input gathered, and a quarter
+// of the work.
+TEST(HaloExchangeTime, OfAGlobalPoolingIsASumOverTheSlabs) {
+  const ClusterSpec cluster = FindClusterPreset("dgx-a100", 1).value();
+  const SoftwareStack stack = FindSoftwareStack("megatron-core").value();
+  const CalibratedHardware m = MakeCalibratedHardware(cluster, Precision::kBf16, stack, Calibration()).value();
+  JobSpec job{.name = "j", .precision = Precision::kBf16};
+  job.model = {.name = "cnn", .architecture = Architecture::kCnn3d, .layers = 2};
+  job.model.cnn_layers = {
+      {.kind = Cnn3dKind::kGlobalPooling, .in_channels = 16, .out_channels = 16, .extent = {8, 8, 8}, .bias = false},
+      {.kind = Cnn3dKind::kDense, .in_channels = 16, .out_channels = 10}};
+  const LayerKey key{.tp = 4, .micro_batch = 2};
+  std::vector<Operation> pooling, dense;
+  EXPECT_EQ(HaloExchangeTime(job, m, key, 0, &pooling).forward.flops, Flops(2 * 16 * 512 / 4));
+  ASSERT_EQ(pooling.size(), 1u);
+  EXPECT_EQ(pooling[0].kind, OperationKind::kAllReduce);
+  EXPECT_EQ(pooling[0].pass, OperationPass::kForward);
+  EXPECT_EQ(pooling[0].bytes, 2 * 2 * 16);
+  EXPECT_EQ(HaloExchangeTime(job, m, key, 1, &dense).forward.flops, Flops(2 * 2 * 16 * 10));
+  EXPECT_TRUE(dense.empty());
+  EXPECT_EQ(HaloExchangeBytes(job, key, 1).none, Bytes(2 * 2 * 16));
+  job.model.cnn_layers[0].kind = Cnn3dKind::kPooling;
+  EXPECT_EQ(HaloExchangeTime(job, m, key, 1, &dense).forward.flops, Flops(2 * 2 * 16 * 10 / 4));
+  EXPECT_EQ(dense.size(), 2u);
+}
+
 TEST(MakeCalibratedHardware, NamesAConstantThatIsMissing) {
   const ClusterSpec cluster = FindClusterPreset("dgx-a100", 1).value();
   const SoftwareStack stack = FindSoftwareStack("megatron-core").value();

@@ -7,6 +7,7 @@
 
 #include <set>
 
+#include "planner/parallelism/program/testing/small_models.h"
 #include "planner/workload/model_presets.h"
 
 namespace weft::planner::inline parallelism {
@@ -78,6 +79,12 @@ void Words(JobSpec& job) {
 void Experts(JobSpec& job) {
   Mixtral(job);
   Words(job);
+}
+/// 16 planes, eight of them from the third layer on.
+void Volumes(JobSpec& job) {
+  job.model = SmallCnn();
+  job.sequence = 1;
+  job.precision = Precision::kFp32;
 }
 void Wide(JobSpec& job) { job.model.ffn_hidden = int64_t{1} << 32; }
 void OddWidth(JobSpec& job) { job.model.hidden = 4100; }
@@ -269,6 +276,14 @@ const Case kWeftTrainCases[] = {
     {"weft-train", "tensor-heads", Words, {.tp = 16}, {.tp = 8}},
     {"weft-train", "tensor-width", Edits<Words, OddWidth>, {.tp = 8}, {.tp = 4}},
     {"weft-train", "tensor-tokens", Edits<Words, Sequence<8191>>, {.tp = 2}, {.tp = 2, .micro_batch = 2}},
+    {"weft-train", "slabs", Volumes, {.tp = 8}, {.tp = 4}},
+    {"weft-train", "cnn-stages", Volumes, {.dp = 2, .pp = 2}, {.dp = 4}},
+    {"weft-train", "cnn-schedule", Volumes, {.dp = 2, .schedule = ScheduleKind::kZbH1},
+     {.dp = 2, .schedule = ScheduleKind::kGpipe}},
+    {"weft-train", "cnn-recompute", Volumes, {.dp = 2, .recompute = Recompute::kFull}, {.dp = 2}},
+    {"weft-train", "slab-shards", Volumes, {.dp = 2, .tp = 2, .zero_stage = 2}, {.dp = 2, .tp = 2, .zero_stage = 1}},
+    {"weft-train", "slab-shards", Volumes, {.dp = 4, .tp = 2, .zero_stage = 1, .shard_group = 2},
+     {.dp = 4, .zero_stage = 1, .shard_group = 2}},
     {"weft-train", "expert-tokens", Edits<Experts, Sequence<1022>>, {.dp = 8}, {.dp = 8, .micro_batch = 2}},
     {"weft-train", "order", Words, {.dp = 2, .pp = 4, .vpp = 2, .micro_batch = 64, .schedule = kInterleaved},
      {.dp = 2, .pp = 4, .vpp = 2, .micro_batch = 32, .schedule = kInterleaved}},

@@ -13,6 +13,13 @@ bool Convolves(const Cnn3dLayer& layer) {
   return layer.kind == Cnn3dKind::kConvolution || layer.kind == Cnn3dKind::kTransposedConvolution;
 }
 
+/// A dense layer behind a global pooling: its input is whole on every rank, and so is what it makes of it.
+bool IsClassifier(const ModelSpec& model, int64_t index) {
+  const std::vector<Cnn3dLayer>& layers = model.cnn_layers;
+  const auto at = static_cast<size_t>(index);
+  return index > 0 && layers[at].kind == Cnn3dKind::kDense && layers[at - 1].kind == Cnn3dKind::kGlobalPooling;
+}
+
 /// Implicit matrix product of a convolution: output positions × output channels, over input channels and kernel.
 Seconds ConvolutionTime(const CalibratedHardware& m, const Cnn3dLayer& layer, double samples, double ranks) {
   const double positions = samples * Volume(layer.OutputExtent()) / ranks;
@@ -44,6 +51,7 @@ Flops CnnForwardFlops(const Cnn3dLayer& layer) {
     case Cnn3dKind::kTransposedConvolution: return Flops(2 * in * out * Volume(layer.kernel) * Volume(layer.extent));
     case Cnn3dKind::kDense: return Flops(2 * in * Volume(layer.extent) * out);
     case Cnn3dKind::kPooling: return Flops(in * Volume(layer.kernel) * Volume(layer.OutputExtent()));
+    case Cnn3dKind::kGlobalPooling: return Flops(in * Volume(layer.extent));
   }
   return {};
 }
@@ -51,11 +59,14 @@ Flops CnnForwardFlops(const Cnn3dLayer& layer) {
 LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, const LayerKey& key, int64_t index,
                            std::vector<Operation>* communication) {
   const Cnn3dLayer& layer = job.model.cnn_layers[static_cast<size_t>(index)];
-  const double samples = static_cast<double>(key.micro_batch), ranks = static_cast<double>(key.tp);
+  const bool classifier = IsClassifier(job.model, index), pools_all = layer.kind == Cnn3dKind::kGlobalPooling;
+  const bool pools = layer.kind == Cnn3dKind::kPooling || pools_all;
+  const double samples = static_cast<double>(key.micro_batch), ranks = classifier ? 1 : static_cast<double>(key.tp);
   LayerTime time{.communication = communication};
   const auto add = [&](std::string_view what, OperationKind kind, FractionalBytes bytes, Seconds seconds, Seconds exposed,
                        std::string_view algorithm) {
     for (const OperationPass pass : {OperationPass::kForward, OperationPass::kData}) {
+      if (pools_all && pass == OperationPass::kData) continue;  // every rank has the mean's gradient
       time.Communicate({.what = what, .kind = kind, .pass = pass, .calls = 1, .seconds = seconds.count(),
                         .exposed = exposed.count(), .communicator = CommunicatorKind::kTensor, .group = {key.tp, 1},
                         .bytes = bytes.count(), .algorithm = algorithm,
@@ -74,20 +85,25 @@ LayerTime HaloExchangeTime(const JobSpec& job, const CalibratedHardware& m, cons
     product = flops / m.gemm_rate + m.launch;
     const FractionalBytes gathered = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent);
     const Seconds seconds = GatherTime(m.network, {key.tp, 1}, gathered);
-    if (key.tp > 1) add("input gather", OperationKind::kAllGather, gathered, seconds, seconds, "ring");
+    if (key.tp > 1 && !classifier) add("input gather", OperationKind::kAllGather, gathered, seconds, seconds, "ring");
   } else {
     product = m.element * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / ranks / m.memory_rate;
   }
   time.forward.compute = product + stream;
   time.backward_data.compute = product + 2 * stream;
-  time.backward_weight.compute = layer.kind == Cnn3dKind::kPooling ? Seconds(0) : product;
+  time.backward_weight.compute = pools ? Seconds(0) : product;
   time.forward.flops = time.backward_data.flops = flops;
-  time.backward_weight.flops = layer.kind == Cnn3dKind::kPooling ? Flops() : flops;
+  time.backward_weight.flops = pools ? Flops() : flops;
   const FractionalBytes halo = HaloBytes(layer, key.micro_batch, key.tp, m.element);
   if (halo.count() > 0) {
     // Inner ranks send both ways at once; the interior is computed meanwhile.
     const Seconds travel = RingStepTime(m.network, {key.tp, 1}, 2 * halo);
     add("halo", OperationKind::kSendReceive, 2 * halo, travel, ExposedBehind(m, travel, product), "send");
+  }
+  if (pools_all && key.tp > 1) {
+    const FractionalBytes bytes = m.element * samples * static_cast<double>(layer.in_channels);
+    const Seconds seconds = AllReduceTime(m.network, {key.tp, 1}, bytes);
+    add("pooled sums", OperationKind::kAllReduce, bytes, seconds, seconds, "ring");
   }
   if (layer.normalised && key.tp > 1) {
     const FractionalBytes bytes(2 * 4 * static_cast<double>(layer.out_channels));
@@ -101,10 +117,9 @@ LayerBytes HaloExchangeBytes(const JobSpec& job, const LayerKey& key, int64_t in
   const Cnn3dLayer& layer = job.model.cnn_layers[static_cast<size_t>(index)];
   const FractionalBytes w(StorageBytes(job.precision));
   const double samples = static_cast<double>(key.micro_batch);
-  const FractionalBytes input =
-      w * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / static_cast<double>(key.tp);
-  const FractionalBytes output =
-      w * samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) / static_cast<double>(key.tp);
+  const double ranks = IsClassifier(job.model, index) ? 1 : static_cast<double>(key.tp);
+  const FractionalBytes input = w * samples * static_cast<double>(layer.in_channels) * Volume(layer.extent) / ranks;
+  const FractionalBytes output = w * samples * static_cast<double>(layer.out_channels) * Volume(layer.OutputExtent()) / ranks;
   LayerBytes bytes;
   bytes.full = input;
   bytes.none = input + 2 * HaloBytes(layer, key.micro_batch, key.tp, w) + (layer.normalised ? output : FractionalBytes());

@@ -56,7 +56,7 @@ class Lister {
   }
 
   OperatorGroup CnnLayer(int64_t index) const {
-    static constexpr const char* kTypes[] = {"convolution", "transposed_convolution", "pooling", "dense"};
+    static constexpr const char* kTypes[] = {"convolution", "transposed_convolution", "pooling", "dense", "global_pooling"};
     const Cnn3dLayer& layer = model_.cnn_layers[static_cast<size_t>(index)];
     const std::array<int64_t, 3> out = layer.OutputExtent();
     const Bytes written = Written(sequences_ * static_cast<double>(layer.out_channels * out[0] * out[1] * out[2]));

@@ -284,6 +284,7 @@ PartMemory MemoryOfPart(const PartShape& shape) {
   const Sizes sizes(shape);
   const StepAction action = shape.instruction.action;
   if (action == StepAction::kParameters || action == StepAction::kGradient) return {};
+  if (OfVolumes(shape.instruction.part)) return MemoryOfVolumes(shape);
   PartMemory memory = action == StepAction::kForward ? sizes.Forward()
                       : action == StepAction::kData  ? sizes.Data()
                                                      : sizes.Weight();

@@ -35,5 +35,8 @@ struct PartShape {
 };
 
 PartMemory MemoryOfPart(const PartShape& shape);
+/// Of a part of a 3D CNN, and of its samples of a micro-batch: bytes and classes.
+PartMemory MemoryOfVolumes(const PartShape& shape);
+int64_t MemoryOfSamples(const StepProgram& program);
 
 }  // namespace weft::planner::tasks

@@ -66,7 +66,23 @@ std::vector<TensorPiece> PiecesOnGrid(const RankGrid& grid, ModelPart part, cons
   return pieces;
 }
 
-std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& m) {
+namespace {
+
+/// A convolution's, or a dense layer's.
+std::vector<TensorLayout> VolumeLayout(const Cnn3dLayer& l) {
+  const bool convolves = l.kind == Cnn3dKind::kConvolution;
+  const int64_t inputs = convolves ? l.in_channels * l.kernel[0] * l.kernel[1] * l.kernel[2] : l.InputElements();
+  const char* const matrix = convolves ? "convolution" : "classifier";
+  const char* const bias = convolves ? "convolution bias" : "classifier bias";
+  std::vector<TensorLayout> tensors = {
+      {.name = matrix, .whole = {l.out_channels, inputs}, .start = convolves ? Start::kRectified : Start::kNormal}};
+  if (l.bias) tensors.push_back({.name = bias, .whole = {l.out_channels}, .start = Start::kZero});
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& m, int64_t layer) {
   const int64_t h = m.hidden, q = m.heads * m.head_dim, k = m.kv_heads * m.head_dim, f = m.ffn_hidden;
   std::vector<TensorLayout> tensors;
   switch (part) {
@@ -102,7 +118,7 @@ std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& m) {
     }
     case ModelPart::kMlpUp:
     case ModelPart::kMlpDown: {
-      tensors = LayoutOf(ModelPart::kMlp, m);
+      tensors = LayoutOf(ModelPart::kMlp, m, layer);
       const auto down = tensors.begin() + ModelTensorsOf(ModelPart::kMlpDown, m).first;
       return part == ModelPart::kMlpUp ? std::vector(tensors.begin(), down) : std::vector(down, tensors.end());
     }
@@ -112,6 +128,8 @@ std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& m) {
       return {{.name = "experts up", .whole = {m.experts, 2 * inner, h}, .cut = 1, .pieces = {inner, inner}, .by_expert = true},
               {.name = "experts down", .whole = {m.experts, h, inner}, .cut = 2, .start = Start::kResidual, .by_expert = true}};
     }
+    case ModelPart::kConvolution:
+    case ModelPart::kClassifier: return VolumeLayout(m.cnn_layers[static_cast<size_t>(layer)]);
     default: return {};
   }
 }

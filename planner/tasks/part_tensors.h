@@ -17,12 +17,13 @@ struct TensorLayout {
   std::vector<int64_t> whole;        ///< sizes of the model's tensor: one or two, by_expert three
   int64_t cut = -1;                  ///< dimension that tensor ranks share; -1: all have it whole
   std::vector<int64_t> pieces = {};  ///< sizes along `cut` that are cut one by one; empty: all of it
-  enum class Start : uint8_t { kZero, kOne, kNormal, kResidual } start = Start::kNormal;
+  enum class Start : uint8_t { kZero, kOne, kNormal, kResidual, kRectified } start = Start::kNormal;
   bool by_expert = false;            ///< one matrix for each expert, along the first dimension: ranks share experts and `cut`
 };
 
-/// The tensors of a block, in the order in which they lie in its memory; none for a part without parameters.
-std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& model);
+/// The tensors of a block, in the order in which they lie in its memory; none for a part without parameters. Those of a 3D CNN
+/// differ by layer; a convolution's matrix is [outputs × inputs · kernel].
+std::vector<TensorLayout> LayoutOf(ModelPart part, const ModelSpec& model, int64_t layer);
 
 /// As what the model has the tensors of a block: those of kMlpUp and kMlpDown are some of kMlp's.
 struct ModelTensors {

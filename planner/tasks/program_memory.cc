@@ -230,11 +230,10 @@ class Walk {
 
   void ComputePart(const Instruction& i) {
     const bool forward = i.action == StepAction::kForward;
-    const bool reads_tokens = i.part == ModelPart::kEmbedding || i.part == ModelPart::kLossSums || i.part == ModelPart::kLoss;
-    if (reads_tokens && !tokens_[i.micro_batch]) {
+    if (ReadsText(i.part) && !tokens_[i.micro_batch]) {
       tokens_[i.micro_batch] = true;  // positions, and two numbers for each
       const int64_t sequence = program_.sequence / program_.context;
-      pieces_.Make(8 * sequence * (2 * program_.micro_batch + 1));
+      pieces_.Make(program_.IsCnn() ? MemoryOfSamples(program_) : 8 * sequence * (2 * program_.micro_batch + 1));
     }
     if (i.action == StepAction::kParameters) {  // the unit's own memory
       const Unit& u = units_[static_cast<size_t>(part_units_.Of(i.part, i.layer, i.slice).front())];

@@ -27,7 +27,7 @@ std::map<TensorKey, StateTensor> TensorsOf(const StepProgram& program, const Mod
   for (const RankClass& c : program.classes) {
     for (const ParameterBlock& block : c.blocks) {
       const auto [part, first] = TensorsOfBlock(block, model);
-      const std::vector<TensorLayout> layouts = LayoutOf(block.copy ? part : block.part, model);
+      const std::vector<TensorLayout> layouts = LayoutOf(block.copy ? part : block.part, model, block.layer);
       for (size_t i = 0; i < layouts.size(); ++i) {
         const auto index = first + static_cast<int32_t>(i);
         tensors[{block.layer, part, index}] = {
@@ -138,7 +138,7 @@ class StateMaker {
                       program_.tensor * block.slices};
     const Share experts{place.expert, program_.expert_ranks}, each{place.tensor, program_.expert_tensor};
     std::vector<TensorBox> matrices;
-    const std::vector<TensorLayout> layouts = LayoutOf(own, model_);
+    const std::vector<TensorLayout> layouts = LayoutOf(own, model_, block.layer);
     for (size_t i = 0; i < layouts.size(); ++i) {
       const TensorLayout& layout = layouts[i];
       const int32_t tensor = numbers_.at({block.layer, part, first + static_cast<int32_t>(i)});

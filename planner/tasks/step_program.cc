@@ -14,11 +14,13 @@ constexpr std::array<std::string_view, kModelParts> kPartNames = {
     "dispatch",           "experts",         "combine",        "residual", "final-norm",     "head",
     "loss-max",           "loss-sums",       "loss",           "slice",    "spread",         "collect",
     "mlp-up",             "mlp-down",        "product",        "norm-sums", "grid-norm",     "heads",
-    "activation",         "to-grid",         "from-grid"};
+    "activation",         "to-grid",         "from-grid",      "volume",   "halo",           "convolution",
+    "pooling",            "global-pooling",  "classifier",     "class-loss"};
 constexpr std::array<std::string_view, kActions> kActionNames = {
     "forward",  "data-gradient", "weight-gradient", "parameters", "gradient",       "loss-sum",   "squares",
     "update",   "release",       "all-reduce",      "all-reduce-max", "all-gather", "reduce-scatter", "all-to-all",
-    "shift",    "send",          "receive",         "average",    "mix",            "broadcast",  "reduce"};
+    "shift",    "send",          "receive",         "average",    "mix",            "broadcast",  "reduce",
+    "halo"};
 constexpr std::array<std::string_view, kWireTypes> kWireNames = {"whole", "bf16", "fp8"};
 
 /// FNV-1a over numbers.
@@ -131,6 +133,12 @@ uint64_t DigestOf(const StepProgram& p) {
                               p.grid.depth, int64_t{p.grid.cube}}) {
     digest.Add(value);
   }
+  for (const Cnn3dLayer& l : p.volumes) {
+    for (const auto* sizes : {&l.kernel, &l.stride, &l.extent}) {
+      for (const int64_t size : *sizes) digest.Add(size);
+    }
+    for (const int64_t value : {static_cast<int64_t>(l.kind), l.in_channels, l.out_channels, int64_t{l.bias}}) digest.Add(value);
+  }
   digest.Add(static_cast<int64_t>(p.shares.size()));
   for (const int64_t share : p.shares) digest.Add(share);
   digest.Add(static_cast<int64_t>(p.communicators.size()));
@@ -211,7 +219,11 @@ std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank, i
                             : static_cast<double>(bytes) / static_cast<double>(n);
     const double sent = (action == StepAction::kAllReduce ? 2 : 1) * static_cast<double>(n - 1) * cut;
     const bool message = action == StepAction::kSend || action == StepAction::kShift;
-    volume.sent += static_cast<double>(times) * (message ? static_cast<double>(bytes) : sent);
+    const int64_t index = PlaceIn(communicator, static_cast<int32_t>(rank)).index;
+    const double halves = (index > 0 ? 0.5 : 0) + (index + 1 < n ? 0.5 : 0);  // at the ends of a line there is one neighbour
+    const double of_all = message ? 1 : halves;
+    const bool whole = message || action == StepAction::kHalo;
+    volume.sent += static_cast<double>(times) * (whole ? of_all * static_cast<double>(bytes) : sent);
   }
   std::vector<ProgramVolume> list_of;
   for (const auto& [key, volume] : volumes) list_of.push_back(volume);

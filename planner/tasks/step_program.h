@@ -22,6 +22,7 @@
 #include "planner/collectives/algorithm.h"
 #include "planner/tasks/operations.h"
 #include "planner/tasks/rank_grid.h"
+#include "planner/workload/model_spec.h"
 
 namespace weft::planner::inline tasks {
 
@@ -86,6 +87,19 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 /// the k-th piece of the inputs, and with it of the bias. On a cube it has one slice, and `tag` says what it leads from: 0 the
 /// stream, 1 heads or inner columns.
 ///
+/// A 3D CNN has these alone. Each tensor rank has all parameters, and a slab of every sample: d planes of its depth, C channels of
+/// v = d · height · width numbers; a micro-batch is b samples. A convolution with a kernel of κ planes needs p = (κ - 1)/2 of each
+/// neighbour, its halo [2b × C·p·height·width]: rows of the rank before, then of the one behind. With one tensor rank, or p = 0,
+/// none is read, made or sent.
+///
+///   kVolume         (bytes) → [b × C·v]                                   none
+///   kHalo           x → its own p planes at both ends, for the neighbours none
+///   kConvolution    x, halo → y, never below zero                         matrix, bias
+///   kPooling        x → largest of each window                            none
+///   kGlobalPooling  x → mean [b × C], a sum over the tensor ranks         none
+///   kClassifier     mean → logits [b × classes], on every rank            matrix, bias
+///   kClassLoss      logits, classes → share of the mean loss [1 × 1]      none
+///
 /// A data gradient takes the gradients of the outputs and gives those of the inputs, with these exceptions. kAttentionNorm and
 /// kRouter add a second one that they are given (of the residual stream, of kDispatch); kMlpNorm gives one for both of its inputs;
 /// kDispatch gives that of n alone, and kCombine that of the scores with the balance loss's. kLoss takes the four inputs of its
@@ -94,8 +108,10 @@ constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFloat
 /// the first adds to the two gradients of the one before. Those of a grid keep nothing either: kProduct takes the gradient and the
 /// panels; kNormSums the gradient of n, x, sums, panels, and gives sums for the norm's data gradient, which takes all of these, and
 /// gives the gradients of x and of the panels; kActivation the gradient and the input. kResidual, kLossMax, kLossSums, kSlice,
-/// kSpread, kCollect, kToGrid and kFromGrid have none.
-/// A weight gradient takes the first input of the forward pass; that of kProduct the gradient and x, and gives that of the panels.
+/// kSpread, kCollect, kToGrid, kFromGrid and kVolume have none. That of the first layer's kConvolution gives nothing; kHalo takes
+/// the gradient of x and what the neighbours have of its ends, and gives their sum; kClassLoss takes the logits.
+/// A weight gradient takes the first input of the forward pass, of kConvolution both; that of kProduct the gradient and x, and
+/// gives that of the panels. Of kClassifier each tensor rank makes a share of the outputs', so that their sum is the whole.
 ///
 /// kQkv, kAttentionCore, kAttentionOut, kMlp and kHead may be computed slice by slice (Instruction::slices), each with parameters
 /// of its own: heads, inner columns or words are cut as tensor ranks cut them. What slices add up to (the output of kAttentionOut,
@@ -135,15 +151,30 @@ enum class ModelPart : uint8_t {
   kActivation,
   kToGrid,
   kFromGrid,
+  kVolume,
+  kHalo,
+  kConvolution,
+  kPooling,
+  kGlobalPooling,
+  kClassifier,
+  kClassLoss,
 };
-inline constexpr int kModelParts = 33;
+inline constexpr int kModelParts = 40;
 /// "embedding", "positions", "attention-norm" …
 std::string_view PartName(ModelPart part);
 /// Whether the part's parameters are matrices, whose gradients a weight gradient adds; those of others the data gradient adds.
 constexpr bool IsProduct(ModelPart part) {
   return part == ModelPart::kQkv || part == ModelPart::kAttentionOut || part == ModelPart::kMlp || part == ModelPart::kRouter ||
-         part == ModelPart::kExperts || part == ModelPart::kHead;
+         part == ModelPart::kExperts || part == ModelPart::kHead || part == ModelPart::kConvolution ||
+         part == ModelPart::kClassifier;
 }
+/// Whether the part reads the text: its bytes, or what follows them.
+constexpr bool ReadsText(ModelPart part) {
+  return part == ModelPart::kEmbedding || part == ModelPart::kLossSums || part == ModelPart::kLoss || part == ModelPart::kVolume ||
+         part == ModelPart::kClassLoss;
+}
+/// Whether the part is one of a 3D CNN.
+constexpr bool OfVolumes(ModelPart part) { return part >= ModelPart::kVolume && part <= ModelPart::kClassLoss; }
 
 enum class StepAction : uint8_t {
   // Of a part:
@@ -172,8 +203,10 @@ enum class StepAction : uint8_t {
   // Of values, between the rank `tag` of the group and the others:
   kBroadcast,  ///< its value → all
   kReduce,     ///< → the sum, on it alone; with `tag` > 0 the others have what the second input is on them
+  kHalo,  ///< the first half of the rows to the rank before in the group, the second to the one behind; theirs come in the same
+          ///< places, zeros where there is none
 };
-inline constexpr int kActions = 21;
+inline constexpr int kActions = 22;
 /// "forward", "data-gradient", "weight-gradient", "parameters", "gradient", "loss-sum", "squares", "update", "release" …
 std::string_view ActionName(StepAction action);
 constexpr bool Communicates(StepAction action) { return action >= StepAction::kAllReduce; }
@@ -283,6 +316,8 @@ struct StepProgram {
   int64_t sequence = 0, global_batch = 0, micro_batch = 0;
   int64_t replicas = 1, tensor = 1, context = 1, stages = 1, chunks = 1;
   RankGrid grid = {};           ///< of the tensor ranks
+  /// Of a 3D CNN, its layers: a sequence is one sample, and the sizes from `hidden` to `vocab` are 0.
+  std::vector<Cnn3dLayer> volumes;
   std::vector<int64_t> shares;  ///< sequences of each replica, in order; empty: all have the same
   bool replicas_differ = false;  ///< each takes its gradients of the mean loss of its own sequences, and its own step
   int64_t experts = 0, experts_per_token = 0, expert_hidden = 0;  ///< of an MoE model, else 0
@@ -293,6 +328,7 @@ struct StepProgram {
   std::vector<RankClass> classes;
   std::vector<RankPlace> ranks;
 
+  bool IsCnn() const { return !volumes.empty(); }
   friend bool operator==(const StepProgram&, const StepProgram&) = default;
 };
 
@@ -337,7 +373,7 @@ struct ProgramVolume {
   StepAction action = StepAction::kAllReduce;  ///< CountedAs()
   int64_t calls = 0;
   int64_t bytes = 0;  ///< of all calls
-  double sent = 0;    ///< bytes that the rank sends for it by a ring, in the mean over its group
+  double sent = 0;    ///< bytes that the rank sends for it by a ring, in the mean over its group; of kHalo its own
   friend bool operator==(const ProgramVolume&, const ProgramVolume&) = default;
 };
 

@@ -2,6 +2,7 @@
 // step_program_class.cc.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "planner/tasks/step_program.h"
 #include "planner/tasks/step_program_class.h"
+#include "planner/tasks/volume_slabs.h"
 
 namespace weft::planner::inline tasks {
 namespace {
@@ -73,12 +75,28 @@ Status CheckGrid(const StepProgram& p) {
                             g.side, p.micro_batch, p.hidden, p.heads, p.ffn_hidden));
 }
 
+/// Of a 3D CNN: that its layers are executed, and cut in equal slabs.
+Status CheckVolumes(const StepProgram& p) {
+  if (!p.IsCnn()) return Ok();
+  const auto none = {p.hidden, p.heads, p.kv_heads, p.head_dim, p.ffn_hidden, p.vocab, p.experts};
+  const auto one = {p.sequence, p.context, p.stages, p.chunks, p.expert_tensor};
+  const bool alone = std::ranges::all_of(none, [](int64_t size) { return size == 0; }) &&
+                     std::ranges::all_of(one, [](int64_t size) { return size == 1; });
+  if (!alone || p.layers != std::ssize(p.volumes) || p.grid.exists())
+    return Refuse("a 3D CNN with sizes of a transformer, more than one stage, or another number of layers");
+  if (const auto why = WhyNoVolumes(p.volumes)) return Refuse(*why);
+  const auto why = WhyNoSlabs(p.volumes, p.tensor);
+  return why ? Status(Refuse(*why)) : Ok();
+}
+
 Status CheckHeader(const StepProgram& p) {
-  const std::array sizes = {p.layers,       p.hidden,      p.heads,    p.kv_heads, p.head_dim, p.ffn_hidden, p.vocab, p.sequence,
-                            p.global_batch, p.micro_batch, p.replicas, p.tensor,   p.context,  p.stages,     p.chunks};
+  std::vector<int64_t> sizes = {p.layers, p.sequence, p.global_batch, p.micro_batch, p.replicas,
+                                p.tensor, p.context,  p.stages,       p.chunks};
+  if (!p.IsCnn()) sizes.insert(sizes.end(), {p.hidden, p.heads, p.kv_heads, p.head_dim, p.ffn_hidden, p.vocab});
   for (const int64_t size : sizes) {
     if (size < 1 || size > (int64_t{1} << 31)) return Refuse(fmt::format("a size of {}, expected 1 to 2^31", size));
   }
+  WEFT_RETURN_IF_ERROR(CheckVolumes(p));
   if (p.sequence % p.context != 0 || (p.context > 1 && p.sequence % (2 * p.context) != 0)) {
     return Refuse(fmt::format("sequences of {} on {} context ranks, expected two equal pieces for each", p.sequence, p.context));
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "planner/tasks/step_program_parts.h"
+#include "planner/tasks/step_program_volumes.h"
 
 namespace weft::planner::inline tasks {
 namespace {
@@ -56,7 +57,10 @@ class ClassCheck {
   }
 
   /// Whether the layer is one that the part can be of.
-  bool HasLayer(ModelPart part, int32_t layer) const { return OfLayer(part) ? layer >= 0 && layer < p_.layers : layer == -1; }
+  bool HasLayer(ModelPart part, int32_t layer) const {
+    if (OfVolumes(part) || p_.IsCnn()) return IsOfItsVolumes(p_, {.part = part, .layer = layer});
+    return OfLayer(part) ? layer >= 0 && layer < p_.layers : layer == -1;
+  }
   /// Whether the part can be cut so.
   bool HasSlice(ModelPart part, int32_t slice, int32_t slices) const {
     if (slices == 1) return slice == 0;
@@ -116,7 +120,9 @@ class ClassCheck {
   }
 
   Status CheckOne(const Instruction& i) {
-    const std::optional<Arity> arity = ArityOf(i);
+    if (OfPart(i.action) && !HasLayer(i.part, i.layer))
+      return Wrong(fmt::format("{} of layer {} of {}", PartName(i.part), i.layer, p_.layers));
+    const std::optional<Arity> arity = ArityOfOne(i);
     if (!arity) return Wrong(fmt::format("{} has no such computation", PartName(i.part)));
     if (i.inputs.size() != arity->inputs || i.outputs.size() != arity->outputs) {
       return Wrong(fmt::format("reads {} values and writes {}, expected {} and {}", i.inputs.size(), i.outputs.size(),
@@ -145,6 +151,12 @@ class ClassCheck {
       writer_[static_cast<size_t>(v)] = static_cast<int64_t>(at_);
     }
     return OfPart(i.action) ? CheckShapes(i) : Ok();
+  }
+
+  std::optional<Arity> ArityOfOne(const Instruction& i) const {
+    if (!OfPart(i.action) || !OfVolumes(i.part)) return ArityOf(i);
+    const std::optional<PartShapes> shapes = VolumeShapes(p_, i);
+    return shapes ? std::optional(Arity{shapes->inputs.size(), shapes->outputs.size()}) : std::nullopt;
   }
 
   /// Requires: as many values as the computation has, all in range.
@@ -179,6 +191,7 @@ class ClassCheck {
   }
 
   PartShapes ExpectedShapes(const Instruction& i, const std::vector<ValueShape>& given, const ValueShape& out) const {
+    if (OfVolumes(i.part)) return *VolumeShapes(p_, i);
     if (i.action == StepAction::kParameters || i.action == StepAction::kGradient) {
       const ValueShape panel{1, blocks_.at({i.part, i.layer, i.slice, i.slices})};
       return i.action == StepAction::kParameters ? PartShapes{{}, {panel}} : PartShapes{{panel}, {}};
@@ -192,7 +205,6 @@ class ClassCheck {
       return Wrong(fmt::format("micro-batch {} of {}", i.micro_batch, micro_batches_));
     const bool routes = i.part >= ModelPart::kRouter && i.part <= ModelPart::kCombine;
     if (routes && p_.experts == 0) return Wrong(fmt::format("{} of a model without experts", PartName(i.part)));
-    if (!HasLayer(i.part, i.layer)) return Wrong(fmt::format("{} of layer {} of {}", PartName(i.part), i.layer, p_.layers));
     if (!HasSlice(i.part, i.slice, i.slices))
       return Wrong(fmt::format("slice {} of {} of {}", i.slice, i.slices, PartName(i.part)));
     const bool whole = OfPart(i.action) && i.action <= StepAction::kWeight;
@@ -275,6 +287,9 @@ class ClassCheck {
         if (i.tag < 0 || i.tag >= n) return Wrong(fmt::format("tag {}, expected a place among {} ranks", i.tag, n));
         if (in != out || i.elements != in.elements()) return Wrong("shapes differ");
         if (i.inputs.size() > 1 && shape({i.inputs[1]}) != out) return Wrong("shapes differ");
+        break;
+      case StepAction::kHalo:
+        if (in != out || i.elements != in.elements() || in.rows % 2 != 0) return Wrong("shapes do not fit planes at two ends");
         break;
       case StepAction::kAllToAll:
         if (in != out || i.elements != in.elements() || in.rows % n != 0) return Wrong("shapes do not fit an all-to-all");

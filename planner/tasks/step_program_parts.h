@@ -73,6 +73,7 @@ inline std::optional<Arity> DataArity(ModelPart part) {
     case ModelPart::kToGrid:
     case ModelPart::kFromGrid:
     case ModelPart::kAttentionBlock: break;
+    default: break;  // step_program_volumes.h
   }
   return std::nullopt;
 }
@@ -96,7 +97,8 @@ inline bool InPanels(ModelPart part) {
 
 /// Whether the data gradient keeps nothing of the forward pass and reads its inputs and outputs instead.
 inline bool ReadsAgain(ModelPart part) {
-  return OfGrid(part) || part == ModelPart::kLoss || part == ModelPart::kAttentionBlock || part == ModelPart::kAttentionGathered ||
+  return OfGrid(part) || part == ModelPart::kLoss || part == ModelPart::kHalo || part == ModelPart::kGlobalPooling ||
+         part == ModelPart::kClassLoss || part == ModelPart::kAttentionBlock || part == ModelPart::kAttentionGathered ||
          part == ModelPart::kAttentionHeads;
 }
 
@@ -113,6 +115,8 @@ inline bool HasParameters(ModelPart part) {
     case ModelPart::kRouter:
     case ModelPart::kExperts:
     case ModelPart::kFinalNorm:
+    case ModelPart::kConvolution:
+    case ModelPart::kClassifier:
     case ModelPart::kHead: return true;
     default: return false;
   }
@@ -239,6 +243,7 @@ inline PartShapes ForwardShapes(const StepProgram& p, ModelPart part, int64_t ro
     case ModelPart::kSpread:
     case ModelPart::kCollect:
     case ModelPart::kPositions: break;
+    default: break;  // step_program_volumes.h
   }
   return {};
 }

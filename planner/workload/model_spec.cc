@@ -57,7 +57,8 @@ int64_t CnnLayerParameters(const Cnn3dLayer& layer) {
     case Cnn3dKind::kTransposedConvolution:
       return layer.in_channels / layer.groups * layer.out_channels * volume(layer.kernel) + bias + norm;
     case Cnn3dKind::kDense: return layer.in_channels * volume(layer.extent) * layer.out_channels + bias + norm;
-    case Cnn3dKind::kPooling: break;
+    case Cnn3dKind::kPooling:
+    case Cnn3dKind::kGlobalPooling: break;
   }
   return 0;
 }
@@ -66,7 +67,7 @@ int64_t CnnLayerParameters(const Cnn3dLayer& layer) {
 
 std::array<int64_t, 3> Cnn3dLayer::OutputExtent() const {
   std::array<int64_t, 3> out{1, 1, 1};
-  if (kind == Cnn3dKind::kDense) return out;
+  if (kind == Cnn3dKind::kDense || kind == Cnn3dKind::kGlobalPooling) return out;
   if (output[0] > 0) return output;
   for (size_t i = 0; i < 3; ++i) {
     out[i] = kind == Cnn3dKind::kTransposedConvolution ? extent[i] * stride[i] : (extent[i] + stride[i] - 1) / stride[i];

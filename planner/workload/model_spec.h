@@ -34,10 +34,11 @@ enum class AttentionWindow { kNone, kSliding, kChunk };
 /// every token (dit); kNone: the final norm alone.
 enum class HeadKind { kVocabulary, kMaskedLanguage, kClasses, kPatches, kNone };
 
-enum class Cnn3dKind { kConvolution, kTransposedConvolution, kPooling, kDense };
+enum class Cnn3dKind { kConvolution, kTransposedConvolution, kPooling, kDense, kGlobalPooling };
 
 /// One layer of a 3D CNN. On 'same' padding the output's extent is ceil(extent / stride), of a transposed convolution
-/// extent · stride. A dense layer flattens its input. Two dimensions are three with a depth of 1.
+/// extent · stride. A dense layer flattens its input; a global pooling is the mean over it, channel by channel. Two dimensions are
+/// three with a depth of 1.
 struct Cnn3dLayer {
   Cnn3dKind kind = Cnn3dKind::kConvolution;
   int64_t in_channels = 0;
@@ -51,6 +52,7 @@ struct Cnn3dLayer {
   bool normalised = false;                   ///< batch or group norm behind it: 2 parameters per channel
 
   std::array<int64_t, 3> OutputExtent() const;
+  int64_t InputElements() const { return in_channels * extent[0] * extent[1] * extent[2]; }  ///< of one sample
   friend bool operator==(const Cnn3dLayer&, const Cnn3dLayer&) = default;
 };
 

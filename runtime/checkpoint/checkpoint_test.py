@@ -2,7 +2,7 @@
 
 usage: checkpoint_test.py [--kills N] [--full-disk FOLDER]
 
-Saved under one strategy and resumed under five or seven others with other numbers of ranks: the losses are those of the unbroken run (relative
+Saved under one strategy and resumed under several others with other numbers of ranks: the losses are those of the unbroken run (relative
 1e-9 in fp64). Models of Hugging Face load, and what is saved is read by code of their layout (hf_reference.py). --kills: so many
 runs are killed at random moments, and resumed. --full-disk: what the test calls in a mount namespace of its own.
 """
@@ -35,13 +35,15 @@ def case(model, **variables):
     return strategies.case("checkpoint", model, batch=BATCH, **variables)
 
 
-SAVED_UNDER = {"gpt": case("gpt", dp=2, tp=2, zero_stage=1), "llama": case("llama", dp=2, pp=2, zero_stage=2)}
+SAVED_UNDER = {"gpt": case("gpt", dp=2, tp=2, zero_stage=1), "llama": case("llama", dp=2, pp=2, zero_stage=2),
+               "cnn": case("cnn", dp=2, tp=2, zero_stage=1)}
 RESUMED = {
     "gpt": [case("gpt"), case("gpt", tp=4, micro_batch=2), case("gpt", dp=3, zero_stage=3), case("gpt", pp=2, vpp=2, schedule="zb-v"),
             case("gpt", dp=2, tp=2, pp=2)],
     "llama": [case("llama"), case("llama", tp=2, sequence_parallel="true"), case("llama", dp=3, zero_stage=1),
               case("llama", dp=4, zero_stage=3), case("llama", tp=2, pp=4), case("llama", dp=4, zero_stage=3, shard_group=2),
               strategy_cases.osdp("checkpoint", "llama", ["4 of 4 slices sharded"], batch=BATCH, dp=2, memory="520KiB")],
+    "cnn": [case("cnn"), case("cnn", tp=4, micro_batch=2), case("cnn", dp=3, zero_stage=3)],
 }
 
 

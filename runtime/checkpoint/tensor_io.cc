@@ -59,6 +59,13 @@ struct Window {
   int64_t down = 0, right = 0;  ///< bytes to the next row's and column's
 };
 
+/// Elements of one of its rows.
+int64_t WidthOf(const std::vector<int64_t>& shape) {
+  int64_t width = 1;
+  for (size_t i = 1; i < shape.size(); ++i) width *= shape[i];
+  return width;
+}
+
 std::optional<Window> WindowOf(const RankState& state, size_t part, const planner::HeldBox& held, const TensorPlace& place) {
   planner::TensorBox of_file = held.box;
   of_file.row = place.part.row, of_file.rows = place.part.rows;
@@ -71,7 +78,7 @@ std::optional<Window> WindowOf(const RankState& state, size_t part, const planne
            .rows = common->rows,
            .column = common->column,
            .columns = common->columns,
-           .width = place.stored.shape.size() > 1 ? place.stored.shape[1] : 1,
+           .width = WidthOf(place.stored.shape),
            .memory = static_cast<std::byte*>(state.units[static_cast<size_t>(here.unit)].parts[part]) + here.offset * element,
            .down = here.stride * element,
            .right = element};

@@ -240,23 +240,23 @@ class Executor::Impl {
     for (const int32_t value : i.inputs) inputs.push_back(values_[static_cast<size_t>(value)]);
     torch::Tensor before;  // what the slices before this one add up to
     if (planner::AddsToSlices(i)) before = inputs.back(), inputs.pop_back();
-    const bool reads_tokens = i.part == ModelPart::kEmbedding || i.part == ModelPart::kLossSums || i.part == ModelPart::kLoss;
     const bool whole = i.part == ModelPart::kHead || i.part == ModelPart::kProduct;
     const ModelShape shape = whole ? shape_ : ShapeOfSlice(shape_, i.slice, i.slices);
     const PartCall call{.shape = shape,
                         .part = i.part,
                         .inputs = inputs,
                         .parameters = parameters,
-                        .tokens = reads_tokens ? Tokens(i.micro_batch) : nullptr,
+                        .tokens = planner::ReadsText(i.part) ? Tokens(i.micro_batch) : nullptr,
                         .slice = i.slice,
                         .slices = i.slices,
+                        .layer = i.layer,
                         .step = i.tag,
                         .output = i.outputs.empty() ? planner::ValueShape() : list_.values[static_cast<size_t>(i.outputs[0])]};
     const StateKey key(i.part, i.layer, i.micro_batch, i.slice);
     Tensors outputs;
     if (forward) {
       outputs = ForwardOf(call, i.keeps ? &states_[key] : nullptr);
-      if (i.part == ModelPart::kLoss) loss_ += outputs[0].item<double>();
+      if (i.part == ModelPart::kLoss || i.part == ModelPart::kClassLoss) loss_ += outputs[0].item<double>();
     } else if (i.action == StepAction::kData) {
       PartState& state = states_[key];
       outputs = DataGradientOf(call, state);

@@ -38,7 +38,7 @@ struct StepResult {
 
 class Executor {
  public:
-  /// One micro-batch of this rank's replica: [micro_batch × (sequence + 1)] bytes.
+  /// One micro-batch of this rank's replica: [micro_batch × (SampleBytes() + 1)] bytes (runtime/text_data.h).
   using Samples = std::function<std::vector<uint8_t>(int64_t micro_batch)>;
 
   /// Requires: a checked program, groups connected for it, which outlive this.

@@ -41,6 +41,7 @@ int64_t CutElements(int64_t elements, int64_t n, int64_t index) { return (index 
 
 Result<planner::Schedule> ScheduleOf(StepAction action, const planner::AlgorithmSpec& sums, int32_t ranks, RankId root) {
   if (action == StepAction::kReduce) return planner::RingReduce(ranks, root);
+  if (action == StepAction::kHalo) return planner::NeighbourExchange(ranks);
   if (action == StepAction::kShift || action == StepAction::kMix) return planner::RingShift(ranks);
   const Collective collective = CollectiveOf(action);
   return planner::MakeSchedule(collective == Collective::kAllReduce ? sums : planner::AlgorithmSpec(), collective, ranks,
@@ -216,6 +217,10 @@ Status ProgramGroups::Staged(Group& group, const planner::Schedule& schedule, co
   WEFT_RETURN_IF_ERROR(group.communicator->Run(schedule, t.type, t.elements, in > 0 ? source : nullptr, out > 0 ? target : nullptr,
                                                OperationOf(t.action)));
   if (out > 0) std::memcpy(t.output, target, out);
+  if (t.action != StepAction::kHalo) return Ok();
+  // At the ends of the line nothing came.
+  if (place.index == 0) std::memset(t.output, 0, out / 2);
+  if (place.index + 1 == group.size) std::memset(static_cast<std::byte*>(t.output) + out / 2, 0, out / 2);
   return Ok();
 }
 

@@ -44,6 +44,7 @@ Status CheckModel(const planner::StepProgram& p, const planner::ModelSpec& m, in
     if (program != model)
       return Fail(Code::kInvalidArgument, fmt::format("program: {} {}, expected the model's {}", name, program, model));
   }
+  if (p.volumes != m.cnn_layers) return Fail(Code::kInvalidArgument, "program: layers of a 3D CNN, expected the model's");
   if (m.learned_positions && p.sequence > m.max_positions) {
     return Fail(Code::kInvalidArgument,
                 fmt::format("program: sequence {}, expected at most the model's {} positions", p.sequence, m.max_positions));
@@ -69,7 +70,23 @@ ModelShape ShapeOf(const planner::StepProgram& p, const planner::ModelSpec& mode
   return shape;
 }
 
+namespace {
+
+/// Of a 3D CNN: a slab of every sample, and the class, which is the byte that follows.
+MicroBatchTokens SamplesOf(const ModelShape& shape, const std::vector<uint8_t>& bytes) {
+  const planner::Cnn3dLayer& first = shape.model.cnn_layers.front();
+  const int64_t whole = first.InputElements(), planes = first.extent[0] / shape.tensors;
+  const torch::Tensor all = torch::from_blob(const_cast<uint8_t*>(bytes.data()), {shape.batch, whole + 1}, torch::kUInt8);
+  const torch::Tensor volumes =
+      all.narrow(1, 0, whole).unflatten(1, {first.in_channels, first.extent[0], first.extent[1] * first.extent[2]});
+  const torch::Tensor classes = all.select(1, whole).to(torch::kInt64).remainder_(shape.model.cnn_layers.back().out_channels);
+  return {volumes.narrow(2, shape.tensor * planes, planes).reshape({shape.batch, -1}).clone(), classes, {}};
+}
+
+}  // namespace
+
 MicroBatchTokens TokensOf(const ModelShape& shape, const std::vector<uint8_t>& bytes) {
+  if (shape.model.IsCnn()) return SamplesOf(shape, bytes);
   const int64_t whole = shape.sequence * shape.contexts;
   const torch::Tensor rows =
       torch::from_blob(const_cast<uint8_t*>(bytes.data()), {shape.batch, whole + 1}, torch::kUInt8).to(torch::kInt64).t();

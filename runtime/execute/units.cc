@@ -59,7 +59,7 @@ Status Units::Fill(const planner::RankClass& program, std::optional<uint64_t> se
       const planner::ParameterBlock& block = blocks_[static_cast<size_t>(b)];
       Place place{.unit = static_cast<int32_t>(u), .offset = offset, .counts = !block.copy && (!block.whole || shape_.tensor == 0)};
       const ModelShape share = ShapeOfSlice(shape_, block.slice, block.slices);
-      for (const TensorLayout& layout : LayoutOf(block.part, shape_.model)) {
+      for (const TensorLayout& layout : LayoutOf(block.part, shape_.model, block.layer)) {
         const std::vector<int64_t> sizes = ShareSizes(block.part, layout, share);
         place.elements += Product(sizes);
         place.sizes.push_back(sizes);
@@ -70,7 +70,7 @@ Status Units::Fill(const planner::RankClass& program, std::optional<uint64_t> se
                                 block.layer, block.elements, place.elements));
       }
       int64_t at = offset;
-      for (const TensorLayout& layout : seed ? LayoutOf(block.part, shape_.model) : std::vector<TensorLayout>()) {
+      for (const TensorLayout& layout : seed ? LayoutOf(block.part, shape_.model, block.layer) : std::vector<TensorLayout>()) {
         const torch::Tensor whole = InitialValue(layout, shape_.model, block.layer, *seed, shape_.type);
         const torch::Tensor value = ShareOf(block.part, layout, whole, share);
         unit.parameters.narrow(0, at, value.numel()).copy_(value.reshape({-1}));

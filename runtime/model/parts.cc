@@ -7,6 +7,7 @@
 #include "runtime/model/attention.h"
 #include "runtime/model/grid.h"
 #include "runtime/model/moe.h"
+#include "runtime/model/volume.h"
 
 namespace weft::runtime {
 namespace {
@@ -229,6 +230,13 @@ Tensors ForwardOf(const PartCall& c, PartState* state) {
     case ModelPart::kActivation:
     case ModelPart::kToGrid:
     case ModelPart::kFromGrid: return GridForward(c);
+    case ModelPart::kVolume:
+    case ModelPart::kHalo:
+    case ModelPart::kConvolution:
+    case ModelPart::kPooling:
+    case ModelPart::kGlobalPooling:
+    case ModelPart::kClassifier:
+    case ModelPart::kClassLoss: return VolumesForward(c, state);
     case ModelPart::kMlpUp:
     case ModelPart::kMlpDown:           // their panels are values
     case ModelPart::kPositions: break;  // with the embedding
@@ -237,6 +245,7 @@ Tensors ForwardOf(const PartCall& c, PartState* state) {
 }
 
 Tensors DataGradientOf(const PartCall& c, PartState& state) {
+  if (planner::OfVolumes(c.part)) return VolumesData(c, state);
   switch (c.part) {
     case ModelPart::kEmbedding: EmbeddingData(c); return {};
     case ModelPart::kAttentionNorm: return {NormBackward(c, c.inputs[0], state) + c.inputs[1]};
@@ -272,6 +281,7 @@ Tensors DataGradientOf(const PartCall& c, PartState& state) {
 }
 
 void AddWeightGradient(const PartCall& c, PartState& state) {
+  if (planner::OfVolumes(c.part)) return AddVolumesGradient(c, state);
   if (c.part == ModelPart::kMlp) {
     MlpWeight(c, state);
   } else if (c.part == ModelPart::kExperts) {

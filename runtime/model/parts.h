@@ -29,9 +29,9 @@ struct PartParameters {
   Tensors gradients;  ///< added to; empty in a forward pass
 };
 
-/// A micro-batch's tokens on this rank, sequence-major.
+/// A micro-batch's tokens on this rank, sequence-major; of a 3D CNN its samples, the bytes of this rank's slab of each.
 struct MicroBatchTokens {
-  torch::Tensor inputs, targets;  ///< int64 [tokens]
+  torch::Tensor inputs, targets;  ///< int64 [tokens]; of a 3D CNN uint8 [samples × bytes], int64 [samples]
   torch::Tensor positions;        ///< int64 [sequence]
 };
 
@@ -43,6 +43,7 @@ struct PartCall {
   const PartParameters& parameters;          ///< of kEmbedding: table, then positions where the model has them
   const MicroBatchTokens* tokens = nullptr;  ///< of kEmbedding, kLossSums, kLoss
   int64_t slice = 0, slices = 1;             ///< of the head, kProduct
+  int64_t layer = -1;                        ///< of a 3D CNN
   int64_t step = 0;                          ///< of kAttentionBlock, kProduct: Instruction::tag
   planner::ValueShape output = {};           ///< of kProduct: the first output's
 };

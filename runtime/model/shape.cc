@@ -73,6 +73,7 @@ torch::Tensor InitialValue(const TensorLayout& layout, const ModelSpec& model, i
   if (layout.start == Start::kZero) return torch::zeros(layout.whole, options.dtype(type));
   if (layout.start == Start::kOne) return torch::ones(layout.whole, options.dtype(type));
   double deviation = model.numerics.initializer_range;
+  if (layout.start == Start::kRectified) deviation = std::sqrt(2.0 / static_cast<double>(layout.whole[1]));
   if (layout.start == Start::kResidual) deviation /= std::sqrt(2.0 * static_cast<double>(model.layers));
   at::Generator generator = at::detail::createCPUGenerator(SeedOf(layout.name, layer, seed));
   return torch::empty(layout.whole, options).normal_(0, deviation, generator).to(type);

@@ -53,7 +53,8 @@ torch::Tensor ShareOf(planner::ModelPart part, const TensorLayout& layout, const
 std::vector<int64_t> ShareSizes(planner::ModelPart part, const TensorLayout& layout, const ModelShape& shape);
 
 /// What a tensor of the whole model is before the first step: it depends on seed, layer and name alone, never on how the model is
-/// split. Normal with the model's initializer_range, residual projections smaller by √(2·layers). Source: Radford et al. 2019.
+/// split. Normal with the model's initializer_range, residual projections smaller by √(2·layers); what a
+/// rectifier follows √(2/inputs). Source: Radford et al. 2019; He et al. 2015, arXiv 1502.01852.
 torch::Tensor InitialValue(const TensorLayout& layout, const planner::ModelSpec& model, int64_t layer, uint64_t seed,
                            torch::ScalarType type);
 

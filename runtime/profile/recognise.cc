@@ -19,7 +19,8 @@ double PlannedFlops(const planner::ModelSpec& model, const TracedModel& traced) 
   double flops = 0;
   for (const planner::OperatorGroup& group : planner::OperatorsOf(job).groups) {
     for (const planner::ModelOperator& o : group.operators) {
-      if (o.type != "pooling") flops += static_cast<double>(group.count) * o.flops.count();
+      const bool pools = o.type == "pooling" || o.type == "global_pooling";  // no product
+      if (!pools) flops += static_cast<double>(group.count) * o.flops.count();
     }
   }
   return flops;

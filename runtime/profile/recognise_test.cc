@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -143,6 +145,23 @@ TEST(Recognise, AConvolutionAndAPoolingAreReadByTheirShapes) {
   ASSERT_EQ(found->model.cnn_layers.size(), 2u);
   EXPECT_EQ(found->model.cnn_layers[0].out_channels, 4);
   EXPECT_EQ(found->model.cnn_layers[1].stride[2], 2);
+}
+
+TEST(Recognise, AMeanOverAllPlacesIsAGlobalPooling) {
+  const std::tuple<std::string, Shape, planner::Cnn3dKind> cases[] = {
+      {"adaptive_avg_pool2d", {1, 4, 1, 1}, planner::Cnn3dKind::kGlobalPooling},
+      {"mean", {1, 4}, planner::Cnn3dKind::kGlobalPooling},
+      {"adaptive_avg_pool2d", {1, 4, 2, 2}, planner::Cnn3dKind::kPooling},
+      {"adaptive_max_pool2d", {1, 4, 1, 1}, planner::Cnn3dKind::kPooling}};
+  for (const auto& [kind, output, expected] : cases) {
+    Trace t = Convolution();
+    t.Add(kind, {}, {{1, 4, 4, 4}}, output);
+    const auto found = Recognise(t.model);
+    ASSERT_TRUE(found) << kind << ": " << found.error().message();
+    ASSERT_EQ(found->model.cnn_layers.size(), 3u) << kind;
+    EXPECT_EQ(found->model.cnn_layers[2].kind, expected) << kind;
+    EXPECT_EQ(found->model.cnn_layers[2].extent, (std::array<int64_t, 3>{1, 4, 4})) << kind;
+  }
 }
 
 TEST(Recognise, AnEmbeddingOverABufferHasNoParameter) {

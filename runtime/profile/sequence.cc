@@ -31,6 +31,14 @@ bool IsMap(const TracedOperator& o) {
 
 bool Has(const TracedOperator& o, std::string_view word) { return o.kind.find(word) != o.kind.npos; }
 
+/// The mean of each channel over a whole map: AdaptiveAvgPool to one place, or `mean` over all dimensions behind the channels.
+bool IsGlobalMean(const TracedOperator& o) {
+  if (o.inputs.empty() || o.inputs[0].size() < 3 || o.inputs[0].size() > 5 || !HasElements(o.inputs[0]) || o.output.size() < 2) return false;
+  const bool one_place = std::all_of(o.output.begin() + 2, o.output.end(), [](int64_t size) { return size == 1; });
+  const bool same_channels = o.output[0] == o.inputs[0][0] && o.output[1] == o.inputs[0][1];
+  return one_place && same_channels && (Has(o, "adaptive_avg_pool") || o.kind == "mean");
+}
+
 Extent ListedKernel(const TracedOperator& o, size_t dimensions) {
   Extent kernel{1, 1, 1};
   for (size_t i = 0; i < dimensions; ++i) {
@@ -57,6 +65,7 @@ class Builder {
 
   Status Add(const TracedOperator& o) {
     if (Has(o, "conv")) return AddConvolution(o);
+    if (IsGlobalMean(o)) return AddGlobalPooling(o);
     if (Has(o, "pool")) return AddPooling(o);
     if (o.flops > 0) return AddDense(o);
     if (o.parameters.empty()) return Ok();  // activations, sums, shapes
@@ -103,6 +112,15 @@ class Builder {
     return Ok();
   }
 
+  Status AddGlobalPooling(const TracedOperator& o) {
+    const int64_t channels = o.inputs[0][1];
+    Cnn3dLayer layer{.kind = Cnn3dKind::kGlobalPooling, .in_channels = channels, .out_channels = channels};
+    layer.bias = false;
+    layer.extent = ExtentOf(o.inputs[0]);
+    layers.push_back(layer);
+    return Ok();
+  }
+
   Status AddDense(const TracedOperator& o) {
     if (o.inputs.empty() || !HasElements(o.inputs[0]) || !HasElements(o.output)) {
       return Refuse(o, "a product of or to something without elements or dimensions");
@@ -125,8 +143,8 @@ class Builder {
   Status AddNorm(const TracedOperator& o) {
     int64_t parameters = 0;
     for (const size_t p : o.parameters) parameters += traced_.parameters[p].Count();
-    if (layers.empty() || layers.back().kind == Cnn3dKind::kPooling || layers.back().normalised || !Has(o, "norm") ||
-        parameters != 2 * layers.back().out_channels) {
+    const bool pools = !layers.empty() && (layers.back().kind == Cnn3dKind::kPooling || layers.back().kind == Cnn3dKind::kGlobalPooling);
+    if (layers.empty() || pools || layers.back().normalised || !Has(o, "norm") || parameters != 2 * layers.back().out_channels) {
       return Refuse(o, "its parameters are no norm of the layer before it");
     }
     layers.back().normalised = true;

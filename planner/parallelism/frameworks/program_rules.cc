@@ -7,6 +7,7 @@
 #include "planner/parallelism/tensor_grid.h"
 #include "planner/parallelism/variables.h"
 #include "planner/tasks/pipeline_order.h"
+#include "planner/tasks/volume_slabs.h"
 
 namespace weft::planner::frameworks {
 namespace {
@@ -15,11 +16,11 @@ using Question = FrameworkQuestion;
 
 constexpr std::string_view kSource = "runtime/, planner/parallelism/program/";
 
-/// Of the model's own numerics; the sizes are the strategy's to divide. nullptr if it is executed.
-const char* WhyNoModel(const ModelSpec& m) {
+/// Of a transformer's own numerics; the sizes are the strategy's to divide. nullptr if it is executed.
+const char* WhyNoTransformer(const ModelSpec& m) {
   const bool family =
       m.architecture == Architecture::kGpt2 || m.architecture == Architecture::kLlama || m.architecture == Architecture::kMixtral;
-  if (!family || m.attention == Attention::kLatent) return "expected the gpt2, llama or mixtral family";
+  if (!family || m.attention == Attention::kLatent) return "expected the gpt2, llama or mixtral family, or a 3D CNN";
   const RouterNumerics& router = m.numerics.router;
   if (m.IsMoe() && (router.jitter != 0 || !router.normalise_top_k || m.shared_experts > 0 || m.expert_mlp_bias || m.router_bias))
     return "expected experts as Mixtral has them, without noise, biases and shared ones";
@@ -39,6 +40,12 @@ const char* WhyNoModel(const ModelSpec& m) {
   return nullptr;
 }
 
+std::optional<std::string> WhyNoModel(const ModelSpec& m) {
+  if (m.IsCnn()) return WhyNoVolumes(m.cnn_layers);
+  const char* const why = WhyNoTransformer(m);
+  return why == nullptr ? std::nullopt : std::optional<std::string>(why);
+}
+
 template <typename Value>
 std::string Refused(std::string_view name, const Value& value, std::string_view expected) {
   return fmt::format("{}={}: not executed, expected {}", name, value, expected);
@@ -48,6 +55,7 @@ std::string Refused(std::string_view name, const Value& value, std::string_view 
 int64_t Tokens(const Question& q) { return q.strategy.micro_batch * q.job.sequence / q.strategy.cp; }
 int64_t Replicas(const Question& q) { return q.strategy.dp * q.strategy.cp; }
 bool IsMoe(const Question& q) { return q.job.model.IsMoe(); }
+bool IsCnn(const Question& q) { return q.job.model.IsCnn(); }
 
 int64_t QkvColumns(const ModelSpec& m) { return (m.heads + 2 * m.kv_heads) * m.head_dim; }
 /// Whether a grid of tensor ranks has two and more on a side, and cuts matrices and vectors in whole pieces.
@@ -61,8 +69,8 @@ bool FitsGrid(const Question& q) {
 }
 
 constexpr FrameworkRule kRules[] = {
-    {"model", [](const Question& q) { return WhyNoModel(q.job.model) != nullptr; },
-     [](const Question& q) { return fmt::format("model {}: {}", q.job.model.name, WhyNoModel(q.job.model)); }, kSource,
+    {"model", [](const Question& q) { return WhyNoModel(q.job.model).has_value(); },
+     [](const Question& q) { return fmt::format("model {}: {}", q.job.model.name, *WhyNoModel(q.job.model)); }, kSource,
      SearchStage::kJob},
     {"precision", [](const Question& q) { return q.job.precision != Precision::kFp32; },
      [](const Question& q) { return fmt::format("precision {}: not executed, expected fp32", PrecisionName(q.job.precision)); }, kSource,
@@ -109,8 +117,38 @@ constexpr FrameworkRule kRules[] = {
        return fmt::format("tp={}: does not divide vocabulary {} and width {}", q.strategy.tp, q.job.model.vocab, q.job.model.hidden);
      },
      kSource},
-    {"tensor-tokens", [](const Question& q) { return Tokens(q) % q.strategy.tp != 0; },
+    {"tensor-tokens", [](const Question& q) { return !IsCnn(q) && Tokens(q) % q.strategy.tp != 0; },
      [](const Question& q) { return fmt::format("tp={}: does not divide a micro-batch's {} tokens", q.strategy.tp, Tokens(q)); }, kSource},
+    {"slabs", [](const Question& q) { return IsCnn(q) && WhyNoSlabs(q.job.model.cnn_layers, q.strategy.tp).has_value(); },
+     [](const Question& q) {
+       return fmt::format("tp={}: {}", q.strategy.tp, *WhyNoSlabs(q.job.model.cnn_layers, q.strategy.tp));
+     },
+     kSource},
+    {"cnn-stages", [](const Question& q) { return IsCnn(q) && (q.strategy.pp > 1 || q.strategy.etp > 1); },
+     [](const Question& q) {
+       return fmt::format("pp={} etp={}: not executed, expected 1 of a 3D CNN", q.strategy.pp, q.strategy.etp);
+     },
+     kSource},
+    {"cnn-schedule", [](const Question& q) { return IsCnn(q) && SplitsBackward(q.strategy.schedule); },
+     [](const Question& q) {
+       return Refused("schedule", ScheduleName(q.strategy.schedule), "1f1b or gpipe of a 3D CNN");
+     },
+     kSource, SearchStage::kSchedule},
+    {"cnn-recompute", [](const Question& q) { return IsCnn(q) && q.strategy.recompute != Recompute::kNone; },
+     [](const Question& q) { return Refused("recompute", RecomputeName(q.strategy.recompute), "none of a 3D CNN"); }, kSource,
+     SearchStage::kRecompute},
+    // The price of stages 2 and 3, and of shard groups, leaves the slabs out of those that share.
+    {"slab-shards",
+     [](const Question& q) {
+       const Strategy& s = q.strategy;
+       return IsCnn(q) && s.tp > 1 && (s.zero_stage > 1 || s.shard_group > 0);
+     },
+     [](const Question& q) {
+       return fmt::format(
+           "zero_stage={} shard_group={}: not executed with tp={} slabs of a sample, expected zero_stage at most 1, no groups",
+           q.strategy.zero_stage, q.strategy.shard_group, q.strategy.tp);
+     },
+     kSource, SearchStage::kExchange},
     {"expert-tokens",
      [](const Question& q) {
        const int64_t tokens = Tokens(q), tp = q.strategy.tp;

@@ -36,7 +36,7 @@ int64_t MostInUnit(const Question& q) {
 }
 
 constexpr FrameworkRule kRules[] = {
-    {"words", [](const Question& q) { return q.job.model.vocab != kWords; },
+    {"words", [](const Question& q) { return !q.job.model.IsCnn() && q.job.model.vocab != kWords; },
      [](const Question& q) {
        return fmt::format("model {}: a vocabulary of {}, expected {}: words are bytes; put \"vocab_size\": {} into its config.json",
                           q.job.model.name, q.job.model.vocab, kWords, kWords);

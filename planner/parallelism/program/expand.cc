@@ -48,7 +48,7 @@ std::optional<std::string> WhyNoSlices(const JobSpec& job, const Strategy& s, st
 
 /// Of what the links chose.
 std::optional<std::string> WhyNotChosen(const JobSpec& job, const Strategy& s, const ProgramChoices& choices) {
-  const int64_t replicas = s.dp * s.cp;
+  const int64_t replicas = s.dp * s.cp * (job.model.IsCnn() ? s.tp : 1);
   const bool levels = choices.sums.algorithm == Algorithm::kHierarchical, servers = choices.sums.algorithm == Algorithm::kParameterServer;
   if (!levels && !servers && choices.sums.algorithm != Algorithm::kRing && choices.sums.algorithm != Algorithm::kTree)
     return fmt::format("sums by {}: not executed, expected ring, tree, hierarchical or ps", AlgorithmName(choices.sums.algorithm));
@@ -141,6 +141,7 @@ StepProgram HeaderOf(const JobSpec& job, const Strategy& s, ElementType type) {
           .stages = s.pp,
           .chunks = s.vpp,
           .grid = GridOf(s),
+          .volumes = m.cnn_layers,
           .replicas_differ = ReplicasDiffer(s),
           .experts = m.experts,
           .experts_per_token = m.experts_per_token,
@@ -227,7 +228,8 @@ Result<StepProgram> ExpandProgram(const JobSpec& job, const Strategy& s, Element
   if (const auto why = WhyNoProgram(job, s, choices)) return Fail(Code::kInvalidArgument, *why);
   const int64_t last_stage = PlaceOf(s.schedule, s.pp * s.vpp - 1, s.pp).stage;
   const bool tied_apart = job.model.tied_embeddings && last_stage != 0;
-  ProgramGroups groups = GroupsOf(s, tied_apart, job.model.IsMoe(), choices.sums);
+  const GroupTraits traits{.tied_apart = tied_apart, .moe = job.model.IsMoe(), .spatial = job.model.IsCnn()};
+  ProgramGroups groups = GroupsOf(s, traits, choices.sums);
   const bool decided = s.sharding == Sharding::kOperator;
   ProgramFrame frame{.job = job,
                      .strategy = s,

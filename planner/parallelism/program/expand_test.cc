@@ -13,6 +13,7 @@
 #include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/legality.h"
+#include "planner/parallelism/program/testing/listed_volumes.h"
 #include "planner/parallelism/program/testing/small_models.h"
 #include "planner/parallelism/variables.h"
 
@@ -20,12 +21,7 @@ namespace weft::planner::inline parallelism {
 namespace {
 
 using ::testing::HasSubstr;
-using Key = std::pair<CommunicatorKind, OperationKind>;
-
-template <typename T>
-T Any(std::mt19937& random, std::initializer_list<T> of) {
-  return *(of.begin() + static_cast<int64_t>(random() % of.size()));
-}
+using Key = ListedKey;
 
 Strategy Draw(std::mt19937& random, bool moe) {
   Strategy s{.dp = Any<int64_t>(random, {1, 2, 3, 4}),
@@ -73,49 +69,6 @@ Strategy Draw(std::mt19937& random, bool moe) {
   }
   s.bucket_bytes = Any(random, {Bytes(4), Bytes(20'000), Bytes(1 << 20)});
   return s;
-}
-
-OperationKind KindOf(StepAction action) {
-  switch (action) {
-    case StepAction::kAllGather: return OperationKind::kAllGather;
-    case StepAction::kReduceScatter: return OperationKind::kReduceScatter;
-    case StepAction::kAllToAll: return OperationKind::kAllToAll;
-    case StepAction::kShift:
-    case StepAction::kSend: return OperationKind::kSendReceive;
-    case StepAction::kBroadcast:
-    case StepAction::kReduce: return OperationKind::kBroadcast;
-    default: return OperationKind::kAllReduce;
-  }
-}
-
-struct Sums {
-  double bytes = 0, calls = 0;
-};
-
-/// A step's share of so many.
-std::map<Key, Sums> OfProgram(const StepProgram& program, int64_t steps) {
-  std::map<Key, Sums> sums;
-  for (size_t rank = 0; rank < program.ranks.size(); ++rank) {
-    for (const ProgramVolume& v : VolumesOf(program, static_cast<int64_t>(rank), steps)) {
-      Sums& sum = sums[{v.kind, KindOf(v.action)}];
-      sum.bytes += static_cast<double>(v.bytes) / static_cast<double>(steps);
-      sum.calls += static_cast<double>(v.calls) / static_cast<double>(steps);
-    }
-  }
-  return sums;
-}
-
-std::map<Key, double> OfList(const OperationList& list) {
-  std::map<Key, double> bytes;
-  for (const StageOperations& stages : list.classes) {
-    const auto ranks = static_cast<double>(stages.stages.size()) * static_cast<double>(list.ranks_per_stage);
-    for (const Operation& o : stages.operations) {
-      if (o.kind == OperationKind::kCompute || o.bytes * o.calls <= 0) continue;
-      const double times = o.pass == OperationPass::kOnce ? 1 : static_cast<double>(list.micro_batches);
-      bytes[{o.communicator, o.kind}] += ranks * times * o.calls * o.bytes;
-    }
-  }
-  return bytes;
 }
 
 /// What of a strategy decides how a list is written, as text.
@@ -179,7 +132,7 @@ TEST(ExpandProgram, HasTheVolumesOfTheOperationList) {
     const auto program = ExpandProgram(job, s, ElementType::kFloat32, choices);
     ASSERT_TRUE(program) << program.error().message();
     std::map<Key, double> list = OfList(priced);
-    std::map<Key, Sums> own = OfProgram(*program, s.local_steps);
+    std::map<Key, ListedSums> own = OfProgram(*program, s.local_steps);
     for (const auto& [key, unused] : list) own.try_emplace(key);
     for (const auto& [key, sum] : own) {
       // The list has scales of fp8 for every 128 elements, a transfer has whole ones.

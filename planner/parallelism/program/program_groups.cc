@@ -49,10 +49,11 @@ ProgramCommunicator Partition(const Grid& grid, CommunicatorKind kind, KeyOf key
 }
 
 /// Those that have the same parameters: all, and within and across shard groups, whose ranks are neighbours among them.
-void AddReplicas(const Strategy& s, const Grid& grid, const AlgorithmSpec& sums, ProgramGroups* groups) {
-  if (s.dp * s.cp > 1) {
-    groups->data = groups->Add(
-        Partition(grid, CommunicatorKind::kData, [](int64_t p, int64_t, int64_t, int64_t t) { return Key(p, t, 0); }));
+void AddReplicas(const Strategy& s, const Grid& grid, bool spatial, const AlgorithmSpec& sums, ProgramGroups* groups) {
+  if (s.dp * s.cp * (spatial ? s.tp : 1) > 1) {
+    groups->data = groups->Add(Partition(grid, CommunicatorKind::kData, [spatial](int64_t p, int64_t, int64_t, int64_t t) {
+      return Key(p, spatial ? 0 : t, 0);
+    }));
     groups->communicators.back().sums = sums;
     groups->shard = groups->data;
   }
@@ -120,7 +121,7 @@ std::vector<Boundary> BoundariesOf(const Strategy& s) {
   return boundaries;
 }
 
-ProgramGroups GroupsOf(const Strategy& s, bool tied_apart, bool moe, const AlgorithmSpec& sums) {
+ProgramGroups GroupsOf(const Strategy& s, const GroupTraits& traits, const AlgorithmSpec& sums) {
   const Grid grid(s);
   ProgramGroups groups;
   if (s.tp > 1) {
@@ -132,8 +133,8 @@ ProgramGroups GroupsOf(const Strategy& s, bool tied_apart, bool moe, const Algor
     groups.context = groups.Add(
         Partition(grid, CommunicatorKind::kContext, [](int64_t p, int64_t d, int64_t, int64_t t) { return Key(p, d, t); }));
   }
-  AddReplicas(s, grid, sums, &groups);
-  AddExperts(s, grid, moe, &groups);
+  AddReplicas(s, grid, traits.spatial, sums, &groups);
+  AddExperts(s, grid, traits.moe, &groups);
   const auto pair = [&](CommunicatorKind kind, int64_t from, int64_t to) {
     ProgramCommunicator communicator{.kind = kind, .groups = {}};
     for (int64_t d = 0; d < s.dp; ++d) {
@@ -145,7 +146,7 @@ ProgramGroups GroupsOf(const Strategy& s, bool tied_apart, bool moe, const Algor
   };
   for (const Boundary& b : BoundariesOf(s))
     groups.messages[{b.from, b.to}] = groups.Add(pair(CommunicatorKind::kPipeline, b.from, b.to));
-  if (tied_apart) groups.embedding = groups.Add(pair(CommunicatorKind::kEmbedding, 0, s.pp - 1));
+  if (traits.tied_apart) groups.embedding = groups.Add(pair(CommunicatorKind::kEmbedding, 0, s.pp - 1));
   if (ReplicasDiffer(s) && GpuCount(s) > s.dp) {
     groups.replica = groups.Add(
         Partition(grid, CommunicatorKind::kWorld, [](int64_t, int64_t d, int64_t, int64_t) { return Key(d, 0, 0); }));

@@ -34,9 +34,15 @@ struct ProgramGroups {
   }
 };
 
-/// Requires: a legal strategy. `tied_apart`: embedding and head have one table on two stages. `moe`: the model has experts. `sums`:
-/// how gradients are summed, other than those of experts.
-ProgramGroups GroupsOf(const Strategy& strategy, bool tied_apart, bool moe, const AlgorithmSpec& sums);
+/// What of a model decides who talks to whom.
+struct GroupTraits {
+  bool tied_apart = false;  ///< embedding and head have one table on two stages
+  bool moe = false;         ///< it has experts
+  bool spatial = false;     ///< tensor ranks share samples, and all have the same parameters
+};
+
+/// Requires: a legal strategy. `sums`: how gradients are summed, other than those of experts.
+ProgramGroups GroupsOf(const Strategy& strategy, const GroupTraits& traits, const AlgorithmSpec& sums);
 
 /// The stages that a stage sends to, in the way of a micro-batch and back.
 struct Boundary {

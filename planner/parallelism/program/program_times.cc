@@ -25,6 +25,7 @@ bool Attends(ModelPart part) {
 
 std::string NameOfPart(const StepProgram& program, const RankClass& list, const Instruction& i) {
   std::string name = fmt::format("{}.{}.{}.b{}", ActionName(i.action), PartName(i.part), ElementTypeName(program.type), program.micro_batch);
+  if (OfVolumes(i.part)) name += fmt::format(".l{}", i.layer);  // kernels and strides are the layer's
   if (Attends(i.part)) name += fmt::format(".d{}", program.head_dim);
   for (const int32_t value : i.inputs.empty() ? i.outputs : i.inputs) {
     const ValueShape& shape = list.values[static_cast<size_t>(value)];
@@ -54,6 +55,7 @@ class Communications {
       case StepAction::kAllToAll: return Seconds(AllToAllTime(network_, group, bytes));
       case StepAction::kBroadcast:
       case StepAction::kReduce: return Ring(group, Collective::kBroadcast, bytes);
+      case StepAction::kHalo:
       case StepAction::kShift:
       case StepAction::kMix: return Seconds(RingStepTime(network_, group, bytes));
       case StepAction::kSend:
@@ -79,6 +81,7 @@ class Communications {
     const double whole = static_cast<double>(Elements(list, i) * BytesOf(program_.type));
     double sent = whole * rest;
     switch (i.action) {
+      case StepAction::kHalo:
       case StepAction::kShift:
       case StepAction::kMix:
       case StepAction::kSend:

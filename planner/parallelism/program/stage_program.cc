@@ -53,6 +53,7 @@ void StageProgram::RunPasses() {
 }
 
 void StageProgram::ForwardPass(int64_t chunk, int64_t) {
+  if (model_.IsCnn()) return VolumesForward();
   const int64_t v = VirtualStage(s_.schedule, stage_, chunk, s_.pp);
   const LayerRange layers = LayersOfVirtualStage(f_, v);
   int32_t x = v == 0 ? Embed() : Receive(v - 1, /*back=*/false);
@@ -76,6 +77,7 @@ void StageProgram::ForwardPass(int64_t chunk, int64_t) {
 }
 
 void StageProgram::DataPass(int64_t chunk, int64_t micro_batch) {
+  if (model_.IsCnn()) return VolumesData();
   const int64_t v = VirtualStage(s_.schedule, stage_, chunk, s_.pp);
   const LayerRange layers = LayersOfVirtualStage(f_, v);
   collect_ = SplitsBackward(s_.schedule) ? &pending_[{chunk, micro_batch}] : nullptr;

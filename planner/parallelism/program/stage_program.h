@@ -172,6 +172,13 @@ class StageProgram {
   int32_t Multiply(StepAction action, int64_t layer, std::vector<int32_t> inputs, ValueShape output, int64_t step);
   int32_t MultiplyBlocks(StepAction action, ModelPart part, int64_t layer, std::vector<int32_t> inputs, ValueShape output);
   ValueShape ShapeOf(int32_t value) const;
+  // stage_volumes.cc: a 3D CNN, whose halo a layer keeps as `rows`.
+  void VolumesForward();
+  void VolumesData();
+  int32_t VolumeForward(int64_t layer, int32_t x);
+  int32_t VolumeData(int64_t layer, int32_t gradient);
+  int32_t ConvolutionData(int64_t layer, int32_t gradient, const Kept& kept);
+  int32_t HaloOf(int64_t layer, int32_t x);
   // stage_context.cc: attention of the whole sequence, whose tokens lie on several ranks. It is not cut in slices.
   int32_t ContextForward(int64_t layer, Kept* kept);
   std::vector<int32_t> ContextData(int64_t layer, int32_t of_core, const Kept& kept);

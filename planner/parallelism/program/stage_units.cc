@@ -98,7 +98,25 @@ int64_t HeadSlicesOf(const ProgramFrame& f) {
   return 1;
 }
 
+namespace {
+
+/// Of a 3D CNN, whose ranks have all parameters: those that share samples are replicas like others.
+std::vector<StageBlock> BlocksOfVolumes(const ProgramFrame& f) {
+  std::vector<StageBlock> blocks;
+  for (int64_t layer = 0; layer < f.job.model.layers; ++layer) {
+    const int64_t elements = LayerParameterCount(f.job.model, layer);
+    const bool dense = f.job.model.cnn_layers[static_cast<size_t>(layer)].kind == Cnn3dKind::kDense;
+    const ModelPart part = dense ? ModelPart::kClassifier : ModelPart::kConvolution;
+    const ParameterBlock block{.part = part, .layer = static_cast<int32_t>(layer), .elements = elements};
+    if (elements > 0) blocks.push_back({block, f.micro_batches()});
+  }
+  return blocks;
+}
+
+}  // namespace
+
 std::vector<StageBlock> BlocksOfStage(const ProgramFrame& f, int64_t stage) {
+  if (f.job.model.IsCnn()) return BlocksOfVolumes(f);
   const Strategy& s = f.strategy;
   const ModelSpec& model = f.job.model;
   const RankGrid grid = f.grid();

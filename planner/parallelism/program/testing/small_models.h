@@ -50,4 +50,18 @@ inline ModelSpec SmallMixtral() {
   return m;
 }
 
+/// Volumes of 16 planes, which two or four ranks can share.
+inline ModelSpec SmallCnn() {
+  ModelSpec m{.name = "cnn", .architecture = Architecture::kCnn3d, .layers = 6, .max_positions = 1};
+  m.cnn_layers = {
+      {.in_channels = 2, .out_channels = 4, .kernel = {3, 3, 3}, .extent = {16, 8, 8}},
+      {.kind = Cnn3dKind::kPooling, .in_channels = 4, .out_channels = 4, .kernel = {2, 2, 2}, .stride = {2, 2, 2},
+       .extent = {16, 8, 8}, .bias = false},
+      {.in_channels = 4, .out_channels = 8, .kernel = {3, 3, 3}, .stride = {2, 2, 2}, .extent = {8, 4, 4}},
+      {.in_channels = 8, .out_channels = 8, .kernel = {3, 1, 3}, .extent = {4, 2, 2}, .bias = false},
+      {.kind = Cnn3dKind::kGlobalPooling, .in_channels = 8, .out_channels = 8, .extent = {4, 2, 2}, .bias = false},
+      {.kind = Cnn3dKind::kDense, .in_channels = 8, .out_channels = 256}};
+  return m;
+}
+
 }  // namespace weft::planner::parallelism

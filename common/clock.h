@@ -1,6 +1,8 @@
 // Time is an argument. Code that needs to know it takes a Clock, so that a test turns the hands itself.
 #pragma once
 
+#include <ctime>
+
 #include "common/units.h"
 
 namespace weft {
@@ -17,6 +19,13 @@ class SystemClock final : public Clock {
  public:
   Seconds Now() const override { return std::chrono::steady_clock::now().time_since_epoch(); }
 };
+
+/// What of a core the calling thread has taken so far.
+inline Seconds ThreadProcessorTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return Seconds(static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec));
+}
 
 /// A clock that stands still until told. Not thread-safe.
 class ManualClock final : public Clock {

@@ -385,6 +385,7 @@ class Core {
   int64_t loss_slot_ = -1;
   int64_t capacity_changes_ = 0;           ///< times that some link gave something else than before
   std::map<uint64_t, double> planned_shares_;  ///< of the newest plan (flow_demand.h)
+  std::map<uint64_t, double> asked_shares_;    ///< those of its problem
   double activity_s_ = 0;
   bool asked_ = false;                     ///< the last tick asked for a plan
   double next_forget_s_ = 0;

@@ -125,9 +125,10 @@ void Core::Replan() {
   FlowPlannerOptions planning = options_.planning;
   planning.quick = !whole;
   paths_question_ = {.number = ++paths_number_, .asked_s = now_s_, .whole = whole, .capacity_changes = capacity_changes_,
-                     .flows = AskForPaths(table_, fabric_, monitor_, jobs_.Weights(), Seconds(now_s_), planning),
+                     .flows = AskForPaths(table_, fabric_, monitor_, jobs_.Weights(), Seconds(now_s_), planning, asked_shares_),
                      .triggers = std::exchange(triggers_, {})};
   planned_shares_ = paths_question_->flows.shares;
+  asked_shares_ = paths_question_->flows.rounded;
   next_plan_s_ = now_s_ + options_.settle.count();
   if (paths_question_->flows.flows.empty()) return paths_question_.reset();
   actions_.emplace_back(PlanPaths{paths_number_, paths_question_->flows.problem});

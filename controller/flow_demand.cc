@@ -1,6 +1,7 @@
 #include "controller/flow_demand.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 #include <unordered_map>
@@ -13,6 +14,10 @@ namespace weft::controller {
 namespace {
 
 constexpr double kPeriodsSilent = 1.5;
+constexpr double kYoung = 20;  // seconds since a flow's first bytes: its long memory is not full
+// A flow's two shares, the short memory's over the long one's: up to the first the difference is that of the moment in the iteration,
+// from the second on it sends more than it did.
+constexpr double kNoise = 1.5, kMore = 2;
 
 /// What the flows of a job have sent by one NIC.
 struct NicSums {
@@ -67,6 +72,13 @@ std::vector<Summed> SumUp(const FlowTable& table, std::unordered_map<std::string
   return flows;
 }
 
+/// Of a flow's two shares, what it asks for.
+double AsksFor(double shortly, double long_since, bool young) {
+  if (young || long_since <= 0) return std::max(shortly, long_since);
+  const double more = std::clamp((shortly / long_since - kNoise) / (kMore - kNoise), 0.0, 1.0);
+  return long_since + more * std::max(0.0, shortly - long_since);
+}
+
 }  // namespace
 
 void FadingBytes::Add(double bytes, double time_s) {
@@ -90,13 +102,41 @@ std::map<uint64_t, double> DemandShares(const FlowTable& table, Seconds now, con
       const double silent_s = job->active_s - flow->active_s;
       const bool sends = flow->wire_bytes > 0 &&
                          silent_s <= std::max(options.silent_after.count(), kPeriodsSilent * job->period_s);
-      if (sends && job->shortly > 0) share = std::max(share, flow->lately.shortly.At(job->active_s) / job->shortly);
-      if (sends && job->long_since > 0) share = std::max(share, flow->lately.long_since.At(job->active_s) / job->long_since);
+      const double shortly = job->shortly > 0 ? flow->lately.shortly.At(job->active_s) / job->shortly : 0;
+      const double long_since = job->long_since > 0 ? flow->lately.long_since.At(job->active_s) / job->long_since : 0;
+      if (sends) share = std::max(share, AsksFor(shortly, long_since, job->active_s - flow->first_s < kYoung));
     }
     if (now.count() - job->newest_s > options.idle_after.count()) share = 0;
     shares.emplace_hint(shares.end(), flow->id, std::clamp(share, kTraceOfDemand, 1.0));
   }
   return shares;
+}
+
+std::map<uint64_t, double> SendingShares(const FlowTable& table, Seconds now, const std::map<uint64_t, double>& shares) {
+  constexpr double kFull = 0.25;  // of the busiest NIC's bytes: from there on a flow counts as what it is while it sends
+  using Slots = std::array<double, SlotRing::kSlots>;
+  const auto newest = static_cast<int64_t>(std::floor(now.count() / table.slot_s()));
+  std::map<std::pair<std::string_view, std::string_view>, Slots> nics;
+  std::vector<std::pair<const SendFlow*, Slots>> flows;
+  for (const auto& [id, flow] : table.flows()) {
+    Slots slots{};
+    for (const auto& [port, lane] : flow.lanes) {
+      for (int64_t s = 0; s < SlotRing::kSlots; ++s) slots[static_cast<size_t>(s)] += lane.carried.At(newest - s);
+    }
+    Slots& nic = nics[{flow.host, flow.identity.local_address()}];
+    for (size_t s = 0; s < slots.size(); ++s) nic[s] += slots[s];
+    flows.emplace_back(&flow, slots);
+  }
+  std::map<uint64_t, double> sending;
+  for (const auto& [flow, slots] : flows) {
+    const Slots& nic = nics.at({flow->host, flow->identity.local_address()});
+    double own = 0, all = 0;
+    for (size_t s = 0; s < slots.size(); ++s) own += slots[s] * slots[s], all += slots[s] * nic[s];
+    const auto known = shares.find(flow->id);
+    const double share = known == shares.end() ? kTraceOfDemand : known->second;
+    sending.emplace_hint(sending.end(), flow->id, all <= 0 ? share : std::max(share, std::min(1.0, share / kFull) * own / all));
+  }
+  return sending;
 }
 
 }  // namespace weft::controller

@@ -110,8 +110,13 @@ std::vector<AskedFlow> CollectFlows(const FlowTable& table, const std::map<std::
 }
 
 /// To a power of a half. Flows of one ring carry the same, but are never measured at the same moment: differences that are noise
-/// would make splits that serve nobody look fair.
-double RoundedShare(double share) { return std::exp2(std::round(std::log2(share))); }
+/// would make splits that serve nobody look fair. What was asked for before stands while it is nearly as near, so that a share between
+/// two powers is not another one with every look.
+double RoundedShare(double share, const double* before) {
+  constexpr double kNear = 0.75;  // in powers
+  if (before != nullptr && std::abs(std::log2(share / *before)) <= kNear) return *before;
+  return std::exp2(std::round(std::log2(share)));
+}
 
 /// What the owner's own findings make of these shares; empty: nothing, as none of his ways is worse than all know, or all are.
 std::vector<double> OwnShares(const LinkMonitor& monitor, Owner owner, const std::vector<Candidate>& candidates,
@@ -224,8 +229,14 @@ std::vector<int32_t> ToWeights(const std::vector<double>& shares) {
 }
 
 FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
-                         const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options) {
-  FlowQuestion question{.problem = nullptr, .flows = CollectFlows(table, jobs), .shares = DemandShares(table, now, options.demand)};
+                         const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options,
+                         const std::map<uint64_t, double>& before) {
+  FlowQuestion question{
+      .problem = nullptr, .flows = CollectFlows(table, jobs), .shares = DemandShares(table, now, options.demand), .rounded = {}};
+  for (const auto& [flow, share] : SendingShares(table, now, question.shares)) {
+    const auto known = before.find(flow);
+    question.rounded.emplace_hint(question.rounded.end(), flow, RoundedShare(share, known == before.end() ? nullptr : &known->second));
+  }
   planner::FlowProblem problem;
   problem.topology = fabric.topology();
   problem.switching_gain = options.switching_gain;
@@ -238,7 +249,7 @@ FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const
     planner::FlowDemand demand;
     demand.key = flow.id;
     demand.job = flow.identity.job_id();
-    demand.demand = BitsPerSecond(LineRateOf(fabric, asked.candidates) * RoundedShare(question.shares.at(flow.id)) * asked.part);
+    demand.demand = BitsPerSecond(LineRateOf(fabric, asked.candidates) * question.rounded.at(flow.id) * asked.part);
     if (const auto job = jobs.find(demand.job); job != jobs.end()) demand.intensity = job->second.intensity;
     double known = 0;
     for (const Candidate& candidate : asked.candidates) known += candidate.present;

@@ -78,12 +78,14 @@ struct FlowQuestion {
   std::shared_ptr<const planner::FlowProblem> problem;  ///< flow i is `flows[i]`
   std::vector<AskedFlow> flows;
   std::map<uint64_t, double> shares;   ///< what flows are taken to ask for (flow_demand.h)
+  std::map<uint64_t, double> rounded;  ///< with which the problem has them
 };
 
 /// `jobs` has an entry per job; flows of unknown jobs are left as they are, and so are those that all jobs were planned with
-/// (SendFlow::settled).
+/// (SendFlow::settled). `before`: `rounded` of the last question, which stands as long as it is near.
 FlowQuestion AskForPaths(const FlowTable& table, const FabricView& fabric, const LinkMonitor& monitor,
-                         const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options);
+                         const std::map<std::string, JobWeight>& jobs, Seconds now, const FlowPlannerOptions& options,
+                         const std::map<uint64_t, double>& before = {});
 
 /// What the plan comes to for the flows that are still there with the lanes that it is for. Requires: a plan of the
 /// question's problem. What an owner alone has found of links (link_monitor.h) moves his own flows, and nobody else's:

@@ -48,11 +48,13 @@ std::vector<LinkMonitor::LaneUse> LinkMonitor::Collect(const FlowTable& table, i
     if (flow.stale()) continue;
     for (const auto& [port, lane] : flow.lanes) {
       const double carried = lane.carried.At(slot) * 8;
-      if (carried <= 0) continue;
+      const bool queued = lane.backlog.At(slot - 1) >= kLeastBacklog * slot_s;
+      const double before = std::max(0.0, lane.carried.At(slot - 1) - (queued ? lane.delivered.At(slot - 1) : 0)) * 8;
+      if (carried <= 0 && before <= 0) continue;
       const std::vector<LinkId>* links = flow.PathOf(port);
       if (links == nullptr) continue;
       const double backlog_s = std::min(slot_s, lane.backlog.At(slot));
-      LaneUse use{.key = {id, port}, .flow = &flow, .links = links, .carried = carried};
+      LaneUse use{.key = {id, port}, .flow = &flow, .links = links, .carried = carried, .before = before};
       if (backlog_s >= kLeastBacklog * slot_s) {
         use.backlog = backlog_s / slot_s;
         use.rate = lane.delivered.At(slot) * 8 / backlog_s;
@@ -73,18 +75,22 @@ LinkMonitor::UsesByLink LinkMonitor::ByLink(const std::vector<LaneUse>& uses) co
 
 LinkMonitor::Load LinkMonitor::Seen(const LaneUse& lane, const std::vector<size_t>& on_link,
                                     const std::vector<LaneUse>& uses) const {
-  Load load{lane.rate, lane.rate};
+  Load load{lane.rate, lane.rate, lane.rate};
   const double slot_s = options_.slot.count();
   for (const size_t i : on_link) {
     const LaneUse& other = uses[i];
     if (other.key == lane.key) continue;
     const double in_backlog = std::min(other.carried, other.rate * other.backlog * slot_s);
-    const double spread = (other.carried - in_backlog) / slot_s;  // trickled in beside its backlog, if it had any
+    // What trickled in beside its backlog, if it had any. It is counted where it was sent, and may have stood in a queue since then: what
+    // came in this slot may be what was sent in the one before.
+    const double spread = (other.carried - in_backlog) / slot_s;
+    const double sent_before = other.before / slot_s;
     // At least so much of the other's backlog fell into this lane's, and at most.
     const double least = std::max(0.0, lane.backlog + other.backlog - 1) / lane.backlog;
     const double most = std::min(1.0, other.backlog / lane.backlog);
     load.low += other.rate * least + spread;
     load.high += other.rate * most + spread;
+    load.most += other.rate * most + std::max(spread, sent_before);
   }
   return load;
 }
@@ -106,6 +112,7 @@ void LinkMonitor::FindCollisions(const std::vector<LaneUse>& uses, const UsesByL
     Load most;
     std::vector<uint64_t> flows;
     for (const size_t i : on_link) {
+      if (uses[i].carried <= 0) continue;
       if (flows.empty() || flows.back() != uses[i].key.first) flows.push_back(uses[i].key.first);
       if (uses[i].backlog < kContending) continue;
       const Load load = Seen(uses[i], on_link, uses);
@@ -156,12 +163,13 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
       const Load load = Seen(use, by_link[link.index()], uses);
       window.next.load[link].low += load.low * backlog_s;
       window.next.load[link].high += load.high * backlog_s;
+      window.next.load[link].most += load.most * backlog_s;
     }
     window.next.backlog_s += backlog_s;
     if (window.next.backlog_s < options_.window.count() - 1e-9) continue;
     window.next.time_s = now_s;
     for (auto& [link, load] : window.next.load) {
-      load = {load.low / window.next.backlog_s, load.high / window.next.backlog_s};
+      load = {load.low / window.next.backlog_s, load.high / window.next.backlog_s, load.most / window.next.backlog_s};
     }
     window.looks.push_back(std::exchange(window.next, Look()));
     const auto is_old = [&](const Look& look) {
@@ -179,7 +187,9 @@ bool LinkMonitor::IsUnexplained(const LaneWindow& window) const {
   // Each look for itself: two links that were full in turn look like two idle ones on average.
   return std::none_of(window.looks.begin(), window.looks.end(), [&](const Look& look) {
     return std::any_of(look.load.begin(), look.load.end(),
-                       [&](const auto& entry) { return IsFull(entry.second, Available(entry.first, window.owner)); });
+                       [&](const auto& entry) {
+                         return entry.second.most >= options_.explained * Available(entry.first, window.owner).value();
+                       });
   });
 }
 

@@ -6,9 +6,9 @@
 //   rate of a lane        r = bytes / time of its backlog
 //   load that it sees     on each link of its path, r plus what the other lanes on that link sent while it was backlogged;
 //                         two lanes' backlogs in one slot may have been at the same time or not, so this is an interval:
-//                         [low, high]
+//                         [low, high]. What was sent in the slot before may have come in this one: at most it is `most`
 //
-// A backlogged lane has a full link: max-min fairness read backwards. It is *explained* when the high load of some link
+// A backlogged lane has a full link: max-min fairness read backwards. It is *explained* when the most load of some link
 // of its path is >= 80 % of what that link is believed to give. A lane without such a link, in each of `windows`
 // consecutive windows of backlog, waits at a link that gives less than believed. Which one: not a link that another lane
 // found full meanwhile (exonerated); if other unexplained lanes share links with it, one of the shared ones; among the
@@ -138,13 +138,15 @@ class LinkMonitor {
     LaneKey key;
     const SendFlow* flow = nullptr;
     const std::vector<LinkId>* links = nullptr;
-    double carried = 0;            ///< bits
+    double carried = 0;            ///< bits, by its sender
+    double before = 0;             ///< in the slot before, beside its backlog
     double backlog = 0;            ///< share of the slot
     double rate = 0;               ///< bits per second while backlogged
   };
   /// Mean load of a link in bits per second as a lane saw it.
   struct Load {
     double low = 0, high = 0;
+    double most = 0;               ///< high, where more of it was sent in the slot before
     double middle() const { return (low + high) / 2; }
   };
   struct Look {

@@ -234,7 +234,8 @@ class Modeller {
     return Plausible(compute) ? compute : 0;
   }
 
-  /// A ring all-reduce of the planned gradients, spread over the flows of each sender.
+  /// A ring all-reduce of the planned gradients, spread over the flows of each sender: as they carried lately, so that connections that
+  /// stand idle get nothing, or evenly where none of them has carried anything.
   bool TakePlan() {
     if (job_.plan.has_strategy() && !SumsWholeGradients(job_.plan.strategy())) {
       return Miss(missing_ + ", and what a strategy beyond plain data parallelism sends is not predicted");
@@ -244,11 +245,21 @@ class Modeller {
     const auto ranks = static_cast<double>(job_.plan.strategy().dp());
     const auto gradients = static_cast<double>(predicted.gradient_bytes());
     if (compute <= 0 || ranks < 2 || gradients <= 0 || gradients > 1e15) return Miss(missing_ + ", and no plan says what it sends");
-    std::map<std::pair<std::string, int32_t>, int> siblings;
-    for (const SendFlow* flow : flows_) ++siblings[{flow->host, flow->identity.rank()}];
+    struct Siblings {
+      int flows = 0;
+      double bytes = 0;
+    };
+    std::map<std::pair<std::string, int32_t>, Siblings> siblings;
+    const auto lately = [&](const SendFlow* flow) { return flow->lately.long_since.At(view_.now_s); };
+    for (const SendFlow* flow : flows_) {
+      Siblings& all = siblings[{flow->host, flow->identity.rank()}];
+      ++all.flows;
+      all.bytes += lately(flow);
+    }
     for (size_t i = 0; i < flows_.size(); ++i) {
-      const double share = siblings[{flows_[i]->host, flows_[i]->identity.rank()}];
-      made_.flows[i].bytes = Bytes(static_cast<int64_t>(2 * (ranks - 1) / ranks * gradients / share));
+      const Siblings& all = siblings[{flows_[i]->host, flows_[i]->identity.rank()}];
+      const double share = all.bytes > 0 ? lately(flows_[i]) / all.bytes : 1.0 / all.flows;
+      made_.flows[i].bytes = Bytes(std::llround(2 * (ranks - 1) / ranks * gradients * share));
     }
     made_.compute = Seconds(compute);
     // So that it is alone as fast as planned: what the plan hides behind compute is hidden here too.

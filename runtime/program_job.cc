@@ -116,7 +116,9 @@ Status CheckProgramOptions(const TrainOptions& o) {
     return wrong(fmt::format("rank {} of world {}: expected 0 <= rank < world", o.rank, o.world));
   if (o.world > 1 && (o.plugin.empty() || o.rendezvous.empty()))
     return wrong(fmt::format("world {} needs --plugin and --rendezvous", o.world));
-  if (o.duration) return wrong("--duration with --plan: expected --steps");
+  if (o.duration && !o.plans.empty()) return wrong("--duration with --plans: expected --steps");
+  if (o.min_steps < 1) return wrong(fmt::format("min steps {}: expected at least 1", o.min_steps));
+  if (o.computations && o.output != OutputFormat::kJson) return wrong("--computations without --output json, which alone has them");
   if (o.reshard && (!o.plans.empty() || !o.calibration.empty() || !o.calibrate.empty()))
     return wrong("--reshard on with --plans, --calibration or --calibrate: expected one or the other");
   if (o.reshard && (o.job.empty() || o.run_dir.empty()))
@@ -151,10 +153,12 @@ std::string Fingerprint(const TrainOptions& o, const std::vector<Phase>& phases,
     if (!programs.empty()) programs += fmt::format(", from step {} ", phase.begin);
     programs += fmt::format("program {:016x} ({})", planner::DigestOf(phase.program), phase.program.strategy);
   }
+  const std::string length =
+      o.duration ? fmt::format("for {} s, {} at least", o.duration->count(), o.min_steps) : fmt::format("{}", o.steps);
   return fmt::format(
-      "{}, {}, {}, steps {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}, stretch {}, trace {}, "
+      "{}, {}, {}, steps {}, computations {}, learning rate {} warm-up {} decay {} least {}, clip {}, seed {}, text digest {}, stretch {}, trace {}, "
       "reshard {}, {}",
-      programs, input.model.name, NumericsText(input.model), o.steps, o.rate.peak, o.rate.warm_up, o.rate.decay, o.rate.least, o.clip,
+      programs, input.model.name, NumericsText(input.model), length, o.computations ? "on" : "off", o.rate.peak, o.rate.warm_up, o.rate.decay, o.rate.least, o.clip,
       o.seed, input.text.Digest(), o.stretch, o.trace.empty() ? "off" : "on", o.reshard ? "on" : "off", Describe(o.checkpoint));
 }
 

@@ -97,6 +97,10 @@ std::string ProgramStepLine(const ProgramStep& s, OutputFormat format) {
                  {"waited_s", s.waited.count()},
                  {"time_s", s.time.count()}};
     if (s.gradient_norm) line["gradient_norm"] = *s.gradient_norm;
+    for (const std::vector<Seconds>& rank : s.computations) {
+      json& times = line["computations_s"].emplace_back(json::array());
+      for (const Seconds time : rank) times.push_back(std::round(time.count() * 1e9) / 1e9);
+    }
     return Line(line);
   }
   const std::string norm = s.gradient_norm ? fmt::format("{:.4f}", *s.gradient_norm) : std::string("-");

@@ -36,6 +36,8 @@ struct ProgramStep {
   std::optional<double> gradient_norm;  ///< nullopt: not computed, and not printed
   double learning_rate = 0;
   Seconds iteration{0}, waited{0}, time{0};
+  /// By rank and instruction of its list, where they were asked for; 0 where nothing is computed. JSON only.
+  std::vector<std::vector<Seconds>> computations = {};
 };
 
 /// A checkpoint that was written, or read at the beginning.

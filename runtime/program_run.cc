@@ -74,16 +74,20 @@ class ProgramRun {
   Status Run() {
     WEFT_ASSIGN_OR_RETURN(const Beginning beginning, checkpoints_.Find());
     WEFT_RETURN_IF_ERROR(Begin(beginning));
-    for (int64_t step = beginning.step; step < o_.steps; ++step) {
+    int64_t step = beginning.step;
+    start_ = clock_.Now();
+    for (bool last = false; !last; ++step) {
       if (phase_ + 1 < phases_.size() && phases_[phase_ + 1].begin <= step) {
         if (Status status = Change(step); !status)
           return Fail(status.error().WithContext(fmt::format("change before step {}", step)));
       }
       if (Status status = FollowWord(step); !status)
         return Fail(status.error().WithContext(fmt::format("word before step {}", step)));
-      if (Status status = OneStep(step); !status) return Fail(status.error().WithContext(fmt::format("step {}", step)));
+      const Result<bool> was_last = OneStep(step);
+      if (!was_last) return Fail(was_last.error().WithContext(fmt::format("step {}", step)));
+      last = *was_last;
     }
-    WEFT_RETURN_IF_ERROR(EndPhase(o_.steps));
+    WEFT_RETURN_IF_ERROR(EndPhase(step));
     std::vector<MeasuredVolume> volumes;
     for (const auto& [key, volume] : volumes_) volumes.push_back(volume);
     WEFT_ASSIGN_OR_RETURN(const std::vector<RankFacts> ranks, Ranks());
@@ -131,7 +135,7 @@ class ProgramRun {
 
   /// The program of the first step, with the state that options name.
   Status Begin(const Beginning& beginning) {
-    if (beginning.step >= o_.steps) {
+    if (!o_.duration && beginning.step >= o_.steps) {
       return Fail(Code::kInvalidArgument, fmt::format("resume {}: saved after {} steps, --steps {} are done",
                                                       o_.checkpoint.resume, beginning.step, o_.steps));
     }
@@ -209,7 +213,17 @@ class ProgramRun {
     return out ? Ok() : Status(Fail(Code::kUnavailable, fmt::format("--trace {}: cannot be written", o_.trace)));
   }
 
-  Status OneStep(int64_t step) {
+  /// Whether `step` is the last: where a duration says so rank 0 decides, and all ranks meet.
+  Result<bool> IsLast(int64_t step) const {
+    if (!o_.duration) return step + 1 >= o_.steps;
+    const double up = o_.rank == 0 && step + 1 >= o_.min_steps && clock_.Now() - start_ >= *o_.duration ? 1 : 0;
+    if (bootstrap_ == nullptr) return up > 0;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<double> any, bootstrap_->Largest({&up, 1}));
+    return any.front() > 0;
+  }
+
+  /// Returns whether it was the last.
+  Result<bool> OneStep(int64_t step) {
     sums_.Begin();
     const Seconds begin = clock_.Now();
     const double rate = LearningRateAt(o_.rate, step);
@@ -219,6 +233,13 @@ class ProgramRun {
                             running_.executor->Step([&](int64_t micro_batch) { return Samples(step, micro_batch); }, rate));
     }
     WEFT_ASSIGN_OR_RETURN(result, Shared(result));
+    std::vector<std::vector<Seconds>> computations;
+    if (o_.computations) {
+      const std::vector<Seconds> none;
+      WEFT_ASSIGN_OR_RETURN(computations,
+                            GatherComputations(running_.executor ? running_.executor->record().processor : none, bootstrap_));
+    }
+    WEFT_ASSIGN_OR_RETURN(const bool last, IsLast(step));
     const Seconds end = clock_.Now();
     if (running_.executor) sums_.Add(end - begin, running_.executor->record());
     steps_.push_back({.step = step,
@@ -228,10 +249,14 @@ class ProgramRun {
                       .iteration = end - begin,
                       .waited = result.waited,
                       .time = end});
+    steps_.back().computations = std::move(computations);
     WEFT_RETURN_IF_ERROR(Print(o_, ProgramStepLine(steps_.back(), o_.output)));
+    steps_.back().computations.clear();  // for that line alone
     WEFT_ASSIGN_OR_RETURN(const std::optional<Bytes> bytes, checkpoints_.AfterStep(step + 1, StateOf(running_, program())));
-    if (!bytes) return Ok();
-    return Print(o_, CheckpointLine({.step = step + 1, .bytes = *bytes, .took = clock_.Now() - end}, o_.output));
+    if (bytes) {
+      WEFT_RETURN_IF_ERROR(Print(o_, CheckpointLine({.step = step + 1, .bytes = *bytes, .took = clock_.Now() - end}, o_.output)));
+    }
+    return last;
   }
 
   /// Counts what the program has sent in the steps before `end`.
@@ -310,6 +335,7 @@ class ProgramRun {
   JobConnections& connections_;
   collectives::Bootstrap* const bootstrap_;
   const SystemClock clock_;
+  Seconds start_{0};  // of the first step
   Checkpoints checkpoints_;
   StateMover mover_;
   size_t phase_ = 0;

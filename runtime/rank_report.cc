@@ -130,6 +130,10 @@ Result<std::vector<RankMeasured>> GatherMeasured(const RankMeasured& mine, colle
   return ranks;
 }
 
+Result<std::vector<std::vector<Seconds>>> GatherComputations(const std::vector<Seconds>& mine, collectives::Bootstrap* bootstrap) {
+  return Gather(mine, bootstrap);
+}
+
 Result<std::vector<std::vector<planner::InstructionSpan>>> GatherSpans(const std::vector<planner::InstructionSpan>& mine,
                                                                     collectives::Bootstrap* bootstrap) {
   return Gather(mine, bootstrap);

@@ -40,6 +40,9 @@ class StepSums {
 
 /// Of all ranks, in order. Collective; without a bootstrap that of one. Errors: the bootstrap's.
 [[nodiscard]] Result<std::vector<RankMeasured>> GatherMeasured(const RankMeasured& mine, collectives::Bootstrap* bootstrap);
+/// What of a core each rank's computations took in its last step, by instruction. Collective, as GatherMeasured().
+[[nodiscard]] Result<std::vector<std::vector<Seconds>>> GatherComputations(const std::vector<Seconds>& mine,
+                                                                          collectives::Bootstrap* bootstrap);
 /// The spans of all ranks' last step.
 [[nodiscard]] Result<std::vector<std::vector<planner::InstructionSpan>>> GatherSpans(const std::vector<planner::InstructionSpan>& mine,
                                                                                   collectives::Bootstrap* bootstrap);

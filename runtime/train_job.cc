@@ -66,6 +66,7 @@ Status CheckOptions(const TrainOptions& options) {
   const CheckpointOptions& checkpoint = options.checkpoint;
   if (!checkpoint.folder.empty() || !checkpoint.resume.empty() || !checkpoint.load.empty())
     return wrong("--checkpoint, --resume and --load need a --plan");
+  if (options.computations) return wrong("--computations needs a --plan or a --strategy");
   if (options.threads < 1) return wrong("threads " + std::to_string(options.threads) + ": expected at least 1");
   if (options.bucket.count() < 4) return wrong("bucket of less than one float: expected at least 4B");
   if (!options.duration && options.steps < 1) return wrong("steps " + std::to_string(options.steps) + ": expected >= 1");

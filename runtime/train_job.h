@@ -36,6 +36,7 @@ struct TrainOptions {
   std::string cluster;                   ///< with `calibration`: the machines, of whose links communication is predicted
   double stretch = 0;                    ///< with `calibration`: a computation lasts so many times as long as alone; 0: as it is
   std::string trace;                     ///< with `plan`: file for the last step, as measured and as planned
+  bool computations = false;             ///< with `plan` or `strategy`: each step says what of a core each computation took, on each rank
   bool predict = false;                  ///< with `plan`: what is predicted, in place of the run
   std::string calibrate;                 ///< with `plan`: in place of a run its computations are timed, into this file
   CheckpointOptions checkpoint;          ///< of a run with a plan

@@ -121,6 +121,8 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
       ->check(CLI::Range(1.0, 1e4));
   app.add_option("--trace", o.trace, "with --plan: file for a Chrome trace of the last step, as measured and as planned")
       ->needs("--plan");
+  app.add_flag("--computations", o.computations,
+               "with --plan or --strategy: each step says in JSON what of a core each computation took, on each rank");
   app.add_flag("--predict", o.predict,
                "with --plan: in place of a run, prints the memory of each rank, and with --calibration and --cluster the times")
       ->needs("--plan");

@@ -42,13 +42,15 @@ ALLOWED = {
     "netplugin": ["netplugin/abi"],
     "collectives": ["common", "planner/collectives", "netplugin/abi"],
     "runtime": ["common", "collectives", "formats", "planner/planner.h", "planner/workload", "planner/tasks/program_state.h",
-                "planner/tasks/program_timeline.h", "planner/tasks/program_memory.h", "planner/parallelism/program/program_times.h",
+                "planner/tasks/program_schedule.h", "planner/tasks/program_timeline.h", "planner/tasks/program_memory.h",
+                "planner/parallelism/program/program_times.h",
                 "planner/tasks/state_change.h", "planner/parallelism/attention_time.h", "planner/parallelism/calibrated_hardware.h",
                 "agent/ask"],
     "scheduler": ["common", "proto", "netplugin/abi", "agent/ask"],
     "testbed": ["common"],
     "cli": ["common", "proto", "formats", "planner/planner.h", "planner/jobs/simulate/scenario.h", "planner/plan/model_ways.h",
-            "planner/fabric/path_catalog.h", "planner/collectives", "collectives", "testbed"],
+            "planner/fabric/path_catalog.h", "planner/collectives", "planner/tasks/program_schedule.h", "planner/tasks/program_tasks.h",
+            "collectives", "runtime/model_scaling.h", "testbed"],
     "tests": None,  # anything
     "bench": None,
 }

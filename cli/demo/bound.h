@@ -1,27 +1,31 @@
 // The bound that the demo holds its measurements against: the simulated optimum on this fabric.
 //
-//   compute    of each job, timed without exchange in the phase that the bound judges (estimate.h)
-//   timeline   of bucket_timeline.h: buckets go one after another, each once it was ready in that measurement
-//   rate       of the jobs that communicate at a moment: the measured goodput of one uncontended flow, divided by the least
-//              link utilisation that any split of their flows over the paths reaches (the fractional multi-commodity
-//              optimum of planner/flows/path_choice.h), solved anew for every set of jobs
+//   computations   of each job, measured in the phase that the bound judges (estimate.h). Of a program: of each instruction, what of
+//                  the job's one core it took, which its ranks share. Of a job of buckets: on processors of its own
+//   list           what follows what is the program's list of operations, as weft-train executes it (planner/tasks/program_tasks.h); of a
+//                  job of buckets: they go one after another, each once it was ready, and the optimizer after the last
+//   traffic        who sends how much to whom is the schedule's of each communication (planner/tasks/program_schedule.h); it takes as
+//                  long as its slowest port: a host's link either way, or all spines together between two leaves. Flows may be split
+//                  over all paths in any way; with two leaves that cut is all that holds them
+//   core           it serves the ranks that compute alike, as the kernel's scheduler does
+//   sharing        communications that meet at a port, of one job or of two, share it max-min fairly
 //
-// The jobs' iterations run against each other in the engine of all simulations (planner/network/fluid.h); the best is taken of all
-// phases between the jobs, be it that each begins an iteration as soon as it can or that both wait for a common pace. Nothing in it is fitted to the runs that it judges.
+// The jobs run against each other in one task graph (planner/tasks/port_sharing.h); the best is taken of all phases between them, be it
+// that each begins an iteration as soon as it can or that both wait for a common pace. Nothing in it is fitted to the runs that it
+// judges. It leaves out latency, and the processor time that moving bytes takes.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "cli/demo/bucket_timeline.h"
 #include "common/units.h"
 #include "planner/planner.h"
 
 namespace weft::cli {
 
-/// The demo's fabric as the bound sees it: rates are goodput. Cables are named leaf and spine, 1-based.
+/// The demo's fabric as the bound sees it: two leaves, rates are goodput. Cables are named leaf and spine, 1-based.
 struct BoundFabric {
-  int leaves = 2;
   int spines = 2;
   int hosts_per_leaf = 4;
   BitsPerSecond goodput;  ///< of one uncontended flow
@@ -39,25 +43,52 @@ struct BackgroundFlow {
   BitsPerSecond rate;    ///< goodput it asks for
 };
 
-/// A job's ring: rank r on `hosts[r]` sends to the next.
+/// One gradient bucket: ready `ready` after the iteration starts, `bytes` of gradient.
+struct Bucket {
+  Bytes bytes;
+  Seconds ready{0};
+};
+
+/// What one iteration of a job is made of that sums its buckets on a ring: rank r sends to the next.
+struct BucketIteration {
+  Seconds compute{0};           ///< forward + backward + optimizer
+  Seconds after_backward{0};    ///< the part of `compute` that needs all gradients
+  std::vector<Bucket> buckets;  ///< ascending `ready`
+};
+
+/// What each instruction of each rank took of the job's core; 0 where nothing is computed.
+using Computations = std::vector<std::vector<Seconds>>;
+
+/// A job, rank r on `hosts[r]`.
 struct BoundJob {
   std::string name;
   std::vector<std::string> hosts;
-  DataParallelIteration iteration;
+  std::shared_ptr<const planner::StepProgram> program;  ///< null: a job of buckets
+  Computations computations;                            ///< of a program
+  BucketIteration iteration;                            ///< of a job of buckets
+};
+
+/// Of a grid of phases and paces; pace 0: as soon as they can.
+struct BoundSchedule {
+  int pace = 0, phase = 0;
 };
 
 struct Bound {
-  double utilisation = 0;           ///< least possible maximum over links when every flow of all jobs asks for `goodput`
-  BitsPerSecond shared_rate;        ///< that the worst flow gets while all jobs communicate
-  std::vector<BitsPerSecond> alone_rates;  ///< per job, while no other communicates
+  std::vector<Seconds> alone;       ///< per job, without the others
   std::vector<Seconds> iterations;  ///< per job, mean in the steady state
+  BoundSchedule schedule;           ///< at which the sum of the iterations is least
 };
 
-/// Requires: hosts exist in `fabric`; one or two jobs, with buckets. Complexity: 2^jobs flow problems, then about a million events.
-Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs,
-                   const std::vector<CableFactor>& cables, const std::vector<BackgroundFlow>& background);
+/// `near`: the bound of the same jobs with nearly the same computations, whose pace and those beside it are tried alone. Requires:
+/// hosts exist in `fabric`; one or two jobs; of a program computations of all its instructions, gradients sent whole. Complexity: some
+/// hundred simulations of a dozen iterations; with `near` a third.
+Bound ComputeBound(const BoundFabric& fabric, const std::vector<BoundJob>& jobs, const std::vector<CableFactor>& cables,
+                   const std::vector<BackgroundFlow>& background, const Bound* near = nullptr);
 
-/// The formula with the numbers of one job put in, for people.
-std::string ExplainBound(const BoundJob& job, const Bound& bound);
+/// Of one iteration: how long the job's busiest link is busy, the others away. Requires: as ComputeBound().
+Seconds CommunicationOf(const BoundFabric& fabric, const BoundJob& job);
+
+/// The bound of one job with its numbers put in, for people.
+std::string ExplainBound(const BoundJob& job, Seconds alone, Seconds iteration);
 
 }  // namespace weft::cli

@@ -20,6 +20,10 @@ namespace weft::cli {
 namespace {
 
 constexpr int kHostsPerLeaf = 5;  // two for each job, one that nobody manages
+// At which the jobs communicate for about half of their time.
+constexpr const char* kRate = "15Mbit/s";
+constexpr const char* kComposedRate = "30Mbit/s";
+constexpr Seconds kGrain{500e-6};  // messages take some ms: they leave at the rate, and wait for no super-packet of others
 
 /// Turns SIGINT and SIGTERM into a stop request. Made before any other thread, so that all of them inherit the mask.
 class Interrupt {
@@ -78,6 +82,7 @@ struct Plan {
   Seconds duration;
   BitsPerSecond link_rate;
   std::string work;
+  JobProgram program;
 };
 
 ClusterOptions OptionsOfCluster(const DemoOptions& demo, const Plan& plan) {
@@ -88,8 +93,9 @@ ClusterOptions OptionsOfCluster(const DemoOptions& demo, const Plan& plan) {
   options.fabric.spines = 2;
   options.fabric.hosts_per_leaf = kHostsPerLeaf;
   options.fabric.link_rate = plan.link_rate;
-  for (const DemoJob& job : DemoJobs(kHostsPerLeaf)) {
-    options.managed_hosts.insert(options.managed_hosts.end(), job.hosts.begin(), job.hosts.end());
+  if (plan.program == JobProgram::kComposed) options.fabric.grain = kGrain;
+  for (const std::vector<std::string>& hosts : DemoHosts(kHostsPerLeaf)) {
+    options.managed_hosts.insert(options.managed_hosts.end(), hosts.begin(), hosts.end());
   }
   return options;
 }
@@ -113,7 +119,7 @@ Result<DemoReport> RunOnFabric(const DemoOptions& options, const Plan& plan, con
                      .log_dir = plan.work,
                      .at_end = options.at_end,
                      .hosts_per_leaf = kHostsPerLeaf,
-                     .program = options.jobs == "nccl" ? JobProgram::kNccl : JobProgram::kTrain,
+                     .program = plan.program,
                      .nccl = options.nccl},
                     stop);
   WEFT_RETURN_IF_ERROR(phases.Run(report));
@@ -135,6 +141,7 @@ Result<DemoReport> RunOnLoopback(const DemoOptions& options, const Plan& plan, c
                                     .data = options.data,
                                     .log_dir = plan.work,
                                     .at_end = options.at_end,
+                                    .program = plan.program,
                                     .hosts_per_leaf = kHostsPerLeaf},
                                    stop, report));
   return report;
@@ -142,21 +149,23 @@ Result<DemoReport> RunOnLoopback(const DemoOptions& options, const Plan& plan, c
 
 Result<DemoReport> Run(const DemoOptions& options, const std::stop_token& stop) {
   WEFT_ASSIGN_OR_RETURN(const Seconds duration, ParseDuration(options.duration));
-  WEFT_ASSIGN_OR_RETURN(const BitsPerSecond link_rate, ParseRate(options.link_rate));
+  const bool composed = options.jobs == "composed", nccl = options.jobs == "nccl";
+  const std::string rate = !options.link_rate.empty() ? options.link_rate : composed ? kComposedRate : kRate;
+  WEFT_ASSIGN_OR_RETURN(const BitsPerSecond link_rate, ParseRate(rate));
   if (duration < Seconds(30)) {
     return Fail(Code::kInvalidArgument, fmt::format("--duration \"{}\": expected 30s or more", options.duration));
   }
   if (options.output != "table" && options.output != "json") {
     return Fail(Code::kInvalidArgument, fmt::format("--output \"{}\": expected table or json", options.output));
   }
-  if (options.jobs != "weft-train" && options.jobs != "nccl") {
-    return Fail(Code::kInvalidArgument, fmt::format("--jobs \"{}\": expected weft-train or nccl", options.jobs));
+  if (options.jobs != "weft-train" && !composed && !nccl) {
+    return Fail(Code::kInvalidArgument, fmt::format("--jobs \"{}\": expected weft-train, composed or nccl", options.jobs));
   }
   if (options.draws < 1) return Fail(Code::kInvalidArgument, "--draws: expected 1 or more");
-  const bool nccl = options.jobs == "nccl";
   WEFT_ASSIGN_OR_RETURN(const Installation installation, Installation::Find(nccl ? "weft-nccl-job" : "weft-train"));
   WEFT_ASSIGN_OR_RETURN(const WorkDirectory work, WorkDirectory::Make(options.keep));
-  const Plan plan{installation, duration, link_rate, work.path()};
+  const Plan plan{installation, duration, link_rate, work.path(),
+                  nccl ? JobProgram::kNccl : composed ? JobProgram::kComposed : JobProgram::kTrain};
   if (const Status can = testbed::CanBuildFabric(); !can) {
     if (nccl) return Fail(can.error().WithContext("--jobs nccl needs a fabric"));
     fmt::print(stderr, "demo: {}; falling back to loopback\n", can.error().message());

@@ -1,7 +1,8 @@
 // What a phase of the demo says about its jobs: how their iterations compare with the bound, and how sure that is.
 //
-//   block     a step whose exchange was apart (weft-train --apart-every), so that its compute was timed by itself, and the
-//             ordinary steps nearest to it, on both sides. A machine whose speed drifts moves both alike.
+//   block     of weft-train: kBlockSteps steps in a row, each of which says what its computations took of the job's core. Of
+//             weft-nccl-job: a step whose exchange was apart (--apart-every), so that its compute was timed by itself, and the
+//             ordinary steps nearest to it, on both sides. A machine whose speed drifts moves compute and iterations alike.
 //   ratio     of a block: mean of its ordinary iterations, over the bound with the compute of that block (and with that of the
 //             other jobs' blocks nearest in time). Of the phase: the median over its blocks, so that what hits less than half
 //             of them changes little.
@@ -18,8 +19,9 @@
 
 namespace weft::cli {
 
-/// Every so many steps one has its exchange apart: seldom enough that agents still find the period of the others.
-inline constexpr int64_t kApartEvery = 4;
+/// Steps of a block; of weft-nccl-job one of them has its exchange apart: seldom enough that agents still find the period of the
+/// others.
+inline constexpr int64_t kBlockSteps = 4;
 /// What Weft promises: iterations at most so many times the bound.
 inline constexpr double kMostOverBound = 1.10;
 
@@ -39,22 +41,24 @@ Verdict Judge(const Ratio& ratio, double most = kMostOverBound);
 /// "within", "fell short", "cannot tell" or "not measured".
 std::string ToString(Verdict verdict);
 
-/// A timed step and its neighbours.
+/// What a few steps took.
 struct Block {
-  Seconds middle{0};     ///< when the timed step began
-  Seconds iteration{0};  ///< mean of the ordinary steps
-  Seconds forward{0}, backward{0}, update{0};
+  Seconds middle{0};     ///< when the timed step began, or half of the steps were through
+  Seconds iteration{0};  ///< mean of the steps, or of the ordinary ones
+  Seconds forward{0}, backward{0}, update{0};  ///< of the timed step
   std::vector<Seconds> ready;
+  Computations computations;  ///< mean of the steps; then there is no timed one
 
-  Seconds compute() const { return forward + backward + update; }
+  /// What an iteration computes: of a program the job's core, of all ranks.
+  Seconds compute() const;
 };
 
-/// The blocks whose steps lie within [from, to). One without ordinary steps on both sides is left out.
+/// The blocks whose steps lie within [from, to). A timed step without ordinary ones on both sides is left out.
 std::vector<Block> CutBlocks(const std::vector<TrainingStep>& steps, Seconds from, Seconds to);
 
-/// `job` with the compute that was timed in `block`. Requires: as many ready times as the job has buckets.
+/// `job` with the compute of `block`. Requires: as many ready times as the job has buckets, or computations of its program.
 BoundJob WithCompute(const BoundJob& job, const Block& block);
-/// A block of the medians of `blocks`. Requires: at least one; all have as many ready times.
+/// A block of the medians of `blocks`. Requires: at least one; all have as many ready times and computations.
 Block MedianBlock(const std::vector<Block>& blocks);
 
 /// One job in a phase.

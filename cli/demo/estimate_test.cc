@@ -12,12 +12,11 @@ namespace {
 using ::testing::DoubleNear;
 using ::testing::SizeIs;
 
-const BoundFabric kFabric{.leaves = 2, .spines = 2, .hosts_per_leaf = 5, .goodput = MegabitsPerSecond(15)};
+const BoundFabric kFabric{.spines = 2, .hosts_per_leaf = 5, .goodput = MegabitsPerSecond(15)};
 
 /// As the demo's: 0.4 s of compute, 750 KB of gradients in six buckets, ready from 60 % of it on.
 BoundJob Job(const std::string& name, std::vector<std::string> hosts) {
-  BoundJob job{.name = name, .hosts = std::move(hosts), .iteration = {}};
-  job.iteration.ranks = 4;
+  BoundJob job{.name = name, .hosts = std::move(hosts), .program = nullptr, .computations = {}, .iteration = {}};
   job.iteration.buckets.resize(6, {Bytes(125'000), Seconds(0)});
   return job;
 }
@@ -47,9 +46,9 @@ std::vector<TrainingStep> Train(const BoundJob& job, double length, const Machin
     const double factor = machine.slowness(now - 100) * std::exp(normal(random));
     const Block compute = Compute(factor);
     const BoundJob timed = WithCompute(job, compute);
-    step.iteration = PredictIteration(timed.iteration, kFabric.goodput).iteration * machine.excess;
+    step.iteration = ComputeBound(kFabric, {timed}, {}, {}).iterations[0] * machine.excess;
     step.update = compute.update;
-    if (i % kApartEvery == kApartEvery - 1) {
+    if (i % kBlockSteps == kBlockSteps - 1) {
       step.iteration += compute.compute();
       step.apart = ApartCompute{.forward = compute.forward, .backward = compute.backward, .ready = compute.ready};
     } else {
@@ -116,7 +115,7 @@ std::vector<TrainingStep> Steps(int count) {
   std::vector<TrainingStep> steps;
   for (int i = 0; i < count; ++i) {
     TrainingStep step{.step = i, .iteration = Seconds(1 + i * 0.001), .time = Seconds(2 * i + 2)};
-    if (i % kApartEvery == kApartEvery - 1) step.apart.emplace();
+    if (i % kBlockSteps == kBlockSteps - 1) step.apart.emplace();
     steps.push_back(std::move(step));
   }
   return steps;
@@ -136,6 +135,19 @@ TEST(CutBlocks, StepsThatDoNotLieInThePhaseDoNotCount) {
   EXPECT_THAT(CutBlocks(Steps(12), Seconds(4.999), Seconds(18)), SizeIs(0));
   EXPECT_THAT(CutBlocks(Steps(12), Seconds(4.997), Seconds(18)), SizeIs(1));
   EXPECT_THAT(CutBlocks(Steps(12), Seconds(4.997), Seconds(18.001)), SizeIs(2));
+}
+
+TEST(CutBlocks, StepsThatSayWhatTheyComputeMakeBlocksInARow) {
+  std::vector<TrainingStep> steps;
+  for (int i = 0; i < 11; ++i) {
+    steps.push_back({.step = i, .iteration = Seconds(1), .time = Seconds(i + 1), .computations = {{Seconds(0.1 * i), Seconds(0)}, {Seconds(1)}}});
+  }
+  const auto blocks = CutBlocks(steps, Seconds(1), Seconds(100));  // from the second one on: ten
+  ASSERT_THAT(blocks, SizeIs(2));
+  EXPECT_NEAR(blocks[0].iteration.count(), 1, 1e-12);
+  EXPECT_NEAR(blocks[0].computations[0][0].count(), 0.1 * (1 + 2 + 3 + 4) / 4, 1e-12);
+  EXPECT_NEAR(blocks[1].compute().count(), 0.1 * (5 + 6 + 7 + 8) / 4 + 1, 1e-12) << "of all ranks, which share a core";
+  EXPECT_NEAR(MedianBlock(blocks).computations[0][0].count(), (0.25 + 0.65) / 2, 1e-12);
 }
 
 TEST(EstimatePhase, AMachineThatDriftsMovesBothSides) {

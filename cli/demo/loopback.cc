@@ -17,8 +17,8 @@
 namespace weft::cli {
 namespace {
 
-// Of --duration; each of the first two is there once per job.
-constexpr double kComputeShare = 0.08, kAloneShare = 0.2, kTogetherShare = 0.4;
+// Of --duration; the first is there once per job.
+constexpr double kAloneShare = 0.28, kTogetherShare = 0.4;
 constexpr Seconds kAtEnd{8};  // longer together, so that the command of --at-end sees both train
 
 Seconds Now() { return SystemClock().Now(); }
@@ -27,24 +27,18 @@ class LoopbackPhases {
  public:
   LoopbackPhases(DemoCluster& cluster, const LoopbackOptions& options, const std::stop_token& stop,
                  DemoReport& report)
-      : cluster_(cluster), options_(options), stop_(stop), report_(report), jobs_(DemoJobs(options.hosts_per_leaf)) {
-    // On a machine with one core the jobs share it, and say so by their times.
-    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    for (DemoJob& job : jobs_) job.core %= cores;
-  }
+      : cluster_(cluster), options_(options), stop_(stop), report_(report) {}
 
   Status Run();
 
  private:
   using Jobs = std::vector<std::unique_ptr<TrainingJob>>;
 
-  Status MeasureCompute(size_t job);
   Status RunAlone(size_t job);
   Status RunTogether();
   Status Submit(size_t job);
   Status AskController();
-  Result<std::unique_ptr<TrainingJob>> Launch(size_t job, const std::string& suffix, Seconds duration,
-                                              bool communication);
+  Result<std::unique_ptr<TrainingJob>> Launch(size_t job, const std::string& suffix, Seconds duration);
   Status Pause(Seconds time);
   void Progress(const std::string& text) {
     fmt::print(stderr, "demo {:6.1f} s  {}\n", (Now() - start_).count(), text);
@@ -59,12 +53,11 @@ class LoopbackPhases {
 };
 
 Result<std::unique_ptr<TrainingJob>> LoopbackPhases::Launch(size_t index, const std::string& suffix,
-                                                            Seconds duration, bool communication) {
+                                                            Seconds duration) {
   const DemoJob& job = jobs_[index];
   WEFT_ASSIGN_OR_RETURN(const int port, FreePort(cluster_.host(job.hosts[0]).mgmt_address));
-  TrainingJobOptions options = TrainOptionsOf(job, cluster_.installation().examples, options_.data, duration);
+  TrainingJobOptions options = TrainOptionsOf(job, options_.data, duration);
   options.name += suffix;
-  options.communication = communication;
   options.rendezvous_port = port;
   return TrainingJob::Start(cluster_, options, options_.log_dir);
 }
@@ -79,41 +72,36 @@ Status LoopbackPhases::Pause(Seconds time) {
 }
 
 Status LoopbackPhases::Run() {
+  WEFT_ASSIGN_OR_RETURN(jobs_, MakeDemoJobs(options_.program, options_.hosts_per_leaf, cluster_.installation().examples, options_.log_dir));
+  // On a machine with one core the jobs share it, and say so by their times.
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  for (DemoJob& job : jobs_) job.core %= cores;
   for (const DemoJob& job : jobs_) {
     JobReport entry;
     entry.name = job.name;
     entry.ranks = static_cast<int>(job.hosts.size());
     report_.jobs.push_back(std::move(entry));
   }
-  for (size_t i = 0; i < jobs_.size(); ++i) WEFT_RETURN_IF_ERROR(MeasureCompute(i));
   for (size_t i = 0; i < jobs_.size(); ++i) WEFT_RETURN_IF_ERROR(RunAlone(i));
   return RunTogether();
 }
 
-Status LoopbackPhases::MeasureCompute(size_t index) {
-  Progress(fmt::format("{}: compute alone, communication off", jobs_[index].name));
-  WEFT_ASSIGN_OR_RETURN(auto job, Launch(index, "-compute", options_.duration * kComputeShare, false));
-  WEFT_ASSIGN_OR_RETURN(const auto summary, job->Finish(options_.duration + Seconds(60), stop_));
-  const auto steps = job->steps();
-  report_.jobs[index].compute = MedianIteration(steps, steps[1].time, Now()).value_or(Seconds(0));
-  report_.jobs[index].model = summary.model;
-  report_.jobs[index].scaling = summary.scaling;
-  return Ok();
-}
-
 Status LoopbackPhases::RunAlone(size_t index) {
   Progress(fmt::format("{}: alone", jobs_[index].name));
-  WEFT_ASSIGN_OR_RETURN(auto job, Launch(index, "-alone", options_.duration * kAloneShare, true));
-  WEFT_RETURN_IF_ERROR(job->Finish(options_.duration + Seconds(60), stop_));
+  WEFT_ASSIGN_OR_RETURN(auto job, Launch(index, "-alone", options_.duration * kAloneShare));
+  WEFT_ASSIGN_OR_RETURN(const auto summary, job->Finish(options_.duration + Seconds(60), stop_));
   const auto steps = job->steps();
+  const auto blocks = CutBlocks(steps, steps[1].time, Now());
+  if (!blocks.empty()) report_.jobs[index].compute = MedianBlock(blocks).compute();
+  report_.jobs[index].model = summary.model;
+  report_.jobs[index].scaling = jobs_[index].training.scaling;
   report_.jobs[index].alone = MedianIteration(steps, steps[1].time, Now()).value_or(Seconds(0));
   return Ok();
 }
 
 Status LoopbackPhases::Submit(size_t index) {
   WEFT_ASSIGN_OR_RETURN(const auto submitted,
-                        cluster_.client().SubmitJob(SpecOf(jobs_[index], cluster_.installation().examples,
-                                                           report_.jobs[index].compute)));
+                        cluster_.client().SubmitJob(SpecOf(jobs_[index], report_.jobs[index].compute)));
   const auto& hosts = submitted.plan().rank_hosts();
   if (static_cast<size_t>(hosts.size()) == jobs_[index].hosts.size()) {
     jobs_[index].hosts.assign(hosts.begin(), hosts.end());
@@ -129,7 +117,7 @@ Status LoopbackPhases::RunTogether() {
   Seconds together = options_.duration * kTogetherShare;
   if (!options_.at_end.empty()) together += kAtEnd;
   for (size_t i = 0; i < jobs_.size(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "", together, true));
+    WEFT_ASSIGN_OR_RETURN(auto started, Launch(i, "", together));
     running.push_back(std::move(started));
   }
   const Seconds begin = Now();

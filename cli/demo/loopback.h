@@ -8,6 +8,7 @@
 
 #include "cli/demo/cluster.h"
 #include "cli/demo/report.h"
+#include "cli/demo/training_job.h"
 #include "common/result.h"
 #include "common/units.h"
 
@@ -18,10 +19,11 @@ struct LoopbackOptions {
   std::string data;
   std::string log_dir;
   std::string at_end;
+  JobProgram program = JobProgram::kTrain;
   int hosts_per_leaf = 5;
 };
 
-/// Each job without communication, each alone, then both together, known to the controller. Adds to `report` what was
+/// Each job alone, then both together, known to the controller. Adds to `report` what was
 /// measured and what is not shown. Requires: `cluster` stands on loopback.
 /// Errors: the first failure, with the job's name in front; kCancelled.
 [[nodiscard]] Status RunLoopback(DemoCluster& cluster, const LoopbackOptions& options, const std::stop_token& stop,

@@ -31,7 +31,6 @@ DemoPhases::DemoPhases(DemoCluster& cluster, PhaseOptions options, std::stop_tok
     : cluster_(cluster),
       options_(std::move(options)),
       stop_(std::move(stop)),
-      jobs_(DemoJobs(options_.hosts_per_leaf)),
       start_(Now()) {}
 
 void DemoPhases::Progress(const std::string& text) {
@@ -49,6 +48,7 @@ Status DemoPhases::WaitUntil(Seconds time) {
 
 Status DemoPhases::Run(DemoReport& report) {
   report_ = &report;
+  WEFT_ASSIGN_OR_RETURN(jobs_, MakeDemoJobs(options_.program, options_.hosts_per_leaf, cluster_.installation().examples, options_.log_dir));
   for (const DemoJob& job : jobs_) {
     JobReport entry;
     entry.name = job.name;
@@ -70,10 +70,9 @@ Result<std::unique_ptr<TrainingJob>> DemoPhases::Launch(size_t index, const std:
   TrainingJobOptions options =
       options_.program == JobProgram::kNccl
           ? NcclOptionsOf(job, options_.nccl, duration)
-          : TrainOptionsOf(job, cluster_.installation().examples, options_.data, duration);
+          : TrainOptionsOf(job, options_.data, duration);
   options.name += suffix;
   options.rendezvous_port = next_port_++;
-  options.arguments.insert(options.arguments.end(), {"--apart-every", std::to_string(kApartEvery)});
   return TrainingJob::Start(cluster_, options, options_.log_dir);
 }
 
@@ -89,19 +88,23 @@ Result<std::vector<TrainingSummary>> DemoPhases::FinishAll(Jobs& jobs) {
 void DemoPhases::Describe(size_t index, const TrainingSummary& summary) {
   JobReport& report = report_->jobs[index];
   report.model = summary.model;
-  report.scaling = summary.scaling;
+  report.scaling = jobs_[index].training.scaling;
+  BoundJob bound{.name = jobs_[index].name,
+                 .hosts = jobs_[index].hosts,
+                 .program = jobs_[index].training.program,
+                 .computations = {},
+                 .iteration = {}};
   if (options_.program == JobProgram::kNccl) {
     report.scaling = NcclSteps();
     report.scaling.push_back("NCCL " + summary.nccl);
+    bound.program = nullptr;
+    for (const int64_t bytes : summary.bucket_bytes) bound.iteration.buckets.push_back({Bytes(bytes), Seconds(0)});
   }
-  BoundJob bound{.name = jobs_[index].name, .hosts = jobs_[index].hosts, .iteration = {}};
-  bound.iteration.ranks = report.ranks;
-  for (const int64_t bytes : summary.bucket_bytes) bound.iteration.buckets.push_back({Bytes(bytes), Seconds(0)});
   bound_jobs_[index] = std::move(bound);
 }
 
 BoundFabric DemoPhases::FabricOfBound() const {
-  return {.leaves = 2, .spines = 2, .hosts_per_leaf = options_.hosts_per_leaf, .goodput = report_->goodput};
+  return {.spines = 2, .hosts_per_leaf = options_.hosts_per_leaf, .goodput = report_->goodput};
 }
 
 Status DemoPhases::MeasureGoodput() {
@@ -167,8 +170,7 @@ Status DemoPhases::RunAlone() {
     report.alone = alone[0].iteration;
     report.alone_ratio = alone[0].ratio;
     if (report.alone.count() > 0) {
-      report.communication_share =
-          PredictIteration(bound_jobs_[i].iteration, report_->goodput).communication / report.alone;
+      report.communication_share = CommunicationOf(FabricOfBound(), WithCompute(bound_jobs_[i], timed_blocks_[i].front())) / report.alone;
     }
     WEFT_RETURN_IF_ERROR(AddLinks("alone " + jobs_[i].name, before, wall, &before));
   }

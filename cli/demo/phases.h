@@ -30,8 +30,8 @@ struct PhaseOptions {
   std::string nccl;  ///< NCCL's library, for JobProgram::kNccl
 };
 
-/// The job as it is submitted to the controller: the scaled model, and its measured compute time.
-v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds compute);
+/// The job as it is submitted to the controller: the scaled model, the strategy that it has, and its measured compute time.
+v1::JobSpec SpecOf(const DemoJob& job, Seconds compute);
 
 class DemoPhases {
  public:

@@ -23,15 +23,14 @@ std::string LastLine(const std::string& path) {
 }
 
 std::vector<std::string> Arguments(const DemoCluster& cluster, const TrainingJobOptions& options, size_t rank) {
-  const bool trains = options.program == JobProgram::kTrain;
+  const bool trains = options.program != JobProgram::kNccl;
   std::vector<std::string> argv{
       cluster.installation().bin + (trains ? "/weft-train" : "/weft-nccl-job"),
       "--rank", std::to_string(rank),
       "--world", std::to_string(options.hosts.size()),
       "--rendezvous", fmt::format("{}:{}", cluster.host(options.hosts[0]).mgmt_address, options.rendezvous_port)};
   if (trains) {
-    argv.insert(argv.end(), {"--job", options.name, "--plugin", cluster.installation().plugin, "--communication",
-                             options.communication ? "on" : "off", "--output", "json"});
+    argv.insert(argv.end(), {"--job", options.name, "--plugin", cluster.installation().plugin, "--output", "json"});
   }
   argv.insert(argv.end(), options.arguments.begin(), options.arguments.end());
   return argv;
@@ -43,7 +42,7 @@ std::vector<std::pair<std::string, std::string>> Environment(const DemoCluster& 
   std::vector<std::pair<std::string, std::string>> values{{"NCCL_SOCKET_IFNAME", fmt::format("={}", cluster.interface())},
                                                           {"WEFT_RUN_DIR", cluster.RunDirOf(host)},
                                                           {"OMP_NUM_THREADS", "1"}};
-  if (options.program == JobProgram::kTrain) return values;
+  if (options.program != JobProgram::kNccl) return values;
   // Each host a node of its own to NCCL, and the ring of which the bound knows how many bytes it sends.
   const std::vector<std::pair<std::string, std::string>> nccl{
       {"NCCL_NET", "Weft"},          {"NCCL_NET_PLUGIN", cluster.installation().plugin},
@@ -64,6 +63,24 @@ std::optional<ApartCompute> ParseApart(const json& line) {
   return apart;
 }
 
+Computations ParseComputations(const json& line) {
+  Computations ranks;
+  const auto found = line.find("computations_s");
+  if (found == line.end()) return ranks;
+  for (const std::vector<double>& times : found->get<std::vector<std::vector<double>>>()) {
+    ranks.emplace_back();
+    for (const double time : times) ranks.back().emplace_back(time);
+  }
+  return ranks;
+}
+
+/// All ranks' bytes, as the program's summary has them by communicator and operation.
+int64_t SentBytes(const json& summary) {
+  int64_t bytes = summary.value("bytes_sent", int64_t{0});
+  for (const json& volume : summary.value("volumes", json::array())) bytes += volume.value("sent_bytes", int64_t{0});
+  return bytes;
+}
+
 TrainingStep ParseStep(const json& line) {
   return {.step = line.value("step", int64_t{0}),
           .loss = line.value("loss", 0.0),
@@ -72,7 +89,8 @@ TrainingStep ParseStep(const json& line) {
           .backward = Seconds(line.value("backward_s", 0.0)),
           .update = Seconds(line.value("update_s", 0.0)),
           .time = Seconds(line.value("time_s", 0.0)),
-          .apart = ParseApart(line)};
+          .apart = ParseApart(line),
+          .computations = ParseComputations(line)};
 }
 
 }  // namespace
@@ -115,14 +133,11 @@ void TrainingJob::Read(const std::string& record, const std::stop_token& stop) {
     if (parsed.contains("job")) {
       summary_.model = parsed["job"].value("model", "");
       summary_.bucket_bytes = parsed["job"].value("bucket_bytes", std::vector<int64_t>());
-      summary_.scaling = parsed["job"].value("scaling", std::vector<std::string>());
     }
     if (parsed.contains("summary")) {
       const json& summary = parsed["summary"];
       summary_.steps = summary.value("steps", int64_t{0});
-      summary_.ranks = summary.value("ranks", 0);
-      summary_.gradient_bytes = summary.value("gradient_bytes", int64_t{0});
-      summary_.bytes_sent = summary.value("bytes_sent", int64_t{0});
+      summary_.bytes_sent = SentBytes(summary);
       summary_.first_loss = summary.value("first_loss", 0.0);
       summary_.final_loss = summary.value("final_loss", 0.0);
       summary_.nccl = summary.value("nccl", "");

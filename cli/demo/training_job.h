@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "cli/demo/bound.h"
 #include "cli/demo/cluster.h"
 #include "common/result.h"
 #include "common/units.h"
@@ -17,7 +18,7 @@
 
 namespace weft::cli {
 
-enum class JobProgram { kTrain, kNccl };
+enum class JobProgram { kTrain, kComposed, kNccl };
 
 struct TrainingJobOptions {
   JobProgram program = JobProgram::kTrain;
@@ -25,7 +26,6 @@ struct TrainingJobOptions {
   std::vector<std::string> hosts;      ///< rank r runs on hosts[r]
   std::vector<int> cores;              ///< that all ranks are pinned to; empty: to none
   std::vector<std::string> arguments;  ///< of the program, the same on all ranks
-  bool communication = true;           ///< weft-train only
   int rendezvous_port = 29500;
 };
 
@@ -41,15 +41,14 @@ struct TrainingStep {
   double loss = 0;
   Seconds iteration{0}, forward{0}, backward{0}, update{0};
   Seconds time{0};  ///< CLOCK_MONOTONIC at its end
-  std::optional<ApartCompute> apart;  ///< then it is no ordinary step, and longer than those
+  std::optional<ApartCompute> apart;  ///< then it is no ordinary step, and longer than those; of weft-nccl-job
+  Computations computations;          ///< of weft-train
 };
 
 struct TrainingSummary {
   std::string model;
-  std::vector<std::string> scaling;
-  std::vector<int64_t> bucket_bytes;  ///< in the order in which they are exchanged
-  int64_t steps = 0, gradient_bytes = 0, bytes_sent = 0;
-  int ranks = 0;
+  std::vector<int64_t> bucket_bytes;  ///< under weft-nccl-job: in the order in which they are exchanged
+  int64_t steps = 0, bytes_sent = 0;
   double first_loss = 0, final_loss = 0;  ///< both 0: nothing was trained
   std::string nccl;                       ///< its version, under weft-nccl-job; there every element is checked
   int64_t elements_checked = 0;           ///< on rank 0

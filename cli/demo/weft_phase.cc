@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "cli/demo/at_end.h"
 #include "cli/demo/phases.h"
 #include "common/clock.h"
 #include "common/parse_units.h"
+#include "proto/plan_codec.h"
 
 namespace weft::cli {
 namespace {
@@ -20,7 +19,7 @@ constexpr double kCableFactor = 0.5;   // of the rate that the slowed cable keep
 constexpr double kBackgroundShare = 0.3;  // of a link that the background flow asks for
 constexpr double kCalmShare = 0.38;    // of the duration, before the faults; twice that on a slow machine
 constexpr double kBrokenShare = 0.45;  // and after them
-constexpr double kStepsWanted = 43;    // of which nine blocks can be made, as a timed step takes a fifth longer
+constexpr double kStepsWanted = 43;    // of which nine blocks can be made, whatever job they are of
 constexpr double kSlowerWhenBroken = 1.3;
 constexpr int kBackgroundPort = 41999;
 constexpr Seconds kSettle{6};          // after a start: connections, probes, first plan
@@ -28,32 +27,22 @@ constexpr Seconds kRecover{10};        // after the faults: measured, decided, m
 
 Seconds Now() { return SystemClock().Now(); }
 
-/// The published config.json with the demo's scaling put in: what is trained, and so what is to be planned.
-std::string ScaledConfig(const std::string& path, const DemoJob& job) {
-  std::ifstream file(path);
-  nlohmann::json config = nlohmann::json::parse(file, nullptr, false);
-  config["n_layer"] = job.layers;
-  config["n_embd"] = job.width;
-  config["n_head"] = job.heads;
-  config["n_inner"] = nullptr;
-  config["vocab_size"] = 256;
-  return config.dump();
-}
-
 }  // namespace
 
-v1::JobSpec SpecOf(const DemoJob& job, const std::string& examples, Seconds compute) {
+v1::JobSpec SpecOf(const DemoJob& job, Seconds compute) {
+  const planner::JobSpec& trained = job.training.job;
   v1::JobSpec spec;
   spec.set_job_id(job.name);
   spec.set_name(job.name);
-  spec.set_model_config_json(ScaledConfig(examples + "/" + job.config, job));
-  spec.set_global_batch(job.global_batch);
-  spec.set_sequence(job.sequence);
+  spec.set_model_config_json(job.training.config);
+  spec.set_global_batch(trained.global_batch);
+  spec.set_sequence(trained.sequence);
   spec.set_precision("fp32");
-  spec.set_gpus(static_cast<int64_t>(job.hosts.size()));
+  spec.set_gpus(trained.gpus);
   for (const auto& host : job.hosts) spec.add_hosts(host);
-  spec.set_framework("weft-train-ddp");
+  spec.set_framework("weft-train");
   spec.set_measured_compute_s(compute.count());
+  *spec.mutable_given_strategy() = proto::ToGivenProto(job.training.strategy, "weft demo");
   return spec;
 }
 
@@ -98,8 +87,7 @@ Status DemoPhases::SubmitJobs() {
   if (options_.program == JobProgram::kNccl) return Ok();
   for (size_t i = 0; i < jobs_.size(); ++i) {
     WEFT_ASSIGN_OR_RETURN(const auto submitted,
-                          cluster_.client().SubmitJob(SpecOf(jobs_[i], cluster_.installation().examples,
-                                                             MedianBlock(timed_blocks_[i]).compute())));
+                          cluster_.client().SubmitJob(SpecOf(jobs_[i], MedianBlock(timed_blocks_[i]).compute())));
     const auto& hosts = submitted.plan().rank_hosts();
     if (static_cast<size_t>(hosts.size()) == jobs_[i].hosts.size()) {
       jobs_[i].hosts.assign(hosts.begin(), hosts.end());

@@ -1,9 +1,9 @@
 #include "planner/tasks/port_sharing.h"
 
 #include <algorithm>
+#include <limits>
 #include <queue>
-
-#include "planner/network/max_min.h"
+#include <utility>
 
 namespace weft::planner::inline tasks {
 namespace {
@@ -14,7 +14,8 @@ class Runner {
  public:
   Runner(const TaskGraph& graph, std::span<const PortUse> use, int32_t ports)
       : graph_(graph), use_(use), spans_(Size(graph)), waits_(Size(graph), 0), moving_(Size(graph)), on_(static_cast<size_t>(ports)),
-        demand_(static_cast<size_t>(ports), 0), place_(static_cast<size_t>(ports), -1) {
+        demand_(static_cast<size_t>(ports), 0), place_(static_cast<size_t>(ports), -1), left_(static_cast<size_t>(ports)),
+        slope_(static_cast<size_t>(ports)) {
     std::vector<size_t> count(Size(graph), 0);
     for (int32_t task = 0; task < graph.size(); ++task) {
       for (const int32_t before : graph.after(task)) ++count[At(before)];
@@ -58,7 +59,7 @@ class Runner {
   static size_t At(int32_t task) { return static_cast<size_t>(task); }
   static size_t Size(const TaskGraph& graph) { return static_cast<size_t>(graph.size()); }
   bool Shares(int32_t task) const {
-    return At(task) < use_.size() && use_[At(task)].share > 0 && graph_.duration(task).count() > 0;
+    return At(task) < use_.size() && !use_[At(task)].empty() && graph_.duration(task).count() > 0;
   }
 
   void Schedule(int32_t task) {
@@ -83,19 +84,19 @@ class Runner {
 
   void Enter(int32_t task) {
     bool full = false;
-    for (const int32_t port : use_[At(task)].ports) {
+    for (const auto& [port, share] : use_[At(task)]) {
       on_[At(port)].push_back(task);
-      full |= (demand_[At(port)] += use_[At(task)].share) > kFull;
+      full |= (demand_[At(port)] += share) > kFull;
     }
     if (full) Solve(Tied({task}));
   }
 
   void Leave(int32_t task) {
     std::vector<int32_t> others;
-    for (const int32_t port : use_[At(task)].ports) {
+    for (const auto& [port, share] : use_[At(task)]) {
       if (demand_[At(port)] > kFull) others.insert(others.end(), on_[At(port)].begin(), on_[At(port)].end());
       std::erase(on_[At(port)], task);
-      demand_[At(port)] = on_[At(port)].empty() ? 0 : demand_[At(port)] - use_[At(task)].share;
+      demand_[At(port)] = on_[At(port)].empty() ? 0 : demand_[At(port)] - share;
     }
     std::erase(others, task);
     if (!others.empty()) Solve(Tied(std::move(others)));
@@ -106,7 +107,7 @@ class Runner {
     std::ranges::sort(tasks);
     tasks.erase(std::ranges::unique(tasks).begin(), tasks.end());
     for (size_t k = 0; k < tasks.size(); ++k) {
-      for (const int32_t port : use_[At(tasks[k])].ports) {
+      for (const auto& [port, share] : use_[At(tasks[k])]) {
         if (demand_[At(port)] <= kFull) continue;
         for (const int32_t other : on_[At(port)]) {
           if (std::ranges::find(tasks, other) == tasks.end()) tasks.push_back(other);
@@ -116,24 +117,55 @@ class Runner {
     return tasks;
   }
 
-  void Solve(const std::vector<int32_t>& tasks) {
+  /// Of one task while rates are solved: how fast it is by itself, in what its rate is counted in, and how fast it is so far.
+  struct Filling {
+    double most = 0, rate = 0;
+    bool held = false;
+  };
+
+  /// Raises the rates of all that are not held, until a port is full or one of them is as fast as alone: these are held then.
+  void Fill(const std::vector<int32_t>& tasks, std::vector<Filling>* fill) {
     std::vector<int32_t> ports;
-    std::vector<std::vector<LinkId>> links(tasks.size());
     for (size_t k = 0; k < tasks.size(); ++k) {
-      for (const int32_t port : use_[At(tasks[k])].ports) {
-        int32_t& place = place_[At(port)];
-        if (place < 0) place = static_cast<int32_t>(ports.size()), ports.push_back(port);
-        links[k].push_back(LinkId(static_cast<uint32_t>(place)));
+      for (const auto& [port, share] : use_[At(tasks[k])]) {
+        (*fill)[k].most = std::max((*fill)[k].most, share);
+        if (std::exchange(place_[At(port)], 0) < 0) ports.push_back(port);
+      }
+    }
+    for (size_t held = 0; held < tasks.size();) {
+      for (const int32_t port : ports) left_[At(port)] = 1, slope_[At(port)] = 0;
+      for (size_t k = 0; k < tasks.size(); ++k) {
+        const Filling& of = (*fill)[k];
+        for (const auto& [port, share] : use_[At(tasks[k])]) {
+          left_[At(port)] -= of.rate * share / of.most;
+          if (!of.held) slope_[At(port)] += share / of.most;
+        }
+      }
+      double raise = std::numeric_limits<double>::infinity();
+      for (const Filling& of : *fill) {
+        if (!of.held) raise = std::min(raise, of.most - of.rate);
+      }
+      for (const int32_t port : ports) {
+        if (slope_[At(port)] > 0) raise = std::min(raise, std::max(0.0, left_[At(port)]) / slope_[At(port)]);
+      }
+      const auto full = [&](const PortShare& use) { return left_[At(use.port)] - raise * slope_[At(use.port)] <= kFull - 1; };
+      for (size_t k = 0; k < tasks.size(); ++k) {
+        Filling& of = (*fill)[k];
+        if (of.held) continue;
+        of.rate += raise;
+        of.held = of.rate >= of.most * (2 - kFull) || std::ranges::any_of(use_[At(tasks[k])], full);
+        held += of.held ? 1 : 0;
       }
     }
     for (const int32_t port : ports) place_[At(port)] = -1;
-    std::vector<MaxMinFlow> flows;
-    for (size_t k = 0; k < tasks.size(); ++k) flows.push_back({.links = links[k], .cap = BitsPerSecond(use_[At(tasks[k])].share)});
-    const std::vector<BitsPerSecond> capacity(ports.size(), BitsPerSecond(1));
-    const std::vector<BitsPerSecond> rates = MaxMinRates(capacity, flows);
+  }
+
+  void Solve(const std::vector<int32_t>& tasks) {
+    std::vector<Filling> fill(tasks.size());
+    Fill(tasks, &fill);
     for (size_t k = 0; k < tasks.size(); ++k) {
       Moving& moving = moving_[At(tasks[k])];
-      const double rate = std::min(rates[k].value() / use_[At(tasks[k])].share, 1.0);
+      const double rate = std::min(fill[k].rate / fill[k].most, 1.0);
       if (rate == moving.rate) continue;
       moving.left -= (now_ - moving.updated) * moving.rate / graph_.duration(tasks[k]).count();
       moving.left = std::max(moving.left, 0.0);
@@ -151,7 +183,8 @@ class Runner {
   std::vector<Moving> moving_;
   std::vector<std::vector<int32_t>> on_;  // by port, tasks that run
   std::vector<double> demand_;            // of them at their lone speed
-  std::vector<int32_t> place_;            // of a port while rates are solved
+  std::vector<int32_t> place_;            // of a port while rates are solved: 0 once it is listed, else -1
+  std::vector<double> left_, slope_;      // by port, while rates are solved: what of it is free, and taken as rates are raised
   std::priority_queue<Event> ends_;
   double now_ = 0;
 };

@@ -11,20 +11,24 @@
 
 namespace weft::planner::inline tasks {
 
-/// The ports that a task uses alike, and how much of each while nobody is in its way: 0 to 1, as its latencies leave them idle.
-struct PortUse {
-  std::vector<int32_t> ports;
+/// A port that a task uses, and how much of it while nobody is in its way: more than 0, at most 1, as latencies leave it idle, or as its
+/// other ports are the slower ones.
+struct PortShare {
+  int32_t port = 0;
   double share = 0;
 };
+using PortUse = std::vector<PortShare>;
 
 struct TaskSpan {
   Seconds begin{0}, end{0};
 };
 
-/// [tasks]. Tasks on the same port move at max-min fair rates of it (network/max_min.h), none faster than alone. `use`: by task; tasks
-/// beyond its end use none. Without tasks that meet it is Windows()'s earliest. Requires: ports < `ports`, distinct in a task.
+/// [tasks]. A task that is slowed down uses less of all its ports alike. Tasks on the same port move at max-min fair rates, a task's rate
+/// being what it uses of the port that it uses most; none is faster than alone. `use`: by task; tasks beyond its end use none. Without
+/// tasks that meet it is Windows()'s earliest. Source: progressive filling, as network/max_min.h, here with a load for each port.
+/// Requires: ports < `ports`, distinct in a task.
 /// Complexity: O((tasks + dependencies) log tasks), and for each beginning and end on a port that is full one solution of the rates of
-/// those that are tied together by such ports.
+/// those that are tied together by such ports, of their number squared at most.
 std::vector<TaskSpan> RunTasks(const TaskGraph& graph, std::span<const PortUse> use, int32_t ports);
 
 }  // namespace weft::planner::tasks

@@ -12,7 +12,7 @@ TEST(PortSharing, TwoOnOnePortTakeTurnsOfHalf) {
   TaskGraph graph;
   graph.Add(Seconds(2), {});
   graph.Add(Seconds(3), {});
-  const std::vector<PortUse> use = {{{0}, 1}, {{0, 1}, 1}};
+  const std::vector<PortUse> use = {{{0, 1}}, {{0, 1}, {1, 1}}};
   const std::vector<TaskSpan> spans = RunTasks(graph, use, 2);
   EXPECT_NEAR(spans[0].end.count(), 4, 1e-9) << "half of the port until 2 s of both are through";
   EXPECT_NEAR(spans[1].end.count(), 5, 1e-9) << "and then all of it";
@@ -23,7 +23,7 @@ TEST(PortSharing, WhatLatencyLeavesIdleIsAnothers) {
   const int32_t computes = graph.Add(Seconds(1), {});
   graph.Add(Seconds(4), {});
   graph.Add(Seconds(2), std::vector{computes});
-  const std::vector<PortUse> use = {{}, {{0}, 0.3}, {{0}, 0.7}};
+  const std::vector<PortUse> use = {{}, {{0, 0.3}}, {{0, 0.7}}};
   const std::vector<TaskSpan> spans = RunTasks(graph, use, 1);
   EXPECT_NEAR(spans[1].end.count(), 4, 1e-9);
   EXPECT_NEAR(spans[2].begin.count(), 1, 1e-9);
@@ -35,7 +35,7 @@ TEST(PortSharing, WhoWantsLittleIsNotHeld) {
   TaskGraph graph;
   graph.Add(Seconds(10), {});
   graph.Add(Seconds(4), {});
-  const std::vector<PortUse> use = {{{0}, 0.2}, {{0}, 1}};
+  const std::vector<PortUse> use = {{{0, 0.2}}, {{0, 1}}};
   const std::vector<TaskSpan> spans = RunTasks(graph, use, 1);
   EXPECT_NEAR(spans[0].end.count(), 10, 1e-9);
   EXPECT_NEAR(spans[1].end.count(), 5, 1e-9);
@@ -47,11 +47,22 @@ TEST(PortSharing, AnEndReachesThoseBehindTheNeighbour) {
   graph.Add(Seconds(1), {});
   graph.Add(Seconds(2), {});
   graph.Add(Seconds(3), {});
-  const std::vector<PortUse> use = {{{0}, 1}, {{0, 1}, 1}, {{1}, 1}};
+  const std::vector<PortUse> use = {{{0, 1}}, {{0, 1}, {1, 1}}, {{1, 1}}};
   const std::vector<TaskSpan> spans = RunTasks(graph, use, 2);
   EXPECT_NEAR(spans[0].end.count(), 2, 1e-9);
   EXPECT_NEAR(spans[1].end.count(), 4, 1e-9);
   EXPECT_NEAR(spans[2].end.count(), 5, 1e-9);
+}
+
+// The first needs all of port 0 and half of port 1, of which the second needs all: both move at 2/3, and fill it.
+TEST(PortSharing, WhoIsSlowedDownUsesLessOfAllItsPorts) {
+  TaskGraph graph;
+  graph.Add(Seconds(2), {});
+  graph.Add(Seconds(4), {});
+  const std::vector<PortUse> use = {{{0, 1}, {1, 0.5}}, {{1, 1}}};
+  const std::vector<TaskSpan> spans = RunTasks(graph, use, 2);
+  EXPECT_NEAR(spans[0].end.count(), 3, 1e-9);
+  EXPECT_NEAR(spans[1].end.count(), 5, 1e-9) << "2 s of its 4 by then";
 }
 
 TEST(PortSharing, RandomGraphsAreTheLongestPathWhereNobodyMeets) {
@@ -66,8 +77,12 @@ TEST(PortSharing, RandomGraphsAreTheLongestPathWhereNobodyMeets) {
         if (random() % 5 == 0) after.push_back(before);
       }
       graph.Add(Seconds(static_cast<double>(random() % 4) * 0.25), after);
-      apart.push_back({{t}, 1});
-      shared.push_back({{static_cast<int32_t>(random() % 3), 3 + static_cast<int32_t>(random() % 3)}, 0.25 * (random() % 5)});
+      apart.push_back({{t, 1}});
+      shared.emplace_back();
+      for (const int32_t first : {0, 3}) {
+        const double share = 0.25 * (random() % 5);
+        if (share > 0) shared.back().push_back({first + static_cast<int32_t>(random() % 3), share});
+      }
     }
     const std::vector<TaskWindow> windows = Windows(graph);
     const std::vector<TaskSpan> alone = RunTasks(graph, apart, tasks), met = RunTasks(graph, shared, 6);
@@ -81,7 +96,7 @@ TEST(PortSharing, RandomGraphsAreTheLongestPathWhereNobodyMeets) {
       for (const int32_t before : graph.after(static_cast<int32_t>(t))) {
         ASSERT_GE(met[t].begin.count(), met[static_cast<size_t>(before)].end.count());
       }
-      for (const int32_t port : shared[t].ports) work[static_cast<size_t>(port)] += shared[t].share * least.count();
+      for (const auto& [port, share] : shared[t]) work[static_cast<size_t>(port)] += share * least.count();
       end = std::max(end, met[t].end);
     }
     for (const double of_port : work) ASSERT_GE(end.count(), of_port - 1e-9) << "no port does more than it can";

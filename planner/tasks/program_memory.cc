@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "planner/tasks/list_waits.h"
 #include "planner/tasks/part_memory.h"
 
 namespace weft::planner::inline tasks {

@@ -196,6 +196,12 @@ GroupPlace PlaceIn(const ProgramCommunicator& communicator, int32_t rank) {
   return {};
 }
 
+int64_t BytesOn(const StepProgram& program, const RankClass& list, const Instruction& i, int64_t rank) {
+  const int64_t elements = ElementsOn(program, list, i, rank);
+  if (i.wire != WireType::kWhole) return NarrowBytes(i.wire, elements);
+  return elements * (i.unit < 0 && i.elements == 1 ? 8 : BytesOf(program.type));
+}
+
 std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank, int64_t steps) {
   std::map<std::pair<CommunicatorKind, StepAction>, ProgramVolume> volumes;
   const RankPlace& place = program.ranks[static_cast<size_t>(rank)];
@@ -205,9 +211,9 @@ std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank, i
     const ProgramCommunicator& communicator = program.communicators[static_cast<size_t>(i.communicator)];
     const StepAction action = CountedAs(i.action);
     const auto n = static_cast<int64_t>(communicator.groups.front().size());
-    const bool one_by_one = i.unit < 0 && i.elements == 1, narrow = i.wire != WireType::kWhole;
+    const bool narrow = i.wire != WireType::kWhole;
     const int64_t elements = ElementsOn(program, list, i, rank), times = steps / i.every;
-    const int64_t bytes = narrow ? NarrowBytes(i.wire, elements) : elements * (one_by_one ? 8 : BytesOf(program.type));
+    const int64_t bytes = BytesOn(program, list, i, rank);
     if (bytes == 0) continue;
     ProgramVolume& volume = volumes[{communicator.kind, action}];
     volume.kind = communicator.kind;

@@ -380,6 +380,9 @@ struct ProgramVolume {
 /// As what a communication is counted: kAllReduceMax and kAverage as kAllReduce, kMix as kSend.
 StepAction CountedAs(StepAction action);
 
+/// Of one communication on `rank`: bytes of the full tensor, or of what is sent. Requires: Communicates(), of the rank's list.
+int64_t BytesOn(const StepProgram& program, const RankClass& list, const Instruction& instruction, int64_t rank);
+
 /// Of the first `steps` steps, by kind and action, ascending; what is received counts where it was sent. Requires: a checked
 /// program, 0 ≤ rank < ranks, steps ≥ 0.
 std::vector<ProgramVolume> VolumesOf(const StepProgram& program, int64_t rank, int64_t steps = 1);

@@ -76,7 +76,7 @@ class Executor::Impl {
     last_on_unit_.assign(list_.units.size(), -1);
     last_gather_on_unit_.assign(list_.units.size(), -1);
     last_mix_on_unit_.assign(list_.units.size(), -1);
-    record_ = {.begin = clock_.Now(), .instructions = std::vector<planner::InstructionSpan>(list_.instructions.size()), .parts = {}};
+    record_ = StepRecord::Of(list_.instructions.size(), clock_.Now());
     waited_ = true;
     streams_.Begin(list_.instructions.size());
     for (at_ = 0; at_ < list_.instructions.size(); ++at_) {
@@ -146,8 +146,9 @@ class Executor::Impl {
   Status Execute(const Instruction& i) {
     if (planner::Communicates(i.action)) return i.unit >= 0 ? ExchangeUnit(i) : Exchange(i);
     WEFT_RETURN_IF_ERROR(WaitBefore(i));
-    const Seconds begin = clock_.Now();
+    const Seconds begin = clock_.Now(), processor = ThreadProcessorTime();
     WEFT_RETURN_IF_ERROR(Run(i));
+    record_.processor[at_] = ThreadProcessorTime() - processor;
     if (!options_.least.empty()) Last(begin, options_.least[at_]);
     const Seconds end = clock_.Now();
     record_.instructions[at_] = {begin - record_.begin, end - record_.begin};
@@ -192,7 +193,6 @@ class Executor::Impl {
   }
 
   static torch::Tensor Scalar(double value) { return torch::full({1, 1}, value, torch::kFloat64); }
-
   void Update(const Instruction& i) {
     const double norm = std::sqrt(values_[static_cast<size_t>(i.inputs[0])].item<double>());
     result_.gradient_norm = norm;

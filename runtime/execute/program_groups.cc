@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "planner/tasks/program_schedule.h"
 #include "runtime/execute/narrow.h"
 
 namespace weft::runtime {
@@ -12,18 +13,6 @@ namespace {
 
 using planner::Collective;
 using planner::StepAction;
-
-Collective CollectiveOf(StepAction action) {
-  switch (action) {
-    case StepAction::kAllGather: return Collective::kAllGather;
-    case StepAction::kReduceScatter: return Collective::kReduceScatter;
-    case StepAction::kAllToAll: return Collective::kAllToAll;
-    case StepAction::kBroadcast: return Collective::kBroadcast;
-    case StepAction::kSend:
-    case StepAction::kReceive: return Collective::kSendRecv;
-    default: return Collective::kAllReduce;
-  }
-}
 
 collectives::ReduceOperation OperationOf(StepAction action) {
   return action == StepAction::kAllReduceMax ? collectives::ReduceOperation::kLargest : collectives::ReduceOperation::kSum;
@@ -38,15 +27,6 @@ void FillPattern(void* memory, int64_t elements) {
 
 /// Elements of one of n equal cuts of `elements`, as a schedule cuts them.
 int64_t CutElements(int64_t elements, int64_t n, int64_t index) { return (index + 1) * elements / n - index * elements / n; }
-
-Result<planner::Schedule> ScheduleOf(StepAction action, const planner::AlgorithmSpec& sums, int32_t ranks, RankId root) {
-  if (action == StepAction::kReduce) return planner::RingReduce(ranks, root);
-  if (action == StepAction::kHalo) return planner::NeighbourExchange(ranks);
-  if (action == StepAction::kShift || action == StepAction::kMix) return planner::RingShift(ranks);
-  const Collective collective = CollectiveOf(action);
-  return planner::MakeSchedule(collective == Collective::kAllReduce ? sums : planner::AlgorithmSpec(), collective, ranks,
-                               root);
-}
 
 }  // namespace
 
@@ -130,7 +110,7 @@ Status ProgramGroups::Run(int32_t communicator, const Transfer& transfer) {
   auto known = group.schedules.find({t.action, t.root});
   if (known == group.schedules.end()) {
     WEFT_ASSIGN_OR_RETURN(planner::Schedule schedule,
-                          ScheduleOf(t.action, group.sums, static_cast<int32_t>(group.size), RankId(t.root)));
+                          planner::ScheduleOf(t.action, group.sums, static_cast<int32_t>(group.size), RankId(t.root)));
     known = group.schedules.emplace(std::pair(t.action, t.root), std::move(schedule)).first;
   }
   const Bytes before = group.communicator->bytes_sent();

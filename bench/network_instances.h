@@ -6,6 +6,7 @@
 
 #include "common/ids.h"
 #include "common/units.h"
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/fabric/topology.h"
 #include "planner/network/max_min.h"
 

@@ -8,6 +8,7 @@
 #include <stop_token>
 
 #include "controller/config.h"
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/planner.h"
 #include "proto/plan_codec.h"
 

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "planner/fabric/fabrics.h"
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/jobs/master.h"
 
 namespace weft::planner::inline fabric {

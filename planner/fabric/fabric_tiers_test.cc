@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/fabric/fabrics.h"
+#include "planner/fabric/testing/leaf_spine.h"
 
 namespace weft::planner::inline fabric {
 namespace {

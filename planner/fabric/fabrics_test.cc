@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "planner/fabric/min_cut.h"
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/fabric/testing/link_names.h"
 
 namespace weft::planner::inline fabric {

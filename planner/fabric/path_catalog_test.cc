@@ -5,6 +5,7 @@
 #include <random>
 
 #include "planner/fabric/fabrics.h"
+#include "planner/fabric/testing/leaf_spine.h"
 
 namespace weft::planner::inline fabric {
 namespace {

@@ -86,7 +86,4 @@ class Topology {
   std::unordered_map<std::string, NodeId> by_name_;
 };
 
-/// leaves × spines × hosts per leaf, every cable of `rate`. Names: "leaf1", "spine1", "h1" … in order of leaf.
-Topology LeafSpine(int leaves, int spines, int hosts_per_leaf, BitsPerSecond rate);
-
 }  // namespace weft::planner::fabric

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/fabric/testing/link_names.h"
 
 namespace weft::planner::inline fabric {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <random>
 
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/flows/fractional.h"
 #include "planner/flows/instance.h"
 #include "planner/network/max_min.h"

@@ -14,6 +14,7 @@
 
 #include "planner/fabric/fabric_cuts.h"
 #include "planner/fabric/fabrics.h"
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/flows/fractional.h"
 #include "planner/flows/job_paths.h"
 #include "planner/flows/priority.h"

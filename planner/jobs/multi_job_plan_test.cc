@@ -7,6 +7,7 @@
 #include <random>
 #include <stop_token>
 
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/jobs/multi_job_bound.h"
 
 namespace weft::planner::inline jobs {

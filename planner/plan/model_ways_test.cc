@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/workload/model_presets.h"
 
 namespace weft::planner {

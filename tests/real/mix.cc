@@ -9,6 +9,7 @@
 
 #include "cli/scenario_models.h"
 #include "formats/scenario_yaml.h"
+#include "planner/fabric/testing/leaf_spine.h"
 
 namespace weft::real {
 namespace {

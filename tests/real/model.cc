@@ -4,6 +4,7 @@
 #include <random>
 
 #include "common/check.h"
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/flows/priority.h"
 #include "planner/flows/time_shift.h"
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/jobs/simulate/scenario.h"
 
 namespace weft::planner::inline jobs {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <random>
 
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/jobs/decide/evaluate.h"
 #include "planner/jobs/simulate/scenario.h"
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/baselines/baselines.h"
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/jobs/decide/evaluate.h"
 #include "planner/jobs/decide/situation.h"
 

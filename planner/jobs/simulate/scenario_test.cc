@@ -1,3 +1,4 @@
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/jobs/simulate/scenario.h"
 
 #include <fmt/format.h>

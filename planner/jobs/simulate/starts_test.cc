@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "planner/fabric/fabrics.h"
+#include "planner/fabric/testing/leaf_spine.h"
 #include "planner/jobs/simulate/job_traffic.h"
 #include "planner/jobs/simulate/scenario.h"
 #include "planner/jobs/starts/placements.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/fabric/fabrics.h"
+#include "planner/fabric/testing/leaf_spine.h"
 
 namespace weft::planner::inline jobs {
 namespace {

@@ -102,7 +102,9 @@ def check_report(report):
         check(job["weft_s"] is None and job["bound_s"] is None, f"{job['name']}: what is not shown has a number")
         check(job["bytes_sent"] > 0 and job["final_loss"] < job["first_loss"], f"{job['name']}: did not train")
     check({"plan"} <= {decision["kind"] for decision in report["decisions"]}, f"decisions {report['decisions']}")
-    check(len(report["events"]) == 2 and all("4 flows" in line for line in report["events"]), f"{report['events']}")
+    # A ring of four and, for norms and losses, all to all.
+    flows = [int(line.split(": ")[1].split(" flows")[0]) for line in report["events"]]
+    check(len(flows) == 2 and min(flows) >= 4, f"{report['events']}")
     check(report["metrics_scraped"] > 20, f"{report['metrics_scraped']} metrics scraped")
 
 
@@ -127,7 +129,7 @@ def interrupted_leaves_nothing(processes):
     demo = start(processes, "--duration", "30s")
     # By then controller, agents and the first ranks are there.
     for line in demo.stderr:
-        if "compute alone" in line:
+        if ": alone" in line:
             break
     demo.send_signal(signal.SIGINT)
     _, err = demo.communicate(timeout=30)

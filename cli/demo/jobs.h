@@ -40,8 +40,8 @@ struct DemoJob {
 /// Where the jobs run on 2 leaves with `hosts_per_leaf` hosts; the last host of each leaf stays unmanaged.
 std::vector<std::vector<std::string>> DemoHosts(int hosts_per_leaf);
 
-/// The demo's two jobs on those hosts; under NCCL they have the names and hosts of those that train data parallel. Their models are read from `examples`, and written into `folder` as they are trained.
-/// Errors: those of reading and writing them, and of a strategy that has no program.
+/// The demo's two jobs on those hosts; under NCCL they have the names and hosts of those that train data parallel. Their models
+/// are read from `examples`, and written into `folder` as they are trained. Errors: those of reading and writing them, and of a strategy that has no program.
 [[nodiscard]] Result<std::vector<DemoJob>> MakeDemoJobs(JobProgram program, int hosts_per_leaf, const std::string& examples,
                                                         const std::string& folder);
 

@@ -74,13 +74,7 @@ TEST(ExpandProgramOfCnn, HasTheVolumesOfTheOperationList) {
       list[{CommunicatorKind::kTensor, OperationKind::kSendReceive}] -=
           samples * 2 * HaloBytes(job.model.cnn_layers.front(), s.micro_batch, s.tp, 4_B).count();
     }
-    std::map<ListedKey, ListedSums> own = OfProgram(*program, s.local_steps);
-    for (const auto& [key, unused] : list) own.try_emplace(key);
-    for (const auto& [key, sum] : own) {
-      const double scales = s.gradient_wire == GradientWire::kFp8 ? 4 * sum.calls : 0;
-      ASSERT_NEAR(sum.bytes, list[key], 1e-9 * sum.bytes + 1e-6 + scales)
-          << CommunicatorKindName(key.first) << " " << OperationKindName(key.second);
-    }
+    ASSERT_NO_FATAL_FAILURE(ExpectVolumesOf(list, *program, s));
     ++checked;
     ++met[fmt::format("zero {}{}", s.zero_stage, s.tp > 1 ? ", slabs" : "")];
     ++met[fmt::format("tp {} {}", s.tp, s.dp > 1 ? "replicas" : "alone")];

@@ -21,7 +21,6 @@ namespace weft::planner::inline parallelism {
 namespace {
 
 using ::testing::HasSubstr;
-using Key = ListedKey;
 
 Strategy Draw(std::mt19937& random, bool moe) {
   Strategy s{.dp = Any<int64_t>(random, {1, 2, 3, 4}),
@@ -131,15 +130,7 @@ TEST(ExpandProgram, HasTheVolumesOfTheOperationList) {
     if (WhyNoProgram(job, s, choices)) continue;
     const auto program = ExpandProgram(job, s, ElementType::kFloat32, choices);
     ASSERT_TRUE(program) << program.error().message();
-    std::map<Key, double> list = OfList(priced);
-    std::map<Key, ListedSums> own = OfProgram(*program, s.local_steps);
-    for (const auto& [key, unused] : list) own.try_emplace(key);
-    for (const auto& [key, sum] : own) {
-      // The list has scales of fp8 for every 128 elements, a transfer has whole ones.
-      const double scales = s.gradient_wire == GradientWire::kFp8 ? 4 * sum.calls : 0;
-      ASSERT_NEAR(sum.bytes, list[key], 1e-9 * sum.bytes + 1e-6 + scales)
-          << CommunicatorKindName(key.first) << " " << OperationKindName(key.second);
-    }
+    ASSERT_NO_FATAL_FAILURE(ExpectVolumesOf(OfList(priced), *program, s));
     met.insert(KindOf(s));
     AddExchanges(s, choices, operators, &exchanges);
     ++checked;

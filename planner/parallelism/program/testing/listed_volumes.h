@@ -1,12 +1,15 @@
 // The two accounts of what strategies send: of programs, and of the list of operations that is priced.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <random>
 #include <utility>
 
+#include "planner/parallelism/strategy.h"
 #include "planner/tasks/operations.h"
 #include "planner/tasks/step_program.h"
 
@@ -61,6 +64,18 @@ inline std::map<ListedKey, double> OfList(const OperationList& list) {
     }
   }
   return bytes;
+}
+
+/// The program's volumes are the list's.
+inline void ExpectVolumesOf(std::map<ListedKey, double> list, const StepProgram& program, const Strategy& s) {
+  std::map<ListedKey, ListedSums> own = OfProgram(program, s.local_steps);
+  for (const auto& [key, unused] : list) own.try_emplace(key);
+  for (const auto& [key, sum] : own) {
+    // The list has scales of fp8 for every 128 elements, a transfer has whole ones.
+    const double scales = s.gradient_wire == GradientWire::kFp8 ? 4 * sum.calls : 0;
+    ASSERT_NEAR(sum.bytes, list[key], 1e-9 * sum.bytes + 1e-6 + scales)
+        << CommunicatorKindName(key.first) << " " << OperationKindName(key.second);
+  }
 }
 
 }  // namespace weft::planner::parallelism

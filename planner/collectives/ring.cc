@@ -206,25 +206,6 @@ Schedule RingReduce(int32_t ranks, RankId root) {
   return schedule;
 }
 
-Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecond rate, Seconds latency, Bytes slice) {
-  if (ranks <= 1) return Seconds(0);
-  const Seconds whole = bytes / rate;
-  const double n = ranks;
-  switch (collective) {
-    case Collective::kSendRecv: return latency + whole;
-    case Collective::kAllReduce: return 2 * (n - 1) * (latency + whole / n);
-    case Collective::kAllGather:
-    case Collective::kReduceScatter:
-    case Collective::kAllToAll: return (n - 1) * (latency + whole / n);
-    case Collective::kBroadcast: {
-      // The last rank has the first slice after n-1 hops and each further slice one step later.
-      const double slices = std::max(1.0, std::ceil(bytes / slice));
-      return (n - 2 + slices) * (latency + whole / slices);
-    }
-  }
-  return Seconds(0);
-}
-
 double BusBandwidthFactor(Collective collective, int32_t ranks) {
   const double n = ranks;
   switch (collective) {

@@ -31,11 +31,6 @@ Schedule NeighbourExchange(int32_t ranks);
 /// Requires: ranks ≥ 2, 0 ≤ root < ranks.
 Schedule RingReduce(int32_t ranks, RankId root);
 
-/// Time of the collective when every link of the ring gives `rate` and a step costs `latency`. `bytes` is the full
-/// buffer; `slice` the pipelining grain of the broadcast. Requires: ranks ≥ 1, rate > 0, slice > 0.
-Seconds RingTime(Collective collective, int32_t ranks, Bytes bytes, BitsPerSecond rate, Seconds latency,
-                 Bytes slice = Bytes(512 << 10));
-
 /// Factor from algbw to busbw, as nccl-tests count it: 2(n-1)/n, (n-1)/n or 1.
 double BusBandwidthFactor(Collective collective, int32_t ranks);
 

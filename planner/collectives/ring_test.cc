@@ -274,22 +274,6 @@ TEST(RingSchedule, RefusesWhatHasNoRing) {
   EXPECT_THAT(message(RingSchedule(Collective::kBroadcast, 4, RankId(4))), HasSubstr("root 4"));
 }
 
-// 4 ranks, 8 MB at 8 Gbit/s = 1 GB/s: the whole buffer takes 8 ms, a quarter 2 ms.
-TEST(RingTime, FollowsTheClosedForms) {
-  const Bytes bytes(8'000'000);
-  const BitsPerSecond rate = GigabitsPerSecond(8);
-  const Seconds latency(1e-3);
-  const auto time = [&](Collective c) { return RingTime(c, 4, bytes, rate, latency, Bytes(1'000'000)).count(); };
-  EXPECT_NEAR(time(Collective::kAllReduce), 6 * (1e-3 + 2e-3), 1e-12);
-  EXPECT_NEAR(time(Collective::kAllGather), 3 * (1e-3 + 2e-3), 1e-12);
-  EXPECT_NEAR(time(Collective::kReduceScatter), 3 * (1e-3 + 2e-3), 1e-12);
-  EXPECT_NEAR(time(Collective::kAllToAll), 3 * (1e-3 + 2e-3), 1e-12);
-  // 8 slices of 1 ms over 3 hops: 10 slots of 2 ms.
-  EXPECT_NEAR(time(Collective::kBroadcast), 10 * (1e-3 + 1e-3), 1e-12);
-  EXPECT_NEAR(RingTime(Collective::kSendRecv, 2, bytes, rate, latency).count(), 9e-3, 1e-12);
-  EXPECT_EQ(RingTime(Collective::kAllReduce, 1, bytes, rate, latency), Seconds(0));
-}
-
 TEST(BusBandwidthFactor, IsWhatNcclTestsCount) {
   EXPECT_DOUBLE_EQ(BusBandwidthFactor(Collective::kAllReduce, 4), 1.5);
   EXPECT_DOUBLE_EQ(BusBandwidthFactor(Collective::kAllToAll, 4), 0.75);

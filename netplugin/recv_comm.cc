@@ -12,6 +12,7 @@
 #include "netplugin/copy_in_order.h"
 #include "netplugin/listener.h"
 #include "netplugin/log.h"
+#include "netplugin/receive_stamp.h"
 
 namespace weft::net {
 
@@ -100,7 +101,6 @@ void RecvComm::AddTo(PollList* fds) {
 }
 
 void RecvComm::Progress() {
-  if (metering_) look_ns_ = MeterNs();
   const uint32_t open = open_.load(std::memory_order_acquire);
   const uint32_t readable = ReadableLanes(open);
   if (matcher_) [[unlikely]] matcher_->Notify((open & 1) ? lanes_[0].fd : -1);
@@ -129,9 +129,6 @@ void RecvComm::Progress() {
   }
 }
 
-/// Whether the next chunk of each open lane belongs to a message that is not posted yet. Chunks of one lane come in the
-/// order of their messages: then a posted message that is not whole never will be. Where tags decide, a lane may also
-/// wait for the tag of an earlier message, which then is the next chunk of another lane.
 /// Whether the next chunk is of a message that no receive is posted for: the lane stays unread, whatever comes.
 bool RecvComm::HoldsAnother(const Lane& lane) const {
   const uint32_t staged = lane.end - lane.begin;
@@ -141,6 +138,9 @@ bool RecvComm::HoldsAnother(const Lane& lane) const {
   return !matcher_ || !matcher_->MayTake(lane.header.sequence);
 }
 
+/// Whether the next chunk of each open lane belongs to a message that is not posted yet. Chunks of one lane come in the
+/// order of their messages: then a posted message that is not whole never will be. Where tags decide, a lane may also
+/// wait for the tag of an earlier message, which then is the next chunk of another lane.
 bool RecvComm::NothingCanCome(uint32_t open) const {
   for (uint32_t left = open; left != 0; left &= left - 1) {
     if (!HoldsAnother(lanes_[static_cast<size_t>(std::countr_zero(left))])) return false;
@@ -167,10 +167,7 @@ uint64_t RecvComm::Pump(Lane& lane, bool readable) {
       if (parsed == Parsed::kStop) break;
       if (parsed == Parsed::kChunkDone) continue;
     }
-    if (!readable) {
-      if (metering_) NoteEmpty(lane);
-      break;
-    }
+    if (!readable) return NoteEmpty(lane), moved;
     if (reads++ == kReadsPerCall) break;
     switch (Read(lane, &moved)) {
       case ReadResult::kMore:
@@ -209,10 +206,7 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
   }
   if (!std::exchange(lane.metered, true)) MeterArrival(lane);  // when it comes, and not when it is posted
   RecvPart* part = header.tag == tag_ && header.flags == 0 ? FindPart(header) : FindByTag(header);
-  if (!part) {
-    lane.drained = false;  // what comes meanwhile will not be seen to come
-    return Parsed::kStop;
-  }
+  if (!part) return Parsed::kStop;
   lane.metered = false;
   lane.begin += sizeof header;
   if (header.tos != lane.tos) {
@@ -238,25 +232,23 @@ RecvComm::Parsed RecvComm::Parse(Lane& lane) {
 }
 
 void RecvComm::MeterArrival(Lane& lane) {
-  const uint64_t bytes = sizeof(ChunkHeader) + lane.header.length + lane.header.padding;
-  if (lane.header.sent == 0) return lane.meter.ArrivedUntimed(bytes);
-  metering_ = true;
-  const uint64_t now = MeterNs();
-  const uint64_t unseen_ns = lane.came_after_ns != 0 ? now - lane.came_after_ns : ArrivalMeter::kUnknown;
-  lane.meter.Arrived(now, lane.header.sent, bytes, unseen_ns, &recorder_.lane(Index(lane)));
+  if (lane.header.sent == 0) return;
+  if (!std::exchange(lane.stamped, true)) AskReceiveStamps(lane.fd);
+  lane.meter.Chunk(lane.header.sent, lane.came_ns != 0 ? lane.came_ns : MeterNs(), &recorder_.lane(Index(lane)));
 }
 
-void RecvComm::NoteRead(Lane& lane, uint64_t bytes, bool drained) {
-  lane.came_after_ns = lane.drained ? lane.looked_ns : 0;
-  lane.unread = lane.drained ? bytes : lane.unread + bytes;
+void RecvComm::NoteRead(Lane& lane, uint64_t bytes, bool ended) {
+  lane.position += bytes;
+  lane.ended = ended;
+  lane.unread += bytes;
   if (lane.unread > window_.load(std::memory_order_relaxed)) lane.meter.Forget();
-  lane.drained = false;
-  if (drained) NoteEmpty(lane);
+  if (ended) lane.unread = 0;
 }
 
+/// Nothing is there to be read, and all that was read was looked at.
 void RecvComm::NoteEmpty(Lane& lane) {
-  lane.drained = true;
-  lane.looked_ns = look_ns_;
+  lane.unread = 0;
+  if (const uint64_t came_ns = std::exchange(lane.came_ns, 0); came_ns != 0) lane.meter.Ended(lane.position, came_ns);
 }
 
 /// The buffer that a chunk belongs to; nullptr if its message is not posted yet, or after Fail() if the header cannot be
@@ -330,6 +322,19 @@ void RecvComm::PartDone(const RecvPart& part) {
   --pending_;
 }
 
+ssize_t RecvComm::Receive(Lane& lane, iovec* parts, size_t count) {
+  if (lane.stamped) {
+    if (lane.ended) NoteEmpty(lane);
+    return ReceiveStamped(lane.fd, parts, count, &lane.came_ns);
+  }
+  // The cheaper call, and the one that most often finds nothing.
+  if (count == 1) return recv(lane.fd, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = count;
+  return recvmsg(lane.fd, &message, MSG_DONTWAIT);
+}
+
 RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   if (lane.begin > 0) {
     std::memmove(lane.stage.get(), &lane.stage[lane.begin], lane.end - lane.begin);
@@ -338,24 +343,20 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   }
   // The last chunk's length is the best guess at the next one's.
   uint64_t asked = (lane.header.length <= kStagedChunk ? kStageBytes : kStageRead) - lane.end;
-  ssize_t got;
   const bool in_order = lane.in_payload && lane.part->polled;
+  iovec parts[2];
+  size_t count = 0;
   if (in_order) [[unlikely]] {
     asked = kStageBytes - lane.end;
-    got = recv(lane.fd, &lane.stage[lane.end], asked, MSG_DONTWAIT);
   } else if (lane.in_payload) {
     if (lane.left >= kLongPayload) asked = lane.padding + sizeof(ChunkHeader);
-    iovec parts[2] = {{lane.to, lane.left}, {&lane.stage[lane.end], asked}};
-    asked += lane.left;
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    got = recvmsg(lane.fd, &message, MSG_DONTWAIT);
-  } else {  // the cheaper call, and the one that most often finds nothing
-    got = recv(lane.fd, &lane.stage[lane.end], asked, MSG_DONTWAIT);
+    parts[count++] = {lane.to, lane.left};
   }
+  parts[count++] = {&lane.stage[lane.end], asked};
+  if (count == 2) asked += lane.left;
+  const ssize_t got = Receive(lane, parts, count);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
-    if (metering_ && errno == EAGAIN) NoteEmpty(lane);
+    if (errno == EAGAIN) NoteEmpty(lane);
     return ReadResult::kStop;
   }
   // A sender that closes before it has read the acknowledgement of a late lane resets that lane, which carried nothing.
@@ -373,7 +374,7 @@ RecvComm::ReadResult RecvComm::Read(Lane& lane, uint64_t* moved) {
   }
   const auto bytes = static_cast<uint64_t>(got);
   const bool drained = bytes < asked;
-  if (metering_) NoteRead(lane, bytes, drained);
+  if (lane.stamped) NoteRead(lane, bytes, drained);
   Bump(recorder_.lane(Index(lane)).bytes, bytes);
   const uint64_t payload = lane.in_payload ? std::min(bytes, lane.left) : 0;
   if (in_order) [[unlikely]] {  // nothing else is staged within a payload

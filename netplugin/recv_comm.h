@@ -91,10 +91,11 @@ class RecvComm final : public Comm, public BackgroundTask {
     uint32_t short_chunks = 0;  // in a row; from kShortChunks on acknowledgements wait
     int least_awaited = 1;       // SO_RCVLOWAT
     bool metered = false;        // the chunk whose header is staged, and not taken yet
-    // While metering_:
-    bool drained = false;        // nothing was left to be read at the newest look,
-    uint64_t looked_ns = 0;      // which was not before this
-    uint64_t came_after_ns = 0;  // what the newest read has brought; 0: it may have been there for long
+    bool stamped = false;        // chunks have said when they were sent, and reads say when what they bring came
+    // Where stamped:
+    uint64_t position = 0;       // bytes of the stream that were read
+    uint64_t came_ns = 0;        // the newest of them, or later (receive_stamp.h); 0: not known, or told the meter
+    bool ended = false;          // nothing was behind them
     uint64_t unread = 0;         // bytes that have come while there was always something to be read
     ArrivalMeter meter;
   };
@@ -119,8 +120,9 @@ class RecvComm final : public Comm, public BackgroundTask {
   int AfterPost(Request** request);
   void CountChunk(Lane& lane);
   void MeterArrival(Lane& lane);
-  void NoteRead(Lane& lane, uint64_t bytes, bool drained);
+  void NoteRead(Lane& lane, uint64_t bytes, bool ended);
   void NoteEmpty(Lane& lane);
+  ssize_t Receive(Lane& lane, iovec* parts, size_t count);
   // kDrained: a further read would find nothing. kStop: there was nothing, or the lane is not ours any more.
   enum class ReadResult { kMore, kDrained, kStop };
   ReadResult Read(Lane& lane, uint64_t* moved);
@@ -155,8 +157,6 @@ class RecvComm final : public Comm, public BackgroundTask {
   std::unique_ptr<TagMatcher> matcher_;
   uint32_t pending_ = 0;  // posted and not complete
   bool awaits_ = false;        // lanes have had SO_RCVLOWAT set, by which epoll says less than there is
-  bool metering_ = false;      // chunks have said when they were sent
-  uint64_t look_ns_ = 0;       // when the look under way began, while metering_
   std::atomic<uint64_t> window_{kLeastWindow};  // that the senders of all lanes have for sure; by the background thread
   bool lane_lost_ = false;  // one was closed without its last chunk: all are, or what it carried may be missing
   int error_ = nccl::kSuccess;

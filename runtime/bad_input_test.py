@@ -48,8 +48,6 @@ def wrong_input(processes):
         ([*base, "--steps", "0"], ["steps 0"]),
         ([*base, "--duration", "1s", "--min-steps", "0"], ["min steps 0"]),
         ([*base, "--min-steps", "3"], ["--min-steps", "--duration"]),
-        ([*base, "--apart-every", "4"], ["apart every 4 steps", "no exchange"]),
-        ([*four, "--plugin", PLUGIN, "--apart-every", "1"], ["apart every 1 steps", "2 and more"]),
         ([*base, "--type", "fp64", "--duration", "1s"], ["--type fp64", "--duration"]),
         ([*base, "--replicas", "2", "--duration", "1s"], ["--replicas", "--duration"]),
         ([*base, "--gossip"], ["--gossip", "without --replicas"]),

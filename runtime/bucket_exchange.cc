@@ -25,7 +25,7 @@ std::vector<Bucket> PlanBuckets(std::span<const int64_t> elements, Bytes size) {
 }
 
 size_t BucketExchange::MemoryElements(std::span<const int64_t> parameter_elements) {
-  return static_cast<size_t>(std::accumulate(parameter_elements.begin(), parameter_elements.end(), kRiders + kMark));
+  return static_cast<size_t>(std::accumulate(parameter_elements.begin(), parameter_elements.end(), kRiders));
 }
 
 BucketExchange::BucketExchange(std::span<const int64_t> parameter_elements, Bytes bucket_size, int ranks,
@@ -57,12 +57,6 @@ std::span<float> BucketExchange::Memory(const Bucket& bucket) {
   return {memory_.data() + bucket.offset, static_cast<size_t>(bucket.elements + riders)};
 }
 
-void BucketExchange::BeginHeld(size_t mark) {
-  Begin();
-  held_ = true;
-  mark_ = mark;
-}
-
 void BucketExchange::Begin() {
   {
     const std::lock_guard lock(mutex_);
@@ -70,15 +64,14 @@ void BucketExchange::Begin() {
     submitted_ = reduced_ = 0;
   }
   next_ = 0;
-  held_ = false;
   std::fill(memory_.begin(), memory_.end(), 0.0f);
   for (size_t b = 0; b < buckets_.size(); ++b) pending_[b] = buckets_[b].parameters;
 }
 
 void BucketExchange::SetContribution(float loss, bool stop) {
   WEFT_CHECK(next_ < buckets_.size(), "the last bucket is gone already");
-  memory_[memory_.size() - kMark - 2] = loss;
-  memory_[memory_.size() - kMark - 1] = stop ? 1.0f : 0.0f;
+  memory_[memory_.size() - 2] = loss;
+  memory_[memory_.size() - 1] = stop ? 1.0f : 0.0f;
 }
 
 void BucketExchange::GradientReady(size_t parameter) {
@@ -90,32 +83,7 @@ void BucketExchange::GradientReady(size_t parameter) {
   if (next_ == before) return;
   std::fill(ready_.begin() + static_cast<std::ptrdiff_t>(before), ready_.begin() + static_cast<std::ptrdiff_t>(next_),
             clock_.Now());
-  if (!held_) {
-    Submit();
-  } else if (before <= mark_ && mark_ < next_) {
-    SubmitMark();
-  }
-}
-
-Status BucketExchange::WaitForMark() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return error_ || !mark_due_; });
-  if (error_) return Fail(*error_);
-  return Ok();
-}
-
-void BucketExchange::Release() {
-  held_ = false;
   Submit();
-}
-
-void BucketExchange::SubmitMark() {
-  if (!reduce_) return;
-  {
-    const std::lock_guard lock(mutex_);
-    mark_due_ = true;
-  }
-  changed_.notify_all();
 }
 
 void BucketExchange::Submit() {
@@ -128,23 +96,22 @@ void BucketExchange::Submit() {
 }
 
 Result<StepAgreement> BucketExchange::Wait() {
-  WEFT_CHECK(next_ == buckets_.size() && !held_, "waiting for buckets that are not complete, or held");
+  WEFT_CHECK(next_ == buckets_.size(), "waiting for buckets that are not complete");
   if (reduce_) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return error_ || reduced_ == buckets_.size(); });
     if (error_) return Fail(*error_);
   }
-  return StepAgreement{.loss = memory_[memory_.size() - kMark - 2], .stop = memory_[memory_.size() - kMark - 1] > 0};
+  return StepAgreement{.loss = memory_[memory_.size() - 2], .stop = memory_[memory_.size() - 1] > 0};
 }
 
 void BucketExchange::Communicate(const std::stop_token& stop) {
   PreferShortTurns();
   const float share = 1.0f / static_cast<float>(ranks_);
   std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [this] { return reduced_ < submitted_ || mark_due_; })) {
-    const bool mark = mark_due_;
+  while (changed_.wait(lock, stop, [this] { return reduced_ < submitted_; })) {
     const size_t index = reduced_;
-    const std::span<float> memory = mark ? memory_.last(kMark) : Memory(buckets_[index]);
+    const std::span<float> memory = Memory(buckets_[index]);
     lock.unlock();
     const Status status = reduce_(memory);
     if (status) {
@@ -152,9 +119,7 @@ void BucketExchange::Communicate(const std::stop_token& stop) {
     }
     lock.lock();
     if (!status) {
-      error_ = status.error().WithContext(mark ? "all-reduce of a mark" : "all-reduce of bucket " + std::to_string(index));
-    } else if (mark) {
-      mark_due_ = false;
+      error_ = status.error().WithContext("all-reduce of bucket " + std::to_string(index));
     } else {
       ++reduced_;
     }

@@ -75,29 +75,19 @@ class BucketExchange {
 
   /// Starts a step: all gradients are zero again. Requires: the step before was waited for.
   void Begin();
-  /// Starts a step that holds its buckets until Release(). When bucket `mark` is complete one number is exchanged, so that
-  /// who watches the flows sees the step go on; of no bucket: none is. Requires: as Begin(); the same on all ranks.
-  void BeginHeld(size_t mark);
-  /// Blocks until the communication thread has nothing to do: the mark is through, and Reduce is not called before Release().
-  /// Requires: between the last GradientReady() of a step that holds its buckets and Release(). Errors: as Wait().
-  [[nodiscard]] Status WaitForMark();
-  /// Lets the buckets of a step go that holds them, those that are complete at once. Requires: between Begin() and Wait().
-  void Release();
   /// This rank's part of the agreement. Requires: between Begin() and the last GradientReady().
   void SetContribution(float loss, bool stop);
   /// The gradient is complete. Requires: once per parameter and step.
   void GradientReady(size_t parameter);
-  /// Blocks until every bucket holds the mean over the ranks. Requires: all gradients are ready, and nothing is held.
+  /// Blocks until every bucket holds the mean over the ranks. Requires: all gradients are ready.
   /// Errors: those of Reduce, with the bucket in front; the exchange is unusable afterwards.
   [[nodiscard]] Result<StepAgreement> Wait();
 
  private:
   static constexpr int64_t kRiders = 2;  // loss, stop
-  static constexpr int64_t kMark = 1;    // behind them: what a mark exchanges
 
   std::span<float> Memory(const Bucket& bucket);
   void Submit();
-  void SubmitMark();
   void Communicate(const std::stop_token& stop);
 
   // Constant after construction.
@@ -114,8 +104,6 @@ class BucketExchange {
   // The caller's thread only.
   std::vector<size_t> pending_;  // by bucket: gradients that are not ready
   size_t next_ = 0;              // first bucket that is not complete
-  bool held_ = false;            // complete ones are not submitted
-  size_t mark_ = 0;              // of a step that holds them
   std::vector<Seconds> ready_;   // by bucket
   SystemClock clock_;
 
@@ -124,7 +112,6 @@ class BucketExchange {
   // Guarded by mutex_.
   size_t submitted_ = 0;
   size_t reduced_ = 0;
-  bool mark_due_ = false;  // goes before buckets; until it is through
   std::optional<Error> error_;
 
   std::jthread thread_;  // last: it ends before what it uses

@@ -124,53 +124,6 @@ TEST(BucketExchange, ABucketIsReadyWithItsLastGradientAndThoseOfTheBucketsBefore
   EXPECT_EQ(exchange.ready()[2], exchange.ready()[1]);
 }
 
-TEST(BucketExchange, AStepThatHoldsSendsNothingBeforeItIsReleased) {
-  EqualRanks ranks(2);
-  const std::vector<int64_t> elements = {1, 2};
-  std::vector<float> memory(BucketExchange::MemoryElements(elements), -1.0f);
-  BucketExchange exchange(elements, Bytes(8), 2, memory, ranks.reduce());
-  // Once held, once not, so that neither step leaves something behind for the other.
-  for (int step = 0; step < 20; ++step) {
-    const size_t before = ranks.WaitFor(0).size();
-    step % 2 == 0 ? exchange.BeginHeld(2) : exchange.Begin();  // there is no third bucket to mark
-    exchange.SetContribution(2, false);
-    for (size_t i = 0; i < 2; ++i) {
-      exchange.gradient(i)[0] = 1.5f;
-      exchange.GradientReady(i);
-    }
-    if (step % 2 == 0) {
-      ASSERT_EQ(ranks.WaitFor(0).size(), before) << "a bucket went while it was held";
-      ASSERT_GT(exchange.ready()[1].count(), 0) << "when gradients were ready is known all the same";
-      exchange.Release();
-    }
-    const auto agreed = exchange.Wait();
-    ASSERT_TRUE(agreed);
-    ASSERT_EQ(agreed->loss, 2);
-    ASSERT_EQ(exchange.gradient(0)[0], 1.5f);
-    ASSERT_EQ(ranks.WaitFor(0).size(), before + 2);
-  }
-}
-
-TEST(BucketExchange, AStepThatHoldsMarksItsWayWithOneNumber) {
-  EqualRanks ranks(2);
-  const std::vector<int64_t> elements = {1, 2, 3};
-  std::vector<float> memory(BucketExchange::MemoryElements(elements), -1.0f);
-  BucketExchange exchange(elements, Bytes(4), 2, memory, ranks.reduce());
-  exchange.BeginHeld(1);
-  exchange.SetContribution(2, true);
-  exchange.GradientReady(0);
-  exchange.GradientReady(1);
-  EXPECT_THAT(ranks.WaitFor(1), ElementsAre(1)) << "the mark, with the second bucket";
-  exchange.GradientReady(2);
-  ASSERT_TRUE(exchange.WaitForMark());
-  exchange.Release();
-  const auto agreed = exchange.Wait();
-  ASSERT_TRUE(agreed);
-  EXPECT_EQ(agreed->loss, 2);
-  EXPECT_TRUE(agreed->stop);
-  EXPECT_THAT(ranks.WaitFor(0), ElementsAre(1, 1, 2, 3 + 2)) << "all buckets, once";
-}
-
 TEST(BucketExchange, OneRankThatWishesToStopStopsAll) {
   // Seven other ranks contribute 0.
   const std::vector<int64_t> elements = {1};

@@ -124,7 +124,7 @@ Status CheckProgramOptions(const TrainOptions& o) {
   if (o.reshard && (o.job.empty() || o.run_dir.empty()))
     return wrong("--reshard on without a job's name or an agent to ask: expected --job, and WEFT_RUN_DIR not empty");
   if (o.replicas != ReplicaOptions()) return wrong("--replicas with --plan: they are the program's to say");
-  if (!o.communication || o.apart_every != 0) return wrong("--communication off and --apart-every are not for a --plan");
+  if (!o.communication) return wrong("--communication off is not for a --plan");
   if (!(o.rate.peak > 0) || !(o.clip >= 0))
     return wrong(fmt::format("learning rate {}, clip {}: expected more than 0, at least 0", o.rate.peak, o.clip));
   if (o.rate.warm_up < 0 || o.rate.decay < 0 || !(o.rate.least >= 0)) {

@@ -39,11 +39,6 @@ std::string Times(const std::vector<Seconds>& times) {
   return fmt::format("{:.9f}", fmt::join(counts, ","));
 }
 
-std::string ApartJson(const ApartCompute& apart) {
-  return fmt::format(R"(,"apart":{{"forward_s":{:.9f},"backward_s":{:.9f},"ready_s":[{}]}})", apart.forward.count(),
-                     apart.backward.count(), Times(apart.ready));
-}
-
 }  // namespace
 
 Seconds MedianIteration(std::vector<Seconds> iterations) {
@@ -81,14 +76,13 @@ std::string JobLine(const JobFacts& job, OutputFormat format) {
 std::string StepLine(const StepFacts& step, OutputFormat format) {
   if (format == OutputFormat::kJson) {
     return fmt::format(R"({{"step":{},"loss":{},"iteration_s":{:.9f},"forward_s":{:.9f},"backward_s":{:.9f},)"
-                       R"("update_s":{:.9f},"compute_s":{:.9f},"exposed_s":{:.9f},"time_s":{:.9f},"ready_s":[{}]{}}})",
+                       R"("update_s":{:.9f},"compute_s":{:.9f},"exposed_s":{:.9f},"time_s":{:.9f},"ready_s":[{}]}})",
                        step.step, Number(step.loss, "{:.9g}"), step.iteration.count(), step.forward.count(),
                        step.backward.count(), step.update.count(), step.compute.count(), step.exposed.count(),
-                       step.time.count(), Times(step.ready), step.apart ? ApartJson(*step.apart) : "");
+                       step.time.count(), Times(step.ready));
   }
-  return fmt::format("{:>6} {:>9.5f} {:>12} {:>12} {:>12}{}", step.step, step.loss, FormatDuration(step.iteration),
-                     FormatDuration(step.compute), FormatDuration(step.exposed),
-                     step.apart ? "  exchange apart" : "");
+  return fmt::format("{:>6} {:>9.5f} {:>12} {:>12} {:>12}", step.step, step.loss, FormatDuration(step.iteration),
+                     FormatDuration(step.compute), FormatDuration(step.exposed));
 }
 
 std::string Report::SummaryLine(Bytes bytes_sent) const {
@@ -110,7 +104,7 @@ Status Report::Start() { return Print(JobLine(job_, format_)); }
 Status Report::Step(const StepFacts& step) {
   if (steps_++ == 0) first_loss_ = step.loss;
   final_loss_ = step.loss;
-  if (!step.apart) iterations_.push_back(step.iteration);
+  iterations_.push_back(step.iteration);
   return Print(StepLine(step, format_));
 }
 

@@ -32,13 +32,6 @@ struct JobFacts {
   std::string collectives;           ///< the table that the gradients follow; empty: rings
 };
 
-/// What a step took whose exchange waited until backward was through on all ranks: of the slowest rank, since all began.
-struct ApartCompute {
-  Seconds forward{0};          ///< to the end of forward
-  Seconds backward{0};         ///< from there to the end of backward
-  std::vector<Seconds> ready;  ///< as StepFacts
-};
-
 /// One step. `compute` is the iteration without what was waited for communication after backward (`exposed`).
 struct StepFacts {
   int64_t step = 0;
@@ -51,7 +44,6 @@ struct StepFacts {
   Seconds exposed{0};
   Seconds time{0};  ///< CLOCK_MONOTONIC at the end of the step
   std::vector<Seconds> ready;  ///< since the step's begin: each bucket's gradients, and those before it, were there
-  std::optional<ApartCompute> apart;  ///< of a step with its exchange apart; its iteration is longer than others
 };
 
 /// The first steps warm caches and connections up; medians leave them out.
@@ -84,7 +76,7 @@ class Report {
   OutputFormat format_;
   std::FILE* out_;
   size_t steps_ = 0;
-  std::vector<Seconds> iterations_;  // without those whose exchange was apart
+  std::vector<Seconds> iterations_;
   float first_loss_ = 0;
   float final_loss_ = 0;
 };

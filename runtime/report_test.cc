@@ -69,14 +69,6 @@ TEST(StepLine, TheLossKeepsEveryBit) {
             R"("ready_s":[0.125000000,0.187500000]})");
 }
 
-TEST(StepLine, AStepWithItsExchangeApartSaysWhatItsComputeTook) {
-  const StepFacts step{.apart = ApartCompute{
-                           .forward = Seconds(0.125), .backward = Seconds(0.25), .ready = {Seconds(0.2), Seconds(0.375)}}};
-  EXPECT_THAT(StepLine(step, OutputFormat::kJson),
-              HasSubstr(R"(],"apart":{"forward_s":0.125000000,"backward_s":0.250000000,"ready_s":[0.200000000,0.375000000]}})"));
-  EXPECT_THAT(StepLine(step, OutputFormat::kTable), HasSubstr("exchange apart"));
-}
-
 TEST(StepLine, ALossThatIsNotANumberIsNullInJson) {
   EXPECT_THAT(StepLine({.loss = std::numeric_limits<float>::quiet_NaN()}, OutputFormat::kJson),
               HasSubstr("\"loss\":null"));
@@ -91,19 +83,6 @@ TEST(Report, TheSummaryHasFirstAndLastLossAndTheMedian) {
   EXPECT_EQ(report.SummaryLine(Bytes(77)),
             R"({"summary":{"steps":5,"ranks":4,"model":"gpt2","iteration_s_median":2.000000000,"first_loss":5,)"
             R"("final_loss":1,"bytes_sent":77,"gradient_bytes":40}})");
-}
-
-TEST(Report, TheMedianLeavesStepsOutWhoseExchangeWasApart) {
-  Report report(Job(), OutputFormat::kJson, nullptr);
-  // Of 9, 9, 1, 2 without the 5 the median after the warm-up is 1.5; five steps were made, the last with loss 1.
-  const double times[] = {9, 9, 1, 5, 2};
-  for (int i = 0; i < 5; ++i) {
-    StepFacts step{.step = i, .loss = 5.0f - static_cast<float>(i), .iteration = Seconds(times[i])};
-    if (i == 3) step.apart.emplace();
-    ASSERT_TRUE(report.Step(step));
-  }
-  EXPECT_THAT(report.SummaryLine(Bytes(77)),
-              HasSubstr(R"("steps":5,"ranks":4,"model":"gpt2","iteration_s_median":1.500000000,"first_loss":5,"final_loss":1)"));
 }
 
 TEST(Report, AFullDiskIsAnError) {

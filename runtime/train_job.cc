@@ -1,9 +1,7 @@
 #include "runtime/train_job.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -59,9 +57,9 @@ Status CheckOptions(const TrainOptions& options) {
   if (options.replicas.count != 1 && !options.capacity_of.empty())
     return wrong("--replicas with --capacity-of: expected one of them");
   if (IsPlain(options) && options.world > 1) return wrong("fp64, or --capacity-of, on several ranks needs a --plan");
-  if (IsPlain(options) && (options.duration || options.min_steps != 1 || options.apart_every != 0)) {
-    return wrong("--type fp64, --capacity-of and --replicas without --plan train --steps, without --duration, --min-steps and "
-                 "--apart-every");
+  if (IsPlain(options) && (options.duration || options.min_steps != 1)) {
+    return wrong("--type fp64, --capacity-of and --replicas without --plan train --steps, without --duration and "
+                 "--min-steps");
   }
   const CheckpointOptions& checkpoint = options.checkpoint;
   if (!checkpoint.folder.empty() || !checkpoint.resume.empty() || !checkpoint.load.empty())
@@ -74,11 +72,6 @@ Status CheckOptions(const TrainOptions& options) {
   if (options.world > 1 && options.communication) {
     if (options.plugin.empty()) return wrong("world " + std::to_string(options.world) + " needs --plugin");
     if (options.rendezvous.empty()) return wrong("world " + std::to_string(options.world) + " needs --rendezvous");
-  }
-  if (options.apart_every != 0) {
-    const std::string every = "apart every " + std::to_string(options.apart_every) + " steps";
-    if (options.apart_every < 2) return wrong(every + ": expected 0, or 2 and more");
-    if (options.world == 1 || !options.communication) return wrong(every + ": there is no exchange to set apart");
   }
   return Ok();
 }
@@ -97,7 +90,6 @@ std::string Fingerprint(const TrainOptions& options, const planner::ModelSpec& m
   if (!options.duration) add("steps", std::to_string(options.steps));
   if (options.duration) add("duration", std::to_string(options.duration->count()) + " s");
   if (options.min_steps > 1) add("min steps", std::to_string(options.min_steps));
-  if (options.apart_every > 0) add("apart every", std::to_string(options.apart_every));
   add("learning rate", std::to_string(options.rate.peak));
   if (options.rate.warm_up > 0) add("warm-up", std::to_string(options.rate.warm_up));
   if (options.rate.decay > 0) add("decay", std::to_string(options.rate.decay) + " to " + std::to_string(options.rate.least));
@@ -141,23 +133,15 @@ Result<Connections> Connect(const TrainOptions& options, const std::string& fing
   return connections;
 }
 
-/// Where in a step with its exchange apart a mark is sent, of its compute. Agents know iterations by the pauses between their
-/// bursts; without it this one would be twice as long as the others, and stand for the end of several iterations. With it the
-/// pause before the mark is not twice that of an ordinary step, and the one after it too short to count (agent/period.h).
-constexpr double kMarkAt = 0.7;
-
 /// The loop's parts and what one step does with them.
 class Loop {
  public:
-  /// `bootstrap` may be null where no step has its exchange apart.
-  Loop(const TrainOptions& options, int64_t sample_bytes, const TextData& text, Trainer& trainer, BucketExchange& exchange,
-       collectives::Bootstrap* bootstrap)
+  Loop(const TrainOptions& options, int64_t sample_bytes, const TextData& text, Trainer& trainer, BucketExchange& exchange)
       : options_(options),
         sample_bytes_(sample_bytes),
         text_(text),
         trainer_(trainer),
         exchange_(exchange),
-        bootstrap_(bootstrap),
         start_(clock_.Now()) {}
 
   struct Outcome {
@@ -167,16 +151,13 @@ class Loop {
 
   Result<Outcome> Step(int64_t step) {
     const int64_t share = options_.global_batch / options_.world;
-    const bool apart = IsApart(step);
-    // Ranks end a step one after another. Those that share a core would find it half empty at first, and seem fast.
-    if (apart) WEFT_RETURN_IF_ERROR(bootstrap_->AllGather({}));
     const Seconds begin = clock_.Now();
     const std::vector<uint8_t> samples = text_.Samples({.seed = options_.seed,
                                                         .step = step,
                                                         .first = options_.rank * share,
                                                         .count = share,
                                                         .sequence = sample_bytes_});
-    apart ? exchange_.BeginHeld(mark_) : exchange_.Begin();
+    exchange_.Begin();
     WEFT_ASSIGN_OR_RETURN(const double loss, trainer_.Forward(samples));
     const Seconds forward = clock_.Now() - begin;
     exchange_.SetContribution(static_cast<float>(loss), options_.rank == 0 && TimeIsUp(step));
@@ -184,11 +165,6 @@ class Loop {
     const Seconds wait = clock_.Now();
     std::vector<Seconds> ready;
     for (const Seconds time : exchange_.ready()) ready.push_back(time - begin);
-    std::optional<ApartCompute> slowest;
-    if (apart) {
-      WEFT_ASSIGN_OR_RETURN(slowest, SlowestRank(forward, wait - begin, ready));
-      exchange_.Release();
-    }
     WEFT_ASSIGN_OR_RETURN(const StepAgreement agreed, exchange_.Wait());
     const Seconds gathered = clock_.Now();
     WEFT_RETURN_IF_ERROR(trainer_.Update(LearningRateAt(options_.rate, step)));
@@ -204,34 +180,11 @@ class Loop {
                              .compute = end - begin - (gathered - wait),
                              .exposed = gathered - wait,
                              .time = end,
-                             .ready = std::move(ready),
-                             .apart = std::move(slowest)},
+                             .ready = std::move(ready)},
                    .last = options_.duration ? stop : step + 1 >= options_.steps};
   }
 
  private:
-  /// By the number alone, so that all ranks do the same. The first steps warm up.
-  bool IsApart(int64_t step) const {
-    return options_.apart_every > 0 && step >= static_cast<int64_t>(kWarmUpSteps) &&
-           step % options_.apart_every == options_.apart_every - 1;
-  }
-
-  /// Waits until all ranks are through.
-  Result<ApartCompute> SlowestRank(Seconds forward, Seconds backward_end, std::span<const Seconds> ready) {
-    std::vector<double> mine{forward.count(), backward_end.count()};
-    for (const Seconds time : ready) mine.push_back(time.count());
-    WEFT_RETURN_IF_ERROR(exchange_.WaitForMark());  // the other thread may use the rendezvous too
-    // Over the rendezvous, so that nothing of it crosses the links that carry the gradients.
-    WEFT_ASSIGN_OR_RETURN(const std::vector<double> longest, bootstrap_->Largest(mine));
-    ApartCompute slowest{.forward = Seconds(longest[0]), .backward = Seconds(longest[1] - longest[0]), .ready = {}};
-    for (size_t i = 2; i < longest.size(); ++i) slowest.ready.emplace_back(longest[i]);
-    // All ranks have the same numbers, and so mark the same bucket.
-    const Seconds at = Seconds(longest[1]) * kMarkAt;
-    const auto away = [at](Seconds a, Seconds b) { return std::abs((a - at).count()) < std::abs((b - at).count()); };
-    mark_ = static_cast<size_t>(std::min_element(slowest.ready.begin(), slowest.ready.end(), away) - slowest.ready.begin());
-    return slowest;
-  }
-
   /// Whether `step` may be the last.
   bool TimeIsUp(int64_t step) const {
     return options_.duration && step + 1 >= options_.min_steps && clock_.Now() - start_ >= *options_.duration;
@@ -242,8 +195,6 @@ class Loop {
   const TextData& text_;
   Trainer& trainer_;
   BucketExchange& exchange_;
-  collectives::Bootstrap* bootstrap_;
-  size_t mark_ = std::numeric_limits<size_t>::max();  // bucket of the next step with its exchange apart; first: none
   SystemClock clock_;
   Seconds start_;
 };
@@ -295,7 +246,7 @@ Status TrainConnected(const TrainOptions& options, int64_t sample_bytes, JobFact
   Report report(std::move(facts), options.output, options.rank == 0 ? stdout : nullptr);
   WEFT_RETURN_IF_ERROR(report.Start());
   YieldToCommunication();
-  Loop loop(options, sample_bytes, text, trainer, exchange, connections.bootstrap.get());
+  Loop loop(options, sample_bytes, text, trainer, exchange);
   WEFT_RETURN_IF_ERROR(RunSteps(loop, report));
   return report.Finish(communicator != nullptr ? communicator->bytes_sent() : Bytes(0));
 }

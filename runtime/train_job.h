@@ -55,9 +55,6 @@ struct TrainOptions {
   Seconds stall_timeout{60};             ///< of a collective without progress, and of the rendezvous
   std::string collectives;               ///< collective table (netplugin/abi/collective_table.h); empty: rings
   bool communication = true;             ///< false: the same work on this rank alone, to time compute
-  /// The last of every so many steps exchanges only once backward is through on all ranks, so that its compute is timed
-  /// by itself; 0: none. What is learnt stays the same, bit for bit.
-  int64_t apart_every = 0;
   int threads = 1;
   OutputFormat output = OutputFormat::kTable;
 };

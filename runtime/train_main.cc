@@ -154,9 +154,6 @@ void DeclareJob(CLI::App& app, Arguments& arguments) {
   app.add_option("--job", o.job, "name that the plugin announces to the agent")->envname("WEFT_JOB_ID");
   AddParsed(app, "--communication", OneOf<bool>({"on", true}, {"off", false}), o.communication,
             "off: the same compute without exchange", "on|off");
-  app.add_option("--apart-every", o.apart_every,
-                 "the last of every N steps exchanges after backward, to time compute by itself; 0: none")
-      ->option_text("N=0");
   using weft::runtime::OutputFormat;
   AddParsed(app, "--output", OneOf<OutputFormat>({"table", OutputFormat::kTable}, {"json", OutputFormat::kJson}),
             o.output, "what rank 0 prints to stdout", "table|json");

@@ -68,7 +68,9 @@ class ArrivalMeter {
 
   /// How much later than the earliest the chunk has come, in ticks.
   int64_t Late(uint64_t now, uint32_t sent);
-  void DropKnownBefore(int64_t time_ns);
+  /// The oldest known byte that came at `time_ns` or later.
+  const Known* FirstFrom(int64_t time_ns) const;
+  void DropBefore(const Known* kept);
 
   double wire_per_byte_ = 1;
   bool begun_ = false;

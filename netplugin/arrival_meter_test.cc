@@ -132,6 +132,18 @@ TEST(ArrivalMeter, ChunksOfOneSystemCallThatTakeLongerStoodInAQueue) {
   EXPECT_GT(path.seconds(), 50 * 0.039);
 }
 
+TEST(ArrivalMeter, TheFirstMillisecondsOfASystemCallDoNotSpoilTheRest) {
+  // Four chunks by one call, on a link on which each takes 20 ms; every packet is seen to come.
+  ArrivalMeter meter(1.0);
+  abi::LaneTelemetry lane{};
+  for (uint64_t ms = 0; ms < 80; ++ms) {
+    if (ms % 20 == 0) meter.Chunk(Path::Tick(kStart), kStart + ms * kMs, &lane);
+    meter.Ended((ms + 1) * 1000, kStart + ms * kMs);
+  }
+  EXPECT_NEAR(static_cast<double>(lane.backlog_ns.load()), 53e6, 2e6) << "from 6 ms on to the last header";
+  EXPECT_EQ(lane.backlog_bytes.load(), lane.backlog_ns.load() / 1000);
+}
+
 TEST(ArrivalMeter, ChunksWithoutATimeCountWhereTheyCame) {
   Path path(0.001);
   for (uint64_t i = 0; i < 50; ++i) {

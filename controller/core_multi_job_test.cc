@@ -8,8 +8,10 @@
 #include <variant>
 
 #include "controller/core.h"
+#include "controller/planned_traffic.h"
 #include "controller/testing/fake_cluster.h"
 #include "proto/operation_codec.h"
+#include "proto/plan_codec.h"
 
 namespace weft::controller {
 namespace {
@@ -325,6 +327,39 @@ JobSubmitted TwoStages() {
   list.classes.push_back({.stages = {0, 1}, .operations = {gradients, sends}});
   *submitted.plan.mutable_operations() = proto::ToProto(list);
   return submitted;
+}
+
+// Rank 0 sends 2 (n-1)/n of 5 MB of gradients to its replica, and 5 MB of activations to the other stage.
+TEST(PlannedTraffic, IsWhatTheListOfOperationsSays) {
+  v1::JobPlan plan = TwoStages().plan;
+  EXPECT_TRUE(PlannedTraffic(plan).empty()) << "without a strategy";
+  *plan.mutable_strategy() = proto::ToProto(planner::Strategy{.dp = 2, .pp = 2});
+  const auto sent = PlannedTraffic(plan);
+  EXPECT_EQ(sent.at({"h1", "h2"}), 5e6);
+  EXPECT_EQ(sent.at({"h1", "h3"}), 5e6);
+  EXPECT_FALSE(sent.contains({"h1", "h4"}));
+  plan.set_rank_hosts(2, "h1");
+  EXPECT_FALSE(PlannedTraffic(plan).contains({"h1", "h3"})) << "what stays on a host crosses no link";
+  plan.mutable_rank_hosts()->RemoveLast();
+  EXPECT_TRUE(PlannedTraffic(plan).empty()) << "a rank without a host";
+}
+
+TEST(CoreMultiJob, AStrategyThatIsPlannedIsModelledBeforeItIsMeasured) {
+  Core core(Options({46, 26, 0}));
+  FakeCluster cluster(core, 2, 1, 2);
+  cluster.RegisterAll();
+  JobSubmitted submitted = TwoStages();
+  *submitted.plan.mutable_strategy() = proto::ToProto(planner::Strategy{.dp = 2, .pp = 2});
+  submitted.plan.mutable_predicted()->set_iteration_s(2);
+  submitted.plan.mutable_predicted()->set_exposed_communication_s(0.5);
+  cluster.Send({.body = submitted});
+  cluster.Start({.id = "big", .ring = {"h1", "h3"}, .compute_s = 1.2, .bytes = 5e6}, 0);
+  cluster.Run(0.3);
+  cluster.Probe("big");
+  cluster.Run(10);
+  const v1::MultiJobDecision joint = core.FindJob("big")->joint();
+  EXPECT_EQ(joint.model(), "plan");
+  EXPECT_GT(joint.bytes(), 0);
 }
 
 TEST(CoreMultiJob, WhatAPassWaitsForGoesBeforeWhatHides) {

@@ -96,7 +96,7 @@ TEST(CoreOwnPlan, ExplainSaysWhyItIsNotModelledYet) {
   cluster.Probe("own");
   cluster.Run(8);
   const v1::MultiJobDecision joint = core.FindJob("own")->joint();
-  EXPECT_THAT(joint.why(), Contains(HasSubstr("what a strategy beyond plain data parallelism sends is not predicted")));
+  EXPECT_THAT(joint.why(), Contains(HasSubstr("its plan has no list of operations")));
 }
 
 TEST(CoreOwnPlan, StateAndDecisionCallEachJobWhatItIs) {

@@ -185,8 +185,9 @@ Status Search(const v1::JobSpec& spec, const PlacementView& view, const JobPlann
 }
 
 /// What the flows of a job with this strategy are managed by.
-std::string TrafficOf(const v1::Strategy& strategy) {
-  if (SumsWholeGradients(strategy)) return "traffic: until it is measured, taken for a ring all-reduce of the gradients";
+std::string TrafficOf(const v1::JobPlan& plan) {
+  if (plan.has_operations()) return fmt::format("traffic: {}; until then what the plan's list of operations says", kManaged);
+  if (SumsWholeGradients(plan.strategy())) return "traffic: until it is measured, taken for a ring all-reduce of the gradients";
   return fmt::format("traffic: {}; what a strategy beyond plain data parallelism sends is not predicted", kManaged);
 }
 
@@ -232,7 +233,7 @@ Status Price(const v1::JobSpec& spec, const JobPlannerOptions& options, PlannedJ
     *plan.mutable_strategy() = proto::ToProto(*strategy);
     planned.errors.push_back("given strategy taken unchecked and without a price: " + price.error().message());
   }
-  plan.add_why(TrafficOf(plan.strategy()));
+  plan.add_why(TrafficOf(plan));
   return Ok();
 }
 

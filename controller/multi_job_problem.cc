@@ -10,6 +10,7 @@
 #include "controller/flow_planner.h"
 #include "controller/job_strategy.h"
 #include "controller/link_load.h"
+#include "controller/planned_traffic.h"
 
 namespace weft::controller {
 namespace {
@@ -234,36 +235,63 @@ class Modeller {
     return Plausible(compute) ? compute : 0;
   }
 
-  /// A ring all-reduce of the planned gradients, spread over the flows of each sender: as they carried lately, so that connections that
+  /// Flows from one host to another share what the plan says that it sends there, as TakePlan() has a rank's share its ring.
+  bool TakeList(double compute) {
+    const auto planned = PlannedTraffic(job_.plan);
+    if (planned.empty() || compute <= 0) return Miss(missing_ + ", and no plan says what it sends");
+    using Ends = std::pair<std::string, std::string>;
+    std::map<Ends, Siblings> siblings;
+    const auto ends = [&](const SendFlow* flow) {
+      const std::string* to = view_.fabric->HostOf(flow->identity.peer_address());
+      return Ends{flow->host, to == nullptr ? "" : *to};
+    };
+    for (const SendFlow* flow : flows_) siblings[ends(flow)].Add(Lately(flow));
+    double all = 0;
+    for (size_t i = 0; i < flows_.size(); ++i) {
+      const auto known = planned.find(ends(flows_[i]));
+      const double bytes = known == planned.end() ? 0 : known->second * siblings[ends(flows_[i])].ShareOf(Lately(flows_[i]));
+      made_.flows[i].bytes = Bytes(std::llround(std::min(bytes, static_cast<double>(kMostBytes))));
+      all += bytes;
+    }
+    if (all <= 0) return Miss(missing_ + ", and its plan has nothing for its flows to send");
+    SetTimes(compute);
+    return true;
+  }
+
+  /// Flows that carry one thing together.
+  struct Siblings {
+    int flows = 0;
+    double bytes = 0;
+    void Add(double lately) { ++flows, bytes += lately; }
+    double ShareOf(double lately) const { return bytes > 0 ? lately / bytes : 1.0 / flows; }
+  };
+  double Lately(const SendFlow* flow) const { return flow->lately.long_since.At(view_.now_s); }
+
+  void SetTimes(double compute) {
+    made_.compute = Seconds(compute);
+    // So that it is alone as fast as planned: what the plan hides behind compute is hidden here too.
+    made_.release = Seconds(std::clamp(job_.plan.predicted().iteration_s() - OnPaths(), 0.0, compute));
+  }
+
+  /// By the plan's list of operations; without one, a ring all-reduce of the planned gradients, spread over the flows of each sender: as they carried lately, so that connections that
   /// stand idle get nothing, or evenly where none of them has carried anything.
   bool TakePlan() {
+    if (job_.plan.has_operations()) return TakeList(PlannedCompute());
     if (job_.plan.has_strategy() && !SumsWholeGradients(job_.plan.strategy())) {
-      return Miss(missing_ + ", and what a strategy beyond plain data parallelism sends is not predicted");
+      return Miss(missing_ + ", and its plan has no list of operations that says what the strategy sends");
     }
     const v1::Prediction& predicted = job_.plan.predicted();
     const double compute = PlannedCompute();
     const auto ranks = static_cast<double>(job_.plan.strategy().dp());
     const auto gradients = static_cast<double>(predicted.gradient_bytes());
     if (compute <= 0 || ranks < 2 || gradients <= 0 || gradients > 1e15) return Miss(missing_ + ", and no plan says what it sends");
-    struct Siblings {
-      int flows = 0;
-      double bytes = 0;
-    };
     std::map<std::pair<std::string, int32_t>, Siblings> siblings;
-    const auto lately = [&](const SendFlow* flow) { return flow->lately.long_since.At(view_.now_s); };
-    for (const SendFlow* flow : flows_) {
-      Siblings& all = siblings[{flow->host, flow->identity.rank()}];
-      ++all.flows;
-      all.bytes += lately(flow);
-    }
+    for (const SendFlow* flow : flows_) siblings[{flow->host, flow->identity.rank()}].Add(Lately(flow));
     for (size_t i = 0; i < flows_.size(); ++i) {
-      const Siblings& all = siblings[{flows_[i]->host, flows_[i]->identity.rank()}];
-      const double share = all.bytes > 0 ? lately(flows_[i]) / all.bytes : 1.0 / all.flows;
+      const double share = siblings[{flows_[i]->host, flows_[i]->identity.rank()}].ShareOf(Lately(flows_[i]));
       made_.flows[i].bytes = Bytes(std::llround(2 * (ranks - 1) / ranks * gradients * share));
     }
-    made_.compute = Seconds(compute);
-    // So that it is alone as fast as planned: what the plan hides behind compute is hidden here too.
-    made_.release = Seconds(std::clamp(predicted.iteration_s() - OnPaths(), 0.0, compute));
+    SetTimes(compute);
     return true;
   }
 

@@ -181,13 +181,12 @@ std::vector<ProfileBurst> MakeBursts(const IterationTraffic& traffic, Seconds co
 
 }  // namespace
 
-IterationTraffic StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node) {
+IterationTraffic ListTraffic(const OperationList& list, const Strategy& strategy, int64_t gpus_per_node) {
   NodeTraffic passes(gpus_per_node), once(gpus_per_node);
-  const auto micro_batches = static_cast<double>(MicroBatches(strategy, model.job().global_batch));
-  CostModel::Scratch scratch;
-  const OperationList list = model.Lower(strategy, scratch);
+  const auto micro_batches = static_cast<double>(list.micro_batches);
   for (int64_t stage = 0; stage < strategy.pp; ++stage) {
     for (const CommunicationVolume& line : CostModel::CommunicationVolumes(list, stage)) {
+      if (line.group < 2 || line.group > GpuCount(strategy) || line.stride < 1) continue;
       const double operations = line.count * (line.per_iteration ? 1 : micro_batches);
       const LineTraffic sent(strategy, line, stage);
       for (int64_t rank = 0; rank < GpuCount(strategy); ++rank) {
@@ -197,6 +196,11 @@ IterationTraffic StrategyTraffic(const CostModel& model, const Strategy& strateg
   }
   const double least = 1e-6 * (passes.total() + once.total());
   return {passes.Pairs(least), once.Pairs(least)};
+}
+
+IterationTraffic StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node) {
+  CostModel::Scratch scratch;
+  return ListTraffic(model.Lower(strategy, scratch), strategy, gpus_per_node);
 }
 
 Result<ModelProfile> ProfileOf(const JobSpec& job, const ClusterSpec& cluster, JobPlan plan) {

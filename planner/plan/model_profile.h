@@ -54,7 +54,9 @@ struct IterationTraffic {
   std::vector<PairBytes> once;
 };
 
-/// Nodes of `gpus_per_node`; before efficiency.
+/// By a list of operations that was made for the strategy. Nodes of `gpus_per_node`; before efficiency.
+IterationTraffic ListTraffic(const OperationList& list, const Strategy& strategy, int64_t gpus_per_node);
+/// The same by the model's list.
 IterationTraffic StrategyTraffic(const CostModel& model, const Strategy& strategy, int64_t gpus_per_node);
 
 }  // namespace weft::planner

@@ -128,6 +128,7 @@ void Core::Adopt(const std::string& job_id, Job& job) {
   left = {.since_s = now_s_, .times = std::min(left.times + 1, kMostDoublings)};
   *next.mutable_change() = std::move(change);
   job.plan = std::move(next);
+  job.planned_traffic = PlannedTraffic(job.plan);
   KeepAndTell(job_id, job);
   // What was measured, and advised, was of another program.
   advice_.erase(job_id);

@@ -43,7 +43,7 @@ const Job* JobTable::Find(const std::string& job_id) const { return const_cast<J
 
 Job& JobTable::Submit(const v1::JobSpec& spec, const v1::JobPlan& plan, const std::vector<std::string>& errors) {
   Job& job = jobs_[spec.job_id()];
-  job = Job{.spec = spec, .plan = plan, .planning_errors = errors, .submitted = true};
+  job = Job{.spec = spec, .plan = plan, .planned_traffic = PlannedTraffic(plan), .planning_errors = errors, .submitted = true};
   job.model_config_json = std::move(*job.spec.mutable_model_config_json());
   job.spec.clear_model_config_json();
   return job;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "controller/flow_planner.h"
+#include "controller/planned_traffic.h"
 #include "proto/controller.pb.h"
 
 namespace weft::controller {
@@ -28,6 +29,7 @@ enum class JobState { kPlanned, kRunning, kReleased };
 struct Job {
   v1::JobSpec spec;
   v1::JobPlan plan;
+  HostTraffic planned_traffic;      ///< PlannedTraffic() of it
   std::vector<std::string> planning_errors;
   JobState state = JobState::kPlanned;
   bool submitted = false;           ///< else its flows appeared without a submission

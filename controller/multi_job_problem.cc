@@ -10,16 +10,10 @@
 #include "controller/flow_planner.h"
 #include "controller/job_strategy.h"
 #include "controller/link_load.h"
-#include "controller/planned_traffic.h"
 
 namespace weft::controller {
 namespace {
 
-constexpr double kShortestIteration = 1e-4;  // seconds: below it a period is noise
-constexpr double kLongestIteration = 1e5;
-constexpr double kSteadyPeriods = 16;       // as many as an agent's period is the median of
-constexpr double kSteadySeconds = 5;
-constexpr size_t kNewest = 9;                // measurements, a second apart, that a period is the median of
 constexpr int64_t kMostBytes = int64_t{1} << 50;  // of one flow and iteration
 // Of the links' rates, that bursts reach alone: what is measured below that is taken for a burst that was in the way of
 // others, and then the middle between the two is assumed until it is known.
@@ -32,14 +26,6 @@ constexpr int64_t kMostGpus = 1 << 20;
 // the wire takes longer than the gap for what it was handed last, a chunk at least, bursts may be seen in pieces.
 constexpr double kBurstGap = 0.002;
 constexpr double kChunkBytes = 128 << 10;
-
-bool Plausible(double iteration_s) { return iteration_s >= kShortestIteration && iteration_s <= kLongestIteration; }
-
-double Median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 int64_t GpusOf(const Job& job, const std::vector<const SendFlow*>& flows) {
   int64_t gpus = job.spec.gpus();
@@ -141,6 +127,7 @@ class Modeller {
       made_.flows[i].bytes = Bytes(bytes);
     }
     if (longest == nullptr) return Miss("its traffic was not measured for eight iterations yet");
+    if (!IsWholeIteration()) return Miss("bursts that follow each other at a steady pace are not its plan's iterations, by their bytes");
     // Nothing is faster than its bytes at what its links give; where they are thought to give too little, TCP knows better.
     burst_s = std::max(burst_s, std::min(OnPaths(), longest->wire_each_s));
     kept_.period_s = longest->period_s;
@@ -148,6 +135,15 @@ class Modeller {
     kept_.compute_s = std::max(kept_.release_s, std::min(PlannedCompute(), longest->period_s));
     kept_.least_burst_s = burst_s;
     return true;
+  }
+
+  /// Whether what was measured per period is near what the plan has per iteration, where it says that: pauses within an iteration may be
+  /// as regular as those between two.
+  bool IsWholeIteration() const {
+    double measured = 0, planned = 0;
+    for (const planner::MultiJobFlow& flow : made_.flows) measured += static_cast<double>(flow.bytes.count());
+    for (const auto& [ends, bytes] : job_.planned_traffic) planned += bytes;
+    return planned <= 0 || (measured > 0.75 * planned && measured < 1.33 * planned);
   }
 
   /// Seconds per iteration that the flow was sending. On slow links what TCP says, which counts the way back of the last
@@ -237,7 +233,7 @@ class Modeller {
 
   /// Flows from one host to another share what the plan says that it sends there, as TakePlan() has a rank's share its ring.
   bool TakeList(double compute) {
-    const auto planned = PlannedTraffic(job_.plan);
+    const HostTraffic& planned = job_.planned_traffic;
     if (planned.empty() || compute <= 0) return Miss(missing_ + ", and no plan says what it sends");
     using Ends = std::pair<std::string, std::string>;
     std::map<Ends, Siblings> siblings;
@@ -258,14 +254,18 @@ class Modeller {
     return true;
   }
 
-  /// Flows that carry one thing together.
+  /// Flows that carry one thing together. Their shares are as even as what they carried lately nearly is: a share that is another one
+  /// with every look would call for another plan.
   struct Siblings {
     int flows = 0;
     double bytes = 0;
     void Add(double lately) { ++flows, bytes += lately; }
     double ShareOf(double lately) const { return bytes > 0 ? lately / bytes : 1.0 / flows; }
   };
-  double Lately(const SendFlow* flow) const { return flow->lately.long_since.At(view_.now_s); }
+  double Lately(const SendFlow* flow) const {
+    const double bytes = flow->lately.long_since.At(view_.now_s);
+    return bytes < 1 ? 0 : std::exp2(std::round(std::log2(bytes)));
+  }
 
   void SetTimes(double compute) {
     made_.compute = Seconds(compute);
@@ -319,37 +319,6 @@ std::vector<BitsPerSecond> Background(const MultiJobView& view, const MultiJobIn
 }
 
 }  // namespace
-
-std::map<std::string, double> MeasuredPeriods(const FlowTable& table) {
-  std::map<std::string, std::vector<double>> periods;
-  for (const auto& [id, flow] : table.flows()) {
-    if (!flow.stale() && flow.period_s > 0) periods[flow.identity.job_id()].push_back(flow.period_s);
-  }
-  std::map<std::string, double> medians;
-  for (auto& [job, values] : periods) medians[job] = Median(values);
-  return medians;
-}
-
-void Follow(JobRhythm& rhythm, double measured_s, double drift, double now_s) {
-  if (!Plausible(measured_s)) {
-    rhythm = JobRhythm();
-    return;
-  }
-  if (rhythm.period_s <= 0 || std::abs(measured_s - rhythm.period_s) > 0.5 * rhythm.period_s) {
-    rhythm = {measured_s, now_s, {measured_s}};  // another job than before
-    return;
-  }
-  rhythm.newest.push_back(measured_s);
-  if (rhythm.newest.size() > kNewest) rhythm.newest.pop_front();
-  std::vector<double> values(rhythm.newest.begin(), rhythm.newest.end());
-  rhythm.period_s = Median(values);
-  if (std::abs(measured_s - rhythm.period_s) > drift * rhythm.period_s) rhythm.steady_since_s = now_s;
-}
-
-bool IsSteady(const JobRhythm& rhythm, double now_s) {
-  return rhythm.period_s > 0 &&
-         now_s - rhythm.steady_since_s >= std::max(kSteadySeconds, kSteadyPeriods * rhythm.period_s);
-}
 
 MultiJobInput BuildMultiJobProblem(const MultiJobView& view, const planner::MultiJobOptions& options) {
   MultiJobInput input;

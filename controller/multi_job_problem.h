@@ -13,7 +13,6 @@
 // next one is made from, and windows would never come to rest.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,19 +20,12 @@
 #include "controller/fabric_view.h"
 #include "controller/flow_planner.h"
 #include "controller/flow_table.h"
+#include "controller/job_rhythm.h"
 #include "controller/job_table.h"
 #include "controller/link_monitor.h"
 #include "planner/planner.h"
 
 namespace weft::controller {
-
-/// How a job's period behaves.
-struct JobRhythm {
-  double period_s = 0;          ///< median of the newest measurements, each a median over its flows; 0: none
-  double steady_since_s = 0;    ///< since when no measurement was further from that than the drift
-  std::deque<double> newest;    ///< measurements
-  bool steady = false;          ///< whether it was when last looked at: ticks may come late, and becoming steady is an event
-};
 
 /// What a job was last modelled with.
 struct KeptModel {
@@ -79,15 +71,6 @@ struct MultiJobView {
   double drift = 0.05;          ///< relative change of what is measured from which on it is not the same any more
   double now_s = 0;
 };
-
-/// Median of the measured periods of each job's flows, where any has one. Complexity: linear.
-std::map<std::string, double> MeasuredPeriods(const FlowTable& table);
-
-/// Takes in a measurement; 0: there is no period any more. Called about once a second.
-void Follow(JobRhythm& rhythm, double measured_s, double drift, double now_s);
-
-/// Whether a period has held still for long enough to shift bursts by it.
-bool IsSteady(const JobRhythm& rhythm, double now_s);
 
 /// The jobs that are not released. Complexity: linear in flows and their probed ports.
 MultiJobInput BuildMultiJobProblem(const MultiJobView& view, const planner::MultiJobOptions& options);

@@ -11,13 +11,13 @@ constexpr int64_t kMostRanks = 1 << 16;
 
 }  // namespace
 
-std::map<std::pair<std::string, std::string>, double> PlannedTraffic(const v1::JobPlan& plan) {
+HostTraffic PlannedTraffic(const v1::JobPlan& plan) {
   if (!plan.has_operations() || !plan.has_strategy()) return {};
   const Result<planner::Strategy> strategy = proto::StrategyFromProto(plan.strategy());
   if (!strategy || planner::GpuCount(*strategy) > kMostRanks || planner::GpuCount(*strategy) != plan.rank_hosts_size()) return {};
   const Result<planner::OperationList> list = proto::OperationListFromProto(plan.operations());
   if (!list || list->stages != strategy->pp) return {};
-  std::map<std::pair<std::string, std::string>, double> sent;
+  HostTraffic sent;
   const planner::IterationTraffic traffic = planner::ListTraffic(*list, *strategy, 1);
   for (const auto* pairs : {&traffic.passes, &traffic.once}) {
     for (const planner::PairBytes& pair : *pairs) {

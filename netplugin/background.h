@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "netplugin/abi/observations.h"
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net {
 

@@ -12,8 +12,8 @@
 #include "netplugin/abi/nccl_net.h"
 #include "netplugin/background.h"
 #include "netplugin/environment.h"
-#include "netplugin/policy.h"
-#include "netplugin/telemetry.h"
+#include "netplugin/policy/policy.h"
+#include "netplugin/telemetry/telemetry.h"
 
 namespace weft::net {
 

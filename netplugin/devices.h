@@ -9,7 +9,7 @@
 
 #include "netplugin/abi/nccl_net.h"
 #include "netplugin/environment.h"
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net {
 

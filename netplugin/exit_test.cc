@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "netplugin/environment_plugin.h"
-#include "netplugin/profiler.h"
-#include "netplugin/tuner.h"
+#include "netplugin/interfaces/environment_plugin.h"
+#include "netplugin/interfaces/profiler.h"
+#include "netplugin/interfaces/tuner.h"
 
 namespace weft::net {
 namespace {

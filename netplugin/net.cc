@@ -4,12 +4,12 @@
 #include <cstring>
 #include <memory>
 
-#include "netplugin/listener.h"
 #include "netplugin/log.h"
 #include "netplugin/process.h"
 #include "netplugin/rdma/transport.h"
-#include "netplugin/recv_comm.h"
-#include "netplugin/send_comm.h"
+#include "netplugin/tcp/listener.h"
+#include "netplugin/tcp/recv_comm.h"
+#include "netplugin/tcp/send_comm.h"
 
 namespace weft::net {
 namespace {

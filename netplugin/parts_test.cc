@@ -15,11 +15,11 @@
 #include "netplugin/devices.h"
 #include "netplugin/environment.h"
 #include "netplugin/log.h"
-#include "netplugin/policy.h"
-#include "netplugin/tcp_info.h"
-#include "netplugin/telemetry.h"
+#include "netplugin/policy/policy.h"
+#include "netplugin/tcp/tcp_info.h"
+#include "netplugin/tcp/wire.h"
+#include "netplugin/telemetry/telemetry.h"
 #include "netplugin/testing/log_capture.h"
-#include "netplugin/wire.h"
 
 namespace weft::net {
 namespace {

@@ -12,9 +12,9 @@
 #include <set>
 #include <thread>
 
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
+#include "netplugin/tcp/wire.h"
 #include "netplugin/testing/plugin.h"
-#include "netplugin/wire.h"
 
 namespace weft::net::testing {
 namespace {

@@ -10,17 +10,17 @@
 #include <memory>
 #include <vector>
 
-#include "netplugin/agent_link.h"
 #include "netplugin/background.h"
 #include "netplugin/comm.h"
-#include "netplugin/connector.h"
 #include "netplugin/devices.h"
 #include "netplugin/environment.h"
-#include "netplugin/observer.h"
-#include "netplugin/policy.h"
-#include "netplugin/profiler.h"
-#include "netplugin/telemetry.h"
-#include "netplugin/watchdog.h"
+#include "netplugin/interfaces/profiler.h"
+#include "netplugin/policy/agent_link.h"
+#include "netplugin/policy/policy.h"
+#include "netplugin/tcp/connector.h"
+#include "netplugin/telemetry/observer.h"
+#include "netplugin/telemetry/telemetry.h"
+#include "netplugin/telemetry/watchdog.h"
 
 namespace weft::net {
 

@@ -34,7 +34,7 @@ ALLOWED = {
     "formats": ["common", "planner"],
     "proto": ["common", "planner/planner.h", "formats"],
     "access": ["common", "proto"],
-    "controller": ["common", "proto", "formats", "access", "planner/planner.h", "planner/plan/price_given.h", "planner/plan/change_price.h",
+    "controller": ["common", "proto", "formats", "access", "planner/planner.h", "planner/plan/price_given.h", "planner/plan/change_price.h", "planner/plan/model_profile.h",
                    "planner/collectives", "netplugin/abi"],
     "agent": ["common", "proto", "access", "netplugin/abi"],
     "agent/ask": ["common", "netplugin/abi"],

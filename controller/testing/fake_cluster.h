@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "controller/core.h"
-#include "netplugin/gate.h"
+#include "netplugin/policy/gate.h"
 
 namespace weft::controller::testing {
 

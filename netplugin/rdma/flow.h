@@ -22,7 +22,7 @@
 #include "netplugin/rdma/port_choice.h"
 #include "netplugin/rdma/queue_pairs.h"
 #include "netplugin/rdma/wire.h"
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net::rdma {
 

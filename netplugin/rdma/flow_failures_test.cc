@@ -8,9 +8,9 @@
 #include <cstdlib>
 
 #include "netplugin/rdma/testing/flow_fixture.h"
+#include "netplugin/telemetry/watchdog.h"
 #include "netplugin/testing/agent.h"
 #include "netplugin/testing/fuzz.h"
-#include "netplugin/watchdog.h"
 
 namespace weft::net::rdma {
 namespace {

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net::rdma {
 

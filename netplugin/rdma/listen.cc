@@ -4,9 +4,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "netplugin/connector.h"
 #include "netplugin/log.h"
 #include "netplugin/rdma/transport.h"
+#include "netplugin/tcp/connector.h"
 
 namespace weft::net::rdma {
 

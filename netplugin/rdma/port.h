@@ -15,7 +15,7 @@
 #include "netplugin/rdma/path.h"
 #include "netplugin/rdma/verbs.h"
 #include "netplugin/rdma/wire.h"
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net::rdma {
 

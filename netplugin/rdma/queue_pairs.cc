@@ -7,7 +7,7 @@
 #include <cstring>
 #include <new>
 
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net::rdma {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "netplugin/gate.h"
-#include "netplugin/policy.h"
+#include "netplugin/policy/gate.h"
+#include "netplugin/policy/policy.h"
 #include "netplugin/rdma/flow.h"
 #include "netplugin/rdma/split.h"
 

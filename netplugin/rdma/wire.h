@@ -17,7 +17,7 @@
 
 #include "netplugin/abi/nccl_net.h"
 #include "netplugin/abi/segment.h"
-#include "netplugin/wire.h"
+#include "netplugin/tcp/wire.h"
 
 namespace weft::net::rdma {
 

@@ -12,7 +12,7 @@
 #include "netplugin/abi/agent_socket.h"
 #include "netplugin/abi/observations.h"
 #include "netplugin/abi/segment.h"
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net::testing {
 

@@ -20,11 +20,11 @@ import tempfile
 
 PROMISE = 100
 FEW, MANY, BYTES = 200, 1200, 4096
-OURS = ("netplugin/telemetry.h", "netplugin/telemetry.cc", "netplugin/policy.h", "netplugin/policy.cc",
-        "netplugin/send_policy.cc", "netplugin/abi/seqlock.h", "netplugin/abi/segment.h", "netplugin/comm.h",
-        "netplugin/gate.h", "netplugin/gate.cc", "netplugin/arrival_meter.h", "netplugin/arrival_meter.cc", "netplugin/socket.h",
+OURS = ("netplugin/telemetry/telemetry.h", "netplugin/telemetry/telemetry.cc", "netplugin/policy/policy.h", "netplugin/policy/policy.cc",
+        "netplugin/tcp/send_policy.cc", "netplugin/abi/seqlock.h", "netplugin/abi/segment.h", "netplugin/comm.h",
+        "netplugin/policy/gate.h", "netplugin/policy/gate.cc", "netplugin/telemetry/arrival_meter.h", "netplugin/telemetry/arrival_meter.cc", "netplugin/tcp/socket.h",
         "bits/atomic_base.h", "include/c++/12/atomic")
-MOVERS = ("netplugin/send_comm.cc", "netplugin/recv_comm.cc", "netplugin/net.cc")
+MOVERS = ("netplugin/tcp/send_comm.cc", "netplugin/tcp/recv_comm.cc", "netplugin/net.cc")
 CALLS = re.compile(r"recorder_|policies|mapping|epoch|attention|Policy|gate_|NowNs|[mM]eter|awaited|posted_ns|in_flight|"
                    r"GivenUp|const uint64_t size = slot")
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net::testing {
 namespace {

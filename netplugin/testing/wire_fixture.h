@@ -7,7 +7,7 @@
 #include <random>
 
 #include "netplugin/comm.h"
-#include "netplugin/listener.h"
+#include "netplugin/tcp/listener.h"
 
 namespace weft::net::testing {
 

@@ -1,4 +1,4 @@
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 #include "tests/fire/ends.h"
 
 namespace weft::net::fire {

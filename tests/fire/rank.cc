@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net::fire {
 namespace {

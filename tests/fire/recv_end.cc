@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "netplugin/wire.h"
+#include "netplugin/tcp/wire.h"
 #include "tests/fire/ends.h"
 
 namespace weft::net::fire {

@@ -17,8 +17,8 @@ sys.path.insert(0, os.path.join(os.environ["WEFT_SOURCE"], "netplugin", "testing
 from overhead_test import self_costs  # noqa: E402
 
 FEW, MANY = 50, 250
-FILES = ("netplugin/profiler.cc", "netplugin/profiler_face.cc", "netplugin/profiler_shims.h", "netplugin/profiler_unnamed.h",
-         "netplugin/event_pool.cc", "netplugin/event_pool.h", "netplugin/observer.cc", "netplugin/observer.h")
+FILES = ("netplugin/interfaces/profiler.cc", "netplugin/interfaces/profiler_face.cc", "netplugin/interfaces/profiler_shims.h", "netplugin/interfaces/profiler_unnamed.h",
+         "netplugin/interfaces/event_pool.cc", "netplugin/interfaces/event_pool.h", "netplugin/telemetry/observer.cc", "netplugin/telemetry/observer.h")
 PROFILER = ("Profil", "EventPool", "StartProfilerEvent", "StopProfilerEvent", "RecordProfilerState")
 MOST = 20_000  # a bound against loops, not a promise
 

@@ -7,7 +7,7 @@
 
 #include "netplugin/rdma/flusher.h"
 #include "netplugin/rdma/port.h"
-#include "netplugin/socket.h"
+#include "netplugin/tcp/socket.h"
 
 namespace weft::net::rdma {
 namespace {

@@ -14,7 +14,7 @@ namespace {
 constexpr double kGuards[] = {0.2, 0.12, 0.08, kLeastGuard};
 constexpr double kFits = 0.999;           // score of a link from which on bursts fit
 constexpr double kMostStretch = 0.05;     // of a period, that a window may delay an iteration by
-/// Of the period, that a job has to pause between its bursts. The gate (netplugin/gate.h) tells this pause from those inside an
+/// Of the period, that a job has to pause between its bursts. The gate (netplugin/policy/gate.h) tells this pause from those inside an
 /// iteration by its length: it is more than (period - window) / 2, which is half of a period while windows are short.
 constexpr double kLeastPause = 0.5;
 /// So that an answer comes within seconds: bursts of periods in no small ratio average out, and need no window.

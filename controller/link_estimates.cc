@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -114,6 +115,51 @@ void LinkMonitor::DropEstimates(const FlowTable& table, double now_s, std::vecto
     changes.push_back({link, before, after,
                        fmt::format("link {}: a user who has found it to give less has no flows any more, and it was not seen for {}",
                                    fabric_->topology().LinkName(link), FormatDuration(Seconds(life_s)))});
+  }
+}
+
+void LinkMonitor::RaiseToCarried(const FlowTable& table, int64_t slot, std::vector<CapacityChange>& changes) {
+  struct Carried {
+    Estimate* estimate = nullptr;
+    int64_t first = 0;  // slot
+    double bits = 0;
+  };
+  const double slot_s = options_.slot.count();
+  const auto longest = std::min<int64_t>(std::llround(kCarriedLong / slot_s), SlotRing::kSlots - 2);
+  std::map<std::pair<LinkId, Owner>, Carried> lowered;
+  for (auto& [link, state] : links_) {
+    for (auto& [owner, own] : state.estimates) {
+      if (own.bad() || own.available >= fabric_->topology().link(link).line_rate) continue;
+      const double since = std::max(own.lowered_s / slot_s, -1.0);
+      const int64_t first = std::max(static_cast<int64_t>(std::floor(since)) + 1, slot - longest + 1);
+      if (static_cast<double>(slot - first + 1) * slot_s < std::min(kCarriedShort, static_cast<double>(longest) * slot_s)) continue;
+      lowered[{link, owner}] = {&own, first, 0};
+    }
+  }
+  if (lowered.empty()) return;
+  for (const auto& [id, flow] : table.flows()) {
+    for (const auto& [port, lane] : flow.lanes) {
+      const std::vector<LinkId>* links = flow.PathOf(port);
+      if (links == nullptr) continue;
+      for (const LinkId link : *links) {
+        const auto of = lowered.find({link, flow.owner});
+        if (of != lowered.end()) of->second.bits += lane.carried.Sum(of->second.first, slot) * 8;
+      }
+    }
+  }
+  for (const auto& [key, carried] : lowered) {
+    const auto& [link, owner] = key;
+    Estimate& own = *carried.estimate;
+    const BitsPerSecond line = fabric_->topology().link(link).line_rate;
+    const BitsPerSecond rate = std::min(line, BitsPerSecond(carried.bits / (static_cast<double>(slot - carried.first + 1) * slot_s)));
+    if (rate <= own.available) continue;
+    const BitsPerSecond of_all = Available(link), before = own.announced;
+    own.available = rate;
+    if (rate.value() - before.value() < kWorthTelling * before.value()) continue;
+    own.announced = rate;
+    changes.push_back({link, before, rate,
+                       fmt::format("link {} carried {}, planned with {}", fabric_->topology().LinkName(link), FormatRate(rate), FormatRate(before)),
+                       owner, alone_ || Available(link) != of_all});
   }
 }
 

@@ -1,7 +1,10 @@
 // What the controller keeps of owners who come and go: it is bounded, and what is dropped changes what nobody is planned with.
 #include <gmock/gmock.h>
 
+#include <deque>
 #include <map>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -49,10 +52,12 @@ class LinkEstimates : public ::testing::Test {
     for (const char* hop : {"leaf1", "spine1", "leaf2"}) path->add_hops(hop);
     table_.AddPaths("h1", report, 0);
   }
-  /// In the slot that ends at `to_s` the lane sends at `rate_bps`, and its next bytes wait all the time; both ends say so.
-  void SendFor(double to_s, double rate_bps) {
+  /// In the slot that ends at `to_s` the lane sends at `rate_bps`, and its next bytes wait all the time; both ends say so. Or they do not
+  /// wait, and the other end says nothing.
+  void SendFor(double to_s, double rate_bps, bool waits = true) {
     sent_ += static_cast<int64_t>(rate_bps * kSlot / 8);
     for (const bool send : {true, false}) {
+      if (!send && !waits) continue;
       v1::FlowCounters counters;
       counters.set_flow(kFlow);
       counters.set_send(send);
@@ -125,6 +130,51 @@ TEST_F(LinkEstimates, WhatAnOwnerHasFoundStaysWhileHeHasAFlowHoweverQuiet) {
   EXPECT_TRUE(Evaluate(found_s + 10'000).empty());
   EXPECT_NEAR(Of(links_[1]), 10e6, 1e6);
   EXPECT_EQ(monitor_.estimates(), 2u);
+}
+
+TEST_F(LinkEstimates, ALinkGivesWhatItCarries) {
+  double now_s = FindSlow();
+  while (slot_ < 19) Evaluate(now_s);
+  std::vector<CapacityChange> told;
+  for (int slot = 1; slot <= 15; ++slot) {
+    SendFor(now_s += kSlot, 30e6, /*waits=*/false);
+    for (const CapacityChange& change : Evaluate(now_s)) told.push_back(change);
+    if (slot == 6) EXPECT_NEAR(Of(links_[1]), 10e6, 1e6) << "so few bytes may have been queued before";
+  }
+  EXPECT_NEAR(Of(links_[1]), 30e6, 1e3);
+  EXPECT_NEAR(Of(links_[2]), 30e6, 1e3);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_THAT(told[0].reason, HasSubstr("carried 30 Mbit/s, planned with"));
+  EXPECT_EQ(monitor_.Available(links_[1], kMany).value(), Of(links_[1]));
+}
+
+TEST_F(LinkEstimates, NoneIsBelowWhatWasCarriedWhateverIsSaid) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> share(0, 1);
+  Open();
+  slot_ = -1;
+  double now_s = 0, rate = 50e6, lowered_s = 0;
+  bool waits = true;
+  std::deque<double> sent;  // of the newest slots that were judged
+  int lowered = 0, checked = 0;
+  for (int slot = 1; slot <= 20'000; ++slot) {
+    if (share(random) < 0.05) rate = kLine * share(random) * share(random), waits = share(random) < 0.7;
+    SendFor(now_s += kSlot, rate, waits);
+    sent.push_back(rate);
+    if (sent.size() > 15) sent.pop_front();
+    for (const CapacityChange& change : Evaluate(now_s)) {
+      if (change.link != links_[1] || change.after >= change.before) continue;
+      lowered_s = now_s;
+      ++lowered;
+    }
+    monitor_.Recover(Seconds(now_s));
+    if (now_s - lowered_s < 3.1) continue;
+    const double mean = std::accumulate(sent.begin(), sent.end(), 0.0) / static_cast<double>(sent.size());
+    ASSERT_GE(Of(links_[1]), 0.99 * std::min(mean, kLine)) << "after " << now_s << " s";
+    ++checked;
+  }
+  EXPECT_GT(lowered, 20);
+  EXPECT_GT(checked, 5'000);
 }
 
 std::map<LinkWitness, LinkEvidence> Against(LinkId link, Owner from, Owner to) {

@@ -18,7 +18,6 @@ constexpr double kLeastAvailable = 0.02;   // of the line rate: 0 would make pat
 constexpr double kFollowUp = 0.1;
 constexpr double kFollowDown = 0.4;
 constexpr double kFirstLooks = 2;          // that the first estimate is worth: those that follow it count as much each
-constexpr double kWorthTelling = 0.1;      // relative change of a followed estimate that a plan should know
 constexpr double kRestored = 0.9;          // of the line rate
 constexpr double kTestStep = 1.5;          // enough to be seen as a deficit if it is not there
 constexpr double kSameRate = 1.1;          // of two rates that were measured, that mean the same
@@ -180,6 +179,7 @@ std::vector<CapacityChange> LinkMonitor::Evaluate(const FlowTable& table, int64_
     }
     Judge(use, window, now_s, changes);
   }
+  RaiseToCarried(table, slot, changes);
   return changes;
 }
 
@@ -240,6 +240,7 @@ void LinkMonitor::Follow(LinkId link, Owner owner, const Load& load, double now_
                         : BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value()));
   const BitsPerSecond before = state.announced;
   if (std::abs(state.available.value() - before.value()) < kWorthTelling * before.value()) return;
+  if (state.available < before) state.lowered_s = now_s;
   state.announced = state.available;
   changes.push_back({link, before, state.available,
                      fmt::format("link {} carried {} for lanes that it held back, planned with {}",
@@ -305,10 +306,12 @@ void LinkMonitor::Blame(const LaneUse& lane, const LaneWindow& window, double no
     state.tested_s = -1e300;
     // A known deficit is followed, not believed anew; from where it was before a test that has shown nothing better.
     const double known = soon && seen <= state.untested.value() * kSameRate ? state.untested.value() : before.value();
-    const double next = known < kRestored * line.value() ? known + kFollowDown * (seen - known) : seen;
+    const double wanted = known < kRestored * line.value() ? known + kFollowDown * (seen - known) : seen;
+    const BitsPerSecond next(std::clamp(wanted, kLeastAvailable * line.value(), line.value()));
     state.confirmed_s = state.seen_s = now_s;
+    if (next < before) state.lowered_s = now_s;
     if (known >= kRestored * line.value()) state.looks = 0;  // a first estimate
-    changes.push_back(Set(link, window.owner, BitsPerSecond(std::clamp(next, kLeastAvailable * line.value(), line.value())),
+    changes.push_back(Set(link, window.owner, next,
                           fmt::format("link {} gave {} where {} was expected, in {} windows in which flow {:x} of job {} "
                                       "({} to {}) had a backlog and none of its other links was full",
                                       fabric_->topology().LinkName(link), FormatRate(BitsPerSecond(seen)), FormatRate(before),

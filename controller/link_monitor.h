@@ -1,6 +1,6 @@
 // What a link gives, inferred from what flows get. The switches say nothing; of every lane the sender says what it put on
 // the wire, and the receiver, for the time in which the next bytes stood in a queue on their way, how much arrived
-// (netplugin/arrival_meter.h). The second is the rate that the lane's path gave it, whatever the flow's application and the
+// (netplugin/telemetry/arrival_meter.h). The second is the rate that the lane's path gave it, whatever the flow's application and the
 // acknowledgements did meanwhile. Judged in slots of 0.2 s:
 //
 //   rate of a lane        r = bytes / time of its backlog
@@ -123,6 +123,7 @@ class LinkMonitor {
     double tested_s = -1e300;      ///< when its estimate was last raised as a test
     BitsPerSecond untested;        ///< what it was before
     double interval_s = 0;         ///< until the next test
+    double lowered_s = -1e300;     ///< when it was last told to be less than before
     std::array<double, 2> shares{1, 1};  ///< of the line rate that it is planned with at most, by Badness
     BitsPerSecond before_bad;      ///< what it was believed to give
     /// Neither followed nor tested meanwhile.
@@ -160,6 +161,8 @@ class LinkMonitor {
     std::deque<Look> looks;        ///< the newest `windows`
   };
 
+  static constexpr double kCarriedShort = 1.5, kCarriedLong = 3;  ///< seconds over which an owner's bytes on a link prove what it gives
+  static constexpr double kWorthTelling = 0.1;  ///< relative change of an estimate that a plan should know
   static constexpr int kMaxBackoff = 16;      ///< recovery intervals between two tests at most
   static constexpr double kLookLife = 20;     ///< seconds: what is older belongs to another phase of the job
 
@@ -193,6 +196,9 @@ class LinkMonitor {
   bool IsUnexplained(const LaneWindow& window) const;
   void Judge(const LaneUse& use, LaneWindow& window, double now_s, std::vector<CapacityChange>& changes);
   void Follow(LinkId link, Owner owner, const Load& load, double now_s, std::vector<CapacityChange>& changes);
+  /// No estimate is less than what its owner's lanes have carried since it was lowered, in the mean of kCarriedLong (or as long as it
+  /// has been, from kCarriedShort on). He could forge that for nobody but himself. Complexity: linear in lanes, where there are estimates.
+  void RaiseToCarried(const FlowTable& table, int64_t slot, std::vector<CapacityChange>& changes);
   std::vector<LinkId> Suspects(const LaneWindow& window) const;
   std::vector<LinkId> Culprits(const LaneKey& lane, const LaneWindow& window) const;
   void Blame(const LaneUse& lane, const LaneWindow& window, double now_s, std::vector<CapacityChange>& changes);

@@ -49,7 +49,9 @@ std::string Print(const char* name, const Strategy& s) {
 }  // namespace
 
 std::string Gibibytes(Bytes amount) {
-  return fmt::format("{:.1f} GiB", static_cast<double>(amount.count()) / static_cast<double>(int64_t{1} << 30));
+  const auto bytes = static_cast<double>(amount.count());
+  if (amount.count() < int64_t{100} << 20) return fmt::format("{:.1f} MiB", bytes / static_cast<double>(1 << 20));
+  return fmt::format("{:.1f} GiB", bytes / static_cast<double>(int64_t{1} << 30));
 }
 
 std::string MemoryParts(const MemoryUse& memory) {

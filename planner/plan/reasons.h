@@ -50,7 +50,7 @@ class Reasons {
   int64_t gpus_;
 };
 
-/// "3.1 GiB".
+/// "3.1 GiB"; below 100 MiB "12.5 MiB".
 std::string Gibibytes(Bytes amount);
 /// "parameters 3.1 GiB, gradients ...".
 std::string MemoryParts(const MemoryUse& memory);

@@ -316,6 +316,7 @@ void Agent::ReadNics(v1::HostSample* sample) {
                         Seconds(static_cast<double>(MonotonicNs() - start) * 1e-9));
   sample->set_nic_tx_bytes(sent);
   sample->set_nic_rx_bytes(received);
+  sample->set_nic_counts_all(counters.has_value() && !HasRdmaDevices());
 }
 
 void Agent::Report() {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -126,6 +127,11 @@ Result<std::vector<InterfaceBytes>> ReadInterfaceBytes(const std::vector<std::st
     return std::find(names.begin(), names.end(), entry.name) == names.end();
   });
   return counters;
+}
+
+bool HasRdmaDevices(const std::string& folder) {
+  std::error_code error;
+  return std::filesystem::directory_iterator(folder, error) != std::filesystem::directory_iterator();
 }
 
 std::vector<InterfaceBytes> ParseNetDev(const std::string& text) {

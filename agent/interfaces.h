@@ -54,6 +54,9 @@ struct InterfaceSources {
 [[nodiscard]] Result<std::vector<InterfaceBytes>> ReadInterfaceBytes(const std::vector<std::string>& names,
                                                                     const InterfaceSources& sources = {});
 
+/// Whether the host has RDMA devices, whose bytes interface counters need not have.
+bool HasRdmaDevices(const std::string& folder = "/sys/class/infiniband");
+
 /// From the text of /proc/net/dev; lines that do not fit are left out.
 std::vector<InterfaceBytes> ParseNetDev(const std::string& text);
 

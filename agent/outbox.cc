@@ -40,6 +40,7 @@ bool Outbox::Add(v1::HostSample sample) {
   sample_->set_time_s(sample.time_s());
   sample_->set_nic_tx_bytes(sample.nic_tx_bytes());
   sample_->set_nic_rx_bytes(sample.nic_rx_bytes());
+  sample_->set_nic_counts_all(sample.nic_counts_all());
   return merged;
 }
 

@@ -162,6 +162,7 @@ void Core::On(const SampleReceived& event) {
           fmt::format("job {} has new flows", identity.job_id()));
     host.unclaimed.erase(identity.job_id());  // of either direction: processes of the job live there
     if (const SendFlow* flow = table_.Find(identity.flow()); flow != nullptr && flow->host == event.host) {
+      if (claims_.Doubts(event.host, flow->owner)) table_.Doubt(event.host, flow->owner, true);
       if (flow->resumed && flow->opened_s == now_s_) WaitForPicture();
       JobAppeared(flow->identity.job_id(), event.host);
     }
@@ -170,9 +171,13 @@ void Core::On(const SampleReceived& event) {
   double from_s = 0;
   double to_s = 0;
   if (Align(host, sample, from_s, to_s)) {
+    std::map<Owner, double> claimed;
     for (const v1::FlowCounters& counters : sample.counters()) {
+      const double before = ClaimedBy(event.host, counters);
       Touch(table_.Count(event.host, counters, from_s, to_s), "lanes changed on host " + event.host);
+      if (before >= 0) claimed[table_.Find(counters.flow())->owner] += ClaimedBy(event.host, counters) - before;
     }
+    HoldClaims(event.host, sample, claimed);
     ++host.samples;
   } else {
     ++ignored_;

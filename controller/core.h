@@ -23,53 +23,23 @@
 #include <vector>
 
 #include "controller/bad_links.h"
+#include "controller/communicators.h"
+#include "controller/core_options.h"
 #include "controller/events.h"
 #include "controller/fabric_view.h"
 #include "controller/flow_planner.h"
 #include "controller/flow_table.h"
 #include "controller/job_table.h"
-#include "controller/communicators.h"
 #include "controller/multi_job_problem.h"
 #include "controller/link_monitor.h"
 #include "controller/move_brake.h"
 #include "controller/move_trial.h"
+#include "controller/nic_claims.h"
 #include "controller/rank_order.h"
 #include "controller/stragglers.h"
 #include "controller/topology_files.h"
 
 namespace weft::controller {
-
-/// How all jobs are planned together.
-struct MultiJobSettings {
-  /// DSCP of each traffic class, the one that switches serve first first; the last is the default class, in which the
-  /// traffic of jobs that are not raised goes on. One class: packets are not marked.
-  std::vector<int32_t> dscp{0};
-  Seconds lease{10};             ///< of raised classes and windows: what they hold after the last sign of the controller
-  Seconds interval{5};           ///< least time between two plans
-  Seconds settle{1};             ///< from the first change to the plan
-  double drift = 0.05;           ///< relative change of a job's measured period that calls for another plan
-  bool shifts = false;           ///< time windows may be given: off until they have proved themselves on the site
-  planner::MultiJobOptions planning;  ///< `classes` follows from dscp
-};
-
-struct CoreOptions {
-  v1::Mode mode = v1::MODE_ENFORCE;
-  LinkRates rates;
-  LinkMonitorOptions monitor;
-  FlowPlannerOptions planning;
-  MultiJobSettings joint;
-  ImportedTopology imported;     ///< what files say of the fabric
-  Seconds sample_interval{0.2};  ///< at which agents report: how late a measurement can be
-  Seconds replan_interval{1};    ///< least time between two re-plans
-  Seconds settle{0.2};           ///< from the first change to the plan, so that changes that come together are one
-  Seconds stale_after{30};       ///< how long flows of a lost host count
-  Seconds quiet_after{60};       ///< how long an unsubmitted job without flows is kept
-  Seconds submitted_quiet_after{600};  ///< how long a submitted job is kept without flows, once it had some
-  Seconds reshard_hold{10};      ///< how long the same change of strategy has to be advised before it is made
-  Seconds reshard_retry{60};     ///< from a change to the next; from a word that was not followed to the next, twice as long after each
-  bool rollback = true;          ///< moves of flows after which iterations are longer are taken back
-  Seconds epoch_kept{3600};      ///< how long the epoch of a job that nobody knows and no host holds is kept
-};
 
 /// What only ever grows, for metrics.
 struct CoreCounters {
@@ -133,6 +103,7 @@ class Core {
     double host_time_s = 0;       ///< of the newest sample
     double offset_s = 0;          ///< controller's time - host's time
     double measured_s = 0;        ///< controller's time up to which samples have come
+    double nic_bytes = -1;        ///< that its NICs have sent; -1: not said, or not all that is sent
     std::set<std::string> held;   ///< jobs whose policy the host has
     std::map<std::string, double> unclaimed;  ///< held jobs that we do not know, and since when
   };
@@ -189,6 +160,9 @@ class Core {
   void NameBadLinks();
   void NameStall(const std::string& host, const v1::Stall& stall);
   void DecideTrouble(const std::string& kind, const std::string& job_id, const std::string& reason);
+  /// core_claims.cc: bytes of the flow that its host's NICs must have sent, as its user says; -1: they need not have.
+  double ClaimedBy(const std::string& host, const v1::FlowCounters& counters) const;
+  void HoldClaims(const std::string& host, const v1::HostSample& sample, const std::map<Owner, double>& claimed);
   void NameStragglers();
   void WatchDemand();
   void WaitForPicture();
@@ -229,6 +203,7 @@ class Core {
     std::optional<v1::StrategyChange> would;  ///< what mode enforce would tell it, without its plan
   };
   void MaybeAdvise();
+  double IterationOf(const std::string& job_id, const Job& job) const;
   AdviseRestart QuestionOf(const std::string& job_id, const Job& job) const;
   // core_reshard.cc
   bool Listens(const std::string& job_id, const Job& job) const;
@@ -289,6 +264,7 @@ class Core {
   BadLinks silent_links_, lossy_links_;
   std::map<LinkId, double> probed_again_s_;      ///< when flows over the link were last asked to be probed again
   std::map<std::string, TroubleLines> trouble_;  ///< by job
+  NicClaims claims_;
   StragglerFinder stragglers_;
   JobTable jobs_;
   std::map<std::string, Host> hosts_;
@@ -350,9 +326,11 @@ class Core {
     std::string fabric;
     std::optional<v1::RestartAdvice> advice;
     int64_t looked = 0;                    ///< changes_ then
+    double looked_s = 0, iteration_s = 0;  ///< and when that was, and the job's iteration then; 0: not known
     std::optional<v1::StrategyChange> change;  ///< with its plan
     double change_since_s = 0;             ///< that the same strategy has been advised
   };
+  bool IterationChanged(const std::string& job_id, const Job& job, const Advice& advice) const;
   std::map<std::string, Listener> listeners_;  ///< by running job
   std::map<std::string, Advice> advice_;   ///< of jobs that are not released
   std::string advising_;                   ///< the job that is looked at now; empty: none

@@ -1,6 +1,8 @@
 // What the core does about restarts: after every change it has the running jobs looked at, one at a time, and keeps what comes of it.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "common/parse_units.h"
 #include "controller/core.h"
 #include "controller/job_advice.h"
@@ -9,26 +11,40 @@ namespace weft::controller {
 namespace {
 
 constexpr double kAnswerTimeout = 30;      // seconds
+constexpr double kLookAgain = 5;           // seconds
+constexpr double kOtherIteration = 0.25;   // relative change, from which on what pays is another question
 
 }  // namespace
+
+/// What an iteration takes may follow a change of its links by some iterations: a look that came before knew only what it took until then.
+bool Core::IterationChanged(const std::string& job_id, const Job& job, const Advice& advice) const {
+  const double now = IterationOf(job_id, job);
+  return now > 0 && now_s_ - advice.looked_s >= kLookAgain && std::abs(now - advice.iteration_s) > kOtherIteration * advice.iteration_s;
+}
 
 /// One that has just begun was just planned: it is looked at from the next change on.
 bool Core::WantsAdvice(const std::string& job_id, const Job& job) {
   if (!job.submitted || job.state != JobState::kRunning || !CanBeAdvised(job.spec, job.plan)) return false;
-  return advice_.try_emplace(job_id, Advice{.fabric = {}, .advice = {}, .looked = changes_, .change = {}}).first->second.looked < changes_;
+  const auto [known, began] = advice_.try_emplace(job_id, Advice{.fabric = {}, .advice = {}, .looked = changes_, .change = {}});
+  const Advice& advice = known->second;
+  return !began && (advice.looked < changes_ || (!advice.fabric.empty() && IterationChanged(job_id, job, advice)));
+}
+
+/// 0: not known.
+double Core::IterationOf(const std::string& job_id, const Job& job) const {
+  // Rank 0 knows better than bursts on the wire, of which an iteration may have many.
+  if (Listens(job_id, job) && listeners_.at(job_id).iteration_s > 0) return listeners_.at(job_id).iteration_s;
+  const auto rhythm = rhythms_.find(job_id);
+  return rhythm == rhythms_.end() ? 0 : rhythm->second.period_s;
 }
 
 AdviseRestart Core::QuestionOf(const std::string& job_id, const Job& job) const {
-  AdviseRestart question{.spec = job.spec, .plan = job.plan, .view = Placement(job_id), .iteration_s = 0, .looked_at = {},
+  AdviseRestart question{.spec = job.spec, .plan = job.plan, .view = Placement(job_id), .iteration_s = IterationOf(job_id, job), .looked_at = {},
                          .left = LeftOf(job_id, job), .listens = Listens(job_id, job)};
   question.spec.set_model_config_json(job.model_config_json);
   question.plan.clear_operations();
   question.plan.clear_files();
   question.plan.clear_change();
-  const auto rhythm = rhythms_.find(job_id);
-  if (rhythm != rhythms_.end()) question.iteration_s = rhythm->second.period_s;
-  // Rank 0 knows better than bursts on the wire, of which an iteration may have many.
-  if (question.listens && listeners_.at(job_id).iteration_s > 0) question.iteration_s = listeners_.at(job_id).iteration_s;
   return question;
 }
 
@@ -42,9 +58,11 @@ void Core::MaybeAdvise() {
   for (const auto& [id, job] : jobs_.jobs()) {
     if (!WantsAdvice(id, job)) continue;
     Advice& advice = advice_[id];
-    advice.looked = changes_;
     AdviseRestart question = QuestionOf(id, job);
-    question.looked_at = advice.fabric;
+    if (!IterationChanged(id, job, advice)) question.looked_at = advice.fabric;
+    advice.looked = changes_;
+    advice.looked_s = now_s_;
+    advice.iteration_s = question.iteration_s;
     actions_.emplace_back(std::move(question));
     advising_ = id;
     advising_since_s_ = now_s_;

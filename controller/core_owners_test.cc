@@ -122,6 +122,30 @@ TEST_F(CoreOwners, AForgedBacklogLowersTheForgersOwnLinksOnly) {
   EXPECT_EQ(cluster_.Shares("a", "h3"), back);
 }
 
+// The forger's flow says that it sends a hundred times what it does: on the victim's links it is no load that would explain that they give less.
+TEST_F(CoreOwners, WhoClaimsMoreThanTheNicSentIsDoubtedAndSaidSo) {
+  Start({{"a", kVictim}, {"b", kForger}});
+  cluster_.Run(10);
+  const auto claims = [this] {
+    std::vector<std::string> reasons;
+    for (const v1::Decision& decision : core_.decisions()) {
+      if (decision.kind() == "claims") reasons.push_back(decision.reason());
+    }
+    return reasons;
+  };
+  EXPECT_THAT(claims(), ::testing::IsEmpty()) << "nobody has lied";
+  forge_ = [](v1::FlowCounters& counters) {
+    for (v1::LaneCounters& lane : *counters.mutable_lanes()) lane.set_wire_bytes(100 * lane.wire_bytes());
+  };
+  cluster_.Run(20);
+  ASSERT_THAT(claims(), ::testing::SizeIs(2)) << "one of each of b's hosts";
+  for (const std::string& reason : claims()) EXPECT_THAT(reason, HasSubstr("flows of uid 1002 on host h"));
+  EXPECT_THAT(claims().front(), HasSubstr("what they say counts for nobody else"));
+  forge_ = nullptr;
+  cluster_.Run(90);
+  EXPECT_THAT(claims().back(), HasSubstr("believed again"));
+}
+
 TEST_F(CoreOwners, WhereAllJobsAreOfOneUserHisWordIsEnough) {
   Start({{"a", kVictim}, {"b", kVictim}});
   const std::string spine = SpineName("b", "h2");

@@ -5,6 +5,7 @@
 
 #include "common/parse_units.h"
 #include "controller/core.h"
+#include "controller/link_load.h"
 
 namespace weft::controller {
 namespace {
@@ -81,7 +82,9 @@ void Core::BeginTrial(const FlowDecision& decision, const std::set<uint64_t>& le
   moves_.trial.reset();
   for (const auto& [id, flow] : table_.flows()) {
     const auto job = jobs.find(flow.identity.job_id());
-    if (job != jobs.end() && job->second.flow == 0 && !flow.stale() && flow.iteration_start_s > 0) job->second.flow = id;
+    if (job == jobs.end() || flow.stale()) continue;
+    job->second.rate += CarriedRate(flow, now_s_);
+    if (job->second.flow == 0 && flow.iteration_start_s > 0) job->second.flow = id;
   }
   known &= std::ranges::none_of(jobs, [](const auto& job) { return job.second.flow == 0; });
   if (!known || soon) return;
@@ -96,6 +99,11 @@ void Core::WatchTrial() {
   if (!moves_.trial) return;
   std::vector<std::pair<std::string, const SendFlow*>> seen;
   for (const auto& [id, job] : moves_.trial->jobs()) seen.emplace_back(id, table_.Find(job.flow));
+  std::map<std::string, double> bytes;
+  for (const auto& [id, flow] : table_.flows()) {
+    if (moves_.trial->jobs().contains(flow.identity.job_id())) bytes[flow.identity.job_id()] += flow.wire_bytes;
+  }
+  for (const auto& [id, of] : bytes) moves_.trial->SeeBytes(id, of, now_s_);
   for (const auto& [id, flow] : seen) {
     if (flow == nullptr || flow->stale()) continue;
     const double offset_s = hosts_.at(flow->host).offset_s;

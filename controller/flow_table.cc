@@ -352,6 +352,12 @@ void FlowTable::Unsettle(const std::set<LinkId>& links, std::optional<Owner> own
   }
 }
 
+void FlowTable::Doubt(const std::string& host, Owner owner, bool doubted) {
+  for (const uint64_t id : FlowsOf(host)) {
+    if (SendFlow& flow = flows_.at(id); flow.owner == owner) flow.doubted = doubted;
+  }
+}
+
 bool FlowTable::UnsettleJob(const std::string& job_id) {
   bool any = false;
   for (auto& [id, flow] : flows_) {

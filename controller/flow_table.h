@@ -103,6 +103,7 @@ struct SendFlow {
   std::map<int32_t, int32_t> decided;  ///< source port -> weight of the newest decision; empty: none yet
   std::map<int32_t, int32_t> planned;  ///< as the planner had it, where its owner's own findings have changed that; else empty
   bool unapplied = false;     ///< its host has not taken the newest decision up: it goes on as its lanes say
+  bool doubted = false;       ///< its host's NICs have sent less than its owner says (nic_claims.h): it counts for its owner alone
   bool settled = false;       ///< decided with all jobs together: only that moves it, unless a way of it changes
   double wire_bytes = 0;      ///< seen since the flow became known
   double first_s = 0;         ///< when it first carried bytes
@@ -165,6 +166,8 @@ class FlowTable {
   /// their probed paths.
   void Unsettle(const std::set<LinkId>& links, std::optional<Owner> owner = std::nullopt);
   /// No flow of the job is settled any longer. True if any was. Complexity: linear in flows.
+  /// Whether what `owner` says of his flows from `host` counts for others. Complexity: linear in the host's flows.
+  void Doubt(const std::string& host, Owner owner, bool doubted);
   bool UnsettleJob(const std::string& job_id);
 
   const std::map<uint64_t, SendFlow>& flows() const { return flows_; }

@@ -78,7 +78,7 @@ LinkMonitor::Load LinkMonitor::Seen(const LaneUse& lane, const std::vector<size_
   const double slot_s = options_.slot.count();
   for (const size_t i : on_link) {
     const LaneUse& other = uses[i];
-    if (other.key == lane.key) continue;
+    if (other.key == lane.key || (other.flow->doubted && other.flow->owner != lane.flow->owner)) continue;
     const double in_backlog = std::min(other.carried, other.rate * other.backlog * slot_s);
     // What trickled in beside its backlog, if it had any. It is counted where it was sent, and may have stood in a queue since then: what
     // came in this slot may be what was sent in the one before.
@@ -111,7 +111,7 @@ void LinkMonitor::FindCollisions(const std::vector<LaneUse>& uses, const UsesByL
     Load most;
     std::vector<uint64_t> flows;
     for (const size_t i : on_link) {
-      if (uses[i].carried <= 0) continue;
+      if (uses[i].carried <= 0 || uses[i].flow->doubted) continue;
       if (flows.empty() || flows.back() != uses[i].key.first) flows.push_back(uses[i].key.first);
       if (uses[i].backlog < kContending) continue;
       const Load load = Seen(uses[i], on_link, uses);

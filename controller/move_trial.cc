@@ -26,12 +26,28 @@ void MoveTrial::SeePeriod(const std::string& job, double period_s) {
   if (found != jobs_.end() && period_s > 0) found->second.after_s = period_s;
 }
 
+void MoveTrial::SeeBytes(const std::string& job, double bytes, double now_s) {
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end() || now_s < begun_s_ + kInForceS) return;
+  Job& one = found->second;
+  if (one.base_s < 0) one.base_s = now_s, one.base = bytes;
+  one.bytes = bytes;
+  one.newest_s = now_s;
+}
+
+double MoveTrial::SpeedOf(const Job& job) {
+  const double by_period = std::clamp(job.before_s / job.after_s, 0.5, 2.0);
+  if (by_period >= 1 || job.rate <= 0 || job.newest_s <= job.base_s) return by_period;
+  const double by_bytes = (job.bytes - job.base) / (job.newest_s - job.base_s) / job.rate;
+  return std::max(by_period, std::min(1.0, by_bytes));
+}
+
 std::optional<MoveTrial::Verdict> MoveTrial::Judge() const {
   Verdict verdict{.speed = 0, .owners = {}, .slower = {}, .text = {}};
   std::map<Owner, std::pair<double, int>> of;
   for (const auto& [name, job] : jobs_) {
     if (job.after_s <= 0) return std::nullopt;
-    const double speed = std::clamp(job.before_s / job.after_s, 0.5, 2.0);
+    const double speed = SpeedOf(job);
     verdict.speed += speed / static_cast<double>(jobs_.size());
     of[job.owner].first += speed;
     ++of[job.owner].second;

@@ -32,6 +32,8 @@ class MoveTrial {
     Owner owner = kNoOwner;
     std::vector<double> starts = {};  ///< of its iterations since
     double after_s = 0;           ///< period since; 0: not known yet
+    double rate = 0;              ///< bytes per second before; 0: not known
+    double base_s = -1, base = 0, bytes = 0, newest_s = -1;  ///< bytes since the decision was in force, from when, and until when
   };
   struct Verdict {
     double speed = 1;             ///< against before: mean of before / after, each from 0.5 to 2, as processes say what they like
@@ -49,12 +51,17 @@ class MoveTrial {
   void SeeStart(const std::string& job, double start_s);
   /// Of a job whose iterations are too short to be seen one by one: its mean period since.
   void SeePeriod(const std::string& job, double period_s);
+  /// All bytes that the job's flows have carried at `now_s`. Iterations that seem longer while as many bytes come as before are no longer:
+  /// pauses within an iteration were taken for those between two, or several iterations for one.
+  void SeeBytes(const std::string& job, double bytes, double now_s);
   /// Once all jobs have a period.
   std::optional<Verdict> Judge() const;
   /// Nothing can be said any more: ten times the iterations that it takes are over, and ten seconds.
   bool IsLate(double now_s) const;
 
  private:
+  static double SpeedOf(const Job& job);
+
   std::map<std::string, Job> jobs_;
   double begun_s_;
 };

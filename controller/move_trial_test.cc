@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace weft::controller {
 namespace {
 
@@ -24,6 +26,21 @@ TEST(MoveTrial, SaysWhoseJobsAreSlowerAndBelievesNoWordTooMuch) {
   EXPECT_DOUBLE_EQ(trial.Judge()->speed, 0.75);
   EXPECT_EQ(trial.Judge()->owners, (std::set<Owner>{7, 8}));
   EXPECT_EQ(trial.Judge()->slower, std::set<Owner>{8});
+}
+
+TEST(MoveTrial, AsManyBytesAsBeforeAreNoLongerIterations) {
+  // Iterations of 0.4 s with 4 MB each; after the move four of them are taken for one.
+  for (const double share : {1.0, 0.5, 0.0}) {
+    MoveTrial trial({{"a", {.before_s = 0.4, .flow = 1, .rate = 10e6}}}, 10);
+    trial.SeeBytes("a", 70e6, 10.2);  // not in force yet
+    for (int i = 0; i <= 20; ++i) trial.SeeBytes("a", 100e6 + share * i * 4e6, 11 + 0.4 * i);
+    for (int i = 0; i <= 3; ++i) trial.SeeStart("a", 11 + 1.6 * i);
+    ASSERT_TRUE(trial.Judge().has_value());
+    EXPECT_DOUBLE_EQ(trial.Judge()->speed, std::max(0.5, share)) << share;
+  }
+  MoveTrial unknown({{"a", {.before_s = 0.4, .flow = 1}}}, 10);
+  for (int i = 0; i <= 3; ++i) unknown.SeeStart("a", 11 + 1.6 * i);
+  EXPECT_DOUBLE_EQ(unknown.Judge()->speed, 0.5) << "where nothing was known of its bytes";
 }
 
 TEST(UndoneMoves, HoldTwiceAsLongEachTime) {

@@ -377,6 +377,8 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Endpoint& endpoint, 
   // Agents ping idle sessions; the default would answer the third ping with "too_many_pings".
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  // Until TLS and HTTP/2 have begun nobody is known, and no budget counts: the default is two minutes.
+  builder.AddChannelArgument("grpc.server_handshake_timeout_ms", 5'000);
   builder.SetMaxReceiveMessageSize(8 << 20);
   builder.AddListeningPort(endpoint.text(), credentials, &impl->port);
   builder.RegisterService(&impl->agents);
@@ -391,10 +393,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Endpoint& endpoint, 
 }
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-GrpcServer::~GrpcServer() {
-  impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
-  impl_->server->Wait();
-}
+GrpcServer::~GrpcServer() { impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200)), impl_->server->Wait(); }
 int GrpcServer::port() const { return impl_->port; }
 
 }  // namespace weft::controller

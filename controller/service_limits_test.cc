@@ -2,10 +2,15 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <latch>
 #include <mutex>
@@ -31,6 +36,7 @@ class Running {
         grpc::CreateChannel("127.0.0.1:" + std::to_string(grpc_->port()), grpc::InsecureChannelCredentials()));
   }
   v1::ControllerService::Stub& people() { return *people_; }
+  int port() const { return grpc_->port(); }
   ControlLoop& loop() { return *loop_; }
   /// Takes no more calls; returns when those that are on their way have ended.
   void Stop() { grpc_.reset(); }
@@ -42,6 +48,28 @@ class Running {
   std::unique_ptr<GrpcServer> grpc_;
   std::unique_ptr<v1::ControllerService::Stub> people_;
 };
+
+TEST(ServiceLimits, WhoConnectsAndSaysNothingIsCutOff) {
+  SystemClock clock;
+  Running controller(&clock);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_GE(fd, 0);
+  const timeval most{.tv_sec = 50, .tv_usec = 0};  // ten times what is promised
+  ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most), 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(controller.port()));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  char said[256];
+  ssize_t got = 1;
+  while (got > 0) got = recv(fd, said, sizeof said, 0);  // what the server says first
+  EXPECT_TRUE(got == 0 || errno == ECONNRESET) << std::strerror(errno);
+  close(fd);
+  grpc::ClientContext context;
+  v1::ListJobsResponse jobs;
+  EXPECT_TRUE(controller.people().ListJobs(&context, {}, &jobs).ok()) << "others are served";
+}
 
 TEST(ServiceLimits, WhoCallsTooOftenIsToldWhenToCallAgain) {
   SystemClock clock;

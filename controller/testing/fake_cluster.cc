@@ -294,6 +294,7 @@ void FakeCluster::Sample(const std::string& host) {
   sample.set_time_s(ClockOf(host) - (most_delay_s > 0 ? most_delay_s * Uniform() : 0));
   for (auto& [id, flow] : flows_) {
     if (flow.from != host) continue;
+    for (const auto& [port, bytes] : flow.wire) sample.set_nic_tx_bytes(sample.nic_tx_bytes() + static_cast<int64_t>(bytes));
     if (!flow.announced) {
       v1::FlowIdentity* identity = sample.add_opened();
       identity->set_flow(id);
@@ -335,6 +336,7 @@ void FakeCluster::Sample(const std::string& host) {
   applied_[host].clear();
   for (const uint64_t id : closed_[host]) sample.add_closed(id);
   closed_[host].clear();
+  sample.set_nic_counts_all(true);
   if (retouch) retouch(sample);
   Send({.body = SampleReceived{host, sample}});
 }

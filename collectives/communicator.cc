@@ -103,6 +103,7 @@ class Communicator::Impl {
 
   Status Run(const Schedule& schedule, uint64_t digest, DataType type, int64_t count, const void* input, void* output,
              ReduceOperation operation);
+  Status ConnectAll();
   Status Connect(std::vector<RankPair> pairs);
   Status RunChosen(planner::Collective collective, std::span<float> data, RankId root);
   void Forget(const void* data, size_t bytes) { connections_.Forget(data, bytes); }
@@ -195,6 +196,17 @@ Status Communicator::Impl::Fall(const Error& error) {
   return Fail(*failed_);
 }
 
+Status Communicator::Impl::ConnectAll() {
+  if (failed_) return Fail(*failed_);
+  std::vector<RankPair> pairs;
+  for (int32_t from = 0; from < world(); ++from) {
+    for (int32_t to = 0; to < world(); ++to) {
+      if (from != to) pairs.push_back({from, to});
+    }
+  }
+  return Connect(std::move(pairs));
+}
+
 Status Communicator::Impl::Connect(std::vector<RankPair> pairs) {
   if (failed_) return Fail(*failed_);
   std::sort(pairs.begin(), pairs.end());
@@ -280,6 +292,8 @@ Status Communicator::Run(const planner::Schedule& schedule, DataType type, int64
                          void* output, ReduceOperation operation) {
   return impl_->Run(schedule, DigestOf(schedule), type, count, input, output, operation);
 }
+
+Status Communicator::ConnectAll() { return impl_->ConnectAll(); }
 
 Status Communicator::Connect(std::span<const std::pair<int32_t, int32_t>> pairs) {
   std::vector<RankPair> list;

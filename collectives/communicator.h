@@ -67,9 +67,11 @@ class Communicator {
   [[nodiscard]] Status Run(const planner::Schedule& schedule, DataType type, int64_t count, const void* input, void* output,
                            ReduceOperation operation = ReduceOperation::kSum);
 
-  /// Opens connections now, so that a later run over these needs no bootstrap. Pairs of ranks, sender first: in any order, perhaps
-  /// twice. Collective: the same pairs on all ranks.
+  /// Opens the connections of every pair of ranks now, so that no later run needs the bootstrap. Collective.
   /// Errors: kDeadlineExceeded or kUnavailable naming the peers that could not be reached.
+  [[nodiscard]] Status ConnectAll();
+
+  /// The same for some pairs, sender first: in any order, perhaps twice. Collective: the same pairs on all ranks.
   [[nodiscard]] Status Connect(std::span<const std::pair<int32_t, int32_t>> pairs);
 
   /// All-reduce (sum) in place, by the table's algorithm for its size. The order of additions depends on position only,

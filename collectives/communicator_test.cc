@@ -368,7 +368,7 @@ TEST(Communicator, GroupsOfAJobsRanksTalkAmongThemselves) {
       const auto sum_over = [&](std::vector<int> members) {
         const auto group = Bootstrap::Of(**all, members);
         auto communicator = Communicator::Create(**plugin, *group, {});
-        EXPECT_TRUE((*communicator)->Connect(std::vector<std::pair<int32_t, int32_t>>{{0, 1}, {1, 0}}));
+        EXPECT_TRUE((*communicator)->ConnectAll());
         EXPECT_EQ(members[static_cast<size_t>((*communicator)->rank().value())], rank);
         std::vector<float> data(100, static_cast<float>(1 << rank));
         EXPECT_TRUE((*communicator)->AllReduce(data));  // connected: the bootstrap is not asked again

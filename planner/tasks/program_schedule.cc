@@ -1,7 +1,6 @@
 #include "planner/tasks/program_schedule.h"
 
 #include <map>
-#include <set>
 #include <utility>
 
 #include "common/check.h"
@@ -23,8 +22,6 @@ Collective CollectiveOf(StepAction action) {
   }
 }
 
-bool IsRooted(StepAction action) { return action == StepAction::kBroadcast || action == StepAction::kReduce; }
-
 }  // namespace
 
 Result<Schedule> ScheduleOf(StepAction action, const AlgorithmSpec& sums, int32_t ranks, RankId root) {
@@ -42,8 +39,9 @@ Result<std::vector<RankFlow>> FlowsOf(const StepProgram& program, const GroupCal
   const RankClass& list = program.classes[static_cast<size_t>(program.ranks[static_cast<size_t>(first)].rank_class)];
   const auto ranks = static_cast<int32_t>(call.members.size());
   const auto bytes = static_cast<double>(BytesOn(program, list, i, first));
+  const bool rooted = i.action == StepAction::kBroadcast || i.action == StepAction::kReduce;
   const AlgorithmSpec& sums = program.communicators[static_cast<size_t>(call.communicator)].sums;
-  WEFT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(i.action, sums, ranks, RankId(IsRooted(i.action) ? i.tag : 0)));
+  WEFT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(i.action, sums, ranks, RankId(rooted ? i.tag : 0)));
   std::map<std::pair<int32_t, int32_t>, int64_t> chunks;
   for (int32_t r = 0; r < ranks; ++r) {
     for (const Step& step : schedule.ranks[static_cast<size_t>(r)]) {
@@ -57,31 +55,6 @@ Result<std::vector<RankFlow>> FlowsOf(const StepProgram& program, const GroupCal
                      .bytes = bytes * static_cast<double>(count) / schedule.chunk_count});
   }
   return flows;
-}
-
-Result<std::vector<std::pair<int32_t, int32_t>>> PairsOf(const StepProgram& program, int32_t communicator) {
-  const ProgramCommunicator& of = program.communicators[static_cast<size_t>(communicator)];
-  const auto ranks = static_cast<int32_t>(of.groups.front().size());
-  std::set<std::pair<StepAction, int32_t>> used;  // with their roots
-  for (const RankClass& list : program.classes) {
-    for (const Instruction& i : list.instructions) {
-      if (!Communicates(i.action) || i.communicator != communicator) continue;
-      used.insert({i.action, IsRooted(i.action) ? i.tag : 0});
-      if (i.wire == WireType::kWhole) continue;  // a sum in lower precision: cuts to those who sum them, and the sums to all
-      used.insert({StepAction::kAllToAll, 0});
-      used.insert({StepAction::kAllGather, 0});
-    }
-  }
-  std::set<std::pair<int32_t, int32_t>> pairs;
-  for (const auto& [action, root] : used) {
-    WEFT_ASSIGN_OR_RETURN(const Schedule schedule, ScheduleOf(action, of.sums, ranks, RankId(root)));
-    for (int32_t r = 0; r < ranks; ++r) {
-      for (const Step& step : schedule.ranks[static_cast<size_t>(r)]) {
-        if (step.kind == StepKind::kSend) pairs.insert({r, static_cast<int32_t>(step.peer.value())});
-      }
-    }
-  }
-  return std::vector<std::pair<int32_t, int32_t>>(pairs.begin(), pairs.end());
 }
 
 }  // namespace weft::planner::tasks

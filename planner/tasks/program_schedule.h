@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "common/ids.h"
@@ -28,9 +27,5 @@ struct RankFlow {
 /// All that a group's communication sends, each pair once. Requires: a call of a checked program, whose gradients are sent whole.
 /// Errors: those of ScheduleOf(). Complexity: O(steps of the schedule).
 [[nodiscard]] Result<std::vector<RankFlow>> FlowsOf(const StepProgram& program, const GroupCall& call);
-
-/// Whom members of a communicator's groups send to at any time, by their places in the group, sender first, each pair once: what is to
-/// be connected. Requires: a checked program. Errors: those of ScheduleOf(). Complexity: O(instructions + steps of the schedules).
-[[nodiscard]] Result<std::vector<std::pair<int32_t, int32_t>>> PairsOf(const StepProgram& program, int32_t communicator);
 
 }  // namespace weft::planner::tasks

@@ -51,8 +51,7 @@ Result<std::unique_ptr<ProgramGroups>> ProgramGroups::Connect(const planner::Ste
       members.push_back(rank_of_place.empty() ? member : rank_of_place[static_cast<size_t>(member)]);
     group.bootstrap = collectives::Bootstrap::Of(*bootstrap, std::move(members));
     WEFT_ASSIGN_OR_RETURN(group.communicator, collectives::Communicator::Create(*plugin, *group.bootstrap, options));
-    WEFT_ASSIGN_OR_RETURN(const auto pairs, planner::PairsOf(program, static_cast<int32_t>(groups->groups_.size()) - 1));
-    WEFT_RETURN_IF_ERROR(group.communicator->Connect(pairs));
+    WEFT_RETURN_IF_ERROR(group.communicator->ConnectAll());
   }
   return groups;
 }

@@ -44,7 +44,7 @@ class ProgramGroups {
   /// Opens the groups of all ranks, one communicator after another. Collective over all ranks. For one rank: no plugin and no
   /// bootstrap, and nothing is opened. `rank` is the program's; -1: this one has no place in it and joins in. `rank_of_place`: the
   /// bootstrap's ranks by the program's; empty: the same. Requires: a checked program; plugin and bootstrap outlive it.
-  /// Errors: those of Communicator::Create and Connect.
+  /// Errors: those of Communicator::Create and ConnectAll.
   [[nodiscard]] static Result<std::unique_ptr<ProgramGroups>> Connect(const planner::StepProgram& program, int rank,
                                                                       collectives::NetPlugin* plugin,
                                                                       collectives::Bootstrap* bootstrap,

@@ -77,8 +77,8 @@ def scrape(urls):
 
 def check_metrics(text):
     check(max(series(text, "weft_controller_hosts_connected")) == 8, "not every agent has a session")
-    # Of two jobs: from each of four ranks to the next of the ring, for gradients, and for norms and losses.
-    flows = 2 * 4 * 2
+    # Of two jobs: from each of four ranks to the three others, for gradients, and for norms and losses.
+    flows = 2 * 4 * 3 * 2
     check(max(series(text, "weft_controller_flows")) == flows, f"flows: {series(text, 'weft_controller_flows')}, expected {flows}")
     sending = series(text, "weft_controller_job_send_bytes_per_second")
     check(sum(value > 0 for value in sending) == 2, f"the controller sees jobs send {sending}, expected two above 0")
@@ -104,7 +104,7 @@ def check_report(report):
         check(job["weft_s"] is None and job["bound_s"] is None, f"{job['name']}: what is not shown has a number")
         check(job["bytes_sent"] > 0 and job["final_loss"] < job["first_loss"], f"{job['name']}: did not train")
     check({"plan"} <= {decision["kind"] for decision in report["decisions"]}, f"decisions {report['decisions']}")
-    check(len(report["events"]) == 2 and all("8 flows" in line for line in report["events"]), f"{report['events']}")
+    check(len(report["events"]) == 2 and all("24 flows" in line for line in report["events"]), f"{report['events']}")
     check(report["metrics_scraped"] > 20, f"{report['metrics_scraped']} metrics scraped")
 
 

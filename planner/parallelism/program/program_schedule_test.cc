@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <set>
 
 #include "planner/parallelism/program/expand.h"
 #include "planner/parallelism/program/testing/small_models.h"
@@ -58,40 +57,6 @@ TEST(FlowsOf, SendWhatTheVolumesSay) {
     }
     EXPECT_GT(by_flows, 0);
     EXPECT_NEAR(by_flows, by_volumes, 1e-9 * by_volumes);
-  }
-}
-
-TEST(PairsOf, AreThoseThatSend) {
-  const std::pair<ModelSpec, Strategy> cases[] = {
-      {SmallGpt(), {.dp = 4}}, {SmallGpt(), {.dp = 2, .pp = 2}}, {SmallGpt(), {.dp = 2, .tp = 2, .zero_stage = 3}},
-      {SmallMixtral(), {.dp = 4, .ep = 2}}, {SmallCnn(), {.dp = 2, .tp = 2}}};
-  for (const auto& [model, strategy] : cases) {
-    SCOPED_TRACE(fmt::format("{} of {}", DescribeStrategy(strategy), model.name));
-    JobSpec job{.name = "j", .model = model, .global_batch = 8, .sequence = 32, .precision = Precision::kFp32};
-    if (model.IsCnn()) job.sequence = 1;
-    job.gpus = GpuCount(strategy);
-    const StepProgram program = ExpandProgram(job, strategy, ElementType::kFloat32).value();
-    std::vector<std::set<std::pair<int32_t, int32_t>>> used(program.communicators.size());
-    const ProgramCosts costs = {.compute = [](int32_t, int32_t) { return TaskCost(); },
-                                .communicate = [&](const GroupCall& call) {
-                                  const auto& communicator = program.communicators[static_cast<size_t>(call.communicator)];
-                                  const std::vector<RankFlow> flows = FlowsOf(program, call).value();
-                                  for (const RankFlow& flow : flows) {
-                                    const auto place = [&](int32_t rank) {
-                                      return static_cast<int32_t>(PlaceIn(communicator, rank).index);
-                                    };
-                                    used[static_cast<size_t>(call.communicator)].insert({place(flow.from), place(flow.to)});
-                                  }
-                                  return TaskCost();
-                                }};
-    TaskGraph graph;
-    std::vector<PortUse> uses;
-    ASSERT_TRUE(AddProgram(program, costs, {.steps = 1}, &graph, &uses));
-    for (size_t c = 0; c < used.size(); ++c) {
-      const auto pairs = PairsOf(program, static_cast<int32_t>(c)).value();
-      EXPECT_EQ(std::set(pairs.begin(), pairs.end()), used[c]) << "communicator " << c;
-      EXPECT_EQ(pairs.size(), used[c].size());
-    }
   }
 }
 

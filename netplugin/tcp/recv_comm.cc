@@ -167,7 +167,10 @@ uint64_t RecvComm::Pump(Lane& lane, bool readable) {
       if (parsed == Parsed::kStop) break;
       if (parsed == Parsed::kChunkDone) continue;
     }
-    if (!readable) return NoteEmpty(lane), moved;
+    if (!readable) {
+      NoteEmpty(lane);
+      break;
+    }
     if (reads++ == kReadsPerCall) break;
     switch (Read(lane, &moved)) {
       case ReadResult::kMore:
@@ -329,9 +332,7 @@ ssize_t RecvComm::Receive(Lane& lane, iovec* parts, size_t count) {
   }
   // The cheaper call, and the one that most often finds nothing.
   if (count == 1) return recv(lane.fd, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = count;
+  msghdr message{.msg_iov = parts, .msg_iovlen = count};
   return recvmsg(lane.fd, &message, MSG_DONTWAIT);
 }
 

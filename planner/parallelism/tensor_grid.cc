@@ -114,8 +114,8 @@ void AddGridNorm(std::vector<Operation>* list, const JobSpec& job, const Calibra
   const FractionalBytes parameters = m.element * each * width, sums(4 * each * tokens);
   const Group same_rows{q, grid.cube ? q * q : 1}, same_columns = grid.cube ? Group{q * q, 1} : Group{q, q};
   const auto put = [&](std::string_view what, OperationKind kind, OperationPass pass, const Group& group, FractionalBytes bytes) {
-    const bool sums = kind == OperationKind::kAllReduce;
-    const Seconds seconds = sums ? AllReduceTime(m.network, group, bytes) : GatherTime(m.network, group, bytes);
+    const bool all = kind == OperationKind::kAllReduce;
+    const Seconds seconds = all ? AllReduceTime(m.network, group, bytes) : GatherTime(m.network, group, bytes);
     list->push_back({.what = what, .kind = kind, .pass = pass, .calls = 1, .seconds = seconds.count(), .exposed = seconds.count(),
                      .communicator = CommunicatorKind::kTensor, .group = group, .bytes = bytes.count(), .algorithm = "ring"});
   };

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
+#include <string>
 
 #include "planner/tasks/list_waits.h"
 
@@ -39,9 +41,8 @@ class Builder {
         for (size_t g = 0; g < groups_[c].size(); ++g) moved |= Join(c, g);
       }
     }
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      if (ranks_[r].step == steps_.steps) continue;
-      return Fail(Code::kFailedPrecondition, fmt::format("program: rank {} never comes beyond instruction {}", r, ranks_[r].at));
+    if (const std::string stuck = Stuck(); !stuck.empty()) {
+      return Fail(Code::kFailedPrecondition, fmt::format("program: ranks wait for each other: {}", stuck));
     }
     std::vector<RankTasks> made;
     for (Rank& rank : ranks_) {
@@ -73,6 +74,30 @@ class Builder {
     std::vector<std::deque<Waiting>> waiting;  // by member
     int32_t last = kNoTask, last_received = kNoTask;
   };
+
+  /// Which ranks never come to the end, and the instruction beyond which they do not, and what communications in front of others lack; the
+  /// first few. Empty: none.
+  std::string Stuck() const {
+    constexpr size_t kMostNamed = 4;
+    std::vector<std::string> lines;
+    for (const Rank& rank : ranks_) {
+      if (rank.step < steps_.steps && lines.size() < kMostNamed) lines.push_back(fmt::format("rank {} never comes beyond instruction {}", rank.number, rank.at));
+    }
+    if (lines.empty()) return "";
+    for (const std::vector<Group>& groups : groups_) {
+      for (const Group& group : groups) {
+        for (const std::deque<Waiting>& queue : group.waiting) {
+          if (queue.empty() || lines.size() >= 3 * kMostNamed) continue;
+          const Waiting& front = queue.front();
+          std::vector<int32_t> lacks;
+          std::ranges::copy_if(front.needs, std::back_inserter(lacks),
+                               [&](int32_t k) { return front.rank->task[static_cast<size_t>(k)] == kNoTask; });
+          lines.push_back(fmt::format("its {} of rank {} lacks {}", front.instruction, front.rank->number, fmt::join(lacks, ", ")));
+        }
+      }
+    }
+    return fmt::format("{}", fmt::join(lines, "; "));
+  }
 
   /// The rank's next step. Requires: it is through with the one before.
   void Begin(Rank& rank) {

@@ -13,6 +13,7 @@
 #include "planner/fabric/cluster_spec.h"
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/legality.h"
+#include "planner/parallelism/program/program_times.h"
 #include "planner/parallelism/program/testing/listed_volumes.h"
 #include "planner/parallelism/program/testing/small_models.h"
 #include "planner/parallelism/variables.h"
@@ -131,6 +132,10 @@ TEST(ExpandProgram, HasTheVolumesOfTheOperationList) {
     const auto program = ExpandProgram(job, s, ElementType::kFloat32, choices);
     ASSERT_TRUE(program) << program.error().message();
     ASSERT_NO_FATAL_FAILURE(ExpectVolumesOf(OfList(priced), *program, s));
+    // Nobody waits for somebody who waits for him.
+    const auto timeline = TimelineOf(*program, {.compute = [](const RankClass&, const Instruction&) { return Seconds(1); },
+                                                .communicate = [](const RankClass&, const Instruction&) { return Seconds(1); }});
+    ASSERT_TRUE(timeline) << timeline.error().message();
     met.insert(KindOf(s));
     AddExchanges(s, choices, operators, &exchanges);
     ++checked;

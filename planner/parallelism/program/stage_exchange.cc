@@ -165,7 +165,9 @@ void StageProgram::Contributed(ModelPart part, int64_t layer, int64_t slice) {
   const int32_t unit = unit_of_block_[at->second];
   int64_t& left = unit_left_[static_cast<size_t>(unit)];
   if (--left > 0) return;
-  Exchange(unit);
+  const ParameterBlock& first = out_.blocks[static_cast<size_t>(out_.units[static_cast<size_t>(unit)].first_block)];
+  if (KindOf(f_, first) == UnitKind::kTied) tied_.push_back(unit);
+  else Exchange(unit);
   left = out_.units[static_cast<size_t>(unit)].blocks * Round();  // counts only where it is scattered again
 }
 
@@ -174,19 +176,14 @@ void StageProgram::Exchange(int32_t unit) {
   const ParameterBlock& first = out_.blocks[static_cast<size_t>(u.first_block)];
   const UnitKind kind = KindOf(f_, first);
   if (kind == UnitKind::kTensorSum) OverUnit(StepAction::kAllReduce, f_.groups.tensor, unit);
-  if (kind == UnitKind::kTied) {
-    OverUnit(StepAction::kAllReduce, f_.groups.embedding, unit);
-    // Over before the other end of the pipeline comes to it is nothing that stands behind: who waited for that would wait for himself.
-    may_wait_ = false;
-    scatters_.clear();
-  }
+  if (kind == UnitKind::kTied) OverUnit(StepAction::kAllReduce, f_.groups.embedding, unit);
   const int32_t replicas = ReplicasOf(f_, first);
   if (replicas < 0 || ReplicasDiffer(s_)) return;
   // Of shard groups, whole gradients are summed over all replicas, and what was scattered over one group across the others.
   const bool scatters = u.gradients_sharded || (u.optimizer_sharded && u.shard == replicas);
   OverUnit(scatters ? StepAction::kReduceScatter : StepAction::kAllReduce, scatters ? u.shard : replicas, unit);
   out_.instructions.back().wire = WireOf(s_.gradient_wire);
-  if (scatters && u.gradients_sharded && may_wait_) scatters_.push_back({last_on_unit_[static_cast<size_t>(unit)], u.elements});
+  if (scatters && u.gradients_sharded) scatters_.push_back({last_on_unit_[static_cast<size_t>(unit)], u.elements});
   if (u.across < 0) return;
   OverUnit(StepAction::kAllReduce, u.across, unit);
   out_.instructions.back().of_shard = true;
@@ -212,6 +209,9 @@ std::vector<int32_t> StageProgram::ScattersToWaitFor() {
 
 void StageProgram::EndStep() {
   if (out_.units.empty()) return;
+  // The other end of the pipeline comes to its part of a tied table last of all. Whatever stood behind these sums would wait for that: a
+  // gather that the passes between need, and who waits for such a gather is whom the other end waits for.
+  for (const int32_t unit : tied_) Exchange(unit);
   const auto sum = [&](StepAction action, int32_t over) {
     const int32_t own = Value(1, 1);
     Instruction i{.action = action, .outputs = {own}};

@@ -248,7 +248,7 @@ class StageProgram {
     int64_t elements;
   };
   std::deque<Scatter> scatters_;  // of gradients that are whole until then, which no computation has waited for
-  bool may_wait_ = true;          // for those that follow
+  std::vector<int32_t> tied_;     // units whose gradients are final and stand at both ends of the pipeline
   std::vector<bool> each_pass_;  // by unit: gathered for every pass
   std::vector<Turn> turns_;      // of the pass that is being written
   mutable std::map<std::tuple<int64_t, bool, int64_t>, Turn> known_turns_;  // as MakeTurn()

@@ -4,13 +4,11 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
-#include <cmath>
-#include <deque>
-#include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
+#include "controller/agent_session.h"
+#include "controller/grpc_answers.h"
 #include "controller/loop_gate.h"
 #include "controller/plan_desk.h"
 #include "proto/controller.grpc.pb.h"
@@ -19,188 +17,10 @@
 namespace weft::controller {
 namespace {
 
-constexpr size_t kMaxQueued = 1024;
-
-grpc::Status ToGrpc(const Error& error) {
-  return {static_cast<grpc::StatusCode>(error.code()), error.message()};
-}
-
 // Plans that are made at once. A search takes seconds at most (JobPlannerOptions::patience).
 constexpr size_t kPlanners = 2;
 constexpr Seconds kAgainAfterFullDesk{1};  // about as long as a search takes
-// What gRPC's clients read of a refusal: milliseconds until they may try again.
-constexpr char kRetryAfter[] = "grpc-retry-pushback-ms";
-
-Caller CallerOf(const grpc::CallbackServerContext* context) {
-  const std::vector<grpc::string_ref> pem = context->auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-  return {.peer = context->peer(), .certificate = pem.empty() ? "" : std::string(pem[0].data(), pem[0].size()),
-          .token = ""};
-}
-
-/// With when to try again, where that is known.
-grpc::Status ToGrpc(const Refusal& refusal, grpc::CallbackServerContext* context) {
-  if (refusal.again_after > Seconds(0)) {
-    context->AddTrailingMetadata(kRetryAfter, std::to_string(static_cast<int64_t>(std::ceil(refusal.again_after.count() * 1e3))));
-  }
-  return ToGrpc(refusal.error);
-}
-
-/// One agent's stream. gRPC calls the On… functions, each kind one at a time; Outbox::Send comes from any thread. The
-/// outbox outlives the reactor, which gRPC deletes at the end of the call; what connects them is guarded by its mutex.
-class Session final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::ControllerMessage> {
- public:
-  Session(ControlLoop* loop, Gate* gate, grpc::CallbackServerContext* context)
-      : loop_(loop), gate_(gate), peer_(context->peer()), outbox_(std::make_shared<Outbox>(this, context)) {
-    auto who = gate_->Admit(CallerOf(context), Access::kSession);
-    if (!who) {
-      outbox_->Finish(ToGrpc(who.error(), context));
-      return;
-    }
-    who_ = *std::move(who);
-    StartRead(&incoming_);
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) {
-      outbox_->Finish(grpc::Status::OK);
-      return;
-    }
-    if (const Status may = CheckMay(); !may) {
-      outbox_->Finish(ToGrpc(gate_->Refuse(host_.empty() ? "host" : "revoked", peer_, may.error())));
-      return;
-    }
-    if (!host_.empty()) {
-      loop_->Receive(host_, outbox_.get(), std::move(incoming_));
-    } else if (!incoming_.has_register_host()) {
-      outbox_->Finish({grpc::StatusCode::INVALID_ARGUMENT, "session: the first message must be register_host"});
-      return;
-    } else if (const Status joined = loop_->Join(incoming_.register_host(), outbox_); !joined) {
-      outbox_->Finish(ToGrpc(joined.error()));
-      return;
-    } else {
-      host_ = incoming_.register_host().host();
-    }
-    incoming_.Clear();
-    StartRead(&incoming_);
-  }
-
-  void OnWriteDone(bool ok) override { outbox_->Written(ok); }
-
-  void OnDone() override {
-    outbox_->Detach();
-    if (!host_.empty()) loop_->Leave(host_, outbox_.get());
-    delete this;
-  }
-
- private:
-  class Outbox final : public AgentOutbox {
-   public:
-    Outbox(Session* session, grpc::CallbackServerContext* context) : session_(session), context_(context) {}
-
-    void Send(v1::ControllerMessage message) override {
-      const std::lock_guard lock(mutex_);
-      if (session_ == nullptr || finishing_) return;
-      if (ReplaceQueued(message)) return;
-      queue_.push_back(std::move(message));
-      if (queue_.size() > kMaxQueued) {
-        // Not read for long: a new session will get the present state in place of this backlog.
-        context_->TryCancel();
-        finishing_ = true;
-        return;
-      }
-      if (!writing_) WriteNext();
-    }
-
-    void Close(Code code, const std::string& reason) override {
-      Finish({static_cast<grpc::StatusCode>(code), reason});
-    }
-
-    /// Ends the call once the write in flight, if any, is done.
-    void Finish(const grpc::Status& status) {
-      const std::lock_guard lock(mutex_);
-      if (session_ == nullptr || finished_) return;
-      finishing_ = true;
-      if (!final_) final_ = std::make_unique<grpc::Status>(status);
-      if (!writing_) FinishNow();
-    }
-
-    void Written(bool ok) {
-      const std::lock_guard lock(mutex_);
-      writing_ = false;
-      queue_.pop_front();
-      if (session_ == nullptr) return;
-      if (final_) {
-        FinishNow();
-      } else if (ok && !finishing_ && !queue_.empty()) {
-        WriteNext();
-      }
-    }
-
-    void Detach() {
-      const std::lock_guard lock(mutex_);
-      session_ = nullptr;
-    }
-
-   private:
-    /// A newer policy of a job makes one that still waits pointless, and so does a heartbeat. The front may be in flight and stays.
-    bool ReplaceQueued(v1::ControllerMessage& message) {
-      if (!message.has_policy() && !message.has_heartbeat()) return false;
-      for (size_t i = writing_ ? 1 : 0; i < queue_.size(); ++i) {
-        if (queue_[i].kind_case() != message.kind_case()) continue;
-        if (message.has_policy() && queue_[i].policy().job_id() != message.policy().job_id()) continue;
-        queue_[i] = std::move(message);
-        return true;
-      }
-      return false;
-    }
-    void WriteNext() {
-      writing_ = true;
-      session_->StartWrite(&queue_.front());
-    }
-    void FinishNow() {
-      if (std::exchange(finished_, true)) return;
-      session_->Finish(*final_);
-    }
-
-    std::mutex mutex_;
-    Session* session_;
-    grpc::CallbackServerContext* context_;
-    std::deque<v1::ControllerMessage> queue_;  // the front is in flight while writing_
-    bool writing_ = false;
-    bool finishing_ = false;                   // nothing more is queued
-    bool finished_ = false;
-    std::unique_ptr<grpc::Status> final_;
-  };
-
-  /// A session lasts: its certificate may be revoked meanwhile. It is for the host that the certificate names.
-  Status CheckMay() const {
-    if (!who_) return Ok();
-    if (const std::string& host = incoming_.register_host().host(); incoming_.has_register_host() && host != who_->name) {
-      return Fail(Code::kUnauthenticated, fmt::format("agent \"{}\" may not speak for host \"{}\"", who_->name, host));
-    }
-    return gate_->CheckPresent(*who_);
-  }
-
-  ControlLoop* loop_;
-  Gate* gate_;
-  const std::string peer_;
-  std::optional<rpc::Identity> who_;  // empty without TLS
-  std::shared_ptr<Outbox> outbox_;
-  v1::AgentMessage incoming_;
-  std::string host_;  // empty until registered
-};
-
-class AgentServiceImpl final : public v1::AgentService::CallbackService {
- public:
-  AgentServiceImpl(ControlLoop* loop, Gate* gate) : loop_(loop), gate_(gate) {}
-  grpc::ServerBidiReactor<v1::AgentMessage, v1::ControllerMessage>* Session(grpc::CallbackServerContext* context) override {
-    return new controller::Session(loop_, gate_, context);
-  }
-
- private:
-  ControlLoop* loop_;
-  Gate* gate_;
-};
+constexpr std::chrono::milliseconds kPatienceAtEnd{200};  // calls that last longer are cancelled
 
 /// A call that plans, at the desk. Nobody waits for a plan whose caller has gone: its search ends and nothing is kept. OnDone
 /// deletes it.
@@ -354,10 +174,10 @@ class ControllerServiceImpl final : public v1::ControllerService::CallbackServic
 
 struct GrpcServer::Impl {
   Impl(ControlLoop* loop, bool tls, const std::string& revoked)
-      : gate(GateOptionsOf(loop, tls, revoked)), agents(loop, &gate), people(loop, &gate, &desk) {}
+      : gate(GateOptionsOf(loop, tls, revoked)), agents(MakeAgentService(loop, &gate)), people(loop, &gate, &desk) {}
   Gate gate;
   PlanDesk desk{kPlanners};
-  AgentServiceImpl agents;
+  std::unique_ptr<grpc::Service> agents;
   ControllerServiceImpl people;
   int port = 0;
   std::unique_ptr<grpc::Server> server;
@@ -381,7 +201,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Endpoint& endpoint, 
   builder.AddChannelArgument("grpc.server_handshake_timeout_ms", 5'000);
   builder.SetMaxReceiveMessageSize(8 << 20);
   builder.AddListeningPort(endpoint.text(), credentials, &impl->port);
-  builder.RegisterService(&impl->agents);
+  builder.RegisterService(impl->agents.get());
   builder.RegisterService(&impl->people);
   impl->server = builder.BuildAndStart();
   if (impl->server == nullptr || impl->port == 0) {
@@ -393,7 +213,12 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::Start(const Endpoint& endpoint, 
 }
 
 GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-GrpcServer::~GrpcServer() { impl_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200)), impl_->server->Wait(); }
+
+GrpcServer::~GrpcServer() {
+  impl_->server->Shutdown(std::chrono::system_clock::now() + kPatienceAtEnd);
+  impl_->server->Wait();
+}
+
 int GrpcServer::port() const { return impl_->port; }
 
 }  // namespace weft::controller

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "cli/calibrate_runs.h"
 #include "cli/link_times.h"
 #include "cli/sibling.h"
 #include "common/exit_code.h"
@@ -55,6 +56,8 @@ Result<std::vector<MeasuredConstant>> CalibrateLink(const CalibrateOptions& o) {
 }
 
 Status Run(const CalibrateOptions& o) {
+  if (!o.runs.empty()) return CalibrateFromRuns({.tables = o.runs, .calibration = o.calibration, .out = o.out});
+  if (!o.calibration.empty()) return Fail(Code::kInvalidArgument, "--calibration: what to begin with, expected --runs too");
   if (o.threads < 1 || o.threads > 1024)
     return Fail(Code::kInvalidArgument, fmt::format("--threads {}: expected 1 to 1024", o.threads));
   if (o.rank < 0 || o.rank > 1) return Fail(Code::kInvalidArgument, fmt::format("--rank {}: expected 0 or 1", o.rank));

@@ -1,9 +1,10 @@
 // `weft calibrate`: constants of the cost model as this machine has them, for `weft plan --calibration` and a cluster's
-// `calibration`. Links are measured here, through the net plugin; what the processor takes by weft-torch, beside this program,
+// `calibration`. Either from a site's own runs (calibrate_runs.h), or measured: links are measured here, through the net plugin; what the processor takes by weft-torch, beside this program,
 // which has LibTorch.
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace weft::cli {
 
@@ -15,6 +16,8 @@ struct CalibrateOptions {
   int rank = 0;                 ///< of two on different machines
   std::string cluster;          ///< whose rates and latencies a link's constants are shares of
   std::string plugin;           ///< empty: ours
+  std::vector<std::string> runs;  ///< tables of runs to learn from, in place of measurements here
+  std::string calibration;      ///< with runs: file to begin with; empty: what is compiled in
 };
 
 /// Returns the exit status; the reason of a failure is one line on stderr.

@@ -23,6 +23,13 @@ void AddLines(const Lines& lines, std::string& text) {
   for (const auto& line : lines) text += fmt::format("  {}\n", line);
 }
 
+/// What came of a prediction, once it is known.
+std::string MeasuredText(const v1::JobStatus& job) {
+  const double predicted = job.plan().predicted().iteration_s();
+  if (!(job.iteration_s() > 0 && predicted > 0)) return "";
+  return fmt::format(", measured {} ({:+.1f} %)", Time(job.iteration_s()), 100 * (job.iteration_s() / predicted - 1));
+}
+
 /// Who decided what, for a job that was submitted or not.
 std::string StrategyLine(const v1::JobStatus& job) {
   const v1::JobPlan& plan = job.plan();
@@ -34,9 +41,9 @@ std::string StrategyLine(const v1::JobStatus& job) {
   }
   if (plan.origin() == "asked") return "asked for while it ran: " + GivenText(plan);
   const v1::Strategy& strategy = plan.strategy();
-  return fmt::format("{}  bucket {}: predicted {} per iteration with what the fabric gave, bound {}, gap {}",
+  return fmt::format("{}  bucket {}: predicted {} per iteration with what the fabric gave{}, bound {}, gap {}",
                      strategy.text().empty() ? fmt::format("dp={}", strategy.dp()) : strategy.text(),  // an older controller says none
-                     FormatBytes(Bytes(strategy.bucket_bytes())), Time(plan.predicted().iteration_s()), Time(plan.lower_bound_s()),
+                     FormatBytes(Bytes(strategy.bucket_bytes())), Time(plan.predicted().iteration_s()), MeasuredText(job), Time(plan.lower_bound_s()),
                      Percent(plan.gap()));
 }
 

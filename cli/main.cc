@@ -93,7 +93,7 @@ void AddPlan(CLI::App& app, int& exit_code) {
 
 void AddCalibrate(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<CalibrateOptions>();
-  CLI::App* calibrate = app.add_subcommand("calibrate", "measure this machine: constants for weft plan --calibration");
+  CLI::App* calibrate = app.add_subcommand("calibrate", "measure this machine, or learn from runs: constants for weft plan --calibration");
   calibrate->add_option("--out", options->out, "file to write (default: stdout)");
   calibrate->add_option("--threads", options->threads, "of LibTorch, as a rank will have")->capture_default_str();
   calibrate->add_option("--duration", options->duration, "of the processor's measurements, about")->capture_default_str();
@@ -101,6 +101,10 @@ void AddCalibrate(CLI::App& app, int& exit_code) {
   calibrate->add_option("--rank", options->rank, "0 writes the file, 1 only answers")->capture_default_str();
   calibrate->add_option("--cluster", options->cluster, "with --link: the machines, whose rates its constants are shares of");
   calibrate->add_option("--plugin", options->plugin, "with --link: net plugin to load (default: libnccl-net-weft.so)");
+  CLI::Option* const runs = calibrate->add_option(
+      "--runs", options->runs, "measure nothing: learn from tables of runs, their columns as in tests/validation/README.md");
+  for (const char* measures : {"--threads", "--duration", "--link", "--rank", "--cluster", "--plugin"}) runs->excludes(calibrate->get_option(measures));
+  calibrate->add_option("--calibration", options->calibration, "with --runs: constants to begin with (default: those compiled in)");
   calibrate->callback([options, &exit_code] { exit_code = RunCalibrate(*options); });
 }
 

@@ -26,6 +26,7 @@
 #include "formats/hf_config.h"
 #include "formats/job_yaml.h"
 #include "formats/program_json.h"
+#include "formats/write_file.h"
 #include "planner/planner.h"
 
 namespace weft::cli {
@@ -81,11 +82,9 @@ Result<std::optional<planner::Framework>> ChooseFramework(const PlanCommandOptio
   return std::nullopt;
 }
 
-Status WriteFile(const std::filesystem::path& path, const formats::EmittedFile& file) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << file.content;
-  out.close();
-  if (!out) return Fail(Code::kUnavailable, fmt::format("--emit-dir: {}: cannot be written", path.string()));
+Status WriteEmitted(const std::filesystem::path& path, const formats::EmittedFile& file) {
+  const Status written = formats::WriteFile(path.string(), file.content);
+  if (!written) return Fail(written.error().WithContext("--emit-dir"));
   std::error_code ignored;
   if (file.executable) {
     using std::filesystem::perms;
@@ -130,7 +129,7 @@ Status WriteFolder(const std::string& folder, const formats::EmitRequest& reques
   for (const std::string& old : before) std::filesystem::remove(root / old, error);
   std::string names;
   for (const formats::EmittedFile& file : files) {
-    WEFT_RETURN_IF_ERROR(WriteFile(root / file.name, file));
+    WEFT_RETURN_IF_ERROR(WriteEmitted(root / file.name, file));
     names += fmt::format("{}{}", names.empty() ? "" : ", ", file.name);
   }
   fmt::print(stderr, "weft plan: {}: {}\n", folder, names);
@@ -199,11 +198,8 @@ Status WriteTrace(const PlanCommandOptions& options, const PlanReport& report) {
   if (whole.gpus == 0) whole.gpus = report.cluster.TotalGpus();
   Result<std::string> text = PlanTraceText(whole, report.cluster, report.answer.plans.front(), options.risk);
   if (!text) return Fail(text.error().WithContext("--trace"));
-  std::ofstream out(options.trace, std::ios::binary | std::ios::trunc);
-  out << *text;
-  out.close();
-  if (!out) return Fail(Code::kUnavailable, fmt::format("--trace: {}: cannot be written", options.trace));
-  return Ok();
+  const Status written = formats::WriteFile(options.trace, *text);
+  return written ? Ok() : Status(Fail(written.error().WithContext("--trace")));
 }
 
 /// The best plan's step program into options.program.
@@ -220,11 +216,8 @@ Status WriteProgram(const PlanCommandOptions& options, const PlanReport& report)
     return Fail(Code::kInvalidArgument, fmt::format("--program: {} bytes, expected at most {}: fewer micro-batches, or layers",
                                                     text.size(), formats::kMostProgramBytes));
   }
-  std::ofstream out(options.program, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) return Fail(Code::kUnavailable, fmt::format("--program: {}: cannot be written", options.program));
-  return Ok();
+  const Status written = formats::WriteFile(options.program, text);
+  return written ? Ok() : Status(Fail(written.error().WithContext("--program")));
 }
 
 Result<int> Run(const PlanCommandOptions& options) {

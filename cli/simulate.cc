@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "common/exit_code.h"
 #include "common/parse_units.h"
 #include "formats/scenario_yaml.h"
+#include "formats/write_file.h"
 #include "planner/fabric/path_catalog.h"
 
 namespace weft::cli {
@@ -99,15 +99,6 @@ std::string PathFor(const std::string& path, SimulationPolicy policy, bool sever
   const bool extension = dot != path.npos && (slash == path.npos || dot > slash);
   const std::string stem = extension ? path.substr(0, dot) : path;
   return fmt::format("{}.{}{}", stem, planner::PolicyName(policy), extension ? path.substr(dot) : "");
-}
-
-Status WriteText(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text << std::flush;
-  if (!file) {
-    return Fail(Code::kFailedPrecondition, fmt::format("{}: cannot be written, expected a writable file", path));
-  }
-  return Ok();
 }
 
 /// Links that the job's flows cross, flows with several paths spread over them as hashing does. At most `most`.
@@ -206,14 +197,14 @@ class Runner {
     const bool several = choice_.policies.size() > 1;
     if (!options_.trace.empty()) {
       WEFT_RETURN_IF_ERROR(
-          WriteText(PathFor(options_.trace, run.policy, several), ChromeTraceText(scenario_, run.report)));
+          formats::WriteFile(PathFor(options_.trace, run.policy, several), ChromeTraceText(scenario_, run.report)));
     }
     if (options_.plot.empty()) return Ok();
     const PlotOptions plot{
         .title = fmt::format("{}: link use under {}", scenario_.name, planner::PolicyName(run.policy)),
         .begin = window_.begin,
         .end = window_.end};
-    return WriteText(PathFor(options_.plot, run.policy, several), LinkUsePlot(scenario_, run.report, plot));
+    return formats::WriteFile(PathFor(options_.plot, run.policy, several), LinkUsePlot(scenario_, run.report, plot));
   }
 
   const SimulateOptions& options_;

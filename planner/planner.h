@@ -29,6 +29,7 @@
 #include "planner/parallelism/cost_model.h"
 #include "planner/parallelism/group_network.h"
 #include "planner/parallelism/layer_strategy.h"
+#include "planner/parallelism/learned_constants.h"
 #include "planner/parallelism/model_operators.h"
 #include "planner/parallelism/prediction_interval.h"
 #include "planner/parallelism/program/expand.h"

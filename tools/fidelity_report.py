@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes docs/fidelity.md, tests/validation/limits.csv and the errors that intervals and risks are made of
-(planner/parallelism/*_errors.inc) from `weft validate` and what tools/calibrate.py --leave-one-out left.
+(planner/parallelism/*_errors.inc) from `weft validate` and what tools/calibrate.py --leave-one-out and tools/few_runs.py left.
 
-usage: fidelity_report.py --leave-one-out FILE [--weft BIN]
+usage: fidelity_report.py --leave-one-out FILE --few-runs FILE [--weft BIN]
        fidelity_report.py --leave-one-out FILE --coverage
 
 --coverage writes nothing: it makes intervals from one half of the sources and checks them on the other, over many halves.
@@ -42,7 +42,6 @@ CAUSES = """### Causes
 - MoE-ModelZoo: routing that is not forced to balance takes 9 to 25 % longer than forced in its own pairs of runs; imbalance is not modelled.
 - MoE-ModelZoo's one run of ZeRO-3 (Qwen3-235B, 256 GPUs) is 55 % too slow since experts are gathered over the ranks that have the same
   ones, as they are, and not over all replicas (26 % before, by 8 GPUs' NICs for what one GPU gathers). The run hides nearly all of it.
-  Tables made before that change have 37.1 % for the 90th percentile of all times, fitted, and tau 0.60: with it they are 39.2 % and 0.58.
 - BLOOM: too fast by 12 %, unexplained; the 32B row of Megatron-LM's H100 table is too slow by 70 %, unexplained.
 - issue 290 of nccl-tests reports a third of the line's rate; one GPU with four NICs (issue 232) reaches more of its slot than is priced.
 - Polaris' all-gathers over 256 and more nodes: 80 us and more a step where the model has 40; the 540-node runs slow down further.
@@ -129,6 +128,21 @@ def coverage_lines(rows):
             return f"{100 * mean:.0f} % (sd {100 * math.sqrt(sum((v - mean) ** 2 for v in values) / len(values)):.0f})"
         lines.append(f"| {kind} | {cell(.5)} | {cell(.9)} | ±{100 * nearest(widths[kind], .5):.0f} % |")
     return lines
+
+
+def few_run_lines(few):
+    runs, draws = few[0]["runs"], few[0]["draws"]
+    lines = ["## After a few runs", "",
+             f"`weft calibrate --runs` learns a site's constants from its own runs. Here each source is the site: {runs} of its rows, drawn {draws} times,",
+             "beside constants fitted without it, say what its others take (tools/few_runs.py). How far constants may move was chosen on the same",
+             "sources, all together (planner/parallelism/learned_constants.cc).", ""]
+    for kind in ("time", "memory"):
+        own = [f for f in few if f["kind"] == kind]
+        middle = [nearest([f[when] for f in own], .5) for when in ("before", "after")]
+        lines.append(f"- {kind}: in the median of {len(own)} sources {percent(middle[0])} before, {percent(middle[1])} after (target 5 %); within 5 % "
+                     f"{sum(f['before'] <= .05 for f in own)} before, {sum(f['after'] <= .05 for f in own)} after.")
+    lines += ["", "| kind | source | rows | median before | after |", "| --- | --- | --- | --- | --- |"]
+    return lines + [f"| {f['kind']} | {f['source']} | {f['rows']} | {percent(f['before'])} | {percent(f['after'])} |" for f in few] + [""]
 
 
 def source_lines(errors, kind):
@@ -233,7 +247,7 @@ def limit_rows(answer, errors):
     return limits
 
 
-def report(answer, left):
+def report(answer, left, few):
     rows, errors = answer["rows"], left["errors"]
     text = ["# Fidelity: predictions against published measurements", "",
             "Written by `tools/fidelity_report.py`; do not edit. The tables are in `tests/validation/` and `tests/validation/new/` with their",
@@ -246,7 +260,7 @@ def report(answer, left):
     text += CAUSES
     text += ["## Intervals", "", "`weft plan` says where a measured value is to be expected: quantiles of the left-out errors, every source alike. Made from one half",
              f"of the sources and checked on the other, the mean of {HALVES} halves (tools/fidelity_report.py --coverage):", "", *coverage_lines(left["rows"]), ""]
-    text += sweep_lines(answer) + feasibility_lines(rows)
+    text += few_run_lines(few) + sweep_lines(answer) + feasibility_lines(rows)
     text += ["", "## Worst rows, left out", "", "| row | source | model | measured s | predicted s | error |", "| --- | --- | --- | --- | --- | --- |"]
     worst = sorted((r for r in left["rows"] if r["kind"] == "time"), key=lambda r: -abs(math.log(r["left_out"] / r["measured"])))[:25]
     text += [f"| {r['file']}:{r['line']} | {r['source']} | {r['model']} | {r['measured']:.4g} | {r['left_out']:.4g} | "
@@ -263,17 +277,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", default="weft")
     parser.add_argument("--leave-one-out", required=True)
+    parser.add_argument("--few-runs")
     parser.add_argument("--coverage", action="store_true")
     options = parser.parse_args()
     left = json.loads(pathlib.Path(options.leave_one_out).read_text())
     if options.coverage:
         print("\n".join(coverage_lines(left["rows"])))
         return
+    if not options.few_runs:
+        parser.error("expected --few-runs FILE, as tools/few_runs.py writes it")
+    few = json.loads(pathlib.Path(options.few_runs).read_text())
     tables = sorted(p for folder in FOLDERS for p in folder.glob("*.csv") if p.name != "limits.csv")
     run = subprocess.run([options.weft, "validate", *map(str, tables), "--output", "json"], capture_output=True, text=True, check=True)
     answer = json.loads(run.stdout)
     write_errors(left["rows"])
-    (ROOT / "docs/fidelity.md").write_text("\n".join(report(answer, left)) + "\n")
+    (ROOT / "docs/fidelity.md").write_text("\n".join(report(answer, left, few)) + "\n")
     with open(FOLDERS[0] / "limits.csv", "w", newline="") as out:
         csv.writer(out, lineterminator="\n").writerows(limit_rows(answer, left["errors"]))
 

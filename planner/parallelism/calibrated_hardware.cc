@@ -133,10 +133,11 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
   m.parameter_bucket = FractionalBytes(stack.parameter_bucket);
   m.interference = get("overlap", "interference");
   m.fragmentation = get("memory", "fragmentation");
+  m.activations = get("memory", "activations");
   // A device that reserves nothing is a host's processor: no driver, no communicators.
   const bool has_context = device.reserved.count() > 0;
   if (has_context) m.context_bytes = std::max(FractionalBytes(get("memory", "context")), FractionalBytes(device.reserved));
-  if (!has_context) m.fragmentation = 1;
+  if (!has_context) m.fragmentation = m.activations = 1;
   m.step_host = Seconds(stack.input_in_memory ? 0 : get("host", "step"));
   const double needed[] = {m.gemm_rate.value(), m.gemm16_rate.value(), m.flash_rate.value(), m.memory_rate.bytes_per_second(),
                            m.network.intra_rate, m.network.direct_intra_rate, m.network.nic_rate};
@@ -147,7 +148,7 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
                               device.name, stack.name, rate));
     }
   }
-  const double others[] = {m.ramp_depth, m.wave, m.launch.count(), m.flash_ramp, m.fragmentation, m.context_bytes.count(),
+  const double others[] = {m.ramp_depth, m.wave, m.launch.count(), m.flash_ramp, m.fragmentation, m.activations, m.context_bytes.count(),
                            m.network.intra_latency, m.network.nic_latency, m.network.switch_rate, m.host_per_kernel.count(),
                            m.moe_host.count(), m.tensor_hidden, m.expert_hidden, m.interference, m.step_host.count(), straggling};
   for (const double value : others) {
@@ -157,7 +158,8 @@ Result<CalibratedHardware> MakeCalibratedHardware(const ClusterSpec& cluster, Pr
     }
   }
   // The slowest of all nodes sets the pace: what it takes longer grows with the logarithm of their number.
-  if (has_context) m.TakeLonger(1 + straggling * std::log2(std::max(1.0, static_cast<double>(cluster.TotalGpus()) / 8)));
+  const double spread = has_context ? straggling * std::log2(std::max(1.0, static_cast<double>(cluster.TotalGpus()) / 8)) : 0;
+  m.TakeLonger(get(gpu, "time") * (1 + spread));
   return m;
 }
 

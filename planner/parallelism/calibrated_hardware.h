@@ -42,6 +42,7 @@ struct CalibratedHardware {
   bool fused_dispatch = false;
   double interference = 0;       ///< share of overlapped communication that slows computation
   double fragmentation = 1;      ///< of allocated over asked activations
+  double activations = 1;        ///< of what is kept of a layer, over what is counted
   FractionalBytes context_bytes;  ///< of driver, libraries and communicators, outside the allocator
   Seconds step_host{0};        ///< per iteration
 

@@ -74,7 +74,7 @@ LayerEntry CostModel::Impl::MakeEntry(const LayerKey& key) const {
     if (!moe) entry.attention_parameters = static_cast<double>(parameters.attention) / cut + whole;
     if (moe) entry.expert_parameters = static_cast<double>(parameters.routed) / static_cast<double>(key.ep * key.etp);
     (moe ? entry.moe : entry.dense) = ComputeLayerTime(job, hardware, stack, key, moe);
-    (moe ? entry.moe_bytes : entry.dense_bytes) = ComputeLayerBytes(job, stack, key, moe);
+    (moe ? entry.moe_bytes : entry.dense_bytes) = ComputeLayerBytes(job, stack, key, moe).Times(hardware.activations);
   }
   // Tables are split by tp, positions are whole, and so is the final norm without a grid; a tied head's table is counted here too,
   // see Shape().

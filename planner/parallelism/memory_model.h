@@ -38,6 +38,8 @@ struct LayerBytes {
   FractionalBytes At(Recompute recompute) const {
     return recompute == Recompute::kFull ? full : recompute == Recompute::kSelective ? selective : none;
   }
+  /// A layer's input, which is all that full recomputation keeps, is what it is.
+  LayerBytes Times(double factor) const { return {factor * none, factor * selective, full}; }
 };
 LayerBytes ComputeLayerBytes(const JobSpec& job, const SoftwareStack& stack, const LayerKey& key, bool moe);
 

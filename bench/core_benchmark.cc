@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kPerLeaf = 32, kSpines = 8, kFlowsEachWay = 8;
 constexpr std::array kEvents = {"a host registers", "a host is lost", "a sample", "paths", "a job is submitted", "a job is released", "a mode",
-                                "an epoch", "jobs planned", "paths planned", "a job advised", "a strategy asked for", "a tick"};
+                                "an epoch", "jobs planned", "paths planned", "a job advised", "a strategy asked for", "a run learned from", "a tick"};
 static_assert(kEvents.size() == std::variant_size_v<decltype(Event::body)>);
 
 /// Two hosts under two leaves, a flow per GPU each way.

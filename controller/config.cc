@@ -99,6 +99,7 @@ Status ReadCluster(const std::string& source, const YAML::Node& node, Controller
                  {{"preset", [](const std::string&) { return Ok(); }},
                   {"device", device},
                   {"calibration", calibration},
+                  {"learn", Switch(config.learns)},
                   {"gpus_per_node", Number<int64_t>(cluster.gpus_per_node, 1, 1024)},
                   {"nic_rate", nic_rate},
                   {"intra_node_rate", Parsed(cluster.intra_node_rate, ParseRate)},

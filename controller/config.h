@@ -34,6 +34,7 @@ struct ControllerConfig {
   bool mode_given = false;              ///< core.mode is of the command line
   CoreOptions core;                     ///< mode, link rates, measurement, planning
   JobPlannerOptions planner;            ///< the machines that jobs are planned for
+  bool learns = true;                   ///< the cluster's constants from what iterations of its jobs take
   AdviceOptions advice;                 ///< what a restart costs, and must gain
   std::vector<TopologyFile> topology;   ///< read when the controller starts
   std::optional<v1::QosDeclaration> qos;  ///< what NICs and switches are to do with each class, where the file says it

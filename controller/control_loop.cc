@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <functional>
 #include <mutex>
 #include <stop_token>
-#include <thread>
 #include <utility>
 
 #include "common/log.h"
 #include "controller/job_hosts.h"
+#include "controller/patience.h"
 
 namespace weft::controller {
 namespace {
@@ -24,27 +22,6 @@ void AddErrors(PlannedJob& planned) {
   const char* const what = planned.plan.has_strategy() ? "" : "not planned: ";
   for (const std::string& error : planned.errors) planned.plan.add_why(what + error);
 }
-
-/// Asks for the end when patience does, or `earlier`.
-class Patience {
- public:
-  explicit Patience(Seconds patience, const std::stop_token& earlier = {})
-      : with_(earlier, [this] { late_.request_stop(); }), timer_([this, patience](const std::stop_token& done) {
-          std::mutex mutex;
-          std::condition_variable_any never;
-          std::unique_lock lock(mutex);
-          never.wait_for(lock, done, patience, [] { return false; });
-          if (!done.stop_requested()) late_.request_stop();
-        }) {}
-  Patience(const Patience&) = delete;
-
-  std::stop_token token() const { return late_.get_token(); }
-
- private:
-  std::stop_source late_;
-  std::stop_callback<std::function<void()>> with_;
-  std::jthread timer_;
-};
 
 tl::unexpected<Error> CallerGone(const v1::JobSpec& spec) {
   return Fail(Code::kCancelled, fmt::format("job \"{}\": its caller has gone while it was planned: not kept", spec.job_id()));
@@ -58,10 +35,10 @@ PlacementView ViewFor(const Core& core, const v1::JobSpec& spec) {
   return view;
 }
 
-JobAdvised Advise(const AdviseRestart& question, const ControlLoopOptions& options, const std::stop_token& stop) {
-  const Patience patience(options.planner.patience, stop);
+JobAdvised Advise(const AdviseRestart& question, const JobPlannerOptions& planner, const AdviceOptions& options, const std::stop_token& stop) {
+  const Patience patience(planner.patience, stop);
   JobAdvised answer{.job_id = question.spec.job_id(), .fabric = question.looked_at, .unchanged = true, .advice = {}, .change = {}};
-  Result<Advised> advised = AdviseJob(question, options.planner, options.advice, patience.token());
+  Result<Advised> advised = AdviseJob(question, planner, options, patience.token());
   if (!advised) {
     LogWarn(kComponent, "no advice", {{"job", answer.job_id}, {"error", advised.error().message()}});
     return answer;
@@ -98,11 +75,21 @@ ControlLoop::ControlLoop(ControlLoopOptions options, std::unique_ptr<Journal> jo
                      const std::lock_guard lock(mutex_);
                      Handle({.body = planned});
                    }),
-      advice_worker_([this](const AdviseRestart& question, const std::stop_token& stop) { return Advise(question, options_, stop); },
+      advice_worker_([this](const AdviseRestart& question, const std::stop_token& stop) {
+                       std::unique_lock lock(mutex_);
+                       const JobPlannerOptions planner = PlannerNow();
+                       lock.unlock();
+                       return Advise(question, planner, options_.advice, stop);
+                     },
                      [this](const JobAdvised& advised) {
                        const std::lock_guard lock(mutex_);
                        Handle({.body = advised});
-                     }) {}
+                     }),
+      learn_worker_([this](const Lesson& lesson, const std::stop_token& stop) { return Learn(lesson, stop); },
+                    [this](const Learned& learned) {
+                      const std::lock_guard lock(mutex_);
+                      Take(learned);
+                    }) {}
 
 Status ControlLoop::Recover() {
   const std::lock_guard lock(mutex_);
@@ -117,6 +104,7 @@ Status ControlLoop::Recover() {
   }
   replaying_ = false;
   ReconcileMode(journalled);
+  WEFT_RETURN_IF_ERROR(RecoverRuns());
   LogInfo(kComponent, "journal replayed", {{"events", events.size()}, {"jobs", core_.Jobs().size()}});
   return Ok();
 }
@@ -136,6 +124,8 @@ Status ControlLoop::KeepInJournal(const Change& change) {
 template Status ControlLoop::KeepInJournal(const ModeSet&);
 template Status ControlLoop::KeepInJournal(const JobReleased&);
 template Status ControlLoop::KeepInJournal(const KeepPlan&);
+// For control_loop_learn.cc.
+template Status ControlLoop::KeepInJournal(const KeepRun&);
 
 void ControlLoop::Handle(Event event) {
   if (!replaying_) event.time = Now();
@@ -257,13 +247,15 @@ void ControlLoop::Leave(const std::string& host, const AgentOutbox* outbox) {
 
 Result<v1::JobPlan> ControlLoop::Plan(const v1::JobSpec& spec, const std::stop_token& gone) {
   PlacementView view;
+  JobPlannerOptions planner;
   {
     const std::lock_guard lock(mutex_);
     view = ViewFor(core_, spec);
+    planner = PlannerNow();
   }
   const Seconds begin = clock_->Now();
   const Patience patience(options_.planner.patience, gone);
-  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, options_.planner, patience.token()));
+  WEFT_ASSIGN_OR_RETURN(PlannedJob planned, PlanJob(spec, view, planner, patience.token()));
   if (gone.stop_requested()) return CallerGone(spec);
   metrics_->ObservePlan(clock_->Now() - begin);
   AddErrors(planned);
@@ -290,9 +282,10 @@ Result<v1::JobPlan> ControlLoop::Submit(const v1::JobSpec& spec, const std::stop
     }
     if (known()) return exists();
     const PlacementView view = ViewFor(core_, spec);
+    const JobPlannerOptions planner = PlannerNow();
     lock.unlock();  // samples and flow planning must not wait for a strategy search
     const Seconds begin = clock_->Now();
-    WEFT_ASSIGN_OR_RETURN(planned, PlanJob(spec, view, options_.planner, patience.token()));
+    WEFT_ASSIGN_OR_RETURN(planned, PlanJob(spec, view, planner, patience.token()));
     if (gone.stop_requested()) return CallerGone(spec);
     metrics_->ObservePlan(clock_->Now() - begin);
     lock.lock();
@@ -375,6 +368,7 @@ void ControlLoop::Tick() {
   const std::lock_guard lock(mutex_);
   Handle({.body = controller::Tick{}});
   Beat();
+  WatchRuns();
 }
 
 std::string ControlLoop::MetricsText() const {
@@ -392,6 +386,7 @@ std::string ControlLoop::MetricsText() const {
             .sessions_closed = sessions_closed_,
             .journal_errors = journal_errors_,
             .qos_drifts = qos_.Drifts(),
+            .learned = {.runs = learned_.runs, .before = learned_.before, .after = learned_.after},
             .uptime = Now()};
   }
   return metrics_->Render(view);

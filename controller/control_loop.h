@@ -22,6 +22,7 @@
 #include "controller/journal.h"
 #include "controller/metrics.h"
 #include "controller/qos_book.h"
+#include "controller/run_learning.h"
 #include "controller/worker.h"
 
 namespace weft::controller {
@@ -49,6 +50,7 @@ struct ControlLoopOptions {
   int64_t incarnation = 0;          ///< of this start, for tests; 0: by the wall clock and the journal
   double switch_answers_per_s = 100;  ///< that all hosts' probes together draw from one switch, at most
   std::optional<v1::QosDeclaration> qos = {};  ///< what the site declares of its classes
+  bool learns = true;               ///< the cluster's constants follow what iterations of its jobs take (run_learning.h)
   bool mode_given = false;          ///< core.mode was asked for at this start, not only by a file
 };
 
@@ -116,6 +118,22 @@ class ControlLoop {
   void TakeQos(const std::string& host, v1::QosReport report);         // holds mutex_
   std::vector<std::string> QosLines(const v1::JobStatus& job) const;   // holds mutex_
   void Carry(const Action& action);         // holds mutex_
+  // control_loop_learn.cc
+  /// The question about one job as a run, beside the runs that are known; none: about these alone.
+  struct Lesson {
+    std::optional<AdviseRestart> question;
+    std::vector<v1::MeasuredRun> runs;
+  };
+  struct Learned {
+    std::optional<v1::MeasuredRun> run;
+    LearnedRuns what;
+    std::string why_not;                    // empty: something was learned
+  };
+  Learned Learn(const Lesson& lesson, const std::stop_token& stop) const;
+  Status RecoverRuns();                     // holds mutex_
+  void WatchRuns();                         // holds mutex_
+  void Take(const Learned& learned);        // holds mutex_
+  JobPlannerOptions PlannerNow() const;     // holds mutex_: with what was learned
   template <typename Change>
   Status KeepInJournal(const Change& change);  // holds mutex_
   void SendTo(const std::string& host, v1::ControllerMessage message);
@@ -137,10 +155,16 @@ class ControlLoop {
   int64_t sessions_closed_ = 0;
   int64_t journal_errors_ = 0;
   bool replaying_ = false;
+  RunWatch run_watch_;
+  RunBook runs_;
+  LearnedRuns learned_;
+  bool learning_ = false;              // a lesson is being learned
+  Seconds next_look_{0};               // at iterations
 
   MultiJobWorker multi_job_worker_;    // the last members: their threads call Handle
   Worker<PlanPaths, PathsPlanned> path_worker_;
   Worker<AdviseRestart, JobAdvised> advice_worker_;
+  Worker<Lesson, Learned> learn_worker_;
 };
 
 }  // namespace weft::controller

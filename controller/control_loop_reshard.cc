@@ -51,8 +51,9 @@ Result<v1::JobPlan> ControlLoop::Reshard(const v1::ReshardJobRequest& request, c
   const std::string& job_id = request.job_id();
   std::unique_lock lock(mutex_);
   WEFT_ASSIGN_OR_RETURN(const AskedJob asked, core_.AskOf(job_id, request.dry_run()));
+  const JobPlannerOptions planner = PlannerNow();
   lock.unlock();
-  WEFT_ASSIGN_OR_RETURN(v1::StrategyChange change, PriceAsked(asked, wanted, options_.planner, options_.advice.change));
+  WEFT_ASSIGN_OR_RETURN(v1::StrategyChange change, PriceAsked(asked, wanted, planner, options_.advice.change));
   change.set_asked_by(by);
   change.set_hold_s(request.hold_s() > 0 ? request.hold_s() : kHold);
   if (request.dry_run()) return Shown(asked.question.plan, change);

@@ -91,6 +91,11 @@ class Core {
   /// What pricing another strategy for the job needs to know, its `before` too; `only_said`: nothing is to be sent. Errors: kNotFound;
   /// kFailedPrecondition where its ranks cannot be told of one now, saying why and what would help.
   [[nodiscard]] Result<AskedJob> AskOf(const std::string& job_id, bool only_said) const;
+  /// Running jobs that do what their plan says, by id and strategy: what an iteration takes. Rank 0 says so; or, of programs that are
+  /// started with their plan, their flows carry per period what it does (within a third). Complexity: linear in jobs and flows.
+  std::map<std::pair<std::string, std::string>, double> MeasuredIterations() const;
+  /// The job as it runs, with what it takes; nullopt if it is not one of those.
+  std::optional<AdviseRestart> RunningJob(const std::string& job_id) const;
   /// Whether each has an agent, and none of them another job.
   bool AreFree(const std::vector<std::string>& hosts, const std::string& job_id) const;
 
@@ -140,6 +145,7 @@ class Core {
   void On(const PathsPlanned& event);
   void On(const JobAdvised& event);
   void On(const StrategyAsked& event);
+  void On(const RunLearned& event) { Decide("learned", event.job_id, event.text); }
   void On(const Tick& event);
 
   bool Align(Host& host, const v1::HostSample& sample, double& from_s, double& to_s);
@@ -204,6 +210,8 @@ class Core {
   };
   void MaybeAdvise();
   double IterationOf(const std::string& job_id, const Job& job) const;
+  /// 0: not known.
+  double SaidByRank0(const std::string& job_id, const Job& job) const;
   AdviseRestart QuestionOf(const std::string& job_id, const Job& job) const;
   // core_reshard.cc
   bool Listens(const std::string& job_id, const Job& job) const;

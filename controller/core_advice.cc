@@ -30,10 +30,14 @@ bool Core::WantsAdvice(const std::string& job_id, const Job& job) {
   return !began && (advice.looked < changes_ || (!advice.fabric.empty() && IterationChanged(job_id, job, advice)));
 }
 
+double Core::SaidByRank0(const std::string& job_id, const Job& job) const {
+  return Listens(job_id, job) ? listeners_.at(job_id).iteration_s : 0;
+}
+
 /// 0: not known.
 double Core::IterationOf(const std::string& job_id, const Job& job) const {
   // Rank 0 knows better than bursts on the wire, of which an iteration may have many.
-  if (Listens(job_id, job) && listeners_.at(job_id).iteration_s > 0) return listeners_.at(job_id).iteration_s;
+  if (const double said = SaidByRank0(job_id, job); said > 0) return said;
   const auto rhythm = rhythms_.find(job_id);
   return rhythm == rhythms_.end() ? 0 : rhythm->second.period_s;
 }
@@ -46,6 +50,30 @@ AdviseRestart Core::QuestionOf(const std::string& job_id, const Job& job) const 
   question.plan.clear_files();
   question.plan.clear_change();
   return question;
+}
+
+std::map<std::pair<std::string, std::string>, double> Core::MeasuredIterations() const {
+  std::map<std::string, double> carried;   // per period, by all flows of a job, whoever says that they are its
+  for (const auto& [id, flow] : table_.flows()) {
+    if (flow.meter.known) carried[flow.identity.job_id()] += flow.meter.bytes_each;
+  }
+  std::map<std::pair<std::string, std::string>, double> iterations;
+  for (const auto& [id, job] : jobs_.jobs()) {
+    if (!job.submitted || job.state != JobState::kRunning || !job.plan.has_strategy() || job.model_config_json.empty()) continue;
+    const auto framework = planner::ParseFramework(job.spec.framework());
+    double planned = 0;
+    for (const auto& [ends, bytes] : job.planned_traffic) planned += bytes;
+    const bool as_planned = framework && *framework != planner::Framework::kAny && planned > 0 && carried[id] > 0.75 * planned && carried[id] < 1.33 * planned;
+    const double iteration_s = as_planned ? IterationOf(id, job) : SaidByRank0(id, job);
+    if (iteration_s > 0) iterations[{id, job.plan.strategy().text()}] = iteration_s;
+  }
+  return iterations;
+}
+
+std::optional<AdviseRestart> Core::RunningJob(const std::string& job_id) const {
+  const Job* job = jobs_.Find(job_id);
+  if (job == nullptr || !MeasuredIterations().contains({job_id, job->plan.strategy().text()})) return std::nullopt;
+  return QuestionOf(job_id, *job);
 }
 
 void Core::MaybeAdvise() {

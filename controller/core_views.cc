@@ -68,7 +68,8 @@ std::vector<v1::JobStatus> Core::Jobs() const {
     Sums& sum = sums[id];
     status.set_flows(sum.flows);
     status.set_send_rate_bps(sum.bytes * 8 / window.seconds);
-    if (sum.periods.empty()) continue;
+    if (const double said = SaidByRank0(id, job); said > 0) status.set_iteration_s(said);
+    if (sum.periods.empty() || status.iteration_s() > 0) continue;
     const auto middle = sum.periods.begin() + static_cast<std::ptrdiff_t>(sum.periods.size() / 2);
     std::nth_element(sum.periods.begin(), middle, sum.periods.end());
     status.set_iteration_s(*middle);

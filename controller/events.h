@@ -77,6 +77,11 @@ struct StrategyAsked {
   std::string job_id;
   v1::StrategyChange change;        ///< with its plan, who asked and how long it holds
 };
+/// Something was learned of the cluster from the job's iterations (run_learning.h): for the list of decisions.
+struct RunLearned {
+  std::string job_id;
+  std::string text;
+};
 /// Time passed; about ten a second.
 struct Tick {};
 
@@ -84,7 +89,7 @@ struct Tick {};
 struct Event {
   Seconds time{0};
   std::variant<HostRegistered, HostLost, SampleReceived, PathsReceived, JobSubmitted, JobReleased, ModeSet, EpochKnown,
-               JobsPlanned, PathsPlanned, JobAdvised, StrategyAsked, Tick>
+               JobsPlanned, PathsPlanned, JobAdvised, StrategyAsked, RunLearned, Tick>
       body;
 };
 
@@ -127,6 +132,12 @@ struct KeepStarted {
 /// A submitted job was released by the core itself.
 struct KeepReleased {
   std::string job_id;
+};
+
+/// A run to learn from: the shell's own, no action.
+struct KeepRun {
+  v1::MeasuredRun run;
+  std::vector<std::string> gone = {};  ///< RunBook::KeyOf() those that are kept no longer
 };
 
 /// What a submitted job runs, or is told to run, is another plan than was kept.

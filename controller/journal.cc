@@ -10,6 +10,8 @@
 #include <utility>
 #include <variant>
 
+#include "controller/run_learning.h"
+
 namespace weft::controller {
 namespace {
 
@@ -17,11 +19,13 @@ constexpr char kSchema[] =
     "CREATE TABLE jobs (sequence INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT UNIQUE NOT NULL, spec BLOB NOT NULL,"
     " plan BLOB NOT NULL, errors TEXT NOT NULL, started INTEGER NOT NULL DEFAULT 0);"
     "CREATE TABLE epochs (job_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;"
-    "CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;";
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE runs (sequence INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, run BLOB NOT NULL);";
 
-// Version 1 did not know which jobs had started.
-constexpr char kFromVersion1[] = "BEGIN;ALTER TABLE jobs ADD COLUMN started INTEGER NOT NULL DEFAULT 0;"
-                                 "PRAGMA user_version=2;COMMIT;";
+// Version 1 did not know which jobs had started, version 2 had no runs to learn from.
+constexpr char kFromVersion1[] = "ALTER TABLE jobs ADD COLUMN started INTEGER NOT NULL DEFAULT 0;";
+constexpr char kFromVersion2[] =
+    "CREATE TABLE runs (sequence INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE NOT NULL, run BLOB NOT NULL);";
 
 using Value = std::variant<int64_t, std::string>;
 
@@ -129,8 +133,9 @@ Result<std::unique_ptr<Journal>> Journal::Open(const std::string& state_dir) {
   if (tables == 0 && version == 0) {
     const std::string sql = fmt::format("BEGIN;{}PRAGMA user_version={};COMMIT;", kSchema, kSchemaVersion);
     WEFT_RETURN_IF_ERROR(database->Run(sql.c_str()));
-  } else if (version == 1) {
-    WEFT_RETURN_IF_ERROR(database->Run(kFromVersion1));
+  } else if (version == 1 || version == 2) {
+    const std::string sql = fmt::format("BEGIN;{}{}PRAGMA user_version={};COMMIT;", version == 1 ? kFromVersion1 : "", kFromVersion2, kSchemaVersion);
+    WEFT_RETURN_IF_ERROR(database->Run(sql.c_str()));
   } else if (version != kSchemaVersion) {
     return Fail(
         Code::kFailedPrecondition,
@@ -164,6 +169,15 @@ Result<std::vector<Event>> Journal::Replay() {
     return Fail(Code::kDataLoss, fmt::format("read journal \"{}\": a job is not readable", database_->path()));
   }
   return events;
+}
+
+Result<std::vector<v1::MeasuredRun>> Journal::Runs() {
+  std::vector<v1::MeasuredRun> runs;
+  WEFT_RETURN_IF_ERROR(database_->Query("SELECT run FROM runs ORDER BY sequence", {}, [&](sqlite3_stmt* row) {
+    v1::MeasuredRun run;
+    if (run.ParseFromString(Database::Bytes(row, 0))) runs.push_back(std::move(run));
+  }));
+  return runs;
 }
 
 Result<int64_t> Journal::NextIncarnation(int64_t wanted) {
@@ -204,6 +218,11 @@ Status Journal::Keep(const KeepStarted& job) {
 
 Status Journal::Keep(const KeepPlan& job) {
   return database_->Execute("UPDATE jobs SET plan = ? WHERE job_id = ?", {job.plan.SerializeAsString(), job.job_id});
+}
+
+Status Journal::Keep(const KeepRun& kept) {
+  for (const std::string& key : kept.gone) WEFT_RETURN_IF_ERROR(database_->Execute("DELETE FROM runs WHERE key = ?", {key}));
+  return database_->Execute("INSERT OR REPLACE INTO runs (key, run) VALUES (?, ?)", {RunBook::KeyOf(kept.run), kept.run.SerializeAsString()});
 }
 
 Status Journal::Keep(const KeepReleased& job) { return Keep(JobReleased{job.job_id}); }

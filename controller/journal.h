@@ -1,5 +1,5 @@
 // What must survive a restart of the controller, in one SQLite file (WAL): jobs submitted and not yet released, the
-// mode, and the newest epoch of every job that any host may hold. Everything else comes back from the agents.
+// mode, the newest epoch of every job that any host may hold, and what iterations of the newest jobs took. Everything else comes back from the agents.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace weft::controller {
 /// Not thread-safe: one caller at a time.
 class Journal {
  public:
-  static constexpr int kSchemaVersion = 2;
+  static constexpr int kSchemaVersion = 3;
 
   /// Opens or makes `state_dir`/controller.db; makes the folder if it is missing. Errors: kFailedPrecondition naming
   /// file and cause when it cannot be opened, is held by another controller, or has an unknown schema version.
@@ -26,6 +26,9 @@ class Journal {
   /// What happened before, as events of time 0: mode, epochs, jobs in order of submission.
   /// Errors: kDataLoss when a row cannot be read.
   [[nodiscard]] Result<std::vector<Event>> Replay();
+
+  /// Runs to learn from, oldest first; one that cannot be read is left out. Errors: kFailedPrecondition when the file cannot be read.
+  [[nodiscard]] Result<std::vector<v1::MeasuredRun>> Runs();
 
   /// A number above all that were given out before, `wanted` if that is: whatever became of the clock. One that cannot be written is
   /// given all the same. Errors: kFailedPrecondition when the file cannot be read.
@@ -41,6 +44,8 @@ class Journal {
   [[nodiscard]] Status Keep(const KeepStarted& job);
   [[nodiscard]] Status Keep(const KeepReleased& job);
   [[nodiscard]] Status Keep(const KeepPlan& job);
+  /// In place of the job's earlier one, and of those that had to go (run_learning.h).
+  [[nodiscard]] Status Keep(const KeepRun& run);
 
  private:
   class Database;

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "controller/run_learning.h"
 #include "controller/testing/temp_dir.h"
 
 namespace weft::controller {
@@ -53,6 +54,35 @@ TEST(Journal, GivesBackWhatWasKept) {
   EXPECT_EQ(std::get<JobSubmitted>((*events)[3].body).spec.job_id(), "a");
 }
 
+TEST(Journal, KeepsTheNewestRuns) {
+  const TempDir dir;
+  const auto run = [](int number, double iteration_s) {
+    KeepRun kept;
+    kept.run.mutable_spec()->set_job_id("job" + std::to_string(number));
+    kept.run.set_iteration_s(iteration_s);
+    return kept;
+  };
+  {
+    auto journal = Journal::Open(dir.path());
+    ASSERT_TRUE(journal.has_value()) << journal.error().message();
+    RunBook book;
+    const auto keep = [&](KeepRun kept) {
+      kept.gone = book.Add(kept.run);
+      return (*journal)->Keep(kept);
+    };
+    for (int number = 0; number < 40; ++number) ASSERT_TRUE(keep(run(number, 1)));
+    ASSERT_TRUE(keep(run(20, 0.5)));  // measured again: the newest now
+  }
+  auto journal = Journal::Open(dir.path());
+  ASSERT_TRUE(journal.has_value()) << journal.error().message();
+  const auto runs = (*journal)->Runs();
+  ASSERT_TRUE(runs.has_value()) << runs.error().message();
+  ASSERT_EQ(runs->size(), kMostRuns);
+  EXPECT_EQ(runs->back().spec().job_id(), "job20");
+  EXPECT_EQ(runs->back().iteration_s(), 0.5);
+  EXPECT_EQ(runs->front().spec().job_id(), "job8");
+}
+
 TEST(Journal, SurvivesAKilledController) {
   const TempDir dir;
   const pid_t child = fork();
@@ -93,7 +123,7 @@ TEST(Journal, OtherSchemaVersionIsOneClearLine) {
   const auto journal = Journal::Open(dir.path());
   ASSERT_FALSE(journal.has_value());
   EXPECT_EQ(journal.error().code(), Code::kFailedPrecondition);
-  EXPECT_THAT(journal.error().message(), AllOf(HasSubstr("schema version 99, expected 2"), HasSubstr("controller.db")));
+  EXPECT_THAT(journal.error().message(), AllOf(HasSubstr("schema version 99, expected 3"), HasSubstr("controller.db")));
 }
 
 TEST(Journal, StartedJobsAndForgottenEpochsAreKept) {

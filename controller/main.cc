@@ -84,7 +84,7 @@ Status Serve(const ControllerConfig& config, const sigset_t& signals) {
   SystemClock clock;
   Metrics metrics;
   ControlLoop loop({.core = core, .planner = config.planner, .cluster_name = config.cluster_name, .advice = config.advice,
-                    .switch_answers_per_s = config.switch_answers_per_s, .qos = config.qos, .mode_given = config.mode_given},
+                    .switch_answers_per_s = config.switch_answers_per_s, .qos = config.qos, .learns = config.learns, .mode_given = config.mode_given},
                    std::move(journal), &clock, &metrics);
   WEFT_RETURN_IF_ERROR(loop.Recover());
   WEFT_ASSIGN_OR_RETURN(const auto http, HttpServer::Start(config.http, &loop, {config.tls, config.tls_revoked, config.tokens}));

@@ -138,6 +138,9 @@ struct Metrics::Impl {
                                      "How long the job's bursts may begin in each period, 0 at any time.")};
   Series<Gauge> gpu_use{MakeGauge("weft_controller_gpu_use_ratio",
                                   "Share of the modelled jobs' GPU time that is computed, simulated.")};
+  Gauge& learned_runs = OneGauge("weft_controller_learned_runs", "Jobs whose iterations the cluster's constants were learned from.");
+  Series<Gauge> prediction_error{
+      MakeGauge("weft_controller_prediction_error_ratio", "Median of |predicted / measured - 1| over these jobs' iterations.")};
   Gauge& gpu_gap = OneGauge("weft_controller_gpu_use_gap_ratio", "How far the simulated GPU use is below its bound.");
   Gauge& modelled = OneGauge("weft_controller_jobs_modelled", "Jobs whose compute and bytes are known.");
   Series<Gauge> restart_gain{
@@ -223,9 +226,12 @@ void Metrics::Impl::Refresh(const MetricsView& view) {
   gpu_use.At({{"of", "default"}}).Set(view.outlook.gpu_use_default());
   gpu_use.At({{"of", "bound"}}).Set(view.outlook.gpu_use_bound());
   gpu_gap.Set(view.outlook.gap());
+  learned_runs.Set(static_cast<double>(view.learned.runs));
+  prediction_error.At({{"constants", "configured"}}).Set(view.learned.before);
+  prediction_error.At({{"constants", "learned"}}).Set(view.learned.after);
   modelled.Set(static_cast<double>(view.outlook.jobs()));
   for (const char* kind : {"plan", "place", "replan", "capacity", "release", "mode", "class", "shift", "topology", "straggler",
-                           "stall", "silent", "limit", "advice", "would", "reshard", "rollback"}) {
+                           "stall", "silent", "limit", "advice", "would", "reshard", "rollback", "claims", "learned"}) {
     const auto count = counters.decisions.find(kind);
     Advance(decisions.At({{"kind", kind}}),
             count == counters.decisions.end() ? 0 : static_cast<double>(count->second));

@@ -25,6 +25,10 @@ struct MetricsView {
   int64_t sessions_closed = 0;      ///< by us: too slow, or replaced
   int64_t journal_errors = 0;
   std::map<std::string, int64_t> qos_drifts;  ///< by host
+  struct {
+    size_t runs = 0;
+    double before = 0, after = 0;   ///< median errors (run_learning.h)
+  } learned = {};
   Seconds uptime{0};
 };
 

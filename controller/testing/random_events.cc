@@ -26,7 +26,7 @@ Event RandomEvents::Make(double time) {
     return message;
   };
   const auto event = [time](auto body) { return Event{Seconds(time), std::move(body)}; };
-  switch (Pick(14)) {
+  switch (Pick(15)) {
     case 0: return event(HostRegistered{filled(v1::Register()), Pick(4) == 0});
     case 1: return event(HostLost{Name("host")});
     case 2: return event(JobReleased{Name("job_id")});
@@ -38,6 +38,7 @@ Event RandomEvents::Make(double time) {
     case 8: return event(StrategyAsked{Name("job_id"), filled(v1::StrategyChange())});
     case 9:
     case 10: return event(Tick{});
+    case 11: return event(RunLearned{.job_id = Name("job_id"), .text = Name("strategy")});
     default: return event(SampleReceived{Name("host"), filled(v1::HostSample())});
   }
 }

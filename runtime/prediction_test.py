@@ -10,6 +10,7 @@ iteration, the peak of tensors' memory on each rank, the bubbles of pipelines, a
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import tempfile
 
 import strategy_cases
 from weft_train import PLUGIN, PROGRAM, TEXT, check, environment
-from processes import Processes, run_test, skip
+from processes import Failure, Processes, run_test, skip
 
 BIN = os.environ["WEFT_BIN"]
 WEFT, TESTBED = os.path.join(BIN, "weft"), os.path.join(BIN, "weft-testbed")
@@ -294,7 +295,7 @@ def main():
     chosen = [one for one in cases() if options.only in one["name"] and (options.all or options.only or one["name"] in QUICK)]
     chosen = [one for index, one in enumerate(chosen) if index % options.every == options.first or one in [*SCHEDULES, *LIMITED]]
     fabric = Fabric()
-    rows = {}
+    rows, failures = {}, []
     with Processes() as processes, tempfile.TemporaryDirectory() as folder:
         folder = options.keep or folder
         for name, config in MODELS.items():
@@ -304,19 +305,36 @@ def main():
             check_data_parallelism_does_not_fit(folder)
             ready = []
             for index, one in enumerate(chosen):
-                paths, rate = prepare(folder, index, one, fabric)
-                ready.append((rate, index, one, paths))
-                print(f"{index + 1} of {len(chosen)} prepared: {one['name']} ({one['model']}) at {rate} Mbit/s", flush=True)
+                with going_on(failures, processes):
+                    paths, rate = prepare(folder, index, one, fabric)
+                    ready.append((rate, index, one, paths))
+                    print(f"{index + 1} of {len(chosen)} prepared: {one['name']} ({one['model']}) at {rate} Mbit/s", flush=True)
             for rate, index, one, paths in sorted(ready, key=lambda each: each[:2]):
-                rows[index] = run(processes, one, paths, rate, fabric)
-                print(text_of(rows[index]), flush=True)
+                with going_on(failures, processes):
+                    rows[index] = run(processes, one, paths, rate, fabric)
+                    print(text_of(rows[index]), flush=True)
         finally:
             fabric.down()
     rows = [rows[index] for index in sorted(rows)]
     if options.table:
         print_table(rows)
+    check(not failures, f"{len(failures)} of {len(chosen)} did not run: {'; '.join(failures)}")
     judge(rows, options.all and not options.only)
     return 0
+
+
+@contextlib.contextmanager
+def going_on(failures, processes):
+    """One case that fails does not take an hour's other measurements with it: its ranks are ended, and the test fails at its end."""
+    try:
+        yield
+    except (Failure, subprocess.TimeoutExpired) as failure:
+        failures.append(str(failure))
+        print(f"failed: {failure}", flush=True)
+        for child in processes.children.values():
+            child.kill()
+            child.wait()
+        processes.children.clear()
 
 
 def print_table(rows):

@@ -36,13 +36,12 @@ torch::Tensor Both(const ModelShape& s, const torch::Tensor& k, const torch::Ten
   return torch::stack({k.view({k.size(0), -1, d}), v.view({v.size(0), -1, d})}, 2).view({k.size(0), 2 * k.size(1)});
 }
 
-/// Cosines and sines of positions, [positions × head width].
+/// Cosines and sines of positions, [positions × half a head].
 std::pair<torch::Tensor, torch::Tensor> Rotation(const ModelShape& s, const torch::Tensor& positions) {
   const int64_t d = s.model.head_dim;
   const torch::Tensor frequency = torch::pow(s.model.numerics.rope.theta,
                                              -torch::arange(0, d, 2, torch::kFloat64) / static_cast<double>(d));
-  const torch::Tensor half = torch::outer(positions.to(torch::kFloat64), frequency);
-  const torch::Tensor angle = torch::cat({half, half}, 1);
+  const torch::Tensor angle = torch::outer(positions.to(torch::kFloat64), frequency);
   return {torch::cos(angle).to(s.type), torch::sin(angle).to(s.type)};
 }
 
@@ -53,8 +52,12 @@ torch::Tensor Rotated(const ModelShape& s, const torch::Tensor& heads, const tor
   const auto [cosine, sine] = Rotation(s, positions);
   const torch::Tensor x = heads.view({-1, positions.size(0), d});
   const torch::Tensor first = x.narrow(2, 0, d / 2), second = x.narrow(2, d / 2, d / 2);
-  const torch::Tensor turned = back ? torch::cat({second, -first}, 2) : torch::cat({-second, first}, 2);
-  return (x * cosine + turned * sine).view(heads.sizes());
+  torch::Tensor turned = torch::empty_like(x);
+  const double sign = back ? 1 : -1;
+  torch::Tensor to_first = turned.narrow(2, 0, d / 2), to_second = turned.narrow(2, d / 2, d / 2);
+  torch::mul_out(to_first, first, cosine).addcmul_(second, sine, sign);
+  torch::mul_out(to_second, second, cosine).addcmul_(first, sine, -sign);
+  return turned.view(heads.sizes());
 }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();

@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "controller/control_loop.h"
@@ -18,15 +19,37 @@ namespace {
 using testing::TempDir;
 using ::testing::HasSubstr;
 
-/// Stands still until told; any thread.
+/// Stands still until told, and tells its thread when another one asks: the loop does with every answer of a worker, under its lock.
 class SetClock final : public Clock {
  public:
-  // Relaxed: nothing else is told by it.
-  Seconds Now() const override { return Seconds(now_s_.load(std::memory_order_relaxed)); }
-  void Advance(double seconds) { now_s_.store(now_s_.load(std::memory_order_relaxed) + seconds, std::memory_order_relaxed); }
+  Seconds Now() const override {
+    const std::lock_guard lock(mutex_);
+    if (std::this_thread::get_id() != owner_) {
+      ++asked_;
+      changed_.notify_all();
+    }
+    return now_;
+  }
+  void Advance(double seconds) {
+    const std::lock_guard lock(mutex_);
+    now_ += Seconds(seconds);
+  }
+  int asked() const {
+    const std::lock_guard lock(mutex_);
+    return asked_;
+  }
+  /// Whether another thread has asked since asked() was `before`, within a minute.
+  bool WaitForOthers(int before) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::minutes(1), [&] { return asked_ != before; });
+  }
 
  private:
-  std::atomic<double> now_s_ = 0;
+  const std::thread::id owner_ = std::this_thread::get_id();
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  Seconds now_{0};
+  mutable int asked_ = 0;
 };
 
 class DeafOutbox final : public AgentOutbox {
@@ -88,14 +111,14 @@ struct Site {
   }
   /// Until something was learned; the worker has a thread of its own.
   std::string Learned() const {
-    for (int i = 0; i < 1200; ++i) {
+    for (;;) {
+      const int before = clock.asked();
       const v1::ListDecisionsResponse all = loop->Decisions();
       for (const v1::Decision& decision : all.decisions()) {
         if (decision.kind() == "learned") return decision.reason();
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (!clock.WaitForOthers(before)) return "nothing";
     }
-    return "nothing";
   }
   double Predicted() const {
     const Result<v1::JobPlan> plan = loop->Plan(Spec("next"));

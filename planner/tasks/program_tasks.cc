@@ -75,8 +75,8 @@ class Builder {
     int32_t last = kNoTask, last_received = kNoTask;
   };
 
-  /// Which ranks never come to the end, and the instruction beyond which they do not, and what communications in front of others lack; the
-  /// first few. Empty: none.
+  /// Of the first few ranks that never come to the end: the instruction beyond which they do not, and what communications that stand in front
+  /// of others wait for. Empty: all come to the end.
   std::string Stuck() const {
     constexpr size_t kMostNamed = 4;
     std::vector<std::string> lines;
@@ -92,7 +92,8 @@ class Builder {
           std::vector<int32_t> lacks;
           std::ranges::copy_if(front.needs, std::back_inserter(lacks),
                                [&](int32_t k) { return front.rank->task[static_cast<size_t>(k)] == kNoTask; });
-          lines.push_back(fmt::format("its {} of rank {} lacks {}", front.instruction, front.rank->number, fmt::join(lacks, ", ")));
+          const std::string awaited = lacks.empty() ? "the other members" : fmt::format("its own {}", fmt::join(lacks, ", "));
+          lines.push_back(fmt::format("rank {}'s communication {} waits for {}", front.rank->number, front.instruction, awaited));
         }
       }
     }
